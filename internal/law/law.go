@@ -1,0 +1,91 @@
+// Package law states what limiters promise, for the tests of all of them.
+//
+// The law: of the calls of one bucket, any two calls i ≤ j satisfy
+//
+//	count(i..j) ≤ burst + rate × (t_j − t_i + tolerance)
+//
+// and a capacity that tenants share is shared evenly ([Jain]).
+package law
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Excess is by how many calls the worst window is over burst + rate × length:
+// the largest count(i..j) − burst − rate × (t_j − t_i) over all i ≤ j. Zero or
+// less means that the law holds with no tolerance. The rate is per second; the
+// times may come in any order. Without times it is −burst.
+func Excess(times []time.Time, rate float64, burst int) float64 {
+	return worst(sorted(times), rate, burst).excess
+}
+
+// Check returns an error that names the worst window if the times break the
+// law. It returns an error, too, for a rate or burst that is no limit.
+func Check(times []time.Time, rate float64, burst int, tolerance time.Duration) error {
+	if !(rate >= 0) || math.IsInf(rate, 1) || burst < 0 || tolerance < 0 {
+		return fmt.Errorf("law: rate %v/s, burst %d, tolerance %v is no limit", rate, burst, tolerance)
+	}
+	times = sorted(times)
+	w := worst(times, rate, burst)
+	const rounding = 1e-6 // of a call: an exact pacer sits on the line
+	if w.excess <= rate*tolerance.Seconds()+rounding {
+		return nil
+	}
+	length := times[w.last].Sub(times[w.first])
+	return fmt.Errorf("law: calls %d..%d of %d, %d within %v from %v into the run: burst %d + %v/s allows %.2f, so %.2f too many (%v is tolerated)",
+		w.first, w.last, len(times), w.last-w.first+1, length, times[w.first].Sub(times[0]),
+		burst, rate, float64(burst)+rate*length.Seconds(), w.excess, tolerance)
+}
+
+// Jain is the fairness index of the shares: 1 when all are equal, 1/n when one
+// of n has everything. Nothing to share out is not fair either: it is 0 when
+// no share is positive, and when one is negative or no number.
+func Jain(shares []float64) float64 {
+	largest := 0.0
+	for _, share := range shares {
+		if !(share >= 0) || math.IsInf(share, 1) {
+			return 0
+		}
+		largest = max(largest, share)
+	}
+	if largest == 0 {
+		return 0
+	}
+	var sum, squares float64
+	for _, share := range shares {
+		share /= largest // so that no square overflows
+		sum += share
+		squares += share * share
+	}
+	return sum * sum / (float64(len(shares)) * squares)
+}
+
+type window struct {
+	first, last int
+	excess      float64
+}
+
+// worst is one pass: count(i..j) − rate × (t_j − t_i) is
+// (j + 1 − rate × t_j) − (i − rate × t_i), so for each j the best i so far is
+// the one with the smallest i − rate × t_i.
+func worst(times []time.Time, rate float64, burst int) window {
+	w := window{excess: -float64(burst)}
+	first, least := 0, 0.0
+	for j, t := range times {
+		base := float64(j) - rate*t.Sub(times[0]).Seconds()
+		if base < least {
+			first, least = j, base
+		}
+		if excess := base + 1 - least - float64(burst); j == 0 || excess > w.excess {
+			w = window{first, j, excess}
+		}
+	}
+	return w
+}
+
+func sorted(times []time.Time) []time.Time {
+	return slices.SortedFunc(slices.Values(times), time.Time.Compare)
+}

@@ -1,0 +1,103 @@
+// Package redistest gives tests a real Redis.
+//
+// [Shared] is one server for a whole test binary, for tests that keep to queue
+// names or key prefixes of their own ([Queue]); [Start] is a server for one
+// test, which may pause, kill and restart it. Packages that use Shared have
+//
+//	func TestMain(m *testing.M) { redistest.Main(m) }
+//
+// A machine without redis-server fails the tests: none is skipped. Nothing
+// here flushes a database.
+package redistest
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/headgate/headgate/internal/redisproc"
+)
+
+// Server is a redis-server as seen by one test.
+type Server struct {
+	t       testing.TB
+	process *redisproc.Process
+	shared  bool
+	client  func() *redis.Client
+}
+
+// Start runs a server that is this test's own and stops with it. The config is
+// more redis.conf settings: "--appendonly", "yes".
+func Start(t testing.TB, config ...string) *Server {
+	t.Helper()
+	process := start(t, t.TempDir(), config...)
+	t.Cleanup(process.Kill) // its data goes too
+	return newServer(t, process, false)
+}
+
+func start(t testing.TB, dir string, config ...string) *redisproc.Process {
+	t.Helper()
+	process, err := redisproc.Start(redisproc.Config{Dir: dir, Args: config})
+	if errors.Is(err, redisproc.ErrNotInstalled) {
+		t.Fatal("redistest: no redis-server in PATH; these tests need a real Redis, 7.0 or later: scripts/install-test-deps.sh installs it")
+	}
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	if major := process.Major(); major != 0 && major < 7 {
+		version := process.Version()
+		process.Kill()
+		t.Fatalf("redistest: redis-server in PATH is %s; these tests need 7.0 or later", version)
+	}
+	return process
+}
+
+func newServer(t testing.TB, process *redisproc.Process, shared bool) *Server {
+	s := &Server{t: t, process: process, shared: shared}
+	s.client = sync.OnceValue(func() *redis.Client {
+		client := redis.NewClient(&redis.Options{
+			Addr:                     s.Addr(),
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	})
+	return s
+}
+
+// Addr is the server's host:port.
+func (s *Server) Addr() string { return s.process.Addr() }
+
+// URL is the server's redis:// URL.
+func (s *Server) URL() string { return "redis://" + s.Addr() }
+
+// Client is a client of the server, always the same one, closed with the test.
+func (s *Server) Client() *redis.Client { return s.client() }
+
+// Pause freezes the server: connections stay open, nothing is answered.
+func (s *Server) Pause() { s.own("pause", s.process.Pause) }
+
+// Resume lets a paused server run on.
+func (s *Server) Resume() { s.own("resume", s.process.Resume) }
+
+// Kill ends the server as a power cut would.
+func (s *Server) Kill() { s.own("kill", func() error { s.process.Kill(); return nil }) }
+
+// Restart starts the server again on the same port and data folder, after a
+// clean stop if it still runs. Without "--appendonly", "yes" it comes back
+// empty.
+func (s *Server) Restart() { s.own("restart", s.process.Restart) }
+
+// own does to the server what other tests would notice.
+func (s *Server) own(verb string, do func() error) {
+	s.t.Helper()
+	if s.shared {
+		s.t.Fatalf("redistest: other tests use the shared server, so no test may %s it: use Start", verb)
+	}
+	if err := do(); err != nil {
+		s.t.Fatalf("redistest: %v", err)
+	}
+}

@@ -1,0 +1,86 @@
+package redistest
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/headgate/headgate/internal/redisproc"
+)
+
+// shared is the server of this test binary; all zero until it is needed.
+var shared struct {
+	sync.Mutex
+	inMain  bool
+	process *redisproc.Process
+	dir     string
+}
+
+// Shared returns the server of this test binary, which the first caller starts
+// and [Main] stops. Tests may run in parallel on it; none may pause or kill it.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if !shared.inMain {
+		t.Fatal("redistest: Shared needs: func TestMain(m *testing.M) { redistest.Main(m) }")
+	}
+	if shared.process == nil {
+		if shared.dir == "" {
+			dir, err := os.MkdirTemp("", "headgate-test-redis-")
+			if err != nil {
+				t.Fatalf("redistest: %v", err)
+			}
+			shared.dir = dir
+		}
+		shared.process = start(t, shared.dir)
+	}
+	return newServer(t, shared.process, true)
+}
+
+// Queue returns a queue name that no other call returns, of the letters a-z,
+// digits, _ and -. It begins with the test's name.
+func Queue(t testing.TB) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9', r == '_':
+			return r
+		case 'A' <= r && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, strings.TrimPrefix(t.Name(), "Test"))
+	return name[:min(len(name), 40)] + "-" + strings.ToLower(rand.Text()[:10])
+}
+
+// Main is the TestMain of packages whose tests meet Redis: it runs the tests,
+// stops the shared server, and fails the run if a goroutine is left.
+func Main(m *testing.M, options ...goleak.Option) {
+	shared.inMain = true
+	code := m.Run()
+	stopShared()
+	if code == 0 {
+		if err := goleak.Find(options...); err != nil {
+			fmt.Fprintf(os.Stderr, "redistest: the tests passed, but %v\n", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func stopShared() {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.process != nil {
+		shared.process.Kill()
+		shared.process = nil
+	}
+	if shared.dir != "" {
+		_ = os.RemoveAll(shared.dir)
+	}
+}

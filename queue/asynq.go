@@ -1,0 +1,182 @@
+package queue
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// This file and asynq.lua are all that touches asynq's own keys and formats;
+// TestAsynqContract is what a new version of asynq has to pass.
+
+//go:embed asynq.lua
+var asynqLua string
+
+const asynqQueues = "asynq:queues" // set of the names of all queues
+
+func asynqKey(queue, name string) string { return "asynq:{" + queue + "}:" + name }
+
+// We count attempts ourselves: asynq archives a task whose retries are used up
+// before it asks whether its error was a failure, and would archive a deferral.
+const endlessRetry = math.MaxInt32
+
+// asynq's own timeout also runs while a job is held for its slot, so it is out
+// of the way; the call has a timeout of its own.
+const endlessTimeout = 365 * 24 * time.Hour
+
+// encodeMessage writes a task as asynq does (its TaskMessage, in protobuf). The
+// group is left out: the script knows the lane and appends it.
+func encodeMessage(queue, id, kind string, payload []byte, headers map[string]string, retention time.Duration) []byte {
+	var b []byte
+	text := func(field protowire.Number, value string) {
+		if value != "" {
+			b = protowire.AppendTag(b, field, protowire.BytesType)
+			b = protowire.AppendString(b, value)
+		}
+	}
+	number := func(field protowire.Number, value int64) {
+		if value != 0 {
+			b = protowire.AppendTag(b, field, protowire.VarintType)
+			b = protowire.AppendVarint(b, uint64(value))
+		}
+	}
+	text(1, kind)
+	text(2, string(payload))
+	text(3, id)
+	text(4, queue)
+	number(5, endlessRetry)
+	number(8, int64(endlessTimeout.Seconds()))
+	number(12, int64(retention.Seconds()))
+	for _, name := range sortedKeys(headers) {
+		var entry []byte
+		entry = protowire.AppendTag(entry, 1, protowire.BytesType)
+		entry = protowire.AppendString(entry, name)
+		entry = protowire.AppendTag(entry, 2, protowire.BytesType)
+		entry = protowire.AppendString(entry, headers[name])
+		b = protowire.AppendTag(b, 15, protowire.BytesType)
+		b = protowire.AppendBytes(b, entry)
+	}
+	return b
+}
+
+// registerQueue makes asynq's tools list the queue.
+func registerQueue(ctx context.Context, client redis.UniversalClient, queue string) error {
+	if err := client.SAdd(ctx, asynqQueues, queue).Err(); err != nil {
+		return fmt.Errorf("register queue %q: %w", queue, err)
+	}
+	return nil
+}
+
+// leases lists the active jobs of a queue with the end of their leases as
+// asynq wrote it: a text that changes every 5 s while their worker lives.
+func leases(ctx context.Context, client redis.UniversalClient, queue string) (map[string]string, error) {
+	entries, err := client.ZRangeWithScores(ctx, asynqKey(queue, "lease"), 0, -1).Result()
+	if err != nil {
+		return nil, err
+	}
+	active, err := client.LRange(ctx, asynqKey(queue, "active"), 0, -1).Result()
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]string, len(active))
+	for _, id := range active {
+		seen[id] = "" // active without a lease: asynq would never recover it
+	}
+	for _, entry := range entries {
+		seen[fmt.Sprint(entry.Member)] = fmt.Sprintf("%.0f", entry.Score)
+	}
+	return seen, nil
+}
+
+// recoveryHook keeps asynq from recovering tasks: it compares the clocks of two
+// machines, and takes a minute. Our recoverer compares none. It answers asynq's
+// listing of expired leases, the only script whose one key is the lease set.
+type recoveryHook struct{}
+
+func (recoveryHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (recoveryHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if listing, ok := cmd.(*redis.Cmd); ok && listsExpiredLeases(cmd.Args()) {
+			listing.SetVal([]any{})
+			return nil
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (recoveryHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func listsExpiredLeases(args []any) bool {
+	if len(args) < 4 || (args[0] != "evalsha" && args[0] != "eval") {
+		return false
+	}
+	key, ok := args[3].(string)
+	return ok && fmt.Sprint(args[2]) == "1" && strings.HasPrefix(key, "asynq:{") && strings.HasSuffix(key, ":lease")
+}
+
+// asynqConfig is how every asynq.Server of ours is set up.
+func asynqConfig(queues []string, concurrency int, shutdown time.Duration, logger *slog.Logger) asynq.Config {
+	weights := make(map[string]int, len(queues))
+	for _, queue := range queues {
+		weights[queue] = 1
+	}
+	return asynq.Config{
+		Queues:            weights,
+		Concurrency:       concurrency,
+		TaskCheckInterval: 20 * time.Millisecond,
+		ShutdownTimeout:   shutdown,
+		// Ours knows lanes and does not wait 5 s; asynq's must only not stand in the way.
+		DelayedTaskCheckInterval: 24 * time.Hour,
+		RetryDelayFunc: func(_ int, err error, _ *asynq.Task) time.Duration {
+			if again, ok := errors.AsType[*retryError](err); ok {
+				return again.wait()
+			}
+			return 0
+		},
+		// Only a failed call counts as one: not a job on its way back to its lane.
+		IsFailure: func(err error) bool {
+			again, ok := errors.AsType[*retryError](err)
+			return !ok || again.failed
+		},
+		Logger:   asynqLogger{logger},
+		LogLevel: asynq.WarnLevel,
+	}
+}
+
+// aggregatorBeside reports a server whose GroupAggregator would swallow lanes.
+// asynq does not say which server has one, but an aggregation set is its trace.
+func aggregatorBeside(ctx context.Context, client redis.UniversalClient, queue string) (bool, error) {
+	n, err := client.Exists(ctx, asynqKey(queue, "aggregation_sets")).Result()
+	return n > 0, err
+}
+
+// asynqLogger writes asynq's messages to ours.
+type asynqLogger struct{ logger *slog.Logger }
+
+func (l asynqLogger) Debug(args ...any) { l.logger.Debug("asynq", logMessage, fmt.Sprint(args...)) }
+func (l asynqLogger) Info(args ...any)  { l.logger.Info("asynq", logMessage, fmt.Sprint(args...)) }
+func (l asynqLogger) Warn(args ...any)  { l.logger.Warn("asynq", logMessage, fmt.Sprint(args...)) }
+func (l asynqLogger) Error(args ...any) { l.logger.Error("asynq", logMessage, fmt.Sprint(args...)) }
+func (l asynqLogger) Fatal(args ...any) { l.logger.Error("asynq", logMessage, fmt.Sprint(args...)) }
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

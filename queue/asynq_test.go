@@ -1,0 +1,152 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// TestAsynqContract is what a new version of asynq has to pass: through its
+// public Inspector and Client, it sees what we did and we see what it did.
+func TestAsynqContract(t *testing.T) {
+	t.Run("asynq sees a waiting job", func(t *testing.T) {
+		r := startRig(t, 1, limitsOf(perTenant(100)), nil)
+		inspector := asynq.NewInspectorFromRedisClient(r.server.Client())
+		id := r.add(t, func(job *Job) { job.Payload = json.RawMessage(`{"n":1}`); job.Retention = time.Hour })
+		task, err := inspector.GetTaskInfo(r.queue, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if task.State != asynq.TaskStateAggregating || task.Type != "call" || string(task.Payload) != `{"n":1}` ||
+			task.Group != "a" || task.Queue != r.queue || task.Retention != time.Hour || task.MaxRetry != endlessRetry ||
+			task.Timeout != endlessTimeout || task.Headers[headerTenant] != "a" || task.Retried != 0 {
+			t.Errorf("GetTaskInfo = %+v", task)
+		}
+		groups, err := inspector.Groups(r.queue)
+		if err != nil || len(groups) != 1 || groups[0].Group != "a" || groups[0].Size != 1 {
+			t.Errorf("Groups = %+v, %v", groups, err)
+		}
+		listed, err := inspector.ListAggregatingTasks(r.queue, "a")
+		if err != nil || len(listed) != 1 || listed[0].ID != id {
+			t.Errorf("ListAggregatingTasks = %+v, %v", listed, err)
+		}
+		if queues, err := inspector.Queues(); err != nil || !contains(queues, r.queue) {
+			t.Errorf("Queues = %v, %v; want %s among them", queues, err, r.queue)
+		}
+	})
+
+	t.Run("a job that asynq deletes is not called and does not stop its lane", func(t *testing.T) {
+		r := startRig(t, 1, limitsOf(perTenant(100)), nil)
+		deleted := r.add(t, nil)
+		kept := r.add(t, nil)
+		if err := asynq.NewInspectorFromRedisClient(r.server.Client()).DeleteTask(r.queue, deleted); err != nil {
+			t.Fatal(err)
+		}
+		r.run(t)
+		r.receiver.wait(t, 5*time.Second)
+		if r.jobs[kept] != 1 || r.jobs[deleted] != 0 {
+			t.Errorf("calls = %v; want only %s", r.jobs, kept)
+		}
+	})
+
+	t.Run("a job that asynq runs takes a slot like any other", func(t *testing.T) {
+		r := startRig(t, 2, limitsOf(perTenant(2)), nil)
+		r.add(t, nil)
+		second := r.add(t, nil)
+		if err := asynq.NewInspectorFromRedisClient(r.server.Client()).RunTask(r.queue, second); err != nil {
+			t.Fatal(err)
+		}
+		r.run(t)
+		r.receiver.wait(t, 5*time.Second)
+		if gap := span(r.all()); gap < 495*time.Millisecond {
+			t.Errorf("two calls within %v at 2/s", gap)
+		}
+	})
+
+	t.Run("tasks of asynq's own client are shaped", func(t *testing.T) {
+		r := startRig(t, 4, limitsOf(perTenant(4)), nil)
+		client := asynq.NewClientFromRedisClient(r.server.Client())
+		for _, options := range [][]asynq.Option{
+			{asynq.Queue(r.queue)},
+			{asynq.Queue(r.queue), asynq.MaxRetry(0)}, // asynq would archive a deferral of this one
+			{asynq.Queue(r.queue), asynq.Group(noTenant)},
+			{asynq.Queue(r.queue), asynq.ProcessIn(time.Second)},
+		} {
+			if _, err := client.Enqueue(asynq.NewTask("call", []byte(`{}`)), options...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.run(t)
+		r.receiver.wait(t, 10*time.Second)
+		r.seen.wait(t, string(Done), 4)
+		times := r.calls[noTenant]
+		for i := 1; i < len(times); i++ {
+			if gap := times[i].Sub(times[i-1]); gap < 245*time.Millisecond {
+				t.Errorf("calls %d and %d are %v apart at 4/s", i-1, i, gap)
+			}
+		}
+		if archived := r.archived(t); len(archived) != 0 {
+			t.Errorf("archived: %v", archived)
+		}
+	})
+
+	t.Run("asynq counts and keeps what was done", func(t *testing.T) {
+		r := startRig(t, 2, limitsOf(), nil)
+		r.answer = func(_ context.Context, job Running) error {
+			if job.Tenant == "bad" {
+				return permanent{}
+			}
+			return nil
+		}
+		done := r.add(t, func(job *Job) { job.Key = "k" })
+		bad := r.add(t, func(job *Job) { job.Tenant = "bad" })
+		r.run(t)
+		r.seen.wait(t, string(Done), 1)
+		r.seen.wait(t, string(Archived), 1)
+		r.stop()
+		inspector := asynq.NewInspectorFromRedisClient(r.server.Client())
+		if task, err := inspector.GetTaskInfo(r.queue, done); err != nil || task.State != asynq.TaskStateCompleted {
+			t.Errorf("the job with a key: %+v, %v; want it completed and kept", task, err)
+		}
+		if reason := r.archived(t)[bad]; reason == "" {
+			t.Errorf("the failed job is not in asynq's archive with a reason")
+		}
+		info, err := inspector.GetQueueInfo(r.queue)
+		if err != nil || info.ProcessedTotal != 2 || info.FailedTotal != 1 || info.Groups != 0 {
+			t.Errorf("GetQueueInfo = %+v, %v; want 2 processed, 1 failed, no group left", info, err)
+		}
+	})
+
+	t.Run("asynq's recoverer sees nothing", func(t *testing.T) {
+		if !listsExpiredLeases([]any{"evalsha", "0123", 1, "asynq:{q}:lease", 17, "asynq:{q}:t:"}) {
+			t.Error("the listing of expired leases passes the hook")
+		}
+		for _, args := range [][]any{
+			{"evalsha", "0123", 4, "asynq:{q}:pending", "asynq:{q}:paused", "asynq:{q}:active", "asynq:{q}:lease"},
+			{"zadd", "asynq:{q}:lease", "xx", 17, "id"},
+			{"evalsha", "0123", 1, "asynq:{q}:completed"},
+		} {
+			if listsExpiredLeases(args) {
+				t.Errorf("the hook swallows %v", args)
+			}
+		}
+	})
+}
+
+func contains(list []string, word string) bool {
+	for _, item := range list {
+		if item == word {
+			return true
+		}
+	}
+	return false
+}
+
+// permanent is an error as package clients makes them.
+type permanent struct{}
+
+func (permanent) Error() string   { return "the provider will never take it" }
+func (permanent) Permanent() bool { return true }

@@ -1,0 +1,34 @@
+-- begin.lua: what a worker has to know of the jobs it was handed, and its mark
+-- on them: whoever settles later must still be their owner.
+--
+-- KEYS[1]   headgate:{queue}:waiting
+-- ARGV[1]   queue
+-- ARGV[2..] three for each job: id, owner (new for every run of a job), tenant
+-- Returns   {now_us, then for each job: answer, earliest_us, latest_us, crashes}
+--   answer  'go' it has a slot | 'slot' it needs one | 'done' it was called
+--           already | 'gone' it is not this worker's any more
+--           | 'crashed' it took three workers with it
+local now = clock()
+local results = {int(now)}
+for i = 2, #ARGV, 3 do
+  local id, owner, tenant = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local task = redis.call('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes')
+  local answer, e, c = 'slot', 0, 0
+  local _, _, position = slot_read(task[2])
+  if task[1] ~= 'active' then
+    answer = 'gone'
+  elseif task[3] then
+    answer = 'done'
+  elseif tonumber(task[4] or 0) >= 3 then
+    answer = 'crashed'
+  else
+    e, c = slot_read(task[2])
+    if e > 0 and paused_until(tenant) <= now then answer = 'go' end
+  end
+  if answer ~= 'gone' then redis.call('HSET', task_key(id), 'hg_owner', owner) end
+  results[#results + 1] = answer
+  results[#results + 1] = int(e)
+  results[#results + 1] = int(c)
+  results[#results + 1] = tonumber(task[4] or 0)
+end
+return results

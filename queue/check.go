@@ -1,0 +1,95 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// check refuses a Redis that would lose jobs, with the reason and the remedy.
+func (w *Worker) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	if err := w.redis.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("queue: redis at %s: %w", strings.Join(w.config.Redis.Addrs, ","), err)
+	}
+	info, err := w.redis.Info(ctx).Result()
+	if err != nil {
+		return fmt.Errorf("queue: redis at %s: %w", strings.Join(w.config.Redis.Addrs, ","), err)
+	}
+	facts := parseInfo(info)
+	if version := facts["redis_version"]; version != "" {
+		major, _, _ := strings.Cut(version, ".")
+		if n, err := strconv.Atoi(major); err == nil && n < 7 {
+			return fmt.Errorf("queue: redis %s is too old: 7.0 or later is needed", version)
+		}
+	}
+	if role := facts["role"]; role == "slave" {
+		return errors.New("queue: this redis is a replica: connect to its master")
+	}
+	policy := facts["maxmemory_policy"]
+	if policy == "" { // not in this INFO
+		if config, err := w.redis.ConfigGet(ctx, "maxmemory-policy").Result(); err == nil {
+			policy = config["maxmemory-policy"]
+		}
+	}
+	switch policy {
+	case "noeviction":
+	case "":
+		w.logger.Warn("cannot see whether this redis evicts keys; it must have maxmemory-policy noeviction")
+	default:
+		return fmt.Errorf("queue: this redis evicts keys when memory is full (maxmemory-policy %s), and jobs with them: set maxmemory-policy noeviction", policy)
+	}
+	if facts["aof_enabled"] == "0" {
+		w.logger.Warn("this redis does not write an append-only file: jobs accepted since its last snapshot are lost with it; set appendonly yes")
+	}
+	for _, queue := range w.config.Queues {
+		beside, err := aggregatorBeside(ctx, w.redis, queue)
+		if err != nil {
+			return fmt.Errorf("queue: look at queue %q: %w", queue, err)
+		}
+		if beside {
+			return fmt.Errorf("queue: another asynq server aggregates the groups of queue %q, which are our lanes: give it a queue of its own", queue)
+		}
+		if err := registerQueue(ctx, w.redis, queue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const checkEvery = 10 * time.Second
+
+// checkOn repeats the check while the worker runs; readiness says what it found.
+func (w *Worker) checkOn(ctx context.Context) {
+	ticker := time.NewTicker(checkEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		err := w.check(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			w.logger.Error("redis is not fit", logError, err)
+		}
+		w.setReady(err)
+	}
+}
+
+func parseInfo(info string) map[string]string {
+	facts := map[string]string{}
+	for line := range strings.Lines(info) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			facts[name] = value
+		}
+	}
+	return facts
+}

@@ -1,0 +1,221 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Errors that tell what became of a job. They are wrapped with the details.
+var (
+	// ErrConflict: another job of this tenant has the same key but another kind
+	// or payload. Nothing was enqueued.
+	ErrConflict = errors.New("another job has this key")
+
+	// ErrBacklogFull: as many jobs of the tenant wait as its limits allow. Nothing
+	// was enqueued.
+	ErrBacklogFull = errors.New("backlog is full")
+
+	// ErrUnknown: Redis did not answer in time, so the job may have been enqueued
+	// or not. Enqueueing a job with a Key again is safe.
+	ErrUnknown = errors.New("not known whether the job was enqueued")
+)
+
+// Client accepts jobs. It is safe for concurrent use; the Redis client stays
+// the caller's to close.
+type Client struct {
+	redis  redis.UniversalClient
+	routes routes
+
+	mu         sync.Mutex
+	registered map[string]bool
+}
+
+// NewClient makes a client on the given Redis.
+func NewClient(client redis.UniversalClient) *Client {
+	return &Client{redis: client, routes: routes{redis: client}, registered: map[string]bool{}}
+}
+
+// Receipt says where an accepted job is.
+type Receipt struct {
+	ID    string // unique in its queue
+	Queue string
+
+	// Existing: the same job had been enqueued before, and is in State (asynq's
+	// word: aggregating, pending, active, scheduled, retry, archived, completed).
+	Existing bool
+	State    string
+}
+
+// Result is what became of one job of [Client.EnqueueMany].
+type Result struct {
+	Receipt
+	Err error // nil: accepted; else as from [Client.Enqueue]
+}
+
+// Enqueue accepts one job. Errors: [InvalidError] for each field that cannot be
+// accepted, [ErrConflict], [ErrBacklogFull], [ErrUnknown], or that of Redis
+// when the job was certainly not enqueued.
+func (c *Client) Enqueue(ctx context.Context, job Job) (Receipt, error) {
+	results := c.EnqueueMany(ctx, []Job{job})
+	return results[0].Receipt, results[0].Err
+}
+
+const (
+	mostBatch      = 100
+	mostBatchBytes = 1 << 20
+)
+
+// EnqueueMany accepts jobs in few round trips, each on its own: a job that is
+// refused does not keep the others out. Results are in the order of jobs, and
+// so are the jobs of a lane.
+func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
+	results := make([]Result, len(jobs))
+	now := time.Now()
+	batch := batchOf{}
+	for i, job := range jobs {
+		queue, err := c.routes.queueOf(ctx, job)
+		var a accepted
+		if err == nil {
+			a, err = job.accept(queue, now)
+		}
+		if err != nil {
+			results[i].Err = err
+			continue
+		}
+		results[i].Receipt = Receipt{ID: a.id, Queue: a.queue}
+		if len(batch.jobs) > 0 && (a.queue != batch.jobs[0].queue || len(batch.jobs) == mostBatch || batch.bytes+len(a.message) > mostBatchBytes) {
+			c.send(ctx, batch, results)
+			batch = batchOf{}
+		}
+		batch.jobs = append(batch.jobs, a)
+		batch.at = append(batch.at, i)
+		batch.bytes += len(a.message)
+	}
+	if len(batch.jobs) > 0 {
+		c.send(ctx, batch, results)
+	}
+	return results
+}
+
+// batchOf is jobs for one queue and their places in the caller's list.
+type batchOf struct {
+	jobs  []accepted
+	at    []int
+	bytes int
+}
+
+func (c *Client) send(ctx context.Context, batch batchOf, results []Result) {
+	fail := func(err error) {
+		for _, i := range batch.at {
+			results[i] = Result{Err: err}
+		}
+	}
+	queue := batch.jobs[0].queue
+	if err := c.register(ctx, queue); err != nil {
+		fail(err)
+		return
+	}
+	args := make([]any, 1, 1+8*len(batch.jobs))
+	args[0] = queue
+	for _, a := range batch.jobs {
+		args = append(args, a.id, a.message, a.tenant, a.attributes, a.cost, a.deadline, a.due, a.digest)
+	}
+	reply, err := c.sendAgain(ctx, queue, args)
+	if err != nil {
+		fail(fmt.Errorf("enqueue in %q: %w", queue, err))
+		return
+	}
+	answers, ok := reply.([]any)
+	if !ok || len(answers) != len(batch.jobs) {
+		fail(fmt.Errorf("enqueue in %q: unexpected reply %v", queue, reply))
+		return
+	}
+	for n, i := range batch.at {
+		results[i].read(answers[n], batch.jobs[n])
+	}
+}
+
+// sendAgain repeats a batch whose reply was lost. The ids are the same, so what
+// was accepted the first time answers as existing and nothing comes twice.
+func (c *Client) sendAgain(ctx context.Context, queue string, args []any) (any, error) {
+	const tries = 3
+	unknown := false
+	for try := 1; ; try++ {
+		reply, err := enqueueScript.Run(ctx, c.redis, scriptKeys(queue), args...)
+		if err == nil {
+			return reply, nil
+		}
+		if _, answered := errors.AsType[redis.Error](err); answered {
+			return nil, err
+		}
+		opErr, ok := errors.AsType[*net.OpError](err)
+		unknown = unknown || !ok || opErr.Op != "dial"
+		if try == tries || ctx.Err() != nil {
+			if unknown {
+				return nil, fmt.Errorf("%w: %w", ErrUnknown, err)
+			}
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(try) * 100 * time.Millisecond):
+		}
+	}
+}
+
+func (c *Client) register(ctx context.Context, queue string) error {
+	c.mu.Lock()
+	known := c.registered[queue]
+	c.mu.Unlock()
+	if known {
+		return nil
+	}
+	if err := registerQueue(ctx, c.redis, queue); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.registered[queue] = true
+	c.mu.Unlock()
+	return nil
+}
+
+// read turns one answer of enqueue.lua into the job's result.
+func (r *Result) read(answer any, a accepted) {
+	values, ok := answer.([]any)
+	code, isInt := any(nil), false
+	if ok && len(values) > 0 {
+		code, isInt = values[0], true
+	}
+	part := func(i int) string {
+		if i < len(values) {
+			return fmt.Sprint(values[i])
+		}
+		return ""
+	}
+	switch {
+	case !isInt:
+		*r = Result{Err: fmt.Errorf("enqueue: unexpected answer %v", answer)}
+	case code == int64(1):
+		r.State = "aggregating"
+		if a.due > 0 {
+			r.State = "scheduled"
+		}
+	case code == int64(0):
+		r.Existing, r.State = true, part(1)
+	case code == int64(-1):
+		*r = Result{Err: fmt.Errorf("%w: job %s in queue %q, with another kind or payload", ErrConflict, quote(a.id), a.queue)}
+	case code == int64(-2):
+		*r = Result{Err: fmt.Errorf("%w: %s jobs of the tenant wait in queue %q, at most %s may", ErrBacklogFull, part(1), a.queue, part(2))}
+	case code == int64(-3):
+		*r = Result{Err: &InvalidError{"cost", strconv.FormatInt(a.cost, 10) + " is more than limit " + quote(part(1)) + " ever admits at once (" + part(2) + ")"}}
+	default:
+		*r = Result{Err: fmt.Errorf("enqueue: unexpected answer %v", answer)}
+	}
+}

@@ -1,0 +1,224 @@
+-- dispatch.lua: bring back what is due, and release what may go soon.
+--
+-- KEYS[1]   headgate:{queue}:waiting
+-- ARGV[1]   queue
+-- ARGV[2]   max: jobs the caller can take (its free capacity)
+-- ARGV[3]   max_ahead: of these, how many may be released before their slot
+-- ARGV[4]   horizon_us: how far ahead of now a slot may lie
+-- ARGV[5]   pickup_us: how long a worker usually takes to pick a job up
+-- ARGV[6]   calendars as JSON {id: [window starts]}, '' for none
+-- Returns   {released, again_us, backlog, forwarded, full 1|0, pending, enqueued}; again_us: from now,
+--           when something may go next; -1: not before somebody acts.
+--           full: the caller has no room left.
+-- At most 100 jobs are forwarded from each set and 100 released in a call.
+local now = clock()
+local horizon, pickup = now + tonumber(ARGV[4]), tonumber(ARGV[5])
+set_calendars(ARGV[6])
+
+-- 1. Forward: scheduled, retried and parked jobs whose time has come.
+local forwarded = 0
+for _, set in ipairs({'scheduled', 'retry'}) do
+  local ids = redis.call('ZRANGEBYSCORE', asynq .. set, '-inf', int(math.floor(now / 1000000)), 'LIMIT', 0, 100)
+  for i, id in ipairs(ids) do
+    redis.call('ZREM', asynq .. set, id)
+    local task = redis.call('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_done')
+    if task[1] and task[2] and task[2] ~= '' and not task[4] then
+      local _, latest, position = slot_read(task[3])
+      -- Its old place, or behind all that waits. A slot that it still holds is
+      -- used as soon as the lane is looked at.
+      to_lane(task[2], id, position or now + i, now, latest > now)
+    elseif task[1] then
+      redis.call('HSET', task_key(id), 'state', 'pending', 'pending_since', int(now * 1000))
+      pend(id)
+    end
+  end
+  forwarded = forwarded + #ids
+end
+
+-- 2. Release.
+local room = tonumber(ARGV[2]) - redis.call('LLEN', asynq .. 'pending')
+local max = math.min(room, 100)
+local max_ahead = math.min(max, tonumber(ARGV[3]))
+local released, ahead, next_due = 0, 0, -1
+local pausing = redis.call('EXISTS', headgate .. 'pauses') == 1
+local shared = shared_limits(now)
+
+-- Start-time fair queueing: every lane that is ready stands at a virtual start
+-- time; the least goes first; a job moves its tenant on by cost / weight. A
+-- tenant that was away starts at the queue's time, so absence earns no credit.
+local vtime = headgate .. 'vtime'
+local virtual = tonumber(redis.call('HGET', vtime, '*') or 0)
+local finish = {}
+
+local function make_ready(lane)
+  local limits = lane_limits(lane, now)
+  local tenant = limits.tenant
+  local start = math.max(virtual, finish[tenant] or tonumber(redis.call('HGET', vtime, tenant) or 0))
+  finish[tenant] = start + 1 / limits.w -- as if its next job cost 1; run corrects it
+  redis.call('ZREM', headgate .. 'waiting', lane)
+  redis.call('ZADD', headgate .. 'ready', string.format('%.17g', start), lane)
+end
+
+local function make_due_ready(s)
+  local due = redis.call('ZRANGEBYSCORE', headgate .. 'waiting', '-inf', int(s), 'LIMIT', 0, 100)
+  for _, lane in ipairs(due) do make_ready(lane) end
+end
+
+-- put_back lets a lane wait for its own limits. Lanes that wait for one moment
+-- of one bucket are spread over its interval, or all were looked at for each
+-- job that goes.
+local crowd = {}
+local function put_back(lane, e, binding)
+  if binding and binding.spec.a ~= 'fw' then
+    local line = crowd[binding.key]
+    if not line or line.e ~= e then
+      crowd[binding.key] = {e = e, n = 1}
+    else
+      e = e + math.min(math.floor(line.n * binding.spec.p / binding.spec.r), tonumber(ARGV[4]))
+      line.n = line.n + 1
+    end
+  end
+  redis.call('ZREM', headgate .. 'ready', lane)
+  redis.call('ZADD', headgate .. 'waiting', int(e), lane)
+end
+
+-- release hands a job to asynq's workers with its slot.
+local function release(lane, id, position, e, c, permits)
+  lane_drop(lane, id)
+  redis.call('HSET', task_key(id), 'state', 'pending', 'pending_since', int(now * 1000),
+    'hg_slot', slot_write(e, c, position), unpack(permits ~= '' and {'hg_permits', permits} or {}))
+  pend(id)
+  released = released + 1
+end
+
+-- run releases jobs of one lane while it is the lane's turn: until another lane
+-- is due (due_us), or its virtual time passes that of the next in line (share).
+-- It returns true when nothing else may go before next_due.
+local function run(lane, start, s, due_us, share)
+  local limits = lane_limits(lane, now)
+  local tenant = limits.tenant
+  local paused = pausing and paused_until(tenant) or 0
+  local taken, spent, leaves, stop = 0, 0, true, false
+  while true do
+    local id, position = lane_head(lane)
+    if not id then
+      lane_forget(lane)
+      redis.call('ZREM', headgate .. 'ready', lane)
+      break
+    end
+    local task = redis.call('HMGET', task_key(id), 'state', 'hg_cost', 'hg_deadline', 'hg_slot', 'hg_permits')
+    local cost, deadline = tonumber(task[2] or 1), tonumber(task[3] or 0)
+    local kept_e, kept_c, kept_position = slot_read(task[4])
+    if task[1] ~= 'aggregating' then
+      lane_drop(lane, id) -- a ghost: asynq's tools moved or deleted the task
+      backlog_add(tenant, -1)
+    elseif paused > now then
+      put_back(lane, paused)
+      break
+    else
+      local blocked = not task[5] and blocked_by(limits)
+      if blocked then
+        redis.call('SADD', blocked.blocked, lane)
+        redis.call('ZREM', headgate .. 'ready', lane)
+        break
+      end
+      local own, binding = earliest_all(limits.own, now, now, cost)
+      local kept = kept_c > now and kept_e <= horizon
+      if released >= max then
+        next_due = own
+        stop, leaves = true, taken > 0
+        if leaves then put_back(lane, own, binding) end
+        break
+      elseif kept then
+        -- It returns with a slot that is paid for, from a worker that stopped.
+        release(lane, id, kept_position or position, kept_e, kept_c, task[5] or '')
+        taken = taken + 1
+      elseif (taken > 0 and spent / limits.w + start > share) or own > (share < math.huge and s or due_us) then
+        put_back(lane, own, binding)
+        break
+      else
+        local t = earliest_all(limits.all, now, math.max(s, own), cost)
+        if deadline > 0 and deadline <= t and deadline <= horizon then
+          -- It cannot go in time: the worker archives it, and no limit is touched.
+          release(lane, id, position, math.max(deadline, now), 0, task[5] or '')
+          taken = taken + 1
+        elseif t > horizon or (t > now + pickup and ahead >= max_ahead) then
+          -- Shared capacity is kept for the lane whose turn it is, or a job of
+          -- great cost would wait for ever behind small ones.
+          if own <= horizon then next_due, stop = t, true end
+          leaves = not stop or taken > 0
+          if leaves then put_back(lane, own, binding) end
+          break
+        elseif taken > 0 and t > due_us then
+          put_back(lane, own, binding)
+          break
+        else
+          local c = 0 -- no limit, no end
+          if #limits.all > 0 then
+            -- Lanes that wake together are set apart, or their calls would leave
+            -- at one instant, again and again, and be late behind each other.
+            c = math.max(t, now + pickup + released * 250)
+            commit_all(limits.all, now, c, cost)
+          end
+          if t > now + pickup then ahead = ahead + 1 end
+          release(lane, id, position, t, c, task[5] or take_permits(limits, id))
+          taken, spent = taken + 1, spent + cost
+          s = earliest_all(shared, now, now, 1)
+        end
+      end
+    end
+  end
+  if leaves then finish[tenant] = finish[tenant] or tonumber(redis.call('HGET', vtime, tenant) or 0) end
+  if leaves then finish[tenant] = finish[tenant] + (spent - 1) / limits.w end
+  if spent > 0 then virtual = math.max(virtual, start) end
+  backlog_add(tenant, -taken)
+  return stop
+end
+
+local looks = 0
+repeat
+  looks = looks + 1
+  local s = earliest_all(shared, now, now, 1)
+  make_due_ready(math.min(s, horizon))
+  local ready = redis.call('ZRANGE', headgate .. 'ready', 0, 1, 'WITHSCORES')
+  local waiting = redis.call('ZRANGE', headgate .. 'waiting', 0, 0, 'WITHSCORES')
+  if not ready[1] and waiting[1] and tonumber(waiting[2]) <= horizon then
+    -- Nobody is ready: on to the first lane that will be.
+    s = math.max(s, tonumber(waiting[2]))
+    make_due_ready(s)
+    ready = redis.call('ZRANGE', headgate .. 'ready', 0, 1, 'WITHSCORES')
+    waiting = redis.call('ZRANGE', headgate .. 'waiting', 0, 0, 'WITHSCORES')
+  end
+  if not ready[1] then
+    if waiting[1] then next_due = tonumber(waiting[2]) end
+    break
+  end
+  if s > horizon or released >= max then
+    next_due = s
+    break
+  end
+  local due_us = math.min(waiting[1] and tonumber(waiting[2]) or horizon, horizon)
+  local share = ready[4] and tonumber(ready[4]) or math.huge
+until run(ready[1], tonumber(ready[2]), s, due_us, share) or looks >= 200
+
+save_buckets()
+for tenant, at in pairs(finish) do
+  if at > virtual then
+    redis.call('HSET', vtime, tenant, string.format('%.17g', at))
+  else
+    redis.call('HDEL', vtime, tenant)
+  end
+end
+redis.call('HSET', vtime, '*', string.format('%.17g', virtual))
+
+local again = -1
+if looks >= 200 or (released == max and max < room) then
+  again = 0 -- there is more to do than one call may
+elseif next_due >= 0 then
+  again = math.max(0, next_due - now)
+end
+return {
+  released, int(again), tonumber(redis.call('HGET', headgate .. 'backlog', '*') or 0), forwarded,
+  released >= room and 1 or 0, redis.call('LLEN', asynq .. 'pending'),
+  tonumber(redis.call('HGET', headgate .. 'totals', 'enqueued') or 0),
+}

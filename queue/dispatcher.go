@@ -1,0 +1,192 @@
+package queue
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// capacity is how many jobs the process can hold, and how many it does.
+type capacity struct {
+	all   int64
+	held  atomic.Int64
+	freed chan struct{} // has a value when a job left since it was last read
+}
+
+func newCapacity(all int) *capacity { return &capacity{all: int64(all), freed: make(chan struct{}, 1)} }
+
+func (c *capacity) enter() { c.held.Add(1) }
+
+func (c *capacity) leave() {
+	c.held.Add(-1)
+	select {
+	case c.freed <- struct{}{}:
+	default:
+	}
+}
+
+// dispatcher releases the jobs of one queue, as many as this worker can hold.
+type dispatcher struct {
+	queue    string
+	redis    redis.UniversalClient
+	capacity *capacity
+	pending  *atomic.Int64   // released and not yet picked up, of this queue
+	others   []*atomic.Int64 // of the worker's other queues
+	observer Observer
+	logger   *slog.Logger
+	limits   *limitsCache
+}
+
+const (
+	// A lane that was empty is seen after this at the latest.
+	slowestDispatch = 50 * time.Millisecond
+	fastestDispatch = 5 * time.Millisecond
+	sweepEvery      = 3 * time.Second
+)
+
+// Run dispatches until ctx is done.
+func (d *dispatcher) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var failing bool
+	var swept time.Time
+	cursor := "0"
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		wait, err := d.round(ctx, d.room())
+		if err == nil && time.Since(swept) > sweepEvery {
+			swept = time.Now()
+			cursor, err = d.sweep(ctx, cursor)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			if !failing {
+				d.logger.Warn("dispatch fails; it goes on trying", logQueue, d.queue, logError, err)
+			}
+			failing = true
+			wait = 200 * time.Millisecond
+		case failing:
+			failing = false
+			d.logger.Info("dispatch works again", logQueue, d.queue)
+		}
+		timer.Reset(wait)
+	}
+}
+
+// room is how many more jobs this process can hold.
+func (d *dispatcher) room() int64 {
+	free := d.capacity.all - d.capacity.held.Load()
+	for _, other := range d.others {
+		free -= other.Load()
+	}
+	return max(free, 0)
+}
+
+// round releases once and says when to come back.
+func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, error) {
+	windows, err := d.limits.windows(ctx)
+	if err != nil {
+		return 0, err
+	}
+	// A quarter of the places is kept for jobs that may go at once, or slots of
+	// a busy tenant would fill the worker and a quiet one would wait behind them.
+	ahead := max(room-d.capacity.all/4, 0)
+	began := time.Now()
+	callCtx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	reply, err := dispatchScript.Run(callCtx, d.redis, scriptKeys(d.queue), d.queue, room, ahead,
+		horizon.Microseconds(), pickup.Microseconds(), windows)
+	if err != nil {
+		if strings.Contains(err.Error(), "STALE") {
+			d.limits.forget()
+		}
+		return 0, err
+	}
+	n, err := numbers(reply, 7)
+	if err != nil {
+		return 0, err
+	}
+	released, again, full := int(n[0]), time.Duration(n[1])*time.Microsecond, n[4] == 1
+	d.pending.Store(n[5])
+	d.observer.Dispatched(d.queue, Round{Took: time.Since(began), Released: released, Waiting: n[2], Enqueued: n[6]})
+	switch {
+	case full:
+		select {
+		case <-ctx.Done():
+		case <-d.capacity.freed:
+			return fastestDispatch, nil
+		case <-time.After(slowestDispatch):
+		}
+		return 0, nil
+	case again == 0:
+		return 0, nil
+	case again > 0:
+		// Half of what was released ahead has gone by then: often enough to keep
+		// the rate, and far less often than a slot.
+		return min(max(again-horizon/2, fastestDispatch), slowestDispatch), nil
+	}
+	return slowestDispatch, nil
+}
+
+func (d *dispatcher) sweep(ctx context.Context, cursor string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	reply, err := sweepScript.Run(ctx, d.redis, scriptKeys(d.queue), d.queue, cursor)
+	if err != nil {
+		return cursor, err
+	}
+	if values, ok := reply.([]any); ok && len(values) == 2 {
+		if next, ok := values[0].(string); ok {
+			return next, nil
+		}
+	}
+	return "0", nil
+}
+
+// limitsCache knows the calendars of a queue's limits for the scripts.
+type limitsCache struct {
+	queue string
+	redis redis.UniversalClient
+
+	mu    sync.Mutex
+	text  string
+	until time.Time
+}
+
+func (c *limitsCache) windows(ctx context.Context) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if now.Before(c.until) {
+		return c.text, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	limits, err := published(ctx, c.redis, c.queue)
+	if err != nil {
+		return "", err
+	}
+	if c.text, err = calendarsOf(limits, now); err != nil {
+		return "", err
+	}
+	c.until = now.Add(5 * time.Second)
+	return c.text, nil
+}
+
+// forget makes the next question read the limits again: they have changed.
+func (c *limitsCache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = time.Time{}
+}

@@ -1,0 +1,18 @@
+// Package queue runs background jobs whose outbound calls are shaped: each
+// goes exactly when every limit it stands under allows.
+//
+// A [Client] accepts jobs, a [Worker] makes their calls through handlers
+// registered with [Handle], and [Limits] say how fast. A job waits in the lane
+// of its tenant, is released once with a slot, is held until that slot, and is
+// sent. What always holds:
+//
+//   - No limit is ever exceeded: at the moment of sending, any two calls i..j of
+//     one bucket satisfy count ≤ burst + rate × (t_j − t_i + 5 ms).
+//   - An accepted job ends as exactly one of completed, archived with a reason
+//     (expired is one), or cancelled by an operator. Waiting spends no attempt.
+//   - A job is called at least once, and with the same idempotency key each time.
+//   - A shared limit is divided between tenants in proportion to their weights.
+//
+// Jobs are asynq tasks and lanes are asynq groups, so asynq's Inspector and
+// command line see and manage them. Redis 7.0 or later is needed.
+package queue

@@ -1,0 +1,384 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// horizon is how far ahead a slot may be given: jobs held this long in
+	// workers keep the rate exact while dispatch is under way.
+	horizon = 200 * time.Millisecond
+
+	// pickup is how long a worker usually takes to get hold of a released job.
+	pickup = 50 * time.Millisecond
+
+	// late is how long after its slot a call may still leave.
+	late = 2 * time.Millisecond
+
+	redisTimeout = 5 * time.Second
+)
+
+// gate stands in front of every handler of one queue: it holds the call until
+// its slot, makes it, and settles what came of it. It is an asynq.Handler.
+type gate struct {
+	queue    string
+	redis    redis.UniversalClient
+	handlers map[string]*handler
+	observer Observer
+	logger   *slog.Logger
+
+	clock    *redisClock
+	calls    *sync.RWMutex // a job that is suspected of crashing its worker writes
+	runs     *atomic.Int64
+	worker   string                 // this process, in owner marks
+	disowned *disowned              // tasks whose acknowledgement must not be sent
+	windows  func() (string, error) // calendars for the scripts
+	stopping <-chan struct{}        // closed: nothing new is sent
+
+	begins  batcher[beginQuestion, beginAnswer]
+	settles batcher[settleQuestion, bool]
+	pauses  sync.Map // lane's tenant -> boot time until which it is paused
+}
+
+type beginQuestion struct{ id, owner, tenant string }
+
+type beginAnswer struct {
+	answer           string
+	earliest, latest int64 // µs on Redis's clock; latest 0: no end
+	crashes          int64
+}
+
+type settleQuestion struct {
+	id, owner, tenant, outcome string
+	pause                      time.Duration
+}
+
+func (g *gate) init() *gate {
+	g.begins.run = g.sendBegin
+	g.settles.run = g.sendSettle
+	return g
+}
+
+// ProcessTask is what asynq calls. Its errors tell asynq where the task goes.
+func (g *gate) ProcessTask(ctx context.Context, task *asynq.Task) error {
+	job := readRunning(ctx, task)
+	owner := g.worker + ":" + strconv.FormatInt(g.runs.Add(1), 36)
+	v := g.process(ctx, task, job, owner)
+	g.observer.Finished(g.queue, job.Kind, v.outcome)
+	if v.outcome == Lost {
+		g.disowned.add(g.queue, job.ID)
+	}
+	if again, ok := errors.AsType[*retryError](v.err); ok {
+		again.skew = g.clock.skew()
+	}
+	return v.err
+}
+
+var lost = verdict{outcome: Lost}
+
+func parked() verdict { return verdict{outcome: Parked, err: &retryError{err: errParked}} }
+
+func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner string) verdict {
+	slot, err := g.begin(ctx, job, owner)
+	if err != nil {
+		return parked() // the worker stops before anything was known of the job
+	}
+	switch slot.answer {
+	case "gone":
+		return lost
+	case "done":
+		return verdict{outcome: Done}
+	case "crashed":
+		return g.finish(job, owner, archive(Crashed, errCrashed))
+	}
+	handler := g.handlers[job.Kind]
+	if handler == nil {
+		// Another worker may have it: that is no fault of the job's.
+		err := fmt.Errorf("no handler for kind %s in this worker", quote(job.Kind))
+		return g.finish(job, owner, verdict{outcome: Retried, err: &retryError{err: err, after: firstBackoff * 10}})
+	}
+
+	suspect := slot.crashes >= 2
+	for {
+		if slot.answer == "slot" {
+			slot, err = g.newSlot(ctx, job, owner)
+			switch {
+			case err != nil:
+				return g.keep(job, owner)
+			case slot.answer == "gone":
+				return lost
+			case slot.answer == "park":
+				g.observer.Gated(g.queue, "parked")
+				return g.finish(job, owner, parked())
+			}
+		}
+		if !g.hold(ctx, slot.earliest) {
+			if job.lastOfAsynq {
+				<-ctx.Done() // asynq would archive it; at its end the worker gives it back instead
+			}
+			return g.keep(job, owner)
+		}
+		if !job.Deadline.IsZero() && !g.clock.now().Before(job.Deadline) {
+			return g.finish(job, owner, archive(Expired, errExpired))
+		}
+		unlock := g.enter(suspect)
+		if suspect && !g.settle(settleQuestion{id: job.ID, owner: owner, tenant: job.lane(), outcome: "alone"}) {
+			unlock()
+			return lost
+		}
+		if g.onTime(slot) && !g.paused(job) {
+			g.observer.Gated(g.queue, "sent")
+			v := g.call(ctx, handler, task, job)
+			unlock()
+			return g.finish(job, owner, v)
+		}
+		unlock()
+		g.observer.Gated(g.queue, "missed")
+		slot.answer = "slot"
+	}
+}
+
+// begin retries until Redis answers: nothing can be done with a job before.
+// The error says that the worker stops.
+func (g *gate) begin(ctx context.Context, job Running, owner string) (beginAnswer, error) {
+	for {
+		answer, err := g.begins.do(beginQuestion{job.ID, owner, job.lane()})
+		if err == nil {
+			return answer, nil
+		}
+		if err := g.pauseAfter(ctx, "begin", job, err); err != nil {
+			return beginAnswer{}, err
+		}
+	}
+}
+
+// newSlot asks for a slot near now. A lost reply may waste a slot; it cannot
+// make two calls of one.
+func (g *gate) newSlot(ctx context.Context, job Running, owner string) (beginAnswer, error) {
+	near := 2 * horizon
+	if job.lastOfAsynq {
+		near = 24 * time.Hour
+	}
+	for {
+		slot, err := g.askSlot(ctx, job, owner, near)
+		if err == nil {
+			return slot, nil
+		}
+		if err := g.pauseAfter(ctx, "slot", job, err); err != nil {
+			return beginAnswer{}, err
+		}
+	}
+}
+
+func (g *gate) askSlot(ctx context.Context, job Running, owner string, near time.Duration) (beginAnswer, error) {
+	windows, err := g.windows()
+	if err != nil {
+		return beginAnswer{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	reply, err := slotScript.Run(ctx, g.redis, scriptKeys(g.queue), g.queue, near.Microseconds(), pickup.Microseconds(), windows,
+		job.ID, owner, job.lane(), job.attributes, job.Cost)
+	if err != nil {
+		return beginAnswer{}, err
+	}
+	values, ok := reply.([]any)
+	if !ok || len(values) != 4 {
+		return beginAnswer{}, fmt.Errorf("unexpected reply %v", reply)
+	}
+	n, err := numbers(values[1:], 3)
+	if err != nil {
+		return beginAnswer{}, err
+	}
+	g.clock.observe(n[2])
+	return beginAnswer{answer: fmt.Sprint(values[0]), earliest: n[0], latest: n[1]}, nil
+}
+
+var errStopping = errors.New("the worker stops")
+
+// pauseAfter waits a little after an error of Redis, or says that there is no time.
+func (g *gate) pauseAfter(ctx context.Context, what string, job Running, err error) error {
+	g.logger.Warn("redis does not answer", "step", what, logQueue, g.queue, logJob, job.ID, logError, err)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-g.stopping:
+		return errStopping
+	case <-time.After(200 * time.Millisecond):
+		return nil
+	}
+}
+
+// hold waits until the earliest moment of a slot; false: the worker stops, or
+// lost its lease, and the call must not be made.
+func (g *gate) hold(ctx context.Context, earliest int64) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	select {
+	case <-g.stopping:
+		return false
+	default:
+	}
+	wait := g.clock.boot(earliest) - bootTime()
+	if wait <= 0 {
+		return true
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-g.stopping:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// onTime reports whether a call that left now would still be in its slot. The
+// boot clock decides: a process that was stopped sends nothing stale when it wakes.
+func (g *gate) onTime(slot beginAnswer) bool {
+	return slot.latest == 0 || bootTime() <= g.clock.boot(slot.latest)+late
+}
+
+func (g *gate) paused(job Running) bool {
+	until, ok := g.pauses.Load(job.lane())
+	return ok && bootTime() < until.(time.Duration)
+}
+
+// enter lets calls run beside each other, but for a suspect: it runs alone, so
+// that if the process dies, only the suspect is to blame.
+func (g *gate) enter(suspect bool) (leave func()) {
+	if suspect {
+		g.calls.Lock()
+		return g.calls.Unlock
+	}
+	g.calls.RLock()
+	return g.calls.RUnlock
+}
+
+// call makes the call and judges its answer.
+func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Running) (v verdict) {
+	callCtx, cancel := context.WithTimeout(context.WithValue(ctx, runningKey{}, job), h.timeout)
+	defer cancel()
+	err := h.protected(callCtx, task.Payload())
+	if canceled(ctx, err) {
+		return verdict{outcome: Parked, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
+	}
+	v = judge(err, job, h.repeatUnknown, time.Now())
+	if err != nil {
+		g.logger.Info("call failed", logQueue, g.queue, logKind, job.Kind, logJob, job.ID, logTenant, job.Tenant,
+			"attempt", job.Attempt, "outcome", v.outcome, logError, err)
+	}
+	return v
+}
+
+// finish settles a job whose slot is spent, then tells asynq.
+func (g *gate) finish(job Running, owner string, v verdict) verdict {
+	question := settleQuestion{id: job.ID, owner: owner, tenant: job.lane(), outcome: "free", pause: v.pause}
+	if v.outcome == Done {
+		question.outcome = "done"
+	}
+	if v.pause > 0 {
+		g.pauses.Store(job.lane(), bootTime()+v.pause)
+	}
+	if !g.settle(question) {
+		return lost
+	}
+	return v
+}
+
+// keep gives a job back with its slot, for another worker to use.
+func (g *gate) keep(job Running, owner string) verdict {
+	if !g.settle(settleQuestion{id: job.ID, owner: owner, tenant: job.lane(), outcome: "keep"}) {
+		return lost
+	}
+	return parked()
+}
+
+// settle keeps on until Redis has it: a call that was made must never be
+// forgotten, and no new work is taken meanwhile, as the job keeps its place in
+// the worker. It answers false when the job is another worker's.
+func (g *gate) settle(q settleQuestion) bool {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		mine, err := g.settles.do(q)
+		if err == nil {
+			return mine
+		}
+		g.logger.Warn("redis does not take a settlement", logQueue, g.queue, logJob, q.id, "outcome", q.outcome, logError, err)
+		time.Sleep(wait)
+	}
+}
+
+func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
+	args := make([]any, 1, 1+3*len(questions))
+	args[0] = g.queue
+	for _, q := range questions {
+		args = append(args, q.id, q.owner, q.tenant)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
+	defer cancel()
+	reply, err := beginScript.Run(ctx, g.redis, scriptKeys(g.queue), args...)
+	if err != nil {
+		return nil, err
+	}
+	values, ok := reply.([]any)
+	if !ok || len(values) != 1+4*len(questions) {
+		return nil, fmt.Errorf("unexpected reply %v", reply)
+	}
+	now, err := numbers(values[:1], 1)
+	if err != nil {
+		return nil, err
+	}
+	g.clock.observe(now[0])
+	answers := make([]beginAnswer, len(questions))
+	for i := range answers {
+		at := 1 + 4*i
+		n, err := numbers(values[at+1:at+4], 3)
+		if err != nil {
+			return nil, err
+		}
+		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), earliest: n[0], latest: n[1], crashes: n[2]}
+	}
+	for i := range answers {
+		if answers[i].answer == "go" {
+			continue
+		}
+		answers[i].earliest, answers[i].latest = 0, 0
+	}
+	return answers, nil
+}
+
+func (g *gate) sendSettle(questions []settleQuestion) ([]bool, error) {
+	args := make([]any, 1, 1+5*len(questions))
+	args[0] = g.queue
+	for _, q := range questions {
+		args = append(args, q.id, q.owner, q.tenant, q.outcome, q.pause.Microseconds())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
+	defer cancel()
+	reply, err := settleScript.Run(ctx, g.redis, scriptKeys(g.queue), args...)
+	if err != nil {
+		return nil, err
+	}
+	n, err := numbers(reply, len(questions))
+	if err != nil {
+		return nil, err
+	}
+	mine := make([]bool, len(questions))
+	for i := range mine {
+		mine[i] = n[i] == 1
+	}
+	return mine, nil
+}

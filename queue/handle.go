@@ -1,0 +1,74 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// handler makes the calls of one kind.
+type handler struct {
+	fn            func(ctx context.Context, payload []byte) error
+	timeout       time.Duration
+	repeatUnknown bool
+	panicked      func(value any, stack []byte)
+}
+
+// HandlerOption changes how the jobs of one kind are run.
+type HandlerOption func(*handler)
+
+// Timeout bounds one call; without it a call has a minute.
+func Timeout(d time.Duration) HandlerOption { return func(h *handler) { h.timeout = d } }
+
+// RepeatUnknown makes a call again whose outcome is not known, for providers
+// that take the idempotency key. Without it such a job is archived, for a person
+// to decide.
+func RepeatUnknown() HandlerOption { return func(h *handler) { h.repeatUnknown = true } }
+
+const defaultTimeout = time.Minute
+
+// Handle runs fn for every job of a kind, at the moment of its slot. It must be
+// called before [Worker.Run]. [Current] tells fn about the job.
+//
+// A nil error completes the job. Others spend an attempt and are tried again
+// with growing pauses, unless the error (or one it wraps) has a method that says
+// otherwise: RetryAfter() time.Duration: the provider wants fewer calls;
+// ParkUntil() time.Time: not before then; Permanent() bool: never; Unknown()
+// bool: sent, but the answer is not known. A panic counts as a failed call, and
+// a payload that does not decode into T is archived: it never will.
+func Handle[T any](w *Worker, kind string, fn func(context.Context, T) error, options ...HandlerOption) {
+	h := &handler{timeout: defaultTimeout, fn: func(ctx context.Context, payload []byte) error {
+		var value T
+		if err := json.Unmarshal(payload, &value); err != nil {
+			return fmt.Errorf("decode the payload of %s: %w: %w", kind, err, asynq.SkipRetry)
+		}
+		return fn(ctx, value)
+	}}
+	for _, option := range options {
+		option(h)
+	}
+	h.panicked = func(value any, stack []byte) {
+		w.logger.Error("handler panicked", logKind, kind, "panic", fmt.Sprint(value), "stack", string(stack))
+	}
+	w.handlers[kind] = h
+}
+
+// protected turns a panic into a failed call: one job must not end the others.
+func (h *handler) protected(ctx context.Context, payload []byte) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			h.panicked(value, debug.Stack())
+			err = fmt.Errorf("panic: %v", value)
+		}
+	}()
+	err = h.fn(ctx, payload)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("timed out after %v: %w", h.timeout, err)
+	}
+	return err
+}

@@ -1,0 +1,319 @@
+package queue
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Job is one outbound call wanted by the application.
+type Job struct {
+	// Kind names the handler that makes the call: letters, digits, '.', '_',
+	// '-' and ':', at most 64. Required.
+	Kind string
+
+	// Tenant is on whose behalf the call is made: 1 to 128 bytes of UTF-8
+	// without control characters. Required.
+	Tenant string
+
+	// Key makes the job the only one of its tenant and queue with this key, while
+	// it lives and for Retention after: enqueueing the same again answers with
+	// the job that is there. At most 256 bytes. "" gives the job an id of its own.
+	Key string
+
+	// Queue is where the job waits. "" means the queue whose limits name Kind, or
+	// where no limits were published, the queue of Kind's own name.
+	Queue string
+
+	// Priority is carried with the job; "" means Normal.
+	Priority Priority
+
+	// At is the earliest moment of the call, to the second, at most 10 years
+	// ahead; zero or past: now. In does the same relative to now. Not both.
+	At time.Time
+	In time.Duration
+
+	// Deadline is when the call is not wanted any more: a job that could not go
+	// before is archived as expired, without a call. Zero means none.
+	Deadline time.Time
+
+	// MaxAttempts is how many calls may fail before the job is archived, 1 to
+	// 1,000; 0 means 10. Waiting for a limit is not an attempt.
+	MaxAttempts int
+
+	// Cost is how many permits the call takes from each limit; 0 means 1.
+	Cost int64
+
+	// Attributes are what limits may be per, besides the tenant: at most 16,
+	// names of a-z, 0-9 and '_', values of at most 128 bytes.
+	Attributes map[string]string
+
+	// Payload is what the handler gets: []byte and json.RawMessage as they are,
+	// anything else as JSON. At most 1 MiB.
+	Payload any
+
+	// Retention is how long a completed job is remembered, so that its Key stays
+	// taken. 0 means 24 h for a job with a Key, and not at all without.
+	Retention time.Duration
+}
+
+// Priority orders the jobs of one tenant.
+type Priority string
+
+// The priorities; a job without one is Normal.
+const (
+	High   Priority = "high"
+	Normal Priority = "normal"
+	Low    Priority = "low"
+)
+
+const (
+	defaultMaxAttempts = 10
+	mostAttempts       = 1000
+	mostPayload        = 1 << 20
+	mostTenant         = 128
+	mostKey            = 256
+	mostAttributes     = 16
+	mostAhead          = 10 * 365 * 24 * time.Hour
+	keyRetention       = 24 * time.Hour
+)
+
+// InvalidError reports a field of a job that cannot be accepted. Nothing was enqueued.
+type InvalidError struct {
+	Field  string // as in NDJSON: "tenant", "max_attempts", …
+	Reason string
+}
+
+func (e *InvalidError) Error() string { return e.Field + ": " + e.Reason }
+
+var (
+	kindPattern  = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+	queuePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+	attrPattern  = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+)
+
+// accepted is a job that was checked, in the form of enqueue.lua.
+type accepted struct {
+	id, queue, tenant, attributes, digest string
+	cost                                  int64
+	deadline, due                         int64 // µs and whole seconds since the epoch; 0: none, now
+	message                               []byte
+}
+
+// accept checks a job and encodes it; the error names every field that is wrong.
+func (job Job) accept(queue string, now time.Time) (accepted, error) {
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, &InvalidError{field, fmt.Sprintf(format, args...)})
+	}
+	if !kindPattern.MatchString(job.Kind) {
+		wrong("kind", "%s is not 1 to 64 letters, digits, '.', '_', '-' or ':'", quote(job.Kind))
+	}
+	if !queuePattern.MatchString(queue) {
+		wrong("queue", "%s is not 1 to 64 letters, digits, '.', '_' or '-'", quote(queue))
+	}
+	if reason := textProblem(job.Tenant, mostTenant); reason != "" {
+		wrong("tenant", "%s", reason)
+	}
+	if reason := textProblem(job.Key, mostKey); job.Key != "" && reason != "" {
+		wrong("key", "%s", reason)
+	}
+	switch job.Priority {
+	case "", High, Normal, Low:
+	default:
+		wrong("priority", "%s is none of high, normal, low", quote(string(job.Priority)))
+	}
+	due := job.dueSecond(now, wrong)
+	if !job.Deadline.IsZero() {
+		switch {
+		case !job.Deadline.After(now):
+			wrong("deadline", "%s has passed", job.Deadline.UTC().Format(time.RFC3339))
+		case job.Deadline.Sub(now) > mostAhead:
+			wrong("deadline", "%s is more than 10 years ahead", job.Deadline.UTC().Format(time.RFC3339))
+		case due > 0 && job.Deadline.Unix() <= due:
+			wrong("deadline", "it comes before the job may go")
+		}
+	}
+	if job.MaxAttempts < 0 || job.MaxAttempts > mostAttempts {
+		wrong("max_attempts", "%d is not within 1 to %d", job.MaxAttempts, mostAttempts)
+	}
+	if job.Cost < 0 {
+		wrong("cost", "%d: a call costs at least 1", job.Cost)
+	}
+	if job.Retention < 0 || job.Retention > mostAhead {
+		wrong("retention", "%v is not within 0 to 10 years", job.Retention)
+	}
+	attributes, reason := encodeAttributes(job.Attributes)
+	if reason != "" {
+		wrong("attributes", "%s", reason)
+	}
+	payload, err := encodePayload(job.Payload)
+	if err != nil {
+		wrong("payload", "%v", err)
+	} else if len(payload) > mostPayload {
+		wrong("payload", "%d bytes are more than %d; store large data elsewhere and enqueue a reference", len(payload), mostPayload)
+	}
+	if len(errs) > 0 {
+		return accepted{}, errors.Join(errs...)
+	}
+
+	a := accepted{
+		queue: queue, tenant: throttle.Escape(job.Tenant), attributes: attributes,
+		cost: max(job.Cost, 1), due: due,
+	}
+	retention := job.Retention
+	if job.Key == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return accepted{}, fmt.Errorf("make a job id: %w", err)
+		}
+		a.id = id.String()
+	} else {
+		// Escaped parts hold no ':', so no two pairs share an id.
+		a.id = a.tenant + ":" + throttle.Escape(job.Key)
+		if retention == 0 {
+			retention = keyRetention
+		}
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", job.Kind, job.Tenant, payload))
+	a.digest = base64.RawURLEncoding.EncodeToString(sum[:12])
+
+	headers := map[string]string{headerTenant: job.Tenant}
+	if job.Priority != "" && job.Priority != Normal {
+		headers[headerPriority] = string(job.Priority)
+	}
+	if job.MaxAttempts > 0 {
+		headers[headerMaxAttempts] = strconv.Itoa(job.MaxAttempts)
+	}
+	if a.cost > 1 {
+		headers[headerCost] = strconv.FormatInt(a.cost, 10)
+	}
+	if attributes != "" {
+		headers[headerAttributes] = attributes
+	}
+	if !job.Deadline.IsZero() {
+		a.deadline = job.Deadline.UnixMicro()
+		headers[headerDeadline] = strconv.FormatInt(a.deadline, 10)
+	}
+	a.message = encodeMessage(queue, a.id, job.Kind, payload, headers, retention)
+	return a, nil
+}
+
+// dueSecond is the job's time in whole Unix seconds, rounded up so that it never
+// goes early; 0 for now.
+func (job Job) dueSecond(now time.Time, wrong func(field, format string, args ...any)) int64 {
+	at, field := job.At, "at"
+	switch {
+	case job.In != 0 && !at.IsZero():
+		wrong("in", "set at or in, not both")
+		return 0
+	case job.In < 0:
+		wrong("in", "%v is negative", job.In)
+		return 0
+	case job.In > 0:
+		field = "in"
+		if job.In > mostAhead {
+			wrong("in", "%v is more than 10 years", job.In)
+			return 0
+		}
+		at = now.Add(job.In)
+	case at.IsZero():
+		return 0
+	}
+	if at.Year() < 2000 {
+		wrong(field, "the year %d is a mistake", at.Year())
+		return 0
+	}
+	if at.Sub(now) > mostAhead {
+		wrong(field, "%s is more than 10 years ahead", at.UTC().Format(time.RFC3339))
+		return 0
+	}
+	if !at.After(now) {
+		return 0
+	}
+	return at.Add(time.Second - time.Nanosecond).Unix()
+}
+
+// textProblem says why text cannot name a tenant or a key, or "".
+func textProblem(text string, most int) string {
+	switch {
+	case text == "":
+		return "it is empty"
+	case len(text) > most:
+		return fmt.Sprintf("%d bytes are more than %d", len(text), most)
+	case !utf8.ValidString(text):
+		return "it is not UTF-8"
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return quote(text) + " has control characters"
+	}
+	return ""
+}
+
+func quote(text string) string {
+	if len(text) > 60 {
+		text = strings.ToValidUTF8(text[:60], "") + "…"
+	}
+	return strconv.Quote(text)
+}
+
+// encodeAttributes writes "name=value;…", escaped and sorted, or says what is wrong.
+func encodeAttributes(attributes map[string]string) (text, problem string) {
+	if len(attributes) > mostAttributes {
+		return "", fmt.Sprintf("%d are more than %d", len(attributes), mostAttributes)
+	}
+	parts := make([]string, 0, len(attributes))
+	for _, name := range sortedKeys(attributes) {
+		if !attrPattern.MatchString(name) || name == "tenant" {
+			return "", fmt.Sprintf("the name %s is not 1 to 64 of a-z, 0-9 and '_', or is tenant", quote(name))
+		}
+		if reason := textProblem(attributes[name], mostTenant); reason != "" {
+			return "", name + ": " + reason
+		}
+		parts = append(parts, name+"="+throttle.Escape(attributes[name]))
+	}
+	return strings.Join(parts, ";"), ""
+}
+
+func encodePayload(payload any) ([]byte, error) {
+	switch p := payload.(type) {
+	case nil:
+		return nil, nil
+	case []byte:
+		return p, nil
+	case json.RawMessage:
+		return p, nil
+	}
+	return json.Marshal(payload)
+}
+
+// idempotencyKey is handed to providers, whose keys may have 255 characters.
+func idempotencyKey(id string) string {
+	if len(id) <= 255 {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:])
+}
+
+// Headers of our tasks, beside asynq's own fields.
+const (
+	headerTenant      = "headgate-tenant"
+	headerPriority    = "headgate-priority"
+	headerMaxAttempts = "headgate-max-attempts"
+	headerCost        = "headgate-cost"
+	headerAttributes  = "headgate-attributes"
+	headerDeadline    = "headgate-deadline"
+)

@@ -1,0 +1,400 @@
+package queue
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Limits is everything that shapes the queues, usually read from a file and
+// put in force with [Publish].
+type Limits struct {
+	Queues  map[string]QueueLimits
+	Tenants map[string]TenantLimits // what differs for one tenant, plans resolved
+}
+
+// QueueLimits shapes one queue, which stands for one provider account.
+type QueueLimits struct {
+	// Kinds of jobs that go to this queue by default. A kind has one queue.
+	Kinds []string
+
+	// Limits hold together: a job goes at a moment at which all admit it.
+	Limits []Limit
+
+	// MaxBacklog is how many jobs of one tenant may wait; more are refused with
+	// [ErrBacklogFull]. 0: no bound.
+	MaxBacklog int64
+}
+
+// Limit is a rule of a queue: an algorithm with a rate, or a concurrency.
+type Limit struct {
+	throttle.Limit
+
+	// Per names what has a bucket of its own: "tenant", or an attribute of the
+	// job. Empty: one bucket for the whole queue. Jobs without the attribute
+	// share the bucket of the empty value.
+	Per []string
+
+	// Concurrency is how many jobs may be on their way at once, in place of an
+	// algorithm and a rate. 0: not a limit of this sort.
+	Concurrency int64
+}
+
+// TenantLimits is what differs for one tenant.
+type TenantLimits struct {
+	// Weight is the tenant's part of shared limits, beside others' weights,
+	// 0.001 to 1,000; 0 means 1.
+	Weight float64
+
+	// Limits holds changes by queue and by the limit's name.
+	Limits map[string]map[string]Change
+}
+
+// Change replaces the parts of a limit that are not nil.
+type Change struct {
+	Rate        *throttle.Rate
+	Burst       *int64
+	Capacity    *int64
+	Concurrency *int64
+}
+
+func (l Limit) changed(c Change) Limit {
+	if c.Rate != nil {
+		l.Rate = *c.Rate
+	}
+	if c.Burst != nil {
+		l.Burst = *c.Burst
+	}
+	if c.Capacity != nil {
+		l.Capacity = *c.Capacity
+	}
+	if c.Concurrency != nil {
+		l.Concurrency = *c.Concurrency
+	}
+	return l
+}
+
+const (
+	mostLimits      = 16
+	mostConcurrency = 100_000
+)
+
+// Validate reports everything that makes the limit unusable, or nil. Each error
+// begins with the field's name, as in the file.
+func (l Limit) Validate() error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if !attrPattern.MatchString(strings.ReplaceAll(l.Name, "-", "_")) {
+		wrong("name: %s is not 1 to 64 of a-z, 0-9, '_' and '-'", quote(l.Name))
+	}
+	seen := map[string]bool{}
+	for _, attr := range l.Per {
+		if !attrPattern.MatchString(attr) {
+			wrong("per: %s is not 1 to 64 of a-z, 0-9 and '_'", quote(attr))
+		}
+		if seen[attr] {
+			wrong("per: %s stands twice", quote(attr))
+		}
+		seen[attr] = true
+	}
+	if l.Concurrency == 0 {
+		if err := l.Limit.Validate(); err != nil {
+			// The name was checked above, more strictly.
+			for _, err := range unjoin(err) {
+				if !strings.HasPrefix(err.Error(), "name: ") {
+					errs = append(errs, err)
+				}
+			}
+		}
+		return errors.Join(errs...)
+	}
+	if l.Concurrency < 0 || l.Concurrency > mostConcurrency {
+		wrong("concurrency: %d is not within 1 to %d", l.Concurrency, mostConcurrency)
+	}
+	if l.Algorithm != "" {
+		wrong("algorithm: a limit has an algorithm and a rate, or a concurrency, not both")
+	}
+	if l.Rate != (throttle.Rate{}) {
+		wrong("rate: a limit has an algorithm and a rate, or a concurrency, not both")
+	}
+	if l.Burst != 0 {
+		wrong("burst: a concurrency has none")
+	}
+	if l.Capacity != 0 {
+		wrong("capacity: a concurrency has none")
+	}
+	if l.Location != nil {
+		wrong("timezone: a concurrency has none")
+	}
+	return errors.Join(errs...)
+}
+
+// checkChange reports why a change cannot be made to a limit, or nil.
+func (l Limit) checkChange(c Change) error {
+	if !slices.Contains(l.Per, "tenant") {
+		return errors.New("tenants share this limit: it cannot differ for one of them")
+	}
+	if c.Concurrency != nil && l.Concurrency == 0 {
+		return errors.New("concurrency: this limit has a rate")
+	}
+	after := l.changed(c)
+	if l.Location != nil && (after.Rate.Period != l.Rate.Period || after.Rate.Months != l.Rate.Months) {
+		return fmt.Errorf("rate: the windows of this limit are those of %v for every tenant", l.Rate)
+	}
+	return after.Validate()
+}
+
+func unjoin(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+// FieldError is a mistake in limits, at a path such as
+// queues.email.limits[2].burst.
+type FieldError struct {
+	Path   string
+	Reason string
+}
+
+func (e *FieldError) Error() string { return e.Path + ": " + e.Reason }
+
+// Validate reports every mistake as a [FieldError], joined, or nil.
+func (l Limits) Validate() error {
+	var errs []error
+	wrong := func(path, format string, args ...any) {
+		errs = append(errs, &FieldError{path, fmt.Sprintf(format, args...)})
+	}
+	// at puts a limit's own "field: reason" errors under its path.
+	at := func(path string, err error) {
+		if err == nil {
+			return
+		}
+		for _, err := range unjoin(err) {
+			if field, reason, ok := strings.Cut(err.Error(), ": "); ok && attrPattern.MatchString(field) {
+				wrong(path+"."+field, "%s", reason)
+			} else {
+				wrong(path, "%v", err)
+			}
+		}
+	}
+	kinds := map[string]string{}
+	for _, name := range sortedKeys(l.Queues) {
+		q, path := l.Queues[name], "queues."+name
+		if !queuePattern.MatchString(name) {
+			wrong(path, "the name is not 1 to 64 letters, digits, '.', '_' or '-'")
+		}
+		for i, kind := range q.Kinds {
+			if !kindPattern.MatchString(kind) {
+				wrong(fmt.Sprintf("%s.kinds[%d]", path, i), "%s is not 1 to 64 letters, digits, '.', '_', '-' or ':'", quote(kind))
+			}
+			if other, taken := kinds[kind]; taken {
+				wrong(fmt.Sprintf("%s.kinds[%d]", path, i), "%s goes to queue %s already", quote(kind), other)
+			}
+			kinds[kind] = name
+		}
+		if q.MaxBacklog < 0 {
+			wrong(path+".max_backlog", "%d is negative", q.MaxBacklog)
+		}
+		if len(q.Limits) > mostLimits {
+			wrong(path+".limits", "%d are more than %d", len(q.Limits), mostLimits)
+		}
+		names := map[string]bool{}
+		for i, limit := range q.Limits {
+			where := fmt.Sprintf("%s.limits[%d]", path, i)
+			at(where, limit.Validate())
+			if names[limit.Name] && limit.Name != "" {
+				wrong(where+".name", "%s is taken", quote(limit.Name))
+			}
+			names[limit.Name] = true
+		}
+	}
+	for _, tenant := range sortedKeys(l.Tenants) {
+		t, path := l.Tenants[tenant], "tenants."+tenant
+		if reason := textProblem(tenant, mostTenant); reason != "" {
+			wrong("tenants", "a tenant's name: %s", reason)
+		}
+		if t.Weight != 0 && !(t.Weight >= 0.001 && t.Weight <= 1000) || math.IsNaN(t.Weight) {
+			wrong(path+".weight", "%v is not within 0.001 to 1000", t.Weight)
+		}
+		for _, queue := range sortedKeys(t.Limits) {
+			q, known := l.Queues[queue]
+			if !known {
+				wrong(path+".limits."+queue, "there is no such queue%s", suggest(queue, sortedKeys(l.Queues)))
+				continue
+			}
+			for _, name := range sortedKeys(t.Limits[queue]) {
+				where := path + ".limits." + queue + "." + name
+				i := slices.IndexFunc(q.Limits, func(limit Limit) bool { return limit.Name == name })
+				if i < 0 {
+					wrong(where, "queue %s has no such limit%s", queue, suggest(name, limitNames(q.Limits)))
+					continue
+				}
+				at(where, q.Limits[i].checkChange(t.Limits[queue][name]))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func limitNames(limits []Limit) []string {
+	names := make([]string, len(limits))
+	for i, limit := range limits {
+		names[i] = limit.Name
+	}
+	return names
+}
+
+// attributes are the names, other than tenant, that limits are per: what splits lanes.
+func (q QueueLimits) attributes() []string {
+	names := map[string]bool{}
+	for _, limit := range q.Limits {
+		for _, attr := range limit.Per {
+			if attr != "tenant" {
+				names[attr] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// The stored form, which the scripts read: see lanes.lua.
+type (
+	storedQueue struct {
+		Limits     []storedLimit `json:"limits"`
+		Attributes []string      `json:"attributes"`
+		MaxBacklog int64         `json:"max_backlog,omitempty"`
+		Kinds      []string      `json:"kinds"`
+	}
+	storedLimit struct {
+		Name     string        `json:"name"`
+		Per      []string      `json:"per"`
+		Spec     throttle.Spec `json:"spec"`
+		Calendar string        `json:"calendar,omitempty"` // key of set_calendars
+		Text     storedText    `json:"text"`
+	}
+	// storedText is what the spec was made from, for people and for calendars.
+	storedText struct {
+		Algorithm   throttle.Algorithm `json:"algorithm,omitempty"`
+		Rate        string             `json:"rate,omitempty"`
+		Burst       int64              `json:"burst,omitempty"`
+		Capacity    int64              `json:"capacity,omitempty"`
+		Concurrency int64              `json:"concurrency,omitempty"`
+		Timezone    string             `json:"timezone,omitempty"`
+	}
+	storedTenant struct {
+		Weight float64                  `json:"w,omitempty"`
+		Limits map[string]throttle.Spec `json:"l,omitempty"`
+	}
+)
+
+// aheadOfNow is how far beyond now slots are ever granted, with room to spare.
+const aheadOfNow = 3 * horizon
+
+func (l Limit) spec() throttle.Spec {
+	if l.Concurrency > 0 {
+		return throttle.Spec{Algorithm: "cc", Burst: l.Concurrency}
+	}
+	return l.Limit.Spec(true, aheadOfNow)
+}
+
+func (l Limit) stored() storedLimit {
+	s := storedLimit{Name: l.Name, Per: l.Per, Spec: l.spec(), Text: storedText{
+		Algorithm: l.Algorithm, Burst: l.Burst, Capacity: l.Capacity, Concurrency: l.Concurrency,
+	}}
+	if s.Per == nil {
+		s.Per = []string{} // an empty list, not null, for the script
+	}
+	if l.Concurrency == 0 {
+		s.Text.Rate = l.Rate.String()
+	}
+	if l.Location != nil {
+		s.Calendar = l.Name
+		s.Text.Timezone = l.Location.String()
+	}
+	return s
+}
+
+// limit is the way back from the stored form.
+func (s storedLimit) limit() (Limit, error) {
+	l := Limit{Per: s.Per, Concurrency: s.Text.Concurrency}
+	l.Name, l.Algorithm, l.Burst, l.Capacity = s.Name, s.Text.Algorithm, s.Text.Burst, s.Text.Capacity
+	if s.Text.Rate != "" {
+		if err := l.Rate.UnmarshalText([]byte(s.Text.Rate)); err != nil {
+			return Limit{}, err
+		}
+	}
+	if s.Text.Timezone != "" {
+		loc, err := time.LoadLocation(s.Text.Timezone)
+		if err != nil {
+			return Limit{}, fmt.Errorf("limit %q: %w", s.Name, err)
+		}
+		l.Location = loc
+	}
+	return l, nil
+}
+
+// storedTenants are the tenants that differ in a queue.
+func (l Limits) storedTenants(queue string) map[string]storedTenant {
+	out := map[string]storedTenant{}
+	for tenant, t := range l.Tenants {
+		s := storedTenant{Weight: cmp.Or(t.Weight, 1)}
+		for name, change := range t.Limits[queue] {
+			for _, limit := range l.Queues[queue].Limits {
+				if limit.Name == name {
+					if s.Limits == nil {
+						s.Limits = map[string]throttle.Spec{}
+					}
+					s.Limits[name] = limit.changed(change).spec()
+				}
+			}
+		}
+		if s.Weight != 1 || s.Limits != nil {
+			out[tenant] = s
+		}
+	}
+	return out
+}
+
+// suggest names the candidate that was probably meant: "; did you mean …?".
+func suggest(word string, candidates []string) string {
+	best, least := "", len(word)/3+2
+	for _, candidate := range candidates {
+		if d := distance(word, candidate); d < least {
+			best, least = candidate, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// distance is the Levenshtein distance of two words.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			substitute := before
+			if a[i] != b[j] {
+				substitute++
+			}
+			before = row[j+1]
+			row[j+1] = min(substitute, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,138 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// Outcome is what came of a job that a worker was handed.
+type Outcome string
+
+// The outcomes; [Observer] is told each of them.
+const (
+	Done      Outcome = "done"      // the call succeeded
+	Retried   Outcome = "retried"   // it failed and will be made again: an attempt was spent
+	Throttled Outcome = "throttled" // the provider said not now: no attempt was spent
+	Postponed Outcome = "postponed" // the provider named a later time: no attempt was spent
+	Archived  Outcome = "archived"  // it failed for good, or for the last time
+	Expired   Outcome = "expired"   // its deadline passed before it could go: no call
+	Unknown   Outcome = "unknown"   // sent, but the answer never came; archived for a person
+	Crashed   Outcome = "crashed"   // archived: it took three workers with it
+	Parked    Outcome = "parked"    // back to its lane without a call
+	Lost      Outcome = "lost"      // another worker has it now
+)
+
+// What a handler's error may say of itself; package clients makes such errors.
+type (
+	throttledError interface {
+		error
+		RetryAfter() time.Duration
+	}
+	postponedError interface {
+		error
+		ParkUntil() time.Time
+	}
+	permanentError interface {
+		error
+		Permanent() bool
+	}
+	unknownError interface {
+		error
+		Unknown() bool
+	}
+)
+
+const (
+	throttledPause = time.Second    // when the provider does not say how long
+	longestPause   = 24 * time.Hour // whatever the provider says
+	firstBackoff   = time.Second
+	longestBackoff = 10 * time.Minute
+)
+
+// verdict is what follows from a handler's answer.
+type verdict struct {
+	outcome Outcome
+	pause   time.Duration // of the tenant
+	err     error         // for asynq; nil: acknowledge
+}
+
+// judge decides what follows from a handler's error.
+func judge(err error, job Running, repeatUnknown bool, now time.Time) verdict {
+	if err == nil {
+		return verdict{outcome: Done}
+	}
+	if throttled, ok := errors.AsType[throttledError](err); ok {
+		pause := throttled.RetryAfter()
+		if pause <= 0 {
+			pause = throttledPause
+		}
+		return verdict{outcome: Throttled, pause: min(pause, longestPause), err: &retryError{err: err}}
+	}
+	if postponed, ok := errors.AsType[postponedError](err); ok {
+		wait := min(max(postponed.ParkUntil().Sub(now), 0), mostAhead)
+		return verdict{outcome: Postponed, err: &retryError{err: err, after: wait}}
+	}
+	if permanent, ok := errors.AsType[permanentError](err); ok && permanent.Permanent() || errors.Is(err, asynq.SkipRetry) {
+		return archive(Archived, err)
+	}
+	if unknown, ok := errors.AsType[unknownError](err); ok && unknown.Unknown() && !repeatUnknown {
+		return archive(Unknown, fmt.Errorf("outcome unknown: %w", err))
+	}
+	if job.Attempt >= job.MaxAttempts {
+		return archive(Archived, fmt.Errorf("attempt %d of %d: %w", job.Attempt, job.MaxAttempts, err))
+	}
+	return verdict{outcome: Retried, err: &retryError{err: err, failed: true, after: backoff(job.Attempt)}}
+}
+
+func archive(outcome Outcome, err error) verdict {
+	return verdict{outcome: outcome, err: fmt.Errorf("%w (%w)", err, asynq.SkipRetry)}
+}
+
+// backoff is the wait after a failed attempt: doubling from a second to ten
+// minutes, of which up to half is left to chance, so that jobs that failed
+// together do not come back together.
+func backoff(attempt int) time.Duration {
+	wait := longestBackoff
+	if attempt < 20 {
+		wait = min(firstBackoff<<(attempt-1), longestBackoff)
+	}
+	return wait/2 + rand.N(wait/2+1)
+}
+
+// retryError sends a task to asynq's retry set, the way back to its lane.
+type retryError struct {
+	err    error
+	failed bool          // it counts as a failed attempt
+	after  time.Duration // from now; 0: back to the lane at once
+	skew   time.Duration // of Redis's clock against ours
+}
+
+func (e *retryError) Error() string { return e.err.Error() }
+func (e *retryError) Unwrap() error { return e.err }
+
+// wait is the delay for asynq, which adds it to this machine's clock and cuts
+// off the part of a second: rounded up, so that nothing comes back early.
+func (e *retryError) wait() time.Duration {
+	now := time.Now()
+	due := now.Add(e.after + e.skew)
+	if e.after > 0 {
+		due = due.Add(time.Second - time.Nanosecond).Truncate(time.Second)
+	}
+	return due.Sub(now)
+}
+
+var (
+	errParked  = errors.New("waits in its lane for a slot")
+	errExpired = errors.New("expired: its deadline passed before it could go")
+	errCrashed = errors.New("crashed: its worker died three times, the last time while it ran alone")
+)
+
+// canceled tells a call that was cut off by the worker's end from one that failed.
+func canceled(ctx context.Context, err error) bool {
+	return err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil
+}

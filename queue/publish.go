@@ -1,0 +1,258 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// routesKey maps each kind to its queue.
+const routesKey = "headgate:routes"
+
+// Publish puts limits in force for all workers and clients of a Redis, at once
+// for each queue; what its buckets have used is kept. Overrides stay. Queues
+// that limits no longer name keep theirs. The limits are checked first: an
+// error of [Limits.Validate] leaves everything as it was.
+func Publish(ctx context.Context, client redis.UniversalClient, limits Limits) error {
+	if err := limits.Validate(); err != nil {
+		return err
+	}
+	routes := map[string]string{}
+	for _, name := range sortedKeys(limits.Queues) {
+		q := limits.Queues[name]
+		for _, kind := range q.Kinds {
+			routes[kind] = name
+		}
+		if err := publishQueue(ctx, client, name, q, limits.storedTenants(name)); err != nil {
+			return fmt.Errorf("publish the limits of queue %q: %w", name, err)
+		}
+		if err := registerQueue(ctx, client, name); err != nil {
+			return err
+		}
+	}
+	if len(routes) > 0 {
+		if err := client.HSet(ctx, routesKey, routes).Err(); err != nil {
+			return fmt.Errorf("publish the queues of kinds: %w", err)
+		}
+	}
+	return nil
+}
+
+// publishQueue writes beside what is in force and then renames, so that no
+// script ever sees half of it.
+func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, q QueueLimits, tenants map[string]storedTenant) error {
+	stored := storedQueue{Limits: []storedLimit{}, Attributes: q.attributes(), MaxBacklog: q.MaxBacklog, Kinds: q.Kinds}
+	if stored.Attributes == nil {
+		stored.Attributes = []string{}
+	}
+	for _, limit := range q.Limits {
+		stored.Limits = append(stored.Limits, limit.stored())
+	}
+	text, err := json.Marshal(stored)
+	if err != nil {
+		return err
+	}
+	next := key(queue, "limits:next")
+	fields := []any{"*", text}
+	if err := client.Del(ctx, next).Err(); err != nil {
+		return err
+	}
+	flush := func() error {
+		err := client.HSet(ctx, next, fields...).Err()
+		fields = fields[:0]
+		return err
+	}
+	for _, tenant := range sortedKeys(tenants) {
+		own, err := json.Marshal(tenants[tenant])
+		if err != nil {
+			return err
+		}
+		fields = append(fields, "t:"+throttle.Escape(tenant), own)
+		if len(fields) >= 1000 {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if len(fields) > 0 {
+		if err := flush(); err != nil {
+			return err
+		}
+	}
+	return client.Rename(ctx, next, key(queue, "limits")).Err()
+}
+
+// Override is a change that an operator made for one tenant, before which the
+// file steps back.
+type Override struct {
+	Change
+	Until  time.Time // when it ends by itself; zero: not
+	Reason string    // for those who wonder later; required
+	Actor  string    // who made it; required
+}
+
+// storedOverride is an override in the form of lanes.lua.
+type storedOverride struct {
+	Limit  throttle.Spec `json:"limit"`
+	Until  int64         `json:"until"` // µs; 0: no end
+	Reason string        `json:"reason"`
+	Actor  string        `json:"actor"`
+}
+
+// SetOverride changes a limit for one tenant, for all workers, until it ends or
+// [ClearOverride] takes it back. It needs the limits of the queue published.
+func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, o Override) error {
+	if reason := textProblem(tenant, mostTenant); reason != "" {
+		return &InvalidError{"tenant", reason}
+	}
+	if reason := textProblem(o.Reason, 1024); reason != "" {
+		return &InvalidError{"reason", reason}
+	}
+	if reason := textProblem(o.Actor, 256); reason != "" {
+		return &InvalidError{"actor", reason}
+	}
+	limits, err := published(ctx, client, queue)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(limits.Limits, func(l Limit) bool { return l.Name == limit })
+	if i < 0 {
+		return &InvalidError{"limit", fmt.Sprintf("queue %s has no limit %s%s", quote(queue), quote(limit), suggest(limit, limitNames(limits.Limits)))}
+	}
+	if err := limits.Limits[i].checkChange(o.Change); err != nil {
+		return fmt.Errorf("override of limit %q: %w", limit, err)
+	}
+	stored := storedOverride{Limit: limits.Limits[i].changed(o.Change).spec(), Reason: o.Reason, Actor: o.Actor}
+	if !o.Until.IsZero() {
+		stored.Until = o.Until.UnixMicro()
+	}
+	return editOverrides(ctx, client, queue, tenant, func(all map[string]storedOverride) { all[limit] = stored })
+}
+
+// ClearOverride takes an override back; one that is not there is no error.
+func ClearOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string) error {
+	return editOverrides(ctx, client, queue, tenant, func(all map[string]storedOverride) { delete(all, limit) })
+}
+
+// editOverrides changes a tenant's overrides so that two operators at once do
+// not undo each other.
+func editOverrides(ctx context.Context, client redis.UniversalClient, queue, tenant string, edit func(map[string]storedOverride)) error {
+	overrides, field := key(queue, "overrides"), throttle.Escape(tenant)
+	change := func(tx *redis.Tx) error {
+		all := map[string]storedOverride{}
+		text, err := tx.HGet(ctx, overrides, field).Bytes()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		if err == nil {
+			if err := json.Unmarshal(text, &all); err != nil {
+				return err
+			}
+		}
+		edit(all)
+		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			if len(all) == 0 {
+				return p.HDel(ctx, overrides, field).Err()
+			}
+			text, err := json.Marshal(all)
+			if err != nil {
+				return err
+			}
+			return p.HSet(ctx, overrides, field, text).Err()
+		})
+		return err
+	}
+	for {
+		err := client.Watch(ctx, change, overrides)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, redis.TxFailedErr) {
+			return fmt.Errorf("overrides of queue %q: %w", queue, err)
+		}
+	}
+}
+
+// published reads the limits in force for a queue; none is no error.
+func published(ctx context.Context, client redis.UniversalClient, queue string) (QueueLimits, error) {
+	text, err := client.HGet(ctx, key(queue, "limits"), "*").Bytes()
+	if errors.Is(err, redis.Nil) {
+		return QueueLimits{}, nil
+	}
+	if err != nil {
+		return QueueLimits{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
+	}
+	var stored storedQueue
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return QueueLimits{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
+	}
+	q := QueueLimits{Kinds: stored.Kinds, MaxBacklog: stored.MaxBacklog}
+	for _, s := range stored.Limits {
+		limit, err := s.limit()
+		if err != nil {
+			return QueueLimits{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
+		}
+		q.Limits = append(q.Limits, limit)
+	}
+	return q, nil
+}
+
+// calendarsOf is the windows of a queue's calendar limits around now, as JSON
+// for the scripts; "" when it has none.
+func calendarsOf(q QueueLimits, now time.Time) (string, error) {
+	windows := map[string][]int64{}
+	for _, limit := range q.Limits {
+		if limit.Location != nil {
+			windows[limit.Name] = limit.Windows(now, 2)
+		}
+	}
+	if len(windows) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(windows)
+	return string(text), err
+}
+
+// routes knows which queue serves a kind. It asks Redis again every few
+// seconds, and for a kind that it does not know.
+type routes struct {
+	redis redis.UniversalClient
+
+	mu    sync.Mutex
+	known map[string]string
+	asked time.Time
+}
+
+const routesAge = 5 * time.Second
+
+func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
+	if job.Queue != "" {
+		return job.Queue, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	queue, ok := r.known[job.Kind]
+	if age := time.Since(r.asked); age > routesAge || (!ok && age > 100*time.Millisecond) {
+		known, err := r.redis.HGetAll(ctx, routesKey).Result()
+		if err != nil {
+			return "", fmt.Errorf("look up the queue of kind %s: %w", quote(job.Kind), err)
+		}
+		r.known, r.asked = known, time.Now()
+		queue, ok = known[job.Kind]
+	}
+	if ok {
+		return queue, nil
+	}
+	if len(r.known) == 0 {
+		return job.Kind, nil
+	}
+	return "", &InvalidError{"kind", fmt.Sprintf("no queue serves %s%s", quote(job.Kind), suggest(job.Kind, sortedKeys(r.known)))}
+}

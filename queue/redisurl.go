@@ -1,0 +1,114 @@
+package queue
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ParseRedisURL reads where a Redis is:
+//
+//	redis://[user:password@]host[:6379][/db]
+//	rediss://…                                   with TLS
+//	unix:///path/to/socket[?db=N]
+//	redis+sentinel://[user:password@]host[:26379],host…/master[/db]
+//	redis+cluster://[user:password@]host[:6379],host…
+//
+// An s at the end of the latter two schemes (rediss+sentinel) turns TLS on. The
+// error never holds the password.
+func ParseRedisURL(text string) (*redis.UniversalOptions, error) {
+	fail := func(format string, args ...any) (*redis.UniversalOptions, error) {
+		return nil, fmt.Errorf("redis URL: "+format, args...)
+	}
+	scheme, rest, found := strings.Cut(text, "://")
+	if !found {
+		return fail("it does not begin with redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://")
+	}
+	options := &redis.UniversalOptions{}
+	base, mode, _ := strings.Cut(scheme, "+")
+	switch base {
+	case "redis", "unix":
+	case "rediss":
+		options.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	default:
+		return fail("scheme %s is none of redis, rediss, unix, redis+sentinel, redis+cluster", quote(scheme))
+	}
+	credentials, hosts := "", rest
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		credentials, hosts = rest[:at], rest[at+1:]
+	}
+	if credentials != "" {
+		user, password, _ := strings.Cut(credentials, ":")
+		var err1, err2 error
+		options.Username, err1 = url.PathUnescape(user)
+		options.Password, err2 = url.PathUnescape(password)
+		if errors.Join(err1, err2) != nil {
+			return fail("the user or password is not percent-encoded")
+		}
+	}
+	hosts, query, _ := strings.Cut(hosts, "?")
+	if values, err := url.ParseQuery(query); err != nil || len(values) > 1 || (len(values) == 1 && !values.Has("db")) {
+		return fail("the only parameter is db")
+	} else if values.Has("db") {
+		if !readDB(values.Get("db"), options) {
+			return fail("database %s is not a number from 0", quote(values.Get("db")))
+		}
+	}
+	if base == "unix" {
+		if mode != "" || !strings.HasPrefix(hosts, "/") {
+			return fail("unix:// wants the path of a socket, such as unix:///run/redis.sock")
+		}
+		options.Addrs = []string{hosts}
+		return options, nil
+	}
+	list, path, _ := strings.Cut(hosts, "/")
+	port := "6379"
+	switch mode {
+	case "":
+	case "cluster":
+		options.IsClusterMode = true
+		if path != "" {
+			return fail("a cluster has no databases")
+		}
+	case "sentinel":
+		port = "26379"
+		options.MasterName, path, _ = strings.Cut(path, "/")
+		if options.MasterName == "" {
+			return fail("sentinels want the name of the master: redis+sentinel://host/master")
+		}
+	default:
+		return fail("scheme %s is none of redis, rediss, unix, redis+sentinel, redis+cluster", quote(scheme))
+	}
+	if path != "" && !readDB(path, options) {
+		return fail("database %s is not a number from 0", quote(path))
+	}
+	for host := range strings.SplitSeq(list, ",") {
+		if host == "" {
+			return fail("a host is empty")
+		}
+		name, hostPort, err := net.SplitHostPort(host)
+		if err != nil {
+			name, hostPort = strings.Trim(host, "[]"), port
+		}
+		if n, err := strconv.Atoi(hostPort); err != nil || n < 1 || n > 65535 {
+			return fail("port %s is not within 1 to 65535", quote(hostPort))
+		}
+		options.Addrs = append(options.Addrs, net.JoinHostPort(name, hostPort))
+	}
+	if mode == "" && len(options.Addrs) > 1 {
+		return fail("several hosts want redis+sentinel:// or redis+cluster://")
+	}
+	return options, nil
+}
+
+func readDB(text string, options *redis.UniversalOptions) bool {
+	n, err := strconv.Atoi(text)
+	options.DB = n
+	return err == nil && n >= 0
+}

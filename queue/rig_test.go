@@ -1,0 +1,261 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// receiver stands where the provider would and notes when each call arrives.
+type receiver struct {
+	mu    sync.Mutex
+	calls map[string][]time.Time // by tenant
+	jobs  map[string]int         // by job id
+	total int
+	want  int
+	full  chan struct{}
+}
+
+func newReceiver(want int) *receiver {
+	return &receiver{calls: map[string][]time.Time{}, jobs: map[string]int{}, want: want, full: make(chan struct{})}
+}
+
+func (r *receiver) take(ctx context.Context) {
+	now := time.Now()
+	job, _ := Current(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls[job.Tenant] = append(r.calls[job.Tenant], now)
+	r.jobs[job.ID]++
+	if r.total++; r.total == r.want {
+		close(r.full)
+	}
+}
+
+// wait blocks until all wanted calls came.
+func (r *receiver) wait(t *testing.T, limit time.Duration) {
+	t.Helper()
+	select {
+	case <-r.full:
+	case <-time.After(limit):
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		t.Fatalf("%d of %d calls after %v", r.total, r.want, limit)
+	}
+}
+
+func (r *receiver) all() []time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []time.Time
+	for _, calls := range r.calls {
+		all = append(all, calls...)
+	}
+	return all
+}
+
+// counter is an observer that counts, and that can be waited for.
+type counter struct {
+	mu      sync.Mutex
+	changed *sync.Cond
+	n       map[string]int
+}
+
+func newCounter() *counter {
+	c := &counter{n: map[string]int{}}
+	c.changed = sync.NewCond(&c.mu)
+	return c
+}
+
+func (c *counter) count(what string) {
+	c.mu.Lock()
+	c.n[what]++
+	c.mu.Unlock()
+	c.changed.Broadcast()
+}
+
+func (c *counter) Gated(_, decision string)              { c.count(decision) }
+func (c *counter) Finished(_, _ string, outcome Outcome) { c.count(string(outcome)) }
+func (c *counter) Dispatched(_ string, _ Round)          { c.count("round") }
+func (c *counter) outcomes(outcome Outcome) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[string(outcome)]
+}
+
+// wait blocks until a count has been reached.
+func (c *counter) wait(t *testing.T, what string, n int) {
+	t.Helper()
+	given := time.AfterFunc(20*time.Second, c.changed.Broadcast)
+	defer given.Stop()
+	end := time.Now().Add(20 * time.Second)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.n[what] < n {
+		if time.Now().After(end) {
+			t.Fatalf("%s: %d of %d after 20 s; all: %v", what, c.n[what], n, c.n)
+		}
+		c.changed.Wait()
+	}
+}
+
+// rig is a worker on a queue of its own, with a receiver behind it.
+type rig struct {
+	*receiver
+	queue  string
+	client *Client
+	server *redistest.Server
+	worker *Worker
+	stop   func()
+	seen   *counter
+	answer func(context.Context, Running) error // of the handler; nil: success
+}
+
+func startRig(t *testing.T, want int, limits Limits, edit func(*Config)) *rig {
+	t.Helper()
+	server := redistest.Shared(t)
+	r := &rig{receiver: newReceiver(want), server: server, queue: redistest.Queue(t), client: NewClient(server.Client())}
+	limits.Queues = map[string]QueueLimits{r.queue: limits.Queues[""]}
+	for tenant, own := range limits.Tenants {
+		if changes, ok := own.Limits[""]; ok {
+			own.Limits = map[string]map[string]Change{r.queue: changes}
+			limits.Tenants[tenant] = own
+		}
+	}
+	if err := Publish(t.Context(), server.Client(), limits); err != nil {
+		t.Fatal(err)
+	}
+	options := universal(t, server)
+	config := Config{Redis: options, Queues: []string{r.queue}}
+	if edit != nil {
+		edit(&config)
+	}
+	r.seen = newCounter()
+	config.Observer = r.seen
+	worker, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.worker = worker
+	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
+		r.take(ctx)
+		if r.answer != nil {
+			job, _ := Current(ctx)
+			return r.answer(ctx, job)
+		}
+		return nil
+	})
+	return r
+}
+
+// run starts the worker; it is stopped at the end of the test.
+func (r *rig) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.worker.Run(ctx) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(r.stop)
+}
+
+func (r *rig) enqueue(t *testing.T, tenant string, n int) {
+	t.Helper()
+	jobs := make([]Job, n)
+	for i := range jobs {
+		jobs[i] = Job{Kind: "call", Queue: r.queue, Tenant: tenant, Payload: json.RawMessage(`{}`)}
+	}
+	for _, result := range r.client.EnqueueMany(t.Context(), jobs) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+}
+
+func perTenant(rate int64) Limit {
+	return Limit{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(rate)}, Per: []string{"tenant"}}
+}
+
+func sharedBy(rate int64) Limit {
+	return Limit{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(rate)}}
+}
+
+func limitsOf(limits ...Limit) Limits {
+	return Limits{Queues: map[string]QueueLimits{"": {Limits: limits}}}
+}
+
+// states counts a queue's tasks by asynq's states, as its Inspector sees them.
+func (r *rig) states(t *testing.T) map[string]int {
+	t.Helper()
+	inspector := asynq.NewInspectorFromRedisClient(r.server.Client())
+	info, err := inspector.GetQueueInfo(r.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]int{
+		"aggregating": info.Aggregating, "pending": info.Pending, "active": info.Active, "scheduled": info.Scheduled,
+		"retry": info.Retry, "archived": info.Archived, "completed": info.Completed,
+	}
+}
+
+// archived is the reasons of the archived jobs, by id.
+func (r *rig) archived(t *testing.T) map[string]string {
+	t.Helper()
+	tasks, err := asynq.NewInspectorFromRedisClient(r.server.Client()).ListArchivedTasks(r.queue, asynq.PageSize(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := map[string]string{}
+	for _, task := range tasks {
+		reasons[task.ID] = task.LastErr
+	}
+	return reasons
+}
+
+// add enqueues one job for tenant a and returns its id.
+func (r *rig) add(t *testing.T, edit func(*Job)) string {
+	t.Helper()
+	job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Payload: json.RawMessage(`{}`)}
+	if edit != nil {
+		edit(&job)
+	}
+	receipt, err := r.client.Enqueue(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return receipt.ID
+}
+
+func newCount() *atomic.Int64 { return &atomic.Int64{} }
+
+func zOf(id string, score float64) redis.Z { return redis.Z{Member: id, Score: score} }
+
+// parseSlot reads hg_slot: earliest and latest moment, µs.
+func parseSlot(t *testing.T, slot string) (e, c int64) {
+	t.Helper()
+	var position int64
+	if _, err := fmt.Sscan(slot, &e, &c, &position); err != nil {
+		t.Fatalf("slot %q: %v", slot, err)
+	}
+	return e, c
+}
+
+func sameSlot(t *testing.T, a, b string) bool {
+	t.Helper()
+	e1, c1 := parseSlot(t, a)
+	e2, c2 := parseSlot(t, b)
+	return e1 == e2 && c1 == c2
+}

@@ -1,0 +1,75 @@
+package queue
+
+import (
+	_ "embed"
+	"fmt"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+//go:embed lanes.lua
+var lanesLua string
+
+//go:embed enqueue.lua
+var enqueueLua string
+
+//go:embed dispatch.lua
+var dispatchLua string
+
+//go:embed begin.lua
+var beginLua string
+
+//go:embed slot.lua
+var slotLua string
+
+//go:embed settle.lua
+var settleLua string
+
+//go:embed recover.lua
+var recoverLua string
+
+//go:embed sweep.lua
+var sweepLua string
+
+var (
+	enqueueScript  = newScript(enqueueLua)
+	dispatchScript = newScript(dispatchLua)
+	beginScript    = newScript(beginLua)
+	slotScript     = newScript(slotLua)
+	settleScript   = newScript(settleLua)
+	recoverScript  = newScript(recoverLua)
+	sweepScript    = newScript(sweepLua)
+)
+
+func newScript(body string) *throttle.Script {
+	return throttle.NewScript(asynqLua + "\n" + lanesLua + "\n" + body)
+}
+
+// key is the name of one of our keys for a queue; see lanes.lua for all of them.
+func key(queue, name string) string { return "headgate:{" + queue + "}:" + name }
+
+// scriptKeys names the slot of a Cluster; the scripts build the other keys of
+// the same slot themselves, as asynq's do.
+func scriptKeys(queue string) []string { return []string{key(queue, "waiting")} }
+
+// numbers reads a reply of integers.
+func numbers(reply any, n int) ([]int64, error) {
+	values, ok := reply.([]any)
+	if !ok || len(values) < n {
+		return nil, fmt.Errorf("unexpected reply %v", reply)
+	}
+	out := make([]int64, len(values))
+	for i, value := range values {
+		switch v := value.(type) {
+		case int64:
+			out[i] = v
+		case string:
+			if _, err := fmt.Sscan(v, &out[i]); err != nil {
+				return nil, fmt.Errorf("unexpected reply %q: %w", v, err)
+			}
+		default:
+			return nil, fmt.Errorf("unexpected reply %v", reply)
+		}
+	}
+	return out, nil
+}

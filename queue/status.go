@@ -1,0 +1,125 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Status is what a queue looks like right now.
+type Status struct {
+	Queue     string
+	Waiting   int64 // jobs in lanes
+	Scheduled int64 // jobs for later
+	Retry     int64 // failed jobs that wait to be tried again
+	Pending   int64 // released, not yet in a worker's hands
+	Active    int64 // in a worker's hands: held for their slot, or being sent
+	Archived  int64
+	DrainsAt  time.Time // when nothing will wait any more, as things are; zero: nothing waits
+	Tenants   []TenantStatus
+}
+
+// TenantStatus is what one tenant's jobs in a queue look like.
+type TenantStatus struct {
+	Tenant   string
+	Waiting  int64
+	Done     int64     // calls that succeeded, ever
+	Next     time.Time // when its limits next admit a job; zero: none waits
+	HeldBy   string    // the limit by which it drains slowest; "" when none does
+	DrainsAt time.Time // when nothing of it will wait any more; zero: nothing waits
+}
+
+// Queues lists the queues of a Redis, sorted.
+func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error) {
+	names, err := client.SMembers(ctx, asynqQueues).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list the queues: %w", err)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// ReadStatus reads a queue's state. Drain times follow from the rates of its
+// limits and what waits; they take the backlog as it is, and limits per
+// attribute as not binding.
+func ReadStatus(ctx context.Context, client redis.UniversalClient, queue string) (Status, error) {
+	fail := func(err error) (Status, error) { return Status{}, fmt.Errorf("status of queue %q: %w", queue, err) }
+	pipe := client.Pipeline()
+	scheduled := pipe.ZCard(ctx, asynqKey(queue, "scheduled"))
+	retry := pipe.ZCard(ctx, asynqKey(queue, "retry"))
+	pending := pipe.LLen(ctx, asynqKey(queue, "pending"))
+	active := pipe.LLen(ctx, asynqKey(queue, "active"))
+	archived := pipe.ZCard(ctx, asynqKey(queue, "archived"))
+	backlog := pipe.HGetAll(ctx, key(queue, "backlog"))
+	done := pipe.HGetAll(ctx, key(queue, "done"))
+	waiting := pipe.ZRangeWithScores(ctx, key(queue, "waiting"), 0, -1)
+	stored := pipe.HGetAll(ctx, key(queue, "limits"))
+	overrides := pipe.HGetAll(ctx, key(queue, "overrides"))
+	now := pipe.Time(ctx)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fail(err)
+	}
+	limits, err := effectiveOf(stored.Val(), overrides.Val(), now.Val())
+	if err != nil {
+		return fail(err)
+	}
+	next := map[string]time.Time{}
+	for _, lane := range waiting.Val() {
+		tenant, _, _ := strings.Cut(fmt.Sprint(lane.Member), ";")
+		due := time.UnixMicro(int64(lane.Score))
+		if known, ok := next[tenant]; !ok || due.Before(known) {
+			next[tenant] = due
+		}
+	}
+	s := Status{
+		Queue: queue, Scheduled: scheduled.Val(), Retry: retry.Val(), Pending: pending.Val(),
+		Active: active.Val(), Archived: archived.Val(),
+	}
+	s.Waiting, _ = strconv.ParseInt(backlog.Val()["*"], 10, 64)
+	shared := limits.sharedDrain(s.Waiting)
+	names := map[string]bool{}
+	for tenant := range backlog.Val() {
+		names[tenant] = tenant != "*"
+	}
+	for tenant := range done.Val() {
+		names[tenant] = true
+	}
+	for escaped, wanted := range names {
+		if !wanted {
+			continue
+		}
+		t := TenantStatus{Tenant: unescape(escaped)}
+		t.Waiting, _ = strconv.ParseInt(backlog.Val()[escaped], 10, 64)
+		t.Done, _ = strconv.ParseInt(done.Val()[escaped], 10, 64)
+		if t.Waiting > 0 {
+			// A lane that is ready waits for shared limits alone, and may go as soon as they let it.
+			t.Next = now.Val()
+			if due, ok := next[escaped]; ok && due.After(t.Next) {
+				t.Next = due
+			}
+			var drain time.Duration
+			t.HeldBy, drain = limits.drain(escaped, t.Waiting, shared)
+			t.DrainsAt = now.Val().Add(drain)
+			if t.DrainsAt.After(s.DrainsAt) {
+				s.DrainsAt = t.DrainsAt
+			}
+		}
+		s.Tenants = append(s.Tenants, t)
+	}
+	slices.SortFunc(s.Tenants, func(a, b TenantStatus) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return s, nil
+}
+
+// unescape is the way back from [throttle.Escape].
+func unescape(text string) string {
+	if plain, err := url.PathUnescape(text); err == nil {
+		return plain
+	}
+	return text
+}

@@ -1,0 +1,30 @@
+-- sweep.lua: make known to the dispatcher what it cannot know, a slice at a time.
+--
+-- Lanes that hold jobs but stand nowhere: their producer was asynq's own client,
+-- or wrote to the lane by another way. A count of waiting jobs that asynq's tools
+-- made wrong, for tenants of one lane. Pauses that are over.
+--
+-- KEYS[1]   headgate:{queue}:waiting
+-- ARGV[1]   queue
+-- ARGV[2]   cursor: where the last slice ended, '0' to begin
+-- Returns   {cursor, woken}
+local now = clock()
+local slice = redis.call('SSCAN', asynq .. 'groups', ARGV[2], 'COUNT', 100)
+local woken = 0
+for _, lane in ipairs(slice[2]) do
+  local length = lane_length(lane)
+  if length == 0 then
+    lane_forget(lane)
+  elseif not redis.call('ZSCORE', headgate .. 'ready', lane) and not redis.call('ZSCORE', headgate .. 'waiting', lane) then
+    wake(lane, now)
+    woken = woken + 1
+  end
+  if #config().attributes == 0 and not string.find(lane, ';', 1, true) then
+    backlog_add(lane, length - tonumber(redis.call('HGET', headgate .. 'backlog', lane) or 0))
+  end
+end
+local pauses = redis.call('HSCAN', headgate .. 'pauses', 0, 'COUNT', 100)[2]
+for i = 1, #pauses, 2 do
+  if tonumber(pauses[i + 1]) < now then redis.call('HDEL', headgate .. 'pauses', pauses[i]) end
+end
+return {slice[1], woken}

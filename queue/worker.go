@@ -1,0 +1,227 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// Config says what a worker serves.
+type Config struct {
+	// Redis is where the queues are. Required. The worker opens connections of
+	// its own and closes them.
+	Redis *redis.UniversalOptions
+
+	// Queues to serve, at most 10. Required.
+	Queues []string
+
+	// Concurrency is how many jobs the process holds at once, waiting for their
+	// slots or being sent; 0 means 1,000. Half a second of the rates it serves,
+	// and what is in flight, should find room.
+	Concurrency int
+
+	// ShutdownTimeout is how long Run waits for calls that are being made when
+	// it is told to stop; 0 means 30 s.
+	ShutdownTimeout time.Duration
+
+	// Logger gets what happens; nil: nothing is logged.
+	Logger *slog.Logger
+
+	// Observer is told what happens, for metrics; nil: nobody.
+	Observer Observer
+}
+
+const (
+	defaultConcurrency = 1000
+	mostQueues         = 10
+	perServer          = 250 // jobs for each of asynq's dequeuing loops, up to 4
+)
+
+// Worker runs jobs: it releases them at their slots and calls their handlers.
+type Worker struct {
+	config   Config
+	redis    redis.UniversalClient // ours
+	asynq    redis.UniversalClient // asynq's alone, with hooks
+	handlers map[string]*handler
+	observer Observer
+	logger   *slog.Logger
+	disowned *disowned
+
+	mu    sync.Mutex
+	ready error
+}
+
+// New makes a worker. It does not talk to Redis yet; [Handle] registers what it
+// does and [Worker.Run] starts it.
+func New(config Config) (*Worker, error) {
+	var errs []error
+	if config.Redis == nil || len(config.Redis.Addrs) == 0 {
+		errs = append(errs, errors.New("queue: Config.Redis: an address is required"))
+	}
+	if len(config.Queues) == 0 || len(config.Queues) > mostQueues {
+		errs = append(errs, fmt.Errorf("queue: Config.Queues: %d queues; a worker serves 1 to %d", len(config.Queues), mostQueues))
+	}
+	for _, name := range config.Queues {
+		if !queuePattern.MatchString(name) {
+			errs = append(errs, fmt.Errorf("queue: Config.Queues: %s is not 1 to 64 letters, digits, '.', '_' or '-'", quote(name)))
+		}
+	}
+	if config.Concurrency < 0 {
+		errs = append(errs, fmt.Errorf("queue: Config.Concurrency: %d is negative", config.Concurrency))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	config.Queues = slices.Compact(slices.Sorted(slices.Values(config.Queues)))
+	config.Concurrency = cmp.Or(config.Concurrency, defaultConcurrency)
+	config.ShutdownTimeout = cmp.Or(config.ShutdownTimeout, 30*time.Second)
+	w := &Worker{
+		config: config, handlers: map[string]*handler{}, observer: config.Observer, logger: config.Logger,
+		disowned: &disowned{tasks: map[string]int{}}, ready: errors.New("the worker has not started"),
+	}
+	if w.observer == nil {
+		w.observer = NoObserver{}
+	}
+	if w.logger == nil {
+		w.logger = slog.New(slog.DiscardHandler)
+	}
+	return w, nil
+}
+
+// Ready is nil while the worker takes jobs, else why it does not.
+func (w *Worker) Ready() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ready
+}
+
+func (w *Worker) setReady(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ready = err
+}
+
+// Run serves the queues until ctx is done, then stops: jobs that are held go
+// back to their lanes with their slots, and calls that are being made are
+// finished. It returns nil after that, or the reason why it could not start.
+func (w *Worker) Run(ctx context.Context) error {
+	if len(w.handlers) == 0 {
+		return errors.New("queue: the worker has no handlers")
+	}
+	w.redis = redis.NewUniversalClient(w.config.Redis)
+	defer w.redis.Close()
+	w.asynq = redis.NewUniversalClient(w.config.Redis)
+	defer w.asynq.Close()
+	w.asynq.AddHook(recoveryHook{})
+	w.asynq.AddHook(w.disowned)
+	if err := w.check(ctx); err != nil {
+		return err
+	}
+
+	capacity := newCapacity(w.config.Concurrency)
+	stopping := make(chan struct{})
+	gates, dispatchers := w.parts(capacity, stopping)
+	servers := w.servers()
+	handler := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		queue, _ := asynq.GetQueueName(ctx)
+		capacity.enter()
+		defer capacity.leave()
+		return gates[queue].ProcessTask(ctx, task)
+	})
+	for i, server := range servers {
+		if err := server.Start(handler); err != nil {
+			for _, started := range servers[:i] {
+				started.Shutdown()
+			}
+			return fmt.Errorf("queue: start asynq: %w", err)
+		}
+	}
+
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var parts sync.WaitGroup
+	for _, d := range dispatchers {
+		parts.Go(func() { d.Run(background) })
+	}
+	for _, name := range w.config.Queues {
+		r := &recoverer{queue: name, redis: w.redis, logger: w.logger}
+		parts.Go(func() { r.Run(background) })
+	}
+	parts.Go(func() { w.checkOn(background) })
+	w.setReady(nil)
+
+	<-ctx.Done()
+	w.setReady(errors.New("the worker stops"))
+	stop()
+	parts.Wait()
+	var ends sync.WaitGroup
+	for _, server := range servers {
+		ends.Go(server.Stop)
+	}
+	ends.Wait()
+	close(stopping)
+	for _, server := range servers {
+		ends.Go(server.Shutdown)
+	}
+	ends.Wait()
+	// What was held is on its way through asynq's retry set: put it in its lanes now.
+	for _, d := range dispatchers {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
+		if _, err := d.round(last, 0); err != nil {
+			w.logger.Warn("held jobs return to their lanes when the next worker starts", logQueue, d.queue, logError, err)
+		}
+		cancel()
+	}
+	return nil
+}
+
+// parts makes the gate and the dispatcher of each queue.
+func (w *Worker) parts(capacity *capacity, stopping <-chan struct{}) (map[string]*gate, []*dispatcher) {
+	gates := make(map[string]*gate, len(w.config.Queues))
+	var dispatchers []*dispatcher
+	var pendings []*atomic.Int64
+	clock, calls, runs := &redisClock{}, &sync.RWMutex{}, &atomic.Int64{}
+	id := uuid.NewString()
+	for _, name := range w.config.Queues {
+		limits := &limitsCache{queue: name, redis: w.redis}
+		gates[name] = (&gate{
+			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
+			clock: clock, calls: calls, runs: runs, worker: id, disowned: w.disowned, stopping: stopping,
+			windows: func() (string, error) { return limits.windows(context.Background()) },
+		}).init()
+		pending := &atomic.Int64{}
+		dispatchers = append(dispatchers, &dispatcher{
+			queue: name, redis: w.redis, capacity: capacity, pending: pending,
+			observer: w.observer, logger: w.logger, limits: limits,
+		})
+		pendings = append(pendings, pending)
+	}
+	for i, d := range dispatchers {
+		d.others = slices.Delete(slices.Clone(pendings), i, i+1)
+	}
+	return gates, dispatchers
+}
+
+// servers are several to one process because each dequeues one task a round trip.
+func (w *Worker) servers() []*asynq.Server {
+	n := min(max(w.config.Concurrency/perServer, 1), 4)
+	servers := make([]*asynq.Server, n)
+	for i := range servers {
+		share := w.config.Concurrency / n
+		if i < w.config.Concurrency%n {
+			share++
+		}
+		servers[i] = asynq.NewServerFromRedisClient(w.asynq, asynqConfig(w.config.Queues, share, w.config.ShutdownTimeout, w.logger))
+	}
+	return servers
+}

@@ -1,0 +1,373 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/law"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+func span(times []time.Time) time.Duration {
+	first, last := times[0], times[0]
+	for _, t := range times {
+		if t.Before(first) {
+			first = t
+		}
+		if t.After(last) {
+			last = t
+		}
+	}
+	return last.Sub(first)
+}
+
+func TestWaitingSpendsNoAttempt(t *testing.T) {
+	const jobs = 60
+	r := startRig(t, jobs, limitsOf(perTenant(40)), nil)
+	for range jobs {
+		r.add(t, func(job *Job) { job.MaxAttempts = 1 })
+	}
+	r.run(t)
+	r.receiver.wait(t, 10*time.Second)
+	r.seen.wait(t, string(Done), jobs)
+	for id, calls := range r.jobs {
+		if calls != 1 {
+			t.Errorf("job %s was called %d times", id, calls)
+		}
+	}
+	if states := r.states(t); states["archived"] != 0 {
+		t.Errorf("states = %v; want nothing archived", states)
+	}
+}
+
+func TestAttemptsAreCounted(t *testing.T) {
+	r := startRig(t, 3, limitsOf(), nil)
+	var attempts []int
+	r.answer = func(_ context.Context, job Running) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		attempts = append(attempts, job.Attempt)
+		if job.IdempotencyKey != job.ID {
+			t.Errorf("idempotency key %q of job %q", job.IdempotencyKey, job.ID)
+		}
+		return errors.New("500 from the provider")
+	}
+	id := r.add(t, func(job *Job) { job.MaxAttempts = 3 })
+	r.run(t)
+	r.seen.wait(t, string(Archived), 1)
+	r.stop()
+	if fmt.Sprint(attempts) != "[1 2 3]" {
+		t.Errorf("attempts = %v", attempts)
+	}
+	if reason := r.archived(t)[id]; !strings.Contains(reason, "attempt 3 of 3: 500 from the provider") {
+		t.Errorf("archived with %q", reason)
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	tests := map[string]struct {
+		answer   error
+		outcome  Outcome
+		archived string
+	}{
+		"permanent":       {permanent{}, Archived, "never take it"},
+		"unknown":         {unknown{}, Unknown, "outcome unknown: connection lost"},
+		"last attempt":    {errors.New("500"), Archived, "attempt 1 of 1: 500"},
+		"panics, too":     {errPanic, Archived, "panic: boom"},
+		"bad the payload": {nil, Archived, "decode the payload"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, 1, limitsOf(), nil)
+			r.answer = func(context.Context, Running) error {
+				if test.answer == errPanic {
+					panic("boom")
+				}
+				return test.answer
+			}
+			id := r.add(t, func(job *Job) {
+				job.MaxAttempts = 1
+				if test.answer == nil {
+					job.Payload = []byte("{")
+				}
+			})
+			r.run(t)
+			r.seen.wait(t, string(test.outcome), 1)
+			r.stop()
+			if reason := r.archived(t)[id]; !strings.Contains(reason, test.archived) {
+				t.Errorf("archived with %q; want %q", reason, test.archived)
+			}
+		})
+	}
+}
+
+var errPanic = errors.New("panics")
+
+type unknown struct{}
+
+func (unknown) Error() string { return "connection lost" }
+func (unknown) Unknown() bool { return true }
+
+type throttled struct{ after time.Duration }
+
+func (throttled) Error() string               { return "429" }
+func (e throttled) RetryAfter() time.Duration { return e.after }
+
+func TestThrottledPausesTheTenantAndSpendsNoAttempt(t *testing.T) {
+	r := startRig(t, 6, limitsOf(perTenant(100)), nil)
+	var refused time.Time
+	r.answer = func(_ context.Context, job Running) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if refused.IsZero() {
+			refused = time.Now()
+			return throttled{600 * time.Millisecond}
+		}
+		if job.Attempt != 1 {
+			t.Errorf("attempt %d after a 429", job.Attempt)
+		}
+		if since := time.Since(refused); since < 600*time.Millisecond && since > 50*time.Millisecond {
+			t.Errorf("a call %v after the provider asked for 600 ms", since)
+		}
+		return nil
+	}
+	for range 5 {
+		r.add(t, func(job *Job) { job.MaxAttempts = 1 })
+	}
+	r.run(t)
+	r.seen.wait(t, string(Done), 5)
+	if n := r.seen.outcomes(Throttled); n != 1 {
+		t.Errorf("%d throttled", n)
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	r := startRig(t, 2, limitsOf(perTenant(1)), nil)
+	first := r.add(t, nil)
+	expiring := r.add(t, func(job *Job) { job.Deadline = time.Now().Add(400 * time.Millisecond) })
+	last := r.add(t, nil)
+	r.run(t)
+	r.receiver.wait(t, 10*time.Second)
+	r.seen.wait(t, string(Expired), 1)
+	r.stop()
+	if r.jobs[first] != 1 || r.jobs[last] != 1 || r.jobs[expiring] != 0 {
+		t.Errorf("calls = %v; want the expiring job %s not called", r.jobs, expiring)
+	}
+	if reason := r.archived(t)[expiring]; !strings.Contains(reason, "expired") {
+		t.Errorf("archived with %q", reason)
+	}
+	if gap := span(r.all()); gap > 1200*time.Millisecond {
+		t.Errorf("the job that expired took a slot: %v between the others at 1/s", gap)
+	}
+}
+
+func TestScheduledJobsGoThroughTheirLane(t *testing.T) {
+	const jobs = 20
+	r := startRig(t, jobs, limitsOf(perTenant(20)), nil)
+	due := time.Now().Add(1200 * time.Millisecond)
+	for range jobs {
+		r.add(t, func(job *Job) { job.At = due })
+	}
+	if states := r.states(t); states["scheduled"] != jobs {
+		t.Fatalf("states = %v", states)
+	}
+	r.run(t)
+	r.receiver.wait(t, 10*time.Second)
+	for _, at := range r.all() {
+		if at.Before(due) {
+			t.Errorf("a call %v before its time", due.Sub(at))
+		}
+	}
+	if err := law.Check(r.all(), 20, 1, 5*time.Millisecond+noise); err != nil {
+		t.Error(err)
+	}
+}
+
+// noise is what a shared machine may add to the moment at which a test sees a
+// call; the exact law is held against a pacer in the end-to-end tests.
+const noise = 10 * time.Millisecond
+
+func TestStopGivesBackWhatIsHeld(t *testing.T) {
+	const jobs = 200
+	r := startRig(t, jobs, limitsOf(perTenant(100)), nil)
+	r.enqueue(t, "a", jobs)
+	r.run(t)
+	r.seen.wait(t, string(Done), 40)
+	r.stop()
+	states := r.states(t)
+	if left := jobs - r.seen.outcomes(Done); states["aggregating"]+states["pending"] != left || states["aggregating"] == 0 ||
+		states["retry"] != 0 || states["active"] != 0 {
+		t.Errorf("after the stop: %v; want the %d jobs that were not called in their lane", states, left)
+	}
+
+	next, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.handlers = r.worker.handlers
+	r.worker = next
+	r.run(t)
+	r.receiver.wait(t, 10*time.Second)
+	for id, calls := range r.jobs {
+		if calls != 1 {
+			t.Errorf("job %s was called %d times", id, calls)
+		}
+	}
+	if err := law.Check(r.all(), 100, 1, 5*time.Millisecond+noise); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHeldSlotsAreUsedByAnotherWorker: a stop costs no capacity while another
+// worker is there.
+func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
+	r := startRig(t, 100, limitsOf(perTenant(20)), nil)
+	ctx := t.Context()
+	client := r.server.Client()
+	r.add(t, nil)
+	id := r.add(t, nil)
+	// The first takes the moment, the second a slot 50 ms later.
+	round := &dispatcher{queue: r.queue, redis: client, capacity: newCapacity(100), pending: newCount(), observer: NoObserver{},
+		limits: &limitsCache{queue: r.queue, redis: client}}
+	if _, err := round.round(ctx, 100); err != nil {
+		t.Fatal(err)
+	}
+	slot := func() string { return client.HGet(ctx, asynqKey(r.queue, "t:"+id), "hg_slot").Val() }
+	given := slot()
+	if e, c := parseSlot(t, given); e == 0 || c < e {
+		t.Fatalf("slot = %q", given)
+	}
+	// A worker takes both and stops.
+	for range 2 {
+		if err := client.LMove(ctx, asynqKey(r.queue, "pending"), asynqKey(r.queue, "active"), "RIGHT", "LEFT").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client.LRem(ctx, asynqKey(r.queue, "active"), 1, id)
+	client.ZAdd(ctx, asynqKey(r.queue, "retry"), zOf(id, 1))
+	client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", "retry")
+	if _, err := round.round(ctx, 100); err != nil {
+		t.Fatal(err)
+	}
+	if again := slot(); !sameSlot(t, given, again) {
+		t.Errorf("slot = %q after a stop, %q before", again, given)
+	}
+	if state := client.HGet(ctx, asynqKey(r.queue, "t:"+id), "state").Val(); state != "pending" {
+		t.Errorf("state = %s; want it released again", state)
+	}
+}
+
+func TestConcurrencyLimit(t *testing.T) {
+	const jobs, most = 30, 3
+	limits := limitsOf(Limit{Limit: throttle.Limit{Name: "in-flight"}, Per: []string{"tenant"}, Concurrency: most})
+	r := startRig(t, jobs, limits, nil)
+	running, peak := 0, 0
+	r.answer = func(context.Context, Running) error {
+		r.mu.Lock()
+		running++
+		peak = max(peak, running)
+		r.mu.Unlock()
+		time.Sleep(20 * time.Millisecond) // the call itself
+		r.mu.Lock()
+		running--
+		r.mu.Unlock()
+		return nil
+	}
+	r.enqueue(t, "a", jobs)
+	r.run(t)
+	r.seen.wait(t, string(Done), jobs)
+	if peak != most {
+		t.Errorf("%d calls at once; want %d", peak, most)
+	}
+}
+
+func TestSharedLimitIsDividedByWeight(t *testing.T) {
+	limits := limitsOf(sharedBy(200))
+	limits.Tenants = map[string]TenantLimits{"b": {Weight: 3}}
+	r := startRig(t, 1200, limits, nil)
+	r.enqueue(t, "a", 600)
+	r.enqueue(t, "b", 1200)
+	r.run(t)
+	r.seen.wait(t, string(Done), 600)
+	r.mu.Lock()
+	a, b := len(r.calls["a"]), len(r.calls["b"])
+	r.mu.Unlock()
+	if ratio := float64(b) / float64(a); ratio < 2.91 || ratio > 3.09 {
+		t.Errorf("shares %d : %d = 1 : %.2f; want 1 : 3", a, b, ratio)
+	}
+}
+
+// TestAttributesShareAcrossTenants: a limit per domain is one bucket for all
+// tenants, and neither tenant starves the other at it.
+func TestAttributesShareAcrossTenants(t *testing.T) {
+	domain := Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(50)}, Per: []string{"domain"}}
+	r := startRig(t, 100, limitsOf(domain), nil)
+	for i := range 100 {
+		r.add(t, func(job *Job) {
+			job.Tenant = []string{"a", "b"}[i%2]
+			job.Attributes = map[string]string{"domain": "example.com"}
+		})
+	}
+	r.run(t)
+	r.seen.wait(t, string(Done), 50)
+	r.mu.Lock()
+	a, b := len(r.calls["a"]), len(r.calls["b"])
+	r.mu.Unlock()
+	if a < 20 || b < 20 {
+		t.Errorf("at half time %d calls of a and %d of b", a, b)
+	}
+	r.receiver.wait(t, 10*time.Second)
+	if err := law.Check(r.all(), 50, 1, 5*time.Millisecond+noise); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLimitsAreLive(t *testing.T) {
+	r := startRig(t, 1000, limitsOf(perTenant(10)), nil)
+	r.enqueue(t, "a", 1000)
+	r.run(t)
+	r.seen.wait(t, string(Done), 5)
+	fast := throttle.PerSecond(400)
+	override := Override{Change: Change{Rate: &fast}, Reason: "a test", Actor: "the test"}
+	if err := SetOverride(t.Context(), r.server.Client(), r.queue, "a", "tenant", override); err != nil {
+		t.Fatal(err)
+	}
+	changed := time.Now()
+	r.seen.wait(t, string(Done), 400)
+	if took := time.Since(changed); took > 2500*time.Millisecond {
+		t.Errorf("395 jobs took %v after the limit was raised from 10/s to 400/s", took)
+	}
+	if err := ClearOverride(t.Context(), r.server.Client(), r.queue, "a", "tenant"); err != nil {
+		t.Fatal(err)
+	}
+	cleared := time.Now()
+	r.seen.wait(t, string(Done), 500)
+	r.mu.Lock()
+	n := 0
+	for _, at := range r.calls["a"] {
+		if at.After(cleared.Add(time.Second)) && at.Before(cleared.Add(3*time.Second)) {
+			n++
+		}
+	}
+	r.mu.Unlock()
+	if n > 25 {
+		t.Errorf("%d calls in 2 s after the limit went back to 10/s", n)
+	}
+}
+
+func TestRefusesRedisThatEvicts(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
+	worker, err := New(Config{Redis: universal(t, server), Queues: []string{"q"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Handle(worker, "call", func(context.Context, struct{}) error { return nil })
+	if err := worker.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "set maxmemory-policy noeviction") {
+		t.Errorf("Run = %v; want it to refuse and to name the remedy", err)
+	}
+}

@@ -1,0 +1,162 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Rate says how fast: Count permits in every Period, or in every calendar month.
+//
+// Its text form is "COUNT/PERIOD": "300/s", "10000/day", "1/90s", "5/100ms",
+// "300000/month". The zero Rate is no rate and is refused wherever one is needed.
+type Rate struct {
+	Count  int64         // permits, >= 1
+	Period time.Duration // whole µs, >= 1 µs; 0 when Months is set
+	Months int           // 0 or 1: permits per calendar month, for [FixedWindow] with a Location alone
+}
+
+// PerSecond is n permits a second.
+func PerSecond(n int64) Rate { return Rate{Count: n, Period: time.Second} }
+
+const day = 24 * time.Hour
+
+var periods = map[string]time.Duration{
+	"ms": time.Millisecond,
+	"s":  time.Second, "sec": time.Second, "second": time.Second,
+	"m": time.Minute, "min": time.Minute, "minute": time.Minute,
+	"h": time.Hour, "hour": time.Hour,
+	"d": day, "day": day,
+	"week": 7 * day,
+}
+
+// maxPeriod keeps every moment and product of the scripts far below 2^53 µs.
+const maxPeriod = 366 * day
+
+// ParseRate reads the text form of a rate.
+func ParseRate(text string) (Rate, error) {
+	count, period, found := strings.Cut(strings.TrimSpace(text), "/")
+	if !found {
+		return Rate{}, fmt.Errorf("rate %q: want COUNT/PERIOD, such as 300/s, 10000/day or 1/90s", clip(text))
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(count), 10, 64)
+	if err != nil {
+		return Rate{}, fmt.Errorf("rate %q: %q is not a whole number of permits", clip(text), clip(count))
+	}
+	rate := Rate{Count: n}
+	period = strings.TrimSpace(period)
+	switch named, ok := periods[period]; {
+	case ok:
+		rate.Period = named
+	case period == "month":
+		rate.Months = 1
+	default:
+		if rate.Period, err = time.ParseDuration(period); err != nil {
+			return Rate{}, fmt.Errorf("rate %q: period %q is none of s, min, h, day, week, month, nor a duration such as 90s", clip(text), clip(period))
+		}
+	}
+	if err := rate.Validate(); err != nil {
+		return Rate{}, fmt.Errorf("rate %q: %w", clip(text), err)
+	}
+	return rate, nil
+}
+
+// Validate reports what makes the rate unusable, or nil.
+func (r Rate) Validate() error {
+	switch {
+	case r.Count < 1:
+		return fmt.Errorf("%d permits: a rate has at least 1", r.Count)
+	case r.Months == 1 && r.Period == 0:
+		return nil
+	case r.Months != 0:
+		return errors.New("months: a rate is per one calendar month")
+	case r.Period <= 0:
+		return errors.New("its period must be longer than 0")
+	case r.Period%time.Microsecond != 0:
+		return errors.New("its period must be whole microseconds")
+	case r.Period > maxPeriod:
+		return fmt.Errorf("its period is longer than %v", maxPeriod)
+	case float64(r.Count)/r.Period.Seconds() > 1e6:
+		return errors.New("more than 1,000,000/s, finer than the clock of Redis")
+	}
+	return nil
+}
+
+// Interval is the time one permit takes, rounded up to whole nanoseconds; 0 for
+// calendar months, which have no fixed length.
+func (r Rate) Interval() time.Duration {
+	if r.Count < 1 || r.Months != 0 {
+		return 0
+	}
+	return (r.Period + time.Duration(r.Count) - 1) / time.Duration(r.Count)
+}
+
+// String is the shortest text that parses to the same rate.
+func (r Rate) String() string {
+	if r.Months != 0 {
+		return fmt.Sprintf("%d/month", r.Count)
+	}
+	switch r.Period {
+	case time.Millisecond:
+		return fmt.Sprintf("%d/ms", r.Count)
+	case time.Second:
+		return fmt.Sprintf("%d/s", r.Count)
+	case time.Minute:
+		return fmt.Sprintf("%d/min", r.Count)
+	case time.Hour:
+		return fmt.Sprintf("%d/h", r.Count)
+	case day:
+		return fmt.Sprintf("%d/day", r.Count)
+	case 7 * day:
+		return fmt.Sprintf("%d/week", r.Count)
+	}
+	return fmt.Sprintf("%d/%v", r.Count, r.Period)
+}
+
+// MarshalText writes the text form.
+func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads the text form; see [ParseRate].
+func (r *Rate) UnmarshalText(text []byte) error {
+	parsed, err := ParseRate(string(text))
+	if err != nil {
+		return err
+	}
+	*r = parsed
+	return nil
+}
+
+// units is the rate as the scripts count it: one permit is p units and r units
+// flow back per µs, in lowest terms.
+func (r Rate) units() (p, flow int64) {
+	p, flow = r.Period.Microseconds(), r.Count
+	a, b := p, flow
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return p / a, flow / a
+}
+
+// exact is the largest integer below which every whole number is a Lua number.
+const exact = 1 << 53
+
+// fits reports whether n permits can be counted without leaving exact integers.
+func (r Rate) fits(n int64) bool {
+	if r.Months != 0 {
+		return n < exact
+	}
+	p, flow := r.units()
+	return float64(n)*float64(p)+float64(flow) < exact && float64(n)*float64(p)/float64(flow) < math.MaxInt32*1e6
+}
+
+// clip keeps a hostile text from filling an error message.
+func clip(text string) string {
+	const most = 60
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}
