@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func TestAsynqContract(t *testing.T) {
 		if err != nil || len(listed) != 1 || listed[0].ID != id {
 			t.Errorf("ListAggregatingTasks = %+v, %v", listed, err)
 		}
-		if queues, err := inspector.Queues(); err != nil || !contains(queues, r.queue) {
+		if queues, err := inspector.Queues(); err != nil || !slices.Contains(queues, r.queue) {
 			t.Errorf("Queues = %v, %v; want %s among them", queues, err, r.queue)
 		}
 	})
@@ -134,15 +135,6 @@ func TestAsynqContract(t *testing.T) {
 			}
 		}
 	})
-}
-
-func contains(list []string, word string) bool {
-	for _, item := range list {
-		if item == word {
-			return true
-		}
-	}
-	return false
 }
 
 // permanent is an error as package clients makes them.

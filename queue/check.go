@@ -10,7 +10,8 @@ import (
 )
 
 // check refuses a Redis that would lose jobs, with the reason and the remedy.
-func (w *Worker) check(ctx context.Context) error {
+// What is only a risk is logged the first time.
+func (w *Worker) check(ctx context.Context, first bool) error {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	if err := w.redis.Ping(ctx).Err(); err != nil {
@@ -39,11 +40,13 @@ func (w *Worker) check(ctx context.Context) error {
 	switch policy {
 	case "noeviction":
 	case "":
-		w.logger.Warn("cannot see whether this redis evicts keys; it must have maxmemory-policy noeviction")
+		if first {
+			w.logger.Warn("cannot see whether this redis evicts keys; it must have maxmemory-policy noeviction")
+		}
 	default:
 		return fmt.Errorf("queue: this redis evicts keys when memory is full (maxmemory-policy %s), and jobs with them: set maxmemory-policy noeviction", policy)
 	}
-	if facts["aof_enabled"] == "0" {
+	if facts["aof_enabled"] == "0" && first {
 		w.logger.Warn("this redis does not write an append-only file: jobs accepted since its last snapshot are lost with it; set appendonly yes")
 	}
 	for _, queue := range w.config.Queues {
@@ -73,7 +76,7 @@ func (w *Worker) checkOn(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		err := w.check(ctx)
+		err := w.check(ctx, false)
 		if ctx.Err() != nil {
 			return
 		}

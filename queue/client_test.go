@@ -1,0 +1,207 @@
+package queue
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+func TestHostileJobs(t *testing.T) {
+	server := redistest.Shared(t)
+	client, name := NewClient(server.Client()), redistest.Queue(t)
+	limits := Limits{Queues: map[string]QueueLimits{name: {Limits: []Limit{{
+		Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 20}, Per: []string{"tenant"},
+	}}}}}
+	if err := Publish(t.Context(), server.Client(), limits); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		edit   func(*Job)
+		field  string
+		reason string
+	}{
+		"no tenant":           {func(j *Job) { j.Tenant = "" }, "tenant", "empty"},
+		"tenant of 1 KB":      {func(j *Job) { j.Tenant = strings.Repeat("x", 1024) }, "tenant", "1024 bytes are more than 128"},
+		"tenant with newline": {func(j *Job) { j.Tenant = "a\nb" }, "tenant", "control characters"},
+		"tenant with NUL":     {func(j *Job) { j.Tenant = "a\x00" }, "tenant", "control characters"},
+		"tenant not UTF-8":    {func(j *Job) { j.Tenant = "\xff" }, "tenant", "not UTF-8"},
+		"key of 1 KB":         {func(j *Job) { j.Key = strings.Repeat("x", 1024) }, "key", "more than 256"},
+		"no kind":             {func(j *Job) { j.Kind = "" }, "kind", "1 to 64"},
+		"kind with braces":    {func(j *Job) { j.Kind = "{x}" }, "kind", "1 to 64"},
+		"queue with braces":   {func(j *Job) { j.Queue = "a}:t:X" }, "queue", "1 to 64"},
+		"priority":            {func(j *Job) { j.Priority = "urgent" }, "priority", "none of high, normal, low"},
+		"the year 1":          {func(j *Job) { j.At = time.Date(1, 2, 3, 0, 0, 0, 0, time.UTC) }, "at", "the year 1 is a mistake"},
+		"the year 9999":       {func(j *Job) { j.At = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) }, "at", "more than 10 years ahead"},
+		"in and at":           {func(j *Job) { j.At = time.Now(); j.In = time.Second }, "in", "not both"},
+		"in the past":         {func(j *Job) { j.In = -1 }, "in", "negative"},
+		"deadline in year 1":  {func(j *Job) { j.Deadline = time.Date(1, 2, 3, 0, 0, 0, 0, time.UTC) }, "deadline", "has passed"},
+		"deadline in 9999":    {func(j *Job) { j.Deadline = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) }, "deadline", "more than 10 years"},
+		"deadline before at":  {func(j *Job) { j.In = time.Hour; j.Deadline = time.Now().Add(time.Minute) }, "deadline", "before the job may go"},
+		"cost -1":             {func(j *Job) { j.Cost = -1 }, "cost", "at least 1"},
+		"cost over capacity":  {func(j *Job) { j.Cost = 21 }, "cost", `21 is more than limit "tenant" ever admits at once (20)`},
+		"cost of 10^18":       {func(j *Job) { j.Cost = 1e18 }, "cost", "more than limit"},
+		"attempts -1":         {func(j *Job) { j.MaxAttempts = -1 }, "max_attempts", "within 1 to"},
+		"attempts 10^6":       {func(j *Job) { j.MaxAttempts = 1e6 }, "max_attempts", "within 1 to"},
+		"payload of 2 MiB":    {func(j *Job) { j.Payload = make([]byte, 2<<20) }, "payload", "bytes are more than 1048576"},
+		"payload not JSON":    {func(j *Job) { j.Payload = func() {} }, "payload", "unsupported type"},
+		"attribute named {}":  {func(j *Job) { j.Attributes = map[string]string{"{}": "x"} }, "attributes", "the name"},
+		"attribute tenant":    {func(j *Job) { j.Attributes = map[string]string{"tenant": "x"} }, "attributes", "the name"},
+		"empty attribute":     {func(j *Job) { j.Attributes = map[string]string{"domain": ""} }, "attributes", "domain: it is empty"},
+		"retention -1":        {func(j *Job) { j.Retention = -1 }, "retention", "within 0 to"},
+	}
+	for what, test := range tests {
+		t.Run(what, func(t *testing.T) {
+			job := Job{Kind: "call", Queue: name, Tenant: "a", Payload: json.RawMessage(`{}`)}
+			test.edit(&job)
+			_, err := client.Enqueue(t.Context(), job)
+			invalid, ok := errors.AsType[*InvalidError](err)
+			if !ok || invalid.Field != test.field || !strings.Contains(invalid.Reason, test.reason) {
+				t.Errorf("Enqueue = %v; want %s: …%s…", err, test.field, test.reason)
+			}
+			if err != nil && len(err.Error()) > 300 {
+				t.Errorf("the error has %d characters", len(err.Error()))
+			}
+		})
+	}
+	t.Run("nothing is half done", func(t *testing.T) {
+		for _, pattern := range []string{"asynq:{" + name + "}:*", "asynq:{a}:*"} {
+			if keys := server.Client().Keys(t.Context(), pattern).Val(); len(keys) != 0 {
+				t.Errorf("keys were written: %v", keys)
+			}
+		}
+	})
+}
+
+// TestTenantsNeverShareKeys: whatever a tenant is called, its jobs, its lane and
+// its buckets are its own.
+func TestTenantsNeverShareKeys(t *testing.T) {
+	names := []string{"a", "{}", "a}:pending", "}:t:X", ":", "*", "%", "%7B%7D", "a;domain=x", "ünïcødé", "日本", "a b", "t:a", strings.Repeat("é", 64)}
+	r := startRig(t, 2*len(names), limitsOf(perTenant(5)), nil)
+	for _, tenant := range names {
+		for range 2 {
+			r.add(t, func(job *Job) { job.Tenant = tenant; job.Attributes = map[string]string{"domain": tenant} })
+		}
+		r.add(t, func(job *Job) { job.Tenant = tenant; job.Key = "k"; job.In = time.Hour })
+	}
+	if states := r.states(t); states["aggregating"] != 2*len(names) || states["scheduled"] != len(names) {
+		t.Fatalf("states = %v", states)
+	}
+	r.run(t)
+	r.receiver.wait(t, 10*time.Second)
+	for _, tenant := range names {
+		if len(r.calls[tenant]) != 2 {
+			t.Errorf("%d calls of tenant %q", len(r.calls[tenant]), tenant)
+		} else if gap := span(r.calls[tenant]); gap > 350*time.Millisecond {
+			t.Errorf("the calls of tenant %q are %v apart at 5/s: it shares a bucket", tenant, gap)
+		}
+	}
+	status, err := ReadStatus(t.Context(), r.server.Client(), r.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(status.Tenants) != len(names) {
+		t.Errorf("%d tenants in the status, want %d", len(status.Tenants), len(names))
+	}
+}
+
+func TestKeysAreIdempotent(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "order-1", Payload: json.RawMessage(`{"n":1}`)}
+	first, err := r.client.Enqueue(t.Context(), job)
+	if err != nil || first.Existing {
+		t.Fatalf("first: %+v, %v", first, err)
+	}
+	again, err := r.client.Enqueue(t.Context(), job)
+	if err != nil || !again.Existing || again.ID != first.ID || again.State != "aggregating" {
+		t.Errorf("again: %+v, %v; want the job that is there", again, err)
+	}
+	other := job
+	other.Payload = json.RawMessage(`{"n":2}`)
+	if _, err := r.client.Enqueue(t.Context(), other); !errors.Is(err, ErrConflict) {
+		t.Errorf("another payload: %v; want ErrConflict", err)
+	}
+	theirs := job
+	theirs.Tenant = "b"
+	theirs.In = time.Hour
+	if receipt, err := r.client.Enqueue(t.Context(), theirs); err != nil || receipt.Existing {
+		t.Errorf("another tenant's key: %+v, %v", receipt, err)
+	}
+	r.run(t)
+	r.seen.wait(t, string(Done), 1)
+	r.stop()
+	after, err := r.client.Enqueue(t.Context(), job)
+	if err != nil || !after.Existing || after.State != "completed" {
+		t.Errorf("after it was done: %+v, %v; want it remembered", after, err)
+	}
+}
+
+func TestBacklogCap(t *testing.T) {
+	limits := limitsOf()
+	limits.Queues[""] = QueueLimits{MaxBacklog: 3}
+	r := startRig(t, 1, limits, nil)
+	jobs := make([]Job, 5)
+	for i := range jobs {
+		jobs[i] = Job{Kind: "call", Queue: r.queue, Tenant: "a", Payload: json.RawMessage(`{}`)}
+	}
+	accepted := 0
+	for _, result := range r.client.EnqueueMany(t.Context(), jobs) {
+		if result.Err == nil {
+			accepted++
+		} else if !errors.Is(result.Err, ErrBacklogFull) || !strings.Contains(result.Err.Error(), "at most 3 may") {
+			t.Errorf("refused with %v", result.Err)
+		}
+	}
+	if states := r.states(t); accepted != 3 || states["aggregating"] != 3 {
+		t.Errorf("%d accepted, states %v; want 3", accepted, states)
+	}
+}
+
+func TestLaneIsFirstInFirstOut(t *testing.T) {
+	const jobs = 250
+	r := startRig(t, jobs, limitsOf(perTenant(500)), func(c *Config) { c.Concurrency = 1 })
+	var order []string
+	r.answer = nil
+	batch := make([]Job, jobs)
+	var ids []string
+	for i := range batch {
+		// Keys that sort against the order of arrival.
+		batch[i] = Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: fmt.Sprintf("%03d", jobs-i), Payload: json.RawMessage(`{}`)}
+	}
+	for _, result := range r.client.EnqueueMany(t.Context(), batch) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+		ids = append(ids, result.ID)
+	}
+	client := r.server.Client()
+	order, err := client.ZRange(t.Context(), asynqKey(r.queue, "g:a"), 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(order) != fmt.Sprint(ids) {
+		t.Errorf("the lane holds %v…; want the order of arrival %v…", order[:3], ids[:3])
+	}
+}
+
+func TestClientWithoutRedis(t *testing.T) {
+	server := redistest.Start(t)
+	client := NewClient(server.Client())
+	job := Job{Kind: "call", Queue: "q", Tenant: "a", Key: "k", Payload: json.RawMessage(`{}`)}
+	if _, err := client.Enqueue(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	_, err := client.Enqueue(t.Context(), job)
+	if err == nil {
+		t.Fatal("no error without a Redis")
+	}
+	if errors.Is(err, ErrUnknown) {
+		t.Errorf("%v; want an error that says it was certainly not enqueued", err)
+	}
+}

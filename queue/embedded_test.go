@@ -1,0 +1,70 @@
+package queue
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/law"
+)
+
+// TestEmbeddedRedis: every script also works on the Redis that needs no install.
+func TestEmbeddedRedis(t *testing.T) {
+	server, err := embedded.Start(embedded.Options{Miniredis: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	options, err := ParseRedisURL(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewUniversalClient(options)
+	defer client.Close()
+	const name, jobs = "embedded", 40
+	limits := Limits{Queues: map[string]QueueLimits{name: {Limits: []Limit{sharedBy(60), perTenant(40)}}}}
+	if err := Publish(t.Context(), client, limits); err != nil {
+		t.Fatal(err)
+	}
+	seen, got := newCounter(), newReceiver(jobs+1)
+	worker, err := New(Config{Redis: options, Queues: []string{name}, Concurrency: 50, Observer: seen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Handle(worker, "call", func(ctx context.Context, _ struct{}) error {
+		got.take(ctx)
+		job, _ := Current(ctx)
+		if job.Tenant == "bad" {
+			return permanent{}
+		}
+		return nil
+	})
+	enqueue := NewClient(client)
+	for i := range jobs {
+		job := Job{Kind: "call", Queue: name, Tenant: []string{"a", "b"}[i%2], Payload: struct{}{}}
+		if i%10 == 0 {
+			job.In = time.Second
+		}
+		if _, err := enqueue.Enqueue(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := enqueue.Enqueue(t.Context(), Job{Kind: "call", Queue: name, Tenant: "bad", Payload: struct{}{}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	seen.wait(t, string(Done), jobs)
+	seen.wait(t, string(Archived), 1)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if err := law.Check(got.all(), 60, 1, 5*time.Millisecond+noise); err != nil {
+		t.Error(err)
+	}
+}

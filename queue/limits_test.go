@@ -1,0 +1,113 @@
+package queue
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+func TestLimitsValidate(t *testing.T) {
+	rate := throttle.PerSecond(5)
+	bad := Limits{
+		Queues: map[string]QueueLimits{
+			"email": {
+				Kinds:      []string{"email", "{}"},
+				MaxBacklog: -1,
+				Limits: []Limit{
+					{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: rate}},
+					{Limit: throttle.Limit{Name: "account", Algorithm: "sliding", Rate: rate}},
+					{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Burst: -1}, Per: []string{"tenant", "tenant", "{}"}},
+					{Limit: throttle.Limit{Name: "both", Algorithm: throttle.TokenBucket, Rate: rate}, Concurrency: 3},
+				},
+			},
+			"sms": {Kinds: []string{"email"}},
+		},
+		Tenants: map[string]TenantLimits{
+			"acme": {Weight: -1, Limits: map[string]map[string]Change{
+				"emial": {"tenant": {Rate: &rate}},
+				"email": {"acount": {Rate: &rate}, "account": {Rate: &rate}},
+			}},
+		},
+	}
+	err := bad.Validate()
+	for _, want := range []string{
+		`queues.email.kinds[1]: "{}" is not`,
+		`queues.email.max_backlog: -1 is negative`,
+		`queues.email.limits[1].name: "account" is taken`,
+		`queues.email.limits[1].algorithm: "sliding" is none of`,
+		`queues.email.limits[2].rate: 0 permits`,
+		`queues.email.limits[2].burst: -1 is negative`,
+		`queues.email.limits[2].per: "tenant" stands twice`,
+		`queues.email.limits[3].algorithm: a limit has an algorithm and a rate, or a concurrency`,
+		`queues.sms.kinds[0]: "email" goes to queue email already`,
+		`tenants.acme.weight: -1 is not within`,
+		`tenants.acme.limits.emial: there is no such queue; did you mean "email"?`,
+		`tenants.acme.limits.email.acount: queue email has no such limit; did you mean "account"?`,
+		`tenants.acme.limits.email.account: tenants share this limit`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Validate lacks %q; it says:\n%v", want, err)
+		}
+	}
+	for _, err := range unjoin(err) {
+		if _, ok := errors.AsType[*FieldError](err); !ok {
+			t.Errorf("%v is no *FieldError", err)
+		}
+	}
+}
+
+func TestStoredLimitsComeBack(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []Limit{
+		perTenant(7), sharedBy(300),
+		{Limit: throttle.Limit{Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10000, Period: 24 * time.Hour}, Location: berlin}, Per: []string{"tenant"}},
+		{Limit: throttle.Limit{Name: "in-flight"}, Per: []string{"domain", "tenant"}, Concurrency: 20},
+	} {
+		if err := limit.Validate(); err != nil {
+			t.Errorf("%s: %v", limit.Name, err)
+		}
+		back, err := limit.stored().limit()
+		if err != nil || back.stored().Spec != limit.stored().Spec || back.Rate != limit.Rate || back.Concurrency != limit.Concurrency ||
+			back.Location.String() != limit.Location.String() {
+			t.Errorf("%+v came back as %+v, %v", limit, back, err)
+		}
+	}
+}
+
+func TestParseRedisURL(t *testing.T) {
+	good := map[string]string{
+		"redis://localhost":                  "localhost:6379",
+		"redis://u:p%40ss@h:7/3":             "h:7",
+		"rediss://h":                         "h:6379",
+		"unix:///run/redis.sock?db=2":        "/run/redis.sock",
+		"redis+sentinel://s1,s2:27/main/1":   "s1:26379 s2:27",
+		"rediss+cluster://:secret@c1:1,c2:2": "c1:1 c2:2",
+		"redis://[::1]:6380":                 "[::1]:6380",
+	}
+	for text, addrs := range good {
+		options, err := ParseRedisURL(text)
+		if err != nil || strings.Join(options.Addrs, " ") != addrs {
+			t.Errorf("%s: %v, %v; want %s", text, options, err, addrs)
+		}
+	}
+	if options, _ := ParseRedisURL("redis://u:p%40ss@h:7/3"); options.Username != "u" || options.Password != "p@ss" || options.DB != 3 {
+		t.Errorf("credentials: %+v", options)
+	}
+	for _, text := range []string{
+		"", "localhost:6379", "http://h", "redis://", "redis://h:0", "redis://h:port", "redis://h/x", "redis://h/-1",
+		"redis://a,b", "redis+sentinel://h", "redis+cluster://h/1", "redis+x://h", "unix://relative", "redis://h?password=secret", "redis://u:%zz@h",
+	} {
+		options, err := ParseRedisURL(text)
+		if err == nil {
+			t.Errorf("%q: %+v; want an error", text, options)
+		} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "%zz") {
+			t.Errorf("%q: the error tells the password: %v", text, err)
+		}
+	}
+}

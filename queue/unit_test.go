@@ -1,0 +1,133 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestBatcherSharesRoundTrips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var trips atomic.Int64
+		b := &batcher[int, int]{run: func(questions []int) ([]int, error) {
+			trips.Add(1)
+			time.Sleep(time.Millisecond)
+			answers := make([]int, len(questions))
+			for i, q := range questions {
+				answers[i] = q * 2
+			}
+			return answers, nil
+		}}
+		var callers sync.WaitGroup
+		for i := range 300 {
+			callers.Go(func() {
+				if answer, err := b.do(i); err != nil || answer != 2*i {
+					t.Errorf("do(%d) = %d, %v", i, answer, err)
+				}
+			})
+		}
+		callers.Wait()
+		if n := trips.Load(); n > 10 {
+			t.Errorf("%d round trips for 300 callers at once", n)
+		}
+		b.run = func([]int) ([]int, error) { return nil, errors.New("away") }
+		if _, err := b.do(1); err == nil {
+			t.Error("the error did not reach the caller")
+		}
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	for attempt, most := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 11: 10 * time.Minute, 1000: 10 * time.Minute} {
+		low, high := most, time.Duration(0)
+		for range 1000 {
+			wait := backoff(attempt)
+			low, high = min(low, wait), max(high, wait)
+		}
+		if low < most/2 || high > most || high-low < most/4 {
+			t.Errorf("attempt %d: waits from %v to %v; want them spread over %v to %v", attempt, low, high, most/2, most)
+		}
+	}
+}
+
+func TestRetriesNeverComeEarly(t *testing.T) {
+	for _, after := range []time.Duration{time.Nanosecond, 999 * time.Millisecond, time.Second, 90 * time.Second} {
+		again := &retryError{after: after}
+		now := time.Now()
+		wait := again.wait()
+		// asynq adds the delay to its clock and cuts off the part of a second.
+		if due := time.Unix(time.Now().Add(wait).Unix(), 0); due.Before(now.Add(after)) {
+			t.Errorf("after %v: due %v early", after, now.Add(after).Sub(due))
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	now := time.Now()
+	job := Running{Attempt: 2, MaxAttempts: 3}
+	last := Running{Attempt: 3, MaxAttempts: 3}
+	tests := []struct {
+		err    error
+		job    Running
+		repeat bool
+		want   Outcome
+		pause  time.Duration
+	}{
+		{nil, job, false, Done, 0},
+		{errors.New("500"), job, false, Retried, 0},
+		{errors.New("500"), last, false, Archived, 0},
+		{throttled{3 * time.Second}, last, false, Throttled, 3 * time.Second},
+		{throttled{0}, job, false, Throttled, throttledPause},
+		{throttled{-time.Hour}, job, false, Throttled, throttledPause},
+		{throttled{1 << 62}, job, false, Throttled, longestPause},
+		{fmt.Errorf("wrapped: %w", throttled{time.Second}), job, false, Throttled, time.Second},
+		{postponed{now.Add(time.Hour)}, last, false, Postponed, 0},
+		{postponed{now.Add(-time.Hour)}, job, false, Postponed, 0},
+		{permanent{}, job, false, Archived, 0},
+		{unknown{}, job, false, Unknown, 0},
+		{unknown{}, job, true, Retried, 0},
+		{unknown{}, last, true, Archived, 0},
+	}
+	for _, test := range tests {
+		v := judge(test.err, test.job, test.repeat, now)
+		if v.outcome != test.want || v.pause != test.pause {
+			t.Errorf("judge(%v, attempt %d) = %s, pause %v; want %s, %v", test.err, test.job.Attempt, v.outcome, v.pause, test.want, test.pause)
+		}
+		again, isAgain := errors.AsType[*retryError](v.err)
+		if wantAgain := v.outcome == Retried || v.outcome == Throttled || v.outcome == Postponed; isAgain != wantAgain {
+			t.Errorf("judge(%v): to the retry set %v, want %v", test.err, isAgain, wantAgain)
+		} else if isAgain && again.failed != (v.outcome == Retried) {
+			t.Errorf("judge(%v): an attempt is spent: %v", test.err, again.failed)
+		}
+	}
+}
+
+type postponed struct{ until time.Time }
+
+func (postponed) Error() string          { return "quota" }
+func (e postponed) ParkUntil() time.Time { return e.until }
+
+func TestDisownedHoldsBackOneAcknowledgement(t *testing.T) {
+	d := &disowned{tasks: map[string]int{}}
+	done := func(id string) []any {
+		return []any{"evalsha", "0123", 5, "asynq:{q}:active", "asynq:{q}:lease", "asynq:{q}:t:" + id, "asynq:{q}:processed:2026-01-01", "asynq:{q}:processed"}
+	}
+	if d.holdBack(done("x")) {
+		t.Error("an acknowledgement was held back for nothing")
+	}
+	d.add("q", "x")
+	dequeue := []any{"evalsha", "0123", 4, "asynq:{q}:pending", "asynq:{q}:paused", "asynq:{q}:active", "asynq:{q}:lease"}
+	if d.holdBack(done("y")) || d.holdBack(dequeue) {
+		t.Error("another command was held back")
+	}
+	if !d.holdBack(done("x")) {
+		t.Error("the acknowledgement of a disowned task went out")
+	}
+	if d.holdBack(done("x")) {
+		t.Error("the next owner's acknowledgement was held back, too")
+	}
+}
