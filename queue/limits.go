@@ -228,14 +228,14 @@ func (l Limits) Validate() error {
 		for _, queue := range sortedKeys(t.Limits) {
 			q, known := l.Queues[queue]
 			if !known {
-				wrong(path+".limits."+queue, "there is no such queue%s", suggest(queue, sortedKeys(l.Queues)))
+				wrong(path+".limits."+queue, "there is no such queue%s", Suggest(queue, sortedKeys(l.Queues)))
 				continue
 			}
 			for _, name := range sortedKeys(t.Limits[queue]) {
 				where := path + ".limits." + queue + "." + name
 				i := slices.IndexFunc(q.Limits, func(limit Limit) bool { return limit.Name == name })
 				if i < 0 {
-					wrong(where, "queue %s has no such limit%s", queue, suggest(name, limitNames(q.Limits)))
+					wrong(where, "queue %s has no such limit%s", queue, Suggest(name, limitNames(q.Limits)))
 					continue
 				}
 				at(where, q.Limits[i].checkChange(t.Limits[queue][name]))
@@ -364,8 +364,8 @@ func (l Limits) storedTenants(queue string) map[string]storedTenant {
 	return out
 }
 
-// suggest names the candidate that was probably meant: "; did you mean …?".
-func suggest(word string, candidates []string) string {
+// Suggest names the candidate that was probably meant: "; did you mean …?".
+func Suggest(word string, candidates []string) string {
 	best, least := "", len(word)/3+2
 	for _, candidate := range candidates {
 		if d := distance(word, candidate); d < least {

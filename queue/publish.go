@@ -125,7 +125,7 @@ func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenan
 	}
 	i := slices.IndexFunc(limits.Limits, func(l Limit) bool { return l.Name == limit })
 	if i < 0 {
-		return &InvalidError{"limit", fmt.Sprintf("queue %s has no limit %s%s", quote(queue), quote(limit), suggest(limit, limitNames(limits.Limits)))}
+		return &InvalidError{"limit", fmt.Sprintf("queue %s has no limit %s%s", quote(queue), quote(limit), Suggest(limit, limitNames(limits.Limits)))}
 	}
 	if err := limits.Limits[i].checkChange(o.Change); err != nil {
 		return fmt.Errorf("override of limit %q: %w", limit, err)
@@ -254,5 +254,5 @@ func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
 	if len(r.known) == 0 {
 		return job.Kind, nil
 	}
-	return "", &InvalidError{"kind", fmt.Sprintf("no queue serves %s%s", quote(job.Kind), suggest(job.Kind, sortedKeys(r.known)))}
+	return "", &InvalidError{"kind", fmt.Sprintf("no queue serves %s%s", quote(job.Kind), Suggest(job.Kind, sortedKeys(r.known)))}
 }

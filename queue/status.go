@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -21,6 +22,7 @@ type Status struct {
 	Pending   int64 // released, not yet in a worker's hands
 	Active    int64 // in a worker's hands: held for their slot, or being sent
 	Archived  int64
+	Enqueued  int64     // jobs ever accepted
 	DrainsAt  time.Time // when nothing will wait any more, as things are; zero: nothing waits
 	Tenants   []TenantStatus
 }
@@ -61,8 +63,9 @@ func ReadStatus(ctx context.Context, client redis.UniversalClient, queue string)
 	waiting := pipe.ZRangeWithScores(ctx, key(queue, "waiting"), 0, -1)
 	stored := pipe.HGetAll(ctx, key(queue, "limits"))
 	overrides := pipe.HGetAll(ctx, key(queue, "overrides"))
+	enqueued := pipe.HGet(ctx, key(queue, "totals"), "enqueued")
 	now := pipe.Time(ctx)
-	if _, err := pipe.Exec(ctx); err != nil {
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return fail(err)
 	}
 	limits, err := effectiveOf(stored.Val(), overrides.Val(), now.Val())
@@ -81,6 +84,7 @@ func ReadStatus(ctx context.Context, client redis.UniversalClient, queue string)
 		Queue: queue, Scheduled: scheduled.Val(), Retry: retry.Val(), Pending: pending.Val(),
 		Active: active.Val(), Archived: archived.Val(),
 	}
+	s.Enqueued, _ = enqueued.Int64()
 	s.Waiting, _ = strconv.ParseInt(backlog.Val()["*"], 10, 64)
 	shared := limits.sharedDrain(s.Waiting)
 	names := map[string]bool{}

@@ -1,0 +1,59 @@
+# `make help` lists the targets.
+
+GO ?= go
+# Packages tested at a time. Their tests measure time, so they want the machine
+# to themselves; a large one can take more.
+P ?= 1
+# More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
+TESTFLAGS ?=
+# What is linted and tested.
+PKGS ?= ./...
+
+# Modules beside the main one: their dependencies stay out of its go.sum. They
+# read files outside of themselves, of which Go's test cache does not know.
+MODULES := internal/composetest
+TOOL := $(GO) tool -modfile=lint/go.mod
+
+.DEFAULT_GOAL := build
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/worker and bin/enqueue
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
+
+.PHONY: test
+test: deps lint ## What CI runs: install what tests need, lint, test
+	$(GO) test -race -timeout 10m -p $(P) $(TESTFLAGS) $(PKGS)
+	@for module in $(MODULES); do \
+		(set -x; $(GO) -C $$module test -race -timeout 10m -count 1 ./...) || exit 1; \
+	done
+	@$(MAKE) --no-print-directory bench
+
+.PHONY: bench
+bench: ## Run each benchmark once, to see that it runs
+	$(GO) test -race -timeout 10m -p 1 -run '^$$' -bench . -benchtime 1x $(PKGS)
+
+.PHONY: lint
+lint: ## gofmt, go vet, go fix, staticcheck, import rules
+	@unformatted=$$(find . -name node_modules -prune -o -name '*.go' -exec gofmt -l {} +); \
+	if [ -n "$$unformatted" ]; then \
+		printf 'not formatted, run gofmt -w:\n%s\n' "$$unformatted"; exit 1; \
+	fi
+	$(GO) vet $(PKGS)
+	$(GO) fix -diff $(PKGS)
+	$(TOOL) staticcheck $(PKGS)
+	$(TOOL) depguard $(PKGS)
+	@for module in $(MODULES); do \
+		(set -x; $(GO) -C $$module vet ./... && $(GO) -C $$module fix -diff ./...) || exit 1; \
+	done
+
+.PHONY: deps
+deps: ## Install a redis-server for the tests, if there is none
+	scripts/install-test-deps.sh
+
+.PHONY: clean
+clean: ## Remove what build made
+	rm -rf bin

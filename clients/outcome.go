@@ -1,0 +1,97 @@
+package clients
+
+import (
+	"cmp"
+	"errors"
+	"time"
+)
+
+// ThrottledError reports that the provider refused a call for its rate.
+type ThrottledError struct {
+	After time.Duration // 0: the provider did not say
+	Err   error         // never nil
+}
+
+// Throttled is the outcome of a call that the provider refused because there
+// were too many: nothing is wrong with it, and it may go again after a pause. 0
+// or less means that the provider did not say how long. The error is never nil,
+// also when err is.
+func Throttled(after time.Duration, err error) error {
+	return &ThrottledError{max(after, 0), reason(err, "throttled")}
+}
+
+func (e *ThrottledError) Error() string { return e.Err.Error() }
+func (e *ThrottledError) Unwrap() error { return e.Err }
+
+// RetryAfter is how long to send less; 0 when the provider did not say.
+func (e *ThrottledError) RetryAfter() time.Duration { return e.After }
+
+// ParkedError reports that a call is not wanted before a known moment.
+type ParkedError struct {
+	Until time.Time
+	Err   error // never nil
+}
+
+// ParkUntil is the outcome of a call that the provider will refuse until t: a
+// daily quota, a spend cap. Prefer [Throttled] when the provider asks for a
+// slower pace and not for a pause of this one job. The error is never nil, also
+// when err is.
+func ParkUntil(t time.Time, err error) error {
+	return &ParkedError{t, reason(err, "parked until "+t.UTC().Format(time.RFC3339))}
+}
+
+func (e *ParkedError) Error() string { return e.Err.Error() }
+func (e *ParkedError) Unwrap() error { return e.Err }
+
+// ParkUntil is the earliest moment at which the call may succeed.
+func (e *ParkedError) ParkUntil() time.Time { return e.Until }
+
+// PermanentError reports that a call will never succeed.
+type PermanentError struct {
+	Err error // never nil
+}
+
+// Permanent is the outcome of a call that would fail again in the same way. Its
+// text is the reason that stands in the archive. The error is never nil, also
+// when err is.
+func Permanent(err error) error { return &PermanentError{reason(err, "failed for good")} }
+
+func (e *PermanentError) Error() string { return e.Err.Error() }
+func (e *PermanentError) Unwrap() error { return e.Err }
+
+// Permanent is true.
+func (e *PermanentError) Permanent() bool { return true }
+
+// UnknownError reports that a call was sent and its answer never came.
+type UnknownError struct {
+	Err error // never nil
+}
+
+// Unknown is the outcome of a call that was sent completely and that the
+// provider may have taken: the connection was lost, or the time was up. Only
+// the idempotency key makes it safe to repeat. The error is never nil, also
+// when err is.
+func Unknown(err error) error { return &UnknownError{reason(err, "no answer")} }
+
+func (e *UnknownError) Error() string { return e.Err.Error() }
+func (e *UnknownError) Unwrap() error { return e.Err }
+
+// Unknown is true.
+func (e *UnknownError) Unknown() bool { return true }
+
+// RetryableError reports a plain failure.
+type RetryableError struct {
+	Err error // never nil
+}
+
+// Retryable is the outcome of a call that failed and may succeed another time.
+// An error without any of these types means the same; this one says that the
+// client looked and decided. The error is never nil, also when err is.
+func Retryable(err error) error { return &RetryableError{reason(err, "failed")} }
+
+func (e *RetryableError) Error() string { return e.Err.Error() }
+func (e *RetryableError) Unwrap() error { return e.Err }
+
+func reason(err error, otherwise string) error {
+	return cmp.Or(err, errors.New(otherwise))
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// config is what a worker is told, by the environment and by flags.
+type config struct {
+	RedisURL        string        `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379" flag:"redis" help:"Redis: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"`
+	LimitsFile      string        `env:"LIMITS_FILE" flag:"limits" help:"limits file; it is reloaded when it changes. None: the limits in Redis stay"`
+	Queues          []string      `env:"QUEUES" flag:"queues" help:"queues to serve. None: those of the limits file"`
+	Concurrency     int           `env:"CONCURRENCY" envDefault:"1000" flag:"concurrency" help:"jobs held at once, waiting for their slot or being sent"`
+	HTTPAddr        string        `env:"HTTP_ADDR" envDefault:"127.0.0.1:9090" flag:"http" help:"address of /metrics, /livez and /readyz"`
+	LogFormat       string        `env:"LOG_FORMAT" envDefault:"text" flag:"log-format" help:"text or json"`
+	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT" envDefault:"30s" flag:"shutdown-timeout" help:"how long calls that are being made may take at the end"`
+
+	WebhookAllowPrivate bool          `env:"WEBHOOK_ALLOW_PRIVATE" flag:"webhook-allow-private" help:"let webhooks call private and loopback addresses"`
+	WebhookTimeout      time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"30s" flag:"webhook-timeout" help:"bound of one webhook call"`
+
+	SMTPAddr     string        `env:"SMTP_ADDR" flag:"smtp" help:"mail server, host:port. None: this worker sends no email"`
+	SMTPUsername string        `env:"SMTP_USERNAME" flag:"smtp-username" help:"user at the mail server"`
+	SMTPPassword string        `env:"SMTP_PASSWORD" help:"password at the mail server" secret:"true"`
+	SMTPTLS      string        `env:"SMTP_TLS" envDefault:"mandatory" flag:"smtp-tls" help:"none, opportunistic, mandatory (STARTTLS) or implicit"`
+	SMTPTimeout  time.Duration `env:"SMTP_TIMEOUT" envDefault:"30s" flag:"smtp-timeout" help:"bound of one delivery"`
+}
+
+const prefix = "HEADGATE_"
+
+// readConfig reads the environment, then the flags that were given.
+func readConfig(cmd *cobra.Command) (config, error) {
+	var c config
+	if err := env.ParseWithOptions(&c, env.Options{Prefix: prefix}); err != nil {
+		return config{}, usageError{envError(err)}
+	}
+	if err := setFlags(cmd, &c); err != nil {
+		return config{}, err
+	}
+	return c, c.check()
+}
+
+// envError says which variables are wrong, one a line, without their values:
+// a secret may stand in the wrong one.
+func envError(err error) error {
+	var all env.AggregateError
+	if !errors.As(err, &all) {
+		return err
+	}
+	var lines []string
+	for _, err := range all.Errors {
+		if parse, ok := errors.AsType[env.ParseError](err); ok {
+			lines = append(lines, fmt.Sprintf("%s: not a valid %s", variable(parse.Name), parse.Type))
+			continue
+		}
+		lines = append(lines, err.Error())
+	}
+	return errors.New(strings.Join(lines, "; "))
+}
+
+func (c config) check() error {
+	var errs []error
+	wrong := func(name, format string, args ...any) {
+		errs = append(errs, fmt.Errorf(prefix+name+": "+format, args...))
+	}
+	if _, err := queue.ParseRedisURL(c.RedisURL); err != nil {
+		wrong("REDIS_URL", "%w", err)
+	}
+	if c.Concurrency < 1 || c.Concurrency > 100_000 {
+		wrong("CONCURRENCY", "%d is not within 1 to 100000", c.Concurrency)
+	}
+	if _, _, err := net.SplitHostPort(c.HTTPAddr); err != nil {
+		wrong("HTTP_ADDR", "%q is not host:port", c.HTTPAddr)
+	}
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		wrong("LOG_FORMAT", "%q is neither text nor json", c.LogFormat)
+	}
+	for name, d := range map[string]time.Duration{"SHUTDOWN_TIMEOUT": c.ShutdownTimeout, "WEBHOOK_TIMEOUT": c.WebhookTimeout, "SMTP_TIMEOUT": c.SMTPTimeout} {
+		if d <= 0 {
+			wrong(name, "%v is not longer than 0", d)
+		}
+	}
+	if c.SMTPAddr != "" {
+		if _, _, err := net.SplitHostPort(c.SMTPAddr); err != nil {
+			wrong("SMTP_ADDR", "%q is not host:port", c.SMTPAddr)
+		}
+	}
+	switch c.SMTPTLS {
+	case "none", "opportunistic", "mandatory", "implicit":
+	default:
+		wrong("SMTP_TLS", "%q is none of none, opportunistic, mandatory, implicit", c.SMTPTLS)
+	}
+	if len(errs) > 0 {
+		return usageError{errors.Join(errs...)}
+	}
+	return nil
+}
+
+func (c config) redis() (*redis.UniversalOptions, error) { return queue.ParseRedisURL(c.RedisURL) }
+
+func (c config) logger() *slog.Logger {
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}
+
+func configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print the settings in force, with secrets left out",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := readConfig(cmd)
+			if err != nil {
+				return err
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			for _, setting := range settings(&c) {
+				fmt.Fprintf(w, "%s%s\t%s\t%s\n", prefix, setting.env, cmp.Or(setting.shown(), "-"), setting.help)
+			}
+			return w.Flush()
+		},
+	}
+	addFlags(cmd)
+	return cmd
+}

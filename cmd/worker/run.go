@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/internal/limitsfile"
+	"github.com/headgate/headgate/queue"
+)
+
+func runCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Serve queues until told to stop (SIGINT or SIGTERM)",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := readConfig(cmd)
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), c)
+		},
+	}
+	addFlags(cmd)
+	return cmd
+}
+
+// run is the list of a worker's parts.
+func run(ctx context.Context, c config) error {
+	logger := c.logger()
+	options, err := c.redis()
+	if err != nil {
+		return err
+	}
+	var limits queue.Limits
+	if c.LimitsFile != "" {
+		if limits, err = limitsfile.Read(c.LimitsFile); err != nil {
+			return err
+		}
+	}
+	if len(c.Queues) == 0 {
+		for name := range limits.Queues {
+			c.Queues = append(c.Queues, name)
+		}
+		slices.Sort(c.Queues)
+	}
+	if len(c.Queues) == 0 {
+		return usageError{errors.New("no queue to serve: set HEADGATE_LIMITS_FILE to a limits file, or HEADGATE_QUEUES")}
+	}
+
+	listener, err := net.Listen("tcp", c.HTTPAddr)
+	if err != nil {
+		return fmt.Errorf("HEADGATE_HTTP_ADDR: %w", err)
+	}
+	defer listener.Close()
+	client := redis.NewUniversalClient(options)
+	defer client.Close()
+	publish := func(limits queue.Limits) error { return queue.Publish(ctx, client, limits) }
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics := dashboard.NewMetrics(registry)
+	worker, err := queue.New(queue.Config{
+		Redis: options, Queues: c.Queues, Concurrency: c.Concurrency, ShutdownTimeout: c.ShutdownTimeout,
+		Logger: logger, Observer: metrics,
+	})
+	if err != nil {
+		return err
+	}
+	kinds, stop, err := handlers(worker, c)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	warnAboutKinds(limits, kinds, logger)
+
+	if c.LimitsFile != "" {
+		if err := publish(limits); err != nil {
+			return fmt.Errorf("put the limits of %s in force: %w", c.LimitsFile, err)
+		}
+	}
+
+	background, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	defer cancel()
+	var watching error
+	if c.LimitsFile != "" {
+		parts.Go(func() {
+			if err := limitsfile.Watch(background, c.LimitsFile, logger, publish); err != nil {
+				watching = err
+				logger.Error("the limits file is not watched any more", "error", err)
+			}
+		})
+	}
+	parts.Go(func() {
+		if err := serve(background, listener, metrics.Handler(), worker.Ready, logger); err != nil {
+			logger.Error("the HTTP server ended", "error", err)
+		}
+	})
+	logger.Info("worker runs", "queues", c.Queues, "kinds", kinds, "http", listener.Addr().String(), "redis", redactURL(c.RedisURL))
+	if err := worker.Run(ctx); err != nil {
+		return err
+	}
+	logger.Info("worker stopped")
+	return watching
+}
+
+// warnAboutKinds says which jobs nobody here will run: they wait, and that is
+// easily taken for a limit.
+func warnAboutKinds(limits queue.Limits, kinds []string, logger *slog.Logger) {
+	for name, q := range limits.Queues {
+		for _, kind := range q.Kinds {
+			if !slices.Contains(kinds, kind) {
+				logger.Warn("this worker has no handler for a kind of its limits file", "queue", name, "kind", kind)
+			}
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package embedded_test
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/headgate/headgate/internal/embedded"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestStart(t *testing.T) {
+	tests := map[string]struct {
+		options embedded.Options
+		kind    string
+	}{
+		"redis-server": {embedded.Options{}, "redis-server "},
+		"miniredis":    {embedded.Options{Miniredis: true}, "miniredis"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
+			began := time.Now()
+			server, err := embedded.Start(test.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer server.Close()
+			client := connect(t, server.URL())
+			if err := client.Ping(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s answers after %v", server.Kind(), time.Since(began))
+			if !strings.HasPrefix(server.Kind(), test.kind) {
+				t.Errorf("Kind = %q; want %q", server.Kind(), test.kind)
+			}
+			if err := client.Set(t.Context(), "short", "lived", 700*time.Millisecond).Err(); err != nil {
+				t.Fatal(err)
+			}
+			gone := func() bool { return errors.Is(client.Get(t.Context(), "short").Err(), redis.Nil) }
+			if gone() {
+				t.Error("a key is gone before its time")
+			}
+			for deadline := time.Now().Add(5 * time.Second); !gone(); time.Sleep(20 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("a key does not expire")
+				}
+			}
+			folders, _ := filepath.Glob(filepath.Join(dir, "headgate-redis-*"))
+			for _, folder := range folders {
+				if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
+					t.Errorf("%s: mode %v, %v; want 0700", folder, info.Mode(), err)
+				}
+			}
+
+			// a second one neither takes the port nor harms the first
+			if second, err := embedded.Start(embedded.Options{Port: port(t, server.URL()), Miniredis: test.options.Miniredis}); err == nil {
+				second.Close()
+				t.Error("started twice on one port")
+			}
+
+			server.Close()
+			server.Close()
+			if conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL(), "redis://")); !errors.Is(err, syscall.ECONNREFUSED) {
+				if err == nil {
+					conn.Close()
+				}
+				t.Errorf("after Close: %v; want connection refused", err)
+			}
+			if left, _ := os.ReadDir(dir); len(left) > 0 {
+				t.Errorf("Close left %v", left)
+			}
+
+			again, err := embedded.Start(embedded.Options{Port: port(t, server.URL()), Miniredis: test.options.Miniredis})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer again.Close()
+			if again.URL() != server.URL() {
+				t.Errorf("Start with a port = %s; want %s", again.URL(), server.URL())
+			}
+		})
+	}
+}
+
+func TestStartServerKeepsEverythingInMemory(t *testing.T) {
+	server, err := embedded.Start(embedded.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	settings, err := connect(t, server.URL()).ConfigGet(t.Context(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"appendonly": "no", "save": "", "maxmemory-policy": "noeviction", "bind": "127.0.0.1",
+	} {
+		if got := settings[name]; got != want {
+			t.Errorf("%s = %q; want %q", name, got, want)
+		}
+	}
+}
+
+func TestStartFallsBackToMiniredis(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	server, err := embedded.Start(embedded.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if server.Kind() != "miniredis" {
+		t.Errorf("Kind without a redis-server = %q", server.Kind())
+	}
+}
+
+// What our scripts stand on, on both kinds: EVALSHA, and Redis's clock.
+func TestScripts(t *testing.T) {
+	for _, options := range []embedded.Options{{}, {Miniredis: true}} {
+		server, err := embedded.Start(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		script := redis.NewScript(`return redis.call('TIME')[1]`)
+		got, err := script.Run(t.Context(), connect(t, server.URL()), nil).Int64()
+		if off := time.Since(time.Unix(got, 0)); err != nil || off < -time.Second || off > 5*time.Second {
+			t.Errorf("%s: TIME in a script is %v off, %v", server.Kind(), off, err)
+		}
+	}
+}
+
+func connect(t *testing.T, address string) *redis.Client {
+	t.Helper()
+	options, err := redis.ParseURL(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func port(t *testing.T, address string) int {
+	t.Helper()
+	parsed, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.Atoi(parsed.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
