@@ -174,8 +174,8 @@ func TestParseRetryAfter(t *testing.T) {
 		now.Add(90 * time.Second).Format(http.TimeFormat): 90 * time.Second,
 		now.Add(-time.Hour).Format(http.TimeFormat):       0,
 		now.AddDate(50, 0, 0).Format(http.TimeFormat):     24 * time.Hour,
-		"Wed, 04 Mar 2026":                                0,
-		"Wednesday, 04-Mar-26 05:06:17 GMT":               10 * time.Second,
+		"Wed, 04 Mar 2026":                  0,
+		"Wednesday, 04-Mar-26 05:06:17 GMT": 10 * time.Second,
 	}
 	for value, want := range tests {
 		if got := clients.ParseRetryAfter(value, now); got != want {

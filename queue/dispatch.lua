@@ -43,9 +43,19 @@ local released, ahead, next_due = 0, 0, -1
 local pausing = redis.call('EXISTS', headgate .. 'pauses') == 1
 local shared = shared_limits(now)
 
+-- A lane whose turn it is may be later than the shared limits by a part of
+-- their interval too small to matter, such as the rounding of two equal rates;
+-- else it would lose its turn to it each time.
+local patience = 1
+for _, entry in ipairs(shared) do
+  if entry.spec.a ~= 'fw' then patience = math.max(patience, math.ceil(entry.spec.p / entry.spec.r / 256)) end
+end
+
 -- Start-time fair queueing: every lane that is ready stands at a virtual start
 -- time; the least goes first; a job moves its tenant on by cost / weight. A
--- tenant that was away starts at the queue's time, so absence earns no credit.
+-- tenant that was away starts two jobs before the queue's time: absence earns no
+-- more credit than that, and one that its own limit holds for a moment when its
+-- turn comes does not lose the turn.
 local vtime = headgate .. 'vtime'
 local virtual = tonumber(redis.call('HGET', vtime, '*') or 0)
 local finish = {}
@@ -53,7 +63,7 @@ local finish = {}
 local function make_ready(lane)
   local limits = lane_limits(lane, now)
   local tenant = limits.tenant
-  local start = math.max(virtual, finish[tenant] or tonumber(redis.call('HGET', vtime, tenant) or 0))
+  local start = math.max(virtual - 2 / limits.w, finish[tenant] or tonumber(redis.call('HGET', vtime, tenant) or 0))
   finish[tenant] = start + 1 / limits.w -- as if its next job cost 1; run corrects it
   redis.call('ZREM', headgate .. 'waiting', lane)
   redis.call('ZADD', headgate .. 'ready', string.format('%.17g', start), lane)
@@ -133,7 +143,7 @@ local function run(lane, start, s, due_us, share)
         -- It returns with a slot that is paid for, from a worker that stopped.
         release(lane, id, kept_position or position, kept_e, kept_c, task[5] or '')
         taken = taken + 1
-      elseif (taken > 0 and spent / limits.w + start > share) or own > (share < math.huge and s or due_us) then
+      elseif (taken > 0 and spent / limits.w + start > share) or own > (share < math.huge and s + patience or due_us) then
         put_back(lane, own, binding)
         break
       else
@@ -203,7 +213,7 @@ until run(ready[1], tonumber(ready[2]), s, due_us, share) or looks >= 200
 
 save_buckets()
 for tenant, at in pairs(finish) do
-  if at > virtual then
+  if at > virtual - 2 / tenant_config(tenant, now).w then
     redis.call('HSET', vtime, tenant, string.format('%.17g', at))
   else
     redis.call('HDEL', vtime, tenant)

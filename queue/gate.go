@@ -16,11 +16,16 @@ import (
 
 const (
 	// horizon is how far ahead a slot may be given: jobs held this long in
-	// workers keep the rate exact while dispatch is under way.
-	horizon = 200 * time.Millisecond
+	// workers keep the rate exact while dispatch is under way. Not longer: a slot
+	// that is missed can be moved only while none was given after it, and at a few
+	// calls a second each slot counts.
+	horizon = 150 * time.Millisecond
 
 	// pickup is how long a worker usually takes to get hold of a released job.
 	pickup = 50 * time.Millisecond
+
+	// inHand is the same for a job that the worker holds already: a round trip.
+	inHand = 5 * time.Millisecond
 
 	// late is how long after its slot a call may still leave.
 	late = 2 * time.Millisecond
@@ -187,7 +192,7 @@ func (g *gate) askSlot(ctx context.Context, job Running, owner string, near time
 	}
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	reply, err := slotScript.Run(ctx, g.redis, scriptKeys(g.queue), g.queue, near.Microseconds(), pickup.Microseconds(), windows,
+	reply, err := slotScript.Run(ctx, g.redis, scriptKeys(g.queue), g.queue, near.Microseconds(), inHand.Microseconds(), windows,
 		job.ID, owner, job.lane(), job.attributes, job.Cost)
 	if err != nil {
 		return beginAnswer{}, err

@@ -28,7 +28,7 @@ type sighting struct {
 
 const (
 	silence   = 11 * time.Second
-	lookEvery = time.Second
+	lookEvery = 500 * time.Millisecond
 	// After a gap in looking, leases may have moved unseen: counting starts anew.
 	blind = 3 * time.Second
 )

@@ -177,7 +177,7 @@ func (s *Sender) keep(conn *smtp.Client, err error) {
 
 // judge decides what a failed delivery means.
 func judge(failure *gomail.SendError, err error) error {
-	text := errors.New(clients.Excerpt([]byte(err.Error())))
+	text := errors.New(clients.Printable(err.Error(), 300))
 	if failure == nil {
 		return clients.Retryable(text)
 	}

@@ -140,7 +140,7 @@ func answered(response *http.Response, body []byte) error {
 		return nil
 	}
 	err := fmt.Errorf("%s answered %d", response.Request.URL.Host, status)
-	if text := clients.Excerpt(body); text != "" {
+	if text := clients.Printable(string(body), 200); text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
 	after := response.Header.Get("Retry-After")

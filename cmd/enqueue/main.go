@@ -1,0 +1,109 @@
+// Command enqueue hands jobs to Headgate and tells what becomes of them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// Exit codes, as the help says.
+const (
+	exitOK = iota
+	exitFailure
+	exitUsage
+	exitPartial
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := root().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "enqueue: "+err.Error())
+	}
+	os.Exit(exitCode(err))
+}
+
+// usageError is a mistake in how the command was called.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// partialError: some of what was asked for was done.
+type partialError struct{ error }
+
+func exitCode(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	if _, ok := errors.AsType[partialError](err); ok {
+		return exitPartial
+	}
+	return exitFailure
+}
+
+// options are what all commands share.
+type options struct {
+	redisURL string
+	json     bool
+}
+
+func root() *cobra.Command {
+	var o options
+	root := &cobra.Command{
+		Use:   "enqueue",
+		Short: "Hand jobs to Headgate, one or many, and see how they go",
+		Long: `enqueue hands jobs to Headgate and tells what becomes of them.
+
+Exit codes: 0 all well, 1 failure, 2 a mistake in the call or in the job, 3 some
+lines were rejected.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.PersistentFlags().StringVar(&o.redisURL, "redis", "", "where the queues are, such as redis://127.0.0.1:6379 [$HEADGATE_REDIS_URL]")
+	root.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON for programs")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(sendCommand(&o), bulkCommand(&o), statusCommand(&o))
+	return root
+}
+
+// connect opens the Redis that the flag or the environment names.
+func (o *options) connect(ctx context.Context) (redis.UniversalClient, error) {
+	var environment struct {
+		RedisURL string `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379"`
+	}
+	if err := env.ParseWithOptions(&environment, env.Options{Prefix: "HEADGATE_"}); err != nil {
+		return nil, usageError{err}
+	}
+	url, from := environment.RedisURL, "HEADGATE_REDIS_URL"
+	if o.redisURL != "" {
+		url, from = o.redisURL, "--redis"
+	}
+	where, err := queue.ParseRedisURL(url)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("%s: %w", from, err)}
+	}
+	client := redis.NewUniversalClient(where)
+	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := client.Ping(bounded).Err(); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("no Redis answers at %s (%s): %w", strings.Join(where.Addrs, ","), from, err)
+	}
+	return client, nil
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/queue"
+)
+
+func sendCommand(o *options) *cobra.Command {
+	var (
+		l          line
+		payload    string
+		attributes []string
+	)
+	cmd := &cobra.Command{
+		Use:     "send",
+		Short:   "Enqueue one job",
+		Example: `  enqueue send --kind webhook --tenant acme --payload '{"url":"https://example.com/hook","body":{"n":1}}'`,
+		Args:    noArgs,
+	}
+	flags := cmd.Flags()
+	texts := map[string]**string{
+		"kind": &l.Kind, "tenant": &l.Tenant, "key": &l.Key, "queue": &l.Queue, "priority": &l.Priority,
+		"at": &l.At, "in": &l.In, "deadline": &l.Deadline,
+	}
+	for name, usage := range map[string]string{
+		"kind":     "what sort of call (webhook, email, or your own)",
+		"tenant":   "on whose behalf",
+		"key":      "makes the job the only one of its tenant with this key",
+		"queue":    "where it waits (default: the queue of its kind)",
+		"priority": "high, normal or low (default normal)",
+		"at":       "not before this time, such as 2026-01-31T09:00:00Z",
+		"in":       "not before this long from now, such as 90s",
+		"deadline": "not after this time",
+	} {
+		flags.String(name, "", usage)
+	}
+	flags.Int("max-attempts", 0, "calls that may fail before the job is archived (default 10)")
+	flags.Int64("cost", 0, "permits that the call takes (default 1)")
+	flags.StringArrayVar(&attributes, "attribute", nil, "name=value, what limits may be per; may be repeated")
+	flags.StringVar(&payload, "payload", "", "JSON, @FILE, or - for standard input")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for name, into := range texts {
+			if flags.Changed(name) {
+				value, _ := flags.GetString(name) // the flag is a string
+				*into = &value
+			}
+		}
+		if flags.Changed("max-attempts") {
+			n, _ := flags.GetInt("max-attempts")
+			l.MaxAttempts = &n
+		}
+		if flags.Changed("cost") {
+			n, _ := flags.GetInt64("cost")
+			l.Cost = &n
+		}
+		for _, attribute := range attributes {
+			name, value, ok := strings.Cut(attribute, "=")
+			if !ok {
+				return usageError{fmt.Errorf("--attribute: %.60q is not name=value", attribute)}
+			}
+			if l.Attributes == nil {
+				l.Attributes = map[string]string{}
+			}
+			l.Attributes[name] = value
+		}
+		text, err := readPayload(payload, cmd.InOrStdin())
+		if err != nil {
+			return usageError{fmt.Errorf("--payload: %w", err)}
+		}
+		l.Payload = text
+		return send(cmd.Context(), o, l, cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s takes no arguments, got %.60q", cmd.CommandPath(), args[0])}
+	}
+	return nil
+}
+
+func readPayload(payload string, stdin io.Reader) (json.RawMessage, error) {
+	text := []byte(payload)
+	var err error
+	if name, isFile := strings.CutPrefix(payload, "@"); isFile {
+		text, err = os.ReadFile(name)
+	} else if payload == "-" {
+		text, err = io.ReadAll(io.LimitReader(stdin, mostLine+1))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > 0 && !json.Valid(text) {
+		return nil, fmt.Errorf("%.60q is not JSON", text)
+	}
+	return text, nil
+}
+
+// receipt is what send prints as JSON.
+type receipt struct {
+	ID       string `json:"id"`
+	Queue    string `json:"queue"`
+	State    string `json:"state"`
+	Existing bool   `json:"existing"`
+}
+
+func send(ctx context.Context, o *options, l line, out io.Writer) error {
+	job, err := l.job()
+	if err != nil {
+		return usageError{oneLine(err)}
+	}
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	r, err := queue.NewClient(client).Enqueue(ctx, job)
+	if err != nil {
+		if isInvalid(err) {
+			return usageError{oneLine(err)}
+		}
+		return oneLine(err)
+	}
+	if o.json {
+		return json.NewEncoder(out).Encode(receipt{r.ID, r.Queue, r.State, r.Existing})
+	}
+	known := ""
+	if r.Existing {
+		known = ", known already"
+	}
+	_, err = fmt.Fprintf(out, "%s in queue %s (%s%s)\n", r.ID, r.Queue, word(r.State), known)
+	return err
+}
+
+// word is asynq's state in words for people.
+func word(state string) string {
+	if state == "aggregating" {
+		return "waiting in its lane"
+	}
+	return state
+}

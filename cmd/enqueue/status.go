@@ -1,0 +1,157 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/queue"
+)
+
+func statusCommand(o *options) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "What waits, what is done, and when the backlog drains, for each tenant",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return status(cmd.Context(), o, name, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&name, "queue", "", "one queue (default: all)")
+	return cmd
+}
+
+// The status as JSON.
+type (
+	queueJSON struct {
+		Queue     string       `json:"queue"`
+		Waiting   int64        `json:"waiting"`
+		Scheduled int64        `json:"scheduled"`
+		Retry     int64        `json:"retry"`
+		Pending   int64        `json:"pending"`
+		Active    int64        `json:"active"`
+		Archived  int64        `json:"archived"`
+		DrainsAt  *time.Time   `json:"drains_at"`
+		Tenants   []tenantJSON `json:"tenants"`
+	}
+	tenantJSON struct {
+		Tenant   string     `json:"tenant"`
+		Waiting  int64      `json:"waiting"`
+		Done     int64      `json:"done"`
+		Next     *time.Time `json:"next_slot"`
+		HeldBy   string     `json:"held_by,omitempty"`
+		DrainsAt *time.Time `json:"drains_at"`
+	}
+)
+
+func status(ctx context.Context, o *options, name string, out io.Writer) error {
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	names, err := queue.Queues(ctx, client)
+	if err != nil {
+		return err
+	}
+	if name != "" {
+		if !slices.Contains(names, name) {
+			return usageError{fmt.Errorf("--queue: there is no queue %.60q%s", name, queue.Suggest(name, names))}
+		}
+		names = []string{name}
+	}
+	all := []queue.Status{}
+	for _, name := range names {
+		s, err := queue.ReadStatus(ctx, client, name)
+		if err != nil {
+			return err
+		}
+		all = append(all, s)
+	}
+	if o.json {
+		return json.NewEncoder(out).Encode(asJSON(all))
+	}
+	return printStatus(out, all, time.Now())
+}
+
+func asJSON(all []queue.Status) []queueJSON {
+	list := []queueJSON{}
+	moment := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		return &t
+	}
+	for _, s := range all {
+		q := queueJSON{
+			Queue: s.Queue, Waiting: s.Waiting, Scheduled: s.Scheduled, Retry: s.Retry, Pending: s.Pending,
+			Active: s.Active, Archived: s.Archived, DrainsAt: moment(s.DrainsAt), Tenants: []tenantJSON{},
+		}
+		for _, t := range s.Tenants {
+			q.Tenants = append(q.Tenants, tenantJSON{t.Tenant, t.Waiting, t.Done, moment(t.Next), t.HeldBy, moment(t.DrainsAt)})
+		}
+		list = append(list, q)
+	}
+	return list
+}
+
+func printStatus(out io.Writer, all []queue.Status, now time.Time) error {
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(out, "no queues yet: nothing was enqueued and no limits were published")
+		return err
+	}
+	for i, s := range all {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintf(out, "queue %s: %d waiting, %d scheduled, %d to retry, %d released, %d in workers' hands, %d archived",
+			s.Queue, s.Waiting, s.Scheduled, s.Retry, s.Pending, s.Active, s.Archived)
+		if !s.DrainsAt.IsZero() {
+			fmt.Fprintf(out, "; drains %s", when(s.DrainsAt, now))
+		}
+		fmt.Fprintln(out)
+		if len(s.Tenants) == 0 {
+			continue
+		}
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "TENANT\tWAITING\tNEXT SLOT\tHELD BY\tDONE\tDRAINS")
+		for _, t := range s.Tenants {
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\n", t.Tenant, t.Waiting, soon(t.Next, now), cmp.Or(t.HeldBy, "-"), t.Done, when(t.DrainsAt, now))
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// soon is how far away a slot is.
+func soon(t, now time.Time) string {
+	switch {
+	case t.IsZero():
+		return "-"
+	case !t.After(now):
+		return "now"
+	}
+	return "in " + t.Sub(now).Round(time.Millisecond).String()
+}
+
+// when is a moment with how far away it is.
+func when(t, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	layout := "15:04:05"
+	if t.Sub(now) > 20*time.Hour {
+		layout = "2006-01-02 15:04"
+	}
+	return fmt.Sprintf("%s (in %v)", t.Local().Format(layout), max(t.Sub(now), 0).Round(time.Second))
+}

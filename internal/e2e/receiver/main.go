@@ -1,0 +1,70 @@
+// Command receiver is the sandbox's HTTP provider as a process of its own, so
+// that the end-to-end tests measure it without the race detector's weight.
+//
+// It prints two addresses: where calls go, and where the test asks /calls and
+// orders /fail?n=&status=, /slow?ms= and /hang, /release.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/clients/sandbox"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "receiver: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	provider, err := sandbox.NewHTTP()
+	if err != nil {
+		return err
+	}
+	defer provider.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	release := func() {}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /calls", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(provider.Calls()) // the test sees a cut answer
+	})
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(provider.Stats())
+	})
+	mux.HandleFunc("POST /fail", func(_ http.ResponseWriter, r *http.Request) {
+		provider.Fail(number(r, "n"), number(r, "status"))
+	})
+	mux.HandleFunc("POST /slow", func(_ http.ResponseWriter, r *http.Request) {
+		provider.Slow(time.Duration(number(r, "ms")) * time.Millisecond)
+	})
+	mux.HandleFunc("POST /hang", func(http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		release = provider.Hang()
+	})
+	mux.HandleFunc("POST /release", func(http.ResponseWriter, *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		release()
+	})
+	fmt.Println(provider.URL(), "http://"+listener.Addr().String())
+	return http.Serve(listener, mux) // until the test kills it
+}
+
+func number(r *http.Request, name string) int {
+	n, _ := strconv.Atoi(r.URL.Query().Get(name)) // 0 for what is missing
+	return n
+}

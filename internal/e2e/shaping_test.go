@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/law"
+)
+
+// perTenant is a limits file with one limit per tenant.
+func perTenant(rate string) string {
+	return `
+queues:
+  webhook:
+    kinds: [webhook]
+    limits:
+      - {name: tenant, per: [tenant], algorithm: token_bucket, rate: ` + rate + `}
+`
+}
+
+func TestTwoWorkersOneTenant(t *testing.T) {
+	const jobs, rate = 3000, 100
+	s := newStage(t, perTenant("100/s"))
+	s.worker()
+	s.worker()
+	s.bulk(s.jobs("acme", jobs, ""))
+	s.wait("", jobs, 60*time.Second)
+	calls := s.log()
+	s.once(calls, jobs)
+	at := times(calls, everyCall)
+	if u := used(at, rate); u < 1/1.01 {
+		t.Errorf("%d jobs took %v: %.4f of the limit", jobs, span(at), u)
+	} else {
+		t.Logf("%.4f of the limit used, excess %.3f", u, law.Excess(at, rate, 1))
+	}
+	s.lawful("acme", at, rate, 1)
+}
+
+func TestTwoHundredTenants(t *testing.T) {
+	const tenants, each, rate = 200, 50, 5
+	s := newStage(t, perTenant("5/s"))
+	w := s.worker()
+	var lines strings.Builder
+	for i := range tenants {
+		lines.WriteString(s.jobs(fmt.Sprintf("t%d", i), each, ""))
+	}
+	s.bulk(lines.String())
+	s.wait("", tenants*each, 60*time.Second)
+	calls := s.log()
+	s.once(calls, tenants*each)
+	allowed := rate * (0.005 + s.jitter().Seconds())
+	least, most, over := 9.0, 0.0, 0
+	for i := range tenants {
+		at := times(calls, ofTenant(fmt.Sprintf("t%d", i)))
+		least = min(least, used(at, rate))
+		excess := law.Excess(at, rate, 1)
+		most = max(most, excess)
+		if excess > allowed {
+			over++
+		}
+	}
+	t.Logf("least used %.4f, largest excess %.3f (allowed %.3f), slots missed: %s", least, most, allowed, w.missed(t))
+	if least < 0.99 {
+		t.Errorf("a tenant used only %.4f of its limit", least)
+	}
+	if over > 0 {
+		t.Errorf("%d tenants were over their limit by up to %.3f calls; allowed %.3f", over, most, allowed)
+	}
+}
+
+func TestNoisyNeighbour(t *testing.T) {
+	s := newStage(t, perTenant("50/s"))
+	s.worker()
+	s.bulk(s.jobs("noisy", 50_000, ""))
+	s.wait("noisy", 50, 10*time.Second)
+	began := time.Now()
+	s.bulk(s.jobs("quiet", 100, ""))
+	s.wait("quiet", 100, 10*time.Second)
+	at := times(s.log(), ofTenant("quiet"))
+	last := at[0]
+	for _, t := range at {
+		if t.After(last) {
+			last = t
+		}
+	}
+	took := last.Sub(began)
+	t.Logf("100 jobs at 50/s beside 50,000: %v", took)
+	if took > 2200*time.Millisecond {
+		t.Errorf("the quiet tenant's 100 jobs at 50/s took %v beside 50,000 of another", took)
+	}
+}
+
+const shared = `
+queues:
+  webhook:
+    kinds: [webhook]
+    limits:
+      - {name: account, algorithm: leaky_bucket, rate: 300/s}
+      - {name: tenant, per: [tenant], algorithm: token_bucket, rate: %s}
+tenants:
+  heavy: {weight: 3}
+`
+
+func TestSharedLimit(t *testing.T) {
+	const tenants, each, rate = 10, 300, 300
+	s := newStage(t, fmt.Sprintf(shared, "100/s"))
+	var lines strings.Builder
+	for i := range tenants {
+		lines.WriteString(s.jobs(fmt.Sprintf("t%d", i), each, ""))
+	}
+	s.bulk(lines.String())
+	s.worker()
+	s.wait("", tenants*each, 60*time.Second)
+	calls := s.log()
+	s.once(calls, tenants*each)
+	at := times(calls, everyCall)
+	if u := used(at, rate); u < 0.99 {
+		t.Errorf("the shared limit was used to %.4f", u)
+	} else {
+		t.Logf("%.4f of the limit used", u)
+	}
+	// While all had a backlog: the first 80 % of the calls.
+	shares := make([]float64, tenants)
+	for _, call := range calls[:len(calls)*8/10] {
+		var i int
+		if _, err := fmt.Sscanf(call.Tenant, "t%d", &i); err == nil {
+			shares[i]++
+		}
+	}
+	if jain := law.Jain(shares); jain < 0.99 {
+		t.Errorf("Jain's index %.4f: %v", jain, shares)
+	}
+	s.lawful("account", at, rate, 1)
+}
+
+func TestWeights(t *testing.T) {
+	s := newStage(t, fmt.Sprintf(shared, "300/s"))
+	s.bulk(s.jobs("light", 1000, "") + s.jobs("heavy", 1500, ""))
+	s.worker()
+	s.wait("", 1600, 30*time.Second)
+	n := map[string]int{}
+	for _, call := range s.log()[:1600] {
+		n[call.Tenant]++
+	}
+	if ratio := float64(n["heavy"]) / float64(n["light"]); ratio < 3*0.97 || ratio > 3*1.03 {
+		t.Errorf("shares %v: 1 : %.3f, want 1 : 3", n, ratio)
+	}
+}
+
+func TestTwoThousandASecond(t *testing.T) {
+	const jobs, rate = 20_000, 2000
+	s := newStage(t, perTenant("2000/s"))
+	s.worker()
+	s.bulk(s.jobs("acme", jobs, ""))
+	s.wait("", jobs, 60*time.Second)
+	calls := s.log()
+	s.once(calls, jobs)
+	at := times(calls, everyCall)
+	u := used(at, rate)
+	t.Logf("%.4f of the limit used, excess %.1f", u, law.Excess(at, rate, 1))
+	if u < 0.97 {
+		t.Errorf("the limit was used to %.4f", u)
+	}
+	s.lawful("acme", at, rate, 1)
+}
+
+func TestFarOverTheLimitWithOneAttempt(t *testing.T) {
+	const jobs = 500
+	s := newStage(t, perTenant("100/s"))
+	s.worker()
+	s.bulk(s.jobs("acme", jobs, `,"max_attempts":1`))
+	s.wait("", jobs, 30*time.Second)
+	s.once(s.log(), jobs)
+	if n := s.redis.Client().ZCard(t.Context(), "asynq:{webhook}:archived").Val(); n != 0 {
+		t.Errorf("%d jobs were archived", n)
+	}
+}
+
+func TestAttemptsAtAReceiverThatFails(t *testing.T) {
+	const jobs, attempts = 20, 3
+	s := newStage(t, perTenant("500/s"))
+	s.order("/fail?n=1000000&status=500")
+	s.worker()
+	s.bulk(s.jobs("acme", jobs, fmt.Sprintf(`,"max_attempts":%d`, attempts)))
+	archived := func() int64 { return s.redis.Client().ZCard(t.Context(), "asynq:{webhook}:archived").Val() }
+	s.until(30*time.Second, "all jobs are archived", func() bool { return archived() == jobs })
+	seen, keys := map[string][]string{}, map[string]map[string]bool{}
+	for _, call := range s.log() {
+		seen[call.Job] = append(seen[call.Job], call.Attempt)
+		if keys[call.Job] == nil {
+			keys[call.Job] = map[string]bool{}
+		}
+		keys[call.Job][call.Key] = true
+	}
+	if len(seen) != jobs {
+		t.Errorf("%d jobs were called", len(seen))
+	}
+	for job, list := range seen {
+		if strings.Join(list, " ") != "1 2 3" || len(keys[job]) != 1 {
+			t.Errorf("job %s: attempts %v with %d idempotency keys", job, list, len(keys[job]))
+		}
+	}
+}

@@ -1,0 +1,398 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/law"
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// binaries are built once, without the race detector: they are measured.
+var binaries = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "headgate-e2e-")
+	if err != nil {
+		return "", err
+	}
+	build := exec.Command("go", "build", "-o", dir+"/", "../../cmd/...", "./receiver")
+	if out, err := build.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("%w: %s", err, out)
+	}
+	return dir, nil
+})
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// stage is a Redis, a receiver and workers, each a process of its own.
+type stage struct {
+	t       *testing.T
+	bin     string
+	dir     string
+	redis   *redistest.Server
+	calls   string // where jobs send their webhooks
+	control string
+	workers []*worker
+}
+
+type worker struct {
+	cmd  *exec.Cmd
+	http string
+	done chan struct{} // closed when the process is gone
+	log  *syncBuffer
+}
+
+func newStage(t *testing.T, limits string, redisConfig ...string) *stage {
+	t.Helper()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{t: t, bin: bin, dir: t.TempDir(), redis: redistest.Start(t, redisConfig...)}
+	s.write("limits.yaml", limits)
+	cmd := exec.Command(filepath.Join(bin, "receiver"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := fmt.Fscan(bufio.NewReader(out), &s.calls, &s.control); err != nil {
+		t.Fatalf("receiver: %v", err)
+	}
+	s.pace()
+	return s
+}
+
+func (s *stage) write(name, text string) string {
+	s.t.Helper()
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+// worker starts `worker run` and waits until it takes jobs.
+func (s *stage) worker(env ...string) *worker {
+	s.t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	addr := listener.Addr().String()
+	listener.Close()
+	w := &worker{http: "http://" + addr, done: make(chan struct{}), log: &syncBuffer{}}
+	w.cmd = exec.Command(filepath.Join(s.bin, "worker"), "run")
+	w.cmd.Env = append([]string{
+		"HEADGATE_REDIS_URL=" + s.redis.URL(), "HEADGATE_LIMITS_FILE=" + filepath.Join(s.dir, "limits.yaml"),
+		"HEADGATE_HTTP_ADDR=" + addr, "HEADGATE_WEBHOOK_ALLOW_PRIVATE=true", "HEADGATE_SHUTDOWN_TIMEOUT=5s",
+	}, env...)
+	w.cmd.Stderr = w.log
+	if err := w.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go func() {
+		_ = w.cmd.Wait() // how it ended is the test's to judge, by what it did
+		close(w.done)
+	}()
+	s.workers = append(s.workers, w)
+	s.t.Cleanup(func() {
+		w.signal(syscall.SIGCONT)
+		w.signal(syscall.SIGTERM)
+		select {
+		case <-w.done:
+		case <-time.After(20 * time.Second):
+			s.t.Error("the worker does not stop")
+			w.signal(syscall.SIGKILL)
+			<-w.done
+		}
+		if s.t.Failed() {
+			s.t.Logf("log of the worker at %s:\n%s", w.http, w.log.tail(4000))
+		}
+	})
+	s.until(10*time.Second, "the worker is ready", func() bool {
+		response, err := http.Get(w.http + "/readyz")
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
+	return w
+}
+
+func (w *worker) signal(signal syscall.Signal) { _ = w.cmd.Process.Signal(signal) } // it may be gone
+
+// until polls what only another process knows.
+func (s *stage) until(limit time.Duration, what string, ok func() bool) {
+	s.t.Helper()
+	end := time.Now().Add(limit)
+	for !ok() {
+		if time.Now().After(end) {
+			s.t.Fatalf("%s: not within %v", what, limit)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// jobs writes NDJSON of n webhooks for a tenant.
+func (s *stage) jobs(tenant string, n int, fields string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `{"kind":"webhook","tenant":%q,"key":"%s-%d"%s,"payload":{"url":"%s/","body":{"n":%d}}}`+"\n", tenant, tenant, i, fields, s.calls, i)
+	}
+	return b.String()
+}
+
+// bulk runs `enqueue bulk` on a file of these lines.
+func (s *stage) bulk(lines string) {
+	s.t.Helper()
+	path := s.write(fmt.Sprintf("jobs-%d.ndjson", time.Now().UnixNano()), lines)
+	cmd := exec.Command(filepath.Join(s.bin, "enqueue"), "bulk", "--redis", s.redis.URL(), "--json", path)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("enqueue bulk: %v\n%s", err, out)
+	}
+	var told struct{ Accepted int }
+	if err := json.Unmarshal(out, &told); err != nil || told.Accepted != strings.Count(lines, "\n") {
+		s.t.Fatalf("enqueue bulk accepted %d of %d: %s", told.Accepted, strings.Count(lines, "\n"), out)
+	}
+}
+
+// missed is how many slots a worker's jobs missed.
+func (w *worker) missed(t *testing.T) string {
+	t.Helper()
+	response, err := http.Get(w.http + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	page, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(page)) {
+		if strings.HasPrefix(line, "headgate_slots_missed_total") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return "none"
+}
+
+func (s *stage) order(path string) {
+	s.t.Helper()
+	response, err := http.Post(s.control+path, "", nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	response.Body.Close()
+}
+
+func (s *stage) get(path string, into any) {
+	s.t.Helper()
+	response, err := http.Get(s.control + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// received is how many calls of a tenant the receiver accepted; "" for all.
+func (s *stage) received(tenant string) int {
+	s.t.Helper()
+	var stats map[string]sandbox.Stats
+	s.get("/stats", &stats)
+	n := 0
+	for name, of := range stats {
+		if name != pacer && (tenant == "" || tenant == name) {
+			n += of.Accepted
+		}
+	}
+	return n
+}
+
+func (s *stage) wait(tenant string, n int, limit time.Duration) {
+	s.t.Helper()
+	s.until(limit, fmt.Sprintf("%d calls of %q", n, tenant), func() bool { return s.received(tenant) >= n })
+}
+
+// log is every call but the pacer's.
+func (s *stage) log() []sandbox.Call {
+	s.t.Helper()
+	var calls []sandbox.Call
+	s.get("/calls", &calls)
+	return slices.DeleteFunc(calls, ofTenant(pacer))
+}
+
+func times(calls []sandbox.Call, of func(sandbox.Call) bool) []time.Time {
+	var out []time.Time
+	for _, call := range calls {
+		if of(call) {
+			out = append(out, call.At)
+		}
+	}
+	return out
+}
+
+func everyCall(sandbox.Call) bool { return true }
+
+func ofTenant(name string) func(sandbox.Call) bool {
+	return func(call sandbox.Call) bool { return call.Tenant == name }
+}
+
+func span(times []time.Time) time.Duration {
+	first, last := times[0], times[0]
+	for _, t := range times {
+		if t.Before(first) {
+			first = t
+		}
+		if t.After(last) {
+			last = t
+		}
+	}
+	return last.Sub(first)
+}
+
+// once checks that every job was called, and none twice.
+func (s *stage) once(calls []sandbox.Call, want int) {
+	s.t.Helper()
+	jobs := map[string]int{}
+	for _, call := range calls {
+		jobs[call.Job]++
+	}
+	if len(jobs) != want {
+		s.t.Errorf("%d jobs were called, want %d", len(jobs), want)
+	}
+	for job, n := range jobs {
+		if n > 1 {
+			s.t.Errorf("job %s was called %d times", job, n)
+			return
+		}
+	}
+}
+
+// atLeastOnce checks that every job was called, and at most `twice` of them more
+// than once.
+func (s *stage) atLeastOnce(calls []sandbox.Call, want, twice int) {
+	s.t.Helper()
+	jobs, again := map[string]int{}, 0
+	for _, call := range calls {
+		if jobs[call.Job]++; jobs[call.Job] == 2 {
+			again++
+		}
+	}
+	if len(jobs) != want {
+		s.t.Errorf("%d jobs were called, want %d", len(jobs), want)
+	}
+	if again > twice {
+		s.t.Errorf("%d jobs were called more than once, at most %d may", again, twice)
+	}
+}
+
+// lawful holds calls against the limit, with the 5 ms that the promise allows.
+// What a pacer that is exact in memory shows at the same receiver, meanwhile, is
+// the machine's own part.
+func (s *stage) lawful(what string, calls []time.Time, rate float64, burst int) {
+	s.t.Helper()
+	jitter := s.jitter()
+	allowed := rate * (0.005 + jitter.Seconds())
+	excess := law.Excess(calls, rate, burst)
+	s.t.Logf("%s: at most %.3f calls over %v/s; a perfect pacer was up to %v off", what, excess, rate, jitter)
+	if excess > allowed {
+		s.t.Errorf("%s: %.3f calls over the limit of %v/s in some window; allowed %.3f", what, excess, rate, allowed)
+	}
+}
+
+const (
+	pacer     = "the-pacer"
+	pacerRate = 100
+)
+
+// pace calls the receiver at exact times until the test ends.
+func (s *stage) pace() {
+	ctx, stop := context.WithCancel(context.Background())
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	var running sync.WaitGroup
+	running.Go(func() {
+		begin := time.Now()
+		for i := 0; ; i++ {
+			timer := time.NewTimer(time.Until(begin.Add(time.Duration(i) * time.Second / pacerRate)))
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			running.Go(func() {
+				request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.calls, strings.NewReader("{}"))
+				if err != nil {
+					return
+				}
+				request.Header.Set("Headgate-Tenant", pacer)
+				if response, err := client.Do(request); err == nil {
+					_, _ = io.Copy(io.Discard, response.Body) // the answer is nothing
+					response.Body.Close()
+				}
+			})
+		}
+	})
+	s.t.Cleanup(func() {
+		stop()
+		running.Wait()
+		client.CloseIdleConnections()
+	})
+}
+
+// jitter is how far off the pacer's calls were at the receiver.
+func (s *stage) jitter() time.Duration {
+	s.t.Helper()
+	var calls []sandbox.Call
+	s.get("/calls", &calls)
+	excess := law.Excess(times(calls, ofTenant(pacer)), pacerRate, 1)
+	return time.Duration(max(excess, 0) / pacerRate * float64(time.Second))
+}
+
+// used is how much of a limit calls used while there was a backlog.
+func used(calls []time.Time, rate float64) float64 {
+	return float64(len(calls)-1) / rate / span(calls).Seconds()
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) tail(n int) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text := b.b.String()
+	return text[max(0, len(text)-n):]
+}
