@@ -6,6 +6,7 @@
 package sandbox
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -75,9 +76,7 @@ func (m *meter) Stats() map[string]Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := make(map[string]Stats, len(m.stats))
-	for tenant, s := range m.stats {
-		out[tenant] = s
-	}
+	maps.Copy(out, m.stats)
 	return out
 }
 

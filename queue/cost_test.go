@@ -1,0 +1,131 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// usage is what a run cost Redis, from INFO commandstats.
+type usage struct {
+	commands, scripts, micros float64 // per job
+}
+
+// commandStats sums the calls of all commands, those inside of scripts
+// included, the calls of scripts alone, and the time of what clients sent.
+func commandStats(t *testing.T, client redis.UniversalClient) (all usage) {
+	t.Helper()
+	info, err := client.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		name, rest, ok := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "cmdstat_")), ":")
+		if !ok || strings.HasPrefix(name, "#") {
+			continue
+		}
+		var calls, micros float64
+		if _, err := fmt.Sscanf(rest, "calls=%f,usec=%f", &calls, &micros); err != nil {
+			continue
+		}
+		all.commands += calls
+		if name == "evalsha" || name == "eval" {
+			all.scripts += calls
+			all.micros += micros
+		}
+	}
+	return all
+}
+
+// TestCommandsPerJob measures what a job costs Redis: with asynq alone, without
+// a limit, and far over a limit. Waiting must cost next to nothing.
+// HEADGATE_COST_TABLE=docs/cost.md writes the table there.
+func TestCommandsPerJob(t *testing.T) {
+	const jobs = 10_000
+	per := func(run func(t *testing.T, server *redistest.Server)) usage {
+		server := redistest.Start(t)
+		client := server.Client()
+		before := commandStats(t, client)
+		run(t, server)
+		after := commandStats(t, client)
+		return usage{(after.commands - before.commands) / jobs, (after.scripts - before.scripts) / jobs, (after.micros - before.micros) / jobs}
+	}
+	plain := per(func(t *testing.T, server *redistest.Server) {
+		client := asynq.NewClientFromRedisClient(server.Client())
+		for range jobs {
+			if _, err := client.Enqueue(asynq.NewTask("call", []byte(`{}`)), asynq.Queue("q")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := newReceiver(jobs)
+		asynqServer := asynq.NewServerFromRedisClient(server.Client(), asynq.Config{Concurrency: 100, Queues: map[string]int{"q": 1}, LogLevel: asynq.FatalLevel})
+		err := asynqServer.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+			got.take(ctx)
+			return nil
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.wait(t, time.Minute)
+		asynqServer.Shutdown()
+	})
+	headgate := func(limits ...Limit) func(t *testing.T, server *redistest.Server) {
+		return func(t *testing.T, server *redistest.Server) {
+			client := server.Client()
+			if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{"q": {Limits: limits}}}); err != nil {
+				t.Fatal(err)
+			}
+			worker, err := New(Config{Redis: universal(t, server), Queues: []string{"q"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := newReceiver(jobs)
+			Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
+				got.take(ctx)
+				return nil
+			})
+			enqueue := NewClient(client)
+			for range jobs {
+				if _, err := enqueue.Enqueue(t.Context(), Job{Kind: "call", Queue: "q", Tenant: "a", Payload: json.RawMessage(`{}`)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			ended := make(chan error, 1)
+			go func() { ended <- worker.Run(ctx) }()
+			got.wait(t, time.Minute)
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	unlimited := per(headgate())
+	limited := per(headgate(perTenant(500)))
+
+	table := fmt.Sprintf(`| %d jobs, one enqueue call each | commands per job | scripts per job | Redis time per job |
+|---|---|---|---|
+| asynq alone | %.1f | %.2f | %.0f µs |
+| Headgate, no limit | %.1f | %.2f | %.0f µs |
+| Headgate, all waiting at 500/s | %.1f | %.2f | %.0f µs |
+`, jobs, plain.commands, plain.scripts, plain.micros, unlimited.commands, unlimited.scripts, unlimited.micros,
+		limited.commands, limited.scripts, limited.micros)
+	t.Log("\n" + table)
+	if path := os.Getenv("HEADGATE_COST_TABLE"); path != "" {
+		if err := os.WriteFile(path, []byte(table), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if limited.commands > 1.5*unlimited.commands {
+		t.Errorf("%.1f commands per job over the limit, %.1f without one", limited.commands, unlimited.commands)
+	}
+}
