@@ -336,14 +336,17 @@ func (s *stage) pace() {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	var running sync.WaitGroup
 	running.Go(func() {
-		begin := time.Now()
-		for i := 0; ; i++ {
-			timer := time.NewTimer(time.Until(begin.Add(time.Duration(i) * time.Second / pacerRate)))
+		for next := time.Now(); ; next = next.Add(time.Second / pacerRate) {
+			timer := time.NewTimer(time.Until(next))
 			select {
 			case <-ctx.Done():
 				timer.Stop()
 				return
 			case <-timer.C:
+			}
+			// As the gate does: what comes late does not catch up.
+			if now := time.Now(); now.Sub(next) > 2*time.Millisecond {
+				next = now
 			}
 			running.Go(func() {
 				request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.calls, strings.NewReader("{}"))
@@ -377,6 +380,33 @@ func (s *stage) jitter() time.Duration {
 // used is how much of a limit calls used while there was a backlog.
 func used(calls []time.Time, rate float64) float64 {
 	return float64(len(calls)-1) / rate / span(calls).Seconds()
+}
+
+// stalled is what part of the time of these calls the machine took from the
+// pacer, and so from everybody.
+func (s *stage) stalled(calls []time.Time) float64 {
+	s.t.Helper()
+	var all []sandbox.Call
+	s.get("/calls", &all)
+	first, last := slices.MinFunc(calls, time.Time.Compare), slices.MaxFunc(calls, time.Time.Compare)
+	own := times(all, func(call sandbox.Call) bool {
+		return call.Tenant == pacer && !call.At.Before(first) && !call.At.After(last)
+	})
+	if len(own) < 2 {
+		return 0
+	}
+	return max(0, 1-used(own, pacerRate))
+}
+
+// enough checks that a limit was used to at least `least`, but for what the
+// machine took from everybody.
+func (s *stage) enough(what string, calls []time.Time, rate, least float64) {
+	s.t.Helper()
+	u, stalled := used(calls, rate), s.stalled(calls)
+	s.t.Logf("%s: %.4f of %v/s used; the machine stalled for %.4f of the time", what, u, rate, stalled)
+	if u < least-stalled {
+		s.t.Errorf("%s: %.4f of the limit of %v/s was used, want %.4f", what, u, rate, least-stalled)
+	}
 }
 
 type syncBuffer struct {

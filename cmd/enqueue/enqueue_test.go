@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// enqueue runs the command as a shell would.
+func enqueue(t *testing.T, stdin string, args ...string) (out, errText string, code int) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := root()
+	cmd.SetArgs(args)
+	cmd.SetIn(strings.NewReader(stdin))
+	cmd.SetOut(&stdout)
+	cmd.SetErr(&stderr)
+	err := cmd.ExecuteContext(t.Context())
+	if err != nil {
+		errText = err.Error()
+	}
+	return stdout.String(), errText, exitCode(err)
+}
+
+// own is a Redis with one queue, "calls", for kind "call": what bulk of one
+// test leaves must not be seen by another.
+func own(t *testing.T) (url string, client *redis.Client) {
+	t.Helper()
+	server := redistest.Start(t)
+	limits := queue.Limits{Queues: map[string]queue.QueueLimits{"calls": {Kinds: []string{"call", "webhook", "email"}, Limits: []queue.Limit{{
+		Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 20}, Per: []string{"tenant"},
+	}}}}}
+	if err := queue.Publish(t.Context(), server.Client(), limits); err != nil {
+		t.Fatal(err)
+	}
+	return server.URL(), server.Client()
+}
+
+func waiting(t *testing.T, client *redis.Client) int64 {
+	t.Helper()
+	status, err := queue.ReadStatus(t.Context(), client, "calls")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status.Waiting
+}
+
+func TestSend(t *testing.T) {
+	url, client := own(t)
+	out, errText, code := enqueue(t, "", "send", "--redis", url, "--json", "--kind", "call", "--tenant", "acme", "--key", "k", "--payload", `{"n":1}`)
+	var r receipt
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != exitOK || r.Queue != "calls" || r.ID != "acme:k" || r.Existing {
+		t.Errorf("send: %q %q %d", out, errText, code)
+	}
+	out, _, code = enqueue(t, `{"n":1}`, "send", "--redis", url, "--kind", "call", "--tenant", "acme", "--key", "k", "--payload", "-")
+	if code != exitOK || !strings.Contains(out, "known already") {
+		t.Errorf("again: %q %d", out, code)
+	}
+	if n := waiting(t, client); n != 1 {
+		t.Errorf("%d jobs wait", n)
+	}
+	if _, errText, code := enqueue(t, "", "send", "--redis", url, "--kind", "call", "--tenant", "acme", "--key", "k", "--payload", `{"n":2}`); code != exitFailure || !strings.Contains(errText, "another job has this key") {
+		t.Errorf("another payload: %q %d", errText, code)
+	}
+}
+
+func TestHostileInput(t *testing.T) {
+	url, client := own(t)
+	webhook := `{"url":"http://x/"}`
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"empty tenant":        {[]string{"--tenant", ""}, "tenant: it is empty"},
+		"tenant of 1 KB":      {[]string{"--tenant", strings.Repeat("x", 1024)}, "tenant: 1024 bytes are more than 128"},
+		"tenant with newline": {[]string{"--tenant", "a\nb"}, "tenant: "},
+		"payload not JSON":    {[]string{"--payload", "{"}, "--payload: "},
+		"no payload":          {[]string{"--payload", ""}, "payload: it is missing"},
+		"payload too large":   {[]string{"--payload", `"` + strings.Repeat("x", 1<<20) + `"`}, "payload: 1048578 bytes are more than 1048576"},
+		"payload of a file":   {[]string{"--payload", "@/does/not/exist"}, "--payload: open /does/not/exist"},
+		"year 1":              {[]string{"--at", "0001-01-01T00:00:00Z"}, "at: the year 1 is a mistake"},
+		"year 9999":           {[]string{"--at", "9999-01-01T00:00:00Z"}, "at: 9999-01-01T00:00:00Z is more than 10 years ahead"},
+		"no time":             {[]string{"--at", "tomorrow"}, `at: "tomorrow" is not a time`},
+		"deadline has passed": {[]string{"--deadline", "2020-01-01T00:00:00Z"}, "deadline: 2020-01-01T00:00:00Z has passed"},
+		"cost 0":              {[]string{"--cost", "0"}, "cost: 0: a call costs at least 1"},
+		"cost -1":             {[]string{"--cost", "-1"}, "cost: -1: a call costs at least 1"},
+		"cost over capacity":  {[]string{"--cost", "21"}, `cost: 21 is more than limit "tenant" ever admits at once (20)`},
+		"unknown kind":        {[]string{"--kind", "cal"}, `did you mean "call"?`},
+		"webhook without url": {[]string{"--kind", "webhook", "--payload", "{}"}, "payload: url: it is empty"},
+		"webhook with a typo": {[]string{"--kind", "webhook", "--payload", `{"ulr":"http://x"}`}, `payload: unknown field "ulr"`},
+		"email without to":    {[]string{"--kind", "email", "--payload", `{"from":"a@b","text":"x"}`}, "payload: to: nobody is to get it"},
+		"attribute":           {[]string{"--attribute", "x"}, "--attribute: "},
+		"unknown flag":        {[]string{"--tennant", "x"}, "unknown flag: --tennant"},
+		"an argument":         {[]string{"x"}, "takes no arguments"},
+		"wrong Redis URL":     {[]string{"--redis", "http://x"}, "--redis: redis URL: scheme"},
+		"password in the URL": {[]string{"--redis", "http://u:hush@x"}, "--redis: redis URL"},
+		"max attempts 0":      {[]string{"--max-attempts", "0"}, "max_attempts: 0"},
+		"attempts not number": {[]string{"--max-attempts", "many"}, "max-attempts"},
+	}
+	for what, test := range tests {
+		t.Run(what, func(t *testing.T) {
+			args := append([]string{"send", "--redis", url, "--kind", "call", "--tenant", "a", "--payload", webhook}, test.args...)
+			out, errText, code := enqueue(t, "", args...)
+			if code != exitUsage || !strings.Contains(errText, test.want) || strings.Contains(errText, "\n") || strings.Contains(errText, "hush") || out != "" {
+				t.Errorf("%q, %q, exit %d; want 2 and one line with %q", out, errText, code, test.want)
+			}
+		})
+	}
+	for _, tenant := range []string{"{}", ":", "*", "%", "ünïcødé", "a}:pending"} {
+		if _, errText, code := enqueue(t, "", "send", "--redis", url, "--kind", "call", "--tenant", tenant, "--payload", webhook); code != exitOK {
+			t.Errorf("tenant %q: %s", tenant, errText)
+		}
+	}
+	if n := waiting(t, client); n != 6 {
+		t.Errorf("%d jobs wait, want those of the 6 odd tenants alone", n)
+	}
+	if _, errText, code := enqueue(t, "", "send", "--redis", "redis://u:hush@127.0.0.1:1", "--kind", "call", "--tenant", "a", "--payload", webhook); code != exitFailure || !strings.Contains(errText, "no Redis answers at 127.0.0.1:1") || strings.Contains(errText, "hush") {
+		t.Errorf("no Redis: %q, exit %d", errText, code)
+	}
+}
+
+func TestBulk(t *testing.T) {
+	url, client := own(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "jobs.ndjson")
+	lines := []string{
+		`{"kind":"call","tenant":"a","payload":{"n":1}}`,
+		`{"kind":"call","tenant":"a","payload":{"n":1}}`, // the same twice is two jobs
+		`{"kind":"call","tenant":"b","payload":{"n":2},"in":"1h","priority":"high","attributes":{"domain":"x"}}`,
+		``,
+		`{"kind":"call","tenant":"a","payload":{},"cost":0}`,
+		`{"kind":"call","tenant":"a","payload":{},"deadlin":"2030-01-01T00:00:00Z"}`,
+		`{"kind":"call","tenant":"a","tenant":"b","payload":{}}`,
+		`{"kind":"call","tenant":7,"payload":{}}`,
+		`[1]`,
+		"\xff\xfe\x00 garbage",
+		`{"kind":"call","tenant":"a","payload":{},"at":"0001-01-01T00:00:00Z"}`,
+		`{"kind":"call","tenant":"a","payload":{}} {"kind":"call"}`,
+		`{"payload":"` + strings.Repeat("x", mostLine) + `"}`,
+	}
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, errText, code := enqueue(t, "", "bulk", "--redis", url, "--json", path)
+	var told bulkRun
+	if err := json.Unmarshal([]byte(out), &told); err != nil || code != exitPartial || told.Accepted != 3 || told.Rejected != 9 || told.Lines != 12 {
+		t.Fatalf("%s %s exit %d", out, errText, code)
+	}
+	rejected, err := os.ReadFile(path + ".rejected")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{
+		`"line":5,"reason":"cost: 0: a call costs at least 1"`, `did you mean \"deadline\"?`, "tenant: it stands twice", "tenant: want a text, not number",
+		"want one object a line", "not UTF-8", "at: the year 1 is a mistake", "more than one object", "longer than",
+	} {
+		if line := strings.Split(string(rejected), "\n")[i]; !strings.Contains(line, want) {
+			t.Errorf("rejected line %d is %.200s; want %s", i, line, want)
+		}
+	}
+	out, _, _ = enqueue(t, "", "bulk", "--redis", url, "--json", path)
+	if err := json.Unmarshal([]byte(out), &told); err != nil || told.Accepted != 0 || told.Existing != 3 {
+		t.Errorf("the same file again: %s", out)
+	}
+	if n := waiting(t, client); n != 2 {
+		t.Errorf("%d jobs wait, want 2 and one scheduled", n)
+	}
+
+	if err := os.WriteFile(path, []byte(lines[0]+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, errText, code := enqueue(t, "", "bulk", "--redis", url, path); code != exitOK {
+		t.Error(errText)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*rejected*")); err != nil || len(left) > 0 {
+		t.Errorf("without rejected lines there is %v, %v", left, err)
+	}
+}
+
+func TestBulkCSV(t *testing.T) {
+	url, client := own(t)
+	path := filepath.Join(t.TempDir(), "jobs.CSV")
+	text := "\uFEFFtenant,payload.url,payload.method,cost,attributes.domain\n" +
+		"a,http://x/1,POST,2,example.com\n" +
+		"b,\"http://x/2\",,,\n" +
+		"c,ftp://x,,,\n" +
+		"d,http://x/3\n" +
+		"e,http://x/4,,zero,\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, errText, code := enqueue(t, "", "bulk", "--redis", url, "--kind", "webhook", path)
+	if code != exitPartial || !strings.Contains(out, "2 accepted, 0 known already, 3 rejected") {
+		t.Errorf("%s %s exit %d", out, errText, code)
+	}
+	for _, want := range []string{"line 4: payload: url: scheme", "line 5: 2 cells under 5 columns", "line 6: cost"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("lacks %q: %s", want, out)
+		}
+	}
+	if n := waiting(t, client); n != 2 {
+		t.Errorf("%d jobs wait", n)
+	}
+	for name, header := range map[string]string{"unknown": "tennant,payload", "twice": "tenant,tenant", "empty": ""} {
+		if err := os.WriteFile(path, []byte(header), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, errText, code := enqueue(t, "", "bulk", "--redis", url, path); code != exitUsage {
+			t.Errorf("header %s: %s, exit %d", name, errText, code)
+		}
+	}
+}
+
+func TestBulkFromStandardInput(t *testing.T) {
+	url, client := own(t)
+	var lines strings.Builder
+	for i := range 1234 {
+		fmt.Fprintf(&lines, `{"payload":{"n":%d}}`+"\n", i)
+	}
+	t.Chdir(t.TempDir())
+	out, errText, code := enqueue(t, lines.String(), "bulk", "--redis", url, "--kind", "call", "--tenant", "a", "-")
+	if code != exitOK || !strings.Contains(out, "1234 accepted") {
+		t.Errorf("%s %s exit %d", out, errText, code)
+	}
+	if n := waiting(t, client); n != 1234 {
+		t.Errorf("%d jobs wait", n)
+	}
+	if _, errText, code := enqueue(t, "", "bulk", "--redis", url, "/does/not/exist"); code != exitUsage || !strings.Contains(errText, "/does/not/exist") {
+		t.Errorf("no file: %s, exit %d", errText, code)
+	}
+	if _, _, code := enqueue(t, "", "bulk", "--redis", url, t.TempDir()); code != exitUsage {
+		t.Errorf("a folder: exit %d", code)
+	}
+	if _, _, code := enqueue(t, "", "bulk", "--redis", url, "--format", "xml", "-"); code != exitUsage {
+		t.Errorf("a format: exit %d", code)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	url, client := own(t)
+	c := queue.NewClient(client)
+	for range 120 {
+		if _, err := c.Enqueue(context.Background(), queue.Job{Kind: "call", Tenant: "acme", Payload: struct{}{}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, errText, code := enqueue(t, "", "status", "--redis", url)
+	if code != exitOK || !strings.Contains(out, "queue calls: 120 waiting") || !strings.Contains(out, "acme") || !strings.Contains(out, "(in 12s)") {
+		t.Errorf("%s %s exit %d", out, errText, code)
+	}
+	out, _, _ = enqueue(t, "", "status", "--redis", url, "--json")
+	var all []queueJSON
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 || all[0].Tenants[0].HeldBy != "tenant" || all[0].Tenants[0].Waiting != 120 ||
+		all[0].Tenants[0].DrainsAt == nil || time.Until(*all[0].Tenants[0].DrainsAt) > 13*time.Second {
+		t.Errorf("%s, %v", out, err)
+	}
+	if _, errText, code := enqueue(t, "", "status", "--redis", url, "--queue", "cals"); code != exitUsage || !strings.Contains(errText, `did you mean "calls"?`) {
+		t.Errorf("%s exit %d", errText, code)
+	}
+}

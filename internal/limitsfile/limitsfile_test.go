@@ -1,0 +1,245 @@
+package limitsfile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
+)
+
+func TestSampleFile(t *testing.T) {
+	limits, err := Read("../../limits.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(limits.Queues["email"].Limits) != 5 || len(limits.Queues["webhook"].Limits) == 0 {
+		t.Errorf("queues = %+v", limits.Queues)
+	}
+}
+
+const good = `
+queues:
+  email:
+    kinds: [email]
+    limits:
+      - {name: account, algorithm: leaky_bucket, rate: 300/s}
+      - {name: tenant, per: [tenant], algorithm: token_bucket, rate: 10/s, burst: 20}
+      - {name: daily, per: [tenant], algorithm: fixed_window, rate: 10000/day, timezone: Europe/Berlin}
+      - {name: in-flight, per: [tenant], concurrency: 20}
+    max_backlog: 1000
+plans:
+  gold: {weight: 2, limits: {email: {tenant: {rate: 100/s, burst: 200}}}}
+tenants:
+  acme: {plan: gold, weight: 3}
+  globex: {plan: gold, limits: {email: {tenant: {burst: 50}}}}
+  initech: {limits: {email: {tenant: {rate: 2/s}}}}
+`
+
+func TestParse(t *testing.T) {
+	limits, err := Parse([]byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	email := limits.Queues["email"]
+	if email.MaxBacklog != 1000 || len(email.Limits) != 4 || email.Limits[2].Location.String() != "Europe/Berlin" || email.Limits[3].Concurrency != 20 {
+		t.Errorf("email = %+v", email)
+	}
+	change := func(tenant string) queue.Change { return limits.Tenants[tenant].Limits["email"]["tenant"] }
+	if c := change("acme"); *c.Rate != throttle.PerSecond(100) || *c.Burst != 200 || limits.Tenants["acme"].Weight != 3 {
+		t.Errorf("acme: a plan, and a weight of its own: %+v", limits.Tenants["acme"])
+	}
+	if c := change("globex"); *c.Rate != throttle.PerSecond(100) || *c.Burst != 50 || limits.Tenants["globex"].Weight != 2 {
+		t.Errorf("globex: its own burst over its plan's: %+v", limits.Tenants["globex"])
+	}
+	if c := change("initech"); *c.Rate != throttle.PerSecond(2) || c.Burst != nil {
+		t.Errorf("initech: %+v", c)
+	}
+}
+
+func TestAllMistakesAtOnce(t *testing.T) {
+	_, err := Parse([]byte(`queues:
+  email:
+    kind: [email]
+    limits:
+      - name: account
+        algoritm: leaky_bucket
+        rate: 300/x
+      - name: tenant
+        per: tenant
+        algorithm: token_bucket
+        rate: 10/s
+        burst: 0
+        timezone: Mars/Olympus
+    max_backlog: many
+  email: {}
+plans:
+  gold: {limits: {email: {tenant: {rate: 1/s}}}, wieght: 3}
+tenants:
+  acme: {plan: glod, weight: 0}
+  globex: &x {}
+extra: 1
+`))
+	want := []string{
+		`line 3: queues.email.kind: unknown field; did you mean "kinds"?`,
+		`line 6: queues.email.limits[0].algoritm: unknown field; did you mean "algorithm"?`,
+		`line 7: queues.email.limits[0].rate: "300/x": period "x"`,
+		`line 9: queues.email.limits[1].per: want a list`,
+		`line 12: queues.email.limits[1].burst: 0 is less than 1`,
+		`line 13: queues.email.limits[1].timezone: "Mars/Olympus" is no time zone`,
+		`line 14: queues.email.max_backlog: want a whole number`,
+		`line 15: queues.email: it stands twice`,
+		`line 17: plans.gold.wieght: unknown field; did you mean "weight"?`,
+		`line 19: tenants.acme.weight: 0 is not within`,
+		`line 19: tenants.acme.plan: there is no plan "glod"; did you mean "gold"?`,
+		`line 20: tenants.globex: anchors and aliases are not read`,
+		`line 21: extra: unknown field`,
+	}
+	for _, line := range want {
+		if err == nil || !strings.Contains(err.Error(), line) {
+			t.Errorf("lacks %q in:\n%v", line, err)
+		}
+	}
+}
+
+func TestMistakesOfMeaningHaveLines(t *testing.T) {
+	_, err := Parse([]byte(`queues:
+  email:
+    limits:
+      - name: account
+        algorithm: leaky_bucket
+        rate: 300/s
+        burst: 3
+      - name: daily
+        algorithm: fixed_window
+        rate: 1/month
+tenants:
+  acme:
+    limits:
+      email:
+        acount: {rate: 1/s}
+        account: {rate: 1/s}
+`))
+	for _, line := range []string{
+		"line 7: queues.email.limits[0].burst: only a token_bucket has one",
+		"line 8: queues.email.limits[1].timezone: windows of a month need one",
+		`line 15: tenants.acme.limits.email.acount: queue email has no such limit; did you mean "account"?`,
+		"line 16: tenants.acme.limits.email.account: tenants share this limit",
+	} {
+		if err == nil || !strings.Contains(err.Error(), line) {
+			t.Errorf("lacks %q in:\n%v", line, err)
+		}
+	}
+}
+
+func TestUnreadableFiles(t *testing.T) {
+	for what, text := range map[string]string{
+		"empty":             "",
+		"only a comment":    "# limits\n",
+		"a list":            "- a\n",
+		"not YAML":          "queues: [",
+		"two documents":     "queues: {a: {}}\n---\nqueues: {a: {}}\n",
+		"not UTF-8":         "queues: \xff\xfe",
+		"binary":            "\x00\x01\x02",
+		"an alias bomb":     "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n",
+		"too large":         "queues: {a: {}} #" + strings.Repeat("x", mostBytes),
+		"no queues":         "plans: {}\n",
+		"a merge of fields": "queues:\n  a:\n    <<: {kinds: [x]}\n",
+	} {
+		limits, err := Parse([]byte(text))
+		problems, ok := errors.AsType[*Error](err)
+		if !ok || len(problems.Problems) == 0 {
+			t.Errorf("%s: %+v, %v; want an *Error", what, limits, err)
+		}
+	}
+	if _, err := Read(filepath.Join(t.TempDir(), "none.yaml")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	if _, err := Read(t.TempDir()); err == nil {
+		t.Error("a folder was read")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(good))
+	f.Add([]byte("queues: {a: {limits: [{name: x, per: [tenant], concurrency: 1}]}}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		limits, err := Parse(data)
+		if err == nil {
+			err = limits.Validate()
+			if err != nil {
+				t.Errorf("accepted what Validate refuses: %v", err)
+			}
+		}
+	})
+}
+
+func TestWatch(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	put := func(text string) { // as editors do
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(good)
+	log := make(chan string, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	taken, ended := make(chan queue.Limits), make(chan error, 1)
+	go func() {
+		ended <- Watch(ctx, path, slog.New(slog.NewTextHandler(lines(log), &slog.HandlerOptions{Level: slog.LevelError})), func(limits queue.Limits) error {
+			taken <- limits
+			return nil
+		})
+	}()
+	next := func() queue.Limits {
+		t.Helper()
+		select {
+		case limits := <-taken:
+			return limits
+		case <-time.After(10 * time.Second):
+			t.Fatal("the file was not read")
+			return queue.Limits{}
+		}
+	}
+	next()
+	put(strings.Replace(good, "300/s", "200/s", 1))
+	if rate := next().Queues["email"].Limits[0].Rate; rate != throttle.PerSecond(200) {
+		t.Errorf("rate = %v after the change", rate)
+	}
+	put("queues: {email: {kidns: [x]}}")
+	select {
+	case line := <-log:
+		if !strings.Contains(line, "did you mean") {
+			t.Errorf("logged %s", line)
+		}
+	case <-taken:
+		t.Error("a file with a mistake was taken")
+	case <-time.After(10 * time.Second):
+		t.Error("a file with a mistake was not reported")
+	}
+	put(good)
+	if rate := next().Queues["email"].Limits[0].Rate; rate != throttle.PerSecond(300) {
+		t.Errorf("rate = %v after the mistake was mended", rate)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+type lines chan<- string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
