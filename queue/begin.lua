@@ -4,12 +4,12 @@
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2..] three for each job: id, owner (new for every run of a job), tenant
--- Returns   {now_us, then for each job: answer, earliest_us, latest_us, crashes}
+-- Returns   for each job: answer, earliest_us, latest_us, crashes
 --   answer  'go' it has a slot | 'slot' it needs one | 'done' it was called
 --           already | 'gone' it is not this worker's any more
 --           | 'crashed' it took three workers with it
 local now = clock()
-local results = {int(now)}
+local results = {}
 for i = 2, #ARGV, 3 do
   local id, owner, tenant = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local task = redis.call('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes')

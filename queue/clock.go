@@ -1,17 +1,22 @@
 package queue
 
 import (
+	"context"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 var processStart = time.Now()
 
 // redisClock tells this process when a moment of Redis's clock is.
 //
-// Every reply that carries Redis's time shows how far the two clocks can be
-// apart at most: the reply took some time on its way. The least of the last
-// seconds is kept, so that jitter of the network does not shift slots.
+// Every answer to TIME shows how far the two clocks can be apart at most: the
+// answer took some time on its way. The least of the last seconds is kept, so
+// that jitter of the network does not shift slots. Scripts tell the time, too,
+// but of their beginning, and they take a while: a first slot placed by one of
+// them and a second placed better would stand too close together.
 type redisClock struct {
 	mu            sync.Mutex
 	least, before time.Duration // of this window and the one before
@@ -19,11 +24,49 @@ type redisClock struct {
 	known         bool
 }
 
-const clockWindow = 10 * time.Second
+const (
+	clockWindow  = 10 * time.Second
+	clockEvery   = 500 * time.Millisecond
+	firstSamples = 20 // before the first slot is placed
+)
 
-// observe notes Redis's time in µs, from a reply received just now.
-func (c *redisClock) observe(redisMicros int64) {
-	now := bootTime()
+// start asks for the time until the answer is good enough to place slots by.
+func (c *redisClock) start(ctx context.Context, client redis.UniversalClient) error {
+	for range firstSamples {
+		if err := c.sample(ctx, client); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Run keeps the clock right until ctx is done.
+func (c *redisClock) Run(ctx context.Context, client redis.UniversalClient) {
+	ticker := time.NewTicker(clockEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			_ = c.sample(ctx, client) // the next one will do; others report that Redis is away
+		}
+	}
+}
+
+func (c *redisClock) sample(ctx context.Context, client redis.UniversalClient) error {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return err
+	}
+	c.observe(now.UnixMicro(), bootTime())
+	return nil
+}
+
+// observe notes Redis's time in µs, as an answer told it that came at `now`.
+func (c *redisClock) observe(redisMicros int64, now time.Duration) {
 	offset := now - time.Duration(redisMicros)*time.Microsecond
 	c.mu.Lock()
 	defer c.mu.Unlock()

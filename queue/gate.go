@@ -198,14 +198,13 @@ func (g *gate) askSlot(ctx context.Context, job Running, owner string, near time
 		return beginAnswer{}, err
 	}
 	values, ok := reply.([]any)
-	if !ok || len(values) != 4 {
+	if !ok || len(values) != 3 {
 		return beginAnswer{}, fmt.Errorf("unexpected reply %v", reply)
 	}
-	n, err := numbers(values[1:], 3)
+	n, err := numbers(values[1:], 2)
 	if err != nil {
 		return beginAnswer{}, err
 	}
-	g.clock.observe(n[2])
 	return beginAnswer{answer: fmt.Sprint(values[0]), earliest: n[0], latest: n[1]}, nil
 }
 
@@ -339,17 +338,12 @@ func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
 		return nil, err
 	}
 	values, ok := reply.([]any)
-	if !ok || len(values) != 1+4*len(questions) {
+	if !ok || len(values) != 4*len(questions) {
 		return nil, fmt.Errorf("unexpected reply %v", reply)
 	}
-	now, err := numbers(values[:1], 1)
-	if err != nil {
-		return nil, err
-	}
-	g.clock.observe(now[0])
 	answers := make([]beginAnswer, len(questions))
 	for i := range answers {
-		at := 1 + 4*i
+		at := 4 * i
 		n, err := numbers(values[at+1:at+4], 3)
 		if err != nil {
 			return nil, err

@@ -6,14 +6,14 @@
 -- ARGV[3]   pickup_us: how long after its earliest moment the call may still go
 -- ARGV[4]   calendars as JSON, '' for none
 -- ARGV[5..] id, owner, tenant (escaped), attributes (as for enqueue), cost
--- Returns   {answer, earliest_us, latest_us, now_us}
+-- Returns   {answer, earliest_us, latest_us}
 --   answer  'go' | 'park' its slot is far: back to the lane | 'gone' not this
 --           worker's any more
 local now = clock()
 set_calendars(ARGV[4])
 local id, owner, lane, cost = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[9])
 local task = redis.call('HMGET', task_key(id), 'state', 'hg_owner', 'group', 'hg_slot', 'hg_permits')
-if task[1] ~= 'active' or task[2] ~= owner then return {'gone', 0, 0, int(now)} end
+if task[1] ~= 'active' or task[2] ~= owner then return {'gone', 0, 0} end
 
 local known = task[3] and task[3] ~= ''
 if known then
@@ -32,7 +32,7 @@ if blocked or t > now + tonumber(ARGV[2]) then
   -- asynq's retry set is only the way back: the group says where the job belongs.
   redis.call('HSET', task_key(id), 'group', lane, 'hg_slot', slot_write(0, 0, position or now))
   free_permits(id, task[5], now)
-  return {'park', 0, 0, int(now)}
+  return {'park', 0, 0}
 end
 local c = 0
 if #limits.all > 0 then
@@ -46,4 +46,4 @@ if not task[5] then
   if permits ~= '' then fields[5], fields[6] = 'hg_permits', permits end
 end
 redis.call('HSET', task_key(id), unpack(fields))
-return {'go', int(t), int(c), int(now)}
+return {'go', int(t), int(c)}

@@ -128,9 +128,14 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
+	clock := &redisClock{}
+	if err := clock.start(ctx, w.redis); err != nil {
+		return fmt.Errorf("queue: ask redis for the time: %w", err)
+	}
+
 	capacity := newCapacity(w.config.Concurrency)
 	stopping := make(chan struct{})
-	gates, dispatchers := w.parts(capacity, stopping)
+	gates, dispatchers := w.parts(clock, capacity, stopping)
 	servers := w.servers()
 	handler := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		queue, _ := asynq.GetQueueName(ctx)
@@ -158,6 +163,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		parts.Go(func() { r.Run(background) })
 	}
 	parts.Go(func() { w.checkOn(background) })
+	parts.Go(func() { clock.Run(background, w.redis) })
 	w.setReady(nil)
 
 	<-ctx.Done()
@@ -186,11 +192,11 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // parts makes the gate and the dispatcher of each queue.
-func (w *Worker) parts(capacity *capacity, stopping <-chan struct{}) (map[string]*gate, []*dispatcher) {
+func (w *Worker) parts(clock *redisClock, capacity *capacity, stopping <-chan struct{}) (map[string]*gate, []*dispatcher) {
 	gates := make(map[string]*gate, len(w.config.Queues))
 	var dispatchers []*dispatcher
 	var pendings []*atomic.Int64
-	clock, calls, runs := &redisClock{}, &sync.RWMutex{}, &atomic.Int64{}
+	calls, runs := &sync.RWMutex{}, &atomic.Int64{}
 	id := uuid.NewString()
 	for _, name := range w.config.Queues {
 		limits := &limitsCache{queue: name, redis: w.redis}

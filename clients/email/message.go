@@ -1,161 +1,177 @@
 package email
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net/mail"
+	"net/textproto"
 	"strings"
 	"unicode"
-
-	gomail "github.com/wneessen/go-mail"
-	"golang.org/x/net/http/httpguts"
-
-	"github.com/headgate/headgate/clients"
+	"unicode/utf8"
 )
 
-// Message is the payload of an email job.
+// Message is one mail, and the payload of an email job. Addresses are as in
+// mail, with or without a name: "Ann <ann@example.com>".
 type Message struct {
-	From        string            `json:"from"`
-	To          Addresses         `json:"to,omitempty"`
-	CC          Addresses         `json:"cc,omitempty"`
-	BCC         Addresses         `json:"bcc,omitempty"`
-	ReplyTo     string            `json:"reply_to,omitempty"`
-	Subject     string            `json:"subject,omitempty"`
-	Text        string            `json:"text,omitempty"`
-	HTML        string            `json:"html,omitempty"`
+	From    string    `json:"from"`
+	To      Addresses `json:"to,omitempty"`
+	CC      Addresses `json:"cc,omitempty"`
+	BCC     Addresses `json:"bcc,omitempty"` // not to be seen in the mail
+	ReplyTo Addresses `json:"reply_to,omitempty"`
+	Subject string    `json:"subject,omitempty"`
+
+	// Text and HTML are two forms of one body. Without either it is empty.
+	Text string `json:"text,omitempty"`
+	HTML string `json:"html,omitempty"`
+
+	// Headers are added to the mail's own, which they cannot replace.
 	Headers     map[string]string `json:"headers,omitempty"`
 	Attachments []Attachment      `json:"attachments,omitempty"`
 }
 
-// Addresses is one address or a list of them.
+// Addresses is a list of addresses; in JSON a single one may stand for itself.
 type Addresses []string
 
-// UnmarshalJSON reads a string or a list of strings.
-func (a *Addresses) UnmarshalJSON(text []byte) error {
-	var one string
-	if json.Unmarshal(text, &one) == nil {
-		*a = Addresses{one}
+// UnmarshalJSON takes a string or a list of strings.
+func (a *Addresses) UnmarshalJSON(data []byte) error {
+	var list []string
+	if err := json.Unmarshal(data, &list); err == nil {
+		*a = list
 		return nil
 	}
-	var list []string
-	if err := json.Unmarshal(text, &list); err != nil {
-		return errors.New("want an address or a list of addresses")
+	var one string
+	if err := json.Unmarshal(data, &one); err != nil {
+		return errors.New("an address, or a list of them, is wanted")
 	}
-	*a = list
+	*a = Addresses{one}
 	return nil
 }
 
-// Attachment is a file in a message.
+// Attachment is a file that goes with a mail.
 type Attachment struct {
 	Filename    string `json:"filename"`
-	ContentType string `json:"content_type,omitempty"` // "" : by the name's ending
+	ContentType string `json:"content_type,omitempty"` // "": by the end of the name
 	Content     []byte `json:"content"`                // base64 in JSON
 }
 
-// reserved headers are made from the message's other fields, or are ours.
-var reserved = map[string]bool{
-	"from": true, "to": true, "cc": true, "bcc": true, "reply-to": true, "subject": true, "date": true,
-	"message-id": true, "mime-version": true, "content-type": true, "content-transfer-encoding": true, "idempotency-key": true,
-}
+const (
+	mostRecipients = 1000
+	mostHeader     = 900 // bytes; a line of mail has at most 998
+)
 
-// Validate reports every reason why the message could never be sent, or nil.
+// Validate reports everything that makes the message unusable, joined, or nil.
 func (m Message) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	address := func(field, text string) {
-		if _, err := mail.ParseAddress(text); err != nil || strings.ContainsFunc(text, unicode.IsControl) {
-			wrong("%s: %.80q is not an address", field, text)
+	check := func(field, text string) {
+		if _, err := parseAddress(text); err != nil {
+			wrong("%s: %w", field, err)
 		}
 	}
-	address("from", m.From)
-	if len(m.To)+len(m.CC)+len(m.BCC) == 0 {
-		wrong("to: nobody is to get it")
-	}
-	for field, list := range map[string]Addresses{"to": m.To, "cc": m.CC, "bcc": m.BCC} {
+	check("from", m.From)
+	for field, list := range m.lists() {
 		for _, text := range list {
-			address(field, text)
+			check(field, text)
 		}
 	}
-	if m.ReplyTo != "" {
-		address("reply_to", m.ReplyTo)
+	switch n := len(m.To) + len(m.CC) + len(m.BCC); {
+	case n == 0:
+		wrong("to: nobody would get it")
+	case n > mostRecipients:
+		wrong("to: %d recipients are more than %d", n, mostRecipients)
 	}
-	if strings.ContainsFunc(m.Subject, unicode.IsControl) {
-		wrong("subject: it has control characters")
+	if reason := lineProblem(m.Subject); reason != "" {
+		wrong("subject: %s", reason)
 	}
-	if m.Text == "" && m.HTML == "" {
-		wrong("text: there is neither text nor html")
-	}
+	seen := map[string]bool{}
 	for name, value := range m.Headers {
-		lower := strings.ToLower(name)
+		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch {
-		case !httpguts.ValidHeaderFieldName(name):
-			wrong("headers: %.40q is not a header's name", name)
-		case reserved[lower] || strings.HasPrefix(lower, "headgate-"):
-			wrong("headers: %s is set by the sender", name)
-		case strings.ContainsFunc(value, unicode.IsControl):
-			wrong("headers: the value of %s has control characters", name)
+		case !fieldName(name):
+			wrong("headers: a name is empty, longer than 76, or not of printable ASCII without ':'")
+		case reserved(canonical):
+			wrong("headers: %s is not the message's to set", canonical)
+		case seen[canonical]:
+			wrong("headers: %s stands there twice", canonical)
+		case lineProblem(value) != "":
+			wrong("headers: %s: %s", canonical, lineProblem(value))
 		}
+		seen[canonical] = true
 	}
 	for i, file := range m.Attachments {
-		if file.Filename == "" || strings.ContainsFunc(file.Filename, unicode.IsControl) || strings.ContainsAny(file.Filename, `/\`) {
-			wrong("attachments[%d].filename: %.80q is not a file's name", i, file.Filename)
+		if file.Filename == "" || len(file.Filename) > 255 || lineProblem(file.Filename) != "" {
+			wrong("attachments[%d]: filename: it is empty, longer than 255 bytes, or has control characters", i)
 		}
-		if strings.ContainsFunc(file.ContentType, unicode.IsControl) {
-			wrong("attachments[%d].content_type: it has control characters", i)
+		if kind := file.ContentType; kind != "" {
+			_, _, err := mime.ParseMediaType(kind)
+			if err != nil || len(kind) > 200 || !ascii(kind) || lineProblem(kind) != "" {
+				wrong("attachments[%d]: content_type: it is not one", i)
+			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// encode makes the message that is sent.
-func (m Message) encode(call clients.Call) (*gomail.Msg, error) {
-	msg := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
-	err := errors.Join(msg.From(m.From), msg.To(m.To...), msg.Cc(m.CC...), msg.Bcc(m.BCC...))
-	if m.ReplyTo != "" {
-		err = errors.Join(err, msg.ReplyTo(m.ReplyTo))
+// lists are the lists of addresses, by the name of their field.
+func (m Message) lists() func(yield func(field string, list Addresses) bool) {
+	return func(yield func(string, Addresses) bool) {
+		_ = yield("to", m.To) && yield("cc", m.CC) && yield("bcc", m.BCC) && yield("reply_to", m.ReplyTo)
 	}
-	if err != nil {
-		return nil, err
-	}
-	msg.Subject(m.Subject)
-	msg.SetDate()
-	msg.SetMessageIDWithValue(m.messageID(call))
-	for name, value := range m.Headers {
-		msg.SetGenHeader(gomail.Header(name), value)
-	}
-	for name, value := range call.Headers() {
-		msg.SetGenHeader(gomail.Header(name), value)
-	}
-	switch {
-	case m.Text == "":
-		msg.SetBodyString(gomail.TypeTextHTML, m.HTML)
-	default:
-		msg.SetBodyString(gomail.TypeTextPlain, m.Text)
-		if m.HTML != "" {
-			msg.AddAlternativeString(gomail.TypeTextHTML, m.HTML)
-		}
-	}
-	for _, file := range m.Attachments {
-		var options []gomail.FileOption
-		if file.ContentType != "" {
-			options = append(options, gomail.WithFileContentType(gomail.ContentType(file.ContentType)))
-		}
-		msg.AttachReadSeeker(file.Filename, bytes.NewReader(file.Content), options...)
-	}
-	return msg, nil
 }
 
-// messageID is one for all attempts of a job, so that a receiver who gets it
-// twice can tell.
-func (m Message) messageID(call clients.Call) string {
-	domain := "headgate.invalid"
-	if from, err := mail.ParseAddress(m.From); err == nil {
-		_, domain, _ = strings.Cut(from.Address, "@")
+// parseAddress reads one address. What net/mail would take, and a mail server
+// or the line that it is written on would not, is refused.
+func parseAddress(text string) (*mail.Address, error) {
+	if text == "" {
+		return nil, errors.New("it is empty")
 	}
-	sum := sha256.Sum256([]byte(call.IdempotencyKey))
-	return hex.EncodeToString(sum[:16]) + "@" + domain
+	if reason := lineProblem(text); reason != "" {
+		return nil, errors.New(reason)
+	}
+	address, err := mail.ParseAddress(text)
+	if err != nil {
+		return nil, fmt.Errorf("%.60q is not an address", text)
+	}
+	at := strings.LastIndexByte(address.Address, '@')
+	if len(address.Address) > 254 || strings.ContainsAny(address.Address[at:], " <>()") || strings.ContainsFunc(address.Address, unicode.IsControl) {
+		return nil, fmt.Errorf("%.60q is not an address", text)
+	}
+	address.Name = oneSpace(address.Name)
+	return address, nil
+}
+
+// lineProblem says why text cannot stand on one line of a mail, or "".
+func lineProblem(text string) string {
+	switch {
+	case !utf8.ValidString(text):
+		return "it is not UTF-8"
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return "it has control characters"
+	case len(text) > mostHeader:
+		return fmt.Sprintf("%d bytes are more than %d", len(text), mostHeader)
+	}
+	return ""
+}
+
+// fieldName tells whether text can be the name of a header (RFC 5322, 2.2).
+func fieldName(text string) bool {
+	return text != "" && len(text) <= 76 && !strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' || c == ':' })
+}
+
+// reserved tells whether a header is made from the message's other fields, or
+// by mail servers on its way, or from the call.
+func reserved(canonical string) bool {
+	switch canonical {
+	case "From", "To", "Cc", "Bcc", "Reply-To", "Sender", "Subject", "Date", "Message-Id",
+		"Mime-Version", "Return-Path", "Received", "Dkim-Signature", "Idempotency-Key":
+		return true
+	}
+	for _, prefix := range []string{"Content-", "Resent-", "Arc-", "Headgate-"} {
+		if strings.HasPrefix(canonical, prefix) {
+			return true
+		}
+	}
+	return false
 }

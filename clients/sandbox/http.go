@@ -1,89 +1,126 @@
 package sandbox
 
 import (
-	"context"
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"math"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"sync"
 	"time"
 )
 
-// HTTP is a provider that takes POSTs at any path and answers 200, or 429 with
-// Retry-After to a call over its limit. The tenant is the caller's
-// Headgate-Tenant header.
+// HTTP is a provider that speaks HTTP/1.1 on a loopback port of its own. The
+// tenant is in the header Headgate-Tenant. A call arrives when its headers were
+// read. One that is over a limit is answered with 429 and Retry-After.
 type HTTP struct {
-	meter
-	faults
-
-	server   *http.Server
+	*Provider
 	listener net.Listener
-	ended    sync.WaitGroup
-	stop     context.CancelFunc
+	server   *http.Server
+	answer   http.Handler
+	serving  sync.WaitGroup
+	conns    sync.WaitGroup
+	stop     func() error
 }
 
-// NewHTTP starts a server on a free port of 127.0.0.1. The caller closes it.
-func NewHTTP() (*HTTP, error) {
+// NewHTTP starts a provider; the error is the network's. No config, or the zero
+// one, accepts everything. Close ends it.
+func NewHTTP(config ...Config) (*HTTP, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	h := &HTTP{listener: listener, stop: stop}
+	h := &HTTP{Provider: newProvider(one(config)), listener: listener, answer: one(config).Answer}
 	h.server = &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0),
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          log.New(io.Discard, "", 0), // hostile callers are expected
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				h.conns.Add(1)
+			case http.StateClosed, http.StateHijacked:
+				h.conns.Done()
+			}
+		},
 	}
-	h.ended.Go(func() { _ = h.server.Serve(listener) }) // it ends with Close
+	h.stop = sync.OnceValue(func() error {
+		close(h.done)
+		err := h.server.Close()
+		h.serving.Wait() // no connection is new after this
+		h.conns.Wait()
+		return err
+	})
+	h.serving.Go(func() { h.server.Serve(listener) })
 	return h, nil
 }
 
-// URL is where the server is, without a path.
+// URL is where it listens: http://127.0.0.1:port, with no slash at the end.
 func (h *HTTP) URL() string { return "http://" + h.listener.Addr().String() }
 
-// Close ends the server and every call that hangs in it.
-func (h *HTTP) Close() {
-	h.stop()
-	_ = h.server.Close()
-	h.ended.Wait()
-}
+// Close ends all connections and waits for them. It may be called twice.
+func (h *HTTP) Close() error { return h.stop() }
 
-// ServeHTTP is one call.
+// mostBody is how much of a call's body is read; a larger one is refused.
+const mostBody = 8 << 20
+
+// ServeHTTP takes one call. It is exported for servers that have a listener of
+// their own; it then needs no more than the provider's limits and faults.
 func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	now := time.Now()
-	tenant, err := url.PathUnescape(r.Header.Get("Headgate-Tenant"))
-	if err != nil {
-		tenant = r.Header.Get("Headgate-Tenant")
-	}
-	call := Call{
-		At: now, Tenant: tenant, Job: r.Header.Get("Headgate-Job"),
-		Attempt: r.Header.Get("Headgate-Attempt"), Key: r.Header.Get("Idempotency-Key"),
-	}
-	if wait := h.admit(tenant, now); wait > 0 {
-		call.Status = http.StatusTooManyRequests
-		h.record(call, true)
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-		http.Error(w, "too many requests", call.Status)
+	v := h.arrive(time.Now(), callOf(r.Header.Get), protocol{ok: http.StatusOK, throttled: http.StatusTooManyRequests})
+	if err := h.read(w, r); err != nil {
+		status := http.StatusBadRequest
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			status = http.StatusRequestEntityTooLarge
+		}
+		reply(w, status, "unreadable")
 		return
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, 16<<20)) // what it says does not matter
-	status, drop := h.strike(r.Context())
-	if drop {
-		h.record(call, false)
+	if !h.linger(r.Context(), v) {
 		panic(http.ErrAbortHandler)
 	}
-	if status != 0 {
-		call.Status = status
-		h.record(call, false)
-		http.Error(w, "the sandbox was told to fail", status)
-		return
+	switch {
+	case v.rejected:
+		seconds := max(math.Ceil(v.wait.Seconds()), 1)
+		w.Header().Set("Retry-After", strconv.FormatFloat(seconds, 'f', 0, 64))
+		reply(w, http.StatusTooManyRequests, "rate_limited")
+	case v.struck && v.status == NoAnswer:
+		panic(http.ErrAbortHandler)
+	case v.struck:
+		reply(w, v.status, "fault")
+	case h.answer != nil:
+		h.answer.ServeHTTP(w, r)
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"ok":true}`)
 	}
-	call.Status, call.Accepted = http.StatusOK, true
-	h.record(call, false)
-	w.WriteHeader(http.StatusOK)
+}
+
+// read takes in the whole body: only then does a server notice that its caller
+// went away. What answers the call can read it again.
+func (h *HTTP) read(w http.ResponseWriter, r *http.Request) error {
+	body := http.MaxBytesReader(w, r.Body, mostBody)
+	if h.answer == nil {
+		_, err := io.Copy(io.Discard, body)
+		return err
+	}
+	content, err := io.ReadAll(body)
+	r.Body = io.NopCloser(bytes.NewReader(content))
+	return err
+}
+
+func reply(w http.ResponseWriter, status int, reason string) {
+	if status < 200 || status > 599 {
+		status = http.StatusInternalServerError
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if status != http.StatusNoContent && status != http.StatusNotModified {
+		fmt.Fprintf(w, `{"error":%q}`, reason)
+	}
 }

@@ -1,72 +1,107 @@
 package sandbox
 
 import (
-	"bufio"
 	"context"
-	"errors"
+	"crypto/subtle"
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net"
-	"net/textproto"
-	"net/url"
+	"net/mail"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/emersion/go-sasl"
 	"github.com/emersion/go-smtp"
 )
 
-// SMTP is a mail server that takes every message, or answers 450 4.7.0 to one
-// over its limit. The tenant is the message's Headgate-Tenant header, or the
-// domain of the sender. A call arrives when its DATA begins.
+// SMTP is a mail server on a loopback port of its own, that throws away what it
+// accepts. The tenant is in the header Headgate-Tenant of the message, or else
+// the domain of its sender. A call arrives when DATA begins: everything before
+// can still be taken back, and how long the message takes is up to the caller's
+// line. One that is over a limit is refused after DATA with 450 4.7.0 or 421
+// 4.7.0, as the Config says. A message that hangs does not notice that its caller
+// went away.
 type SMTP struct {
-	meter
-	faults
-
+	*Provider
+	config   Config
 	server   *smtp.Server
-	listener net.Listener
-	ended    sync.WaitGroup
-	ctx      context.Context
-	stop     context.CancelFunc
+	listener *connTracker
+	serving  sync.WaitGroup
+	stop     func() error
 }
 
-// NewSMTP starts a server on a free port of 127.0.0.1, without TLS or
-// authentication. The caller closes it.
-func NewSMTP() (*SMTP, error) {
+// NewSMTP starts a provider; the error is the network's. No config, or the zero
+// one, accepts everything. Close ends it.
+func NewSMTP(config ...Config) (*SMTP, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	s := &SMTP{listener: listener, ctx: ctx, stop: stop}
+	s := &SMTP{config: one(config), listener: &connTracker{Listener: listener, conns: map[*trackedConn]struct{}{}}}
+	s.Provider = newProvider(s.config)
 	s.server = smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) {
-		return &session{server: s, conn: c}, nil
+		return &session{provider: s, conn: c}, nil
 	}))
-	s.server.Domain = "sandbox.localhost"
+	s.server.Domain = "sandbox.invalid"
 	s.server.MaxMessageBytes = 32 << 20
-	s.server.ErrorLog = log.New(io.Discard, "", 0)
-	s.ended.Go(func() { _ = s.server.Serve(listener) }) // it ends with Close
+	s.server.MaxRecipients = 1000
+	s.server.ReadTimeout = 5 * time.Minute // as RFC 5321 wants it
+	s.server.AllowInsecureAuth = true      // it is loopback, and the password is made up
+	s.server.TLSConfig = s.config.TLS
+	s.server.ErrorLog = log.New(io.Discard, "", 0) // hostile callers are expected
+	s.stop = sync.OnceValue(func() error {
+		close(s.done)
+		err := s.listener.closeAll()
+		s.serving.Wait()                        // no connection is new after this
+		s.server.Shutdown(context.Background()) // waits for those that were closed
+		return err
+	})
+	s.serving.Go(func() { s.server.Serve(s.listener) })
 	return s, nil
 }
 
-// Addr is where the server is: host:port.
+// Addr is where it listens: 127.0.0.1:port.
 func (s *SMTP) Addr() string { return s.listener.Addr().String() }
 
-// Close ends the server and every call that hangs in it.
-func (s *SMTP) Close() {
-	s.stop()
-	_ = s.server.Close()
-	s.ended.Wait()
+// Close ends all connections and waits for them. It may be called twice.
+func (s *SMTP) Close() error { return s.stop() }
+
+// session is one connection's.
+type session struct {
+	provider *SMTP
+	conn     *smtp.Conn
+	from     string
+	known    bool // by username and password
 }
 
-type session struct {
-	server *SMTP
-	conn   *smtp.Conn
-	from   string
+func (s *session) AuthMechanisms() []string {
+	if s.provider.config.Username == "" {
+		return nil
+	}
+	return []string{sasl.Plain}
+}
+
+func (s *session) Auth(mechanism string) (sasl.Server, error) {
+	if s.provider.config.Username == "" || mechanism != sasl.Plain {
+		return nil, smtp.ErrAuthUnknownMechanism
+	}
+	return sasl.NewPlainServer(func(_, username, password string) error {
+		config := s.provider.config
+		if username != config.Username || subtle.ConstantTimeCompare([]byte(password), []byte(config.Password)) == 0 {
+			return smtp.ErrAuthFailed
+		}
+		s.known = true
+		return nil
+	}), nil
 }
 
 func (s *session) Mail(from string, _ *smtp.MailOptions) error {
+	if s.provider.config.Username != "" && !s.known {
+		return &smtp.SMTPError{Code: 530, EnhancedCode: smtp.EnhancedCode{5, 7, 0}, Message: "authentication required"}
+	}
 	s.from = from
 	return nil
 }
@@ -75,41 +110,49 @@ func (s *session) Rcpt(string, *smtp.RcptOptions) error { return nil }
 func (s *session) Reset()                               { s.from = "" }
 func (s *session) Logout() error                        { return nil }
 
+// mostHeaders is how much of a message is read for its headers.
+const mostHeaders = 64 << 10
+
 func (s *session) Data(r io.Reader) error {
-	now := time.Now()
-	message := bufio.NewReader(r)
-	header, err := textproto.NewReader(message).ReadMIMEHeader()
-	if err != nil && !errors.Is(err, io.EOF) {
-		return &smtp.SMTPError{Code: 554, EnhancedCode: smtp.EnhancedCode{5, 6, 0}, Message: "not a message"}
+	at := time.Now()
+	c := Call{}
+	if message, err := mail.ReadMessage(io.LimitReader(r, mostHeaders)); err == nil {
+		c = callOf(message.Header.Get)
+		if c.Key == "" {
+			c.Key = clip(message.Header.Get("Message-ID"))
+		}
 	}
-	if _, err := io.Copy(io.Discard, message); err != nil {
+	if c.Tenant == "" {
+		_, domain, _ := strings.Cut(s.from, "@")
+		c.Tenant = clip(strings.ToLower(domain))
+	}
+	throttled := 450
+	if s.provider.config.ThrottleCode == 421 {
+		throttled = 421
+	}
+	v := s.provider.arrive(at, c, protocol{ok: 250, throttled: throttled})
+	if _, err := io.Copy(io.Discard, r); err != nil {
 		return err
 	}
-	tenant, err := url.PathUnescape(header.Get("Headgate-Tenant"))
-	if err != nil || tenant == "" {
-		_, tenant, _ = strings.Cut(s.from, "@")
+	conn := s.raw()
+	if !s.provider.linger(context.Background(), v) {
+		conn.Close()
+		return errAborted
 	}
-	call := Call{
-		At: now, Tenant: tenant, Job: header.Get("Headgate-Job"), Attempt: header.Get("Headgate-Attempt"),
-		Key: header.Get("Idempotency-Key"),
+	switch {
+	case v.rejected:
+		seconds := max(math.Ceil(v.wait.Seconds()), 1)
+		return conn.refusal(throttled, smtp.EnhancedCode{4, 7, 0}, fmt.Sprintf("rate limit exceeded, try again in %.0f seconds", seconds))
+	case v.struck && v.status == NoAnswer:
+		conn.Close()
+		return errAborted
+	case v.struck && v.status >= 400 && v.status <= 599:
+		return conn.refusal(v.status, smtp.EnhancedCodeNotSet, "fault")
+	case v.struck:
+		return conn.refusal(451, smtp.EnhancedCodeNotSet, "fault")
 	}
-	if wait := s.server.admit(tenant, now); wait > 0 {
-		call.Status = 450
-		s.server.record(call, true)
-		return &smtp.SMTPError{Code: 450, EnhancedCode: smtp.EnhancedCode{4, 7, 0}, Message: "rate limit exceeded, try again later"}
-	}
-	status, drop := s.server.strike(s.server.ctx)
-	if drop {
-		s.server.record(call, false)
-		_ = s.conn.Conn().Close()
-		return io.ErrUnexpectedEOF
-	}
-	if status != 0 {
-		call.Status = status
-		s.server.record(call, false)
-		return &smtp.SMTPError{Code: status, EnhancedCode: smtp.EnhancedCode{status / 100, 0, 0}, Message: "the sandbox was told to fail"}
-	}
-	call.Status, call.Accepted = 250, true
-	s.server.record(call, false)
 	return nil
 }
+
+// errAborted goes to nobody: the connection is closed.
+var errAborted = &smtp.SMTPError{Code: 421, EnhancedCode: smtp.EnhancedCode{4, 0, 0}, Message: "aborted"}

@@ -102,7 +102,7 @@ func TestHostileInput(t *testing.T) {
 		"unknown kind":        {[]string{"--kind", "cal"}, `did you mean "call"?`},
 		"webhook without url": {[]string{"--kind", "webhook", "--payload", "{}"}, "payload: url: it is empty"},
 		"webhook with a typo": {[]string{"--kind", "webhook", "--payload", `{"ulr":"http://x"}`}, `payload: unknown field "ulr"`},
-		"email without to":    {[]string{"--kind", "email", "--payload", `{"from":"a@b","text":"x"}`}, "payload: to: nobody is to get it"},
+		"email without to":    {[]string{"--kind", "email", "--payload", `{"from":"a@b","text":"x"}`}, "payload: to: nobody would get it"},
 		"attribute":           {[]string{"--attribute", "x"}, "--attribute: "},
 		"unknown flag":        {[]string{"--tennant", "x"}, "unknown flag: --tennant"},
 		"an argument":         {[]string{"x"}, "takes no arguments"},
@@ -207,7 +207,7 @@ func TestBulkCSV(t *testing.T) {
 	if code != exitPartial || !strings.Contains(out, "2 accepted, 0 known already, 3 rejected") {
 		t.Errorf("%s %s exit %d", out, errText, code)
 	}
-	for _, want := range []string{"line 4: payload: url: scheme", "line 5: 2 cells under 5 columns", "line 6: cost"} {
+	for _, want := range []string{"line 4: payload: url: it is neither http nor https", "line 5: 2 cells under 5 columns", "line 6: cost"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q: %s", want, out)
 		}

@@ -39,6 +39,7 @@ It exits 1 if a provider saw a violation or a job is unaccounted for.`,
 			if lasts < 0 || port < 0 || port > 65535 {
 				return usageError{errors.New("--for and --redis-port must not be negative, and a port ends at 65535")}
 			}
+			steady()
 			return dev(cmd.Context(), cmd.OutOrStdout(), lasts, embedded.Options{Port: port, Miniredis: miniredis})
 		},
 	}

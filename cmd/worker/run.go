@@ -29,6 +29,7 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			steady()
 			return run(cmd.Context(), c)
 		},
 	}

@@ -1,0 +1,144 @@
+package email
+
+import (
+	"errors"
+	"fmt"
+	"net/textproto"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+)
+
+// outcome is what a failed message means:
+//
+//	no connection, no TLS, refused at the greeting   retryable
+//	refused credentials, 530, 534, 535, 538          retryable
+//	421                                              throttled, unless 4.3.x or 4.4.x
+//	450, 451, 452 with 4.7.x                         throttled, unless greylisted
+//	other 4xx that speaks of a rate                  throttled
+//	other 4xx                                        retryable
+//	5xx that speaks of a sending limit, 5.4.5        throttled
+//	other 5xx                                        permanent
+//	lost before the message was complete             retryable
+//	lost after                                       unknown
+//	an address that the server cannot take           permanent
+//
+// Credentials, the greeting and the server's trust in us are the operator's to
+// mend; they say nothing about the message, which must not be archived for them.
+// Greylisting asks this one message to come again, not for fewer of them. After
+// 4.5.3 (too many recipients) a pause would change nothing either, and pauses
+// spend no attempts: it would never end.
+func outcome(host string, err error) error {
+	at := stepOf(err)
+	answer, spoke := errors.AsType[*textproto.Error](err)
+	if !spoke {
+		// As text: an error that matches a context's would be taken for a call that
+		// was never made.
+		reason := clients.Printable(cause(err).Error(), mostReason)
+		text := fmt.Errorf("%s: %s: %s", host, at, reason)
+		switch {
+		case at == stepAnswer:
+			return clients.Unknown(fmt.Errorf("%s: no answer after the message was sent: %s", host, reason))
+		case errors.Is(err, errNoUTF8):
+			return clients.Permanent(text)
+		}
+		return clients.Retryable(text)
+	}
+	r := reply{answer.Code, enhanced(answer.Msg), strings.ToLower(answer.Msg)}
+	if at == stepAuth {
+		// What a server says about credentials may repeat them.
+		return clients.Retryable(fmt.Errorf("%s: %s: %s", host, at, strings.TrimSpace(fmt.Sprint(r.code, " ", r.enhanced))))
+	}
+	reason := fmt.Errorf("%s: %s: %d %s", host, at, r.code, clients.Printable(answer.Msg, mostReason))
+	switch {
+	case r.throttled():
+		return clients.Throttled(r.after(), reason)
+	case at == stepConnect, r.operators(), r.code/100 == 4:
+		return clients.Retryable(reason)
+	}
+	return clients.Permanent(reason)
+}
+
+// mostReason bounds what a server can make an error say, in bytes.
+const mostReason = 200
+
+// cause is what went wrong, without the step.
+func cause(err error) error {
+	if e, ok := errors.AsType[*stepError](err); ok {
+		return e.err
+	}
+	return err
+}
+
+// reply is what a server said.
+type reply struct {
+	code     int
+	enhanced string // such as 4.7.0; "" when there is none
+	text     string // in lower case
+}
+
+var (
+	enhancedCode = regexp.MustCompile(`^[245]\.\d{1,3}\.\d{1,3}\b`)
+	rateWords    = regexp.MustCompile(`\brate\b|rate-?limit|throttl|too (fast|quickly|frequent|often)|too many (messages|mails|emails|connections|requests|concurrent)|slow down|(limit|quota) (was |has been |is )?(exceeded|reached)|exceeded (the|your)[a-z ]* (limit|quota)`)
+	sendingLimit = regexp.MustCompile(`\b(daily|hourly|sending|rate)\b[a-z ]*\b(limit|quota)\b`)
+	daily        = regexp.MustCompile(`\b(daily|per day|24 hours)\b`)
+	notOfRate    = regexp.MustCompile(`gr[ae]y-?list|mailbox|size|storage|recipients`)
+	wait         = regexp.MustCompile(`\b(?:in|after|for) (\d{1,5}) ?(s|m|h)(?:ec|econd|in|inute|our|r)?s?\b`)
+	farewell     = regexp.MustCompile(`idle|time(d)?[ -]?out|inactiv|closing|no longer|goodbye|\bbye\b`)
+)
+
+func enhanced(text string) string { return enhancedCode.FindString(text) }
+
+func (r reply) class(prefix string) bool { return strings.HasPrefix(r.enhanced, prefix) }
+
+// throttled tells whether the server wants fewer messages.
+func (r reply) throttled() bool {
+	if r.code/100 == 5 {
+		return r.enhanced == "5.4.5" || sendingLimit.MatchString(r.text) && !notOfRate.MatchString(r.text)
+	}
+	if r.code/100 != 4 || r.enhanced == "4.5.3" {
+		return false
+	}
+	if rateWords.MatchString(r.text) && !notOfRate.MatchString(r.text) {
+		return true
+	}
+	switch r.code {
+	case 421:
+		return !r.class("4.3.") && !r.class("4.4.")
+	case 450, 451, 452:
+		return r.class("4.7.") && !notOfRate.MatchString(r.text)
+	}
+	return false
+}
+
+// after is how long the server wants fewer messages, as far as it says so.
+func (r reply) after() time.Duration {
+	if m := wait.FindStringSubmatch(r.text); m != nil {
+		n, _ := strconv.Atoi(m[1])
+		unit := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[m[2]]
+		return min(time.Duration(n)*unit, clients.LongestRetryAfter)
+	}
+	if daily.MatchString(r.text) {
+		return 10 * time.Minute // long enough to be polite, short enough for a new day
+	}
+	return 0
+}
+
+// operators tells whether the answer is about us and not about the message.
+func (r reply) operators() bool {
+	switch r.code {
+	case 530, 534, 535, 538:
+		return true
+	}
+	return false
+}
+
+// goodbye tells whether 421 is the end of a connection that was kept for too
+// long, and not a call for fewer messages.
+func goodbye(text string) bool {
+	r := reply{421, enhanced(text), strings.ToLower(text)}
+	return r.class("4.4.") || r.enhanced == "" && farewell.MatchString(r.text) && !rateWords.MatchString(r.text)
+}

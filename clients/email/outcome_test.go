@@ -1,0 +1,129 @@
+package email
+
+import (
+	"errors"
+	"io"
+	"net/textproto"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+)
+
+// kind is the outcome's name; "error" is an error without one.
+func kind(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	if _, is := errors.AsType[*clients.ThrottledError](err); is {
+		return "throttled"
+	}
+	if _, is := errors.AsType[*clients.PermanentError](err); is {
+		return "permanent"
+	}
+	if _, is := errors.AsType[*clients.UnknownError](err); is {
+		return "unknown"
+	}
+	if _, is := errors.AsType[*clients.RetryableError](err); is {
+		return "retryable"
+	}
+	return "error"
+}
+
+// Replies as servers give them.
+func TestReplies(t *testing.T) {
+	tests := []struct {
+		at    step
+		code  int
+		text  string
+		want  string
+		after time.Duration
+	}{
+		{stepMail, 421, "too busy", "throttled", 0},
+		{stepMail, 421, "4.7.0 Try again later, closing connection.", "throttled", 0},
+		{stepMail, 421, "4.7.28 Our system has detected an unusual rate of unsolicited mail", "throttled", 0},
+		{stepMail, 421, "4.3.2 Service shutting down", "retryable", 0},
+		{stepMail, 421, "4.4.2 Connection timed out", "retryable", 0},
+		{stepMail, 421, "4.3.2 rate limit, try again in 5 minutes", "throttled", 5 * time.Minute},
+		{stepConnect, 421, "4.7.0 too many connections from your IP", "throttled", 0},
+		{stepRcpt, 450, "4.2.1 The user you are trying to contact is receiving mail at a rate that\n4.2.1 prevents additional messages", "throttled", 0},
+		{stepRcpt, 450, "4.7.1 Error: too much mail", "throttled", 0},
+		{stepAnswer, 450, "4.7.0 rate limit exceeded, try again in 2 seconds", "throttled", 2 * time.Second},
+		{stepRcpt, 450, "4.7.1 Greylisted, see http://example.org", "retryable", 0},
+		{stepRcpt, 451, "4.7.1 Greylisting in action, please come back in 300 seconds", "retryable", 0},
+		{stepRcpt, 450, "4.2.0 mailbox busy", "retryable", 0},
+		{stepRcpt, 450, "mailbox unavailable", "retryable", 0},
+		{stepAnswer, 451, "4.3.0 local error in processing", "retryable", 0},
+		{stepRcpt, 452, "4.5.3 Too many recipients", "retryable", 0},
+		{stepRcpt, 452, "too many recipients", "retryable", 0},
+		{stepRcpt, 452, "4.2.2 The email account is over quota, mailbox limit exceeded", "retryable", 0},
+		{stepMail, 452, "4.3.1 insufficient system storage", "retryable", 0},
+		{stepMail, 452, "4.7.0 slow", "throttled", 0},
+		{stepAnswer, 454, "Throttling failure: Maximum sending rate exceeded.", "throttled", 0},
+		{stepAnswer, 454, "Throttling failure: Daily message quota exceeded.", "throttled", 10 * time.Minute},
+		{stepMail, 454, "4.7.0 Temporary authentication failure", "retryable", 0},
+		{stepMail, 450, "too many messages, wait for 1 hour", "throttled", time.Hour},
+		{stepMail, 450, "too many messages, wait for 99999 hours", "throttled", 24 * time.Hour},
+		{stepRcpt, 499, "?", "retryable", 0},
+		{stepRcpt, 550, "5.1.1 no such user", "permanent", 0},
+		{stepAnswer, 554, "5.7.1 looks like spam", "permanent", 0},
+		{stepMail, 552, "5.3.4 message size exceeds fixed limit", "permanent", 0},
+		{stepRcpt, 552, "5.2.2 mailbox full, quota exceeded", "permanent", 0},
+		{stepMail, 550, "5.4.5 Daily user sending limit exceeded", "throttled", 10 * time.Minute},
+		{stepMail, 550, "hourly message limit reached", "throttled", 0},
+		{stepMail, 550, "5.2.3 sending size limit", "permanent", 0},
+		{stepMail, 530, "5.7.0 Must issue a STARTTLS command first", "retryable", 0},
+		{stepMail, 535, "5.7.8 bad credentials", "retryable", 0},
+		{stepConnect, 554, "5.7.1 your address is on a list", "retryable", 0},
+		{stepAuth, 535, "5.7.8 hunter2 is not the password", "retryable", 0},
+		{stepAuth, 421, "4.7.0 too many bad logins with hunter2", "retryable", 0},
+	}
+	for _, tt := range tests {
+		err := outcome("mx.example", &stepError{tt.at, &textproto.Error{Code: tt.code, Msg: tt.text}})
+		if got := kind(err); got != tt.want {
+			t.Errorf("%s, %d %s: %s; want %s", tt.at, tt.code, tt.text, got, tt.want)
+		}
+		if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && throttled.RetryAfter() != tt.after {
+			t.Errorf("%d %s: after %v; want %v", tt.code, tt.text, throttled.RetryAfter(), tt.after)
+		}
+		if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q gives the password away", err)
+		}
+		if strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q has several lines", err)
+		}
+	}
+	err := outcome("mx.example", &stepError{stepRcpt, &textproto.Error{Code: 550, Msg: "5.1.1 no\r\n\x1b[2Jsuch user " + strings.Repeat("x", 1000)}})
+	if want := "mx.example: rcpt to: 550 5.1.1 no [2Jsuch user xxx"; !strings.HasPrefix(err.Error(), want) || len(err.Error()) > 300 {
+		t.Errorf("%q; want %q…", err, want)
+	}
+}
+
+func TestLost(t *testing.T) {
+	for at, want := range map[step]string{
+		stepConnect: "retryable", stepAuth: "retryable", stepMail: "retryable", stepRcpt: "retryable",
+		stepData: "retryable", stepAnswer: "unknown",
+	} {
+		if got := kind(outcome("mx.example", &stepError{at, io.EOF})); got != want {
+			t.Errorf("%s: %s; want %s", at, got, want)
+		}
+	}
+	if got := kind(outcome("mx.example", &stepError{stepMail, errNoUTF8})); got != "permanent" {
+		t.Error(got)
+	}
+}
+
+func FuzzReply(f *testing.F) {
+	f.Add(450, "4.7.0 rate limit exceeded, try again in 2 seconds")
+	f.Add(550, "5.4.5 daily sending quota")
+	f.Fuzz(func(t *testing.T, code int, text string) {
+		err := outcome("mx.example", &stepError{stepRcpt, &textproto.Error{Code: code, Msg: text}})
+		if strings.ContainsAny(err.Error(), "\r\n\x00\x1b") || len(err.Error()) > 300 {
+			t.Fatalf("%q", err)
+		}
+		if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && throttled.RetryAfter() > clients.LongestRetryAfter {
+			t.Fatalf("%q: %v", text, throttled.RetryAfter())
+		}
+	})
+}

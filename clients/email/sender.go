@@ -1,0 +1,176 @@
+package email
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/textproto"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+)
+
+// The ways to secure the connection to the server.
+const (
+	TLSNone          = "none"          // never, also when the server offers it
+	TLSOpportunistic = "opportunistic" // STARTTLS when the server offers it
+	TLSMandatory     = "mandatory"     // STARTTLS, or nothing is sent
+	TLSImplicit      = "implicit"      // from the first byte
+)
+
+// Config says where mail goes.
+type Config struct {
+	Host string // name or address of the server; required
+	Port int    // 0 means 465 with implicit TLS and 587 otherwise
+
+	// Username and Password are told to the server when Username is not "".
+	// Without TLS they are told to this machine alone.
+	Username, Password string
+
+	// TLS is one of none, opportunistic, mandatory and implicit; "" means mandatory.
+	TLS string
+
+	// TLSConfig holds further roots, or a certificate of ours. nil means the
+	// system's roots and the name Host.
+	TLSConfig *tls.Config
+
+	// Timeout bounds a message from dialling to the server's last word. 0 means 60 s.
+	Timeout time.Duration
+
+	// MaxIdle is how many connections are kept for the next messages; more may be
+	// open while they are in use. 0 means 256; negative means none.
+	MaxIdle int
+
+	// IdleTimeout is how long a connection is kept without use. 0 means 30 s, which
+	// is less than any server should wait.
+	IdleTimeout time.Duration
+
+	// MaxPerConn is how many messages one connection carries; servers put an end
+	// to it, too, and not always politely. 0 means 100.
+	MaxPerConn int
+
+	// LocalName is what this machine calls itself. "" means its host name.
+	LocalName string
+}
+
+// Sender sends mail to one server. It keeps connections for later messages.
+type Sender struct {
+	config Config
+	pool   *pool
+}
+
+// New makes a Sender; nothing is dialled yet. The error names every field that
+// is wrong.
+func New(config Config) (*Sender, error) {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf("email: "+format, args...)) }
+	if config.Host == "" || strings.ContainsFunc(config.Host, func(c rune) bool { return c <= ' ' || c == 0x7f }) {
+		wrong("host: %q is not the name of a server", config.Host)
+	}
+	config.TLS = cmp.Or(config.TLS, TLSMandatory)
+	port := 587
+	switch config.TLS {
+	case TLSNone, TLSOpportunistic, TLSMandatory:
+	case TLSImplicit:
+		port = 465
+	default:
+		wrong("tls: %q is none of none, opportunistic, mandatory, implicit", config.TLS)
+	}
+	config.Port = cmp.Or(config.Port, port)
+	if config.Port < 1 || config.Port > 65535 {
+		wrong("port: %d is not within 1 to 65535", config.Port)
+	}
+	if config.Timeout < 0 || config.IdleTimeout < 0 || config.MaxPerConn < 0 {
+		wrong("a time or a number is below 0")
+	}
+	if config.LocalName == "" {
+		config.LocalName, _ = os.Hostname()
+	}
+	config.LocalName = cmp.Or(config.LocalName, "localhost")
+	if strings.ContainsFunc(config.LocalName, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		wrong("local name: %q is not one", config.LocalName)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	config.Timeout = cmp.Or(config.Timeout, time.Minute)
+	config.MaxIdle = cmp.Or(config.MaxIdle, 256)
+	config.IdleTimeout = cmp.Or(config.IdleTimeout, 30*time.Second)
+	config.MaxPerConn = cmp.Or(config.MaxPerConn, 100)
+	tlsConfig := &tls.Config{}
+	if config.TLSConfig != nil {
+		tlsConfig = config.TLSConfig.Clone()
+	}
+	tlsConfig.ServerName = cmp.Or(tlsConfig.ServerName, config.Host)
+	config.TLSConfig = tlsConfig
+	return &Sender{config: config, pool: newPool(config)}, nil
+}
+
+// Close closes the connections that are kept. Messages under way are finished;
+// later ones still go, over connections of their own.
+func (s *Sender) Close() { s.pool.close() }
+
+// Send hands the message to the server. nil means that the server has taken it
+// for every recipient; otherwise see the table at [outcome].
+//
+// When ctx is cancelled before the message was sent, the error wraps ctx's.
+// Cancelled later, the outcome is unknown, as after a lost connection.
+func (s *Sender) Send(ctx context.Context, call clients.Call, m Message) error {
+	if err := m.Validate(); err != nil {
+		return clients.Permanent(err)
+	}
+	e, err := pack(call, m)
+	if err != nil {
+		return clients.Permanent(err)
+	}
+	// Its own cause tells the end of the time from the end of the worker.
+	limited, cancel := context.WithTimeoutCause(ctx, s.config.Timeout, fmt.Errorf("gave up after %v", s.config.Timeout))
+	defer cancel()
+
+	if c := s.pool.take(); c != nil {
+		err := s.over(limited, c, e)
+		if !stale(err) || limited.Err() != nil {
+			return s.judge(ctx, limited, err)
+		}
+	}
+	c, err := dial(limited, s.config)
+	if err != nil {
+		return s.judge(ctx, limited, err)
+	}
+	return s.judge(ctx, limited, s.over(limited, c, e))
+}
+
+// over sends over a connection, and keeps it or closes it.
+func (s *Sender) over(ctx context.Context, c *conn, e *envelope) error {
+	err := c.during(ctx, func() error { return c.send(e) })
+	if usable(err) && (err == nil || c.during(ctx, c.client.Reset) == nil) {
+		s.pool.put(c)
+	} else {
+		c.raw.Close() // without a word: to go-mail one might be the end of a message
+	}
+	return err
+}
+
+func (s *Sender) judge(ctx, limited context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, spoke := errors.AsType[*textproto.Error](err); !spoke {
+		at := stepOf(err)
+		if ctx.Err() != nil && at != stepAnswer {
+			return fmt.Errorf("mail by %s: %w", s.config.Host, ctx.Err())
+		}
+		if limited.Err() != nil {
+			err = &stepError{at, context.Cause(limited)}
+		}
+	}
+	return outcome(s.config.Host, err)
+}
+
+func (c Config) address() string { return net.JoinHostPort(c.Host, strconv.Itoa(c.Port)) }

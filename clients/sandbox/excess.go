@@ -1,0 +1,36 @@
+package sandbox
+
+import (
+	"slices"
+	"time"
+)
+
+// Excess is by how many calls the worst window is over what the limit allows:
+// the largest count(i..j) − burst − rate × (t_j − t_i) over any two of the calls
+// i ≤ j, admitted or not. The limit was kept, with no tolerance, when it is not
+// above 0. The calls may come in any order; without calls it is −burst.
+func Excess(calls []Call, limit Limit) float64 {
+	times := make([]time.Time, len(calls))
+	for i, call := range calls {
+		times[i] = call.At
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	m := meter{limit: limit.normal()}
+	worst := 0.0
+	for _, t := range times {
+		m.add(t)
+		worst = max(worst, m.level)
+	}
+	return worst - float64(m.limit.Burst)
+}
+
+// OfTenant are those of the calls that were made for a tenant.
+func OfTenant(calls []Call, tenant string) []Call {
+	var own []Call
+	for _, call := range calls {
+		if call.Tenant == tenant {
+			own = append(own, call)
+		}
+	}
+	return own
+}

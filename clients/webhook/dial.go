@@ -1,0 +1,63 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"code.dny.dev/ssrf"
+)
+
+const mostDial = 10 * time.Second // for a connection, and again for TLS on it
+
+// dialer makes connections that count what they carry.
+type dialer struct {
+	net net.Dialer
+	tls *tls.Config
+}
+
+func newDialer(config Config) *dialer {
+	d := &dialer{net: net.Dialer{Timeout: mostDial, KeepAlive: 30 * time.Second}, tls: &tls.Config{}}
+	if config.TLS != nil {
+		d.tls = config.TLS.Clone()
+	}
+	d.tls.NextProtos = []string{"http/1.1"}
+	if !config.AllowPrivate {
+		// Asked for the address that is about to be dialled, not for the name: a
+		// name may resolve to something else the second time.
+		d.net.Control = ssrf.New(ssrf.WithAnyPort()).Safe
+	}
+	return d
+}
+
+func (d *dialer) plain(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.net.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &countingConn{Conn: conn}, nil
+}
+
+func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.net.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	config := d.tls
+	if config.ServerName == "" {
+		config = config.Clone()
+		if config.ServerName, _, err = net.SplitHostPort(address); err != nil {
+			conn.Close()
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, mostDial)
+	defer cancel()
+	secure := tls.Client(conn, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &countingConn{Conn: secure}, nil
+}

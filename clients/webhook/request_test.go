@@ -1,0 +1,101 @@
+package webhook
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestValidate(t *testing.T) {
+	const fine = "https://example.com/hook?x=1#part"
+	header := func(name, value string) Request {
+		return Request{URL: fine, Headers: map[string]string{name: value}}
+	}
+	tests := map[string]struct {
+		request Request
+		wrong   string // "" : nothing
+	}{
+		"plain":             {Request{URL: fine}, ""},
+		"port and ipv6":     {Request{URL: "http://[2001:db8::1]:8080"}, ""},
+		"other language":    {Request{URL: "https://bücher.example/"}, ""},
+		"every part":        {Request{URL: fine, Method: "PUT", Headers: map[string]string{"X-Token": "a\tü"}, Body: json.RawMessage(`{}`)}, ""},
+		"no url":            {Request{}, "url: it is empty"},
+		"relative":          {Request{URL: "/hook"}, "neither http nor https"},
+		"file":              {Request{URL: "file:///etc/passwd"}, "neither http nor https"},
+		"script":            {Request{URL: "javascript:alert(1)"}, "neither http nor https"},
+		"opaque":            {Request{URL: "http:example.com"}, "no host"},
+		"no host":           {Request{URL: "http://:80/"}, "no host"},
+		"user":              {Request{URL: "http://secret@example.com"}, "belong into a header"},
+		"password":          {Request{URL: "http://u:secret@example.com"}, "belong into a header"},
+		"broken":            {Request{URL: "http://u:se#cret@example.com"}, "not a URL"},
+		"port of none":      {Request{URL: "http://example.com:"}, "port"},
+		"port too large":    {Request{URL: "http://example.com:65536"}, "port"},
+		"line break":        {Request{URL: "http://example.com/\r\nX: 1"}, "not a URL"},
+		"space in the host": {Request{URL: "http://exa%20mple.com/"}, "url: "},
+		"endless":           {Request{URL: fine + strings.Repeat("x", 9000)}, "more than 8192"},
+		"method":            {Request{URL: fine, Method: "GET / HTTP/1.1\r\n"}, "method: "},
+		"lower case":        {Request{URL: fine, Method: "post"}, "method: "},
+		"connect":           {Request{URL: fine, Method: "CONNECT"}, "method: "},
+		"body of a get":     {Request{URL: fine, Method: "GET", Body: json.RawMessage(`{}`)}, "body: a GET has none"},
+		"header line break": {header("X", "a\r\nEvil: secret"), "control characters"},
+		"header nul":        {header("X", "a\x00"), "control characters"},
+		"header name":       {header("X\r\nEvil", "secret"), "headers: a name"},
+		"header no name":    {header("", "secret"), "headers: a name"},
+		"header name space": {header("X Y", "secret"), "headers: a name"},
+		"header not ascii":  {header("Ü", "secret"), "headers: a name"},
+		"host":              {header("hOST", "secret"), "Host is not"},
+		"length":            {header("content-length", "5"), "Content-Length is not"},
+		"chunked":           {header("transfer-encoding", "chunked"), "Transfer-Encoding is not"},
+		"connection":        {header("connection", "close"), "Connection is not"},
+		"proxy":             {header("proxy-authorization", "secret"), "Proxy-Authorization is not"},
+		"tenant":            {header("headgate-tenant", "other"), "Headgate-Tenant is not"},
+		"key":               {header("idempotency-key", "other"), "Idempotency-Key is not"},
+		"twice":             {Request{URL: fine, Headers: map[string]string{"x-a": "1", "X-A": "2"}}, "twice"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := tt.request.Validate()
+			switch {
+			case err == nil && tt.wrong != "":
+				t.Errorf("nothing is wrong; want %q", tt.wrong)
+			case err != nil && (tt.wrong == "" || !strings.Contains(err.Error(), tt.wrong)):
+				t.Errorf("got %q; want %q", err, tt.wrong)
+			case err != nil && strings.Contains(err.Error(), "secret"):
+				t.Errorf("%q gives a secret away", err)
+			}
+		})
+	}
+	err := Request{Method: "X", Headers: map[string]string{"Host": "x"}}.Validate()
+	if lines := strings.Count(err.Error(), "\n") + 1; lines != 3 {
+		t.Errorf("%d of 3 mistakes are reported: %v", lines, err)
+	}
+}
+
+func FuzzValidate(f *testing.F) {
+	f.Add("https://example.com", "POST", "X-A", "1")
+	f.Add("http://a:b@c:d", "GET\r\n", "Host", "\r\n")
+	f.Fuzz(func(t *testing.T, url, method, name, value string) {
+		request := Request{URL: url, Method: method, Headers: map[string]string{name: value}}
+		if request.Validate() != nil {
+			return
+		}
+		// What is accepted must be possible to send, and as one request.
+		r, err := New(Config{}).build(t.Context(), call, request)
+		if err != nil {
+			t.Fatalf("accepted, but: %v", err)
+		}
+		var wire strings.Builder
+		if err := r.Write(&wire); err != nil {
+			t.Fatalf("accepted, but: %v", err)
+		}
+		head, _, _ := strings.Cut(wire.String(), "\r\n\r\n")
+		for line := range strings.SplitSeq(head, "\r\n") {
+			if strings.ContainsAny(line, "\r\n\x00") {
+				t.Fatalf("a line of %q", line)
+			}
+		}
+		if got := strings.Count(head, "\r\n"); got > 10 {
+			t.Fatalf("%d headers:\n%s", got, head)
+		}
+	})
+}

@@ -1,0 +1,163 @@
+package webhook
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+)
+
+// Config says how calls are made. The zero Config is ready for use.
+type Config struct {
+	// Timeout bounds a call from dialling to the end of its answer. 0 means 30 s.
+	Timeout time.Duration
+
+	// AllowPrivate lets calls go to addresses that are not of the public internet.
+	AllowPrivate bool
+
+	// MaxBody is how many bytes the body of a request may have. 0 means 1 MiB.
+	MaxBody int
+
+	// UserAgent is sent when the request names none. "" means Headgate.
+	UserAgent string
+
+	// TLS holds further roots, or a certificate of ours. nil means the system's
+	// roots.
+	TLS *tls.Config
+
+	// MaxIdlePerHost is how many connections to one host are kept for the next
+	// calls; more may be open while they are in use. 0 means 512.
+	MaxIdlePerHost int
+}
+
+// Sender makes calls. It keeps connections for later ones.
+type Sender struct {
+	config    Config
+	transport *http.Transport
+}
+
+const (
+	idleTimeout      = 60 * time.Second
+	mostIdle         = 4096
+	mostAnswer       = 64 << 10
+	mostAnswerHeader = 64 << 10
+)
+
+// New makes a Sender; fields of the Config that are not above zero mean their
+// defaults.
+func New(config Config) *Sender {
+	config.Timeout = cmp.Or(max(config.Timeout, 0), 30*time.Second)
+	config.MaxBody = cmp.Or(max(config.MaxBody, 0), 1<<20)
+	config.MaxIdlePerHost = cmp.Or(max(config.MaxIdlePerHost, 0), 512)
+	config.UserAgent = cmp.Or(config.UserAgent, "Headgate")
+	dialer := newDialer(config)
+	// HTTP/2 would put all calls to a host on one connection, whose loss makes
+	// the outcome of all of them unknown.
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &Sender{config: config, transport: &http.Transport{
+		DialContext:            dialer.plain,
+		DialTLSContext:         dialer.secure,
+		Protocols:              protocols,
+		IdleConnTimeout:        idleTimeout,
+		MaxIdleConns:           max(mostIdle, config.MaxIdlePerHost),
+		MaxIdleConnsPerHost:    config.MaxIdlePerHost,
+		MaxResponseHeaderBytes: mostAnswerHeader,
+		DisableCompression:     true, // an answer is read for its first line at most
+	}}
+}
+
+// Close closes the connections that wait for the next call. Calls under way go
+// on; the Sender stays usable.
+func (s *Sender) Close() { s.transport.CloseIdleConnections() }
+
+// Send makes the call. nil means that it was answered with 2xx; otherwise see
+// the table at [outcome] for answers, and [lost] for calls without one.
+//
+// When ctx is cancelled before the request was sent, the error wraps ctx's.
+// Cancelled later, the outcome is unknown, as after a lost connection.
+func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) error {
+	if err := request.Validate(); err != nil {
+		return clients.Permanent(err)
+	}
+	if len(request.Body) > s.config.MaxBody {
+		return clients.Permanent(fmt.Errorf("body: %d bytes are more than %d", len(request.Body), s.config.MaxBody))
+	}
+	// Its own cause tells the end of the time from the end of the worker.
+	limited, cancel := context.WithTimeoutCause(ctx, s.config.Timeout, fmt.Errorf("gave up after %v", s.config.Timeout))
+	defer cancel()
+	seen := &progress{}
+	r, err := s.build(httptrace.WithClientTrace(limited, seen.trace()), call, request)
+	if err != nil {
+		return clients.Permanent(err)
+	}
+	response, err := s.transport.RoundTrip(r)
+	if err != nil {
+		return lost(ctx, limited, r.URL.Host, seen.sent(), err)
+	}
+	defer response.Body.Close()
+	// Read to its end, the connection can be used again. Of a longer answer the
+	// rest is not worth the wait, and what follows the status decides nothing.
+	body, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+	if response.StatusCode/100 == 2 {
+		return nil
+	}
+	return outcome(response, redact(body, request, r.URL))
+}
+
+func (s *Sender) build(ctx context.Context, call clients.Call, request Request) (*http.Request, error) {
+	u, err := parseURL(request.URL)
+	if err != nil {
+		return nil, fmt.Errorf("url: %w", err)
+	}
+	u.Fragment, u.RawFragment = "", ""
+	r, err := http.NewRequestWithContext(ctx, request.method(), "", nil)
+	if err != nil {
+		return nil, errors.New("method: it is not one of HTTP")
+	}
+	r.URL, r.Host = u, u.Host
+	if len(request.Body) > 0 {
+		r.ContentLength = int64(len(request.Body))
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(request.Body)), nil }
+		r.Body, _ = r.GetBody()
+		r.Header.Set("Content-Type", "application/json")
+	}
+	r.Header.Set("User-Agent", s.config.UserAgent)
+	for name, value := range request.Headers {
+		r.Header.Set(name, value)
+	}
+	for name, value := range call.Headers() {
+		r.Header.Set(name, value)
+	}
+	neverRepeat(r)
+	return r, nil
+}
+
+// neverRepeat keeps net/http from sending a call again on its own, which it does
+// when a kept connection breaks after a request that it takes for idempotent:
+// one with an Idempotency-Key, or a GET. To the receiver, and to every limit,
+// that is one call more. It does not look for the key under a name in lower
+// case, nor does it touch a body that it cannot rewind. A request of which
+// nothing was written is still sent once more, if it can be.
+func neverRepeat(r *http.Request) {
+	if key := r.Header.Values(clients.HeaderIdempotencyKey); len(key) > 0 {
+		r.Header.Del(clients.HeaderIdempotencyKey)
+		r.Header[strings.ToLower(clients.HeaderIdempotencyKey)] = key
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		r.GetBody = nil
+		if r.Body == nil {
+			r.Body = io.NopCloser(strings.NewReader(""))
+		}
+	}
+}

@@ -1,0 +1,410 @@
+package webhook
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+)
+
+var call = clients.Call{Job: "018f", Tenant: "Ü", Attempt: 2, IdempotencyKey: "acme:1"}
+
+func newSender(t testing.TB, config Config) *Sender {
+	config.AllowPrivate = true
+	s := New(config)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func newServer(t testing.TB, handler http.HandlerFunc) *httptest.Server {
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Start()
+	t.Cleanup(server.Close)
+	return server
+}
+
+// kind is the outcome's name; "error" is an error without one.
+func kind(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	if _, is := errors.AsType[*clients.ThrottledError](err); is {
+		return "throttled"
+	}
+	if _, is := errors.AsType[*clients.PermanentError](err); is {
+		return "permanent"
+	}
+	if _, is := errors.AsType[*clients.UnknownError](err); is {
+		return "unknown"
+	}
+	if _, is := errors.AsType[*clients.RetryableError](err); is {
+		return "retryable"
+	}
+	return "error"
+}
+
+func TestAnswers(t *testing.T) {
+	date := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC) // a receiver whose clock is far ahead
+	later := date.Add(2 * time.Minute).Format(http.TimeFormat)
+	tests := map[string]struct {
+		status int
+		header string // Retry-After
+		body   string
+		want   string
+		after  time.Duration
+		text   string
+	}{
+		"200":                  {status: 200, want: "ok"},
+		"202, body":            {status: 202, body: "taken", want: "ok"},
+		"204":                  {status: 204, want: "ok"},
+		"302":                  {status: 302, want: "permanent", text: "answered 302, and redirects are not followed"},
+		"304":                  {status: 304, want: "permanent"},
+		"400":                  {status: 400, body: "no\r\n\x1b[2Jsuch  thing", want: "permanent", text: "answered 400: no [2Jsuch thing"},
+		"401":                  {status: 401, want: "permanent"},
+		"404":                  {status: 404, want: "permanent", text: "answered 404"},
+		"408":                  {status: 408, want: "retryable"},
+		"410":                  {status: 410, want: "permanent"},
+		"425":                  {status: 425, want: "retryable"},
+		"429":                  {status: 429, want: "throttled"},
+		"429, seconds":         {status: 429, header: "7", want: "throttled", after: 7 * time.Second},
+		"429, date":            {status: 429, header: later, want: "throttled", after: 2 * time.Minute},
+		"429, past":            {status: 429, header: "Wed, 21 Oct 2015 07:28:00 GMT", want: "throttled"},
+		"429, absurd":          {status: 429, header: "999999999999", want: "throttled", after: 24 * time.Hour},
+		"429, nonsense":        {status: 429, header: "soon", want: "throttled"},
+		"500":                  {status: 500, body: strings.Repeat("x", 1000), want: "retryable", text: "answered 500: " + strings.Repeat("x", 200) + "…"},
+		"501":                  {status: 501, want: "retryable"},
+		"502, with a wait":     {status: 502, header: "7", want: "retryable"},
+		"503":                  {status: 503, want: "retryable"},
+		"503, with a wait":     {status: 503, header: "7", want: "throttled", after: 7 * time.Second},
+		"599":                  {status: 599, want: "retryable"},
+		"600":                  {status: 600, want: "permanent"},
+		"repeats what it got":  {status: 400, body: "bad token s3cr3t-token at /hooks/T0KEN?sig=abcdef", want: "permanent", text: "answered 400: bad token … at …?…"},
+		"binary":               {status: 400, body: "\xff\xfe\x00ü", want: "permanent", text: "answered 400: ?? ü"},
+		"endless, not for us":  {status: 500, body: strings.Repeat("y", 1<<20), want: "retryable"},
+		"endless, but taken":   {status: 200, body: strings.Repeat("y", 1<<20), want: "ok"},
+		"an empty Retry-After": {status: 503, header: " ", want: "retryable"},
+	}
+	s := newSender(t, Config{})
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			calls := 0
+			server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+				calls++
+				w.Header().Set("Date", date.Format(http.TimeFormat))
+				if tt.header != "" {
+					w.Header().Set("Retry-After", tt.header)
+				}
+				w.Header().Set("Location", "/elsewhere")
+				w.WriteHeader(tt.status)
+				io.WriteString(w, tt.body)
+			})
+			err := s.Send(t.Context(), call, Request{
+				URL: server.URL + "/hooks/T0KEN?sig=abcdef", Headers: map[string]string{"Authorization": "s3cr3t-token"},
+			})
+			if got := kind(err); got != tt.want || calls != 1 {
+				t.Fatalf("%s after %d calls; want %s: %v", got, calls, tt.want, err)
+			}
+			if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && throttled.RetryAfter() != tt.after {
+				t.Errorf("retry after %v; want %v", throttled.RetryAfter(), tt.after)
+			}
+			if err == nil {
+				return
+			}
+			if !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("%q; want %q in it", err, tt.text)
+			}
+			for _, secret := range []string{"s3cr3t", "T0KEN", "sig="} {
+				if strings.Contains(err.Error(), secret) {
+					t.Errorf("%q gives %s away", err, secret)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatIsSent(t *testing.T) {
+	var got *http.Request
+	var body []byte
+	server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r
+		body, _ = io.ReadAll(r.Body)
+	})
+	s := newSender(t, Config{UserAgent: "tester"})
+	for name, tt := range map[string]struct {
+		request     Request
+		method      string
+		contentType string
+		length      int64
+	}{
+		"post":            {Request{Body: json.RawMessage(`{"a": 1 }`)}, "POST", "application/json", 9},
+		"post of nothing": {Request{}, "POST", "", 0},
+		"get":             {Request{Method: "GET"}, "GET", "", 0},
+		"head":            {Request{Method: "HEAD"}, "HEAD", "", 0},
+		"options":         {Request{Method: "OPTIONS"}, "OPTIONS", "", 0},
+		"delete":          {Request{Method: "DELETE"}, "DELETE", "", 0},
+		"own type":        {Request{Method: "PUT", Body: json.RawMessage(`[]`), Headers: map[string]string{"content-type": "application/x", "user-agent": "mine"}}, "PUT", "application/x", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.request.URL = server.URL + "/p%2Fq?x=1&y=%20#fragment"
+			if err := s.Send(t.Context(), call, tt.request); err != nil {
+				t.Fatal(err)
+			}
+			if got.Method != tt.method || got.RequestURI != "/p%2Fq?x=1&y=%20" {
+				t.Errorf("%s %s", got.Method, got.RequestURI)
+			}
+			if got.ContentLength != tt.length || len(got.TransferEncoding) > 0 || string(body) != string(tt.request.Body) {
+				t.Errorf("%d bytes announced, %v, body %q", got.ContentLength, got.TransferEncoding, body)
+			}
+			agent := "tester"
+			if own := tt.request.Headers["user-agent"]; own != "" {
+				agent = own
+			}
+			for header, want := range map[string]string{
+				"Headgate-Job": "018f", "Headgate-Tenant": "%C3%9C", "Headgate-Attempt": "2", "Idempotency-Key": "acme:1",
+				"Content-Type": tt.contentType, "User-Agent": agent, "Accept-Encoding": "",
+			} {
+				if value := got.Header.Get(header); value != want {
+					t.Errorf("%s: %q; want %q", header, value, want)
+				}
+			}
+		})
+	}
+}
+
+// A connection that breaks after the request arrived must not be answered with a
+// second call, whatever net/http holds to be safe to repeat.
+func TestLostAfterItWasSent(t *testing.T) {
+	for _, method := range methods {
+		t.Run(method, func(t *testing.T) {
+			var calls atomic.Int32
+			server := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				if calls.Add(1) > 1 {
+					panic(http.ErrAbortHandler)
+				}
+			})
+			s := newSender(t, Config{})
+			if err := s.Send(t.Context(), call, Request{URL: server.URL, Method: method}); err != nil {
+				t.Fatal(err)
+			}
+			// Now there is a kept connection, on which net/http would repeat.
+			err := s.Send(t.Context(), call, Request{URL: server.URL, Method: method})
+			if kind(err) != "unknown" || calls.Load() != 2 {
+				t.Errorf("%s after %d calls: %v", kind(err), calls.Load(), err)
+			}
+		})
+	}
+}
+
+func TestTimeoutAfterItWasSent(t *testing.T) {
+	hold := make(chan struct{})
+	server := newServer(t, func(w http.ResponseWriter, r *http.Request) { <-hold })
+	defer close(hold)
+	s := newSender(t, Config{Timeout: 20 * time.Millisecond})
+	err := s.Send(t.Context(), call, Request{URL: server.URL, Body: json.RawMessage(`{}`)})
+	if kind(err) != "unknown" || !strings.Contains(err.Error(), "gave up after 20ms") {
+		t.Errorf("%s: %v", kind(err), err)
+	}
+}
+
+func TestWorkerEnds(t *testing.T) {
+	arrived, hold := make(chan struct{}, 1), make(chan struct{})
+	server := newServer(t, func(w http.ResponseWriter, r *http.Request) { arrived <- struct{}{}; <-hold })
+	defer close(hold)
+	s := newSender(t, Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-arrived; cancel() }()
+	err := s.Send(ctx, call, Request{URL: server.URL})
+	if kind(err) != "unknown" || errors.Is(err, context.Canceled) {
+		t.Errorf("after it was sent: %s: %v", kind(err), err)
+	}
+	err = s.Send(ctx, call, Request{URL: server.URL})
+	if kind(err) != "error" || !errors.Is(err, context.Canceled) {
+		t.Errorf("before it was sent: %s: %v", kind(err), err)
+	}
+}
+
+func TestNoConnection(t *testing.T) {
+	server := newServer(t, nil)
+	url := server.URL
+	server.Close()
+	s := newSender(t, Config{Timeout: 5 * time.Second})
+	for name, url := range map[string]string{"refused": url, "no such name": "http://headgate.invalid/s3cr3t"} {
+		err := s.Send(t.Context(), call, Request{URL: url})
+		if kind(err) != "retryable" || strings.Contains(err.Error(), "s3cr3t") {
+			t.Errorf("%s: %s: %v", name, kind(err), err)
+		}
+	}
+}
+
+func TestTLS(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor != 1 {
+			t.Errorf("over %s", r.Proto)
+		}
+		if r.URL.Path == "/lost" {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	roots := server.Client().Transport.(*http.Transport).TLSClientConfig
+
+	if err := newSender(t, Config{}).Send(t.Context(), call, Request{URL: server.URL}); kind(err) != "retryable" {
+		t.Errorf("unknown authority: %s: %v", kind(err), err)
+	}
+	trusting := newSender(t, Config{TLS: roots})
+	if err := trusting.Send(t.Context(), call, Request{URL: server.URL}); err != nil {
+		t.Error(err)
+	}
+	if err := trusting.Send(t.Context(), call, Request{URL: server.URL + "/lost"}); kind(err) != "unknown" {
+		t.Errorf("lost: %s: %v", kind(err), err)
+	}
+	wrong := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
+	if err := trusting.Send(t.Context(), call, Request{URL: wrong}); kind(err) != "permanent" {
+		t.Errorf("certificate for another name: %s: %v", kind(err), err)
+	}
+}
+
+func TestPrivateAddresses(t *testing.T) {
+	server := newServer(t, func(w http.ResponseWriter, r *http.Request) { t.Error("it got through") })
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	s := New(Config{Timeout: 10 * time.Second})
+	defer s.Close()
+	for _, host := range []string{
+		"127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[64:ff9b::7f00:1]",
+		"10.0.0.1", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "[fe80::1]", "[fd00:ec2::254]",
+	} {
+		err := s.Send(t.Context(), call, Request{URL: "http://" + host + ":" + port + "/"})
+		if kind(err) != "permanent" || !strings.Contains(err.Error(), "not an address of the public internet") {
+			t.Errorf("%s: %s: %v", host, kind(err), err)
+		}
+	}
+	// Spellings that only a resolver understands must not get through either.
+	for _, host := range []string{"127.1", "2130706433", "0x7f.1", "0177.0.0.1"} {
+		if err := s.Send(t.Context(), call, Request{URL: "http://" + host + ":" + port + "/"}); err == nil {
+			t.Errorf("%s got through", host)
+		}
+	}
+}
+
+func TestBodyTooLarge(t *testing.T) {
+	s := newSender(t, Config{MaxBody: 4})
+	err := s.Send(t.Context(), call, Request{URL: "http://127.0.0.1:1", Body: json.RawMessage(`"1234"`)})
+	if kind(err) != "permanent" || err.Error() != "body: 6 bytes are more than 4" {
+		t.Errorf("%s: %v", kind(err), err)
+	}
+}
+
+func TestHostileReceivers(t *testing.T) {
+	tests := map[string]struct {
+		answer string
+		want   string
+	}{
+		"not http":        {"SSH-2.0-OpenSSH\x1b[2J\r\n", "unknown"},
+		"endless headers": {"HTTP/1.1 200 OK\r\n" + strings.Repeat("X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n", 10_000), "unknown"},
+		"half a body":     {"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", "ok"},
+		"half a refusal":  {"HTTP/1.1 404 Not Found\r\nContent-Length: 100\r\n\r\nhalf", "permanent"},
+		"other protocol":  {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", "permanent"},
+		"nothing":         {"", "unknown"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var serving sync.WaitGroup
+			defer serving.Wait()
+			defer listener.Close()
+			serving.Go(func() {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					io.Copy(io.Discard, r.Body)
+				}
+				io.WriteString(conn, tt.answer)
+			})
+			err = newSender(t, Config{Timeout: 10 * time.Second}).Send(t.Context(), call, Request{URL: "http://" + listener.Addr().String()})
+			if kind(err) != tt.want || err != nil && (len(err.Error()) > 400 || strings.ContainsAny(err.Error(), "\x1b\r\n")) {
+				t.Errorf("%s: %q", kind(err), err)
+			}
+		})
+	}
+}
+
+// Hundreds at once must get by with as many connections, kept over rounds.
+func TestConnectionsAreKept(t *testing.T) {
+	const together = 200
+	var conns atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") }))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	s := newSender(t, Config{})
+	var senders sync.WaitGroup
+	for range together {
+		senders.Go(func() {
+			for range 10 {
+				if err := s.Send(t.Context(), call, Request{URL: server.URL, Body: json.RawMessage(`{}`)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	senders.Wait()
+	// net/http may dial for a call that then finds a free connection.
+	if got := conns.Load(); got > 2*together {
+		t.Errorf("%d connections for %d at once", got, together)
+	}
+}
+
+func ExampleNew() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "slow down", http.StatusTooManyRequests)
+	}))
+	defer server.Close()
+	sender := New(Config{AllowPrivate: true})
+	defer sender.Close()
+	err := sender.Send(context.Background(), clients.Call{Job: "1", Attempt: 1}, Request{URL: server.URL})
+	throttled, _ := errors.AsType[*clients.ThrottledError](err)
+	fmt.Println(throttled != nil)
+	// Output: true
+}
+
+func BenchmarkSend(b *testing.B) {
+	server := newServer(b, func(w http.ResponseWriter, r *http.Request) {})
+	s := newSender(b, Config{})
+	b.SetParallelism(64)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := s.Send(b.Context(), call, Request{URL: server.URL, Body: json.RawMessage(`{}`)}); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}

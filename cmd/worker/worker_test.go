@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// command runs worker as a shell would.
+func command(ctx context.Context, args ...string) (out, errText string, code int) {
+	var stdout bytes.Buffer
+	cmd := root()
+	cmd.SetArgs(args)
+	cmd.SetOut(&stdout)
+	cmd.SetErr(&stdout)
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		return stdout.String(), err.Error(), exitCode(err)
+	}
+	return stdout.String(), "", 0
+}
+
+func TestConfig(t *testing.T) {
+	t.Setenv("HEADGATE_REDIS_URL", "redis://me:hush@redis.example:6379/1")
+	t.Setenv("HEADGATE_SMTP_PASSWORD", "hush")
+	t.Setenv("HEADGATE_CONCURRENCY", "7")
+	t.Setenv("HEADGATE_QUEUES", "a,b")
+	out, errText, code := command(t.Context(), "config", "--concurrency", "9", "--webhook-allow-private")
+	if code != 0 {
+		t.Fatal(errText)
+	}
+	for _, want := range []string{
+		"HEADGATE_REDIS_URL", "redis://me:(set)@redis.example:6379/1", "HEADGATE_SMTP_PASSWORD", "(set)",
+		"a,b", " 9 ", "HEADGATE_WEBHOOK_ALLOW_PRIVATE", "true", "HEADGATE_SHUTDOWN_TIMEOUT",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("lacks %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "hush") {
+		t.Errorf("it tells a secret:\n%s", out)
+	}
+}
+
+func TestWrongSettings(t *testing.T) {
+	for name, test := range map[string]struct{ value, want string }{
+		"HEADGATE_REDIS_URL":        {"http://u:hush@x", "HEADGATE_REDIS_URL: redis URL: scheme"},
+		"HEADGATE_CONCURRENCY":      {"hush", "HEADGATE_CONCURRENCY: not a valid int"},
+		"HEADGATE_HTTP_ADDR":        {"9090", `HEADGATE_HTTP_ADDR: "9090" is not host:port`},
+		"HEADGATE_LOG_FORMAT":       {"xml", "HEADGATE_LOG_FORMAT: "},
+		"HEADGATE_SHUTDOWN_TIMEOUT": {"-1s", "HEADGATE_SHUTDOWN_TIMEOUT: -1s is not longer than 0"},
+		"HEADGATE_SMTP_ADDR":        {"mail", "HEADGATE_SMTP_ADDR: "},
+		"HEADGATE_SMTP_TLS":         {"sometimes", "HEADGATE_SMTP_TLS: "},
+		"HEADGATE_LIMITS_FILE":      {"/does/not/exist.yaml", "limits file: open /does/not/exist.yaml"},
+		"HEADGATE_QUEUES":           {"", "no queue to serve: set HEADGATE_LIMITS_FILE"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, test.value)
+			_, errText, code := command(t.Context(), "run")
+			if code == 0 || !strings.Contains(errText, test.want) || strings.Contains(errText, "hush") {
+				t.Errorf("%q, exit %d; want %q", errText, code, test.want)
+			}
+		})
+	}
+	if _, errText, code := command(t.Context(), "run", "--concurency", "3"); code != 2 || !strings.Contains(errText, "unknown flag") {
+		t.Errorf("%q, exit %d", errText, code)
+	}
+	if _, errText, code := command(t.Context(), "dev", "now"); code != 2 {
+		t.Errorf("%q, exit %d", errText, code)
+	}
+}
+
+// quietly sets what every run in these tests needs.
+func quietly(t *testing.T, redisURL, limits string) (addr string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr = listener.Addr().String()
+	listener.Close()
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	if err := os.WriteFile(path, []byte(limits), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HEADGATE_REDIS_URL", redisURL)
+	t.Setenv("HEADGATE_HTTP_ADDR", addr)
+	t.Setenv("HEADGATE_LIMITS_FILE", path)
+	return addr
+}
+
+func TestRunRefuses(t *testing.T) {
+	const limits = "queues: {webhook: {kinds: [webhook]}}"
+	t.Run("a Redis that is not there", func(t *testing.T) {
+		quietly(t, "redis://127.0.0.1:1", limits)
+		if _, errText, code := command(t.Context(), "run"); code != 1 || !strings.Contains(errText, "127.0.0.1:1") {
+			t.Errorf("%q, exit %d", errText, code)
+		}
+	})
+	t.Run("a Redis that evicts", func(t *testing.T) {
+		quietly(t, redistest.Start(t, "--maxmemory-policy", "allkeys-lru").URL(), limits)
+		if _, errText, code := command(t.Context(), "run"); code != 1 || !strings.Contains(errText, "set maxmemory-policy noeviction") {
+			t.Errorf("%q, exit %d", errText, code)
+		}
+	})
+	t.Run("a limits file with mistakes", func(t *testing.T) {
+		quietly(t, redistest.Shared(t).URL(), "queues: {webhook: {kind: [webhook]}}")
+		if _, errText, code := command(t.Context(), "run"); code != 1 || !strings.Contains(errText, `line 1: queues.webhook.kind: unknown field; did you mean "kinds"?`) {
+			t.Errorf("%q, exit %d", errText, code)
+		}
+	})
+}
+
+func TestRunAndHealthcheck(t *testing.T) {
+	server := redistest.Start(t)
+	quietly(t, server.URL(), "queues: {webhook: {kinds: [webhook]}}")
+	if _, errText, code := command(t.Context(), "healthcheck"); code != 1 || !strings.Contains(errText, "no worker answers") {
+		t.Errorf("before: %q, exit %d", errText, code)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan string, 1)
+	go func() {
+		_, errText, _ := command(ctx, "run")
+		ended <- errText
+	}()
+	end := time.Now().Add(10 * time.Second)
+	for { // only the worker knows when it is ready
+		_, errText, code := command(t.Context(), "healthcheck")
+		if code == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(errText)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	stop()
+	if errText := <-ended; errText != "" {
+		t.Error(errText)
+	}
+}
+
+func TestDev(t *testing.T) {
+	for name, args := range map[string][]string{"redis-server": nil, "miniredis": {"--miniredis"}} {
+		t.Run(name, func(t *testing.T) {
+			out, errText, code := command(t.Context(), append([]string{"dev", "--for", "3s"}, args...)...)
+			if code != 0 || !strings.Contains(out, "rejected by the provider: 0") || !strings.Contains(out, "0 called twice, 0 unaccounted for") {
+				t.Errorf("%s\n%s\nexit %d", out, errText, code)
+			}
+		})
+	}
+}
