@@ -56,9 +56,9 @@ type demoTenant struct {
 }
 
 var demoTenants = []demoTenant{
-	{"acme", "webhook", 100},
-	{"globex", "webhook", 40},
-	{"initech", "email", 25},
+	{"acme", "webhook", 50},
+	{"globex", "webhook", 25},
+	{"initech", "email", 20},
 }
 
 // demoLimits are those of the demo's tenants, and 10/s for any other: what a
@@ -101,14 +101,16 @@ func dev(ctx context.Context, out io.Writer, lasts time.Duration, redisOptions e
 	}
 	defer post.Close()
 	for _, t := range demoTenants {
-		web.SetLimit(t.name, sandbox.Limit{Rate: float64(t.rate), Burst: 1})
-		post.SetLimit(t.name, sandbox.Limit{Rate: float64(t.rate), Burst: 1})
+		// One more at once than is sent: a call that this machine holds up on its
+		// way arrives together with the next.
+		web.SetLimit(t.name, sandbox.Limit{Rate: float64(t.rate), Burst: 2})
+		post.SetLimit(t.name, sandbox.Limit{Rate: float64(t.rate), Burst: 2})
 	}
 	fmt.Fprintf(out, `Headgate, to try out. Everything here is on this machine and gone when it ends.
 
   Redis     %s   (%s)
-  webhooks  %s       allows acme 100/s, globex 40/s
-  mail      smtp://%s       allows initech 25/s
+  webhooks  %s       allows acme 50/s, globex 25/s
+  mail      smtp://%s       allows initech 20/s
 
 From a second terminal:
   go run ./cmd/enqueue send --redis %s --kind webhook --tenant you --payload '{"url":"%s/hello"}'

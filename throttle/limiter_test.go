@@ -1,0 +1,417 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+const ms = time.Millisecond
+
+// step is one call of a hand-computed sequence.
+type step struct {
+	after   time.Duration // since the call before
+	n       int64         // permits
+	within  time.Duration // -1: Take
+	allowed bool
+	wait    time.Duration // Delay, or RetryAfter
+	left    int64         // -1: not looked at
+}
+
+func TestSequences(t *testing.T) {
+	berlin := location(t, "Europe/Berlin")
+	tests := map[string]struct {
+		limit Limit
+		steps []step
+	}{
+		"token bucket, taken": {bucket("10/s", 3), []step{
+			{0, 1, -1, true, 0, 2}, {0, 2, -1, true, 0, 0}, {0, 1, -1, false, 100 * ms, 0},
+			{99 * ms, 1, -1, false, ms, 0}, {ms, 1, -1, true, 0, 0}, {50 * ms, 2, -1, false, 150 * ms, 0},
+			{150 * ms, 2, -1, true, 0, 0}, {time.Hour, 3, -1, true, 0, 0}, {0, 3, -1, false, 300 * ms, 0},
+		}},
+		"token bucket, reserved": {bucket("10/s", 2), []step{
+			{0, 1, time.Second, true, 0, -1}, {0, 1, time.Second, true, 0, -1}, {0, 1, time.Second, true, 100 * ms, -1},
+			{0, 2, time.Second, true, 300 * ms, -1}, {0, 1, 350 * ms, false, 400 * ms, -1}, {100 * ms, 1, 350 * ms, true, 300 * ms, -1},
+		}},
+		"token bucket of thirds": {bucket("3/s", 1), []step{
+			{0, 1, time.Minute, true, 0, -1}, {0, 1, time.Minute, true, 333334 * time.Microsecond, -1},
+			{0, 1, time.Minute, true, 666667 * time.Microsecond, -1}, {0, 1, time.Minute, true, time.Second, -1},
+		}},
+		"one in 90 s": {bucket("1/90s", 1), []step{
+			{0, 1, -1, true, 0, 0}, {0, 1, -1, false, 90 * time.Second, 0}, {89 * time.Second, 1, -1, false, time.Second, 0}, {time.Second, 1, -1, true, 0, 0},
+		}},
+		"leaky bucket, policing": {leaky("10/s", 3), []step{
+			{0, 3, -1, true, 0, 0}, {0, 1, -1, false, 100 * ms, 0}, {100 * ms, 1, -1, true, 0, 0}, {200 * ms, 3, -1, false, 100 * ms, 2},
+		}},
+		"leaky bucket, shaping": {leaky("10/s", 3), []step{
+			{0, 1, time.Minute, true, 0, -1}, {0, 1, time.Minute, true, 100 * ms, -1}, {0, 1, time.Minute, true, 200 * ms, -1},
+			{0, 1, time.Minute, false, 300 * ms, -1}, {100 * ms, 1, time.Minute, true, 200 * ms, -1},
+		}},
+		"leaky bucket never bursts": {leaky("10/s", 0), []step{
+			{time.Hour, 1, time.Minute, true, 0, -1}, {0, 1, time.Minute, true, 100 * ms, -1}, {0, 5, time.Minute, true, 200 * ms, -1}, {0, 1, time.Minute, true, 700 * ms, -1},
+		}},
+		// Around the edge of two windows twice the count goes: that is what a fixed window is.
+		"fixed window": {window("3/10s", nil), []step{
+			{9 * time.Second, 3, -1, true, 0, 0}, {0, 1, -1, false, time.Second, 0}, {time.Second, 3, -1, true, 0, 0}, {0, 1, -1, false, 10 * time.Second, 0},
+		}},
+		"fixed window, reserved": {window("2/10s", nil), []step{
+			{0, 2, time.Minute, true, 0, -1}, {0, 2, time.Minute, true, 10 * time.Second, -1}, {0, 1, time.Minute, true, 20 * time.Second, -1},
+			{0, 1, 15 * time.Second, false, 20 * time.Second, -1}, {0, 1, time.Minute, true, 20 * time.Second, -1},
+		}},
+		"a day in Berlin": {window("2/day", berlin), []step{
+			{0, 2, -1, true, 0, 0}, {0, 1, -1, false, 12 * time.Hour, 0}, {12 * time.Hour, 2, -1, true, 0, 0}, {0, 1, -1, false, 23 * time.Hour, 0},
+		}},
+	}
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				c := newClocked(t, client, test.limit)
+				c.now = time.Date(2026, 3, 28, 12, 0, 0, 0, berlin) // the next day has 23 hours
+				for i, s := range test.steps {
+					c.now = c.now.Add(s.after)
+					var d Decision
+					if s.within < 0 {
+						d = c.take(s.n)
+					} else {
+						d = c.reserve(s.n, s.within)
+					}
+					wait := d.RetryAfter
+					if d.Allowed {
+						wait = d.Delay
+					}
+					if d.Allowed != s.allowed || wait != s.wait || s.left >= 0 && d.Remaining != s.left {
+						t.Fatalf("step %d %+v: %+v", i, s, d)
+					}
+					if d.Allowed && !d.At.Equal(c.now.Add(d.Delay)) {
+						t.Errorf("step %d: the slot is at %v, %v after now", i, d.At, d.At.Sub(c.now))
+					}
+				}
+			})
+		}
+	})
+}
+
+func TestSeveralLimits(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newClocked(t, client, bucket("100/s", 10), leaky("1/s", 2), window("100/day", time.UTC))
+		keys := []string{"user", "ip", "route"}
+		if d := c.take(2, keys...); !d.Allowed || d.Remaining != 0 {
+			t.Fatalf("%+v", d)
+		}
+		dump := func() string {
+			var all []string
+			for _, key := range client.Keys(t.Context(), "*"+c.prefix+"*").Val() {
+				all = append(all, key+"="+client.Get(t.Context(), key).Val())
+			}
+			return fmt.Sprint(len(all), all)
+		}
+		before := dump()
+		for range 100 {
+			if d := c.take(1, keys...); d.Allowed || d.Limit != "lb" || d.RetryAfter != time.Second {
+				t.Fatalf("%+v; want it refused by lb", d)
+			}
+		}
+		if d := c.take(1, "user2", "ip", "route"); d.Allowed || d.Limit != "lb" {
+			t.Errorf("%+v", d)
+		}
+		if after := dump(); after != before {
+			t.Errorf("a refusal wrote:\n%s\n%s", before, after)
+		}
+		if d := c.take(1, "user", "ip2", "route"); !d.Allowed {
+			t.Errorf("another ip: %+v", d)
+		}
+	})
+}
+
+// TestHostileKeys: no key reaches another's bucket, whatever it is.
+func TestHostileKeys(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newClocked(t, client, bucket("1/h", 1))
+		for _, key := range []string{"", "a", "A", "{}", "{a}", "*", "?", "%", "%41", "a:b", "a\nb", "a\x00b", "ü", "\xff", strings.Repeat("x", 1024), strings.Repeat("x", 1025)} {
+			if d := c.take(1, key); !d.Allowed {
+				t.Errorf("%q shares a bucket", key)
+			}
+			if d := c.take(1, key); d.Allowed {
+				t.Errorf("%q has no bucket", key)
+			}
+		}
+	})
+}
+
+func TestUnusableQuestions(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	c := newClocked(t, client, bucket("10/s", 20), leaky("10/s", 5))
+	for what, n := range map[string]int64{"0": 0, "-1": -1} {
+		if _, err := c.Take(t.Context(), n, "k"); err == nil || !strings.Contains(err.Error(), "at least 1") {
+			t.Errorf("%s permits: %v", what, err)
+		}
+	}
+	for _, n := range []int64{6, 21, 1e9, 1 << 62} {
+		_, err := c.Take(t.Context(), n, "k")
+		if cost, ok := errors.AsType[*CostError](err); !ok || cost.Cost != n || cost.Most > 20 {
+			t.Errorf("%d permits: %v; want a *CostError", n, err)
+		}
+	}
+	if _, err := c.Take(t.Context(), 1, "a", "b", "c"); err == nil {
+		t.Error("three keys for two limits")
+	}
+	wide := newClocked(t, client, leaky("7/day", 0))
+	if _, err := wide.Reserve(t.Context(), 1<<40, time.Hour, "k"); err == nil {
+		t.Error("a cost that cannot be counted exactly was taken")
+	}
+	for what, limits := range map[string][]Limit{
+		"none": nil, "twice the same name": {bucket("1/s", 1), bucket("2/s", 1)}, "an unusable one": {{Name: "x"}},
+	} {
+		if _, err := New(client, "", limits...); err == nil {
+			t.Errorf("limits: %s: no error", what)
+		}
+	}
+	if _, err := New(client, "a{b}", bucket("1/s", 1)); err == nil {
+		t.Error("braces in the prefix")
+	}
+}
+
+// TestModel holds random calls against a model in exact fractions.
+func TestModel(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		rapid.Check(t, func(rt *rapid.T) {
+			rate := Rate{Count: rapid.Int64Range(1, 1000).Draw(rt, "count"), Period: time.Duration(rapid.Int64Range(1e3, 1e7).Draw(rt, "period")) * time.Microsecond}
+			burst := rapid.Int64Range(1, 20).Draw(rt, "burst")
+			shaping := rapid.Bool().Draw(rt, "shaping")
+			c := newClocked(t, client, Limit{Name: "tb", Algorithm: TokenBucket, Rate: rate, Burst: burst})
+			// The model's bucket: permits owed, which drain at the rate.
+			owed, at := new(big.Rat), c.now
+			perMicro := big.NewRat(rate.Count, rate.Period.Microseconds())
+			for range 30 {
+				c.now = c.now.Add(time.Duration(rapid.Int64Range(0, 2*rate.Period.Microseconds()/rate.Count).Draw(rt, "after")) * time.Microsecond)
+				n := rapid.Int64Range(1, burst).Draw(rt, "n")
+				owed.Sub(owed, new(big.Rat).Mul(perMicro, big.NewRat(c.now.Sub(at).Microseconds(), 1)))
+				if owed.Sign() < 0 {
+					owed.SetInt64(0)
+				}
+				at = c.now
+				// Too much owed, in µs until it has drained, rounded up.
+				over := new(big.Rat).Sub(new(big.Rat).Add(owed, big.NewRat(n, 1)), big.NewRat(burst, 1))
+				wait := int64(0)
+				if over.Sign() > 0 {
+					q := new(big.Rat).Quo(over, perMicro)
+					wait = new(big.Int).Div(new(big.Int).Add(q.Num(), new(big.Int).Sub(q.Denom(), big.NewInt(1))), q.Denom()).Int64()
+				}
+				want := time.Duration(wait) * time.Microsecond
+				var d Decision
+				if shaping {
+					d = c.reserve(n, 24*time.Hour)
+				} else {
+					d = c.take(n)
+				}
+				got := d.RetryAfter + d.Delay
+				// Less than a µs of idle time is not told from none: the part of a
+				// permit that it is worth may be kept.
+				if got != want && got != want-time.Microsecond && got != want+time.Microsecond {
+					rt.Fatalf("rate %v burst %d: %d permits wait %v, the model says %v", rate, burst, n, got, want)
+				}
+				if d.Allowed != (shaping || want == 0) && got != 0 {
+					rt.Fatalf("allowed = %v with a wait of %v", d.Allowed, want)
+				}
+				if d.Allowed {
+					owed.Add(owed, big.NewRat(n, 1))
+				}
+			}
+		})
+	})
+}
+
+// TestNothingIsLostOrWonByRounding: slots of rates whose interval is no whole µs.
+func TestNothingIsLostOrWonByRounding(t *testing.T) {
+	const calls = 20_000
+	for _, text := range []string{"7/s", "9973/s", "10000/s", "3/s", "300000/s"} {
+		c := newClocked(t, redistest.Shared(t).Client(), bucket(text, 1))
+		rate := c.limits[0].Rate
+		begin := c.now
+		for i := range int64(calls) {
+			d := c.reserve(1, 24*time.Hour)
+			// In µs, exactly: slot i is at i * period / count, rounded up.
+			exact := (i*rate.Period.Microseconds() + rate.Count - 1) / rate.Count
+			if got := d.At.Sub(begin).Microseconds(); got != exact {
+				t.Fatalf("%s: slot %d at %d µs, exactly %d", text, i, got, exact)
+			}
+			if i%7 == 0 {
+				c.now = d.At // also from a clock that stands on the slot
+			}
+		}
+	}
+}
+
+func TestChangedLimit(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	c := newClocked(t, client, bucket("10/s", 10))
+	change := func(rate string, burst int64) { c.limits = []Limit{bucket(rate, burst)} }
+	c.take(10)
+	change("100/s", 10)
+	if d := c.take(1); d.Allowed {
+		t.Error("raising the rate gave a fresh burst")
+	}
+	change("10/s", 100)
+	if d := c.take(100); d.Allowed {
+		t.Errorf("raising the burst gave it afresh: %+v", d)
+	}
+	if d := c.take(90); !d.Allowed {
+		t.Errorf("what the larger burst adds: %+v", d)
+	}
+	change("1/s", 10)
+	if d := c.take(1); d.Allowed || d.RetryAfter.Round(time.Second) != 91*time.Second {
+		t.Errorf("lowering: the 100 permits that are owed drain at 1/s until 9 are left: %+v", d)
+	}
+
+	// Slots that were given are honoured: none is given again under the new rate.
+	r := newClocked(t, client, leaky("10/s", 0))
+	var last time.Time
+	for range 5 {
+		last = r.reserve(1, time.Minute).At
+	}
+	r.limits = []Limit{leaky("1000/s", 0)}
+	if d := r.reserve(1, time.Minute); !d.At.After(last) {
+		t.Errorf("the slot %v lies %v before one that was given", d.At, last.Sub(d.At))
+	}
+}
+
+func TestClockSetBack(t *testing.T) {
+	c := newClocked(t, redistest.Shared(t).Client(), bucket("10/s", 5))
+	c.take(5)
+	c.now = c.now.Add(-30 * 24 * time.Hour)
+	if d := c.take(1); d.Allowed {
+		t.Error("a clock that was set back gave a permit")
+	} else if d.RetryAfter > 2*time.Hour {
+		t.Errorf("it refuses for %v", d.RetryAfter)
+	}
+	w := newClocked(t, redistest.Shared(t).Client(), window("2/min", nil))
+	w.take(2)
+	w.now = w.now.Add(-30 * 24 * time.Hour)
+	if d := w.take(1); !d.Allowed && d.RetryAfter > time.Minute {
+		t.Errorf("a window refuses for %v", d.RetryAfter)
+	}
+}
+
+func TestKeysExpire(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	for _, limit := range []Limit{bucket("1/s", 30), leaky("1/s", 30), window("30/30s", nil)} {
+		c := newClocked(t, client, limit)
+		c.Limiter.now = nil
+		c.take(30)
+		ttl := client.PTTL(t.Context(), c.bucket(limit, "k")).Val()
+		if ttl < time.Second || ttl > 32*time.Second || limit.Algorithm != FixedWindow && ttl < 30*time.Second {
+			t.Errorf("%s: expires in %v", limit.Name, ttl)
+		}
+	}
+}
+
+// TestLostReply: a permit is taken once, however the client is set to repeat.
+func TestLostReply(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: 3, ReadTimeout: 100 * ms})
+	defer client.Close()
+	limiter, err := New(client, "lost", bucket("1/h", 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err := limiter.Take(t.Context(), 1, "k"); err != nil || d.Remaining != 9 {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	server.Pause()
+	if _, err := limiter.Take(t.Context(), 1, "k"); err == nil {
+		t.Error("no error from a Redis that does not answer")
+	}
+	server.Resume()
+	end := time.Now().Add(5 * time.Second)
+	for {
+		d, err := limiter.Take(t.Context(), 1, "k")
+		if err == nil {
+			if d.Remaining != 7 {
+				t.Errorf("%d left; the call whose reply was lost took more than one", d.Remaining)
+			}
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestScriptFlushed(t *testing.T) {
+	server := redistest.Start(t)
+	limiter, err := New(server.Client(), "flushed", bucket("1/h", 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if d, err := limiter.Take(t.Context(), 1, "k"); err != nil || !d.Allowed {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		if err := server.Client().ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func ExampleLimiter_Take() {
+	client, stop := exampleRedis()
+	defer stop()
+	perUser := Limit{Name: "user", Algorithm: TokenBucket, Rate: PerSecond(1), Burst: 2}
+	limiter, err := New(client, "", perUser)
+	if err != nil {
+		panic(err)
+	}
+	for range 3 {
+		d, err := limiter.Take(context.Background(), 1, "alice")
+		if err != nil {
+			panic(err) // Redis did not answer: the answer is not known
+		}
+		fmt.Printf("%v %q\n", d.Allowed, d.Limit)
+	}
+	// Output:
+	// true ""
+	// true ""
+	// false "user"
+}
+
+func ExampleLimiter_Reserve() {
+	client, stop := exampleRedis()
+	defer stop()
+	limiter, err := New(client, "", Limit{Name: "sms", Algorithm: LeakyBucket, Rate: PerSecond(10)})
+	if err != nil {
+		panic(err)
+	}
+	for range 2 {
+		d, err := limiter.Reserve(context.Background(), 1, time.Second, "account")
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(d.Allowed, d.Delay.Round(50*time.Millisecond)) // sleep for Delay, then call
+	}
+	// Output:
+	// true 0s
+	// true 100ms
+}
+
+func exampleRedis() (*redis.Client, func()) {
+	server, err := embedded.Start(embedded.Options{Miniredis: true})
+	if err != nil {
+		panic(err)
+	}
+	options, err := redis.ParseURL(server.URL())
+	if err != nil {
+		panic(err)
+	}
+	client := redis.NewClient(options)
+	return client, func() { client.Close(); server.Close() }
+}

@@ -1,0 +1,102 @@
+package throttle
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+func TestMain(m *testing.M) { redistest.Main(m) }
+
+// onBoth runs a test on the real Redis and on the embedded one.
+func onBoth(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
+	t.Run("redis-server", func(t *testing.T) { test(t, redistest.Shared(t).Client()) })
+	t.Run("miniredis", func(t *testing.T) {
+		server, err := embedded.Start(embedded.Options{Miniredis: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		options, err := redis.ParseURL(server.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewClient(options)
+		defer client.Close()
+		test(t, client)
+	})
+}
+
+var prefixes atomic.Int64
+
+// clocked is a limiter on buckets of its own, whose clock the test moves.
+type clocked struct {
+	*Limiter
+	t   *testing.T
+	now time.Time
+}
+
+func newClocked(t *testing.T, client redis.UniversalClient, limits ...Limit) *clocked {
+	t.Helper()
+	prefix := fmt.Sprintf("test:%s:%d", strconv.FormatInt(time.Now().UnixNano(), 36), prefixes.Add(1))
+	limiter, err := New(client, prefix, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &clocked{Limiter: limiter, t: t, now: time.Now().Truncate(time.Hour)}
+	limiter.now = func() time.Time { return c.now }
+	return c
+}
+
+func (c *clocked) take(n int64, keys ...string) Decision {
+	c.t.Helper()
+	d, err := c.Take(context.Background(), n, keysOr(keys)...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return d
+}
+
+func (c *clocked) reserve(n int64, within time.Duration, keys ...string) Decision {
+	c.t.Helper()
+	d, err := c.Reserve(context.Background(), n, within, keysOr(keys)...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return d
+}
+
+func keysOr(keys []string) []string {
+	if len(keys) == 0 {
+		return []string{"k"}
+	}
+	return keys
+}
+
+func bucket(rate string, burst int64) Limit {
+	return Limit{Name: "tb", Algorithm: TokenBucket, Rate: mustRate(rate), Burst: burst}
+}
+
+func leaky(rate string, capacity int64) Limit {
+	return Limit{Name: "lb", Algorithm: LeakyBucket, Rate: mustRate(rate), Capacity: capacity}
+}
+
+func window(rate string, loc *time.Location) Limit {
+	return Limit{Name: "fw", Algorithm: FixedWindow, Rate: mustRate(rate), Location: loc}
+}
+
+func mustRate(text string) Rate {
+	rate, err := ParseRate(text)
+	if err != nil {
+		panic(err)
+	}
+	return rate
+}

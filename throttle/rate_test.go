@@ -1,0 +1,105 @@
+package throttle
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseRate(t *testing.T) {
+	for text, want := range map[string]Rate{
+		"300/s":        {Count: 300, Period: time.Second},
+		" 5 / min ":    {Count: 5, Period: time.Minute},
+		"10000/day":    {Count: 10000, Period: 24 * time.Hour},
+		"1/90s":        {Count: 1, Period: 90 * time.Second},
+		"7/1m30s":      {Count: 7, Period: 90 * time.Second},
+		"5/100ms":      {Count: 5, Period: 100 * time.Millisecond},
+		"1000000/s":    {Count: 1000000, Period: time.Second},
+		"3/week":       {Count: 3, Period: 7 * 24 * time.Hour},
+		"300000/month": {Count: 300000, Months: 1},
+	} {
+		got, err := ParseRate(text)
+		if err != nil || got != want {
+			t.Errorf("ParseRate(%q) = %+v, %v; want %+v", text, got, err, want)
+		}
+		if again, err := ParseRate(got.String()); err != nil || again != got {
+			t.Errorf("%q prints as %q, which reads as %+v, %v", text, got, again, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                         "want COUNT/PERIOD",
+		"300":                      "want COUNT/PERIOD",
+		"/s":                       "not a whole number",
+		"1.5/s":                    "not a whole number",
+		"many/s":                   "not a whole number",
+		"9223372036854775808/s":    "not a whole number",
+		"0/s":                      "at least 1",
+		"-3/s":                     "at least 1",
+		"1/":                       "period",
+		"1/x":                      "period",
+		"1/0s":                     "longer than 0",
+		"1/-1s":                    "longer than 0",
+		"1/10ns":                   "whole microseconds",
+		"1/9000h":                  "longer than",
+		"1000001/s":                "more than 1,000,000/s",
+		"1/s/s":                    "period",
+		strings.Repeat("x", 10000): "want COUNT/PERIOD",
+	} {
+		_, err := ParseRate(text)
+		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 250 {
+			t.Errorf("ParseRate(%.20q): %v; want %q", text, err, want)
+		}
+	}
+}
+
+func FuzzParseRate(f *testing.F) {
+	f.Add("300/s")
+	f.Add("1/1h2m3s")
+	f.Fuzz(func(t *testing.T, text string) {
+		rate, err := ParseRate(text)
+		if err != nil {
+			return
+		}
+		if err := rate.Validate(); err != nil {
+			t.Errorf("%q was read as %+v: %v", text, rate, err)
+		}
+		if again, err := ParseRate(rate.String()); err != nil || again != rate {
+			t.Errorf("%q prints as %q, which reads as %+v, %v", text, rate, again, err)
+		}
+	})
+}
+
+func TestLimitValidate(t *testing.T) {
+	for want, limit := range map[string]Limit{
+		"name: a limit needs one":            {Algorithm: TokenBucket, Rate: PerSecond(1)},
+		"name: longer than":                  {Name: strings.Repeat("x", 65), Algorithm: TokenBucket, Rate: PerSecond(1)},
+		"algorithm: a limit needs one":       {Name: "x", Rate: PerSecond(1)},
+		"algorithm: \"gcra\" is none of":     {Name: "x", Algorithm: "gcra", Rate: PerSecond(1)},
+		"rate: 0 permits":                    {Name: "x", Algorithm: TokenBucket},
+		"burst: -1 is negative":              {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Burst: -1},
+		"burst: only a token_bucket":         {Name: "x", Algorithm: LeakyBucket, Rate: PerSecond(1), Burst: 2},
+		"capacity: only a leaky_bucket":      {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Capacity: 2},
+		"timezone: only a fixed_window":      {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Location: time.UTC},
+		"rate: months differ":                {Name: "x", Algorithm: TokenBucket, Rate: Rate{Count: 1, Months: 1}},
+		"timezone: windows of a month":       {Name: "x", Algorithm: FixedWindow, Rate: Rate{Count: 1, Months: 1}},
+		"rate: calendar windows are per day": {Name: "x", Algorithm: FixedWindow, Rate: PerSecond(1), Location: time.UTC},
+		"cannot be counted exactly":          {Name: "x", Algorithm: TokenBucket, Rate: Rate{Count: 7, Period: 365 * 24 * time.Hour}, Burst: 1e9},
+		"rate: its period is longer than":    {Name: "x", Algorithm: TokenBucket, Rate: Rate{Count: 1, Period: math.MaxInt64 / 1000 * 1000}},
+	} {
+		if err := limit.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v; want %q", limit, err, want)
+		}
+	}
+}
+
+func ExampleParseRate() {
+	rate, err := ParseRate("90/min")
+	fmt.Println(rate.Count, rate.Period, rate.Interval(), rate, err)
+	_, err = ParseRate("90/fortnight")
+	fmt.Println(err)
+	// Output:
+	// 90 1m0s 666.666667ms 90/min <nil>
+	// rate "90/fortnight": period "fortnight" is none of s, min, h, day, week, month, nor a duration such as 90s
+}
