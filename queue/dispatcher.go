@@ -142,7 +142,11 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 func (d *dispatcher) sweep(ctx context.Context, cursor string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	reply, err := sweepScript.Run(ctx, d.redis, scriptKeys(d.queue), d.queue, cursor)
+	windows, err := d.limits.windows(ctx)
+	if err != nil {
+		return cursor, err
+	}
+	reply, err := sweepScript.Run(ctx, d.redis, scriptKeys(d.queue), d.queue, cursor, windows)
 	if err != nil {
 		return cursor, err
 	}

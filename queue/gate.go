@@ -49,6 +49,7 @@ type gate struct {
 	disowned *disowned              // tasks whose acknowledgement must not be sent
 	windows  func() (string, error) // calendars for the scripts
 	stopping <-chan struct{}        // closed: nothing new is sent
+	ended    <-chan struct{}        // closed: nothing can be settled any more
 
 	begins  batcher[beginQuestion, beginAnswer]
 	settles batcher[settleQuestion, bool]
@@ -321,7 +322,11 @@ func (g *gate) settle(q settleQuestion) bool {
 			return mine
 		}
 		g.logger.Warn("redis does not take a settlement", logQueue, g.queue, logJob, q.id, "outcome", q.outcome, logError, err)
-		time.Sleep(wait)
+		select {
+		case <-g.ended:
+			return true // nobody is left to tell; the next worker recovers the job
+		case <-time.After(wait):
+		}
 	}
 }
 

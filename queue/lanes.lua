@@ -197,7 +197,7 @@ local function free_permits(id, held, now)
       if lane then wake(lane, now, true) end
     end
   end
-  redis.call('HDEL', task_key(id), 'hg_permits')
+  if redis.call('EXISTS', task_key(id)) == 1 then redis.call('HDEL', task_key(id), 'hg_permits') end
 end
 
 local function backlog_add(tenant, n)

@@ -37,10 +37,29 @@ func Publish(ctx context.Context, client redis.UniversalClient, limits Limits) e
 		if err := registerQueue(ctx, client, name); err != nil {
 			return err
 		}
+		if err := rewake(ctx, client, name); err != nil {
+			return err
+		}
 	}
 	if len(routes) > 0 {
 		if err := client.HSet(ctx, routesKey, routes).Err(); err != nil {
 			return fmt.Errorf("publish the queues of kinds: %w", err)
+		}
+	}
+	return nil
+}
+
+// rewake lets waiting lanes be looked at again, in steps that do not hold Redis
+// up. A lane that was put forward while it ran is put back by dispatch with its
+// new time, so the steps end.
+func rewake(ctx context.Context, client redis.UniversalClient, queue string) error {
+	for range 1000 { // half a million lanes; those beyond are due when they are due
+		n, err := rewakeScript.Run(ctx, client, scriptKeys(queue), queue)
+		if err != nil {
+			return fmt.Errorf("put the limits of queue %q in force: %w", queue, err)
+		}
+		if n == int64(0) {
+			break
 		}
 	}
 	return nil
@@ -173,7 +192,7 @@ func editOverrides(ctx context.Context, client redis.UniversalClient, queue, ten
 	for {
 		err := client.Watch(ctx, change, overrides)
 		if err == nil {
-			return nil
+			return rewake(ctx, client, queue)
 		}
 		if !errors.Is(err, redis.TxFailedErr) {
 			return fmt.Errorf("overrides of queue %q: %w", queue, err)

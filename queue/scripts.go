@@ -31,6 +31,9 @@ var recoverLua string
 //go:embed sweep.lua
 var sweepLua string
 
+//go:embed rewake.lua
+var rewakeLua string
+
 var (
 	enqueueScript  = newScript(enqueueLua)
 	dispatchScript = newScript(dispatchLua)
@@ -39,6 +42,7 @@ var (
 	settleScript   = newScript(settleLua)
 	recoverScript  = newScript(recoverLua)
 	sweepScript    = newScript(sweepLua)
+	rewakeScript   = newScript(rewakeLua)
 )
 
 func newScript(body string) *throttle.Script {

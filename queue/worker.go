@@ -134,8 +134,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 
 	capacity := newCapacity(w.config.Concurrency)
-	stopping := make(chan struct{})
-	gates, dispatchers := w.parts(clock, capacity, stopping)
+	stopping, finished := make(chan struct{}), make(chan struct{})
+	defer close(finished)
+	gates, dispatchers := w.parts(clock, capacity, stopping, finished)
 	servers := w.servers()
 	handler := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		queue, _ := asynq.GetQueueName(ctx)
@@ -192,7 +193,7 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // parts makes the gate and the dispatcher of each queue.
-func (w *Worker) parts(clock *redisClock, capacity *capacity, stopping <-chan struct{}) (map[string]*gate, []*dispatcher) {
+func (w *Worker) parts(clock *redisClock, capacity *capacity, stopping, ended <-chan struct{}) (map[string]*gate, []*dispatcher) {
 	gates := make(map[string]*gate, len(w.config.Queues))
 	var dispatchers []*dispatcher
 	var pendings []*atomic.Int64
@@ -202,7 +203,7 @@ func (w *Worker) parts(clock *redisClock, capacity *capacity, stopping <-chan st
 		limits := &limitsCache{queue: name, redis: w.redis}
 		gates[name] = (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
-			clock: clock, calls: calls, runs: runs, worker: id, disowned: w.disowned, stopping: stopping,
+			clock: clock, calls: calls, runs: runs, worker: id, disowned: w.disowned, stopping: stopping, ended: ended,
 			windows: func() (string, error) { return limits.windows(context.Background()) },
 		}).init()
 		pending := &atomic.Int64{}

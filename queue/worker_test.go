@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/headgate/headgate/internal/law"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
@@ -357,6 +359,52 @@ func TestLimitsAreLive(t *testing.T) {
 	r.mu.Unlock()
 	if n > 25 {
 		t.Errorf("%d calls in 2 s after the limit went back to 10/s", n)
+	}
+}
+
+// TestRaisedQuotaWakesLanes: a lane that waits for a far moment does not go on
+// waiting for it when its limit is raised, nor when an override gives it more.
+func TestRaisedQuotaWakesLanes(t *testing.T) {
+	hourly := func(n int64) Limits {
+		return limitsOf(Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
+			Name: "hourly", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: n, Period: time.Hour},
+		}})
+	}
+	r := startRig(t, 100, hourly(10), nil)
+	r.enqueue(t, "a", 50)
+	r.run(t)
+	r.seen.wait(t, string(Done), 10)
+	more := hourly(20)
+	more.Queues = map[string]QueueLimits{r.queue: more.Queues[""]}
+	if err := Publish(t.Context(), r.server.Client(), more); err != nil {
+		t.Fatal(err)
+	}
+	r.seen.wait(t, string(Done), 20)
+	rate := throttle.Rate{Count: 50, Period: time.Hour}
+	if err := SetOverride(t.Context(), r.server.Client(), r.queue, "a", "hourly", Override{Change: Change{Rate: &rate}, Reason: "a test", Actor: "the test"}); err != nil {
+		t.Fatal(err)
+	}
+	r.seen.wait(t, string(Done), 50)
+}
+
+// TestPermitsOfDeletedJobsComeBack: asynq's tools know nothing of permits.
+func TestPermitsOfDeletedJobsComeBack(t *testing.T) {
+	r := startRig(t, 1, limitsOf(Limit{Limit: throttle.Limit{Name: "one"}, Concurrency: 1}), nil)
+	client := r.server.Client()
+	deleted := r.add(t, nil)
+	kept := r.add(t, nil)
+	d := &dispatcher{queue: r.queue, redis: client, capacity: newCapacity(100), pending: newCount(), observer: NoObserver{},
+		limits: &limitsCache{queue: r.queue, redis: client}}
+	if _, err := d.round(t.Context(), 100); err != nil {
+		t.Fatal(err)
+	}
+	if err := asynq.NewInspectorFromRedisClient(client).DeleteTask(r.queue, deleted); err != nil {
+		t.Fatal(err)
+	}
+	r.run(t)
+	r.receiver.wait(t, 10*time.Second)
+	if r.jobs[kept] != 1 {
+		t.Errorf("calls = %v", r.jobs)
 	}
 }
 
