@@ -120,19 +120,23 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 			slot, err = g.newSlot(ctx, job, owner)
 			switch {
 			case err != nil:
-				return g.keep(job, owner)
+				return g.giveUp(ctx, job, owner)
 			case slot.answer == "gone":
 				return lost
+			case slot.answer == "park" && job.lastOfAsynq:
+				// asynq would archive what is parked: it is held until its slot is near.
+				if g.pause(ctx, slowestDispatch) != nil {
+					return g.giveUp(ctx, job, owner)
+				}
+				slot.answer = "slot"
+				continue
 			case slot.answer == "park":
 				g.observer.Gated(g.queue, "parked")
 				return g.finish(job, owner, parked())
 			}
 		}
 		if !g.hold(ctx, slot.earliest) {
-			if job.lastOfAsynq {
-				<-ctx.Done() // asynq would archive it; at its end the worker gives it back instead
-			}
-			return g.keep(job, owner)
+			return g.giveUp(ctx, job, owner)
 		}
 		if !job.Deadline.IsZero() && !g.clock.now().Before(job.Deadline) {
 			return g.finish(job, owner, archive(Expired, errExpired))
@@ -171,12 +175,8 @@ func (g *gate) begin(ctx context.Context, job Running, owner string) (beginAnswe
 // newSlot asks for a slot near now. A lost reply may waste a slot; it cannot
 // make two calls of one.
 func (g *gate) newSlot(ctx context.Context, job Running, owner string) (beginAnswer, error) {
-	near := 2 * horizon
-	if job.lastOfAsynq {
-		near = 24 * time.Hour
-	}
 	for {
-		slot, err := g.askSlot(ctx, job, owner, near)
+		slot, err := g.askSlot(ctx, job, owner)
 		if err == nil {
 			return slot, nil
 		}
@@ -186,14 +186,14 @@ func (g *gate) newSlot(ctx context.Context, job Running, owner string) (beginAns
 	}
 }
 
-func (g *gate) askSlot(ctx context.Context, job Running, owner string, near time.Duration) (beginAnswer, error) {
+func (g *gate) askSlot(ctx context.Context, job Running, owner string) (beginAnswer, error) {
 	windows, err := g.windows()
 	if err != nil {
 		return beginAnswer{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	reply, err := slotScript.Run(ctx, g.redis, scriptKeys(g.queue), g.queue, near.Microseconds(), inHand.Microseconds(), windows,
+	reply, err := slotScript.Run(ctx, g.redis, scriptKeys(g.queue), g.queue, (2 * horizon).Microseconds(), inHand.Microseconds(), windows,
 		job.ID, owner, job.lane(), job.attributes, job.Cost)
 	if err != nil {
 		return beginAnswer{}, err
@@ -214,12 +214,17 @@ var errStopping = errors.New("the worker stops")
 // pauseAfter waits a little after an error of Redis, or says that there is no time.
 func (g *gate) pauseAfter(ctx context.Context, what string, job Running, err error) error {
 	g.logger.Warn("redis does not answer", "step", what, logQueue, g.queue, logJob, job.ID, logError, err)
+	return g.pause(ctx, 200*time.Millisecond)
+}
+
+// pause waits, or says why there is no time.
+func (g *gate) pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-g.stopping:
 		return errStopping
-	case <-time.After(200 * time.Millisecond):
+	case <-time.After(d):
 		return nil
 	}
 }
@@ -302,6 +307,14 @@ func (g *gate) finish(job Running, owner string, v verdict) verdict {
 		return lost
 	}
 	return v
+}
+
+// giveUp ends a job that was not called because the worker stops.
+func (g *gate) giveUp(ctx context.Context, job Running, owner string) verdict {
+	if job.lastOfAsynq {
+		<-ctx.Done() // asynq would archive it; at its end the worker gives it back instead
+	}
+	return g.keep(job, owner)
 }
 
 // keep gives a job back with its slot, for another worker to use.
