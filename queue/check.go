@@ -68,14 +68,7 @@ const checkEvery = 10 * time.Second
 
 // checkOn repeats the check while the worker runs; readiness says what it found.
 func (w *Worker) checkOn(ctx context.Context) {
-	ticker := time.NewTicker(checkEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	every(ctx, checkEvery, func() {
 		err := w.check(ctx, false)
 		if ctx.Err() != nil {
 			return
@@ -84,7 +77,7 @@ func (w *Worker) checkOn(ctx context.Context) {
 			w.logger.Error("redis is not fit", logError, err)
 		}
 		w.setReady(err)
-	}
+	})
 }
 
 func parseInfo(info string) map[string]string {

@@ -42,16 +42,9 @@ func (c *redisClock) start(ctx context.Context, client redis.UniversalClient) er
 
 // Run keeps the clock right until ctx is done.
 func (c *redisClock) Run(ctx context.Context, client redis.UniversalClient) {
-	ticker := time.NewTicker(clockEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			_ = c.sample(ctx, client) // the next one will do; others report that Redis is away
-		}
-	}
+	every(ctx, clockEvery, func() {
+		_ = c.sample(ctx, client) // the next one will do; others report that Redis is away
+	})
 }
 
 func (c *redisClock) sample(ctx context.Context, client redis.UniversalClient) error {

@@ -24,6 +24,8 @@ func TestEmbeddedRedis(t *testing.T) {
 	}
 	client := redis.NewUniversalClient(options)
 	defer client.Close()
+	stalled, stop := law.WatchStalls()
+	defer stop()
 	const name, jobs = "embedded", 40
 	limits := Limits{Queues: map[string]QueueLimits{name: {Limits: []Limit{sharedBy(60), perTenant(40)}}}}
 	if err := Publish(t.Context(), client, limits); err != nil {
@@ -64,7 +66,7 @@ func TestEmbeddedRedis(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if err := law.Check(got.all(), 60, 1, 5*time.Millisecond+noise); err != nil {
+	if err := law.Check(got.all(), 60, 1, 5*time.Millisecond+stalled()); err != nil {
 		t.Error(err)
 	}
 }

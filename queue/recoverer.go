@@ -35,16 +35,23 @@ const (
 
 // Run watches until ctx is done.
 func (r *recoverer) Run(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
+	every(ctx, lookEvery, func() {
+		if err := r.look(ctx); err != nil && ctx.Err() == nil {
+			r.logger.Warn("recovery cannot look at leases", logQueue, r.queue, logError, err)
+		}
+	})
+}
+
+// every calls fn at each interval until ctx is done.
+func every(ctx context.Context, interval time.Duration, fn func()) {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-		}
-		if err := r.look(ctx); err != nil && ctx.Err() == nil {
-			r.logger.Warn("recovery cannot look at leases", logQueue, r.queue, logError, err)
+			fn()
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/law"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -119,6 +120,9 @@ type rig struct {
 	stop   func()
 	seen   *counter
 	answer func(context.Context, Running) error // of the handler; nil: success
+
+	// stalled is the longest that the machine held everything up.
+	stalled func() time.Duration
 }
 
 func startRig(t *testing.T, want int, limits Limits, edit func(*Config)) *rig {
@@ -135,6 +139,9 @@ func startRig(t *testing.T, want int, limits Limits, edit func(*Config)) *rig {
 	if err := Publish(t.Context(), server.Client(), limits); err != nil {
 		t.Fatal(err)
 	}
+	stalled, stop := law.WatchStalls()
+	t.Cleanup(stop)
+	r.stalled = stalled
 	options := universal(t, server)
 	config := Config{Redis: options, Queues: []string{r.queue}}
 	if edit != nil {

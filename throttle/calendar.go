@@ -14,47 +14,53 @@ func (l Limit) Windows(now time.Time, n int) []int64 {
 		return nil
 	}
 	y, m, d := now.In(l.Location).Date()
-	months, days := 0, 0
+	months, days := 0, 1
 	switch {
 	case l.Rate.Months != 0:
-		months, d = 1, 1
+		months, days, d = 1, 0, 1
 	case l.Rate.Period == 7*day:
 		days = 7
 		d -= (int(now.In(l.Location).Weekday()) + 6) % 7 // back to Monday
-	default:
-		days = 1
 	}
-	starts := make([]int64, 0, n+2)
-	for i := -1; i <= n; i++ {
-		start := startOf(y, m+time.Month(i*months), d+i*days, l.Location).UnixMicro()
-		if len(starts) == 0 || start > starts[len(starts)-1] {
-			starts = append(starts, start)
+	start := func(i int) int64 {
+		return startOf(y, m+time.Month(i*months), d+i*days, l.Location).UnixMicro()
+	}
+	// Clocks that go back over midnight show a date again whose successor has
+	// begun already.
+	holding := 0
+	for start(holding+1) <= now.UnixMicro() {
+		holding++
+	}
+	// A date that was skipped has no window: it begins with the one after it.
+	before := holding - 1
+	for start(before) == start(holding) {
+		before--
+	}
+	starts := append(make([]int64, 0, n+2), start(before))
+	for i := holding; len(starts) < n+2; i++ {
+		if next := start(i); next > starts[len(starts)-1] {
+			starts = append(starts, next)
 		}
 	}
 	return starts
 }
 
-// startOf is the first moment of a date. Where the clocks skip midnight the
-// date starts later; where they repeat it, at the first of the two.
+// startOf is the first moment at which the zone shows the date or a later one.
+// Where the clocks skip midnight that is the change; where they repeat it, the
+// first of the two.
 func startOf(y int, m time.Month, d int, loc *time.Location) time.Time {
-	t := time.Date(y, m, d, 0, 0, 0, 0, loc)
-	want := time.Date(y, m, d, 0, 0, 0, 0, time.UTC).YearDay()
-	from, until := t.ZoneBounds()
-	// A skipped midnight: Date gives a time on the day before, or one within
-	// the new day; the first moment of the new day is the change itself.
-	if t.YearDay() != want && !until.IsZero() {
-		return until
-	}
-	if (t.Hour() != 0 || t.Minute() != 0) && !from.IsZero() {
-		return from
-	}
-	// A repeated midnight: the same wall clock an hour or so before the change.
-	if !from.IsZero() {
-		_, after := t.Zone()
-		_, before := from.Add(-time.Second).Zone()
-		if earlier := t.Add(time.Duration(after-before) * time.Second); earlier.Before(from) && earlier.Day() == t.Day() && earlier.Hour() == 0 {
-			return earlier
+	midnight := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+	t := midnight.Add(-2 * day).In(loc) // no zone is that far from UTC
+	for {
+		_, offset := t.Zone()
+		start := midnight.Add(-time.Duration(offset) * time.Second)
+		if start.Before(t) {
+			start = t // the change before t skipped it
 		}
+		_, until := t.ZoneBounds()
+		if until.IsZero() || start.Before(until) {
+			return start.In(loc)
+		}
+		t = until
 	}
-	return t
 }

@@ -9,9 +9,10 @@
 //     for it; it is refused only when the slot lies too far away.
 //
 // What always holds: permits are taken from all limits at one moment, or from
-// none; a refusal writes nothing and names the limit that binds; the clock is
-// Redis's; numbers are exact integers and are never rounded in the caller's
-// favour; a bucket's key expires by itself once its bucket is full again.
+// none; a refusal names the limit that binds and writes nothing, but for the
+// first one after a rate was changed or the clock set back; the clock is Redis's;
+// numbers are exact integers and are never rounded in the caller's favour; a
+// bucket's key expires by itself once its bucket is full again.
 //
 // Limiters never sleep: waiting is the caller's choice. All of them are safe
 // for concurrent use. Redis 7.0 or later is needed.

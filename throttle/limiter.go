@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -54,7 +55,8 @@ func (e *CostError) Error() string {
 	return fmt.Sprintf("cost %d is more than limit %q ever admits at once (%d)", e.Cost, e.Limit, e.Most)
 }
 
-// maxWithin bounds how far ahead a slot may be reserved.
+// maxWithin bounds how far ahead a slot may be reserved. Calls with different
+// bounds share a bucket, so each looks for slots as far ahead as any may lie.
 const maxWithin = 366 * day
 
 // Limiter takes permits from one limit, or from several at one moment.
@@ -131,11 +133,11 @@ func (l *Limiter) run(ctx context.Context, n int64, within time.Duration, keys [
 		if most > 0 && n > most {
 			return Decision{}, &CostError{Limit: limit.Name, Cost: n, Most: most}
 		}
-		if !limit.Rate.fits(n) {
+		if limit.Algorithm != FixedWindow && !limit.Rate.fits(n) {
 			return Decision{}, &CostError{Limit: limit.Name, Cost: n, Most: limit.countable()}
 		}
 		buckets[i] = l.bucket(limit, keys[min(i, len(keys)-1)])
-		spec := limit.Spec(shaping, maxAhead(within))
+		spec := limit.Spec(shaping, maxWithin)
 		args = append(args, spec.Algorithm, spec.Permit, spec.Flow, spec.Burst, spec.Ahead, l.windows(limit, spec, within))
 	}
 	reply, err := takeScript.Run(ctx, l.client, buckets, args...)
@@ -145,19 +147,10 @@ func (l *Limiter) run(ctx context.Context, n int64, within time.Duration, keys [
 	return l.decide(reply, n, shaping)
 }
 
-// countable is the largest cost that stays exact; halving finds it, as the
-// exact bound depends on the rate.
+// countable is the largest cost that stays exact.
 func (l Limit) countable() int64 {
-	n := int64(exact)
-	for n > 1 && !l.Rate.fits(n) {
-		n /= 2
-	}
-	return n
+	return int64(sort.Search(exact, func(n int) bool { return !l.Rate.fits(int64(n)) })) - 1
 }
-
-// maxAhead is how far beyond now slots of this limiter may lie. Calls with
-// different bounds share a bucket, so it is more than the bound of this call.
-func maxAhead(within time.Duration) time.Duration { return max(within, time.Hour) }
 
 func (l *Limiter) clock() string {
 	if l.now == nil {

@@ -17,7 +17,7 @@ if not now then
   now = time[1] * 1000000 + time[2]
 end
 
-local limits, states = {}, {}
+local limits, states, mended = {}, {}, {}
 for i = 1, #KEYS do
   local at = 4 + (i - 1) * 6
   local limit = {
@@ -32,7 +32,12 @@ for i = 1, #KEYS do
     end
   end
   limits[i] = limit
-  if states[KEYS[i]] == nil then states[KEYS[i]] = redis.call('GET', KEYS[i]) end
+  local key = KEYS[i]
+  if states[key] == nil then
+    states[key] = redis.call('GET', key)
+    local state, px = limit_mend(limit, states[key], now)
+    if state then states[key], mended[key] = state, px end
+  end
 end
 
 -- The moment at which all admit: each round moves it to the latest answer, and a
@@ -50,15 +55,18 @@ until not moved
 local refused = t - now > within
 if not refused then
   for i = 1, #KEYS do
-    local limit = limits[i]
-    -- The queue in front of a leaky bucket: what waits already, and this call.
-    if limit.a == 'lb' and limit.b > 0 and (t - now) * limit.r / limit.p + n > limit.b then
+    if limit_full(limits[i], states[KEYS[i]], now, t, n) then
       refused, binding = true, i
       break
     end
   end
 end
 if refused then
+  -- A refusal writes nothing, but for the first one to see a changed rate or a
+  -- clock that was set back: what is owed would not drain as it should.
+  for key, px in pairs(mended) do
+    redis.call('SET', key, states[key], 'PX', string.format('%.0f', px))
+  end
   return {0, binding, t - now, binding > 0 and limit_left(limits[binding], states[KEYS[binding]], now) or 0, now}
 end
 

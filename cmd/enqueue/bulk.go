@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,7 +36,8 @@ func bulkCommand(o *options) *cobra.Command {
 
 NDJSON: one object a line with the fields kind, tenant, key, queue, priority, at,
 in, deadline, max_attempts, cost, attributes and payload. CSV: a header names the
-same fields; columns payload.NAME and attributes.NAME build objects.
+same fields; columns payload.NAME and attributes.NAME build objects of texts, and
+empty cells are left out.
 
 Lines that are rejected go to FILE.rejected with the reason. A line without a key
 gets one made from its content, so running the same file again enqueues nothing
@@ -73,47 +76,56 @@ func bulk(cmd *cobra.Command, o *options, name string, f bulkFlags) error {
 		return usageError{fmt.Errorf("--format: %.20q is none of ndjson, csv, auto", f.format)}
 	}
 	input, size, rejectedPath := cmd.InOrStdin(), int64(-1), "enqueue.rejected"
+	var info os.FileInfo
 	if name != "-" {
 		file, err := os.Open(name)
 		if err != nil {
 			return usageError{err}
 		}
 		defer file.Close()
-		info, err := file.Stat()
-		if err != nil {
+		if info, err = file.Stat(); err != nil {
 			return err
 		}
 		if info.IsDir() {
 			return usageError{fmt.Errorf("%s is a folder", name)}
 		}
-		input, size, rejectedPath = file, info.Size(), name+".rejected"
+		// Beside a pipe, such as <(command), there is no place for a file.
+		if input = file; info.Mode().IsRegular() {
+			size, rejectedPath = info.Size(), name+".rejected"
+		}
 	}
 	if f.rejected != "" {
 		rejectedPath = f.rejected
 	}
+	rejects, err := newRejects(rejectedPath, info)
+	if err != nil {
+		return usageError{fmt.Errorf("--rejected: %w", err)}
+	}
+	defer rejects.abandon()
 	client, err := o.connect(cmd.Context())
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	bar := newBar(cmd.ErrOrStderr(), size, o.json)
-	lines, err := newSource(io.TeeReader(input, bar), f.format)
-	if err != nil {
-		return usageError{err}
+	run := &bulkRun{
+		client: queue.NewClient(client), flags: f, rejects: rejects,
+		seen: map[[16]byte]uint32{}, queues: map[string]string{}, began: time.Now(),
 	}
-	rejects := &rejects{path: rejectedPath}
-	defer rejects.abandon()
-	run := &bulkRun{client: queue.NewClient(client), flags: f, rejects: rejects, seen: map[string]int{}, began: time.Now()}
-	runErr := run.all(cmd.Context(), lines)
+	runErr := run.all(cmd.Context(), newSource(io.TeeReader(input, bar), f.format))
 	_ = bar.Finish() // a bar that cannot be drawn is no failure
-	if err := rejects.keep(); err != nil {
-		return errors.Join(runErr, err)
+	if _, ok := errors.AsType[usageError](runErr); ok {
+		return runErr // of the header: no line was read
 	}
+	keepErr := rejects.keep()
 	if err := run.tell(cmd.OutOrStdout(), o.json); err != nil {
 		return err
 	}
 	if runErr != nil {
-		return fmt.Errorf("stopped after line %d, %w; running the same file again is safe", run.last, runErr)
+		return oneLine(errors.Join(fmt.Errorf("stopped after line %d: %w; running the same file again is safe", run.last, runErr), keepErr))
+	}
+	if keepErr != nil {
+		return oneLine(keepErr)
 	}
 	if run.Rejected > 0 {
 		return partialError{fmt.Errorf("%d of %d lines were rejected: see %s", run.Rejected, run.Lines, rejectedPath)}
@@ -143,76 +155,168 @@ type bulkRun struct {
 	client  *queue.Client
 	flags   bulkFlags
 	rejects *rejects
-	seen    map[string]int // how often the same line came, by its digest
-	last    int            // the last line that was dealt with
+	seen    map[[16]byte]uint32 // how often the same line came, by its digest
+	queues  map[string]string   // of kinds, as the receipts said
+	last    int                 // the last line up to which all were dealt with
 	began   time.Time
 }
 
-const bulkBatch = 500
+const (
+	bulkBatch      = 500             // lines; the client sends 100 at a time
+	bulkBatchBytes = 4 << 20         // so that long lines do not pile up
+	bulkIdle       = time.Second / 5 // a pipe that pauses gets what it wrote enqueued
+)
+
+// read is what the reader of the input hands over.
+type read struct {
+	entry entry
+	err   error // io.EOF after the last entry
+}
 
 func (b *bulkRun) all(ctx context.Context, lines source) error {
-	batch := make([]entry, 0, bulkBatch)
-	jobs := make([]queue.Job, 0, bulkBatch)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Reading stands in a goroutine because a pipe may block for ever. Nobody
+	// waits for it then: an interrupt ends the program instead.
+	reads := make(chan read, 16)
+	go func() {
+		for {
+			e, err := lines.next()
+			select {
+			case reads <- read{e, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	idle := time.NewTimer(bulkIdle)
+	defer idle.Stop()
+	var batch []entry
+	var bytes int
+	flush := func() error {
+		err := b.flush(ctx, batch)
+		batch, bytes = batch[:0], 0
+		return err
+	}
 	for {
-		e, err := lines.next()
-		if err != nil && !errors.Is(err, io.EOF) {
-			return errors.Join(b.flush(ctx, batch, jobs), err)
-		}
-		if err != nil {
-			return b.flush(ctx, batch, jobs)
-		}
-		b.Lines++
-		var job queue.Job
-		if e.err == nil {
-			e.line.fillIn(b.flags.kind, b.flags.tenant)
-			if e.line.Key == nil {
-				key := b.keyOf(e.input)
-				e.line.Key = &key
-			}
-			job, e.err = e.line.job()
-		}
-		if e.err != nil {
-			if err := b.reject(e, e.err); err != nil {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("interrupted: %w", context.Cause(ctx))
+		case <-idle.C:
+			if err := flush(); err != nil {
 				return err
 			}
-			continue
-		}
-		batch, jobs = append(batch, e), append(jobs, job)
-		if len(jobs) == bulkBatch {
-			if err := b.flush(ctx, batch, jobs); err != nil {
-				return err
+			idle.Reset(bulkIdle)
+		case r := <-reads:
+			if errors.Is(r.err, io.EOF) {
+				return flush()
 			}
-			batch, jobs = batch[:0], jobs[:0]
+			if r.err != nil {
+				return errors.Join(flush(), r.err)
+			}
+			b.Lines++
+			batch, bytes = append(batch, b.complete(r.entry, lines)), bytes+len(r.entry.input)
+			if len(batch) == bulkBatch || bytes >= bulkBatchBytes {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
 		}
 	}
+}
+
+// complete gives a line what flags and its own content say about it.
+func (b *bulkRun) complete(e entry, lines source) entry {
+	if e.err != nil {
+		return e
+	}
+	e.line.fillIn(b.flags.kind, b.flags.tenant)
+	if e.line.Key == nil {
+		header := ""
+		if table, ok := lines.(*csvSource); ok {
+			header = table.headerRaw // cells say nothing without their columns
+		}
+		key := b.keyOf(header, e.input)
+		e.line.Key = &key
+	}
+	return e
 }
 
 // keyOf makes the key of a line without one: the same for the same line at the
 // same occurrence, however often the file is run.
-func (b *bulkRun) keyOf(input string) string {
-	sum := sha256.Sum256([]byte(b.flags.kind + "\n" + b.flags.tenant + "\n" + input))
-	digest := hex.EncodeToString(sum[:16])
+func (b *bulkRun) keyOf(header, input string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %s", b.flags.kind, b.flags.tenant, header, input))
+	digest := [16]byte(sum[:])
 	b.seen[digest]++
-	return "line-" + digest + "-" + strconv.Itoa(b.seen[digest])
+	return "line-" + hex.EncodeToString(digest[:]) + "-" + strconv.Itoa(int(b.seen[digest]))
 }
 
-func (b *bulkRun) flush(ctx context.Context, batch []entry, jobs []queue.Job) error {
-	for i, result := range b.client.EnqueueMany(ctx, jobs) {
+// flush enqueues a batch and enters what became of each line, in their order.
+func (b *bulkRun) flush(ctx context.Context, batch []entry) error {
+	var jobs []queue.Job
+	var at []int // places in the batch
+	for i := range batch {
+		if batch[i].err != nil {
+			continue
+		}
+		job, err := batch[i].line.job()
+		if err != nil {
+			batch[i].err = err
+			continue
+		}
+		jobs, at = append(jobs, job), append(at, i)
+	}
+	results := make([]queue.Result, len(batch))
+	for i, result := range b.enqueue(ctx, jobs) {
+		results[at[i]] = result
+	}
+	var stop error
+	for i, e := range batch {
+		err := cmp.Or(e.err, results[i].Err)
 		switch {
-		case result.Err == nil && result.Existing:
+		case err == nil && results[i].Existing:
 			b.Existing++
-		case result.Err == nil:
+		case err == nil:
 			b.Accepted++
-		case isInvalid(result.Err), errors.Is(result.Err, queue.ErrConflict), errors.Is(result.Err, queue.ErrBacklogFull):
-			if err := b.reject(batch[i], result.Err); err != nil {
+		case e.err != nil, isInvalid(err), errors.Is(err, queue.ErrConflict), errors.Is(err, queue.ErrBacklogFull):
+			if err := b.reject(e, err); err != nil {
 				return err
 			}
-		default:
-			return oneLine(result.Err)
+		case stop == nil:
+			stop = err
 		}
-		b.last = batch[i].number
+		if stop == nil {
+			b.last = e.number
+		}
 	}
-	return nil
+	return stop
+}
+
+// enqueue hands jobs over queue by queue, because one round trip serves one
+// queue, and a file may name another with each line. Within a queue their order
+// stays, so it does within each lane.
+func (b *bulkRun) enqueue(ctx context.Context, jobs []queue.Job) []queue.Result {
+	queueOf := func(job queue.Job) string { return cmp.Or(job.Queue, b.queues[job.Kind], job.Kind) }
+	order := make([]int, len(jobs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return strings.Compare(queueOf(jobs[x]), queueOf(jobs[y])) })
+	sorted := make([]queue.Job, len(jobs))
+	for i, from := range order {
+		sorted[i] = jobs[from]
+	}
+	results := make([]queue.Result, len(jobs))
+	for i, result := range b.client.EnqueueMany(ctx, sorted) {
+		results[order[i]] = result
+		if result.Err == nil && sorted[i].Queue == "" {
+			b.queues[sorted[i].Kind] = result.Queue
+		}
+	}
+	return results
 }
 
 func (b *bulkRun) reject(e entry, reason error) error {

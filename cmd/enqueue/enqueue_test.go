@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,22 +24,26 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // enqueue runs the command as a shell would.
 func enqueue(t *testing.T, stdin string, args ...string) (out, errText string, code int) {
 	t.Helper()
+	return enqueueFrom(t.Context(), strings.NewReader(stdin), args...)
+}
+
+func enqueueFrom(ctx context.Context, stdin io.Reader, args ...string) (out, errText string, code int) {
 	var stdout, stderr bytes.Buffer
 	cmd := root()
 	cmd.SetArgs(args)
-	cmd.SetIn(strings.NewReader(stdin))
+	cmd.SetIn(stdin)
 	cmd.SetOut(&stdout)
 	cmd.SetErr(&stderr)
-	err := cmd.ExecuteContext(t.Context())
+	err := cmd.ExecuteContext(ctx)
 	if err != nil {
 		errText = err.Error()
 	}
-	return stdout.String(), errText, exitCode(err)
+	return stdout.String(), errText + stderr.String(), exitCode(err)
 }
 
 // own is a Redis with one queue, "calls", for kind "call": what bulk of one
 // test leaves must not be seen by another.
-func own(t *testing.T) (url string, client *redis.Client) {
+func own(t testing.TB) (url string, client *redis.Client) {
 	t.Helper()
 	server := redistest.Start(t)
 	limits := queue.Limits{Queues: map[string]queue.QueueLimits{"calls": {Kinds: []string{"call", "webhook", "email"}, Limits: []queue.Limit{{
@@ -109,6 +114,13 @@ func TestHostileInput(t *testing.T) {
 		"wrong Redis URL":     {[]string{"--redis", "http://x"}, "--redis: redis URL: scheme"},
 		"password in the URL": {[]string{"--redis", "http://u:hush@x"}, "--redis: redis URL"},
 		"max attempts 0":      {[]string{"--max-attempts", "0"}, "max_attempts: 0"},
+		"attribute twice":     {[]string{"--attribute", "d=1", "--attribute", "d=2"}, `--attribute: "d" stands twice`},
+		"attribute tenant":    {[]string{"--attribute", "tenant=x"}, "attributes: the name"},
+		"priority":            {[]string{"--priority", "urgent"}, `priority: "urgent" is none of high, normal, low`},
+		"at and in":           {[]string{"--at", "2099-01-01T00:00:00Z", "--in", "1h"}, "in: set at or in, not both"},
+		"endless payload":     {[]string{"--payload", "@/dev/zero"}, "--payload: it is larger than 2097152 bytes"},
+		"empty key":           {[]string{"--key", ""}, "key: it is empty"},
+		"queue":               {[]string{"--queue", "a b"}, `queue: "a b" is not`},
 		"attempts not number": {[]string{"--max-attempts", "many"}, "max-attempts"},
 	}
 	for what, test := range tests {

@@ -27,7 +27,9 @@ const (
 )
 
 func main() {
+	redis.SetLogger(silent{}) // what fails is told once, as the command's error
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	err := root().ExecuteContext(ctx)
 	stop()
 	if err != nil {
@@ -35,6 +37,11 @@ func main() {
 	}
 	os.Exit(exitCode(err))
 }
+
+// silent is the log of the Redis client.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 // usageError is a mistake in how the command was called.
 type usageError struct{ error }
@@ -74,11 +81,22 @@ Exit codes: 0 all well, 1 failure, 2 a mistake in the call or in the job, 3 some
 lines were rejected.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          cobra.ArbitraryArgs, // so that a misspelled command comes to RunE
 	}
 	root.PersistentFlags().StringVar(&o.redisURL, "redis", "", "where the queues are, such as redis://127.0.0.1:6379 [$HEADGATE_REDIS_URL]")
 	root.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON for programs")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(sendCommand(&o), bulkCommand(&o), statusCommand(&o))
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		var names []string
+		for _, command := range root.Commands() {
+			names = append(names, command.Name())
+		}
+		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], queue.Suggest(args[0], names))}
+	}
 	return root
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // rejectedLine is a line of the file of rejected lines.
@@ -18,22 +19,59 @@ type rejectedLine struct {
 
 // rejects writes rejected lines beside their final place, and puts the file
 // there when it is whole. Without rejected lines there is no file, not even
-// that of an earlier run, which would be taken for this one's.
+// that of an earlier run, which would be taken for this one's. What is no plain
+// file, such as /dev/null, is written to as it stands.
 type rejects struct {
-	path string
-	file *os.File
-	out  *bufio.Writer
+	path   string
+	direct bool
+	file   *os.File
+	out    *bufio.Writer
+}
+
+// newRejects looks at the place before any job is enqueued. The input may be nil.
+func newRejects(path string, input os.FileInfo) (*rejects, error) {
+	there, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			return nil, err
+		}
+		return &rejects{path: path}, nil
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case there.IsDir():
+		return nil, fmt.Errorf("%s is a folder", path)
+	case input != nil && os.SameFile(there, input):
+		return nil, fmt.Errorf("%s is the file that is read", path)
+	case !there.Mode().IsRegular(), strings.HasPrefix(path, "/dev/"), strings.HasPrefix(path, "/proc/"):
+		// /dev/stdout may lead to a plain file, which is its owner's all the same.
+		return &rejects{path: path, direct: true}, nil
+	}
+	// What a link leads to is replaced, not the link.
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, err
+	}
+	return &rejects{path: path}, nil
 }
 
 func (r *rejects) add(l rejectedLine) error {
 	if r.file == nil {
-		file, err := os.CreateTemp(filepath.Dir(r.path), "."+filepath.Base(r.path)+".*")
-		if err != nil {
-			return fmt.Errorf("keep rejected lines: %w", err)
+		var err error
+		if r.direct {
+			r.file, err = os.OpenFile(r.path, os.O_WRONLY|os.O_APPEND, 0)
+		} else {
+			r.file, err = os.CreateTemp(filepath.Dir(r.path), "."+filepath.Base(r.path)+".*")
 		}
-		r.file, r.out = file, bufio.NewWriter(file)
+		if err != nil {
+			r.file = nil
+			return fmt.Errorf("keep rejected lines (--rejected says where): %w", err)
+		}
+		r.out = bufio.NewWriter(r.file)
 	}
-	if err := json.NewEncoder(r.out).Encode(l); err != nil {
+	encoder := json.NewEncoder(r.out)
+	encoder.SetEscapeHTML(false) // the input as it was read
+	if err := encoder.Encode(l); err != nil {
 		return fmt.Errorf("keep rejected lines: %w", err)
 	}
 	return nil
@@ -41,6 +79,9 @@ func (r *rejects) add(l rejectedLine) error {
 
 func (r *rejects) keep() error {
 	if r.file == nil {
+		if r.direct {
+			return nil
+		}
 		if err := os.Remove(r.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove the rejected lines of an earlier run: %w", err)
 		}
@@ -49,19 +90,25 @@ func (r *rejects) keep() error {
 	file := r.file
 	r.file = nil
 	err := errors.Join(r.out.Flush(), file.Close())
-	if err == nil {
+	if err == nil && !r.direct {
 		err = os.Rename(file.Name(), r.path)
 	}
+	if err != nil && !r.direct {
+		err = errors.Join(err, os.Remove(file.Name()))
+	}
 	if err != nil {
-		return fmt.Errorf("keep rejected lines: %w", errors.Join(err, os.Remove(file.Name())))
+		return fmt.Errorf("keep rejected lines: %w", err)
 	}
 	return nil
 }
 
 // abandon removes what keep did not put in place.
 func (r *rejects) abandon() {
-	if r.file != nil {
-		r.file.Close()
+	if r.file == nil {
+		return
+	}
+	r.file.Close()
+	if !r.direct {
 		_ = os.Remove(r.file.Name()) // a leftover beside the input harms nothing
 	}
 }

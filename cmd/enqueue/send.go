@@ -69,9 +69,15 @@ func sendCommand(o *options) *cobra.Command {
 			if l.Attributes == nil {
 				l.Attributes = map[string]string{}
 			}
+			if _, taken := l.Attributes[name]; taken {
+				return usageError{fmt.Errorf("--attribute: %.60q stands twice", name)}
+			}
 			l.Attributes[name] = value
 		}
-		text, err := readPayload(payload, cmd.InOrStdin())
+		text, err := readPayload(cmd.Context(), payload, cmd.InOrStdin())
+		if err := cmd.Context().Err(); err != nil {
+			return fmt.Errorf("interrupted before the job was enqueued: %w", context.Cause(cmd.Context()))
+		}
 		if err != nil {
 			return usageError{fmt.Errorf("--payload: %w", err)}
 		}
@@ -88,13 +94,18 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func readPayload(payload string, stdin io.Reader) (json.RawMessage, error) {
+func readPayload(ctx context.Context, payload string, stdin io.Reader) (json.RawMessage, error) {
 	text := []byte(payload)
 	var err error
 	if name, isFile := strings.CutPrefix(payload, "@"); isFile {
-		text, err = os.ReadFile(name)
+		file, openErr := os.Open(name)
+		if openErr != nil {
+			return nil, openErr
+		}
+		defer file.Close()
+		text, err = readSome(ctx, file)
 	} else if payload == "-" {
-		text, err = io.ReadAll(io.LimitReader(stdin, mostLine+1))
+		text, err = readSome(ctx, stdin)
 	}
 	if err != nil {
 		return nil, err
@@ -103,6 +114,29 @@ func readPayload(payload string, stdin io.Reader) (json.RawMessage, error) {
 		return nil, fmt.Errorf("%.60q is not JSON", text)
 	}
 	return text, nil
+}
+
+// readSome reads what no payload exceeds, and not without end. An interrupt does
+// not wait for a pipe that says nothing.
+func readSome(ctx context.Context, from io.Reader) ([]byte, error) {
+	type result struct {
+		text []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		text, err := io.ReadAll(io.LimitReader(from, mostLine+1))
+		done <- result{text, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case r := <-done:
+		if r.err == nil && len(r.text) > mostLine {
+			r.err = fmt.Errorf("it is larger than %d bytes; store large data elsewhere and enqueue a reference", mostLine)
+		}
+		return r.text, r.err
+	}
 }
 
 // receipt is what send prints as JSON.

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -124,13 +127,21 @@ func printStatus(out io.Writer, all []queue.Status, now time.Time) error {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "TENANT\tWAITING\tNEXT SLOT\tHELD BY\tDONE\tDRAINS")
 		for _, t := range s.Tenants {
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\n", t.Tenant, t.Waiting, soon(t.Next, now), cmp.Or(t.HeldBy, "-"), t.Done, when(t.DrainsAt, now))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\n", printable(t.Tenant), t.Waiting, soon(t.Next, now), cmp.Or(t.HeldBy, "-"), t.Done, when(t.DrainsAt, now))
 		}
 		if err := w.Flush(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// printable quotes a name that would do something to a terminal or hide in it.
+func printable(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(name)
+	}
+	return name
 }
 
 // soon is how far away a slot is.

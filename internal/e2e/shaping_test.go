@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/law"
 )
 
@@ -58,7 +59,7 @@ func TestTwoHundredTenants(t *testing.T) {
 			over++
 		}
 	}
-	t.Logf("least used %.4f, largest excess %.3f (allowed %.3f), machine stalled %.4f, slots missed: %s", least, most, allowed, stalled, w.missed(t))
+	t.Logf("least used %.4f, largest excess %.3f (allowed %.3f), a pacer missed %.4f, slots missed: %s", least, most, allowed, stalled, w.missed(t))
 	if least < 0.99-stalled {
 		t.Errorf("a tenant used only %.4f of its limit, want %.4f", least, 0.99-stalled)
 	}
@@ -192,4 +193,25 @@ func TestAttemptsAtAReceiverThatFails(t *testing.T) {
 			t.Errorf("job %s: attempts %v with %d idempotency keys", job, list, len(keys[job]))
 		}
 	}
+}
+
+// TestMail: jobs from a file through a real Redis to an SMTP server.
+func TestMail(t *testing.T) {
+	const jobs, rate = 300, 50
+	s := newStage(t, strings.ReplaceAll(perTenant("50/s"), "webhook", "email"))
+	s.worker("HEADGATE_SMTP_ADDR="+s.smtp, "HEADGATE_SMTP_TLS=none")
+	var lines strings.Builder
+	for i := range jobs {
+		fmt.Fprintf(&lines, `{"kind":"email","tenant":"acme","payload":{"from":"a@acme.example","to":"you@example.com","subject":"%d","text":"hello"}}`+"\n", i)
+	}
+	s.bulk(lines.String())
+	var mails []sandbox.Call
+	s.until(20*time.Second, "all mails are there", func() bool {
+		mails = nil
+		s.get("/mails", &mails)
+		return len(mails) >= jobs
+	})
+	s.once(mails, jobs)
+	s.enough("acme", times(mails, everyCall), rate, 0.99)
+	s.lawful("acme", times(mails, everyCall), rate, 1)
 }

@@ -46,6 +46,7 @@ type stage struct {
 	dir     string
 	redis   *redistest.Server
 	calls   string // where jobs send their webhooks
+	smtp    string // and their mail
 	control string
 	workers []*worker
 }
@@ -75,7 +76,7 @@ func newStage(t *testing.T, limits string, redisConfig ...string) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	if _, err := fmt.Fscan(bufio.NewReader(out), &s.calls, &s.control); err != nil {
+	if _, err := fmt.Fscan(bufio.NewReader(out), &s.calls, &s.smtp, &s.control); err != nil {
 		t.Fatalf("receiver: %v", err)
 	}
 	s.pace()
@@ -262,19 +263,6 @@ func ofTenant(name string) func(sandbox.Call) bool {
 	return func(call sandbox.Call) bool { return call.Tenant == name }
 }
 
-func span(times []time.Time) time.Duration {
-	first, last := times[0], times[0]
-	for _, t := range times {
-		if t.Before(first) {
-			first = t
-		}
-		if t.After(last) {
-			last = t
-		}
-	}
-	return last.Sub(first)
-}
-
 // once checks that every job was called, and none twice.
 func (s *stage) once(calls []sandbox.Call, want int) {
 	s.t.Helper()
@@ -344,9 +332,9 @@ func (s *stage) pace() {
 				return
 			case <-timer.C:
 			}
-			// As the gate does: what comes late does not catch up.
-			if now := time.Now(); now.Sub(next) > 2*time.Millisecond {
-				next = now
+			// As the gate does: a call that is late for its slot does not go.
+			if time.Since(next) > 2*time.Millisecond {
+				continue
 			}
 			running.Go(func() {
 				request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.calls, strings.NewReader("{}"))
@@ -379,11 +367,11 @@ func (s *stage) jitter() time.Duration {
 
 // used is how much of a limit calls used while there was a backlog.
 func used(calls []time.Time, rate float64) float64 {
-	return float64(len(calls)-1) / rate / span(calls).Seconds()
+	return float64(len(calls)-1) / rate / law.Span(calls).Seconds()
 }
 
-// stalled is what part of the time of these calls the machine took from the
-// pacer, and so from everybody.
+// stalled is what part of its slots the machine made the pacer miss meanwhile,
+// and so everybody.
 func (s *stage) stalled(calls []time.Time) float64 {
 	s.t.Helper()
 	var all []sandbox.Call
@@ -403,7 +391,7 @@ func (s *stage) stalled(calls []time.Time) float64 {
 func (s *stage) enough(what string, calls []time.Time, rate, least float64) {
 	s.t.Helper()
 	u, stalled := used(calls, rate), s.stalled(calls)
-	s.t.Logf("%s: %.4f of %v/s used; the machine stalled for %.4f of the time", what, u, rate, stalled)
+	s.t.Logf("%s: %.4f of %v/s used; the machine made a pacer miss %.4f of its slots", what, u, rate, stalled)
 	if u < least-stalled {
 		s.t.Errorf("%s: %.4f of the limit of %v/s was used, want %.4f", what, u, rate, least-stalled)
 	}

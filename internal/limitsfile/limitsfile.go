@@ -7,6 +7,7 @@ package limitsfile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
@@ -38,9 +40,21 @@ func (p Problem) String() string {
 		fmt.Fprintf(&b, "line %d: ", p.Line)
 	}
 	if p.Path != "" {
-		b.WriteString(p.Path + ": ")
+		b.WriteString(oneLine(p.Path) + ": ")
 	}
 	return b.String() + p.Reason
+}
+
+// oneLine makes a path, which holds names from the file, fit for a line of a log.
+func oneLine(path string) string {
+	const most = 300
+	if len(path) > most {
+		path = strings.ToValidUTF8(path[:most], "") + "…"
+	}
+	if strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		path = strings.Trim(strconv.Quote(path), `"`)
+	}
+	return path
 }
 
 // Error is every mistake of a file, in the order of its lines.
@@ -60,12 +74,7 @@ func whole(format string, args ...any) error {
 
 // Read reads a file; an [Error] names every mistake in it.
 func Read(path string) (queue.Limits, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return queue.Limits{}, fmt.Errorf("limits file: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	data, err := load(path)
 	if err != nil {
 		return queue.Limits{}, fmt.Errorf("limits file: %w", err)
 	}
@@ -74,6 +83,16 @@ func Read(path string) (queue.Limits, error) {
 		return queue.Limits{}, fmt.Errorf("limits file %s:\n%w", path, err)
 	}
 	return limits, nil
+}
+
+// load reads a file, and of one that is too large no more than shows it.
+func load(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, mostBytes+1))
 }
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:.*?)line (\d+)(?:, column \d+)?: (.*)$`)
@@ -104,46 +123,11 @@ func Parse(data []byte) (queue.Limits, error) {
 	}
 	p := &parser{lines: map[string]int{}}
 	limits := p.file(&document)
-	if len(p.problems) == 0 {
-		p.validate(limits)
-	}
 	if len(p.problems) > 0 {
-		slices.SortStableFunc(p.problems, func(a, b Problem) int { return a.Line - b.Line })
+		slices.SortFunc(p.problems, func(a, b Problem) int {
+			return cmp.Or(a.Line-b.Line, strings.Compare(a.Path, b.Path), strings.Compare(a.Reason, b.Reason))
+		})
 		return queue.Limits{}, &Error{p.problems}
 	}
 	return limits, nil
-}
-
-// validate runs the checks of package queue and finds the lines they speak of.
-func (p *parser) validate(limits queue.Limits) {
-	err := limits.Validate()
-	if err == nil {
-		return
-	}
-	all := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		all = joined.Unwrap()
-	}
-	for _, err := range all {
-		problem := Problem{Reason: err.Error()}
-		if field, ok := errors.AsType[*queue.FieldError](err); ok {
-			problem = Problem{Path: field.Path, Reason: field.Reason, Line: p.lineOf(field.Path)}
-		}
-		p.problems = append(p.problems, problem)
-	}
-}
-
-// lineOf is the line of a path, or of the nearest thing around it: what is
-// missing has no line of its own.
-func (p *parser) lineOf(path string) int {
-	for {
-		if line, ok := p.lines[path]; ok {
-			return line
-		}
-		cut := strings.LastIndexAny(path, ".[")
-		if cut < 0 {
-			return 0
-		}
-		path = path[:cut]
-	}
 }

@@ -1,14 +1,12 @@
 package limitsfile
 
 import (
-	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/throttle"
@@ -138,19 +136,60 @@ tenants:
 	}
 }
 
+func TestMistakesOfMeaningComeWithTheOthers(t *testing.T) {
+	_, err := Parse([]byte(`queues:
+  email:
+    kind: [email]
+    limits:
+      - {name: tenant, per: [tenant], algorithm: token_bucket, rat: 10/s}
+      - {name: account, algorithm: leaky_bucket, rate: 1/s, burst: 3}
+  hook:
+    limits:
+      - {name: tenant, per: [tenant], algorithm: token_bucket, rate: 10/s}
+plans:
+  gold: {limits: {hook: {tenant: {concurrency: 3}}}}
+  "": {}
+tenants:
+  acme: {plan: gold}
+  globex: {plan: gold, limits: {email: {tenant: {rate: 1/s}, tennant: {rate: 1/s}}}}
+  initech: {limits: {hok: {tenant: {rate: 1/s}}, hook: {tenant: {rate: 0/s}}}}
+  "a\nb": {}
+  hooli: {plan: ""}
+  umbrella: {limits: {hook: {tenant: {rate: !big 1/s}}}}
+`))
+	// No more than these: half a limit has no algorithm either, and that a plan
+	// is wrong is not the fault of each tenant who has it.
+	want := `line 3: queues.email.kind: unknown field; did you mean "kinds"?
+line 5: queues.email.limits[0].rat: unknown field; did you mean "rate"?
+line 6: queues.email.limits[1].burst: only a token_bucket has one
+line 11: plans.gold.limits.hook.tenant.concurrency: this limit has a rate
+line 12: plans.: a plan's name: it is empty
+line 16: tenants.initech.limits.hok: there is no such queue; did you mean "hook"?
+line 16: tenants.initech.limits.hook.tenant.rate: "0/s": 0 permits: a rate has at least 1
+line 17: tenants.a\nb: a tenant's name: "a\nb" has control characters
+line 19: tenants.umbrella.limits.hook.tenant.rate: tags such as "!big" are not read; leave it out`
+	if got := fmt.Sprint(err); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
 func TestUnreadableFiles(t *testing.T) {
 	for what, text := range map[string]string{
-		"empty":             "",
-		"only a comment":    "# limits\n",
-		"a list":            "- a\n",
-		"not YAML":          "queues: [",
-		"two documents":     "queues: {a: {}}\n---\nqueues: {a: {}}\n",
-		"not UTF-8":         "queues: \xff\xfe",
-		"binary":            "\x00\x01\x02",
-		"an alias bomb":     "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n",
-		"too large":         "queues: {a: {}} #" + strings.Repeat("x", mostBytes),
-		"no queues":         "plans: {}\n",
-		"a merge of fields": "queues:\n  a:\n    <<: {kinds: [x]}\n",
+		"empty":                "",
+		"only a comment":       "# limits\n",
+		"a list":               "- a\n",
+		"not YAML":             "queues: [",
+		"two documents":        "queues: {a: {}}\n---\nqueues: {a: {}}\n",
+		"not UTF-8":            "queues: \xff\xfe",
+		"binary":               "\x00\x01\x02",
+		"an alias bomb":        "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n",
+		"too large":            "queues: {a: {}} #" + strings.Repeat("x", mostBytes),
+		"no queues":            "plans: {}\n",
+		"an anchor around all": "&x\nqueues: {a: {}}\n",
+		"a tag":                "queues: !!map {a: {}}\n",
+		"deep nesting":         strings.Repeat("[", 100_000),
+		"an empty time zone":   "queues: {a: {limits: [{name: x, algorithm: fixed_window, rate: 1/day, timezone: ''}]}}\n",
+		"a merge of fields":    "queues:\n  a:\n    <<: {kinds: [x]}\n",
 	} {
 		limits, err := Parse([]byte(text))
 		problems, ok := errors.AsType[*Error](err)
@@ -178,68 +217,4 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestWatch(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "limits.yaml")
-	put := func(text string) { // as editors do
-		t.Helper()
-		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put(good)
-	log := make(chan string, 10)
-	ctx, cancel := context.WithCancel(t.Context())
-	taken, ended := make(chan queue.Limits), make(chan error, 1)
-	go func() {
-		ended <- Watch(ctx, path, slog.New(slog.NewTextHandler(lines(log), &slog.HandlerOptions{Level: slog.LevelError})), func(limits queue.Limits) error {
-			taken <- limits
-			return nil
-		})
-	}()
-	next := func() queue.Limits {
-		t.Helper()
-		select {
-		case limits := <-taken:
-			return limits
-		case <-time.After(10 * time.Second):
-			t.Fatal("the file was not read")
-			return queue.Limits{}
-		}
-	}
-	next()
-	put(strings.Replace(good, "300/s", "200/s", 1))
-	if rate := next().Queues["email"].Limits[0].Rate; rate != throttle.PerSecond(200) {
-		t.Errorf("rate = %v after the change", rate)
-	}
-	put("queues: {email: {kidns: [x]}}")
-	select {
-	case line := <-log:
-		if !strings.Contains(line, "did you mean") {
-			t.Errorf("logged %s", line)
-		}
-	case <-taken:
-		t.Error("a file with a mistake was taken")
-	case <-time.After(10 * time.Second):
-		t.Error("a file with a mistake was not reported")
-	}
-	put(good)
-	if rate := next().Queues["email"].Limits[0].Rate; rate != throttle.PerSecond(300) {
-		t.Errorf("rate = %v after the mistake was mended", rate)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
-type lines chan<- string
-
-func (l lines) Write(p []byte) (int, error) {
-	l <- string(p)
-	return len(p), nil
 }

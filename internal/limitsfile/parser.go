@@ -27,6 +27,20 @@ func (p *parser) wrong(node *yaml.Node, path, format string, args ...any) {
 // read is how one field is read.
 type read = func(node *yaml.Node, path string)
 
+// plain refuses what would make a file mean more than it says: a bomb of
+// aliases, or a tag that somebody's tool was to act on.
+func (p *parser) plain(node *yaml.Node, path string) bool {
+	switch {
+	case node.Kind == yaml.AliasNode || node.Anchor != "":
+		p.wrong(node, path, "anchors and aliases are not read; write it out")
+	case node.Style&yaml.TaggedStyle != 0:
+		p.wrong(node, path, "tags such as %.40q are not read; leave it out", node.Tag)
+	default:
+		return true
+	}
+	return false
+}
+
 // entries calls each for the entries of a mapping. Empty nodes are none.
 func (p *parser) entries(node *yaml.Node, path string, each func(key, value *yaml.Node, path string)) {
 	if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
@@ -43,8 +57,7 @@ func (p *parser) entries(node *yaml.Node, path string, each func(key, value *yam
 		switch {
 		case key.Kind != yaml.ScalarNode || key.Tag == "!!merge":
 			p.wrong(key, path, "a field's name is a word")
-		case key.Anchor != "" || value.Anchor != "" || value.Kind == yaml.AliasNode:
-			p.wrong(key, at, "anchors and aliases are not read; write it out")
+		case !p.plain(key, at) || !p.plain(value, at):
 		case seen[key.Value]:
 			p.wrong(key, at, "it stands twice")
 		default:
@@ -78,22 +91,27 @@ func (p *parser) items(node *yaml.Node, path string, each read) {
 	for i, item := range node.Content {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		p.lines[at] = item.Line
-		if item.Kind == yaml.AliasNode || item.Anchor != "" {
-			p.wrong(item, at, "anchors and aliases are not read; write it out")
-			continue
+		if p.plain(item, at) {
+			each(item, at)
 		}
-		each(item, at)
 	}
 }
 
 func (p *parser) text(into *string) read {
 	return func(node *yaml.Node, path string) {
-		if node.Kind != yaml.ScalarNode || node.Tag == "!!null" {
-			p.wrong(node, path, "want a word, not %s", describe(node))
-			return
+		if p.word(node, path) {
+			*into = node.Value
 		}
-		*into = node.Value
 	}
+}
+
+// word reports what is no text. A number is one: names may be numbers.
+func (p *parser) word(node *yaml.Node, path string) bool {
+	ok := node.Kind == yaml.ScalarNode && node.Tag != "!!null"
+	if !ok {
+		p.wrong(node, path, "want a word, not %s", describe(node))
+	}
+	return ok
 }
 
 func (p *parser) texts(into *[]string) read {
@@ -154,13 +172,13 @@ func (p *parser) rate(into **throttle.Rate) read {
 
 func (p *parser) location(into **time.Location) read {
 	return func(node *yaml.Node, path string) {
-		var name string
-		p.text(&name)(node, path)
-		if name == "" {
+		if !p.word(node, path) {
 			return
 		}
+		// "" is UTC to package time, and Local another zone on each machine.
+		name := node.Value
 		loc, err := time.LoadLocation(name)
-		if err != nil || name == "Local" {
+		if err != nil || name == "" || name == "Local" {
 			p.wrong(node, path, "%.60q is no time zone such as Europe/Berlin or UTC", name)
 			return
 		}
@@ -176,34 +194,56 @@ func (p *parser) file(document *yaml.Node) queue.Limits {
 	}
 	plans := map[string]queue.TenantLimits{}
 	planOf := map[string]*yaml.Node{}
-	p.fields(document.Content[0], "", map[string]read{
+	root := document.Content[0]
+	if !p.plain(root, "") {
+		return limits
+	}
+	p.fields(root, "", map[string]read{
 		"queues": func(node *yaml.Node, path string) {
 			p.entries(node, path, func(key, value *yaml.Node, at string) { limits.Queues[key.Value] = p.queue(value, at) })
 		},
 		"plans": func(node *yaml.Node, path string) {
-			p.entries(node, path, func(key, value *yaml.Node, at string) { plans[key.Value] = p.tenant(value, at, nil) })
+			p.entries(node, path, func(key, value *yaml.Node, at string) {
+				plan := p.tenant(value, at, nil)
+				if p.named(key, at, "plan") {
+					plans[key.Value] = plan
+				}
+			})
 		},
 		"tenants": func(node *yaml.Node, path string) {
 			p.entries(node, path, func(key, value *yaml.Node, at string) {
-				limits.Tenants[key.Value] = p.tenant(value, at, func(plan *yaml.Node) { planOf[key.Value] = plan })
+				tenant := p.tenant(value, at, func(plan *yaml.Node) { planOf[key.Value] = plan })
+				if p.named(key, at, "tenant") {
+					limits.Tenants[key.Value] = tenant
+				}
 			})
 		},
 	})
 	if len(limits.Queues) == 0 && len(p.problems) == 0 {
-		p.wrong(document, "queues", "there is none: nothing would be limited")
+		p.wrong(root, "queues", "there is none: nothing would be limited")
 	}
-	for _, name := range slices.Sorted(maps.Keys(plans)) {
-		// A plan that nobody has is checked, too: its mistakes would come with its first tenant.
-		p.checkNames("plans."+name, plans[name], limits)
-	}
+	names := slices.Sorted(maps.Keys(plans))
 	for tenant, node := range planOf {
+		own, ok := limits.Tenants[tenant]
+		if !ok {
+			continue // its name was refused
+		}
 		plan, ok := plans[node.Value]
 		if !ok {
-			p.wrong(node, "tenants."+tenant+".plan", "there is no plan %.60q%s", node.Value, queue.Suggest(node.Value, slices.Sorted(maps.Keys(plans))))
+			// Of a plan with mistakes the name still counts as there.
+			if _, written := p.lines["plans."+node.Value]; !written {
+				p.wrong(node, "tenants."+tenant+".plan", "there is no plan %.60q%s", node.Value, queue.Suggest(node.Value, names))
+			}
 			continue
 		}
-		limits.Tenants[tenant] = merge(plan, limits.Tenants[tenant])
+		limits.Tenants[tenant] = merge(plan, own)
 	}
+	p.checkMeaning(limits, plans, func(tenant string) string {
+		if node := planOf[tenant]; node != nil {
+			return node.Value
+		}
+		return ""
+	})
 	return limits
 }
 
@@ -275,8 +315,7 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) que
 	}
 	if plan != nil {
 		known["plan"] = func(node *yaml.Node, path string) {
-			var name string
-			if p.text(&name)(node, path); name != "" {
+			if p.word(node, path) {
 				plan(node)
 			}
 		}
@@ -286,25 +325,6 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) que
 		t.Weight = *weight
 	}
 	return t
-}
-
-// checkNames reports queues and limits that a plan names and that do not exist.
-func (p *parser) checkNames(path string, plan queue.TenantLimits, limits queue.Limits) {
-	probe := queue.Limits{Queues: limits.Queues, Tenants: map[string]queue.TenantLimits{"plan": plan}}
-	before := len(p.problems)
-	sub := &parser{lines: p.lines}
-	sub.validate(probe)
-	for _, problem := range sub.problems {
-		rest, ours := strings.CutPrefix(problem.Path, "tenants.plan")
-		if !ours {
-			continue // the queues' own mistakes are reported with the queues
-		}
-		problem.Path = path + rest
-		problem.Line = p.lineOf(problem.Path)
-		if !slices.Contains(p.problems[:before], problem) {
-			p.problems = append(p.problems, problem)
-		}
-	}
 }
 
 // merge puts a tenant's own settings before those of its plan.

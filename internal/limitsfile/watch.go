@@ -2,10 +2,12 @@ package limitsfile
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -13,66 +15,140 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// settle is how long a file must be left alone before it is read: editors write
-// in several steps.
-const settle = 100 * time.Millisecond
+// Watcher puts a limits file in force whenever it changes.
+type Watcher struct {
+	path   string
+	logger *slog.Logger
+	apply  func(queue.Limits) error
 
-// Watch reads the file again whenever it changes, and gives what it says to
-// apply, until ctx is done. A file with mistakes, or limits that apply refuses,
-// are logged and change nothing. It watches the file's folder, because editors
-// and Kubernetes replace files rather than write them.
+	settle time.Duration // how long the folder must be left alone: editors write in several steps
+	most   time.Duration // how long a busy folder can keep the file from being read
+	again  time.Duration // when limits that were refused are offered again
+	poll   time.Duration // when the file is read although nothing was heard of it
+
+	mu  sync.Mutex
+	err error
+}
+
+// NewWatcher makes a watcher, which [Watcher.Run] starts. Apply puts limits in
+// force; when it fails, it gets the same limits again every second.
+func NewWatcher(path string, logger *slog.Logger, apply func(queue.Limits) error) *Watcher {
+	return &Watcher{
+		path: path, logger: logger, apply: apply,
+		settle: 100 * time.Millisecond, most: time.Second, again: time.Second, poll: 10 * time.Second,
+	}
+}
+
+// Watch is [NewWatcher] and [Watcher.Run], for those who do not ask for its Err.
 func Watch(ctx context.Context, path string, logger *slog.Logger, apply func(queue.Limits) error) error {
+	return NewWatcher(path, logger, apply).Run(ctx)
+}
+
+// Err is why the file as it stands is not in force, or nil: an [Error] that
+// names every mistake in it, or that of reading the file or of apply. The limits
+// that were in force before still are. It is nil until the file was first read.
+func (w *Watcher) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// Run reads the file now and after every change, until ctx is done. A file with
+// mistakes changes nothing, and each mistake is logged once. It watches the
+// file's folder, because editors and Kubernetes replace files rather than write
+// them, and looks by itself every few seconds, because network folders, and
+// folders that are replaced themselves, do not tell.
+func (w *Watcher) Run(ctx context.Context) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		return fmt.Errorf("watch %s: %w", path, err)
+		return fmt.Errorf("watch %s: %w", w.path, err)
 	}
 	defer watcher.Close()
-	if err := watcher.Add(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("watch %s: %w", path, err)
+	folder := filepath.Dir(w.path)
+	if err := watcher.Add(folder); err != nil {
+		return fmt.Errorf("watch %s: %w", w.path, err)
 	}
-	var last string
+	var decided string
+	var restless time.Time    // since when the folder changes; zero: it does not
 	timer := time.NewTimer(0) // the file may have changed since it was read first
 	defer timer.Stop()
+	soon := func() {
+		if restless.IsZero() {
+			restless = time.Now()
+		}
+		timer.Reset(min(w.settle, max(0, w.most-time.Since(restless))))
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err, ok := <-watcher.Errors:
-			if ok {
-				logger.Warn("watching the limits file", "file", path, "error", err)
-			}
-			timer.Reset(settle) // events may have been lost
-		case _, ok := <-watcher.Events:
-			if ok {
-				timer.Reset(settle)
-			}
+		case err := <-watcher.Errors:
+			w.logger.Warn("watching the limits file", "file", w.path, "error", err)
+			soon() // events may have been lost
+		case <-watcher.Events:
+			soon()
 		case <-timer.C:
-			now := contents(path)
-			if now == last {
-				continue
+			restless = time.Time{}
+			// Again, in case that the folder was replaced; else it changes nothing.
+			_ = watcher.Add(folder)
+			next := w.poll
+			if decided, err = w.check(ctx, decided); err != nil {
+				next = w.again
 			}
-			last = now
-			reload(path, logger, apply)
+			timer.Reset(next)
 		}
 	}
 }
 
-func contents(path string) string {
-	data, err := os.ReadFile(path)
+// check reads the file and acts on it if it is not the one that was decided
+// before. The error is that of apply: the same file may be taken later.
+func (w *Watcher) check(ctx context.Context, decided string) (now string, err error) {
+	data, err := load(w.path)
 	if err != nil {
-		return err.Error()
+		now = "unreadable: " + err.Error()
+	} else {
+		now = fmt.Sprintf("%x", sha256.Sum256(data))
 	}
-	return string(data)
+	if now == decided {
+		return now, nil
+	}
+	var limits queue.Limits
+	if err == nil {
+		limits, err = Parse(data)
+	}
+	if err != nil {
+		w.refuse(err)
+		return now, nil
+	}
+	if err := w.apply(limits); err != nil {
+		if ctx.Err() == nil { // else it failed because all ends
+			w.refuse(err)
+		}
+		return "", err // it may have been put in force in part: so offer even the file before it
+	}
+	w.mu.Lock()
+	w.err = nil
+	w.mu.Unlock()
+	w.logger.Info("the limits file is in force", "file", w.path)
+	return now, nil
 }
 
-func reload(path string, logger *slog.Logger, apply func(queue.Limits) error) {
-	limits, err := Read(path)
-	if err == nil {
-		err = apply(limits)
-	}
-	if err != nil {
-		logger.Error("the limits file was not taken; the limits in force stay", "file", path, "error", err)
+// refuse keeps and logs why the file is not taken, once for the same reason.
+func (w *Watcher) refuse(err error) {
+	w.mu.Lock()
+	known := w.err != nil && w.err.Error() == err.Error()
+	w.err = err
+	w.mu.Unlock()
+	if known {
 		return
 	}
-	logger.Info("the limits file is in force", "file", path)
+	const message = "the limits file was not taken; the limits in force stay"
+	mistakes, ok := errors.AsType[*Error](err)
+	if !ok {
+		w.logger.Error(message, "file", w.path, "error", err)
+		return
+	}
+	for _, problem := range mistakes.Problems {
+		w.logger.Error(message, "file", w.path, "error", problem.String())
+	}
 }

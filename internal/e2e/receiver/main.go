@@ -1,8 +1,9 @@
-// Command receiver is the sandbox's HTTP provider as a process of its own, so
-// that the end-to-end tests measure it without the race detector's weight.
+// Command receiver is the sandbox's providers as a process of their own, so
+// that the end-to-end tests measure them without the race detector's weight.
 //
-// It prints two addresses: where calls go, and where the test asks /calls and
-// orders /fail?n=&status=, /slow?ms= and /hang, /release.
+// It prints three addresses: where webhooks go, where mail goes, and where the
+// test asks /calls, /stats and /mails, and orders /fail?n=&status=, /slow?ms=,
+// /hang and /release.
 package main
 
 import (
@@ -31,6 +32,11 @@ func run() error {
 		return err
 	}
 	defer provider.Close()
+	post, err := sandbox.NewSMTP()
+	if err != nil {
+		return err
+	}
+	defer post.Close()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -43,6 +49,9 @@ func run() error {
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(provider.Stats())
+	})
+	mux.HandleFunc("GET /mails", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(post.Calls())
 	})
 	mux.HandleFunc("POST /fail", func(_ http.ResponseWriter, r *http.Request) {
 		provider.Fail(number(r, "n"), number(r, "status"))
@@ -60,7 +69,7 @@ func run() error {
 		defer mu.Unlock()
 		release()
 	})
-	fmt.Println(provider.URL(), "http://"+listener.Addr().String())
+	fmt.Println(provider.URL(), post.Addr(), "http://"+listener.Addr().String())
 	return http.Serve(listener, mux) // until the test kills it
 }
 

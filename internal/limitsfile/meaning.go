@@ -1,0 +1,136 @@
+package limitsfile
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// named checks the name of a tenant or plan by the rule for tenants. It is asked
+// for each alone, because package queue does not say which of them it means.
+func (p *parser) named(key *yaml.Node, path, what string) bool {
+	err := queue.Limits{Tenants: map[string]queue.TenantLimits{key.Value: {}}}.Validate()
+	field, ok := errors.AsType[*queue.FieldError](err)
+	if ok {
+		_, reason, _ := strings.Cut(field.Reason, ": ")
+		p.wrong(key, path, "a %s's name: %s", what, reason)
+	}
+	return !ok
+}
+
+// checkMeaning adds what package queue finds wrong, with the lines that it
+// speaks of, except for what follows from mistakes that were found before.
+func (p *parser) checkMeaning(limits queue.Limits, plans map[string]queue.TenantLimits, planOf func(tenant string) string) {
+	written := newMistakes(p.problems)
+	inPlans := map[string]bool{}
+	// A plan that nobody has is checked, too: its mistakes would come with its
+	// first tenant.
+	for _, problem := range p.meaning(queue.Limits{Queues: limits.Queues, Tenants: plans}) {
+		rest, ours := strings.CutPrefix(problem.Path, "tenants.")
+		if !ours {
+			continue // the queues' own mistakes come with the limits
+		}
+		problem.Path = "plans." + rest
+		problem.Line = p.lineOf(problem.Path)
+		if inPlans[rest] = true; !written.explain(problem.Path) {
+			p.problems = append(p.problems, problem)
+		}
+	}
+	for _, problem := range p.meaning(limits) {
+		rest, isTenant := strings.CutPrefix(problem.Path, "tenants.")
+		tenant, change, _ := strings.Cut(rest, ".limits.")
+		if isTenant && inPlans[planOf(tenant)+".limits."+change] {
+			continue // reported once, with the plan
+		}
+		if !written.explain(problem.Path) {
+			p.problems = append(p.problems, problem)
+		}
+	}
+}
+
+// meaning is what package queue says about limits.
+func (p *parser) meaning(limits queue.Limits) []Problem {
+	err := limits.Validate()
+	if err == nil {
+		return nil
+	}
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	problems := make([]Problem, len(all))
+	for i, err := range all {
+		problems[i] = Problem{Reason: err.Error()}
+		if field, ok := errors.AsType[*queue.FieldError](err); ok {
+			problems[i] = Problem{Path: field.Path, Reason: field.Reason, Line: p.lineOf(field.Path)}
+		}
+	}
+	return problems
+}
+
+// lineOf is the line of a path, or of the nearest thing around it: what is
+// missing has no line of its own.
+func (p *parser) lineOf(path string) int {
+	for ; path != ""; path = around(path) {
+		if line, ok := p.lines[path]; ok {
+			return line
+		}
+	}
+	return 0
+}
+
+// around is the path of what holds a path; "" for the file.
+func around(path string) string { return path[:max(strings.LastIndexAny(path, ".["), 0)] }
+
+// mistakes are the paths of what could not be read.
+type mistakes struct {
+	at     map[string]bool
+	limits map[string]bool // limits and changes of limits that were read in part
+	queues map[string]bool // queues that were read in part
+}
+
+var limitPath = regexp.MustCompile(`^queues\..+\.limits\[\d+\]|^(?:plans|tenants)\..+\.limits\.[^.]+\.[^.]+`)
+
+func newMistakes(problems []Problem) mistakes {
+	m := mistakes{map[string]bool{}, map[string]bool{}, map[string]bool{}}
+	for _, problem := range problems {
+		m.at[problem.Path] = true
+		if limit := limitPath.FindString(problem.Path); limit != "" {
+			m.limits[limit] = true
+		}
+		// Names may hold dots, so every part of the path may be the queue's.
+		queue, _ := strings.CutPrefix(problem.Path, "queues.")
+		for ; queue != "" && queue != problem.Path; queue = around(queue) {
+			m.queues[queue] = true
+		}
+	}
+	return m
+}
+
+// explain tells whether a problem at a path may follow from a mistake: half a
+// limit lacks what stands in its other half, and a limit that could not be read
+// is missed by the tenants who change it. The rest shows once that is mended.
+func (m mistakes) explain(path string) bool {
+	if m.limits[limitPath.FindString(path)] {
+		return true
+	}
+	for at := path; at != ""; at = around(at) {
+		if m.at[at] {
+			return true
+		}
+	}
+	if strings.HasPrefix(path, "queues.") {
+		return false
+	}
+	_, queue, _ := strings.Cut(path, ".limits.")
+	for ; queue != ""; queue = around(queue) {
+		if m.queues[queue] {
+			return true
+		}
+	}
+	return m.at[""] || m.at["queues"]
+}

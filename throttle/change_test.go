@@ -1,0 +1,209 @@
+package throttle
+
+import (
+	"math/big"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+)
+
+// grant is one admitted call: where its slot is.
+type grant struct {
+	at time.Time
+	n  int64
+}
+
+// excess is by how many permits the worst stretch of the grants is over
+// burst + rate × its length; not more than 0 where the law holds.
+func excess(grants []grant, rate Rate, burst int64) *big.Rat {
+	sorted := slices.Clone(grants)
+	slices.SortStableFunc(sorted, func(a, b grant) int { return a.at.Compare(b.at) })
+	worst := big.NewRat(-burst, 1)
+	perMicro := big.NewRat(rate.Count, rate.Period.Microseconds())
+	for i, first := range sorted {
+		sum := int64(0)
+		for _, last := range sorted[i:] {
+			sum += last.n
+			// Slots are whole µs: two may stand one closer than their exact moments.
+			length := big.NewRat(last.at.Sub(first.at).Microseconds()+1, 1)
+			over := new(big.Rat).Sub(big.NewRat(sum-burst, 1), length.Mul(length, perMicro))
+			if over.Cmp(worst) > 0 {
+				worst = over
+			}
+		}
+	}
+	return worst
+}
+
+// TestLawOverChanges: whatever the rate and the burst are changed to, and
+// however often, all that was given together stays within the largest rate and
+// burst there were: no change gives a burst afresh or a slot twice.
+func TestLawOverChanges(t *testing.T) {
+	for _, shaping := range []bool{false, true} {
+		for _, algorithm := range []Algorithm{TokenBucket, LeakyBucket} {
+			name := string(algorithm) + map[bool]string{false: ", taken", true: ", reserved"}[shaping]
+			t.Run(name, func(t *testing.T) {
+				onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+					rapid.Check(t, func(rt *rapid.T) {
+						c := newClocked(t, client, bucket("1/s", 1))
+						var grants []grant
+						var fastest Rate
+						var largest int64
+						for range rapid.IntRange(2, 4).Draw(rt, "limits") {
+							rate := Rate{Count: rapid.Int64Range(1, 60).Draw(rt, "count"), Period: time.Minute}
+							size := rapid.Int64Range(1, 8).Draw(rt, "size")
+							limit := Limit{Name: "l", Algorithm: algorithm, Rate: rate, Burst: size}
+							if algorithm == LeakyBucket {
+								limit.Burst, limit.Capacity = 0, size
+								if shaping {
+									limit.Capacity, size = 0, 1 // one at a time, whatever it costs
+								}
+							}
+							fastest.Period, fastest.Count = time.Minute, max(fastest.Count, rate.Count)
+							largest = max(largest, size)
+							c.limits = []Limit{limit}
+							for range rapid.IntRange(1, 8).Draw(rt, "calls") {
+								c.now = c.now.Add(time.Duration(rapid.Int64Range(0, 20e6).Draw(rt, "after")) * time.Microsecond)
+								n := rapid.Int64Range(1, size).Draw(rt, "n")
+								d := Decision{}
+								if shaping {
+									d = c.reserve(n, time.Duration(rapid.SampledFrom([]int{0, 30, 600}).Draw(rt, "within"))*time.Second)
+								} else {
+									d = c.take(n)
+								}
+								if d.Allowed {
+									grants = append(grants, grant{d.At, n})
+								}
+							}
+						}
+						if over := excess(grants, fastest, largest); over.Sign() > 0 {
+							rt.Fatalf("%s permits over %v + %d: %v", over.FloatString(4), fastest, largest, grants)
+						}
+					})
+				})
+			})
+		}
+	}
+}
+
+// TestLoweringAppliesAtOnce: slots that were given are honoured, and the next
+// one keeps the new distance.
+func TestLoweringAppliesAtOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newClocked(t, client, leaky("10/s", 0))
+		var last time.Time
+		for range 3 {
+			last = c.reserve(1, time.Hour).At
+		}
+		c.limits = []Limit{leaky("1/min", 0)}
+		first := c.reserve(1, time.Hour).At
+		if gap := first.Sub(last); gap < time.Minute {
+			t.Errorf("the first slot under 1/min is %v after the last under 10/s", gap)
+		}
+		if gap := c.reserve(1, time.Hour).At.Sub(first); gap != time.Minute {
+			t.Errorf("and the second one %v after the first", gap)
+		}
+
+		full := newClocked(t, client, bucket("10/s", 10))
+		full.take(4)
+		full.limits = []Limit{bucket("10/s", 3)} // 4 are owed, 3 may be
+		if d := full.take(1); d.Allowed || d.RetryAfter != 200*ms {
+			t.Errorf("%+v; want a refusal until 2 are owed", d)
+		}
+		full.limits = []Limit{bucket("10/s", 5)}
+		if d := full.take(2); d.Allowed {
+			t.Errorf("%+v; the bucket of 5 has room for 1", d)
+		}
+		if d := full.take(1); !d.Allowed {
+			t.Errorf("%+v; the bucket of 5 has room for 1", d)
+		}
+	})
+}
+
+// TestRaisingAppliesAtOnce: a bucket that was emptied at a slow rate does not
+// make the calls of a fast one wait for the slow one's time.
+func TestRaisingAppliesAtOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, limits := range [][2]Limit{
+			{bucket("1/day", 10), bucket("10/s", 10)},
+			{leaky("1/day", 10), leaky("10/s", 10)},
+		} {
+			c := newClocked(t, client, limits[0])
+			c.take(10)
+			c.limits = limits[1:]
+			d := c.take(1)
+			if d.Allowed {
+				t.Errorf("%s: raising the rate gave a fresh burst", limits[1].Name)
+			}
+			if d.RetryAfter != 100*ms {
+				t.Errorf("%s: %+v; want one interval of the new rate", limits[1].Name, d)
+			}
+			c.now = c.now.Add(d.RetryAfter)
+			if d := c.take(1); !d.Allowed {
+				t.Errorf("%s: %+v after RetryAfter", limits[1].Name, d)
+			}
+		}
+	})
+}
+
+// TestChangedWindows: a window of another length starts no count afresh while
+// the calls that were counted lie in it.
+func TestChangedWindows(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newClocked(t, client, window("5/10s", nil))
+		c.now = c.now.Add(13 * time.Second)
+		c.take(5)
+		for _, rate := range []string{"5/min", "5/3s", "5/h", "4/10s", "1/10s"} {
+			c.limits = []Limit{window(rate, nil)}
+			if d := c.take(1); d.Allowed {
+				t.Errorf("changing to %s gave a fresh window", rate)
+			}
+		}
+		c.limits = []Limit{window("7/10s", nil)}
+		if d := c.take(3); d.Allowed || d.Remaining != 2 {
+			t.Errorf("%+v; want 2 more", d)
+		}
+		if d := c.take(2); !d.Allowed || d.Remaining != 0 {
+			t.Errorf("%+v; want 2 more", d)
+		}
+		c.limits = []Limit{window("7/day", location(t, "Asia/Tokyo"))}
+		if d := c.take(1); d.Allowed {
+			t.Errorf("putting it on a calendar gave a fresh window: %+v", d)
+		}
+	})
+}
+
+// TestRefusalsFollowTheNewRate: from the first call that sees it, refused or
+// not, what is owed drains at the new rate and not at the old one.
+func TestRefusalsFollowTheNewRate(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, limits := range [][2]Limit{
+			{bucket("10/s", 100), bucket("1/s", 100)},
+			{leaky("10/s", 100), leaky("1/s", 100)},
+		} {
+			c := newClocked(t, client, limits[0])
+			c.take(100)
+			c.limits = limits[1:]
+			if d := c.take(1); d.Allowed || d.RetryAfter != time.Second {
+				t.Errorf("%+v; want a second", d)
+			}
+			c.now = c.now.Add(10 * time.Second)
+			if d := c.take(11); d.Allowed || d.Remaining != 10 {
+				t.Errorf("%+v; 10 drained in 10 s", d)
+			}
+			if d := c.take(10); !d.Allowed {
+				t.Errorf("%+v; 10 drained in 10 s", d)
+			}
+			// The other refusals after a change write nothing, as ever.
+			key := c.bucket(limits[1], "k")
+			before := client.Get(t.Context(), key).Val()
+			c.now = c.now.Add(time.Microsecond)
+			if d := c.take(1); d.Allowed || client.Get(t.Context(), key).Val() != before {
+				t.Errorf("%+v; %q became %q", d, before, client.Get(t.Context(), key).Val())
+			}
+		}
+	})
+}

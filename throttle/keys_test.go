@@ -1,0 +1,157 @@
+package throttle
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+)
+
+// TestEscape: what comes out is harmless, and no two texts come out the same.
+func TestEscape(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "a-Z_0.9~@": "a-Z_0.9~@", "{}": "%7B%7D", "*?[]": "%2A%3F%5B%5D", "%": "%25", "%7B": "%257B",
+		"a:b": "a%3Ab", "a\nb": "a%0Ab", "\x00": "%00", "ü": "%C3%BC", "\xff": "%FF",
+	} {
+		if got := Escape(text); got != want {
+			t.Errorf("Escape(%q) = %q, want %q", text, got, want)
+		}
+	}
+	harmless := regexp.MustCompile(`^[A-Za-z0-9._~@%-]*$`)
+	hostile := rapid.OneOf(rapid.String(), rapid.StringOfN(rapid.SampledFrom([]rune("a:{}%*\n4B")), 0, 12, -1))
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := hostile.Draw(t, "a"), hostile.Draw(t, "b")
+		if (Escape(a) == Escape(b)) != (a == b) {
+			t.Fatalf("%q and %q come out as %q and %q", a, b, Escape(a), Escape(b))
+		}
+		if !harmless.MatchString(Escape(a)) {
+			t.Fatalf("%q comes out as %q", a, Escape(a))
+		}
+	})
+}
+
+// TestKeysDoNotCollide: no pair of limit names and keys shares a Redis key with
+// another, and all keys of one decision share a hash tag.
+func TestKeysDoNotCollide(t *testing.T) {
+	hostile := []string{"", "a", "a:b", "b", "a:{b}", "{b}", "}", "{", "*", "%", "%3A", "a\nb", "ü", strings.Repeat("x", 1024)}
+	seen := map[string]string{}
+	for _, prefix := range []string{"p", "p:a", "p:a:b"} {
+		for _, many := range []bool{false, true} {
+			for _, name := range hostile {
+				for _, key := range hostile {
+					l := &Limiter{prefix: prefix, limits: make([]Limit, map[bool]int{false: 1, true: 2}[many])}
+					redisKey := l.bucket(Limit{Name: name}, key)
+					from := strings.Join([]string{prefix, map[bool]string{false: "one", true: "many"}[many], name, key}, " | ")
+					if other, taken := seen[redisKey]; taken {
+						t.Errorf("%q: of %q and of %q", redisKey, from, other)
+					}
+					seen[redisKey] = from
+					// Redis hashes what lies between the first { and the } after it.
+					_, rest, _ := strings.Cut(redisKey, "{")
+					if tag, _, closed := strings.Cut(rest, "}"); !closed || many && tag != prefix {
+						t.Errorf("%q: hash tag %q", redisKey, tag)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestStrangersAreLeftAlone: a call touches its own keys and no other.
+func TestStrangersAreLeftAlone(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newClocked(t, client, bucket("1/h", 1), window("1/h", nil))
+		stranger := c.prefix + ":stranger"
+		if err := client.Set(t.Context(), stranger, "mine", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		keys := []string{"", "*", "{}", "}{", "%", "stranger", "\n", "a\r\nDEL " + stranger, "ключ", strings.Repeat("k", 1024)}
+		for _, key := range keys {
+			if d := c.take(1, key); !d.Allowed {
+				t.Errorf("%.20q shares a bucket", key)
+			}
+			if d := c.take(1, key); d.Allowed {
+				t.Errorf("%.20q has no bucket", key)
+			}
+		}
+		if got := client.Get(t.Context(), stranger).Val(); got != "mine" {
+			t.Errorf("a stranger's key became %q", got)
+		}
+		if n := len(client.Keys(t.Context(), "*"+c.prefix+"*").Val()); n != 2*len(keys)+1 {
+			t.Errorf("%d keys; want two for each of %d and the stranger's", n, len(keys))
+		}
+	})
+}
+
+// TestOneKeyForAllLimits: each limit charges a bucket of its own, once.
+func TestOneKeyForAllLimits(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, keys := range [][]string{{"k"}, {"k", "k", "k"}} {
+			c := newClocked(t, client, bucket("1/min", 5), bucket("1/min", 4).named("four"), window("6/h", nil))
+			if d := c.take(1, keys...); !d.Allowed || d.Remaining != 3 {
+				t.Errorf("%d keys: %+v; want 3 left of the bucket of 4", len(keys), d)
+			}
+			if d := c.take(3, keys...); !d.Allowed || d.Remaining != 0 {
+				t.Errorf("%d keys: %+v", len(keys), d)
+			}
+			if d := c.take(1, keys...); d.Allowed || d.Limit != "four" || d.RetryAfter != time.Minute {
+				t.Errorf("%d keys: %+v; want it refused by four", len(keys), d)
+			}
+		}
+	})
+}
+
+// TestLayersAtRandom: of several limits all take or none does, for the call is
+// admitted if and only if each alone would admit it, the slowest one is named,
+// and the slot is one that suits all.
+func TestLayersAtRandom(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		rapid.Check(t, func(rt *rapid.T) {
+			limits := []Limit{
+				bucket("6/min", rapid.Int64Range(2, 6).Draw(rt, "burst")),
+				leaky("10/min", rapid.Int64Range(2, 6).Draw(rt, "capacity")),
+				window("4/30s", nil),
+			}
+			c := newClocked(t, client, limits...)
+			begin := c.now
+			models := []model{
+				newDrain(limits[0].Rate, limits[0].Burst),
+				newDrain(limits[1].Rate, limits[1].Capacity),
+				&counters{length: 30e6, origin: begin.UnixMicro() % 30e6, most: 4, used: map[int64]int64{}},
+			}
+			for range 12 {
+				c.now = c.now.Add(time.Duration(rapid.Int64Range(0, 15e6).Draw(rt, "after")) * time.Microsecond)
+				now := c.now.Sub(begin).Microseconds()
+				n := rapid.Int64Range(1, 2).Draw(rt, "n")
+				latest := now
+				slowest := map[string]bool{}
+				for i, m := range models {
+					m.(interface{ arrive(int64) }).arrive(now)
+					switch at := m.earliest(now, n); {
+					case at > latest:
+						latest, slowest = at, map[string]bool{limits[i].Name: true}
+					case at == latest && at > now:
+						slowest[limits[i].Name] = true
+					}
+				}
+				d := c.take(n)
+				if d.Allowed != (latest == now) || d.Allowed && d.Limit != "" {
+					rt.Fatalf("%d permits at %d µs: %+v; the models say %d", n, now, d, latest)
+				}
+				if !d.Allowed {
+					// The wait suits all, so one may push another further.
+					if !slowest[d.Limit] && d.RetryAfter.Microseconds() == latest-now || d.RetryAfter.Microseconds() < latest-now {
+						rt.Fatalf("%d permits at %d µs: %+v; the models say %d µs by %v", n, now, d, latest-now, slowest)
+					}
+					continue
+				}
+				for _, m := range models {
+					m.take(now, n)
+				}
+			}
+		})
+	})
+}

@@ -1,0 +1,194 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// leakyWire is a dialer whose connections can lose a reply: Redis did the work,
+// the caller sees its connection break.
+type leakyWire struct {
+	lose   atomic.Bool
+	losses atomic.Int64
+}
+
+func (w *leakyWire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &leakyConn{Conn: conn, wire: w}, nil
+}
+
+type leakyConn struct {
+	net.Conn
+	wire *leakyWire
+}
+
+func (c *leakyConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == nil && c.wire.lose.CompareAndSwap(true, false) {
+		c.wire.losses.Add(1)
+		c.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// TestLostReplyTakesOnce: the client would repeat a lost call three times; the
+// limiter's calls are not repeated, so the permits are taken once.
+func TestLostReplyTakesOnce(t *testing.T) {
+	server := redistest.Start(t)
+	wire := &leakyWire{}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: wire.dial, MaxRetries: 3, MinRetryBackoff: ms, MaxRetryBackoff: ms})
+	defer client.Close()
+	limiter, err := New(client, "", bucket("1/day", 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for mode, call := range map[string]func(key string) (Decision, error){
+		"Take":    func(key string) (Decision, error) { return limiter.Take(t.Context(), 2, key) },
+		"Reserve": func(key string) (Decision, error) { return limiter.Reserve(t.Context(), 2, 0, key) },
+	} {
+		if d, err := call(mode); err != nil || d.Remaining != 8 {
+			t.Fatalf("%s: %+v, %v", mode, d, err)
+		}
+		before := wire.losses.Load()
+		wire.lose.Store(true)
+		if d, err := call(mode); err == nil {
+			t.Errorf("%s: %+v although the reply was lost", mode, d)
+		}
+		if wire.losses.Load() != before+1 {
+			t.Fatalf("%s: no reply was lost", mode)
+		}
+		if d, err := call(mode); err != nil || d.Remaining != 4 {
+			t.Errorf("%s: %+v, %v; want 4 left of 10 after three calls of 2", mode, d, err)
+		}
+	}
+	// The client does repeat what it may: without that the test shows nothing.
+	wire.lose.Store(true)
+	if err := client.Incr(t.Context(), "counter").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := client.Get(t.Context(), "counter").Val(); got != "2" {
+		t.Errorf("the client counted %s; it was to repeat the lost call", got)
+	}
+}
+
+// TestFirstCallOfManyIsCountedOnce: callers that all find the script unknown.
+func TestFirstCallOfManyIsCountedOnce(t *testing.T) {
+	server := redistest.Start(t)
+	limiter, err := New(server.Client(), "", bucket("1/day", 40))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var allowed atomic.Int64
+	var callers sync.WaitGroup
+	for range 60 {
+		callers.Go(func() {
+			d, err := limiter.Take(t.Context(), 1, "k")
+			if err != nil {
+				t.Error(err)
+			} else if d.Allowed {
+				allowed.Add(1)
+			}
+		})
+	}
+	callers.Wait()
+	if allowed.Load() != 40 {
+		t.Errorf("%d of 60 calls took a permit, want 40", allowed.Load())
+	}
+}
+
+// TestAnswersThatAreNotKnown: an error is an error and no decision.
+func TestAnswersThatAreNotKnown(t *testing.T) {
+	server := redistest.Start(t)
+	limiter, err := New(server.Client(), "", bucket("1/day", 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	if d, err := limiter.Take(done, 1, "k"); !errors.Is(err, context.Canceled) || d != (Decision{}) {
+		t.Errorf("%+v, %v; want the context's error", d, err)
+	}
+	// Another's value under the bucket's key: a list is an error, a text no state.
+	key := limiter.bucket(limiter.limits[0], "k")
+	server.Client().RPush(t.Context(), key, "x")
+	if d, err := limiter.Take(t.Context(), 1, "k"); err == nil || d != (Decision{}) {
+		t.Errorf("%+v, %v; want the error of Redis", d, err)
+	}
+	server.Client().Set(t.Context(), key, "-1 nan 1e9 {} 9 9", 0)
+	if d, err := limiter.Take(t.Context(), 1, "k"); err != nil || !d.Allowed || d.Remaining != 9 {
+		t.Errorf("%+v, %v; want a bucket that nobody used", d, err)
+	}
+	server.Kill()
+	if d, err := limiter.Take(t.Context(), 1, "k"); err == nil || d != (Decision{}) {
+		t.Errorf("%+v, %v; want an error without a Redis", d, err)
+	}
+}
+
+// TestCosts: what can never be admitted is said at once, with the largest cost
+// that can, which is then admitted.
+func TestCosts(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	for _, test := range []struct {
+		limit   Limit
+		shaping bool
+		most    int64
+	}{
+		{bucket("10/s", 20), false, 20}, {bucket("10/s", 20), true, 20}, {bucket("10/s", 0), false, 1},
+		{leaky("10/s", 5), false, 5}, {leaky("10/s", 5), true, 5}, {leaky("10/s", 0), false, 1},
+		{window("7/min", nil), false, 7}, {window("7/day", time.UTC), true, 7},
+	} {
+		c := newClocked(t, client, test.limit)
+		call := func(n int64) (Decision, error) {
+			if test.shaping {
+				return c.Reserve(t.Context(), n, time.Hour, "k")
+			}
+			return c.Take(t.Context(), n, "k")
+		}
+		for _, n := range []int64{test.most + 1, 1e9, math.MaxInt64} {
+			d, err := call(n)
+			cost, ok := errors.AsType[*CostError](err)
+			if !ok || *cost != (CostError{Limit: test.limit.Name, Cost: n, Most: test.most}) || d != (Decision{}) {
+				t.Errorf("%+v: %d permits: %+v, %v", test.limit, n, d, err)
+			}
+		}
+		for _, n := range []int64{0, -1, math.MinInt64} {
+			if d, err := call(n); err == nil || d != (Decision{}) {
+				t.Errorf("%+v: %d permits: %+v, %v", test.limit, n, d, err)
+			}
+		}
+		if d, err := call(test.most); err != nil || !d.Allowed {
+			t.Errorf("%+v: %d permits: %+v, %v", test.limit, test.most, d, err)
+		}
+	}
+	// A leaky bucket without a capacity lets any cost through that can be counted.
+	c := newClocked(t, client, leaky("1000/s", 0))
+	if d := c.reserve(1e9, time.Hour); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	if d := c.reserve(1, 100*day); !d.Allowed || d.Delay != 1e6*time.Second {
+		t.Errorf("%+v; want it behind 1e9 permits at 1000/s", d)
+	}
+	most := c.limits[0].countable()
+	_, err := c.Reserve(t.Context(), most+1, time.Hour, "k2")
+	if cost, ok := errors.AsType[*CostError](err); !ok || cost.Most != most {
+		t.Errorf("%v; want a *CostError that names %d", err, most)
+	}
+	if d := c.reserve(most, time.Hour, "k2"); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+}
