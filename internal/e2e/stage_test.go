@@ -315,7 +315,7 @@ func (s *stage) lawful(what string, calls []time.Time, rate float64, burst int) 
 
 const (
 	pacer     = "the-pacer"
-	pacerRate = 100
+	pacerRate = 200
 )
 
 // pace calls the receiver at exact times until the test ends.
@@ -333,7 +333,7 @@ func (s *stage) pace() {
 			case <-timer.C:
 			}
 			// As the gate does: a call that is late for its slot does not go.
-			if time.Since(next) > 2*time.Millisecond {
+			if time.Since(next) > 3*time.Millisecond {
 				continue
 			}
 			running.Go(func() {
