@@ -126,7 +126,7 @@ local function run(lane, start, s, due_us, share)
       put_back(lane, paused)
       break
     else
-      local blocked = not task[5] and blocked_by(limits)
+      local blocked = not task[5] and blocked_by(limits, now)
       if blocked then
         redis.call('SADD', blocked.blocked, lane)
         redis.call('ZREM', headgate .. 'ready', lane)
@@ -171,7 +171,7 @@ local function run(lane, start, s, due_us, share)
             commit_all(limits.all, now, c, cost)
           end
           if t > now + pickup then ahead = ahead + 1 end
-          release(lane, id, position, t, c, task[5] or take_permits(limits, id))
+          release(lane, id, position, t, c, task[5] or take_permits(limits, id, now))
           taken, spent = taken + 1, spent + cost
           s = earliest_all(shared, now, now, 1)
         end
@@ -211,7 +211,7 @@ repeat
   local share = ready[4] and tonumber(ready[4]) or math.huge
 until run(ready[1], tonumber(ready[2]), s, due_us, share) or looks >= 200
 
-save_buckets()
+save_buckets(now)
 for tenant, at in pairs(finish) do
   if at > virtual - 2 / tenant_config(tenant, now).w then
     redis.call('HSET', vtime, tenant, string.format('%.17g', at))

@@ -91,7 +91,7 @@ func timeFor(spec throttle.Spec, limit storedLimit, n int64) time.Duration {
 	switch spec.Algorithm {
 	case "cc":
 		return 0 // it depends on how long calls take
-	case "fw":
+	case "fw", "sl", "sc":
 		window := float64(spec.Window)
 		if window == 0 {
 			var rate throttle.Rate

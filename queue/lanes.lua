@@ -4,7 +4,7 @@
 --
 --   limits      hash: '*' the queue's limits as JSON, 't:'<tenant> what differs for one
 --   overrides   hash: tenant -> JSON, what an operator changed for a time
---   b:<limit>:<values>   bucket of one limit (limits.lua); a set of job ids for a concurrency limit
+--   b:<limit>:<values>   bucket of one limit (limits.lua); a concurrency limit's holds job ids
 --   blocked:<limit>:<values>   lanes that wait for a permit of a concurrency limit
 --   waiting     sorted set: lane -> when its own limits next admit, µs
 --   ready       sorted set: lane -> virtual start time, among lanes that only share limits hold
@@ -70,22 +70,17 @@ end
 
 -- buckets are read once and written once per script, however many jobs pass.
 local buckets = {}
-local function bucket(key)
-  local known = buckets[key]
+local function bucket(entry, now)
+  local known = buckets[entry.key]
   if not known then
-    known = {state = redis.call('GET', key)}
-    buckets[key] = known
+    known = limit_open(entry.spec, entry.key, now)
+    buckets[entry.key] = known
   end
   return known
 end
 
-local function save_buckets()
-  for key, known in pairs(buckets) do
-    if known.px then
-      redis.call('SET', key, known.state, 'PX', int(known.px))
-      known.px = nil
-    end
-  end
+local function save_buckets(now)
+  for _, known in pairs(buckets) do limit_save(known, now) end
 end
 
 local lanes = {}
@@ -134,7 +129,7 @@ local function earliest_all(list, now, t, n)
     for _, entry in ipairs(list) do
       local cost = n
       if entry.spec.b > 0 and cost > entry.spec.b then cost = entry.spec.b end
-      local e = limit_earliest(entry.spec, bucket(entry.key).state, now, t, cost)
+      local e = limit_earliest(entry.spec, bucket(entry, now), now, t, cost)
       if e > t then t, binding, moved = e, entry, true end
     end
   until not moved
@@ -145,36 +140,32 @@ local function commit_all(list, now, t, n)
   for _, entry in ipairs(list) do
     local cost = n
     if entry.spec.b > 0 and cost > entry.spec.b then cost = entry.spec.b end
-    local known = bucket(entry.key)
-    known.state, known.px = limit_commit(entry.spec, known.state, now, t, cost)
+    limit_commit(entry.spec, bucket(entry, now), now, t, cost)
   end
 end
 
 -- refund_all takes a slot back that was not used, so that its capacity is not
--- lost: from all limits, or from none.
-local function refund_all(list, t, n)
-  local states = {}
-  for i, entry in ipairs(list) do
+-- lost, wherever nothing that was given since stands on it.
+local function refund_all(list, now, t, n)
+  for _, entry in ipairs(list) do
     local cost = n
     if entry.spec.b > 0 and cost > entry.spec.b then cost = entry.spec.b end
-    states[i] = limit_refund(entry.spec, bucket(entry.key).state, t, cost)
-    if not states[i] then return end
+    limit_refund(entry.spec, bucket(entry, now), now, t, cost)
   end
-  for i, entry in ipairs(list) do bucket(entry.key).state = states[i] end
 end
 
 -- blocked_by is the first concurrency limit of a lane with no permit left.
-local function blocked_by(limits)
+local function blocked_by(limits, now)
   for _, entry in ipairs(limits.permits) do
-    if redis.call('SCARD', entry.key) >= entry.spec.b then return entry end
+    if limit_earliest(entry.spec, bucket(entry, now), now, now, 1) > now then return entry end
   end
 end
 
 -- take_permits returns the names of the permits' sets, for the task to carry.
-local function take_permits(limits, id)
+local function take_permits(limits, id, now)
   local keys = {}
   for i, entry in ipairs(limits.permits) do
-    redis.call('SADD', entry.key, id)
+    limit_commit(entry.spec, bucket(entry, now), now, now, 1, id)
     keys[i] = entry.key
   end
   return table.concat(keys, ' ')
@@ -191,7 +182,7 @@ end
 local function free_permits(id, held, now)
   if not held or held == '' then return end
   for key in string.gmatch(held, '%S+') do
-    if redis.call('SREM', key, id) == 1 then
+    if redis.call('ZREM', key, id) == 1 then
       local blocked = headgate .. 'blocked:' .. string.sub(key, #headgate + 3)
       local lane = redis.call('SPOP', blocked)
       if lane then wake(lane, now, true) end

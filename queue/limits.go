@@ -33,7 +33,8 @@ type QueueLimits struct {
 	MaxBacklog int64
 }
 
-// Limit is a rule of a queue: an algorithm with a rate, or a concurrency.
+// Limit is a rule of a queue. Shards and leases are not for queues: their limits
+// are taken together, and a job's permit comes back when the job ends.
 type Limit struct {
 	throttle.Limit
 
@@ -41,10 +42,6 @@ type Limit struct {
 	// job. Empty: one bucket for the whole queue. Jobs without the attribute
 	// share the bucket of the empty value.
 	Per []string
-
-	// Concurrency is how many jobs may be on their way at once, in place of an
-	// algorithm and a rate. 0: not a limit of this sort.
-	Concurrency int64
 }
 
 // TenantLimits is what differs for one tenant.
@@ -81,10 +78,7 @@ func (l Limit) changed(c Change) Limit {
 	return l
 }
 
-const (
-	mostLimits      = 16
-	mostConcurrency = 100_000
-)
+const mostLimits = 16
 
 // Validate reports everything that makes the limit unusable, or nil. Each error
 // begins with the field's name, as in the file.
@@ -104,34 +98,17 @@ func (l Limit) Validate() error {
 		}
 		seen[attr] = true
 	}
-	if l.Concurrency == 0 {
-		if err := l.Limit.Validate(); err != nil {
-			// The name was checked above, more strictly.
-			for _, err := range unjoin(err) {
-				if !strings.HasPrefix(err.Error(), "name: ") {
-					errs = append(errs, err)
-				}
-			}
+	if l.Shards != 0 {
+		wrong("shards: a queue's limits are taken together, so none of them can be split")
+	}
+	if l.Lease != 0 {
+		wrong("lease: a job holds its permit until it ends")
+	}
+	for _, err := range unjoin(l.Limit.Validate()) {
+		// The name was checked above, more strictly.
+		if !strings.HasPrefix(err.Error(), "name: ") {
+			errs = append(errs, err)
 		}
-		return errors.Join(errs...)
-	}
-	if l.Concurrency < 0 || l.Concurrency > mostConcurrency {
-		wrong("concurrency: %d is not within 1 to %d", l.Concurrency, mostConcurrency)
-	}
-	if l.Algorithm != "" {
-		wrong("algorithm: a limit has an algorithm and a rate, or a concurrency, not both")
-	}
-	if l.Rate != (throttle.Rate{}) {
-		wrong("rate: a limit has an algorithm and a rate, or a concurrency, not both")
-	}
-	if l.Burst != 0 {
-		wrong("burst: a concurrency has none")
-	}
-	if l.Capacity != 0 {
-		wrong("capacity: a concurrency has none")
-	}
-	if l.Location != nil {
-		wrong("timezone: a concurrency has none")
 	}
 	return errors.Join(errs...)
 }
@@ -141,7 +118,7 @@ func (l Limit) checkChange(c Change) error {
 	if !slices.Contains(l.Per, "tenant") {
 		return errors.New("tenants share this limit: it cannot differ for one of them")
 	}
-	if c.Concurrency != nil && l.Concurrency == 0 {
+	if c.Concurrency != nil && l.Algorithm != throttle.Concurrency {
 		return errors.New("concurrency: this limit has a rate")
 	}
 	after := l.changed(c)
@@ -152,6 +129,9 @@ func (l Limit) checkChange(c Change) error {
 }
 
 func unjoin(err error) []error {
+	if err == nil {
+		return nil
+	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
 	}
@@ -300,9 +280,6 @@ type (
 const aheadOfNow = 3 * horizon
 
 func (l Limit) spec() throttle.Spec {
-	if l.Concurrency > 0 {
-		return throttle.Spec{Algorithm: "cc", Burst: l.Concurrency}
-	}
 	return l.Limit.Spec(true, aheadOfNow)
 }
 
@@ -313,7 +290,7 @@ func (l Limit) stored() storedLimit {
 	if s.Per == nil {
 		s.Per = []string{} // an empty list, not null, for the script
 	}
-	if l.Concurrency == 0 {
+	if l.Algorithm != throttle.Concurrency {
 		s.Text.Rate = l.Rate.String()
 	}
 	if l.Location != nil {
@@ -325,8 +302,9 @@ func (l Limit) stored() storedLimit {
 
 // limit is the way back from the stored form.
 func (s storedLimit) limit() (Limit, error) {
-	l := Limit{Per: s.Per, Concurrency: s.Text.Concurrency}
-	l.Name, l.Algorithm, l.Burst, l.Capacity = s.Name, s.Text.Algorithm, s.Text.Burst, s.Text.Capacity
+	l := Limit{Per: s.Per, Limit: throttle.Limit{
+		Name: s.Name, Algorithm: s.Text.Algorithm, Burst: s.Text.Burst, Capacity: s.Text.Capacity, Concurrency: s.Text.Concurrency,
+	}}
 	if s.Text.Rate != "" {
 		if err := l.Rate.UnmarshalText([]byte(s.Text.Rate)); err != nil {
 			return Limit{}, err

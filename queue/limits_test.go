@@ -20,7 +20,7 @@ func TestLimitsValidate(t *testing.T) {
 					{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: rate}},
 					{Limit: throttle.Limit{Name: "account", Algorithm: "sliding", Rate: rate}},
 					{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Burst: -1}, Per: []string{"tenant", "tenant", "{}"}},
-					{Limit: throttle.Limit{Name: "both", Algorithm: throttle.TokenBucket, Rate: rate}, Concurrency: 3},
+					{Limit: throttle.Limit{Name: "both", Algorithm: throttle.TokenBucket, Rate: rate, Concurrency: 3}},
 				},
 			},
 			"sms": {Kinds: []string{"email"}},
@@ -41,7 +41,7 @@ func TestLimitsValidate(t *testing.T) {
 		`queues.email.limits[2].rate: 0 permits`,
 		`queues.email.limits[2].burst: -1 is negative`,
 		`queues.email.limits[2].per: "tenant" stands twice`,
-		`queues.email.limits[3].algorithm: a limit has an algorithm and a rate, or a concurrency`,
+		`queues.email.limits[3].concurrency: a limit has a rate or a concurrency, not both`,
 		`queues.sms.kinds[0]: "email" goes to queue email already`,
 		`tenants.acme.weight: -1 is not within`,
 		`tenants.acme.limits.emial: there is no such queue; did you mean "email"?`,
@@ -67,7 +67,7 @@ func TestStoredLimitsComeBack(t *testing.T) {
 	for _, limit := range []Limit{
 		perTenant(7), sharedBy(300),
 		{Limit: throttle.Limit{Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10000, Period: 24 * time.Hour}, Location: berlin}, Per: []string{"tenant"}},
-		{Limit: throttle.Limit{Name: "in-flight"}, Per: []string{"domain", "tenant"}, Concurrency: 20},
+		{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 20}, Per: []string{"domain", "tenant"}},
 	} {
 		if err := limit.Validate(); err != nil {
 			t.Errorf("%s: %v", limit.Name, err)

@@ -25,9 +25,9 @@ local limits = lane_limits(lane, now)
 -- Its slot was missed. Where nothing was given after it, it moves to now, and
 -- only the time since is lost.
 local _, missed, position = slot_read(task[4])
-if missed > 0 then refund_all(limits.all, missed, cost) end
+if missed > 0 then refund_all(limits.all, now, missed, cost) end
 local t = earliest_all(limits.all, now, math.max(now, paused_until(limits.tenant)), cost)
-local blocked = not task[5] and blocked_by(limits)
+local blocked = not task[5] and blocked_by(limits, now)
 if blocked or t > now + tonumber(ARGV[2]) then
   -- asynq's retry set is only the way back: the group says where the job belongs.
   redis.call('HSET', task_key(id), 'group', lane, 'hg_slot', slot_write(0, 0, position or now))
@@ -38,11 +38,11 @@ local c = 0
 if #limits.all > 0 then
   c = math.max(t, now + tonumber(ARGV[3]))
   commit_all(limits.all, now, c, cost)
-  save_buckets()
+  save_buckets(now)
 end
 local fields = {'hg_slot', slot_write(t, c, position or now), 'group', lane}
 if not task[5] then
-  local permits = take_permits(limits, id)
+  local permits = take_permits(limits, id, now)
   if permits ~= '' then fields[5], fields[6] = 'hg_permits', permits end
 end
 redis.call('HSET', task_key(id), unpack(fields))

@@ -23,7 +23,7 @@ for _, lane in ipairs(slice[2]) do
     woken = woken + 1
   end
   for _, entry in ipairs(lane_limits(lane, now).permits) do
-    for _, id in ipairs(redis.call('SRANDMEMBER', entry.key, 20)) do
+    for _, id in ipairs(redis.call('ZRANDMEMBER', entry.key, 20)) do
       local state = redis.call('HGET', task_key(id), 'state')
       if state ~= 'pending' and state ~= 'active' and state ~= 'retry' then free_permits(id, entry.key, now) end
     end

@@ -254,7 +254,7 @@ func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
 
 func TestConcurrencyLimit(t *testing.T) {
 	const jobs, most = 30, 3
-	limits := limitsOf(Limit{Limit: throttle.Limit{Name: "in-flight"}, Per: []string{"tenant"}, Concurrency: most})
+	limits := limitsOf(Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: most}, Per: []string{"tenant"}})
 	r := startRig(t, jobs, limits, nil)
 	running, peak := 0, 0
 	r.answer = func(context.Context, Running) error {
@@ -377,7 +377,7 @@ func TestRaisedQuotaWakesLanes(t *testing.T) {
 
 // TestPermitsOfDeletedJobsComeBack: asynq's tools know nothing of permits.
 func TestPermitsOfDeletedJobsComeBack(t *testing.T) {
-	r := startRig(t, 1, limitsOf(Limit{Limit: throttle.Limit{Name: "one"}, Concurrency: 1}), nil)
+	r := startRig(t, 1, limitsOf(Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}), nil)
 	client := r.server.Client()
 	deleted := r.add(t, nil)
 	kept := r.add(t, nil)

@@ -59,7 +59,7 @@ func TestFarSlotsOutliveAFasterRate(t *testing.T) {
 			}
 			faster := limit
 			faster.Rate = mustRate("20/h")
-			c.limits = []Limit{faster}
+			c.change(faster)
 			if d := c.reserve(1, time.Hour); d.Allowed {
 				t.Errorf("%s: a slot at %v among those given until %v", limit.Name, d.At, last)
 			}

@@ -64,7 +64,7 @@ func TestLawOverChanges(t *testing.T) {
 							}
 							fastest.Period, fastest.Count = time.Minute, max(fastest.Count, rate.Count)
 							largest = max(largest, size)
-							c.limits = []Limit{limit}
+							c.change(limit)
 							for range rapid.IntRange(1, 8).Draw(rt, "calls") {
 								c.now = c.now.Add(time.Duration(rapid.Int64Range(0, 20e6).Draw(rt, "after")) * time.Microsecond)
 								n := rapid.Int64Range(1, size).Draw(rt, "n")
@@ -98,7 +98,7 @@ func TestLoweringAppliesAtOnce(t *testing.T) {
 		for range 3 {
 			last = c.reserve(1, time.Hour).At
 		}
-		c.limits = []Limit{leaky("1/min", 0)}
+		c.change(leaky("1/min", 0))
 		first := c.reserve(1, time.Hour).At
 		if gap := first.Sub(last); gap < time.Minute {
 			t.Errorf("the first slot under 1/min is %v after the last under 10/s", gap)
@@ -109,11 +109,11 @@ func TestLoweringAppliesAtOnce(t *testing.T) {
 
 		full := newClocked(t, client, bucket("10/s", 10))
 		full.take(4)
-		full.limits = []Limit{bucket("10/s", 3)} // 4 are owed, 3 may be
+		full.change(bucket("10/s", 3)) // 4 are owed, 3 may be
 		if d := full.take(1); d.Allowed || d.RetryAfter != 200*ms {
 			t.Errorf("%+v; want a refusal until 2 are owed", d)
 		}
-		full.limits = []Limit{bucket("10/s", 5)}
+		full.change(bucket("10/s", 5))
 		if d := full.take(2); d.Allowed {
 			t.Errorf("%+v; the bucket of 5 has room for 1", d)
 		}
@@ -133,7 +133,7 @@ func TestRaisingAppliesAtOnce(t *testing.T) {
 		} {
 			c := newClocked(t, client, limits[0])
 			c.take(10)
-			c.limits = limits[1:]
+			c.change(limits[1:]...)
 			d := c.take(1)
 			if d.Allowed {
 				t.Errorf("%s: raising the rate gave a fresh burst", limits[1].Name)
@@ -157,19 +157,19 @@ func TestChangedWindows(t *testing.T) {
 		c.now = c.now.Add(13 * time.Second)
 		c.take(5)
 		for _, rate := range []string{"5/min", "5/3s", "5/h", "4/10s", "1/10s"} {
-			c.limits = []Limit{window(rate, nil)}
+			c.change(window(rate, nil))
 			if d := c.take(1); d.Allowed {
 				t.Errorf("changing to %s gave a fresh window", rate)
 			}
 		}
-		c.limits = []Limit{window("7/10s", nil)}
+		c.change(window("7/10s", nil))
 		if d := c.take(3); d.Allowed || d.Remaining != 2 {
 			t.Errorf("%+v; want 2 more", d)
 		}
 		if d := c.take(2); !d.Allowed || d.Remaining != 0 {
 			t.Errorf("%+v; want 2 more", d)
 		}
-		c.limits = []Limit{window("7/day", location(t, "Asia/Tokyo"))}
+		c.change(window("7/day", location(t, "Asia/Tokyo")))
 		if d := c.take(1); d.Allowed {
 			t.Errorf("putting it on a calendar gave a fresh window: %+v", d)
 		}
@@ -186,7 +186,7 @@ func TestRefusalsFollowTheNewRate(t *testing.T) {
 		} {
 			c := newClocked(t, client, limits[0])
 			c.take(100)
-			c.limits = limits[1:]
+			c.change(limits[1:]...)
 			if d := c.take(1); d.Allowed || d.RetryAfter != time.Second {
 				t.Errorf("%+v; want a second", d)
 			}

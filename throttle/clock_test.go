@@ -40,9 +40,10 @@ func TestClockSetBackHeals(t *testing.T) {
 					if limit.Algorithm != FixedWindow && c.now == start {
 						t.Error("a clock that was set back gave a permit")
 					}
-					// Never longer than the bucket owed, and a step of a second
-					// too small to be told from a wobble.
-					longest := limit.Rate.Interval() + time.Second
+					// Never longer than the bucket owed, and a step too small to
+					// be seen: a bucket that is one number shows only what is
+					// more than it can owe.
+					longest := limit.Rate.Interval() + min(back, time.Minute)
 					if limit.Algorithm == FixedWindow {
 						longest = limit.Rate.Period + min(back, limit.Rate.Period)
 					}

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
-// Algorithm says how a limit spreads its rate over time.
+// Algorithm says how a limit spreads its rate over time. The package
+// documentation compares them.
 type Algorithm string
 
 const (
@@ -16,14 +19,43 @@ const (
 	TokenBucket Algorithm = "token_bucket"
 
 	// LeakyBucket shapes with Reserve and in a queue: one permit per interval
-	// and never a burst, with up to Capacity waiting. With Take it polices: a
-	// bucket of Capacity permits that drains at the rate.
+	// and never a burst, with up to Capacity waiting. With Take it polices, as a
+	// meter: a bucket that drains at the rate, and level + n <= Capacity.
 	LeakyBucket Algorithm = "leaky_bucket"
 
 	// FixedWindow admits Rate.Count in each window. Windows are aligned to the
 	// epoch, or to the calendar of Location. Around the edge of two windows up
 	// to twice the count may go.
 	FixedWindow Algorithm = "fixed_window"
+
+	// SlidingWindowLog admits Rate.Count in any Rate.Period, exactly: in every
+	// (t - Period, t]. It remembers the moment of every permit, up to 10,000.
+	SlidingWindowLog Algorithm = "sliding_window_log"
+
+	// SlidingWindowCounter admits what a weighted estimate leaves room for: the
+	// count of the window before, times the part of it that still lies within
+	// Rate.Period, and the count of this window. Rounded up, never more than
+	// Rate.Count; windows are aligned to the epoch.
+	SlidingWindowCounter Algorithm = "sliding_window_counter"
+
+	// Concurrency admits up to Limit.Concurrency calls at a time, whatever they
+	// cost. It has no rate. See [Reservation].
+	Concurrency Algorithm = "concurrency"
+)
+
+var algorithms = []Algorithm{TokenBucket, LeakyBucket, FixedWindow, SlidingWindowLog, SlidingWindowCounter, Concurrency}
+
+const (
+	// mostLogged bounds the memory of a log, 11 bytes for a permit, and the time
+	// one call may keep Redis busy.
+	mostLogged = 10_000
+
+	// MostConcurrency is the largest concurrency a limit can have.
+	MostConcurrency = 100_000
+
+	// DefaultLease is how long a permit of a concurrency limit outlives a
+	// process that died with it.
+	DefaultLease = 30 * time.Second
 )
 
 // Limit is a rule for the calls of one key.
@@ -34,7 +66,7 @@ type Limit struct {
 	// Algorithm has no default.
 	Algorithm Algorithm
 
-	// Rate is required.
+	// Rate is required, but for Concurrency, which has none.
 	Rate Rate
 
 	// Burst is how many permits a full token bucket holds; 0 means 1.
@@ -50,6 +82,19 @@ type Limit struct {
 	// then per day, week (from Monday) or month. nil: windows of
 	// Rate.Period, aligned to the Unix epoch. It must be nil for the others.
 	Location *time.Location
+
+	// Concurrency is how many calls may be under way at once, 1 to
+	// [MostConcurrency]. It must be 0 for the other algorithms.
+	Concurrency int64
+
+	// Lease is how long a permit of Concurrency lives without being renewed, 1 s
+	// to a day; 0 means [DefaultLease]. It must be 0 for the other algorithms.
+	Lease time.Duration
+
+	// Shards splits the bucket of a key over that many Redis keys, for one that is
+	// hotter than a node of a cluster can serve. 0 means 1. See [Limit.Validate]
+	// for what cannot be split, and docs/limits.md for what it costs.
+	Shards int
 }
 
 // Validate reports everything that makes the limit unusable, or nil.
@@ -62,47 +107,100 @@ func (l Limit) Validate() error {
 	if len(l.Name) > 64 {
 		wrong("name: longer than 64 bytes")
 	}
-	rateErr := l.Rate.Validate()
-	if rateErr != nil {
-		wrong("rate: %w", rateErr)
+	var rateErr error
+	switch {
+	case l.Algorithm == "":
+		wrong("algorithm: a limit needs one: %s", listed(algorithms))
+	case !slices.Contains(algorithms, l.Algorithm):
+		wrong("algorithm: %q is none of %s", clip(string(l.Algorithm)), listed(algorithms))
 	}
-	if l.Burst < 0 {
-		wrong("burst: %d is negative", l.Burst)
+	if l.Algorithm != Concurrency {
+		if rateErr = l.Rate.Validate(); rateErr != nil {
+			wrong("rate: %w", rateErr)
+		}
+	} else if l.Rate != (Rate{}) {
+		wrong("rate: a %s has none", Concurrency)
 	}
-	if l.Capacity < 0 {
-		wrong("capacity: %d is negative", l.Capacity)
+	only := func(algorithm Algorithm, field string, value int64) {
+		switch {
+		case value < 0:
+			wrong("%s: %d is negative", field, value)
+		case value > 0 && l.Algorithm != algorithm:
+			wrong("%s: only a %s has one", field, algorithm)
+		}
 	}
-	if l.Burst != 0 && l.Algorithm != TokenBucket {
-		wrong("burst: only a %s has one", TokenBucket)
+	only(TokenBucket, "burst", l.Burst)
+	only(LeakyBucket, "capacity", l.Capacity)
+	if l.Concurrency > 0 && l.Algorithm != Concurrency {
+		wrong("concurrency: a limit has a rate or a concurrency, not both")
+	} else {
+		only(Concurrency, "concurrency", l.Concurrency)
 	}
-	if l.Capacity != 0 && l.Algorithm != LeakyBucket {
-		wrong("capacity: only a %s has one", LeakyBucket)
+	only(Concurrency, "lease", int64(l.Lease))
+	if l.Location != nil && l.Algorithm != FixedWindow {
+		wrong("timezone: only a %s has one", FixedWindow)
 	}
+	if l.Rate.Months != 0 && l.Algorithm != FixedWindow {
+		wrong("rate: months differ in length, so only a %s with a timezone counts by them", FixedWindow)
+		rateErr = errors.New("said")
+	}
+	if rateErr == nil {
+		if problem := l.unusable(); problem != "" {
+			wrong("%s", problem)
+		}
+	}
+	switch {
+	case l.Shards < 0 || l.Shards > mostShards:
+		wrong("shards: %d is not within 0 to %d", l.Shards, mostShards)
+	case l.Shards > 1 && l.Algorithm == LeakyBucket:
+		wrong("shards: a %s lets calls go one by one, which its shards would do side by side", LeakyBucket)
+	case l.Shards > 1 && int64(l.Shards) > l.Most(false):
+		wrong("shards: %d shards for %d permits leave some without any", l.Shards, l.Most(false))
+	}
+	return errors.Join(errs...)
+}
+
+// unusable says what is wrong with a limit whose rate is right by itself.
+func (l Limit) unusable() string {
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:
-		if l.Location != nil {
-			wrong("timezone: only a %s has one", FixedWindow)
-		}
-		if l.Rate.Months != 0 {
-			wrong("rate: months differ in length, so only a %s with a timezone counts by them", FixedWindow)
-		} else if rateErr == nil && !l.Rate.fits(max(l.Burst, l.Capacity, 1)) {
-			wrong("burst or capacity: %d permits at %v cannot be counted exactly; use fewer or a shorter period", max(l.Burst, l.Capacity), l.Rate)
+		if most := max(l.Burst, l.Capacity, 1); !l.Rate.fits(most) {
+			return fmt.Sprintf("burst or capacity: %d permits at %v cannot be counted exactly; use fewer or a shorter period", most, l.Rate)
 		}
 	case FixedWindow:
 		switch {
 		case l.Location == nil && l.Rate.Months != 0:
-			wrong("timezone: windows of a month need one, such as Europe/Berlin or UTC")
+			return "timezone: windows of a month need one, such as Europe/Berlin or UTC"
 		case l.Location != nil && l.Rate.Months == 0 && l.Rate.Period != day && l.Rate.Period != 7*day:
-			wrong("rate: calendar windows are per day, week or month")
-		case l.Rate.Count >= exact:
-			wrong("rate: %d permits cannot be counted exactly", l.Rate.Count)
+			return "rate: calendar windows are per day, week or month"
+		case l.Rate.Count >= exact/2:
+			return fmt.Sprintf("rate: %d permits cannot be counted exactly", l.Rate.Count)
 		}
-	case "":
-		wrong("algorithm: a limit needs one: %s, %s or %s", TokenBucket, LeakyBucket, FixedWindow)
-	default:
-		wrong("algorithm: %q is none of %s, %s, %s", clip(string(l.Algorithm)), TokenBucket, LeakyBucket, FixedWindow)
+	case SlidingWindowCounter:
+		if l.Rate.Count >= exact/1024 {
+			return fmt.Sprintf("rate: %d permits cannot be weighed exactly", l.Rate.Count)
+		}
+	case SlidingWindowLog:
+		if l.Rate.Count > mostLogged {
+			return fmt.Sprintf("rate: a log of %d permits is more than %d; use a %s", l.Rate.Count, mostLogged, SlidingWindowCounter)
+		}
+	case Concurrency:
+		switch {
+		case l.Concurrency < 1 || l.Concurrency > MostConcurrency:
+			return fmt.Sprintf("concurrency: %d is not within 1 to %d", l.Concurrency, MostConcurrency)
+		case l.Lease != 0 && (l.Lease < time.Second || l.Lease > day):
+			return fmt.Sprintf("lease: %v is not within 1s to 24h", l.Lease)
+		}
 	}
-	return errors.Join(errs...)
+	return ""
+}
+
+func listed(algorithms []Algorithm) string {
+	names := make([]string, len(algorithms))
+	for i, algorithm := range algorithms {
+		names[i] = string(algorithm)
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
 // Most is the largest cost that one call may have; 0 means that any will do.
@@ -115,9 +213,19 @@ func (l Limit) Most(shaping bool) int64 {
 			return l.Capacity
 		}
 		return cmp.Or(l.Capacity, 1)
+	case Concurrency:
+		return 0
 	default:
 		return l.Rate.Count
 	}
+}
+
+// quota is how many permits the limit holds when nothing is owed.
+func (l Limit) quota(shaping bool) int64 {
+	if l.Algorithm == Concurrency {
+		return l.Concurrency
+	}
+	return max(l.Most(shaping), 1)
 }
 
 // Spec is a limit in the form that limits.lua reads; its fields are described
@@ -129,6 +237,7 @@ type Spec struct {
 	Burst     int64  `json:"b"`           // permits
 	Window    int64  `json:"w,omitempty"` // µs; 0 with a calendar
 	Ahead     int64  `json:"ahead"`       // µs
+	Lease     int64  `json:"l,omitempty"` // µs; 0: a year
 }
 
 // Spec converts a valid limit for a script that grants slots up to ahead beyond
@@ -142,15 +251,34 @@ func (l Limit) Spec(shaping bool, ahead time.Duration) Spec {
 		if l.Location == nil {
 			spec.Window = l.Rate.Period.Microseconds()
 		}
-		return spec
+	case SlidingWindowLog:
+		spec.Algorithm, spec.Window = "sl", l.Rate.Period.Microseconds()
+	case SlidingWindowCounter:
+		spec.Algorithm, spec.Window = "sc", l.Rate.Period.Microseconds()
+	case Concurrency:
+		return Spec{Algorithm: "cc", Burst: l.Concurrency, Lease: l.Lease.Microseconds()}
 	case TokenBucket:
 		spec.Algorithm = "tb"
+		spec.Permit, spec.Flow = l.Rate.units()
 	case LeakyBucket:
 		spec.Algorithm = "lm"
 		if shaping {
 			spec.Algorithm = "lb"
 		}
+		spec.Permit, spec.Flow = l.Rate.units()
 	}
-	spec.Permit, spec.Flow = l.Rate.units()
 	return spec
+}
+
+// code is the interval as MMME, MMM × 10^E µs, for the plain form of a bucket;
+// empty where it has none.
+func (s Spec) code() string {
+	m, e := s.Permit, 0
+	for m >= 1000 && m%10 == 0 {
+		m, e = m/10, e+1
+	}
+	if s.Flow != 1 || s.Window > 0 || m >= 1000 || e > 9 || s.Algorithm != "tb" && s.Algorithm != "lm" {
+		return ""
+	}
+	return fmt.Sprintf("%03d%d", m, e)
 }

@@ -259,7 +259,7 @@ func TestNothingIsLostOrWonByRounding(t *testing.T) {
 func TestChangedLimit(t *testing.T) {
 	client := redistest.Shared(t).Client()
 	c := newClocked(t, client, bucket("10/s", 10))
-	change := func(rate string, burst int64) { c.limits = []Limit{bucket(rate, burst)} }
+	change := func(rate string, burst int64) { c.change(bucket(rate, burst)) }
 	c.take(10)
 	change("100/s", 10)
 	if d := c.take(1); d.Allowed {
@@ -283,7 +283,7 @@ func TestChangedLimit(t *testing.T) {
 	for range 5 {
 		last = r.reserve(1, time.Minute).At
 	}
-	r.limits = []Limit{leaky("1000/s", 0)}
+	r.change(leaky("1000/s", 0))
 	if d := r.reserve(1, time.Minute); !d.At.After(last) {
 		t.Errorf("the slot %v lies %v before one that was given", d.At, last.Sub(d.At))
 	}
@@ -414,12 +414,12 @@ func ExampleLimiter_Take() {
 		if err != nil {
 			panic(err) // Redis did not answer: the answer is not known
 		}
-		fmt.Printf("%v %q\n", d.Allowed, d.Limit)
+		fmt.Println(d.Allowed, d.Remaining, d.RetryAfter.Round(100*time.Millisecond))
 	}
 	// Output:
-	// true ""
-	// true ""
-	// false "user"
+	// true 1 0s
+	// true 0 0s
+	// false 0 1s
 }
 
 func ExampleLimiter_Reserve() {
@@ -430,11 +430,11 @@ func ExampleLimiter_Reserve() {
 		panic(err)
 	}
 	for range 2 {
-		d, err := limiter.Reserve(context.Background(), 1, time.Second, "account")
+		r, err := limiter.Reserve(context.Background(), 1, time.Second, "account")
 		if err != nil {
 			panic(err)
 		}
-		fmt.Println(d.Allowed, d.Delay.Round(50*time.Millisecond)) // sleep for Delay, then call
+		fmt.Println(r.Allowed, r.Delay.Round(50*time.Millisecond)) // sleep for Delay, then call
 	}
 	// Output:
 	// true 0s

@@ -1,44 +1,59 @@
 -- limits.lua: when does a limit admit a call, and what is left of it afterwards?
 --
--- A library, not a script: every script of ours is this text and a body.
--- For each algorithm it has two pure functions over the state of one bucket (a
--- string, or false for a bucket that nobody used yet); the body reads and
--- writes the keys, so one script may look at a bucket many times for one GET.
+-- A library, not a script: every script of ours is this text and a body. A
+-- bucket is read once, asked and used any number of times, and written once.
 --
---   limit_earliest(limit, state, now, t, n)  the first µs >= t at which n permits
---                                            are admitted; nil: never. Writes nothing.
---   limit_commit(limit, state, now, t, n)    the state after n permits were taken
---                                            at t, and its time to live in ms.
---   limit_refund(limit, state, t, n)         the state as if the n permits of t had
---                                            not been taken, or nil where that cannot
---                                            be said: others were given since.
---   limit_mend(limit, state, now)            the state and its time to live if it has
---                                            to be written anew, else nil: the rate was
---                                            changed since, or the clock was set back.
---                                            What is owed would drain at the old rate
---                                            until the next commit, or not at all.
+--   limit_open(limit, key, now)              the bucket, as it is in Redis
+--   limit_earliest(limit, bucket, now, t, n) the first µs >= t at which n permits
+--                                            are admitted; nil: never. Changes nothing.
+--   limit_commit(limit, bucket, now, t, n, id)  takes n permits at t, which earliest gave
+--   limit_refund(limit, bucket, now, t, n, mark)  gives back n of the permits taken at t,
+--                                            as far as nothing that was given since needs
+--                                            them; false where that is not at all
+--   limit_charge(limit, bucket, now, n)      takes n permits that were used already
+--   limit_full(limit, bucket, now, t, n)     is the queue in front of it too long?
+--   limit_left(limit, bucket, now)           permits that could go at once, >= 0
+--   limit_reset(limit, bucket, now)          µs until nothing is owed any more
+--   limit_save(bucket, now)                  writes it, if it has to be written
 --
 -- limit is a table of numbers, but for `a`:
---   a      'tb' token bucket | 'lb' leaky bucket, shaping
---          'lm' leaky bucket, policing (a meter) | 'fw' fixed window
+--   a      'tb' token bucket | 'lb' leaky bucket, shaping | 'lm' leaky bucket,
+--          policing (a meter) | 'fw' fixed window | 'sc' sliding window counter
+--          'sl' sliding window log | 'cc' concurrency
 --   p, r   one permit is p units, r units flow back per µs, p/r in lowest terms:
 --          thirds and sevenths stay exact, nothing drifts          (tb, lb, lm)
---   b      burst (tb), capacity (lm; lb: largest cost, 0 = any), permits a window (fw)
---   w      length of a window, µs; windows are aligned to the epoch  (plain fw)
+--   b      burst (tb), capacity (lm; lb: largest cost, 0 = any), permits of a
+--          window (fw, sc, sl), calls in flight (cc)
+--   code   p as MMME, where it is one                                 (tb, lm; nil: it is not)
+--   w      length of a window, µs; windows are aligned to the epoch  (fw, sc, sl)
 --   c      starts of the calendar windows around now, µs, ascending  (calendar fw)
 --   ahead  how far beyond now slots are granted, µs. What lies further away
 --          can only come from a clock that was set back.
+--   l      how long a permit lives without being renewed, µs; nil: a year  (cc)
 --
--- now is Redis's clock in µs; t >= now is a moment that may lie in the future.
--- All numbers are integers below 2^53; limits that would leave that range are
--- refused when they are made.
+-- now is Redis's clock in µs, one value for the whole script; t >= now is a
+-- moment that may lie in the future. All numbers are integers below 2^53; limits
+-- that would leave that range are refused when they are made.
 --
--- State of tb, lb, lm: "tat frac p r last at": the theoretical arrival time of the
--- next permit in µs, the rest of it in units (0 <= frac < r), the p and r it was
--- written under, so that a changed rate is converted and not misread, the latest
--- moment given, and when this was written.
--- State of fw: "start used last at": the latest window used, the permits used in
--- it, the moment of the last one, and when it was given.
+-- What Redis holds, by kind:
+--   rate     tb, lb, lm: "r tat frac p r last at calm": the theoretical arrival
+--            time of the next permit in µs, the rest of it in units (0 <= frac < r),
+--            the p and r it was written under, so that a changed rate is converted
+--            and not misread, the latest moment given, when this was written, and
+--            the last moment at which a permit went while less than half was owed.
+--            Plain: one integer, (tat - PLAIN_FROM) and p as MMME = MMM * 10^E, which
+--            is 70 bytes less in Redis. Enough where r = 1, nothing was given beyond
+--            now, and no more than PLAIN_MOST is owed.
+--   window   fw: "f start following used last at": the latest window used, the
+--            permits used in it, the moment of the last one, and when it was given
+--   counter  sc: "c start w previous used last at", likewise, with the window before it
+--   log      sl: a list: "@at", then the moment of every permit, ascending
+--   permits  cc: a sorted set: id of the call -> when its permit lapses, µs
+-- A paused bucket has " !UNTIL REASON" behind its text, or behind the log's "@at".
+
+local PLAIN_FROM = 1577836800000000 -- 2020, so that 19 digits last until 2049
+local PLAIN_MOST = 60000000
+local YEAR = 31622400000000
 
 -- rate_convert is the time that a debt of `whole` µs and `frac` units at p and r
 -- takes at the limit's rate: never less, and exact where its products are.
@@ -57,92 +72,182 @@ local function rate_convert(limit, whole, frac, p, r)
   return whole, units - whole * limit.r
 end
 
-local function rate_read(limit, state, now)
-  if not state then return now, 0, true, now end
-  local tat, frac, p, r, last = string.match(state, '^(%d+) (%d+) (%d+) (%d+) (%d+) %d+$')
-  if not tat then return now, 0, true, now end
-  tat, frac, p, r, last = tonumber(tat), tonumber(frac), tonumber(p), tonumber(r), tonumber(last)
-  if tat < now then return now, 0, true, now end
-  if p ~= limit.p or r ~= limit.r then
-    -- What is owed counts in permits and keeps its number under the new rate.
-    -- Slots that were already given stand no further ahead than `ahead`, and a
-    -- faster rate must not give theirs a second time: it holds from the last one on.
-    last = math.min(math.max(last, now), now + limit.ahead)
-    local owed, part = rate_convert(limit, tat - now, frac, p, r)
-    local after, rest = 0, 0
-    if tat >= last then after, rest = rate_convert(limit, tat - last, frac, p, r) end
-    tat, frac = now + owed, part
-    if last + after > tat or (last + after == tat and rest > frac) then tat, frac = last + after, rest end
+-- size is a bucket's, in time: how long a full one takes to drain.
+local function size(limit) return limit.w or math.ceil(math.max(limit.b, 1) * limit.p / limit.r) end
+
+-- set_back is by how much the clock was set back since `at`, in µs. Within a
+-- second it may be a wobble, which costs a second at most.
+local function set_back(at, now) return at - now > 1000000 and at - now or 0 end
+
+local function text_write(s, now, text, ends)
+  if s.pause > now then
+    text = string.format('%s !%.0f %s', text, s.pause, s.why)
+    ends = math.max(ends, s.pause + size(s.limit))
   end
-  local most = now + limit.ahead + math.ceil(math.max(limit.b, 1) * limit.p / limit.r)
-  if limit.b > 0 and tat > most then return most, 0, false, last end
-  return tat, frac, false, last
-end
-
--- rate_slack is how many permits may be ahead of the rate when n more go.
-local function rate_slack(limit, n)
-  if limit.a == 'lb' then return 0 end
-  return limit.b - n
-end
-
-local function rate_earliest(limit, state, now, t, n)
-  if limit.b > 0 and n > limit.b then return nil end
-  local tat, frac, idle = rate_read(limit, state, now)
-  if idle then return t end
-  -- tat - slack * p / r, rounded up: a moment too early would be the caller's gain.
-  local units = rate_slack(limit, n) * limit.p - frac
-  return math.max(t, tat - math.floor(units / limit.r))
-end
-
-local function rate_write(limit, tat, frac, last, now)
   -- PX counts from the command's clock, which is older than TIME, and an imitation
   -- of Redis may age its keys by a second at a time: two seconds over.
-  return string.format('%.0f %.0f %.0f %.0f %.0f %.0f', tat, frac, limit.p, limit.r, last, now),
-    math.ceil((tat - now) / 1000) + 2000
+  redis.call('SET', s.key, text, 'PX', math.max(math.ceil((ends - now) / 1000), 0) + 2000)
 end
 
-local function rate_commit(limit, state, now, t, n)
-  local tat, frac, _, last = rate_read(limit, state, now)
-  -- An earliest moment is rounded up to a whole µs; the part that was rounded
-  -- away is not idle time and stays credited, or 9,973/s would lose 0.7 %.
-  if tat + (frac > 0 and 1 or 0) < t then tat, frac = t, 0 end
-  local units = frac + n * limit.p
-  local whole = math.floor(units / limit.r)
-  tat, frac = tat + whole, units - whole * limit.r
-  return rate_write(limit, tat, frac, math.max(last, t), now)
-end
+-- Each kind is made when it is first needed: a script's functions are made anew
+-- at every call, and most calls need one kind.
+local make = {}
 
--- rate_refund takes back what was given last. Had more been given since, the
--- permit would come back at a moment that is another's already.
-local function rate_refund(limit, state, t, n)
-  local tat, frac, p, r, last, at = string.match(state, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
-  if not tat or tonumber(last) ~= t or tonumber(p) ~= limit.p or tonumber(r) ~= limit.r then return nil end
-  local units = tonumber(frac) - n * limit.p
-  local whole = math.floor(units / limit.r)
-  return string.format('%.0f %.0f %.0f %.0f %.0f %s', tonumber(tat) + whole, units - whole * limit.r, limit.p, limit.r, t, at)
-end
+function make.rate()
+  local k = {}
 
--- rate_mend keeps what was owed, in permits, and lets it drain from now on at the
--- rate of now.
-local function rate_mend(limit, state, back, now)
-  local tat, frac, p, r, last = string.match(state, '^(%d+) (%d+) (%d+) (%d+) (%d+) %d+$')
-  if not tat or (back == 0 and tonumber(p) == limit.p and tonumber(r) == limit.r) then return nil end
-  last = tonumber(last) - back
-  local idle
-  tat, frac, idle = rate_read(limit, string.format('%.0f %s %s %s %.0f %.0f', tonumber(tat) - back, frac, p, r, last, now), now)
-  if idle then return nil end
-  return rate_write(limit, tat, frac, math.max(last, now), now)
-end
+  function k.blank(s, now)
+    s.tat, s.frac, s.p, s.r, s.last, s.at, s.calm, s.plain = 0, 0, 0, 1, 0, now, 0, true
+  end
 
--- limit_full: n more permits at t are too many for the queue in front of a leaky
--- bucket, which is what waits already, and these.
-local function limit_full(limit, state, now, t, n)
-  if limit.a ~= 'lb' or limit.b == 0 then return false end
-  local tat, frac = rate_read(limit, state, now)
-  local units = (t - now) * limit.r
-  -- A slot is rounded up to a whole µs; what waits before it is not.
-  if tat + (frac > 0 and 1 or 0) == t then units = (tat - now) * limit.r + frac end
-  return units + n * limit.p > limit.b * limit.p
+  function k.parse(s, text, now)
+    local digits = #text <= 19 and #text > 4 and tonumber(string.sub(text, 1, -5), 10)
+    if digits then
+      -- The base is said because 050 is octal to an imitation of Redis.
+      local p = tonumber(string.sub(text, -4, -2), 10) * 10 ^ string.sub(text, -1)
+      s.tat, s.frac, s.p, s.r, s.plain = PLAIN_FROM + digits, 0, p, 1, true
+      s.last, s.at, s.calm = now, now, now
+      -- Nothing plain owes so much; the clock was set back.
+      if s.tat > now + PLAIN_MOST then s.overdue = true end
+      return true
+    end
+    local tat, frac, p, r, last, at, calm = string.match(text, '^r (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+    if not tat then return false end
+    s.tat, s.frac, s.p, s.r = tonumber(tat), tonumber(frac), tonumber(p), tonumber(r)
+    s.last, s.at, s.calm = tonumber(last), tonumber(at), tonumber(calm)
+    return true
+  end
+
+  function k.sync(limit, s, now)
+    local back = set_back(s.at, now)
+    if back > 0 then
+      s.tat, s.last, s.calm, s.at, s.mended = s.tat - back, s.last - back, s.calm - back, now, true
+      if s.pause > 0 then s.pause = s.pause - back end
+    end
+    if s.overdue then
+      s.tat, s.overdue, s.mended = now + math.min(PLAIN_MOST, size(limit)), nil, true
+    end
+    if s.tat < now then
+      s.p, s.r, s.frac = limit.p, limit.r, 0
+    elseif s.p ~= limit.p or s.r ~= limit.r then
+      -- What is owed counts in permits and keeps its number under the new rate.
+      -- Slots that were already given stand no further ahead than `ahead`, and a
+      -- faster rate must not give theirs a second time: it holds from the last one
+      -- on. It drains at the new rate from now on, so it is written.
+      local last = math.min(math.max(s.last, now), now + limit.ahead)
+      local owed, part = rate_convert(limit, s.tat - now, s.frac, s.p, s.r)
+      local after, rest = 0, 0
+      if s.tat >= last then after, rest = rate_convert(limit, s.tat - last, s.frac, s.p, s.r) end
+      s.tat, s.frac = now + owed, part
+      if last + after > s.tat or (last + after == s.tat and rest > part) then s.tat, s.frac = last + after, rest end
+      s.p, s.r, s.mended = limit.p, limit.r, true
+    end
+    if limit.b > 0 then
+      local most = now + limit.ahead + size(limit)
+      if s.tat > most then s.tat, s.frac = most, 0 end
+    end
+    if s.pause > 0 then
+      -- After a pause the rate starts with one permit, not with a burst.
+      local floor = s.pause
+      if limit.a ~= 'lb' then floor = floor + math.ceil((limit.b - 1) * limit.p / limit.r) end
+      if s.tat < floor then s.tat, s.frac = floor, 0 end
+    end
+  end
+
+  function k.earliest(limit, s, now, t, n)
+    if limit.b > 0 and n > limit.b then return nil end
+    if s.tat < now then return t end
+    local slack = limit.a == 'lb' and 0 or limit.b - n -- permits that may be ahead of the rate
+    -- tat - slack * p / r, rounded up: a moment too early would be the caller's gain.
+    return math.max(t, s.tat - math.floor((slack * limit.p - s.frac) / limit.r))
+  end
+
+  -- calm keeps the last moment at which a permit went while less than half of
+  -- the bucket was owed. What was taken after it can be given back whole, up to
+  -- half a bucket: with it or without, the bucket was never full since.
+  local function note(limit, s, tat, t)
+    if limit.a == 'lb' or (tat - t) * 2 * limit.r < limit.b * limit.p then s.calm = math.max(s.last, t) end
+  end
+
+  function k.commit(limit, s, now, t, n)
+    local tat, frac = s.tat, s.frac
+    -- An earliest moment is rounded up to a whole µs; the part that was rounded
+    -- away is not idle time and stays credited, or 9,973/s would lose 0.7 %.
+    if tat < now or tat + (frac > 0 and 1 or 0) < t then tat, frac = t, 0 end
+    note(limit, s, tat, t)
+    local units = frac + n * limit.p
+    local whole = math.floor(units / limit.r)
+    s.tat, s.frac, s.at = tat + whole, units - whole * limit.r, now
+    if t > s.last then s.last = t end
+    if t > now then s.plain = false end
+  end
+
+  -- Others' permits stand on ours. The newest is on top: last == t, or nothing
+  -- moved the mark that it left.
+  function k.refund(limit, s, now, t, n, mark)
+    local newest = s.last == t
+    if mark then newest = s.tat == mark end
+    local units = n * limit.p
+    if not newest then
+      if limit.a == 'lb' or s.calm >= t then return false end
+      units = math.min(units, math.floor(limit.b * limit.p / 2))
+    end
+    units = s.frac - units
+    local whole = math.floor(units / limit.r)
+    s.tat, s.frac = s.tat + whole, units - whole * limit.r
+    return true
+  end
+
+  function k.charge(limit, s, now, n)
+    local tat, frac = s.tat, s.frac
+    if tat < now then tat, frac = now, 0 end
+    note(limit, s, tat, now)
+    local units = frac + n * limit.p
+    local whole = math.floor(units / limit.r)
+    local most = math.max(now, s.last) + (limit.b > 0 and 2 * size(limit) or limit.ahead)
+    if tat + whole > most then
+      s.tat, s.frac = math.max(tat, most), tat > most and frac or 0
+    else
+      s.tat, s.frac = tat + whole, units - whole * limit.r
+    end
+    s.at, s.plain = now, false
+  end
+
+  function k.full(limit, s, now, t, n)
+    if limit.a ~= 'lb' or limit.b == 0 then return false end
+    local units = (t - now) * limit.r
+    -- A slot is rounded up to a whole µs; what waits before it is not.
+    if s.tat >= now and s.tat + (s.frac > 0 and 1 or 0) == t then units = (s.tat - now) * limit.r + s.frac end
+    return units + n * limit.p > limit.b * limit.p
+  end
+
+  function k.owed(limit, s, now)
+    local base = math.max(now, s.last)
+    if s.tat < base or s.p == 0 then return 0, base end
+    return math.ceil(((s.tat - base) * s.r + s.frac) / s.p), base
+  end
+
+  function k.left(limit, s, now)
+    local most = limit.a == 'lb' and 1 or math.max(limit.b, 1)
+    if s.tat < now then return most end
+    return math.max(0, most - math.ceil(((s.tat - now) * limit.r + s.frac) / limit.p))
+  end
+
+  function k.reset(limit, s, now)
+    if s.tat < now then return 0 end
+    return s.tat - now + (s.frac > 0 and 1 or 0)
+  end
+
+  function k.save(s, now)
+    local code = s.plain and not s.detailed and s.pause <= now and s.tat - now <= PLAIN_MOST and s.limit.code
+    if code and s.tat > PLAIN_FROM and s.tat < PLAIN_FROM + 9e14 then
+      text_write(s, now, string.format('%.0f%s', s.tat - PLAIN_FROM, code), s.tat)
+    else
+      text_write(s, now, string.format('r %.0f %.0f %.0f %.0f %.0f %.0f %.0f', s.tat, s.frac, s.p, s.r, s.last, s.at, s.calm), s.tat)
+    end
+  end
+
+  return k
 end
 
 -- window_at returns the start of t's window and of the one after it; nil where
@@ -162,100 +267,525 @@ local function window_at(limit, t)
   return nil
 end
 
-local function window_read(limit, state)
-  if not state then return 0, 0, 0 end
-  local start, used, last = string.match(state, '^(%d+) (%d+) (%d+) %d+$')
-  if not start then return 0, 0, 0 end
-  return tonumber(start), tonumber(used), tonumber(last)
-end
+function make.window()
+  local k = {}
 
--- window_used is what counts against the window [start, following): everything
--- in the stored window if its last permit fell into this one, which is exact
--- while the windows stay the same and errs against the caller when their length
--- changed. A stored window in the future is a clock that was set back.
-local function window_used(start, following, stored, used, last)
-  if stored == start or (last >= start and last < following) then return used end
-  return 0
-end
-
-local function window_earliest(limit, state, now, t, n)
-  if n > limit.b then return nil end
-  local stored, used, last = window_read(limit, state)
-  -- One window is remembered: once a later one was used, none before it is given.
-  -- Further ahead than slots go is a clock that was set back.
-  if stored > t and stored <= now + limit.ahead then t = stored end
-  local start, following = window_at(limit, t)
-  -- Beyond the calendar that was passed nothing is granted, only estimated.
-  if not start then return t end
-  if window_used(start, following, stored, used, last) + n > limit.b then return following end
-  return t
-end
-
-local function window_write(start, used, last, following, now)
-  return string.format('%.0f %.0f %.0f %.0f', start, used, last, now), math.ceil((following - now) / 1000) + 2000
-end
-
-local function window_commit(limit, state, now, t, n)
-  local stored, used, last = window_read(limit, state)
-  local start, following = window_at(limit, t)
-  if not start then error('limits.lua: no calendar window holds ' .. string.format('%.0f', t)) end
-  used = window_used(start, following, stored, used, last) + n
-  return window_write(start, used, t, following, now)
-end
-
-local function window_refund(limit, state, t, n)
-  local stored, used, last = window_read(limit, state)
-  local start = window_at(limit, t)
-  if stored ~= start or used < n then return nil end
-  return string.format('%.0f %.0f %.0f %s', stored, used - n, last, string.match(state, '%d+$'))
-end
-
--- window_mend counts what was used against the window that the clock shows now.
-local function window_mend(limit, state, back, now)
-  if back == 0 then return nil end
-  local _, used, last = window_read(limit, state)
-  last = last - back
-  local start, following = window_at(limit, last)
-  return window_write(start or last, used, last, following or last, now)
-end
-
-local function limit_earliest(limit, state, now, t, n)
-  if limit.a == 'fw' then return window_earliest(limit, state, now, t, n) end
-  return rate_earliest(limit, state, now, t, n)
-end
-
-local function limit_commit(limit, state, now, t, n)
-  if limit.a == 'fw' then return window_commit(limit, state, now, t, n) end
-  return rate_commit(limit, state, now, t, n)
-end
-
-local function limit_refund(limit, state, t, n)
-  if not state then return nil end
-  if limit.a == 'fw' then return window_refund(limit, state, t, n) end
-  return rate_refund(limit, state, t, n)
-end
-
-local function limit_mend(limit, state, now)
-  if not state then return nil end
-  -- Within a second it may be a wobble, which costs a second at most.
-  local back = (tonumber(string.match(state, ' (%d+)$')) or 0) - now
-  if back <= 1000000 then back = 0 end
-  if limit.a == 'fw' then return window_mend(limit, state, back, now) end
-  return rate_mend(limit, state, back, now)
-end
-
--- limit_left is how many permits could go at once at `now`, never negative.
-local function limit_left(limit, state, now)
-  if limit.a == 'fw' then
-    local stored, used, last = window_read(limit, state)
-    local start, following = window_at(limit, now)
-    if not start then return 0 end
-    if stored > now and stored <= now + limit.ahead then return 0 end
-    return math.max(0, limit.b - window_used(start, following, stored, used, last))
+  function k.blank(s, now)
+    s.start, s.following, s.used, s.last, s.at = 0, 0, 0, 0, now
   end
-  local tat, frac, idle = rate_read(limit, state, now)
-  local most = math.max(limit.b, 1)
-  if limit.a == 'lb' then most = 1 end
-  if idle then return most end
-  return math.max(0, most - math.ceil(((tat - now) * limit.r + frac) / limit.p))
+
+  function k.parse(s, text)
+    local start, following, used, last, at = string.match(text, '^f (%d+) (%d+) (%d+) (%d+) (%d+)$')
+    if not start then return false end
+    s.start, s.following, s.used, s.last, s.at = tonumber(start), tonumber(following), tonumber(used), tonumber(last), tonumber(at)
+    return true
+  end
+
+  -- After a step back, what was used counts against the window that the clock
+  -- shows now.
+  function k.sync(limit, s, now)
+    local back = set_back(s.at, now)
+    if back == 0 then return end
+    s.last, s.at, s.mended = s.last - back, now, true
+    if s.pause > 0 then s.pause = s.pause - back end
+    local start, following = window_at(limit, s.last)
+    s.start, s.following = start or s.last, following or s.last
+  end
+
+  -- used is what counts against the window [start, following): everything in the
+  -- stored window if its last permit fell into this one, which is exact while the
+  -- windows stay the same and errs against the caller when their length changed.
+  local function used(s, start, following)
+    if s.start == start or (s.last >= start and s.last < following) then return s.used end
+    return 0
+  end
+
+  function k.earliest(limit, s, now, t, n)
+    if n > limit.b then return nil end
+    -- One window is remembered: once a later one was used, none before it is given.
+    -- Further ahead than slots go is a clock that was set back.
+    if s.start > t and s.start <= now + limit.ahead then t = s.start end
+    if s.pause > t then t = s.pause end
+    local start, following = window_at(limit, t)
+    -- Beyond the calendar that was passed nothing is granted, only estimated.
+    if not start then return t end
+    if used(s, start, following) + n > limit.b then return following end
+    return t
+  end
+
+  function k.commit(limit, s, now, t, n)
+    local start, following = window_at(limit, t)
+    if not start then error('limits.lua: no calendar window holds ' .. string.format('%.0f', t)) end
+    s.used = used(s, start, following) + n
+    s.start, s.following, s.last, s.at = start, following, t, now
+  end
+
+  function k.refund(limit, s, now, t, n)
+    if s.start ~= window_at(limit, t) then return false end
+    s.used = math.max(0, s.used - n)
+    return true
+  end
+
+  function k.charge(limit, s, now, n)
+    k.commit(limit, s, now, math.max(now, s.start), n)
+    s.used = math.min(s.used, 2 * limit.b)
+  end
+
+  function k.owed(limit, s, now)
+    local base = math.max(now, s.last)
+    return base < s.following and s.used or 0, base
+  end
+
+  function k.left(limit, s, now)
+    local start, following = window_at(limit, now)
+    if not start or (s.start > now and s.start <= now + limit.ahead) then return 0 end
+    return math.max(0, limit.b - used(s, start, following))
+  end
+
+  function k.reset(limit, s, now)
+    local start, following = window_at(limit, math.max(now, s.start))
+    if not start or used(s, start, following) == 0 then return 0 end
+    return following - now
+  end
+
+  function k.save(s, now)
+    text_write(s, now, string.format('f %.0f %.0f %.0f %.0f %.0f', s.start, s.following, s.used, s.last, s.at), s.following)
+  end
+
+  return k
+end
+
+-- The estimate at t, d into its window: previous * (w - d) / w + used.
+function make.counter()
+  local k = {}
+
+  function k.blank(s, now)
+    s.start, s.w, s.previous, s.used, s.last, s.at = 0, 0, 0, 0, 0, now
+  end
+
+  function k.parse(s, text)
+    local start, w, previous, used, last, at = string.match(text, '^c (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+    if not start then return false end
+    s.start, s.w, s.previous, s.used, s.last, s.at = tonumber(start), tonumber(w), tonumber(previous), tonumber(used), tonumber(last), tonumber(at)
+    return true
+  end
+
+  -- counts are those of the window that starts at `start` and of the one before it.
+  local function counts(s, start)
+    if start == s.start then return s.previous, s.used end
+    if start == s.start + s.w then return s.used, 0 end
+    return 0, 0
+  end
+
+  -- unit is the precision in µs, 1 where permits × µs stay below 2^53. A coarser
+  -- one is rounded against the caller.
+  local function unit(n, w)
+    local u = 1
+    while n * w / u >= 2 ^ 53 do u = u * 1000 end
+    return u
+  end
+
+  -- weighed is n * part / w, rounded up.
+  local function weighed(n, part, w)
+    local u = unit(n, w)
+    return math.ceil(n * math.ceil(part / u) / math.floor(w / u))
+  end
+
+  -- estimate is what counts at t, rounded up.
+  local function estimate(s, t)
+    local d = (t - s.start) % s.w
+    local previous, used = counts(s, t - d)
+    return used + weighed(previous, s.w - d, s.w)
+  end
+
+  function k.sync(limit, s, now)
+    local back = set_back(s.at, now)
+    if back > 0 then
+      s.start, s.last, s.at, s.mended = s.start - back, s.last - back, now, true
+      if s.pause > 0 then s.pause = s.pause - back end
+    end
+    if s.w == limit.w and s.start % s.w == 0 then return end
+    -- Other windows: what the old ones make of it at their end counts as just used.
+    local used, base = k.owed(limit, s, now)
+    s.start, s.w, s.previous, s.used = base - base % limit.w, limit.w, 0, used
+    s.mended = s.mended or used > 0
+  end
+
+  function k.earliest(limit, s, now, t, n)
+    if n > limit.b then return nil end
+    -- Two windows are remembered, as with a fixed one.
+    if s.start > t and s.start <= now + limit.ahead then t = s.start end
+    if s.pause > t then t = s.pause end
+    local start = t - t % limit.w
+    local previous, used = counts(s, start)
+    if used + n > limit.b then
+      previous, used, start = used, 0, start + limit.w
+      t = start
+    end
+    local room = limit.b - used - n
+    if previous <= room then return t end
+    -- previous * (w - d) / w <= room from this d on:
+    local u = unit(previous, limit.w)
+    local d = limit.w - math.floor(room * math.floor(limit.w / u) / previous) * u
+    return math.max(t, start + d)
+  end
+
+  function k.commit(limit, s, now, t, n)
+    local start = t - t % limit.w
+    local previous, used = counts(s, start)
+    s.start, s.previous, s.used, s.last, s.at = start, previous, used + n, math.max(t, s.last), now
+  end
+
+  function k.refund(limit, s, now, t, n)
+    local start = t - t % limit.w
+    if start == s.start then
+      s.used = math.max(0, s.used - n)
+    elseif start == s.start - s.w then
+      s.previous = math.max(0, s.previous - n)
+    else
+      return false
+    end
+    return true
+  end
+
+  function k.charge(limit, s, now, n)
+    k.commit(limit, s, now, math.max(now, s.start), n)
+    s.used = math.min(s.used, 2 * limit.b)
+  end
+
+  function k.owed(limit, s, now)
+    local base = math.max(now, s.last)
+    if s.w == 0 then return 0, base end
+    return estimate(s, base), base
+  end
+
+  function k.left(limit, s, now)
+    if s.start > now and s.start <= now + limit.ahead then return 0 end
+    return math.max(0, limit.b - estimate(s, now))
+  end
+
+  function k.reset(limit, s, now)
+    local start = math.max(now, s.start)
+    start = start - start % limit.w
+    local previous, used = counts(s, start)
+    if used > 0 then return start + 2 * limit.w - now end
+    if previous > 0 then return start + limit.w - now end
+    return 0
+  end
+
+  function k.save(s, now)
+    text_write(s, now, string.format('c %.0f %.0f %.0f %.0f %.0f %.0f', s.start, s.w, s.previous, s.used, s.last, s.at), s.start + 2 * s.w)
+  end
+
+  return k
+end
+
+function make.log()
+  local k = {}
+
+  function k.blank(s, now)
+    s.len, s.gone, s.last, s.at, s.fresh = 0, 0, 0, now, {}
+  end
+
+  -- read finds only what every call needs: a log may be long.
+  function k.read(s, now)
+    local head = redis.call('LINDEX', s.key, 0)
+    k.blank(s, now)
+    local at, pause = string.match(head, '^@(%d+)(.*)$')
+    if not at then error('limits.lua: ' .. s.key .. ' is not a bucket') end
+    s.at, s.stored = tonumber(at), true
+    if pause ~= '' then
+      pause, s.why = string.match(pause, '^ !(%d+) (.*)$')
+      s.pause = tonumber(pause)
+    end
+    s.len = redis.call('LLEN', s.key) - 1
+    if s.len > 0 then s.last = tonumber(redis.call('LINDEX', s.key, -1)) end
+  end
+
+  -- entry is the moment of the permit that is `rank` from the newest, from 1 on.
+  local function entry(s, rank)
+    local fresh = #s.fresh
+    if rank <= fresh then return s.fresh[fresh - rank + 1] end
+    return tonumber(redis.call('LINDEX', s.key, fresh - rank))
+  end
+
+  -- passed is how many stored permits are no later than t, by bisection.
+  local function passed(s, t)
+    local low, high = 0, s.len
+    if high == 0 or tonumber(redis.call('LINDEX', s.key, 1)) > t then return 0 end
+    while low < high do
+      local middle = math.ceil((low + high) / 2)
+      if tonumber(redis.call('LINDEX', s.key, middle)) <= t then low = middle else high = middle - 1 end
+    end
+    return low
+  end
+
+  function k.sync(limit, s, now)
+    local back = set_back(s.at, now)
+    if back > 0 then
+      local moments = redis.call('LRANGE', s.key, 1, -1)
+      for i, t in ipairs(moments) do s.fresh[i] = t - back end
+      s.len, s.last, s.at, s.stored, s.mended = 0, s.last - back, now, false, true
+      if s.pause > 0 then s.pause = s.pause - back end
+    end
+    s.gone = passed(s, now - limit.w)
+  end
+
+  function k.earliest(limit, s, now, t, n)
+    if n > limit.b then return nil end
+    if s.pause > t then t = s.pause end
+    -- Slots are given in the order of time; then this one is enough to look at:
+    local rank = limit.b - n + 1
+    if s.last > t then t = s.last end
+    if rank > s.len + #s.fresh then return t end
+    return math.max(t, entry(s, rank) + limit.w)
+  end
+
+  function k.commit(limit, s, now, t, n)
+    for _ = 1, n do s.fresh[#s.fresh + 1] = t end
+    s.last, s.at = t, now
+  end
+
+  function k.refund(limit, s, now, t, n)
+    local removed = redis.call('LREM', s.key, -n, string.format('%.0f', t))
+    s.len = s.len - removed
+    s.last = s.len > 0 and tonumber(redis.call('LINDEX', s.key, -1)) or 0
+    s.gone = passed(s, now - limit.w)
+    return removed > 0
+  end
+
+  function k.charge(limit, s, now, n)
+    local room = 2 * limit.b - (s.len - s.gone)
+    k.commit(limit, s, now, math.max(now, s.last), math.max(0, math.min(n, room)))
+  end
+
+  function k.owed(limit, s, now)
+    local base = math.max(now, s.last)
+    return s.len - passed(s, base - size(limit)), base
+  end
+
+  function k.left(limit, s, now)
+    if s.last > now then return 0 end
+    return math.max(0, limit.b - (s.len - s.gone + #s.fresh))
+  end
+
+  function k.reset(limit, s, now)
+    return math.max(0, s.last + limit.w - now)
+  end
+
+  function k.save(s, now)
+    local head, ends = string.format('@%.0f', s.at), s.last + s.limit.w
+    if s.pause > now then
+      head, ends = string.format('%s !%.0f %s', head, s.pause, s.why), math.max(ends, s.pause + s.limit.w)
+    end
+    -- What a full memory refuses comes first: it must not end half done.
+    if not s.stored then
+      redis.call('SET', s.key, head)
+      redis.call('DEL', s.key)
+      redis.call('RPUSH', s.key, head)
+    end
+    for i = 1, #s.fresh, 1000 do
+      local few = {}
+      for j = i, math.min(i + 999, #s.fresh) do few[#few + 1] = string.format('%.0f', s.fresh[j]) end
+      redis.call('RPUSH', s.key, unpack(few))
+    end
+    if s.gone > 0 and #s.fresh > 0 then
+      redis.call('LTRIM', s.key, s.gone, -1) -- the last of them becomes the head
+      s.len, s.gone = s.len - s.gone, 0
+    end
+    redis.call('LSET', s.key, 0, head)
+    s.stored, s.len, s.fresh = true, s.len + #s.fresh, {}
+    redis.call('PEXPIRE', s.key, math.max(math.ceil((ends - now) / 1000), 0) + 2000)
+  end
+
+  return k
+end
+
+-- A call holds one permit, whatever it costs, and from now on, whenever its
+-- slot is.
+function make.permits()
+  local k = {}
+
+  function k.blank() end
+
+  local function held(s, now)
+    if not s.held then
+      s.held = redis.pcall('ZCOUNT', s.key, string.format('(%.0f', now), '+inf')
+      if type(s.held) == 'table' then s.held, s.foreign = 0, true end -- of another algorithm
+    end
+    return s.held
+  end
+
+  -- Permits end within a lease, if the clock was not set back, nor the lease
+  -- shortened. A thousand at a time are put right, so that Redis is not held up.
+  function k.sync(limit, s, now)
+    local most = now + (limit.l or YEAR)
+    local far = redis.pcall('ZREVRANGEBYSCORE', s.key, '+inf', string.format('(%.0f', most + 1000000), 'LIMIT', 0, 1000)
+    for _, id in ipairs(far) do redis.call('ZADD', s.key, string.format('%.0f', most), id) end
+  end
+
+  -- With none left it is the moment at which one lapses, if nobody renews it.
+  function k.earliest(limit, s, now, t)
+    local over = held(s, now) - limit.b
+    if over < 0 then return t end
+    local first = redis.call('ZRANGEBYSCORE', s.key, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', over, 1)
+    return math.max(t, tonumber(first[2] or now) + 1)
+  end
+
+  function k.commit(limit, s, now, _, _, id)
+    s.held = held(s, now) + 1
+    local lease = limit.l or YEAR
+    if s.foreign then redis.call('DEL', s.key) end
+    redis.call('ZREMRANGEBYSCORE', s.key, '-inf', string.format('%.0f', now))
+    redis.call('ZADD', s.key, string.format('%.0f', now + lease), id)
+    local ms = math.ceil(lease / 1000) + 2000
+    if redis.call('PTTL', s.key) < ms then redis.call('PEXPIRE', s.key, ms) end
+  end
+
+  function k.owed(_, _, now) return 0, now end
+
+  function k.left(limit, s, now) return math.max(0, limit.b - held(s, now)) end
+
+  function k.reset(_, s, now)
+    local last = redis.call('ZREVRANGE', s.key, 0, 0, 'WITHSCORES')
+    return math.max(0, tonumber(last[2] or now) - now)
+  end
+
+  function k.save() end
+
+  return k
+end
+
+local KIND = {tb = 'rate', lb = 'rate', lm = 'rate', fw = 'window', sc = 'counter', sl = 'log', cc = 'permits'}
+local LETTER = {r = 'rate', f = 'window', c = 'counter'}
+
+local made = {}
+local function kind(name)
+  local k = made[name]
+  if not k then
+    k = make[name]()
+    made[name] = k
+  end
+  return k
+end
+
+-- limit_turn puts a bucket under a limit: another algorithm, another rate, or a
+-- clock that was set back.
+local function limit_turn(limit, s, now)
+  local name = KIND[limit.a]
+  if s.kind == nil then
+    s.k, s.kind = kind(name), name
+    s.k.blank(s, now)
+  elseif s.kind ~= name then
+    -- What the old algorithm counts, the new one counts as just used, or as used
+    -- at the last slot that was given, before which it gives none.
+    local used, base = s.k.owed(limit, s, now)
+    s.k, s.kind, s.limit, s.stored = kind(name), name, limit, false
+    s.k.blank(s, now)
+    if name ~= 'permits' then
+      s.k.sync(limit, s, now)
+      used = limit.b > 0 and math.min(used, limit.b) or used
+      if used > 0 and (not limit.c or window_at(limit, base)) then
+        s.k.commit(limit, s, now, base, used)
+        s.mended = true
+      end
+    end
+  end
+  s.k.sync(limit, s, now)
+  s.limit = limit
+end
+
+local function limit_open(limit, key, now)
+  local s = {key = key, pause = 0, why = ''}
+  local name = KIND[limit.a]
+  if name == 'permits' then return s end
+  local text = redis.pcall('GET', key)
+  if not text then return s end
+  if type(text) == 'table' then
+    local is = redis.call('TYPE', key)
+    is = is.ok or is
+    if is == 'zset' then return s end -- permits of calls in flight are not permits used
+    if is ~= 'list' then error('limits.lua: ' .. key .. ' is not a bucket') end
+    s.k, s.kind = kind('log'), 'log'
+    s.k.read(s, now)
+    return s
+  end
+  if string.find(text, '!', 1, true) then
+    local body, pause, why = string.match(text, '^(.-) !(%d+) (.*)$')
+    if body then text, s.pause, s.why = body, tonumber(pause), why end
+  end
+  local is = LETTER[string.sub(text, 1, 1)] or 'rate'
+  if kind(is).parse(s, text, now) then s.k, s.kind = kind(is), is end
+  return s
+end
+
+local function limit_earliest(limit, s, now, t, n)
+  if s.limit ~= limit then limit_turn(limit, s, now) end
+  return s.k.earliest(limit, s, now, t, n)
+end
+
+local function limit_commit(limit, s, now, t, n, id)
+  if s.limit ~= limit then limit_turn(limit, s, now) end
+  s.k.commit(limit, s, now, t, n, id)
+  s.dirty = true
+end
+
+local function limit_refund(limit, s, now, t, n, mark)
+  if s.limit ~= limit then limit_turn(limit, s, now) end
+  local done = s.k.refund(limit, s, now, t, n, mark)
+  s.dirty = s.dirty or done
+  return done
+end
+
+local function limit_charge(limit, s, now, n)
+  if s.limit ~= limit then limit_turn(limit, s, now) end
+  s.k.charge(limit, s, now, n)
+  s.dirty = true
+end
+
+local function limit_full(limit, s, now, t, n)
+  if s.limit ~= limit then limit_turn(limit, s, now) end
+  return s.k.full ~= nil and s.k.full(limit, s, now, t, n)
+end
+
+local function limit_left(limit, s, now)
+  if s.limit ~= limit then limit_turn(limit, s, now) end
+  if s.pause > now then return 0 end
+  return s.k.left(limit, s, now)
+end
+
+local function limit_reset(limit, s, now)
+  if s.limit ~= limit then limit_turn(limit, s, now) end
+  return s.k.reset(limit, s, now)
+end
+
+local function limit_save(s, now)
+  if not (s.dirty or s.mended) then return end
+  s.k.save(s, now)
+  s.dirty, s.mended = nil, nil
+end
+
+-- limit_read makes a limit of the six arguments from `at` on that Go's
+-- Limiter.specArgs wrote: a, p, r, b, ahead or l, and code, w or the calendar.
+local function limit_read(at)
+  local limit = {a = ARGV[at], p = tonumber(ARGV[at + 1]), r = tonumber(ARGV[at + 2]), b = tonumber(ARGV[at + 3])}
+  local span, windows = tonumber(ARGV[at + 4]), ARGV[at + 5]
+  if limit.a == 'cc' then limit.l = span else limit.ahead = span end
+  if KIND[limit.a] == 'rate' then
+    limit.code = windows ~= '' and windows
+  elseif windows ~= '' then
+    limit.w = tonumber(windows)
+    if not limit.w then
+      limit.c = {}
+      for start in string.gmatch(windows, '%d+') do limit.c[#limit.c + 1] = tonumber(start) end
+    end
+  end
+  return limit
+end
+
+-- limit_clock is the caller's clock if it sent one, which tests do.
+local function limit_clock(sent)
+  if sent ~= '' then return tonumber(sent) end
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
 end

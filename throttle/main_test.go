@@ -56,6 +56,17 @@ func newClocked(t *testing.T, client redis.UniversalClient, limits ...Limit) *cl
 	return c
 }
 
+// change puts the buckets under other limits.
+func (c *clocked) change(limits ...Limit) {
+	c.t.Helper()
+	limiter, err := New(c.client, c.prefix, limits...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	limiter.now = c.Limiter.now
+	c.Limiter = limiter
+}
+
 func (c *clocked) take(n int64, keys ...string) Decision {
 	c.t.Helper()
 	d, err := c.Take(context.Background(), n, keysOr(keys)...)
@@ -67,11 +78,19 @@ func (c *clocked) take(n int64, keys ...string) Decision {
 
 func (c *clocked) reserve(n int64, within time.Duration, keys ...string) Decision {
 	c.t.Helper()
-	d, err := c.Reserve(context.Background(), n, within, keysOr(keys)...)
+	r, err := c.Reserve(context.Background(), n, within, keysOr(keys)...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return d
+	return r.Decision
+}
+
+// decision is a reservation's, for tests that ask for nothing else.
+func decision(r *Reservation, err error) (Decision, error) {
+	if err != nil {
+		return Decision{}, err
+	}
+	return r.Decision, nil
 }
 
 func keysOr(keys []string) []string {

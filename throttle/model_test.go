@@ -135,7 +135,7 @@ func TestExactModels(t *testing.T) {
 						c := newClocked(t, client, bucket("1/s", 1))
 						begin := c.now
 						limit, m := algorithm(rate, most, begin, shaping)
-						c.limits = []Limit{limit}
+						c.change(limit)
 						follow(rt, c, limit, m, begin, shaping)
 					})
 				})

@@ -59,7 +59,7 @@ func TestLostReplyTakesOnce(t *testing.T) {
 	}
 	for mode, call := range map[string]func(key string) (Decision, error){
 		"Take":    func(key string) (Decision, error) { return limiter.Take(t.Context(), 2, key) },
-		"Reserve": func(key string) (Decision, error) { return limiter.Reserve(t.Context(), 2, 0, key) },
+		"Reserve": func(key string) (Decision, error) { return decision(limiter.Reserve(t.Context(), 2, 0, key)) },
 	} {
 		if d, err := call(mode); err != nil || d.Remaining != 8 {
 			t.Fatalf("%s: %+v, %v", mode, d, err)
@@ -123,9 +123,14 @@ func TestAnswersThatAreNotKnown(t *testing.T) {
 	if d, err := limiter.Take(done, 1, "k"); !errors.Is(err, context.Canceled) || d != (Decision{}) {
 		t.Errorf("%+v, %v; want the context's error", d, err)
 	}
-	// Another's value under the bucket's key: a list is an error, a text no state.
+	// Another's value under the bucket's key is an error, but a text is no state.
 	key := limiter.bucket(limiter.limits[0], "k")
 	server.Client().RPush(t.Context(), key, "x")
+	if d, err := limiter.Take(t.Context(), 1, "k"); err == nil || d != (Decision{}) {
+		t.Errorf("%+v, %v; want the error of Redis", d, err)
+	}
+	server.Client().Del(t.Context(), key)
+	server.Client().HSet(t.Context(), key, "x", "y")
 	if d, err := limiter.Take(t.Context(), 1, "k"); err == nil || d != (Decision{}) {
 		t.Errorf("%+v, %v; want the error of Redis", d, err)
 	}
@@ -155,7 +160,7 @@ func TestCosts(t *testing.T) {
 		c := newClocked(t, client, test.limit)
 		call := func(n int64) (Decision, error) {
 			if test.shaping {
-				return c.Reserve(t.Context(), n, time.Hour, "k")
+				return decision(c.Reserve(t.Context(), n, time.Hour, "k"))
 			}
 			return c.Take(t.Context(), n, "k")
 		}

@@ -19,26 +19,49 @@ var library string
 // that is not an answer of Redis therefore leaves open whether it took effect.
 type Script struct {
 	text, sha string
+	tight     *Script // the same, for a Redis whose memory is full; nil: it fails there
 }
 
 // NewScript puts the body behind limits.lua.
-func NewScript(body string) *Script {
-	text := library + "\n" + body
+func NewScript(body string) *Script { return newScript(library + "\n" + body) }
+
+// AllowOOM returns a script that runs also when Redis has reached its maxmemory,
+// which is right for one that hardly adds to it.
+func (s *Script) AllowOOM() *Script {
+	// The flag is not said at once: imitations of Redis know no such line.
+	return &Script{text: s.text, sha: s.sha, tight: newScript("#!lua flags=allow-oom\n" + s.text)}
+}
+
+func newScript(text string) *Script {
 	sum := sha1.Sum([]byte(text)) // Redis names scripts by SHA-1; nothing is secured by it
 	return &Script{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
-// Run sends EVALSHA, and EVAL only when Redis answered that it does not know
-// the script, which is when it certainly did not run.
+// Run sends EVALSHA, and once more only where Redis answered with what says that
+// the script certainly did not run: that it does not know it, or has no memory.
 func (s *Script) Run(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {
-	reply, err := s.send(ctx, client, "evalsha", s.sha, keys, args)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return s.send(ctx, client, "eval", s.text, keys, args)
+	cmd := s.command(ctx, "evalsha", s.sha, keys, args)
+	if err := client.Process(ctx, onceCmd{cmd}); err == nil {
+		return cmd.Result()
 	}
-	return reply, err
+	return s.again(ctx, client, cmd.Err(), keys, args)
 }
 
-func (s *Script) send(ctx context.Context, client redis.UniversalClient, verb, script string, keys []string, args []any) (any, error) {
+// again is what there is to do about the error of an EVALSHA.
+func (s *Script) again(ctx context.Context, client redis.UniversalClient, err error, keys []string, args []any) (any, error) {
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd := s.command(ctx, "eval", s.text, keys, args)
+		if err = client.Process(ctx, onceCmd{cmd}); err == nil {
+			return cmd.Result()
+		}
+	}
+	if s.tight != nil && redis.HasErrorPrefix(err, "OOM") {
+		return s.tight.Run(ctx, client, keys, args...)
+	}
+	return nil, err
+}
+
+func (s *Script) command(ctx context.Context, verb, script string, keys []string, args []any) *redis.Cmd {
 	words := make([]any, 0, 3+len(keys)+len(args))
 	words = append(words, verb, script, len(keys))
 	for _, key := range keys {
@@ -48,10 +71,7 @@ func (s *Script) send(ctx context.Context, client redis.UniversalClient, verb, s
 	if len(keys) > 0 {
 		cmd.SetFirstKeyPos(3)
 	}
-	if err := client.Process(ctx, onceCmd{cmd}); err != nil {
-		return nil, err
-	}
-	return cmd.Result()
+	return cmd
 }
 
 // onceCmd keeps go-redis from sending a command again after a lost reply.

@@ -1,87 +1,106 @@
--- take.lua: take n permits from every limit, or from none.
+-- take.lua: decisions, each taking its permits from every limit or from none.
 --
--- KEYS[i]   bucket of limit i; one key may stand for several limits
--- ARGV[1]   n: permits wanted, >= 1
--- ARGV[2]   within_us: longest delay that is accepted; 0: now or not at all
--- ARGV[3]   now_us: the caller's clock, for tests; '' for TIME of this Redis
--- ARGV[4..] six for each limit: a, p, r, b, ahead_us, and w or the calendar's
---           window starts joined by ','   (see limits.lua)
--- Returns   {taken 1|0, binding limit 0.., delay_us, left, now_us}
---           taken -1: n can never be admitted by the limit named.
---           delay_us: how long until the slot, or until the same call would be admitted.
+-- KEYS      buckets: one for each limit, for every distinct set of keys
+-- ARGV[1]   now_us: the caller's clock, for tests; '' for TIME of this Redis
+-- ARGV[2]   'take' now or never | 'reserve' also later | 'peek' change nothing
+-- ARGV[3]   limits: how many
+-- ARGV[4..] six for each limit (limit_read), then four for each decision:
+--   which   set of keys, 1..
+--   n       permits wanted, >= 1
+--   within  longest delay in µs that is accepted; 0: now or not at all
+--   id      of the call, for the permits of concurrency limits
+-- Returns   {now_us, five for each decision ..., and for 'reserve' the marks of
+--           each limit's bucket (limit_refund), ..., then pairs: number of a
+--           decision, reason of the pause that held it}
+--   taken   1 | 0 | -1: n can never be admitted by the limit
+--   limit   which set the delay or refused; where none did, which has the fewest
+--           permits left
+--   delay   µs until the slot, or until the same call would be admitted
+--   left    permits that this limit still has
+--   reset   µs until this limit is full again
 -- Clock     TIME of this Redis, read once
 -- Integers only: Redis truncates a Lua number on its way out.
-local n, within, now = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-if not now then
-  local time = redis.call('TIME')
-  now = time[1] * 1000000 + time[2]
+local now, mode, count = limit_clock(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local limits = {}
+for i = 1, count do limits[i] = limit_read(4 + (i - 1) * 6) end
+
+local opened, buckets = {}, {} -- by key, and by its place in KEYS
+local function bucket(place, i)
+  local key = KEYS[place]
+  local b = opened[key]
+  if not b then
+    b = limit_open(limits[i], key, now)
+    opened[key] = b
+    b.detailed = mode == 'reserve' -- it may be settled, which needs to know more
+  end
+  buckets[place] = b
+  return b
 end
 
-local limits, states, mended = {}, {}, {}
-for i = 1, #KEYS do
-  local at = 4 + (i - 1) * 6
-  local limit = {
-    a = ARGV[at], p = tonumber(ARGV[at + 1]), r = tonumber(ARGV[at + 2]),
-    b = tonumber(ARGV[at + 3]), ahead = tonumber(ARGV[at + 4]),
-  }
-  if limit.a == 'fw' then
-    limit.w = tonumber(ARGV[at + 5])
-    if not limit.w then
-      limit.c = {}
-      for start in string.gmatch(ARGV[at + 5], '%d+') do limit.c[#limit.c + 1] = tonumber(start) end
+local reply, marks, reasons = {now}, {}, {}
+
+local function decide(which, n, within, id)
+  local first = (which - 1) * count
+  -- The moment at which all admit: each round moves it to the latest answer, and
+  -- a round that moves nothing ends it. It only grows, so it ends.
+  local t, binding, waits = now, 0, false
+  repeat
+    local moved = false
+    for i = 1, count do
+      local e = limit_earliest(limits[i], buckets[first + i] or bucket(first + i, i), now, t, n)
+      if not e then return -1, i, 0, 0, 0 end
+      if e > t then
+        t, binding, moved = e, i, true
+        -- A permit that may lapse is none to wait for.
+        waits = waits or limits[i].a == 'cc'
+      end
+    end
+  until not moved or count == 1
+
+  local refused = waits or t - now > within
+  if not refused and mode == 'reserve' then
+    for i = 1, count do
+      if limit_full(limits[i], buckets[first + i], now, t, n) then
+        refused, binding = true, i
+        break
+      end
     end
   end
-  limits[i] = limit
-  local key = KEYS[i]
-  if states[key] == nil then
-    states[key] = redis.call('GET', key)
-    local state, px = limit_mend(limit, states[key], now)
-    if state then states[key], mended[key] = state, px end
+  if not refused and mode ~= 'peek' then
+    for i = 1, count do limit_commit(limits[i], buckets[first + i], now, t, n, id) end
   end
-end
-
--- The moment at which all admit: each round moves it to the latest answer, and a
--- round that moves nothing ends it. It only grows, so it ends.
-local t, binding = now, 0
-repeat
-  local moved = false
-  for i = 1, #KEYS do
-    local e = limit_earliest(limits[i], states[KEYS[i]], now, t, n)
-    if not e then return {-1, i, 0, 0, now} end
-    if e > t then t, binding, moved = e, i, true end
-  end
-until not moved
-
-local refused = t - now > within
-if not refused then
-  for i = 1, #KEYS do
-    if limit_full(limits[i], states[KEYS[i]], now, t, n) then
-      refused, binding = true, i
-      break
+  local shown, left = binding, nil
+  if binding > 0 then
+    left = limit_left(limits[binding], buckets[first + binding], now)
+  else
+    for i = 1, count do
+      local rest = limit_left(limits[i], buckets[first + i], now)
+      if not left or rest < left then shown, left = i, rest end
     end
   end
-end
-if refused then
-  -- A refusal writes nothing, but for the first one to see a changed rate or a
-  -- clock that was set back: what is owed would not drain as it should.
-  for key, px in pairs(mended) do
-    redis.call('SET', key, states[key], 'PX', string.format('%.0f', px))
+  local b = buckets[first + shown]
+  if binding > 0 and b.pause > now then
+    reasons[#reasons + 1] = (#reply - 1) / 5
+    reasons[#reasons + 1] = b.why
   end
-  return {0, binding, t - now, binding > 0 and limit_left(limits[binding], states[KEYS[binding]], now) or 0, now}
+  return refused and 0 or 1, shown, t - now, left, limit_reset(limits[shown], b, now)
 end
 
-local ttl = {}
-for i = 1, #KEYS do
-  states[KEYS[i]], ttl[KEYS[i]] = limit_commit(limits[i], states[KEYS[i]], now, t, n)
-end
-local left = -1
-for i = 1, #KEYS do
-  local key = KEYS[i]
-  if ttl[key] then
-    redis.call('SET', key, states[key], 'PX', string.format('%.0f', ttl[key]))
-    ttl[key] = nil
+for at = 4 + count * 6, #ARGV, 4 do
+  local taken, shown, delay, left, reset = decide(tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3])
+  local r = #reply
+  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5] = taken, shown, delay, left, reset
+  if mode == 'reserve' then
+    local first = (tonumber(ARGV[at]) - 1) * count
+    for i = 1, count do marks[#marks + 1] = buckets[first + i] and buckets[first + i].tat or 0 end
   end
-  local rest = limit_left(limits[i], states[key], now)
-  if left < 0 or rest < left then left = rest end
 end
-return {1, binding, t - now, left, now}
+
+-- A refusal writes nothing, but for the first one to see a changed limit or a
+-- clock that was set back: what is owed would not drain as it should.
+if mode ~= 'peek' then
+  for _, b in pairs(opened) do limit_save(b, now) end
+end
+for i = 1, #marks do reply[#reply + 1] = marks[i] end
+for i = 1, #reasons do reply[#reply + 1] = reasons[i] end
+return reply

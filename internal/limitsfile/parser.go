@@ -274,6 +274,9 @@ func (p *parser) limit(node *yaml.Node, path string) queue.Limit {
 	known["per"] = p.texts(&l.Per)
 	p.fields(node, path, known)
 	l.Algorithm = throttle.Algorithm(algorithm)
+	if algorithm == "" && change.Concurrency != nil {
+		l.Algorithm = throttle.Concurrency // the field says it
+	}
 	if change.Rate != nil {
 		l.Rate = *change.Rate
 	}

@@ -1,0 +1,130 @@
+package throttle
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+//go:embed renew.lua
+var renewLua string
+
+var renewScript = NewScript(renewLua).AllowOOM()
+
+func (l Limit) lease() time.Duration { return cmp.Or(l.Lease, DefaultLease) }
+
+// leases are the permits that calls of this process hold, renewed while there
+// are any.
+type leases struct {
+	mu   sync.Mutex
+	held map[*Reservation]struct{}
+	none chan struct{} // closed when the last one goes
+}
+
+func (h *leases) add(l *Limiter, r *Reservation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.held) == 0 {
+		h.held, h.none = map[*Reservation]struct{}{}, make(chan struct{})
+		go h.renew(l, h.none)
+	}
+	h.held[r] = struct{}{}
+}
+
+// remove reports whether the permit was still held.
+func (h *leases) remove(r *Reservation) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, held := h.held[r]
+	if held {
+		if delete(h.held, r); len(h.held) == 0 {
+			close(h.none)
+		}
+	}
+	return held
+}
+
+func (h *leases) list() []*Reservation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Keys(h.held))
+}
+
+// renew runs for as long as permits are held.
+func (h *leases) renew(l *Limiter, none <-chan struct{}) {
+	shortest := day
+	for _, limit := range l.limits {
+		if limit.Algorithm == Concurrency {
+			shortest = min(shortest, limit.lease())
+		}
+	}
+	// Three tries before the first one lapses.
+	tick := time.NewTicker(shortest / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-none:
+			return
+		case <-tick.C:
+			for _, group := range l.renewals(h.list()) {
+				h.extend(l, group, shortest/4)
+			}
+		}
+	}
+}
+
+// renewal is one permit of a reservation.
+type renewal struct {
+	r     *Reservation
+	key   string
+	lease time.Duration
+}
+
+// renewals groups what is held so that each group is one slot of a cluster and
+// one script of bounded length.
+func (l *Limiter) renewals(list []*Reservation) [][]renewal {
+	var groups [][]renewal
+	spread := l.spread()
+	for _, r := range list {
+		for i, limit := range l.limits {
+			if limit.Algorithm != Concurrency {
+				continue
+			}
+			one := renewal{r, r.call.buckets[i], limit.lease()}
+			last := len(groups) - 1
+			if last < 0 || spread || len(groups[last]) >= mostTogether {
+				groups = append(groups, nil)
+				last++
+			}
+			groups[last] = append(groups[last], one)
+		}
+	}
+	return groups
+}
+
+// extend renews one group. Without an answer nothing is known: the next round
+// tries again, and says so if the permits have lapsed by then.
+func (h *leases) extend(l *Limiter, group []renewal, patience time.Duration) {
+	keys := make([]string, len(group))
+	args := []any{l.clock()}
+	for i, one := range group {
+		keys[i] = one.key
+		args = append(args, one.r.call.id, one.lease.Microseconds())
+	}
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	reply, err := renewScript.Run(ctx, l.client, keys, args...)
+	if err != nil {
+		return
+	}
+	results, _ := reply.([]any)
+	for i, result := range results {
+		if result == int64(0) && h.remove(group[i].r) {
+			close(group[i].r.lost)
+		}
+	}
+}

@@ -1,0 +1,20 @@
+-- renew.lua: permits of calls that are still under way live on.
+--
+-- KEYS      sets of permits, one for each permit
+-- ARGV[1]   now_us: the caller's clock, for tests; '' for TIME of this Redis
+-- ARGV[2..] for each permit its id and its lease, µs
+-- Returns   for each permit 1, or 0: it has lapsed and is not given back
+-- Clock     TIME of this Redis, read once
+local now = limit_clock(ARGV[1])
+local results = {}
+for i, key in ipairs(KEYS) do
+  local id, lease = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
+  local ends = tonumber(redis.call('ZSCORE', key, id) or 0)
+  results[i] = ends > now and 1 or 0
+  if ends > now then
+    redis.call('ZADD', key, string.format('%.0f', now + lease), id)
+    local ms = math.ceil(lease / 1000) + 2000
+    if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, ms) end
+  end
+end
+return results

@@ -1,0 +1,35 @@
+-- settle.lua: what became of reservations: gives back or charges what differs
+-- from what was reserved, and frees the permits of concurrency limits.
+--
+-- KEYS      bucket of each limit
+-- ARGV[1]   now_us: the caller's clock, for tests; '' for TIME of this Redis
+-- ARGV[2]   limits: how many
+-- ARGV[3..] six for each limit (limit_read), then:
+--   id      of the call
+--   n       permits reserved
+--   actual  permits used, >= 0
+--   slot    the moment of the reservation, µs
+--   marks   what the reservation left in each bucket (limit_refund)
+-- Returns   for each limit 1, or 0 where nothing could be given back
+-- Clock     TIME of this Redis, read once
+local now, count = limit_clock(ARGV[1]), tonumber(ARGV[2])
+local at = 3 + 6 * count
+local id, n, actual, slot = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+local results = {}
+for i = 1, count do
+  local limit = limit_read(3 + (i - 1) * 6)
+  local done = true
+  if limit.a == 'cc' then
+    redis.call('ZREM', KEYS[i], id)
+  elseif actual ~= n then
+    local b = limit_open(limit, KEYS[i], now)
+    if actual < n then
+      done = limit_refund(limit, b, now, slot, n - actual, tonumber(ARGV[at + 3 + i]))
+    else
+      limit_charge(limit, b, now, actual - n)
+    end
+    limit_save(b, now)
+  end
+  results[i] = done and 1 or 0
+end
+return results

@@ -1,0 +1,154 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// mostShards is how far one bucket can be split.
+const mostShards = 64
+
+// A sharded limiter has a limiter for each part of its limit; together they
+// never admit more than the whole. A call looks at two parts chosen at random
+// and asks the one that had more left when it last answered, and the other one
+// if that refuses. So a call may be refused although a third part has permits.
+type shardLoad struct {
+	seed maphash.Seed
+	// left is what a part had left, for keys of one hash.
+	left [256][]atomic.Int64
+}
+
+// split makes the parts.
+func (l *Limiter) split() error {
+	limit := l.limits[0]
+	parts := int64(limit.Shards)
+	l.load = &shardLoad{seed: maphash.MakeSeed()}
+	for i := range l.load.left {
+		l.load.left[i] = make([]atomic.Int64, parts)
+	}
+	for i := range parts {
+		part := limit
+		part.Shards = 0
+		of := func(whole int64) int64 {
+			if i < whole%parts {
+				return whole/parts + 1
+			}
+			return whole / parts
+		}
+		switch {
+		case limit.Algorithm == Concurrency:
+			part.Concurrency = of(limit.Concurrency)
+		case limit.drains():
+			part.Burst = of(limit.Most(false))
+			if part.Rate.Count%parts == 0 {
+				part.Rate.Count /= parts
+			} else {
+				part.Rate.Period *= time.Duration(parts)
+			}
+		default:
+			part.Rate.Count = of(limit.Rate.Count)
+		}
+		shard, err := New(l.client, l.prefix, part)
+		if err != nil {
+			return fmt.Errorf("throttle: shards: each of %d parts: %w", parts, err)
+		}
+		l.shards = append(l.shards, shard)
+	}
+	return nil
+}
+
+// two are the parts to ask, the better one first.
+func (l *Limiter) two(key string) (left []atomic.Int64, first, second int) {
+	left = l.load.left[maphash.String(l.load.seed, key)%256]
+	first = rand.IntN(len(l.shards))
+	second = (first + 1 + rand.IntN(len(l.shards)-1)) % len(l.shards)
+	if left[second].Load() > left[first].Load() {
+		first, second = second, first
+	}
+	return left, first, second
+}
+
+// part is the key of one part's bucket. It changes the hash tag, so the parts
+// spread over a cluster.
+func part(key string, i int) string { return key + "#" + strconv.Itoa(i) }
+
+func (l *Limiter) takeSharded(ctx context.Context, n int64, keys []string) (Decision, error) {
+	if err := l.checkKeys(keys); err != nil {
+		return Decision{}, err
+	}
+	left, first, second := l.two(keys[0])
+	var refused Decision
+	for try, i := range []int{first, second} {
+		d, err := l.shards[i].Take(ctx, n, part(keys[0], i))
+		if err != nil {
+			return Decision{}, err
+		}
+		left[i].Store(d.Remaining)
+		if d.Allowed {
+			return d, nil
+		}
+		if try == 0 || d.RetryAfter < refused.RetryAfter {
+			refused = d
+		}
+	}
+	return refused, nil
+}
+
+func (l *Limiter) reserveSharded(ctx context.Context, n int64, within time.Duration, keys []string) (*Reservation, error) {
+	if err := l.checkKeys(keys); err != nil {
+		return nil, err
+	}
+	left, first, second := l.two(keys[0])
+	var refused *Reservation
+	for _, i := range []int{first, second} {
+		r, err := l.shards[i].Reserve(ctx, n, within, part(keys[0], i))
+		if err != nil {
+			return nil, err
+		}
+		// Of two that have none left, the one whose slots lie nearer.
+		left[i].Store(r.Remaining - r.Delay.Microseconds())
+		if r.Allowed {
+			return r, nil
+		}
+		if refused == nil || r.RetryAfter < refused.RetryAfter {
+			refused = r
+		}
+	}
+	return refused, nil
+}
+
+// peekSharded asks all parts: Remaining is their sum, the rest is of the part
+// that would admit the call first.
+func (l *Limiter) peekSharded(ctx context.Context, n int64, keys []string) (Decision, error) {
+	if err := l.checkKeys(keys); err != nil {
+		return Decision{}, err
+	}
+	var best Decision
+	var sum, quota int64
+	for i, shard := range l.shards {
+		d, err := shard.Peek(ctx, n, part(keys[0], i))
+		if err != nil {
+			return Decision{}, err
+		}
+		sum, quota = sum+d.Remaining, quota+d.Quota
+		if i == 0 || d.Allowed && !best.Allowed || d.Allowed == best.Allowed && d.RetryAfter < best.RetryAfter {
+			best = d
+		}
+	}
+	best.Remaining, best.Quota = sum, quota
+	return best, nil
+}
+
+func (l *Limiter) pauseSharded(ctx context.Context, limit, key string, length time.Duration, reason string) error {
+	var errs []error
+	for i, shard := range l.shards {
+		errs = append(errs, shard.pause(ctx, limit, part(key, i), length, reason))
+	}
+	return errors.Join(errs...)
+}
