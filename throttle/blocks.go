@@ -4,45 +4,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 )
 
 // Blocks takes permits from a limiter a block at a time and hands them out in
 // process, for keys so hot that not even a shared round trip for each call will
-// do. What it costs is exactness, by a known amount:
+// do. [NewBlocks] makes it. What it costs is exactness, by a known amount:
 //
-//   - A permit is used up to Hold after it was taken, so in any time t the calls
-//     of all processes are at most burst + rate × (t + Hold).
+//   - A permit is used up to hold after it was taken, so in any time t the calls
+//     of all processes are at most burst + rate × (t + hold). A pause of the
+//     limit shows as late.
 //   - A process that dies takes up to one block of each key with it, until the
 //     limit has refilled by as much.
 //   - While a process has permits of its own, others may be refused: it is ahead
-//     by less than one block of each key, for no longer than Hold.
+//     by less than one block of each key, for no longer than hold. What it has
+//     not used by then it gives back.
 type Blocks struct {
 	limiter *Limiter
 	size    int64
 	hold    time.Duration
 
-	mu   sync.Mutex
-	held map[string]*block
+	mu     sync.Mutex
+	held   map[string]*block
+	lapses sync.WaitGroup
 }
 
 // block is what one key has in this process.
 type block struct {
-	mu    sync.Mutex // held while a block is fetched: calls of one key wait for it
+	busy  chan struct{} // held by who uses it or fetches it: calls of one key wait for that
 	from  *Reservation
 	left  int64
 	until time.Time
+	lapse *time.Timer
+	gone  bool // forgotten: another one stands for the key
 }
 
 // NewBlocks hands out permits of a limiter with a single limit, size at a time,
 // each for no longer than hold, which is 1 ms to a minute. size is at most half
-// of what the limit holds, so that no process takes all of it.
+// of what the limit holds, so that no process takes all of it, and at least 2. The
+// error says which of it does not hold.
 func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 	limit := l.limits[0]
 	switch {
-	case len(l.limits) > 1 || l.shards != nil || limit.Algorithm == Concurrency:
-		return nil, errors.New("throttle: blocks: only a limiter of a single limit with a rate and without shards has them")
+	case len(l.limits) > 1 || l.shards != nil || limit.Algorithm == Concurrency || limit.Algorithm == LeakyBucket:
+		return nil, fmt.Errorf("throttle: blocks: only a limiter of a single limit without shards has them, and no %s nor %s", LeakyBucket, Concurrency)
 	case hold < time.Millisecond || hold > time.Minute:
 		return nil, fmt.Errorf("throttle: blocks: a hold of %v is not within 1ms to 1m", hold)
 	case size < 2 || size > limit.quota(false)/2:
@@ -58,11 +65,13 @@ func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error
 	if n < 1 || n > b.size {
 		return b.limiter.Take(ctx, n, key)
 	}
-	own := b.block(key)
-	own.mu.Lock()
-	defer own.mu.Unlock()
-	if time.Now().Before(own.until) && own.left >= n {
-		return b.hand(own, n), nil
+	own, err := b.block(ctx, key)
+	if err != nil {
+		return Decision{}, err
+	}
+	defer own.leave()
+	if own.left >= n && time.Now().Before(own.until) {
+		return own.hand(b.limiter, n), nil
 	}
 	if err := own.giveBack(ctx); err != nil {
 		return Decision{}, err
@@ -77,36 +86,71 @@ func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error
 		return b.limiter.Take(ctx, n, key) // there may be enough for this one
 	}
 	own.from, own.left, own.until = r, b.size, until
-	return b.hand(own, n), nil
+	b.stop(own)
+	b.lapses.Add(1)
+	own.lapse = time.AfterFunc(time.Until(until), func() {
+		defer b.lapses.Done()
+		b.end(key, own, r)
+	})
+	return own.hand(b.limiter, n), nil
 }
 
-func (b *Blocks) hand(own *block, n int64) Decision {
+// block waits for the key's block.
+func (b *Blocks) block(ctx context.Context, key string) (*block, error) {
+	for {
+		b.mu.Lock()
+		own := b.held[key]
+		if own == nil {
+			own = &block{busy: make(chan struct{}, 1)}
+			b.held[key] = own
+		}
+		b.mu.Unlock()
+		select {
+		case own.busy <- struct{}{}:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("throttle: blocks: %w", ctx.Err())
+		}
+		if !own.gone {
+			return own, nil
+		}
+		own.leave()
+	}
+}
+
+func (own *block) leave() { <-own.busy }
+
+func (own *block) hand(l *Limiter, n int64) Decision {
 	own.left -= n
-	return Decision{Allowed: true, Limit: own.from.Limit, Quota: own.from.Quota, Remaining: own.left, At: own.from.At}
+	return Decision{Allowed: true, Limit: l.limits[0].Name, Quota: own.from.Quota, Remaining: own.left, At: own.from.At}
 }
 
-// block finds the key's block, and forgets a few that have lapsed.
-func (b *Blocks) block(key string) *block {
+// stop keeps what was set for an earlier block from going off.
+func (b *Blocks) stop(own *block) {
+	if own.lapse != nil && own.lapse.Stop() {
+		b.lapses.Done()
+	}
+}
+
+// end gives back what a block has left once its time is over, and forgets it.
+func (b *Blocks) end(key string, own *block, r *Reservation) {
+	own.busy <- struct{}{}
+	defer own.leave()
+	if own.from != r {
+		return // another one was fetched since
+	}
+	ctx, stop := context.WithTimeout(context.Background(), b.hold)
+	defer stop()
+	_ = own.giveBack(ctx) // without an answer it comes back by itself, as the limit refills
+	b.forget(key, own)
+}
+
+func (b *Blocks) forget(key string, own *block) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if own := b.held[key]; own != nil {
-		return own
+	own.gone = true
+	if b.held[key] == own {
+		delete(b.held, key)
 	}
-	looked := 0
-	for other, own := range b.held {
-		if looked++; looked > 8 {
-			break
-		}
-		if own.mu.TryLock() {
-			if time.Now().After(own.until) {
-				delete(b.held, other)
-			}
-			own.mu.Unlock()
-		}
-	}
-	own := &block{}
-	b.held[key] = own
-	return own
 }
 
 // giveBack returns what a block has left.
@@ -119,17 +163,21 @@ func (own *block) giveBack(ctx context.Context) error {
 	return own.from.Settle(ctx, used)
 }
 
-// Close gives back what all blocks have left. Calls after it take new ones.
+// Close gives back what all blocks have left, and returns when nothing is under
+// way any more. Calls after it take new ones. The error is that of every block
+// that could not be given back.
 func (b *Blocks) Close(ctx context.Context) error {
 	b.mu.Lock()
-	held := b.held
-	b.held = map[string]*block{}
+	held := maps.Clone(b.held)
 	b.mu.Unlock()
 	var errs []error
-	for _, own := range held {
-		own.mu.Lock()
+	for key, own := range held {
+		own.busy <- struct{}{}
+		b.stop(own)
 		errs = append(errs, own.giveBack(ctx))
-		own.mu.Unlock()
+		b.forget(key, own)
+		own.leave()
 	}
+	b.lapses.Wait()
 	return errors.Join(errs...)
 }

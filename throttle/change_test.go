@@ -207,3 +207,91 @@ func TestRefusalsFollowTheNewRate(t *testing.T) {
 		}
 	})
 }
+
+// TestUseOutlivesTheAlgorithm: what was used under one algorithm counts under any
+// other, and no more.
+func TestUseOutlivesTheAlgorithm(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		all := []Limit{bucket("10/10s", 10), leaky("10/10s", 10), window("10/10s", nil), window("10/day", time.UTC), logged("10/10s"), counted("10/10s")}
+		for _, was := range all {
+			for _, is := range all {
+				is.Name = was.Name
+				t.Run(string(was.Algorithm)+" to "+string(is.Algorithm), func(t *testing.T) {
+					c := newClocked(t, client, was)
+					c.take(3)
+					c.change(is)
+					if d := c.take(8); d.Allowed || d.Remaining != 7 {
+						t.Fatalf("3 of 10 were used: %+v", d)
+					}
+					if d := c.take(7); !d.Allowed || d.Remaining != 0 {
+						t.Errorf("3 of 10 were used: %+v", d)
+					}
+					if d := c.take(1); d.Allowed {
+						t.Errorf("%+v; want all of it used", d)
+					}
+					c.change(was)
+					if d := c.take(1); d.Allowed {
+						t.Errorf("changed back, a fresh burst: %+v", d)
+					}
+					if c.now = c.now.Add(20 * time.Second); is.Location == nil && was.Location == nil && !c.take(1).Allowed {
+						t.Error("never admitted again")
+					}
+				})
+			}
+		}
+	})
+}
+
+// TestSlotsOutliveTheAlgorithm: under no other algorithm a slot is given before
+// one that was given already.
+func TestSlotsOutliveTheAlgorithm(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		all := []Limit{bucket("10/10s", 2), leaky("10/10s", 0), window("2/s", nil), logged("2/s"), counted("2/s")}
+		for _, was := range all {
+			for _, is := range all {
+				is.Name = was.Name
+				c := newClocked(t, client, was)
+				var last time.Time
+				for range 6 {
+					last = c.reserve(1, time.Hour).At
+				}
+				c.change(is)
+				if d := c.take(1); d.Allowed {
+					t.Errorf("%s to %s: taken before slots that were given until %v", was.Algorithm, is.Algorithm, last)
+				}
+				if d := c.reserve(1, time.Hour); !d.Allowed || d.At.Before(last) {
+					t.Errorf("%s to %s: a slot at %v among those given until %v", was.Algorithm, is.Algorithm, d.At, last)
+				}
+			}
+		}
+	})
+}
+
+// TestChangeToAndFromConcurrency: calls in flight are not permits used; neither
+// form of state stands in the way of the other.
+func TestChangeToAndFromConcurrency(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, other := range []Limit{bucket("10/10s", 10), window("10/10s", nil), logged("10/10s")} {
+			held := inFlightOf(2, time.Minute)
+			held.Name = other.Name
+			c := newClocked(t, client, other)
+			c.take(10)
+			c.change(held)
+			for range 2 {
+				if d := c.take(1); !d.Allowed {
+					t.Errorf("%s: %+v", other.Algorithm, d)
+				}
+			}
+			if d := c.take(1); d.Allowed {
+				t.Errorf("%s: a third call in flight", other.Algorithm)
+			}
+			c.change(other)
+			if d := c.take(10); !d.Allowed {
+				t.Errorf("%s: %+v", other.Algorithm, d)
+			}
+			if d := c.take(1); d.Allowed {
+				t.Errorf("%s: %+v", other.Algorithm, d)
+			}
+		}
+	})
+}

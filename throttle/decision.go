@@ -5,9 +5,11 @@ import (
 	"time"
 )
 
-// Decision is a limiter's answer to one call.
+// Decision is a limiter's answer to one call. Permits are whole, times are whole
+// µs. The zero Decision stands beside an error and says nothing.
 type Decision struct {
-	// Allowed says that the permits were taken.
+	// Allowed says that the permits were taken; after [Limiter.Peek], that they
+	// would be.
 	Allowed bool
 
 	// Limit names the limit that Quota, Remaining and ResetAfter speak of: the
@@ -19,7 +21,8 @@ type Decision struct {
 	// burst, its capacity, the count of its window, or its concurrency.
 	Quota int64
 
-	// Remaining is how many permits could still go at once.
+	// Remaining is how many permits could still go at once after this answer; 0
+	// during a pause.
 	Remaining int64
 
 	// Delay is how long after this answer the call may go; 0: now. Only a
@@ -28,7 +31,9 @@ type Decision struct {
 
 	// RetryAfter is how long to wait before the same call can be admitted;
 	// 0 when Allowed. Rounded up to the next µs. For a concurrency limit it is
-	// the longest: a permit may come back at any time.
+	// when a permit lapses that nobody renews: one may come back at any time. For
+	// the full queue of a leaky bucket it is when that has drained, though there
+	// is a place in it earlier.
 	RetryAfter time.Duration
 
 	// ResetAfter is how long it takes until the limit is full again, if nothing
@@ -39,26 +44,31 @@ type Decision struct {
 	// the answer plus Delay. Zero when refused.
 	At time.Time
 
-	// Paused is the reason of the pause that held the call back; empty without
-	// one. See [Limiter.Pause].
+	// Paused is the reason of the pause that held the call back, or put its slot
+	// behind its end; empty without one, and of a pause without a reason. See
+	// [Limiter.Pause].
 	Paused string
 }
 
-// CostError reports a cost that a limit can never admit, at any time.
+// CostError reports a cost that a limit can never admit, at any time: a mistake
+// of the caller and no refusal. Redis is not asked for it.
 type CostError struct {
-	Limit string
-	Cost  int64
-	Most  int64 // the largest cost the limit admits
+	Limit string // the name of the limit
+	Cost  int64  // permits asked for
+	Most  int64  // the largest cost that the limit admits
 }
 
+// Error names the limit and both costs.
 func (e *CostError) Error() string {
 	return fmt.Sprintf("cost %d is more than limit %q ever admits at once (%d)", e.Cost, e.Limit, e.Most)
 }
 
 // RefusedError reports that [Limiter.Wait] would not come to an end in time:
-// the slot lies behind the deadline of its context, or the queue is full.
+// the slot lies behind the deadline of its context or a year away, or the queue is
+// full. Its Decision is the refusal, and nothing was taken.
 type RefusedError struct{ Decision }
 
+// Error names the limit, how far away the slot is, and the reason of a pause.
 func (e *RefusedError) Error() string {
 	why := ""
 	if e.Paused != "" {

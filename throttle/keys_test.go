@@ -116,21 +116,20 @@ func TestLayersAtRandom(t *testing.T) {
 				window("4/30s", nil),
 			}
 			c := newClocked(t, client, limits...)
-			begin := c.now
 			models := []model{
-				newDrain(limits[0].Rate, limits[0].Burst),
-				newDrain(limits[1].Rate, limits[1].Capacity),
-				&counters{length: 30e6, origin: begin.UnixMicro() % 30e6, most: 4, used: map[int64]int64{}},
+				newDrain(limits[0].Rate, limits[0].Burst, false),
+				newDrain(limits[1].Rate, limits[1].Capacity, true),
+				&counters{length: 30e6, most: 4, used: map[int64]int64{}},
 			}
 			for range 12 {
 				c.now = c.now.Add(time.Duration(rapid.Int64Range(0, 15e6).Draw(rt, "after")) * time.Microsecond)
-				now := c.now.Sub(begin).Microseconds()
+				now := c.now.UnixMicro()
 				n := rapid.Int64Range(1, 2).Draw(rt, "n")
 				latest := now
 				slowest := map[string]bool{}
 				for i, m := range models {
-					m.(interface{ arrive(int64) }).arrive(now)
-					switch at := m.earliest(now, n); {
+					m.arrive(now)
+					switch at := m.earliest(now, n, false); {
 					case at > latest:
 						latest, slowest = at, map[string]bool{limits[i].Name: true}
 					case at == latest && at > now:
@@ -149,7 +148,7 @@ func TestLayersAtRandom(t *testing.T) {
 					continue
 				}
 				for _, m := range models {
-					m.take(now, n)
+					m.take(now, now, n)
 				}
 			}
 		})

@@ -117,7 +117,7 @@ func (h *leases) extend(l *Limiter, group []renewal, patience time.Duration) {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
-	reply, err := renewScript.Run(ctx, l.client, keys, args...)
+	reply, err := renewScript.leave(ctx, l.client, keys, args...)
 	if err != nil {
 		return
 	}

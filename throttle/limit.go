@@ -46,7 +46,7 @@ const (
 var algorithms = []Algorithm{TokenBucket, LeakyBucket, FixedWindow, SlidingWindowLog, SlidingWindowCounter, Concurrency}
 
 const (
-	// mostLogged bounds the memory of a log, 11 bytes for a permit, and the time
+	// mostLogged bounds the memory of a log, 10 bytes for a permit, and the time
 	// one call may keep Redis busy.
 	mostLogged = 10_000
 
@@ -58,9 +58,11 @@ const (
 	DefaultLease = 30 * time.Second
 )
 
-// Limit is a rule for the calls of one key.
+// Limit is a rule for the calls of one key. The zero Limit is none: Name,
+// Algorithm, and Rate or Concurrency are required. [New] checks it.
 type Limit struct {
-	// Name tells limits apart, in answers and in Redis. Changing it starts anew.
+	// Name tells limits apart, in answers and in Redis: 1 to 64 bytes. Changing
+	// it starts anew.
 	Name string
 
 	// Algorithm has no default.
@@ -92,12 +94,15 @@ type Limit struct {
 	Lease time.Duration
 
 	// Shards splits the bucket of a key over that many Redis keys, for one that is
-	// hotter than a node of a cluster can serve. 0 means 1. See [Limit.Validate]
-	// for what cannot be split, and docs/limits.md for what it costs.
+	// hotter than a node of a cluster can serve: 0 to 64, 0 means 1. No more goes
+	// than without; but a call may be refused while parts that it did not ask have
+	// permits, and none can cost more than its part holds. A LeakyBucket cannot be
+	// split, nor a limit beside others. docs/limits.md has the numbers.
 	Shards int
 }
 
-// Validate reports everything that makes the limit unusable, or nil.
+// Validate reports everything that makes the limit unusable, one problem per
+// line, or nil.
 func (l Limit) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -154,8 +159,12 @@ func (l Limit) Validate() error {
 		wrong("shards: %d is not within 0 to %d", l.Shards, mostShards)
 	case l.Shards > 1 && l.Algorithm == LeakyBucket:
 		wrong("shards: a %s lets calls go one by one, which its shards would do side by side", LeakyBucket)
-	case l.Shards > 1 && int64(l.Shards) > l.Most(false):
-		wrong("shards: %d shards for %d permits leave some without any", l.Shards, l.Most(false))
+	case l.Shards > 1 && len(errs) == 0:
+		if whole := l.whole().quota(false); int64(l.Shards) > whole {
+			wrong("shards: %d shards for %d permits leave some without any", l.Shards, whole)
+		} else if err := l.shard(l.Shards - 1).Validate(); err != nil {
+			wrong("shards: each of %d: %w", l.Shards, err)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -203,8 +212,13 @@ func listed(algorithms []Algorithm) string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// Most is the largest cost that one call may have; 0 means that any will do.
+// Most is the largest cost that one call may have, in permits, when it is
+// reserved (shaping) or taken; 0 means that any will do. Of a limit with shards
+// it is what the smallest of them holds.
 func (l Limit) Most(shaping bool) int64 {
+	if l.Shards > 1 {
+		l = l.shard(l.Shards - 1)
+	}
 	switch l.Algorithm {
 	case TokenBucket:
 		return cmp.Or(l.Burst, 1)
@@ -231,12 +245,12 @@ func (l Limit) quota(shaping bool) int64 {
 // Spec is a limit in the form that limits.lua reads; its fields are described
 // there. It is for packages that build scripts of their own on [NewScript].
 type Spec struct {
-	Algorithm string `json:"a"`
+	Algorithm string `json:"a"`           // tb, lb, lm, fw, sc, sl or cc
 	Permit    int64  `json:"p"`           // units that one permit costs
 	Flow      int64  `json:"r"`           // units that flow back per µs
-	Burst     int64  `json:"b"`           // permits
+	Burst     int64  `json:"b"`           // permits of a full bucket or window, or calls
 	Window    int64  `json:"w,omitempty"` // µs; 0 with a calendar
-	Ahead     int64  `json:"ahead"`       // µs
+	Ahead     int64  `json:"ahead"`       // µs beyond now in which slots are granted
 	Lease     int64  `json:"l,omitempty"` // µs; 0: a year
 }
 

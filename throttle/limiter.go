@@ -14,19 +14,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed front.lua
-var frontLua string
+//go:embed plain.lua
+var plainLua string
 
 //go:embed take.lua
 var takeLua string
 
-var takeScript = newScript(frontLua + library + takeLua).AllowOOM()
+var (
+	plainScript = newScript(plainLua).AllowOOM()
+	takeScript  = NewScript(takeLua).AllowOOM()
+)
 
 // maxWithin bounds how far ahead a slot may be reserved. Calls with different
 // bounds share a bucket, so each looks for slots as far ahead as any may lie.
 const maxWithin = 366 * day
 
-// Limiter takes permits from one limit, or from several at one moment.
+// Limiter takes permits from one limit, or from several at one moment. [New]
+// makes it; it needs no closing.
 //
 // Calls that are made at the same time share round trips: while one is on its
 // way, others gather and follow together. A call that is alone goes at once.
@@ -39,6 +43,7 @@ type Limiter struct {
 	now    func() time.Time // tests drive the script's clock; nil: TIME of Redis
 
 	specs   [2][]any // of the limits, as the scripts read them: police, shape
+	plain   *plain   // nil: no bucket is plain
 	taking  line
 	placing line
 	leases  leases
@@ -55,8 +60,9 @@ const (
 // buckets, in all processes.
 //
 // To change a limit make a new limiter: a bucket keeps what was used of it
-// under another rate, size or algorithm. The error names every limit that is
-// unusable.
+// under another rate, size or algorithm. The error says all that is wrong with
+// the limits (1 to 16), the prefix, which holds no braces, or the client. Redis is
+// not asked.
 func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter, error) {
 	if client == nil {
 		return nil, errors.New("throttle: New needs a Redis client")
@@ -94,6 +100,7 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 	for mode := range l.specs {
 		l.specs[mode] = l.specArgs(mode == shape)
 	}
+	l.plain = newPlain(limits)
 	if limits[0].Shards > 1 {
 		if err := l.split(); err != nil {
 			return nil, err
@@ -134,7 +141,9 @@ func (l *Limiter) Peek(ctx context.Context, n int64, keys ...string) (Decision, 
 	if err != nil {
 		return Decision{}, err
 	}
-	if err := cmp.Or(l.send(ctx, modePeek, []*call{c}), c.err); err != nil {
+	q := l.enquiry(modePeek, []*call{c})
+	reply, err := takeScript.leave(ctx, l.client, q.keys, q.args...)
+	if err := cmp.Or(l.answer(q, reply, err), c.err); err != nil {
 		return Decision{}, err
 	}
 	return c.decision, nil
@@ -246,36 +255,35 @@ func (l *Limiter) calendar(limit Limit, within time.Duration) string {
 // tag, so that a decision is one slot of a cluster; a single limit needs no
 // company and spreads by its key.
 func (l *Limiter) bucket(limit Limit, key string) string {
+	var room [128]byte
+	b := room[:0]
 	if len(l.limits) == 1 {
-		return l.prefix + ":" + Escape(limit.Name) + ":{" + Escape(key) + "}"
+		b = append(append(b, l.prefix...), ':')
+		b = append(appendEscaped(b, limit.Name), ":{"...)
+		return string(append(appendEscaped(b, key), '}'))
 	}
-	return "{" + l.prefix + "}:" + Escape(limit.Name) + ":" + Escape(key)
+	b = append(append(append(b, '{'), l.prefix...), "}:"...)
+	b = append(appendEscaped(b, limit.Name), ':')
+	return string(appendEscaped(b, key))
 }
 
 // Escape makes text safe as a part of a Redis key: bytes other than letters,
 // digits, '.', '_', '~', '-' and '@' become %XX, so that no two texts share a
 // key and none reaches another's.
 func Escape(text string) string {
-	harmless := func(c byte) bool {
-		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("._~-@", c) >= 0
-	}
-	i := 0
-	for i < len(text) && harmless(text[i]) {
-		i++
-	}
-	if i == len(text) {
-		return text
-	}
+	var room [128]byte
+	return string(appendEscaped(room[:0], text))
+}
+
+func appendEscaped(b []byte, text string) []byte {
 	const hex = "0123456789ABCDEF"
-	var b strings.Builder
 	for i := range len(text) {
-		if c := text[i]; harmless(c) {
-			b.WriteByte(c)
-		} else {
-			b.WriteByte('%')
-			b.WriteByte(hex[c>>4])
-			b.WriteByte(hex[c&15])
+		switch c := text[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("._~-@", c) >= 0:
+			b = append(b, c)
+		default:
+			b = append(b, '%', hex[c>>4], hex[c&15])
 		}
 	}
-	return b.String()
+	return b
 }

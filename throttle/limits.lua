@@ -7,10 +7,12 @@
 --   limit_earliest(limit, bucket, now, t, n) the first µs >= t at which n permits
 --                                            are admitted; nil: never. Changes nothing.
 --   limit_commit(limit, bucket, now, t, n, id)  takes n permits at t, which earliest gave
---   limit_refund(limit, bucket, now, t, n, mark)  gives back n of the permits taken at t,
---                                            as far as nothing that was given since needs
---                                            them; false where that is not at all
+--   limit_refund(limit, bucket, now, t, n, mark)  gives back n of the permits that the
+--                                            commit of this mark (limit_mark) took at t,
+--                                            as far as nothing given since rests on them;
+--                                            false where that is not at all
 --   limit_charge(limit, bucket, now, n)      takes n permits that were used already
+--   limit_mark(bucket)                       the number of its last commit; 0: none
 --   limit_full(limit, bucket, now, t, n)     is the queue in front of it too long?
 --   limit_left(limit, bucket, now)           permits that could go at once, >= 0
 --   limit_reset(limit, bucket, now)          µs until nothing is owed any more
@@ -36,13 +38,14 @@
 -- that would leave that range are refused when they are made.
 --
 -- What Redis holds, by kind:
---   rate     tb, lb, lm: "r tat frac p r last at calm": the theoretical arrival
+--   rate     tb, lb, lm: "r tat frac p r last at mark lows": the theoretical arrival
 --            time of the next permit in µs, the rest of it in units (0 <= frac < r),
 --            the p and r it was written under, so that a changed rate is converted
---            and not misread, the latest moment given, when this was written, and
---            the last moment at which a permit went while less than half was owed.
+--            and not misread, the latest moment given, when this was written, the
+--            number of the last commit (0: not counted), and what is needed to give
+--            permits back: see k.refund.
 --            Plain: one integer, (tat - PLAIN_FROM) and p as MMME = MMM * 10^E, which
---            is 70 bytes less in Redis. Enough where r = 1, nothing was given beyond
+--            is 80 bytes less in Redis. Enough where r = 1, nothing was given beyond
 --            now, and no more than PLAIN_MOST is owed.
 --   window   fw: "f start following used last at": the latest window used, the
 --            permits used in it, the moment of the last one, and when it was given
@@ -81,7 +84,7 @@ local function set_back(at, now) return at - now > 1000000 and at - now or 0 end
 
 local function text_write(s, now, text, ends)
   if s.pause > now then
-    text = string.format('%s !%.0f %s', text, s.pause, s.why)
+    text = text .. string.format(' !%.0f ', s.pause) .. s.why
     ends = math.max(ends, s.pause + size(s.limit))
   end
   -- PX counts from the command's clock, which is older than TIME, and an imitation
@@ -97,7 +100,7 @@ function make.rate()
   local k = {}
 
   function k.blank(s, now)
-    s.tat, s.frac, s.p, s.r, s.last, s.at, s.calm, s.plain = 0, 0, 0, 1, 0, now, 0, true
+    s.tat, s.frac, s.p, s.r, s.last, s.at, s.mark, s.lows, s.plain = 0, 0, 0, 1, 0, now, 0, {}, true
   end
 
   function k.parse(s, text, now)
@@ -106,22 +109,25 @@ function make.rate()
       -- The base is said because 050 is octal to an imitation of Redis.
       local p = tonumber(string.sub(text, -4, -2), 10) * 10 ^ string.sub(text, -1)
       s.tat, s.frac, s.p, s.r, s.plain = PLAIN_FROM + digits, 0, p, 1, true
-      s.last, s.at, s.calm = now, now, now
+      s.last, s.at, s.mark, s.lows = now, now, 0, {}
       -- Nothing plain owes so much; the clock was set back.
       if s.tat > now + PLAIN_MOST then s.overdue = true end
       return true
     end
-    local tat, frac, p, r, last, at, calm = string.match(text, '^r (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+    local tat, frac, p, r, last, at, mark, lows = string.match(text, '^r (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)([ %d:]*)$')
     if not tat then return false end
     s.tat, s.frac, s.p, s.r = tonumber(tat), tonumber(frac), tonumber(p), tonumber(r)
-    s.last, s.at, s.calm = tonumber(last), tonumber(at), tonumber(calm)
+    s.last, s.at, s.mark, s.lows = tonumber(last), tonumber(at), tonumber(mark), {}
+    for low, number in string.gmatch(lows, '(%d+):(%d+)') do
+      s.lows[#s.lows + 1] = {low = tonumber(low), mark = tonumber(number)}
+    end
     return true
   end
 
   function k.sync(limit, s, now)
     local back = set_back(s.at, now)
     if back > 0 then
-      s.tat, s.last, s.calm, s.at, s.mended = s.tat - back, s.last - back, s.calm - back, now, true
+      s.tat, s.last, s.at, s.mended = s.tat - back, s.last - back, now, true
       if s.pause > 0 then s.pause = s.pause - back end
     end
     if s.overdue then
@@ -141,6 +147,7 @@ function make.rate()
       s.tat, s.frac = now + owed, part
       if last + after > s.tat or (last + after == s.tat and rest > part) then s.tat, s.frac = last + after, rest end
       s.p, s.r, s.mended = limit.p, limit.r, true
+      if s.mark > 0 then s.mark, s.lows = s.mark + 1, {{low = 0, mark = s.mark + 1}} end
     end
     if limit.b > 0 then
       local most = now + limit.ahead + size(limit)
@@ -162,11 +169,31 @@ function make.rate()
     return math.max(t, s.tat - math.floor((slack * limit.p - s.frac) / limit.r))
   end
 
-  -- calm keeps the last moment at which a permit went while less than half of
-  -- the bucket was owed. What was taken after it can be given back whole, up to
-  -- half a bucket: with it or without, the bucket was never full since.
-  local function note(limit, s, tat, t)
-    if limit.a == 'lb' or (tat - t) * 2 * limit.r < limit.b * limit.p then s.calm = math.max(s.last, t) end
+  -- Of permits that were taken and not used, as much comes back as was owed at
+  -- every commit since: had they not been taken, the bucket would never have been
+  -- fuller than full. So a bucket whose permits may come back remembers what was
+  -- owed when (lows, by number of commit, ascending, without those that a later
+  -- one undercuts), and no more than LOWS of it: of two that are close the lower
+  -- one stands for both.
+  local LOWS = 6
+
+  local function remember(s, now, low)
+    if s.mark == 0 then
+      if not s.detailed then return end
+      s.mark = now -- more than any number it had before it expired
+    end
+    s.mark = s.mark + 1
+    local lows = s.lows
+    while lows[1] and lows[#lows].low >= low do lows[#lows] = nil end
+    lows[#lows + 1] = {low = low, mark = s.mark}
+    if #lows > LOWS then
+      local closest = 1
+      for i = 2, LOWS do
+        if lows[i + 1].low - lows[i].low < lows[closest + 1].low - lows[closest].low then closest = i end
+      end
+      lows[closest + 1].low = lows[closest].low
+      table.remove(lows, closest)
+    end
   end
 
   function k.commit(limit, s, now, t, n)
@@ -174,7 +201,7 @@ function make.rate()
     -- An earliest moment is rounded up to a whole µs; the part that was rounded
     -- away is not idle time and stays credited, or 9,973/s would lose 0.7 %.
     if tat < now or tat + (frac > 0 and 1 or 0) < t then tat, frac = t, 0 end
-    note(limit, s, tat, t)
+    remember(s, now, tat - t > 0 and tat - t or 0)
     local units = frac + n * limit.p
     local whole = math.floor(units / limit.r)
     s.tat, s.frac, s.at = tat + whole, units - whole * limit.r, now
@@ -182,15 +209,28 @@ function make.rate()
     if t > now then s.plain = false end
   end
 
-  -- Others' permits stand on ours. The newest is on top: last == t, or nothing
-  -- moved the mark that it left.
+  -- mark is the number of the commit; without one only the newest comes back,
+  -- which is that of the last moment given. Of a bucket that shapes only the newest
+  -- does: the others' calls stand in line at their moments.
   function k.refund(limit, s, now, t, n, mark)
-    local newest = s.last == t
-    if mark then newest = s.tat == mark end
-    local units = n * limit.p
+    local units, newest = n * limit.p, s.last == t
+    if mark then newest = s.mark == mark end
     if not newest then
-      if limit.a == 'lb' or s.calm >= t then return false end
-      units = math.min(units, math.floor(limit.b * limit.p / 2))
+      if limit.a == 'lb' or not mark or mark == 0 then return false end
+      for i = 1, #s.lows do
+        if s.lows[i].mark > mark then
+          units = math.min(units, s.lows[i].low * limit.r)
+          break
+        end
+      end
+      if s.mark < mark or units <= 0 then return false end
+      for i = 1, #s.lows do
+        local one = s.lows[i]
+        if one.mark > mark then one.low = math.max(0, one.low - math.ceil(units / limit.r)) end
+      end
+      for i = #s.lows, 2, -1 do
+        if s.lows[i - 1].low >= s.lows[i].low then table.remove(s.lows, i - 1) end
+      end
     end
     units = s.frac - units
     local whole = math.floor(units / limit.r)
@@ -201,7 +241,7 @@ function make.rate()
   function k.charge(limit, s, now, n)
     local tat, frac = s.tat, s.frac
     if tat < now then tat, frac = now, 0 end
-    note(limit, s, tat, now)
+    remember(s, now, tat - now)
     local units = frac + n * limit.p
     local whole = math.floor(units / limit.r)
     local most = math.max(now, s.last) + (limit.b > 0 and 2 * size(limit) or limit.ahead)
@@ -243,7 +283,9 @@ function make.rate()
     if code and s.tat > PLAIN_FROM and s.tat < PLAIN_FROM + 9e14 then
       text_write(s, now, string.format('%.0f%s', s.tat - PLAIN_FROM, code), s.tat)
     else
-      text_write(s, now, string.format('r %.0f %.0f %.0f %.0f %.0f %.0f %.0f', s.tat, s.frac, s.p, s.r, s.last, s.at, s.calm), s.tat)
+      local text = string.format('r %.0f %.0f %.0f %.0f %.0f %.0f %.0f', s.tat, s.frac, s.p, s.r, s.last, s.at, s.mark)
+      for i = 1, #s.lows do text = string.format('%s %.0f:%.0f', text, s.lows[i].low, s.lows[i].mark) end
+      text_write(s, now, text, s.tat)
     end
   end
 
@@ -327,7 +369,11 @@ function make.window()
   end
 
   function k.charge(limit, s, now, n)
-    k.commit(limit, s, now, math.max(now, s.start), n)
+    if s.start <= now then
+      k.commit(limit, s, now, now, n)
+    else
+      s.used, s.at = s.used + n, now -- a later window was used already
+    end
     s.used = math.min(s.used, 2 * limit.b)
   end
 
@@ -525,7 +571,7 @@ function make.log()
     if back > 0 then
       local moments = redis.call('LRANGE', s.key, 1, -1)
       for i, t in ipairs(moments) do s.fresh[i] = t - back end
-      s.len, s.last, s.at, s.stored, s.mended = 0, s.last - back, now, false, true
+      s.len, s.last, s.at, s.stored, s.mended, s.back = 0, s.last - back, now, false, true, back
       if s.pause > 0 then s.pause = s.pause - back end
     end
     s.gone = passed(s, now - limit.w)
@@ -547,10 +593,20 @@ function make.log()
   end
 
   function k.refund(limit, s, now, t, n)
-    local removed = redis.call('LREM', s.key, -n, string.format('%.0f', t))
-    s.len = s.len - removed
-    s.last = s.len > 0 and tonumber(redis.call('LINDEX', s.key, -1)) or 0
-    s.gone = passed(s, now - limit.w)
+    local removed = 0
+    if s.stored then
+      removed = redis.call('LREM', s.key, -n, string.format('%.0f', t))
+      s.len = s.len - removed
+      s.gone = passed(s, now - limit.w)
+    else -- it was set back by this very call, or was another algorithm's
+      for i = #s.fresh, 1, -1 do
+        if removed < n and s.fresh[i] == t - (s.back or 0) then
+          table.remove(s.fresh, i)
+          removed = removed + 1
+        end
+      end
+    end
+    s.last = s.len + #s.fresh > 0 and entry(s, 1) or 0
     return removed > 0
   end
 
@@ -576,7 +632,7 @@ function make.log()
   function k.save(s, now)
     local head, ends = string.format('@%.0f', s.at), s.last + s.limit.w
     if s.pause > now then
-      head, ends = string.format('%s !%.0f %s', head, s.pause, s.why), math.max(ends, s.pause + s.limit.w)
+      head, ends = head .. string.format(' !%.0f ', s.pause) .. s.why, math.max(ends, s.pause + s.limit.w)
     end
     -- What a full memory refuses comes first: it must not end half done.
     if not s.stored then
@@ -617,11 +673,11 @@ function make.permits()
   end
 
   -- Permits end within a lease, if the clock was not set back, nor the lease
-  -- shortened. A thousand at a time are put right, so that Redis is not held up.
+  -- shortened.
   function k.sync(limit, s, now)
-    local most = now + (limit.l or YEAR)
-    local far = redis.pcall('ZREVRANGEBYSCORE', s.key, '+inf', string.format('(%.0f', most + 1000000), 'LIMIT', 0, 1000)
-    for _, id in ipairs(far) do redis.call('ZADD', s.key, string.format('%.0f', most), id) end
+    local most = string.format('(%.0f', now + (limit.l or YEAR) + 1000000)
+    local far = redis.pcall('ZREVRANGEBYSCORE', s.key, '+inf', most, 'LIMIT', 0, 1)
+    s.mended = far[1] ~= nil
   end
 
   -- With none left it is the moment at which one lapses, if nobody renews it.
@@ -629,13 +685,14 @@ function make.permits()
     local over = held(s, now) - limit.b
     if over < 0 then return t end
     local first = redis.call('ZRANGEBYSCORE', s.key, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', over, 1)
-    return math.max(t, tonumber(first[2] or now) + 1)
+    return math.max(t, math.min(tonumber(first[2]), now + (limit.l or YEAR)))
   end
 
   function k.commit(limit, s, now, _, _, id)
     s.held = held(s, now) + 1
     local lease = limit.l or YEAR
     if s.foreign then redis.call('DEL', s.key) end
+    s.foreign = nil
     redis.call('ZREMRANGEBYSCORE', s.key, '-inf', string.format('%.0f', now))
     redis.call('ZADD', s.key, string.format('%.0f', now + lease), id)
     local ms = math.ceil(lease / 1000) + 2000
@@ -647,11 +704,18 @@ function make.permits()
   function k.left(limit, s, now) return math.max(0, limit.b - held(s, now)) end
 
   function k.reset(_, s, now)
+    if held(s, now) == 0 then return 0 end
     local last = redis.call('ZREVRANGE', s.key, 0, 0, 'WITHSCORES')
     return math.max(0, tonumber(last[2] or now) - now)
   end
 
-  function k.save() end
+  -- A thousand at a time are put right, so that Redis is not held up.
+  function k.save(s, now)
+    if not s.mended then return end
+    local most = now + (s.limit.l or YEAR)
+    local far = redis.call('ZREVRANGEBYSCORE', s.key, '+inf', string.format('(%.0f', most + 1000000), 'LIMIT', 0, 1000)
+    for _, id in ipairs(far) do redis.call('ZADD', s.key, string.format('%.0f', most), id) end
+  end
 
   return k
 end
@@ -729,6 +793,8 @@ local function limit_commit(limit, s, now, t, n, id)
   s.k.commit(limit, s, now, t, n, id)
   s.dirty = true
 end
+
+local function limit_mark(s) return s.mark or 0 end
 
 local function limit_refund(limit, s, now, t, n, mark)
   if s.limit ~= limit then limit_turn(limit, s, now) end

@@ -28,6 +28,10 @@ const (
 	// mostTogether bounds the calls in one round trip, and so the time for which
 	// one script keeps Redis busy.
 	mostTogether = 128
+
+	// slow is when an answer took so long that the next caller is better off
+	// waiting beside the call than in it.
+	slow = 20 * time.Millisecond
 )
 
 // call is one question, and its answer.
@@ -48,6 +52,7 @@ type call struct {
 type line struct {
 	mu      sync.Mutex
 	flying  int
+	slow    bool // the last answer was
 	waiting []*call
 }
 
@@ -59,10 +64,15 @@ func (q *line) decide(ctx context.Context, l *Limiter, mode string, c *call) err
 	if alone {
 		q.flying++
 	}
-	if alone && ctx.Done() == nil {
+	// go-redis does not leave a call when its context is done, so that a caller
+	// who makes it waits for the client's ReadTimeout at worst. To make it in a
+	// goroutine would cost a third of what the call takes: that is done only
+	// while Redis is slow.
+	if alone && (!q.slow || ctx.Done() == nil) {
 		q.mu.Unlock()
+		begin := time.Now()
 		err := l.send(ctx, mode, []*call{c})
-		if batch := q.next(); batch != nil {
+		if batch := q.next(time.Since(begin)); batch != nil {
 			go q.fly(context.Background(), l, mode, batch)
 		}
 		return cmp.Or(err, c.err)
@@ -87,10 +97,12 @@ func (q *line) decide(ctx context.Context, l *Limiter, mode string, c *call) err
 	}
 }
 
-// next is what flies next, or nil: then the place is free.
-func (q *line) next() []*call {
+// next is what flies next, or nil: then the place is free. took is how long the
+// answer before it was on its way.
+func (q *line) next(took time.Duration) []*call {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.slow = took > slow
 	if len(q.waiting) == 0 {
 		q.flying--
 		return nil
@@ -101,54 +113,91 @@ func (q *line) next() []*call {
 	return batch
 }
 
-// fly sends batches until nobody waits. A context is not for all that fly
-// together, and go-redis does not leave a call when its context is done: the
-// callers do, and what bounds the call are the client's own timeouts.
+// fly sends batches until nobody waits. One caller's context is not for all that
+// fly together: the callers leave by theirs, and what bounds the call are the
+// client's own timeouts.
 func (q *line) fly(ctx context.Context, l *Limiter, mode string, batch []*call) {
-	for ; batch != nil; batch, ctx = q.next(), context.Background() {
+	for batch != nil {
+		begin := time.Now()
 		err := l.send(ctx, mode, batch)
 		for _, c := range batch {
 			c.err = cmp.Or(c.err, err)
 			close(c.done)
 		}
+		batch, ctx = q.next(time.Since(begin)), context.Background()
 	}
+}
+
+// enquiry is what a script is asked for calls.
+type enquiry struct {
+	mode   string
+	calls  []*call
+	script *Script
+	keys   []string
+	args   []any
 }
 
 // send asks Redis for the calls' decisions. Each call's error is its own; the
 // one returned is that of all.
 func (l *Limiter) send(ctx context.Context, mode string, calls []*call) error {
-	groups := [][]*call{calls}
 	if len(calls) > 1 && l.spread() {
-		groups = byTag(calls)
+		if groups := byTag(calls); len(groups) > 1 {
+			l.sendSpread(ctx, mode, groups)
+			return nil
+		}
 	}
-	if len(groups) == 1 {
-		keys, args := l.question(mode, calls)
-		reply, err := takeScript.Run(ctx, l.client, keys, args...)
-		return l.answer(mode, calls, reply, err)
-	}
-	// Keys of different slots of a cluster: a script for each slot, in one pipeline.
+	q := l.cheapest(mode, calls)
+	reply, err := q.script.Run(ctx, l.client, q.keys, q.args...)
+	return l.finish(ctx, q, reply, err)
+}
+
+// sendSpread asks about keys of different slots of a cluster: a script for each
+// slot, in one pipeline.
+func (l *Limiter) sendSpread(ctx context.Context, mode string, groups [][]*call) {
 	pipe := l.client.Pipeline()
 	sent := make([]*redis.Cmd, len(groups))
-	questions := make([][]any, len(groups))
-	keys := make([][]string, len(groups))
+	questions := make([]enquiry, len(groups))
 	for i, group := range groups {
-		keys[i], questions[i] = l.question(mode, group)
-		sent[i] = takeScript.command(ctx, "evalsha", takeScript.sha, keys[i], questions[i])
+		q := l.cheapest(mode, group)
+		questions[i], sent[i] = q, q.script.command(ctx, "evalsha", q.script.sha, q.keys, q.args)
 		_ = pipe.Process(ctx, onceCmd{sent[i]})
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i, group := range groups {
+	for i, q := range questions {
 		reply, err := sent[i].Result()
 		if err != nil {
-			reply, err = takeScript.again(ctx, l.client, err, keys[i], questions[i])
+			reply, err = q.script.again(ctx, l.client, err, q.keys, q.args)
 		}
-		if err := l.answer(mode, group, reply, err); err != nil {
-			for _, c := range group {
+		if err := l.finish(ctx, q, reply, err); err != nil {
+			for _, c := range q.calls {
 				c.err = err
 			}
 		}
 	}
-	return nil
+}
+
+// cheapest is the enquiry for the plain script, where that may know the answer.
+func (l *Limiter) cheapest(mode string, calls []*call) enquiry {
+	if mode == modeTake && l.plain.ready() {
+		return l.plainEnquiry(calls)
+	}
+	return l.enquiry(mode, calls)
+}
+
+// finish reads an answer, and asks again where the plain script did not know it.
+func (l *Limiter) finish(ctx context.Context, q enquiry, reply any, err error) error {
+	if q.script == plainScript {
+		if err != nil {
+			return fmt.Errorf("throttle: decide: %w", err)
+		}
+		if values, ok := reply.([]any); ok {
+			return l.plainAnswer(q.calls, values)
+		}
+		l.plain.pass()
+		q = l.enquiry(q.mode, q.calls)
+		reply, err = q.script.Run(ctx, l.client, q.keys, q.args...)
+	}
+	return l.answer(q, reply, err)
 }
 
 // spread reports whether keys of one limiter may live on different servers.
@@ -182,8 +231,8 @@ func byTag(calls []*call) [][]*call {
 	return groups
 }
 
-// question is what take.lua is asked.
-func (l *Limiter) question(mode string, calls []*call) (keys []string, args []any) {
+// enquiry is what take.lua is asked.
+func (l *Limiter) enquiry(mode string, calls []*call) enquiry {
 	form := police
 	if mode == modeReserve {
 		form = shape
@@ -192,34 +241,59 @@ func (l *Limiter) question(mode string, calls []*call) (keys []string, args []an
 	for _, c := range calls {
 		within = max(within, c.within)
 	}
-	args = make([]any, 0, 3+6*len(l.limits)+4*len(calls))
+	args := make([]any, 0, 3+6*len(l.limits)+5*len(calls))
 	args = append(args, l.clock(), mode, len(l.limits))
 	args = l.appendSpecs(args, form, within)
+	q := enquiry{mode: mode, calls: calls, script: takeScript}
+	q.keys = gather(calls, func(which int, c *call, times int) {
+		args = append(args, which, c.n, c.within.Microseconds(), c.id, times)
+	})
+	q.args = args
+	return q
+}
+
+// gather lists the calls' buckets, each set of them once however many calls want
+// it, and what is asked about them: once for calls in a row that ask the same.
+func gather(calls []*call, ask func(which int, c *call, times int)) (keys []string) {
 	if len(calls) == 1 {
-		c := calls[0]
-		return c.buckets, append(args, 1, c.n, c.within.Microseconds(), c.id)
+		ask(1, calls[0], 1)
+		return calls[0].buckets
 	}
-	// One key is sent once, however many calls want it.
 	known := make(map[string]int, len(calls))
-	keys = make([]string, 0, len(calls)*len(l.limits))
-	for _, c := range calls {
-		set := c.buckets[0]
-		if len(c.buckets) > 1 {
-			set = strings.Join(c.buckets, " ") // escaped, so none holds a space
-		}
-		which, seen := known[set]
+	keys = make([]string, 0, len(calls)*len(calls[0].buckets))
+	for i := 0; i < len(calls); i++ {
+		c := calls[i]
+		which, seen := known[c.set()]
 		if !seen {
 			which = len(known) + 1
-			known[set] = which
+			known[c.set()] = which
 			keys = append(keys, c.buckets...)
 		}
-		args = append(args, which, c.n, c.within.Microseconds(), c.id)
+		times := 1
+		for i+1 < len(calls) && calls[i+1].same(c) {
+			i, times = i+1, times+1
+		}
+		ask(which, c, times)
 	}
-	return keys, args
+	return keys
+}
+
+// set tells the keys of one call from those of another.
+func (c *call) set() string {
+	if len(c.buckets) == 1 {
+		return c.buckets[0]
+	}
+	return strings.Join(c.buckets, " ") // escaped, so none holds a space
+}
+
+// same reports two calls that ask the same thing.
+func (c *call) same(other *call) bool {
+	return c.n == other.n && c.within == other.within && c.id == other.id && slices.Equal(c.buckets, other.buckets)
 }
 
 // answer reads the reply of take.lua into the calls.
-func (l *Limiter) answer(mode string, calls []*call, reply any, err error) error {
+func (l *Limiter) answer(q enquiry, reply any, err error) error {
+	calls, mode := q.calls, q.mode
 	if err != nil {
 		return fmt.Errorf("throttle: decide: %w", err)
 	}

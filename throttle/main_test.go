@@ -112,6 +112,18 @@ func window(rate string, loc *time.Location) Limit {
 	return Limit{Name: "fw", Algorithm: FixedWindow, Rate: mustRate(rate), Location: loc}
 }
 
+func logged(rate string) Limit {
+	return Limit{Name: "sl", Algorithm: SlidingWindowLog, Rate: mustRate(rate)}
+}
+
+func counted(rate string) Limit {
+	return Limit{Name: "sc", Algorithm: SlidingWindowCounter, Rate: mustRate(rate)}
+}
+
+func inFlightOf(n int64, lease time.Duration) Limit {
+	return Limit{Name: "cc", Algorithm: Concurrency, Concurrency: n, Lease: lease}
+}
+
 func mustRate(text string) Rate {
 	rate, err := ParseRate(text)
 	if err != nil {

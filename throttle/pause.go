@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 //go:embed pause.lua
@@ -24,9 +25,11 @@ const mostReason = 200
 //
 // until is a moment of this process's clock; what is sent is the time until
 // then, so the clocks need not agree. One in the past does nothing. The longest
-// is a year. The reason is shown to whoever is refused meanwhile, cut after 200
-// bytes: keep secrets out of it. Slots that were reserved before are not taken
-// back. A concurrency limit cannot be paused.
+// is a year. The reason is shown to whoever is refused meanwhile, as one line of
+// at most 200 bytes: keep secrets out of it. Slots that were reserved before are not taken
+// back. An error is that of a limit that is
+// not there or is a concurrency limit, which cannot be paused, of a key that is too
+// long, or of Redis.
 func (l *Limiter) Pause(ctx context.Context, limit, key string, until time.Time, reason string) error {
 	length := time.Until(until)
 	if l.now != nil {
@@ -38,7 +41,8 @@ func (l *Limiter) Pause(ctx context.Context, limit, key string, until time.Time,
 	return l.pause(ctx, limit, key, min(length, maxWithin), reason)
 }
 
-// Resume ends a pause of a bucket at once; without one it does nothing.
+// Resume ends a pause of a bucket at once; without one it does nothing. From
+// then on the bucket is as after any pause. Errors are those of [Limiter.Pause].
 func (l *Limiter) Resume(ctx context.Context, limit, key string) error {
 	return l.pause(ctx, limit, key, 0, "")
 }
@@ -58,15 +62,26 @@ func (l *Limiter) pause(ctx context.Context, name, key string, length time.Durat
 	if len(key) > mostKey {
 		return fmt.Errorf("throttle: pause: the key is longer than %d bytes", mostKey)
 	}
-	if len(reason) > mostReason {
-		reason = strings.ToValidUTF8(reason[:mostReason], "")
-	}
+	reason = shown(reason)
 	args := []any{l.clock()}
 	args = append(args, l.appendSpecs(nil, police, 0)[6*i:6*i+6]...)
 	// A waiting leaky bucket and a metering one are one bucket, and the same after a pause.
 	args = append(args, length.Microseconds(), reason)
-	if _, err := pauseScript.Run(ctx, l.client, []string{l.bucket(limit, key)}, args...); err != nil {
+	if _, err := pauseScript.leave(ctx, l.client, []string{l.bucket(limit, key)}, args...); err != nil {
 		return fmt.Errorf("throttle: pause %q: %w", clip(key), err)
 	}
 	return nil
+}
+
+// shown is a reason as logs and headers can bear it: one line of text.
+func shown(reason string) string {
+	if len(reason) > mostReason {
+		reason = reason[:mostReason]
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(reason, ""))
 }

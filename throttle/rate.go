@@ -19,7 +19,7 @@ type Rate struct {
 	Months int           // 0 or 1: permits per calendar month, for [FixedWindow] with a Location alone
 }
 
-// PerSecond is n permits a second.
+// PerSecond is n permits a second; [Rate.Validate] says whether n is usable.
 func PerSecond(n int64) Rate { return Rate{Count: n, Period: time.Second} }
 
 const day = 24 * time.Hour
@@ -36,7 +36,8 @@ var periods = map[string]time.Duration{
 // maxPeriod keeps every moment and product of the scripts far below 2^53 µs.
 const maxPeriod = 366 * day
 
-// ParseRate reads the text form of a rate.
+// ParseRate reads the text form of a rate. The error says what is wrong with it,
+// in one line.
 func ParseRate(text string) (Rate, error) {
 	count, period, found := strings.Cut(strings.TrimSpace(text), "/")
 	if !found {
@@ -64,7 +65,8 @@ func ParseRate(text string) (Rate, error) {
 	return rate, nil
 }
 
-// Validate reports what makes the rate unusable, or nil.
+// Validate reports what makes the rate unusable, or nil: it is 1 per 366 days to
+// 1,000,000 per second.
 func (r Rate) Validate() error {
 	switch {
 	case r.Count < 1:
@@ -116,10 +118,11 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%d/%v", r.Count, r.Period)
 }
 
-// MarshalText writes the text form.
+// MarshalText writes the text form. It never fails.
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads the text form; see [ParseRate].
+// UnmarshalText reads the text form; errors are those of [ParseRate], and leave
+// the rate as it is.
 func (r *Rate) UnmarshalText(text []byte) error {
 	parsed, err := ParseRate(string(text))
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 //go:embed settle.lua
@@ -64,32 +66,40 @@ func (l *Limiter) Reserve(ctx context.Context, n int64, within time.Duration, ke
 }
 
 // Cancel says that the call was not made, and gives back what was reserved for
-// it. A slot that others stand behind already is lost: of a leaky bucket only
-// the newest comes back, of a token bucket what was taken last, or up to half
-// of its burst while at least half has been in use since. Windows give back all.
-func (r *Reservation) Cancel(ctx context.Context) error { return r.end(ctx, 0) }
+// it: of a window everything while it is the latest one used, of a token bucket
+// what is not time in which it was full, or would have been without this call, of a
+// bucket that shapes the newest slot alone, for others stand in line behind the
+// older ones. After an error it may have been given back or not, and the
+// reservation is ended all the same.
+func (r *Reservation) Cancel(ctx context.Context) error { return r.end(ctx, 0, settleScript.Run) }
 
-// Settle says that the call was made and took actual permits instead of those
-// reserved. Less is given back like a [Reservation.Cancel]ed one's. More is
-// charged at once, even beyond what the limit holds, but never beyond twice
-// that, and later calls wait for it.
+// Settle says that the call was made and took actual permits, >= 0, instead of
+// those reserved. Less is given back as by [Reservation.Cancel]. More is charged
+// at once, even beyond what the limit holds, but never beyond twice that, and
+// later calls wait for it. An error is that of a negative cost, or of Redis.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 {
 		return fmt.Errorf("throttle: settle %d permits: a call takes none or more", actual)
 	}
-	return r.end(ctx, actual)
+	return r.end(ctx, actual, settleScript.Run)
 }
 
 // Release says that the call was made and took what was reserved. It is needed
-// only with a concurrency limit.
-func (r *Reservation) Release(ctx context.Context) error { return r.end(ctx, r.call.n) }
+// only with a concurrency limit; without one Redis is not asked, and there is no
+// error.
+func (r *Reservation) Release(ctx context.Context) error {
+	return r.end(ctx, r.call.n, settleScript.Run)
+}
 
 // Lost is closed when a permit of a concurrency limit lapsed although it was
 // held: Redis or this process stood still for longer than the lease, and others
 // may have been admitted in its place. nil without a concurrency limit.
 func (r *Reservation) Lost() <-chan struct{} { return r.lost }
 
-func (r *Reservation) end(ctx context.Context, actual int64) error {
+// runScript is [Script.Run], or leave.
+type runScript func(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error)
+
+func (r *Reservation) end(ctx context.Context, actual int64, run runScript) error {
 	if !r.Allowed || r.ended.Swap(true) {
 		return nil
 	}
@@ -108,7 +118,7 @@ func (r *Reservation) end(ctx context.Context, actual int64) error {
 	for _, mark := range c.marks {
 		args = append(args, mark)
 	}
-	if _, err := settleScript.Run(ctx, l.client, c.buckets, args...); err != nil {
+	if _, err := run(ctx, l.client, c.buckets, args...); err != nil {
 		return fmt.Errorf("throttle: settle: %w", err)
 	}
 	return nil
@@ -154,7 +164,7 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 				// It must come back although ctx is done, but hold up nobody for long.
 				back, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 				defer stop()
-				return nil, errors.Join(err, r.Cancel(back))
+				return nil, errors.Join(err, r.end(back, 0, settleScript.leave))
 			}
 			return r, nil
 		}

@@ -13,12 +13,13 @@ import (
 var library string
 
 // Script is a Lua script with the functions of limits.lua in front of its body.
+// [NewScript] makes it.
 //
 // It is sent at most once: a script that takes permits must not be repeated
 // when only its reply was lost, whatever the client's own MaxRetries. An error
 // that is not an answer of Redis therefore leaves open whether it took effect.
 type Script struct {
-	text, sha string
+	text, sha any     // strings; in this form they go on the wire without being copied
 	tight     *Script // the same, for a Redis whose memory is full; nil: it fails there
 }
 
@@ -29,7 +30,7 @@ func NewScript(body string) *Script { return newScript(library + "\n" + body) }
 // which is right for one that hardly adds to it.
 func (s *Script) AllowOOM() *Script {
 	// The flag is not said at once: imitations of Redis know no such line.
-	return &Script{text: s.text, sha: s.sha, tight: newScript("#!lua flags=allow-oom\n" + s.text)}
+	return &Script{text: s.text, sha: s.sha, tight: newScript("#!lua flags=allow-oom\n" + s.text.(string))}
 }
 
 func newScript(text string) *Script {
@@ -38,7 +39,8 @@ func newScript(text string) *Script {
 }
 
 // Run sends EVALSHA, and once more only where Redis answered with what says that
-// the script certainly did not run: that it does not know it, or has no memory.
+// the script certainly did not run: that it does not know it, or has no memory. The
+// answer is what go-redis makes of it; errors are those of Redis and of the client.
 func (s *Script) Run(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {
 	cmd := s.command(ctx, "evalsha", s.sha, keys, args)
 	if err := client.Process(ctx, onceCmd{cmd}); err == nil {
@@ -61,13 +63,37 @@ func (s *Script) again(ctx context.Context, client redis.UniversalClient, err er
 	return nil, err
 }
 
-func (s *Script) command(ctx context.Context, verb, script string, keys []string, args []any) *redis.Cmd {
-	words := make([]any, 0, 3+len(keys)+len(args))
-	words = append(words, verb, script, len(keys))
-	for _, key := range keys {
-		words = append(words, key)
+// leave is Run for a caller that leaves when ctx is done, which go-redis does not
+// while a server is silent. Then it is not known whether the script ran.
+func (s *Script) leave(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {
+	if ctx.Done() == nil {
+		return s.Run(ctx, client, keys, args...)
 	}
-	cmd := redis.NewCmd(ctx, append(words, args...)...)
+	type answer struct {
+		reply any
+		err   error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		reply, err := s.Run(context.WithoutCancel(ctx), client, keys, args...)
+		answered <- answer{reply, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.reply, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *Script) command(ctx context.Context, verb, script any, keys []string, args []any) *redis.Cmd {
+	words := make([]any, 3+len(keys)+len(args))
+	words[0], words[1], words[2] = verb, script, len(keys)
+	for i, key := range keys {
+		words[3+i] = key
+	}
+	copy(words[3+len(keys):], args)
+	cmd := redis.NewCmd(ctx, words...)
 	if len(keys) > 0 {
 		cmd.SetFirstKeyPos(3)
 	}

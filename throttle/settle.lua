@@ -9,7 +9,7 @@
 --   n       permits reserved
 --   actual  permits used, >= 0
 --   slot    the moment of the reservation, µs
---   marks   what the reservation left in each bucket (limit_refund)
+--   marks   of the reservation in each bucket (limit_mark)
 -- Returns   for each limit 1, or 0 where nothing could be given back
 -- Clock     TIME of this Redis, read once
 local now, count = limit_clock(ARGV[1]), tonumber(ARGV[2])
@@ -20,7 +20,7 @@ for i = 1, count do
   local limit = limit_read(3 + (i - 1) * 6)
   local done = true
   if limit.a == 'cc' then
-    redis.call('ZREM', KEYS[i], id)
+    redis.pcall('ZREM', KEYS[i], id) -- it may have become another algorithm's
   elseif actual ~= n then
     local b = limit_open(limit, KEYS[i], now)
     if actual < n then

@@ -3,7 +3,6 @@ package throttle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
 	"strconv"
@@ -24,43 +23,64 @@ type shardLoad struct {
 	left [256][]atomic.Int64
 }
 
-// split makes the parts.
+// whole is the limit as if it had one bucket.
+func (l Limit) whole() Limit {
+	l.Shards = 0
+	return l
+}
+
+// shard is one part of the limit; the first ones get what does not divide.
+func (l Limit) shard(i int) Limit {
+	parts, part := int64(l.Shards), l.whole()
+	of := func(whole int64) int64 {
+		if int64(i) < whole%parts {
+			return whole/parts + 1
+		}
+		return whole / parts
+	}
+	switch {
+	case l.Algorithm == Concurrency:
+		part.Concurrency = of(l.Concurrency)
+	case l.drains():
+		part.Burst = of(part.Most(false))
+		if l.Rate.Count%parts == 0 {
+			part.Rate.Count /= parts
+		} else {
+			part.Rate.Period *= time.Duration(parts)
+		}
+	default:
+		part.Rate.Count = of(l.Rate.Count)
+	}
+	return part
+}
+
+// split makes a limiter for each part.
 func (l *Limiter) split() error {
 	limit := l.limits[0]
-	parts := int64(limit.Shards)
 	l.load = &shardLoad{seed: maphash.MakeSeed()}
 	for i := range l.load.left {
-		l.load.left[i] = make([]atomic.Int64, parts)
+		l.load.left[i] = make([]atomic.Int64, limit.Shards)
 	}
-	for i := range parts {
-		part := limit
-		part.Shards = 0
-		of := func(whole int64) int64 {
-			if i < whole%parts {
-				return whole/parts + 1
-			}
-			return whole / parts
-		}
-		switch {
-		case limit.Algorithm == Concurrency:
-			part.Concurrency = of(limit.Concurrency)
-		case limit.drains():
-			part.Burst = of(limit.Most(false))
-			if part.Rate.Count%parts == 0 {
-				part.Rate.Count /= parts
-			} else {
-				part.Rate.Period *= time.Duration(parts)
-			}
-		default:
-			part.Rate.Count = of(limit.Rate.Count)
-		}
+	for i := range limit.Shards {
+		part := limit.shard(i)
 		shard, err := New(l.client, l.prefix, part)
 		if err != nil {
-			return fmt.Errorf("throttle: shards: each of %d parts: %w", parts, err)
+			return err
 		}
 		l.shards = append(l.shards, shard)
+		for j := range l.load.left {
+			l.load.left[j][i].Store(part.quota(false)) // until it was asked
+		}
 	}
 	return nil
+}
+
+// checkCost refuses what not every part would ever admit.
+func (l *Limiter) checkCost(n int64, keys []string) error {
+	if most := l.limits[0].Most(false); most > 0 && n > most {
+		return &CostError{Limit: l.limits[0].Name, Cost: n, Most: most}
+	}
+	return l.checkKeys(keys)
 }
 
 // two are the parts to ask, the better one first.
@@ -79,7 +99,7 @@ func (l *Limiter) two(key string) (left []atomic.Int64, first, second int) {
 func part(key string, i int) string { return key + "#" + strconv.Itoa(i) }
 
 func (l *Limiter) takeSharded(ctx context.Context, n int64, keys []string) (Decision, error) {
-	if err := l.checkKeys(keys); err != nil {
+	if err := l.checkCost(n, keys); err != nil {
 		return Decision{}, err
 	}
 	left, first, second := l.two(keys[0])
@@ -101,7 +121,7 @@ func (l *Limiter) takeSharded(ctx context.Context, n int64, keys []string) (Deci
 }
 
 func (l *Limiter) reserveSharded(ctx context.Context, n int64, within time.Duration, keys []string) (*Reservation, error) {
-	if err := l.checkKeys(keys); err != nil {
+	if err := l.checkCost(n, keys); err != nil {
 		return nil, err
 	}
 	left, first, second := l.two(keys[0])
@@ -126,7 +146,7 @@ func (l *Limiter) reserveSharded(ctx context.Context, n int64, within time.Durat
 // peekSharded asks all parts: Remaining is their sum, the rest is of the part
 // that would admit the call first.
 func (l *Limiter) peekSharded(ctx context.Context, n int64, keys []string) (Decision, error) {
-	if err := l.checkKeys(keys); err != nil {
+	if err := l.checkCost(n, keys); err != nil {
 		return Decision{}, err
 	}
 	var best Decision

@@ -4,14 +4,15 @@
 -- ARGV[1]   now_us: the caller's clock, for tests; '' for TIME of this Redis
 -- ARGV[2]   'take' now or never | 'reserve' also later | 'peek' change nothing
 -- ARGV[3]   limits: how many
--- ARGV[4..] six for each limit (limit_read), then four for each decision:
+-- ARGV[4..] six for each limit (limit_read), then five for each question:
 --   which   set of keys, 1..
 --   n       permits wanted, >= 1
 --   within  longest delay in µs that is accepted; 0: now or not at all
 --   id      of the call, for the permits of concurrency limits
--- Returns   {now_us, five for each decision ..., and for 'reserve' the marks of
+--   times   how many calls ask it, one after the other
+-- Returns   {now_us, five for each call ..., and for 'reserve' the marks of
 --           each limit's bucket (limit_refund), ..., then pairs: number of a
---           decision, reason of the pause that held it}
+--           call, reason of the pause that held it}
 --   taken   1 | 0 | -1: n can never be admitted by the limit
 --   limit   which set the delay or refused; where none did, which has the fewest
 --           permits left
@@ -79,20 +80,22 @@ local function decide(which, n, within, id)
     end
   end
   local b = buckets[first + shown]
-  if binding > 0 and b.pause > now then
-    reasons[#reasons + 1] = (#reply - 1) / 5
-    reasons[#reasons + 1] = b.why
-  end
-  return refused and 0 or 1, shown, t - now, left, limit_reset(limits[shown], b, now)
+  return refused and 0 or 1, shown, t - now, left, limit_reset(limits[shown], b, now), binding > 0 and b.pause > now and b.why
 end
 
-for at = 4 + count * 6, #ARGV, 4 do
-  local taken, shown, delay, left, reset = decide(tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3])
-  local r = #reply
-  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5] = taken, shown, delay, left, reset
-  if mode == 'reserve' then
-    local first = (tonumber(ARGV[at]) - 1) * count
-    for i = 1, count do marks[#marks + 1] = buckets[first + i] and buckets[first + i].tat or 0 end
+for at = 4 + count * 6, #ARGV, 5 do
+  local which, n, within, id = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3]
+  local taken, shown, delay, left, reset, why = 1
+  for _ = 1, tonumber(ARGV[at + 4]) do
+    -- Who asks what was just refused is refused likewise.
+    if taken == 1 then taken, shown, delay, left, reset, why = decide(which, n, within, id) end
+    local r = #reply
+    if why then reasons[#reasons + 1], reasons[#reasons + 2] = (r - 1) / 5, why end
+    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5] = taken, shown, delay, left, reset
+    if mode == 'reserve' then
+      local first = (which - 1) * count
+      for i = 1, count do marks[#marks + 1] = buckets[first + i] and limit_mark(buckets[first + i]) or 0 end
+    end
   end
 end
 

@@ -1,0 +1,91 @@
+// Command limitplots makes the figures of docs/limits.md: it runs every
+// algorithm of package throttle and shows what it lets through.
+//
+//	limitplots [-o DIR]   writes a plot of each algorithm, SVG
+//	limitplots bursts     prints the most that goes within a short time
+//	limitplots bytes      prints what a bucket costs Redis; needs a redis-server
+//	limitplots shards     prints how much of a split bucket is found
+//	limitplots ranges     prints the largest and smallest limits there are
+//
+// It needs nothing: its Redis is the embedded one. The plots and the bursts
+// are made on a clock that the program drives, so that every run gives the same
+// bytes.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/embedded"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "limitplots:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("limitplots", flag.ContinueOnError)
+	dir := flags.String("o", filepath.FromSlash("docs/limits"), "folder for the plots")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	what := flags.Arg(0)
+	show, known := map[string]func(context.Context, *redis.Client, io.Writer) error{
+		"": func(ctx context.Context, client *redis.Client, _ io.Writer) error {
+			return writePlots(ctx, client, *dir)
+		},
+		"bursts": printBursts,
+		"bytes":  printBytes,
+		"shards": printShards,
+		"ranges": func(_ context.Context, _ *redis.Client, out io.Writer) error { return printRanges(out) },
+	}[what]
+	if !known || flags.NArg() > 1 {
+		return fmt.Errorf("%q: want nothing, bursts, bytes, shards or ranges", flags.Args())
+	}
+	server, err := embedded.Start(embedded.Options{Miniredis: what == "" || what == "bursts"})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	if what == "bytes" && server.Kind() == "miniredis" {
+		return errors.New("bytes: an imitation of Redis weighs nothing; install redis-server")
+	}
+	options, err := redis.ParseURL(server.URL())
+	if err != nil {
+		return err
+	}
+	client := redis.NewClient(options)
+	defer client.Close()
+	return show(ctx, client, out)
+}
+
+// writePlots writes one file for each scene.
+func writePlots(ctx context.Context, client *redis.Client, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, s := range scenes {
+		played, err := s.play(ctx, client)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, s.file+".svg"), played.svg(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// counter counts the round trips of a client, and can hold them up.
+type roundTrips struct {
+	mu    sync.Mutex
+	count int
+	held  chan struct{} // nil: nothing is held
+}
+
+func (h *roundTrips) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *roundTrips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *roundTrips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.mu.Lock()
+		held := h.held
+		if cmd.Name() == "evalsha" {
+			h.count++
+		}
+		h.mu.Unlock()
+		if held != nil {
+			<-held
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *roundTrips) hold() (release func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.count, h.held = 0, make(chan struct{})
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		close(h.held)
+		h.held = nil
+	}
+}
+
+func (h *roundTrips) counted() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.count
+}
+
+// stand waits until n calls are in line.
+func stand(t *testing.T, q *line, n int) {
+	t.Helper()
+	for begin := time.Now(); ; time.Sleep(ms) {
+		q.mu.Lock()
+		waiting := len(q.waiting)
+		q.mu.Unlock()
+		if waiting == n {
+			return
+		}
+		if time.Since(begin) > 30*time.Second {
+			t.Fatalf("%d calls wait, want %d", waiting, n)
+		}
+	}
+}
+
+func hooked(t *testing.T, limits ...Limit) (*Limiter, *roundTrips) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
+	t.Cleanup(func() { client.Close() })
+	trips := &roundTrips{}
+	client.AddHook(trips)
+	l, err := New(client, fmt.Sprintf("line:%d", time.Now().UnixNano()), limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Take(t.Context(), 1, "warm"); err != nil { // the script is known from here on
+		t.Fatal(err)
+	}
+	return l, trips
+}
+
+// TestCallsShareRoundTrips: while two are under way all others gather and go
+// together, and each has its own answer.
+func TestCallsShareRoundTrips(t *testing.T) {
+	const callers = 64
+	for name, limits := range map[string][]Limit{
+		"one limit": {bucket("1/h", 40)}, "layers": {bucket("1/h", 40), window("1000/h", nil)}, "reserved": {leaky("1/h", 40)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, trips := hooked(t, limits...)
+			q := &l.taking
+			release := trips.hold()
+			allowed := map[bool]int{}
+			var lock sync.Mutex
+			var all sync.WaitGroup
+			if name == "reserved" {
+				q = &l.placing
+			}
+			for i := range callers {
+				all.Go(func() {
+					var d Decision
+					var err error
+					if name == "reserved" {
+						d, err = decision(l.Reserve(t.Context(), 1, 1000*time.Hour, "hot"))
+					} else {
+						d, err = l.Take(t.Context(), 1, "hot")
+					}
+					if err != nil {
+						t.Error(err)
+					}
+					lock.Lock()
+					allowed[d.Allowed]++
+					lock.Unlock()
+				})
+				if i == flying-1 {
+					for trips.counted() < flying {
+						time.Sleep(ms)
+					}
+				}
+			}
+			stand(t, q, callers-flying)
+			release()
+			all.Wait()
+			if allowed[true] != 40 || allowed[false] != callers-40 {
+				t.Errorf("%v; want 40 allowed", allowed)
+			}
+			if got := trips.counted(); got != flying+1 {
+				t.Errorf("%d round trips for %d calls, want %d", got, callers, flying+1)
+			}
+		})
+	}
+}
+
+// TestLoneCallsGoAtOnce: one after the other each call is a round trip, and no
+// goroutine or timer is left of it.
+func TestLoneCallsGoAtOnce(t *testing.T) {
+	l, trips := hooked(t, bucket("1000/s", 1000))
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	before := trips.counted()
+	for range 20 {
+		if _, err := l.Take(t.Context(), 1, "k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := trips.counted() - before; got != 20 {
+		t.Errorf("%d round trips for 20 calls", got)
+	}
+}
+
+// TestCallersLeaveTheLine: one whose context ends leaves at once; if its call
+// was not sent yet it never is.
+func TestCallersLeaveTheLine(t *testing.T) {
+	l, trips := hooked(t, bucket("1/h", 100))
+	release := trips.hold()
+	answers := make(chan error, 8)
+	take := func(ctx context.Context) {
+		_, err := l.Take(ctx, 1, "k")
+		answers <- err
+	}
+	leaving, leave := context.WithCancel(t.Context())
+	for i := range flying {
+		go take(t.Context())
+		for trips.counted() <= i {
+			time.Sleep(ms)
+		}
+	}
+	go take(t.Context())
+	go take(leaving)
+	stand(t, &l.taking, 2)
+	leave()
+	if err := <-answers; !errors.Is(err, context.Canceled) {
+		t.Fatalf("%v; want the context's error", err)
+	}
+	stand(t, &l.taking, 1)
+	release()
+	for range flying + 1 {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	if d, err := l.Peek(t.Context(), 1, "k"); err != nil || d.Remaining != 100-flying-1 {
+		t.Errorf("%+v, %v; want %d taken", d, err, flying+1)
+	}
+}
+
+// TestSharedAnswersAreTheSame: calls that are asked together are answered as if
+// they had come one after the other.
+func TestSharedAnswersAreTheSame(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		rapid.Check(t, func(rt *rapid.T) {
+			all := []Limit{bucket("6/min", 6), leaky("10/min", 5), window("8/30s", nil), logged("9/20s"), counted("7/20s"), inFlightOf(6, time.Minute)}
+			from := rapid.IntRange(0, len(all)-1).Draw(rt, "from")
+			limits := all[from:rapid.IntRange(from+1, len(all)).Draw(rt, "to")]
+			together, alone := newClocked(t, client, limits...), newClocked(t, client, limits...)
+			form, mode := police, modeTake
+			if rapid.Bool().Draw(rt, "shaping") {
+				form, mode = shape, modeReserve
+			}
+			for range 3 {
+				together.now = together.now.Add(time.Duration(rapid.Int64Range(0, 20e6).Draw(rt, "after")) * time.Microsecond)
+				alone.now = together.now
+				var one, many []*call
+				for range rapid.IntRange(1, 12).Draw(rt, "calls") {
+					n, key := rapid.Int64Range(1, 4).Draw(rt, "n"), rapid.SampledFrom([]string{"a", "b"}).Draw(rt, "key")
+					within := time.Duration(rapid.SampledFrom([]int64{0, 10, 100}).Draw(rt, "within")) * time.Second
+					for _, side := range []struct {
+						c     *clocked
+						calls *[]*call
+					}{{together, &many}, {alone, &one}} {
+						asked, err := side.c.ask(form, n, within, []string{key})
+						if err != nil {
+							rt.Fatal(err)
+						}
+						*side.calls = append(*side.calls, asked)
+					}
+				}
+				if err := together.send(t.Context(), mode, many); err != nil {
+					rt.Fatal(err)
+				}
+				for i, c := range one {
+					if err := alone.send(t.Context(), mode, []*call{c}); err != nil {
+						rt.Fatal(err)
+					}
+					if many[i].decision != c.decision {
+						rt.Fatalf("call %d of %d: together %+v, alone %+v", i, len(one), many[i].decision, c.decision)
+					}
+				}
+			}
+		})
+	})
+}

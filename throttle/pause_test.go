@@ -1,0 +1,165 @@
+package throttle
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+func (c *clocked) pause(length time.Duration, reason string) {
+	c.t.Helper()
+	if err := c.Pause(c.t.Context(), c.limits[0].Name, "k", c.now.Add(length), reason); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *clocked) resume() {
+	c.t.Helper()
+	if err := c.Resume(c.t.Context(), c.limits[0].Name, "k"); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func pausable() []Limit {
+	return []Limit{bucket("10/s", 5), leaky("10/s", 5), window("5/s", nil), logged("5/s"), counted("5/s")}
+}
+
+// TestPause: nothing is admitted before its end, by any process, and everybody
+// is told why; of a bucket that was full one permit goes then, not five.
+func TestPause(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, limit := range pausable() {
+			for _, used := range []int64{0, 2} {
+				t.Run(limit.Name, func(t *testing.T) {
+					c := newClocked(t, client, limit)
+					if used > 0 {
+						c.take(used)
+					}
+					c.pause(30*time.Second, "429 from the provider")
+					c.change(limit) // as another process would find it
+					held := func(wait time.Duration) {
+						t.Helper()
+						for _, d := range []Decision{c.peek(), c.take(1), c.reserve(1, wait-time.Microsecond)} {
+							if d.Allowed || d.RetryAfter != wait || d.Paused != "429 from the provider" || d.Remaining != 0 || d.Limit != limit.Name {
+								t.Fatalf("%+v; want it held for %v", d, wait)
+							}
+						}
+					}
+					held(30 * time.Second)
+					c.pause(10*time.Second, "a shorter one")
+					c.pause(-time.Hour, "one that is over")
+					held(30 * time.Second)
+					c.now = c.now.Add(30*time.Second - time.Microsecond)
+					held(time.Microsecond)
+					c.now = c.now.Add(time.Microsecond)
+					if d := c.take(1); !d.Allowed || d.Paused != "" {
+						t.Fatalf("%+v at the end of the pause", d)
+					}
+					d := c.take(1)
+					if limit.drains() && (d.Allowed || d.RetryAfter != 100*ms) {
+						t.Errorf("%+v: a burst after the pause", d)
+					}
+					if !limit.drains() && !d.Allowed {
+						t.Errorf("%+v: the window was not used", d)
+					}
+				})
+			}
+		}
+	})
+}
+
+// TestResume ends a pause early: from then on it is as after any pause.
+func TestResume(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, limit := range pausable() {
+			c := newClocked(t, client, limit)
+			c.resume() // of nothing
+			if n := client.Exists(t.Context(), c.bucket(limit, "k")).Val(); n != 0 {
+				t.Errorf("%s: resuming nothing made a key", limit.Name)
+			}
+			c.pause(time.Hour, "")
+			c.now = c.now.Add(time.Second)
+			c.resume()
+			if d := c.take(1); !d.Allowed {
+				t.Errorf("%s: %+v after it was resumed", limit.Name, d)
+			}
+			if d := c.take(1); limit.drains() && (d.Allowed || d.RetryAfter != 100*ms) {
+				t.Errorf("%s: %+v: a burst after it was resumed", limit.Name, d)
+			}
+		}
+	})
+}
+
+// TestPauseKeepsSlots: what was reserved is honoured, what is reserved during
+// the pause stands at its end, in line.
+func TestPauseKeepsSlots(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, limit := range []Limit{leaky("10/s", 0), bucket("10/s", 3)} {
+			c := newClocked(t, client, limit)
+			c.take(1)
+			c.pause(10*time.Second, "maintenance")
+			for i := range 4 {
+				if d := c.reserve(1, time.Minute); d.Delay != 10*time.Second+time.Duration(i)*100*ms || !d.Allowed {
+					t.Errorf("%s: slot %d: %+v", limit.Name, i, d)
+				}
+			}
+			c.now = c.now.Add(5 * time.Second)
+			c.resume()
+			if d := c.reserve(1, time.Minute); d.Delay < 5400*ms-time.Duration(limit.Most(false)-1)*100*ms {
+				t.Errorf("%s: %+v among the slots that were given", limit.Name, d)
+			}
+		}
+	})
+}
+
+// TestPauseEndsByItself: a key that holds nothing but a pause goes with it.
+func TestPauseEndsByItself(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	for _, limit := range pausable() {
+		c := newClocked(t, client, limit)
+		c.Limiter.now = nil
+		if err := c.Pause(t.Context(), limit.Name, "k", time.Now().Add(time.Minute), "x"); err != nil {
+			t.Fatal(err)
+		}
+		if ttl := client.PTTL(t.Context(), c.bucket(limit, "k")).Val(); ttl < 59*time.Second || ttl > 65*time.Second {
+			t.Errorf("%s: expires in %v", limit.Name, ttl)
+		}
+	}
+}
+
+func TestHostilePauses(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, limit := range pausable() {
+			for reason, want := range map[string]string{
+				"": "", "!": "!", " !9 x": " !9 x", "a\nb": "a b", "\x00\xff": " ", "1 2 3 4 5 6 7": "1 2 3 4 5 6 7", strings.Repeat("ü", 1000): strings.Repeat("ü", 100),
+			} {
+				c := newClocked(t, client, limit)
+				c.take(2)
+				c.pause(time.Second, reason)
+				d := c.take(1)
+				if d.Allowed || d.RetryAfter != time.Second || d.Paused != want {
+					t.Errorf("%s, %.20q: %+v", limit.Name, reason, d)
+				}
+				c.now = c.now.Add(time.Second)
+				if d := c.take(1); !d.Allowed {
+					t.Errorf("%s, %.20q: %+v after the pause", limit.Name, reason, d)
+				}
+			}
+			c := newClocked(t, client, limit)
+			c.pause(1e6*time.Hour, "for ever") // a year at most
+			if d := c.take(1); d.Allowed || d.RetryAfter > maxWithin {
+				t.Errorf("%s: %+v", limit.Name, d)
+			}
+		}
+		c := newClocked(t, client, bucket("1/s", 1), inFlightOf(1, 0))
+		for _, limit := range []string{"", "none", "cc", strings.Repeat("x", 1<<20)} {
+			if err := c.Pause(t.Context(), limit, "k", c.now.Add(time.Second), ""); err == nil || len(err.Error()) > 300 {
+				t.Errorf("limit %.20q was paused: %v", limit, err)
+			}
+		}
+	})
+}

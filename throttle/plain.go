@@ -1,0 +1,92 @@
+package throttle
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// mostPlain is the longest debt of a plain bucket: PLAIN_MOST of limits.lua.
+const mostPlain = time.Minute
+
+// plain is what plain.lua has to know of a limiter's limits.
+type plain struct {
+	specs []Spec
+	args  []any // p, b and code of each limit
+
+	// passing is how many more questions go straight to take.lua, after one that
+	// plain.lua did not know. It is soon tried again: a pause ends, and a bucket
+	// that is not plain is once it was full.
+	passing atomic.Int64
+}
+
+// newPlain is nil where a bucket may owe more than a plain one can say.
+func newPlain(limits []Limit) *plain {
+	p := &plain{}
+	for _, limit := range limits {
+		spec := limit.Spec(false, 0)
+		code := spec.code()
+		if code == "" || spec.Permit*spec.Burst > mostPlain.Microseconds() {
+			return nil
+		}
+		p.specs = append(p.specs, spec)
+		p.args = append(p.args, spec.Permit, spec.Burst, code)
+	}
+	return p
+}
+
+// ready reports whether plain.lua is worth a try.
+func (p *plain) ready() bool { return p != nil && (p.passing.Load() <= 0 || p.passing.Add(-1) < 0) }
+
+// pass says that plain.lua did not know an answer.
+func (p *plain) pass() { p.passing.Store(100) }
+
+func (l *Limiter) plainEnquiry(calls []*call) enquiry {
+	q := enquiry{mode: modeTake, calls: calls, script: plainScript}
+	const one = 3
+	args := append(make([]any, 0, 6+one*(len(l.limits)+len(calls))), l.plain.args[:one]...)
+	if len(calls) == 1 && len(l.limits) == 1 {
+		q.keys, q.args = calls[0].buckets, append(args, calls[0].n)
+		if l.now != nil {
+			q.args = append(q.args, l.clock())
+		}
+		return q
+	}
+	args = append(args, "", l.clock(), len(l.limits))
+	args = append(args, l.plain.args[one:]...)
+	q.keys = gather(calls, func(which int, c *call, times int) { args = append(args, which, c.n, times) })
+	q.args = args
+	return q
+}
+
+// plainAnswer reads what the script left out because it follows from the rest.
+func (l *Limiter) plainAnswer(calls []*call, values []any) error {
+	ok := len(values) == 1+2*len(calls)
+	number := func(i int) int64 {
+		if !ok {
+			return 0
+		}
+		var n int64
+		n, ok = values[i].(int64)
+		return n
+	}
+	now := number(0)
+	for i, c := range calls {
+		owed, which := number(1+2*i), number(2+2*i)
+		if ok = ok && which >= 1 && which <= int64(len(l.limits)); !ok {
+			return fmt.Errorf("throttle: decide: unexpected reply %v", values)
+		}
+		spec := &l.plain.specs[which-1]
+		d := &c.decision
+		d.Allowed, d.Limit, d.Quota = owed > 0, l.limits[which-1].Name, spec.Burst
+		if d.Allowed {
+			d.At = time.UnixMicro(now)
+		} else {
+			d.RetryAfter = time.Duration(-owed) * time.Microsecond
+			owed = -owed + (spec.Burst-c.n)*spec.Permit
+		}
+		d.ResetAfter = time.Duration(owed) * time.Microsecond
+		d.Remaining = max(0, spec.Burst-(owed+spec.Permit-1)/spec.Permit)
+	}
+	return nil
+}
