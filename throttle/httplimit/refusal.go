@@ -1,0 +1,93 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// quotaExceeded is the problem type of draft-ietf-httpapi-ratelimit-headers.
+const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+// awayRetry is when a client may come back that was refused because of Redis.
+const awayRetry = 5 * time.Second
+
+// Refusal is why a [Middleware] does not let a request through.
+type Refusal struct {
+	// Status of the answer: 429 over a limit; 413 for a cost that a limit never
+	// admits; 503 when Redis gave no answer or the request's context ended; 401
+	// or another of a [KeyError]; 500 when a [KeyFunc] failed.
+	Status int
+
+	// Detail is a sentence for the sender of the request. It names no key.
+	Detail string
+
+	// Decision of the limiter; the zero value when there was none. Its Paused is
+	// for operators and is not told to the sender.
+	Decision throttle.Decision
+
+	// Err is nil over a limit. A [KeyError] and a [throttle.CostError] can be
+	// found in it with [errors.As].
+	Err error
+}
+
+// ServeHTTP writes the refusal as a problem+json document (RFC 9457), to HEAD
+// without its body. A Refuse function can end with it.
+func (f *Refusal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	problem := struct {
+		Type     string   `json:"type"`
+		Title    string   `json:"title"`
+		Status   int      `json:"status"`
+		Detail   string   `json:"detail,omitempty"`
+		Violated []string `json:"violated-policies,omitempty"`
+	}{"about:blank", http.StatusText(f.Status), f.Status, f.Detail, nil}
+	if f.Status == http.StatusTooManyRequests {
+		problem.Type = quotaExceeded
+		problem.Title = "Request cannot be satisfied as assigned quota has been exceeded"
+		// As the headers spell it, so that the two can be held together.
+		problem.Violated = []string{policyName(f.Decision.Limit)}
+	}
+	body, err := json.Marshal(problem)
+	if err != nil { // strings and numbers always can be
+		body = nil
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(f.Status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body)
+	}
+}
+
+func overLimit(d throttle.Decision, limit throttle.Limit) *Refusal {
+	d.Limit = limit.Name
+	after := retrySeconds(d, limit)
+	detail := fmt.Sprintf("Limit %q admits this request in %d s.", policyName(limit.Name), after)
+	switch {
+	case d.Paused != "":
+		detail = fmt.Sprintf("Limit %q is paused for another %d s.", policyName(limit.Name), after)
+	case limit.Algorithm == throttle.Concurrency:
+		detail = fmt.Sprintf("Limit %q admits %d requests at a time.", policyName(limit.Name), d.Quota)
+	}
+	return &Refusal{Status: http.StatusTooManyRequests, Detail: detail, Decision: d}
+}
+
+// tooCostly is no 429: clients take that for "later", and this is "never".
+func tooCostly(err *throttle.CostError) *Refusal {
+	return &Refusal{
+		Status: http.StatusRequestEntityTooLarge,
+		Detail: fmt.Sprintf("The request costs %d, and limit %q never admits more than %d at once.", err.Cost, policyName(err.Limit), err.Most),
+		Err:    err,
+	}
+}
+
+func away(w http.ResponseWriter, err error) *Refusal {
+	w.Header().Set("Retry-After", strconv.FormatInt(seconds(awayRetry), 10))
+	return &Refusal{Status: http.StatusServiceUnavailable, Detail: "Limits cannot be checked at the moment.", Err: err}
+}
