@@ -59,6 +59,9 @@ type line struct {
 // decide has c answered: at once, or together with others. After an error c is
 // no longer the caller's: its answer may still come.
 func (q *line) decide(ctx context.Context, l *Limiter, mode string, c *call) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("throttle: decide: %w", err) // nothing was sent
+	}
 	q.mu.Lock()
 	alone := q.flying < flying
 	if alone {

@@ -1,0 +1,83 @@
+package redistest
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// readyTimeout is for what servers do among themselves; far more than they need.
+const readyTimeout = time.Minute
+
+// StartReplica starts a read-only copy of the server, which is in step with it
+// when StartReplica returns.
+func (s *Server) StartReplica(config ...string) *Server {
+	s.t.Helper()
+	replica := Start(s.t, config...)
+	replica.Follow(s)
+	return replica
+}
+
+// Follow makes the server a read-only copy of another, and forget what it had.
+func (s *Server) Follow(primary *Server) {
+	s.t.Helper()
+	primary.own("replicate", func() error {
+		// By default the first copy waits five seconds for a second one.
+		return primary.Client().ConfigSet(s.t.Context(), "repl-diskless-sync-delay", "0").Err()
+	})
+	host, port := primary.hostPort()
+	s.own("turn", func() error { return s.Client().ReplicaOf(s.t.Context(), host, port).Err() })
+	primary.Sync(s)
+}
+
+// Sync waits until a replica has everything that was written.
+func (s *Server) Sync(replica *Server) {
+	s.t.Helper()
+	wait(s.t, "a replica in step", func() bool {
+		theirs := info(s.t, replica.Client())
+		return theirs["master_link_status"] == "up" && theirs["slave_repl_offset"] == info(s.t, s.Client())["master_repl_offset"]
+	})
+}
+
+// Promote makes a replica a primary, as a failover does. What its old primary
+// takes from then on is lost to it.
+func (s *Server) Promote() {
+	s.t.Helper()
+	s.own("promote", func() error { return s.Client().ReplicaOf(s.t.Context(), "NO", "ONE").Err() })
+}
+
+// FillMemory makes the server refuse what needs more memory, as one that has
+// reached maxmemory.
+func (s *Server) FillMemory() {
+	s.t.Helper()
+	s.own("fill", func() error { return s.Client().ConfigSet(s.t.Context(), "maxmemory", "1").Err() })
+}
+
+func (s *Server) hostPort() (host, port string) {
+	host, port, err := net.SplitHostPort(s.Addr())
+	if err != nil {
+		s.t.Fatalf("redistest: %v", err)
+	}
+	return host, port
+}
+
+func info(t testing.TB, client *redis.Client) map[string]string {
+	t.Helper()
+	sections, err := client.InfoMap(t.Context(), "replication").Result()
+	if err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+	return sections["Replication"]
+}
+
+// wait looks until it is done. Servers tell nobody when they are ready.
+func wait(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(readyTimeout); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("redistest: no %s within %v", what, readyTimeout)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package redistest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+)
+
+// Wire is the network between a client and its server, which a test can break.
+// Its Dial is the client's dialer. The zero Wire works.
+type Wire struct {
+	mu    sync.Mutex
+	conns map[*wireConn]struct{}
+	cut   bool
+	lose  []byte // nil when nothing is to be lost
+	lost  int
+}
+
+var errCut = errors.New("redistest: the wire is cut")
+
+// Dial connects, unless the wire is cut.
+func (w *Wire) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	w.mu.Lock()
+	cut := w.cut
+	w.mu.Unlock()
+	if cut {
+		return nil, errCut
+	}
+	inner, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	conn := &wireConn{Conn: inner, wire: w}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cut {
+		_ = inner.Close()
+		return nil, errCut
+	}
+	if w.conns == nil {
+		w.conns = map[*wireConn]struct{}{}
+	}
+	w.conns[conn] = struct{}{}
+	return conn, nil
+}
+
+// LoseReply loses the reply to the next command that holds this word, its name or
+// a key: the server does its work, and the client sees its connection break.
+func (w *Wire) LoseReply(word string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lose = []byte("\r\n" + word + "\r\n")
+}
+
+// Lost is how many replies were lost.
+func (w *Wire) Lost() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
+}
+
+// Cut breaks all connections, and none can be made until Mend.
+func (w *Wire) Cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut = true
+	for conn := range w.conns {
+		_ = conn.Conn.Close()
+	}
+	clear(w.conns)
+}
+
+// Mend ends a Cut.
+func (w *Wire) Mend() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut = false
+}
+
+type wireConn struct {
+	net.Conn
+	wire   *Wire
+	losing bool // guarded by wire.mu
+}
+
+func (c *wireConn) Write(p []byte) (int, error) {
+	c.wire.mu.Lock()
+	if len(c.wire.lose) > 0 && bytes.Contains(p, c.wire.lose) {
+		c.losing, c.wire.lose = true, nil
+	}
+	c.wire.mu.Unlock()
+	return c.Conn.Write(p)
+}
+
+func (c *wireConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.wire.mu.Lock()
+	losing := c.losing && err == nil
+	if losing {
+		c.wire.lost++
+	}
+	c.wire.mu.Unlock()
+	if losing {
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+func (c *wireConn) Close() error {
+	c.wire.mu.Lock()
+	delete(c.wire.conns, c)
+	c.wire.mu.Unlock()
+	return c.Conn.Close()
+}

@@ -1,0 +1,910 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// patience bounds what must end by itself. It measures nothing.
+const patience = 30 * time.Second
+
+// kinds are one limit of each algorithm, each of them full with so many permits.
+func kinds(most int64) []Limit {
+	rate := Rate{Count: most, Period: time.Hour}
+	return []Limit{
+		{Name: "token", Algorithm: TokenBucket, Rate: rate, Burst: most},
+		{Name: "leaky", Algorithm: LeakyBucket, Rate: rate, Capacity: most},
+		{Name: "window", Algorithm: FixedWindow, Rate: rate},
+		{Name: "calendar", Algorithm: FixedWindow, Rate: Rate{Count: most, Period: day}, Location: time.UTC},
+		{Name: "counter", Algorithm: SlidingWindowCounter, Rate: rate},
+		{Name: "log", Algorithm: SlidingWindowLog, Rate: rate},
+		{Name: "concurrency", Algorithm: Concurrency, Concurrency: most, Lease: time.Hour},
+	}
+}
+
+// soon waits for what must not take for ever.
+func soon[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("%s: still waiting after %v", what, patience)
+		panic("unreachable")
+	}
+}
+
+// gathered waits until so many calls of a limiter wait for an answer, or for
+// others to be answered.
+func gathered(t *testing.T, q *line, calls int) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(ms) {
+		q.mu.Lock()
+		n := q.flying + len(q.waiting)
+		q.mu.Unlock()
+		if n >= calls {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d calls under way after %v", n, calls, patience)
+		}
+	}
+}
+
+// outcome is what a call of a limiter returned.
+type outcome struct {
+	d   Decision
+	err error
+}
+
+// question is one way to ask a limiter.
+type question struct {
+	name string
+	ask  func(context.Context, *clocked) outcome
+}
+
+var questions = []question{
+	{"Take", func(ctx context.Context, c *clocked) outcome {
+		d, err := c.Take(ctx, 1, "k")
+		return outcome{d, err}
+	}},
+	{"Reserve", func(ctx context.Context, c *clocked) outcome {
+		d, err := decision(c.Reserve(ctx, 1, time.Minute, "k"))
+		return outcome{d, err}
+	}},
+	{"Wait", func(ctx context.Context, c *clocked) outcome {
+		d, err := decision(c.Wait(ctx, 1, "k"))
+		return outcome{d, err}
+	}},
+}
+
+var peek = question{"Peek", func(ctx context.Context, c *clocked) outcome {
+	d, err := c.Peek(ctx, 1, "k")
+	return outcome{d, err}
+}}
+
+var pauses = []question{
+	{"Pause", func(ctx context.Context, c *clocked) outcome {
+		return outcome{err: c.Pause(ctx, c.limits[0].Name, "k", c.now.Add(time.Hour), "why")}
+	}},
+	{"Resume", func(ctx context.Context, c *clocked) outcome {
+		return outcome{err: c.Resume(ctx, c.limits[0].Name, "k")}
+	}},
+}
+
+// left is what a bucket still has.
+func (c *clocked) left() int64 {
+	c.t.Helper()
+	d, err := c.Peek(context.Background(), 1, "k")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return d.Remaining
+}
+
+// eager is a client that would send again what failed. It gives up on an answer
+// after so long.
+func eager(t *testing.T, addr string, timeout time.Duration) *redis.Client {
+	client := redis.NewClient(&redis.Options{
+		Addr: addr, DialTimeout: patience, ReadTimeout: timeout, DialerRetries: 1,
+		MaxRetries: 3, MinRetryBackoff: ms, MaxRetryBackoff: ms,
+		PoolSize: 1000, // after so many failures in a row the client itself tries only once a second
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// patient is a client that waits for an answer, so that only contexts end calls.
+func patient(t *testing.T, addr string) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: 10 * patience, WriteTimeout: 10 * patience})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// ready makes connections that wait to be used.
+func ready(t *testing.T, client *redis.Client, connections int) {
+	t.Helper()
+	for range connections {
+		conn := client.Conn()
+		defer conn.Close()
+		for deadline := time.Now().Add(patience); conn.Ping(t.Context()).Err() != nil; {
+			if time.Now().After(deadline) {
+				t.Fatal("no answer to a PING")
+			}
+		}
+	}
+}
+
+// TestRedisAway: without a Redis every call is an error and no decision, soon;
+// nothing is taken; and the first call after it came back is answered.
+func TestRedisAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	client := eager(t, server.Addr(), patience)
+	for _, limit := range kinds(10) {
+		t.Run(limit.Name, func(t *testing.T) {
+			c := newClocked(t, client, limit)
+			c.take(1)
+			held, err := c.Reserve(t.Context(), 1, time.Hour, "k")
+			if err != nil || !held.Allowed {
+				t.Fatalf("%+v, %v", held, err)
+			}
+			server.Kill()
+			for _, q := range append([]question{peek}, append(questions, pauses...)...) {
+				said := make(chan outcome, 1)
+				go func() { said <- q.ask(t.Context(), c) }()
+				if got := soon(t, q.name, said); got.err == nil || got.d != (Decision{}) {
+					t.Errorf("%s: %+v, %v; want an error", q.name, got.d, got.err)
+				}
+			}
+			server.Restart()
+			if d, err := c.Peek(t.Context(), 1, "k"); err != nil || d.Remaining != 8 {
+				t.Errorf("%+v, %v; want 8 left of 10 after two calls", d, err)
+			}
+			if err := held.Cancel(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if d := c.take(1); !d.Allowed || d.Remaining != 8 {
+				t.Errorf("%+v; want 8 left, as one of three was given back", d)
+			}
+		})
+	}
+}
+
+// TestContextHasEnded: a call whose context is done takes nothing.
+func TestContextHasEnded(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	done, end := context.WithCancel(t.Context())
+	end()
+	for _, limit := range kinds(100) {
+		c := newClocked(t, client, limit)
+		for _, q := range append([]question{peek}, questions...) {
+			for i := range 20 {
+				for _, l := range []*line{&c.taking, &c.placing} {
+					l.mu.Lock()
+					l.slow = i%2 == 1 // whatever the answer before it was
+					l.mu.Unlock()
+				}
+				if got := q.ask(done, c); !errors.Is(got.err, context.Canceled) || got.d != (Decision{}) {
+					t.Errorf("%s, %s: %+v, %v; want %v", limit.Name, q.name, got.d, got.err, context.Canceled)
+				}
+			}
+		}
+		if left := c.left(); left != 100 {
+			t.Errorf("%s: %d of 100 left", limit.Name, left)
+		}
+	}
+}
+
+// TestRedisSilent: with a Redis that is there and says nothing calls end by the
+// client's timeouts, also without a deadline. What it does about them later is
+// done once, however the client is set to repeat.
+func TestRedisSilent(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, q := range append([]question{peek}, questions...) {
+		t.Run(q.name, func(t *testing.T) {
+			client := eager(t, server.Addr(), 200*ms)
+			c, calm := newClocked(t, client, kinds(100)[0]), newClocked(t, patient(t, server.Addr()), kinds(100)[0])
+			c.prefix, c.now = calm.prefix, calm.now
+			calm.take(1)
+			ready(t, client, 20) // or there would be none to repeat a call on
+			server.Pause()
+			const callers = 8
+			said := make(chan outcome, callers)
+			for range callers {
+				go func() { said <- q.ask(t.Context(), c) }()
+			}
+			for range callers {
+				if got := soon(t, q.name, said); got.err == nil || got.d != (Decision{}) {
+					t.Errorf("%+v, %v; want an error", got.d, got.err)
+				}
+			}
+			server.Resume()
+			if left := calm.left(); left < 99-callers {
+				t.Errorf("%d calls took %d permits", callers, 99-left)
+			}
+		})
+	}
+	for name, test := range map[string]struct {
+		limit Limit
+		end   func(*Reservation) error
+		least int64 // of 100, after it was done once
+	}{
+		"Cancel":  {kinds(100)[0], func(r *Reservation) error { return r.Cancel(t.Context()) }, 98},
+		"Settle":  {kinds(100)[0], func(r *Reservation) error { return r.Settle(t.Context(), 5) }, 95},
+		"Release": {kinds(100)[6], func(r *Reservation) error { return r.Release(t.Context()) }, 99},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calm := patient(t, server.Addr())
+			c := newClocked(t, calm, test.limit)
+			var r *Reservation
+			for _, key := range []string{"so that the script is known", "k"} {
+				if r != nil {
+					if err := test.end(r); err != nil {
+						t.Fatal(err)
+					}
+				}
+				var err error
+				if r, err = c.Reserve(t.Context(), 2, 0, key); err != nil || !r.Allowed {
+					t.Fatalf("%+v, %v", r, err)
+				}
+			}
+			hasty := eager(t, server.Addr(), 200*ms)
+			ready(t, hasty, 20)
+			c.client = hasty
+			server.Pause()
+			said := make(chan error, 1)
+			go func() { said <- test.end(r) }()
+			if err := soon(t, name, said); err == nil {
+				t.Error("no error from a Redis that says nothing")
+			}
+			server.Resume()
+			c.client = calm
+			if left := c.left(); left < test.least {
+				t.Errorf("%d of 100 left; %d if it is done once", left, test.least)
+			}
+		})
+	}
+}
+
+// TestContextEndsWhileRedisIsSlow: a call that waits for others to be answered
+// leaves at once when its context ends, and takes nothing. The others get their
+// answers.
+func TestContextEndsWhileRedisIsSlow(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := patient(t, server.Addr())
+	lines := map[string]func(*clocked) *line{
+		"Take":    func(c *clocked) *line { return &c.taking },
+		"Reserve": func(c *clocked) *line { return &c.placing },
+		"Wait":    func(c *clocked) *line { return &c.placing },
+	}
+	for _, q := range questions {
+		t.Run(q.name, func(t *testing.T) {
+			const callers = 40
+			c := newClocked(t, client, kinds(1000)[0])
+			server.Pause()
+			resume := sync.OnceFunc(server.Resume)
+			defer resume()
+			said := make([]chan outcome, callers)
+			ends := make([]context.CancelFunc, callers)
+			for i := range callers {
+				var ctx context.Context
+				ctx, ends[i] = context.WithCancel(t.Context())
+				defer ends[i]()
+				said[i] = make(chan outcome, 1)
+				go func() { said[i] <- q.ask(ctx, c) }()
+				if i < flying { // these go alone, and the others wait for them
+					gathered(t, lines[q.name](c), i+1)
+				}
+			}
+			gathered(t, lines[q.name](c), callers)
+			leaves := func(i int) bool { return i >= flying && i%2 == 0 }
+			stayed := int64(0)
+			for i := range callers {
+				if leaves(i) {
+					ends[i]()
+				} else {
+					stayed++
+				}
+			}
+			for i := range callers {
+				if !leaves(i) {
+					continue
+				}
+				if got := soon(t, "a call whose context has ended", said[i]); !errors.Is(got.err, context.Canceled) || got.d != (Decision{}) {
+					t.Errorf("call %d: %+v, %v; want %v", i, got.d, got.err, context.Canceled)
+				}
+			}
+			resume()
+			for i := range callers {
+				if leaves(i) {
+					continue
+				}
+				if got := soon(t, fmt.Sprint("call ", i), said[i]); got.err != nil || !got.d.Allowed {
+					t.Errorf("call %d: %+v, %v; want it answered", i, got.d, got.err)
+				}
+			}
+			if took := 1000 - c.left(); took != stayed {
+				t.Errorf("%d permits taken; want one for each of the %d calls that stayed", took, stayed)
+			}
+		})
+	}
+}
+
+// TestDeadlineWhileRedisIsSlow: a call that is alone leaves at once, too, if the
+// answer before it was slow, and so do those that decide nothing. What Redis does
+// about them later is done once.
+func TestDeadlineWhileRedisIsSlow(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := patient(t, server.Addr())
+	for _, q := range slices.Concat(questions[:2], []question{peek}, pauses) {
+		t.Run(q.name, func(t *testing.T) {
+			c := newClocked(t, client, kinds(1000)[0])
+			server.Pause()
+			resume := sync.OnceFunc(server.Resume)
+			defer resume()
+			said := make(chan outcome, 1)
+			go func() { said <- q.ask(t.Context(), c) }()
+			time.Sleep(2 * slow)
+			resume()
+			if got := soon(t, "the slow call", said); got.err != nil {
+				t.Fatal(got.err)
+			}
+			server.Pause()
+			defer server.Resume()
+			ctx, end := context.WithTimeout(t.Context(), ms)
+			defer end()
+			go func() { said <- q.ask(ctx, c) }()
+			if got := soon(t, "a call whose deadline has passed", said); !errors.Is(got.err, context.DeadlineExceeded) || got.d != (Decision{}) {
+				t.Errorf("%+v, %v; want %v", got.d, got.err, context.DeadlineExceeded)
+			}
+		})
+	}
+}
+
+// TestWaitEndsWhileRedisIsSlow: a call that waits for its slot ends with its
+// context, though a Redis that says nothing cannot take the slot back.
+func TestWaitEndsWhileRedisIsSlow(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := newClocked(t, patient(t, server.Addr()), kinds(1)[0])
+	c.take(1) // the next slot is an hour away
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	said := make(chan outcome, 1)
+	go func() { said <- questions[2].ask(ctx, c) }()
+	for ; ; time.Sleep(ms) {
+		d, err := c.Peek(t.Context(), 1, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.RetryAfter > time.Hour {
+			break // the slot is given
+		}
+	}
+	server.Pause()
+	defer server.Resume()
+	end()
+	if got := soon(t, "a wait whose context has ended", said); !errors.Is(got.err, context.Canceled) || got.d != (Decision{}) {
+		t.Errorf("%+v, %v; want %v", got.d, got.err, context.Canceled)
+	}
+}
+
+// TestLostReplyOfMany: a reply that many calls wait for is lost. Redis counted
+// each of them, once, though the client is set to repeat; those that got no answer
+// say so, and the others are right.
+func TestLostReplyOfMany(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, cut := range []bool{false, true} {
+		t.Run(map[bool]string{false: "reply lost", true: "wire cut"}[cut], func(t *testing.T) {
+			const callers = 60
+			var wire redistest.Wire
+			client := redis.NewClient(&redis.Options{
+				Addr: server.Addr(), Dialer: wire.Dial, ReadTimeout: patience, MaxRetries: 3, MinRetryBackoff: ms, MaxRetryBackoff: ms, DialerRetries: 1,
+			})
+			defer client.Close()
+			c := newClocked(t, client, kinds(1000)[0])
+			c.take(1)
+			server.Pause()
+			said := make(chan outcome, callers)
+			call := func(key string) {
+				go func() {
+					d, err := c.Take(t.Context(), 1, key)
+					said <- outcome{d, err}
+				}()
+			}
+			// As many as go alone, and then those that share.
+			for i := range flying {
+				call("alone")
+				gathered(t, &c.taking, i+1)
+			}
+			for range callers - flying {
+				call("k")
+			}
+			gathered(t, &c.taking, callers)
+			if cut {
+				wire.Cut()
+			} else {
+				wire.LoseReply(c.bucket(c.limits[0], "k"))
+			}
+			server.Resume()
+			allowed, unknown := 0, 0
+			for range callers {
+				switch got := soon(t, "Take", said); {
+				case got.err == nil && got.d.Allowed:
+					allowed++
+				case got.err == nil:
+					t.Errorf("refused: %+v", got.d)
+				case got.d != (Decision{}):
+					t.Errorf("%+v beside %v", got.d, got.err)
+				default:
+					unknown++
+				}
+			}
+			wire.Mend()
+			took := 999 - c.left()
+			if cut {
+				if unknown != callers || took > callers {
+					t.Errorf("%d of %d calls without an answer took %d permits", unknown, callers, took)
+				}
+			} else if wire.Lost() != 1 || unknown != callers-flying || took != callers-flying {
+				t.Errorf("%d replies lost: %d calls allowed, %d without an answer, %d permits taken; want one reply lost and each call counted once", wire.Lost(), allowed, unknown, took)
+			}
+		})
+	}
+}
+
+// scripts is how many scripts a server was asked to run since the last call.
+func scripts(t *testing.T, server *redistest.Server) int64 {
+	t.Helper()
+	stats, err := server.Client().InfoMap(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Client().ConfigResetStat(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	total := int64(0)
+	for _, name := range []string{"cmdstat_evalsha", "cmdstat_eval"} {
+		var calls int64
+		if line := stats["Commandstats"][name]; line != "" {
+			if _, err := fmt.Sscanf(line, "calls=%d,", &calls); err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+		}
+		total += calls
+	}
+	return total
+}
+
+// TestReadOnly: a replica takes nothing and says that it is one. It is asked
+// once, or twice where it did not know the script; and once it is a primary the
+// same limiter works on.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t)
+	replica := primary.StartReplica()
+	atReplica := eager(t, replica.Addr(), patience)
+	check := func(t *testing.T, c *clocked) {
+		t.Helper()
+		for _, q := range append(questions, pauses...) {
+			if c.limits[0].Algorithm == Concurrency && q.name == "Pause" {
+				break
+			}
+			scripts(t, replica)
+			got := q.ask(t.Context(), c)
+			if q.name == "Resume" && got.err == nil {
+				continue // there is nothing to resume
+			}
+			if !redis.IsReadOnlyError(got.err) || got.d != (Decision{}) {
+				t.Errorf("%s: %+v, %v; want the error of a replica", q.name, got.d, got.err)
+			}
+			if n := scripts(t, replica); n > 2 {
+				t.Errorf("%s: the replica was asked %d times", q.name, n)
+			}
+		}
+	}
+	all := map[string]*clocked{"layers": newClocked(t, atReplica, kinds(10)...)}
+	for _, limit := range kinds(10) {
+		all[limit.Name] = newClocked(t, atReplica, limit)
+	}
+	for name, c := range all {
+		t.Run(name, func(t *testing.T) {
+			check(t, c)
+			if left := c.left(); left != 10 {
+				t.Errorf("%d of 10 left; want nothing taken", left)
+			}
+		})
+	}
+	replica.Promote()
+	for name, c := range all {
+		if d := c.take(1); !d.Allowed || d.Remaining != 9 {
+			t.Errorf("%s, after the failover: %+v", name, d)
+		}
+	}
+	// And the way back: what was the primary is a replica now.
+	primary.Follow(replica)
+	old := newClocked(t, eager(t, primary.Addr(), patience), kinds(10)[0])
+	replica = primary
+	check(t, old)
+}
+
+// TestFullMemory: at maxmemory, where Redis refuses writes, decisions go on, for
+// buckets that are there and for new ones, and what was reserved comes back.
+func TestFullMemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client()
+	// A leaky bucket would move the slots of all layers.
+	layers := slices.DeleteFunc(kinds(10), func(limit Limit) bool { return limit.Algorithm == LeakyBucket })
+	all := map[string]*clocked{"layers": newClocked(t, client, layers...)}
+	for _, limit := range kinds(10) {
+		all[limit.Name] = newClocked(t, client, limit)
+	}
+	for _, c := range all {
+		c.take(1)
+	}
+	server.FillMemory()
+	if err := client.Set(t.Context(), "x", "y", 0).Err(); !redis.IsOOMError(err) {
+		t.Fatalf("SET: %v; want it refused, or the test shows nothing", err)
+	}
+	for _, unknown := range []bool{false, true} {
+		if unknown {
+			if err := client.ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, c := range all {
+			key := fmt.Sprint("k", unknown)
+			if d := c.take(3, key); !d.Allowed {
+				t.Errorf("%s: a new bucket: %+v", name, d)
+			}
+			before := c.left()
+			if d := c.take(2); !d.Allowed {
+				t.Errorf("%s: %+v", name, d)
+			}
+			r, err := c.Reserve(t.Context(), 2, time.Hour, "k")
+			if err != nil || !r.Allowed {
+				t.Errorf("%s: Reserve: %+v, %v", name, r, err)
+				continue
+			}
+			want := before - 4
+			if name == "concurrency" {
+				want = before - 2 // calls and not permits
+			}
+			if left := c.left(); left != want {
+				t.Errorf("%s: %d left after %d", name, left, before)
+			}
+			if err := r.Cancel(t.Context()); err != nil {
+				t.Errorf("%s: Cancel: %v", name, err)
+			}
+			again, err := c.Reserve(t.Context(), 1, time.Hour, "k")
+			if err != nil || !again.Allowed {
+				t.Errorf("%s: Reserve: %+v, %v", name, again, err)
+				continue
+			}
+			if err := again.Settle(t.Context(), 2); err != nil {
+				t.Errorf("%s: Settle: %v", name, err)
+			}
+			if name == "concurrency" || name == "layers" {
+				continue
+			}
+			if err := c.Pause(t.Context(), name, key, c.now.Add(time.Minute), "why"); err != nil {
+				t.Errorf("%s: Pause: %v", name, err)
+			}
+			if d := c.take(1, key); d.Allowed || d.Paused != "why" {
+				t.Errorf("%s: paused: %+v", name, d)
+			}
+			if err := c.Resume(t.Context(), name, key); err != nil {
+				t.Errorf("%s: Resume: %v", name, err)
+			}
+		}
+	}
+}
+
+// TestScriptsFlushedInAStorm: scripts that are forgotten again and again cost
+// round trips, and neither an answer nor a permit.
+func TestScriptsFlushedInAStorm(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	const callers, each, most = 64, 20, 500
+	for _, limit := range kinds(most) {
+		t.Run(limit.Name, func(t *testing.T) {
+			c := newClocked(t, server.Client(), limit)
+			var allowed, flushes atomic.Int64
+			done := make(chan struct{})
+			var flushing, calling sync.WaitGroup
+			held := make([][]*Reservation, callers)
+			flushing.Go(func() {
+				for {
+					if err := server.Client().ScriptFlush(context.Background()).Err(); err != nil {
+						t.Error(err)
+					}
+					flushes.Add(1)
+					select {
+					case <-done:
+						return
+					default:
+					}
+				}
+			})
+			for caller := range callers {
+				calling.Go(func() {
+					for i := range each {
+						if i%2 == 0 {
+							d, err := c.Take(t.Context(), 1, "k")
+							if err != nil {
+								t.Error(err)
+							} else if d.Allowed {
+								allowed.Add(1)
+							}
+							continue
+						}
+						r, err := c.Reserve(t.Context(), 1, 0, "k")
+						if err != nil {
+							t.Error(err)
+						} else if r.Allowed {
+							allowed.Add(1)
+							held[caller] = append(held[caller], r)
+						}
+					}
+				})
+			}
+			calling.Wait()
+			close(done)
+			flushing.Wait()
+			if allowed.Load() != most {
+				t.Errorf("%d permits of %d went at once, with %d flushes among %d calls", allowed.Load(), most, flushes.Load(), callers*each)
+			}
+			for _, r := range slices.Concat(held...) {
+				if err := r.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestFailover: a replica that takes over knows what had reached it. What had
+// not may go once more: up to one full bucket, and never more.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t)
+	replica := primary.StartReplica()
+	const most, reached = 10, 4
+	type pair struct{ before, after *clocked }
+	half, none := map[string]pair{}, map[string]pair{}
+	for _, limit := range kinds(most) {
+		for _, pairs := range []map[string]pair{half, none} {
+			before := newClocked(t, primary.Client(), limit)
+			after := newClocked(t, replica.Client(), limit)
+			after.prefix, after.now = before.prefix, before.now
+			pairs[limit.Name] = pair{before, after}
+		}
+		for range reached {
+			half[limit.Name].before.take(1)
+		}
+	}
+	primary.Sync(replica)
+	replica.Promote()
+	for name := range half {
+		for _, p := range []pair{half[name], none[name]} {
+			for p.before.take(1).Allowed {
+			}
+		}
+	}
+	primary.Kill()
+	drain := func(c *clocked) (n int) {
+		for c.take(1).Allowed {
+			n++
+		}
+		return n
+	}
+	for name := range half {
+		if n := drain(half[name].after); n != most-reached {
+			t.Errorf("%s: %d more permits; want the %d that were left when it was last in step", name, n, most-reached)
+		}
+		if n := drain(none[name].after); n != most {
+			t.Errorf("%s: %d permits of a bucket that had not reached the replica; want %d, once", name, n, most)
+		}
+	}
+}
+
+// TestFailoverToAnotherClock: the new primary's clock is an hour behind, or
+// before. Behind, a used bucket gives nothing at once and recovers as if the
+// clock were right, within what it owes and a minute. Before, it gives what an
+// hour refills.
+func TestFailoverToAnotherClock(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t)
+	replica := primary.StartReplica()
+	const most = 10
+	limits := append(kinds(most), kinds(most)[0].named("uneven"))
+	for i, limit := range limits {
+		switch {
+		case limit.Algorithm == Concurrency:
+			limits[i].Lease = 10 * time.Second
+		case limit.Name == "uneven":
+			limits[i].Rate = Rate{Count: 7, Period: 8 * time.Second} // an interval that is no whole µs
+		case limit.Location == nil:
+			limits[i].Rate = Rate{Count: most, Period: 10 * time.Second}
+		}
+	}
+	type pair struct{ before, after *clocked }
+	pairs := map[time.Duration][]pair{}
+	for _, skew := range []time.Duration{-time.Hour, time.Hour} {
+		for _, layers := range append(single(limits), limits) {
+			before := newClocked(t, primary.Client(), layers...)
+			before.now = before.now.Truncate(day).Add(12 * time.Hour) // an hour more or less is the same day
+			for before.take(1).Allowed {
+			}
+			after := newClocked(t, replica.Client(), layers...)
+			after.prefix, after.now = before.prefix, before.now.Add(skew)
+			pairs[skew] = append(pairs[skew], pair{before, after})
+		}
+	}
+	primary.Sync(replica)
+	primary.Kill()
+	replica.Promote()
+
+	for _, p := range pairs[-time.Hour] {
+		c, name := p.after, p.after.limits[0].Name
+		if len(c.limits) > 1 {
+			name = "layers"
+		}
+		longest := 10*time.Second + 10*time.Second + time.Minute
+		if name == "calendar" || name == "layers" {
+			longest = day // its window is that long
+		}
+		start := c.now
+		for d := c.take(1); !d.Allowed; d = c.take(1) {
+			if d.RetryAfter <= 0 {
+				t.Fatalf("%s: refused without a wait: %+v", name, d)
+			}
+			c.now = c.now.Add(d.RetryAfter)
+			if waited := c.now.Sub(start); waited > longest {
+				t.Errorf("%s: refused for %v by a clock set back an hour, longer than %v", name, waited, longest)
+				break
+			}
+		}
+		if c.now.Equal(start) {
+			t.Errorf("%s: a clock that was set back gave a permit", name)
+		}
+	}
+	for _, p := range pairs[time.Hour] {
+		c, n := p.after, 0
+		for c.take(1).Allowed {
+			n++
+		}
+		want := most
+		if c.limits[0].Name == "calendar" || len(c.limits) > 1 {
+			want = 0 // the same day
+		}
+		if n != want {
+			t.Errorf("%d limits, %s: %d permits an hour later; want %d", len(c.limits), c.limits[0].Name, n, want)
+		}
+	}
+}
+
+// single is a limiter's worth of limits for each.
+func single(limits []Limit) [][]Limit {
+	each := make([][]Limit, len(limits))
+	for i, limit := range limits {
+		each[i] = []Limit{limit}
+	}
+	return each
+}
+
+// TestExtremeRates: from one permit in a year to a million a second, and costs of
+// 10⁹, the answers are exact, or the limit is refused with what is wrong.
+func TestExtremeRates(t *testing.T) {
+	// A start of windows of 1000 s, and 12:13:20 on 28 March 2026.
+	begin := time.Unix(1774700000, 0).UTC()
+	april := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC).Sub(begin)
+	const us, year = time.Microsecond, 366 * day
+	yearly := year - time.Duration(begin.UnixMicro()%year.Microseconds())*us // until the next window of a year
+	huge := Rate{Count: 1e9, Period: 1000 * time.Second}
+	tests := map[string]struct {
+		limit Limit
+		steps []step
+	}{
+		"one in a month": {window("1/month", time.UTC), []step{
+			{0, 1, -1, true, 0, 0}, {0, 1, -1, false, april, 0}, {april - us, 1, -1, false, us, 0}, {us, 1, -1, true, 0, 0}, {0, 1, -1, false, 30 * day, 0},
+		}},
+		"months ahead": {window("1/month", time.UTC), []step{
+			{0, 1, day, true, 0, 0}, {0, 1, day, false, april, 0}, {0, 1, 4 * day, true, april, 0}, {0, 1, 366 * day, true, april + 30*day, 0}, {0, 1, 366 * day, true, april + 61*day, 0},
+		}},
+		"one in a day": {bucket("1/day", 1), []step{
+			{0, 1, -1, true, 0, 0}, {0, 1, -1, false, day, 0}, {day - us, 1, -1, false, us, 0}, {us, 1, -1, true, 0, 0},
+		}},
+		"one in 366 days": {bucket("1/8784h", 1), []step{
+			{0, 1, -1, true, 0, 0}, {0, 1, -1, false, year, 0}, {year - us, 1, -1, false, us, 0}, {us, 1, -1, true, 0, 0},
+		}},
+		"one in 366 days, metered": {leaky("1/8784h", 1), []step{
+			{0, 1, -1, true, 0, 0}, {year - us, 1, -1, false, us, 0}, {us, 1, -1, true, 0, 0},
+		}},
+		"one in 366 days, logged": {Limit{Name: "log", Algorithm: SlidingWindowLog, Rate: mustRate("1/8784h")}, []step{
+			{0, 1, -1, true, 0, 0}, {0, 1, -1, false, year, 0}, {year - us, 1, -1, false, us, 0}, {us, 1, -1, true, 0, 0},
+		}},
+		"one in 366 days, windows": {window("1/8784h", nil), []step{
+			{0, 1, -1, true, 0, 0}, {0, 1, -1, false, yearly, 0}, {yearly - us, 1, -1, false, us, 0}, {us, 1, -1, true, 0, 0},
+		}},
+		"one in 366 days, weighed": {Limit{Name: "counter", Algorithm: SlidingWindowCounter, Rate: mustRate("1/8784h")}, []step{
+			{0, 1, -1, true, 0, 0}, {0, 1, -1, false, yearly + year, 0}, {yearly + year - us, 1, -1, false, us, 0}, {us, 1, -1, true, 0, 0},
+		}},
+		"a million a second": {bucket("1000000/s", 1), []step{
+			{0, 1, -1, true, 0, 0}, {0, 1, -1, false, us, 0}, {us, 1, -1, true, 0, 0}, {0, 1, time.Second, true, us, 0}, {0, 1, time.Second, true, 2 * us, 0},
+		}},
+		"a million a second, windows": {window("1000000/s", nil), []step{
+			{0, 1e6, -1, true, 0, 0}, {0, 1, -1, false, time.Second, 0}, {time.Second, 1e6, -1, true, 0, 0},
+		}},
+		"a million a second, weighed": {Limit{Name: "counter", Algorithm: SlidingWindowCounter, Rate: mustRate("1000000/s")}, []step{
+			{0, 1e6, -1, true, 0, 0}, {0, 1, -1, false, time.Second + us, 0}, {time.Second, 1, -1, false, us, 0}, {us, 1, -1, true, 0, 0},
+		}},
+		"a cost of 10⁹": {bucket("1000000/s", 1e9), []step{
+			{0, 1e9, -1, true, 0, 0}, {0, 1e9, -1, false, 1000 * time.Second, 0}, {time.Second, 1e6, -1, true, 0, 0}, {0, 1, -1, false, us, 0}, {999 * time.Second, 999e6, -1, true, 0, 0},
+		}},
+		"a cost of 10⁹, metered": {leaky("1000000/s", 1e9), []step{
+			{0, 1e9, -1, true, 0, 0}, {0, 1e9, -1, false, 1000 * time.Second, 0}, {1000 * time.Second, 1e9, -1, true, 0, 0},
+		}},
+		"a cost of 10⁹, windows": {Limit{Name: "fw", Algorithm: FixedWindow, Rate: huge}, []step{
+			{0, 1e9, -1, true, 0, 0}, {0, 1, -1, false, 1000 * time.Second, 0}, {1000 * time.Second, 1e9, -1, true, 0, 0},
+		}},
+		// Too much for µs: it is weighed in ms, rounded against the caller.
+		"a cost of 10⁹, weighed": {Limit{Name: "counter", Algorithm: SlidingWindowCounter, Rate: huge}, []step{
+			{0, 1e9, -1, true, 0, 0}, {0, 1, -1, false, 1000*time.Second + ms, 0}, {1500 * time.Second, 5e8, -1, true, 0, 0}, {0, 1, -1, false, ms, 0},
+		}},
+		"a cost of 10⁹ is one call": {Limit{Name: "cc", Algorithm: Concurrency, Concurrency: 2}, []step{
+			{0, 1e9, -1, true, 0, 1}, {0, 1e9, -1, true, 0, 0}, {0, 1, -1, false, DefaultLease, 0},
+		}},
+		"all of the longest log": {Limit{Name: "log", Algorithm: SlidingWindowLog, Rate: Rate{Count: mostLogged, Period: year}}, []step{
+			{0, mostLogged, -1, true, 0, 0}, {0, 1, -1, false, year, 0}, {year, mostLogged, -1, true, 0, 0},
+		}},
+	}
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for name, test := range tests {
+			c := newClocked(t, client, test.limit)
+			c.now = begin
+			for i, s := range test.steps {
+				c.now = c.now.Add(s.after)
+				var d Decision
+				if s.within < 0 {
+					d = c.take(s.n)
+				} else {
+					d = c.reserve(s.n, s.within)
+				}
+				wait := d.RetryAfter + d.Delay
+				if d.Allowed != s.allowed || wait != s.wait || s.left >= 0 && d.Remaining != s.left {
+					t.Errorf("%s: step %d %+v: %+v", name, i, s, d)
+				}
+			}
+		}
+	})
+	for says, limit := range map[string]Limit{
+		"finer than the clock":    {Name: "tb", Algorithm: TokenBucket, Rate: PerSecond(1_000_001)},
+		"longer than 8784h":       {Name: "tb", Algorithm: TokenBucket, Rate: Rate{Count: 1, Period: 367 * day}},
+		"counted exactly":         {Name: "tb", Algorithm: TokenBucket, Rate: Rate{Count: 1, Period: year}, Burst: 1e9},
+		"months differ in length": {Name: "tb", Algorithm: TokenBucket, Rate: Rate{Count: 1, Months: 1}},
+		"weighed exactly":         {Name: "sc", Algorithm: SlidingWindowCounter, Rate: Rate{Count: exact / 1024, Period: year}},
+		"a log of 10001 permits":  {Name: "sl", Algorithm: SlidingWindowLog, Rate: Rate{Count: mostLogged + 1, Period: time.Second}},
+	} {
+		if _, err := New(redistest.Shared(t).Client(), "", limit); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v; want an error with %q", limit, err, says)
+		}
+	}
+}
