@@ -51,8 +51,9 @@ func gathered(t *testing.T, q *line, calls int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(ms) {
 		q.mu.Lock()
-		n := q.flying + len(q.waiting)
+		n := q.flying
 		q.mu.Unlock()
+		n += q.gathering()
 		if n >= calls {
 			return
 		}

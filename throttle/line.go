@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -45,15 +46,22 @@ type call struct {
 	decision Decision
 	marks    []int64 // of the buckets after a reservation: see limit_refund
 	err      error
-	done     chan struct{} // closed when answered; nil while nobody waits
 }
+
+// batch is calls that are sent together.
+type batch struct {
+	calls    []*call
+	answered chan struct{} // closed then
+}
+
+func newBatch(c *call) *batch { return &batch{[]*call{c}, make(chan struct{})} }
 
 // line is where calls gather while others are on their way.
 type line struct {
 	mu      sync.Mutex
 	flying  int
-	slow    bool // the last answer was
-	waiting []*call
+	slow    bool     // the last answer was
+	waiting []*batch // calls join the last one
 }
 
 // decide has c answered: at once, or together with others. After an error c is
@@ -75,34 +83,57 @@ func (q *line) decide(ctx context.Context, l *Limiter, mode string, c *call) err
 		q.mu.Unlock()
 		begin := time.Now()
 		err := l.send(ctx, mode, []*call{c})
-		if batch := q.next(time.Since(begin)); batch != nil {
-			go q.fly(context.Background(), l, mode, batch)
+		if b := q.next(time.Since(begin)); b != nil {
+			go q.fly(context.Background(), l, mode, b)
 		}
 		return cmp.Or(err, c.err)
 	}
-	c.done = make(chan struct{})
+	var b *batch
 	if alone {
-		go q.fly(context.WithoutCancel(ctx), l, mode, []*call{c})
+		b = newBatch(c)
+		go q.fly(context.WithoutCancel(ctx), l, mode, b)
 	} else {
-		q.waiting = append(q.waiting, c)
+		b = q.join(c)
 	}
 	q.mu.Unlock()
 	select {
-	case <-c.done:
+	case <-b.answered:
 		return c.err
 	case <-ctx.Done():
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if i := slices.Index(q.waiting, c); i >= 0 {
-			q.waiting = slices.Delete(q.waiting, i, i+1) // never sent
-		}
+		q.leave(b, c)
 		return fmt.Errorf("throttle: decide: %w", ctx.Err())
+	}
+}
+
+// join adds a call to those that wait.
+func (q *line) join(c *call) *batch {
+	if last := len(q.waiting) - 1; last >= 0 && len(q.waiting[last].calls) < mostTogether {
+		b := q.waiting[last]
+		b.calls = append(b.calls, c)
+		return b
+	}
+	b := newBatch(c)
+	q.waiting = append(q.waiting, b)
+	return b
+}
+
+// leave takes a call out again, if its batch was not sent.
+func (q *line) leave(b *batch, c *call) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := slices.Index(q.waiting, b)
+	if at < 0 {
+		return
+	}
+	i := slices.Index(b.calls, c)
+	if b.calls = slices.Delete(b.calls, i, i+1); len(b.calls) == 0 {
+		q.waiting = slices.Delete(q.waiting, at, at+1)
 	}
 }
 
 // next is what flies next, or nil: then the place is free. took is how long the
 // answer before it was on its way.
-func (q *line) next(took time.Duration) []*call {
+func (q *line) next(took time.Duration) *batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.slow = took > slow
@@ -110,24 +141,26 @@ func (q *line) next(took time.Duration) []*call {
 		q.flying--
 		return nil
 	}
-	n := min(len(q.waiting), mostTogether)
-	batch := slices.Clone(q.waiting[:n])
-	q.waiting = slices.Delete(q.waiting, 0, n)
-	return batch
+	b := q.waiting[0]
+	q.waiting = slices.Delete(q.waiting, 0, 1)
+	return b
 }
 
 // fly sends batches until nobody waits. One caller's context is not for all that
 // fly together: the callers leave by theirs, and what bounds the call are the
 // client's own timeouts.
-func (q *line) fly(ctx context.Context, l *Limiter, mode string, batch []*call) {
-	for batch != nil {
+func (q *line) fly(ctx context.Context, l *Limiter, mode string, b *batch) {
+	for b != nil {
 		begin := time.Now()
-		err := l.send(ctx, mode, batch)
-		for _, c := range batch {
+		err := l.send(ctx, mode, b.calls)
+		took := time.Since(begin)
+		for _, c := range b.calls {
 			c.err = cmp.Or(c.err, err)
-			close(c.done)
 		}
-		batch, ctx = q.next(time.Since(begin)), context.Background()
+		close(b.answered)
+		// Whoever was just answered and asks again flies with the next batch.
+		runtime.Gosched()
+		b, ctx = q.next(took), context.Background()
 	}
 }
 

@@ -64,9 +64,7 @@ func (h *roundTrips) counted() int {
 func stand(t *testing.T, q *line, n int) {
 	t.Helper()
 	for begin := time.Now(); ; time.Sleep(ms) {
-		q.mu.Lock()
-		waiting := len(q.waiting)
-		q.mu.Unlock()
+		waiting := q.gathering()
 		if waiting == n {
 			return
 		}
