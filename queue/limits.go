@@ -31,7 +31,19 @@ type QueueLimits struct {
 	// MaxBacklog is how many jobs of one tenant may wait; more are refused with
 	// [ErrBacklogFull]. 0: no bound.
 	MaxBacklog int64
+
+	// MaxQueue is how many jobs of all tenants together may wait; more are
+	// refused with [ErrBacklogFull]. 0: no bound.
+	MaxQueue int64
+
+	// SendWindows say when jobs of a kind may go, and under [AllKinds] when any
+	// job of the queue may. They hold together, as limits do: a kind with a
+	// window of its own keeps to both.
+	SendWindows map[string]SendWindow
 }
+
+// AllKinds stands for every kind of a queue in [QueueLimits.SendWindows].
+const AllKinds = "*"
 
 // Limit is a rule of a queue. Shards and leases are not for queues: their limits
 // are taken together, and a job's permit comes back when the job ends.
@@ -42,6 +54,16 @@ type Limit struct {
 	// job. Empty: one bucket for the whole queue. Jobs without the attribute
 	// share the bucket of the empty value.
 	Per []string
+
+	// Unit names what the limit counts, such as tokens: a job takes as many
+	// permits as its costs name of it. Empty: the job's cost. A concurrency has
+	// none, for it counts jobs.
+	Unit string
+
+	// Adaptive lets the rate fall when the provider asks for fewer calls, and
+	// rise again while it does not; the limit's own rate is the most. Only a
+	// limit with a rate has it.
+	Adaptive bool
 }
 
 // TenantLimits is what differs for one tenant.
@@ -52,6 +74,10 @@ type TenantLimits struct {
 
 	// Limits holds changes by queue and by the limit's name.
 	Limits map[string]map[string]Change
+
+	// SendWindow says when the tenant's jobs may go, in all queues, besides the
+	// queues' own windows.
+	SendWindow SendWindow
 }
 
 // Change replaces the parts of a limit that are not nil.
@@ -97,6 +123,17 @@ func (l Limit) Validate() error {
 			wrong("per: %s stands twice", quote(attr))
 		}
 		seen[attr] = true
+	}
+	if l.Unit != "" {
+		if !attrPattern.MatchString(l.Unit) {
+			wrong("unit: %s is not 1 to 64 of a-z, 0-9 and '_'", quote(l.Unit))
+		}
+		if l.Algorithm == throttle.Concurrency {
+			wrong("unit: a concurrency counts jobs, whatever they cost")
+		}
+	}
+	if l.Adaptive && l.Algorithm == throttle.Concurrency {
+		wrong("adaptive: only a limit with a rate adapts")
 	}
 	if l.Shards != 0 {
 		wrong("shards: a queue's limits are taken together, so none of them can be split")
@@ -183,6 +220,14 @@ func (l Limits) Validate() error {
 		}
 		if q.MaxBacklog < 0 {
 			wrong(path+".max_backlog", "%d is negative", q.MaxBacklog)
+		}
+		if q.MaxQueue < 0 {
+			wrong(path+".max_queue", "%d is negative", q.MaxQueue)
+		}
+		for _, kind := range sortedKeys(q.SendWindows) {
+			if kind != AllKinds && !slices.Contains(q.Kinds, kind) {
+				wrong(path+".send_windows."+kind, "it is no kind of this queue, nor %q for all of them%s", AllKinds, Suggest(kind, q.Kinds))
+			}
 		}
 		if len(q.Limits) > mostLimits {
 			wrong(path+".limits", "%d are more than %d", len(q.Limits), mostLimits)

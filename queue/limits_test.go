@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +17,17 @@ func TestLimitsValidate(t *testing.T) {
 			"email": {
 				Kinds:      []string{"email", "{}"},
 				MaxBacklog: -1,
+				MaxQueue:   -2,
+				SendWindows: map[string]SendWindow{
+					AllKinds: {}, "email": {}, "emial": {},
+				},
 				Limits: []Limit{
 					{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: rate}},
 					{Limit: throttle.Limit{Name: "account", Algorithm: "sliding", Rate: rate}},
 					{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Burst: -1}, Per: []string{"tenant", "tenant", "{}"}},
 					{Limit: throttle.Limit{Name: "both", Algorithm: throttle.TokenBucket, Rate: rate, Concurrency: 3}},
+					{Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: rate}, Unit: "{tokens}", Adaptive: true},
+					{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 3}, Unit: "tokens", Adaptive: true},
 				},
 			},
 			"sms": {Kinds: []string{"email"}},
@@ -36,6 +43,11 @@ func TestLimitsValidate(t *testing.T) {
 	for _, want := range []string{
 		`queues.email.kinds[1]: "{}" is not`,
 		`queues.email.max_backlog: -1 is negative`,
+		`queues.email.max_queue: -2 is negative`,
+		`queues.email.send_windows.emial: it is no kind of this queue, nor "*" for all of them; did you mean "email"?`,
+		`queues.email.limits[4].unit: "{tokens}" is not`,
+		`queues.email.limits[5].unit: a concurrency counts jobs`,
+		`queues.email.limits[5].adaptive: only a limit with a rate adapts`,
 		`queues.email.limits[1].name: "account" is taken`,
 		`queues.email.limits[1].algorithm: "sliding" is none of`,
 		`queues.email.limits[2].rate: 0 permits`,
@@ -51,6 +63,9 @@ func TestLimitsValidate(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Validate lacks %q; it says:\n%v", want, err)
 		}
+	}
+	if n := strings.Count(fmt.Sprint(err), "send_windows"); n != 1 {
+		t.Errorf("%d mistakes of send windows, want 1:\n%v", n, err)
 	}
 	for _, err := range unjoin(err) {
 		if _, ok := errors.AsType[*FieldError](err); !ok {

@@ -61,6 +61,115 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestParseUnitsAndWindows(t *testing.T) {
+	limits, err := Parse([]byte(`queues:
+  ai:
+    kinds: [ai, ai.batch]
+    limits:
+      - {name: tokens, per: [tenant], algorithm: token_bucket, rate: 100000/min, unit: tokens, adaptive: true}
+      - {name: calls, algorithm: leaky_bucket, rate: 50/s, adaptive: false}
+    max_queue: 500000
+    send_windows:
+      "*": Mon-Fri 09:00–18:00, Sat 10:00-14:00 Europe/Berlin
+      ai.batch: 22:00-06:00 UTC
+plans:
+  quiet: {weight: 2, send_window: "Mon-Fri 08:00-20:00 America/New_York"}
+tenants:
+  acme: {plan: quiet}
+  globex: {plan: quiet, send_window: "08:00-21:00 Asia/Kolkata"}
+  initech: {weight: 3}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ai := limits.Queues["ai"]
+	if tokens := ai.Limits[0]; tokens.Unit != "tokens" || !tokens.Adaptive || ai.Limits[1].Unit != "" || ai.Limits[1].Adaptive {
+		t.Errorf("limits = %+v", ai.Limits)
+	}
+	if ai.MaxQueue != 500000 || ai.MaxBacklog != 0 {
+		t.Errorf("max_queue = %d, max_backlog = %d", ai.MaxQueue, ai.MaxBacklog)
+	}
+	for what, window := range map[string]struct {
+		got  queue.SendWindow
+		want string
+	}{
+		"all kinds":        {ai.SendWindows[queue.AllKinds], "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"},
+		"one kind":         {ai.SendWindows["ai.batch"], "22:00-06:00 UTC"},
+		"other kinds":      {ai.SendWindows["ai"], ""},
+		"a plan's":         {limits.Tenants["acme"].SendWindow, "Mon-Fri 08:00-20:00 America/New_York"},
+		"over a plan's":    {limits.Tenants["globex"].SendWindow, "08:00-21:00 Asia/Kolkata"},
+		"without a window": {limits.Tenants["initech"].SendWindow, ""},
+	} {
+		if window.got.String() != window.want {
+			t.Errorf("%s: %q; want %q", what, window.got, window.want)
+		}
+	}
+	if acme := limits.Tenants["acme"]; acme.Weight != 2 {
+		t.Errorf("acme = %+v; want its plan's weight as well", acme)
+	}
+}
+
+func TestMistakesOfUnitsAndWindows(t *testing.T) {
+	_, err := Parse([]byte(`queues:
+  ai:
+    kinds: [ai]
+    limits:
+      - {name: tokens, algorithm: token_bucket, rate: 1/s, unit: To kens, adaptive: on}
+      - {name: in-flight, concurrency: 3, unit: tokens, adaptive: true}
+      - {name: calls, algorithm: leaky_bucket, rate: 1/s, unit: [tokens]}
+    max_queue: 0
+    send_window: 09:00-18:00 UTC
+  email:
+    kinds: [email]
+    limits:
+      - {name: calls, algorithm: leaky_bucket, rate: 1/s, unit: To kens}
+    max_queue: many
+    send_windows:
+      "*": Mon-Fri 09:00-18:00
+      emial: 09:00-18:00 UTC
+      email: 09:00-25:00 UTC
+      email: 09:00-18:00 UTC
+  sms:
+    send_windows: Mon-Fri 09:00-18:00 UTC
+  fax:
+    kind: [fax]
+    send_windows: {fax: 09:00-18:00 UTC}
+  post:
+    kinds: [post, [letter]]
+    send_windows: {letter: 09:00-18:00 UTC}
+plans:
+  quiet: {send_window: 09:00-18:00 Mars/Olympus}
+tenants:
+  acme: {plan: quiet, send_window: [09:00-18:00 UTC]}
+  globex: {send_windows: 09:00-18:00 UTC}
+  initech: {send_window: Mon-Fri 09:00-09:00 Local}
+  umbrella: {send_window: ""}
+`))
+	want := `line 5: queues.ai.limits[0].adaptive: want true or false, not "on"
+line 6: queues.ai.limits[1].adaptive: only a limit with a rate adapts
+line 6: queues.ai.limits[1].unit: a concurrency counts jobs, whatever they cost
+line 7: queues.ai.limits[2].unit: want a word, not a list
+line 8: queues.ai.max_queue: 0 is less than 1
+line 9: queues.ai.send_window: unknown field; did you mean "send_windows"?
+line 13: queues.email.limits[0].unit: "To kens" is not 1 to 64 of a-z, 0-9 and '_'
+line 14: queues.email.max_queue: want a whole number, not "many"
+line 16: queues.email.send_windows.*: "Mon-Fri 09:00-18:00": the time zone is missing at its end; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
+line 17: queues.email.send_windows.emial: it is no kind of this queue, nor "*" for all of them; did you mean "email"?
+line 18: queues.email.send_windows.email: "09:00-25:00 UTC": "09:00-25:00" is not hours such as 09:00-18:00; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
+line 19: queues.email.send_windows.email: it stands twice
+line 21: queues.sms.send_windows: want fields, not "Mon-Fri 09:00-18:00 UTC"
+line 23: queues.fax.kind: unknown field; did you mean "kinds"?
+line 26: queues.post.kinds[1]: want a word, not a list
+line 29: plans.quiet.send_window: "09:00-18:00 Mars/Olympus": "Mars/Olympus" is no time zone such as Europe/Berlin or UTC; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
+line 31: tenants.acme.send_window: want a word, not a list
+line 32: tenants.globex.send_windows: unknown field; did you mean "send_window"?
+line 33: tenants.initech.send_window: "Mon-Fri 09:00-09:00 Local": Local is another time zone on each machine; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
+line 34: tenants.umbrella.send_window: "": it is empty; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"`
+	if got := fmt.Sprint(err); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
 func TestAllMistakesAtOnce(t *testing.T) {
 	_, err := Parse([]byte(`queues:
   email:

@@ -91,14 +91,21 @@ type mistakes struct {
 	at     map[string]bool
 	limits map[string]bool // limits and changes of limits that were read in part
 	queues map[string]bool // queues that were read in part
+	kinds  map[string]bool // paths of queues whose kinds may not have been read
 }
 
 var limitPath = regexp.MustCompile(`^queues\..+\.limits\[\d+\]|^(?:plans|tenants)\..+\.limits\.[^.]+\.[^.]+`)
 
 func newMistakes(problems []Problem) mistakes {
-	m := mistakes{map[string]bool{}, map[string]bool{}, map[string]bool{}}
+	m := mistakes{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}}
 	for _, problem := range problems {
 		m.at[problem.Path] = true
+		if at, _, _ := strings.Cut(problem.Path, ".kinds"); at != problem.Path {
+			m.kinds[at] = true
+		}
+		if strings.HasPrefix(problem.Reason, unknownField) {
+			m.kinds[around(problem.Path)] = true
+		}
 		if limit := limitPath.FindString(problem.Path); limit != "" {
 			m.limits[limit] = true
 		}
@@ -112,8 +119,9 @@ func newMistakes(problems []Problem) mistakes {
 }
 
 // explain tells whether a problem at a path may follow from a mistake: half a
-// limit lacks what stands in its other half, and a limit that could not be read
-// is missed by the tenants who change it. The rest shows once that is mended.
+// limit lacks what stands in its other half, a limit that could not be read is
+// missed by the tenants who change it, and kinds that could not be read by their
+// windows. The rest shows once that is mended.
 func (m mistakes) explain(path string) bool {
 	if m.limits[limitPath.FindString(path)] {
 		return true
@@ -122,6 +130,9 @@ func (m mistakes) explain(path string) bool {
 		if m.at[at] {
 			return true
 		}
+	}
+	if queue, _, ok := strings.Cut(path, ".send_windows."); ok && m.kinds[queue] {
+		return true
 	}
 	if strings.HasPrefix(path, "queues.") {
 		return false

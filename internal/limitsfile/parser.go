@@ -68,6 +68,8 @@ func (p *parser) entries(node *yaml.Node, path string, each func(key, value *yam
 	}
 }
 
+const unknownField = "unknown field"
+
 // fields reads a mapping whose fields are known.
 func (p *parser) fields(node *yaml.Node, path string, known map[string]read) {
 	p.entries(node, path, func(key, value *yaml.Node, at string) {
@@ -75,7 +77,7 @@ func (p *parser) fields(node *yaml.Node, path string, known map[string]read) {
 			read(value, at)
 			return
 		}
-		p.wrong(key, at, "unknown field%s", queue.Suggest(key.Value, slices.Sorted(maps.Keys(known))))
+		p.wrong(key, at, unknownField+"%s", queue.Suggest(key.Value, slices.Sorted(maps.Keys(known))))
 	})
 }
 
@@ -140,6 +142,14 @@ func (p *parser) count(into **int64) read {
 	}
 }
 
+func (p *parser) yes(into *bool) read {
+	return func(node *yaml.Node, path string) {
+		if node.Kind != yaml.ScalarNode || node.Tag != "!!bool" || node.Decode(into) != nil {
+			p.wrong(node, path, "want true or false, not %s", describe(node))
+		}
+	}
+}
+
 func (p *parser) weight(into **float64) read {
 	return func(node *yaml.Node, path string) {
 		var w float64
@@ -167,6 +177,20 @@ func (p *parser) rate(into **throttle.Rate) read {
 			return
 		}
 		*into = &rate
+	}
+}
+
+func (p *parser) sendWindow(into *queue.SendWindow) read {
+	return func(node *yaml.Node, path string) {
+		if !p.word(node, path) {
+			return
+		}
+		window, err := queue.ParseSendWindow(node.Value)
+		if err != nil {
+			p.wrong(node, path, "%s", strings.TrimPrefix(err.Error(), "send window "))
+			return
+		}
+		*into = window
 	}
 }
 
@@ -249,16 +273,28 @@ func (p *parser) file(document *yaml.Node) queue.Limits {
 
 func (p *parser) queue(node *yaml.Node, path string) queue.QueueLimits {
 	var q queue.QueueLimits
-	var backlog *int64
+	var backlog, most *int64
 	p.fields(node, path, map[string]read{
 		"kinds":       p.texts(&q.Kinds),
 		"max_backlog": p.count(&backlog),
+		"max_queue":   p.count(&most),
+		"send_windows": func(node *yaml.Node, path string) {
+			q.SendWindows = map[string]queue.SendWindow{}
+			p.entries(node, path, func(kind, value *yaml.Node, at string) {
+				var window queue.SendWindow
+				p.sendWindow(&window)(value, at)
+				q.SendWindows[kind.Value] = window
+			})
+		},
 		"limits": func(node *yaml.Node, path string) {
 			p.items(node, path, func(item *yaml.Node, at string) { q.Limits = append(q.Limits, p.limit(item, at)) })
 		},
 	})
 	if backlog != nil {
 		q.MaxBacklog = *backlog
+	}
+	if most != nil {
+		q.MaxQueue = *most
 	}
 	return q
 }
@@ -272,6 +308,8 @@ func (p *parser) limit(node *yaml.Node, path string) queue.Limit {
 	known["algorithm"] = p.text(&algorithm)
 	known["timezone"] = p.location(&l.Location)
 	known["per"] = p.texts(&l.Per)
+	known["unit"] = p.text(&l.Unit)
+	known["adaptive"] = p.yes(&l.Adaptive)
 	p.fields(node, path, known)
 	l.Algorithm = throttle.Algorithm(algorithm)
 	if algorithm == "" && change.Concurrency != nil {
@@ -302,7 +340,8 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) que
 	var t queue.TenantLimits
 	var weight *float64
 	known := map[string]read{
-		"weight": p.weight(&weight),
+		"weight":      p.weight(&weight),
+		"send_window": p.sendWindow(&t.SendWindow),
 		"limits": func(node *yaml.Node, path string) {
 			t.Limits = map[string]map[string]queue.Change{}
 			p.entries(node, path, func(name, value *yaml.Node, at string) {
@@ -332,9 +371,12 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) que
 
 // merge puts a tenant's own settings before those of its plan.
 func merge(plan, own queue.TenantLimits) queue.TenantLimits {
-	merged := queue.TenantLimits{Weight: plan.Weight, Limits: map[string]map[string]queue.Change{}}
+	merged := queue.TenantLimits{Weight: plan.Weight, SendWindow: plan.SendWindow, Limits: map[string]map[string]queue.Change{}}
 	if own.Weight != 0 {
 		merged.Weight = own.Weight
+	}
+	if !own.SendWindow.IsZero() {
+		merged.SendWindow = own.SendWindow
 	}
 	for _, layer := range []queue.TenantLimits{plan, own} {
 		for name, changes := range layer.Limits {

@@ -1,0 +1,281 @@
+package queue
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+const (
+	windowExample  = `"Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"`
+	mostWindowText = 2048
+	mostRanges     = 32
+)
+
+var dayNames = [7]string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
+
+// ParseSendWindow reads the text form of a window: days, hours, and the time
+// zone by whose clocks it opens.
+//
+//	Mon-Fri 09:00-18:00 Europe/Berlin
+//	Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin
+//	Mon,Wed,Fri 08:00-12:00 UTC
+//	22:00-06:00 America/New_York
+//
+// Without days it is every day. Hours that end before they begin end on the next
+// day, and belong to the day on which they begin; 24:00 is the end of a day. The
+// error says what is wrong with the text, in one line.
+func ParseSendWindow(text string) (SendWindow, error) {
+	w, err := parseWindow(text)
+	if err != nil {
+		return SendWindow{}, fmt.Errorf("send window %s: %w; want such as %s", quote(text), err, windowExample)
+	}
+	return w, nil
+}
+
+// spacedDash is a dash as people write it.
+var spacedDash = regexp.MustCompile(`\s*[-–]\s*`)
+
+func parseWindow(text string) (SendWindow, error) {
+	text = strings.TrimSpace(text)
+	switch {
+	case text == "":
+		return SendWindow{}, errors.New("it is empty")
+	case len(text) > mostWindowText:
+		return SendWindow{}, fmt.Errorf("%d bytes are more than %d", len(text), mostWindowText)
+	}
+	days, zone := "", text
+	if i := strings.LastIndexFunc(text, unicode.IsSpace); i >= 0 {
+		days, zone = strings.TrimSpace(text[:i]), strings.TrimSpace(text[i:])
+	}
+	var w SendWindow
+	var err error
+	if w.zone, err = parseZone(zone); err != nil {
+		return SendWindow{}, err
+	}
+	if w.ranges, err = parseRanges(spacedDash.ReplaceAllString(days, "-")); err != nil {
+		return SendWindow{}, err
+	}
+	w.week = weekOf(w.ranges)
+	return w, nil
+}
+
+func parseZone(name string) (*time.Location, error) {
+	if _, err := parseDays(name); err == nil || strings.Contains(name, ":") {
+		return nil, errors.New("the time zone is missing at its end")
+	}
+	if name == "Local" {
+		return nil, errors.New("Local is another time zone on each machine")
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil || len(name) > 64 {
+		return nil, fmt.Errorf("%s is no time zone such as Europe/Berlin or UTC", quote(name))
+	}
+	return zone, nil
+}
+
+// parseRanges reads "Mon,Wed 09:00-12:00, Sat 10:00-14:00": a comma stands between
+// days as well as between ranges.
+func parseRanges(text string) ([]hours, error) {
+	var ranges []hours
+	var days [7]bool
+	waiting, dated := "", 0 // days that have no hours yet; ranges that name days
+	for part := range strings.SplitSeq(text, ",") {
+		words := strings.Fields(part)
+		var times string
+		switch {
+		case len(words) == 0:
+			return nil, cmp.Or(missing(text == "", "it names no hours"), errors.New("there is nothing at one side of a comma"))
+		case strings.Contains(words[0], ":") && len(words) == 1:
+			times = words[0]
+		case len(words) <= 2:
+			named, err := parseDays(words[0])
+			if err != nil {
+				return nil, err
+			}
+			for day := range days {
+				days[day] = days[day] || named[day]
+			}
+			waiting = words[0]
+			if len(words) == 1 {
+				continue
+			}
+			times = words[1]
+		default:
+			return nil, fmt.Errorf("%s is not days and hours; a comma stands between ranges", quote(strings.Join(words, " ")))
+		}
+		from, to, err := parseHours(times)
+		if err != nil {
+			return nil, err
+		}
+		if waiting != "" {
+			dated++
+		} else {
+			days = [7]bool{true, true, true, true, true, true, true}
+		}
+		ranges = append(ranges, hours{days, from, to})
+		days, waiting = [7]bool{}, ""
+		if dated != 0 && dated != len(ranges) {
+			return nil, fmt.Errorf("of which days are %s? Name them for each range, or for none", times)
+		}
+	}
+	switch {
+	case waiting != "":
+		return nil, fmt.Errorf("%s has no hours", waiting)
+	case len(ranges) > mostRanges:
+		return nil, fmt.Errorf("%d ranges are more than %d", len(ranges), mostRanges)
+	}
+	return ranges, nil
+}
+
+func missing(is bool, reason string) error {
+	if is {
+		return errors.New(reason)
+	}
+	return nil
+}
+
+// parseDays reads "Mon" or "Fri-Mon".
+func parseDays(text string) (days [7]bool, err error) {
+	from, to, several := strings.Cut(text, "-")
+	if !several {
+		to = from
+	}
+	first, last := dayNumber(from), dayNumber(to)
+	if first < 0 || last < 0 {
+		return days, fmt.Errorf("%s is not one of %s, nor a range of them", quote(text), strings.Join(dayNames[:], ", "))
+	}
+	for day := first; ; day = (day + 1) % 7 {
+		days[day] = true
+		if day == last {
+			return days, nil
+		}
+	}
+}
+
+func dayNumber(name string) int {
+	return slices.IndexFunc(dayNames[:], func(day string) bool { return strings.EqualFold(day, name) })
+}
+
+// parseHours reads "09:00-18:00" as minutes since midnight.
+func parseHours(text string) (from, to int, err error) {
+	begin, end, _ := strings.Cut(text, "-")
+	from, okFrom := parseClock(begin)
+	to, okTo := parseClock(end)
+	switch {
+	case !okFrom || !okTo:
+		return 0, 0, fmt.Errorf("%s is not hours such as 09:00-18:00", quote(text))
+	case from == dayMinutes:
+		return 0, 0, fmt.Errorf("%s begins when the day is over; 00:00 begins the next one", text)
+	case from == to:
+		return 0, 0, fmt.Errorf("%s is never open; the whole day is 00:00-24:00", text)
+	case to < from:
+		to += dayMinutes
+	}
+	return from, to, nil
+}
+
+var clockPattern = regexp.MustCompile(`^([0-9]{1,2}):([0-5][0-9])$`)
+
+func parseClock(text string) (minutes int, ok bool) {
+	m := clockPattern.FindStringSubmatch(text)
+	if m == nil {
+		return 0, false
+	}
+	hour, _ := strconv.Atoi(m[1])
+	minute, _ := strconv.Atoi(m[2])
+	minutes = hour*60 + minute
+	return minutes, minutes <= dayMinutes
+}
+
+// weekOf is what ranges open together. What goes on after Sunday is at the
+// week's beginning.
+func weekOf(ranges []hours) []span {
+	var all []span
+	for _, r := range ranges {
+		for day, open := range r.days {
+			if !open {
+				continue
+			}
+			from, to := int64(day*dayMinutes+r.from), int64(day*dayMinutes+r.to)
+			all = append(all, span{from, min(to, weekMinutes)})
+			if to > weekMinutes {
+				all = append(all, span{0, to - weekMinutes})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	week := all[:0]
+	for _, s := range all {
+		if n := len(week); n > 0 && s.from <= week[n-1].to {
+			week[n-1].to = max(week[n-1].to, s.to)
+			continue
+		}
+		week = append(week, s)
+	}
+	return week
+}
+
+// String is the text form; "" for the zero window.
+func (w SendWindow) String() string {
+	if w.IsZero() {
+		return ""
+	}
+	daily := !slices.ContainsFunc(w.ranges, func(r hours) bool { return slices.Contains(r.days[:], false) })
+	var parts []string
+	for _, r := range w.ranges {
+		part := fmt.Sprintf("%s-%s", clock(r.from), clock(r.to))
+		if !daily {
+			part = dayText(r.days) + " " + part
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", ") + " " + w.zone.String()
+}
+
+func clock(minutes int) string {
+	if minutes > dayMinutes {
+		minutes -= dayMinutes
+	}
+	return fmt.Sprintf("%02d:%02d", minutes/60, minutes%60)
+}
+
+// dayText writes three or more days in a row as a range.
+func dayText(days [7]bool) string {
+	var parts []string
+	for day := 0; day < 7; day++ {
+		first := day
+		for day < 7 && days[day] {
+			day++
+		}
+		if day-first > 2 {
+			parts = append(parts, dayNames[first]+"-"+dayNames[day-1])
+		} else {
+			parts = append(parts, dayNames[first:day]...)
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// MarshalText writes the text form. It never fails.
+func (w SendWindow) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
+// UnmarshalText reads the text form, and nothing as the zero window; errors are
+// those of [ParseSendWindow], and leave the window as it is.
+func (w *SendWindow) UnmarshalText(text []byte) error {
+	var parsed SendWindow
+	if len(text) > 0 {
+		var err error
+		if parsed, err = ParseSendWindow(string(text)); err != nil {
+			return err
+		}
+	}
+	*w = parsed
+	return nil
+}
