@@ -8,8 +8,9 @@ import (
 
 // ThrottledError reports that the provider refused a call for its rate.
 type ThrottledError struct {
-	After time.Duration // 0: the provider did not say
-	Err   error         // never nil
+	After   time.Duration // 0: the provider did not say
+	Account bool          // the rate of the whole account, not only of the tenant
+	Err     error         // never nil
 }
 
 // Throttled is the outcome of a call that the provider refused because there
@@ -17,7 +18,13 @@ type ThrottledError struct {
 // or less means that the provider did not say how long. The error is never nil,
 // also when err is.
 func Throttled(after time.Duration, err error) error {
-	return &ThrottledError{max(after, 0), reason(err, "throttled")}
+	return &ThrottledError{After: max(after, 0), Err: reason(err, "throttled")}
+}
+
+// AccountThrottled is [Throttled] for a limit that all tenants share: the whole
+// queue pauses.
+func AccountThrottled(after time.Duration, err error) error {
+	return &ThrottledError{After: max(after, 0), Account: true, Err: reason(err, "throttled")}
 }
 
 func (e *ThrottledError) Error() string { return e.Err.Error() }
@@ -25,6 +32,9 @@ func (e *ThrottledError) Unwrap() error { return e.Err }
 
 // RetryAfter is how long to send less; 0 when the provider did not say.
 func (e *ThrottledError) RetryAfter() time.Duration { return e.After }
+
+// WholeAccount reports whether all tenants are to send less.
+func (e *ThrottledError) WholeAccount() bool { return e.Account }
 
 // ParkedError reports that a call is not wanted before a known moment.
 type ParkedError struct {

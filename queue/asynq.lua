@@ -45,6 +45,16 @@ local function lane_head(lane)
   return head[1], tonumber(head[2])
 end
 
+-- lane_tail is the score of the last job; lane_from the first one from a score on.
+local function lane_tail(lane)
+  return tonumber(redis.call('ZRANGE', asynq .. 'g:' .. lane, -1, -1, 'WITHSCORES')[2])
+end
+
+local function lane_from(lane, score)
+  local first = redis.call('ZRANGEBYSCORE', asynq .. 'g:' .. lane, int(score), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  return first[1], tonumber(first[2])
+end
+
 local function lane_drop(lane, id) return redis.call('ZREM', asynq .. 'g:' .. lane, id) end
 
 -- An empty group that stays listed breaks asynq's memory figure of the queue.

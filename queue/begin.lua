@@ -3,16 +3,17 @@
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2..] three for each job: id, owner (new for every run of a job), tenant
--- Returns   for each job: answer, earliest_us, latest_us, crashes
+-- ARGV[2..] four for each job: id, owner (new for every run of a job), tenant, kind (both escaped)
+-- Returns   for each job: answer, earliest_us, latest_us, crashes, base
 --   answer  'go' it has a slot | 'slot' it needs one | 'done' it was called
 --           already | 'gone' it is not this worker's any more
 --           | 'crashed' it took three workers with it
+--   base    failed attempts that were forgiven
 local now = clock()
 local results = {}
-for i = 2, #ARGV, 3 do
-  local id, owner, tenant = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local task = redis.call('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes')
+for i = 2, #ARGV, 4 do
+  local id, owner, tenant, kind = unpack(ARGV, i, i + 3)
+  local task = redis.call('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_base')
   local answer, e, c = 'slot', 0, 0
   local _, _, position = slot_read(task[2])
   if task[1] ~= 'active' then
@@ -23,12 +24,13 @@ for i = 2, #ARGV, 3 do
     answer = 'crashed'
   else
     e, c = slot_read(task[2])
-    if e > 0 and paused_until(tenant) <= now then answer = 'go' end
+    if e > 0 and paused_until(tenant, kind) <= now then answer = 'go' end
   end
   if answer ~= 'gone' then redis.call('HSET', task_key(id), 'hg_owner', owner) end
   results[#results + 1] = answer
   results[#results + 1] = int(e)
   results[#results + 1] = int(c)
   results[#results + 1] = tonumber(task[4] or 0)
+  results[#results + 1] = tonumber(task[5] or 0)
 end
 return results

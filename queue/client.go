@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"sync"
 	"time"
 
@@ -18,8 +17,8 @@ var (
 	// or payload. Nothing was enqueued.
 	ErrConflict = errors.New("another job has this key")
 
-	// ErrBacklogFull: as many jobs of the tenant wait as its limits allow. Nothing
-	// was enqueued.
+	// ErrBacklogFull: as many jobs of the tenant, or of the queue, wait as its
+	// limits allow. Nothing was enqueued.
 	ErrBacklogFull = errors.New("backlog is full")
 
 	// ErrUnknown: Redis did not answer in time, so the job may have been enqueued
@@ -48,7 +47,8 @@ type Receipt struct {
 	Queue string
 
 	// Existing: the same job had been enqueued before, and is in State (asynq's
-	// word: aggregating, pending, active, scheduled, retry, archived, completed).
+	// word: aggregating, pending, active, scheduled, retry, archived, completed;
+	// "": it has ended and is forgotten, but its KeyWindow lasts).
 	Existing bool
 	State    string
 }
@@ -122,10 +122,12 @@ func (c *Client) send(ctx context.Context, batch batchOf, results []Result) {
 		fail(err)
 		return
 	}
-	args := make([]any, 1, 1+8*len(batch.jobs))
+	const words = 14
+	args := make([]any, 1, 1+words*len(batch.jobs))
 	args[0] = queue
 	for _, a := range batch.jobs {
-		args = append(args, a.id, a.message, a.tenant, a.attributes, a.cost, a.deadline, a.due, a.digest)
+		args = append(args, a.id, a.message, a.tenant, a.attributes, a.kind, a.cost, a.costs, a.band,
+			a.deadline, a.due, a.digest, a.unique, a.window, "")
 	}
 	reply, err := c.sendAgain(ctx, queue, args)
 	if err != nil {
@@ -208,13 +210,19 @@ func (r *Result) read(answer any, a accepted) {
 			r.State = "scheduled"
 		}
 	case code == int64(0):
-		r.Existing, r.State = true, part(1)
+		r.Existing, r.State, r.ID = true, part(1), part(2)
 	case code == int64(-1):
 		*r = Result{Err: fmt.Errorf("%w: job %s in queue %q, with another kind or payload", ErrConflict, quote(a.id), a.queue)}
 	case code == int64(-2):
 		*r = Result{Err: fmt.Errorf("%w: %s jobs of the tenant wait in queue %q, at most %s may", ErrBacklogFull, part(1), a.queue, part(2))}
+	case code == int64(-4):
+		*r = Result{Err: fmt.Errorf("%w: %s jobs wait in queue %q, at most %s may", ErrBacklogFull, part(1), a.queue, part(2))}
 	case code == int64(-3):
-		*r = Result{Err: &InvalidError{"cost", strconv.FormatInt(a.cost, 10) + " is more than limit " + quote(part(1)) + " ever admits at once (" + part(2) + ")"}}
+		field := "cost"
+		if unit := part(4); unit != "" {
+			field = "costs." + unit
+		}
+		*r = Result{Err: &InvalidError{field, fmt.Sprintf("%s is more than limit %s ever admits at once (%s)", part(3), quote(part(1)), part(2))}}
 	default:
 		*r = Result{Err: fmt.Errorf("enqueue: unexpected answer %v", answer)}
 	}

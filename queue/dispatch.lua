@@ -7,10 +7,10 @@
 -- ARGV[4]   horizon_us: how far ahead of now a slot may lie
 -- ARGV[5]   pickup_us: how long a worker usually takes to pick a job up
 -- ARGV[6]   calendars as JSON {id: [window starts]}, '' for none
--- Returns   {released, again_us, backlog, forwarded, full 1|0, pending, enqueued}; again_us: from now,
---           when something may go next; -1: not before somebody acts.
---           full: the caller has no room left.
--- At most 100 jobs are forwarded from each set and 100 released in a call.
+-- Returns   {released, again_us, backlog, forwarded, full 1|0, pending, enqueued, pauses}; again_us:
+--           from now, when something may go next; -1: not before somebody acts.
+--           full: the caller has no room left. pauses: how often they were changed.
+-- At most 100 jobs are forwarded from each set, 100 expire and 100 are released in a call.
 local now = clock()
 local horizon, pickup = now + tonumber(ARGV[4]), tonumber(ARGV[5])
 set_calendars(ARGV[6])
@@ -26,7 +26,7 @@ for _, set in ipairs({'scheduled', 'retry'}) do
       local _, latest, position = slot_read(task[3])
       -- Its old place, or behind all that waits. A slot that it still holds is
       -- used as soon as the lane is looked at.
-      to_lane(task[2], id, position or now + i, now, latest > now)
+      to_lane(task[2], id, position or BAND + now + i, now, latest > now)
     elseif task[1] then
       redis.call('HSET', task_key(id), 'state', 'pending', 'pending_since', int(now * 1000))
       pend(id)
@@ -35,7 +35,30 @@ for _, set in ipairs({'scheduled', 'retry'}) do
   forwarded = forwarded + #ids
 end
 
--- 2. Release.
+-- 2. Expire: what nobody wants any more is put away by a worker, and no limit,
+-- pause or window holds it up.
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', headgate .. 'deadlines', '-inf', int(now), 'LIMIT', 0, 100)) do
+  redis.call('ZREM', headgate .. 'deadlines', id)
+  local task = redis.call('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_permits')
+  local waits = task[1] == 'scheduled' or task[1] == 'retry'
+  if task[1] == 'aggregating' then
+    lane_drop(task[2], id)
+    backlog_add(tenant_of(task[2]), -1)
+  elseif waits then
+    redis.call('ZREM', asynq .. task[1], id)
+  end
+  if waits or task[1] == 'aggregating' then
+    local _, _, position = slot_read(task[3])
+    redis.call('HSET', task_key(id), 'state', 'pending', 'pending_since', int(now * 1000),
+      'hg_slot', slot_write(now, 0, position or BAND + now))
+    pend(id)
+  elseif task[1] == 'pending' or task[1] == 'active' then
+    -- Its worker looks at the deadline; should the job come back, it is looked at here.
+    redis.call('ZADD', headgate .. 'deadlines', int(now + 5000000), id)
+  end
+end
+
+-- 3. Release.
 local room = tonumber(ARGV[2]) - redis.call('LLEN', asynq .. 'pending')
 local max = math.min(room, 100)
 local max_ahead = math.min(max, tonumber(ARGV[3]))
@@ -48,7 +71,7 @@ local shared = shared_limits(now)
 -- else it would lose its turn to it each time.
 local patience = 1
 for _, entry in ipairs(shared) do
-  if entry.spec.a ~= 'fw' then patience = math.max(patience, math.ceil(entry.spec.p / entry.spec.r / 256)) end
+  if KIND[entry.spec.a] == 'rate' then patience = math.max(patience, math.ceil(entry.spec.p / entry.spec.r / 256)) end
 end
 
 -- Start-time fair queueing: every lane that is ready stands at a virtual start
@@ -57,14 +80,34 @@ end
 -- more credit than that, and one that its own limit holds for a moment when its
 -- turn comes does not lose the turn.
 local vtime = headgate .. 'vtime'
-local virtual = tonumber(redis.call('HGET', vtime, '*') or 0)
+local virtual, typical = unpack(redis.call('HMGET', vtime, '*', '~'))
+virtual, typical = tonumber(virtual or 0), tonumber(typical or 1)
 local finish = {}
+
+-- A job's part of the queue is its cost. Where shared limits count in other
+-- units, too, it is the time that it takes of the limit that it takes most of; the
+-- first such job says how large a typical one is.
+local metered = false
+for _, entry in ipairs(shared) do metered = metered or entry.unit ~= '' end
+local function part_of(costs)
+  if not metered then return costs[''] end
+  local most = 0
+  for _, entry in ipairs(shared) do
+    local spec, n = entry.spec, share_of(entry, costs)
+    most = math.max(most, KIND[spec.a] == 'rate' and n * spec.p / spec.r or n * 1000000 / spec.b)
+  end
+  if typical == 1 and most > 1 then
+    typical = most
+    redis.call('HSET', vtime, '~', string.format('%.17g', typical))
+  end
+  return most
+end
 
 local function make_ready(lane)
   local limits = lane_limits(lane, now)
   local tenant = limits.tenant
-  local start = math.max(virtual - 2 / limits.w, finish[tenant] or tonumber(redis.call('HGET', vtime, tenant) or 0))
-  finish[tenant] = start + 1 / limits.w -- as if its next job cost 1; run corrects it
+  local start = math.max(virtual - 2 * typical / limits.w, finish[tenant] or tonumber(redis.call('HGET', vtime, tenant) or 0))
+  finish[tenant] = start + typical / limits.w -- as if its next job were like the others; run corrects it
   redis.call('ZREM', headgate .. 'waiting', lane)
   redis.call('ZADD', headgate .. 'ready', string.format('%.17g', start), lane)
 end
@@ -79,7 +122,7 @@ end
 -- job that goes.
 local crowd = {}
 local function put_back(lane, e, binding)
-  if binding and binding.spec.a ~= 'fw' then
+  if binding and binding.spec and KIND[binding.spec.a] == 'rate' then
     local line = crowd[binding.key]
     if not line or line.e ~= e then
       crowd[binding.key] = {e = e, n = 1}
@@ -93,10 +136,13 @@ local function put_back(lane, e, binding)
 end
 
 -- release hands a job to asynq's workers with its slot.
-local function release(lane, id, position, e, c, permits)
+local function release(lane, id, position, turn, e, c, permits, marks)
   lane_drop(lane, id)
-  redis.call('HSET', task_key(id), 'state', 'pending', 'pending_since', int(now * 1000),
-    'hg_slot', slot_write(e, c, position), unpack(permits ~= '' and {'hg_permits', permits} or {}))
+  lane_went(lane, turn)
+  local fields = {'state', 'pending', 'pending_since', int(now * 1000), 'hg_slot', slot_write(e, c, position)}
+  if permits ~= '' then fields[7], fields[8] = 'hg_permits', permits end
+  if marks and marks ~= '' then fields[#fields + 1], fields[#fields + 2] = 'hg_marks', marks end
+  redis.call('HSET', task_key(id), unpack(fields))
   pend(id)
   released = released + 1
 end
@@ -107,17 +153,18 @@ end
 local function run(lane, start, s, due_us, share)
   local limits = lane_limits(lane, now)
   local tenant = limits.tenant
-  local paused = pausing and paused_until(tenant) or 0
-  local taken, spent, leaves, stop = 0, 0, true, false
+  local paused = pausing and paused_until(tenant, limits.kind) or 0
+  local taken, spent, leaves, stop, expected = 0, 0, true, false, typical
   while true do
-    local id, position = lane_head(lane)
+    local id, position, turn = lane_next(lane)
     if not id then
       lane_forget(lane)
+      redis.call('HDEL', headgate .. 'skips', lane)
       redis.call('ZREM', headgate .. 'ready', lane)
       break
     end
-    local task = redis.call('HMGET', task_key(id), 'state', 'hg_cost', 'hg_deadline', 'hg_slot', 'hg_permits')
-    local cost, deadline = tonumber(task[2] or 1), tonumber(task[3] or 0)
+    local task = redis.call('HMGET', task_key(id), 'state', 'hg_cost', 'hg_deadline', 'hg_slot', 'hg_permits', 'hg_costs')
+    local costs, deadline = costs_read(task[2], task[6]), tonumber(task[3] or 0)
     local kept_e, kept_c, kept_position = slot_read(task[4])
     if task[1] ~= 'aggregating' then
       lane_drop(lane, id) -- a ghost: asynq's tools moved or deleted the task
@@ -132,7 +179,7 @@ local function run(lane, start, s, due_us, share)
         redis.call('ZREM', headgate .. 'ready', lane)
         break
       end
-      local own, binding = earliest_all(limits.own, now, now, cost)
+      local own, binding = earliest_all(limits.own, now, now, costs)
       local kept = kept_c > now and kept_e <= horizon
       if released >= max then
         next_due = own
@@ -141,16 +188,16 @@ local function run(lane, start, s, due_us, share)
         break
       elseif kept then
         -- It returns with a slot that is paid for, from a worker that stopped.
-        release(lane, id, kept_position or position, kept_e, kept_c, task[5] or '')
+        release(lane, id, kept_position or position, turn, kept_e, kept_c, task[5] or '')
         taken = taken + 1
       elseif (taken > 0 and spent / limits.w + start > share) or own > (share < math.huge and s + patience or due_us) then
         put_back(lane, own, binding)
         break
       else
-        local t = earliest_all(limits.all, now, math.max(s, own), cost)
+        local t = earliest_all(limits.all, now, math.max(s, own), costs)
         if deadline > 0 and deadline <= t and deadline <= horizon then
           -- It cannot go in time: the worker archives it, and no limit is touched.
-          release(lane, id, position, math.max(deadline, now), 0, task[5] or '')
+          release(lane, id, position, turn, math.max(deadline, now), 0, task[5] or '')
           taken = taken + 1
         elseif t > horizon or (t > now + pickup and ahead >= max_ahead) then
           -- Shared capacity is kept for the lane whose turn it is, or a job of
@@ -163,23 +210,24 @@ local function run(lane, start, s, due_us, share)
           put_back(lane, own, binding)
           break
         else
-          local c = 0 -- no limit, no end
+          local c, marks = 0, '' -- no limit, no end
           if #limits.all > 0 then
             -- Lanes that wake together are set apart, or their calls would leave
             -- at one instant, again and again, and be late behind each other.
             c = math.max(t, now + pickup + released * 250)
-            commit_all(limits.all, now, c, cost)
+            marks = commit_all(limits.all, now, c, costs)
           end
           if t > now + pickup then ahead = ahead + 1 end
-          release(lane, id, position, t, c, task[5] or take_permits(limits, id, now))
-          taken, spent = taken + 1, spent + cost
-          s = earliest_all(shared, now, now, 1)
+          release(lane, id, position, turn, t, c, task[5] or take_permits(limits, id, now), marks)
+          local part = part_of(costs)
+          taken, spent = taken + 1, spent + part
+          s = earliest_all(shared, now, now, ONE)
         end
       end
     end
   end
   if leaves then finish[tenant] = finish[tenant] or tonumber(redis.call('HGET', vtime, tenant) or 0) end
-  if leaves then finish[tenant] = finish[tenant] + (spent - 1) / limits.w end
+  if leaves then finish[tenant] = finish[tenant] + (spent - expected) / limits.w end
   if spent > 0 then virtual = math.max(virtual, start) end
   backlog_add(tenant, -taken)
   return stop
@@ -188,7 +236,7 @@ end
 local looks = 0
 repeat
   looks = looks + 1
-  local s = earliest_all(shared, now, now, 1)
+  local s = earliest_all(shared, now, now, ONE)
   make_due_ready(math.min(s, horizon))
   local ready = redis.call('ZRANGE', headgate .. 'ready', 0, 1, 'WITHSCORES')
   local waiting = redis.call('ZRANGE', headgate .. 'waiting', 0, 0, 'WITHSCORES')
@@ -213,7 +261,7 @@ until run(ready[1], tonumber(ready[2]), s, due_us, share) or looks >= 200
 
 save_buckets(now)
 for tenant, at in pairs(finish) do
-  if at > virtual - 2 / tenant_config(tenant, now).w then
+  if at > virtual - 2 * typical / tenant_config(tenant, now).w then
     redis.call('HSET', vtime, tenant, string.format('%.17g', at))
   else
     redis.call('HDEL', vtime, tenant)
@@ -227,8 +275,9 @@ if looks >= 200 or (released == max and max < room) then
 elseif next_due >= 0 then
   again = math.max(0, next_due - now)
 end
+local totals = redis.call('HMGET', headgate .. 'totals', 'enqueued', 'pauses')
 return {
   released, int(again), tonumber(redis.call('HGET', headgate .. 'backlog', '*') or 0), forwarded,
   released >= room and 1 or 0, redis.call('LLEN', asynq .. 'pending'),
-  tonumber(redis.call('HGET', headgate .. 'totals', 'enqueued') or 0),
+  tonumber(totals[1] or 0), tonumber(totals[2] or 0),
 }

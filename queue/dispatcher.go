@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -40,6 +41,17 @@ type dispatcher struct {
 	observer Observer
 	logger   *slog.Logger
 	limits   *limitsCache
+	clock    *redisClock
+	pauses   *pauses
+	woken    chan struct{} // has a value when a lane may go on
+}
+
+// wake brings the next round forward.
+func (d *dispatcher) wake() {
+	select {
+	case d.woken <- struct{}{}:
+	default:
+	}
 }
 
 const (
@@ -61,6 +73,7 @@ func (d *dispatcher) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		case <-d.woken:
 		}
 		wait, err := d.round(ctx, d.room())
 		if err == nil && time.Since(swept) > sweepEvery {
@@ -108,13 +121,14 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	reply, err := dispatchScript.Run(callCtx, d.redis, scriptKeys(d.queue), d.queue, room, ahead,
 		horizon.Microseconds(), pickup.Microseconds(), windows)
 	if err != nil {
-		if strings.Contains(err.Error(), "STALE") {
-			d.limits.forget()
-		}
+		d.limits.look(err)
 		return 0, err
 	}
-	n, err := numbers(reply, 7)
+	n, err := numbers(reply, 8)
 	if err != nil {
+		return 0, err
+	}
+	if err := d.pauses.follow(callCtx, d.redis, d.queue, n[7], d.clock); err != nil {
 		return 0, err
 	}
 	released, again, full := int(n[0]), time.Duration(n[1])*time.Microsecond, n[4] == 1
@@ -177,19 +191,23 @@ func (c *limitsCache) windows(ctx context.Context) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	limits, err := published(ctx, c.redis, c.queue)
+	stored, err := readStored(ctx, c.redis, c.queue)
 	if err != nil {
 		return "", err
 	}
-	if c.text, err = calendarsOf(limits, now); err != nil {
-		return "", err
+	if c.text, err = stored.calendars(now); err != nil {
+		return "", fmt.Errorf("limits of queue %q: %w", c.queue, err)
 	}
 	c.until = now.Add(5 * time.Second)
 	return c.text, nil
 }
 
-// forget makes the next question read the limits again: they have changed.
-func (c *limitsCache) forget() {
+// look makes the next question read the limits again if a script missed a
+// calendar: they have changed.
+func (c *limitsCache) look(err error) {
+	if !strings.Contains(err.Error(), "STALE") {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.until = time.Time{}

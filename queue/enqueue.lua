@@ -2,42 +2,62 @@
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2..] eight for each job:
+-- ARGV[2..] fourteen for each job:
 --   id, msg (asynq's encoding, without group), tenant (escaped),
---   attributes ("name=value;..." escaped, sorted), cost, deadline µs or 0,
---   due (whole Unix seconds) or 0 for now, digest (what the job is)
+--   attributes ("name=value;..." escaped, sorted), kind (escaped),
+--   cost, costs ("unit=n;..." or ''), band (0 high, 1 normal, 2 low),
+--   deadline µs or 0, due (whole Unix seconds) or 0 for now,
+--   digest (what the job is), unique (the key that it holds, or ''),
+--   window (µs for which it holds the key; 0: until it ends),
+--   next (what follows on its end, as JSON, or '')
 -- Returns   for each job {answer, a, b}:
---   {1}  taken            {0, state} the same job is there already
---   {-1} another job has this id        {-2, depth, cap} backlog full
---   {-3, limit, most} cost that the limit never admits
+--   {1}  taken            {0, state, id} the same job is there already; state '': it is forgotten
+--   {-1} another job has this id or key {-2, depth, cap} the tenant's backlog is full
+--   {-3, limit, most, cost, unit} the limit never admits so much
+--   {-4, depth, cap} the queue's backlog is full
 local now = clock()
 local results, accepted = {}, 0
-for i = 2, #ARGV, 8 do
-  local id, msg, tenant, attributes = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local cost, deadline, due, digest = tonumber(ARGV[i + 4]), ARGV[i + 5], ARGV[i + 6], ARGV[i + 7]
+
+-- holder is the job that holds a key which frees itself: nil when none does.
+local function holder(unique, window, digest)
+  local name = headgate .. 'unique:' .. unique
+  local id = redis.call('GET', name)
+  if not id then return nil end
+  local there = redis.call('HMGET', task_key(id), 'state', 'hg_digest', 'hg_done')
+  if window == '0' and (not there[1] or there[3] or there[1] == 'archived' or there[1] == 'completed') then return nil end
+  if there[1] and there[2] ~= digest then return {-1} end
+  return {0, there[1] or '', id}
+end
+
+for i = 2, #ARGV, 14 do
+  local id, msg, tenant, attributes, kind = unpack(ARGV, i, i + 4)
+  local cost, more, band, deadline, due, digest, unique, window, following = unpack(ARGV, i + 5, i + 13)
   local key = task_key(id)
   local there = redis.call('HMGET', key, 'state', 'hg_digest')
   local answer
   if there[1] then
-    answer = there[2] == digest and {0, there[1]} or {-1}
+    answer = there[2] == digest and {0, there[1], id} or {-1}
+  elseif unique ~= '' then
+    answer = holder(unique, window, digest)
   end
 
   local lane = tenant
   if not answer then
-    lane = lane_name(tenant, attributes)
-    local cap = config().max_backlog or 0
-    if cap > 0 then
-      local depth = tonumber(redis.call('HGET', headgate .. 'backlog', tenant) or 0)
-      if depth >= cap then answer = {-2, depth, cap} end
+    lane = lane_name(tenant, 'kind=' .. kind .. ';' .. attributes)
+    local cap, whole = config().max_backlog or 0, config().max_queue or 0
+    if cap > 0 or whole > 0 then
+      local depths = redis.call('HMGET', headgate .. 'backlog', tenant, '*')
+      if cap > 0 and tonumber(depths[1] or 0) >= cap then answer = {-2, tonumber(depths[1]), cap} end
+      if whole > 0 and tonumber(depths[2] or 0) >= whole then answer = {-4, tonumber(depths[2]), whole} end
     end
   end
-  if not answer and cost > 1 then
+  if not answer and (cost ~= '1' or more ~= '') then
     -- Only b is read of the limits here, so their calendars are not needed.
-    local own = tenant_config(tenant, now)
+    local own, costs = tenant_config(tenant, now), costs_read(cost, more)
     for _, limit in ipairs(config().limits) do
-      local spec = own.l[limit.name] or limit.spec
-      if spec.a ~= 'cc' and spec.b > 0 and cost > spec.b then
-        answer = {-3, limit.name, spec.b}
+      local spec, n = own.l[limit.name] or limit.spec, costs[limit.unit or ''] or 0
+      if spec.a ~= 'cc' and spec.b > 0 and n > spec.b then
+        answer = {-3, limit.name, spec.b, n, limit.unit or ''}
         break
       end
     end
@@ -47,18 +67,36 @@ for i = 2, #ARGV, 8 do
     answer = {1}
     accepted = accepted + 1
     local fields = {'msg', with_group(msg, lane), 'group', lane, 'hg_digest', digest}
-    if cost ~= 1 then fields[#fields + 1] = 'hg_cost'; fields[#fields + 1] = ARGV[i + 4] end
-    if deadline ~= '0' then fields[#fields + 1] = 'hg_deadline'; fields[#fields + 1] = deadline end
-    fields[#fields + 1] = 'state'
-    fields[#fields + 1] = due == '0' and 'aggregating' or 'scheduled'
-    redis.call('HSET', key, unpack(fields))
+    local function field(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
+    if cost ~= '1' then field('hg_cost', cost) end
+    if more ~= '' then field('hg_costs', more) end
+    if following ~= '' then field('hg_next', following) end
+    if deadline ~= '0' then
+      field('hg_deadline', deadline)
+      redis.call('ZADD', headgate .. 'deadlines', deadline, id)
+    end
+    if unique ~= '' then
+      local name = headgate .. 'unique:' .. unique
+      if window == '0' then
+        redis.call('SET', name, id)
+        field('hg_unique', unique)
+      else
+        redis.call('SET', name, id, 'PX', math.ceil(tonumber(window) / 1000))
+      end
+    end
+    -- Jobs of one call keep their order: each stands a µs behind the one before.
+    local place = tonumber(band) * BAND + (i - 2) / 14
     if due == '0' then
-      -- Jobs of one call keep their order: each stands a µs behind the one before.
-      lane_push(lane, id, now + (i - 2) / 8)
+      field('state', 'aggregating')
+      redis.call('HSET', key, unpack(fields))
+      lane_push(lane, id, place + now)
       backlog_add(tenant, 1)
       -- A lane with jobs is known to the dispatcher already.
       if lane_length(lane) == 1 then wake(lane, now) end
     else
+      field('state', 'scheduled')
+      field('hg_slot', slot_write(0, 0, place + tonumber(due) * 1000000))
+      redis.call('HSET', key, unpack(fields))
       redis.call('ZADD', asynq .. 'scheduled', due, id)
     end
   end

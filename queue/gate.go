@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -46,28 +47,41 @@ type gate struct {
 	clock    *redisClock
 	calls    *sync.RWMutex // a job that is suspected of crashing its worker writes
 	runs     *atomic.Int64
-	worker   string                 // this process, in owner marks
-	disowned *disowned              // tasks whose acknowledgement must not be sent
-	windows  func() (string, error) // calendars for the scripts
-	stopping <-chan struct{}        // closed: nothing new is sent
-	ended    <-chan struct{}        // closed: nothing can be settled any more
+	worker   string       // this process, in owner marks
+	disowned *disowned    // tasks whose acknowledgement must not be sent
+	limits   *limitsCache // calendars for the scripts
+	pauses   *pauses
+	woke     func()          // called when a settlement let a waiting lane go on
+	stopping <-chan struct{} // closed: nothing new is sent
+	ended    <-chan struct{} // closed: nothing can be settled any more
 
 	begins  batcher[beginQuestion, beginAnswer]
 	settles batcher[settleQuestion, bool]
-	pauses  sync.Map // lane's tenant -> boot time until which it is paused
 }
 
-type beginQuestion struct{ id, owner, tenant string }
+type beginQuestion struct{ id, owner, tenant, kind string }
 
 type beginAnswer struct {
 	answer           string
 	earliest, latest int64 // µs on Redis's clock; latest 0: no end
 	crashes          int64
+	forgiven         int64 // failed attempts that do not count any more
 }
 
 type settleQuestion struct {
-	id, owner, tenant, outcome string
-	pause                      time.Duration
+	id, owner, tenant, kind, outcome string
+
+	pause   time.Duration
+	account bool   // the pause is for all tenants
+	reason  string // of the pause
+	actual  string // costs that the call had, "unit=n;…"
+}
+
+// needsLimits reports whether buckets are touched.
+func (q settleQuestion) needsLimits() bool { return q.pause > 0 || q.actual != "" }
+
+func (job Running) settled(owner, outcome string) settleQuestion {
+	return settleQuestion{id: job.ID, owner: owner, tenant: job.tenant(), kind: job.kind(), outcome: outcome}
 }
 
 func (g *gate) init() *gate {
@@ -115,8 +129,13 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		return g.finish(job, owner, verdict{outcome: Retried, err: &retryError{err: err, after: firstBackoff * 10}})
 	}
 
+	job.Attempt = max(job.Attempt-int(slot.forgiven), 1)
 	suspect := slot.crashes >= 2
 	for {
+		// What nobody wants any more needs no slot, and no pause holds it.
+		if job.expired(g.clock.now()) {
+			return g.finish(job, owner, archive(Expired, errExpired))
+		}
 		if slot.answer == "slot" {
 			slot, err = g.newSlot(ctx, job, owner)
 			switch {
@@ -139,11 +158,11 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		if !g.hold(ctx, slot.earliest) {
 			return g.giveUp(ctx, job, owner)
 		}
-		if !job.Deadline.IsZero() && !g.clock.now().Before(job.Deadline) {
+		if job.expired(g.clock.now()) {
 			return g.finish(job, owner, archive(Expired, errExpired))
 		}
 		unlock := g.enter(suspect)
-		if suspect && !g.settle(settleQuestion{id: job.ID, owner: owner, tenant: job.lane(), outcome: "alone"}) {
+		if suspect && !g.settle(job.settled(owner, "alone")) {
 			unlock()
 			return lost
 		}
@@ -163,7 +182,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 // The error says that the worker stops.
 func (g *gate) begin(ctx context.Context, job Running, owner string) (beginAnswer, error) {
 	for {
-		answer, err := g.begins.do(beginQuestion{job.ID, owner, job.lane()})
+		answer, err := g.begins.do(beginQuestion{job.ID, owner, job.tenant(), job.kind()})
 		if err == nil {
 			return answer, nil
 		}
@@ -188,15 +207,16 @@ func (g *gate) newSlot(ctx context.Context, job Running, owner string) (beginAns
 }
 
 func (g *gate) askSlot(ctx context.Context, job Running, owner string) (beginAnswer, error) {
-	windows, err := g.windows()
+	windows, err := g.limits.windows(ctx)
 	if err != nil {
 		return beginAnswer{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	reply, err := slotScript.Run(ctx, g.redis, scriptKeys(g.queue), g.queue, (2 * horizon).Microseconds(), inHand.Microseconds(), windows,
-		job.ID, owner, job.lane(), job.attributes, job.Cost)
+		job.ID, owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs)
 	if err != nil {
+		g.limits.look(err)
 		return beginAnswer{}, err
 	}
 	values, ok := reply.([]any)
@@ -264,8 +284,7 @@ func (g *gate) onTime(slot beginAnswer) bool {
 }
 
 func (g *gate) paused(job Running) bool {
-	until, ok := g.pauses.Load(job.lane())
-	return ok && bootTime() < until.(time.Duration)
+	return g.pauses.holds(bootTime(), job.tenant(), kindScope(job.kind()), wholeQueue)
 }
 
 // enter lets calls run beside each other, but for a suspect: it runs alone, so
@@ -281,9 +300,11 @@ func (g *gate) enter(suspect bool) (leave func()) {
 
 // call makes the call and judges its answer.
 func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Running) (v verdict) {
-	callCtx, cancel := context.WithTimeout(context.WithValue(ctx, runningKey{}, job), h.timeout)
+	current := &call{job: job}
+	callCtx, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, current), h.timeout)
 	defer cancel()
 	err := h.protected(callCtx, task.Payload())
+	defer func() { v.actual = current.actualCosts() }()
 	if canceled(ctx, err) {
 		return verdict{outcome: Parked, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
 	}
@@ -297,12 +318,18 @@ func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Runni
 
 // finish settles a job whose slot is spent, then tells asynq.
 func (g *gate) finish(job Running, owner string, v verdict) verdict {
-	question := settleQuestion{id: job.ID, owner: owner, tenant: job.lane(), outcome: "free", pause: v.pause}
+	question := job.settled(owner, "free")
+	question.pause, question.account, question.actual = v.pause, v.account, v.actual
 	if v.outcome == Done {
 		question.outcome = "done"
 	}
 	if v.pause > 0 {
-		g.pauses.Store(job.lane(), bootTime()+v.pause)
+		question.reason = printable(v.err, mostReason)
+		scope := job.tenant()
+		if v.account {
+			scope = wholeQueue
+		}
+		g.pauses.add(scope, bootTime()+v.pause)
 	}
 	if !g.settle(question) {
 		return lost
@@ -320,7 +347,7 @@ func (g *gate) giveUp(ctx context.Context, job Running, owner string) verdict {
 
 // keep gives a job back with its slot, for another worker to use.
 func (g *gate) keep(job Running, owner string) verdict {
-	if !g.settle(settleQuestion{id: job.ID, owner: owner, tenant: job.lane(), outcome: "keep"}) {
+	if !g.settle(job.settled(owner, "keep")) {
 		return lost
 	}
 	return parked()
@@ -345,10 +372,11 @@ func (g *gate) settle(q settleQuestion) bool {
 }
 
 func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
-	args := make([]any, 1, 1+3*len(questions))
+	const words, answer = 4, 5
+	args := make([]any, 1, 1+words*len(questions))
 	args[0] = g.queue
 	for _, q := range questions {
-		args = append(args, q.id, q.owner, q.tenant)
+		args = append(args, q.id, q.owner, q.tenant, q.kind)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
 	defer cancel()
@@ -357,17 +385,17 @@ func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
 		return nil, err
 	}
 	values, ok := reply.([]any)
-	if !ok || len(values) != 4*len(questions) {
+	if !ok || len(values) != answer*len(questions) {
 		return nil, fmt.Errorf("unexpected reply %v", reply)
 	}
 	answers := make([]beginAnswer, len(questions))
 	for i := range answers {
-		at := 4 * i
-		n, err := numbers(values[at+1:at+4], 3)
+		at := answer * i
+		n, err := numbers(values[at+1:at+answer], answer-1)
 		if err != nil {
 			return nil, err
 		}
-		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), earliest: n[0], latest: n[1], crashes: n[2]}
+		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), earliest: n[0], latest: n[1], crashes: n[2], forgiven: n[3]}
 	}
 	for i := range answers {
 		if answers[i].answer == "go" {
@@ -379,24 +407,40 @@ func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
 }
 
 func (g *gate) sendSettle(questions []settleQuestion) ([]bool, error) {
-	args := make([]any, 1, 1+5*len(questions))
-	args[0] = g.queue
-	for _, q := range questions {
-		args = append(args, q.id, q.owner, q.tenant, q.outcome, q.pause.Microseconds())
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
 	defer cancel()
+	windows := ""
+	if slices.ContainsFunc(questions, settleQuestion.needsLimits) {
+		var err error
+		if windows, err = g.limits.windows(ctx); err != nil {
+			return nil, err
+		}
+	}
+	const words = 8
+	args := make([]any, 2, 2+words*len(questions))
+	args[0], args[1] = g.queue, windows
+	for _, q := range questions {
+		who := "tenant "
+		if q.account {
+			who = "account "
+		}
+		args = append(args, q.id, q.owner, q.tenant, q.kind, q.outcome, q.pause.Microseconds(), who+q.reason, q.actual)
+	}
 	reply, err := settleScript.Run(ctx, g.redis, scriptKeys(g.queue), args...)
 	if err != nil {
+		g.limits.look(err)
 		return nil, err
 	}
-	n, err := numbers(reply, len(questions))
+	n, err := numbers(reply, len(questions)+1)
 	if err != nil {
 		return nil, err
 	}
 	mine := make([]bool, len(questions))
 	for i := range mine {
 		mine[i] = n[i] == 1
+	}
+	if n[len(questions)] > 0 {
+		g.woke()
 	}
 	return mine, nil
 }

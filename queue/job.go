@@ -38,7 +38,17 @@ type Job struct {
 	// where no limits were published, the queue of Kind's own name.
 	Queue string
 
-	// Priority is carried with the job; "" means Normal.
+	// KeyUntil is how long Key keeps others out; "" means while the job lives or
+	// is remembered.
+	KeyUntil KeyUntil
+
+	// KeyWindow makes Key keep others out for so long from enqueueing, whatever
+	// becomes of the job: 1 s to 30 days. Not with KeyUntil. 0: KeyUntil says it.
+	KeyWindow time.Duration
+
+	// Priority puts the job before its tenant's others of lower priority, never
+	// before another tenant's; "" means Normal. Of ten jobs that go at least one is
+	// the one that has waited longest among the lower ones.
 	Priority Priority
 
 	// At is the earliest moment of the call, to the second, at most 10 years
@@ -54,8 +64,14 @@ type Job struct {
 	// 1,000; 0 means 10. Waiting for a limit is not an attempt.
 	MaxAttempts int
 
-	// Cost is how many permits the call takes from each limit; 0 means 1.
+	// Cost is how many permits the call takes of each limit without a unit; 0
+	// means 1.
 	Cost int64
+
+	// Costs is what the call takes of limits with a unit, such as "tokens": at
+	// most 8, 0 to 2^40 each. An estimate will do: [SetActual] corrects it after
+	// the call. Limits whose unit is not in it do not hold the job.
+	Costs map[string]int64
 
 	// Attributes are what limits may be per, besides the tenant: at most 16,
 	// names of a-z, 0-9 and '_', values of at most 128 bytes.
@@ -80,6 +96,28 @@ const (
 	Low    Priority = "low"
 )
 
+func (p Priority) band() int {
+	switch p {
+	case High:
+		return 0
+	case Low:
+		return 2
+	}
+	return 1
+}
+
+// KeyUntil says when a job's Key is free for another job.
+type KeyUntil string
+
+const (
+	// Forgotten: while the job lives, and Retention after; enqueueing the same
+	// job again answers with it.
+	Forgotten KeyUntil = ""
+
+	// Ended: until the job has ended, however.
+	Ended KeyUntil = "ended"
+)
+
 const (
 	defaultMaxAttempts = 10
 	mostAttempts       = 1000
@@ -87,6 +125,9 @@ const (
 	mostTenant         = 128
 	mostKey            = 256
 	mostAttributes     = 16
+	mostUnits          = 8
+	mostCost           = 1 << 40
+	longestKeyWindow   = 30 * 24 * time.Hour
 	mostAhead          = 10 * 365 * 24 * time.Hour
 	keyRetention       = 24 * time.Hour
 )
@@ -107,10 +148,15 @@ var (
 
 // accepted is a job that was checked, in the form of enqueue.lua.
 type accepted struct {
-	id, queue, tenant, attributes, digest string
-	cost                                  int64
-	deadline, due                         int64 // µs and whole seconds since the epoch; 0: none, now
-	message                               []byte
+	id, queue, tenant, attributes, kind, digest string
+
+	cost          int64
+	costs         string // "unit=n;…"
+	band          int
+	deadline, due int64  // µs and whole seconds since the epoch; 0: none, now
+	unique        string // the key that it holds, where that is not its id
+	window        int64  // µs for which it holds it; 0: until it ends
+	message       []byte
 }
 
 // accept checks a job and encodes it; the error names every field that is wrong.
@@ -153,6 +199,23 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	if job.Cost < 0 {
 		wrong("cost", "%d: a call costs at least 1", job.Cost)
 	}
+	if job.Cost > mostCost {
+		wrong("cost", "%d is more than %d", job.Cost, int64(mostCost))
+	}
+	costs, reason := encodeCosts(job.Costs)
+	if reason != "" {
+		wrong("costs", "%s", reason)
+	}
+	switch {
+	case job.KeyUntil != Forgotten && job.KeyUntil != Ended:
+		wrong("key_until", "%s is neither empty nor ended", quote(string(job.KeyUntil)))
+	case job.KeyUntil != Forgotten && job.KeyWindow != 0:
+		wrong("key_window", "set key_until or key_window, not both")
+	case job.KeyWindow != 0 && (job.KeyWindow < time.Second || job.KeyWindow > longestKeyWindow):
+		wrong("key_window", "%v is not within 1s to 720h", job.KeyWindow)
+	case job.Key == "" && (job.KeyUntil != Forgotten || job.KeyWindow != 0):
+		wrong("key", "it is empty, and key_until and key_window speak of it")
+	}
 	if job.Retention < 0 || job.Retention > mostAhead {
 		wrong("retention", "%v is not within 0 to 10 years", job.Retention)
 	}
@@ -171,11 +234,16 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	}
 
 	a := accepted{
-		queue: queue, tenant: throttle.Escape(job.Tenant), attributes: attributes,
-		cost: max(job.Cost, 1), due: due,
+		queue: queue, tenant: throttle.Escape(job.Tenant), attributes: attributes, kind: throttle.Escape(job.Kind),
+		cost: max(job.Cost, 1), costs: costs, band: job.Priority.band(), due: due,
 	}
 	retention := job.Retention
-	if job.Key == "" {
+	freed := job.KeyUntil == Ended || job.KeyWindow > 0
+	if freed {
+		a.unique = a.tenant + ":" + throttle.Escape(job.Key)
+		a.window = job.KeyWindow.Microseconds()
+	}
+	if job.Key == "" || freed {
 		id, err := uuid.NewV7()
 		if err != nil {
 			return accepted{}, fmt.Errorf("make a job id: %w", err)
@@ -200,6 +268,9 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	}
 	if a.cost > 1 {
 		headers[headerCost] = strconv.FormatInt(a.cost, 10)
+	}
+	if costs != "" {
+		headers[headerCosts] = costs
 	}
 	if attributes != "" {
 		headers[headerAttributes] = attributes
@@ -276,8 +347,8 @@ func encodeAttributes(attributes map[string]string) (text, problem string) {
 	}
 	parts := make([]string, 0, len(attributes))
 	for _, name := range sortedKeys(attributes) {
-		if !attrPattern.MatchString(name) || name == "tenant" {
-			return "", fmt.Sprintf("the name %s is not 1 to 64 of a-z, 0-9 and '_', or is tenant", quote(name))
+		if !attrPattern.MatchString(name) || name == "tenant" || name == "kind" {
+			return "", fmt.Sprintf("the name %s is not 1 to 64 of a-z, 0-9 and '_', or is tenant or kind", quote(name))
 		}
 		if reason := textProblem(attributes[name], mostTenant); reason != "" {
 			return "", name + ": " + reason
@@ -285,6 +356,39 @@ func encodeAttributes(attributes map[string]string) (text, problem string) {
 		parts = append(parts, name+"="+throttle.Escape(attributes[name]))
 	}
 	return strings.Join(parts, ";"), ""
+}
+
+// encodeCosts writes "unit=n;…", sorted, or says what is wrong.
+func encodeCosts(costs map[string]int64) (text, problem string) {
+	if len(costs) > mostUnits {
+		return "", fmt.Sprintf("%d are more than %d", len(costs), mostUnits)
+	}
+	parts := make([]string, 0, len(costs))
+	for _, unit := range sortedKeys(costs) {
+		if !attrPattern.MatchString(unit) {
+			return "", fmt.Sprintf("the unit %s is not 1 to 64 of a-z, 0-9 and '_'", quote(unit))
+		}
+		if n := costs[unit]; n < 0 || n > mostCost {
+			return "", fmt.Sprintf("%s: %d is not within 0 to %d", unit, n, int64(mostCost))
+		}
+		parts = append(parts, fmt.Sprintf("%s=%d", unit, costs[unit]))
+	}
+	return strings.Join(parts, ";"), ""
+}
+
+// decodeCosts is the way back; what cannot be read is left out.
+func decodeCosts(text string) map[string]int64 {
+	if text == "" {
+		return nil
+	}
+	costs := map[string]int64{}
+	for part := range strings.SplitSeq(text, ";") {
+		unit, number, _ := strings.Cut(part, "=")
+		if n, err := strconv.ParseInt(number, 10, 64); err == nil {
+			costs[unit] = n
+		}
+	}
+	return costs
 }
 
 func encodePayload(payload any) ([]byte, error) {
@@ -314,6 +418,7 @@ const (
 	headerPriority    = "headgate-priority"
 	headerMaxAttempts = "headgate-max-attempts"
 	headerCost        = "headgate-cost"
+	headerCosts       = "headgate-costs"
 	headerAttributes  = "headgate-attributes"
 	headerDeadline    = "headgate-deadline"
 )

@@ -8,16 +8,26 @@
 --   blocked:<limit>:<values>   lanes that wait for a permit of a concurrency limit
 --   waiting     sorted set: lane -> when its own limits next admit, µs
 --   ready       sorted set: lane -> virtual start time, among lanes that only share limits hold
---   vtime       hash: tenant -> virtual finish time; '*' -> the queue's virtual time
---   pauses      hash: tenant -> paused until, µs
+--   vtime       hash: tenant -> virtual finish time; '*' -> the queue's virtual time;
+--               '~' -> what a job usually adds to it
+--   pauses      hash: scope -> "until_us by reason"; scope: a tenant, '*' the queue, k:KIND
 --   backlog     hash: tenant -> jobs in its lanes; '*' -> all
 --   done        hash: tenant -> jobs done
---   totals      hash: 'enqueued' -> jobs accepted
+--   totals      hash: 'enqueued' -> jobs accepted; 'pauses' -> changes of pauses
+--   skips       hash: lane -> jobs that went since one of lower priority did
+--   adapt       hash: bucket -> "parts since_us": to what a 429 lowered an adaptive limit
+--   deadlines   sorted set: id -> deadline, µs, of jobs that have one
+--   unique:<tenant>:<key>   id of the job that holds a key which frees itself
 --
 -- A lane that holds jobs stands in waiting, in ready, or in a blocked set. Its
 -- name is TENANT;attr=VALUE;... with escaped values, and says all that its
 -- limits need to know.
+--
+-- A lane's scores are band * BAND + µs: 0 high, 1 normal, 2 low, and within a
+-- band first in, first out.
 local headgate = 'headgate:{' .. ARGV[1] .. '}:'
+
+local BAND = 2 ^ 51 -- µs until 2041, and three bands stay below 2^53
 
 local conf
 local function config()
@@ -28,7 +38,8 @@ local function config()
   return conf
 end
 
--- set_calendars puts the windows that the caller made into the calendar limits.
+-- set_calendars takes what the caller made of time zones: the windows of calendar
+-- limits, and under "w:TEXT" the openings of send windows.
 local calendars = {}
 local function set_calendars(text)
   if text ~= '' then calendars = cjson.decode(text) end
@@ -47,6 +58,26 @@ end
 
 local function tenant_of(lane) return string.match(lane, '^[^;]*') end
 
+-- costs_read makes the permits of a job, by unit, of what its task says.
+local ONE = {[''] = 1}
+local function costs_read(cost, more)
+  if not more or more == '' then
+    if not cost or cost == '1' then return ONE end
+    return {[''] = tonumber(cost)}
+  end
+  local costs = {[''] = tonumber(cost or 1)}
+  for unit, n in string.gmatch(more, '([^=;]+)=(%d+)') do costs[unit] = tonumber(n) end
+  return costs
+end
+
+-- share is what an entry takes of a job's costs; 0: the limit is none of its.
+-- More than a limit ever holds (it was lowered after the job came) is all it holds.
+local function share_of(entry, costs)
+  local n = costs[entry.unit] or 0
+  if entry.spec.b > 0 and n > entry.spec.b then return entry.spec.b end
+  return n
+end
+
 local tenants = {}
 local function tenant_config(tenant, now)
   local known = tenants[tenant]
@@ -57,6 +88,7 @@ local function tenant_config(tenant, now)
     local own = cjson.decode(text)
     known.w = own.w or 1
     known.l = own.l or {}
+    known.window = own.window
   end
   text = redis.call('HGET', headgate .. 'overrides', tenant)
   if text then
@@ -83,6 +115,54 @@ local function save_buckets(now)
   for _, known in pairs(buckets) do limit_save(known, now) end
 end
 
+-- An adaptive limit is lowered by a 429 to half of what it was, and comes back
+-- by a sixteenth of the limit every five seconds, in 64ths.
+local PARTS, STEP, STEP_US = 64, 4, 5000000
+local function parts_now(key, now)
+  local parts, since = string.match(redis.call('HGET', headgate .. 'adapt', key) or '', '^(%d+) (%d+)$')
+  if not parts then return PARTS end
+  return math.min(PARTS, tonumber(parts) + STEP * math.floor(math.max(0, now - tonumber(since)) / STEP_US))
+end
+
+local function adapted(spec, key, now)
+  local parts = parts_now(key, now)
+  if parts == PARTS or spec.p > 2 ^ 40 or spec.r > 2 ^ 40 then return spec end
+  local lower = {}
+  for name, value in pairs(spec) do lower[name] = value end
+  lower.code = nil
+  if spec.w or spec.c then
+    lower.b = math.max(1, math.floor(spec.b * parts / PARTS))
+  else
+    local p, r = spec.p * PARTS, spec.r * parts
+    local common, rest = p, r
+    while rest > 0 do common, rest = rest, common % rest end
+    lower.p, lower.r = p / common, r / common
+  end
+  return lower
+end
+
+local function lower(entry, now)
+  if not entry.adaptive then return end
+  local parts = math.max(1, math.floor(parts_now(entry.key, now) / 2))
+  redis.call('HSET', headgate .. 'adapt', entry.key, int(parts) .. ' ' .. int(now))
+end
+
+-- A send window is a limit of its own: a job goes only while it is open.
+local function window_entry(text)
+  local openings = calendars['w:' .. text]
+  if not openings then error('STALE the send window ' .. text .. ' was not passed') end
+  return {name = 'send window', openings = openings, unit = ''}
+end
+
+-- open_at is the first moment >= t in an opening. What lies behind the last one is
+-- days away, and is asked again by then.
+local function open_at(openings, t)
+  for i = 1, #openings, 2 do
+    if t < openings[i + 1] then return math.max(t, openings[i]) end
+  end
+  return t
+end
+
 local lanes = {}
 -- lane_limits lists what holds a lane: `shared` limits of the whole queue,
 -- `own` ones, and `permits` of concurrency limits, each with its bucket's name.
@@ -92,13 +172,24 @@ local function lane_limits(lane, now)
   local values = {tenant = tenant_of(lane)}
   for name, value in string.gmatch(lane, ';([^=;]+)=([^;]*)') do values[name] = value end
   local tenant = tenant_config(values.tenant, now)
-  known = {tenant = values.tenant, w = tenant.w, shared = {}, own = {}, all = {}, permits = {}}
+  local kinds = config().kinds or {}
+  known = {
+    tenant = values.tenant, w = tenant.w, kind = values.kind or (#kinds == 1 and kinds[1]) or nil,
+    shared = {}, own = {}, all = {}, permits = {},
+  }
+  local windows = config().send_windows or {}
+  for _, text in ipairs({tenant.window or '', windows['*'] or '', known.kind and windows[known.kind] or ''}) do
+    if text ~= '' then
+      local entry = window_entry(text)
+      known.own[#known.own + 1], known.all[#known.all + 1] = entry, entry
+    end
+  end
   for i, limit in ipairs(config().limits) do
     local spec = tenant.l[limit.name] or limit.spec
     local parts = {}
     for j, attr in ipairs(limit.per) do parts[j] = values[attr] or '' end
     local suffix = limit.name .. ':' .. table.concat(parts, ';')
-    local entry = {name = limit.name, spec = spec, key = headgate .. 'b:' .. suffix}
+    local entry = {name = limit.name, spec = spec, key = headgate .. 'b:' .. suffix, unit = limit.unit or '', adaptive = limit.adaptive}
     if spec.a == 'cc' then
       entry.blocked = headgate .. 'blocked:' .. suffix
       known.permits[#known.permits + 1] = entry
@@ -107,7 +198,9 @@ local function lane_limits(lane, now)
       if spec.a == 'fw' and not spec.w and not spec.c then
         error('STALE the calendar of limit ' .. limit.name .. ' was not passed')
       end
+      if entry.adaptive then entry.spec = adapted(spec, entry.key, now) end
       known.all[#known.all + 1] = entry
+      entry.tenants = #limit.per == 1 and limit.per[1] == 'tenant'
       local group = #limit.per == 0 and known.shared or known.own
       group[#group + 1] = entry
     end
@@ -120,37 +213,79 @@ end
 local function shared_limits(now) return lane_limits('', now).shared end
 
 -- earliest_all is the first moment >= t at which every limit of the list admits
--- n permits, and the entry that set it. A cost beyond what a limit ever holds
--- (it was lowered after the job came) takes all that it holds.
-local function earliest_all(list, now, t, n)
+-- a job of these costs, and the entry that set it.
+local function earliest_all(list, now, t, costs)
   local binding
   repeat
     local moved = false
     for _, entry in ipairs(list) do
-      local cost = n
-      if entry.spec.b > 0 and cost > entry.spec.b then cost = entry.spec.b end
-      local e = limit_earliest(entry.spec, bucket(entry, now), now, t, cost)
+      local e = t
+      if entry.openings then
+        e = open_at(entry.openings, t)
+      else
+        local n = share_of(entry, costs)
+        if n > 0 then e = limit_earliest(entry.spec, bucket(entry, now), now, t, n) end
+      end
       if e > t then t, binding, moved = e, entry, true end
     end
   until not moved
   return t, binding
 end
 
-local function commit_all(list, now, t, n)
+-- commit_all takes the permits, and returns what has to be remembered of metered
+-- limits, whose costs are corrected when the call was made: "limit=mark;...".
+local function commit_all(list, now, t, costs)
+  local marks = ''
   for _, entry in ipairs(list) do
-    local cost = n
-    if entry.spec.b > 0 and cost > entry.spec.b then cost = entry.spec.b end
-    limit_commit(entry.spec, bucket(entry, now), now, t, cost)
+    local n = entry.spec and share_of(entry, costs) or 0
+    if n > 0 then
+      local b = bucket(entry, now)
+      b.detailed = b.detailed or entry.unit ~= ''
+      limit_commit(entry.spec, b, now, t, n)
+      if b.detailed then marks = marks .. entry.name .. '=' .. int(limit_mark(b)) .. ';' end
+    end
   end
+  return marks
 end
 
 -- refund_all takes a slot back that was not used, so that its capacity is not
 -- lost, wherever nothing that was given since stands on it.
-local function refund_all(list, now, t, n)
+local function refund_all(list, now, t, costs)
   for _, entry in ipairs(list) do
-    local cost = n
-    if entry.spec.b > 0 and cost > entry.spec.b then cost = entry.spec.b end
-    limit_refund(entry.spec, bucket(entry, now), now, t, cost)
+    local n = entry.spec and share_of(entry, costs) or 0
+    if n > 0 then limit_refund(entry.spec, bucket(entry, now), now, t, n) end
+  end
+end
+
+-- correct_all gives back or charges what a call used less or more than it was
+-- given, of the metered limits that it names.
+local function correct_all(list, now, slot, costs, actual, marks)
+  local numbers = {}
+  for name, mark in string.gmatch(marks or '', '([^=;]+)=(%d+)') do numbers[name] = tonumber(mark) end
+  for _, entry in ipairs(list) do
+    local used = entry.unit ~= '' and actual[entry.unit]
+    if used then
+      local given, b = share_of(entry, costs), bucket(entry, now)
+      if used < given then
+        b.detailed = true
+        limit_refund(entry.spec, b, now, slot, given - used, numbers[entry.name])
+      elseif used > given then
+        limit_charge(entry.spec, b, now, used - given)
+      end
+    end
+  end
+end
+
+-- pause_all stops the buckets of a list; of two pauses the longer one holds.
+-- Afterwards they begin with one permit, and not with a burst.
+local function pause_all(list, now, ends, reason)
+  for _, entry in ipairs(list) do
+    if entry.spec then
+      local b = bucket(entry, now)
+      limit_left(entry.spec, b, now)
+      if b.pause <= now then lower(entry, now) end
+      if ends > b.pause then b.pause, b.why, b.mended = ends, reason, true end
+    end
   end
 end
 
@@ -178,17 +313,23 @@ local function wake(lane, now, at_once)
   redis.call('ZADD', headgate .. 'waiting', at_once and 'LT' or 'NX', int(now), lane)
 end
 
--- free_permits gives back what a job held and lets one lane for each go on.
+-- free_permits gives back what a job held and lets one lane for each go on; it
+-- returns how many.
 local function free_permits(id, held, now)
-  if not held or held == '' then return end
+  local woken = 0
+  if not held or held == '' then return woken end
   for key in string.gmatch(held, '%S+') do
     if redis.call('ZREM', key, id) == 1 then
       local blocked = headgate .. 'blocked:' .. string.sub(key, #headgate + 3)
       local lane = redis.call('SPOP', blocked)
-      if lane then wake(lane, now, true) end
+      if lane then
+        wake(lane, now, true)
+        woken = woken + 1
+      end
     end
   end
   if redis.call('EXISTS', task_key(id)) == 1 then redis.call('HDEL', task_key(id), 'hg_permits') end
+  return woken
 end
 
 local function backlog_add(tenant, n)
@@ -209,8 +350,47 @@ end
 
 local function slot_write(e, c, position) return int(e) .. ' ' .. int(c) .. ' ' .. int(position) end
 
-local function paused_until(tenant)
-  return tonumber(redis.call('HGET', headgate .. 'pauses', tenant) or 0)
+-- paused_until is when the last of the pauses ends that hold a job; 0: none does.
+local function paused_until(tenant, kind)
+  local latest = 0
+  for _, text in ipairs(redis.call('HMGET', headgate .. 'pauses', '*', tenant, 'k:' .. (kind or ''))) do
+    latest = math.max(latest, tonumber(string.match(text or '', '^%d+') or 0))
+  end
+  return latest
+end
+
+-- pause stops a scope; of two pauses the one that ends later holds.
+local function pause(scope, ends, by, reason)
+  local known = redis.call('HGET', headgate .. 'pauses', scope)
+  if known and tonumber(string.match(known, '^%d+')) >= ends then return end
+  redis.call('HSET', headgate .. 'pauses', scope, int(ends) .. ' ' .. by .. ' ' .. reason)
+  redis.call('HINCRBY', headgate .. 'totals', 'pauses', 1)
+end
+
+-- lane_next is the job whose turn it is: the first of the highest priority. Of ten
+-- of a lane at least one is the one that waited longest among the lower ones, so
+-- that none waits for ever. It also returns 'first' or 'lower' where both wait.
+local MOST_SKIPS = 9
+local function lane_next(lane)
+  local id, position = lane_head(lane)
+  if not id then return nil end
+  local band = math.floor(position / BAND)
+  if band >= 2 or math.floor(lane_tail(lane) / BAND) == band then return id, position end
+  if tonumber(redis.call('HGET', headgate .. 'skips', lane) or 0) < MOST_SKIPS then return id, position, 'first' end
+  id, position = lane_from(lane, (band + 1) * BAND)
+  if math.floor(position / BAND) == 1 then
+    local low, at = lane_from(lane, 2 * BAND)
+    if low and at - 2 * BAND < position - BAND then id, position = low, at end
+  end
+  return id, position, 'lower'
+end
+
+local function lane_went(lane, turn)
+  if turn == 'first' then
+    redis.call('HINCRBY', headgate .. 'skips', lane, 1)
+  elseif turn == 'lower' then
+    redis.call('HDEL', headgate .. 'skips', lane)
+  end
 end
 
 -- to_lane puts a job (back) into its lane.

@@ -278,9 +278,13 @@ func limitNames(limits []Limit) []string {
 	return names
 }
 
-// attributes are the names, other than tenant, that limits are per: what splits lanes.
+// attributes are the names, other than tenant, that limits are per: what splits
+// lanes. Several kinds do, too: one can be paused or have hours of its own.
 func (q QueueLimits) attributes() []string {
 	names := map[string]bool{}
+	if len(q.Kinds) > 1 {
+		names["kind"] = true
+	}
 	for _, limit := range q.Limits {
 		for _, attr := range limit.Per {
 			if attr != "tenant" {
@@ -297,12 +301,18 @@ type (
 		Limits     []storedLimit `json:"limits"`
 		Attributes []string      `json:"attributes"`
 		MaxBacklog int64         `json:"max_backlog,omitempty"`
+		MaxQueue   int64         `json:"max_queue,omitempty"`
 		Kinds      []string      `json:"kinds"`
+
+		SendWindows map[string]string `json:"send_windows,omitempty"` // by kind
+		Windows     []string          `json:"windows,omitempty"`      // all of them, tenants' too
 	}
 	storedLimit struct {
 		Name     string        `json:"name"`
 		Per      []string      `json:"per"`
 		Spec     throttle.Spec `json:"spec"`
+		Unit     string        `json:"unit,omitempty"`
+		Adaptive bool          `json:"adaptive,omitempty"`
 		Calendar string        `json:"calendar,omitempty"` // key of set_calendars
 		Text     storedText    `json:"text"`
 	}
@@ -318,6 +328,7 @@ type (
 	storedTenant struct {
 		Weight float64                  `json:"w,omitempty"`
 		Limits map[string]throttle.Spec `json:"l,omitempty"`
+		Window string                   `json:"window,omitempty"`
 	}
 )
 
@@ -329,7 +340,7 @@ func (l Limit) spec() throttle.Spec {
 }
 
 func (l Limit) stored() storedLimit {
-	s := storedLimit{Name: l.Name, Per: l.Per, Spec: l.spec(), Text: storedText{
+	s := storedLimit{Name: l.Name, Per: l.Per, Spec: l.spec(), Unit: l.Unit, Adaptive: l.Adaptive, Text: storedText{
 		Algorithm: l.Algorithm, Burst: l.Burst, Capacity: l.Capacity, Concurrency: l.Concurrency,
 	}}
 	if s.Per == nil {
@@ -347,7 +358,7 @@ func (l Limit) stored() storedLimit {
 
 // limit is the way back from the stored form.
 func (s storedLimit) limit() (Limit, error) {
-	l := Limit{Per: s.Per, Limit: throttle.Limit{
+	l := Limit{Per: s.Per, Unit: s.Unit, Adaptive: s.Adaptive, Limit: throttle.Limit{
 		Name: s.Name, Algorithm: s.Text.Algorithm, Burst: s.Text.Burst, Capacity: s.Text.Capacity, Concurrency: s.Text.Concurrency,
 	}}
 	if s.Text.Rate != "" {
@@ -369,7 +380,7 @@ func (s storedLimit) limit() (Limit, error) {
 func (l Limits) storedTenants(queue string) map[string]storedTenant {
 	out := map[string]storedTenant{}
 	for tenant, t := range l.Tenants {
-		s := storedTenant{Weight: cmp.Or(t.Weight, 1)}
+		s := storedTenant{Weight: cmp.Or(t.Weight, 1), Window: t.SendWindow.String()}
 		for name, change := range t.Limits[queue] {
 			for _, limit := range l.Queues[queue].Limits {
 				if limit.Name == name {
@@ -380,7 +391,7 @@ func (l Limits) storedTenants(queue string) map[string]storedTenant {
 				}
 			}
 		}
-		if s.Weight != 1 || s.Limits != nil {
+		if s.Weight != 1 || s.Limits != nil || s.Window != "" {
 			out[tenant] = s
 		}
 	}

@@ -33,6 +33,10 @@ type (
 		error
 		RetryAfter() time.Duration
 	}
+	accountError interface {
+		error
+		WholeAccount() bool
+	}
 	postponedError interface {
 		error
 		ParkUntil() time.Time
@@ -57,7 +61,9 @@ const (
 // verdict is what follows from a handler's answer.
 type verdict struct {
 	outcome Outcome
-	pause   time.Duration // of the tenant
+	pause   time.Duration // of the tenant, or of all
+	account bool          // of all
+	actual  string        // what the call cost, by unit
 	err     error         // for asynq; nil: acknowledge
 }
 
@@ -71,7 +77,11 @@ func judge(err error, job Running, repeatUnknown bool, now time.Time) verdict {
 		if pause <= 0 {
 			pause = throttledPause
 		}
-		return verdict{outcome: Throttled, pause: min(pause, longestPause), err: &retryError{err: err}}
+		whole, ok := errors.AsType[accountError](err)
+		return verdict{
+			outcome: Throttled, pause: min(pause, longestPause), account: ok && whole.WholeAccount(),
+			err: &retryError{err: err},
+		}
 	}
 	if postponed, ok := errors.AsType[postponedError](err); ok {
 		wait := min(max(postponed.ParkUntil().Sub(now), 0), mostAhead)

@@ -68,9 +68,26 @@ func rewake(ctx context.Context, client redis.UniversalClient, queue string) err
 // publishQueue writes beside what is in force and then renames, so that no
 // script ever sees half of it.
 func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, q QueueLimits, tenants map[string]storedTenant) error {
-	stored := storedQueue{Limits: []storedLimit{}, Attributes: q.attributes(), MaxBacklog: q.MaxBacklog, Kinds: q.Kinds}
+	stored := storedQueue{
+		Limits: []storedLimit{}, Attributes: q.attributes(), MaxBacklog: q.MaxBacklog, MaxQueue: q.MaxQueue, Kinds: q.Kinds,
+		SendWindows: map[string]string{},
+	}
+	windows := map[string]bool{}
+	for kind, window := range q.SendWindows {
+		stored.SendWindows[kind] = window.String()
+		windows[window.String()] = true
+	}
+	for _, tenant := range tenants {
+		windows[tenant.Window] = true
+	}
+	delete(windows, "") // always open
+	stored.Windows = sortedKeys(windows)
+	// Empty lists, not null, for the scripts.
 	if stored.Attributes == nil {
 		stored.Attributes = []string{}
+	}
+	if stored.Kinds == nil {
+		stored.Kinds = []string{}
 	}
 	for _, limit := range q.Limits {
 		stored.Limits = append(stored.Limits, limit.stored())
@@ -202,36 +219,78 @@ func editOverrides(ctx context.Context, client redis.UniversalClient, queue, ten
 
 // published reads the limits in force for a queue; none is no error.
 func published(ctx context.Context, client redis.UniversalClient, queue string) (QueueLimits, error) {
-	text, err := client.HGet(ctx, key(queue, "limits"), "*").Bytes()
-	if errors.Is(err, redis.Nil) {
-		return QueueLimits{}, nil
+	stored, err := readStored(ctx, client, queue)
+	if err != nil {
+		return QueueLimits{}, err
 	}
+	q, err := stored.limits()
 	if err != nil {
 		return QueueLimits{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
-	}
-	var stored storedQueue
-	if err := json.Unmarshal(text, &stored); err != nil {
-		return QueueLimits{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
-	}
-	q := QueueLimits{Kinds: stored.Kinds, MaxBacklog: stored.MaxBacklog}
-	for _, s := range stored.Limits {
-		limit, err := s.limit()
-		if err != nil {
-			return QueueLimits{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
-		}
-		q.Limits = append(q.Limits, limit)
 	}
 	return q, nil
 }
 
-// calendarsOf is the windows of a queue's calendar limits around now, as JSON
-// for the scripts; "" when it has none.
-func calendarsOf(q QueueLimits, now time.Time) (string, error) {
+func readStored(ctx context.Context, client redis.UniversalClient, queue string) (storedQueue, error) {
+	text, err := client.HGet(ctx, key(queue, "limits"), "*").Bytes()
+	if errors.Is(err, redis.Nil) {
+		return storedQueue{}, nil
+	}
+	var stored storedQueue
+	if err == nil {
+		err = json.Unmarshal(text, &stored)
+	}
+	if err != nil {
+		return storedQueue{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
+	}
+	return stored, nil
+}
+
+// limits is the way back from the stored form.
+func (s storedQueue) limits() (QueueLimits, error) {
+	q := QueueLimits{Kinds: s.Kinds, MaxBacklog: s.MaxBacklog, MaxQueue: s.MaxQueue}
+	for _, stored := range s.Limits {
+		limit, err := stored.limit()
+		if err != nil {
+			return QueueLimits{}, err
+		}
+		q.Limits = append(q.Limits, limit)
+	}
+	for kind, text := range s.SendWindows {
+		window, err := ParseSendWindow(text)
+		if err != nil {
+			return QueueLimits{}, err
+		}
+		if q.SendWindows == nil {
+			q.SendWindows = map[string]SendWindow{}
+		}
+		q.SendWindows[kind] = window
+	}
+	return q, nil
+}
+
+// windowsAhead is how much of a send window the scripts are told: more than a
+// week, after which it comes again.
+const windowsAhead = 9 * 24 * time.Hour
+
+// calendars is the windows of a queue's calendar limits around now, and its send
+// windows from now on, as JSON for the scripts; "" when it has none.
+func (s storedQueue) calendars(now time.Time) (string, error) {
+	q, err := s.limits()
+	if err != nil {
+		return "", err
+	}
 	windows := map[string][]int64{}
 	for _, limit := range q.Limits {
 		if limit.Location != nil {
 			windows[limit.Name] = limit.Windows(now, 2)
 		}
+	}
+	for _, text := range s.Windows {
+		window, err := ParseSendWindow(text)
+		if err != nil {
+			return "", err
+		}
+		windows["w:"+text] = window.Openings(now, now.Add(windowsAhead))
 	}
 	if len(windows) == 0 {
 		return "", nil

@@ -28,8 +28,8 @@ for i = 2, #ARGV, 2 do
         pend(id)
       else
         local _, _, position = slot_read(task[3])
-        redis.call('HSET', key, 'hg_slot', slot_write(0, 0, position or now))
-        to_lane(task[2], id, position or now, now)
+        redis.call('HSET', key, 'hg_slot', slot_write(0, 0, position or BAND + now))
+        to_lane(task[2], id, position or BAND + now, now)
       end
     end
   end

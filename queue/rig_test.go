@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -246,7 +247,27 @@ func (r *rig) add(t *testing.T, edit func(*Job)) string {
 	return receipt.ID
 }
 
-func newCount() *atomic.Int64 { return &atomic.Int64{} }
+// dispatcher is one without a worker, for tests that release by hand.
+func (r *rig) dispatcher() *dispatcher {
+	client := r.server.Client()
+	return &dispatcher{
+		queue: r.queue, redis: client, capacity: newCapacity(100), pending: &atomic.Int64{}, observer: NoObserver{},
+		limits: &limitsCache{queue: r.queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, woken: make(chan struct{}, 1),
+	}
+}
+
+// release runs one round of dispatch with so much room, and returns the ids of
+// all that was released so far, in order.
+func (r *rig) release(t *testing.T, d *dispatcher, room int64) []string {
+	t.Helper()
+	pending := r.server.Client().LLen(t.Context(), asynqKey(r.queue, "pending")).Val()
+	if _, err := d.round(t.Context(), pending+room); err != nil {
+		t.Fatal(err)
+	}
+	ids := r.server.Client().LRange(t.Context(), asynqKey(r.queue, "pending"), 0, -1).Val()
+	slices.Reverse(ids)
+	return ids
+}
 
 func zOf(id string, score float64) redis.Z { return redis.Z{Member: id, Score: score} }
 

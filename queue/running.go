@@ -2,7 +2,11 @@ package queue
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -23,20 +27,65 @@ type Running struct {
 
 	Deadline time.Time // zero: none
 	Cost     int64
+	Costs    map[string]int64 // by unit; nil: none
 
-	attributes string
+	attributes, costs string
 	// lastOfAsynq: a task of asynq's own client on the last retry it was given;
 	// asynq archives it whatever we return.
 	lastOfAsynq bool
 }
 
-type runningKey struct{}
+func (job Running) expired(now time.Time) bool {
+	return !job.Deadline.IsZero() && !now.Before(job.Deadline)
+}
+
+// call is what a handler says of the job while it runs.
+type call struct {
+	job Running
+
+	mu     sync.Mutex
+	actual map[string]int64
+}
+
+type callKey struct{}
 
 // Current is the job that a handler's context belongs to; ok is false outside
 // of a handler.
 func Current(ctx context.Context) (job Running, ok bool) {
-	job, ok = ctx.Value(runningKey{}).(Running)
-	return job, ok
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return Running{}, false
+	}
+	return c.job, true
+}
+
+// SetActual tells what the running call really took of the limits with a unit,
+// such as the tokens that the provider counted. The difference to [Job].Costs
+// is given back or charged, once, when the handler returns, also when it fails.
+// Units that are not named keep their estimate. An error means that nothing was
+// noted: the context is no handler's, or a number is not within 0 to 2^40.
+func SetActual(ctx context.Context, costs map[string]int64) error {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return errors.New("queue: SetActual: the context is not that of a handler")
+	}
+	if _, problem := encodeCosts(costs); problem != "" {
+		return fmt.Errorf("queue: SetActual: %s", problem)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.actual == nil {
+		c.actual = map[string]int64{}
+	}
+	maps.Copy(c.actual, costs)
+	return nil
+}
+
+func (c *call) actualCosts() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text, _ := encodeCosts(c.actual) // checked when they were noted
+	return text
 }
 
 // noTenant is who a task of asynq's own client stands for when it does not say.
@@ -65,10 +114,14 @@ func readRunning(ctx context.Context, task *asynq.Task) Running {
 	if n, err := strconv.ParseInt(headers[headerCost], 10, 64); err == nil && n > 0 {
 		job.Cost = n
 	}
+	job.costs = headers[headerCosts]
+	job.Costs = decodeCosts(job.costs)
 	if micros, err := strconv.ParseInt(headers[headerDeadline], 10, 64); err == nil {
 		job.Deadline = time.UnixMicro(micros)
 	}
 	return job
 }
 
-func (job Running) lane() string { return throttle.Escape(job.Tenant) }
+// tenant and kind are as the scripts spell them.
+func (job Running) tenant() string { return throttle.Escape(job.Tenant) }
+func (job Running) kind() string   { return throttle.Escape(job.Kind) }

@@ -2,42 +2,72 @@
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2..] five for each job: id, owner, tenant (escaped), outcome, until_us
+-- ARGV[2]   calendars as JSON, '' for none
+-- ARGV[3..] eight for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why, actual
 --   outcome  'done'    the call succeeded: it must never be made again
 --            'keep'    not called: the job keeps its slot for another worker
 --            'free'    not called or failed: the slot is spent
 --            'alone'   about to be called with nothing beside it (see crashes)
---   until_us the tenant is paused until then, µs from now; 0: not
--- Returns   for each job 1, or 0 when it is not this worker's any more: then
---           nothing was written.
+--   pause_us for how long from now the provider wants no calls; 0: it does not say so
+--   why      who is to pause, and the provider's words: "tenant REASON" or "account REASON"
+--   actual   what the call used of metered limits, "unit=n;...", or ''
+-- Returns   for each job 1, or 0 when it is not this worker's any more (then
+--           nothing was written); and at last how many lanes may go on
 local now = clock()
-local results = {}
-for i = 2, #ARGV, 5 do
-  local id, owner, tenant, outcome, pause = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], tonumber(ARGV[i + 4])
+set_calendars(ARGV[2])
+local results, woken = {}, 0
+
+-- The tenant's own buckets stop, or those that all share.
+local function hold_back(group, tenant, length, why)
+  local who, reason = string.match(why, '^(%a+) (.*)$')
+  local limits, list = lane_limits(group and group ~= '' and group or tenant, now), {}
+  if who == 'account' then
+    list = limits.shared
+  else
+    for _, entry in ipairs(limits.own) do
+      if entry.tenants then list[#list + 1] = entry end
+    end
+  end
+  pause_all(list, now, now + length, reason)
+  pause(who == 'account' and '*' or tenant, now + length, 'provider', reason)
+end
+
+for i = 3, #ARGV, 8 do
+  local id, owner, tenant, kind = unpack(ARGV, i, i + 3)
+  local outcome, length, why, actual = unpack(ARGV, i + 4, i + 7)
   local key = task_key(id)
-  local task = redis.call('HMGET', key, 'hg_owner', 'hg_permits', 'hg_slot', 'hg_done')
+  local task = redis.call('HMGET', key, 'hg_owner', 'hg_permits', 'hg_slot', 'hg_done', 'group', 'hg_unique')
   -- An owner who is through is marked, not forgotten: the same message may come
   -- twice when a reply was lost.
   local mine = task[1] == owner or task[1] == owner .. '!'
   if mine then
+    local first = task[1] == owner
+    if actual ~= '' and first and not task[4] then
+      local said = redis.call('HMGET', key, 'hg_cost', 'hg_costs', 'hg_marks')
+      correct_all(lane_limits(task[5] and task[5] ~= '' and task[5] or tenant, now).all, now,
+        select(2, slot_read(task[3])), costs_read(said[1], said[2]), costs_read('0', actual), said[3])
+    end
     if outcome == 'done' and not task[4] then
       redis.call('HSET', key, 'hg_done', '1')
       redis.call('HINCRBY', headgate .. 'done', tenant, 1)
     elseif outcome == 'free' then
       local _, _, position = slot_read(task[3])
-      redis.call('HSET', key, 'hg_slot', slot_write(0, 0, position or now))
-      redis.call('HDEL', key, 'hg_alone')
+      redis.call('HSET', key, 'hg_slot', slot_write(0, 0, position or BAND + now))
+      redis.call('HDEL', key, 'hg_alone', 'hg_marks')
+    end
+    if outcome == 'done' and task[6] and redis.call('GET', headgate .. 'unique:' .. task[6]) == id then
+      redis.call('DEL', headgate .. 'unique:' .. task[6])
     end
     if outcome == 'free' or outcome == 'keep' then
       redis.call('HSET', key, 'hg_owner', owner .. '!')
     elseif outcome == 'alone' then
       redis.call('HSET', key, 'hg_alone', '1')
     end
-    if outcome == 'done' or outcome == 'free' then free_permits(id, task[2], now) end
-    if pause > 0 and now + pause > paused_until(tenant) then
-      redis.call('HSET', headgate .. 'pauses', tenant, int(now + pause))
-    end
+    if outcome == 'done' or outcome == 'free' then woken = woken + free_permits(id, task[2], now) end
+    if length ~= '0' then hold_back(task[5], tenant, tonumber(length), why) end
   end
   results[#results + 1] = mine and 1 or 0
 end
+save_buckets(now)
+results[#results + 1] = woken
 return results

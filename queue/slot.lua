@@ -5,13 +5,14 @@
 -- ARGV[2]   near_us: how far ahead of now the slot may lie
 -- ARGV[3]   pickup_us: how long after its earliest moment the call may still go
 -- ARGV[4]   calendars as JSON, '' for none
--- ARGV[5..] id, owner, tenant (escaped), attributes (as for enqueue), cost
+-- ARGV[5..] id, owner, tenant, attributes, kind, cost, costs (as for enqueue)
 -- Returns   {answer, earliest_us, latest_us}
 --   answer  'go' | 'park' its slot is far: back to the lane | 'gone' not this
 --           worker's any more
 local now = clock()
 set_calendars(ARGV[4])
-local id, owner, lane, cost = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[9])
+local id, owner, lane, attributes, kind = unpack(ARGV, 5, 9)
+local costs = costs_read(ARGV[10], ARGV[11])
 local task = redis.call('HMGET', task_key(id), 'state', 'hg_owner', 'group', 'hg_slot', 'hg_permits')
 if task[1] ~= 'active' or task[2] ~= owner then return {'gone', 0, 0} end
 
@@ -19,31 +20,32 @@ local known = task[3] and task[3] ~= ''
 if known then
   lane = task[3]
 else
-  lane = lane_name(lane, ARGV[8])
+  lane = lane_name(lane, 'kind=' .. kind .. ';' .. attributes)
 end
 local limits = lane_limits(lane, now)
 -- Its slot was missed. Where nothing was given after it, it moves to now, and
 -- only the time since is lost.
 local _, missed, position = slot_read(task[4])
-if missed > 0 then refund_all(limits.all, now, missed, cost) end
-local t = earliest_all(limits.all, now, math.max(now, paused_until(limits.tenant)), cost)
+if missed > 0 then refund_all(limits.all, now, missed, costs) end
+local t = earliest_all(limits.all, now, math.max(now, paused_until(limits.tenant, kind)), costs)
 local blocked = not task[5] and blocked_by(limits, now)
 if blocked or t > now + tonumber(ARGV[2]) then
   -- asynq's retry set is only the way back: the group says where the job belongs.
-  redis.call('HSET', task_key(id), 'group', lane, 'hg_slot', slot_write(0, 0, position or now))
+  redis.call('HSET', task_key(id), 'group', lane, 'hg_slot', slot_write(0, 0, position or BAND + now))
   free_permits(id, task[5], now)
   return {'park', 0, 0}
 end
-local c = 0
+local c, marks = 0, ''
 if #limits.all > 0 then
   c = math.max(t, now + tonumber(ARGV[3]))
-  commit_all(limits.all, now, c, cost)
+  marks = commit_all(limits.all, now, c, costs)
   save_buckets(now)
 end
-local fields = {'hg_slot', slot_write(t, c, position or now), 'group', lane}
+local fields = {'hg_slot', slot_write(t, c, position or BAND + now), 'group', lane}
+if marks ~= '' then fields[5], fields[6] = 'hg_marks', marks end
 if not task[5] then
   local permits = take_permits(limits, id, now)
-  if permits ~= '' then fields[5], fields[6] = 'hg_permits', permits end
+  if permits ~= '' then fields[#fields + 1], fields[#fields + 2] = 'hg_permits', permits end
 end
 redis.call('HSET', task_key(id), unpack(fields))
 return {'go', int(t), int(c)}

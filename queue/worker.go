@@ -201,17 +201,18 @@ func (w *Worker) parts(clock *redisClock, capacity *capacity, stopping, ended <-
 	id := uuid.NewString()
 	for _, name := range w.config.Queues {
 		limits := &limitsCache{queue: name, redis: w.redis}
+		pauses := &pauses{}
+		d := &dispatcher{
+			queue: name, redis: w.redis, capacity: capacity, pending: &atomic.Int64{}, observer: w.observer, logger: w.logger,
+			limits: limits, clock: clock, pauses: pauses, woken: make(chan struct{}, 1),
+		}
 		gates[name] = (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
 			clock: clock, calls: calls, runs: runs, worker: id, disowned: w.disowned, stopping: stopping, ended: ended,
-			windows: func() (string, error) { return limits.windows(context.Background()) },
+			limits: limits, pauses: pauses, woke: d.wake,
 		}).init()
-		pending := &atomic.Int64{}
-		dispatchers = append(dispatchers, &dispatcher{
-			queue: name, redis: w.redis, capacity: capacity, pending: pending,
-			observer: w.observer, logger: w.logger, limits: limits,
-		})
-		pendings = append(pendings, pending)
+		dispatchers = append(dispatchers, d)
+		pendings = append(pendings, d.pending)
 	}
 	for i, d := range dispatchers {
 		d.others = slices.Delete(slices.Clone(pendings), i, i+1)

@@ -1,0 +1,117 @@
+package queue
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestKeyUntilEnded: a key is taken while its job lives, and free when that has
+// ended, also when nobody is left to say so.
+func TestKeyUntilEnded(t *testing.T) {
+	r := startRig(t, 2, limitsOf(), nil)
+	ctx, client := t.Context(), r.server.Client()
+	job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "k", KeyUntil: Ended, Payload: map[string]int{"n": 1}}
+	enqueue := func(job Job) Receipt {
+		t.Helper()
+		receipt, err := r.client.Enqueue(ctx, job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return receipt
+	}
+	first := enqueue(job)
+	if again := enqueue(job); !again.Existing || again.ID != first.ID || again.State != "aggregating" {
+		t.Errorf("again: %+v; want the job %s", again, first.ID)
+	}
+	other := job
+	other.Payload = map[string]int{"n": 2}
+	if _, err := r.client.Enqueue(ctx, other); !errors.Is(err, ErrConflict) {
+		t.Errorf("another job with the key: %v; want %v", err, ErrConflict)
+	}
+	other.Tenant = "b"
+	if receipt := enqueue(other); receipt.Existing {
+		t.Errorf("another tenant's key: %+v", receipt)
+	}
+	r.run(t)
+	r.seen.wait(t, string(Done), 2)
+	if n := client.Exists(ctx, key(r.queue, "unique:a:k")).Val(); n != 0 {
+		t.Error("the key is left behind")
+	}
+	if receipt := enqueue(job); receipt.Existing || receipt.ID == first.ID {
+		t.Errorf("after its end: %+v", receipt)
+	}
+	r.seen.wait(t, string(Done), 3)
+}
+
+// TestKeyOfAnArchivedJobIsFree: archived is ended.
+func TestKeyOfAnArchivedJobIsFree(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "k", KeyUntil: Ended}
+	first, err := r.client.Enqueue(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []string{"archived", "gone"} {
+		task := asynqKey(r.queue, "t:"+first.ID)
+		if r.server.Client().HSet(t.Context(), task, "state", end); end == "gone" {
+			r.server.Client().Del(t.Context(), task)
+		}
+		next, err := r.client.Enqueue(t.Context(), job)
+		if err != nil || next.Existing || next.ID == first.ID {
+			t.Errorf("%s: %+v, %v; want a new job", end, next, err)
+		}
+		first = next
+	}
+}
+
+// TestKeyWindow: within the window the same job comes back, also when it has
+// ended; after it another is made, also when the first still waits.
+func TestKeyWindow(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	ctx, client := t.Context(), r.server.Client()
+	job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "k", KeyWindow: time.Hour}
+	first, err := r.client.Enqueue(ctx, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := key(r.queue, "unique:a:k")
+	if left := client.PTTL(ctx, name).Val(); left < 59*time.Minute || left > time.Hour {
+		t.Errorf("the key is held for %v", left)
+	}
+	client.Del(ctx, asynqKey(r.queue, "t:"+first.ID)) // ended, and not remembered
+	again, err := r.client.Enqueue(ctx, job)
+	if err != nil || !again.Existing || again.ID != first.ID || again.State != "" {
+		t.Errorf("within the window: %+v, %v; want %s", again, err, first.ID)
+	}
+	client.Del(ctx, name) // as the end of the window does
+	if next, err := r.client.Enqueue(ctx, job); err != nil || next.Existing {
+		t.Errorf("after the window: %+v, %v; want a new job", next, err)
+	}
+}
+
+// TestCaps: so many jobs of a tenant, and of all, may wait; of a batch it is said
+// which were taken.
+func TestCaps(t *testing.T) {
+	limits := limitsOf()
+	limits.Queues[""] = QueueLimits{MaxBacklog: 3, MaxQueue: 5}
+	r := startRig(t, 1, limits, nil)
+	var jobs []Job
+	for _, tenant := range []string{"a", "a", "a", "a", "b", "b", "b"} {
+		jobs = append(jobs, Job{Kind: "call", Queue: r.queue, Tenant: tenant})
+	}
+	want := []string{"", "", "", `backlog is full: 3 jobs of the tenant wait in queue "` + r.queue + `", at most 3 may`, "", "",
+		`backlog is full: 5 jobs wait in queue "` + r.queue + `", at most 5 may`}
+	for i, result := range r.client.EnqueueMany(t.Context(), jobs) {
+		got := ""
+		if result.Err != nil {
+			got = result.Err.Error()
+			if !errors.Is(result.Err, ErrBacklogFull) {
+				t.Errorf("job %d: %v is no ErrBacklogFull", i, result.Err)
+			}
+		}
+		if got != want[i] {
+			t.Errorf("job %d: %q; want %q", i, got, want[i])
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestPriorityWithinATenant: a job of high priority goes before all that its
+// tenant has waiting, and each band is first in, first out.
+func TestPriorityWithinATenant(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	var high, normal, low []string
+	for range 3 {
+		low = append(low, r.add(t, func(job *Job) { job.Priority = Low }))
+		normal = append(normal, r.add(t, nil))
+	}
+	for range 3 {
+		high = append(high, r.add(t, func(job *Job) { job.Priority = High }))
+	}
+	if got, want := r.release(t, r.dispatcher(), 100), slices.Concat(high, normal, low); !slices.Equal(got, want) {
+		t.Errorf("went %v; want %v", got, want)
+	}
+}
+
+// TestLowIsNotStarved: while others of higher priority wait, one of ten is the
+// one that has waited longest among the lower ones.
+func TestLowIsNotStarved(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	bands := map[string]Priority{}
+	add := func(priority Priority, n int) {
+		for range n {
+			bands[r.add(t, func(job *Job) { job.Priority = priority })] = priority
+		}
+	}
+	add(Low, 2)
+	add(Normal, 3)
+	add(High, 50)
+	d := r.dispatcher()
+	var ids []string
+	for range 50 { // one at a time: the count goes over rounds
+		ids = r.release(t, d, 1)
+	}
+	var lower []string
+	for at, id := range ids {
+		if bands[id] != High {
+			lower = append(lower, fmt.Sprint(at, " ", bands[id]))
+		}
+	}
+	if want := []string{"9 low", "19 low", "29 normal", "39 normal", "49 normal"}; !slices.Equal(lower, want) {
+		t.Errorf("lower ones went at %v; want %v", lower, want)
+	}
+}
+
+// TestPriorityIsNoShare: a tenant whose jobs are all high gets no more than
+// another one whose jobs are all low.
+func TestPriorityIsNoShare(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	tenants := map[string]string{}
+	for i := range 40 {
+		priority, tenant := High, "a"
+		if i%2 == 1 {
+			priority, tenant = Low, "b"
+		}
+		tenants[r.add(t, func(job *Job) { job.Tenant, job.Priority = tenant, priority })] = tenant
+	}
+	ids := r.release(t, r.dispatcher(), 20)
+	n := map[string]int{}
+	for _, id := range ids {
+		n[tenants[id]]++
+	}
+	if len(ids) != 20 || n["a"] < 9 || n["b"] < 9 {
+		t.Errorf("of %d jobs %v went; want half of each tenant", len(ids), n)
+	}
+}
+
+// TestPriorityOfScheduledJobs: a job for later has its priority when its time comes.
+func TestPriorityOfScheduledJobs(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	at := time.Now().Add(time.Hour)
+	normal := r.add(t, func(job *Job) { job.At = at })
+	high := r.add(t, func(job *Job) { job.At, job.Priority = at, High })
+	now := r.add(t, nil)
+	client := r.server.Client()
+	for _, id := range []string{normal, high} {
+		client.ZAdd(t.Context(), asynqKey(r.queue, "scheduled"), zOf(id, float64(time.Now().Unix()-1)))
+	}
+	// The one that waited in a lane came before the moment for which the other was meant.
+	if got, want := r.release(t, r.dispatcher(), 100), []string{high, now, normal}; !slices.Equal(got, want) {
+		t.Errorf("went %v; want %v", got, want)
+	}
+}
