@@ -87,10 +87,10 @@ local finish = {}
 -- A job's part of the queue is its cost. Where shared limits count in other
 -- units, too, it is the time that it takes of the limit that it takes most of; the
 -- first such job says how large a typical one is.
-local metered = false
-for _, entry in ipairs(shared) do metered = metered or entry.unit ~= '' end
+local several = false
+for _, entry in ipairs(shared) do several = several or entry.unit ~= '' end
 local function part_of(costs)
-  if not metered then return costs[''] end
+  if not several then return costs[''] end
   local most = 0
   for _, entry in ipairs(shared) do
     local spec, n = entry.spec, share_of(entry, costs)
@@ -122,6 +122,7 @@ end
 -- job that goes.
 local crowd = {}
 local function put_back(lane, e, binding)
+  if binding and binding.unit ~= '' then redis.call('SADD', metered(binding), lane) end
   if binding and binding.spec and KIND[binding.spec.a] == 'rate' then
     local line = crowd[binding.key]
     if not line or line.e ~= e then

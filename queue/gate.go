@@ -323,6 +323,10 @@ func (g *gate) finish(job Running, owner string, v verdict) verdict {
 	if v.outcome == Done {
 		question.outcome = "done"
 	}
+	if v.actual == "" && (v.outcome == Throttled || v.outcome == Postponed || v.outcome == Expired) {
+		// The provider did nothing for it.
+		question.actual = nothing(job.Costs)
+	}
 	if v.pause > 0 {
 		question.reason = printable(v.err, mostReason)
 		scope := job.tenant()

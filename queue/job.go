@@ -376,6 +376,16 @@ func encodeCosts(costs map[string]int64) (text, problem string) {
 	return strings.Join(parts, ";"), ""
 }
 
+// nothing is no costs of every unit.
+func nothing(costs map[string]int64) string {
+	none := make(map[string]int64, len(costs))
+	for unit := range costs {
+		none[unit] = 0
+	}
+	text, _ := encodeCosts(none) // the units were accepted once
+	return text
+}
+
 // decodeCosts is the way back; what cannot be read is left out.
 func decodeCosts(text string) map[string]int64 {
 	if text == "" {

@@ -6,6 +6,7 @@
 --   overrides   hash: tenant -> JSON, what an operator changed for a time
 --   b:<limit>:<values>   bucket of one limit (limits.lua); a concurrency limit's holds job ids
 --   blocked:<limit>:<values>   lanes that wait for a permit of a concurrency limit
+--   metered:<limit>:<values>   lanes that wait for a limit of which calls give back
 --   waiting     sorted set: lane -> when its own limits next admit, µs
 --   ready       sorted set: lane -> virtual start time, among lanes that only share limits hold
 --   vtime       hash: tenant -> virtual finish time; '*' -> the queue's virtual time;
@@ -248,30 +249,54 @@ local function commit_all(list, now, t, costs)
   return marks
 end
 
--- refund_all takes a slot back that was not used, so that its capacity is not
--- lost, wherever nothing that was given since stands on it.
-local function refund_all(list, now, t, costs)
+-- wake makes a lane with jobs known to the dispatcher. At once also puts a lane
+-- forward that waits for its limits, for a job that brings its slot with it.
+local function wake(lane, now, at_once)
+  if redis.call('ZSCORE', headgate .. 'ready', lane) then return end
+  redis.call('ZADD', headgate .. 'waiting', at_once and 'LT' or 'NX', int(now), lane)
+end
+
+-- A lane's moment was computed of what its bucket held: where calls give back it
+-- may come sooner.
+local function metered(entry) return headgate .. 'metered:' .. string.sub(entry.key, #headgate + 3) end
+
+-- marks_read is the way back from commit_all: by limit.
+local function marks_read(text)
+  local marks = {}
+  for name, mark in string.gmatch(text or '', '([^=;]+)=(%d+)') do marks[name] = tonumber(mark) end
+  return marks
+end
+
+-- give_back returns n permits of a slot, as far as nothing that was given since
+-- rests on them.
+local function give_back(entry, now, slot, n, mark)
+  local b = bucket(entry, now)
+  if mark then b.detailed = true end
+  if not limit_refund(entry.spec, b, now, slot, n, mark) then return end
+  if entry.unit ~= '' then
+    for _, lane in ipairs(redis.call('SPOP', metered(entry), 10)) do wake(lane, now, true) end
+  end
+end
+
+-- refund_all takes a slot back that was not used.
+local function refund_all(list, now, slot, costs, marks)
+  marks = marks_read(marks)
   for _, entry in ipairs(list) do
     local n = entry.spec and share_of(entry, costs) or 0
-    if n > 0 then limit_refund(entry.spec, bucket(entry, now), now, t, n) end
+    if n > 0 then give_back(entry, now, slot, n, marks[entry.name]) end
   end
 end
 
 -- correct_all gives back or charges what a call used less or more than it was
 -- given, of the metered limits that it names.
 local function correct_all(list, now, slot, costs, actual, marks)
-  local numbers = {}
-  for name, mark in string.gmatch(marks or '', '([^=;]+)=(%d+)') do numbers[name] = tonumber(mark) end
+  marks = marks_read(marks)
   for _, entry in ipairs(list) do
-    local used = entry.unit ~= '' and actual[entry.unit]
-    if used then
-      local given, b = share_of(entry, costs), bucket(entry, now)
-      if used < given then
-        b.detailed = true
-        limit_refund(entry.spec, b, now, slot, given - used, numbers[entry.name])
-      elseif used > given then
-        limit_charge(entry.spec, b, now, used - given)
-      end
+    local used, given = entry.unit ~= '' and actual[entry.unit], share_of(entry, costs)
+    if used and used < given then
+      give_back(entry, now, slot, given - used, marks[entry.name])
+    elseif used and used > given then
+      limit_charge(entry.spec, bucket(entry, now), now, used - given)
     end
   end
 end
@@ -304,13 +329,6 @@ local function take_permits(limits, id, now)
     keys[i] = entry.key
   end
   return table.concat(keys, ' ')
-end
-
--- wake makes a lane with jobs known to the dispatcher. At once also puts a lane
--- forward that waits for its limits, for a job that brings its slot with it.
-local function wake(lane, now, at_once)
-  if redis.call('ZSCORE', headgate .. 'ready', lane) then return end
-  redis.call('ZADD', headgate .. 'waiting', at_once and 'LT' or 'NX', int(now), lane)
 end
 
 -- free_permits gives back what a job held and lets one lane for each go on; it

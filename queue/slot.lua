@@ -13,7 +13,7 @@ local now = clock()
 set_calendars(ARGV[4])
 local id, owner, lane, attributes, kind = unpack(ARGV, 5, 9)
 local costs = costs_read(ARGV[10], ARGV[11])
-local task = redis.call('HMGET', task_key(id), 'state', 'hg_owner', 'group', 'hg_slot', 'hg_permits')
+local task = redis.call('HMGET', task_key(id), 'state', 'hg_owner', 'group', 'hg_slot', 'hg_permits', 'hg_marks')
 if task[1] ~= 'active' or task[2] ~= owner then return {'gone', 0, 0} end
 
 local known = task[3] and task[3] ~= ''
@@ -26,12 +26,14 @@ local limits = lane_limits(lane, now)
 -- Its slot was missed. Where nothing was given after it, it moves to now, and
 -- only the time since is lost.
 local _, missed, position = slot_read(task[4])
-if missed > 0 then refund_all(limits.all, now, missed, costs) end
+if missed > 0 then refund_all(limits.all, now, missed, costs, task[6]) end
 local t = earliest_all(limits.all, now, math.max(now, paused_until(limits.tenant, kind)), costs)
 local blocked = not task[5] and blocked_by(limits, now)
 if blocked or t > now + tonumber(ARGV[2]) then
   -- asynq's retry set is only the way back: the group says where the job belongs.
   redis.call('HSET', task_key(id), 'group', lane, 'hg_slot', slot_write(0, 0, position or BAND + now))
+  redis.call('HDEL', task_key(id), 'hg_marks')
+  save_buckets(now)
   free_permits(id, task[5], now)
   return {'park', 0, 0}
 end

@@ -1,0 +1,307 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+type tooMany struct {
+	after   time.Duration
+	account bool
+}
+
+func (e tooMany) Error() string             { return "429: come back later" }
+func (e tooMany) RetryAfter() time.Duration { return e.after }
+func (e tooMany) WholeAccount() bool        { return e.account }
+
+// strict is a provider that answers 429 to every call within a time after its
+// first refusal, to whoever makes it.
+type strict struct {
+	mu      sync.Mutex
+	refuses time.Duration
+	after   int // calls that it takes before that
+	account bool
+
+	taken    []time.Time
+	refused  []time.Time
+	attempts int // the highest
+}
+
+func (p *strict) answer(_ context.Context, job Running) error {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.attempts = max(p.attempts, job.Attempt)
+	if len(p.taken) >= p.after && (len(p.refused) == 0 || now.Before(p.refused[0].Add(p.refuses))) {
+		p.refused = append(p.refused, now)
+		return tooMany{p.refuses - now.Sub(p.refused[0]), p.account}
+	}
+	p.taken = append(p.taken, now)
+	return nil
+}
+
+// TestThrottledIsOnePauseForAllWorkers: three workers under one limit; the
+// provider asks for a pause. Beside the calls that were under way none is made
+// until it is over, the rate then begins with one call and not with a burst, and
+// no attempt is spent.
+func TestThrottledIsOnePauseForAllWorkers(t *testing.T) {
+	const jobs, rate, burst = 160, 50, 40
+	limit := perTenant(rate)
+	limit.Burst = burst
+	for name, account := range map[string]bool{"tenant": false, "account": true} {
+		t.Run(name, func(t *testing.T) {
+			if account {
+				limit.Per = nil
+			}
+			provider := &strict{refuses: 2 * time.Second, after: 60, account: account}
+			r := startRig(t, 1, limitsOf(limit), nil)
+			r.answer = provider.answer
+			for _, more := range []int{1, 2} {
+				other, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
+				if err != nil {
+					t.Fatal(more, err)
+				}
+				Handle(other, "call", func(ctx context.Context, _ struct{}) error {
+					job, _ := Current(ctx)
+					return provider.answer(ctx, job)
+				})
+				runWorker(t, other)
+			}
+			r.enqueue(t, "a", jobs)
+			r.run(t)
+			r.seen.wait(t, string(Done), jobs)
+			provider.mu.Lock()
+			defer provider.mu.Unlock()
+			pause := provider.refused[0]
+			// A worker learns of the pause with its next round, within 100 ms; until then
+			// it makes the calls whose slots come, and each of them would be refused.
+			heard := pause.Add(100*time.Millisecond + r.stalled())
+			late := slices.DeleteFunc(slices.Clone(provider.refused), func(at time.Time) bool { return at.Before(heard) })
+			if len(late) > 0 {
+				t.Errorf("%d of %d refused calls came more than 100 ms after the first, the last %v after it", len(late), len(provider.refused), late[len(late)-1].Sub(pause))
+			}
+			if provider.attempts != 1 {
+				t.Errorf("attempt %d", provider.attempts)
+			}
+			// From the end of the pause on: one call, then the rate.
+			after := provider.taken[provider.after:]
+			for i, at := range after {
+				allowed := 1 + rate*(at.Sub(after[0])+5*time.Millisecond+r.stalled()).Seconds()
+				if float64(i+1) > math.Ceil(allowed) {
+					t.Fatalf("call %d came %v after the pause; %.1f are allowed", i+1, at.Sub(after[0]), allowed)
+				}
+			}
+			if early := pause.Add(provider.refuses).Sub(after[0]); early > 0 {
+				t.Errorf("the first call came %v before the end of the pause", early)
+			}
+			if n := r.server.Client().HGet(t.Context(), key(r.queue, "totals"), "pauses").Val(); n == "" {
+				t.Error("no pause was written")
+			}
+		})
+	}
+}
+
+func runWorker(t *testing.T, w *Worker) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// TestPauses: the scope of a pause is a tenant, a kind, or the queue; the one
+// that ends later holds; what it held goes when it is over.
+func TestPauses(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	if err := Publish(t.Context(), r.server.Client(), Limits{Queues: map[string]QueueLimits{r.queue: {Kinds: []string{"call", "other"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	a := r.add(t, nil)
+	b := r.add(t, func(job *Job) { job.Tenant = "b" })
+	other := r.add(t, func(job *Job) { job.Tenant, job.Kind = "b", "other" })
+	client := r.server.Client()
+	until := fmt.Sprint(time.Now().Add(time.Hour).UnixMicro(), " operator a test")
+	for _, test := range []struct {
+		scope string
+		goes  []string
+	}{
+		{"*", nil}, {"a", []string{b, other}}, {"k:call", []string{other}}, {"c", []string{a, b, other}},
+	} {
+		client.HSet(t.Context(), key(r.queue, "pauses"), test.scope, until)
+		r.add(t, nil)
+		ids := r.release(t, r.dispatcher(), 100)
+		goes := slices.DeleteFunc(ids, func(id string) bool { return id != a && id != b && id != other })
+		slices.Sort(goes)
+		slices.Sort(test.goes)
+		if !slices.Equal(goes, test.goes) {
+			t.Errorf("paused %s: %v went; want %v", test.scope, goes, test.goes)
+		}
+		// Back to where they were.
+		client.Del(t.Context(), key(r.queue, "pauses"), asynqKey(r.queue, "pending"))
+		for _, id := range ids {
+			task := asynqKey(r.queue, "t:"+id)
+			client.HSet(t.Context(), task, "state", "aggregating")
+			client.ZAdd(t.Context(), asynqKey(r.queue, "g:"+client.HGet(t.Context(), task, "group").Val()), zOf(id, 1<<51))
+		}
+		for _, lane := range []string{"a;kind=call", "b;kind=call", "b;kind=other", "a", "b"} {
+			client.ZAdd(t.Context(), key(r.queue, "waiting"), zOf(lane, 0))
+		}
+	}
+}
+
+// TestAdaptiveLimit: a 429 halves the rate, once for each pause, and it comes
+// back in steps, never beyond the limit.
+func TestAdaptiveLimit(t *testing.T) {
+	limit := perTenant(64)
+	limit.Adaptive = true
+	r := startRig(t, 1, limitsOf(limit), nil)
+	client := r.server.Client()
+	id := r.add(t, nil)
+	task := asynqKey(r.queue, "t:"+id)
+	g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}}
+	throttle := func() {
+		t.Helper()
+		client.HSet(t.Context(), task, "hg_owner", "o")
+		_, err := g.sendSettle([]settleQuestion{{id: id, owner: "o", tenant: "a", kind: "call", outcome: "free", pause: time.Minute, reason: "429"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	parts := func() string {
+		return client.HGet(t.Context(), key(r.queue, "adapt"), key(r.queue, "b:tenant:a")).Val()
+	}
+	var got, since int64
+	for _, want := range []int64{32, 32, 16} {
+		if want == 16 { // the next pause
+			client.Del(t.Context(), key(r.queue, "b:tenant:a"))
+		}
+		throttle()
+		if _, err := fmt.Sscan(parts(), &got, &since); err != nil || got != want {
+			t.Fatalf("%d of 64 parts are left, %v; want %d", got, err, want)
+		}
+	}
+	rate := newScript(`
+local spec = lane_limits('a', tonumber(ARGV[2])).all[1].spec
+return string.format('%.0f', spec.r * 1000000 / spec.p)`)
+	for _, test := range []struct {
+		after time.Duration
+		want  string
+	}{{0, "16"}, {4999 * time.Millisecond, "16"}, {5 * time.Second, "20"}, {30 * time.Second, "40"}, {time.Minute, "64"}, {time.Hour, "64"}} {
+		reply, err := rate.Run(t.Context(), client, scriptKeys(r.queue), r.queue, since+test.after.Microseconds())
+		if err != nil || reply != test.want {
+			t.Errorf("%v after the 429: %v/s, %v; want %s", test.after, reply, err, test.want)
+		}
+	}
+}
+
+// TestDeadlinePassesWhileTheTenantIsPaused: nothing holds up the end of a job
+// that nobody wants any more.
+func TestDeadlinePassesWhileTheTenantIsPaused(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	client := r.server.Client()
+	client.HSet(t.Context(), key(r.queue, "pauses"), "a", fmt.Sprint(endless, " operator a test"))
+	deadline := time.Now().Add(1200 * time.Millisecond)
+	ids := []string{
+		r.add(t, nil), // in front of the other, and without an end
+		r.add(t, func(job *Job) { job.Deadline = deadline }),
+		r.add(t, func(job *Job) { job.Deadline, job.At = deadline, time.Now() }),
+	}
+	r.run(t)
+	r.seen.wait(t, string(Expired), 2)
+	archived := r.archived(t)
+	if archived[ids[1]] == "" || archived[ids[2]] == "" || len(archived) != 2 || time.Now().Before(deadline) {
+		t.Errorf("archived: %v", archived)
+	}
+	if n := client.ZCard(t.Context(), key(r.queue, "deadlines")).Val(); n != 0 {
+		t.Errorf("%d deadlines are left", n)
+	}
+}
+
+// TestSettlementWakesTheBlockedLane: a permit that comes back brings the next
+// round of dispatch forward, and does not wait for its time.
+func TestSettlementWakesTheBlockedLane(t *testing.T) {
+	r := startRig(t, 1, limitsOf(Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}), nil)
+	client := r.server.Client()
+	first := r.add(t, nil)
+	second := r.add(t, nil)
+	d := r.dispatcher()
+	if ids := r.release(t, d, 100); !slices.Equal(ids, []string{first}) {
+		t.Fatalf("%v went", ids)
+	}
+	woken := 0
+	g := &gate{queue: r.queue, redis: client, limits: d.limits, woke: func() { woken++ }}
+	client.HSet(t.Context(), asynqKey(r.queue, "t:"+first), "hg_owner", "o")
+	for range 2 { // as after a lost reply
+		if mine, err := g.sendSettle([]settleQuestion{{id: first, owner: "o", tenant: "a", outcome: "done"}}); err != nil || !mine[0] {
+			t.Fatal(mine, err)
+		}
+	}
+	if woken != 1 {
+		t.Errorf("woken %d times", woken)
+	}
+	if ids := r.release(t, d, 100); !slices.Equal(ids, []string{first, second}) {
+		t.Errorf("%v went", ids)
+	}
+}
+
+// TestSendWindow: outside of its hours a job waits for the next opening, and
+// only where the window is meant.
+func TestSendWindow(t *testing.T) {
+	now := time.Now().UTC()
+	day := now.AddDate(0, 0, 2).Weekday().String()[:3]
+	closed, err := ParseSendWindow(day + " 09:00-10:00 UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opens := closed.OpenAt(now)
+	for name, edit := range map[string]func(*Limits, string){
+		"tenant": func(l *Limits, _ string) { l.Tenants = map[string]TenantLimits{"a": {SendWindow: closed}} },
+		"kind": func(l *Limits, queue string) {
+			l.Queues[queue] = QueueLimits{Kinds: []string{"call", "other"}, SendWindows: map[string]SendWindow{"call": closed}}
+		},
+		"queue": func(l *Limits, queue string) {
+			l.Queues[queue] = QueueLimits{Kinds: []string{"call", "other"}, SendWindows: map[string]SendWindow{AllKinds: closed}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, 1, limitsOf(), nil)
+			limits := Limits{Queues: map[string]QueueLimits{r.queue: {Kinds: []string{"call", "other"}}}}
+			edit(&limits, r.queue)
+			if err := Publish(t.Context(), r.server.Client(), limits); err != nil {
+				t.Fatal(err)
+			}
+			d := r.dispatcher()
+			held := r.add(t, nil)
+			free := map[string]string{
+				"tenant": r.add(t, func(job *Job) { job.Tenant = "b" }),
+				"kind":   r.add(t, func(job *Job) { job.Kind = "other" }),
+			}
+			ids := r.release(t, d, 100)
+			if slices.Contains(ids, held) || name != "queue" && !slices.Contains(ids, free[name]) || name == "queue" && len(ids) > 0 {
+				t.Errorf("%v went; %s is closed, %v", ids, held, free)
+			}
+			due, err := r.server.Client().ZScore(t.Context(), key(r.queue, "waiting"), "a;kind=call").Result()
+			if err != nil || time.UnixMicro(int64(due)).UTC() != opens {
+				t.Errorf("waits until %v, %v; want %v", time.UnixMicro(int64(due)).UTC(), err, opens)
+			}
+			// An opening that is taken back lets it go at once.
+			if err := Publish(t.Context(), r.server.Client(), Limits{Queues: map[string]QueueLimits{r.queue: {Kinds: []string{"call", "other"}}}}); err != nil {
+				t.Fatal(err)
+			}
+			if ids := r.release(t, d, 100); !slices.Contains(ids, held) {
+				t.Errorf("%v went; want %s, which nothing holds any more", ids, held)
+			}
+		})
+	}
+}

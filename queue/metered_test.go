@@ -1,0 +1,141 @@
+package queue
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// leftScript tells what a tenant's bucket has left in a second, when all slots
+// that were given have passed.
+var leftScript = newScript(`
+set_calendars(ARGV[2])
+local now = clock() + 1000000
+for _, entry in ipairs(lane_limits(ARGV[3], now).all) do
+  if entry.name == ARGV[4] then return limit_left(entry.spec, bucket(entry, now), now) end
+end
+return -1
+`)
+
+func (r *rig) left(t *testing.T, lane, limit string) int64 {
+	t.Helper()
+	windows, err := (&limitsCache{queue: r.queue, redis: r.server.Client()}).windows(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := leftScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, windows, lane, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply.(int64)
+}
+
+// tokens is a budget that does not refill while a test runs.
+func tokens(most int64, per ...string) Limit {
+	return Limit{Per: per, Unit: "tokens", Limit: throttle.Limit{
+		Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: most,
+	}}
+}
+
+// TestMeteredLimit: an estimate is taken before the call, and corrected exactly
+// by what the call says it used. What comes back lets the next job go.
+func TestMeteredLimit(t *testing.T) {
+	for name, per := range map[string][]string{"tenant": {"tenant"}, "shared": nil, "attribute": {"model"}} {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, 4, limitsOf(tokens(1000, per...)), nil)
+			r.answer = func(ctx context.Context, job Running) error {
+				if job.Costs["tokens"] != 400 {
+					t.Errorf("costs %v", job.Costs)
+				}
+				return SetActual(ctx, map[string]int64{"tokens": 70})
+			}
+			lane := "a"
+			if name == "attribute" {
+				lane = "a;model=m"
+			}
+			for range 4 { // at their estimate only two would ever go
+				r.add(t, func(job *Job) {
+					job.Costs = map[string]int64{"tokens": 400}
+					job.Attributes = map[string]string{"model": "m"}
+				})
+			}
+			r.run(t)
+			r.seen.wait(t, string(Done), 4)
+			if left := r.left(t, lane, "tokens"); left != 1000-4*70 {
+				t.Errorf("%d tokens left; want %d", left, 1000-4*70)
+			}
+		})
+	}
+}
+
+// TestMeteredOverrun: a call that used more is charged for it, up to what the
+// limit holds, and others wait for that.
+func TestMeteredOverrun(t *testing.T) {
+	r := startRig(t, 1, limitsOf(tokens(1000, "tenant")), nil)
+	r.answer = func(ctx context.Context, _ Running) error {
+		return SetActual(ctx, map[string]int64{"tokens": 950})
+	}
+	estimate := func(job *Job) { job.Costs = map[string]int64{"tokens": 100} }
+	r.add(t, estimate)
+	r.run(t)
+	r.seen.wait(t, string(Done), 1)
+	if left := r.left(t, "a", "tokens"); left != 50 {
+		t.Errorf("%d tokens left; want 50", left)
+	}
+	r.add(t, estimate)
+	r.seen.wait(t, "round", r.seen.outcomes("round")+3)
+	if n := r.states(t)["aggregating"]; n != 1 {
+		t.Errorf("%d jobs wait; want the one whose estimate is not left", n)
+	}
+}
+
+// TestUnitsHoldOnlyTheirJobs: a job whose costs do not name a unit is not held by
+// its limits; one that names it takes no more of the others.
+func TestUnitsHoldOnlyTheirJobs(t *testing.T) {
+	requests := Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
+		Name: "requests", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: 10,
+	}}
+	r := startRig(t, 1, limitsOf(requests, tokens(1000, "tenant")), nil)
+	d := r.dispatcher()
+	r.add(t, func(job *Job) { job.Costs = map[string]int64{"tokens": 1000} })
+	r.add(t, nil)
+	r.add(t, func(job *Job) { job.Costs = map[string]int64{"tokens": 0, "cents": 7} })
+	if ids := r.release(t, d, 100); len(ids) != 3 {
+		t.Errorf("%d of 3 jobs went", len(ids))
+	}
+	if left := []int64{r.left(t, "a", "requests"), r.left(t, "a", "tokens")}; left[0] != 7 || left[1] != 0 {
+		t.Errorf("requests and tokens left: %v; want 7 and 0", left)
+	}
+	if _, err := r.client.Enqueue(t.Context(), Job{Kind: "call", Queue: r.queue, Tenant: "a", Costs: map[string]int64{"tokens": 1001}}); err == nil ||
+		!strings.Contains(err.Error(), `costs.tokens: 1001 is more than limit "tokens" ever admits at once (1000)`) {
+		t.Errorf("more than the limit holds: %v", err)
+	}
+}
+
+// TestBudget: a tenant over its budget of the day waits for the next one.
+func TestBudget(t *testing.T) {
+	budget := Limit{Per: []string{"tenant"}, Unit: "cents", Limit: throttle.Limit{
+		Name: "budget", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 24 * time.Hour}, Location: time.UTC,
+	}}
+	r := startRig(t, 1, limitsOf(budget), nil)
+	for range 3 {
+		r.add(t, func(job *Job) { job.Costs = map[string]int64{"cents": 40} })
+	}
+	if ids := r.release(t, r.dispatcher(), 100); len(ids) != 2 {
+		t.Fatalf("%d jobs of 40 cents went under a budget of 100", len(ids))
+	}
+	due := r.server.Client().ZScore(t.Context(), key(r.queue, "waiting"), "a").Val()
+	tomorrow := time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
+	if got := time.UnixMicro(int64(due)).UTC(); got.Before(tomorrow) || got.After(tomorrow.Add(time.Second)) {
+		t.Errorf("the third waits until %v; want %v", got, tomorrow)
+	}
+}
+
+func TestSetActualOutsideOfAHandler(t *testing.T) {
+	if err := SetActual(t.Context(), nil); err == nil {
+		t.Error("no error")
+	}
+}
