@@ -271,7 +271,7 @@ end
 redis.call('HSET', vtime, '*', string.format('%.17g', virtual))
 
 local again = -1
-if looks >= 200 or (released == max and max < room) then
+if looks >= 200 or forwarded >= 100 or (released == max and max < room) then
   again = 0 -- there is more to do than one call may
 elseif next_due >= 0 then
   again = math.max(0, next_due - now)

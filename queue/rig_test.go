@@ -44,6 +44,11 @@ func (r *receiver) take(ctx context.Context) {
 	}
 }
 
+func (r *receiver) handle(ctx context.Context, _ json.RawMessage) error {
+	r.take(ctx)
+	return nil
+}
+
 // wait blocks until all wanted calls came.
 func (r *receiver) wait(t *testing.T, limit time.Duration) {
 	t.Helper()
@@ -247,11 +252,13 @@ func (r *rig) add(t *testing.T, edit func(*Job)) string {
 	return receipt.ID
 }
 
+func newPending() *atomic.Int64 { return &atomic.Int64{} }
+
 // dispatcher is one without a worker, for tests that release by hand.
 func (r *rig) dispatcher() *dispatcher {
 	client := r.server.Client()
 	return &dispatcher{
-		queue: r.queue, redis: client, capacity: newCapacity(100), pending: &atomic.Int64{}, observer: NoObserver{},
+		queue: r.queue, redis: client, capacity: newCapacity(100), pending: newPending(), observer: NoObserver{},
 		limits: &limitsCache{queue: r.queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, woken: make(chan struct{}, 1),
 	}
 }

@@ -1,0 +1,99 @@
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// backlog puts so many jobs in the lanes of so many tenants, of a queue whose
+// limits are its own, shared and per tenant.
+func backlog(t testing.TB, server *redistest.Server, queue string, jobs, tenants, payload int) {
+	t.Helper()
+	limits := Limits{Queues: map[string]QueueLimits{queue: {Limits: []Limit{sharedBy(2000), perTenant(5)}}}}
+	if err := Publish(t.Context(), server.Client(), limits); err != nil {
+		t.Fatal(err)
+	}
+	client := NewClient(server.Client())
+	body := json.RawMessage(fmt.Sprintf("%q", make([]byte, payload/6))) // six characters each
+	batch := make([]Job, 0, 1000)
+	for i := range jobs {
+		batch = append(batch, Job{Kind: "call", Queue: queue, Tenant: fmt.Sprintf("tenant-%04d", i%tenants), Payload: body})
+		if len(batch) == cap(batch) || i == jobs-1 {
+			for _, result := range client.EnqueueMany(t.Context(), batch) {
+				if result.Err != nil {
+					t.Fatal(result.Err)
+				}
+			}
+			batch = batch[:0]
+		}
+	}
+}
+
+// TestMemoryOfAWaitingJob: a job that waits takes at most 700 bytes of Redis
+// beside its payload.
+func TestMemoryOfAWaitingJob(t *testing.T) {
+	const jobs, tenants, payload, most = 20_000, 200, 600, 700
+	server := redistest.Start(t)
+	used := func() int64 {
+		info, err := server.Client().InfoMap(t.Context(), "memory").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var total, clients int64
+		if _, err := fmt.Sscan(info["Memory"]["used_memory"], &total); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscan(info["Memory"]["mem_clients_normal"], &clients); err != nil {
+			t.Fatal(err)
+		}
+		return total - clients
+	}
+	before := used()
+	backlog(t, server, redistest.Queue(t), jobs, tenants, payload)
+	each := float64(used()-before)/jobs - payload
+	t.Logf("%.0f bytes for a waiting job, beside a payload of %d", each, payload)
+	if each > most {
+		t.Errorf("%.0f bytes for a waiting job; want at most %d", each, most)
+	}
+}
+
+// BenchmarkDispatch is a round of dispatch over 100,000 waiting jobs of 1,000
+// tenants; what it released goes to nobody.
+func BenchmarkDispatch(b *testing.B) {
+	server := redistest.Start(b)
+	queue := redistest.Queue(b)
+	backlog(b, server, queue, 100_000, 1000, 100)
+	client := server.Client()
+	d := &dispatcher{
+		queue: queue, redis: client, capacity: newCapacity(1000), observer: NoObserver{}, pending: newPending(),
+		limits: &limitsCache{queue: queue, redis: client}, clock: &redisClock{}, pauses: &pauses{},
+	}
+	var took []time.Duration
+	released := 0
+	for b.Loop() {
+		began := time.Now()
+		wait, err := d.round(b.Context(), 1000)
+		if err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+		n, err := client.LLen(b.Context(), asynqKey(queue, "pending")).Result()
+		if err != nil {
+			b.Fatal(err)
+		}
+		released += int(n)
+		client.Del(b.Context(), asynqKey(queue, "pending"))
+		b.StopTimer()
+		time.Sleep(wait)
+		b.StartTimer()
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(released)/float64(b.N), "released/op")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+}
