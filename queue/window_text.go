@@ -70,8 +70,8 @@ func parseZone(name string) (*time.Location, error) {
 	if _, err := parseDays(name); err == nil || strings.Contains(name, ":") {
 		return nil, errors.New("the time zone is missing at its end")
 	}
-	if name == "Local" {
-		return nil, errors.New("Local is another time zone on each machine")
+	if lower := strings.ToLower(name); lower == "local" || lower == "localtime" {
+		return nil, fmt.Errorf("%s is another time zone on each machine", name)
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil || len(name) > 64 {
@@ -80,65 +80,62 @@ func parseZone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// parseRanges reads "Mon,Wed 09:00-12:00, Sat 10:00-14:00": a comma stands between
-// days as well as between ranges.
+// parseRanges reads "Mon,Wed 09:00-12:00, Sat 10:00-14:00". A comma stands
+// between days as well as between ranges, so days wait for their hours.
 func parseRanges(text string) ([]hours, error) {
+	if text == "" {
+		return nil, errors.New("it names no hours")
+	}
 	var ranges []hours
-	var days [7]bool
-	waiting, dated := "", 0 // days that have no hours yet; ranges that name days
+	var waiting []string
+	var next hours
+	daily := "" // the hours of a range that names no days
+	dated := false
 	for part := range strings.SplitSeq(text, ",") {
 		words := strings.Fields(part)
-		var times string
-		switch {
-		case len(words) == 0:
-			return nil, cmp.Or(missing(text == "", "it names no hours"), errors.New("there is nothing at one side of a comma"))
-		case strings.Contains(words[0], ":") && len(words) == 1:
-			times = words[0]
-		case len(words) <= 2:
-			named, err := parseDays(words[0])
+		if len(words) == 0 {
+			return nil, errors.New("there is nothing at one side of a comma")
+		}
+		times := ""
+		if last := len(words) - 1; last == 1 || strings.ContainsAny(words[last], "0123456789") {
+			times, words = words[last], words[:last]
+		}
+		if len(words) > 1 {
+			return nil, fmt.Errorf("%s is more than days and hours; a comma stands between ranges", quote(strings.TrimSpace(part)))
+		}
+		for _, word := range words {
+			days, err := parseDays(word)
 			if err != nil {
 				return nil, err
 			}
-			for day := range days {
-				days[day] = days[day] || named[day]
+			for day, named := range days {
+				next.days[day] = next.days[day] || named
 			}
-			waiting = words[0]
-			if len(words) == 1 {
-				continue
-			}
-			times = words[1]
-		default:
-			return nil, fmt.Errorf("%s is not days and hours; a comma stands between ranges", quote(strings.Join(words, " ")))
+			dated, waiting = true, append(waiting, word)
 		}
-		from, to, err := parseHours(times)
-		if err != nil {
+		if times == "" {
+			continue
+		}
+		var err error
+		if next.from, next.to, err = parseHours(times); err != nil {
 			return nil, err
 		}
-		if waiting != "" {
-			dated++
-		} else {
-			days = [7]bool{true, true, true, true, true, true, true}
+		if len(waiting) == 0 {
+			daily, next.days = times, [7]bool{true, true, true, true, true, true, true}
 		}
-		ranges = append(ranges, hours{days, from, to})
-		days, waiting = [7]bool{}, ""
-		if dated != 0 && dated != len(ranges) {
-			return nil, fmt.Errorf("of which days are %s? Name them for each range, or for none", times)
-		}
+		ranges = append(ranges, next)
+		next, waiting = hours{}, nil
 	}
 	switch {
-	case waiting != "":
-		return nil, fmt.Errorf("%s has no hours", waiting)
+	case len(waiting) > 0:
+		return nil, fmt.Errorf("%s has no hours", quote(strings.Join(waiting, ",")))
+	case dated && daily != "":
+		// The days before it, or all? Whoever sends on a Sunday should have said so.
+		return nil, fmt.Errorf("on which days is %s? Name them for each range, or for none", daily)
 	case len(ranges) > mostRanges:
 		return nil, fmt.Errorf("%d ranges are more than %d", len(ranges), mostRanges)
 	}
 	return ranges, nil
-}
-
-func missing(is bool, reason string) error {
-	if is {
-		return errors.New(reason)
-	}
-	return nil
 }
 
 // parseDays reads "Mon" or "Fri-Mon".

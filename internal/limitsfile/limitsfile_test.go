@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -19,6 +20,24 @@ func TestSampleFile(t *testing.T) {
 	}
 	if len(limits.Queues["email"].Limits) != 5 || len(limits.Queues["webhook"].Limits) == 0 {
 		t.Errorf("queues = %+v", limits.Queues)
+	}
+}
+
+// TestExamplesInSampleFile reads the sample with what is commented out in it.
+func TestExamplesInSampleFile(t *testing.T) {
+	text, err := os.ReadFile("../../limits.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commentedOut := regexp.MustCompile(`(?m)^( +)# (( *)(- )?([a-z_-]+|"\*"):( .*)?)$`)
+	limits, err := Parse(commentedOut.ReplaceAll(text, []byte("$1$2")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	email := limits.Queues["email"]
+	if email.MaxQueue == 0 || len(email.SendWindows) != 2 || len(limits.Queues["ai"].Limits) != 2 ||
+		limits.Tenants["initech"].SendWindow.IsZero() || limits.Tenants["hooli"].SendWindow.IsZero() {
+		t.Errorf("lacks an example: %+v", limits)
 	}
 }
 
@@ -317,6 +336,8 @@ func TestUnreadableFiles(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte("queues: {a: {limits: [{name: x, per: [tenant], concurrency: 1}]}}"))
+	f.Add([]byte("queues: {a: {kinds: [k], limits: [{name: x, algorithm: leaky_bucket, rate: 1/s, unit: u, adaptive: true}], " +
+		"max_queue: 9, send_windows: {'*': 22:00-06:00 UTC, k: Mon 09:00-18:00 UTC}}}\ntenants: {t: {send_window: 09:00-18:00 UTC}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		limits, err := Parse(data)
 		if err == nil {
