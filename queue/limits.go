@@ -227,6 +227,8 @@ func (l Limits) Validate() error {
 		for _, kind := range sortedKeys(q.SendWindows) {
 			if kind != AllKinds && !slices.Contains(q.Kinds, kind) {
 				wrong(path+".send_windows."+kind, "it is no kind of this queue, nor %q for all of them%s", AllKinds, Suggest(kind, q.Kinds))
+			} else if !q.SendWindows[kind].meet(q.SendWindows[AllKinds]) {
+				wrong(path+".send_windows."+kind, "it is never open together with that of %q, and jobs keep to both", AllKinds)
 			}
 		}
 		if len(q.Limits) > mostLimits {

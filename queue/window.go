@@ -76,6 +76,30 @@ func (w SendWindow) Openings(from, until time.Time) []int64 {
 	}
 }
 
+// meet tells whether two windows are ever open together. Zones differ by the
+// season, so it looks at a winter and a summer, the same ones whenever it is asked.
+func (w SendWindow) meet(other SendWindow) bool {
+	if w.IsZero() || other.IsZero() {
+		return true
+	}
+	for _, month := range []time.Month{time.January, time.July} {
+		from := time.Date(2026, month, 5, 0, 0, 0, 0, time.UTC)
+		ours, theirs := w.between(from, from.Add(margin)), other.between(from, from.Add(margin))
+		for len(ours) > 0 && len(theirs) > 0 {
+			if max(ours[0], theirs[0]) < min(ours[1], theirs[1]) {
+				return true
+			}
+			// What closes first meets nothing that comes later.
+			if ours[1] < theirs[1] {
+				ours = ours[2:]
+			} else {
+				theirs = theirs[2:]
+			}
+		}
+	}
+	return false
+}
+
 // between are the openings from one moment to another, cut there.
 func (w SendWindow) between(from, until time.Time) []int64 {
 	var openings []int64

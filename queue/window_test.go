@@ -292,7 +292,6 @@ func TestOpenAt(t *testing.T) {
 		"2026-06-04 16:00": "2026-06-05 07:00",
 		"2026-06-05 16:00": "2026-06-08 07:00", // over the weekend
 		"2026-03-27 17:00": "2026-03-30 07:00", // over the change
-		"1969-12-30 18:00": "1969-12-31 08:00", // before the clock's zero
 	} {
 		if got := w.OpenAt(utc(t, at)); !got.Equal(utc(t, want)) {
 			t.Errorf("OpenAt(%s) = %v; want %s", at, got, want)
@@ -305,6 +304,49 @@ func TestOpenAt(t *testing.T) {
 		opens := utc(t, "2026-06-04 07:00")
 		if got := w.OpenAt(opens.Add(at)); !got.Equal(opens.Add(want)) {
 			t.Errorf("OpenAt(%v beside the opening) = %v beside it; want %v", at, got.Sub(opens), want)
+		}
+	}
+}
+
+func TestWindowsThatNeverMeet(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		meet bool
+	}{
+		{"Mon-Fri 09:00-18:00 Europe/Berlin", "Fri,Sat 17:59-23:00 Europe/Berlin", true},
+		{"Mon-Fri 09:00-18:00 Europe/Berlin", "Fri,Sat 18:00-23:00 Europe/Berlin", false},
+		{"Mon-Fri 09:00-18:00 Europe/Berlin", "Sat,Sun 00:00-24:00 Europe/Berlin", false},
+		{"Mon-Fri 09:00-18:00 Europe/Berlin", "Sat,Sun 00:00-24:00 Asia/Kolkata", false},
+		{"Mon-Fri 09:00-18:00 Europe/Berlin", "Sun 18:00-24:00 America/New_York", false},
+		{"Mon-Fri 09:00-18:00 Europe/Berlin", "Sun 20:00-03:01 America/New_York", true},
+		{"09:00-10:00 Europe/Berlin", "08:00-09:00 UTC", true},  // in winter
+		{"09:00-10:00 Europe/Berlin", "07:00-08:00 UTC", true},  // in summer
+		{"09:00-10:00 Europe/Berlin", "06:00-07:00 UTC", false}, // never
+	} {
+		a, b := parsedWindow(t, test.a), parsedWindow(t, test.b)
+		if a.meet(b) != test.meet || b.meet(a) != test.meet || !a.meet(SendWindow{}) || !a.meet(a) {
+			t.Errorf("%s and %s meet: %v; want %v", a, b, a.meet(b), test.meet)
+		}
+		limits := Limits{Queues: map[string]QueueLimits{"email": {
+			Kinds: []string{"email"}, SendWindows: map[string]SendWindow{AllKinds: a, "email": b},
+		}}}
+		err := limits.Validate()
+		if want := "queues.email.send_windows.email: it is never open together with that of \"*\""; test.meet && err != nil ||
+			!test.meet && !strings.HasPrefix(fmt.Sprint(err), want) {
+			t.Errorf("%s and %s: %v", a, b, err)
+		}
+	}
+}
+
+func TestMondayBefore(t *testing.T) {
+	for moment, want := range map[string]string{
+		"1969-12-31 23:59": "1969-12-29 00:00", // before 0
+		"1970-01-01 00:00": "1969-12-29 00:00",
+		"1970-01-05 00:00": "1970-01-05 00:00",
+		"2026-11-21 09:00": "2026-11-16 00:00",
+	} {
+		if got := mondayBefore(utc(t, moment).UnixMicro()); got != utc(t, want).UnixMicro() {
+			t.Errorf("mondayBefore(%s) = %v; want %s", moment, time.UnixMicro(got).UTC(), want)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func TestParseUnitsAndWindows(t *testing.T) {
     max_queue: 500000
     send_windows:
       "*": Mon-Fri 09:00–18:00, Sat 10:00-14:00 Europe/Berlin
-      ai.batch: 22:00-06:00 UTC
+      ai.batch: 12:00-16:00 UTC
 plans:
   quiet: {weight: 2, send_window: "Mon-Fri 08:00-20:00 America/New_York"}
 tenants:
@@ -113,7 +113,7 @@ tenants:
 		want string
 	}{
 		"all kinds":        {ai.SendWindows[queue.AllKinds], "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"},
-		"one kind":         {ai.SendWindows["ai.batch"], "22:00-06:00 UTC"},
+		"one kind":         {ai.SendWindows["ai.batch"], "12:00-16:00 UTC"},
 		"other kinds":      {ai.SendWindows["ai"], ""},
 		"a plan's":         {limits.Tenants["acme"].SendWindow, "Mon-Fri 08:00-20:00 America/New_York"},
 		"over a plan's":    {limits.Tenants["globex"].SendWindow, "08:00-21:00 Asia/Kolkata"},
