@@ -11,19 +11,19 @@ import "time"
 // begins right after it; and where they go back, an hour that comes twice is
 // within the window both times, and outside of it both times.
 type SendWindow struct {
-	ranges []hours
-	week   []span // what the ranges open together: ascending, apart from each other
+	ranges []windowHours
+	week   []weekSpan // what the ranges open together: ascending, apart from each other
 	zone   *time.Location
 }
 
-// hours are the same on several days.
-type hours struct {
+// windowHours are the same on several days.
+type windowHours struct {
 	days     [7]bool // Monday first
 	from, to int     // minutes since midnight; to is beyond 24:00 when it is on the next day
 }
 
-// span is a part of the week, in minutes since Monday 00:00.
-type span struct{ from, to int64 }
+// weekSpan is a part of the week, in minutes since Monday 00:00.
+type weekSpan struct{ from, to int64 }
 
 // IsZero tells whether the window is the zero one, which never closes.
 func (w SendWindow) IsZero() bool { return w.zone == nil }
@@ -33,8 +33,8 @@ const (
 	weekMinutes  = 7 * dayMinutes
 	dayMinutes   = 24 * 60
 
-	// margin is more than a week, after which a window's hours come again.
-	margin = 8 * 24 * time.Hour
+	// windowMargin is more than a week, after which a window's hours come again.
+	windowMargin = 8 * 24 * time.Hour
 )
 
 // OpenAt is the first moment at or after t at which the window is open.
@@ -61,8 +61,8 @@ func (w SendWindow) Openings(from, until time.Time) []int64 {
 	if w.IsZero() {
 		return nil
 	}
-	for ; ; until = until.Add(margin) {
-		all := w.between(from.Add(-margin), until.Add(margin))
+	for ; ; until = until.Add(windowMargin) {
+		all := w.between(from.Add(-windowMargin), until.Add(windowMargin))
 		for len(all) > 0 && all[1] <= from.UnixMicro() {
 			all = all[2:]
 		}
@@ -84,7 +84,7 @@ func (w SendWindow) meet(other SendWindow) bool {
 	}
 	for _, month := range []time.Month{time.January, time.July} {
 		from := time.Date(2026, month, 5, 0, 0, 0, 0, time.UTC)
-		ours, theirs := w.between(from, from.Add(margin)), other.between(from, from.Add(margin))
+		ours, theirs := w.between(from, from.Add(windowMargin)), other.between(from, from.Add(windowMargin))
 		for len(ours) > 0 && len(theirs) > 0 {
 			if max(ours[0], theirs[0]) < min(ours[1], theirs[1]) {
 				return true

@@ -21,8 +21,8 @@ func parsedWindow(t testing.TB, text string) SendWindow {
 	return w
 }
 
-// utc reads "2026-03-29 01:00".
-func utc(t testing.TB, text string) time.Time {
+// minuteUTC reads "2026-03-29 01:00".
+func minuteUTC(t testing.TB, text string) time.Time {
 	t.Helper()
 	moment, err := time.ParseInLocation("2006-01-02 15:04", text, time.UTC)
 	if err != nil {
@@ -134,9 +134,9 @@ func TestSendWindowMistakes(t *testing.T) {
 
 func TestZeroSendWindowIsAlwaysOpen(t *testing.T) {
 	var w SendWindow
-	now := utc(t, "2026-11-21 09:00")
-	if !w.IsZero() || w.String() != "" || w.Openings(now, now.Add(margin)) != nil || !w.OpenAt(now).Equal(now) {
-		t.Errorf("zero: %v, %q, %v, %v", w.IsZero(), w, w.Openings(now, now.Add(margin)), w.OpenAt(now))
+	now := minuteUTC(t, "2026-11-21 09:00")
+	if !w.IsZero() || w.String() != "" || w.Openings(now, now.Add(windowMargin)) != nil || !w.OpenAt(now).Equal(now) {
+		t.Errorf("zero: %v, %q, %v, %v", w.IsZero(), w, w.Openings(now, now.Add(windowMargin)), w.OpenAt(now))
 	}
 	// Through JSON, as limits are kept.
 	type kept struct {
@@ -264,7 +264,7 @@ func TestOpenings(t *testing.T) {
 	}
 	for _, test := range tests {
 		w := parsedWindow(t, test.window)
-		got := openingsText(w.Openings(utc(t, test.from), utc(t, test.until)))
+		got := openingsText(w.Openings(minuteUTC(t, test.from), minuteUTC(t, test.until)))
 		if !slices.Equal(got, test.want) {
 			t.Errorf("%s: %s\n got %q\nwant %q", test.name, test.window, got, test.want)
 		}
@@ -272,12 +272,12 @@ func TestOpenings(t *testing.T) {
 }
 
 func TestLastingOpeningsAreCutFarAway(t *testing.T) {
-	now := utc(t, "2026-11-21 09:00")
+	now := minuteUTC(t, "2026-11-21 09:00")
 	for _, text := range []string{"00:00-24:00 UTC", "12:30-12:00, 12:00-12:30 Europe/Berlin"} {
 		w := parsedWindow(t, text)
-		got := w.Openings(now, now.Add(margin))
+		got := w.Openings(now, now.Add(windowMargin))
 		week := 7 * 24 * time.Hour
-		if len(got) != 2 || got[0] > now.Add(-week).UnixMicro() || got[1] < now.Add(margin+week).UnixMicro() {
+		if len(got) != 2 || got[0] > now.Add(-week).UnixMicro() || got[1] < now.Add(windowMargin+week).UnixMicro() {
 			t.Errorf("%s: %v", text, openingsText(got))
 		}
 	}
@@ -293,7 +293,7 @@ func TestOpenAt(t *testing.T) {
 		"2026-06-05 16:00": "2026-06-08 07:00", // over the weekend
 		"2026-03-27 17:00": "2026-03-30 07:00", // over the change
 	} {
-		if got := w.OpenAt(utc(t, at)); !got.Equal(utc(t, want)) {
+		if got := w.OpenAt(minuteUTC(t, at)); !got.Equal(minuteUTC(t, want)) {
 			t.Errorf("OpenAt(%s) = %v; want %s", at, got, want)
 		}
 	}
@@ -301,7 +301,7 @@ func TestOpenAt(t *testing.T) {
 	for at, want := range map[time.Duration]time.Duration{
 		-time.Microsecond: 0, -1: 0, 0: 0, 1: 1, 9*time.Hour - 1: 9*time.Hour - 1, 9 * time.Hour: 24 * time.Hour,
 	} {
-		opens := utc(t, "2026-06-04 07:00")
+		opens := minuteUTC(t, "2026-06-04 07:00")
 		if got := w.OpenAt(opens.Add(at)); !got.Equal(opens.Add(want)) {
 			t.Errorf("OpenAt(%v beside the opening) = %v beside it; want %v", at, got.Sub(opens), want)
 		}
@@ -345,15 +345,15 @@ func TestMondayBefore(t *testing.T) {
 		"1970-01-05 00:00": "1970-01-05 00:00",
 		"2026-11-21 09:00": "2026-11-16 00:00",
 	} {
-		if got := mondayBefore(utc(t, moment).UnixMicro()); got != utc(t, want).UnixMicro() {
+		if got := mondayBefore(minuteUTC(t, moment).UnixMicro()); got != minuteUTC(t, want).UnixMicro() {
 			t.Errorf("mondayBefore(%s) = %v; want %s", moment, time.UnixMicro(got).UTC(), want)
 		}
 	}
 }
 
-// shows tells whether a clock of the window's zone shows a time within it, from
+// windowShows tells whether a clock of the window's zone shows a time within it, from
 // what was drawn and not from what the parser made of it.
-func shows(clock time.Time, days []time.Weekday, from, to int) bool {
+func windowShows(clock time.Time, days []time.Weekday, from, to int) bool {
 	minute, today := clock.Hour()*60+clock.Minute(), clock.Weekday()
 	if from < to {
 		return slices.Contains(days, today) && from <= minute && minute < to
@@ -400,7 +400,7 @@ func TestOpeningsAgreeWithTheClocks(t *testing.T) {
 		if _, change := from.In(loc).ZoneBounds(); !change.IsZero() && rapid.Bool().Draw(t, "at a change") {
 			from = change.Add(-48 * time.Hour)
 		}
-		until := from.Add(margin)
+		until := from.Add(windowMargin)
 		openings := w.Openings(from, until)
 		for i := 1; i < len(openings); i++ {
 			if openings[i-1] >= openings[i] {
@@ -408,7 +408,7 @@ func TestOpeningsAgreeWithTheClocks(t *testing.T) {
 			}
 		}
 		open := func(at time.Time) bool {
-			return slices.ContainsFunc(ranges, func(r drawn) bool { return shows(at.In(loc), r.days, r.from, r.to) })
+			return slices.ContainsFunc(ranges, func(r drawn) bool { return windowShows(at.In(loc), r.days, r.from, r.to) })
 		}
 		opens := w.OpenAt(from)
 		for at := from; at.Before(until); at = at.Add(time.Minute) {
@@ -450,7 +450,7 @@ func FuzzParseSendWindow(f *testing.F) {
 		if err != nil || again.String() != w.String() || !slices.Equal(again.week, w.week) {
 			t.Errorf("%q is %q, which is %q, %v", text, w, again, err)
 		}
-		openings := w.Openings(now, now.Add(margin))
+		openings := w.Openings(now, now.Add(windowMargin))
 		if len(openings) < 2 || len(openings)%2 != 0 || !slices.IsSorted(openings) || openings[1] <= now.UnixMicro() {
 			t.Errorf("%q opens %v", text, openings)
 		}

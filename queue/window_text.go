@@ -82,13 +82,13 @@ func parseZone(name string) (*time.Location, error) {
 
 // parseRanges reads "Mon,Wed 09:00-12:00, Sat 10:00-14:00". A comma stands
 // between days as well as between ranges, so days wait for their hours.
-func parseRanges(text string) ([]hours, error) {
+func parseRanges(text string) ([]windowHours, error) {
 	if text == "" {
 		return nil, errors.New("it names no hours")
 	}
-	var ranges []hours
+	var ranges []windowHours
 	var waiting []string
-	var next hours
+	var next windowHours
 	daily := "" // the hours of a range that names no days
 	dated := false
 	for part := range strings.SplitSeq(text, ",") {
@@ -124,7 +124,7 @@ func parseRanges(text string) ([]hours, error) {
 			daily, next.days = times, [7]bool{true, true, true, true, true, true, true}
 		}
 		ranges = append(ranges, next)
-		next, waiting = hours{}, nil
+		next, waiting = windowHours{}, nil
 	}
 	switch {
 	case len(waiting) > 0:
@@ -193,21 +193,21 @@ func parseClock(text string) (minutes int, ok bool) {
 
 // weekOf is what ranges open together. What goes on after Sunday is at the
 // week's beginning.
-func weekOf(ranges []hours) []span {
-	var all []span
+func weekOf(ranges []windowHours) []weekSpan {
+	var all []weekSpan
 	for _, r := range ranges {
 		for day, open := range r.days {
 			if !open {
 				continue
 			}
 			from, to := int64(day*dayMinutes+r.from), int64(day*dayMinutes+r.to)
-			all = append(all, span{from, min(to, weekMinutes)})
+			all = append(all, weekSpan{from, min(to, weekMinutes)})
 			if to > weekMinutes {
-				all = append(all, span{0, to - weekMinutes})
+				all = append(all, weekSpan{0, to - weekMinutes})
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	slices.SortFunc(all, func(a, b weekSpan) int { return cmp.Compare(a.from, b.from) })
 	week := all[:0]
 	for _, s := range all {
 		if n := len(week); n > 0 && s.from <= week[n-1].to {
@@ -224,10 +224,10 @@ func (w SendWindow) String() string {
 	if w.IsZero() {
 		return ""
 	}
-	daily := !slices.ContainsFunc(w.ranges, func(r hours) bool { return slices.Contains(r.days[:], false) })
+	daily := !slices.ContainsFunc(w.ranges, func(r windowHours) bool { return slices.Contains(r.days[:], false) })
 	var parts []string
 	for _, r := range w.ranges {
-		part := fmt.Sprintf("%s-%s", clock(r.from), clock(r.to))
+		part := fmt.Sprintf("%s-%s", hourText(r.from), hourText(r.to))
 		if !daily {
 			part = dayText(r.days) + " " + part
 		}
@@ -236,7 +236,7 @@ func (w SendWindow) String() string {
 	return strings.Join(parts, ", ") + " " + w.zone.String()
 }
 
-func clock(minutes int) string {
+func hourText(minutes int) string {
 	if minutes > dayMinutes {
 		minutes -= dayMinutes
 	}
