@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	_ "time/tzdata" // limits in Redis name zones, and small containers have none
 
 	"github.com/caarlos0/env/v11"
 	"github.com/redis/go-redis/v9"
