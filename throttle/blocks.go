@@ -26,19 +26,19 @@ type Blocks struct {
 	size    int64
 	hold    time.Duration
 
-	mu     sync.Mutex
-	held   map[string]*block
-	lapses sync.WaitGroup
+	mu   sync.Mutex
+	held map[string]*block
 }
 
 // block is what one key has in this process.
 type block struct {
-	busy  chan struct{} // held by who uses it or fetches it: calls of one key wait for that
-	from  *Reservation
-	left  int64
-	until time.Time
-	lapse *time.Timer
-	gone  bool // forgotten: another one stands for the key
+	busy   chan struct{} // held by who uses it or fetches it: calls of one key wait for that
+	from   *Reservation  // nil: nothing was fetched yet
+	left   int64
+	until  time.Time
+	lapse  *time.Timer
+	lapses sync.WaitGroup
+	gone   bool // forgotten: another one stands for the key
 }
 
 // NewBlocks hands out permits of a limiter with a single limit, size at a time,
@@ -73,7 +73,13 @@ func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error
 	if own.left >= n && time.Now().Before(own.until) {
 		return own.hand(b.limiter, n), nil
 	}
-	if err := own.giveBack(ctx); err != nil {
+	defer func() {
+		if own.from == nil {
+			b.forget(key, own) // no timer will
+		}
+	}()
+	// What is left is not this call's, and comes back also when its context ends.
+	if err := own.giveBack(context.WithoutCancel(ctx)); err != nil {
 		return Decision{}, err
 	}
 	// Before Redis is asked: an answer that is long on its way uses up its time.
@@ -86,10 +92,10 @@ func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error
 		return b.limiter.Take(ctx, n, key) // there may be enough for this one
 	}
 	own.from, own.left, own.until = r, b.size, until
-	b.stop(own)
-	b.lapses.Add(1)
+	own.stop()
+	own.lapses.Add(1)
 	own.lapse = time.AfterFunc(time.Until(until), func() {
-		defer b.lapses.Done()
+		defer own.lapses.Done()
 		b.end(key, own, r)
 	})
 	return own.hand(b.limiter, n), nil
@@ -98,11 +104,17 @@ func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error
 // block waits for the key's block.
 func (b *Blocks) block(ctx context.Context, key string) (*block, error) {
 	for {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("throttle: blocks: %w", err)
+		}
 		b.mu.Lock()
 		own := b.held[key]
 		if own == nil {
 			own = &block{busy: make(chan struct{}, 1)}
+			own.busy <- struct{}{}
 			b.held[key] = own
+			b.mu.Unlock()
+			return own, nil
 		}
 		b.mu.Unlock()
 		select {
@@ -125,9 +137,9 @@ func (own *block) hand(l *Limiter, n int64) Decision {
 }
 
 // stop keeps what was set for an earlier block from going off.
-func (b *Blocks) stop(own *block) {
+func (own *block) stop() {
 	if own.lapse != nil && own.lapse.Stop() {
-		b.lapses.Done()
+		own.lapses.Done()
 	}
 }
 
@@ -138,7 +150,8 @@ func (b *Blocks) end(key string, own *block, r *Reservation) {
 	if own.from != r {
 		return // another one was fetched since
 	}
-	ctx, stop := context.WithTimeout(context.Background(), b.hold)
+	// hold may be shorter than a stall of this process, which must not cost permits.
+	ctx, stop := context.WithTimeout(context.Background(), max(b.hold, time.Second))
 	defer stop()
 	_ = own.giveBack(ctx) // without an answer it comes back by itself, as the limit refills
 	b.forget(key, own)
@@ -163,9 +176,9 @@ func (own *block) giveBack(ctx context.Context) error {
 	return own.from.Settle(ctx, used)
 }
 
-// Close gives back what all blocks have left, and returns when nothing is under
-// way any more. Calls after it take new ones. The error is that of every block
-// that could not be given back.
+// Close gives back what all blocks have left, and returns when nothing of them is
+// under way any more. Calls during it and after it take new ones. The error is that
+// of every block that could not be given back.
 func (b *Blocks) Close(ctx context.Context) error {
 	b.mu.Lock()
 	held := maps.Clone(b.held)
@@ -173,11 +186,11 @@ func (b *Blocks) Close(ctx context.Context) error {
 	var errs []error
 	for key, own := range held {
 		own.busy <- struct{}{}
-		b.stop(own)
+		own.stop()
 		errs = append(errs, own.giveBack(ctx))
 		b.forget(key, own)
 		own.leave()
+		own.lapses.Wait() // it is forgotten, so none is added any more
 	}
-	b.lapses.Wait()
 	return errors.Join(errs...)
 }

@@ -70,9 +70,16 @@ func (h *leases) renew(l *Limiter, none <-chan struct{}) {
 		case <-none:
 			return
 		case <-tick.C:
+			var round sync.WaitGroup
 			for _, group := range l.renewals(h.list()) {
-				h.extend(l, group, shortest/4)
+				extend := func() { h.extend(l, group, shortest/4) }
+				if l.spread() {
+					round.Go(extend) // a server that says nothing must not cost the others' permits
+				} else {
+					extend()
+				}
 			}
+			round.Wait()
 		}
 	}
 }

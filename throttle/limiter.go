@@ -35,12 +35,13 @@ const maxWithin = 366 * day
 // Calls that are made at the same time share round trips: while one is on its
 // way, others gather and follow together. A call that is alone goes at once.
 type Limiter struct {
-	client redis.UniversalClient
-	prefix string
-	limits []Limit
-	shards []*Limiter       // in place of buckets of its own; nil: it has them
-	load   *shardLoad       // of the shards
-	now    func() time.Time // tests drive the script's clock; nil: TIME of Redis
+	client  redis.UniversalClient
+	prefix  string
+	limits  []Limit
+	shards  []*Limiter       // in place of buckets of its own; nil: it has them
+	load    *shardLoad       // of the shards
+	now     func() time.Time // tests drive the script's clock; nil: TIME of Redis
+	mostKey int              // bytes
 
 	specs   [2][]any // of the limits, as the scripts read them: police, shape
 	plain   *plain   // nil: no bucket is plain
@@ -96,7 +97,7 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	l := &Limiter{client: client, prefix: prefix, limits: limits}
+	l := &Limiter{client: client, prefix: prefix, limits: limits, mostKey: mostKey}
 	for mode := range l.specs {
 		l.specs[mode] = l.specArgs(mode == shape)
 	}
@@ -183,8 +184,8 @@ func (l *Limiter) checkKeys(keys []string) error {
 		return fmt.Errorf("throttle: %d keys for %d limits", len(keys), len(l.limits))
 	}
 	for i, key := range keys {
-		if len(key) > mostKey {
-			return fmt.Errorf("throttle: key %d is longer than %d bytes", i+1, mostKey)
+		if len(key) > l.mostKey {
+			return fmt.Errorf("throttle: key %d is longer than %d bytes", i+1, l.mostKey)
 		}
 	}
 	return nil

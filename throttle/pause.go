@@ -59,8 +59,8 @@ func (l *Limiter) pause(ctx context.Context, name, key string, length time.Durat
 	if limit.Algorithm == Concurrency {
 		return fmt.Errorf("throttle: pause: limit %q is a %s, which cannot be paused", name, Concurrency)
 	}
-	if len(key) > mostKey {
-		return fmt.Errorf("throttle: pause: the key is longer than %d bytes", mostKey)
+	if len(key) > l.mostKey {
+		return fmt.Errorf("throttle: pause: the key is longer than %d bytes", l.mostKey)
 	}
 	reason = shown(reason)
 	args := []any{l.clock()}

@@ -67,6 +67,7 @@ func (l *Limiter) split() error {
 		if err != nil {
 			return err
 		}
+		shard.mostKey += len("#63")
 		l.shards = append(l.shards, shard)
 		for j := range l.load.left {
 			l.load.left[j][i].Store(part.quota(false)) // until it was asked

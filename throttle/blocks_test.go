@@ -1,0 +1,857 @@
+package throttle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// bubble is where time moves only while everybody waits. It is the clock of the
+// limiters too. Sockets stay outside: commands are carried out by other goroutines.
+type bubble struct {
+	t       *testing.T
+	client  *redis.Client // what it is asked leaves the bubble
+	scripts atomic.Int64  // asked so far
+
+	// meet is asked before a command leaves; its error is the command's.
+	meet atomic.Pointer[func(ctx context.Context, cmd redis.Cmder) error]
+}
+
+// carrier carries out commands, outside of bubbles.
+type carrier struct {
+	in  chan redis.Cmder
+	out chan error
+}
+
+// carriers are more than a test has commands under way at once, or it would wait
+// for itself.
+const carriers = 16
+
+// inBubbles runs a test in a bubble, on the real Redis and on the embedded one.
+func inBubbles(t *testing.T, test func(b *bubble)) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) { inBubble(t, client, test) })
+}
+
+func inBubble(t *testing.T, outside redis.UniversalClient, test func(b *bubble)) {
+	t.Helper()
+	idle := make(chan carrier, carriers)
+	var working sync.WaitGroup
+	for range carriers {
+		c := carrier{make(chan redis.Cmder), make(chan error)}
+		idle <- c
+		working.Go(func() {
+			for cmd := range c.in {
+				c.out <- outside.Process(context.Background(), cmd)
+			}
+		})
+	}
+	defer func() {
+		for range carriers {
+			close((<-idle).in)
+		}
+		working.Wait()
+	}()
+	inside := redis.NewClient(&redis.Options{Addr: "nowhere:0"})
+	defer inside.Close()
+	b := &bubble{client: inside}
+	inside.AddHook(bubbleHook{b, idle})
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)))
+		b.t = t
+		test(b)
+	})
+}
+
+type bubbleHook struct {
+	b    *bubble
+	idle chan carrier
+}
+
+func (h bubbleHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h bubbleHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h bubbleHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			h.b.scripts.Add(1)
+		}
+		if meet := h.b.meet.Load(); meet != nil {
+			if err := (*meet)(ctx, cmd); err != nil {
+				cmd.SetErr(err)
+				return err
+			}
+		}
+		if err := ctx.Err(); err != nil { // as a client that has not sent it yet
+			cmd.SetErr(err)
+			return err
+		}
+		c := <-h.idle
+		defer func() { h.idle <- c }()
+		c.in <- cmd
+		return <-c.out
+	}
+}
+
+// meets sets what commands meet on their way; nil: nothing.
+func (b *bubble) meets(meet func(ctx context.Context, cmd redis.Cmder) error) {
+	if meet == nil {
+		b.meet.Store(nil)
+		return
+	}
+	b.meet.Store(&meet)
+}
+
+var errDown = errors.New("the wire is down")
+
+func down(context.Context, redis.Cmder) error { return errDown }
+
+// limiter is a limiter of the bubble, on buckets of its own.
+func (b *bubble) limiter(limits ...Limit) *clocked {
+	b.t.Helper()
+	c := newClocked(b.t, b.client, limits...)
+	c.Limiter.now = time.Now
+	return c
+}
+
+// process is what another process has: the same buckets.
+func (b *bubble) process(of *clocked, limits ...Limit) *Limiter {
+	b.t.Helper()
+	l, err := New(b.client, of.prefix, limits...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	l.now = time.Now
+	return l
+}
+
+func newBlocks(t *testing.T, l *Limiter, size int64, hold time.Duration) *Blocks {
+	t.Helper()
+	b, err := NewBlocks(l, size, hold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// get takes permits from a block, which must not fail.
+func get(t *testing.T, b *Blocks, n int64) Decision {
+	t.Helper()
+	d, err := b.Take(t.Context(), n, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func closeBlocks(t *testing.T, b *Blocks) {
+	t.Helper()
+	if err := b.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// known is how many keys have a block.
+func (b *Blocks) known() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.held)
+}
+
+// inBlocks are limits of which a block can be taken, full with so many permits.
+func inBlocks(most int64) (limits []Limit) {
+	for _, limit := range kinds(most) {
+		if limit.Algorithm != LeakyBucket && limit.Algorithm != Concurrency {
+			limits = append(limits, limit)
+		}
+	}
+	return limits
+}
+
+// TestBlockIsGivenBack: what was not used within hold is there for others then,
+// all of it, and not before.
+func TestBlockIsGivenBack(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		for _, limit := range inBlocks(100) {
+			c := b.limiter(limit)
+			blocks := newBlocks(b.t, c.Limiter, 40, 5*time.Second)
+			if d := get(b.t, blocks, 3); !d.Allowed || d.Remaining != 37 || d.Quota != 100 || d.Limit != limit.Name || d.ResetAfter != 0 {
+				b.t.Errorf("%s: %+v of a new block", limit.Name, d)
+			}
+			time.Sleep(5*time.Second - 1)
+			if left := c.left(); left != 60 {
+				b.t.Errorf("%s: %d left of 100 while a block of 40 is held", limit.Name, left)
+			}
+			if d := get(b.t, blocks, 1); !d.Allowed || d.Remaining != 36 {
+				b.t.Errorf("%s: %+v at the end of hold", limit.Name, d)
+			}
+			time.Sleep(1)
+			synctest.Wait()
+			if left := c.left(); left != 96 {
+				b.t.Errorf("%s: %d left of 100 after hold, with 4 used", limit.Name, left)
+			}
+			if n := blocks.known(); n != 0 {
+				b.t.Errorf("%s: %d blocks are still known", limit.Name, n)
+			}
+			closeBlocks(b.t, blocks)
+		}
+	})
+}
+
+// TestBlockLapses: a call at the very end of hold gets no permit of the block,
+// whether or not what is left was given back yet.
+func TestBlockLapses(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		c := b.limiter(kinds(100)[0])
+		blocks := newBlocks(b.t, c.Limiter, 50, time.Second)
+		get(b.t, blocks, 1)
+		own := blocks.held["k"]
+		own.stop() // what gives back is late
+		time.Sleep(time.Second)
+		before := b.scripts.Load()
+		if d := get(b.t, blocks, 1); !d.Allowed || d.Remaining != 49 {
+			b.t.Errorf("%+v; want it of another block", d)
+		}
+		if n := b.scripts.Load() - before; n != 2 {
+			b.t.Errorf("%d scripts; want one to give back and one to take", n)
+		}
+		closeBlocks(b.t, blocks)
+		if left := c.left(); left != 98 {
+			b.t.Errorf("%d of 100 left after two calls", left)
+		}
+	})
+}
+
+// TestBlockOfASlowAnswer: an answer that was long on its way leaves the block so
+// much less time.
+func TestBlockOfASlowAnswer(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		c := b.limiter(kinds(100)[0])
+		c.take(1)
+		blocks := newBlocks(b.t, c.Limiter, 50, time.Second)
+		b.meets(func(_ context.Context, cmd redis.Cmder) error { time.Sleep(600 * ms); return nil })
+		get(b.t, blocks, 1)
+		b.meets(nil)
+		time.Sleep(400 * ms)
+		synctest.Wait()
+		if left := c.left(); left != 98 {
+			b.t.Errorf("%d of 100 left a second after the block was asked for", left)
+		}
+	})
+}
+
+// TestBlocksExactBound: the worst that a block can do. Its permits go at the end of
+// hold, when the limit has refilled what it gave: burst + rate × hold, but for the
+// one with which it was fetched.
+func TestBlocksExactBound(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		const burst, size, hold = 10, 5, 5 * time.Second
+		c := b.limiter(bucket("1/s", burst))
+		blocks := newBlocks(b.t, c.Limiter, size, hold)
+		get(b.t, blocks, 1)
+		time.Sleep(hold - time.Microsecond)
+		gone := int64(0)
+		for get(b.t, blocks, 1).Allowed {
+			gone++
+		}
+		for c.take(1).Allowed {
+			gone++
+		}
+		// 4 of the block, 9 that the limit has, and a µs is missing to the tenth.
+		if gone != burst+size-2 {
+			b.t.Errorf("%d permits at once; the bound of 15 is reached but for two", gone)
+		}
+		closeBlocks(b.t, blocks)
+	})
+}
+
+// TestLawOfBlocks: whatever several processes do, their calls in any time t are
+// at most burst + rate × (t + hold).
+func TestLawOfBlocks(t *testing.T) {
+	inBubble(t, redistest.Shared(t).Client(), func(b *bubble) {
+		for round := range 8 {
+			random := rand.New(rand.NewPCG(uint64(round), 7))
+			rate := Rate{Count: 1 + random.Int64N(3), Period: time.Second}
+			burst := 8 + random.Int64N(16) // blocks of it are worth more than hold is
+			hold := time.Duration(1+random.Int64N(2)) * time.Second
+			limit := Limit{Name: "l", Algorithm: TokenBucket, Rate: rate, Burst: burst}
+			c := b.limiter(limit)
+			var processes []*Blocks
+			for range 3 {
+				processes = append(processes, newBlocks(b.t, b.process(c, limit), 2+random.Int64N(burst/2-1), hold))
+			}
+			// A permit is a second of debt, which drains by `count` seconds in one.
+			permit, debt, at, worst, calls := time.Second, time.Duration(0), time.Now(), time.Duration(0), 0
+			for range 100 {
+				time.Sleep(time.Duration(random.Int64N(int64(hold) / 8)).Truncate(time.Microsecond))
+				if random.IntN(10) == 0 { // as late as a permit can be used, or when it cannot any more
+					time.Sleep(time.Duration(1+random.Int64N(20))*hold - time.Microsecond)
+				}
+				n := 1 + random.Int64N(2)
+				for _, p := range processes {
+					for get(b.t, p, n).Allowed {
+						debt = max(0, debt-time.Since(at)*time.Duration(rate.Count)) + time.Duration(n)*permit
+						at, worst, calls = time.Now(), max(worst, debt), calls+1
+						if random.IntN(3) > 0 {
+							break
+						}
+					}
+				}
+			}
+			most := time.Duration(burst)*permit + hold*time.Duration(rate.Count)
+			if worst > most || calls < 30 {
+				b.t.Errorf("round %d: %.3f permits in %d calls at worst, of %d + %v × %v", round, worst.Seconds(), calls, burst, rate, hold)
+			}
+			for _, p := range processes {
+				closeBlocks(b.t, p)
+			}
+		}
+	})
+}
+
+// TestBlocksAfterAWindow: of a fixed window up to its count are used within hold
+// after its end, beside all of the next one.
+func TestBlocksAfterAWindow(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		limit := window("10/min", nil)
+		c := b.limiter(limit)
+		first, second := newBlocks(b.t, c.Limiter, 5, 2*time.Second), newBlocks(b.t, b.process(c, limit), 5, 2*time.Second)
+		time.Sleep(59 * time.Second)
+		get(b.t, first, 1)
+		get(b.t, second, 1)
+		time.Sleep(2 * time.Second)
+		synctest.Wait() // both have lapsed, in a window that gives them nothing
+		if left := c.left(); left != 10 {
+			b.t.Errorf("%d left of 10 in the next window", left)
+		}
+		time.Sleep(58 * time.Second)
+		get(b.t, first, 1)
+		get(b.t, second, 1)
+		time.Sleep(2*time.Second - 1)
+		gone := int64(0)
+		for range 4 {
+			if get(b.t, first, 1).Allowed && get(b.t, second, 1).Allowed {
+				gone += 2
+			}
+		}
+		for c.take(1).Allowed {
+			gone++
+		}
+		if gone != 18 {
+			b.t.Errorf("%d permits after the window; want 8 of the one before and 10 of its own", gone)
+		}
+		closeBlocks(b.t, first)
+		closeBlocks(b.t, second)
+	})
+}
+
+// TestBlocksOfOthers: a process is ahead by less than a block, for no longer than
+// hold; then the others have what it did not use.
+func TestBlocksOfOthers(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		for _, limit := range inBlocks(100) {
+			c := b.limiter(limit)
+			ahead, other := newBlocks(b.t, c.Limiter, 50, time.Second), newBlocks(b.t, b.process(c, limit), 50, time.Second)
+			get(b.t, ahead, 1)
+			gone := int64(1)
+			for get(b.t, other, 1).Allowed {
+				gone++
+			}
+			if gone != 100-49 {
+				b.t.Errorf("%s: refused after %d of 100; want only the 49 to be missing that a process has", limit.Name, gone)
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			for get(b.t, other, 1).Allowed {
+				gone++
+			}
+			if gone != 100 {
+				b.t.Errorf("%s: %d of 100 when the process that was ahead has given back", limit.Name, gone)
+			}
+			closeBlocks(b.t, ahead)
+			closeBlocks(b.t, other)
+		}
+	})
+}
+
+// TestCrashOfBlocks: a process that dies takes a block of each key with it, which
+// comes back as the limit refills.
+func TestCrashOfBlocks(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		for _, limit := range inBlocks(100) {
+			c := b.limiter(limit)
+			dying := newBlocks(b.t, b.process(c, limit), 40, time.Second)
+			for _, key := range []string{"k", "other"} {
+				if _, err := dying.Take(b.t.Context(), 1, key); err != nil {
+					b.t.Fatal(err)
+				}
+			}
+			b.meets(down) // nothing of it reaches Redis any more
+			time.Sleep(time.Second)
+			synctest.Wait()
+			b.meets(nil)
+			for _, key := range []string{"k", "other"} {
+				if d := c.peek(key); d.Remaining != 60 {
+					b.t.Errorf("%s: %d of 100 left; want a block of 40 to be lost", limit.Name, d.Remaining)
+				}
+			}
+			if limit.Algorithm == TokenBucket {
+				time.Sleep(40*time.Hour/100 - 2*time.Second)
+				if left := c.left(); left != 99 {
+					b.t.Errorf("%d of 100 left just before the limit has refilled by a block", left)
+				}
+				time.Sleep(2 * time.Second)
+				if left := c.left(); left != 100 {
+					b.t.Errorf("%d of 100 left when the limit has refilled by a block", left)
+				}
+			}
+		}
+	})
+}
+
+// TestBlockGivenBackAfterAStall: a process that stands still for longer than hold
+// when it is to give back does so afterwards.
+func TestBlockGivenBackAfterAStall(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		c := b.limiter(kinds(100)[0])
+		blocks := newBlocks(b.t, c.Limiter, 50, ms)
+		get(b.t, blocks, 1)
+		b.meets(func(context.Context, redis.Cmder) error { time.Sleep(20 * ms); return nil })
+		time.Sleep(ms)
+		synctest.Wait()
+		b.meets(nil)
+		time.Sleep(20 * ms)
+		synctest.Wait()
+		if left := c.left(); left != 99 {
+			b.t.Errorf("%d of 100 left after one call", left)
+		}
+	})
+}
+
+// TestBlocksWithoutAnAnswer: an error of Redis is an error of the call and no
+// Decision, nothing is handed out for it, and the next call starts anew.
+func TestBlocksWithoutAnAnswer(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		c := b.limiter(kinds(300)[0])
+		blocks := newBlocks(b.t, c.Limiter, 50, time.Second)
+		fails := func(when string) {
+			b.t.Helper()
+			b.meets(down)
+			d, err := blocks.Take(b.t.Context(), 1, "k")
+			b.meets(nil)
+			if !errors.Is(err, errDown) || d != (Decision{}) {
+				b.t.Errorf("%s: %+v, %v; want the error alone", when, d, err)
+			}
+		}
+		fails("the first block")
+		if n := blocks.known(); n != 0 {
+			b.t.Errorf("%d blocks are known after an error", n)
+		}
+		if d := get(b.t, blocks, 49); !d.Allowed || d.Remaining != 1 {
+			b.t.Errorf("%+v after the error", d)
+		}
+		b.meets(down)
+		if d := get(b.t, blocks, 1); !d.Allowed {
+			b.t.Errorf("%+v; want what the block still has", d)
+		}
+		b.meets(nil)
+		fails("the block after it")
+		if left := c.left(); left != 250 {
+			b.t.Errorf("%d left of 300 after 50 calls", left)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := blocks.known(); n != 0 {
+			b.t.Errorf("%d blocks are known after hold", n)
+		}
+		// What could not be given back is the limit's to refill.
+		get(b.t, blocks, 1)
+		b.meets(down)
+		if err := blocks.Close(b.t.Context()); !errors.Is(err, errDown) {
+			b.t.Errorf("Close: %v; want that the block could not be given back", err)
+		}
+		b.meets(nil)
+		if d := get(b.t, blocks, 1); !d.Allowed {
+			b.t.Errorf("%+v after Close", d)
+		}
+		closeBlocks(b.t, blocks)
+		if left := c.left(); left != 199 {
+			b.t.Errorf("%d left of 300: 52 were used, and 49 could not be given back", left)
+		}
+	})
+}
+
+// TestBlocksForgetKeys: a key that was refused a block, or is none, leaves nothing
+// behind.
+func TestBlocksForgetKeys(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		c := b.limiter(kinds(100)[0])
+		blocks := newBlocks(b.t, c.Limiter, 50, time.Minute)
+		c.take(99)
+		if d := get(b.t, blocks, 1); !d.Allowed || d.Remaining != 0 {
+			b.t.Errorf("%+v; want the last permit, though there is no block", d)
+		}
+		if d := get(b.t, blocks, 1); d.Allowed || d.RetryAfter != 36*time.Second {
+			b.t.Errorf("%+v; want a refusal", d)
+		}
+		if _, err := blocks.Take(b.t.Context(), 1, strings.Repeat("x", mostKey+1)); err == nil {
+			b.t.Error("a key of too many bytes")
+		}
+		ended, end := context.WithCancel(b.t.Context())
+		end()
+		for i := range 20 {
+			if d, err := blocks.Take(ended, 1, fmt.Sprint(i)); !errors.Is(err, context.Canceled) || d != (Decision{}) {
+				b.t.Errorf("%+v, %v; want %v", d, err, context.Canceled)
+			}
+		}
+		if n := blocks.known(); n != 0 {
+			b.t.Errorf("%d blocks are known", n)
+		}
+	})
+}
+
+// TestBlockOutlivesAnEarlierOne: the end of a block's time that comes while the
+// next one is fetched ends nothing.
+func TestBlockOutlivesAnEarlierOne(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		c := b.limiter(kinds(100)[0])
+		blocks := newBlocks(b.t, c.Limiter, 50, time.Second)
+		get(b.t, blocks, 49)
+		time.Sleep(500 * ms)
+		b.meets(func(context.Context, redis.Cmder) error { time.Sleep(300 * ms); return nil })
+		get(b.t, blocks, 2) // gives back one, and has a block of its own at 1.1 s
+		b.meets(nil)
+		synctest.Wait()
+		if d := get(b.t, blocks, 1); !d.Allowed || d.Remaining != 47 {
+			b.t.Errorf("%+v; want what the second block has", d)
+		}
+		closeBlocks(b.t, blocks)
+	})
+}
+
+// TestBlockOutlivesACaller: the context of the call that finds a block too small
+// ends: what is left of it comes back all the same.
+func TestBlockOutlivesACaller(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		c := b.limiter(kinds(100)[0])
+		blocks := newBlocks(b.t, c.Limiter, 50, time.Minute)
+		get(b.t, blocks, 40)
+		ctx, end := context.WithCancel(b.t.Context())
+		b.meets(func(context.Context, redis.Cmder) error { end(); return nil })
+		if d, err := blocks.Take(ctx, 20, "k"); !errors.Is(err, context.Canceled) {
+			b.t.Errorf("%+v, %v; want %v", d, err, context.Canceled)
+		}
+		b.meets(nil)
+		if left := c.left(); left != 60 {
+			b.t.Errorf("%d of 100 left after 40 calls", left)
+		}
+		closeBlocks(b.t, blocks)
+	})
+}
+
+// TestBlocksContext: a call that waits for another one's block leaves when its
+// context ends, and takes nothing.
+func TestBlocksContext(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		c := b.limiter(kinds(100)[0])
+		blocks := newBlocks(b.t, c.Limiter, 50, time.Minute)
+		b.meets(func(context.Context, redis.Cmder) error { time.Sleep(10 * time.Second); return nil })
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			if d := get(b.t, blocks, 1); !d.Allowed {
+				b.t.Errorf("%+v", d)
+			}
+		})
+		synctest.Wait()
+		ctx, end := context.WithTimeout(b.t.Context(), time.Second)
+		defer end()
+		begin := time.Now()
+		d, err := blocks.Take(ctx, 1, "k")
+		if !errors.Is(err, context.DeadlineExceeded) || d != (Decision{}) || time.Since(begin) != time.Second {
+			b.t.Errorf("%+v, %v after %v; want %v after a second", d, err, time.Since(begin), context.DeadlineExceeded)
+		}
+		calls.Wait()
+		b.meets(nil)
+		for range 20 { // of two things that are ready select takes any
+			if d, err := blocks.Take(ctx, 1, "k"); !errors.Is(err, context.DeadlineExceeded) || d != (Decision{}) {
+				b.t.Errorf("%+v, %v; want %v", d, err, context.DeadlineExceeded)
+			}
+		}
+		if d := get(b.t, blocks, 1); !d.Allowed || d.Remaining != 48 {
+			b.t.Errorf("%+v; want the second permit of the block", d)
+		}
+		closeBlocks(b.t, blocks)
+	})
+}
+
+// TestLargeCallsPassBlocks: a call of more than size permits is the limiter's, and
+// so is one of none. The block stays.
+func TestLargeCallsPassBlocks(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		c := b.limiter(kinds(100)[0])
+		blocks := newBlocks(b.t, c.Limiter, 10, time.Minute)
+		get(b.t, blocks, 1)
+		if d := get(b.t, blocks, 11); !d.Allowed || d.Remaining != 79 {
+			b.t.Errorf("%+v; want 79 left of 100", d)
+		}
+		if d := get(b.t, blocks, 80); d.Allowed {
+			b.t.Errorf("%+v", d)
+		}
+		if d := get(b.t, blocks, 9); !d.Allowed || d.Remaining != 0 {
+			b.t.Errorf("%+v; want the rest of the block", d)
+		}
+		if d := get(b.t, blocks, 10); !d.Allowed || d.Remaining != 0 {
+			b.t.Errorf("%+v; want a whole block", d)
+		}
+		_, err := blocks.Take(b.t.Context(), 101, "k")
+		if cost, ok := errors.AsType[*CostError](err); !ok || cost.Most != 100 {
+			b.t.Errorf("%v; want a *CostError", err)
+		}
+		for _, n := range []int64{0, -1} {
+			if d, err := blocks.Take(b.t.Context(), n, "k"); err == nil {
+				b.t.Errorf("%d permits: %+v", n, d)
+			}
+		}
+		closeBlocks(b.t, blocks)
+	})
+}
+
+// TestBlocksAndPauses: a pause shows at the end of hold, and what is given back
+// then is the paused bucket's.
+func TestBlocksAndPauses(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		for _, limit := range inBlocks(100) {
+			c := b.limiter(limit)
+			blocks := newBlocks(b.t, c.Limiter, 50, 2*time.Second)
+			get(b.t, blocks, 1)
+			if err := c.Pause(b.t.Context(), limit.Name, "k", time.Now().Add(time.Minute), "why"); err != nil {
+				b.t.Fatal(err)
+			}
+			time.Sleep(2*time.Second - 1)
+			if d := get(b.t, blocks, 1); !d.Allowed {
+				b.t.Errorf("%s: %+v of a block that was there before the pause", limit.Name, d)
+			}
+			time.Sleep(1)
+			if d := get(b.t, blocks, 1); d.Allowed || d.Paused != "why" {
+				b.t.Errorf("%s: %+v after hold", limit.Name, d)
+			}
+			synctest.Wait()
+			closeBlocks(b.t, blocks)
+		}
+	})
+}
+
+// TestBlocksRoundTrips: so many calls as a block holds make one round trip.
+func TestBlocksRoundTrips(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	for _, limit := range inBlocks(1000) {
+		c := newClocked(t, server.Client(), limit)
+		blocks := newBlocks(t, c.Limiter, 50, time.Minute)
+		for _, key := range []string{"so that the scripts are known", "k"} {
+			scripts(t, server)
+			for range 200 {
+				if d, err := blocks.Take(t.Context(), 1, key); err != nil || !d.Allowed {
+					t.Fatalf("%s: %+v, %v", limit.Name, d, err)
+				}
+			}
+		}
+		if n := scripts(t, server); n != 4 {
+			t.Errorf("%s: 200 calls with blocks of 50 asked Redis %d times", limit.Name, n)
+		}
+		closeBlocks(t, blocks)
+		if n := scripts(t, server); n != 0 {
+			t.Errorf("%s: %d scripts to give back nothing", limit.Name, n)
+		}
+	}
+}
+
+// TestBlocksCrowd: concurrent calls of several processes use a limit to the last
+// permit and no further, share their blocks, and Close is safe among them: it
+// does not wait for blocks that are fetched meanwhile, and loses nothing.
+func TestBlocksCrowd(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		const most, callers = 3000, 12
+		limit := kinds(most)[2] // a window, which gives back all: a token bucket gives back nearly all
+		c := newClocked(t, client, limit)
+		var used atomic.Int64
+		var calling sync.WaitGroup
+		var processes []*Blocks
+		for range 2 {
+			other := newClocked(t, client, limit)
+			other.prefix, other.now = c.prefix, c.now
+			processes = append(processes, newBlocks(t, other.Limiter, 100, time.Minute))
+		}
+		done := make(chan struct{})
+		for i := range callers {
+			blocks := processes[i%len(processes)]
+			calling.Go(func() {
+				for refused := 0; refused < 20; {
+					d, err := blocks.Take(t.Context(), 1+int64(i%3), "k")
+					switch {
+					case err != nil:
+						t.Error(err)
+						return
+					case d.Allowed:
+						used.Add(1 + int64(i%3))
+					default:
+						refused++
+					}
+				}
+			})
+		}
+		go func() { calling.Wait(); close(done) }()
+		for closing := true; closing; {
+			for _, blocks := range processes {
+				closed := make(chan error, 1)
+				go func() { closed <- blocks.Close(context.Background()) }()
+				if err := soon(t, "Close", closed); err != nil {
+					t.Error(err)
+				}
+			}
+			select {
+			case <-done:
+				closing = false
+			case <-time.After(ms):
+			}
+		}
+		for _, blocks := range processes {
+			closeBlocks(t, blocks)
+			if n := blocks.known(); n != 0 {
+				t.Errorf("%d blocks are known after Close", n)
+			}
+		}
+		if left := c.left(); left+used.Load() != most {
+			t.Errorf("%d permits used and %d left of %d", used.Load(), left, most)
+		}
+	})
+}
+
+// TestCloseOfBlocks: it gives back every key's block at once, however long hold
+// is, and calls after it take new ones.
+func TestCloseOfBlocks(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		for _, limit := range inBlocks(100) {
+			c := b.limiter(limit)
+			blocks := newBlocks(b.t, c.Limiter, 50, time.Minute)
+			begin := time.Now()
+			for round := range int64(2) {
+				for i := range int64(5) {
+					if d, err := blocks.Take(b.t.Context(), 1+i, fmt.Sprint(i)); err != nil || !d.Allowed || d.Remaining != 49-i {
+						b.t.Errorf("%s: %+v, %v", limit.Name, d, err)
+					}
+				}
+				closeBlocks(b.t, blocks)
+				for i := range int64(5) {
+					if d := c.peek(fmt.Sprint(i)); d.Remaining != 100-(round+1)*(1+i) {
+						b.t.Errorf("%s: %d of 100 left after Close", limit.Name, d.Remaining)
+					}
+				}
+			}
+			closeBlocks(b.t, blocks) // of nothing
+			if took := time.Since(begin); took != 0 {
+				b.t.Errorf("%s: it took %v", limit.Name, took)
+			}
+		}
+	})
+}
+
+// TestCloseWaitsForWhatIsGivenBack: a block that is being given back as its time
+// is over has been when Close returns.
+func TestCloseWaitsForWhatIsGivenBack(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		c := b.limiter(kinds(100)[0])
+		blocks := newBlocks(b.t, c.Limiter, 50, time.Second)
+		get(b.t, blocks, 1)
+		b.meets(func(context.Context, redis.Cmder) error { time.Sleep(100 * ms); return nil })
+		time.Sleep(time.Second + ms)
+		closeBlocks(b.t, blocks)
+		b.meets(nil)
+		if left := c.left(); left != 99 {
+			b.t.Errorf("%d of 100 left after Close", left)
+		}
+	})
+}
+
+// TestCloseLeavesNewBlocks: it does not wait for the time of a block that is
+// fetched meanwhile.
+func TestCloseLeavesNewBlocks(t *testing.T) {
+	inBubbles(t, func(b *bubble) {
+		c := b.limiter(kinds(100)[0])
+		blocks := newBlocks(b.t, c.Limiter, 50, time.Minute)
+		get(b.t, blocks, 1)
+		b.meets(func(context.Context, redis.Cmder) error { time.Sleep(time.Second); return nil })
+		begin := time.Now()
+		var closing sync.WaitGroup
+		closing.Go(func() {
+			closeBlocks(b.t, blocks)
+			if took := time.Since(begin); took != time.Second {
+				b.t.Errorf("Close took %v; want the second that giving back takes", took)
+			}
+		})
+		synctest.Wait()
+		b.meets(nil)
+		if d, err := blocks.Take(b.t.Context(), 1, "another"); err != nil || !d.Allowed {
+			b.t.Errorf("%+v, %v", d, err)
+		}
+		closing.Wait()
+		closeBlocks(b.t, blocks)
+		for _, key := range []string{"k", "another"} {
+			if d := c.peek(key); d.Remaining != 99 {
+				b.t.Errorf("%s: %d of 100 left", key, d.Remaining)
+			}
+		}
+	})
+}
+
+// TestUsableBlocks: what blocks can be taken of, and what is said otherwise.
+func TestUsableBlocks(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	split := bucket("100/s", 100)
+	split.Shards = 2
+	for name, test := range map[string]struct {
+		limits []Limit
+		size   int64
+		hold   time.Duration
+		says   string // "": it can
+	}{
+		"smallest":        {[]Limit{bucket("1/s", 4)}, 2, ms, ""},
+		"largest":         {[]Limit{bucket("1/s", 101)}, 50, time.Minute, ""},
+		"a window":        {[]Limit{window("100/day", time.UTC)}, 50, time.Second, ""},
+		"a log":           {[]Limit{logged("100/s")}, 50, time.Second, ""},
+		"a counter":       {[]Limit{counted("100/s")}, 50, time.Second, ""},
+		"one shard":       {[]Limit{{Name: "one", Algorithm: TokenBucket, Rate: PerSecond(1), Burst: 9, Shards: 1}}, 4, time.Second, ""},
+		"size 1":          {[]Limit{bucket("1/s", 100)}, 1, time.Second, "a size of 1 is not within 2 to 50"},
+		"no size":         {[]Limit{bucket("1/s", 100)}, -3, time.Second, "a size of -3 is not within 2 to 50"},
+		"more than half":  {[]Limit{bucket("1/s", 101)}, 51, time.Second, `a size of 51 is not within 2 to 50, half of what limit "tb" holds`},
+		"a short hold":    {[]Limit{bucket("1/s", 100)}, 2, ms - 1, "a hold of 999.999µs is not within 1ms to 1m"},
+		"a long hold":     {[]Limit{bucket("1/s", 100)}, 2, time.Minute + 1, "is not within 1ms to 1m"},
+		"a leaky bucket":  {[]Limit{leaky("1/s", 100)}, 2, time.Second, "no leaky_bucket nor concurrency"},
+		"calls in flight": {[]Limit{inFlightOf(100, 0)}, 2, time.Second, "no leaky_bucket nor concurrency"},
+		"several limits":  {[]Limit{bucket("1/s", 100), window("100/s", nil)}, 2, time.Second, "a single limit"},
+		"shards":          {[]Limit{split}, 2, time.Second, "without shards"},
+	} {
+		l, err := New(client, "usable", test.limits...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := NewBlocks(l, test.size, test.hold)
+		if test.says == "" && (err != nil || b == nil) || test.says != "" && (b != nil || err == nil || !strings.Contains(cmp.Or(err, errDown).Error(), test.says)) {
+			t.Errorf("%s: %v; want %q", name, err, test.says)
+		}
+	}
+}
