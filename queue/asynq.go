@@ -58,15 +58,20 @@ func encodeMessage(queue, id, kind string, payload []byte, headers map[string]st
 	number(8, int64(endlessTimeout.Seconds()))
 	number(12, int64(retention.Seconds()))
 	for _, name := range sortedKeys(headers) {
-		var entry []byte
-		entry = protowire.AppendTag(entry, 1, protowire.BytesType)
-		entry = protowire.AppendString(entry, name)
-		entry = protowire.AppendTag(entry, 2, protowire.BytesType)
-		entry = protowire.AppendString(entry, headers[name])
-		b = protowire.AppendTag(b, 15, protowire.BytesType)
-		b = protowire.AppendBytes(b, entry)
+		b = appendHeader(b, name, headers[name])
 	}
 	return b
+}
+
+// appendHeader adds one header to an encoded task.
+func appendHeader(message []byte, name, value string) []byte {
+	var entry []byte
+	entry = protowire.AppendTag(entry, 1, protowire.BytesType)
+	entry = protowire.AppendString(entry, name)
+	entry = protowire.AppendTag(entry, 2, protowire.BytesType)
+	entry = protowire.AppendString(entry, value)
+	message = protowire.AppendTag(message, 15, protowire.BytesType)
+	return protowire.AppendBytes(message, entry)
 }
 
 // registerQueue makes asynq's tools list the queue.

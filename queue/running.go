@@ -29,6 +29,11 @@ type Running struct {
 	Cost     int64
 	Costs    map[string]int64 // by unit; nil: none
 
+	// Periodic is the entry that a periodic job belongs to, and Tick the moment
+	// of its schedule that it was enqueued for; "" and zero for other jobs.
+	Periodic string
+	Tick     time.Time
+
 	attributes, costs string
 	// lastOfAsynq: a task of asynq's own client on the last retry it was given;
 	// asynq archives it whatever we return.
@@ -118,6 +123,9 @@ func readRunning(ctx context.Context, task *asynq.Task) Running {
 	job.Costs = decodeCosts(job.costs)
 	if micros, err := strconv.ParseInt(headers[headerDeadline], 10, 64); err == nil {
 		job.Deadline = time.UnixMicro(micros)
+	}
+	if second, err := strconv.ParseInt(headers[headerTick], 10, 64); err == nil {
+		job.Periodic, job.Tick = headers[headerPeriodic], time.Unix(second, 0)
 	}
 	return job
 }

@@ -34,6 +34,21 @@ var sweepLua string
 //go:embed rewake.lua
 var rewakeLua string
 
+//go:embed periodic_set.lua
+var periodicSetLua string
+
+//go:embed periodic_look.lua
+var periodicLookLua string
+
+//go:embed periodic_choose.lua
+var periodicChooseLua string
+
+//go:embed periodic_mark.lua
+var periodicMarkLua string
+
+//go:embed periodic_fire.lua
+var periodicFireLua string
+
 var (
 	enqueueScript  = newScript(enqueueLua)
 	dispatchScript = newScript(dispatchLua)
@@ -43,6 +58,15 @@ var (
 	recoverScript  = newScript(recoverLua)
 	sweepScript    = newScript(sweepLua)
 	rewakeScript   = newScript(rewakeLua)
+)
+
+// Periodic jobs, of all queues together but for the one that enqueues.
+var (
+	periodicSetScript    = throttle.NewScript(periodicSetLua)
+	periodicLookScript   = throttle.NewScript(periodicLookLua)
+	periodicChooseScript = throttle.NewScript(periodicChooseLua)
+	periodicMarkScript   = throttle.NewScript(periodicMarkLua)
+	periodicFireScript   = newScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n" + enqueueLua + "\nend\n" + periodicFireLua)
 )
 
 func newScript(body string) *throttle.Script {

@@ -165,6 +165,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	parts.Go(func() { w.checkOn(background) })
 	parts.Go(func() { clock.Run(background, w.redis) })
+	periodic := &ticks{redis: w.redis, client: NewClient(w.redis), logger: w.logger}
+	parts.Go(func() { periodic.Run(background) })
 	w.setReady(nil)
 
 	<-ctx.Done()

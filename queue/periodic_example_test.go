@@ -1,0 +1,72 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/queue"
+)
+
+// A program declares its periodic jobs whenever it starts; workers fire them.
+func ExampleSetPeriodic() {
+	ctx, client, stop := exampleRedis()
+	defer stop()
+	type Report struct{ Day string }
+	err := queue.SetPeriodic(ctx, client, queue.Periodic{
+		ID: "morning-report", Spec: "30 7 * * mon-fri", Zone: "Europe/Berlin",
+		Job: queue.Job{Kind: "report", Tenant: "acme", Payload: Report{Day: "yesterday"}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	err = queue.SetPeriodic(ctx, client, queue.Periodic{
+		ID: "cleanup", Spec: "0 0 30 2 *", Job: queue.Job{Kind: "cleanup"},
+	})
+	fmt.Println(err)
+	entries, err := queue.ListPeriodic(ctx, client)
+	if err != nil {
+		panic(err)
+	}
+	for _, entry := range entries {
+		fmt.Println(entry.ID, entry.Spec, entry.Zone, entry.LastFired.IsZero(), entry.Next.UTC().Minute())
+	}
+	// Output:
+	// zone: it is required, such as Europe/Berlin or UTC
+	// job.tenant: it is empty
+	// morning-report 30 7 * * mon-fri Europe/Berlin true 30
+}
+
+// A handler learns which tick its job is for.
+func ExampleRunning_tick() {
+	worker, err := queue.New(queue.Config{Redis: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:6379"}}, Queues: []string{"report"}})
+	if err != nil {
+		panic(err)
+	}
+	queue.Handle(worker, "report", func(ctx context.Context, _ struct{ Day string }) error {
+		job, _ := queue.Current(ctx)
+		if job.Periodic != "" {
+			fmt.Println("the report of", job.Tick.AddDate(0, 0, -1).Format("Monday"))
+		}
+		return nil
+	})
+}
+
+// exampleRedis is a Redis of this process.
+func exampleRedis() (context.Context, redis.UniversalClient, func()) {
+	server, err := embedded.Start(embedded.Options{Miniredis: true})
+	if err != nil {
+		panic(err)
+	}
+	options, err := queue.ParseRedisURL(server.URL())
+	if err != nil {
+		panic(err)
+	}
+	client := redis.NewUniversalClient(options)
+	return context.Background(), client, func() {
+		_ = client.Close()
+		server.Close()
+	}
+}

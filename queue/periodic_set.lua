@@ -1,0 +1,28 @@
+-- periodic_set.lua: add or change a periodic job, or pause one that is there.
+--
+-- KEYS[1]   headgate:periodic
+-- ARGV[1]   id
+-- ARGV[2]   paused: 'true' or 'false'
+-- ARGV[3]   the entry's JSON behind '{"since":N,"paused":B,', or '' to keep it
+-- ARGV[4]   the part of it, from the start, that is its schedule
+-- Returns   1; 0 when there is no entry to keep
+-- Clock     TIME of this Redis
+-- The field '' counts changes, so that workers know when to read again.
+local id, paused, body, schedule = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local old = redis.call('HGET', KEYS[1], id) or ''
+local since, was, kept = string.match(old, '^{"since":(%d+),"paused":(%a+),(.*)$')
+if body == '' then
+  if not kept then return 0 end
+  body, schedule = kept, ''
+end
+-- Ticks before a change of the schedule, or of a pause, were not missed.
+local same = kept and string.sub(kept, 1, #schedule) == schedule
+if not same or (was == 'true' and paused == 'false') then
+  since = redis.call('TIME')[1]
+end
+local entry = '{"since":' .. since .. ',"paused":' .. paused .. ',' .. body
+if entry ~= old then
+  redis.call('HSET', KEYS[1], id, entry)
+  redis.call('HINCRBY', KEYS[1], '', 1)
+end
+return 1

@@ -1,0 +1,392 @@
+package queue
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// ticks fires the periodic jobs. Every worker has one, and they need not know of
+// each other: periodic_fire.lua lets each tick go once.
+//
+// It keeps the schedules in memory, without payloads, in a heap by their next
+// tick. When nothing is due, a look is two small commands a second.
+type ticks struct {
+	redis  redis.UniversalClient
+	client *Client
+	logger *slog.Logger
+
+	entries tickHeap
+	version string // of the entries; see periodic_set.lua
+	loaded  bool
+	done    int64 // second until which everything was fired
+	failing bool
+}
+
+// entry is a periodic job as far as its ticks go.
+type entry struct {
+	schedule
+	id, spec, zoneName string
+	job                Job // kind and queue alone
+	since, maxLate     int64
+
+	next    int64 // its next tick
+	order   int64 // random: workers share a second's entries by beginning with different ones
+	refused int64 // tick that was refused and is tried again
+}
+
+const (
+	logPeriodic = "periodic"
+	logTick     = "tick"
+
+	ticksEvery = time.Second
+	// All ticks go while somebody looked so recently. Beyond, nobody ran.
+	ticksGrace = 10
+)
+
+// Run fires until ctx is done.
+func (t *ticks) Run(ctx context.Context) {
+	for {
+		wait, err := t.round(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			// Where the round stopped is not known: begin anew.
+			t.loaded, wait = false, ticksEvery
+			if !t.failing {
+				t.logger.Warn("periodic jobs do not fire; it goes on trying", logError, err)
+			}
+		} else if t.failing {
+			t.logger.Info("periodic jobs fire again")
+		}
+		t.failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// round fires what is due and returns when to look again.
+func (t *ticks) round(ctx context.Context) (time.Duration, error) {
+	reply, err := t.run(ctx, periodicLookScript, []string{periodicFiredKey}, t.done)
+	if err != nil {
+		return 0, err
+	}
+	looked := time.Now()
+	look, err := numbers(reply, 3)
+	if err != nil {
+		return 0, err
+	}
+	now, micros, done := look[0], look[1], look[2]
+	attended := done > 0 && now-done <= ticksGrace
+	if err := t.load(ctx, done, attended); err != nil {
+		return 0, err
+	}
+	var again []*entry
+	for len(t.entries) > 0 && t.entries[0].next <= now {
+		var due []*entry
+		for len(due) < periodicAtATime && len(t.entries) > 0 && t.entries[0].next <= now {
+			due = append(due, heap.Pop(&t.entries).(*entry))
+		}
+		refused, err := t.fire(ctx, due, now, attended)
+		if err != nil {
+			return 0, err
+		}
+		again = append(again, refused...)
+	}
+	t.done = now
+
+	wait := ticksEvery
+	if len(t.entries) > 0 {
+		wait = min(wait, time.Duration(t.entries[0].next-now)*time.Second-time.Duration(micros)*time.Microsecond)
+	}
+	for _, e := range again {
+		heap.Push(&t.entries, e)
+	}
+	// Workers that come a little apart leave each other less to do twice.
+	return max(wait-time.Since(looked), 0) + rand.N(20*time.Millisecond), nil
+}
+
+// load reads the entries when they have changed.
+func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
+	asking, cancel := context.WithTimeout(ctx, redisTimeout)
+	version, err := t.redis.HGet(asking, periodicKey, "").Result()
+	cancel()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	if t.loaded && version == t.version {
+		return nil
+	}
+	found := map[string]*entry{}
+	err = scanPeriodic(ctx, t.redis, func(id string, text []byte, fired int64) {
+		stored, s, err := decodePeriodic(text)
+		if err != nil {
+			t.logger.Warn("a periodic job cannot be read", logPeriodic, id, logError, err)
+			return
+		}
+		if stored.Paused {
+			return
+		}
+		from := max(fired, stored.Since)
+		if attended {
+			// Somebody was here: what is older has gone, or was refused.
+			from = max(from, done-ticksGrace)
+		}
+		found[id] = &entry{
+			schedule: s, id: id, spec: stored.Spec, zoneName: stored.Zone,
+			job: Job{Kind: stored.Job.Kind, Queue: stored.Job.Queue}, since: stored.Since, maxLate: stored.MaxLate,
+			next: s.next(from), order: rand.Int64(),
+		}
+	})
+	if err != nil {
+		return err
+	}
+	t.entries = t.entries[:0]
+	for _, e := range found {
+		if e.next > 0 {
+			t.entries = append(t.entries, e)
+		}
+	}
+	heap.Init(&t.entries)
+	t.version, t.loaded = version, true
+	return nil
+}
+
+// shot is one tick on its way into its queue.
+type shot struct {
+	*entry
+	tick     int64
+	queue    string
+	accepted accepted
+}
+
+// fire fires one tick of each entry and puts the entries back with their next
+// ones. It returns those whose job was refused, for a later round.
+func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool) (refused []*entry, err error) {
+	refuse := func(s shot, err error) {
+		if s.refused != s.tick {
+			s.refused = s.tick
+			t.logger.Warn("a periodic job was refused; it is tried again until its next tick",
+				logPeriodic, s.id, logTick, time.Unix(s.tick, 0).UTC(), logError, err)
+		}
+		s.next = s.tick
+		refused = append(refused, s.entry)
+	}
+	var shots []shot
+	for _, e := range due {
+		s := shot{entry: e, tick: e.next}
+		if !attended || e.refused > 0 || now-s.tick > e.maxLate {
+			s.tick = e.last(e.next-1, now)
+		}
+		if s.tick == 0 || now-s.tick > e.maxLate {
+			t.goOn(e, now)
+			continue
+		}
+		s.queue, err = t.client.routes.queueOf(ctx, e.job)
+		if _, invalid := errors.AsType[*InvalidError](err); invalid {
+			refuse(s, err)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		shots = append(shots, s)
+	}
+	if shots, err = t.choose(ctx, shots); err == nil {
+		shots, err = t.prepare(ctx, shots, refuse)
+	}
+	if err != nil {
+		return nil, err
+	}
+	fired := []any{}
+	for _, batch := range batches(shots) {
+		results, err := t.enqueue(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		for i, s := range batch {
+			if results[i].Err != nil {
+				refuse(s, results[i].Err)
+				continue
+			}
+			fired = append(fired, s.id, s.tick)
+			t.goOn(s.entry, s.tick)
+		}
+	}
+	if len(fired) > 0 {
+		_, err = t.run(ctx, periodicMarkScript, []string{periodicFiredKey}, fired...)
+	}
+	return refused, err
+}
+
+// goOn puts an entry back with its first tick after the given one.
+func (t *ticks) goOn(e *entry, after int64) {
+	e.refused = 0
+	if e.next = e.schedule.next(after); e.next > 0 {
+		heap.Push(&t.entries, e)
+	}
+}
+
+// choose settles the queue of each tick and leaves out what was fired.
+func (t *ticks) choose(ctx context.Context, shots []shot) ([]shot, error) {
+	if len(shots) == 0 {
+		return nil, nil
+	}
+	var args []any
+	for _, s := range shots {
+		args = append(args, s.id, s.tick, s.queue)
+	}
+	reply, err := t.run(ctx, periodicChooseScript, []string{periodicFiredKey}, args...)
+	if err != nil {
+		return nil, err
+	}
+	answers, ok := reply.([]any)
+	if !ok || len(answers) != len(shots) {
+		return nil, fmt.Errorf("unexpected reply %v", reply)
+	}
+	var left []shot
+	for i, s := range shots {
+		answer, ok := answers[i].([]any)
+		if !ok || len(answer) != 2 {
+			return nil, fmt.Errorf("unexpected reply %v", reply)
+		}
+		queue, isText := answer[0].(string)
+		after, isNumber := answer[1].(int64)
+		switch {
+		case !isText || !isNumber:
+			return nil, fmt.Errorf("unexpected reply %v", reply)
+		case queue == "":
+			t.goOn(s.entry, max(after, s.tick))
+		default:
+			s.queue = queue
+			left = append(left, s)
+		}
+	}
+	return left, nil
+}
+
+// prepare reads the jobs as they are now and encodes them. An entry that was
+// removed, paused or changed since it was loaded is left to the next load.
+func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, error)) ([]shot, error) {
+	if len(shots) == 0 {
+		return nil, nil
+	}
+	ids := make([]string, len(shots))
+	for i, s := range shots {
+		ids[i] = s.id
+	}
+	asking, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	texts, err := t.redis.HMGet(asking, periodicKey, ids...).Result()
+	if err != nil {
+		return nil, err
+	}
+	var ready []shot
+	for i, s := range shots {
+		text, ok := texts[i].(string)
+		if !ok {
+			continue
+		}
+		stored, _, err := decodePeriodic([]byte(text))
+		if err != nil || stored.Paused || stored.Spec != s.spec || stored.Zone != s.zoneName || stored.Since != s.since {
+			continue
+		}
+		s.accepted, err = stored.Job.job().accept(s.queue, time.Now())
+		if err != nil {
+			refuse(s, err)
+			continue
+		}
+		s.accepted.message = appendHeader(s.accepted.message, headerPeriodic, s.id)
+		s.accepted.message = appendHeader(s.accepted.message, headerTick, strconv.FormatInt(s.tick, 10))
+		ready = append(ready, s)
+	}
+	return ready, nil
+}
+
+// batches splits ticks by queue, and by what one call may carry.
+func batches(shots []shot) [][]shot {
+	var all [][]shot
+	open, bytes := map[string]int{}, map[string]int{}
+	for _, s := range shots {
+		i, ok := open[s.queue]
+		if !ok || bytes[s.queue]+len(s.accepted.message) > mostBatchBytes {
+			i, bytes[s.queue] = len(all), 0
+			open[s.queue] = i
+			all = append(all, nil)
+		}
+		all[i] = append(all[i], s)
+		bytes[s.queue] += len(s.accepted.message)
+	}
+	return all
+}
+
+// enqueue enqueues ticks of one queue. A tick that went before is no error.
+func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
+	queue := batch[0].queue
+	if err := t.client.register(ctx, queue); err != nil {
+		return nil, err
+	}
+	args := []any{queue, len(batch)}
+	for _, s := range batch {
+		args = append(args, s.id, s.tick)
+	}
+	for _, s := range batch {
+		a := s.accepted
+		args = append(args, a.id, a.message, a.tenant, a.attributes, a.kind, a.cost, a.costs, a.band,
+			a.deadline, a.due, a.digest, a.unique, a.window, "")
+	}
+	reply, err := t.run(ctx, periodicFireScript, scriptKeys(queue), args...)
+	if err != nil {
+		return nil, fmt.Errorf("enqueue in %q: %w", queue, err)
+	}
+	answers, ok := reply.([]any)
+	if !ok || len(answers) != len(batch) {
+		return nil, fmt.Errorf("enqueue in %q: unexpected reply %v", queue, reply)
+	}
+	results := make([]Result, len(batch))
+	for i, s := range batch {
+		results[i].read(answers[i], s.accepted)
+	}
+	return results, nil
+}
+
+// run runs a script that Redis must answer in time.
+func (t *ticks) run(ctx context.Context, script *throttle.Script, keys []string, args ...any) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	return script.Run(ctx, t.redis, keys, args...)
+}
+
+// tickHeap orders entries by their next tick.
+type tickHeap []*entry
+
+func (h tickHeap) Len() int      { return len(h) }
+func (h tickHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *tickHeap) Push(e any)   { *h = append(*h, e.(*entry)) }
+func (h tickHeap) Less(i, j int) bool {
+	if h[i].next != h[j].next {
+		return h[i].next < h[j].next
+	}
+	return h[i].order < h[j].order
+}
+
+func (h *tickHeap) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return e
+}
