@@ -87,7 +87,7 @@ lines were rejected.`,
 	root.PersistentFlags().StringVar(&o.redisURL, "redis", "", "where the queues are, such as redis://127.0.0.1:6379 [$HEADGATE_REDIS_URL]")
 	root.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON for programs")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(sendCommand(&o), bulkCommand(&o), statusCommand(&o))
+	root.AddCommand(sendCommand(&o), bulkCommand(&o), statusCommand(&o), periodicCommand(&o))
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()

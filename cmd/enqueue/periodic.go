@@ -1,0 +1,258 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/queue"
+)
+
+func periodicCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "periodic",
+		Short: "Jobs that are enqueued again and again",
+		Long: `periodic manages jobs that are enqueued at the ticks of a schedule, each tick
+once, whatever number of workers runs. Changes reach them within about a second.
+
+A spec is "minute hour day-of-month month day-of-week" as in crontab, with
+seconds in front if there are six fields; @hourly, @daily, @weekly, @monthly,
+@yearly; or "@every 90s". All but @every need a time zone. In spring, a tick in
+the hour that is missing goes right after it; in autumn, one in the hour that
+comes twice goes the first time. A spec of every hour goes by the clock.`,
+		Args: cobra.ArbitraryArgs,
+	}
+	cmd.AddCommand(
+		periodicListCommand(o), periodicAddCommand(o),
+		entriesCommand(o, "remove", "Remove entries; jobs that they enqueued stay", "removed", queue.RemovePeriodic),
+		entriesCommand(o, "pause", "Keep entries from firing; their ticks meanwhile are left out", "paused", pausing(true)),
+		entriesCommand(o, "resume", "Let paused entries go on with their next ticks", "resumed", pausing(false)),
+	)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		var names []string
+		for _, command := range cmd.Commands() {
+			names = append(names, command.Name())
+		}
+		return usageError{fmt.Errorf("there is no command periodic %.60q%s", args[0], queue.Suggest(args[0], names))}
+	}
+	return cmd
+}
+
+func pausing(paused bool) func(context.Context, redis.UniversalClient, string) (bool, error) {
+	return func(ctx context.Context, client redis.UniversalClient, id string) (bool, error) {
+		return queue.PausePeriodic(ctx, client, id, paused)
+	}
+}
+
+func periodicAddCommand(o *options) *cobra.Command {
+	var (
+		p          queue.Periodic
+		l          line
+		payload    string
+		attributes map[string]string
+	)
+	cmd := &cobra.Command{
+		Use:     "add ID",
+		Short:   "Add an entry, or replace the one with this id",
+		Example: `  enqueue periodic add report --spec '30 7 * * mon-fri' --zone Europe/Berlin --kind webhook --tenant acme --payload '{"url":"https://example.com/report"}'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageError{fmt.Errorf("%s takes one id, got %d arguments", cmd.CommandPath(), len(args))}
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&p.Spec, "spec", "", `when, such as "*/5 * * * *", @daily or "@every 90s"`)
+	flags.StringVar(&p.Zone, "zone", "", "time zone of the spec, such as Europe/Berlin or UTC; none for @every")
+	flags.DurationVar(&p.MaxLate, "max-late", 0, "how late the last tick may go that no worker was there to fire (default 1h)")
+	flags.BoolVar(&p.Paused, "paused", false, "do not fire until it is resumed")
+	l.Kind, l.Tenant, l.Queue, l.Priority = new(""), new(""), new(""), new("")
+	flags.StringVar(l.Kind, "kind", "", "what sort of call (webhook, email, or your own)")
+	flags.StringVar(l.Tenant, "tenant", "", "on whose behalf")
+	flags.StringVar(l.Queue, "queue", "", "where the jobs wait (default: the queue of their kind)")
+	flags.StringVar(l.Priority, "priority", "", "high, normal or low (default normal)")
+	attempts := flags.Int("max-attempts", 0, "calls that may fail before a job is archived (default 10)")
+	cost := flags.Int64("cost", 0, "permits that a call takes (default 1)")
+	flags.StringToStringVar(&attributes, "attribute", nil, "name=value, what limits may be per; may be repeated")
+	flags.StringVar(&payload, "payload", "", "JSON, @FILE, or - for standard input")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p.ID = args[0]
+		if flags.Changed("max-attempts") {
+			l.MaxAttempts = attempts
+		}
+		if flags.Changed("cost") {
+			l.Cost = cost
+		}
+		l.Attributes = attributes
+		text, err := readPayload(cmd.Context(), payload, cmd.InOrStdin())
+		if err := cmd.Context().Err(); err != nil {
+			return fmt.Errorf("interrupted before the entry was set: %w", context.Cause(cmd.Context()))
+		}
+		if err != nil {
+			return usageError{fmt.Errorf("--payload: %w", err)}
+		}
+		l.Payload = text
+		if p.Job, err = l.job(); err != nil {
+			return usageError{oneLine(err)}
+		}
+		client, err := o.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		if err := queue.SetPeriodic(cmd.Context(), client, p); err != nil {
+			if isInvalid(err) {
+				return usageError{oneLine(err)}
+			}
+			return oneLine(err)
+		}
+		return periodicList(cmd.Context(), o, client, p.ID, cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+func periodicListCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "All entries, with their next and last ticks",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := o.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			return periodicList(cmd.Context(), o, client, "", cmd.OutOrStdout())
+		},
+	}
+}
+
+// periodicJSON is an entry as JSON.
+type periodicJSON struct {
+	ID        string          `json:"id"`
+	Spec      string          `json:"spec"`
+	Zone      string          `json:"zone,omitempty"`
+	MaxLate   string          `json:"max_late"`
+	Paused    bool            `json:"paused"`
+	Next      *time.Time      `json:"next"`
+	LastFired *time.Time      `json:"last_fired"`
+	Kind      string          `json:"kind"`
+	Tenant    string          `json:"tenant"`
+	Queue     string          `json:"queue,omitempty"`
+	Payload   json.RawMessage `json:"payload,omitempty"` // when it is JSON
+	Error     string          `json:"error,omitempty"`
+}
+
+// periodicList prints the entry with the id, or all when it is "".
+func periodicList(ctx context.Context, o *options, client redis.UniversalClient, id string, out io.Writer) error {
+	states, err := queue.ListPeriodic(ctx, client)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	entries := []periodicJSON{}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if !o.json {
+		fmt.Fprintln(w, "ID\tSPEC\tZONE\tKIND\tTENANT\tNEXT\tLAST FIRED")
+	}
+	for _, s := range states {
+		if id != "" && s.ID != id {
+			continue
+		}
+		entry := periodicJSON{
+			ID: s.ID, Spec: s.Spec, Zone: s.Zone, MaxLate: s.MaxLate.String(), Paused: s.Paused,
+			Kind: s.Job.Kind, Tenant: s.Job.Tenant, Queue: s.Job.Queue,
+		}
+		next, last := when(s.Next, now), "-"
+		if s.Paused {
+			next = "paused"
+		}
+		if !s.Next.IsZero() {
+			entry.Next = &s.Next
+		}
+		if !s.LastFired.IsZero() {
+			entry.LastFired = &s.LastFired
+			last = s.LastFired.Local().Format("2006-01-02 15:04:05")
+		}
+		if payload, ok := s.Job.Payload.(json.RawMessage); ok && json.Valid(payload) {
+			entry.Payload = payload
+		}
+		if s.Err != nil {
+			entry.Error = s.Err.Error()
+			next = "unreadable: " + printable(strings.ReplaceAll(entry.Error, "\n", "; "))
+		}
+		entries = append(entries, entry)
+		if !o.json {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(s.ID), printable(s.Spec), printable(cmp.Or(s.Zone, "-")),
+				printable(s.Job.Kind), printable(s.Job.Tenant), next, last)
+		}
+	}
+	if o.json {
+		return json.NewEncoder(out).Encode(entries)
+	}
+	return w.Flush()
+}
+
+// entriesCommand does one thing to the entries that it is given.
+func entriesCommand(o *options, verb, short, done string, do func(context.Context, redis.UniversalClient, string) (bool, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   verb + " ID...",
+		Short: short,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError{fmt.Errorf("%s takes the ids of entries", cmd.CommandPath())}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := o.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			var errs []error
+			for _, id := range args {
+				there, err := do(cmd.Context(), client, id)
+				switch {
+				case err != nil:
+					return err
+				case !there:
+					errs = append(errs, missing(cmd.Context(), client, id))
+				case !o.json:
+					fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", printable(id), done)
+				}
+			}
+			if err := errors.Join(errs...); err != nil {
+				return usageError{oneLine(err)}
+			}
+			if o.json {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string][]string{done: args})
+			}
+			return nil
+		},
+	}
+}
+
+// missing says that there is no such entry, and which one may be meant.
+func missing(ctx context.Context, client redis.UniversalClient, id string) error {
+	var names []string
+	if states, err := queue.ListPeriodic(ctx, client); err == nil {
+		for _, s := range states {
+			names = append(names, s.ID)
+		}
+	}
+	return fmt.Errorf("there is no periodic job %.60q%s", id, queue.Suggest(id, names))
+}
