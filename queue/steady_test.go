@@ -119,4 +119,3 @@ func TestLimitChangesUnderBacklog(t *testing.T) {
 		t.Errorf("%d calls in %v from a second after the limit was raised to %d/s", n, before.Sub(raised)-time.Second, fast)
 	}
 }
-
