@@ -185,3 +185,78 @@ func sortedKeys[V any](m map[string]V) []string {
 	slices.Sort(keys)
 	return keys
 }
+
+// taskMessage is what we read of a task as asynq stores it.
+type taskMessage struct {
+	id, kind, failure string
+	retried           int
+	headers           map[string]string
+	completed, failed time.Time // to the second; zero: never
+}
+
+func (m taskMessage) tenant() string {
+	if tenant := m.headers[headerTenant]; tenant != "" {
+		return tenant
+	}
+	return noTenant
+}
+
+// decodeMessage is the way back from [encodeMessage] and asynq's own encoding.
+func decodeMessage(b []byte) (taskMessage, error) {
+	m := taskMessage{headers: map[string]string{}}
+	moment := func(seconds uint64) time.Time { return time.Unix(int64(seconds), 0) }
+	err := eachField(b, func(field protowire.Number, text []byte, number uint64) {
+		switch field {
+		case 1:
+			m.kind = string(text)
+		case 3:
+			m.id = string(text)
+		case 6:
+			m.retried = int(number)
+		case 7:
+			m.failure = string(text)
+		case 11:
+			m.failed = moment(number)
+		case 13:
+			m.completed = moment(number)
+		case 15:
+			var name, value string
+			_ = eachField(text, func(field protowire.Number, text []byte, _ uint64) {
+				if field == 1 {
+					name = string(text)
+				} else {
+					value = string(text)
+				}
+			})
+			m.headers[name] = value
+		}
+	})
+	return m, err
+}
+
+// eachField hands out the fields of a protobuf message that are bytes or numbers.
+func eachField(b []byte, do func(field protowire.Number, text []byte, number uint64)) error {
+	for len(b) > 0 {
+		field, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return fmt.Errorf("decode the task: %w", protowire.ParseError(n))
+		}
+		b = b[n:]
+		var text []byte
+		var number uint64
+		switch kind {
+		case protowire.BytesType:
+			text, n = protowire.ConsumeBytes(b)
+		case protowire.VarintType:
+			number, n = protowire.ConsumeVarint(b)
+		default:
+			n = protowire.ConsumeFieldValue(field, kind, b)
+		}
+		if n < 0 {
+			return fmt.Errorf("decode the task: %w", protowire.ParseError(n))
+		}
+		do(field, text, number)
+		b = b[n:]
+	}
+	return nil
+}

@@ -6,7 +6,8 @@
 -- ARGV[2..] four for each job: id, owner (new for every run of a job), tenant, kind (both escaped)
 -- Returns   for each job: answer, earliest_us, latest_us, crashes, base
 --   answer  'go' it has a slot | 'slot' it needs one | 'done' it was called
---           already | 'gone' it is not this worker's any more
+--           already | 'failed' it ended before without success | 'gone' it is
+--           not this worker's any more
 --           | 'crashed' it took three workers with it
 --   base    failed attempts that were forgiven
 local now = clock()
@@ -19,7 +20,7 @@ for i = 2, #ARGV, 4 do
   if task[1] ~= 'active' then
     answer = 'gone'
   elseif task[3] then
-    answer = 'done'
+    answer = task[3] == '1' and 'done' or 'failed'
   elseif tonumber(task[4] or 0) >= 3 then
     answer = 'crashed'
   else

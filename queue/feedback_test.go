@@ -243,7 +243,7 @@ func TestSettlementWakesTheBlockedLane(t *testing.T) {
 	g := &gate{queue: r.queue, redis: client, limits: d.limits, woke: func() { woken++ }}
 	client.HSet(t.Context(), asynqKey(r.queue, "t:"+first), "hg_owner", "o")
 	for range 2 { // as after a lost reply
-		if mine, err := g.sendSettle([]settleQuestion{{id: first, owner: "o", tenant: "a", outcome: "done"}}); err != nil || !mine[0] {
+		if mine, err := g.sendSettle([]settleQuestion{{id: first, owner: "o", tenant: "a", outcome: "done"}}); err != nil || !mine[0].mine {
 			t.Fatal(mine, err)
 		}
 	}

@@ -56,7 +56,7 @@ type gate struct {
 	ended    <-chan struct{} // closed: nothing can be settled any more
 
 	begins  batcher[beginQuestion, beginAnswer]
-	settles batcher[settleQuestion, bool]
+	settles batcher[settleQuestion, settled]
 }
 
 type beginQuestion struct{ id, owner, tenant, kind string }
@@ -71,6 +71,7 @@ type beginAnswer struct {
 type settleQuestion struct {
 	id, owner, tenant, kind, outcome string
 
+	text    string // the result of 'done', why of 'failed'
 	pause   time.Duration
 	account bool   // the pause is for all tenants
 	reason  string // of the pause
@@ -83,6 +84,10 @@ func (q settleQuestion) needsLimits() bool { return q.pause > 0 || q.actual != "
 func (job Running) settled(owner, outcome string) settleQuestion {
 	return settleQuestion{id: job.ID, owner: owner, tenant: job.tenant(), kind: job.kind(), outcome: outcome}
 }
+
+// settled is whether the job was still this worker's, and whether it ended and
+// others are to follow it.
+type settled struct{ mine, follow bool }
 
 func (g *gate) init() *gate {
 	g.begins.run = g.sendBegin
@@ -117,16 +122,16 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 	switch slot.answer {
 	case "gone":
 		return lost
-	case "done":
-		return verdict{outcome: Done}
+	case "done", "failed":
+		return g.putAway(ctx, job)
 	case "crashed":
-		return g.finish(job, owner, archive(Crashed, errCrashed))
+		return g.finish(ctx, job, owner, archive(Crashed, errCrashed))
 	}
 	handler := g.handlers[job.Kind]
 	if handler == nil {
 		// Another worker may have it: that is no fault of the job's.
 		err := fmt.Errorf("no handler for kind %s in this worker", quote(job.Kind))
-		return g.finish(job, owner, verdict{outcome: Retried, err: &retryError{err: err, after: firstBackoff * 10}})
+		return g.finish(ctx, job, owner, verdict{outcome: Retried, err: &retryError{err: err, after: firstBackoff * 10}})
 	}
 
 	job.Attempt = max(job.Attempt-int(slot.forgiven), 1)
@@ -134,7 +139,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 	for {
 		// What nobody wants any more needs no slot, and no pause holds it.
 		if job.expired(g.clock.now()) {
-			return g.finish(job, owner, archive(Expired, errExpired))
+			return g.finish(ctx, job, owner, archive(Expired, errExpired))
 		}
 		if slot.answer == "slot" {
 			slot, err = g.newSlot(ctx, job, owner)
@@ -152,17 +157,17 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 				continue
 			case slot.answer == "park":
 				g.observer.Gated(g.queue, "parked")
-				return g.finish(job, owner, parked())
+				return g.finish(ctx, job, owner, parked())
 			}
 		}
 		if !g.hold(ctx, slot.earliest) {
 			return g.giveUp(ctx, job, owner)
 		}
 		if job.expired(g.clock.now()) {
-			return g.finish(job, owner, archive(Expired, errExpired))
+			return g.finish(ctx, job, owner, archive(Expired, errExpired))
 		}
 		unlock := g.enter(suspect)
-		if suspect && !g.settle(job.settled(owner, "alone")) {
+		if suspect && !g.settle(job.settled(owner, "alone")).mine {
 			unlock()
 			return lost
 		}
@@ -170,7 +175,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 			g.observer.Gated(g.queue, "sent")
 			v := g.call(ctx, handler, task, job)
 			unlock()
-			return g.finish(job, owner, v)
+			return g.finish(ctx, job, owner, v)
 		}
 		unlock()
 		g.observer.Gated(g.queue, "missed")
@@ -300,8 +305,8 @@ func (g *gate) enter(suspect bool) (leave func()) {
 
 // call makes the call and judges its answer.
 func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Running) (v verdict) {
-	current := &call{job: job}
-	callCtx, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, current), h.timeout)
+	current, result := &call{job: job}, &callResult{}
+	callCtx, cancel := context.WithTimeout(withResult(context.WithValue(ctx, callKey{}, current), result), h.timeout)
 	defer cancel()
 	err := h.protected(callCtx, task.Payload())
 	defer func() { v.actual = current.actualCosts() }()
@@ -309,6 +314,7 @@ func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Runni
 		return verdict{outcome: Parked, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
 	}
 	v = judge(err, job, h.repeatUnknown, time.Now())
+	v.result = result.take()
 	if err != nil {
 		g.logger.Info("call failed", logQueue, g.queue, logKind, job.Kind, logJob, job.ID, logTenant, job.Tenant,
 			"attempt", job.Attempt, "outcome", v.outcome, logError, err)
@@ -317,26 +323,32 @@ func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Runni
 }
 
 // finish settles a job whose slot is spent, then tells asynq.
-func (g *gate) finish(job Running, owner string, v verdict) verdict {
+func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict) verdict {
 	question := job.settled(owner, "free")
 	question.pause, question.account, question.actual = v.pause, v.account, v.actual
-	if v.outcome == Done {
-		question.outcome = "done"
+	switch {
+	case v.outcome == Done:
+		question.outcome, question.text = "done", string(v.result)
+	case v.outcome.failed():
+		question.outcome, question.text = "failed", string(v.outcome)+" "+v.err.Error()
 	}
 	if v.actual == "" && (v.outcome == Throttled || v.outcome == Postponed || v.outcome == Expired) {
 		// The provider did nothing for it.
 		question.actual = nothing(job.Costs)
 	}
 	if v.pause > 0 {
-		question.reason = printable(v.err, mostReason)
+		question.reason = printable(v.err, mostWords)
 		scope := job.tenant()
 		if v.account {
 			scope = wholeQueue
 		}
 		g.pauses.add(scope, bootTime()+v.pause)
 	}
-	if !g.settle(question) {
+	switch settled := g.settle(question); {
+	case !settled.mine:
 		return lost
+	case settled.follow:
+		return g.putAway(ctx, job)
 	}
 	return v
 }
@@ -351,7 +363,7 @@ func (g *gate) giveUp(ctx context.Context, job Running, owner string) verdict {
 
 // keep gives a job back with its slot, for another worker to use.
 func (g *gate) keep(job Running, owner string) verdict {
-	if !g.settle(job.settled(owner, "keep")) {
+	if !g.settle(job.settled(owner, "keep")).mine {
 		return lost
 	}
 	return parked()
@@ -359,17 +371,17 @@ func (g *gate) keep(job Running, owner string) verdict {
 
 // settle keeps on until Redis has it: a call that was made must never be
 // forgotten, and no new work is taken meanwhile, as the job keeps its place in
-// the worker. It answers false when the job is another worker's.
-func (g *gate) settle(q settleQuestion) bool {
+// the worker.
+func (g *gate) settle(q settleQuestion) settled {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		mine, err := g.settles.do(q)
+		answer, err := g.settles.do(q)
 		if err == nil {
-			return mine
+			return answer
 		}
 		g.logger.Warn("redis does not take a settlement", logQueue, g.queue, logJob, q.id, "outcome", q.outcome, logError, err)
 		select {
 		case <-g.ended:
-			return true // nobody is left to tell; the next worker recovers the job
+			return settled{mine: true} // nobody is left to tell; the next worker recovers the job
 		case <-time.After(wait):
 		}
 	}
@@ -410,7 +422,7 @@ func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
 	return answers, nil
 }
 
-func (g *gate) sendSettle(questions []settleQuestion) ([]bool, error) {
+func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
 	defer cancel()
 	windows := ""
@@ -420,7 +432,7 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]bool, error) {
 			return nil, err
 		}
 	}
-	const words = 8
+	const words = 9
 	args := make([]any, 2, 2+words*len(questions))
 	args[0], args[1] = g.queue, windows
 	for _, q := range questions {
@@ -428,7 +440,7 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]bool, error) {
 		if q.account {
 			who = "account "
 		}
-		args = append(args, q.id, q.owner, q.tenant, q.kind, q.outcome, q.pause.Microseconds(), who+q.reason, q.actual)
+		args = append(args, q.id, q.owner, q.tenant, q.kind, q.outcome, q.pause.Microseconds(), who+q.reason, q.actual, q.text)
 	}
 	reply, err := settleScript.Run(ctx, g.redis, scriptKeys(g.queue), args...)
 	if err != nil {
@@ -439,12 +451,12 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	mine := make([]bool, len(questions))
-	for i := range mine {
-		mine[i] = n[i] == 1
+	answers := make([]settled, len(questions))
+	for i := range answers {
+		answers[i] = settled{mine: n[i] > 0, follow: n[i] == 2}
 	}
 	if n[len(questions)] > 0 {
 		g.woke()
 	}
-	return mine, nil
+	return answers, nil
 }

@@ -24,6 +24,7 @@ const (
 	Unknown   Outcome = "unknown"   // sent, but the answer never came; archived for a person
 	Crashed   Outcome = "crashed"   // archived: it took three workers with it
 	Parked    Outcome = "parked"    // back to its lane without a call
+	Cancelled Outcome = "cancelled" // archived: an operator did not want it any more
 	Lost      Outcome = "lost"      // another worker has it now
 )
 
@@ -65,6 +66,7 @@ type verdict struct {
 	account bool          // of all
 	actual  string        // what the call cost, by unit
 	err     error         // for asynq; nil: acknowledge
+	result  []byte        // of a call that succeeded
 }
 
 // judge decides what follows from a handler's error.
@@ -100,7 +102,7 @@ func judge(err error, job Running, repeatUnknown bool, now time.Time) verdict {
 }
 
 func archive(outcome Outcome, err error) verdict {
-	return verdict{outcome: outcome, err: fmt.Errorf("%w (%w)", err, asynq.SkipRetry)}
+	return verdict{outcome: outcome, err: &endError{err}}
 }
 
 // backoff is the wait after a failed attempt: doubling from a second to ten
@@ -122,7 +124,7 @@ type retryError struct {
 	skew   time.Duration // of Redis's clock against ours
 }
 
-func (e *retryError) Error() string { return e.err.Error() }
+func (e *retryError) Error() string { return boundReason(e.err.Error()) }
 func (e *retryError) Unwrap() error { return e.err }
 
 // wait is the delay for asynq, which adds it to this machine's clock and cuts

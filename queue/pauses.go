@@ -17,8 +17,8 @@ const wholeQueue = "*"
 
 func kindScope(escapedKind string) string { return "k:" + escapedKind }
 
-// mostReason bounds what is kept of a provider's words.
-const mostReason = 256
+// mostWords bounds what is kept of a provider's words.
+const mostWords = 256
 
 // pauses is what this process knows of a queue's pauses, by scope: until when,
 // on the boot clock. Those of other workers come with the next round of dispatch.

@@ -139,7 +139,7 @@ func TestSettleIsFenced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return mine[0]
+		return mine[0].mine
 	}
 	if settle("ours") || client.HExists(ctx, task, "hg_done").Val() {
 		t.Error("a job of another worker was settled")

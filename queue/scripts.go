@@ -16,6 +16,9 @@ var enqueueLua string
 //go:embed dispatch.lua
 var dispatchLua string
 
+//go:embed end.lua
+var endLua string
+
 //go:embed begin.lua
 var beginLua string
 
@@ -54,7 +57,7 @@ var (
 	dispatchScript = newScript(dispatchLua)
 	beginScript    = newScript(beginLua)
 	slotScript     = newScript(slotLua)
-	settleScript   = newScript(settleLua)
+	settleScript   = newScript(endLua + settleLua)
 	recoverScript  = newScript(recoverLua)
 	sweepScript    = newScript(sweepLua)
 	rewakeScript   = newScript(rewakeLua)

@@ -3,16 +3,20 @@
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2]   calendars as JSON, '' for none
--- ARGV[3..] eight for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why, actual
+-- ARGV[3..] nine for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why, actual, text
 --   outcome  'done'    the call succeeded: it must never be made again
+--            'failed'  it ended for good without success: nor must this one, unless an
+--                      operator runs it again; its slot is spent
 --            'keep'    not called: the job keeps its slot for another worker
 --            'free'    not called or failed: the slot is spent
 --            'alone'   about to be called with nothing beside it (see crashes)
 --   pause_us for how long from now the provider wants no calls; 0: it does not say so
 --   why      who is to pause, and the provider's words: "tenant REASON" or "account REASON"
 --   actual   what the call used of metered limits, "unit=n;...", or ''
--- Returns   for each job 1, or 0 when it is not this worker's any more (then
---           nothing was written); and at last how many lanes may go on
+--   text     of 'done': the result; of 'failed': "<outcome> <reason>"
+-- Returns   for each job 1, 2 when it ended and has follow-ups, or 0 when it is
+--           not this worker's any more (then nothing was written); and at last
+--           how many lanes may go on
 local now = clock()
 set_calendars(ARGV[2])
 local results, woken = {}, 0
@@ -32,9 +36,10 @@ local function hold_back(group, tenant, length, why)
   pause(who == 'account' and '*' or tenant, now + length, 'provider', reason)
 end
 
-for i = 3, #ARGV, 8 do
+for i = 3, #ARGV, 9 do
   local id, owner, tenant, kind = unpack(ARGV, i, i + 3)
-  local outcome, length, why, actual = unpack(ARGV, i + 4, i + 7)
+  local outcome, length, why, actual, text = unpack(ARGV, i + 4, i + 8)
+  local ended = outcome == 'done' or outcome == 'failed'
   local key = task_key(id)
   local task = redis.call('HMGET', key, 'hg_owner', 'hg_permits', 'hg_slot', 'hg_done', 'group', 'hg_unique')
   -- An owner who is through is marked, not forgotten: the same message may come
@@ -48,14 +53,17 @@ for i = 3, #ARGV, 8 do
         select(2, slot_read(task[3])), costs_read(said[1], said[2]), costs_read('0', actual), said[3])
     end
     if outcome == 'done' and not task[4] then
-      redis.call('HSET', key, 'hg_done', '1')
+      mark_done(key, text)
       redis.call('HINCRBY', headgate .. 'done', tenant, 1)
-    elseif outcome == 'free' then
+    elseif outcome == 'failed' and not task[4] then
+      mark_failed(key, text)
+    end
+    if outcome == 'free' or outcome == 'failed' then
       local _, _, position = slot_read(task[3])
       redis.call('HSET', key, 'hg_slot', slot_write(0, 0, position or BAND + now))
       redis.call('HDEL', key, 'hg_alone', 'hg_marks')
     end
-    if outcome == 'done' and task[6] and redis.call('GET', headgate .. 'unique:' .. task[6]) == id then
+    if ended and task[6] and redis.call('GET', headgate .. 'unique:' .. task[6]) == id then
       redis.call('DEL', headgate .. 'unique:' .. task[6])
     end
     if outcome == 'free' or outcome == 'keep' then
@@ -63,10 +71,10 @@ for i = 3, #ARGV, 8 do
     elseif outcome == 'alone' then
       redis.call('HSET', key, 'hg_alone', '1')
     end
-    if outcome == 'done' or outcome == 'free' then woken = woken + free_permits(id, task[2], now) end
+    if ended or outcome == 'free' then woken = woken + free_permits(id, task[2], now) end
     if length ~= '0' then hold_back(task[5], tenant, tonumber(length), why) end
   end
-  results[#results + 1] = mine and 1 or 0
+  results[#results + 1] = not mine and 0 or ended and redis.call('HEXISTS', key, 'hg_next') == 1 and 2 or 1
 end
 save_buckets(now)
 results[#results + 1] = woken

@@ -124,6 +124,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.asynq.Close()
 	w.asynq.AddHook(recoveryHook{})
 	w.asynq.AddHook(w.disowned)
+	w.asynq.AddHook(archiveHook{w.redis})
 	if err := w.check(ctx, true); err != nil {
 		return err
 	}

@@ -1,0 +1,155 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// A job ends in three steps, and none comes before the one in front of it is in
+// Redis: its mark is written (settle.lua), what follows it is enqueued, and asynq
+// is told. A worker that dies between them leaves a job that the next worker
+// finds by its mark: it goes on from there, and calls nothing.
+
+// failed tells the outcomes of a job that ended for good without success.
+func (o Outcome) failed() bool {
+	switch o {
+	case Archived, Expired, Unknown, Crashed, Cancelled:
+		return true
+	}
+	return false
+}
+
+const mostReason = 1 << 10
+
+// boundReason makes an error's text fit to be stored: asynq cannot encode what
+// is not UTF-8, and would never put the job away.
+func boundReason(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= mostReason {
+		return text
+	}
+	end := mostReason - len("…")
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}
+
+// endError sends a task to asynq's archive.
+type endError struct{ err error }
+
+func (e *endError) Error() string   { return boundReason(e.err.Error()) }
+func (e *endError) Unwrap() []error { return []error{e.err, asynq.SkipRetry} }
+
+// end is what stands in Redis of a job that has ended.
+type end struct {
+	outcome Outcome
+	reason  string
+	result  string
+	next    string // the jobs that follow it, encoded
+	times   string // how often it was archived and run again before; "" for never
+}
+
+func (e end) verdict() verdict {
+	if e.outcome == Done {
+		return verdict{outcome: Done}
+	}
+	return archive(e.outcome, errors.New(e.reason))
+}
+
+func (g *gate) readEnd(ctx context.Context, id string) (end, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
+	defer cancel()
+	fields, err := g.redis.HMGet(ctx, asynqKey(g.queue, "t:"+id), "hg_done", "hg_outcome", "hg_error", "result", "hg_next", "hg_ends").Result()
+	if err != nil {
+		return end{}, err
+	}
+	text := texts(fields)
+	e := end{outcome: Done, reason: text[2], result: text[3], next: text[4], times: text[5]}
+	if text[0] == "0" {
+		if e.outcome = Outcome(text[1]); !e.outcome.failed() {
+			e.outcome = Archived
+		}
+	}
+	return e, nil
+}
+
+// texts reads the fields of HMGET; what is not there is "".
+func texts(fields []any) []string {
+	out := make([]string, len(fields))
+	for i, field := range fields {
+		out[i], _ = field.(string)
+	}
+	return out
+}
+
+// putAway ends a job that bears its mark.
+func (g *gate) putAway(ctx context.Context, job Running) verdict {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		e, err := g.readEnd(ctx, job.ID)
+		if err == nil {
+			return e.verdict()
+		}
+		g.logger.Warn("redis does not say how a job ended", logQueue, g.queue, logJob, job.ID, logError, err)
+		select {
+		case <-g.ended:
+			return parked() // nobody is left to tell; the next worker goes on
+		case <-time.After(wait):
+		}
+	}
+}
+
+// archiveHook is what our workers change of asynq's archiving. asynq cuts its
+// archive off at 10,000 tasks and 90 days, and deletes what is beyond: ours is
+// never cut. And with the task the mark of its end is put away, in one
+// transaction, so that one whom an operator runs again is called again.
+type archiveHook struct{ redis redis.UniversalClient }
+
+const putAwayLua = `
+if redis.call('HGET', KEYS[1], 'state') == 'archived' and redis.call('HGET', KEYS[1], 'hg_done') == '0' then
+  redis.call('HDEL', KEYS[1], 'hg_done')
+  redis.call('HINCRBY', KEYS[1], 'hg_ends', 1)
+end`
+
+func (archiveHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h archiveHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !keepArchive(cmd.Args()) {
+			return next(ctx, cmd)
+		}
+		pipe := h.redis.TxPipeline()
+		_ = pipe.Process(ctx, cmd)
+		pipe.Eval(ctx, putAwayLua, []string{fmt.Sprint(cmd.Args()[3])})
+		_, _ = pipe.Exec(ctx) // its error is the command's own, or of no matter
+		return cmd.Err()
+	}
+}
+
+func (archiveHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// keepArchive tells asynq's archiving script by its keys and takes its two
+// cut-offs away: what is older than, and what is beyond.
+func keepArchive(args []any) bool {
+	const keys, values = 9, 7
+	if len(args) != 3+keys+values || (args[0] != "evalsha" && args[0] != "eval") || fmt.Sprint(args[2]) != fmt.Sprint(keys) {
+		return false
+	}
+	suffixes := []string{"", ":active", ":lease", ":archived"}
+	for i, suffix := range suffixes {
+		if !strings.HasPrefix(fmt.Sprint(args[3+i]), "asynq:{") || !strings.HasSuffix(fmt.Sprint(args[3+i]), suffix) {
+			return false
+		}
+	}
+	args[3+keys+3], args[3+keys+4] = "-inf", 1<<40
+	return true
+}

@@ -1,0 +1,13 @@
+-- end.lua: the marks of jobs that have ended. A job that bears one is never
+-- called again: it is only put away, however often asynq hands it out.
+local function mark_done(key, result)
+  redis.call('HSET', key, 'hg_done', '1', unpack(result ~= '' and {'result', result} or {}))
+  redis.call('HDEL', key, 'hg_error', 'hg_outcome')
+end
+
+-- mark_failed takes "<outcome> <reason>".
+local function mark_failed(key, text)
+  local outcome, reason = string.match(text, '^(%l+) (.*)$')
+  redis.call('HSET', key, 'hg_done', '0', 'hg_outcome', outcome, 'hg_error', reason)
+end
+

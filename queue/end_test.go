@@ -1,0 +1,293 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// until waits for what another goroutine brings about in Redis, which tells nobody.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(20 * time.Second); !is(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("not %s in time", what)
+		}
+	}
+}
+
+// loseAcknowledgement lets the next word of asynq about a job not reach Redis,
+// as when the worker dies in front of it.
+func (r *rig) loseAcknowledgement(id string) { r.worker.disowned.add(r.queue, id) }
+
+// crash is what other workers see of that death: once the word was lost, the job
+// is taken from the dead.
+func (r *rig) crash(t *testing.T, id string) {
+	t.Helper()
+	d := r.worker.disowned
+	until(t, "acknowledged", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.tasks) == 0
+	})
+	ctx, client := t.Context(), r.server.Client()
+	seen := ""
+	if score, err := client.ZScore(ctx, asynqKey(r.queue, "lease"), id).Result(); err == nil {
+		seen = fmt.Sprintf("%.0f", score)
+	} else if !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	if n, err := recoverScript.Run(ctx, client, scriptKeys(r.queue), r.queue, id, seen); err != nil || n != int64(1) {
+		t.Fatalf("recovered %v, %v", n, err)
+	}
+}
+
+// wired is a worker whose network a test can break.
+func wired() (*redistest.Wire, func(*Config)) {
+	w := &redistest.Wire{}
+	return w, func(c *Config) { c.Redis.Dialer = w.Dial }
+}
+
+func (r *rig) field(t *testing.T, id, name string) string {
+	t.Helper()
+	text, err := r.server.Client().HGet(t.Context(), asynqKey(r.queue, "t:"+id), name).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestEndsStayEnded: a job that ended without success is not called again when
+// asynq was not told of it; it is put away with the reason of the first time.
+func TestEndsStayEnded(t *testing.T) {
+	tests := map[string]struct {
+		answer  error
+		edit    func(*Job)
+		outcome Outcome
+		calls   int
+	}{
+		"permanent":    {answer: permanent{}, outcome: Archived, calls: 1},
+		"last attempt": {answer: errors.New("500"), edit: func(job *Job) { job.MaxAttempts = 1 }, outcome: Archived, calls: 1},
+		"unknown":      {answer: unknown{}, outcome: Unknown, calls: 1},
+		"expired": {outcome: Expired, edit: func(job *Job) {
+			job.Deadline = time.Now().Add(20 * time.Millisecond)
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, 1, limitsOf(), nil)
+			r.answer = func(context.Context, Running) error { return test.answer }
+			id := r.add(t, test.edit)
+			if test.outcome == Expired {
+				time.Sleep(30 * time.Millisecond) // its deadline
+			}
+			r.loseAcknowledgement(id)
+			r.run(t)
+			r.seen.wait(t, string(test.outcome), 1)
+			if mark, reason := r.field(t, id, "hg_done"), r.field(t, id, "hg_error"); mark != "0" || reason == "" {
+				t.Errorf("marked with %q, reason %q, before asynq is told; want 0 and a reason", mark, reason)
+			}
+			reason := r.field(t, id, "hg_error")
+			r.crash(t, id)
+			r.seen.wait(t, string(test.outcome), 2)
+			r.stop()
+			if got := r.archived(t)[id]; got != reason {
+				t.Errorf("archived with %q; want the first reason %q", got, reason)
+			}
+			if r.jobs[id] != test.calls {
+				t.Errorf("%d calls; want %d", r.jobs[id], test.calls)
+			}
+			got, err := r.client.Result(t.Context(), r.queue, id)
+			if err != nil || got.Outcome != test.outcome || got.Err != reason || got.State != "archived" || time.Since(got.EndedAt).Abs() > time.Minute {
+				t.Errorf("Result = %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestArchivedJobsCanBeRunAgain: the mark ends with the archiving, or a job that
+// an operator runs again would only be put away.
+func TestArchivedJobsCanBeRunAgain(t *testing.T) {
+	r := startRig(t, 2, limitsOf(), nil)
+	answers := make(chan error, 2)
+	answers <- permanent{}
+	answers <- nil
+	r.answer = func(context.Context, Running) error { return <-answers }
+	id := r.add(t, func(job *Job) { job.Key = "k" })
+	r.run(t)
+	r.seen.wait(t, string(Archived), 1)
+	until(t, "archived", func() bool { return r.field(t, id, "state") == "archived" })
+	if err := asynq.NewInspectorFromRedisClient(r.server.Client()).RunTask(r.queue, id); err != nil {
+		t.Fatal(err)
+	}
+	r.seen.wait(t, string(Done), 1)
+	r.stop()
+	got, err := r.client.Result(t.Context(), r.queue, id)
+	if err != nil || got.Outcome != Done || got.Err != "" || got.State != "completed" || r.jobs[id] != 2 {
+		t.Errorf("Result = %+v, %v after %d calls", got, err, r.jobs[id])
+	}
+}
+
+// TestHostileErrors: an error's text must not keep its job from being put away.
+func TestHostileErrors(t *testing.T) {
+	for name, text := range map[string]string{"not UTF-8": "bad \xff\xfe text", "long": strings.Repeat("é", 5000)} {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, 2, limitsOf(), nil)
+			r.answer = func(context.Context, Running) error { return errors.New(text) }
+			id := r.add(t, func(job *Job) { job.MaxAttempts = 2 })
+			r.run(t)
+			r.seen.wait(t, string(Retried), 1)
+			r.seen.wait(t, string(Archived), 1)
+			r.stop()
+			reason := r.archived(t)[id]
+			if reason == "" || len(reason) > mostReason || !utf8.ValidString(reason) || r.jobs[id] != 2 {
+				t.Errorf("archived with %d bytes %.40q after %d calls", len(reason), reason, r.jobs[id])
+			}
+		})
+	}
+}
+
+func TestResults(t *testing.T) {
+	tests := map[string]struct {
+		value any
+		want  string
+	}{
+		"JSON":    {map[string]int{"n": 1}, `{"n":1}`},
+		"text":    {"é", `"é"`},
+		"bytes":   {[]byte("\x00\xff"), "\x00\xff"},
+		"raw":     {json.RawMessage(`{ "a": 1 }`), `{ "a": 1 }`},
+		"largest": {[]byte(strings.Repeat("x", mostResult)), strings.Repeat("x", mostResult)},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, 1, limitsOf(), nil)
+			r.answer = func(ctx context.Context, _ Running) error {
+				if err := SetResult(ctx, "overwritten"); err != nil {
+					return err
+				}
+				return SetResult(ctx, test.value)
+			}
+			id := r.add(t, func(job *Job) { job.Retention = time.Hour })
+			r.run(t)
+			r.seen.wait(t, string(Done), 1)
+			if got, err := r.client.Result(t.Context(), r.queue, id); err != nil || got.Outcome != Done || string(got.Result) != test.want {
+				t.Errorf("Result = %+v, %v, before asynq is told; want %.40q", got, err, test.want)
+			}
+			r.stop()
+			got, err := r.client.Result(t.Context(), r.queue, id)
+			if err != nil || got.State != "completed" || string(got.Result) != test.want || got.Kind != "call" || got.Tenant != "a" ||
+				time.Since(got.EndedAt).Abs() > time.Minute {
+				t.Errorf("Result = %+v, %v", got, err)
+			}
+			info, err := asynq.NewInspectorFromRedisClient(r.server.Client()).GetTaskInfo(r.queue, id)
+			if err != nil || string(info.Result) != test.want {
+				t.Errorf("asynq's result = %.40q, %v", info.Result, err)
+			}
+		})
+	}
+}
+
+func TestResultsAreRefused(t *testing.T) {
+	if err := SetResult(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "not that of a handler") {
+		t.Errorf("outside of a handler: %v", err)
+	}
+	r := startRig(t, 2, limitsOf(), nil)
+	var late context.Context
+	r.answer = func(ctx context.Context, job Running) error {
+		late = ctx
+		if err := SetResult(ctx, strings.Repeat("x", mostResult)); err == nil || !strings.Contains(err.Error(), "65538 bytes are more than 65536") {
+			t.Errorf("a large one: %v", err)
+		}
+		if err := SetResult(ctx, func() {}); err == nil {
+			t.Error("a func was encoded")
+		}
+		if err := SetResult(ctx, 1); err != nil {
+			t.Error(err)
+		}
+		if job.Tenant == "bad" {
+			return permanent{}
+		}
+		return nil
+	}
+	bad := r.add(t, func(job *Job) { job.Tenant = "bad" })
+	r.run(t)
+	r.seen.wait(t, string(Archived), 1)
+	if err := SetResult(late, 2); err == nil || !strings.Contains(err.Error(), "over") {
+		t.Errorf("after the call: %v", err)
+	}
+	id := r.add(t, nil)
+	r.seen.wait(t, string(Done), 1)
+	r.stop()
+	if got, err := r.client.Result(t.Context(), r.queue, bad); err != nil || got.Result != nil {
+		t.Errorf("a failed job has the result %q, %v", got.Result, err)
+	}
+	if _, err := r.client.Result(t.Context(), r.queue, id); !errors.Is(err, ErrNoJob) {
+		t.Errorf("a job without retention: %v", err)
+	}
+}
+
+func TestHandleResult(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	type order struct{ Amount int }
+	calls := 0
+	HandleResult(r.worker, "double", func(_ context.Context, o order) (any, error) {
+		calls++
+		if o.Amount < 0 {
+			return nil, permanent{}
+		}
+		if o.Amount == 0 {
+			return strings.Repeat("x", mostResult), nil
+		}
+		return order{2 * o.Amount}, nil
+	})
+	add := func(amount int) string {
+		return r.add(t, func(job *Job) { job.Kind, job.Payload, job.Retention = "double", order{amount}, time.Hour })
+	}
+	good, bad, large := add(21), add(-1), add(0)
+	r.run(t)
+	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(Archived), 2)
+	r.stop()
+	if got, err := r.client.Result(t.Context(), r.queue, good); err != nil || string(got.Result) != `{"Amount":42}` {
+		t.Errorf("Result = %s, %v", got.Result, err)
+	}
+	if got, err := r.client.Result(t.Context(), r.queue, bad); err != nil || got.Outcome != Archived {
+		t.Errorf("Result = %+v, %v", got, err)
+	}
+	if reason := r.archived(t)[large]; !strings.Contains(reason, "the call was made, but its result is lost") || calls != 3 {
+		t.Errorf("archived with %q after %d calls", reason, calls)
+	}
+}
+
+// TestLostSettlement: the mark's reply is lost, and it is sent again.
+func TestLostSettlement(t *testing.T) {
+	w, edit := wired()
+	r := startRig(t, 1, limitsOf(), edit)
+	r.answer = func(ctx context.Context, _ Running) error {
+		w.LoseReply("done")
+		return SetResult(ctx, "kept")
+	}
+	id := r.add(t, func(job *Job) { job.Retention = time.Hour })
+	r.run(t)
+	r.seen.wait(t, string(Done), 1)
+	r.stop()
+	got, err := r.client.Result(t.Context(), r.queue, id)
+	if err != nil || string(got.Result) != `"kept"` || r.jobs[id] != 1 || w.Lost() != 1 {
+		t.Errorf("Result = %+v, %v after %d calls, %d replies lost", got, err, r.jobs[id], w.Lost())
+	}
+	if done := r.server.Client().HGet(t.Context(), key(r.queue, "done"), "a").Val(); done != "1" {
+		t.Errorf("counted %s times", done)
+	}
+}

@@ -1,0 +1,176 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const mostResult = 64 << 10
+
+// SetResult keeps what came of a call with its job, for [Client.Result], for
+// asynq's Inspector and for the jobs that follow: []byte and json.RawMessage as
+// they are, anything else as JSON, at most 64 KiB. It is stored when the handler
+// returns nil, together with the mark that the job is done; the last value
+// counts. It is kept as long as the job is: see Job.Retention.
+//
+// The error says that the value is too large or cannot be encoded, or that ctx
+// is not that of a call under way.
+func SetResult(ctx context.Context, value any) error {
+	slot, ok := ctx.Value(resultKey{}).(*callResult)
+	if !ok {
+		return errors.New("queue: SetResult: the context is not that of a handler")
+	}
+	encoded, err := encodePayload(value)
+	if err != nil {
+		return fmt.Errorf("queue: SetResult: %w", err)
+	}
+	if len(encoded) > mostResult {
+		return fmt.Errorf("queue: SetResult: %d bytes are more than %d; store large data elsewhere and keep a reference", len(encoded), mostResult)
+	}
+	return slot.set(encoded)
+}
+
+// HandleResult is [Handle] for calls that bring something back: what fn returns
+// beside a nil error is the job's result, as by [SetResult]. A result that
+// cannot be kept archives the job with the reason: the call was made, and is not
+// made again.
+func HandleResult[T, R any](w *Worker, kind string, fn func(context.Context, T) (R, error), options ...HandlerOption) {
+	Handle(w, kind, func(ctx context.Context, payload T) error {
+		value, err := fn(ctx, payload)
+		if err != nil {
+			return err
+		}
+		if err := SetResult(ctx, value); err != nil {
+			return &resultError{err}
+		}
+		return nil
+	}, options...)
+}
+
+// resultError is a call that succeeded and whose result cannot be kept.
+type resultError struct{ err error }
+
+func (e *resultError) Error() string {
+	return "the call was made, but its result is lost: " + e.err.Error()
+}
+func (e *resultError) Unwrap() error   { return e.err }
+func (e *resultError) Permanent() bool { return true }
+
+// callResult is what the handler of one call has set.
+type callResult struct {
+	mu    sync.Mutex
+	value []byte
+	over  bool
+}
+
+type resultKey struct{}
+
+func withResult(ctx context.Context, result *callResult) context.Context {
+	return context.WithValue(ctx, resultKey{}, result)
+}
+
+func (r *callResult) set(value []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return errors.New("queue: SetResult: the call is over")
+	}
+	r.value = slices.Clone(value)
+	return nil
+}
+
+func (r *callResult) take() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	return r.value
+}
+
+// ErrNoJob: the queue knows no such job: it never did, or the job was completed
+// and its Retention is over, or it was deleted.
+var ErrNoJob = errors.New("no such job")
+
+// JobResult is what is known of one job.
+type JobResult struct {
+	ID, Queue, Kind, Tenant string
+
+	// State is asynq's word: aggregating (it waits in its lane), pending, active,
+	// scheduled, retry, archived, completed.
+	State string
+
+	// Outcome is how the job ended; "" while it has not. It is known a moment
+	// before State says so.
+	Outcome Outcome
+
+	Result  []byte    // what the handler set; nil for none
+	Err     string    // why it ended without success, or failed the last time
+	EndedAt time.Time // to the second; zero while State is neither archived nor completed
+}
+
+// Result is how a job stands and what came of it, or [ErrNoJob]. A completed
+// job is remembered for its Retention, an archived one until it is deleted.
+func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error) {
+	fields, err := c.redis.HMGet(ctx, asynqKey(queue, "t:"+id), "state", "hg_done", "hg_outcome", "hg_error", "result", "msg").Result()
+	if err != nil {
+		return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", quote(id), queue, err)
+	}
+	text := texts(fields)
+	if text[0] == "" {
+		return JobResult{}, fmt.Errorf("%w: %s in queue %q", ErrNoJob, quote(id), queue)
+	}
+	message, err := decodeMessage([]byte(text[5]))
+	if err != nil {
+		return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", quote(id), queue, err)
+	}
+	r := JobResult{ID: id, Queue: queue, Kind: message.kind, Tenant: message.tenant(), State: text[0], Err: message.failure}
+	if fields[4] != nil {
+		r.Result = []byte(text[4])
+	}
+	archived := r.State == "archived"
+	switch {
+	case text[1] == "1" && !archived || r.State == "completed":
+		r.Outcome, r.Err = Done, ""
+	case text[1] == "0" || archived:
+		r.Outcome = Archived
+		if outcome := Outcome(text[2]); outcome.failed() {
+			r.Outcome = outcome
+		}
+		if text[1] == "0" {
+			r.Err = text[3]
+		}
+	}
+	switch r.State {
+	case "completed":
+		r.EndedAt = message.completed
+	case "archived":
+		score, err := c.archivedAt(ctx, queue, id)
+		if err != nil {
+			return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", quote(id), queue, err)
+		}
+		r.EndedAt = score
+	}
+	return r, nil
+}
+
+// archivedAt is when a job was archived; zero when it is not.
+func (c *Client) archivedAt(ctx context.Context, queue, id string) (time.Time, error) {
+	pipe := c.redis.Pipeline()
+	asynqs := pipe.ZScore(ctx, asynqKey(queue, "archived"), id)
+	ours := pipe.ZScore(ctx, key(queue, "archive"), id)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return time.Time{}, err
+	}
+	if asynqs.Err() == nil {
+		return time.Unix(int64(asynqs.Val()), 0), nil
+	}
+	if ours.Err() == nil {
+		return time.UnixMicro(int64(ours.Val())), nil
+	}
+	return time.Time{}, nil
+}
