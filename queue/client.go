@@ -83,20 +83,20 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 		queue, err := c.routes.queueOf(ctx, job)
 		var a accepted
 		if err == nil {
-			a, err = job.accept(queue, now)
+			a, err = c.accept(ctx, job, queue, now)
 		}
 		if err != nil {
 			results[i].Err = err
 			continue
 		}
 		results[i].Receipt = Receipt{ID: a.id, Queue: a.queue}
-		if len(batch.jobs) > 0 && (a.queue != batch.jobs[0].queue || len(batch.jobs) == mostBatch || batch.bytes+len(a.message) > mostBatchBytes) {
+		if len(batch.jobs) > 0 && (a.queue != batch.jobs[0].queue || len(batch.jobs) == mostBatch || batch.bytes+len(a.message)+len(a.next) > mostBatchBytes) {
 			c.send(ctx, batch, results)
 			batch = batchOf{}
 		}
 		batch.jobs = append(batch.jobs, a)
 		batch.at = append(batch.at, i)
-		batch.bytes += len(a.message)
+		batch.bytes += len(a.message) + len(a.next)
 	}
 	if len(batch.jobs) > 0 {
 		c.send(ctx, batch, results)
@@ -127,7 +127,7 @@ func (c *Client) send(ctx context.Context, batch batchOf, results []Result) {
 	args[0] = queue
 	for _, a := range batch.jobs {
 		args = append(args, a.id, a.message, a.tenant, a.attributes, a.kind, a.cost, a.costs, a.band,
-			a.deadline, a.due, a.digest, a.unique, a.window, "")
+			a.deadline, a.due, a.digest, a.unique, a.window, a.next)
 	}
 	reply, err := c.sendAgain(ctx, queue, args)
 	if err != nil {

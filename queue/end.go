@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
@@ -88,22 +87,6 @@ func texts(fields []any) []string {
 		out[i], _ = field.(string)
 	}
 	return out
-}
-
-// putAway ends a job that bears its mark.
-func (g *gate) putAway(ctx context.Context, job Running) verdict {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		e, err := g.readEnd(ctx, job.ID)
-		if err == nil {
-			return e.verdict()
-		}
-		g.logger.Warn("redis does not say how a job ended", logQueue, g.queue, logJob, job.ID, logError, err)
-		select {
-		case <-g.ended:
-			return parked() // nobody is left to tell; the next worker goes on
-		case <-time.After(wait):
-		}
-	}
 }
 
 // archiveHook is what our workers change of asynq's archiving. asynq cuts its

@@ -11,3 +11,13 @@ local function mark_failed(key, text)
   redis.call('HSET', key, 'hg_done', '0', 'hg_outcome', outcome, 'hg_error', reason)
 end
 
+-- end_waiting ends a job that no worker holds, and that its caller has taken
+-- from where it waited: a worker puts it away, with all that follows from it.
+local function end_waiting(id, outcome, reason, now)
+  local key = task_key(id)
+  mark_failed(key, outcome .. ' ' .. reason)
+  free_permits(id, redis.call('HGET', key, 'hg_permits'), now)
+  redis.call('HSET', key, 'state', 'pending', 'pending_since', int(now * 1000))
+  pend(id)
+end
+

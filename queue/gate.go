@@ -48,6 +48,7 @@ type gate struct {
 	calls    *sync.RWMutex // a job that is suspected of crashing its worker writes
 	runs     *atomic.Int64
 	worker   string       // this process, in owner marks
+	client   *Client      // for what follows a job
 	disowned *disowned    // tasks whose acknowledgement must not be sent
 	limits   *limitsCache // calendars for the scripts
 	pauses   *pauses

@@ -84,6 +84,25 @@ type Job struct {
 	// Retention is how long a completed job is remembered, so that its Key stays
 	// taken. 0 means 24 h for a job with a Key, and not at all without.
 	Retention time.Duration
+
+	// OnSuccess is enqueued when the call succeeded, OnFailure when the job ended
+	// without: archived, expired or cancelled. Both are checked with the job, also
+	// what follows them in turn: at most 8 deep, 256 KiB in all. Without a Tenant
+	// they are this job's tenant's; without a Key they come exactly once for each
+	// end of this job. In counts from that end. Their handlers find this job's id
+	// and result in [Running]. One that cannot be enqueued then is not dropped:
+	// while its backlog is full, this job waits in asynq's retry set, its call
+	// made; and when it is refused for good (its Deadline has passed, its Key is
+	// another's) this job is archived with the reason. A job with any of these
+	// three is remembered like one with a Key.
+	OnSuccess, OnFailure *Job
+
+	// Callback is an http or https URL that gets a POST when the job ended, in
+	// whatever way: a job of kind "webhook" for the same tenant, with the body
+	// {"id","kind","tenant","state","outcome","attempts","result" or "error"}.
+	Callback string
+
+	parent *parentOf // the job that this one follows
 }
 
 // Priority orders the jobs of one tenant.
@@ -157,6 +176,7 @@ type accepted struct {
 	unique        string // the key that it holds, where that is not its id
 	window        int64  // µs for which it holds it; 0: until it ends
 	message       []byte
+	next          []byte // what follows it; see followUps
 }
 
 // accept checks a job and encodes it; the error names every field that is wrong.
@@ -248,7 +268,9 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 		if err != nil {
 			return accepted{}, fmt.Errorf("make a job id: %w", err)
 		}
-		a.id = id.String()
+		if a.id = id.String(); job.parent != nil {
+			a.id = job.parent.child // the same whenever it is enqueued again
+		}
 	} else {
 		// Escaped parts hold no ':', so no two pairs share an id.
 		a.id = a.tenant + ":" + throttle.Escape(job.Key)
@@ -260,6 +282,7 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	a.digest = base64.RawURLEncoding.EncodeToString(sum[:12])
 
 	headers := map[string]string{headerTenant: job.Tenant}
+	job.parent.write(headers)
 	if job.Priority != "" && job.Priority != Normal {
 		headers[headerPriority] = string(job.Priority)
 	}

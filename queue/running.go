@@ -34,6 +34,12 @@ type Running struct {
 	Periodic string
 	Tick     time.Time
 
+	// Of the job that this one follows, if it follows one: its id, what it set by
+	// [SetResult], and why it failed.
+	Parent       string
+	ParentResult []byte
+	ParentError  string
+
 	attributes, costs string
 	// lastOfAsynq: a task of asynq's own client on the last retry it was given;
 	// asynq archives it whatever we return.
@@ -127,6 +133,7 @@ func readRunning(ctx context.Context, task *asynq.Task) Running {
 	if second, err := strconv.ParseInt(headers[headerTick], 10, 64); err == nil {
 		job.Periodic, job.Tick = headers[headerPeriodic], time.Unix(second, 0)
 	}
+	job.readParent(headers)
 	return job
 }
 

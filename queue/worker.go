@@ -201,7 +201,7 @@ func (w *Worker) parts(clock *redisClock, capacity *capacity, stopping, ended <-
 	var dispatchers []*dispatcher
 	var pendings []*atomic.Int64
 	calls, runs := &sync.RWMutex{}, &atomic.Int64{}
-	id := uuid.NewString()
+	id, client := uuid.NewString(), NewClient(w.redis)
 	for _, name := range w.config.Queues {
 		limits := &limitsCache{queue: name, redis: w.redis}
 		pauses := &pauses{}
@@ -211,7 +211,7 @@ func (w *Worker) parts(clock *redisClock, capacity *capacity, stopping, ended <-
 		}
 		gates[name] = (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
-			clock: clock, calls: calls, runs: runs, worker: id, disowned: w.disowned, stopping: stopping, ended: ended,
+			clock: clock, calls: calls, runs: runs, worker: id, client: client, disowned: w.disowned, stopping: stopping, ended: ended,
 			limits: limits, pauses: pauses, woke: d.wake,
 		}).init()
 		dispatchers = append(dispatchers, d)

@@ -1,0 +1,508 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// chain is a rig whose worker also serves what follows its jobs.
+type chain struct {
+	*rig
+	mu        sync.Mutex
+	children  []Running
+	callbacks []string // bodies
+}
+
+func startChain(t *testing.T, edit func(*Config)) *chain {
+	t.Helper()
+	limits := limitsOf()
+	limits.Queues[""] = QueueLimits{Kinds: []string{"call", "child", "webhook"}}
+	c := &chain{rig: startRig(t, 1, limits, edit)}
+	client := c.server.Client()
+	t.Cleanup(func() { client.HDel(context.Background(), routesKey, "call", "child", "webhook") })
+	Handle(c.worker, "child", func(ctx context.Context, _ any) error {
+		job, _ := Current(ctx)
+		c.mu.Lock()
+		c.children = append(c.children, job)
+		c.mu.Unlock()
+		c.seen.count("child")
+		return nil
+	})
+	Handle(c.worker, "webhook", func(_ context.Context, payload map[string]json.RawMessage) error {
+		c.mu.Lock()
+		c.callbacks = append(c.callbacks, string(payload["url"])+" "+string(payload["body"]))
+		c.mu.Unlock()
+		c.seen.count("webhook")
+		return nil
+	})
+	return c
+}
+
+// followed is what a job of these tests has behind it.
+func withFollowUps(job *Job) {
+	job.OnSuccess = &Job{Kind: "child", Payload: "success"}
+	job.OnFailure = &Job{Kind: "child", Payload: "failure"}
+	job.Callback = "https://example.com/ended"
+}
+
+func TestChain(t *testing.T) {
+	tests := map[string]struct {
+		answer func(context.Context, Running) error
+		edit   func(*Job)
+		parent Running // what the child is told
+		body   string
+	}{
+		"done": {
+			func(ctx context.Context, _ Running) error { return SetResult(ctx, json.RawMessage(`{"n": 1}`)) }, nil,
+			Running{ParentResult: []byte(`{"n": 1}`)},
+			`"state":"completed","outcome":"done","attempts":1,"result":{"n":1}}`,
+		},
+		"done with a text": {
+			func(ctx context.Context, _ Running) error { return SetResult(ctx, []byte("<é>")) }, nil,
+			Running{ParentResult: []byte("<é>")},
+			`"state":"completed","outcome":"done","attempts":1,"result":"\u003cé\u003e"}`,
+		},
+		"done with bytes": {
+			func(ctx context.Context, _ Running) error { return SetResult(ctx, []byte{0xff}) }, nil,
+			Running{ParentResult: []byte{0xff}},
+			`"state":"completed","outcome":"done","attempts":1,"result":"/w=="}`,
+		},
+		"failed": {
+			func(context.Context, Running) error { return permanent{} }, nil,
+			Running{ParentError: permanent{}.Error()},
+			`"state":"archived","outcome":"archived","attempts":1,"error":"the provider will never take it"}`,
+		},
+		"unknown": {
+			func(context.Context, Running) error { return unknown{} }, nil,
+			Running{ParentError: "outcome unknown: connection lost"},
+			`"state":"archived","outcome":"unknown","attempts":1,"error":"outcome unknown: connection lost"}`,
+		},
+		"expired": {
+			nil, func(job *Job) { job.Deadline = time.Now().Add(time.Microsecond) },
+			Running{ParentError: errExpired.Error()},
+			`"state":"archived","outcome":"expired","attempts":0,"error":"` + errExpired.Error() + `"}`,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := startChain(t, nil)
+			c.answer = test.answer
+			var deadline time.Time
+			id := c.add(t, func(job *Job) {
+				withFollowUps(job)
+				if test.edit != nil {
+					test.edit(job)
+					deadline = time.Now().Add(300 * time.Millisecond)
+					job.Deadline = deadline
+				}
+			})
+			if !deadline.IsZero() {
+				time.Sleep(time.Until(deadline))
+			}
+			c.run(t)
+			c.seen.wait(t, "child", 1)
+			c.seen.wait(t, "webhook", 1)
+			c.stop()
+			if len(c.children) != 1 || len(c.callbacks) != 1 {
+				t.Fatalf("%d children, callbacks %v; want one of each", len(c.children), c.callbacks)
+			}
+			child := c.children[0]
+			if child.Parent != id || string(child.ParentResult) != string(test.parent.ParentResult) || child.ParentError != test.parent.ParentError ||
+				child.Tenant != "a" {
+				t.Errorf("the child sees %+v", child)
+			}
+			want := `"https://example.com/ended" {"id":"` + id + `","kind":"call","tenant":"a",` + test.body
+			if c.callbacks[0] != want {
+				t.Errorf("callback %s\nwant     %s", c.callbacks[0], want)
+			}
+		})
+	}
+}
+
+// TestFollowUpsComeOnce kills the worker, or loses a reply, at each step between
+// the end of a call and asynq's word about it.
+func TestFollowUpsComeOnce(t *testing.T) {
+	type step struct {
+		word  func(c *chain, id string) string // reply to lose
+		crash bool                             // the acknowledgement never leaves
+	}
+	steps := map[string]step{
+		"crash before asynq is told": {crash: true},
+		"reply to the mark": {word: func(c *chain, _ string) string {
+			if c.answer(t.Context(), Running{}) == nil {
+				return "done"
+			}
+			return "failed"
+		}},
+		"reply to what follows": {word: func(*chain, string) string { return "hg_next" }},
+		"reply to the enqueueing": {word: func(c *chain, id string) string {
+			e := end{outcome: Done, next: c.field(t, id, "hg_next")}
+			if c.answer(t.Context(), Running{}) != nil {
+				e.outcome = Archived
+			}
+			_, jobs, err := e.nextOf(c.queue, Running{ID: id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return "a:" + jobs[0].Key
+		}},
+		"reply to the acknowledgement, done":     {word: func(c *chain, _ string) string { return asynqKey(c.queue, "completed") }},
+		"reply to the acknowledgement, archived": {word: func(c *chain, _ string) string { return asynqKey(c.queue, "archived") }},
+	}
+	for name, step := range steps {
+		for _, answer := range []error{nil, permanent{}} {
+			t.Run(fmt.Sprintf("%s: %v", name, answer), func(t *testing.T) {
+				if strings.HasSuffix(name, "done") && answer != nil || strings.HasSuffix(name, "archived") && answer == nil {
+					t.Skip("the other acknowledgement")
+				}
+				wire, edit := wired()
+				c := startChain(t, edit)
+				c.answer = func(context.Context, Running) error { return answer }
+				id := c.add(t, withFollowUps)
+				outcome := Done
+				if answer != nil {
+					outcome = Archived
+				}
+				if step.crash {
+					c.loseAcknowledgement(id)
+				} else {
+					wire.LoseReply(step.word(c, id))
+				}
+				c.run(t)
+				c.seen.wait(t, "child", 1)
+				c.seen.wait(t, "webhook", 1)
+				if step.crash {
+					c.crash(t, id)
+					c.seen.wait(t, string(outcome), map[Outcome]int{Done: 4, Archived: 2}[outcome])
+				} else {
+					until(t, "lost", func() bool { return wire.Lost() == 1 })
+				}
+				c.stop()
+				if c.jobs[id] != 1 || len(c.children) != 1 || len(c.callbacks) != 1 {
+					t.Errorf("%d calls, %d children, callbacks %v; want one of each", c.jobs[id], len(c.children), c.callbacks)
+				}
+				if r, err := c.client.Result(t.Context(), c.queue, id); err != nil || r.Outcome != outcome || r.EndedAt.IsZero() {
+					t.Errorf("Result = %+v, %v", r, err)
+				}
+			})
+		}
+	}
+}
+
+// TestCrashAfterTheMark: the worker died between the mark and what follows.
+func TestCrashAfterTheMark(t *testing.T) {
+	for _, outcome := range []string{"done", "failed"} {
+		t.Run(outcome, func(t *testing.T) {
+			c := startChain(t, nil)
+			ctx, client := t.Context(), c.server.Client()
+			id := c.add(t, withFollowUps)
+			client.ZRem(ctx, asynqKey(c.queue, "g:a"), id)
+			client.HSet(ctx, asynqKey(c.queue, "t:"+id), "state", "active", "hg_owner", "w")
+			client.LPush(ctx, asynqKey(c.queue, "active"), id)
+			g := &gate{queue: c.queue, redis: client}
+			text := map[string]string{"done": "[1]", "failed": "expired it was\nlate"}[outcome]
+			got, err := g.sendSettle([]settleQuestion{{id: id, owner: "w", tenant: "a", outcome: outcome, text: text}})
+			if err != nil || got[0] != (settled{mine: true, follow: true}) {
+				t.Fatalf("settle = %+v, %v", got, err)
+			}
+			if _, err := recoverScript.Run(ctx, client, scriptKeys(c.queue), c.queue, id, ""); err != nil {
+				t.Fatal(err)
+			}
+			c.run(t)
+			c.seen.wait(t, "child", 1)
+			c.seen.wait(t, "webhook", 1)
+			c.stop()
+			if c.jobs[id] != 0 || len(c.children) != 1 || len(c.callbacks) != 1 {
+				t.Errorf("%d calls, %d children, %d callbacks", c.jobs[id], len(c.children), len(c.callbacks))
+			}
+			if child := c.children[0]; outcome == "done" && string(child.ParentResult) != "[1]" || outcome == "failed" && child.ParentError != "it was\nlate" {
+				t.Errorf("the child sees %+v", child)
+			}
+		})
+	}
+}
+
+// TestEveryEndIsFollowed: an archived job that an operator runs again ends again.
+func TestEveryEndIsFollowed(t *testing.T) {
+	c := startChain(t, nil)
+	answers := make(chan error, 3)
+	answers <- permanent{}
+	answers <- permanent{}
+	answers <- nil
+	c.answer = func(context.Context, Running) error { return <-answers }
+	id := c.add(t, withFollowUps)
+	c.run(t)
+	inspector := asynq.NewInspectorFromRedisClient(c.server.Client())
+	for n := range 3 {
+		c.seen.wait(t, "child", n+1)
+		c.seen.wait(t, "webhook", n+1)
+		if n < 2 {
+			until(t, "archived", func() bool { return c.field(t, id, "state") == "archived" })
+			if err := inspector.RunTask(c.queue, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c.stop()
+	if len(c.children) != 3 || c.children[1].ParentError == "" || c.children[2].ParentError != "" {
+		t.Errorf("children: %+v", c.children)
+	}
+}
+
+// TestCancelledJobsAreFollowed: whoever takes a waiting job away ends it.
+func TestCancelledJobsAreFollowed(t *testing.T) {
+	c := startChain(t, nil)
+	ctx, client := t.Context(), c.server.Client()
+	id := c.add(t, withFollowUps)
+	cancel := newScript(endLua + `lane_drop('a', ARGV[2]) backlog_add('a', -1) end_waiting(ARGV[2], 'cancelled', 'not wanted', clock())`)
+	if _, err := cancel.Run(ctx, client, scriptKeys(c.queue), c.queue, id); err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	c.run(t)
+	c.seen.wait(t, "child", 1)
+	c.seen.wait(t, "webhook", 1)
+	c.seen.wait(t, string(Cancelled), 1)
+	c.stop()
+	if child := c.children[0]; child.ParentError != "not wanted" || c.jobs[id] != 0 {
+		t.Errorf("the child sees %+v after %d calls", child, c.jobs[id])
+	}
+	if r, err := c.client.Result(ctx, c.queue, id); err != nil || r.Outcome != Cancelled || r.Err != "not wanted" || r.State != "archived" {
+		t.Errorf("Result = %+v, %v", r, err)
+	}
+}
+
+// other is a queue that nobody serves, with room for n jobs.
+func (c *chain) other(t *testing.T, n int64) string {
+	t.Helper()
+	name := c.queue + "-other"
+	limits := Limits{Queues: map[string]QueueLimits{name: {Limits: []Limit{perTenant(1)}, MaxBacklog: n}}}
+	if err := Publish(t.Context(), c.server.Client(), limits); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// TestFollowUpWaitsForRoom: a full backlog holds neither the worker nor the call.
+func TestFollowUpWaitsForRoom(t *testing.T) {
+	defer func(d time.Duration) { followPause = d }(followPause)
+	followPause = 10 * time.Millisecond
+	for _, answer := range []error{nil, permanent{}} {
+		t.Run(fmt.Sprint(answer), func(t *testing.T) {
+			c := startChain(t, nil)
+			c.answer = func(context.Context, Running) error { return answer }
+			other := c.other(t, 1)
+			first := c.add(t, func(job *Job) { job.Queue = other })
+			id := c.add(t, func(job *Job) {
+				job.OnSuccess = &Job{Kind: "child", Queue: other}
+				job.OnFailure = job.OnSuccess
+			})
+			c.run(t)
+			c.seen.wait(t, string(Parked), 2)
+			if r, err := c.client.Result(t.Context(), c.queue, id); err != nil || r.Outcome == "" {
+				t.Errorf("Result = %+v, %v while it waits; want its outcome", r, err)
+			}
+			if err := asynq.NewInspectorFromRedisClient(c.server.Client()).DeleteTask(other, first); err != nil {
+				t.Fatal(err)
+			}
+			sweepBacklog(t, c.server.Client(), other)
+			until(t, "followed", func() bool { return c.server.Client().ZCard(t.Context(), asynqKey(other, "g:a")).Val() == 1 })
+			outcome := Done
+			if answer != nil {
+				outcome = Archived
+			}
+			c.seen.wait(t, string(outcome), 1)
+			c.stop()
+			if c.jobs[id] != 1 {
+				t.Errorf("%d calls", c.jobs[id])
+			}
+		})
+	}
+}
+
+// sweepBacklog corrects the count of waiting jobs, as the dispatcher of a worker does.
+func sweepBacklog(t *testing.T, client redis.UniversalClient, queue string) {
+	t.Helper()
+	client.SAdd(t.Context(), asynqKey(queue, "groups"), "a")
+	client.HDel(t.Context(), key(queue, "backlog"), "a", "*")
+}
+
+// TestRefusedFollowUp: nothing is lost in silence.
+func TestRefusedFollowUp(t *testing.T) {
+	for _, answer := range []error{nil, permanent{}} {
+		t.Run(fmt.Sprint(answer), func(t *testing.T) {
+			c := startChain(t, nil)
+			c.answer = func(context.Context, Running) error { return answer }
+			other := c.other(t, 10)
+			taken := c.add(t, func(job *Job) { job.Queue, job.Key = other, "taken" })
+			id := c.add(t, func(job *Job) {
+				withFollowUps(job)
+				job.OnSuccess = &Job{Kind: "child", Queue: other, Key: "taken"}
+				job.OnFailure = job.OnSuccess
+			})
+			c.run(t)
+			c.seen.wait(t, string(Archived), 1)
+			c.seen.wait(t, "webhook", 1)
+			until(t, "archived", func() bool { return c.field(t, id, "state") == "archived" })
+			reason := c.archived(t)[id]
+			field, own := "on_success: another job has this key", "the call was made"
+			if answer != nil {
+				field, own = "on_failure: another job has this key", answer.Error()
+			}
+			if !strings.Contains(reason, field) || !strings.Contains(reason, own) {
+				t.Errorf("archived with %q", reason)
+			}
+			if answer != nil {
+				return
+			}
+			// Once the way is free, it is run again, and only what follows is tried.
+			inspector := asynq.NewInspectorFromRedisClient(c.server.Client())
+			if err := inspector.DeleteTask(other, taken); err != nil {
+				t.Fatal(err)
+			}
+			if err := inspector.RunTask(c.queue, id); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "completed", func() bool { return c.field(t, id, "state") == "completed" })
+			c.stop()
+			r, err := c.client.Result(t.Context(), other, taken)
+			if err != nil || r.Kind != "child" || c.jobs[id] != 1 || len(c.callbacks) != 1 {
+				t.Errorf("the follow-up: %+v, %v; %d calls, %d callbacks", r, err, c.jobs[id], len(c.callbacks))
+			}
+		})
+	}
+}
+
+func TestHostileFollowUps(t *testing.T) {
+	c := startChain(t, nil)
+	cycle := &Job{Kind: "child"}
+	cycle.OnSuccess, cycle.OnFailure = cycle, cycle
+	deep := func(n int) *Job {
+		job := &Job{Kind: "child"}
+		for range n - 1 {
+			job = &Job{Kind: "child", OnFailure: job}
+		}
+		return job
+	}
+	tests := map[string]struct {
+		edit func(*Job)
+		want []string // none: accepted
+	}{
+		"no kind":           {func(job *Job) { job.OnSuccess = &Job{} }, []string{"on_success.kind: "}},
+		"two wrong":         {func(job *Job) { job.OnFailure = &Job{Kind: "child", MaxAttempts: -1, Cost: -1} }, []string{"on_failure.max_attempts: ", "on_failure.cost: "}},
+		"nested":            {func(job *Job) { job.OnSuccess = &Job{Kind: "child", OnFailure: &Job{Kind: "child", MaxAttempts: -1}} }, []string{"on_success.on_failure.max_attempts: "}},
+		"its own, too":      {func(job *Job) { job.Cost = -1; job.OnSuccess = &Job{Kind: "child", Cost: -1} }, []string{"cost: -1", "on_success.cost: "}},
+		"no such kind":      {func(job *Job) { job.OnSuccess = &Job{Kind: "chlid"} }, []string{"on_success.kind: no queue serves"}},
+		"deadline":          {func(job *Job) { job.OnSuccess = &Job{Kind: "child", Deadline: time.Now()} }, []string{"on_success.deadline: "}},
+		"payload":           {func(job *Job) { job.OnSuccess = &Job{Kind: "child", Payload: func() {}} }, []string{"on_success.payload: "}},
+		"8 deep":            {func(job *Job) { job.OnFailure = deep(8) }, nil},
+		"9 deep":            {func(job *Job) { job.OnFailure = deep(9) }, []string{"on_failure: more than 8"}},
+		"a cycle":           {func(job *Job) { job.OnSuccess = cycle }, []string{"on_success: more than 8"}},
+		"large":             {func(job *Job) { job.OnSuccess = &Job{Kind: "child", Payload: strings.Repeat("x", 255<<10)} }, nil},
+		"too large":         {func(job *Job) { job.OnSuccess = &Job{Kind: "child", Payload: strings.Repeat("x", 256<<10)} }, []string{"on_success: what follows the job takes 262"}},
+		"callback":          {func(job *Job) { job.Callback = "http://[::1]:8080/x?y#z" }, nil},
+		"callback path":     {func(job *Job) { job.Callback = "/x" }, []string{"callback: it is not an absolute http or https URL"}},
+		"callback ftp":      {func(job *Job) { job.Callback = "ftp://x/" }, []string{"callback: "}},
+		"callback host":     {func(job *Job) { job.Callback = "http:///x" }, []string{"callback: it has no host"}},
+		"callback opaque":   {func(job *Job) { job.Callback = "http:x" }, []string{"callback: it has no host"}},
+		"callback password": {func(job *Job) { job.Callback = "https://u:secret@x/" }, []string{"callback: user and password"}},
+		"callback port":     {func(job *Job) { job.Callback = "https://x:0/" }, []string{"callback: its port"}},
+		"callback control":  {func(job *Job) { job.Callback = "https://x/\n" }, []string{"callback: it is not a URL"}},
+		"callback length":   {func(job *Job) { job.Callback = "https://x/" + strings.Repeat("x", mostCallback) }, []string{"callback: 8202 bytes"}},
+		"callback below":    {func(job *Job) { job.OnSuccess = &Job{Kind: "child", Callback: "x"} }, []string{"on_success.callback: "}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			job := Job{Kind: "call", Queue: c.queue, Tenant: "a"}
+			test.edit(&job)
+			_, err := c.client.Enqueue(t.Context(), job)
+			if test.want == nil {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			lines := strings.Split(err.Error(), "\n")
+			if len(lines) != len(test.want) {
+				t.Fatalf("%q; want %q", lines, test.want)
+			}
+			for i, want := range test.want {
+				if !strings.HasPrefix(lines[i], want) || strings.Contains(lines[i], "secret") {
+					t.Errorf("%q; want %q", lines[i], want)
+				}
+			}
+		})
+	}
+
+	// Where no queue serves webhooks, no callback can come.
+	c.server.Client().HDel(t.Context(), routesKey, "webhook")
+	_, err := NewClient(c.server.Client()).Enqueue(t.Context(), Job{Kind: "call", Tenant: "a", Callback: "https://x/"})
+	if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != "callback" {
+		t.Errorf("without a queue for webhooks: %v", err)
+	}
+}
+
+// TestFollowUpsKeepAllFields: what is stored of a job is all of it.
+func TestFollowUpsKeepAllFields(t *testing.T) {
+	var job Job
+	value := reflect.ValueOf(&job).Elem()
+	for i := range value.NumField() {
+		field := value.Type().Field(i)
+		if !field.IsExported() || field.Type == reflect.TypeFor[*Job]() || field.Name == "Payload" {
+			continue
+		}
+		fill(t, value.Field(i))
+	}
+	job.Payload = []byte("\x00\xff")
+	job.OnSuccess = &Job{Kind: "k", Tenant: "other", Payload: []byte(`{ "a" : "<é>" }`)}
+	job.OnFailure = &Job{Kind: "k", Tenant: job.Tenant, Payload: []byte{}}
+	encoded, err := encodeNext(&job, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var decoded nextJob
+	if err := json.Unmarshal(text, &decoded); err != nil {
+		t.Fatal(err)
+	}
+	if got := *decoded.job(); !reflect.DeepEqual(got, job) {
+		t.Errorf("%s\n got %+v\nwant %+v", text, got, job)
+	}
+}
+
+func fill(t *testing.T, v reflect.Value) {
+	t.Helper()
+	switch {
+	case v.Type() == reflect.TypeFor[time.Time]():
+		v.Set(reflect.ValueOf(time.Unix(1e9, 7000).UTC()))
+	case v.Kind() == reflect.String:
+		v.SetString("text")
+	case v.CanInt():
+		v.SetInt(7)
+	case v.Kind() == reflect.Bool:
+		v.SetBool(true)
+	case v.Kind() == reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		name, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(t, name)
+		fill(t, value)
+		v.SetMapIndex(name, value)
+	default:
+		t.Fatalf("a field of type %s: see that followUps keeps it", v.Type())
+	}
+}
