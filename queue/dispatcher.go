@@ -43,6 +43,7 @@ type dispatcher struct {
 	limits   *limitsCache
 	clock    *redisClock
 	pauses   *pauses
+	archive  archiver
 	woken    chan struct{} // has a value when a lane may go on
 }
 
@@ -78,7 +79,9 @@ func (d *dispatcher) Run(ctx context.Context) {
 		wait, err := d.round(ctx, d.room())
 		if err == nil && time.Since(swept) > sweepEvery {
 			swept = time.Now()
-			cursor, err = d.sweep(ctx, cursor)
+			if cursor, err = d.sweep(ctx, cursor); err == nil {
+				err = d.archive.sweep(ctx, d.redis, d.queue, d.logger)
+			}
 		}
 		switch {
 		case ctx.Err() != nil:

@@ -3,12 +3,10 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 )
 
 // A job ends in three steps, and none comes before the one in front of it is in
@@ -87,52 +85,4 @@ func texts(fields []any) []string {
 		out[i], _ = field.(string)
 	}
 	return out
-}
-
-// archiveHook is what our workers change of asynq's archiving. asynq cuts its
-// archive off at 10,000 tasks and 90 days, and deletes what is beyond: ours is
-// never cut. And with the task the mark of its end is put away, in one
-// transaction, so that one whom an operator runs again is called again.
-type archiveHook struct{ redis redis.UniversalClient }
-
-const putAwayLua = `
-if redis.call('HGET', KEYS[1], 'state') == 'archived' and redis.call('HGET', KEYS[1], 'hg_done') == '0' then
-  redis.call('HDEL', KEYS[1], 'hg_done')
-  redis.call('HINCRBY', KEYS[1], 'hg_ends', 1)
-end`
-
-func (archiveHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h archiveHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if !keepArchive(cmd.Args()) {
-			return next(ctx, cmd)
-		}
-		pipe := h.redis.TxPipeline()
-		_ = pipe.Process(ctx, cmd)
-		pipe.Eval(ctx, putAwayLua, []string{fmt.Sprint(cmd.Args()[3])})
-		_, _ = pipe.Exec(ctx) // its error is the command's own, or of no matter
-		return cmd.Err()
-	}
-}
-
-func (archiveHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// keepArchive tells asynq's archiving script by its keys and takes its two
-// cut-offs away: what is older than, and what is beyond.
-func keepArchive(args []any) bool {
-	const keys, values = 9, 7
-	if len(args) != 3+keys+values || (args[0] != "evalsha" && args[0] != "eval") || fmt.Sprint(args[2]) != fmt.Sprint(keys) {
-		return false
-	}
-	suffixes := []string{"", ":active", ":lease", ":archived"}
-	for i, suffix := range suffixes {
-		if !strings.HasPrefix(fmt.Sprint(args[3+i]), "asynq:{") || !strings.HasSuffix(fmt.Sprint(args[3+i]), suffix) {
-			return false
-		}
-	}
-	args[3+keys+3], args[3+keys+4] = "-inf", 1<<40
-	return true
 }

@@ -21,3 +21,8 @@ local function end_waiting(id, outcome, reason, now)
   pend(id)
 end
 
+-- archive_drop takes a job out of the archive, asynq's or ours; false: it is in neither.
+local function archive_drop(id)
+  return redis.call('ZREM', asynq .. 'archived', id) + redis.call('ZREM', headgate .. 'archive', id) > 0
+end
+

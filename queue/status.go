@@ -16,12 +16,12 @@ import (
 // Status is what a queue looks like right now.
 type Status struct {
 	Queue     string
-	Waiting   int64 // jobs in lanes
-	Scheduled int64 // jobs for later
-	Retry     int64 // failed jobs that wait to be tried again
-	Pending   int64 // released, not yet in a worker's hands
-	Active    int64 // in a worker's hands: held for their slot, or being sent
-	Archived  int64
+	Waiting   int64     // jobs in lanes
+	Scheduled int64     // jobs for later
+	Retry     int64     // failed jobs that wait to be tried again
+	Pending   int64     // released, not yet in a worker's hands
+	Active    int64     // in a worker's hands: held for their slot, or being sent
+	Archived  int64     // also those beyond what asynq's tools list
 	Enqueued  int64     // jobs ever accepted
 	DrainsAt  time.Time // when nothing will wait any more, as things are; zero: nothing waits
 	Tenants   []TenantStatus
@@ -58,6 +58,7 @@ func ReadStatus(ctx context.Context, client redis.UniversalClient, queue string)
 	pending := pipe.LLen(ctx, asynqKey(queue, "pending"))
 	active := pipe.LLen(ctx, asynqKey(queue, "active"))
 	archived := pipe.ZCard(ctx, asynqKey(queue, "archived"))
+	moved := pipe.ZCard(ctx, key(queue, "archive"))
 	backlog := pipe.HGetAll(ctx, key(queue, "backlog"))
 	done := pipe.HGetAll(ctx, key(queue, "done"))
 	waiting := pipe.ZRangeWithScores(ctx, key(queue, "waiting"), 0, -1)
@@ -82,7 +83,7 @@ func ReadStatus(ctx context.Context, client redis.UniversalClient, queue string)
 	}
 	s := Status{
 		Queue: queue, Scheduled: scheduled.Val(), Retry: retry.Val(), Pending: pending.Val(),
-		Active: active.Val(), Archived: archived.Val(),
+		Active: active.Val(), Archived: archived.Val() + moved.Val(),
 	}
 	s.Enqueued, _ = enqueued.Int64()
 	s.Waiting, _ = strconv.ParseInt(backlog.Val()["*"], 10, 64)

@@ -1,0 +1,167 @@
+package queue
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed archive.lua
+var archiveLua string
+
+//go:embed archived.lua
+var archivedLua string
+
+var (
+	archiveScript  = newScript(archiveLua).AllowOOM()
+	archivedScript = newScript(archivedLua)
+)
+
+// archiveHook is what our workers change of asynq's archiving. asynq cuts its
+// archive off at 10,000 tasks and 90 days, and deletes what is beyond: ours is
+// never cut. And with the task the mark of its end is put away, in one
+// transaction, so that one whom an operator runs again is called again.
+type archiveHook struct{ redis redis.UniversalClient }
+
+const putAwayLua = `
+if redis.call('HGET', KEYS[1], 'state') == 'archived' and redis.call('HGET', KEYS[1], 'hg_done') == '0' then
+  redis.call('HDEL', KEYS[1], 'hg_done')
+  redis.call('HINCRBY', KEYS[1], 'hg_ends', 1)
+end`
+
+func (archiveHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h archiveHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !keepArchive(cmd.Args()) {
+			return next(ctx, cmd)
+		}
+		pipe := h.redis.TxPipeline()
+		_ = pipe.Process(ctx, cmd)
+		pipe.Eval(ctx, putAwayLua, []string{fmt.Sprint(cmd.Args()[3])})
+		_, _ = pipe.Exec(ctx) // its error is the command's own, or of no matter
+		return cmd.Err()
+	}
+}
+
+func (archiveHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// keepArchive tells asynq's archiving script by its keys and takes its two
+// cut-offs away: what is older than, and what is beyond.
+func keepArchive(args []any) bool {
+	const keys, values = 9, 7
+	if len(args) != 3+keys+values || (args[0] != "evalsha" && args[0] != "eval") || fmt.Sprint(args[2]) != fmt.Sprint(keys) {
+		return false
+	}
+	suffixes := []string{"", ":active", ":lease", ":archived"}
+	for i, suffix := range suffixes {
+		if !strings.HasPrefix(fmt.Sprint(args[3+i]), "asynq:{") || !strings.HasSuffix(fmt.Sprint(args[3+i]), suffix) {
+			return false
+		}
+	}
+	args[3+keys+3], args[3+keys+4] = "-inf", 1<<40
+	return true
+}
+
+const (
+	keptByAsynq = 9000                // of the 10,000 at which asynq's own tools cut
+	keptFor     = 80 * 24 * time.Hour // of their 90 days
+	mostMoved   = 200                 // in one call of Redis
+)
+
+// archiver moves what asynq's tools would cut off into an archive of ours.
+type archiver struct{ warned bool }
+
+func (a *archiver) sweep(ctx context.Context, client redis.UniversalClient, queue string, logger *slog.Logger) error {
+	for range 50 { // what is left is moved the next time
+		callCtx, cancel := context.WithTimeout(ctx, redisTimeout)
+		reply, err := archiveScript.Run(callCtx, client, scriptKeys(queue), queue, keptByAsynq, int64(keptFor.Seconds()), mostMoved)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("move archived jobs: %w", err)
+		}
+		moved, _ := reply.(int64)
+		if moved > 0 && !a.warned {
+			a.warned = true
+			logger.Warn("the archive is long: its oldest jobs are kept beside asynq's, whose tools would lose them", logQueue, queue)
+		}
+		if moved < mostMoved {
+			break
+		}
+	}
+	return nil
+}
+
+// ArchivedJob is one that ended without success.
+type ArchivedJob struct {
+	ID, Kind, Tenant string
+
+	Outcome Outcome   // Archived also where another tool than ours archived it
+	Reason  string    // "" where another tool archived it before it was ever called
+	At      time.Time // when it was archived, to the second
+
+	// Moved: it is so old that asynq's own tools do not list it any more.
+	Moved bool
+}
+
+const mostListed = 100
+
+// ListArchived lists a queue's archived jobs, the newest first, also those that
+// asynq's tools do not list any more: up to n (at most 100, and 0 means 100)
+// behind the cursor, which is "" for the newest. next is the cursor of the page
+// behind, "" when this was the last. Jobs that are archived or moved meanwhile
+// make no page miss or repeat others.
+func ListArchived(ctx context.Context, client redis.UniversalClient, queue, cursor string, n int) (jobs []ArchivedJob, next string, err error) {
+	fail := func(err error) ([]ArchivedJob, string, error) {
+		return nil, "", fmt.Errorf("list the archived jobs of queue %q: %w", queue, err)
+	}
+	at, id := "", ""
+	if cursor != "" {
+		var ok bool
+		at, id, ok = strings.Cut(cursor, ":")
+		if micros, err := strconv.ParseUint(at, 10, 53); err != nil || !ok {
+			return fail(fmt.Errorf("cursor %s is none that was given", quote(cursor)))
+		} else {
+			at = strconv.FormatUint(micros, 10)
+		}
+	}
+	if n <= 0 || n > mostListed {
+		n = mostListed
+	}
+	reply, err := archivedScript.Run(ctx, client, scriptKeys(queue), queue, at, id, n)
+	if err != nil {
+		return fail(err)
+	}
+	values, ok := reply.([]any)
+	if !ok || len(values)%5 != 1 {
+		return fail(fmt.Errorf("unexpected reply of %T", reply))
+	}
+	text := texts(values)
+	for i := 1; i < len(text); i += 5 {
+		micros, err := strconv.ParseInt(text[i+1], 10, 64)
+		if err != nil {
+			return fail(err)
+		}
+		message, err := decodeMessage([]byte(text[i+3]))
+		if err != nil {
+			return fail(fmt.Errorf("job %s: %w", quote(text[i]), err))
+		}
+		job := ArchivedJob{
+			ID: text[i], Kind: message.kind, Tenant: message.tenant(), Outcome: Archived, Reason: message.failure,
+			At: time.UnixMicro(micros), Moved: text[i+2] == "1",
+		}
+		if outcome := Outcome(text[i+4]); outcome.failed() {
+			job.Outcome = outcome
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, text[0], nil
+}

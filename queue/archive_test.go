@@ -1,0 +1,243 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// fillArchive puts n jobs into asynq's archive, a second apart, the last now.
+func fillArchive(t *testing.T, client redis.UniversalClient, queue string, n int) {
+	t.Helper()
+	now := time.Now().Unix()
+	for from := 0; from < n; from += 1000 {
+		pipe := client.Pipeline()
+		for i := from; i < min(from+1000, n); i++ {
+			id := fmt.Sprintf("old-%05d", i)
+			msg := encodeMessage(queue, id, "call", []byte(`{}`), map[string]string{headerTenant: "a"}, 0)
+			pipe.HSet(t.Context(), asynqKey(queue, "t:"+id), "msg", msg, "state", "archived")
+			pipe.ZAdd(t.Context(), asynqKey(queue, "archived"), zOf(id, float64(now-int64(n-i))))
+		}
+		if _, err := pipe.Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := registerQueue(t.Context(), client, queue); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAsynqArchiveIsNotCut drives asynq's own archiving script, which deletes what
+// is beyond 10,000 tasks and 90 days, through the client that our workers give it.
+func TestAsynqArchiveIsNotCut(t *testing.T) {
+	const jobs = 10_050
+	server, name := redistest.Shared(t), redistest.Queue(t)
+	client, hooked := server.Client(), redis.NewUniversalClient(universal(t, server))
+	defer hooked.Close()
+	hooked.AddHook(archiveHook{client})
+	fillArchive(t, client, name, jobs)
+	old := float64(time.Now().AddDate(0, 0, -100).Unix())
+	client.ZAdd(t.Context(), asynqKey(name, "archived"), zOf("old-00000", old))
+
+	if _, err := asynq.NewClientFromRedisClient(client).Enqueue(asynq.NewTask("call", nil), asynq.Queue(name), asynq.MaxRetry(0)); err != nil {
+		t.Fatal(err)
+	}
+	archiver := asynq.NewServerFromRedisClient(hooked, asynqConfig([]string{name}, 1, time.Second, slog.New(slog.DiscardHandler)))
+	if err := archiver.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return permanent{} })); err != nil {
+		t.Fatal(err)
+	}
+	defer archiver.Shutdown()
+	inspector := asynq.NewInspectorFromRedisClient(client)
+	until(t, "archived", func() bool {
+		info, err := inspector.GetQueueInfo(name)
+		return err == nil && info.FailedTotal == 1
+	})
+	if info, err := inspector.GetQueueInfo(name); err != nil || info.Archived != jobs+1 {
+		t.Errorf("asynq's archive holds %d, %v; want all %d", info.Archived, err, jobs+1)
+	}
+	for _, i := range []int{0, 1, jobs - 1} {
+		if client.Exists(t.Context(), asynqKey(name, fmt.Sprintf("t:old-%05d", i))).Val() != 1 {
+			t.Errorf("archived job %d was deleted", i)
+		}
+	}
+}
+
+// TestArchiveMoves: what asynq's tools would cut off is kept beside, and listed.
+func TestArchiveMoves(t *testing.T) {
+	const jobs = 10_050
+	server, name := redistest.Shared(t), redistest.Queue(t)
+	ctx, client := t.Context(), server.Client()
+	fillArchive(t, client, name, jobs)
+	// Many of one second lie on both sides of the line.
+	pipe := client.Pipeline()
+	for i := 900; i < 1200; i++ {
+		pipe.ZAdd(ctx, asynqKey(name, "archived"), zOf(fmt.Sprintf("old-%05d", i), float64(time.Now().Unix()-jobs+1000)))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		t.Fatal(err)
+	}
+	client.HSet(ctx, asynqKey(name, "t:old-00500"), "hg_outcome", "expired")
+	var want []string
+	collect := func(between func()) (ids []string, moved int) {
+		t.Helper()
+		cursor := ""
+		for {
+			page, next, err := ListArchived(ctx, client, name, cursor, 70)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, job := range page {
+				ids = append(ids, job.ID)
+				if job.Moved {
+					moved++
+				}
+				if job.Kind != "call" || job.Tenant != "a" || time.Since(job.At) > 4*time.Hour {
+					t.Fatalf("listed %+v", job)
+				}
+				if wanted := map[bool]Outcome{true: Expired, false: Archived}[job.ID == "old-00500"]; job.Outcome != wanted {
+					t.Errorf("job %s: outcome %s", job.ID, job.Outcome)
+				}
+			}
+			if next == "" {
+				return ids, moved
+			}
+			cursor = next
+			if between != nil {
+				between()
+			}
+		}
+	}
+	want, _ = collect(nil)
+	if len(want) != jobs || want[0] != fmt.Sprintf("old-%05d", jobs-1) || want[jobs-1] != "old-00000" {
+		t.Fatalf("%d listed, from %s to %s", len(want), want[0], want[len(want)-1])
+	}
+
+	var log bytes.Buffer
+	a, logger := &archiver{}, slog.New(slog.NewTextHandler(&log, nil))
+	// A page at a time, while a batch at a time is moved.
+	got, _ := collect(func() {
+		if _, err := archiveScript.Run(ctx, client, scriptKeys(name), name, keptByAsynq, int64(keptFor.Seconds()), 7); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("%d listed while the archive moved; want the same %d", len(got), len(want))
+	}
+	for range 2 {
+		if err := a.sweep(ctx, client, name, logger); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(log.String(), "level=WARN"); n != 1 {
+		t.Errorf("%d warnings:\n%s", n, &log)
+	}
+	got, moved := collect(nil)
+	if strings.Join(got, " ") != strings.Join(want, " ") || moved != jobs-keptByAsynq {
+		t.Errorf("%d listed, %d of them moved; want the same %d, %d moved", len(got), moved, len(want), jobs-keptByAsynq)
+	}
+	status, err := ReadStatus(ctx, client, name)
+	if err != nil || status.Archived != jobs {
+		t.Errorf("Status.Archived = %d, %v", status.Archived, err)
+	}
+
+	// asynq's tools cut their own archive, and find nothing to cut.
+	inspector := asynq.NewInspectorFromRedisClient(client)
+	if _, err := asynq.NewClientFromRedisClient(client).Enqueue(asynq.NewTask("call", nil), asynq.Queue(name), asynq.TaskID("by-hand")); err != nil {
+		t.Fatal(err)
+	}
+	if err := inspector.ArchiveTask(name, "by-hand"); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := ReadStatus(ctx, client, name); err != nil || status.Archived != jobs+1 {
+		t.Errorf("Status.Archived = %d, %v after asynq archived one more", status.Archived, err)
+	}
+	// They do not know how to run what was moved, and say so instead of losing it.
+	if err := inspector.RunTask(name, "old-00000"); err == nil || client.HGet(ctx, asynqKey(name, "t:old-00000"), "state").Val() != "archived" {
+		t.Errorf("RunTask of a job that was moved: %v", err)
+	}
+	if info, err := inspector.GetTaskInfo(name, "old-00000"); err != nil || info.State != asynq.TaskStateArchived {
+		t.Errorf("GetTaskInfo of a job that was moved: %+v, %v", info, err)
+	}
+	if r, err := NewClient(client).Result(ctx, name, "old-00000"); err != nil || r.Outcome != Archived || r.EndedAt.IsZero() {
+		t.Errorf("Result of a job that was moved: %+v, %v", r, err)
+	}
+}
+
+// TestOldArchiveMoves: age alone moves jobs, and what is gone is dropped.
+func TestOldArchiveMoves(t *testing.T) {
+	server, name := redistest.Shared(t), redistest.Queue(t)
+	ctx, client := t.Context(), server.Client()
+	fillArchive(t, client, name, 10)
+	old := time.Now().AddDate(0, 0, -85)
+	for i := range 3 {
+		client.ZAdd(ctx, asynqKey(name, "archived"), zOf(fmt.Sprintf("old-%05d", i), float64(old.Unix())))
+	}
+	client.Del(ctx, asynqKey(name, "t:old-00001"))
+	if err := (&archiver{}).sweep(ctx, client, name, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if moved := client.ZRange(ctx, key(name, "archive"), 0, -1).Val(); fmt.Sprint(moved) != "[old-00000 old-00002]" {
+		t.Errorf("moved %v", moved)
+	}
+	// One that was run again since is none of the archive.
+	client.HSet(ctx, asynqKey(name, "t:old-00002"), "state", "active")
+	jobs, next, err := ListArchived(ctx, client, name, "", 0)
+	if err != nil || len(jobs) != 8 || next != "" || !jobs[7].Moved || jobs[7].At.Unix() != old.Unix() {
+		t.Errorf("ListArchived = %+v, %q, %v", jobs, next, err)
+	}
+	if n := client.ZCard(ctx, key(name, "archive")).Val(); n != 1 {
+		t.Errorf("%d left in the archive; want 1", n)
+	}
+	drop := newScript(endLua + `return archive_drop(ARGV[2]) and 1 or 0`)
+	for id, want := range map[string]int64{"old-00000": 1, "old-00005": 1, "old-00002": 0} {
+		if n, err := drop.Run(ctx, client, scriptKeys(name), name, id); err != nil || n != want {
+			t.Errorf("archive_drop(%s) = %v, %v; want %d", id, n, err, want)
+		}
+	}
+}
+
+func TestListArchivedRefusesCursors(t *testing.T) {
+	server, name := redistest.Shared(t), redistest.Queue(t)
+	for _, cursor := range []string{"x", "1", "-1:x", "1e300:x", ":", "nan:x"} {
+		if _, _, err := ListArchived(t.Context(), server.Client(), name, cursor, 1); err == nil || !strings.Contains(err.Error(), "none that was given") {
+			t.Errorf("cursor %q: %v", cursor, err)
+		}
+	}
+	if jobs, next, err := ListArchived(t.Context(), server.Client(), name, "", 1); err != nil || len(jobs) != 0 || next != "" {
+		t.Errorf("an empty archive: %v, %q, %v", jobs, next, err)
+	}
+}
+
+// TestWorkerMovesTheArchive: the sweep does it, and the worker that archives
+// loses nothing meanwhile.
+func TestWorkerMovesTheArchive(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	r.answer = func(context.Context, Running) error { return permanent{} }
+	fillArchive(t, r.server.Client(), r.queue, 9_990)
+	jobs := make([]Job, 60)
+	for i := range jobs {
+		jobs[i] = Job{Kind: "call", Queue: r.queue, Tenant: "a", Payload: json.RawMessage(`{}`)}
+	}
+	for _, result := range r.client.EnqueueMany(t.Context(), jobs) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	r.run(t)
+	r.seen.wait(t, string(Archived), len(jobs))
+	until(t, "moved", func() bool { return r.server.Client().ZCard(t.Context(), key(r.queue, "archive")).Val() >= 990 })
+	r.stop()
+	if status, err := ReadStatus(t.Context(), r.server.Client(), r.queue); err != nil || status.Archived != 10_050 {
+		t.Errorf("Status.Archived = %d, %v; want 10,050", status.Archived, err)
+	}
+}
