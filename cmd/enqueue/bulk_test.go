@@ -433,6 +433,7 @@ func FuzzCSV(f *testing.F) {
 }
 
 func FuzzLine(f *testing.F) {
+	f.Add(`{"kind":"a","payload":1,"on_success":{"kind":"b","payload":2,"on_failure":{}},"callback":"http://x/"}`)
 	f.Add(`{"kind":"webhook","tenant":"a","payload":{"url":"http://x/"},"cost":1,"at":"2030-01-01T00:00:00Z"}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		if l, err := parseLine([]byte(text)); err == nil {

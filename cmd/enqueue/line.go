@@ -30,10 +30,14 @@ type line struct {
 	Cost        *int64            `json:"cost"`
 	Attributes  map[string]string `json:"attributes"`
 	Payload     json.RawMessage   `json:"payload"`
+	OnSuccess   json.RawMessage   `json:"on_success"`
+	OnFailure   json.RawMessage   `json:"on_failure"`
+	Callback    *string           `json:"callback"`
 }
 
 var lineFields = []string{
 	"kind", "tenant", "key", "queue", "priority", "at", "in", "deadline", "max_attempts", "cost", "attributes", "payload",
+	"on_success", "on_failure", "callback",
 }
 
 // parseLine reads one line of NDJSON.
@@ -99,7 +103,9 @@ func typeName(goType string) string {
 }
 
 // job makes the job of a line. What cannot be judged here is left to the queue.
-func (l line) job() (queue.Job, error) {
+func (l line) job() (queue.Job, error) { return l.jobAt(0) }
+
+func (l line) jobAt(depth int) (queue.Job, error) {
 	var job queue.Job
 	var errs []error
 	wrong := func(field, format string, args ...any) {
@@ -156,7 +162,50 @@ func (l line) job() (queue.Job, error) {
 			wrong("payload", "%v", err)
 		}
 	}
+	job.OnSuccess = followUp("on_success", l.OnSuccess, depth, &errs)
+	job.OnFailure = followUp("on_failure", l.OnFailure, depth, &errs)
+	if l.Callback != nil {
+		if job.Callback = *l.Callback; job.Callback == "" {
+			wrong("callback", "it is empty; leave it out for a job without one")
+		}
+	}
 	return job, errors.Join(errs...)
+}
+
+// mostNested bounds what is parsed: the queue takes 8 jobs that follow one
+// another, and says so itself.
+const mostNested = 9
+
+// followUp makes the job of a field that holds one. Its errors name its fields
+// with their path.
+func followUp(field string, text json.RawMessage, depth int, errs *[]error) *queue.Job {
+	if len(text) == 0 || string(text) == "null" {
+		return nil
+	}
+	if depth == mostNested {
+		return &queue.Job{}
+	}
+	l, err := parseLine(text)
+	if err != nil {
+		*errs = append(*errs, fmt.Errorf("%s: %w", field, err))
+		return nil
+	}
+	job, err := l.jobAt(depth + 1)
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	for _, err := range all {
+		if invalid, ok := errors.AsType[*queue.InvalidError](err); ok {
+			err = &queue.InvalidError{Field: field + "." + invalid.Field, Reason: invalid.Reason}
+		} else if err != nil {
+			err = fmt.Errorf("%s.%w", field, err)
+		}
+		if err != nil {
+			*errs = append(*errs, err)
+		}
+	}
+	return &job
 }
 
 // checkPayload says what a kind's own handler would refuse for good.
@@ -198,7 +247,7 @@ func (l *line) fillIn(kind, tenant string) {
 // csvLine makes a line of a CSV record. Empty cells are left out.
 func csvLine(header, record []string) (line, error) {
 	fields := map[string]json.RawMessage{}
-	var payload json.RawMessage // kept as it was written
+	written := map[string]json.RawMessage{} // kept as it was
 	nested := map[string]map[string]json.RawMessage{"attributes": {}, "payload": {}}
 	for i, name := range header {
 		if i >= len(record) || record[i] == "" {
@@ -213,12 +262,13 @@ func csvLine(header, record []string) (line, error) {
 		switch {
 		case isNested:
 			nested[group][inner] = quoted
-		case name == "cost" || name == "max_attempts" || name == "payload" || name == "attributes":
+		case name == "cost" || name == "max_attempts" || name == "payload" || name == "attributes" ||
+			name == "on_success" || name == "on_failure":
 			if !json.Valid([]byte(cell)) {
 				return line{}, fmt.Errorf("%s: %.40q is not JSON", name, cell)
 			}
-			if fields[name] = json.RawMessage(cell); name == "payload" {
-				fields[name], payload = json.RawMessage(`{}`), json.RawMessage(cell)
+			if fields[name] = json.RawMessage(cell); name == "payload" || strings.HasPrefix(name, "on_") {
+				fields[name], written[name] = json.RawMessage(`{}`), json.RawMessage(cell)
 			}
 		default:
 			fields[name] = quoted
@@ -242,8 +292,10 @@ func csvLine(header, record []string) (line, error) {
 		return line{}, err
 	}
 	l, err := parseLine(text)
-	if payload != nil {
-		l.Payload = payload
+	for name, field := range map[string]*json.RawMessage{"payload": &l.Payload, "on_success": &l.OnSuccess, "on_failure": &l.OnFailure} {
+		if written[name] != nil {
+			*field = written[name]
+		}
 	}
 	return l, err
 }
