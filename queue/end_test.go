@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -120,15 +121,21 @@ func TestEndsStayEnded(t *testing.T) {
 // TestArchivedJobsCanBeRunAgain: the mark ends with the archiving, or a job that
 // an operator runs again would only be put away.
 func TestArchivedJobsCanBeRunAgain(t *testing.T) {
-	r := startRig(t, 2, limitsOf(), nil)
+	r := startRig(t, 2, limitsOf(perTenant(100)), nil)
 	answers := make(chan error, 2)
 	answers <- permanent{}
 	answers <- nil
 	r.answer = func(context.Context, Running) error { return <-answers }
-	id := r.add(t, func(job *Job) { job.Key = "k" })
+	id := r.add(t, func(job *Job) { job.Key, job.KeyUntil, job.Retention = "k", Ended, time.Hour })
 	r.run(t)
 	r.seen.wait(t, string(Archived), 1)
+	if n := r.server.Client().Exists(t.Context(), key(r.queue, "unique:a:k")).Val(); n != 0 {
+		t.Error("the key of a job that ended is not free")
+	}
 	until(t, "archived", func() bool { return r.field(t, id, "state") == "archived" })
+	if e, c := parseSlot(t, r.field(t, id, "hg_slot")); e != 0 || c != 0 {
+		t.Errorf("it keeps the slot of its call: %d, %d", e, c)
+	}
 	if err := asynq.NewInspectorFromRedisClient(r.server.Client()).RunTask(r.queue, id); err != nil {
 		t.Fatal(err)
 	}
@@ -241,9 +248,9 @@ func TestResultsAreRefused(t *testing.T) {
 func TestHandleResult(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	type order struct{ Amount int }
-	calls := 0
+	var calls atomic.Int64
 	HandleResult(r.worker, "double", func(_ context.Context, o order) (any, error) {
-		calls++
+		calls.Add(1)
 		if o.Amount < 0 {
 			return nil, permanent{}
 		}
@@ -266,8 +273,8 @@ func TestHandleResult(t *testing.T) {
 	if got, err := r.client.Result(t.Context(), r.queue, bad); err != nil || got.Outcome != Archived {
 		t.Errorf("Result = %+v, %v", got, err)
 	}
-	if reason := r.archived(t)[large]; !strings.Contains(reason, "the call was made, but its result is lost") || calls != 3 {
-		t.Errorf("archived with %q after %d calls", reason, calls)
+	if reason := r.archived(t)[large]; !strings.Contains(reason, "the call was made, but its result is lost") || calls.Load() != 3 {
+		t.Errorf("archived with %q after %d calls", reason, calls.Load())
 	}
 }
 

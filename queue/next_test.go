@@ -232,6 +232,27 @@ func TestCrashAfterTheMark(t *testing.T) {
 	}
 }
 
+// TestFollowUpsWithKeysThatFreeThemselves: such a key is free again when the
+// follow-up has ended, and it comes once all the same.
+func TestFollowUpsWithKeysThatFreeThemselves(t *testing.T) {
+	c := startChain(t, nil)
+	id := c.add(t, func(job *Job) { job.OnSuccess = &Job{Kind: "child", Payload: 1, Key: "k", KeyUntil: Ended} })
+	c.loseAcknowledgement(id)
+	c.run(t)
+	c.seen.wait(t, "child", 1)
+	c.seen.wait(t, string(Done), 2)
+	c.crash(t, id)
+	c.seen.wait(t, string(Done), 3)
+	until(t, "completed", func() bool { return c.field(t, id, "state") == "completed" })
+	c.stop()
+	if n := c.server.Client().Exists(t.Context(), key(c.queue, "unique:a:k")).Val(); n != 0 {
+		t.Error("the key is not free")
+	}
+	if states := c.states(t); len(c.children) != 1 || states["aggregating"]+states["pending"]+states["active"] != 0 {
+		t.Errorf("%d children, states %v", len(c.children), states)
+	}
+}
+
 // TestEveryEndIsFollowed: an archived job that an operator runs again ends again.
 func TestEveryEndIsFollowed(t *testing.T) {
 	c := startChain(t, nil)
