@@ -219,6 +219,7 @@ func TestDeadlinePassesWhileTheTenantIsPaused(t *testing.T) {
 	}
 	r.run(t)
 	r.seen.wait(t, string(Expired), 2)
+	r.stop() // asynq was told
 	archived := r.archived(t)
 	if archived[ids[1]] == "" || archived[ids[2]] == "" || len(archived) != 2 || time.Now().Before(deadline) {
 		t.Errorf("archived: %v", archived)
