@@ -90,13 +90,13 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 			continue
 		}
 		results[i].Receipt = Receipt{ID: a.id, Queue: a.queue}
-		if len(batch.jobs) > 0 && (a.queue != batch.jobs[0].queue || len(batch.jobs) == mostBatch || batch.bytes+len(a.message)+len(a.next) > mostBatchBytes) {
+		if len(batch.jobs) > 0 && (a.queue != batch.jobs[0].queue || len(batch.jobs) == mostBatch || batch.bytes+a.size() > mostBatchBytes) {
 			c.send(ctx, batch, results)
 			batch = batchOf{}
 		}
 		batch.jobs = append(batch.jobs, a)
 		batch.at = append(batch.at, i)
-		batch.bytes += len(a.message) + len(a.next)
+		batch.bytes += a.size()
 	}
 	if len(batch.jobs) > 0 {
 		c.send(ctx, batch, results)
@@ -122,12 +122,10 @@ func (c *Client) send(ctx context.Context, batch batchOf, results []Result) {
 		fail(err)
 		return
 	}
-	const words = 14
-	args := make([]any, 1, 1+words*len(batch.jobs))
+	args := make([]any, 1, 1+acceptedWords*len(batch.jobs))
 	args[0] = queue
 	for _, a := range batch.jobs {
-		args = append(args, a.id, a.message, a.tenant, a.attributes, a.kind, a.cost, a.costs, a.band,
-			a.deadline, a.due, a.digest, a.unique, a.window, a.next)
+		args = a.append(args)
 	}
 	reply, err := c.sendAgain(ctx, queue, args)
 	if err != nil {

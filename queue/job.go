@@ -179,6 +179,16 @@ type accepted struct {
 	next          []byte // what follows it; see followUps
 }
 
+const acceptedWords = 14
+
+// append adds the words of enqueue.lua for the job.
+func (a accepted) append(args []any) []any {
+	return append(args, a.id, a.message, a.tenant, a.attributes, a.kind, a.cost, a.costs, a.band,
+		a.deadline, a.due, a.digest, a.unique, a.window, a.next)
+}
+
+func (a accepted) size() int { return len(a.message) + len(a.next) }
+
 // accept checks a job and encodes it; the error names every field that is wrong.
 func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	var errs []error

@@ -215,7 +215,7 @@ func (n *nextJob) job() *Job {
 		return nil
 	}
 	job := Job(n.jobFields)
-	job.Payload = []byte(n.Payload.Text)
+	job.Payload = json.RawMessage(n.Payload.Text)
 	if n.Payload.Bytes != nil {
 		job.Payload = n.Payload.Bytes
 	}

@@ -81,26 +81,12 @@ const (
 
 // storedPeriodic is an entry in Redis; periodic_set.lua knows the first four fields.
 type storedPeriodic struct {
-	Since   int64     `json:"since"` // Unix second; only later ticks count
-	Paused  bool      `json:"paused"`
-	Spec    string    `json:"spec"`
-	Zone    string    `json:"zone"`
-	MaxLate int64     `json:"max_late_seconds"`
-	Job     storedJob `json:"job"`
-}
-
-// storedJob is a job with its payload encoded.
-type storedJob struct {
-	Job
-	Payload []byte // in place of Job's, which may be anything
-}
-
-func (s storedJob) job() Job {
-	job := s.Job
-	if s.Payload != nil {
-		job.Payload = json.RawMessage(s.Payload)
-	}
-	return job
+	Since   int64    `json:"since"` // Unix second; only later ticks count
+	Paused  bool     `json:"paused"`
+	Spec    string   `json:"spec"`
+	Zone    string   `json:"zone"`
+	MaxLate int64    `json:"max_late_seconds"`
+	Job     *nextJob `json:"job"`
 }
 
 // SetPeriodic adds an entry or replaces the one with its ID; all workers know it
@@ -171,7 +157,7 @@ func ListPeriodic(ctx context.Context, client redis.UniversalClient) ([]Periodic
 				state.Err = err
 			} else {
 				state.Periodic = Periodic{
-					ID: id, Spec: stored.Spec, Zone: stored.Zone, Job: stored.Job.job(), Paused: stored.Paused,
+					ID: id, Spec: stored.Spec, Zone: stored.Zone, Job: *stored.Job.job(), Paused: stored.Paused,
 					MaxLate: time.Duration(stored.MaxLate) * time.Second,
 				}
 				if next := s.next(max(now.Unix(), last, stored.Since)); next > 0 && !stored.Paused {
@@ -223,9 +209,10 @@ func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (stor
 	}
 	plain := p.Job
 	plain.At, plain.In, plain.Key, plain.Deadline = time.Time{}, 0, "", time.Time{}
-	queue, err := NewClient(client).routes.queueOf(ctx, plain)
+	accepting := NewClient(client)
+	queue, err := accepting.routes.queueOf(ctx, plain)
 	if err == nil {
-		_, err = plain.accept(queue, time.Now())
+		_, err = accepting.accept(ctx, plain, queue, time.Now())
 	}
 	for _, err := range unjoin(err) {
 		invalid, ok := errors.AsType[*InvalidError](err)
@@ -237,14 +224,13 @@ func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (stor
 	if len(errs) > 0 {
 		return storedPeriodic{}, errors.Join(errs...)
 	}
-	payload, err := encodePayload(p.Job.Payload)
+	job, err := encodeNext(&plain, plain.Tenant)
 	if err != nil {
 		return storedPeriodic{}, err
 	}
-	plain.Payload = nil
 	return storedPeriodic{
 		Paused: p.Paused, Spec: p.Spec, Zone: p.Zone, MaxLate: int64(late.Seconds()),
-		Job: storedJob{Job: plain, Payload: payload},
+		Job: job,
 	}, nil
 }
 

@@ -511,7 +511,7 @@ func TestHostilePeriodic(t *testing.T) {
 		if (state.Err != nil) != broken || (state.LastFired.Unix() == today) == broken || state.Next.IsZero() != broken {
 			t.Errorf("%+v", state)
 		}
-		if payload, _ := state.Job.Payload.(json.RawMessage); !broken && string(payload) != "\xff\x00"+state.ID {
+		if payload, _ := state.Job.Payload.([]byte); !broken && string(payload) != "\xff\x00"+state.ID {
 			t.Errorf("%q has the payload %q", state.ID, payload)
 		}
 	}

@@ -304,7 +304,7 @@ func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, err
 		if err != nil || stored.Paused || stored.Spec != s.spec || stored.Zone != s.zoneName || stored.Since != s.since {
 			continue
 		}
-		s.accepted, err = stored.Job.job().accept(s.queue, time.Now())
+		s.accepted, err = t.client.accept(ctx, *stored.Job.job(), s.queue, time.Now())
 		if err != nil {
 			refuse(s, err)
 			continue
@@ -322,13 +322,13 @@ func batches(shots []shot) [][]shot {
 	open, bytes := map[string]int{}, map[string]int{}
 	for _, s := range shots {
 		i, ok := open[s.queue]
-		if !ok || bytes[s.queue]+len(s.accepted.message) > mostBatchBytes {
+		if !ok || bytes[s.queue]+s.accepted.size() > mostBatchBytes {
 			i, bytes[s.queue] = len(all), 0
 			open[s.queue] = i
 			all = append(all, nil)
 		}
 		all[i] = append(all[i], s)
-		bytes[s.queue] += len(s.accepted.message)
+		bytes[s.queue] += s.accepted.size()
 	}
 	return all
 }
@@ -344,9 +344,7 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 		args = append(args, s.id, s.tick)
 	}
 	for _, s := range batch {
-		a := s.accepted
-		args = append(args, a.id, a.message, a.tenant, a.attributes, a.kind, a.cost, a.costs, a.band,
-			a.deadline, a.due, a.digest, a.unique, a.window, "")
+		args = s.accepted.append(args)
 	}
 	reply, err := t.run(ctx, periodicFireScript, scriptKeys(queue), args...)
 	if err != nil {
