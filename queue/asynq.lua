@@ -23,10 +23,13 @@ local function int(number) return string.format('%.0f', number) end
 
 local function task_key(id) return asynq .. 't:' .. id end
 
--- varint is a length in protobuf's form, for the one field that we append.
+-- varint is a number in protobuf's form, for the few fields that we append.
 local function varint(n)
-  if n < 128 then return string.char(n) end
-  return string.char(128 + n % 128, math.floor(n / 128))
+  local text = ''
+  while n >= 128 do
+    text, n = text .. string.char(128 + n % 128), math.floor(n / 128)
+  end
+  return text .. string.char(n)
 end
 
 -- with_group appends group_key (field 14) to an encoded task message: the lane

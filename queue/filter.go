@@ -1,0 +1,76 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Filter says which jobs of a queue an operator means: those to which all of
+// its fields apply. The zero Filter means all of them.
+type Filter struct {
+	Tenant string // "" for any
+	Kind   string // "" for any
+	State  State  // "" for any that the verb changes
+	ID     string // one job, wherever it is
+}
+
+// State is where a job stands, in words for operators.
+type State string
+
+// The states of a job.
+const (
+	StateWaiting   State = "waiting"   // in its lane
+	StateScheduled State = "scheduled" // for later
+	StateRetry     State = "retry"     // failed, and to be tried again
+	StatePending   State = "pending"   // released, not yet in a worker's hands
+	StateActive    State = "active"    // in a worker's hands
+	StateArchived  State = "archived"  // ended without success, with the reason
+)
+
+// stateOf is asynq's word in ours.
+func stateOf(asynqState string) State {
+	if asynqState == "aggregating" {
+		return StateWaiting
+	}
+	return State(asynqState)
+}
+
+// check names the field that is wrong.
+func (f Filter) check(verb Verb) error {
+	if reason := textProblem(f.Tenant, mostTenant); f.Tenant != "" && reason != "" {
+		return &InvalidError{"tenant", reason}
+	}
+	if f.Kind != "" && !kindPattern.MatchString(f.Kind) {
+		return &InvalidError{"kind", quote(f.Kind) + " is not 1 to 64 letters, digits, '.', '_', '-' or ':'"}
+	}
+	if reason := textProblem(f.ID, mostID); f.ID != "" && reason != "" {
+		return &InvalidError{"id", reason}
+	}
+	if states := verb.changes(); f.State != "" && !slices.Contains(states, f.State) {
+		return &InvalidError{"state", fmt.Sprintf("%s is none of %s, which is what %s is for", quote(string(f.State)), join(states), verb)}
+	}
+	return nil
+}
+
+// mostID: the id of a job with a key has both in it, escaped.
+const mostID = 3*mostTenant + 1 + 3*mostKey
+
+func join(states []State) string {
+	words := make([]string, len(states))
+	for i, state := range states {
+		words[i] = string(state)
+	}
+	return strings.Join(words, ", ")
+}
+
+// lane tells whether jobs of a lane can match.
+func (f Filter) lane(name string) bool {
+	if f.Tenant == "" {
+		return true
+	}
+	tenant := throttle.Escape(f.Tenant)
+	return name == tenant || strings.HasPrefix(name, tenant+";")
+}

@@ -1,0 +1,182 @@
+package queue
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+//go:embed pause.lua
+var pauseLua string
+
+var pauseScript = newScript(pauseLua)
+
+// Scope is what a pause holds: one tenant's jobs, or those of one kind, or, with
+// neither, all of the queue.
+type Scope struct {
+	Tenant string
+	Kind   string
+}
+
+// Pause is a pause in force. What waits stays where it is, what workers hold goes
+// back to its lane, and calls that are being made are finished.
+type Pause struct {
+	Scope
+	Until  time.Time // zero: until it is resumed
+	By     string    // "operator" or "provider", which asked for fewer calls
+	Reason string    // of an operator: "ACTOR: REASON"
+}
+
+const (
+	allScopes    = "*"
+	untilResumed = int64(9e15) // µs
+)
+
+func (s Scope) field() (string, error) {
+	switch {
+	case s.Tenant != "" && s.Kind != "":
+		return "", &InvalidError{"tenant", "pause a tenant or a kind, not both together"}
+	case s.Tenant != "":
+		if reason := textProblem(s.Tenant, mostTenant); reason != "" {
+			return "", &InvalidError{"tenant", reason}
+		}
+		return throttle.Escape(s.Tenant), nil
+	case s.Kind != "":
+		if !kindPattern.MatchString(s.Kind) {
+			return "", &InvalidError{"kind", quote(s.Kind) + " is not 1 to 64 letters, digits, '.', '_', '-' or ':'"}
+		}
+		return "k:" + s.Kind, nil
+	}
+	return allScopes, nil
+}
+
+// PauseJobs holds a scope until a time, or with the zero time until
+// [ResumeJobs]. It is in force at once for all workers. Of two pauses of a scope
+// the later end wins; the answer is the one in force.
+func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, scope Scope, until time.Time, by Operator) (Pause, error) {
+	micros := untilResumed
+	if !until.IsZero() {
+		micros = until.UnixMicro()
+	}
+	now, err := client.Time(ctx).Result()
+	switch {
+	case err != nil:
+		return Pause{}, fmt.Errorf("pause queue %q: %w", queue, err)
+	case micros <= now.UnixMicro():
+		return Pause{}, &InvalidError{"until", until.UTC().Format(time.RFC3339) + " has passed"}
+	case !until.IsZero() && until.Sub(now) > mostAhead:
+		return Pause{}, &InvalidError{"until", until.UTC().Format(time.RFC3339) + " is more than 10 years ahead; leave it out to pause until resumed"}
+	}
+	_, after, err := changePause(ctx, client, scope, micros, by, AuditEntry{At: now, Action: "pause", Queue: queue, Until: until})
+	return after, err
+}
+
+// ResumeJobs ends the pause of a scope, whoever made it. It answers false when
+// there was none. Others that hold the same jobs stay: a paused queue is not
+// resumed for one tenant.
+func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string, scope Scope, by Operator) (bool, error) {
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return false, fmt.Errorf("resume queue %q: %w", queue, err)
+	}
+	before, _, err := changePause(ctx, client, scope, 0, by, AuditEntry{At: now, Action: "resume", Queue: queue})
+	if err != nil {
+		return false, err
+	}
+	return before.By != "", rewake(ctx, client, queue)
+}
+
+func changePause(ctx context.Context, client redis.UniversalClient, scope Scope, until int64, by Operator, entry AuditEntry) (before, after Pause, err error) {
+	if err := by.check(); err != nil {
+		return before, after, err
+	}
+	field, err := scope.field()
+	if err != nil {
+		return before, after, err
+	}
+	if err := checkQueue(ctx, client, entry.Queue); err != nil {
+		return before, after, err
+	}
+	entry.Actor, entry.Reason, entry.Tenant, entry.Kind = by.Actor, by.Reason, scope.Tenant, scope.Kind
+	reply, err := pauseScript.Run(ctx, client, scriptKeys(entry.Queue), entry.Queue, field, until, "operator "+by.Actor+": "+by.Reason, entry.text())
+	if err != nil {
+		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
+	}
+	values, ok := reply.([]any)
+	if !ok || len(values) != 2 {
+		return before, after, fmt.Errorf("%s queue %q: unexpected reply %v", entry.Action, entry.Queue, reply)
+	}
+	return readPause(field, fmt.Sprint(values[0])), readPause(field, fmt.Sprint(values[1])), nil
+}
+
+// readPause reads "until_us by reason"; By is "" where there is no pause.
+func readPause(field, text string) Pause {
+	p := Pause{}
+	if kind, ok := strings.CutPrefix(field, "k:"); ok {
+		p.Kind = kind
+	} else if field != allScopes {
+		p.Tenant = unescape(field)
+	}
+	until, rest, _ := strings.Cut(text, " ")
+	if micros, err := strconv.ParseInt(until, 10, 64); err == nil {
+		p.By, p.Reason, _ = strings.Cut(rest, " ")
+		if p.By == "" {
+			p.By = "provider"
+		}
+		if micros < untilResumed {
+			p.Until = time.UnixMicro(micros)
+		}
+	}
+	return p
+}
+
+// Pauses lists what is paused in a queue: the whole queue first, then kinds,
+// then tenants, by name.
+func Pauses(ctx context.Context, client redis.UniversalClient, queue string) ([]Pause, error) {
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list the pauses of queue %q: %w", queue, err)
+	}
+	fields, err := scanHash(ctx, client, key(queue, "pauses"))
+	if err != nil {
+		return nil, fmt.Errorf("list the pauses of queue %q: %w", queue, err)
+	}
+	var pauses []Pause
+	for field, text := range fields {
+		p := readPause(field, text)
+		if p.By != "" && (p.Until.IsZero() || p.Until.After(now)) {
+			pauses = append(pauses, p)
+		}
+	}
+	slices.SortFunc(pauses, func(a, b Pause) int {
+		if (a.Tenant == "") != (b.Tenant == "") {
+			return strings.Compare(a.Tenant, b.Tenant)
+		}
+		return strings.Compare(a.Kind+a.Tenant, b.Kind+b.Tenant)
+	})
+	return pauses, nil
+}
+
+// scanHash reads a hash in pieces, so that a large one does not hold Redis up.
+func scanHash(ctx context.Context, client redis.UniversalClient, name string) (map[string]string, error) {
+	all := map[string]string{}
+	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		fields, next, err := client.HScan(ctx, name, cursor, "", 1000).Result()
+		if err != nil {
+			return nil, err
+		}
+		for i := 0; i+1 < len(fields); i += 2 {
+			all[fields[i]] = fields[i+1]
+		}
+		cursor = next
+	}
+	return all, nil
+}

@@ -1,0 +1,83 @@
+-- message.lua: what stands in asynq's encoded task messages, and how to change it.
+--
+-- A library behind asynq.lua, for the scripts that need to know more of a task
+-- than its hash says. A message is protobuf: of a field that stands twice the
+-- last one counts, so that a change is appended and nothing is encoded anew.
+
+-- each_field calls see(field, first, last) for every text of msg[from..to], and
+-- see(field, number) for every number. What is cut off ends it.
+local function each_field(msg, from, to, see)
+  local at = from
+  local function number()
+    local n, unit = 0, 1
+    while at <= to do
+      local byte = string.byte(msg, at)
+      n, unit, at = n + byte % 128 * unit, unit * 128, at + 1
+      if byte < 128 then break end
+    end
+    return n
+  end
+  while at <= to do
+    local tag = number()
+    local field, form = math.floor(tag / 8), tag % 8
+    if form == 0 then
+      see(field, number())
+    elseif form == 2 then
+      local length = number()
+      see(field, at, math.min(at + length - 1, to))
+      at = at + length
+    else
+      at = at + (form == 1 and 8 or 4)
+    end
+  end
+end
+
+-- message_read gives a task's kind, how often it may be and was retried, and its
+-- headers.
+local function message_read(msg)
+  local m = {kind = '', retry = 0, retried = 0, headers = {}}
+  each_field(msg, 1, #msg, function(field, first, last)
+    if field == 1 then
+      m.kind = string.sub(msg, first, last)
+    elseif field == 5 then
+      m.retry = first
+    elseif field == 6 then
+      m.retried = first
+    elseif field == 15 then
+      local name, value = '', ''
+      each_field(msg, first, last, function(part, a, b)
+        if part == 1 then name = string.sub(msg, a, b) elseif part == 2 then value = string.sub(msg, a, b) end
+      end)
+      m.headers[name] = value
+    end
+  end)
+  return m
+end
+
+-- message_failed says why and when a task failed (fields 7 and 11).
+local function message_failed(msg, reason, now)
+  return msg .. string.char(58) .. varint(#reason) .. reason .. string.char(88) .. varint(math.floor(now / 1000000))
+end
+
+-- message_unretried lets asynq count a task's retries anew (field 6).
+local function message_unretried(msg) return msg .. string.char(48, 0) end
+
+-- asynq forgets archived tasks, the oldest first, when it archives one more than
+-- 10,000. What would come near that is kept in a set that is only ours.
+local OURS = 'headgate:{' .. ARGV[1] .. '}:archive'
+
+local function archive_add(id, now)
+  redis.call('HSET', task_key(id), 'state', 'archived')
+  if redis.call('ZCARD', asynq .. 'archived') < 5000 then
+    redis.call('ZADD', asynq .. 'archived', int(math.floor(now / 1000000)), id)
+  else
+    redis.call('ZADD', OURS, int(now), id)
+  end
+end
+
+-- forget deletes a task and what asynq's own client locked for it.
+local function forget(id)
+  local unique = redis.call('HGET', task_key(id), 'unique_key')
+  if unique and unique ~= '' and redis.call('GET', unique) == id then redis.call('DEL', unique) end
+  redis.call('DEL', task_key(id))
+end

@@ -1,0 +1,359 @@
+package queue
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+//go:embed message.lua
+var messageLua string
+
+//go:embed verbs.lua
+var verbsLua string
+
+var verbsScript = newScript(messageLua + "\n" + verbsLua)
+
+// Verb is what an operator does to jobs.
+type Verb string
+
+// The verbs. Each job moves at once from where it was to where it goes, so that
+// none is lost whatever interrupts a verb, and running it again does the rest.
+const (
+	// Cancel archives jobs that wait, are scheduled, are to be tried again or were
+	// released, as "cancelled by ACTOR: REASON". It is too late for those in a
+	// worker's hands.
+	Cancel Verb = "cancel"
+
+	// RunNow hands jobs that wait, are scheduled or are to be tried again to the
+	// workers at once, whatever limits say. What they use is charged to their
+	// limits, so that others wait for it. Jobs under a pause stay where they are.
+	RunNow Verb = "run"
+
+	// RetryArchived puts archived jobs back into their lanes, behind what waits.
+	// Their attempts begin anew. Calls that had succeeded are left alone.
+	RetryArchived Verb = "retry"
+
+	// DeleteArchived makes Redis forget archived jobs. No other verb forgets one.
+	DeleteArchived Verb = "delete"
+)
+
+// Operator is who changes something, and why. Both are required, for those who
+// wonder later.
+type Operator struct {
+	Actor  string
+	Reason string
+}
+
+func (by Operator) check() error {
+	if reason := textProblem(by.Actor, 256); reason != "" {
+		return &InvalidError{"actor", reason}
+	}
+	if reason := textProblem(by.Reason, 1024); reason != "" {
+		return &InvalidError{"reason", reason}
+	}
+	return nil
+}
+
+// Tally is what a verb did, or would do.
+type Tally struct {
+	Jobs    int64           // that were changed
+	ByState map[State]int64 // the same, by where they had been
+	TooLate int64           // that match, but are in a worker's hands or were called already
+	Paused  int64           // that match, but are held by a pause: RunNow leaves them alone
+}
+
+func (t *Tally) add(state State, n tallied) {
+	if n.matched > 0 {
+		if t.ByState == nil {
+			t.ByState = map[State]int64{}
+		}
+		t.ByState[state] += n.matched
+	}
+	t.Jobs += n.matched
+	t.TooLate += n.late
+	t.Paused += n.held
+}
+
+// place is where jobs of a state stand.
+type place struct {
+	name  string
+	state State
+}
+
+// places are where a verb looks, in the order in which jobs pass through them:
+// one that moves on meanwhile is met again.
+func (v Verb) places() []place {
+	switch v {
+	case Cancel:
+		return []place{
+			{"scheduled", StateScheduled}, {"retry", StateRetry}, {"lanes", StateWaiting},
+			{"pending", StatePending}, {"active", StateActive},
+		}
+	case RunNow: // first what needs it not, or that would be what it just ran
+		return []place{
+			{"pending", StatePending}, {"active", StateActive},
+			{"scheduled", StateScheduled}, {"retry", StateRetry}, {"lanes", StateWaiting},
+		}
+	case RetryArchived, DeleteArchived:
+		return []place{{"archived", StateArchived}, {"archive", StateArchived}}
+	}
+	return nil
+}
+
+// changes are the states in which a verb changes jobs.
+func (v Verb) changes() []State {
+	switch v {
+	case Cancel:
+		return []State{StateScheduled, StateRetry, StateWaiting, StatePending}
+	case RunNow:
+		return []State{StateScheduled, StateRetry, StateWaiting}
+	case RetryArchived, DeleteArchived:
+		return []State{StateArchived}
+	}
+	return nil
+}
+
+// Count says what a verb would do now. It changes nothing.
+func Count(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter) (Tally, error) {
+	return runVerb(ctx, client, queue, verb, filter, nil, nil)
+}
+
+// Apply does a verb to all jobs of a queue that match, in many short steps. It
+// tells progress, which may be nil, after each of them how far it came. An error
+// comes with the tally up to it; running the verb again does the rest.
+//
+// Jobs move while it looks at them: to catch every job of a tenant whose calls
+// are under way, [PauseJobs] first.
+func Apply(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter, by Operator, progress func(Tally)) (Tally, error) {
+	if err := by.check(); err != nil {
+		return Tally{}, err
+	}
+	return runVerb(ctx, client, queue, verb, filter, &by, progress)
+}
+
+const (
+	// A slice is what one script looks at. Changing a job takes longer than
+	// looking at it, and releasing it against its limits takes longest.
+	lookSlice   = 200
+	changeSlice = 100
+	runSlice    = 50
+)
+
+// verbRun is a verb under way.
+type verbRun struct {
+	client   redis.UniversalClient
+	queue    string
+	verb     Verb
+	filter   Filter
+	by       *Operator // nil: only count
+	began    int64     // µs on Redis's clock
+	entry    string    // of the audit, all but its end
+	windows  *limitsCache
+	progress func(Tally)
+	tally    Tally
+	longest  int64 // jobs that one step looked at, at most
+}
+
+func runVerb(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter, by *Operator, progress func(Tally)) (Tally, error) {
+	if verb.places() == nil {
+		return Tally{}, &InvalidError{"verb", quote(string(verb)) + " is none of cancel, run, retry, delete"}
+	}
+	if err := checkQueue(ctx, client, queue); err != nil {
+		return Tally{}, err
+	}
+	if err := filter.check(verb); err != nil {
+		return Tally{}, err
+	}
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return Tally{}, fmt.Errorf("%s in queue %q: %w", verb, queue, err)
+	}
+	r := &verbRun{
+		client: client, queue: queue, verb: verb, filter: filter, by: by, began: now.UnixMicro(),
+		windows: &limitsCache{queue: queue, redis: client}, progress: progress,
+	}
+	if by != nil {
+		r.entry = AuditEntry{
+			At: now, Actor: by.Actor, Action: string(verb), Queue: queue, Tenant: filter.Tenant, Kind: filter.Kind,
+			State: filter.State, ID: filter.ID, Reason: by.Reason,
+		}.open()
+	}
+	if err := r.all(ctx); err != nil {
+		if _, invalid := errors.AsType[*InvalidError](err); invalid {
+			return r.tally, err
+		}
+		return r.tally, fmt.Errorf("%s in queue %q stopped after %d jobs: %w", verb, queue, r.tally.Jobs, err)
+	}
+	return r.tally, nil
+}
+
+// checkQueue refuses a queue that is not there, before its typing error makes
+// an operator believe that there was nothing to do.
+func checkQueue(ctx context.Context, client redis.UniversalClient, queue string) error {
+	names, err := Queues(ctx, client)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if name == queue {
+			return nil
+		}
+	}
+	return &InvalidError{"queue", "there is no queue " + quote(queue) + Suggest(queue, names)}
+}
+
+func (r *verbRun) all(ctx context.Context) error {
+	if r.filter.ID != "" {
+		return r.one(ctx)
+	}
+	for _, p := range r.verb.places() {
+		var err error
+		switch {
+		case r.filter.State != "" && r.filter.State != p.state:
+			continue
+		case p.name == "lanes":
+			err = r.lanes(ctx)
+		default:
+			err = r.walk(ctx, p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one does the verb to a job by its id.
+func (r *verbRun) one(ctx context.Context) error {
+	n, err := r.slice(ctx, "id", "", r.filter.ID)
+	if err != nil {
+		return err
+	}
+	if n.state == "" {
+		return &InvalidError{"id", "there is no job " + quote(r.filter.ID) + " in queue " + quote(r.queue)}
+	}
+	if n.matched+n.late+n.held == 0 {
+		state := stateOf(n.state)
+		for _, may := range r.verb.changes() {
+			if may == state {
+				return &InvalidError{"id", "job " + quote(r.filter.ID) + " is of another tenant or kind"}
+			}
+		}
+		return &InvalidError{"id", fmt.Sprintf("job %s is %s: %s is for jobs that are %s", quote(r.filter.ID), state, r.verb, join(r.verb.changes()))}
+	}
+	r.note(stateOf(n.state), n)
+	return nil
+}
+
+// walk goes through a place, slice by slice.
+func (r *verbRun) walk(ctx context.Context, p place) error {
+	cursor := ""
+	for {
+		n, err := r.slice(ctx, p.name, cursor)
+		if err != nil {
+			return err
+		}
+		r.note(p.state, n)
+		if n.done {
+			return nil
+		}
+		cursor = n.cursor
+	}
+}
+
+// lanes goes through the lanes that can match, as many in one step as are short.
+func (r *verbRun) lanes(ctx context.Context) error {
+	for at, first := uint64(0), true; first || at != 0; first = false {
+		names, next, err := r.client.SScan(ctx, asynqKey(r.queue, "groups"), at, "", lookSlice).Result()
+		if err != nil {
+			return err
+		}
+		at = next
+		var lanes []any
+		for _, name := range names {
+			if r.filter.lane(name) {
+				lanes = append(lanes, name)
+			}
+		}
+		cursor := ""
+		for len(lanes) > 0 {
+			n, err := r.slice(ctx, "lanes", cursor, lanes[:min(len(lanes), lookSlice)]...)
+			if err != nil {
+				return err
+			}
+			r.note(StateWaiting, n)
+			lanes, cursor = lanes[n.lanes:], n.cursor
+		}
+	}
+	return nil
+}
+
+func (r *verbRun) note(state State, n tallied) {
+	r.tally.add(state, n)
+	if r.progress != nil {
+		r.progress(r.tally)
+	}
+}
+
+// tallied is the reply to one slice.
+type tallied struct {
+	done                bool
+	cursor, state       string
+	lanes, looked       int64
+	matched, late, held int64
+}
+
+func (r *verbRun) slice(ctx context.Context, where, cursor string, more ...any) (tallied, error) {
+	dry, most, reason := "1", lookSlice, ""
+	if r.by != nil {
+		dry, most, reason = "", changeSlice, "cancelled by "+r.by.Actor+": "+r.by.Reason
+		if r.verb == RunNow {
+			most = runSlice
+		}
+	}
+	for try := 1; ; try++ {
+		windows, err := r.windows.windows(ctx)
+		if err != nil {
+			return tallied{}, err
+		}
+		args := append([]any{
+			r.queue, string(r.verb), dry, where, cursor, most, throttle.Escape(r.filter.Tenant), r.filter.Kind, r.began,
+			reason, r.entry, r.tally.Jobs, windows,
+		}, more...)
+		n, err := r.ask(ctx, args)
+		r.longest = max(r.longest, n.looked)
+		// Limits with new calendars were published: it has changed nothing.
+		if err == nil || try == 2 || !strings.Contains(err.Error(), "STALE") {
+			return n, err
+		}
+		r.windows.forget()
+	}
+}
+
+func (r *verbRun) ask(ctx context.Context, args []any) (tallied, error) {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	reply, err := verbsScript.Run(ctx, r.client, scriptKeys(r.queue), args...)
+	if err != nil {
+		return tallied{}, err
+	}
+	values, ok := reply.([]any)
+	if !ok || len(values) != 8 {
+		return tallied{}, fmt.Errorf("unexpected reply %v", reply)
+	}
+	n, err := numbers([]any{values[0], values[2], values[3], values[4], values[5], values[6]}, 6)
+	if err != nil {
+		return tallied{}, err
+	}
+	return tallied{
+		done: n[0] == 1, cursor: fmt.Sprint(values[1]), state: fmt.Sprint(values[7]),
+		lanes: n[1], looked: n[2], matched: n[3], late: n[4], held: n[5],
+	}, nil
+}

@@ -1,0 +1,276 @@
+-- verbs.lua: look at a slice of a queue's jobs, and do an operator's verb to
+-- those that match.
+--
+-- KEYS[1]   headgate:{queue}:waiting
+-- ARGV[1]   queue
+-- ARGV[2]   verb: 'cancel' | 'run' | 'retry' | 'delete'
+-- ARGV[3]   '1': change nothing, only count
+-- ARGV[4]   place: 'lanes' | 'scheduled' | 'retry' | 'pending' | 'active' | 'archived'
+--           | 'archive' | 'id' one job, wherever it is
+-- ARGV[5]   cursor: where the slice before ended, '' to begin
+-- ARGV[6]   most: jobs to look at
+-- ARGV[7]   tenant (escaped), '' for any
+-- ARGV[8]   kind, '' for any
+-- ARGV[9]   began_us: of the archived jobs, those archived since are left alone, or
+--           one that fails again at once would be retried for ever
+-- ARGV[10]  reason, for jobs that are cancelled
+-- ARGV[11]  audit entry, all but its end: the count and '}'
+-- ARGV[12]  count so far
+-- ARGV[13]  calendars as JSON, '' for none
+-- ARGV[14..] the lanes, or the id
+-- Returns   {done 1|0, cursor, lanes done, looked at, matched, too late, held by a pause,
+--           state of the one job}
+-- Each job moves at once from where it was to where it goes.
+local now = clock()
+local verb, dry, place, cursor, most = ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5], tonumber(ARGV[6])
+local tenant_wanted, kind_wanted, began = ARGV[7], ARGV[8], tonumber(ARGV[9])
+set_calendars(ARGV[13])
+
+local looked, matched, late, held, bytes = 0, 0, 0, 0, 0
+local MOST_BYTES = 2097152 -- of messages: reading and writing a large one takes its time
+
+local function full() return looked >= most or bytes >= MOST_BYTES end
+
+-- What a verb finds where it may act. Elsewhere it only says that it came too late.
+local acts = {
+  cancel = {aggregating = true, scheduled = true, retry = true, pending = true},
+  run = {aggregating = true, scheduled = true, retry = true},
+  retry = {archived = true},
+  delete = {archived = true},
+}
+local comes_late = {cancel = {active = true}, run = {pending = true, active = true}, retry = {}, delete = {}}
+
+local pausing = redis.call('EXISTS', headgate .. 'pauses') == 1
+local function is_paused(tenant, kind)
+  for _, text in ipairs(redis.call('HMGET', headgate .. 'pauses', tenant, '*', 'k:' .. kind)) do
+    if text and tonumber(string.match(text, '^%d+') or 0) > now then return true end
+  end
+  return false
+end
+
+-- escape is throttle.Escape.
+local function escape(text)
+  return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))
+end
+
+-- empty forgets a lane that holds nothing any more. One that is left among the
+-- blocked would be woken in place of another.
+local function empty(lane)
+  if lane_length(lane) > 0 then return end
+  lane_forget(lane)
+  redis.call('ZREM', headgate .. 'waiting', lane)
+  redis.call('ZREM', headgate .. 'ready', lane)
+  for _, entry in ipairs(lane_limits(lane, now).permits) do redis.call('SREM', entry.blocked, lane) end
+end
+
+-- take_out takes a job from where it waits; false when it is not there. Of the
+-- pending list only a mark is left for now: taking out of its middle costs as
+-- much for one as for many.
+local MARK = '\0'
+local marked = 0
+local function take_out(id, task, at)
+  if task.state == 'aggregating' then
+    if lane_drop(task.group, id) == 0 then return false end
+    backlog_add(tenant_of(task.group), -1)
+    return true
+  elseif task.state == 'pending' then
+    if not at then return redis.call('LREM', asynq .. 'pending', 1, id) == 1 end
+    redis.call('LSET', asynq .. 'pending', at, MARK)
+    marked = marked + 1
+    return true
+  elseif task.state == 'archived' then
+    return redis.call('ZREM', asynq .. 'archived', id) + redis.call('ZREM', OURS, id) > 0
+  end
+  return redis.call('ZREM', asynq .. task.state, id) == 1
+end
+
+local verbs = {}
+
+function verbs.cancel(id, task)
+  local _, c, position = slot_read(task.slot)
+  -- What was taken for a call that will not be made is given back.
+  if c > 0 then refund_all(lane_limits(task.lane, now).all, now, c, task.cost) end
+  free_permits(id, task.permits, now)
+  redis.call('HDEL', task_key(id), 'pending_since')
+  redis.call('HSET', task_key(id), 'msg', message_failed(task.msg, ARGV[10], now),
+    'hg_slot', slot_write(0, 0, task.position or position or now))
+  archive_add(id, now)
+end
+
+function verbs.run(id, task)
+  local _, c, position = slot_read(task.slot)
+  local limits = lane_limits(task.lane, now)
+  if c <= now then -- a slot that it kept is paid for
+    for _, entry in ipairs(limits.all) do limit_charge(entry.spec, bucket(entry, now), now, task.cost) end
+  end
+  local permits = task.permits or take_permits(limits, id, now)
+  redis.call('HSET', task_key(id), 'state', 'pending', 'pending_since', int(now * 1000), 'group', task.lane,
+    'hg_slot', slot_write(now, 0, task.position or position or now), unpack(permits ~= '' and {'hg_permits', permits} or {}))
+  pend(id)
+end
+
+-- A job that is retried stands behind all that waits, among those of its priority.
+local BAND = 2 ^ 51
+function verbs.retry(id, task)
+  local key = task_key(id)
+  redis.call('HDEL', key, 'hg_done', 'hg_error', 'hg_crashes', 'hg_alone', 'hg_owner')
+  local m = task.message
+  if m.retry < 2147483647 then
+    -- Of asynq's own client: asynq itself counts its retries.
+    redis.call('HSET', key, 'msg', message_unretried(task.msg))
+    m.retried = 0
+  end
+  redis.call('HSET', key, 'hg_base', int(m.retried))
+  free_permits(id, task.permits, now)
+  if task.group == '' then
+    redis.call('HSET', key, 'state', 'pending', 'pending_since', int(now * 1000))
+    return pend(id)
+  end
+  local _, _, position = slot_read(task.slot)
+  position = math.floor((position or 0) / BAND) * BAND + now + matched
+  redis.call('HSET', key, 'hg_slot', slot_write(0, 0, position))
+  to_lane(task.group, id, position, now)
+end
+
+function verbs.delete(id, task)
+  free_permits(id, task.permits, now)
+  forget(id)
+end
+
+local function read(id)
+  local f = redis.call('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_permits', 'hg_cost', 'hg_done')
+  if not f[1] then return nil end
+  return {state = f[1], group = f[2] or '', slot = f[3], permits = f[4], cost = tonumber(f[5] or 1), done = f[6]}
+end
+
+-- read_message reads what the hash does not say.
+local function read_message(id, task)
+  task.msg = redis.call('HGET', task_key(id), 'msg') or ''
+  bytes = bytes + #task.msg
+  task.message = message_read(task.msg)
+end
+
+-- visit does the verb to one job if it matches, and says whether the job left
+-- its place. expected is the state of what stands there, or nil for any.
+local function visit(id, expected, position, at)
+  local task = read(id)
+  if not task or (expected and task.state ~= expected) then return false end -- a ghost: asynq's tools were here
+  local may = acts[verb][task.state]
+  if not may and not comes_late[verb][task.state] then return false end
+  local rewrites = not dry and (verb == 'cancel' or verb == 'retry')
+  if rewrites or kind_wanted ~= '' or task.group == '' or (verb == 'run' and pausing) then read_message(id, task) end
+  if kind_wanted ~= '' and task.message.kind ~= kind_wanted then return false end
+  task.lane, task.position = task.group, position
+  if task.lane == '' then
+    local headers = task.message.headers
+    local tenant = headers['headgate-tenant'] or ''
+    task.lane = lane_name(escape(tenant ~= '' and tenant or 'default'), headers['headgate-attributes'] or '')
+  end
+  local tenant = tenant_of(task.lane)
+  if tenant_wanted ~= '' and tenant ~= tenant_wanted then return false end
+  -- A call that succeeded is only to be put away: it must never be made again,
+  -- and cannot be taken back. One that failed for good may be retried.
+  if not may or (verb ~= 'delete' and (task.done == '1' or (task.done and task.state ~= 'archived'))) then
+    late = late + 1
+    return false
+  end
+  if verb == 'run' and pausing and is_paused(tenant, task.message.kind) then
+    held = held + 1
+    return false
+  end
+  if dry then
+    matched = matched + 1
+    return false
+  end
+  -- What may fail comes before the first change.
+  if verb == 'cancel' or verb == 'run' then lane_limits(task.lane, now) end
+  if not take_out(id, task, at) then return false end
+  matched = matched + 1
+  verbs[verb](id, task)
+  return true
+end
+
+-- behind lists what stands behind the cursor, "score id", in a sorted set.
+local function behind(set, n)
+  local score, id = string.match(cursor, '^(%S+) (.*)$')
+  if score then
+    local there = redis.call('ZSCORE', set, id)
+    if there and tonumber(there) == tonumber(score) then
+      local rank = redis.call('ZRANK', set, id)
+      return redis.call('ZRANGE', set, rank + 1, rank + n, 'WITHSCORES')
+    end
+  end
+  return redis.call('ZRANGEBYSCORE', set, score or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, n)
+end
+
+-- walk visits a sorted set; true: all of it. The cursor stays at the last job
+-- that was left in place.
+local function walk(set, expected, latest)
+  while not full() do
+    local n = most - looked
+    local entries = behind(set, n)
+    for i = 1, #entries, 2 do
+      if full() then return false end
+      local id, score = entries[i], tonumber(entries[i + 1])
+      if score > latest then return true end
+      looked = looked + 1
+      if not visit(id, expected, expected == 'aggregating' and score or nil) then cursor = entries[i + 1] .. ' ' .. id end
+    end
+    if #entries < 2 * n then return true end
+  end
+  return false
+end
+
+-- walk_list visits a list from its left, where asynq adds: what comes meanwhile
+-- shifts it to the right, so that some are looked at twice and none is missed.
+local function walk_list(list, expected)
+  local first = tonumber(cursor) or 0
+  local ids = redis.call('LRANGE', list, first, first + most - 1)
+  local n = 0
+  for i, id in ipairs(ids) do
+    if full() then break end
+    n, looked = i, looked + 1
+    visit(id, expected, nil, first + i - 1)
+  end
+  if marked > 0 then redis.call('LREM', list, marked, MARK) end
+  cursor = int(first + n - marked)
+  return n == #ids and #ids < most
+end
+
+local done, lanes_done, state = false, 0, ''
+if place == 'lanes' then
+  for i = 14, #ARGV do
+    if full() then break end
+    local lane = ARGV[i]
+    looked = looked + 1
+    if not dry then lane_limits(lane, now) end -- for empty: it may fail, and nothing has changed yet
+    local whole = walk(asynq .. 'g:' .. lane, 'aggregating', math.huge)
+    if not dry then empty(lane) end
+    if not whole then break end
+    lanes_done, cursor = lanes_done + 1, ''
+  end
+  done = lanes_done == #ARGV - 13
+elseif place == 'id' then
+  local task = read(ARGV[14])
+  state = task and task.state or ''
+  looked, done = 1, true
+  local score = state == 'aggregating' and redis.call('ZSCORE', asynq .. 'g:' .. task.group, ARGV[14])
+  visit(ARGV[14], nil, score and tonumber(score))
+  if state == 'aggregating' and not dry then empty(task.group) end
+elseif place == 'pending' or place == 'active' then
+  done = walk_list(asynq .. place, place)
+elseif place == 'archive' then
+  done = walk(OURS, 'archived', began)
+else
+  done = walk(asynq .. place, place, place == 'archived' and math.floor(began / 1000000) or math.huge)
+end
+
+if matched > 0 and not dry then
+  save_buckets(now)
+  -- One entry for all slices of a verb: it says at any time how far that came.
+  local audit, before = headgate .. 'audit', tonumber(ARGV[12])
+  if before > 0 then redis.call('LREM', audit, 1, ARGV[11] .. int(before) .. '}') end
+  redis.call('LPUSH', audit, ARGV[11] .. int(before + matched) .. '}')
+  redis.call('LTRIM', audit, 0, 9999)
+end
+return {done and 1 or 0, cursor, lanes_done, looked, matched, late, held, state}

@@ -1,0 +1,575 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+var ann = Operator{Actor: "ann", Reason: "the campaign was a mistake"}
+
+// later is an error as package clients makes them: not before then.
+type later struct{ time.Time }
+
+func (later) Error() string          { return "not today" }
+func (e later) ParkUntil() time.Time { return e.Time }
+
+// staged is a queue with jobs in every state, of two tenants and two kinds, and
+// no worker.
+type staged struct {
+	*rig
+	ids map[string]string // id -> "TENANT KIND STATE"
+}
+
+func stage(t *testing.T) *staged {
+	t.Helper()
+	s := &staged{ids: map[string]string{}}
+	s.rig = startRig(t, 0, limitsOf(perTenant(1000)), nil)
+	s.answer = func(_ context.Context, job Running) error {
+		if strings.HasSuffix(job.ID, "retry") {
+			return later{time.Now().Add(time.Hour)}
+		}
+		return permanent{}
+	}
+	Handle(s.worker, "other", func(ctx context.Context, _ json.RawMessage) error {
+		job, _ := Current(ctx)
+		return s.answer(ctx, job)
+	})
+	each := func(states ...State) {
+		for _, tenant := range []string{"a", "a b/%"} {
+			for _, kind := range []string{"call", "other"} {
+				for _, state := range states {
+					id := s.add(t, func(job *Job) {
+						job.Tenant, job.Kind, job.Key = tenant, kind, kind+"-"+string(state)
+						if state == StateScheduled {
+							job.In = time.Hour
+						}
+					})
+					s.ids[id] = tenant + " " + kind + " " + string(state)
+				}
+			}
+		}
+	}
+	each(StateRetry, StateArchived)
+	s.run(t)
+	s.seen.wait(t, string(Postponed), 4)
+	s.seen.wait(t, string(Archived), 4)
+	s.stop()
+	each(StateWaiting, StateScheduled, StateActive, StatePending)
+	inspector := asynq.NewInspectorFromRedisClient(s.server.Client())
+	for _, state := range []State{StateActive, StatePending} {
+		for id, what := range s.ids {
+			if !strings.HasSuffix(what, string(state)) {
+				continue
+			}
+			if err := inspector.RunTask(s.queue, id); err != nil {
+				t.Fatal(err)
+			}
+			// asynq does not know of our books; dispatch and sweep set them right.
+			tenant, _, _ := strings.Cut(what, " "+"call")
+			tenant, _, _ = strings.Cut(tenant, " other")
+			s.server.Client().HIncrBy(t.Context(), key(s.queue, "backlog"), "*", -1)
+			s.server.Client().HIncrBy(t.Context(), key(s.queue, "backlog"), throttle.Escape(tenant), -1)
+			if state == StateActive {
+				s.dequeue(t)
+			}
+		}
+	}
+	return s
+}
+
+// dequeue takes the next pending task as asynq's workers do.
+func (r *rig) dequeue(t *testing.T) {
+	t.Helper()
+	ctx, client := t.Context(), r.server.Client()
+	id, err := client.LMove(ctx, asynqKey(r.queue, "pending"), asynqKey(r.queue, "active"), "right", "left").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", "active")
+	client.ZAdd(ctx, asynqKey(r.queue, "lease"), zOf(id, float64(time.Now().Unix()+30)))
+}
+
+// account says where every job of a queue is, as asynq's Inspector sees it, and
+// fails where that is not where Redis has it.
+func (r *rig) account(t *testing.T) map[string]State {
+	t.Helper()
+	where := map[string]State{}
+	inspector := asynq.NewInspectorFromRedisClient(r.server.Client())
+	note := func(state State, tasks []*asynq.TaskInfo, err error) {
+		if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
+			t.Fatal(err)
+		}
+		for _, task := range tasks {
+			if other, twice := where[task.ID]; twice {
+				t.Errorf("job %s is %s and %s", task.ID, other, state)
+			}
+			if info, err := inspector.GetTaskInfo(r.queue, task.ID); err != nil || stateOf(info.State.String()) != state {
+				t.Errorf("job %s stands under %s: %+v, %v", task.ID, state, info, err)
+			}
+			where[task.ID] = state
+		}
+	}
+	all := asynq.PageSize(100_000)
+	groups, err := inspector.Groups(r.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range groups {
+		tasks, err := inspector.ListAggregatingTasks(r.queue, group.Group, all)
+		note(StateWaiting, tasks, err)
+		if len(tasks) == 0 {
+			t.Errorf("an empty lane %s is still listed", group.Group)
+		}
+	}
+	for state, list := range map[State]func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){
+		StateScheduled: inspector.ListScheduledTasks, StateRetry: inspector.ListRetryTasks, StatePending: inspector.ListPendingTasks,
+		StateActive: inspector.ListActiveTasks, StateArchived: inspector.ListArchivedTasks, "completed": inspector.ListCompletedTasks,
+	} {
+		tasks, err := list(r.queue, all)
+		note(state, tasks, err)
+	}
+	ours, err := r.server.Client().ZRange(t.Context(), key(r.queue, "archive"), 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ours {
+		where[id] = StateArchived
+	}
+	tasks := r.server.Client().Keys(t.Context(), asynqKey(r.queue, "t:*")).Val()
+	if len(tasks) != len(where) {
+		t.Errorf("%d jobs stand somewhere, and there are %d", len(where), len(tasks))
+	}
+	backlog, _ := r.server.Client().HGet(t.Context(), key(r.queue, "backlog"), "*").Int()
+	waiting := 0
+	for _, state := range where {
+		if state == StateWaiting {
+			waiting++
+		}
+	}
+	if backlog != waiting {
+		t.Errorf("%d jobs wait, and the books say %d", waiting, backlog)
+	}
+	return where
+}
+
+// Each verb, in each state, with each filter: the jobs that match move, all
+// others stay, and none is lost.
+func TestVerbsByState(t *testing.T) {
+	to := map[Verb]State{Cancel: StateArchived, RunNow: StatePending, RetryArchived: StateWaiting, DeleteArchived: ""}
+	filters := map[string]Filter{
+		"all": {}, "tenant": {Tenant: "a b/%"}, "kind": {Kind: "other"}, "both": {Tenant: "a", Kind: "call"}, "nobody": {Tenant: "nobody"},
+	}
+	for verb, after := range to {
+		for name, filter := range filters {
+			t.Run(string(verb)+" "+name, func(t *testing.T) {
+				s := stage(t)
+				want := map[string]State{}
+				var tally Tally
+				for id, what := range s.ids {
+					parts := strings.Split(strings.Replace(what, "a b/%", "ab", 1), " ")
+					tenant, kind, state := strings.Replace(parts[0], "ab", "a b/%", 1), parts[1], State(parts[2])
+					want[id] = state
+					if (filter.Tenant != "" && filter.Tenant != tenant) || (filter.Kind != "" && filter.Kind != kind) {
+						continue
+					}
+					if slices.Contains(verb.changes(), state) {
+						want[id] = after
+						tally.Jobs++
+					} else if state == StateActive && (verb == Cancel || verb == RunNow) || state == StatePending && verb == RunNow {
+						tally.TooLate++
+					}
+				}
+				maps.DeleteFunc(want, func(_ string, state State) bool { return state == "" })
+				counted, err := Count(t.Context(), s.server.Client(), s.queue, verb, filter)
+				if err != nil || counted.Jobs != tally.Jobs || counted.TooLate != tally.TooLate {
+					t.Errorf("Count = %+v, %v; want %+v", counted, err, tally)
+				}
+				done, err := Apply(t.Context(), s.server.Client(), s.queue, verb, filter, ann, nil)
+				if err != nil || done.Jobs != tally.Jobs || done.TooLate != tally.TooLate || !maps.Equal(done.ByState, counted.ByState) {
+					t.Errorf("Apply = %+v, %v; want %+v, as counted: %+v", done, err, tally, counted)
+				}
+				if got := s.account(t); !maps.Equal(got, want) {
+					for id := range s.ids {
+						if got[id] != want[id] {
+							t.Errorf("%s is %q; want %q", s.ids[id], got[id], want[id])
+						}
+					}
+				}
+				if again, err := Apply(t.Context(), s.server.Client(), s.queue, verb, filter, ann, nil); err != nil || again.Jobs != 0 {
+					t.Errorf("a second time: %+v, %v", again, err)
+				}
+				entries, err := Audit(t.Context(), s.server.Client(), s.queue, 10)
+				verbs := slices.DeleteFunc(entries, func(e AuditEntry) bool { return e.Action != string(verb) })
+				if tally.Jobs == 0 && len(verbs) != 0 || tally.Jobs > 0 && (len(verbs) != 1 || verbs[0].Count != tally.Jobs || verbs[0].Actor != "ann") {
+					t.Errorf("the audit says %+v, %v", entries, err)
+				}
+			})
+		}
+	}
+}
+
+// A cancelled job says who cancelled it and why, and can be retried: it begins
+// anew, behind what waits.
+func TestCancelledComesBack(t *testing.T) {
+	r := startRig(t, 2, limitsOf(perTenant(1000)), nil)
+	first := r.add(t, nil)
+	client := r.server.Client()
+	if _, err := Apply(t.Context(), client, r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil {
+		t.Fatal(err)
+	}
+	if reason := r.archived(t)[first]; reason != "cancelled by ann: the campaign was a mistake" {
+		t.Errorf("the job says %q", reason)
+	}
+	second := r.add(t, nil)
+	if _, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{Tenant: "a"}, ann, nil); err != nil {
+		t.Fatal(err)
+	}
+	if lane := client.ZRange(t.Context(), asynqKey(r.queue, "g:a"), 0, -1).Val(); !slices.Equal(lane, []string{second, first}) {
+		t.Errorf("the lane is %v; want %s last", lane, first)
+	}
+	r.run(t)
+	r.receiver.wait(t, 10*time.Second)
+	r.seen.wait(t, string(Done), 2)
+	if r.jobs[first] != 1 || r.jobs[second] != 1 {
+		t.Errorf("calls: %v", r.jobs)
+	}
+}
+
+// A job that a worker has put away as failed begins anew: what it failed of is
+// cleared and its retries so far are forgiven.
+func TestRetryBeginsAnew(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	client := r.server.Client()
+	r.answer = func(context.Context, Running) error { return errors.New("no") }
+	id := r.add(t, func(job *Job) { job.MaxAttempts = 1 })
+	r.run(t)
+	r.seen.wait(t, string(Archived), 1)
+	r.stop()
+	task := asynqKey(r.queue, "t:"+id)
+	// As if it had failed often, and crashed workers.
+	message := client.HGet(t.Context(), task, "msg").Val()
+	client.HSet(t.Context(), task, "msg", message+"\x30\x83\x01", "hg_crashes", 3, "hg_error", "x", "hg_done", "0", "hg_alone", 1)
+	if tally, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{}, ann, nil); err != nil || tally.Jobs != 1 {
+		t.Fatalf("%+v, %v", tally, err)
+	}
+	fields := client.HGetAll(t.Context(), task).Val()
+	if fields["hg_base"] != "131" || fields["hg_crashes"]+fields["hg_error"]+fields["hg_done"]+fields["hg_alone"]+fields["hg_owner"] != "" {
+		t.Errorf("the job is %v", fields)
+	}
+}
+
+// A call that succeeded is never made again, whatever an operator wants.
+func TestVerbsLeaveWhatIsDone(t *testing.T) {
+	s := stage(t)
+	client := s.server.Client()
+	for id := range s.ids {
+		client.HSet(t.Context(), asynqKey(s.queue, "t:"+id), "hg_done", "1")
+	}
+	before := s.account(t)
+	for _, verb := range []Verb{Cancel, RunNow, RetryArchived} {
+		if tally, err := Apply(t.Context(), client, s.queue, verb, Filter{}, ann, nil); err != nil || tally.Jobs != 0 || tally.TooLate == 0 {
+			t.Errorf("%s: %+v, %v", verb, tally, err)
+		}
+	}
+	if after := s.account(t); !maps.Equal(before, after) {
+		t.Errorf("they moved: %v, %v", before, after)
+	}
+}
+
+// By its id a job is found wherever it is; where the verb is not for its state,
+// the error says so.
+func TestVerbsByID(t *testing.T) {
+	s := stage(t)
+	client := s.server.Client()
+	want := s.account(t)
+	for id, what := range s.ids {
+		state := want[id]
+		for verb, after := range map[Verb]State{RunNow: StatePending, RetryArchived: StateWaiting, Cancel: StateArchived} {
+			tally, err := Apply(t.Context(), client, s.queue, verb, Filter{ID: id}, ann, nil)
+			may := slices.Contains(verb.changes(), state)
+			late := state == StateActive || state == StatePending && verb == RunNow
+			switch {
+			case may && (err != nil || tally.Jobs != 1 || tally.ByState[state] != 1):
+				t.Errorf("%s %s (%s): %+v, %v", verb, what, state, tally, err)
+			case !may && tally.Jobs != 0:
+				t.Errorf("%s %s (%s): %+v", verb, what, state, tally)
+			case !may && !(late && verb != RetryArchived) && (err == nil || !strings.Contains(err.Error(), "is "+string(state)+": "+string(verb)+" is for")):
+				t.Errorf("%s %s (%s): %v", verb, what, state, err)
+			}
+			if may {
+				state = after
+			}
+		}
+		want[id] = state
+	}
+	if got := s.account(t); !maps.Equal(got, want) {
+		t.Errorf("jobs are %v; want %v", got, want)
+	}
+	for _, filter := range []Filter{{ID: "nobody"}, {ID: first(s.ids), Tenant: "nobody"}} {
+		if _, err := Count(t.Context(), client, s.queue, Cancel, filter); err == nil {
+			t.Errorf("%+v: no error", filter)
+		}
+	}
+}
+
+func first(ids map[string]string) string { return slices.Sorted(maps.Keys(ids))[0] }
+
+func TestHostileFilters(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	r.enqueue(t, "a", 3)
+	client := r.server.Client()
+	for what, test := range map[string]struct {
+		queue  string
+		verb   Verb
+		filter Filter
+		by     Operator
+		want   string
+	}{
+		"queue":         {"nobody", Cancel, Filter{}, ann, "queue: there is no queue"},
+		"queue injects": {r.queue + "}:t:x", Cancel, Filter{}, ann, "queue: there is no queue"},
+		"verb":          {r.queue, "destroy", Filter{}, ann, "verb: "},
+		"tenant":        {r.queue, Cancel, Filter{Tenant: "a\nb"}, ann, "tenant: "},
+		"long tenant":   {r.queue, Cancel, Filter{Tenant: strings.Repeat("x", 129)}, ann, "tenant: 129 bytes"},
+		"kind":          {r.queue, Cancel, Filter{Kind: "*"}, ann, "kind: "},
+		"id":            {r.queue, Cancel, Filter{ID: "a\x00"}, ann, "id: "},
+		"state":         {r.queue, Cancel, Filter{State: StateArchived}, ann, "state: "},
+		"no actor":      {r.queue, Cancel, Filter{}, Operator{Reason: "x"}, "actor: it is empty"},
+		"no reason":     {r.queue, Cancel, Filter{}, Operator{Actor: "x"}, "reason: it is empty"},
+		"reason":        {r.queue, Cancel, Filter{}, Operator{Actor: "x", Reason: "\x1b[31m"}, "reason: "},
+	} {
+		_, err := Apply(t.Context(), client, test.queue, test.verb, test.filter, test.by, nil)
+		if _, invalid := errors.AsType[*InvalidError](err); !invalid || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s: %v; want %s", what, err, test.want)
+		}
+	}
+	for _, tenant := range []string{"*", "A", "a;", "a;x=1", "a*", "?", "[a]", "%61", ".*", "' or 1=1", "a}"} {
+		if tally, err := Apply(t.Context(), client, r.queue, Cancel, Filter{Tenant: tenant}, ann, nil); err != nil || tally.Jobs+tally.TooLate != 0 {
+			t.Errorf("tenant %q: %+v, %v", tenant, tally, err)
+		}
+	}
+	if n := len(r.account(t)); n != 3 {
+		t.Errorf("%d jobs are left of 3", n)
+	}
+}
+
+// Two operators at once, and a worker that goes on meanwhile: every job ends
+// once, and the two do not count the same one.
+func TestOperatorsAtOnce(t *testing.T) {
+	const jobs = 1500
+	r := startRig(t, -1, limitsOf(perTenant(200)), nil)
+	r.enqueue(t, "a", jobs/2)
+	r.enqueue(t, "b", jobs/2)
+	r.run(t)
+	r.seen.wait(t, string(Done), 5)
+	var wg sync.WaitGroup
+	tallies := make([]Tally, 4)
+	for i := range tallies {
+		wg.Go(func() {
+			by := Operator{Actor: fmt.Sprint("operator-", i), Reason: "test"}
+			var err error
+			if tallies[i], err = Apply(context.Background(), r.server.Client(), r.queue, Cancel, Filter{}, by, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	// What was in the worker's hands ends by itself; what it gave back meanwhile
+	// is cancelled now.
+	if _, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	if _, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := Audit(t.Context(), r.server.Client(), r.queue, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancelled := int64(0)
+	for _, e := range entries {
+		if e.Action == string(Cancel) {
+			cancelled += e.Count
+		}
+	}
+	for i, tally := range tallies {
+		for _, e := range entries {
+			if e.Actor == fmt.Sprint("operator-", i) && e.Count != tally.Jobs {
+				t.Errorf("the audit says %+v of an operator who cancelled %d", e, tally.Jobs)
+			}
+		}
+	}
+	where := r.account(t) // completed jobs without a key are not kept
+	if sent := r.seen.outcomes(Done); int(cancelled)+sent != jobs || len(where) != int(cancelled) {
+		t.Errorf("%d sent and %d cancelled of %d; %d are left", sent, cancelled, jobs, len(where))
+	}
+	for id := range where {
+		if r.jobs[id] != 0 {
+			t.Errorf("job %s was cancelled and sent", id)
+		}
+	}
+}
+
+// A verb that is interrupted loses nothing, and running it again does the rest.
+func TestInterruptedVerb(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	r.enqueue(t, "a", 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	tally, err := Apply(ctx, r.server.Client(), r.queue, Cancel, Filter{}, ann, func(tally Tally) {
+		if tally.Jobs >= 300 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || tally.Jobs < 300 || tally.Jobs == 1000 {
+		t.Fatalf("%+v, %v", tally, err)
+	}
+	again, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil)
+	if err != nil || again.Jobs+tally.Jobs != 1000 {
+		t.Errorf("%d and then %+v, %v", tally.Jobs, again, err)
+	}
+	entries, err := Audit(t.Context(), r.server.Client(), r.queue, 2)
+	if err != nil || len(entries) != 2 || entries[0].Count != again.Jobs || entries[1].Count != tally.Jobs {
+		t.Errorf("the audit says %+v, %v", entries, err)
+	}
+	if where := r.account(t); len(where) != 1000 {
+		t.Errorf("%d jobs of 1000", len(where))
+	}
+}
+
+// asynq forgets archived jobs beyond 10,000; cancelled ones must not be among
+// those, nor push others out.
+func TestCancelManyForgetsNone(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	r.enqueue(t, "a", 5300)
+	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil); err != nil || tally.Jobs != 5300 {
+		t.Fatalf("%+v, %v", tally, err)
+	}
+	client := r.server.Client()
+	theirs, ours := client.ZCard(t.Context(), asynqKey(r.queue, "archived")).Val(), client.ZCard(t.Context(), key(r.queue, "archive")).Val()
+	if theirs != 5000 || ours != 300 {
+		t.Errorf("%d in asynq's archive and %d in ours", theirs, ours)
+	}
+	for _, verb := range []Verb{RetryArchived, Cancel, DeleteArchived} {
+		if tally, err := Apply(t.Context(), client, r.queue, verb, Filter{}, ann, nil); err != nil || tally.Jobs != 5300 {
+			t.Errorf("%s: %+v, %v", verb, tally, err)
+		}
+	}
+	if left := client.Keys(t.Context(), asynqKey(r.queue, "t:*")).Val(); len(left) != 0 {
+		t.Errorf("%d jobs were not deleted", len(left))
+	}
+}
+
+// Jobs that run now go beyond their limits, and others wait for what they took.
+func TestRunNowIsCharged(t *testing.T) {
+	r := startRig(t, 12, limitsOf(perTenant(2)), nil)
+	r.enqueue(t, "a", 10)
+	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, RunNow, Filter{Tenant: "a"}, ann, nil); err != nil || tally.Jobs != 10 {
+		t.Fatalf("%+v, %v", tally, err)
+	}
+	began := time.Now()
+	r.run(t)
+	r.seen.wait(t, string(Done), 10)
+	if took := time.Since(began) - r.stalled(); took > 3*time.Second {
+		t.Errorf("10 jobs at 2/s took %v, and were to run at once", took)
+	}
+	r.enqueue(t, "a", 1)
+	r.enqueue(t, "b", 1)
+	r.receiver.wait(t, 20*time.Second)
+	a, b := r.calls["a"], r.calls["b"]
+	// A bucket owes at most two full ones more: a's next call pays for some of it.
+	if wait := a[10].Sub(a[9]); wait < 900*time.Millisecond {
+		t.Errorf("a's next call came %v after ten at once at 2/s", wait)
+	}
+	if wait := b[0].Sub(a[9]); b[0].After(a[10]) {
+		t.Errorf("b waited %v for what a took", wait)
+	}
+}
+
+// dispatchOnce releases what may go, with no worker to take it.
+func (r *rig) dispatchOnce(t *testing.T) {
+	t.Helper()
+	d := &dispatcher{
+		queue: r.queue, redis: r.server.Client(), capacity: newCapacity(100), pending: newCount(), observer: NoObserver{},
+		limits: &limitsCache{queue: r.queue, redis: r.server.Client()},
+	}
+	if _, err := d.round(t.Context(), 100); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Permits that cancelled jobs held come back.
+func TestCancelFreesPermits(t *testing.T) {
+	one := Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}
+	r := startRig(t, 1, limitsOf(one), nil)
+	first := r.add(t, nil)
+	r.dispatchOnce(t)
+	r.add(t, nil)
+	r.dispatchOnce(t)
+	if states := r.states(t); states["pending"] != 1 || states["aggregating"] != 1 {
+		t.Fatalf("%v; want one released, and one that waits for its permit", states)
+	}
+	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil || tally.ByState[StatePending] != 1 {
+		t.Fatalf("%+v, %v", tally, err)
+	}
+	r.run(t)
+	r.receiver.wait(t, 5*time.Second)
+}
+
+// Work per script is bounded however deep a lane is and however many lanes
+// there are.
+func TestVerbsInShortSteps(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
+	var jobs []Job
+	for i := range 2000 {
+		jobs = append(jobs, Job{Kind: "call", Queue: r.queue, Tenant: "deep"}, Job{Kind: "call", Queue: r.queue, Tenant: fmt.Sprint("t", i)})
+	}
+	for _, result := range r.client.EnqueueMany(t.Context(), jobs) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	for _, test := range []struct {
+		verb Verb
+		by   *Operator
+		most int64
+	}{{Cancel, nil, lookSlice}, {Cancel, &ann, changeSlice}, {RetryArchived, &ann, changeSlice}, {RunNow, &ann, runSlice}} {
+		before := Tally{}
+		steps := 0
+		v := &verbRun{
+			client: r.server.Client(), queue: r.queue, verb: test.verb, by: test.by, began: time.Now().Add(time.Minute).UnixMicro(),
+			windows: &limitsCache{queue: r.queue, redis: r.server.Client()}, entry: "{",
+		}
+		v.progress = func(now Tally) {
+			steps++
+			if n := now.Jobs - before.Jobs; n > test.most {
+				t.Errorf("%s: one step changed %d jobs", test.verb, n)
+			}
+			before = now
+		}
+		for _, p := range test.verb.places() {
+			if p.name == "lanes" {
+				if err := v.lanes(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := v.walk(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if v.tally.Jobs != 4000 || v.longest > test.most {
+			t.Errorf("%s: %d jobs, %d looked at in one step; want 4000 and at most %d", test.verb, v.tally.Jobs, v.longest, test.most)
+		}
+	}
+	r.account(t)
+}
