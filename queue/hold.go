@@ -35,11 +35,6 @@ type Pause struct {
 	Reason string    // of an operator: "ACTOR: REASON"
 }
 
-const (
-	allScopes    = "*"
-	untilResumed = int64(9e15) // µs
-)
-
 func (s Scope) field() (string, error) {
 	switch {
 	case s.Tenant != "" && s.Kind != "":
@@ -53,16 +48,16 @@ func (s Scope) field() (string, error) {
 		if !kindPattern.MatchString(s.Kind) {
 			return "", &InvalidError{"kind", quote(s.Kind) + " is not 1 to 64 letters, digits, '.', '_', '-' or ':'"}
 		}
-		return "k:" + s.Kind, nil
+		return kindScope(throttle.Escape(s.Kind)), nil
 	}
-	return allScopes, nil
+	return wholeQueue, nil
 }
 
 // PauseJobs holds a scope until a time, or with the zero time until
 // [ResumeJobs]. It is in force at once for all workers. Of two pauses of a scope
 // the later end wins; the answer is the one in force.
 func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, scope Scope, until time.Time, by Operator) (Pause, error) {
-	micros := untilResumed
+	micros := endless
 	if !until.IsZero() {
 		micros = until.UnixMicro()
 	}
@@ -106,7 +101,15 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope Scope,
 		return before, after, err
 	}
 	entry.Actor, entry.Reason, entry.Tenant, entry.Kind = by.Actor, by.Reason, scope.Tenant, scope.Kind
-	reply, err := pauseScript.Run(ctx, client, scriptKeys(entry.Queue), entry.Queue, field, until, "operator "+by.Actor+": "+by.Reason, entry.text())
+	limits, err := readStored(ctx, client, entry.Queue)
+	if err != nil {
+		return before, after, err
+	}
+	windows, err := limits.calendars(entry.At)
+	if err != nil {
+		return before, after, fmt.Errorf("limits of queue %q: %w", entry.Queue, err)
+	}
+	reply, err := pauseScript.Run(ctx, client, scriptKeys(entry.Queue), entry.Queue, field, until, by.Actor+": "+by.Reason, entry.text(), windows)
 	if err != nil {
 		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
 	}
@@ -121,8 +124,8 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope Scope,
 func readPause(field, text string) Pause {
 	p := Pause{}
 	if kind, ok := strings.CutPrefix(field, "k:"); ok {
-		p.Kind = kind
-	} else if field != allScopes {
+		p.Kind = unescape(kind)
+	} else if field != wholeQueue {
 		p.Tenant = unescape(field)
 	}
 	until, rest, _ := strings.Cut(text, " ")
@@ -131,7 +134,7 @@ func readPause(field, text string) Pause {
 		if p.By == "" {
 			p.By = "provider"
 		}
-		if micros < untilResumed {
+		if micros < endless {
 			p.Until = time.UnixMicro(micros)
 		}
 	}

@@ -4,21 +4,48 @@
 -- ARGV[1]   queue
 -- ARGV[2]   scope: an escaped tenant, '*' or 'k:'<kind>
 -- ARGV[3]   until_us: 9e15 until it is resumed; 0: resume
--- ARGV[4]   "by reason"
+-- ARGV[4]   reason
 -- ARGV[5]   audit entry
+-- ARGV[6]   calendars as JSON, '' for none
 -- Returns   the pause before and after, as "until_us by reason"; '' for none
+local now = clock()
 local pauses, scope, until_us = headgate .. 'pauses', ARGV[2], tonumber(ARGV[3])
-local before = redis.call('HGET', pauses, scope) or ''
-if before ~= '' and tonumber(string.match(before, '^%d+') or 0) <= clock() then before = '' end
-local after = ''
-if until_us > 0 then
-  after = int(until_us) .. ' ' .. ARGV[4]
-  -- The later end wins: a provider that asked for silence still wants it.
-  if before ~= '' and tonumber(string.match(before, '^%d+')) > until_us then after = before end
-  redis.call('HSET', pauses, scope, after)
-else
-  redis.call('HDEL', pauses, scope)
+set_calendars(ARGV[6])
+
+local function in_force()
+  local text = redis.call('HGET', pauses, scope)
+  return text and tonumber(string.match(text, '^%d+') or 0) > now and text or ''
 end
+
+-- A provider's pause stops buckets, too.
+local function start_buckets()
+  local list = shared_limits(now)
+  if scope ~= '*' then
+    list = {}
+    for _, entry in ipairs(lane_limits(scope, now).own) do
+      if entry.tenants then list[#list + 1] = entry end
+    end
+  end
+  for _, entry in ipairs(list) do
+    local b = entry.spec and bucket(entry, now)
+    if b and b.pause > now then
+      b.pause = now
+      limit_left(entry.spec, b, now)
+      b.mended = true
+    end
+  end
+  save_buckets(now)
+end
+
+local before = in_force()
+if until_us > 0 then
+  pause(scope, until_us, 'operator', ARGV[4])
+else
+  if string.sub(scope, 1, 2) ~= 'k:' then start_buckets() end
+  redis.call('HDEL', pauses, scope)
+  redis.call('HINCRBY', headgate .. 'totals', 'pauses', 1)
+end
+local after = in_force()
 if before ~= '' or after ~= '' then
   redis.call('LPUSH', headgate .. 'audit', ARGV[5])
   redis.call('LTRIM', headgate .. 'audit', 0, 9999)

@@ -34,6 +34,6 @@ for _, lane in ipairs(slice[2]) do
 end
 local pauses = redis.call('HSCAN', headgate .. 'pauses', 0, 'COUNT', 100)[2]
 for i = 1, #pauses, 2 do
-  if tonumber(pauses[i + 1]) < now then redis.call('HDEL', headgate .. 'pauses', pauses[i]) end
+  if tonumber(string.match(pauses[i + 1], '^%d+')) < now then redis.call('HDEL', headgate .. 'pauses', pauses[i]) end
 end
 return {slice[1], woken}

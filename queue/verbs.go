@@ -329,11 +329,10 @@ func (r *verbRun) slice(ctx context.Context, where, cursor string, more ...any) 
 		}, more...)
 		n, err := r.ask(ctx, args)
 		r.longest = max(r.longest, n.looked)
-		// Limits with new calendars were published: it has changed nothing.
 		if err == nil || try == 2 || !strings.Contains(err.Error(), "STALE") {
 			return n, err
 		}
-		r.windows.forget()
+		r.windows.look(err) // limits with new calendars were published; it has changed nothing
 	}
 }
 

@@ -41,13 +41,6 @@ local acts = {
 local comes_late = {cancel = {active = true}, run = {pending = true, active = true}, retry = {}, delete = {}}
 
 local pausing = redis.call('EXISTS', headgate .. 'pauses') == 1
-local function is_paused(tenant, kind)
-  for _, text in ipairs(redis.call('HMGET', headgate .. 'pauses', tenant, '*', 'k:' .. kind)) do
-    if text and tonumber(string.match(text, '^%d+') or 0) > now then return true end
-  end
-  return false
-end
-
 -- escape is throttle.Escape.
 local function escape(text)
   return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))
@@ -60,6 +53,7 @@ local function empty(lane)
   lane_forget(lane)
   redis.call('ZREM', headgate .. 'waiting', lane)
   redis.call('ZREM', headgate .. 'ready', lane)
+  redis.call('HDEL', headgate .. 'skips', lane)
   for _, entry in ipairs(lane_limits(lane, now).permits) do redis.call('SREM', entry.blocked, lane) end
 end
 
@@ -84,16 +78,23 @@ local function take_out(id, task, at)
   return redis.call('ZREM', asynq .. task.state, id) == 1
 end
 
+-- free_key gives a key back that a job holds until it ends.
+local function free_key(id, unique)
+  local name = headgate .. 'unique:' .. (unique or '')
+  if unique and redis.call('GET', name) == id then redis.call('DEL', name) end
+end
+
 local verbs = {}
 
 function verbs.cancel(id, task)
   local _, c, position = slot_read(task.slot)
   -- What was taken for a call that will not be made is given back.
-  if c > 0 then refund_all(lane_limits(task.lane, now).all, now, c, task.cost) end
+  if c > 0 then refund_all(lane_limits(task.lane, now).all, now, c, task.costs) end
   free_permits(id, task.permits, now)
-  redis.call('HDEL', task_key(id), 'pending_since')
+  free_key(id, task.unique)
+  redis.call('HDEL', task_key(id), 'pending_since', 'hg_marks')
   redis.call('HSET', task_key(id), 'msg', message_failed(task.msg, ARGV[10], now),
-    'hg_slot', slot_write(0, 0, task.position or position or now))
+    'hg_slot', slot_write(0, 0, task.position or position or BAND + now))
   archive_add(id, now)
 end
 
@@ -101,16 +102,18 @@ function verbs.run(id, task)
   local _, c, position = slot_read(task.slot)
   local limits = lane_limits(task.lane, now)
   if c <= now then -- a slot that it kept is paid for
-    for _, entry in ipairs(limits.all) do limit_charge(entry.spec, bucket(entry, now), now, task.cost) end
+    for _, entry in ipairs(limits.all) do
+      local n = entry.spec and share_of(entry, task.costs) or 0
+      if n > 0 then limit_charge(entry.spec, bucket(entry, now), now, n) end
+    end
   end
   local permits = task.permits or take_permits(limits, id, now)
   redis.call('HSET', task_key(id), 'state', 'pending', 'pending_since', int(now * 1000), 'group', task.lane,
-    'hg_slot', slot_write(now, 0, task.position or position or now), unpack(permits ~= '' and {'hg_permits', permits} or {}))
+    'hg_slot', slot_write(now, 0, task.position or position or BAND + now), unpack(permits ~= '' and {'hg_permits', permits} or {}))
   pend(id)
 end
 
 -- A job that is retried stands behind all that waits, among those of its priority.
-local BAND = 2 ^ 51
 function verbs.retry(id, task)
   local key = task_key(id)
   redis.call('HDEL', key, 'hg_done', 'hg_error', 'hg_crashes', 'hg_alone', 'hg_owner')
@@ -122,25 +125,33 @@ function verbs.retry(id, task)
   end
   redis.call('HSET', key, 'hg_base', int(m.retried))
   free_permits(id, task.permits, now)
+  -- Its key is its own again, unless another job has it by now.
+  if task.unique then redis.call('SET', headgate .. 'unique:' .. task.unique, id, 'NX') end
+  local deadline = redis.call('HGET', key, 'hg_deadline')
+  if deadline then redis.call('ZADD', headgate .. 'deadlines', deadline, id) end
   if task.group == '' then
     redis.call('HSET', key, 'state', 'pending', 'pending_since', int(now * 1000))
     return pend(id)
   end
   local _, _, position = slot_read(task.slot)
-  position = math.floor((position or 0) / BAND) * BAND + now + matched
+  position = math.floor((position or BAND) / BAND) * BAND + now + matched
   redis.call('HSET', key, 'hg_slot', slot_write(0, 0, position))
   to_lane(task.group, id, position, now)
 end
 
 function verbs.delete(id, task)
   free_permits(id, task.permits, now)
+  free_key(id, task.unique)
+  redis.call('ZREM', headgate .. 'deadlines', id)
   forget(id)
 end
 
 local function read(id)
-  local f = redis.call('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_permits', 'hg_cost', 'hg_done')
+  local f = redis.call('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_permits', 'hg_cost', 'hg_costs', 'hg_done', 'hg_unique')
   if not f[1] then return nil end
-  return {state = f[1], group = f[2] or '', slot = f[3], permits = f[4], cost = tonumber(f[5] or 1), done = f[6]}
+  return {
+    state = f[1], group = f[2] or '', slot = f[3], permits = f[4], costs = costs_read(f[5], f[6]), done = f[7], unique = f[8],
+  }
 end
 
 -- read_message reads what the hash does not say.
@@ -164,7 +175,8 @@ local function visit(id, expected, position, at)
   if task.lane == '' then
     local headers = task.message.headers
     local tenant = headers['headgate-tenant'] or ''
-    task.lane = lane_name(escape(tenant ~= '' and tenant or 'default'), headers['headgate-attributes'] or '')
+    task.lane = lane_name(escape(tenant ~= '' and tenant or 'default'),
+      'kind=' .. escape(task.message.kind) .. ';' .. (headers['headgate-attributes'] or ''))
   end
   local tenant = tenant_of(task.lane)
   if tenant_wanted ~= '' and tenant ~= tenant_wanted then return false end
@@ -174,7 +186,7 @@ local function visit(id, expected, position, at)
     late = late + 1
     return false
   end
-  if verb == 'run' and pausing and is_paused(tenant, task.message.kind) then
+  if verb == 'run' and pausing and paused_until(tenant, escape(task.message.kind)) > now then
     held = held + 1
     return false
   end
