@@ -44,7 +44,7 @@ func effectiveOf(limits, overrides map[string]string, now time.Time) (effective,
 
 // spec is a limit as it holds for one tenant.
 func (e effective) spec(limit storedLimit, tenant string) throttle.Spec {
-	if o, ok := e.overrides[tenant][limit.Name]; ok && (o.Until == 0 || o.Until > e.now.UnixMicro()) {
+	if o, ok := e.overrides[tenant][limit.Name]; ok && o.holds(e.now) {
 		return o.Limit
 	}
 	if own, ok := e.tenants[tenant].Limits[limit.Name]; ok {

@@ -2,10 +2,10 @@ package queue
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -96,13 +96,15 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 	if err != nil {
 		return err
 	}
-	next := key(queue, "limits:next")
+	// A name of its own: workers that start together publish together.
+	next := key(queue, "limits:"+rand.Text())
 	fields := []any{"*", text}
-	if err := client.Del(ctx, next).Err(); err != nil {
-		return err
-	}
 	flush := func() error {
-		err := client.HSet(ctx, next, fields...).Err()
+		_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.HSet(ctx, next, fields...)
+			p.Expire(ctx, next, time.Minute) // should this process end here
+			return nil
+		})
 		fields = fields[:0]
 		return err
 	}
@@ -123,98 +125,7 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 			return err
 		}
 	}
-	return client.Rename(ctx, next, key(queue, "limits")).Err()
-}
-
-// Override is a change that an operator made for one tenant, before which the
-// file steps back.
-type Override struct {
-	Change
-	Until  time.Time // when it ends by itself; zero: not
-	Reason string    // for those who wonder later; required
-	Actor  string    // who made it; required
-}
-
-// storedOverride is an override in the form of lanes.lua.
-type storedOverride struct {
-	Limit  throttle.Spec `json:"limit"`
-	Until  int64         `json:"until"` // µs; 0: no end
-	Reason string        `json:"reason"`
-	Actor  string        `json:"actor"`
-}
-
-// SetOverride changes a limit for one tenant, for all workers, until it ends or
-// [ClearOverride] takes it back. It needs the limits of the queue published.
-func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, o Override) error {
-	if reason := textProblem(tenant, mostTenant); reason != "" {
-		return &InvalidError{"tenant", reason}
-	}
-	if reason := textProblem(o.Reason, 1024); reason != "" {
-		return &InvalidError{"reason", reason}
-	}
-	if reason := textProblem(o.Actor, 256); reason != "" {
-		return &InvalidError{"actor", reason}
-	}
-	limits, err := published(ctx, client, queue)
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(limits.Limits, func(l Limit) bool { return l.Name == limit })
-	if i < 0 {
-		return &InvalidError{"limit", fmt.Sprintf("queue %s has no limit %s%s", quote(queue), quote(limit), Suggest(limit, limitNames(limits.Limits)))}
-	}
-	if err := limits.Limits[i].checkChange(o.Change); err != nil {
-		return fmt.Errorf("override of limit %q: %w", limit, err)
-	}
-	stored := storedOverride{Limit: limits.Limits[i].changed(o.Change).spec(), Reason: o.Reason, Actor: o.Actor}
-	if !o.Until.IsZero() {
-		stored.Until = o.Until.UnixMicro()
-	}
-	return editOverrides(ctx, client, queue, tenant, func(all map[string]storedOverride) { all[limit] = stored })
-}
-
-// ClearOverride takes an override back; one that is not there is no error.
-func ClearOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string) error {
-	return editOverrides(ctx, client, queue, tenant, func(all map[string]storedOverride) { delete(all, limit) })
-}
-
-// editOverrides changes a tenant's overrides so that two operators at once do
-// not undo each other.
-func editOverrides(ctx context.Context, client redis.UniversalClient, queue, tenant string, edit func(map[string]storedOverride)) error {
-	overrides, field := key(queue, "overrides"), throttle.Escape(tenant)
-	change := func(tx *redis.Tx) error {
-		all := map[string]storedOverride{}
-		text, err := tx.HGet(ctx, overrides, field).Bytes()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return err
-		}
-		if err == nil {
-			if err := json.Unmarshal(text, &all); err != nil {
-				return err
-			}
-		}
-		edit(all)
-		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
-			if len(all) == 0 {
-				return p.HDel(ctx, overrides, field).Err()
-			}
-			text, err := json.Marshal(all)
-			if err != nil {
-				return err
-			}
-			return p.HSet(ctx, overrides, field, text).Err()
-		})
-		return err
-	}
-	for {
-		err := client.Watch(ctx, change, overrides)
-		if err == nil {
-			return rewake(ctx, client, queue)
-		}
-		if !errors.Is(err, redis.TxFailedErr) {
-			return fmt.Errorf("overrides of queue %q: %w", queue, err)
-		}
-	}
+	return putInForce(ctx, client, queue, next)
 }
 
 // published reads the limits in force for a queue; none is no error.

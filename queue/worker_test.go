@@ -335,7 +335,7 @@ func TestLimitsAreLive(t *testing.T) {
 	if took := time.Since(changed); took > 2500*time.Millisecond+r.stalled() {
 		t.Errorf("395 jobs took %v after the limit was raised from 10/s to 400/s", took)
 	}
-	if err := ClearOverride(t.Context(), r.server.Client(), r.queue, "a", "tenant"); err != nil {
+	if _, err := ClearOverride(t.Context(), r.server.Client(), r.queue, "a", "tenant", Operator{"the test", "a test"}); err != nil {
 		t.Fatal(err)
 	}
 	cleared := time.Now()

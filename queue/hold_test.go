@@ -1,0 +1,269 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// A pause holds what waits and what is released; others go on, calls under way
+// finish, and after it everything goes.
+func TestPauseScopes(t *testing.T) {
+	for name, test := range map[string]struct {
+		scope Scope
+		held  func(tenant, kind string) bool
+	}{
+		"tenant": {Scope{Tenant: "a:b"}, func(tenant, _ string) bool { return tenant == "a:b" }},
+		"kind":   {Scope{Kind: "other:x"}, func(_, kind string) bool { return kind == "other:x" }},
+		"queue":  {Scope{}, func(string, string) bool { return true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limits := limitsOf(perTenant(1000))
+			q := limits.Queues[""]
+			q.Kinds = []string{"spare:x", "other:x"} // two of them: lanes are split
+			limits.Queues[""] = q
+			r := startRig(t, -1, limits, nil)
+			client := r.server.Client()
+			Handle(r.worker, "other:x", func(ctx context.Context, _ any) error { r.take(ctx); return nil })
+			held := map[string]bool{}
+			free := 0
+			for _, tenant := range []string{"a:b", "c"} {
+				for _, kind := range []string{"call", "other:x"} {
+					for range 3 {
+						id := r.add(t, func(job *Job) { job.Tenant, job.Kind = tenant, kind })
+						if test.held(tenant, kind) {
+							held[id] = true
+						} else {
+							free++
+						}
+					}
+				}
+			}
+			pause, err := PauseJobs(t.Context(), client, r.queue, test.scope, time.Time{}, ann)
+			if err != nil || pause.Scope != test.scope || !pause.Until.IsZero() || pause.By != "operator" || pause.Reason != "ann: the campaign was a mistake" {
+				t.Fatalf("%+v, %v", pause, err)
+			}
+			if all, err := Pauses(t.Context(), client, r.queue); err != nil || !slices.Equal(all, []Pause{pause}) {
+				t.Errorf("Pauses = %+v, %v", all, err)
+			}
+			r.run(t)
+			r.seen.wait(t, string(Done), free)
+			r.seen.wait(t, "round", 40) // time enough for what is held to go, if it could
+			r.mu.Lock()
+			for id, n := range r.jobs {
+				if held[id] || n != 1 {
+					t.Errorf("job %s was called %d times under the pause", id, n)
+				}
+			}
+			r.mu.Unlock()
+			resumed := time.Now()
+			if was, err := ResumeJobs(t.Context(), client, r.queue, test.scope, ann); err != nil || !was {
+				t.Errorf("ResumeJobs = %v, %v", was, err)
+			}
+			r.seen.wait(t, string(Done), 12)
+			if took := time.Since(resumed) - r.stalled(); took > time.Second {
+				t.Errorf("what was held went %v after it was resumed", took)
+			}
+			if was, err := ResumeJobs(t.Context(), client, r.queue, test.scope, ann); err != nil || was {
+				t.Errorf("a second time: %v, %v", was, err)
+			}
+			entries, err := Audit(t.Context(), client, r.queue, 10)
+			if err != nil || len(entries) != 3 || entries[0].Action != "resume" || entries[1].Action != "pause" || entries[1].Reason != ann.Reason {
+				t.Errorf("the audit says %+v, %v", entries, err)
+			}
+		})
+	}
+}
+
+// A provider's pause is resumed as well, with the buckets that it stopped.
+func TestResumeAfterProvider(t *testing.T) {
+	r := startRig(t, -1, limitsOf(perTenant(100)), nil)
+	first := true
+	r.answer = func(context.Context, Running) error {
+		if first {
+			first = false
+			return wait{}
+		}
+		return nil
+	}
+	r.enqueue(t, "a", 1)
+	r.run(t)
+	r.seen.wait(t, string(Throttled), 1)
+	pauses, err := Pauses(t.Context(), r.server.Client(), r.queue)
+	if err != nil || len(pauses) != 1 || pauses[0].By != "provider" || pauses[0].Tenant != "a" {
+		t.Fatalf("%+v, %v", pauses, err)
+	}
+	if was, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, Scope{Tenant: "a"}, ann); err != nil || !was {
+		t.Fatalf("%v, %v", was, err)
+	}
+	r.seen.wait(t, string(Done), 1)
+	r.stop()
+	if slots := r.seen.n["missed"]; slots > 5 {
+		t.Errorf("the worker asked for %d slots", slots)
+	}
+}
+
+// wait is an error as package clients makes them: the provider wants fewer calls.
+type wait struct{}
+
+func (wait) Error() string             { return "slow down" }
+func (wait) RetryAfter() time.Duration { return time.Hour }
+
+func TestPauseLaterEndWins(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	client := r.server.Client()
+	soon, far := time.Now().Add(time.Minute).Truncate(time.Microsecond), time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	for i, step := range []struct{ until, want time.Time }{{soon, soon}, {far, far}, {soon, far}, {time.Time{}, time.Time{}}, {far, time.Time{}}} {
+		pause, err := PauseJobs(t.Context(), client, r.queue, Scope{Tenant: "a"}, step.until, ann)
+		if err != nil || !pause.Until.Equal(step.want) {
+			t.Errorf("step %d: %+v, %v; want it until %v", i, pause, err, step.want)
+		}
+	}
+	for what, test := range map[string]struct {
+		scope Scope
+		until time.Time
+		by    Operator
+		want  string
+	}{
+		"past":            {Scope{}, time.Now().Add(-time.Second), ann, "until: "},
+		"year 9999":       {Scope{}, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), ann, "until: "},
+		"tenant and kind": {Scope{Tenant: "a", Kind: "call"}, time.Time{}, ann, "tenant: pause a tenant or a kind"},
+		"tenant":          {Scope{Tenant: "a\n"}, time.Time{}, ann, "tenant: "},
+		"kind":            {Scope{Kind: "*"}, time.Time{}, ann, "kind: "},
+		"nobody":          {Scope{}, time.Time{}, Operator{}, "actor: "},
+	} {
+		if _, err := PauseJobs(t.Context(), client, r.queue, test.scope, test.until, test.by); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s: %v; want %s", what, err, test.want)
+		}
+	}
+	if _, err := PauseJobs(t.Context(), client, "nobody", Scope{}, time.Time{}, ann); err == nil {
+		t.Error("a queue that is not there was paused")
+	}
+}
+
+// Jobs under a pause are not run now; the tally says so.
+func TestRunNowLeavesPaused(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	client := r.server.Client()
+	r.enqueue(t, "a", 2)
+	r.enqueue(t, "b", 1)
+	if _, err := PauseJobs(t.Context(), client, r.queue, Scope{Tenant: "a"}, time.Time{}, ann); err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range []func() (Tally, error){
+		func() (Tally, error) { return Count(t.Context(), client, r.queue, RunNow, Filter{}) },
+		func() (Tally, error) { return Apply(t.Context(), client, r.queue, RunNow, Filter{}, ann, nil) },
+	} {
+		if tally, err := run(); err != nil || tally.Jobs != 1 || tally.Paused != 2 {
+			t.Errorf("%+v, %v", tally, err)
+		}
+	}
+}
+
+func TestOverridesInTheAudit(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(100)), nil)
+	client, ctx := r.server.Client(), t.Context()
+	fast := throttle.PerSecond(25)
+	until := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	if err := SetOverride(ctx, client, r.queue, "a", "tenant", Override{Change: Change{Rate: &fast}, Until: until, Reason: "sale", Actor: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	all, err := LimitsInForce(ctx, client, r.queue, "a")
+	if err != nil || len(all) != 2 || all[0].From != "override" || all[0].Rate != "25/s" || all[0].Actor != "ann" || !all[0].Until.Equal(until) || all[1].Rate != "100/s" {
+		t.Errorf("LimitsInForce = %+v, %v", all, err)
+	}
+	tenants, err := Tenants(ctx, client, r.queue)
+	if err != nil || len(tenants) != 1 || len(tenants[0].Overrides) != 1 || tenants[0].Weight != 1 {
+		t.Errorf("Tenants = %+v, %v", tenants, err)
+	}
+	if was, err := ClearOverride(ctx, client, r.queue, "a", "tenant", Operator{"bob", "sale is over"}); err != nil || !was {
+		t.Errorf("ClearOverride = %v, %v", was, err)
+	}
+	if was, err := ClearOverride(ctx, client, r.queue, "a", "tenant", Operator{"bob", "again"}); err != nil || was {
+		t.Errorf("ClearOverride of none = %v, %v", was, err)
+	}
+	entries, err := Audit(ctx, client, r.queue, 10)
+	if err != nil || len(entries) != 3 {
+		t.Fatalf("%+v, %v", entries, err)
+	}
+	if e := entries[0]; e.Action != "clear" || e.Actor != "bob" || e.Before["tenant"] != "25/s, burst 1" || e.After["tenant"] != "10/s, burst 1" {
+		t.Errorf("the audit says %+v", e)
+	}
+	if e := entries[1]; e.Action != "override" || e.Tenant != "a" || e.Limit != "tenant" || e.Reason != "sale" || !e.Until.Equal(until) || e.After["tenant"] != "25/s, burst 1" {
+		t.Errorf("the audit says %+v", e)
+	}
+	for what, err := range map[string]error{
+		"nothing":  SetOverride(ctx, client, r.queue, "a", "tenant", Override{Reason: "x", Actor: "x"}),
+		"past":     SetOverride(ctx, client, r.queue, "a", "tenant", Override{Change: Change{Rate: &fast}, Until: time.Unix(1, 0), Reason: "x", Actor: "x"}),
+		"no actor": SetOverride(ctx, client, r.queue, "a", "tenant", Override{Change: Change{Rate: &fast}, Reason: "x"}),
+		"limit":    SetOverride(ctx, client, r.queue, "a", "tenat", Override{Change: Change{Rate: &fast}, Reason: "x", Actor: "x"}),
+	} {
+		if _, invalid := errors.AsType[*InvalidError](err); !invalid {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// What is published is in the audit once, however many workers publish it, and
+// says only what changed.
+func TestPublishInTheAudit(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(100)), nil)
+	client := r.server.Client()
+	limits := Limits{
+		Queues:  map[string]QueueLimits{r.queue: {Limits: []Limit{perTenant(20), sharedBy(100)}, MaxBacklog: 7}},
+		Tenants: map[string]TenantLimits{"a b": {Weight: 3}},
+	}
+	errs := make(chan error)
+	for range 8 {
+		go func() { errs <- Publish(context.Background(), client, limits) }()
+	}
+	for range 8 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	entries, err := Audit(t.Context(), client, r.queue, 10)
+	if err != nil || len(entries) != 2 {
+		t.Fatalf("%+v, %v", entries, err)
+	}
+	e := entries[0]
+	if e.Action != "publish" || e.Actor == "" || len(e.Before) != 1 || e.Before["tenant"] != "token_bucket 10/s, burst 1" ||
+		len(e.After) != 3 || e.After["tenant"] != "token_bucket 20/s, burst 1" || e.After["max_backlog"] != "7" || e.After["a b: weight"] != "3" {
+		t.Errorf("the audit says %+v", e)
+	}
+	if left := client.Keys(t.Context(), key(r.queue, "limits:*")).Val(); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if ttl := client.TTL(t.Context(), key(r.queue, "limits")).Val(); ttl != -1 {
+		t.Errorf("the limits expire in %v", ttl)
+	}
+}
+
+func TestAuditIsBounded(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	client := r.server.Client()
+	pipe := client.Pipeline()
+	for range mostAudit + 5 {
+		pipe.LPush(t.Context(), key(r.queue, "audit"), "{}")
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.enqueue(t, "a", 1)
+	if _, err := Apply(t.Context(), client, r.queue, Cancel, Filter{}, ann, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := client.LLen(t.Context(), key(r.queue, "audit")).Val(); n != mostAudit {
+		t.Errorf("%d entries", n)
+	}
+	for _, n := range []int{0, -1, mostAudit + 1} {
+		if _, err := Audit(t.Context(), client, r.queue, n); err == nil {
+			t.Errorf("%d entries: no error", n)
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// InForce is a limit as it holds for one tenant, or for all.
+type InForce struct {
+	Name      string
+	Per       []string
+	Unit      string
+	Algorithm throttle.Algorithm
+
+	Rate        string // as in the limits file; "" for a concurrency
+	Burst       int64  // 0: the algorithm has none
+	Capacity    int64  // of a leaky bucket; 0: any
+	Concurrency int64
+
+	From   string    // "queue", "tenant" (or its plan), or "override"
+	Until  time.Time // of an override; zero: until it is cleared
+	Actor  string    // of an override
+	Reason string    // of an override
+}
+
+// LimitsInForce lists the limits of a queue as they hold for a tenant, or with
+// "" those that hold where nothing differs.
+func LimitsInForce(ctx context.Context, client redis.UniversalClient, queue, tenant string) ([]InForce, error) {
+	if reason := textProblem(tenant, mostTenant); tenant != "" && reason != "" {
+		return nil, &InvalidError{"tenant", reason}
+	}
+	if err := checkQueue(ctx, client, queue); err != nil {
+		return nil, err
+	}
+	field := throttle.Escape(tenant)
+	pipe := client.Pipeline()
+	limits := pipe.HMGet(ctx, key(queue, "limits"), "*", "t:"+field)
+	overrides := pipe.HGet(ctx, key(queue, "overrides"), field)
+	now := pipe.Time(ctx)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("limits of queue %q: %w", queue, err)
+	}
+	stored, changed := map[string]string{}, map[string]string{}
+	for i, name := range []string{"*", "t:" + field} {
+		if text, ok := limits.Val()[i].(string); ok {
+			stored[name] = text
+		}
+	}
+	if text := overrides.Val(); text != "" {
+		changed[field] = text
+	}
+	e, err := effectiveOf(stored, changed, now.Val())
+	if err != nil {
+		return nil, fmt.Errorf("limits of queue %q: %w", queue, err)
+	}
+	all := make([]InForce, len(e.queue.Limits))
+	for i, limit := range e.queue.Limits {
+		all[i] = e.inForce(limit, field)
+	}
+	return all, nil
+}
+
+// inForce is one limit for an escaped tenant.
+func (e effective) inForce(limit storedLimit, tenant string) InForce {
+	f := InForce{Name: limit.Name, Per: limit.Per, Unit: limit.Unit, Algorithm: limit.Text.Algorithm, From: "queue"}
+	if _, ok := e.tenants[tenant].Limits[limit.Name]; ok {
+		f.From = "tenant"
+	}
+	if o, ok := e.overrides[tenant][limit.Name]; ok && o.holds(e.now) {
+		f.From, f.Actor, f.Reason = "override", o.Actor, o.Reason
+		if o.Until != 0 {
+			f.Until = time.UnixMicro(o.Until)
+		}
+	}
+	spec := e.spec(limit, tenant)
+	if spec.Algorithm == "cc" {
+		f.Concurrency = spec.Burst
+		return f
+	}
+	f.Rate = rateOf(spec, limit.Text.Rate)
+	switch spec.Algorithm {
+	case "tb":
+		f.Burst = spec.Burst
+	case "lb", "lm":
+		f.Capacity = spec.Burst
+	}
+	return f
+}
+
+// rateOf writes a spec's rate as people would. Windows of a calendar are those
+// of the limit's own rate.
+func rateOf(spec throttle.Spec, own string) string {
+	switch spec.Algorithm {
+	case "fw", "sl", "sc":
+		if spec.Window == 0 {
+			_, period, _ := strings.Cut(own, "/")
+			return strconv.FormatInt(spec.Burst, 10) + "/" + period
+		}
+		return throttle.Rate{Count: spec.Burst, Period: time.Duration(spec.Window) * time.Microsecond}.String()
+	}
+	for _, period := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
+		if units := period.Microseconds() * spec.Flow; units%spec.Permit == 0 {
+			return throttle.Rate{Count: units / spec.Permit, Period: period}.String()
+		}
+	}
+	return fmt.Sprintf("%.6g/s", 1e6*float64(spec.Flow)/float64(spec.Permit))
+}
+
+// String is the limit in a few words, for the audit and for people.
+func (f InForce) String() string {
+	if f.Rate == "" {
+		return fmt.Sprintf("%d at once", f.Concurrency)
+	}
+	text := f.Rate
+	if f.Burst > 0 {
+		text += fmt.Sprintf(", burst %d", f.Burst)
+	}
+	if f.Capacity > 0 {
+		text += fmt.Sprintf(", capacity %d", f.Capacity)
+	}
+	return text
+}
+
+// TenantInfo is a tenant in one queue.
+type TenantInfo struct {
+	Tenant    string
+	Waiting   int64     // jobs in its lanes
+	Done      int64     // calls that succeeded, ever
+	Weight    float64   // its part of shared limits beside others' weights
+	Paused    []Pause   // what holds its jobs: pauses of its own and of the whole queue
+	Overrides []InForce // limits that operators changed
+}
+
+// Tenants lists the tenants of which a queue knows anything, by name.
+func Tenants(ctx context.Context, client redis.UniversalClient, queue string) ([]TenantInfo, error) {
+	if err := checkQueue(ctx, client, queue); err != nil {
+		return nil, err
+	}
+	fail := func(err error) ([]TenantInfo, error) {
+		return nil, fmt.Errorf("tenants of queue %q: %w", queue, err)
+	}
+	hashes := map[string]map[string]string{"backlog": nil, "done": nil, "limits": nil, "overrides": nil}
+	for name := range hashes {
+		all, err := scanHash(ctx, client, key(queue, name))
+		if err != nil {
+			return fail(err)
+		}
+		hashes[name] = all
+	}
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return fail(err)
+	}
+	pauses, err := Pauses(ctx, client, queue)
+	if err != nil {
+		return nil, err
+	}
+	e, err := effectiveOf(hashes["limits"], hashes["overrides"], now)
+	if err != nil {
+		return fail(err)
+	}
+	names := map[string]bool{}
+	for _, from := range []map[string]string{hashes["backlog"], hashes["done"]} {
+		for tenant := range from {
+			names[tenant] = true
+		}
+	}
+	delete(names, "*")
+	for tenant := range e.tenants {
+		names[tenant] = true
+	}
+	for tenant := range e.overrides {
+		names[tenant] = true
+	}
+	held := map[string][]Pause{}
+	for _, pause := range pauses {
+		if pause.Kind == "" {
+			field, _ := pause.field() // it was read from Redis
+			held[field] = append(held[field], pause)
+			names[field] = names[field] || field != wholeQueue
+		}
+	}
+	delete(names, wholeQueue)
+	var all []TenantInfo
+	for _, escaped := range slices.Sorted(maps.Keys(names)) {
+		t := TenantInfo{Tenant: unescape(escaped), Weight: 1}
+		t.Waiting, _ = strconv.ParseInt(hashes["backlog"][escaped], 10, 64)
+		t.Done, _ = strconv.ParseInt(hashes["done"][escaped], 10, 64)
+		if weight := e.tenants[escaped].Weight; weight != 0 {
+			t.Weight = weight
+		}
+		t.Paused = append(held[wholeQueue][:len(held[wholeQueue]):len(held[wholeQueue])], held[escaped]...)
+		for _, limit := range e.queue.Limits {
+			if f := e.inForce(limit, escaped); f.From == "override" {
+				t.Overrides = append(t.Overrides, f)
+			}
+		}
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b TenantInfo) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return all, nil
+}
