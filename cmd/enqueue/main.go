@@ -75,11 +75,13 @@ func root() *cobra.Command {
 	var o options
 	root := &cobra.Command{
 		Use:   "enqueue",
-		Short: "Hand jobs to Headgate, one or many, and see how they go",
-		Long: `enqueue hands jobs to Headgate and tells what becomes of them.
+		Short: "Hand jobs to Headgate, see how they go, and step in",
+		Long: `enqueue hands jobs to Headgate, tells what becomes of them, and lets operators
+step in: hold, cancel, retry or run jobs, and change limits. Every such change says
+who made it and why, and "enqueue audit" lists them.
 
-Exit codes: 0 all well, 1 failure, 2 a mistake in the call or in the job, 3 some
-lines were rejected.`,
+Exit codes: 0 all well, 1 failure, 2 a mistake in the call or in the job, 3 only a
+part was done: some lines were rejected, or a command was interrupted.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.ArbitraryArgs, // so that a misspelled command comes to RunE
@@ -87,7 +89,9 @@ lines were rejected.`,
 	root.PersistentFlags().StringVar(&o.redisURL, "redis", "", "where the queues are, such as redis://127.0.0.1:6379 [$HEADGATE_REDIS_URL]")
 	root.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON for programs")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(sendCommand(&o), bulkCommand(&o), statusCommand(&o), periodicCommand(&o))
+	root.AddCommand(sendCommand(&o), bulkCommand(&o), statusCommand(&o), tenantsCommand(&o), limitsCommand(&o),
+		pauseCommand(&o), resumeCommand(&o), auditCommand(&o), periodicCommand(&o))
+	root.AddCommand(verbCommands(&o)...)
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()

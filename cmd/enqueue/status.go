@@ -87,12 +87,6 @@ func status(ctx context.Context, o *options, name string, out io.Writer) error {
 
 func asJSON(all []queue.Status) []queueJSON {
 	list := []queueJSON{}
-	moment := func(t time.Time) *time.Time {
-		if t.IsZero() {
-			return nil
-		}
-		return &t
-	}
 	for _, s := range all {
 		q := queueJSON{
 			Queue: s.Queue, Waiting: s.Waiting, Scheduled: s.Scheduled, Retry: s.Retry, Pending: s.Pending,

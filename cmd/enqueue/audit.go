@@ -1,0 +1,101 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/queue"
+)
+
+func auditCommand(o *options) *cobra.Command {
+	var name string
+	var n int
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Who changed what, when and why",
+		Long: `audit lists what operators changed, newest first: jobs cancelled, retried, run
+and deleted, pauses, and limits with what they were before and after. It names jobs
+by what they share or by id, never by what they carry. The last 10,000 changes of
+a queue are kept.`,
+		Example: "  enqueue audit --queue email -n 50",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return audit(cmd, o, name, n)
+		},
+	}
+	cmd.Flags().StringVar(&name, "queue", "", "one queue (default: all)")
+	cmd.Flags().IntVarP(&n, "number", "n", 20, "how many changes, 1 to 10000")
+	return cmd
+}
+
+func audit(cmd *cobra.Command, o *options, name string, n int) error {
+	ctx := cmd.Context()
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	names, err := selected(ctx, client, name)
+	if err != nil {
+		return err
+	}
+	entries := []queue.AuditEntry{}
+	for _, name := range names {
+		some, err := queue.Audit(ctx, client, name, n)
+		if err != nil {
+			return wrong(err)
+		}
+		entries = append(entries, some...)
+	}
+	slices.SortStableFunc(entries, func(a, b queue.AuditEntry) int { return b.At.Compare(a.At) })
+	entries = entries[:min(len(entries), n)]
+	if o.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(entries)
+	}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "AT\tACTOR\tACTION\tQUEUE\tWHAT\tJOBS\tWHY")
+	for _, e := range entries {
+		count := "-"
+		if e.Count > 0 {
+			count = fmt.Sprint(e.Count)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.At.Local().Format("2006-01-02 15:04:05"), printable(e.Actor), printable(e.Action), printable(e.Queue),
+			printable(what(e)), count, printable(cmp.Or(e.Reason, "-")))
+	}
+	return w.Flush()
+}
+
+// what a change was about.
+func what(e queue.AuditEntry) string {
+	var parts []string
+	for _, part := range []struct{ name, value string }{
+		{"tenant", e.Tenant}, {"kind", e.Kind}, {"state", string(e.State)}, {"id", e.ID},
+	} {
+		if part.value != "" {
+			parts = append(parts, part.name+" "+part.value)
+		}
+	}
+	if !e.Until.IsZero() {
+		parts = append(parts, "until "+e.Until.Local().Format("2006-01-02 15:04:05"))
+	}
+	names := maps.Clone(e.Before)
+	if names == nil {
+		names = map[string]string{}
+	}
+	maps.Copy(names, e.After)
+	for i, name := range slices.Sorted(maps.Keys(names)) {
+		if i == 3 {
+			parts = append(parts, fmt.Sprintf("and %d more (--json)", len(names)-i))
+			break
+		}
+		parts = append(parts, fmt.Sprintf("%s: %s → %s", name, cmp.Or(e.Before[name], "none"), cmp.Or(e.After[name], "none")))
+	}
+	return cmp.Or(strings.Join(parts, "; "), "all")
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
+)
+
+func limitsCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "limits",
+		Short: "See the limits in force, and change one for a tenant",
+		Long: `limits shows which limits are in force and where they come from, and changes one
+for a tenant without touching the limits file: for a time, or until it is cleared.
+A change is in force for all workers within a second. What a limit's bucket has
+used stays used: a raised limit brings no burst.`,
+		Args: cobra.ArbitraryArgs,
+	}
+	cmd.AddCommand(limitsShowCommand(o), limitsSetCommand(o), limitsClearCommand(o))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], queue.Suggest(args[0], []string{"show", "set", "clear"}))}
+	}
+	return cmd
+}
+
+func limitsShowCommand(o *options) *cobra.Command {
+	var name, tenant string
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "The limits in force, for a tenant or where nothing differs",
+		Long: `show lists the limits of the queues as they hold for a tenant, and where each
+comes from: "queue" (the limits file, for all), "tenant" (the file, for this one or
+its plan), or "override" (an operator, with until when, who and why). Without
+--tenant it lists what holds for tenants for whom nothing differs.`,
+		Example: "  enqueue limits show --queue email --tenant acme",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return limitsShow(cmd, o, name, tenant)
+		},
+	}
+	cmd.Flags().StringVar(&name, "queue", "", "one queue (default: all)")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "as they hold for this tenant")
+	return cmd
+}
+
+func limitsShow(cmd *cobra.Command, o *options, name, tenant string) error {
+	ctx := cmd.Context()
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	names, err := selected(ctx, client, name)
+	if err != nil {
+		return err
+	}
+	list := []limitJSON{}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "QUEUE\tLIMIT\tPER\tALGORITHM\tADMITS\tFROM\tUNTIL\tWHY")
+	for _, name := range names {
+		all, err := queue.LimitsInForce(ctx, client, name, tenant)
+		if err != nil {
+			return wrong(err)
+		}
+		for _, f := range all {
+			list = append(list, limitAsJSON(name, tenant, f))
+			why, until := "-", "-"
+			if f.From == "override" {
+				why, until = f.Actor+": "+f.Reason, "cleared"
+				if !f.Until.IsZero() {
+					until = when(f.Until, time.Now())
+				}
+			}
+			admits := f.String()
+			if f.Unit != "" {
+				admits += " of " + f.Unit
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, f.Name, cmp.Or(strings.Join(f.Per, ", "), "-"),
+				cmp.Or(string(f.Algorithm), "-"), admits, f.From, until, printable(why))
+		}
+	}
+	if o.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
+	}
+	return w.Flush()
+}
+
+// which names the limit of a tenant that is changed.
+type which struct {
+	operator
+	tenant, limit string
+}
+
+func (w *which) flags(cmd *cobra.Command) {
+	w.operator.flags(cmd)
+	cmd.Flags().StringVar(&w.tenant, "tenant", "", "for whom (required)")
+	cmd.Flags().StringVar(&w.limit, "limit", "", "the limit's name (required)")
+}
+
+func (w *which) check() error {
+	switch {
+	case w.tenant == "":
+		return usageError{errors.New("--tenant: name the tenant")}
+	case w.limit == "":
+		return usageError{errors.New("--limit: name the limit; enqueue limits show lists them")}
+	}
+	return w.operator.check()
+}
+
+func limitsSetCommand(o *options) *cobra.Command {
+	var w which
+	var rate throttle.Rate
+	var burst, capacity, concurrency int64
+	var length time.Duration
+	cmd := &cobra.Command{
+		Use:   "set",
+		Short: "Change a limit for one tenant",
+		Long: `set changes a limit for one tenant, over what the limits file says: its rate, its
+burst, its capacity or its concurrency. What is not named is as for the other
+tenants of the queue. It lasts for as long as --for says, or until "enqueue limits
+clear"; setting it again replaces it. Only limits that are per tenant can differ.`,
+		Example: `  enqueue limits set --queue email --tenant acme --limit tenant --rate 50/s --for 2h --reason "launch day"`,
+		Args:    noArgs,
+	}
+	w.flags(cmd)
+	flags := cmd.Flags()
+	flags.TextVar(&rate, "rate", throttle.Rate{}, "such as 50/s, 600/min or 10000/day")
+	flags.Int64Var(&burst, "burst", 0, "permits that may go at once")
+	flags.Int64Var(&capacity, "capacity", 0, "of a leaky bucket")
+	flags.Int64Var(&concurrency, "concurrency", 0, "calls in flight at once")
+	flags.DurationVar(&length, "for", 0, "how long, such as 2h (default: until cleared)")
+	flags.Lookup("rate").DefValue = ""
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		change := queue.Override{Reason: w.reason, Actor: w.actor}
+		if flags.Changed("rate") {
+			change.Rate = &rate
+		}
+		for name, value := range map[string]struct {
+			from *int64
+			into **int64
+		}{"burst": {&burst, &change.Burst}, "capacity": {&capacity, &change.Capacity}, "concurrency": {&concurrency, &change.Concurrency}} {
+			if flags.Changed(name) {
+				*value.into = value.from
+			}
+		}
+		if change.Change == (queue.Change{}) {
+			return usageError{errors.New("nothing changes: give --rate, --burst, --capacity or --concurrency")}
+		}
+		if flags.Changed("for") {
+			if length <= 0 {
+				return usageError{fmt.Errorf("--for: %v is not a time ahead", length)}
+			}
+			change.Until = time.Now().Add(length)
+		}
+		return limitsSet(cmd, o, w, change)
+	}
+	return cmd
+}
+
+func limitsSet(cmd *cobra.Command, o *options, w which, change queue.Override) error {
+	ctx := cmd.Context()
+	if err := w.check(); err != nil {
+		return err
+	}
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := queue.SetOverride(ctx, client, w.queue, w.tenant, w.limit, change); err != nil {
+		if isInvalid(err) || strings.HasPrefix(err.Error(), "override of limit") { // a change that the limit does not bear
+			return usageError{oneLine(err)}
+		}
+		return err
+	}
+	return tellLimit(cmd, o, client, w, "is now")
+}
+
+func limitsClearCommand(o *options) *cobra.Command {
+	var w which
+	cmd := &cobra.Command{
+		Use:     "clear",
+		Short:   "Take a change of a limit back",
+		Long:    `clear takes back what "enqueue limits set" changed: the limits file holds again.`,
+		Example: `  enqueue limits clear --queue email --tenant acme --limit tenant --reason "launch is over"`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return limitsClear(cmd, o, w)
+		},
+	}
+	w.flags(cmd)
+	return cmd
+}
+
+func limitsClear(cmd *cobra.Command, o *options, w which) error {
+	ctx := cmd.Context()
+	if err := w.check(); err != nil {
+		return err
+	}
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	was, err := queue.ClearOverride(ctx, client, w.queue, w.tenant, w.limit, w.by())
+	if err != nil {
+		return wrong(err)
+	}
+	words := "is again"
+	if !was {
+		words = "was not changed: it is"
+	}
+	return tellLimit(cmd, o, client, w, words)
+}
+
+// tellLimit prints the limit as it is in force now.
+func tellLimit(cmd *cobra.Command, o *options, client redis.UniversalClient, w which, words string) error {
+	all, err := queue.LimitsInForce(cmd.Context(), client, w.queue, w.tenant)
+	if err != nil {
+		return wrong(err)
+	}
+	for _, f := range all {
+		if f.Name != w.limit {
+			continue
+		}
+		if o.json {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(limitAsJSON(w.queue, w.tenant, f))
+		}
+		end := ""
+		if f.From == "override" {
+			end = ", " + strings.Replace(untilWords(f.Until), "resumed", "cleared", 1)
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "limit %s of tenant %s in queue %s %s %s%s\n", f.Name, printable(w.tenant), w.queue, words, f, end)
+		return err
+	}
+	return nil
+}

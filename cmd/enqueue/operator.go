@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// operator is who changes something, by flags that all changing commands share.
+type operator struct {
+	queue, actor, reason string
+	yes                  bool
+}
+
+func (o *operator) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.queue, "queue", "", "the queue (required)")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for those who wonder later (required)")
+	cmd.Flags().StringVar(&o.actor, "actor", os.Getenv("USER"), "who you are")
+}
+
+func (o *operator) askFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask first")
+}
+
+func (o *operator) check() error {
+	switch {
+	case o.queue == "":
+		return usageError{errors.New("--queue: name the queue")}
+	case o.reason == "":
+		return usageError{errors.New("--reason: say why; it is kept in the audit")}
+	case o.actor == "":
+		return usageError{errors.New("--actor: say who you are; $USER is empty")}
+	}
+	return nil
+}
+
+func (o *operator) by() queue.Operator { return queue.Operator{Actor: o.actor, Reason: o.reason} }
+
+// confirm asks on a terminal, and elsewhere wants --yes.
+func (o *operator) confirm(cmd *cobra.Command, question string) error {
+	if o.yes {
+		return nil
+	}
+	in, ok := cmd.InOrStdin().(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return usageError{errors.New("there is no terminal to ask on: say --yes, or --dry-run to only count")}
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
+	answer, err := readAnswer(cmd.Context(), in)
+	if err != nil {
+		return err
+	}
+	if answer != "y" && answer != "yes" {
+		return errors.New("nothing was changed")
+	}
+	return nil
+}
+
+// readAnswer reads a line; an interrupt does not wait for it.
+func readAnswer(ctx context.Context, in io.Reader) (string, error) {
+	lines := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n') // without an answer it is no
+		lines <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		return "", fmt.Errorf("interrupted, nothing was changed: %w", context.Cause(ctx))
+	case line := <-lines:
+		return line, nil
+	}
+}
+
+// wrong tells a mistake in the call from a failure.
+func wrong(err error) error {
+	if err != nil && isInvalid(err) {
+		return usageError{oneLine(err)}
+	}
+	return err
+}
+
+// selected are the queues that --queue means: one, or all.
+func selected(ctx context.Context, client redis.UniversalClient, name string) ([]string, error) {
+	names, err := queue.Queues(ctx, client)
+	if err != nil || name == "" {
+		return names, err
+	}
+	if !slices.Contains(names, name) {
+		return nil, usageError{fmt.Errorf("--queue: there is no queue %.60q%s", name, queue.Suggest(name, names))}
+	}
+	return []string{name}, nil
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// ops runs a command as ann would, on a queue with three jobs of acme and one of
+// a tenant whose name does something to a terminal.
+func ops(t *testing.T) (run func(args ...string) (out, errText string, code int)) {
+	t.Helper()
+	t.Setenv("USER", "ann")
+	url, client := own(t)
+	enqueuer := queue.NewClient(client)
+	for _, job := range []queue.Job{
+		{Kind: "call", Tenant: "acme", Key: "1"}, {Kind: "call", Tenant: "acme", Key: "2"}, {Kind: "email", Tenant: "acme", Key: "3"},
+		{Kind: "call", Tenant: "\u202ebob", Key: "4"},
+	} {
+		job.Payload = "hush"
+		if _, err := enqueuer.Enqueue(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func(args ...string) (out, errText string, code int) {
+		t.Helper()
+		return enqueue(t, "", append(args, "--redis", url)...)
+	}
+}
+
+func TestVerbCommands(t *testing.T) {
+	run := ops(t)
+	steps := []struct {
+		args []string
+		code int
+		want string // of both outputs
+	}{
+		{[]string{"cancel", "--queue", "calls", "--tenant", "acme", "--dry-run"}, exitOK, "would cancel 3 jobs (3 waiting)"},
+		{[]string{"cancel", "--queue", "calls", "--tenant", "acme", "--reason", "x"}, exitUsage, "say --yes"},
+		{[]string{"cancel", "--queue", "calls", "--tenant", "acme", "--kind", "call", "--reason", "wrong text", "--yes"}, exitOK, "cancelled 2 jobs (2 waiting)"},
+		{[]string{"cancel", "--queue", "calls", "--id", "acme:3", "--reason", "one"}, exitOK, "cancelled 1 job (1 waiting)"},
+		{[]string{"cancel", "--queue", "calls", "--id", "acme:3", "--reason", "one"}, exitUsage, "is archived: cancel is for jobs that are"},
+		{[]string{"cancel", "--queue", "calls", "--id", "nobody", "--reason", "one"}, exitUsage, "there is no job"},
+		{[]string{"cancel", "--queue", "calls", "--tenant", "acme", "--reason", "x", "--yes"}, exitOK, "cancelled 0 jobs"},
+		{[]string{"retry", "--queue", "calls", "--kind", "email", "--reason", "after all", "--yes"}, exitOK, "put back 1 job (1 archived)"},
+		{[]string{"run", "--queue", "calls", "--id", "acme:3", "--reason", "now"}, exitUsage, "beyond every limit of queue calls: say --yes"},
+		{[]string{"run", "--queue", "calls", "--id", "acme:3", "--reason", "now", "--yes"}, exitOK, "handed to the workers 1 job (1 waiting)"},
+		{[]string{"delete", "--queue", "calls", "--id", "acme:1", "--reason", "erase"}, exitUsage, "say --yes"},
+		{[]string{"delete", "--queue", "calls", "--reason", "erase", "--yes"}, exitOK, "forgot 2 jobs (2 archived)"},
+		{[]string{"cancel", "--queue", "cals", "--reason", "x", "--yes"}, exitUsage, `did you mean "calls"?`},
+		{[]string{"cancel", "--reason", "x", "--yes"}, exitUsage, "--queue: "},
+		{[]string{"cancel", "--queue", "calls", "--yes"}, exitUsage, "--reason: "},
+		{[]string{"cancel", "--queue", "calls", "--reason", "x", "--actor", "", "--yes"}, exitUsage, "--actor: "},
+		{[]string{"cancel", "--queue", "calls", "--reason", "a\nb", "--yes"}, exitUsage, "reason: "},
+		{[]string{"cancel", "--queue", "calls", "--kind", "*", "--reason", "x", "--yes"}, exitUsage, "kind: "},
+		{[]string{"cancel", "calls"}, exitUsage, "takes no arguments"},
+	}
+	for _, step := range steps {
+		out, errText, code := run(step.args...)
+		if code != step.code || !strings.Contains(out+errText, step.want) || strings.Contains(out+errText, "hush") {
+			t.Errorf("%v: %q, %q, exit %d; want %d and %q", step.args, out, errText, code, step.code, step.want)
+		}
+	}
+	out, _, code := run("cancel", "--queue", "calls", "--dry-run", "--json")
+	var tally tallyJSON
+	if err := json.Unmarshal([]byte(out), &tally); err != nil || code != exitOK || !tally.DryRun || tally.Jobs != 2 || tally.ByState[queue.StatePending] != 1 {
+		t.Errorf("--json: %q, %v", out, err)
+	}
+	out, _, code = run("audit", "--json")
+	var entries []queue.AuditEntry
+	if err := json.Unmarshal([]byte(out), &entries); err != nil || code != exitOK || len(entries) != 6 {
+		t.Fatalf("audit: %q, %v", out, err)
+	}
+	for i, action := range []string{"delete", "run", "retry", "cancel", "cancel", "publish"} {
+		if e := entries[i]; e.Action != action || (action != "publish" && e.Actor != "ann") {
+			t.Errorf("entry %d: %+v", i, e)
+		}
+	}
+	if out, _, _ := run("audit", "-n", "3"); strings.Count(out, "\n") != 4 || !strings.Contains(out, "after all") || strings.Contains(out, "hush") {
+		t.Errorf("audit: %q", out)
+	}
+	if _, errText, code := run("audit", "-n", "0"); code != exitUsage {
+		t.Errorf("audit of 0: %q %d", errText, code)
+	}
+}
+
+func TestPauseCommands(t *testing.T) {
+	run := ops(t)
+	steps := []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"pause", "--queue", "calls", "--tenant", "acme", "--dry-run"}, exitOK, "tenant acme in queue calls: would hold 3 jobs"},
+		{[]string{"pause", "--queue", "calls", "--tenant", "acme", "--reason", "x"}, exitUsage, "say --yes"},
+		{[]string{"pause", "--queue", "calls", "--tenant", "acme", "--for", "2h", "--reason", "bounces", "--yes"}, exitOK, "is paused until"},
+		{[]string{"pause", "--queue", "calls", "--reason", "all of it", "--yes"}, exitOK, "queue calls is paused until it is resumed (operator, ann: all of it); it holds 4 jobs"},
+		{[]string{"pause", "--queue", "calls", "--kind", "call", "--tenant", "acme", "--reason", "x", "--yes"}, exitUsage, "--kind: "},
+		{[]string{"pause", "--queue", "calls", "--for", "-1s", "--reason", "x", "--yes"}, exitUsage, "--for: "},
+		{[]string{"pause", "--queue", "calls", "--for", "2", "--reason", "x", "--yes"}, exitUsage, "for"},
+		{[]string{"tenants"}, exitOK, "with its queue until it is resumed (operator, ann: all of it); until "},
+		{[]string{"tenants"}, exitOK, `"\u202ebob"`},
+		{[]string{"resume", "--queue", "calls", "--reason", "done"}, exitUsage, "say --yes"},
+		{[]string{"resume", "--queue", "calls", "--reason", "done", "--yes"}, exitOK, "queue calls is resumed"},
+		{[]string{"resume", "--queue", "calls", "--reason", "done"}, exitOK, "queue calls was not paused"},
+		{[]string{"resume", "--queue", "calls", "--tenant", "acme", "--reason", "done", "--yes"}, exitOK, "is resumed"},
+		{[]string{"resume", "--queue", "cals", "--reason", "done", "--yes"}, exitUsage, "did you mean"},
+	}
+	for _, step := range steps {
+		if out, errText, code := run(step.args...); code != step.code || !strings.Contains(out+errText, step.want) {
+			t.Errorf("%v: %q, %q, exit %d; want %d and %q", step.args, out, errText, code, step.code, step.want)
+		}
+	}
+	out, _, _ := run("tenants", "--queue", "calls", "--json")
+	var list []tenantInfoJSON
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 2 || list[0].Tenant != "acme" || list[0].Waiting != 3 || list[0].Weight != 1 || list[0].Paused == nil {
+		t.Errorf("tenants --json: %q, %v", out, err)
+	}
+}
+
+func TestLimitsCommands(t *testing.T) {
+	run := ops(t)
+	set := []string{"limits", "set", "--queue", "calls", "--tenant", "acme", "--limit", "tenant", "--reason", "launch"}
+	steps := []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"limits", "show"}, exitOK, "token_bucket  10/s, burst 20  queue"},
+		{append(set, "--rate", "50/s", "--for", "2h"), exitOK, "limit tenant of tenant acme in queue calls is now 50/s, burst 20, until"},
+		{[]string{"limits", "show", "--tenant", "acme"}, exitOK, "50/s, burst 20  override"},
+		{[]string{"limits", "show", "--tenant", "acme"}, exitOK, "ann: launch"},
+		{[]string{"limits", "show", "--tenant", "other"}, exitOK, "10/s, burst 20  queue"},
+		{[]string{"tenants"}, exitOK, "tenant 50/s, burst 20"},
+		{set, exitUsage, "nothing changes"},
+		{append(set, "--rate", "fast"), exitUsage, "rate"},
+		{append(set, "--burst", "-1"), exitUsage, "burst"},
+		{append(set, "--concurrency", "3"), exitUsage, "concurrency: this limit has a rate"},
+		{append(set, "--rate", "5/s", "--limit", "tenat"), exitUsage, `did you mean "tenant"?`},
+		{append(set, "--rate", "5/s", "--tenant", ""), exitUsage, "--tenant: "},
+		{append(set, "--rate", "5/s", "--for", "0s"), exitUsage, "--for: "},
+		{[]string{"limits", "clear", "--queue", "calls", "--tenant", "acme", "--limit", "tenant", "--reason", "over"}, exitOK, "is again 10/s, burst 20"},
+		{[]string{"limits", "clear", "--queue", "calls", "--tenant", "acme", "--limit", "tenant", "--reason", "over"}, exitOK, "was not changed: it is 10/s"},
+		{[]string{"limits", "sett"}, exitUsage, `did you mean "set"?`},
+		{[]string{"audit"}, exitOK, "tenant: 50/s, burst 20 → 10/s, burst 20"},
+	}
+	for _, step := range steps {
+		if out, errText, code := run(step.args...); code != step.code || !strings.Contains(out+errText, step.want) {
+			t.Errorf("%v: %q, %q, exit %d; want %d and %q", step.args, out, errText, code, step.code, step.want)
+		}
+	}
+	out, _, _ := run(append(set, "--burst", "7", "--json")...)
+	var one limitJSON
+	if err := json.Unmarshal([]byte(out), &one); err != nil || one.Burst != 7 || one.From != "override" || one.Actor != "ann" || one.Until != nil {
+		t.Errorf("set --json: %q, %v", out, err)
+	}
+}

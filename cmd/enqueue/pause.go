@@ -1,0 +1,189 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// pauseJSON is a pause as JSON; until null: until it is resumed.
+type pauseJSON struct {
+	Queue  string     `json:"queue"`
+	Tenant string     `json:"tenant,omitempty"`
+	Kind   string     `json:"kind,omitempty"`
+	Until  *time.Time `json:"until"`
+	By     string     `json:"by"`
+	Reason string     `json:"reason"`
+}
+
+func pauseAsJSON(name string, p queue.Pause) pauseJSON {
+	return pauseJSON{name, p.Tenant, p.Kind, moment(p.Until), p.By, p.Reason}
+}
+
+func pauseCommand(o *options) *cobra.Command {
+	var who operator
+	var scope queue.Scope
+	var length time.Duration
+	var dry bool
+	cmd := &cobra.Command{
+		Use:   "pause",
+		Short: "Hold the jobs of a tenant, of a kind, or of a whole queue",
+		Long: `pause holds jobs where they are: those of one tenant, those of one kind, or with
+--queue alone all of the queue. Jobs go on being accepted, released ones go back
+to their lanes, and calls that are being made finish. All workers obey at once.
+
+It lasts for as long as --for says, or until "enqueue resume". Of two pauses of
+the same jobs the one that ends later holds, be it a provider's.`,
+		Example: `  enqueue pause --queue email --tenant acme --for 2h --reason "bounces, ticket 4711"
+  enqueue pause --queue payments --reason "the provider is down" --yes`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var until time.Time
+			if cmd.Flags().Changed("for") {
+				if length <= 0 {
+					return usageError{fmt.Errorf("--for: %v is not a time ahead", length)}
+				}
+				until = time.Now().Add(length)
+			}
+			return pause(cmd, o, who, scope, until, dry)
+		},
+	}
+	who.flags(cmd)
+	who.askFlag(cmd)
+	scopeFlags(cmd, &scope)
+	cmd.Flags().DurationVar(&length, "for", 0, "how long, such as 90s or 2h (default: until resumed)")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "count what would be held, and change nothing")
+	return cmd
+}
+
+func scopeFlags(cmd *cobra.Command, scope *queue.Scope) {
+	cmd.Flags().StringVar(&scope.Tenant, "tenant", "", "jobs of this tenant")
+	cmd.Flags().StringVar(&scope.Kind, "kind", "", "jobs of this kind")
+}
+
+// scopeWords names what a scope holds.
+func scopeWords(name string, scope queue.Scope) string {
+	switch {
+	case scope.Tenant != "":
+		return fmt.Sprintf("tenant %s in queue %s", printable(scope.Tenant), name)
+	case scope.Kind != "":
+		return fmt.Sprintf("kind %s in queue %s", scope.Kind, name)
+	}
+	return "queue " + name
+}
+
+func pause(cmd *cobra.Command, o *options, who operator, scope queue.Scope, until time.Time, dry bool) error {
+	ctx := cmd.Context()
+	if scope.Tenant != "" && scope.Kind != "" {
+		return usageError{errors.New("--kind: pause a tenant or a kind, not both together")}
+	}
+	if dry && who.reason == "" {
+		who.reason = "-"
+	}
+	if err := who.check(); err != nil {
+		return err
+	}
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	// What would be cancelled is what a pause holds.
+	tally, err := queue.Count(ctx, client, who.queue, queue.Cancel, queue.Filter{Tenant: scope.Tenant, Kind: scope.Kind})
+	if err != nil {
+		return wrong(err)
+	}
+	holds := fmt.Sprintf("%s that have not gone", jobs(tally.Jobs))
+	if dry {
+		if o.json {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(tallyJSON{"pause", who.queue, true, tally.Jobs, tally.ByState, tally.TooLate, 0})
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: would hold %s\n", scopeWords(who.queue, scope), holds)
+		return err
+	}
+	if err := who.confirm(cmd, fmt.Sprintf("pause %s, with %s?", scopeWords(who.queue, scope), holds)); err != nil {
+		return err
+	}
+	p, err := queue.PauseJobs(ctx, client, who.queue, scope, until, who.by())
+	if err != nil {
+		return wrong(err)
+	}
+	if o.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(pauseAsJSON(who.queue, p))
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is paused %s (%s); it holds %s\n", scopeWords(who.queue, scope), untilWords(p.Until), printable(p.By+", "+p.Reason), holds)
+	return err
+}
+
+func untilWords(t time.Time) string {
+	if t.IsZero() {
+		return "until it is resumed"
+	}
+	return "until " + when(t, time.Now())
+}
+
+func resumeCommand(o *options) *cobra.Command {
+	var who operator
+	var scope queue.Scope
+	cmd := &cobra.Command{
+		Use:   "resume",
+		Short: "End a pause",
+		Long: `resume ends the pause of a tenant, of a kind, or with --queue alone that of the
+whole queue, whoever made it. What waited goes as fast as limits allow, and not
+in a burst. Other pauses of the same jobs stay: "enqueue tenants" shows them.`,
+		Example: `  enqueue resume --queue email --tenant acme --reason "the list was cleaned"`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return resume(cmd, o, who, scope)
+		},
+	}
+	who.flags(cmd)
+	who.askFlag(cmd)
+	scopeFlags(cmd, &scope)
+	return cmd
+}
+
+func resume(cmd *cobra.Command, o *options, who operator, scope queue.Scope) error {
+	ctx := cmd.Context()
+	if err := who.check(); err != nil {
+		return err
+	}
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if _, err := selected(ctx, client, who.queue); err != nil {
+		return err
+	}
+	pauses, err := queue.Pauses(ctx, client, who.queue)
+	if err != nil {
+		return err
+	}
+	for _, p := range pauses {
+		if p.Scope == scope {
+			question := fmt.Sprintf("resume %s, paused %s (%s)?", scopeWords(who.queue, scope), untilWords(p.Until), printable(p.By+", "+p.Reason))
+			if err := who.confirm(cmd, question); err != nil {
+				return err
+			}
+		}
+	}
+	was, err := queue.ResumeJobs(ctx, client, who.queue, scope, who.by())
+	if err != nil {
+		return wrong(err)
+	}
+	if o.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"queue": who.queue, "tenant": scope.Tenant, "kind": scope.Kind, "resumed": was})
+	}
+	words := "is resumed"
+	if !was {
+		words = "was not paused"
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", scopeWords(who.queue, scope), words)
+	return err
+}

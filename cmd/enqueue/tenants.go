@@ -1,0 +1,125 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/queue"
+)
+
+func tenantsCommand(o *options) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "tenants",
+		Short: "The tenants of the queues: backlog, weight, pauses, overrides",
+		Long: `tenants lists every tenant of which a queue knows anything: how many of its jobs
+wait, how many calls succeeded, its weight, what pauses hold it, and which of its
+limits operators changed.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return tenants(cmd, o, name)
+		},
+	}
+	cmd.Flags().StringVar(&name, "queue", "", "one queue (default: all)")
+	return cmd
+}
+
+// The tenants as JSON.
+type (
+	tenantInfoJSON struct {
+		Queue     string      `json:"queue"`
+		Tenant    string      `json:"tenant"`
+		Waiting   int64       `json:"waiting"`
+		Done      int64       `json:"done"`
+		Weight    float64     `json:"weight"`
+		Paused    []pauseJSON `json:"paused"`
+		Overrides []limitJSON `json:"overrides"`
+	}
+	limitJSON struct {
+		Queue       string     `json:"queue"`
+		Tenant      string     `json:"tenant,omitempty"`
+		Limit       string     `json:"limit"`
+		Per         []string   `json:"per"`
+		Unit        string     `json:"unit,omitempty"`
+		Algorithm   string     `json:"algorithm,omitempty"`
+		Rate        string     `json:"rate,omitempty"`
+		Burst       int64      `json:"burst,omitempty"`
+		Capacity    int64      `json:"capacity,omitempty"`
+		Concurrency int64      `json:"concurrency,omitempty"`
+		From        string     `json:"from"`
+		Until       *time.Time `json:"until,omitempty"`
+		Actor       string     `json:"actor,omitempty"`
+		Reason      string     `json:"reason,omitempty"`
+	}
+)
+
+func limitAsJSON(name, tenant string, f queue.InForce) limitJSON {
+	per := f.Per
+	if per == nil {
+		per = []string{}
+	}
+	return limitJSON{
+		name, tenant, f.Name, per, f.Unit, string(f.Algorithm), f.Rate, f.Burst, f.Capacity, f.Concurrency,
+		f.From, moment(f.Until), f.Actor, f.Reason,
+	}
+}
+
+// moment is a time as JSON; nil for none.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func tenants(cmd *cobra.Command, o *options, name string) error {
+	ctx := cmd.Context()
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	names, err := selected(ctx, client, name)
+	if err != nil {
+		return err
+	}
+	list := []tenantInfoJSON{}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "QUEUE\tTENANT\tWAITING\tDONE\tWEIGHT\tPAUSED\tOVERRIDES")
+	for _, name := range names {
+		all, err := queue.Tenants(ctx, client, name)
+		if err != nil {
+			return wrong(err)
+		}
+		for _, t := range all {
+			info := tenantInfoJSON{name, t.Tenant, t.Waiting, t.Done, t.Weight, []pauseJSON{}, []limitJSON{}}
+			var paused, changed []string
+			for _, p := range t.Paused {
+				info.Paused = append(info.Paused, pauseAsJSON(name, p))
+				text := untilWords(p.Until) + " (" + p.By + ", " + p.Reason + ")"
+				if p.Tenant == "" {
+					text = "with its queue " + text
+				}
+				paused = append(paused, text)
+			}
+			for _, f := range t.Overrides {
+				info.Overrides = append(info.Overrides, limitAsJSON(name, t.Tenant, f))
+				changed = append(changed, f.Name+" "+f.String())
+			}
+			list = append(list, info)
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", name, printable(t.Tenant), t.Waiting, t.Done, strconv.FormatFloat(t.Weight, 'g', -1, 64),
+				printable(cmp.Or(strings.Join(paused, "; "), "-")), cmp.Or(strings.Join(changed, "; "), "-"))
+		}
+	}
+	if o.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
+	}
+	return w.Flush()
+}

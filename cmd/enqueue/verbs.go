@@ -1,0 +1,204 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// verbHelp is how a verb is described.
+type verbHelp struct {
+	use, short, long, example string
+	doing, did                string // "cancel 3 jobs", "cancelled 3 jobs"
+	asksForOne                bool   // also for a single job
+}
+
+var verbHelps = map[queue.Verb]verbHelp{
+	queue.Cancel: {
+		use: "cancel", short: "Archive jobs that have not gone, with the reason", doing: "cancel", did: "cancelled",
+		long: `cancel archives jobs that wait in their lanes, are scheduled, are to be tried
+again, or were released but not yet taken by a worker. Each says afterwards who
+cancelled it and why, and "enqueue retry" brings it back.
+
+It is too late for jobs in a worker's hands: they are counted, and finish. To
+catch every job of a tenant whose calls are under way, pause it first.`,
+		example: `  enqueue cancel --queue email --tenant acme --kind newsletter --reason "wrong template"
+  enqueue cancel --queue email --id acme:order-4711 --reason "customer called"`,
+	},
+	queue.RunNow: {
+		use: "run", short: "Send waiting jobs at once, WHATEVER THE LIMITS SAY", doing: "run, BEYOND EVERY LIMIT,", did: "handed to the workers",
+		long: `run hands jobs that wait, are scheduled or are to be tried again to the workers
+at once. IT GOES BEYOND EVERY LIMIT of the queue, the provider's own included,
+and beyond send windows: a provider may answer with 429, or block the account.
+
+What the jobs use is charged to their limits, so that other jobs wait for it.
+Jobs under a pause stay where they are. It needs --yes, also for a single job.`,
+		example:    `  enqueue run --queue email --id acme:password-reset --reason "customer on the phone" --yes`,
+		asksForOne: true,
+	},
+	queue.RetryArchived: {
+		use: "retry", short: "Put archived jobs back into their lanes", doing: "retry", did: "put back",
+		long: `retry puts archived jobs back into their lanes, behind what waits. Their
+attempts begin anew, and limits hold for them as for all others. Calls that had
+succeeded are left alone.`,
+		example: `  enqueue retry --queue payments --tenant acme --reason "the provider is back"`,
+	},
+	queue.DeleteArchived: {
+		use: "delete", short: "Forget archived jobs", doing: "forget", did: "forgot",
+		long: `delete makes Redis forget archived jobs, with what they carry. It is the only
+command that forgets a job, and there is no way back. Other jobs have to be
+cancelled first.`,
+		example:    `  enqueue delete --queue email --tenant acme --reason "erasure requested"`,
+		asksForOne: true,
+	},
+}
+
+func verbCommands(o *options) []*cobra.Command {
+	var all []*cobra.Command
+	for _, verb := range []queue.Verb{queue.Cancel, queue.RetryArchived, queue.RunNow, queue.DeleteArchived} {
+		all = append(all, verbCommand(o, verb))
+	}
+	return all
+}
+
+func verbCommand(o *options, verb queue.Verb) *cobra.Command {
+	help := verbHelps[verb]
+	var who operator
+	var filter queue.Filter
+	var dry bool
+	cmd := &cobra.Command{
+		Use: help.use, Short: help.short, Example: help.example, Args: noArgs,
+		Long: help.long + `
+
+Jobs are chosen by all the flags given together; with --queue alone it is all of
+its jobs. They are counted first, and the count is shown before anything happens.
+It works in short steps: it can be interrupted, and run again for the rest.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return doVerb(cmd, o, verb, filter, who, dry)
+		},
+	}
+	who.flags(cmd)
+	who.askFlag(cmd)
+	cmd.Flags().StringVar(&filter.Tenant, "tenant", "", "jobs of this tenant alone")
+	cmd.Flags().StringVar(&filter.Kind, "kind", "", "jobs of this kind alone")
+	cmd.Flags().StringVar(&filter.ID, "id", "", "this job alone")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "count, and change nothing")
+	return cmd
+}
+
+// tallyJSON is what a verb prints as JSON.
+type tallyJSON struct {
+	Action  string                `json:"action"`
+	Queue   string                `json:"queue"`
+	DryRun  bool                  `json:"dry_run"`
+	Jobs    int64                 `json:"jobs"`
+	ByState map[queue.State]int64 `json:"by_state"`
+	TooLate int64                 `json:"too_late"`
+	Paused  int64                 `json:"paused"`
+}
+
+func doVerb(cmd *cobra.Command, o *options, verb queue.Verb, filter queue.Filter, who operator, dry bool) error {
+	ctx, help := cmd.Context(), verbHelps[verb]
+	if dry && who.reason == "" {
+		who.reason = "-" // nobody has to give a reason for counting
+	}
+	if err := who.check(); err != nil {
+		return err
+	}
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	tally, err := queue.Count(ctx, client, who.queue, verb, filter)
+	if err != nil {
+		return wrong(err)
+	}
+	if !dry && tally.Jobs > 0 {
+		if !o.json {
+			fmt.Fprintf(cmd.ErrOrStderr(), "queue %s: %s\n", who.queue, told(tally, "would "+help.doing))
+		}
+		if verb == queue.RunNow && !who.yes {
+			return usageError{fmt.Errorf("run sends %s beyond every limit of queue %s: say --yes if you mean it", jobs(tally.Jobs), who.queue)}
+		}
+		if filter.ID == "" || help.asksForOne {
+			if err := who.confirm(cmd, fmt.Sprintf("%s %s of queue %s?", help.doing, jobs(tally.Jobs), who.queue)); err != nil {
+				return err
+			}
+		}
+		progress, end := verbBar(cmd.ErrOrStderr(), tally.Jobs, o.json)
+		tally, err = queue.Apply(ctx, client, who.queue, verb, filter, who.by(), progress)
+		end()
+	}
+	if err != nil && tally.Jobs == 0 {
+		return wrong(err)
+	}
+	out := cmd.OutOrStdout()
+	if o.json {
+		if tally.ByState == nil {
+			tally.ByState = map[queue.State]int64{}
+		}
+		if err := json.NewEncoder(out).Encode(tallyJSON{string(verb), who.queue, dry, tally.Jobs, tally.ByState, tally.TooLate, tally.Paused}); err != nil {
+			return err
+		}
+	} else {
+		did := help.did
+		if dry {
+			did = "would " + help.doing
+		}
+		fmt.Fprintf(out, "queue %s: %s\n", who.queue, told(tally, did))
+	}
+	if err != nil {
+		return partialError{fmt.Errorf("%w; running the same again does the rest", err)}
+	}
+	return nil
+}
+
+// told is a tally in words.
+func told(tally queue.Tally, did string) string {
+	text := did + " " + jobs(tally.Jobs)
+	var parts []string
+	for _, state := range []queue.State{queue.StateWaiting, queue.StateScheduled, queue.StateRetry, queue.StatePending, queue.StateArchived} {
+		if n := tally.ByState[state]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	if len(parts) > 0 {
+		text += " (" + strings.Join(parts, ", ") + ")"
+	}
+	if tally.TooLate > 0 {
+		text += fmt.Sprintf("; too late for %s in workers' hands or called already", jobs(tally.TooLate))
+	}
+	if tally.Paused > 0 {
+		text += fmt.Sprintf("; %s under a pause stay", jobs(tally.Paused))
+	}
+	return text
+}
+
+func jobs(n int64) string {
+	if n == 1 {
+		return "1 job"
+	}
+	return fmt.Sprintf("%d jobs", n)
+}
+
+// verbBar shows on a terminal how far a verb came, and nothing anywhere else.
+func verbBar(out io.Writer, all int64, quiet bool) (progress func(queue.Tally), end func()) {
+	file, ok := out.(*os.File)
+	if quiet || !ok || !term.IsTerminal(int(file.Fd())) {
+		return nil, func() {}
+	}
+	bar := progressbar.NewOptions64(all, progressbar.OptionSetWriter(out), progressbar.OptionShowCount(),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+	// A bar that cannot be drawn is no failure.
+	return func(tally queue.Tally) { _ = bar.Set64(min(tally.Jobs, all)) }, func() { _ = bar.Finish() }
+}
