@@ -5,7 +5,7 @@
 -- last one counts, so that a change is appended and nothing is encoded anew.
 
 -- each_field calls see(field, first, last) for every text of msg[from..to], and
--- see(field, number) for every number. What is cut off ends it.
+-- see(field, number) for every number, until it answers true. What is cut off ends it.
 local function each_field(msg, from, to, see)
   local at = from
   local function number()
@@ -21,10 +21,10 @@ local function each_field(msg, from, to, see)
     local tag = number()
     local field, form = math.floor(tag / 8), tag % 8
     if form == 0 then
-      see(field, number())
+      if see(field, number()) then return end
     elseif form == 2 then
       local length = number()
-      see(field, at, math.min(at + length - 1, to))
+      if see(field, at, math.min(at + length - 1, to)) then return end
       at = at + length
     else
       at = at + (form == 1 and 8 or 4)
@@ -32,14 +32,21 @@ local function each_field(msg, from, to, see)
   end
 end
 
--- message_read gives a task's kind, how often it may be and was retried, and its
--- headers.
-local function message_read(msg)
-  local m = {kind = '', retry = 0, retried = 0, headers = {}}
+-- message_kind is a task's kind, which asynq writes first.
+local function message_kind(msg)
+  local kind = ''
   each_field(msg, 1, #msg, function(field, first, last)
-    if field == 1 then
-      m.kind = string.sub(msg, first, last)
-    elseif field == 5 then
+    if field == 1 then kind = string.sub(msg, first, last) end
+    return true
+  end)
+  return kind
+end
+
+-- message_read gives how often a task may be and was retried, and its headers.
+local function message_read(msg)
+  local m = {retry = 0, retried = 0, headers = {}}
+  each_field(msg, 1, #msg, function(field, first, last)
+    if field == 5 then
       m.retry = first
     elseif field == 6 then
       m.retried = first

@@ -139,11 +139,10 @@ func Apply(ctx context.Context, client redis.UniversalClient, queue string, verb
 }
 
 const (
-	// A slice is what one script looks at. Changing a job takes longer than
-	// looking at it, and releasing it against its limits takes longest.
+	// A slice is what one script looks at: some 2 ms of work. Changing a job
+	// takes longer than looking at it.
 	lookSlice   = 200
-	changeSlice = 100
-	runSlice    = 50
+	changeSlice = 50
 )
 
 // verbRun is a verb under way.
@@ -314,9 +313,6 @@ func (r *verbRun) slice(ctx context.Context, where, cursor string, more ...any) 
 	dry, most, reason := "1", lookSlice, ""
 	if r.by != nil {
 		dry, most, reason = "", changeSlice, "cancelled by "+r.by.Actor+": "+r.by.Reason
-		if r.verb == RunNow {
-			most = runSlice
-		}
 	}
 	for try := 1; ; try++ {
 		windows, err := r.windows.windows(ctx)

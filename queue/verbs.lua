@@ -117,7 +117,7 @@ end
 function verbs.retry(id, task)
   local key = task_key(id)
   redis.call('HDEL', key, 'hg_done', 'hg_error', 'hg_crashes', 'hg_alone', 'hg_owner')
-  local m = task.message
+  local m = message_read(task.msg)
   if m.retry < 2147483647 then
     -- Of asynq's own client: asynq itself counts its retries.
     redis.call('HSET', key, 'msg', message_unretried(task.msg))
@@ -154,11 +154,12 @@ local function read(id)
   }
 end
 
--- read_message reads what the hash does not say.
-local function read_message(id, task)
-  task.msg = redis.call('HGET', task_key(id), 'msg') or ''
-  bytes = bytes + #task.msg
-  task.message = message_read(task.msg)
+-- lane_of is the lane of a task that says none: one of asynq's own client.
+local function lane_of(task)
+  local headers = message_read(task.msg).headers
+  local tenant = headers['headgate-tenant'] or ''
+  return lane_name(escape(tenant ~= '' and tenant or 'default'),
+    'kind=' .. escape(message_kind(task.msg)) .. ';' .. (headers['headgate-attributes'] or ''))
 end
 
 -- visit does the verb to one job if it matches, and says whether the job left
@@ -169,15 +170,12 @@ local function visit(id, expected, position, at)
   local may = acts[verb][task.state]
   if not may and not comes_late[verb][task.state] then return false end
   local rewrites = not dry and (verb == 'cancel' or verb == 'retry')
-  if rewrites or kind_wanted ~= '' or task.group == '' or (verb == 'run' and pausing) then read_message(id, task) end
-  if kind_wanted ~= '' and task.message.kind ~= kind_wanted then return false end
-  task.lane, task.position = task.group, position
-  if task.lane == '' then
-    local headers = task.message.headers
-    local tenant = headers['headgate-tenant'] or ''
-    task.lane = lane_name(escape(tenant ~= '' and tenant or 'default'),
-      'kind=' .. escape(task.message.kind) .. ';' .. (headers['headgate-attributes'] or ''))
+  if rewrites or kind_wanted ~= '' or task.group == '' or (verb == 'run' and pausing) then
+    task.msg = redis.call('HGET', task_key(id), 'msg') or ''
+    bytes = bytes + #task.msg
   end
+  if kind_wanted ~= '' and message_kind(task.msg) ~= kind_wanted then return false end
+  task.lane, task.position = task.group ~= '' and task.group or lane_of(task), position
   local tenant = tenant_of(task.lane)
   if tenant_wanted ~= '' and tenant ~= tenant_wanted then return false end
   -- A call that succeeded is only to be put away: it must never be made again,
@@ -186,7 +184,7 @@ local function visit(id, expected, position, at)
     late = late + 1
     return false
   end
-  if verb == 'run' and pausing and paused_until(tenant, escape(task.message.kind)) > now then
+  if verb == 'run' and pausing and paused_until(tenant, escape(message_kind(task.msg))) > now then
     held = held + 1
     return false
   end

@@ -1,0 +1,97 @@
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// BenchmarkVerbs does each verb to 100,000 jobs, of one lane and of 10,000, and
+// reports the longest that one of its scripts held Redis.
+func BenchmarkVerbs(b *testing.B) {
+	const jobs = 100_000
+	for _, lanes := range []int{1, 10_000} {
+		server := redistest.Start(b)
+		client, ctx := server.Client(), b.Context()
+		limits := Limits{Queues: map[string]QueueLimits{"q": {Kinds: []string{"call"}, Limits: []Limit{
+			perTenant(10), sharedBy(300),
+			{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 5}, Per: []string{"tenant"}},
+		}}}}
+		if err := Publish(ctx, client, limits); err != nil {
+			b.Fatal(err)
+		}
+		enqueuer := NewClient(client)
+		for first := 0; first < jobs; first += 1000 {
+			batch := make([]Job, 1000)
+			for i := range batch {
+				batch[i] = Job{Kind: "call", Tenant: fmt.Sprint("tenant-", (first+i)%lanes), Payload: json.RawMessage(`{"to":"someone@example.com","subject":"a subject","text":"and some text"}`)}
+			}
+			for _, result := range enqueuer.EnqueueMany(ctx, batch) {
+				if result.Err != nil {
+					b.Fatal(result.Err)
+				}
+			}
+		}
+		for _, step := range []struct {
+			name string
+			do   func() (Tally, error)
+		}{
+			{"count", func() (Tally, error) { return Count(ctx, client, "q", Cancel, Filter{}) }},
+			{"count one kind", func() (Tally, error) { return Count(ctx, client, "q", Cancel, Filter{Kind: "call"}) }},
+			{"cancel", func() (Tally, error) { return Apply(ctx, client, "q", Cancel, Filter{}, ann, nil) }},
+			{"retry", func() (Tally, error) { return Apply(ctx, client, "q", RetryArchived, Filter{}, ann, nil) }},
+			{"run", func() (Tally, error) { return Apply(ctx, client, "q", RunNow, Filter{}, ann, nil) }},
+			{"cancel what is pending", func() (Tally, error) { return Apply(ctx, client, "q", Cancel, Filter{}, ann, nil) }},
+			{"delete", func() (Tally, error) { return Apply(ctx, client, "q", DeleteArchived, Filter{}, ann, nil) }},
+		} {
+			b.Run(fmt.Sprintf("%d lanes/%s", lanes, step.name), func(b *testing.B) {
+				b.N = 1 // what was done cannot be done again
+				client.ConfigSet(ctx, "slowlog-log-slower-than", "5000")
+				client.ConfigSet(ctx, "slowlog-max-len", "100000")
+				client.Do(ctx, "SLOWLOG", "RESET")
+				before := cpu(b, client)
+				began := time.Now()
+				tally, err := step.do()
+				took := time.Since(began)
+				if err != nil || tally.Jobs != jobs {
+					b.Fatalf("%+v, %v", tally, err)
+				}
+				entries, err := client.SlowLogGet(ctx, -1).Result()
+				if err != nil {
+					b.Fatal(err)
+				}
+				longest, over := time.Duration(0), 0
+				for _, entry := range entries {
+					if entry.Args[0] == "evalsha" || entry.Args[0] == "eval" {
+						longest = max(longest, entry.Duration)
+						if entry.Duration > 20*time.Millisecond {
+							over++
+						}
+					}
+				}
+				b.ReportMetric(float64(longest.Microseconds())/1000, "ms/longest")
+				b.ReportMetric(float64(over), "over-20ms")
+				b.ReportMetric(cpu(b, client)-before, "s-cpu/verb") // of Redis, whatever else the machine does
+				b.ReportMetric(float64(took.Milliseconds()), "ms/verb")
+			})
+		}
+	}
+}
+
+// cpu is the time that a Redis has worked, in seconds.
+func cpu(b *testing.B, client redis.UniversalClient) float64 {
+	info, err := client.Info(b.Context(), "cpu").Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	user, _ := strconv.ParseFloat(parseInfo(info)["used_cpu_user"], 64)
+	system, _ := strconv.ParseFloat(parseInfo(info)["used_cpu_sys"], 64)
+	return user + system
+}
