@@ -28,7 +28,8 @@ type Verb string
 const (
 	// Cancel archives jobs that wait, are scheduled, are to be tried again or were
 	// released, as "cancelled by ACTOR: REASON". It is too late for those in a
-	// worker's hands.
+	// worker's hands. One that something follows, such as a callback, is put away
+	// by a worker, which sees to that.
 	Cancel Verb = "cancel"
 
 	// RunNow hands jobs that wait, are scheduled or are to be tried again to the
@@ -37,7 +38,8 @@ const (
 	RunNow Verb = "run"
 
 	// RetryArchived puts archived jobs back into their lanes, behind what waits.
-	// Their attempts begin anew. Calls that had succeeded are left alone.
+	// Their attempts begin anew. Calls that had succeeded are not made again: only
+	// what was to follow them is tried again.
 	RetryArchived Verb = "retry"
 
 	// DeleteArchived makes Redis forget archived jobs. No other verb forgets one.

@@ -89,12 +89,19 @@ local verbs = {}
 function verbs.cancel(id, task)
   local _, c, position = slot_read(task.slot)
   -- What was taken for a call that will not be made is given back.
-  if c > 0 then refund_all(lane_limits(task.lane, now).all, now, c, task.costs) end
+  if c > 0 then refund_all(lane_limits(task.lane, now).all, now, c, task.costs, task.marks) end
   free_permits(id, task.permits, now)
   free_key(id, task.unique)
-  redis.call('HDEL', task_key(id), 'pending_since', 'hg_marks')
-  redis.call('HSET', task_key(id), 'msg', message_failed(task.msg, ARGV[10], now),
+  local key = task_key(id)
+  redis.call('HDEL', key, 'pending_since', 'hg_marks')
+  redis.call('HSET', key, 'hg_outcome', 'cancelled', 'hg_error', ARGV[10],
     'hg_slot', slot_write(0, 0, task.position or position or BAND + now))
+  if task.follows then
+    -- A worker puts it away, with what follows from its end. It is never called.
+    redis.call('HSET', key, 'hg_done', '0', 'state', 'pending', 'pending_since', int(now * 1000))
+    return pend(id)
+  end
+  redis.call('HSET', key, 'msg', message_failed(task.msg, ARGV[10], now))
   archive_add(id, now)
 end
 
@@ -116,7 +123,12 @@ end
 -- A job that is retried stands behind all that waits, among those of its priority.
 function verbs.retry(id, task)
   local key = task_key(id)
-  redis.call('HDEL', key, 'hg_done', 'hg_error', 'hg_crashes', 'hg_alone', 'hg_owner')
+  if task.done == '1' then
+    -- Its call succeeded, and is never made again: only what follows it is.
+    redis.call('HSET', key, 'state', 'pending', 'pending_since', int(now * 1000))
+    return pend(id)
+  end
+  redis.call('HDEL', key, 'hg_done', 'hg_error', 'hg_outcome', 'hg_crashes', 'hg_alone', 'hg_owner')
   local m = message_read(task.msg)
   if m.retry < 2147483647 then
     -- Of asynq's own client: asynq itself counts its retries.
@@ -147,10 +159,12 @@ function verbs.delete(id, task)
 end
 
 local function read(id)
-  local f = redis.call('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_permits', 'hg_cost', 'hg_costs', 'hg_done', 'hg_unique')
+  local f = redis.call('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_permits', 'hg_cost', 'hg_costs', 'hg_done',
+    'hg_unique', 'hg_marks', 'hg_next')
   if not f[1] then return nil end
   return {
-    state = f[1], group = f[2] or '', slot = f[3], permits = f[4], costs = costs_read(f[5], f[6]), done = f[7], unique = f[8],
+    state = f[1], group = f[2] or '', slot = f[3], permits = f[4], costs = costs_read(f[5], f[6]), done = f[7],
+    unique = f[8], marks = f[9], follows = f[10],
   }
 end
 
@@ -178,9 +192,8 @@ local function visit(id, expected, position, at)
   task.lane, task.position = task.group ~= '' and task.group or lane_of(task), position
   local tenant = tenant_of(task.lane)
   if tenant_wanted ~= '' and tenant ~= tenant_wanted then return false end
-  -- A call that succeeded is only to be put away: it must never be made again,
-  -- and cannot be taken back. One that failed for good may be retried.
-  if not may or (verb ~= 'delete' and (task.done == '1' or (task.done and task.state ~= 'archived'))) then
+  -- What has ended is only to be put away, and cannot be taken back.
+  if not may or (task.done and task.state ~= 'archived') then
     late = late + 1
     return false
   end

@@ -280,7 +280,7 @@ func TestVerbsLeaveWhatIsDone(t *testing.T) {
 		client.HSet(t.Context(), asynqKey(s.queue, "t:"+id), "hg_done", "1")
 	}
 	before := s.account(t)
-	for _, verb := range []Verb{Cancel, RunNow, RetryArchived} {
+	for _, verb := range []Verb{Cancel, RunNow} {
 		if tally, err := Apply(t.Context(), client, s.queue, verb, Filter{}, ann, nil); err != nil || tally.Jobs != 0 || tally.TooLate == 0 {
 			t.Errorf("%s: %+v, %v", verb, tally, err)
 		}
@@ -288,6 +288,85 @@ func TestVerbsLeaveWhatIsDone(t *testing.T) {
 	if after := s.account(t); !maps.Equal(before, after) {
 		t.Errorf("they moved: %v, %v", before, after)
 	}
+	// Archived, it goes to a worker to be put away.
+	if tally, err := Apply(t.Context(), client, s.queue, RetryArchived, Filter{}, ann, nil); err != nil || tally.Jobs != 4 {
+		t.Errorf("retry: %+v, %v", tally, err)
+	}
+	for id := range before {
+		fields := client.HMGet(t.Context(), asynqKey(s.queue, "t:"+id), "state", "hg_done").Val()
+		if before[id] == StateArchived && (fields[0] != "pending" || fields[1] != "1") {
+			t.Errorf("the done job is %v", fields)
+		}
+	}
+}
+
+// A cancelled job with something that follows is marked as ended for a worker.
+func TestCancelWithFollowUps(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	client := r.server.Client()
+	id := r.add(t, nil)
+	task := asynqKey(r.queue, "t:"+id)
+	client.HSet(t.Context(), task, "hg_next", "{}")
+	if tally, err := Apply(t.Context(), client, r.queue, Cancel, Filter{}, ann, nil); err != nil || tally.Jobs != 1 {
+		t.Fatalf("%+v, %v", tally, err)
+	}
+	if fields := client.HMGet(t.Context(), task, "state", "hg_done", "hg_outcome", "hg_error").Val(); fields[0] != "pending" ||
+		fields[1] != "0" || fields[2] != "cancelled" || fields[3] != "cancelled by ann: the campaign was a mistake" {
+		t.Errorf("the job is %v", fields)
+	}
+	if tally, err := Apply(t.Context(), client, r.queue, Cancel, Filter{}, ann, nil); err != nil || tally.Jobs != 0 || tally.TooLate != 1 {
+		t.Errorf("a second time: %+v, %v", tally, err)
+	}
+}
+
+// A key that its job holds until it ends is free when it was cancelled, and held
+// again when it comes back.
+func TestVerbsAndKeys(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	client := r.server.Client()
+	id := r.add(t, func(job *Job) { job.Key, job.KeyUntil = "k", Ended })
+	name := key(r.queue, "unique:a:k")
+	for _, step := range []struct {
+		verb Verb
+		want string
+	}{{Cancel, ""}, {RetryArchived, id}, {Cancel, ""}, {DeleteArchived, ""}} {
+		if tally, err := Apply(t.Context(), client, r.queue, step.verb, Filter{ID: id}, ann, nil); err != nil || tally.Jobs != 1 {
+			t.Fatalf("%s: %+v, %v", step.verb, tally, err)
+		}
+		if holder := client.Get(t.Context(), name).Val(); holder != step.want {
+			t.Errorf("after %s the key is held by %q; want %q", step.verb, holder, step.want)
+		}
+	}
+}
+
+// Tasks of asynq's own client: without a lane, with headers of ours or none, and
+// with retries that asynq counts.
+func TestVerbsOnForeignTasks(t *testing.T) {
+	r := startRig(t, -1, limitsOf(perTenant(100)), nil)
+	client, foreign := r.server.Client(), asynq.NewClientFromRedisClient(r.server.Client())
+	add := func(headers map[string]string, options ...asynq.Option) {
+		t.Helper()
+		if _, err := foreign.Enqueue(asynq.NewTaskWithHeaders("call", []byte(`{}`), headers), append(options, asynq.Queue(r.queue))...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(map[string]string{headerTenant: "a b"})
+	add(nil, asynq.Unique(time.Hour))
+	add(nil, asynq.ProcessIn(time.Hour), asynq.MaxRetry(0), asynq.TaskID("x}:pending \x00\n%s"))
+	for _, step := range []struct {
+		verb   Verb
+		filter Filter
+		want   int64
+	}{
+		{Cancel, Filter{Tenant: "a b"}, 1}, {Cancel, Filter{Kind: "call", Tenant: noTenant}, 2}, {DeleteArchived, Filter{Tenant: "a b"}, 1},
+		{RetryArchived, Filter{}, 2},
+	} {
+		if tally, err := Apply(t.Context(), client, r.queue, step.verb, step.filter, ann, nil); err != nil || tally.Jobs != step.want {
+			t.Errorf("%s %+v: %+v, %v; want %d", step.verb, step.filter, tally, err, step.want)
+		}
+	}
+	r.run(t)
+	r.seen.wait(t, string(Done), 2)
 }
 
 // By its id a job is found wherever it is; where the verb is not for its state,
