@@ -634,6 +634,64 @@ func TestVerbsOnEmbeddedRedis(t *testing.T) {
 	}
 }
 
+// Large messages make a step shorter.
+func TestVerbsWithLargePayloads(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	for range 8 {
+		r.add(t, func(job *Job) { job.Payload = strings.Repeat("x", 1<<20-2) })
+	}
+	steps := 0
+	tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{Kind: "call"}, ann, func(Tally) { steps++ })
+	if err != nil || tally.Jobs != 8 || steps < 4+4 { // four of the lane, and one of each other place
+		t.Errorf("%+v in %d steps, %v", tally, steps, err)
+	}
+	if where := r.account(t); len(where) != 8 {
+		t.Errorf("%d jobs of 8", len(where))
+	}
+}
+
+// Retried jobs that fail again at once are not retried again and again.
+func TestRetryEnds(t *testing.T) {
+	r := startRig(t, -1, limitsOf(perTenant(50)), nil)
+	r.answer = func(context.Context, Running) error { return permanent{} }
+	r.enqueue(t, "a", 500)
+	if _, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.run(t)
+	tally, err := Apply(t.Context(), r.server.Client(), r.queue, RetryArchived, Filter{}, ann, func(tally Tally) {
+		if tally.Jobs >= 500 {
+			// From here on only what failed again would be found.
+			r.seen.wait(t, string(Archived), 60)
+		}
+	})
+	if err != nil || tally.Jobs < 500 || tally.Jobs > 600 {
+		t.Errorf("%+v, %v; want 500, and at most what failed again in the same second", tally, err)
+	}
+}
+
+// A retried job keeps its priority.
+func TestRetryKeepsPriority(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	client := r.server.Client()
+	var want []string
+	for _, priority := range []Priority{High, Normal, Low} {
+		first := r.add(t, func(job *Job) { job.Priority = priority })
+		retried := r.add(t, func(job *Job) { job.Priority = priority })
+		if _, err := Apply(t.Context(), client, r.queue, Cancel, Filter{ID: retried}, ann, nil); err != nil {
+			t.Fatal(err)
+		}
+		second := r.add(t, func(job *Job) { job.Priority = priority })
+		want = append(want, first, second, retried)
+	}
+	if _, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{}, ann, nil); err != nil {
+		t.Fatal(err)
+	}
+	if lane := client.ZRange(t.Context(), asynqKey(r.queue, "g:a"), 0, -1).Val(); !slices.Equal(lane, want) {
+		t.Errorf("the lane is %v; want %v", lane, want)
+	}
+}
+
 // Permits that cancelled jobs held come back.
 func TestCancelFreesPermits(t *testing.T) {
 	one := Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}
