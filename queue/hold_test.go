@@ -209,6 +209,43 @@ func TestOverridesInTheAudit(t *testing.T) {
 	}
 }
 
+// A tenant's new weight holds for jobs that wait already.
+func TestWeightsAreLive(t *testing.T) {
+	r := startRig(t, 0, limitsOf(sharedBy(10_000)), nil)
+	r.enqueue(t, "a", 200)
+	r.enqueue(t, "b", 200)
+	of := map[string]string{}
+	for _, tenant := range []string{"a", "b"} {
+		for _, id := range r.server.Client().ZRange(t.Context(), asynqKey(r.queue, "g:"+tenant), 0, -1).Val() {
+			of[id] = tenant
+		}
+	}
+	d, counted := r.dispatcher(), 0
+	share := func() (a int) {
+		t.Helper()
+		ids := r.release(t, d, 40)
+		for _, id := range ids[counted:] {
+			if of[id] == "a" {
+				a++
+			}
+		}
+		counted = len(ids)
+		return a
+	}
+	share() // until their turns are even
+	share()
+	if a := share(); a < 18 || a > 22 {
+		t.Errorf("%d of 40 are a's at equal weights", a)
+	}
+	limits := Limits{Queues: map[string]QueueLimits{r.queue: {Limits: []Limit{sharedBy(10_000)}}}, Tenants: map[string]TenantLimits{"a": {Weight: 3}}}
+	if err := Publish(t.Context(), r.server.Client(), limits); err != nil {
+		t.Fatal(err)
+	}
+	if a := share(); a < 28 || a > 32 {
+		t.Errorf("%d of 40 are a's at weight 3 of 4", a)
+	}
+}
+
 // What is published is in the audit once, however many workers publish it, and
 // says only what changed.
 func TestPublishInTheAudit(t *testing.T) {

@@ -137,7 +137,7 @@ clear"; setting it again replaces it. Only limits that are per tenant can differ
 	}
 	w.flags(cmd)
 	flags := cmd.Flags()
-	flags.TextVar(&rate, "rate", throttle.Rate{}, "such as 50/s, 600/min or 10000/day")
+	flags.TextVar(&rate, "rate", throttle.Rate{}, "a `rate` such as 50/s, 600/min or 10000/day")
 	flags.Int64Var(&burst, "burst", 0, "permits that may go at once")
 	flags.Int64Var(&capacity, "capacity", 0, "of a leaky bucket")
 	flags.Int64Var(&concurrency, "concurrency", 0, "calls in flight at once")

@@ -26,7 +26,7 @@ type operator struct {
 func (o *operator) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.queue, "queue", "", "the queue (required)")
 	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for those who wonder later (required)")
-	cmd.Flags().StringVar(&o.actor, "actor", os.Getenv("USER"), "who you are")
+	cmd.Flags().StringVar(&o.actor, "actor", os.Getenv("USER"), "who you are [$USER]")
 }
 
 func (o *operator) askFlag(cmd *cobra.Command) {
