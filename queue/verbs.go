@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -202,10 +203,8 @@ func checkQueue(ctx context.Context, client redis.UniversalClient, queue string)
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		if name == queue {
-			return nil
-		}
+	if slices.Contains(names, queue) {
+		return nil
 	}
 	return &InvalidError{"queue", "there is no queue " + quote(queue) + Suggest(queue, names)}
 }
@@ -242,10 +241,8 @@ func (r *verbRun) one(ctx context.Context) error {
 	}
 	if n.matched+n.late+n.held == 0 {
 		state := stateOf(n.state)
-		for _, may := range r.verb.changes() {
-			if may == state {
-				return &InvalidError{"id", "job " + quote(r.filter.ID) + " is of another tenant or kind"}
-			}
+		if slices.Contains(r.verb.changes(), state) {
+			return &InvalidError{"id", "job " + quote(r.filter.ID) + " is of another tenant or kind"}
 		}
 		return &InvalidError{"id", fmt.Sprintf("job %s is %s: %s is for jobs that are %s", quote(r.filter.ID), state, r.verb, join(r.verb.changes()))}
 	}
