@@ -729,7 +729,7 @@ func TestVerbsInShortSteps(t *testing.T) {
 		verb Verb
 		by   *Operator
 		most int64
-	}{{Cancel, nil, lookSlice}, {Cancel, &ann, changeSlice}, {RetryArchived, &ann, changeSlice}, {RunNow, &ann, changeSlice}} {
+	}{{Cancel, nil, lookSlice}, {Cancel, &ann, changeSlice}, {RetryArchived, &ann, changeSlice}, {RunNow, &ann, changeSlice}, {Cancel, &ann, changeSlice}} {
 		before := Tally{}
 		steps := 0
 		v := &verbRun{
