@@ -31,6 +31,7 @@ var (
 type Client struct {
 	redis  redis.UniversalClient
 	routes routes
+	change []func(context.Context, *Job) error
 
 	mu         sync.Mutex
 	registered map[string]bool
@@ -80,8 +81,12 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 	now := time.Now()
 	batch := batchOf{}
 	for i, job := range jobs {
-		queue, err := c.routes.queueOf(ctx, job)
+		var queue string
 		var a accepted
+		job, err := c.changed(ctx, job)
+		if err == nil {
+			queue, err = c.routes.queueOf(ctx, job)
+		}
 		if err == nil {
 			a, err = c.accept(ctx, job, queue, now)
 		}

@@ -306,7 +306,7 @@ func (g *gate) enter(suspect bool) (leave func()) {
 
 // call makes the call and judges its answer.
 func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Running) (v verdict) {
-	current, result := &call{job: job}, &callResult{}
+	current, result := &call{job: job, repeatUnknown: h.repeatUnknown}, &callResult{}
 	callCtx, cancel := context.WithTimeout(withResult(context.WithValue(ctx, callKey{}, current), result), h.timeout)
 	defer cancel()
 	err := h.protected(callCtx, task.Payload())
@@ -318,7 +318,7 @@ func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Runni
 	v.result = result.take()
 	if err != nil {
 		g.logger.Info("call failed", logQueue, g.queue, logKind, job.Kind, logJob, job.ID, logTenant, job.Tenant,
-			"attempt", job.Attempt, "outcome", v.outcome, logError, err)
+			logAttempt, job.Attempt, logOutcome, v.outcome, logError, err)
 	}
 	return v
 }

@@ -13,7 +13,8 @@ import (
 
 // handler makes the calls of one kind.
 type handler struct {
-	fn            func(ctx context.Context, payload []byte) error
+	fn            Handler
+	call          Handler // fn inside of the worker's middleware
 	timeout       time.Duration
 	repeatUnknown bool
 	panicked      func(value any, stack []byte)
@@ -42,13 +43,17 @@ const defaultTimeout = time.Minute
 // bool: sent, but the answer is not known. A panic counts as a failed call, and
 // a payload that does not decode into T is archived: it never will.
 func Handle[T any](w *Worker, kind string, fn func(context.Context, T) error, options ...HandlerOption) {
-	h := &handler{timeout: defaultTimeout, fn: func(ctx context.Context, payload []byte) error {
+	w.register(kind, func(ctx context.Context, payload []byte) error {
 		var value T
 		if err := json.Unmarshal(payload, &value); err != nil {
 			return fmt.Errorf("decode the payload of %s: %w: %w", kind, err, asynq.SkipRetry)
 		}
 		return fn(ctx, value)
-	}}
+	}, options)
+}
+
+func (w *Worker) register(kind string, fn Handler, options []HandlerOption) {
+	h := &handler{timeout: defaultTimeout, fn: fn, call: fn}
 	for _, option := range options {
 		option(h)
 	}
@@ -66,7 +71,7 @@ func (h *handler) protected(ctx context.Context, payload []byte) (err error) {
 			err = fmt.Errorf("panic: %v", value)
 		}
 	}()
-	err = h.fn(ctx, payload)
+	err = h.call(ctx, payload)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("timed out after %v: %w", h.timeout, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"strconv"
 	"strings"
@@ -76,6 +77,12 @@ type Job struct {
 	// Attributes are what limits may be per, besides the tenant: at most 16,
 	// names of a-z, 0-9 and '_', values of at most 128 bytes.
 	Attributes map[string]string
+
+	// Headers are carried to the handler ([Running]) beside the payload, such as
+	// a trace: at most 16 and 1 KiB in all, names of a-z, 0-9 and '-', values
+	// without control characters. Names that begin with "headgate-" are taken.
+	// They are no part of what makes two jobs with one Key the same.
+	Headers map[string]string
 
 	// Payload is what the handler gets: []byte and json.RawMessage as they are,
 	// anything else as JSON. At most 1 MiB.
@@ -249,6 +256,9 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	if job.Retention < 0 || job.Retention > mostAhead {
 		wrong("retention", "%v is not within 0 to 10 years", job.Retention)
 	}
+	if reason := headersProblem(job.Headers); reason != "" {
+		wrong("headers", "%s", reason)
+	}
 	attributes, reason := encodeAttributes(job.Attributes)
 	if reason != "" {
 		wrong("attributes", "%s", reason)
@@ -292,6 +302,7 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	a.digest = base64.RawURLEncoding.EncodeToString(sum[:12])
 
 	headers := map[string]string{headerTenant: job.Tenant}
+	maps.Copy(headers, job.Headers)
 	job.parent.write(headers)
 	if job.Priority != "" && job.Priority != Normal {
 		headers[headerPriority] = string(job.Priority)

@@ -45,4 +45,7 @@ const (
 	logKind    = "kind"
 	logError   = "error"
 	logMessage = "message"
+	logAttempt = "attempt"
+	logOutcome = "outcome"
+	logTook    = "took"
 )

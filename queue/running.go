@@ -40,6 +40,9 @@ type Running struct {
 	ParentResult []byte
 	ParentError  string
 
+	// Headers are those of [Job], and of a task of asynq's own client all it has.
+	Headers map[string]string
+
 	attributes, costs string
 	// lastOfAsynq: a task of asynq's own client on the last retry it was given;
 	// asynq archives it whatever we return.
@@ -52,7 +55,8 @@ func (job Running) expired(now time.Time) bool {
 
 // call is what a handler says of the job while it runs.
 type call struct {
-	job Running
+	job           Running
+	repeatUnknown bool // of its handler
 
 	mu     sync.Mutex
 	actual map[string]int64
@@ -111,7 +115,7 @@ func readRunning(ctx context.Context, task *asynq.Task) Running {
 	job := Running{
 		ID: id, Queue: queue, Kind: task.Type(), Tenant: headers[headerTenant],
 		Attempt: retried + 1, MaxAttempts: defaultMaxAttempts,
-		IdempotencyKey: idempotencyKey(id), Cost: 1, attributes: headers[headerAttributes],
+		IdempotencyKey: idempotencyKey(id), Cost: 1, Headers: readHeaders(headers), attributes: headers[headerAttributes],
 	}
 	if job.Tenant == "" {
 		job.Tenant = noTenant

@@ -21,11 +21,11 @@ import (
 
 var ann = Operator{Actor: "ann", Reason: "the campaign was a mistake"}
 
-// later is an error as package clients makes them: not before then.
-type later struct{ time.Time }
+// notToday is an error as package clients makes them: not before then.
+type notToday struct{ time.Time }
 
-func (later) Error() string          { return "not today" }
-func (e later) ParkUntil() time.Time { return e.Time }
+func (notToday) Error() string          { return "not today" }
+func (e notToday) ParkUntil() time.Time { return e.Time }
 
 // staged is a queue with jobs in every state, of two tenants and two kinds, and
 // no worker.
@@ -40,7 +40,7 @@ func stage(t *testing.T) *staged {
 	s.rig = startRig(t, 0, limitsOf(perTenant(1000)), nil)
 	s.answer = func(_ context.Context, job Running) error {
 		if strings.HasSuffix(job.ID, "retry") {
-			return later{time.Now().Add(time.Hour)}
+			return notToday{time.Now().Add(time.Hour)}
 		}
 		return permanent{}
 	}

@@ -49,13 +49,14 @@ const (
 
 // Worker runs jobs: it releases them at their slots and calls their handlers.
 type Worker struct {
-	config   Config
-	redis    redis.UniversalClient // ours
-	asynq    redis.UniversalClient // asynq's alone, with hooks
-	handlers map[string]*handler
-	observer Observer
-	logger   *slog.Logger
-	disowned *disowned
+	config     Config
+	redis      redis.UniversalClient // ours
+	asynq      redis.UniversalClient // asynq's alone, with hooks
+	handlers   map[string]*handler
+	middleware []Middleware
+	observer   Observer
+	logger     *slog.Logger
+	disowned   *disowned
 
 	mu    sync.Mutex
 	ready error
@@ -117,6 +118,9 @@ func (w *Worker) setReady(err error) {
 func (w *Worker) Run(ctx context.Context) error {
 	if len(w.handlers) == 0 {
 		return errors.New("queue: the worker has no handlers")
+	}
+	for _, h := range w.handlers {
+		h.call = w.around(h.fn)
 	}
 	w.redis = redis.NewUniversalClient(w.config.Redis)
 	defer w.redis.Close()

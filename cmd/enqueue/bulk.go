@@ -35,9 +35,9 @@ func bulkCommand(o *options) *cobra.Command {
 		Long: `bulk enqueues a job for each line of a file, or of standard input.
 
 NDJSON: one object a line with the fields kind, tenant, key, queue, priority, at,
-in, deadline, max_attempts, cost, attributes and payload. CSV: a header names the
-same fields; columns payload.NAME and attributes.NAME build objects of texts, and
-empty cells are left out.
+in, deadline, max_attempts, cost, attributes, headers and payload. CSV: a header names
+the same fields; columns payload.NAME, attributes.NAME and headers.NAME build
+objects of texts, and empty cells are left out.
 
 Lines that are rejected go to FILE.rejected with the reason. A line without a key
 gets one made from its content, so running the same file again enqueues nothing

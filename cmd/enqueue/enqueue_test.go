@@ -115,6 +115,8 @@ func TestHostileInput(t *testing.T) {
 		"password in the URL": {[]string{"--redis", "http://u:hush@x"}, "--redis: redis URL"},
 		"max attempts 0":      {[]string{"--max-attempts", "0"}, "max_attempts: 0"},
 		"attribute twice":     {[]string{"--attribute", "d=1", "--attribute", "d=2"}, `--attribute: "d" stands twice`},
+		"header":              {[]string{"--header", "x"}, `--header: "x" is not name=value`},
+		"header taken":        {[]string{"--header", "headgate-tenant=x"}, `headers: the name "headgate-tenant" is taken`},
 		"attribute tenant":    {[]string{"--attribute", "tenant=x"}, "attributes: the name"},
 		"priority":            {[]string{"--priority", "urgent"}, `priority: "urgent" is none of high, normal, low`},
 		"at and in":           {[]string{"--at", "2099-01-01T00:00:00Z", "--in", "1h"}, "in: set at or in, not both"},

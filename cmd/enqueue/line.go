@@ -29,6 +29,7 @@ type line struct {
 	MaxAttempts *int              `json:"max_attempts"`
 	Cost        *int64            `json:"cost"`
 	Attributes  map[string]string `json:"attributes"`
+	Headers     map[string]string `json:"headers"`
 	Payload     json.RawMessage   `json:"payload"`
 	OnSuccess   json.RawMessage   `json:"on_success"`
 	OnFailure   json.RawMessage   `json:"on_failure"`
@@ -36,7 +37,7 @@ type line struct {
 }
 
 var lineFields = []string{
-	"kind", "tenant", "key", "queue", "priority", "at", "in", "deadline", "max_attempts", "cost", "attributes", "payload",
+	"kind", "tenant", "key", "queue", "priority", "at", "in", "deadline", "max_attempts", "cost", "attributes", "headers", "payload",
 	"on_success", "on_failure", "callback",
 }
 
@@ -153,7 +154,7 @@ func (l line) jobAt(depth int) (queue.Job, error) {
 			wrong("cost", "0: a call costs at least 1")
 		}
 	}
-	job.Attributes = l.Attributes
+	job.Attributes, job.Headers = l.Attributes, l.Headers
 	if len(l.Payload) == 0 || string(l.Payload) == "null" {
 		wrong("payload", "it is missing")
 	} else {
@@ -248,7 +249,7 @@ func (l *line) fillIn(kind, tenant string) {
 func csvLine(header, record []string) (line, error) {
 	fields := map[string]json.RawMessage{}
 	written := map[string]json.RawMessage{} // kept as it was
-	nested := map[string]map[string]json.RawMessage{"attributes": {}, "payload": {}}
+	nested := map[string]map[string]json.RawMessage{"attributes": {}, "headers": {}, "payload": {}}
 	for i, name := range header {
 		if i >= len(record) || record[i] == "" {
 			continue
@@ -262,7 +263,7 @@ func csvLine(header, record []string) (line, error) {
 		switch {
 		case isNested:
 			nested[group][inner] = quoted
-		case name == "cost" || name == "max_attempts" || name == "payload" || name == "attributes" ||
+		case name == "cost" || name == "max_attempts" || name == "payload" || name == "attributes" || name == "headers" ||
 			name == "on_success" || name == "on_failure":
 			if !json.Valid([]byte(cell)) {
 				return line{}, fmt.Errorf("%s: %.40q is not JSON", name, cell)
@@ -306,7 +307,7 @@ func checkHeader(header []string) error {
 	for _, name := range header {
 		group, inner, isNested := strings.Cut(name, ".")
 		switch {
-		case isNested && (group == "attributes" || group == "payload") && inner != "":
+		case isNested && (group == "attributes" || group == "headers" || group == "payload") && inner != "":
 		case !slices.Contains(lineFields, name):
 			return fmt.Errorf("column %.60q: unknown field%s", name, queue.Suggest(name, lineFields))
 		}

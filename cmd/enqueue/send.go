@@ -18,6 +18,7 @@ func sendCommand(o *options) *cobra.Command {
 		l          line
 		payload    string
 		attributes []string
+		headers    []string
 	)
 	cmd := &cobra.Command{
 		Use:     "send",
@@ -45,6 +46,7 @@ func sendCommand(o *options) *cobra.Command {
 	flags.Int("max-attempts", 0, "calls that may fail before the job is archived (default 10)")
 	flags.Int64("cost", 0, "permits that the call takes (default 1)")
 	flags.StringArrayVar(&attributes, "attribute", nil, "name=value, what limits may be per; may be repeated")
+	flags.StringArrayVar(&headers, "header", nil, "name=value, carried to the handler beside the payload; may be repeated")
 	flags.StringVar(&payload, "payload", "", "JSON, @FILE, or - for standard input")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for name, into := range texts {
@@ -61,18 +63,12 @@ func sendCommand(o *options) *cobra.Command {
 			n, _ := flags.GetInt64("cost")
 			l.Cost = &n
 		}
-		for _, attribute := range attributes {
-			name, value, ok := strings.Cut(attribute, "=")
-			if !ok {
-				return usageError{fmt.Errorf("--attribute: %.60q is not name=value", attribute)}
-			}
-			if l.Attributes == nil {
-				l.Attributes = map[string]string{}
-			}
-			if _, taken := l.Attributes[name]; taken {
-				return usageError{fmt.Errorf("--attribute: %.60q stands twice", name)}
-			}
-			l.Attributes[name] = value
+		var err error
+		if l.Attributes, err = pairs("--attribute", attributes); err != nil {
+			return usageError{err}
+		}
+		if l.Headers, err = pairs("--header", headers); err != nil {
+			return usageError{err}
 		}
 		text, err := readPayload(cmd.Context(), payload, cmd.InOrStdin())
 		if err := cmd.Context().Err(); err != nil {
@@ -85,6 +81,22 @@ func sendCommand(o *options) *cobra.Command {
 		return send(cmd.Context(), o, l, cmd.OutOrStdout())
 	}
 	return cmd
+}
+
+// pairs reads the values of a flag that were each given as name=value.
+func pairs(flag string, given []string) (map[string]string, error) {
+	pairs := make(map[string]string, len(given))
+	for _, pair := range given {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, fmt.Errorf("%s: %.60q is not name=value", flag, pair)
+		}
+		if _, taken := pairs[name]; taken {
+			return nil, fmt.Errorf("%s: %.60q stands twice", flag, name)
+		}
+		pairs[name] = value
+	}
+	return pairs, nil
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {

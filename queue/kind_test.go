@@ -1,0 +1,80 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+type greeting struct {
+	To   string `json:"to"`
+	Word string `json:"word"`
+}
+
+func TestKind(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	const greet Kind[greeting] = "greet"
+	got := make(chan greeting, 2)
+	greet.Handle(r.worker, func(_ context.Context, g greeting) error { got <- g; return nil })
+	job := greet.Job("acme", greeting{"Ada", "hello"})
+	job.Queue = r.queue
+	if _, err := r.client.Enqueue(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	// A producer that is newer than this worker knows a field more.
+	job.Payload = json.RawMessage(`{"to":"Bob","word":"hi","urgent":true}`)
+	if _, err := r.client.Enqueue(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	job.Payload = json.RawMessage(`{"to":7}`)
+	receipt, err := r.client.Enqueue(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.run(t)
+	r.seen.wait(t, string(Done), 2)
+	r.seen.wait(t, string(Archived), 1)
+	r.stop()
+	if got := map[greeting]bool{<-got: true, <-got: true}; !got[greeting{"Ada", "hello"}] || !got[greeting{"Bob", "hi"}] {
+		t.Errorf("payloads = %v", got)
+	}
+	if reason := r.archived(t)[receipt.ID]; !strings.Contains(reason, "decode the payload of greet: json: cannot unmarshal number") {
+		t.Errorf("archived with %q", reason)
+	}
+}
+
+// TestKindsOfAllTypes: what Job encodes, Handle gets back.
+func TestKindsOfAllTypes(t *testing.T) {
+	roundTrip(t, greeting{"Ada", "hello"})
+	roundTrip(t, &greeting{"Ada", "hello"})
+	roundTrip(t, "text")
+	roundTrip(t, []byte("no JSON at all \x00"))
+	roundTrip(t, json.RawMessage(`{"as":"it is"}`))
+	roundTrip(t, map[string]int{"a": 1})
+	roundTrip(t, struct{}{})
+}
+
+func roundTrip[T any](t *testing.T, payload T) {
+	t.Helper()
+	const kind Kind[T] = "any"
+	encoded, err := encodePayload(kind.Job("a", payload).Payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := kind.Decode(encoded); err != nil || !reflect.DeepEqual(got, payload) {
+		t.Errorf("%T: %v, %v; want %v", payload, got, err, payload)
+	}
+}
+
+func ExampleKind() {
+	type SMS struct{ To, Text string }
+	const SendSMS Kind[SMS] = "sms" // one constant for producers and the handler
+
+	job := SendSMS.Job("acme", SMS{To: "+49 30 1234", Text: "on its way"})
+	job.Key = "order-4711"
+	fmt.Println(job.Kind, job.Tenant, job.Payload)
+	// Output: sms acme {+49 30 1234 on its way}
+}

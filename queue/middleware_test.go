@@ -1,0 +1,361 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// noting is middleware that writes down when it was entered and left.
+func noting(into *[]string, name string) Middleware {
+	return func(next Handler) Handler {
+		return func(ctx context.Context, payload []byte) error {
+			*into = append(*into, name+" in")
+			defer func() { *into = append(*into, name+" out") }()
+			return next(ctx, payload)
+		}
+	}
+}
+
+func TestMiddlewareOrder(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	var seen []string
+	r.worker.Use(noting(&seen, "first"), noting(&seen, "second"))
+	r.worker.Use(func(next Handler) Handler {
+		return func(ctx context.Context, payload []byte) error {
+			job, ok := Current(ctx)
+			deadline, timed := ctx.Deadline()
+			if !ok || job.Tenant != "a" || string(payload) != `{}` {
+				t.Errorf("middleware sees job %+v, payload %s", job, payload)
+			}
+			if left := time.Until(deadline); !timed || left > defaultTimeout || left < defaultTimeout/2 {
+				t.Errorf("middleware has %v of the call's %v", left, defaultTimeout)
+			}
+			return next(ctx, payload)
+		}
+	})
+	// Registered after Use, and inside of it all the same.
+	Handle(r.worker, "late", func(context.Context, json.RawMessage) error {
+		seen = append(seen, "call")
+		return nil
+	})
+	r.add(t, func(job *Job) { job.Kind = "late" })
+	r.run(t)
+	r.seen.wait(t, string(Done), 1)
+	r.stop()
+	if want := []string{"first in", "second in", "call", "second out", "first out"}; !slices.Equal(seen, want) {
+		t.Errorf("order = %v; want %v", seen, want)
+	}
+}
+
+// TestMiddlewareComesAfterTheSlot: what middleware does before a call was made
+// is not done for a job that only waits.
+func TestMiddlewareComesAfterTheSlot(t *testing.T) {
+	r := startRig(t, 1, limitsOf(perTenant(1)), nil)
+	entered := newCounter()
+	r.worker.Use(func(next Handler) Handler {
+		return func(ctx context.Context, payload []byte) error {
+			entered.count("entered")
+			return next(ctx, payload)
+		}
+	})
+	r.add(t, nil)
+	expiring := r.add(t, func(job *Job) { job.Deadline = time.Now().Add(400 * time.Millisecond) })
+	r.run(t)
+	r.seen.wait(t, string(Expired), 1)
+	r.stop()
+	if n := entered.n["entered"]; n != 1 || r.jobs[expiring] != 0 {
+		t.Errorf("middleware was entered %d times for one call; the job that expired: %d", n, r.jobs[expiring])
+	}
+}
+
+func TestMiddlewareDecides(t *testing.T) {
+	tests := map[string]struct {
+		use      Middleware
+		outcome  Outcome
+		archived string
+	}{
+		"its error":   {func(Handler) Handler { return func(context.Context, []byte) error { return permanent{} } }, Archived, "never take it"},
+		"its panic":   {func(Handler) Handler { return func(context.Context, []byte) error { panic("middle") } }, Archived, "panic: middle"},
+		"its silence": {func(Handler) Handler { return func(context.Context, []byte) error { return nil } }, Done, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, 1, limitsOf(), nil)
+			r.worker.Use(test.use)
+			id := r.add(t, func(job *Job) { job.MaxAttempts = 1 })
+			r.run(t)
+			r.seen.wait(t, string(test.outcome), 1)
+			r.stop()
+			if r.jobs[id] != 0 {
+				t.Error("the handler was called")
+			}
+			if reason := r.archived(t)[id]; !strings.Contains(reason, test.archived) {
+				t.Errorf("archived with %q; want %q", reason, test.archived)
+			}
+		})
+	}
+}
+
+// TestOutcomeOf: middleware sees the outcome that the worker then acts by.
+func TestOutcomeOf(t *testing.T) {
+	panics := errors.New("panics")
+	tests := map[string]struct {
+		answer error
+		want   Outcome
+	}{
+		"ok":        {nil, Done},
+		"failed":    {errors.New("500"), Retried},
+		"throttled": {throttled{time.Minute}, Throttled},
+		"postponed": {postponed{time.Now().Add(time.Hour)}, Postponed},
+		"permanent": {permanent{}, Archived},
+		"unknown":   {unknown{}, Unknown},
+		"panic":     {panics, Retried},
+		"timed out": {context.DeadlineExceeded, Retried},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, 1, limitsOf(), nil)
+			var log bytes.Buffer
+			r.worker.Use(Logging(slog.New(slog.NewJSONHandler(&log, nil)), slog.LevelInfo))
+			Handle(r.worker, "call", func(ctx context.Context, _ json.RawMessage) error {
+				switch test.answer {
+				case panics:
+					panic("secret")
+				case context.DeadlineExceeded:
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return test.answer
+			}, Timeout(50*time.Millisecond))
+			id := r.add(t, func(job *Job) {
+				job.Payload = json.RawMessage(`{"card":"secret"}`)
+				job.Headers = map[string]string{"token": "secret"}
+			})
+			r.run(t)
+			r.seen.wait(t, string(test.want), 1)
+			r.stop()
+			var line map[string]any
+			if err := json.Unmarshal(log.Bytes(), &line); err != nil {
+				t.Fatalf("want one line, got %s", log.String())
+			}
+			if line["outcome"] != string(test.want) || line["job"] != id || line["queue"] != r.queue || line["kind"] != "call" ||
+				line["tenant"] != "a" || line["attempt"] != 1.0 || line["level"] != "INFO" || line["took"].(float64) <= 0 {
+				t.Errorf("logged %s; want outcome %s of job %s", log.String(), test.want, id)
+			}
+			if strings.Contains(log.String(), "secret") {
+				t.Errorf("payload or headers were logged: %s", log.String())
+			}
+		})
+	}
+}
+
+// TestOutcomeOfRepeatUnknown: the kind's own options count.
+func TestOutcomeOfRepeatUnknown(t *testing.T) {
+	w, err := New(Config{Redis: universal(t, startRig(t, 0, limitsOf(), nil).server), Queues: []string{"q"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Handle(w, "call", func(context.Context, json.RawMessage) error { return unknown{} }, RepeatUnknown())
+	if outcome, err := w.Call(t.Context(), Job{Kind: "call", Tenant: "a", Payload: 1}); outcome != Retried || !errors.Is(err, unknown{}) {
+		t.Errorf("Call = %s, %v; want retried", outcome, err)
+	}
+}
+
+// TestOutcomeOfACallThatWasCutOff: the end of the worker is no failure of the job's.
+func TestOutcomeOfACallThatWasCutOff(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callKey{}, &call{job: Running{Attempt: 1, MaxAttempts: 1}}))
+	if outcome := OutcomeOf(ctx, context.Canceled); outcome != Archived {
+		t.Errorf("canceled by the handler itself: %s; want archived", outcome)
+	}
+	cancel()
+	if outcome := OutcomeOf(ctx, fmt.Errorf("call: %w", ctx.Err())); outcome != Parked {
+		t.Errorf("cut off: %s; want parked", outcome)
+	}
+}
+
+func TestCall(t *testing.T) {
+	w, err := New(Config{Redis: universal(t, startRig(t, 0, limitsOf(), nil).server), Queues: []string{"q"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen []string
+	w.Use(noting(&seen, "around"))
+	const greet Kind[string] = "greet"
+	var got Running
+	greet.Handle(w, func(ctx context.Context, name string) error {
+		got, _ = Current(ctx)
+		seen = append(seen, "hello "+name)
+		if name == "nobody" {
+			panic("nobody there")
+		}
+		return nil
+	}, Timeout(time.Second))
+	for range 2 { // middleware is put around once, not once for each call
+		seen = nil
+		job := greet.Job("acme", "Ada")
+		job.Key, job.Cost, job.Headers = "k", 3, map[string]string{"trace": "1"}
+		if outcome, err := w.Call(t.Context(), job); outcome != Done || err != nil {
+			t.Errorf("Call = %s, %v", outcome, err)
+		}
+		if want := []string{"around in", "hello Ada", "around out"}; !slices.Equal(seen, want) {
+			t.Errorf("calls = %v; want %v", seen, want)
+		}
+	}
+	if got.ID != "acme:k" || got.IdempotencyKey != "acme:k" || got.Kind != "greet" || got.Queue != "q" || got.Tenant != "acme" ||
+		got.Attempt != 1 || got.MaxAttempts != defaultMaxAttempts || got.Cost != 3 || got.Headers["trace"] != "1" {
+		t.Errorf("Current = %+v", got)
+	}
+	if outcome, err := w.Call(t.Context(), greet.Job("acme", "nobody")); outcome != Retried || err == nil || err.Error() != "panic: nobody there" {
+		t.Errorf("a panic: %s, %v", outcome, err)
+	}
+	for name, test := range map[string]struct {
+		job  Job
+		want string
+	}{
+		"no tenant":    {greet.Job("", "Ada"), "tenant: it is empty"},
+		"unknown kind": {Job{Kind: "greeet", Tenant: "a"}, `kind: no handler for "greeet"; did you mean "greet"?`},
+	} {
+		if _, err := w.Call(t.Context(), test.job); err == nil || err.Error() != test.want {
+			t.Errorf("%s: %v; want %s", name, err, test.want)
+		}
+	}
+}
+
+func TestClientUse(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	refused := errors.New("closed on Sundays")
+	var order []string
+	r.client.Use(func(_ context.Context, job *Job) error {
+		order = append(order, "first")
+		job.Headers["from"] = "middleware"
+		job.Attributes["domain"] = "x"
+		return nil
+	}, func(_ context.Context, job *Job) error {
+		order = append(order, "second")
+		if job.Headers["from"] != "middleware" {
+			t.Error("the second does not see what the first did")
+		}
+		if job.Tenant == "sunday" {
+			return refused
+		}
+		if job.Tenant == "" {
+			job.Tenant = "named"
+		}
+		job.Queue = r.queue
+		return nil
+	})
+	shared := map[string]string{"mine": "1"}
+	jobs := []Job{
+		{Kind: "call", Payload: 1, Headers: shared},
+		{Kind: "call", Tenant: "sunday", Payload: 1},
+		{Kind: "call", Tenant: "\x00", Payload: 1},
+		{Kind: "call", Tenant: "b", Payload: 1, Headers: shared, Attributes: shared},
+	}
+	results := r.client.EnqueueMany(t.Context(), jobs)
+	if results[0].Err != nil || !errors.Is(results[1].Err, refused) || results[3].Err != nil {
+		t.Errorf("results = %+v", results)
+	}
+	if invalid, ok := errors.AsType[*InvalidError](results[2].Err); !ok || invalid.Field != "tenant" {
+		t.Errorf("what middleware leaves is checked: %v", results[2].Err)
+	}
+	if !maps.Equal(shared, map[string]string{"mine": "1"}) || jobs[0].Tenant != "" {
+		t.Errorf("the caller's job was changed: %v", shared)
+	}
+	if want := []string{"first", "second"}; !slices.Equal(order[:2], want) {
+		t.Errorf("order = %v", order)
+	}
+	task, err := asynq.NewInspectorFromRedisClient(r.server.Client()).GetTaskInfo(r.queue, results[0].ID)
+	if err != nil || task.Headers["from"] != "middleware" || task.Headers["mine"] != "1" || task.Headers[headerTenant] != "named" ||
+		task.Headers[headerAttributes] != "domain=x" {
+		t.Errorf("the task has %v, %v", task.Headers, err)
+	}
+}
+
+func TestHeadersReachTheHandler(t *testing.T) {
+	r := startRig(t, 3, limitsOf(), nil)
+	got := make(chan Running, 3)
+	r.answer = func(_ context.Context, job Running) error {
+		got <- job
+		if job.Tenant == "retried" && job.Attempt == 1 {
+			return errors.New("500")
+		}
+		return nil
+	}
+	headers := map[string]string{"traceparent": "00-1", "empty": "", "x": "日本"}
+	r.add(t, func(job *Job) { job.Tenant, job.Headers = "retried", headers })
+	r.add(t, func(job *Job) { job.Tenant = "without" })
+	r.run(t)
+	r.seen.wait(t, string(Done), 2)
+	for range 3 {
+		job := <-got
+		if want := headers; job.Tenant == "retried" && !maps.Equal(job.Headers, want) {
+			t.Errorf("attempt %d has headers %v; want %v", job.Attempt, job.Headers, want)
+		}
+		if job.Tenant == "without" && len(job.Headers) > 0 {
+			t.Errorf("headers out of nothing: %v", job.Headers)
+		}
+	}
+}
+
+// TestHeadersAreNotWhatAJobIs: the same job enqueued under another trace is the
+// same job.
+func TestHeadersAreNotWhatAJobIs(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "k", Payload: 1, Headers: map[string]string{"traceparent": "1"}}
+	if _, err := r.client.Enqueue(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	job.Headers = map[string]string{"traceparent": "2"}
+	if receipt, err := r.client.Enqueue(t.Context(), job); err != nil || !receipt.Existing {
+		t.Errorf("again: %+v, %v; want the job that is there", receipt, err)
+	}
+}
+
+func TestHostileHeaders(t *testing.T) {
+	many := map[string]string{}
+	for i := range MostHeaders {
+		many[fmt.Sprintf("h%02d", i)] = strings.Repeat("x", MostHeaderBytes/MostHeaders-3)
+	}
+	if reason := headersProblem(many); reason != "" {
+		t.Errorf("as many and as long as may be: %s", reason)
+	}
+	long := maps.Clone(many)
+	long["h00"] += "x"
+	more := map[string]string{"one": "too many"}
+	maps.Copy(more, many)
+	for name, test := range map[string]struct {
+		headers map[string]string
+		want    string
+	}{
+		"too many":      {more, "17 are more than 16"},
+		"too long":      {long, "1025 bytes of names and values are more than 1024"},
+		"ours":          {map[string]string{"headgate-tenant": "x"}, "is taken"},
+		"upper case":    {map[string]string{"Trace": "x"}, `"Trace" is not of a-z`},
+		"no name":       {map[string]string{"": "x"}, `"" is not of a-z`},
+		"newline":       {map[string]string{"x": "a\r\nb"}, "x: \"a\\r\\nb\" has control characters"},
+		"not UTF-8":     {map[string]string{"x": "\xff"}, "x: it is not UTF-8"},
+		"a long name":   {map[string]string{strings.Repeat("x", 2000): ""}, "2000 bytes"},
+		"a hostile one": {map[string]string{strings.Repeat("\x00", 2000): ""}, "is not of a-z"},
+	} {
+		reason := headersProblem(test.headers)
+		if !strings.Contains(reason, test.want) || len(reason) > 300 {
+			t.Errorf("%s: %q; want …%s…", name, reason, test.want)
+		}
+	}
+	r := startRig(t, 0, limitsOf(), nil)
+	_, err := r.client.Enqueue(t.Context(), Job{Kind: "call", Queue: r.queue, Tenant: "a", Headers: map[string]string{"X": ""}})
+	if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != "headers" {
+		t.Errorf("Enqueue = %v; want an InvalidError of headers", err)
+	}
+}
