@@ -1,0 +1,97 @@
+package queuetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// Job is a job that was enqueued and is not done.
+type Job[T any] struct {
+	ID, Queue, Tenant string
+
+	Payload T
+	Headers map[string]string
+
+	Due     time.Time // when it may go; zero: now
+	Attempt int       // of its next call
+	Err     string    // why the last call failed
+}
+
+// Enqueued are the jobs of a kind that are not done: first those that may go
+// now, in the order in which they came, then those for later by their time. The
+// kind is a [queue.Kind] or a name: Enqueued[SMS](q, "sms"). Having seen them,
+// the test may end without running them.
+func Enqueued[T any](q *Queue, kind queue.Kind[T]) []Job[T] {
+	q.t.Helper()
+	var jobs []Job[T]
+	for _, task := range q.tasks(string(kind)) {
+		payload, err := kind.Decode(task.Payload)
+		if err != nil {
+			q.t.Fatalf("queuetest: Enqueued: job %s: %v", task.ID, err)
+		}
+		job := Job[T]{ID: task.ID, Queue: task.Queue, Tenant: tenantOf(task), Payload: payload, Attempt: task.Retried + 1, Err: task.LastErr}
+		if task.State == asynq.TaskStateScheduled || task.State == asynq.TaskStateRetry {
+			job.Due = task.NextProcessAt
+		}
+		for name, value := range task.Headers {
+			if !strings.HasPrefix(name, "headgate-") {
+				if job.Headers == nil {
+					job.Headers = map[string]string{}
+				}
+				job.Headers[name] = value
+			}
+		}
+		q.seen[task.ID] = true
+		jobs = append(jobs, job)
+	}
+	return jobs
+}
+
+// RequireEnqueued fails the test unless the jobs of a kind that are not done
+// have just these payloads, in the order of [Enqueued], and returns them. Without
+// payloads there must be no such job.
+func RequireEnqueued[T any](q *Queue, kind queue.Kind[T], want ...T) []Job[T] {
+	q.t.Helper()
+	jobs := Enqueued(q, kind)
+	same := len(jobs) == len(want)
+	for i := 0; same && i < len(jobs); i++ {
+		same = reflect.DeepEqual(jobs[i].Payload, want[i])
+	}
+	if !same {
+		got := make([]T, len(jobs))
+		for i, job := range jobs {
+			got[i] = job.Payload
+		}
+		q.t.Fatalf("queuetest: jobs of kind %s:\n\tgot  %s\n\twant %s", string(kind), payloads(got), payloads(want))
+	}
+	return jobs
+}
+
+// payloads is a list for messages: as JSON, which shows what pointers point to.
+func payloads[T any](list []T) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	texts := make([]string, len(list))
+	for i, payload := range list {
+		text, err := json.Marshal(payload)
+		if texts[i] = string(text); err != nil {
+			texts[i] = fmt.Sprintf("%+v", payload)
+		}
+	}
+	return strings.Join(texts, "\n\t     ")
+}
+
+func tenantOf(task *asynq.TaskInfo) string {
+	if tenant := task.Headers["headgate-tenant"]; tenant != "" {
+		return tenant
+	}
+	return "default" // a task of asynq's own client
+}

@@ -1,0 +1,149 @@
+// Package queuetest is for tests of code that enqueues jobs or handles them.
+// [Start] gives a test a queue of its own, with a Redis inside of the process:
+// nothing to install, nothing shared with other tests.
+//
+//	q := queuetest.Start(t, "sms")
+//	shop := NewShop(q.Client)
+//	shop.Order(ctx, "Ada")
+//	queuetest.RequireEnqueued(q, SendSMS, SMS{To: "Ada", Text: "on its way"})
+//
+// Nothing runs by itself. [Queue.Drain] runs what may go now, through the real
+// worker: handlers, middleware, attempts, keys and follow-ups are as in
+// production. It runs one job at a time, so handlers in a test need no locks.
+// [Queue.Advance] brings nearer what waits for later. [Queue.Work] calls one
+// handler with one job, without any queue.
+//
+// There are no limits until the test publishes some, so that it is quick. When
+// it ends, jobs that it never looked at fail it, as do jobs that failed for good:
+// see [Enqueued] and [Queue.Outcomes].
+package queuetest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/queue"
+)
+
+// Queue is a queue of one test, or several of them on one Redis.
+type Queue struct {
+	Client *queue.Client
+	Worker *queue.Worker // handlers are registered on it; Drain runs it
+	Redis  redis.UniversalClient
+
+	t         testing.TB
+	served    []string
+	inspector *asynq.Inspector
+	rounds    chan int      // jobs released by each round of dispatch, while somebody listens
+	longest   time.Duration // that a Drain may take
+
+	mu   sync.Mutex
+	runs []Run
+	seen map[string]bool // ids of jobs that the test was shown
+	told int             // so many of runs, too
+}
+
+// Start starts a Redis, a client and a worker that serves the queues named.
+// Where the test publishes no limits, the jobs of a kind wait in the queue of
+// the kind's own name. Everything ends with the test; a subtest starts its own.
+func Start(t testing.TB, queues ...string) *Queue {
+	t.Helper()
+	server, err := embedded.Start(embedded.Options{Miniredis: true})
+	if err != nil {
+		t.Fatalf("queuetest: %v", err)
+	}
+	t.Cleanup(server.Close)
+	options, err := queue.ParseRedisURL(server.URL())
+	if err != nil {
+		t.Fatalf("queuetest: %v", err)
+	}
+	client := redis.NewUniversalClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	q := &Queue{
+		Client: queue.NewClient(client), Redis: client, t: t, served: queues,
+		inspector: asynq.NewInspectorFromRedisClient(client), rounds: make(chan int), seen: map[string]bool{}, longest: longestDrain,
+	}
+	q.Worker, err = queue.New(queue.Config{
+		Redis: options, Queues: queues, Concurrency: 1, ShutdownTimeout: 5 * time.Second,
+		// Of failed calls Outcomes tells; of panics only the log has the stack.
+		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})), Observer: observer{q: q},
+	})
+	if err != nil {
+		t.Fatalf("queuetest: Start: %v", err)
+	}
+	q.Worker.Use(q.record)
+	t.Cleanup(q.leftovers)
+	return q
+}
+
+// leftovers fails a test that leaves jobs it did not look at.
+func (q *Queue) leftovers() {
+	if q.t.Failed() || q.t.Skipped() {
+		return
+	}
+	var left []string
+	for _, task := range q.tasks("") {
+		if !q.seen[task.ID] {
+			left = append(left, "left over: "+q.describe(task))
+		}
+	}
+	for _, run := range q.runs[q.told:] {
+		switch run.Outcome {
+		case queue.Archived, queue.Unknown, queue.Expired, queue.Crashed:
+			left = append(left, "failed for good: "+run.String())
+		}
+	}
+	if len(left) > 0 {
+		q.t.Errorf("queuetest: the test ends with jobs that it did not look at (Drain, Enqueued, Outcomes):\n\t%s", strings.Join(left, "\n\t"))
+	}
+}
+
+// describe says what a job is and why it is there.
+func (q *Queue) describe(task *asynq.TaskInfo) string {
+	text := fmt.Sprintf("%s for %s in queue %s, job %s", task.Type, tenantOf(task), task.Queue, task.ID)
+	switch {
+	case task.State == asynq.TaskStateRetry:
+		text += fmt.Sprintf(", again in %v: %s", time.Until(task.NextProcessAt).Round(time.Second), task.LastErr)
+	case task.State == asynq.TaskStateScheduled:
+		text += fmt.Sprintf(", due in %v", time.Until(task.NextProcessAt).Round(time.Second))
+	case !slices.Contains(q.served, task.Queue):
+		text += fmt.Sprintf("; the worker serves %s: queuetest.Start(t, …, %q)", strings.Join(q.served, ", "), task.Queue)
+	}
+	return text
+}
+
+// observer tells Drain what the worker does.
+type observer struct {
+	queue.NoObserver
+	q *Queue
+}
+
+func (o observer) Dispatched(_ string, round queue.Round) {
+	select {
+	case o.q.rounds <- round.Released:
+	default:
+	}
+}
+
+// Finished notes jobs that ended without a call: middleware does not see them.
+func (o observer) Finished(name, kind string, outcome queue.Outcome) {
+	if outcome == queue.Expired || outcome == queue.Crashed {
+		o.q.add(Run{Running: queue.Running{Queue: name, Kind: kind}, Outcome: outcome})
+	}
+}
+
+const redisTimeout = 5 * time.Second
+
+func timeout() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), redisTimeout)
+}

@@ -1,0 +1,390 @@
+package queuetest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/queuetest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// trial is the test that a user writes: it may fail, and we look at how.
+type trial struct {
+	testing.TB
+	mu       sync.Mutex
+	failures []string
+	cleanups []func()
+}
+
+func (t *trial) Helper() {}
+
+func (t *trial) Cleanup(fn func()) { t.cleanups = append(t.cleanups, fn) }
+
+func (t *trial) Errorf(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failures = append(t.failures, fmt.Sprintf(format, args...))
+}
+
+func (t *trial) Fatalf(format string, args ...any) {
+	t.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (t *trial) Failed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.failures) > 0
+}
+
+// try runs a user's test to its end and returns what it failed with.
+func try(t *testing.T, test func(t testing.TB, q *queuetest.Queue), queues ...string) string {
+	t.Helper()
+	if len(queues) == 0 {
+		queues = []string{"sms"}
+	}
+	user := &trial{TB: t}
+	var run sync.WaitGroup
+	run.Go(func() {
+		defer func() {
+			for _, cleanup := range slices.Backward(user.cleanups) {
+				cleanup()
+			}
+		}()
+		test(user, queuetest.Start(user, queues...))
+	})
+	run.Wait()
+	return strings.Join(user.failures, "\n")
+}
+
+func enqueue(t testing.TB, q *queuetest.Queue, jobs ...queue.Job) {
+	t.Helper()
+	for _, result := range q.Client.EnqueueMany(t.Context(), jobs) {
+		if result.Err != nil {
+			t.Fatalf("Enqueue: %v", result.Err)
+		}
+	}
+}
+
+func in(d time.Duration, job queue.Job) queue.Job {
+	job.In = d
+	return job
+}
+
+func text(to string) queue.Job { return SendSMS.Job("shop", SMS{To: to}) }
+
+type permanent struct{}
+
+func (permanent) Error() string   { return "no such number" }
+func (permanent) Permanent() bool { return true }
+
+type throttled struct{ after time.Duration }
+
+func (throttled) Error() string               { return "429" }
+func (e throttled) RetryAfter() time.Duration { return e.after }
+
+// TestFailures: what a user's test fails with, and when it does not.
+func TestFailures(t *testing.T) {
+	answer := func(q *queuetest.Queue, err error) {
+		SendSMS.Handle(q.Worker, func(context.Context, SMS) error { return err })
+	}
+	tests := map[string]struct {
+		test func(t testing.TB, q *queuetest.Queue)
+		want string // "": it passes
+	}{
+		"nothing happens": {func(testing.TB, *queuetest.Queue) {}, ""},
+		"a job was run": {func(t testing.TB, q *queuetest.Queue) {
+			answer(q, nil)
+			enqueue(t, q, text("a"))
+			q.Drain()
+		}, ""},
+		"a job is left": {func(t testing.TB, q *queuetest.Queue) {
+			enqueue(t, q, text("a"))
+		}, "left over: sms for shop in queue sms, job "},
+		"a job is left for later": {func(t testing.TB, q *queuetest.Queue) {
+			answer(q, nil)
+			enqueue(t, q, in(time.Hour, text("a")))
+			q.Drain()
+		}, ", due in 1h0m"},
+		"a job failed": {func(t testing.TB, q *queuetest.Queue) {
+			answer(q, errors.New("503"))
+			enqueue(t, q, text("a"))
+			q.Drain()
+		}, "s: 503"},
+		"a job failed for good": {func(t testing.TB, q *queuetest.Queue) {
+			answer(q, permanent{})
+			enqueue(t, q, text("a"))
+			q.Drain()
+		}, ", attempt 1: archived: no such number"},
+		"a job panicked for good": {func(t testing.TB, q *queuetest.Queue) {
+			SendSMS.Handle(q.Worker, func(context.Context, SMS) error { panic("boom") })
+			job := text("a")
+			job.MaxAttempts = 1
+			enqueue(t, q, job)
+			q.Drain()
+		}, "archived: panic: boom"},
+		"a job expired": {func(t testing.TB, q *queuetest.Queue) {
+			answer(q, nil)
+			job := text("a")
+			job.Deadline = time.Now().Add(50 * time.Millisecond)
+			enqueue(t, q, job)
+			<-time.After(time.Until(job.Deadline))
+			q.Drain()
+		}, "failed for good: sms in queue sms: expired"},
+		"it failed, and the test looked": {func(t testing.TB, q *queuetest.Queue) {
+			answer(q, permanent{})
+			enqueue(t, q, text("a"))
+			q.Drain()
+			if runs := q.Outcomes(); len(runs) != 1 || runs[0].Outcome != queue.Archived || !errors.Is(runs[0].Err, permanent{}) || runs[0].Tenant != "shop" {
+				t.Errorf("Outcomes = %v", runs)
+			}
+		}, ""},
+		"it failed after the test looked": {func(t testing.TB, q *queuetest.Queue) {
+			answer(q, permanent{})
+			q.Outcomes()
+			enqueue(t, q, text("a"))
+			q.Drain()
+		}, "failed for good"},
+		"as required": {func(t testing.TB, q *queuetest.Queue) {
+			enqueue(t, q, text("a"), text("b"))
+			queuetest.RequireEnqueued(q, SendSMS, SMS{To: "a"}, SMS{To: "b"})
+			queuetest.RequireEnqueued[string](q, "email")
+		}, ""},
+		"one too few": {func(t testing.TB, q *queuetest.Queue) {
+			enqueue(t, q, text("a"))
+			queuetest.RequireEnqueued(q, SendSMS, SMS{To: "a"}, SMS{To: "b"})
+		}, "jobs of kind sms:\n\tgot  {\"To\":\"a\",\"Text\":\"\"}\n\twant {\"To\":\"a\",\"Text\":\"\"}\n\t     {\"To\":\"b\",\"Text\":\"\"}"},
+		"another": {func(t testing.TB, q *queuetest.Queue) {
+			enqueue(t, q, text("b"))
+			queuetest.RequireEnqueued(q, SendSMS, SMS{To: "a"})
+		}, "got  {\"To\":\"b\",\"Text\":\"\"}\n\twant {\"To\":\"a\""},
+		"one too many": {func(t testing.TB, q *queuetest.Queue) {
+			enqueue(t, q, text("a"))
+			queuetest.RequireEnqueued(q, SendSMS)
+		}, "want none"},
+		"another type": {func(t testing.TB, q *queuetest.Queue) {
+			enqueue(t, q, text("a"))
+			queuetest.Enqueued[int](q, "sms")
+		}, "decode the payload of sms"},
+		"a queue that nobody serves": {func(t testing.TB, q *queuetest.Queue) {
+			answer(q, nil)
+			enqueue(t, q, queue.Job{Kind: "email", Tenant: "a"})
+			q.Drain()
+		}, `the worker serves sms: queuetest.Start(t, …, "email")`},
+		"a kind without a handler": {func(t testing.TB, q *queuetest.Queue) {
+			answer(q, nil)
+			enqueue(t, q, queue.Job{Kind: "fax", Queue: "sms", Tenant: "a"})
+			q.Drain()
+		}, `no handler for kind "fax" in this worker`},
+		"no handlers": {func(t testing.TB, q *queuetest.Queue) {
+			enqueue(t, q, text("a"))
+			q.Drain()
+		}, "Drain: queue: the worker has no handlers"},
+		"no handler to work with": {func(t testing.TB, q *queuetest.Queue) {
+			q.Work(text("a"))
+		}, `Work: kind: no handler for "sms"`},
+		"work that cannot be enqueued": {func(t testing.TB, q *queuetest.Queue) {
+			answer(q, nil)
+			q.Work(SendSMS.Job("", SMS{}))
+		}, "Work: tenant: it is empty"},
+		"back in time": {func(t testing.TB, q *queuetest.Queue) { q.Advance(-1) }, "Advance: -1ns is negative"},
+		"without end": {func(t testing.TB, q *queuetest.Queue) {
+			SendSMS.Handle(q.Worker, func(ctx context.Context, _ SMS) error {
+				_, err := q.Client.Enqueue(ctx, text("again"))
+				return err
+			})
+			enqueue(t, q, text("a"))
+			q.DrainAtMost(300 * time.Millisecond)
+			q.Drain()
+		}, "jobs still run after 300ms; do handlers enqueue one another without end?\n\tsms for shop"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := try(t, test.test)
+			if test.want == "" && got != "" || !strings.Contains(got, test.want) {
+				t.Errorf("fails with %q; want %q", got, test.want)
+			}
+		})
+	}
+	if got := try(t, func(testing.TB, *queuetest.Queue) {}, "a b"); !strings.Contains(got, `Config.Queues: "a b" is not`) {
+		t.Errorf("a wrong name: %q", got)
+	}
+}
+
+// TestDrain: handlers that enqueue, in several queues; one at a time, in order.
+func TestDrain(t *testing.T) {
+	q := queuetest.Start(t, "sms", "email")
+	const SendEmail queue.Kind[string] = "email"
+	var calls []string
+	SendSMS.Handle(q.Worker, func(ctx context.Context, sms SMS) error {
+		calls = append(calls, "sms "+sms.To)
+		_, err := q.Client.Enqueue(ctx, SendEmail.Job("shop", sms.To))
+		return err
+	})
+	SendEmail.Handle(q.Worker, func(_ context.Context, to string) error {
+		calls = append(calls, "email "+to)
+		return nil
+	})
+	const jobs = 20
+	for i := range jobs {
+		enqueue(t, q, text(fmt.Sprintf("%02d", i)))
+	}
+	q.Drain()
+	var texts []string
+	for _, call := range calls {
+		if strings.HasPrefix(call, "sms") {
+			texts = append(texts, call)
+		}
+	}
+	if len(calls) != 2*jobs || len(texts) != jobs || !slices.IsSorted(texts) {
+		t.Errorf("calls = %v; want %d texts in order, and as many emails", calls, jobs)
+	}
+	if runs := q.Outcomes(); len(runs) != 2*jobs {
+		t.Errorf("%d outcomes", len(runs))
+	}
+	q.Drain() // nothing is left, and nothing comes twice
+	if len(calls) != 2*jobs {
+		t.Errorf("%d calls after another Drain", len(calls))
+	}
+}
+
+// TestEnqueuedOrder: across tenants as they came, then by their time.
+func TestEnqueuedOrder(t *testing.T) {
+	q := queuetest.Start(t, "sms")
+	for i, tenant := range []string{"b", "a", "c", "a"} {
+		job := SendSMS.Job(tenant, SMS{To: fmt.Sprint(i)})
+		job.Headers = map[string]string{"n": fmt.Sprint(i)}
+		enqueue(t, q, in(2*time.Hour, SendSMS.Job(tenant, SMS{To: fmt.Sprint("later ", i)})), job)
+	}
+	enqueue(t, q, in(time.Hour, text("soon")))
+	jobs := queuetest.Enqueued(q, SendSMS)
+	var order []string
+	for _, job := range jobs {
+		order = append(order, job.Payload.To)
+	}
+	if len(jobs) != 9 || !slices.Equal(order[:5], []string{"0", "1", "2", "3", "soon"}) {
+		t.Fatalf("order = %q", order)
+	}
+	if job := jobs[0]; job.Tenant != "b" || job.Queue != "sms" || len(job.Headers) != 1 || job.Headers["n"] != "0" || !job.Due.IsZero() || job.Attempt != 1 {
+		t.Errorf("first = %+v", job)
+	}
+	if wait := time.Until(jobs[4].Due); wait > time.Hour+time.Second || wait < 59*time.Minute {
+		t.Errorf("due in %v; want an hour", wait)
+	}
+}
+
+// TestAdvance: what waits comes nearer, step by step, and nothing else goes.
+func TestAdvance(t *testing.T) {
+	q := queuetest.Start(t, "sms")
+	var calls []string
+	paused := false
+	SendSMS.Handle(q.Worker, func(ctx context.Context, sms SMS) error {
+		job, _ := queue.Current(ctx)
+		calls = append(calls, fmt.Sprint(sms.To, job.Attempt))
+		switch {
+		case sms.To == "fails" && job.Attempt < 3:
+			return errors.New("503")
+		case sms.To == "throttled" && !paused:
+			paused = true
+			return throttled{time.Hour}
+		}
+		return nil
+	})
+	check := func(what string, want ...string) {
+		t.Helper()
+		q.Drain()
+		if !slices.Equal(calls, want) {
+			t.Fatalf("%s: calls = %q; want %q", what, calls, want)
+		}
+		calls = nil
+	}
+	enqueue(t, q, in(2*time.Hour, text("later")))
+	check("at once")
+	q.Advance(time.Hour)
+	check("after an hour")
+	enqueue(t, q, in(2*time.Hour, text("much later")))
+	q.Advance(time.Hour)
+	check("after two", "later1")
+	q.Advance(time.Hour)
+	check("after three", "much later1")
+
+	enqueue(t, q, text("fails"))
+	check("the first attempt", "fails1")
+	if job := queuetest.Enqueued(q, SendSMS)[0]; job.Attempt != 2 || job.Err != "503" || job.Due.IsZero() {
+		t.Errorf("a failed job = %+v", job)
+	}
+	check("no attempt before its time")
+	q.Advance(time.Hour)
+	check("the second attempt", "fails2")
+	q.Advance(time.Hour)
+	check("the third attempt", "fails3")
+
+	enqueue(t, q, text("throttled"), text("behind"))
+	check("a provider that wants fewer calls", "throttled1")
+	check("its pause lasts")
+	q.Advance(time.Hour)
+	q.Drain()
+	if slices.Sort(calls); !slices.Equal(calls, []string{"behind1", "throttled1"}) {
+		t.Errorf("after the pause: calls = %q", calls)
+	}
+}
+
+// TestDrainUnderLimits: a test may publish limits. Drain waits for those that
+// admit soon, and leaves what they hold for long.
+func TestDrainUnderLimits(t *testing.T) {
+	for _, per := range [][]string{{"tenant"}, nil} {
+		q := queuetest.Start(t, "sms")
+		limits := queue.Limits{Queues: map[string]queue.QueueLimits{"sms": {Limits: []queue.Limit{
+			{Limit: throttle.Limit{Name: "short", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10)}},
+			{Limit: throttle.Limit{Name: "long", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 4, Period: time.Hour}, Burst: 4}, Per: per},
+		}}}}
+		if err := queue.Publish(t.Context(), q.Redis, limits); err != nil {
+			t.Fatal(err)
+		}
+		calls := 0
+		SendSMS.Handle(q.Worker, func(context.Context, SMS) error { calls++; return nil })
+		for i := range 6 {
+			enqueue(t, q, text(fmt.Sprint(i)))
+		}
+		q.Drain()
+		if left := queuetest.Enqueued(q, SendSMS); calls != 4 || len(left) != 2 {
+			t.Errorf("limit per %v: %d calls, %d jobs left; want 4 and 2", per, calls, len(left))
+		}
+	}
+}
+
+func TestWork(t *testing.T) {
+	q := queuetest.Start(t, "sms")
+	SendSMS.Handle(q.Worker, func(ctx context.Context, sms SMS) error {
+		switch sms.To {
+		case "panic":
+			panic("boom")
+		case "bad":
+			return permanent{}
+		}
+		return nil
+	})
+	last := text("panic")
+	last.MaxAttempts = 1
+	for _, test := range []struct {
+		job  queue.Job
+		want queue.Outcome
+	}{{text("good"), queue.Done}, {text("bad"), queue.Archived}, {text("panic"), queue.Retried}, {last, queue.Archived}} {
+		run := q.Work(test.job)
+		if run.Outcome != test.want || run.Tenant != "shop" || run.ID == "" || (run.Err == nil) != (test.want == queue.Done) {
+			t.Errorf("Work(%v) = %v; want %s", test.job.Payload, run, test.want)
+		}
+	}
+	if runs := q.Outcomes(); len(runs) > 0 {
+		t.Errorf("Work is no run of the queue: %v", runs)
+	}
+	queuetest.RequireEnqueued(q, SendSMS)
+}

@@ -1,0 +1,187 @@
+package queuetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// This file is all that touches keys: asynq's as queue/asynq.lua, ours as
+// queue/lanes.lua describe them.
+
+func asynqKey(queue, name string) string { return "asynq:{" + queue + "}:" + name }
+func ourKey(queue, name string) string   { return "headgate:{" + queue + "}:" + name }
+
+// A lane's score is its job's place in line, µs, above which stands its priority.
+const priorityBand = 1 << 51
+
+// tasks are the jobs that are not done, of one kind or, for "", of all.
+func (q *Queue) tasks(kind string) []*asynq.TaskInfo {
+	q.t.Helper()
+	ctx, cancel := timeout()
+	defer cancel()
+	names, err := queue.Queues(ctx, q.Redis)
+	if err != nil {
+		q.t.Fatalf("queuetest: %v", err)
+	}
+	var all []*asynq.TaskInfo
+	for _, name := range names {
+		ids, err := q.ids(ctx, name)
+		if err != nil {
+			q.t.Fatalf("queuetest: jobs of queue %s: %v", name, err)
+		}
+		for _, id := range ids {
+			task, err := q.inspector.GetTaskInfo(name, id)
+			if errors.Is(err, asynq.ErrTaskNotFound) {
+				continue
+			}
+			if err != nil {
+				q.t.Fatalf("queuetest: job %s of queue %s: %v", id, name, err)
+			}
+			if kind == "" || task.Type == kind {
+				all = append(all, task)
+			}
+		}
+	}
+	return all
+}
+
+// ids lists a queue's jobs in the order in which they may go.
+func (q *Queue) ids(ctx context.Context, name string) ([]string, error) {
+	var ids []string
+	for _, list := range []string{"active", "pending"} {
+		taken, err := q.Redis.LRange(ctx, asynqKey(name, list), 0, -1).Result()
+		if err != nil {
+			return nil, err
+		}
+		slices.Reverse(taken) // they are taken on the right
+		ids = append(ids, taken...)
+	}
+	lanes, err := q.Redis.SMembers(ctx, asynqKey(name, "groups")).Result()
+	if err != nil {
+		return nil, err
+	}
+	var waiting, later []redis.Z
+	for _, lane := range lanes {
+		jobs, err := q.Redis.ZRangeWithScores(ctx, asynqKey(name, "g:"+lane), 0, -1).Result()
+		if err != nil {
+			return nil, err
+		}
+		for _, job := range jobs {
+			waiting = append(waiting, redis.Z{Member: job.Member, Score: math.Mod(job.Score, priorityBand)})
+		}
+	}
+	for _, set := range []string{"scheduled", "retry"} {
+		jobs, err := q.Redis.ZRangeWithScores(ctx, asynqKey(name, set), 0, -1).Result()
+		if err != nil {
+			return nil, err
+		}
+		later = append(later, jobs...)
+	}
+	byScore := func(a, b redis.Z) int { return cmp.Compare(a.Score, b.Score) }
+	slices.SortStableFunc(waiting, byScore)
+	slices.SortStableFunc(later, byScore)
+	for _, job := range append(waiting, later...) {
+		ids = append(ids, fmt.Sprint(job.Member))
+	}
+	return ids, nil
+}
+
+// state is what the served queues look like at one moment.
+type state struct {
+	working bool // jobs are in the worker's hands, or on their way there
+	due     bool // jobs might go before long
+}
+
+func (q *Queue) state() (state, error) {
+	ctx, cancel := timeout()
+	defer cancel()
+	var all state
+	for _, name := range q.served {
+		pipe := q.Redis.TxPipeline() // or a job on its way from one set to another is missed
+		clock := pipe.Time(ctx)
+		pending, active := pipe.LLen(ctx, asynqKey(name, "pending")), pipe.LLen(ctx, asynqKey(name, "active"))
+		ready := pipe.ZCard(ctx, ourKey(name, "ready"))
+		first := map[*redis.ZSliceCmd]time.Duration{ // and the unit of its scores
+			pipe.ZRangeWithScores(ctx, asynqKey(name, "scheduled"), 0, 0): time.Second,
+			pipe.ZRangeWithScores(ctx, asynqKey(name, "retry"), 0, 0):     time.Second,
+			pipe.ZRangeWithScores(ctx, ourKey(name, "waiting"), 0, 0):     time.Microsecond,
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return state{}, fmt.Errorf("look at queue %s: %w", name, err)
+		}
+		all.working = all.working || pending.Val()+active.Val() > 0
+		all.due = all.due || ready.Val() > 0
+		for set, unit := range first {
+			soon := clock.Val()
+			if unit == time.Microsecond {
+				soon = soon.Add(patience)
+			}
+			if jobs := set.Val(); len(jobs) > 0 && jobs[0].Score <= float64(soon.UnixMicro()/unit.Microseconds()) {
+				all.due = true
+			}
+		}
+	}
+	return all, nil
+}
+
+// advance moves all that waits for a moment.
+func (q *Queue) advance(d time.Duration) error {
+	ctx, cancel := timeout()
+	defer cancel()
+	names, err := queue.Queues(ctx, q.Redis)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		for _, set := range []struct {
+			key  string
+			unit time.Duration // of its scores
+		}{{asynqKey(name, "scheduled"), time.Second}, {asynqKey(name, "retry"), time.Second}, {ourKey(name, "waiting"), time.Microsecond}} {
+			members, err := q.Redis.ZRangeWithScores(ctx, set.key, 0, -1).Result()
+			if err != nil {
+				return err
+			}
+			for i := range members {
+				members[i].Score -= math.Ceil(float64(d) / float64(set.unit))
+				// Moments were rounded up to the second: what is due within it is due.
+				if now := float64(time.Now().Unix()); set.unit == time.Second && members[i].Score <= now+1 {
+					members[i].Score = now
+				}
+			}
+			if len(members) == 0 {
+				continue
+			}
+			if err := q.Redis.ZAdd(ctx, set.key, members...).Err(); err != nil {
+				return err
+			}
+		}
+		pauses, err := q.Redis.HGetAll(ctx, ourKey(name, "pauses")).Result()
+		if err != nil {
+			return err
+		}
+		for scope, pause := range pauses {
+			until, _, _ := strings.Cut(pause, " ")
+			micros, err := strconv.ParseInt(until, 10, 64)
+			if err != nil {
+				return fmt.Errorf("pause of %s: %w", scope, err)
+			}
+			moved := strconv.FormatInt(micros-d.Microseconds(), 10) + strings.TrimPrefix(pause, until)
+			if err := q.Redis.HSet(ctx, ourKey(name, "pauses"), scope, moved).Err(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
