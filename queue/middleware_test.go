@@ -162,12 +162,24 @@ func TestOutcomeOf(t *testing.T) {
 
 // TestOutcomeOfRepeatUnknown: the kind's own options count.
 func TestOutcomeOfRepeatUnknown(t *testing.T) {
-	w, err := New(Config{Redis: universal(t, startRig(t, 0, limitsOf(), nil).server), Queues: []string{"q"}})
-	if err != nil {
-		t.Fatal(err)
+	r := startRig(t, 1, limitsOf(), nil)
+	told := make(chan Outcome, 2)
+	r.worker.Use(func(next Handler) Handler {
+		return func(ctx context.Context, payload []byte) error {
+			err := next(ctx, payload)
+			told <- OutcomeOf(ctx, err)
+			return err
+		}
+	})
+	Handle(r.worker, "call", func(context.Context, json.RawMessage) error { return unknown{} }, RepeatUnknown())
+	r.add(t, nil)
+	r.run(t)
+	r.seen.wait(t, string(Retried), 1)
+	r.stop()
+	if outcome := <-told; outcome != Retried {
+		t.Errorf("middleware was told %s; want retried", outcome)
 	}
-	Handle(w, "call", func(context.Context, json.RawMessage) error { return unknown{} }, RepeatUnknown())
-	if outcome, err := w.Call(t.Context(), Job{Kind: "call", Tenant: "a", Payload: 1}); outcome != Retried || !errors.Is(err, unknown{}) {
+	if outcome, err := r.worker.Call(t.Context(), Job{Kind: "call", Tenant: "a", Payload: 1}); outcome != Retried || !errors.Is(err, unknown{}) {
 		t.Errorf("Call = %s, %v; want retried", outcome, err)
 	}
 }

@@ -301,6 +301,20 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// TestOldTrace: nothing is left of a trace that another has taken the place of.
+func TestOldTrace(t *testing.T) {
+	r := start(t, tracing.Config{}, nil)
+	ctx, request := r.tracer.Start(t.Context(), "request")
+	defer request.End()
+	job := SendSMS.Job("acme", SMS{})
+	job.Headers = map[string]string{"traceparent": "00-0102030405060708090a0b0c0d0e0f10-0102030405060708-01", "tracestate": "vendor=old"}
+	r.enqueue(t, ctx, job)
+	headers := queuetest.Enqueued(r.Queue, SendSMS)[0].Headers
+	if _, old := headers["tracestate"]; old || !strings.Contains(headers["traceparent"], request.SpanContext().TraceID().String()) {
+		t.Errorf("headers = %v; want the request's trace alone", headers)
+	}
+}
+
 // TestTraceOfTheLine: a job that was written with a trace continues it.
 func TestTraceOfTheLine(t *testing.T) {
 	r := start(t, tracing.Config{}, func(context.Context, SMS) error { return nil })
