@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -67,14 +66,4 @@ func roundTrip[T any](t *testing.T, payload T) {
 	if got, err := kind.Decode(encoded); err != nil || !reflect.DeepEqual(got, payload) {
 		t.Errorf("%T: %v, %v; want %v", payload, got, err, payload)
 	}
-}
-
-func ExampleKind() {
-	type SMS struct{ To, Text string }
-	const SendSMS Kind[SMS] = "sms" // one constant for producers and the handler
-
-	job := SendSMS.Job("acme", SMS{To: "+49 30 1234", Text: "on its way"})
-	job.Key = "order-4711"
-	fmt.Println(job.Kind, job.Tenant, job.Payload)
-	// Output: sms acme {+49 30 1234 on its way}
 }

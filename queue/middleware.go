@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
 	"time"
 )
@@ -49,44 +48,6 @@ func OutcomeOf(ctx context.Context, err error) Outcome {
 	return judge(err, current.job, current.repeatUnknown, time.Now()).outcome
 }
 
-// Call makes the call of one job here and now, through the middleware and the
-// handler of its kind, and returns its error with what would follow from it. It
-// is for tests of handlers: there is no Redis, no slot and no second attempt.
-func (w *Worker) Call(ctx context.Context, job Job) (Outcome, error) {
-	queue := job.Queue
-	if queue == "" {
-		queue = w.config.Queues[0]
-	}
-	now := time.Now()
-	a, err := job.accept(queue, now)
-	if err != nil {
-		return "", err
-	}
-	registered := w.handlers[job.Kind]
-	if registered == nil {
-		return "", &InvalidError{"kind", "no handler for " + quote(job.Kind) + Suggest(job.Kind, sortedKeys(w.handlers))}
-	}
-	payload, err := encodePayload(job.Payload)
-	if err != nil {
-		return "", err
-	}
-	h := *registered
-	h.call = w.around(h.fn)
-	running := Running{
-		ID: a.id, Queue: queue, Kind: job.Kind, Tenant: job.Tenant, Attempt: 1, MaxAttempts: job.MaxAttempts,
-		IdempotencyKey: idempotencyKey(a.id), Deadline: job.Deadline, Cost: a.cost, Headers: maps.Clone(job.Headers),
-		Costs: maps.Clone(job.Costs), attributes: a.attributes, costs: a.costs,
-	}
-	if running.MaxAttempts == 0 {
-		running.MaxAttempts = defaultMaxAttempts
-	}
-	current := &call{job: running, repeatUnknown: h.repeatUnknown}
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, current), h.timeout)
-	defer cancel()
-	err = h.protected(ctx, payload)
-	return OutcomeOf(ctx, err), err
-}
-
 // Use lets functions see every job before it is checked, and change it, in the
 // order given: to name the tenant of a request, or to add headers. An error
 // refuses the job and is what Enqueue answers with. Use must be called before
@@ -118,26 +79,3 @@ func ownMap[V any](m map[string]V) map[string]V {
 	}
 	return maps.Clone(m)
 }
-
-// Logging logs every call when it ended: the job's id, queue, kind, tenant and
-// attempt, how long it took and the outcome, at the given level. It never logs
-// payloads or headers, nor the text of errors, which may quote them: the worker
-// itself logs why calls failed, to its Config.Logger.
-func Logging(logger *slog.Logger, level slog.Level) Middleware {
-	return func(next Handler) Handler {
-		return func(ctx context.Context, payload []byte) error {
-			began := time.Now()
-			err := errPanicked // unless next returns
-			defer func() {
-				job, _ := Current(ctx)
-				logger.LogAttrs(ctx, level, "call", slog.String(logJob, job.ID), slog.String(logQueue, job.Queue),
-					slog.String(logKind, job.Kind), slog.String(logTenant, job.Tenant), slog.Int(logAttempt, job.Attempt),
-					slog.Duration(logTook, time.Since(began)), slog.String(logOutcome, string(OutcomeOf(ctx, err))))
-			}()
-			err = next(ctx, payload)
-			return err
-		}
-	}
-}
-
-var errPanicked = errors.New("panicked")

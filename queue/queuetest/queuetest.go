@@ -97,6 +97,8 @@ func (q *Queue) leftovers() {
 			left = append(left, "left over: "+q.describe(task))
 		}
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for _, run := range q.runs[q.told:] {
 		switch run.Outcome {
 		case queue.Archived, queue.Unknown, queue.Expired, queue.Crashed:

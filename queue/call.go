@@ -1,0 +1,45 @@
+package queue
+
+import (
+	"context"
+	"maps"
+	"time"
+)
+
+// Call makes the call of one job here and now, through the middleware and the
+// handler of its kind, and returns its error with what would follow from it. It
+// is for tests of handlers: there is no Redis, no slot and no second attempt.
+func (w *Worker) Call(ctx context.Context, job Job) (Outcome, error) {
+	queue := job.Queue
+	if queue == "" {
+		queue = w.config.Queues[0]
+	}
+	now := time.Now()
+	a, err := job.accept(queue, now)
+	if err != nil {
+		return "", err
+	}
+	registered := w.handlers[job.Kind]
+	if registered == nil {
+		return "", &InvalidError{"kind", "no handler for " + quote(job.Kind) + Suggest(job.Kind, sortedKeys(w.handlers))}
+	}
+	payload, err := encodePayload(job.Payload)
+	if err != nil {
+		return "", err
+	}
+	h := *registered
+	h.call = w.around(h.fn)
+	running := Running{
+		ID: a.id, Queue: queue, Kind: job.Kind, Tenant: job.Tenant, Attempt: 1, MaxAttempts: job.MaxAttempts,
+		IdempotencyKey: idempotencyKey(a.id), Deadline: job.Deadline, Cost: a.cost, Headers: maps.Clone(job.Headers),
+		Costs: maps.Clone(job.Costs), attributes: a.attributes, costs: a.costs,
+	}
+	if running.MaxAttempts == 0 {
+		running.MaxAttempts = defaultMaxAttempts
+	}
+	current := &call{job: running, repeatUnknown: h.repeatUnknown}
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, current), h.timeout)
+	defer cancel()
+	err = h.protected(ctx, payload)
+	return OutcomeOf(ctx, err), err
+}
