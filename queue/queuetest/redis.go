@@ -136,6 +136,50 @@ func (q *Queue) state() (state, error) {
 	return all, nil
 }
 
+// While a Drain runs, what is not due yet stands so many seconds later.
+const heldBack = 1e10
+
+// hold keeps what a queue has for later from becoming due. It comes after every
+// round of dispatch, so that nothing goes that was not due when it was first seen.
+func (q *Queue) hold(name string) error {
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	return q.shift(name, "("+now, fmt.Sprintf("(%.0f", heldBack), heldBack)
+}
+
+// release undoes hold.
+func (q *Queue) release() error {
+	for _, name := range q.served {
+		if err := q.shift(name, fmt.Sprintf("%.0f", heldBack), "+inf", -heldBack); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shift moves what a queue has for later between two moments by some seconds.
+func (q *Queue) shift(name, from, to string, seconds float64) error {
+	ctx, cancel := timeout()
+	defer cancel()
+	for _, set := range []string{"scheduled", "retry"} {
+		key := asynqKey(name, set)
+		jobs, err := q.Redis.ZRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{Min: from, Max: to}).Result()
+		if err != nil {
+			return fmt.Errorf("jobs for later in queue %s: %w", name, err)
+		}
+		for i := range jobs {
+			jobs[i].Score += seconds
+		}
+		if len(jobs) == 0 {
+			continue
+		}
+		// XX: what ran meanwhile does not come back.
+		if err := q.Redis.ZAddXX(ctx, key, jobs...).Err(); err != nil {
+			return fmt.Errorf("jobs for later in queue %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
 // advance moves all that waits for a moment.
 func (q *Queue) advance(d time.Duration) error {
 	ctx, cancel := timeout()

@@ -94,9 +94,10 @@ const (
 )
 
 // Drain runs the jobs that may go now, and those that they enqueue, one at a
-// time, until none is left that may. What is for later stays, and so do failed
-// jobs until their next attempt, jobs of a paused tenant, and what a limit holds
-// for more than half a second: see [Queue.Advance].
+// time, until none is left that may. For them it takes no time: what is for later
+// stays, and so do failed jobs that wait for their next attempt, however long the
+// others run. Jobs of a paused tenant stay, too, and what a limit holds for more
+// than half a second: see [Queue.Advance].
 func (q *Queue) Drain() {
 	q.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -108,7 +109,7 @@ func (q *Queue) Drain() {
 	}()
 	err := q.drained(ctx)
 	cancel()
-	if err := cmp.Or(<-ended, err); err != nil {
+	if err := cmp.Or(<-ended, err, q.release()); err != nil {
 		q.t.Fatalf("queuetest: Drain: %v", err)
 	}
 }
@@ -124,6 +125,7 @@ func (q *Queue) drained(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
+			_ = q.release() // so that the list has the right times
 			return fmt.Errorf("jobs still run after %v; do handlers enqueue one another without end?%s", q.longest, q.list())
 		case released := <-q.rounds:
 			if still++; released > 0 {
