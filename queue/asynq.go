@@ -189,7 +189,7 @@ func sortedKeys[V any](m map[string]V) []string {
 // taskMessage is what we read of a task as asynq stores it.
 type taskMessage struct {
 	id, kind, failure string
-	retried           int
+	retries, retried  int
 	headers           map[string]string
 	completed, failed time.Time // to the second; zero: never
 }
@@ -211,6 +211,8 @@ func decodeMessage(b []byte) (taskMessage, error) {
 			m.kind = string(text)
 		case 3:
 			m.id = string(text)
+		case 5:
+			m.retries = int(number)
 		case 6:
 			m.retried = int(number)
 		case 7:

@@ -1,8 +1,9 @@
 package queue
 
 import (
+	"cmp"
 	"encoding/json"
-	"slices"
+	"fmt"
 	"time"
 
 	"github.com/headgate/headgate/throttle"
@@ -12,13 +13,16 @@ import (
 // the scripts see them.
 type effective struct {
 	queue     storedQueue
-	tenants   map[string]storedTenant // by escaped tenant
-	overrides map[string]map[string]storedOverride
+	tenants   map[string]storedTenant              // by escaped tenant
+	overrides map[string]map[string]storedOverride // by escaped tenant and limit
 	now       time.Time
 }
 
+// effectiveOf reads the hashes of limits and of overrides.
 func effectiveOf(limits, overrides map[string]string, now time.Time) (effective, error) {
-	e := effective{tenants: map[string]storedTenant{}, overrides: map[string]map[string]storedOverride{}, now: now}
+	e := effective{now: now}
+	var tenants []string
+	var texts []any
 	for field, text := range limits {
 		if field == "*" {
 			if err := json.Unmarshal([]byte(text), &e.queue); err != nil {
@@ -26,25 +30,58 @@ func effectiveOf(limits, overrides map[string]string, now time.Time) (effective,
 			}
 			continue
 		}
-		var tenant storedTenant
-		if err := json.Unmarshal([]byte(text), &tenant); err != nil {
-			return effective{}, err
-		}
-		e.tenants[field[len("t:"):]] = tenant
+		tenants, texts = append(tenants, field[len("t:"):]), append(texts, text)
 	}
-	for tenant, text := range overrides {
+	if err := e.tenantsOf(tenants, texts); err != nil {
+		return effective{}, err
+	}
+	return e, e.overridesOf(overrides)
+}
+
+// tenantsOf decodes what differs for tenants. Those of one plan have the same
+// text, which is decoded once.
+func (e *effective) tenantsOf(tenants []string, texts []any) error {
+	e.tenants = make(map[string]storedTenant, len(tenants))
+	known := map[string]storedTenant{}
+	for i, text := range texts {
+		text, ok := text.(string)
+		if !ok {
+			continue
+		}
+		own, seen := known[text]
+		if !seen {
+			if err := json.Unmarshal([]byte(text), &own); err != nil {
+				return fmt.Errorf("limits of tenant %s: %w", quote(tenants[i]), err)
+			}
+			known[text] = own
+		}
+		e.tenants[tenants[i]] = own
+	}
+	return nil
+}
+
+func (e *effective) overridesOf(texts map[string]string) error {
+	e.overrides = make(map[string]map[string]storedOverride, len(texts))
+	for tenant, text := range texts {
 		var all map[string]storedOverride
 		if err := json.Unmarshal([]byte(text), &all); err != nil {
-			return effective{}, err
+			return fmt.Errorf("overrides of tenant %s: %w", quote(tenant), err)
 		}
 		e.overrides[tenant] = all
 	}
-	return e, nil
+	return nil
 }
 
-// spec is a limit as it holds for one tenant.
-func (e effective) spec(limit storedLimit, tenant string) throttle.Spec {
-	if o, ok := e.overrides[tenant][limit.Name]; ok && o.holds(e.now) {
+// override is what an operator changed of a limit for a tenant, while it holds.
+func (e *effective) override(limit, tenant string) (storedOverride, bool) {
+	o, ok := e.overrides[tenant][limit]
+	return o, ok && o.holds(e.now)
+}
+
+// spec is the i-th limit as it holds for one tenant.
+func (e *effective) spec(i int, tenant string) throttle.Spec {
+	limit := &e.queue.Limits[i]
+	if o, ok := e.override(limit.Name, tenant); ok {
 		return o.Limit
 	}
 	if own, ok := e.tenants[tenant].Limits[limit.Name]; ok {
@@ -53,55 +90,4 @@ func (e effective) spec(limit storedLimit, tenant string) throttle.Spec {
 	return limit.Spec
 }
 
-// drain is how long a tenant's waiting jobs take, and the limit that makes them:
-// its own, or a shared one with all that wait under it.
-func (e effective) drain(tenant string, waiting int64, shared drained) (string, time.Duration) {
-	slowest := shared
-	for _, limit := range e.queue.Limits {
-		if slices.Equal(limit.Per, []string{"tenant"}) {
-			if d := timeFor(e.spec(limit, tenant), limit, waiting); d > slowest.time {
-				slowest = drained{limit.Name, d}
-			}
-		}
-	}
-	return slowest.limit, slowest.time
-}
-
-type drained struct {
-	limit string
-	time  time.Duration
-}
-
-func (e effective) sharedDrain(waiting int64) drained {
-	var slowest drained
-	for _, limit := range e.queue.Limits {
-		if len(limit.Per) == 0 {
-			if d := timeFor(limit.Spec, limit, waiting); d > slowest.time {
-				slowest = drained{limit.Name, d}
-			}
-		}
-	}
-	return slowest
-}
-
-// timeFor is how long n jobs of cost 1 take under one limit.
-func timeFor(spec throttle.Spec, limit storedLimit, n int64) time.Duration {
-	const most = float64(100 * 365 * 24 * time.Hour)
-	var micros float64
-	switch spec.Algorithm {
-	case "cc":
-		return 0 // it depends on how long calls take
-	case "fw", "sl", "sc":
-		window := float64(spec.Window)
-		if window == 0 {
-			var rate throttle.Rate
-			if rate.UnmarshalText([]byte(limit.Text.Rate)) == nil {
-				window = float64(rate.Period.Microseconds()) + float64(rate.Months)*30*24*3600e6
-			}
-		}
-		micros = float64((n-1)/max(spec.Burst, 1)) * window
-	default:
-		micros = float64(n) * float64(spec.Permit) / float64(spec.Flow)
-	}
-	return time.Duration(min(micros*1e3, most))
-}
+func (e *effective) weight(tenant string) float64 { return cmp.Or(e.tenants[tenant].Weight, 1) }

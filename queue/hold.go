@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +32,17 @@ type Pause struct {
 	Until  time.Time // zero: until it is resumed
 	By     string    // "operator" or "provider", which asked for fewer calls
 	Reason string    // of an operator: "ACTOR: REASON"
+}
+
+// String is the scope in words: tenant acme, kind email, the whole queue.
+func (s Scope) String() string {
+	switch {
+	case s.Tenant != "":
+		return "tenant " + s.Tenant
+	case s.Kind != "":
+		return "kind " + s.Kind
+	}
+	return "the whole queue"
 }
 
 func (s Scope) field() (string, error) {
@@ -128,8 +138,8 @@ func readPause(field, text string) Pause {
 	} else if field != wholeQueue {
 		p.Tenant = unescape(field)
 	}
-	until, rest, _ := strings.Cut(text, " ")
-	if micros, err := strconv.ParseInt(until, 10, 64); err == nil {
+	_, rest, _ := strings.Cut(text, " ")
+	if micros := pausedUntil(text); micros > 0 {
 		p.By, p.Reason, _ = strings.Cut(rest, " ")
 		if p.By == "" {
 			p.By = "provider"

@@ -64,25 +64,26 @@ func LimitsInForce(ctx context.Context, client redis.UniversalClient, queue, ten
 		return nil, fmt.Errorf("limits of queue %q: %w", queue, err)
 	}
 	all := make([]InForce, len(e.queue.Limits))
-	for i, limit := range e.queue.Limits {
-		all[i] = e.inForce(limit, field)
+	for i := range e.queue.Limits {
+		all[i] = e.inForce(i, field)
 	}
 	return all, nil
 }
 
-// inForce is one limit for an escaped tenant.
-func (e effective) inForce(limit storedLimit, tenant string) InForce {
+// inForce is the i-th limit for an escaped tenant.
+func (e *effective) inForce(i int, tenant string) InForce {
+	limit := e.queue.Limits[i]
 	f := InForce{Name: limit.Name, Per: limit.Per, Unit: limit.Unit, Algorithm: limit.Text.Algorithm, From: "queue"}
 	if _, ok := e.tenants[tenant].Limits[limit.Name]; ok {
 		f.From = "tenant"
 	}
-	if o, ok := e.overrides[tenant][limit.Name]; ok && o.holds(e.now) {
+	if o, ok := e.override(limit.Name, tenant); ok {
 		f.From, f.Actor, f.Reason = "override", o.Actor, o.Reason
 		if o.Until != 0 {
 			f.Until = time.UnixMicro(o.Until)
 		}
 	}
-	spec := e.spec(limit, tenant)
+	spec := e.spec(i, tenant)
 	if spec.Algorithm == "cc" {
 		f.Concurrency = spec.Burst
 		return f
@@ -193,15 +194,12 @@ func Tenants(ctx context.Context, client redis.UniversalClient, queue string) ([
 	delete(names, wholeQueue)
 	var all []TenantInfo
 	for _, escaped := range slices.Sorted(maps.Keys(names)) {
-		t := TenantInfo{Tenant: unescape(escaped), Weight: 1}
+		t := TenantInfo{Tenant: unescape(escaped), Weight: e.weight(escaped)}
 		t.Waiting, _ = strconv.ParseInt(hashes["backlog"][escaped], 10, 64)
 		t.Done, _ = strconv.ParseInt(hashes["done"][escaped], 10, 64)
-		if weight := e.tenants[escaped].Weight; weight != 0 {
-			t.Weight = weight
-		}
 		t.Paused = append(held[wholeQueue][:len(held[wholeQueue]):len(held[wholeQueue])], held[escaped]...)
-		for _, limit := range e.queue.Limits {
-			if f := e.inForce(limit, escaped); f.From == "override" {
+		for i := range e.queue.Limits {
+			if f := e.inForce(i, escaped); f.From == "override" {
 				t.Overrides = append(t.Overrides, f)
 			}
 		}

@@ -138,11 +138,11 @@ func editOverrides(ctx context.Context, client redis.UniversalClient, entry Audi
 			return &InvalidError{"limit", quote(entry.Limit) + " was just taken out of the limits"}
 		}
 		entry.At = now
-		entry.Before = map[string]string{entry.Limit: e.inForce(e.queue.Limits[i], field).String()}
+		entry.Before = map[string]string{entry.Limit: e.inForce(i, field).String()}
 		if changed = edit(all); !changed {
 			return nil
 		}
-		entry.After = map[string]string{entry.Limit: e.inForce(e.queue.Limits[i], field).String()}
+		entry.After = map[string]string{entry.Limit: e.inForce(i, field).String()}
 		next, err := json.Marshal(all)
 		if err != nil {
 			return err

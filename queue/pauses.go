@@ -63,15 +63,20 @@ func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue
 	}
 	until := make(map[string]time.Duration, len(all))
 	for scope, text := range all {
-		first, _, _ := strings.Cut(text, " ")
-		if micros, err := strconv.ParseInt(first, 10, 64); err == nil {
-			until[scope] = clock.boot(min(micros, endless))
-		}
+		until[scope] = clock.boot(min(pausedUntil(text), endless))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.until, p.version = until, version
 	return nil
+}
+
+// pausedUntil is the end of a pause, µs since the epoch, as lanes.lua writes it:
+// "until_us by reason"; 0 for what is none.
+func pausedUntil(text string) int64 {
+	first, _, _ := strings.Cut(text, " ")
+	micros, _ := strconv.ParseInt(first, 10, 64)
+	return micros
 }
 
 // endless is when a pause ends that ends when somebody resumes, µs since the epoch.

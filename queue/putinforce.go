@@ -80,8 +80,8 @@ func (e effective) texts() map[string]string {
 	for kind, window := range e.queue.SendWindows {
 		all["send_windows: "+kind] = window
 	}
-	for _, limit := range e.queue.Limits {
-		all[limit.Name] = string(limit.Text.Algorithm) + " " + e.inForce(limit, "").String()
+	for i, limit := range e.queue.Limits {
+		all[limit.Name] = string(limit.Text.Algorithm) + " " + e.inForce(i, "").String()
 	}
 	for escaped, own := range e.tenants {
 		tenant := unescape(escaped)
@@ -91,9 +91,9 @@ func (e effective) texts() map[string]string {
 		if own.Window != "" {
 			all[tenant+": send_window"] = own.Window
 		}
-		for _, limit := range e.queue.Limits {
+		for i, limit := range e.queue.Limits {
 			if _, differs := own.Limits[limit.Name]; differs {
-				all[tenant+": "+limit.Name] = e.inForce(limit, escaped).String()
+				all[tenant+": "+limit.Name] = e.inForce(i, escaped).String()
 			}
 		}
 	}

@@ -23,7 +23,7 @@ type Status struct {
 	Active    int64     // in a worker's hands: held for their slot, or being sent
 	Archived  int64     // also those beyond what asynq's tools list
 	Enqueued  int64     // jobs ever accepted
-	DrainsAt  time.Time // when nothing will wait any more, as things are; zero: nothing waits
+	DrainsAt  time.Time // when nothing will wait any more, as things are; zero: nothing waits, or not known
 	Tenants   []TenantStatus
 }
 
@@ -33,8 +33,8 @@ type TenantStatus struct {
 	Waiting  int64
 	Done     int64     // calls that succeeded, ever
 	Next     time.Time // when its limits next admit a job; zero: none waits
-	HeldBy   string    // the limit by which it drains slowest; "" when none does
-	DrainsAt time.Time // when nothing of it will wait any more; zero: nothing waits
+	HeldBy   string    // the limit that holds it longest; "" when none does
+	DrainsAt time.Time // when nothing of it will wait any more; zero: nothing waits, or not known
 }
 
 // Queues lists the queues of a Redis, sorted.
@@ -47,9 +47,7 @@ func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error)
 	return names, nil
 }
 
-// ReadStatus reads a queue's state. Drain times follow from the rates of its
-// limits and what waits; they take the backlog as it is, and limits per
-// attribute as not binding.
+// ReadStatus reads a queue's state. Drain times are those of [TenantOutlook].
 func ReadStatus(ctx context.Context, client redis.UniversalClient, queue string) (Status, error) {
 	fail := func(err error) (Status, error) { return Status{}, fmt.Errorf("status of queue %q: %w", queue, err) }
 	pipe := client.Pipeline()
@@ -59,20 +57,24 @@ func ReadStatus(ctx context.Context, client redis.UniversalClient, queue string)
 	active := pipe.LLen(ctx, asynqKey(queue, "active"))
 	archived := pipe.ZCard(ctx, asynqKey(queue, "archived"))
 	moved := pipe.ZCard(ctx, key(queue, "archive"))
-	backlog := pipe.HGetAll(ctx, key(queue, "backlog"))
 	done := pipe.HGetAll(ctx, key(queue, "done"))
 	waiting := pipe.ZRangeWithScores(ctx, key(queue, "waiting"), 0, -1)
-	stored := pipe.HGetAll(ctx, key(queue, "limits"))
-	overrides := pipe.HGetAll(ctx, key(queue, "overrides"))
 	enqueued := pipe.HGet(ctx, key(queue, "totals"), "enqueued")
-	now := pipe.Time(ctx)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return fail(err)
 	}
-	limits, err := effectiveOf(stored.Val(), overrides.Val(), now.Val())
+	f, err := openForecast(ctx, client, queue)
 	if err != nil {
 		return fail(err)
 	}
+	if err := f.read(ctx, client, "", ""); err != nil {
+		return fail(err)
+	}
+	m, members, err := f.model("", 0, nil)
+	if err != nil {
+		return fail(err)
+	}
+	m.run(nil)
 	next := map[string]time.Time{}
 	for _, lane := range waiting.Val() {
 		tenant, _, _ := strings.Cut(fmt.Sprint(lane.Member), ";")
@@ -86,36 +88,42 @@ func ReadStatus(ctx context.Context, client redis.UniversalClient, queue string)
 		Active: active.Val(), Archived: archived.Val() + moved.Val(),
 	}
 	s.Enqueued, _ = enqueued.Int64()
-	s.Waiting, _ = strconv.ParseInt(backlog.Val()["*"], 10, 64)
-	shared := limits.sharedDrain(s.Waiting)
+	s.Waiting, _ = strconv.ParseInt(f.backlog["*"], 10, 64)
 	names := map[string]bool{}
-	for tenant := range backlog.Val() {
+	for tenant := range f.backlog {
 		names[tenant] = tenant != "*"
 	}
 	for tenant := range done.Val() {
 		names[tenant] = true
 	}
+	outlooks := f.outlooks(members)
+	unknown := false
 	for escaped, wanted := range names {
 		if !wanted {
 			continue
 		}
 		t := TenantStatus{Tenant: unescape(escaped)}
-		t.Waiting, _ = strconv.ParseInt(backlog.Val()[escaped], 10, 64)
 		t.Done, _ = strconv.ParseInt(done.Val()[escaped], 10, 64)
-		if t.Waiting > 0 {
+		if o := outlooks[escaped]; o.Waiting > 0 {
+			t.Waiting = o.Waiting
 			// A lane that is ready waits for shared limits alone, and may go as soon as they let it.
-			t.Next = now.Val()
+			t.Next = f.now
 			if due, ok := next[escaped]; ok && due.After(t.Next) {
 				t.Next = due
 			}
-			var drain time.Duration
-			t.HeldBy, drain = limits.drain(escaped, t.Waiting, shared)
-			t.DrainsAt = now.Val().Add(drain)
+			if o.HeldBy != nil {
+				t.HeldBy = o.HeldBy.Limit
+			}
+			t.DrainsAt = o.DrainsAt
+			unknown = unknown || t.DrainsAt.IsZero()
 			if t.DrainsAt.After(s.DrainsAt) {
 				s.DrainsAt = t.DrainsAt
 			}
 		}
 		s.Tenants = append(s.Tenants, t)
+	}
+	if unknown {
+		s.DrainsAt = time.Time{}
 	}
 	slices.SortFunc(s.Tenants, func(a, b TenantStatus) int { return strings.Compare(a.Tenant, b.Tenant) })
 	return s, nil

@@ -273,7 +273,7 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	out, errText, code := enqueue(t, "", "status", "--redis", url)
-	if code != exitOK || !strings.Contains(out, "queue calls: 120 waiting") || !strings.Contains(out, "acme") || !strings.Contains(out, "(in 12s)") {
+	if code != exitOK || !strings.Contains(out, "queue calls: 120 waiting") || !strings.Contains(out, "acme") || !strings.Contains(out, "(in 10s)") {
 		t.Errorf("%s %s exit %d", out, errText, code)
 	}
 	out, _, _ = enqueue(t, "", "status", "--redis", url, "--json")

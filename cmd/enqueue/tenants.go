@@ -71,14 +71,6 @@ func limitAsJSON(name, tenant string, f queue.InForce) limitJSON {
 	}
 }
 
-// moment is a time as JSON; nil for none.
-func moment(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
 func tenants(cmd *cobra.Command, o *options, name string) error {
 	ctx := cmd.Context()
 	client, err := o.connect(ctx)

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/queue"
+)
+
+func explainCommand(o *options) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "explain ID --queue QUEUE",
+		Short: "Why a job waits and when it will go, or what became of it",
+		Long: `explain says where a job is: which limit holds it and when that admits the next
+job, how many stand before it, what is paused or closed, and when its call is
+expected; or when it ended, and why.
+
+The expected time is steady (within 5 % if nothing else comes in), rough, or
+unknown: calls under way hold all permits, or somebody has to resume it.`,
+		Example: "  enqueue explain acme:order-7 --queue email\n  enqueue explain acme:order-7 --queue email --json",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageError{fmt.Errorf("explain takes one job id, got %d", len(args))}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.withQueue(cmd.Context(), name, func(client redis.UniversalClient) error {
+				e, err := queue.Explain(cmd.Context(), client, name, args[0])
+				if err != nil {
+					return oneLine(err)
+				}
+				if err := tell(cmd.OutOrStdout(), o.json, explanationJSON(e), e.String()); err != nil {
+					return err
+				}
+				if e.State == queue.JobNotThere {
+					return errNoJob
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&name, "queue", "", "the queue that the job is in (required)")
+	return cmd
+}
+
+// errNoJob: the answer was printed, and a script sees it from the exit code.
+var errNoJob = errors.New("no such job")
+
+func estimateCommand(o *options) *cobra.Command {
+	var name string
+	var batch queue.Batch
+	var attributes []string
+	cmd := &cobra.Command{
+		Use:   "estimate --queue QUEUE --tenant TENANT --jobs N",
+		Short: "When a batch would be done if it were enqueued now",
+		Long: `estimate says when the first and the last call of a batch would be made if it
+were enqueued now, behind what waits. Nothing is enqueued.`,
+		Example: "  enqueue estimate --queue email --tenant acme --jobs 50000",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if batch.Attributes, err = pairs("--attribute", attributes); err != nil {
+				return usageError{err}
+			}
+			if cmd.Flags().Changed("cost") && batch.Cost == 0 {
+				return usageError{errors.New("cost: 0: a call costs at least 1")}
+			}
+			return o.withQueue(cmd.Context(), name, func(client redis.UniversalClient) error {
+				e, err := queue.Estimate(cmd.Context(), client, name, batch)
+				if isInvalid(err) {
+					return usageError{oneLine(err)}
+				}
+				if err != nil {
+					return oneLine(err)
+				}
+				return tell(cmd.OutOrStdout(), o.json, batchJSON(e), e.String())
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&name, "queue", "", "the queue (required)")
+	flags.StringVar(&batch.Tenant, "tenant", "", "on whose behalf (required)")
+	flags.Int64Var(&batch.Jobs, "jobs", 0, "how many jobs (required)")
+	flags.StringVar(&batch.Kind, "kind", "", "their kind, where the queue serves several")
+	flags.Int64Var(&batch.Cost, "cost", 0, "permits that each call takes (default 1)")
+	flags.StringArrayVar(&attributes, "attribute", nil, "what limits may be per, as NAME=VALUE; again for each")
+	return cmd
+}
+
+// withQueue connects, and calls f for a queue that is there.
+func (o *options) withQueue(ctx context.Context, name string, f func(redis.UniversalClient) error) error {
+	if name == "" {
+		return usageError{errors.New("--queue: say which queue")}
+	}
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	names, err := queue.Queues(ctx, client)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(names, name) {
+		return usageError{fmt.Errorf("--queue: there is no queue %.60q%s", name, queue.Suggest(name, names))}
+	}
+	return f(client)
+}
+
+// tell prints a value as JSON or in words.
+func tell(out io.Writer, asJSON bool, value any, words string) error {
+	if asJSON {
+		return json.NewEncoder(out).Encode(value)
+	}
+	_, err := fmt.Fprintln(out, printable(words))
+	return err
+}
+
+// moment is a time for JSON: null for the zero one.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+type holdJSON struct {
+	Limit string     `json:"limit"`
+	Scope string     `json:"scope"`
+	Rule  string     `json:"rule"`
+	Next  *time.Time `json:"next_slot"`
+}
+
+func holdOf(h *queue.Hold) *holdJSON {
+	if h == nil {
+		return nil
+	}
+	return &holdJSON{h.Limit, h.Scope, h.Rule, moment(h.Next)}
+}
+
+type explainedJSON struct {
+	ID             string     `json:"id"`
+	Queue          string     `json:"queue"`
+	State          string     `json:"state"`
+	Tenant         string     `json:"tenant,omitempty"`
+	Kind           string     `json:"kind,omitempty"`
+	Attempt        int        `json:"attempt,omitempty"`
+	MaxAttempts    int        `json:"max_attempts,omitempty"`
+	Error          string     `json:"error,omitempty"`
+	Since          *time.Time `json:"since"`
+	Until          *time.Time `json:"until"`
+	Lane           string     `json:"lane,omitempty"`
+	Position       *int64     `json:"position,omitempty"`
+	TenantPosition *int64     `json:"tenant_position,omitempty"`
+	Waiting        int64      `json:"waiting"`
+	HeldBy         *holdJSON  `json:"held_by"`
+	Full           *holdJSON  `json:"full"`
+	Pause          *pauseJSON `json:"pause"`
+	WindowOpens    *time.Time `json:"window_opens"`
+	At             *time.Time `json:"expected_at"`
+	Sure           string     `json:"sure"`
+	DrainsAt       *time.Time `json:"drains_at"`
+	Sentence       string     `json:"sentence"`
+}
+
+func explanationJSON(e queue.Explanation) explainedJSON {
+	out := explainedJSON{
+		ID: e.ID, Queue: e.Queue, State: string(e.State), Tenant: e.Tenant, Kind: e.Kind, Attempt: e.Attempt, MaxAttempts: e.MaxAttempts,
+		Error: e.Error, Since: moment(e.Since), Until: moment(e.Until), Lane: e.Lane, Waiting: e.Waiting, HeldBy: holdOf(e.HeldBy),
+		Full: holdOf(e.Full), WindowOpens: moment(e.WindowOpens), At: moment(e.At), Sure: string(e.Sure), DrainsAt: moment(e.DrainsAt),
+		Sentence: e.String(),
+	}
+	if e.State == queue.JobWaiting {
+		out.Position, out.TenantPosition = &e.Position, &e.TenantPosition
+	}
+	if e.Pause != nil {
+		pause := pauseAsJSON(e.Queue, *e.Pause)
+		out.Pause = &pause
+	}
+	return out
+}
+
+type estimatedJSON struct {
+	First    *time.Time `json:"first_call"`
+	Last     *time.Time `json:"last_call"`
+	Waiting  int64      `json:"waiting_before"`
+	HeldBy   *holdJSON  `json:"held_by"`
+	Sure     string     `json:"sure"`
+	Sentence string     `json:"sentence"`
+}
+
+func batchJSON(e queue.BatchEstimate) estimatedJSON {
+	return estimatedJSON{moment(e.First), moment(e.Last), e.Waiting, holdOf(e.HeldBy), string(e.Sure), e.String()}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+)
+
+func TestExplain(t *testing.T) {
+	url, client := own(t)
+	c := queue.NewClient(client)
+	var id string
+	for range 120 {
+		r, err := c.Enqueue(t.Context(), queue.Job{Kind: "email", Tenant: "acme", Payload: struct{}{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = r.ID
+	}
+	out, errText, code := enqueue(t, "", "explain", id, "--redis", url, "--queue", "calls")
+	if code != exitOK || !strings.HasPrefix(out, `acme's email is held by limit "tenant" (10/s), next slot now, 119 before it, goes at `) ||
+		!strings.Contains(out, "(steady), 120 waiting, done at ") || strings.Count(out, "\n") != 1 {
+		t.Errorf("%q %q %d", out, errText, code)
+	}
+	out, errText, code = enqueue(t, "", "explain", id, "--redis", url, "--queue", "calls", "--json")
+	var e explainedJSON
+	// A full bucket of 20, and then 10 a second.
+	if err := json.Unmarshal([]byte(out), &e); err != nil || code != exitOK || e.State != "waiting" || e.Position == nil || *e.Position != 119 ||
+		e.HeldBy == nil || e.HeldBy.Limit != "tenant" || e.At == nil || time.Until(*e.At) > 10*time.Second || e.Sentence == "" {
+		t.Errorf("%s %q %d, %v", out, errText, code, err)
+	}
+	out, errText, code = enqueue(t, "", "explain", "nobody\x1b[2J", "--redis", url, "--queue", "calls")
+	if code != exitFailure || !strings.Contains(out, "there is no job") || strings.Contains(out, "\x1b") || errText != "no such job" {
+		t.Errorf("%q %q %d", out, errText, code)
+	}
+	for want, args := range map[string][]string{
+		"one job id":             {"explain", "--queue", "calls"},
+		"--queue: say which":     {"explain", id},
+		`did you mean "calls"?`:  {"explain", id, "--queue", "cals"},
+		"tenant: it is empty":    {"estimate", "--queue", "calls", "--jobs", "5"},
+		"jobs: 0 is not":         {"estimate", "--queue", "calls", "--tenant", "a"},
+		"cost: 0":                {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--cost", "0"},
+		"cost: -1":               {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--cost", "-1"},
+		"is not name=value":      {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--attribute", "x"},
+		"cost: 21 is more than ": {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--cost", "21"},
+	} {
+		if out, errText, code := enqueue(t, "", append(args, "--redis", url)...); code != exitUsage || !strings.Contains(errText, want) || out != "" {
+			t.Errorf("%v: %q %q %d", args, out, errText, code)
+		}
+	}
+}
+
+func TestEstimate(t *testing.T) {
+	url, _ := own(t)
+	out, errText, code := enqueue(t, "", "estimate", "--redis", url, "--queue", "calls", "--tenant", "acme", "--jobs", "620", "--cost", "2", "--kind", "email", "--json")
+	var e estimatedJSON
+	if err := json.Unmarshal([]byte(out), &e); err != nil || code != exitOK || e.First == nil || e.Last == nil || e.Sure != "steady" ||
+		e.Last.Sub(*e.First).Round(time.Second) != 122*time.Second || e.HeldBy == nil || e.HeldBy.Limit != "tenant" {
+		t.Errorf("%s %q %d, %v", out, errText, code, err)
+	}
+	out, errText, code = enqueue(t, "", "estimate", "--redis", url, "--queue", "calls", "--tenant", "acme", "--jobs", "50000")
+	if code != exitOK || !strings.HasPrefix(out, "first call now, last call at ") || !strings.Contains(out, `held by limit "tenant" (10/s)`) {
+		t.Errorf("%q %q %d", out, errText, code)
+	}
+}

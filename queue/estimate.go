@@ -1,0 +1,343 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Sureness is how far an expected time can be trusted.
+type Sureness string
+
+// The grades of sureness.
+const (
+	// Steady: within 5 % if nothing else comes in, and workers keep up.
+	Steady Sureness = "steady"
+
+	// Rough: the right order of magnitude. Something that the forecast does not
+	// know in full has a part in it, such as how long calls take.
+	Rough Sureness = "rough"
+
+	// NotKnown: it depends on somebody, or on calls that hold all permits.
+	NotKnown Sureness = "unknown"
+)
+
+// Hold is a limit that makes jobs wait.
+type Hold struct {
+	Limit string // its name
+	Scope string // whose bucket, in words: "tenant acme", "domain example.com", "the whole queue"
+	Rule  string // "10/s", "3 at a time"
+
+	// Next is when it next admits a job; zero: not known.
+	Next time.Time
+}
+
+// String is the limit as people say it: limit "tenant" (10/s).
+func (h Hold) String() string { return fmt.Sprintf("limit %q (%s)", h.Limit, h.Rule) }
+
+// Outlook is when what waits of a tenant will have gone.
+type Outlook struct {
+	Queue, Tenant string
+
+	Now      time.Time // on the clock of Redis, to which all times refer
+	Waiting  int64
+	Rate     float64   // jobs a second that it gets, once a burst is used up; 0: none waits, or not known
+	HeldBy   *Hold     // the limit that holds it longest; nil: none does
+	DrainsAt time.Time // when nothing of it waits any more; zero: nothing waits, or not known
+	Sure     Sureness
+}
+
+// String says it in one sentence.
+func (o Outlook) String() string {
+	if o.Waiting == 0 {
+		return fmt.Sprintf("nothing of %s waits in queue %s.", o.Tenant, o.Queue)
+	}
+	return fmt.Sprintf("%s is %s%s waiting, %s.", o.Tenant, heldText(o.HeldBy, o.Now), thousands(o.Waiting), doneText(o.DrainsAt, o.Now))
+}
+
+// TenantOutlook forecasts what waits of a tenant in a queue. It takes the
+// backlog as it is: jobs that are enqueued later are not foreseen.
+func TenantOutlook(ctx context.Context, client redis.UniversalClient, queue, tenant string) (Outlook, error) {
+	fail := func(err error) (Outlook, error) {
+		return Outlook{}, fmt.Errorf("outlook of tenant %s in queue %q: %w", quote(tenant), queue, err)
+	}
+	f, err := openForecast(ctx, client, queue)
+	if err != nil {
+		return fail(err)
+	}
+	if err := f.read(ctx, client, "", ""); err != nil {
+		return fail(err)
+	}
+	m, members, err := f.model("", 0, nil)
+	if err != nil {
+		return fail(err)
+	}
+	m.run(nil)
+	return f.outlooks(members, throttle.Escape(tenant))[throttle.Escape(tenant)], nil
+}
+
+// outlooks sums lanes up by escaped tenant after the model ran: of these tenants,
+// or of all.
+func (f *forecast) outlooks(members []*member, of ...string) map[string]Outlook {
+	type lanes struct {
+		n, last int
+		rate    float64
+	}
+	all := map[string]lanes{}
+	for i, one := range members {
+		l := &f.lanes[i]
+		if l.jobs <= 0 || len(of) > 0 && !slices.Contains(of, l.tenant) {
+			continue
+		}
+		sum, seen := all[l.tenant]
+		if !seen || one.at > members[sum.last].at {
+			sum.last = i
+		}
+		sum.n++
+		sum.rate += one.rate
+		all[l.tenant] = sum
+	}
+	outlooks := make(map[string]Outlook, len(all))
+	for tenant, sum := range all {
+		l, one := &f.lanes[sum.last], members[sum.last]
+		outlooks[tenant] = Outlook{
+			Rate: sum.rate, DrainsAt: f.at(one.at), HeldBy: f.hold(l, one.limit), Sure: f.sure(l, one.at, sum.n),
+		}
+	}
+	if len(of) == 0 {
+		of = sortedKeys(f.backlog)
+	}
+	for _, tenant := range of {
+		// Of lanes that were not drawn nothing but their number of jobs is known.
+		o, known := outlooks[tenant]
+		o.Queue, o.Tenant, o.Now = f.queue, unescape(tenant), f.now
+		o.Waiting, _ = strconv.ParseInt(f.backlog[tenant], 10, 64)
+		if o.Sure = cmp.Or(o.Sure, NotKnown); !known && o.Waiting <= 0 {
+			o.Sure = Steady
+		}
+		outlooks[tenant] = o
+	}
+	return outlooks
+}
+
+// Batch is jobs that are not enqueued.
+type Batch struct {
+	Tenant     string            // required
+	Jobs       int64             // required
+	Kind       string            // "": the only kind of the queue
+	Cost       int64             // of each, in permits; 0 means 1
+	Costs      map[string]int64  // of each by unit, as of [Job]
+	Attributes map[string]string // as of [Job]
+}
+
+// BatchEstimate is when the calls of a batch would be made.
+type BatchEstimate struct {
+	Now         time.Time // on the clock of Redis
+	First, Last time.Time // zero: not known
+	HeldBy      *Hold     // the limit that holds it longest; nil: none does
+	Waiting     int64     // jobs that stand before it in its lane
+	Sure        Sureness
+}
+
+// String says it in one sentence.
+func (e BatchEstimate) String() string {
+	if e.Sure == NotKnown {
+		return fmt.Sprintf("it is not known when they would go: %s waiting before them.", thousands(e.Waiting))
+	}
+	return fmt.Sprintf("first call %s, last call %s, %s%s waiting before them (%s).", atText(e.First, e.Now), atText(e.Last, e.Now),
+		heldText(e.HeldBy, e.Now), thousands(e.Waiting), e.Sure)
+}
+
+// Estimate says when a batch would go if it were enqueued now, behind what waits.
+// Errors: [InvalidError] for a batch that could not be enqueued.
+func Estimate(ctx context.Context, client redis.UniversalClient, queue string, batch Batch) (BatchEstimate, error) {
+	fail := func(err error) (BatchEstimate, error) {
+		return BatchEstimate{}, fmt.Errorf("estimate in queue %q: %w", queue, err)
+	}
+	attributes, reason := encodeAttributes(batch.Attributes)
+	switch {
+	case textProblem(batch.Tenant, mostTenant) != "":
+		return fail(&InvalidError{"tenant", textProblem(batch.Tenant, mostTenant)})
+	case batch.Jobs < 1 || batch.Jobs > 1e12:
+		return fail(&InvalidError{"jobs", fmt.Sprintf("%d is not within 1 to 1e12", batch.Jobs)})
+	case batch.Cost < 0:
+		return fail(&InvalidError{"cost", fmt.Sprintf("%d: a call costs at least 1", batch.Cost)})
+	case reason != "":
+		return fail(&InvalidError{"attributes", reason})
+	}
+	f, err := openForecast(ctx, client, queue)
+	if err != nil {
+		return fail(err)
+	}
+	subject := f.laneName(throttle.Escape(batch.Tenant), batch.Kind, attributes)
+	if err := f.read(ctx, client, subject, ""); err != nil {
+		return fail(err)
+	}
+	at := f.indexOf(subject)
+	costs := map[string]float64{"": float64(max(batch.Cost, 1))}
+	for unit, n := range batch.Costs {
+		costs[unit] = float64(n)
+	}
+	for i, limit := range f.rules.Limits {
+		most := f.limits.spec(i, f.lanes[at].tenant).Burst
+		if n := costs[limit.Unit]; most > 0 && n > float64(most) && f.limits.queue.Limits[i].Spec.Algorithm != "cc" {
+			return fail(&InvalidError{"cost", fmt.Sprintf("%.0f is more than limit %s ever admits at once (%d)", n, quote(limit.Name), most)})
+		}
+	}
+	before, n := float64(f.lanes[at].jobs), float64(batch.Jobs)
+	// All jobs of a lane cost the same in the model: the mean.
+	mean := map[string]float64{}
+	for unit, one := range f.seen.cost {
+		mean[unit] = one * before / (before + n)
+	}
+	for unit, one := range costs {
+		mean[unit] += one * n / (before + n)
+	}
+	first := &member{jobs: (before*f.seen.cost[""] + costs[""]) / mean[""]}
+	m, members, err := f.model(subject, before+n, mean, first)
+	if err != nil {
+		return fail(err)
+	}
+	m.run(members[at])
+	e := BatchEstimate{Now: f.now, Waiting: f.lanes[at].jobs, First: f.at(first.at), Last: f.at(members[at].at)}
+	e.HeldBy = f.hold(&f.lanes[at], members[at].limit)
+	e.Sure = f.sure(&f.lanes[at], members[at].at, f.lanesOf(f.lanes[at].tenant))
+	return e, nil
+}
+
+func (f *forecast) indexOf(name string) int {
+	for i := range f.lanes {
+		if f.lanes[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// lanesOf is how many lanes a tenant has.
+func (f *forecast) lanesOf(tenant string) (n int) {
+	for i := range f.lanes {
+		if f.lanes[i].tenant == tenant {
+			n++
+		}
+	}
+	return n
+}
+
+// laneName is the lane of a job, as in lanes.lua.
+func (f *forecast) laneName(tenant, kind, attributes string) string {
+	var name strings.Builder
+	name.WriteString(tenant)
+	if kind != "" {
+		attributes += ";kind=" + throttle.Escape(kind)
+	}
+	for _, wanted := range f.limits.queue.Attributes {
+		for part := range strings.SplitSeq(attributes, ";") {
+			if attr, value, ok := strings.Cut(part, "="); ok && attr == wanted {
+				name.WriteString(";" + attr + "=" + value)
+			}
+		}
+	}
+	return name.String()
+}
+
+// hold says which limit holds a lane, and when it next admits a job.
+func (f *forecast) hold(l *lane, i int) *Hold {
+	if i < 0 {
+		return nil
+	}
+	limit, spec := f.rules.Limits[i], f.limits.spec(i, l.tenant)
+	h := &Hold{Limit: limit.Name, Scope: scopeText(limit, l), Rule: f.ruleText(i, l.tenant)}
+	if spec.Algorithm == "cc" {
+		return h
+	}
+	b, paused, err := f.bucket(i, l, spec)
+	if err != nil {
+		return h
+	}
+	h.Next = f.at(max(paused, b.admits(max(permits(limit, spec, f.cost), 1))))
+	return h
+}
+
+// admits is in how many seconds the bucket has n permits.
+func (b *fluidBucket) admits(n float64) float64 {
+	switch n = min(n, b.most); {
+	case b.level >= n:
+		return 0
+	case b.quota > 0 && len(b.opens) > 0:
+		return b.opens[0]
+	case b.rate > 0:
+		return (n - b.level) / b.rate
+	}
+	return math.Inf(1)
+}
+
+func scopeText(limit Limit, l *lane) string {
+	if len(limit.Per) == 0 {
+		return "the whole queue"
+	}
+	var parts []string
+	for _, attr := range limit.Per {
+		parts = append(parts, strings.TrimSpace(attr+" "+unescape(l.value(attr))))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// ruleText is a limit's rate in words, as it holds for a tenant.
+func (f *forecast) ruleText(i int, tenant string) string {
+	limit, spec := f.rules.Limits[i], f.limits.spec(i, tenant)
+	if spec.Algorithm == "cc" {
+		return thousands(spec.Burst) + " at a time"
+	}
+	if spec == f.limits.queue.Limits[i].Spec {
+		return limit.Rate.String()
+	}
+	if spec.Algorithm == "fw" || spec.Algorithm == "sc" || spec.Algorithm == "sl" {
+		rate := limit.Rate
+		rate.Count = spec.Burst
+		if spec.Window > 0 {
+			rate.Period = time.Duration(spec.Window) * time.Microsecond
+		}
+		return rate.String()
+	}
+	perSecond := float64(spec.Flow) / float64(spec.Permit) * 1e6
+	for _, unit := range []struct {
+		name    string
+		seconds float64
+	}{{"s", 1}, {"min", 60}, {"h", 3600}} {
+		if n := perSecond * unit.seconds; n >= 1 {
+			return strconv.FormatFloat(n, 'g', 6, 64) + "/" + unit.name
+		}
+	}
+	return strconv.FormatFloat(perSecond*86400, 'g', 6, 64) + "/day"
+}
+
+// sure is how sure it is when the jobs go of a lane whose tenant has so many.
+func (f *forecast) sure(l *lane, at float64, lanes int) Sureness {
+	if f.at(at).IsZero() {
+		return NotKnown
+	}
+	for _, seen := range f.seen.limits {
+		if seen.algorithm == "cc" && seen.next.After(f.now) {
+			return NotKnown
+		}
+	}
+	rough := f.part < 1 || lanes > 1
+	for i := range f.rules.Limits {
+		a := f.limits.spec(i, l.tenant).Algorithm
+		rough = rough || a == "cc" || a == "sl" || l.buckets[i] >= 0 && f.adapted(i, l) < 1
+	}
+	if rough {
+		return Rough
+	}
+	return Steady
+}

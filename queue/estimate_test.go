@@ -1,0 +1,115 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+func windowOf(name string, count int64, period time.Duration, per ...string) Limit {
+	return Limit{Per: per, Limit: throttle.Limit{Name: name, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: count, Period: period}}}
+}
+
+// TestForecastIsRight lets a worker send short backlogs and holds what was forecast
+// on the way against what the receiver saw: within 5 % of the time it took, and
+// what the machine held up. The floor of 80 ms is a horizon's half, by which the
+// jobs in workers' hands blur the moment, and a few calls at these rates.
+func TestForecastIsRight(t *testing.T) {
+	burst := perTenant(50)
+	burst.Burst = 30
+	tests := map[string]struct {
+		limits  []Limit
+		weights map[string]float64
+		own     map[string]int64 // per second, of limit "tenant"
+		jobs    map[string]int
+		after   int // calls, before it is forecast
+		window  time.Duration
+		heldBy  map[string]string
+	}{
+		"one tenant, token bucket": {
+			limits: []Limit{burst}, jobs: map[string]int{"a": 180}, after: 5, heldBy: map[string]string{"a": "tenant"},
+		},
+		"three share a leaky bucket 1:2:3": {
+			limits: []Limit{sharedBy(120)}, weights: map[string]float64{"b": 2, "c": 3},
+			jobs: map[string]int{"a": 80, "b": 120, "c": 150}, after: 20,
+			heldBy: map[string]string{"a": "account", "b": "account", "c": "account"},
+		},
+		"some bound by their own, some by what they share": {
+			limits: []Limit{sharedBy(100), perTenant(1000)}, own: map[string]int64{"a": 11, "b": 23},
+			jobs: map[string]int{"a": 30, "b": 60, "c": 120, "d": 70}, after: 20,
+			heldBy: map[string]string{"a": "tenant", "b": "tenant", "c": "account", "d": "account"},
+		},
+		"fixed windows": {
+			limits: []Limit{windowOf("quota", 60, time.Second, "tenant"), sharedBy(600)},
+			jobs:   map[string]int{"a": 200, "b": 150}, after: 10, window: time.Second, heldBy: map[string]string{"a": "quota", "b": "quota"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			limits := limitsOf(test.limits...)
+			limits.Tenants = map[string]TenantLimits{}
+			all := 0
+			for tenant, n := range test.jobs {
+				own := TenantLimits{Weight: test.weights[tenant]}
+				if rate := test.own[tenant]; rate > 0 {
+					perSecond := throttle.PerSecond(rate)
+					own.Limits = map[string]map[string]Change{"": {"tenant": {Rate: &perSecond}}}
+				}
+				limits.Tenants[tenant] = own
+				all += n
+			}
+			r := startRig(t, all, limits, nil)
+			for tenant, n := range test.jobs {
+				r.enqueue(t, tenant, n)
+			}
+			r.run(t)
+			r.seen.wait(t, string(Done), test.after)
+			forecast := map[string]Outlook{}
+			for tenant := range test.jobs {
+				o, err := TenantOutlook(t.Context(), r.server.Client(), r.queue, tenant)
+				if err != nil {
+					t.Fatal(err)
+				}
+				forecast[tenant] = o
+			}
+			r.receiver.wait(t, 30*time.Second)
+			r.seen.wait(t, string(Done), all)
+			missed := r.seen.outcomes("missed")
+			for tenant, o := range forecast {
+				calls := r.calls[tenant]
+				last := calls[len(calls)-1]
+				off, took := last.Sub(o.DrainsAt).Abs(), last.Sub(o.Now)
+				t.Logf("%s: %v; off by %v of %v (%.1f %%), stalled %v, %d missed", tenant, o, last.Sub(o.DrainsAt).Round(time.Millisecond),
+					took.Round(time.Millisecond), 100*off.Seconds()/took.Seconds(), r.stalled(), missed)
+				lost := time.Duration(missed) * took / time.Duration(all)
+				if missed > 0 {
+					lost += test.window // one that missed its slot at the end of a window goes in the next
+				}
+				if off > took/20+80*time.Millisecond+r.stalled()+lost {
+					t.Errorf("%s: done at %v, forecast %v before for %v", tenant, last, took, o.DrainsAt)
+				}
+				if o.HeldBy == nil || o.HeldBy.Limit != test.heldBy[tenant] {
+					t.Errorf("%s: held by %v, want %s", tenant, o.HeldBy, test.heldBy[tenant])
+				}
+				if o.Sure != Steady {
+					t.Errorf("%s: %s", tenant, o.Sure)
+				}
+			}
+		})
+	}
+}
+
+// TestEstimateOfLog: what a log admits comes back a window after it was used.
+func TestEstimateOfLog(t *testing.T) {
+	log := Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}}
+	r := startRig(t, 1, limitsOf(log), nil)
+	e, err := Estimate(t.Context(), r.server.Client(), r.queue, Batch{Tenant: "a", Jobs: 11})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := e.Last.Sub(e.Now).Round(time.Millisecond); !e.First.Equal(e.Now) || last != 2*time.Second || e.Sure != Rough ||
+		e.HeldBy == nil || e.HeldBy.Limit != "log" || e.HeldBy.Rule != "5/s" {
+		t.Errorf("%v: %+v", e, e)
+	}
+}

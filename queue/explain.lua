@@ -1,0 +1,88 @@
+-- explain.lua: what holds a lane now, and what jobs cost. It writes nothing.
+--
+-- KEYS[1]   headgate:{queue}:waiting
+-- ARGV[1]   queue
+-- ARGV[2]   calendars as JSON, '' for none
+-- ARGV[3]   lane to look at, '' for none
+-- ARGV[4]   id of a job of the lane, '' for none
+-- ARGV[5]   n: how many other lanes to look at for costs, at most 50
+-- ARGV[6..] those lanes, and then logs of permits, at most 100: "key window_us most"
+-- Returns   {now, place, limits, own costs, other costs, logs}
+--   place   {rank, score, length, band_end, lower_older, ready 1|0}: how many stand in
+--           front of the job, its score, how many jobs the lane holds, how many of
+--           them are of its priority or a higher one, and how many of the lower
+--           priorities of the lane have waited longer than it
+--   limits  for each of the lane's: name, bucket, algorithm, next_us (when it admits
+--           the job, or one of cost 1), lanes that are blocked before it has one
+--   costs   for each job looked at: hg_cost, hg_costs, as they are
+--   logs    for each: {left, oldest_us}
+local now = clock()
+set_calendars(ARGV[2])
+local lane, id = ARGV[3], ARGV[4]
+
+local function lane_key(name) return asynq .. 'g:' .. name end
+
+local function costs_of(list, ids)
+  for _, one in ipairs(ids) do
+    local task = redis.call('HMGET', task_key(one), 'hg_cost', 'hg_costs')
+    list[#list + 1] = task[1] or '1'
+    list[#list + 1] = task[2] or ''
+  end
+end
+
+local place, limits, own, others, logs = {}, {}, {}, {}, {}
+if lane ~= '' then
+  local length = lane_length(lane)
+  local rank, score = 0, 0
+  if id ~= '' then
+    rank = redis.call('ZRANK', lane_key(lane), id) or -1
+    score = tonumber(redis.call('ZSCORE', lane_key(lane), id) or 0)
+  end
+  local band = math.floor(score / BAND)
+  local band_end = redis.call('ZCOUNT', lane_key(lane), '-inf', '(' .. int((band + 1) * BAND))
+  local lower_older = 0
+  for other = 1, 2 do
+    local from = other * BAND
+    lower_older = lower_older + redis.call('ZCOUNT', lane_key(lane), int(from), '(' .. int(from + score % BAND))
+  end
+  place = {rank, int(score), length, band_end, lower_older, redis.call('ZSCORE', headgate .. 'ready', lane) and 1 or 0}
+
+  -- Costs of up to 32 jobs, spread evenly over those that are before it.
+  local until_rank = id ~= '' and math.max(rank, 0) or length - 1
+  local stride = math.max(1, math.ceil((until_rank + 1) / 32))
+  for at = 0, until_rank, stride do
+    costs_of(own, redis.call('ZRANGE', lane_key(lane), at, at))
+  end
+
+  local costs = costs_read()
+  if id ~= '' then
+    local task = redis.call('HMGET', task_key(id), 'hg_cost', 'hg_costs')
+    costs = costs_read(task[1], task[2])
+  end
+  local known = lane_limits(lane, now)
+  for _, entry in ipairs(known.all) do
+    if entry.spec then
+      local n = share_of(entry, costs)
+      local e = n > 0 and limit_earliest(entry.spec, bucket(entry, now), now, now, n) or now
+      limits[#limits + 1] = {entry.name, entry.key, entry.spec.a, int(e), 0}
+    end
+  end
+  for _, entry in ipairs(known.permits) do
+    local e = limit_earliest(entry.spec, bucket(entry, now), now, now, 1)
+    limits[#limits + 1] = {entry.name, entry.key, 'cc', int(e), redis.call('SCARD', entry.blocked)}
+  end
+end
+
+local n = math.min(tonumber(ARGV[5]), 50)
+for i = 6, 5 + n do costs_of(others, redis.call('ZRANGE', lane_key(ARGV[i]), 0, 1)) end
+
+for i = 6 + n, math.min(#ARGV, 105 + n) do
+  local key, w, b = string.match(ARGV[i], '^(.*) (%d+) (%d+)$')
+  local spec = {a = 'sl', p = 1, r = 1, w = tonumber(w), b = tonumber(b), ahead = 0}
+  local log = limit_open(spec, key, now)
+  local left = limit_left(spec, log, now)
+  local oldest = now
+  if log.stored then oldest = tonumber(redis.call('LINDEX', key, (log.gone or 0) + 1) or now) end
+  logs[#logs + 1] = {left, int(oldest)}
+end
+return {int(now), place, limits, own, others, logs}

@@ -1,0 +1,71 @@
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// BenchmarkExplain explains jobs in the depth of 100,000 that wait for 1,000
+// tenants, of which each has as many others and every tenth limits of its own.
+func BenchmarkExplain(b *testing.B) {
+	const tenants, each = 1000, 100
+	server := redistest.Start(b)
+	client := server.Client()
+	daily := windowOf("daily", 10_000, 24*time.Hour, "tenant")
+	limits := Limits{
+		Queues:  map[string]QueueLimits{"q": {Limits: []Limit{sharedBy(300), perTenant(10), daily}}},
+		Tenants: map[string]TenantLimits{},
+	}
+	for i := range tenants / 10 {
+		rate := throttle.PerSecond(int64(20 + i))
+		limits.Tenants[fmt.Sprintf("tenant-%d", 10*i)] = TenantLimits{Weight: float64(1 + i%3), Limits: map[string]map[string]Change{"q": {"tenant": {Rate: &rate}}}}
+	}
+	if err := Publish(b.Context(), client, limits); err != nil {
+		b.Fatal(err)
+	}
+	enqueue := NewClient(client)
+	var ids []string
+	for i := range tenants {
+		jobs := make([]Job, each+i%50)
+		for k := range jobs {
+			jobs[k] = Job{Kind: "call", Queue: "q", Tenant: fmt.Sprintf("tenant-%d", i), Payload: json.RawMessage(`{}`)}
+		}
+		results := enqueue.EnqueueMany(b.Context(), jobs)
+		if results[0].Err != nil {
+			b.Fatal(results[0].Err)
+		}
+		ids = append(ids, results[len(results)/2].ID)
+	}
+	// Every tenant has used another part of its day and of its burst.
+	now := time.Now().UnixMicro()
+	day := (24 * time.Hour).Microseconds()
+	for i := range tenants {
+		start, tenant := now-now%day, fmt.Sprintf("tenant-%d", i)
+		used, owed := i*7919%10_000, int64(i*104_729%1_000_000)
+		bucket := func(name, text string) {
+			if err := client.Set(b.Context(), key("q", "b:"+name+":"+tenant), text, time.Hour).Err(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		bucket("daily", fmt.Sprintf("f %d %d %d %d %d", start, start+day, used, now, now))
+		bucket("tenant", fmt.Sprintf("r %d 0 100000 1 %d %d 0", now+owed, now, now))
+	}
+	var took []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		e, err := Explain(b.Context(), client, "q", ids[len(took)*7%len(ids)])
+		if err != nil || e.At.IsZero() {
+			b.Fatalf("%+v, %v", e, err)
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+}

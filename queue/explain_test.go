@@ -1,0 +1,261 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+func (r *rig) explain(t *testing.T, id string) Explanation {
+	t.Helper()
+	e, err := Explain(t.Context(), r.server.Client(), r.queue, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestExplainWaiting(t *testing.T) {
+	r := startRig(t, 1, limitsOf(perTenant(10), sharedBy(1000)), nil)
+	var ids []string
+	for range 40 {
+		ids = append(ids, r.add(t, func(job *Job) { job.MaxAttempts = 4 }))
+	}
+	e := r.explain(t, ids[30])
+	if e.State != JobWaiting || e.Tenant != "a" || e.Kind != "call" || e.Attempt != 1 || e.MaxAttempts != 4 || e.Position != 30 ||
+		e.TenantPosition != 30 || e.Waiting != 40 || e.Lane != "a" || e.Sure != Steady || e.Pause != nil || e.Full != nil {
+		t.Errorf("%+v", e)
+	}
+	if e.HeldBy == nil || e.HeldBy.Limit != "tenant" || e.HeldBy.Rule != "10/s" || e.HeldBy.Scope != "tenant a" {
+		t.Errorf("held by %+v", e.HeldBy)
+	}
+	// The first goes at once, from a full bucket, and then one each 100 ms.
+	if d := e.At.Sub(e.Now); d != 3*time.Second {
+		t.Errorf("its call is expected in %v", d)
+	}
+	if d := e.DrainsAt.Sub(e.Now); d != 3900*time.Millisecond {
+		t.Errorf("drained in %v", d)
+	}
+	if age := e.Now.Sub(e.Since); age < 0 || age > time.Minute {
+		t.Errorf("waits since %v", age)
+	}
+	if text := e.String(); !strings.HasPrefix(text, `a's call is held by limit "tenant" (10/s), next slot now, 30 before it, goes at `) ||
+		!strings.Contains(text, "(steady), 40 waiting, done at ") || strings.Contains(text, "\n") {
+		t.Error(text)
+	}
+	e = r.explain(t, "nobody")
+	if e.State != JobNotThere || !strings.Contains(e.String(), `there is no job "nobody"`) {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestExplainStates(t *testing.T) {
+	r := startRig(t, 1, limitsOf(perTenant(1000)), nil)
+	fail := errors.New("500 from the provider")
+	r.answer = func(_ context.Context, job Running) error {
+		switch job.ID {
+		case "a:fails":
+			return fail
+		case "a:never":
+			return permanent{}
+		}
+		return nil
+	}
+	soon := time.Now().Add(time.Hour).Truncate(time.Second)
+	scheduled := r.add(t, func(job *Job) { job.At = soon })
+	for _, key := range []string{"works", "fails", "never"} {
+		r.add(t, func(job *Job) { job.Key = key })
+	}
+	r.run(t)
+	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(Retried), 1)
+	r.seen.wait(t, string(Archived), 1)
+	r.stop()
+	for id, want := range map[string]Explanation{
+		scheduled: {State: JobScheduled, Until: soon, At: soon, Attempt: 1, Sure: Rough},
+		"a:works": {State: JobCompleted, Attempt: 1},
+		"a:fails": {State: JobRetrying, Attempt: 2, Error: "500 from the provider"},
+		"a:never": {State: JobArchived, Attempt: 1, Error: "never take it"},
+	} {
+		e := r.explain(t, id)
+		if e.State != want.State || e.Attempt != want.Attempt || !strings.Contains(e.Error, want.Error) || want.Error == "" && e.Error != "" ||
+			!want.Until.IsZero() && (!e.Until.Equal(want.Until) || !e.At.Equal(want.At) || e.Sure != want.Sure) ||
+			want.State == JobRetrying && (e.Until.Before(e.Now.Add(-2*time.Second)) || e.At.Before(e.Until)) {
+			t.Errorf("%s: %+v; want %+v", id, e, want)
+		}
+		t.Log(e)
+	}
+}
+
+func TestExplainPauseAndWindow(t *testing.T) {
+	limits := limitsOf(perTenant(10))
+	r := startRig(t, 1, limits, nil)
+	id := r.add(t, nil)
+	client := r.server.Client()
+	until := time.Now().Add(time.Hour).Truncate(time.Second)
+	pause := func(scope, text string) {
+		t.Helper()
+		if err := client.HSet(t.Context(), key(r.queue, "pauses"), scope, text).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pause("a", fmt.Sprintf("%d provider 429 Too Many", until.UnixMicro()))
+	e := r.explain(t, id)
+	if e.Pause == nil || *e.Pause != (Pause{Scope{Tenant: "a"}, e.Pause.Until, "provider", "429 Too Many"}) || !e.Pause.Until.Equal(until) ||
+		!e.At.Equal(until) || !strings.Contains(e.String(), "a's call waits: tenant a is paused by provider until ") {
+		t.Errorf("%v, %+v", e, e.Pause)
+	}
+	pause("*", fmt.Sprintf("%d operator maintenance", endless))
+	e = r.explain(t, id)
+	if e.Pause == nil || e.Pause.Scope.String() != "the whole queue" || !e.Pause.Until.IsZero() || !e.At.IsZero() || e.Sure != NotKnown ||
+		!strings.Contains(e.String(), "the whole queue is paused by operator until somebody resumes (maintenance)") {
+		t.Errorf("%v, %+v", e, e.Pause)
+	}
+	client.Del(t.Context(), key(r.queue, "pauses"))
+
+	// A window of a minute, far from now.
+	opens := time.Now().UTC().Add(10 * time.Hour).Truncate(time.Minute)
+	window, err := ParseSendWindow(opens.Format("15:04") + "-" + opens.Add(time.Minute).Format("15:04") + " UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := limits.Queues[""]
+	q.SendWindows = map[string]SendWindow{AllKinds: window}
+	if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{r.queue: q}}); err != nil {
+		t.Fatal(err)
+	}
+	e = r.explain(t, id)
+	if !e.WindowOpens.Equal(opens) || !e.At.Equal(opens) || !strings.Contains(e.String(), "its send window is closed until ") {
+		t.Errorf("%v, opens %v and goes %v; want %v", e, e.WindowOpens, e.At, opens)
+	}
+	// 900 jobs at 10/s do not fit into one minute: the rest goes a day later.
+	estimate, err := Estimate(t.Context(), client, r.queue, Batch{Tenant: "b", Jobs: 900})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := estimate.Last.Sub(opens); after < 24*time.Hour || after > 24*time.Hour+31*time.Second {
+		t.Errorf("the last call is %v after the first", after)
+	}
+}
+
+func TestExplainFullConcurrency(t *testing.T) {
+	limits := limitsOf(Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}})
+	r := startRig(t, 1, limits, nil)
+	under, done := make(chan struct{}), make(chan struct{})
+	r.answer = func(context.Context, Running) error {
+		close(under)
+		<-done
+		return nil
+	}
+	first := r.add(t, nil)
+	r.run(t)
+	<-under
+	second := r.add(t, nil)
+	defer r.stop()
+	defer close(done)
+	if e := r.explain(t, first); e.State != JobSending {
+		t.Errorf("%v", e)
+	}
+	e := r.explain(t, second)
+	if e.State != JobWaiting || e.Full == nil || e.Full.Limit != "in-flight" || e.Full.Rule != "1 at a time" || !e.At.IsZero() || e.Sure != NotKnown {
+		t.Errorf("%v: %+v", e, e)
+	}
+	r.answer = nil
+}
+
+func TestExplainPriorities(t *testing.T) {
+	r := startRig(t, 1, limitsOf(perTenant(1)), nil)
+	low := r.add(t, func(job *Job) { job.Priority = Low })
+	var high string
+	for range 30 {
+		high = r.add(t, func(job *Job) { job.Priority = High })
+	}
+	if e := r.explain(t, high); e.Position != 29 || e.At.Sub(e.Now).Round(time.Second) != 32*time.Second {
+		t.Errorf("the last of 30: %v", e)
+	}
+	// It waited longest of the lower ones, and is the tenth that goes.
+	if e := r.explain(t, low); e.Position != 30 || e.At.Sub(e.Now).Round(time.Second) != 9*time.Second {
+		t.Errorf("one of low priority: %v", e)
+	}
+}
+
+// TestExplainWritesNothing: who asks must not change what is asked about.
+func TestExplainWritesNothing(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	log := Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}}
+	counter := Limit{Limit: throttle.Limit{Name: "counter", Algorithm: throttle.SlidingWindowCounter, Rate: throttle.PerSecond(50)}}
+	limits := Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(5), log, counter}}}}
+	if err := Publish(t.Context(), client, limits); err != nil {
+		t.Fatal(err)
+	}
+	receipt, err := NewClient(client).Enqueue(t.Context(), Job{Kind: "call", Queue: "q", Tenant: "a", Payload: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirty := func() string {
+		info, err := client.Info(t.Context(), "persistence").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(info, "rdb_changes_since_last_save:")
+		n, _, _ := strings.Cut(rest, "\r\n")
+		return n
+	}
+	before := dirty()
+	if _, err := Explain(t.Context(), client, "q", receipt.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := TenantOutlook(t.Context(), client, "q", "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Estimate(t.Context(), client, "q", Batch{Tenant: "b", Jobs: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if after := dirty(); after != before {
+		t.Errorf("changes of the data: %s before, %s after", before, after)
+	}
+}
+
+// TestForecastNamesWhatScriptsName: lanes and buckets have one name each, in Go and
+// in Lua, however odd the tenant.
+func TestForecastNamesWhatScriptsName(t *testing.T) {
+	domain := Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(5)}, Per: []string{"domain", "tenant"}}
+	tokens := sharedBy(1000)
+	tokens.Name, tokens.Unit = "tokens", "tokens"
+	r := startRig(t, 1, limitsOf(domain, perTenant(5), tokens), nil)
+	attributes := map[string]string{"domain": "a b;c=d}:x"}
+	id := r.add(t, func(job *Job) {
+		job.Tenant, job.Attributes, job.Costs = "ä;x=1%", attributes, map[string]int64{"tokens": 500}
+	})
+	e := r.explain(t, id)
+	f, err := openForecast(t.Context(), r.server.Client(), r.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, _ := encodeAttributes(attributes)
+	if lane := f.laneName(throttle.Escape("ä;x=1%"), "", encoded); lane != e.Lane {
+		t.Errorf("lane %q, the scripts say %q", lane, e.Lane)
+	}
+	if err := f.read(t.Context(), r.server.Client(), e.Lane, id); err != nil {
+		t.Fatal(err)
+	}
+	if len(f.seen.limits) != 3 || f.seen.cost["tokens"] != 500 {
+		t.Fatalf("%+v", f.seen)
+	}
+	for _, seen := range f.seen.limits {
+		if !slices.Contains(f.buckets, seen.key) {
+			t.Errorf("bucket %q is none of %q", seen.key, f.buckets)
+		}
+	}
+	if e.Tenant != "ä;x=1%" || e.HeldBy != nil && e.HeldBy.Scope == "" {
+		t.Errorf("%+v", e)
+	}
+}

@@ -1,0 +1,138 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Stored is what a bucket holds at a moment, as read from its text in Redis by
+// [Spec.Stored]. It is for forecasts over many buckets at once, for which a script
+// takes too long; who may go is decided by scripts alone.
+type Stored struct {
+	// Left is how many permits could go at once. It is negative where permits were
+	// given ahead of their time.
+	Left float64
+
+	// Used are the permits of the window that holds the moment, and Previous those
+	// of the window before it, which a sliding window counter needs.
+	Used, Previous float64
+
+	// PausedUntil is when a pause ends, in µs since the epoch; 0: there is none.
+	PausedUntil int64
+}
+
+// Stored reads the text of a bucket; "" is one that was never used. now is in µs
+// since the epoch, and windows are the calendar windows around it, for a limit
+// that has some. A log of permits and a set of calls under way are no texts.
+func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
+	var out Stored
+	if body, pause, paused := strings.Cut(text, " !"); paused {
+		text = body
+		until, _, _ := strings.Cut(pause, " ")
+		var err error
+		if out.PausedUntil, err = strconv.ParseInt(until, 10, 64); err != nil {
+			return Stored{}, fmt.Errorf("bucket %q: its pause: %w", clip(text), err)
+		}
+	}
+	fields, n, err := numbersOf(text)
+	if err != nil {
+		return Stored{}, fmt.Errorf("bucket %q: %w", clip(text), err)
+	}
+	switch s.Algorithm {
+	case "fw", "sc":
+		start, end := s.windowAt(now, windows)
+		switch {
+		case strings.HasPrefix(text, "f ") && n == 5:
+			if fields[0] == start || fields[3] >= start && fields[3] < end {
+				out.Used = float64(fields[2])
+			}
+		case strings.HasPrefix(text, "c ") && n == 6:
+			switch start {
+			case fields[0]:
+				out.Previous, out.Used = float64(fields[2]), float64(fields[3])
+			case fields[0] + fields[1]:
+				out.Previous = float64(fields[3])
+			}
+		}
+		out.Left = float64(s.Burst) - out.Used
+		if s.Algorithm == "sc" && end > start {
+			out.Left -= out.Previous * float64(end-now) / float64(end-start)
+		}
+	case "tb", "lb", "lm":
+		out.Left = s.full() - owed(text, fields[:n], now)
+		if out.PausedUntil > now {
+			// After a pause the rate starts with one permit, and not with a burst.
+			out.Left = min(out.Left, 1-float64(out.PausedUntil-now)*float64(s.Flow)/float64(s.Permit))
+		}
+	default:
+		return Stored{}, fmt.Errorf("algorithm %q has no text", s.Algorithm)
+	}
+	return out, nil
+}
+
+// full is what a bucket with a rate holds at most: a leaky bucket that shapes lets
+// one go at a time, whatever its capacity.
+func (s Spec) full() float64 {
+	if s.Algorithm == "lb" {
+		return 1
+	}
+	return float64(max(s.Burst, 1))
+}
+
+// windowAt is the window that holds a moment; 0, 0 beyond the calendar.
+func (s Spec) windowAt(t int64, windows []int64) (start, end int64) {
+	if s.Window > 0 {
+		start = t - t%s.Window
+		return start, start + s.Window
+	}
+	for i := len(windows) - 2; i >= 0; i-- {
+		if windows[i] <= t && t < windows[i+1] {
+			return windows[i], windows[i+1]
+		}
+	}
+	return 0, 0
+}
+
+const plainFrom = 1577836800000000 // as PLAIN_FROM in limits.lua
+
+// owed is how many permits were given of those that flow in from now on.
+func owed(text string, fields []int64, now int64) float64 {
+	var tat, frac, permit, flow int64
+	switch {
+	case strings.HasPrefix(text, "r ") && len(fields) == storedNumbers:
+		tat, frac, permit, flow = fields[0], fields[1], fields[2], fields[3]
+	case len(fields) == 1 && len(text) > 4:
+		// MMME stands behind the moment.
+		code := fields[0] % 10000
+		tat, permit, flow = plainFrom+fields[0]/10000, code/10, 1
+		for range code % 10 {
+			permit *= 10
+		}
+	}
+	if tat < now || permit == 0 {
+		return 0
+	}
+	return (float64(tat-now)*float64(flow) + float64(frac)) / float64(permit)
+}
+
+// storedNumbers is as many numbers as the text of a bucket has before its lows.
+const storedNumbers = 7
+
+// numbersOf are the whole numbers of a bucket's text, behind its letter. Forecasts
+// read thousands of them, so nothing is allocated.
+func numbersOf(text string) (all [storedNumbers]int64, n int, err error) {
+	if len(text) > 1 && text[1] == ' ' {
+		text = text[2:]
+	}
+	for text != "" && n < storedNumbers {
+		var word string
+		word, text, _ = strings.Cut(text, " ")
+		if all[n], err = strconv.ParseInt(word, 10, 64); err != nil {
+			return all, n, errors.New("it is not a bucket")
+		}
+		n++
+	}
+	return all, n, nil
+}
