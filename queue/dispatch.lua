@@ -43,6 +43,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', headgate .. 'deadlines', '-inf',
   local waits = task[1] == 'scheduled' or task[1] == 'retry'
   if task[1] == 'aggregating' then
     lane_drop(task[2], id)
+    lane_close(task[2], now)
     backlog_add(tenant_of(task[2]), -1)
   elseif waits then
     redis.call('ZREM', asynq .. task[1], id)
@@ -159,9 +160,7 @@ local function run(lane, start, s, due_us, share)
   while true do
     local id, position, turn = lane_next(lane)
     if not id then
-      lane_forget(lane)
-      redis.call('HDEL', headgate .. 'skips', lane)
-      redis.call('ZREM', headgate .. 'ready', lane)
+      lane_close(lane, now)
       break
     end
     local task = redis.call('HMGET', task_key(id), 'state', 'hg_cost', 'hg_deadline', 'hg_slot', 'hg_permits', 'hg_costs')

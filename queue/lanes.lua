@@ -331,6 +331,17 @@ local function take_permits(limits, id, now)
   return table.concat(keys, ' ')
 end
 
+-- lane_close forgets a lane that holds nothing any more. One that is left among
+-- the blocked would be woken in place of another.
+local function lane_close(lane, now)
+  if lane_length(lane) > 0 then return end
+  lane_forget(lane)
+  redis.call('ZREM', headgate .. 'waiting', lane)
+  redis.call('ZREM', headgate .. 'ready', lane)
+  redis.call('HDEL', headgate .. 'skips', lane)
+  for _, entry in ipairs(lane_limits(lane, now).permits) do redis.call('SREM', entry.blocked, lane) end
+end
+
 -- free_permits gives back what a job held and lets one lane for each go on; it
 -- returns how many.
 local function free_permits(id, held, now)

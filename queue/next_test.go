@@ -487,8 +487,8 @@ func TestFollowUpsKeepAllFields(t *testing.T) {
 		fill(t, value.Field(i))
 	}
 	job.Payload = []byte("\x00\xff")
-	job.OnSuccess = &Job{Kind: "k", Tenant: "other", Payload: []byte(`{ "a" : "<é>" }`)}
-	job.OnFailure = &Job{Kind: "k", Tenant: job.Tenant, Payload: []byte{}}
+	job.OnSuccess = &Job{Kind: "k", Tenant: "other", Payload: json.RawMessage(`{ "a" : "<é>" }`)}
+	job.OnFailure = &Job{Kind: "k", Tenant: job.Tenant, Payload: json.RawMessage{}}
 	encoded, err := encodeNext(&job, "")
 	if err != nil {
 		t.Fatal(err)

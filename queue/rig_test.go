@@ -294,3 +294,38 @@ func sameSlot(t *testing.T, a, b string) bool {
 	e2, c2 := parseSlot(t, b)
 	return e1 == e2 && c1 == c2
 }
+
+// ledger counts calls by job, and how many there were at a time.
+type ledger struct {
+	mu        sync.Mutex
+	calls     map[string]int
+	now, most int
+}
+
+func newLedger() *ledger { return &ledger{calls: map[string]int{}} }
+
+// begin returns how often the job was called.
+func (l *ledger) begin(job Running) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if job.Tenant == "a" {
+		l.now++
+		l.most = max(l.most, l.now)
+	}
+	l.calls[job.ID]++
+	return l.calls[job.ID]
+}
+
+func (l *ledger) end(job Running) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if job.Tenant == "a" {
+		l.now--
+	}
+}
+
+func (l *ledger) of(id string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.calls[id]
+}

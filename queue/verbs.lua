@@ -46,17 +46,6 @@ local function escape(text)
   return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))
 end
 
--- empty forgets a lane that holds nothing any more. One that is left among the
--- blocked would be woken in place of another.
-local function empty(lane)
-  if lane_length(lane) > 0 then return end
-  lane_forget(lane)
-  redis.call('ZREM', headgate .. 'waiting', lane)
-  redis.call('ZREM', headgate .. 'ready', lane)
-  redis.call('HDEL', headgate .. 'skips', lane)
-  for _, entry in ipairs(lane_limits(lane, now).permits) do redis.call('SREM', entry.blocked, lane) end
-end
-
 -- take_out takes a job from where it waits; false when it is not there. Of the
 -- pending list only a mark is left for now: taking out of its middle costs as
 -- much for one as for many.
@@ -73,7 +62,7 @@ local function take_out(id, task, at)
     marked = marked + 1
     return true
   elseif task.state == 'archived' then
-    return redis.call('ZREM', asynq .. 'archived', id) + redis.call('ZREM', OURS, id) > 0
+    return archive_drop(id)
   end
   return redis.call('ZREM', asynq .. task.state, id) == 1
 end
@@ -94,14 +83,9 @@ function verbs.cancel(id, task)
   free_key(id, task.unique)
   local key = task_key(id)
   redis.call('HDEL', key, 'pending_since', 'hg_marks')
-  redis.call('HSET', key, 'hg_outcome', 'cancelled', 'hg_error', ARGV[10],
-    'hg_slot', slot_write(0, 0, task.position or position or BAND + now))
-  if task.follows then
-    -- A worker puts it away, with what follows from its end. It is never called.
-    redis.call('HSET', key, 'hg_done', '0', 'state', 'pending', 'pending_since', int(now * 1000))
-    return pend(id)
-  end
-  redis.call('HSET', key, 'msg', message_failed(task.msg, ARGV[10], now))
+  redis.call('HSET', key, 'hg_slot', slot_write(0, 0, task.position or position or BAND + now))
+  if task.follows then return end_waiting(id, 'cancelled', ARGV[10], now) end
+  redis.call('HSET', key, 'hg_outcome', 'cancelled', 'hg_error', ARGV[10], 'msg', message_failed(task.msg, ARGV[10], now))
   archive_add(id, now)
 end
 
@@ -266,9 +250,9 @@ if place == 'lanes' then
     if full() then break end
     local lane = ARGV[i]
     looked = looked + 1
-    if not dry then lane_limits(lane, now) end -- for empty: it may fail, and nothing has changed yet
+    if not dry then lane_limits(lane, now) end -- for lane_close: it may fail, and nothing has changed yet
     local whole = walk(asynq .. 'g:' .. lane, 'aggregating', math.huge)
-    if not dry then empty(lane) end
+    if not dry then lane_close(lane, now) end
     if not whole then break end
     lanes_done, cursor = lanes_done + 1, ''
   end
@@ -279,7 +263,7 @@ elseif place == 'id' then
   looked, done = 1, true
   local score = state == 'aggregating' and redis.call('ZSCORE', asynq .. 'g:' .. task.group, ARGV[14])
   visit(ARGV[14], nil, score and tonumber(score))
-  if state == 'aggregating' and not dry then empty(task.group) end
+  if state == 'aggregating' and not dry then lane_close(task.group, now) end
 elseif place == 'pending' or place == 'active' then
   done = walk_list(asynq .. place, place)
 elseif place == 'archive' then

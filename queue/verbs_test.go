@@ -758,3 +758,28 @@ func TestVerbsInShortSteps(t *testing.T) {
 	}
 	r.account(t)
 }
+
+// TestCancelledJobIsFollowed: a job that is cancelled fails, and what follows a
+// failure goes; its own call is never made.
+func TestCancelledJobIsFollowed(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	var parent string
+	r.answer = func(_ context.Context, job Running) error {
+		if job.Parent != parent || job.ParentError != "cancelled by ann: the campaign was a mistake" {
+			t.Errorf("%+v; want the job that follows %s", job, parent)
+		}
+		return nil
+	}
+	parent = r.add(t, func(job *Job) { job.OnFailure = &Job{Kind: "call", Queue: r.queue, Payload: json.RawMessage(`{}`)} })
+	tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: parent}, ann, nil)
+	if err != nil || tally.Jobs != 1 {
+		t.Fatal(tally, err)
+	}
+	r.run(t)
+	r.seen.wait(t, string(Done), 1)
+	r.stop()
+	result, err := r.client.Result(t.Context(), r.queue, parent)
+	if err != nil || result.Outcome != Cancelled || r.jobs[parent] != 0 || r.total != 1 {
+		t.Errorf("%+v, %v, calls %v", result, err, r.jobs)
+	}
+}
