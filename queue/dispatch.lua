@@ -10,7 +10,8 @@
 -- Returns   {released, again_us, backlog, forwarded, full 1|0, pending, enqueued, pauses}; again_us:
 --           from now, when something may go next; -1: not before somebody acts.
 --           full: the caller has no room left. pauses: how often they were changed.
--- At most 100 jobs are forwarded from each set, 100 expire and 100 are released in a call.
+-- At most 100 jobs are forwarded from each set, 100 expire and 32 are released in a call,
+-- which so keeps Redis busy for some 3 ms at most.
 local now = clock()
 local horizon, pickup = now + tonumber(ARGV[4]), tonumber(ARGV[5])
 set_calendars(ARGV[6])
@@ -60,8 +61,9 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', headgate .. 'deadlines', '-inf',
 end
 
 -- 3. Release.
+local MOST, MOST_LOOKS = 32, 64
 local room = tonumber(ARGV[2]) - redis.call('LLEN', asynq .. 'pending')
-local max = math.min(room, 100)
+local max = math.min(room, MOST)
 local max_ahead = math.min(max, tonumber(ARGV[3]))
 local released, ahead, next_due = 0, 0, -1
 local pausing = redis.call('EXISTS', headgate .. 'pauses') == 1
@@ -104,13 +106,19 @@ local function part_of(costs)
   return most
 end
 
-local function make_ready(lane)
+local function start_of(lane)
   local limits = lane_limits(lane, now)
   local tenant = limits.tenant
   local start = math.max(virtual - 2 * typical / limits.w, finish[tenant] or tonumber(redis.call('HGET', vtime, tenant) or 0))
   finish[tenant] = start + typical / limits.w -- as if its next job were like the others; run corrects it
+  return start
+end
+
+local function stand(lane, start) redis.call('ZADD', headgate .. 'ready', string.format('%.17g', start), lane) end
+
+local function make_ready(lane)
   redis.call('ZREM', headgate .. 'waiting', lane)
-  redis.call('ZADD', headgate .. 'ready', string.format('%.17g', start), lane)
+  stand(lane, start_of(lane))
 end
 
 local function make_due_ready(s)
@@ -122,6 +130,7 @@ end
 -- of one bucket are spread over its interval, or all were looked at for each
 -- job that goes.
 local crowd = {}
+local stands = true -- the lane that runs stands in ready
 local function put_back(lane, e, binding)
   if binding and binding.unit ~= '' then redis.call('SADD', metered(binding), lane) end
   if binding and binding.spec and KIND[binding.spec.a] == 'rate' then
@@ -133,7 +142,7 @@ local function put_back(lane, e, binding)
       line.n = line.n + 1
     end
   end
-  redis.call('ZREM', headgate .. 'ready', lane)
+  if stands then redis.call('ZREM', headgate .. 'ready', lane) end
   redis.call('ZADD', headgate .. 'waiting', int(e), lane)
 end
 
@@ -176,7 +185,7 @@ local function run(lane, start, s, due_us, share)
       local blocked = not task[5] and blocked_by(limits, now)
       if blocked then
         redis.call('SADD', blocked.blocked, lane)
-        redis.call('ZREM', headgate .. 'ready', lane)
+        if stands then redis.call('ZREM', headgate .. 'ready', lane) end
         break
       end
       local own, binding = earliest_all(limits.own, now, now, costs)
@@ -226,51 +235,66 @@ local function run(lane, start, s, due_us, share)
       end
     end
   end
-  if leaves then finish[tenant] = finish[tenant] or tonumber(redis.call('HGET', vtime, tenant) or 0) end
-  if leaves then finish[tenant] = finish[tenant] + (spent - expected) / limits.w end
+  if leaves then
+    finish[tenant] = finish[tenant] or tonumber(redis.call('HGET', vtime, tenant) or 0)
+    finish[tenant] = finish[tenant] + (spent - expected) / limits.w
+  elseif not stands then
+    stand(lane, start)
+  end
   if spent > 0 then virtual = math.max(virtual, start) end
   backlog_add(tenant, -taken)
   return stop
 end
 
-local looks = 0
+local looks, over = 0, false
 repeat
   looks = looks + 1
   local s = earliest_all(shared, now, now, ONE)
-  make_due_ready(math.min(s, horizon))
   local ready = redis.call('ZRANGE', headgate .. 'ready', 0, 1, 'WITHSCORES')
-  local waiting = redis.call('ZRANGE', headgate .. 'waiting', 0, 0, 'WITHSCORES')
-  if not ready[1] and waiting[1] and tonumber(waiting[2]) <= horizon then
-    -- Nobody is ready: on to the first lane that will be.
-    s = math.max(s, tonumber(waiting[2]))
-    make_due_ready(s)
-    ready = redis.call('ZRANGE', headgate .. 'ready', 0, 1, 'WITHSCORES')
-    waiting = redis.call('ZRANGE', headgate .. 'waiting', 0, 0, 'WITHSCORES')
-  end
-  if not ready[1] then
-    if waiting[1] then next_due = tonumber(waiting[2]) end
+  local waiting = redis.call('ZRANGE', headgate .. 'waiting', 0, 1, 'WITHSCORES')
+  local first, second = tonumber(waiting[2] or math.huge), tonumber(waiting[4] or math.huge)
+  if not ready[1] and first > horizon then
+    if waiting[1] then next_due = first end
     break
+  end
+  -- Nobody is ready: on to the first lane that will be.
+  if not ready[1] then s = math.max(s, first) end
+  local lane, start, share = waiting[1], nil, math.huge
+  stands = ready[1] or second <= s -- else it is alone, and need not stand in line
+  if stands then
+    if first <= math.min(s, horizon) then
+      make_due_ready(math.min(s, horizon))
+      ready = redis.call('ZRANGE', headgate .. 'ready', 0, 1, 'WITHSCORES')
+      first = tonumber(redis.call('ZRANGE', headgate .. 'waiting', 0, 0, 'WITHSCORES')[2] or math.huge)
+    end
+    lane, start, second = ready[1], tonumber(ready[2]), first
+    if ready[4] then share = tonumber(ready[4]) end
   end
   if s > horizon or released >= max then
     next_due = s
     break
   end
-  local due_us = math.min(waiting[1] and tonumber(waiting[2]) or horizon, horizon)
-  local share = ready[4] and tonumber(ready[4]) or math.huge
-until run(ready[1], tonumber(ready[2]), s, due_us, share) or looks >= 200
+  if not stands then
+    redis.call('ZREM', headgate .. 'waiting', lane)
+    start = start_of(lane)
+  end
+  over = run(lane, start, s, math.min(second, horizon), share)
+until over or looks >= MOST_LOOKS
 
 save_buckets(now)
+local keep, drop = {'*', string.format('%.17g', virtual)}, {}
 for tenant, at in pairs(finish) do
   if at > virtual - 2 * typical / tenant_config(tenant, now).w then
-    redis.call('HSET', vtime, tenant, string.format('%.17g', at))
+    keep[#keep + 1], keep[#keep + 2] = tenant, string.format('%.17g', at)
   else
-    redis.call('HDEL', vtime, tenant)
+    drop[#drop + 1] = tenant
   end
 end
-redis.call('HSET', vtime, '*', string.format('%.17g', virtual))
+redis.call('HSET', vtime, unpack(keep))
+if drop[1] then redis.call('HDEL', vtime, unpack(drop)) end
 
 local again = -1
-if looks >= 200 or forwarded >= 100 or (released == max and max < room) then
+if looks >= MOST_LOOKS or forwarded >= 100 or (released == max and max < room) then
   again = 0 -- there is more to do than one call may
 elseif next_due >= 0 then
   again = math.max(0, next_due - now)

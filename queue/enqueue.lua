@@ -90,6 +90,7 @@ for i = 2, #ARGV, 14 do
       field('state', 'aggregating')
       redis.call('HSET', key, unpack(fields))
       lane_push(lane, id, place + now)
+      note_band(lane, place + now)
       backlog_add(tenant, 1)
       -- A lane with jobs is known to the dispatcher already.
       if lane_length(lane) == 1 then wake(lane, now) end

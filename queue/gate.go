@@ -426,7 +426,7 @@ func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
 func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
 	defer cancel()
-	windows := ""
+	windows := "none"
 	if slices.ContainsFunc(questions, settleQuestion.needsLimits) {
 		var err error
 		if windows, err = g.limits.windows(ctx); err != nil {

@@ -41,9 +41,17 @@ end
 
 -- set_calendars takes what the caller made of time zones: the windows of calendar
 -- limits, and under "w:TEXT" the openings of send windows.
+-- All that is published has to be there, before anything is written: a caller
+-- that does not know the newest limits reads them again.
 local calendars = {}
 local function set_calendars(text)
   if text ~= '' then calendars = cjson.decode(text) end
+  for _, limit in ipairs(config().limits) do
+    if limit.calendar and not calendars[limit.calendar] then error('STALE the calendar of limit ' .. limit.name .. ' was not passed') end
+  end
+  for _, window in ipairs(config().windows or {}) do
+    if not calendars['w:' .. window] then error('STALE the send window ' .. window .. ' was not passed') end
+  end
 end
 
 -- lane_name joins a tenant with those of its job's attributes that limits name.
@@ -79,19 +87,23 @@ local function share_of(entry, costs)
   return n
 end
 
-local tenants = {}
+local tenants, differ, overridden = {}, nil, nil
 local function tenant_config(tenant, now)
   local known = tenants[tenant]
   if known then return known end
   known = {w = 1, l = {}}
-  local text = redis.call('HGET', headgate .. 'limits', 't:' .. tenant)
+  if differ == nil then
+    differ = redis.call('HLEN', headgate .. 'limits') > 1
+    overridden = redis.call('EXISTS', headgate .. 'overrides') == 1
+  end
+  local text = differ and redis.call('HGET', headgate .. 'limits', 't:' .. tenant)
   if text then
     local own = cjson.decode(text)
     known.w = own.w or 1
     known.l = own.l or {}
     known.window = own.window
   end
-  text = redis.call('HGET', headgate .. 'overrides', tenant)
+  text = overridden and redis.call('HGET', headgate .. 'overrides', tenant)
   if text then
     for name, change in pairs(cjson.decode(text)) do
       if change['until'] == 0 or change['until'] > now then known.l[name] = change.limit end
@@ -150,9 +162,7 @@ end
 
 -- A send window is a limit of its own: a job goes only while it is open.
 local function window_entry(text)
-  local openings = calendars['w:' .. text]
-  if not openings then error('STALE the send window ' .. text .. ' was not passed') end
-  return {name = 'send window', openings = openings, unit = ''}
+  return {name = 'send window', openings = calendars['w:' .. text], unit = ''}
 end
 
 -- open_at is the first moment >= t in an opening. What lies behind the last one is
@@ -196,9 +206,6 @@ local function lane_limits(lane, now)
       known.permits[#known.permits + 1] = entry
     else
       if limit.calendar then spec.c = calendars[limit.calendar] end
-      if spec.a == 'fw' and not spec.w and not spec.c then
-        error('STALE the calendar of limit ' .. limit.name .. ' was not passed')
-      end
       if entry.adaptive then entry.spec = adapted(spec, entry.key, now) end
       known.all[#known.all + 1] = entry
       entry.tenants = #limit.per == 1 and limit.per[1] == 'tenant'
@@ -331,17 +338,6 @@ local function take_permits(limits, id, now)
   return table.concat(keys, ' ')
 end
 
--- lane_close forgets a lane that holds nothing any more. One that is left among
--- the blocked would be woken in place of another.
-local function lane_close(lane, now)
-  if lane_length(lane) > 0 then return end
-  lane_forget(lane)
-  redis.call('ZREM', headgate .. 'waiting', lane)
-  redis.call('ZREM', headgate .. 'ready', lane)
-  redis.call('HDEL', headgate .. 'skips', lane)
-  for _, entry in ipairs(lane_limits(lane, now).permits) do redis.call('SREM', entry.blocked, lane) end
-end
-
 -- free_permits gives back what a job held and lets one lane for each go on; it
 -- returns how many.
 local function free_permits(id, held, now)
@@ -396,16 +392,41 @@ local function pause(scope, ends, by, reason)
   redis.call('HINCRBY', headgate .. 'totals', 'pauses', 1)
 end
 
+-- Lanes that hold or held other than normal jobs stand in skips.
+local mixed
+local function has_bands()
+  if mixed == nil then mixed = redis.call('EXISTS', headgate .. 'skips') == 1 end
+  return mixed
+end
+
+local function note_band(lane, position)
+  if math.floor(position / BAND) == 1 then return end
+  redis.call('HSETNX', headgate .. 'skips', lane, 0)
+  mixed = true
+end
+
+-- lane_close forgets a lane that holds nothing any more. One that is left among
+-- the blocked would be woken in place of another.
+local function lane_close(lane, now)
+  if lane_length(lane) > 0 then return end
+  lane_forget(lane)
+  redis.call('ZREM', headgate .. 'waiting', lane)
+  redis.call('ZREM', headgate .. 'ready', lane)
+  if has_bands() then redis.call('HDEL', headgate .. 'skips', lane) end
+  for _, entry in ipairs(lane_limits(lane, now).permits) do redis.call('SREM', entry.blocked, lane) end
+end
+
 -- lane_next is the job whose turn it is: the first of the highest priority. Of ten
 -- of a lane at least one is the one that waited longest among the lower ones, so
 -- that none waits for ever. It also returns 'first' or 'lower' where both wait.
 local MOST_SKIPS = 9
 local function lane_next(lane)
   local id, position = lane_head(lane)
-  if not id then return nil end
+  local skips = id and has_bands() and redis.call('HGET', headgate .. 'skips', lane)
+  if not skips then return id, position end
   local band = math.floor(position / BAND)
   if band >= 2 or math.floor(lane_tail(lane) / BAND) == band then return id, position end
-  if tonumber(redis.call('HGET', headgate .. 'skips', lane) or 0) < MOST_SKIPS then return id, position, 'first' end
+  if tonumber(skips) < MOST_SKIPS then return id, position, 'first' end
   id, position = lane_from(lane, (band + 1) * BAND)
   if math.floor(position / BAND) == 1 then
     local low, at = lane_from(lane, 2 * BAND)
@@ -418,13 +439,14 @@ local function lane_went(lane, turn)
   if turn == 'first' then
     redis.call('HINCRBY', headgate .. 'skips', lane, 1)
   elseif turn == 'lower' then
-    redis.call('HDEL', headgate .. 'skips', lane)
+    redis.call('HSET', headgate .. 'skips', lane, 0)
   end
 end
 
 -- to_lane puts a job (back) into its lane.
 local function to_lane(lane, id, position, now, at_once)
   lane_push(lane, id, position)
+  note_band(lane, position)
   redis.call('HSET', task_key(id), 'state', 'aggregating')
   backlog_add(tenant_of(lane), 1)
   wake(lane, now, at_once)

@@ -263,13 +263,22 @@ func (r *rig) dispatcher() *dispatcher {
 	}
 }
 
-// release runs one round of dispatch with so much room, and returns the ids of
-// all that was released so far, in order.
+// release dispatches with so much room while there is more to do at once, and
+// returns the ids of all that was released so far, in order.
 func (r *rig) release(t *testing.T, d *dispatcher, room int64) []string {
 	t.Helper()
-	pending := r.server.Client().LLen(t.Context(), asynqKey(r.queue, "pending")).Val()
-	if _, err := d.round(t.Context(), pending+room); err != nil {
-		t.Fatal(err)
+	pending := func() int64 { return r.server.Client().LLen(t.Context(), asynqKey(r.queue, "pending")).Val() }
+	before := pending()
+	for most := before + room; ; {
+		wait, err := d.round(t.Context(), most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := pending()
+		if wait > 0 || now == before || now >= most {
+			break
+		}
+		before = now
 	}
 	ids := r.server.Client().LRange(t.Context(), asynqKey(r.queue, "pending"), 0, -1).Val()
 	slices.Reverse(ids)

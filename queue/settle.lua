@@ -2,7 +2,7 @@
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2]   calendars as JSON, '' for none
+-- ARGV[2]   calendars as JSON, '' for none; 'none' where no limit is touched
 -- ARGV[3..] nine for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why, actual, text
 --   outcome  'done'    the call succeeded: it must never be made again
 --            'failed'  it ended for good without success: nor must this one, unless an
@@ -18,7 +18,7 @@
 --           not this worker's any more (then nothing was written); and at last
 --           how many lanes may go on
 local now = clock()
-set_calendars(ARGV[2])
+if ARGV[2] ~= 'none' then set_calendars(ARGV[2]) end
 local results, woken = {}, 0
 
 -- The tenant's own buckets stop, or those that all share.
