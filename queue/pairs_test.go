@@ -18,8 +18,6 @@ type aspect struct {
 	job  func(*Job)
 	// after is done once the jobs are enqueued, and before the worker starts.
 	after func(t *testing.T, r *rig, ids []string)
-	// later is done when the worker has run for a while.
-	later func(t *testing.T, r *rig)
 }
 
 var bystander = Operator{Actor: "ann", Reason: "a test"}

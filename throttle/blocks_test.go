@@ -198,7 +198,7 @@ func TestBlockIsGivenBack(t *testing.T) {
 			if d := get(b.t, blocks, 1); !d.Allowed || d.Remaining != 36 {
 				b.t.Errorf("%s: %+v at the end of hold", limit.Name, d)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			if left := c.left(); left != 96 {
 				b.t.Errorf("%s: %d left of 100 after hold, with 4 used", limit.Name, left)
@@ -644,7 +644,7 @@ func TestBlocksAndPauses(t *testing.T) {
 			if d := get(b.t, blocks, 1); !d.Allowed {
 				b.t.Errorf("%s: %+v of a block that was there before the pause", limit.Name, d)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			if d := get(b.t, blocks, 1); d.Allowed || d.Paused != "why" {
 				b.t.Errorf("%s: %+v after hold", limit.Name, d)
 			}
