@@ -21,6 +21,8 @@ type line struct {
 	Kind        *string           `json:"kind"`
 	Tenant      *string           `json:"tenant"`
 	Key         *string           `json:"key"`
+	KeyUntil    *string           `json:"key_until"`
+	KeyWindow   *string           `json:"key_window"`
 	Queue       *string           `json:"queue"`
 	Priority    *string           `json:"priority"`
 	At          *string           `json:"at"`
@@ -28,6 +30,8 @@ type line struct {
 	Deadline    *string           `json:"deadline"`
 	MaxAttempts *int              `json:"max_attempts"`
 	Cost        *int64            `json:"cost"`
+	Costs       map[string]int64  `json:"costs"`
+	Retention   *string           `json:"retention"`
 	Attributes  map[string]string `json:"attributes"`
 	Headers     map[string]string `json:"headers"`
 	Payload     json.RawMessage   `json:"payload"`
@@ -37,8 +41,8 @@ type line struct {
 }
 
 var lineFields = []string{
-	"kind", "tenant", "key", "queue", "priority", "at", "in", "deadline", "max_attempts", "cost", "attributes", "headers", "payload",
-	"on_success", "on_failure", "callback",
+	"kind", "tenant", "key", "key_until", "key_window", "queue", "priority", "at", "in", "deadline", "max_attempts", "cost", "costs",
+	"attributes", "headers", "payload", "retention", "on_success", "on_failure", "callback",
 }
 
 // parseLine reads one line of NDJSON.
@@ -137,13 +141,18 @@ func (l line) jobAt(depth int) (queue.Job, error) {
 		return t
 	}
 	job.At, job.Deadline = moment("at", l.At), moment("deadline", l.Deadline)
-	if l.In != nil {
-		d, err := time.ParseDuration(*l.In)
-		if err != nil {
-			wrong("in", "%.40q is not a duration such as 90s", *l.In)
+	duration := func(field string, from *string) time.Duration {
+		if from == nil {
+			return 0
 		}
-		job.In = d
+		d, err := time.ParseDuration(*from)
+		if err != nil {
+			wrong(field, "%.40q is not a duration such as 90s", *from)
+		}
+		return d
 	}
+	job.In, job.KeyWindow, job.Retention = duration("in", l.In), duration("key_window", l.KeyWindow), duration("retention", l.Retention)
+	job.KeyUntil = queue.KeyUntil(text(l.KeyUntil))
 	if l.MaxAttempts != nil {
 		if job.MaxAttempts = *l.MaxAttempts; job.MaxAttempts == 0 {
 			wrong("max_attempts", "0: a job has at least 1")
@@ -154,7 +163,7 @@ func (l line) jobAt(depth int) (queue.Job, error) {
 			wrong("cost", "0: a call costs at least 1")
 		}
 	}
-	job.Attributes, job.Headers = l.Attributes, l.Headers
+	job.Attributes, job.Headers, job.Costs = l.Attributes, l.Headers, l.Costs
 	if len(l.Payload) == 0 || string(l.Payload) == "null" {
 		wrong("payload", "it is missing")
 	} else {
@@ -249,7 +258,7 @@ func (l *line) fillIn(kind, tenant string) {
 func csvLine(header, record []string) (line, error) {
 	fields := map[string]json.RawMessage{}
 	written := map[string]json.RawMessage{} // kept as it was
-	nested := map[string]map[string]json.RawMessage{"attributes": {}, "headers": {}, "payload": {}}
+	nested := map[string]map[string]json.RawMessage{"attributes": {}, "costs": {}, "headers": {}, "payload": {}}
 	for i, name := range header {
 		if i >= len(record) || record[i] == "" {
 			continue
@@ -261,9 +270,13 @@ func csvLine(header, record []string) (line, error) {
 		}
 		group, inner, isNested := strings.Cut(name, ".")
 		switch {
+		case isNested && group == "costs":
+			if nested[group][inner] = json.RawMessage(cell); !json.Valid(nested[group][inner]) {
+				return line{}, fmt.Errorf("%s: %.40q is not a number", name, cell)
+			}
 		case isNested:
 			nested[group][inner] = quoted
-		case name == "cost" || name == "max_attempts" || name == "payload" || name == "attributes" || name == "headers" ||
+		case name == "cost" || name == "costs" || name == "max_attempts" || name == "payload" || name == "attributes" || name == "headers" ||
 			name == "on_success" || name == "on_failure":
 			if !json.Valid([]byte(cell)) {
 				return line{}, fmt.Errorf("%s: %.40q is not JSON", name, cell)
@@ -307,7 +320,7 @@ func checkHeader(header []string) error {
 	for _, name := range header {
 		group, inner, isNested := strings.Cut(name, ".")
 		switch {
-		case isNested && (group == "attributes" || group == "headers" || group == "payload") && inner != "":
+		case isNested && (group == "attributes" || group == "costs" || group == "headers" || group == "payload") && inner != "":
 		case !slices.Contains(lineFields, name):
 			return fmt.Errorf("column %.60q: unknown field%s", name, queue.Suggest(name, lineFields))
 		}

@@ -29,7 +29,7 @@ func sendCommand(o *options) *cobra.Command {
 	flags := cmd.Flags()
 	texts := map[string]**string{
 		"kind": &l.Kind, "tenant": &l.Tenant, "key": &l.Key, "queue": &l.Queue, "priority": &l.Priority,
-		"at": &l.At, "in": &l.In, "deadline": &l.Deadline,
+		"at": &l.At, "in": &l.In, "deadline": &l.Deadline, "key-until": &l.KeyUntil, "key-window": &l.KeyWindow, "retention": &l.Retention,
 	}
 	for name, usage := range map[string]string{
 		"kind":     "what sort of call (webhook, email, or your own)",
@@ -40,12 +40,17 @@ func sendCommand(o *options) *cobra.Command {
 		"at":       "not before this time, such as 2026-01-31T09:00:00Z",
 		"in":       "not before this long from now, such as 90s",
 		"deadline": "not after this time",
+
+		"key-until":  "ended: the key is free once the job has ended (default: once it is forgotten)",
+		"key-window": "the key is taken for so long from now, such as 5m, whatever becomes of the job",
+		"retention":  "how long the job is remembered once it is done, such as 24h",
 	} {
 		flags.String(name, "", usage)
 	}
 	flags.Int("max-attempts", 0, "calls that may fail before the job is archived (default 10)")
 	flags.Int64("cost", 0, "permits that the call takes (default 1)")
 	flags.StringArrayVar(&attributes, "attribute", nil, "name=value, what limits may be per; may be repeated")
+	flags.StringToInt64Var(&l.Costs, "costs", nil, "unit=n, permits that the call takes of limits with a unit; may be repeated")
 	flags.StringArrayVar(&headers, "header", nil, "name=value, carried to the handler beside the payload; may be repeated")
 	flags.StringVar(&payload, "payload", "", "JSON, @FILE, or - for standard input")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
