@@ -1,0 +1,111 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// BenchmarkEnqueue holds a batch of 1,000 jobs, and each by itself, against a
+// loop over asynq's own client, in turns: an op is 1,000 jobs of each.
+func BenchmarkEnqueue(b *testing.B) {
+	const n = 1000
+	server := redistest.Start(b)
+	plain := asynq.NewClientFromRedisClient(server.Client())
+	client := NewClient(server.Client())
+	payload := json.RawMessage(`{"to":"ada@example.com","text":"hello"}`)
+	jobs := make([]Job, n)
+	for i := range jobs {
+		jobs[i] = Job{Kind: "call", Queue: "batch", Tenant: "a", Payload: payload}
+	}
+	took := map[string]time.Duration{}
+	lap := func(what string, do func()) {
+		began := time.Now()
+		do()
+		took[what] += time.Since(began)
+	}
+	for b.Loop() {
+		lap("asynq", func() {
+			for range n {
+				if _, err := plain.Enqueue(asynq.NewTask("call", payload), asynq.Queue("plain")); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		lap("batch", func() {
+			for _, result := range client.EnqueueMany(b.Context(), jobs) {
+				if result.Err != nil {
+					b.Fatal(result.Err)
+				}
+			}
+		})
+		lap("single", func() {
+			for range n {
+				if _, err := client.Enqueue(b.Context(), Job{Kind: "call", Queue: "single", Tenant: "a", Payload: payload}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	for _, what := range []string{"batch", "single"} {
+		b.ReportMetric(took["asynq"].Seconds()/took[what].Seconds(), what+"-of-asynq")
+	}
+}
+
+// BenchmarkWake is how long a job waits for the permit of the one before it:
+// from the end of one call to the beginning of the next, one at a time.
+func BenchmarkWake(b *testing.B) {
+	server, queue := redistest.Start(b), redistest.Queue(b)
+	one := Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}
+	if err := Publish(b.Context(), server.Client(), Limits{Queues: map[string]QueueLimits{queue: {Limits: []Limit{one}}}}); err != nil {
+		b.Fatal(err)
+	}
+	jobs := make([]Job, max(b.N, 200))
+	for i := range jobs {
+		jobs[i] = Job{Kind: "call", Queue: queue, Tenant: "a", Payload: json.RawMessage(`{}`)}
+	}
+	for _, result := range NewClient(server.Client()).EnqueueMany(b.Context(), jobs) {
+		if result.Err != nil {
+			b.Fatal(result.Err)
+		}
+	}
+	w, err := New(Config{Redis: universal(b, server), Queues: []string{queue}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var mu sync.Mutex
+	var gaps []time.Duration
+	var ended time.Time
+	done := make(chan struct{})
+	Handle(w, "call", func(context.Context, json.RawMessage) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if !ended.IsZero() {
+			gaps = append(gaps, time.Since(ended))
+		}
+		if len(gaps) == len(jobs)-1 {
+			close(done)
+		}
+		ended = time.Now()
+		return nil
+	})
+	ctx, stop := context.WithCancel(b.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- w.Run(ctx) }()
+	<-done
+	stop()
+	if err := <-ran; err != nil {
+		b.Fatal(err)
+	}
+	slices.Sort(gaps)
+	b.ReportMetric(float64(gaps[len(gaps)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(gaps[len(gaps)*99/100].Microseconds()), "p99-µs")
+}
