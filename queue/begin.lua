@@ -4,17 +4,18 @@
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2..] four for each job: id, owner (new for every run of a job), tenant, kind (both escaped)
--- Returns   for each job: answer, earliest_us, latest_us, crashes, base
+-- Returns   for each job: answer, earliest_us, latest_us, crashes, base, first
 --   answer  'go' it has a slot | 'slot' it needs one | 'done' it was called
 --           already | 'failed' it ended before without success | 'gone' it is
 --           not this worker's any more
 --           | 'crashed' it took three workers with it
 --   base    failed attempts that were forgiven
+--   first   when the first run began whose call may have been made, µs
 local now = clock()
 local results = {}
 for i = 2, #ARGV, 4 do
   local id, owner, tenant, kind = unpack(ARGV, i, i + 3)
-  local task = redis.call('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_base')
+  local task = redis.call('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_base', 'hg_first')
   local answer, e, c = 'slot', 0, 0
   local _, _, position = slot_read(task[2])
   if task[1] ~= 'active' then
@@ -27,11 +28,15 @@ for i = 2, #ARGV, 4 do
     e, c = slot_read(task[2])
     if e > 0 and paused_until(tenant, kind) <= now then answer = 'go' end
   end
-  if answer ~= 'gone' then redis.call('HSET', task_key(id), 'hg_owner', owner) end
+  if answer ~= 'gone' then
+    local first = task[6] or int(now) .. ' ' .. owner
+    redis.call('HSET', task_key(id), 'hg_owner', owner, 'hg_first', first)
+  end
   results[#results + 1] = answer
   results[#results + 1] = int(e)
   results[#results + 1] = int(c)
   results[#results + 1] = tonumber(task[4] or 0)
   results[#results + 1] = tonumber(task[5] or 0)
+  results[#results + 1] = tonumber(string.match(task[6] or int(now), '^%d+'))
 end
 return results

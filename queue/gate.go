@@ -67,6 +67,7 @@ type beginAnswer struct {
 	earliest, latest int64 // µs on Redis's clock; latest 0: no end
 	crashes          int64
 	forgiven         int64 // failed attempts that do not count any more
+	first            int64 // when the first run began whose call may have been made, µs
 }
 
 type settleQuestion struct {
@@ -135,7 +136,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		return g.finish(ctx, job, owner, verdict{outcome: Retried, err: &retryError{err: err, after: firstBackoff * 10}})
 	}
 
-	job.Attempt = max(job.Attempt-int(slot.forgiven), 1)
+	job.Attempt, job.First = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first)
 	suspect := slot.crashes >= 2
 	for {
 		// What nobody wants any more needs no slot, and no pause holds it.
@@ -332,6 +333,8 @@ func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict)
 		question.outcome, question.text = "done", string(v.result)
 	case v.outcome.failed():
 		question.outcome, question.text = "failed", string(v.outcome)+" "+v.err.Error()
+	case v.outcome == Throttled || v.outcome == Postponed || errors.Is(v.err, errParked):
+		question.outcome = "refused"
 	}
 	if v.actual == "" && (v.outcome == Throttled || v.outcome == Postponed || v.outcome == Expired) {
 		// The provider did nothing for it.
@@ -389,7 +392,7 @@ func (g *gate) settle(q settleQuestion) settled {
 }
 
 func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
-	const words, answer = 4, 5
+	const words, answer = 4, 6
 	args := make([]any, 1, 1+words*len(questions))
 	args[0] = g.queue
 	for _, q := range questions {
@@ -412,7 +415,7 @@ func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
 		if err != nil {
 			return nil, err
 		}
-		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), earliest: n[0], latest: n[1], crashes: n[2], forgiven: n[3]}
+		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), earliest: n[0], latest: n[1], crashes: n[2], forgiven: n[3], first: n[4]}
 	}
 	for i := range answers {
 		if answers[i].answer == "go" {

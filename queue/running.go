@@ -25,6 +25,11 @@ type Running struct {
 	// IdempotencyKey is the same for every call of the job, at most 255 characters.
 	IdempotencyKey string
 
+	// First is when the first run of the job began whose call the provider may
+	// have acted on, by Redis's clock: this one's, unless an earlier one failed or
+	// its worker died. Providers forget idempotency keys some time after it.
+	First time.Time
+
 	Deadline time.Time // zero: none
 	Cost     int64
 	Costs    map[string]int64 // by unit; nil: none

@@ -8,7 +8,9 @@
 --            'failed'  it ended for good without success: nor must this one, unless an
 --                      operator runs it again; its slot is spent
 --            'keep'    not called: the job keeps its slot for another worker
---            'free'    not called or failed: the slot is spent
+--            'free'    failed: the slot is spent
+--            'refused' not called, or the provider did nothing: likewise, and this run
+--                      was not the first
 --            'alone'   about to be called with nothing beside it (see crashes)
 --   pause_us for how long from now the provider wants no calls; 0: it does not say so
 --   why      who is to pause, and the provider's words: "tenant REASON" or "account REASON"
@@ -47,6 +49,11 @@ for i = 3, #ARGV, 9 do
   local mine = task[1] == owner or task[1] == owner .. '!'
   if mine then
     local first = task[1] == owner
+    if outcome == 'refused' or outcome == 'keep' then
+      local began = redis.call('HGET', key, 'hg_first')
+      if began and string.match(began, ' (.*)$') == owner then redis.call('HDEL', key, 'hg_first') end
+    end
+    if outcome == 'refused' then outcome = 'free' end
     if actual ~= '' and first and not task[4] then
       local said = redis.call('HMGET', key, 'hg_cost', 'hg_costs', 'hg_marks')
       correct_all(lane_limits(task[5] and task[5] ~= '' and task[5] or tenant, now).all, now,
