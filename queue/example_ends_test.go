@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,7 +14,7 @@ import (
 
 // endsRedis is a Redis of its own for an example.
 func endsRedis() (*redis.UniversalOptions, *queue.Client, func()) {
-	server, err := embedded.Start(embedded.Options{Miniredis: true})
+	server, err := embedded.Start(embedded.Options{Miniredis: os.Getenv("REAL") == ""})
 	if err != nil {
 		panic(err)
 	}

@@ -1,0 +1,214 @@
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
+)
+
+// tooMany is a provider's 429. Package clients has such errors ready-made.
+type tooMany struct{ after time.Duration }
+
+func (tooMany) Error() string               { return "429 Too Many Requests" }
+func (e tooMany) RetryAfter() time.Duration { return e.after }
+func (tooMany) WholeAccount() bool          { return false } // true: the whole queue pauses
+
+// A provider that says 429 spends no attempt: the tenant pauses for as long as
+// it asks.
+func ExampleHandle_throttled() {
+	options, client, done := endsRedis()
+	defer done()
+	worker, err := queue.New(queue.Config{Redis: options, Queues: []string{"sms"}})
+	if err != nil {
+		panic(err)
+	}
+	calls := make(chan int, 2)
+	refused := false
+	SendSMS.Handle(worker, func(ctx context.Context, _ SMS) error {
+		job, _ := queue.Current(ctx)
+		calls <- job.Attempt
+		if !refused {
+			refused = true
+			return tooMany{300 * time.Millisecond}
+		}
+		return nil
+	})
+	job := SendSMS.Job("acme", SMS{To: "Ada"})
+	job.MaxAttempts = 1
+	if _, err := client.Enqueue(context.Background(), job); err != nil {
+		panic(err)
+	}
+	stop := serve(worker)
+	defer stop()
+	fmt.Println("attempt", <-calls)
+	began := time.Now()
+	fmt.Println("attempt", <-calls, "and a pause:", time.Since(began) > 250*time.Millisecond)
+	// Output:
+	// attempt 1
+	// attempt 1 and a pause: true
+}
+
+// An operator holds a tenant's jobs, and lets them go again.
+func ExamplePauseJobs() {
+	ctx, client, stop := exampleRedis()
+	defer stop()
+	if err := queue.Publish(ctx, client, tenantLimit(throttle.PerSecond(10))); err != nil {
+		panic(err)
+	}
+	jobs := queue.NewClient(client)
+	by := queue.Operator{Actor: "ann", Reason: "bounces"}
+	scope := queue.Scope{Tenant: "acme"}
+	pause, err := queue.PauseJobs(ctx, client, "sms", scope, time.Time{}, by) // until resumed
+	fmt.Println(pause.Scope, pause.By, pause.Reason, err)
+
+	receipt, err := jobs.Enqueue(ctx, SendSMS.Job("acme", SMS{To: "Ada"})) // still accepted
+	if err != nil {
+		panic(err)
+	}
+	job, err := queue.Explain(ctx, client, receipt.Queue, receipt.ID)
+	fmt.Println(job.State, job.Pause != nil, job.Sure, err)
+
+	resumed, err := queue.ResumeJobs(ctx, client, "sms", scope, by)
+	fmt.Println(resumed, err)
+	resumed, err = queue.ResumeJobs(ctx, client, "sms", scope, by)
+	fmt.Println(resumed, err)
+	// Output:
+	// tenant acme operator ann: bounces <nil>
+	// waiting true unknown <nil>
+	// true <nil>
+	// false <nil>
+}
+
+// The verbs of operators: count, cancel, retry, delete.
+func ExampleApply() {
+	ctx, client, stop := exampleRedis()
+	defer stop()
+	jobs := queue.NewClient(client)
+	for _, tenant := range []string{"acme", "acme", "globex"} {
+		if _, err := jobs.Enqueue(ctx, SendSMS.Job(tenant, SMS{To: "Ada"})); err != nil {
+			panic(err)
+		}
+	}
+	by := queue.Operator{Actor: "ann", Reason: "wrong template"}
+	acme := queue.Filter{Tenant: "acme"}
+	would, err := queue.Count(ctx, client, "sms", queue.Cancel, acme)
+	fmt.Println("would cancel", would.Jobs, err)
+	for _, verb := range []queue.Verb{queue.Cancel, queue.RetryArchived, queue.Cancel, queue.DeleteArchived} {
+		tally, err := queue.Apply(ctx, client, "sms", verb, acme, by, nil)
+		fmt.Println(verb, tally.Jobs, err)
+		archived, _, err := queue.ListArchived(ctx, client, "sms", "", 0)
+		if err != nil {
+			panic(err)
+		}
+		for _, job := range archived {
+			fmt.Println("  archived:", job.Outcome, job.Reason)
+		}
+	}
+	// Output:
+	// would cancel 2 <nil>
+	// cancel 2 <nil>
+	//   archived: cancelled cancelled by ann: wrong template
+	//   archived: cancelled cancelled by ann: wrong template
+	// retry 2 <nil>
+	// cancel 2 <nil>
+	//   archived: cancelled cancelled by ann: wrong template
+	//   archived: cancelled cancelled by ann: wrong template
+	// delete 2 <nil>
+}
+
+// tenantLimit is one limit for each tenant of the queue sms.
+func tenantLimit(rate throttle.Rate) queue.Limits {
+	limit := queue.Limit{
+		Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: rate},
+		Per:   []string{"tenant"},
+	}
+	return queue.Limits{Queues: map[string]queue.QueueLimits{"sms": {Kinds: []string{"sms"}, Limits: []queue.Limit{limit}}}}
+}
+
+// A limit is raised for one tenant and for two hours; the audit keeps who did it.
+func ExampleSetOverride() {
+	ctx, client, stop := exampleRedis()
+	defer stop()
+	if err := queue.Publish(ctx, client, tenantLimit(throttle.PerSecond(10))); err != nil {
+		panic(err)
+	}
+	rate := throttle.PerSecond(50)
+	err := queue.SetOverride(ctx, client, "sms", "acme", "tenant", queue.Override{
+		Change: queue.Change{Rate: &rate}, Until: time.Now().Add(2 * time.Hour), Actor: "ann", Reason: "launch day",
+	})
+	if err != nil {
+		panic(err)
+	}
+	for _, tenant := range []string{"acme", "globex"} {
+		limits, err := queue.LimitsInForce(ctx, client, "sms", tenant)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(tenant, limits[0].Name, limits[0].Rate, "from the", limits[0].From)
+	}
+	cleared, err := queue.ClearOverride(ctx, client, "sms", "acme", "tenant", queue.Operator{Actor: "ann", Reason: "it is over"})
+	fmt.Println(cleared, err)
+
+	entries, err := queue.Audit(ctx, client, "sms", 2)
+	if err != nil {
+		panic(err)
+	}
+	for _, entry := range entries {
+		fmt.Println(entry.Actor, entry.Action, entry.Tenant, entry.Limit, entry.Reason)
+	}
+	// Output:
+	// acme tenant 50/s from the override
+	// globex tenant 10/s from the queue
+	// true <nil>
+	// ann clear acme tenant it is over
+	// ann override acme tenant launch day
+}
+
+// Why does a job wait, and when will it go?
+func ExampleExplain() {
+	ctx, client, stop := exampleRedis()
+	defer stop()
+	if err := queue.Publish(ctx, client, tenantLimit(throttle.Rate{Count: 1, Period: time.Minute})); err != nil {
+		panic(err)
+	}
+	var receipt queue.Receipt
+	for range 4 {
+		var err error
+		if receipt, err = queue.NewClient(client).Enqueue(ctx, SendSMS.Job("acme", SMS{To: "Ada"})); err != nil {
+			panic(err)
+		}
+	}
+	job, err := queue.Explain(ctx, client, receipt.Queue, receipt.ID)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(job.State, "behind", job.Position, "held by", job.HeldBy)
+	fmt.Println("in", job.At.Sub(job.Now).Round(10*time.Second), job.Sure)
+	// Output:
+	// waiting behind 3 held by limit "tenant" (1/min)
+	// in 3m0s steady
+}
+
+// When would these be done?
+func ExampleEstimate() {
+	ctx, client, stop := exampleRedis()
+	defer stop()
+	if err := queue.Publish(ctx, client, tenantLimit(throttle.PerSecond(10))); err != nil {
+		panic(err)
+	}
+	estimate, err := queue.Estimate(ctx, client, "sms", queue.Batch{Tenant: "acme", Jobs: 6000})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(estimate.Last.Sub(estimate.Now).Round(10*time.Second), estimate.HeldBy, estimate.Sure)
+
+	// Nothing was enqueued.
+	status, err := queue.ReadStatus(ctx, client, "sms")
+	fmt.Println(status.Enqueued, err)
+	// Output:
+	// 10m0s limit "tenant" (10/s) steady
+	// 0 <nil>
+}
