@@ -13,6 +13,25 @@
 //   - A job is called at least once, and with the same idempotency key each time.
 //   - A shared limit is divided between tenants in proportion to their weights.
 //
+// Putting jobs in: [Client.Enqueue] and [Client.EnqueueMany], with keys
+// ([Job].Key, [KeyUntil]), times and deadlines, and what follows a job
+// ([Job].OnSuccess); [SetPeriodic] for those that come again and again.
+//
+// Making calls: [Kind.Handle] or [HandleResult], [Current] for the job, [SetResult]
+// and [SetActual] for what came of it. The handler's error decides on the [Outcome].
+// [Worker.Use] and [Client.Use] put something around all of them.
+//
+// When they go: [Publish] puts [Limits] in force: rates, concurrency, units,
+// weights, [SendWindow] and caps. [Priority] orders the jobs of one tenant.
+//
+// For operators: [PauseJobs], [Apply] with a [Verb], [SetOverride], [Audit],
+// [Explain], [Estimate], [ListArchived].
+//
 // Jobs are asynq tasks and lanes are asynq groups, so asynq's Inspector and
-// command line see and manage them. Redis 7.0 or later is needed.
+// command line see and manage them; no other asynq server may serve our queues.
+// Redis 7.0 or later is needed.
+//
+// The manual, with the bounds in numbers and a table for those who come from
+// other queues, is docs/queue.md of the repository:
+// https://github.com/headgate/headgate/blob/main/docs/queue.md.
 package queue
