@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,7 +13,7 @@ import (
 
 // endsRedis is a Redis of its own for an example.
 func endsRedis() (*redis.UniversalOptions, *queue.Client, func()) {
-	server, err := embedded.Start(embedded.Options{Miniredis: os.Getenv("REAL") == ""})
+	server, err := embedded.Start(embedded.Options{Miniredis: true})
 	if err != nil {
 		panic(err)
 	}
