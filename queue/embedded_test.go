@@ -27,7 +27,15 @@ func TestEmbeddedRedis(t *testing.T) {
 	stalled, stop := law.WatchStalls()
 	defer stop()
 	const name, jobs = "embedded", 40
-	limits := Limits{Queues: map[string]QueueLimits{name: {Limits: []Limit{sharedBy(60), perTenant(40)}}}}
+	// The tenants differ, each in its own way, so that all that is looked up is.
+	always, err := ParseSendWindow("00:00-24:00 UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := Limits{
+		Queues:  map[string]QueueLimits{name: {Limits: []Limit{sharedBy(60), perTenant(40), tokens(10_000, "tenant")}}},
+		Tenants: map[string]TenantLimits{"a": {Weight: 3}, "bad": {SendWindow: always}},
+	}
 	if err := Publish(t.Context(), client, limits); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +54,8 @@ func TestEmbeddedRedis(t *testing.T) {
 	})
 	enqueue := NewClient(client)
 	for i := range jobs {
-		job := Job{Kind: "call", Queue: name, Tenant: []string{"a", "b"}[i%2], Payload: struct{}{}}
+		job := Job{Kind: "call", Queue: name, Tenant: []string{"a", "b"}[i%2], Payload: struct{}{}, Costs: map[string]int64{"tokens": 10}}
+		job.Priority = []Priority{Low, Normal, High}[i/2%3]
 		if i%10 == 0 {
 			job.In = time.Second
 		}

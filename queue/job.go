@@ -32,7 +32,8 @@ type Job struct {
 
 	// Key makes the job the only one of its tenant and queue with this key, while
 	// it lives and for Retention after: enqueueing the same again answers with
-	// the job that is there. At most 256 bytes. "" gives the job an id of its own.
+	// the job that is there. An archived job lives until it is deleted. At most 256
+	// bytes. "" gives the job an id of its own.
 	Key string
 
 	// Queue is where the job waits. "" means the queue whose limits name Kind, or

@@ -96,16 +96,19 @@ local function tenant_config(tenant, now)
     differ = redis.call('HLEN', headgate .. 'limits') > 1
     overridden = redis.call('EXISTS', headgate .. 'overrides') == 1
   end
-  local text = differ and redis.call('HGET', headgate .. 'limits', 't:' .. tenant)
+  -- Plain ifs: an imitation of Redis gets "x = a and f()" wrong where a is false.
+  local text
+  if differ then text = redis.call('HGET', headgate .. 'limits', 't:' .. tenant) end
   if text then
     local own = cjson.decode(text)
     known.w = own.w or 1
     known.l = own.l or {}
     known.window = own.window
   end
-  text = overridden and redis.call('HGET', headgate .. 'overrides', tenant)
-  if text then
-    for name, change in pairs(cjson.decode(text)) do
+  local changes
+  if overridden then changes = redis.call('HGET', headgate .. 'overrides', tenant) end
+  if changes then
+    for name, change in pairs(cjson.decode(changes)) do
       if change['until'] == 0 or change['until'] > now then known.l[name] = change.limit end
     end
   end
@@ -422,7 +425,8 @@ end
 local MOST_SKIPS = 9
 local function lane_next(lane)
   local id, position = lane_head(lane)
-  local skips = id and has_bands() and redis.call('HGET', headgate .. 'skips', lane)
+  if not id or not has_bands() then return id, position end
+  local skips = redis.call('HGET', headgate .. 'skips', lane)
   if not skips then return id, position end
   local band = math.floor(position / BAND)
   if band >= 2 or math.floor(lane_tail(lane) / BAND) == band then return id, position end

@@ -28,8 +28,9 @@ type QueueLimits struct {
 	// Limits hold together: a job goes at a moment at which all admit it.
 	Limits []Limit
 
-	// MaxBacklog is how many jobs of one tenant may wait; more are refused with
-	// [ErrBacklogFull]. 0: no bound.
+	// MaxBacklog is how many jobs of one tenant may wait in lanes; more are refused
+	// with [ErrBacklogFull], whenever they are for. Jobs for later count once they
+	// are due. 0: no bound.
 	MaxBacklog int64
 
 	// MaxQueue is how many jobs of all tenants together may wait; more are
