@@ -45,7 +45,8 @@ func TestExplain(t *testing.T) {
 		"cost: 0":                {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--cost", "0"},
 		"cost: -1":               {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--cost", "-1"},
 		"is not name=value":      {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--attribute", "x"},
-		"cost: 21 is more than ": {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--cost", "21"},
+		"cost: 21 is more than ": {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--kind", "call", "--cost", "21"},
+		"which of call":          {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1"},
 	} {
 		if out, errText, code := enqueue(t, "", append(args, "--redis", url)...); code != exitUsage || !strings.Contains(errText, want) || out != "" {
 			t.Errorf("%v: %q %q %d", args, out, errText, code)
@@ -61,7 +62,7 @@ func TestEstimate(t *testing.T) {
 		e.Last.Sub(*e.First).Round(time.Second) != 122*time.Second || e.HeldBy == nil || e.HeldBy.Limit != "tenant" {
 		t.Errorf("%s %q %d, %v", out, errText, code, err)
 	}
-	out, errText, code = enqueue(t, "", "estimate", "--redis", url, "--queue", "calls", "--tenant", "acme", "--jobs", "50000")
+	out, errText, code = enqueue(t, "", "estimate", "--redis", url, "--queue", "calls", "--tenant", "acme", "--kind", "call", "--jobs", "50000")
 	if code != exitOK || !strings.HasPrefix(out, "first call now, last call at ") || !strings.Contains(out, `held by limit "tenant" (10/s)`) {
 		t.Errorf("%q %q %d", out, errText, code)
 	}
