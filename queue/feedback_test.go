@@ -57,6 +57,7 @@ func TestThrottledIsOnePauseForAllWorkers(t *testing.T) {
 	limit.Burst = burst
 	for name, account := range map[string]bool{"tenant": false, "account": true} {
 		t.Run(name, func(t *testing.T) {
+			limit := limit
 			if account {
 				limit.Per = nil
 			}

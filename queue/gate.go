@@ -437,8 +437,8 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 		}
 	}
 	const words = 9
-	args := make([]any, 2, 2+words*len(questions))
-	args[0], args[1] = g.queue, windows
+	args := make([]any, 3, 3+words*len(questions))
+	args[0], args[1], args[2] = g.queue, windows, pickup.Microseconds()
 	for _, q := range questions {
 		who := "tenant "
 		if q.account {

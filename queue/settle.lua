@@ -3,7 +3,8 @@
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2]   calendars as JSON, '' for none; 'none' where no limit is touched
--- ARGV[3..] nine for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why, actual, text
+-- ARGV[3]   pickup_us: how long a worker usually takes to pick a job up
+-- ARGV[4..] nine for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why, actual, text
 --   outcome  'done'    the call succeeded: it must never be made again
 --            'failed'  it ended for good without success: nor must this one, unless an
 --                      operator runs it again; its slot is spent
@@ -34,11 +35,13 @@ local function hold_back(group, tenant, length, why)
       if entry.tenants then list[#list + 1] = entry end
     end
   end
-  pause_all(list, now, now + length, reason)
+  -- Buckets stop a little longer: the first calls are in workers' hands when they
+  -- may go, and none catches up with the one before it.
+  pause_all(list, now, now + length + tonumber(ARGV[3]), reason)
   pause(who == 'account' and '*' or tenant, now + length, 'provider', reason)
 end
 
-for i = 3, #ARGV, 9 do
+for i = 4, #ARGV, 9 do
   local id, owner, tenant, kind = unpack(ARGV, i, i + 3)
   local outcome, length, why, actual, text = unpack(ARGV, i + 4, i + 8)
   local ended = outcome == 'done' or outcome == 'failed'
