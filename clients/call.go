@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // The headers that carry a [Call], in the spelling of HTTP/1.1 and of mail.
@@ -24,6 +25,16 @@ type Call struct {
 	// IdempotencyKey is the same for all attempts of a job, so that a provider
 	// that has seen it can tell a repeat from a new call.
 	IdempotencyKey string
+
+	// First is when the first attempt of the job was made that the provider may
+	// have acted on; the attempt that is being made counts, and those that ended as
+	// throttled or parked do not. Earlier than that is safe, later is not: the time
+	// at which the job was enqueued will do. Providers forget idempotency keys, and
+	// a call that comes too late is not sent then.
+	//
+	// Zero means that nobody knows. Clients to which it matters then take Attempt 1
+	// for the first, and send no other.
+	First time.Time
 }
 
 // Headers are the names and values to send; fields that are empty are left out.

@@ -1,7 +1,7 @@
 // Package sandbox plays the providers: servers on loopback that take calls and
 // police their own limits, for tests, demos and development.
 //
-// [HTTP] and [SMTP] are a [Provider] behind a protocol. A provider admits a call
+// [HTTP], [SMTP] and [Stripe] are a [Provider] behind a protocol. A provider admits a call
 // when its tenant's [Limit] and the account's allow it, refuses it otherwise as
 // real ones do, fails on demand, and keeps a log of what arrived and when.
 //

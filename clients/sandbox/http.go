@@ -30,13 +30,18 @@ type HTTP struct {
 // NewHTTP starts a provider; the error is the network's. No config, or the zero
 // one, accepts everything. Close ends it.
 func NewHTTP(config ...Config) (*HTTP, error) {
+	return newHTTP(one(config), func(h *HTTP) http.Handler { return h })
+}
+
+// newHTTP starts a provider with a handler of its own.
+func newHTTP(config Config, handler func(*HTTP) http.Handler) (*HTTP, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	h := &HTTP{Provider: newProvider(one(config)), listener: listener, answer: one(config).Answer}
+	h := &HTTP{Provider: newProvider(config), listener: listener, answer: config.Answer}
 	h.server = &http.Server{
-		Handler:           h,
+		Handler:           handler(h),
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          log.New(io.Discard, "", 0), // hostile callers are expected

@@ -30,7 +30,8 @@ type Config struct {
 	ThrottleCode int
 
 	// Username and Password are what [SMTP] wants to be told first. "" means that
-	// it asks for nothing.
+	// it asks for nothing. [Stripe] wants the Password as its secret key; "" means
+	// that any key will do.
 	Username, Password string
 
 	// TLS is for STARTTLS of [SMTP]. nil means that it is not offered.

@@ -1,0 +1,22 @@
+package payment
+
+import "strings"
+
+// currencies are those that the library knows (currency.go of stripe-go v85) and
+// bhd, byn, jod, kwd, mmk, omr, sle and tnd of https://docs.stripe.com/currencies. An
+// account may be able to charge in fewer; then Stripe says so.
+var currencies = func() map[string]bool {
+	set := map[string]bool{}
+	for _, name := range strings.Fields(`
+		aed afn all amd ang aoa ars aud awg azn bam bbd bdt bgn bhd bif bmd bnd bob
+		brl bsd bwp byn bzd cad cdf chf clp cny cop crc cve czk djf dkk dop dzd eek
+		egp etb eur fjd fkp gbp gel gip gmd gnf gtq gyd hkd hnl hrk htg huf idr ils
+		inr isk jmd jod jpy kes kgs khr kmf krw kwd kyd kzt lak lbp lkr lrd lsl ltl
+		lvl mad mdl mga mkd mmk mnt mop mro mur mvr mwk mxn myr mzn nad ngn nio nok
+		npr nzd omr pab pen pgk php pkr pln pyg qar ron rsd rub rwf sar sbd scr sek
+		sgd shp sle sll sos srd std svc szl thb tjs tnd top try ttd twd tzs uah ugx
+		usd uyu uzs vef vnd vuv wst xaf xcd xof xpf yer zar zmw`) {
+		set[name] = true
+	}
+	return set
+}()

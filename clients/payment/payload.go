@@ -1,0 +1,269 @@
+package payment
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The actions of a [Payload].
+const (
+	Create           = "create"             // a PaymentIntent that someone else confirms
+	Confirm          = "confirm"            // a PaymentIntent that is there
+	CreateAndConfirm = "create_and_confirm" // both in one call: a charge
+	Capture          = "capture"            // what was authorized before
+	Refund           = "refund"             // all that is left of a payment, or a part
+)
+
+// Payload is one call to Stripe, and the payload of a payment job. The fields
+// besides Action are those of Stripe's own request bodies; each belongs to some
+// actions, and is refused with the others.
+type Payload struct {
+	// Action is create, confirm, create_and_confirm, capture or refund.
+	Action string `json:"action"`
+
+	// Amount is in the currency's smallest unit: 1999 are 19.99 USD, and 1999 JPY.
+	// create and create_and_confirm need it. For refund, nil means all that is left.
+	Amount *int64 `json:"amount,omitempty"`
+
+	// AmountToCapture, of capture, is in the smallest unit, too. nil means all; of
+	// less the rest is released.
+	AmountToCapture *int64 `json:"amount_to_capture,omitempty"`
+
+	Currency           string   `json:"currency,omitempty"`             // such as usd; create*
+	Customer           string   `json:"customer,omitempty"`             // create*
+	PaymentMethod      string   `json:"payment_method,omitempty"`       // create*, confirm
+	PaymentMethodTypes []string `json:"payment_method_types,omitempty"` // create*; nil: as the dashboard says
+	PaymentIntent      string   `json:"payment_intent,omitempty"`       // confirm, capture, refund
+
+	// CaptureMethod is automatic, automatic_async or manual (authorize now, capture
+	// later); "" means Stripe's default. create*, confirm
+	CaptureMethod string `json:"capture_method,omitempty"`
+
+	// OffSession says that the customer is not there to authenticate: the payment
+	// is declined if it would be needed. create_and_confirm, confirm
+	OffSession bool `json:"off_session,omitempty"`
+
+	// ReturnURL is for payment methods that lead the customer away. "" means that
+	// create_and_confirm uses none of these. create_and_confirm, confirm
+	ReturnURL string `json:"return_url,omitempty"`
+
+	Description               string            `json:"description,omitempty"`                 // create*
+	ReceiptEmail              string            `json:"receipt_email,omitempty"`               // create*, confirm
+	StatementDescriptorSuffix string            `json:"statement_descriptor_suffix,omitempty"` // create*, capture
+	Reason                    string            `json:"reason,omitempty"`                      // refund: duplicate, fraudulent, requested_by_customer
+	Metadata                  map[string]string `json:"metadata,omitempty"`                    // all but confirm
+}
+
+// The fields that an action needs, and those that it may have besides.
+var actions = map[string]struct{ needs, may []string }{
+	Create: {
+		[]string{"amount", "currency"},
+		[]string{"customer", "payment_method", "payment_method_types", "capture_method", "description", "receipt_email", "statement_descriptor_suffix", "metadata"},
+	},
+	CreateAndConfirm: {
+		[]string{"amount", "currency", "payment_method"},
+		[]string{"customer", "payment_method_types", "capture_method", "off_session", "return_url", "description", "receipt_email", "statement_descriptor_suffix", "metadata"},
+	},
+	Confirm: {
+		[]string{"payment_intent"},
+		[]string{"payment_method", "capture_method", "off_session", "return_url", "receipt_email"},
+	},
+	Capture: {
+		[]string{"payment_intent"},
+		[]string{"amount_to_capture", "statement_descriptor_suffix", "metadata"},
+	},
+	Refund: {
+		[]string{"payment_intent"},
+		[]string{"amount", "reason", "metadata"},
+	},
+}
+
+const (
+	mostAmount   = 999_999_999_999 // twelve digits, as many as Stripe takes of any currency
+	mostText     = 1000            // characters
+	mostSuffix   = 22              // characters that a statement has room for
+	mostMetadata = 49              // Stripe's 50 without headgate_job
+	metadataJob  = "headgate_job"
+)
+
+// UnmarshalJSON takes an object with the fields of a Payload and no others, each
+// once, under its exact name, and not null: a mistake in a field's name must not
+// become another payment.
+func (p *Payload) UnmarshalJSON(data []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return errors.New("a payment is an object")
+	}
+	known := slices.Collect(maps.Keys(p.present()))
+	seen := map[string]bool{}
+	for decoder.More() {
+		token, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := token.(string)
+		switch {
+		case name != "action" && !slices.Contains(known, name):
+			return fmt.Errorf("%.60q: a payment has no such field", name)
+		case seen[name]:
+			return fmt.Errorf("%s: it stands twice", name)
+		}
+		seen[name] = true
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return err
+		}
+		if string(value) == "null" {
+			return fmt.Errorf("%s: null is no value; leave it out", name)
+		}
+	}
+	type plain Payload // without this method
+	var value plain
+	if err := json.Unmarshal(data, &value); err != nil {
+		wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+		switch {
+		case ok && strings.HasPrefix(wrong.Field, "amount"):
+			return fmt.Errorf("%s: want a whole number of the smallest unit, such as 1999 for 19.99, not %.30s", wrong.Field, wrong.Value)
+		case ok:
+			return fmt.Errorf("%s: want %s, not %.30s", wrong.Field, typeName(wrong.Type.String()), wrong.Value)
+		}
+		return err
+	}
+	*p = Payload(value)
+	return nil
+}
+
+func typeName(goType string) string {
+	switch {
+	case strings.Contains(goType, "bool"):
+		return "true or false"
+	case strings.HasPrefix(goType, "[]"):
+		return "a list of texts"
+	case strings.HasPrefix(goType, "map"):
+		return "an object of texts"
+	}
+	return "a text"
+}
+
+// present tells which fields besides the action are set; all of them are keys.
+func (p *Payload) present() map[string]bool {
+	return map[string]bool{
+		"amount": p.Amount != nil, "amount_to_capture": p.AmountToCapture != nil,
+		"currency": p.Currency != "", "customer": p.Customer != "",
+		"payment_method": p.PaymentMethod != "", "payment_method_types": p.PaymentMethodTypes != nil,
+		"payment_intent": p.PaymentIntent != "", "capture_method": p.CaptureMethod != "",
+		"off_session": p.OffSession, "return_url": p.ReturnURL != "", "description": p.Description != "",
+		"receipt_email": p.ReceiptEmail != "", "statement_descriptor_suffix": p.StatementDescriptorSuffix != "",
+		"reason": p.Reason != "", "metadata": p.Metadata != nil,
+	}
+}
+
+// Check reports everything that makes the payload unusable, joined, each with
+// the field's name, or nil. It asks nobody: that a customer exists, or that an
+// amount is above Stripe's least, only Stripe can tell.
+func (p Payload) Check() error {
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf(field+": "+format, args...))
+	}
+	action, known := actions[p.Action]
+	if !known {
+		return errors.New("action: it is none of create, confirm, create_and_confirm, capture, refund")
+	}
+	present := p.present()
+	for _, field := range action.needs {
+		if !present[field] {
+			wrong(field, "it is missing; %s needs it", p.Action)
+		}
+	}
+	for _, field := range slices.Sorted(maps.Keys(present)) {
+		if present[field] && !slices.Contains(action.needs, field) && !slices.Contains(action.may, field) {
+			wrong(field, "%s has no such field", p.Action)
+		}
+	}
+	amount := func(field string, value *int64) {
+		switch {
+		case value == nil:
+		case *value < 1:
+			wrong(field, "%d is not above 0", *value)
+		case *value > mostAmount:
+			wrong(field, "%d has more than twelve digits", *value)
+		}
+	}
+	amount("amount", p.Amount)
+	amount("amount_to_capture", p.AmountToCapture)
+	if p.Currency != "" && !currencies[p.Currency] {
+		if lower := strings.ToLower(p.Currency); currencies[lower] {
+			wrong("currency", "write %s in small letters", lower)
+		} else {
+			wrong("currency", "%.10q is none of Stripe's; want one such as usd", p.Currency)
+		}
+	}
+	for field, id := range map[string]string{"customer": p.Customer, "payment_method": p.PaymentMethod, "payment_intent": p.PaymentIntent} {
+		// The texts do not repeat the value: someone may have put a secret there.
+		switch {
+		case strings.Contains(id, "_secret_"):
+			wrong(field, "that is a client secret; want the id in front of it")
+		case id != "" && !isID(id):
+			wrong(field, "it is not an id of Stripe's: letters, digits, _ and -, at most 255")
+		}
+	}
+	choice := func(field, value string, of ...string) {
+		if value != "" && !slices.Contains(of, value) {
+			wrong(field, "it is none of %s", strings.Join(of, ", "))
+		}
+	}
+	choice("capture_method", p.CaptureMethod, "automatic", "automatic_async", "manual")
+	choice("reason", p.Reason, "duplicate", "fraudulent", "requested_by_customer")
+	if len(p.PaymentMethodTypes) > 50 || slices.ContainsFunc(p.PaymentMethodTypes, func(name string) bool { return !isID(name) }) {
+		wrong("payment_method_types", "want a list of names such as card")
+	}
+	if u, err := url.Parse(p.ReturnURL); p.ReturnURL != "" && (err != nil || u.Scheme == "" || len(p.ReturnURL) > 5000) {
+		wrong("return_url", "it is not a URL")
+	}
+	text := func(field, value string, most int) {
+		switch {
+		case !utf8.ValidString(value) || strings.ContainsFunc(value, unicode.IsControl):
+			wrong(field, "it has control characters, or is not UTF-8")
+		case utf8.RuneCountInString(value) > most:
+			wrong(field, "it has more than %d characters", most)
+		}
+	}
+	text("description", p.Description, mostText)
+	text("statement_descriptor_suffix", p.StatementDescriptorSuffix, mostSuffix)
+	text("receipt_email", p.ReceiptEmail, 800)
+	if p.ReceiptEmail != "" && !strings.Contains(p.ReceiptEmail, "@") {
+		wrong("receipt_email", "it has no @")
+	}
+	if len(p.Metadata) > mostMetadata {
+		wrong("metadata", "%d entries are more than %d", len(p.Metadata), mostMetadata)
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Metadata)) {
+		value := p.Metadata[key]
+		switch {
+		case key == metadataJob:
+			wrong("metadata", "%s is not the sender's to set", metadataJob)
+		case key == "" || utf8.RuneCountInString(key) > 40 || !utf8.ValidString(key) || strings.ContainsAny(key, "[]") || strings.ContainsFunc(key, unicode.IsControl):
+			wrong("metadata", "a key is empty, longer than 40 characters, or has brackets or control characters")
+		case !utf8.ValidString(value) || utf8.RuneCountInString(value) > 500:
+			wrong("metadata", "the value of %q has more than 500 characters, or is not UTF-8", key)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isID tells whether text can be an id. Ids become parts of paths, so nothing
+// with a meaning there may be in them. Their prefixes are Stripe's to change.
+func isID(text string) bool {
+	return text != "" && len(text) <= 255 && !strings.ContainsFunc(text, func(c rune) bool {
+		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-')
+	})
+}

@@ -1,0 +1,362 @@
+package sandbox
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Stripe plays the part of Stripe's API that makes payments: PaymentIntents are
+// created, confirmed, captured, read and refunded, with Stripe's own bodies and
+// headers. The account's limit is [Config].Account; a call over it is answered
+// with 429 and the reason global-rate.
+//
+// Idempotency keys work as https://docs.stripe.com/api/idempotent_requests says:
+// the answer to the first request of a key is kept once work has begun, and
+// given again, with Idempotent-Replayed, to the same request; another request
+// with the key is an idempotency_error, and one that comes meanwhile is a 409.
+//
+// Cards are declined by Stripe's test payment methods, such as
+// pm_card_visa_chargeDeclined (https://docs.stripe.com/testing); all other ids
+// that begin with pm_ work. A request whose caller goes away is worked on all the
+// same.
+type Stripe struct {
+	*HTTP
+	secret string
+
+	stripe   sync.Mutex
+	requests int
+	fault    func(n int) StripeFault
+	keys     map[string]*stripeKey
+	intents  map[string]*stripeIntent
+	busy     map[string]bool // PaymentIntents that a request works on
+	ledger   []StripeEntry
+}
+
+// StripeFault is what goes wrong with one request.
+type StripeFault string
+
+const (
+	StripeFine        StripeFault = ""
+	StripeCutBefore   StripeFault = "cut before"   // the connection is closed, and nothing was done
+	StripeCutAfter    StripeFault = "cut after"    // it was done, and the connection is closed
+	StripeErrorBefore StripeFault = "error before" // 503, and nothing was done
+	StripeErrorAfter  StripeFault = "error after"  // it was done; the answer is 500, and is kept
+	StripeLockTimeout StripeFault = "lock timeout" // 429: another request works on the object
+
+	// 429 for these reasons.
+	StripeEndpointRate     StripeFault = "endpoint-rate"
+	StripeEndpointBusy     StripeFault = "endpoint-concurrency"
+	StripeAccountBusy      StripeFault = "global-concurrency"
+	StripeResourceSpecific StripeFault = "resource-specific"
+)
+
+// StripeEntry is one movement of money.
+type StripeEntry struct {
+	At       time.Time
+	Refund   bool // money went back
+	Intent   string
+	Charge   string // for a refund its own id
+	Amount   int64
+	Currency string
+	Customer string
+
+	// What the request said of itself.
+	Key, Job, Tenant string
+}
+
+// NewStripe starts a provider; the error is the network's. No config, or the zero
+// one, accepts every key and any number of calls. Close ends it.
+func NewStripe(config ...Config) (*Stripe, error) {
+	s := &Stripe{
+		secret: one(config).Password,
+		keys:   map[string]*stripeKey{}, intents: map[string]*stripeIntent{}, busy: map[string]bool{},
+	}
+	_, err := newHTTP(one(config), func(h *HTTP) http.Handler {
+		s.HTTP = h
+		return s
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Inject decides what goes wrong with each POST from now on; they are counted
+// from 0 since the start. nil ends it.
+func (s *Stripe) Inject(fault func(n int) StripeFault) {
+	s.stripe.Lock()
+	defer s.stripe.Unlock()
+	s.fault = fault
+}
+
+// ForgetKeys drops the kept answers, as Stripe does after a day: a request with
+// an old key is then a new one.
+func (s *Stripe) ForgetKeys() {
+	s.stripe.Lock()
+	defer s.stripe.Unlock()
+	maps.DeleteFunc(s.keys, func(_ string, k *stripeKey) bool { return !k.inFlight })
+}
+
+// Ledger is all the money that moved, in order.
+func (s *Stripe) Ledger() []StripeEntry {
+	s.stripe.Lock()
+	defer s.stripe.Unlock()
+	return append([]StripeEntry(nil), s.ledger...)
+}
+
+// Charges counts the charges by idempotency key; the charges of requests without
+// one stand under "".
+func (s *Stripe) Charges() map[string]int {
+	charges := map[string]int{}
+	for _, entry := range s.Ledger() {
+		if !entry.Refund {
+			charges[entry.Key]++
+		}
+	}
+	return charges
+}
+
+// Doubles counts the movements of money that a job made after its first; refunds
+// and charges of one job are held apart. A request without a job stands for its
+// key. It is what a client must keep at 0.
+func (s *Stripe) Doubles() int {
+	type maker struct {
+		tenant, job string
+		refund      bool
+	}
+	doubles, seen := 0, map[maker]bool{}
+	for _, entry := range s.Ledger() {
+		by := maker{entry.Tenant, entry.Job, entry.Refund}
+		if entry.Job == "" {
+			by.job = "key " + entry.Key
+		}
+		if seen[by] {
+			doubles++
+		}
+		seen[by] = true
+	}
+	return doubles
+}
+
+// stripeKey is what is known of an idempotency key.
+type stripeKey struct {
+	request  string // method, path and parameters of the first request
+	id       string // of the first request
+	inFlight bool
+	answer   stripeAnswer
+}
+
+type stripeAnswer struct {
+	status int
+	body   any
+	header map[string]string
+	keep   bool // for later requests with the key
+}
+
+// ServeHTTP takes one call.
+func (s *Stripe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := "req_" + rand.Text()[:14]
+	w.Header().Set("Request-Id", id)
+	w.Header().Set("Content-Type", "application/json")
+	if version := r.Header.Get("Stripe-Version"); version != "" {
+		w.Header().Set("Stripe-Version", version)
+	}
+	said := callOf(r.Header.Get)
+	if said.Key != "" {
+		w.Header().Set("Idempotency-Key", said.Key)
+	}
+	if refusal, ok := s.unauthorized(r); ok {
+		io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, mostBody))
+		refusal.write(w)
+		return
+	}
+	v := s.arrive(time.Now(), said, protocol{ok: http.StatusOK, throttled: http.StatusTooManyRequests})
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+	if err != nil {
+		panic(http.ErrAbortHandler) // the caller went away in the middle of it
+	}
+	form, err := url.ParseQuery(string(body))
+	if err != nil {
+		stripeError(http.StatusBadRequest, "invalid_request_error", "", "", "Invalid request body").write(w)
+		return
+	}
+	fault := StripeFine
+	if r.Method == http.MethodPost {
+		fault = s.nextFault()
+	}
+	switch {
+	case v.rejected:
+		if !s.linger(r.Context(), v) {
+			panic(http.ErrAbortHandler)
+		}
+		stripeLimited("global-rate").write(w)
+		return
+	case fault == StripeLockTimeout:
+		stripeLocked().write(w)
+		return
+	case strings.Contains(string(fault), "-"):
+		stripeLimited(string(fault)).write(w)
+		return
+	}
+	// What was said of the key is decided before anything is done, and the key is
+	// taken until there is an answer.
+	taken, answer, done := s.take(id, r, form, said)
+	if done {
+		s.linger(r.Context(), v)
+		answer.write(w)
+		return
+	}
+	here := s.linger(r.Context(), v)
+	switch {
+	case v.struck && v.status == NoAnswer, fault == StripeCutBefore:
+		s.release(taken, r, stripeAnswer{})
+		panic(http.ErrAbortHandler)
+	case v.struck || fault == StripeErrorBefore:
+		status := http.StatusServiceUnavailable
+		if v.struck {
+			status = v.status
+		}
+		answer = stripeError(status, "api_error", "", "", "Something went wrong on our side")
+		answer.keep = false
+	default:
+		answer = s.work(r, form, said)
+		if fault == StripeErrorAfter && answer.keep {
+			answer = stripeError(http.StatusInternalServerError, "api_error", "", "", "An unknown error occurred")
+			answer.header["Stripe-Should-Retry"] = "false"
+		}
+	}
+	s.release(taken, r, answer)
+	if fault == StripeCutAfter || !here {
+		panic(http.ErrAbortHandler)
+	}
+	answer.write(w)
+}
+
+func (s *Stripe) nextFault() StripeFault {
+	s.stripe.Lock()
+	defer s.stripe.Unlock()
+	n := s.requests
+	s.requests++
+	if s.fault == nil {
+		return StripeFine
+	}
+	return s.fault(n)
+}
+
+func (s *Stripe) unauthorized(r *http.Request) (stripeAnswer, bool) {
+	key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if user, _, ok := r.BasicAuth(); ok {
+		key = user
+	}
+	switch {
+	case key == "":
+		return stripeError(http.StatusUnauthorized, "invalid_request_error", "", "", "You did not provide an API key"), true
+	case s.secret != "" && key != s.secret:
+		masked := key[:min(len(key), 8)] + "****" + key[max(len(key)-4, 0):]
+		return stripeError(http.StatusUnauthorized, "invalid_request_error", "", "", "Invalid API Key provided: "+masked), true
+	}
+	return stripeAnswer{}, false
+}
+
+// take looks up the key of a request. done means that it is answered already;
+// otherwise the key, and the PaymentIntent, are the request's until release.
+func (s *Stripe) take(id string, r *http.Request, form url.Values, said Call) (taken *stripeKey, answer stripeAnswer, done bool) {
+	s.stripe.Lock()
+	defer s.stripe.Unlock()
+	if r.Method != http.MethodPost {
+		return nil, stripeAnswer{}, false
+	}
+	request := r.Method + " " + r.URL.Path + "?" + form.Encode()
+	name := r.Header.Get("Authorization") + "\n" + said.Key
+	if known := s.keys[name]; said.Key != "" && known != nil {
+		switch {
+		case known.inFlight:
+			return nil, stripeError(http.StatusConflict, "idempotency_error", "idempotency_key_in_use", "",
+				"There is currently another in-progress request using this Idempotent Key. Please try again later."), true
+		case known.request != request:
+			return nil, stripeError(http.StatusBadRequest, "idempotency_error", "", "",
+				"Keys for idempotent requests can only be used with the same parameters they were first used with."), true
+		}
+		answer := known.answer
+		answer.header = maps.Clone(answer.header)
+		answer.header["Idempotent-Replayed"] = "true"
+		answer.header["Original-Request"] = known.id
+		return nil, answer, true
+	}
+	intent := intentOf(r, form)
+	if s.busy[intent] {
+		return nil, stripeLocked(), true
+	}
+	if intent != "" {
+		s.busy[intent] = true
+	}
+	taken = &stripeKey{request: request, id: id, inFlight: true}
+	if said.Key != "" {
+		s.keys[name] = taken
+	}
+	return taken, stripeAnswer{}, false
+}
+
+// release ends what take began. An answer that is not to be kept leaves the key
+// as if it had never been used.
+func (s *Stripe) release(taken *stripeKey, r *http.Request, answer stripeAnswer) {
+	if taken == nil {
+		return
+	}
+	s.stripe.Lock()
+	defer s.stripe.Unlock()
+	taken.inFlight, taken.answer = false, answer
+	if !answer.keep {
+		maps.DeleteFunc(s.keys, func(_ string, k *stripeKey) bool { return k == taken })
+	}
+	_, query, _ := strings.Cut(taken.request, "?")
+	form, _ := url.ParseQuery(query) // it was encoded here
+	delete(s.busy, intentOf(r, form))
+}
+
+func stripeError(status int, kind, code, param, message string) stripeAnswer {
+	body := map[string]any{"type": kind, "message": message}
+	if code != "" {
+		body["code"] = code
+		body["doc_url"] = "https://stripe.com/docs/error-codes/" + strings.ReplaceAll(code, "_", "-")
+	}
+	if param != "" {
+		body["param"] = param
+	}
+	return stripeAnswer{status: status, body: map[string]any{"error": body}, header: map[string]string{}, keep: status >= 500}
+}
+
+func stripeLimited(reason string) stripeAnswer {
+	answer := stripeError(http.StatusTooManyRequests, "invalid_request_error", "rate_limit", "",
+		"Request rate limit exceeded. You can learn more about rate limits here https://stripe.com/docs/rate-limits.")
+	answer.header["Stripe-Rate-Limited-Reason"] = reason
+	answer.header["Stripe-Should-Retry"] = "false"
+	return answer
+}
+
+func stripeLocked() stripeAnswer {
+	answer := stripeError(http.StatusTooManyRequests, "invalid_request_error", "lock_timeout", "",
+		"This object cannot be accessed right now because another API request or Stripe process is currently accessing it.")
+	answer.header["Stripe-Should-Retry"] = "true"
+	return answer
+}
+
+func (a stripeAnswer) write(w http.ResponseWriter) {
+	for name, value := range a.header {
+		w.Header().Set(name, value)
+	}
+	w.WriteHeader(a.status)
+	text, err := json.MarshalIndent(a.body, "", "  ")
+	if err != nil {
+		text = fmt.Appendf(nil, `{"error":{"type":"api_error","message":%q}}`, err)
+	}
+	w.Write(text)
+}
