@@ -11,7 +11,7 @@ PKGS ?= ./...
 
 # Modules beside the main one: their dependencies stay out of its go.sum. They
 # read files outside of themselves, of which Go's test cache does not know.
-MODULES := internal/composetest bench/limiters
+MODULES := internal/composetest internal/stripetest bench/limiters
 TOOL := $(GO) tool -modfile=lint/go.mod
 
 .DEFAULT_GOAL := build

@@ -162,7 +162,7 @@ func (p *Payload) present() map[string]bool {
 		"payment_intent": p.PaymentIntent != "", "capture_method": p.CaptureMethod != "",
 		"off_session": p.OffSession, "return_url": p.ReturnURL != "", "description": p.Description != "",
 		"receipt_email": p.ReceiptEmail != "", "statement_descriptor_suffix": p.StatementDescriptorSuffix != "",
-		"reason": p.Reason != "", "metadata": p.Metadata != nil,
+		"reason": p.Reason != "", "metadata": len(p.Metadata) > 0,
 	}
 }
 
@@ -223,7 +223,7 @@ func (p Payload) Check() error {
 	}
 	choice("capture_method", p.CaptureMethod, "automatic", "automatic_async", "manual")
 	choice("reason", p.Reason, "duplicate", "fraudulent", "requested_by_customer")
-	if len(p.PaymentMethodTypes) > 50 || slices.ContainsFunc(p.PaymentMethodTypes, func(name string) bool { return !isID(name) }) {
+	if n := len(p.PaymentMethodTypes); n > 50 || n == 0 && p.PaymentMethodTypes != nil || slices.ContainsFunc(p.PaymentMethodTypes, func(name string) bool { return !isID(name) }) {
 		wrong("payment_method_types", "want a list of names such as card")
 	}
 	if u, err := url.Parse(p.ReturnURL); p.ReturnURL != "" && (err != nil || u.Scheme == "" || len(p.ReturnURL) > 5000) {

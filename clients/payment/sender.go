@@ -246,7 +246,9 @@ func (s *Sender) do(ctx context.Context, call clients.Call, key string, p Payloa
 			Customer: optional(p.Customer), PaymentMethod: optional(p.PaymentMethod), CaptureMethod: optional(p.CaptureMethod),
 			Description: optional(p.Description), ReceiptEmail: optional(p.ReceiptEmail),
 			StatementDescriptorSuffix: optional(p.StatementDescriptorSuffix), ReturnURL: optional(p.ReturnURL),
-			PaymentMethodTypes: stripe.StringSlice(p.PaymentMethodTypes),
+		}
+		if p.PaymentMethodTypes != nil { // an empty list would be sent as one
+			create.PaymentMethodTypes = stripe.StringSlice(p.PaymentMethodTypes)
 		}
 		if p.Action == CreateAndConfirm {
 			create.Confirm = stripe.Bool(true)
@@ -274,7 +276,7 @@ func (s *Sender) do(ctx context.Context, call clients.Call, key string, p Payloa
 	case Capture:
 		intent, err = s.stripe.V1PaymentIntents.Capture(ctx, p.PaymentIntent, &stripe.PaymentIntentCaptureParams{
 			Params: params, AmountToCapture: p.AmountToCapture,
-			StatementDescriptorSuffix: optional(p.StatementDescriptorSuffix), Metadata: p.Metadata,
+			StatementDescriptorSuffix: optional(p.StatementDescriptorSuffix), Metadata: emptyIsNil(p.Metadata),
 		})
 	case Refund:
 		var refund *stripe.Refund
@@ -319,7 +321,16 @@ func metadata(call clients.Call, p Payload) map[string]string {
 		}
 		return with
 	}
-	return p.Metadata
+	return emptyIsNil(p.Metadata)
+}
+
+// emptyIsNil keeps an empty map from being sent: to Stripe it means that all
+// metadata is to be deleted.
+func emptyIsNil(metadata map[string]string) map[string]string {
+	if len(metadata) == 0 {
+		return nil
+	}
+	return metadata
 }
 
 // wire is the library's way to the network. It writes down how the call went, of

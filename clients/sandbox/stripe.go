@@ -37,6 +37,7 @@ type Stripe struct {
 	keys     map[string]*stripeKey
 	intents  map[string]*stripeIntent
 	busy     map[string]bool // PaymentIntents that a request works on
+	working  int
 	ledger   []StripeEntry
 }
 
@@ -103,6 +104,13 @@ func (s *Stripe) ForgetKeys() {
 	s.stripe.Lock()
 	defer s.stripe.Unlock()
 	maps.DeleteFunc(s.keys, func(_ string, k *stripeKey) bool { return !k.inFlight })
+}
+
+// InFlight is how many POSTs hold their key now, and have no answer yet.
+func (s *Stripe) InFlight() int {
+	s.stripe.Lock()
+	defer s.stripe.Unlock()
+	return s.working
 }
 
 // Ledger is all the money that moved, in order.
@@ -210,6 +218,7 @@ func (s *Stripe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// taken until there is an answer.
 	taken, answer, done := s.take(id, r, form, said)
 	if done {
+		v.hanging = nil // what hangs is work
 		s.linger(r.Context(), v)
 		answer.write(w)
 		return
@@ -298,6 +307,7 @@ func (s *Stripe) take(id string, r *http.Request, form url.Values, said Call) (t
 	if intent != "" {
 		s.busy[intent] = true
 	}
+	s.working++
 	taken = &stripeKey{request: request, id: id, inFlight: true}
 	if said.Key != "" {
 		s.keys[name] = taken
@@ -313,6 +323,7 @@ func (s *Stripe) release(taken *stripeKey, r *http.Request, answer stripeAnswer)
 	}
 	s.stripe.Lock()
 	defer s.stripe.Unlock()
+	s.working--
 	taken.inFlight, taken.answer = false, answer
 	if !answer.keep {
 		maps.DeleteFunc(s.keys, func(_ string, k *stripeKey) bool { return k == taken })

@@ -1,0 +1,112 @@
+package payment
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestPayload(t *testing.T) {
+	const charge = `"action":"create_and_confirm","amount":1999,"currency":"usd","payment_method":"pm_1"`
+	for payload, want := range map[string]string{ // want: "" or what the error begins with
+		`{` + charge + `}`: "",
+		`{` + charge + `,"customer":"cus_1","off_session":true,"metadata":{"order":"7"},"capture_method":"manual"}`: "",
+		`{"action":"create","amount":1,"currency":"jpy","payment_method_types":["card"]}`:                           "",
+		`{"action":"confirm","payment_intent":"pi_1","return_url":"https://example.com/back"}`:                      "",
+		`{"action":"capture","payment_intent":"pi_1"}`:                                                              "",
+		`{"action":"capture","payment_intent":"pi_1","amount_to_capture":5}`:                                        "",
+		`{"action":"refund","payment_intent":"pi_1"}`:                                                               "",
+		`{"action":"refund","payment_intent":"pi_1","amount":5,"reason":"duplicate"}`:                               "",
+
+		`{` + charge + `,"payment_method_types":[]}`: "payment_method_types: want a list",
+		`{}`:                                   "action: it is none of",
+		`{"action":"cancel"}`:                  "action: it is none of",
+		`[]`:                                   "a payment is an object",
+		`null`:                                 "a payment is an object",
+		`{"action":"create","currency":"usd"}`: "amount: it is missing",
+		`{"action":"create","amount":0,"currency":"usd"}`:                                  "amount: 0 is not above 0",
+		`{"action":"create","amount":-5,"currency":"usd"}`:                                 "amount: -5 is not above 0",
+		`{"action":"create","amount":1000000000000,"currency":"usd"}`:                      "amount: 1000000000000 has more",
+		`{"action":"create","amount":19.99,"currency":"usd"}`:                              "amount: want a whole number",
+		`{"action":"create","amount":5.0,"currency":"usd"}`:                                "amount: want a whole number",
+		`{"action":"create","amount":1e3,"currency":"usd"}`:                                "amount: want a whole number",
+		`{"action":"create","amount":"5","currency":"usd"}`:                                "amount: want a whole number",
+		`{"action":"create","amount":99999999999999999999,"currency":"usd"}`:               "amount: want a whole number",
+		`{"action":"create","amount":5,"amount":500,"currency":"usd"}`:                     "amount: it stands twice",
+		`{"action":"create","Amount":5,"currency":"usd"}`:                                  `"Amount": a payment has no such field`,
+		`{"action":"create","amount":5,"currency":"usd","coupon":"x"}`:                     `"coupon": a payment has no such field`,
+		`{"action":"refund","payment_intent":"pi_1","amount":null}`:                        "amount: null is no value",
+		`{"action":"refund","payment_intent":"pi_1","amount":0}`:                           "amount: 0 is not above 0",
+		`{"action":"refund","amount":5}`:                                                   "payment_intent: it is missing",
+		`{"action":"refund","payment_intent":"pi_1","reason":"bored"}`:                     "reason: it is none of",
+		`{"action":"create","amount":5}`:                                                   "currency: it is missing",
+		`{"action":"create","amount":5,"currency":"USD"}`:                                  "currency: write usd",
+		`{"action":"create","amount":5,"currency":"xyz"}`:                                  `currency: "xyz" is none`,
+		`{"action":"confirm"}`:                                                             "payment_intent: it is missing",
+		`{"action":"capture","payment_intent":""}`:                                         "payment_intent: it is missing",
+		`{"action":"capture","payment_intent":"pi_1/../../customers"}`:                     "payment_intent: it is not an id",
+		`{"action":"capture","payment_intent":"pi_1_secret_abc"}`:                          "payment_intent: that is a client secret",
+		`{"action":"capture","payment_intent":"pi_1","amount":5}`:                          "amount: capture has no such field",
+		`{"action":"capture","payment_intent":"pi_1","amount_to_capture":1.5}`:             "amount_to_capture: want a whole number",
+		`{"action":"capture","payment_intent":"pi_1","currency":"usd"}`:                    "currency: capture has no such field",
+		`{"action":"create_and_confirm","amount":5,"currency":"usd"}`:                      "payment_method: it is missing",
+		`{` + charge + `,"payment_intent":"pi_1"}`:                                         "payment_intent: create_and_confirm has no such field",
+		`{` + charge + `,"customer":"cus 1"}`:                                              "customer: it is not an id",
+		`{` + charge + `,"customer":7}`:                                                    "customer: want a text, not number",
+		`{` + charge + `,"off_session":"yes"}`:                                             "off_session: want true or false",
+		`{` + charge + `,"payment_method_types":"card"}`:                                   "payment_method_types: want a list",
+		`{` + charge + `,"payment_method_types":["card "]}`:                                "payment_method_types: want a list",
+		`{` + charge + `,"capture_method":"later"}`:                                        "capture_method: it is none of",
+		`{` + charge + `,"return_url":"back"}`:                                             "return_url: it is not a URL",
+		`{` + charge + `,"receipt_email":"you"}`:                                           "receipt_email: it has no @",
+		`{` + charge + `,"description":"a\u0000b"}`:                                        "description: it has control",
+		`{` + charge + `,"statement_descriptor_suffix":"` + strings.Repeat("x", 23) + `"}`: "statement_descriptor_suffix: it has more than 22",
+		`{` + charge + `,"metadata":{"n":7}}`:                                              "metadata",
+		`{` + charge + `,"metadata":{"headgate_job":"x"}}`:                                 "metadata: headgate_job is not",
+		`{` + charge + `,"metadata":{"a[b]":"x"}}`:                                         "metadata: a key is",
+		`{` + charge + `,"metadata":{"a":"` + strings.Repeat("x", 501) + `"}}`:             "metadata: the value of",
+		`{` + charge + `} {}`:                                                              "invalid character",
+	} {
+		var p Payload
+		err := json.Unmarshal([]byte(payload), &p)
+		if err == nil {
+			err = p.Check()
+		}
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", payload, err)
+		case want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)):
+			t.Errorf("%s: %v; want %s…", payload, err, want)
+		}
+	}
+}
+
+// Everything that is wrong is said at once.
+func TestCheckSaysAll(t *testing.T) {
+	err := Payload{Action: Create, Amount: new(int64(-1)), Currency: "xxx", PaymentIntent: "pi_1"}.Check()
+	if n := strings.Count(err.Error(), "\n") + 1; n != 3 {
+		t.Errorf("%d: %v", n, err)
+	}
+}
+
+func FuzzPayload(f *testing.F) {
+	f.Add([]byte(`{"action":"create","amount":5,"currency":"usd","metadata":{"a":"b"}}`))
+	f.Add([]byte(`{"action":"refund","payment_intent":"pi_1","amount":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var p Payload
+		if json.Unmarshal(data, &p) != nil || p.Check() != nil {
+			return
+		}
+		text, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Payload
+		if err := json.Unmarshal(text, &again); err != nil || again.Check() != nil {
+			t.Fatalf("%s came back as %v, %v", text, err, again.Check())
+		}
+		if p.Amount != nil && *p.Amount < 1 || p.AmountToCapture != nil && *p.AmountToCapture < 1 {
+			t.Fatalf("%s was taken", data)
+		}
+	})
+}

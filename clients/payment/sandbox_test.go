@@ -1,0 +1,399 @@
+package payment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stripe/stripe-go/v85"
+
+	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/clients/sandbox"
+)
+
+func newSandbox(t testing.TB, config ...sandbox.Config) *sandbox.Stripe {
+	t.Helper()
+	provider, err := sandbox.NewStripe(config...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { provider.Close() })
+	return provider
+}
+
+// next is a call for another job.
+func next(n int) clients.Call {
+	return clients.Call{Job: fmt.Sprint("job-", n), Tenant: "acme", Attempt: 1, IdempotencyKey: fmt.Sprint("acme:", n)}
+}
+
+func TestActions(t *testing.T) {
+	provider := newSandbox(t, sandbox.Config{Password: secretKey})
+	s := newSender(t, provider.URL())
+	n := 0
+	send := func(p Payload) Result {
+		t.Helper()
+		n++
+		result, err := s.Send(t.Context(), next(n), p)
+		if err != nil {
+			t.Fatalf("%s: %v", p.Action, err)
+		}
+		return result
+	}
+	created := send(Payload{Action: Create, Amount: new(int64(500)), Currency: "eur", Customer: "cus_1", CaptureMethod: "manual", Metadata: map[string]string{"order": "7"}})
+	if created.Status != "requires_payment_method" || created.Amount != 500 || created.Currency != "eur" || created.Charge != "" {
+		t.Errorf("created: %+v", created)
+	}
+	confirmed := send(Payload{Action: Confirm, PaymentIntent: created.ID, PaymentMethod: "pm_card_visa", OffSession: true})
+	if confirmed.Status != "requires_capture" || confirmed.Charge == "" || confirmed.ID != created.ID {
+		t.Errorf("confirmed: %+v", confirmed)
+	}
+	captured := send(Payload{Action: Capture, PaymentIntent: created.ID, AmountToCapture: new(int64(300))})
+	if captured.Status != "succeeded" || captured.Amount != 300 {
+		t.Errorf("captured: %+v", captured)
+	}
+	part := send(Payload{Action: Refund, PaymentIntent: created.ID, Amount: new(int64(100)), Reason: "requested_by_customer"})
+	rest := send(Payload{Action: Refund, PaymentIntent: created.ID})
+	if part.Amount != 100 || rest.Amount != 200 || rest.Charge != captured.Charge || rest.Status != "succeeded" {
+		t.Errorf("refunded: %+v, %+v", part, rest)
+	}
+	if _, err := s.Send(t.Context(), next(99), Payload{Action: Refund, PaymentIntent: created.ID}); kind(err) != "permanent" || !strings.Contains(err.Error(), "charge_already_refunded") {
+		t.Errorf("refunded again: %v", err)
+	}
+	ledger := provider.Ledger()
+	if len(ledger) != 3 || ledger[0].Amount != 300 || ledger[0].Customer != "cus_1" || ledger[0].Job != "job-3" || ledger[0].Refund || !ledger[1].Refund {
+		t.Errorf("%+v", ledger)
+	}
+	raw, err := json.Marshal(created)
+	if err != nil || strings.Contains(string(raw), "secret") {
+		t.Errorf("%s, %v", raw, err)
+	}
+}
+
+// The headers of a call, and the job in the metadata.
+func TestCallIsCarried(t *testing.T) {
+	provider := newSandbox(t)
+	s := newSender(t, provider.URL())
+	late := call
+	late.Attempt, late.First = 3, time.Now().Add(-time.Hour)
+	result, err := s.Send(t.Context(), late, charge())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := provider.Calls()[0]; got.Tenant != "acme" || got.Job != "018f" || got.Attempt != "3" || got.Key != call.IdempotencyKey {
+		t.Errorf("%+v", got)
+	}
+	intent, err := sdk(provider.URL()).V1PaymentIntents.Retrieve(t.Context(), result.ID, nil)
+	if err != nil || intent.Metadata["headgate_job"] != "018f" {
+		t.Errorf("%v, %v", intent.Metadata, err)
+	}
+	long := clients.Call{Job: "1", IdempotencyKey: strings.Repeat("ü", 200)}
+	if _, err := s.Send(t.Context(), long, charge()); err != nil {
+		t.Error(err)
+	}
+	if key := provider.Calls()[2].Key; len(key) > 255 || key != idempotencyKey(long) {
+		t.Errorf("%d characters: %s", len(key), key)
+	}
+}
+
+func TestWithoutIdempotencyKey(t *testing.T) {
+	provider := newSandbox(t)
+	_, err := newSender(t, provider.URL()).Send(t.Context(), clients.Call{Job: "1", Attempt: 1}, charge())
+	if kind(err) != "permanent" || len(provider.Calls()) != 0 {
+		t.Errorf("%s: %v", kind(err), err)
+	}
+}
+
+// When Stripe may have forgotten the key, nothing is sent.
+func TestKeyLife(t *testing.T) {
+	provider := newSandbox(t)
+	s := newSender(t, provider.URL())
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		attempt int
+		first   time.Time
+		want    string
+	}{
+		"first":                     {1, time.Time{}, "ok"},
+		"no attempt is named":       {0, time.Time{}, "ok"},
+		"first, told so":            {1, now, "ok"},
+		"nobody knows":              {2, time.Time{}, "undecided"},
+		"an hour":                   {2, now.Add(-time.Hour), "ok"},
+		"almost":                    {2, now.Add(-keyLife + time.Minute), "ok"},
+		"too late":                  {2, now.Add(-keyLife - time.Minute), "undecided"},
+		"a crashed first attempt":   {1, now.Add(-25 * time.Hour), "undecided"},
+		"clocks a little apart":     {2, now.Add(time.Minute), "ok"},
+		"clocks that say nothing":   {2, now.Add(clocksApart + time.Minute), "retryable"},
+		"before there was a Stripe": {2, time.Unix(1, 0), "undecided"},
+	} {
+		before := len(provider.Calls())
+		c := clients.Call{Job: name, Attempt: tt.attempt, First: tt.first, IdempotencyKey: name}
+		_, err := s.Send(t.Context(), c, charge())
+		if kind(err) != tt.want || (len(provider.Calls()) > before) != (tt.want == "ok") {
+			t.Errorf("%s: %s, %d calls: %v", name, kind(err), len(provider.Calls())-before, err)
+		}
+		if tt.want == "undecided" && (!strings.HasPrefix(err.Error(), "unknown: a person has to decide: ") || !strings.Contains(err.Error(), "not sent")) {
+			t.Errorf("%s: %q", name, err)
+		}
+	}
+}
+
+// What would happen without it: the sandbox, which has forgotten the key, makes
+// a second charge, and counts it.
+func TestForgottenKeyIsADouble(t *testing.T) {
+	provider := newSandbox(t)
+	s := newSender(t, provider.URL())
+	for range 2 {
+		if _, err := s.Send(t.Context(), call, charge()); err != nil {
+			t.Fatal(err)
+		}
+		provider.ForgetKeys()
+	}
+	if provider.Doubles() != 1 || provider.Charges()[call.IdempotencyKey] != 2 {
+		t.Errorf("%d doubles, %v", provider.Doubles(), provider.Charges())
+	}
+}
+
+func TestIdempotency(t *testing.T) {
+	provider := newSandbox(t)
+	s := newSender(t, provider.URL())
+	first, err := s.Send(t.Context(), call, charge())
+	if err != nil || first.Replayed {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	again, err := s.Send(t.Context(), call, charge())
+	if err != nil || !again.Replayed || again.ID != first.ID || again.Charge != first.Charge {
+		t.Errorf("%+v, %v", again, err)
+	}
+	other := charge()
+	other.Amount = new(int64(2000))
+	if _, err := s.Send(t.Context(), call, other); kind(err) != "permanent" || !strings.Contains(err.Error(), "BELONGS TO ANOTHER CALL") {
+		t.Errorf("%s: %v", kind(err), err)
+	}
+	if provider.Doubles() != 0 || len(provider.Ledger()) != 1 {
+		t.Errorf("%+v", provider.Ledger())
+	}
+	// A decline is kept, too.
+	declined := charge()
+	declined.PaymentMethod = "pm_card_visa_chargeDeclinedInsufficientFunds"
+	for range 2 {
+		if _, err := s.Send(t.Context(), next(1), declined); kind(err) != "permanent" || !strings.Contains(err.Error(), "insufficient_funds") {
+			t.Errorf("%s: %v", kind(err), err)
+		}
+	}
+}
+
+// Two requests at once with one key, and with one PaymentIntent.
+func TestInFlight(t *testing.T) {
+	provider := newSandbox(t)
+	s := newSender(t, provider.URL())
+	created, err := s.Send(t.Context(), next(1), Payload{Action: Create, Amount: new(int64(5)), Currency: "usd", PaymentMethod: "pm_1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	confirm := Payload{Action: Confirm, PaymentIntent: created.ID}
+	release := provider.Hang()
+	defer release()
+	done := make(chan error)
+	go func() {
+		_, err := s.Send(context.Background(), next(2), confirm)
+		done <- err
+	}()
+	for provider.InFlight() == 0 {
+		time.Sleep(time.Millisecond) // until it works on it
+	}
+	for n, want := range map[int]string{2: "idempotency_key_in_use", 3: "lock_timeout"} {
+		if _, err := s.Send(t.Context(), next(n), confirm); kind(err) != "throttled" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s, want %s: %v", kind(err), want, err)
+		}
+	}
+	release()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAccountLimit(t *testing.T) {
+	provider := newSandbox(t, sandbox.Config{Account: sandbox.Limit{Rate: 0.1, Burst: 1}})
+	s := newSender(t, provider.URL())
+	if _, err := s.Send(t.Context(), next(1), charge()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // refusals are not kept for a key
+		if _, err := s.Send(t.Context(), next(2), charge()); kind(err) != "account throttled" || !strings.Contains(err.Error(), "global-rate") {
+			t.Errorf("%s: %v", kind(err), err)
+		}
+	}
+	provider.SetAccountLimit(sandbox.Limit{})
+	if result, err := s.Send(t.Context(), next(2), charge()); err != nil || result.Replayed {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+func TestWrongKey(t *testing.T) {
+	provider := newSandbox(t, sandbox.Config{Password: "sk_test_another"})
+	_, err := newSender(t, provider.URL()).Send(t.Context(), call, charge())
+	if kind(err) != "account throttled" || strings.Contains(err.Error(), secretKey) {
+		t.Errorf("%s: %v", kind(err), err)
+	}
+}
+
+// sdk is Stripe's library as its users use it.
+func sdk(url string) *stripe.Client {
+	return stripe.NewClient(secretKey, stripe.WithBackends(stripe.NewBackendsWithConfig(&stripe.BackendConfig{
+		URL: &url, MaxNetworkRetries: stripe.Int64(0), LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull},
+	})))
+}
+
+// The library reads the sandbox's answers as it reads Stripe's.
+func TestLibraryReadsTheSandbox(t *testing.T) {
+	provider := newSandbox(t)
+	client := sdk(provider.URL())
+	create := func(key string, amount int64, method string) error {
+		_, err := client.V1PaymentIntents.Create(t.Context(), &stripe.PaymentIntentCreateParams{
+			Params: stripe.Params{IdempotencyKey: &key}, Amount: &amount, Currency: stripe.String("usd"),
+			PaymentMethod: &method, Confirm: stripe.Bool(true), OffSession: stripe.Bool(true),
+		})
+		return err
+	}
+	fault := func(f sandbox.StripeFault) { provider.Inject(func(int) sandbox.StripeFault { return f }) }
+	check := func(name string, err error, status int, code stripe.ErrorCode, want any) {
+		t.Helper()
+		answer, ok := errors.AsType[*stripe.Error](err)
+		if !ok || answer.HTTPStatusCode != status || answer.Code != code || fmt.Sprintf("%T", answer.Err) != fmt.Sprintf("%T", want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for method, code := range map[string]stripe.ErrorCode{
+		"pm_card_visa_chargeDeclined": stripe.ErrorCodeCardDeclined, "pm_card_chargeDeclinedExpiredCard": stripe.ErrorCodeExpiredCard,
+		"pm_card_chargeDeclinedIncorrectCvc": stripe.ErrorCodeIncorrectCVC, "pm_card_authenticationRequired": stripe.ErrorCodeAuthenticationRequired,
+	} {
+		err := create(method, 5, method)
+		check(method, err, 402, code, &stripe.CardError{})
+		if answer, ok := errors.AsType[*stripe.Error](err); ok && (answer.PaymentIntent == nil || answer.PaymentIntent.Status != stripe.PaymentIntentStatusRequiresPaymentMethod || answer.DeclineCode == "") {
+			t.Errorf("%s: %+v", method, answer)
+		}
+	}
+	check("invalid", create("1", 5, "card"), 400, stripe.ErrorCodeResourceMissing, &stripe.InvalidRequestError{})
+	if err := create("2", 5, "pm_1"); err != nil {
+		t.Error(err)
+	}
+	check("another's key", create("2", 6, "pm_1"), 400, "", &stripe.IdempotencyError{})
+	fault(sandbox.StripeEndpointRate)
+	err := create("3", 5, "pm_1")
+	check("rate", err, 429, stripe.ErrorCodeRateLimit, &stripe.InvalidRequestError{})
+	if answer, ok := errors.AsType[*stripe.Error](err); ok && answer.LastResponse.Header.Get("Stripe-Rate-Limited-Reason") != "endpoint-rate" {
+		t.Error(answer.LastResponse.Header)
+	}
+	fault(sandbox.StripeLockTimeout)
+	check("lock", create("3", 5, "pm_1"), 429, stripe.ErrorCodeLockTimeout, &stripe.InvalidRequestError{})
+	fault(sandbox.StripeErrorBefore)
+	check("before", create("3", 5, "pm_1"), 503, "", &stripe.APIError{})
+	fault(sandbox.StripeErrorAfter)
+	check("after", create("3", 5, "pm_1"), 500, "", &stripe.APIError{})
+	fault(sandbox.StripeFine)
+	check("kept", create("3", 5, "pm_1"), 500, "", &stripe.APIError{})
+	if n := provider.Charges()["3"]; n != 1 {
+		t.Errorf("%d charges of a request that was answered with 500", n)
+	}
+	_, err = client.V1PaymentIntents.Retrieve(t.Context(), "pi_none", nil)
+	check("no such intent", err, 404, stripe.ErrorCodeResourceMissing, &stripe.InvalidRequestError{})
+}
+
+// A thousand charges, with the connection cut before and after the work, errors
+// before and after it, limits and locks; repeated as a queue does.
+func TestThousandCharges(t *testing.T) {
+	const charges, together = 1000, 16
+	provider := newSandbox(t, sandbox.Config{Password: secretKey})
+	provider.Inject(func(n int) sandbox.StripeFault {
+		switch n % 20 {
+		case 1, 2, 3:
+			return sandbox.StripeCutBefore
+		case 5, 6, 7:
+			return sandbox.StripeCutAfter
+		case 9:
+			return sandbox.StripeErrorBefore
+		case 11:
+			return sandbox.StripeLockTimeout
+		case 13:
+			return sandbox.StripeEndpointBusy
+		}
+		if n%100 == 17 {
+			return sandbox.StripeErrorAfter
+		}
+		return sandbox.StripeFine
+	})
+	s := newSender(t, provider.URL())
+
+	var mu sync.Mutex
+	ends := map[string]string{} // of a job: ok, or the error
+	seen := map[string]int{}
+	jobs := make(chan int)
+	var workers sync.WaitGroup
+	for range together {
+		workers.Go(func() {
+			for n := range jobs {
+				c := next(n)
+				for {
+					if c.First.IsZero() {
+						c.First = time.Now()
+					}
+					_, err := s.Send(context.Background(), c, charge())
+					mu.Lock()
+					seen[kind(err)]++
+					mu.Unlock()
+					switch kind(err) {
+					case "throttled", "account throttled":
+						continue // no attempt is spent
+					case "unknown", "retryable":
+						c.Attempt++
+						continue
+					}
+					end := "ok"
+					if err != nil {
+						end = err.Error()
+					}
+					mu.Lock()
+					ends[c.Job] = end
+					mu.Unlock()
+					break
+				}
+			}
+		})
+	}
+	for n := range charges {
+		jobs <- n
+	}
+	close(jobs)
+	workers.Wait()
+
+	if provider.Doubles() != 0 {
+		t.Errorf("%d charges were made twice", provider.Doubles())
+	}
+	charged := map[string]bool{}
+	for _, entry := range provider.Ledger() {
+		charged[entry.Job] = true
+	}
+	ok, listed := 0, 0
+	for n := range charges {
+		job := next(n).Job
+		switch end := ends[job]; {
+		case end == "ok" && charged[job]:
+			ok++
+		case strings.HasPrefix(end, "unknown: a person has to decide: ") && strings.Contains(end, job):
+			listed++
+		default:
+			t.Errorf("%s: charged %v, and ended as %q", job, charged[job], end)
+		}
+	}
+	if ok+listed != charges || listed == 0 || seen["unknown"] == 0 || seen["throttled"] == 0 || seen["account throttled"] == 0 {
+		t.Errorf("%d charged, %d listed, %v", ok, listed, seen)
+	}
+	t.Logf("%d charged, %d listed as unknown; %d requests; answers by outcome: %v, of %v", ok, listed, len(provider.Calls()), seen, slices.Sorted(maps.Keys(seen)))
+}
