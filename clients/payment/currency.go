@@ -7,7 +7,7 @@ import "strings"
 // account may be able to charge in fewer; then Stripe says so.
 var currencies = func() map[string]bool {
 	set := map[string]bool{}
-	for _, name := range strings.Fields(`
+	for name := range strings.FieldsSeq(`
 		aed afn all amd ang aoa ars aud awg azn bam bbd bdt bgn bhd bif bmd bnd bob
 		brl bsd bwp byn bzd cad cdf chf clp cny cop crc cve czk djf dkk dop dzd eek
 		egp etb eur fjd fkp gbp gel gip gmd gnf gtq gyd hkd hnl hrk htg huf idr ils

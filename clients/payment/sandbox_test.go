@@ -258,7 +258,7 @@ func TestLibraryReadsTheSandbox(t *testing.T) {
 	create := func(key string, amount int64, method string) error {
 		_, err := client.V1PaymentIntents.Create(t.Context(), &stripe.PaymentIntentCreateParams{
 			Params: stripe.Params{IdempotencyKey: &key}, Amount: &amount, Currency: stripe.String("usd"),
-			PaymentMethod: &method, Confirm: stripe.Bool(true), OffSession: stripe.Bool(true),
+			PaymentMethod: &method, Confirm: new(true), OffSession: new(true),
 		})
 		return err
 	}
@@ -396,4 +396,78 @@ func TestThousandCharges(t *testing.T) {
 		t.Errorf("%d charged, %d listed, %v", ok, listed, seen)
 	}
 	t.Logf("%d charged, %d listed as unknown; %d requests; answers by outcome: %v, of %v", ok, listed, len(provider.Calls()), seen, slices.Sorted(maps.Keys(seen)))
+}
+
+// net/http would send a request with an Idempotency-Key again on its own when a
+// kept connection breaks.
+func TestNothingIsRepeated(t *testing.T) {
+	provider := newSandbox(t)
+	s := newSender(t, provider.URL())
+	if _, err := s.Send(t.Context(), next(1), charge()); err != nil { // leaves a connection
+		t.Fatal(err)
+	}
+	provider.Drop(1)
+	if _, err := s.Send(t.Context(), next(2), charge()); kind(err) != "unknown" {
+		t.Errorf("%s: %v", kind(err), err)
+	}
+	if calls := provider.Calls(); len(calls) != 2 {
+		t.Errorf("%d requests for two calls", len(calls))
+	}
+}
+
+func TestNew(t *testing.T) {
+	for name, config := range map[string]Config{
+		"no key":        {},
+		"published key": {Key: "pk_test_canary"},
+		"key":           {Key: "sk_test canary\n"},
+		"url":           {Key: "sk_1", URL: "stripe"},
+		"ftp":           {Key: "sk_1", URL: "ftp://127.0.0.1"},
+		"clear text":    {Key: "sk_1", URL: "http://stripe.example.com"},
+		"password":      {Key: "sk_1", URL: "https://canary@example.com"},
+		"timeout":       {Key: "sk_1", Timeout: -1},
+		"long timeout":  {Key: "sk_1", Timeout: time.Hour},
+		"idle":          {Key: "sk_1", MaxIdle: -1},
+	} {
+		if _, err := New(config); err == nil || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s, err := New(Config{Key: "sk_1"})
+	if err != nil || s.config.URL != "https://api.stripe.com" || s.config.Timeout != 80*time.Second {
+		t.Errorf("%+v, %v", s.config, err)
+	}
+}
+
+func BenchmarkSend(b *testing.B) {
+	provider := newSandbox(b)
+	s := newSender(b, provider.URL())
+	for n := 0; b.Loop(); n++ {
+		if _, err := s.Send(b.Context(), next(n), charge()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// Stripe works on although its caller gave up; the next attempt gets the answer.
+func TestGaveUpTooEarly(t *testing.T) {
+	provider := newSandbox(t)
+	s, err := New(Config{Key: secretKey, URL: provider.URL(), Timeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	release := provider.Hang()
+	if _, err := s.Send(t.Context(), call, charge()); kind(err) != "unknown" {
+		t.Errorf("%s: %v", kind(err), err)
+	}
+	release()
+	for provider.InFlight() > 0 {
+		time.Sleep(time.Millisecond) // until the sandbox is done with it
+	}
+	again := call
+	again.Attempt, again.First = 2, time.Now()
+	result, err := newSender(t, provider.URL()).Send(t.Context(), again, charge())
+	if err != nil || !result.Replayed || len(provider.Ledger()) != 1 {
+		t.Errorf("%+v, %v, %+v", result, err, provider.Ledger())
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -136,7 +137,7 @@ func New(config Config) (*Sender, error) {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		MaxNetworkRetries: stripe.Int64(0), // the queue owns retrying
-		EnableTelemetry:   stripe.Bool(false),
+		EnableTelemetry:   new(false),
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // it would log what Stripe answered
 	})
 	return &Sender{
@@ -251,15 +252,15 @@ func (s *Sender) do(ctx context.Context, call clients.Call, key string, p Payloa
 			create.PaymentMethodTypes = stripe.StringSlice(p.PaymentMethodTypes)
 		}
 		if p.Action == CreateAndConfirm {
-			create.Confirm = stripe.Bool(true)
+			create.Confirm = new(true)
 			if p.OffSession {
-				create.OffSession = stripe.Bool(true)
+				create.OffSession = new(true)
 			}
 			if p.ReturnURL == "" && p.PaymentMethodTypes == nil {
 				// Stripe refuses to confirm without a return_url when one of the
 				// dashboard's payment methods might need it.
 				create.AutomaticPaymentMethods = &stripe.PaymentIntentCreateAutomaticPaymentMethodsParams{
-					Enabled: stripe.Bool(true), AllowRedirects: stripe.String("never"),
+					Enabled: new(true), AllowRedirects: stripe.String("never"),
 				}
 			}
 		}
@@ -270,7 +271,7 @@ func (s *Sender) do(ctx context.Context, call clients.Call, key string, p Payloa
 			ReceiptEmail: optional(p.ReceiptEmail), ReturnURL: optional(p.ReturnURL),
 		}
 		if p.OffSession {
-			confirm.OffSession = stripe.Bool(true)
+			confirm.OffSession = new(true)
 		}
 		intent, err = s.stripe.V1PaymentIntents.Confirm(ctx, p.PaymentIntent, confirm)
 	case Capture:
@@ -316,9 +317,7 @@ func optional(text string) *string {
 func metadata(call clients.Call, p Payload) map[string]string {
 	if job := clients.EscapeHeader(call.Job); job != "" && len(job) <= 500 {
 		with := map[string]string{metadataJob: job}
-		for key, value := range p.Metadata {
-			with[key] = value
-		}
+		maps.Copy(with, p.Metadata)
 		return with
 	}
 	return emptyIsNil(p.Metadata)
