@@ -44,11 +44,12 @@ import (
 // 409 is another request with this key that is still under way: an attempt whose
 // connection was lost.
 //
-// A 5xx may have moved money or not ("treat as indeterminate",
-// https://docs.stripe.com/error-low-level). The same key asks again, without
-// harm: Stripe goes on where it stood, or gives the answer that it kept. Final is
-// a 5xx with Stripe-Should-Retry: false, or one that was already a replay: the
-// key gives no other answer any more, and another key could be another charge.
+// A 5xx may have moved money or not; Stripe says to take it for neither
+// (https://docs.stripe.com/error-low-level). The same key asks again without
+// harm: Stripe does what it had not begun, and otherwise gives the answer that it
+// kept, which for a 500 is usually the same 500. Final is a 5xx with
+// Stripe-Should-Retry: false, or one that was a replay already: this key gives no
+// other answer any more, and another key could be another charge.
 func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 	status := seen.status()
 	answer, spoke := errors.AsType[*stripe.Error](err)
