@@ -2,9 +2,13 @@ package payment
 
 import "strings"
 
-// currencies are those that the library knows (currency.go of stripe-go v85) and
-// bhd, byn, jod, kwd, mmk, omr, sle and tnd of https://docs.stripe.com/currencies. An
-// account may be able to charge in fewer; then Stripe says so.
+// threeDecimals are the currencies whose smallest unit is a thousandth. Stripe
+// takes only amounts of them that end in 0 (https://docs.stripe.com/currencies).
+var threeDecimals = map[string]bool{"bhd": true, "jod": true, "kwd": true, "omr": true, "tnd": true}
+
+// currencies are those that the library knows (currency.go of stripe-go v85),
+// those with three decimals, and the newer byn, mmk and sle. An account may be
+// able to charge in fewer; then Stripe says so.
 var currencies = func() map[string]bool {
 	set := map[string]bool{}
 	for name := range strings.FieldsSeq(`

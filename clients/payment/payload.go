@@ -200,6 +200,9 @@ func (p Payload) Check() error {
 	}
 	amount("amount", p.Amount)
 	amount("amount_to_capture", p.AmountToCapture)
+	if threeDecimals[p.Currency] && p.Amount != nil && *p.Amount%10 != 0 {
+		wrong("amount", "%d does not end in 0, as Stripe wants of currencies with three decimals", *p.Amount)
+	}
 	if p.Currency != "" && !currencies[p.Currency] {
 		if lower := strings.ToLower(p.Currency); currencies[lower] {
 			wrong("currency", "write %s in small letters", lower)

@@ -18,7 +18,9 @@ func TestPayload(t *testing.T) {
 		`{"action":"refund","payment_intent":"pi_1"}`:                                                               "",
 		`{"action":"refund","payment_intent":"pi_1","amount":5,"reason":"duplicate"}`:                               "",
 
-		`{` + charge + `,"payment_method_types":[]}`: "payment_method_types: want a list",
+		`{` + charge + `,"payment_method_types":[]}`:         "payment_method_types: want a list",
+		`{"action":"create","amount":5120,"currency":"kwd"}`: "",
+		`{"action":"create","amount":5124,"currency":"kwd"}`: "amount: 5124 does not end in 0",
 		`{}`:                                   "action: it is none of",
 		`{"action":"cancel"}`:                  "action: it is none of",
 		`[]`:                                   "a payment is an object",

@@ -36,16 +36,16 @@ type stripeIntent struct {
 }
 
 // stripeDeclines are Stripe's test payment methods that fail, with the code and
-// the decline code that they fail with (https://docs.stripe.com/testing).
+// the decline code, if any, that they fail with (https://docs.stripe.com/testing).
 var stripeDeclines = map[string][2]string{
 	"pm_card_visa_chargeDeclined":                      {"card_declined", "generic_decline"},
 	"pm_card_visa_chargeDeclinedInsufficientFunds":     {"card_declined", "insufficient_funds"},
 	"pm_card_visa_chargeDeclinedLostCard":              {"card_declined", "lost_card"},
 	"pm_card_visa_chargeDeclinedStolenCard":            {"card_declined", "stolen_card"},
 	"pm_card_visa_chargeDeclinedVelocityLimitExceeded": {"card_declined", "card_velocity_exceeded"},
-	"pm_card_chargeDeclinedExpiredCard":                {"expired_card", "expired_card"},
-	"pm_card_chargeDeclinedIncorrectCvc":               {"incorrect_cvc", "incorrect_cvc"},
-	"pm_card_chargeDeclinedProcessingError":            {"processing_error", "processing_error"},
+	"pm_card_chargeDeclinedExpiredCard":                {"expired_card", ""},
+	"pm_card_chargeDeclinedIncorrectCvc":               {"incorrect_cvc", ""},
+	"pm_card_chargeDeclinedProcessingError":            {"processing_error", ""},
 	"pm_card_radarBlock":                               {"card_declined", "fraudulent"},
 }
 
@@ -170,7 +170,10 @@ func (s *Stripe) confirm(intent *stripeIntent, form url.Values, said Call) strip
 		intent.Status, intent.PaymentMethod, intent.LatestCharge = "requires_payment_method", nil, &charge
 		answer := stripeError(http.StatusPaymentRequired, "card_error", codes[0], "", "Your card was declined.")
 		body := answer.body.(map[string]any)["error"].(map[string]any)
-		body["decline_code"], body["charge"] = codes[1], charge
+		body["charge"] = charge
+		if codes[1] != "" {
+			body["decline_code"] = codes[1]
+		}
 		copied := *intent
 		body["payment_intent"] = copied
 		answer.keep = true
