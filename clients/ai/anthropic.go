@@ -1,0 +1,58 @@
+package ai
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/option"
+	"github.com/anthropics/anthropic-sdk-go/packages/param"
+)
+
+type claude struct{ messages anthropic.MessageService }
+
+func newClaude(config Config, t *transport) *claude {
+	// A service by itself, unlike a client, takes nothing from the environment:
+	// neither keys nor addresses.
+	return &claude{anthropic.NewMessageService(
+		option.WithBaseURL(cmp.Or(config.BaseURL, "https://api.anthropic.com/")),
+		option.WithAPIKey(config.APIKey),
+		option.WithHTTPClient(t.client()),
+		option.WithMaxRetries(0),
+		// The context bounds the call. Without a bound of its own the SDK refuses
+		// what may take longer than ten minutes.
+		option.WithRequestTimeout(config.Timeout+time.Minute),
+	)}
+}
+
+func (c *claude) check(f fields) error {
+	if f.completion == 0 {
+		return errors.New("max_tokens: it is missing, and Anthropic wants it")
+	}
+	if f.all["n"] != nil {
+		return errors.New("n: Anthropic makes one completion a call; leave it out")
+	}
+	return nil
+}
+
+func (c *claude) complete(ctx context.Context, _ fields, body []byte) (Result, string, error) {
+	message, err := c.messages.New(ctx, param.Override[anthropic.MessageNewParams](json.RawMessage(body)))
+	if err != nil {
+		return Result{}, "", err
+	}
+	if message == nil || message.Type != "message" {
+		return Result{}, "", errors.New("it is not a message")
+	}
+	text := ""
+	for _, block := range message.Content {
+		text += block.Text
+	}
+	prompt := message.Usage.InputTokens + message.Usage.CacheCreationInputTokens
+	return Result{
+		ID: message.ID, Model: string(message.Model), StopReason: string(message.StopReason),
+		Usage: Usage{Prompt: prompt, Completion: message.Usage.OutputTokens},
+	}, text, nil
+}

@@ -1,0 +1,122 @@
+package ai
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+)
+
+const (
+	mostAnswer       = 8 << 20
+	mostAnswerHeader = 64 << 10
+	mostDial         = 10 * time.Second
+	idleTimeout      = 60 * time.Second
+	mostIdle         = 512
+)
+
+var errTooLarge = fmt.Errorf("the answer has more than %d bytes", mostAnswer)
+
+// exchange is one call below an SDK: what goes out, and what came back. The SDKs
+// drop fields of requests that they do not know (and a temperature of 0), and
+// headers and bodies of refusals, so both are taken from here.
+type exchange struct {
+	call clients.Call
+	body []byte
+
+	asked  bool        // the SDK came as far as to send
+	sent   atomic.Bool // the provider may have the whole request
+	status int         // 0: no answer
+	header http.Header
+	answer []byte // as much as was read
+	err    error  // why there is no answer, or not all of it
+}
+
+type exchangeKey struct{}
+
+// begin puts the exchange below ctx, and watches how far the request gets.
+func (x *exchange) begin(ctx context.Context) context.Context {
+	ctx = context.WithValue(ctx, exchangeKey{}, x)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { x.sent.Store(false) }, // also for the second try after a broken connection
+		// From here on it may be sent; written or not is told late, and is in doubt
+		// taken for written.
+		GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) },
+		WroteRequest: func(info httptrace.WroteRequestInfo) {
+			if info.Err != nil {
+				x.sent.Store(false) // nobody reads half a body
+			}
+		},
+	})
+}
+
+// transport makes the calls of exchanges. It is safe for concurrent use.
+type transport struct{ base *http.Transport }
+
+func newTransport() *transport {
+	// HTTP/2 would put all calls on one connection, whose loss makes the outcome
+	// of all of them unknown.
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &transport{&http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: mostDial, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:    mostDial,
+		Protocols:              protocols,
+		IdleConnTimeout:        idleTimeout,
+		MaxIdleConns:           mostIdle,
+		MaxIdleConnsPerHost:    mostIdle,
+		MaxResponseHeaderBytes: mostAnswerHeader,
+	}}
+}
+
+func (t *transport) client() *http.Client {
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// RoundTrip sends the exchange's body under the SDK's headers, once.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	x, ok := r.Context().Value(exchangeKey{}).(*exchange)
+	if !ok || x.asked {
+		return nil, errors.New("ai: not a call of this client, or its second try")
+	}
+	x.asked = true
+	r = r.Clone(r.Context())
+	r.ContentLength = int64(len(x.body))
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.body)), nil }
+	r.Body, _ = r.GetBody()
+	for name, value := range x.call.Headers() {
+		if name == clients.HeaderIdempotencyKey {
+			// Under this name net/http repeats a call by itself when a kept
+			// connection breaks; in lower case it does not look for it.
+			r.Header[strings.ToLower(name)] = []string{value}
+			continue
+		}
+		r.Header.Set(name, value)
+	}
+	response, err := t.base.RoundTrip(r)
+	if err != nil {
+		x.err = err
+		return nil, err
+	}
+	defer response.Body.Close()
+	x.status, x.header = response.StatusCode, response.Header
+	x.answer, x.err = io.ReadAll(io.LimitReader(response.Body, mostAnswer+1))
+	if len(x.answer) > mostAnswer {
+		x.answer, x.err = x.answer[:mostAnswer], errTooLarge
+	}
+	if x.err != nil {
+		return nil, x.err
+	}
+	response.Body = io.NopCloser(bytes.NewReader(x.answer))
+	return response, nil
+}

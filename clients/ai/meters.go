@@ -1,0 +1,112 @@
+package ai
+
+import (
+	"math"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+)
+
+// meters are the limits of an account as headers tell them, by name: "requests",
+// "tokens", "input-tokens".
+type meters map[string]meter
+
+type meter struct {
+	empty bool          // nothing remains
+	reset time.Duration // until it is full again; 0: it does not say
+}
+
+// metersOf reads the headers x-ratelimit-remaining-NAME and -reset-NAME of OpenAI,
+// whose resets are durations, and anthropic-ratelimit-NAME-remaining and -reset,
+// whose resets are times. What cannot be read is left out.
+//
+// Sources: the rate limit guides of both, and ratelimit.go of go-openai.
+func metersOf(header http.Header, now time.Time) meters {
+	all := meters{}
+	for key, values := range header {
+		if len(values) == 0 {
+			continue
+		}
+		key, value := strings.ToLower(key), strings.TrimSpace(values[0])
+		name, what := "", ""
+		if rest, ok := strings.CutPrefix(key, "x-ratelimit-"); ok {
+			what, name, _ = strings.Cut(rest, "-")
+		} else if rest, ok := strings.CutPrefix(key, "anthropic-ratelimit-"); ok {
+			if at := strings.LastIndexByte(rest, '-'); at > 0 {
+				name, what = rest[:at], rest[at+1:]
+			}
+		}
+		if name == "" {
+			continue
+		}
+		m := all[name]
+		switch what {
+		case "remaining":
+			n, err := strconv.ParseInt(value, 10, 64)
+			m.empty = err == nil && n <= 0
+		case "reset":
+			m.reset = parseReset(value, now)
+		default:
+			continue
+		}
+		all[name] = m
+	}
+	return all
+}
+
+// empty is how long until all meters that are empty now are full again.
+func (all meters) empty() (longest time.Duration) {
+	for _, m := range all {
+		if m.empty {
+			longest = max(longest, m.reset)
+		}
+	}
+	return longest
+}
+
+// reset is that of the meter that an error is about: OpenAI gives it as the
+// error's type.
+func (all meters) reset(name string) time.Duration { return all[name].reset }
+
+// parseReset reads a duration such as 6m0s or 12ms, a time as in RFC 3339 or in
+// HTTP, or a number of seconds. The result is within 0 and
+// [clients.LongestRetryAfter].
+func parseReset(value string, now time.Time) time.Duration {
+	if d, err := time.ParseDuration(value); err == nil && value != "0" {
+		return min(max(d, 0), clients.LongestRetryAfter)
+	}
+	if t, err := time.Parse(time.RFC3339, value); err == nil {
+		return min(max(t.Sub(now), 0), clients.LongestRetryAfter)
+	}
+	return clients.ParseRetryAfter(value, now)
+}
+
+// milliseconds reads Retry-After-Ms, which Azure sends beside Retry-After.
+func milliseconds(value string) time.Duration {
+	ms, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+	if err != nil || !(ms > 0) {
+		return 0
+	}
+	return time.Duration(math.Ceil(min(ms*1e6, float64(clients.LongestRetryAfter))))
+}
+
+// waitWords finds "Please try again in 6m0s." (OpenAI) and "Please retry after 9
+// seconds." (Azure).
+var waitWords = regexp.MustCompile(`(?i)\b(?:try again|retry) (?:in|after) (\d[\d.hmsuµn]*)(?: (second|minute|hour)s?\b)?`)
+
+// waitIn is the wait that a message asks for; 0 when it names none.
+func waitIn(message string) time.Duration {
+	m := waitWords.FindStringSubmatch(message)
+	if m == nil {
+		return 0
+	}
+	number, unit := strings.TrimRight(m[1], "."), strings.ToLower(m[2])
+	if unit != "" {
+		number += unit[:1] // "9 seconds" is 9s
+	}
+	return parseReset(number, time.Time{})
+}

@@ -1,0 +1,62 @@
+package ai
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/url"
+	"regexp"
+
+	"github.com/sashabaranov/go-openai"
+)
+
+// openAI speaks to OpenAI, Azure and what copies them.
+type openAI struct {
+	client *openai.Client
+	azure  bool
+}
+
+func newOpenAI(config Config, t *transport) *openAI {
+	c := openai.DefaultConfig(config.APIKey)
+	if config.Provider == "azure" {
+		c = openai.DefaultAzureConfig(config.APIKey, config.BaseURL)
+		c.APIVersion = cmp.Or(config.APIVersion, "2024-10-21")
+		// The model names the deployment. It becomes a part of the path.
+		c.AzureModelMapperFunc = url.PathEscape
+	}
+	c.BaseURL = cmp.Or(config.BaseURL, c.BaseURL)
+	c.HTTPClient = t.client()
+	return &openAI{openai.NewClientWithConfig(c), config.Provider == "azure"}
+}
+
+var deployment = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
+
+func (o *openAI) check(f fields) error {
+	if o.azure && !deployment.MatchString(f.model) {
+		return errors.New("model: Azure wants the name of a deployment: letters, digits, '.', '_' and '-'")
+	}
+	return nil
+}
+
+// complete has the SDK address and sign the call. Of the request it is told the
+// model alone, so that it neither judges nor loses any other field.
+func (o *openAI) complete(ctx context.Context, f fields, _ []byte) (Result, string, error) {
+	answer, err := o.client.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: f.model})
+	if err != nil {
+		return Result{}, "", err
+	}
+	if len(answer.Choices) == 0 {
+		return Result{}, "", errors.New("it has no choices")
+	}
+	first := answer.Choices[0]
+	text := first.Message.Content
+	for _, part := range first.Message.MultiContent {
+		text += part.Text
+	}
+	return Result{
+		ID: answer.ID, Model: answer.Model, StopReason: string(first.FinishReason),
+		Usage: Usage{
+			Prompt: int64(answer.Usage.PromptTokens), Completion: int64(answer.Usage.CompletionTokens), Total: int64(answer.Usage.TotalTokens),
+		},
+	}, text, nil
+}

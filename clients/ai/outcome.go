@@ -1,0 +1,196 @@
+package ai
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+)
+
+// outcome is what an answer other than 2xx means. Billing comes first, whatever
+// the status: providers send it as 400, 402, 403 and 429.
+//
+//	no credit, spend or usage limit, quota,
+//	account not active, 402                   parked until the moment that is told,
+//	                                          the next month (enforced_spend_limit_reached),
+//	                                          else for an hour
+//	429, the request alone is over the limit  permanent
+//	429, to wait for more than an hour        parked until then: this is no rate
+//	429, of a day, without a time             parked until the next day, UTC
+//	429, of an end user                       throttled
+//	429, 503 slow_down                        the account is throttled
+//	408, 409, 425, 529, other 5xx             retryable
+//	400, 401, 403, 404, 413, 422, other 4xx,
+//	a context or policy that is exceeded      permanent
+//	3xx                                       permanent: redirects are not followed
+//
+// All tenants share one key, so a 429 is the account's unless it names a user, as
+// gateways do. A refusal of a prompt for its content is permanent; a completion
+// that was cut off for it is a success, see [Result.StopReason].
+func (c *Client) outcome(a answer) error {
+	reason := c.reason("%s answered %s", c.host, a)
+	switch {
+	case a.billing():
+		return clients.ParkUntil(a.paidAgain(), reason)
+	case a.status == http.StatusTooManyRequests && tooLarge.MatchString(a.message):
+		return clients.Permanent(reason)
+	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && a.code == "slow_down":
+		wait := a.wait()
+		switch {
+		case wait > longestPause:
+			return clients.ParkUntil(time.Now().Add(wait), reason)
+		case wait == 0 && daily.MatchString(a.message):
+			return clients.ParkUntil(midnight(time.Now()), reason)
+		case endUser.MatchString(a.message):
+			return clients.Throttled(wait, reason)
+		}
+		return clients.AccountThrottled(wait, reason)
+	case a.status == http.StatusRequestTimeout, a.status == http.StatusConflict, a.status == http.StatusTooEarly, a.status/100 == 5:
+		return clients.Retryable(reason)
+	case a.status/100 == 3:
+		return clients.Permanent(c.reason("%s answered %s, and redirects are not followed", c.host, a))
+	}
+	return clients.Permanent(reason)
+}
+
+// lost is what a call without a whole answer means:
+//
+//	sent, and no answer, or a part of one    unknown
+//	a completion of more than 8 MiB          permanent: another would be as long
+//	the worker ends before it was sent       ctx's error
+//	no connection, no TLS, no time, before   retryable
+//
+// A completion that is made twice costs twice and harms nothing, so whoever
+// handles unknown outcomes may repeat it; but it is theirs to say.
+func (c *Client) lost(ctx, limited context.Context, x *exchange) (Result, error) {
+	err := x.err
+	if limited.Err() != nil {
+		err = context.Cause(limited)
+	}
+	switch {
+	case errors.Is(x.err, errTooLarge):
+		return Result{}, clients.Permanent(c.reason("%s: %v", c.host, x.err))
+	case x.status != 0, x.sent.Load():
+		// As text: an error that matches context.Canceled would be taken for a call
+		// that was never made.
+		return Result{}, clients.Unknown(c.reason("no answer of %s after the request was sent: %v", c.host, err))
+	case ctx.Err() != nil:
+		return free(), fmt.Errorf("call %s: %w", c.host, ctx.Err())
+	}
+	return free(), clients.Retryable(c.reason("call %s: %v", c.host, err))
+}
+
+// unreadable is what a 2xx without a completion means:
+//
+//	an error object, as gateways send it     as if the error's own status had come
+//	not JSON: the page of a proxy            retryable
+//	other JSON                               permanent: it was charged, and another
+//	                                         would be the same
+func (c *Client) unreadable(x *exchange, err error) (Result, error) {
+	a := answerOf(x)
+	switch {
+	case a.isError:
+		if code, err := strconv.Atoi(a.code); err == nil && code >= 400 && code <= 599 {
+			a.status = code
+		} else {
+			a.status = http.StatusBadGateway
+		}
+		return Result{}, c.outcome(a)
+	case !isObject(x.answer):
+		return Result{}, clients.Retryable(c.reason("%s answered %d, but not with JSON", c.host, x.status))
+	}
+	return Result{}, clients.Permanent(c.reason("%s answered %d, but not with a completion: %v", c.host, x.status, err))
+}
+
+const (
+	// longestPause is the longest wait that is taken for one of a rate. A queue
+	// that pauses for a day because of one job would be worse than one call more.
+	longestPause = time.Hour
+
+	parkedUnpaid = time.Hour           // when nobody says how long
+	longestPark  = 32 * 24 * time.Hour // a calendar month, and a day
+)
+
+var (
+	tooLarge = regexp.MustCompile(`(?i)request too large|must be reduced in order to run`)
+	daily    = regexp.MustCompile(`(?i)\bper[ -]day\b|\bdaily\b|\((RPD|TPD)\)`)
+	endUser  = regexp.MustCompile(`(?i)\bfor (end[_ -]?)?(user|customer|tenant)\b|\btype = (end_user|customer|user)\b`)
+	unpaid   = regexp.MustCompile(`(?i)credit balance is too low|exceeded your current quota|api usage limits|insufficient (balance|credits|funds)|billing hard limit`)
+	regained = regexp.MustCompile(`(?i)regain access on (\d{4}-\d\d-\d\d)(?: at (\d\d:\d\d) UTC)?`)
+
+	// Also what OpenAI leaves of a wrong key: sk-proj-****abcd.
+	maskedKey = regexp.MustCompile(`\b(sk|pk|key)-[\w*-]*[\w*]{4}`)
+)
+
+// billing tells whether money or a budget is at its end, rather than a rate.
+func (a answer) billing() bool {
+	switch a.status {
+	case http.StatusPaymentRequired:
+		return true
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusTooManyRequests:
+	default:
+		return false
+	}
+	for _, word := range [...]string{a.code, a.kind} {
+		switch word {
+		case "insufficient_quota", "billing_error", "billing_not_active", "billing_hard_limit_reached", "budget_exceeded", "usage_limit_reached",
+			"credit_balance_exhausted", "organization_spend_limit_exceeded", "project_spend_limit_exceeded", "organization_usage_limit_exceeded",
+			enforcedSpendLimit:
+			return true
+		}
+	}
+	return unpaid.MatchString(a.message)
+}
+
+const enforcedSpendLimit = "enforced_spend_limit_reached"
+
+// paidAgain is when the account may be used again.
+func (a answer) paidAgain() time.Time {
+	now := time.Now()
+	if m := regained.FindStringSubmatch(a.message); m != nil {
+		at := "00:00"
+		if m[2] != "" {
+			at = m[2]
+		}
+		if t, err := time.Parse("2006-01-02 15:04", m[1]+" "+at); err == nil && t.After(now) {
+			if latest := now.Add(longestPark); t.After(latest) {
+				return latest
+			}
+			return t
+		}
+	}
+	if a.code == enforcedSpendLimit {
+		year, month, _ := now.UTC().Date()
+		return time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	if wait := a.stated(); wait > 0 {
+		return now.Add(wait)
+	}
+	return now.Add(parkedUnpaid)
+}
+
+// midnight is the next one, UTC.
+func midnight(now time.Time) time.Time {
+	year, month, day := now.UTC().Date()
+	return time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC)
+}
+
+// String is the status and the provider's words.
+func (a answer) String() string {
+	text := strconv.Itoa(a.status)
+	for _, word := range [...]string{a.kind, a.code} {
+		if word != "" && !strings.Contains(text, word) {
+			text += " " + word
+		}
+	}
+	if a.message != "" {
+		text += ": " + a.message
+	}
+	return text
+}

@@ -1,0 +1,160 @@
+package ai
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// Request is the payload of an ai job: the body of a chat completion (OpenAI) or
+// of a message (Anthropic), as the provider documents it. Those of the SDKs,
+// encoded, are such bodies. Its JSON is the body itself.
+//
+// Whoever makes one names model and messages; max_tokens bounds what it costs.
+// What else stands in it goes to the provider as it is. Streaming is refused: the
+// completion is the job's result, and that is stored whole.
+type Request json.RawMessage
+
+// MarshalJSON is the body.
+func (r Request) MarshalJSON() ([]byte, error) { return json.RawMessage(r).MarshalJSON() }
+
+// UnmarshalJSON keeps a copy of the body, and checks nothing: see Validate.
+func (r *Request) UnmarshalJSON(body []byte) error {
+	return (*json.RawMessage)(r).UnmarshalJSON(body)
+}
+
+const (
+	mostRequest  = 32 << 20 // what Anthropic takes, and OpenAI less
+	mostModel    = 256
+	mostMessages = 100_000     // Anthropic's bound
+	mostTokens   = 100_000_000 // far beyond every model
+)
+
+// Validate reports everything that makes the request unusable with any provider,
+// joined, or nil. The texts name the field without repeating its value.
+func (r Request) Validate() error {
+	_, err := r.parse()
+	return err
+}
+
+// fields is what this package needs to know of a request.
+type fields struct {
+	all        map[string]json.RawMessage
+	model      string
+	completion int64 // tokens that the answer may have; 0: the request does not say
+	choices    int64 // completions wanted; 1 or more
+}
+
+func (r Request) parse() (fields, error) {
+	if len(r) > mostRequest {
+		return fields{}, fmt.Errorf("%d bytes are more than %d", len(r), mostRequest)
+	}
+	all, err := members(r)
+	if err != nil {
+		return fields{}, err
+	}
+	f := fields{all: all, choices: 1}
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	switch err := json.Unmarshal(all["model"], &f.model); {
+	case all["model"] == nil || err == nil && f.model == "":
+		wrong("model: it is missing")
+	case err != nil:
+		wrong("model: it is not a text")
+	case len(f.model) > mostModel:
+		wrong("model: %d bytes are more than %d", len(f.model), mostModel)
+	case strings.ContainsFunc(f.model, unicode.IsControl):
+		wrong("model: it has control characters")
+	}
+	for _, problem := range messages(all["messages"]) {
+		wrong("messages%s", problem)
+	}
+	if stream := all["stream"]; stream != nil {
+		var on bool
+		if err := json.Unmarshal(stream, &on); err != nil {
+			wrong("stream: it is neither true nor false")
+		} else if on {
+			wrong("stream: a completion is stored as the job's result when it is whole, so it cannot be streamed; leave it out")
+		}
+	}
+	// OpenAI has two names for the bound; the newer one wins there, too.
+	for _, name := range [...]string{"max_tokens", "max_completion_tokens"} {
+		if n, problem := count(all[name], mostTokens); problem != "" {
+			wrong("%s: %s", name, problem)
+		} else if n > 0 {
+			f.completion = n
+		}
+	}
+	if n, problem := count(all["n"], 1000); problem != "" {
+		wrong("n: %s", problem)
+	} else if n > 1 {
+		f.choices = n
+	}
+	return f, errors.Join(errs...)
+}
+
+// members are the members of a JSON object. One that stands there twice is
+// refused: the provider might read the other one.
+func members(body []byte) (map[string]json.RawMessage, error) {
+	body = bytes.TrimSpace(body)
+	if len(body) == 0 || body[0] != '{' || !json.Valid(body) {
+		return nil, errors.New("the request is not a JSON object")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	if _, err := decoder.Token(); err != nil {
+		return nil, errors.New("the request is not a JSON object")
+	}
+	all := map[string]json.RawMessage{}
+	for decoder.More() {
+		token, err := decoder.Token()
+		if err != nil {
+			return nil, errors.New("the request is not a JSON object")
+		}
+		name, _ := token.(string)
+		if _, twice := all[name]; twice {
+			return nil, fmt.Errorf("%.40q stands there twice", name)
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return nil, errors.New("the request is not a JSON object")
+		}
+		all[name] = value
+	}
+	return all, nil
+}
+
+func messages(value json.RawMessage) (problems []string) {
+	var list []json.RawMessage
+	switch err := json.Unmarshal(value, &list); {
+	case value == nil || err == nil && len(list) == 0:
+		return []string{": there are none"}
+	case err != nil:
+		return []string{": they are not a list"}
+	case len(list) > mostMessages:
+		return []string{fmt.Sprintf(": %d are more than %d", len(list), mostMessages)}
+	}
+	for i, message := range list {
+		var m struct {
+			Role *string `json:"role"`
+		}
+		if err := json.Unmarshal(message, &m); err != nil || m.Role == nil || *m.Role == "" {
+			return []string{fmt.Sprintf("[%d]: it has no role", i)}
+		}
+	}
+	return nil
+}
+
+// count reads a whole number of 1 or more; 0 when there is none.
+func count(value json.RawMessage, most int64) (n int64, problem string) {
+	if value == nil || string(value) == "null" {
+		return 0, ""
+	}
+	if err := json.Unmarshal(value, &n); err != nil || n < 1 || n > most {
+		return 0, fmt.Sprintf("it is not a whole number within 1 to %d", most)
+	}
+	return n, ""
+}
