@@ -12,12 +12,13 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/packages/param"
 )
 
-type claude struct{ messages anthropic.MessageService }
+// anthropicAPI speaks to Anthropic.
+type anthropicAPI struct{ messages anthropic.MessageService }
 
-func newClaude(config Config, t *transport) *claude {
+func newAnthropic(config Config, t *transport) *anthropicAPI {
 	// A service by itself, unlike a client, takes nothing from the environment:
 	// neither keys nor addresses.
-	return &claude{anthropic.NewMessageService(
+	return &anthropicAPI{anthropic.NewMessageService(
 		option.WithBaseURL(cmp.Or(config.BaseURL, "https://api.anthropic.com/")),
 		option.WithAPIKey(config.APIKey),
 		option.WithHTTPClient(t.client()),
@@ -28,7 +29,7 @@ func newClaude(config Config, t *transport) *claude {
 	)}
 }
 
-func (c *claude) check(f fields) error {
+func (a *anthropicAPI) check(f fields) error {
 	if f.completion == 0 {
 		return errors.New("max_tokens: it is missing, and Anthropic wants it")
 	}
@@ -38,8 +39,8 @@ func (c *claude) check(f fields) error {
 	return nil
 }
 
-func (c *claude) complete(ctx context.Context, _ fields, body []byte) (Result, string, error) {
-	message, err := c.messages.New(ctx, param.Override[anthropic.MessageNewParams](json.RawMessage(body)))
+func (a *anthropicAPI) complete(ctx context.Context, _ fields, body []byte) (Result, string, error) {
+	message, err := a.messages.New(ctx, param.Override[anthropic.MessageNewParams](json.RawMessage(body)))
 	if err != nil {
 		return Result{}, "", err
 	}

@@ -72,7 +72,7 @@ func New(config Config) (*Client, error) {
 		c.provider = newOpenAI(config, c.transport)
 	case "anthropic":
 		base = cmp.Or(base, "https://api.anthropic.com")
-		c.provider = newClaude(config, c.transport)
+		c.provider = newAnthropic(config, c.transport)
 	default:
 		return nil, fmt.Errorf("Provider: %.40q is none of openai, azure, anthropic", config.Provider)
 	}

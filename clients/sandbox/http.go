@@ -30,18 +30,22 @@ type HTTP struct {
 // NewHTTP starts a provider; the error is the network's. No config, or the zero
 // one, accepts everything. Close ends it.
 func NewHTTP(config ...Config) (*HTTP, error) {
-	return newHTTP(one(config), func(h *HTTP) http.Handler { return h })
+	h, err := listen(one(config))
+	if err != nil {
+		return nil, err
+	}
+	h.serve(h)
+	return h, nil
 }
 
-// newHTTP starts a provider with a handler of its own.
-func newHTTP(config Config, handler func(*HTTP) http.Handler) (*HTTP, error) {
+// listen makes a provider that takes no calls before serve.
+func listen(config Config) (*HTTP, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
 	h := &HTTP{Provider: newProvider(config), listener: listener, answer: config.Answer}
 	h.server = &http.Server{
-		Handler:           handler(h),
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          log.New(io.Discard, "", 0), // hostile callers are expected
@@ -61,8 +65,12 @@ func newHTTP(config Config, handler func(*HTTP) http.Handler) (*HTTP, error) {
 		h.conns.Wait()
 		return err
 	})
-	h.serving.Go(func() { h.server.Serve(listener) })
 	return h, nil
+}
+
+func (h *HTTP) serve(handler http.Handler) {
+	h.server.Handler = handler
+	h.serving.Go(func() { h.server.Serve(h.listener) })
 }
 
 // URL is where it listens: http://127.0.0.1:port, with no slash at the end.

@@ -27,7 +27,7 @@ func (l Limit) normal() Limit {
 
 func (l Limit) unlimited() bool { return l.Burst == 0 || math.IsInf(l.Rate, 1) }
 
-// meter holds calls against a limit.
+// meter holds calls against a limit, or what calls use of another unit.
 //
 // Its level is the fullest window that ends now: the largest
 //
@@ -36,7 +36,8 @@ func (l Limit) unlimited() bool { return l.Burst == 0 || math.IsInf(l.Rate, 1) }
 // over all i ≤ j, where j is the last call. A window that ends with the next
 // call is one of these, longer by one call and by the time in between, or the
 // new call alone. So the largest follows from the largest before, in
-// [meter.add], and no call needs to be remembered.
+// [meter.add], and no call needs to be remembered. A call that uses n units
+// counts as n calls at the same time.
 type meter struct {
 	limit Limit // normal
 	level float64
@@ -48,9 +49,10 @@ type meter struct {
 const rounding = 1e-6
 
 // after is the level if a call came at t, which is not before the last one.
-func (m *meter) after(t time.Time) float64 {
-	return m.drained(t) + 1
-}
+func (m *meter) after(t time.Time) float64 { return m.with(t, 1) }
+
+// with is the level if a call of n units came at t.
+func (m *meter) with(t time.Time, n float64) float64 { return m.drained(t) + n }
 
 func (m *meter) drained(t time.Time) float64 {
 	if m.last.IsZero() {
@@ -59,17 +61,30 @@ func (m *meter) drained(t time.Time) float64 {
 	return max(m.level-m.limit.Rate*t.Sub(m.last).Seconds(), 0)
 }
 
-func (m *meter) add(t time.Time) {
-	m.level, m.last = m.after(t), t
+func (m *meter) add(t time.Time) { m.use(t, 1) }
+
+// use adds n units; fewer than 0 are given back.
+func (m *meter) use(t time.Time, n float64) {
+	m.level, m.last = max(m.with(t, n), 0), t
+}
+
+// left is how many units a call at t may use.
+func (m *meter) left(t time.Time) float64 {
+	return max(float64(m.limit.Burst)-m.drained(t), 0)
 }
 
 // admits tells whether a call at t keeps to the limit, and if not, how long
 // until one would. The tolerance forgives; it is not part of the wait.
 func (m *meter) admits(t time.Time, tolerance time.Duration) (ok bool, wait time.Duration) {
+	return m.spares(t, tolerance, 1)
+}
+
+// spares is admits for a call of n units.
+func (m *meter) spares(t time.Time, tolerance time.Duration, n float64) (ok bool, wait time.Duration) {
 	if m.limit.unlimited() {
 		return true, 0
 	}
-	over := m.after(t) - float64(m.limit.Burst)
+	over := m.with(t, n) - float64(m.limit.Burst)
 	if over <= m.limit.Rate*tolerance.Seconds()+rounding {
 		return true, 0
 	}

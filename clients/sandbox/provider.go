@@ -143,24 +143,43 @@ type protocol struct{ ok, throttled int }
 func (p *Provider) arrive(at time.Time, c Call, codes protocol) visit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at = p.clock(at)
+	return p.decide(p.clock(at), c, codes)
+}
+
+// charge is what a call uses of a meter of another unit.
+type charge struct {
+	meter *meter
+	n     float64
+}
+
+// decide is arrive with the lock held and charges besides the call itself.
+func (p *Provider) decide(at time.Time, c Call, codes protocol, charges ...charge) visit {
 	t := p.tenant(c.Tenant)
 	v := visit{ok: codes.ok, latency: p.faults.latency}
 
-	// Both limits are asked before either is used: a call that one of them
-	// refuses must cost nothing of the other.
+	// All limits are asked before any is used: a call that one of them refuses
+	// must cost nothing of the others.
 	tenantOK, tenantWait := t.meter.admits(at, p.tolerance)
 	accountOK, accountWait := p.account.admits(at, p.tolerance)
+	within := tenantOK && accountOK
+	v.wait = max(tenantWait, accountWait)
+	for _, c := range charges {
+		ok, wait := c.meter.spares(at, p.tolerance, c.n)
+		within, v.wait = within && ok, max(v.wait, wait)
+	}
 	c.At = at
-	if !tenantOK || !accountOK {
+	if !within {
 		t.stats.Rejected++
-		v.rejected, v.wait = true, max(tenantWait, accountWait)
+		v.rejected = true
 		c.Status = codes.throttled
 		v.seq = p.log.add(c)
 		return v
 	}
 	t.meter.add(at)
 	p.account.add(at)
+	for _, c := range charges {
+		c.meter.use(at, c.n)
+	}
 	v.hanging = p.faults.hanging
 	if v.status, v.struck = p.faults.strike(); v.struck {
 		t.stats.Failed++

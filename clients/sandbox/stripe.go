@@ -76,17 +76,15 @@ type StripeEntry struct {
 // NewStripe starts a provider; the error is the network's. No config, or the zero
 // one, accepts every key and any number of calls. Close ends it.
 func NewStripe(config ...Config) (*Stripe, error) {
-	s := &Stripe{
-		secret: one(config).Password,
-		keys:   map[string]*stripeKey{}, intents: map[string]*stripeIntent{}, busy: map[string]bool{},
-	}
-	_, err := newHTTP(one(config), func(h *HTTP) http.Handler {
-		s.HTTP = h
-		return s
-	})
+	h, err := listen(one(config))
 	if err != nil {
 		return nil, err
 	}
+	s := &Stripe{
+		HTTP: h, secret: one(config).Password,
+		keys: map[string]*stripeKey{}, intents: map[string]*stripeIntent{}, busy: map[string]bool{},
+	}
+	h.serve(s)
 	return s, nil
 }
 
