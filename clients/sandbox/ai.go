@@ -235,7 +235,7 @@ func (a *AI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.dialect.headers(w.Header(), s)
 	switch {
 	case v.rejected:
-		a.limit(w, s, taken, id)
+		a.limit(w, s, asked.Tenant, taken, id)
 	case v.struck && v.status == NoAnswer:
 		panic(http.ErrAbortHandler)
 	case v.struck && fault != 0:
@@ -344,9 +344,9 @@ func (a *AI) statsOf(tenant string) *AIStats {
 }
 
 // limit answers a call that is over a limit.
-func (a *AI) limit(w http.ResponseWriter, s state, taken int, id string) {
+func (a *AI) limit(w http.ResponseWriter, s state, tenant string, taken int, id string) {
 	const status = http.StatusTooManyRequests
-	if s.inTokens && s.wait >= longestWait || a.neverFits(s.tenant, taken) {
+	if a.neverFits(tenant, taken) {
 		_, kind, code, words := a.dialect.fault(TooLarge, chat{Model: s.model, prompt: taken})
 		a.write(w, status, a.dialect.refusal(status, kind, code, words, id))
 		return

@@ -1,0 +1,174 @@
+package ai
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+)
+
+func TestValidate(t *testing.T) {
+	const user = `"messages":[{"role":"user","content":"hi"}]`
+	tests := map[string]struct {
+		body  string
+		wrong string // "": nothing
+	}{
+		"least":                {`{"model":"m",` + user + `}`, ""},
+		"more":                 {`{"model":"m",` + user + `,"stream":false,"max_tokens":5,"n":2,"whatever":null}`, ""},
+		"newer bound":          {`{"model":"m",` + user + `,"max_completion_tokens":5,"max_tokens":null}`, ""},
+		"no object":            {`[]`, "not a JSON object"},
+		"broken":               {`{"model":`, "not a JSON object"},
+		"two":                  {`{} {}`, "not a JSON object"},
+		"twice":                {`{"model":"m",` + user + `,"stream":false,"stream":true}`, `"stream" stands there twice`},
+		"no model":             {`{` + user + `}`, "model: it is missing"},
+		"null model":           {`{"model":null,` + user + `}`, "model: it is missing"},
+		"model as number":      {`{"model":1,` + user + `}`, "model: it is not a text"},
+		"model as an essay":    {`{"model":"` + strings.Repeat("m", 257) + `",` + user + `}`, "model: 257 bytes"},
+		"control characters":   {`{"model":"m\r\n",` + user + `}`, "model: it has control"},
+		"no messages":          {`{"model":"m"}`, "messages: there are none"},
+		"null messages":        {`{"model":"m","messages":null}`, "messages: there are none"},
+		"messages as text":     {`{"model":"m","messages":"hi"}`, "messages: they are not a list"},
+		"message as text":      {`{"model":"m","messages":[{"role":"user"},"hi"]}`, "messages[1]: it has no role"},
+		"message of nobody":    {`{"model":"m","messages":[{"content":"hi"}]}`, "messages[0]: it has no role"},
+		"streaming":            {`{"model":"m",` + user + `,"stream":true}`, "stream: a completion"},
+		"streaming, somehow":   {`{"model":"m",` + user + `,"stream":"yes"}`, "stream: it is neither"},
+		"bound below 1":        {`{"model":"m",` + user + `,"max_tokens":0}`, "max_tokens: it is not a whole number"},
+		"bound of halves":      {`{"model":"m",` + user + `,"max_completion_tokens":1.5}`, "max_completion_tokens: it is not"},
+		"bound beyond numbers": {`{"model":"m",` + user + `,"max_tokens":99999999999999999999}`, "max_tokens: it is not"},
+		"choices":              {`{"model":"m",` + user + `,"n":-1}`, "n: it is not"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := Request(tt.body).Validate()
+			if tt.wrong == "" && err != nil || tt.wrong != "" && (err == nil || !strings.Contains(err.Error(), tt.wrong)) {
+				t.Errorf("%v; want %q", err, tt.wrong)
+			}
+		})
+	}
+	if err := Request(strings.Repeat(" ", mostRequest+1)).Validate(); err == nil {
+		t.Error("an endless one was taken")
+	}
+}
+
+func TestEstimate(t *testing.T) {
+	image := `{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat("A", 1<<20) + `"}}`
+	for name, tt := range map[string]struct {
+		body     string
+		from, to int64
+	}{
+		"text, bound":       {`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"` + strings.Repeat("x", 300) + `"}]}`, 200, 215},
+		"text, unbounded":   {`{"model":"m","messages":[{"role":"user","content":"hi"}]}`, 1024, 1050},
+		"choices":           {`{"model":"m","max_tokens":100,"n":4,"messages":[{"role":"user","content":"hi"}]}`, 400, 425},
+		"newer bound":       {`{"model":"m","max_completion_tokens":70,"messages":[{"role":"user","content":"hi"}]}`, 70, 90},
+		"system and tools":  {`{"model":"m","max_tokens":1,"system":"` + strings.Repeat("y", 30) + `","tools":[{"name":"` + strings.Repeat("z", 30) + `"}],"messages":[{"role":"user","content":"hi"}]}`, 25, 50},
+		"picture":           {`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[` + image + `]}]}`, 1600, 1625},
+		"document":          {`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64","data":"` + strings.Repeat("A", 9999) + `"}}]}]}`, 1600, 1625},
+		"document of text":  {`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"text","data":"` + strings.Repeat("A", 3000) + `"}}]}]}`, 1000, 1050},
+		"other languages":   {`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"` + strings.Repeat("語", 100) + `"}]}`, 100, 120},
+		"what is no prompt": {`{"model":"m","max_tokens":1,"metadata":{"x":"` + strings.Repeat("x", 3000) + `"},"messages":[{"role":"user","content":"hi"}]}`, 5, 20},
+		"refused":           {`{"model":"m"}`, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Estimate(Request(tt.body))
+			if n := got["tokens"]; len(got) != 1 || n < tt.from || n > tt.to {
+				t.Errorf("%v; want %d to %d", got, tt.from, tt.to)
+			}
+		})
+	}
+}
+
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte(`{"model":"m","max_tokens":5,"messages":[{"role":"user","content":[{"type":"image"}]}]}`))
+	f.Add([]byte(`{"a":1,"a":{}}`))
+	f.Add([]byte("{\"\xff\":[[[[1]]]]}"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r := Request(body)
+		tokens := Estimate(r)["tokens"]
+		if err := r.Validate(); err != nil && tokens != 0 || tokens < 0 || tokens > 1<<40 {
+			t.Fatalf("%d tokens, %v", tokens, err)
+		}
+	})
+}
+
+func TestParseReset(t *testing.T) {
+	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	for value, want := range map[string]time.Duration{
+		"":                              0,
+		"0":                             0,
+		"0s":                            0,
+		"1s":                            time.Second,
+		"6m0s":                          6 * time.Minute,
+		"120ms":                         120 * time.Millisecond,
+		"2m59.56s":                      179560 * time.Millisecond,
+		"-5s":                           0,
+		"100h":                          24 * time.Hour,
+		"12":                            12 * time.Second,
+		"soon":                          0,
+		"1e9s":                          0,
+		"2026-03-04T05:07:07Z":          time.Minute,
+		"2026-03-04T06:06:37+01:00":     30 * time.Second,
+		"2025-01-01T00:00:00Z":          0,
+		"9999-01-01T00:00:00Z":          24 * time.Hour,
+		"Wed, 04 Mar 2026 05:06:17 GMT": 10 * time.Second,
+	} {
+		if got := parseReset(value, now); got != want {
+			t.Errorf("parseReset(%q) = %v; want %v", value, got, want)
+		}
+	}
+	for value, want := range map[string]time.Duration{
+		"": 0, "0": 0, "1": time.Millisecond, "8734": 8734 * time.Millisecond, "0.5": 500 * time.Microsecond, "-1": 0, "NaN": 0, "Inf": 24 * time.Hour, "1e30": 24 * time.Hour, "x": 0,
+	} {
+		if got := milliseconds(value); got != want {
+			t.Errorf("milliseconds(%q) = %v; want %v", value, got, want)
+		}
+	}
+	for message, want := range map[string]time.Duration{
+		"Please try again in 20s. Visit":    20 * time.Second,
+		"Please try again in 7m12s.":        432 * time.Second,
+		"try again in 644ms":                644 * time.Millisecond,
+		"Please retry after 9 seconds.":     9 * time.Second,
+		"retry after 1 minute":              time.Minute,
+		"RETRY AFTER 86400 seconds":         24 * time.Hour,
+		"try again in 5":                    5 * time.Second,
+		"try again in a while":              0,
+		"try again later":                   0,
+		"try again in 5h3h3.3.3.3s, or not": 0,
+	} {
+		if got := waitIn(message); got != want {
+			t.Errorf("waitIn(%q) = %v; want %v", message, got, want)
+		}
+	}
+}
+
+func FuzzHeaders(f *testing.F) {
+	f.Add("x-ratelimit-remaining-requests", "0", "x-ratelimit-reset-requests", "6m0s", "try again in 1s", int64(0))
+	f.Add("anthropic-ratelimit-input-tokens-remaining", "0", "anthropic-ratelimit-input-tokens-reset", "2026-03-04T05:07:07Z", "", int64(1772600000))
+	f.Add("Retry-After-Ms", "1e309", "Retry-After", "NaN", "retry after 99999999999999999999 hours", int64(-1))
+	f.Add("x-ratelimit-", "", "anthropic-ratelimit--", "", "regain access on 2026-13-41 at 99:99 UTC", int64(0))
+	f.Fuzz(func(t *testing.T, name1, value1, name2, value2, message string, unix int64) {
+		header := map[string][]string{name1: {value1}, name2: {value2}, "X-Ratelimit-Remaining-Tokens": nil}
+		a := answer{status: 429, header: header, message: message, kind: "requests", now: time.Unix(unix, 0)}
+		for _, wait := range []time.Duration{a.wait(), a.stated(), metersOf(header, a.now).empty()} {
+			if wait < 0 || wait > clients.LongestRetryAfter {
+				t.Fatalf("%v", wait)
+			}
+		}
+		if until := time.Until(a.paidAgain()); until <= 0 || until > longestPark {
+			t.Fatalf("parked for %v", until)
+		}
+	})
+}
+
+func FuzzAnswer(f *testing.F) {
+	f.Add(429, `{"error":{"message":"m","type":"tokens","code":"x","details":{"error_code":"y"}}}`)
+	f.Add(200, `{"error":{"code":7}}`)
+	f.Add(400, "\xff<html>"+canary)
+	f.Fuzz(func(t *testing.T, status int, body string) {
+		c := &Client{host: "h", key: canary}
+		err := c.outcome(answerOf(&exchange{status: status, answer: []byte(body)}))
+		if text := err.Error(); strings.Contains(text, canary) || len(text) > mostReason+3 || strings.ContainsAny(text, "\r\n\x00") {
+			t.Fatalf("%q", text)
+		}
+	})
+}
