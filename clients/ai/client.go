@@ -118,6 +118,8 @@ func (c *Client) Send(ctx context.Context, call clients.Call, request Request) (
 	x := &exchange{call: call, body: request}
 	result, text, err := c.provider.complete(x.begin(limited), f, request)
 	switch {
+	case !x.asked && ctx.Err() != nil:
+		return free(), fmt.Errorf("call %s: %w", c.host, ctx.Err())
 	case !x.asked:
 		// The SDK would not: a model that it knows not to chat, for one.
 		return free(), clients.Permanent(c.reason("%v", err))
@@ -152,10 +154,11 @@ func (c *Client) reason(format string, args ...any) error {
 const mostReason = 300
 
 func (c *Client) redact(text string) string {
-	if c.key != "" {
+	const shortest = 6 // shorter ones are no secrets, and stand in many words
+	if len(c.key) >= shortest {
 		text = strings.ReplaceAll(text, c.key, "…")
 	}
-	// OpenAI repeats a wrong key with its middle left out.
+	// Some providers repeat a wrong key with a part of it left out.
 	return clients.Printable(maskedKey.ReplaceAllString(text, "…"), mostReason)
 }
 

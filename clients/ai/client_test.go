@@ -249,9 +249,11 @@ func TestSandbox(t *testing.T) {
 			}
 			defer s.Close()
 			c := newClient(t, provider, s.URL()+path)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // a call that should be refused would hang
+			defer cancel()
 			ask := func(tenant string, bound int) (Result, error) {
 				body := fmt.Sprintf(`{"model":"m-1","max_tokens":%d,"messages":[{"role":"user","content":"How are you?"}]}`, bound)
-				return c.Send(t.Context(), clients.Call{Tenant: tenant, Job: "1"}, Request(body))
+				return c.Send(ctx, clients.Call{Tenant: tenant, Job: "1"}, Request(body))
 			}
 
 			result, err := ask("acme", 100)
@@ -279,9 +281,9 @@ func TestSandbox(t *testing.T) {
 			}
 			// The account's, which another tenant shares.
 			release := s.Hang()
-			done := make(chan error)
+			done := make(chan error, 1)
 			go func() { _, err := ask("globex", 180); done <- err }()
-			for len(s.Calls()) < 4 {
+			for len(s.Calls()) < 4 && ctx.Err() == nil {
 				time.Sleep(time.Millisecond)
 			}
 			_, err = ask("initech", 180)

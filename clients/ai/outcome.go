@@ -124,8 +124,8 @@ var (
 	unpaid   = regexp.MustCompile(`(?i)credit balance is too low|exceeded your current quota|api usage limits|insufficient (balance|credits|funds)|billing hard limit`)
 	regained = regexp.MustCompile(`(?i)regain access on (\d{4}-\d\d-\d\d)(?: at (\d\d:\d\d) UTC)?`)
 
-	// Also what OpenAI leaves of a wrong key: sk-proj-****abcd.
-	maskedKey = regexp.MustCompile(`\b(sk|pk|key)-[\w*-]*[\w*]{4}`)
+	// What providers leave of a wrong key: sk-proj-****abcd, or ****abcd.
+	maskedKey = regexp.MustCompile(`\bsk-[\w*-]*[\w*]{4}|[\w-]*\*{3,}\w*`)
 )
 
 // billing tells whether money or a budget is at its end, rather than a rate.

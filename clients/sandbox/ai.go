@@ -47,7 +47,8 @@ type AI struct {
 	tokens  map[string]*meter
 	account meter // in tokens
 	stats   map[string]*AIStats
-	fault   Fault // of the calls that Fail strikes
+	fault   Fault // of the next faults calls that are struck
+	faults  int
 	served  int
 }
 
@@ -171,7 +172,7 @@ func (a *AI) AIStats() map[string]AIStats {
 // Fail is [Provider.Fail] with the words of this provider.
 func (a *AI) Fail(n, status int) {
 	a.mu.Lock()
-	a.fault = 0
+	a.faults = 0
 	a.mu.Unlock()
 	a.Provider.Fail(n, status)
 }
@@ -181,7 +182,7 @@ func (a *AI) Fail(n, status int) {
 func (a *AI) FailAs(n int, fault Fault) {
 	status, _, _, _ := a.dialect.fault(fault, chat{})
 	a.mu.Lock()
-	a.fault = fault
+	a.fault, a.faults = fault, max(n, 0)
 	a.mu.Unlock()
 	a.Provider.Fail(n, status)
 }
@@ -292,7 +293,8 @@ func (a *AI) arrives(at time.Time, asked Call, model string, tokens int) (v visi
 	} else {
 		s.requests, s.tokens = read(account, at), read(&a.account, at)
 	}
-	if v.struck {
+	if v.struck && a.faults > 0 {
+		a.faults--
 		fault = a.fault
 	}
 	return v, s, fault, id
