@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/anthropics/anthropic-sdk-go"
@@ -47,13 +48,13 @@ func (a *anthropicAPI) complete(ctx context.Context, _ fields, body []byte) (Res
 	if message == nil || message.Type != "message" {
 		return Result{}, "", errors.New("it is not a message")
 	}
-	text := ""
+	var text strings.Builder
 	for _, block := range message.Content {
-		text += block.Text
+		text.WriteString(block.Text)
 	}
 	prompt := message.Usage.InputTokens + message.Usage.CacheCreationInputTokens
 	return Result{
 		ID: message.ID, Model: string(message.Model), StopReason: string(message.StopReason),
 		Usage: Usage{Prompt: prompt, Completion: message.Usage.OutputTokens},
-	}, text, nil
+	}, text.String(), nil
 }

@@ -74,7 +74,7 @@ func New(config Config) (*Client, error) {
 		base = cmp.Or(base, "https://api.anthropic.com")
 		c.provider = newAnthropic(config, c.transport)
 	default:
-		return nil, fmt.Errorf("Provider: %.40q is none of openai, azure, anthropic", config.Provider)
+		return nil, fmt.Errorf("%.40q as Provider is none of openai, azure, anthropic", config.Provider)
 	}
 	if config.APIKey == "" && (config.BaseURL == "" || config.Provider == "azure") {
 		return nil, fmt.Errorf("APIKey: it is missing, and %s wants one", config.Provider)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -27,7 +28,7 @@ func TestConfig(t *testing.T) {
 		"anthropic":       {Config{Provider: "anthropic", APIKey: "k"}, ""},
 		"azure":           {Config{Provider: "azure", APIKey: "k", BaseURL: "https://x.openai.azure.com"}, ""},
 		"Ollama, no key":  {Config{Provider: "openai", BaseURL: "http://127.0.0.1:11434/v1"}, ""},
-		"nobody":          {Config{}, "Provider: "},
+		"nobody":          {Config{}, `"" as Provider`},
 		"no key":          {Config{Provider: "openai"}, "APIKey: it is missing"},
 		"azure's key":     {Config{Provider: "azure", BaseURL: "https://x"}, "APIKey: it is missing"},
 		"azure's address": {Config{Provider: "azure", APIKey: "k"}, "BaseURL: it is missing"},
@@ -106,9 +107,7 @@ func TestWhatIsSent(t *testing.T) {
 			want := map[string]string{
 				"Headgate-Job": "018f", "Headgate-Tenant": "%C3%9C", "Headgate-Attempt": "2", "Idempotency-Key": "acme:1", "Content-Type": "application/json",
 			}
-			for header, value := range tt.headers {
-				want[header] = value
-			}
+			maps.Copy(want, tt.headers)
 			for header, value := range want {
 				if got.Header.Get(header) != value {
 					t.Errorf("%s: %q; want %q", header, got.Header.Get(header), value)

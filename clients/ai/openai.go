@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/url"
 	"regexp"
+	"strings"
 
 	"github.com/sashabaranov/go-openai"
 )
@@ -49,14 +50,15 @@ func (o *openAI) complete(ctx context.Context, f fields, _ []byte) (Result, stri
 		return Result{}, "", errors.New("it has no choices")
 	}
 	first := answer.Choices[0]
-	text := first.Message.Content
+	var text strings.Builder
+	text.WriteString(first.Message.Content)
 	for _, part := range first.Message.MultiContent {
-		text += part.Text
+		text.WriteString(part.Text)
 	}
 	return Result{
 		ID: answer.ID, Model: answer.Model, StopReason: string(first.FinishReason),
 		Usage: Usage{
 			Prompt: int64(answer.Usage.PromptTokens), Completion: int64(answer.Usage.CompletionTokens), Total: int64(answer.Usage.TotalTokens),
 		},
-	}, text, nil
+	}, text.String(), nil
 }

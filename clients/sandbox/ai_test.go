@@ -72,7 +72,7 @@ func anthropicClient(t testing.TB, s *sandbox.AI, key, tenant string) anthropic.
 }
 
 var chatRequest = openai.ChatCompletionRequest{
-	Model: "gpt-4o", MaxTokens: 40, Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "Hello there, 12345!"}},
+	Model: "gpt-4o", MaxCompletionTokens: 40, Messages: []openai.ChatCompletionMessage{{Role: "user", Content: "Hello there, 12345!"}},
 }
 
 var messageRequest = anthropic.MessageNewParams{

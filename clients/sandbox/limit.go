@@ -48,10 +48,8 @@ type meter struct {
 // pacer walks on the line and must not fall off it.
 const rounding = 1e-6
 
-// after is the level if a call came at t, which is not before the last one.
-func (m *meter) after(t time.Time) float64 { return m.with(t, 1) }
-
-// with is the level if a call of n units came at t.
+// with is the level if a call of n units came at t, which is not before the last
+// one.
 func (m *meter) with(t time.Time, n float64) float64 { return m.drained(t) + n }
 
 func (m *meter) drained(t time.Time) float64 {
