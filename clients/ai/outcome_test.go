@@ -14,7 +14,8 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-const canary = "sk-canary-7f3a9c21d0"
+// canary has no prefix that is cut out by itself.
+const canary = "zz-canary-7f3a9c21d0"
 
 var call = clients.Call{Job: "018f", Tenant: "Ü", Attempt: 2, IdempotencyKey: "acme:1"}
 
