@@ -63,11 +63,11 @@ func ExampleSender_Send_declined() {
 	// Output: true card_declined insufficient_funds
 }
 
-func ExamplePayload_Check() {
+func ExamplePayload_Validate() {
 	var order payment.Payload
 	err := json.Unmarshal([]byte(`{"action":"create","amount":0,"currency":"USD"}`), &order)
 	fmt.Println(err)
-	fmt.Println(order.Check())
+	fmt.Println(order.Validate())
 	fmt.Println(json.Unmarshal([]byte(`{"action":"create","amount":19.99}`), &order))
 	// Output:
 	// <nil>

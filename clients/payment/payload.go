@@ -166,10 +166,10 @@ func (p *Payload) present() map[string]bool {
 	}
 }
 
-// Check reports everything that makes the payload unusable, joined, each with
+// Validate reports everything that makes the payload unusable, joined, each with
 // the field's name, or nil. It asks nobody: that a customer exists, or that an
 // amount is above Stripe's least, only Stripe can tell.
-func (p Payload) Check() error {
+func (p Payload) Validate() error {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, fmt.Errorf(field+": "+format, args...))

@@ -72,7 +72,7 @@ func TestPayload(t *testing.T) {
 		var p Payload
 		err := json.Unmarshal([]byte(payload), &p)
 		if err == nil {
-			err = p.Check()
+			err = p.Validate()
 		}
 		switch {
 		case want == "" && err != nil:
@@ -85,7 +85,7 @@ func TestPayload(t *testing.T) {
 
 // Everything that is wrong is said at once.
 func TestCheckSaysAll(t *testing.T) {
-	err := Payload{Action: Create, Amount: new(int64(-1)), Currency: "xxx", PaymentIntent: "pi_1"}.Check()
+	err := Payload{Action: Create, Amount: new(int64(-1)), Currency: "xxx", PaymentIntent: "pi_1"}.Validate()
 	if n := strings.Count(err.Error(), "\n") + 1; n != 3 {
 		t.Errorf("%d: %v", n, err)
 	}
@@ -96,7 +96,7 @@ func FuzzPayload(f *testing.F) {
 	f.Add([]byte(`{"action":"refund","payment_intent":"pi_1","amount":null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var p Payload
-		if json.Unmarshal(data, &p) != nil || p.Check() != nil {
+		if json.Unmarshal(data, &p) != nil || p.Validate() != nil {
 			return
 		}
 		text, err := json.Marshal(p)
@@ -104,8 +104,8 @@ func FuzzPayload(f *testing.F) {
 			t.Fatal(err)
 		}
 		var again Payload
-		if err := json.Unmarshal(text, &again); err != nil || again.Check() != nil {
-			t.Fatalf("%s came back as %v, %v", text, err, again.Check())
+		if err := json.Unmarshal(text, &again); err != nil || again.Validate() != nil {
+			t.Fatalf("%s came back as %v, %v", text, err, again.Validate())
 		}
 		if p.Amount != nil && *p.Amount < 1 || p.AmountToCapture != nil && *p.AmountToCapture < 1 {
 			t.Fatalf("%s was taken", data)

@@ -168,7 +168,7 @@ func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 // outcome may be repeated with the same key: register the handler with
 // queue.RepeatUnknown.
 func (s *Sender) Send(ctx context.Context, call clients.Call, payload Payload) (Result, error) {
-	if err := payload.Check(); err != nil {
+	if err := payload.Validate(); err != nil {
 		return Result{}, clients.Permanent(err)
 	}
 	key := idempotencyKey(call)

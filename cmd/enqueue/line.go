@@ -10,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/clients/ai"
 	"github.com/headgate/headgate/clients/email"
+	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/webhook"
 	"github.com/headgate/headgate/queue"
 )
@@ -168,8 +170,12 @@ func (l line) jobAt(depth int) (queue.Job, error) {
 		wrong("payload", "it is missing")
 	} else {
 		job.Payload = l.Payload
-		for _, err := range checkPayload(job.Kind, l.Payload) {
+		problems := checkPayload(job.Kind, l.Payload)
+		for _, err := range problems {
 			wrong("payload", "%v", err)
+		}
+		if job.Kind == "ai" && job.Costs == nil && len(problems) == 0 {
+			job.Costs = ai.Estimate(ai.Request(l.Payload))
 		}
 	}
 	job.OnSuccess = followUp("on_success", l.OnSuccess, depth, &errs)
@@ -226,6 +232,10 @@ func checkPayload(kind string, payload json.RawMessage) []error {
 		value = &webhook.Request{}
 	case "email":
 		value = &email.Message{}
+	case "ai":
+		value = &ai.Request{}
+	case "payment":
+		value = &payment.Payload{}
 	default:
 		return nil
 	}

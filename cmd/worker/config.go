@@ -36,6 +36,16 @@ type config struct {
 	SMTPPassword string        `env:"SMTP_PASSWORD" help:"password at the mail server" secret:"true"`
 	SMTPTLS      string        `env:"SMTP_TLS" envDefault:"mandatory" flag:"smtp-tls" help:"none, opportunistic, mandatory (STARTTLS) or implicit"`
 	SMTPTimeout  time.Duration `env:"SMTP_TIMEOUT" envDefault:"30s" flag:"smtp-timeout" help:"bound of one delivery"`
+
+	AIProvider   string        `env:"AI_PROVIDER" flag:"ai" help:"openai (and servers that copy its API), azure or anthropic. None: this worker asks no model"`
+	AIBaseURL    string        `env:"AI_BASE_URL" flag:"ai-url" help:"where its API is, such as http://127.0.0.1:11434/v1. None: the provider's own"`
+	AIAPIKey     string        `env:"AI_API_KEY" help:"key of the AI provider" secret:"true"`
+	AIAPIVersion string        `env:"AI_API_VERSION" flag:"ai-api-version" help:"of azure"`
+	AITimeout    time.Duration `env:"AI_TIMEOUT" envDefault:"10m" flag:"ai-timeout" help:"bound of one completion"`
+
+	StripeKey     string        `env:"STRIPE_KEY" help:"secret key of the Stripe account. None: this worker makes no payments" secret:"true"`
+	StripeURL     string        `env:"STRIPE_URL" flag:"stripe-url" help:"where Stripe's API is. None: Stripe's own"`
+	StripeTimeout time.Duration `env:"STRIPE_TIMEOUT" envDefault:"80s" flag:"stripe-timeout" help:"bound of one call to Stripe"`
 }
 
 const prefix = "HEADGATE_"
@@ -87,7 +97,7 @@ func (c config) check() error {
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		wrong("LOG_FORMAT", "%q is neither text nor json", c.LogFormat)
 	}
-	for name, d := range map[string]time.Duration{"SHUTDOWN_TIMEOUT": c.ShutdownTimeout, "WEBHOOK_TIMEOUT": c.WebhookTimeout, "SMTP_TIMEOUT": c.SMTPTimeout} {
+	for name, d := range map[string]time.Duration{"SHUTDOWN_TIMEOUT": c.ShutdownTimeout, "WEBHOOK_TIMEOUT": c.WebhookTimeout, "SMTP_TIMEOUT": c.SMTPTimeout, "AI_TIMEOUT": c.AITimeout, "STRIPE_TIMEOUT": c.StripeTimeout} {
 		if d <= 0 {
 			wrong(name, "%v is not longer than 0", d)
 		}

@@ -7,49 +7,103 @@ import (
 	"strconv"
 
 	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/clients/ai"
 	"github.com/headgate/headgate/clients/email"
+	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/webhook"
 	"github.com/headgate/headgate/queue"
 )
 
-// handlers registers what this worker can send, a line a kind, and returns the
-// kinds and what closes their connections.
+// handlers registers what this worker can send, and returns the kinds and what
+// closes their connections.
 func handlers(worker *queue.Worker, c config) (kinds []string, stop func(), err error) {
+	var closers []func()
+	stop = func() {
+		for _, end := range closers {
+			end()
+		}
+	}
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	ready := func(kind string, end func()) { kinds, closers = append(kinds, kind), append(closers, end) }
+
+	// Receivers and providers can tell a repeated call by its idempotency key, but
+	// not mail servers.
 	webhooks := webhook.New(webhook.Config{Timeout: c.WebhookTimeout, AllowPrivate: c.WebhookAllowPrivate})
-	stop = webhooks.Close
-	// A receiver can tell a repeated webhook by its idempotency key.
+	ready("webhook", webhooks.Close)
 	handle(worker, "webhook", webhooks.Send, queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
-	kinds = append(kinds, "webhook")
 
 	if c.SMTPAddr != "" {
-		host, portText, err := net.SplitHostPort(c.SMTPAddr)
+		mails, err := c.mails()
 		if err != nil {
-			return nil, nil, fmt.Errorf("HEADGATE_SMTP_ADDR: %w", err)
+			return nil, nil, err
 		}
-		port, err := strconv.Atoi(portText)
-		if err != nil {
-			return nil, nil, fmt.Errorf("HEADGATE_SMTP_ADDR: port %q is not a number", portText)
-		}
-		mails, err := email.New(email.Config{
-			Host: host, Port: port, Username: c.SMTPUsername, Password: c.SMTPPassword, TLS: c.SMTPTLS, Timeout: c.SMTPTimeout,
+		ready("email", func() { mails.Close() })
+		handle(worker, "email", mails.Send, queue.Timeout(2*c.SMTPTimeout))
+	}
+	if c.AIProvider != "" {
+		models, err := ai.New(ai.Config{
+			Provider: c.AIProvider, BaseURL: c.AIBaseURL, APIKey: c.AIAPIKey, APIVersion: c.AIAPIVersion, Timeout: c.AITimeout,
 		})
 		if err != nil {
 			return nil, nil, err
 		}
-		handle(worker, "email", mails.Send, queue.Timeout(2*c.SMTPTimeout))
-		kinds = append(kinds, "email")
-		stop = func() { webhooks.Close(); mails.Close() }
+		ready("ai", func() { models.Close() })
+		handleResult(worker, "ai", models.Send, queue.Timeout(2*c.AITimeout), queue.RepeatUnknown())
+	}
+	if c.StripeKey != "" {
+		payments, err := payment.New(payment.Config{Key: c.StripeKey, URL: c.StripeURL, Timeout: c.StripeTimeout})
+		if err != nil {
+			return nil, nil, err
+		}
+		ready("payment", func() { payments.Close() })
+		handleResult(worker, "payment", payments.Send, queue.Timeout(2*c.StripeTimeout), queue.RepeatUnknown())
 	}
 	return kinds, stop, nil
+}
+
+func (c config) mails() (*email.Sender, error) {
+	host, portText, err := net.SplitHostPort(c.SMTPAddr)
+	if err != nil {
+		return nil, fmt.Errorf("HEADGATE_SMTP_ADDR: %w", err)
+	}
+	port, err := strconv.Atoi(portText)
+	if err != nil {
+		return nil, fmt.Errorf("HEADGATE_SMTP_ADDR: port %q is not a number", portText)
+	}
+	return email.New(email.Config{
+		Host: host, Port: port, Username: c.SMTPUsername, Password: c.SMTPPassword, TLS: c.SMTPTLS, Timeout: c.SMTPTimeout,
+	})
 }
 
 // handle joins a client to the queue: the one thing that both need to know is
 // which job a call is made for.
 func handle[T any](worker *queue.Worker, kind string, send func(context.Context, clients.Call, T) error, options ...queue.HandlerOption) {
-	queue.Handle(worker, kind, func(ctx context.Context, payload T) error {
-		job, _ := queue.Current(ctx)
-		return send(ctx, clients.Call{
-			Job: job.ID, Tenant: job.Tenant, Attempt: job.Attempt, IdempotencyKey: job.IdempotencyKey,
-		}, payload)
+	queue.Handle(worker, kind, func(ctx context.Context, payload T) error { return send(ctx, callOf(ctx), payload) }, options...)
+}
+
+// handleResult does so for clients that answer something, which becomes the
+// job's result. What a call really cost is settled also when it failed.
+func handleResult[T, R any](worker *queue.Worker, kind string, send func(context.Context, clients.Call, T) (R, error), options ...queue.HandlerOption) {
+	queue.HandleResult(worker, kind, func(ctx context.Context, payload T) (R, error) {
+		result, err := send(ctx, callOf(ctx), payload)
+		if metered, ok := any(result).(interface{ Actual() map[string]int64 }); ok {
+			if actual := metered.Actual(); actual != nil {
+				if err := queue.SetActual(ctx, actual); err != nil {
+					return result, err // the call was made: no number of a provider is worth a second one
+				}
+			}
+		}
+		return result, err
 	}, options...)
+}
+
+func callOf(ctx context.Context) clients.Call {
+	job, _ := queue.Current(ctx)
+	return clients.Call{
+		Job: job.ID, Tenant: job.Tenant, Attempt: job.Attempt, IdempotencyKey: job.IdempotencyKey, First: job.First,
+	}
 }
