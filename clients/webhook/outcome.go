@@ -7,7 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"code.dny.dev/ssrf"
@@ -17,10 +18,15 @@ import (
 
 // outcome is what an answer other than 2xx means:
 //
-//	429, and 503 with Retry-After    throttled for that long
-//	408, 425, other 5xx              retryable
+//	429, and 502, 503, 504
+//	with Retry-After                 throttled for that long, at most a day
+//	408, 409, 425, other 5xx         retryable
+//	410                              permanent, with a [GoneError]
 //	3xx                              permanent: redirects are not followed
 //	other 4xx, and what is left      permanent
+//
+// 409 is how a receiver that knows idempotency keys says that it is still busy
+// with an earlier attempt.
 func outcome(response *http.Response, body string) error {
 	status := response.StatusCode
 	text := fmt.Sprintf("%s answered %d", response.Request.URL.Host, status)
@@ -32,13 +38,39 @@ func outcome(response *http.Response, body string) error {
 	}
 	err := errors.New(text)
 	after := response.Header.Get("Retry-After")
-	switch {
-	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && after != "":
+	switch status {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		if after == "" {
+			return clients.Retryable(err)
+		}
 		return clients.Throttled(clients.ParseRetryAfter(after, clock(response)), err)
-	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status/100 == 5:
+	case http.StatusTooManyRequests:
+		return clients.Throttled(clients.ParseRetryAfter(after, clock(response)), err)
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly:
+		return clients.Retryable(err)
+	case http.StatusGone:
+		return clients.Permanent(&GoneError{Host: response.Request.URL.Host, Body: body})
+	}
+	if status/100 == 5 {
 		return clients.Retryable(err)
 	}
 	return clients.Permanent(err)
+}
+
+// GoneError reports that a receiver answered 410: it wants no calls to this URL
+// any more. Its job is archived with that reason. A Sender remembers nothing, so
+// whoever chose the URL should disable it and make no more jobs for it.
+type GoneError struct {
+	Host string
+	Body string // of the answer, one short line; "" when there was none
+}
+
+func (e *GoneError) Error() string {
+	text := e.Host + " answered 410: the endpoint is gone for good and is to be disabled"
+	if e.Body != "" {
+		text += ": " + e.Body
+	}
+	return text
 }
 
 // clock is the receiver's own, against which its dates are to be held.
@@ -61,7 +93,7 @@ func clock(response *http.Response) time.Time {
 //
 // Other troubles with certificates (expired, unknown authority) are the
 // receiver's to mend, and retryable.
-func lost(ctx, limited context.Context, host string, sent bool, err error) error {
+func lost(ctx, limited context.Context, host string, hidden secrets, sent bool, err error) error {
 	if limited.Err() != nil {
 		err = context.Cause(limited)
 	}
@@ -69,13 +101,13 @@ func lost(ctx, limited context.Context, host string, sent bool, err error) error
 	case sent:
 		// As text: an error that matches context.Canceled would be taken for a call
 		// that was never made, and be repeated without a thought.
-		return clients.Unknown(fmt.Errorf("no answer of %s after the request was sent: %s", host, clients.Printable(err.Error(), mostReason)))
+		return clients.Unknown(fmt.Errorf("no answer of %s after the request was sent: %s", host, hidden.cut([]byte(err.Error()))))
 	case ctx.Err() != nil:
 		return fmt.Errorf("call %s: %w", host, ctx.Err())
 	case errors.Is(err, ssrf.ErrProhibitedIP), errors.Is(err, ssrf.ErrProhibitedNetwork):
 		return clients.Permanent(fmt.Errorf("%s is not an address of the public internet", host))
 	}
-	reason := fmt.Errorf("call %s: %w", host, &printable{err})
+	reason := fmt.Errorf("call %s: %w", host, &printable{err, hidden})
 	if _, other := errors.AsType[x509.HostnameError](err); other {
 		return clients.Permanent(reason)
 	}
@@ -86,24 +118,59 @@ func lost(ctx, limited context.Context, host string, sent bool, err error) error
 const mostReason = 200
 
 // printable is an error whose text may hold what the receiver sent.
-type printable struct{ err error }
+type printable struct {
+	err    error
+	hidden secrets
+}
 
-func (p *printable) Error() string { return clients.Printable(p.err.Error(), mostReason) }
+func (p *printable) Error() string { return p.hidden.cut([]byte(p.err.Error())) }
 func (p *printable) Unwrap() error { return p.err }
 
-// redact is the beginning of an answer, as one line. Some receivers repeat in it
-// what they were sent, so the values of headers and the URL's query are cut out.
-func redact(body []byte, request Request, u *url.URL) string {
-	const shortest = 6 // shorter ones are no secrets, and stand in many words
-	body = body[:min(len(body), 8<<10)]
-	secrets := []string{u.RawQuery, u.EscapedPath()}
-	for _, value := range request.Headers {
-		secrets = append(secrets, value)
-	}
-	for _, secret := range secrets {
-		if len(secret) >= shortest {
-			body = bytes.ReplaceAll(body, []byte(secret), []byte("…"))
+// secrets are what of a request must not stand in an error. Longer ones come
+// first, for a shorter one may be a part of them.
+type secrets []string
+
+// secretsOf lists the values of headers, the URL's path and query, and the parts
+// of all of these: a receiver may name a token without the word before it.
+func secretsOf(r *http.Request) secrets {
+	const (
+		shortest     = 6 // shorter ones are no secrets, and stand in many words
+		shortestPart = 8
+	)
+	values := []string{r.URL.RawQuery, r.URL.EscapedPath(), r.URL.Path}
+	for name, all := range r.Header {
+		switch name {
+		case "User-Agent", "Content-Type", clients.HeaderJob, clients.HeaderTenant, clients.HeaderAttempt, "Webhook-Id", "Webhook-Timestamp":
+			continue
+		}
+		if !strings.EqualFold(name, clients.HeaderIdempotencyKey) {
+			values = append(values, all...)
 		}
 	}
-	return clients.Printable(string(body), mostReason)
+	for _, of := range r.URL.Query() {
+		values = append(values, of...)
+	}
+	var list secrets
+	for _, value := range values {
+		if len(value) >= shortest {
+			list = append(list, value)
+		}
+		for part := range strings.FieldsFuncSeq(value, func(c rune) bool { return strings.ContainsRune(" \t/?&=,;:\"", c) }) {
+			if len(part) >= shortestPart {
+				list = append(list, part)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
+	return list
+}
+
+// cut is the beginning of an answer or of an error's text, as one line. Some
+// receivers repeat in it what they were sent, so the secrets are cut out.
+func (s secrets) cut(text []byte) string {
+	text = text[:min(len(text), 8<<10)]
+	for _, secret := range s {
+		text = bytes.ReplaceAll(text, []byte(secret), []byte("…"))
+	}
+	return clients.Printable(string(text), mostReason)
 }

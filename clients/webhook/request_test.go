@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -18,6 +19,9 @@ func TestValidate(t *testing.T) {
 		"plain":             {Request{URL: fine}, ""},
 		"port and ipv6":     {Request{URL: "http://[2001:db8::1]:8080"}, ""},
 		"other language":    {Request{URL: "https://bücher.example/"}, ""},
+		"other method":      {Request{URL: fine, Method: "PROPFIND"}, ""},
+		"other method, -":   {Request{URL: fine, Method: "VERSION-CONTROL"}, ""},
+		"text":              {Request{URL: fine, Text: "a=1&b=2"}, ""},
 		"every part":        {Request{URL: fine, Method: "PUT", Headers: map[string]string{"X-Token": "a\tü"}, Body: json.RawMessage(`{}`)}, ""},
 		"no url":            {Request{}, "url: it is empty"},
 		"relative":          {Request{URL: "/hook"}, "neither http nor https"},
@@ -36,6 +40,16 @@ func TestValidate(t *testing.T) {
 		"method":            {Request{URL: fine, Method: "GET / HTTP/1.1\r\n"}, "method: "},
 		"lower case":        {Request{URL: fine, Method: "post"}, "method: "},
 		"connect":           {Request{URL: fine, Method: "CONNECT"}, "method: "},
+		"trace":             {Request{URL: fine, Method: "TRACE"}, "method: "},
+		"dashes":            {Request{URL: fine, Method: "-"}, "method: "},
+		"endless method":    {Request{URL: fine, Method: strings.Repeat("X", 33)}, "method: "},
+		"text of a get":     {Request{URL: fine, Method: "GET", Text: "secret"}, "body: a GET has none"},
+		"text and body":     {Request{URL: fine, Body: json.RawMessage(`{}`), Text: "secret"}, "text: there is a body, too"},
+		"endless header":    {header("X", strings.Repeat("x", 16<<10)), "more than 16384"},
+		"endless headers":   {Request{URL: fine, Headers: many(101)}, "101 are more than 100"},
+		"signature":         {header("webhook-signature", "secret"), "Webhook-Signature is not"},
+		"signature's id":    {header("Webhook-ID", "secret"), "Webhook-Id is not"},
+		"signature's time":  {header("webhook-timestamp", "secret"), "Webhook-Timestamp is not"},
 		"body of a get":     {Request{URL: fine, Method: "GET", Body: json.RawMessage(`{}`)}, "body: a GET has none"},
 		"header line break": {header("X", "a\r\nEvil: secret"), "control characters"},
 		"header nul":        {header("X", "a\x00"), "control characters"},
@@ -65,9 +79,32 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
-	err := Request{Method: "X", Headers: map[string]string{"Host": "x"}}.Validate()
+	err := Request{Method: "x", Headers: map[string]string{"Host": "x"}}.Validate()
 	if lines := strings.Count(err.Error(), "\n") + 1; lines != 3 {
 		t.Errorf("%d of 3 mistakes are reported: %v", lines, err)
+	}
+}
+
+func many(n int) map[string]string {
+	headers := map[string]string{}
+	for i := range n {
+		headers[fmt.Sprint("X-", i)] = "1"
+	}
+	return headers
+}
+
+func TestHost(t *testing.T) {
+	for url, want := range map[string]string{
+		"https://Example.COM./hook?x=1": "example.com:443",
+		"http://example.com":            "example.com:80",
+		"http://example.com:8080/":      "example.com:8080",
+		"https://[2001:DB8::1]/":        "[2001:db8::1]:443",
+		"https://u:p@example.com/":      "",
+		"nonsense":                      "",
+	} {
+		if got := (Request{URL: url}).Host(); got != want {
+			t.Errorf("%s: %q; want %q", url, got, want)
+		}
 	}
 }
 

@@ -24,6 +24,13 @@ type Config struct {
 	// AllowPrivate lets calls go to addresses that are not of the public internet.
 	AllowPrivate bool
 
+	// Secrets gives the signing secrets of a tenant, as [CheckSecret] wants them:
+	// with each of them every call is signed as Standard Webhooks has it, so that
+	// during a rotation the old and the new one are given. Without an error and
+	// without secrets, the tenant's calls are not signed. It is asked before each
+	// call, by many at once. nil means that nothing is signed.
+	Secrets func(ctx context.Context, tenant string) ([]string, error)
+
 	// MaxBody is how many bytes the body of a request may have. 0 means 1 MiB.
 	MaxBody int
 
@@ -89,8 +96,8 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 	if err := request.Validate(); err != nil {
 		return clients.Permanent(err)
 	}
-	if len(request.Body) > s.config.MaxBody {
-		return clients.Permanent(fmt.Errorf("body: %d bytes are more than %d", len(request.Body), s.config.MaxBody))
+	if size := len(request.body()); size > s.config.MaxBody {
+		return clients.Permanent(fmt.Errorf("body: %d bytes are more than %d", size, s.config.MaxBody))
 	}
 	// Its own cause tells the end of the time from the end of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.config.Timeout, fmt.Errorf("gave up after %v", s.config.Timeout))
@@ -100,9 +107,13 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 	if err != nil {
 		return clients.Permanent(err)
 	}
+	if err := s.sign(limited, r, call, request.body()); err != nil {
+		return err
+	}
+	hidden := secretsOf(r)
 	response, err := s.transport.RoundTrip(r)
 	if err != nil {
-		return lost(ctx, limited, r.URL.Host, seen.sent(), err)
+		return lost(ctx, limited, r.URL.Host, hidden, seen.sent(), err)
 	}
 	defer response.Body.Close()
 	// Read to its end, the connection can be used again. Of a longer answer the
@@ -111,7 +122,7 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 	if response.StatusCode/100 == 2 {
 		return nil
 	}
-	return outcome(response, redact(body, request, r.URL))
+	return outcome(response, hidden.cut(body))
 }
 
 func (s *Sender) build(ctx context.Context, call clients.Call, request Request) (*http.Request, error) {
@@ -125,11 +136,14 @@ func (s *Sender) build(ctx context.Context, call clients.Call, request Request) 
 		return nil, errors.New("method: it is not one of HTTP")
 	}
 	r.URL, r.Host = u, u.Host
-	if len(request.Body) > 0 {
-		r.ContentLength = int64(len(request.Body))
-		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(request.Body)), nil }
+	if body := request.body(); len(body) > 0 {
+		r.ContentLength = int64(len(body))
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		r.Body, _ = r.GetBody()
 		r.Header.Set("Content-Type", "application/json")
+		if request.Text != "" {
+			r.Header.Set("Content-Type", "text/plain; charset=utf-8")
+		}
 	}
 	r.Header.Set("User-Agent", s.config.UserAgent)
 	for name, value := range request.Headers {
