@@ -49,6 +49,7 @@ type Config struct {
 // Sender makes calls. It keeps connections for later ones.
 type Sender struct {
 	config    Config
+	dialer    *dialer
 	transport *http.Transport
 }
 
@@ -71,7 +72,7 @@ func New(config Config) *Sender {
 	// the outcome of all of them unknown.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	return &Sender{config: config, transport: &http.Transport{
+	return &Sender{config: config, dialer: dialer, transport: &http.Transport{
 		DialContext:            dialer.plain,
 		DialTLSContext:         dialer.secure,
 		Protocols:              protocols,
