@@ -107,7 +107,7 @@ func lost(ctx, limited context.Context, host string, hidden secrets, sent bool, 
 	case errors.Is(err, ssrf.ErrProhibitedIP), errors.Is(err, ssrf.ErrProhibitedNetwork):
 		return clients.Permanent(fmt.Errorf("%s is not an address of the public internet", host))
 	}
-	reason := fmt.Errorf("call %s: %w", host, &printable{err, hidden})
+	reason := fmt.Errorf("call %s: %w", host, &printable{err, hidden.cut([]byte(err.Error()))})
 	if _, other := errors.AsType[x509.HostnameError](err); other {
 		return clients.Permanent(reason)
 	}
@@ -117,13 +117,14 @@ func lost(ctx, limited context.Context, host string, hidden secrets, sent bool, 
 // mostReason bounds what a receiver can make an error say, in bytes.
 const mostReason = 200
 
-// printable is an error whose text may hold what the receiver sent.
+// printable is an error with a text that is fit for a log: its own may hold what
+// the receiver sent.
 type printable struct {
-	err    error
-	hidden secrets
+	err  error
+	text string
 }
 
-func (p *printable) Error() string { return p.hidden.cut([]byte(p.err.Error())) }
+func (p *printable) Error() string { return p.text }
 func (p *printable) Unwrap() error { return p.err }
 
 // secrets are what of a request must not stand in an error. Longer ones come

@@ -60,6 +60,12 @@ func kind(err error) string {
 func TestAnswers(t *testing.T) {
 	date := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC) // a receiver whose clock is far ahead
 	later := date.Add(2 * time.Minute).Format(http.TimeFormat)
+	const (
+		std   = "Standard Webhooks 1.0.0, Delivery success and failure"
+		after = "RFC 9110, 10.2.3, Retry-After"
+		idem  = "draft-ietf-httpapi-idempotency-key-header-07, 2.7"
+		ours  = "what package webhook promises"
+	)
 	tests := map[string]struct {
 		status int
 		header string // Retry-After
@@ -67,36 +73,69 @@ func TestAnswers(t *testing.T) {
 		want   string
 		after  time.Duration
 		text   string
+		source string
 	}{
-		"200":                  {status: 200, want: "ok"},
-		"202, body":            {status: 202, body: "taken", want: "ok"},
-		"204":                  {status: 204, want: "ok"},
-		"302":                  {status: 302, want: "permanent", text: "answered 302, and redirects are not followed"},
-		"304":                  {status: 304, want: "permanent"},
-		"400":                  {status: 400, body: "no\r\n\x1b[2Jsuch  thing", want: "permanent", text: "answered 400: no [2Jsuch thing"},
-		"401":                  {status: 401, want: "permanent"},
-		"404":                  {status: 404, want: "permanent", text: "answered 404"},
-		"408":                  {status: 408, want: "retryable"},
-		"410":                  {status: 410, want: "permanent"},
-		"425":                  {status: 425, want: "retryable"},
-		"429":                  {status: 429, want: "throttled"},
-		"429, seconds":         {status: 429, header: "7", want: "throttled", after: 7 * time.Second},
-		"429, date":            {status: 429, header: later, want: "throttled", after: 2 * time.Minute},
-		"429, past":            {status: 429, header: "Wed, 21 Oct 2015 07:28:00 GMT", want: "throttled"},
-		"429, absurd":          {status: 429, header: "999999999999", want: "throttled", after: 24 * time.Hour},
-		"429, nonsense":        {status: 429, header: "soon", want: "throttled"},
-		"500":                  {status: 500, body: strings.Repeat("x", 1000), want: "retryable", text: "answered 500: " + strings.Repeat("x", 200) + "…"},
-		"501":                  {status: 501, want: "retryable"},
-		"502, with a wait":     {status: 502, header: "7", want: "throttled", after: 7 * time.Second},
-		"503":                  {status: 503, want: "retryable"},
-		"503, with a wait":     {status: 503, header: "7", want: "throttled", after: 7 * time.Second},
-		"599":                  {status: 599, want: "retryable"},
-		"600":                  {status: 600, want: "permanent"},
-		"repeats what it got":  {status: 400, body: "bad token s3cr3t-token at /hooks/T0KEN?sig=abcdef", want: "permanent", text: "answered 400: bad token … at …?…"},
-		"binary":               {status: 400, body: "\xff\xfe\x00ü", want: "permanent", text: "answered 400: ?? ü"},
-		"endless, not for us":  {status: 500, body: strings.Repeat("y", 1<<20), want: "retryable"},
-		"endless, but taken":   {status: 200, body: strings.Repeat("y", 1<<20), want: "ok"},
-		"an empty Retry-After": {status: 503, header: " ", want: "retryable"},
+		"200":                  {status: 200, want: "ok", source: std},
+		"201":                  {status: 201, want: "ok", source: std},
+		"202, body":            {status: 202, body: "taken", want: "ok", source: std},
+		"204":                  {status: 204, want: "ok", source: std},
+		"299":                  {status: 299, want: "ok", source: "RFC 9110, 15: an unknown status is as the x00 of its class"},
+		"300":                  {status: 300, want: "permanent", source: std},
+		"301":                  {status: 301, want: "permanent", text: "answered 301, and redirects are not followed", source: std},
+		"302":                  {status: 302, want: "permanent", text: "answered 302, and redirects are not followed", source: std},
+		"304":                  {status: 304, want: "permanent", source: "RFC 9110, 15.4.5: for conditional requests, which are not made"},
+		"307":                  {status: 307, want: "permanent", source: std},
+		"308":                  {status: 308, want: "permanent", source: std},
+		"400":                  {status: 400, body: "no\r\n\x1b[2Jsuch  thing", want: "permanent", text: "answered 400: no [2Jsuch thing", source: "RFC 9110, 15.5.1"},
+		"401":                  {status: 401, want: "permanent", source: "RFC 9110, 15.5.2: lacks valid credentials"},
+		"402":                  {status: 402, want: "permanent", source: "RFC 9110, 15.5.3"},
+		"403":                  {status: 403, want: "permanent", source: "RFC 9110, 15.5.4: not to be repeated with the same credentials"},
+		"404":                  {status: 404, want: "permanent", text: "answered 404", source: "RFC 9110, 15.5.5"},
+		"405":                  {status: 405, want: "permanent", source: "RFC 9110, 15.5.6"},
+		"407":                  {status: 407, want: "permanent", source: "RFC 9110, 15.5.8: there is no proxy of ours"},
+		"408":                  {status: 408, want: "retryable", source: "RFC 9110, 15.5.9: may be repeated"},
+		"409":                  {status: 409, want: "retryable", source: idem + ": an earlier attempt is under way"},
+		"410":                  {status: 410, want: "permanent", text: "answered 410: the endpoint is gone for good and is to be disabled", source: std},
+		"410, with a wait":     {status: 410, header: "7", body: "bye", want: "permanent", text: "is to be disabled: bye", source: std},
+		"411":                  {status: 411, want: "permanent", source: "RFC 9110, 15.5.12"},
+		"413":                  {status: 413, want: "permanent", source: "RFC 9110, 15.5.14"},
+		"415":                  {status: 415, want: "permanent", source: "RFC 9110, 15.5.16"},
+		"421":                  {status: 421, want: "permanent", source: "RFC 9110, 15.5.20"},
+		"422":                  {status: 422, want: "permanent", source: idem + ": the key stood for another body"},
+		"425":                  {status: 425, want: "retryable", source: "RFC 8470, 5.2: may be repeated"},
+		"429":                  {status: 429, want: "throttled", source: "RFC 6585, 4"},
+		"429, seconds":         {status: 429, header: "7", want: "throttled", after: 7 * time.Second, source: "RFC 6585, 4"},
+		"429, fraction":        {status: 429, header: "0.5", want: "throttled", after: 500 * time.Millisecond, source: ours},
+		"429, date":            {status: 429, header: later, want: "throttled", after: 2 * time.Minute, source: after},
+		"429, RFC 850 date":    {status: 429, header: date.Add(time.Minute).Format("Monday, 02-Jan-06 15:04:05 GMT"), want: "throttled", after: time.Minute, source: "RFC 9110, 5.6.7, HTTP-date"},
+		"429, far date":        {status: 429, header: date.AddDate(50, 0, 0).Format(http.TimeFormat), want: "throttled", after: 24 * time.Hour, source: ours},
+		"429, past":            {status: 429, header: "Wed, 21 Oct 2015 07:28:00 GMT", want: "throttled", source: after},
+		"429, absurd":          {status: 429, header: "999999999999", want: "throttled", after: 24 * time.Hour, source: ours},
+		"429, endless":         {status: 429, header: strings.Repeat("9", 4000), want: "throttled", after: 24 * time.Hour, source: ours},
+		"429, negative":        {status: 429, header: "-5", want: "throttled", source: after},
+		"429, exponent":        {status: 429, header: "1e9", want: "throttled", source: after},
+		"429, nonsense":        {status: 429, header: "soon", want: "throttled", source: after},
+		"431":                  {status: 431, want: "permanent", source: "RFC 6585, 5"},
+		"451":                  {status: 451, want: "permanent", source: "RFC 7725, 3"},
+		"499":                  {status: 499, want: "permanent", source: "RFC 9110, 15: an unknown status is as the x00 of its class"},
+		"500":                  {status: 500, body: strings.Repeat("x", 1000), want: "retryable", text: "answered 500: " + strings.Repeat("x", 200) + "…", source: "RFC 9110, 15.6.1"},
+		"500, with a wait":     {status: 500, header: "7", want: "retryable", source: after + ": not for 500"},
+		"501":                  {status: 501, want: "retryable", source: "RFC 9110, 15.6.2"},
+		"502":                  {status: 502, want: "retryable", source: std},
+		"502, with a wait":     {status: 502, header: "7", want: "throttled", after: 7 * time.Second, source: std},
+		"503":                  {status: 503, want: "retryable", source: "RFC 9110, 15.6.4"},
+		"503, with a wait":     {status: 503, header: "7", want: "throttled", after: 7 * time.Second, source: std},
+		"504":                  {status: 504, want: "retryable", source: std},
+		"504, with a wait":     {status: 504, header: "7", want: "throttled", after: 7 * time.Second, source: std},
+		"507":                  {status: 507, want: "retryable", source: "RFC 4918, 11.5"},
+		"529":                  {status: 529, want: "retryable", source: "RFC 9110, 15: an unknown status is as the x00 of its class"},
+		"599":                  {status: 599, want: "retryable", source: "RFC 9110, 15: an unknown status is as the x00 of its class"},
+		"600":                  {status: 600, want: "permanent", source: "RFC 9110, 15: not a valid status"},
+		"repeats what it got":  {status: 400, body: "bad token s3cr3t-token at /hooks/T0KEN?sig=abcdef", want: "permanent", text: "answered 400: bad token … at …?…", source: ours},
+		"binary":               {status: 400, body: "\xff\xfe\x00ü", want: "permanent", text: "answered 400: ?? ü", source: ours},
+		"endless, not for us":  {status: 500, body: strings.Repeat("y", 1<<20), want: "retryable", source: ours},
+		"endless, but taken":   {status: 200, body: strings.Repeat("y", 1<<20), want: "ok", source: ours},
+		"an empty Retry-After": {status: 503, header: " ", want: "retryable", source: after},
 	}
 	s := newSender(t, Config{})
 	for name, tt := range tests {
@@ -123,6 +162,9 @@ func TestAnswers(t *testing.T) {
 			}
 			if err == nil {
 				return
+			}
+			if gone, is := errors.AsType[*GoneError](err); is != (tt.status == 410) || is && gone.Host != strings.TrimPrefix(server.URL, "http://") {
+				t.Errorf("gone: %+v", gone)
 			}
 			if !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("%q; want %q in it", err, tt.text)

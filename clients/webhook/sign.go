@@ -57,7 +57,7 @@ func (s *Sender) sign(ctx context.Context, r *http.Request, call clients.Call, b
 	// for as long as it has attempts.
 	secrets, err := s.config.Secrets(ctx, call.Tenant)
 	if err != nil {
-		return clients.Retryable(fmt.Errorf("signing secrets: %w", &printable{err: err}))
+		return clients.Retryable(fmt.Errorf("signing secrets: %w", &printable{err, clients.Printable(err.Error(), mostReason)}))
 	}
 	if len(secrets) == 0 {
 		return nil
