@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/ai"
+	"github.com/headgate/headgate/clients/breaker"
 	"github.com/headgate/headgate/clients/email"
 	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/webhook"
@@ -30,11 +31,22 @@ func handlers(worker *queue.Worker, c config) (kinds []string, stop func(), err 
 	}()
 	ready := func(kind string, end func()) { kinds, closers = append(kinds, kind), append(closers, end) }
 
+	// A receiver that is down holds up the jobs for it alone, a provider all of its kind.
+	hosts, err := breaker.New(breaker.Config{Hold: breaker.HoldJob})
+	if err != nil {
+		return nil, nil, err
+	}
+	providers, err := breaker.New(breaker.Config{Hold: breaker.HoldAccount})
+	if err != nil {
+		return nil, nil, err
+	}
+
 	// Receivers and providers can tell a repeated call by its idempotency key, but
 	// not mail servers.
 	webhooks := webhook.New(webhook.Config{Timeout: c.WebhookTimeout, AllowPrivate: c.WebhookAllowPrivate})
 	ready("webhook", webhooks.Close)
-	handle(worker, "webhook", webhooks.Send, queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
+	host := func(_ clients.Call, r webhook.Request) string { return r.Host() }
+	handle(worker, "webhook", breaker.Guard(hosts, host, webhooks.Send), queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
 
 	if c.SMTPAddr != "" {
 		mails, err := c.mails()
@@ -42,7 +54,7 @@ func handlers(worker *queue.Worker, c config) (kinds []string, stop func(), err 
 			return nil, nil, err
 		}
 		ready("email", func() { mails.Close() })
-		handle(worker, "email", mails.Send, queue.Timeout(2*c.SMTPTimeout))
+		handle(worker, "email", breaker.Guard(providers, always[email.Message]("email"), mails.Send), queue.Timeout(2*c.SMTPTimeout))
 	}
 	if c.AIProvider != "" {
 		models, err := ai.New(ai.Config{
@@ -52,7 +64,7 @@ func handlers(worker *queue.Worker, c config) (kinds []string, stop func(), err 
 			return nil, nil, err
 		}
 		ready("ai", func() { models.Close() })
-		handleResult(worker, "ai", models.Send, queue.Timeout(2*c.AITimeout), queue.RepeatUnknown())
+		handleResult(worker, "ai", breaker.GuardResult(providers, always[ai.Request]("ai"), models.Send), queue.Timeout(2*c.AITimeout), queue.RepeatUnknown())
 	}
 	if c.StripeKey != "" {
 		payments, err := payment.New(payment.Config{Key: c.StripeKey, URL: c.StripeURL, Timeout: c.StripeTimeout})
@@ -60,9 +72,14 @@ func handlers(worker *queue.Worker, c config) (kinds []string, stop func(), err 
 			return nil, nil, err
 		}
 		ready("payment", func() { payments.Close() })
-		handleResult(worker, "payment", payments.Send, queue.Timeout(2*c.StripeTimeout), queue.RepeatUnknown())
+		handleResult(worker, "payment", breaker.GuardResult(providers, always[payment.Payload]("payment"), payments.Send), queue.Timeout(2*c.StripeTimeout), queue.RepeatUnknown())
 	}
 	return kinds, stop, nil
+}
+
+// always is the key of a kind that has one provider.
+func always[P any](key string) func(clients.Call, P) string {
+	return func(clients.Call, P) string { return key }
 }
 
 func (c config) mails() (*email.Sender, error) {
