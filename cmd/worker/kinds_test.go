@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue"
+)
+
+// TestKinds: a worker that is told of a model and of a Stripe account serves both,
+// keeps what they answer, and settles what the model used.
+func TestKinds(t *testing.T) {
+	server := redistest.Start(t)
+	models, err := sandbox.NewOpenAI(sandbox.AIConfig{APIKey: "sk-test", Completion: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer models.Close()
+	stripe, err := sandbox.NewStripe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stripe.Close()
+	const limits = `queues:
+  ai:
+    kinds: [ai]
+    limits: [{name: tokens, per: [tenant], algorithm: token_bucket, rate: 1/h, burst: 2000, unit: tokens}]
+  payment: {kinds: [payment]}
+`
+	for name, value := range map[string]string{
+		"AI_PROVIDER": "openai", "AI_BASE_URL": models.URL() + "/v1", "AI_API_KEY": "sk-test",
+		"STRIPE_KEY": "sk_test_1", "STRIPE_URL": stripe.URL(), "LOG_FORMAT": "json",
+	} {
+		t.Setenv(prefix+name, value)
+	}
+	quietly(t, server.URL(), limits)
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan string, 1)
+	go func() {
+		_, errText, _ := command(ctx, "run")
+		ran <- errText
+	}()
+	defer func() {
+		stop()
+		if errText := <-ran; errText != "" {
+			t.Error(errText)
+		}
+	}()
+
+	client := queue.NewClient(server.Client())
+	enqueue := func(job queue.Job) string {
+		t.Helper()
+		job.Tenant, job.Retention = "acme", time.Hour
+		receipt, err := client.Enqueue(t.Context(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return receipt.ID
+	}
+	// Of its estimate alone the second would wait for a thousand hours.
+	ask := json.RawMessage(`{"model":"m","messages":[{"role":"user","content":"hello"}],"max_tokens":100}`)
+	var asked []string
+	for range 2 {
+		asked = append(asked, enqueue(queue.Job{Kind: "ai", Payload: ask, Costs: map[string]int64{"tokens": 1200}}))
+	}
+	paid := enqueue(queue.Job{
+		Kind: "payment", Payload: json.RawMessage(`{"action":"create_and_confirm","amount":1999,"currency":"usd","payment_method":"pm_card_visa"}`),
+	})
+	for _, id := range asked {
+		if result := ended(t, client, "ai", id); result.Outcome != queue.Done || !strings.Contains(string(result.Result), `"usage"`) {
+			t.Errorf("completion: %+v, %s", result, result.Result)
+		}
+	}
+	if result := ended(t, client, "payment", paid); result.Outcome != queue.Done || !strings.Contains(string(result.Result), `"pi_`) {
+		t.Errorf("payment: %+v, %s", result, result.Result)
+	}
+	if charges := stripe.Charges(); len(charges) != 1 {
+		t.Errorf("%d charges; want one", len(charges))
+	}
+}
+
+// ended waits for the end of a job, of which nobody tells this process.
+func ended(t *testing.T, client *queue.Client, name, id string) queue.JobResult {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		result, err := client.Result(t.Context(), name, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result.State == "completed" || result.State == "archived" {
+			return result
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("job %s has not ended: %+v", id, result)
+		}
+	}
+}
