@@ -1,10 +1,10 @@
 // Package sandbox plays the providers: servers on loopback that take calls and
 // police their own limits, for tests, demos and development.
 //
-// [HTTP], [SMTP], [Stripe] and [AI] are a [Provider] behind a protocol. A provider
-// admits a call when its tenant's [Limit] and the account's allow it, refuses it
-// otherwise as real ones do, fails on demand, and keeps a log of what arrived and
-// when.
+// [HTTP], [SMTP], [SES], [Resend], [Stripe] and [AI] are a [Provider] behind a
+// protocol. A provider admits a call when its tenant's [Limit] and the account's
+// allow it, refuses it otherwise as real ones do, fails on demand, and keeps a log
+// of what arrived and when.
 //
 // What always holds: with the calls it admitted, every window obeys
 //

@@ -1,0 +1,262 @@
+package sandbox
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/mail"
+	"strings"
+	"time"
+)
+
+// SESConfig says how Amazon SES behaves. The zero SESConfig accepts everything.
+type SESConfig struct {
+	// Config's limits are in recipients, and Account is the sending rate; Answer is
+	// not asked.
+	Config
+
+	// Daily is how many recipients may be written to in any 24 hours. 0 means any
+	// number.
+	Daily int
+
+	// AccessKeyID is what calls have to be signed with; signatures are not verified.
+	// "" means any.
+	AccessKeyID string
+
+	// Senders are the verified domains and addresses. None means all.
+	Senders []string
+}
+
+// SES plays the part of the API of Amazon SES, version 2, that sends mail and
+// tells the account's quota, with SES's own bodies and headers. The tenant is in
+// the header Headgate-Tenant of the mail, or else the domain of its sender. A call
+// arrives when its headers were read.
+//
+// As in SES a limit counts recipients, a mail for which there is any room is taken
+// whole, no idempotency key is known, and a refusal does not say for how long.
+type SES struct {
+	mailAPI
+	config SESConfig
+	daily  quota
+}
+
+// NewSES starts a provider; the error is the network's. Close ends it.
+func NewSES(config SESConfig) (*SES, error) {
+	s := &SES{config: config, daily: quota{most: config.Daily, span: 24 * time.Hour}}
+	var err error
+	if s.HTTP, err = listen(config.Config); err != nil {
+		return nil, err
+	}
+	s.serve(s)
+	return s, nil
+}
+
+// The errors of SendEmail and those of all services of Amazon, by their names
+// without Exception (https://docs.aws.amazon.com/ses/latest/APIReference-V2/API_SendEmail.html).
+var sesErrors = map[string]apiError{
+	"AccountSuspended":          {400, "AccountSuspendedException", "Account is suspended."},
+	"BadRequest":                {400, "BadRequestException", "The input you provided is invalid."},
+	"LimitExceeded":             {400, "LimitExceededException", "There are too many instances of the specified resource type."},
+	"MailFromDomainNotVerified": {400, "MailFromDomainNotVerifiedException", "The sending domain is not verified."},
+	"MessageRejected":           {400, "MessageRejected", "The message can't be sent because it contains invalid content."},
+	"NotFound":                  {404, "NotFoundException", "Configuration set <none> does not exist."},
+	"SendingPaused":             {400, "SendingPausedException", "Sending paused for this account. For more information, please check the inbox of the email address associated with your AWS account."},
+	"TooManyRequests":           {429, "TooManyRequestsException", "Maximum sending rate exceeded."},
+	"DailyQuota":                {429, "TooManyRequestsException", "Daily message quota exceeded."},
+	"Throttling":                {400, "ThrottlingException", "Rate exceeded"},
+	"AccessDenied":              {403, "AccessDeniedException", "User is not authorized to perform: ses:SendEmail"},
+	"ExpiredToken":              {403, "ExpiredTokenException", "The security token included in the request is expired"},
+	"InvalidSignature":          {403, "InvalidSignatureException", "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method."},
+	"UnrecognizedClient":        {403, "UnrecognizedClientException", "The security token included in the request is invalid."},
+	"InternalFailure":           {500, "InternalFailure", ""},
+	"ServiceUnavailable":        {503, "ServiceUnavailable", ""},
+}
+
+// FailAs makes the next n calls that are within their limits fail with an error of
+// SES, by its name without Exception, such as "SendingPaused". "DailyQuota" is the
+// one of the daily quota. It panics for a name that it does not know.
+func (s *SES) FailAs(n int, name string) {
+	refusal, known := sesErrors[name]
+	if !known {
+		panic("sandbox: no error of SES is named " + name)
+	}
+	s.failAs(n, refusal)
+}
+
+const mostMailBody = 64 << 20 // SES takes 40 MB, in base64 here
+
+// ServeHTTP takes one call.
+func (s *SES) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	at := time.Now()
+	w.Header().Set("X-Amzn-Requestid", newID())
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostMailBody))
+	if err != nil {
+		s.refuse(w, apiError{http.StatusRequestEntityTooLarge, "RequestEntityTooLargeException", ""})
+		return
+	}
+	if refusal := s.stranger(r.Header.Get("Authorization")); refusal.status != 0 {
+		s.note(s.now(at), Call{}, refusal.status, false)
+		s.refuse(w, refusal)
+		return
+	}
+	switch r.Method + " " + r.URL.Path {
+	case "POST /v2/email/outbound-emails":
+		s.send(w, r, at, body)
+	case "GET /v2/email/account":
+		s.account(w)
+	default:
+		s.refuse(w, apiError{http.StatusNotFound, "UnknownOperationException", ""})
+	}
+}
+
+// stranger is the refusal of a caller who is not known.
+func (s *SES) stranger(authorization string) apiError {
+	_, credential, signed := strings.Cut(authorization, "AWS4-HMAC-SHA256 Credential=")
+	if !signed {
+		return apiError{http.StatusForbidden, "MissingAuthenticationTokenException", "Missing Authentication Token"}
+	}
+	if id, _, _ := strings.Cut(credential, "/"); s.config.AccessKeyID != "" && id != s.config.AccessKeyID {
+		return sesErrors["UnrecognizedClient"]
+	}
+	return apiError{}
+}
+
+// sesMail is the body of SendEmail, as far as it is looked at.
+type sesMail struct {
+	FromEmailAddress string
+	Destination      struct{ ToAddresses, CcAddresses, BccAddresses []string }
+	Content          struct {
+		Raw    *struct{ Data []byte }
+		Simple *struct{ Subject struct{ Data string } }
+	}
+}
+
+func (s *SES) send(w http.ResponseWriter, r *http.Request, at time.Time, body []byte) {
+	c, recipients, refusal := s.read(body)
+	if refusal.status != 0 {
+		s.note(s.now(at), c, refusal.status, false)
+		s.refuse(w, refusal)
+		return
+	}
+	s.mail.Lock()
+	v := s.admit(at, c, recipients, protocol{ok: http.StatusOK, throttled: http.StatusTooManyRequests}, &s.daily)
+	s.mail.Unlock()
+	if !s.linger(r.Context(), v.visit) {
+		panic(http.ErrAbortHandler)
+	}
+	switch {
+	case v.over != nil:
+		s.refuse(w, sesErrors["DailyQuota"])
+	case v.rejected:
+		s.refuse(w, sesErrors["TooManyRequests"])
+	case v.dropped, v.struck && v.status == NoAnswer:
+		panic(http.ErrAbortHandler)
+	case v.struck:
+		s.refuse(w, v.fault(apiError{code: "InternalFailure"}))
+	default:
+		writeJSON(w, http.StatusOK, map[string]string{"MessageId": "0100" + newID() + "-000000"})
+	}
+}
+
+// read looks at a mail as SES would before it takes it.
+func (s *SES) read(body []byte) (c Call, recipients int, refusal apiError) {
+	bad := func(format string, args ...any) (Call, int, apiError) {
+		return c, 0, apiError{http.StatusBadRequest, "BadRequestException", fmt.Sprintf(format, args...)}
+	}
+	var m sesMail
+	if err := json.Unmarshal(body, &m); err != nil {
+		return c, 0, apiError{http.StatusBadRequest, "SerializationException", ""}
+	}
+	from := m.FromEmailAddress
+	switch {
+	case m.Content.Raw != nil:
+		message, err := mail.ReadMessage(io.LimitReader(bytes.NewReader(m.Content.Raw.Data), mostHeaders))
+		if err != nil {
+			return bad("Invalid raw message content.")
+		}
+		c = callOf(message.Header.Get)
+		if from == "" {
+			from = message.Header.Get("From")
+		}
+	case m.Content.Simple == nil:
+		return bad("Content is missing.")
+	}
+	address, err := mail.ParseAddress(from)
+	if err != nil {
+		return bad("Missing final '@domain'")
+	}
+	_, domain, _ := strings.Cut(strings.ToLower(address.Address), "@")
+	if c.Tenant == "" {
+		c.Tenant = clip(domain)
+	}
+	for _, list := range [][]string{m.Destination.ToAddresses, m.Destination.CcAddresses, m.Destination.BccAddresses} {
+		for _, to := range list {
+			if problem := addressProblem(to); problem != "" {
+				return bad("%s", problem)
+			}
+			recipients++
+		}
+	}
+	if recipients == 0 {
+		return bad("Missing required header 'To'.")
+	}
+	if recipients > 50 {
+		return bad("Recipient count exceeds 50.")
+	}
+	verified := len(s.config.Senders) == 0
+	for _, sender := range s.config.Senders {
+		verified = verified || strings.EqualFold(sender, domain) || strings.EqualFold(sender, address.Address)
+	}
+	if !verified {
+		return c, 0, apiError{http.StatusBadRequest, "MessageRejected",
+			"Email address is not verified. The following identities failed the check in region US-EAST-1: " + address.Address}
+	}
+	return c, recipients, apiError{}
+}
+
+// addressProblem is what SES says of an address that it does not take, or "".
+func addressProblem(to string) string {
+	if _, err := mail.ParseAddress(to); err != nil {
+		return "Missing final '@domain'"
+	}
+	if strings.ContainsFunc(to, func(c rune) bool { return c > '~' }) {
+		return "Local address contains control or whitespace"
+	}
+	return ""
+}
+
+// account tells what may be sent. A rate or quota without a limit is a large one
+// and -1, as SES says it.
+func (s *SES) account(w http.ResponseWriter) {
+	s.mail.Lock()
+	defer s.mail.Unlock()
+	daily := -1
+	if s.daily.most > 0 {
+		daily = s.daily.most
+	}
+	s.Provider.mu.Lock()
+	limit, now := s.Provider.account.limit, s.clock(time.Now())
+	s.Provider.mu.Unlock()
+	rate := limit.Rate
+	if limit.unlimited() {
+		rate = 10_000
+	}
+	writeJSON(w, http.StatusOK, map[string]any{
+		"DedicatedIpAutoWarmupEnabled": false,
+		"EnforcementStatus":            "HEALTHY",
+		"ProductionAccessEnabled":      true,
+		"SendQuota":                    map[string]any{"Max24HourSend": daily, "MaxSendRate": rate, "SentLast24Hours": s.daily.used(now)},
+		"SendingEnabled":               s.as.code != sesErrors["SendingPaused"].code && s.as.code != sesErrors["AccountSuspended"].code,
+	})
+}
+
+func (s *SES) refuse(w http.ResponseWriter, refusal apiError) {
+	w.Header().Set("X-Amzn-Errortype", refusal.code)
+	body := map[string]string{}
+	if refusal.message != "" {
+		body["message"] = refusal.message
+	}
+	writeJSON(w, refusal.status, body)
+}
