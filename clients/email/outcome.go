@@ -16,6 +16,7 @@ import (
 //
 //	no connection, no TLS, refused at the greeting   retryable
 //	refused credentials, 530, 534, 535, 538          retryable
+//	throttled at the greeting, or by 454             throttled, the whole account
 //	421                                              throttled, unless 4.3.x or 4.4.x
 //	450, 451, 452 with 4.7.x                         throttled, unless greylisted
 //	other 4xx that speaks of a rate                  throttled
@@ -30,14 +31,17 @@ import (
 // mend; they say nothing about the message, which must not be archived for them.
 // Greylisting asks this one message to come again, not for fewer of them. After
 // 4.5.3 (too many recipients) a pause would change nothing either, and pauses
-// spend no attempts: it would never end.
-func outcome(host string, err error) error {
+// spend no attempts: it would never end. Before a sender was named a server can
+// only mean all of them, and 454 is how Amazon SES speaks of an account.
+//
+// The secrets are cut out of what the server says.
+func outcome(host string, err error, secrets ...string) error {
 	at := stepOf(err)
 	answer, spoke := errors.AsType[*textproto.Error](err)
 	if !spoke {
 		// As text: an error that matches a context's would be taken for a call that
 		// was never made.
-		reason := clients.Printable(cause(err).Error(), mostReason)
+		reason := clients.Printable(without(cause(err).Error(), secrets...), mostReason)
 		text := fmt.Errorf("%s: %s: %s", host, at, reason)
 		switch {
 		case at == stepAnswer:
@@ -52,8 +56,10 @@ func outcome(host string, err error) error {
 		// What a server says about credentials may repeat them.
 		return clients.Retryable(fmt.Errorf("%s: %s: %s", host, at, strings.TrimSpace(fmt.Sprint(r.code, " ", r.enhanced))))
 	}
-	reason := fmt.Errorf("%s: %s: %d %s", host, at, r.code, clients.Printable(answer.Msg, mostReason))
+	reason := fmt.Errorf("%s: %s: %d %s", host, at, r.code, clients.Printable(without(answer.Msg, secrets...), mostReason))
 	switch {
+	case r.throttled() && (at == stepConnect || r.code == 454):
+		return clients.AccountThrottled(r.after(), reason)
 	case r.throttled():
 		return clients.Throttled(r.after(), reason)
 	case at == stepConnect, r.operators(), r.code/100 == 4:

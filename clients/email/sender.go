@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -170,7 +171,16 @@ func (s *Sender) judge(ctx, limited context.Context, err error) error {
 			err = &stepError{at, context.Cause(limited)}
 		}
 	}
-	return outcome(s.config.Host, err)
+	return outcome(s.config.Host, err, s.config.secrets()...)
+}
+
+// secrets are the password and the forms in which it goes over the line.
+func (c Config) secrets() []string {
+	if c.Password == "" {
+		return nil
+	}
+	encode := base64.StdEncoding.EncodeToString
+	return []string{encode([]byte("\x00" + c.Username + "\x00" + c.Password)), encode([]byte(c.Password)), c.Password}
 }
 
 func (c Config) address() string { return net.JoinHostPort(c.Host, strconv.Itoa(c.Port)) }

@@ -1,0 +1,191 @@
+package email
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+)
+
+// ResendConfig says which team of Resend sends mail.
+type ResendConfig struct {
+	// APIKey is the team's, re_…; required.
+	APIKey string
+
+	// URL is where Resend's API is. "" means Resend's own; without https it can be
+	// on this machine alone.
+	URL string
+
+	// Timeout bounds a message from dialling to the end of the answer. 0 means 60 s.
+	Timeout time.Duration
+
+	// MaxIdle is how many connections are kept for the next messages; more may be
+	// open while they are in use. 0 means 256.
+	MaxIdle int
+}
+
+// Resend sends mail by the API of Resend. It keeps connections for later messages.
+//
+// The job's idempotency key goes with every attempt, and Resend sends a mail once
+// for a key within 24 hours. For that, attempts must not differ in anything: what
+// tells of the call is in headers of the request, not of the mail.
+type Resend struct {
+	line    *line
+	url     string
+	apiKey  string
+	timeout time.Duration
+	now     func() time.Time
+}
+
+const (
+	mostResendRecipients = 50       // in to
+	mostResendFiles      = 40 << 20 // bytes of all attachments in base64
+	mostResendKey        = 256
+)
+
+// NewResend makes a sender; nothing is called yet. The error names every field
+// that is wrong.
+func NewResend(config ResendConfig) (*Resend, error) {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf("email: resend: "+format, args...)) }
+	if config.APIKey == "" || strings.ContainsFunc(config.APIKey, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		wrong("api key: it is empty, or has spaces or other characters that no key has")
+	}
+	config.URL = strings.TrimRight(cmp.Or(config.URL, "https://api.resend.com"), "/")
+	if err := checkURL(config.URL); err != nil {
+		wrong("url: %w", err)
+	}
+	if config.Timeout < 0 || config.MaxIdle < 0 {
+		wrong("a time or a number is below 0")
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return &Resend{
+		line:    newLine(cmp.Or(config.MaxIdle, 256)),
+		url:     config.URL + "/emails",
+		apiKey:  config.APIKey,
+		timeout: cmp.Or(config.Timeout, time.Minute),
+		now:     time.Now,
+	}, nil
+}
+
+// Close closes the connections that wait for the next message. Messages under way
+// go on; the sender stays usable.
+func (s *Resend) Close() { s.line.close() }
+
+// Send hands the message to Resend. nil means that Resend has taken it for every
+// recipient, now or at an earlier attempt; otherwise see the tables at
+// [resendOutcome] for answers, and [lost] for calls without one.
+//
+// When ctx is cancelled before the message was sent, the error wraps ctx's.
+// Cancelled later, the outcome is unknown, as after a lost connection.
+func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
+	body, err := resendBody(m)
+	if err != nil {
+		return clients.Permanent(err)
+	}
+	// Its own cause tells the end of the time from the end of the worker.
+	limited, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))
+	defer cancel()
+	seen := &progress{}
+	r, err := http.NewRequestWithContext(seen.watch(limited), http.MethodPost, s.url, bytes.NewReader(body))
+	if err != nil {
+		return clients.Permanent(errors.New("the request cannot be made"))
+	}
+	r.Header.Set("Authorization", "Bearer "+s.apiKey)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json")
+	r.Header.Set("User-Agent", "Headgate") // Resend refuses calls without one
+	for name, value := range call.Headers() {
+		r.Header.Set(name, value)
+	}
+	if key := resendKey(call); key != "" {
+		r.Header.Set(clients.HeaderIdempotencyKey, key)
+	}
+	response, err := s.line.Do(r)
+	if err != nil {
+		_, sent := seen.read()
+		return lost(ctx, limited, "Resend", sent, without(innermost(err).Error(), s.apiKey))
+	}
+	defer response.Body.Close()
+	// Of what follows a 2xx nothing is needed, but only a connection that was read
+	// to the end can be used again.
+	content, _ := io.ReadAll(response.Body)
+	if response.StatusCode/100 == 2 {
+		return nil
+	}
+	return resendOutcome(s.now(), response, resendProblem(content, s.apiKey))
+}
+
+// resendKey is one per job. A longer one than Resend takes is as good as its hash.
+func resendKey(call clients.Call) string {
+	call.IdempotencyKey = cmp.Or(call.IdempotencyKey, call.Job)
+	for name, key := range call.Headers() {
+		if name != clients.HeaderIdempotencyKey {
+			continue
+		}
+		if len(key) > mostResendKey {
+			sum := sha256.Sum256([]byte(key))
+			return hex.EncodeToString(sum[:])
+		}
+		return key
+	}
+	return ""
+}
+
+// resendMail is a message in Resend's words
+// (https://resend.com/docs/api-reference/emails/send-email).
+type resendMail struct {
+	From        string            `json:"from"`
+	To          []string          `json:"to"`
+	CC          []string          `json:"cc,omitempty"`
+	BCC         []string          `json:"bcc,omitempty"`
+	ReplyTo     []string          `json:"reply_to,omitempty"`
+	Subject     string            `json:"subject"`
+	Text        string            `json:"text,omitempty"`
+	HTML        string            `json:"html,omitempty"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	Attachments []resendFile      `json:"attachments,omitempty"`
+}
+
+type resendFile struct {
+	Filename    string `json:"filename"`
+	ContentType string `json:"content_type,omitempty"`
+	Content     []byte `json:"content"` // base64
+}
+
+func resendBody(m Message) ([]byte, error) {
+	if err := m.Validate(); err != nil {
+		return nil, err
+	}
+	switch n := len(m.To); {
+	case n == 0:
+		return nil, errors.New("to: Resend wants a recipient there, besides those of cc and bcc")
+	case n > mostResendRecipients:
+		return nil, fmt.Errorf("to: %d recipients are more than the %d that Resend takes", n, mostResendRecipients)
+	}
+	mail := resendMail{
+		From: m.From, To: m.To, CC: m.CC, BCC: m.BCC, ReplyTo: m.ReplyTo, Subject: oneSpace(m.Subject),
+		Text: m.Text, HTML: m.HTML, Headers: m.Headers,
+	}
+	size := 0
+	for _, file := range m.Attachments {
+		size += (len(file.Content) + 2) / 3 * 4
+		mail.Attachments = append(mail.Attachments, resendFile(file))
+	}
+	if size > mostResendFiles {
+		return nil, fmt.Errorf("attachments: %d bytes in base64 are more than the %d that Resend takes", size, mostResendFiles)
+	}
+	return json.Marshal(mail)
+}

@@ -1,0 +1,90 @@
+package email
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+)
+
+// resendQuota is until when a message waits for a quota. Of the daily one Resend
+// says to wait for 24 hours. When the month of the other ends is nowhere said, and
+// a larger plan ends it at once: so it is asked for once a day.
+const resendQuota = 24 * time.Hour
+
+// problem is Resend's refusal. name is "" when the answer is not in Resend's form.
+type problem struct {
+	Name    string `json:"name"`
+	Message string `json:"message"`
+}
+
+func resendProblem(body []byte, apiKey string) problem {
+	var p problem
+	if json.Unmarshal(body, &p) != nil {
+		return problem{}
+	}
+	p.Name = clients.Printable(without(p.Name, apiKey), 60)
+	p.Message = clients.Printable(without(p.Message, apiKey), mostReason)
+	return p
+}
+
+// resendOutcome is what an answer other than 2xx means, first by its name:
+//
+//	daily_quota_exceeded, monthly_quota_exceeded      parked for 24 h, see [resendQuota]
+//	rate_limit_exceeded, other 429                    throttled, the whole account
+//	missing_, invalid_, restricted_, suspended_api_key,
+//	not_found, method_not_allowed                     retryable
+//	concurrent_idempotent_requests                    retryable
+//	invalid_idempotent_request                        permanent
+//	408, 425, 5xx                                     retryable
+//	what is not in Resend's form                      retryable
+//	validation_error, invalid_…, missing_…,
+//	security_error, other 4xx                         permanent
+//
+// The limits are of the team, which all of its keys share. Keys and addresses of
+// the API are the operator's to mend. After 5xx a message may have been taken:
+// Resend says to try again, and the idempotency key makes that safe for 24 hours.
+func resendOutcome(now time.Time, response *http.Response, p problem) error {
+	status := response.StatusCode
+	text := fmt.Sprintf("Resend answered %d", status)
+	if p.Name != "" {
+		text += " " + p.Name
+	}
+	if p.Message != "" {
+		text += ": " + p.Message
+	}
+	reason := errors.New(text)
+	switch p.Name {
+	case "daily_quota_exceeded", "monthly_quota_exceeded":
+		return clients.ParkUntil(now.Add(resendQuota), reason)
+	case "missing_api_key", "invalid_api_key", "invalid_api_Key", "restricted_api_key", "suspended_api_key", "not_found", "method_not_allowed",
+		"concurrent_idempotent_requests":
+		return clients.Retryable(reason)
+	}
+	switch {
+	case status == http.StatusTooManyRequests, p.Name == "rate_limit_exceeded":
+		return clients.AccountThrottled(resendWait(now, response.Header), reason)
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status/100 == 5:
+		return clients.Retryable(reason)
+	case p.Name == "" || status/100 != 4:
+		return clients.Retryable(fmt.Errorf("%d is not an answer of Resend; check the URL", status))
+	}
+	return clients.Permanent(reason)
+}
+
+// resendWait is how long to send less: both headers are of the rate.
+func resendWait(now time.Time, header http.Header) time.Duration {
+	if date, err := http.ParseTime(header.Get("Date")); err == nil {
+		now = date // its own clock, against which its dates are to be held
+	}
+	for _, name := range []string{"Retry-After", "Ratelimit-Reset"} {
+		if value := strings.TrimSpace(header.Get(name)); value != "" {
+			return clients.ParseRetryAfter(value, now)
+		}
+	}
+	return 0
+}

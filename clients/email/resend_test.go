@@ -1,0 +1,232 @@
+package email
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/clients/sandbox"
+)
+
+func newResend(t testing.TB, config ResendConfig) *Resend {
+	t.Helper()
+	s, err := NewResend(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func newResendSandbox(t testing.TB, config sandbox.ResendConfig) (*sandbox.Resend, *Resend) {
+	t.Helper()
+	provider, err := sandbox.NewResend(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { provider.Close() })
+	return provider, newResend(t, ResendConfig{URL: provider.URL(), APIKey: "re_123"})
+}
+
+func TestNewResend(t *testing.T) {
+	for name, config := range map[string]ResendConfig{
+		"api key:": {},
+		"api key":  {APIKey: "hunter22\r\nX: 1"},
+		"url:":     {APIKey: "hunter22", URL: "http://example.com"},
+		"below 0":  {APIKey: "hunter22", MaxIdle: -1},
+	} {
+		if _, err := NewResend(config); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "hunter22") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if s := newResend(t, ResendConfig{APIKey: "re_123"}); s.url != "https://api.resend.com/emails" {
+		t.Error(s.url)
+	}
+}
+
+func TestResendSends(t *testing.T) {
+	provider, _ := newResendSandbox(t, sandbox.ResendConfig{APIKey: "re_123", Domains: []string{"example.com"}})
+	tap := &tap{Handler: provider}
+	server := httptest.NewServer(tap)
+	defer server.Close()
+	s := newResend(t, ResendConfig{URL: server.URL + "/", APIKey: "re_123"})
+	m := Message{
+		From: "Änn <ann@example.com>", To: Addresses{"x@y.z"}, CC: Addresses{"c@y.z"}, BCC: Addresses{"b@y.z"}, ReplyTo: Addresses{"r@y.z"},
+		Subject: "Grüße", Text: "text", HTML: "<p>ü</p>", Headers: map[string]string{"X-B": "2", "X-A": "1"},
+		Attachments: []Attachment{{Filename: "f.txt", ContentType: "text/plain", Content: []byte("file")}},
+	}
+	for attempt := range 3 {
+		again := call
+		again.Attempt = attempt + 1
+		if err := s.Send(t.Context(), again, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var sent map[string]any
+	if err := json.Unmarshal(tap.bodies[0], &sent); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := json.Marshal(sent)
+	want := `{"attachments":[{"content":"ZmlsZQ==","content_type":"text/plain","filename":"f.txt"}],"bcc":["b@y.z"],"cc":["c@y.z"],` +
+		`"from":"Änn \u003cann@example.com\u003e","headers":{"X-A":"1","X-B":"2"},"html":"\u003cp\u003eü\u003c/p\u003e","reply_to":["r@y.z"],` +
+		`"subject":"Grüße","text":"text","to":["x@y.z"]}`
+	if string(got) != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	// Attempts that differ would be refused instead of known again.
+	if !bytes.Equal(tap.bodies[0], tap.bodies[2]) {
+		t.Error("two attempts have two bodies")
+	}
+	h := tap.headers[2]
+	if h.Get("Idempotency-Key") != "acme:1" || h.Get("Headgate-Attempt") != "3" || h.Get("Headgate-Job") != "018f" || h.Get("User-Agent") != "Headgate" {
+		t.Errorf("%v", h)
+	}
+	if provider.Taken() != 1 {
+		t.Errorf("%d mails of one job", provider.Taken())
+	}
+}
+
+// An attempt whose answer was lost, and the next one: one mail.
+func TestResendSendsOnce(t *testing.T) {
+	provider, s := newResendSandbox(t, sandbox.ResendConfig{})
+	provider.DropAnswers(1)
+	if err := s.Send(t.Context(), call, plain()); kind(err) != "unknown" {
+		t.Fatalf("%s: %v", kind(err), err)
+	}
+	if err := s.Send(t.Context(), call, plain()); err != nil {
+		t.Fatal(err)
+	}
+	other := plain()
+	other.Subject = "another"
+	if err := s.Send(t.Context(), call, other); kind(err) != "permanent" || !strings.Contains(err.Error(), "invalid_idempotent_request") {
+		t.Errorf("%s: %v", kind(err), err)
+	}
+	if provider.Taken() != 1 {
+		t.Errorf("%d mails of one job", provider.Taken())
+	}
+}
+
+func TestResendWhileTheFirstIsUnderWay(t *testing.T) {
+	provider, s := newResendSandbox(t, sandbox.ResendConfig{})
+	release := provider.Hang()
+	first := make(chan error, 1)
+	go func() { first <- s.Send(t.Context(), call, plain()) }()
+	for deadline := time.Now().Add(10 * time.Second); len(provider.Calls()) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it never arrived")
+		}
+	}
+	if err := s.Send(t.Context(), call, plain()); kind(err) != "retryable" || !strings.Contains(err.Error(), "concurrent_idempotent_requests") {
+		t.Errorf("%s: %v", kind(err), err)
+	}
+	release()
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestResendKey(t *testing.T) {
+	long := strings.Repeat("k", 300)
+	for key, tt := range map[string]clients.Call{
+		"acme:1": {Job: "018f", IdempotencyKey: "acme:1"},
+		"018f":   {Job: "018f"},
+		"":       {},
+		"k%0A":   {IdempotencyKey: "k\n"},
+	} {
+		if got := resendKey(tt); got != key {
+			t.Errorf("%+v: %q; want %q", tt, got, key)
+		}
+	}
+	if got := resendKey(clients.Call{IdempotencyKey: long}); len(got) != 64 || got == resendKey(clients.Call{IdempotencyKey: long + "k"}) {
+		t.Error(got)
+	}
+}
+
+func TestResendRefusesBefore(t *testing.T) {
+	provider, s := newResendSandbox(t, sandbox.ResendConfig{})
+	change := func(f func(m *Message)) Message { m := plain(); f(&m); return m }
+	for want, m := range map[string]Message{
+		"subject: ":     change(func(m *Message) { m.Subject = "a\r\nBcc: evil@x.y" }),
+		"to: Resend":    change(func(m *Message) { m.To, m.BCC = nil, Addresses{"b@y.z"} }),
+		"to: 51":        change(func(m *Message) { m.To = make(Addresses, 51); fill(m.To) }),
+		"attachments: ": change(func(m *Message) { m.Attachments = []Attachment{{Filename: "f", Content: make([]byte, 31<<20)}} }),
+	} {
+		if err := s.Send(t.Context(), call, m); kind(err) != "permanent" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %s: %v", want, kind(err), err)
+		}
+	}
+	if got := len(provider.Calls()); got != 0 {
+		t.Errorf("%d calls", got)
+	}
+}
+
+func fill(list Addresses) {
+	for i := range list {
+		list[i] = "x@y.z"
+	}
+}
+
+func TestResendLimits(t *testing.T) {
+	provider, s := newResendSandbox(t, sandbox.ResendConfig{Config: sandbox.Config{Account: sandbox.Limit{Rate: 0.5, Burst: 1}}, Daily: 2})
+	if err := s.Send(t.Context(), clients.Call{Job: "1"}, plain()); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Send(t.Context(), clients.Call{Job: "2"}, plain())
+	if throttled, ok := errors.AsType[*clients.ThrottledError](err); !ok || !throttled.WholeAccount() || throttled.RetryAfter() != 2*time.Second {
+		t.Errorf("%v", err)
+	}
+	provider.SetAccountLimit(sandbox.Limit{})
+	if err := s.Send(t.Context(), clients.Call{Job: "2"}, plain()); err != nil {
+		t.Fatal(err)
+	}
+	err = s.Send(t.Context(), clients.Call{Job: "3"}, plain())
+	if _, ok := errors.AsType[*clients.ParkedError](err); !ok || !strings.Contains(err.Error(), "daily_quota_exceeded") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Each of the sandbox's faults means what the same answer of Resend's means.
+func TestResendFaults(t *testing.T) {
+	provider, s := newResendSandbox(t, sandbox.ResendConfig{})
+	for name, want := range map[string]string{
+		"validation_error": "permanent", "invalid_api_key": "retryable", "security_error": "permanent", "internal_server_error": "retryable",
+		"rate_limit_exceeded": "throttled", "missing_required_field": "permanent",
+	} {
+		provider.FailAs(1, name)
+		if err := s.Send(t.Context(), call, plain()); kind(err) != want || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %s: %v", name, kind(err), err)
+		}
+	}
+	provider.Fail(1, http.StatusServiceUnavailable)
+	if err := s.Send(t.Context(), call, plain()); kind(err) != "retryable" {
+		t.Error(err)
+	}
+}
+
+func ExampleNewResend() {
+	provider, err := sandbox.NewResend(sandbox.ResendConfig{})
+	if err != nil {
+		panic(err)
+	}
+	defer provider.Close()
+	sender, err := NewResend(ResendConfig{APIKey: "re_123", URL: provider.URL()})
+	if err != nil {
+		panic(err)
+	}
+	defer sender.Close()
+	for range 2 { // two attempts of one job
+		err = sender.Send(context.Background(), clients.Call{Job: "1", Tenant: "acme", Attempt: 1}, Message{
+			From: "shop@example.com", To: Addresses{"you@example.net"}, Subject: "hi", Text: "hello",
+		})
+	}
+	fmt.Println(err, provider.Taken())
+	// Output: <nil> 1
+}

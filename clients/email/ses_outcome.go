@@ -1,0 +1,151 @@
+package email
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/aws/smithy-go"
+
+	"github.com/headgate/headgate/clients"
+)
+
+const sesName = "Amazon SES"
+
+const (
+	// sesDay is until when a message waits for the daily quota. It is of the last 24
+	// hours at every moment, and SES does not say when the mails in it were sent: the
+	// one moment that is known to have room is that at which all of them are out of
+	// it. So a job asks once a day at most. Quota is the way to never be refused.
+	sesDay = 24 * time.Hour
+
+	// sesPaused is until when a message waits for somebody to unpause the account,
+	// and sesSuspended for Amazon to end its suspension.
+	sesPaused    = time.Hour
+	sesSuspended = 24 * time.Hour
+)
+
+// judge says what an error of the SDK means.
+func (s *SES) judge(ctx, limited context.Context, seen *progress, err error) error {
+	if err == nil {
+		return nil
+	}
+	status, sent := seen.read()
+	if status == 0 {
+		return lost(ctx, limited, sesName, sent, without(innermost(err).Error(), s.known.secrets()...))
+	}
+	a := sesAnswer{status: status}
+	if e, ok := errors.AsType[smithy.APIError](err); ok {
+		a.code, a.message = e.ErrorCode(), without(e.ErrorMessage(), s.known.secrets()...)
+		if a.message == e.ErrorMessage() {
+			a.err = e // an error that holds a secret is left out
+		}
+	}
+	if status/100 == 2 {
+		return clients.Unknown(fmt.Errorf("%s answered %d, and the answer cannot be read", sesName, status))
+	}
+	return sesOutcome(s.now(), a)
+}
+
+// innermost leaves out the SDK's words about what it was doing.
+func innermost(err error) error {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}
+
+// sesAnswer is an answer other than 2xx.
+type sesAnswer struct {
+	status        int
+	code, message string          // code is "" or UnknownError when it is not SES's
+	err           smithy.APIError // may be nil
+}
+
+// sesOutcome is what SES's answer means:
+//
+//	daily quota                              parked for 24 h, see [sesDay]
+//	TooManyRequests, Throttling, other 429   throttled, the whole account
+//	SendingPaused, "sending paused"          parked for 1 h
+//	AccountSuspended                         parked for 24 h
+//	credentials and permissions              retryable
+//	LimitExceeded, 408                       retryable
+//	500, 503                                 retryable
+//	other 5xx                                unknown
+//	what is not in SES's form                retryable
+//	MessageRejected, MailFromDomainNotVerified,
+//	NotFound, BadRequest, other 4xx          permanent
+//
+// A suspension is called permanent in SES's documentation, but it is of the
+// account and Amazon lifts it on appeal: for the whole backlog to be archived
+// would lose it. A job with a deadline does not wait for longer than that.
+//
+// SES says to repeat what it answered with 5xx. 502 and 504 are said by machines
+// before it, which do not know what came of the message.
+func sesOutcome(now time.Time, a sesAnswer) error {
+	code := strings.TrimSuffix(a.code, "Exception")
+	words := strings.ToLower(a.message)
+	text := clients.Printable(strings.TrimSpace(fmt.Sprintf("%s answered %d %s: %s", sesName, a.status, a.code, a.message)), 2*mostReason)
+	reason := error(&sesError{text, a.err})
+	limited := a.status == http.StatusTooManyRequests
+	switch code {
+	case "TooManyRequests", "Throttling", "ThrottledRequest", "RequestLimitExceeded", "SlowDown":
+		limited = true
+	}
+	foreign := a.code == "" || a.code == "UnknownError"
+	switch {
+	case (limited || code == "LimitExceeded") && (strings.Contains(words, "daily") || strings.Contains(words, "24-hour")):
+		return clients.ParkUntil(now.Add(sesDay), reason)
+	case limited:
+		return clients.AccountThrottled(0, reason) // SES says not for how long
+	case code == "SendingPaused", code == "AccountSendingPaused", code == "ConfigurationSetSendingPaused",
+		code == "MessageRejected" && strings.Contains(words, "sending paused"):
+		return clients.ParkUntil(now.Add(sesPaused), reason)
+	case code == "AccountSuspended":
+		return clients.ParkUntil(now.Add(sesSuspended), reason)
+	case sesOperators(code):
+		// The message about a wrong signature repeats what was signed, which may hold
+		// the session token.
+		return clients.Retryable(fmt.Errorf("%s answered %d %s: check the credentials, their permissions, and this machine's clock", sesName, a.status, clients.Printable(a.code, 60)))
+	case code == "LimitExceeded", a.status == http.StatusRequestTimeout, a.status == http.StatusInternalServerError, a.status == http.StatusServiceUnavailable:
+		return clients.Retryable(reason)
+	case a.status/100 == 5:
+		return clients.Unknown(reason)
+	case foreign:
+		return clients.Retryable(fmt.Errorf("%d is not an answer of %s; check the endpoint", a.status, sesName))
+	}
+	return clients.Permanent(reason)
+}
+
+// sesOperators tells whether an error is about us and not about the message: the
+// common errors of all of Amazon's services.
+func sesOperators(code string) bool {
+	switch code {
+	case "AccessDenied", "ExpiredToken", "IncompleteSignature", "InvalidSignature", "SignatureDoesNotMatch", "InvalidClientTokenId",
+		"InvalidAccessKeyId", "InvalidToken", "UnrecognizedClient", "MissingAuthenticationToken", "NotAuthorized", "OptInRequired",
+		"RequestExpired", "RequestTimeTooSkewed", "AuthFailure", "UnknownOperation", "InvalidAction":
+		return true
+	}
+	return false
+}
+
+// sesError has the SDK's own error below it, and none of the request and answer
+// that the SDK keeps beside it.
+type sesError struct {
+	text string
+	err  smithy.APIError
+}
+
+func (e *sesError) Error() string { return e.text }
+func (e *sesError) Unwrap() error {
+	if e.err == nil {
+		return nil
+	}
+	return e.err
+}
