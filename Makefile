@@ -34,7 +34,7 @@ test: deps lint ## What CI runs: install what tests need, lint, test
 
 .PHONY: bench
 bench: ## Run each benchmark once, to see that it runs
-	$(GO) test -race -timeout 10m -p 1 -run '^$$' -bench . -benchtime 1x $(PKGS)
+	$(GO) test -race -timeout 10m -p 1 -short -run '^$$' -bench . -benchtime 1x $(PKGS)
 
 .PHONY: lint
 lint: ## gofmt, go vet, go fix, staticcheck, import rules

@@ -62,12 +62,20 @@ func TestMemoryOfAWaitingJob(t *testing.T) {
 	}
 }
 
-// BenchmarkDispatch is a round of dispatch over 100,000 waiting jobs of 1,000
-// tenants; what it released goes to nobody.
+// waitingJobs is how many jobs wait in benchmarks.
+func waitingJobs() int {
+	if testing.Short() {
+		return 5_000
+	}
+	return 100_000
+}
+
+// BenchmarkDispatch is a round of dispatch over 100,000 waiting jobs (5,000 with
+// -short) of 1,000 tenants; what it released goes to nobody.
 func BenchmarkDispatch(b *testing.B) {
 	server := redistest.Start(b)
 	queue := redistest.Queue(b)
-	backlog(b, server, queue, 100_000, 1000, 100)
+	backlog(b, server, queue, waitingJobs(), 1000, 100)
 	client := server.Client()
 	d := &dispatcher{
 		queue: queue, redis: client, capacity: newCapacity(1000), observer: NoObserver{}, pending: newPending(),
