@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -95,14 +94,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.body)), nil }
 	r.Body, _ = r.GetBody()
 	for name, value := range x.call.Headers() {
-		if name == clients.HeaderIdempotencyKey {
-			// Under this name net/http repeats a call by itself when a kept
-			// connection breaks; in lower case it does not look for it.
-			r.Header[strings.ToLower(name)] = []string{value}
-			continue
-		}
 		r.Header.Set(name, value)
 	}
+	clients.NeverRepeat(r)
 	response, err := t.base.RoundTrip(r)
 	if err != nil {
 		x.err = err

@@ -2,16 +2,13 @@ package email
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,7 +37,7 @@ func newLine(maxIdle int) *line {
 			if err != nil {
 				return nil, err
 			}
-			return &countingConn{Conn: conn}, nil
+			return clients.Counted(conn), nil
 		},
 		Protocols:              protocols,
 		TLSHandshakeTimeout:    mostDial,
@@ -57,18 +54,13 @@ func (l *line) Do(r *http.Request) (*http.Response, error) {
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = twiceClosed{r.Body}
 	}
-	// net/http would repeat a call that has this header when its connection broke.
-	// It does not look for the name in lower case.
-	if key := r.Header.Values(clients.HeaderIdempotencyKey); len(key) > 0 {
-		r.Header.Del(clients.HeaderIdempotencyKey)
-		r.Header[strings.ToLower(clients.HeaderIdempotencyKey)] = key
-	}
+	clients.NeverRepeat(r)
 	response, err := l.transport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
 	if p, ok := r.Context().Value(progressKey{}).(*progress); ok {
-		p.answered(response.StatusCode)
+		p.status.Store(int64(response.StatusCode))
 	}
 	response.Body = struct {
 		io.Reader
@@ -89,72 +81,16 @@ func (b twiceClosed) Close() error {
 
 func (l *line) close() { l.transport.CloseIdleConnections() }
 
-// progress tells how far a call got, which decides whether one without an answer
-// may have been taken.
+// progress is how far a call got, and the status of its answer.
 type progress struct {
-	mu     sync.Mutex
-	conn   *countingConn
-	before int64 // bytes that the connection had carried for others
-	partly bool  // writing failed, so that the provider cannot have all of it
-	status int   // of the answer; 0: none came
+	clients.Progress
+	status atomic.Int64 // 0: no answer came
 }
 
 type progressKey struct{}
 
 func (p *progress) watch(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(context.WithValue(ctx, progressKey{}, p), &httptrace.ClientTrace{
-		GetConn: func(string) { p.on(nil) }, // also for the second try after a dead connection
-		GotConn: func(info httptrace.GotConnInfo) {
-			conn := info.Conn
-			if secure, ok := conn.(*tls.Conn); ok {
-				conn = secure.NetConn() // the handshake is over
-			}
-			counting, _ := conn.(*countingConn)
-			p.on(counting)
-		},
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.partly = info.Err != nil
-		},
-	})
-}
-
-func (p *progress) on(conn *countingConn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.conn, p.before, p.partly = conn, 0, false
-	if conn != nil {
-		p.before = conn.written.Load()
-	}
-}
-
-func (p *progress) answered(status int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.status = status
-}
-
-// read is how far the call got. sent tells whether the provider may have all of
-// it, and is true in doubt: a call that is taken for unsent is made again. That
-// net/http reports a request as written says little, for it may still be in a
-// buffer; what counts is whether bytes went out.
-func (p *progress) read() (status int, sent bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.status, p.conn != nil && p.conn.written.Load() > p.before && !p.partly
-}
-
-// countingConn counts the bytes that went out.
-type countingConn struct {
-	net.Conn
-	written atomic.Int64
-}
-
-func (c *countingConn) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	c.written.Add(int64(n))
-	return n, err
+	return p.Watch(context.WithValue(ctx, progressKey{}, p))
 }
 
 // lost is what a call without an answer means:

@@ -33,9 +33,9 @@ func (s *SES) judge(ctx, limited context.Context, seen *progress, err error) err
 	if err == nil {
 		return nil
 	}
-	status, sent := seen.read()
+	status := int(seen.status.Load())
 	if status == 0 {
-		return lost(ctx, limited, sesName, sent, without(innermost(err).Error(), s.known.secrets()...))
+		return lost(ctx, limited, sesName, seen.Sent(), without(innermost(err).Error(), s.known.secrets()...))
 	}
 	a := sesAnswer{status: status}
 	if e, ok := errors.AsType[smithy.APIError](err); ok {

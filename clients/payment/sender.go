@@ -189,7 +189,8 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, payload Payload) (
 		return s.finished(payload.Action, result)
 	}
 	if seen.status() == 0 {
-		return Result{}, s.lost(ctx, limited, seen.sent(), err)
+		// In doubt it was sent: for money a single byte is enough.
+		return Result{}, s.lost(ctx, limited, seen.Began(), err)
 	}
 	return Result{}, s.outcome(seen, err, call)
 }
@@ -337,14 +338,8 @@ func emptyIsNil(metadata map[string]string) map[string]string {
 type wire struct{ transport *http.Transport }
 
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
-	// net/http repeats on its own what has an Idempotency-Key, when a kept
-	// connection breaks. To every limit that is one call more. It does not look
-	// for the key under a name in lower case.
 	r = r.Clone(r.Context())
-	if key := r.Header.Values(clients.HeaderIdempotencyKey); len(key) > 0 {
-		r.Header.Del(clients.HeaderIdempotencyKey)
-		r.Header[strings.ToLower(clients.HeaderIdempotencyKey)] = key
-	}
+	clients.NeverRepeat(r)
 	response, err := w.transport.RoundTrip(r)
 	if err != nil {
 		return nil, err

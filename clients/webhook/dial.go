@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"code.dny.dev/ssrf"
+
+	"github.com/headgate/headgate/clients"
 )
 
 const mostDial = 10 * time.Second // for a connection, and again for TLS on it
@@ -36,7 +38,7 @@ func (d *dialer) plain(ctx context.Context, network, address string) (net.Conn, 
 	if err != nil {
 		return nil, err
 	}
-	return &countingConn{Conn: conn}, nil
+	return clients.Counted(conn), nil
 }
 
 func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn, error) {
@@ -59,5 +61,5 @@ func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn,
 		conn.Close()
 		return nil, err
 	}
-	return &countingConn{Conn: secure}, nil
+	return clients.Counted(secure), nil
 }

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/clients"
@@ -103,8 +101,8 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 	// Its own cause tells the end of the time from the end of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.config.Timeout, fmt.Errorf("gave up after %v", s.config.Timeout))
 	defer cancel()
-	seen := &progress{}
-	r, err := s.build(httptrace.WithClientTrace(limited, seen.trace()), call, request)
+	seen := &clients.Progress{}
+	r, err := s.build(seen.Watch(limited), call, request)
 	if err != nil {
 		return clients.Permanent(err)
 	}
@@ -114,7 +112,7 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 	hidden := secretsOf(r)
 	response, err := s.transport.RoundTrip(r)
 	if err != nil {
-		return lost(ctx, limited, r.URL.Host, hidden, seen.sent(), err)
+		return lost(ctx, limited, r.URL.Host, hidden, seen.Sent(), err)
 	}
 	defer response.Body.Close()
 	// Read to its end, the connection can be used again. Of a longer answer the
@@ -153,26 +151,6 @@ func (s *Sender) build(ctx context.Context, call clients.Call, request Request) 
 	for name, value := range call.Headers() {
 		r.Header.Set(name, value)
 	}
-	neverRepeat(r)
+	clients.NeverRepeat(r)
 	return r, nil
-}
-
-// neverRepeat keeps net/http from sending a call again on its own, which it does
-// when a kept connection breaks after a request that it takes for idempotent:
-// one with an Idempotency-Key, or a GET. To the receiver, and to every limit,
-// that is one call more. It does not look for the key under a name in lower
-// case, nor does it touch a body that it cannot rewind. A request of which
-// nothing was written is still sent once more, if it can be.
-func neverRepeat(r *http.Request) {
-	if key := r.Header.Values(clients.HeaderIdempotencyKey); len(key) > 0 {
-		r.Header.Del(clients.HeaderIdempotencyKey)
-		r.Header[strings.ToLower(clients.HeaderIdempotencyKey)] = key
-	}
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		r.GetBody = nil
-		if r.Body == nil {
-			r.Body = io.NopCloser(strings.NewReader(""))
-		}
-	}
 }
