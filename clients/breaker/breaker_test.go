@@ -327,6 +327,15 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+func TestNone(t *testing.T) {
+	var b *breaker.Breaker
+	for range 10 {
+		if made, _ := do(t, b, "k", errDown); !made {
+			t.Error("a call was not made without a breaker")
+		}
+	}
+}
+
 // Under load, the map and the machines agree, and nothing is left over.
 func TestConcurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

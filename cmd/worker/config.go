@@ -28,6 +28,9 @@ type config struct {
 	LogFormat       string        `env:"LOG_FORMAT" envDefault:"text" flag:"log-format" help:"text or json"`
 	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT" envDefault:"30s" flag:"shutdown-timeout" help:"how long calls that are being made may take at the end"`
 
+	BreakerFailures int           `env:"BREAKER_FAILURES" envDefault:"5" flag:"breaker-failures" help:"failed calls in a row after which a provider, or a receiver of webhooks, is down and not called. 0: it is called nevertheless"`
+	BreakerPause    time.Duration `env:"BREAKER_PAUSE" envDefault:"30s" flag:"breaker-pause" help:"how long a provider that is down is left alone before a call tries it"`
+
 	WebhookAllowPrivate bool          `env:"WEBHOOK_ALLOW_PRIVATE" flag:"webhook-allow-private" help:"let webhooks call private and loopback addresses"`
 	WebhookTimeout      time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"30s" flag:"webhook-timeout" help:"bound of one webhook call"`
 
@@ -97,7 +100,10 @@ func (c config) check() error {
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		wrong("LOG_FORMAT", "%q is neither text nor json", c.LogFormat)
 	}
-	for name, d := range map[string]time.Duration{"SHUTDOWN_TIMEOUT": c.ShutdownTimeout, "WEBHOOK_TIMEOUT": c.WebhookTimeout, "SMTP_TIMEOUT": c.SMTPTimeout, "AI_TIMEOUT": c.AITimeout, "STRIPE_TIMEOUT": c.StripeTimeout} {
+	if c.BreakerFailures < 0 {
+		wrong("BREAKER_FAILURES", "%d is below 0", c.BreakerFailures)
+	}
+	for name, d := range map[string]time.Duration{"SHUTDOWN_TIMEOUT": c.ShutdownTimeout, "BREAKER_PAUSE": c.BreakerPause, "WEBHOOK_TIMEOUT": c.WebhookTimeout, "SMTP_TIMEOUT": c.SMTPTimeout, "AI_TIMEOUT": c.AITimeout, "STRIPE_TIMEOUT": c.StripeTimeout} {
 		if d <= 0 {
 			wrong(name, "%v is not longer than 0", d)
 		}

@@ -32,11 +32,11 @@ func handlers(worker *queue.Worker, c config) (kinds []string, stop func(), err 
 	ready := func(kind string, end func()) { kinds, closers = append(kinds, kind), append(closers, end) }
 
 	// A receiver that is down holds up the jobs for it alone, a provider all of its kind.
-	hosts, err := breaker.New(breaker.Config{Hold: breaker.HoldJob})
+	hosts, err := c.breaker(breaker.HoldJob)
 	if err != nil {
 		return nil, nil, err
 	}
-	providers, err := breaker.New(breaker.Config{Hold: breaker.HoldAccount})
+	providers, err := c.breaker(breaker.HoldAccount)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -75,6 +75,14 @@ func handlers(worker *queue.Worker, c config) (kinds []string, stop func(), err 
 		handleResult(worker, "payment", breaker.GuardResult(providers, always[payment.Payload]("payment"), payments.Send), queue.Timeout(2*c.StripeTimeout), queue.RepeatUnknown())
 	}
 	return kinds, stop, nil
+}
+
+// breaker is nil where there is to be none.
+func (c config) breaker(hold breaker.Hold) (*breaker.Breaker, error) {
+	if c.BreakerFailures == 0 {
+		return nil, nil
+	}
+	return breaker.New(breaker.Config{Failures: c.BreakerFailures, Pause: c.BreakerPause, Hold: hold})
 }
 
 // always is the key of a kind that has one provider.

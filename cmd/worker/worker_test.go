@@ -57,6 +57,8 @@ func TestWrongSettings(t *testing.T) {
 		"HEADGATE_HTTP_ADDR":        {"9090", `HEADGATE_HTTP_ADDR: "9090" is not host:port`},
 		"HEADGATE_LOG_FORMAT":       {"xml", "HEADGATE_LOG_FORMAT: "},
 		"HEADGATE_SHUTDOWN_TIMEOUT": {"-1s", "HEADGATE_SHUTDOWN_TIMEOUT: -1s is not longer than 0"},
+		"HEADGATE_BREAKER_FAILURES": {"-1", "HEADGATE_BREAKER_FAILURES: -1 is below 0"},
+		"HEADGATE_BREAKER_PAUSE":    {"0s", "HEADGATE_BREAKER_PAUSE: 0s is not longer than 0"},
 		"HEADGATE_SMTP_ADDR":        {"mail", "HEADGATE_SMTP_ADDR: "},
 		"HEADGATE_SMTP_TLS":         {"sometimes", "HEADGATE_SMTP_TLS: "},
 		"HEADGATE_LIMITS_FILE":      {"/does/not/exist.yaml", "limits file: open /does/not/exist.yaml"},
