@@ -92,8 +92,8 @@ func (job Running) settled(owner, outcome string) settleQuestion {
 type settled struct{ mine, follow bool }
 
 func (g *gate) init() *gate {
-	g.begins.run = g.sendBegin
-	g.settles.run = g.sendSettle
+	g.begins.run, g.begins.gap = g.sendBegin, shareWithin
+	g.settles.run, g.settles.gap = g.sendSettle, shareWithin
 	return g
 }
 

@@ -41,6 +41,41 @@ func TestBatcherSharesRoundTrips(t *testing.T) {
 	})
 }
 
+func TestBatcherKeepsItsGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var trips []time.Duration
+		began := time.Now()
+		b := &batcher[int, int]{gap: 2 * time.Millisecond, run: func(questions []int) ([]int, error) {
+			trips = append(trips, time.Since(began))
+			time.Sleep(500 * time.Microsecond)
+			return questions, nil
+		}}
+		var callers sync.WaitGroup
+		for i := range 20 { // at 0, 0.5, 1 … 9.5 ms
+			callers.Go(func() {
+				if _, err := b.do(i); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(500 * time.Microsecond)
+		}
+		callers.Wait()
+		time.Sleep(time.Second)
+		if _, err := b.do(1); err != nil {
+			t.Error(err)
+		}
+		alone := time.Since(began) - trips[len(trips)-1]
+		for i, at := range trips[:len(trips)-1] {
+			if want := time.Duration(i) * 2 * time.Millisecond; at != want {
+				t.Errorf("round trip %d began after %v, want %v", i, at, want)
+			}
+		}
+		if len(trips) != 7 || alone != 500*time.Microsecond {
+			t.Errorf("%d round trips; the lone caller waited %v for its own", len(trips), alone)
+		}
+	})
+}
+
 func TestBackoff(t *testing.T) {
 	for attempt, most := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 11: 10 * time.Minute, 1000: 10 * time.Minute} {
 		low, high := most, time.Duration(0)

@@ -129,6 +129,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.asynq.AddHook(recoveryHook{})
 	w.asynq.AddHook(w.disowned)
 	w.asynq.AddHook(archiveHook{w.redis})
+	w.asynq.AddHook(newAcks(w.asynq))
 	if err := w.check(ctx, true); err != nil {
 		return err
 	}
