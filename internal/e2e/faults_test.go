@@ -89,17 +89,18 @@ queues:
 
 func TestGracefulStopUnderLoad(t *testing.T) {
 	const jobs, rate = 1000, 200
-	s := newStage(t, perTenant("200/s"))
-	first := s.worker()
-	s.worker()
-	s.bulk(s.jobs("acme", jobs, ""))
-	s.wait("", 200, 20*time.Second)
-	first.signal(syscall.SIGTERM)
-	<-first.done
-	s.wait("", jobs, 30*time.Second)
-	calls := s.log()
-	s.once(calls, jobs)
-	at := times(calls, everyCall)
-	s.lawful("acme", at, rate, 1)
-	s.enough("across the stop", at, rate, 0.97)
+	measured(t, perTenant("200/s"), func(s *stage) {
+		first := s.worker()
+		s.worker()
+		s.bulk(s.jobs("acme", jobs, ""))
+		s.wait("", 200, 20*time.Second)
+		first.signal(syscall.SIGTERM)
+		<-first.done
+		s.wait("", jobs, 30*time.Second)
+		calls := s.log()
+		s.once(calls, jobs)
+		at := times(calls, everyCall)
+		s.lawful("acme", at, rate, 1)
+		s.enough("across the stop", at, rate, 0.97)
+	})
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,72 +24,73 @@ queues:
 
 func TestTwoWorkersOneTenant(t *testing.T) {
 	const jobs, rate = 3000, 100
-	s := newStage(t, perTenant("100/s"))
-	s.worker()
-	s.worker()
-	s.bulk(s.jobs("acme", jobs, ""))
-	s.wait("", jobs, 60*time.Second)
-	calls := s.log()
-	s.once(calls, jobs)
-	at := times(calls, everyCall)
-	s.enough("acme", at, rate, 1/1.01)
-	s.lawful("acme", at, rate, 1)
+	measured(t, perTenant("100/s"), func(s *stage) {
+		s.worker()
+		s.worker()
+		s.bulk(s.jobs("acme", jobs, ""))
+		s.wait("", jobs, 60*time.Second)
+		calls := s.log()
+		s.once(calls, jobs)
+		at := times(calls, everyCall)
+		s.enough("acme", at, rate, 1/1.01)
+		s.lawful("acme", at, rate, 1)
+	})
 }
 
 func TestTwoHundredTenants(t *testing.T) {
 	const tenants, each, rate = 200, 50, 5
-	s := newStage(t, perTenant("5/s"))
-	w := s.worker()
-	var lines strings.Builder
-	for i := range tenants {
-		lines.WriteString(s.jobs(fmt.Sprintf("t%d", i), each, ""))
-	}
-	s.bulk(lines.String())
-	s.wait("", tenants*each, 60*time.Second)
-	calls := s.log()
-	s.once(calls, tenants*each)
-	allowed := rate * (0.005 + s.jitter().Seconds())
-	least, most, over := 9.0, 0.0, 0
-	stalled := s.stalled(times(calls, everyCall))
-	for i := range tenants {
-		at := times(calls, ofTenant(fmt.Sprintf("t%d", i)))
-		least = min(least, used(at, rate))
-		excess := law.Excess(at, rate, 1)
-		most = max(most, excess)
-		if excess > allowed {
-			over++
+	measured(t, perTenant("5/s"), func(s *stage) {
+		w := s.worker()
+		var lines strings.Builder
+		for i := range tenants {
+			lines.WriteString(s.jobs(fmt.Sprintf("t%d", i), each, ""))
 		}
-	}
-	t.Logf("least used %.4f, largest excess %.3f (allowed %.3f), a pacer missed %.4f, slots missed: %s", least, most, allowed, stalled, w.missed(t))
-	if least < 0.99-stalled {
-		t.Errorf("a tenant used only %.4f of its limit, want %.4f", least, 0.99-stalled)
-	}
-	if over > 0 {
-		t.Errorf("%d tenants were over their limit by up to %.3f calls; allowed %.3f", over, most, allowed)
-	}
+		s.bulk(lines.String())
+		s.wait("", tenants*each, 60*time.Second)
+		calls := s.log()
+		s.once(calls, tenants*each)
+		short, long, judged := s.stalls(closer), s.stalls(missing), 0
+		least, most := 9.0, 0.0
+		for i := range tenants {
+			at := times(calls, ofTenant(fmt.Sprintf("t%d", i)))
+			most = max(most, excess(quiet(at, short), rate, 1))
+			if share, lasted := used(quiet(at, long), rate); lasted > 2*time.Second {
+				least, judged = min(least, share), judged+1
+			}
+		}
+		s.t.Logf("least used %.4f of %d tenants, largest excess %.3f, slots missed: %s", least, judged, most, w.missed(s.t))
+		switch {
+		case judged < tenants/2:
+			s.tooLittle("the machine stood still too often to judge more than %d of %d tenants", judged, tenants)
+		case least < 0.99:
+			s.tooLittle("a tenant used only %.4f of its limit, want 0.99", least)
+		}
+		if most > rate*tolerance {
+			s.t.Errorf("a tenant was over its limit by %.3f calls; allowed %.3f", most, rate*tolerance)
+		}
+	})
 }
 
 func TestNoisyNeighbour(t *testing.T) {
-	s := newStage(t, perTenant("50/s"))
-	s.worker()
-	s.bulk(s.jobs("noisy", 50_000, ""))
-	s.wait("noisy", 50, 10*time.Second)
-	began := time.Now()
-	s.bulk(s.jobs("quiet", 100, ""))
-	s.wait("quiet", 100, 10*time.Second)
-	at := times(s.log(), ofTenant("quiet"))
-	last := at[0]
-	for _, t := range at {
-		if t.After(last) {
-			last = t
+	measured(t, perTenant("50/s"), func(s *stage) {
+		s.worker()
+		s.bulk(s.jobs("noisy", 50_000, ""))
+		s.wait("noisy", 50, 10*time.Second)
+		began := time.Now()
+		s.bulk(s.jobs("quiet", 100, ""))
+		s.wait("quiet", 100, 10*time.Second)
+		took := slices.MaxFunc(times(s.log(), ofTenant("quiet")), time.Time.Compare).Sub(began)
+		stalled := time.Duration(0)
+		for _, still := range s.stalls(missing) {
+			if still.from.After(began) && still.from.Before(began.Add(took)) {
+				stalled += still.to.Sub(still.from)
+			}
 		}
-	}
-	took := last.Sub(began)
-	stalled := time.Duration(s.stalled(at) * float64(took))
-	t.Logf("100 jobs at 50/s beside 50,000: %v, of which the machine stalled for %v", took, stalled)
-	if took > 2200*time.Millisecond+stalled {
-		t.Errorf("the quiet tenant's 100 jobs at 50/s took %v beside 50,000 of another", took)
-	}
+		s.t.Logf("100 jobs at 50/s beside 50,000: %v, of which the machine stood still for %v", took, stalled)
+		if took > 2200*time.Millisecond+stalled {
+			s.tooLittle("the quiet tenant's 100 jobs at 50/s took %v beside 50,000 of another", took)
+		}
+	})
 }
 
 const shared = `
@@ -104,30 +106,31 @@ tenants:
 
 func TestSharedLimit(t *testing.T) {
 	const tenants, each, rate = 10, 300, 300
-	s := newStage(t, fmt.Sprintf(shared, "100/s"))
-	var lines strings.Builder
-	for i := range tenants {
-		lines.WriteString(s.jobs(fmt.Sprintf("t%d", i), each, ""))
-	}
-	s.bulk(lines.String())
-	s.worker()
-	s.wait("", tenants*each, 60*time.Second)
-	calls := s.log()
-	s.once(calls, tenants*each)
-	at := times(calls, everyCall)
-	s.enough("account", at, rate, 0.99)
-	// While all had a backlog: the first 80 % of the calls.
-	shares := make([]float64, tenants)
-	for _, call := range calls[:len(calls)*8/10] {
-		var i int
-		if _, err := fmt.Sscanf(call.Tenant, "t%d", &i); err == nil {
-			shares[i]++
+	measured(t, fmt.Sprintf(shared, "100/s"), func(s *stage) {
+		var lines strings.Builder
+		for i := range tenants {
+			lines.WriteString(s.jobs(fmt.Sprintf("t%d", i), each, ""))
 		}
-	}
-	if jain := law.Jain(shares); jain < 0.99 {
-		t.Errorf("Jain's index %.4f: %v", jain, shares)
-	}
-	s.lawful("account", at, rate, 1)
+		s.bulk(lines.String())
+		s.worker()
+		s.wait("", tenants*each, 60*time.Second)
+		calls := s.log()
+		s.once(calls, tenants*each)
+		at := times(calls, everyCall)
+		s.enough("account", at, rate, 0.99)
+		// While all had a backlog: the first 80 % of the calls.
+		shares := make([]float64, tenants)
+		for _, call := range calls[:len(calls)*8/10] {
+			var i int
+			if _, err := fmt.Sscanf(call.Tenant, "t%d", &i); err == nil {
+				shares[i]++
+			}
+		}
+		if jain := law.Jain(shares); jain < 0.99 {
+			s.t.Errorf("Jain's index %.4f: %v", jain, shares)
+		}
+		s.lawful("account", at, rate, 1)
+	})
 }
 
 func TestWeights(t *testing.T) {
@@ -144,17 +147,40 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-func TestTwoThousandASecond(t *testing.T) {
-	const jobs, rate = 20_000, 2000
-	s := newStage(t, perTenant("2000/s"))
-	s.worker()
-	s.bulk(s.jobs("acme", jobs, ""))
-	s.wait("", jobs, 60*time.Second)
-	calls := s.log()
+// thousands are the calls of a tenant at 2,000/s.
+func (s *stage) thousands(tenant string, jobs int) []time.Time {
+	s.t.Helper()
+	s.bulk(s.jobs(tenant, jobs, ""))
+	s.wait(tenant, jobs, 60*time.Second)
+	calls := slices.DeleteFunc(s.log(), func(call sandbox.Call) bool { return call.Tenant != tenant })
 	s.once(calls, jobs)
 	at := times(calls, everyCall)
-	s.enough("acme", at, rate, 0.97)
-	s.lawful("acme", at, rate, 1)
+	s.lawful(tenant, at, 2000, 1)
+	return at
+}
+
+func TestTwoThousandASecond(t *testing.T) {
+	s := newStage(t, perTenant("2000/s"))
+	s.worker()
+	s.thousands("acme", 10_000)
+}
+
+// BenchmarkTwoThousandASecond is what part of 2,000/s a worker, Redis and the
+// receiver can use together: they take half of two cores for it, if nobody else
+// wants them.
+func BenchmarkTwoThousandASecond(b *testing.B) {
+	jobs := 20_000
+	if testing.Short() {
+		jobs = 2000
+	}
+	s := newStage(b, perTenant("2000/s"))
+	s.worker()
+	var runs [][]time.Time
+	for round := 0; b.Loop(); round++ {
+		runs = append(runs, quiet(s.thousands(fmt.Sprintf("t%d", round), jobs), s.stalls(missing))...)
+	}
+	share, _ := used(runs, 2000)
+	b.ReportMetric(share, "used")
 }
 
 func TestFarOverTheLimitWithOneAttempt(t *testing.T) {
@@ -198,20 +224,21 @@ func TestAttemptsAtAReceiverThatFails(t *testing.T) {
 // TestMail: jobs from a file through a real Redis to an SMTP server.
 func TestMail(t *testing.T) {
 	const jobs, rate = 300, 50
-	s := newStage(t, strings.ReplaceAll(perTenant("50/s"), "webhook", "email"))
-	s.worker("HEADGATE_SMTP_ADDR="+s.smtp, "HEADGATE_SMTP_TLS=none")
-	var lines strings.Builder
-	for i := range jobs {
-		fmt.Fprintf(&lines, `{"kind":"email","tenant":"acme","payload":{"from":"a@acme.example","to":"you@example.com","subject":"%d","text":"hello"}}`+"\n", i)
-	}
-	s.bulk(lines.String())
-	var mails []sandbox.Call
-	s.until(20*time.Second, "all mails are there", func() bool {
-		mails = nil
-		s.get("/mails", &mails)
-		return len(mails) >= jobs
+	measured(t, strings.ReplaceAll(perTenant("50/s"), "webhook", "email"), func(s *stage) {
+		s.paceMail()
+		s.worker("HEADGATE_SMTP_ADDR="+s.smtp, "HEADGATE_SMTP_TLS=none")
+		var lines strings.Builder
+		for i := range jobs {
+			fmt.Fprintf(&lines, `{"kind":"email","tenant":"acme","payload":{"from":"a@acme.example","to":"you@example.com","subject":"%d","text":"hello"}}`+"\n", i)
+		}
+		s.bulk(lines.String())
+		var mails []sandbox.Call
+		s.until(20*time.Second, "all mails are there", func() bool {
+			mails = s.mails()
+			return len(mails) >= jobs
+		})
+		s.once(mails, jobs)
+		s.enough("acme", times(mails, everyCall), rate, 0.99)
+		s.lawful("acme", times(mails, everyCall), rate, 1)
 	})
-	s.once(mails, jobs)
-	s.enough("acme", times(mails, everyCall), rate, 0.99)
-	s.lawful("acme", times(mails, everyCall), rate, 1)
 }

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,7 +19,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients/sandbox"
-	"github.com/headgate/headgate/internal/law"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
@@ -41,14 +39,18 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // stage is a Redis, a receiver and workers, each a process of its own.
 type stage struct {
-	t       *testing.T
+	t       testing.TB
 	bin     string
 	dir     string
 	redis   *redistest.Server
 	calls   string // where jobs send their webhooks
 	smtp    string // and their mail
 	control string
-	workers []*worker
+	paced   string // where the pacer's calls are found
+
+	paceBegan time.Time
+	workers   []*worker
+	short     []string // what there was too little of
 }
 
 type worker struct {
@@ -58,7 +60,7 @@ type worker struct {
 	log  *syncBuffer
 }
 
-func newStage(t *testing.T, limits string, redisConfig ...string) *stage {
+func newStage(t testing.TB, limits string, redisConfig ...string) *stage {
 	t.Helper()
 	bin, err := binaries()
 	if err != nil {
@@ -79,7 +81,7 @@ func newStage(t *testing.T, limits string, redisConfig ...string) *stage {
 	if _, err := fmt.Fscan(bufio.NewReader(out), &s.calls, &s.smtp, &s.control); err != nil {
 		t.Fatalf("receiver: %v", err)
 	}
-	s.pace()
+	s.paceWebhooks()
 	return s
 }
 
@@ -180,7 +182,7 @@ func (s *stage) bulk(lines string) {
 }
 
 // missed is how many slots a worker's jobs missed.
-func (w *worker) missed(t *testing.T) string {
+func (w *worker) missed(t testing.TB) string {
 	t.Helper()
 	response, err := http.Get(w.http + "/metrics")
 	if err != nil {
@@ -239,11 +241,16 @@ func (s *stage) wait(tenant string, n int, limit time.Duration) {
 	s.until(limit, fmt.Sprintf("%d calls of %q", n, tenant), func() bool { return s.received(tenant) >= n })
 }
 
-// log is every call but the pacer's.
-func (s *stage) log() []sandbox.Call {
+// log is every webhook but the pacer's.
+func (s *stage) log() []sandbox.Call { return s.arrived("/calls") }
+
+// mails is every mail but the pacer's.
+func (s *stage) mails() []sandbox.Call { return s.arrived("/mails") }
+
+func (s *stage) arrived(path string) []sandbox.Call {
 	s.t.Helper()
 	var calls []sandbox.Call
-	s.get("/calls", &calls)
+	s.get(path, &calls)
 	return slices.DeleteFunc(calls, ofTenant(pacer))
 }
 
@@ -296,104 +303,6 @@ func (s *stage) atLeastOnce(calls []sandbox.Call, want, twice int) {
 	}
 	if again > twice {
 		s.t.Errorf("%d jobs were called more than once, at most %d may", again, twice)
-	}
-}
-
-// lawful holds calls against the limit, with the 5 ms that the promise allows.
-// What a pacer that is exact in memory shows at the same receiver, meanwhile, is
-// the machine's own part.
-func (s *stage) lawful(what string, calls []time.Time, rate float64, burst int) {
-	s.t.Helper()
-	jitter := s.jitter()
-	allowed := rate * (0.005 + jitter.Seconds())
-	excess := law.Excess(calls, rate, burst)
-	s.t.Logf("%s: at most %.3f calls over %v/s; a perfect pacer was up to %v off", what, excess, rate, jitter)
-	if excess > allowed {
-		s.t.Errorf("%s: %.3f calls over the limit of %v/s in some window; allowed %.3f", what, excess, rate, allowed)
-	}
-}
-
-const (
-	pacer     = "the-pacer"
-	pacerRate = 200
-)
-
-// pace calls the receiver at exact times until the test ends.
-func (s *stage) pace() {
-	ctx, stop := context.WithCancel(context.Background())
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
-	var running sync.WaitGroup
-	running.Go(func() {
-		for next := time.Now(); ; next = next.Add(time.Second / pacerRate) {
-			timer := time.NewTimer(time.Until(next))
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			case <-timer.C:
-			}
-			// As the gate does: a call that is late for its slot does not go.
-			if time.Since(next) > 3*time.Millisecond {
-				continue
-			}
-			running.Go(func() {
-				request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.calls, strings.NewReader("{}"))
-				if err != nil {
-					return
-				}
-				request.Header.Set("Headgate-Tenant", pacer)
-				if response, err := client.Do(request); err == nil {
-					_, _ = io.Copy(io.Discard, response.Body) // the answer is nothing
-					response.Body.Close()
-				}
-			})
-		}
-	})
-	s.t.Cleanup(func() {
-		stop()
-		running.Wait()
-		client.CloseIdleConnections()
-	})
-}
-
-// jitter is how far off the pacer's calls were at the receiver.
-func (s *stage) jitter() time.Duration {
-	s.t.Helper()
-	var calls []sandbox.Call
-	s.get("/calls", &calls)
-	excess := law.Excess(times(calls, ofTenant(pacer)), pacerRate, 1)
-	return time.Duration(max(excess, 0) / pacerRate * float64(time.Second))
-}
-
-// used is how much of a limit calls used while there was a backlog.
-func used(calls []time.Time, rate float64) float64 {
-	return float64(len(calls)-1) / rate / law.Span(calls).Seconds()
-}
-
-// stalled is what part of its slots the machine made the pacer miss meanwhile,
-// and so everybody.
-func (s *stage) stalled(calls []time.Time) float64 {
-	s.t.Helper()
-	var all []sandbox.Call
-	s.get("/calls", &all)
-	first, last := slices.MinFunc(calls, time.Time.Compare), slices.MaxFunc(calls, time.Time.Compare)
-	own := times(all, func(call sandbox.Call) bool {
-		return call.Tenant == pacer && !call.At.Before(first) && !call.At.After(last)
-	})
-	if len(own) < 2 {
-		return 0
-	}
-	return max(0, 1-used(own, pacerRate))
-}
-
-// enough checks that a limit was used to at least `least`, but for what the
-// machine took from everybody.
-func (s *stage) enough(what string, calls []time.Time, rate, least float64) {
-	s.t.Helper()
-	u, stalled := used(calls, rate), s.stalled(calls)
-	s.t.Logf("%s: %.4f of %v/s used; the machine made a pacer miss %.4f of its slots", what, u, rate, stalled)
-	if u < least-stalled {
-		s.t.Errorf("%s: %.4f of the limit of %v/s was used, want %.4f", what, u, rate, least-stalled)
 	}
 }
 
