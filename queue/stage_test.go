@@ -1,0 +1,161 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+var ann = Operator{Actor: "ann", Reason: "the campaign was a mistake"}
+
+// notToday is an error as package clients makes them: not before then.
+type notToday struct{ time.Time }
+
+func (notToday) Error() string          { return "not today" }
+func (e notToday) ParkUntil() time.Time { return e.Time }
+
+// staged is a queue with jobs in every state, of two tenants and two kinds, and
+// no worker.
+type staged struct {
+	*rig
+	ids map[string]string // id -> "TENANT KIND STATE"
+}
+
+func stage(t *testing.T) *staged {
+	t.Helper()
+	s := &staged{ids: map[string]string{}}
+	s.rig = startRig(t, 0, limitsOf(perTenant(1000)), nil)
+	s.answer = func(_ context.Context, job Running) error {
+		if strings.HasSuffix(job.ID, "retry") {
+			return notToday{time.Now().Add(time.Hour)}
+		}
+		return permanent{}
+	}
+	Handle(s.worker, "other", func(ctx context.Context, _ json.RawMessage) error {
+		job, _ := Current(ctx)
+		return s.answer(ctx, job)
+	})
+	each := func(states ...State) {
+		for _, tenant := range []string{"a", "a b/%"} {
+			for _, kind := range []string{"call", "other"} {
+				for _, state := range states {
+					id := s.add(t, func(job *Job) {
+						job.Tenant, job.Kind, job.Key = tenant, kind, kind+"-"+string(state)
+						if state == StateScheduled {
+							job.In = time.Hour
+						}
+					})
+					s.ids[id] = tenant + " " + kind + " " + string(state)
+				}
+			}
+		}
+	}
+	each(StateRetry, StateArchived)
+	s.run(t)
+	s.seen.wait(t, string(Postponed), 4)
+	s.seen.wait(t, string(Archived), 4)
+	s.stop()
+	each(StateWaiting, StateScheduled, StateActive, StatePending)
+	inspector := asynq.NewInspectorFromRedisClient(s.server.Client())
+	for _, state := range []State{StateActive, StatePending} {
+		for id, what := range s.ids {
+			if !strings.HasSuffix(what, string(state)) {
+				continue
+			}
+			if err := inspector.RunTask(s.queue, id); err != nil {
+				t.Fatal(err)
+			}
+			// asynq does not know of our books; dispatch and sweep set them right.
+			tenant, _, _ := strings.Cut(what, " "+"call")
+			tenant, _, _ = strings.Cut(tenant, " other")
+			s.server.Client().HIncrBy(t.Context(), key(s.queue, "backlog"), "*", -1)
+			s.server.Client().HIncrBy(t.Context(), key(s.queue, "backlog"), throttle.Escape(tenant), -1)
+			if state == StateActive {
+				s.dequeue(t)
+			}
+		}
+	}
+	return s
+}
+
+// dequeue takes the next pending task as asynq's workers do.
+func (r *rig) dequeue(t *testing.T) {
+	t.Helper()
+	ctx, client := t.Context(), r.server.Client()
+	id, err := client.LMove(ctx, asynqKey(r.queue, "pending"), asynqKey(r.queue, "active"), "right", "left").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", "active")
+	client.ZAdd(ctx, asynqKey(r.queue, "lease"), zOf(id, float64(time.Now().Unix()+30)))
+}
+
+// account says where every job of a queue is, as asynq's Inspector sees it, and
+// fails where that is not where Redis has it.
+func (r *rig) account(t *testing.T) map[string]State {
+	t.Helper()
+	where := map[string]State{}
+	inspector := asynq.NewInspectorFromRedisClient(r.server.Client())
+	note := func(state State, tasks []*asynq.TaskInfo, err error) {
+		if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
+			t.Fatal(err)
+		}
+		for _, task := range tasks {
+			if other, twice := where[task.ID]; twice {
+				t.Errorf("job %s is %s and %s", task.ID, other, state)
+			}
+			if info, err := inspector.GetTaskInfo(r.queue, task.ID); err != nil || stateOf(info.State.String()) != state {
+				t.Errorf("job %s stands under %s: %+v, %v", task.ID, state, info, err)
+			}
+			where[task.ID] = state
+		}
+	}
+	all := asynq.PageSize(100_000)
+	groups, err := inspector.Groups(r.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range groups {
+		tasks, err := inspector.ListAggregatingTasks(r.queue, group.Group, all)
+		note(StateWaiting, tasks, err)
+		if len(tasks) == 0 {
+			t.Errorf("an empty lane %s is still listed", group.Group)
+		}
+	}
+	for state, list := range map[State]func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){
+		StateScheduled: inspector.ListScheduledTasks, StateRetry: inspector.ListRetryTasks, StatePending: inspector.ListPendingTasks,
+		StateActive: inspector.ListActiveTasks, StateArchived: inspector.ListArchivedTasks, "completed": inspector.ListCompletedTasks,
+	} {
+		tasks, err := list(r.queue, all)
+		note(state, tasks, err)
+	}
+	ours, err := r.server.Client().ZRange(t.Context(), key(r.queue, "archive"), 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ours {
+		where[id] = StateArchived
+	}
+	tasks := r.server.Client().Keys(t.Context(), asynqKey(r.queue, "t:*")).Val()
+	if len(tasks) != len(where) {
+		t.Errorf("%d jobs stand somewhere, and there are %d", len(where), len(tasks))
+	}
+	backlog, _ := r.server.Client().HGet(t.Context(), key(r.queue, "backlog"), "*").Int()
+	waiting := 0
+	for _, state := range where {
+		if state == StateWaiting {
+			waiting++
+		}
+	}
+	if backlog != waiting {
+		t.Errorf("%d jobs wait, and the books say %d", waiting, backlog)
+	}
+	return where
+}
