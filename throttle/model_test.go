@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/redistest"
 )
 
 // A model is a limit in exact fractions, written without a look at the scripts.
@@ -360,41 +362,44 @@ func TestExactModels(t *testing.T) {
 }
 
 func againstModels(t *testing.T, atOnce int, algorithms ...Algorithm) {
-	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
-		steps := 0
-		rapid.Check(t, func(rt *rapid.T) {
-			var limits []Limit
-			var models []model
-			for _, algorithm := range algorithms {
-				limit, m := modelled(rt, algorithm)
-				limits, models = append(limits, limit), append(models, m)
-			}
-			c := newClocked(t, client, limits...)
-			list := modelSteps(rt, limits, models, c.now, atOnce)
-			keys := make([]string, len(limits))
-			for i, limit := range limits {
-				keys[i] = c.bucket(limit, "k")
-			}
-			args := append([]any{len(limits)}, c.specs[police]...)
-			args = append(args, c.specs[shape]...)
-			for i, q := range list {
-				args = append(args, q.now, q.n, q.within, strconv.Itoa(i))
-			}
-			reply, err := stepsScript.Run(t.Context(), client, keys, args...)
-			if err != nil {
-				rt.Fatal(err)
-			}
-			answers := reply.([]any)
-			for i, q := range list {
-				got := modelStep{q.now, q.n, q.within, answers[3*i] == int64(1), answers[3*i+1].(int64), answers[3*i+2].(int64)}
-				if got != q {
-					rt.Fatalf("%+v\nstep %d: %+v\nthe models say %+v", limits, i, got, q)
+	both := map[string]redis.UniversalClient{"redis-server": redistest.Shared(t).Client(), "miniredis": redistest.Imitation(t)}
+	for name, client := range both {
+		t.Run(name, func(t *testing.T) {
+			steps := 0
+			rapid.Check(t, func(rt *rapid.T) {
+				var limits []Limit
+				var models []model
+				for _, algorithm := range algorithms {
+					limit, m := modelled(rt, algorithm)
+					limits, models = append(limits, limit), append(models, m)
 				}
+				c := newClocked(t, client, limits...)
+				list := modelSteps(rt, limits, models, c.now, atOnce)
+				keys := make([]string, len(limits))
+				for i, limit := range limits {
+					keys[i] = c.bucket(limit, "k")
+				}
+				args := append([]any{len(limits)}, c.specs[police]...)
+				args = append(args, c.specs[shape]...)
+				for i, q := range list {
+					args = append(args, q.now, q.n, q.within, strconv.Itoa(i))
+				}
+				reply, err := stepsScript.Run(t.Context(), client, keys, args...)
+				if err != nil {
+					rt.Fatal(err)
+				}
+				answers := reply.([]any)
+				for i, q := range list {
+					got := modelStep{q.now, q.n, q.within, answers[3*i] == int64(1), answers[3*i+1].(int64), answers[3*i+2].(int64)}
+					if got != q {
+						rt.Fatalf("%+v\nstep %d: %+v\nthe models say %+v", limits, i, got, q)
+					}
+				}
+				steps += len(list)
+			})
+			if steps < 100*atOnce && !t.Failed() {
+				t.Errorf("only %d steps", steps)
 			}
-			steps += len(list)
 		})
-		if steps < 100*atOnce && !t.Failed() {
-			t.Errorf("only %d steps", steps)
-		}
-	})
+	}
 }

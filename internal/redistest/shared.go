@@ -27,20 +27,27 @@ func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
-	if !shared.inMain {
-		t.Fatal("redistest: Shared needs: func TestMain(m *testing.M) { redistest.Main(m) }")
-	}
+	dir := sharedDir(t)
 	if shared.process == nil {
-		if shared.dir == "" {
-			dir, err := os.MkdirTemp("", "headgate-test-redis-")
-			if err != nil {
-				t.Fatalf("redistest: %v", err)
-			}
-			shared.dir = dir
-		}
-		shared.process = start(t, shared.dir)
+		shared.process = start(t, dir)
 	}
 	return newServer(t, shared.process, true)
+}
+
+// sharedDir is there until the test binary ends. Its caller holds shared.
+func sharedDir(t testing.TB) string {
+	t.Helper()
+	if !shared.inMain {
+		t.Fatal("redistest: what tests share needs: func TestMain(m *testing.M) { redistest.Main(m) }")
+	}
+	if shared.dir == "" {
+		dir, err := os.MkdirTemp("", "headgate-test-redis-")
+		if err != nil {
+			t.Fatalf("redistest: %v", err)
+		}
+		shared.dir = dir
+	}
+	return shared.dir
 }
 
 // Queue returns a queue name that no other call returns, of the letters a-z,

@@ -1,0 +1,61 @@
+package redistest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Imitation is a client of an embedded Redis that runs until the test ends, as a
+// process of its own: the race detector does not slow it down, nor look at it.
+func Imitation(t testing.TB) *redis.Client {
+	t.Helper()
+	cmd := exec.Command(imitation(t))
+	cmd.Stderr = os.Stderr
+	cmd.Env = append(os.Environ(), "GOGC=400") // most of what its Lua makes is garbage at once
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		_ = cmd.Wait() // what it had to say stands in the log
+	})
+	var url string
+	if _, err := fmt.Fscan(out, &url); err != nil {
+		t.Fatalf("the embedded redis: %v", err)
+	}
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// imitation is the program, which the first caller builds.
+func imitation(t testing.TB) string {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	path := filepath.Join(sharedDir(t), "serve")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if out, err := exec.Command("go", "build", "-o", path, "github.com/headgate/headgate/internal/embedded/serve").CombinedOutput(); err != nil {
+		t.Fatalf("redistest: %v: %s", err, out)
+	}
+	return path
+}
