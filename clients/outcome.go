@@ -36,6 +36,17 @@ func (e *ThrottledError) RetryAfter() time.Duration { return e.After }
 // WholeAccount reports whether all tenants are to send less.
 func (e *ThrottledError) WholeAccount() bool { return e.Account }
 
+// How long calls wait after a provider would not have the key that they came with.
+// That is the operator's to mend and says nothing about the job, which must not be
+// archived for it. While a key is refused, one call in KeyPause asks whether it was
+// mended ([AccountThrottled]); a key that may do some things and not others holds
+// the one job for AccessPause ([ParkUntil]). Neither spends an attempt, nor has an
+// end but the job's deadline.
+const (
+	KeyPause    = time.Minute
+	AccessPause = 5 * time.Minute
+)
+
 // ParkedError reports that a call is not wanted before a known moment.
 type ParkedError struct {
 	Until time.Time

@@ -25,14 +25,20 @@ import (
 //	429, of a day, without a time             parked until the next day, UTC
 //	429, of an end user                       throttled
 //	429, 503 slow_down                        the account is throttled
+//	401                                       the account is throttled, for 1 min
+//	403                                       parked for 5 min
+//	403 for the content of a prompt           permanent
 //	408, 409, 425, 529, other 5xx             retryable
-//	400, 401, 403, 404, 413, 422, other 4xx,
+//	400, 404, 413, 422, other 4xx,
 //	a context or policy that is exceeded      permanent
 //	3xx                                       permanent: redirects are not followed
 //
 // All tenants share one key, so a 429 is the account's unless it names a user, as
 // gateways do. A refusal of a prompt for its content is permanent; a completion
 // that was cut off for it is a success, see [Result.StopReason].
+//
+// A wrong key is the operator's to mend, see [clients.KeyPause]. A key may be good
+// for some models and not for others, so 403 parks the one job.
 func (c *Client) outcome(a answer) error {
 	reason := c.reason("%s answered %s", c.host, a)
 	switch {
@@ -51,6 +57,10 @@ func (c *Client) outcome(a answer) error {
 			return clients.Throttled(wait, reason)
 		}
 		return clients.AccountThrottled(wait, reason)
+	case a.status == http.StatusUnauthorized:
+		return clients.AccountThrottled(max(a.wait(), clients.KeyPause), c.reason("%s refuses the key, and the queue waits for another: it answered %s", c.host, a))
+	case a.status == http.StatusForbidden && !content.MatchString(a.String()):
+		return clients.ParkUntil(time.Now().Add(clients.AccessPause), c.reason("the key may not do that, and the job waits until it may: %s answered %s", c.host, a))
 	case a.status == http.StatusRequestTimeout, a.status == http.StatusConflict, a.status == http.StatusTooEarly, a.status/100 == 5:
 		return clients.Retryable(reason)
 	case a.status/100 == 3:
@@ -121,6 +131,7 @@ var (
 	tooLarge = regexp.MustCompile(`(?i)request too large|must be reduced in order to run`)
 	daily    = regexp.MustCompile(`(?i)\bper[ -]day\b|\bdaily\b|\((RPD|TPD)\)`)
 	endUser  = regexp.MustCompile(`(?i)\bfor (end[_ -]?)?(user|customer|tenant)\b|\btype = (end_user|customer|user)\b`)
+	content  = regexp.MustCompile(`(?i)flagged|moderation|content[ _-]?(policy|filter)|safety`)
 	unpaid   = regexp.MustCompile(`(?i)credit balance is too low|exceeded your current quota|api usage limits|insufficient (balance|credits|funds)|billing hard limit`)
 	regained = regexp.MustCompile(`(?i)regain access on (\d{4}-\d\d-\d\d)(?: at (\d\d:\d\d) UTC)?`)
 

@@ -91,6 +91,7 @@ func TestAnswers(t *testing.T) {
 	}
 	soon := time.Now().UTC().AddDate(0, 0, 10).Truncate(time.Minute)
 	inAnHour := func() time.Time { return time.Now().Add(time.Hour) }
+	inAWhile := func() time.Time { return time.Now().Add(clients.AccessPause) }
 	openAIError := func(message, kind, code string) string {
 		body, _ := json.Marshal(map[string]any{"error": map[string]any{"message": message, "type": kind, "param": nil, "code": code}})
 		return string(body)
@@ -208,15 +209,19 @@ func TestAnswers(t *testing.T) {
 			want: "permanent", text: "content_filter: The response was filtered",
 		},
 		"content":     {status: 400, source: quoted, body: openAIError("Your request was rejected as a result of our safety system.", "invalid_request_error", "content_policy_violation"), want: "permanent"},
-		"wrong key":   {status: 401, source: openAICodes, body: openAIError("Incorrect API key provided: sk-canar*********21d0. You can find your API key at https://platform.openai.com/account/api-keys.", "invalid_request_error", "invalid_api_key"), want: "permanent", text: "Incorrect API key provided: …. You can find"},
-		"key as sent": {status: 401, source: "servers that repeat what they got", body: openAIError("no such key: "+canary, "invalid_request_error", "invalid_api_key"), want: "permanent", text: "no such key: …"},
-		"country":     {status: 403, source: openAICodes, body: openAIError("Country, region, or territory not supported", "request_forbidden", "unsupported_country_region_territory"), want: "permanent"},
-		"model":       {status: 404, source: openAIChat, body: openAIError("The model `m-1` does not exist or you do not have access to it.", "invalid_request_error", "model_not_found"), want: "permanent"},
-		"Ollama's":    {status: 404, source: "github.com/ollama/ollama docs/api.md", body: `{"error":"model \"m-1\" not found, try pulling it first"}`, want: "permanent", text: `404: model "m-1" not found`},
-		"vLLM's":      {status: 400, source: "vllm entrypoints/openai/protocol.py: ErrorResponse", body: `{"object":"error","message":"max_tokens must be at least 1","type":"BadRequestError","param":null,"code":400}`, want: "permanent", text: "400 BadRequestError: max_tokens must"},
-		"FastAPI's":   {status: 422, source: "fastapi.tiangolo.com/tutorial/handling-errors", body: `{"detail":[{"loc":["body"],"msg":"field required"}]}`, want: "permanent", text: "field required"},
-		"too large":   {status: 413, source: anthErrors, body: "<html>\r\n<h1>413 Request Entity Too Large</h1>", want: "permanent"},
-		"redirect":    {status: 307, source: "RFC 9110", want: "permanent", text: "redirects are not followed"},
+		"wrong key":   {status: 401, source: openAICodes, body: openAIError("Incorrect API key provided: sk-canar*********21d0. You can find your API key at https://platform.openai.com/account/api-keys.", "invalid_request_error", "invalid_api_key"), want: "account throttled", after: clients.KeyPause, text: "Incorrect API key provided: …. You can find"},
+		"key as sent": {status: 401, source: "servers that repeat what they got", body: openAIError("no such key: "+canary, "invalid_request_error", "invalid_api_key"), want: "account throttled", after: clients.KeyPause, text: "no such key: …"},
+		"country":     {status: 403, source: openAICodes, body: openAIError("Country, region, or territory not supported", "request_forbidden", "unsupported_country_region_territory"), want: "parked", until: inAWhile},
+		"content, by a gateway": {
+			status: 403, source: "openrouter.ai/docs/api-reference/errors",
+			body: `{"error":{"code":403,"message":"Your chosen model requires moderation and your input was flagged"}}`, want: "permanent",
+		},
+		"model":     {status: 404, source: openAIChat, body: openAIError("The model `m-1` does not exist or you do not have access to it.", "invalid_request_error", "model_not_found"), want: "permanent"},
+		"Ollama's":  {status: 404, source: "github.com/ollama/ollama docs/api.md", body: `{"error":"model \"m-1\" not found, try pulling it first"}`, want: "permanent", text: `404: model "m-1" not found`},
+		"vLLM's":    {status: 400, source: "vllm entrypoints/openai/protocol.py: ErrorResponse", body: `{"object":"error","message":"max_tokens must be at least 1","type":"BadRequestError","param":null,"code":400}`, want: "permanent", text: "400 BadRequestError: max_tokens must"},
+		"FastAPI's": {status: 422, source: "fastapi.tiangolo.com/tutorial/handling-errors", body: `{"detail":[{"loc":["body"],"msg":"field required"}]}`, want: "permanent", text: "field required"},
+		"too large": {status: 413, source: anthErrors, body: "<html>\r\n<h1>413 Request Entity Too Large</h1>", want: "permanent"},
+		"redirect":  {status: 307, source: "RFC 9110", want: "permanent", text: "redirects are not followed"},
 
 		"408":            {status: 408, source: "shouldRetry in requestconfig.go of anthropic-sdk-go", want: "retryable"},
 		"409":            {status: 409, source: anthErrors, want: "retryable"},
@@ -264,8 +269,8 @@ func TestAnswers(t *testing.T) {
 		"Anthropic, 504":         {provider: "anthropic", status: 504, source: anthSDK, body: anthError("timeout_error", "…"), want: "retryable"},
 		"Anthropic, wrong":       {provider: "anthropic", status: 400, source: anthErrors, body: anthError("invalid_request_error", "max_tokens: 100000 > 8192, which is the maximum"), want: "permanent"},
 		"Anthropic, too long":    {provider: "anthropic", status: 400, source: quoted, body: anthError("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"), want: "permanent"},
-		"Anthropic, key":         {provider: "anthropic", status: 401, source: anthErrors, body: anthError("authentication_error", "invalid x-api-key"), want: "permanent"},
-		"Anthropic, permission":  {provider: "anthropic", status: 403, source: anthErrors, body: anthError("permission_error", "Your API key does not have permission"), want: "permanent"},
+		"Anthropic, key":         {provider: "anthropic", status: 401, source: anthErrors, body: anthError("authentication_error", "invalid x-api-key"), want: "account throttled", after: clients.KeyPause},
+		"Anthropic, permission":  {provider: "anthropic", status: 403, source: anthErrors, body: anthError("permission_error", "Your API key does not have permission"), want: "parked", until: inAWhile},
 		"Anthropic, model":       {provider: "anthropic", status: 404, source: anthErrors, body: anthError("not_found_error", "model: m-1"), want: "permanent"},
 		"Anthropic, large":       {provider: "anthropic", status: 413, source: anthErrors, body: anthError("request_too_large", "Request exceeds the maximum size"), want: "permanent"},
 		"Anthropic, not JSON":    {provider: "anthropic", status: 520, source: "Cloudflare", body: "error code: 520", want: "retryable", text: "520: error code: 520"},

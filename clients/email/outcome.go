@@ -15,7 +15,7 @@ import (
 // outcome is what a failed message means:
 //
 //	no connection, no TLS, refused at the greeting   retryable
-//	refused credentials, 530, 534, 535, 538          retryable
+//	refused credentials, 530, 534, 535, 538          throttled, the whole account, for 1 min
 //	throttled at the greeting, or by 454             throttled, the whole account
 //	421                                              throttled, unless 4.3.x or 4.4.x
 //	450, 451, 452 with 4.7.x                         throttled, unless greylisted
@@ -29,6 +29,7 @@ import (
 //
 // Credentials, the greeting and the server's trust in us are the operator's to
 // mend; they say nothing about the message, which must not be archived for them.
+// Credentials hold the queue, see [clients.KeyPause].
 // Greylisting asks this one message to come again, not for fewer of them. After
 // 4.5.3 (too many recipients) a pause would change nothing either, and pauses
 // spend no attempts: it would never end. Before a sender was named a server can
@@ -54,7 +55,11 @@ func outcome(host string, err error, secrets ...string) error {
 	r := reply{answer.Code, enhanced(answer.Msg), strings.ToLower(answer.Msg)}
 	if at == stepAuth {
 		// What a server says about credentials may repeat them.
-		return clients.Retryable(fmt.Errorf("%s: %s: %s", host, at, strings.TrimSpace(fmt.Sprint(r.code, " ", r.enhanced))))
+		reason := fmt.Errorf("%s: %s: %s", host, at, strings.TrimSpace(fmt.Sprint(r.code, " ", r.enhanced)))
+		if r.code/100 == 5 {
+			return clients.AccountThrottled(clients.KeyPause, reason)
+		}
+		return clients.Retryable(reason)
 	}
 	reason := fmt.Errorf("%s: %s: %d %s", host, at, r.code, clients.Printable(without(answer.Msg, secrets...), mostReason))
 	switch {
@@ -62,7 +67,9 @@ func outcome(host string, err error, secrets ...string) error {
 		return clients.AccountThrottled(r.after(), reason)
 	case r.throttled():
 		return clients.Throttled(r.after(), reason)
-	case at == stepConnect, r.operators(), r.code/100 == 4:
+	case r.operators():
+		return clients.AccountThrottled(clients.KeyPause, reason)
+	case at == stepConnect, r.code/100 == 4:
 		return clients.Retryable(reason)
 	}
 	return clients.Permanent(reason)

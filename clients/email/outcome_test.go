@@ -73,10 +73,10 @@ func TestReplies(t *testing.T) {
 		{stepMail, 550, "5.4.5 Daily user sending limit exceeded", "throttled", 10 * time.Minute},
 		{stepMail, 550, "hourly message limit reached", "throttled", 0},
 		{stepMail, 550, "5.2.3 sending size limit", "permanent", 0},
-		{stepMail, 530, "5.7.0 Must issue a STARTTLS command first", "retryable", 0},
-		{stepMail, 535, "5.7.8 bad credentials", "retryable", 0},
+		{stepMail, 530, "5.7.0 Must issue a STARTTLS command first", "throttled", clients.KeyPause},
+		{stepMail, 535, "5.7.8 bad credentials", "throttled", clients.KeyPause},
 		{stepConnect, 554, "5.7.1 your address is on a list", "retryable", 0},
-		{stepAuth, 535, "5.7.8 hunter2 is not the password", "retryable", 0},
+		{stepAuth, 535, "5.7.8 hunter2 is not the password", "throttled", clients.KeyPause},
 		{stepAuth, 421, "4.7.0 too many bad logins with hunter2", "retryable", 0},
 	}
 	for _, tt := range tests {
@@ -84,8 +84,8 @@ func TestReplies(t *testing.T) {
 		if got := kind(err); got != tt.want {
 			t.Errorf("%s, %d %s: %s; want %s", tt.at, tt.code, tt.text, got, tt.want)
 		}
-		if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && throttled.RetryAfter() != tt.after {
-			t.Errorf("%d %s: after %v; want %v", tt.code, tt.text, throttled.RetryAfter(), tt.after)
+		if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && (throttled.RetryAfter() != tt.after || tt.after == clients.KeyPause && !throttled.WholeAccount()) {
+			t.Errorf("%d %s: after %v, all tenants: %v; want %v", tt.code, tt.text, throttled.RetryAfter(), throttled.WholeAccount(), tt.after)
 		}
 		if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q gives the password away", err)

@@ -36,7 +36,8 @@ func resendProblem(body []byte, apiKey string) problem {
 //
 //	daily_quota_exceeded, monthly_quota_exceeded      parked for 24 h, see [resendQuota]
 //	rate_limit_exceeded, other 429                    throttled, the whole account
-//	missing_, invalid_, restricted_, suspended_api_key,
+//	missing_, invalid_, suspended_api_key             throttled, the whole account, for 1 min
+//	restricted_api_key                                parked for 5 min
 //	not_found, method_not_allowed                     retryable
 //	concurrent_idempotent_requests                    retryable
 //	invalid_idempotent_request                        permanent
@@ -45,8 +46,8 @@ func resendProblem(body []byte, apiKey string) problem {
 //	validation_error, invalid_…, missing_…,
 //	security_error, other 4xx                         permanent
 //
-// The limits are of the team, which all of its keys share. Keys and addresses of
-// the API are the operator's to mend. After 5xx a message may have been taken:
+// The limits are of the team, which all of its keys share. Keys are the
+// operator's to mend, see [clients.KeyPause], and so are addresses of the API. After 5xx a message may have been taken:
 // Resend says to try again, and the idempotency key makes that safe for 24 hours.
 func resendOutcome(now time.Time, response *http.Response, p problem) error {
 	status := response.StatusCode
@@ -61,8 +62,11 @@ func resendOutcome(now time.Time, response *http.Response, p problem) error {
 	switch p.Name {
 	case "daily_quota_exceeded", "monthly_quota_exceeded":
 		return clients.ParkUntil(now.Add(resendQuota), reason)
-	case "missing_api_key", "invalid_api_key", "invalid_api_Key", "restricted_api_key", "suspended_api_key", "not_found", "method_not_allowed",
-		"concurrent_idempotent_requests":
+	case "missing_api_key", "invalid_api_key", "invalid_api_Key", "suspended_api_key":
+		return clients.AccountThrottled(clients.KeyPause, fmt.Errorf("%w; the queue waits for another key", reason))
+	case "restricted_api_key":
+		return clients.ParkUntil(now.Add(clients.AccessPause), fmt.Errorf("%w; the job waits until the key may", reason))
+	case "not_found", "method_not_allowed", "concurrent_idempotent_requests":
 		return clients.Retryable(reason)
 	}
 	switch {

@@ -74,7 +74,9 @@ type sesAnswer struct {
 //	TooManyRequests, Throttling, other 429   throttled, the whole account
 //	SendingPaused, "sending paused"          parked for 1 h
 //	AccountSuspended                         parked for 24 h
-//	credentials and permissions              retryable
+//	credentials                              throttled, the whole account, for 1 min
+//	AccessDenied, NotAuthorized              parked for 5 min
+//	UnknownOperation, InvalidAction          retryable
 //	LimitExceeded, 408                       retryable
 //	500, 503                                 retryable
 //	other 5xx                                unknown
@@ -85,6 +87,9 @@ type sesAnswer struct {
 // A suspension is called permanent in SES's documentation, but it is of the
 // account and Amazon lifts it on appeal: for the whole backlog to be archived
 // would lose it. A job with a deadline does not wait for longer than that.
+//
+// Credentials are the operator's to mend, see [clients.KeyPause]. Permissions may be
+// of one sender's address, so their lack parks the one job.
 //
 // SES says to repeat what it answered with 5xx. 502 and 504 are said by machines
 // before it, which do not know what came of the message.
@@ -112,7 +117,14 @@ func sesOutcome(now time.Time, a sesAnswer) error {
 	case sesOperators(code):
 		// The message about a wrong signature repeats what was signed, which may hold
 		// the session token.
-		return clients.Retryable(fmt.Errorf("%s answered %d %s: check the credentials, their permissions, and this machine's clock", sesName, a.status, clients.Printable(a.code, 60)))
+		text := fmt.Errorf("%s answered %d %s: check the credentials, their permissions, and this machine's clock", sesName, a.status, clients.Printable(a.code, 60))
+		switch code {
+		case "UnknownOperation", "InvalidAction": // of another service
+			return clients.Retryable(text)
+		case "AccessDenied", "NotAuthorized":
+			return clients.ParkUntil(now.Add(clients.AccessPause), text)
+		}
+		return clients.AccountThrottled(clients.KeyPause, text)
 	case code == "LimitExceeded", a.status == http.StatusRequestTimeout, a.status == http.StatusInternalServerError, a.status == http.StatusServiceUnavailable:
 		return clients.Retryable(reason)
 	case a.status/100 == 5:

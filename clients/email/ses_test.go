@@ -192,7 +192,7 @@ func TestSESErrorTypes(t *testing.T) {
 		"Throttling":                {is(new(*smithy.GenericAPIError)), "throttled"},
 		"InternalFailure":           {is(new(*smithy.GenericAPIError)), "retryable"},
 		"ServiceUnavailable":        {is(new(*smithy.GenericAPIError)), "retryable"},
-		"AccessDenied":              {func(error) bool { return true }, "retryable"},
+		"AccessDenied":              {func(error) bool { return true }, "parked"},
 	} {
 		provider.FailAs(1, name)
 		err := s.Send(t.Context(), call, plain())

@@ -68,9 +68,9 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 	again := seen.header("Stripe-Should-Retry")
 	switch {
 	case status == http.StatusUnauthorized, answer.Code == stripe.ErrorCodeAPIKeyExpired, answer.Code == stripe.ErrorCodePlatformAPIKeyExpired:
-		return clients.AccountThrottled(max(after, keyPause), reason.says("the account key is refused; the queue waits for another"))
+		return clients.AccountThrottled(max(after, clients.KeyPause), reason.says("the account key is refused; the queue waits for another"))
 	case status == http.StatusForbidden:
-		return clients.ParkUntil(s.now().Add(max(after, accessPause)), reason.says("the account key may not do that; the job waits until it may"))
+		return clients.ParkUntil(s.now().Add(max(after, clients.AccessPause)), reason.says("the account key may not do that; the job waits until it may"))
 	case status == http.StatusTooManyRequests, answer.Code == stripe.ErrorCodeLockTimeout:
 		limit := s.clean(seen.header("Stripe-Rate-Limited-Reason"))
 		if limit != "" {
@@ -148,8 +148,6 @@ func (s *Sender) finished(action string, result Result) (Result, error) {
 }
 
 const (
-	keyPause      = time.Minute
-	accessPause   = 5 * time.Minute
 	conflictPause = 2 * time.Second
 
 	// mostReason bounds what an answer can make an error say, in bytes.
