@@ -76,3 +76,21 @@ func TestSendWithCosts(t *testing.T) {
 		t.Errorf("the key is held by %q; want %s", got, sent.ID)
 	}
 }
+
+// What a job takes of metered limits is estimated where its producer does not say.
+func TestEstimatedCosts(t *testing.T) {
+	for text, want := range map[string]map[string]int64{
+		`{"kind":"email","tenant":"a","payload":{"from":"a@b.c","to":["x@y.z"],"cc":["x2@y.z","x@y.z"],"subject":"s","text":"t"}}`:                 {"recipients": 2},
+		`{"kind":"email","tenant":"a","costs":{"recipients":7},"payload":{"from":"a@b.c","to":["x@y.z"],"subject":"s","text":"t"}}`:                {"recipients": 7},
+		`{"kind":"ai","tenant":"a","payload":{"model":"m","messages":[{"role":"user","content":"hello!"}],"max_tokens":100}}`:                      {"tokens": 111},
+		`{"kind":"payment","tenant":"a","payload":{"action":"create_and_confirm","amount":1999,"currency":"usd","payment_method":"pm_card_visa"}}`: nil,
+	} {
+		l, err := parseLine([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if job, err := l.job(); err != nil || !reflect.DeepEqual(job.Costs, want) {
+			t.Errorf("%s: %v, %v; want %v", text, job.Costs, err, want)
+		}
+	}
+}

@@ -174,8 +174,8 @@ func (l line) jobAt(depth int) (queue.Job, error) {
 		for _, err := range problems {
 			wrong("payload", "%v", err)
 		}
-		if job.Kind == "ai" && job.Costs == nil && len(problems) == 0 {
-			job.Costs = ai.Estimate(ai.Request(l.Payload))
+		if job.Costs == nil && len(problems) == 0 {
+			job.Costs = estimate(job.Kind, l.Payload)
 		}
 	}
 	job.OnSuccess = followUp("on_success", l.OnSuccess, depth, &errs)
@@ -250,6 +250,20 @@ func checkPayload(kind string, payload json.RawMessage) []error {
 	}
 	if err != nil {
 		return []error{err}
+	}
+	return nil
+}
+
+// estimate is what a job takes of limits with a unit when nobody says.
+func estimate(kind string, payload json.RawMessage) map[string]int64 {
+	switch kind {
+	case "ai":
+		return ai.Estimate(ai.Request(payload))
+	case "email":
+		var m email.Message
+		if json.Unmarshal(payload, &m) == nil {
+			return email.Estimate(m)
+		}
 	}
 	return nil
 }

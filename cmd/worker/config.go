@@ -34,11 +34,24 @@ type config struct {
 	WebhookAllowPrivate bool          `env:"WEBHOOK_ALLOW_PRIVATE" flag:"webhook-allow-private" help:"let webhooks call private and loopback addresses"`
 	WebhookTimeout      time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"30s" flag:"webhook-timeout" help:"bound of one webhook call"`
 
-	SMTPAddr     string        `env:"SMTP_ADDR" flag:"smtp" help:"mail server, host:port. None: this worker sends no email"`
+	EmailProvider string `env:"EMAIL_PROVIDER" flag:"email" help:"smtp, ses or resend. None: smtp where there is a mail server, else this worker sends no email"`
+
+	SMTPAddr     string        `env:"SMTP_ADDR" flag:"smtp" help:"mail server, host:port"`
 	SMTPUsername string        `env:"SMTP_USERNAME" flag:"smtp-username" help:"user at the mail server"`
 	SMTPPassword string        `env:"SMTP_PASSWORD" help:"password at the mail server" secret:"true"`
 	SMTPTLS      string        `env:"SMTP_TLS" envDefault:"mandatory" flag:"smtp-tls" help:"none, opportunistic, mandatory (STARTTLS) or implicit"`
 	SMTPTimeout  time.Duration `env:"SMTP_TIMEOUT" envDefault:"30s" flag:"smtp-timeout" help:"bound of one delivery"`
+
+	SESRegion          string        `env:"SES_REGION" flag:"ses-region" help:"of Amazon SES, such as eu-central-1. None: what AWS_REGION or the profile says"`
+	SESAccessKeyID     string        `env:"SES_ACCESS_KEY_ID" help:"access key of Amazon SES. None: it is looked for where Amazon's own tools look" secret:"true"`
+	SESSecretAccessKey string        `env:"SES_SECRET_ACCESS_KEY" help:"secret of that access key" secret:"true"`
+	SESSessionToken    string        `env:"SES_SESSION_TOKEN" help:"of an access key that is temporary" secret:"true"`
+	SESEndpoint        string        `env:"SES_ENDPOINT" flag:"ses-endpoint" help:"where Amazon SES is. None: the region's own"`
+	SESTimeout         time.Duration `env:"SES_TIMEOUT" envDefault:"30s" flag:"ses-timeout" help:"bound of one message to Amazon SES"`
+
+	ResendAPIKey  string        `env:"RESEND_API_KEY" help:"key of Resend" secret:"true"`
+	ResendURL     string        `env:"RESEND_URL" flag:"resend-url" help:"where Resend's API is. None: Resend's own"`
+	ResendTimeout time.Duration `env:"RESEND_TIMEOUT" envDefault:"30s" flag:"resend-timeout" help:"bound of one message to Resend"`
 
 	AIProvider   string        `env:"AI_PROVIDER" flag:"ai" help:"openai (and servers that copy its API), azure or anthropic. None: this worker asks no model"`
 	AIBaseURL    string        `env:"AI_BASE_URL" flag:"ai-url" help:"where its API is, such as http://127.0.0.1:11434/v1. None: the provider's own"`
@@ -103,10 +116,46 @@ func (c config) check() error {
 	if c.BreakerFailures < 0 {
 		wrong("BREAKER_FAILURES", "%d is below 0", c.BreakerFailures)
 	}
-	for name, d := range map[string]time.Duration{"SHUTDOWN_TIMEOUT": c.ShutdownTimeout, "BREAKER_PAUSE": c.BreakerPause, "WEBHOOK_TIMEOUT": c.WebhookTimeout, "SMTP_TIMEOUT": c.SMTPTimeout, "AI_TIMEOUT": c.AITimeout, "STRIPE_TIMEOUT": c.StripeTimeout} {
-		if d <= 0 {
-			wrong(name, "%v is not longer than 0", d)
+	for _, s := range settings(&c) {
+		if d, ok := s.value.Interface().(time.Duration); ok && d <= 0 {
+			wrong(s.env, "%v is not longer than 0", d)
 		}
+	}
+	c.checkEmail(wrong)
+	c.checkAI(wrong)
+	if len(errs) > 0 {
+		return usageError{errors.Join(errs...)}
+	}
+	return nil
+}
+
+// checkEmail says what the provider that was chosen lacks.
+func (c config) checkEmail(wrong func(name, format string, args ...any)) {
+	lacks := func(name string) {
+		wrong(name, "it is missing, and "+prefix+"EMAIL_PROVIDER=%s needs it", c.emailProvider())
+	}
+	switch c.emailProvider() {
+	case "", smtpProvider:
+		if c.EmailProvider != "" && c.SMTPAddr == "" {
+			lacks("SMTP_ADDR")
+		}
+	case sesProvider:
+		own := c.SESAccessKeyID != "" || c.SESSecretAccessKey != "" || c.SESSessionToken != ""
+		if own && c.SESAccessKeyID == "" {
+			lacks("SES_ACCESS_KEY_ID")
+		}
+		if own && c.SESSecretAccessKey == "" {
+			lacks("SES_SECRET_ACCESS_KEY")
+		}
+		if own && c.SESRegion == "" {
+			lacks("SES_REGION")
+		}
+	case resendProvider:
+		if c.ResendAPIKey == "" {
+			lacks("RESEND_API_KEY")
+		}
+	default:
+		wrong("EMAIL_PROVIDER", "%q is none of smtp, ses, resend", c.EmailProvider)
 	}
 	if c.SMTPAddr != "" {
 		if _, _, err := net.SplitHostPort(c.SMTPAddr); err != nil {
@@ -118,10 +167,43 @@ func (c config) check() error {
 	default:
 		wrong("SMTP_TLS", "%q is none of none, opportunistic, mandatory, implicit", c.SMTPTLS)
 	}
-	if len(errs) > 0 {
-		return usageError{errors.Join(errs...)}
+}
+
+// checkAI does so for models.
+func (c config) checkAI(wrong func(name, format string, args ...any)) {
+	lacks := func(name string) {
+		wrong(name, "it is missing, and "+prefix+"AI_PROVIDER=%s needs it", c.AIProvider)
 	}
-	return nil
+	switch c.AIProvider {
+	case "":
+		return
+	case "openai", "anthropic":
+	case "azure":
+		if c.AIBaseURL == "" {
+			lacks("AI_BASE_URL")
+		}
+	default:
+		wrong("AI_PROVIDER", "%q is none of openai, azure, anthropic", c.AIProvider)
+	}
+	// Servers of one's own want no key.
+	if c.AIAPIKey == "" && (c.AIBaseURL == "" || c.AIProvider == "azure") {
+		lacks("AI_API_KEY")
+	}
+}
+
+// The providers of email.
+const (
+	smtpProvider   = "smtp"
+	sesProvider    = "ses"
+	resendProvider = "resend"
+)
+
+// emailProvider is "" for a worker that sends no email.
+func (c config) emailProvider() string {
+	if c.EmailProvider == "" && c.SMTPAddr != "" {
+		return smtpProvider
+	}
+	return c.EmailProvider
 }
 
 func (c config) redis() (*redis.UniversalOptions, error) { return queue.ParseRedisURL(c.RedisURL) }

@@ -42,19 +42,19 @@ func handlers(worker *queue.Worker, c config) (kinds []string, stop func(), err 
 	}
 
 	// Receivers and providers can tell a repeated call by its idempotency key, but
-	// not mail servers.
+	// not mail servers, nor Amazon SES.
 	webhooks := webhook.New(webhook.Config{Timeout: c.WebhookTimeout, AllowPrivate: c.WebhookAllowPrivate})
 	ready("webhook", webhooks.Close)
 	host := func(_ clients.Call, r webhook.Request) string { return r.Host() }
 	handle(worker, "webhook", breaker.Guard(hosts, host, webhooks.Send), queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
 
-	if c.SMTPAddr != "" {
-		mails, err := c.mails()
+	if c.emailProvider() != "" {
+		mails, options, err := c.mails()
 		if err != nil {
 			return nil, nil, err
 		}
-		ready("email", func() { mails.Close() })
-		handle(worker, "email", breaker.Guard(providers, always[email.Message]("email"), mails.Send), queue.Timeout(2*c.SMTPTimeout))
+		ready("email", mails.Close)
+		handle(worker, "email", breaker.Guard(providers, always[email.Message]("email"), mails.Send), options...)
 	}
 	if c.AIProvider != "" {
 		models, err := ai.New(ai.Config{
@@ -90,7 +90,34 @@ func always[P any](key string) func(clients.Call, P) string {
 	return func(clients.Call, P) string { return key }
 }
 
-func (c config) mails() (*email.Sender, error) {
+// mailer is what the providers of email have in common.
+type mailer interface {
+	Send(context.Context, clients.Call, email.Message) error
+	Close()
+}
+
+// mails makes the client of the provider, and says how its calls are to be run.
+func (c config) mails() (mailer, []queue.HandlerOption, error) {
+	switch c.emailProvider() {
+	case sesProvider:
+		mails, err := c.ses()
+		return mails, []queue.HandlerOption{queue.Timeout(2 * c.SESTimeout)}, err
+	case resendProvider:
+		mails, err := email.NewResend(email.ResendConfig{APIKey: c.ResendAPIKey, URL: c.ResendURL, Timeout: c.ResendTimeout})
+		return mails, []queue.HandlerOption{queue.Timeout(2 * c.ResendTimeout), queue.RepeatUnknown()}, err
+	}
+	mails, err := c.smtp()
+	return mails, []queue.HandlerOption{queue.Timeout(2 * c.SMTPTimeout)}, err
+}
+
+func (c config) ses() (*email.SES, error) {
+	return email.NewSES(email.SESConfig{
+		Region: c.SESRegion, AccessKeyID: c.SESAccessKeyID, SecretAccessKey: c.SESSecretAccessKey, SessionToken: c.SESSessionToken,
+		Endpoint: c.SESEndpoint, Timeout: c.SESTimeout,
+	})
+}
+
+func (c config) smtp() (*email.Sender, error) {
 	host, portText, err := net.SplitHostPort(c.SMTPAddr)
 	if err != nil {
 		return nil, fmt.Errorf("HEADGATE_SMTP_ADDR: %w", err)

@@ -39,18 +39,7 @@ func TestKinds(t *testing.T) {
 		t.Setenv(prefix+name, value)
 	}
 	quietly(t, server.URL(), limits)
-	ctx, stop := context.WithCancel(t.Context())
-	ran := make(chan string, 1)
-	go func() {
-		_, errText, _ := command(ctx, "run")
-		ran <- errText
-	}()
-	defer func() {
-		stop()
-		if errText := <-ran; errText != "" {
-			t.Error(errText)
-		}
-	}()
+	running(t)
 
 	client := queue.NewClient(server.Client())
 	enqueue := func(job queue.Job) string {
@@ -82,6 +71,23 @@ func TestKinds(t *testing.T) {
 	if charges := stripe.Charges(); len(charges) != 1 {
 		t.Errorf("%d charges; want one", len(charges))
 	}
+}
+
+// running runs a worker until the test ends.
+func running(t *testing.T) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan string, 1)
+	go func() {
+		_, errText, _ := command(ctx, "run")
+		ran <- errText
+	}()
+	t.Cleanup(func() {
+		stop()
+		if errText := <-ran; errText != "" {
+			t.Error(errText)
+		}
+	})
 }
 
 // ended waits for the end of a job, of which nobody tells this process.

@@ -72,6 +72,31 @@ func TestWrongSettings(t *testing.T) {
 			}
 		})
 	}
+	for name, test := range map[string]struct {
+		environment map[string]string
+		want        string
+	}{
+		"no such provider":       {map[string]string{"EMAIL_PROVIDER": "pigeon"}, `HEADGATE_EMAIL_PROVIDER: "pigeon" is none of smtp, ses, resend`},
+		"smtp without a server":  {map[string]string{"EMAIL_PROVIDER": "smtp"}, "HEADGATE_SMTP_ADDR: it is missing, and HEADGATE_EMAIL_PROVIDER=smtp needs it"},
+		"resend without a key":   {map[string]string{"EMAIL_PROVIDER": "resend"}, "HEADGATE_RESEND_API_KEY: it is missing"},
+		"ses, half a key":        {map[string]string{"EMAIL_PROVIDER": "ses", "SES_ACCESS_KEY_ID": "hush", "SES_REGION": "eu-central-1"}, "HEADGATE_SES_SECRET_ACCESS_KEY: it is missing"},
+		"ses, the other half":    {map[string]string{"EMAIL_PROVIDER": "ses", "SES_SECRET_ACCESS_KEY": "hush", "SES_REGION": "eu-central-1"}, "HEADGATE_SES_ACCESS_KEY_ID: it is missing"},
+		"ses without a region":   {map[string]string{"EMAIL_PROVIDER": "ses", "SES_ACCESS_KEY_ID": "hush", "SES_SECRET_ACCESS_KEY": "hush"}, "HEADGATE_SES_REGION: it is missing"},
+		"no such model provider": {map[string]string{"AI_PROVIDER": "hal"}, `HEADGATE_AI_PROVIDER: "hal" is none of openai, azure, anthropic`},
+		"openai without a key":   {map[string]string{"AI_PROVIDER": "openai"}, "HEADGATE_AI_API_KEY: it is missing"},
+		"azure without its url":  {map[string]string{"AI_PROVIDER": "azure", "AI_API_KEY": "hush"}, "HEADGATE_AI_BASE_URL: it is missing"},
+		"no time":                {map[string]string{"RESEND_TIMEOUT": "0s"}, "HEADGATE_RESEND_TIMEOUT: 0s is not longer than 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for name, value := range test.environment {
+				t.Setenv(prefix+name, value)
+			}
+			_, errText, code := command(t.Context(), "run")
+			if code != 2 || !strings.Contains(errText, test.want) || strings.Contains(errText, "hush") {
+				t.Errorf("%q, exit %d; want %q", errText, code, test.want)
+			}
+		})
+	}
 	if _, errText, code := command(t.Context(), "run", "--concurency", "3"); code != 2 || !strings.Contains(errText, "unknown flag") {
 		t.Errorf("%q, exit %d", errText, code)
 	}
