@@ -8,7 +8,8 @@ import (
 
 // Call makes the call of one job here and now, through the middleware and the
 // handler of its kind, and returns its error with what would follow from it. It
-// is for tests of handlers: there is no Redis, no slot and no second attempt.
+// is for tests of handlers: there is no Redis, no slot and no second attempt, and
+// what becomes of a result is not kept.
 func (w *Worker) Call(ctx context.Context, job Job) (Outcome, error) {
 	queue := job.Queue
 	if queue == "" {
@@ -38,7 +39,7 @@ func (w *Worker) Call(ctx context.Context, job Job) (Outcome, error) {
 		running.MaxAttempts = defaultMaxAttempts
 	}
 	current := &call{job: running, repeatUnknown: h.repeatUnknown}
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, callKey{}, current), h.timeout)
+	ctx, cancel := context.WithTimeout(withResult(context.WithValue(ctx, callKey{}, current), &callResult{}), h.timeout)
 	defer cancel()
 	err = h.protected(ctx, payload)
 	return OutcomeOf(ctx, err), err

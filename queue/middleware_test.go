@@ -231,6 +231,10 @@ func TestCall(t *testing.T) {
 	if outcome, err := w.Call(t.Context(), greet.Job("acme", "nobody")); outcome != Retried || err == nil || err.Error() != "panic: nobody there" {
 		t.Errorf("a panic: %s, %v", outcome, err)
 	}
+	HandleResult(w, "count", func(context.Context, int) (int, error) { return 2, nil })
+	if outcome, err := w.Call(t.Context(), Job{Kind: "count", Tenant: "acme", Payload: 1}); outcome != Done || err != nil {
+		t.Errorf("a handler with a result: %s, %v", outcome, err)
+	}
 	for name, test := range map[string]struct {
 		job  Job
 		want string
