@@ -25,6 +25,7 @@ type Metrics struct {
 	backlog  *prometheus.GaugeVec
 	dispatch *prometheus.HistogramVec
 	enqueued *enqueued
+	breakers *breakers
 }
 
 // NewMetrics makes the metrics of a process, on the given registry.
@@ -50,8 +51,9 @@ func NewMetrics(registry *prometheus.Registry) *Metrics {
 			desc: prometheus.NewDesc("headgate_jobs_enqueued_total", "Jobs accepted by the queue from all clients, as Redis counts them.", []string{"queue"}, nil),
 			last: map[string]int64{},
 		},
+		breakers: newBreakers(),
 	}
-	registry.MustRegister(m.finished, m.gated, m.missed, m.parked, m.released, m.backlog, m.dispatch, m.enqueued)
+	registry.MustRegister(m.finished, m.gated, m.missed, m.parked, m.released, m.backlog, m.dispatch, m.enqueued, m.breakers)
 	return m
 }
 

@@ -22,6 +22,8 @@ func TestMetrics(t *testing.T) {
 	observer.Gated("email", "missed")
 	observer.Dispatched("email", queue.Round{Took: time.Millisecond, Released: 3, Waiting: 40, Enqueued: 50})
 
+	m.Breakers("ai", func() BreakerStats { return BreakerStats{Down: 1, Opened: 2, Refused: 30} })
+
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v, %v", problems, err)
@@ -35,6 +37,9 @@ func TestMetrics(t *testing.T) {
 		`headgate_slots_missed_total{queue="email"} 1`,
 		`headgate_jobs_parked_total{queue="email"} 1`,
 		`headgate_jobs_released_total{queue="email"} 3`,
+		`headgate_breaker_down{kind="ai"} 1`,
+		`headgate_breaker_opened_total{kind="ai"} 2`,
+		`headgate_breaker_refused_total{kind="ai"} 30`,
 		`headgate_backlog_jobs{queue="email"} 40`,
 		`headgate_dispatch_duration_seconds_count{queue="email"} 1`,
 	} {

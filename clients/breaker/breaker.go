@@ -305,8 +305,11 @@ type Stats struct {
 	Refused        uint64 // calls that were not made, since the start
 }
 
-// Stats counts over all keys.
+// Stats counts over all keys; all is 0 for a nil Breaker.
 func (b *Breaker) Stats() Stats {
+	if b == nil {
+		return Stats{}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	stats := Stats{Opened: b.opened, Refused: b.refused}

@@ -28,6 +28,8 @@ type config struct {
 	LogFormat       string        `env:"LOG_FORMAT" envDefault:"text" flag:"log-format" help:"text or json"`
 	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT" envDefault:"30s" flag:"shutdown-timeout" help:"how long calls that are being made may take at the end"`
 
+	CredentialsFile string `env:"CREDENTIALS_FILE" flag:"credentials" help:"file of tenants' own secrets; it is read again when it changes. None: all use the worker's"`
+
 	BreakerFailures int           `env:"BREAKER_FAILURES" envDefault:"5" flag:"breaker-failures" help:"failed calls in a row after which a provider, or a receiver of webhooks, is down and not called. 0: it is called nevertheless"`
 	BreakerPause    time.Duration `env:"BREAKER_PAUSE" envDefault:"30s" flag:"breaker-pause" help:"how long a provider that is down is left alone before a call tries it"`
 
@@ -151,7 +153,7 @@ func (c config) checkEmail(wrong func(name, format string, args ...any)) {
 			lacks("SES_REGION")
 		}
 	case resendProvider:
-		if c.ResendAPIKey == "" {
+		if !c.hasMails() && c.CredentialsFile == "" {
 			lacks("RESEND_API_KEY")
 		}
 	default:
@@ -185,10 +187,17 @@ func (c config) checkAI(wrong func(name, format string, args ...any)) {
 	default:
 		wrong("AI_PROVIDER", "%q is none of openai, azure, anthropic", c.AIProvider)
 	}
-	// Servers of one's own want no key.
-	if c.AIAPIKey == "" && (c.AIBaseURL == "" || c.AIProvider == "azure") {
+	if !c.hasAI() && c.CredentialsFile == "" {
 		lacks("AI_API_KEY")
 	}
+}
+
+// hasMails tells whether the worker has an account of its own for email.
+func (c config) hasMails() bool { return c.emailProvider() != resendProvider || c.ResendAPIKey != "" }
+
+// hasAI does so for models. Servers of one's own want no key.
+func (c config) hasAI() bool {
+	return c.AIAPIKey != "" || c.AIBaseURL != "" && c.AIProvider != "azure"
 }
 
 // The providers of email.

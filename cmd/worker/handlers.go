@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"net"
-	"strconv"
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/ai"
@@ -12,12 +9,14 @@ import (
 	"github.com/headgate/headgate/clients/email"
 	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/webhook"
+	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/internal/credentials"
 	"github.com/headgate/headgate/queue"
 )
 
 // handlers registers what this worker can send, and returns the kinds and what
 // closes their connections.
-func handlers(worker *queue.Worker, c config) (kinds []string, stop func(), err error) {
+func handlers(worker *queue.Worker, c config, store *credentials.Store, metrics *dashboard.Metrics) (kinds []string, stop func(), err error) {
 	var closers []func()
 	stop = func() {
 		for _, end := range closers {
@@ -31,50 +30,81 @@ func handlers(worker *queue.Worker, c config) (kinds []string, stop func(), err 
 	}()
 	ready := func(kind string, end func()) { kinds, closers = append(kinds, kind), append(closers, end) }
 
-	// A receiver that is down holds up the jobs for it alone, a provider all of its kind.
+	// Receivers and providers can tell a repeated call by its idempotency key, but
+	// not mail servers, nor Amazon SES.
 	hosts, err := c.breaker(breaker.HoldJob)
 	if err != nil {
 		return nil, nil, err
 	}
-	providers, err := c.breaker(breaker.HoldAccount)
-	if err != nil {
-		return nil, nil, err
-	}
-
-	// Receivers and providers can tell a repeated call by its idempotency key, but
-	// not mail servers, nor Amazon SES.
-	webhooks := webhook.New(webhook.Config{Timeout: c.WebhookTimeout, AllowPrivate: c.WebhookAllowPrivate})
+	report(metrics, "webhook", hosts)
+	webhooks := webhook.New(webhook.Config{Timeout: c.WebhookTimeout, AllowPrivate: c.WebhookAllowPrivate, Secrets: signing(store)})
 	ready("webhook", webhooks.Close)
 	host := func(_ clients.Call, r webhook.Request) string { return r.Host() }
 	handle(worker, "webhook", breaker.Guard(hosts, host, webhooks.Send), queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
 
 	if c.emailProvider() != "" {
-		mails, options, err := c.mails()
+		mails, err := newCaller("email", c, store, metrics, c.hasMails(), c.mailsFor)
 		if err != nil {
 			return nil, nil, err
 		}
 		ready("email", mails.Close)
-		handle(worker, "email", breaker.Guard(providers, always[email.Message]("email"), mails.Send), options...)
+		handle(worker, "email", func(ctx context.Context, call clients.Call, m email.Message) error {
+			return mails.do(ctx, call, func(account mailer) error { return account.Send(ctx, call, m) })
+		}, c.mailOptions()...)
 	}
 	if c.AIProvider != "" {
-		models, err := ai.New(ai.Config{
-			Provider: c.AIProvider, BaseURL: c.AIBaseURL, APIKey: c.AIAPIKey, APIVersion: c.AIAPIVersion, Timeout: c.AITimeout,
-		})
+		models, err := newCaller("ai", c, store, metrics, c.hasAI(), c.aiFor)
 		if err != nil {
 			return nil, nil, err
 		}
-		ready("ai", func() { models.Close() })
-		handleResult(worker, "ai", breaker.GuardResult(providers, always[ai.Request]("ai"), models.Send), queue.Timeout(2*c.AITimeout), queue.RepeatUnknown())
+		ready("ai", models.Close)
+		handleResult(worker, "ai", func(ctx context.Context, call clients.Call, r ai.Request) (result ai.Result, err error) {
+			err = models.do(ctx, call, func(account *ai.Client) (err error) {
+				result, err = account.Send(ctx, call, r)
+				return err
+			})
+			return result, err
+		}, queue.Timeout(2*c.AITimeout), queue.RepeatUnknown())
 	}
-	if c.StripeKey != "" {
-		payments, err := payment.New(payment.Config{Key: c.StripeKey, URL: c.StripeURL, Timeout: c.StripeTimeout})
+	if c.StripeKey != "" || store.Has("payment") {
+		payments, err := newCaller("payment", c, store, metrics, c.StripeKey != "", c.paymentFor)
 		if err != nil {
 			return nil, nil, err
 		}
-		ready("payment", func() { payments.Close() })
-		handleResult(worker, "payment", breaker.GuardResult(providers, always[payment.Payload]("payment"), payments.Send), queue.Timeout(2*c.StripeTimeout), queue.RepeatUnknown())
+		ready("payment", payments.Close)
+		handleResult(worker, "payment", func(ctx context.Context, call clients.Call, p payment.Payload) (result payment.Result, err error) {
+			err = payments.do(ctx, call, func(account *payment.Sender) (err error) {
+				result, err = account.Send(ctx, call, p)
+				return err
+			})
+			return result, err
+		}, queue.Timeout(2*c.StripeTimeout), queue.RepeatUnknown())
 	}
 	return kinds, stop, nil
+}
+
+// newCaller makes the caller of a kind. Where the worker has an account, a mistake
+// in it ends the start.
+func newCaller[C interface{ Close() }](kind string, c config, store *credentials.Store, metrics *dashboard.Metrics, has bool, open func(*credentials.Secrets) (C, error)) (*caller[C], error) {
+	made := &caller[C]{kind: kind, store: store, own: newAccounts(open)}
+	var err error
+	// A receiver that is down holds up the jobs for it alone, a provider all of its
+	// kind, and one that a tenant has an account at the tenant.
+	if made.all, err = c.breaker(breaker.HoldAccount); err != nil {
+		return nil, err
+	}
+	if made.tenants, err = c.breaker(breaker.HoldTenant); err != nil {
+		return nil, err
+	}
+	report(metrics, kind, made.all, made.tenants)
+	if has {
+		common, err := open(nil)
+		if err != nil {
+			return nil, err
+		}
+		made.common = &common
+	}
+	return made, nil
 }
 
 // breaker is nil where there is to be none.
@@ -85,49 +115,16 @@ func (c config) breaker(hold breaker.Hold) (*breaker.Breaker, error) {
 	return breaker.New(breaker.Config{Failures: c.BreakerFailures, Pause: c.BreakerPause, Hold: hold})
 }
 
-// always is the key of a kind that has one provider.
-func always[P any](key string) func(clients.Call, P) string {
-	return func(clients.Call, P) string { return key }
-}
-
-// mailer is what the providers of email have in common.
-type mailer interface {
-	Send(context.Context, clients.Call, email.Message) error
-	Close()
-}
-
-// mails makes the client of the provider, and says how its calls are to be run.
-func (c config) mails() (mailer, []queue.HandlerOption, error) {
-	switch c.emailProvider() {
-	case sesProvider:
-		mails, err := c.ses()
-		return mails, []queue.HandlerOption{queue.Timeout(2 * c.SESTimeout)}, err
-	case resendProvider:
-		mails, err := email.NewResend(email.ResendConfig{APIKey: c.ResendAPIKey, URL: c.ResendURL, Timeout: c.ResendTimeout})
-		return mails, []queue.HandlerOption{queue.Timeout(2 * c.ResendTimeout), queue.RepeatUnknown()}, err
-	}
-	mails, err := c.smtp()
-	return mails, []queue.HandlerOption{queue.Timeout(2 * c.SMTPTimeout)}, err
-}
-
-func (c config) ses() (*email.SES, error) {
-	return email.NewSES(email.SESConfig{
-		Region: c.SESRegion, AccessKeyID: c.SESAccessKeyID, SecretAccessKey: c.SESSecretAccessKey, SessionToken: c.SESSessionToken,
-		Endpoint: c.SESEndpoint, Timeout: c.SESTimeout,
-	})
-}
-
-func (c config) smtp() (*email.Sender, error) {
-	host, portText, err := net.SplitHostPort(c.SMTPAddr)
-	if err != nil {
-		return nil, fmt.Errorf("HEADGATE_SMTP_ADDR: %w", err)
-	}
-	port, err := strconv.Atoi(portText)
-	if err != nil {
-		return nil, fmt.Errorf("HEADGATE_SMTP_ADDR: port %q is not a number", portText)
-	}
-	return email.New(email.Config{
-		Host: host, Port: port, Username: c.SMTPUsername, Password: c.SMTPPassword, TLS: c.SMTPTLS, Timeout: c.SMTPTimeout,
+// report shows the breakers of a kind in the metrics.
+func report(metrics *dashboard.Metrics, kind string, breakers ...*breaker.Breaker) {
+	metrics.Breakers(kind, func() (all dashboard.BreakerStats) {
+		for _, b := range breakers {
+			stats := b.Stats()
+			all.Down += stats.Open + stats.HalfOpen
+			all.Opened += stats.Opened
+			all.Refused += stats.Refused
+		}
+		return all
 	})
 }
 

@@ -79,7 +79,11 @@ func run(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	kinds, stop, err := handlers(worker, c)
+	store, err := c.credentials(logger)
+	if err != nil {
+		return err
+	}
+	kinds, stop, err := handlers(worker, c, store, metrics)
 	if err != nil {
 		return err
 	}
@@ -105,6 +109,9 @@ func run(ctx context.Context, c config) error {
 				logger.Error("the limits file is not watched any more", "error", err)
 			}
 		})
+	}
+	if store != nil {
+		parts.Go(func() { store.Run(background) })
 	}
 	parts.Go(func() {
 		if err := serve(background, listener, metrics.Handler(), worker.Ready, logger); err != nil {

@@ -262,7 +262,7 @@ func (p *parser) entry(node *yaml.Node, path, kind string) entry {
 	}
 	secrets := newSecrets(values)
 	if err := p.check(kind, secrets); err != nil {
-		p.mistake(node, path, "%v", err)
+		p.mistake(node, path, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return entry{secrets: secrets}
 }

@@ -201,6 +201,13 @@ func TestReload(t *testing.T) {
 		after(func() { write(t, key, "second") }, "second", "in force")
 		after(func() { write(t, key, "bad"+canary) }, "second", "was not taken")
 		after(func() {}, "second", "")
+		after(func() { // in many small steps
+			for n := range 5 {
+				write(t, key, "bad"+strings.Repeat("x", n))
+				time.Sleep(600 * time.Millisecond)
+			}
+			write(t, key, "second again")
+		}, "second again", "in force")
 		after(func() { write(t, key, "third one") }, "third one", "in force")
 		after(func() { write(t, path, "tenants: ["+canary) }, "third one", "was not taken")
 		after(func() { os.Remove(path) }, "third one", "was not taken")

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/internal/credentials"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue"
+)
+
+// calling makes the handlers of a worker, whose calls the test makes itself.
+func calling(t *testing.T, c config, file string) (call func(kind, tenant, payload string) (queue.Outcome, error), metrics *dashboard.Metrics) {
+	t.Helper()
+	for name, d := range map[*time.Duration]time.Duration{
+		&c.BreakerPause: time.Minute, &c.WebhookTimeout: 5 * time.Second, &c.AITimeout: 5 * time.Second,
+		&c.SMTPTimeout: 5 * time.Second, &c.SESTimeout: 5 * time.Second, &c.ResendTimeout: 5 * time.Second, &c.StripeTimeout: 5 * time.Second,
+	} {
+		if *name == 0 {
+			*name = d
+		}
+	}
+	if file != "" {
+		c.CredentialsFile = filepath.Join(t.TempDir(), "credentials.yaml")
+		if err := os.WriteFile(c.CredentialsFile, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options, err := queue.ParseRedisURL(redistest.Shared(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker, err := queue.New(queue.Config{Redis: options, Queues: []string{"q"}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := c.credentials(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics = dashboard.NewMetrics(prometheus.NewRegistry())
+	_, stop, err := handlers(worker, c, store, metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return func(kind, tenant, payload string) (queue.Outcome, error) {
+		return worker.Call(t.Context(), queue.Job{Kind: kind, Tenant: tenant, Payload: json.RawMessage(payload)})
+	}, metrics
+}
+
+// keys plays all providers over HTTP, and writes down who called with what.
+type keys struct {
+	mu     sync.Mutex
+	seen   map[string]string // Headgate-Tenant -> the key
+	status map[string]int    // of the key; 0 means that it is right
+}
+
+func newKeys(t *testing.T) (*keys, string) {
+	k := &keys{seen: map[string]string{}, status: map[string]int{}}
+	server := httptest.NewServer(k)
+	t.Cleanup(server.Close)
+	return k, server.URL
+}
+
+func (k *keys) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	io.Copy(io.Discard, r.Body)
+	key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if signed := r.Header.Get("Webhook-Signature"); signed != "" {
+		key = fmt.Sprint(len(strings.Fields(signed)), " signatures")
+	}
+	if _, after, ok := strings.Cut(key, "Credential="); ok {
+		key, _, _ = strings.Cut(after, "/")
+	}
+	k.mu.Lock()
+	k.seen[r.Header.Get("Headgate-Tenant")] = key
+	status := k.status[key]
+	k.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if status != 0 {
+		w.WriteHeader(status)
+		fmt.Fprint(w, `{"name":"invalid_api_key","error":{"message":"no"}}`)
+		return
+	}
+	fmt.Fprint(w, `{"id":"pi_1","object":"payment_intent","status":"succeeded","amount":5,"currency":"usd",
+		"model":"m","choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"usage":{"total_tokens":3}}`)
+}
+
+func (k *keys) last(tenant string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	key := k.seen[tenant]
+	delete(k.seen, tenant)
+	return key
+}
+
+const (
+	aiPayload      = `{"model":"m","messages":[{"role":"user","content":"hello"}],"max_tokens":100}`
+	paymentPayload = `{"action":"create_and_confirm","amount":1999,"currency":"usd","payment_method":"pm_card_visa"}`
+	signingSecret  = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+)
+
+// TestTenantAccounts: each tenant's calls are made with its own secrets, and with
+// the worker's only where it has nothing of its own.
+func TestTenantAccounts(t *testing.T) {
+	provider, url := newKeys(t)
+	call, _ := calling(t, config{
+		BreakerFailures: 5, WebhookAllowPrivate: true, AIProvider: "openai", AIBaseURL: url, AIAPIKey: "sk-worker",
+		StripeKey: "sk_worker", StripeURL: url, EmailProvider: "resend", ResendAPIKey: "re_worker", ResendURL: url,
+	}, `tenants:
+  acme:
+    webhook: {secrets: [`+signingSecret+`, `+signingSecret+`]}
+    ai: {api_key: sk-acme}
+    payment: {key: sk_acme}
+    email: {api_key: re_acme}
+  globex: {webhook: none, ai: none, payment: none, email: none}
+`)
+	for kind, tt := range map[string]struct{ payload, worker, acme string }{
+		"webhook": {`{"url":"` + url + `"}`, "", "2 signatures"},
+		"ai":      {aiPayload, "sk-worker", "sk-acme"},
+		"payment": {paymentPayload, "sk_worker", "sk_acme"},
+		"email":   {mail, "re_worker", "re_acme"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			for tenant, want := range map[string]string{"acme": tt.acme, "initech": tt.worker} {
+				if outcome, err := call(kind, tenant, tt.payload); outcome != queue.Done || provider.last(tenant) != want {
+					t.Errorf("%s: %s, %v; want the key %s", tenant, outcome, err, want)
+				}
+			}
+			outcome, err := call(kind, "globex", tt.payload)
+			throttled, ok := errors.AsType[*clients.ThrottledError](err)
+			if outcome != queue.Throttled || !ok || throttled.After != clients.KeyPause || throttled.Account ||
+				!strings.Contains(err.Error(), "no credentials for "+kind+" of tenant globex: it is none") || provider.last("globex") != "" {
+				t.Errorf("globex: %s, %v", outcome, err)
+			}
+		})
+	}
+	// A tenant's refused key holds that tenant, the worker's all of them.
+	provider.status = map[string]int{"sk-acme": 401, "sk-worker": 401, "re_acme": 401, "re_worker": 401, "sk_acme": 401, "sk_worker": 401}
+	for kind, payload := range map[string]string{"ai": aiPayload, "payment": paymentPayload, "email": mail} {
+		for tenant, all := range map[string]bool{"acme": false, "initech": true} {
+			outcome, err := call(kind, tenant, payload)
+			throttled, ok := errors.AsType[*clients.ThrottledError](err)
+			if outcome != queue.Throttled || !ok || throttled.Account != all || throttled.After < clients.KeyPause {
+				t.Errorf("%s of %s: %s, %v", kind, tenant, outcome, err)
+			}
+		}
+	}
+}
+
+// TestNoAccountOfTheWorker: tenants alone have accounts, and others wait.
+func TestNoAccountOfTheWorker(t *testing.T) {
+	provider, url := newKeys(t)
+	c := config{AIProvider: "openai", StripeURL: url, AIBaseURL: "", EmailProvider: "resend", ResendURL: url}
+	call, _ := calling(t, c, "tenants: {acme: {payment: {key: sk_acme}, email: {api_key: re_acme}, ai: {api_key: sk-acme}}}")
+	for kind, payload := range map[string]string{"payment": paymentPayload, "email": mail} {
+		if outcome, err := call(kind, "acme", payload); outcome != queue.Done || provider.last("acme") == "" {
+			t.Errorf("%s: %s, %v", kind, outcome, err)
+		}
+	}
+	for kind, payload := range map[string]string{"payment": paymentPayload, "email": mail, "ai": aiPayload} {
+		if outcome, err := call(kind, "globex", payload); outcome != queue.Throttled || !strings.Contains(err.Error(), "neither it nor the worker has any") {
+			t.Errorf("%s: %s, %v", kind, outcome, err)
+		}
+	}
+}
+
+// TestWrongCredentials: what a provider would not take is refused when the file is
+// read.
+func TestWrongCredentials(t *testing.T) {
+	ses := config{EmailProvider: "ses", SESRegion: "eu-central-1", SESTimeout: time.Second}
+	for file, tt := range map[string]struct {
+		config config
+		want   string
+	}{
+		"webhook: {secrets: [CANARY]}":                         {config{}, "webhook: secrets[0]: it is not whsec_ and base64"},
+		"payment: {key: pk_CANARY}":                            {config{}, "that is the publishable key"},
+		"email: {api_key: CANARY}":                             {ses, "access_key_id: it is missing, and ses needs it; secret_access_key: it is missing, and ses needs it; api_key: ses has none"},
+		"email: {access_key_id: a, secret_access_key: CANARY}": {config{SMTPAddr: "h:1"}, "username: it is missing, and smtp needs it"},
+		"ai: {api_key: CAN ARY\u00e4}":                         {config{AIProvider: "openai"}, "APIKey: it has characters that a header cannot hold"},
+	} {
+		path := filepath.Join(t.TempDir(), "c.yaml")
+		if err := os.WriteFile(path, []byte("tenants: {acme: {"+file+"}}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tt.config.CredentialsFile = path
+		_, err := tt.config.credentials(slog.New(slog.DiscardHandler))
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "CAN") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v; want %q", file, err, tt.want)
+		}
+	}
+}
+
+type closed struct{ n *int }
+
+func (c closed) Close() { *c.n++ }
+
+// TestMostAccounts: the clients that are kept are bounded, and those used last stay.
+func TestMostAccounts(t *testing.T) {
+	var file strings.Builder
+	file.WriteString("tenants:\n")
+	const tenants = mostAccounts + 50
+	for n := range tenants {
+		fmt.Fprintf(&file, "  t%d: {payment: {key: sk_%d}}\n", n, n)
+	}
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store, err := credentials.Open(path, slog.New(slog.DiscardHandler), func(string, *credentials.Secrets) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, ended := 0, 0
+	own := newAccounts(func(*credentials.Secrets) (closed, error) {
+		opened++
+		return closed{&ended}, nil
+	})
+	use := func(n int) {
+		secrets, err := store.For("payment", fmt.Sprint("t", n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := own.of(secrets); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range tenants {
+		use(n)
+		use(0)
+	}
+	if opened != tenants || ended != tenants-mostAccounts {
+		t.Errorf("%d opened, %d closed", opened, ended)
+	}
+	use(tenants - 1)
+	use(1) // driven out before
+	if opened != tenants+1 {
+		t.Errorf("%d opened", opened)
+	}
+	if own.Close(); ended != tenants+1 {
+		t.Errorf("%d closed of %d", ended, opened)
+	}
+}
+
+// TestBreakerMetrics: what is down is counted by kind, however many hosts there are.
+func TestBreakerMetrics(t *testing.T) {
+	provider, url := newKeys(t)
+	provider.status = map[string]int{"": 500, "sk-acme": 500}
+	call, metrics := calling(t, config{
+		BreakerFailures: 2, WebhookAllowPrivate: true, AIProvider: "openai", AIBaseURL: url,
+	}, "tenants: {acme: {ai: {api_key: sk-acme}}}")
+	_, port, _ := strings.Cut(strings.TrimPrefix(url, "http://"), ":")
+	for n := range 20 {
+		for range 3 {
+			call("webhook", "acme", fmt.Sprintf(`{"url":"http://127.0.0.%d:%s/"}`, n+1, port))
+		}
+	}
+	for range 3 {
+		call("ai", "acme", aiPayload)
+	}
+	// One that a tenant has an account at is down for that tenant.
+	provider.mu.Lock()
+	maps.DeleteFunc(provider.status, func(key string, _ int) bool { return key == "" })
+	provider.mu.Unlock()
+	if outcome, err := call("ai", "globex", aiPayload); outcome != queue.Done {
+		t.Errorf("%s, %v", outcome, err)
+	}
+	page := httptest.NewRecorder()
+	metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(context.Background(), "GET", "/metrics", nil))
+	text := page.Body.String()
+	var hosts int
+	for line := range strings.Lines(text) {
+		if _, err := fmt.Sscanf(line, `headgate_breaker_down{kind="webhook"} %d`, &hosts); err == nil {
+			break
+		}
+	}
+	if hosts < 1 || !strings.Contains(text, fmt.Sprintf("headgate_breaker_opened_total{kind=\"webhook\"} %d\n", hosts)) ||
+		!strings.Contains(text, fmt.Sprintf("headgate_breaker_refused_total{kind=\"webhook\"} %d\n", hosts)) ||
+		!strings.Contains(text, "headgate_breaker_down{kind=\"ai\"} 1\n") || strings.Count(text, "\nheadgate_breaker_") != 6 || strings.Contains(text, "127.0.0") {
+		t.Error(text)
+	}
+}
