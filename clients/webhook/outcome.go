@@ -59,7 +59,8 @@ func outcome(response *http.Response, body string) error {
 
 // GoneError reports that a receiver answered 410: it wants no calls to this URL
 // any more. Its job is archived with that reason. A Sender remembers nothing, so
-// whoever chose the URL should disable it and make no more jobs for it.
+// whoever chose the URL should disable it and make no more jobs for it; the worker
+// leaves it alone by itself.
 type GoneError struct {
 	Host string
 	Body string // of the answer, one short line; "" when there was none

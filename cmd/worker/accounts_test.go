@@ -22,6 +22,7 @@ import (
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/internal/credentials"
+	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
 )
@@ -56,7 +57,7 @@ func calling(t *testing.T, c config, file string) (call func(kind, tenant, paylo
 		t.Fatal(err)
 	}
 	metrics = dashboard.NewMetrics(prometheus.NewRegistry())
-	_, stop, err := handlers(worker, c, store, metrics)
+	_, stop, err := handlers(worker, c, store, endpoints.New(redistest.Shared(t).Client(), slog.New(slog.DiscardHandler)), metrics)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,12 +11,13 @@ import (
 	"github.com/headgate/headgate/clients/webhook"
 	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/internal/credentials"
+	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/queue"
 )
 
 // handlers registers what this worker can send, and returns the kinds and what
 // closes their connections.
-func handlers(worker *queue.Worker, c config, store *credentials.Store, metrics *dashboard.Metrics) (kinds []string, stop func(), err error) {
+func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *endpoints.Store, metrics *dashboard.Metrics) (kinds []string, stop func(), err error) {
 	var closers []func()
 	stop = func() {
 		for _, end := range closers {
@@ -40,7 +41,7 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, metrics 
 	webhooks := webhook.New(webhook.Config{Timeout: c.WebhookTimeout, AllowPrivate: c.WebhookAllowPrivate, Secrets: signing(store)})
 	ready("webhook", webhooks.Close)
 	host := func(_ clients.Call, r webhook.Request) string { return r.Host() }
-	handle(worker, "webhook", breaker.Guard(hosts, host, webhooks.Send), queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
+	handle(worker, "webhook", unlessGone(gone, breaker.Guard(hosts, host, webhooks.Send)), queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
 
 	if c.emailProvider() != "" {
 		mails, err := newCaller("email", c, store, metrics, c.hasMails(), c.mailsFor)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/internal/limitsfile"
 	"github.com/headgate/headgate/queue"
 )
@@ -83,7 +84,8 @@ func run(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	kinds, stop, err := handlers(worker, c, store, metrics)
+	gone := endpoints.New(client, logger)
+	kinds, stop, err := handlers(worker, c, store, gone, metrics)
 	if err != nil {
 		return err
 	}
@@ -113,6 +115,7 @@ func run(ctx context.Context, c config) error {
 	if store != nil {
 		parts.Go(func() { store.Run(background) })
 	}
+	parts.Go(func() { gone.Run(background) })
 	parts.Go(func() {
 		if err := serve(background, listener, metrics.Handler(), worker.Ready, logger); err != nil {
 			logger.Error("the HTTP server ended", "error", err)

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/internal/endpoints"
+	"github.com/headgate/headgate/queue"
+)
+
+func endpointsCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "endpoints",
+		Short: "See which receivers of webhooks are gone, and call one again",
+		Long: `endpoints lists the URLs that answered 410 to a webhook. All jobs of that tenant to
+that URL wait: for a day, after which one job tries it, or until it is enabled. A
+URL is often a secret and is not stored: an ID stands for it and its tenant, and the
+last error of each job that waits names it.`,
+		Args: cobra.ArbitraryArgs,
+	}
+	var tenant string
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "The endpoints that are left alone",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return listEndpoints(cmd, o, tenant) },
+	}
+	list.Flags().StringVar(&tenant, "tenant", "", "of this tenant (default: all)")
+	enable := &cobra.Command{
+		Use:   "enable ID...",
+		Short: "Call endpoints again",
+		Long: `enable lets endpoints be called again, by all workers within seconds. Jobs that wait
+for one go within the hour, and with "enqueue run" at once; the job that was answered
+410 is in the archive, and "enqueue retry" sends it again.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, ids []string) error { return enableEndpoints(cmd, o, ids) },
+	}
+	cmd.AddCommand(list, enable)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], queue.Suggest(args[0], []string{"list", "enable"}))}
+	}
+	return cmd
+}
+
+func listEndpoints(cmd *cobra.Command, o *options, tenant string) error {
+	client, err := o.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	all, err := endpoints.List(cmd.Context(), client)
+	if err != nil {
+		return err
+	}
+	list, now := []endpoints.Endpoint{}, time.Now()
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tTENANT\tHOST\tSINCE\tTRIED AGAIN")
+	for _, e := range all {
+		if tenant != "" && e.Tenant != tenant || !e.Until.After(now) {
+			continue
+		}
+		list = append(list, e)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.ID, printable(e.Tenant), printable(e.Host), e.Since.Local().Format("2006-01-02 15:04"), when(e.Until, now))
+	}
+	if o.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
+	}
+	return w.Flush()
+}
+
+func enableEndpoints(cmd *cobra.Command, o *options, ids []string) error {
+	if len(ids) == 0 {
+		return usageError{errors.New("name an endpoint by its ID; enqueue endpoints list shows them")}
+	}
+	client, err := o.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for _, id := range ids {
+		was, err := endpoints.Enable(cmd.Context(), client, id)
+		if err != nil {
+			return err
+		}
+		words := "is called again"
+		if !was {
+			words = "was not left alone"
+		}
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "endpoint %s %s\n", printable(id), words); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/endpoints"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue"
+)
+
+// TestGone: after a 410 no job of that tenant goes to that URL, until an operator
+// says so.
+func TestGone(t *testing.T) {
+	server := redistest.Start(t)
+	var calls, status atomic.Int64
+	status.Store(410)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		if r.URL.Path == "/S3CRET" {
+			w.WriteHeader(int(status.Load()))
+		}
+	}))
+	defer receiver.Close()
+	t.Setenv("HEADGATE_WEBHOOK_ALLOW_PRIVATE", "true")
+	quietly(t, server.URL(), "queues: {webhook: {kinds: [webhook]}}")
+	running(t)
+	client := queue.NewClient(server.Client())
+	send := func(tenant, path string) string {
+		receipt, err := client.Enqueue(t.Context(), queue.Job{
+			Kind: "webhook", Tenant: tenant, Payload: json.RawMessage(`{"url":"` + receiver.URL + path + `"}`), Retention: time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return receipt.ID
+	}
+	if result := ended(t, client, "webhook", send("acme", "/S3CRET")); result.Outcome != queue.Archived || !strings.Contains(result.Err, "answered 410") {
+		t.Errorf("the first: %+v", result)
+	}
+	held := send("acme", "/S3CRET")
+	eventually(t, func() bool {
+		result, err := client.Result(t.Context(), "webhook", held)
+		return err == nil && result.State == "retry" && strings.Contains(result.Err, "is left alone until") && !strings.Contains(result.Err, "S3CRET")
+	})
+	if n := calls.Load(); n != 1 {
+		t.Errorf("%d calls; want 1", n)
+	}
+	for _, other := range [][2]string{{"acme", "/other"}, {"globex", "/other"}} {
+		if result := ended(t, client, "webhook", send(other[0], other[1])); result.Outcome != queue.Done {
+			t.Errorf("%s: %+v", other, result)
+		}
+	}
+	list, err := endpoints.List(t.Context(), server.Client())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if left := retriedIn(t, server, held); left < 50*time.Minute || left > 61*time.Minute {
+		t.Errorf("it is parked for %v", left)
+	}
+	status.Store(200)
+	if _, err := endpoints.Enable(t.Context(), server.Client(), list[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	before := calls.Load()
+	eventually(t, func() bool {
+		send("acme", "/S3CRET")
+		time.Sleep(100 * time.Millisecond)
+		return calls.Load() > before
+	})
+}
+
+func retriedIn(t *testing.T, server *redistest.Server, id string) time.Duration {
+	t.Helper()
+	at, err := server.Client().ZScore(t.Context(), "asynq:{webhook}:retry", id).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Until(time.Unix(int64(at), 0))
+}
