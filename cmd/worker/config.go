@@ -50,6 +50,7 @@ type config struct {
 	SESSessionToken    string        `env:"SES_SESSION_TOKEN" help:"of an access key that is temporary" secret:"true"`
 	SESEndpoint        string        `env:"SES_ENDPOINT" flag:"ses-endpoint" help:"where Amazon SES is. None: the region's own"`
 	SESTimeout         time.Duration `env:"SES_TIMEOUT" envDefault:"30s" flag:"ses-timeout" help:"bound of one message to Amazon SES"`
+	SESAccountLimits   bool          `env:"SES_ACCOUNT_LIMITS" flag:"ses-account-limits" help:"hold the limits ses-rate and ses-day at what Amazon SES says of the account, where that is lower"`
 
 	ResendAPIKey  string        `env:"RESEND_API_KEY" help:"key of Resend" secret:"true"`
 	ResendURL     string        `env:"RESEND_URL" flag:"resend-url" help:"where Resend's API is. None: Resend's own"`
@@ -158,6 +159,9 @@ func (c config) checkEmail(wrong func(name, format string, args ...any)) {
 		}
 	default:
 		wrong("EMAIL_PROVIDER", "%q is none of smtp, ses, resend", c.EmailProvider)
+	}
+	if c.SESAccountLimits && (c.emailProvider() != sesProvider || c.LimitsFile == "") {
+		wrong("SES_ACCOUNT_LIMITS", "it needs "+prefix+"EMAIL_PROVIDER=ses and "+prefix+"LIMITS_FILE")
 	}
 	if c.SMTPAddr != "" {
 		if _, _, err := net.SplitHostPort(c.SMTPAddr); err != nil {

@@ -68,7 +68,11 @@ func run(ctx context.Context, c config) error {
 	defer listener.Close()
 	client := redis.NewUniversalClient(options)
 	defer client.Close()
-	publish := func(limits queue.Limits) error { return queue.Publish(ctx, client, limits) }
+	publish, refresh, stopSES, err := c.withSESLimits(ctx, func(limits queue.Limits) error { return queue.Publish(ctx, client, limits) }, logger)
+	if err != nil {
+		return err
+	}
+	defer stopSES()
 
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -111,6 +115,9 @@ func run(ctx context.Context, c config) error {
 				logger.Error("the limits file is not watched any more", "error", err)
 			}
 		})
+	}
+	if refresh != nil {
+		parts.Go(func() { refresh(background) })
 	}
 	if store != nil {
 		parts.Go(func() { store.Run(background) })

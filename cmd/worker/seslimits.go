@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/clients/email"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
+)
+
+// The limits of the queue of email that stand for those of the SES account.
+const (
+	sesRate = "ses-rate"
+	sesDay  = "ses-day"
+
+	sesFresh = time.Hour   // how often SES is asked
+	sesAgain = time.Minute // and when it did not answer
+)
+
+// sesLimits puts limits in force, and of the SES account's own and the file's the
+// lower ones. An override could not: it changes a limit for one tenant, and an
+// account's is shared by all.
+type sesLimits struct {
+	quota   func(context.Context) (email.SESQuota, error)
+	publish func(queue.Limits) error
+	logger  *slog.Logger
+
+	mu     sync.Mutex
+	limits queue.Limits    // of the file, as they were put in force last
+	known  *email.SESQuota // nil until SES has answered
+}
+
+// put puts the file's limits in force. Before SES has answered they hold as they
+// are: SES refuses what is over its own.
+func (s *sesLimits) put(limits queue.Limits) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	quota := email.SESQuota{}
+	if s.known != nil {
+		quota = *s.known
+	}
+	lowered, err := lower(limits, quota)
+	if err != nil {
+		return err
+	}
+	if err := s.publish(lowered); err != nil {
+		return err
+	}
+	s.limits = limits
+	return nil
+}
+
+// ask asks SES what the account may send.
+func (s *sesLimits) ask(ctx context.Context) error {
+	quota, err := s.quota(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil || s.known.PerSecond != quota.PerSecond || s.known.PerDay != quota.PerDay {
+		s.logger.Info("the limits of the SES account", "recipients_per_second", quota.PerSecond, "recipients_per_day", quota.PerDay, "sent_last_day", quota.LastDay)
+	}
+	if !quota.Sending {
+		s.logger.Warn("the SES account may not send at present")
+	}
+	s.known = &quota
+	return nil
+}
+
+// run asks again every hour until ctx is done. What SES said last holds while it
+// does not answer.
+func (s *sesLimits) run(ctx context.Context) {
+	for {
+		next := sesFresh
+		s.mu.Lock()
+		if s.known == nil {
+			next = sesAgain
+		}
+		s.mu.Unlock()
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		err := s.ask(ctx)
+		if err == nil {
+			s.mu.Lock()
+			limits := s.limits
+			s.mu.Unlock()
+			err = s.put(limits)
+		}
+		if err != nil && ctx.Err() == nil {
+			s.logger.Warn("the limits of the SES account are as they were", "error", err)
+		}
+	}
+}
+
+// lower is the limits with those of the account, where these are lower. It refuses
+// limits in which there is nothing to lower.
+func lower(limits queue.Limits, quota email.SESQuota) (queue.Limits, error) {
+	name := ""
+	for of, q := range limits.Queues {
+		if slices.Contains(q.Kinds, "email") {
+			name = of
+		}
+	}
+	if name == "" {
+		return limits, errors.New("HEADGATE_SES_ACCOUNT_LIMITS: no queue of the limits file has the kind email")
+	}
+	q := limits.Queues[name]
+	q.Limits = slices.Clone(q.Limits)
+	find := func(limit string, fits func(queue.Limit) bool, want string) (*queue.Limit, error) {
+		i := slices.IndexFunc(q.Limits, func(l queue.Limit) bool { return l.Name == limit })
+		if i < 0 || len(q.Limits[i].Per) > 0 || q.Limits[i].Unit != "recipients" || !fits(q.Limits[i]) {
+			return nil, fmt.Errorf("HEADGATE_SES_ACCOUNT_LIMITS: queue %s needs a limit such as {name: %s, %s, unit: recipients}, without per", name, limit, want)
+		}
+		return &q.Limits[i], nil
+	}
+	rate, err := find(sesRate, func(l queue.Limit) bool {
+		return l.Algorithm == throttle.LeakyBucket || l.Algorithm == throttle.TokenBucket
+	}, "algorithm: leaky_bucket, rate: 1000/s")
+	if err != nil {
+		return limits, err
+	}
+	perDay, err := find(sesDay, func(l queue.Limit) bool { return l.Rate.Period == 24*time.Hour }, "algorithm: sliding_window_counter, rate: 1000000/day")
+	if err != nil {
+		return limits, err
+	}
+	if quota.PerSecond > 0 && quota.PerSecond < float64(rate.Rate.Count)/rate.Rate.Period.Seconds() {
+		if rate.Rate = throttle.PerSecond(int64(quota.PerSecond)); float64(rate.Rate.Count) != quota.PerSecond {
+			rate.Rate = throttle.Rate{Count: max(int64(quota.PerSecond*3600), 1), Period: time.Hour}
+		}
+	}
+	if quota.PerDay > 0 {
+		perDay.Rate.Count = min(perDay.Rate.Count, quota.PerDay)
+	}
+	limits.Queues = maps.Clone(limits.Queues)
+	limits.Queues[name] = q
+	return limits, nil
+}
+
+// withSESLimits puts the account's limits before publish, where the operator wants
+// them; run keeps them fresh, and stop ends the connections to SES.
+func (c config) withSESLimits(ctx context.Context, publish func(queue.Limits) error, logger *slog.Logger) (put func(queue.Limits) error, run func(context.Context), stop func(), err error) {
+	if !c.SESAccountLimits {
+		return publish, nil, func() {}, nil
+	}
+	ses, err := c.ses()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	limits := &sesLimits{quota: ses.Quota, publish: publish, logger: logger}
+	if err := limits.ask(ctx); err != nil {
+		logger.Warn("the limits of the SES account are not known yet; those of the limits file hold", "error", err)
+	}
+	return limits.put, limits.run, ses.Close, nil
+}
