@@ -35,7 +35,8 @@ func TestExamplesInSampleFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	email := limits.Queues["email"]
-	if email.MaxQueue == 0 || len(email.SendWindows) != 2 || len(limits.Queues["ai"].Limits) != 2 ||
+	if email.MaxQueue == 0 || len(email.SendWindows) != 2 || len(email.Limits) != 7 ||
+		len(limits.Queues["ai"].Limits) != 4 || len(limits.Queues["payment"].Limits) != 2 ||
 		limits.Tenants["initech"].SendWindow.IsZero() || limits.Tenants["hooli"].SendWindow.IsZero() {
 		t.Errorf("lacks an example: %+v", limits)
 	}
