@@ -58,7 +58,7 @@ func (c *Client) outcome(a answer) error {
 		}
 		return clients.AccountThrottled(wait, reason)
 	case a.status == http.StatusUnauthorized:
-		return clients.AccountThrottled(max(a.wait(), clients.KeyPause), c.reason("%s refuses the key, and the queue waits for another: it answered %s", c.host, a))
+		return clients.AccountThrottled(max(a.wait(), clients.KeyPause), c.reason("%s refuses the key, and its jobs wait for another: it answered %s", c.host, a))
 	case a.status == http.StatusForbidden && !content.MatchString(a.String()):
 		return clients.ParkUntil(time.Now().Add(clients.AccessPause), c.reason("the key may not do that, and the job waits until it may: %s answered %s", c.host, a))
 	case a.status == http.StatusRequestTimeout, a.status == http.StatusConflict, a.status == http.StatusTooEarly, a.status/100 == 5:

@@ -63,7 +63,7 @@ func resendOutcome(now time.Time, response *http.Response, p problem) error {
 	case "daily_quota_exceeded", "monthly_quota_exceeded":
 		return clients.ParkUntil(now.Add(resendQuota), reason)
 	case "missing_api_key", "invalid_api_key", "invalid_api_Key", "suspended_api_key":
-		return clients.AccountThrottled(clients.KeyPause, fmt.Errorf("%w; the queue waits for another key", reason))
+		return clients.AccountThrottled(clients.KeyPause, fmt.Errorf("%w; its jobs wait for another key", reason))
 	case "restricted_api_key":
 		return clients.ParkUntil(now.Add(clients.AccessPause), fmt.Errorf("%w; the job waits until the key may", reason))
 	case "not_found", "method_not_allowed", "concurrent_idempotent_requests":

@@ -68,7 +68,7 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 	again := seen.header("Stripe-Should-Retry")
 	switch {
 	case status == http.StatusUnauthorized, answer.Code == stripe.ErrorCodeAPIKeyExpired, answer.Code == stripe.ErrorCodePlatformAPIKeyExpired:
-		return clients.AccountThrottled(max(after, clients.KeyPause), reason.says("the account key is refused; the queue waits for another"))
+		return clients.AccountThrottled(max(after, clients.KeyPause), reason.says("the account key is refused; its jobs wait for another"))
 	case status == http.StatusForbidden:
 		return clients.ParkUntil(s.now().Add(max(after, clients.AccessPause)), reason.says("the account key may not do that; the job waits until it may"))
 	case status == http.StatusTooManyRequests, answer.Code == stripe.ErrorCodeLockTimeout:

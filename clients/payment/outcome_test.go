@@ -148,7 +148,7 @@ func TestOutcome(t *testing.T) {
 		{name: "key in use, as 400", source: codes, status: 400, body: failure(idem, "idempotency_key_in_use", ""), want: "throttled", after: 2 * time.Second},
 		{name: "conflict", source: library, status: 409, body: failure(invalid, "", ""), want: "throttled", after: 2 * time.Second},
 
-		{name: "no key", source: apiErrors, status: 401, body: failure(invalid, "", ""), want: "account throttled", after: time.Minute, says: "the queue waits"},
+		{name: "no key", source: apiErrors, status: 401, body: failure(invalid, "", ""), want: "account throttled", after: time.Minute, says: "its jobs wait"},
 		{name: "expired key", source: codes, status: 401, body: failure(invalid, "api_key_expired", ""), want: "account throttled", after: time.Minute},
 		{name: "restricted key", source: apiErrors, status: 403, body: failure(invalid, "", ""), want: "parked", says: "may not do that"},
 

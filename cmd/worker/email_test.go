@@ -113,7 +113,7 @@ func TestRefusedKey(t *testing.T) {
 			if err != nil || result.State == "archived" {
 				t.Fatalf("%+v, %v", result, err)
 			}
-			if strings.Contains(result.Err, "waits for another key") {
+			if strings.Contains(result.Err, "wait for another key") {
 				refused++
 			}
 		}
