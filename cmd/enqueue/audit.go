@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/queue"
@@ -37,22 +38,14 @@ a queue are kept.`,
 
 func audit(cmd *cobra.Command, o *options, name string, n int) error {
 	ctx := cmd.Context()
-	client, err := o.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	names, err := selected(ctx, client, name)
-	if err != nil {
-		return err
-	}
 	entries := []queue.AuditEntry{}
-	for _, name := range names {
+	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
 		some, err := queue.Audit(ctx, client, name, n)
-		if err != nil {
-			return wrong(err)
-		}
 		entries = append(entries, some...)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	slices.SortStableFunc(entries, func(a, b queue.AuditEntry) int { return b.At.Compare(a.At) })
 	entries = entries[:min(len(entries), n)]

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -97,24 +96,12 @@ were enqueued now, behind what waits. Nothing is enqueued.`,
 	return cmd
 }
 
-// withQueue connects, and calls f for a queue that is there.
+// withQueue is eachQueue for the one queue that has to be named.
 func (o *options) withQueue(ctx context.Context, name string, f func(redis.UniversalClient) error) error {
 	if name == "" {
 		return usageError{errors.New("--queue: say which queue")}
 	}
-	client, err := o.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	names, err := queue.Queues(ctx, client)
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(names, name) {
-		return usageError{fmt.Errorf("--queue: there is no queue %.60q%s", name, queue.Suggest(name, names))}
-	}
-	return f(client)
+	return o.eachQueue(ctx, name, func(client redis.UniversalClient, _ string) error { return f(client) })
 }
 
 // tell prints a value as JSON or in words.

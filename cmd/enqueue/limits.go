@@ -58,22 +58,13 @@ its plan), or "override" (an operator, with until when, who and why). Without
 
 func limitsShow(cmd *cobra.Command, o *options, name, tenant string) error {
 	ctx := cmd.Context()
-	client, err := o.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	names, err := selected(ctx, client, name)
-	if err != nil {
-		return err
-	}
 	list := []limitJSON{}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "QUEUE\tLIMIT\tPER\tALGORITHM\tADMITS\tFROM\tUNTIL\tWHY")
-	for _, name := range names {
+	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
 		all, err := queue.LimitsInForce(ctx, client, name, tenant)
 		if err != nil {
-			return wrong(err)
+			return err
 		}
 		for _, f := range all {
 			list = append(list, limitAsJSON(name, tenant, f))
@@ -91,6 +82,10 @@ func limitsShow(cmd *cobra.Command, o *options, name, tenant string) error {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, f.Name, cmp.Or(strings.Join(f.Per, ", "), "-"),
 				cmp.Or(string(f.Algorithm), "-"), admits, f.From, until, printable(why))
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if o.json {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(list)

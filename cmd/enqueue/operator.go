@@ -101,3 +101,22 @@ func selected(ctx context.Context, client redis.UniversalClient, name string) ([
 	}
 	return []string{name}, nil
 }
+
+// eachQueue connects, and calls f for each queue that --queue means.
+func (o *options) eachQueue(ctx context.Context, name string, f func(client redis.UniversalClient, name string) error) error {
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	names, err := selected(ctx, client, name)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := f(client, name); err != nil {
+			return wrong(err)
+		}
+	}
+	return nil
+}

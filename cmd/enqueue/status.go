@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/queue"
@@ -56,28 +56,14 @@ type (
 )
 
 func status(ctx context.Context, o *options, name string, out io.Writer) error {
-	client, err := o.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	names, err := queue.Queues(ctx, client)
-	if err != nil {
-		return err
-	}
-	if name != "" {
-		if !slices.Contains(names, name) {
-			return usageError{fmt.Errorf("--queue: there is no queue %.60q%s", name, queue.Suggest(name, names))}
-		}
-		names = []string{name}
-	}
 	all := []queue.Status{}
-	for _, name := range names {
+	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
 		s, err := queue.ReadStatus(ctx, client, name)
-		if err != nil {
-			return err
-		}
 		all = append(all, s)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	if o.json {
 		return json.NewEncoder(out).Encode(asJSON(all))

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/queue"
@@ -73,22 +74,13 @@ func limitAsJSON(name, tenant string, f queue.InForce) limitJSON {
 
 func tenants(cmd *cobra.Command, o *options, name string) error {
 	ctx := cmd.Context()
-	client, err := o.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	names, err := selected(ctx, client, name)
-	if err != nil {
-		return err
-	}
 	list := []tenantInfoJSON{}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "QUEUE\tTENANT\tWAITING\tDONE\tWEIGHT\tPAUSED\tOVERRIDES")
-	for _, name := range names {
+	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
 		all, err := queue.Tenants(ctx, client, name)
 		if err != nil {
-			return wrong(err)
+			return err
 		}
 		for _, t := range all {
 			info := tenantInfoJSON{name, t.Tenant, t.Waiting, t.Done, t.Weight, []pauseJSON{}, []limitJSON{}}
@@ -109,6 +101,10 @@ func tenants(cmd *cobra.Command, o *options, name string) error {
 			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", name, printable(t.Tenant), t.Waiting, t.Done, strconv.FormatFloat(t.Weight, 'g', -1, 64),
 				printable(cmp.Or(strings.Join(paused, "; "), "-")), cmp.Or(strings.Join(changed, "; "), "-"))
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if o.json {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
