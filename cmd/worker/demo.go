@@ -1,42 +1,73 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/clients/email"
-	"github.com/headgate/headgate/clients/sandbox"
-	"github.com/headgate/headgate/clients/webhook"
 	"github.com/headgate/headgate/queue"
 )
 
 // demo makes the traffic of `worker dev` and tells what becomes of it.
 type demo struct {
-	client  redis.UniversalClient
-	enqueue *queue.Client
-	web     *sandbox.HTTP
-	post    *sandbox.SMTP
-	out     io.Writer
+	client    redis.UniversalClient
+	enqueue   *queue.Client
+	providers *demoProviders
+	late      *lateness
+	out       io.Writer
+
 	began   time.Time
+	topped  time.Time          // when traffic was last made
+	owed    map[string]float64 // jobs that a tenant has come to want, by its name
+	made    map[string]int     // jobs, by tenant
+	waiting map[string]int64   // in the lanes of a tenant, as of the last line
+
+	first  map[demoLimit]time.Time // call under a limit
+	lines  int
+	widths []int
 
 	ended time.Time // of the traffic
+	final []use     // then
 }
 
 const (
 	topUpEvery = 100 * time.Millisecond
 	tellEvery  = time.Second
-	// wanted is what tenants want of what they may have: the backlog grows.
-	wanted = 1.2
+	titleEvery = 20 // lines
+
+	// mostWaiting of a tenant: enough for a backlog, and no more however long
+	// the demo runs.
+	mostWaiting = 250
 )
+
+func newDemo(client redis.UniversalClient, providers *demoProviders, late *lateness, out io.Writer) *demo {
+	now := time.Now()
+	return &demo{
+		client: client, enqueue: queue.NewClient(client), providers: providers, late: late, out: out,
+		began: now, topped: now.Add(-time.Second / 2), // half a second's worth stands ready from the start
+		owed: map[string]float64{}, made: map[string]int{}, waiting: map[string]int64{}, first: map[demoLimit]time.Time{},
+	}
+}
+
+// lateness counts the slots that jobs came too late to. Such a call is not made
+// late, but at its next slot: a machine that is busy otherwise costs capacity.
+type lateness struct {
+	queue.NoObserver
+	slots atomic.Int64
+}
+
+func (l *lateness) Gated(_, decision string) {
+	if decision == "missed" {
+		l.slots.Add(1)
+	}
+}
 
 // run makes traffic until ctx is done or the time is over; ended gives a value
 // when the worker ended by itself.
@@ -47,12 +78,12 @@ func (d *demo) run(ctx context.Context, lasts time.Duration, ended chan error) e
 		defer timer.Stop()
 		over = timer.C
 	}
+	defer func() { d.ended, d.final = time.Now(), d.uses() }()
 	topUp, tell := time.NewTicker(topUpEvery), time.NewTicker(tellEvery)
 	defer topUp.Stop()
 	defer tell.Stop()
-	sent := map[string]float64{}
 	for {
-		if err := d.topUp(ctx, sent); err != nil && ctx.Err() == nil {
+		if err := d.topUp(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 		select {
@@ -62,10 +93,8 @@ func (d *demo) run(ctx context.Context, lasts time.Duration, ended chan error) e
 				return err
 			}
 		case <-over:
-			d.ended = time.Now()
 			return nil
 		case <-ctx.Done():
-			d.ended = time.Now()
 			return nil
 		case err := <-ended:
 			ended <- err
@@ -75,13 +104,18 @@ func (d *demo) run(ctx context.Context, lasts time.Duration, ended chan error) e
 }
 
 // topUp enqueues what each tenant has come to want since the last time.
-func (d *demo) topUp(ctx context.Context, enqueued map[string]float64) error {
-	// Half a second's worth stands ready from the start.
-	elapsed := time.Since(d.began).Seconds() + 0.5
+func (d *demo) topUp(ctx context.Context) error {
+	now := time.Now()
+	elapsed := now.Sub(d.topped).Seconds()
+	d.topped = now
 	var jobs []queue.Job
 	for _, t := range demoTenants {
-		for ; enqueued[t.name] < elapsed*float64(t.rate)*wanted; enqueued[t.name]++ {
-			jobs = append(jobs, d.job(t, int(enqueued[t.name])))
+		if d.waiting[t.name] >= mostWaiting {
+			continue
+		}
+		for d.owed[t.name] += elapsed * t.wants; d.owed[t.name] >= 1; d.owed[t.name]-- {
+			d.made[t.name]++
+			jobs = append(jobs, d.providers.job(t, d.made[t.name]))
 		}
 	}
 	for _, result := range d.enqueue.EnqueueMany(ctx, jobs) {
@@ -92,58 +126,84 @@ func (d *demo) topUp(ctx context.Context, enqueued map[string]float64) error {
 	return nil
 }
 
-func (d *demo) job(t demoTenant, n int) queue.Job {
-	job := queue.Job{Kind: t.kind, Tenant: t.name}
-	if t.kind == "email" {
-		job.Payload = email.Message{
-			From: t.name + "@example.com", To: email.Addresses{"you@example.com"},
-			Subject: "Demo " + strconv.Itoa(n), Text: "Sent by worker dev.",
-		}
-	} else {
-		body, _ := json.Marshal(map[string]int{"n": n}) // an int always encodes
-		job.Payload = webhook.Request{URL: d.web.URL() + "/" + t.name, Body: body}
+// use is what became of a limit: what its provider accepted, what it would have
+// accepted at most since the first call, and how many calls it refused.
+type use struct{ sent, allowed, rejected int64 }
+
+func (u use) part() float64 {
+	if u.allowed == 0 {
+		return 0
 	}
-	return job
+	return float64(u.sent) / float64(u.allowed)
 }
 
-// tell prints one line: what each tenant sent of what it was allowed.
+func (d *demo) uses() []use {
+	uses := make([]use, len(bindingLimits))
+	for i, l := range bindingLimits {
+		provider := d.providers.of(l.kind)
+		for tenant, stats := range provider.Stats() {
+			if l.tenant == "" || l.tenant == tenant {
+				uses[i].sent += int64(stats.Accepted)
+				uses[i].rejected += int64(stats.Rejected)
+			}
+		}
+		if l.unit == "tokens" {
+			stats := d.providers.models.AIStats()[l.tenant]
+			uses[i].sent = stats.Prompt + stats.Completion
+		}
+		if d.first[l].IsZero() {
+			for _, call := range provider.Calls() { // in the order of their arrival
+				if call.Accepted && (l.tenant == "" || l.tenant == call.Tenant) {
+					d.first[l] = call.At
+					break
+				}
+			}
+		}
+		if first := d.first[l]; !first.IsZero() {
+			uses[i].allowed = l.burst + int64(l.perSecond()*time.Since(first).Seconds())
+		}
+	}
+	return uses
+}
+
+// tell prints one line: what went out of what was allowed.
 func (d *demo) tell(ctx context.Context) error {
 	books, err := d.books(ctx)
 	if err != nil {
 		return err
 	}
-	parts := make([]string, len(demoTenants))
-	rejected := 0
-	for i, t := range demoTenants {
-		sent, allowed, refused := d.use(t, time.Now())
-		rejected += refused
-		parts[i] = fmt.Sprintf("%s %d of %d sent, %d waiting", t.name, sent, allowed, books.waiting[t.name])
+	d.waiting = books.waiting
+	uses := d.uses()
+	if d.lines%titleEvery == 0 {
+		d.title(uses)
 	}
-	_, err = fmt.Fprintf(d.out, "%4.0fs  %s | rejected %d\n", time.Since(d.began).Seconds(), strings.Join(parts, " | "), rejected)
+	d.lines++
+	rejected := int64(0)
+	var b strings.Builder
+	for i, u := range uses {
+		rejected += u.rejected
+		fmt.Fprintf(&b, "  %-*s", d.widths[i], fmt.Sprintf("%d/%d", u.sent, u.allowed))
+	}
+	_, err = fmt.Fprintf(d.out, "%4.0fs%s  %8d\n", time.Since(d.began).Seconds(), b.String(), rejected)
 	return err
 }
 
-// use is what a tenant's provider accepted until `until`, what it would have
-// accepted at most since the first call, and what it refused.
-func (d *demo) use(t demoTenant, until time.Time) (sent, allowed, rejected int) {
-	calls, stats := d.web.Calls(), d.web.Stats()
-	if t.kind == "email" {
-		calls, stats = d.post.Calls(), d.post.Stats()
-	}
-	var first time.Time
-	for _, call := range calls {
-		if call.Tenant != t.name || !call.Accepted || call.At.After(until) {
-			continue
+// title prints the heads of the columns, which grow with their numbers.
+func (d *demo) title(uses []use) {
+	heads := [2]strings.Builder{}
+	d.widths = d.widths[:0]
+	for i, l := range bindingLimits {
+		most := uses[i].allowed + int64(titleEvery*l.perSecond())
+		kind := l.kind
+		if l.unit != "" {
+			kind = "ai " + l.unit
 		}
-		sent++
-		if first.IsZero() || call.At.Before(first) {
-			first = call.At
-		}
+		width := max(2*len(fmt.Sprint(most))+1, len(kind), len(l.who()))
+		d.widths = append(d.widths, width)
+		fmt.Fprintf(&heads[0], "  %-*s", width, kind)
+		fmt.Fprintf(&heads[1], "  %-*s", width, l.who())
 	}
-	if sent > 0 {
-		allowed = 1 + int(float64(t.rate)*until.Sub(first).Seconds())
-	}
-	return sent, allowed, stats[t.name].Rejected
+	fmt.Fprintf(d.out, "     %s\n     %s  rejected\n", strings.TrimRight(heads[0].String(), " "), heads[1].String())
 }
 
 // books is what Redis knows of the demo's jobs, and of those of a second terminal.
@@ -154,7 +214,7 @@ type books struct {
 
 func (d *demo) books(ctx context.Context) (books, error) {
 	b := books{waiting: map[string]int64{}}
-	for _, name := range []string{"webhook", "email"} {
+	for _, name := range demoKinds {
 		status, err := queue.ReadStatus(ctx, d.client, name)
 		if err != nil {
 			return books{}, err
@@ -171,30 +231,36 @@ func (d *demo) books(ctx context.Context) (books, error) {
 
 // account prints what came of it all, and is an error if the promise was broken.
 func (d *demo) account(ctx context.Context) error {
-	fmt.Fprintf(d.out, "\nAfter %.1f s:\n", d.ended.Sub(d.began).Seconds())
 	books, err := d.books(ctx)
 	if err != nil {
 		return err
 	}
-	for _, t := range demoTenants {
-		sent, allowed, rejected := d.use(t, d.ended)
-		part := 0.0
-		if allowed > 0 {
-			part = float64(sent) / float64(allowed)
-		}
-		fmt.Fprintf(d.out, "  %-8s %4d/s  sent %5d of %5d allowed (%.3f), rejected by the provider: %d\n", t.name, t.rate, sent, allowed, part, rejected)
+	fmt.Fprintf(d.out, "\nAfter %.1f s:\n", d.ended.Sub(d.began).Seconds())
+	for i, l := range bindingLimits {
+		u := d.final[i]
+		fmt.Fprintf(d.out, "  %-8s %-8s %-16s  %6d of %6d allowed (%.3f), rejected by the provider: %d\n",
+			l.kind, l.who(), per(l.rate, cmp.Or(l.unit, "calls")), u.sent, u.allowed, u.part(), u.rejected)
 	}
-	called, rejected, twice := map[string]int{}, 0, 0
-	for _, call := range append(d.web.Calls(), d.post.Calls()...) {
-		if call.Accepted {
-			if called[call.Job]++; called[call.Job] > 1 {
-				twice++
+	paid := d.providers.stripe.Stats()
+	fmt.Fprintf(d.out, "  the account's calls: stark %d, wayne %d; charges %d, of which for the second time: %d\n",
+		paid["stark"].Accepted, paid["wayne"].Accepted, len(d.providers.stripe.Ledger()), d.providers.stripe.Doubles())
+
+	if n := d.late.slots.Load(); n > 0 {
+		fmt.Fprintf(d.out, "  slots that passed while this machine was busy: %d\n", n)
+	}
+
+	called, rejected, twice := map[[2]string]int{}, 0, 0
+	for _, kind := range demoKinds {
+		provider := d.providers.of(kind)
+		for _, call := range provider.Calls() {
+			if job := [2]string{kind, call.Job}; call.Accepted && call.Job != "" {
+				if called[job]++; called[job] == 2 {
+					twice++
+				}
 			}
 		}
-	}
-	for _, stats := range []map[string]sandbox.Stats{d.web.Stats(), d.post.Stats()} {
-		for _, s := range stats {
-			rejected += s.Rejected
+		for _, stats := range provider.Stats() {
+			rejected += stats.Rejected
 		}
 	}
 	missing := books.enqueued - books.done - books.left
@@ -209,10 +275,4 @@ func (d *demo) account(ctx context.Context) error {
 		return fmt.Errorf("%d jobs were called twice", twice)
 	}
 	return nil
-}
-
-func splitPort(addr string) (string, int) {
-	host, text, _ := net.SplitHostPort(addr)
-	port, _ := strconv.Atoi(text) // a listener's own address
-	return host, port
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -11,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/clients/ai"
 	"github.com/headgate/headgate/clients/email"
-	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/webhook"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/queue"
-	"github.com/headgate/headgate/throttle"
 )
 
 func devCommand() *cobra.Command {
@@ -29,9 +28,10 @@ func devCommand() *cobra.Command {
 		Use:   "dev",
 		Short: "Try it: a Redis of its own, sandbox providers, demo traffic; needs nothing",
 		Long: `dev runs everything in one process, on loopback alone: a Redis (redis-server
-where there is one, else one in this process), an HTTP and an SMTP provider that
-police their own limits, and traffic of three tenants, each wanting more than
-its limit. Once a second it says what went out and what was allowed.
+where there is one, else one in this process), receivers of webhooks, mail,
+prompts and payments that police their own limits, and traffic of tenants that
+each want more than they may have. Once a second it says what went out and what
+was allowed.
 
 It exits 1 if a provider saw a violation or a job is unaccounted for.`,
 		Args: noArgs,
@@ -49,40 +49,6 @@ It exits 1 if a provider saw a violation or a job is unaccounted for.`,
 	return cmd
 }
 
-// demoTenant is one source of demo traffic, and what its provider allows it.
-type demoTenant struct {
-	name, kind string
-	rate       int64 // calls a second
-}
-
-var demoTenants = []demoTenant{
-	{"acme", "webhook", 50},
-	{"globex", "webhook", 25},
-	{"initech", "email", 20},
-}
-
-// demoLimits are those of the demo's tenants, and 10/s for any other: what a
-// second terminal enqueues is shaped, too.
-func demoLimits() queue.Limits {
-	own := func() []queue.Limit {
-		return []queue.Limit{{Per: []string{"tenant"}, Limit: throttle.Limit{
-			Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10),
-		}}}
-	}
-	limits := queue.Limits{
-		Queues: map[string]queue.QueueLimits{
-			"webhook": {Kinds: []string{"webhook"}, Limits: own()},
-			"email":   {Kinds: []string{"email"}, Limits: own()},
-		},
-		Tenants: map[string]queue.TenantLimits{},
-	}
-	for _, t := range demoTenants {
-		rate := throttle.PerSecond(t.rate)
-		limits.Tenants[t.name] = queue.TenantLimits{Limits: map[string]map[string]queue.Change{t.kind: {"tenant": {Rate: &rate}}}}
-	}
-	return limits
-}
-
 // dev is the list of the demo's parts.
 func dev(ctx context.Context, out io.Writer, lasts time.Duration, redisOptions embedded.Options) error {
 	server, err := embedded.Start(redisOptions)
@@ -90,33 +56,12 @@ func dev(ctx context.Context, out io.Writer, lasts time.Duration, redisOptions e
 		return err
 	}
 	defer server.Close()
-	web, err := sandbox.NewHTTP()
+	providers, err := startProviders()
 	if err != nil {
 		return err
 	}
-	defer web.Close()
-	post, err := sandbox.NewSMTP()
-	if err != nil {
-		return err
-	}
-	defer post.Close()
-	for _, t := range demoTenants {
-		// One more at once than is sent: a call that this machine holds up on its
-		// way arrives together with the next.
-		web.SetLimit(t.name, sandbox.Limit{Rate: float64(t.rate), Burst: 2})
-		post.SetLimit(t.name, sandbox.Limit{Rate: float64(t.rate), Burst: 2})
-	}
-	fmt.Fprintf(out, `Headgate, to try out. Everything here is on this machine and gone when it ends.
-
-  Redis     %s   (%s)
-  webhooks  %s       allows acme 50/s, globex 25/s
-  mail      smtp://%s       allows initech 20/s
-
-From a second terminal:
-  go run ./cmd/enqueue send --redis %s --kind webhook --tenant you --payload '{"url":"%s/hello"}'
-  go run ./cmd/enqueue status --redis %s
-
-`, server.URL(), server.Kind(), web.URL(), post.Addr(), server.URL(), web.URL(), server.URL())
+	defer providers.close()
+	providers.describe(out, server.URL(), server.Kind())
 
 	options, err := queue.ParseRedisURL(server.URL())
 	if err != nil {
@@ -127,30 +72,56 @@ From a second terminal:
 	if err := queue.Publish(ctx, client, demoLimits()); err != nil {
 		return err
 	}
-	worker, err := queue.New(queue.Config{Redis: options, Queues: []string{"webhook", "email"}, Concurrency: 400, Logger: slog.New(slog.DiscardHandler)})
+	late := &lateness{}
+	worker, err := queue.New(queue.Config{
+		Redis: options, Queues: demoKinds, Concurrency: 400, Logger: slog.New(slog.DiscardHandler), Observer: late,
+	})
 	if err != nil {
 		return err
 	}
-	webhooks := webhook.New(webhook.Config{AllowPrivate: true})
-	defer webhooks.Close()
-	host, port := splitPort(post.Addr())
-	mails, err := email.New(email.Config{Host: host, Port: port, TLS: "none"})
+	stopClients, err := demoHandlers(worker, providers)
 	if err != nil {
 		return err
 	}
-	defer mails.Close()
-	handle(worker, "webhook", webhooks.Send, queue.RepeatUnknown())
-	handle(worker, "email", mails.Send)
+	defer stopClients()
 
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(running) }()
-	d := &demo{client: client, enqueue: queue.NewClient(client), web: web, post: post, out: out, began: time.Now()}
+	d := newDemo(client, providers, late, out)
 	demoErr := d.run(ctx, lasts, ended)
 	stop()
 	if err := errors.Join(demoErr, <-ended); err != nil {
 		return err
 	}
 	return d.account(context.WithoutCancel(ctx))
+}
+
+// demoHandlers registers a client for each of the providers.
+func demoHandlers(worker *queue.Worker, p *demoProviders) (stop func(), err error) {
+	host, port := splitPort(p.post.Addr())
+	mails, err := email.New(email.Config{Host: host, Port: port, TLS: "none"})
+	if err != nil {
+		return nil, err
+	}
+	models, err := ai.New(ai.Config{Provider: "openai", BaseURL: p.models.URL() + "/v1"})
+	if err != nil {
+		return nil, err
+	}
+	payments, err := payment.New(payment.Config{Key: "sk_test_demo", URL: p.stripe.URL()})
+	if err != nil {
+		return nil, err
+	}
+	webhooks := webhook.New(webhook.Config{AllowPrivate: true})
+	handle(worker, "webhook", webhooks.Send, queue.RepeatUnknown())
+	handle(worker, "email", mails.Send)
+	handleResult(worker, "ai", models.Send, queue.RepeatUnknown())
+	handleResult(worker, "payment", payments.Send, queue.RepeatUnknown())
+	return func() {
+		webhooks.Close()
+		mails.Close()
+		models.Close()
+		payments.Close()
+	}, nil
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -179,9 +181,59 @@ func TestDev(t *testing.T) {
 	for name, args := range map[string][]string{"redis-server": nil, "miniredis": {"--miniredis"}} {
 		t.Run(name, func(t *testing.T) {
 			out, errText, code := command(t.Context(), append([]string{"dev", "--for", "3s"}, args...)...)
-			if code != 0 || !strings.Contains(out, "rejected by the provider: 0") || !strings.Contains(out, "0 called twice, 0 unaccounted for") {
+			if code != 0 || !strings.Contains(out, "0 called twice, 0 unaccounted for") {
 				t.Errorf("%s\n%s\nexit %d", out, errText, code)
 			}
+			_, account, _ := strings.Cut(out, "\nAfter ")
+			for _, l := range bindingLimits {
+				// Of every limit something was used, and nothing was refused.
+				line := regexp.MustCompile(`(?m)^  ` + l.kind + ` +` + l.who() + ` .* [1-9]\d* of +\d+ allowed .* rejected by the provider: 0$`)
+				if !line.MatchString(account) {
+					t.Errorf("%s of %s: nothing tells that it was used and kept:\n%s", l.kind, l.who(), out)
+				}
+			}
 		})
+	}
+}
+
+// TestDevFails: what a provider refuses is an error of the demo, and so is a job
+// that is nowhere.
+func TestDevFails(t *testing.T) {
+	providers, err := startProviders()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer providers.close()
+	d := newDemo(redistest.Start(t).Client(), providers, &lateness{}, t.Output())
+	d.final = d.uses()
+	job := providers.job(demoTenants[0], 1)
+	job.Queue, job.At = job.Kind, time.Now().Add(time.Hour)
+	if _, err := d.enqueue.Enqueue(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.account(t.Context()); err != nil {
+		t.Errorf("one job that is for later: %v", err)
+	}
+	if err := d.client.Del(t.Context(), "asynq:{webhook}:scheduled").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.account(t.Context()); err == nil || !strings.Contains(err.Error(), "1 jobs are unaccounted for") {
+		t.Errorf("a job was lost: %v", err)
+	}
+	for range 20 {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, providers.stripe.URL()+"/v1/payment_intents", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer sk_test_demo")
+		response, err := http.DefaultTransport.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	if err := d.account(t.Context()); err == nil || !strings.Contains(err.Error(), "violations") {
+		t.Errorf("20 calls at once of 30/s: %v", err)
 	}
 }
