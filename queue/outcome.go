@@ -21,7 +21,7 @@ const (
 	Postponed Outcome = "postponed" // the provider named a later time: no attempt was spent
 	Archived  Outcome = "archived"  // it failed for good, or for the last time
 	Expired   Outcome = "expired"   // its deadline passed before it could go: no call
-	Unknown   Outcome = "unknown"   // sent, but the answer never came; archived for a person
+	Unknown   Outcome = "unknown"   // sent, and nobody knows what came of it; archived for a person
 	Crashed   Outcome = "crashed"   // archived: it took three workers with it
 	Parked    Outcome = "parked"    // back to its lane without a call
 	Cancelled Outcome = "cancelled" // archived: an operator did not want it any more
@@ -89,14 +89,22 @@ func judge(err error, job Running, repeatUnknown bool, now time.Time) verdict {
 		wait := min(max(postponed.ParkUntil().Sub(now), 0), mostAhead)
 		return verdict{outcome: Postponed, err: &retryError{err: err, after: wait}}
 	}
-	if permanent, ok := errors.AsType[permanentError](err); ok && permanent.Permanent() || errors.Is(err, asynq.SkipRetry) {
-		return archive(Archived, err)
+	// Whoever looks for what a person has to decide looks for this outcome: so has
+	// a job that is unknown and cannot be asked again, for whatever reason.
+	end := Archived
+	said, ok := errors.AsType[unknownError](err)
+	unknown := ok && said.Unknown()
+	if unknown {
+		end = Unknown
 	}
-	if unknown, ok := errors.AsType[unknownError](err); ok && unknown.Unknown() && !repeatUnknown {
-		return archive(Unknown, fmt.Errorf("outcome unknown: %w", err))
+	if permanent, final := errors.AsType[permanentError](err); final && permanent.Permanent() || errors.Is(err, asynq.SkipRetry) {
+		return archive(end, err)
+	}
+	if unknown && !repeatUnknown {
+		return archive(end, fmt.Errorf("outcome unknown: %w", err))
 	}
 	if job.Attempt >= job.MaxAttempts {
-		return archive(Archived, fmt.Errorf("attempt %d of %d: %w", job.Attempt, job.MaxAttempts, err))
+		return archive(end, fmt.Errorf("attempt %d of %d: %w", job.Attempt, job.MaxAttempts, err))
 	}
 	return verdict{outcome: Retried, err: &retryError{err: err, failed: true, after: backoff(job.Attempt)}}
 }

@@ -125,7 +125,8 @@ func TestJudge(t *testing.T) {
 		{permanent{}, job, false, Archived, 0},
 		{unknown{}, job, false, Unknown, 0},
 		{unknown{}, job, true, Retried, 0},
-		{unknown{}, last, true, Archived, 0},
+		{unknown{}, last, true, Unknown, 0},
+		{errors.Join(permanent{}, unknown{}), job, true, Unknown, 0},
 	}
 	for _, test := range tests {
 		v := judge(test.err, test.job, test.repeat, now)
