@@ -33,6 +33,7 @@ const (
 type Config struct {
 	Port int      // 0: a free one
 	Dir  string   // for data and log; it must exist
+	File string   // redis.conf, which a sentinel writes to; "": none
 	Args []string // more redis.conf settings, as "--name", "value"; they win
 }
 
@@ -161,14 +162,18 @@ func (p *Process) startChild() error {
 	}
 	defer log.Close()
 
-	args := append([]string{
+	var args []string
+	if p.config.File != "" {
+		args = append(args, p.config.File) // it has to stand first
+	}
+	args = append(args,
 		"--bind", "127.0.0.1",
 		"--port", strconv.Itoa(p.port),
 		"--dir", p.config.Dir,
 		"--save", "",
 		"--maxmemory-policy", "noeviction",
-	}, p.config.Args...)
-	cmd := exec.Command(p.binary, args...)
+	)
+	cmd := exec.Command(p.binary, append(args, p.config.Args...)...)
 	cmd.Stdout, cmd.Stderr = log, log // files: no goroutine has to copy
 	c, err := startChild(cmd)
 	if err != nil {

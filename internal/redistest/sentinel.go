@@ -1,0 +1,87 @@
+package redistest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/headgate/headgate/internal/redisproc"
+)
+
+// Sentinel is a redis-sentinel, which makes a replica the primary when the
+// primary is gone, and tells clients which one it is.
+type Sentinel struct {
+	t       testing.TB
+	process *redisproc.Process
+	client  *redis.SentinelClient
+}
+
+const sentinelMaster = "main"
+
+// StartSentinel starts a sentinel that watches the server, and returns once it
+// knows the server's replicas. A single one decides alone; it takes some seconds
+// from the death of the server until a replica is the primary.
+func (s *Server) StartSentinel(replicas ...*Server) *Sentinel {
+	s.t.Helper()
+	host, port := s.hostPort()
+	dir := s.t.TempDir()
+	file := filepath.Join(dir, "sentinel.conf")
+	config := fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]s 1\n"+
+		"sentinel down-after-milliseconds %[1]s 500\n"+
+		"sentinel failover-timeout %[1]s 10000\n", sentinelMaster, host, port)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		s.t.Fatalf("redistest: %v", err)
+	}
+	process, err := redisproc.Start(redisproc.Config{Dir: dir, File: file, Args: []string{"--sentinel"}})
+	if err != nil {
+		s.t.Fatalf("redistest: sentinel: %v", err)
+	}
+	s.t.Cleanup(process.Kill)
+	sentinel := &Sentinel{t: s.t, process: process, client: redis.NewSentinelClient(&redis.Options{
+		Addr:                     process.Addr(),
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})}
+	s.t.Cleanup(func() { _ = sentinel.client.Close() })
+	wait(s.t, "sentinel that knows the replicas", func() bool {
+		known, err := sentinel.client.Replicas(s.t.Context(), sentinelMaster).Result()
+		if err != nil {
+			return false
+		}
+		up := 0
+		for _, replica := range known {
+			if replica["flags"] == "slave" && replica["master-link-status"] == "ok" {
+				up++
+			}
+		}
+		return up == len(replicas)
+	})
+	return sentinel
+}
+
+// URL is where clients ask for the primary, as package queue reads it.
+func (s *Sentinel) URL() string {
+	return "redis+sentinel://" + s.process.Addr() + "/" + sentinelMaster
+}
+
+// Primary is the host:port that the sentinel sends clients to now.
+func (s *Sentinel) Primary() string {
+	s.t.Helper()
+	addr, err := s.client.GetMasterAddrByName(s.t.Context(), sentinelMaster).Result()
+	if err != nil {
+		s.t.Fatalf("redistest: sentinel: %v", err)
+	}
+	return strings.Join(addr, ":")
+}
+
+// WaitPrimary waits until the sentinel has made a server the primary.
+func (s *Sentinel) WaitPrimary(server *Server) {
+	s.t.Helper()
+	wait(s.t, "failover", func() bool {
+		return s.Primary() == server.Addr() && info(s.t, server.Client())["role"] == "master"
+	})
+}
