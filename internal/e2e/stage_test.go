@@ -43,6 +43,7 @@ type stage struct {
 	bin     string
 	dir     string
 	redis   *redistest.Server
+	url     string // by which workers and producers find it
 	calls   string // where jobs send their webhooks
 	smtp    string // and their mail
 	control string
@@ -62,13 +63,8 @@ type worker struct {
 
 func newStage(t testing.TB, limits string, redisConfig ...string) *stage {
 	t.Helper()
-	bin, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &stage{t: t, bin: bin, dir: t.TempDir(), redis: redistest.Start(t, redisConfig...)}
-	s.write("limits.yaml", limits)
-	cmd := exec.Command(filepath.Join(bin, "receiver"))
+	s := newBareStage(t, limits, redistest.Start(t, redisConfig...))
+	cmd := exec.Command(filepath.Join(s.bin, "receiver"))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -82,6 +78,18 @@ func newStage(t testing.TB, limits string, redisConfig ...string) *stage {
 		t.Fatalf("receiver: %v", err)
 	}
 	s.paceWebhooks()
+	return s
+}
+
+// newBareStage has no receiver: the test has one of its own.
+func newBareStage(t testing.TB, limits string, redis *redistest.Server) *stage {
+	t.Helper()
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{t: t, bin: bin, dir: t.TempDir(), redis: redis, url: redis.URL()}
+	s.write("limits.yaml", limits)
 	return s
 }
 
@@ -106,7 +114,7 @@ func (s *stage) worker(env ...string) *worker {
 	w := &worker{http: "http://" + addr, done: make(chan struct{}), log: &syncBuffer{}}
 	w.cmd = exec.Command(filepath.Join(s.bin, "worker"), "run")
 	w.cmd.Env = append([]string{
-		"HEADGATE_REDIS_URL=" + s.redis.URL(), "HEADGATE_LIMITS_FILE=" + filepath.Join(s.dir, "limits.yaml"),
+		"HEADGATE_REDIS_URL=" + s.url, "HEADGATE_LIMITS_FILE=" + filepath.Join(s.dir, "limits.yaml"),
 		"HEADGATE_HTTP_ADDR=" + addr, "HEADGATE_WEBHOOK_ALLOW_PRIVATE=true", "HEADGATE_SHUTDOWN_TIMEOUT=5s",
 	}, env...)
 	w.cmd.Stderr = w.log
@@ -166,19 +174,28 @@ func (s *stage) jobs(tenant string, n int, fields string) string {
 	return b.String()
 }
 
-// bulk runs `enqueue bulk` on a file of these lines.
+// bulk runs `enqueue bulk` on a file of these lines, none of which is known yet.
 func (s *stage) bulk(lines string) {
 	s.t.Helper()
+	if n := strings.Count(lines, "\n"); s.send(lines) != n {
+		s.t.Fatalf("enqueue bulk knew some of %d jobs", n)
+	}
+}
+
+// send runs `enqueue bulk` on these lines, and tells how many were new.
+func (s *stage) send(lines string) (accepted int) {
+	s.t.Helper()
 	path := s.write(fmt.Sprintf("jobs-%d.ndjson", time.Now().UnixNano()), lines)
-	cmd := exec.Command(filepath.Join(s.bin, "enqueue"), "bulk", "--redis", s.redis.URL(), "--json", path)
+	cmd := exec.Command(filepath.Join(s.bin, "enqueue"), "bulk", "--redis", s.url, "--json", path)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		s.t.Fatalf("enqueue bulk: %v\n%s", err, out)
 	}
-	var told struct{ Accepted int }
-	if err := json.Unmarshal(out, &told); err != nil || told.Accepted != strings.Count(lines, "\n") {
-		s.t.Fatalf("enqueue bulk accepted %d of %d: %s", told.Accepted, strings.Count(lines, "\n"), out)
+	var told struct{ Accepted, Existing int }
+	if err := json.Unmarshal(out, &told); err != nil || told.Accepted+told.Existing != strings.Count(lines, "\n") {
+		s.t.Fatalf("enqueue bulk took %d of %d: %s", told.Accepted+told.Existing, strings.Count(lines, "\n"), out)
 	}
+	return told.Accepted
 }
 
 // missed is how many slots a worker's jobs missed.
