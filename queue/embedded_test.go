@@ -7,23 +7,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/law"
+	"github.com/headgate/headgate/internal/redistest"
 )
 
 // TestEmbeddedRedis: every script also works on the Redis that needs no install.
 func TestEmbeddedRedis(t *testing.T) {
-	server, err := embedded.Start(embedded.Options{Miniredis: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	options, err := ParseRedisURL(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewUniversalClient(options)
-	defer client.Close()
+	client := redistest.Embedded(t)
 	stalled, stop := law.WatchStalls()
 	defer stop()
 	const name, jobs = "embedded", 40
@@ -40,7 +30,7 @@ func TestEmbeddedRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen, got := newCounter(), newReceiver(jobs+1)
-	worker, err := New(Config{Redis: options, Queues: []string{name}, Concurrency: 50, Observer: seen})
+	worker, err := New(Config{Redis: &redis.UniversalOptions{Addrs: []string{client.Options().Addr}}, Queues: []string{name}, Concurrency: 50, Observer: seen})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,18 +72,10 @@ func TenantOutlook(ctx context.Context, client redis.UniversalClient, queue, ten
 	fail := func(err error) (Outlook, error) {
 		return Outlook{}, fmt.Errorf("outlook of tenant %s in queue %q: %w", quote(tenant), queue, err)
 	}
-	f, err := openForecast(ctx, client, queue)
+	f, members, err := forecastAll(ctx, client, queue)
 	if err != nil {
 		return fail(err)
 	}
-	if err := f.read(ctx, client, "", ""); err != nil {
-		return fail(err)
-	}
-	m, members, err := f.model("", 0, nil)
-	if err != nil {
-		return fail(err)
-	}
-	m.run(nil)
 	return f.outlooks(members, throttle.Escape(tenant))[throttle.Escape(tenant)], nil
 }
 

@@ -130,6 +130,23 @@ func (f *forecast) read(ctx context.Context, client redis.UniversalClient, subje
 	return f.look(ctx, client, subject, id)
 }
 
+// forecastAll says when all goes that waits, by the members of the lanes.
+func forecastAll(ctx context.Context, client redis.UniversalClient, queue string) (*forecast, []*member, error) {
+	f, err := openForecast(ctx, client, queue)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := f.read(ctx, client, "", ""); err != nil {
+		return nil, nil, err
+	}
+	m, members, err := f.model("", 0, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	m.run(nil)
+	return f, members, nil
+}
+
 // laneOf reads a lane's name.
 func laneOf(name string) lane {
 	l := lane{name: name}

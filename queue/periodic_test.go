@@ -17,7 +17,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
@@ -567,17 +566,7 @@ func TestPeriodicCrowd(t *testing.T) {
 }
 
 func TestPeriodicOnEmbeddedRedis(t *testing.T) {
-	server, err := embedded.Start(embedded.Options{Miniredis: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	options, err := ParseRedisURL(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewUniversalClient(options)
-	defer client.Close()
+	client := redistest.Embedded(t)
 	if err := SetPeriodic(t.Context(), client, Periodic{ID: "x", Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: Job{Kind: "call", Tenant: "a"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -63,18 +63,10 @@ func ReadStatus(ctx context.Context, client redis.UniversalClient, queue string)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return fail(err)
 	}
-	f, err := openForecast(ctx, client, queue)
+	f, members, err := forecastAll(ctx, client, queue)
 	if err != nil {
 		return fail(err)
 	}
-	if err := f.read(ctx, client, "", ""); err != nil {
-		return fail(err)
-	}
-	m, members, err := f.model("", 0, nil)
-	if err != nil {
-		return fail(err)
-	}
-	m.run(nil)
 	next := map[string]time.Time{}
 	for _, lane := range waiting.Val() {
 		tenant, _, _ := strings.Cut(fmt.Sprint(lane.Member), ";")

@@ -13,9 +13,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -429,17 +428,7 @@ func TestRunNowIsCharged(t *testing.T) {
 
 // The verbs also work on the Redis that needs no install.
 func TestVerbsOnEmbeddedRedis(t *testing.T) {
-	server, err := embedded.Start(embedded.Options{Miniredis: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	options, err := ParseRedisURL(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewUniversalClient(options)
-	defer client.Close()
+	client := redistest.Embedded(t)
 	ctx := t.Context()
 	limits := Limits{Queues: map[string]QueueLimits{"q": {Kinds: []string{"call", "other"}, Limits: []Limit{perTenant(10), sharedBy(100)}}}}
 	if err := Publish(ctx, client, limits); err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
@@ -19,20 +18,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // onBoth runs a test on the real Redis and on the embedded one.
 func onBoth(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
 	t.Run("redis-server", func(t *testing.T) { test(t, redistest.Shared(t).Client()) })
-	t.Run("miniredis", func(t *testing.T) {
-		server, err := embedded.Start(embedded.Options{Miniredis: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer server.Close()
-		options, err := redis.ParseURL(server.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		client := redis.NewClient(options)
-		defer client.Close()
-		test(t, client)
-	})
+	t.Run("miniredis", func(t *testing.T) { test(t, redistest.Embedded(t)) })
 }
 
 var prefixes atomic.Int64

@@ -8,7 +8,21 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/embedded"
 )
+
+// Embedded is a client of an embedded Redis in this process, which ends with the
+// test.
+func Embedded(t testing.TB) *redis.Client {
+	t.Helper()
+	server, err := embedded.Start(embedded.Options{Miniredis: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	return imitated(t, server.URL())
+}
 
 // Imitation is a client of an embedded Redis that runs until the test ends, as a
 // process of its own: the race detector does not slow it down, nor look at it.
@@ -36,6 +50,11 @@ func Imitation(t testing.TB) *redis.Client {
 	if _, err := fmt.Fscan(out, &url); err != nil {
 		t.Fatalf("the embedded redis: %v", err)
 	}
+	return imitated(t, url)
+}
+
+func imitated(t testing.TB, url string) *redis.Client {
+	t.Helper()
 	options, err := redis.ParseURL(url)
 	if err != nil {
 		t.Fatal(err)
