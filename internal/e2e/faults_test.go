@@ -7,6 +7,7 @@ import (
 )
 
 func TestPausedWorker(t *testing.T) {
+	t.Parallel()
 	const jobs, rate = 1500, 100
 	s := newStage(t, perTenant("100/s"))
 	first := s.worker()
@@ -23,6 +24,7 @@ func TestPausedWorker(t *testing.T) {
 }
 
 func TestPausedRedis(t *testing.T) {
+	t.Parallel()
 	const jobs, rate = 1500, 100
 	s := newStage(t, perTenant("100/s"))
 	s.worker()
@@ -39,6 +41,7 @@ func TestPausedRedis(t *testing.T) {
 }
 
 func TestRestartedRedis(t *testing.T) {
+	t.Parallel()
 	const jobs, rate = 1000, 100
 	s := newStage(t, perTenant("100/s"), "--appendonly", "yes", "--appendfsync", "always")
 	s.worker()
@@ -53,6 +56,7 @@ func TestRestartedRedis(t *testing.T) {
 // TestKilledWorker: kill -9 of one of two workers with 200 calls in flight; all
 // of them are made again soon, with the same key, and spend no attempt.
 func TestKilledWorker(t *testing.T) {
+	t.Parallel()
 	const jobs = 200
 	s := newStage(t, `
 queues:

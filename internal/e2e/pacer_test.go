@@ -32,12 +32,13 @@ const (
 
 // pace calls the receiver until the test ends. log is where its calls are found.
 func (s *stage) pace(log string, send func(ctx context.Context, slot string) error) {
-	s.paced, s.paceBegan = log, time.Now()
+	p := pacing{log, time.Now()}
+	s.paced = p
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		for slot := 0; ; slot++ {
-			next := s.slotAt(slot)
+			next := p.slotAt(slot)
 			timer := time.NewTimer(time.Until(next))
 			select {
 			case <-ctx.Done():
@@ -125,7 +126,13 @@ func mail(client *smtp.Client, slot string) error {
 	return w.Close()
 }
 
-func (s *stage) slotAt(slot int) time.Time { return s.paceBegan.Add(time.Duration(slot) * pacerEvery) }
+// pacing is what has to be known of a pacer to judge its calls.
+type pacing struct {
+	log   string // where they are found
+	began time.Time
+}
+
+func (p pacing) slotAt(slot int) time.Time { return p.began.Add(time.Duration(slot) * pacerEvery) }
 
 // span is a stretch of time.
 type span struct{ from, to time.Time }
@@ -135,7 +142,7 @@ type span struct{ from, to time.Time }
 func (s *stage) stalls(long time.Duration) (all []span) {
 	s.t.Helper()
 	var calls []sandbox.Call
-	s.get(s.paced, &calls)
+	s.get(s.paced.log, &calls)
 	arrived, last := map[int]time.Time{}, 0
 	for _, call := range calls {
 		if slot, err := strconv.Atoi(call.Job); err == nil && call.Tenant == pacer {
@@ -143,7 +150,7 @@ func (s *stage) stalls(long time.Duration) (all []span) {
 		}
 	}
 	for slot := range last {
-		due := s.slotAt(slot)
+		due := s.paced.slotAt(slot)
 		at, ok := arrived[slot]
 		if !ok {
 			at = due
@@ -160,18 +167,28 @@ func (s *stage) stalls(long time.Duration) (all []span) {
 	return all
 }
 
-// quiet cuts calls, in order, where the machine stood still between two of them.
-func quiet(calls []time.Time, stalls []span) (runs [][]time.Time) {
+// quiet cuts calls of that rate, in order, where the machine stood still when one
+// of them came or should have come.
+func quiet(calls []time.Time, rate float64, stalls []span) (runs [][]time.Time) {
 	calls = slices.SortedFunc(slices.Values(calls), time.Time.Compare)
+	still := func(from, to time.Time) bool {
+		i, _ := slices.BinarySearchFunc(stalls, from, func(s span, at time.Time) int { return s.to.Compare(at) })
+		return i < len(stalls) && !stalls[i].from.After(to)
+	}
+	gap := time.Duration(float64(time.Second) / rate)
 	begin := 0
-	for i := range calls {
-		for len(stalls) > 0 && stalls[0].to.Before(calls[i]) {
-			stalls = stalls[1:]
+	for i, at := range calls {
+		if i+1 < len(calls) && !still(at, at) {
+			next, due := calls[i+1], at.Add(gap)
+			if next.Before(due) {
+				due = next
+			}
+			if !still(due, next) {
+				continue
+			}
 		}
-		if i+1 == len(calls) || len(stalls) > 0 && stalls[0].from.Before(calls[i+1]) {
-			runs = append(runs, calls[begin:i+1])
-			begin = i + 1
-		}
+		runs = append(runs, calls[begin:i+1])
+		begin = i + 1
 	}
 	return runs
 }
@@ -205,7 +222,7 @@ const tolerance = float64(5*time.Millisecond+closer) / float64(time.Second)
 // lawful holds calls against the limit.
 func (s *stage) lawful(what string, calls []time.Time, rate float64, burst int) {
 	s.t.Helper()
-	over := excess(quiet(calls, s.stalls(closer)), rate, burst)
+	over := excess(quiet(calls, rate, s.stalls(closer)), rate, burst)
 	s.t.Logf("%s: at most %.3f calls over %v/s; allowed %.3f", what, over, rate, rate*tolerance)
 	if over > rate*tolerance {
 		s.t.Errorf("%s: %.3f calls over the limit of %v/s in some window; allowed %.3f", what, over, rate, rate*tolerance)
@@ -215,7 +232,7 @@ func (s *stage) lawful(what string, calls []time.Time, rate float64, burst int) 
 // enough checks that a limit was used to at least `least`.
 func (s *stage) enough(what string, calls []time.Time, rate, least float64) {
 	s.t.Helper()
-	share, lasted := used(quiet(calls, s.stalls(missing)), rate)
+	share, lasted := used(quiet(calls, rate, s.stalls(missing)), rate)
 	s.t.Logf("%s: %.4f of %v/s used in the %v of %v in which the machine did not stand still", what, share, rate, lasted, law.Span(calls))
 	switch {
 	case lasted < time.Second:

@@ -25,6 +25,7 @@ import (
 // What it loses of jobs that were made is their end: they are made again, with
 // the idempotency key that Stripe knows.
 func TestPaymentsUnderFaults(t *testing.T) {
+	t.Parallel()
 	const jobs, last = 1000, 100
 	stripe, err := sandbox.NewStripe(sandbox.Config{Password: "sk_test_e2e"})
 	if err != nil {

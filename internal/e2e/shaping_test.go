@@ -53,8 +53,8 @@ func TestTwoHundredTenants(t *testing.T) {
 		least, most := 9.0, 0.0
 		for i := range tenants {
 			at := times(calls, ofTenant(fmt.Sprintf("t%d", i)))
-			most = max(most, excess(quiet(at, short), rate, 1))
-			if share, lasted := used(quiet(at, long), rate); lasted > 2*time.Second {
+			most = max(most, excess(quiet(at, rate, short), rate, 1))
+			if share, lasted := used(quiet(at, rate, long), rate); lasted > 2*time.Second {
 				least, judged = min(least, share), judged+1
 			}
 		}
@@ -177,13 +177,14 @@ func BenchmarkTwoThousandASecond(b *testing.B) {
 	s.worker()
 	var runs [][]time.Time
 	for round := 0; b.Loop(); round++ {
-		runs = append(runs, quiet(s.thousands(fmt.Sprintf("t%d", round), jobs), s.stalls(missing))...)
+		runs = append(runs, quiet(s.thousands(fmt.Sprintf("t%d", round), jobs), 2000, s.stalls(missing))...)
 	}
 	share, _ := used(runs, 2000)
 	b.ReportMetric(share, "used")
 }
 
 func TestFarOverTheLimitWithOneAttempt(t *testing.T) {
+	t.Parallel()
 	const jobs = 500
 	s := newStage(t, perTenant("100/s"))
 	s.worker()
@@ -196,6 +197,7 @@ func TestFarOverTheLimitWithOneAttempt(t *testing.T) {
 }
 
 func TestAttemptsAtAReceiverThatFails(t *testing.T) {
+	t.Parallel()
 	const jobs, attempts = 20, 3
 	s := newStage(t, perTenant("500/s"))
 	s.order("/fail?n=1000000&status=500")

@@ -47,11 +47,9 @@ type stage struct {
 	calls   string // where jobs send their webhooks
 	smtp    string // and their mail
 	control string
-	paced   string // where the pacer's calls are found
-
-	paceBegan time.Time
-	workers   []*worker
-	short     []string // what there was too little of
+	paced   pacing
+	workers []*worker
+	short   []string // what there was too little of
 }
 
 type worker struct {
