@@ -4,18 +4,19 @@
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2..] four for each job: id, owner (new for every run of a job), tenant, kind (both escaped)
--- Returns   for each job: answer, earliest_us, latest_us, crashes, base, first
+-- Returns   for each job: answer, earliest_us, latest_us, crashes, base, first, unsure 1|0
 --   answer  'go' it has a slot | 'slot' it needs one | 'done' it was called
 --           already | 'failed' it ended before without success | 'gone' it is
 --           not this worker's any more
 --           | 'crashed' it took three workers with it
 --   base    failed attempts that were forgiven
 --   first   when the first run began whose call may have been made, µs
+--   unsure  an earlier run made a call of which nobody knows what came of it
 local now = clock()
 local results = {}
 for i = 2, #ARGV, 4 do
   local id, owner, tenant, kind = unpack(ARGV, i, i + 3)
-  local task = redis.call('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_base', 'hg_first')
+  local task = redis.call('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_base', 'hg_first', 'hg_unsure')
   local answer, e, c = 'slot', 0, 0
   local _, _, position = slot_read(task[2])
   if task[1] ~= 'active' then
@@ -38,5 +39,6 @@ for i = 2, #ARGV, 4 do
   results[#results + 1] = tonumber(task[4] or 0)
   results[#results + 1] = tonumber(task[5] or 0)
   results[#results + 1] = tonumber(string.match(task[6] or int(now), '^%d+'))
+  results[#results + 1] = (task[7] or task[4]) and 1 or 0
 end
 return results

@@ -2,7 +2,9 @@ package queue
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 )
@@ -30,5 +32,49 @@ func TestFirst(t *testing.T) {
 	if len(firsts) != 4 || firsts[0].Before(began.Add(-time.Second)) || firsts[1].Sub(firsts[0]) < 250*time.Millisecond ||
 		!firsts[2].Equal(firsts[1]) || !firsts[3].Equal(firsts[1]) {
 		t.Errorf("first attempts: %v; want another one after the call that was refused, and that one from then on", firsts)
+	}
+}
+
+// TestUnknownStaysUnknown: of a call that may have had an effect, only what the
+// provider says later tells: neither that the last attempt was not made, nor that
+// the deadline passed.
+func TestUnknownStaysUnknown(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		later  error // of the second attempt of two
+		within time.Duration
+		want   Outcome
+	}{
+		{"not sent", errors.New("nobody is there"), 0, Unknown},
+		{"refused for good", permanent{}, 0, Archived},
+		{"done", nil, 0, Done},
+		{"expired", tooMany{after: 2 * time.Second}, 2 * time.Second, Unknown},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := startRig(t, 1, limitsOf(), nil)
+			Handle(r.worker, "unsure", func(ctx context.Context, _ json.RawMessage) error {
+				if job, _ := Current(ctx); job.Attempt == 1 {
+					return unknown{}
+				}
+				return test.later
+			}, RepeatUnknown())
+			id := r.add(t, func(job *Job) {
+				job.Kind, job.MaxAttempts = "unsure", 2
+				if test.within > 0 {
+					job.Deadline = time.Now().Add(test.within)
+				}
+			})
+			r.run(t)
+			r.seen.wait(t, string(test.want), 1)
+			r.stop()
+			if test.want != Unknown {
+				return
+			}
+			archived, _, err := ListArchived(t.Context(), r.server.Client(), r.queue, "", 0)
+			if err != nil || len(archived) != 1 || archived[0].ID != id || archived[0].Outcome != Unknown || !strings.HasSuffix(archived[0].Reason, errUnsure.Error()) {
+				t.Errorf("%+v, %v", archived, err)
+			}
+		})
 	}
 }

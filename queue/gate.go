@@ -68,6 +68,7 @@ type beginAnswer struct {
 	crashes          int64
 	forgiven         int64 // failed attempts that do not count any more
 	first            int64 // when the first run began whose call may have been made, µs
+	unsure           bool  // see Running
 }
 
 type settleQuestion struct {
@@ -136,12 +137,12 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		return g.finish(ctx, job, owner, verdict{outcome: Retried, err: &retryError{err: err, after: firstBackoff * 10}})
 	}
 
-	job.Attempt, job.First = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first)
+	job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure
 	suspect := slot.crashes >= 2
 	for {
 		// What nobody wants any more needs no slot, and no pause holds it.
 		if job.expired(g.clock.now()) {
-			return g.finish(ctx, job, owner, archive(Expired, errExpired))
+			return g.finish(ctx, job, owner, expire(job))
 		}
 		if slot.answer == "slot" {
 			slot, err = g.newSlot(ctx, job, owner)
@@ -166,7 +167,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 			return g.giveUp(ctx, job, owner)
 		}
 		if job.expired(g.clock.now()) {
-			return g.finish(ctx, job, owner, archive(Expired, errExpired))
+			return g.finish(ctx, job, owner, expire(job))
 		}
 		unlock := g.enter(suspect)
 		if suspect && !g.settle(job.settled(owner, "alone")).mine {
@@ -313,7 +314,7 @@ func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Runni
 	err := h.protected(callCtx, task.Payload())
 	defer func() { v.actual = current.actualCosts() }()
 	if canceled(ctx, err) {
-		return verdict{outcome: Parked, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
+		return verdict{outcome: Parked, unsure: true, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
 	}
 	v = judge(err, job, h.repeatUnknown, time.Now())
 	v.result = result.take()
@@ -333,6 +334,8 @@ func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict)
 		question.outcome, question.text = "done", string(v.result)
 	case v.outcome.failed():
 		question.outcome, question.text = "failed", string(v.outcome)+" "+v.err.Error()
+	case v.unsure:
+		question.outcome = "unsure"
 	case v.outcome == Throttled || v.outcome == Postponed || errors.Is(v.err, errParked):
 		question.outcome = "refused"
 	}
@@ -392,7 +395,7 @@ func (g *gate) settle(q settleQuestion) settled {
 }
 
 func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
-	const words, answer = 4, 6
+	const words, answer = 4, 7
 	args := make([]any, 1, 1+words*len(questions))
 	args[0] = g.queue
 	for _, q := range questions {
@@ -415,7 +418,7 @@ func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
 		if err != nil {
 			return nil, err
 		}
-		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), earliest: n[0], latest: n[1], crashes: n[2], forgiven: n[3], first: n[4]}
+		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), earliest: n[0], latest: n[1], crashes: n[2], forgiven: n[3], first: n[4], unsure: n[5] == 1}
 	}
 	for i := range answers {
 		if answers[i].answer == "go" {

@@ -64,6 +64,7 @@ type verdict struct {
 	outcome Outcome
 	pause   time.Duration // of the tenant, or of all
 	account bool          // of all
+	unsure  bool          // the provider may have acted on the call
 	actual  string        // what the call cost, by unit
 	err     error         // for asynq; nil: acknowledge
 	result  []byte        // of a call that succeeded
@@ -104,9 +105,21 @@ func judge(err error, job Running, repeatUnknown bool, now time.Time) verdict {
 		return archive(end, fmt.Errorf("outcome unknown: %w", err))
 	}
 	if job.Attempt >= job.MaxAttempts {
-		return archive(end, fmt.Errorf("attempt %d of %d: %w", job.Attempt, job.MaxAttempts, err))
+		err = fmt.Errorf("attempt %d of %d: %w", job.Attempt, job.MaxAttempts, err)
+		if job.unsure && !unknown {
+			end, err = Unknown, fmt.Errorf("%w; %w", err, errUnsure)
+		}
+		return archive(end, err)
 	}
-	return verdict{outcome: Retried, err: &retryError{err: err, failed: true, after: backoff(job.Attempt)}}
+	return verdict{outcome: Retried, unsure: unknown, err: &retryError{err: err, failed: true, after: backoff(job.Attempt)}}
+}
+
+// expire ends a job whose deadline has passed.
+func expire(job Running) verdict {
+	if job.unsure {
+		return archive(Unknown, fmt.Errorf("%w; %w", errExpired, errUnsure))
+	}
+	return archive(Expired, errExpired)
 }
 
 func archive(outcome Outcome, err error) verdict {
@@ -149,6 +162,7 @@ func (e *retryError) wait() time.Duration {
 var (
 	errParked  = errors.New("waits in its lane for a slot")
 	errExpired = errors.New("expired: its deadline passed before it could go")
+	errUnsure  = errors.New("what came of an earlier call is not known")
 	errCrashed = errors.New("crashed: its worker died three times, the last time while it ran alone")
 )
 

@@ -49,6 +49,8 @@ type Running struct {
 	Headers map[string]string
 
 	attributes, costs string
+	// unsure: of an earlier call nobody knows what came of it.
+	unsure bool
 	// lastOfAsynq: a task of asynq's own client on the last retry it was given;
 	// asynq archives it whatever we return.
 	lastOfAsynq bool

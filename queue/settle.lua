@@ -10,6 +10,7 @@
 --                      operator runs it again; its slot is spent
 --            'keep'    not called: the job keeps its slot for another worker
 --            'free'    failed: the slot is spent
+--            'unsure'  likewise, and the provider may have acted on it
 --            'refused' not called, or the provider did nothing: likewise, and this run
 --                      was not the first
 --            'alone'   about to be called with nothing beside it (see crashes)
@@ -56,7 +57,8 @@ for i = 4, #ARGV, 9 do
       local began = redis.call('HGET', key, 'hg_first')
       if began and string.match(began, ' (.*)$') == owner then redis.call('HDEL', key, 'hg_first') end
     end
-    if outcome == 'refused' then outcome = 'free' end
+    if outcome == 'unsure' then redis.call('HSET', key, 'hg_unsure', '1') end
+    if outcome == 'refused' or outcome == 'unsure' then outcome = 'free' end
     if actual ~= '' and first and not task[4] then
       local said = redis.call('HMGET', key, 'hg_cost', 'hg_costs', 'hg_marks')
       correct_all(lane_limits(task[5] and task[5] ~= '' and task[5] or tenant, now).all, now,

@@ -127,6 +127,8 @@ func TestJudge(t *testing.T) {
 		{unknown{}, job, true, Retried, 0},
 		{unknown{}, last, true, Unknown, 0},
 		{errors.Join(permanent{}, unknown{}), job, true, Unknown, 0},
+		{errors.New("500"), Running{Attempt: 3, MaxAttempts: 3, unsure: true}, true, Unknown, 0},
+		{permanent{}, Running{Attempt: 3, MaxAttempts: 3, unsure: true}, true, Archived, 0}, // the provider knows the key
 	}
 	for _, test := range tests {
 		v := judge(test.err, test.job, test.repeat, now)
