@@ -12,6 +12,7 @@ import (
 // TestFirst: the first attempt is the first whose call may have had an effect:
 // one that failed counts, one that the provider refused does not.
 func TestFirst(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	var firsts []time.Time
 	began := time.Now()

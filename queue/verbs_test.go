@@ -490,6 +490,7 @@ func TestVerbsWithLargePayloads(t *testing.T) {
 
 // Retried jobs that fail again at once are not retried again and again.
 func TestRetryEnds(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(50)), nil)
 	r.answer = func(context.Context, Running) error { return permanent{} }
 	r.enqueue(t, "a", 500)

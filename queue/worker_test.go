@@ -35,6 +35,7 @@ func TestWaitingSpendsNoAttempt(t *testing.T) {
 }
 
 func TestAttemptsAreCounted(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, limitsOf(), nil)
 	var attempts []int
 	r.answer = func(_ context.Context, job Running) error {
@@ -321,6 +322,7 @@ func TestAttributesShareAcrossTenants(t *testing.T) {
 }
 
 func TestLimitsAreLive(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1000, limitsOf(perTenant(10)), nil)
 	r.enqueue(t, "a", 1000)
 	r.run(t)
