@@ -317,6 +317,9 @@ func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Runni
 		return verdict{outcome: Parked, unsure: true, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
 	}
 	v = judge(err, job, h.repeatUnknown, time.Now())
+	if told := current.pauseAfter(); told.length > v.pause {
+		v.pause, v.account, v.reason = told.length, told.account, told.reason
+	}
 	v.result = result.take()
 	if err != nil {
 		g.logger.Info("call failed", logQueue, g.queue, logKind, job.Kind, logJob, job.ID, logTenant, job.Tenant,
@@ -344,7 +347,7 @@ func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict)
 		question.actual = nothing(job.Costs)
 	}
 	if v.pause > 0 {
-		question.reason = printable(v.err, mostWords)
+		question.reason = printable(v.reason, mostWords)
 		scope := job.tenant()
 		if v.account {
 			scope = wholeQueue

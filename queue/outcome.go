@@ -64,6 +64,7 @@ type verdict struct {
 	outcome Outcome
 	pause   time.Duration // of the tenant, or of all
 	account bool          // of all
+	reason  string        // of the pause
 	unsure  bool          // the provider may have acted on the call
 	actual  string        // what the call cost, by unit
 	err     error         // for asynq; nil: acknowledge
@@ -82,7 +83,7 @@ func judge(err error, job Running, repeatUnknown bool, now time.Time) verdict {
 		}
 		whole, ok := errors.AsType[accountError](err)
 		return verdict{
-			outcome: Throttled, pause: min(pause, longestPause), account: ok && whole.WholeAccount(),
+			outcome: Throttled, pause: min(pause, longestPause), account: ok && whole.WholeAccount(), reason: err.Error(),
 			err: &retryError{err: err},
 		}
 	}

@@ -82,17 +82,14 @@ func pausedUntil(text string) int64 {
 // endless is when a pause ends that ends when somebody resumes, µs since the epoch.
 const endless = int64(9e15)
 
-// printable is an error in one line of valid text, at most so long.
-func printable(err error, most int) string {
-	if err == nil {
-		return ""
-	}
-	text := strings.Map(func(r rune) rune {
+// printable is a text in one line of valid text, at most so long.
+func printable(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(err.Error(), "?"))
+	}, strings.ToValidUTF8(text, "?"))
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "")
 	}

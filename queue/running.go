@@ -67,6 +67,14 @@ type call struct {
 
 	mu     sync.Mutex
 	actual map[string]int64
+	pause  callPause
+}
+
+// callPause is what [PauseAfter] was told.
+type callPause struct {
+	length  time.Duration
+	account bool
+	reason  string
 }
 
 type callKey struct{}
@@ -101,6 +109,34 @@ func SetActual(ctx context.Context, costs map[string]int64) error {
 	}
 	maps.Copy(c.actual, costs)
 	return nil
+}
+
+// PauseAfter makes other calls wait from the end of the running one on, whatever
+// it ends with: those of its tenant, or with account those of all tenants of the
+// queue. It is for a provider that took the call and said that it was the last for
+// now; one that refuses a call is told by an error with RetryAfter. Of several the
+// longest holds, up to 24 h. An error means that nothing was noted: the context is
+// no handler's, or the length is not above 0.
+func PauseAfter(ctx context.Context, length time.Duration, account bool, reason string) error {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return errors.New("queue: PauseAfter: the context is not that of a handler")
+	}
+	if length <= 0 {
+		return fmt.Errorf("queue: PauseAfter: the length %v is not above 0", length)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if length > c.pause.length {
+		c.pause = callPause{min(length, longestPause), account, reason}
+	}
+	return nil
+}
+
+func (c *call) pauseAfter() callPause {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pause
 }
 
 func (c *call) actualCosts() string {

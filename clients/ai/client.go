@@ -132,7 +132,7 @@ func (c *Client) Send(ctx context.Context, call clients.Call, request Request) (
 	}
 	result.Completion = bytes.TrimSpace(x.answer)
 	result.Usage, result.known = result.Usage.checked()
-	result.Backoff = metersOf(x.header, clockOf(x.header)).empty()
+	result.Backoff = metersOf(x.header, clockOf(x.header)).room(result.Usage.Total)
 	return result.fit(text), nil
 }
 

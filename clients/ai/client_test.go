@@ -85,7 +85,8 @@ func TestWhatIsSent(t *testing.T) {
 				sent, _ = io.ReadAll(r.Body)
 				w.Header().Set("Content-Type", "application/json")
 				w.Header().Set("x-ratelimit-remaining-requests", "0")
-				w.Header().Set("x-ratelimit-reset-requests", "8.64s")
+				w.Header().Set("x-ratelimit-limit-requests", "2")
+				w.Header().Set("x-ratelimit-reset-requests", "17.28s")
 				io.WriteString(w, tt.answer+"\n")
 			})
 			tt.config.BaseURL, tt.config.APIKey = server.URL+"/v1", canary

@@ -17,12 +17,13 @@ type meters map[string]meter
 
 type meter struct {
 	empty bool          // nothing remains
+	limit int64         // what it holds when it is full; 0: it does not say
 	reset time.Duration // until it is full again; 0: it does not say
 }
 
-// metersOf reads the headers x-ratelimit-remaining-NAME and -reset-NAME of OpenAI,
-// whose resets are durations, and anthropic-ratelimit-NAME-remaining and -reset,
-// whose resets are times. What cannot be read is left out.
+// metersOf reads the headers x-ratelimit-limit-NAME, -remaining-NAME and -reset-NAME
+// of OpenAI, whose resets are durations, and anthropic-ratelimit-NAME-limit,
+// -remaining and -reset, whose resets are times. What cannot be read is left out.
 //
 // Sources: the rate limit guides of both, and ratelimit.go of go-openai.
 func metersOf(header http.Header, now time.Time) meters {
@@ -48,6 +49,10 @@ func metersOf(header http.Header, now time.Time) meters {
 		case "remaining":
 			n, err := strconv.ParseInt(value, 10, 64)
 			m.empty = err == nil && n <= 0
+		case "limit":
+			if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+				m.limit = max(n, 0)
+			}
 		case "reset":
 			m.reset = parseReset(value, now)
 		default:
@@ -64,6 +69,27 @@ func (all meters) empty() (longest time.Duration) {
 		if m.empty {
 			longest = max(longest, m.reset)
 		}
+	}
+	return longest
+}
+
+// room is how long until all meters that are empty now have room for another call
+// of so many tokens: they fill up evenly, as both providers say. Where a limit is
+// not told it is how long until they are full.
+func (all meters) room(tokens int64) (longest time.Duration) {
+	for name, m := range all {
+		if !m.empty {
+			continue
+		}
+		wait := m.reset
+		if m.limit > 0 {
+			need := int64(1)
+			if strings.HasSuffix(name, "tokens") {
+				need = max(tokens, 1)
+			}
+			wait = time.Duration(float64(wait) * min(1, float64(need)/float64(m.limit)))
+		}
+		longest = max(longest, wait)
 	}
 	return longest
 }

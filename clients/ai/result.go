@@ -41,9 +41,9 @@ type Result struct {
 	Truncated bool   `json:"truncated,omitempty"`
 	Text      string `json:"text,omitempty"`
 
-	// Backoff is how long until a meter of the account is full again that this
-	// call emptied, by the provider's headers; 0 when none is empty, or none is
-	// told. Some capacity is back earlier.
+	// Backoff is how long until the account has room for another call like this
+	// one, by the provider's headers; 0 when none of its meters is empty, or none is
+	// told.
 	Backoff time.Duration `json:"-"`
 
 	known bool // Usage is what was charged

@@ -96,6 +96,12 @@ func (c *caller[C]) do(ctx context.Context, call clients.Call, send func(C) erro
 	return ofTenant(c.tenants.Do(ctx, c.kind+" account of "+call.Tenant, func() error { return send(client) }))
 }
 
+// shared tells whether a tenant's calls are made with the worker's account.
+func (c *caller[C]) shared(tenant string) bool {
+	secrets, err := c.store.For(c.kind, tenant)
+	return secrets == nil && err == nil
+}
+
 // Close closes all clients.
 func (c *caller[C]) Close() {
 	c.own.Close()

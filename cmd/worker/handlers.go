@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/ai"
@@ -64,6 +65,10 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *en
 				result, err = account.Send(ctx, call, r)
 				return err
 			})
+			if result.Backoff >= shortestBackoff {
+				// It fails only outside of a handler.
+				_ = queue.PauseAfter(ctx, result.Backoff, models.shared(call.Tenant), "the latest answer says that the account is used up")
+			}
 			return result, err
 		}, queue.Timeout(2*c.AITimeout), queue.RepeatUnknown())
 	}
@@ -83,6 +88,9 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *en
 	}
 	return kinds, stop, nil
 }
+
+// shortestBackoff is less than what limits and a 429 see to by themselves.
+const shortestBackoff = time.Second
 
 // newCaller makes the caller of a kind. Where the worker has an account, a mistake
 // in it ends the start.

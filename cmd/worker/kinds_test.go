@@ -1,8 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +109,52 @@ func ended(t *testing.T, client *queue.Client, name, id string) queue.JobResult 
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("job %s has not ended: %+v", id, result)
+		}
+	}
+}
+
+// TestUsedUpAccount: an answer that says that the account has nothing left for now
+// holds the queue where the account is all tenants', and the tenant where it is its
+// own; a moment that it soon makes up for holds nobody.
+func TestUsedUpAccount(t *testing.T) {
+	server := redistest.Start(t)
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reset := map[string]string{"soon": "100ms"}[r.Header.Get("Headgate-Tenant")]
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Ratelimit-Limit-Requests", "2")
+		w.Header().Set("X-Ratelimit-Remaining-Requests", "0")
+		w.Header().Set("X-Ratelimit-Reset-Requests", cmp.Or(reset, "20m"))
+		fmt.Fprint(w, `{"id":"c","model":"m","choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"usage":{"total_tokens":3}}`)
+	}))
+	defer provider.Close()
+	path := filepath.Join(t.TempDir(), "credentials.yaml")
+	if err := os.WriteFile(path, []byte("tenants: {own: {ai: {api_key: sk-own}}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"AI_PROVIDER": "openai", "AI_BASE_URL": provider.URL, "AI_API_KEY": "sk-test", "CREDENTIALS_FILE": path,
+	} {
+		t.Setenv(prefix+name, value)
+	}
+	quietly(t, server.URL(), "queues: {ai: {kinds: [ai]}}")
+	running(t)
+	client := queue.NewClient(server.Client())
+	for i, tenant := range []string{"soon", "own", "shares"} {
+		receipt, err := client.Enqueue(t.Context(), queue.Job{Kind: "ai", Tenant: tenant, Retention: time.Hour, Payload: json.RawMessage(aiPayload)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result := ended(t, client, "ai", receipt.ID); result.Outcome != queue.Done {
+			t.Fatalf("%+v", result)
+		}
+		pauses, err := queue.Pauses(t.Context(), server.Client(), "ai")
+		if err != nil || len(pauses) != i {
+			t.Fatalf("after the call of %s: %+v, %v; want %d pauses", tenant, pauses, err, i)
+		}
+		for _, pause := range pauses {
+			if ends := time.Until(pause.Until); pause.Tenant != "" && pause.Tenant != "own" || ends < 9*time.Minute || ends > 10*time.Minute {
+				t.Errorf("%+v", pause)
+			}
 		}
 	}
 }

@@ -1,0 +1,53 @@
+package queue
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// TestPauseAfter: a call that succeeded and says that the provider takes no more
+// is done, and the next ones of its tenant, or of all, wait for so long.
+func TestPauseAfter(t *testing.T) {
+	for name, account := range map[string]bool{"tenant": false, "account": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const pause = 1500 * time.Millisecond
+			r := startRig(t, 3, limitsOf(perTenant(100), sharedBy(1000)), nil)
+			first := r.add(t, func(job *Job) { job.Tenant = "a" })
+			r.answer = func(ctx context.Context, job Running) error {
+				if job.ID != first {
+					return nil
+				}
+				for _, length := range []time.Duration{time.Millisecond, pause, time.Second} { // the longest holds
+					if err := PauseAfter(ctx, length, account, "used\nup"); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := PauseAfter(ctx, 0, account, ""); err == nil {
+					t.Error("a pause of no length was noted")
+				}
+				return nil
+			}
+			r.run(t)
+			r.seen.wait(t, string(Done), 1)
+			pauses, err := Pauses(t.Context(), r.server.Client(), r.queue)
+			if err != nil || len(pauses) != 1 || pauses[0].By != "provider" || pauses[0].Reason != "used up" || (pauses[0].Tenant == "") != account {
+				t.Errorf("%+v, %v", pauses, err)
+			}
+			r.enqueue(t, "a", 1)
+			r.enqueue(t, "b", 1)
+			r.seen.wait(t, string(Done), 3)
+			r.stop()
+			for tenant, waits := range map[string]bool{"a": true, "b": account} {
+				calls := r.calls[tenant]
+				if waited := calls[len(calls)-1].Sub(r.calls["a"][0]); waited >= pause != waits {
+					t.Errorf("the next call of %s came after %v; to wait for %v: %v", tenant, waited, pause, waits)
+				}
+			}
+		})
+	}
+	if err := PauseAfter(t.Context(), time.Second, false, ""); err == nil {
+		t.Error("a pause was noted outside of a handler")
+	}
+}
