@@ -46,25 +46,32 @@ func TestTenThousandForOneSecond(t *testing.T) {
 		return (after.scripts - before.scripts) / jobs, got.all()
 	}
 	plain, unscheduled := run(func() time.Time { return time.Time{} })
-	due := time.Now().Add(3 * time.Second).Truncate(time.Second)
-	stalled, stop := law.WatchStalls()
-	defer stop()
-	scheduled, calls := run(func() time.Time { return due })
-	t.Logf("enqueued for now: %.2f scripts for a job, done in %v; scheduled: %.2f, %v", plain, law.Span(unscheduled), scheduled, law.Span(calls))
-	if scheduled > 1.2*plain {
-		t.Errorf("%.2f scripts for a scheduled job, %.2f for another; want no more than a fifth above", scheduled, plain)
-	}
-	if err := law.Check(calls, rate, burst, 5*time.Millisecond+stalled()); err != nil {
-		t.Error(err)
-	}
-	// What the machine takes from one run it takes from the other.
+	// What the machine takes from one run it may leave to the other, so one that
+	// took too long is made again. Whatever else is wrong is wrong at once.
 	ideal := max((jobs-burst)*time.Second/rate, law.Span(unscheduled))
-	if took := law.Span(calls); took > ideal+ideal/20+stalled() {
-		t.Errorf("done in %v; want %v", took, ideal)
-	}
-	for _, at := range calls {
-		if at.Before(due) {
-			t.Fatalf("a call %v before its time", due.Sub(at))
+	for try := 1; ; try++ {
+		due := time.Now().Add(3 * time.Second).Truncate(time.Second)
+		stalled, stop := law.WatchStalls()
+		scheduled, calls := run(func() time.Time { return due })
+		stop()
+		took := law.Span(calls)
+		t.Logf("enqueued for now: %.2f scripts for a job, done in %v; scheduled: %.2f, %v", plain, law.Span(unscheduled), scheduled, took)
+		if scheduled > 1.2*plain {
+			t.Errorf("%.2f scripts for a scheduled job, %.2f for another; want no more than a fifth above", scheduled, plain)
+		}
+		if err := law.Check(calls, rate, burst, 5*time.Millisecond+stalled()); err != nil {
+			t.Error(err)
+		}
+		for _, at := range calls {
+			if at.Before(due) {
+				t.Fatalf("a call %v before its time", due.Sub(at))
+			}
+		}
+		if took <= ideal+ideal/20+stalled() {
+			return
+		}
+		if try == 3 {
+			t.Fatalf("done in %v, three times over; want %v", took, ideal)
 		}
 	}
 }
