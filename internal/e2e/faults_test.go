@@ -7,7 +7,6 @@ import (
 )
 
 func TestPausedWorker(t *testing.T) {
-	t.Parallel()
 	const jobs, rate = 1500, 100
 	s := newStage(t, perTenant("100/s"))
 	first := s.worker()
@@ -24,7 +23,6 @@ func TestPausedWorker(t *testing.T) {
 }
 
 func TestPausedRedis(t *testing.T) {
-	t.Parallel()
 	const jobs, rate = 1500, 100
 	s := newStage(t, perTenant("100/s"))
 	s.worker()
@@ -41,7 +39,6 @@ func TestPausedRedis(t *testing.T) {
 }
 
 func TestRestartedRedis(t *testing.T) {
-	t.Parallel()
 	const jobs, rate = 1000, 100
 	s := newStage(t, perTenant("100/s"), "--appendonly", "yes", "--appendfsync", "always")
 	s.worker()

@@ -63,17 +63,18 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 // stage is a Redis, a receiver and workers, each a process of its own.
 type stage struct {
-	t       testing.TB
-	bin     string
-	dir     string
-	redis   *redistest.Server
-	url     string // by which workers and producers find it
-	calls   string // where jobs send their webhooks
-	smtp    string // and their mail
-	control string
-	paced   pacing
-	workers []*worker
-	short   []string // what there was too little of
+	t         testing.TB
+	bin       string
+	dir       string
+	redis     *redistest.Server
+	url       string // by which workers and producers find it
+	calls     string // where jobs send their webhooks
+	smtp      string // and their mail
+	control   string
+	paced     pacing
+	stopPacer func()
+	workers   []*worker
+	short     []string // what there was too little of
 }
 
 type worker struct {
