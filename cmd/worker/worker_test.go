@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/law"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
@@ -180,7 +181,19 @@ func TestRunAndHealthcheck(t *testing.T) {
 func TestDev(t *testing.T) {
 	for name, args := range map[string][]string{"redis-server": nil, "miniredis": {"--miniredis"}} {
 		t.Run(name, func(t *testing.T) {
-			out, errText, code := command(t.Context(), append([]string{"dev", "--for", "3s"}, args...)...)
+			run := func() (out, errText string, code int, stalled time.Duration) {
+				longest, stop := law.WatchStalls()
+				defer stop()
+				out, errText, code = command(t.Context(), append([]string{"dev", "--for", "3s"}, args...)...)
+				return out, errText, code, longest()
+			}
+			out, errText, code, stalled := run()
+			// Calls that a stall holds up arrive together, and the providers count them
+			// as they come.
+			for try := 1; try < 3 && strings.Contains(errText, "violations") && stalled > 10*time.Millisecond; try++ {
+				t.Logf("the machine stood still for %v: once more, after %s", stalled, errText)
+				out, errText, code, stalled = run()
+			}
 			if code != 0 || !strings.Contains(out, "0 called twice, 0 unaccounted for") {
 				t.Errorf("%s\n%s\nexit %d", out, errText, code)
 			}
