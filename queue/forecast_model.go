@@ -1,0 +1,273 @@
+package queue
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// bucket is the state of a bucket as the model takes it.
+func (f *forecast) bucket(i int, l *lane, spec throttle.Spec) (b fluidBucket, pausedUntil float64, err error) {
+	b = fluidBucket{limit: i}
+	if spec.Algorithm == "sl" {
+		log, ok := f.logs[l.buckets[i]]
+		if !ok {
+			log = [2]float64{float64(spec.Burst), 0}
+		}
+		b.quota, b.most, b.period = float64(spec.Burst), float64(spec.Burst), float64(spec.Window)/1e6
+		b.level, b.opens = log[0], []float64{max(log[1]+b.period, tiny)}
+		return b, 0, nil
+	}
+	text, _ := f.texts[l.buckets[i]].(string)
+	stored, err := spec.Stored(text, f.now.UnixMicro(), f.calendars[i])
+	if err != nil {
+		return b, 0, fmt.Errorf("limit %q: %w", f.rules.Limits[i].Name, err)
+	}
+	if stored.PausedUntil > 0 {
+		pausedUntil = f.until(stored.PausedUntil)
+	}
+	b.level = stored.Left
+	switch spec.Algorithm {
+	case "fw", "sc":
+		b.quota, b.used = max(1, math.Floor(float64(spec.Burst)*f.adapted(i, l))), stored.Used
+		b.level, b.most = b.level+b.quota-float64(spec.Burst), b.quota
+		if spec.Window > 0 {
+			b.period = float64(spec.Window) / 1e6
+			b.opens = []float64{b.period - math.Mod(float64(f.now.UnixMicro())/1e6, b.period)}
+		} else {
+			for _, opens := range f.calendars[i] {
+				if at := f.until(opens); at > 0 {
+					b.opens = append(b.opens, at)
+				}
+			}
+			n := len(b.opens)
+			b.period = (b.opens[n-1] - b.opens[0]) / float64(n-1)
+		}
+		if spec.Algorithm == "sc" {
+			b.spread, b.rate = true, stored.Previous/b.period
+		}
+	default:
+		b.rate = float64(spec.Flow) / float64(spec.Permit) * 1e6
+		b.most = 1
+		b.rate *= f.adapted(i, l)
+		if spec.Algorithm == "tb" || spec.Algorithm == "lm" {
+			b.most = float64(max(spec.Burst, 1))
+		}
+	}
+	return b, pausedUntil, nil
+}
+
+// adapted is to which part an adaptive limit is lowered now, as in lanes.lua.
+func (f *forecast) adapted(i int, l *lane) float64 {
+	if !f.rules.Limits[i].Adaptive {
+		return 1
+	}
+	const parts, step, seconds = 64, 4, 5
+	var now, since int64
+	if _, err := fmt.Sscan(f.adapt[f.buckets[l.buckets[i]]], &now, &since); err != nil {
+		return 1
+	}
+	now += step * max(0, int64(-f.until(since)/seconds))
+	return float64(min(parts, now)) / parts
+}
+
+// openings are when the send windows of a lane are all open, as seconds from now,
+// opening and closing in turns; nil: always. key names them.
+func (f *forecast) openings(l *lane) (all []float64, key string, err error) {
+	if len(f.limits.queue.Windows) == 0 {
+		return nil, "", nil
+	}
+	texts := []string{f.limits.tenants[l.tenant].Window, f.limits.queue.SendWindows[AllKinds], f.limits.queue.SendWindows[unescape(l.kind)]}
+	key = strings.Join(texts, "\n")
+	if key == "\n\n" {
+		return nil, key, nil
+	}
+	if known, ok := f.hours[key]; ok {
+		return known, key, nil
+	}
+	for _, text := range texts {
+		if text == "" {
+			continue
+		}
+		window, err := ParseSendWindow(text)
+		if err != nil {
+			return nil, "", err
+		}
+		var hours []float64
+		for _, moment := range window.Openings(f.now, f.now.Add(hoursAhead)) {
+			hours = append(hours, f.until(moment))
+		}
+		if all == nil {
+			all = hours
+		} else {
+			all = intersect(all, hours)
+		}
+	}
+	if f.hours == nil {
+		f.hours = map[string][]float64{}
+	}
+	f.hours[key] = all
+	return all, key, nil
+}
+
+// hoursAhead is how far send windows are looked at; beyond it they count as open.
+const hoursAhead = 400 * 24 * time.Hour
+
+// intersect is what two lists of openings have in common.
+func intersect(a, b []float64) []float64 {
+	both := []float64{}
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		if opens, closes := max(a[i], b[j]), min(a[i+1], b[j+1]); opens < closes {
+			both = append(both, opens, closes)
+		}
+		if a[i+1] < b[j+1] {
+			i += 2
+		} else {
+			j += 2
+		}
+	}
+	return both
+}
+
+// permits is what a job takes of a limit.
+func permits(limit Limit, spec throttle.Spec, costs map[string]float64) float64 {
+	n := costs[limit.Unit]
+	if spec.Burst > 0 && n > float64(spec.Burst) {
+		n = float64(spec.Burst)
+	}
+	return n
+}
+
+// model makes the model of what waits. The jobs of subject are what the caller
+// says, each costing what it says; watched are places in that lane. All members
+// come in the order of f.lanes.
+func (f *forecast) model(subject string, jobs float64, costs map[string]float64, watched ...*member) (*fluid, []*member, error) {
+	m := &fluid{}
+	members := make([]*member, len(f.lanes))
+	lanesOf, usersOf := map[string]float64{}, make([]int, len(f.buckets))
+	for i := range f.lanes {
+		l := &f.lanes[i]
+		if l.jobs > 0 || l.name == subject {
+			lanesOf[l.tenant]++
+			for _, at := range l.buckets {
+				if at >= 0 {
+					usersOf[at]++
+				}
+			}
+		}
+	}
+	shared, classes := make([]int, len(f.buckets)), map[string]*flow{}
+	pausedUntil := make([]float64, len(f.buckets)) // of those that are shared
+	alike := map[*flow]float64{}                   // members of a class so far
+	all := make([]member, len(f.lanes))
+	var uses []use // of the lane at hand, as the next two
+	var private []fluidBucket
+	var class []byte
+	for i := range f.lanes {
+		l := &f.lanes[i]
+		mine := l.name == subject
+		one := &all[i]
+		*one = member{jobs: float64(l.jobs), times: 1 / f.part, limit: -1}
+		members[i] = one
+		unit := f.cost
+		if mine {
+			one.jobs, one.times, unit = jobs, 1, costs
+		} else if l.jobs <= 0 {
+			continue
+		}
+		weight := f.limits.weight(l.tenant) / lanesOf[l.tenant] / max(unit[""], tiny)
+		from := f.pausedUntil(l)
+		hours, windows, err := f.openings(l)
+		if err != nil {
+			return nil, nil, err
+		}
+		uses, private = uses[:0], private[:0]
+		class = append(binary.LittleEndian.AppendUint64(class[:0], math.Float64bits(weight)), windows...)
+		for j, limit := range f.rules.Limits {
+			name := l.buckets[j]
+			if name < 0 {
+				continue // how long calls take is not known
+			}
+			spec := f.limits.spec(j, l.tenant)
+			cost := permits(limit, spec, unit)
+			if cost <= 0 {
+				continue
+			}
+			common := usersOf[name] > 1 || len(limit.Per) == 0
+			if common && shared[name] > 0 {
+				at := shared[name] - 1
+				from = max(from, pausedUntil[name])
+				uses = append(uses, use{at, cost})
+				class = binary.AppendVarint(class, int64(at))
+				continue
+			}
+			b, paused, err := f.bucket(j, l, spec)
+			if err != nil {
+				return nil, nil, err
+			}
+			from = max(from, paused)
+			if common {
+				at := len(m.buckets)
+				shared[name], pausedUntil[name] = at+1, paused
+				uses = append(uses, use{at, cost})
+				class = binary.AppendVarint(class, int64(at))
+				m.buckets = append(m.buckets, b)
+				continue
+			}
+			b.private = true
+			// Levels that differ by less than a permit, or little beside what waits, are
+			// alike, and so are all that the lane cannot use up.
+			if need := one.jobs * cost; b.level >= need && !mine {
+				b.level = b.most
+			}
+			uses = append(uses, use{-1, cost})
+			private = append(private, b)
+			_, size := math.Frexp(one.jobs)
+			class = binary.AppendVarint(class, int64(-1-j))
+			class = binary.LittleEndian.AppendUint64(class, math.Float64bits(b.rate))
+			class = binary.LittleEndian.AppendUint64(class, math.Float64bits(b.most))
+			class = binary.AppendVarint(class, int64(math.Floor(b.level/max(1, b.most/64, math.Ldexp(1, size)/64))))
+			if len(b.opens) > 0 {
+				class = binary.AppendVarint(class, int64(b.opens[0]*1000))
+			}
+		}
+		class = binary.LittleEndian.AppendUint64(class, math.Float64bits(from))
+		if mine {
+			class = append(class, "subject"...)
+		}
+		known := classes[string(class)]
+		if known == nil {
+			known = &flow{weight: weight, from: from, hours: hours, uses: slices.Clone(uses)}
+			if mine {
+				known.members = watched
+			}
+			classes[string(class)] = known
+			m.flows = append(m.flows, known)
+			next := 0
+			for k := range known.uses {
+				if known.uses[k].bucket < 0 {
+					known.uses[k].bucket = len(m.buckets)
+					m.buckets = append(m.buckets, private[next])
+					next++
+				}
+			}
+		} else {
+			// The class stands where its members stand on average.
+			next := 0
+			for _, u := range known.uses {
+				if b := &m.buckets[u.bucket]; b.private {
+					b.level += (private[next].level - b.level) / (alike[known] + 1)
+					next++
+				}
+			}
+		}
+		alike[known]++
+		known.members = append(known.members, one)
+	}
+	return m, members, nil
+}
