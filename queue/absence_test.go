@@ -1,0 +1,32 @@
+package queue
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestAbsenceIsNoCredit: a tenant that comes to a shared limit which another used
+// alone gets its half from then on, and nothing for the time before.
+func TestAbsenceIsNoCredit(t *testing.T) {
+	const alone, both = 200, 200
+	r := startRig(t, 2*alone+both, limitsOf(sharedBy(200)), nil)
+	r.enqueue(t, "b", 2*alone)
+	r.run(t)
+	r.seen.wait(t, string(Done), alone)
+	r.enqueue(t, "a", both)
+	r.wait(t, 20*time.Second)
+	r.stop()
+	first := slices.MinFunc(r.calls["a"], time.Time.Compare)
+	middle := slices.SortedFunc(slices.Values(r.calls["a"]), time.Time.Compare)[both/2]
+	others := 0
+	for _, at := range r.calls["b"] {
+		if at.After(first) && at.Before(middle) {
+			others++
+		}
+	}
+	// It catches up at most what the other was given ahead, which is a horizon of calls.
+	if ahead := int(200 * horizon.Seconds()); others < both/2-ahead || others > both/2+ahead {
+		t.Errorf("%d calls of the other beside %d of the tenant that came; want as many", others, both/2)
+	}
+}
