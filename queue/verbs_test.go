@@ -555,6 +555,33 @@ func TestCancelFreesPermits(t *testing.T) {
 	}
 }
 
+// A permit that comes back wakes a lane that still holds something, however many
+// that waited for it were emptied meanwhile.
+func TestCancelledLanesAreNotWoken(t *testing.T) {
+	one := Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}
+	r := startRig(t, 1, limitsOf(one), nil)
+	d := r.dispatcher()
+	first := r.add(t, nil)
+	r.release(t, d, 1)
+	const emptied = 30
+	for i := range emptied {
+		r.add(t, func(job *Job) { job.Tenant = fmt.Sprint("emptied", i) })
+	}
+	last := r.add(t, func(job *Job) { job.Tenant = "last" })
+	r.release(t, d, 1)
+	for i := range emptied {
+		if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{Tenant: fmt.Sprint("emptied", i)}, ann, nil); err != nil || tally.ByState[StateWaiting] != 1 {
+			t.Fatalf("%+v, %v", tally, err)
+		}
+	}
+	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil || tally.ByState[StatePending] != 1 {
+		t.Fatalf("%+v, %v", tally, err)
+	}
+	if ids := r.release(t, d, 1); !slices.Equal(ids, []string{last}) {
+		t.Errorf("released: %v; want %s, the only one that waited for the permit", ids, last)
+	}
+}
+
 // Work per script is bounded however deep a lane is and however many lanes
 // there are.
 func TestVerbsInShortSteps(t *testing.T) {
