@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -254,6 +255,33 @@ func TestSettlementWakesTheBlockedLane(t *testing.T) {
 	}
 	if ids := r.release(t, d, 100); !slices.Equal(ids, []string{first, second}) {
 		t.Errorf("%v went", ids)
+	}
+}
+
+// TestWaitingForAnotherTryHoldsNoPermit: a job whose call the provider refused, or
+// of which nobody knows, gives its permit to the next one while it waits itself.
+func TestWaitingForAnotherTryHoldsNoPermit(t *testing.T) {
+	for name, answer := range map[string]error{"refused": notToday{time.Now().Add(time.Hour)}, "unsure": unknown{}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startRig(t, 1, limitsOf(Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}), nil)
+			var calls []string
+			Handle(r.worker, "tried", func(ctx context.Context, _ json.RawMessage) error {
+				job, _ := Current(ctx)
+				if calls = append(calls, job.ID); len(calls) == 1 {
+					return answer
+				}
+				return nil
+			}, RepeatUnknown())
+			tried := func(job *Job) { job.Kind = "tried" }
+			want := []string{r.add(t, tried), r.add(t, tried)}
+			r.run(t)
+			r.seen.wait(t, string(Done), 1)
+			r.stop()
+			if len(calls) < 2 || !slices.Equal(calls[:2], want) {
+				t.Errorf("called: %v; want %v", calls, want)
+			}
+		})
 	}
 }
 

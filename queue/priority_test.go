@@ -51,6 +51,12 @@ func TestLowIsNotStarved(t *testing.T) {
 	if want := []string{"9 low", "19 low", "29 normal", "39 normal", "49 normal"}; !slices.Equal(lower, want) {
 		t.Errorf("lower ones went at %v; want %v", lower, want)
 	}
+	if ids = r.release(t, d, 100); len(ids) != 55 {
+		t.Errorf("%d went in all; want 55", len(ids))
+	}
+	if left := r.server.Client().HGetAll(t.Context(), key(r.queue, "skips")).Val(); len(left) > 0 {
+		t.Errorf("%v is left of a lane that is empty", left)
+	}
 }
 
 // TestPriorityIsNoShare: a tenant whose jobs are all high gets no more than
