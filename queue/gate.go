@@ -118,6 +118,7 @@ var lost = verdict{outcome: Lost}
 func parked() verdict { return verdict{outcome: Parked, err: &retryError{err: errParked}} }
 
 func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner string) verdict {
+	began := bootTime()
 	slot, err := g.begin(ctx, job, owner)
 	if err != nil {
 		return parked() // the worker stops before anything was known of the job
@@ -176,6 +177,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		}
 		if g.onTime(slot) && !g.paused(job) {
 			g.observer.Gated(g.queue, "sent")
+			job.Held = bootTime() - began
 			v := g.call(ctx, handler, task, job)
 			unlock()
 			return g.finish(ctx, job, owner, v)

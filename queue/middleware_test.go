@@ -79,6 +79,31 @@ func TestMiddlewareComesAfterTheSlot(t *testing.T) {
 	}
 }
 
+// TestHeld: a call knows how long its worker held it for its slot, which is less
+// than the job waited.
+func TestHeld(t *testing.T) {
+	const n = 6 // the last waits for 1.25 s, most of it in its lane
+	r := startRig(t, n, limitsOf(perTenant(4)), nil)
+	held := make(chan time.Duration, n)
+	r.worker.Use(func(next Handler) Handler {
+		return func(ctx context.Context, payload []byte) error {
+			job, _ := Current(ctx)
+			held <- job.Held
+			return next(ctx, payload)
+		}
+	})
+	r.enqueue(t, "a", n)
+	r.run(t)
+	r.seen.wait(t, string(Done), n)
+	var all []time.Duration
+	for range n {
+		all = append(all, <-held)
+	}
+	if slices.Min(all) <= 0 || slices.Max(all) < 20*time.Millisecond || slices.Max(all) > time.Second {
+		t.Errorf("held for %v; want some of it for most of the 250ms between two calls", all)
+	}
+}
+
 func TestMiddlewareDecides(t *testing.T) {
 	tests := map[string]struct {
 		use      Middleware

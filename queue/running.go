@@ -30,6 +30,10 @@ type Running struct {
 	// its worker died. Providers forget idempotency keys some time after it.
 	First time.Time
 
+	// Held is how long this worker held the job for its slot, until the call;
+	// what it waited before in its lane is not in it.
+	Held time.Duration
+
 	Deadline time.Time // zero: none
 	Cost     int64
 	Costs    map[string]int64 // by unit; nil: none

@@ -238,10 +238,15 @@ func configCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			traces, err := readTracing()
+			if err != nil {
+				return err
+			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, setting := range settings(&c) {
 				fmt.Fprintf(w, "%s%s\t%s\t%s\n", prefix, setting.env, cmp.Or(setting.shown(), "-"), setting.help)
 			}
+			fmt.Fprintf(w, "OTEL_…\t%s\t%s\n", cmp.Or(traces.String(), "-"), "where spans go, by OpenTelemetry's own variables. None: calls are not traced")
 			return w.Flush()
 		},
 	}

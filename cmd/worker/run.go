@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"sync"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/internal/limitsfile"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/tracing"
 )
 
 func runCommand() *cobra.Command {
@@ -61,6 +63,10 @@ func run(ctx context.Context, c config) error {
 		return usageError{errors.New("no queue to serve: set HEADGATE_LIMITS_FILE to a limits file, or HEADGATE_QUEUES")}
 	}
 
+	traces, err := readTracing()
+	if err != nil {
+		return err
+	}
 	listener, err := net.Listen("tcp", c.HTTPAddr)
 	if err != nil {
 		return fmt.Errorf("HEADGATE_HTTP_ADDR: %w", err)
@@ -83,6 +89,15 @@ func run(ctx context.Context, c config) error {
 	})
 	if err != nil {
 		return err
+	}
+	spans, stopTracing, err := traces.start(ctx, logger, os.Stdout)
+	if err != nil {
+		return err
+	}
+	defer stopTracing()
+	if spans != nil {
+		worker.Use(tracing.Handle(tracing.Config{Provider: spans}))
+		logger.Info("calls are traced", "traces", traces.String())
 	}
 	store, err := c.credentials(logger)
 	if err != nil {

@@ -50,7 +50,8 @@ type Config struct {
 const (
 	attrKind    = attribute.Key("headgate.job.kind")
 	attrAttempt = attribute.Key("headgate.job.attempt")
-	attrOutcome = attribute.Key("headgate.job.outcome") // a queue.Outcome
+	attrHeld    = attribute.Key("headgate.job.held_seconds") // in the worker, for its slot
+	attrOutcome = attribute.Key("headgate.job.outcome")      // a queue.Outcome
 	attrTenant  = attribute.Key("headgate.tenant")
 )
 
@@ -125,7 +126,7 @@ func Handle(config Config) queue.Middleware {
 			attributes := config.tenant([]attribute.KeyValue{
 				system, semconv.MessagingOperationTypeProcess, semconv.MessagingOperationName("process"),
 				semconv.MessagingDestinationName(job.Queue), semconv.MessagingMessageID(job.ID),
-				attrKind.String(job.Kind), attrAttempt.Int(job.Attempt),
+				attrKind.String(job.Kind), attrAttempt.Int(job.Attempt), attrHeld.Float64(job.Held.Seconds()),
 			}, job.Tenant)
 			options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attributes...)}
 			sent := w3c.Extract(context.Background(), propagation.MapCarrier(job.Headers))
