@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the tests need beside Go: a redis-server, 7.0 or later, and a C
-# compiler for the race detector. Does nothing when both are there.
+# Installs what the tests need beside Go: a redis-server, 7.0 or later, a C
+# compiler for the race detector, node and npm, with which the page is built, and
+# a Chromium to look at it with. Does nothing when they are there.
 set -euo pipefail
 
 as_root() {
@@ -35,6 +36,15 @@ if [ "$(redis_major)" -lt 7 ]; then
   brew_packages+=(redis)
 fi
 compiler || apt_packages+=(gcc libc6-dev)
+if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
+  apt_packages+=(nodejs npm)
+  brew_packages+=(node)
+fi
+browser() {
+  command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
+    [ -x "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome" ]
+}
+browser || apt_packages+=(chromium)
 [ "${#apt_packages[@]}" -gt 0 ] || exit 0
 
 if command -v apt-get >/dev/null; then
@@ -43,9 +53,10 @@ if command -v apt-get >/dev/null; then
 elif [ "$(uname -s)" = Darwin ] && command -v brew >/dev/null; then
   brew install "${brew_packages[@]}"
 else
-  fail "no apt-get and no brew here: please put a redis-server, 7.0 or later, and a C compiler into PATH"
+  fail "no apt-get and no brew here: please put a redis-server, 7.0 or later, a C compiler, node, npm and chromium into PATH"
 fi
 
 [ "$(redis_major)" -ge 7 ] ||
   fail "the tests need redis-server 7.0 or later in PATH; found: $(redis-server --version 2>&1 || true)"
 compiler || fail "the race detector needs a C compiler, $(go env CC)"
+command -v npm >/dev/null || fail "the page is built with node and npm, 20.19 or later"

@@ -1,0 +1,66 @@
+import { useState } from 'preact/hooks';
+import { send } from './api';
+import { num, plural } from './format';
+import type { Pause, Tally } from './types';
+import { ConfirmDialog, openDialog } from './ui/dialog';
+import { say } from './ui/toast';
+
+// Changes that more than one page offers. Each says first what follows from it.
+
+export interface Scope { tenant?: string; kind?: string }
+
+const what = (queue: string, s: Scope) => (s.tenant !== undefined ? `${s.tenant} in ${queue}` : s.kind !== undefined ? `${s.kind} in ${queue}` : `all of ${queue}`);
+
+/** For how long; the values are seconds, empty for until it is taken back. */
+export function Length({ value, change, none }: { value: string; change: (seconds: string) => void; none: string }) {
+	return (
+		<label class="field">For
+			<select value={value} onChange={(e) => change(e.currentTarget.value)}>
+				<option value="600">10 minutes</option>
+				<option value="3600">1 hour</option>
+				<option value="14400">4 hours</option>
+				<option value="86400">1 day</option>
+				<option value="">{none}</option>
+			</select>
+		</label>
+	);
+}
+
+function PauseDialog({ queue, scope, waiting }: { queue: string; scope: Scope; waiting: number }) {
+	const [length, setLength] = useState('3600');
+	const all = scope.tenant === undefined && scope.kind === undefined;
+	return (
+		<ConfirmDialog
+			title={`Pause ${what(queue, scope)}`} verb="Pause" danger={all} typed={all ? queue : undefined}
+			consequence={<p>{waiting > 0 ? `${plural(waiting, 'waiting job')} stay where they are.` : 'What comes in waits.'} Jobs are still accepted, calls under way finish, and deadlines pass meanwhile.{all && ' This holds for every tenant of the queue.'}</p>}
+			fields={<Length value={length} change={setLength} none="Until somebody resumes" />}
+			act={async (reason) => {
+				await send<Pause>('POST', ['queues', queue, 'pause'], { ...scope, ...(length ? { seconds: Number(length) } : {}), reason });
+				say(`Paused ${what(queue, scope)}`);
+			}}
+		/>
+	);
+}
+
+export const askPause = (queue: string, scope: Scope, waiting: number): void => openDialog(() => <PauseDialog queue={queue} scope={scope} waiting={waiting} />);
+
+export function askResume(queue: string, scope: Scope): void {
+	openDialog(() => (
+		<ConfirmDialog
+			title={`Resume ${what(queue, scope)}`} verb="Resume"
+			consequence={<p>What waits goes on at once, as fast as its limits allow: one call, then the rate, and no burst. A pause that the provider asked for ends too.</p>}
+			act={async (reason) => {
+				const { resumed } = await send<{ resumed: boolean }>('POST', ['queues', queue, 'resume'], { ...scope, reason });
+				say(resumed ? `Resumed ${what(queue, scope)}` : `${what(queue, scope)} was not paused`);
+			}}
+		/>
+	));
+}
+
+/** What a verb did, in words. */
+export function tallyText(done: string, t: Tally): string {
+	let text = `${done} ${plural(t.jobs, 'job')}`;
+	if (t.too_late > 0) text += `; too late for ${num(t.too_late)} in a worker’s hands`;
+	if (t.paused > 0) text += `; ${num(t.paused)} are paused and were left alone`;
+	return text;
+}

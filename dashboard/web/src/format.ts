@@ -1,0 +1,63 @@
+// Numbers, times and spans, in the words of the command line.
+
+const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
+const three = new Intl.NumberFormat('en', { maximumSignificantDigits: 3 });
+
+/** 6,120; a fraction keeps three digits. */
+export function num(n: number): string {
+	return Number.isInteger(n) || Math.abs(n) >= 1000 ? whole.format(n) : three.format(n);
+}
+
+/** 10/s, or 30/min where a second is too short to count in. */
+export function rate(perSecond: number): string {
+	if (perSecond === 0 || perSecond >= 1) return num(perSecond) + '/s';
+	if (perSecond * 60 >= 1) return num(perSecond * 60) + '/min';
+	if (perSecond * 3600 >= 1) return num(perSecond * 3600) + '/h';
+	return num(perSecond * 86400) + '/day';
+}
+
+/** plural(1, 'job') is "1 job", plural(2, 'job') "2 jobs". */
+export function plural(n: number, one: string, many = one + 's'): string {
+	return `${num(n)} ${n === 1 ? one : many}`;
+}
+
+/** A span in one unit: 84 ms, 12 s, 40 min. */
+export function span(ms: number): string {
+	ms = Math.max(ms, 0);
+	if (ms < 1000) return `${Math.floor(ms)} ms`;
+	if (ms < 120_000) return `${three.format(ms / 1000)} s`;
+	if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
+	if (ms < 172_800_000) return `${Math.round(ms / 3_600_000)} h`;
+	return `${Math.round(ms / 86_400_000)} days`;
+}
+
+const two = (n: number) => String(n).padStart(2, '0');
+
+/** A moment as the clock shows it here: with the date where that is not plain, with seconds where they matter. */
+export function clock(t: number, now: number): string {
+	const d = new Date(t), away = Math.abs(t - now);
+	const time = `${two(d.getHours())}:${two(d.getMinutes())}`;
+	if (away < 300_000) return `${time}:${two(d.getSeconds())}`;
+	if (away < 72_000_000) return time;
+	return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${time}`;
+}
+
+/** 14:12:08.204, for rows whose order within a second matters. */
+export function precise(t: number): string {
+	const d = new Date(t);
+	return `${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}.${String(d.getMilliseconds()).padStart(3, '0')}`;
+}
+
+/** "12 s ago", "in 40 min", "now". */
+export function relative(t: number, now: number): string {
+	const away = t - now;
+	if (Math.abs(away) < 1000) return 'now';
+	return away > 0 ? `in ${span(away)}` : `${span(-away)} ago`;
+}
+
+export const time = (text: string | undefined): number => (text ? Date.parse(text) : NaN);
+
+export const algorithmName = (id: string): string => id.replaceAll('_', ' ');
+
+/** The first letter in capitals; ids of the API as labels. */
+export const sentenceCase = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1).replaceAll('_', ' ');

@@ -1,0 +1,80 @@
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { get, keyWanted } from './api';
+import { hearClock, onMessage } from './live';
+
+export interface Resource<T> {
+	/** The last answer; it stays while a newer one is on its way, or does not come. */
+	data: T | null;
+	error: unknown;
+	loading: boolean;
+	refresh: () => void;
+}
+
+type Query = Parameters<typeof get>[1];
+
+/**
+ * Asks for something, again when what is asked for changes, and each `every`
+ * seconds while the page is looked at. There is one request at a time.
+ */
+export function useResource<T extends object>(segments: readonly string[] | null, query?: Query, every = 0): Resource<T> {
+	const [state, set] = useState<{ of: string; data: T | null; error: unknown; loading: boolean }>({ of: '', data: null, error: null, loading: true });
+	const again = useRef<() => void>(() => {});
+	const of = segments ? JSON.stringify([segments, query]) : '';
+	const place = segments ? JSON.stringify(segments) : '';
+	const wanted = keyWanted.value;
+	const previous = useRef('');
+	useEffect(() => {
+		if (!segments || wanted) return;
+		const abort = new AbortController();
+		let timer = 0, busy = false, soon = false;
+		// Another page of the same list may be shown until the new one is here; another list may not.
+		const same = previous.current === place;
+		previous.current = place;
+		set((s) => ({ of, data: same ? s.data : null, error: null, loading: true }));
+		const ask = async () => {
+			clearTimeout(timer);
+			if (busy) {
+				soon = true;
+				return;
+			}
+			busy = true;
+			try {
+				const data = await get<T>(segments, query, abort.signal);
+				hearClock((data as { now?: string }).now);
+				set({ of, data, error: null, loading: false });
+			} catch (error) {
+				if (abort.signal.aborted) return;
+				set((s) => ({ ...s, error, loading: false }));
+			}
+			busy = false;
+			if (soon) {
+				soon = false;
+				void ask();
+			} else if (every > 0) {
+				timer = window.setTimeout(() => (document.hidden ? (timer = 0) : void ask()), every * 1000);
+			}
+		};
+		const shown = () => document.hidden || every <= 0 || void ask();
+		document.addEventListener('visibilitychange', shown);
+		again.current = () => void ask();
+		void ask();
+		return () => {
+			abort.abort();
+			clearTimeout(timer);
+			document.removeEventListener('visibilitychange', shown);
+		};
+	}, [of, every, wanted]);
+	// What an operator changed, here or elsewhere, is seen at once.
+	useEffect(() => onMessage('audit', () => again.current()), []);
+	return { data: state.data, error: state.error, loading: state.loading || state.of !== of, refresh: () => again.current() };
+}
+
+/** The value, once it has not changed for some time. */
+export function useSettled<T>(value: T, ms: number): T {
+	const [settled, set] = useState(value);
+	useEffect(() => {
+		const timer = setTimeout(() => set(value), ms);
+		return () => clearTimeout(timer);
+	}, [value, ms]);
+	return settled;
+}

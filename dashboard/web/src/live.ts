@@ -1,0 +1,137 @@
+import { computed, effect, signal } from '@preact/signals';
+import { address, ApiError, keyWanted, request } from './api';
+import { time } from './format';
+import type { AuditEntry, Event, Overview } from './types';
+
+// What the server sends by itself. EventSource cannot send a key, so the stream
+// is read with fetch; it rests while nobody looks, and comes back by itself.
+
+export type Connection = 'connecting' | 'live' | 'away' | 'paused';
+export const connection = signal<Connection>('connecting');
+export const queues = signal<Overview[] | null>(null);
+export const redisError = signal<string | null>(null);
+/** When the overview last came, by this machine's clock. */
+export const heardAt = signal(0);
+
+export const queueNames = computed(() => (queues.value ?? []).map((q) => q.queue));
+
+// Times of the API are the clock of Redis. Transport only ever adds, so the
+// largest difference seen is the nearest one; it is let go slowly, for clocks
+// that are set.
+let offset = -Infinity;
+export function hearClock(now: string | undefined): void {
+	const seen = time(now) - Date.now();
+	if (Number.isFinite(seen)) offset = Math.max(seen, Number.isFinite(offset) ? offset - 5 : seen);
+}
+
+/** Now on the clock of the server. */
+export const serverNow = (): number => Date.now() + (Number.isFinite(offset) ? offset : 0);
+
+/** Changes once a second while the page is looked at: what is relative to now reads it. */
+export const tick = signal(serverNow());
+setInterval(() => document.hidden || (tick.value = serverNow()), 1000);
+
+interface Messages { overview: { queues: Overview[]; redis: { ok: boolean; error?: string } }; finished: { events: Event[]; skipped: number }; audit: { entry: AuditEntry } }
+type Listeners = { [K in keyof Messages]: Set<(data: Messages[K]) => void> };
+const listeners: Listeners = { overview: new Set(), finished: new Set(), audit: new Set() };
+
+/** Calls fn for each message of a kind until the answer is called. */
+export function onMessage<K extends keyof Messages>(kind: K, fn: (data: Messages[K]) => void): () => void {
+	listeners[kind].add(fn);
+	return () => listeners[kind].delete(fn);
+}
+
+function heard(kind: string, text: string): void {
+	if (!(kind in listeners)) return;
+	const data = JSON.parse(text);
+	if (kind === 'overview') {
+		const { queues: all, redis } = data as Messages['overview'];
+		redisError.value = redis.ok ? null : (redis.error ?? 'no answer');
+		if (redis.ok) {
+			heardAt.value = Date.now();
+			hearClock(all[0]?.now);
+			queues.value = all;
+		}
+	}
+	for (const fn of listeners[kind as keyof Messages]) fn(data);
+}
+
+/** Reads one stream until it ends. A line without news for 40 s is dead: the server pings each 15 s. */
+async function listen(abort: AbortController): Promise<void> {
+	let watchdog = 0;
+	const alive = () => {
+		clearTimeout(watchdog);
+		watchdog = window.setTimeout(() => abort.abort(), 40_000);
+	};
+	alive();
+	try {
+		const response = await request(address(['events']), { signal: abort.signal, headers: { Accept: 'text/event-stream' } });
+		connection.value = 'live';
+		const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+		let rest = '', kind = '', data = '';
+		for (;;) {
+			const { done, value } = await reader.read();
+			if (done) return;
+			alive();
+			const lines = (rest + value).split(/\r?\n/);
+			rest = lines.pop()!;
+			for (const line of lines) {
+				if (line === '') {
+					if (data) heard(kind, data);
+					kind = data = '';
+				} else if (line.startsWith('event:')) kind = line.slice(6).trim();
+				else if (line.startsWith('data:')) data += line.slice(5).trim();
+			}
+		}
+	} finally {
+		clearTimeout(watchdog);
+	}
+}
+
+const sleep = (ms: number, signal: AbortSignal) => new Promise<void>((done) => {
+	const timer = setTimeout(done, ms);
+	signal.addEventListener('abort', () => (clearTimeout(timer), done()), { once: true });
+});
+
+/** Keeps the stream open while the page is looked at and has its key. */
+export function start(): void {
+	let run: AbortController | null = null;
+	const follow = async (mine: AbortController) => {
+		for (let failures = 0; !mine.signal.aborted; ) {
+			const one = new AbortController();
+			mine.signal.addEventListener('abort', () => one.abort(), { once: true });
+			const begun = Date.now();
+			try {
+				await listen(one);
+			} catch (e) {
+				if (e instanceof ApiError && e.status === 401) return;
+			}
+			if (mine.signal.aborted) return;
+			connection.value = 'away';
+			failures = Date.now() - begun > 10_000 ? 1 : failures + 1;
+			// Half of the wait is chance, so that pages do not come back all at once.
+			await sleep(Math.min(15_000, 500 * 2 ** failures) * (0.5 + Math.random() / 2), mine.signal);
+		}
+	};
+	const change = () => {
+		run?.abort();
+		run = null;
+		if (document.hidden || keyWanted.value) {
+			connection.value = 'paused';
+			return;
+		}
+		connection.value = 'connecting';
+		tick.value = serverNow();
+		run = new AbortController();
+		void follow(run);
+	};
+	document.addEventListener('visibilitychange', change);
+	addEventListener('online', change);
+	let wanted: boolean | undefined;
+	effect(() => {
+		if (keyWanted.value !== wanted) {
+			wanted = keyWanted.value;
+			queueMicrotask(change);
+		}
+	});
+}

@@ -1,0 +1,5 @@
+import { EmptyState } from '../ui/states';
+
+export function LabPage() {
+	return <EmptyState title="Not built yet" icon="wait"></EmptyState>;
+}

@@ -1,0 +1,85 @@
+import { clock, num, plural, rate, time } from '../format';
+import { queues } from '../live';
+import { href } from '../router';
+import { recent, useSeries } from '../series';
+import { mayChange } from '../session';
+import type { Overview } from '../types';
+import { askPause, askResume } from '../actions';
+import { Chart } from '../ui/chart';
+import { Badge } from '../ui/icon';
+import { Sentence, pausedWhat, pauseUntil } from '../ui/sentence';
+import { EmptyState, ErrorState, Skeleton } from '../ui/states';
+import { Stat, Stats } from '../ui/table';
+import { ApiError } from '../api';
+
+/** What every queue does right now, or one of them. */
+export function NowPage({ queue }: { queue?: string }) {
+	const all = queues.value;
+	if (all === null) return <div class="cards"><div class="card"><Skeleton lines={6} /></div></div>;
+	const shown = queue === undefined ? all : all.filter((q) => q.queue === queue);
+	if (queue !== undefined && shown.length === 0) return <ErrorState error={new ApiError(404, '', `There is no queue “${queue}”.`)} />;
+	if (shown.length === 0) {
+		return (
+			<EmptyState title="No queue yet" icon="idle">
+				A queue is there once its limits were published or a job was enqueued: <code>enqueue send --kind email --tenant acme …</code>
+			</EmptyState>
+		);
+	}
+	return <div class="cards">{shown.map((q) => <QueueCard key={q.queue} q={q} />)}</div>;
+}
+
+function state(q: Overview) {
+	if (q.pauses?.some((p) => !p.tenant && !p.kind)) return <Badge tone="warn" icon="pause">Paused</Badge>;
+	if (q.waiting > 0) return <Badge tone="busy">Shaping</Badge>;
+	if (q.active > 0) return <Badge tone="good">Sending</Badge>;
+	return <Badge tone="quiet">Idle</Badge>;
+}
+
+/** What holds the queue, or that nothing does. */
+function Hero({ q }: { q: Overview }) {
+	const whole = q.pauses?.find((p) => !p.tenant && !p.kind);
+	if (q.top && q.waiting > 0) return <Sentence of={q.top} pauses={q.pauses} link />;
+	if (whole) return <p class="sentence"><b>{q.queue}</b> is paused by <bdi>{whole.by}</bdi> {pauseUntil(whole, q.now)} (<bdi>{whole.reason}</bdi>)</p>;
+	if (q.waiting > 0) return <p class="sentence"><b>{num(q.waiting)}</b> jobs wait in {q.queue}; what holds them is not known yet</p>;
+	return <p class="sentence calm">Nothing waits in <b>{q.queue}</b>. What comes in goes at once, as fast as its limits allow.</p>;
+}
+
+function QueueCard({ q }: { q: Overview }) {
+	const s = useSeries(q.queue);
+	const sent = recent(s.sent, 5), rejected = recent(s.answers.map((a) => a.throttled ?? 0), 60);
+	const pauses = q.pauses ?? [], others = q.tenants - 1;
+	const id = `q-${q.queue}`;
+	return (
+		<section class="card queue" aria-labelledby={id}>
+			<header>
+				<h2 id={id}><a href={href('queues', q.queue)}><bdi class="name">{q.queue}</bdi></a></h2>
+				{state(q)}
+				{mayChange.value && (pauses.some((p) => !p.tenant && !p.kind)
+					? <button type="button" onClick={() => askResume(q.queue, {})}>Resume…</button>
+					: <button type="button" onClick={() => askPause(q.queue, {}, q.waiting)}>Pause…</button>)}
+			</header>
+			<Hero q={q} />
+			{others > 0 && q.waiting > 0 && (
+				<p class="also">The last to be through of <a href={href('queues', q.queue, 'tenants')}>{plural(q.tenants, 'tenant')}</a> that wait.</p>
+			)}
+			{pauses.filter((p) => p.tenant || p.kind).slice(0, 3).map((p, i) => (
+				<p key={i} class="notice"><Badge tone="warn" icon="pause">Paused</Badge> {pausedWhat(p, q.queue)}, by <bdi>{p.by}</bdi> {pauseUntil(p, q.now)}: <bdi>{p.reason}</bdi></p>
+			))}
+			<Stats>
+				<Stat label="Sent" note={q.allowed_per_second > 0 ? `of ${rate(q.allowed_per_second)} allowed` : 'no limit binds'}>{rate(Math.round(sent * 10) / 10)}</Stat>
+				<Stat label="Waiting" note={q.scheduled + q.retry > 0 ? `and ${num(q.scheduled + q.retry)} for later` : null}>{num(q.waiting)}</Stat>
+				<Stat label="In flight" note={q.pending > 0 ? `and ${num(q.pending)} released` : null}>{num(q.active)}</Stat>
+				<Stat label="Drains at" note={q.waiting > 0 && q.sure !== 'unknown' ? (q.sure === 'rough' ? 'roughly' : 'steady') : null}>
+					{q.waiting === 0 ? 'empty' : q.drains_at ? clock(time(q.drains_at), time(q.now)) : 'not known'}
+				</Stat>
+				<Stat label="Provider said no" tone={rejected > 0 ? 'bad' : undefined} note="in the last minute">{rate(Math.round(rejected * 100) / 100)}</Stat>
+				<Stat label="Archived">{q.archived > 0 ? <a href={href('queues', q.queue, 'failures')}>{num(q.archived)}</a> : '0'}</Stat>
+			</Stats>
+			<Chart x={s.x} height={128} summary={`Calls sent to the provider in the last ten minutes: now ${rate(sent)}, allowed ${q.allowed_per_second > 0 ? rate(q.allowed_per_second) : 'any'}.`}
+				series={[
+					{ label: 'Sent', colour: '--accent', values: s.sent, filled: true },
+					{ label: 'Allowed', colour: '--text-2', values: s.allowed, dashed: true },
+				]} />
+		</section>
+	);
+}

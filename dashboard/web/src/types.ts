@@ -1,0 +1,83 @@
+// What the API says, in its own names. Times are RFC 3339, absent when not known.
+
+export type Sure = 'steady' | 'rough' | 'unknown';
+export type Answer = 'ok' | 'throttled' | 'retryable' | 'parked' | 'permanent' | 'unknown';
+export type Answers = Partial<Record<Answer, number>>;
+
+export interface Hold { limit: string; scope: string; rule: string; next?: string }
+export interface Pause { tenant?: string; kind?: string; until?: string; by: string; reason: string }
+
+export interface Outlook {
+	queue: string; tenant: string; now: string; waiting: number; rate_per_second: number;
+	held_by?: Hold; drains_at?: string; sure: Sure; text: string;
+}
+export interface Overview {
+	queue: string; now: string; waiting: number; scheduled: number; retry: number; pending: number; active: number;
+	archived: number; enqueued: number; tenants: number; allowed_per_second: number; drains_at?: string; sure: Sure;
+	top?: Outlook; pauses?: Pause[] | null; answers?: Answers | null; calls: number;
+}
+export interface TenantRow extends Outlook {
+	done: number; weight: number; limit: string; level: number; capacity: number; pauses?: Pause[] | null; overridden: boolean;
+}
+export interface TenantPage { now: string; total: number; tenants: TenantRow[] }
+export interface LimitState {
+	name: string; per?: string[] | null; unit?: string; algorithm: string; rule: string; burst?: number; capacity?: number; concurrency?: number;
+	from: string; until?: string; actor?: string; reason?: string; scope: string; level: number; full: number; next?: string;
+	binding: boolean; paused_until?: string; adapted: number;
+	file?: { rule?: string; burst?: number; capacity?: number; concurrency?: number };
+}
+export interface Event {
+	id: string; at: string; queue: string; job: string; tenant: string; kind: string; outcome: string; answer?: Answer;
+	attempt: number; took_seconds: number; reason?: string;
+}
+export interface Tenant extends TenantRow { limits?: LimitState[] | null; slots?: string[] | null; window_opens?: string; recent?: Event[] | null }
+
+export interface JobRow {
+	id: string; queue: string; kind: string; tenant: string; state: string; outcome?: string; priority: string; attempt: number; at?: string; reason?: string;
+}
+export interface JobPage { jobs: JobRow[]; next?: string }
+export interface JobEvent { at: string; what: string; attempt?: number; limit?: string; until?: string; answer?: Answer; detail?: string }
+export interface Job {
+	id: string; queue: string; kind: string; tenant: string; state: string; attempt: number; max_attempts: number; error?: string;
+	since?: string; until?: string; now: string; lane?: string; position?: number; tenant_position?: number; waiting?: number;
+	held_by?: Hold; full?: Hold; pause?: Pause; window_opens?: string; expected_at?: string; sure: Sure; drains_at?: string; text: string;
+	priority: string; cost: number; costs?: Record<string, number>; attributes?: Record<string, string>; headers?: Record<string, string>;
+	enqueued_at?: string; deadline?: string; retention_seconds: number; payload: unknown; payload_bytes: number; payload_truncated: boolean;
+	result?: unknown; timeline?: JobEvent[] | null;
+}
+export interface Tally { jobs: number; by_state?: Record<string, number> | null; too_late: number; paused: number; dry_run: boolean }
+
+export interface Worker {
+	id: string; host: string; pid: number; version: string; started: string; seen: string; queues: string[]; kinds: string[];
+	concurrency: number; held: number; sending: number;
+}
+export interface Provider {
+	kind: string; workers: number;
+	breaker?: { down: number; opened: number; refused: number; hosts?: { key: string; state: string; until?: string }[] | null };
+	quotas?: { account: string; name: string; limit: number; remaining: number; resets_at?: string }[] | null;
+}
+export interface History { step_seconds: number; from: string; points: { sent: number; allowed: number; waiting: number; answers?: Answers | null }[] }
+export interface FailureGroup { outcome: string; reason: string; kind: string; jobs: number; newest: string; example: string }
+export interface Override extends LimitState { tenant: string }
+export interface Limits {
+	limits: LimitState[]; kinds: string[]; max_backlog?: number; max_queue?: number; send_windows?: Record<string, string> | null;
+	overrides?: Override[] | null;
+}
+export interface Reload { worker: string; path: string; at: string; error?: string }
+export interface AuditEntry {
+	at: string; actor: string; action: string; queue: string; tenant?: string; kind?: string; state?: string; id?: string; limit?: string;
+	reason?: string; until?: string; before?: Record<string, string>; after?: Record<string, string>; count: number;
+}
+export interface Session {
+	actor: string; scopes: string[]; tenants?: string[]; read_only: boolean; version: string; demo: boolean; auth: 'none' | 'key';
+}
+export interface LimitChange {
+	rate?: string; burst?: number; capacity?: number; concurrency?: number; until?: string; seconds?: number; reason: string; dry_run: boolean;
+}
+export interface LimitPreview { before: Outlook; after: Outlook; applied: boolean }
+export interface Algorithm { id: string; title: string; mode: string; rule: string; burst?: number; capacity?: number; describe: string }
+export interface Take {
+	at: string; allowed: boolean; delay_seconds?: number; remaining: number; retry_after_seconds?: number; reset_seconds?: number;
+	headers?: Record<string, string>;
+}
+export interface Unshaped { on: boolean; tenant: string; sent: number; rejected: number }

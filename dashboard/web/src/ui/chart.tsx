@@ -1,0 +1,89 @@
+import { useEffect, useRef } from 'preact/hooks';
+import uPlot from 'uplot';
+import 'uplot/dist/uPlot.min.css';
+import { num, precise } from '../format';
+import { colours } from '../theme';
+
+export interface Series {
+	label: string;
+	/** The name of a custom property. */
+	colour: string;
+	values: (number | null)[];
+	dashed?: boolean;
+	filled?: boolean;
+}
+
+/**
+ * Lines over time. A canvas says nothing to a screen reader, so the summary is
+ * read in its place, and the figures stand in a table behind a button.
+ */
+export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
+	/** Seconds since the epoch. */
+	x: number[]; series: Series[]; summary: string; height?: number; unit?: string;
+}) {
+	const place = useRef<HTMLDivElement>(null), plot = useRef<uPlot | null>(null);
+	const data = [x, ...series.map((s) => s.values)] as uPlot.AlignedData;
+	const latest = useRef(data);
+	latest.current = data;
+	const drawn = colours.value;
+	const shape = series.map((s) => s.label).join('|');
+	useEffect(() => {
+		const el = place.current!, style = getComputedStyle(el);
+		const colour = (name: string) => style.getPropertyValue(name).trim();
+		const axis = (values: uPlot.Axis['values'], size: number, space: number): uPlot.Axis => ({
+			stroke: colour('--text-2'), font: `11px ${style.fontFamily}`, grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false }, values: values!, size, space, gap: 4,
+		});
+		const two = (n: number) => String(n).padStart(2, '0');
+		const u = new uPlot({
+			width: el.clientWidth || 300, height,
+			legend: { show: false }, padding: [8, 4, 0, 0],
+			cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
+			scales: { x: { time: true }, y: { range: (_u, _min, max) => [0, Math.max(max * 1.1, 1)] } },
+			axes: [
+				axis((_u, at) => at.map((t) => { const d = new Date(t * 1000); return `${two(d.getHours())}:${two(d.getMinutes())}`; }), 20, 60),
+				axis((_u, at) => at.map((v) => num(v)), 38, 28),
+			],
+			series: [{}, ...series.map((s): uPlot.Series => ({
+				label: s.label, stroke: colour(s.colour), width: s.dashed ? 1.5 : 2, points: { show: false },
+				...(s.dashed ? { dash: [5, 4] } : {}), ...(s.filled ? { fill: colour(s.colour + '-fill') } : {}),
+			}))],
+			hooks: { setCursor: [(u) => { const i = u.cursor.idx; el.dataset['at'] = i == null ? '' : `${precise(u.data[0][i]! * 1000).slice(0, 8)}  ${series.map((s, n) => `${s.label} ${num(u.data[n + 1]![i] ?? 0)}${unit}`).join('  ')}`; }] },
+		}, latest.current, el);
+		plot.current = u;
+		u.root.setAttribute('aria-hidden', 'true');
+		const resize = new ResizeObserver(() => el.clientWidth > 0 && u.setSize({ width: el.clientWidth, height }));
+		resize.observe(el);
+		return () => {
+			resize.disconnect();
+			u.destroy();
+			plot.current = null;
+		};
+	}, [drawn, shape, height]);
+	useEffect(() => plot.current?.setData(data), [x, ...series.map((s) => s.values)]);
+	return (
+		<figure class="chart">
+			<div class="plot" ref={place} role="img" aria-label={summary} />
+			<figcaption>
+				<ul class="legend">{series.map((s) => <li key={s.label} class={s.dashed ? 'dashed' : ''} data-colour={s.colour}>{s.label}</li>)}</ul>
+				<ChartTable x={x} series={series} unit={unit} />
+			</figcaption>
+		</figure>
+	);
+}
+
+/** The last values, one row for each 30 of them. */
+function ChartTable({ x, series, unit }: { x: number[]; series: Series[]; unit: string }) {
+	const rows: number[] = [];
+	for (let i = x.length - 1; i >= 0 && rows.length < 10; i -= 30) rows.push(i);
+	return (
+		<details class="figures">
+			<summary>Figures</summary>
+			<table>
+				<thead><tr><th scope="col">Time</th>{series.map((s) => <th key={s.label} scope="col" class="figure">{s.label}</th>)}</tr></thead>
+				<tbody>{rows.map((i) => (
+					<tr key={x[i]}><th scope="row">{precise(x[i]! * 1000).slice(0, 8)}</th>{series.map((s) => <td key={s.label} class="figure">{s.values[i] == null ? '–' : num(s.values[i]!) + unit}</td>)}</tr>
+				))}</tbody>
+			</table>
+		</details>
+	);
+}

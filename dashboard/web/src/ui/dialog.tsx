@@ -1,0 +1,96 @@
+import { signal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import { ApiError } from '../api';
+
+// One dialog at a time, opened from anywhere.
+
+const shown = signal<(() => ComponentChildren) | null>(null);
+
+export function openDialog(content: () => ComponentChildren): void {
+	shown.value = content;
+}
+export function closeDialog(): void {
+	shown.value = null;
+}
+
+export function DialogHost() {
+	const dialog = useRef<HTMLDialogElement>(null);
+	const content = shown.value;
+	useEffect(() => {
+		const d = dialog.current!;
+		if (content && !d.open) d.showModal(); // the browser keeps the focus inside, and gives it back
+		if (!content && d.open) d.close();
+	}, [content]);
+	return <dialog ref={dialog} aria-labelledby="dialog-title" onClose={closeDialog}>{content?.()}</dialog>;
+}
+
+interface Confirmation {
+	title: string;
+	/** What will follow, in a sentence with its figures. */
+	consequence: ComponentChildren;
+	/** On the button: a verb and its object. */
+	verb: string;
+	danger?: boolean;
+	/** For what cannot be undone or is large: a word to be typed. */
+	typed?: string | undefined;
+	/** More fields, between the consequence and the reason. */
+	fields?: ComponentChildren;
+	ready?: boolean;
+	/** Makes the change; an error is shown in the dialog, which stays open. */
+	act: (reason: string) => Promise<void>;
+}
+
+/** Asks before a change: what follows from it, why it is made, and once more where it is large. */
+export function ConfirmDialog({ title, consequence, verb, danger, typed, fields, ready = true, act }: Confirmation) {
+	const [reason, setReason] = useState(''), [word, setWord] = useState('');
+	const [busy, setBusy] = useState(false), [error, setError] = useState<unknown>(null);
+	const id = useId();
+	const ok = ready && !busy && reason.trim() !== '' && (typed === undefined || word === typed);
+	const submit = async (e: Event) => {
+		e.preventDefault();
+		if (!ok) return;
+		setBusy(true);
+		setError(null);
+		try {
+			await act(reason.trim());
+			closeDialog();
+		} catch (e) {
+			setError(e);
+			setBusy(false);
+		}
+	};
+	return (
+		<form class="confirm" onSubmit={submit}>
+			<h2 id="dialog-title">{title}</h2>
+			<div class="consequence">{consequence}</div>
+			{fields}
+			<label class="field" for={id + 'r'}>Reason
+				<input id={id + 'r'} value={reason} onInput={(e) => setReason(e.currentTarget.value)} required maxLength={200} autocomplete="off" aria-describedby={id + 'h'} />
+			</label>
+			<p class="hint" id={id + 'h'}>Kept in the audit, with your name.</p>
+			{typed !== undefined && (
+				<label class="field" for={id + 'w'}><span>Type <b><bdi>{typed}</bdi></b> to go on</span>
+					<input id={id + 'w'} value={word} onInput={(e) => setWord(e.currentTarget.value)} autocomplete="off" spellcheck={false} />
+				</label>
+			)}
+			{error != null && <Problem error={error} />}
+			<div class="buttons">
+				<button type="button" onClick={closeDialog}>Keep as it is</button>
+				<button type="submit" class={danger ? 'danger' : 'primary'} disabled={!ok}>{busy ? 'Working…' : verb}</button>
+			</div>
+		</form>
+	);
+}
+
+/** What the server had against a change, field by field. */
+export function Problem({ error }: { error: unknown }) {
+	const fields = error instanceof ApiError ? Object.entries(error.fields) : [];
+	return (
+		<div class="notice bad" role="alert">
+			{fields.length > 0 ? fields.map(([field, reason]) => <p key={field}><b>{field}</b>: <bdi>{reason}</bdi></p>) : <p><bdi>{(error as Error).message}</bdi></p>}
+		</div>
+	);
+}
+
+export const confirmChange = (c: Confirmation): void => openDialog(() => <ConfirmDialog {...c} />);

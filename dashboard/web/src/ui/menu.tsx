@@ -1,0 +1,31 @@
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import { Icon } from './icon';
+
+/** Buttons behind one, for rows that would be crowded with them. */
+export function Menu({ label, children }: { label: string; children: ComponentChildren }) {
+	const menu = useRef<HTMLDetailsElement>(null);
+	useEffect(() => {
+		const m = menu.current!;
+		const close = (e: Event) => {
+			if (m.open && !(e.type === 'pointerdown' && m.contains(e.target as Node))) m.open = false;
+		};
+		const key = (e: KeyboardEvent) => {
+			if (e.key === 'Escape' && m.open) {
+				m.open = false;
+				m.querySelector('summary')!.focus();
+			}
+		};
+		const left = (e: FocusEvent) => m.contains(e.relatedTarget as Node | null) || close(e);
+		addEventListener('pointerdown', close);
+		m.addEventListener('keydown', key);
+		m.addEventListener('focusout', left);
+		return () => removeEventListener('pointerdown', close);
+	}, []);
+	return (
+		<details class="menu" ref={menu}>
+			<summary aria-label={label} title={label}><Icon name="more" /></summary>
+			<div class="items" onClick={() => (menu.current!.open = false)}>{children}</div>
+		</details>
+	);
+}

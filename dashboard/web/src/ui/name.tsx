@@ -1,0 +1,19 @@
+import { href } from '../router';
+
+// Names are strangers' text: set off from what stands around them, whichever
+// way they read, and cut by the style sheet where they are long.
+
+export function Name({ children }: { children: string }) {
+	return <bdi class="name" title={children.length > 24 ? children : undefined}>{children}</bdi>;
+}
+
+export const tenantHref = (queue: string, tenant: string) => href('queues', queue, 'tenants', tenant);
+export const jobHref = (queue: string, id: string) => href('queues', queue, 'jobs', id);
+
+export function TenantLink({ queue, tenant }: { queue: string; tenant: string }) {
+	return <a class="name" href={tenantHref(queue, tenant)} title={tenant.length > 24 ? tenant : undefined}><bdi>{tenant}</bdi></a>;
+}
+
+export function JobLink({ queue, id }: { queue: string; id: string }) {
+	return <a class="name mono" href={jobHref(queue, id)} title={id}><bdi>{id}</bdi></a>;
+}

@@ -1,0 +1,58 @@
+import type { ComponentChildren } from 'preact';
+import { ApiError, isAway } from '../api';
+import { connection, heardAt, redisError, tick } from '../live';
+import { clock } from '../format';
+import type { Resource } from '../hooks';
+import { Icon, type IconName } from './icon';
+
+export function EmptyState({ title, icon = 'ok', children }: { title: string; icon?: IconName; children?: ComponentChildren }) {
+	return <div class="state"><Icon name={icon} /><h2>{title}</h2>{children && <p>{children}</p>}</div>;
+}
+
+export function ErrorState({ error, retry }: { error: unknown; retry?: () => void }) {
+	const e = error instanceof ApiError ? error : new ApiError(0, 'Something went wrong on this page', String(error));
+	const title = e.status === 404 ? 'Not found' : e.status === 403 ? 'Not allowed with this key' : e.title;
+	return (
+		<div class="state bad" role="alert">
+			<Icon name="warn" /><h2>{title}</h2>
+			{e.detail && <p><bdi>{e.detail}</bdi></p>}
+			{isAway(e) && <p>What is shown comes back by itself.</p>}
+			{retry && <button type="button" onClick={retry}>Try again</button>}
+		</div>
+	);
+}
+
+/** Grey lines where text will stand. */
+export function Skeleton({ lines = 3 }: { lines?: number }) {
+	return <div class="skeleton" role="status" aria-label="Loading">{Array.from({ length: lines }, (_, i) => <span key={i} />)}</div>;
+}
+
+/** Shows what came, or that it is on its way, or why it did not come. Old data stays, with a word that it is old. */
+export function Loaded<T>({ of, lines, children }: { of: Resource<T>; lines?: number; children: (data: T) => ComponentChildren }) {
+	if (!of.data) return of.error ? <ErrorState error={of.error} retry={of.refresh} /> : <Skeleton lines={lines ?? 5} />;
+	return (
+		<>
+			{of.error != null && !redisError.value && connection.value !== 'away' &&
+				<p class="notice warn" role="status"><Icon name="warn" />Not up to date: <bdi>{(of.error as Error).message}</bdi></p>}
+			{children(of.data)}
+		</>
+	);
+}
+
+/** Across the page while Redis, or the server, cannot be reached. */
+export function AwayBanner() {
+	const redis = redisError.value, away = connection.value === 'away';
+	if (redis === null && !away) return null;
+	const since = heardAt.value ? <> What you see is from <b>{clock(heardAt.value, tick.peek())}</b>.</> : null;
+	return (
+		<div class="banner" role="alert">
+			<Icon name="warn" />
+			<p>
+				<b>{away ? 'The server does not answer.' : 'Redis does not answer.'}</b>{' '}
+				{away ? 'Workers go on without this page.' : 'Nothing is sent meanwhile, and nothing is lost: jobs wait in Redis, and go on at their limits when it is back.'}
+				{since} The page comes back by itself.
+				{redis && !away && <small><bdi>{redis}</bdi></small>}
+			</p>
+		</div>
+	);
+}
