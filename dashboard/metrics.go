@@ -5,6 +5,7 @@ package dashboard
 import (
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -12,48 +13,107 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// Metrics counts what workers do. It is a [queue.Observer]; labels are queue,
-// kind and outcome, never a tenant or a job, so that series stay few.
+// Metrics counts what workers do. It is a [queue.Observer]. Labels are what a
+// limits file names and what the code names (queue, kind, limit, outcome): never
+// a job, and a tenant only where [Metrics.Queues] was told so, so that series stay
+// few. docs/metrics.md lists them all.
 type Metrics struct {
 	registry *prometheus.Registry
 
-	finished *prometheus.CounterVec
-	gated    *prometheus.CounterVec
-	missed   *prometheus.CounterVec
-	parked   *prometheus.CounterVec
-	released *prometheus.CounterVec
-	backlog  *prometheus.GaugeVec
-	dispatch *prometheus.HistogramVec
-	enqueued *enqueued
-	breakers *breakers
+	// Of this worker's jobs.
+	finished, attempts, answers, gated, missed, parked *prometheus.CounterVec
+	hold, wait, runnable, gate, call                   *prometheus.HistogramVec
+
+	// Of this worker's dispatch.
+	released, starved *prometheus.CounterVec
+	dispatch          *prometheus.HistogramVec
+	held, concurrency prometheus.Gauge
+
+	// Of this worker and Redis.
+	trips, tripErrors *prometheus.CounterVec
+	trip              prometheus.Histogram
+
+	backlog    *prometheus.GaugeVec
+	enqueued   *enqueued
+	breakers   *breakers
+	limitsFile *limitsFile
+
+	begun sync.Map // queue and kind whose counters stand
+}
+
+// Buckets, in seconds. A job is held within the half second that slots are given
+// ahead, and may wait for days.
+var (
+	shortBuckets    = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
+	runnableBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+	callBuckets     = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 600}
+	waitBuckets     = []float64{.05, .1, .25, .5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600}
+)
+
+// histogram is one with classic buckets, and native ones for a Prometheus that
+// asks for them, at most so many that hostile times do not fill the memory.
+func histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{
+		Namespace: "headgate", Name: name, Help: help, Buckets: buckets,
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+	}
 }
 
 // NewMetrics makes the metrics of a process, on the given registry.
 func NewMetrics(registry *prometheus.Registry) *Metrics {
+	var all []prometheus.Collector
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "headgate", Name: name, Help: help}, labels)
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "headgate", Name: name, Help: help}, labels)
+		all = append(all, c)
+		return c
+	}
+	times := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(histogram(name, help, buckets), labels)
+		all = append(all, h)
+		return h
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "headgate", Name: name, Help: help})
+		all = append(all, g)
+		return g
 	}
 	m := &Metrics{
 		registry: registry,
+
 		finished: counter("jobs_finished_total", "Runs of jobs in this worker, by what came of them.", "queue", "kind", "outcome"),
+		attempts: counter("attempts_total", "Calls that this worker made.", "queue", "kind"),
+		answers:  counter("provider_answers_total", "Providers' answers to this worker's calls, by what they meant.", "queue", "kind", "answer"),
 		gated:    counter("gate_decisions_total", "Decisions of the gate: sent at its slot, missed the slot, or parked.", "queue", "decision"),
 		missed:   counter("slots_missed_total", "Slots that a job reached too late; the job got another.", "queue"),
-		parked:   counter("jobs_parked_total", "Jobs that went back to their lane without a call.", "queue"),
+		parked:   counter("jobs_parked_total", "Jobs that went from this worker back to their lane without a call, by why, and by the limit whose next slot was far.", "queue", "reason", "limit"),
+
+		hold:     times("hold_seconds", "Time for which a worker held a call until its slot.", shortBuckets, "queue"),
+		wait:     times("wait_seconds", "Time from when a job was accepted, or came due, to its call, of first attempts.", waitBuckets, "queue"),
+		runnable: times("runnable_latency_seconds", "Time from when a job could have gone (it had its slot, or lacked only a worker with room) to its call. Scale workers by it.", runnableBuckets, "queue"),
+		gate:     times("gate_duration_seconds", "Time that a decision of the gate took in Redis.", shortBuckets, "queue"),
+		call:     times("call_duration_seconds", "Time that a call took.", callBuckets, "queue", "kind"),
+
 		released: counter("jobs_released_total", "Jobs that this worker's dispatch released from their lanes.", "queue"),
+		starved:  counter("dispatch_starved_seconds_total", "Time during which jobs could go and found no room in this worker.", "queue"),
+		dispatch: times("dispatch_duration_seconds", "Round trip of one round of dispatch.", shortBuckets, "queue"),
+
+		held:        gauge("worker_jobs", "Jobs in this worker's hands: held for their slot, or being sent."),
+		concurrency: gauge("worker_concurrency", "Jobs that this worker can hold at once."),
+
+		trips:      counter("redis_round_trips_total", "Round trips of this worker to Redis, by command, by script, or as one pipeline.", "command"),
+		tripErrors: counter("redis_errors_total", "Round trips that brought no answer, or one that refused them.", "command"),
+		trip:       prometheus.NewHistogram(histogram("redis_round_trip_seconds", "Time that a round trip to Redis took.", shortBuckets)),
+
 		backlog: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "headgate", Name: "backlog_jobs", Help: "Jobs that wait in lanes.",
-		}, []string{"queue"}),
-		dispatch: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "headgate", Name: "dispatch_duration_seconds", Help: "Round trip of one round of dispatch.",
-			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .5},
 		}, []string{"queue"}),
 		enqueued: &enqueued{
 			desc: prometheus.NewDesc("headgate_jobs_enqueued_total", "Jobs accepted by the queue from all clients, as Redis counts them.", []string{"queue"}, nil),
 			last: map[string]int64{},
 		},
-		breakers: newBreakers(),
+		breakers: newBreakers(), limitsFile: newLimitsFile(),
 	}
-	registry.MustRegister(m.finished, m.gated, m.missed, m.parked, m.released, m.backlog, m.dispatch, m.enqueued, m.breakers)
+	registry.MustRegister(append(all, m.trip, m.backlog, m.enqueued, m.breakers, m.limitsFile)...)
 	return m
 }
 
@@ -62,19 +122,76 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }
 
-// Finished counts a run of a job.
-func (m *Metrics) Finished(name, kind string, outcome queue.Outcome) {
-	m.finished.WithLabelValues(name, kind, string(outcome)).Inc()
-	if outcome == queue.Parked {
-		m.parked.WithLabelValues(name).Inc()
+// Serve says which queues the worker serves: their counters stand at 0 from then
+// on, as do those of a kind from its first run.
+func (m *Metrics) Serve(queues ...string) {
+	for _, name := range queues {
+		m.begin(name)
 	}
 }
 
+// begin lets a queue's counters stand at 0 before there is anything to count: a
+// rate is not known before its counter was seen once.
+func (m *Metrics) begin(name string) {
+	for _, decision := range []string{"sent", "missed", "parked"} {
+		m.gated.WithLabelValues(name, decision)
+	}
+	for _, reason := range queue.ParkReasons() {
+		m.parked.WithLabelValues(name, string(reason), "")
+	}
+	m.missed.WithLabelValues(name)
+	m.released.WithLabelValues(name)
+	m.starved.WithLabelValues(name)
+}
+
+// beginKind does so for a kind in a queue.
+func (m *Metrics) beginKind(name, kind string) {
+	if _, begun := m.begun.LoadOrStore([2]string{name, kind}, true); begun {
+		return
+	}
+	m.attempts.WithLabelValues(name, kind)
+	for _, answer := range queue.Answers() {
+		m.answers.WithLabelValues(name, kind, string(answer))
+	}
+	for _, outcome := range queue.Outcomes() {
+		m.finished.WithLabelValues(name, kind, string(outcome))
+	}
+}
+
+// Finished counts a run of a job.
+func (m *Metrics) Finished(name, kind string, outcome queue.Outcome) {
+	if kind == "" {
+		kind = "unhandled"
+	}
+	m.beginKind(name, kind)
+	m.finished.WithLabelValues(name, kind, string(outcome)).Inc()
+}
+
 // Gated counts a decision of the gate.
-func (m *Metrics) Gated(name, decision string) {
-	m.gated.WithLabelValues(name, decision).Inc()
-	if decision == "missed" {
+func (m *Metrics) Gated(name string, g queue.Gating) {
+	m.gated.WithLabelValues(name, g.Decision).Inc()
+	m.gate.WithLabelValues(name).Observe(g.Asked.Seconds())
+	switch g.Decision {
+	case "sent":
+		m.hold.WithLabelValues(name).Observe(g.Held.Seconds())
+		m.runnable.WithLabelValues(name).Observe(g.Runnable.Seconds())
+		if g.Waited > 0 {
+			m.wait.WithLabelValues(name).Observe(g.Waited.Seconds())
+		}
+	case "missed":
 		m.missed.WithLabelValues(name).Inc()
+	case "parked":
+		m.parked.WithLabelValues(name, string(g.Reason), g.Limit).Inc()
+	}
+}
+
+// Called counts a call.
+func (m *Metrics) Called(name string, call queue.Called) {
+	m.beginKind(name, call.Kind)
+	m.attempts.WithLabelValues(name, call.Kind).Inc()
+	m.call.WithLabelValues(name, call.Kind).Observe(call.Took.Seconds())
+	if call.Answer != "" {
+		m.answers.WithLabelValues(name, call.Kind, string(call.Answer)).Inc()
 	}
 }
 
@@ -82,8 +199,20 @@ func (m *Metrics) Gated(name, decision string) {
 func (m *Metrics) Dispatched(name string, round queue.Round) {
 	m.dispatch.WithLabelValues(name).Observe(round.Took.Seconds())
 	m.released.WithLabelValues(name).Add(float64(round.Released))
+	m.starved.WithLabelValues(name).Add(round.Starved.Seconds())
 	m.backlog.WithLabelValues(name).Set(float64(round.Waiting))
 	m.enqueued.set(name, round.Enqueued)
+	m.held.Set(float64(round.Held))
+	m.concurrency.Set(float64(round.Concurrency))
+}
+
+// RoundTrip counts a round trip to Redis.
+func (m *Metrics) RoundTrip(trip queue.RoundTrip) {
+	m.trips.WithLabelValues(trip.Command).Inc()
+	m.trip.Observe(trip.Took.Seconds())
+	if trip.Failed {
+		m.tripErrors.WithLabelValues(trip.Command).Inc()
+	}
 }
 
 // enqueued shows a count that lives in Redis, where all clients add to it.

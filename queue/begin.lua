@@ -4,7 +4,7 @@
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2..] four for each job: id, owner (new for every run of a job), tenant, kind (both escaped)
--- Returns   for each job: answer, earliest_us, latest_us, crashes, base, first, unsure 1|0
+-- Returns   for each job: answer, earliest_us, latest_us, crashes, base, first, unsure 1|0, accepted_us
 --   answer  'go' it has a slot | 'slot' it needs one | 'done' it was called
 --           already | 'failed' it ended before without success | 'gone' it is
 --           not this worker's any more
@@ -12,6 +12,7 @@
 --   base    failed attempts that were forgiven
 --   first   when the first run began whose call may have been made, µs
 --   unsure  an earlier run made a call of which nobody knows what came of it
+--   accepted_us  when it came into its lane for the first time, or was to come; 0: not known
 local now = clock()
 local results = {}
 for i = 2, #ARGV, 4 do
@@ -40,5 +41,6 @@ for i = 2, #ARGV, 4 do
   results[#results + 1] = tonumber(task[5] or 0)
   results[#results + 1] = tonumber(string.match(task[6] or int(now), '^%d+'))
   results[#results + 1] = (task[7] or task[4]) and 1 or 0
+  results[#results + 1] = int((position or 0) % BAND)
 end
 return results

@@ -44,6 +44,8 @@ type dispatcher struct {
 	clock    *redisClock
 	pauses   *pauses
 	archive  archiver
+	starving *starvation
+	looked   time.Duration // when the latest round ended, on the boot clock
 	woken    chan struct{} // has a value when a lane may go on
 }
 
@@ -136,7 +138,13 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	}
 	released, again, full := int(n[0]), time.Duration(n[1])*time.Microsecond, n[4] == 1
 	d.pending.Store(n[5])
-	d.observer.Dispatched(d.queue, Round{Took: time.Since(began), Released: released, Waiting: n[2], Enqueued: n[6]})
+	now := bootTime()
+	starved := d.starving.note(now, d.looked, full && again == 0)
+	d.looked = now
+	d.observer.Dispatched(d.queue, Round{
+		Took: time.Since(began), Released: released, Waiting: n[2], Enqueued: n[6],
+		Held: d.capacity.held.Load(), Concurrency: d.capacity.all, Starved: starved,
+	})
 	switch {
 	case full:
 		select {

@@ -52,6 +52,7 @@ type gate struct {
 	disowned *disowned    // tasks whose acknowledgement must not be sent
 	limits   *limitsCache // calendars for the scripts
 	pauses   *pauses
+	starving *starvation
 	woke     func()          // called when a settlement let a waiting lane go on
 	stopping <-chan struct{} // closed: nothing new is sent
 	ended    <-chan struct{} // closed: nothing can be settled any more
@@ -69,6 +70,10 @@ type beginAnswer struct {
 	forgiven         int64 // failed attempts that do not count any more
 	first            int64 // when the first run began whose call may have been made, µs
 	unsure           bool  // see Running
+	accepted         int64 // when it came into its lane, µs; 0: not known
+
+	reason ParkReason // of 'park'
+	limit  string     // likewise
 }
 
 type settleQuestion struct {
@@ -103,7 +108,7 @@ func (g *gate) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	job := readRunning(ctx, task)
 	owner := g.worker + ":" + strconv.FormatInt(g.runs.Add(1), 36)
 	v := g.process(ctx, task, job, owner)
-	g.observer.Finished(g.queue, job.Kind, v.outcome)
+	g.observer.Finished(g.queue, g.known(job.Kind), v.outcome)
 	if v.outcome == Lost {
 		g.disowned.add(g.queue, job.ID)
 	}
@@ -117,11 +122,18 @@ var lost = verdict{outcome: Lost}
 
 func parked() verdict { return verdict{outcome: Parked, err: &retryError{err: errParked}} }
 
+// park sends a job back to its lane, and tells the observer why.
+func (g *gate) park(job Running, reason ParkReason, limit string, asked time.Duration) verdict {
+	g.observer.Gated(g.queue, Gating{Kind: g.known(job.Kind), Decision: "parked", Reason: reason, Limit: limit, Asked: asked})
+	return parked()
+}
+
 func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner string) verdict {
-	began := bootTime()
+	began, asked := bootTime(), time.Now()
 	slot, err := g.begin(ctx, job, owner)
+	took := time.Since(asked)
 	if err != nil {
-		return parked() // the worker stops before anything was known of the job
+		return g.park(job, ParkedByStop, "", took) // before anything was known of the job
 	}
 	switch slot.answer {
 	case "gone":
@@ -140,13 +152,17 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 
 	job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure
 	suspect := slot.crashes >= 2
+	accepted, held := g.boot(slot.accepted), time.Duration(0)
+	runnable := time.Duration(0) // when its first slot came; 0: it had none yet
 	for {
 		// What nobody wants any more needs no slot, and no pause holds it.
 		if job.expired(g.clock.now()) {
 			return g.finish(ctx, job, owner, expire(job))
 		}
 		if slot.answer == "slot" {
+			asked = time.Now()
 			slot, err = g.newSlot(ctx, job, owner)
+			took = time.Since(asked)
 			switch {
 			case err != nil:
 				return g.giveUp(ctx, job, owner)
@@ -160,13 +176,17 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 				slot.answer = "slot"
 				continue
 			case slot.answer == "park":
-				g.observer.Gated(g.queue, "parked")
-				return g.finish(ctx, job, owner, parked())
+				return g.finish(ctx, job, owner, g.park(job, slot.reason, slot.limit, took))
 			}
 		}
+		if runnable == 0 && slot.earliest > 0 {
+			runnable = g.boot(slot.earliest)
+		}
+		holds := bootTime()
 		if !g.hold(ctx, slot.earliest) {
 			return g.giveUp(ctx, job, owner)
 		}
+		held += bootTime() - holds
 		if job.expired(g.clock.now()) {
 			return g.finish(ctx, job, owner, expire(job))
 		}
@@ -175,17 +195,54 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 			unlock()
 			return lost
 		}
-		if g.onTime(slot) && !g.paused(job) {
-			g.observer.Gated(g.queue, "sent")
+		paused := g.paused(job)
+		if g.onTime(slot) && !paused {
+			g.observer.Gated(g.queue, g.sent(job, took, held, runnable, began, accepted))
 			job.Held = bootTime() - began
 			v := g.call(ctx, handler, task, job)
 			unlock()
 			return g.finish(ctx, job, owner, v)
 		}
 		unlock()
-		g.observer.Gated(g.queue, "missed")
+		if paused {
+			runnable = 0 // nobody was late
+		}
+		g.observer.Gated(g.queue, Gating{Kind: job.Kind, Decision: "missed", Asked: took})
 		slot.answer = "slot"
 	}
+}
+
+// sent is what the observer is told of a call that leaves now.
+func (g *gate) sent(job Running, asked, held, runnable, began, accepted time.Duration) Gating {
+	now := bootTime()
+	if runnable == 0 {
+		runnable = began // no limit holds it, and nothing gave it a slot
+	}
+	if runnable <= began {
+		runnable = g.starving.since(accepted, runnable)
+	}
+	told := Gating{Kind: job.Kind, Decision: "sent", Asked: asked, Held: held, Runnable: max(now-runnable, 0)}
+	if job.Attempt == 1 && accepted > 0 {
+		told.Waited = max(now-accepted, 0)
+	}
+	return told
+}
+
+// boot is a moment of Redis's clock on the boot clock; 0 stays what is not known.
+func (g *gate) boot(redisMicros int64) time.Duration {
+	if redisMicros == 0 {
+		return 0
+	}
+	return g.clock.boot(redisMicros)
+}
+
+// known is a kind as the observer is told it: anybody may enqueue jobs of endless
+// kinds, and no metric is to have as many series.
+func (g *gate) known(kind string) string {
+	if g.handlers[kind] == nil {
+		return ""
+	}
+	return kind
 }
 
 // begin retries until Redis answers: nothing can be done with a job before.
@@ -230,14 +287,18 @@ func (g *gate) askSlot(ctx context.Context, job Running, owner string) (beginAns
 		return beginAnswer{}, err
 	}
 	values, ok := reply.([]any)
-	if !ok || len(values) != 3 {
+	if !ok || len(values) < 3 {
 		return beginAnswer{}, fmt.Errorf("unexpected reply %v", reply)
 	}
-	n, err := numbers(values[1:], 2)
+	n, err := numbers(values[1:3], 2)
 	if err != nil {
 		return beginAnswer{}, err
 	}
-	return beginAnswer{answer: fmt.Sprint(values[0]), earliest: n[0], latest: n[1]}, nil
+	slot := beginAnswer{answer: fmt.Sprint(values[0]), earliest: n[0], latest: n[1]}
+	if len(values) == 5 {
+		slot.reason, slot.limit = ParkReason(fmt.Sprint(values[3])), fmt.Sprint(values[4])
+	}
+	return slot, nil
 }
 
 var errStopping = errors.New("the worker stops")
@@ -313,14 +374,20 @@ func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Runni
 	current, result := &call{job: job, repeatUnknown: h.repeatUnknown}, &callResult{}
 	callCtx, cancel := context.WithTimeout(withResult(context.WithValue(ctx, callKey{}, current), result), h.timeout)
 	defer cancel()
+	began := time.Now()
 	err := h.protected(callCtx, task.Payload())
+	told := Called{Kind: job.Kind, Attempt: job.Attempt, Took: time.Since(began)}
+	if !canceled(ctx, err) {
+		told.Answer = answerOf(err)
+	}
+	g.observer.Called(g.queue, told)
 	defer func() { v.actual = current.actualCosts() }()
-	if canceled(ctx, err) {
+	if told.Answer == "" {
 		return verdict{outcome: Parked, unsure: true, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
 	}
 	v = judge(err, job, h.repeatUnknown, time.Now())
-	if told := current.pauseAfter(); told.length > v.pause {
-		v.pause, v.account, v.reason = told.length, told.account, told.reason
+	if after := current.pauseAfter(); after.length > v.pause {
+		v.pause, v.account, v.reason = after.length, after.account, after.reason
 	}
 	v.result = result.take()
 	if err != nil {
@@ -378,7 +445,7 @@ func (g *gate) keep(job Running, owner string) verdict {
 	if !g.settle(job.settled(owner, "keep")).mine {
 		return lost
 	}
-	return parked()
+	return g.park(job, ParkedByStop, "", 0)
 }
 
 // settle keeps on until Redis has it: a call that was made must never be
@@ -400,7 +467,7 @@ func (g *gate) settle(q settleQuestion) settled {
 }
 
 func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
-	const words, answer = 4, 7
+	const words, answer = 4, 8
 	args := make([]any, 1, 1+words*len(questions))
 	args[0] = g.queue
 	for _, q := range questions {
@@ -423,7 +490,7 @@ func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
 		if err != nil {
 			return nil, err
 		}
-		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), earliest: n[0], latest: n[1], crashes: n[2], forgiven: n[3], first: n[4], unsure: n[5] == 1}
+		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), earliest: n[0], latest: n[1], crashes: n[2], forgiven: n[3], first: n[4], unsure: n[5] == 1, accepted: n[6]}
 	}
 	for i := range answers {
 		if answers[i].answer == "go" {

@@ -28,6 +28,11 @@ const (
 	Lost      Outcome = "lost"      // another worker has it now
 )
 
+// Outcomes lists the outcomes.
+func Outcomes() []Outcome {
+	return []Outcome{Done, Retried, Throttled, Postponed, Archived, Expired, Unknown, Crashed, Parked, Cancelled, Lost}
+}
+
 // What a handler's error may say of itself; package clients makes such errors.
 type (
 	throttledError interface {

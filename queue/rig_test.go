@@ -73,9 +73,14 @@ func (r *receiver) all() []time.Time {
 
 // counter is an observer that counts, and that can be waited for.
 type counter struct {
+	NoObserver
 	mu      sync.Mutex
 	changed *sync.Cond
 	n       map[string]int
+	gatings []Gating
+	calls   []Called
+	rounds  []Round
+	kind    string // of the latest run
 }
 
 func newCounter() *counter {
@@ -91,9 +96,35 @@ func (c *counter) count(what string) {
 	c.changed.Broadcast()
 }
 
-func (c *counter) Gated(_, decision string)              { c.count(decision) }
-func (c *counter) Finished(_, _ string, outcome Outcome) { c.count(string(outcome)) }
-func (c *counter) Dispatched(_ string, _ Round)          { c.count("round") }
+func (c *counter) Gated(_ string, g Gating) {
+	c.mu.Lock()
+	c.gatings = append(c.gatings, g)
+	c.mu.Unlock()
+	c.count(g.Decision)
+}
+
+func (c *counter) Called(_ string, call Called) {
+	c.mu.Lock()
+	c.calls = append(c.calls, call)
+	c.mu.Unlock()
+	c.count("called")
+}
+
+func (c *counter) Dispatched(_ string, round Round) {
+	c.mu.Lock()
+	c.rounds = append(c.rounds, round)
+	c.mu.Unlock()
+	c.count("round")
+}
+
+func (c *counter) Finished(_, kind string, outcome Outcome) {
+	c.mu.Lock()
+	c.kind = kind
+	c.mu.Unlock()
+	c.count(string(outcome))
+}
+
+func (c *counter) RoundTrip(trip RoundTrip) { c.count("to redis: " + trip.Command) }
 func (c *counter) outcomes(outcome Outcome) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,7 +290,7 @@ func (r *rig) dispatcher() *dispatcher {
 	client := r.server.Client()
 	return &dispatcher{
 		queue: r.queue, redis: client, capacity: newCapacity(100), pending: newPending(), observer: NoObserver{},
-		limits: &limitsCache{queue: r.queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, woken: make(chan struct{}, 1),
+		limits: &limitsCache{queue: r.queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, woken: make(chan struct{}, 1),
 	}
 }
 

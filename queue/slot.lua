@@ -6,9 +6,10 @@
 -- ARGV[3]   pickup_us: how long after its earliest moment the call may still go
 -- ARGV[4]   calendars as JSON, '' for none
 -- ARGV[5..] id, owner, tenant, attributes, kind, cost, costs (as for enqueue)
--- Returns   {answer, earliest_us, latest_us}
+-- Returns   {answer, earliest_us, latest_us}, and of 'park' also {reason, limit}
 --   answer  'go' | 'park' its slot is far: back to the lane | 'gone' not this
 --           worker's any more
+--   reason  'pause' | 'window' | 'limit' or 'concurrency', and the limit's name
 local now = clock()
 set_calendars(ARGV[4])
 local id, owner, lane, attributes, kind = unpack(ARGV, 5, 9)
@@ -27,15 +28,20 @@ local limits = lane_limits(lane, now)
 -- only the time since is lost.
 local _, missed, position = slot_read(task[4])
 if missed > 0 then refund_all(limits.all, now, missed, costs, task[6]) end
-local t = earliest_all(limits.all, now, math.max(now, paused_until(limits.tenant, kind)), costs)
+local near, paused = now + tonumber(ARGV[2]), paused_until(limits.tenant, kind)
+local t, binding = earliest_all(limits.all, now, math.max(now, paused), costs)
 local blocked = not task[5] and blocked_by(limits, now)
-if blocked or t > now + tonumber(ARGV[2]) then
+if blocked or t > near then
   -- asynq's retry set is only the way back: the group says where the job belongs.
   redis.call('HSET', task_key(id), 'group', lane, 'hg_slot', slot_write(0, 0, position or BAND + now))
   redis.call('HDEL', task_key(id), 'hg_marks')
   save_buckets(now)
   free_permits(id, task[5], now)
-  return {'park', 0, 0}
+  -- A pause of the provider's stops buckets, too.
+  if paused > near then return {'park', 0, 0, 'pause', ''} end
+  if blocked then return {'park', 0, 0, 'concurrency', blocked.name} end
+  if not binding.spec then return {'park', 0, 0, 'window', ''} end
+  return {'park', 0, 0, 'limit', binding.name}
 end
 local c, marks = 0, ''
 if #limits.all > 0 then

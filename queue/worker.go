@@ -130,6 +130,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.asynq.AddHook(w.disowned)
 	w.asynq.AddHook(archiveHook{w.redis})
 	w.asynq.AddHook(newAcks(w.asynq))
+	w.redis.AddHook(roundTrips{w.observer, "other"})
+	w.asynq.AddHook(roundTrips{w.observer, "asynq"})
 	if err := w.check(ctx, true); err != nil {
 		return err
 	}
@@ -209,15 +211,15 @@ func (w *Worker) parts(clock *redisClock, capacity *capacity, stopping, ended <-
 	id, client := uuid.NewString(), NewClient(w.redis)
 	for _, name := range w.config.Queues {
 		limits := &limitsCache{queue: name, redis: w.redis}
-		pauses := &pauses{}
+		pauses, starving := &pauses{}, &starvation{}
 		d := &dispatcher{
 			queue: name, redis: w.redis, capacity: capacity, pending: &atomic.Int64{}, observer: w.observer, logger: w.logger,
-			limits: limits, clock: clock, pauses: pauses, woken: make(chan struct{}, 1),
+			limits: limits, clock: clock, pauses: pauses, starving: starving, woken: make(chan struct{}, 1),
 		}
 		gates[name] = (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
 			clock: clock, calls: calls, runs: runs, worker: id, client: client, disowned: w.disowned, stopping: stopping, ended: ended,
-			limits: limits, pauses: pauses, woke: d.wake,
+			limits: limits, pauses: pauses, starving: starving, woke: d.wake,
 		}).init()
 		dispatchers = append(dispatchers, d)
 		pendings = append(pendings, d.pending)

@@ -63,8 +63,8 @@ type lateness struct {
 	slots atomic.Int64
 }
 
-func (l *lateness) Gated(_, decision string) {
-	if decision == "missed" {
+func (l *lateness) Gated(_ string, g queue.Gating) {
+	if g.Decision == "missed" {
 		l.slots.Add(1)
 	}
 }

@@ -83,6 +83,7 @@ func run(ctx context.Context, c config) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics := dashboard.NewMetrics(registry)
+	metrics.Serve(c.Queues...)
 	worker, err := queue.New(queue.Config{
 		Redis: options, Queues: c.Queues, Concurrency: c.Concurrency, ShutdownTimeout: c.ShutdownTimeout,
 		Logger: logger, Observer: metrics,
@@ -124,8 +125,10 @@ func run(ctx context.Context, c config) error {
 	defer cancel()
 	var watching error
 	if c.LimitsFile != "" {
+		file := limitsfile.NewWatcher(c.LimitsFile, logger, publish)
+		metrics.LimitsFile(file.Err)
 		parts.Go(func() {
-			if err := limitsfile.Watch(background, c.LimitsFile, logger, publish); err != nil {
+			if err := file.Run(background); err != nil {
 				watching = err
 				logger.Error("the limits file is not watched any more", "error", err)
 			}

@@ -39,11 +39,6 @@ func NewWatcher(path string, logger *slog.Logger, apply func(queue.Limits) error
 	}
 }
 
-// Watch is [NewWatcher] and [Watcher.Run], for those who do not ask for its Err.
-func Watch(ctx context.Context, path string, logger *slog.Logger, apply func(queue.Limits) error) error {
-	return NewWatcher(path, logger, apply).Run(ctx)
-}
-
 // Err is why the file as it stands is not in force, or nil: an [Error] that
 // names every mistake in it, or that of reading the file or of apply. The limits
 // that were in force before still are. It is nil until the file was first read.

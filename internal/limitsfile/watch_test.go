@@ -210,7 +210,7 @@ func TestWatchOffersAgain(t *testing.T) {
 }
 
 func TestWatchWithoutFolder(t *testing.T) {
-	if err := Watch(t.Context(), filepath.Join(t.TempDir(), "none", "limits.yaml"), slog.New(slog.NewTextHandler(io.Discard, nil)), nil); !errors.Is(err, os.ErrNotExist) {
+	if err := NewWatcher(filepath.Join(t.TempDir(), "none", "limits.yaml"), slog.New(slog.NewTextHandler(io.Discard, nil)), nil).Run(t.Context()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Watch = %v", err)
 	}
 }

@@ -1,0 +1,241 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+func (c *counter) sent() (all []Gating) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range c.gatings {
+		if g.Decision == "sent" {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+func TestObserverIsToldOfHoldingAndWaiting(t *testing.T) {
+	const jobs = 10
+	r := startRig(t, jobs, limitsOf(perTenant(20)), nil)
+	r.enqueue(t, "a", jobs)
+	r.run(t)
+	r.seen.wait(t, string(Done), jobs)
+	sent := r.seen.sent()
+	if len(sent) != jobs {
+		t.Fatalf("%d calls were told of, want %d", len(sent), jobs)
+	}
+	last, held := sent[jobs-1], time.Duration(0)
+	for _, g := range sent {
+		held = max(held, g.Held)
+		if g.Kind != "call" || g.Asked <= 0 {
+			t.Errorf("%+v: no kind, or Redis took no time", g)
+		}
+	}
+	// At 20/s the last of ten goes after 450 ms, of which it is held no longer than slots are given ahead.
+	if last.Waited < 440*time.Millisecond || last.Waited > 440*time.Millisecond+10*time.Second {
+		t.Errorf("the last waited %v", last.Waited)
+	}
+	if held <= 0 || held > 2*horizon+r.stalled() {
+		t.Errorf("held for up to %v", held)
+	}
+	// A backlog that its limit holds asks for no more workers.
+	if last.Runnable > last.Waited/3+r.stalled() {
+		t.Errorf("the last could have gone %v earlier, of %v that it waited for its limit", last.Runnable, last.Waited)
+	}
+}
+
+func TestRunnableTellsThatThereAreTooFewWorkers(t *testing.T) {
+	t.Parallel()
+	const jobs = 20
+	r := startRig(t, jobs, limitsOf(), func(c *Config) { c.Concurrency = 2 })
+	r.answer = func(context.Context, Running) error {
+		time.Sleep(50 * time.Millisecond) // what a slow provider does
+		return nil
+	}
+	r.enqueue(t, "a", jobs)
+	r.run(t)
+	r.seen.wait(t, string(Done), jobs)
+	sent := r.seen.sent()
+	// No limit holds them: nearly all that the last ones wait for is a worker.
+	if last := sent[len(sent)-1]; last.Runnable < last.Waited/2 || last.Runnable < 300*time.Millisecond {
+		t.Errorf("the last could have gone %v earlier, of %v that it waited for a worker", last.Runnable, last.Waited)
+	}
+	starved := time.Duration(0)
+	r.seen.mu.Lock()
+	defer r.seen.mu.Unlock()
+	for _, round := range r.seen.rounds {
+		starved += round.Starved
+		if round.Concurrency != 2 || round.Held > 2 {
+			t.Fatalf("%+v, of a worker that can hold 2", round)
+		}
+	}
+	if starved < 200*time.Millisecond {
+		t.Errorf("jobs that could go found no room for %v, by the rounds of dispatch", starved)
+	}
+}
+
+func TestObserverIsToldWhyJobsPark(t *testing.T) {
+	closed := time.Now().UTC().Add(3 * time.Hour).Truncate(time.Hour)
+	window, err := ParseSendWindow(closed.Format("15:04") + "-" + closed.Add(time.Hour).Format("15:04") + " UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		queue  QueueLimits
+		pause  bool
+		want   ParkReason
+		limit  string
+		before int // jobs that are called first
+	}{
+		"limit": {
+			queue: QueueLimits{Limits: []Limit{windowOf("daily", 1, 24*time.Hour, "tenant")}},
+			want:  ParkedByLimit, limit: "daily", before: 1,
+		},
+		"concurrency": {
+			queue: QueueLimits{Limits: []Limit{{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}}},
+			want:  ParkedByConcurrency, limit: "one", before: 1,
+		},
+		"pause":  {pause: true, want: ParkedByPause},
+		"window": {queue: QueueLimits{SendWindows: map[string]SendWindow{AllKinds: window}}, want: ParkedByWindow},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startRig(t, 1, Limits{Queues: map[string]QueueLimits{"": test.queue}}, nil)
+			release := make(chan struct{})
+			r.answer = func(ctx context.Context, _ Running) error {
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+				return nil
+			}
+			if test.pause {
+				if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{}, time.Time{}, Operator{Actor: "test", Reason: "test"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.run(t)
+			t.Cleanup(func() { close(release) })
+			r.enqueue(t, "default", test.before)
+			r.seen.wait(t, "sent", test.before)
+			// A task of asynq's own client comes without a slot, and the gate has to ask for one.
+			if _, err := asynq.NewClientFromRedisClient(r.server.Client()).Enqueue(asynq.NewTask("call", []byte(`{}`)), asynq.Queue(r.queue), asynq.MaxRetry(5)); err != nil {
+				t.Fatal(err)
+			}
+			r.seen.wait(t, "parked", 1)
+			r.seen.mu.Lock()
+			defer r.seen.mu.Unlock()
+			got := r.seen.gatings[slices.IndexFunc(r.seen.gatings, func(g Gating) bool { return g.Decision == "parked" })]
+			if got.Reason != test.want || got.Limit != test.limit || got.Asked <= 0 {
+				t.Errorf("parked: %+v; want reason %q, limit %q", got, test.want, test.limit)
+			}
+		})
+	}
+}
+
+func TestObserverIsToldOfAnswers(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want Answer
+	}{
+		"success":   {nil, AnswerOK},
+		"429":       {throttled{time.Minute}, AnswerThrottled},
+		"later":     {notToday{time.Now().Add(time.Hour)}, AnswerParked},
+		"500":       {errors.New("500"), AnswerRetryable},
+		"panic":     {errPanic, AnswerRetryable},
+		"never":     {permanent{}, AnswerPermanent},
+		"who knows": {unknown{}, AnswerUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startRig(t, 1, limitsOf(), nil)
+			r.answer = func(context.Context, Running) error {
+				if test.err == errPanic {
+					panic("boom")
+				}
+				return test.err
+			}
+			r.add(t, func(job *Job) { job.MaxAttempts = 1 })
+			r.run(t)
+			r.seen.wait(t, "called", 1)
+			r.seen.mu.Lock()
+			defer r.seen.mu.Unlock()
+			if got := r.seen.calls[0]; got.Answer != test.want || got.Kind != "call" || got.Attempt != 1 || got.Took <= 0 {
+				t.Errorf("%+v; want answer %q", got, test.want)
+			}
+			if !slices.Contains(Answers(), test.want) {
+				t.Errorf("Answers() lacks %q", test.want)
+			}
+		})
+	}
+}
+
+func TestObserverIsToldOfRoundTrips(t *testing.T) {
+	t.Parallel()
+	const jobs = 30
+	r := startRig(t, jobs, limitsOf(perTenant(100)), nil)
+	r.enqueue(t, "a", jobs)
+	r.run(t)
+	r.seen.wait(t, string(Done), jobs)
+	for _, command := range []string{"time", "pipeline", "script:dispatch", "script:begin", "script:settle", "script:asynq"} {
+		r.seen.wait(t, "to redis: "+command, 1)
+	}
+	r.stop()
+	r.seen.mu.Lock()
+	defer r.seen.mu.Unlock()
+	for what, n := range r.seen.n {
+		// The names are few and say what was done: neither a hash nor a key is among them.
+		if command, ok := strings.CutPrefix(what, "to redis: "); ok && (len(command) > 24 || command == "script:other" || strings.Contains(command, "{")) {
+			t.Errorf("%d round trips of %q", n, command)
+		}
+	}
+	if begins := r.seen.n["to redis: script:begin"]; begins > jobs {
+		t.Errorf("%d round trips for the beginning of %d jobs", begins, jobs)
+	}
+}
+
+// A job of a kind without a handler is told of without its kind: its producer could
+// make a series for each of endless names.
+func TestObserverIsNotToldUnknownKinds(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, limitsOf(), nil)
+	r.add(t, func(job *Job) { job.Kind = "nobody-has-it" })
+	r.run(t)
+	r.seen.wait(t, string(Retried), 1)
+	r.seen.mu.Lock()
+	defer r.seen.mu.Unlock()
+	if r.seen.kind != "" {
+		t.Errorf("told of kind %q", r.seen.kind)
+	}
+}
+
+func TestFailedRoundTrips(t *testing.T) {
+	for text, want := range map[string]bool{
+		"NOSCRIPT No matching script": false, "ERR STALE the calendar": false,
+		"OOM command not allowed": true, "dial tcp: connection refused": true,
+	} {
+		if got := failed(replyError(text)); got != want {
+			t.Errorf("failed(%q) = %v", text, got)
+		}
+	}
+	if failed(nil) || failed(fmt.Errorf("stop: %w", context.Canceled)) {
+		t.Error("what did not fail is told as failed")
+	}
+}
+
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+func (replyError) RedisError()     {}
