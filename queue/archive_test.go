@@ -145,9 +145,9 @@ func TestArchiveMoves(t *testing.T) {
 	if strings.Join(got, " ") != strings.Join(want, " ") || moved != jobs-keptByAsynq {
 		t.Errorf("%d listed, %d of them moved; want the same %d, %d moved", len(got), moved, len(want), jobs-keptByAsynq)
 	}
-	status, err := ReadStatus(ctx, client, name)
+	status, err := NewInspector(client).Overview(ctx, name)
 	if err != nil || status.Archived != jobs {
-		t.Errorf("Status.Archived = %d, %v", status.Archived, err)
+		t.Errorf("Overview.Archived = %d, %v", status.Archived, err)
 	}
 
 	// asynq's tools cut their own archive, and find nothing to cut.
@@ -158,8 +158,8 @@ func TestArchiveMoves(t *testing.T) {
 	if err := inspector.ArchiveTask(name, "by-hand"); err != nil {
 		t.Fatal(err)
 	}
-	if status, err := ReadStatus(ctx, client, name); err != nil || status.Archived != jobs+1 {
-		t.Errorf("Status.Archived = %d, %v after asynq archived one more", status.Archived, err)
+	if status, err := NewInspector(client).Overview(ctx, name); err != nil || status.Archived != jobs+1 {
+		t.Errorf("Overview.Archived = %d, %v after asynq archived one more", status.Archived, err)
 	}
 	// They do not know how to run what was moved, and say so instead of losing it.
 	if err := inspector.RunTask(name, "old-00000"); err == nil || client.HGet(ctx, asynqKey(name, "t:old-00000"), "state").Val() != "archived" {
@@ -237,7 +237,7 @@ func TestWorkerMovesTheArchive(t *testing.T) {
 	r.seen.wait(t, string(Archived), len(jobs))
 	until(t, "moved", func() bool { return r.server.Client().ZCard(t.Context(), key(r.queue, "archive")).Val() >= 990 })
 	r.stop()
-	if status, err := ReadStatus(t.Context(), r.server.Client(), r.queue); err != nil || status.Archived != 10_050 {
+	if status, err := NewInspector(r.server.Client()).Overview(t.Context(), r.queue); err != nil || status.Archived != 10_050 {
 		t.Errorf("Status.Archived = %d, %v; want 10,050", status.Archived, err)
 	}
 }

@@ -102,12 +102,12 @@ func TestTenantsNeverShareKeys(t *testing.T) {
 			t.Errorf("the calls of tenant %q are %v apart at 5/s: it shares a bucket", tenant, gap)
 		}
 	}
-	status, err := ReadStatus(t.Context(), r.server.Client(), r.queue)
+	page, err := NewInspector(r.server.Client()).ListTenants(t.Context(), r.queue, TenantQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(status.Tenants) != len(names) {
-		t.Errorf("%d tenants in the status, want %d", len(status.Tenants), len(names))
+	if len(page.Tenants) != len(names) {
+		t.Errorf("%d tenants are listed, want %d", len(page.Tenants), len(names))
 	}
 }
 

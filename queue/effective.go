@@ -38,10 +38,12 @@ func effectiveOf(limits, overrides map[string]string, now time.Time) (effective,
 	return e, e.overridesOf(overrides)
 }
 
-// tenantsOf decodes what differs for tenants. Those of one plan have the same
-// text, which is decoded once.
+// tenantsOf adds what differs for tenants. Those of one plan have the same text,
+// which is decoded once.
 func (e *effective) tenantsOf(tenants []string, texts []any) error {
-	e.tenants = make(map[string]storedTenant, len(tenants))
+	if e.tenants == nil {
+		e.tenants = make(map[string]storedTenant, len(tenants))
+	}
 	known := map[string]storedTenant{}
 	for i, text := range texts {
 		text, ok := text.(string)

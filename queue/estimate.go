@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -66,17 +67,26 @@ func (o Outlook) String() string {
 	return fmt.Sprintf("%s is %s%s waiting, %s.", o.Tenant, heldText(o.HeldBy, o.Now), thousands(o.Waiting), doneText(o.DrainsAt, o.Now))
 }
 
-// TenantOutlook forecasts what waits of a tenant in a queue. It takes the
-// backlog as it is: jobs that are enqueued later are not foreseen.
-func TenantOutlook(ctx context.Context, client redis.UniversalClient, queue, tenant string) (Outlook, error) {
-	fail := func(err error) (Outlook, error) {
+// Outlook forecasts what waits of a tenant in a queue. It takes the backlog as it
+// is: jobs that are enqueued later are not foreseen.
+func (in *Inspector) Outlook(ctx context.Context, queue, tenant string) (Outlook, error) {
+	var o Outlook
+	err := in.ask(ctx, queue, func(f *forecast) error {
+		escaped := throttle.Escape(tenant)
+		if err := f.focus(ctx, in.redis, nil, escaped); err != nil {
+			return err
+		}
+		run, err := f.all()
+		if err != nil {
+			return err
+		}
+		o = f.outlooks(run.members, escaped)[escaped]
+		return nil
+	})
+	if err != nil {
 		return Outlook{}, fmt.Errorf("outlook of tenant %s in queue %q: %w", quote(tenant), queue, err)
 	}
-	f, members, err := forecastAll(ctx, client, queue)
-	if err != nil {
-		return fail(err)
-	}
-	return f.outlooks(members, throttle.Escape(tenant))[throttle.Escape(tenant)], nil
+	return o, nil
 }
 
 // outlooks sums lanes up by escaped tenant after the model ran: of these tenants,
@@ -104,19 +114,22 @@ func (f *forecast) outlooks(members []*member, of ...string) map[string]Outlook 
 	for tenant, sum := range all {
 		l, one := &f.lanes[sum.last], members[sum.last]
 		outlooks[tenant] = Outlook{
-			Rate: sum.rate, DrainsAt: f.at(one.at), HeldBy: f.hold(l, one.limit), Sure: f.sure(l, one.at, sum.n),
+			Rate: sum.rate, DrainsAt: f.notBefore(one.at), HeldBy: f.hold(l, one.limit), Sure: f.sure(l, one.at, sum.n),
 		}
 	}
 	if len(of) == 0 {
-		of = sortedKeys(f.backlog)
+		of = slices.Collect(maps.Keys(f.backlog))
 	}
 	for _, tenant := range of {
+		if tenant == wholeQueue {
+			continue
+		}
 		// Of lanes that were not drawn nothing but their number of jobs is known.
-		o, known := outlooks[tenant]
-		o.Queue, o.Tenant, o.Now = f.queue, unescape(tenant), f.now
+		o := outlooks[tenant]
+		o.Queue, o.Tenant, o.Now = f.queue, unescape(tenant), f.asked
 		o.Waiting, _ = strconv.ParseInt(f.backlog[tenant], 10, 64)
-		if o.Sure = cmp.Or(o.Sure, NotKnown); !known && o.Waiting <= 0 {
-			o.Sure = Steady
+		if o.Sure = cmp.Or(o.Sure, NotKnown); o.Waiting <= 0 {
+			o.Rate, o.HeldBy, o.DrainsAt, o.Sure = 0, nil, time.Time{}, Steady
 		}
 		outlooks[tenant] = o
 	}
@@ -153,7 +166,7 @@ func (e BatchEstimate) String() string {
 
 // Estimate says when a batch would go if it were enqueued now, behind what waits.
 // Errors: [InvalidError] for a batch that could not be enqueued.
-func Estimate(ctx context.Context, client redis.UniversalClient, queue string, batch Batch) (BatchEstimate, error) {
+func (in *Inspector) Estimate(ctx context.Context, queue string, batch Batch) (BatchEstimate, error) {
 	fail := func(err error) (BatchEstimate, error) {
 		return BatchEstimate{}, fmt.Errorf("estimate in queue %q: %w", queue, err)
 	}
@@ -171,31 +184,42 @@ func Estimate(ctx context.Context, client redis.UniversalClient, queue string, b
 	if _, reason := encodeCosts(batch.Costs); reason != "" {
 		return fail(&InvalidError{"costs", reason})
 	}
-	f, err := openForecast(ctx, client, queue)
+	var e BatchEstimate
+	err := in.ask(ctx, queue, func(f *forecast) (err error) {
+		e, err = f.estimate(ctx, in.redis, batch, attributes)
+		return err
+	})
 	if err != nil {
 		return fail(err)
 	}
+	return e, nil
+}
+
+func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, batch Batch, attributes string) (BatchEstimate, error) {
+	fail := func(err error) (BatchEstimate, error) { return BatchEstimate{}, err }
 	if kinds := f.rules.Kinds; len(kinds) > 0 && batch.Kind != "" && !slices.Contains(kinds, batch.Kind) {
-		return fail(&InvalidError{"kind", fmt.Sprintf("queue %s does not serve %s%s", quote(queue), quote(batch.Kind), Suggest(batch.Kind, kinds))})
+		return fail(&InvalidError{"kind", fmt.Sprintf("queue %s does not serve %s%s", quote(f.queue), quote(batch.Kind), Suggest(batch.Kind, kinds))})
 	} else if len(kinds) > 1 && batch.Kind == "" {
-		return fail(&InvalidError{"kind", fmt.Sprintf("queue %s serves several; which of %s?", quote(queue), strings.Join(kinds, ", "))})
+		return fail(&InvalidError{"kind", fmt.Sprintf("queue %s serves several; which of %s?", quote(f.queue), strings.Join(kinds, ", "))})
 	}
 	subject := f.laneName(throttle.Escape(batch.Tenant), batch.Kind, attributes)
-	if err := f.read(ctx, client, subject, ""); err != nil {
+	if err := f.look(ctx, client, subject, ""); err != nil {
 		return fail(err)
 	}
 	at := f.indexOf(subject)
+	l := f.lanes[at]
 	costs := map[string]float64{"": float64(max(batch.Cost, 1))}
 	for unit, n := range batch.Costs {
 		costs[unit] = float64(n)
 	}
 	for i, limit := range f.rules.Limits {
-		most := f.limits.spec(i, f.lanes[at].tenant).Burst
+		most := f.limits.spec(i, l.tenant).Burst
 		if n := costs[limit.Unit]; most > 0 && n > float64(most) && f.limits.queue.Limits[i].Spec.Algorithm != "cc" {
 			return fail(&InvalidError{"cost", fmt.Sprintf("%.0f is more than limit %s ever admits at once (%d)", n, quote(limit.Name), most)})
 		}
 	}
-	before, n := float64(f.lanes[at].jobs), float64(batch.Jobs)
+	waiting := f.seen.place[2]
+	before, n := float64(waiting+f.went(&l)), float64(batch.Jobs)
 	// All jobs of a lane cost the same in the model: the mean.
 	mean := map[string]float64{}
 	for unit, one := range f.seen.cost {
@@ -210,17 +234,15 @@ func Estimate(ctx context.Context, client redis.UniversalClient, queue string, b
 		return fail(err)
 	}
 	m.run(members[at])
-	e := BatchEstimate{Now: f.now, Waiting: f.lanes[at].jobs, First: f.at(first.at), Last: f.at(members[at].at)}
-	e.HeldBy = f.hold(&f.lanes[at], members[at].limit)
-	e.Sure = f.sure(&f.lanes[at], members[at].at, f.lanesOf(f.lanes[at].tenant))
+	e := BatchEstimate{Now: f.asked, Waiting: waiting, First: f.notBefore(first.at), Last: f.notBefore(members[at].at)}
+	e.HeldBy = f.hold(&l, members[at].limit)
+	e.Sure = f.sure(&l, members[at].at, f.lanesOf(l.tenant))
 	return e, nil
 }
 
 func (f *forecast) indexOf(name string) int {
-	for i := range f.lanes {
-		if f.lanes[i].name == name {
-			return i
-		}
+	if i, known := f.laneAt[name]; known {
+		return i
 	}
 	return -1
 }
@@ -329,7 +351,7 @@ func (f *forecast) sure(l *lane, at float64, lanes int) Sureness {
 		return NotKnown
 	}
 	for _, seen := range f.seen.limits {
-		if seen.algorithm == "cc" && seen.next.After(f.now) {
+		if seen.algorithm == "cc" && seen.next.After(f.asked) {
 			return NotKnown
 		}
 	}

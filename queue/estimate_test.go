@@ -67,7 +67,7 @@ func TestForecastIsRight(t *testing.T) {
 			r.seen.wait(t, string(Done), test.after)
 			forecast := map[string]Outlook{}
 			for tenant := range test.jobs {
-				o, err := TenantOutlook(t.Context(), r.server.Client(), r.queue, tenant)
+				o, err := NewInspector(r.server.Client()).Outlook(t.Context(), r.queue, tenant)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -104,7 +104,7 @@ func TestForecastIsRight(t *testing.T) {
 func TestEstimateOfLog(t *testing.T) {
 	log := Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}}
 	r := startRig(t, 1, limitsOf(log), nil)
-	e, err := Estimate(t.Context(), r.server.Client(), r.queue, Batch{Tenant: "a", Jobs: 11})
+	e, err := NewInspector(r.server.Client()).Estimate(t.Context(), r.queue, Batch{Tenant: "a", Jobs: 11})
 	if err != nil {
 		t.Fatal(err)
 	}

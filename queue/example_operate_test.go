@@ -68,7 +68,7 @@ func ExamplePauseJobs() {
 	if err != nil {
 		panic(err)
 	}
-	job, err := queue.Explain(ctx, client, receipt.Queue, receipt.ID)
+	job, err := queue.NewInspector(client).Explain(ctx, receipt.Queue, receipt.ID)
 	fmt.Println(job.State, job.Pause != nil, job.Sure, err)
 
 	resumed, err := queue.ResumeJobs(ctx, client, "sms", scope, by)
@@ -168,7 +168,7 @@ func ExampleSetOverride() {
 }
 
 // Why does a job wait, and when will it go?
-func ExampleExplain() {
+func ExampleInspector_Explain() {
 	ctx, client, stop := exampleRedis()
 	defer stop()
 	if err := queue.Publish(ctx, client, tenantLimit(throttle.Rate{Count: 1, Period: time.Minute})); err != nil {
@@ -181,7 +181,7 @@ func ExampleExplain() {
 			panic(err)
 		}
 	}
-	job, err := queue.Explain(ctx, client, receipt.Queue, receipt.ID)
+	job, err := queue.NewInspector(client).Explain(ctx, receipt.Queue, receipt.ID)
 	if err != nil {
 		panic(err)
 	}
@@ -193,21 +193,22 @@ func ExampleExplain() {
 }
 
 // When would these be done?
-func ExampleEstimate() {
+func ExampleInspector_Estimate() {
 	ctx, client, stop := exampleRedis()
 	defer stop()
 	if err := queue.Publish(ctx, client, tenantLimit(throttle.PerSecond(10))); err != nil {
 		panic(err)
 	}
-	estimate, err := queue.Estimate(ctx, client, "sms", queue.Batch{Tenant: "acme", Jobs: 6000})
+	inspector := queue.NewInspector(client)
+	estimate, err := inspector.Estimate(ctx, "sms", queue.Batch{Tenant: "acme", Jobs: 6000})
 	if err != nil {
 		panic(err)
 	}
 	fmt.Println(estimate.Last.Sub(estimate.Now).Round(10*time.Second), estimate.HeldBy, estimate.Sure)
 
 	// Nothing was enqueued.
-	status, err := queue.ReadStatus(ctx, client, "sms")
-	fmt.Println(status.Enqueued, err)
+	overview, err := inspector.Overview(ctx, "sms")
+	fmt.Println(overview.Enqueued, err)
 	// Output:
 	// 10m0s limit "tenant" (10/s) steady
 	// 0 <nil>

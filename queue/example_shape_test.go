@@ -78,11 +78,11 @@ func ExampleTenantLimits() {
 			panic(err)
 		}
 	}
-	tenants, err := queue.Tenants(ctx, client, "sms")
+	page, err := queue.NewInspector(client).ListTenants(ctx, "sms", queue.TenantQuery{Sort: queue.ByTenant, Ascending: true})
 	if err != nil {
 		panic(err)
 	}
-	for _, tenant := range tenants {
+	for _, tenant := range page.Tenants {
 		fmt.Println(tenant.Tenant, tenant.Waiting, tenant.Weight)
 	}
 	// Output:

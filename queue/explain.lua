@@ -7,7 +7,9 @@
 -- ARGV[4]   id of a job of the lane, '' for none
 -- ARGV[5]   n: how many other lanes to look at for costs, at most 50
 -- ARGV[6..] those lanes, and then logs of permits, at most 100: "key window_us most"
--- Returns   {now, place, limits, own costs, other costs, logs}
+-- Returns   {now, backlog, version, place, limits, own costs, other costs, logs}
+--   backlog how many jobs of the lane's tenant wait
+--   version {pauses, limits}: changes of them, '' for none
 --   place   {rank, score, length, band_end, lower_older, ready 1|0}: how many stand in
 --           front of the job, its score, how many jobs the lane holds, how many of
 --           them are of its priority or a higher one, and how many of the lower
@@ -30,8 +32,11 @@ local function costs_of(list, ids)
   end
 end
 
+local version = redis.call('HMGET', headgate .. 'totals', 'pauses', 'limits')
+local backlog = 0
 local place, limits, own, others, logs = {}, {}, {}, {}, {}
 if lane ~= '' then
+  backlog = tonumber(redis.call('HGET', headgate .. 'backlog', tenant_of(lane)) or 0)
   local length = lane_length(lane)
   local rank, score = 0, 0
   if id ~= '' then
@@ -85,4 +90,4 @@ for i = 6 + n, math.min(#ARGV, 105 + n) do
   if log.stored then oldest = tonumber(redis.call('LINDEX', key, (log.gone or 0) + 1) or now) end
   logs[#logs + 1] = {left, int(oldest)}
 end
-return {int(now), place, limits, own, others, logs}
+return {int(now), backlog, {version[1] or '', version[2] or ''}, place, limits, own, others, logs}

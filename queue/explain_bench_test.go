@@ -56,10 +56,11 @@ func BenchmarkExplain(b *testing.B) {
 		bucket("daily", fmt.Sprintf("f %d %d %d %d %d", start, start+day, used, now, now))
 		bucket("tenant", fmt.Sprintf("r %d 0 100000 1 %d %d 0", now+owed, now, now))
 	}
+	inspector := NewInspector(client)
 	var took []time.Duration
 	for b.Loop() {
 		began := time.Now()
-		e, err := Explain(b.Context(), client, "q", ids[len(took)*7%len(ids)])
+		e, err := inspector.Explain(b.Context(), "q", ids[len(took)*7%len(ids)])
 		if err != nil || e.At.IsZero() {
 			b.Fatalf("%+v, %v", e, err)
 		}

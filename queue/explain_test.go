@@ -15,7 +15,7 @@ import (
 
 func (r *rig) explain(t *testing.T, id string) Explanation {
 	t.Helper()
-	e, err := Explain(t.Context(), r.server.Client(), r.queue, id)
+	e, err := NewInspector(r.server.Client()).Explain(t.Context(), r.queue, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestExplainPauseAndWindow(t *testing.T) {
 		t.Errorf("%v, opens %v and goes %v; want %v", e, e.WindowOpens, e.At, opens)
 	}
 	// 900 jobs at 10/s do not fit into one minute: the rest goes a day later.
-	estimate, err := Estimate(t.Context(), client, r.queue, Batch{Tenant: "b", Jobs: 900})
+	estimate, err := NewInspector(client).Estimate(t.Context(), r.queue, Batch{Tenant: "b", Jobs: 900})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,14 +209,20 @@ func TestExplainWritesNothing(t *testing.T) {
 		n, _, _ := strings.Cut(rest, "\r\n")
 		return n
 	}
-	before := dirty()
-	if _, err := Explain(t.Context(), client, "q", receipt.ID); err != nil {
+	before, inspector := dirty(), NewInspector(client)
+	if _, err := inspector.Explain(t.Context(), "q", receipt.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := TenantOutlook(t.Context(), client, "q", "a"); err != nil {
+	if _, err := inspector.Outlook(t.Context(), "q", "a"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Estimate(t.Context(), client, "q", Batch{Tenant: "b", Jobs: 5}); err != nil {
+	if _, err := inspector.Estimate(t.Context(), "q", Batch{Tenant: "b", Jobs: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := inspector.Overview(t.Context(), "q"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := inspector.ListTenants(t.Context(), "q", TenantQuery{}); err != nil {
 		t.Fatal(err)
 	}
 	if after := dirty(); after != before {
@@ -236,7 +242,7 @@ func TestForecastNamesWhatScriptsName(t *testing.T) {
 		job.Tenant, job.Attributes, job.Costs = "ä;x=1%", attributes, map[string]int64{"tokens": 500}
 	})
 	e := r.explain(t, id)
-	f, err := openForecast(t.Context(), r.server.Client(), r.queue)
+	f, err := readForecast(t.Context(), r.server.Client(), r.queue)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +250,7 @@ func TestForecastNamesWhatScriptsName(t *testing.T) {
 	if lane := f.laneName(throttle.Escape("ä;x=1%"), "", encoded); lane != e.Lane {
 		t.Errorf("lane %q, the scripts say %q", lane, e.Lane)
 	}
-	if err := f.read(t.Context(), r.server.Client(), e.Lane, id); err != nil {
+	if err := f.look(t.Context(), r.server.Client(), e.Lane, id); err != nil {
 		t.Fatal(err)
 	}
 	if len(f.seen.limits) != 3 || f.seen.cost["tokens"] != 500 {

@@ -15,6 +15,7 @@ type fluid struct {
 	buckets []fluidBucket
 	flows   []*flow
 	now     float64
+	allowed float64 // jobs a second that flow at first
 
 	open []*flow // those that may go, in this step
 }
@@ -40,6 +41,7 @@ type fluidBucket struct {
 	in, out     float64 // permits a second, in this step
 	avail, wide float64 // of one fill
 	held        bool
+	starved     bool // slowed down by a shared limit that is the narrower one
 }
 
 // flow is lanes that are alike: of equal weight, under equal limits, in the same
@@ -104,13 +106,16 @@ func (m *fluid) run(watched *member) {
 	for i := range m.buckets {
 		m.buckets[i].begin()
 	}
-	for range mostSteps {
+	for i := range mostSteps {
 		m.burst()
 		if len(m.flows) == 0 || watched != nil && !math.IsInf(watched.at, 1) {
 			return
 		}
 		m.flow()
 		for _, f := range m.open {
+			if i == 0 {
+				m.allowed += f.rate * f.n
+			}
 			for _, one := range f.members[f.done:] {
 				if one.rate > 0 {
 					break
@@ -193,6 +198,17 @@ func (f *flow) longest(m *fluid) int {
 		}
 	}
 	return limit
+}
+
+// heldNow is the use that holds the flow in this step; -1: none.
+func (f *flow) heldNow(m *fluid) int {
+	if f.by < 0 || !m.buckets[f.uses[f.by].bucket].starved {
+		return f.by
+	}
+	if full := slices.IndexFunc(f.uses, func(u use) bool { return m.buckets[u.bucket].isFull() }); full >= 0 {
+		return full
+	}
+	return f.by
 }
 
 // settleHeld says of the lanes that never end what holds them.
@@ -343,7 +359,7 @@ func (m *fluid) flow() {
 // level lets the buckets' full rates in.
 func (m *fluid) level() {
 	for i := range m.buckets {
-		m.buckets[i].in = m.buckets[i].rate
+		m.buckets[i].in, m.buckets[i].starved = m.buckets[i].rate, false
 	}
 }
 
@@ -370,7 +386,7 @@ func (m *fluid) slow(grid bool) (slowed bool) {
 				continue
 			}
 			interval := u.cost / own.rate
-			if grid {
+			if own.starved = grid && interval < slot; grid {
 				own.in = own.rate * interval / onGrid(interval, slot)
 			} else {
 				own.in = own.rate * max(0, 1-others*lostTo(interval, slot))
@@ -467,8 +483,8 @@ func (m *fluid) pass(step float64) {
 	}
 	for _, f := range m.open {
 		f.served += f.rate * step
-		if f.by >= 0 {
-			f.heldBy[f.by] += step
+		if by := f.heldNow(m); by >= 0 {
+			f.heldBy[by] += step
 		}
 		f.retire(m, step)
 	}

@@ -3,7 +3,9 @@ package queue
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -33,23 +35,35 @@ const (
 )
 
 // forecast is what decides when a queue's jobs go, as it was read at one moment.
+// What the Inspector shares is not changed any more: see copy and with.
 type forecast struct {
 	queue     string
 	now       time.Time
+	version   version
 	rules     QueueLimits // without what differs by tenant
 	limits    effective
+	windows   string            // the calendars, for scripts
 	adapt     map[string]string // of adaptive limits, by bucket
 	hours     map[string][]float64
 	calendars [][]int64 // by limit; nil: none
 	pauses    map[string]string
-	backlog   map[string]string // by escaped tenant; '*' for all
+	backlog   map[string]string // of the lanes' tenants, escaped; '*' for all
 	lanes     []lane
-	part      float64 // of all lanes, those that were read
+	laneAt    map[string]int
+	part      float64 // of all lanes, those that were drawn
 	buckets   []string
+	bucketAt  map[string]int
 	texts     []any              // of the buckets, as they are in Redis
 	logs      map[int][2]float64 // left, and seconds until the oldest permit comes back
 	cost      map[string]float64 // what jobs cost on average, by unit
-	seen      lookedAt           // of the subject
+	run       *modelRun
+
+	// Of one question:
+	shared *forecast // of which this is a copy
+	fresh  bool      // it was read for this question
+	final  bool      // it has to do, whatever changed since
+	asked  time.Time // when it was asked
+	seen   lookedAt  // of the subject
 }
 
 // lane is one lane and what it stands under.
@@ -58,6 +72,7 @@ type lane struct {
 	attributes         [][2]string
 	jobs               int64
 	buckets            []int // of the limits in their order; -1: of a concurrency limit
+	added              bool  // it was not drawn, and stands for none but itself
 }
 
 // value is what limits mean by an attribute of the lane.
@@ -75,9 +90,10 @@ func (l *lane) value(name string) string {
 
 // lookedAt is what explain.lua says of one lane.
 type lookedAt struct {
-	place  []int64
-	limits []limitSeen
-	cost   map[string]float64
+	place   []int64
+	limits  []limitSeen
+	cost    map[string]float64
+	backlog int64 // of its tenant
 }
 
 type limitSeen struct {
@@ -86,64 +102,98 @@ type limitSeen struct {
 	blocked              int64 // lanes that wait for a permit of it
 }
 
-// openForecast begins with the limits of a queue.
-func openForecast(ctx context.Context, client redis.UniversalClient, queue string) (*forecast, error) {
-	f := &forecast{queue: queue, part: 1}
-	var err error
-	if f.limits.queue, err = readStored(ctx, client, queue); err != nil {
+// readForecast reads what there is to know, in four round trips whatever the depth
+// of the backlog, one more for more than 500 lanes, and in pieces none of which
+// holds Redis up.
+func readForecast(ctx context.Context, client redis.UniversalClient, queue string) (*forecast, error) {
+	f := &forecast{
+		queue: queue, part: 1, run: &modelRun{}, laneAt: map[string]int{}, bucketAt: map[string]int{},
+		hours: map[string][]float64{}, logs: map[int][2]float64{},
+	}
+	groups := asynqKey(queue, "groups")
+	pipe := client.Pipeline()
+	version := readVersion(ctx, pipe, queue)
+	stored := pipe.HGet(ctx, key(queue, "limits"), "*")
+	all := pipe.SCard(ctx, groups)
+	drawn := pipe.SRandMemberN(ctx, groups, mostKeys)
+	pauses := pipe.HScan(ctx, key(queue, "pauses"), 0, "", mostKeys)
+	overrides := pipe.HScan(ctx, key(queue, "overrides"), 0, "", mostKeys)
+	adapt := pipe.HScan(ctx, key(queue, "adapt"), 0, "", mostKeys)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
-	f.rules, err = f.limits.queue.limits()
-	return f, err
+	f.version = versionOf(version.Val())
+	var err error
+	if f.limits.queue, err = storedOf(queue, stored); err != nil {
+		return nil, err
+	}
+	if f.rules, err = f.limits.queue.limits(); err != nil {
+		return nil, err
+	}
+	if f.pauses, err = restOf(ctx, client, key(queue, "pauses"), pauses); err != nil {
+		return nil, err
+	}
+	changed, err := restOf(ctx, client, key(queue, "overrides"), overrides)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.limits.overridesOf(changed); err != nil {
+		return nil, err
+	}
+	if f.adapt, err = restOf(ctx, client, key(queue, "adapt"), adapt); err != nil {
+		return nil, err
+	}
+	names := drawn.Val()
+	if all.Val() > int64(len(names)) {
+		if names, err = drawLanes(ctx, client, groups, all.Val()); err != nil {
+			return nil, err
+		}
+		f.part = min(1, float64(len(names))/float64(all.Val()))
+	}
+	if f.now, err = f.readLanes(ctx, client, names); err != nil {
+		return nil, err
+	}
+	f.limits.now, f.asked = f.now, f.now
+	for _, limit := range f.rules.Limits {
+		f.calendars = append(f.calendars, limit.Windows(f.now, exactOpenings))
+	}
+	if f.windows, err = f.limits.queue.calendars(f.now); err != nil {
+		return nil, err
+	}
+	// Questions copy what they find here.
+	for i := range f.lanes {
+		if _, _, err := f.openings(&f.lanes[i]); err != nil {
+			return nil, err
+		}
+	}
+	return f, f.sample(ctx, client)
 }
 
-// read reads what there is to know. subject is a lane that matters even when it
-// is empty ("": none), and id a job of it ("": none). It takes three round trips
-// whatever the depth of the backlog, and the state of every lane's buckets.
-func (f *forecast) read(ctx context.Context, client redis.UniversalClient, subject, id string) error {
-	queue := f.queue
+// drawLanes names all lanes, or of more than are looked at as many by chance. Redis
+// draws many at once by copying them all.
+func drawLanes(ctx context.Context, client redis.UniversalClient, groups string, all int64) ([]string, error) {
+	if all <= mostLanes {
+		return client.SMembers(ctx, groups).Result()
+	}
 	pipe := client.Pipeline()
-	groups := pipe.SRandMemberN(ctx, asynqKey(queue, "groups"), mostLanes)
-	all := pipe.SCard(ctx, asynqKey(queue, "groups"))
-	backlog := pipe.HGetAll(ctx, key(queue, "backlog"))
-	pauses := pipe.HGetAll(ctx, key(queue, "pauses"))
-	overrides := pipe.HGetAll(ctx, key(queue, "overrides"))
-	adapt := pipe.HGetAll(ctx, key(queue, "adapt"))
-	if _, err := pipe.Exec(ctx); err != nil {
-		return err
+	for range mostLanes/mostKeys + mostLanes/mostKeys/5 { // some are drawn twice
+		pipe.SRandMemberN(ctx, groups, mostKeys)
 	}
-	f.backlog, f.pauses, f.adapt = backlog.Val(), pauses.Val(), adapt.Val()
-	names := groups.Val()
-	if subject != "" && !slices.Contains(names, subject) {
-		names = append(names, subject)
-	}
-	if read := len(groups.Val()); read > 0 && int64(read) < all.Val() {
-		f.part = float64(read) / float64(all.Val())
-	}
-	if err := f.limits.overridesOf(overrides.Val()); err != nil {
-		return err
-	}
-	if err := f.readLanes(ctx, client, names); err != nil {
-		return err
-	}
-	return f.look(ctx, client, subject, id)
-}
-
-// forecastAll says when all goes that waits, by the members of the lanes.
-func forecastAll(ctx context.Context, client redis.UniversalClient, queue string) (*forecast, []*member, error) {
-	f, err := openForecast(ctx, client, queue)
+	replies, err := pipe.Exec(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if err := f.read(ctx, client, "", ""); err != nil {
-		return nil, nil, err
+	seen := make(map[string]bool, mostLanes)
+	var names []string
+	for _, reply := range replies {
+		for _, name := range reply.(*redis.StringSliceCmd).Val() {
+			if !seen[name] && len(names) < mostLanes {
+				seen[name] = true
+				names = append(names, name)
+			}
+		}
 	}
-	m, members, err := f.model("", 0, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	m.run(nil)
-	return f, members, nil
+	return names, nil
 }
 
 // laneOf reads a lane's name.
@@ -176,19 +226,21 @@ func bucketKey(queue string, limit Limit, l *lane) string {
 	return string(name)
 }
 
-// readLanes reads the lanes' lengths, the limits of their tenants and the state
-// of their buckets.
-func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, names []string) error {
-	f.lanes = make([]lane, len(names))
+// readLanes adds lanes: their lengths, the limits of their tenants and the state of
+// their buckets, and says when that was.
+func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, names []string) (time.Time, error) {
 	var tenants, fields []string
-	seen, known := map[string]bool{}, make(map[string]int, len(names)*len(f.rules.Limits))
+	firstLane, firstBucket := len(f.lanes), len(f.buckets)
+	f.lanes = append(f.lanes, make([]lane, len(names))...)
+	seen := map[string]bool{}
 	sole := ""
 	if len(f.rules.Kinds) == 1 {
 		sole = throttle.Escape(f.rules.Kinds[0])
 	}
 	for i, name := range names {
-		f.lanes[i] = laneOf(name)
-		l := &f.lanes[i]
+		l := &f.lanes[firstLane+i]
+		*l = laneOf(name)
+		f.laneAt[name] = firstLane + i
 		if l.kind == "" {
 			l.kind = sole
 		}
@@ -202,10 +254,10 @@ func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, 
 				continue
 			}
 			name := bucketKey(f.queue, limit, l)
-			at, ok := known[name]
+			at, ok := f.bucketAt[name]
 			if !ok {
 				at = len(f.buckets)
-				known[name] = at
+				f.bucketAt[name] = at
 				f.buckets = append(f.buckets, name)
 			}
 			l.buckets[j] = at
@@ -213,107 +265,175 @@ func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, 
 	}
 	pipe := client.Pipeline()
 	clock := pipe.Time(ctx)
-	var owns, texts []*redis.SliceCmd
+	var owns, backlogs, states []*redis.SliceCmd
 	for chunk := range slices.Chunk(fields, mostKeys) {
 		owns = append(owns, pipe.HMGet(ctx, key(f.queue, "limits"), chunk...))
 	}
-	for chunk := range slices.Chunk(f.buckets, mostKeys) {
-		texts = append(texts, pipe.MGet(ctx, chunk...))
+	for chunk := range slices.Chunk(append(tenants[:len(tenants):len(tenants)], "*"), mostKeys) {
+		backlogs = append(backlogs, pipe.HMGet(ctx, key(f.queue, "backlog"), chunk...))
+	}
+	for chunk := range slices.Chunk(f.buckets[firstBucket:], mostKeys) {
+		states = append(states, pipe.MGet(ctx, chunk...))
 	}
 	lengths := map[int]*redis.IntCmd{}
-	for i := range f.lanes {
-		l := &f.lanes[i]
-		if len(l.attributes) > 0 {
+	for i := firstLane; i < len(f.lanes); i++ {
+		if l := &f.lanes[i]; len(l.attributes) > 0 || len(f.limits.queue.Attributes) > 0 {
 			lengths[i] = pipe.ZCard(ctx, asynqKey(f.queue, "g:"+l.name))
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return time.Time{}, err
+	}
+	if err := f.limits.tenantsOf(tenants, joined(owns)); err != nil {
+		return time.Time{}, err
+	}
+	f.texts = append(f.texts, joined(states)...)
+	if f.backlog == nil {
+		f.backlog = make(map[string]string, len(tenants)+1)
+	}
+	for i, text := range joined(backlogs) {
+		if text, ok := text.(string); ok {
+			f.backlog[append(tenants[:len(tenants):len(tenants)], "*")[i]] = text
+		}
+	}
+	for i := firstLane; i < len(f.lanes); i++ {
+		l := &f.lanes[i]
+		if length, asked := lengths[i]; asked {
+			l.jobs = length.Val()
 		} else {
 			l.jobs, _ = strconv.ParseInt(f.backlog[l.tenant], 10, 64)
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	return clock.Val(), nil
+}
+
+func joined(replies []*redis.SliceCmd) []any {
+	var all []any
+	for _, reply := range replies {
+		all = append(all, reply.Val()...)
+	}
+	return all
+}
+
+// sample asks what jobs of some lanes cost, and what logs of permits hold.
+func (f *forecast) sample(ctx context.Context, client redis.UniversalClient) error {
+	var some []any
+	stride := max(1, len(f.lanes)/sampledLanes)
+	for i := 0; i < len(f.lanes) && len(some) < sampledLanes; i += stride {
+		some = append(some, f.lanes[i].name)
+	}
+	var logs []permitLog
+	for i := range f.lanes {
+		if logs = f.logsOf(&f.lanes[i], logs); len(logs) >= mostLogs {
+			break
+		}
+	}
+	if f.cost = map[string]float64{"": 1}; len(some) == 0 {
+		return nil
+	}
+	_, err := f.script(ctx, client, "", "", some, logs)
+	return err
+}
+
+// permitLog is a sliding log to be read.
+type permitLog struct {
+	bucket int
+	words  string // of explain.lua
+}
+
+// logsOf adds the logs that a lane stands under and that were not read yet.
+func (f *forecast) logsOf(l *lane, logs []permitLog) []permitLog {
+	for j, at := range l.buckets {
+		if at < 0 || f.limits.queue.Limits[j].Spec.Algorithm != "sl" {
+			continue
+		}
+		_, known := f.logs[at]
+		if !known && !slices.ContainsFunc(logs, func(log permitLog) bool { return log.bucket == at }) {
+			spec := f.limits.spec(j, l.tenant)
+			logs = append(logs, permitLog{at, fmt.Sprintf("%s %d %d", f.buckets[at], spec.Window, spec.Burst)})
+		}
+	}
+	return logs
+}
+
+// look asks explain.lua of one lane all that holds it, and of a job of it where
+// that stands ("": of none). Its moment is that of the question, unless all was
+// read for this question.
+func (f *forecast) look(ctx context.Context, client redis.UniversalClient, subject, id string) error {
+	if err := f.with(ctx, client, subject); err != nil {
 		return err
 	}
-	f.now = clock.Val()
-	f.limits.now = f.now
-	for i, length := range lengths {
-		f.lanes[i].jobs = length.Val()
-	}
-	var own []any
-	for _, reply := range owns {
-		own = append(own, reply.Val()...)
-	}
-	if err := f.limits.tenantsOf(tenants, own); err != nil {
+	f.logs = maps.Clone(f.logs)
+	now, err := f.script(ctx, client, subject, id, nil, f.logsOf(&f.lanes[f.indexOf(subject)], nil))
+	if err != nil {
 		return err
 	}
-	for _, reply := range texts {
-		f.texts = append(f.texts, reply.Val()...)
+	if !f.fresh {
+		f.asked = now
+		return nil
 	}
-	for _, limit := range f.rules.Limits {
-		f.calendars = append(f.calendars, limit.Windows(f.now, exactOpenings))
+	// The script came a moment after the rest was read.
+	for i := range f.seen.limits {
+		f.seen.limits[i].next = f.seen.limits[i].next.Add(f.now.Sub(now))
 	}
 	return nil
 }
 
-// look asks explain.lua: of one lane all that holds it, and of some what their
-// jobs cost.
-func (f *forecast) look(ctx context.Context, client redis.UniversalClient, subject, id string) error {
-	windows, err := f.limits.queue.calendars(f.now)
-	if err != nil {
-		return err
-	}
-	args := []any{f.queue, windows, subject, id, 0}
-	stride := max(1, len(f.lanes)/sampledLanes)
-	for i := 0; i < len(f.lanes) && len(args) < 5+sampledLanes; i += stride {
-		args = append(args, f.lanes[i].name)
-	}
-	args[4] = len(args) - 5
-	var logs []int
-	for i := range f.lanes {
-		for j, at := range f.lanes[i].buckets {
-			if f.limits.queue.Limits[j].Spec.Algorithm != "sl" || len(logs) == mostLogs || slices.Contains(logs, at) {
-				continue
-			}
-			spec := f.limits.spec(j, f.lanes[i].tenant)
-			logs = append(logs, at)
-			args = append(args, fmt.Sprintf("%s %d %d", f.buckets[at], spec.Window, spec.Burst))
-		}
+// script runs explain.lua, and says when that was.
+func (f *forecast) script(ctx context.Context, client redis.UniversalClient, subject, id string, some []any, logs []permitLog) (time.Time, error) {
+	args := append([]any{f.queue, f.windows, subject, id, len(some)}, some...)
+	logs = logs[:min(len(logs), mostLogs)]
+	for _, log := range logs {
+		args = append(args, log.words)
 	}
 	reply, err := explainScript.Run(ctx, client, scriptKeys(f.queue), args...)
 	if err != nil {
-		return err
+		if strings.Contains(err.Error(), "STALE") && !f.final {
+			err = errChanged // limits with new calendars were published
+		}
+		return time.Time{}, err
 	}
 	parts, ok := reply.([]any)
-	if !ok || len(parts) != 6 {
-		return fmt.Errorf("unexpected reply %v", reply)
+	if !ok || len(parts) != 8 {
+		return time.Time{}, fmt.Errorf("unexpected reply %v", reply)
 	}
-	if f.seen.place, err = numbers(parts[1], 0); err != nil {
-		return err
-	}
-	read, err := numbers(parts[:1], 1)
+	head, err := numbers(parts[:2], 2)
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
-	if f.seen.limits, err = limitsSeen(parts[2]); err != nil {
-		return err
+	now := time.UnixMicro(head[0])
+	if of, ok := parts[2].([]any); !ok || len(of) != 2 {
+		return time.Time{}, fmt.Errorf("unexpected reply %v", parts[2])
+	} else if versionOf(of) != f.version && !f.final && f.shared != nil {
+		return time.Time{}, errChanged
 	}
-	// The script came a moment after the rest was read.
-	for i := range f.seen.limits {
-		f.seen.limits[i].next = f.seen.limits[i].next.Add(f.now.Sub(time.UnixMicro(read[0])))
+	f.seen = lookedAt{backlog: head[1]}
+	if f.seen.place, err = numbers(parts[3], 0); err != nil {
+		return time.Time{}, err
 	}
-	if f.seen.cost, err = meanCost(parts[3]); err != nil {
-		return err
+	if f.seen.limits, err = limitsSeen(parts[4]); err != nil {
+		return time.Time{}, err
 	}
-	if f.cost, err = meanCost(parts[4]); err != nil {
-		return err
+	if f.seen.cost, err = meanCost(parts[5]); err != nil {
+		return time.Time{}, err
 	}
-	f.logs = map[int][2]float64{}
-	for i, log := range parts[5].([]any) {
+	if len(some) > 0 {
+		if f.cost, err = meanCost(parts[6]); err != nil {
+			return time.Time{}, err
+		}
+	}
+	read, ok := parts[7].([]any)
+	if !ok || len(read) != len(logs) {
+		return time.Time{}, fmt.Errorf("unexpected reply %v", parts[7])
+	}
+	for i, log := range read {
 		n, err := numbers(log, 2)
 		if err != nil {
-			return err
+			return time.Time{}, err
 		}
-		f.logs[logs[i]] = [2]float64{float64(n[0]), float64(n[1]-read[0]) / 1e6}
+		f.logs[logs[i].bucket] = [2]float64{float64(n[0]), float64(n[1]-head[0]) / 1e6}
 	}
-	return nil
+	return now, nil
 }
 
 func limitsSeen(reply any) (all []limitSeen, err error) {
@@ -391,4 +511,13 @@ func (f *forecast) at(seconds float64) time.Time {
 		return time.Time{}
 	}
 	return f.now.Add(time.Duration(seconds * 1e9))
+}
+
+// notBefore is at, but for what should have gone before the question: that is now.
+func (f *forecast) notBefore(seconds float64) time.Time {
+	at := f.at(seconds)
+	if !at.IsZero() && at.Before(f.asked) {
+		return f.asked
+	}
+	return at
 }

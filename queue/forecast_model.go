@@ -173,6 +173,9 @@ func (f *forecast) model(subject string, jobs float64, costs map[string]float64,
 		mine := l.name == subject
 		one := &all[i]
 		*one = member{jobs: float64(l.jobs), times: 1 / f.part, limit: -1}
+		if l.added {
+			one.times = 1
+		}
 		members[i] = one
 		unit := f.cost
 		if mine {

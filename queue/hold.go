@@ -169,13 +169,17 @@ func Pauses(ctx context.Context, client redis.UniversalClient, queue string) ([]
 			pauses = append(pauses, p)
 		}
 	}
+	sortPauses(pauses)
+	return pauses, nil
+}
+
+func sortPauses(pauses []Pause) {
 	slices.SortFunc(pauses, func(a, b Pause) int {
 		if (a.Tenant == "") != (b.Tenant == "") {
 			return strings.Compare(a.Tenant, b.Tenant)
 		}
 		return strings.Compare(a.Kind+a.Tenant, b.Kind+b.Tenant)
 	})
-	return pauses, nil
 }
 
 // scanHash reads a hash in pieces, so that a large one does not hold Redis up.

@@ -178,9 +178,9 @@ func TestOverridesInTheAudit(t *testing.T) {
 	if err != nil || len(all) != 2 || all[0].From != "override" || all[0].Rate != "25/s" || all[0].Actor != "ann" || !all[0].Until.Equal(until) || all[1].Rate != "100/s" {
 		t.Errorf("LimitsInForce = %+v, %v", all, err)
 	}
-	tenants, err := Tenants(ctx, client, r.queue)
-	if err != nil || len(tenants) != 1 || len(tenants[0].Overrides) != 1 || tenants[0].Weight != 1 {
-		t.Errorf("Tenants = %+v, %v", tenants, err)
+	page, err := NewInspector(client).ListTenants(ctx, r.queue, TenantQuery{})
+	if err != nil || len(page.Tenants) != 1 || !page.Tenants[0].Overridden || page.Tenants[0].Weight != 1 {
+		t.Errorf("ListTenants = %+v, %v", page, err)
 	}
 	if was, err := ClearOverride(ctx, client, r.queue, "a", "tenant", Operator{"bob", "sale is over"}); err != nil || !was {
 		t.Errorf("ClearOverride = %v, %v", was, err)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -130,81 +128,4 @@ func (f InForce) String() string {
 		text += fmt.Sprintf(", capacity %d", f.Capacity)
 	}
 	return text
-}
-
-// TenantInfo is a tenant in one queue.
-type TenantInfo struct {
-	Tenant    string
-	Waiting   int64     // jobs in its lanes
-	Done      int64     // calls that succeeded, ever
-	Weight    float64   // its part of shared limits beside others' weights
-	Paused    []Pause   // what holds its jobs: pauses of its own and of the whole queue
-	Overrides []InForce // limits that operators changed
-}
-
-// Tenants lists the tenants of which a queue knows anything, by name.
-func Tenants(ctx context.Context, client redis.UniversalClient, queue string) ([]TenantInfo, error) {
-	if err := checkQueue(ctx, client, queue); err != nil {
-		return nil, err
-	}
-	fail := func(err error) ([]TenantInfo, error) {
-		return nil, fmt.Errorf("tenants of queue %q: %w", queue, err)
-	}
-	hashes := map[string]map[string]string{"backlog": nil, "done": nil, "limits": nil, "overrides": nil}
-	for name := range hashes {
-		all, err := scanHash(ctx, client, key(queue, name))
-		if err != nil {
-			return fail(err)
-		}
-		hashes[name] = all
-	}
-	now, err := client.Time(ctx).Result()
-	if err != nil {
-		return fail(err)
-	}
-	pauses, err := Pauses(ctx, client, queue)
-	if err != nil {
-		return nil, err
-	}
-	e, err := effectiveOf(hashes["limits"], hashes["overrides"], now)
-	if err != nil {
-		return fail(err)
-	}
-	names := map[string]bool{}
-	for _, from := range []map[string]string{hashes["backlog"], hashes["done"]} {
-		for tenant := range from {
-			names[tenant] = true
-		}
-	}
-	delete(names, "*")
-	for tenant := range e.tenants {
-		names[tenant] = true
-	}
-	for tenant := range e.overrides {
-		names[tenant] = true
-	}
-	held := map[string][]Pause{}
-	for _, pause := range pauses {
-		if pause.Kind == "" {
-			field, _ := pause.field() // it was read from Redis
-			held[field] = append(held[field], pause)
-			names[field] = names[field] || field != wholeQueue
-		}
-	}
-	delete(names, wholeQueue)
-	var all []TenantInfo
-	for _, escaped := range slices.Sorted(maps.Keys(names)) {
-		t := TenantInfo{Tenant: unescape(escaped), Weight: e.weight(escaped)}
-		t.Waiting, _ = strconv.ParseInt(hashes["backlog"][escaped], 10, 64)
-		t.Done, _ = strconv.ParseInt(hashes["done"][escaped], 10, 64)
-		t.Paused = append(held[wholeQueue][:len(held[wholeQueue]):len(held[wholeQueue])], held[escaped]...)
-		for i := range e.queue.Limits {
-			if f := e.inForce(i, escaped); f.From == "override" {
-				t.Overrides = append(t.Overrides, f)
-			}
-		}
-		all = append(all, t)
-	}
-	slices.SortFunc(all, func(a, b TenantInfo) int { return strings.Compare(a.Tenant, b.Tenant) })
-	return all, nil
 }

@@ -153,6 +153,7 @@ func editOverrides(ctx context.Context, client redis.UniversalClient, entry Audi
 			} else {
 				p.HSet(ctx, overrides, field, next)
 			}
+			noteLimits(ctx, p, entry.Queue)
 			pushAudit(ctx, p, entry)
 			return nil
 		})

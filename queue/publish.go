@@ -142,7 +142,11 @@ func published(ctx context.Context, client redis.UniversalClient, queue string) 
 }
 
 func readStored(ctx context.Context, client redis.UniversalClient, queue string) (storedQueue, error) {
-	text, err := client.HGet(ctx, key(queue, "limits"), "*").Bytes()
+	return storedOf(queue, client.HGet(ctx, key(queue, "limits"), "*"))
+}
+
+func storedOf(queue string, reply *redis.StringCmd) (storedQueue, error) {
+	text, err := reply.Bytes()
 	if errors.Is(err, redis.Nil) {
 		return storedQueue{}, nil
 	}

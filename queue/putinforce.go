@@ -45,6 +45,7 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.Persist(ctx, next)
 			p.Rename(ctx, next, limits)
+			noteLimits(ctx, p, queue)
 			pushAudit(ctx, p, entry)
 			return nil
 		})
@@ -55,6 +56,12 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 			return err
 		}
 	}
+}
+
+// noteLimits counts a change of the limits in force, by which those who know them
+// see that they know them no more.
+func noteLimits(ctx context.Context, p redis.Pipeliner, queue string) {
+	p.HIncrBy(ctx, key(queue, "totals"), "limits", 1)
 }
 
 // publisher is who publishes, as far as that is known: a program on a machine,

@@ -258,9 +258,9 @@ func TestBulkSeveralQueues(t *testing.T) {
 		t.Errorf("%s %s exit %d", out, errText, code)
 	}
 	for _, name := range []string{"one", "two"} {
-		status, err := queue.ReadStatus(t.Context(), client, name)
-		if err != nil || status.Waiting != 600 {
-			t.Errorf("%s: %d wait, %v", name, status.Waiting, err)
+		overview, err := queue.NewInspector(client).Overview(t.Context(), name)
+		if err != nil || overview.Waiting != 600 {
+			t.Errorf("%s: %d wait, %v", name, overview.Waiting, err)
 		}
 	}
 }

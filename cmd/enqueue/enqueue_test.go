@@ -57,11 +57,11 @@ func own(t testing.TB) (url string, client *redis.Client) {
 
 func waiting(t *testing.T, client *redis.Client) int64 {
 	t.Helper()
-	status, err := queue.ReadStatus(t.Context(), client, "calls")
+	overview, err := queue.NewInspector(client).Overview(t.Context(), "calls")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return status.Waiting
+	return overview.Waiting
 }
 
 func TestSend(t *testing.T) {

@@ -34,7 +34,7 @@ unknown: calls under way hold all permits, or somebody has to resume it.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.withQueue(cmd.Context(), name, func(client redis.UniversalClient) error {
-				e, err := queue.Explain(cmd.Context(), client, name, args[0])
+				e, err := queue.NewInspector(client).Explain(cmd.Context(), name, args[0])
 				if err != nil {
 					return oneLine(err)
 				}
@@ -75,7 +75,7 @@ were enqueued now, behind what waits. Nothing is enqueued.`,
 				return usageError{errors.New("cost: 0: a call costs at least 1")}
 			}
 			return o.withQueue(cmd.Context(), name, func(client redis.UniversalClient) error {
-				e, err := queue.Estimate(cmd.Context(), client, name, batch)
+				e, err := queue.NewInspector(client).Estimate(cmd.Context(), name, batch)
 				if isInvalid(err) {
 					return usageError{oneLine(err)}
 				}

@@ -55,12 +55,45 @@ type (
 	}
 )
 
+// queueStatus is a queue with its tenants, by name.
+type queueStatus struct {
+	queue.Overview
+	tenants []queue.TenantRow
+}
+
+// eachTenant lists the tenants of a queue by name.
+func eachTenant(ctx context.Context, inspector *queue.Inspector, name string, do func(queue.TenantRow) error) error {
+	q := queue.TenantQuery{Sort: queue.ByTenant, Ascending: true, Limit: 200}
+	for {
+		page, err := inspector.ListTenants(ctx, name, q)
+		if err != nil {
+			return err
+		}
+		for _, row := range page.Tenants {
+			if err := do(row); err != nil {
+				return err
+			}
+		}
+		if q.Offset += len(page.Tenants); len(page.Tenants) < q.Limit {
+			return nil
+		}
+	}
+}
+
 func status(ctx context.Context, o *options, name string, out io.Writer) error {
-	all := []queue.Status{}
+	all := []queueStatus{}
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		s, err := queue.ReadStatus(ctx, client, name)
-		all = append(all, s)
-		return err
+		inspector := queue.NewInspector(client)
+		overview, err := inspector.Overview(ctx, name)
+		if err != nil {
+			return err
+		}
+		all = append(all, queueStatus{Overview: overview})
+		return eachTenant(ctx, inspector, name, func(row queue.TenantRow) error {
+			last := &all[len(all)-1]
+			last.tenants = append(last.tenants, row)
+			return nil
+		})
 	})
 	if err != nil {
 		return err
@@ -71,22 +104,22 @@ func status(ctx context.Context, o *options, name string, out io.Writer) error {
 	return printStatus(out, all, time.Now())
 }
 
-func asJSON(all []queue.Status) []queueJSON {
+func asJSON(all []queueStatus) []queueJSON {
 	list := []queueJSON{}
 	for _, s := range all {
 		q := queueJSON{
 			Queue: s.Queue, Waiting: s.Waiting, Scheduled: s.Scheduled, Retry: s.Retry, Pending: s.Pending,
 			Active: s.Active, Archived: s.Archived, DrainsAt: moment(s.DrainsAt), Tenants: []tenantJSON{},
 		}
-		for _, t := range s.Tenants {
-			q.Tenants = append(q.Tenants, tenantJSON{t.Tenant, t.Waiting, t.Done, moment(t.Next), t.HeldBy, moment(t.DrainsAt)})
+		for _, t := range s.tenants {
+			q.Tenants = append(q.Tenants, tenantJSON{t.Tenant, t.Waiting, t.Done, moment(t.Next), heldBy(t), moment(t.DrainsAt)})
 		}
 		list = append(list, q)
 	}
 	return list
 }
 
-func printStatus(out io.Writer, all []queue.Status, now time.Time) error {
+func printStatus(out io.Writer, all []queueStatus, now time.Time) error {
 	if len(all) == 0 {
 		_, err := fmt.Fprintln(out, "no queues yet: nothing was enqueued and no limits were published")
 		return err
@@ -101,19 +134,27 @@ func printStatus(out io.Writer, all []queue.Status, now time.Time) error {
 			fmt.Fprintf(out, "; drains %s", when(s.DrainsAt, now))
 		}
 		fmt.Fprintln(out)
-		if len(s.Tenants) == 0 {
+		if len(s.tenants) == 0 {
 			continue
 		}
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "TENANT\tWAITING\tNEXT SLOT\tHELD BY\tDONE\tDRAINS")
-		for _, t := range s.Tenants {
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\n", printable(t.Tenant), t.Waiting, soon(t.Next, now), cmp.Or(t.HeldBy, "-"), t.Done, when(t.DrainsAt, now))
+		for _, t := range s.tenants {
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\n", printable(t.Tenant), t.Waiting, soon(t.Next, now), cmp.Or(heldBy(t), "-"), t.Done, when(t.DrainsAt, now))
 		}
 		if err := w.Flush(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// heldBy is the limit that holds a tenant longest; "": none does.
+func heldBy(t queue.TenantRow) string {
+	if t.HeldBy == nil {
+		return ""
+	}
+	return t.HeldBy.Limit
 }
 
 // printable quotes a name that would do something to a terminal or hide in it.

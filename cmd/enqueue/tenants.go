@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -78,14 +80,10 @@ func tenants(cmd *cobra.Command, o *options, name string) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "QUEUE\tTENANT\tWAITING\tDONE\tWEIGHT\tPAUSED\tOVERRIDES")
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		all, err := queue.Tenants(ctx, client, name)
-		if err != nil {
-			return err
-		}
-		for _, t := range all {
+		return eachTenant(ctx, queue.NewInspector(client), name, func(t queue.TenantRow) error {
 			info := tenantInfoJSON{name, t.Tenant, t.Waiting, t.Done, t.Weight, []pauseJSON{}, []limitJSON{}}
 			var paused, changed []string
-			for _, p := range t.Paused {
+			for _, p := range t.Pauses {
 				info.Paused = append(info.Paused, pauseAsJSON(name, p))
 				text := untilWords(p.Until) + " (" + p.By + ", " + p.Reason + ")"
 				if p.Tenant == "" {
@@ -93,15 +91,19 @@ func tenants(cmd *cobra.Command, o *options, name string) error {
 				}
 				paused = append(paused, text)
 			}
-			for _, f := range t.Overrides {
+			overrides, err := overridesOf(ctx, client, name, t)
+			if err != nil {
+				return err
+			}
+			for _, f := range overrides {
 				info.Overrides = append(info.Overrides, limitAsJSON(name, t.Tenant, f))
 				changed = append(changed, f.Name+" "+f.String())
 			}
 			list = append(list, info)
 			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", name, printable(t.Tenant), t.Waiting, t.Done, strconv.FormatFloat(t.Weight, 'g', -1, 64),
 				printable(cmp.Or(strings.Join(paused, "; "), "-")), cmp.Or(strings.Join(changed, "; "), "-"))
-		}
-		return nil
+			return nil
+		})
 	})
 	if err != nil {
 		return err
@@ -110,4 +112,13 @@ func tenants(cmd *cobra.Command, o *options, name string) error {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(list)
 	}
 	return w.Flush()
+}
+
+// overridesOf lists the limits that operators changed for a tenant.
+func overridesOf(ctx context.Context, client redis.UniversalClient, name string, t queue.TenantRow) ([]queue.InForce, error) {
+	if !t.Overridden {
+		return nil, nil
+	}
+	all, err := queue.LimitsInForce(ctx, client, name, t.Tenant)
+	return slices.DeleteFunc(all, func(f queue.InForce) bool { return f.From != "override" }), err
 }

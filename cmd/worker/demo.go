@@ -215,13 +215,18 @@ type books struct {
 func (d *demo) books(ctx context.Context) (books, error) {
 	b := books{waiting: map[string]int64{}}
 	for _, name := range demoKinds {
-		status, err := queue.ReadStatus(ctx, d.client, name)
+		inspector := queue.NewInspector(d.client)
+		overview, err := inspector.Overview(ctx, name)
 		if err != nil {
 			return books{}, err
 		}
-		b.enqueued += status.Enqueued
-		b.left += status.Waiting + status.Scheduled + status.Retry + status.Pending + status.Active + status.Archived
-		for _, t := range status.Tenants {
+		b.enqueued += overview.Enqueued
+		b.left += overview.Waiting + overview.Scheduled + overview.Retry + overview.Pending + overview.Active + overview.Archived
+		page, err := inspector.ListTenants(ctx, name, queue.TenantQuery{Limit: 200})
+		if err != nil {
+			return books{}, err
+		}
+		for _, t := range page.Tenants {
 			b.waiting[t.Tenant] += t.Waiting
 			b.done += t.Done
 		}

@@ -1,0 +1,191 @@
+package queue
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// commandCalls is how often Redis was asked for a command.
+func commandCalls(t *testing.T, server *redistest.Server, command string) (n int) {
+	t.Helper()
+	stats, err := server.Client().InfoMap(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := stats["Commandstats"]["cmdstat_"+command]; text != "" {
+		if _, err := fmt.Sscanf(text, "calls=%d,", &n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
+}
+
+// TestInspectorShares: all who ask within a second share one reading, and nobody
+// changes what another one is told.
+func TestInspectorShares(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	counter := Limit{Limit: throttle.Limit{Name: "counter", Algorithm: throttle.SlidingWindowCounter, Rate: throttle.PerSecond(50)}, Per: []string{"tenant"}}
+	log := Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(30)}, Per: []string{"tenant"}}
+	window, err := ParseSendWindow("00:00-23:59 UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := Limits{Queues: map[string]QueueLimits{"q": {
+		Limits:      []Limit{sharedBy(60), perTenant(10), windowOf("daily", 200, 24*time.Hour, "tenant"), counter, log},
+		SendWindows: map[string]SendWindow{AllKinds: window},
+	}}}
+	if err := Publish(t.Context(), client, limits); err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for i := range 20 {
+		jobs := make([]Job, 100+i) // none drains while it is asked about
+		for k := range jobs {
+			jobs[k] = Job{Kind: "call", Queue: "q", Tenant: fmt.Sprint("tenant-", i), Payload: k}
+		}
+		results := NewClient(client).EnqueueMany(t.Context(), jobs)
+		ids = append(ids, results[len(results)-1].ID)
+	}
+	inspector, began, before := NewInspector(client), time.Now(), commandCalls(t, server, "srandmember")
+	ask := func(i int) string {
+		tenant := fmt.Sprint("tenant-", i%20)
+		explained, err := inspector.Explain(t.Context(), "q", ids[i%20])
+		if err != nil {
+			return err.Error()
+		}
+		outlook, err := inspector.Outlook(t.Context(), "q", tenant)
+		if err != nil {
+			return err.Error()
+		}
+		estimate, err := inspector.Estimate(t.Context(), "q", Batch{Tenant: fmt.Sprint("tenant-", i%25), Jobs: 30})
+		if err != nil {
+			return err.Error()
+		}
+		overview, err := inspector.Overview(t.Context(), "q")
+		if err != nil {
+			return err.Error()
+		}
+		page, err := inspector.ListTenants(t.Context(), "q", TenantQuery{Search: tenant, Sort: ByDrains})
+		if err != nil || page.Total == 0 {
+			return fmt.Sprint(page, err)
+		}
+		return fmt.Sprint(explained.At, explained.Position, outlook.DrainsAt, estimate.Last, overview.DrainsAt, overview.Top.Tenant, page.Tenants[0].DrainsAt)
+	}
+	// The first of a reading goes alone; the others find what it found.
+	want := make([]string, 20)
+	for i := range want {
+		want[i] = ask(i)
+	}
+	var wg sync.WaitGroup
+	told := make([]string, 200)
+	for i := range told {
+		wg.Go(func() { told[i] = ask(i) })
+	}
+	wg.Wait()
+	readings, most := commandCalls(t, server, "srandmember")-before, 1+int(time.Since(began)/readingAge)
+	if readings < 1 || readings > most {
+		t.Errorf("%d readings in %v, want at most %d", readings, time.Since(began), most)
+	}
+	for i, got := range told {
+		// Of another reading the moments are others.
+		if readings == 1 && i%100 < 20 && got != want[i%20] {
+			t.Errorf("%d was told %s; alone: %s", i, got, want[i%20])
+		}
+	}
+}
+
+// TestInspectorSeesChanges: what an operator has just changed is seen, however new
+// the reading is.
+func TestInspectorSeesChanges(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(1000)), nil)
+	var id string
+	for range 30 {
+		id = r.add(t, nil)
+	}
+	client, ctx, by := r.server.Client(), t.Context(), Operator{"ann", "a test"}
+	inspector := NewInspector(client)
+	explain := func() Explanation {
+		t.Helper()
+		e, err := inspector.Explain(ctx, r.queue, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	if e := explain(); e.Pause != nil || e.HeldBy == nil || e.HeldBy.Rule != "10/s" {
+		t.Fatalf("%+v", e)
+	}
+	if _, err := PauseJobs(ctx, client, r.queue, Scope{Tenant: "a"}, time.Time{}, by); err != nil {
+		t.Fatal(err)
+	}
+	if e := explain(); e.Pause == nil || !e.At.IsZero() {
+		t.Errorf("after a pause: %v", e)
+	}
+	if o, err := inspector.Outlook(ctx, r.queue, "a"); err != nil || o.Sure != NotKnown {
+		t.Errorf("after a pause: %v, %v", o, err)
+	}
+	if o, err := inspector.Overview(ctx, r.queue); err != nil || len(o.Pauses) != 1 || o.Sure != NotKnown || o.Top == nil || o.Top.Tenant != "a" || o.Waiting != 30 || o.Tenants != 1 {
+		t.Errorf("after a pause: %+v, %v", o, err)
+	}
+	if _, err := ResumeJobs(ctx, client, r.queue, Scope{Tenant: "a"}, by); err != nil {
+		t.Fatal(err)
+	}
+	if e := explain(); e.Pause != nil || e.At.IsZero() {
+		t.Errorf("resumed: %v", e)
+	}
+	fast := throttle.PerSecond(25)
+	if err := SetOverride(ctx, client, r.queue, "a", "tenant", Override{Change: Change{Rate: &fast}, Reason: "sale", Actor: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	if e := explain(); e.HeldBy == nil || e.HeldBy.Rule != "25/s" {
+		t.Errorf("after an override: %v", e)
+	}
+	limits := limitsOf(perTenant(10), sharedBy(5))
+	if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{r.queue: limits.Queues[""]}}); err != nil {
+		t.Fatal(err)
+	}
+	if e := explain(); e.HeldBy == nil || e.HeldBy.Limit != "account" {
+		t.Errorf("after a publication: %v", e)
+	}
+}
+
+// TestInspectorFollowsTheLane: what went since the reading stands before a job no
+// more, and its call is expected when it was expected before.
+func TestInspectorFollowsTheLane(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(100)), nil)
+	var ids []string
+	for range 400 {
+		ids = append(ids, r.add(t, nil))
+	}
+	inspector := NewInspector(r.server.Client())
+	before, err := inspector.Explain(t.Context(), r.queue, ids[300])
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := int64(len(r.release(t, r.dispatcher(), 20)))
+	if gone == 0 {
+		t.Fatal("nothing was released")
+	}
+	after, err := inspector.Explain(t.Context(), r.queue, ids[300])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Position != 300-gone || after.TenantPosition != 300-gone || after.Waiting != 400-gone {
+		t.Errorf("%d went: %d before it, %d of its tenant, %d wait", gone, after.Position, after.TenantPosition, after.Waiting)
+	}
+	if off := after.At.Sub(before.At).Abs(); off > time.Millisecond || !after.Now.After(before.Now) {
+		t.Errorf("expected at %v, and before %d went at %v", after.At, gone, before.At)
+	}
+	// Jobs of a lane that came since are explained, too.
+	late := r.add(t, func(job *Job) { job.Tenant = "late" })
+	e, err := inspector.Explain(t.Context(), r.queue, late)
+	if err != nil || e.State != JobWaiting || e.Position != 0 || e.At.IsZero() || e.Waiting != 1 {
+		t.Errorf("%v, %v", e, err)
+	}
+}

@@ -1,0 +1,169 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Overview is what a queue looks like right now.
+type Overview struct {
+	Queue string
+	Now   time.Time // on the clock of Redis, to which all times refer
+
+	Waiting   int64 // jobs in lanes
+	Scheduled int64 // jobs for later
+	Retry     int64 // failed jobs that wait to be tried again
+	Pending   int64 // released, not yet in a worker's hands
+	Active    int64 // in a worker's hands: held for their slot, or being sent
+	Archived  int64 // also those beyond what asynq's tools list
+	Enqueued  int64 // jobs ever accepted
+	Tenants   int64 // tenants with something waiting
+
+	Allowed  float64   // jobs a second that limits let go of what waits; 0: nothing waits, or not known
+	DrainsAt time.Time // when nothing will wait any more, as things are; zero: nothing waits, or not known
+	Sure     Sureness  // of DrainsAt
+	Top      *Outlook  // the tenant that will be through last, of those looked at; nil: nothing waits
+
+	// Pauses in force: those of the whole queue and of kinds, and then of tenants by
+	// name, 100 at most.
+	Pauses []Pause
+}
+
+// Queues lists the queues of a Redis, sorted.
+func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error) {
+	names, err := client.SMembers(ctx, asynqQueues).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list the queues: %w", err)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// mostPauses is how many pauses an overview lists.
+const mostPauses = 100
+
+// Overview reads a queue's state. One that is not there is an [InvalidError].
+func (in *Inspector) Overview(ctx context.Context, queue string) (Overview, error) {
+	if err := checkQueue(ctx, in.redis, queue); err != nil {
+		return Overview{}, err
+	}
+	var o Overview
+	err := in.ask(ctx, queue, func(f *forecast) (err error) {
+		o, err = f.overview(ctx, in.redis)
+		return err
+	})
+	if err != nil {
+		return Overview{}, fmt.Errorf("overview of queue %q: %w", queue, err)
+	}
+	return o, nil
+}
+
+func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (Overview, error) {
+	queue := f.queue
+	pipe := client.Pipeline()
+	now := f.check(ctx, pipe)
+	backlog := key(queue, "backlog")
+	waiting, tenants, total := pipe.HGet(ctx, backlog, "*"), pipe.HLen(ctx, backlog), pipe.HExists(ctx, backlog, "*")
+	enqueued := pipe.HGet(ctx, key(queue, "totals"), "enqueued")
+	scheduled := pipe.ZCard(ctx, asynqKey(queue, "scheduled"))
+	retry := pipe.ZCard(ctx, asynqKey(queue, "retry"))
+	pending := pipe.LLen(ctx, asynqKey(queue, "pending"))
+	active := pipe.LLen(ctx, asynqKey(queue, "active"))
+	archived := pipe.ZCard(ctx, asynqKey(queue, "archived"))
+	moved := pipe.ZCard(ctx, key(queue, "archive"))
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return Overview{}, err
+	}
+	if err := now(); err != nil {
+		return Overview{}, err
+	}
+	o := Overview{
+		Queue: queue, Now: f.asked, Scheduled: scheduled.Val(), Retry: retry.Val(), Pending: pending.Val(), Active: active.Val(),
+		Archived: archived.Val() + moved.Val(), Tenants: tenants.Val(), Sure: Steady, Pauses: f.pausesInForce(),
+	}
+	o.Waiting, _ = waiting.Int64()
+	o.Enqueued, _ = enqueued.Int64()
+	o.Pauses = o.Pauses[:min(len(o.Pauses), mostPauses)]
+	if total.Val() {
+		o.Tenants--
+	}
+	if o.Waiting <= 0 {
+		return o, nil
+	}
+	run, err := f.all()
+	if err != nil {
+		return Overview{}, err
+	}
+	o.Allowed = run.allowed
+	unknown := false
+	for _, outlook := range f.outlooks(run.members) {
+		if outlook.Waiting <= 0 {
+			continue
+		}
+		unknown = unknown || outlook.DrainsAt.IsZero()
+		if o.Sure == Steady {
+			o.Sure = outlook.Sure
+		}
+		if o.Top == nil || endsLater(outlook, *o.Top) {
+			o.Top = new(outlook)
+		}
+	}
+	switch {
+	case unknown || o.Top == nil:
+		o.Sure = NotKnown
+	default:
+		o.DrainsAt = o.Top.DrainsAt
+	}
+	return o, nil
+}
+
+// endsLater orders outlooks by when they end; what is not known ends last.
+func endsLater(a, b Outlook) bool {
+	if a.DrainsAt.IsZero() != b.DrainsAt.IsZero() {
+		return a.DrainsAt.IsZero()
+	}
+	return cmp.Or(a.DrainsAt.Compare(b.DrainsAt), cmp.Compare(a.Waiting, b.Waiting), strings.Compare(b.Tenant, a.Tenant)) > 0
+}
+
+// check asks in a pipeline whether the forecast still holds, and what time it is;
+// the answer is to be called when the pipeline was sent.
+func (f *forecast) check(ctx context.Context, pipe redis.Pipeliner) func() error {
+	of, now := readVersion(ctx, pipe, f.queue), pipe.Time(ctx)
+	return func() error {
+		if versionOf(of.Val()) != f.version && !f.final {
+			return errChanged
+		}
+		if !f.fresh {
+			f.asked = now.Val()
+		}
+		return nil
+	}
+}
+
+// pausesInForce lists the pauses that hold, in the order of [Pauses].
+func (f *forecast) pausesInForce() []Pause {
+	var pauses []Pause
+	for scope, text := range f.pauses {
+		if pausedUntil(text) > f.asked.UnixMicro() {
+			pauses = append(pauses, readPause(scope, text))
+		}
+	}
+	sortPauses(pauses)
+	return pauses
+}
+
+// unescape is the way back from [throttle.Escape].
+func unescape(text string) string {
+	if plain, err := url.PathUnescape(text); err == nil {
+		return plain
+	}
+	return text
+}
