@@ -146,12 +146,16 @@ local function put_back(lane, e, binding)
   redis.call('ZADD', headgate .. 'waiting', int(e), lane)
 end
 
--- release hands a job to asynq's workers with its slot.
-local function release(lane, id, position, turn, e, c, permits, marks)
+-- release hands a job to asynq's workers with its slot, and notes which limit held
+-- it until then (record.lua).
+local moment = int(now) .. ' '
+local function release(lane, id, position, turn, e, c, permits, marks, held_by)
   lane_drop(lane, id)
   lane_went(lane, turn)
-  local fields = {'state', 'pending', 'pending_since', int(now * 1000), 'hg_slot', slot_write(e, c, position)}
-  if permits ~= '' then fields[7], fields[8] = 'hg_permits', permits end
+  local note = moment
+  if held_by then note = moment .. held_by.name end
+  local fields = {'state', 'pending', 'pending_since', int(now * 1000), 'hg_slot', slot_write(e, c, position), 'hg_released', note}
+  if permits ~= '' then fields[9], fields[10] = 'hg_permits', permits end
   if marks and marks ~= '' then fields[#fields + 1], fields[#fields + 2] = 'hg_marks', marks end
   redis.call('HSET', task_key(id), unpack(fields))
   pend(id)
@@ -161,7 +165,7 @@ end
 -- run releases jobs of one lane while it is the lane's turn: until another lane
 -- is due (due_us), or its virtual time passes that of the next in line (share).
 -- It returns true when nothing else may go before next_due.
-local function run(lane, start, s, due_us, share)
+local function run(lane, start, s, shared_by, due_us, share)
   local limits = lane_limits(lane, now)
   local tenant = limits.tenant
   local paused = pausing and paused_until(tenant, limits.kind) or 0
@@ -203,7 +207,11 @@ local function run(lane, start, s, due_us, share)
         put_back(lane, own, binding)
         break
       else
-        local t = earliest_all(limits.all, now, math.max(s, own), costs)
+        local t, held_by = earliest_all(limits.all, now, math.max(s, own), costs)
+        if not held_by then
+          held_by = binding
+          if s > own and shared_by then held_by = shared_by end
+        end
         if deadline > 0 and deadline <= t and deadline <= horizon then
           -- It cannot go in time: the worker archives it, and no limit is touched.
           release(lane, id, position, turn, math.max(deadline, now), 0, task[5] or '')
@@ -227,10 +235,10 @@ local function run(lane, start, s, due_us, share)
             marks = commit_all(limits.all, now, c, costs)
           end
           if t > now + pickup then ahead = ahead + 1 end
-          release(lane, id, position, turn, t, c, task[5] or take_permits(limits, id, now), marks)
+          release(lane, id, position, turn, t, c, task[5] or take_permits(limits, id, now), marks, held_by)
           local part = part_of(costs)
           taken, spent = taken + 1, spent + part
-          s = earliest_all(shared, now, now, ONE)
+          s, shared_by = earliest_all(shared, now, now, ONE)
         end
       end
     end
@@ -249,7 +257,7 @@ end
 local looks, over = 0, false
 repeat
   looks = looks + 1
-  local s = earliest_all(shared, now, now, ONE)
+  local s, shared_by = earliest_all(shared, now, now, ONE)
   local ready = redis.call('ZRANGE', headgate .. 'ready', 0, 1, 'WITHSCORES')
   local waiting = redis.call('ZRANGE', headgate .. 'waiting', 0, 1, 'WITHSCORES')
   local first, second = tonumber(waiting[2] or math.huge), tonumber(waiting[4] or math.huge)
@@ -278,7 +286,7 @@ repeat
     redis.call('ZREM', headgate .. 'waiting', lane)
     start = start_of(lane)
   end
-  over = run(lane, start, s, math.min(second, horizon), share)
+  over = run(lane, start, s, shared_by, math.min(second, horizon), share)
 until over or looks >= MOST_LOOKS
 
 save_buckets(now)

@@ -1,21 +1,24 @@
 -- end.lua: the marks of jobs that have ended. A job that bears one is never
 -- called again: it is only put away, however often asynq hands it out.
-local function mark_done(key, result)
-  redis.call('HSET', key, 'hg_done', '1', unpack(result ~= '' and {'result', result} or {}))
+local function mark_done(key, result, log)
+  local fields = {'hg_done', '1'}
+  if result ~= '' then fields[3], fields[4] = 'result', result end
+  if log then fields[#fields + 1], fields[#fields + 2] = 'hg_log', log end
+  redis.call('HSET', key, unpack(fields))
   redis.call('HDEL', key, 'hg_error', 'hg_outcome')
 end
 
 -- mark_failed takes "<outcome> <reason>".
-local function mark_failed(key, text)
+local function mark_failed(key, text, log)
   local outcome, reason = string.match(text, '^(%l+) (.*)$')
-  redis.call('HSET', key, 'hg_done', '0', 'hg_outcome', outcome, 'hg_error', reason)
+  redis.call('HSET', key, 'hg_done', '0', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')
 end
 
 -- end_waiting ends a job that no worker holds, and that its caller has taken
 -- from where it waited: a worker puts it away, with all that follows from it.
-local function end_waiting(id, outcome, reason, now)
+local function end_waiting(id, outcome, reason, now, log)
   local key = task_key(id)
-  mark_failed(key, outcome .. ' ' .. reason)
+  mark_failed(key, outcome .. ' ' .. reason, log)
   free_permits(id, redis.call('HGET', key, 'hg_permits'), now)
   redis.call('HSET', key, 'state', 'pending', 'pending_since', int(now * 1000))
   pend(id)

@@ -84,6 +84,7 @@ type settleQuestion struct {
 	account bool   // the pause is for all tenants
 	reason  string // of the pause
 	actual  string // costs that the call had, "unit=n;…"
+	record  string // see [verdict.record]
 }
 
 // needsLimits reports whether buckets are touched.
@@ -374,15 +375,18 @@ func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Runni
 	current, result := &call{job: job, repeatUnknown: h.repeatUnknown}, &callResult{}
 	callCtx, cancel := context.WithTimeout(withResult(context.WithValue(ctx, callKey{}, current), result), h.timeout)
 	defer cancel()
-	began := time.Now()
+	called, began := g.clock.now(), time.Now()
 	err := h.protected(callCtx, task.Payload())
-	told := Called{Kind: job.Kind, Attempt: job.Attempt, Took: time.Since(began)}
-	if !canceled(ctx, err) {
-		told.Answer = answerOf(err)
+	took, answer := time.Since(began), answerOf(err)
+	cutOff := canceled(ctx, err)
+	if cutOff {
+		answer = AnswerUnknown
 	}
-	g.observer.Called(g.queue, told)
-	defer func() { v.actual = current.actualCosts() }()
-	if told.Answer == "" {
+	if answer != "" {
+		g.observer.Called(g.queue, Called{Kind: job.Kind, Attempt: job.Attempt, Took: took, Answer: answer})
+	}
+	defer func() { v.actual, v.answer, v.called, v.took = current.actualCosts(), answer, called, took }()
+	if cutOff {
 		return verdict{outcome: Parked, unsure: true, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
 	}
 	v = judge(err, job, h.repeatUnknown, time.Now())
@@ -400,7 +404,7 @@ func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Runni
 // finish settles a job whose slot is spent, then tells asynq.
 func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict) verdict {
 	question := job.settled(owner, "free")
-	question.pause, question.account, question.actual = v.pause, v.account, v.actual
+	question.pause, question.account, question.actual, question.record = v.pause, v.account, v.actual, v.record(job)
 	switch {
 	case v.outcome == Done:
 		question.outcome, question.text = "done", string(v.result)
@@ -511,7 +515,7 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 			return nil, err
 		}
 	}
-	const words = 9
+	const words = 10
 	args := make([]any, 3, 3+words*len(questions))
 	args[0], args[1], args[2] = g.queue, windows, pickup.Microseconds()
 	for _, q := range questions {
@@ -519,7 +523,7 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 		if q.account {
 			who = "account "
 		}
-		args = append(args, q.id, q.owner, q.tenant, q.kind, q.outcome, q.pause.Microseconds(), who+q.reason, q.actual, q.text)
+		args = append(args, q.id, q.owner, q.tenant, q.kind, q.outcome, q.pause.Microseconds(), who+q.reason, q.actual, q.text, q.record)
 	}
 	reply, err := settleScript.Run(ctx, g.redis, scriptKeys(g.queue), args...)
 	if err != nil {

@@ -40,17 +40,26 @@ const defaultTimeout = time.Minute
 // with growing pauses, unless the error (or one it wraps) has a method that says
 // otherwise: RetryAfter() time.Duration: the provider wants fewer calls;
 // ParkUntil() time.Time: not before then; Permanent() bool: never; Unknown()
-// bool: sent, but the answer is not known. A panic counts as a failed call, and
+// bool: sent, but the answer is not known. NotCalled() bool says that no call was
+// made at all, so that the error does not count as an [Answer]. A panic counts as a failed call, and
 // a payload that does not decode into T is archived: it never will.
 func Handle[T any](w *Worker, kind string, fn func(context.Context, T) error, options ...HandlerOption) {
 	w.register(kind, func(ctx context.Context, payload []byte) error {
 		var value T
 		if err := json.Unmarshal(payload, &value); err != nil {
-			return fmt.Errorf("decode the payload of %s: %w: %w", kind, err, asynq.SkipRetry)
+			return &undecodable{fmt.Errorf("decode the payload of %s: %w: %w", kind, err, asynq.SkipRetry)}
 		}
 		return fn(ctx, value)
 	}, options)
 }
+
+// undecodable is the error of a call that was not made because nobody can read
+// what it should carry.
+type undecodable struct{ err error }
+
+func (e *undecodable) Error() string   { return e.err.Error() }
+func (e *undecodable) Unwrap() error   { return e.err }
+func (e *undecodable) NotCalled() bool { return true }
 
 func (w *Worker) register(kind string, fn Handler, options []HandlerOption) {
 	h := &handler{timeout: defaultTimeout, fn: fn, call: fn}

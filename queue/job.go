@@ -324,6 +324,9 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 		a.deadline = job.Deadline.UnixMicro()
 		headers[headerDeadline] = strconv.FormatInt(a.deadline, 10)
 	}
+	if retention > 0 {
+		headers[headerKept] = "1"
+	}
 	a.message = encodeMessage(queue, a.id, job.Kind, payload, headers, retention)
 	return a, nil
 }
@@ -476,4 +479,5 @@ const (
 	headerCosts       = "headgate-costs"
 	headerAttributes  = "headgate-attributes"
 	headerDeadline    = "headgate-deadline"
+	headerKept        = "headgate-kept" // there when the job is remembered once it is done: asynq does not tell its handlers
 )

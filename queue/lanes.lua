@@ -14,7 +14,8 @@
 --   pauses      hash: scope -> "until_us by reason"; scope: a tenant, '*' the queue, k:KIND
 --   backlog     hash: tenant -> jobs in its lanes; '*' -> all
 --   done        hash: tenant -> jobs done
---   totals      hash: 'enqueued' -> jobs accepted; 'pauses' and 'limits' -> changes of them
+--   totals      hash: 'enqueued' -> jobs accepted; 'pauses' and 'limits' -> changes of them;
+--               more in record.lua
 --   skips       hash: lane -> jobs that went since one of lower priority did
 --   adapt       hash: bucket -> "parts since_us": to what a 429 lowered an adaptive limit
 --   deadlines   sorted set: id -> deadline, µs, of jobs that have one

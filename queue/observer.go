@@ -62,7 +62,7 @@ type Called struct {
 	Kind    string
 	Attempt int // as in [Running]
 	Took    time.Duration
-	Answer  Answer // "": the worker stopped and cut the call off
+	Answer  Answer
 }
 
 // Round is one round of dispatch.

@@ -74,6 +74,33 @@ type verdict struct {
 	actual  string        // what the call cost, by unit
 	err     error         // for asynq; nil: acknowledge
 	result  []byte        // of a call that succeeded
+
+	answer Answer
+	called time.Time // when the call left, by Redis's clock
+	took   time.Duration
+}
+
+// record is the run as settle.lua writes it down; "" for a job that went back to
+// its lane without a call.
+func (v verdict) record(job Running) string {
+	if v.outcome == Parked && v.answer == "" {
+		return ""
+	}
+	attempt, called, took := job.Attempt, v.called.UnixMicro(), v.took
+	if v.answer == "" {
+		attempt, called, took = attempt-1, 0, 0
+	}
+	kept, reason, again := 0, "", time.Duration(0)
+	if job.kept {
+		kept = 1
+	}
+	if v.err != nil {
+		reason = printable(v.err.Error(), mostEventReason)
+	}
+	if retry, ok := errors.AsType[*retryError](v.err); ok {
+		again = retry.after
+	}
+	return fmt.Sprintf("%s %s %d %d %d %d %d %s", v.outcome, v.answer, attempt, called, took.Microseconds(), again.Microseconds(), kept, reason)
 }
 
 // judge decides what follows from a handler's error.

@@ -58,6 +58,8 @@ type Running struct {
 	// lastOfAsynq: a task of asynq's own client on the last retry it was given;
 	// asynq archives it whatever we return.
 	lastOfAsynq bool
+	// kept: it is remembered once it is done.
+	kept bool
 }
 
 func (job Running) expired(now time.Time) bool {
@@ -172,6 +174,7 @@ func readRunning(ctx context.Context, task *asynq.Task) Running {
 	} else if most != endlessRetry {
 		job.MaxAttempts = most + 1
 	}
+	job.kept = headers[headerKept] != ""
 	job.lastOfAsynq = most != endlessRetry && retried >= most
 	if n, err := strconv.ParseInt(headers[headerCost], 10, 64); err == nil && n > 0 {
 		job.Cost = n

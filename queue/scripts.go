@@ -16,6 +16,9 @@ var enqueueLua string
 //go:embed dispatch.lua
 var dispatchLua string
 
+//go:embed record.lua
+var recordLua string
+
 //go:embed end.lua
 var endLua string
 
@@ -56,9 +59,9 @@ var (
 	enqueueScript  = newScript(enqueueLua)
 	dispatchScript = newScript(dispatchLua)
 	beginScript    = newScript(beginLua)
-	slotScript     = newScript(slotLua)
-	settleScript   = newScript(endLua + settleLua)
-	recoverScript  = newScript(recoverLua)
+	slotScript     = newScript(recordLua + slotLua)
+	settleScript   = newScript(recordLua + endLua + settleLua)
+	recoverScript  = newScript(recordLua + recoverLua)
 	sweepScript    = newScript(sweepLua)
 	rewakeScript   = newScript(rewakeLua)
 )

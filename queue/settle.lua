@@ -4,7 +4,7 @@
 -- ARGV[1]   queue
 -- ARGV[2]   calendars as JSON, '' for none; 'none' where no limit is touched
 -- ARGV[3]   pickup_us: how long a worker usually takes to pick a job up
--- ARGV[4..] nine for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why, actual, text
+-- ARGV[4..] ten for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why, actual, text, record
 --   outcome  'done'    the call succeeded: it must never be made again
 --            'failed'  it ended for good without success: nor must this one, unless an
 --                      operator runs it again; its slot is spent
@@ -18,6 +18,9 @@
 --   why      who is to pause, and the provider's words: "tenant REASON" or "account REASON"
 --   actual   what the call used of metered limits, "unit=n;...", or ''
 --   text     of 'done': the result; of 'failed': "<outcome> <reason>"
+--   record   of a run that ended: "<outcome> <answer> <attempt> <called_us> <took_us> <again_us>
+--            <kept 1|0> <reason>", else ''; answer is empty when no call was made, again_us is
+--            from now until the job may be tried again, kept: it is remembered once it is done
 -- Returns   for each job 1, 2 when it ended and has follow-ups, or 0 when it is
 --           not this worker's any more (then nothing was written); and at last
 --           how many lanes may go on
@@ -42,17 +45,55 @@ local function hold_back(group, tenant, length, why)
   pause(who == 'account' and '*' or tenant, now + length, 'provider', reason)
 end
 
-for i = 4, #ARGV, 9 do
+-- log_run is the log of a job with the run that ended. What a call said stands
+-- beside its answer; why there was none, beside what follows.
+local function log_run(known, released, position, length, why, run)
+  local lines, rest = log_begin(known, released, position), run.reason
+  if run.answer ~= '' then
+    lines = lines .. log_line(run.called, 'called', run.attempt)
+      .. log_line(run.called + run.took, 'answered', run.attempt, '', '', run.answer, rest)
+    rest = ''
+  end
+  if length > 0 then lines = lines .. log_line(now, 'paused', run.attempt, '', int(now + length), '', string.match(why, '^%a+')) end
+  if run.outcome == 'retried' then
+    lines = lines .. log_line(now, 'retry', run.attempt, '', int(now + run.again), '', rest)
+  elseif run.outcome == 'postponed' or run.outcome == 'parked' then
+    lines = lines .. log_line(now, 'parked', run.attempt, '', int(now + run.again), '', rest)
+  elseif run.outcome == 'throttled' then
+    if rest ~= '' then lines = lines .. log_line(now, 'parked', run.attempt, '', '', '', rest) end
+  else
+    lines = lines .. log_line(now, 'ended', run.attempt, '', '', '', run.outcome .. (rest ~= '' and ': ' .. rest or ''))
+  end
+  return log_add(known, lines)
+end
+
+local function run_read(text)
+  local outcome, answer, attempt, called, took, again, kept, reason =
+    string.match(text, '^(%l+) (%l*) (%d+) (%d+) (%d+) (%d+) (%d) (.*)$')
+  if not outcome then return nil end
+  return {
+    outcome = outcome, answer = answer, attempt = attempt, called = tonumber(called), took = tonumber(took),
+    again = tonumber(again), kept = kept == '1', reason = reason,
+  }
+end
+
+for i = 4, #ARGV, 10 do
   local id, owner, tenant, kind = unpack(ARGV, i, i + 3)
-  local outcome, length, why, actual, text = unpack(ARGV, i + 4, i + 8)
+  local outcome, length, why, actual, text, record = unpack(ARGV, i + 4, i + 9)
   local ended = outcome == 'done' or outcome == 'failed'
   local key = task_key(id)
-  local task = redis.call('HMGET', key, 'hg_owner', 'hg_permits', 'hg_slot', 'hg_done', 'group', 'hg_unique')
+  local task = redis.call('HMGET', key, 'hg_owner', 'hg_permits', 'hg_slot', 'hg_done', 'group', 'hg_unique', 'hg_released', 'hg_log')
   -- An owner who is through is marked, not forgotten: the same message may come
   -- twice when a reply was lost.
   local mine = task[1] == owner or task[1] == owner .. '!'
   if mine then
     local first = task[1] == owner
+    local _, _, position = slot_read(task[3])
+    local run, log
+    if first and not task[4] then run = run_read(record) end
+    if run and (outcome ~= 'done' or run.kept) then
+      log = log_run(task[8], task[7], position, tonumber(length), why, run)
+    end
     if outcome == 'refused' or outcome == 'keep' then
       local began = redis.call('HGET', key, 'hg_first')
       if began and string.match(began, ' (.*)$') == owner then redis.call('HDEL', key, 'hg_first') end
@@ -65,14 +106,17 @@ for i = 4, #ARGV, 9 do
         select(2, slot_read(task[3])), costs_read(said[1], said[2]), costs_read('0', actual), said[3])
     end
     if outcome == 'done' and not task[4] then
-      mark_done(key, text)
+      mark_done(key, text, log)
       redis.call('HINCRBY', headgate .. 'done', tenant, 1)
     elseif outcome == 'failed' and not task[4] then
-      mark_failed(key, text)
+      mark_failed(key, text, log or task[8] or '')
     end
     if outcome == 'free' or outcome == 'failed' then
-      local _, _, position = slot_read(task[3])
-      redis.call('HSET', key, 'hg_slot', slot_write(0, 0, position or BAND + now))
+      local fields = {'hg_slot', slot_write(0, 0, position or BAND + now)}
+      if log and outcome == 'free' then
+        fields[3], fields[4], fields[5], fields[6] = 'hg_log', log, 'hg_released', ''
+      end
+      redis.call('HSET', key, unpack(fields))
       redis.call('HDEL', key, 'hg_alone', 'hg_marks')
     end
     if ended and task[6] and redis.call('GET', headgate .. 'unique:' .. task[6]) == id then
@@ -85,9 +129,14 @@ for i = 4, #ARGV, 9 do
     end
     if ended or outcome == 'free' then woken = woken + free_permits(id, task[2], now) end
     if length ~= '0' then hold_back(task[5], tenant, tonumber(length), why) end
+    -- What may fail came before: a message that is sent again is told once.
+    if run and (run.answer ~= '' or outcome == 'failed') then
+      event(id, tenant, kind, run.outcome, run.answer, run.attempt, int(run.took), run.reason)
+    end
   end
   results[#results + 1] = not mine and 0 or ended and redis.call('HEXISTS', key, 'hg_next') == 1 and 2 or 1
 end
 save_buckets(now)
+save_counts()
 results[#results + 1] = woken
 return results

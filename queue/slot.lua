@@ -14,7 +14,7 @@ local now = clock()
 set_calendars(ARGV[4])
 local id, owner, lane, attributes, kind = unpack(ARGV, 5, 9)
 local costs = costs_read(ARGV[10], ARGV[11])
-local task = redis.call('HMGET', task_key(id), 'state', 'hg_owner', 'group', 'hg_slot', 'hg_permits', 'hg_marks')
+local task = redis.call('HMGET', task_key(id), 'state', 'hg_owner', 'group', 'hg_slot', 'hg_permits', 'hg_marks', 'hg_released', 'hg_log')
 if task[1] ~= 'active' or task[2] ~= owner then return {'gone', 0, 0} end
 
 local known = task[3] and task[3] ~= ''
@@ -33,15 +33,22 @@ local t, binding = earliest_all(limits.all, now, math.max(now, paused), costs)
 local blocked = not task[5] and blocked_by(limits, now)
 if blocked or t > near then
   -- asynq's retry set is only the way back: the group says where the job belongs.
-  redis.call('HSET', task_key(id), 'group', lane, 'hg_slot', slot_write(0, 0, position or BAND + now))
+  local why, limit, till = 'limit', '', int(t)
+  if paused > near then -- a pause of the provider's stops buckets, too
+    why = 'pause'
+  elseif blocked then
+    why, limit, till = 'concurrency', blocked.name, ''
+  elseif not binding.spec then
+    why = 'window'
+  else
+    limit = binding.name
+  end
+  local log = log_add(task[8], log_begin(task[8], task[7], position) .. log_line(now, 'parked', '', limit, till, '', why))
+  redis.call('HSET', task_key(id), 'group', lane, 'hg_slot', slot_write(0, 0, position or BAND + now), 'hg_log', log, 'hg_released', '')
   redis.call('HDEL', task_key(id), 'hg_marks')
   save_buckets(now)
   free_permits(id, task[5], now)
-  -- A pause of the provider's stops buckets, too.
-  if paused > near then return {'park', 0, 0, 'pause', ''} end
-  if blocked then return {'park', 0, 0, 'concurrency', blocked.name} end
-  if not binding.spec then return {'park', 0, 0, 'window', ''} end
-  return {'park', 0, 0, 'limit', binding.name}
+  return {'park', 0, 0, why, limit}
 end
 local c, marks = 0, ''
 if #limits.all > 0 then

@@ -19,7 +19,7 @@ var messageLua string
 //go:embed verbs.lua
 var verbsLua string
 
-var verbsScript = newScript(endLua + messageLua + "\n" + verbsLua)
+var verbsScript = newScript(recordLua + endLua + messageLua + "\n" + verbsLua)
 
 // Verb is what an operator does to jobs.
 type Verb string

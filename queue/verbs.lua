@@ -73,6 +73,14 @@ local function free_key(id, unique)
   if unique and redis.call('GET', name) == id then redis.call('DEL', name) end
 end
 
+-- attempts is how many calls of a job failed, and log_of its log with one more line.
+local function attempts(task) return math.max(message_read(task.msg).retried - tonumber(task.base or 0), 0) end
+
+local function log_of(task, line)
+  local _, _, position = slot_read(task.slot)
+  return log_add(task.log, log_begin(task.log, task.released, task.position or position) .. line)
+end
+
 local verbs = {}
 
 function verbs.cancel(id, task)
@@ -84,8 +92,11 @@ function verbs.cancel(id, task)
   local key = task_key(id)
   redis.call('HDEL', key, 'pending_since', 'hg_marks')
   redis.call('HSET', key, 'hg_slot', slot_write(0, 0, task.position or position or BAND + now))
-  if task.follows then return end_waiting(id, 'cancelled', ARGV[10], now) end
-  redis.call('HSET', key, 'hg_outcome', 'cancelled', 'hg_error', ARGV[10], 'msg', message_failed(task.msg, ARGV[10], now))
+  local log = log_of(task, log_line(now, 'ended', '', '', '', '', 'cancelled: ' .. ARGV[10]))
+  event(id, tenant_of(task.lane), escape(message_kind(task.msg)), 'cancelled', '', attempts(task), 0, clip(ARGV[10], 300))
+  if task.follows then return end_waiting(id, 'cancelled', ARGV[10], now, log) end
+  redis.call('HSET', key, 'hg_outcome', 'cancelled', 'hg_error', ARGV[10], 'msg', message_failed(task.msg, ARGV[10], now),
+    'hg_log', log, 'hg_released', '')
   archive_add(id, now)
 end
 
@@ -100,6 +111,7 @@ function verbs.run(id, task)
   end
   local permits = task.permits or take_permits(limits, id, now)
   redis.call('HSET', task_key(id), 'state', 'pending', 'pending_since', int(now * 1000), 'group', task.lane,
+    'hg_log', log_of(task, log_line(now, 'operator', '', '', '', '', 'run')), 'hg_released', '',
     'hg_slot', slot_write(now, 0, task.position or position or BAND + now), unpack(permits ~= '' and {'hg_permits', permits} or {}))
   pend(id)
 end
@@ -119,7 +131,7 @@ function verbs.retry(id, task)
     redis.call('HSET', key, 'msg', message_unretried(task.msg))
     m.retried = 0
   end
-  redis.call('HSET', key, 'hg_base', int(m.retried))
+  redis.call('HSET', key, 'hg_base', int(m.retried), 'hg_log', log_of(task, log_line(now, 'operator', '', '', '', '', 'retry')))
   free_permits(id, task.permits, now)
   -- Its key is its own again, unless another job has it by now.
   if task.unique then redis.call('SET', headgate .. 'unique:' .. task.unique, id, 'NX') end
@@ -144,11 +156,11 @@ end
 
 local function read(id)
   local f = redis.call('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_permits', 'hg_cost', 'hg_costs', 'hg_done',
-    'hg_unique', 'hg_marks', 'hg_next')
+    'hg_unique', 'hg_marks', 'hg_next', 'hg_base', 'hg_released', 'hg_log')
   if not f[1] then return nil end
   return {
     state = f[1], group = f[2] or '', slot = f[3], permits = f[4], costs = costs_read(f[5], f[6]), done = f[7],
-    unique = f[8], marks = f[9], follows = f[10],
+    unique = f[8], marks = f[9], follows = f[10], base = f[11], released = f[12], log = f[13],
   }
 end
 
@@ -274,6 +286,7 @@ end
 
 if matched > 0 and not dry then
   save_buckets(now)
+  save_counts()
   -- One entry for all slices of a verb: it says at any time how far that came.
   local audit, before = headgate .. 'audit', tonumber(ARGV[12])
   if before > 0 then redis.call('LREM', audit, 1, ARGV[11] .. int(before) .. '}') end

@@ -1,0 +1,74 @@
+-- record.lua: what is remembered of what came of jobs: counts, the last events
+-- of a queue, and for jobs that live on, a log of their own.
+--
+-- A library behind lanes.lua. Keys, under headgate:{queue}:
+--
+--   totals      hash: 'answer:'<class> -> calls that were answered so;
+--               'outcome:'<outcome> -> runs that ended so, but for done, which is answer:ok
+--   events      stream of the last runs that made a call or ended their job: i job,
+--               t tenant, k kind (both escaped), o outcome, a answer or '', n attempt,
+--               u how long the call took, µs, r reason or ''
+--
+-- On a task: hg_released "at_us limit", when it was last released and which limit
+-- held it then; hg_log lines of at_us, what, attempt, limit, until_us, answer,
+-- detail, with tabs between them, empty ones at the end left out.
+local MOST_EVENTS = 10000
+local MOST_LOG, LOG_HEAD, MOST_DETAIL = 2048, 512, 200
+
+local counts = {}
+local function count(field) counts[field] = (counts[field] or 0) + 1 end
+
+local function save_counts()
+  for field, n in pairs(counts) do redis.call('HINCRBY', headgate .. 'totals', field, n) end
+end
+
+-- event also counts what it tells.
+local function event(id, tenant, kind, outcome, answer, attempt, took, reason)
+  redis.call('XADD', headgate .. 'events', 'MAXLEN', '~', MOST_EVENTS, '*', 'i', id, 't', tenant, 'k', kind,
+    'o', outcome, 'a', answer, 'n', attempt, 'u', took, 'r', reason)
+  if answer ~= '' then count('answer:' .. answer) end
+  if outcome ~= 'done' then count('outcome:' .. outcome) end
+end
+
+-- clip cuts a text between two letters.
+local function clip(text, most)
+  if #text <= most then return text end
+  local last = most
+  while last > 0 and string.byte(text, last + 1) >= 128 and string.byte(text, last + 1) < 192 do last = last - 1 end
+  return string.sub(text, 1, last)
+end
+
+local function log_line(at, what, attempt, limit, till, answer, detail)
+  local line = table.concat({int(at), what, attempt or '', limit or '', till or '', answer or '', clip(detail or '', MOST_DETAIL)}, '\t')
+  return (string.gsub(line, '\t+$', '')) .. '\n'
+end
+
+-- log_add is a log with more lines. One that grows too long keeps its beginning
+-- and its end: what was left out between them is one line.
+local DROPPED = '\tdropped\n'
+local function log_add(known, lines)
+  known = known or ''
+  if string.sub(known, -1) ~= '\n' then known = '' end -- it is none of ours
+  local text = known .. lines
+  if #text <= MOST_LOG then return text end
+  local mark = string.find(text, DROPPED, 1, true)
+  local head = #(string.match(string.sub(text, 1, mark or LOG_HEAD), '^.*\n') or '')
+  local rest = mark and mark + #DROPPED - 1 or head
+  while #text - rest > MOST_LOG - head - 32 do
+    local line = string.find(text, '\n', rest + 1, true)
+    if not line or line == #text then break end
+    rest = line
+  end
+  local kept = string.sub(text, rest + 1)
+  return string.sub(text, 1, head) .. (string.match(kept, '^%d+') or '0') .. DROPPED .. kept
+end
+
+-- log_begin is the lines that come before a run's own: that it came into its lane,
+-- where the log is new, and that it was released.
+local function log_begin(known, released, position)
+  local lines = ''
+  if (known or '') == '' and position then lines = log_line(position % BAND, 'enqueued') end
+  local at, limit = string.match(released or '', '^(%d+) (.*)$')
+  if at then lines = lines .. log_line(tonumber(at), 'released', '', limit) end
+  return lines
+end

@@ -1,0 +1,557 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// said is an error that says of itself what a test wants.
+type said struct {
+	text                         string
+	unknown, permanent, uncalled bool
+}
+
+func (e said) Error() string   { return e.text }
+func (e said) Unknown() bool   { return e.unknown }
+func (e said) Permanent() bool { return e.permanent }
+func (e said) NotCalled() bool { return e.uncalled }
+
+func TestAnswerOf(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want Answer
+	}{
+		{nil, AnswerOK},
+		{errors.New("502"), AnswerRetryable},
+		{throttled{time.Second}, AnswerThrottled},
+		{notToday{time.Now()}, AnswerParked},
+		{permanent{}, AnswerPermanent},
+		{said{}, AnswerRetryable},
+		{said{unknown: true}, AnswerUnknown},
+		{said{permanent: true, unknown: true}, AnswerUnknown},
+		{fmt.Errorf("behind: %w", said{permanent: true}), AnswerPermanent},
+		{fmt.Errorf("behind: %w", said{permanent: true, uncalled: true}), ""},
+		{fmt.Errorf("%w: %w", throttled{time.Second}, said{uncalled: true}), ""},
+	} {
+		if got := answerOf(test.err); got != test.want {
+			t.Errorf("answerOf(%#v) = %q, want %q", test.err, got, test.want)
+		}
+	}
+}
+
+// onBothRedises runs a test on a real Redis and on the one inside of the process.
+func onBothRedises(t *testing.T, test func(t *testing.T, client *redis.Client)) {
+	t.Run("redis", func(t *testing.T) { test(t, redistest.Shared(t).Client()) })
+	t.Run("embedded", func(t *testing.T) { test(t, redistest.Embedded(t)) })
+}
+
+// record is a worker whose handler answers by the job's key.
+type record struct {
+	client *redis.Client
+	queue  string
+	seen   *counter
+	stop   func()
+}
+
+func startRecord(t *testing.T, client *redis.Client, limits QueueLimits, answer func(context.Context, Running) error) *record {
+	t.Helper()
+	r := &record{client: client, queue: redistest.Queue(t), seen: newCounter()}
+	if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{r.queue: limits}}); err != nil {
+		t.Fatal(err)
+	}
+	worker, err := New(Config{Redis: &redis.UniversalOptions{Addrs: []string{client.Options().Addr}}, Queues: []string{r.queue}, Concurrency: 20, ShutdownTimeout: 200 * time.Millisecond, Observer: r.seen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
+		job, _ := Current(ctx)
+		return answer(ctx, job)
+	})
+	Handle(worker, "typed", func(context.Context, int) error { return nil })
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	stopped := false
+	r.stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		}
+	}
+	t.Cleanup(r.stop)
+	return r
+}
+
+func (r *record) add(t *testing.T, job Job) string {
+	t.Helper()
+	job.Kind, job.Queue, job.Tenant = cmp.Or(job.Kind, "call"), r.queue, cmp.Or(job.Tenant, "a b")
+	if job.Payload == nil {
+		job.Payload = json.RawMessage(`{}`)
+	}
+	receipt, err := NewClient(r.client).Enqueue(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return receipt.ID
+}
+
+// counted is all that totals count of answers and outcomes.
+func (r *record) counted(t *testing.T) map[string]string {
+	t.Helper()
+	all, err := r.client.HGetAll(t.Context(), key(r.queue, "totals")).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.DeleteFunc(all, func(field, _ string) bool {
+		return !strings.HasPrefix(field, "answer:") && !strings.HasPrefix(field, "outcome:")
+	})
+	return all
+}
+
+func (r *record) log(t *testing.T, id string) []JobEvent {
+	t.Helper()
+	text, err := r.client.HGet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_log").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	return readLog(text)
+}
+
+func whats(log []JobEvent) (all []string) {
+	for _, e := range log {
+		all = append(all, e.What)
+	}
+	return all
+}
+
+// TestRecord: what came of every kind of run is counted and told, once, and runs
+// without a call count as no answer.
+func TestRecord(t *testing.T) {
+	onBothRedises(t, func(t *testing.T, client *redis.Client) {
+		cutOff := make(chan struct{})
+		r := startRecord(t, client, QueueLimits{}, func(ctx context.Context, job Running) error {
+			switch _, what, _ := strings.Cut(job.ID, ":"); what {
+			case "done", "plain":
+				return nil
+			case "retried":
+				if job.Attempt == 1 {
+					return errors.New("502\n\t" + strings.Repeat("é", 200))
+				}
+				return nil
+			case "throttled":
+				return throttled{time.Hour}
+			case "refused":
+				return fmt.Errorf("%w: %w", notToday{time.Now().Add(time.Hour)}, said{text: "down", uncalled: true})
+			case "parked":
+				return notToday{time.Now().Add(time.Hour)}
+			case "permanent":
+				return permanent{}
+			case "unknown":
+				return said{text: "no answer", unknown: true}
+			case "last":
+				return errors.New("503")
+			case "cut":
+				close(cutOff)
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		for _, what := range []string{"done", "retried", "refused", "parked", "permanent", "unknown"} {
+			r.add(t, Job{Key: what})
+		}
+		r.add(t, Job{Key: "throttled", Tenant: "other"})
+		r.add(t, Job{Key: "last", MaxAttempts: 1})
+		r.add(t, Job{Key: "nobody", Kind: "nobody"})
+		r.add(t, Job{Key: "undecodable", Kind: "typed", Payload: "text"})
+		r.seen.wait(t, string(Throttled), 1)
+		r.add(t, Job{Key: "expired", Tenant: "other", Deadline: time.Now().Add(100 * time.Millisecond)})
+		cancelled := r.add(t, Job{Key: "cancelled", In: time.Hour})
+		followed := r.add(t, Job{Key: "followed", In: time.Hour, OnFailure: &Job{Kind: "call", Queue: r.queue, Payload: json.RawMessage(`{}`), In: time.Hour}})
+		for _, id := range []string{cancelled, followed} {
+			if _, err := Apply(t.Context(), client, r.queue, Cancel, Filter{ID: id}, ann, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for what, n := range map[Outcome]int{Done: 2, Retried: 2, Throttled: 1, Postponed: 2, Archived: 3, Unknown: 1, Expired: 1, Cancelled: 1} {
+			r.seen.wait(t, string(what), n)
+		}
+		r.add(t, Job{Key: "cut"})
+		<-cutOff
+		r.stop()
+
+		want := map[string]string{
+			"answer:ok": "2", "answer:retryable": "2", "answer:throttled": "1", "answer:parked": "1", "answer:permanent": "1", "answer:unknown": "2",
+			"outcome:retried": "1", "outcome:throttled": "1", "outcome:postponed": "1", "outcome:archived": "3", "outcome:unknown": "1",
+			"outcome:expired": "1", "outcome:cancelled": "2", "outcome:parked": "1",
+		}
+		if got := r.counted(t); !maps.Equal(got, want) {
+			t.Errorf("counted %v, want %v", got, want)
+		}
+		if answers, calls := readAnswers(want); calls != 9 || answers[AnswerUnknown] != 2 || len(answers) != len(Answers()) {
+			t.Errorf("%v, %d calls", answers, calls)
+		}
+		events, err := Events(t.Context(), client, r.queue, "", 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := map[string][]string{}
+		for _, e := range events {
+			_, what, _ := strings.Cut(e.Job, ":")
+			told[what] = append(told[what], fmt.Sprintf("%s %s %d", e.Outcome, e.Answer, e.Attempt))
+			switch {
+			case e.Queue != r.queue || e.At.Before(time.Now().Add(-time.Minute)) || e.At.After(time.Now().Add(time.Minute)):
+				t.Errorf("event %+v", e)
+			case len(e.Reason) > 300 || !utf8.ValidString(e.Reason) || strings.ContainsAny(e.Reason, "\n\t"):
+				t.Errorf("reason %q", e.Reason)
+			case e.Took > 0 && e.Answer == "" || e.Took == 0 && what == "cut":
+				t.Errorf("%s took %v", e.Job, e.Took)
+			case (e.Reason == "") != (e.Outcome == Done):
+				t.Errorf("%s: reason %q", e.Job, e.Reason)
+			}
+			if want := map[bool]string{true: "other", false: "a b"}[what == "throttled" || what == "expired"]; e.Tenant != want {
+				t.Errorf("%s is of tenant %q, want %q", e.Job, e.Tenant, want)
+			}
+			if want := map[bool]string{true: "typed", false: "call"}[what == "undecodable"]; e.Kind != want {
+				t.Errorf("%s is of kind %q, want %q", e.Job, e.Kind, want)
+			}
+		}
+		wantTold := map[string][]string{
+			"done": {"done ok 1"}, "retried": {"retried retryable 1", "done ok 2"}, "throttled": {"throttled throttled 1"}, "parked": {"postponed parked 1"},
+			"permanent": {"archived permanent 1"}, "unknown": {"unknown unknown 1"}, "last": {"archived retryable 1"}, "undecodable": {"archived  0"},
+			"expired": {"expired  0"}, "cancelled": {"cancelled  0"}, "followed": {"cancelled  0"}, "cut": {"parked unknown 1"},
+		}
+		if !reflect.DeepEqual(told, wantTold) {
+			t.Errorf("told %v,\nwant %v", told, wantTold)
+		}
+
+		for what, want := range map[string][]string{
+			"done":        {JobEnqueued, JobReleased, JobCalled, JobAnswered, JobEnded},
+			"retried":     {JobEnqueued, JobReleased, JobCalled, JobAnswered, JobRetry, JobReleased, JobCalled, JobAnswered, JobEnded},
+			"refused":     {JobEnqueued, JobReleased, JobParked},
+			"parked":      {JobEnqueued, JobReleased, JobCalled, JobAnswered, JobParked},
+			"permanent":   {JobEnqueued, JobReleased, JobCalled, JobAnswered, JobEnded},
+			"nobody":      {JobEnqueued, JobReleased, JobRetry},
+			"undecodable": {JobEnqueued, JobReleased, JobEnded},
+			"cancelled":   {JobEnqueued, JobEnded},
+			"followed":    {JobEnqueued, JobEnded},
+			"cut":         {JobEnqueued, JobReleased, JobCalled, JobAnswered, JobParked},
+		} {
+			log := r.log(t, "a%20b:"+what)
+			if !slices.Equal(whats(log), want) {
+				t.Errorf("%s: %+v, want %v", what, log, want)
+			}
+		}
+		log := r.log(t, "other:throttled")
+		if !slices.Equal(whats(log), []string{JobEnqueued, JobReleased, JobCalled, JobAnswered, JobPaused}) {
+			t.Fatalf("throttled: %+v", log)
+		}
+		if answered, paused := log[3], log[4]; answered.Answer != AnswerThrottled || answered.Detail != "429" || answered.Attempt != 1 ||
+			paused.Detail != "tenant" || paused.Until.Sub(paused.At) != time.Hour {
+			t.Errorf("throttled: %+v", log)
+		}
+		log = r.log(t, "a%20b:retried")
+		if answered, retry := log[3], log[4]; len(answered.Detail) > 200 || !strings.HasPrefix(answered.Detail, "502") || !strings.HasSuffix(answered.Detail, "é") ||
+			!retry.Until.After(retry.At) || retry.Until.Sub(retry.At) > time.Second {
+			t.Errorf("retried: %+v", log)
+		}
+		if end := log[len(log)-1]; end.Detail != "done" || end.Attempt != 2 {
+			t.Errorf("retried: %+v", end)
+		}
+		for i := range log[1:] {
+			if log[i+1].At.Before(log[i].At.Add(-5 * time.Millisecond)) { // two clocks
+				t.Errorf("out of order: %+v", log)
+			}
+		}
+	})
+}
+
+// TestRecordIsOnce: a settlement whose reply was lost is sent again, and nothing
+// is counted, told or written into the log a second time.
+func TestRecordIsOnce(t *testing.T) {
+	onBothRedises(t, func(t *testing.T, client *redis.Client) {
+		r := &record{client: client, queue: redistest.Queue(t)}
+		g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}}
+		var questions []settleQuestion
+		for _, outcome := range []string{"done", "failed", "free", "unsure", "refused"} {
+			id := r.add(t, Job{Key: outcome})
+			client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_owner", "o")
+			v := verdict{outcome: map[string]Outcome{"done": Done, "failed": Archived}[outcome], answer: AnswerOK, called: time.Now()}
+			if v.outcome == "" {
+				v.outcome = Retried
+			}
+			questions = append(questions, settleQuestion{
+				id: id, owner: "o", tenant: "a%20b", kind: "call", outcome: outcome, text: "archived why", record: v.record(Running{Attempt: 1, kept: true}),
+			})
+		}
+		for range 3 {
+			if answers, err := g.sendSettle(questions); err != nil || slices.ContainsFunc(answers, func(s settled) bool { return !s.mine }) {
+				t.Fatal(answers, err)
+			}
+		}
+		if got, want := r.counted(t), map[string]string{"answer:ok": "5", "outcome:archived": "1", "outcome:retried": "3"}; !maps.Equal(got, want) {
+			t.Errorf("counted %v, want %v", got, want)
+		}
+		if events, err := Events(t.Context(), client, r.queue, "", 100); err != nil || len(events) != 5 {
+			t.Errorf("%d events, %v", len(events), err)
+		}
+		for _, q := range questions {
+			if log := r.log(t, q.id); len(log) != 3 {
+				t.Errorf("%s: %+v", q.outcome, log)
+			}
+		}
+	})
+}
+
+// TestNoLogWhileItWaits: neither a job that waits for its first call nor one that
+// is sent once and forgotten has a log.
+func TestNoLogWhileItWaits(t *testing.T) {
+	onBothRedises(t, func(t *testing.T, client *redis.Client) {
+		var during map[string]string
+		var r *record
+		r = startRecord(t, client, QueueLimits{Limits: []Limit{perTenant(5)}}, func(ctx context.Context, job Running) error {
+			during = r.client.HGetAll(ctx, asynqKey(job.Queue, "t:"+job.ID)).Val()
+			return nil
+		})
+		later := r.add(t, Job{In: time.Hour})
+		for range 3 {
+			r.add(t, Job{})
+		}
+		r.seen.wait(t, string(Done), 3)
+		if _, there := during["hg_log"]; there || !strings.HasSuffix(during["hg_released"], " tenant") {
+			t.Errorf("while it was called: %v", during)
+		}
+		for field := range client.HGetAll(t.Context(), asynqKey(r.queue, "t:"+later)).Val() {
+			if field == "hg_log" || field == "hg_released" {
+				t.Errorf("it waits and has %s", field)
+			}
+		}
+	})
+}
+
+// TestReleasedNamesTheLimit: of a tenant's own limit and one that all share, the
+// one that admitted the call last.
+func TestReleasedNamesTheLimit(t *testing.T) {
+	for _, test := range []struct {
+		name           string
+		own, shared    int64
+		want           string
+		tenants, burst int
+	}{
+		{"own", 5, 1000, "tenant", 1, 2},
+		{"shared", 1000, 5, "account", 3, 2},
+		{"none", 1000, 1000, "", 1, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			onBothRedises(t, func(t *testing.T, client *redis.Client) {
+				r := startRecord(t, client, QueueLimits{Limits: []Limit{sharedBy(test.shared), perTenant(test.own)}}, func(context.Context, Running) error { return nil })
+				last := ""
+				for i := range test.burst * test.tenants {
+					last = r.add(t, Job{Key: fmt.Sprint(i), Tenant: fmt.Sprint("t", i%test.tenants)})
+				}
+				r.seen.wait(t, string(Done), test.burst*test.tenants)
+				var limits []string
+				for _, e := range r.log(t, last) {
+					if e.What == JobReleased {
+						limits = append(limits, e.Limit)
+					}
+				}
+				if !slices.Equal(limits, []string{test.want}) {
+					t.Errorf("released by %q, want %q: %+v", limits, test.want, r.log(t, last))
+				}
+			})
+		})
+	}
+}
+
+// TestLogOfAnOperatorsVerbs: a job tells who else had a hand in it.
+func TestLogOfAnOperatorsVerbs(t *testing.T) {
+	onBothRedises(t, func(t *testing.T, client *redis.Client) {
+		r := startRecord(t, client, QueueLimits{}, func(_ context.Context, job Running) error {
+			if job.Attempt == 1 && job.Headers["fail"] != "" {
+				return permanent{}
+			}
+			return nil
+		})
+		failed := r.add(t, Job{Key: "failed", Headers: map[string]string{"fail": "yes"}})
+		later := r.add(t, Job{Key: "later", In: time.Hour})
+		r.seen.wait(t, string(Archived), 1)
+		for end := time.Now().Add(20 * time.Second); ; { // until asynq has archived it
+			tally, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{ID: failed}, ann, nil)
+			if tally.Jobs == 1 {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal(tally, err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if _, err := Apply(t.Context(), client, r.queue, RunNow, Filter{ID: later}, ann, nil); err != nil {
+			t.Fatal(err)
+		}
+		r.seen.wait(t, string(Archived), 2)
+		r.seen.wait(t, string(Done), 1)
+		r.stop()
+		run := []string{JobReleased, JobCalled, JobAnswered, JobEnded}
+		want := append(append(append([]string{JobEnqueued}, run...), JobOperator), run...)
+		if log := r.log(t, failed); !slices.Equal(whats(log), want) || log[5].Detail != "retry" || log[4].Detail != "archived" {
+			t.Errorf("%+v, want %v", log, want)
+		}
+		if log := r.log(t, later); !slices.Equal(whats(log), []string{JobEnqueued, JobOperator, JobCalled, JobAnswered, JobEnded}) || log[1].Detail != "run" {
+			t.Errorf("%+v", log)
+		}
+	})
+}
+
+// TestLogIsBounded: a log keeps its beginning and its end, whatever is in it.
+func TestLogIsBounded(t *testing.T) {
+	add := newScript(recordLua + `return log_add(ARGV[2], log_line(tonumber(ARGV[3]), 'answered', ARGV[3], '', '', 'retryable', ARGV[4]))`)
+	onBothRedises(t, func(t *testing.T, client *redis.Client) {
+		text := ""
+		for i := 1; i <= 300; i++ {
+			detail := strings.Repeat("dropped ", i%40) + strings.Repeat("é", i%150)
+			reply, err := add.Run(t.Context(), client, scriptKeys("q"), "q", text, i, detail)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = fmt.Sprint(reply)
+			log := readLog(text)
+			if len(text) > 2048 || !utf8.ValidString(text) || strings.Count(text, "\n") != len(log) {
+				t.Fatalf("after %d: %d bytes, %d events: %q", i, len(text), len(log), text)
+			}
+			if log[0].Attempt != 1 || log[len(log)-1].Attempt != i {
+				t.Fatalf("after %d: from %d to %d: %q", i, log[0].Attempt, log[len(log)-1].Attempt, text)
+			}
+			at, gaps := 0, 0
+			for _, e := range log {
+				if e.What == JobDropped {
+					gaps++
+					at = -1
+					continue
+				}
+				if at >= 0 && e.Attempt != at+1 || len(e.Detail) > 200 {
+					t.Fatalf("after %d: %d comes after %d: %q", i, e.Attempt, at, text)
+				}
+				at = e.Attempt
+			}
+			if gaps > 1 || gaps == 0 && len(log) != i {
+				t.Fatalf("after %d: %d gaps: %q", i, gaps, text)
+			}
+		}
+		if log := readLog(text); len(log) < 8 {
+			t.Errorf("only %d events are left", len(log))
+		}
+		// What is no log of ours does not stand in the way.
+		for _, hostile := range []string{strings.Repeat("x", 5000), strings.Repeat("\n", 5000), "\tdropped\n" + strings.Repeat("y", 5000), "\xff\n\t\t"} {
+			reply, err := add.Run(t.Context(), client, scriptKeys("q"), "q", hostile, 7, "said")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if log := readLog(fmt.Sprint(reply)); len(log) == 0 || log[len(log)-1].Detail != "said" {
+				t.Errorf("behind %.20q: %+v", hostile, log)
+			}
+		}
+	})
+}
+
+func FuzzReadLog(f *testing.F) {
+	f.Add("1767225600000000\tenqueued\n1767225600100000\treleased\t\ttenant\n1767225600200000\tanswered\t1\t\t\tok\n")
+	f.Add("9999999999999999999999\tx\n-1\tx\n\n\t\t\t\t\t\t\t\t\t\n1\t\xff")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, e := range readLog(text) {
+			if e.What == "" || e.Attempt < 0 || e.At.Year() > 9999 || e.Until.Year() > 9999 || !utf8.ValidString(e.Detail+e.What+e.Limit) {
+				t.Errorf("%q: %+v", text, e)
+			}
+			if _, err := json.Marshal(e); err != nil {
+				t.Errorf("%q: %v", text, err)
+			}
+		}
+	})
+}
+
+// TestEvents: pages follow one another without a gap, and the stream is bounded.
+func TestEvents(t *testing.T) {
+	onBothRedises(t, func(t *testing.T, client *redis.Client) {
+		ctx, queue := t.Context(), redistest.Queue(t)
+		if events, err := Events(ctx, client, queue, "", 10); err != nil || len(events) != 0 {
+			t.Fatalf("%v, %v", events, err)
+		}
+		fill := newScript(recordLua + `for i = tonumber(ARGV[2]), tonumber(ARGV[3]) do event('j' .. i, 'a', 'call', 'done', 'ok', i, i, '') end save_counts()`)
+		for from := 1; from <= 10_501; from += 500 {
+			if _, err := fill.Run(ctx, client, scriptKeys(queue), queue, from, from+499); err != nil && !errors.Is(err, redis.Nil) {
+				t.Fatal(err)
+			}
+		}
+		if n := client.XLen(ctx, key(queue, "events")).Val(); n < 10_000 || n > 10_200 {
+			t.Errorf("%d events are kept", n)
+		}
+		if n := client.HGet(ctx, key(queue, "totals"), "answer:ok").Val(); n != "11000" {
+			t.Errorf("%s are counted", n)
+		}
+		newest, err := Events(ctx, client, queue, "", 3)
+		if err != nil || len(newest) != 3 || newest[0].Attempt != 10_998 || newest[2].Attempt != 11_000 {
+			t.Fatalf("the newest: %+v, %v", newest, err)
+		}
+		all, err := Events(ctx, client, queue, "0-0", MostEvents)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := all[0].Attempt; ; {
+			for _, e := range all {
+				if e.Attempt != at || e.Took != time.Duration(at)*time.Microsecond {
+					t.Fatalf("%+v, want attempt %d", e, at)
+				}
+				at++
+			}
+			last := all[len(all)-1]
+			if all, err = Events(ctx, client, queue, last.ID, 700); err != nil {
+				t.Fatal(err)
+			}
+			if len(all) == 0 {
+				if at != 11_001 {
+					t.Errorf("the last is %d", at-1)
+				}
+				break
+			}
+		}
+		for _, after := range []string{"9999999999999-999999999999999999", "1-1", "0-0"} {
+			if _, err := Events(ctx, client, queue, after, 1); err != nil {
+				t.Errorf("after %s: %v", after, err)
+			}
+		}
+	})
+}
+
+func TestEventsRefusesWhatIsWrong(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	for _, test := range []struct {
+		after, field string
+		n            int
+	}{
+		{"", "n", 0}, {"", "n", -1}, {"", "n", 1001},
+		{"-", "after", 1}, {"+", "after", 1}, {"$", "after", 1}, {"(1-1", "after", 1}, {"1", "after", 1}, {"1-*", "after", 1}, {"1-1 ", "after", 1},
+		{"1-1\n", "after", 1}, {strings.Repeat("9", 20) + "-1", "after", 1}, {"1-" + strings.Repeat("9", 19), "after", 1}, {"-1-1", "after", 1}, {"١-1", "after", 1},
+	} {
+		_, err := Events(t.Context(), client, "q", test.after, test.n)
+		if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != test.field {
+			t.Errorf("Events(%q, %d): %v, want an error of %s", test.after, test.n, err, test.field)
+		}
+	}
+}
