@@ -47,10 +47,11 @@ type gate struct {
 	clock    *redisClock
 	calls    *sync.RWMutex // a job that is suspected of crashing its worker writes
 	runs     *atomic.Int64
-	worker   string       // this process, in owner marks
-	client   *Client      // for what follows a job
-	disowned *disowned    // tasks whose acknowledgement must not be sent
-	limits   *limitsCache // calendars for the scripts
+	sending  *atomic.Int64 // calls under way, of all queues
+	worker   string        // this process, in owner marks
+	client   *Client       // for what follows a job
+	disowned *disowned     // tasks whose acknowledgement must not be sent
+	limits   *limitsCache  // calendars for the scripts
 	pauses   *pauses
 	starving *starvation
 	woke     func()          // called when a settlement let a waiting lane go on
@@ -376,7 +377,9 @@ func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Runni
 	callCtx, cancel := context.WithTimeout(withResult(context.WithValue(ctx, callKey{}, current), result), h.timeout)
 	defer cancel()
 	called, began := g.clock.now(), time.Now()
+	g.sending.Add(1)
 	err := h.protected(callCtx, task.Payload())
+	g.sending.Add(-1)
 	took, answer := time.Since(began), answerOf(err)
 	cutOff := canceled(ctx, err)
 	if cutOff {

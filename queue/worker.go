@@ -39,6 +39,11 @@ type Config struct {
 
 	// Observer is told what happens, for metrics; nil: nobody.
 	Observer Observer
+
+	// Details goes with what the worker tells of itself every 5 s ([Workers]), as
+	// JSON: at most 16 KiB, else it is left out, which is logged once. It must be
+	// quick. nil: nothing.
+	Details func() any
 }
 
 const (
@@ -144,7 +149,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	capacity := newCapacity(w.config.Concurrency)
 	stopping, finished := make(chan struct{}), make(chan struct{})
 	defer close(finished)
-	gates, dispatchers := w.parts(clock, capacity, stopping, finished)
+	id, sending := uuid.NewString(), &atomic.Int64{}
+	gates, dispatchers := w.parts(id, clock, capacity, sending, stopping, finished)
 	servers := w.servers()
 	handler := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		queue, _ := asynq.GetQueueName(ctx)
@@ -160,6 +166,14 @@ func (w *Worker) Run(ctx context.Context) error {
 			return fmt.Errorf("queue: start asynq: %w", err)
 		}
 	}
+
+	// It lives until its last call is settled.
+	alive, die := context.WithCancel(context.WithoutCancel(ctx))
+	var beating sync.WaitGroup
+	heart := w.newHeart(id, clock, capacity, sending)
+	beating.Go(func() { heart.Run(alive) })
+	defer beating.Wait()
+	defer die()
 
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -203,12 +217,12 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // parts makes the gate and the dispatcher of each queue.
-func (w *Worker) parts(clock *redisClock, capacity *capacity, stopping, ended <-chan struct{}) (map[string]*gate, []*dispatcher) {
+func (w *Worker) parts(id string, clock *redisClock, capacity *capacity, sending *atomic.Int64, stopping, ended <-chan struct{}) (map[string]*gate, []*dispatcher) {
 	gates := make(map[string]*gate, len(w.config.Queues))
 	var dispatchers []*dispatcher
 	var pendings []*atomic.Int64
 	calls, runs := &sync.RWMutex{}, &atomic.Int64{}
-	id, client := uuid.NewString(), NewClient(w.redis)
+	client := NewClient(w.redis)
 	for _, name := range w.config.Queues {
 		limits := &limitsCache{queue: name, redis: w.redis}
 		pauses, starving := &pauses{}, &starvation{}
@@ -218,7 +232,7 @@ func (w *Worker) parts(clock *redisClock, capacity *capacity, stopping, ended <-
 		}
 		gates[name] = (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
-			clock: clock, calls: calls, runs: runs, worker: id, client: client, disowned: w.disowned, stopping: stopping, ended: ended,
+			clock: clock, calls: calls, runs: runs, sending: sending, worker: id, client: client, disowned: w.disowned, stopping: stopping, ended: ended,
 			limits: limits, pauses: pauses, starving: starving, woke: d.wake,
 		}).init()
 		dispatchers = append(dispatchers, d)

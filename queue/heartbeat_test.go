@@ -1,0 +1,267 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// TestWorkers: a worker is listed while it runs, with what it is doing, and not
+// when it has ended.
+func TestWorkers(t *testing.T) {
+	test := func(t *testing.T, client *redis.Client) {
+		queue := redistest.Queue(t)
+		worker, err := New(Config{
+			Redis: &redis.UniversalOptions{Addrs: []string{client.Options().Addr}}, Queues: []string{queue, "another-" + queue}, Concurrency: 7,
+			Details: func() any { return map[string]string{"words": "<a & b>"} },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		entered, leave := make(chan struct{}), make(chan struct{})
+		Handle(worker, "call", func(context.Context, struct{}) error {
+			close(entered)
+			<-leave
+			return nil
+		})
+		Handle(worker, "bulk", func(context.Context, struct{}) error { return nil })
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- worker.Run(ctx) }()
+		if _, err := NewClient(client).Enqueue(t.Context(), Job{Kind: "call", Queue: queue, Tenant: "a", Payload: struct{}{}}); err != nil {
+			t.Fatal(err)
+		}
+		<-entered
+		mine := func() (found []WorkerInfo) {
+			all, err := Workers(t.Context(), client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, w := range all {
+				if slices.Contains(w.Queues, queue) {
+					found = append(found, w)
+				}
+			}
+			return found
+		}
+		host, _ := os.Hostname()
+		var w WorkerInfo
+		for end := time.Now().Add(20 * time.Second); w.Sending != 1; { // until the next beat
+			if time.Now().After(end) {
+				t.Fatalf("%+v", mine())
+			}
+			if found := mine(); len(found) == 1 {
+				w = found[0]
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if w.Host != host || w.PID != os.Getpid() || w.Concurrency != 7 || w.Held != 1 || w.Seen.Before(w.Started) || w.Seen.Sub(w.Started) > 15*time.Second ||
+			!slices.Equal(w.Queues, []string{"another-" + queue, queue}) || !slices.Equal(w.Kinds, []string{"bulk", "call"}) || string(w.Details) != `{"words":"<a & b>"}` {
+			t.Errorf("%+v", w)
+		}
+		if owner := strings.Split(client.HGet(t.Context(), asynqKey(queue, "t:"+onlyActive(t, client, queue)), "hg_owner").Val(), ":")[0]; owner != w.ID {
+			t.Errorf("the worker is %s, and the owner of its job %s", w.ID, owner)
+		}
+		cancel()
+		<-ctx.Done()
+		if len(mine()) != 1 {
+			t.Error("while its last call is made it is gone")
+		}
+		close(leave)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if found := mine(); len(found) != 0 {
+			t.Errorf("it has ended and is there: %+v", found)
+		}
+		if _, err := client.ZScore(t.Context(), workersKey, w.ID).Result(); err != redis.Nil {
+			t.Errorf("it has ended and is listed: %v", err)
+		}
+	}
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, redistest.Shared(t).Client())
+	})
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		test(t, redistest.Embedded(t))
+	})
+}
+
+func onlyActive(t *testing.T, client *redis.Client, queue string) string {
+	t.Helper()
+	ids, err := client.LRange(t.Context(), asynqKey(queue, "active"), 0, -1).Result()
+	if err != nil || len(ids) != 1 {
+		t.Fatal(ids, err)
+	}
+	return ids[0]
+}
+
+// TestKilledWorkerIsGone: of two workers one is killed, and no longer listed once
+// Redis has forgotten it; the other one stays.
+func TestKilledWorkerIsGone(t *testing.T) {
+	t.Parallel() // it measures no time, and takes a while
+	server := redistest.Start(t, "--notify-keyspace-events", "Ex")
+	ctx, client := t.Context(), server.Client()
+	blocking := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: -1})
+	defer blocking.Close()
+	expired := blocking.PSubscribe(ctx, "__keyevent@0__:expired")
+	defer expired.Close()
+	if _, err := expired.Receive(ctx); err != nil {
+		t.Fatal(err)
+	}
+	processes := map[int]*exec.Cmd{}
+	for range 2 {
+		process := exec.Command(os.Args[0], "-test.run=^TestFleetProcess$")
+		process.Env = append(os.Environ(), fleetEnv+"="+server.Addr())
+		process.Stdout, process.Stderr = t.Output(), t.Output()
+		if err := process.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer process.Process.Kill()
+		processes[process.Process.Pid] = process
+		if err := blocking.BLPop(ctx, time.Minute, "ready").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	workers := func(want int) []WorkerInfo {
+		t.Helper()
+		all, err := Workers(ctx, client)
+		if err != nil || len(all) != want {
+			t.Fatalf("%+v, %v; want %d workers", all, err, want)
+		}
+		return all
+	}
+	// It is ready before it first told of itself.
+	for end := time.Now().Add(20 * time.Second); client.ZCard(ctx, workersKey).Val() < 2; {
+		if time.Now().After(end) {
+			t.Fatal("not both are listed")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	both := workers(2)
+	if both[0].PID > both[1].PID || processes[both[0].PID] == nil || processes[both[1].PID] == nil {
+		t.Fatalf("%+v of %v", both, processes)
+	}
+	killed, other := both[0], both[1]
+	if err := processes[killed.PID].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = processes[killed.PID].Wait()
+	left := client.PTTL(ctx, workerKey(killed.ID)).Val()
+	if left <= 0 || left > beatLasts {
+		t.Fatalf("it is remembered for %v", left)
+	}
+	workers(2)
+	for deadline := time.After(left + 5*time.Second); ; {
+		select {
+		case event := <-expired.Channel():
+			if event.Payload != workerKey(killed.ID) {
+				continue
+			}
+		case <-deadline:
+			t.Fatal("it was not forgotten")
+		}
+		break
+	}
+	if all := workers(1); all[0].ID != other.ID || !all[0].Seen.After(other.Seen) {
+		t.Errorf("%+v is left, want %s", all, other.ID)
+	}
+	client.RPush(ctx, "stop", "now")
+	if err := processes[other.PID].Wait(); err != nil {
+		t.Error(err)
+	}
+	workers(0)
+}
+
+// TestWorkersIndexHeals: what is listed and gone is left out, and in time
+// forgotten; a worker that lives is listed again.
+func TestWorkersIndexHeals(t *testing.T) {
+	onBothRedises(t, func(t *testing.T, client *redis.Client) {
+		ctx := t.Context()
+		now := time.Now()
+		id := func(what string) string { return redistest.Queue(t) + what }
+		old, recent, strange, lives := id("old"), id("recent"), id("strange"), id("lives")
+		client.ZAdd(ctx, workersKey, redis.Z{Member: old, Score: float64(now.Add(-2 * time.Minute).UnixMilli())},
+			redis.Z{Member: recent, Score: float64(now.Add(-20 * time.Second).UnixMilli())}, redis.Z{Member: strange, Score: float64(now.UnixMilli())})
+		client.Set(ctx, workerKey(strange), `{"id":"another"}`, time.Minute)
+		h := &heart{
+			redis: client, clock: &redisClock{}, capacity: newCapacity(1), sending: &atomic.Int64{}, logger: slog.New(slog.DiscardHandler),
+			info: WorkerInfo{ID: lives},
+		}
+		for range 2 {
+			h.beat(ctx)
+			all, err := Workers(ctx, client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, w := range all {
+				if w.ID == old || w.ID == recent || w.ID == strange || w.ID == "another" {
+					t.Errorf("%+v is listed", w)
+				}
+			}
+			if !slices.ContainsFunc(all, func(w WorkerInfo) bool { return w.ID == lives }) {
+				t.Errorf("it lives and is not listed: %+v", all)
+			}
+			listed := client.ZRange(ctx, workersKey, 0, -1).Val()
+			if slices.Contains(listed, old) || !slices.Contains(listed, recent) {
+				t.Errorf("listed: %v", listed)
+			}
+			client.ZRem(ctx, workersKey, lives) // as a failover would lose it
+		}
+	})
+}
+
+// TestDetailsAreBounded: what is too large or no JSON is left out, which is
+// said once, and the worker is listed all the same.
+func TestDetailsAreBounded(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	var log bytes.Buffer
+	var value any
+	h := &heart{
+		redis: client, clock: &redisClock{}, capacity: newCapacity(1), sending: &atomic.Int64{}, logger: slog.New(slog.NewTextHandler(&log, nil)),
+		details: func() any { return value }, info: WorkerInfo{ID: redistest.Queue(t)},
+	}
+	for _, test := range []struct {
+		value   any
+		details string
+		lines   int
+	}{
+		{nil, "", 0},
+		{strings.Repeat("x", 16<<10-2), fmt.Sprintf("%q", strings.Repeat("x", 16<<10-2)), 0},
+		{strings.Repeat("x", 16<<10-1), "", 1},
+		{make(chan int), "", 1},
+		{map[string]int{"a": 1}, `{"a":1}`, 1},
+		{make(chan int), "", 2},
+	} {
+		value = test.value
+		h.beat(t.Context())
+		var stored WorkerInfo
+		if err := json.Unmarshal([]byte(client.Get(t.Context(), workerKey(h.info.ID)).Val()), &stored); err != nil {
+			t.Fatal(err)
+		}
+		if string(stored.Details) != test.details || stored.ID != h.info.ID {
+			t.Errorf("%T: %.100s", test.value, stored.Details)
+		}
+		if lines := strings.Count(log.String(), "left out"); lines != test.lines {
+			t.Errorf("%T: %d lines: %s", test.value, lines, &log)
+		}
+	}
+	ttl := client.PTTL(t.Context(), workerKey(h.info.ID)).Val()
+	if ttl <= 0 || ttl > 15*time.Second {
+		t.Errorf("it is remembered for %v", ttl)
+	}
+}
