@@ -1,17 +1,23 @@
 package composetest
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
 	"go.yaml.in/yaml/v4"
 )
+
+var services = []string{"prometheus", "redis", "worker"}
 
 func load(t *testing.T) *types.Project {
 	t.Helper()
@@ -40,35 +46,156 @@ func service(t *testing.T, name string) types.ServiceConfig {
 	return found
 }
 
+// rules are what holds for every service; each says what is wrong with one.
+var rules = map[string]func(types.ServiceConfig) string{
+	"image": func(s types.ServiceConfig) string {
+		// What is built here is of this version; of the rest, a version must stay what it was.
+		_, tag, _ := strings.Cut(s.Image, ":")
+		if s.Build == nil && !regexp.MustCompile(`^v?\d+\.\d+\.\d+`).MatchString(tag) {
+			return fmt.Sprintf("image %q is not of one version", s.Image)
+		}
+		return ""
+	},
+	"health check": func(s types.ServiceConfig) string {
+		check := s.HealthCheck
+		if check == nil || check.Disable || len(check.Test) < 2 {
+			return "there is none"
+		}
+		// The images with a shell, and a wget, are those of others.
+		program := filepath.Base(check.Test[1])
+		if s.Build != nil && (check.Test[0] != "CMD" || len(check.Test) != 3 || check.Test[2] != "healthcheck" || !slices.Contains(programs, program)) {
+			return fmt.Sprintf("%q: the image has no shell, only %q", check.Test, programs)
+		}
+		if check.Test[0] != "CMD" && check.Test[0] != "CMD-SHELL" || check.Test[0] == "CMD" && s.Build == nil && program != "wget" {
+			return fmt.Sprintf("%q runs nothing that the image has", check.Test)
+		}
+		return ""
+	},
+	"user": func(s types.ServiceConfig) string {
+		// A name is looked up in the image, where nobody sees here what it means.
+		user, _, _ := strings.Cut(s.User, ":")
+		if id, err := strconv.Atoi(user); err != nil || id <= 0 {
+			return fmt.Sprintf("user %q is not a number above 0", s.User)
+		}
+		return ""
+	},
+	"file system": func(s types.ServiceConfig) string {
+		if !s.ReadOnly {
+			return "it can be written to"
+		}
+		return ""
+	},
+	"privileges": func(s types.ServiceConfig) string {
+		if s.Privileged || s.NetworkMode == "host" || s.Pid != "" || s.Ipc != "" || len(s.CapAdd) > 0 || len(s.Devices) > 0 ||
+			!slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.SecurityOpt, []string{"no-new-privileges:true"}) {
+			return "it has more than it needs"
+		}
+		return ""
+	},
+	"restart": func(s types.ServiceConfig) string {
+		if s.Restart != types.RestartPolicyUnlessStopped {
+			return fmt.Sprintf("%q", s.Restart)
+		}
+		return ""
+	},
+	"ports": func(s types.ServiceConfig) string {
+		for _, port := range s.Ports {
+			if ip := net.ParseIP(port.HostIP); ip == nil || !ip.IsLoopback() {
+				return fmt.Sprintf("%s is published on %q; want loopback only", port.Published, port.HostIP)
+			}
+			if s.Deploy != nil && s.Deploy.Replicas != nil && *s.Deploy.Replicas > 1 {
+				return fmt.Sprintf("%s is published by each of %d", port.Published, *s.Deploy.Replicas)
+			}
+		}
+		return ""
+	},
+	"mounts": func(s types.ServiceConfig) string {
+		for _, volume := range s.Volumes {
+			switch volume.Type {
+			case types.VolumeTypeVolume:
+				if volume.Source == "" {
+					return volume.Target + " is a volume without a name"
+				}
+			case types.VolumeTypeBind:
+				// Docker makes a folder of what is not there.
+				if _, err := os.Stat(volume.Source); err != nil {
+					return err.Error()
+				}
+				if !volume.ReadOnly {
+					return volume.Source + " can be written to"
+				}
+			default:
+				return volume.Target + " is a " + volume.Type
+			}
+		}
+		return ""
+	},
+}
+
+// programs are what our image has.
+var programs = []string{"worker", "enqueue"}
+
 func TestServices(t *testing.T) {
 	project := load(t)
-	if got, want := project.ServiceNames(), []string{"prometheus", "redis", "worker"}; !slices.Equal(got, want) {
-		t.Errorf("services = %v; want %v", got, want)
+	if got := project.ServiceNames(); !slices.Equal(got, services) {
+		t.Errorf("services = %v; want %v", got, services)
 	}
 	for name, service := range project.Services {
-		if check := service.HealthCheck; check == nil || check.Disable || len(check.Test) < 2 || check.Test[0] == "NONE" {
-			t.Errorf("%s has no health check", name)
-		}
-		if service.NetworkMode == "host" || service.Privileged {
-			t.Errorf("%s runs outside of its container", name)
-		}
-		for _, port := range service.Ports {
-			if ip := net.ParseIP(port.HostIP); ip == nil || !ip.IsLoopback() {
-				t.Errorf("%s publishes %s on %q; want loopback only", name, port.Published, port.HostIP)
+		for rule, wrong := range rules {
+			if fault := wrong(service); fault != "" {
+				t.Errorf("%s, %s: %s", name, rule, fault)
 			}
 		}
-		for _, volume := range service.Volumes {
-			if volume.Type != types.VolumeTypeBind {
-				continue
+	}
+}
+
+// TestRulesSee: each rule notices what it is there for.
+func TestRulesSee(t *testing.T) {
+	for name, test := range map[string]struct {
+		rule  string
+		wrong func(*types.ServiceConfig)
+	}{
+		"latest":             {"image", func(s *types.ServiceConfig) { s.Build, s.Image = nil, "redis:latest" }},
+		"no version":         {"image", func(s *types.ServiceConfig) { s.Build, s.Image = nil, "redis" }},
+		"a major version":    {"image", func(s *types.ServiceConfig) { s.Build, s.Image = nil, "redis:7" }},
+		"no health check":    {"health check", func(s *types.ServiceConfig) { s.HealthCheck = nil }},
+		"a shell of ours":    {"health check", func(s *types.ServiceConfig) { s.HealthCheck.Test = []string{"CMD-SHELL", "/worker healthcheck"} }},
+		"a curl of ours":     {"health check", func(s *types.ServiceConfig) { s.HealthCheck.Test = []string{"CMD", "curl", "healthcheck"} }},
+		"NONE":               {"health check", func(s *types.ServiceConfig) { s.HealthCheck.Test = []string{"NONE", "x", "healthcheck"} }},
+		"a curl of others":   {"health check", func(s *types.ServiceConfig) { s.Build, s.HealthCheck.Test = nil, []string{"CMD", "curl", "x"} }},
+		"no user":            {"user", func(s *types.ServiceConfig) { s.User = "" }},
+		"root":               {"user", func(s *types.ServiceConfig) { s.User = "0:0" }},
+		"root by name":       {"user", func(s *types.ServiceConfig) { s.User = "root" }},
+		"writable":           {"file system", func(s *types.ServiceConfig) { s.ReadOnly = false }},
+		"a capability":       {"privileges", func(s *types.ServiceConfig) { s.CapAdd = []string{"NET_ADMIN"} }},
+		"all capabilities":   {"privileges", func(s *types.ServiceConfig) { s.CapDrop = nil }},
+		"new privileges":     {"privileges", func(s *types.ServiceConfig) { s.SecurityOpt = nil }},
+		"privileged":         {"privileges", func(s *types.ServiceConfig) { s.Privileged = true }},
+		"the host's network": {"privileges", func(s *types.ServiceConfig) { s.NetworkMode = "host" }},
+		"no restart":         {"restart", func(s *types.ServiceConfig) { s.Restart = "" }},
+		"everybody's port": {"ports", func(s *types.ServiceConfig) {
+			s.Deploy, s.Ports = nil, []types.ServicePortConfig{{Target: 1, Published: "1"}}
+		}},
+		"all addresses": {"ports", func(s *types.ServiceConfig) {
+			s.Deploy, s.Ports = nil, []types.ServicePortConfig{{Target: 1, Published: "1", HostIP: "0.0.0.0"}}
+		}},
+		"a port of two": {"ports", func(s *types.ServiceConfig) {
+			s.Ports = []types.ServicePortConfig{{Target: 1, Published: "1", HostIP: "127.0.0.1"}}
+		}},
+		"a mount to write to":   {"mounts", func(s *types.ServiceConfig) { s.Volumes[0].ReadOnly = false }},
+		"a mount of nothing":    {"mounts", func(s *types.ServiceConfig) { s.Volumes[0].Source += ".gone" }},
+		"a volume with no name": {"mounts", func(s *types.ServiceConfig) { s.Volumes = []types.ServiceVolumeConfig{{Type: "volume", Target: "/x"}} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			broken := service(t, "worker")
+			if fault := rules[test.rule](broken); fault != "" {
+				t.Fatalf("before: %s", fault)
 			}
-			if !volume.ReadOnly {
-				t.Errorf("%s can write to %s", name, volume.Source)
+			test.wrong(&broken)
+			if rules[test.rule](broken) == "" {
+				t.Errorf("rule %q sees nothing wrong", test.rule)
 			}
-			// Docker makes a folder of a file that is not there.
-			if info, err := os.Stat(volume.Source); err != nil || !info.Mode().IsRegular() {
-				t.Errorf("%s mounts %s, which is no file: %v", name, volume.Source, err)
-			}
-		}
+		})
 	}
 }
 
@@ -84,6 +211,15 @@ func TestNoTwoServicesPublishOnePort(t *testing.T) {
 	}
 }
 
+// TestOneImage: what is built here is built once, and is the same everywhere.
+func TestOneImage(t *testing.T) {
+	for name, service := range load(t).Services {
+		if service.Build != nil && (service.Image != "headgate" || service.Build.Context != load(t).WorkingDir) {
+			t.Errorf("%s is %s, from %s", name, service.Image, service.Build.Context)
+		}
+	}
+}
+
 func TestRedisKeepsJobs(t *testing.T) {
 	redis := service(t, "redis")
 	settings := map[string]string{}
@@ -94,6 +230,9 @@ func TestRedisKeepsJobs(t *testing.T) {
 		if got := settings[name]; got != want {
 			t.Errorf("%s is %q; want %q", name, got, want)
 		}
+	}
+	if settings["--maxmemory"] == "" {
+		t.Error("without --maxmemory the system ends a Redis that grows, instead of Redis refusing jobs")
 	}
 	if !slices.ContainsFunc(redis.Volumes, func(v types.ServiceVolumeConfig) bool {
 		return v.Type == types.VolumeTypeVolume && v.Source != "" && v.Target == "/data"
@@ -128,12 +267,15 @@ func TestWorker(t *testing.T) {
 	}) {
 		t.Errorf("HEADGATE_LIMITS_FILE = %q, which is not where limits.yaml is mounted", limits)
 	}
-	if !slices.ContainsFunc(worker.Ports, func(p types.ServicePortConfig) bool { return p.Target == httpPort(t, worker) }) {
-		t.Errorf("port %d, where the page is, is not published", httpPort(t, worker))
+	if worker.Deploy == nil || worker.Deploy.Replicas == nil || *worker.Deploy.Replicas != 2 {
+		t.Errorf("deploy = %+v; want two workers", worker.Deploy)
+	}
+	if grace := worker.StopGracePeriod; grace == nil || time.Duration(*grace) < 45*time.Second {
+		t.Errorf("it is killed after %v; calls may take 30s at the end, and then there is more to do", grace)
 	}
 }
 
-func TestPrometheusScrapesTheWorker(t *testing.T) {
+func TestPrometheusScrapesTheWorkers(t *testing.T) {
 	const file = "../../dashboard/prometheus/prometheus.yml"
 	prometheus := service(t, "prometheus")
 	if !slices.ContainsFunc(prometheus.Volumes, func(v types.ServiceVolumeConfig) bool {
@@ -148,25 +290,26 @@ func TestPrometheusScrapesTheWorker(t *testing.T) {
 	}
 	var config struct {
 		ScrapeConfigs []struct {
-			MetricsPath   string                       `yaml:"metrics_path"`
-			StaticConfigs []struct{ Targets []string } `yaml:"static_configs"`
+			MetricsPath string `yaml:"metrics_path"`
+			DNS         []struct {
+				Names []string
+				Type  string
+				Port  uint32
+			} `yaml:"dns_sd_configs"`
 		} `yaml:"scrape_configs"`
 	}
 	if err := yaml.Unmarshal(text, &config); err != nil {
 		t.Fatal(err)
 	}
-	var targets []string
+	port := httpPort(t, service(t, "worker"))
+	found := false
 	for _, scrape := range config.ScrapeConfigs {
-		if scrape.MetricsPath != "/metrics" {
-			continue
-		}
-		for _, static := range scrape.StaticConfigs {
-			targets = append(targets, static.Targets...)
+		for _, dns := range scrape.DNS {
+			found = found || scrape.MetricsPath == "/metrics" && dns.Type == "A" && dns.Port == port && slices.Contains(dns.Names, "worker")
 		}
 	}
-	port := setting(service(t, "worker"), "HEADGATE_HTTP_ADDR")
-	if want := "worker" + port; !slices.Contains(targets, want) {
-		t.Errorf("Prometheus reads /metrics of %q; want %s", targets, want)
+	if !found {
+		t.Errorf("Prometheus reads %+v; want /metrics of every address of worker, port %d", config.ScrapeConfigs, port)
 	}
 }
 
