@@ -1,0 +1,216 @@
+package queue
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+//go:embed gauges.lua
+var gaugesLua string
+
+var gaugesScript = newScript(gaugesLua)
+
+// drawnLanes stand for all lanes of a queue in a [LimitGauge].
+const drawnLanes = 32
+
+// Gauges are the numbers of a queue for metrics, of one moment.
+type Gauges struct {
+	Queue string
+
+	Waiting   int64 // jobs in lanes
+	Scheduled int64 // jobs for later
+	Retry     int64 // failed jobs that wait to be tried again
+	Pending   int64 // released, not yet in a worker's hands
+	Active    int64 // in a worker's hands: held for their slot, or being sent
+	Archived  int64 // also those beyond what asynq's tools list
+	Completed int64 // kept for their retention
+	Enqueued  int64 // jobs ever accepted
+	Tenants   int64 // tenants with something waiting
+
+	Limits []LimitGauge
+	Pauses []Pause // in force, of the whole queue and of kinds
+
+	Asynq AsynqGauges
+}
+
+// LimitGauge is a limit and how much of it is used.
+type LimitGauge struct {
+	Name  string
+	Scope string // "queue" for a limit of the whole queue, else what it is per: "tenant", "tenant,domain"
+	Unit  string // what it counts; "jobs" where the limit names nothing
+
+	PerSecond float64 // permits; 0: the limit is a concurrency
+	Capacity  float64 // permits that a bucket holds when full; of a concurrency, calls at once; 0: not known
+
+	// Used is the part of the bucket that is taken, 0 to 1. Of limits that are per
+	// something it is the mean over the buckets of lanes drawn by chance among
+	// those that hold jobs, and Buckets says how many; with 0 it is not known.
+	Used    float64
+	Buckets int64
+
+	// Adapted is the part of the rate that the provider leaves, above 0 to 1; 1 for
+	// limits that do not adapt, and for those that are per something.
+	Adapted float64
+}
+
+// AsynqGauges are what asynq's own metrics tell of a queue.
+type AsynqGauges struct {
+	Archived          int64         // that asynq's tools list
+	Processed, Failed int64         // runs of tasks, ever
+	Paused            bool          // by asynq's tools
+	Latency           time.Duration // since the oldest pending task is pending
+	Bytes             int64         // of Redis's memory, by the size of a few tasks; 0 where Redis does not say
+}
+
+// ReadGauges reads the numbers of a queue. It takes Redis about a millisecond,
+// whatever waits in however many lanes.
+func ReadGauges(ctx context.Context, client redis.UniversalClient, queue string) (Gauges, error) {
+	fail := func(err error) (Gauges, error) { return Gauges{}, fmt.Errorf("gauges of queue %q: %w", queue, err) }
+	var rules QueueLimits
+	var reply any
+	for try := 1; ; try++ {
+		stored, err := readStored(ctx, client, queue)
+		if err != nil {
+			return fail(err)
+		}
+		if rules, err = stored.limits(); err != nil {
+			return fail(err)
+		}
+		calendars, err := stored.calendars(time.Now())
+		if err != nil {
+			return fail(err)
+		}
+		args := []any{queue, calendars, drawnLanes, wholeQueue}
+		for _, kind := range rules.Kinds {
+			args = append(args, kindScope(throttle.Escape(kind)))
+		}
+		if reply, err = gaugesScript.Run(ctx, client, scriptKeys(queue), args...); err == nil {
+			break
+		}
+		// The limits were changed meanwhile.
+		if !strings.Contains(err.Error(), "STALE") || try == 3 {
+			return fail(err)
+		}
+	}
+	g, err := gaugesOf(queue, rules, reply)
+	if err != nil {
+		return fail(err)
+	}
+	return g, nil
+}
+
+func gaugesOf(queue string, rules QueueLimits, reply any) (Gauges, error) {
+	parts, ok := reply.([]any)
+	if !ok || len(parts) != 4 {
+		return Gauges{}, fmt.Errorf("unexpected reply %v", reply)
+	}
+	now, err := numbers(parts[:1], 1)
+	if err != nil {
+		return Gauges{}, err
+	}
+	n, err := numbers(parts[1], 15)
+	if err != nil {
+		return Gauges{}, err
+	}
+	g := Gauges{
+		Queue: queue, Waiting: n[0], Tenants: n[1], Enqueued: n[2],
+		Scheduled: n[4], Retry: n[5], Pending: n[6], Active: n[7], Archived: n[8] + n[3], Completed: n[9],
+		Asynq: AsynqGauges{Archived: n[8], Processed: n[10], Failed: n[11], Paused: n[12] == 1, Bytes: n[14]},
+	}
+	if since := n[13]; since > 0 {
+		g.Asynq.Latency = max(time.Duration(now[0]-since)*time.Microsecond, 0)
+	}
+	seen, ok := parts[2].([]any)
+	if !ok || len(seen) != len(rules.Limits) {
+		return Gauges{}, fmt.Errorf("unexpected limits %v", parts[2])
+	}
+	for i, limit := range rules.Limits {
+		gauge, err := limitGauge(limit, seen[i])
+		if err != nil {
+			return Gauges{}, err
+		}
+		g.Limits = append(g.Limits, gauge)
+	}
+	pauses, _ := parts[3].([]any)
+	for _, pause := range pauses {
+		if fields, ok := pause.([]any); ok && len(fields) == 2 {
+			g.Pauses = append(g.Pauses, readPause(fmt.Sprint(fields[0]), fmt.Sprint(fields[1])))
+		}
+	}
+	return g, nil
+}
+
+// limitGauge joins a limit with what gauges.lua says of it.
+func limitGauge(limit Limit, reply any) (LimitGauge, error) {
+	fields, ok := reply.([]any)
+	if !ok || len(fields) != 5 {
+		return LimitGauge{}, fmt.Errorf("unexpected limit %v", reply)
+	}
+	text := texts(fields)
+	g := LimitGauge{Name: limit.Name, Scope: "queue", Unit: "jobs", PerSecond: perSecond(limit.Rate)}
+	if limit.Unit != "" {
+		g.Unit = limit.Unit
+	}
+	if len(limit.Per) > 0 {
+		g.Scope = strings.Join(limit.Per, ",")
+	}
+	g.Buckets, _ = fields[1].(int64)
+	for i, into := range []*float64{&g.Used, &g.Capacity, &g.Adapted} {
+		n, err := strconv.ParseFloat(text[2+i], 64)
+		if err != nil {
+			return LimitGauge{}, fmt.Errorf("unexpected limit %v", reply)
+		}
+		*into = n
+	}
+	return g, nil
+}
+
+// perSecond is a rate in permits a second; of calendar months in the mean; 0 for none.
+func perSecond(r throttle.Rate) float64 {
+	const month = 365.2425 / 12 * 24 * 3600 // seconds
+	switch {
+	case r.Months > 0:
+		return float64(r.Count) / (month * float64(r.Months))
+	case r.Period > 0:
+		return float64(r.Count) / r.Period.Seconds()
+	}
+	return 0
+}
+
+// TenantGauges are the numbers of a tenant in a queue for metrics.
+type TenantGauges struct {
+	Tenant  string
+	Waiting int64 // jobs in its lanes
+	Done    int64 // calls that succeeded, ever
+}
+
+// ReadTenantGauges reads the numbers of tenants by name.
+func ReadTenantGauges(ctx context.Context, client redis.UniversalClient, queue string, tenants []string) ([]TenantGauges, error) {
+	if len(tenants) == 0 {
+		return nil, nil
+	}
+	fields := make([]string, len(tenants))
+	for i, tenant := range tenants {
+		fields[i] = throttle.Escape(tenant)
+	}
+	pipe := client.Pipeline()
+	waiting, done := pipe.HMGet(ctx, key(queue, "backlog"), fields...), pipe.HMGet(ctx, key(queue, "done"), fields...)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("tenants of queue %q: %w", queue, err)
+	}
+	all := make([]TenantGauges, len(tenants))
+	for i, tenant := range tenants {
+		all[i].Tenant = tenant
+		all[i].Waiting, _ = strconv.ParseInt(texts(waiting.Val())[i], 10, 64)
+		all[i].Done, _ = strconv.ParseInt(texts(done.Val())[i], 10, 64)
+	}
+	return all, nil
+}

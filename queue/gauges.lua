@@ -1,0 +1,96 @@
+-- gauges.lua: the numbers of a queue for metrics, in one look. It writes nothing,
+-- and takes as long for 100,000 lanes as for a hundred.
+--
+-- KEYS[1]   headgate:{queue}:waiting
+-- ARGV[1]   queue
+-- ARGV[2]   calendars as JSON, '' for none
+-- ARGV[3]   how many lanes to draw by chance
+-- ARGV[4..] scopes of pauses to look at
+-- Returns   {now, counts, limits, pauses}
+--   counts  waiting, tenants, enqueued, moved, scheduled, retry, pending, active, archived,
+--           completed, processed, failed, paused 1|0, oldest_us (since when the oldest
+--           pending task is; 0: none is), bytes (about)
+--   limits  for each {name, looked, used, capacity, adapted}: how many buckets were looked
+--           at, the mean of what is used of them, 0 to 1, what one holds when full, and what
+--           is left of a rate that the provider lowered, 0 to 1; the last three as text.
+--           Of limits of the whole queue it is their bucket, of others those of the
+--           lanes that were drawn.
+--   pauses  for each scope that is paused: {scope, "until_us by reason"}
+local now = clock()
+set_calendars(ARGV[2])
+
+local function count(command, key) return redis.call(command, key) end
+local function number(text) return tonumber(text or 0) or 0 end
+
+-- bytes is what a key takes; 0 where Redis does not say.
+local function bytes(key)
+  local n = redis.pcall('MEMORY', 'USAGE', key)
+  return type(n) == 'number' and n or 0
+end
+
+-- tasks_bytes is what n tasks take, by the mean of a few of them.
+local function tasks_bytes(ids, n)
+  if #ids == 0 then return 0 end
+  local all = 0
+  for _, id in ipairs(ids) do all = all + bytes(task_key(id)) end
+  return all / #ids * n
+end
+
+local backlog = headgate .. 'backlog'
+local waiting = number(redis.call('HGET', backlog, '*'))
+local tenants = redis.call('HLEN', backlog) - redis.call('HEXISTS', backlog, '*')
+local counts = {waiting, tenants, number(redis.call('HGET', headgate .. 'totals', 'enqueued')), count('ZCARD', headgate .. 'archive')}
+local size = 0
+for _, state in ipairs({'scheduled', 'retry', 'pending', 'active', 'archived', 'completed'}) do
+  local key, list = asynq .. state, state == 'pending' or state == 'active'
+  local n = count(list and 'LLEN' or 'ZCARD', key)
+  counts[#counts + 1] = n
+  if n > 0 then size = size + bytes(key) + tasks_bytes(redis.call(list and 'LRANGE' or 'ZRANGE', key, 0, 4), n) end
+end
+local oldest = redis.call('LINDEX', asynq .. 'pending', -1)
+local since = oldest and number(redis.call('HGET', task_key(oldest), 'pending_since')) or 0
+local drawn = redis.call('SRANDMEMBER', asynq .. 'groups', tonumber(ARGV[3]))
+local heads, lists = {}, 0
+for i = 1, math.min(#drawn, 5) do
+  heads[#heads + 1] = lane_head(drawn[i])
+  lists = lists + bytes(asynq .. 'g:' .. drawn[i])
+end
+if #heads > 0 then size = size + tasks_bytes(heads, waiting) + lists / #heads * count('SCARD', asynq .. 'groups') end
+for _, n in ipairs({
+  number(redis.call('GET', asynq .. 'processed')), number(redis.call('GET', asynq .. 'failed')), redis.call('EXISTS', asynq .. 'paused'),
+  math.floor(since / 1000), math.floor(size),
+}) do counts[#counts + 1] = n end
+
+local limits, by_name = {}, {}
+for _, limit in ipairs(config().limits) do
+  local seen = {name = limit.name, whole = #limit.per == 0, looked = 0, used = 0, capacity = 0, adapted = 1, keys = {}}
+  limits[#limits + 1], by_name[limit.name] = seen, seen
+end
+local function look(entry, whole)
+  local seen = by_name[entry.name]
+  if not entry.spec or not seen or seen.whole ~= whole or seen.keys[entry.key] then return end
+  local spec, b = entry.spec, bucket(entry, now)
+  local most = spec.a == 'lb' and 1 or math.max(spec.b, 1)
+  seen.keys[entry.key], seen.looked, seen.capacity = true, seen.looked + 1, most
+  seen.used = seen.used + (most - math.min(most, limit_left(spec, b, now))) / most
+  if whole and entry.adaptive then seen.adapted = parts_now(entry.key, now) / PARTS end
+end
+local function look_all(lane, whole)
+  local known = lane_limits(lane, now)
+  for _, entry in ipairs(known.all) do look(entry, whole) end
+  for _, entry in ipairs(known.permits) do look(entry, whole) end
+end
+look_all('', true)
+for _, lane in ipairs(drawn) do look_all(lane, false) end
+for i, seen in ipairs(limits) do
+  limits[i] = {
+    seen.name, seen.looked, string.format('%.6f', seen.used / math.max(seen.looked, 1)), string.format('%.0f', seen.capacity),
+    string.format('%.6f', seen.adapted),
+  }
+end
+
+local pauses = {}
+for i, text in ipairs(redis.call('HMGET', headgate .. 'pauses', unpack(ARGV, 4))) do
+  if text and number(string.match(text, '^%d+')) > now then pauses[#pauses + 1] = {ARGV[3 + i], text} end
+end
+return {int(now), counts, limits, pauses}

@@ -1,0 +1,217 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// busy is a queue with jobs in every state, and limits of every sort under which
+// some of them wait.
+func busy(t *testing.T) *rig {
+	t.Helper()
+	daily := windowOf("daily", 100, 24*time.Hour)
+	daily.Location = time.UTC
+	tokens := sharedBy(50)
+	tokens.Name, tokens.Unit, tokens.Adaptive = "tokens", "tokens", true
+	r := startRig(t, 6, limitsOf(perTenant(1), daily, tokens, Limit{
+		Limit: throttle.Limit{Name: "at-once", Algorithm: throttle.Concurrency, Concurrency: 8},
+	}), nil)
+	release := make(chan struct{})
+	r.answer = func(_ context.Context, job Running) error {
+		switch job.Tenant {
+		case "never":
+			return permanent{}
+		case "later":
+			return notToday{time.Now().Add(time.Hour)}
+		case "hangs":
+			<-release
+		}
+		return nil
+	}
+	for _, tenant := range []string{"never", "later", "hangs", "a", "b"} {
+		r.enqueue(t, tenant, 1)
+	}
+	r.add(t, func(job *Job) { job.Tenant, job.Retention = "c", time.Hour })
+	r.run(t)
+	t.Cleanup(func() { close(release) })
+	r.receiver.wait(t, 10*time.Second)
+	r.seen.wait(t, string(Done), 3)
+	r.seen.wait(t, string(Archived), 1)
+	r.seen.wait(t, string(Postponed), 1)
+	r.add(t, func(job *Job) { job.At = time.Now().Add(time.Hour) })
+	r.enqueue(t, "a", 20)
+	r.enqueue(t, "b", 30)
+	return r
+}
+
+// TestGaugesAreAsynqs: where asynq's tools count, too, they count the same.
+func TestGaugesAreAsynqs(t *testing.T) {
+	t.Parallel()
+	r := busy(t)
+	if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{}, time.Time{}, ann); err != nil {
+		t.Fatal(err)
+	}
+	inspector := asynq.NewInspectorFromRedisClient(r.server.Client())
+	if err := inspector.PauseQueue(r.queue); err != nil {
+		t.Fatal(err)
+	}
+	// What was in hand when the pause came goes back to its lane.
+	var info *asynq.QueueInfo
+	var g Gauges
+	same := func() bool {
+		var err error
+		if info, err = inspector.GetQueueInfo(r.queue); err != nil {
+			t.Fatal(err)
+		}
+		if g, err = ReadGauges(t.Context(), r.server.Client(), r.queue); err != nil {
+			t.Fatal(err)
+		}
+		for _, pair := range [][2]int64{
+			{int64(info.Aggregating), g.Waiting}, {int64(info.Scheduled), g.Scheduled}, {int64(info.Retry), g.Retry},
+			{int64(info.Pending), g.Pending}, {int64(info.Active), g.Active}, {int64(info.Archived), g.Asynq.Archived},
+			{int64(info.Completed), g.Completed}, {int64(info.ProcessedTotal), g.Asynq.Processed}, {int64(info.FailedTotal), g.Asynq.Failed},
+		} {
+			if pair[0] != pair[1] {
+				return false
+			}
+		}
+		return g.Asynq.Paused == info.Paused
+	}
+	for end := time.Now().Add(10 * time.Second); !same(); {
+		if time.Now().After(end) {
+			t.Fatalf("asynq: %+v\nours: %+v", info, g)
+		}
+	}
+	if !g.Asynq.Paused || g.Archived != 1 || g.Active < 1 || g.Scheduled != 1 || g.Retry < 1 || g.Waiting < 45 || g.Completed != 1 {
+		t.Errorf("%+v", g)
+	}
+	if ratio := float64(g.Asynq.Bytes) / float64(info.MemoryUsage); ratio < 0.5 || ratio > 2 {
+		t.Errorf("%d bytes, and asynq says %d", g.Asynq.Bytes, info.MemoryUsage)
+	}
+}
+
+func TestGauges(t *testing.T) {
+	t.Parallel()
+	r := busy(t)
+	g, err := ReadGauges(t.Context(), r.server.Client(), r.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Tenants != 2 || g.Enqueued != 57 || len(g.Pauses) != 0 {
+		t.Errorf("%+v", g)
+	}
+	byName := map[string]LimitGauge{}
+	for _, limit := range g.Limits {
+		byName[limit.Name] = limit
+	}
+	day := 24 * time.Hour.Seconds()
+	for _, want := range []LimitGauge{
+		{Name: "tenant", Scope: "tenant", Unit: "jobs", PerSecond: 1, Capacity: 1, Used: 1, Buckets: 2, Adapted: 1},
+		{Name: "daily", Scope: "queue", Unit: "jobs", PerSecond: 100 / day, Capacity: 100, Used: byName["daily"].Used, Buckets: 1, Adapted: 1},
+		{Name: "tokens", Scope: "queue", Unit: "tokens", PerSecond: 50, Capacity: 1, Buckets: 1, Adapted: 1},
+		{Name: "at-once", Scope: "queue", Unit: "jobs", Capacity: 8, Used: byName["at-once"].Used, Buckets: 1, Adapted: 1},
+	} {
+		if got := byName[want.Name]; got != want {
+			t.Errorf("%+v; want %+v", got, want)
+		}
+	}
+	if used := byName["daily"].Used; used < 0.06 || used > 0.2 {
+		t.Errorf("%v of the day's 100 are used after 6 calls", used)
+	}
+	if used := byName["at-once"].Used; used < 1.0/8 || used > 5.0/8 {
+		t.Errorf("%v of 8 calls at once, while one hangs", used)
+	}
+}
+
+// TestGaugesOfPauses also has an adaptive limit that a provider lowered.
+func TestGaugesOfPauses(t *testing.T) {
+	t.Parallel()
+	shared := sharedBy(50)
+	shared.Adaptive = true
+	r := startRig(t, 1, limitsOf(shared), nil)
+	r.answer = func(context.Context, Running) error { return tooMany{time.Minute, true} }
+	r.enqueue(t, "a", 2)
+	r.run(t)
+	r.seen.wait(t, string(Throttled), 1)
+	g, err := ReadGauges(t.Context(), r.server.Client(), r.queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(g.Pauses) != 1 || g.Pauses[0].Tenant != "" || g.Pauses[0].By != "provider" || time.Until(g.Pauses[0].Until) < 50*time.Second {
+		t.Errorf("pauses: %+v", g.Pauses)
+	}
+	if got := g.Limits[0]; got.Adapted < 0.5 || got.Adapted > 0.6 || got.Used != 1 {
+		t.Errorf("%+v; want it lowered to half, and nothing left of it", got)
+	}
+	if _, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, Scope{}, ann); err != nil {
+		t.Fatal(err)
+	}
+	if g, err = ReadGauges(t.Context(), r.server.Client(), r.queue); err != nil || len(g.Pauses) != 0 {
+		t.Errorf("resumed: %+v, %v", g.Pauses, err)
+	}
+}
+
+// TestGaugesAreBounded counts what a look costs Redis beside 20 times as many lanes.
+func TestGaugesAreBounded(t *testing.T) {
+	t.Parallel()
+	cost := func(tenants int) float64 {
+		server := redistest.Start(t)
+		client := server.Client()
+		limits := Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(10), sharedBy(100)}}}}
+		if err := Publish(t.Context(), client, limits); err != nil {
+			t.Fatal(err)
+		}
+		jobs := make([]Job, tenants)
+		for i := range jobs {
+			jobs[i] = Job{Kind: "call", Queue: "q", Tenant: fmt.Sprint("tenant-", i), Payload: json.RawMessage(`{}`)}
+		}
+		for _, result := range NewClient(client).EnqueueMany(t.Context(), jobs) {
+			if result.Err != nil {
+				t.Fatal(result.Err)
+			}
+		}
+		before := commandStats(t, client)
+		if _, err := ReadGauges(t.Context(), client, "q"); err != nil {
+			t.Fatal(err)
+		}
+		return commandStats(t, client).commands - before.commands
+	}
+	few, many := cost(100), cost(2000)
+	t.Logf("commands: %.0f of 100 lanes, %.0f of 2,000", few, many)
+	if many > few+5 || many > 400 {
+		t.Errorf("%.0f commands for 2,000 lanes, %.0f for 100", many, few)
+	}
+}
+
+func TestGaugesOfTheEmbeddedRedis(t *testing.T) {
+	t.Parallel()
+	client := redistest.Embedded(t)
+	if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(10)}}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, result := range NewClient(client).EnqueueMany(t.Context(), []Job{{Kind: "call", Queue: "q", Tenant: "a"}, {Kind: "call", Queue: "q", Tenant: "b;*"}}) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	g, err := ReadGauges(t.Context(), client, "q")
+	if err != nil || g.Waiting != 2 || g.Tenants != 2 || g.Limits[0].Buckets != 2 {
+		t.Errorf("%+v, %v", g, err)
+	}
+	tenants, err := ReadTenantGauges(t.Context(), client, "q", []string{"b;*", "*", "nobody"})
+	if want := []TenantGauges{{Tenant: "b;*", Waiting: 1}, {Tenant: "*"}, {Tenant: "nobody"}}; err != nil || fmt.Sprint(tenants) != fmt.Sprint(want) {
+		t.Errorf("%+v, %v; want %+v", tenants, err, want)
+	}
+	// A queue that nobody knows has nothing.
+	if g, err := ReadGauges(t.Context(), client, "none"); err != nil || g.Waiting != 0 || len(g.Limits) != 0 {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
