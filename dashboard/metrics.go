@@ -33,8 +33,6 @@ type Metrics struct {
 	trips, tripErrors *prometheus.CounterVec
 	trip              prometheus.Histogram
 
-	backlog    *prometheus.GaugeVec
-	enqueued   *enqueued
 	breakers   *breakers
 	limitsFile *limitsFile
 
@@ -104,16 +102,9 @@ func NewMetrics(registry *prometheus.Registry) *Metrics {
 		tripErrors: counter("redis_errors_total", "Round trips that brought no answer, or one that refused them.", "command"),
 		trip:       prometheus.NewHistogram(histogram("redis_round_trip_seconds", "Time that a round trip to Redis took.", shortBuckets)),
 
-		backlog: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "headgate", Name: "backlog_jobs", Help: "Jobs that wait in lanes.",
-		}, []string{"queue"}),
-		enqueued: &enqueued{
-			desc: prometheus.NewDesc("headgate_jobs_enqueued_total", "Jobs accepted by the queue from all clients, as Redis counts them.", []string{"queue"}, nil),
-			last: map[string]int64{},
-		},
 		breakers: newBreakers(), limitsFile: newLimitsFile(),
 	}
-	registry.MustRegister(append(all, m.trip, m.backlog, m.enqueued, m.breakers, m.limitsFile)...)
+	registry.MustRegister(append(all, m.trip, m.breakers, m.limitsFile)...)
 	return m
 }
 
@@ -200,8 +191,6 @@ func (m *Metrics) Dispatched(name string, round queue.Round) {
 	m.dispatch.WithLabelValues(name).Observe(round.Took.Seconds())
 	m.released.WithLabelValues(name).Add(float64(round.Released))
 	m.starved.WithLabelValues(name).Add(round.Starved.Seconds())
-	m.backlog.WithLabelValues(name).Set(float64(round.Waiting))
-	m.enqueued.set(name, round.Enqueued)
 	m.held.Set(float64(round.Held))
 	m.concurrency.Set(float64(round.Concurrency))
 }
@@ -212,31 +201,5 @@ func (m *Metrics) RoundTrip(trip queue.RoundTrip) {
 	m.trip.Observe(trip.Took.Seconds())
 	if trip.Failed {
 		m.tripErrors.WithLabelValues(trip.Command).Inc()
-	}
-}
-
-// enqueued shows a count that lives in Redis, where all clients add to it.
-type enqueued struct {
-	desc *prometheus.Desc
-
-	mu   sync.Mutex
-	last map[string]int64
-}
-
-func (e *enqueued) set(name string, n int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.last[name] = n
-}
-
-// Describe is part of prometheus.Collector.
-func (e *enqueued) Describe(out chan<- *prometheus.Desc) { out <- e.desc }
-
-// Collect is part of prometheus.Collector.
-func (e *enqueued) Collect(out chan<- prometheus.Metric) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for name, n := range e.last {
-		out <- prometheus.MustNewConstMetric(e.desc, prometheus.CounterValue, float64(n), name)
 	}
 }

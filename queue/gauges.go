@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -70,14 +68,15 @@ type AsynqGauges struct {
 	Bytes             int64         // of Redis's memory, by the size of a few tasks; 0 where Redis does not say
 }
 
-// ReadGauges reads the numbers of a queue. It takes Redis about a millisecond,
-// whatever waits in however many lanes.
-func ReadGauges(ctx context.Context, client redis.UniversalClient, queue string) (Gauges, error) {
+// Gauges reads the numbers of a queue, anew each time. It takes Redis about a
+// millisecond, whatever waits in however many lanes. A queue that is not there has
+// nothing.
+func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
 	fail := func(err error) (Gauges, error) { return Gauges{}, fmt.Errorf("gauges of queue %q: %w", queue, err) }
 	var rules QueueLimits
 	var reply any
 	for try := 1; ; try++ {
-		stored, err := readStored(ctx, client, queue)
+		stored, err := readStored(ctx, in.redis, queue)
 		if err != nil {
 			return fail(err)
 		}
@@ -92,7 +91,7 @@ func ReadGauges(ctx context.Context, client redis.UniversalClient, queue string)
 		for _, kind := range rules.Kinds {
 			args = append(args, kindScope(throttle.Escape(kind)))
 		}
-		if reply, err = gaugesScript.Run(ctx, client, scriptKeys(queue), args...); err == nil {
+		if reply, err = gaugesScript.Run(ctx, in.redis, scriptKeys(queue), args...); err == nil {
 			break
 		}
 		// The limits were changed meanwhile.
@@ -155,7 +154,10 @@ func limitGauge(limit Limit, reply any) (LimitGauge, error) {
 		return LimitGauge{}, fmt.Errorf("unexpected limit %v", reply)
 	}
 	text := texts(fields)
-	g := LimitGauge{Name: limit.Name, Scope: "queue", Unit: "jobs", PerSecond: perSecond(limit.Rate)}
+	g := LimitGauge{Name: limit.Name, Scope: "queue", Unit: "jobs"}
+	if limit.Algorithm != throttle.Concurrency {
+		g.PerSecond = perSecond(limit.spec(), limit)
+	}
 	if limit.Unit != "" {
 		g.Unit = limit.Unit
 	}
@@ -173,18 +175,6 @@ func limitGauge(limit Limit, reply any) (LimitGauge, error) {
 	return g, nil
 }
 
-// perSecond is a rate in permits a second; of calendar months in the mean; 0 for none.
-func perSecond(r throttle.Rate) float64 {
-	const month = 365.2425 / 12 * 24 * 3600 // seconds
-	switch {
-	case r.Months > 0:
-		return float64(r.Count) / (month * float64(r.Months))
-	case r.Period > 0:
-		return float64(r.Count) / r.Period.Seconds()
-	}
-	return 0
-}
-
 // TenantGauges are the numbers of a tenant in a queue for metrics.
 type TenantGauges struct {
 	Tenant  string
@@ -192,8 +182,8 @@ type TenantGauges struct {
 	Done    int64 // calls that succeeded, ever
 }
 
-// ReadTenantGauges reads the numbers of tenants by name.
-func ReadTenantGauges(ctx context.Context, client redis.UniversalClient, queue string, tenants []string) ([]TenantGauges, error) {
+// TenantGauges reads the numbers of tenants by name, in the order of the names.
+func (in *Inspector) TenantGauges(ctx context.Context, queue string, tenants []string) ([]TenantGauges, error) {
 	if len(tenants) == 0 {
 		return nil, nil
 	}
@@ -201,7 +191,7 @@ func ReadTenantGauges(ctx context.Context, client redis.UniversalClient, queue s
 	for i, tenant := range tenants {
 		fields[i] = throttle.Escape(tenant)
 	}
-	pipe := client.Pipeline()
+	pipe := in.redis.Pipeline()
 	waiting, done := pipe.HMGet(ctx, key(queue, "backlog"), fields...), pipe.HMGet(ctx, key(queue, "done"), fields...)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("tenants of queue %q: %w", queue, err)

@@ -71,7 +71,7 @@ func TestGaugesAreAsynqs(t *testing.T) {
 		if info, err = inspector.GetQueueInfo(r.queue); err != nil {
 			t.Fatal(err)
 		}
-		if g, err = ReadGauges(t.Context(), r.server.Client(), r.queue); err != nil {
+		if g, err = NewInspector(r.server.Client()).Gauges(t.Context(), r.queue); err != nil {
 			t.Fatal(err)
 		}
 		for _, pair := range [][2]int64{
@@ -101,7 +101,7 @@ func TestGaugesAreAsynqs(t *testing.T) {
 func TestGauges(t *testing.T) {
 	t.Parallel()
 	r := busy(t)
-	g, err := ReadGauges(t.Context(), r.server.Client(), r.queue)
+	g, err := NewInspector(r.server.Client()).Gauges(t.Context(), r.queue)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestGaugesOfPauses(t *testing.T) {
 	r.enqueue(t, "a", 2)
 	r.run(t)
 	r.seen.wait(t, string(Throttled), 1)
-	g, err := ReadGauges(t.Context(), r.server.Client(), r.queue)
+	g, err := NewInspector(r.server.Client()).Gauges(t.Context(), r.queue)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestGaugesOfPauses(t *testing.T) {
 	if _, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, Scope{}, ann); err != nil {
 		t.Fatal(err)
 	}
-	if g, err = ReadGauges(t.Context(), r.server.Client(), r.queue); err != nil || len(g.Pauses) != 0 {
+	if g, err = NewInspector(r.server.Client()).Gauges(t.Context(), r.queue); err != nil || len(g.Pauses) != 0 {
 		t.Errorf("resumed: %+v, %v", g.Pauses, err)
 	}
 }
@@ -179,7 +179,7 @@ func TestGaugesAreBounded(t *testing.T) {
 			}
 		}
 		before := commandStats(t, client)
-		if _, err := ReadGauges(t.Context(), client, "q"); err != nil {
+		if _, err := NewInspector(client).Gauges(t.Context(), "q"); err != nil {
 			t.Fatal(err)
 		}
 		return commandStats(t, client).commands - before.commands
@@ -202,16 +202,16 @@ func TestGaugesOfTheEmbeddedRedis(t *testing.T) {
 			t.Fatal(result.Err)
 		}
 	}
-	g, err := ReadGauges(t.Context(), client, "q")
+	g, err := NewInspector(client).Gauges(t.Context(), "q")
 	if err != nil || g.Waiting != 2 || g.Tenants != 2 || g.Limits[0].Buckets != 2 {
 		t.Errorf("%+v, %v", g, err)
 	}
-	tenants, err := ReadTenantGauges(t.Context(), client, "q", []string{"b;*", "*", "nobody"})
+	tenants, err := NewInspector(client).TenantGauges(t.Context(), "q", []string{"b;*", "*", "nobody"})
 	if want := []TenantGauges{{Tenant: "b;*", Waiting: 1}, {Tenant: "*"}, {Tenant: "nobody"}}; err != nil || fmt.Sprint(tenants) != fmt.Sprint(want) {
 		t.Errorf("%+v, %v; want %+v", tenants, err, want)
 	}
 	// A queue that nobody knows has nothing.
-	if g, err := ReadGauges(t.Context(), client, "none"); err != nil || g.Waiting != 0 || len(g.Limits) != 0 {
+	if g, err := NewInspector(client).Gauges(t.Context(), "none"); err != nil || g.Waiting != 0 || len(g.Limits) != 0 {
 		t.Errorf("%+v, %v", g, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -25,6 +26,7 @@ type config struct {
 	Queues          []string      `env:"QUEUES" flag:"queues" help:"queues to serve. None: those of the limits file"`
 	Concurrency     int           `env:"CONCURRENCY" envDefault:"1000" flag:"concurrency" help:"jobs held at once, waiting for their slot or being sent"`
 	HTTPAddr        string        `env:"HTTP_ADDR" envDefault:"127.0.0.1:9090" flag:"http" help:"address of /metrics, /livez and /readyz"`
+	MetricsTenants  string        `env:"METRICS_TENANTS" flag:"metrics-tenants" help:"tenants with series of their own in /metrics: top:N by backlog, or list:NAME,NAME. None: no tenant has any"`
 	LogFormat       string        `env:"LOG_FORMAT" envDefault:"text" flag:"log-format" help:"text or json"`
 	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT" envDefault:"30s" flag:"shutdown-timeout" help:"how long calls that are being made may take at the end"`
 
@@ -112,6 +114,9 @@ func (c config) check() error {
 	}
 	if _, _, err := net.SplitHostPort(c.HTTPAddr); err != nil {
 		wrong("HTTP_ADDR", "%q is not host:port", c.HTTPAddr)
+	}
+	if _, err := dashboard.ParseTenants(c.MetricsTenants); err != nil {
+		wrong("METRICS_TENANTS", "%w", err)
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		wrong("LOG_FORMAT", "%q is neither text nor json", c.LogFormat)

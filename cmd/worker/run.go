@@ -83,7 +83,11 @@ func run(ctx context.Context, c config) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics := dashboard.NewMetrics(registry)
-	metrics.Serve(c.Queues...)
+	tenants, err := dashboard.ParseTenants(c.MetricsTenants)
+	if err != nil {
+		return err // it was checked with the other settings
+	}
+	metrics.Queues(dashboard.Queues{Inspector: queue.NewInspector(client), Names: c.Queues, Tenants: tenants, Logger: logger})
 	worker, err := queue.New(queue.Config{
 		Redis: options, Queues: c.Queues, Concurrency: c.Concurrency, ShutdownTimeout: c.ShutdownTimeout,
 		Logger: logger, Observer: metrics,

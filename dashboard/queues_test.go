@@ -1,0 +1,328 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
+)
+
+// publish gives a queue one limit for all and one for each tenant.
+func publish(t *testing.T, client redis.UniversalClient, name string) {
+	t.Helper()
+	limits := queue.Limits{Queues: map[string]queue.QueueLimits{name: {Kinds: []string{name}, Limits: []queue.Limit{
+		{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(100)}},
+		{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}},
+	}}}}
+	if err := queue.Publish(t.Context(), client, limits); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// enqueue gives each tenant so many jobs, for each kind that is named.
+func enqueue(t *testing.T, client redis.UniversalClient, kind string, jobs map[string]int) {
+	t.Helper()
+	var all []queue.Job
+	for _, tenant := range slices.Sorted(maps.Keys(jobs)) {
+		for range jobs[tenant] {
+			all = append(all, queue.Job{Kind: kind, Tenant: tenant, Payload: json.RawMessage(`{}`)})
+		}
+	}
+	for _, result := range queue.NewClient(client).EnqueueMany(t.Context(), all) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+}
+
+// page is what a registry shows, by series as they are written.
+func page(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			var labels []string
+			for _, label := range metric.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", label.GetName(), label.GetValue()))
+			}
+			name := family.GetName()
+			if labels != nil {
+				name += "{" + strings.Join(labels, ",") + "}"
+			}
+			all[name] = value(metric)
+		}
+	}
+	return all
+}
+
+func value(metric *dto.Metric) float64 {
+	return metric.GetGauge().GetValue() + metric.GetCounter().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+}
+
+// shown is a registry that shows queues.
+func shown(t *testing.T, client redis.UniversalClient, tenants Tenants, names ...string) *prometheus.Registry {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	NewMetrics(registry).Queues(Queues{
+		Inspector: queue.NewInspector(client), Names: names, Tenants: tenants, Logger: slog.New(slog.DiscardHandler),
+	})
+	return registry
+}
+
+func TestQueues(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client, name := server.Client(), redistest.Queue(t)
+	publish(t, client, name)
+	enqueue(t, client, name, map[string]int{"a": 50, "b": 10, "c;*": 1})
+	if _, err := queue.PauseJobs(t.Context(), client, name, queue.Scope{Kind: name}, time.Time{}, queue.Operator{Actor: "test", Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	registry := shown(t, client, Tenants{}, name)
+	got := page(t, registry)
+	for series, want := range map[string]float64{
+		`headgate_queue_up{queue=%q}`:                                                                           1,
+		`headgate_backlog_jobs{queue=%q}`:                                                                       61,
+		`headgate_jobs_enqueued_total{queue=%q}`:                                                                61,
+		`headgate_jobs{queue=%q,state="active"}`:                                                                0,
+		`headgate_tenants_waiting{queue=%q}`:                                                                    3,
+		`headgate_tenants_suppressed{queue=%q}`:                                                                 3,
+		`headgate_limit_permits_per_second{limit="account",queue=%q,scope="queue",unit="jobs"}`:                 100,
+		`headgate_limit_permits_per_second{limit="tenant",queue=%q,scope="tenant",unit="jobs"}`:                 5,
+		`headgate_limit_used_ratio{limit="account",queue=%q,scope="queue",unit="jobs"}`:                         0,
+		`headgate_limit_used_ratio{limit="tenant",queue=%q,scope="tenant",unit="jobs"}`:                         0,
+		`headgate_limit_adapted_ratio{limit="account",queue=%q,scope="queue",unit="jobs"}`:                      1,
+		`headgate_paused_until_timestamp_seconds{queue=%q,scope="queue"}`:                                       0,
+		`headgate_slots_missed_total{queue=%q}`:                                                                 0,
+		`asynq_queue_size{queue=%q}`:                                                                            61,
+		`asynq_tasks_enqueued_total{queue=%q,state="pending"}`:                                                  0,
+		`asynq_queue_paused_total{queue=%q}`:                                                                    0,
+		strings.Replace(`headgate_paused_until_timestamp_seconds{queue=%q,scope="kind:KIND"}`, "KIND", name, 1): math.Inf(1),
+	} {
+		series = fmt.Sprintf(series, name)
+		if n, ok := got[series]; !ok || n != want {
+			t.Errorf("%s is %v (%v), want %v", series, n, ok, want)
+		}
+	}
+	if drains, ok := got[fmt.Sprintf(`headgate_drain_seconds{queue=%q}`, name)]; ok {
+		t.Errorf("what is paused drains in %v s", drains)
+	}
+	if _, err := queue.ResumeJobs(t.Context(), client, name, queue.Scope{Kind: name}, queue.Operator{Actor: "test", Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	got = page(t, shown(t, client, Tenants{}, name))
+	// 50 jobs of one tenant at 5/s.
+	if drains := got[fmt.Sprintf(`headgate_drain_seconds{queue=%q}`, name)]; drains < 8 || drains > 12 {
+		t.Errorf("drains in %v s, want about 10", drains)
+	}
+	if allowed := got[fmt.Sprintf(`headgate_allowed_jobs_per_second{queue=%q}`, name)]; allowed < 4 || allowed > 100 {
+		t.Errorf("limits let %v jobs a second go", allowed)
+	}
+	problems, err := testutil.GatherAndLint(registry)
+	problems = slices.DeleteFunc(problems, func(p promlint.Problem) bool { return strings.HasPrefix(p.Metric, "asynq_") }) // asynq chose those names
+	if err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+func TestTenantSeries(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client, name := server.Client(), redistest.Queue(t)
+	publish(t, client, name)
+	enqueue(t, client, name, map[string]int{"small": 1, "big": 30, "bigger": 40, "a,b": 2})
+	tests := map[string]struct {
+		want       map[string]float64
+		suppressed float64
+	}{
+		"":                         {map[string]float64{}, 4},
+		"top:2":                    {map[string]float64{"big": 30, "bigger": 40}, 2},
+		"top:1000":                 {map[string]float64{"big": 30, "bigger": 40, "small": 1, "a,b": 2}, 0},
+		"list:small,a%2Cb,nobody":  {map[string]float64{"small": 1, "a,b": 2, "nobody": 0}, 2},
+		"list:nobody,nobody,other": {map[string]float64{"nobody": 0, "other": 0}, 4},
+	}
+	for text, test := range tests {
+		tenants, err := ParseTenants(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		got, seen := page(t, shown(t, client, tenants, name)), 0
+		for series := range got {
+			if strings.HasPrefix(series, "headgate_tenant_") {
+				seen++
+			}
+		}
+		if seen != 2*len(test.want) {
+			t.Errorf("%q: %d series of tenants, want two for each of %d", text, seen, len(test.want))
+		}
+		for tenant, jobs := range test.want {
+			if n, ok := got[fmt.Sprintf(`headgate_tenant_backlog_jobs{queue=%q,tenant=%q}`, name, tenant)]; !ok || n != jobs {
+				t.Errorf("%q: %v jobs of tenant %q, want %v", text, n, tenant, jobs)
+			}
+		}
+		if n := got[fmt.Sprintf(`headgate_tenants_suppressed{queue=%q}`, name)]; n != test.suppressed {
+			t.Errorf("%q: %v tenants suppressed, want %v", text, n, test.suppressed)
+		}
+	}
+}
+
+// TestManyTenantsMakeFewSeries: a queue with 100,000 of them has the series of one
+// with a few, and what it is asked for beside them.
+func TestManyTenantsMakeFewSeries(t *testing.T) {
+	t.Parallel()
+	const many, top = 100_000, 250
+	server := redistest.Start(t)
+	client := server.Client()
+	publish(t, client, "few")
+	publish(t, client, "many")
+	enqueue(t, client, "few", map[string]int{"a": 1, "b": 1})
+	jobs := make(map[string]int, many)
+	for i := range many {
+		jobs[fmt.Sprintf("tenant-%06d", i)] = 1
+	}
+	jobs["tenant-000777"] = 5
+	enqueue(t, client, "many", jobs)
+	count := func(name string, tenants Tenants) (int, map[string]float64) {
+		got := page(t, shown(t, client, tenants, name))
+		delete(got, fmt.Sprintf("headgate_drain_seconds{queue=%q}", name))
+		return len(got), got
+	}
+	few, _ := count("few", Tenants{})
+	none, got := count("many", Tenants{})
+	if few != none || got[`headgate_tenants_suppressed{queue="many"}`] != many {
+		t.Errorf("%d series beside %d tenants, %d beside 2; suppressed: %v", none, many, few, got[`headgate_tenants_suppressed{queue="many"}`])
+	}
+	some, got := count("many", Tenants{Top: top})
+	if some != none+2*top || got[`headgate_tenants_suppressed{queue="many"}`] != many-top {
+		t.Errorf("%d series with %d tenants shown, want %d more than %d; suppressed: %v", some, top, 2*top, none, got[`headgate_tenants_suppressed{queue="many"}`])
+	}
+	if n := got[`headgate_tenant_backlog_jobs{queue="many",tenant="tenant-000777"}`]; n != 5 {
+		t.Errorf("the tenant with the longest backlog has %v jobs, want 5", n)
+	}
+}
+
+func TestScrapesShareAReading(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client()
+	publish(t, client, "q")
+	enqueue(t, client, "q", map[string]int{"a": 3})
+	registry := shown(t, client, Tenants{}, "q")
+	looks := func() (n int) {
+		text := client.Info(t.Context(), "commandstats").Val()
+		if _, rest, ok := strings.Cut(text, "cmdstat_srandmember:calls="); ok {
+			if _, err := fmt.Sscanf(rest, "%d,", &n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return n
+	}
+	began := time.Now()
+	var scrapes sync.WaitGroup
+	for range 50 {
+		scrapes.Go(func() {
+			if got := page(t, registry)[`headgate_backlog_jobs{queue="q"}`]; got != 3 {
+				t.Errorf("%v jobs", got)
+			}
+		})
+	}
+	scrapes.Wait()
+	// The numbers and the forecast draw lanes once each.
+	if n, most := looks(), 2*(1+int(time.Since(began)/readingAge)); n < 1 || n > most {
+		t.Errorf("50 scrapes within %v drew lanes %d times, want at most %d", time.Since(began), n, most)
+	}
+}
+
+// TestQueuesWhileRedisIsAway: a scrape ends in time, says so, and shows nothing old.
+func TestQueuesWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client()
+	publish(t, client, "q")
+	enqueue(t, client, "q", map[string]int{"a": 3})
+	var log bytes.Buffer
+	registry := prometheus.NewRegistry()
+	NewMetrics(registry).Queues(Queues{
+		Inspector: queue.NewInspector(client), Names: []string{"q"}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	up := func() bool {
+		got := page(t, registry)
+		_, shows := got[`headgate_backlog_jobs{queue="q"}`]
+		if up := got[`headgate_queue_up{queue="q"}`] == 1; up != shows {
+			t.Fatalf("up is %v, and the backlog is shown: %v", up, shows)
+		}
+		return got[`headgate_queue_up{queue="q"}`] == 1
+	}
+	if !up() {
+		t.Fatal("not up")
+	}
+	server.Pause()
+	for up() { // the last reading is shown for a second
+	}
+	began := time.Now()
+	if up() || time.Since(began) > 2*readingBound {
+		t.Errorf("a scrape took %v while Redis was silent", time.Since(began))
+	}
+	server.Resume()
+	for end := time.Now().Add(20 * time.Second); !up(); {
+		if time.Now().After(end) {
+			t.Fatal("Redis is back, and its queue is not up")
+		}
+	}
+	if text := log.String(); strings.Count(text, "cannot be read") != 1 {
+		t.Errorf("log: %s", text)
+	}
+}
+
+func TestParseTenants(t *testing.T) {
+	many := "list:" + strings.Repeat("x,", 3) + strings.Join(numbered(MostTenants+1), ",")
+	for text, want := range map[string]string{
+		"top:0":                            "1 to 1000",
+		"top:1001":                         "1 to 1000",
+		"top:":                             "1 to 1000",
+		"top":                              "1 to 1000",
+		"all":                              "nor list:NAME,NAME",
+		":":                                "nor list:NAME,NAME",
+		"list:":                            "a name is empty",
+		"list:a,,b":                        "a name is empty",
+		"list:50%":                         "%25",
+		"list:%ff":                         "no tenant's name",
+		"list:" + strings.Repeat("x", 129): "at most 128 bytes",
+		many:                               "more than 1000",
+	} {
+		got, err := ParseTenants(text)
+		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 200 || got.Top != 0 || got.Named != nil {
+			t.Errorf("ParseTenants(%.40q) = %+v, %v; want an error with %q", text, got, err, want)
+		}
+	}
+}
+
+func numbered(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprint("t", i)
+	}
+	return names
+}

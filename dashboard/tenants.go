@@ -1,0 +1,72 @@
+package dashboard
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Tenants says of which tenants there are series. The zero value means none: a
+// series for each of 100,000 tenants is more than Prometheus should be asked to keep.
+type Tenants struct {
+	Top   int      // so many of those with the longest backlog
+	Named []string // these, also when nothing of them waits
+}
+
+// MostTenants is how many tenants can have series of their own.
+const MostTenants = 1000
+
+const longestTenant = 128 // bytes, as of a job
+
+// ParseTenants reads "" (none), "top:N" or "list:NAME,NAME,…", in which a comma or
+// a percent sign of a name is %2C or %25.
+func ParseTenants(text string) (Tenants, error) {
+	kind, rest, _ := strings.Cut(text, ":")
+	switch kind {
+	case "":
+		if text == "" {
+			return Tenants{}, nil
+		}
+	case "top":
+		n, err := strconv.Atoi(rest)
+		if err != nil || n < 1 || n > MostTenants {
+			return Tenants{}, fmt.Errorf("top:%s: want a number from 1 to %d", clip(rest), MostTenants)
+		}
+		return Tenants{Top: n}, nil
+	case "list":
+		return parseNames(rest)
+	}
+	return Tenants{}, fmt.Errorf("%q is neither empty (no tenants), nor top:N, nor list:NAME,NAME", clip(text))
+}
+
+func parseNames(text string) (Tenants, error) {
+	var t Tenants
+	for part := range strings.SplitSeq(text, ",") {
+		name, err := url.PathUnescape(part)
+		switch {
+		case err != nil:
+			return Tenants{}, fmt.Errorf("list: %q: write a percent sign as %%25", clip(part))
+		case name == "":
+			return Tenants{}, fmt.Errorf("list: a name is empty; list the tenants' names, separated by commas")
+		case len(name) > longestTenant || !utf8.ValidString(name):
+			return Tenants{}, fmt.Errorf("list: %q is no tenant's name: that has at most %d bytes of UTF-8", clip(name), longestTenant)
+		}
+		t.Named = append(t.Named, name)
+	}
+	slices.Sort(t.Named)
+	if t.Named = slices.Compact(t.Named); len(t.Named) > MostTenants {
+		return Tenants{}, fmt.Errorf("list: %d tenants are more than %d", len(t.Named), MostTenants)
+	}
+	return t, nil
+}
+
+// clip keeps a hostile text from filling an error message.
+func clip(text string) string {
+	if len(text) > 60 {
+		return text[:60] + "…"
+	}
+	return text
+}
