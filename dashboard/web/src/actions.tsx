@@ -1,8 +1,9 @@
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { send } from './api';
-import { num, plural } from './format';
+import { num, plural, sentenceCase } from './format';
 import type { Pause, Tally } from './types';
-import { ConfirmDialog, openDialog } from './ui/dialog';
+import { ConfirmDialog, openDialog, Problem } from './ui/dialog';
+import { Skeleton } from './ui/states';
 import { say } from './ui/toast';
 
 // Changes that more than one page offers. Each says first what follows from it.
@@ -64,3 +65,51 @@ export function tallyText(done: string, t: Tally): string {
 	if (t.paused > 0) text += `; ${num(t.paused)} are paused and were left alone`;
 	return text;
 }
+
+export interface Filter extends Scope { state?: string; reason_contains?: string }
+export type Verb = 'cancel' | 'retry' | 'run' | 'delete';
+
+const follows: Record<Verb, string> = {
+	cancel: 'They are archived as cancelled and are not sent. They can be retried from Failures.',
+	retry: 'They go behind what waits, and their attempts begin anew. Limits hold for them as for all.',
+	run: 'They are sent at once, beyond every limit and send window. What they use is charged, so that others wait longer.',
+	delete: 'They are forgotten, with what they carried. This cannot be undone.',
+};
+const did: Record<Verb, string> = { cancel: 'Cancelled', retry: 'Retried', run: 'Sent', delete: 'Deleted' };
+/** More jobs than this, or any that are forgotten, want a word typed. */
+const many = 100;
+
+function ActionDialog({ queue, verb, filter, of }: { queue: string; verb: Verb; filter: Filter; of: string }) {
+	const [count, setCount] = useState<Tally | null>(null), [error, setError] = useState<unknown>(null);
+	const path = ['queues', queue, 'actions'];
+	useEffect(() => {
+		const abort = new AbortController();
+		send<Tally>('POST', path, { verb, ...filter, dry_run: true, reason: 'count' }, abort.signal)
+			.then(setCount, (e) => abort.signal.aborted || setError(e));
+		return () => abort.abort();
+	}, []);
+	const n = count?.jobs ?? 0;
+	return (
+		<ConfirmDialog
+			title={`${sentenceCase(verb)} ${of}`} verb={count ? `${sentenceCase(verb)} ${plural(n, 'job')}` : sentenceCase(verb)} danger={verb !== 'retry'} ready={n > 0}
+			typed={n > many || (verb === 'delete' && n > 1) ? verb : undefined}
+			consequence={error != null ? <Problem error={error} /> : count === null ? <Skeleton lines={2} /> : (
+				<>
+					<p><b>{plural(n, 'job')}</b>{states(count)}. {n > 0 && follows[verb]}</p>
+					{count.too_late > 0 && <p>{plural(count.too_late, 'more is', 'more are')} in a worker’s hands, too late for this.</p>}
+					{count.paused > 0 && <p>{plural(count.paused, 'is', 'are')} held by a pause and left alone.</p>}
+				</>
+			)}
+			act={async (reason) => say(tallyText(did[verb], await send<Tally>('POST', path, { verb, ...filter, dry_run: false, reason })))}
+		/>
+	);
+}
+
+const states = (t: Tally): string => {
+	const parts = Object.entries(t.by_state ?? {}).filter(([, n]) => n > 0);
+	return parts.length > 1 ? `: ${parts.map(([state, n]) => `${num(n)} ${state}`).join(', ')}` : '';
+};
+
+/** Counts first what a verb would change, then asks; `of` says in words what the filter means. */
+export const askAction = (queue: string, verb: Verb, filter: Filter, of: string): void =>
+	openDialog(() => <ActionDialog queue={queue} verb={verb} filter={filter} of={of} />);

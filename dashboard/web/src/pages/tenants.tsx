@@ -1,5 +1,87 @@
-import { EmptyState } from '../ui/states';
+import { useEffect, useId, useState } from 'preact/hooks';
+import { askAction, askPause, askResume } from '../actions';
+import { askChange } from '../change';
+import { clock, num, plural, rate, time } from '../format';
+import { useResource, useSettled } from '../hooks';
+import { route, setQuery } from '../router';
+import { mayChange } from '../session';
+import type { TenantPage, TenantRow } from '../types';
+import { Badge } from '../ui/icon';
+import { Menu } from '../ui/menu';
+import { Meter } from '../ui/meter';
+import { TenantLink } from '../ui/name';
+import { EmptyState, Loaded } from '../ui/states';
+import { Paging, Table, type Column } from '../ui/table';
 
+const limit = 50;
+
+/** All tenants that a queue knows. */
 export function TenantsPage({ queue }: { queue: string }) {
-	return <EmptyState title="Not built yet" icon="wait">{queue}</EmptyState>;
+	const { query } = route.value;
+	const search = query.get('search') ?? '', by = query.get('sort') ?? 'waiting', ascending = query.get('order') === 'asc';
+	const offset = Math.max(0, Math.floor(Number(query.get('offset')) || 0));
+	const page = useResource<TenantPage>(['queues', queue, 'tenants'], { search, sort: by, order: ascending ? 'asc' : 'desc', offset, limit }, 2);
+	return (
+		<div class="card">
+			<Search value={search} total={page.data?.total} />
+			<Loaded of={page} lines={12}>{({ tenants, total }) => tenants.length === 0
+				? search ? <EmptyState title="No tenant with that in its name" icon="idle">Upper and lower case do not matter. <button type="button" onClick={() => setQuery({ search: '', offset: '' })}>Show all</button></EmptyState>
+					: <EmptyState title={`No tenant in ${queue} yet`} icon="idle">A tenant is here from its first job on.</EmptyState>
+				: (
+					<>
+						<Table caption={`Tenants of ${queue}`} columns={columns()} rows={tenants} id={(t) => t.tenant} busy={page.loading}
+							sorting={{ by, ascending, change: (sort, up) => setQuery({ sort, order: up ? 'asc' : 'desc', offset: '' }) }} />
+						<Paging offset={offset} limit={limit} total={total} go={(at) => setQuery({ offset: at || '' })} />
+					</>
+				)}
+			</Loaded>
+		</div>
+	);
+}
+
+function Search({ value, total }: { value: string; total: number | undefined }) {
+	const [text, setText] = useState(value), settled = useSettled(text, 250), id = useId();
+	useEffect(() => {
+		if (settled !== (route.peek().query.get('search') ?? '')) setQuery({ search: settled, offset: '' });
+	}, [settled]);
+	useEffect(() => setText(value), [value]);
+	return (
+		<div class="toolbar" role="search">
+			<label for={id} class="vh">Search tenants by name</label>
+			<input id={id} type="search" placeholder="Search tenants" value={text} onInput={(e) => setText(e.currentTarget.value)} autocomplete="off" spellcheck={false} />
+			<span role="status">{total !== undefined && plural(total, 'tenant')}</span>
+		</div>
+	);
+}
+
+function columns(): Column<TenantRow>[] {
+	const list: Column<TenantRow>[] = [
+		{ label: 'Tenant', sort: 'tenant', cell: (t) => <><TenantLink queue={t.queue} tenant={t.tenant} /> <Marks of={t} /></> },
+		{ label: 'Waiting', sort: 'waiting', figure: true, cell: (t) => num(t.waiting) },
+		{ label: 'Rate', figure: true, cell: (t) => (t.waiting ? rate(t.rate_per_second) : '–') },
+		{ label: 'Held by', cell: (t) => (t.held_by ? <><bdi>{t.held_by.limit}</bdi> <small>{t.held_by.rule}</small></> : '–') },
+		{ label: 'Bucket', cell: (t) => (t.capacity > 0 ? <Meter level={t.level} full={t.capacity} label={`Permits of limit ${t.limit}`} /> : '–') },
+		{ label: 'Expected end', sort: 'drains', figure: true, cell: (t) => (t.waiting === 0 ? '–' : t.drains_at ? <>{t.sure === 'rough' && '~ '}{clock(time(t.drains_at), time(t.now))}</> : 'not known') },
+		{ label: 'Weight', sort: 'weight', figure: true, cell: (t) => num(t.weight) },
+	];
+	if (mayChange.value) list.push({ label: 'Change', quiet: true, cell: (t) => <Actions of={t} /> });
+	return list;
+}
+
+export const isPaused = (t: TenantRow) => t.pauses?.some((p) => p.tenant === t.tenant) ?? false;
+
+export function Marks({ of }: { of: TenantRow }) {
+	return <>{(of.pauses?.length ?? 0) > 0 && <Badge tone="warn" icon="pause">Paused</Badge>}{of.overridden && <Badge tone="busy" icon="warn">Override</Badge>}</>;
+}
+
+function Actions({ of: t }: { of: TenantRow }) {
+	return (
+		<Menu label={`Change ${t.tenant}`}>
+			{isPaused(t)
+				? <button type="button" onClick={() => askResume(t.queue, { tenant: t.tenant })}>Resume…</button>
+				: <button type="button" onClick={() => askPause(t.queue, { tenant: t.tenant }, t.waiting)}>Pause…</button>}
+			<button type="button" onClick={() => askChange(t.queue, t.tenant, t.limit)}>Change limit…</button>
+			<button type="button" onClick={() => askAction(t.queue, 'cancel', { tenant: t.tenant }, `what waits of ${t.tenant}`)}>Cancel jobs…</button>
+		</Menu>
+	);
 }
