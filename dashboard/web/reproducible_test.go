@@ -22,7 +22,7 @@ func TestDistIsWhatTheSourcesGive(t *testing.T) {
 		}
 	}
 	work := t.TempDir()
-	for _, name := range []string{"package.json", "package-lock.json", ".npmrc", "tsconfig.json", "vite.config.ts", "index.html"} {
+	for _, name := range []string{"package.json", "package-lock.json", ".npmrc", "tsconfig.json", "vite.config.ts", "trim-uplot.ts", "index.html"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

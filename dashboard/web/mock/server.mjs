@@ -137,13 +137,13 @@ function job(q, id) {
 // --- The lab ---------------------------------------------------------------
 
 const algorithms = [
-	['fixed_window', 'Fixed window', 'policing', '10/10s', 'Counts per window of the clock; up to twice the limit around its edge.'],
-	['sliding_window_log', 'Sliding window log', 'policing', '10/10s', 'Remembers each request; never more than the limit in any window.'],
-	['sliding_window_counter', 'Sliding window counter', 'policing', '10/10s', 'Two counters, weighted; close to the log and much smaller.'],
+	['fixed_window', 'Fixed window', 'policing', '5/5s', 'Counts per window of the clock; up to twice the limit around its edge.'],
+	['sliding_window_log', 'Sliding window log', 'policing', '5/5s', 'Remembers each request; never more than the limit in any window.'],
+	['sliding_window_counter', 'Sliding window counter', 'policing', '5/5s', 'Two counters, weighted; close to the log and much smaller.'],
 	['token_bucket', 'Token bucket', 'policing', '1/s', 'A burst that was saved up, and then the rate.'],
 	['leaky_bucket_policing', 'Leaky bucket, policing', 'policing', '1/s', 'Fills with each request and leaks at the rate; what does not fit is refused.'],
 	['leaky_bucket_shaping', 'Leaky bucket, shaping', 'shaping', '1/s', 'Refuses nothing while there is room: each request gets its moment, evenly spaced.'],
-].map(([id, title, mode, rule, describe]) => ({ id, title, mode, rule, describe, burst: 10, capacity: 10 }));
+].map(([id, title, mode, rule, describe]) => ({ id, title, mode, rule, describe, burst: 5, capacity: 20 }));
 const lab = new Map();
 function take(id) {
 	const now = Date.now(), log = id.includes('window'), s = lab.get(id) ?? { times: [], level: 0, at: now };

@@ -5,7 +5,7 @@ import { KeyDialog, session, signOut, useSession } from './session';
 import { theme, type Theme } from './theme';
 import { DialogHost } from './ui/dialog';
 import { Badge, Icon, type IconName } from './ui/icon';
-import { AwayBanner, EmptyState, ErrorState, Skeleton } from './ui/states';
+import { AwayBanner, Boundary, EmptyState, ErrorState, Skeleton } from './ui/states';
 import { Toasts } from './ui/toast';
 import { ApiError } from './api';
 import { FailuresPage } from './pages/failures';
@@ -89,7 +89,7 @@ export function App() {
 					<h1 ref={heading} tabIndex={-1}><bdi class="name">{place.title}</bdi></h1>
 					{inQueue && <QueueSwitch queue={place.queue!} area={path[2]!} names={names} />}
 				</div>
-				{place.page}
+				<Boundary key={where}>{place.page}</Boundary>
 			</main>
 			<Toasts />
 			<DialogHost />

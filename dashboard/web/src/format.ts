@@ -51,8 +51,9 @@ export function precise(t: number): string {
 /** "12 s ago", "in 40 min", "now". */
 export function relative(t: number, now: number): string {
 	const away = t - now;
-	if (Math.abs(away) < 1000) return 'now';
-	return away > 0 ? `in ${span(away)}` : `${span(-away)} ago`;
+	if (Math.abs(away) < 1000) return away > 0 ? `in ${span(away)}` : 'now';
+	const seconds = span(Math.round(Math.abs(away) / 1000) * 1000);
+	return away > 0 ? `in ${seconds}` : `${seconds} ago`;
 }
 
 export const time = (text: string | undefined): number => (text ? Date.parse(text) : NaN);

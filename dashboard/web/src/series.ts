@@ -37,7 +37,7 @@ const empty = (): Series => ({ x: [], sent: [], allowed: [], waiting: [], answer
 
 function add(q: Overview): void {
 	const s = all.get(q.queue), at = time(q.now) / 1000, before = last.get(q.queue);
-	if (before && at <= before.at) return; // the same reading again
+	if (before && at < before.at + 0.9) return; // the same reading again, or too near to divide by
 	const answers = q.answers ?? {};
 	last.set(q.queue, { at, calls: q.calls, answers });
 	if (!s || !before || at <= (s.x.at(-1) ?? 0)) return;

@@ -9,6 +9,9 @@ export const session = signal<Session | null>(null);
 /** Whether changes can be made here: buttons that could only fail are not shown. */
 export const mayChange = computed(() => session.value !== null && !session.value.read_only && session.value.scopes.includes('admin'));
 
+/** The same for what concerns all tenants of a queue. */
+export const mayChangeAll = computed(() => mayChange.value && session.value?.tenants === undefined);
+
 export async function readSession(): Promise<void> {
 	session.value = await get<Session>(['session']);
 	keyWanted.value = false;

@@ -1,5 +1,126 @@
-import { EmptyState } from '../ui/states';
+import { useEffect, useState } from 'preact/hooks';
+import { ApiError, send } from '../api';
+import { num, plural, span, time } from '../format';
+import { useResource } from '../hooks';
+import { serverNow } from '../live';
+import { mayChange, session } from '../session';
+import type { Algorithm, Take, Unshaped } from '../types';
+import { Problem } from '../ui/dialog';
+import { Badge } from '../ui/icon';
+import { Loaded } from '../ui/states';
+import { Stat, Stats } from '../ui/table';
 
+/** The algorithms, on the live Redis, to be tried by hand. */
 export function LabPage() {
-	return <EmptyState title="Not built yet" icon="wait"></EmptyState>;
+	const lab = useResource<{ algorithms: Algorithm[] }>(['lab']);
+	return (
+		<>
+			<p class="intro">Each card is a limiter on this Redis, shared by all who look at it. In the pictures, full bars are requests that were let through, hollow ones were refused, and striped ones have their slot later, right of now.</p>
+			<Loaded of={lab} lines={8}>{({ algorithms }) => <div class="lab">{algorithms.map((a) => <Card key={a.id} of={a} />)}</div>}</Loaded>
+			{session.value?.demo && mayChange.value && <UnshapedSwitch />}
+		</>
+	);
+}
+
+/** So much of the past and of the future is in the picture. */
+const past = 20_000, ahead = 10_000, bin = 250, kept = 200;
+
+function Card({ of: a }: { of: Algorithm }) {
+	const [takes, setTakes] = useState<Take[]>([]), [error, setError] = useState<unknown>(null), [busy, setBusy] = useState(false);
+	const run = async (call: () => Promise<Take[]>) => {
+		setBusy(true);
+		try {
+			const results = await call();
+			setTakes((before) => (results.length ? [...before, ...results].slice(-kept) : []));
+			setError(null);
+		} catch (e) {
+			setError(e);
+		}
+		setBusy(false);
+	};
+	const take = (n: number) => () => void run(async () => (await send<{ results: Take[] }>('POST', ['lab', a.id, 'take'], { n })).results);
+	const reset = () => void run(async () => (await send('POST', ['lab', a.id, 'reset'], {}), []));
+	const last = takes.at(-1);
+	return (
+		<section class="card algorithm" aria-labelledby={a.id}>
+			<header><h2 id={a.id}>{a.title}</h2><small>{a.rule}{a.burst ? `, burst ${num(a.burst)}` : ''}{a.capacity ? `, capacity ${num(a.capacity)}` : ''}</small></header>
+			<p>{a.describe}</p>
+			<LetThrough of={takes} />
+			<div class="said" role="status">{error != null ? <Problem error={error} /> : last ? <Said of={takes} last={last} /> : 'Nothing sent yet.'}</div>
+			<div class="actions">
+				<button type="button" class="primary" disabled={busy} onClick={take(1)}>Send request</button>
+				<button type="button" disabled={busy} onClick={take(10)}>Burst 10</button>
+				<button type="button" disabled={busy} onClick={reset}>Reset</button>
+			</div>
+			<pre class="headers" tabIndex={0} aria-label={`Headers of the last answer, ${a.title}`}>{Object.entries(last?.headers ?? {}).map(([name, value]) => `${name}: ${value}`).join('\n') || 'No headers yet.'}</pre>
+		</section>
+	);
+}
+
+function Said({ of, last }: { of: Take[]; last: Take }) {
+	const together = of.filter((t) => Math.abs(time(t.at) - time(last.at)) < 250), through = together.filter((t) => t.allowed).length;
+	return (
+		<>
+			{last.allowed ? <Badge tone="good">{last.delay_seconds ? `Goes in ${span(last.delay_seconds * 1000)}` : 'Let through'}</Badge> : <Badge tone="bad">Refused</Badge>}{' '}
+			{together.length > 1 && <>{through} of {together.length} let through. </>}
+			<b>{num(last.remaining)}</b> remaining{last.retry_after_seconds ? `, again in ${span(last.retry_after_seconds * 1000)}` : ''}
+		</>
+	);
+}
+
+/** Requests on a line of time: those that went or will go, and above them those that were refused. */
+function LetThrough({ of }: { of: Take[] }) {
+	const [now, setNow] = useState(serverNow());
+	const idle = of.length === 0;
+	useEffect(() => {
+		setNow(serverNow());
+		if (idle) return;
+		const timer = setInterval(() => document.hidden || setNow(serverNow()), 250);
+		return () => clearInterval(timer);
+	}, [idle, of]);
+	const bins = new Map<number, { yes: number; no: number }>();
+	for (const t of of) {
+		const at = Math.floor((time(t.at) + (t.delay_seconds ?? 0) * 1000) / bin) * bin;
+		if (at < now - past || at > now + ahead) continue;
+		const here = bins.get(at) ?? { yes: 0, no: 0 };
+		here[t.allowed ? 'yes' : 'no']++;
+		bins.set(at, here);
+	}
+	const all = [...bins], sum = (what: 'yes' | 'no') => all.reduce((n, [, b]) => n + b[what], 0);
+	return (
+		<div class="let-through" role="img" aria-label={`The last ${past / 1000} and the next ${ahead / 1000} seconds: ${plural(sum('yes'), 'request')} let through, ${num(sum('no'))} refused`}>
+			{all.map(([at, { yes, no }]) => (
+				<i key={at} class={at > now ? 'later' : ''} style={{ '--at': (at - now + past) / (past + ahead), '--yes': Math.min(yes, 12), '--no': Math.min(no, 12) }} />
+			))}
+		</div>
+	);
+}
+
+/** Shows what happens to a tenant that is sent unshaped. */
+function UnshapedSwitch() {
+	const state = useResource<Unshaped>(['lab', 'unshaped'], undefined, 1);
+	const [error, setError] = useState<unknown>(null);
+	if (state.error instanceof ApiError && state.error.status === 404) return null;
+	return (
+		<section class="card unshaped" aria-labelledby="unshaped">
+			<Loaded of={state} lines={3}>{(u) => (
+				<>
+					<header>
+						<h2 id="unshaped">Without Headgate</h2>
+						{u.on ? <Badge tone="bad" icon="warn">Unshaped</Badge> : <Badge tone="good">Shaped</Badge>}
+						<button type="button" role="switch" aria-checked={u.on} onClick={() => send('POST', ['lab', 'unshaped'], { on: !u.on }).then(() => (setError(null), state.refresh()), setError)}>
+							{u.on ? 'Shape it again' : 'Send it unshaped'}
+						</button>
+					</header>
+					<p>{u.on ? <>The calls of <b><bdi>{u.tenant}</bdi></b> go as fast as workers can make them. See what the provider says.</>
+						: <>Sends the calls of the demo tenant <b><bdi>{u.tenant}</bdi></b> without limits, so that you see the provider refuse them.</>}</p>
+					{error != null && <Problem error={error} />}
+					<Stats>
+						<Stat label="Sent unshaped">{num(u.sent)}</Stat>
+						<Stat label="Refused by the provider" tone={u.rejected > 0 ? 'bad' : undefined} note={u.sent > 0 ? `${num(Math.round((u.rejected / u.sent) * 100))} %` : null}>{num(u.rejected)}</Stat>
+					</Stats>
+				</>
+			)}</Loaded>
+		</section>
+	);
 }

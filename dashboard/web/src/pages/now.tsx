@@ -2,7 +2,7 @@ import { clock, num, plural, rate, time } from '../format';
 import { queues } from '../live';
 import { href } from '../router';
 import { recent, useSeries } from '../series';
-import { mayChange } from '../session';
+import { mayChangeAll } from '../session';
 import type { Overview } from '../types';
 import { askPause, askResume } from '../actions';
 import { Chart } from '../ui/chart';
@@ -54,7 +54,7 @@ function QueueCard({ q }: { q: Overview }) {
 			<header>
 				<h2 id={id}><a href={href('queues', q.queue)}><bdi class="name">{q.queue}</bdi></a></h2>
 				{state(q)}
-				{mayChange.value && (pauses.some((p) => !p.tenant && !p.kind)
+				{mayChangeAll.value && (pauses.some((p) => !p.tenant && !p.kind)
 					? <button type="button" onClick={() => askResume(q.queue, {})}>Resume…</button>
 					: <button type="button" onClick={() => askPause(q.queue, {}, q.waiting)}>Pause…</button>)}
 			</header>

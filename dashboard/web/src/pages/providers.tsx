@@ -1,5 +1,94 @@
-import { EmptyState } from '../ui/states';
+import { clock, num, plural, rate, relative, sentenceCase, span, time } from '../format';
+import { useResource } from '../hooks';
+import { queues, serverNow } from '../live';
+import { href } from '../router';
+import { recent, useSeries } from '../series';
+import type { Answer, Overview, Pause, Provider } from '../types';
+import { Chart } from '../ui/chart';
+import { Badge } from '../ui/icon';
+import { Meter } from '../ui/meter';
+import { EmptyState, Loaded, Skeleton } from '../ui/states';
+import { Stat, Stats, Table } from '../ui/table';
 
+/** What providers answered, and what they say of themselves. */
 export function ProvidersPage() {
-	return <EmptyState title="Not built yet" icon="wait"></EmptyState>;
+	const providers = useResource<{ providers: Provider[] }>(['providers'], undefined, 5);
+	const all = queues.value;
+	return (
+		<div class="stack">
+			{all === null ? <div class="card"><Skeleton lines={6} /></div> : <div class="cards">{all.map((q) => <Answers key={q.queue} q={q} />)}</div>}
+			<Loaded of={providers}>{({ providers: list }) => list.length === 0
+				? <div class="card"><EmptyState title="No worker has told of a provider yet" icon="idle">Breakers and quotas come with the workers’ heartbeats.</EmptyState></div>
+				: <div class="grid">{list.map((p) => <Card key={p.kind} of={p} />)}</div>}
+			</Loaded>
+		</div>
+	);
+}
+
+const shown: { answers: Answer[]; label: string; colour: string; dashed?: boolean }[] = [
+	{ answers: ['ok'], label: 'Accepted', colour: '--accent' },
+	{ answers: ['throttled', 'parked'], label: 'Not now', colour: '--warn', dashed: true },
+	{ answers: ['permanent', 'retryable', 'unknown'], label: 'Failed', colour: '--bad' },
+];
+
+function Answers({ q }: { q: Overview }) {
+	const s = useSeries(q.queue), id = `p-${q.queue}`;
+	const series = shown.map(({ answers, ...rest }) => ({ ...rest, values: s.answers.map((a) => answers.reduce((sum, name) => sum + (a[name] ?? 0), 0)) }));
+	const pauses = (q.pauses ?? []).filter((p) => p.by === 'provider');
+	return (
+		<section class="card" aria-labelledby={id}>
+			<header>
+				<h2 id={id}><a href={href('queues', q.queue)}><bdi class="name">{q.queue}</bdi></a></h2>
+				{pauses.length > 0 && <Badge tone="warn" icon="pause">{plural(pauses.length, 'pause')}</Badge>}
+			</header>
+			{q.calls === 0 ? <EmptyState title="No call yet" icon="idle" /> : (
+				<>
+					<Stats>{series.map((one) => <Stat key={one.label} label={one.label} note="in the last minute" tone={one.colour === '--bad' && recent(one.values, 60) > 0 ? 'bad' : undefined}>{rate(Math.round(recent(one.values, 60) * 100) / 100)}</Stat>)}</Stats>
+					{/* Apart, because a few refusals would not be seen below many that were accepted. */}
+					{[series.slice(0, 1), series.slice(1)].map((part, i) => (
+						<Chart key={i} x={s.x} series={part} height={96} summary={`Answers of the provider in the last ten minutes, now ${part.map((one) => `${one.label} ${rate(recent(one.values, 60))}`).join(', ')}.`} />
+					))}
+					<p class="also">Ever: {Object.entries(q.answers ?? {}).filter(([, n]) => n > 0).map(([name, n]) => `${num(n)} ${name}`).join(', ')}.</p>
+				</>
+			)}
+			{pauses.map((p, i) => <ProviderPause key={i} of={p} now={q.now} />)}
+		</section>
+	);
+}
+
+function ProviderPause({ of: p, now }: { of: Pause; now: string }) {
+	return (
+		<p class="notice">
+			<Badge tone="warn" icon="pause">Asked to wait</Badge> {p.tenant ? <>calls of <bdi>{p.tenant}</bdi></> : p.kind ? <>calls of kind {p.kind}</> : 'all calls'},{' '}
+			{p.until ? `until ${clock(time(p.until), time(now))}` : 'until resumed'}: <bdi>{p.reason}</bdi>
+		</p>
+	);
+}
+
+function Card({ of: p }: { of: Provider }) {
+	const b = p.breaker, hosts = b?.hosts ?? [], quotas = p.quotas ?? [], now = serverNow();
+	return (
+		<section class="card provider" aria-label={`Provider of ${p.kind}`}>
+			<header><h2>{sentenceCase(p.kind)}</h2><small>{plural(p.workers, 'worker')}</small></header>
+			<h3>Breaker</h3>
+			{!b ? <p>This kind has none.</p> : (
+				<>
+					<p>{b.down > 0 ? <Badge tone="bad" icon="pause">{plural(b.down, 'receiver')} down</Badge> : <Badge tone="good">Closed: calls go</Badge>} <small>opened {plural(b.opened, 'time')}, spared {plural(b.refused, 'call')}</small></p>
+					{hosts.length > 0 && <Table caption={`Receivers that are left alone, ${p.kind}`} rows={hosts} id={(h) => h.key} columns={[
+						{ label: 'Receiver', cell: (h) => <bdi class="name">{h.key}</bdi> },
+						{ label: 'Breaker', cell: (h) => <Badge tone={h.state === 'open' ? 'bad' : 'warn'}>{h.state}</Badge> },
+						{ label: 'Tried again', cell: (h) => (h.until ? relative(time(h.until), now) : 'with the next call') },
+					]} />}
+				</>
+			)}
+			<h3>Quotas, from its headers</h3>
+			{quotas.length === 0 ? <p>It has not named any.</p> : quotas.map((quota) => (
+				<p class="quota" key={quota.account + '\n' + quota.name}>
+					<span><bdi>{sentenceCase(quota.name)}</bdi></span>
+					<Meter level={quota.remaining} full={quota.limit} label={`Left of ${quota.name}, ${quota.account}`} />
+					<small><bdi>{quota.account}</bdi>{quota.resets_at && `, full again in ${span(time(quota.resets_at) - now)}`}</small>
+				</p>
+			))}
+		</section>
+	);
 }

@@ -1,5 +1,162 @@
-import { EmptyState } from '../ui/states';
+import { useState } from 'preact/hooks';
+import { askAction, askPause, askResume } from '../actions';
+import { askChange, askClear } from '../change';
+import { algorithmName, clock, num, precise, rate, relative, sentenceCase, span, time } from '../format';
+import { useResource } from '../hooks';
+import { serverNow } from '../live';
+import { href } from '../router';
+import { mayChange } from '../session';
+import type { Event, JobPage, JobRow, LimitState, Tenant } from '../types';
+import { Badge, type Tone } from '../ui/icon';
+import { Meter } from '../ui/meter';
+import { JobLink } from '../ui/name';
+import { Sentence } from '../ui/sentence';
+import { EmptyState, Loaded } from '../ui/states';
+import { Stat, Stats, Table } from '../ui/table';
+import { isPaused, Marks } from './tenants';
 
+/** One tenant in one queue: what holds it, its next slots, what came of its calls. */
 export function TenantPage({ queue, tenant }: { queue: string; tenant: string }) {
-	return <EmptyState title="Not built yet" icon="wait">{tenant} in {queue}</EmptyState>;
+	const detail = useResource<Tenant>(['queues', queue, 'tenants', tenant], undefined, 1);
+	return (
+		<>
+			<p class="crumb"><a href={href('queues', queue, 'tenants')}>Tenants of <bdi>{queue}</bdi></a></p>
+			<Loaded of={detail} lines={10}>{(t) => (
+				<div class="stack">
+					<Hero of={t} />
+					<InSeries of={t} />
+					<Slots of={t} />
+					<div class="grid"><Recent of={t.recent ?? []} now={t.now} /><Jobs queue={queue} tenant={tenant} /></div>
+				</div>
+			)}</Loaded>
+		</>
+	);
+}
+
+function Hero({ of: t }: { of: Tenant }) {
+	const { queue, tenant } = t;
+	return (
+		<section class="card" aria-label="In a sentence">
+			<Sentence of={t} pauses={t.pauses} opens={t.window_opens} />
+			<Stats>
+				<Stat label="Waiting">{num(t.waiting)}</Stat>
+				<Stat label="Rate">{t.waiting ? rate(t.rate_per_second) : '–'}</Stat>
+				<Stat label="Expected end" note={t.waiting && t.sure !== 'unknown' ? t.sure : null}>{t.waiting === 0 ? 'empty' : t.drains_at ? clock(time(t.drains_at), time(t.now)) : 'not known'}</Stat>
+				<Stat label="Done, ever">{num(t.done)}</Stat>
+				<Stat label="Weight">{num(t.weight)}</Stat>
+			</Stats>
+			{mayChange.value && (
+				<div class="actions">
+					{isPaused(t)
+						? <button type="button" onClick={() => askResume(queue, { tenant })}>Resume…</button>
+						: <button type="button" onClick={() => askPause(queue, { tenant }, t.waiting)}>Pause…</button>}
+					<button type="button" onClick={() => askChange(queue, tenant, t.limit)}>Change limit…</button>
+					<button type="button" onClick={() => askAction(queue, 'cancel', { tenant }, `what waits of ${tenant}`)}>Cancel jobs…</button>
+					<Marks of={t} />
+				</div>
+			)}
+		</section>
+	);
+}
+
+function InSeries({ of: t }: { of: Tenant }) {
+	const limits = t.limits ?? [];
+	return (
+		<section class="card" aria-labelledby="series">
+			<h2 id="series">Limits in series <small>A job goes when all of them admit it.</small></h2>
+			{limits.length === 0 ? <p class="hint">No limit holds here.</p> : <ol class="series">{limits.map((l) => <Limit key={l.name} of={l} t={t} />)}</ol>}
+		</section>
+	);
+}
+
+function Limit({ of: l, t }: { of: LimitState; t: Tenant }) {
+	const now = time(t.now), paused = time(l.paused_until) > now;
+	return (
+		<li class={l.binding ? 'binding' : ''}>
+			<h3><bdi>{l.name}</bdi>{l.binding && <Badge tone="busy">Binds</Badge>}{paused && <Badge tone="warn" icon="pause">Paused</Badge>}</h3>
+			<p class="rule">{l.rule}</p>
+			<Meter level={l.level} full={l.full} label={`Permits of limit ${l.name}`} />
+			<p><small>{sentenceCase(algorithmName(l.algorithm))}, <bdi>{l.scope}</bdi>{l.unit && <>, in <bdi>{l.unit}</bdi></>}</small></p>
+			{paused ? <p><small>until {clock(time(l.paused_until), now)}</small></p> : l.next && <p><small>admits the next {relative(time(l.next), now)}</small></p>}
+			{l.adapted > 0 && l.adapted < 1 && <p><small>Lowered to {num(Math.round(l.adapted * 100))} % after the provider said no</small></p>}
+			{l.from === 'override' && (
+				<p><small>
+					{l.file?.rule && <>instead of {l.file.rule}, </>}by <bdi>{l.actor}</bdi>, {l.until ? `until ${clock(time(l.until), now)}` : 'until cleared'}: <bdi>{l.reason}</bdi>{' '}
+					{mayChange.value && <button type="button" class="link" onClick={() => askClear(t.queue, t.tenant, l)}>Clear…</button>}
+				</small></p>
+			)}
+		</li>
+	);
+}
+
+/** The next slots as marks on a line of time. */
+function Slots({ of: t }: { of: Tenant }) {
+	const slots = (t.slots ?? []).map(time), now = time(t.now), last = slots.at(-1) ?? now, length = Math.max(last - now, 1);
+	return (
+		<section class="card" aria-labelledby="slots">
+			<h2 id="slots">Next slots {slots.length > 1 && <small>{num(slots.length)} within {span(length)}</small>}</h2>
+			{slots.length === 0 ? <p class="hint">{t.waiting === 0 ? 'Nothing waits. A job that comes in now gets its slot at once, as far as the limits admit it.' : 'Not known: nothing says when the wait ends.'}</p> : (
+				<>
+					<ol class="slots">{slots.map((at, i) => (
+						<li key={i} style={{ '--at': (at - now) / length }} title={precise(at)}><span class="vh">{precise(at)}</span></li>
+					))}</ol>
+					<p class="ends"><span>now</span><span>{precise((now + last) / 2)}</span><span>{precise(last)}</span></p>
+				</>
+			)}
+		</section>
+	);
+}
+
+const tones: Record<string, Tone> = { done: 'good', completed: 'good', throttled: 'warn', retried: 'warn', postponed: 'warn', unknown: 'warn', archived: 'bad', expired: 'bad', crashed: 'bad' };
+
+/** What came of a run, in a word and a shape. */
+export function Outcome({ children }: { children: string }) {
+	return <Badge tone={tones[children] ?? 'quiet'}>{children}</Badge>;
+}
+
+function Recent({ of, now }: { of: Event[]; now: string }) {
+	return (
+		<section class="card" aria-labelledby="recent">
+			<h2 id="recent">Recent outcomes</h2>
+			{of.length === 0 ? <EmptyState title="No call yet" icon="idle" /> : (
+				<Table caption="Recent outcomes" rows={of} id={(e) => e.id} columns={[
+					{ label: 'Job', cell: (e) => <JobLink queue={e.queue} id={e.job} /> },
+					{ label: 'When', cell: (e) => <span class="nowrap">{relative(time(e.at), time(now))}</span> },
+					{ label: 'Outcome', cell: (e) => <><Outcome>{e.outcome}</Outcome>{e.reason && <small class="reason"><bdi>{e.reason}</bdi></small>}</> },
+					{ label: 'Took', figure: true, cell: (e) => span(e.took_seconds * 1000) },
+				]} />
+			)}
+		</section>
+	);
+}
+
+const places = ['waiting', 'scheduled', 'retry', 'active', 'archived'];
+
+function Jobs({ queue, tenant }: { queue: string; tenant: string }) {
+	const [state, setState] = useState('waiting'), [cursors, setCursors] = useState<string[]>([]);
+	const page = useResource<JobPage>(['queues', queue, 'jobs'], { tenant, state, cursor: cursors.at(-1), limit: 15 }, cursors.length ? 0 : 5);
+	return (
+		<section class="card" aria-labelledby="jobs">
+			<header>
+				<h2 id="jobs">Jobs</h2>
+				<select class="end" aria-label="State of the jobs" value={state} onChange={(e) => (setState(e.currentTarget.value), setCursors([]))}>{places.map((p) => <option key={p} value={p}>{p}</option>)}</select>
+			</header>
+			<Loaded of={page}>{({ jobs, next }) => jobs.length === 0 ? <EmptyState title={`None ${state === 'retry' ? 'to be tried again' : state}`} icon="idle" /> : (
+				<>
+					<Table<JobRow> caption={`Jobs, ${state}`} rows={jobs} id={(j) => j.id} busy={page.loading} columns={[
+						{ label: 'Job', cell: (j) => <JobLink queue={queue} id={j.id} /> },
+						{ label: 'When', cell: (j) => <span class="nowrap">{j.at ? relative(time(j.at), serverNow()) : '–'}</span> },
+						{ label: 'Priority', cell: (j) => j.priority },
+						{ label: 'Attempt', figure: true, cell: (j) => num(j.attempt) },
+					]} />
+					{(next || cursors.length > 0) && (
+						<nav class="paging" aria-label="Pages of jobs">
+							<button type="button" aria-disabled={!cursors.length} onClick={() => setCursors(cursors.slice(0, -1))}>‹ Back</button>
+							<button type="button" aria-disabled={!next} onClick={() => next && setCursors([...cursors, next])}>More ›</button>
+						</nav>
+					)}
+				</>
+			)}</Loaded>
+		</section>
+	);
 }

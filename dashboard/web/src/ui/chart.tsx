@@ -38,9 +38,9 @@ export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
 			width: el.clientWidth || 300, height,
 			legend: { show: false }, padding: [8, 4, 0, 0],
 			cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
-			scales: { x: { time: true }, y: { range: (_u, _min, max) => [0, Math.max(max * 1.1, 1)] } },
+			scales: { x: { time: false }, y: { range: (_u, _min, max) => [0, Math.max(max * 1.1, 1)] } },
 			axes: [
-				axis((_u, at) => at.map((t) => { const d = new Date(t * 1000); return `${two(d.getHours())}:${two(d.getMinutes())}`; }), 20, 60),
+				{ incrs: [60, 120, 300, 900, 3600], ...axis((_u, at) => at.map((t) => { const d = new Date(t * 1000); return `${two(d.getHours())}:${two(d.getMinutes())}`; }), 20, 60) },
 				axis((_u, at) => at.map((v) => num(v)), 38, 28),
 			],
 			series: [{}, ...series.map((s): uPlot.Series => ({
@@ -62,7 +62,7 @@ export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
 	useEffect(() => plot.current?.setData(data), [x, ...series.map((s) => s.values)]);
 	return (
 		<figure class="chart">
-			<div class="plot" ref={place} role="img" aria-label={summary} />
+			<div class="plot" ref={place} style={{ '--height': height + 'px' }} role="img" aria-label={summary} />
 			<figcaption>
 				<ul class="legend">{series.map((s) => <li key={s.label} class={s.dashed ? 'dashed' : ''} data-colour={s.colour}>{s.label}</li>)}</ul>
 				<ChartTable x={x} series={series} unit={unit} />

@@ -14,6 +14,9 @@ export function TenantLink({ queue, tenant }: { queue: string; tenant: string })
 	return <a class="name" href={tenantHref(queue, tenant)} title={tenant.length > 24 ? tenant : undefined}><bdi>{tenant}</bdi></a>;
 }
 
+/** Ids begin with the time, so those of one page differ at their end: the middle is left out. */
 export function JobLink({ queue, id }: { queue: string; id: string }) {
-	return <a class="name mono" href={jobHref(queue, id)} title={id}><bdi>{id}</bdi></a>;
+	const letters = [...id];
+	const short = letters.length > 22 ? `${letters.slice(0, 8).join('')}…${letters.slice(-11).join('')}` : id;
+	return <a class="name mono" href={jobHref(queue, id)} title={id}><bdi>{short}</bdi></a>;
 }

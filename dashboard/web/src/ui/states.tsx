@@ -1,4 +1,5 @@
 import type { ComponentChildren } from 'preact';
+import { useErrorBoundary } from 'preact/hooks';
 import { ApiError, isAway } from '../api';
 import { connection, heardAt, redisError, tick } from '../live';
 import { clock } from '../format';
@@ -55,4 +56,10 @@ export function AwayBanner() {
 			</p>
 		</div>
 	);
+}
+
+/** Keeps a mistake of one page from taking the others with it. */
+export function Boundary({ children }: { children: ComponentChildren }) {
+	const [error, again] = useErrorBoundary((e) => console.error(e));
+	return error ? <ErrorState error={error} retry={again} /> : <>{children}</>;
 }

@@ -1,0 +1,59 @@
+import type { Plugin } from 'vite';
+
+// What of uPlot is not used here, and what the bundler cannot see by itself,
+// because it hangs on properties and options: other shapes of lines than
+// straight ones, the legend, the joining of tables, other scales than linear
+// ones, its words for times, facets, and what follows from dragging. It is
+// two fifths of it. Each text stands in it once, or the build fails: another
+// version has to be looked at anew, not be cut in the wrong place.
+const unused: [string, string][] = [
+	['(paths.stepped = stepped);', ''],
+	['(paths.bars    = bars);', ''],
+	['(paths.spline  = monotoneCubic);', ''],
+	['const showLegend = legend.show;', 'const showLegend = false;'],
+	['uPlot.join = join;', ''],
+	['uPlot.fmtDate = fmtDate;', ''],
+	['uPlot.tzDate  = tzDate;', ''],
+	['const _timeAxisSplits = (ms == 1 ? timeAxisSplitsMs(_tzDate) : timeAxisSplitsS(_tzDate));', ''],
+	['const _timeAxisVals   = timeAxisVals(_tzDate, timeAxisStamps((ms == 1 ? _timeAxisStampsMs : _timeAxisStampsS), _fmtDate));', ''],
+	['const _timeSeriesVal  = timeSeriesVal(_tzDate, timeSeriesStamp(_timeSeriesStamp, _fmtDate));', ''],
+	['const _fmtDate = (opts.fmtDate || fmtDate);', ''],
+	['let isTime = mode == 1 && scales[s.scale].time;', 'const isTime = false;'],
+	['let isTime = sc.time;\n\n\t\t\taxis.size', 'const isTime = false;\n\n\t\t\taxis.size'],
+	['sc.distr == 3 ? logAxisSplits : sc.distr == 4 ? asinhAxisSplits : ', ''],
+	['sc.distr >= 3 && sc.log == 10 ? log10AxisValsFilt : sc.distr == 3 && sc.log == 2 ? log2AxisValsFilt : ', ''],
+	['const mode = u.mode;', 'const mode = 1;'],
+	['const mode = self.mode;', 'const mode = 1;'],
+	['onMouse(mousedown,  over, mouseDown);', ''],
+	['onMouse(dblclick, over, dblClick);', ''],
+	['events.mousedown = mouseDown;', ''],
+	['events.mouseup = mouseUp;', ''],
+	['events.dblclick = dblClick;', ''],
+	['if (select.show && dragging) {', 'if (false) {'],
+	['if (dragging) {', 'if (false) {'],
+	['const cursorOnePt = cursorFocus && points.one;', 'const cursorOnePt = false;'],
+	['return dataMin == null ? nullNullTuple : rangeLog(dataMin, dataMax, self.scales[scale].log, false);', ''],
+	['return dataMin == null ? nullNullTuple : rangeAsinh(dataMin, dataMax, self.scales[scale].log, false);', ''],
+	['[_min, _max] = rangeLog(_min, _min, scaleX.log, false);', ';'],
+	['[_min, _max] = rangeAsinh(_min, _min, scaleX.log, false);', ';'],
+	['uPlot.rangeLog = rangeLog;', ''],
+	['uPlot.rangeAsinh = rangeAsinh;', ''],
+	['self.addSeries = addSeries;', ''],
+	['self.delSeries = delSeries;', ''],
+	['self.addBand = addBand;', ''],
+	['self.setBand = setBand;', ''],
+	['self.delBand = delBand;', ''],
+	['if (axis.label != null) {', 'if (false) {'],
+];
+
+export const trimPlot: Plugin = {
+	name: 'trim-uplot',
+	transform(code, id) {
+		if (!id.endsWith('/uPlot.esm.js')) return;
+		for (const [text, instead] of unused) {
+			if (code.split(text).length !== 2) throw new Error(`uPlot does not have ${JSON.stringify(text)} once`);
+			code = code.replace(text, () => instead);
+		}
+		return { code, map: null };
+	},
+};
