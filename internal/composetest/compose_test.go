@@ -329,6 +329,35 @@ func TestSampleLimitsAreYAML(t *testing.T) {
 	}
 }
 
+// TestChecklistNamesMetrics: who watches what the checklist says watches something.
+func TestChecklistNamesMetrics(t *testing.T) {
+	text, err := os.ReadFile("../../docs/production.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("../../dashboard/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	for _, file := range files {
+		if source, err := os.ReadFile(file); err == nil && !strings.HasSuffix(file, "_test.go") {
+			code.Write(source)
+		}
+	}
+	names := regexp.MustCompile(`headgate_([a-z_]+)`).FindAllStringSubmatch(string(text), -1)
+	if len(names) < 5 {
+		t.Errorf("it names %d metrics", len(names))
+	}
+	for _, name := range names {
+		written := func(text string) bool { return strings.Contains(code.String(), `"`+text+`"`) }
+		family, own, _ := strings.Cut(name[1], "_") // of breakers, the code puts the two together
+		if !written(name[0]) && !written(name[1]) && !(written("headgate_"+family+"_") && written(own)) {
+			t.Errorf("there is no metric %s", name[0])
+		}
+	}
+}
+
 // setting is the value of an environment variable; "" when it is not set.
 func setting(service types.ServiceConfig, name string) string {
 	if value := service.Environment[name]; value != nil {
