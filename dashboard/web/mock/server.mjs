@@ -44,7 +44,7 @@ function step(q) {
 		const now = Math.min(t.rate, (q.account * t.weight) / weights);
 		t.got = now;
 		allowed += now;
-		const goes = Math.min(t.waiting, Math.round(now * (0.97 + random() * 0.05)));
+		const goes = Math.min(t.waiting, Math.floor(now * (0.97 + random() * 0.05) + random()));
 		t.waiting -= goes;
 		t.done += goes;
 		sent += goes;

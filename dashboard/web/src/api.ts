@@ -57,7 +57,7 @@ export async function request(url: URL, init: RequestInit = {}): Promise<Respons
 		response = await fetch(url, { ...init, headers, cache: 'no-store', credentials: 'same-origin', redirect: 'error' });
 	} catch (e) {
 		if (init.signal?.aborted) throw e;
-		throw new ApiError(0, 'The server does not answer', 'The page tries again by itself.');
+		throw new ApiError(0, 'The server does not answer', '');
 	}
 	if (response.status === 401) keyWanted.value = true;
 	if (!response.ok) throw await problem(response);

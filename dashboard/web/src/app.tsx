@@ -1,5 +1,5 @@
 import { useEffect, useRef } from 'preact/hooks';
-import { connection, queueNames, queues } from './live';
+import { connection, queueNames, queues, redisError } from './live';
 import { go, href, route } from './router';
 import { KeyDialog, session, signOut, useSession } from './session';
 import { theme, type Theme } from './theme';
@@ -109,10 +109,11 @@ function QueueSwitch({ queue, area, names }: { queue: string; area: string; name
 	);
 }
 
-const words = { live: 'Live', connecting: 'Connecting', away: 'Reconnecting', paused: 'Resting' } as const;
+const words = { live: 'Live', connecting: 'Connecting', away: 'Reconnecting', paused: 'Not live' } as const;
 
 function Connection() {
 	const state = connection.value;
+	if (state === 'live' && redisError.value !== null) return <Badge tone="warn">No Redis</Badge>;
 	return <Badge tone={state === 'live' ? 'good' : state === 'away' ? 'warn' : 'quiet'} icon={state === 'live' ? 'ok' : 'wait'}>{words[state]}</Badge>;
 }
 

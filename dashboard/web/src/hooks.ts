@@ -51,7 +51,7 @@ export function useResource<T extends object>(segments: readonly string[] | null
 				soon = false;
 				void ask();
 			} else if (every > 0) {
-				timer = window.setTimeout(() => (document.hidden ? (timer = 0) : void ask()), every * 1000);
+				timer = window.setTimeout(() => document.hidden || void ask(), every * 1000);
 			}
 		};
 		const shown = () => document.hidden || every <= 0 || void ask();

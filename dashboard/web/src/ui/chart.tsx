@@ -29,7 +29,11 @@ export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
 	const shape = series.map((s) => s.label).join('|');
 	useEffect(() => {
 		const el = place.current!, style = getComputedStyle(el);
-		const colour = (name: string) => style.getPropertyValue(name).trim();
+		// A property's text can be light-dark(…), which not every canvas reads; a colour is resolved.
+		const colour = (name: string) => {
+			el.style.color = `var(${name})`;
+			return style.color;
+		};
 		const axis = (values: uPlot.Axis['values'], size: number, space: number): uPlot.Axis => ({
 			stroke: colour('--text-2'), font: `11px ${style.fontFamily}`, grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false }, values: values!, size, space, gap: 4,
 		});
@@ -59,7 +63,7 @@ export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
 			plot.current = null;
 		};
 	}, [drawn, shape, height]);
-	useEffect(() => plot.current?.setData(data), [x, ...series.map((s) => s.values)]);
+	useEffect(() => plot.current?.setData(data)); // the lists grow in place
 	return (
 		<figure class="chart">
 			<div class="plot" ref={place} style={{ '--height': height + 'px' }} role="img" aria-label={summary} />

@@ -5,16 +5,18 @@ import { Icon } from './icon';
 /** Buttons behind one, for rows that would be crowded with them. */
 export function Menu({ label, children }: { label: string; children: ComponentChildren }) {
 	const menu = useRef<HTMLDetailsElement>(null);
+	// What was chosen opens a dialog, which gives the focus back to what is still there then.
+	const shut = () => {
+		menu.current!.open = false;
+		menu.current!.querySelector('summary')!.focus();
+	};
 	useEffect(() => {
 		const m = menu.current!;
 		const close = (e: Event) => {
 			if (m.open && !(e.type === 'pointerdown' && m.contains(e.target as Node))) m.open = false;
 		};
 		const key = (e: KeyboardEvent) => {
-			if (e.key === 'Escape' && m.open) {
-				m.open = false;
-				m.querySelector('summary')!.focus();
-			}
+			if (e.key === 'Escape' && m.open) shut();
 		};
 		const left = (e: FocusEvent) => m.contains(e.relatedTarget as Node | null) || close(e);
 		addEventListener('pointerdown', close);
@@ -25,7 +27,7 @@ export function Menu({ label, children }: { label: string; children: ComponentCh
 	return (
 		<details class="menu" ref={menu}>
 			<summary aria-label={label} title={label}><Icon name="more" /></summary>
-			<div class="items" onClick={() => (menu.current!.open = false)}>{children}</div>
+			<div class="items" onClick={shut}>{children}</div>
 		</details>
 	);
 }

@@ -17,7 +17,7 @@ export function ErrorState({ error, retry }: { error: unknown; retry?: () => voi
 		<div class="state bad" role="alert">
 			<Icon name="warn" /><h2>{title}</h2>
 			{e.detail && <p><bdi>{e.detail}</bdi></p>}
-			{isAway(e) && <p>What is shown comes back by itself.</p>}
+			{isAway(e) && <p>The page tries again by itself.</p>}
 			{retry && <button type="button" onClick={retry}>Try again</button>}
 		</div>
 	);
@@ -50,7 +50,7 @@ export function AwayBanner() {
 			<Icon name="warn" />
 			<p>
 				<b>{away ? 'The server does not answer.' : 'Redis does not answer.'}</b>{' '}
-				{away ? 'Workers go on without this page.' : 'Nothing is sent meanwhile, and nothing is lost: jobs wait in Redis, and go on at their limits when it is back.'}
+				{away ? 'Workers go on without this page.' : 'Workers that cannot reach it either send nothing meanwhile; what waits goes on at its limits when it is back.'}
 				{since} The page comes back by itself.
 				{redis && !away && <small><bdi>{redis}</bdi></small>}
 			</p>
