@@ -2,11 +2,14 @@ import type { Plugin } from 'vite';
 
 // What of uPlot is not used here, and what the bundler cannot see by itself,
 // because it hangs on properties and options: other shapes of lines than
-// straight ones, the legend, the joining of tables, other scales than linear
+// straight ones without points, the legend, the joining of tables, other scales than linear
 // ones, its words for times, facets, and what follows from dragging. It is
 // two fifths of it. Each text stands in it once, or the build fails: another
 // version has to be looked at anew, not be cut in the wrong place.
 const unused: [string, string][] = [
+	['let paths = uPlot.paths = {\n\t\tpoints,\n\t};', ''],
+	['(paths.linear  = linear);', ''],
+	['const pointsPath = points() ;', 'const pointsPath = () => null;'],
 	['(paths.stepped = stepped);', ''],
 	['(paths.bars    = bars);', ''],
 	['(paths.spline  = monotoneCubic);', ''],
@@ -18,6 +21,8 @@ const unused: [string, string][] = [
 	['const _timeAxisVals   = timeAxisVals(_tzDate, timeAxisStamps((ms == 1 ? _timeAxisStampsMs : _timeAxisStampsS), _fmtDate));', ''],
 	['const _timeSeriesVal  = timeSeriesVal(_tzDate, timeSeriesStamp(_timeSeriesStamp, _fmtDate));', ''],
 	['const _fmtDate = (opts.fmtDate || fmtDate);', ''],
+	['const [ timeIncrsMs, _timeAxisStampsMs, timeAxisSplitsMs ] = genTimeStuffs(1);', ''],
+	['const [ timeIncrsS,  _timeAxisStampsS,  timeAxisSplitsS  ] = genTimeStuffs(1e-3);', ''],
 	['let isTime = mode == 1 && scales[s.scale].time;', 'const isTime = false;'],
 	['let isTime = sc.time;\n\n\t\t\taxis.size', 'const isTime = false;\n\n\t\t\taxis.size'],
 	['sc.distr == 3 ? logAxisSplits : sc.distr == 4 ? asinhAxisSplits : ', ''],
@@ -31,6 +36,7 @@ const unused: [string, string][] = [
 	['events.dblclick = dblClick;', ''],
 	['if (select.show && dragging) {', 'if (false) {'],
 	['if (dragging) {', 'if (false) {'],
+	['const cursorFocus = focus.prox >= 0;', 'const cursorFocus = false;'],
 	['const cursorOnePt = cursorFocus && points.one;', 'const cursorOnePt = false;'],
 	['return dataMin == null ? nullNullTuple : rangeLog(dataMin, dataMax, self.scales[scale].log, false);', ''],
 	['return dataMin == null ? nullNullTuple : rangeAsinh(dataMin, dataMax, self.scales[scale].log, false);', ''],
