@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -20,44 +19,12 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients/sandbox"
+	"github.com/headgate/headgate/internal/binaries"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
-// binaries are built once, without the race detector: they are measured.
-var binaries = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "headgate-e2e-")
-	if err != nil {
-		return "", err
-	}
-	if err := readSources("../.."); err != nil {
-		return dir, err
-	}
-	build := exec.Command("go", "build", "-o", dir+"/", "../../cmd/...", "./receiver")
-	if out, err := build.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("%w: %s", err, out)
-	}
-	return dir, nil
-})
-
-// readSources reads what the binaries are built from: the test cache takes a result
-// for good until a file changes that the test itself has read.
-func readSources(root string) error {
-	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
-			return fs.SkipDir
-		case entry.IsDir():
-			return nil
-		}
-		switch filepath.Ext(path) {
-		case ".go", ".lua", ".mod", ".sum":
-			_, err = os.ReadFile(path)
-		}
-		return err
-	})
-}
+// built is where the programs are, for all tests.
+var built = sync.OnceValues(func() (string, error) { return binaries.Build("../..", "../../cmd/...", "./receiver") })
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
@@ -107,7 +74,7 @@ func newStage(t testing.TB, limits string, redisConfig ...string) *stage {
 // newBareStage has no receiver: the test has one of its own.
 func newBareStage(t testing.TB, limits string, redis *redistest.Server) *stage {
 	t.Helper()
-	bin, err := binaries()
+	bin, err := built()
 	if err != nil {
 		t.Fatal(err)
 	}

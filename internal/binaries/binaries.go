@@ -1,0 +1,48 @@
+// Package binaries builds programs for tests that run them as processes.
+package binaries
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Build builds the packages into a new folder, without the race detector: what
+// runs as a process of its own is often measured. Root is the repository, as seen
+// from the test.
+func Build(root string, packages ...string) (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "headgate-test-"); err != nil {
+		return "", err
+	}
+	if err := readSources(root); err != nil {
+		return dir, err
+	}
+	build := exec.Command("go", append([]string{"build", "-o", dir + "/"}, packages...)...)
+	if out, err := build.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("%w: %s", err, out)
+	}
+	return dir, nil
+}
+
+// readSources reads what programs are built from: the test cache takes a result for
+// good until a file changes that the test itself has read.
+func readSources(root string) error {
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules"):
+			return fs.SkipDir
+		case entry.IsDir():
+			return nil
+		}
+		switch filepath.Ext(path) {
+		case ".go", ".lua", ".mod", ".sum", ".html", ".css", ".js":
+			_, err = os.ReadFile(path)
+		}
+		return err
+	})
+}
