@@ -69,13 +69,14 @@ export function tallyText(done: string, t: Tally): string {
 export interface Filter extends Scope { state?: string; reason_contains?: string }
 export type Verb = 'cancel' | 'retry' | 'run' | 'delete';
 
-const follows: Record<Verb, string> = {
-	cancel: 'They are archived as cancelled and are not sent. They can be retried from Failures.',
-	retry: 'They go behind what waits, and their attempts begin anew. Limits hold for them as for all.',
-	run: 'They are sent at once, beyond every limit and send window. What they use is charged, so that others wait longer.',
-	delete: 'They are forgotten, with what they carried. This cannot be undone.',
+/** What comes of each, for one job as for many. */
+export const follows: Record<Verb, string> = {
+	cancel: 'No call is made. What is cancelled is archived with your reason, and can be retried from Failures.',
+	retry: 'What is retried goes behind what waits, with its attempts to begin anew. Limits hold as ever.',
+	run: 'Sent at once, beyond every limit and send window. What this uses is charged, so that others wait longer.',
+	delete: 'What is deleted is forgotten, with all that it carried. This cannot be undone.',
 };
-const did: Record<Verb, string> = { cancel: 'Cancelled', retry: 'Retried', run: 'Sent', delete: 'Deleted' };
+export const did: Record<Verb, string> = { cancel: 'Cancelled', retry: 'Retried', run: 'Sent', delete: 'Deleted' };
 /** More jobs than this, or any that are forgotten, want a word typed. */
 const many = 100;
 

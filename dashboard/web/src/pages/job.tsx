@@ -1,5 +1,164 @@
-import { EmptyState } from '../ui/states';
+import { did, follows, tallyText, type Verb } from '../actions';
+import { send } from '../api';
+import { clock, num, precise, relative, sentenceCase, span, time } from '../format';
+import { useResource } from '../hooks';
+import { tick } from '../live';
+import { href } from '../router';
+import { mayChange } from '../session';
+import type { Job, JobEvent, Tally } from '../types';
+import { confirmChange } from '../ui/dialog';
+import { At, Card } from '../ui/card';
+import { Badge, Icon, type IconName, type Tone } from '../ui/icon';
+import { TenantLink } from '../ui/name';
+import { JobSentence } from '../ui/jobsentence';
+import { Loaded } from '../ui/states';
+import { say } from '../ui/toast';
+import { Text, bytes } from '../ui/text';
 
+/** One job: where it is and why, what happened to it, and what it carries. */
 export function JobPage({ queue, id }: { queue: string; id: string }) {
-	return <EmptyState title="Not built yet" icon="wait">{id} in {queue}</EmptyState>;
+	const job = useResource<Job>(['queues', queue, 'jobs', id], undefined, 2);
+	return <Loaded of={job} lines={8}>{(j) => <View j={j} />}</Loaded>;
+}
+
+const states: Record<string, [text: string, tone: Tone, icon?: IconName]> = {
+	waiting: ['Waiting', 'busy'],
+	held: ['About to go', 'busy'],
+	sending: ['Being sent', 'good', 'wait'],
+	retrying: ['To be tried again', 'warn', 'wait'],
+	archived: ['Failed', 'bad'],
+	expired: ['Expired', 'bad', 'wait'],
+	cancelled: ['Cancelled', 'quiet', 'bad'],
+	completed: ['Done', 'good'],
+};
+
+function View({ j }: { j: Job }) {
+	const [text, tone, icon] = states[j.state] ?? [sentenceCase(j.state), 'quiet', 'wait'];
+	return (
+		<div class="stack">
+			<section class="card" aria-label="Where it is">
+				<header><Badge tone={tone} icon={icon}>{text}</Badge><Verbs j={j} /></header>
+				<JobSentence j={j} />
+				{j.error && j.state !== 'completed' && <p class="answer-line"><span class="hint">Last answer</span> <bdi>{j.error}</bdi></p>}
+			</section>
+			<div class="grid wide-left">
+				<Card title="What happened"><Timeline j={j} /></Card>
+				<Card title="Facts"><Facts j={j} /></Card>
+			</div>
+			<Card title="Payload" end={<span class="hint end">{bytes(j.payload_bytes)}</span>}>
+				<Text of={j.payload} label="Payload" />
+				{j.payload_truncated && <p class="hint">This is not all of it. The handler gets all.</p>}
+			</Card>
+			{j.result != null && <Card title="Result"><Text of={j.result} label="Result" /></Card>}
+		</div>
+	);
+}
+
+function ask(verb: Verb, { queue, id }: Job): void {
+	const path = ['queues', queue, 'jobs', id];
+	confirmChange({
+		title: `${name(verb)} this job`, verb: `${name(verb)} the job`, danger: verb !== 'retry', consequence: <p>{follows[verb]}</p>,
+		act: async (reason) => {
+			const tally = await (verb === 'delete' ? send<Tally>('DELETE', path, { reason }) : send<Tally>('POST', [...path, verb], { reason }));
+			say(tally.jobs > 0 ? tallyText(did[verb], tally) : 'Nothing changed: the job has moved on meanwhile', tally.jobs === 0);
+		},
+	});
+}
+
+const name = (verb: Verb) => sentenceCase(verb);
+
+/** What an operator can do in each state; where nothing is left to do, why. */
+function Verbs({ j }: { j: Job }) {
+	if (!mayChange.value) return null;
+	const hint = (text: string) => <span class="hint">{text}</span>;
+	const offer = (verb: Verb) => <button type="button" class={verb === 'cancel' || verb === 'delete' ? 'risky' : ''} onClick={() => ask(verb, j)}>{verb === 'run' ? 'Run now' : name(verb)}…</button>;
+	let offered;
+	switch (j.state) {
+		case 'waiting': case 'scheduled': case 'retrying':
+			offered = <>{j.pause ? hint('Paused: resume first to run it now') : offer('run')}{offer('cancel')}</>;
+			break;
+		case 'held': case 'sending':
+			offered = hint('In a worker’s hands: too late to take back');
+			break;
+		case 'archived': case 'expired': case 'cancelled':
+			offered = <>{offer('retry')}{offer('delete')}</>;
+	}
+	return <div class="end verbs">{offered}</div>;
+}
+
+const events: Record<string, [text: string, icon: IconName, tone: Tone]> = {
+	enqueued: ['Enqueued', 'idle', 'quiet'],
+	released: ['Given a slot', 'hold', 'busy'],
+	called: ['Call made', 'next', 'busy'],
+	answered: ['Answered', 'ok', 'good'],
+	paused: ['The provider wants fewer calls', 'pause', 'warn'],
+	parked: ['Put back to wait', 'wait', 'quiet'],
+	retry: ['To be tried again', 'wait', 'warn'],
+	recovered: ['Taken back: its worker was gone', 'warn', 'warn'],
+	operator: ['Changed by an operator', 'idle', 'busy'],
+	dropped: ['More happened than is kept', 'more', 'quiet'],
+	ended: ['Ended', 'bad', 'bad'],
+};
+
+const answers: Record<string, [text: string, icon: IconName, tone: Tone]> = {
+	ok: ['Accepted', 'ok', 'good'],
+	throttled: ['Too many calls', 'pause', 'warn'],
+	retryable: ['Failed, and may be tried again', 'warn', 'warn'],
+	parked: ['Put off', 'wait', 'warn'],
+	permanent: ['Refused for good', 'bad', 'bad'],
+	unknown: ['No answer: it may have been taken', 'warn', 'bad'],
+};
+
+function Timeline({ j }: { j: Job }) {
+	const list = j.timeline ?? [], now = time(j.now), next = j.expected_at;
+	if (list.length === 0) return <p class="hint">{j.enqueued_at ? <>Enqueued at <At at={j.enqueued_at} now={now} />, and nothing since.</> : 'Nothing is kept of what happened to it.'}</p>;
+	return (
+		<ol class="timeline">
+			{list.map((e, i) => <Moment key={`${e.at} ${i}`} e={e} before={list[i - 1]} now={now} />)}
+			{next && time(next) > now && <li class="next quiet"><Icon name="wait" /><div><b>Goes</b> {j.sure === 'rough' && 'about '}<At at={next} now={now} /> <small>{relative(time(next), now)}</small></div></li>}
+		</ol>
+	);
+}
+
+function Moment({ e, before, now }: { e: JobEvent; before: JobEvent | undefined; now: number }) {
+	const [text, icon, tone] = (e.answer && answers[e.answer]) || (e.what === 'ended' && e.detail?.startsWith('done') && ['Done', 'ok', 'good'] as const)
+		|| events[e.what] || [sentenceCase(e.what), 'idle', 'quiet'] as const;
+	const at = time(e.at), waited = before ? at - time(before.at) : 0;
+	return (
+		<li class={tone}>
+			<Icon name={icon} />
+			<div>
+				<b>{text}</b>
+				{e.limit && <> {e.what === 'released' ? 'held until then by' : 'for'} <q><bdi>{e.limit}</bdi></q></>}
+				{e.until && <> until <At at={e.until} now={now} /></>}
+				{e.what === 'called' && e.attempt && <span class="hint"> attempt {e.attempt}</span>}
+				{e.detail && <p class="detail"><bdi>{e.detail}</bdi></p>}
+			</div>
+			<div class="when"><time dateTime={e.at}>{Math.abs(now - at) > 72_000_000 ? clock(at, now) : precise(at)}</time>{waited >= 1 && <small>{span(waited)} later</small>}</div>
+		</li>
+	);
+}
+
+function Facts({ j }: { j: Job }) {
+	const now = tick.value;
+	const at = (text: string | undefined) => text && <><At at={text} now={now} /> <small>{relative(time(text), now)}</small></>;
+	const pairs = (all: Record<string, string | number> | undefined) => {
+		const list = Object.entries(all ?? {});
+		return list.length > 0 && <ul>{list.map(([name, value]) => <li key={name}><bdi>{name}</bdi>: <bdi>{typeof value === 'number' ? num(value) : value}</bdi></li>)}</ul>;
+	};
+	const facts: Record<string, preact.ComponentChildren> = {
+		Tenant: <TenantLink queue={j.queue} tenant={j.tenant} />,
+		Kind: <bdi>{j.kind}</bdi>,
+		Queue: <a href={href('queues', j.queue)}><bdi>{j.queue}</bdi></a>,
+		Attempt: `${num(j.attempt)} of ${num(j.max_attempts)}`,
+		Priority: sentenceCase(j.priority),
+		Enqueued: at(j.enqueued_at),
+		Deadline: at(j.deadline),
+		Cost: pairs({ calls: j.cost, ...j.costs }),
+		Remembered: j.retention_seconds > 0 && `for ${span(j.retention_seconds * 1000)} after its end`,
+		Attributes: pairs(j.attributes),
+		Headers: pairs(j.headers),
+		Job: <code><bdi>{j.id}</bdi></code>,
+	};
+	return <dl class="facts">{Object.entries(facts).map(([name, value]) => value && <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>;
 }

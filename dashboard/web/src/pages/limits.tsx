@@ -1,5 +1,174 @@
-import { EmptyState } from '../ui/states';
+import { useState } from 'preact/hooks';
+import { askChange, askClear } from '../change';
+import { num, relative, algorithmName, time } from '../format';
+import { useResource } from '../hooks';
+import { tick } from '../live';
+import { mayChange } from '../session';
+import type { AuditEntry, Limits, LimitState, Override, Reload } from '../types';
+import { At, Card } from '../ui/card';
+import { Icon } from '../ui/icon';
+import { Menu } from '../ui/menu';
+import { JobLink, Name, TenantLink } from '../ui/name';
+import { EmptyState, Loaded } from '../ui/states';
+import { Table, type Column } from '../ui/table';
 
+/** What a limit admits, in words. */
+export function admits(l: { rule?: string | undefined; burst?: number | undefined; capacity?: number | undefined; concurrency?: number | undefined }): string {
+	if (l.concurrency) return `${num(l.concurrency)} at once`;
+	let text = l.rule ?? '';
+	if (l.burst) text += `, burst ${num(l.burst)}`;
+	if (l.capacity) text += `, capacity ${num(l.capacity)}`;
+	return text;
+}
+
+/** What limits there are, what operators changed of them, and when. */
 export function LimitsPage({ queue }: { queue: string }) {
-	return <EmptyState title="Not built yet" icon="wait">{queue}</EmptyState>;
+	const limits = useResource<Limits>(['queues', queue, 'limits'], undefined, 5);
+	return (
+		<div class="stack">
+			<Files />
+			<Loaded of={limits}>{(l) => (
+				<>
+					<InForce l={l} />
+					<Overrides queue={queue} l={l} />
+				</>
+			)}</Loaded>
+			<Changes queue={queue} />
+		</div>
+	);
+}
+
+/** Whether each worker could read its limits file the last time that it changed. */
+function Files() {
+	const reload = useResource<{ files: Reload[] | null }>(['limits', 'reload'], undefined, 10);
+	const bad = (reload.data?.files ?? []).filter((f) => f.error);
+	if (bad.length === 0) return null;
+	return (
+		<section class="notice bad files" role="alert">
+			<p><Icon name="warn" /> <b>The limits file was changed and cannot be used.</b> What was in force stays in force.</p>
+			{bad.map((f) => <div key={f.worker + f.path}><p><code><bdi>{f.path}</bdi></code> on <bdi>{f.worker}</bdi>, {relative(time(f.at), tick.value)}</p><pre><bdi>{f.error}</bdi></pre></div>)}
+		</section>
+	);
+}
+
+function InForce({ l }: { l: Limits }) {
+	const windows = Object.entries(l.send_windows ?? {});
+	return (
+		<Card title="In force for all tenants" end={l.kinds.length > 0 && <span class="hint end">Kinds: <bdi>{l.kinds.join(', ')}</bdi></span>}>
+			{(l.limits ?? []).length === 0
+				? <EmptyState title="No limits" icon="idle">Jobs of this queue go as fast as workers can send them.</EmptyState>
+				: <Table<LimitState> caption="Limits of the queue" rows={l.limits} id={(r) => r.name} columns={[
+					{ label: 'Limit', cell: (r) => <b><Name>{r.name}</Name></b> },
+					{ label: 'Of each', cell: (r) => (r.per?.length ? r.per.join(' and ') : 'queue, shared') },
+					{ label: 'Algorithm', cell: (r) => (r.concurrency ? 'concurrency' : algorithmName(r.algorithm)) },
+					{ label: 'Admits', figure: true, cell: (r) => <>{admits(r)}{r.unit && <small> {r.unit}</small>}</> },
+				]} />}
+			{(l.max_backlog || l.max_queue || windows.length > 0) && (
+				<dl class="facts below">
+					{l.max_backlog ? <div><dt>Most waiting of a tenant</dt><dd>{num(l.max_backlog)}</dd></div> : null}
+					{l.max_queue ? <div><dt>Most waiting in all</dt><dd>{num(l.max_queue)}</dd></div> : null}
+					{windows.map(([kind, text]) => <div key={kind}><dt>Send window{kind !== '*' && <> of <bdi>{kind}</bdi></>}</dt><dd>{text}</dd></div>)}
+				</dl>
+			)}
+		</Card>
+	);
+}
+
+/** The same, where answers of the provider lowered the rate. */
+function effective(o: Override) {
+	if (!(o.adapted > 0 && o.adapted < 1)) return admits(o);
+	return <>{num(Math.round(o.adapted * 100))} % of {admits(o)}<small class="why">lowered by the provider’s answers</small></>;
+}
+
+function Overrides({ queue, l }: { queue: string; l: Limits }) {
+	const columns: Column<Override>[] = [
+		{ label: 'Tenant', cell: (o) => <TenantLink queue={queue} tenant={o.tenant} /> },
+		{ label: 'Limit', cell: (o) => <Name>{o.name}</Name> },
+		{ label: 'File', cell: (o) => (o.file ? <s>{admits(o.file)}</s> : '–') },
+		{ label: 'Override', cell: (o) => admits(o) },
+		{ label: 'In force', cell: (o) => <b>{effective(o)}</b> },
+		{ label: 'Until', cell: (o) => (o.until ? <At at={o.until} now={tick.value} title={relative(time(o.until), tick.value)} /> : 'cleared') },
+		{ label: 'By', cell: (o) => <span><bdi>{o.actor}</bdi><small class="why"><bdi>{o.reason}</bdi></small></span> },
+	];
+	if (mayChange.value) {
+		columns.push({
+			label: 'Actions', quiet: true, cell: (o) => (
+				<Menu label={`Actions on ${o.name} of ${o.tenant}`}>
+					<button type="button" onClick={() => askChange(queue, o.tenant, o.name)}>Change…</button>
+					<button type="button" onClick={() => askClear(queue, o.tenant, o)}>Clear…</button>
+				</Menu>
+			),
+		});
+	}
+	const overrides = l.overrides ?? [];
+	return (
+		<Card title="Changed for one tenant">
+			{overrides.length === 0
+				? <p class="hint">Nobody changed a limit: the limits file holds for all.</p>
+				: <Table caption="Changed limits" rows={overrides} id={(o) => `${o.tenant} ${o.name}`} columns={columns} />}
+			{mayChange.value && l.limits.some((limit) => limit.per?.includes('tenant')) && <ChangeOne queue={queue} />}
+		</Card>
+	);
+}
+
+/** Names the tenant whose limit is to change. */
+function ChangeOne({ queue }: { queue: string }) {
+	const [tenant, setTenant] = useState('');
+	const submit = (e: Event) => {
+		e.preventDefault();
+		if (tenant) askChange(queue, tenant);
+	};
+	return (
+		<form class="one" onSubmit={submit}>
+			<label>Change a limit of <input value={tenant} onInput={(e) => setTenant(e.currentTarget.value)} placeholder="tenant" maxLength={128} autocomplete="off" spellcheck={false} required /></label>
+			<button type="submit">Change…</button>
+		</form>
+	);
+}
+
+const actions: Record<string, string> = { cancel: 'cancelled', run: 'ran at once', retry: 'retried', delete: 'deleted' };
+
+/** What an operator did, as the end of a sentence. */
+function Did({ e }: { e: AuditEntry }) {
+	const whom = e.tenant ? <TenantLink queue={e.queue} tenant={e.tenant} /> : null;
+	switch (e.action) {
+		case 'pause':
+		case 'resume':
+			return <>{e.action === 'pause' ? 'paused' : 'resumed'} {whom ?? (e.kind ? <>jobs of kind <bdi>{e.kind}</bdi></> : 'all of the queue')}{e.action === 'pause' && e.until && <> until <At at={e.until} now={time(e.at)} /></>}</>;
+		case 'override':
+			return <>changed <q><bdi>{e.limit}</bdi></q> of {whom}{e.until && <> until <At at={e.until} now={time(e.at)} /></>}</>;
+		case 'clear':
+			return <>took back the change of <q><bdi>{e.limit}</bdi></q> of {whom}</>;
+		case 'publish':
+			return <>put a limits file in force</>;
+	}
+	const what = e.id ? <>job <JobLink queue={e.queue} id={e.id} /></> : <>{num(e.count)} {e.state ?? ''} {e.count === 1 ? 'job' : 'jobs'}</>;
+	return <>{actions[e.action] ?? e.action} {what}{whom && <> of {whom}</>}{e.kind && <> of kind <bdi>{e.kind}</bdi></>}</>;
+}
+
+function Differences({ e }: { e: AuditEntry }) {
+	const names = [...new Set([...Object.keys(e.before ?? {}), ...Object.keys(e.after ?? {})])].sort();
+	if (names.length === 0) return null;
+	return (
+		<ul class="differences">
+			{names.slice(0, 20).map((n) => <li key={n}><bdi>{n}</bdi>: <s>{e.before?.[n] ?? 'none'}</s> <span aria-label="became">→</span> <b>{e.after?.[n] ?? 'none'}</b></li>)}
+			{names.length > 20 && <li>and {num(names.length - 20)} more</li>}
+		</ul>
+	);
+}
+
+function Changes({ queue }: { queue: string }) {
+	const audit = useResource<{ entries: AuditEntry[] | null }>(['audit'], { queue, limit: 50 }, 0);
+	return (
+		<Card title="What operators did">
+			<Loaded of={audit}>{({ entries }) => ((entries ?? []).length === 0 ? <p class="hint">Nothing yet.</p> : (
+				<ol class="changes">{entries!.map((e, i) => (
+					<li key={`${e.at} ${i}`}>
+						<At at={e.at} now={tick.value} title={e.at} />
+						<div><p><b><bdi>{e.actor}</bdi></b> <Did e={e} />{e.reason && <span class="why">: <bdi>{e.reason}</bdi></span>}</p><Differences e={e} /></div>
+					</li>
+				))}</ol>
+			))}</Loaded>
+		</Card>
+	);
 }

@@ -7,6 +7,7 @@ import { serverNow } from '../live';
 import { href } from '../router';
 import { mayChange } from '../session';
 import type { Event, JobPage, JobRow, LimitState, Tenant } from '../types';
+import { Card } from '../ui/card';
 import { Badge, type Tone } from '../ui/icon';
 import { Meter } from '../ui/meter';
 import { JobLink } from '../ui/name';
@@ -62,10 +63,9 @@ function Hero({ of: t }: { of: Tenant }) {
 function InSeries({ of: t }: { of: Tenant }) {
 	const limits = t.limits ?? [];
 	return (
-		<section class="card" aria-labelledby="series">
-			<h2 id="series">Limits in series <small>A job goes when all of them admit it.</small></h2>
+		<Card title={<>Limits in series <small>A job goes when all of them admit it.</small></>}>
 			{limits.length === 0 ? <p class="hint">No limit holds here.</p> : <ol class="series">{limits.map((l) => <Limit key={l.name} of={l} t={t} />)}</ol>}
-		</section>
+		</Card>
 	);
 }
 
@@ -93,8 +93,7 @@ function Limit({ of: l, t }: { of: LimitState; t: Tenant }) {
 function Slots({ of: t }: { of: Tenant }) {
 	const slots = (t.slots ?? []).map(time), now = time(t.now), last = slots.at(-1) ?? now, length = Math.max(last - now, 1);
 	return (
-		<section class="card" aria-labelledby="slots">
-			<h2 id="slots">Next slots {slots.length > 1 && <small>{num(slots.length)} within {span(length)}</small>}</h2>
+		<Card title={<>Next slots {slots.length > 1 && <small>{num(slots.length)} within {span(length)}</small>}</>}>
 			{slots.length === 0 ? <p class="hint">{t.waiting === 0 ? 'Nothing waits. A job that comes in now gets its slot at once, as far as the limits admit it.' : 'Not known: nothing says when the wait ends.'}</p> : (
 				<>
 					<ol class="slots">{slots.map((at, i) => (
@@ -103,7 +102,7 @@ function Slots({ of: t }: { of: Tenant }) {
 					<p class="ends"><span>now</span><span>{precise((now + last) / 2)}</span><span>{precise(last)}</span></p>
 				</>
 			)}
-		</section>
+		</Card>
 	);
 }
 
@@ -116,8 +115,7 @@ export function Outcome({ children }: { children: string }) {
 
 function Recent({ of, now }: { of: Event[]; now: string }) {
 	return (
-		<section class="card" aria-labelledby="recent">
-			<h2 id="recent">Recent outcomes</h2>
+		<Card title="Recent outcomes">
 			{of.length === 0 ? <EmptyState title="No call yet" icon="idle" /> : (
 				<Table caption="Recent outcomes" rows={of} id={(e) => e.id} columns={[
 					{ label: 'Job', cell: (e) => <JobLink queue={e.queue} id={e.job} /> },
@@ -126,7 +124,7 @@ function Recent({ of, now }: { of: Event[]; now: string }) {
 					{ label: 'Took', figure: true, cell: (e) => span(e.took_seconds * 1000) },
 				]} />
 			)}
-		</section>
+		</Card>
 	);
 }
 
@@ -136,11 +134,7 @@ function Jobs({ queue, tenant }: { queue: string; tenant: string }) {
 	const [state, setState] = useState('waiting'), [cursors, setCursors] = useState<string[]>([]);
 	const page = useResource<JobPage>(['queues', queue, 'jobs'], { tenant, state, cursor: cursors.at(-1), limit: 15 }, cursors.length ? 0 : 5);
 	return (
-		<section class="card" aria-labelledby="jobs">
-			<header>
-				<h2 id="jobs">Jobs</h2>
-				<select class="end" aria-label="State of the jobs" value={state} onChange={(e) => (setState(e.currentTarget.value), setCursors([]))}>{places.map((p) => <option key={p} value={p}>{p}</option>)}</select>
-			</header>
+		<Card title="Jobs" end={<select class="end" aria-label="State of the jobs" value={state} onChange={(e) => (setState(e.currentTarget.value), setCursors([]))}>{places.map((p) => <option key={p} value={p}>{p}</option>)}</select>}>
 			<Loaded of={page}>{({ jobs, next }) => jobs.length === 0 ? <EmptyState title={`None ${state === 'retry' ? 'to be tried again' : state}`} icon="idle" /> : (
 				<>
 					<Table<JobRow> caption={`Jobs, ${state}`} rows={jobs} id={(j) => j.id} busy={page.loading} columns={[
@@ -157,6 +151,6 @@ function Jobs({ queue, tenant }: { queue: string; tenant: string }) {
 					)}
 				</>
 			)}</Loaded>
-		</section>
+		</Card>
 	);
 }

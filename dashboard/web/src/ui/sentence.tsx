@@ -1,5 +1,6 @@
+import type { ComponentChildren } from 'preact';
 import { clock, num, span, time } from '../format';
-import type { Outlook, Pause } from '../types';
+import type { Hold, Outlook, Pause } from '../types';
 import { tenantHref } from './name';
 
 /** When something is done, in words: "done at 14:12". */
@@ -20,30 +21,31 @@ export const pausedWhat = (p: Pause, queue: string) =>
  * The sentence that this page is there for: whom which limit holds, when the
  * next one goes, how many wait and when they are through.
  */
-export function Sentence({ of, pauses, link, opens }: { of: Outlook; pauses?: Pause[] | null | undefined; link?: boolean; opens?: string | undefined }) {
+export function Sentence({ of, pauses, link, opens, full, rest }: {
+	of: Omit<Outlook, 'text' | 'rate_per_second'>; pauses?: Pause[] | null | undefined; link?: boolean; opens?: string | undefined;
+	/** A limit of calls at once that has no permit left. */
+	full?: Hold | undefined;
+	/** Instead of how many wait and when they are through. */
+	rest?: ComponentChildren;
+}) {
 	const { tenant, queue, now, held_by: held } = of;
 	const who = link ? <a href={tenantHref(queue, tenant)}><bdi>{tenant}</bdi></a> : <b><bdi>{tenant}</bdi></b>;
 	const pause = pauses?.find((p) => !p.tenant || p.tenant === tenant);
-	if (of.waiting === 0) {
-		return pause
-			? <p class="sentence">{who}’s {queue} is paused by <bdi>{pause.by}</bdi> {pauseUntil(pause, now)}; nothing waits.</p>
-			: <p class="sentence">Nothing of {who} waits in {queue}.</p>;
+	const paused = pause && <>{who}’s {queue} is paused by <bdi>{pause.by}</bdi> {pauseUntil(pause, now)}</>;
+	if (of.waiting === 0) return <p class="sentence">{paused ? <>{paused}; nothing waits.</> : <>Nothing of {who} waits in {queue}.</>}</p>;
+	let why: ComponentChildren = 'is held by no limit';
+	if (opens && time(opens) > time(now)) why = <>waits for its send window, which opens at <b>{clock(time(opens), time(now))}</b></>;
+	else if (full) why = <>waits for a permit of {limit(full)}, all of which are in use</>;
+	else if (held) {
+		const next = held.next ? time(held.next) - time(now) : NaN;
+		why = <>is held by {limit(held)}{Number.isNaN(next) ? null : next <= 0 ? ', next slot now' : <>, next slot in <b class="nowrap">{span(next)}</b></>}</>;
 	}
-	const waiting = <><b>{num(of.waiting)}</b> waiting</>;
-	const done = <DoneAt at={of.drains_at} now={now} sure={of.sure} />;
-	if (pause) {
-		return <p class="sentence">{who}’s {queue} is paused by <bdi>{pause.by}</bdi> {pauseUntil(pause, now)} (<bdi>{pause.reason}</bdi>), {waiting}, {done}</p>;
-	}
-	if (opens && time(opens) > time(now)) {
-		return <p class="sentence">{who}’s {queue} waits for its send window, which opens at <b>{clock(time(opens), time(now))}</b>, {waiting}, {done}</p>;
-	}
-	if (!held) return <p class="sentence">{who}’s {queue} is held by no limit, {waiting}, {done}</p>;
-	const next = held.next ? time(held.next) - time(now) : NaN;
 	return (
 		<p class="sentence">
-			{who}’s {queue} is held by limit <q><bdi>{held.limit}</bdi></q> (<span class="nowrap">{held.rule}</span>),{' '}
-			{Number.isNaN(next) ? null : next <= 0 ? <>next slot now, </> : <>next slot in <b class="nowrap">{span(next)}</b>, </>}
-			{waiting}, {done}
+			{paused ? <>{paused} (<bdi>{pause.reason}</bdi>)</> : <>{who}’s {queue} {why}</>},{' '}
+			{rest ?? <><b>{num(of.waiting)}</b> waiting, <DoneAt at={of.drains_at} now={now} sure={of.sure} /></>}
 		</p>
 	);
 }
+
+const limit = (h: Hold) => <>limit <q><bdi>{h.limit}</bdi></q> (<span class="nowrap">{h.rule}</span>)</>;

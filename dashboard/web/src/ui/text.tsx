@@ -1,0 +1,24 @@
+import { num } from '../format';
+
+const units = ['bytes', 'KiB', 'MiB'];
+
+/** 812 bytes, 1.5 KiB. */
+export function bytes(n: number): string {
+	let unit = 0;
+	for (; n >= 1024 && unit < units.length - 1; unit++) n /= 1024;
+	return `${num(unit === 0 ? n : Math.round(n * 10) / 10)} ${n === 1 && unit === 0 ? 'byte' : units[unit]}`;
+}
+
+// What the server hides stands as this in place of it.
+const hidden = /(\[redacted\])/;
+
+/** A payload or a result: JSON with its structure, text as it is, and never more than text. */
+export function Text({ of, label }: { of: unknown; label: string }) {
+	if (of == null) return <p class="hint">There is nothing that could be shown.</p>;
+	const text = typeof of === 'string' ? of : JSON.stringify(of, null, 2);
+	return (
+		<pre class="text" tabIndex={0} role="group" aria-label={label}>
+			<bdi dir="ltr">{text.split(hidden).map((part, i) => (i % 2 ? <mark key={i} title="Hidden by the server">{part}</mark> : part))}</bdi>
+		</pre>
+	);
+}
