@@ -1,0 +1,21 @@
+// The Chromium that all scenarios share: prints where it is, and ends when its
+// standard input does, that is with the test, however that ends.
+import process from 'node:process';
+import { chromium } from 'playwright-core';
+
+const server = await chromium.launchServer({
+  executablePath: process.env.CHROMIUM,
+  headless: true,
+  args: [
+    '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+    '--disable-component-update', '--disable-sync',
+    // No name but this machine's leads anywhere.
+    '--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost',
+  ],
+}).catch((error) => {
+  console.log(JSON.stringify({ error: String(error) }));
+  process.exit(1);
+});
+console.log(JSON.stringify({ ws: server.wsEndpoint() }));
+for await (const _ of process.stdin);
+await server.close();
