@@ -46,15 +46,25 @@ func TestOutcomes(t *testing.T) {
 		}](err)
 		return ok && e.Unknown()
 	}
+	asUncalled := func(err error) bool {
+		e, ok := errors.AsType[interface {
+			error
+			NotCalled() bool
+		}](err)
+		return ok && e.NotCalled()
+	}
 	tests := map[string]struct {
 		make                                  func(error) error
 		throttled, parked, permanent, unknown bool
+		uncalled                              bool
 	}{
 		"throttled": {make: func(err error) error { return clients.Throttled(3*time.Second, err) }, throttled: true},
 		"parked":    {make: func(err error) error { return clients.ParkUntil(until, err) }, parked: true},
 		"permanent": {make: clients.Permanent, permanent: true},
 		"unknown":   {make: clients.Unknown, unknown: true},
 		"retryable": {make: clients.Retryable},
+		"uncalled":  {make: clients.NotCalled, uncalled: true},
+		"refused":   {make: func(err error) error { return clients.Permanent(clients.NotCalled(err)) }, permanent: true, uncalled: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -73,6 +83,9 @@ func TestOutcomes(t *testing.T) {
 			}
 			if got := asPermanent(err); got != tt.permanent {
 				t.Errorf("permanent: %v", got)
+			}
+			if got := asUncalled(err); got != tt.uncalled {
+				t.Errorf("not called: %v", got)
 			}
 			if got := asUnknown(err); got != tt.unknown {
 				t.Errorf("unknown: %v", got)

@@ -113,6 +113,23 @@ func Retryable(err error) error { return &RetryableError{reason(err, "failed")} 
 func (e *RetryableError) Error() string { return e.Err.Error() }
 func (e *RetryableError) Unwrap() error { return e.Err }
 
+// NotCalledError reports that no call was made.
+type NotCalledError struct {
+	Err error // never nil
+}
+
+// NotCalled says of a failure that nothing was sent: it is no answer of the
+// provider's and is not counted as one. What follows for the job is what the error
+// says, or what it is wrapped in: Permanent(NotCalled(err)). The error is never
+// nil, also when err is.
+func NotCalled(err error) error { return &NotCalledError{reason(err, "not called")} }
+
+func (e *NotCalledError) Error() string { return e.Err.Error() }
+func (e *NotCalledError) Unwrap() error { return e.Err }
+
+// NotCalled is true.
+func (e *NotCalledError) NotCalled() bool { return true }
+
 func reason(err error, otherwise string) error {
 	return cmp.Or(err, errors.New(otherwise))
 }

@@ -31,7 +31,7 @@ func (k Kind[T]) Handle(w *Worker, fn func(context.Context, T) error, options ..
 	w.register(string(k), func(ctx context.Context, payload []byte) error {
 		value, err := k.Decode(payload)
 		if err != nil {
-			return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+			return &undecodable{fmt.Errorf("%w: %w", err, asynq.SkipRetry)}
 		}
 		return fn(ctx, value)
 	}, options)

@@ -44,6 +44,7 @@ type Client struct {
 	host      string
 	key       string
 	timeout   time.Duration
+	quotas    quotas
 }
 
 // provider makes a call through its SDK.
@@ -110,19 +111,22 @@ func (c *Client) Send(ctx context.Context, call clients.Call, request Request) (
 		err = c.provider.check(f)
 	}
 	if err != nil {
-		return free(), clients.Permanent(err)
+		return free(), clients.Permanent(clients.NotCalled(err))
 	}
 	// Its own cause tells the end of the time from the end of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("gave up after %v", c.timeout))
 	defer cancel()
 	x := &exchange{call: call, body: request}
 	result, text, err := c.provider.complete(x.begin(limited), f, request)
+	if x.header != nil {
+		c.quotas.note(x.header)
+	}
 	switch {
 	case !x.asked && ctx.Err() != nil:
 		return free(), fmt.Errorf("call %s: %w", c.host, ctx.Err())
 	case !x.asked:
 		// The SDK would not: a model that it knows not to chat, for one.
-		return free(), clients.Permanent(c.reason("%v", err))
+		return free(), clients.Permanent(clients.NotCalled(c.reason("%v", err)))
 	case x.status == 0, x.status/100 == 2 && x.err != nil:
 		return c.lost(ctx, limited, x)
 	case x.status/100 != 2:

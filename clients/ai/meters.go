@@ -16,9 +16,9 @@ import (
 type meters map[string]meter
 
 type meter struct {
-	empty bool          // nothing remains
-	limit int64         // what it holds when it is full; 0: it does not say
-	reset time.Duration // until it is full again; 0: it does not say
+	remaining *int64        // nil: it does not say
+	limit     int64         // what it holds when it is full; 0: it does not say
+	reset     time.Duration // until it is full again; 0: it does not say
 }
 
 // metersOf reads the headers x-ratelimit-limit-NAME, -remaining-NAME and -reset-NAME
@@ -47,8 +47,9 @@ func metersOf(header http.Header, now time.Time) meters {
 		m := all[name]
 		switch what {
 		case "remaining":
-			n, err := strconv.ParseInt(value, 10, 64)
-			m.empty = err == nil && n <= 0
+			if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+				m.remaining = new(max(n, 0))
+			}
 		case "limit":
 			if n, err := strconv.ParseInt(value, 10, 64); err == nil {
 				m.limit = max(n, 0)
@@ -63,10 +64,12 @@ func metersOf(header http.Header, now time.Time) meters {
 	return all
 }
 
+func (m meter) empty() bool { return m.remaining != nil && *m.remaining == 0 }
+
 // empty is how long until all meters that are empty now are full again.
 func (all meters) empty() (longest time.Duration) {
 	for _, m := range all {
-		if m.empty {
+		if m.empty() {
 			longest = max(longest, m.reset)
 		}
 	}
@@ -78,7 +81,7 @@ func (all meters) empty() (longest time.Duration) {
 // not told it is how long until they are full.
 func (all meters) room(tokens int64) (longest time.Duration) {
 	for name, m := range all {
-		if !m.empty {
+		if !m.empty() {
 			continue
 		}
 		wait := m.reset

@@ -251,6 +251,9 @@ func (e *DownError) Error() string {
 		clients.Printable(e.Key, mostReason), e.Since.UTC().Format(time.RFC3339), e.Last)
 }
 
+// NotCalled is true: see [clients.NotCalled].
+func (e *DownError) NotCalled() bool { return true }
+
 // mostReason bounds what of a key and of a failure stands in an error, in bytes.
 const mostReason = 200
 

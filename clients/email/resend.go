@@ -93,7 +93,7 @@ func (s *Resend) Close() { s.line.close() }
 func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 	body, err := resendBody(m)
 	if err != nil {
-		return clients.Permanent(err)
+		return clients.Permanent(clients.NotCalled(err))
 	}
 	// Its own cause tells the end of the time from the end of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))
@@ -101,7 +101,7 @@ func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 	seen := &progress{}
 	r, err := http.NewRequestWithContext(seen.watch(limited), http.MethodPost, s.url, bytes.NewReader(body))
 	if err != nil {
-		return clients.Permanent(errors.New("the request cannot be made"))
+		return clients.Permanent(clients.NotCalled(errors.New("the request cannot be made")))
 	}
 	r.Header.Set("Authorization", "Bearer "+s.apiKey)
 	r.Header.Set("Content-Type", "application/json")

@@ -124,11 +124,11 @@ func (s *Sender) Close() { s.pool.close() }
 // Cancelled later, the outcome is unknown, as after a lost connection.
 func (s *Sender) Send(ctx context.Context, call clients.Call, m Message) error {
 	if err := m.Validate(); err != nil {
-		return clients.Permanent(err)
+		return clients.Permanent(clients.NotCalled(err))
 	}
 	e, err := pack(call, m)
 	if err != nil {
-		return clients.Permanent(err)
+		return clients.Permanent(clients.NotCalled(err))
 	}
 	// Its own cause tells the end of the time from the end of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.config.Timeout, fmt.Errorf("gave up after %v", s.config.Timeout))

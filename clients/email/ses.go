@@ -154,7 +154,7 @@ func (s *SES) Close() { s.line.close() }
 func (s *SES) Send(ctx context.Context, call clients.Call, m Message) error {
 	input, err := sesInput(call, m)
 	if err != nil {
-		return clients.Permanent(err)
+		return clients.Permanent(clients.NotCalled(err))
 	}
 	// Its own cause tells the end of the time from the end of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))

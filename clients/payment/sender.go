@@ -169,11 +169,11 @@ func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 // queue.RepeatUnknown.
 func (s *Sender) Send(ctx context.Context, call clients.Call, payload Payload) (Result, error) {
 	if err := payload.Validate(); err != nil {
-		return Result{}, clients.Permanent(err)
+		return Result{}, clients.Permanent(clients.NotCalled(err))
 	}
 	key := idempotencyKey(call)
 	if key == "" {
-		return Result{}, clients.Permanent(errors.New("idempotency key: it is missing, and without it a repeat would be a second payment"))
+		return Result{}, clients.Permanent(clients.NotCalled(errors.New("idempotency key: it is missing, and without it a repeat would be a second payment")))
 	}
 	if err := s.tooLate(call); err != nil {
 		return Result{}, err

@@ -106,7 +106,7 @@ func lost(ctx, limited context.Context, host string, hidden secrets, sent bool, 
 	case ctx.Err() != nil:
 		return fmt.Errorf("call %s: %w", host, ctx.Err())
 	case errors.Is(err, ssrf.ErrProhibitedIP), errors.Is(err, ssrf.ErrProhibitedNetwork):
-		return clients.Permanent(fmt.Errorf("%s is not an address of the public internet", host))
+		return clients.Permanent(clients.NotCalled(fmt.Errorf("%s is not an address of the public internet", host)))
 	}
 	reason := fmt.Errorf("call %s: %w", host, &printable{err, hidden.cut([]byte(err.Error()))})
 	if _, other := errors.AsType[x509.HostnameError](err); other {

@@ -93,10 +93,10 @@ func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 // Cancelled later, the outcome is unknown, as after a lost connection.
 func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) error {
 	if err := request.Validate(); err != nil {
-		return clients.Permanent(err)
+		return clients.Permanent(clients.NotCalled(err))
 	}
 	if size := len(request.body()); size > s.config.MaxBody {
-		return clients.Permanent(fmt.Errorf("body: %d bytes are more than %d", size, s.config.MaxBody))
+		return clients.Permanent(clients.NotCalled(fmt.Errorf("body: %d bytes are more than %d", size, s.config.MaxBody)))
 	}
 	// Its own cause tells the end of the time from the end of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.config.Timeout, fmt.Errorf("gave up after %v", s.config.Timeout))
@@ -104,7 +104,7 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 	seen := &clients.Progress{}
 	r, err := s.build(seen.Watch(limited), call, request)
 	if err != nil {
-		return clients.Permanent(err)
+		return clients.Permanent(clients.NotCalled(err))
 	}
 	if err := s.sign(limited, r, call, request.body()); err != nil {
 		return err

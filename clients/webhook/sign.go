@@ -67,7 +67,7 @@ func (s *Sender) sign(ctx context.Context, r *http.Request, call clients.Call, b
 	}
 	id := messageID(call)
 	if id == "" {
-		return clients.Permanent(errors.New("webhook-id: the call has neither an idempotency key nor a job"))
+		return clients.Permanent(clients.NotCalled(errors.New("webhook-id: the call has neither an idempotency key nor a job")))
 	}
 	now := time.Now()
 	signatures := make([]string, len(secrets))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/breaker"
+	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/internal/credentials"
 )
 
@@ -27,6 +28,7 @@ type accounts[C interface{ Close() }] struct {
 
 type account[C any] struct {
 	id     string
+	tenant string // that used it first
 	client C
 }
 
@@ -36,7 +38,7 @@ func newAccounts[C interface{ Close() }](open func(*credentials.Secrets) (C, err
 
 // of is the client of an account. One that others drove out meanwhile is only
 // closed, which ends no call.
-func (a *accounts[C]) of(secrets *credentials.Secrets) (C, error) {
+func (a *accounts[C]) of(secrets *credentials.Secrets, tenant string) (C, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if known, ok := a.known[secrets.ID]; ok {
@@ -47,13 +49,24 @@ func (a *accounts[C]) of(secrets *credentials.Secrets) (C, error) {
 	if err != nil {
 		return client, err
 	}
-	a.known[secrets.ID] = a.order.PushFront(account[C]{secrets.ID, client})
+	a.known[secrets.ID] = a.order.PushFront(account[C]{secrets.ID, tenant, client})
 	if a.order.Len() > mostAccounts {
 		oldest := a.order.Remove(a.order.Back()).(account[C])
 		delete(a.known, oldest.id)
 		oldest.client.Close()
 	}
 	return client, nil
+}
+
+// quotas is what is known of the accounts' limits, those of the last used first.
+func (a *accounts[C]) quotas() (all []dashboard.Quota) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for e := a.order.Front(); e != nil; e = e.Next() {
+		known := e.Value.(account[C])
+		all = append(all, quotasOf(known.tenant, known.client)...)
+	}
+	return all
 }
 
 // Close closes what is kept.
@@ -89,9 +102,9 @@ func (c *caller[C]) do(ctx context.Context, call clients.Call, send func(C) erro
 		}
 		return c.all.Do(ctx, c.kind, func() error { return send(*c.common) })
 	}
-	client, err := c.own.of(secrets)
+	client, err := c.own.of(secrets, call.Tenant)
 	if err != nil {
-		return clients.Throttled(clients.KeyPause, fmt.Errorf("%s account of tenant %s: %w", c.kind, clients.Printable(call.Tenant, 100), err))
+		return clients.Throttled(clients.KeyPause, clients.NotCalled(fmt.Errorf("%s account of tenant %s: %w", c.kind, clients.Printable(call.Tenant, 100), err)))
 	}
 	return ofTenant(c.tenants.Do(ctx, c.kind+" account of "+call.Tenant, func() error { return send(client) }))
 }
@@ -100,6 +113,14 @@ func (c *caller[C]) do(ctx context.Context, call clients.Call, send func(C) erro
 func (c *caller[C]) shared(tenant string) bool {
 	secrets, err := c.store.For(c.kind, tenant)
 	return secrets == nil && err == nil
+}
+
+// quotas is what is known of the limits of the worker's account and of the tenants'.
+func (c *caller[C]) quotas() (all []dashboard.Quota) {
+	if c.common != nil {
+		all = quotasOf("", *c.common)
+	}
+	return append(all, c.own.quotas()...)
 }
 
 // Close closes all clients.

@@ -28,7 +28,7 @@ import (
 )
 
 // calling makes the handlers of a worker, whose calls the test makes itself.
-func calling(t *testing.T, c config, file string) (call func(kind, tenant, payload string) (queue.Outcome, error), metrics *dashboard.Metrics) {
+func calling(t *testing.T, c config, file string) (call func(kind, tenant, payload string) (queue.Outcome, error), told *details) {
 	t.Helper()
 	for name, d := range map[*time.Duration]time.Duration{
 		&c.BreakerPause: time.Minute, &c.WebhookTimeout: 5 * time.Second, &c.AITimeout: 5 * time.Second,
@@ -56,15 +56,15 @@ func calling(t *testing.T, c config, file string) (call func(kind, tenant, paylo
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics = dashboard.NewMetrics(prometheus.NewRegistry())
-	_, stop, err := handlers(worker, c, store, endpoints.New(redistest.Shared(t).Client(), slog.New(slog.DiscardHandler)), metrics)
+	told = newDetails(dashboard.NewMetrics(prometheus.NewRegistry()))
+	_, stop, err := handlers(worker, c, store, endpoints.New(redistest.Shared(t).Client(), slog.New(slog.DiscardHandler)), told)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
 	return func(kind, tenant, payload string) (queue.Outcome, error) {
 		return worker.Call(t.Context(), queue.Job{Kind: kind, Tenant: tenant, Payload: json.RawMessage(payload)})
-	}, metrics
+	}, told
 }
 
 // keys plays all providers over HTTP, and writes down who called with what.
@@ -239,7 +239,7 @@ func TestMostAccounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := own.of(secrets); err != nil {
+		if _, err := own.of(secrets, fmt.Sprint("t", n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -264,7 +264,7 @@ func TestMostAccounts(t *testing.T) {
 func TestBreakerMetrics(t *testing.T) {
 	provider, url := newKeys(t)
 	provider.status = map[string]int{"": 500, "sk-acme": 500}
-	call, metrics := calling(t, config{
+	call, told := calling(t, config{
 		BreakerFailures: 2, WebhookAllowPrivate: true, AIProvider: "openai", AIBaseURL: url,
 	}, "tenants: {acme: {ai: {api_key: sk-acme}}}")
 	_, port, _ := strings.Cut(strings.TrimPrefix(url, "http://"), ":")
@@ -284,7 +284,7 @@ func TestBreakerMetrics(t *testing.T) {
 		t.Errorf("%s, %v", outcome, err)
 	}
 	page := httptest.NewRecorder()
-	metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(context.Background(), "GET", "/metrics", nil))
+	told.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(context.Background(), "GET", "/metrics", nil))
 	text := page.Body.String()
 	var hosts int
 	for line := range strings.Lines(text) {

@@ -23,8 +23,8 @@ func unlessGone(store *endpoints.Store, send func(context.Context, clients.Call,
 			if e.Until.Before(again) {
 				again = e.Until
 			}
-			return clients.ParkUntil(again, fmt.Errorf("%s answered 410 at %s and is left alone until %s; enable it with: enqueue endpoints enable %s",
-				clients.Printable(e.Host, 200), e.Since.Format(time.RFC3339), e.Until.Format(time.RFC3339), e.ID))
+			return clients.ParkUntil(again, clients.NotCalled(fmt.Errorf("%s answered 410 at %s and is left alone until %s; enable it with: enqueue endpoints enable %s",
+				clients.Printable(e.Host, 200), e.Since.Format(time.RFC3339), e.Until.Format(time.RFC3339), e.ID)))
 		}
 		err := send(ctx, call, r)
 		if gone, ok := errors.AsType[*webhook.GoneError](err); ok {

@@ -10,7 +10,6 @@ import (
 	"github.com/headgate/headgate/clients/email"
 	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/webhook"
-	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/internal/credentials"
 	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/queue"
@@ -18,7 +17,7 @@ import (
 
 // handlers registers what this worker can send, and returns the kinds and what
 // closes their connections.
-func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *endpoints.Store, metrics *dashboard.Metrics) (kinds []string, stop func(), err error) {
+func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *endpoints.Store, told *details) (kinds []string, stop func(), err error) {
 	var closers []func()
 	stop = func() {
 		for _, end := range closers {
@@ -38,14 +37,14 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *en
 	if err != nil {
 		return nil, nil, err
 	}
-	report(metrics, "webhook", hosts)
+	told.add("webhook", hosts)
 	webhooks := webhook.New(webhook.Config{Timeout: c.WebhookTimeout, AllowPrivate: c.WebhookAllowPrivate, Secrets: signing(store)})
 	ready("webhook", webhooks.Close)
 	host := func(_ clients.Call, r webhook.Request) string { return r.Host() }
 	handle(worker, "webhook", unlessGone(gone, breaker.Guard(hosts, host, webhooks.Send)), queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
 
 	if c.emailProvider() != "" {
-		mails, err := newCaller("email", c, store, metrics, c.hasMails(), c.mailsFor)
+		mails, err := newCaller("email", c, store, told, c.hasMails(), c.mailsFor)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -55,7 +54,7 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *en
 		}, c.mailOptions()...)
 	}
 	if c.AIProvider != "" {
-		models, err := newCaller("ai", c, store, metrics, c.hasAI(), c.aiFor)
+		models, err := newCaller("ai", c, store, told, c.hasAI(), c.aiFor)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -73,7 +72,7 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *en
 		}, queue.Timeout(2*c.AITimeout), queue.RepeatUnknown())
 	}
 	if c.StripeKey != "" || store.Has("payment") {
-		payments, err := newCaller("payment", c, store, metrics, c.StripeKey != "", c.paymentFor)
+		payments, err := newCaller("payment", c, store, told, c.StripeKey != "", c.paymentFor)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -94,7 +93,7 @@ const shortestBackoff = time.Second
 
 // newCaller makes the caller of a kind. Where the worker has an account, a mistake
 // in it ends the start.
-func newCaller[C interface{ Close() }](kind string, c config, store *credentials.Store, metrics *dashboard.Metrics, has bool, open func(*credentials.Secrets) (C, error)) (*caller[C], error) {
+func newCaller[C interface{ Close() }](kind string, c config, store *credentials.Store, told *details, has bool, open func(*credentials.Secrets) (C, error)) (*caller[C], error) {
 	made := &caller[C]{kind: kind, store: store, own: newAccounts(open)}
 	var err error
 	// A receiver that is down holds up the jobs for it alone, a provider all of its
@@ -105,7 +104,8 @@ func newCaller[C interface{ Close() }](kind string, c config, store *credentials
 	if made.tenants, err = c.breaker(breaker.HoldTenant); err != nil {
 		return nil, err
 	}
-	report(metrics, kind, made.all, made.tenants)
+	told.add(kind, made.all, made.tenants)
+	told.quotas(kind, made.quotas)
 	if has {
 		common, err := open(nil)
 		if err != nil {
@@ -122,19 +122,6 @@ func (c config) breaker(hold breaker.Hold) (*breaker.Breaker, error) {
 		return nil, nil
 	}
 	return breaker.New(breaker.Config{Failures: c.BreakerFailures, Pause: c.BreakerPause, Hold: hold})
-}
-
-// report shows the breakers of a kind in the metrics.
-func report(metrics *dashboard.Metrics, kind string, breakers ...*breaker.Breaker) {
-	metrics.Breakers(kind, func() (all dashboard.BreakerStats) {
-		for _, b := range breakers {
-			stats := b.Stats()
-			all.Down += stats.Open + stats.HalfOpen
-			all.Opened += stats.Opened
-			all.Refused += stats.Refused
-		}
-		return all
-	})
 }
 
 // handle joins a client to the queue: the one thing that both need to know is

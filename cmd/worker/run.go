@@ -74,7 +74,7 @@ func run(ctx context.Context, c config) error {
 	defer listener.Close()
 	client := redis.NewUniversalClient(options)
 	defer client.Close()
-	publish, refresh, stopSES, err := c.withSESLimits(ctx, func(limits queue.Limits) error { return queue.Publish(ctx, client, limits) }, logger)
+	ses, stopSES, err := c.sesLimits(ctx, func(limits queue.Limits) error { return queue.Publish(ctx, client, limits) }, logger)
 	if err != nil {
 		return err
 	}
@@ -88,9 +88,11 @@ func run(ctx context.Context, c config) error {
 		return err // it was checked with the other settings
 	}
 	metrics.Queues(dashboard.Queues{Inspector: queue.NewInspector(client), Names: c.Queues, Tenants: tenants, Logger: logger})
+	told := newDetails(metrics)
+	told.quotas("email", ses.quotas)
 	worker, err := queue.New(queue.Config{
 		Redis: options, Queues: c.Queues, Concurrency: c.Concurrency, ShutdownTimeout: c.ShutdownTimeout,
-		Logger: logger, Observer: metrics,
+		Logger: logger, Observer: metrics, Details: told.read,
 	})
 	if err != nil {
 		return err
@@ -109,7 +111,7 @@ func run(ctx context.Context, c config) error {
 		return err
 	}
 	gone := endpoints.New(client, logger)
-	kinds, stop, err := handlers(worker, c, store, gone, metrics)
+	kinds, stop, err := handlers(worker, c, store, gone, told)
 	if err != nil {
 		return err
 	}
@@ -117,7 +119,7 @@ func run(ctx context.Context, c config) error {
 	warnAboutKinds(limits, kinds, logger)
 
 	if c.LimitsFile != "" {
-		if err := publish(limits); err != nil {
+		if err := ses.put(limits); err != nil {
 			return fmt.Errorf("put the limits of %s in force: %w", c.LimitsFile, err)
 		}
 	}
@@ -129,8 +131,8 @@ func run(ctx context.Context, c config) error {
 	defer cancel()
 	var watching error
 	if c.LimitsFile != "" {
-		file := limitsfile.NewWatcher(c.LimitsFile, logger, publish)
-		metrics.LimitsFile(file.Err)
+		file := limitsfile.NewWatcher(c.LimitsFile, logger, ses.put)
+		told.limitsFile(c.LimitsFile, file)
 		parts.Go(func() {
 			if err := file.Run(background); err != nil {
 				watching = err
@@ -138,9 +140,7 @@ func run(ctx context.Context, c config) error {
 			}
 		})
 	}
-	if refresh != nil {
-		parts.Go(func() { refresh(background) })
-	}
+	parts.Go(func() { ses.run(background) })
 	if store != nil {
 		parts.Go(func() { store.Run(background) })
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients/email"
+	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/throttle"
 )
@@ -28,7 +29,7 @@ const (
 // lower ones. An override could not: it changes a limit for one tenant, and an
 // account's is shared by all.
 type sesLimits struct {
-	quota   func(context.Context) (email.SESQuota, error)
+	quota   func(context.Context) (email.SESQuota, error) // nil: the file's alone count
 	publish func(queue.Limits) error
 	logger  *slog.Logger
 
@@ -40,6 +41,9 @@ type sesLimits struct {
 // put puts the file's limits in force. Before SES has answered they hold as they
 // are: SES refuses what is over its own.
 func (s *sesLimits) put(limits queue.Limits) error {
+	if s.quota == nil {
+		return s.publish(limits)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	quota := email.SESQuota{}
@@ -78,6 +82,9 @@ func (s *sesLimits) ask(ctx context.Context) error {
 // run asks again every hour until ctx is done. What SES said last holds while it
 // does not answer.
 func (s *sesLimits) run(ctx context.Context) {
+	if s.quota == nil {
+		return
+	}
 	for {
 		next := sesFresh
 		s.mu.Lock()
@@ -149,19 +156,37 @@ func lower(limits queue.Limits, quota email.SESQuota) (queue.Limits, error) {
 	return limits, nil
 }
 
-// withSESLimits puts the account's limits before publish, where the operator wants
-// them; run keeps them fresh, and stop ends the connections to SES.
-func (c config) withSESLimits(ctx context.Context, publish func(queue.Limits) error, logger *slog.Logger) (put func(queue.Limits) error, run func(context.Context), stop func(), err error) {
+// quotas is what SES told of the account last.
+func (s *sesLimits) quotas() []dashboard.Quota {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil {
+		return nil
+	}
+	var all []dashboard.Quota
+	if perSecond := int64(s.known.PerSecond); perSecond > 0 {
+		all = append(all, dashboard.Quota{Name: "recipients/s", Limit: perSecond})
+	}
+	if s.known.PerDay > 0 {
+		all = append(all, dashboard.Quota{Name: "recipients/24h", Limit: s.known.PerDay, Remaining: new(max(s.known.PerDay-s.known.LastDay, 0))})
+	}
+	return all
+}
+
+// sesLimits puts the account's limits before publish, where the operator wants
+// them; stop ends the connections to SES.
+func (c config) sesLimits(ctx context.Context, publish func(queue.Limits) error, logger *slog.Logger) (limits *sesLimits, stop func(), err error) {
+	limits = &sesLimits{publish: publish, logger: logger}
 	if !c.SESAccountLimits {
-		return publish, nil, func() {}, nil
+		return limits, func() {}, nil
 	}
 	ses, err := c.ses()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	limits := &sesLimits{quota: ses.Quota, publish: publish, logger: logger}
+	limits.quota = ses.Quota
 	if err := limits.ask(ctx); err != nil {
 		logger.Warn("the limits of the SES account are not known yet; those of the limits file hold", "error", err)
 	}
-	return limits.put, limits.run, ses.Close, nil
+	return limits, ses.Close, nil
 }

@@ -25,6 +25,9 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("no credentials for %s of tenant %s: %s; its jobs wait until there are", e.Kind, e.Tenant, e.Reason)
 }
 
+// NotCalled is true: nothing was called without them.
+func (e *HeldError) NotCalled() bool { return true }
+
 // Store holds the secrets in force. A nil one holds none. It is safe for
 // concurrent use.
 type Store struct {

@@ -27,6 +27,7 @@ type Watcher struct {
 	poll   time.Duration // when the file is read although nothing was heard of it
 
 	mu  sync.Mutex
+	at  time.Time // when err was set; zero: never
 	err error
 }
 
@@ -43,9 +44,16 @@ func NewWatcher(path string, logger *slog.Logger, apply func(queue.Limits) error
 // names every mistake in it, or that of reading the file or of apply. The limits
 // that were in force before still are. It is nil until the file was first read.
 func (w *Watcher) Err() error {
+	_, err := w.Last()
+	return err
+}
+
+// Last is Err and when that was found: when the file as it stands was put in force,
+// or last refused. It is zero until the file was first read.
+func (w *Watcher) Last() (at time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.err
+	return w.at, w.err
 }
 
 // Run reads the file now and after every change, until ctx is done. A file with
@@ -122,7 +130,7 @@ func (w *Watcher) check(ctx context.Context, decided string) (now string, err er
 		return "", err // it may have been put in force in part: so offer even the file before it
 	}
 	w.mu.Lock()
-	w.err = nil
+	w.at, w.err = time.Now(), nil
 	w.mu.Unlock()
 	w.logger.Info("the limits file is in force", "file", w.path)
 	return now, nil
@@ -132,7 +140,7 @@ func (w *Watcher) check(ctx context.Context, decided string) (now string, err er
 func (w *Watcher) refuse(err error) {
 	w.mu.Lock()
 	known := w.err != nil && w.err.Error() == err.Error()
-	w.err = err
+	w.at, w.err = time.Now(), err
 	w.mu.Unlock()
 	if known {
 		return

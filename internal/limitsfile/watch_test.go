@@ -78,6 +78,7 @@ func TestWatch(t *testing.T) {
 	replace(t, path, good)
 	w, taken, logged := watched(t, path, nil)
 	next(t, "the first read", taken)
+	began := time.Now()
 	replace(t, path, strings.Replace(good, "300/s", "200/s", 1))
 	if rate := rateOf(next(t, "a change", taken)); rate != throttle.PerSecond(200) {
 		t.Errorf("rate = %v after the change", rate)
@@ -91,6 +92,9 @@ func TestWatch(t *testing.T) {
 	}
 	if mistakes, ok := errors.AsType[*Error](w.Err()); !ok || len(mistakes.Problems) != 2 {
 		t.Errorf("Err = %v; want both mistakes", w.Err())
+	}
+	if at, err := w.Last(); at.Before(began) || at.After(time.Now()) || err != w.Err() {
+		t.Errorf("Last = %v, %v", at, err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

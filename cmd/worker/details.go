@@ -1,0 +1,130 @@
+package main
+
+import (
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/clients/breaker"
+	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/internal/limitsfile"
+)
+
+// details is what this worker tells of its providers and its limits file: to
+// metrics as numbers, and to the pages, which list workers, with names.
+type details struct {
+	metrics *dashboard.Metrics
+
+	mu        sync.Mutex
+	providers []func() dashboard.ProviderDetails
+	told      map[string][]func() []dashboard.Quota // by kind
+	file      func() *dashboard.LimitsFileDetails
+}
+
+func newDetails(metrics *dashboard.Metrics) *details {
+	return &details{metrics: metrics, told: map[string][]func() []dashboard.Quota{}}
+}
+
+// What a worker tells has little room, and hosts and tenants are strangers' choice.
+const (
+	mostHosts   = 20 // of a kind
+	mostTold    = 20 // quotas of a kind
+	mostKeyText = 64
+	mostError   = 1000
+)
+
+// quotas shows what read tells of the accounts of a kind.
+func (d *details) quotas(kind string, read func() []dashboard.Quota) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.told[kind] = append(d.told[kind], read)
+}
+
+// add shows a kind with its breakers, of which some may be nil.
+func (d *details) add(kind string, breakers ...*breaker.Breaker) {
+	stats := func() (all dashboard.BreakerStats) {
+		for _, b := range breakers {
+			stats := b.Stats()
+			all.Down += stats.Open + stats.HalfOpen
+			all.Opened += stats.Opened
+			all.Refused += stats.Refused
+		}
+		return all
+	}
+	d.metrics.Breakers(kind, stats)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.providers = append(d.providers, func() dashboard.ProviderDetails {
+		p := dashboard.ProviderDetails{Kind: kind}
+		for _, quotas := range d.told[kind] {
+			p.Quotas = append(p.Quotas, quotas()...)
+		}
+		p.Quotas = p.Quotas[:min(len(p.Quotas), mostTold)]
+		for _, b := range breakers {
+			if b == nil {
+				continue
+			}
+			if p.Breaker == nil {
+				all := stats()
+				p.Breaker = &dashboard.BreakerDetails{Down: all.Down, Opened: all.Opened, Refused: all.Refused}
+			}
+			for _, down := range b.Down() {
+				if len(p.Breaker.Hosts) < mostHosts {
+					key := clients.Printable(down.Key, mostKeyText)
+					p.Breaker.Hosts = append(p.Breaker.Hosts, dashboard.HostDetails{Key: key, State: string(down.State), Until: down.Until.UTC()})
+				}
+			}
+		}
+		return p
+	})
+}
+
+// limitsFile shows how the limits file stands.
+func (d *details) limitsFile(path string, watcher *limitsfile.Watcher) {
+	d.metrics.LimitsFile(watcher.Err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.file = func() *dashboard.LimitsFileDetails {
+		at, err := watcher.Last()
+		file := &dashboard.LimitsFileDetails{Path: path}
+		if !at.IsZero() {
+			file.At = at.UTC()
+		}
+		if err != nil {
+			file.Error = clients.Printable(err.Error(), mostError)
+		}
+		return file
+	}
+}
+
+// read is the Details of the worker's queue.Config.
+func (d *details) read() any {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := dashboard.WorkerDetails{}
+	for _, provider := range d.providers {
+		all.Providers = append(all.Providers, provider())
+	}
+	if d.file != nil {
+		all.LimitsFile = d.file()
+	}
+	return all
+}
+
+// quotasOf is what a client knows of its account's limits, if it does.
+func quotasOf(account string, client any) (all []dashboard.Quota) {
+	told, ok := client.(interface{ Quotas() []clients.Quota })
+	if !ok {
+		return nil
+	}
+	for _, q := range told.Quotas() {
+		resets := time.Time{}
+		if !q.ResetsAt.IsZero() {
+			resets = q.ResetsAt.UTC()
+		}
+		all = append(all, dashboard.Quota{
+			Account: clients.Printable(account, mostKeyText), Name: clients.Printable(q.Name, mostKeyText), Limit: q.Limit, Remaining: q.Remaining, ResetsAt: resets,
+		})
+	}
+	return all
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/clients/email"
+	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/internal/limitsfile"
+	"github.com/headgate/headgate/queue"
+)
+
+// readDetails reads what a page would be shown, and fails where a worker could
+// not tell it.
+func readDetails(t *testing.T, told *details) (dashboard.WorkerDetails, string) {
+	t.Helper()
+	text, err := json.Marshal(told.read())
+	if err != nil || len(text) > 16<<10 {
+		t.Fatalf("%d bytes, %v", len(text), err)
+	}
+	read, err := dashboard.ReadWorkerDetails(queue.WorkerInfo{ID: "w", Details: text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(any(read), told.read()) {
+		t.Errorf("%+v came back as %+v", told.read(), read)
+	}
+	return read, string(text)
+}
+
+// TestDetails: what answers said of accounts, by whose they are, and who is down;
+// never a key, nor a part of a URL that may hold one.
+func TestDetails(t *testing.T) {
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Ratelimit-Limit-Requests", "60")
+		w.Header().Set("X-Ratelimit-Remaining-Requests", map[bool]string{true: "7", false: "50"}[r.Header.Get("Authorization") == "Bearer sk-CANARY-acme"])
+		w.Header().Set("X-Ratelimit-Reset-Requests", "1m0s")
+		fmt.Fprint(w, `{"model":"m","choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"usage":{"total_tokens":3}}`)
+	}))
+	defer provider.Close()
+	call, told := calling(t, config{
+		BreakerFailures: 1, WebhookAllowPrivate: true, AIProvider: "openai", AIBaseURL: provider.URL, AIAPIKey: "sk-CANARY-worker",
+	}, "tenants: {acme: {ai: {api_key: sk-CANARY-acme}}}")
+	for _, tenant := range []string{"acme", "initech"} {
+		if outcome, err := call("ai", tenant, aiPayload); outcome != queue.Done {
+			t.Fatal(outcome, err)
+		}
+	}
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for range 2 {
+		if outcome, _ := call("webhook", "acme", `{"url":"`+gone.URL+`/CANARY?key=CANARY"}`); outcome == queue.Done {
+			t.Fatal("it was taken")
+		}
+	}
+	told.quotas("email", (&sesLimits{known: &email.SESQuota{PerSecond: 14, PerDay: 50_000, LastDay: 60_000}}).quotas)
+	told.add("email", nil)
+
+	read, text := readDetails(t, told)
+	if strings.Contains(text, "CANARY") {
+		t.Errorf("secrets: %s", text)
+	}
+	if len(read.Providers) != 3 {
+		t.Fatalf("%+v", read)
+	}
+	webhooks, models, mails := read.Providers[0], read.Providers[1], read.Providers[2]
+	if b := webhooks.Breaker; b == nil || webhooks.Kind != "webhook" || b.Down != 1 || b.Opened != 1 || b.Refused != 1 || len(b.Hosts) != 1 ||
+		b.Hosts[0].Key != strings.TrimPrefix(gone.URL, "http://") || b.Hosts[0].State != "open" || time.Until(b.Hosts[0].Until) <= 0 || webhooks.Quotas != nil {
+		t.Errorf("webhook: %s", text)
+	}
+	if b := models.Breaker; b == nil || b.Down != 0 || len(b.Hosts) != 0 || models.Kind != "ai" || len(models.Quotas) != 2 {
+		t.Fatalf("ai: %s", text)
+	}
+	for i, want := range []dashboard.Quota{{Account: "", Remaining: new(int64(50))}, {Account: "acme", Remaining: new(int64(7))}} {
+		got := models.Quotas[i]
+		if got.Account != want.Account || got.Name != "requests" || got.Limit != 60 || got.Remaining == nil || *got.Remaining != *want.Remaining || time.Until(got.ResetsAt) <= 0 {
+			t.Errorf("ai: %s", text)
+		}
+	}
+	want := []dashboard.Quota{{Name: "recipients/s", Limit: 14}, {Name: "recipients/24h", Limit: 50_000, Remaining: new(int64(0))}}
+	if mails.Breaker != nil || !reflect.DeepEqual(mails.Quotas, want) {
+		t.Errorf("email: %s", text)
+	}
+}
+
+// TestDetailsAreBounded: however many hosts are down, whatever they are called,
+// the details stay such as a worker can tell.
+func TestDetailsAreBounded(t *testing.T) {
+	told := newDetails(dashboard.NewMetrics(prometheus.NewRegistry()))
+	for _, kind := range []string{"webhook", "email", "ai", "payment"} {
+		b, err := config{BreakerFailures: 1, BreakerPause: time.Minute}.breaker(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			_ = b.Do(context.Background(), fmt.Sprint(i, strings.Repeat("ü\u202e\n", 100)), func() error { return io.ErrUnexpectedEOF })
+		}
+		told.add(kind, b)
+		told.quotas(kind, func() (all []dashboard.Quota) {
+			for range 100 {
+				all = append(all, dashboard.Quota{Account: strings.Repeat("a", mostKeyText), Name: "requests", Limit: 1})
+			}
+			return all
+		})
+	}
+	read, text := readDetails(t, told)
+	for _, p := range read.Providers {
+		if p.Breaker.Down != 100 || len(p.Breaker.Hosts) != 20 || len(p.Quotas) != 20 || len(p.Breaker.Hosts[0].Key) > 80 || strings.Contains(text, "\u202e") {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// TestDetailsOfTheLimitsFile: an operator sees why the file is not in force.
+func TestDetailsOfTheLimitsFile(t *testing.T) {
+	told := newDetails(dashboard.NewMetrics(prometheus.NewRegistry()))
+	if read, _ := readDetails(t, told); read.LimitsFile != nil {
+		t.Errorf("without a file: %+v", read.LimitsFile)
+	}
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("queues: {q: {kinds: [call]}}")
+	ctx, cancel := context.WithCancel(t.Context())
+	taken, refused := make(chan struct{}, 10), make(chan struct{}, 10)
+	watcher := limitsfile.NewWatcher(path, slog.New(slog.NewTextHandler(lines(refused), nil)), func(queue.Limits) error {
+		taken <- struct{}{}
+		return nil
+	})
+	told.limitsFile(path, watcher)
+	if read, _ := readDetails(t, told); !read.LimitsFile.At.IsZero() || read.LimitsFile.Path != path || read.LimitsFile.Error != "" {
+		t.Errorf("before it was read: %+v", read.LimitsFile)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- watcher.Run(ctx) }()
+	<-taken
+	<-refused // the line that it is in force
+	first, _ := readDetails(t, told)
+	if first.LimitsFile.At.IsZero() || first.LimitsFile.Error != "" {
+		t.Errorf("in force: %+v", first.LimitsFile)
+	}
+	write("queues: {q: {kidns: [call]}}")
+	<-refused
+	if read, _ := readDetails(t, told); !strings.Contains(read.LimitsFile.Error, `did you mean "kinds"?`) || !read.LimitsFile.At.After(first.LimitsFile.At) {
+		t.Errorf("with a mistake: %+v", read.LimitsFile)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// lines tells of every line that is written to it.
+type lines chan struct{}
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- struct{}{}
+	return len(p), nil
+}
