@@ -39,11 +39,11 @@ function add(q: Overview): void {
 	const s = all.get(q.queue), at = time(q.now) / 1000, before = last.get(q.queue);
 	if (before && at < before.at + 0.9) return; // the same reading again, or too near to divide by
 	const answers = q.answers ?? {};
-	last.set(q.queue, { at, calls: q.calls, answers });
+	last.set(q.queue, { at, calls: q.calls ?? 0, answers });
 	if (!s || !before || at <= (s.x.at(-1) ?? 0)) return;
 	const per = 1 / (at - before.at), since: Answers = {};
 	for (const [answer, n] of Object.entries(answers)) since[answer as Answer] = Math.max(0, n - (before.answers[answer as Answer] ?? 0)) * per;
-	push(s, at, Math.max(0, q.calls - before.calls) * per, q.allowed_per_second, q.waiting, since);
+	push(s, at, Math.max(0, (q.calls ?? 0) - before.calls) * per, q.allowed_per_second, q.waiting, since);
 }
 
 onMessage('overview', ({ queues, redis }) => {
@@ -60,7 +60,7 @@ export function useSeries(queue: string): Series {
 		const abort = new AbortController();
 		get<History>(['queues', queue, 'history'], undefined, abort.signal).then((h) => {
 			const s = empty(), from = time(h.from) / 1000;
-			h.points?.forEach((p, i) => push(s, from + i * h.step_seconds, p.sent, p.allowed, p.waiting, p.answers ?? {}));
+			h.points?.forEach((p, i) => push(s, from + i * h.step_seconds, p.sent ?? null, p.allowed ?? 0, p.waiting ?? 0, p.answers ?? {}));
 			all.set(queue, s);
 			version.value++;
 		}).catch(() => {

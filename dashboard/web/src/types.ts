@@ -12,9 +12,10 @@ export interface Outlook {
 	held_by?: Hold; drains_at?: string; sure: Sure; text: string;
 }
 export interface Overview {
-	queue: string; now: string; waiting: number; scheduled: number; retry: number; pending: number; active: number;
-	archived: number; enqueued: number; tenants: number; allowed_per_second: number; drains_at?: string; sure: Sure;
-	top?: Outlook; pauses?: Pause[] | null; answers?: Answers | null; calls: number;
+	queue: string; now: string; waiting: number; tenants: number; allowed_per_second: number; drains_at?: string; sure: Sure;
+	top?: Outlook; pauses?: Pause[] | null;
+	// Of the queue as a whole: a key for single tenants is not told.
+	scheduled?: number; retry?: number; pending?: number; active?: number; archived?: number; enqueued?: number; answers?: Answers | null; calls?: number;
 }
 export interface TenantRow extends Outlook {
 	done: number; weight: number; limit: string; level: number; capacity: number; pauses?: Pause[] | null; overridden: boolean;
@@ -56,7 +57,7 @@ export interface Provider {
 	breaker?: { down: number; opened: number; refused: number; hosts?: { key: string; state: string; until?: string }[] | null };
 	quotas?: { account: string; name: string; limit: number; remaining: number; resets_at?: string }[] | null;
 }
-export interface History { step_seconds: number; from: string; points: { sent: number; allowed: number; waiting: number; answers?: Answers | null }[] }
+export interface History { step_seconds: number; from: string; points: { sent?: number; allowed?: number; waiting?: number; answers?: Answers | null }[] }
 export interface FailureGroup { outcome: string; reason: string; kind: string; jobs: number; newest: string; example: string }
 export interface Override extends LimitState { tenant: string }
 export interface Limits {

@@ -31,7 +31,7 @@ export function NowPage({ queue }: { queue?: string }) {
 function state(q: Overview) {
 	if (q.pauses?.some((p) => !p.tenant && !p.kind)) return <Badge tone="warn" icon="pause">Paused</Badge>;
 	if (q.waiting > 0) return <Badge tone="busy">Shaping</Badge>;
-	if (q.active > 0) return <Badge tone="good">Sending</Badge>;
+	if (q.active) return <Badge tone="good">Sending</Badge>;
 	return <Badge tone="quiet">Idle</Badge>;
 }
 
@@ -48,7 +48,7 @@ function QueueCard({ q }: { q: Overview }) {
 	const s = useSeries(q.queue);
 	const sent = recent(s.sent, 5), rejected = recent(s.answers.map((a) => a.throttled ?? 0), 60);
 	const pauses = q.pauses ?? [], others = q.tenants - 1;
-	const id = `q-${q.queue}`;
+	const whole = q.active !== undefined, later = (q.scheduled ?? 0) + (q.retry ?? 0), id = `q-${q.queue}`;
 	return (
 		<section class="card queue" aria-labelledby={id}>
 			<header>
@@ -66,20 +66,21 @@ function QueueCard({ q }: { q: Overview }) {
 				<p key={i} class="notice"><Badge tone="warn" icon="pause">Paused</Badge> {pausedWhat(p, q.queue)}, by <bdi>{p.by}</bdi> {pauseUntil(p, q.now)}: <bdi>{p.reason}</bdi></p>
 			))}
 			<Stats>
-				<Stat label="Sent" note={q.allowed_per_second > 0 ? `of ${rate(q.allowed_per_second)} allowed` : 'no limit binds'}>{rate(Math.round(sent * 10) / 10)}</Stat>
-				<Stat label="Waiting" note={q.scheduled + q.retry > 0 ? `and ${num(q.scheduled + q.retry)} for later` : null}>{num(q.waiting)}</Stat>
-				<Stat label="In flight" note={q.pending > 0 ? `and ${num(q.pending)} released` : null}>{num(q.active)}</Stat>
+				{whole && <Stat label="Sent" note={q.allowed_per_second > 0 ? `of ${rate(q.allowed_per_second)} allowed` : q.waiting > 0 ? 'allowed: not known' : 'nothing waits'}>{rate(Math.round(sent * 10) / 10)}</Stat>}
+				<Stat label="Waiting" note={later > 0 ? `and ${num(later)} for later` : null}>{num(q.waiting)}</Stat>
+				{!whole && <Stat label="Allowed">{q.waiting ? rate(q.allowed_per_second) : '–'}</Stat>}
+				{whole && <Stat label="In flight" note={q.pending ? `and ${num(q.pending)} released` : null}>{num(q.active!)}</Stat>}
 				<Stat label="Drains at" note={q.waiting > 0 && q.sure !== 'unknown' ? (q.sure === 'rough' ? 'roughly' : 'steady') : null}>
 					{q.waiting === 0 ? 'empty' : q.drains_at ? clock(time(q.drains_at), time(q.now)) : 'not known'}
 				</Stat>
-				<Stat label="Provider said no" tone={rejected > 0 ? 'bad' : undefined} note="in the last minute">{rate(Math.round(rejected * 100) / 100)}</Stat>
-				<Stat label="Archived">{q.archived > 0 ? <a href={href('queues', q.queue, 'failures')}>{num(q.archived)}</a> : '0'}</Stat>
+				{whole && <Stat label="Provider said no" tone={rejected > 0 ? 'bad' : undefined} note="in the last minute">{rate(Math.round(rejected * 100) / 100)}</Stat>}
+				{whole && <Stat label="Archived">{q.archived ? <a href={href('queues', q.queue, 'failures')}>{num(q.archived)}</a> : '0'}</Stat>}
 			</Stats>
-			<Chart x={s.x} height={128} summary={`Calls sent to the provider in the last ten minutes: now ${rate(sent)}, allowed ${q.allowed_per_second > 0 ? rate(q.allowed_per_second) : 'any'}.`}
+			{whole && <Chart x={s.x} height={128} summary={`Calls sent to the provider in the last ten minutes: now ${rate(sent)}, allowed ${q.allowed_per_second > 0 ? rate(q.allowed_per_second) : 'not known'}.`}
 				series={[
 					{ label: 'Sent', colour: '--accent', values: s.sent, filled: true },
 					{ label: 'Allowed', colour: '--text-2', values: s.allowed, dashed: true },
-				]} />
+				]} />}
 		</section>
 	);
 }

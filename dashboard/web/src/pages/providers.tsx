@@ -16,7 +16,7 @@ export function ProvidersPage() {
 	const all = queues.value;
 	return (
 		<div class="stack">
-			{all === null ? <div class="card"><Skeleton lines={6} /></div> : <div class="cards">{all.map((q) => <Answers key={q.queue} q={q} />)}</div>}
+			{all === null ? <div class="card"><Skeleton lines={6} /></div> : <div class="cards">{all.filter((q) => q.active !== undefined).map((q) => <Answers key={q.queue} q={q} />)}</div>}
 			<Loaded of={providers}>{({ providers: list }) => list.length === 0
 				? <div class="card"><EmptyState title="No worker has told of a provider yet" icon="idle">Breakers and quotas come with the workers’ heartbeats.</EmptyState></div>
 				: <div class="grid">{list.map((p) => <Card key={p.kind} of={p} />)}</div>}
@@ -41,7 +41,7 @@ function Answers({ q }: { q: Overview }) {
 				<h2 id={id}><a href={href('queues', q.queue)}><bdi class="name">{q.queue}</bdi></a></h2>
 				{pauses.length > 0 && <Badge tone="warn" icon="pause">{plural(pauses.length, 'pause')}</Badge>}
 			</header>
-			{q.calls === 0 ? <EmptyState title="No call yet" icon="idle" /> : (
+			{!q.calls ? <EmptyState title="No call yet" icon="idle" /> : (
 				<>
 					<Stats>{series.map((one) => <Stat key={one.label} label={one.label} note="in the last minute" tone={one.colour === '--bad' && recent(one.values, 60) > 0 ? 'bad' : undefined}>{rate(Math.round(recent(one.values, 60) * 100) / 100)}</Stat>)}</Stats>
 					{/* Apart, because a few refusals would not be seen below many that were accepted. */}

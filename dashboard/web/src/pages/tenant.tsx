@@ -120,7 +120,7 @@ function Recent({ of, now }: { of: Event[]; now: string }) {
 				<Table caption="Recent outcomes" rows={of} id={(e) => e.id} columns={[
 					{ label: 'Job', cell: (e) => <JobLink queue={e.queue} id={e.job} /> },
 					{ label: 'When', cell: (e) => <span class="nowrap">{relative(time(e.at), time(now))}</span> },
-					{ label: 'Outcome', cell: (e) => <><Outcome>{e.outcome}</Outcome>{e.reason && <small class="reason"><bdi>{e.reason}</bdi></small>}</> },
+					{ label: 'Outcome', cell: (e) => <><Outcome>{e.outcome}</Outcome>{e.reason && <small class="because"><bdi>{e.reason}</bdi></small>}</> },
 					{ label: 'Took', figure: true, cell: (e) => span(e.took_seconds * 1000) },
 				]} />
 			)}

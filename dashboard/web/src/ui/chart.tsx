@@ -14,7 +14,7 @@ export interface Series {
 }
 
 /**
- * Lines over time. A canvas says nothing to a screen reader, so the summary is
+ * Lines over the last ten minutes. A canvas says nothing to a screen reader, so the summary is
  * read in its place, and the figures stand in a table behind a button.
  */
 export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
@@ -40,9 +40,9 @@ export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
 		const two = (n: number) => String(n).padStart(2, '0');
 		const u = new uPlot({
 			width: el.clientWidth || 300, height,
-			legend: { show: false }, padding: [8, 4, 0, 0],
+			legend: { show: false }, padding: [8, 14, 0, 0],
 			cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
-			scales: { x: { time: false }, y: { range: (_u, _min, max) => [0, Math.max(max * 1.1, 1)] } },
+			scales: { x: { time: false, range: (_u, _min, max) => [(max ?? 0) - 600, max ?? 0] }, y: { range: (_u, _min, max) => [0, Math.max(max * 1.1, 1)] } },
 			axes: [
 				{ incrs: [60, 120, 300, 900, 3600], ...axis((_u, at) => at.map((t) => { const d = new Date(t * 1000); return `${two(d.getHours())}:${two(d.getMinutes())}`; }), 20, 60) },
 				axis((_u, at) => at.map((v) => num(v)), 38, 28),
