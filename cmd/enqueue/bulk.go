@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -112,10 +113,10 @@ func bulk(cmd *cobra.Command, o *options, name string, f bulkFlags) error {
 		client: queue.NewClient(client), flags: f, rejects: rejects,
 		seen: map[[16]byte]uint32{}, queues: map[string]string{}, began: time.Now(),
 	}
-	runErr := run.all(cmd.Context(), newSource(io.TeeReader(input, bar), f.format))
+	runErr := run.all(cmd.Context(), jobline.NewSource(io.TeeReader(input, bar), f.format))
 	_ = bar.Finish() // a bar that cannot be drawn is no failure
-	if _, ok := errors.AsType[usageError](runErr); ok {
-		return runErr // of the header: no line was read
+	if _, ok := errors.AsType[jobline.HeaderError](runErr); ok {
+		return usageError{runErr} // no line was read
 	}
 	keepErr := rejects.keep()
 	if err := run.tell(cmd.OutOrStdout(), o.json); err != nil {
@@ -169,11 +170,11 @@ const (
 
 // read is what the reader of the input hands over.
 type read struct {
-	entry entry
+	entry jobline.Entry
 	err   error // io.EOF after the last entry
 }
 
-func (b *bulkRun) all(ctx context.Context, lines source) error {
+func (b *bulkRun) all(ctx context.Context, lines jobline.Source) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Reading stands in a goroutine because a pipe may block for ever. Nobody
@@ -181,7 +182,7 @@ func (b *bulkRun) all(ctx context.Context, lines source) error {
 	reads := make(chan read, 16)
 	go func() {
 		for {
-			e, err := lines.next()
+			e, err := lines.Next()
 			select {
 			case reads <- read{e, err}:
 			case <-ctx.Done():
@@ -194,7 +195,7 @@ func (b *bulkRun) all(ctx context.Context, lines source) error {
 	}()
 	idle := time.NewTimer(bulkIdle)
 	defer idle.Stop()
-	var batch []entry
+	var batch []jobline.Entry
 	var bytes int
 	flush := func() error {
 		err := b.flush(ctx, batch)
@@ -218,7 +219,7 @@ func (b *bulkRun) all(ctx context.Context, lines source) error {
 				return errors.Join(flush(), r.err)
 			}
 			b.Lines++
-			batch, bytes = append(batch, b.complete(r.entry, lines)), bytes+len(r.entry.input)
+			batch, bytes = append(batch, b.complete(r.entry, lines)), bytes+len(r.entry.Input)
 			if len(batch) == bulkBatch || bytes >= bulkBatchBytes {
 				if err := flush(); err != nil {
 					return err
@@ -229,18 +230,14 @@ func (b *bulkRun) all(ctx context.Context, lines source) error {
 }
 
 // complete gives a line what flags and its own content say about it.
-func (b *bulkRun) complete(e entry, lines source) entry {
-	if e.err != nil {
+func (b *bulkRun) complete(e jobline.Entry, lines jobline.Source) jobline.Entry {
+	if e.Err != nil {
 		return e
 	}
-	e.line.fillIn(b.flags.kind, b.flags.tenant)
-	if e.line.Key == nil {
-		header := ""
-		if table, ok := lines.(*csvSource); ok {
-			header = table.headerRaw // cells say nothing without their columns
-		}
-		key := b.keyOf(header, e.input)
-		e.line.Key = &key
+	e.Line.FillIn(b.flags.kind, b.flags.tenant)
+	if e.Line.Key == nil {
+		key := b.keyOf(lines.Header(), e.Input)
+		e.Line.Key = &key
 	}
 	return e
 }
@@ -255,16 +252,16 @@ func (b *bulkRun) keyOf(header, input string) string {
 }
 
 // flush enqueues a batch and enters what became of each line, in their order.
-func (b *bulkRun) flush(ctx context.Context, batch []entry) error {
+func (b *bulkRun) flush(ctx context.Context, batch []jobline.Entry) error {
 	var jobs []queue.Job
 	var at []int // places in the batch
 	for i := range batch {
-		if batch[i].err != nil {
+		if batch[i].Err != nil {
 			continue
 		}
-		job, err := batch[i].line.job()
+		job, err := batch[i].Line.Job(known)
 		if err != nil {
-			batch[i].err = err
+			batch[i].Err = err
 			continue
 		}
 		jobs, at = append(jobs, job), append(at, i)
@@ -275,13 +272,13 @@ func (b *bulkRun) flush(ctx context.Context, batch []entry) error {
 	}
 	var stop error
 	for i, e := range batch {
-		err := cmp.Or(e.err, results[i].Err)
+		err := cmp.Or(e.Err, results[i].Err)
 		switch {
 		case err == nil && results[i].Existing:
 			b.Existing++
 		case err == nil:
 			b.Accepted++
-		case e.err != nil, isInvalid(err), errors.Is(err, queue.ErrConflict), errors.Is(err, queue.ErrBacklogFull):
+		case e.Err != nil, isInvalid(err), errors.Is(err, queue.ErrConflict), errors.Is(err, queue.ErrBacklogFull):
 			if err := b.reject(e, err); err != nil {
 				return err
 			}
@@ -289,7 +286,7 @@ func (b *bulkRun) flush(ctx context.Context, batch []entry) error {
 			stop = err
 		}
 		if stop == nil {
-			b.last = e.number
+			b.last = e.Number
 		}
 	}
 	return stop
@@ -319,13 +316,13 @@ func (b *bulkRun) enqueue(ctx context.Context, jobs []queue.Job) []queue.Result 
 	return results
 }
 
-func (b *bulkRun) reject(e entry, reason error) error {
+func (b *bulkRun) reject(e jobline.Entry, reason error) error {
 	b.Rejected++
 	text := oneLine(reason).Error()
 	if len(b.Reasons) < 5 {
-		b.Reasons = append(b.Reasons, fmt.Sprintf("line %d: %s", e.number, text))
+		b.Reasons = append(b.Reasons, fmt.Sprintf("line %d: %s", e.Number, text))
 	}
-	return b.rejects.add(rejectedLine{e.number, text, e.input})
+	return b.rejects.add(rejectedLine{e.Number, text, e.Input})
 }
 
 func (b *bulkRun) tell(out io.Writer, asJSON bool) error {

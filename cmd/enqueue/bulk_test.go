@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/throttle"
 )
@@ -105,7 +106,7 @@ func TestBulkRejectedInOrder(t *testing.T) {
 		{`{"kind":"call","tenant":"a"}`, "payload: it is missing"},
 		{`{"kind":"calls","tenant":"a","payload":1}`, `did you mean "call"?`},
 		{`{"kind":"call","tenant":"a","payload":1,"attributes":{"d":1}}`, "attributes"},
-		{strings.Repeat(" ", mostLine+1), "longer than"},
+		{strings.Repeat(" ", jobline.MostLine+1), "longer than"},
 		{"\x00\x01\x02", "not JSON"},
 	} {
 		lines, wants = append(lines, bad.line), append(wants, bad.want)
@@ -190,9 +191,9 @@ func TestBulkHostileCSV(t *testing.T) {
 		"\r\n"+
 		"a,call,\"two\nlines, \"\"one\"\" cell\"\r\n"+ // 6 and 7
 		"a,call,M\xfcller\r\n"+
-		"a,call,"+strings.Repeat("x", mostLine)+"\r\n"+
+		"a,call,"+strings.Repeat("x", jobline.MostLine)+"\r\n"+
 		"a,call,ok\r\n"+ // 10, the same as 2
-		"a,call,\"never closed\r\na,call,ok\r\n"+strings.Repeat("x", 3*mostLine))
+		"a,call,\"never closed\r\na,call,ok\r\n"+strings.Repeat("x", 3*jobline.MostLine))
 	out, errText, code := enqueue(t, "", "bulk", "--redis", url, path)
 	if code != exitPartial || !strings.Contains(out, "3 accepted") {
 		t.Errorf("%s %s exit %d", out, errText, code)
@@ -206,7 +207,7 @@ func TestBulkHostileCSV(t *testing.T) {
 		t.Fatalf("rejected %.2000v", rejected)
 	}
 	for i, r := range rejected {
-		if r.Line != wants[i].line || !strings.Contains(r.Reason, wants[i].reason) || len(r.Input) > 2*mostShown {
+		if r.Line != wants[i].line || !strings.Contains(r.Reason, wants[i].reason) || len(r.Input) > 400 {
 			t.Errorf("rejected line %d (%d bytes): %s; want %v", r.Line, len(r.Input), r.Reason, wants[i])
 		}
 	}
@@ -222,18 +223,6 @@ func TestBulkHostileCSV(t *testing.T) {
 	put(t, path, "tenant\xff,kind\n")
 	if _, errText, code := enqueue(t, "", "bulk", "--redis", url, path); code != exitUsage || !strings.Contains(errText, "line 1: want a header in UTF-8") {
 		t.Errorf("a header of bytes: %s exit %d", errText, code)
-	}
-}
-
-// A payload is sent as it was written: somebody may have signed it.
-func TestPayloadStaysAsItIs(t *testing.T) {
-	const payload = `{"b": "<&>",  "n":1.50}`
-	l, err := csvLine([]string{"kind", "payload"}, []string{"call", payload})
-	if err != nil || string(l.Payload) != payload || *l.Kind != "call" {
-		t.Errorf("CSV: %s, %v", l.Payload, err)
-	}
-	if l, err = parseLine([]byte(`{"kind":"call","payload":` + payload + `}`)); err != nil || string(l.Payload) != payload {
-		t.Errorf("NDJSON: %s, %v", l.Payload, err)
 	}
 }
 
@@ -413,33 +402,6 @@ func TestStatusQuotesOddNames(t *testing.T) {
 	if out, _, _ := enqueue(t, "", "status", "--redis", url); !strings.Contains(out, `"a\u202eb"`) || strings.Contains(out, "\u202e") {
 		t.Errorf("status printed %q", out)
 	}
-}
-
-func FuzzCSV(f *testing.F) {
-	f.Add("tenant,kind,payload.x\na,call,\"x\ny\"\n\n\"\"\"\",b")
-	f.Fuzz(func(t *testing.T, text string) {
-		s := newSource(strings.NewReader(text), "csv")
-		for last := 0; ; {
-			e, err := s.next()
-			if err != nil {
-				return
-			}
-			if e.number <= last || e.number > strings.Count(text, "\n")+1 {
-				t.Fatalf("line %d after line %d", e.number, last)
-			}
-			last = e.number
-		}
-	})
-}
-
-func FuzzLine(f *testing.F) {
-	f.Add(`{"kind":"a","payload":1,"on_success":{"kind":"b","payload":2,"on_failure":{}},"callback":"http://x/"}`)
-	f.Add(`{"kind":"webhook","tenant":"a","payload":{"url":"http://x/"},"cost":1,"at":"2030-01-01T00:00:00Z"}`)
-	f.Fuzz(func(t *testing.T, text string) {
-		if l, err := parseLine([]byte(text)); err == nil {
-			_, _ = l.job() // must not panic, whatever it says
-		}
-	})
 }
 
 func BenchmarkBulk(b *testing.B) {

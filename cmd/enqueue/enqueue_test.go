@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/throttle"
@@ -164,7 +165,7 @@ func TestBulk(t *testing.T) {
 		"\xff\xfe\x00 garbage",
 		`{"kind":"call","tenant":"a","payload":{},"at":"0001-01-01T00:00:00Z"}`,
 		`{"kind":"call","tenant":"a","payload":{}} {"kind":"call"}`,
-		`{"payload":"` + strings.Repeat("x", mostLine) + `"}`,
+		`{"payload":"` + strings.Repeat("x", jobline.MostLine) + `"}`,
 	}
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -59,7 +60,7 @@ func pausing(paused bool) func(context.Context, redis.UniversalClient, string) (
 func periodicAddCommand(o *options) *cobra.Command {
 	var (
 		p          queue.Periodic
-		l          line
+		l          jobline.Line
 		payload    string
 		attributes map[string]string
 	)
@@ -105,7 +106,7 @@ func periodicAddCommand(o *options) *cobra.Command {
 			return usageError{fmt.Errorf("--payload: %w", err)}
 		}
 		l.Payload = text
-		if p.Job, err = l.job(); err != nil {
+		if p.Job, err = l.Job(known); err != nil {
 			return usageError{oneLine(err)}
 		}
 		client, err := o.connect(cmd.Context())

@@ -10,12 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/jobline"
+	"github.com/headgate/headgate/internal/payloads"
 	"github.com/headgate/headgate/queue"
 )
 
 func sendCommand(o *options) *cobra.Command {
 	var (
-		l          line
+		l          jobline.Line
 		payload    string
 		attributes []string
 		headers    []string
@@ -142,19 +144,22 @@ func readSome(ctx context.Context, from io.Reader) ([]byte, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		text, err := io.ReadAll(io.LimitReader(from, mostLine+1))
+		text, err := io.ReadAll(io.LimitReader(from, jobline.MostLine+1))
 		done <- result{text, err}
 	}()
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case r := <-done:
-		if r.err == nil && len(r.text) > mostLine {
-			r.err = fmt.Errorf("it is larger than %d bytes; store large data elsewhere and enqueue a reference", mostLine)
+		if r.err == nil && len(r.text) > jobline.MostLine {
+			r.err = fmt.Errorf("it is larger than %d bytes; store large data elsewhere and enqueue a reference", jobline.MostLine)
 		}
 		return r.text, r.err
 	}
 }
+
+// known is what this program knows of payloads.
+var known = jobline.Payloads{Check: payloads.Check, Costs: payloads.Costs}
 
 // receipt is what send prints as JSON.
 type receipt struct {
@@ -164,8 +169,8 @@ type receipt struct {
 	Existing bool   `json:"existing"`
 }
 
-func send(ctx context.Context, o *options, l line, out io.Writer) error {
-	job, err := l.job()
+func send(ctx context.Context, o *options, l jobline.Line, out io.Writer) error {
+	job, err := l.Job(known)
 	if err != nil {
 		return usageError{oneLine(err)}
 	}
@@ -184,11 +189,11 @@ func send(ctx context.Context, o *options, l line, out io.Writer) error {
 	if o.json {
 		return json.NewEncoder(out).Encode(receipt{r.ID, r.Queue, r.State, r.Existing})
 	}
-	known := ""
+	again := ""
 	if r.Existing {
-		known = ", known already"
+		again = ", known already"
 	}
-	_, err = fmt.Fprintf(out, "%s in queue %s (%s%s)\n", r.ID, r.Queue, word(r.State), known)
+	_, err = fmt.Fprintf(out, "%s in queue %s (%s%s)\n", r.ID, r.Queue, word(r.State), again)
 	return err
 }
 

@@ -1,4 +1,9 @@
-package main
+// Package jobline reads jobs as people and programs write them: one JSON object
+// for each, as lines of NDJSON or records of CSV.
+//
+// Reading is strict: a field that a job does not have is a mistake, and so is one
+// that stands twice. What cannot be judged by the line alone is left to the queue.
+package jobline
 
 import (
 	"bytes"
@@ -10,16 +15,23 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/clients/ai"
-	"github.com/headgate/headgate/clients/email"
-	"github.com/headgate/headgate/clients/payment"
-	"github.com/headgate/headgate/clients/webhook"
 	"github.com/headgate/headgate/queue"
 )
 
-// line is a job as NDJSON, CSV and the flags of send write it. Pointers tell
-// what was left out from a zero that was written.
-type line struct {
+// Payloads is what is known of the payloads of kinds.
+type Payloads struct {
+	// Check says what the handler of a kind would refuse for good; nil: nothing is
+	// checked.
+	Check func(kind string, payload json.RawMessage) []error
+
+	// Costs is what a job takes of limits with a unit when its line does not say;
+	// nil: nothing.
+	Costs func(kind string, payload json.RawMessage) map[string]int64
+}
+
+// Line is a job as it is written. Pointers tell what was left out from a zero
+// that was written.
+type Line struct {
 	Kind        *string           `json:"kind"`
 	Tenant      *string           `json:"tenant"`
 	Key         *string           `json:"key"`
@@ -42,22 +54,23 @@ type line struct {
 	Callback    *string           `json:"callback"`
 }
 
-var lineFields = []string{
+// Fields are those of a line.
+var Fields = []string{
 	"kind", "tenant", "key", "key_until", "key_window", "queue", "priority", "at", "in", "deadline", "max_attempts", "cost", "costs",
 	"attributes", "headers", "payload", "retention", "on_success", "on_failure", "callback",
 }
 
-// parseLine reads one line of NDJSON.
-func parseLine(text []byte) (line, error) {
+// Parse reads one line of NDJSON.
+func Parse(text []byte) (Line, error) {
 	if err := checkFields(text); err != nil {
-		return line{}, err
+		return Line{}, err
 	}
-	var l line
+	var l Line
 	if err := json.Unmarshal(text, &l); err != nil {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return line{}, fmt.Errorf("%s: want %s, not %s", wrong.Field, typeName(wrong.Type.String()), wrong.Value)
+			return Line{}, fmt.Errorf("%s: want %s, not %s", wrong.Field, typeName(wrong.Type.String()), wrong.Value)
 		}
-		return line{}, fmt.Errorf("not JSON: %w", err)
+		return Line{}, fmt.Errorf("not JSON: %w", err)
 	}
 	return l, nil
 }
@@ -78,8 +91,8 @@ func checkFields(text []byte) error {
 			return fmt.Errorf("not JSON: %w", err)
 		}
 		name, _ := token.(string)
-		if !slices.Contains(lineFields, name) {
-			return fmt.Errorf("%.60q: unknown field%s", name, queue.Suggest(name, lineFields))
+		if !slices.Contains(Fields, name) {
+			return fmt.Errorf("%.60q: unknown field%s", name, queue.Suggest(name, Fields))
 		}
 		if seen[name] {
 			return fmt.Errorf("%s: it stands twice", name)
@@ -109,10 +122,11 @@ func typeName(goType string) string {
 	return "a text"
 }
 
-// job makes the job of a line. What cannot be judged here is left to the queue.
-func (l line) job() (queue.Job, error) { return l.jobAt(0) }
+// Job makes the job of a line. The error joins a [queue.InvalidError] for each
+// field that is wrong.
+func (l Line) Job(payloads Payloads) (queue.Job, error) { return l.jobAt(0, payloads) }
 
-func (l line) jobAt(depth int) (queue.Job, error) {
+func (l Line) jobAt(depth int, payloads Payloads) (queue.Job, error) {
 	var job queue.Job
 	var errs []error
 	wrong := func(field, format string, args ...any) {
@@ -170,16 +184,19 @@ func (l line) jobAt(depth int) (queue.Job, error) {
 		wrong("payload", "it is missing")
 	} else {
 		job.Payload = l.Payload
-		problems := checkPayload(job.Kind, l.Payload)
+		var problems []error
+		if payloads.Check != nil {
+			problems = payloads.Check(job.Kind, l.Payload)
+		}
 		for _, err := range problems {
 			wrong("payload", "%v", err)
 		}
-		if job.Costs == nil && len(problems) == 0 {
-			job.Costs = estimate(job.Kind, l.Payload)
+		if payloads.Costs != nil && job.Costs == nil && len(problems) == 0 {
+			job.Costs = payloads.Costs(job.Kind, l.Payload)
 		}
 	}
-	job.OnSuccess = followUp("on_success", l.OnSuccess, depth, &errs)
-	job.OnFailure = followUp("on_failure", l.OnFailure, depth, &errs)
+	job.OnSuccess = followUp("on_success", l.OnSuccess, depth, payloads, &errs)
+	job.OnFailure = followUp("on_failure", l.OnFailure, depth, payloads, &errs)
 	if l.Callback != nil {
 		if job.Callback = *l.Callback; job.Callback == "" {
 			wrong("callback", "it is empty; leave it out for a job without one")
@@ -194,19 +211,19 @@ const mostNested = 9
 
 // followUp makes the job of a field that holds one. Its errors name its fields
 // with their path.
-func followUp(field string, text json.RawMessage, depth int, errs *[]error) *queue.Job {
+func followUp(field string, text json.RawMessage, depth int, payloads Payloads, errs *[]error) *queue.Job {
 	if len(text) == 0 || string(text) == "null" {
 		return nil
 	}
 	if depth == mostNested {
 		return &queue.Job{}
 	}
-	l, err := parseLine(text)
+	l, err := Parse(text)
 	if err != nil {
 		*errs = append(*errs, fmt.Errorf("%s: %w", field, err))
 		return nil
 	}
-	job, err := l.jobAt(depth + 1)
+	job, err := l.jobAt(depth+1, payloads)
 	all := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		all = joined.Unwrap()
@@ -224,134 +241,12 @@ func followUp(field string, text json.RawMessage, depth int, errs *[]error) *que
 	return &job
 }
 
-// checkPayload says what a kind's own handler would refuse for good.
-func checkPayload(kind string, payload json.RawMessage) []error {
-	var value interface{ Validate() error }
-	switch kind {
-	case "webhook":
-		value = &webhook.Request{}
-	case "email":
-		value = &email.Message{}
-	case "ai":
-		value = &ai.Request{}
-	case "payment":
-		value = &payment.Payload{}
-	default:
-		return nil
-	}
-	decoder := json.NewDecoder(bytes.NewReader(payload))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(value); err != nil {
-		return []error{errors.New(strings.TrimPrefix(err.Error(), "json: "))}
-	}
-	err := value.Validate()
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	}
-	if err != nil {
-		return []error{err}
-	}
-	return nil
-}
-
-// estimate is what a job takes of limits with a unit when nobody says.
-func estimate(kind string, payload json.RawMessage) map[string]int64 {
-	switch kind {
-	case "ai":
-		return ai.Estimate(ai.Request(payload))
-	case "email":
-		var m email.Message
-		if json.Unmarshal(payload, &m) == nil {
-			return email.Estimate(m)
-		}
-	}
-	return nil
-}
-
-// fillIn gives a line the defaults of flags where it has none of its own.
-func (l *line) fillIn(kind, tenant string) {
+// FillIn gives a line the defaults of flags where it has none of its own.
+func (l *Line) FillIn(kind, tenant string) {
 	if l.Kind == nil && kind != "" {
 		l.Kind = &kind
 	}
 	if l.Tenant == nil && tenant != "" {
 		l.Tenant = &tenant
 	}
-}
-
-// csvLine makes a line of a CSV record. Empty cells are left out.
-func csvLine(header, record []string) (line, error) {
-	fields := map[string]json.RawMessage{}
-	written := map[string]json.RawMessage{} // kept as it was
-	nested := map[string]map[string]json.RawMessage{"attributes": {}, "costs": {}, "headers": {}, "payload": {}}
-	for i, name := range header {
-		if i >= len(record) || record[i] == "" {
-			continue
-		}
-		cell := record[i]
-		quoted, err := json.Marshal(cell)
-		if err != nil {
-			return line{}, fmt.Errorf("%s: %w", name, err)
-		}
-		group, inner, isNested := strings.Cut(name, ".")
-		switch {
-		case isNested && group == "costs":
-			if nested[group][inner] = json.RawMessage(cell); !json.Valid(nested[group][inner]) {
-				return line{}, fmt.Errorf("%s: %.40q is not a number", name, cell)
-			}
-		case isNested:
-			nested[group][inner] = quoted
-		case name == "cost" || name == "costs" || name == "max_attempts" || name == "payload" || name == "attributes" || name == "headers" ||
-			name == "on_success" || name == "on_failure":
-			if !json.Valid([]byte(cell)) {
-				return line{}, fmt.Errorf("%s: %.40q is not JSON", name, cell)
-			}
-			if fields[name] = json.RawMessage(cell); name == "payload" || strings.HasPrefix(name, "on_") {
-				fields[name], written[name] = json.RawMessage(`{}`), json.RawMessage(cell)
-			}
-		default:
-			fields[name] = quoted
-		}
-	}
-	for group, values := range nested {
-		if len(values) == 0 {
-			continue
-		}
-		if fields[group] != nil {
-			return line{}, fmt.Errorf("%s: there are columns %s and %s.…; use one form", group, group, group)
-		}
-		text, err := json.Marshal(values)
-		if err != nil {
-			return line{}, fmt.Errorf("%s: %w", group, err)
-		}
-		fields[group] = text
-	}
-	text, err := json.Marshal(fields)
-	if err != nil {
-		return line{}, err
-	}
-	l, err := parseLine(text)
-	for name, field := range map[string]*json.RawMessage{"payload": &l.Payload, "on_success": &l.OnSuccess, "on_failure": &l.OnFailure} {
-		if written[name] != nil {
-			*field = written[name]
-		}
-	}
-	return l, err
-}
-
-// checkHeader refuses a CSV header that names what a job does not have.
-func checkHeader(header []string) error {
-	seen := map[string]bool{}
-	for _, name := range header {
-		group, inner, isNested := strings.Cut(name, ".")
-		switch {
-		case isNested && (group == "attributes" || group == "costs" || group == "headers" || group == "payload") && inner != "":
-		case !slices.Contains(lineFields, name):
-			return fmt.Errorf("column %.60q: unknown field%s", name, queue.Suggest(name, lineFields))
-		}
-		if seen[name] {
-			return fmt.Errorf("column %s stands twice", name)
-		}
-		seen[name] = true
-	}
-	return nil
 }

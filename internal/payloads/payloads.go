@@ -1,0 +1,59 @@
+// Package payloads knows the payloads of the kinds that Headgate brings handlers
+// for. Of other kinds it knows nothing.
+package payloads
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/headgate/headgate/clients/ai"
+	"github.com/headgate/headgate/clients/email"
+	"github.com/headgate/headgate/clients/payment"
+	"github.com/headgate/headgate/clients/webhook"
+)
+
+// Check says what a kind's own handler would refuse for good.
+func Check(kind string, payload json.RawMessage) []error {
+	var value interface{ Validate() error }
+	switch kind {
+	case "webhook":
+		value = &webhook.Request{}
+	case "email":
+		value = &email.Message{}
+	case "ai":
+		value = &ai.Request{}
+	case "payment":
+		value = &payment.Payload{}
+	default:
+		return nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(payload))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(value); err != nil {
+		return []error{errors.New(strings.TrimPrefix(err.Error(), "json: "))}
+	}
+	err := value.Validate()
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	if err != nil {
+		return []error{err}
+	}
+	return nil
+}
+
+// Costs is what a job takes of limits with a unit when nobody says.
+func Costs(kind string, payload json.RawMessage) map[string]int64 {
+	switch kind {
+	case "ai":
+		return ai.Estimate(ai.Request(payload))
+	case "email":
+		var m email.Message
+		if json.Unmarshal(payload, &m) == nil {
+			return email.Estimate(m)
+		}
+	}
+	return nil
+}
