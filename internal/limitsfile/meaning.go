@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/strictyaml"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -17,7 +18,7 @@ func (p *parser) named(key *yaml.Node, path, what string) bool {
 	field, ok := errors.AsType[*queue.FieldError](err)
 	if ok {
 		_, reason, _ := strings.Cut(field.Reason, ": ")
-		p.wrong(key, path, "a %s's name: %s", what, reason)
+		p.Wrong(key, path, "a %s's name: %s", what, reason)
 	}
 	return !ok
 }
@@ -25,7 +26,7 @@ func (p *parser) named(key *yaml.Node, path, what string) bool {
 // checkMeaning adds what package queue finds wrong, with the lines that it
 // speaks of, except for what follows from mistakes that were found before.
 func (p *parser) checkMeaning(limits queue.Limits, plans map[string]queue.TenantLimits, planOf func(tenant string) string) {
-	written := newMistakes(p.problems)
+	written := newMistakes(p.Problems)
 	inPlans := map[string]bool{}
 	// A plan that nobody has is checked, too: its mistakes would come with its
 	// first tenant.
@@ -37,7 +38,7 @@ func (p *parser) checkMeaning(limits queue.Limits, plans map[string]queue.Tenant
 		problem.Path = "plans." + rest
 		problem.Line = p.lineOf(problem.Path)
 		if inPlans[rest] = true; !written.explain(problem.Path) {
-			p.problems = append(p.problems, problem)
+			p.Problems = append(p.Problems, problem)
 		}
 	}
 	for _, problem := range p.meaning(limits) {
@@ -47,7 +48,7 @@ func (p *parser) checkMeaning(limits queue.Limits, plans map[string]queue.Tenant
 			continue // reported once, with the plan
 		}
 		if !written.explain(problem.Path) {
-			p.problems = append(p.problems, problem)
+			p.Problems = append(p.Problems, problem)
 		}
 	}
 }
@@ -76,7 +77,7 @@ func (p *parser) meaning(limits queue.Limits) []Problem {
 // missing has no line of its own.
 func (p *parser) lineOf(path string) int {
 	for ; path != ""; path = around(path) {
-		if line, ok := p.lines[path]; ok {
+		if line, ok := p.Lines[path]; ok {
 			return line
 		}
 	}
@@ -103,7 +104,7 @@ func newMistakes(problems []Problem) mistakes {
 		if at, _, _ := strings.Cut(problem.Path, ".kinds"); at != problem.Path {
 			m.kinds[at] = true
 		}
-		if strings.HasPrefix(problem.Reason, unknownField) {
+		if strings.HasPrefix(problem.Reason, strictyaml.UnknownField) {
 			m.kinds[around(problem.Path)] = true
 		}
 		if limit := limitPath.FindString(problem.Path); limit != "" {

@@ -1,7 +1,6 @@
 package limitsfile
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,184 +9,39 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/strictyaml"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/throttle"
 )
 
-// parser walks the nodes of a file, so that every mistake keeps its line.
-type parser struct {
-	problems []Problem
-	lines    map[string]int // of every path that is in the file
-}
+// parser reads what a limits file holds.
+type parser struct{ *strictyaml.Parser }
 
-func (p *parser) wrong(node *yaml.Node, path, format string, args ...any) {
-	p.problems = append(p.problems, Problem{node.Line, path, fmt.Sprintf(format, args...)})
-}
-
-// read is how one field is read.
-type read = func(node *yaml.Node, path string)
-
-// plain refuses what would make a file mean more than it says: a bomb of
-// aliases, or a tag that somebody's tool was to act on.
-func (p *parser) plain(node *yaml.Node, path string) bool {
-	switch {
-	case node.Kind == yaml.AliasNode || node.Anchor != "":
-		p.wrong(node, path, "anchors and aliases are not read; write it out")
-	case node.Style&yaml.TaggedStyle != 0:
-		p.wrong(node, path, "tags such as %.40q are not read; leave it out", node.Tag)
-	default:
-		return true
-	}
-	return false
-}
-
-// entries calls each for the entries of a mapping. Empty nodes are none.
-func (p *parser) entries(node *yaml.Node, path string, each func(key, value *yaml.Node, path string)) {
-	if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
-		return
-	}
-	if node.Kind != yaml.MappingNode {
-		p.wrong(node, path, "want fields, not %s", describe(node))
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		key, value := node.Content[i], node.Content[i+1]
-		at := join(path, key.Value)
-		switch {
-		case key.Kind != yaml.ScalarNode || key.Tag == "!!merge":
-			p.wrong(key, path, "a field's name is a word")
-		case !p.plain(key, at) || !p.plain(value, at):
-		case seen[key.Value]:
-			p.wrong(key, at, "it stands twice")
-		default:
-			seen[key.Value] = true
-			p.lines[at] = key.Line
-			each(key, value, at)
-		}
-	}
-}
-
-const unknownField = "unknown field"
-
-// fields reads a mapping whose fields are known.
-func (p *parser) fields(node *yaml.Node, path string, known map[string]read) {
-	p.entries(node, path, func(key, value *yaml.Node, at string) {
-		if read, ok := known[key.Value]; ok {
-			read(value, at)
-			return
-		}
-		p.wrong(key, at, unknownField+"%s", queue.Suggest(key.Value, slices.Sorted(maps.Keys(known))))
-	})
-}
-
-// items reads a list.
-func (p *parser) items(node *yaml.Node, path string, each read) {
-	if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
-		return
-	}
-	if node.Kind != yaml.SequenceNode {
-		p.wrong(node, path, "want a list, not %s", describe(node))
-		return
-	}
-	for i, item := range node.Content {
-		at := fmt.Sprintf("%s[%d]", path, i)
-		p.lines[at] = item.Line
-		if p.plain(item, at) {
-			each(item, at)
-		}
-	}
-}
-
-func (p *parser) text(into *string) read {
-	return func(node *yaml.Node, path string) {
-		if p.word(node, path) {
-			*into = node.Value
-		}
-	}
-}
-
-// word reports what is no text. A number is one: names may be numbers.
-func (p *parser) word(node *yaml.Node, path string) bool {
-	ok := node.Kind == yaml.ScalarNode && node.Tag != "!!null"
-	if !ok {
-		p.wrong(node, path, "want a word, not %s", describe(node))
-	}
-	return ok
-}
-
-func (p *parser) texts(into *[]string) read {
-	return func(node *yaml.Node, path string) {
-		p.items(node, path, func(item *yaml.Node, at string) {
-			var word string
-			p.text(&word)(item, at)
-			*into = append(*into, word)
-		})
-	}
-}
-
-// count reads a whole number of at least 1: a zero that was written is a mistake.
-func (p *parser) count(into **int64) read {
-	return func(node *yaml.Node, path string) {
-		var n int64
-		if node.Kind != yaml.ScalarNode || node.Tag != "!!int" || node.Decode(&n) != nil {
-			p.wrong(node, path, "want a whole number, not %s", describe(node))
-			return
-		}
-		if n < 1 {
-			p.wrong(node, path, "%d is less than 1", n)
-			return
-		}
-		*into = &n
-	}
-}
-
-func (p *parser) yes(into *bool) read {
-	return func(node *yaml.Node, path string) {
-		if node.Kind != yaml.ScalarNode || node.Tag != "!!bool" || node.Decode(into) != nil {
-			p.wrong(node, path, "want true or false, not %s", describe(node))
-		}
-	}
-}
+type read = strictyaml.Read
 
 func (p *parser) weight(into **float64) read {
 	return func(node *yaml.Node, path string) {
 		var w float64
 		if node.Kind != yaml.ScalarNode || (node.Tag != "!!int" && node.Tag != "!!float") || node.Decode(&w) != nil {
-			p.wrong(node, path, "want a number, not %s", describe(node))
+			p.Wrong(node, path, "want a number, not %s", strictyaml.Describe(node))
 			return
 		}
 		if !(w >= 0.001 && w <= 1000) {
-			p.wrong(node, path, "%v is not within 0.001 to 1000", w)
+			p.Wrong(node, path, "%v is not within 0.001 to 1000", w)
 			return
 		}
 		*into = &w
 	}
 }
 
-func (p *parser) rate(into **throttle.Rate) read {
-	return func(node *yaml.Node, path string) {
-		if node.Kind != yaml.ScalarNode {
-			p.wrong(node, path, "want a rate such as 300/s, not %s", describe(node))
-			return
-		}
-		rate, err := throttle.ParseRate(node.Value)
-		if err != nil {
-			p.wrong(node, path, "%s", strings.TrimPrefix(err.Error(), "rate "))
-			return
-		}
-		*into = &rate
-	}
-}
-
 func (p *parser) sendWindow(into *queue.SendWindow) read {
 	return func(node *yaml.Node, path string) {
-		if !p.word(node, path) {
+		if !p.Word(node, path) {
 			return
 		}
 		window, err := queue.ParseSendWindow(node.Value)
 		if err != nil {
-			p.wrong(node, path, "%s", strings.TrimPrefix(err.Error(), "send window "))
+			p.Wrong(node, path, "%s", strings.TrimPrefix(err.Error(), "send window "))
 			return
 		}
 		*into = window
@@ -196,38 +50,30 @@ func (p *parser) sendWindow(into *queue.SendWindow) read {
 
 func (p *parser) location(into **time.Location) read {
 	return func(node *yaml.Node, path string) {
-		if !p.word(node, path) {
+		if !p.Word(node, path) {
 			return
 		}
 		// "" is UTC to package time, and Local another zone on each machine.
 		name := node.Value
 		loc, err := time.LoadLocation(name)
 		if err != nil || name == "" || name == "Local" {
-			p.wrong(node, path, "%.60q is no time zone such as Europe/Berlin or UTC", name)
+			p.Wrong(node, path, "%.60q is no time zone such as Europe/Berlin or UTC", name)
 			return
 		}
 		*into = loc
 	}
 }
 
-func (p *parser) file(document *yaml.Node) queue.Limits {
+func (p *parser) file(root *yaml.Node) queue.Limits {
 	limits := queue.Limits{Queues: map[string]queue.QueueLimits{}, Tenants: map[string]queue.TenantLimits{}}
-	if len(document.Content) != 1 {
-		p.wrong(document, "", "it is empty: it needs queues with their limits")
-		return limits
-	}
 	plans := map[string]queue.TenantLimits{}
 	planOf := map[string]*yaml.Node{}
-	root := document.Content[0]
-	if !p.plain(root, "") {
-		return limits
-	}
-	p.fields(root, "", map[string]read{
+	p.Fields(root, "", map[string]read{
 		"queues": func(node *yaml.Node, path string) {
-			p.entries(node, path, func(key, value *yaml.Node, at string) { limits.Queues[key.Value] = p.queue(value, at) })
+			p.Entries(node, path, func(key, value *yaml.Node, at string) { limits.Queues[key.Value] = p.queue(value, at) })
 		},
 		"plans": func(node *yaml.Node, path string) {
-			p.entries(node, path, func(key, value *yaml.Node, at string) {
+			p.Entries(node, path, func(key, value *yaml.Node, at string) {
 				plan := p.tenant(value, at, nil)
 				if p.named(key, at, "plan") {
 					plans[key.Value] = plan
@@ -235,7 +81,7 @@ func (p *parser) file(document *yaml.Node) queue.Limits {
 			})
 		},
 		"tenants": func(node *yaml.Node, path string) {
-			p.entries(node, path, func(key, value *yaml.Node, at string) {
+			p.Entries(node, path, func(key, value *yaml.Node, at string) {
 				tenant := p.tenant(value, at, func(plan *yaml.Node) { planOf[key.Value] = plan })
 				if p.named(key, at, "tenant") {
 					limits.Tenants[key.Value] = tenant
@@ -243,8 +89,8 @@ func (p *parser) file(document *yaml.Node) queue.Limits {
 			})
 		},
 	})
-	if len(limits.Queues) == 0 && len(p.problems) == 0 {
-		p.wrong(root, "queues", "there is none: nothing would be limited")
+	if len(limits.Queues) == 0 && len(p.Problems) == 0 {
+		p.Wrong(root, "queues", "there is none: nothing would be limited")
 	}
 	names := slices.Sorted(maps.Keys(plans))
 	for tenant, node := range planOf {
@@ -255,8 +101,8 @@ func (p *parser) file(document *yaml.Node) queue.Limits {
 		plan, ok := plans[node.Value]
 		if !ok {
 			// Of a plan with mistakes the name still counts as there.
-			if _, written := p.lines["plans."+node.Value]; !written {
-				p.wrong(node, "tenants."+tenant+".plan", "there is no plan %.60q%s", node.Value, queue.Suggest(node.Value, names))
+			if _, written := p.Lines["plans."+node.Value]; !written {
+				p.Wrong(node, "tenants."+tenant+".plan", "there is no plan %.60q%s", node.Value, queue.Suggest(node.Value, names))
 			}
 			continue
 		}
@@ -274,20 +120,20 @@ func (p *parser) file(document *yaml.Node) queue.Limits {
 func (p *parser) queue(node *yaml.Node, path string) queue.QueueLimits {
 	var q queue.QueueLimits
 	var backlog, most *int64
-	p.fields(node, path, map[string]read{
-		"kinds":       p.texts(&q.Kinds),
-		"max_backlog": p.count(&backlog),
-		"max_queue":   p.count(&most),
+	p.Fields(node, path, map[string]read{
+		"kinds":       p.Texts(&q.Kinds),
+		"max_backlog": p.Count(&backlog),
+		"max_queue":   p.Count(&most),
 		"send_windows": func(node *yaml.Node, path string) {
 			q.SendWindows = map[string]queue.SendWindow{}
-			p.entries(node, path, func(kind, value *yaml.Node, at string) {
+			p.Entries(node, path, func(kind, value *yaml.Node, at string) {
 				var window queue.SendWindow
 				p.sendWindow(&window)(value, at)
 				q.SendWindows[kind.Value] = window
 			})
 		},
 		"limits": func(node *yaml.Node, path string) {
-			p.items(node, path, func(item *yaml.Node, at string) { q.Limits = append(q.Limits, p.limit(item, at)) })
+			p.Items(node, path, func(item *yaml.Node, at string) { q.Limits = append(q.Limits, p.limit(item, at)) })
 		},
 	})
 	if backlog != nil {
@@ -304,13 +150,13 @@ func (p *parser) limit(node *yaml.Node, path string) queue.Limit {
 	var algorithm string
 	var change queue.Change
 	known := p.changeFields(&change)
-	known["name"] = p.text(&l.Name)
-	known["algorithm"] = p.text(&algorithm)
+	known["name"] = p.Text(&l.Name)
+	known["algorithm"] = p.Text(&algorithm)
 	known["timezone"] = p.location(&l.Location)
-	known["per"] = p.texts(&l.Per)
-	known["unit"] = p.text(&l.Unit)
-	known["adaptive"] = p.yes(&l.Adaptive)
-	p.fields(node, path, known)
+	known["per"] = p.Texts(&l.Per)
+	known["unit"] = p.Text(&l.Unit)
+	known["adaptive"] = p.Yes(&l.Adaptive)
+	p.Fields(node, path, known)
 	l.Algorithm = throttle.Algorithm(algorithm)
 	if algorithm == "" && change.Concurrency != nil {
 		l.Algorithm = throttle.Concurrency // the field says it
@@ -328,10 +174,10 @@ func (p *parser) limit(node *yaml.Node, path string) queue.Limit {
 
 func (p *parser) changeFields(change *queue.Change) map[string]read {
 	return map[string]read{
-		"rate":        p.rate(&change.Rate),
-		"burst":       p.count(&change.Burst),
-		"capacity":    p.count(&change.Capacity),
-		"concurrency": p.count(&change.Concurrency),
+		"rate":        p.Rate(&change.Rate),
+		"burst":       p.Count(&change.Burst),
+		"capacity":    p.Count(&change.Capacity),
+		"concurrency": p.Count(&change.Concurrency),
 	}
 }
 
@@ -344,11 +190,11 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) que
 		"send_window": p.sendWindow(&t.SendWindow),
 		"limits": func(node *yaml.Node, path string) {
 			t.Limits = map[string]map[string]queue.Change{}
-			p.entries(node, path, func(name, value *yaml.Node, at string) {
+			p.Entries(node, path, func(name, value *yaml.Node, at string) {
 				changes := map[string]queue.Change{}
-				p.entries(value, at, func(limit, value *yaml.Node, at string) {
+				p.Entries(value, at, func(limit, value *yaml.Node, at string) {
 					var change queue.Change
-					p.fields(value, at, p.changeFields(&change))
+					p.Fields(value, at, p.changeFields(&change))
 					changes[limit.Value] = change
 				})
 				t.Limits[name.Value] = changes
@@ -357,12 +203,12 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) que
 	}
 	if plan != nil {
 		known["plan"] = func(node *yaml.Node, path string) {
-			if p.word(node, path) {
+			if p.Word(node, path) {
 				plan(node)
 			}
 		}
 	}
-	p.fields(node, path, known)
+	p.Fields(node, path, known)
 	if weight != nil {
 		t.Weight = *weight
 	}
@@ -406,27 +252,4 @@ func over(base, top queue.Change) queue.Change {
 		base.Concurrency = top.Concurrency
 	}
 	return base
-}
-
-func join(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
-}
-
-// describe says what stands where something else was wanted.
-func describe(node *yaml.Node) string {
-	switch node.Kind {
-	case yaml.MappingNode:
-		return "fields"
-	case yaml.SequenceNode:
-		return "a list"
-	case yaml.AliasNode:
-		return "an alias"
-	}
-	if node.Tag == "!!null" {
-		return "nothing"
-	}
-	return fmt.Sprintf("%.40q", node.Value)
 }
