@@ -52,6 +52,13 @@ func scaled(period time.Duration, permits, count int64) time.Duration {
 	return time.Duration(min(float64(period)*float64(permits)/float64(count), math.MaxInt64/2))
 }
 
+// WriteHeaders tells what a limit decided as a [Middleware] does, for handlers
+// that ask a [throttle.Limiter] of one limit themselves.
+func WriteHeaders(h http.Header, d throttle.Decision, limit throttle.Limit) {
+	h.Add("RateLimit-Policy", policyHeader([]throttle.Limit{limit}))
+	writeDecision(h, d, limit)
+}
+
 // writeDecision sets the headers that say what a decision left.
 func writeDecision(h http.Header, d throttle.Decision, limit throttle.Limit) {
 	inFlight := limit.Algorithm == throttle.Concurrency
