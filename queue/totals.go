@@ -1,0 +1,42 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Totals is what a queue counts. Its differences over time are rates.
+type Totals struct {
+	Queue    string
+	Enqueued int64            // jobs ever accepted
+	Waiting  int64            // jobs in lanes now
+	Answers  map[Answer]int64 // calls ever made, by what was answered
+	Calls    int64            // all of them
+}
+
+// ReadTotals reads the counts of queues in one round trip, in their order. Of a
+// queue that is not there all are 0.
+func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...string) ([]Totals, error) {
+	pipe := client.Pipeline()
+	counts, waiting := make([]*redis.MapStringStringCmd, len(queues)), make([]*redis.StringCmd, len(queues))
+	for i, queue := range queues {
+		counts[i] = pipe.HGetAll(ctx, key(queue, "totals"))
+		waiting[i] = pipe.HGet(ctx, key(queue, "backlog"), "*")
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("read the totals of queues: %w", err)
+	}
+	all := make([]Totals, len(queues))
+	for i, queue := range queues {
+		t := &all[i]
+		t.Queue = queue
+		t.Enqueued, _ = strconv.ParseInt(counts[i].Val()["enqueued"], 10, 64)
+		t.Waiting, _ = strconv.ParseInt(waiting[i].Val(), 10, 64)
+		t.Answers, t.Calls = readAnswers(counts[i].Val())
+	}
+	return all, nil
+}
