@@ -1,0 +1,214 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
+)
+
+// action is the body of POST /queues/{q}/actions.
+type action struct {
+	Verb   string `json:"verb"`
+	Tenant string `json:"tenant"`
+	Kind   string `json:"kind"`
+	State  string `json:"state"`
+	DryRun bool   `json:"dry_run"`
+	Reason string `json:"reason"`
+}
+
+// act does a verb to many jobs, or counts them.
+func (a *API) act(r *request) (answer, error) {
+	body, err := decode[action](r)
+	if err != nil {
+		return answer{}, err
+	}
+	filter := queue.Filter{Tenant: body.Tenant, Kind: body.Kind, State: queue.State(body.State)}
+	if filter.Tenant == "" {
+		if p := wholeOnly(r); p != nil {
+			return answer{}, p
+		}
+	} else if !r.caller.mayTenant(filter.Tenant) {
+		return answer{}, otherTenant(filter.Tenant)
+	}
+	verb := queue.Verb(body.Verb)
+	if body.DryRun {
+		tally, err := queue.Count(r.Context(), a.config.Redis, r.PathValue("q"), verb, filter)
+		return answer{body: tallyOf(tally, true)}, err
+	}
+	if p := a.mayNotChange(); p != nil {
+		return answer{}, p
+	}
+	return a.apply(r, verb, filter, body.Reason)
+}
+
+// ownJob is the tenant of a job that is the caller's; of others nothing is told,
+// not even that they are there.
+func (a *API) ownJob(r *request) (string, error) {
+	e, err := a.inspector.Explain(r.Context(), r.PathValue("q"), r.PathValue("id"))
+	if err != nil {
+		return "", err
+	}
+	if e.State == queue.JobNotThere || !r.caller.mayTenant(e.Tenant) {
+		p := newProblem(http.StatusNotFound, codeNotFound, "There is no job %.100q in queue %.70q.", r.PathValue("id"), r.PathValue("q"))
+		if e.State != queue.JobNotThere {
+			p.refusal = "a job of tenant " + clip(e.Tenant)
+		}
+		return "", p
+	}
+	return e.Tenant, nil
+}
+
+// apply does a verb. What was done before an error is told with it.
+func (a *API) apply(r *request, verb queue.Verb, filter queue.Filter, reason string) (answer, error) {
+	tally, err := queue.Apply(r.Context(), a.config.Redis, r.PathValue("q"), verb, filter, r.by(reason), nil)
+	if err != nil && tally.Jobs > 0 {
+		p := *problemOf(err)
+		p.Detail = fmt.Sprintf("It stopped after %d jobs, and doing it again does the rest: %s", tally.Jobs, p.Detail)
+		return answer{}, &p
+	}
+	return answer{body: tallyOf(tally, false)}, err
+}
+
+// why is the body of a change that needs nothing but its reason.
+type why struct {
+	Reason string `json:"reason"`
+}
+
+var verbOf = map[string]queue.Verb{"cancel": queue.Cancel, "retry": queue.RetryArchived, "run": queue.RunNow}
+
+// actOnOne does a verb to one job: the last word of its path, or DELETE.
+func (a *API) actOnOne(r *request) (answer, error) {
+	body, err := decode[why](r)
+	if err != nil {
+		return answer{}, err
+	}
+	verb := queue.DeleteArchived
+	if r.Method != http.MethodDelete {
+		verb = verbOf[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]]
+	}
+	filter := queue.Filter{ID: r.PathValue("id")}
+	if !r.caller.all() {
+		if filter.Tenant, err = a.ownJob(r); err != nil {
+			return answer{}, err
+		}
+	}
+	return a.apply(r, verb, filter, body.Reason)
+}
+
+// scope is the body of a pause.
+type scopeBody struct {
+	Tenant string `json:"tenant"`
+	Kind   string `json:"kind"`
+	Reason string `json:"reason"`
+}
+
+func (b scopeBody) scope(r *request) (queue.Scope, error) {
+	if b.Tenant == "" {
+		if p := wholeOnly(r); p != nil {
+			return queue.Scope{}, p
+		}
+	} else if !r.caller.mayTenant(b.Tenant) {
+		return queue.Scope{}, otherTenant(b.Tenant)
+	}
+	return queue.Scope{Tenant: b.Tenant, Kind: b.Kind}, nil
+}
+
+type pauseBody struct {
+	scopeBody
+	until
+}
+
+func (a *API) pause(r *request) (answer, error) {
+	body, err := decode[pauseBody](r)
+	if err != nil {
+		return answer{}, err
+	}
+	scope, err := body.scope(r)
+	if err != nil {
+		return answer{}, err
+	}
+	end, err := body.moment()
+	if err != nil {
+		return answer{}, err
+	}
+	p, err := queue.PauseJobs(r.Context(), a.config.Redis, r.PathValue("q"), scope, end, r.by(body.Reason))
+	return answer{body: pauseOf(p)}, err
+}
+
+func (a *API) resume(r *request) (answer, error) {
+	body, err := decode[scopeBody](r)
+	if err != nil {
+		return answer{}, err
+	}
+	scope, err := body.scope(r)
+	if err != nil {
+		return answer{}, err
+	}
+	was, err := queue.ResumeJobs(r.Context(), a.config.Redis, r.PathValue("q"), scope, r.by(body.Reason))
+	return answer{body: map[string]bool{"resumed": was}}, err
+}
+
+// limitBody is a change of a limit for one tenant.
+type limitBody struct {
+	Rate        *string `json:"rate"`
+	Burst       *int64  `json:"burst"`
+	Capacity    *int64  `json:"capacity"`
+	Concurrency *int64  `json:"concurrency"`
+	DryRun      bool    `json:"dry_run"`
+	Reason      string  `json:"reason"`
+	until
+}
+
+func (b limitBody) change() (queue.Change, error) {
+	change := queue.Change{Burst: b.Burst, Capacity: b.Capacity, Concurrency: b.Concurrency}
+	if b.Rate != nil {
+		rate, err := throttle.ParseRate(*b.Rate)
+		if err != nil {
+			return change, invalid("rate", "%s", strings.TrimPrefix(err.Error(), "rate "))
+		}
+		change.Rate = &rate
+	}
+	return change, nil
+}
+
+func (a *API) clearLimit(r *request) (answer, error) {
+	body, err := decode[why](r)
+	if err != nil {
+		return answer{}, err
+	}
+	cleared, err := queue.ClearOverride(r.Context(), a.config.Redis, r.PathValue("q"), r.PathValue("t"), r.PathValue("limit"), r.by(body.Reason))
+	return answer{body: map[string]bool{"cleared": cleared}}, changeProblem(err)
+}
+
+// changeProblem is what a limit does not bear.
+func changeProblem(err error) error {
+	if err == nil || len(invalidFields(err)) > 0 || away(err) || errors.Is(err, queue.ErrUnknown) {
+		return err
+	}
+	if strings.HasPrefix(err.Error(), "override of limit") {
+		return newProblem(http.StatusBadRequest, codeInvalid, "%s", oneLine(err))
+	}
+	return err
+}
+
+// estimateBody is a batch that is not enqueued.
+type estimateBody struct {
+	Tenant     string            `json:"tenant"`
+	Jobs       int64             `json:"jobs"`
+	Kind       string            `json:"kind"`
+	Cost       int64             `json:"cost"`
+	Costs      map[string]int64  `json:"costs"`
+	Attributes map[string]string `json:"attributes"`
+}
+
+func (b estimateBody) batch(r *request) (queue.Batch, error) {
+	batch := queue.Batch{Tenant: b.Tenant, Jobs: b.Jobs, Kind: b.Kind, Cost: b.Cost, Costs: b.Costs, Attributes: b.Attributes}
+	if b.Tenant != "" && !r.caller.mayTenant(b.Tenant) {
+		return batch, otherTenant(b.Tenant)
+	}
+	return batch, nil
+}

@@ -1,0 +1,31 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// away tells whether an error is that of a Redis that does not answer, or that
+// answers that it cannot work now.
+func away(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	if said, ok := errors.AsType[redis.Error](err); ok {
+		for _, word := range []string{"LOADING", "OOM", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF", "BUSY"} {
+			if strings.HasPrefix(said.Error(), word) {
+				return true
+			}
+		}
+	}
+	return false
+}

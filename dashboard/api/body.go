@@ -1,0 +1,137 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// mostAction bounds the body of a request that is no job.
+const mostAction = 64 << 10
+
+// decode reads a JSON object into a struct whose fields all have json tags. A
+// field that it does not have, or that stands twice, is a mistake.
+func decode[T any](r *request) (T, error) {
+	var value T
+	if err := wantType(r.Request, "application/json"); err != nil {
+		return value, err
+	}
+	text, err := readBody(r, mostAction)
+	if err != nil {
+		return value, err
+	}
+	return value, decodeText(text, &value)
+}
+
+func decodeText(text []byte, into any) error {
+	bad := func(format string, args ...any) error {
+		return newProblem(http.StatusBadRequest, codeInvalid, format, args...)
+	}
+	var known []string
+	for field := range fieldsOf(reflect.TypeOf(into).Elem()) {
+		known = append(known, field)
+	}
+	slices.Sort(known)
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return bad("The body has to be a JSON object with fields of %s.", strings.Join(known, ", "))
+	}
+	seen := map[string]bool{}
+	for decoder.More() {
+		token, err := decoder.Token()
+		if err != nil {
+			return bad("not JSON: %v", err)
+		}
+		name, _ := token.(string)
+		if !slices.Contains(known, name) {
+			return invalid(clip(name), "unknown field%s", queue.Suggest(name, known))
+		}
+		if seen[name] {
+			return invalid(name, "it stands twice")
+		}
+		seen[name] = true
+		var skipped json.RawMessage
+		if err := decoder.Decode(&skipped); err != nil {
+			return bad("not JSON: %v", err)
+		}
+	}
+	if _, err := decoder.Token(); err != nil {
+		return bad("not JSON: %v", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return bad("Something follows the object.")
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return invalid(wrong.Field, "want %s, not a JSON %s", typeWords(wrong.Type), wrong.Value)
+		}
+		return bad("not JSON: %v", err)
+	}
+	return nil
+}
+
+// fieldsOf are the JSON names of a struct's fields.
+func fieldsOf(t reflect.Type) map[string]bool {
+	names := map[string]bool{}
+	for i := range t.NumField() {
+		field := t.Field(i)
+		if field.Anonymous {
+			for name := range fieldsOf(field.Type) {
+				names[name] = true
+			}
+			continue
+		}
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		names[name] = true
+	}
+	return names
+}
+
+func typeWords(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	}
+	return "a text"
+}
+
+// until is when something ends that a body gives either as a moment or as seconds
+// from now; zero: not by itself.
+type until struct {
+	Until   *string  `json:"until"`
+	Seconds *float64 `json:"seconds"`
+}
+
+func (u until) moment() (time.Time, error) {
+	const most = 10 * 365 * 24 * 3600 // what pauses and overrides bear
+	switch {
+	case u.Until != nil && u.Seconds != nil:
+		return time.Time{}, invalid("seconds", "give until or seconds, not both")
+	case u.Until != nil:
+		t, err := time.Parse(time.RFC3339, *u.Until)
+		if err != nil {
+			return time.Time{}, invalid("until", "%.40q is not a time such as 2026-01-31T09:00:00Z", *u.Until)
+		}
+		return t, nil
+	case u.Seconds != nil:
+		if !(*u.Seconds > 0 && *u.Seconds <= most) {
+			return time.Time{}, invalid("seconds", "%v is not within 0 to %d, without 0", *u.Seconds, most)
+		}
+		return time.Now().Add(time.Duration(*u.Seconds * float64(time.Second))), nil
+	}
+	return time.Time{}, nil
+}

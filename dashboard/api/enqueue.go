@@ -1,0 +1,166 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/headgate/headgate/internal/jobline"
+	"github.com/headgate/headgate/queue"
+)
+
+// receipt is the answer to a job that was accepted.
+type receipt struct {
+	ID       string `json:"id"`
+	Queue    string `json:"queue"`
+	Existing bool   `json:"existing"` // the same job had been enqueued before
+	State    string `json:"state"`
+
+	// What is expected of it. Where thousands of jobs come in a second nobody looks
+	// at each, and Sure is "unknown".
+	Position   *int64    `json:"position,omitempty"` // jobs before it in its lane
+	ExpectedAt *moment   `json:"expected_at,omitempty"`
+	HeldBy     *holdJSON `json:"held_by,omitempty"`
+	Sure       string    `json:"sure"`
+	Text       string    `json:"text,omitempty"`
+}
+
+// stateWord is the state of a job that was just enqueued, in the API's words.
+func stateWord(asynqState string) string {
+	switch asynqState {
+	case "aggregating":
+		return string(queue.StateWaiting)
+	case "":
+		return "ended" // and forgotten; its key window lasts
+	}
+	return asynqState
+}
+
+// enqueueOne answers POST /jobs.
+func (a *API) enqueueOne(r *request) (answer, error) {
+	if err := wantType(r.Request, "application/json"); err != nil {
+		return answer{}, err
+	}
+	text, err := readBody(r, jobline.MostLine)
+	if err != nil {
+		return answer{}, err
+	}
+	job, err := a.jobOf(r.caller, text, r.Header.Values("Idempotency-Key"))
+	if err != nil {
+		return answer{}, err
+	}
+	got, err := a.singles.do(r.Context(), job)
+	if err != nil {
+		return answer{}, err
+	}
+	out := receipt{ID: got.ID, Queue: got.Queue, Existing: got.Existing, State: stateWord(got.State), Sure: string(queue.NotKnown)}
+	if e, ok := a.expect.of(r.Context(), job, got); ok {
+		out.ExpectedAt, out.HeldBy, out.Sure, out.Text = at(e.At), holdOf(e.HeldBy), string(e.Sure), e.String()
+		if e.State == queue.JobWaiting {
+			out.Position = &e.Position
+		}
+	}
+	return answer{http.StatusAccepted, out}, nil
+}
+
+// jobOf reads a job, which its caller must be allowed to enqueue.
+func (a *API) jobOf(c caller, text []byte, keys []string) (queue.Job, error) {
+	line, err := jobline.Parse(text)
+	if err != nil {
+		return queue.Job{}, lineProblem(err)
+	}
+	if len(keys) > 1 {
+		return queue.Job{}, invalid("Idempotency-Key", "there are %d; a job has one key", len(keys))
+	}
+	if len(keys) == 1 && line.Key == nil {
+		line.Key = &keys[0]
+	}
+	job, err := line.Job(a.payloads())
+	if err != nil {
+		return queue.Job{}, lineProblem(err)
+	}
+	return job, mayEnqueue(c, &job, job.Tenant)
+}
+
+func (a *API) payloads() jobline.Payloads {
+	return jobline.Payloads{Check: a.config.CheckPayload, Costs: a.config.PayloadCosts}
+}
+
+// mayEnqueue refuses jobs for others than the caller's tenants, also those that
+// would follow.
+func mayEnqueue(c caller, job *queue.Job, tenant string) error {
+	if c.all() || job == nil {
+		return nil
+	}
+	if job.Tenant != "" {
+		tenant = job.Tenant
+	}
+	if !c.mayTenant(tenant) {
+		return otherTenant(tenant)
+	}
+	for _, next := range []*queue.Job{job.OnSuccess, job.OnFailure} {
+		if err := mayEnqueue(c, next, tenant); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lineProblem is what is wrong with the text of a job. Mistakes of fields keep
+// their names.
+func lineProblem(err error) error {
+	if len(invalidFields(err)) > 0 {
+		return err
+	}
+	return newProblem(http.StatusBadRequest, codeInvalid, "%s", oneLine(err))
+}
+
+// wantType refuses a body of another type, or one that is compressed.
+func wantType(r *http.Request, types ...string) error {
+	given := r.Header.Get("Content-Type")
+	kind, params, err := mime.ParseMediaType(given)
+	ok := false
+	for _, want := range types {
+		ok = ok || err == nil && kind == want
+	}
+	if charset := params["charset"]; !ok || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return newProblem(http.StatusUnsupportedMediaType, codeMediaType, "The body has to be %s, not %.100q.", strings.Join(types, " or "), given)
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return newProblem(http.StatusUnsupportedMediaType, codeMediaType, "Compressed bodies are not taken, and this one is %.40q.", encoding)
+	}
+	return nil
+}
+
+// readBody reads a body of at most so many bytes.
+func readBody(r *request, most int64) ([]byte, error) {
+	if r.ContentLength > most {
+		return nil, tooLarge(most)
+	}
+	var text []byte
+	var err error
+	if n := r.ContentLength; n > 0 {
+		text = make([]byte, n)
+		_, err = io.ReadFull(r.Body, text)
+	} else {
+		text, err = io.ReadAll(http.MaxBytesReader(r.w, r.Body, most))
+	}
+	return text, bodyError(err)
+}
+
+func tooLarge(most int64) *problem {
+	return newProblem(http.StatusRequestEntityTooLarge, codeTooLarge, "The body is larger than %d bytes.", most)
+}
+
+// bodyError is what reading a body failed with.
+func bodyError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return tooLarge(large.Limit)
+	}
+	return newProblem(http.StatusBadRequest, codeInvalid, "The body did not come to its end.")
+}

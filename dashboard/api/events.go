@@ -1,0 +1,187 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+)
+
+const (
+	pingEvery   = 15 * time.Second
+	comeAgain   = 2 * time.Second  // for a client whose stream broke off
+	mostWriting = 10 * time.Second // for a message to be taken
+)
+
+type eventJSON struct {
+	ID      string  `json:"id"`
+	At      moment  `json:"at"`
+	Queue   string  `json:"queue"`
+	Job     string  `json:"job"`
+	Tenant  string  `json:"tenant"`
+	Kind    string  `json:"kind"`
+	Outcome string  `json:"outcome"`
+	Answer  string  `json:"answer,omitempty"`
+	Attempt int     `json:"attempt"`
+	Took    float64 `json:"took_seconds"`
+	Reason  string  `json:"reason,omitempty"`
+}
+
+func eventOf(e queue.Event) eventJSON {
+	return eventJSON{
+		e.ID, moment{e.At}, e.Queue, e.Job, e.Tenant, e.Kind, string(e.Outcome), string(e.Answer), e.Attempt, e.Took.Seconds(), e.Reason,
+	}
+}
+
+type redisJSON struct {
+	OK    bool   `json:"ok"`
+	Error string `json:"error,omitempty"`
+}
+
+// events streams what happens, as server-sent events.
+func (a *API) events(r *request) error {
+	only, tenant := r.FormValue("queue"), r.FormValue("tenant")
+	if tenant != "" && !r.caller.mayTenant(tenant) {
+		return otherTenant(tenant)
+	}
+	control := http.NewResponseController(r.w)
+	stream := a.watch.add()
+	if stream == nil {
+		p := newProblem(http.StatusTooManyRequests, codeBusy, "%d streams are open, and no more are at once; or the server ends.", mostStreams)
+		p.retryAfter = 5 * time.Second
+		return p
+	}
+	defer a.watch.remove(stream)
+	h := r.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no") // nginx would keep it back
+	r.w.WriteHeader(http.StatusOK)
+	write := func(text []byte) bool {
+		if control.SetWriteDeadline(time.Now().Add(mostWriting)) != nil {
+			return false
+		}
+		_, err := r.w.Write(text)
+		return err == nil && control.Flush() == nil
+	}
+	if !write(fmt.Appendf(nil, "retry: %d\n\n", comeAgain.Milliseconds())) {
+		return nil
+	}
+	s := &teller{api: a, r: r, queue: only, tenant: tenant}
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
+	for {
+		var text []byte
+		select {
+		case <-r.Context().Done():
+			return nil
+		case <-ping.C:
+			text = []byte(": ping\n\n")
+		case news, ok := <-stream.news:
+			if !ok {
+				if stream.slow {
+					write([]byte(": too slow, come again\n\n"))
+				}
+				return nil
+			}
+			if a.authenticate(r.Request).denied != nil {
+				return nil // the key has ended meanwhile
+			}
+			if text = s.text(news); len(text) == 0 {
+				continue
+			}
+		}
+		if !write(text) {
+			return nil
+		}
+	}
+}
+
+// teller puts news into the words of one stream, and cuts them to what its client
+// may see.
+type teller struct {
+	api           *API
+	r             *request
+	queue, tenant string
+}
+
+func (t *teller) wants(queue, tenant string) bool {
+	return (t.queue == "" || queue == t.queue) && (t.tenant == "" || tenant == t.tenant) && t.r.caller.mayTenant(tenant)
+}
+
+func (t *teller) text(news seen) []byte {
+	var b bytes.Buffer
+	event := func(name string, data any) {
+		fmt.Fprintf(&b, "event: %s\ndata: %s\n\n", name, mustJSON(data))
+	}
+	if news.overviews != nil {
+		event("overview", t.overview(news))
+	}
+	var finished []eventJSON
+	for _, e := range news.events {
+		if t.wants(e.Queue, e.Tenant) {
+			finished = append(finished, eventOf(e))
+		}
+	}
+	if n := len(finished); n > 0 {
+		shown := finished[max(0, n-mostEvents):]
+		event("finished", map[string]any{"events": shown, "skipped": n - len(shown)})
+	}
+	for _, e := range news.audit {
+		if (t.queue == "" || e.Queue == t.queue) && t.r.maySee(e) {
+			event("audit", map[string]any{"entry": auditOf(e)})
+		}
+	}
+	return b.Bytes()
+}
+
+func (t *teller) overview(news seen) any {
+	state := redisJSON{OK: news.err == nil}
+	if news.err != nil {
+		state.Error = problemOf(news.err).Detail
+	}
+	all := []overviewJSON{}
+	for _, o := range news.overviews {
+		if t.queue != "" && o.Queue != t.queue {
+			continue
+		}
+		if t.r.caller.all() {
+			all = append(all, t.api.overviewOf(o))
+			continue
+		}
+		if news.err != nil {
+			continue
+		}
+		// Of single tenants it is a look of its own, by readings that are shared.
+		own, err := t.api.overviewFor(t.r, o.Queue)
+		if err != nil {
+			state = redisJSON{Error: problemOf(err).Detail}
+			continue
+		}
+		all = append(all, own)
+	}
+	return map[string]any{"queues": all, "redis": state}
+}
+
+// mustJSON encodes types that are ours.
+func mustJSON(value any) []byte {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// historyOf answers with the last ten minutes of a queue.
+func (a *API) historyOf(r *request) (answer, error) {
+	if err := a.thereIs(r); err != nil {
+		return answer{}, err
+	}
+	from, points := a.watch.history.of(r.PathValue("q"))
+	if from.IsZero() {
+		from = time.Now()
+	}
+	return answer{body: map[string]any{"step_seconds": lookEvery.Seconds(), "from": moment{from}, "points": list(points)}}, nil
+}

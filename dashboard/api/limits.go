@@ -1,0 +1,116 @@
+package api
+
+import (
+	"cmp"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/httplimit"
+)
+
+// RequestLimits bound the requests to the API; all three hold for each request,
+// for all processes of a Redis together. A batch is one request.
+//
+// While Redis is away requests are let through: there is nothing to protect, and
+// each then says for itself that Redis is away.
+type RequestLimits struct {
+	PerKey   throttle.Rate // of one key that has none of its own; zero: 10,000/s
+	PerIP    throttle.Rate // from one address, or one IPv6 network of 64 bits; zero: 10,000/s
+	PerRoute throttle.Rate // to one method and path of the API; zero: 20,000/s
+
+	// Trusted are proxies in front of the API, whose X-Forwarded-For is believed.
+	Trusted []netip.Prefix
+}
+
+func (l RequestLimits) withDefaults() RequestLimits {
+	l.PerKey = cmp.Or(l.PerKey, throttle.PerSecond(10_000))
+	l.PerIP = cmp.Or(l.PerIP, throttle.PerSecond(10_000))
+	l.PerRoute = cmp.Or(l.PerRoute, throttle.PerSecond(20_000))
+	return l
+}
+
+// bucket is a rate with its own count as the burst.
+func bucket(name string, rate throttle.Rate) throttle.Limit {
+	return throttle.Limit{Name: name, Algorithm: throttle.TokenBucket, Rate: rate, Burst: rate.Count}
+}
+
+func perKey(rate throttle.Rate) throttle.Limit { return bucket("key", rate) }
+
+// requestLimits stand in front of the handlers, one for each rate that keys have.
+type requestLimits struct {
+	config Config
+
+	mu     sync.Mutex
+	byRate map[throttle.Rate]*httplimit.Middleware
+}
+
+func newRequestLimits(config Config) (*requestLimits, error) {
+	l := &requestLimits{config: config, byRate: map[throttle.Rate]*httplimit.Middleware{}}
+	_, err := l.of(config.Requests.PerKey)
+	return l, err
+}
+
+// of is the middleware for keys of a rate.
+func (l *requestLimits) of(rate throttle.Rate) (*httplimit.Middleware, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if m, ok := l.byRate[rate]; ok {
+		return m, nil
+	}
+	// Whom nobody knows is limited by the address alone: else it would use up
+	// what the others have.
+	known := func(key httplimit.KeyFunc) httplimit.KeyFunc {
+		return func(r *http.Request) (string, error) {
+			if callerOf(r).denied != nil {
+				return "", httplimit.ErrSkip
+			}
+			return key(r)
+		}
+	}
+	m, err := httplimit.NewMiddleware(l.config.Redis, httplimit.MiddlewareConfig{
+		Rules: []httplimit.Rule{
+			{Limit: perKey(rate), Key: known(func(r *http.Request) (string, error) { return callerOf(r).key.ID, nil })},
+			{Limit: bucket("address", l.config.Requests.PerIP), Key: byAddress(l.config.Requests.Trusted)},
+			{Limit: bucket("route", l.config.Requests.PerRoute), Key: known(func(r *http.Request) (string, error) { return callerOf(r).pattern, nil })},
+		},
+		OnFailure: httplimit.FailOpen,
+		Prefix:    "headgate:api",
+		Timeout:   time.Second,
+		OnError:   func(*http.Request, error) {}, // the handler finds out, and says so
+		Refuse: func(w http.ResponseWriter, r *http.Request, refusal *httplimit.Refusal) {
+			p := newProblem(refusal.Status, codeRateLimited, "%s", refusal.Detail)
+			p.write(w, r)
+		},
+	})
+	if err == nil {
+		l.byRate[rate] = m
+	}
+	return m, err
+}
+
+// byAddress skips what has no address, as on a Unix socket.
+func byAddress(trusted []netip.Prefix) httplimit.KeyFunc {
+	byIP := httplimit.ByIP(httplimit.ClientIP{Trusted: trusted})
+	return func(r *http.Request) (string, error) {
+		key, err := byIP(r)
+		if err != nil {
+			return "", httplimit.ErrSkip
+		}
+		return key, nil
+	}
+}
+
+// wrap limits requests to next by their caller's own rate.
+func (l *requestLimits) wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rate := cmp.Or(callerOf(r).key.Rate, l.config.Requests.PerKey)
+		m, err := l.of(rate)
+		if err != nil { // of a rate that was checked
+			panic(err)
+		}
+		m.Wrap(next).ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,235 @@
+package api
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// overviewJSON is a queue as it is now. A caller who is for single tenants is told
+// of these alone, and not what only the queue as a whole has.
+type overviewJSON struct {
+	Queue     string                 `json:"queue"`
+	Now       moment                 `json:"now"`
+	Waiting   int64                  `json:"waiting"`
+	Scheduled *int64                 `json:"scheduled,omitempty"`
+	Retry     *int64                 `json:"retry,omitempty"`
+	Pending   *int64                 `json:"pending,omitempty"`
+	Active    *int64                 `json:"active,omitempty"`
+	Archived  *int64                 `json:"archived,omitempty"`
+	Enqueued  *int64                 `json:"enqueued,omitempty"`
+	Tenants   int64                  `json:"tenants"`
+	Allowed   float64                `json:"allowed_per_second"`
+	DrainsAt  *moment                `json:"drains_at,omitempty"`
+	Sure      string                 `json:"sure"`
+	Top       *outlookJSON           `json:"top,omitempty"`
+	Pauses    []pauseJSON            `json:"pauses"`
+	Answers   map[queue.Answer]int64 `json:"answers,omitempty"` // of calls ever made
+	Calls     *int64                 `json:"calls,omitempty"`
+}
+
+func (a *API) overviewOf(o queue.Overview) overviewJSON {
+	out := overviewJSON{
+		Queue: o.Queue, Now: moment{o.Now}, Waiting: o.Waiting, Scheduled: &o.Scheduled, Retry: &o.Retry, Pending: &o.Pending,
+		Active: &o.Active, Archived: &o.Archived, Enqueued: &o.Enqueued, Tenants: o.Tenants, Allowed: o.Allowed,
+		DrainsAt: at(o.DrainsAt), Sure: string(o.Sure), Pauses: []pauseJSON{},
+	}
+	if t, ok := a.watch.history.lastTotals(o.Queue); ok {
+		out.Answers, out.Calls = t.Answers, &t.Calls
+	}
+	if o.Top != nil {
+		out.Top = new(outlookOf(*o.Top))
+	}
+	for _, p := range o.Pauses {
+		out.Pauses = append(out.Pauses, pauseOf(p))
+	}
+	return out
+}
+
+// overviewFor is a queue as its caller may see it.
+func (a *API) overviewFor(r *request, name string) (overviewJSON, error) {
+	if r.caller.all() {
+		o, err := a.inspector.Overview(r.Context(), name)
+		return a.overviewOf(o), err
+	}
+	out := overviewJSON{Queue: name, Now: moment{time.Now()}, Sure: string(queue.Steady), Pauses: []pauseJSON{}}
+	pauses, err := queue.Pauses(r.Context(), a.config.Redis, name)
+	if err != nil {
+		return out, err
+	}
+	out.Pauses = pausesOf(pauses, r.caller.mayTenant)
+	unknown := false
+	var last *queue.Outlook
+	for _, tenant := range r.caller.key.Tenants {
+		o, err := a.inspector.Outlook(r.Context(), name, tenant)
+		if err != nil {
+			return out, err
+		}
+		out.Now = moment{o.Now}
+		if o.Waiting == 0 {
+			continue
+		}
+		out.Waiting += o.Waiting
+		out.Tenants++
+		out.Allowed += o.Rate
+		unknown = unknown || o.DrainsAt.IsZero()
+		if last == nil || o.DrainsAt.After(last.DrainsAt) {
+			last = &o
+		}
+	}
+	if last != nil {
+		out.Top, out.Sure = new(outlookOf(*last)), string(last.Sure)
+		if out.DrainsAt = at(last.DrainsAt); unknown {
+			out.DrainsAt, out.Sure = nil, string(queue.NotKnown)
+		}
+	}
+	return out, nil
+}
+
+func (a *API) queues(r *request) (answer, error) {
+	names, err := queue.Queues(r.Context(), a.config.Redis)
+	if err != nil {
+		return answer{}, err
+	}
+	all := []overviewJSON{}
+	for _, name := range names {
+		o, err := a.overviewFor(r, name)
+		if err != nil {
+			return answer{}, err
+		}
+		all = append(all, o)
+	}
+	return answer{body: map[string]any{"queues": all}}, nil
+}
+
+func (a *API) oneQueue(r *request) (answer, error) {
+	if err := a.thereIs(r); err != nil {
+		return answer{}, err
+	}
+	o, err := a.overviewFor(r, r.PathValue("q"))
+	return answer{body: o}, err
+}
+
+// thereIs refuses a queue that is not there.
+func (a *API) thereIs(r *request) error {
+	names, err := queue.Queues(r.Context(), a.config.Redis)
+	if err == nil && !slices.Contains(names, r.PathValue("q")) {
+		err = newProblem(http.StatusNotFound, codeNotFound, "There is no queue %.70q%s", r.PathValue("q"), queue.Suggest(r.PathValue("q"), names))
+	}
+	return err
+}
+
+type rowJSON struct {
+	outlookJSON
+	Done       int64       `json:"done"`
+	Weight     float64     `json:"weight"`
+	Limit      string      `json:"limit"`
+	Level      float64     `json:"level"`
+	Capacity   float64     `json:"capacity"`
+	Pauses     []pauseJSON `json:"pauses"`
+	Overridden bool        `json:"overridden"`
+}
+
+func (r *request) rowOf(t queue.TenantRow) rowJSON {
+	return rowJSON{outlookOf(t.Outlook), t.Done, t.Weight, t.Limit, t.Level, t.Capacity, pausesOf(t.Pauses, r.caller.mayTenant), t.Overridden}
+}
+
+// tenants lists tenants: all, or the caller's own.
+func (a *API) tenants(r *request) (answer, error) {
+	query := queue.TenantQuery{Search: r.FormValue("search"), Sort: queue.TenantSort(r.FormValue("sort"))}
+	var err error
+	switch order := r.FormValue("order"); order {
+	case "":
+		query.Ascending = query.Sort == queue.ByTenant
+	case "asc", "desc":
+		query.Ascending = order == "asc"
+	default:
+		return answer{}, invalid("order", "%.40q is neither asc nor desc", order)
+	}
+	if query.Offset, err = number(r, "offset", 0, 1<<30); err != nil {
+		return answer{}, err
+	}
+	if query.Limit, err = number(r, "limit", 50, 200); err != nil {
+		return answer{}, err
+	}
+	page, err := a.tenantPage(r, query)
+	if err != nil {
+		return answer{}, err
+	}
+	rows := []rowJSON{}
+	for _, t := range page.Tenants {
+		rows = append(rows, r.rowOf(t))
+	}
+	return answer{body: map[string]any{"now": moment{page.Now}, "total": page.Total, "tenants": rows}}, nil
+}
+
+func (a *API) tenantPage(r *request, query queue.TenantQuery) (queue.TenantPage, error) {
+	name := r.PathValue("q")
+	if r.caller.all() {
+		return a.inspector.ListTenants(r.Context(), name, query)
+	}
+	// A name is searched for, and the one that is meant is among what is found
+	// first, by name. Others' are thrown away.
+	page := queue.TenantPage{Now: time.Now()}
+	for _, tenant := range r.caller.key.Tenants {
+		if !strings.Contains(strings.ToLower(tenant), strings.ToLower(query.Search)) {
+			continue
+		}
+		found, err := a.row(r, name, tenant) // until there is a look at one
+		if err != nil {
+			return page, err
+		}
+		if found != nil {
+			page.Now, page.Tenants = found.Now, append(page.Tenants, *found)
+		}
+	}
+	slices.SortStableFunc(page.Tenants, func(x, y queue.TenantRow) int {
+		order := cmp.Compare(x.Waiting, y.Waiting)
+		switch query.Sort {
+		case queue.ByTenant:
+			order = strings.Compare(x.Tenant, y.Tenant)
+		case queue.ByWeight:
+			order = cmp.Compare(x.Weight, y.Weight)
+		case queue.ByDrains:
+			order = x.DrainsAt.Compare(y.DrainsAt)
+		}
+		if !query.Ascending {
+			order = -order
+		}
+		return cmp.Or(order, strings.Compare(x.Tenant, y.Tenant))
+	})
+	page.Total = int64(len(page.Tenants))
+	from := min(query.Offset, len(page.Tenants))
+	page.Tenants = page.Tenants[from:min(from+cmp.Or(query.Limit, 50), len(page.Tenants))]
+	return page, nil
+}
+
+func (a *API) estimate(r *request) (answer, error) {
+	body, err := decode[estimateBody](r)
+	if err != nil {
+		return answer{}, err
+	}
+	batch, err := body.batch(r)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := a.thereIs(r); err != nil {
+		return answer{}, err
+	}
+	e, err := a.inspector.Estimate(r.Context(), r.PathValue("q"), batch)
+	return answer{body: estimateOf(e)}, err
+}
+
+func (a *API) row(r *request, name, tenant string) (*queue.TenantRow, error) {
+	page, err := a.inspector.ListTenants(r.Context(), name, queue.TenantQuery{Search: tenant, Sort: queue.ByTenant, Ascending: true, Limit: 200})
+	for _, t := range page.Tenants {
+		if t.Tenant == tenant {
+			return &t, nil
+		}
+	}
+	return nil, err
+}

@@ -1,0 +1,167 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+)
+
+// mostPayload is how much of a payload is shown, in bytes.
+const mostPayload = 64 << 10
+
+const hidden = "[redacted]"
+
+// secretNames are parts of the names of fields whose values are never shown, in
+// letters and digits alone.
+var secretNames = []string{
+	"password", "passwd", "passphrase", "secret", "authorization", "apikey", "accesskey", "privatekey", "credential",
+	"cookie", "signature", "cardnumber", "cvc", "cvv", "iban", "accountnumber", "ssn",
+}
+
+// redaction hides values by the names of their fields, at any depth.
+type redaction struct{ names []string }
+
+func newRedaction(more []string) *redaction {
+	r := &redaction{names: append([]string(nil), secretNames...)}
+	for _, name := range more {
+		if name = plainName(name); name != "" {
+			r.names = append(r.names, name)
+		}
+	}
+	return r
+}
+
+// plainName makes API-Key, api_key and apiKey the same.
+func plainName(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9', r > 127:
+			return r
+		case 'A' <= r && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return -1
+	}, name)
+}
+
+// hides tells whether the value of a field is hidden. "number" beside "cvc" is a
+// card's.
+func (r *redaction) hides(name string) bool {
+	name = plainName(name)
+	if strings.HasSuffix(name, "token") { // max_tokens is a number
+		return true
+	}
+	for _, secret := range r.names {
+		if strings.Contains(name, secret) {
+			return true
+		}
+	}
+	return false
+}
+
+// shown is what is told of a payload or a result.
+type shown struct {
+	Value     any  // JSON, a text, or nil for what is not shown
+	Bytes     int  // in all
+	Truncated bool // Value is not all of it
+}
+
+// show makes a payload fit for people: JSON with what is secret left out, or a
+// text as far as it goes. Of what is neither, only the length is told.
+func (r *redaction) show(payload []byte) shown {
+	s := shown{Bytes: len(payload)}
+	if len(payload) == 0 {
+		return s
+	}
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader(payload))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err == nil && !decoder.More() {
+		value = r.hide(value)
+		text, err := json.Marshal(value)
+		if err == nil && len(text) <= mostPayload {
+			s.Value = value
+			return s
+		}
+		payload = text
+	} else if !utf8.Valid(payload) || bytes.ContainsRune(payload, 0) {
+		s.Truncated = true
+		return s
+	} else if looksLikeJSON(payload) {
+		// Its fields cannot be told apart, so none can be hidden.
+		s.Truncated = true
+		return s
+	}
+	s.Truncated = len(payload) > mostPayload
+	s.Value = strings.ToValidUTF8(string(payload[:min(len(payload), mostPayload)]), "")
+	return s
+}
+
+func looksLikeJSON(text []byte) bool {
+	text = bytes.TrimSpace(text)
+	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
+}
+
+func (r *redaction) hide(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		card := v["cvc"] != nil || v["exp_month"] != nil || v["exp_year"] != nil
+		for name, inner := range v {
+			if r.hides(name) || card && plainName(name) == "number" {
+				v[name] = hidden
+				continue
+			}
+			v[name] = r.hide(inner)
+		}
+	case []any:
+		for i := range v {
+			v[i] = r.hide(v[i])
+		}
+	case string:
+		return r.hideInURL(v)
+	}
+	return value
+}
+
+// hideInURL hides what of a URL is secret: the password, and values of its query.
+func (r *redaction) hideInURL(text string) string {
+	if !strings.Contains(text, "://") {
+		return text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return text
+	}
+	changed := false
+	if _, has := u.User.Password(); has {
+		u.User, changed = url.UserPassword(u.User.Username(), hidden), true
+	}
+	query := u.Query()
+	for name := range query {
+		if r.hides(name) || plainName(name) == "key" || plainName(name) == "sig" {
+			query.Set(name, hidden)
+			changed = true
+		}
+	}
+	if !changed {
+		return text
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// hideTexts does so for a map of texts, such as headers.
+func (r *redaction) hideTexts(texts map[string]string) map[string]string {
+	if len(texts) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(texts))
+	for name, value := range texts {
+		if out[name] = value; r.hides(name) {
+			out[name] = hidden
+		}
+	}
+	return out
+}

@@ -1,0 +1,54 @@
+package api
+
+import (
+	"net/http"
+	"time"
+)
+
+// route is one method and path, and who may use it.
+type route struct {
+	method, path string
+	scopes       []Scope // any of them; none: every key
+	whole        bool    // not for keys of single tenants
+	changes      bool    // not on a server that is read-only
+	most         time.Duration
+	handle       func(*request) (answer, error)
+	stream       func(*request) error // in place of handle: writes by itself unless it fails at once
+}
+
+// table lists what the API has, in the order of its description.
+func (a *API) table() []route {
+	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
+	read, enqueue, admin, either := []Scope{Read}, []Scope{Enqueue}, []Scope{Admin}, []Scope{Enqueue, Read}
+	return []route{
+		{method: get, path: "/session", handle: a.session},
+
+		{method: post, path: "/jobs", scopes: enqueue, changes: true, handle: a.enqueueOne},
+		{method: post, path: "/jobs/batch", scopes: enqueue, changes: true, stream: a.enqueueBatch},
+
+		{method: get, path: "/audit", scopes: read, handle: a.audit},
+
+		{method: get, path: "/events", scopes: read, stream: a.events},
+
+		{method: get, path: "/queues", scopes: read, handle: a.queues},
+		{method: get, path: "/queues/{q}", scopes: read, handle: a.oneQueue},
+		{method: get, path: "/queues/{q}/history", scopes: read, whole: true, handle: a.historyOf},
+		{method: get, path: "/queues/{q}/tenants", scopes: read, handle: a.tenants},
+		{method: post, path: "/queues/{q}/estimate", scopes: either, handle: a.estimate},
+
+		{method: post, path: "/queues/{q}/actions", scopes: admin, most: mostActionTime, handle: a.act},
+		{method: post, path: "/queues/{q}/jobs/{id}/cancel", scopes: admin, changes: true, handle: a.actOnOne},
+		{method: post, path: "/queues/{q}/jobs/{id}/retry", scopes: admin, changes: true, handle: a.actOnOne},
+		{method: post, path: "/queues/{q}/jobs/{id}/run", scopes: admin, changes: true, handle: a.actOnOne},
+		{method: del, path: "/queues/{q}/jobs/{id}", scopes: admin, changes: true, handle: a.actOnOne},
+		{method: post, path: "/queues/{q}/pause", scopes: admin, changes: true, handle: a.pause},
+		{method: post, path: "/queues/{q}/resume", scopes: admin, changes: true, handle: a.resume},
+		{method: del, path: "/queues/{q}/tenants/{t}/limits/{limit}", scopes: admin, changes: true, handle: a.clearLimit},
+
+		{method: get, path: "/lab", scopes: read, handle: a.labList},
+		{method: post, path: "/lab/{id}/take", scopes: read, handle: a.labTake},
+		{method: post, path: "/lab/{id}/reset", scopes: read, handle: a.labReset},
+		{method: get, path: "/lab/unshaped", scopes: read, handle: a.labUnshaped},
+		{method: post, path: "/lab/unshaped", scopes: admin, changes: true, handle: a.labSetUnshaped},
+	}
+}

@@ -1,0 +1,105 @@
+package api
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	"github.com/headgate/headgate/queue"
+)
+
+type sessionJSON struct {
+	Actor    string   `json:"actor"`
+	Scopes   []Scope  `json:"scopes"`
+	Tenants  []string `json:"tenants,omitempty"` // left out: all
+	ReadOnly bool     `json:"read_only"`
+	Version  string   `json:"version"`
+	Demo     bool     `json:"demo"`
+	Auth     string   `json:"auth"` // "none": this machine alone, without a key; "key"
+}
+
+// session tells callers who they are and what they may do.
+func (a *API) session(r *request) (answer, error) {
+	s := sessionJSON{
+		Actor: r.caller.actor(), Tenants: r.caller.key.Tenants, ReadOnly: a.config.ReadOnly,
+		Version: a.config.Version, Demo: a.config.Demo != nil, Auth: "key",
+	}
+	if a.config.Keys == nil {
+		s.Auth = "none"
+	}
+	for _, scope := range []Scope{Read, Enqueue, Admin} {
+		if r.caller.key.may(scope) {
+			s.Scopes = append(s.Scopes, scope)
+		}
+	}
+	return answer{body: s}, nil
+}
+
+const (
+	mostAudit    = 1000
+	defaultAudit = 100
+)
+
+// audit lists changes and refusals, newest first.
+func (a *API) audit(r *request) (answer, error) {
+	n, err := number(r, "limit", defaultAudit, mostAudit)
+	if err != nil {
+		return answer{}, err
+	}
+	names := []string{r.FormValue("queue")}
+	if names[0] == "" {
+		if names, err = queue.Queues(r.Context(), a.config.Redis); err != nil {
+			return answer{}, err
+		}
+	}
+	var all []queue.AuditEntry
+	for _, name := range names {
+		// Of single tenants more is read than is shown, for the others' is left out.
+		most := n
+		if !r.caller.all() {
+			most = mostAudit
+		}
+		some, err := queue.Audit(r.Context(), a.config.Redis, name, most)
+		if err != nil {
+			return answer{}, err
+		}
+		all = append(all, some...)
+	}
+	if r.caller.all() {
+		refused, err := a.refused.list(r.Context(), n)
+		if err != nil {
+			return answer{}, err
+		}
+		for _, e := range refused {
+			if r.FormValue("queue") == "" || e.Queue == r.FormValue("queue") {
+				all = append(all, e)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(x, y queue.AuditEntry) int { return cmp.Or(y.At.Compare(x.At)) })
+	entries := []auditJSON{}
+	for _, e := range all {
+		if len(entries) < n && r.maySee(e) {
+			entries = append(entries, auditOf(e))
+		}
+	}
+	return answer{body: map[string]any{"entries": entries}}, nil
+}
+
+// maySee tells whether an entry of the audit is about the caller's own tenants.
+func (r *request) maySee(e queue.AuditEntry) bool {
+	return r.caller.all() || e.Tenant != "" && r.caller.mayTenant(e.Tenant)
+}
+
+// number reads a whole number from the query.
+func number(r *request, name string, preset, most int) (int, error) {
+	text := r.FormValue(name)
+	if text == "" {
+		return preset, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > most {
+		return 0, invalid(name, "%.40q is not a whole number within 0 to %d", text, most)
+	}
+	return n, nil
+}

@@ -1,0 +1,137 @@
+package api
+
+import (
+	"time"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// moment is a time as the API writes it: RFC 3339 in UTC with ms.
+type moment struct{ time.Time }
+
+const momentLayout = "2006-01-02T15:04:05.000Z"
+
+func (m moment) MarshalJSON() ([]byte, error) {
+	return []byte(`"` + m.UTC().Format(momentLayout) + `"`), nil
+}
+
+// at is a time that may not be known, which is then left out.
+func at(t time.Time) *moment {
+	if t.IsZero() {
+		return nil
+	}
+	return &moment{t}
+}
+
+// list is never null in JSON.
+func list[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
+}
+
+type holdJSON struct {
+	Limit string  `json:"limit"`
+	Scope string  `json:"scope"`
+	Rule  string  `json:"rule"`
+	Next  *moment `json:"next,omitempty"`
+}
+
+func holdOf(h *queue.Hold) *holdJSON {
+	if h == nil {
+		return nil
+	}
+	return &holdJSON{h.Limit, h.Scope, h.Rule, at(h.Next)}
+}
+
+type pauseJSON struct {
+	Tenant string  `json:"tenant,omitempty"`
+	Kind   string  `json:"kind,omitempty"`
+	Until  *moment `json:"until,omitempty"` // left out: until it is resumed
+	By     string  `json:"by"`
+	Reason string  `json:"reason"`
+}
+
+func pauseOf(p queue.Pause) pauseJSON {
+	return pauseJSON{p.Tenant, p.Kind, at(p.Until), p.By, p.Reason}
+}
+
+func pausesOf(all []queue.Pause, may func(tenant string) bool) []pauseJSON {
+	out := []pauseJSON{}
+	for _, p := range all {
+		if p.Tenant == "" || may(p.Tenant) {
+			out = append(out, pauseOf(p))
+		}
+	}
+	return out
+}
+
+type outlookJSON struct {
+	Queue    string    `json:"queue"`
+	Tenant   string    `json:"tenant"`
+	Now      moment    `json:"now"`
+	Waiting  int64     `json:"waiting"`
+	Rate     float64   `json:"rate_per_second"`
+	HeldBy   *holdJSON `json:"held_by,omitempty"`
+	DrainsAt *moment   `json:"drains_at,omitempty"`
+	Sure     string    `json:"sure"`
+	Text     string    `json:"text"`
+}
+
+func outlookOf(o queue.Outlook) outlookJSON {
+	return outlookJSON{o.Queue, o.Tenant, moment{o.Now}, o.Waiting, o.Rate, holdOf(o.HeldBy), at(o.DrainsAt), string(o.Sure), o.String()}
+}
+
+type tallyJSON struct {
+	Jobs    int64                 `json:"jobs"`
+	ByState map[queue.State]int64 `json:"by_state"`
+	TooLate int64                 `json:"too_late"`
+	Paused  int64                 `json:"paused"`
+	DryRun  bool                  `json:"dry_run"`
+}
+
+func tallyOf(t queue.Tally, dry bool) tallyJSON {
+	if t.ByState == nil {
+		t.ByState = map[queue.State]int64{}
+	}
+	return tallyJSON{t.Jobs, t.ByState, t.TooLate, t.Paused, dry}
+}
+
+type estimateJSON struct {
+	Now     moment    `json:"now"`
+	First   *moment   `json:"first,omitempty"`
+	Last    *moment   `json:"last,omitempty"`
+	HeldBy  *holdJSON `json:"held_by,omitempty"`
+	Waiting int64     `json:"waiting"`
+	Sure    string    `json:"sure"`
+	Text    string    `json:"text"`
+}
+
+func estimateOf(e queue.BatchEstimate) estimateJSON {
+	return estimateJSON{moment{e.Now}, at(e.First), at(e.Last), holdOf(e.HeldBy), e.Waiting, string(e.Sure), e.String()}
+}
+
+// auditJSON is an entry of the audit.
+type auditJSON struct {
+	At     moment            `json:"at"`
+	Actor  string            `json:"actor"`
+	Action string            `json:"action"`
+	Queue  string            `json:"queue,omitempty"`
+	Tenant string            `json:"tenant,omitempty"`
+	Kind   string            `json:"kind,omitempty"`
+	State  string            `json:"state,omitempty"`
+	ID     string            `json:"id,omitempty"`
+	Limit  string            `json:"limit,omitempty"`
+	Reason string            `json:"reason,omitempty"`
+	Until  *moment           `json:"until,omitempty"`
+	Before map[string]string `json:"before,omitempty"`
+	After  map[string]string `json:"after,omitempty"`
+	Count  int64             `json:"count"`
+}
+
+func auditOf(e queue.AuditEntry) auditJSON {
+	return auditJSON{
+		moment{e.At}, e.Actor, e.Action, e.Queue, e.Tenant, e.Kind, string(e.State), e.ID, e.Limit, e.Reason, at(e.Until), e.Before, e.After, e.Count,
+	}
+}

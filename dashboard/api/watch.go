@@ -1,0 +1,251 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+)
+
+const (
+	lookTimes   = 4 // a second, at what has finished
+	mostStreams = 100
+	mostBehind  = 16  // messages that a client may be behind
+	mostEvents  = 20  // in one message; of more the newest
+	readEvents  = 500 // at once
+	readAudit   = 20
+)
+
+// seen is what all queues looked like at a moment: what streams are told, before
+// it is cut to what each may see.
+type seen struct {
+	overviews []queue.Overview // nil: no news of them
+	err       error            // of Redis: the overviews are those of before
+	events    []queue.Event
+	audit     []queue.AuditEntry
+}
+
+// watch looks at the queues once a second for all who watch, and for nobody only
+// at what the history needs.
+type watch struct {
+	api     *API
+	history *history
+	wake    chan struct{} // somebody has begun to watch
+
+	mu      sync.Mutex
+	streams map[*stream]struct{}
+	ended   bool
+
+	// Of the goroutine of run.
+	names   []string
+	last    []queue.Overview
+	events  map[string]string    // the newest that was told, by queue
+	audited map[string]time.Time // likewise
+}
+
+// stream is a client that watches.
+type stream struct {
+	news chan seen // closed when it ends
+	slow bool      // it ended because the client did not keep up
+}
+
+func newWatch(a *API) *watch {
+	return &watch{
+		api: a, history: &history{}, wake: make(chan struct{}, 1), streams: map[*stream]struct{}{},
+		events: map[string]string{}, audited: map[string]time.Time{},
+	}
+}
+
+// add begins a stream; nil when there are too many, or the server ends.
+func (w *watch) add() *stream {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended || len(w.streams) >= mostStreams {
+		return nil
+	}
+	s := &stream{news: make(chan seen, mostBehind)}
+	w.streams[s] = struct{}{}
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+	return s
+}
+
+func (w *watch) remove(s *stream) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.streams, s)
+}
+
+func (w *watch) watched() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.streams) > 0
+}
+
+// tell gives news to all streams. One that is full is ended: its client comes
+// again, and is told anew.
+func (w *watch) tell(news seen) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for s := range w.streams {
+		select {
+		case s.news <- news:
+		default:
+			s.slow = true
+			close(s.news)
+			delete(w.streams, s)
+		}
+	}
+}
+
+// run looks until ctx is done, and then ends all streams.
+func (w *watch) run(ctx context.Context) {
+	tick := time.NewTicker(lookEvery / lookTimes)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		if n%lookTimes == 0 {
+			w.lookAtAll(ctx)
+		} else if w.watched() {
+			w.lookAtEvents(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			w.end()
+			return
+		case <-tick.C:
+		case <-w.wake:
+			n = -1 // it is told at once
+		}
+	}
+}
+
+func (w *watch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	for s := range w.streams {
+		close(s.news)
+	}
+	clear(w.streams)
+}
+
+// lookAtAll is one look, once a second. Without Redis the last one is told again,
+// with the error.
+func (w *watch) lookAtAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	watched := w.watched()
+	news := seen{}
+	allowed := map[string]float64{}
+	totals, err := w.totals(ctx)
+	if err == nil && watched {
+		news.overviews = []queue.Overview{}
+		for _, name := range w.names {
+			o, lookErr := w.api.inspector.Overview(ctx, name)
+			if lookErr != nil {
+				err = lookErr
+				break
+			}
+			news.overviews = append(news.overviews, o)
+			allowed[name] = o.Allowed
+		}
+	}
+	if err == nil {
+		w.history.add(time.Now(), totals, allowed)
+		if watched {
+			news.audit, err = w.newAudit(ctx)
+		}
+	}
+	if !watched || ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return
+	}
+	if err != nil {
+		news.err, news.overviews = err, w.last
+		if news.overviews == nil {
+			news.overviews = []queue.Overview{}
+		}
+	} else {
+		w.last = news.overviews
+	}
+	w.tell(news)
+}
+
+// lookPatience is how long Redis may take before it is said to be away.
+const lookPatience = 3 * time.Second
+
+func (w *watch) totals(ctx context.Context) ([]queue.Totals, error) {
+	names, err := queue.Queues(ctx, w.api.config.Redis)
+	if err != nil {
+		return nil, err
+	}
+	w.names = names
+	return queue.ReadTotals(ctx, w.api.config.Redis, names...)
+}
+
+// lookAtEvents tells what has finished since the last time. An error is for the
+// next look at all to tell.
+func (w *watch) lookAtEvents(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	var all []queue.Event
+	for _, name := range w.names {
+		after, known := w.events[name]
+		if !known {
+			// What was before somebody watched is not news.
+			newest, err := queue.Events(ctx, w.api.config.Redis, name, "", 1)
+			if err != nil {
+				return
+			}
+			if w.events[name] = "0-0"; len(newest) > 0 {
+				w.events[name] = newest[0].ID
+			}
+			continue
+		}
+		some, err := queue.Events(ctx, w.api.config.Redis, name, after, readEvents)
+		if err != nil {
+			return
+		}
+		if len(some) == readEvents { // it is fast: what lies between is left out
+			if some, err = queue.Events(ctx, w.api.config.Redis, name, "", readEvents); err != nil {
+				return
+			}
+		}
+		if len(some) > 0 {
+			w.events[name] = some[len(some)-1].ID
+			all = append(all, some...)
+		}
+	}
+	if len(all) > 0 {
+		w.tell(seen{events: all})
+	}
+}
+
+// newAudit is what operators changed since the last time.
+func (w *watch) newAudit(ctx context.Context) ([]queue.AuditEntry, error) {
+	var all []queue.AuditEntry
+	for _, name := range w.names {
+		entries, err := queue.Audit(ctx, w.api.config.Redis, name, readAudit)
+		if err != nil {
+			return nil, err
+		}
+		last, known := w.audited[name]
+		if len(entries) > 0 {
+			w.audited[name] = entries[0].At
+		} else if !known {
+			w.audited[name] = time.Time{}
+		}
+		if !known {
+			continue
+		}
+		for i := len(entries) - 1; i >= 0; i-- {
+			if entries[i].At.After(last) {
+				all = append(all, entries[i])
+			}
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,206 @@
+// Package keysfile reads the file that says which keys the HTTP API takes.
+//
+//	keys:
+//	  - id: shop
+//	    hash: "sha256:…"            # enqueue keys new makes it
+//	    scopes: [enqueue, read]     # or admin, which has both in it
+//	    tenants: [acme]             # none: all
+//	    rate: 100/s                 # none: what holds for all keys
+//	    expires: 2027-01-31T00:00:00Z
+package keysfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/strictyaml"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
+)
+
+// mostBytes bounds a file: some 5,000 keys.
+const mostBytes = 1 << 20
+
+// Parse reads a file's text; a [strictyaml.Error] names every mistake.
+func Parse(text []byte) ([]api.Key, error) {
+	var keys []api.Key
+	err := strictyaml.Parse(text, mostBytes, "keys", func(p *strictyaml.Parser, root *yaml.Node) {
+		r := &reader{Parser: p, ids: map[string]bool{}, hashes: map[api.Hash]string{}}
+		p.Fields(root, "", map[string]strictyaml.Read{
+			"keys": func(node *yaml.Node, path string) {
+				p.Items(node, path, func(item *yaml.Node, at string) { keys = append(keys, r.key(item, at)) })
+			},
+		})
+		if len(keys) == 0 && len(p.Problems) == 0 {
+			p.Wrong(root, "keys", "there is none: nobody could come in")
+		}
+	})
+	return keys, err
+}
+
+type reader struct {
+	*strictyaml.Parser
+	ids    map[string]bool
+	hashes map[api.Hash]string
+}
+
+func (r *reader) key(node *yaml.Node, path string) api.Key {
+	var key api.Key
+	var id, hash, expires string
+	var scopes []string
+	var rate *throttle.Rate
+	lines := map[string]*yaml.Node{}
+	known := map[string]strictyaml.Read{
+		"id": r.Text(&id), "hash": r.Text(&hash), "scopes": r.Texts(&scopes), "tenants": r.Texts(&key.Tenants),
+		"rate": r.Rate(&rate), "expires": r.Text(&expires),
+	}
+	for name, read := range known {
+		known[name] = func(node *yaml.Node, path string) {
+			lines[name] = node
+			read(node, path)
+		}
+	}
+	before := len(r.Problems)
+	r.Fields(node, path, known)
+	if len(r.Problems) > before {
+		return key // what it means is asked once it is well written
+	}
+	wrong := func(field, reason string) {
+		at := node
+		if lines[field] != nil {
+			at = lines[field]
+		}
+		r.Wrong(at, path+"."+field, "%s", reason)
+	}
+	key.ID = id
+	for _, scope := range scopes {
+		key.Scopes = append(key.Scopes, api.Scope(scope))
+	}
+	if rate != nil {
+		key.Rate = *rate
+	}
+	var err error
+	if key.Hash, err = api.ParseHash(hash); hash != "" && err != nil {
+		wrong("hash", err.Error())
+		key.Hash[0] = 1 // said once
+	}
+	if lines["tenants"] != nil && len(key.Tenants) == 0 {
+		wrong("tenants", "it is empty, and would be taken for all: leave it out, or name them")
+	}
+	if expires != "" {
+		if key.Expires, err = time.Parse(time.RFC3339, expires); err != nil {
+			wrong("expires", fmt.Sprintf("%.40q is not a time such as 2027-01-31T09:00:00Z", expires))
+		}
+	}
+	for _, err := range joined(key.Validate()) {
+		if invalid, ok := errors.AsType[*queue.InvalidError](err); ok {
+			wrong(invalid.Field, invalid.Reason)
+		}
+	}
+	if r.ids[key.ID] {
+		wrong("id", fmt.Sprintf("another key is %q, too", key.ID))
+	}
+	if other, taken := r.hashes[key.Hash]; taken && len(r.Problems) == before {
+		wrong("hash", fmt.Sprintf("it is that of key %q: one key would have two names", other))
+	}
+	r.ids[key.ID], r.hashes[key.Hash] = true, key.ID
+	return key
+}
+
+func joined(err error) []error {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return all.Unwrap()
+	}
+	return nil
+}
+
+// Store holds the keys of a file, which it reads again when it changes.
+type Store struct {
+	path   string
+	logger *slog.Logger
+	keys   atomic.Pointer[api.Keys]
+	seen   stamp // of the version that was taken or refused last
+}
+
+// stamp tells whether a file has changed.
+type stamp struct {
+	size int64
+	at   time.Time
+	err  string
+}
+
+func stampOf(path string) stamp {
+	info, err := os.Stat(path)
+	if err != nil {
+		return stamp{err: err.Error()}
+	}
+	return stamp{size: info.Size(), at: info.ModTime()}
+}
+
+// Open reads the file; the error names every mistake in it.
+func Open(path string, logger *slog.Logger) (*Store, error) {
+	s := &Store{path: path, logger: logger}
+	if err := s.read(); err != nil {
+		return nil, fmt.Errorf("keys file %w", err)
+	}
+	return s, nil
+}
+
+// Keys are those in force.
+func (s *Store) Keys() *api.Keys { return s.keys.Load() }
+
+func (s *Store) read() error {
+	s.seen = stampOf(s.path)
+	f, err := os.Open(s.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	if err != nil {
+		return err
+	}
+	keys, err := Parse(text)
+	if err != nil {
+		return fmt.Errorf("%s:\n%w", s.path, err)
+	}
+	s.keys.Store(api.NewKeys(keys))
+	s.logger.Info("the keys file is in force", "file", s.path, "keys", len(keys))
+	return nil
+}
+
+// Run reads the file again when it has changed and was left alone for a second,
+// until ctx is done. It looks instead of being told, which works in every kind of
+// folder. A file with mistakes changes nothing.
+func (s *Store) Run(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var restless stamp
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now := stampOf(s.path)
+		if now == s.seen {
+			continue
+		}
+		if now != restless {
+			restless = now // it may be half written
+			continue
+		}
+		if err := s.read(); err != nil {
+			s.logger.Error("the keys file was not taken; the keys in force stay", "error", err)
+		}
+	}
+}
