@@ -7,14 +7,13 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/caarlos0/env/v11"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/cmd/settings"
 	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/queue"
 )
@@ -25,10 +24,11 @@ type config struct {
 	LimitsFile      string        `env:"LIMITS_FILE" flag:"limits" help:"limits file; it is reloaded when it changes. None: the limits in Redis stay"`
 	Queues          []string      `env:"QUEUES" flag:"queues" help:"queues to serve. None: those of the limits file"`
 	Concurrency     int           `env:"CONCURRENCY" envDefault:"1000" flag:"concurrency" help:"jobs held at once, waiting for their slot or being sent"`
-	HTTPAddr        string        `env:"HTTP_ADDR" envDefault:"127.0.0.1:9090" flag:"http" help:"address of /metrics, /livez and /readyz"`
 	MetricsTenants  string        `env:"METRICS_TENANTS" flag:"metrics-tenants" help:"tenants with series of their own in /metrics: top:N by backlog, or list:NAME,NAME. None: no tenant has any"`
 	LogFormat       string        `env:"LOG_FORMAT" envDefault:"text" flag:"log-format" help:"text or json"`
 	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT" envDefault:"30s" flag:"shutdown-timeout" help:"how long calls that are being made may take at the end"`
+
+	settings.HTTP
 
 	CredentialsFile string `env:"CREDENTIALS_FILE" flag:"credentials" help:"file of tenants' own secrets; it is read again when it changes. None: all use the worker's"`
 
@@ -69,36 +69,15 @@ type config struct {
 	StripeTimeout time.Duration `env:"STRIPE_TIMEOUT" envDefault:"80s" flag:"stripe-timeout" help:"bound of one call to Stripe"`
 }
 
-const prefix = "HEADGATE_"
+const prefix = settings.Prefix
 
 // readConfig reads the environment, then the flags that were given.
 func readConfig(cmd *cobra.Command) (config, error) {
 	var c config
-	if err := env.ParseWithOptions(&c, env.Options{Prefix: prefix}); err != nil {
-		return config{}, usageError{envError(err)}
-	}
-	if err := setFlags(cmd, &c); err != nil {
-		return config{}, err
+	if err := settings.Read(cmd, &c); err != nil {
+		return config{}, usageError{err}
 	}
 	return c, c.check()
-}
-
-// envError says which variables are wrong, one a line, without their values:
-// a secret may stand in the wrong one.
-func envError(err error) error {
-	var all env.AggregateError
-	if !errors.As(err, &all) {
-		return err
-	}
-	var lines []string
-	for _, err := range all.Errors {
-		if parse, ok := errors.AsType[env.ParseError](err); ok {
-			lines = append(lines, fmt.Sprintf("%s: not a valid %s", variable(parse.Name), parse.Type))
-			continue
-		}
-		lines = append(lines, err.Error())
-	}
-	return errors.New(strings.Join(lines, "; "))
 }
 
 func (c config) check() error {
@@ -112,21 +91,19 @@ func (c config) check() error {
 	if c.Concurrency < 1 || c.Concurrency > 100_000 {
 		wrong("CONCURRENCY", "%d is not within 1 to 100000", c.Concurrency)
 	}
-	if _, _, err := net.SplitHostPort(c.HTTPAddr); err != nil {
-		wrong("HTTP_ADDR", "%q is not host:port", c.HTTPAddr)
-	}
 	if _, err := dashboard.ParseTenants(c.MetricsTenants); err != nil {
 		wrong("METRICS_TENANTS", "%w", err)
 	}
+	c.HTTP.Check(wrong)
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		wrong("LOG_FORMAT", "%q is neither text nor json", c.LogFormat)
 	}
 	if c.BreakerFailures < 0 {
 		wrong("BREAKER_FAILURES", "%d is below 0", c.BreakerFailures)
 	}
-	for _, s := range settings(&c) {
-		if d, ok := s.value.Interface().(time.Duration); ok && d <= 0 {
-			wrong(s.env, "%v is not longer than 0", d)
+	for _, s := range settings.Of(&c) {
+		if d, ok := s.Value.Interface().(time.Duration); ok && d <= 0 {
+			wrong(s.Env, "%v is not longer than 0", d)
 		}
 	}
 	c.checkEmail(wrong)
@@ -248,13 +225,13 @@ func configCommand() *cobra.Command {
 				return err
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			for _, setting := range settings(&c) {
-				fmt.Fprintf(w, "%s%s\t%s\t%s\n", prefix, setting.env, cmp.Or(setting.shown(), "-"), setting.help)
+			for _, setting := range settings.Of(&c) {
+				fmt.Fprintf(w, "%s%s\t%s\t%s\n", prefix, setting.Env, cmp.Or(setting.Shown(), "-"), setting.Help)
 			}
 			fmt.Fprintf(w, "OTEL_…\t%s\t%s\n", cmp.Or(traces.String(), "-"), "where spans go, by OpenTelemetry's own variables. None: calls are not traced")
 			return w.Flush()
 		},
 	}
-	addFlags(cmd)
+	settings.AddFlags(cmd, new(config))
 	return cmd
 }

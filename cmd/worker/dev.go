@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/clients/email"
 	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/webhook"
+	"github.com/headgate/headgate/cmd/settings"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/queue"
 )
@@ -39,7 +40,7 @@ It exits 1 if a provider saw a violation or a job is unaccounted for.`,
 			if lasts < 0 || port < 0 || port > 65535 {
 				return usageError{errors.New("--for and --redis-port must not be negative, and a port ends at 65535")}
 			}
-			steady()
+			settings.Steady()
 			return dev(cmd.Context(), cmd.OutOrStdout(), lasts, embedded.Options{Port: port, Miniredis: miniredis})
 		},
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"slices"
 	"sync"
@@ -15,9 +14,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/cmd/settings"
 	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/internal/limitsfile"
+	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/tracing"
 )
@@ -32,11 +33,11 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			steady()
+			settings.Steady()
 			return run(cmd.Context(), c)
 		},
 	}
-	addFlags(cmd)
+	settings.AddFlags(cmd, new(config))
 	return cmd
 }
 
@@ -67,11 +68,6 @@ func run(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", c.HTTPAddr)
-	if err != nil {
-		return fmt.Errorf("HEADGATE_HTTP_ADDR: %w", err)
-	}
-	defer listener.Close()
 	client := redis.NewUniversalClient(options)
 	defer client.Close()
 	ses, stopSES, err := c.sesLimits(ctx, func(limits queue.Limits) error { return queue.Publish(ctx, client, limits) }, logger)
@@ -97,6 +93,11 @@ func run(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
+	web, err := server.Open(c.HTTP.Server(client, logger, metrics.Handler(), worker.Ready))
+	if err != nil {
+		return err
+	}
+	defer web.Close()
 	spans, stopTracing, err := traces.start(ctx, logger, os.Stdout)
 	if err != nil {
 		return err
@@ -146,11 +147,11 @@ func run(ctx context.Context, c config) error {
 	}
 	parts.Go(func() { gone.Run(background) })
 	parts.Go(func() {
-		if err := serve(background, listener, metrics.Handler(), worker.Ready, logger); err != nil {
+		if err := web.Run(background); err != nil {
 			logger.Error("the HTTP server ended", "error", err)
 		}
 	})
-	logger.Info("worker runs", "queues", c.Queues, "kinds", kinds, "http", listener.Addr().String(), "redis", redactURL(c.RedisURL))
+	logger.Info("worker runs", "queues", c.Queues, "kinds", kinds, "http", web.URL(), "admin", web.AdminAddr(), "redis", settings.RedactURL(c.RedisURL))
 	if err := worker.Run(ctx); err != nil {
 		return err
 	}

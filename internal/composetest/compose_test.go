@@ -369,9 +369,9 @@ func setting(service types.ServiceConfig, name string) string {
 // httpPort is the port that the worker listens on.
 func httpPort(t *testing.T, worker types.ServiceConfig) uint32 {
 	t.Helper()
-	host, service, err := net.SplitHostPort(setting(worker, "HEADGATE_HTTP_ADDR"))
+	host, service, err := net.SplitHostPort(setting(worker, "HEADGATE_ADMIN_ADDR"))
 	if err != nil || host != "" {
-		t.Fatalf("HEADGATE_HTTP_ADDR = %q, %v; want a port on all addresses of the container", setting(worker, "HEADGATE_HTTP_ADDR"), err)
+		t.Fatalf("HEADGATE_ADMIN_ADDR = %q, %v; want a port on all addresses of the container", setting(worker, "HEADGATE_ADMIN_ADDR"), err)
 	}
 	port, err := net.LookupPort("tcp", service)
 	if err != nil {

@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"os"
@@ -6,11 +6,11 @@ import (
 	"runtime/debug"
 )
 
-// steady trades memory for even timing. A worker's heap is small, so Go would
+// Steady trades memory for even timing. A worker's heap is small, so Go would
 // collect it many times a second, and each time calls leave some ms off their
 // slots; and with few threads a busy one delays the timers of all. GOGC and
 // GOMAXPROCS in the environment win.
-func steady() {
+func Steady() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(800)
 	}

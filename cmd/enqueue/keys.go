@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
+)
+
+func keysCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "keys",
+		Short: "Make keys for the HTTP API",
+		Args:  cobra.ArbitraryArgs,
+	}
+	cmd.AddCommand(keysNewCommand(o))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], queue.Suggest(args[0], []string{"new"}))}
+	}
+	return cmd
+}
+
+// keyEntry is a key as the file of keys has it.
+type keyEntry struct {
+	ID      string   `yaml:"id" json:"id"`
+	Hash    string   `yaml:"hash" json:"hash"`
+	Scopes  []string `yaml:"scopes,flow" json:"scopes"`
+	Tenants []string `yaml:"tenants,flow,omitempty" json:"tenants,omitempty"`
+	Rate    string   `yaml:"rate,omitempty" json:"rate,omitempty"`
+	Expires string   `yaml:"expires,omitempty" json:"expires,omitempty"`
+}
+
+func keysNewCommand(o *options) *cobra.Command {
+	var entry keyEntry
+	var lasts time.Duration
+	cmd := &cobra.Command{
+		Use:   "new --id NAME --scope SCOPE",
+		Short: "Make a key, and print it once",
+		Long: `new makes a key and prints it, together with the entry for the file of keys that
+HEADGATE_API_KEYS_FILE names. The entry has the key's hash: nobody can tell the key
+again, so give it to whom it is for now.
+
+Scopes: enqueue (put jobs in, and estimate), read (see queues, jobs and the audit),
+admin (change jobs, pauses and limits; it has the other two in it). A key with
+tenants sees and changes these alone.`,
+		Example: "  enqueue keys new --id shop --scope enqueue --tenant acme\n  enqueue keys new --id ops --scope admin --for 2160h",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return newKey(cmd, o, entry, lasts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&entry.ID, "id", "", "its name, for the audit and the limits (required)")
+	flags.StringSliceVar(&entry.Scopes, "scope", nil, "enqueue, read or admin; again for each (required)")
+	flags.StringArrayVar(&entry.Tenants, "tenant", nil, "it is for this tenant alone; again for each (default: all)")
+	flags.StringVar(&entry.Rate, "rate", "", "requests that it may make, such as 100/s (default: what the server says)")
+	flags.DurationVar(&lasts, "for", 0, "how long it is valid, such as 2160h (default: until its entry is taken out)")
+	return cmd
+}
+
+func newKey(cmd *cobra.Command, o *options, entry keyEntry, lasts time.Duration) error {
+	secret, hash := api.NewKey()
+	key := api.Key{ID: entry.ID, Hash: hash, Tenants: entry.Tenants}
+	for _, scope := range entry.Scopes {
+		key.Scopes = append(key.Scopes, api.Scope(scope))
+	}
+	var err error
+	if entry.Rate != "" {
+		if key.Rate, err = throttle.ParseRate(entry.Rate); err != nil {
+			return usageError{fmt.Errorf("--rate: %w", err)}
+		}
+	}
+	if cmd.Flags().Changed("for") {
+		if lasts <= 0 {
+			return usageError{fmt.Errorf("--for: %v is not a time ahead", lasts)}
+		}
+		key.Expires = time.Now().Add(lasts).UTC().Truncate(time.Second)
+		entry.Expires = key.Expires.Format(time.RFC3339)
+	}
+	if err := key.Validate(); err != nil {
+		text := oneLine(err).Error()
+		for field, flag := range map[string]string{"id: ": "--id: ", "scopes: ": "--scope: ", "tenants: ": "--tenant: ", "rate: ": "--rate: "} {
+			text = strings.ReplaceAll(text, field, flag)
+		}
+		return usageError{errors.New(text)}
+	}
+	entry.Hash = hash.String()
+	if o.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"key": secret, "entry": entry})
+	}
+	text, err := yaml.Marshal([]keyEntry{entry})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "key: %s\n\nIt is not shown again. Its entry for the file of keys, under \"keys:\":\n\n%s", secret, indent(string(text)))
+	return err
+}
+
+func indent(text string) string {
+	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ") + "\n"
+}

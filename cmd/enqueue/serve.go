@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/cmd/settings"
+	"github.com/headgate/headgate/internal/server"
+)
+
+// serveConfig is what a server without a worker is told.
+type serveConfig struct {
+	settings.HTTP
+
+	LogFormat string `env:"LOG_FORMAT" envDefault:"text" flag:"log-format" help:"text or json"`
+}
+
+func serveCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the HTTP API and the operators' page",
+		Long: `serve takes jobs over HTTP, and shows operators what goes on in the queues. It runs
+beside the workers of the same Redis; "worker run" serves the same by itself.
+
+Without a file of keys it listens for this machine alone. To listen for others,
+make a key with "enqueue keys new", put what it prints into a file, and name that
+with --keys; a file that changes is read again.`,
+		Example: `  enqueue serve
+  enqueue serve --http :8443 --keys keys.yaml --tls-cert cert.pem --tls-key key.pem --admin 127.0.0.1:9090`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var c serveConfig
+			if err := settings.Read(cmd, &c); err != nil {
+				return usageError{err}
+			}
+			if err := c.check(); err != nil {
+				return usageError{err}
+			}
+			settings.Steady()
+			return serve(cmd, o, c)
+		},
+	}
+	settings.AddFlags(cmd, new(serveConfig))
+	return cmd
+}
+
+func (c serveConfig) check() error {
+	var errs []error
+	wrong := func(name, format string, args ...any) {
+		errs = append(errs, fmt.Errorf(settings.Prefix+name+": "+format, args...))
+	}
+	c.Check(wrong)
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		wrong("LOG_FORMAT", "%q is neither text nor json", c.LogFormat)
+	}
+	return errors.Join(errs...)
+}
+
+func serve(cmd *cobra.Command, o *options, c serveConfig) error {
+	logger := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	if c.LogFormat == "json" {
+		logger = slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
+	}
+	client, err := o.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	web, err := server.Open(c.Server(client, logger, nil, ready(client)))
+	if err != nil {
+		return err
+	}
+	defer web.Close()
+	logger.Info("serving", "http", web.URL(), "admin", web.AdminAddr(), "read_only", c.ReadOnly)
+	if err := web.Run(cmd.Context()); err != nil {
+		return err
+	}
+	logger.Info("stopped")
+	return nil
+}
+
+// ready tells whether Redis answers.
+func ready(client redis.UniversalClient) func() error {
+	return func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if err := client.Ping(ctx).Err(); err != nil {
+			return errors.New("Redis does not answer")
+		}
+		return nil
+	}
+}

@@ -1,0 +1,83 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/payloads"
+	"github.com/headgate/headgate/internal/server"
+	"github.com/headgate/headgate/throttle"
+)
+
+// HTTP is what the servers of our programs have in common.
+type HTTP struct {
+	HTTPAddr       string         `env:"HTTP_ADDR" envDefault:"127.0.0.1:9090" flag:"http" help:"address of the page and the API, and without an admin address of /metrics, /livez and /readyz"`
+	AdminAddr      string         `env:"ADMIN_ADDR" flag:"admin" help:"address of /metrics, /livez, /readyz and /debug/pprof. None: they are at the other one, without pprof"`
+	AdminPprof     bool           `env:"ADMIN_PPROF" flag:"admin-pprof" help:"serve /debug/pprof also where the admin address is not this machine alone"`
+	APIKeysFile    string         `env:"API_KEYS_FILE" flag:"keys" help:"file of API keys; it is read again when it changes. None: this machine alone may ask, without a key"`
+	TLSCert        string         `env:"TLS_CERT" flag:"tls-cert" help:"certificate file of the page and the API; it is read again when it changes. None: no TLS"`
+	TLSKey         string         `env:"TLS_KEY" flag:"tls-key" help:"key file of the certificate"`
+	ReadOnly       bool           `env:"READ_ONLY" flag:"read-only" help:"let nobody enqueue or change anything over HTTP"`
+	Redact         []string       `env:"REDACT" flag:"redact" help:"more names of payload fields whose values are not shown"`
+	RatePerKey     throttle.Rate  `env:"API_RATE_PER_KEY" envDefault:"10000/s" flag:"api-rate-per-key" help:"API requests of a key that has no rate of its own"`
+	RatePerIP      throttle.Rate  `env:"API_RATE_PER_IP" envDefault:"10000/s" flag:"api-rate-per-ip" help:"API requests from an address"`
+	RatePerRoute   throttle.Rate  `env:"API_RATE_PER_ROUTE" envDefault:"20000/s" flag:"api-rate-per-route" help:"API requests to one method and path"`
+	TrustedProxies []netip.Prefix `env:"TRUSTED_PROXIES" flag:"trusted-proxies" help:"networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8"`
+}
+
+// Check says what is wrong, under the names of the settings.
+func (h HTTP) Check(wrong func(name, format string, args ...any)) {
+	if _, _, err := net.SplitHostPort(h.HTTPAddr); err != nil {
+		wrong("HTTP_ADDR", "%q is not host:port", h.HTTPAddr)
+	}
+	if _, _, err := net.SplitHostPort(h.AdminAddr); h.AdminAddr != "" && err != nil {
+		wrong("ADMIN_ADDR", "%q is not host:port", h.AdminAddr)
+	}
+	if h.AdminPprof && h.AdminAddr == "" {
+		wrong("ADMIN_PPROF", "it needs "+Prefix+"ADMIN_ADDR")
+	}
+}
+
+// Server is the configuration of a server on a Redis. Its client stays the
+// caller's to close.
+func (h HTTP) Server(client redis.UniversalClient, logger *slog.Logger, metrics http.Handler, ready func() error) server.Config {
+	return server.Config{
+		Addr: h.HTTPAddr, AdminAddr: h.AdminAddr, Pprof: h.AdminPprof, CertFile: h.TLSCert, KeyFile: h.TLSKey, KeysFile: h.APIKeysFile,
+		Metrics: metrics, Ready: ready, Logger: logger,
+		API: api.Config{
+			Redis: client, ReadOnly: h.ReadOnly, Redact: h.Redact, Version: Version(),
+			Requests:     api.RequestLimits{PerKey: h.RatePerKey, PerIP: h.RatePerIP, PerRoute: h.RatePerRoute, Trusted: h.TrustedProxies},
+			CheckPayload: payloads.Check, PayloadCosts: payloads.Costs,
+		},
+	}
+}
+
+// HealthURL is where a server on this machine says whether it is ready.
+func (h HTTP) HealthURL() (string, error) {
+	scheme, addr := "http", h.HTTPAddr
+	switch {
+	case h.AdminAddr != "":
+		addr = h.AdminAddr
+	case h.TLSCert != "":
+		scheme = "https"
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", err
+	}
+	if port == "0" {
+		return "", errors.New("port 0 is a free one, and nobody knows which")
+	}
+	// A server that listens everywhere is asked where it is for certain.
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return fmt.Sprintf("%s://%s/readyz", scheme, net.JoinHostPort(host, port)), nil
+}
