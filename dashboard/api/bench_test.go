@@ -53,7 +53,7 @@ func BenchmarkEnqueueHTTP(b *testing.B) {
 			r.key = key
 			client := queue.NewClient(r.redis)
 			job := func(i, n int) queue.Job {
-				return queue.Job{Kind: "call", Queue: r.queue, Tenant: fmt.Sprintf("tenant-%d", i%50), Payload: []byte(fmt.Sprintf(`{"n":%d,"text":"of some length, as payloads are"}`, n))}
+				return queue.Job{Kind: "call", Queue: r.queue, Tenant: fmt.Sprintf("tenant-%d", i%50), Payload: fmt.Appendf(nil, `{"n":%d,"text":"of some length, as payloads are"}`, n)}
 			}
 			text := func(i int) string {
 				var all strings.Builder

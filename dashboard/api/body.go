@@ -81,8 +81,7 @@ func decodeText(text []byte, into any) error {
 // fieldsOf are the JSON names of a struct's fields.
 func fieldsOf(t reflect.Type) map[string]bool {
 	names := map[string]bool{}
-	for i := range t.NumField() {
-		field := t.Field(i)
+	for field := range t.Fields() {
 		if field.Anonymous {
 			for name := range fieldsOf(field.Type) {
 				names[name] = true
