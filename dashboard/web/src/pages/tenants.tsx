@@ -24,7 +24,7 @@ export function TenantsPage({ queue }: { queue: string }) {
 	return (
 		<div class="card">
 			<Search value={search} total={page.data?.total} />
-			<Loaded of={page} lines={12}>{({ tenants, total }) => tenants.length === 0
+			<Loaded of={page} lines={12}>{({ tenants, total }) => total === 0
 				? search ? <EmptyState title="No tenant with that in its name" icon="idle">Upper and lower case do not matter. <button type="button" onClick={() => setQuery({ search: '', offset: '' })}>Show all</button></EmptyState>
 					: <EmptyState title={`No tenant in ${queue} yet`} icon="idle">A tenant is here from its first job on.</EmptyState>
 				: (
