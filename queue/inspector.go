@@ -208,7 +208,13 @@ func (f *forecast) all() (*modelRun, error) {
 		m, members, err := own.model("", 0, nil)
 		if run.err = err; err == nil {
 			m.run(nil)
-			run.members, run.allowed = members, m.allowed
+			// Who shares this run does not know what this question added, and that is
+			// empty: lanes with jobs have a run of their own.
+			n := len(members)
+			for n > 0 && own.lanes[n-1].added && own.lanes[n-1].jobs <= 0 {
+				n--
+			}
+			run.members, run.allowed = members[:n], m.allowed
 		}
 	})
 	return run, run.err

@@ -189,3 +189,24 @@ func TestInspectorFollowsTheLane(t *testing.T) {
 		t.Errorf("%v, %v", e, err)
 	}
 }
+
+// TestInspectorOfNobody: who is asked about and has nothing waiting changes nothing
+// for those who share the reading, whoever lets the model run.
+func TestInspectorOfNobody(t *testing.T) {
+	client := redistest.Start(t).Client()
+	limits := Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(1)}}}}
+	if err := Publish(t.Context(), client, limits); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewClient(client).Enqueue(t.Context(), Job{Kind: "call", Queue: "q", Tenant: "acme"}); err != nil {
+		t.Fatal(err)
+	}
+	inspector := NewInspector(client)
+	if outlook, err := inspector.Outlook(t.Context(), "q", "nobody"); err != nil || outlook.Waiting != 0 {
+		t.Errorf("outlook of nobody = %+v, %v", outlook, err)
+	}
+	overview, err := inspector.Overview(t.Context(), "q")
+	if err != nil || overview.Waiting != 1 || overview.Top == nil || overview.Top.Tenant != "acme" {
+		t.Errorf("overview = %+v, %v; want acme on top", overview, err)
+	}
+}
