@@ -31,6 +31,11 @@ export const serverNow = (): number => Date.now() + (Number.isFinite(offset) ? o
 export const tick = signal(serverNow());
 setInterval(() => document.hidden || (tick.value = serverNow()), 1000);
 
+let openedAt = 0;
+/** Redis does not answer the server; one that hangs makes no error for a while, but then the news are late, which come each second. */
+export const redisAway = computed(() => redisError.value !== null ||
+	(tick.value > 0 && connection.value === 'live' && Date.now() - Math.max(heardAt.value, openedAt) > 5000));
+
 interface Messages { overview: { queues: Overview[]; redis: { ok: boolean; error?: string } }; finished: { events: Event[]; skipped: number }; audit: { entry: AuditEntry } }
 type Listeners = { [K in keyof Messages]: Set<(data: Messages[K]) => void> };
 const listeners: Listeners = { overview: new Set(), finished: new Set(), audit: new Set() };
@@ -66,6 +71,7 @@ async function listen(abort: AbortController): Promise<void> {
 	alive();
 	try {
 		const response = await request(address(['events']), { signal: abort.signal, headers: { Accept: 'text/event-stream' } });
+		openedAt = Date.now();
 		connection.value = 'live';
 		const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
 		let rest = '', kind = '', data = '';

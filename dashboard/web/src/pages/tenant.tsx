@@ -41,7 +41,7 @@ function Hero({ of: t }: { of: Tenant }) {
 			<Sentence of={t} pauses={t.pauses} opens={t.window_opens} />
 			<Stats>
 				<Stat label="Waiting">{num(t.waiting)}</Stat>
-				<Stat label="Rate">{t.waiting ? rate(t.rate_per_second) : '–'}</Stat>
+				<Stat label="Rate">{t.rate_per_second ? rate(t.rate_per_second) : '–'}</Stat>
 				<Stat label="Expected end" note={t.waiting && t.sure !== 'unknown' ? t.sure : null}>{t.waiting === 0 ? 'empty' : t.drains_at ? clock(time(t.drains_at), time(t.now)) : 'not known'}</Stat>
 				<Stat label="Done, ever">{num(t.done)}</Stat>
 				<Stat label="Weight">{num(t.weight)}</Stat>

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from 'preact';
 import { useErrorBoundary } from 'preact/hooks';
 import { ApiError, isAway } from '../api';
-import { connection, heardAt, redisError, tick } from '../live';
+import { connection, heardAt, redisAway, redisError, tick } from '../live';
 import { clock } from '../format';
 import type { Resource } from '../hooks';
 import { Icon, type IconName } from './icon';
@@ -42,8 +42,8 @@ export function Loaded<T>({ of, lines, children }: { of: Resource<T>; lines?: nu
 
 /** Across the page while Redis, or the server, cannot be reached. */
 export function AwayBanner() {
-	const redis = redisError.value, away = connection.value === 'away';
-	if (redis === null && !away) return null;
+	const away = connection.value === 'away';
+	if (!redisAway.value && !away) return null;
 	const since = heardAt.value ? <> What you see is from <b>{clock(heardAt.value, tick.peek())}</b>.</> : null;
 	return (
 		<div class="banner" role="alert">
@@ -52,7 +52,6 @@ export function AwayBanner() {
 				<b>{away ? 'The server does not answer.' : 'Redis does not answer.'}</b>{' '}
 				{away ? 'Workers go on without this page.' : 'Workers that cannot reach it either send nothing meanwhile; what waits goes on at its limits when it is back.'}
 				{since} The page comes back by itself.
-				{redis && !away && <small><bdi>{redis}</bdi></small>}
 			</p>
 		</div>
 	);
