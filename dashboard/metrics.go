@@ -27,7 +27,8 @@ type Metrics struct {
 	// Of this worker's dispatch.
 	released, starved *prometheus.CounterVec
 	dispatch          *prometheus.HistogramVec
-	held, concurrency prometheus.Gauge
+	held, calls       prometheus.Gauge
+	concurrency       prometheus.Gauge
 
 	// Of this worker and Redis.
 	trips, tripErrors *prometheus.CounterVec
@@ -79,7 +80,7 @@ func NewMetrics(registry *prometheus.Registry) *Metrics {
 		registry: registry,
 
 		finished: counter("jobs_finished_total", "Runs of jobs in this worker, by what came of them.", "queue", "kind", "outcome"),
-		attempts: counter("attempts_total", "Calls that this worker made.", "queue", "kind"),
+		attempts: counter("attempts_total", "Calls that this worker made; one that a breaker refused is none.", "queue", "kind"),
 		answers:  counter("provider_answers_total", "Providers' answers to this worker's calls, by what they meant.", "queue", "kind", "answer"),
 		gated:    counter("gate_decisions_total", "Decisions of the gate: sent at its slot, missed the slot, or parked.", "queue", "decision"),
 		missed:   counter("slots_missed_total", "Slots that a job reached too late; the job got another.", "queue"),
@@ -96,6 +97,7 @@ func NewMetrics(registry *prometheus.Registry) *Metrics {
 		dispatch: times("dispatch_duration_seconds", "Round trip of one round of dispatch.", shortBuckets, "queue"),
 
 		held:        gauge("worker_jobs", "Jobs in this worker's hands: held for their slot, or being sent."),
+		calls:       gauge("worker_calls", "Calls that this worker has under way."),
 		concurrency: gauge("worker_concurrency", "Jobs that this worker can hold at once."),
 
 		trips:      counter("redis_round_trips_total", "Round trips of this worker to Redis, by command, by script, or as one pipeline.", "command"),
@@ -181,9 +183,7 @@ func (m *Metrics) Called(name string, call queue.Called) {
 	m.beginKind(name, call.Kind)
 	m.attempts.WithLabelValues(name, call.Kind).Inc()
 	m.call.WithLabelValues(name, call.Kind).Observe(call.Took.Seconds())
-	if call.Answer != "" {
-		m.answers.WithLabelValues(name, call.Kind, string(call.Answer)).Inc()
-	}
+	m.answers.WithLabelValues(name, call.Kind, string(call.Answer)).Inc()
 }
 
 // Dispatched counts a round of dispatch.
@@ -192,6 +192,7 @@ func (m *Metrics) Dispatched(name string, round queue.Round) {
 	m.released.WithLabelValues(name).Add(float64(round.Released))
 	m.starved.WithLabelValues(name).Add(round.Starved.Seconds())
 	m.held.Set(float64(round.Held))
+	m.calls.Set(float64(round.Sending))
 	m.concurrency.Set(float64(round.Concurrency))
 }
 
@@ -199,7 +200,8 @@ func (m *Metrics) Dispatched(name string, round queue.Round) {
 func (m *Metrics) RoundTrip(trip queue.RoundTrip) {
 	m.trips.WithLabelValues(trip.Command).Inc()
 	m.trip.Observe(trip.Took.Seconds())
+	errors := m.tripErrors.WithLabelValues(trip.Command) // at 0 until there is one
 	if trip.Failed {
-		m.tripErrors.WithLabelValues(trip.Command).Inc()
+		errors.Inc()
 	}
 }

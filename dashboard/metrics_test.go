@@ -23,9 +23,9 @@ func filled() (*prometheus.Registry, *Metrics) {
 	observer.Gated("email", queue.Gating{Kind: "email", Decision: "missed"})
 	observer.Gated("email", queue.Gating{Kind: "email", Decision: "parked", Reason: queue.ParkedByLimit, Limit: "daily"})
 	observer.Called("email", queue.Called{Kind: "email", Attempt: 1, Took: 40 * time.Millisecond, Answer: queue.AnswerOK})
-	observer.Called("email", queue.Called{Kind: "email", Attempt: 1, Took: 40 * time.Millisecond})
+	observer.Called("email", queue.Called{Kind: "email", Attempt: 1, Took: 40 * time.Millisecond, Answer: queue.AnswerUnknown})
 	observer.Dispatched("email", queue.Round{
-		Took: time.Millisecond, Released: 3, Waiting: 40, Enqueued: 50, Held: 7, Concurrency: 1000, Starved: 2 * time.Second,
+		Took: time.Millisecond, Released: 3, Waiting: 40, Enqueued: 50, Held: 7, Sending: 2, Concurrency: 1000, Starved: 2 * time.Second,
 	})
 	observer.RoundTrip(queue.RoundTrip{Command: "script:begin", Took: time.Millisecond, Failed: true})
 	m.Breakers("ai", func() BreakerStats { return BreakerStats{Down: 1, Opened: 2, Refused: 30} })
@@ -57,6 +57,7 @@ func TestMetrics(t *testing.T) {
 		`headgate_dispatch_starved_seconds_total{queue="email"} 2`,
 		`headgate_dispatch_duration_seconds_count{queue="email"} 1`,
 		`headgate_worker_jobs 7`,
+		`headgate_worker_calls 2`,
 		`headgate_worker_concurrency 1000`,
 		`headgate_redis_round_trips_total{command="script:begin"} 1`,
 		`headgate_redis_errors_total{command="script:begin"} 1`,

@@ -102,6 +102,7 @@ type queues struct {
 type look struct {
 	done     chan struct{} // closed when the rest is there
 	at       time.Time
+	workers  int64 // below 0: not known
 	readings map[string]*reading
 }
 
@@ -133,7 +134,11 @@ func (c *queues) latest() *look {
 func (c *queues) take(into *look) {
 	ctx, cancel := context.WithTimeout(context.Background(), readingBound)
 	defer cancel()
-	var errs []error
+	workers, err := c.Inspector.CountWorkers(ctx)
+	if into.workers = workers; err != nil {
+		into.workers = -1
+	}
+	errs := []error{err}
 	for _, name := range c.Names {
 		gauges, err := c.Inspector.Gauges(ctx, name)
 		if err != nil {
@@ -144,7 +149,6 @@ func (c *queues) take(into *look) {
 	}
 	for _, name := range c.Names {
 		if r := into.readings[name]; r != nil {
-			var err error
 			r.tenants, err = c.shown(ctx, name)
 			errs = append(errs, c.forecast(ctx, r), err)
 		}
@@ -187,6 +191,8 @@ var (
 	limitUsed     = queueDesc("headgate_limit_used_ratio", "Part of the limit's bucket that is taken, 0 to 1; of a limit per tenant or attribute the mean over lanes drawn by chance, and left out while none waits.", "limit", "scope", "unit")
 	limitAdapted  = queueDesc("headgate_limit_adapted_ratio", "Part of the limit's rate that is left after the provider asked for fewer calls, 1: all of it.", "limit", "scope", "unit")
 
+	workersAlive = prometheus.NewDesc("headgate_workers", "Workers of this Redis that live, whatever queues they serve; one that died counts for up to 15 s.", nil, nil)
+
 	tenantBacklog     = queueDesc("headgate_tenant_backlog_jobs", "Jobs of a tenant that wait in lanes, of the tenants that are shown.", "tenant")
 	tenantDone        = queueDesc("headgate_tenant_calls_succeeded_total", "Calls of a tenant that succeeded, of the tenants that are shown.", "tenant")
 	tenantsSuppressed = queueDesc("headgate_tenants_suppressed", "Tenants with jobs in lanes that have no series of their own.")
@@ -201,7 +207,7 @@ var (
 	asynqPaused    = queueDesc("asynq_queue_paused_total", "1 when asynq's tools paused the queue, else 0.")
 
 	queueDescs = []*prometheus.Desc{
-		queueUp, backlogJobs, queueJobs, jobsEnqueued, drainSeconds, allowedRate, tenantsWait, pausedUntil,
+		workersAlive, queueUp, backlogJobs, queueJobs, jobsEnqueued, drainSeconds, allowedRate, tenantsWait, pausedUntil,
 		limitRate, limitCapacity, limitUsed, limitAdapted, tenantBacklog, tenantDone, tenantsSuppressed,
 		asynqTasks, asynqSize, asynqLatency, asynqMemory, asynqProcessed, asynqFailed, asynqPaused,
 	}
@@ -219,6 +225,9 @@ func (c *queues) Collect(out chan<- prometheus.Metric) {
 	var readings map[string]*reading
 	if latest := c.latest(); latest != nil {
 		readings = latest.readings
+		if latest.workers >= 0 {
+			out <- prometheus.MustNewConstMetric(workersAlive, prometheus.GaugeValue, float64(latest.workers))
+		}
 	}
 	for _, name := range c.Names {
 		s := series{out, name}

@@ -45,6 +45,7 @@ type dispatcher struct {
 	pauses   *pauses
 	archive  archiver
 	starving *starvation
+	sending  *atomic.Int64 // calls under way, of all queues
 	looked   time.Duration // when the latest round ended, on the boot clock
 	woken    chan struct{} // has a value when a lane may go on
 }
@@ -143,7 +144,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	d.looked = now
 	d.observer.Dispatched(d.queue, Round{
 		Took: time.Since(began), Released: released, Waiting: n[2], Enqueued: n[6],
-		Held: d.capacity.held.Load(), Concurrency: d.capacity.all, Starved: starved,
+		Held: d.capacity.held.Load(), Sending: d.sending.Load(), Concurrency: d.capacity.all, Starved: starved,
 	})
 	switch {
 	case full:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
@@ -83,7 +84,8 @@ func TestGaugesAreAsynqs(t *testing.T) {
 				return false
 			}
 		}
-		return g.Asynq.Paused == info.Paused
+		// asynq hears of the end of a job later than the observer.
+		return g.Asynq.Paused == info.Paused && g.Completed == 1
 	}
 	for end := time.Now().Add(10 * time.Second); !same(); {
 		if time.Now().After(end) {
@@ -213,5 +215,15 @@ func TestGaugesOfTheEmbeddedRedis(t *testing.T) {
 	// A queue that nobody knows has nothing.
 	if g, err := NewInspector(client).Gauges(t.Context(), "none"); err != nil || g.Waiting != 0 || len(g.Limits) != 0 {
 		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+func TestCountWorkers(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client()
+	now := float64(time.Now().UnixMilli())
+	client.ZAdd(t.Context(), workersKey, redis.Z{Member: "dead", Score: now - 20_000}, redis.Z{Member: "a", Score: now - 6_000}, redis.Z{Member: "b", Score: now})
+	if n, err := NewInspector(client).CountWorkers(t.Context()); err != nil || n != 2 {
+		t.Errorf("%d workers, %v; want 2", n, err)
 	}
 }

@@ -83,6 +83,19 @@ func Workers(ctx context.Context, client redis.UniversalClient) ([]WorkerInfo, e
 	return workers, nil
 }
 
+// CountWorkers counts the workers that [Workers] lists, without reading them.
+func (in *Inspector) CountWorkers(ctx context.Context) (int64, error) {
+	now, err := in.redis.Time(ctx).Result()
+	if err != nil {
+		return 0, fmt.Errorf("count the workers: %w", err)
+	}
+	n, err := in.redis.ZCount(ctx, workersKey, "("+strconv.FormatInt(now.Add(-beatLasts).UnixMilli(), 10), "+inf").Result()
+	if err != nil {
+		return 0, fmt.Errorf("count the workers: %w", err)
+	}
+	return n, nil
+}
+
 // heart tells of a worker while it lives.
 type heart struct {
 	redis    redis.UniversalClient

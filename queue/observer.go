@@ -73,6 +73,7 @@ type Round struct {
 	Enqueued int64 // jobs ever accepted by the queue
 
 	Held        int64         // jobs in this worker's hands, of all its queues
+	Sending     int64         // of these, calls under way
 	Concurrency int64         // how many it can hold
 	Starved     time.Duration // since the round before, if jobs could go and found no room in this worker
 }

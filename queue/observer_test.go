@@ -76,7 +76,7 @@ func TestRunnableTellsThatThereAreTooFewWorkers(t *testing.T) {
 	defer r.seen.mu.Unlock()
 	for _, round := range r.seen.rounds {
 		starved += round.Starved
-		if round.Concurrency != 2 || round.Held > 2 {
+		if round.Concurrency != 2 || round.Held > 2 || round.Sending > 2 {
 			t.Fatalf("%+v, of a worker that can hold 2", round)
 		}
 	}

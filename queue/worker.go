@@ -228,7 +228,7 @@ func (w *Worker) parts(id string, clock *redisClock, capacity *capacity, sending
 		pauses, starving := &pauses{}, &starvation{}
 		d := &dispatcher{
 			queue: name, redis: w.redis, capacity: capacity, pending: &atomic.Int64{}, observer: w.observer, logger: w.logger,
-			limits: limits, clock: clock, pauses: pauses, starving: starving, woken: make(chan struct{}, 1),
+			limits: limits, clock: clock, pauses: pauses, starving: starving, sending: sending, woken: make(chan struct{}, 1),
 		}
 		gates[name] = (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
