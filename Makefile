@@ -54,7 +54,7 @@ lint: ## gofmt, go vet, go fix, staticcheck, import rules
 	done
 
 .PHONY: deps
-deps: ## Install a redis-server for the tests, if there is none
+deps: ## Install what the tests need, where it is missing
 	scripts/install-test-deps.sh
 
 .PHONY: clean

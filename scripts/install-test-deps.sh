@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests need beside Go: a redis-server, 7.0 or later, a C
-# compiler for the race detector, node and npm, with which the page is built, and
-# a Chromium to look at it with. Does nothing when they are there.
+# compiler for the race detector, prometheus with its promtool, node and npm, with
+# which the page is built, and a Chromium to look at it with. Does nothing when
+# they are there.
 set -euo pipefail
 
 as_root() {
@@ -36,6 +37,11 @@ if [ "$(redis_major)" -lt 7 ]; then
   brew_packages+=(redis)
 fi
 compiler || apt_packages+=(gcc libc6-dev)
+metrics() { command -v prometheus >/dev/null && command -v promtool >/dev/null; }
+if ! metrics; then
+  apt_packages+=(prometheus)
+  brew_packages+=(prometheus)
+fi
 if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
   apt_packages+=(nodejs npm)
   brew_packages+=(node)
@@ -53,10 +59,11 @@ if command -v apt-get >/dev/null; then
 elif [ "$(uname -s)" = Darwin ] && command -v brew >/dev/null; then
   brew install "${brew_packages[@]}"
 else
-  fail "no apt-get and no brew here: please put a redis-server, 7.0 or later, a C compiler, node, npm and chromium into PATH"
+  fail "no apt-get and no brew here: please put a redis-server, 7.0 or later, a C compiler, prometheus, promtool, node, npm and chromium into PATH"
 fi
 
 [ "$(redis_major)" -ge 7 ] ||
   fail "the tests need redis-server 7.0 or later in PATH; found: $(redis-server --version 2>&1 || true)"
 compiler || fail "the race detector needs a C compiler, $(go env CC)"
+metrics || fail "the tests need prometheus and promtool in PATH"
 command -v npm >/dev/null || fail "the page is built with node and npm, 20.19 or later"

@@ -276,19 +276,23 @@ func TestWorker(t *testing.T) {
 }
 
 func TestPrometheusScrapesTheWorkers(t *testing.T) {
-	const file = "../../dashboard/prometheus/prometheus.yml"
+	const folder = "/dashboard/prometheus/"
 	prometheus := service(t, "prometheus")
-	if !slices.ContainsFunc(prometheus.Volumes, func(v types.ServiceVolumeConfig) bool {
-		return v.Target == "/etc/prometheus/prometheus.yml" && strings.HasSuffix(filepath.ToSlash(v.Source), strings.TrimPrefix(file, "../.."))
-	}) {
-		t.Errorf("%s is not mounted", file)
+	mounted := func(name string) {
+		t.Helper()
+		if !slices.ContainsFunc(prometheus.Volumes, func(v types.ServiceVolumeConfig) bool {
+			return v.Target == "/etc/prometheus/"+name && strings.HasSuffix(filepath.ToSlash(v.Source), folder+name)
+		}) {
+			t.Errorf("%s is not mounted", name)
+		}
 	}
-
-	text, err := os.ReadFile(file)
+	mounted("prometheus.yml")
+	text, err := os.ReadFile("../.." + folder + "prometheus.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var config struct {
+		RuleFiles     []string `yaml:"rule_files"`
 		ScrapeConfigs []struct {
 			MetricsPath string `yaml:"metrics_path"`
 			DNS         []struct {
@@ -300,6 +304,9 @@ func TestPrometheusScrapesTheWorkers(t *testing.T) {
 	}
 	if err := yaml.Unmarshal(text, &config); err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range config.RuleFiles {
+		mounted(name)
 	}
 	port := httpPort(t, service(t, "worker"))
 	found := false

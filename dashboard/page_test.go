@@ -1,0 +1,112 @@
+package dashboard
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue"
+)
+
+var update = flag.Bool("update", false, "write the table of docs/metrics.md")
+
+// everyMetric is all that a worker shows of Headgate, each with a value.
+func everyMetric(t *testing.T) []*dto.MetricFamily {
+	t.Helper()
+	client, name := redistest.Shared(t).Client(), redistest.Queue(t)
+	publish(t, client, name)
+	enqueue(t, client, name, map[string]int{"a": 3})
+	registry, m := filled()
+	m.Queues(Queues{
+		Inspector: queue.NewInspector(client), Names: []string{name}, Tenants: Tenants{Top: 1}, Logger: slog.New(slog.DiscardHandler),
+	})
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// TestNothingIsLeftOut: what is registered has a value in everyMetric.
+func TestNothingIsLeftOut(t *testing.T) {
+	t.Parallel()
+	descs := make(chan *prometheus.Desc, 1000)
+	_, m := filled()
+	m.Queues(Queues{Inspector: queue.NewInspector(redistest.Shared(t).Client()), Logger: slog.New(slog.DiscardHandler)})
+	m.registry.Describe(descs)
+	close(descs)
+	families := everyMetric(t)
+	for desc := range descs {
+		if !slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
+			return strings.Contains(desc.String(), fmt.Sprintf("fqName: %q", f.GetName()))
+		}) {
+			t.Errorf("%v has no value", desc)
+		}
+	}
+}
+
+// TestMetricsPage holds the table of docs/metrics.md against the registry;
+// with -update it writes it.
+func TestMetricsPage(t *testing.T) {
+	t.Parallel()
+	const path, begins, ends = "../docs/metrics.md", "<!-- table -->\n", "<!-- end of table -->\n"
+	var table strings.Builder
+	table.WriteString("\n| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n")
+	for _, family := range everyMetric(t) {
+		var labels []string
+		for _, label := range family.GetMetric()[0].GetLabel() {
+			labels = append(labels, label.GetName())
+		}
+		help := strings.ReplaceAll(family.GetHelp(), "|", `\|`)
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", family.GetName(), strings.ToLower(family.GetType().String()), strings.Join(labels, ", "), help)
+	}
+	table.WriteString("\n")
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(page), begins)
+	written, after, ended := strings.Cut(rest, ends)
+	if !found || !ended {
+		t.Fatalf("%s has no %q … %q", path, begins, ends)
+	}
+	if written == table.String() {
+		return
+	}
+	if !*update {
+		t.Fatalf("the table of %s is not that of the registry; go test ./dashboard -run TestMetricsPage -update writes this one:\n%s", path, table.String())
+	}
+	if err := os.WriteFile(path, []byte(before+begins+table.String()+ends+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCountersBeginAtZero: before there is anything to count, rates have something to begin at.
+func TestCountersBeginAtZero(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	m := NewMetrics(registry)
+	m.Serve("email")
+	m.Called("email", queue.Called{Kind: "email", Took: time.Second, Answer: queue.AnswerOK})
+	got := page(t, registry)
+	for _, series := range []string{
+		`headgate_gate_decisions_total{decision="missed",queue="email"}`,
+		`headgate_slots_missed_total{queue="email"}`,
+		`headgate_jobs_parked_total{limit="",queue="email",reason="pause"}`,
+		`headgate_provider_answers_total{answer="throttled",kind="email",queue="email"}`,
+		`headgate_jobs_finished_total{kind="email",outcome="unknown",queue="email"}`,
+	} {
+		if n, ok := got[series]; !ok || n != 0 {
+			t.Errorf("%s is %v, %v", series, n, ok)
+		}
+	}
+}
