@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -191,6 +192,8 @@ type taskMessage struct {
 	id, kind, failure string
 	retries, retried  int
 	headers           map[string]string
+	payload           []byte
+	retention         time.Duration
 	completed, failed time.Time // to the second; zero: never
 }
 
@@ -201,6 +204,8 @@ func (m taskMessage) tenant() string {
 	return noTenant
 }
 
+func (m taskMessage) priority() Priority { return cmp.Or(Priority(m.headers[headerPriority]), Normal) }
+
 // decodeMessage is the way back from [encodeMessage] and asynq's own encoding.
 func decodeMessage(b []byte) (taskMessage, error) {
 	m := taskMessage{headers: map[string]string{}}
@@ -209,6 +214,8 @@ func decodeMessage(b []byte) (taskMessage, error) {
 		switch field {
 		case 1:
 			m.kind = string(text)
+		case 2:
+			m.payload = text
 		case 3:
 			m.id = string(text)
 		case 5:
@@ -219,6 +226,8 @@ func decodeMessage(b []byte) (taskMessage, error) {
 			m.failure = string(text)
 		case 11:
 			m.failed = moment(number)
+		case 12:
+			m.retention = time.Duration(number) * time.Second
 		case 13:
 			m.completed = moment(number)
 		case 15:

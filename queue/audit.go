@@ -22,6 +22,11 @@ type AuditEntry struct {
 	State  State     `json:"state,omitempty"`
 	ID     string    `json:"id,omitempty"`
 	Limit  string    `json:"limit,omitempty"`
+
+	// Contains is what the reasons of the archived jobs have in them that a verb was
+	// for.
+	Contains string `json:"contains,omitempty"`
+
 	Reason string    `json:"reason,omitempty"`
 	Until  time.Time `json:"until,omitzero"` // of a pause or an override; zero: until it is taken back
 

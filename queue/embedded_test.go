@@ -69,3 +69,56 @@ func TestEmbeddedRedis(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestEmbeddedInspector: an Inspector says there what it says on a real Redis.
+func TestEmbeddedInspector(t *testing.T) {
+	client, ctx := redistest.Embedded(t), t.Context()
+	domain := Limit{Limit: perTenant(5).Limit, Per: []string{"tenant", "domain"}}
+	domain.Name = "domain"
+	if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{sharedBy(60), perTenant(10), domain}}}}); err != nil {
+		t.Fatal(err)
+	}
+	var id string
+	for i := range 90 {
+		job := Job{Kind: "call", Queue: "q", Tenant: "a", Payload: i, Attributes: map[string]string{"domain": []string{"x", "y"}[i%2]}}
+		if i%3 == 2 {
+			job.In = time.Hour
+		}
+		receipt, err := NewClient(client).Enqueue(ctx, job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%3 != 2 {
+			id = receipt.ID
+		}
+	}
+	inspector := NewInspector(client)
+	for range 2 {
+		if e, err := inspector.Explain(ctx, "q", id); err != nil || e.State != JobWaiting || e.TenantPosition != 59 || e.At.IsZero() {
+			t.Errorf("%+v, %v", e, err)
+		}
+	}
+	if o, err := inspector.Overview(ctx, "q"); err != nil || o.Waiting != 60 || o.Scheduled != 30 || o.Tenants != 1 || o.Allowed != 10 {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if page, err := inspector.ListTenants(ctx, "q", TenantQuery{Search: "A"}); err != nil || page.Total != 1 || page.Tenants[0].Waiting != 60 {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if d, err := inspector.Tenant(ctx, "q", "a"); err != nil || len(d.Slots) != mostSlots || len(d.Limits) != 3 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	for state, want := range map[State]int{StateWaiting: 60, StateScheduled: 30, StateRetry: 0, StatePending: 0, StateActive: 0, StateArchived: 0} {
+		if got := everyJob(t, inspector, "q", JobQuery{State: state, Tenant: "a", Limit: 7}, nil); len(got) != want {
+			t.Errorf("%s: %d, want %d", state, len(got), want)
+		}
+	}
+	if _, err := Apply(ctx, client, "q", Cancel, Filter{State: StateScheduled}, Operator{"ann", "a test"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if groups, err := inspector.Failures(ctx, "q"); err != nil || len(groups) != 1 || groups[0].Jobs != 30 || groups[0].Outcome != Cancelled {
+		t.Errorf("%+v, %v", groups, err)
+	}
+	if tally, err := Apply(ctx, client, "q", DeleteArchived, Filter{Reason: "cancelled by ann"}, Operator{"ann", "a test"}, nil); err != nil || tally.Jobs != 30 {
+		t.Errorf("%+v, %v", tally, err)
+	}
+}

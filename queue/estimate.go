@@ -73,7 +73,11 @@ func (in *Inspector) Outlook(ctx context.Context, queue, tenant string) (Outlook
 	var o Outlook
 	err := in.ask(ctx, queue, func(f *forecast) error {
 		escaped := throttle.Escape(tenant)
-		if err := f.focus(ctx, in.redis, nil, escaped); err != nil {
+		known, err := in.lanesKnown(ctx, f)
+		if err != nil {
+			return err
+		}
+		if err := f.focus(ctx, in.redis, known, escaped); err != nil {
 			return err
 		}
 		run, err := f.all()
@@ -202,11 +206,11 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 	} else if len(kinds) > 1 && batch.Kind == "" {
 		return fail(&InvalidError{"kind", fmt.Sprintf("queue %s serves several; which of %s?", quote(f.queue), strings.Join(kinds, ", "))})
 	}
-	subject := f.laneName(throttle.Escape(batch.Tenant), batch.Kind, attributes)
-	if err := f.look(ctx, client, subject, ""); err != nil {
+	lane := f.laneName(throttle.Escape(batch.Tenant), batch.Kind, attributes)
+	if err := f.look(ctx, client, lane, ""); err != nil {
 		return fail(err)
 	}
-	at := f.indexOf(subject)
+	at := f.indexOf(lane)
 	l := f.lanes[at]
 	costs := map[string]float64{"": float64(max(batch.Cost, 1))}
 	for unit, n := range batch.Costs {
@@ -229,7 +233,7 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 		mean[unit] += one * n / (before + n)
 	}
 	first := &member{jobs: (before*f.seen.cost[""] + costs[""]) / mean[""]}
-	m, members, err := f.model(subject, before+n, mean, first)
+	m, members, err := f.model(subject{lane, before + n, mean, []*member{first}})
 	if err != nil {
 		return fail(err)
 	}

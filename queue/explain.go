@@ -108,13 +108,26 @@ func (e Explanation) String() string {
 // backlogs. Of more than 5,000 lanes as many are drawn by chance and stand for all,
 // and it is not more than roughly sure.
 func (in *Inspector) Explain(ctx context.Context, queue, id string) (Explanation, error) {
-	fail := func(err error) (Explanation, error) {
+	e, _, err := in.explain(ctx, queue, id)
+	if err != nil {
 		return Explanation{}, fmt.Errorf("explain job %s of queue %q: %w", quote(id), queue, err)
 	}
+	return e, nil
+}
+
+// explained is what is read of a task.
+type explained struct {
+	message          taskMessage
+	cost, costs, log string
+	result           []byte // nil: none
+}
+
+func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation, explained, error) {
+	fail := func(err error) (Explanation, explained, error) { return Explanation{}, explained{}, err }
 	e := Explanation{Queue: queue, ID: id, State: JobNotThere, Sure: NotKnown}
 	pipe := in.redis.Pipeline()
 	clock := pipe.Time(ctx)
-	fields := pipe.HMGet(ctx, asynqKey(queue, "t:"+id), "state", "msg", "group", "hg_slot", "hg_done", "hg_error", "hg_base", "pending_since")
+	fields := pipe.HMGet(ctx, asynqKey(queue, "t:"+id), "state", "msg", "group", "hg_slot", "hg_done", "hg_error", "hg_base", "hg_cost", "hg_costs", "hg_log", "result")
 	scheduled := pipe.ZScore(ctx, asynqKey(queue, "scheduled"), id)
 	retry := pipe.ZScore(ctx, asynqKey(queue, "retry"), id)
 	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
@@ -123,16 +136,17 @@ func (in *Inspector) Explain(ctx context.Context, queue, id string) (Explanation
 	e.Now = clock.Val()
 	text := func(i int) string { s, _ := fields.Val()[i].(string); return s }
 	if text(0) == "" {
-		return e, nil
+		return e, explained{}, nil
 	}
 	m, err := decodeMessage([]byte(text(1)))
 	if err != nil {
 		return fail(err)
 	}
-	e.Kind, e.Tenant, e.Lane = m.kind, m.headers[headerTenant], text(2)
-	if e.Tenant == "" {
-		e.Tenant = noTenant
+	task := explained{message: m, cost: text(7), costs: text(8), log: text(9)}
+	if fields.Val()[10] != nil {
+		task.result = []byte(text(10))
 	}
+	e.Kind, e.Tenant, e.Lane = m.kind, m.tenant(), text(2)
 	forgiven, _ := strconv.Atoi(text(6))
 	e.Attempt, e.MaxAttempts = m.retried-forgiven+1, defaultMaxAttempts
 	if n, err := strconv.Atoi(m.headers[headerMaxAttempts]); err == nil && n > 0 {
@@ -175,7 +189,7 @@ func (in *Inspector) Explain(ctx context.Context, queue, id string) (Explanation
 			return fail(err)
 		}
 	}
-	return e, nil
+	return e, task, nil
 }
 
 // state puts asynq's state into our words.
@@ -244,7 +258,7 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 		e.Since = time.UnixMicro(f.seen.place[1] % bandScores)
 	}
 	one := &member{jobs: turn}
-	m, members, err := f.model(e.Lane, max(float64(l.jobs), turn), f.seen.cost, one)
+	m, members, err := f.model(subject{e.Lane, max(float64(l.jobs), turn), f.seen.cost, []*member{one}})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,14 @@ type Filter struct {
 	Kind   string // "" for any
 	State  State  // "" for any that the verb changes
 	ID     string // one job, wherever it is
+
+	// Reason is a part of why archived jobs ended, as it is or as [Inspector.Failures]
+	// folds it; "" for any. Only the verbs for archived jobs have it.
+	Reason string
 }
+
+// mostContained bounds the part of a reason that is looked for.
+const mostContained = 512
 
 // State is where a job stands, in words for operators.
 type State string
@@ -48,6 +55,12 @@ func (f Filter) check(verb Verb) error {
 	}
 	if reason := textProblem(f.ID, mostID); f.ID != "" && reason != "" {
 		return &InvalidError{"id", reason}
+	}
+	if reason := textProblem(f.Reason, mostContained); f.Reason != "" && reason != "" {
+		return &InvalidError{"reason", reason}
+	}
+	if f.Reason != "" && !slices.Contains(verb.changes(), StateArchived) {
+		return &InvalidError{"reason", fmt.Sprintf("only archived jobs have one, and %s is for those that are %s", verb, join(verb.changes()))}
 	}
 	if states := verb.changes(); f.State != "" && !slices.Contains(states, f.State) {
 		return &InvalidError{"state", fmt.Sprintf("%s is none of %s, which is what %s is for", quote(string(f.State)), join(states), verb)}

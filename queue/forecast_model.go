@@ -143,16 +143,31 @@ func permits(limit Limit, spec throttle.Spec, costs map[string]float64) float64 
 	return n
 }
 
-// model makes the model of what waits. The jobs of subject are what the caller
-// says, each costing what it says; watched are places in that lane. All members
+// subject is a lane that is asked about.
+type subject struct {
+	lane    string
+	jobs    float64            // that it has, whatever was read
+	costs   map[string]float64 // of each of them
+	watched []*member          // places in the lane
+}
+
+// model makes the model of what waits, with what is said of some lanes. All members
 // come in the order of f.lanes.
-func (f *forecast) model(subject string, jobs float64, costs map[string]float64, watched ...*member) (*fluid, []*member, error) {
+func (f *forecast) model(subjects ...subject) (*fluid, []*member, error) {
+	of := func(name string) *subject {
+		for i := range subjects {
+			if subjects[i].lane == name {
+				return &subjects[i]
+			}
+		}
+		return nil
+	}
 	m := &fluid{}
 	members := make([]*member, len(f.lanes))
 	lanesOf, usersOf := map[string]float64{}, make([]int, len(f.buckets))
 	for i := range f.lanes {
 		l := &f.lanes[i]
-		if l.jobs > 0 || l.name == subject {
+		if l.jobs > 0 || of(l.name) != nil {
 			lanesOf[l.tenant]++
 			for _, at := range l.buckets {
 				if at >= 0 {
@@ -170,7 +185,7 @@ func (f *forecast) model(subject string, jobs float64, costs map[string]float64,
 	var class []byte
 	for i := range f.lanes {
 		l := &f.lanes[i]
-		mine := l.name == subject
+		mine := of(l.name)
 		one := &all[i]
 		*one = member{jobs: float64(l.jobs), times: 1 / f.part, limit: -1}
 		if l.added {
@@ -178,8 +193,8 @@ func (f *forecast) model(subject string, jobs float64, costs map[string]float64,
 		}
 		members[i] = one
 		unit := f.cost
-		if mine {
-			one.jobs, one.times, unit = jobs, 1, costs
+		if mine != nil {
+			one.jobs, one.times, unit = mine.jobs, 1, mine.costs
 		} else if l.jobs <= 0 {
 			continue
 		}
@@ -225,7 +240,7 @@ func (f *forecast) model(subject string, jobs float64, costs map[string]float64,
 			b.private = true
 			// Levels that differ by less than a permit, or little beside what waits, are
 			// alike, and so are all that the lane cannot use up.
-			if need := one.jobs * cost; b.level >= need && !mine {
+			if need := one.jobs * cost; b.level >= need && mine == nil {
 				b.level = b.most
 			}
 			uses = append(uses, use{-1, cost})
@@ -240,14 +255,14 @@ func (f *forecast) model(subject string, jobs float64, costs map[string]float64,
 			}
 		}
 		class = binary.LittleEndian.AppendUint64(class, math.Float64bits(from))
-		if mine {
-			class = append(class, "subject"...)
+		if mine != nil {
+			class = append(append(class, "subject "...), mine.lane...)
 		}
 		known := classes[string(class)]
 		if known == nil {
 			known = &flow{weight: weight, from: from, hours: hours, uses: slices.Clone(uses)}
-			if mine {
-				known.members = watched
+			if mine != nil {
+				known.members = mine.watched
 			}
 			classes[string(class)] = known
 			m.flows = append(m.flows, known)

@@ -52,7 +52,8 @@ type watched struct {
 	last  *forecast
 	until time.Time // for which last is shared
 
-	scan tenantScan
+	scan     tenantScan
+	failures failures
 }
 
 // watch is what is kept of a queue.
@@ -65,16 +66,17 @@ func (in *Inspector) watch(queue string) *watched {
 	if len(in.queues) >= mostWatched {
 		clear(in.queues)
 	}
-	w := &watched{turn: make(chan struct{}, 1), scan: tenantScan{turn: make(chan struct{}, 1)}}
+	turn := func() chan struct{} { return make(chan struct{}, 1) }
+	w := &watched{turn: turn(), scan: tenantScan{turn: turn()}, failures: failures{turn: turn()}}
 	in.queues[queue] = w
 	return w
 }
 
-// take waits for the turn of a queue; it is given back by the answer.
-func (w *watched) take(ctx context.Context) (done func(), err error) {
+// take waits for a turn, which is given back by the answer.
+func take(ctx context.Context, turn chan struct{}) (done func(), err error) {
 	select {
-	case w.turn <- struct{}{}:
-		return func() { <-w.turn }, nil
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -105,7 +107,7 @@ func (in *Inspector) ask(ctx context.Context, queue string, question func(*forec
 // forecast is the one that is shared, or a new one where that is too old. One that
 // is stale as its user found is read anew.
 func (in *Inspector) forecast(ctx context.Context, w *watched, queue string, stale *forecast) (*forecast, error) {
-	done, err := w.take(ctx)
+	done, err := take(ctx, w.turn)
 	if err != nil {
 		return nil, err
 	}
@@ -128,10 +130,15 @@ func (in *Inspector) forecast(ctx context.Context, w *watched, queue string, sta
 	if err != nil {
 		return nil, err
 	}
-	w.last, w.until = f, now.Add(min(max(readingAge, readingPart*time.Since(now)), longestAge))
+	w.last, w.until = f, now.Add(sharedFor(time.Since(now)))
 	fresh := f.copy()
 	fresh.fresh = true
 	return fresh, nil
+}
+
+// sharedFor is how long something is shared that took so long to read.
+func sharedFor(took time.Duration) time.Duration {
+	return min(max(readingAge, readingPart*took), longestAge)
 }
 
 // copy is a forecast for one question: it shares what was read, and may change
@@ -205,7 +212,7 @@ func (f *forecast) all() (*modelRun, error) {
 	run := f.run
 	run.once.Do(func() {
 		own := f.copy()
-		m, members, err := own.model("", 0, nil)
+		m, members, err := own.model()
 		if run.err = err; err == nil {
 			m.run(nil)
 			// Who shares this run does not know what this question added, and that is

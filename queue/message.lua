@@ -4,6 +4,11 @@
 -- than its hash says. A message is protobuf: of a field that stands twice the
 -- last one counts, so that a change is appended and nothing is encoded anew.
 
+-- escape is throttle.Escape.
+local function escape(text)
+  return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))
+end
+
 -- each_field calls see(field, first, last) for every text of msg[from..to], and
 -- see(field, number) for every number, until it answers true. What is cut off ends it.
 local function each_field(msg, from, to, see)
@@ -59,6 +64,44 @@ local function message_read(msg)
     end
   end)
   return m
+end
+
+-- message_tenant is the tenant of a task, escaped; lane is the one that it names, or
+-- '' where it names none: one of asynq's own client.
+local function message_tenant(msg, lane)
+  if lane ~= '' then return tenant_of(lane) end
+  local tenant = message_read(msg).headers['headgate-tenant'] or ''
+  return escape(tenant ~= '' and tenant or 'default')
+end
+
+-- message_light is a message without its payload (field 2), which may be long.
+local function message_light(msg)
+  local from, to
+  each_field(msg, 1, #msg, function(field, first, last)
+    if field == 2 and not from then from, to = first, last end
+    return field > 2
+  end)
+  if not from then return msg end
+  return string.sub(msg, 1, from - 2 - #varint(to - from + 1)) .. string.sub(msg, to + 1)
+end
+
+-- fold makes reasons alike that differ by numbers and ids, as foldReason does in Go.
+local function fold(reason)
+  return (string.gsub(reason, '[%w_-]+', function(word)
+    if #word >= 8 and string.find(word, '%d') then return '#' end
+    return (string.gsub(word, '%d+', '#'))
+  end))
+end
+
+-- message_failed_by tells whether a text is part of why a task failed, as it is or
+-- folded. Of tasks that never failed the other reason counts.
+local function message_failed_by(msg, other, text)
+  local reason = ''
+  each_field(msg, 1, #msg, function(field, first, last)
+    if field == 7 then reason = string.sub(msg, first, last) end
+  end)
+  if reason == '' then reason = other or '' end
+  return string.find(reason, text, 1, true) ~= nil or string.find(fold(reason), text, 1, true) ~= nil
 end
 
 -- message_failed says why and when a task failed (fields 7 and 11).

@@ -36,15 +36,15 @@ func (o storedOverride) holds(now time.Time) bool { return o.Until == 0 || o.Unt
 // SetOverride changes a limit for one tenant, for all workers, until it ends or
 // [ClearOverride] takes it back. It needs the limits of the queue published.
 func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, o Override) error {
-	i, limits, err := findLimit(ctx, client, queue, tenant, limit, Operator{o.Actor, o.Reason})
+	if err := (Operator{o.Actor, o.Reason}).check(); err != nil {
+		return err
+	}
+	i, limits, err := findLimit(ctx, client, queue, tenant, limit)
 	if err != nil {
 		return err
 	}
-	if o.Change == (Change{}) {
-		return &InvalidError{"limit", "nothing of it changes: name a rate, a burst, a capacity or a concurrency"}
-	}
-	if err := limits[i].checkChange(o.Change); err != nil {
-		return fmt.Errorf("override of limit %q: %w", limit, err)
+	if err := checkOverride(limits[i], o.Change); err != nil {
+		return err
 	}
 	if !o.Until.IsZero() && !o.Until.After(time.Now()) {
 		return &InvalidError{"until", o.Until.UTC().Format(time.RFC3339) + " has passed"}
@@ -63,7 +63,10 @@ func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenan
 
 // ClearOverride takes an override back. It answers false when there was none.
 func ClearOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, by Operator) (bool, error) {
-	if _, _, err := findLimit(ctx, client, queue, tenant, limit, by); err != nil {
+	if err := by.check(); err != nil {
+		return false, err
+	}
+	if _, _, err := findLimit(ctx, client, queue, tenant, limit); err != nil {
 		return false, err
 	}
 	entry := AuditEntry{Actor: by.Actor, Action: "clear", Queue: queue, Tenant: tenant, Limit: limit, Reason: by.Reason}
@@ -74,13 +77,21 @@ func ClearOverride(ctx context.Context, client redis.UniversalClient, queue, ten
 	})
 }
 
-// findLimit checks what both have in common.
-func findLimit(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, by Operator) (int, []Limit, error) {
+// checkOverride says why a limit cannot be changed so for one tenant, or nil.
+func checkOverride(limit Limit, change Change) error {
+	if change == (Change{}) {
+		return &InvalidError{"limit", "nothing of it changes: name a rate, a burst, a capacity or a concurrency"}
+	}
+	if err := limit.checkChange(change); err != nil {
+		return fmt.Errorf("override of limit %q: %w", limit.Name, err)
+	}
+	return nil
+}
+
+// findLimit finds a limit that may be changed for a tenant.
+func findLimit(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string) (int, []Limit, error) {
 	if reason := textProblem(tenant, mostTenant); reason != "" {
 		return 0, nil, &InvalidError{"tenant", reason}
-	}
-	if err := by.check(); err != nil {
-		return 0, nil, err
 	}
 	if err := checkQueue(ctx, client, queue); err != nil {
 		return 0, nil, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +32,9 @@ type Overview struct {
 	DrainsAt time.Time // when nothing will wait any more, as things are; zero: nothing waits, or not known
 	Sure     Sureness  // of DrainsAt
 	Top      *Outlook  // the tenant that will be through last, of those looked at; nil: nothing waits
+
+	Answers map[Answer]int64 // calls ever made by all workers, by what was answered
+	Calls   int64            // all of them
 
 	// Pauses in force: those of the whole queue and of kinds, and then of tenants by
 	// name, 100 at most.
@@ -72,7 +76,11 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	now := f.check(ctx, pipe)
 	backlog := key(queue, "backlog")
 	waiting, tenants, total := pipe.HGet(ctx, backlog, "*"), pipe.HLen(ctx, backlog), pipe.HExists(ctx, backlog, "*")
-	enqueued := pipe.HGet(ctx, key(queue, "totals"), "enqueued")
+	answers := []string{"enqueued"}
+	for _, answer := range Answers() {
+		answers = append(answers, "answer:"+string(answer))
+	}
+	totals := pipe.HMGet(ctx, key(queue, "totals"), answers...)
 	scheduled := pipe.ZCard(ctx, asynqKey(queue, "scheduled"))
 	retry := pipe.ZCard(ctx, asynqKey(queue, "retry"))
 	pending := pipe.LLen(ctx, asynqKey(queue, "pending"))
@@ -90,7 +98,12 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 		Archived: archived.Val() + moved.Val(), Tenants: tenants.Val(), Sure: Steady, Pauses: f.pausesInForce(),
 	}
 	o.Waiting, _ = waiting.Int64()
-	o.Enqueued, _ = enqueued.Int64()
+	counts := map[string]string{}
+	for i, text := range texts(totals.Val()) {
+		counts[answers[i]] = text
+	}
+	o.Enqueued, _ = strconv.ParseInt(counts["enqueued"], 10, 64)
+	o.Answers, o.Calls = readAnswers(counts)
 	o.Pauses = o.Pauses[:min(len(o.Pauses), mostPauses)]
 	if total.Val() {
 		o.Tenants--

@@ -87,8 +87,8 @@ type TenantRow struct {
 
 // ListTenants lists the tenants of which a queue knows anything: something of them
 // waits or was done, limits differ for them, or they are paused. Their names and
-// order are read in pieces and kept, and refreshed at a fiftieth of the time, so
-// that of 100,000 tenants the order may be some seconds old; the rows themselves
+// order are read in pieces and kept, and refreshed in a fiftieth of the time, so
+// that the order of 100,000 tenants may be half a minute old; the rows themselves
 // are of now. Errors: [InvalidError].
 func (in *Inspector) ListTenants(ctx context.Context, queue string, q TenantQuery) (TenantPage, error) {
 	if err := q.check(); err != nil {
@@ -273,6 +273,7 @@ type tenantList struct {
 	lanes   map[string][]string     // of tenants, where their names do not say them
 
 	mu     sync.Mutex // of what follows
+	queue  []string   // all lanes with something waiting, by tenant and name
 	sorted map[TenantQuery][]*tenantEntry
 	drains *modelRun // by which was sorted
 }
@@ -400,6 +401,7 @@ func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, know
 	}
 	for _, tenant := range tenants {
 		lanes := known.lanesOf(tenant)
+		lanes = lanes[:min(len(lanes), mostLanesOfOne)]
 		if len(lanes) == 0 && !seen[tenant] {
 			lanes = []string{tenant} // of the tenant itself, which has its buckets
 		}
@@ -415,14 +417,37 @@ func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, know
 	return nil
 }
 
-// mostLanesOfOne bounds how many lanes of one tenant are looked at by name.
-const mostLanesOfOne = 20
+const (
+	mostLanesOfOne  = 20   // of one tenant, that are looked at by name
+	mostLanesListed = 1000 // of one tenant, whose jobs are listed
+)
 
 func (t *tenantList) lanesOf(tenant string) []string {
 	if t == nil {
 		return nil
 	}
 	return t.lanes[tenant]
+}
+
+// lanesFrom names all lanes with something waiting from one on, by tenant and name.
+func (t *tenantList) lanesFrom(from string) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	compare := func(a, b string) int {
+		tenantA, _, _ := strings.Cut(a, ";")
+		tenantB, _, _ := strings.Cut(b, ";")
+		return cmp.Or(strings.Compare(tenantA, tenantB), strings.Compare(a, b))
+	}
+	if t.queue == nil {
+		for tenant, e := range t.entries {
+			if e.waiting > 0 {
+				t.queue = append(append(t.queue, tenant), t.lanes[tenant]...)
+			}
+		}
+		slices.SortFunc(t.queue, compare)
+	}
+	at, _ := slices.BinarySearchFunc(t.queue, from, compare)
+	return t.queue[at:]
 }
 
 // tenantScan reads the list of tenants in pieces.
@@ -444,12 +469,11 @@ var tenantStages = []string{"backlog", "done", "limits", "overrides", "pauses", 
 // tenants is the list of tenants, read on as far as its share of the time goes.
 func (w *watched) tenants(ctx context.Context, client redis.UniversalClient, queue string) (*tenantList, error) {
 	s := &w.scan
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	done, err := take(ctx, s.turn)
+	if err != nil {
+		return nil, err
 	}
+	defer done()
 	began := time.Now()
 	idle := began.Sub(s.last)
 	if s.credit += idle / readingPart; idle > longestAge {
@@ -488,7 +512,7 @@ func (s *tenantScan) step(ctx context.Context, client redis.UniversalClient, que
 			fields, s.cursor, err = client.SScan(ctx, asynqKey(queue, "groups"), s.cursor, "", mostKeys).Result()
 			for _, lane := range fields {
 				tenant, _, split := strings.Cut(lane, ";")
-				if names := s.next.lanes[tenant]; split && len(names) < mostLanesOfOne {
+				if names := s.next.lanes[tenant]; split && len(names) < mostLanesListed {
 					s.next.lanes[tenant] = append(names, lane)
 				}
 			}

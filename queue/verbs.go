@@ -184,7 +184,7 @@ func runVerb(ctx context.Context, client redis.UniversalClient, queue string, ve
 	if by != nil {
 		r.entry = AuditEntry{
 			At: now, Actor: by.Actor, Action: string(verb), Queue: queue, Tenant: filter.Tenant, Kind: filter.Kind,
-			State: filter.State, ID: filter.ID, Reason: by.Reason,
+			State: filter.State, ID: filter.ID, Contains: filter.Reason, Reason: by.Reason,
 		}.open()
 	}
 	if err := r.all(ctx); err != nil {
@@ -242,7 +242,7 @@ func (r *verbRun) one(ctx context.Context) error {
 	if n.matched+n.late+n.held == 0 {
 		state := stateOf(n.state)
 		if slices.Contains(r.verb.changes(), state) {
-			return &InvalidError{"id", "job " + quote(r.filter.ID) + " is of another tenant or kind"}
+			return &InvalidError{"id", "job " + quote(r.filter.ID) + " is of another tenant or kind, or ended for another reason"}
 		}
 		return &InvalidError{"id", fmt.Sprintf("job %s is %s: %s is for jobs that are %s", quote(r.filter.ID), state, r.verb, join(r.verb.changes()))}
 	}
@@ -320,7 +320,7 @@ func (r *verbRun) slice(ctx context.Context, where, cursor string, more ...any) 
 		}
 		args := append([]any{
 			r.queue, string(r.verb), dry, where, cursor, most, throttle.Escape(r.filter.Tenant), r.filter.Kind, r.began,
-			reason, r.entry, r.tally.Jobs, windows,
+			reason, r.entry, r.tally.Jobs, windows, r.filter.Reason,
 		}, more...)
 		n, err := r.ask(ctx, args)
 		r.longest = max(r.longest, n.looked)

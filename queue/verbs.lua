@@ -17,13 +17,14 @@
 -- ARGV[11]  audit entry, all but its end: the count and '}'
 -- ARGV[12]  count so far
 -- ARGV[13]  calendars as JSON, '' for none
--- ARGV[14..] the lanes, or the id
+-- ARGV[14]  part of the reason of archived jobs, as it is or folded, '' for any
+-- ARGV[15..] the lanes, or the id
 -- Returns   {done 1|0, cursor, lanes done, looked at, matched, too late, held by a pause,
 --           state of the one job}
 -- Each job moves at once from where it was to where it goes.
 local now = clock()
 local verb, dry, place, cursor, most = ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5], tonumber(ARGV[6])
-local tenant_wanted, kind_wanted, began = ARGV[7], ARGV[8], tonumber(ARGV[9])
+local tenant_wanted, kind_wanted, began, reason_wanted = ARGV[7], ARGV[8], tonumber(ARGV[9]), ARGV[14]
 set_calendars(ARGV[13])
 
 local looked, matched, late, held, bytes = 0, 0, 0, 0, 0
@@ -41,11 +42,6 @@ local acts = {
 local comes_late = {cancel = {active = true}, run = {pending = true, active = true}, retry = {}, delete = {}}
 
 local pausing = redis.call('EXISTS', headgate .. 'pauses') == 1
--- escape is throttle.Escape.
-local function escape(text)
-  return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))
-end
-
 -- take_out takes a job from where it waits; false when it is not there. Of the
 -- pending list only a mark is left for now: taking out of its middle costs as
 -- much for one as for many.
@@ -180,11 +176,12 @@ local function visit(id, expected, position, at)
   local may = acts[verb][task.state]
   if not may and not comes_late[verb][task.state] then return false end
   local rewrites = not dry and (verb == 'cancel' or verb == 'retry')
-  if rewrites or kind_wanted ~= '' or task.group == '' or (verb == 'run' and pausing) then
+  if rewrites or kind_wanted ~= '' or reason_wanted ~= '' or task.group == '' or (verb == 'run' and pausing) then
     task.msg = redis.call('HGET', task_key(id), 'msg') or ''
     bytes = bytes + #task.msg
   end
   if kind_wanted ~= '' and message_kind(task.msg) ~= kind_wanted then return false end
+  if reason_wanted ~= '' and not message_failed_by(task.msg, redis.call('HGET', task_key(id), 'hg_error'), reason_wanted) then return false end
   task.lane, task.position = task.group ~= '' and task.group or lane_of(task), position
   local tenant = tenant_of(task.lane)
   if tenant_wanted ~= '' and tenant ~= tenant_wanted then return false end
@@ -258,7 +255,7 @@ end
 
 local done, lanes_done, state = false, 0, ''
 if place == 'lanes' then
-  for i = 14, #ARGV do
+  for i = 15, #ARGV do
     if full() then break end
     local lane = ARGV[i]
     looked = looked + 1
@@ -268,13 +265,13 @@ if place == 'lanes' then
     if not whole then break end
     lanes_done, cursor = lanes_done + 1, ''
   end
-  done = lanes_done == #ARGV - 13
+  done = lanes_done == #ARGV - 14
 elseif place == 'id' then
-  local task = read(ARGV[14])
+  local task = read(ARGV[15])
   state = task and task.state or ''
   looked, done = 1, true
-  local score = state == 'aggregating' and redis.call('ZSCORE', asynq .. 'g:' .. task.group, ARGV[14])
-  visit(ARGV[14], nil, score and tonumber(score))
+  local score = state == 'aggregating' and redis.call('ZSCORE', asynq .. 'g:' .. task.group, ARGV[15])
+  visit(ARGV[15], nil, score and tonumber(score))
   if state == 'aggregating' and not dry then lane_close(task.group, now) end
 elseif place == 'pending' or place == 'active' then
   done = walk_list(asynq .. place, place)

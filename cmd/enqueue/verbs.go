@@ -50,7 +50,8 @@ Jobs under a pause stay where they are. It needs --yes, also for a single job.`,
 		long: `retry puts archived jobs back into their lanes, behind what waits. Their
 attempts begin anew, and limits hold for them as for all others. Calls that had
 succeeded are left alone.`,
-		example: `  enqueue retry --queue payments --tenant acme --reason "the provider is back"`,
+		example: `  enqueue retry --queue payments --tenant acme --reason "the provider is back"
+  enqueue retry --queue payments --reason-contains "503 from" --reason "the provider is back"`,
 	},
 	queue.DeleteArchived: {
 		use: "delete", short: "Forget archived jobs", doing: "forget", did: "forgot",
@@ -91,6 +92,9 @@ It works in short steps: it can be interrupted, and run again for the rest.`,
 	cmd.Flags().StringVar(&filter.Tenant, "tenant", "", "jobs of this tenant alone")
 	cmd.Flags().StringVar(&filter.Kind, "kind", "", "jobs of this kind alone")
 	cmd.Flags().StringVar(&filter.ID, "id", "", "this job alone")
+	if verb == queue.RetryArchived || verb == queue.DeleteArchived {
+		cmd.Flags().StringVar(&filter.Reason, "reason-contains", "", "jobs alone that ended for a reason with this text in it")
+	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "count, and change nothing")
 	return cmd
 }

@@ -1,0 +1,122 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// FailureGroup is archived jobs of one kind that ended in the same way, for reasons
+// that differ by numbers and ids alone.
+type FailureGroup struct {
+	Outcome Outcome
+	Reason  string // with "#" for each number and id; [Filter.Reason] finds them by it
+	Kind    string
+
+	Jobs    int64
+	Newest  time.Time // when the newest of them was archived
+	Example string    // its reason as it is
+}
+
+// mostFailures is how many archived jobs are grouped: the newest.
+const mostFailures = 10_000
+
+// failures is what is kept of one queue.
+type failures struct {
+	turn     chan struct{}
+	groups   []FailureGroup
+	archived int64
+	until    time.Time
+}
+
+// Failures groups the newest 10,000 archived jobs of a queue by why they ended, the
+// largest group first. It is read anew when jobs left the archive, and otherwise as
+// seldom as an [Inspector] reads anything. Errors: [InvalidError].
+func (in *Inspector) Failures(ctx context.Context, queue string) ([]FailureGroup, error) {
+	if err := checkQueue(ctx, in.redis, queue); err != nil {
+		return nil, err
+	}
+	groups, err := in.failures(ctx, queue)
+	if err != nil {
+		return nil, fmt.Errorf("failures of queue %q: %w", queue, err)
+	}
+	return slices.Clone(groups), nil
+}
+
+func (in *Inspector) failures(ctx context.Context, queue string) ([]FailureGroup, error) {
+	known := &in.watch(queue).failures
+	done, err := take(ctx, known.turn)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	pipe := in.redis.Pipeline()
+	asynqs, ours := pipe.ZCard(ctx, asynqKey(queue, "archived")), pipe.ZCard(ctx, key(queue, "archive"))
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	now, archived := time.Now(), asynqs.Val()+ours.Val()
+	if now.Before(known.until) && archived >= known.archived {
+		return known.groups, nil
+	}
+	groups, err := in.readFailures(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	known.groups, known.archived, known.until = groups, archived, now.Add(sharedFor(time.Since(now)))
+	return groups, nil
+}
+
+func (in *Inspector) readFailures(ctx context.Context, queue string) ([]FailureGroup, error) {
+	type class struct {
+		outcome      Outcome
+		reason, kind string
+	}
+	groups := map[class]*FailureGroup{}
+	at := jobCursor{}
+	for looked := 0; looked < mostFailures && !at.ended; {
+		rows, next, n, err := in.jobs(ctx, queue, JobQuery{State: StateArchived}, at, lookedOnce, lookedOnce, nil, true)
+		if err != nil {
+			return nil, err
+		}
+		at, looked = next, looked+n
+		for _, row := range rows {
+			of := class{row.Outcome, foldReason(row.Reason), row.Kind}
+			g := groups[of]
+			if g == nil {
+				g = &FailureGroup{Outcome: row.Outcome, Reason: of.reason, Kind: row.Kind, Newest: row.At, Example: row.Reason}
+				groups[of] = g
+			}
+			g.Jobs++
+		}
+	}
+	var all []FailureGroup
+	for _, g := range groups {
+		all = append(all, *g)
+	}
+	slices.SortFunc(all, func(a, b FailureGroup) int {
+		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), b.Newest.Compare(a.Newest), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Kind, b.Kind))
+	})
+	return all, nil
+}
+
+var (
+	reasonWord = regexp.MustCompile(`[A-Za-z0-9_-]+`)
+	digits     = regexp.MustCompile(`[0-9]+`)
+)
+
+// foldReason makes reasons alike that differ by numbers and ids: a word of eight
+// letters or more with a digit in it is an id. message.lua does the same.
+func foldReason(reason string) string {
+	return reasonWord.ReplaceAllStringFunc(reason, func(word string) string {
+		const shortestID = 8
+		if len(word) >= shortestID && strings.ContainsAny(word, "0123456789") {
+			return "#"
+		}
+		return digits.ReplaceAllString(word, "#")
+	})
+}

@@ -1,0 +1,334 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// everyJob walks through all pages of a list; each is called between two of them.
+func everyJob(t *testing.T, inspector *Inspector, queue string, q JobQuery, each func()) (all []JobRow) {
+	t.Helper()
+	for range 1000 {
+		page, err := inspector.ListJobs(t.Context(), queue, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, page.Jobs...)
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return all
+		}
+		if each != nil {
+			each()
+		}
+	}
+	t.Fatal("the list has no end")
+	return nil
+}
+
+func idsOf(rows []JobRow) (ids []string) {
+	for _, row := range rows {
+		ids = append(ids, row.ID)
+	}
+	return ids
+}
+
+func TestListWaitingJobs(t *testing.T) {
+	limits := limitsOf(perTenant(10))
+	q := limits.Queues[""]
+	q.Kinds = []string{redistest.Queue(t) + "-call", redistest.Queue(t) + "-mail"}
+	limits.Queues[""] = q
+	r := startRig(t, 0, limits, nil)
+	want := map[string][]string{}
+	for i := range 120 {
+		tenant := []string{"a", "a;b", "z%"}[i%3]
+		id := r.add(t, func(job *Job) {
+			job.Tenant, job.Kind, job.Payload = tenant, q.Kinds[i/3%2], strings.Repeat("x", 10_000)
+		})
+		want[tenant] = append(want[tenant], id)
+	}
+	high := r.add(t, func(job *Job) { job.Kind, job.Priority = q.Kinds[1], High })
+	want["a"] = append([]string{high}, want["a"]...)
+	inspector := NewInspector(r.server.Client())
+	for tenant, ids := range want {
+		// Both kinds are in lanes of their own, and together in the order of going.
+		got := everyJob(t, inspector, r.queue, JobQuery{State: StateWaiting, Tenant: tenant, Limit: 7}, nil)
+		if !slices.Equal(idsOf(got), ids) {
+			t.Errorf("of %s: %d in the order %v, want %v", tenant, len(got), idsOf(got), ids)
+		}
+	}
+	all := everyJob(t, inspector, r.queue, JobQuery{State: StateWaiting, Limit: 11}, nil)
+	seen := map[string]bool{}
+	for _, row := range all {
+		seen[row.ID] = true
+		if row.State != StateWaiting || row.Attempt != 1 || time.Since(row.At).Abs() > time.Minute || row.Priority != Normal && row.ID != high {
+			t.Errorf("%+v", row)
+		}
+	}
+	if len(all) != 121 || len(seen) != 121 {
+		t.Errorf("%d are listed, %d of them once", len(all), len(seen))
+	}
+	if !slices.IsSortedFunc(all, func(a, b JobRow) int { return strings.Compare(a.Tenant, b.Tenant) }) {
+		t.Error("not one tenant after the other")
+	}
+	if got := everyJob(t, inspector, r.queue, JobQuery{State: StateWaiting, Kind: q.Kinds[1]}, nil); len(got) != 61 {
+		t.Errorf("%d of the second kind, want 61", len(got))
+	}
+}
+
+// TestListJobsWhileTheyMove: a page is found again by what stood at its end, also
+// when that is gone, and no job that stays is missed or comes twice.
+func TestListJobsWhileTheyMove(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
+	at := time.Now().Add(time.Hour)
+	var ids []string
+	for i := range 300 {
+		job := Job{Kind: "call", Tenant: "a", Queue: r.queue, Key: fmt.Sprintf("%03d", i), At: at, Payload: i}
+		receipt, err := r.client.Enqueue(t.Context(), job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, receipt.ID)
+	}
+	gone, next := map[string]bool{}, 0
+	got := everyJob(t, NewInspector(r.server.Client()), r.queue, JobQuery{State: StateScheduled, Limit: 20}, func() {
+		// What was listed last, and some before it, are run by another tool.
+		for _, i := range []int{next, next + 5, next + 19} {
+			gone[ids[i]] = true
+			r.server.Client().ZRem(t.Context(), asynqKey(r.queue, "scheduled"), ids[i])
+		}
+		next += 20
+	})
+	if !slices.Equal(idsOf(got), ids) {
+		t.Errorf("%d of %d listed: %v", len(got), len(ids), idsOf(got))
+	}
+	if len(gone) < 3 || got[0].At.Unix() != at.Truncate(time.Second).Unix()+1 && got[0].At.Unix() != at.Unix() {
+		t.Errorf("%d went, the first is due at %v, want %v", len(gone), got[0].At, at)
+	}
+}
+
+func TestListJobsByState(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(1000)), nil)
+	under, end := make(chan struct{}), make(chan struct{})
+	r.answer = func(ctx context.Context, job Running) error {
+		switch job.Tenant {
+		case "fails":
+			return errors.New("500 from the provider")
+		case "never":
+			return permanent{}
+		case "works":
+			close(under)
+			<-end
+		}
+		return nil
+	}
+	for _, tenant := range []string{"fails", "never", "works"} {
+		r.add(t, func(job *Job) { job.Tenant = tenant })
+	}
+	r.run(t)
+	r.seen.wait(t, string(Retried), 1)
+	r.seen.wait(t, string(Archived), 1)
+	<-under
+	inspector := NewInspector(r.server.Client())
+	for state, want := range map[State]JobRow{
+		StateRetry:    {Tenant: "fails", Attempt: 2, Reason: "500 from the provider"},
+		StateArchived: {Tenant: "never", Attempt: 1, Reason: "never take it", Outcome: Archived},
+		StateActive:   {Tenant: "works", Attempt: 1},
+		StatePending:  {},
+	} {
+		page, err := inspector.ListJobs(t.Context(), r.queue, JobQuery{State: state})
+		if err != nil || want.Tenant == "" && len(page.Jobs) == 0 {
+			continue
+		}
+		if len(page.Jobs) != 1 || page.Next != "" {
+			t.Errorf("%s: %+v, %v", state, page, err)
+			continue
+		}
+		row := page.Jobs[0]
+		if row.Tenant != want.Tenant || row.Kind != "call" || row.Attempt != want.Attempt || !strings.Contains(row.Reason, want.Reason) || row.Outcome != want.Outcome ||
+			row.State != state || time.Since(row.At).Abs() > time.Minute {
+			t.Errorf("%s: %+v", state, row)
+		}
+		for _, other := range []JobQuery{{Tenant: "other"}, {Kind: "other"}} {
+			other.State = state
+			if page, err := inspector.ListJobs(t.Context(), r.queue, other); err != nil || len(page.Jobs) != 0 {
+				t.Errorf("%+v: %+v, %v", other, page, err)
+			}
+		}
+	}
+	close(end)
+}
+
+// TestListJobsIsBounded: a page that finds nothing ends all the same, and goes on
+// where it ended.
+func TestListJobsIsBounded(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(1)), nil)
+	r.enqueue(t, "a", 1200)
+	r.add(t, func(job *Job) { job.Kind = "other" })
+	inspector := NewInspector(r.server.Client())
+	pages := 0
+	rows := everyJob(t, inspector, r.queue, JobQuery{State: StateWaiting, Tenant: "a", Kind: "other"}, func() { pages++ })
+	if len(rows) != 1 || pages != 2 {
+		t.Errorf("%d found on %d pages; want 1 on 3, of 500 each", len(rows), pages+1)
+	}
+}
+
+func TestJobQueriesAreChecked(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
+	r.enqueue(t, "a", 3)
+	inspector := NewInspector(r.server.Client())
+	for _, test := range []struct {
+		field string
+		q     JobQuery
+	}{
+		{"state", JobQuery{}}, {"state", JobQuery{State: "completed"}}, {"limit", JobQuery{State: StateRetry, Limit: 201}}, {"limit", JobQuery{State: StateRetry, Limit: -1}},
+		{"tenant", JobQuery{State: StateRetry, Tenant: "\x00"}}, {"kind", JobQuery{State: StateRetry, Kind: "a b"}}, {"reason", JobQuery{State: StateRetry, Reason: "x"}},
+		{"reason", JobQuery{State: StateArchived, Reason: "a\nb"}},
+		{"cursor", JobQuery{State: StateRetry, Cursor: "x"}}, {"cursor", JobQuery{State: StateRetry, Cursor: " -1 a"}}, {"cursor", JobQuery{State: StateRetry, Cursor: " 1e9 a"}},
+		{"cursor", JobQuery{State: StateRetry, Cursor: " nan a"}}, {"cursor", JobQuery{State: StateRetry, Cursor: " 99999999999999999999 a"}},
+		{"cursor", JobQuery{State: StateRetry, Cursor: "a 1 a"}}, {"cursor", JobQuery{State: StateWaiting, Cursor: " 1 a"}}, {"cursor", JobQuery{State: StateRetry, Cursor: " " + strings.Repeat("1", 5000) + " a"}},
+		{"cursor", JobQuery{State: StatePending, Cursor: "  "}},
+	} {
+		_, err := inspector.ListJobs(t.Context(), r.queue, test.q)
+		if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != test.field {
+			t.Errorf("%+v: %v; want a mistake of %s", test.q, err, test.field)
+		}
+	}
+	// What looks like a cursor is a place, whoever made it.
+	for _, cursor := range []string{" 1 \x00\xff", " 9007199254740991 ", " 0 " + strings.Repeat("x", 1000)} {
+		for _, state := range []State{StateScheduled, StateRetry, StatePending, StateActive, StateArchived} {
+			if _, err := inspector.ListJobs(t.Context(), r.queue, JobQuery{State: state, Cursor: cursor}); err != nil {
+				t.Errorf("%s at %q: %v", state, cursor, err)
+			}
+		}
+	}
+	for _, cursor := range []string{"zzz 0 x", "a;b 0 x", "a 9007199254740991 x", "%00 7 "} {
+		for _, tenant := range []string{"", "a"} {
+			if page, err := inspector.ListJobs(t.Context(), r.queue, JobQuery{State: StateWaiting, Tenant: tenant, Cursor: cursor}); err != nil || page.Next != "" {
+				t.Errorf("%q: %+v, %v", cursor, page, err)
+			}
+		}
+	}
+}
+
+func TestJobDetail(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(1000)), nil)
+	r.answer = func(ctx context.Context, _ Running) error { return SetResult(ctx, map[string]int{"n": 1}) }
+	deadline := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	began := time.Now()
+	id := r.add(t, func(job *Job) {
+		job.Priority, job.Cost, job.Costs = Low, 1, map[string]int64{"tokens": 500}
+		job.Attributes = map[string]string{"domain": "x;y=z"}
+		job.Headers = map[string]string{"trace": "abc"}
+		job.Deadline, job.Retention = deadline, time.Hour
+	})
+	inspector := NewInspector(r.server.Client())
+	d, err := inspector.Job(t.Context(), r.queue, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.State != JobWaiting || d.ID != id || d.Priority != Low || d.Cost != 1 || d.Costs["tokens"] != 500 || d.Attributes["domain"] != "x;y=z" ||
+		len(d.Headers) != 1 || d.Headers["trace"] != "abc" || !d.Deadline.Equal(deadline) || d.Retention != time.Hour || string(d.Payload) != "{}" || d.Result != nil {
+		t.Errorf("%+v", d)
+	}
+	if d.EnqueuedAt.Sub(began).Abs() > time.Minute || d.At.IsZero() {
+		t.Errorf("enqueued at %v, expected at %v", d.EnqueuedAt, d.At)
+	}
+	r.run(t)
+	r.seen.wait(t, string(Done), 1)
+	r.stop()
+	if d, err := inspector.Job(t.Context(), r.queue, id); err != nil || d.State != JobCompleted || string(d.Result) != `{"n":1}` || len(d.Timeline) == 0 || d.Timeline[len(d.Timeline)-1].What != JobEnded {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if _, err := inspector.Job(t.Context(), r.queue, "nobody"); !errors.Is(err, ErrNoJob) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestFailures: what failed alike is one group, whatever numbers and ids it names,
+// and verbs find the group by its reason.
+func TestFailures(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(100_000), sharedBy(100_000)), nil)
+	reasons := []string{
+		"429 Too Many (request 0b6f6a1e-77aa-4b7e-b7b0-%d)", "503 from host-%d.example.com: try later", "no such recipient",
+	}
+	r.answer = func(_ context.Context, job Running) error {
+		n, _ := strconv.Atoi(job.Tenant)
+		reason := reasons[n%3]
+		if strings.Contains(reason, "%d") {
+			reason = fmt.Sprintf(reason, n)
+		}
+		return permanentWith(reason)
+	}
+	const jobs = 60
+	for i := range jobs {
+		r.add(t, func(job *Job) { job.Tenant = strconv.Itoa(i) })
+	}
+	r.run(t)
+	r.seen.wait(t, string(Archived), jobs)
+	r.stop()
+	client, ctx, by := r.server.Client(), t.Context(), Operator{"ann", "a test"}
+	inspector := NewInspector(client)
+	groups, err := inspector.Failures(ctx, r.queue)
+	if err != nil || len(groups) != 3 {
+		t.Fatalf("%+v, %v", groups, err)
+	}
+	for _, g := range groups {
+		if g.Jobs != jobs/3 || g.Kind != "call" || g.Outcome != Archived || g.Newest.IsZero() || foldReason(g.Example) != g.Reason || strings.ContainsAny(g.Reason, "0123456789") {
+			t.Errorf("%+v", g)
+		}
+		// By the group's reason, and by a part of it as it is.
+		for _, reason := range []string{g.Reason, g.Example[:4]} {
+			tally, err := Count(ctx, client, r.queue, RetryArchived, Filter{Reason: reason})
+			page, listErr := inspector.ListJobs(ctx, r.queue, JobQuery{State: StateArchived, Reason: reason, Limit: 100})
+			if err != nil || listErr != nil || tally.Jobs != jobs/3 || len(page.Jobs) != jobs/3 {
+				t.Errorf("%q: %d would be retried, %d are listed, %v, %v", reason, tally.Jobs, len(page.Jobs), err, listErr)
+			}
+		}
+	}
+	gone, left := groups[0], groups[1:]
+	if tally, err := Apply(ctx, client, r.queue, DeleteArchived, Filter{Reason: gone.Reason}, by, nil); err != nil || tally.Jobs != jobs/3 {
+		t.Errorf("%+v, %v", tally, err)
+	}
+	if groups, err := inspector.Failures(ctx, r.queue); err != nil || !slices.Equal(groups, left) {
+		t.Errorf("%+v, %v; want %+v", groups, err, left)
+	}
+	if entries, err := Audit(ctx, client, r.queue, 1); err != nil || entries[0].Contains != gone.Reason || entries[0].Count != jobs/3 {
+		t.Errorf("%+v, %v", entries, err)
+	}
+	for _, verb := range []Verb{Cancel, RunNow} {
+		_, err := Count(ctx, client, r.queue, verb, Filter{Reason: "x"})
+		if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != "reason" {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	if _, err := Count(ctx, client, r.queue, RetryArchived, Filter{Reason: strings.Repeat("x", 1000)}); err == nil {
+		t.Error("a reason of 1,000 bytes is looked for")
+	}
+}
+
+// TestFoldIsTheSame: reasons are folded alike in Go and in Lua.
+func TestFoldIsTheSame(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	for _, reason := range []string{
+		"", "plain words", "429", "v2beta of 17", "id 0b6f6a1e-77aa-4b7e-b7b0-0123456789ab!", "a_b-c1 is short", "longwordwithoutany", "longword1", "eightle8", "sevenl7", "ünïcödé 12 ß3", "%d 5% #7", "1\n2\t3",
+	} {
+		folded, err := client.Eval(t.Context(), "local function tenant_of() end\nlocal function varint() end\nlocal asynq, task_key = '', nil\n"+messageLua+"\nreturn fold(ARGV[2])", nil, "q", reason).Text()
+		if err != nil || folded != foldReason(reason) {
+			t.Errorf("%q: %q in Lua, %q in Go, %v", reason, folded, foldReason(reason), err)
+		}
+	}
+}
+
+// permanentWith is a provider's last word.
+type permanentWith string
+
+func (p permanentWith) Error() string   { return string(p) }
+func (p permanentWith) Permanent() bool { return true }

@@ -1,0 +1,176 @@
+package queue
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+func (r *rig) tenant(t *testing.T, tenant string) TenantDetail {
+	t.Helper()
+	d, err := NewInspector(r.server.Client()).Tenant(t.Context(), r.queue, tenant)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// after are moments as spans from another one, to the millisecond.
+func after(now time.Time, moments []time.Time) (spans []time.Duration) {
+	for _, moment := range moments {
+		spans = append(spans, moment.Sub(now).Round(time.Millisecond))
+	}
+	return spans
+}
+
+// TestTenantSlots: bursts, quotas, pauses and closed windows show in when the next
+// calls are expected.
+func TestTenantSlots(t *testing.T) {
+	burst := perTenant(10)
+	burst.Burst = 5
+	hourly := windowOf("hourly", 8, time.Hour, "tenant")
+	calls := Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 3}, Per: []string{"tenant"}}
+	limits := limitsOf(burst, sharedBy(1000), hourly, calls)
+	r := startRig(t, 0, limits, nil)
+	client, ctx, by := r.server.Client(), t.Context(), Operator{"ann", "a test"}
+	r.enqueue(t, "a", 12)
+	d := r.tenant(t, "a")
+	opens := d.Now.Truncate(time.Hour).Add(time.Hour)
+	want := []time.Duration{0, 0, 0, 0, 0, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond}
+	// The shared limit sets them 1 ms apart.
+	near := func(a, b time.Duration) bool { return (a - b).Abs() <= 8*time.Millisecond }
+	if len(d.Slots) != 12 || !slices.EqualFunc(after(d.Now, d.Slots[:8]), want, near) {
+		t.Fatalf("slots at %v", after(d.Now, d.Slots))
+	}
+	for _, slot := range d.Slots[8:] {
+		if late := slot.Sub(opens); late < -time.Millisecond || late > time.Second {
+			t.Errorf("beyond the quota: %v, and the hour begins at %v", slot, opens)
+		}
+	}
+	if d.Waiting != 12 || d.HeldBy == nil || d.HeldBy.Limit != "hourly" || d.Limit != "hourly" || d.Level != 8 || d.Capacity != 8 {
+		t.Errorf("%+v", d.TenantRow)
+	}
+	var names []string
+	for _, limit := range d.Limits {
+		names = append(names, limit.Name)
+		levels := map[string]float64{"tenant": 5, "account": 1, "hourly": 8, "in-flight": 3}
+		if want := levels[limit.Name]; limit.Level != want || limit.Capacity != want || limit.Adapted != 1 || limit.From != "queue" || limit.Binding != (limit.Name == "hourly") {
+			t.Errorf("%+v", limit)
+		}
+		if limit.Next.Before(d.Now.Add(-time.Second)) || limit.Next.After(d.Now.Add(time.Second)) || !limit.PausedUntil.IsZero() {
+			t.Errorf("%s next admits a job at %v", limit.Name, limit.Next)
+		}
+	}
+	if got := strings.Join(names, " "); got != "tenant account hourly in-flight" {
+		t.Errorf("limits %s", got)
+	}
+
+	// One of which nothing is known has limits, and no slots.
+	if d := r.tenant(t, "nobody"); d.Waiting != 0 || len(d.Slots) != 0 || len(d.Limits) != 4 || d.Limits[0].Level != 5 || d.Limit == "" {
+		t.Errorf("%+v", d)
+	}
+
+	until := time.Now().Add(10 * time.Minute)
+	if _, err := PauseJobs(ctx, client, r.queue, Scope{Tenant: "a"}, until, by); err != nil {
+		t.Fatal(err)
+	}
+	if d := r.tenant(t, "a"); len(d.Pauses) != 1 || len(d.Slots) != 12 || d.Slots[0].Sub(until).Abs() > time.Millisecond {
+		t.Errorf("paused until %v: %v", until, d.Slots)
+	}
+	if _, err := PauseJobs(ctx, client, r.queue, Scope{Tenant: "a"}, time.Time{}, by); err != nil {
+		t.Fatal(err)
+	}
+	if d := r.tenant(t, "a"); len(d.Slots) != 0 || d.Sure != NotKnown {
+		t.Errorf("paused until resumed: %v", d.Slots)
+	}
+	if _, err := ResumeJobs(ctx, client, r.queue, Scope{Tenant: "a"}, by); err != nil {
+		t.Fatal(err)
+	}
+
+	opens = time.Now().UTC().Add(10 * time.Hour).Truncate(time.Minute)
+	window, err := ParseSendWindow(opens.Format("15:04") + "-" + opens.Add(time.Hour).Format("15:04") + " UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := limits.Queues[r.queue]
+	q.SendWindows = map[string]SendWindow{AllKinds: window}
+	if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{r.queue: q}}); err != nil {
+		t.Fatal(err)
+	}
+	if d := r.tenant(t, "a"); !d.WindowOpens.Equal(opens) || len(d.Slots) != 12 || !d.Slots[0].Equal(opens) {
+		t.Errorf("open from %v: %v, %v", opens, d.WindowOpens, d.Slots)
+	}
+}
+
+// TestTenantOfSeveralLanes: its slots are those of all its lanes.
+func TestTenantOfSeveralLanes(t *testing.T) {
+	domain := Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(2)}, Per: []string{"domain"}}
+	r := startRig(t, 0, limitsOf(domain, sharedBy(1000)), nil)
+	for range 3 {
+		for _, value := range []string{"x", "y"} {
+			r.add(t, func(job *Job) { job.Attributes = map[string]string{"domain": value} })
+		}
+	}
+	d := r.tenant(t, "a")
+	for i, span := range after(d.Now, d.Slots) {
+		if want := time.Duration(i/2) * 500 * time.Millisecond; (span - want).Abs() > 2*time.Millisecond {
+			t.Errorf("slot %d in %v, want %v", i, span, want)
+		}
+	}
+	if len(d.Slots) != 6 || d.Sure != Rough {
+		t.Errorf("%d slots, %s", len(d.Slots), d.Sure)
+	}
+}
+
+// TestPreview: a change is foretold as it then comes, and one that cannot be made is
+// refused alike.
+func TestPreview(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(1000)), nil)
+	r.enqueue(t, "a", 101)
+	r.enqueue(t, "b", 51)
+	client, ctx := r.server.Client(), t.Context()
+	inspector := NewInspector(client)
+	fast := throttle.PerSecond(50)
+	p, err := inspector.Preview(ctx, r.queue, "a", "tenant", Change{Rate: &fast})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before, will := p.Before.DrainsAt.Sub(p.Before.Now).Round(time.Millisecond), p.After.DrainsAt.Sub(p.After.Now).Round(time.Millisecond); before != 10*time.Second || will != 2*time.Second ||
+		p.Before.HeldBy.Rule != "10/s" || p.After.HeldBy.Rule != "50/s" || p.After.Waiting != 101 {
+		t.Errorf("drains in %v, and then in %v: %+v", before, will, p)
+	}
+	// Nothing was changed, for others neither.
+	if o, err := inspector.Outlook(ctx, r.queue, "a"); err != nil || !o.DrainsAt.Equal(p.Before.DrainsAt) || client.Exists(ctx, key(r.queue, "overrides")).Val() != 0 {
+		t.Errorf("%v, %v", o, err)
+	}
+	if err := SetOverride(ctx, client, r.queue, "a", "tenant", Override{Change: Change{Rate: &fast}, Actor: "ann", Reason: "a test"}); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := inspector.Outlook(ctx, r.queue, "a"); err != nil || o.DrainsAt.Sub(o.Now).Round(10*time.Millisecond) != 2*time.Second {
+		t.Errorf("after the change: %v, %v", o, err)
+	}
+	for name, change := range map[string]struct {
+		queue, tenant, limit string
+		Change
+	}{
+		"no queue":    {"nothing", "a", "tenant", Change{Rate: &fast}},
+		"no tenant":   {r.queue, "", "tenant", Change{Rate: &fast}},
+		"no limit":    {r.queue, "a", "tennant", Change{Rate: &fast}},
+		"shared":      {r.queue, "a", "account", Change{Rate: &fast}},
+		"nothing":     {r.queue, "a", "tenant", Change{}},
+		"concurrency": {r.queue, "a", "tenant", Change{Concurrency: new(int64(3))}},
+		"burst":       {r.queue, "a", "tenant", Change{Burst: new(int64(-3))}},
+	} {
+		_, previewed := inspector.Preview(ctx, change.queue, change.tenant, change.limit, change.Change)
+		set := SetOverride(ctx, client, change.queue, change.tenant, change.limit, Override{Change: change.Change, Actor: "ann", Reason: "a test"})
+		_, invalid := errors.AsType[*InvalidError](previewed)
+		_, same := errors.AsType[*InvalidError](set)
+		if previewed == nil || set == nil || previewed.Error() != set.Error() || invalid != same {
+			t.Errorf("%s: a preview says %v, an override %v", name, previewed, set)
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// manyTenants fills queue "q" of a Redis of its own: tenant i has 1 + i%7 jobs,
+// and every hundredth one has a weight and limits of its own.
+func manyTenants(t testing.TB, tenants int) *redis.Client {
+	t.Helper()
+	server := redistest.Start(t, "--save", "", "--slowlog-log-slower-than", "5000", "--slowlog-max-len", "1000")
+	client := server.Client()
+	limits := Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{sharedBy(1000), perTenant(10)}}}, Tenants: map[string]TenantLimits{}}
+	for i := 0; i < tenants; i += 100 {
+		rate := throttle.PerSecond(int64(20 + i%1000))
+		limits.Tenants[fmt.Sprintf("tenant-%06d", i)] = TenantLimits{Weight: 2, Limits: map[string]map[string]Change{"q": {"tenant": {Rate: &rate}}}}
+	}
+	if err := Publish(t.Context(), client, limits); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UnixMicro()
+	all := 0
+	for from := 0; from < tenants; from += 1000 {
+		pipe := client.Pipeline()
+		var names []any
+		backlog, done := map[string]any{}, map[string]any{}
+		var due []redis.Z
+		for i := from; i < min(from+1000, tenants); i++ {
+			name, jobs := fmt.Sprintf("tenant-%06d", i), 1+i%7
+			all += jobs
+			names, backlog[name], done[name] = append(names, name), jobs, i
+			due = append(due, zOf(name, float64(now)))
+			lane := make([]redis.Z, jobs)
+			for k := range lane {
+				lane[k] = zOf(fmt.Sprintf("%d-%d", i, k), float64(bandScores+now+int64(k)))
+			}
+			pipe.ZAdd(t.Context(), asynqKey("q", "g:"+name), lane...)
+		}
+		pipe.SAdd(t.Context(), asynqKey("q", "groups"), names...)
+		pipe.HSet(t.Context(), key("q", "backlog"), backlog)
+		pipe.HSet(t.Context(), key("q", "done"), done)
+		pipe.ZAdd(t.Context(), key("q", "waiting"), due...)
+		if _, err := pipe.Exec(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := client.HSet(t.Context(), key("q", "backlog"), "*", all).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.SlowLogReset(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// replySizes notes the largest reply of all, which bounds what one command reads.
+type replySizes struct {
+	most atomic.Int64
+	of   atomic.Value
+}
+
+func (s *replySizes) note(cmds ...redis.Cmder) {
+	for _, cmd := range cmds {
+		size := 0
+		switch cmd := cmd.(type) {
+		case *redis.ScanCmd:
+			keys, _ := cmd.Val()
+			size = len(keys)
+		default:
+			if m := reflect.ValueOf(cmd).MethodByName("Val"); m.IsValid() && m.Type().NumIn() == 0 {
+				if v := m.Call(nil)[0]; v.Kind() == reflect.Slice || v.Kind() == reflect.Map {
+					size = v.Len()
+				}
+			}
+		}
+		if int64(size) > s.most.Load() {
+			s.most.Store(int64(size))
+			s.of.Store(fmt.Sprint(cmd.Args()[:min(3, len(cmd.Args()))]...))
+		}
+	}
+}
+
+func (s *replySizes) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *replySizes) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		s.note(cmd)
+		return err
+	}
+}
+
+func (s *replySizes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		s.note(cmds...)
+		return err
+	}
+}
+
+// TestHundredThousandTenants: all of them are listed, searched and sorted, and no
+// command reads more than a piece of them.
+func TestHundredThousandTenants(t *testing.T) {
+	const tenants = 100_000
+	client := manyTenants(t, tenants)
+	ctx, by := t.Context(), Operator{"ann", "a test"}
+	if err := client.HSet(ctx, key("q", "done"), "Ancient%20One", 7).Err(); err != nil {
+		t.Fatal(err)
+	}
+	rate := throttle.PerSecond(5)
+	if err := SetOverride(ctx, client, "q", "overridden", "tenant", Override{Change: Change{Rate: &rate}, Actor: "ann", Reason: "a test"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := PauseJobs(ctx, client, "q", Scope{Tenant: "tenant-000500"}, time.Time{}, by); err != nil {
+		t.Fatal(err)
+	}
+	sizes := &replySizes{}
+	client.AddHook(sizes)
+	inspector := NewInspector(client)
+	list := func(q TenantQuery) TenantPage {
+		t.Helper()
+		page, err := inspector.ListTenants(ctx, "q", q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page
+	}
+
+	page := list(TenantQuery{})
+	if page.Total != tenants+2 || len(page.Tenants) != usualTenants {
+		t.Fatalf("%d of %d tenants", len(page.Tenants), page.Total)
+	}
+	for i, row := range page.Tenants {
+		// The first of those with the most jobs, by name; all were made known alike.
+		if want := fmt.Sprintf("tenant-%06d", 6+7*i); row.Tenant != want || row.Waiting != 7 || row.Done != int64(6+7*i) {
+			t.Errorf("row %d: %s with %d waiting, %d done; want %s with 7", i, row.Tenant, row.Waiting, row.Done, want)
+		}
+		if row.DrainsAt.IsZero() || row.Sure != Rough || row.HeldBy == nil || row.Limit != row.HeldBy.Limit || row.Capacity < 1 || row.Next.IsZero() {
+			t.Errorf("%+v", row)
+		}
+	}
+	seen := map[string]bool{}
+	for offset := 0; ; offset += mostTenants {
+		page := list(TenantQuery{Search: "TENANT-0001", Sort: ByTenant, Ascending: true, Offset: offset, Limit: mostTenants})
+		if page.Total != 100 {
+			t.Fatalf("%d match, want 100", page.Total)
+		}
+		for _, row := range page.Tenants {
+			seen[row.Tenant] = true
+		}
+		if len(page.Tenants) < mostTenants {
+			break
+		}
+	}
+	if len(seen) != 100 || !seen["tenant-000100"] || !seen["tenant-000199"] {
+		t.Errorf("%d were found", len(seen))
+	}
+	if page := list(TenantQuery{Offset: tenants + 2}); len(page.Tenants) != 0 || page.Total != tenants+2 {
+		t.Errorf("behind the last one: %+v", page)
+	}
+
+	// All others are known for what is not their backlog.
+	for search, check := range map[string]func(TenantRow) bool{
+		"ancient one":   func(row TenantRow) bool { return row.Done == 7 && row.Waiting == 0 && row.DrainsAt.IsZero() },
+		"overridden":    func(row TenantRow) bool { return row.Overridden && row.Limit == "tenant" && row.Level == 1 },
+		"tenant-000500": func(row TenantRow) bool { return len(row.Pauses) == 1 && row.Sure == NotKnown && row.Weight == 2 },
+	} {
+		if page := list(TenantQuery{Search: search}); page.Total != 1 || !check(page.Tenants[0]) {
+			t.Errorf("%s: %+v", search, page)
+		}
+	}
+	if row := list(TenantQuery{Sort: ByWeight, Limit: 1}).Tenants[0]; row.Weight != 2 || row.Tenant != "tenant-000000" {
+		t.Errorf("of the largest weight: %+v", row)
+	}
+	// 400,000 jobs at 1,000 a second: the last ones go in 400 s. The one that is
+	// paused is last of all, and those without a backlog are first.
+	drains := list(TenantQuery{Sort: ByDrains, Ascending: true, Limit: 200})
+	if drains.Tenants[0].Waiting != 0 || drains.Tenants[1].Waiting != 0 || drains.Tenants[2].Waiting == 0 {
+		t.Errorf("%+v", drains.Tenants[:3])
+	}
+	for _, row := range drains.Tenants[2:] {
+		if row.Waiting > 2 || row.DrainsAt.After(drains.Now.Add(200*time.Second)) {
+			t.Errorf("among the first: %v", row)
+		}
+	}
+	drains = list(TenantQuery{Sort: ByDrains})
+	for i, row := range drains.Tenants {
+		if took := row.DrainsAt.Sub(drains.Now).Round(time.Second); i > 0 && (row.Waiting != 7 || took < 350*time.Second || took > 450*time.Second) {
+			t.Errorf("among the last: %v, in %v", row, took)
+		}
+	}
+
+	// A row is of now, even where the list is older.
+	if err := client.HSet(ctx, key("q", "backlog"), "tenant-000006", 1_000_000).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if page := list(TenantQuery{Search: "tenant-000006"}); page.Total != 1 || page.Tenants[0].Waiting != 1_000_000 {
+		t.Errorf("%+v", page)
+	}
+	if o, err := inspector.Outlook(ctx, "q", "tenant-099999"); err != nil || o.Waiting != 1+99_999%7 || o.DrainsAt.IsZero() || o.Sure != Rough {
+		t.Errorf("%+v, %v", o, err)
+	}
+	overview, err := inspector.Overview(ctx, "q")
+	if err != nil || overview.Tenants != tenants || overview.Allowed < 990 || overview.Allowed > 1010 || len(overview.Pauses) != 1 {
+		t.Errorf("%+v, %v", overview, err)
+	}
+	// A piece is 500 fields with their values, or somewhat more where a bucket of
+	// Redis's table holds several.
+	if most := sizes.most.Load(); most > 1200 {
+		t.Errorf("a reply of %d: %v", most, sizes.of.Load())
+	}
+}
+
+func TestTenantQueriesAreChecked(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
+	inspector := NewInspector(r.server.Client())
+	for field, q := range map[string]TenantQuery{
+		"sort": {Sort: "name"}, "offset": {Offset: -1}, "limit": {Limit: 201}, "search": {Search: strings.Repeat("x", 1000)},
+	} {
+		_, err := inspector.ListTenants(t.Context(), r.queue, q)
+		if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != field {
+			t.Errorf("%+v: %v; want a mistake of %s", q, err, field)
+		}
+	}
+	for _, ask := range []func() error{
+		func() error { _, err := inspector.ListTenants(t.Context(), "nothing", TenantQuery{}); return err },
+		func() error { _, err := inspector.Overview(t.Context(), "nothing"); return err },
+	} {
+		if invalid, ok := errors.AsType[*InvalidError](ask()); !ok || invalid.Field != "queue" {
+			t.Errorf("%v; want a mistake of queue", ask())
+		}
+	}
+}
+
+// BenchmarkListTenants lists pages of 100,000 tenants, in each of the orders.
+func BenchmarkListTenants(b *testing.B) {
+	client := manyTenants(b, 100_000)
+	inspector := NewInspector(client)
+	began := time.Now()
+	if _, err := inspector.ListTenants(b.Context(), "q", TenantQuery{}); err != nil {
+		b.Fatal(err)
+	}
+	cold := time.Since(began)
+	var took []time.Duration
+	for b.Loop() {
+		q := TenantQuery{Sort: []TenantSort{ByWaiting, ByTenant, ByDrains, ByWeight}[len(took)%4], Offset: 50 * (len(took) % 100), Search: []string{"", "9"}[len(took)/4%2]}
+		began := time.Now()
+		if page, err := inspector.ListTenants(b.Context(), "q", q); err != nil || len(page.Tenants) != 50 {
+			b.Fatalf("%d, %v", len(page.Tenants), err)
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	slow, err := client.SlowLogGet(b.Context(), -1).Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	longest := time.Duration(0)
+	for _, entry := range slow {
+		longest = max(longest, entry.Duration)
+	}
+	b.ReportMetric(float64(cold.Microseconds())/1000, "cold-ms")
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+	b.ReportMetric(float64(len(slow)), "commands>5ms")
+	b.ReportMetric(float64(longest.Microseconds())/1000, "slowest-command-ms")
+}
