@@ -65,7 +65,7 @@ function Group({ queue, g }: { queue: string; g: FailureGroup }) {
 			<div class="line">
 				<button type="button" class="toggle" aria-expanded={open} aria-controls={open ? id : undefined} onClick={() => setOpen(!open)}>
 					<Icon name="next" />
-					<span class="reason"><bdi>{g.reason || 'No reason was given'}</bdi></span>
+					<span class="reason"><bdi>{(g.jobs === 1 ? g.example : g.reason) || 'No reason was given'}</bdi></span>
 				</button>
 				<p class="about">
 					<Badge tone={outcome.tone} {...(outcome.icon ? { icon: outcome.icon } : {})}>{outcome.text}</Badge>
@@ -79,7 +79,7 @@ function Group({ queue, g }: { queue: string; g: FailureGroup }) {
 					</p>
 				)}
 			</div>
-			{open && <div id={id} class="inside"><Jobs queue={queue} g={g} /></div>}
+			{open && <div id={id} class="inside"><p class="hint">Such as: <bdi>{g.example}</bdi></p><Jobs queue={queue} g={g} /></div>}
 		</li>
 	);
 }

@@ -151,7 +151,7 @@ function Differences({ e }: { e: AuditEntry }) {
 	if (names.length === 0) return null;
 	return (
 		<ul class="differences">
-			{names.slice(0, 20).map((n) => <li key={n}><bdi>{n}</bdi>: <s>{e.before?.[n] ?? 'none'}</s> <span aria-label="became">→</span> <b>{e.after?.[n] ?? 'none'}</b></li>)}
+			{names.slice(0, 20).map((n) => <li key={n}><bdi>{n}</bdi>: {e.before?.[n] && <><s>{e.before[n]}</s> → </>}<b>{e.after?.[n] ?? 'none'}</b></li>)}
 			{names.length > 20 && <li>and {num(names.length - 20)} more</li>}
 		</ul>
 	);
@@ -160,7 +160,7 @@ function Differences({ e }: { e: AuditEntry }) {
 function Changes({ queue }: { queue: string }) {
 	const audit = useResource<{ entries: AuditEntry[] | null }>(['audit'], { queue, limit: 50 }, 0);
 	return (
-		<Card title="What operators did">
+		<Card title="What was changed">
 			<Loaded of={audit}>{({ entries }) => ((entries ?? []).length === 0 ? <p class="hint">Nothing yet.</p> : (
 				<ol class="changes">{entries!.map((e, i) => (
 					<li key={`${e.at} ${i}`}>
