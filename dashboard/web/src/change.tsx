@@ -51,7 +51,7 @@ function ChangeDialog({ queue, tenant, limits, first }: { queue: string; tenant:
 						))}
 						<Length value={length} change={setLength} none="Until it is cleared" />
 					</div>
-					<div class="preview" aria-live="polite" aria-busy={!fresh && changed.length > 0}>
+					<div class="preview" aria-live="polite" aria-busy={!fresh && error == null && changed.length > 0}>
 						{error != null ? <Problem error={error} /> : preview ? <Effect of={preview} /> : <p class="hint">Change a value to see what follows.</p>}
 					</div>
 				</>
