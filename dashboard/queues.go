@@ -3,7 +3,6 @@ package dashboard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -22,45 +21,84 @@ type Queues struct {
 }
 
 // Queues shows what stands in Redis of some queues, which is the same at every
-// worker that serves them: aggregate it by max, not by sum. A scrape reads Redis
-// at most once a second, however many scrape, and gives up after two.
+// worker that serves them: aggregate it by max, not by sum. Redis is read at most
+// once a second, however many scrape.
 func (m *Metrics) Queues(q Queues) {
 	m.Serve(q.Names...)
-	m.registry.MustRegister(&queues{Queues: q})
+	m.registry.MustRegister(&queues{Queues: q, numbers: &shared[numbers]{read: q.numbers}, forecasts: &shared[map[string]forecast]{read: q.forecasts}})
 }
 
 const (
-	readingAge   = time.Second     // for which a reading is shown again
-	readingBound = 2 * time.Second // a scrape waits so long; Prometheus itself waits for ten
-	tenantsPage  = 200
+	// Redis answers within it, or a scrape says that it does not.
+	numbersBound = 2 * time.Second
+
+	// The forecast and the tenants of a queue take longer where there are many. A
+	// scrape waits a second for them, and shows those of before where that is not
+	// enough.
+	forecastsBound = 30 * time.Second
+	forecastsWait  = time.Second
+
+	tenantsPage = 200
 )
 
-// reading is what was read of one queue.
-type reading struct {
-	gauges  queue.Gauges
+// numbers are what a look at Redis finds at once.
+type numbers struct {
+	workers int64                   // that live; below 0: not known
+	queues  map[string]queue.Gauges // those that could be read
+}
+
+func (q *Queues) numbers(ctx context.Context) (numbers, error) {
+	ctx, cancel := context.WithTimeout(ctx, numbersBound)
+	defer cancel()
+	n := numbers{queues: map[string]queue.Gauges{}}
+	workers, err := q.Inspector.CountWorkers(ctx)
+	if n.workers = workers; err != nil {
+		n.workers = -1
+	}
+	errs := []error{err}
+	for _, name := range q.Names {
+		gauges, err := q.Inspector.Gauges(ctx, name)
+		if err == nil {
+			n.queues[name] = gauges
+		}
+		errs = append(errs, err)
+	}
+	return n, errors.Join(errs...)
+}
+
+// forecast is when a queue drains, and how its tenants stand.
+type forecast struct {
 	drain   time.Duration // until nothing waits; below 0: not known
 	allowed float64
 	tenants []queue.TenantGauges
 }
 
-// forecast adds when the queue drains: unlike its numbers it takes a while where
-// there are many lanes, and the numbers are shown without it, too.
-func (q *Queues) forecast(ctx context.Context, r *reading) error {
-	if r.gauges.Waiting == 0 {
-		return nil
+func (q *Queues) forecasts(ctx context.Context) (map[string]forecast, error) {
+	ctx, cancel := context.WithTimeout(ctx, forecastsBound)
+	defer cancel()
+	all := map[string]forecast{}
+	var errs []error
+	for _, name := range q.Names {
+		f := forecast{drain: -1}
+		overview, err := q.Inspector.Overview(ctx, name)
+		if _, unknown := errors.AsType[*queue.InvalidError](err); unknown {
+			continue // nothing was ever enqueued, and no limits were published
+		}
+		if err == nil {
+			f.allowed = overview.Allowed
+			if overview.Waiting == 0 {
+				f.drain = 0
+			} else if !overview.DrainsAt.IsZero() {
+				f.drain = max(overview.DrainsAt.Sub(overview.Now), 0)
+			}
+			f.tenants, err = q.shown(ctx, name)
+		}
+		if err == nil {
+			all[name] = f
+		}
+		errs = append(errs, err)
 	}
-	r.drain = -1
-	overview, err := q.Inspector.Overview(ctx, r.gauges.Queue)
-	if err != nil {
-		return err
-	}
-	r.allowed = overview.Allowed
-	if overview.Waiting == 0 {
-		r.drain = 0
-	} else if !overview.DrainsAt.IsZero() {
-		r.drain = max(overview.DrainsAt.Sub(overview.Now), 0)
-	}
-	return nil
+	return all, errors.Join(errs...)
 }
 
 // shown reads the tenants that have series.
@@ -92,73 +130,11 @@ func (q *Queues) shown(ctx context.Context, name string) ([]queue.TenantGauges, 
 type queues struct {
 	Queues
 
+	numbers   *shared[numbers]
+	forecasts *shared[map[string]forecast]
+
 	mu      sync.Mutex
-	last    *look
-	current *look // under way; nil: none is
 	failing bool
-}
-
-// look is one reading of all queues; what was not read is not in it.
-type look struct {
-	done     chan struct{} // closed when the rest is there
-	at       time.Time
-	workers  int64 // below 0: not known
-	readings map[string]*reading
-}
-
-// latest is the look of just now, or nil if Redis did not answer in time.
-func (c *queues) latest() *look {
-	c.mu.Lock()
-	if c.last != nil && time.Since(c.last.at) < readingAge {
-		defer c.mu.Unlock()
-		return c.last
-	}
-	if c.current == nil {
-		c.current = &look{done: make(chan struct{}), readings: map[string]*reading{}}
-		go c.take(c.current)
-	}
-	current := c.current
-	c.mu.Unlock()
-	timer := time.NewTimer(readingBound)
-	defer timer.Stop()
-	select {
-	case <-current.done:
-		return current
-	case <-timer.C: // go-redis may wait longer for a server that is silent
-		c.complain(fmt.Errorf("redis did not answer within %v", readingBound))
-		return nil
-	}
-}
-
-// take reads the queues, all of them within the bound.
-func (c *queues) take(into *look) {
-	ctx, cancel := context.WithTimeout(context.Background(), readingBound)
-	defer cancel()
-	workers, err := c.Inspector.CountWorkers(ctx)
-	if into.workers = workers; err != nil {
-		into.workers = -1
-	}
-	errs := []error{err}
-	for _, name := range c.Names {
-		gauges, err := c.Inspector.Gauges(ctx, name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		into.readings[name] = &reading{gauges: gauges}
-	}
-	for _, name := range c.Names {
-		if r := into.readings[name]; r != nil {
-			r.tenants, err = c.shown(ctx, name)
-			errs = append(errs, c.forecast(ctx, r), err)
-		}
-	}
-	c.complain(errors.Join(errs...))
-	c.mu.Lock()
-	into.at = time.Now()
-	c.last, c.current = into, nil
-	c.mu.Unlock()
-	close(into.done)
 }
 
 // complain logs that reading fails, once until it works again.
@@ -222,22 +198,25 @@ func (c *queues) Describe(out chan<- *prometheus.Desc) {
 
 // Collect is part of prometheus.Collector.
 func (c *queues) Collect(out chan<- prometheus.Metric) {
-	var readings map[string]*reading
-	if latest := c.latest(); latest != nil {
-		readings = latest.readings
-		if latest.workers >= 0 {
-			out <- prometheus.MustNewConstMetric(workersAlive, prometheus.GaugeValue, float64(latest.workers))
-		}
+	n, err := c.numbers.get(numbersBound, 0)
+	var forecasts map[string]forecast
+	if err == nil {
+		forecasts, err = c.forecasts.get(forecastsWait, forecastsBound)
+	}
+	c.complain(err)
+	if n.queues != nil && n.workers >= 0 {
+		out <- prometheus.MustNewConstMetric(workersAlive, prometheus.GaugeValue, float64(n.workers))
 	}
 	for _, name := range c.Names {
 		s := series{out, name}
-		r, ok := readings[name]
+		gauges, ok := n.queues[name]
 		s.gauge(queueUp, truth(ok))
 		if ok {
-			s.queue(r)
-			s.limits(r.gauges)
-			s.tenants(r)
-			s.asynq(r.gauges)
+			s.queue(gauges)
+			s.limits(gauges)
+			s.asynq(gauges)
+			f, known := forecasts[name]
+			s.forecast(gauges, f, known)
 		}
 	}
 }

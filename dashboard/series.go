@@ -36,8 +36,7 @@ func (s series) labels(labels []string) []string {
 	return all
 }
 
-func (s series) queue(r *reading) {
-	g := r.gauges
+func (s series) queue(g queue.Gauges) {
 	s.gauge(backlogJobs, float64(g.Waiting))
 	for _, of := range []struct {
 		state string
@@ -49,10 +48,6 @@ func (s series) queue(r *reading) {
 		s.gauge(queueJobs, float64(of.n), of.state)
 	}
 	s.counter(jobsEnqueued, g.Enqueued)
-	if r.drain >= 0 {
-		s.gauge(drainSeconds, r.drain.Seconds())
-	}
-	s.gauge(allowedRate, r.allowed)
 	s.gauge(tenantsWait, float64(g.Tenants))
 	whole := false
 	for _, pause := range g.Pauses {
@@ -88,17 +83,26 @@ func (s series) limits(g queue.Gauges) {
 	}
 }
 
-func (s series) tenants(r *reading) {
+func (s series) forecast(g queue.Gauges, f forecast, known bool) {
+	switch {
+	case g.Waiting == 0:
+		s.gauge(drainSeconds, 0)
+	case known && f.drain >= 0:
+		s.gauge(drainSeconds, f.drain.Seconds())
+	}
+	if known {
+		s.gauge(allowedRate, f.allowed)
+	}
 	waiting := int64(0)
-	for _, t := range r.tenants {
+	for _, t := range f.tenants {
 		s.gauge(tenantBacklog, float64(t.Waiting), t.Tenant)
 		s.counter(tenantDone, t.Done, t.Tenant)
 		if t.Waiting > 0 {
 			waiting++
 		}
 	}
-	// Read a moment later than the tenants were counted, more of them may wait.
-	s.gauge(tenantsSuppressed, float64(max(r.gauges.Tenants-waiting, 0)))
+	// Read at another moment than the tenants were counted, more of them may wait.
+	s.gauge(tenantsSuppressed, float64(max(g.Tenants-waiting, 0)))
 }
 
 func (s series) asynq(g queue.Gauges) {

@@ -38,16 +38,16 @@ func TestObserverIsToldOfHoldingAndWaiting(t *testing.T) {
 	last, held := sent[jobs-1], time.Duration(0)
 	for _, g := range sent {
 		held = max(held, g.Held)
-		if g.Kind != "call" || g.Asked <= 0 {
-			t.Errorf("%+v: no kind, or Redis took no time", g)
+		if g.Kind != "call" || g.Asked <= 0 || g.Held > g.Waited {
+			t.Errorf("%+v: no kind, or Redis took no time, or held for longer than it waited", g)
 		}
 	}
-	// At 20/s the last of ten goes after 450 ms, of which it is held no longer than slots are given ahead.
+	// At 20/s the last of ten goes after 450 ms.
 	if last.Waited < 440*time.Millisecond || last.Waited > 440*time.Millisecond+10*time.Second {
 		t.Errorf("the last waited %v", last.Waited)
 	}
-	if held <= 0 || held > 2*horizon+r.stalled() {
-		t.Errorf("held for up to %v", held)
+	if held <= 0 {
+		t.Error("none was held for its slot")
 	}
 	// A backlog that its limit holds asks for no more workers.
 	if last.Runnable > last.Waited/3+r.stalled() {

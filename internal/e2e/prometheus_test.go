@@ -81,7 +81,7 @@ func TestEveryExpressionReturnsData(t *testing.T) {
 			}
 		}
 	}
-	end := time.Now().Add(45 * time.Second)
+	end := time.Now().Add(2 * time.Minute) // of a machine that others use, too
 	for who, question := range questions {
 		for p.answers(question) == 0 {
 			if time.Now().After(end) {
