@@ -17,7 +17,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-var services = []string{"prometheus", "redis", "worker"}
+var services = []string{"grafana", "prometheus", "redis", "worker"}
 
 func load(t *testing.T) *types.Project {
 	t.Helper()
@@ -318,6 +318,49 @@ func TestPrometheusScrapesTheWorkers(t *testing.T) {
 	if !found {
 		t.Errorf("Prometheus reads %+v; want /metrics of every address of worker, port %d", config.ScrapeConfigs, port)
 	}
+}
+
+// TestGrafanaShowsTheDashboards: what is provisioned is where Grafana looks for it,
+// and asks the Prometheus that there is.
+func TestGrafanaShowsTheDashboards(t *testing.T) {
+	grafana := service(t, "grafana")
+	mounted := func(target string) string {
+		for _, volume := range grafana.Volumes {
+			if volume.Target == target && volume.Type == types.VolumeTypeBind {
+				return volume.Source
+			}
+		}
+		t.Fatalf("nothing is mounted on %s", target)
+		return ""
+	}
+	read := func(name string, into any) {
+		text, err := os.ReadFile(filepath.Join(mounted("/etc/grafana/provisioning"), name))
+		if err == nil {
+			err = yaml.Unmarshal(text, into)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var dashboards struct {
+		Providers []struct{ Options struct{ Path string } }
+	}
+	read("dashboards/headgate.yml", &dashboards)
+	if len(dashboards.Providers) != 1 {
+		t.Fatalf("%+v", dashboards)
+	}
+	boards, err := filepath.Glob(filepath.Join(mounted(dashboards.Providers[0].Options.Path), "*.json"))
+	if err != nil || len(boards) != 2 {
+		t.Errorf("%d dashboards where Grafana looks: %v", len(boards), err)
+	}
+	var sources struct {
+		Datasources []struct{ Type, URL string }
+	}
+	read("datasources/prometheus.yml", &sources)
+	if len(sources.Datasources) != 1 || sources.Datasources[0].Type != "prometheus" || sources.Datasources[0].URL != "http://prometheus:9090" {
+		t.Errorf("%+v", sources)
+	}
+	service(t, "prometheus")
 }
 
 func TestSampleLimitsAreYAML(t *testing.T) {
