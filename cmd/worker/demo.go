@@ -264,8 +264,10 @@ func (d *demo) account(ctx context.Context) error {
 				}
 			}
 		}
-		for _, stats := range provider.Stats() {
-			rejected += stats.Rejected
+		for tenant, stats := range provider.Stats() {
+			if tenant != unshapedTenant {
+				rejected += stats.Rejected
+			}
 		}
 	}
 	missing := books.enqueued - books.done - books.left

@@ -170,12 +170,12 @@ func (p *demoProviders) of(kind string) *sandbox.Provider {
 }
 
 // describe tells a new user what is there.
-func (p *demoProviders) describe(out io.Writer, redisURL, redisKind string) {
+func (p *demoProviders) describe(out io.Writer, page, redisURL, redisKind string) {
 	allowed := map[string][]string{}
 	for _, l := range bindingLimits {
 		allowed[l.kind] = append(allowed[l.kind], l.who()+" "+per(l.rate, "calls"))
 	}
-	fmt.Fprint(out, "Headgate, to try out. Everything here is on this machine and gone when it ends.\n\n")
+	fmt.Fprintf(out, "Headgate, to try out: open %s\n\nEverything here is on this machine and gone when it ends.\n\n", page)
 	for _, line := range [][3]string{
 		{"Redis", redisURL, "(" + redisKind + ")"},
 		{"webhook", p.web.URL(), "allows " + strings.Join(allowed["webhook"], ", ")},

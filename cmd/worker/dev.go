@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,7 +16,9 @@ import (
 	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/webhook"
 	"github.com/headgate/headgate/cmd/settings"
+	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -24,6 +27,7 @@ func devCommand() *cobra.Command {
 		lasts     time.Duration
 		miniredis bool
 		port      int
+		addr      string
 	)
 	cmd := &cobra.Command{
 		Use:   "dev",
@@ -41,35 +45,41 @@ It exits 1 if a provider saw a violation or a job is unaccounted for.`,
 				return usageError{errors.New("--for and --redis-port must not be negative, and a port ends at 65535")}
 			}
 			settings.Steady()
-			return dev(cmd.Context(), cmd.OutOrStdout(), lasts, embedded.Options{Port: port, Miniredis: miniredis})
+			return dev(cmd.Context(), cmd.OutOrStdout(), lasts, addr, embedded.Options{Port: port, Miniredis: miniredis})
 		},
 	}
 	cmd.Flags().DurationVar(&lasts, "for", 0, "end by itself after this long (default: until interrupted)")
 	cmd.Flags().BoolVar(&miniredis, "miniredis", false, "use the Redis in this process even where there is a redis-server")
+	cmd.Flags().StringVar(&addr, "http", "127.0.0.1:8080", "address of the page and the API; the next free port where it is taken")
 	cmd.Flags().IntVar(&port, "redis-port", 0, "port of the Redis (default: a free one)")
 	return cmd
 }
 
 // dev is the list of the demo's parts.
-func dev(ctx context.Context, out io.Writer, lasts time.Duration, redisOptions embedded.Options) error {
-	server, err := embedded.Start(redisOptions)
+func dev(ctx context.Context, out io.Writer, lasts time.Duration, addr string, redisOptions embedded.Options) error {
+	store, err := embedded.Start(redisOptions)
 	if err != nil {
 		return err
 	}
-	defer server.Close()
+	defer store.Close()
 	providers, err := startProviders()
 	if err != nil {
 		return err
 	}
 	defer providers.close()
-	providers.describe(out, server.URL(), server.Kind())
-
-	options, err := queue.ParseRedisURL(server.URL())
+	options, err := queue.ParseRedisURL(store.URL())
 	if err != nil {
 		return err
 	}
 	client := redis.NewUniversalClient(options)
 	defer client.Close()
+	past := newUnshaped(providers.web)
+	page, err := demoPage(client, addr, past)
+	if err != nil {
+		return err
+	}
+	defer page.Close()
+	providers.describe(out, page.URL(), store.URL(), store.Kind())
 	if err := queue.Publish(ctx, client, demoLimits()); err != nil {
 		return err
 	}
@@ -88,6 +98,11 @@ func dev(ctx context.Context, out io.Writer, lasts time.Duration, redisOptions e
 
 	running, stop := context.WithCancel(ctx)
 	defer stop()
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	defer stop()
+	parts.Go(func() { past.run(running) })
+	parts.Go(func() { _ = page.Run(running) }) // that it ended is to be seen in the browser
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(running) }()
 	d := newDemo(client, providers, late, out)
@@ -97,6 +112,14 @@ func dev(ctx context.Context, out io.Writer, lasts time.Duration, redisOptions e
 		return err
 	}
 	return d.account(context.WithoutCancel(ctx))
+}
+
+// demoPage listens for the page and the API, on this machine alone.
+func demoPage(client redis.UniversalClient, addr string, demo api.Demo) (*server.Server, error) {
+	web := settings.HTTP{HTTPAddr: addr}
+	config := web.Server(client, slog.New(slog.DiscardHandler), nil, nil)
+	config.NextFree, config.API.Demo = true, demo
+	return server.Open(config)
 }
 
 // demoHandlers registers a client for each of the providers.

@@ -45,6 +45,12 @@ func (a *API) table() []route {
 		{method: post, path: "/queues/{q}/resume", scopes: admin, changes: true, handle: a.resume},
 		{method: del, path: "/queues/{q}/tenants/{t}/limits/{limit}", scopes: admin, changes: true, handle: a.clearLimit},
 
+		{method: get, path: "/queues/{q}/limits", scopes: read, handle: a.limits},
+
+		{method: get, path: "/workers", scopes: read, whole: true, handle: a.workers},
+		{method: get, path: "/providers", scopes: read, whole: true, handle: a.providers},
+		{method: get, path: "/limits/reload", scopes: read, whole: true, handle: a.reload},
+
 		{method: get, path: "/lab", scopes: read, handle: a.labList},
 		{method: post, path: "/lab/{id}/take", scopes: read, handle: a.labTake},
 		{method: post, path: "/lab/{id}/reset", scopes: read, handle: a.labReset},

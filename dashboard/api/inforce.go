@@ -1,0 +1,105 @@
+package api
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// ruleJSON is a limit as it is in force.
+type ruleJSON struct {
+	Name        string   `json:"name"`
+	Per         []string `json:"per"`
+	Unit        string   `json:"unit,omitempty"`
+	Algorithm   string   `json:"algorithm"`
+	Rule        string   `json:"rule"` // "10/s", "3 at a time"
+	Burst       int64    `json:"burst,omitempty"`
+	Capacity    int64    `json:"capacity,omitempty"`
+	Concurrency int64    `json:"concurrency,omitempty"`
+
+	From   string   `json:"from"`            // "queue", "tenant" or "override"
+	Until  *moment  `json:"until,omitempty"` // of an override; left out: until it is cleared
+	Actor  string   `json:"actor,omitempty"`
+	Reason string   `json:"reason,omitempty"`
+	File   *asFiled `json:"file,omitempty"` // of an override: without it
+}
+
+// asFiled is what the limits file says of a limit.
+type asFiled struct {
+	Rule        string `json:"rule"`
+	Burst       int64  `json:"burst,omitempty"`
+	Capacity    int64  `json:"capacity,omitempty"`
+	Concurrency int64  `json:"concurrency,omitempty"`
+}
+
+func ruleText(f queue.InForce) string {
+	if f.Rate == "" {
+		return fmt.Sprintf("%d at a time", f.Concurrency)
+	}
+	return f.Rate
+}
+
+func ruleOf(f queue.InForce) ruleJSON {
+	return ruleJSON{
+		Name: f.Name, Per: list(f.Per), Unit: f.Unit, Algorithm: string(f.Algorithm), Rule: ruleText(f), Burst: f.Burst, Capacity: f.Capacity,
+		Concurrency: f.Concurrency, From: f.From, Until: at(f.Until), Actor: f.Actor, Reason: f.Reason,
+	}
+}
+
+func filed(f queue.InForce) *asFiled {
+	return &asFiled{ruleText(f), f.Burst, f.Capacity, f.Concurrency}
+}
+
+type overriddenJSON struct {
+	Tenant string `json:"tenant"`
+	ruleJSON
+}
+
+// limits lists what is published for a queue, and what operators changed.
+func (a *API) limits(r *request) (answer, error) {
+	name := r.PathValue("q")
+	all, err := queue.LimitsInForce(r.Context(), a.config.Redis, name, "")
+	if err != nil {
+		return answer{}, err
+	}
+	published, err := queue.Published(r.Context(), a.config.Redis, name)
+	if err != nil {
+		return answer{}, err
+	}
+	overrides, err := queue.Overrides(r.Context(), a.config.Redis, name, r.caller.key.Tenants...)
+	if err != nil {
+		return answer{}, err
+	}
+	out := struct {
+		Limits      []ruleJSON        `json:"limits"`
+		Kinds       []string          `json:"kinds"`
+		MaxBacklog  int64             `json:"max_backlog,omitempty"`
+		MaxQueue    int64             `json:"max_queue,omitempty"`
+		SendWindows map[string]string `json:"send_windows"`
+		Overrides   []overriddenJSON  `json:"overrides"`
+	}{[]ruleJSON{}, list(published.Kinds), published.MaxBacklog, published.MaxQueue, map[string]string{}, []overriddenJSON{}}
+	for _, f := range all {
+		out.Limits = append(out.Limits, ruleOf(f))
+	}
+	for kind, window := range published.SendWindows {
+		out.SendWindows[kind] = window.String()
+	}
+	for _, o := range overrides {
+		rule := ruleOf(o.InForce)
+		rule.File = filed(o.File)
+		out.Overrides = append(out.Overrides, overriddenJSON{o.Tenant, rule})
+	}
+	return answer{body: out}, nil
+}
+
+// filedFor is what the limits file says of the limits that operators changed for a
+// tenant, by their names.
+func (a *API) filedFor(ctx context.Context, name, tenant string) (map[string]*asFiled, error) {
+	overrides, err := queue.Overrides(ctx, a.config.Redis, name, tenant)
+	files := map[string]*asFiled{}
+	for _, o := range overrides {
+		files[o.Name] = filed(o.File)
+	}
+	return files, err
+}

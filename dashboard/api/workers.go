@@ -1,0 +1,190 @@
+package api
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+)
+
+type workerJSON struct {
+	ID          string   `json:"id"`
+	Host        string   `json:"host"`
+	PID         int      `json:"pid"`
+	Version     string   `json:"version"`
+	Started     moment   `json:"started"`
+	Seen        moment   `json:"seen"`
+	Queues      []string `json:"queues"`
+	Kinds       []string `json:"kinds"`
+	Concurrency int      `json:"concurrency"`
+	Held        int      `json:"held"`
+	Sending     int      `json:"sending"`
+}
+
+func (a *API) workers(r *request) (answer, error) {
+	workers, err := queue.Workers(r.Context(), a.config.Redis)
+	all := []workerJSON{}
+	for _, w := range workers {
+		all = append(all, workerJSON{
+			w.ID, w.Host, w.PID, w.Version, moment{w.Started}, moment{w.Seen}, list(w.Queues), list(w.Kinds), w.Concurrency, w.Held, w.Sending,
+		})
+	}
+	return answer{body: map[string]any{"workers": all}}, err
+}
+
+// told is what the program worker tells of itself, in the form in which it does;
+// see WorkerDetails of package dashboard. Of other programs it is empty.
+type told struct {
+	Providers []struct {
+		Kind    string       `json:"kind"`
+		Breaker *breakerTold `json:"breaker"`
+		Quotas  []quotaTold  `json:"quotas"`
+	} `json:"providers"`
+	LimitsFile *struct {
+		Path  string    `json:"path"`
+		At    time.Time `json:"at"`
+		Error string    `json:"error"`
+	} `json:"limits_file"`
+}
+
+type breakerTold struct {
+	Down    int        `json:"down"`
+	Opened  uint64     `json:"opened"`
+	Refused uint64     `json:"refused"`
+	Hosts   []hostTold `json:"hosts"`
+}
+
+type hostTold struct {
+	Key   string    `json:"key"`
+	State string    `json:"state"`
+	Until time.Time `json:"until"`
+}
+
+type quotaTold struct {
+	Account   string    `json:"account"`
+	Name      string    `json:"name"`
+	Limit     int64     `json:"limit"`
+	Remaining *int64    `json:"remaining"`
+	ResetsAt  time.Time `json:"resets_at"`
+}
+
+func (a *API) told(r *request) ([]queue.WorkerInfo, []told, error) {
+	workers, err := queue.Workers(r.Context(), a.config.Redis)
+	all := make([]told, len(workers))
+	for i, w := range workers {
+		if len(w.Details) > 0 && json.Unmarshal(w.Details, &all[i]) != nil {
+			all[i] = told{} // of a program that tells something else
+		}
+	}
+	return workers, all, err
+}
+
+type hostJSON struct {
+	Key   string  `json:"key"`
+	State string  `json:"state"`
+	Until *moment `json:"until,omitempty"`
+}
+
+type breakerJSON struct {
+	Down    int        `json:"down"` // as the worker counts that finds most
+	Opened  uint64     `json:"opened"`
+	Refused uint64     `json:"refused"`
+	Hosts   []hostJSON `json:"hosts"`
+}
+
+type quotaJSON struct {
+	Account   string  `json:"account"`
+	Name      string  `json:"name"`
+	Limit     int64   `json:"limit,omitempty"`
+	Remaining *int64  `json:"remaining,omitempty"`
+	ResetsAt  *moment `json:"resets_at,omitempty"`
+}
+
+type providerJSON struct {
+	Kind    string       `json:"kind"`
+	Workers int          `json:"workers"` // that make its calls
+	Breaker *breakerJSON `json:"breaker,omitempty"`
+	Quotas  []quotaJSON  `json:"quotas"`
+}
+
+// providers sums up what workers tell of those that take their calls.
+func (a *API) providers(r *request) (answer, error) {
+	_, all, err := a.told(r)
+	kinds := map[string]*providerJSON{}
+	for _, worker := range all {
+		for _, p := range worker.Providers {
+			sum := kinds[p.Kind]
+			if sum == nil {
+				sum = &providerJSON{Kind: p.Kind, Quotas: []quotaJSON{}}
+				kinds[p.Kind] = sum
+			}
+			sum.Workers++
+			sum.addBreaker(p.Breaker)
+			for _, q := range p.Quotas {
+				sum.addQuota(q)
+			}
+		}
+	}
+	out := []providerJSON{}
+	for _, p := range kinds {
+		out = append(out, *p)
+	}
+	slices.SortFunc(out, func(x, y providerJSON) int { return strings.Compare(x.Kind, y.Kind) })
+	return answer{body: map[string]any{"providers": out}}, err
+}
+
+func (p *providerJSON) addBreaker(b *breakerTold) {
+	if b == nil {
+		return
+	}
+	if p.Breaker == nil {
+		p.Breaker = &breakerJSON{Hosts: []hostJSON{}}
+	}
+	p.Breaker.Down = max(p.Breaker.Down, b.Down)
+	p.Breaker.Opened += b.Opened
+	p.Breaker.Refused += b.Refused
+	for _, h := range b.Hosts {
+		i := slices.IndexFunc(p.Breaker.Hosts, func(known hostJSON) bool { return known.Key == h.Key })
+		switch {
+		case i < 0:
+			p.Breaker.Hosts = append(p.Breaker.Hosts, hostJSON{h.Key, h.State, at(h.Until)})
+		case p.Breaker.Hosts[i].Until != nil && h.Until.After(p.Breaker.Hosts[i].Until.Time):
+			p.Breaker.Hosts[i] = hostJSON{h.Key, h.State, at(h.Until)}
+		}
+	}
+	p.Breaker.Down = max(p.Breaker.Down, len(p.Breaker.Hosts))
+}
+
+// addQuota keeps of what workers were told of one limit the least that is left.
+func (p *providerJSON) addQuota(q quotaTold) {
+	one := quotaJSON{q.Account, q.Name, q.Limit, q.Remaining, at(q.ResetsAt)}
+	i := slices.IndexFunc(p.Quotas, func(known quotaJSON) bool { return known.Account == q.Account && known.Name == q.Name })
+	switch {
+	case i < 0:
+		p.Quotas = append(p.Quotas, one)
+	case one.Remaining != nil && (p.Quotas[i].Remaining == nil || *one.Remaining < *p.Quotas[i].Remaining):
+		p.Quotas[i] = one
+	}
+}
+
+type reloadJSON struct {
+	Worker string  `json:"worker"`
+	Path   string  `json:"path"`
+	At     *moment `json:"at,omitempty"`
+	Error  string  `json:"error,omitempty"`
+}
+
+// reload tells how each worker's limits file stands.
+func (a *API) reload(r *request) (answer, error) {
+	workers, all, err := a.told(r)
+	files := []reloadJSON{}
+	for i, worker := range all {
+		if f := worker.LimitsFile; f != nil {
+			files = append(files, reloadJSON{cmp.Or(workers[i].Host, workers[i].ID), f.Path, at(f.At), f.Error})
+		}
+	}
+	return answer{body: map[string]any{"files": files}}, err
+}

@@ -1,0 +1,103 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Published reads the limits that were published for a queue, without what differs
+// by tenant. Of one that has none all is zero.
+func Published(ctx context.Context, client redis.UniversalClient, queue string) (QueueLimits, error) {
+	if err := checkQueue(ctx, client, queue); err != nil {
+		return QueueLimits{}, err
+	}
+	return published(ctx, client, queue)
+}
+
+// Overridden is a limit that an operator changed for a tenant.
+type Overridden struct {
+	Tenant string
+	InForce
+	File InForce // as it is without the change
+}
+
+const mostOverridden = 1000
+
+// Overrides lists the limits that operators changed in a queue and that are in
+// force, by tenant, for these tenants, or with none named for all: 1,000 at most.
+func Overrides(ctx context.Context, client redis.UniversalClient, queue string, tenants ...string) ([]Overridden, error) {
+	if err := checkQueue(ctx, client, queue); err != nil {
+		return nil, err
+	}
+	fail := func(err error) ([]Overridden, error) {
+		return nil, fmt.Errorf("overrides of queue %q: %w", queue, err)
+	}
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return fail(err)
+	}
+	changed := map[string]string{}
+	if len(tenants) == 0 {
+		if changed, err = scanHash(ctx, client, key(queue, "overrides")); err != nil {
+			return fail(err)
+		}
+	} else {
+		names := make([]string, len(tenants))
+		for i, tenant := range tenants {
+			names[i] = throttle.Escape(tenant)
+		}
+		found, err := client.HMGet(ctx, key(queue, "overrides"), names...).Result()
+		if err != nil {
+			return fail(err)
+		}
+		for i, text := range texts(found) {
+			if text != "" {
+				changed[names[i]] = text
+			}
+		}
+	}
+	if len(changed) == 0 {
+		return nil, nil
+	}
+	stored := map[string]string{}
+	fields := []string{"*"}
+	for _, tenant := range sortedKeys(changed) {
+		fields = append(fields, "t:"+tenant)
+	}
+	for chunk := range slices.Chunk(fields, mostKeys) {
+		found, err := client.HMGet(ctx, key(queue, "limits"), chunk...).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return fail(err)
+		}
+		for i, text := range texts(found) {
+			if text != "" {
+				stored[chunk[i]] = text
+			}
+		}
+	}
+	with, err := effectiveOf(stored, changed, now)
+	if err != nil {
+		return fail(err)
+	}
+	without, err := effectiveOf(stored, nil, now)
+	if err != nil {
+		return fail(err)
+	}
+	var all []Overridden
+	for tenant := range changed {
+		for i := range with.queue.Limits {
+			if f := with.inForce(i, tenant); f.From == "override" {
+				all = append(all, Overridden{unescape(tenant), f, without.inForce(i, tenant)})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Overridden) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return all[:min(len(all), mostOverridden)], nil
+}
