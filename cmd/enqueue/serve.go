@@ -91,7 +91,7 @@ func ready(client redis.UniversalClient) func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		if err := client.Ping(ctx).Err(); err != nil {
-			return errors.New("Redis does not answer")
+			return errors.New("no Redis answers")
 		}
 		return nil
 	}

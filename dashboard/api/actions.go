@@ -18,6 +18,9 @@ type action struct {
 	State  string `json:"state"`
 	DryRun bool   `json:"dry_run"`
 	Reason string `json:"reason"`
+
+	// Contains is a part of why archived jobs ended.
+	Contains string `json:"reason_contains"`
 }
 
 // act does a verb to many jobs, or counts them.
@@ -26,7 +29,7 @@ func (a *API) act(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	filter := queue.Filter{Tenant: body.Tenant, Kind: body.Kind, State: queue.State(body.State)}
+	filter := queue.Filter{Tenant: body.Tenant, Kind: body.Kind, State: queue.State(body.State), Reason: body.Contains}
 	if filter.Tenant == "" {
 		if p := wholeOnly(r); p != nil {
 			return answer{}, p
@@ -53,9 +56,9 @@ func (a *API) ownJob(r *request) (string, error) {
 		return "", err
 	}
 	if e.State == queue.JobNotThere || !r.caller.mayTenant(e.Tenant) {
-		p := newProblem(http.StatusNotFound, codeNotFound, "There is no job %.100q in queue %.70q.", r.PathValue("id"), r.PathValue("q"))
-		if e.State != queue.JobNotThere {
-			p.refusal = "a job of tenant " + clip(e.Tenant)
+		p := notYours(r, e.Tenant)
+		if e.State == queue.JobNotThere {
+			p.refusal = ""
 		}
 		return "", p
 	}

@@ -206,6 +206,12 @@ func (a *API) serve(route route, w http.ResponseWriter, httpRequest *http.Reques
 		a.fail(w, httpRequest, p)
 		return
 	}
+	if route.stream != nil || route.most > mostAnswerTime {
+		// These take longer than a server gives a request, and end by themselves.
+		control := http.NewResponseController(w)
+		_ = control.SetReadDeadline(time.Time{})
+		_ = control.SetWriteDeadline(time.Time{})
+	}
 	if route.stream != nil {
 		if err := route.stream(r); err != nil {
 			a.fail(w, httpRequest, err)

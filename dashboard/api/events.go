@@ -148,7 +148,7 @@ func (t *teller) overview(news seen) any {
 			continue
 		}
 		if t.r.caller.all() {
-			all = append(all, t.api.overviewOf(o))
+			all = append(all, overviewOf(o))
 			continue
 		}
 		if news.err != nil {

@@ -73,14 +73,3 @@ func (h *history) of(name string) (from time.Time, points []point) {
 	}
 	return p.last.Add(-time.Duration(len(p.points)) * lookEvery), append([]point(nil), p.points...)
 }
-
-// last is a queue's newest second.
-func (h *history) lastTotals(name string) (queue.Totals, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	p := h.queues[name]
-	if p == nil {
-		return queue.Totals{}, false
-	}
-	return p.totals, true
-}

@@ -28,18 +28,16 @@ type overviewJSON struct {
 	Sure      string                 `json:"sure"`
 	Top       *outlookJSON           `json:"top,omitempty"`
 	Pauses    []pauseJSON            `json:"pauses"`
-	Answers   map[queue.Answer]int64 `json:"answers,omitempty"` // of calls ever made
+	Answers   map[queue.Answer]int64 `json:"answers,omitzero"` // of calls ever made
 	Calls     *int64                 `json:"calls,omitempty"`
 }
 
-func (a *API) overviewOf(o queue.Overview) overviewJSON {
+func overviewOf(o queue.Overview) overviewJSON {
 	out := overviewJSON{
 		Queue: o.Queue, Now: moment{o.Now}, Waiting: o.Waiting, Scheduled: &o.Scheduled, Retry: &o.Retry, Pending: &o.Pending,
 		Active: &o.Active, Archived: &o.Archived, Enqueued: &o.Enqueued, Tenants: o.Tenants, Allowed: o.Allowed,
 		DrainsAt: at(o.DrainsAt), Sure: string(o.Sure), Pauses: []pauseJSON{},
-	}
-	if t, ok := a.watch.history.lastTotals(o.Queue); ok {
-		out.Answers, out.Calls = t.Answers, &t.Calls
+		Answers: o.Answers, Calls: &o.Calls,
 	}
 	if o.Top != nil {
 		out.Top = new(outlookOf(*o.Top))
@@ -54,7 +52,7 @@ func (a *API) overviewOf(o queue.Overview) overviewJSON {
 func (a *API) overviewFor(r *request, name string) (overviewJSON, error) {
 	if r.caller.all() {
 		o, err := a.inspector.Overview(r.Context(), name)
-		return a.overviewOf(o), err
+		return overviewOf(o), err
 	}
 	out := overviewJSON{Queue: name, Now: moment{time.Now()}, Sure: string(queue.Steady), Pauses: []pauseJSON{}}
 	pauses, err := queue.Pauses(r.Context(), a.config.Redis, name)
@@ -172,20 +170,16 @@ func (a *API) tenantPage(r *request, query queue.TenantQuery) (queue.TenantPage,
 	if r.caller.all() {
 		return a.inspector.ListTenants(r.Context(), name, query)
 	}
-	// A name is searched for, and the one that is meant is among what is found
-	// first, by name. Others' are thrown away.
 	page := queue.TenantPage{Now: time.Now()}
 	for _, tenant := range r.caller.key.Tenants {
 		if !strings.Contains(strings.ToLower(tenant), strings.ToLower(query.Search)) {
 			continue
 		}
-		found, err := a.row(r, name, tenant) // until there is a look at one
+		found, err := a.inspector.Tenant(r.Context(), name, tenant)
 		if err != nil {
 			return page, err
 		}
-		if found != nil {
-			page.Now, page.Tenants = found.Now, append(page.Tenants, *found)
-		}
+		page.Now, page.Tenants = found.Now, append(page.Tenants, found.TenantRow)
 	}
 	slices.SortStableFunc(page.Tenants, func(x, y queue.TenantRow) int {
 		order := cmp.Compare(x.Waiting, y.Waiting)
@@ -222,14 +216,4 @@ func (a *API) estimate(r *request) (answer, error) {
 	}
 	e, err := a.inspector.Estimate(r.Context(), r.PathValue("q"), batch)
 	return answer{body: estimateOf(e)}, err
-}
-
-func (a *API) row(r *request, name, tenant string) (*queue.TenantRow, error) {
-	page, err := a.inspector.ListTenants(r.Context(), name, queue.TenantQuery{Search: tenant, Sort: queue.ByTenant, Ascending: true, Limit: 200})
-	for _, t := range page.Tenants {
-		if t.Tenant == tenant {
-			return &t, nil
-		}
-	}
-	return nil, err
 }

@@ -18,10 +18,11 @@ type route struct {
 
 // table lists what the API has, in the order of its description.
 func (a *API) table() []route {
-	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
+	const get, post, put, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete
 	read, enqueue, admin, either := []Scope{Read}, []Scope{Enqueue}, []Scope{Admin}, []Scope{Enqueue, Read}
 	return []route{
 		{method: get, path: "/session", handle: a.session},
+		{method: get, path: "/openapi.json", handle: a.openapi},
 
 		{method: post, path: "/jobs", scopes: enqueue, changes: true, handle: a.enqueueOne},
 		{method: post, path: "/jobs/batch", scopes: enqueue, changes: true, stream: a.enqueueBatch},
@@ -34,6 +35,10 @@ func (a *API) table() []route {
 		{method: get, path: "/queues/{q}", scopes: read, handle: a.oneQueue},
 		{method: get, path: "/queues/{q}/history", scopes: read, whole: true, handle: a.historyOf},
 		{method: get, path: "/queues/{q}/tenants", scopes: read, handle: a.tenants},
+		{method: get, path: "/queues/{q}/tenants/{t}", scopes: read, handle: a.tenant},
+		{method: get, path: "/queues/{q}/jobs", scopes: read, handle: a.jobs},
+		{method: get, path: "/queues/{q}/jobs/{id}", scopes: read, handle: a.job},
+		{method: get, path: "/queues/{q}/failures", scopes: read, whole: true, handle: a.failures},
 		{method: post, path: "/queues/{q}/estimate", scopes: either, handle: a.estimate},
 
 		{method: post, path: "/queues/{q}/actions", scopes: admin, most: mostActionTime, handle: a.act},
@@ -43,9 +48,10 @@ func (a *API) table() []route {
 		{method: del, path: "/queues/{q}/jobs/{id}", scopes: admin, changes: true, handle: a.actOnOne},
 		{method: post, path: "/queues/{q}/pause", scopes: admin, changes: true, handle: a.pause},
 		{method: post, path: "/queues/{q}/resume", scopes: admin, changes: true, handle: a.resume},
-		{method: del, path: "/queues/{q}/tenants/{t}/limits/{limit}", scopes: admin, changes: true, handle: a.clearLimit},
 
 		{method: get, path: "/queues/{q}/limits", scopes: read, handle: a.limits},
+		{method: put, path: "/queues/{q}/tenants/{t}/limits/{limit}", scopes: admin, handle: a.setLimit},
+		{method: del, path: "/queues/{q}/tenants/{t}/limits/{limit}", scopes: admin, changes: true, handle: a.clearLimit},
 
 		{method: get, path: "/workers", scopes: read, whole: true, handle: a.workers},
 		{method: get, path: "/providers", scopes: read, whole: true, handle: a.providers},

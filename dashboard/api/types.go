@@ -128,10 +128,12 @@ type auditJSON struct {
 	Before map[string]string `json:"before,omitempty"`
 	After  map[string]string `json:"after,omitempty"`
 	Count  int64             `json:"count"`
+
+	Contains string `json:"contains,omitempty"` // part of the reasons of the jobs that were meant
 }
 
 func auditOf(e queue.AuditEntry) auditJSON {
 	return auditJSON{
-		moment{e.At}, e.Actor, e.Action, e.Queue, e.Tenant, e.Kind, string(e.State), e.ID, e.Limit, e.Reason, at(e.Until), e.Before, e.After, e.Count,
+		moment{e.At}, e.Actor, e.Action, e.Queue, e.Tenant, e.Kind, string(e.State), e.ID, e.Limit, e.Reason, at(e.Until), e.Before, e.After, e.Count, e.Contains,
 	}
 }

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/keysfile"
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// serveLog is what a command says while it runs.
+type serveLog struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (w *serveLog) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all.Write(p)
+}
+
+func (w *serveLog) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all.String()
+}
+
+var servedAt = regexp.MustCompile(`http=(\S+)`)
+
+// A key that "keys new" makes lets its owner in where "serve" serves.
+func TestServeWithKeys(t *testing.T) {
+	out, errText, code := enqueue(t, "", "keys", "new", "--id", "shop", "--scope", "enqueue,read", "--tenant", "acme", "--rate", "100/s", "--for", "1h")
+	if code != exitOK {
+		t.Fatal(errText)
+	}
+	secret := regexp.MustCompile(`hg_\S+`).FindString(out)
+	_, entry, _ := strings.Cut(out, "\"keys:\":\n\n")
+	if len(secret) != len("hg_")+43 || strings.Contains(entry, secret) {
+		t.Fatalf("%s", out)
+	}
+	path := put(t, filepath.Join(t.TempDir(), "keys.yaml"), "keys:\n"+entry)
+	if keys, err := keysfile.Parse([]byte("keys:\n" + entry)); err != nil || keys[0].ID != "shop" || keys[0].Tenants[0] != "acme" {
+		t.Fatalf("%v\n%s", err, entry)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var log serveLog
+	cmd := root()
+	cmd.SetArgs([]string{"serve", "--redis", redistest.Shared(t).URL(), "--http", "127.0.0.1:0", "--keys", path})
+	cmd.SetErr(&log)
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.ExecuteContext(ctx) }()
+	until(t, "served", func() bool { return servedAt.MatchString(log.String()) })
+	url := servedAt.FindStringSubmatch(log.String())[1]
+	for key, want := range map[string]int{"": 401, secret: 200} {
+		request, err := http.NewRequestWithContext(t.Context(), "GET", url+"api/v1/session", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key != "" {
+			request.Header.Set("Authorization", "Bearer "+key)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("with key %q: %s", key, response.Status)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not end")
+	}
+	if strings.Contains(log.String(), secret) {
+		t.Error("the log has the key")
+	}
+}
+
+func TestServeRefuses(t *testing.T) {
+	url := redistest.Shared(t).URL()
+	t.Setenv("HEADGATE_API_RATE_PER_KEY", "100/s")
+	for want, args := range map[string][]string{
+		"HEADGATE_API_KEYS_FILE names no file":     {"--http", ":0"},
+		`HEADGATE_HTTP_ADDR: "8080" is not host`:   {"--http", "8080"},
+		"--api-rate-per-ip":                        {"--api-rate-per-ip", "fast"},
+		"ADMIN_PPROF: it needs":                    {"--admin-pprof"},
+		"no such file":                             {"--keys", filepath.Join(t.TempDir(), "none")},
+		`"xml" is neither text nor json`:           {"--log-format", "xml"},
+		"--trusted-proxies":                        {"--trusted-proxies", "everybody"},
+		"serve takes no arguments":                 {"now"},
+		"HEADGATE_TLS_CERT and HEADGATE_TLS_KEY: ": {"--http", "127.0.0.1:0", "--tls-cert", os.DevNull},
+	} {
+		_, errText, code := enqueue(t, "", append([]string{"serve", "--redis", url}, args...)...)
+		if code == exitOK || !strings.Contains(errText, want) {
+			t.Errorf("%v: %q exit %d; want %q", args, errText, code, want)
+		}
+	}
+	for want, args := range map[string][]string{
+		"--id: ":    {"--scope", "read"},
+		"--scope: ": {"--id", "a"},
+		"--rate: ":  {"--id", "a", "--scope", "read", "--rate", "fast"},
+		"--for: ":   {"--id", "a", "--scope", "read", "--for", "-1h"},
+	} {
+		if _, errText, code := enqueue(t, "", append([]string{"keys", "new"}, args...)...); code != exitUsage || !strings.Contains(errText, want) {
+			t.Errorf("%v: %q exit %d; want %q", args, errText, code, want)
+		}
+	}
+}

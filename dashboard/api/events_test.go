@@ -1,0 +1,213 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
+)
+
+// watching reads a stream; next is its next event of a name.
+type watching struct {
+	t     testing.TB
+	lines *bufio.Reader
+	end   context.CancelFunc
+}
+
+func (r *rig) watch(query string) *watching {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 30*time.Second)
+	r.t.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, "GET", r.server.URL+Base+"/events"+query, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if r.key != "" {
+		request.Header.Set("Authorization", "Bearer "+r.key)
+	}
+	response, err := r.http.Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { response.Body.Close() })
+	if response.StatusCode != 200 || response.Header.Get("Content-Type") != "text/event-stream" {
+		r.t.Fatalf("%s %s", response.Status, response.Header.Get("Content-Type"))
+	}
+	return &watching{r.t, bufio.NewReader(response.Body), cancel}
+}
+
+func (w *watching) next(name string) map[string]any {
+	w.t.Helper()
+	event := ""
+	for {
+		line, err := w.lines.ReadString('\n')
+		if err != nil {
+			w.t.Fatalf("the stream ended before %q: %v", name, err)
+		}
+		if rest, ok := strings.CutPrefix(line, "event: "); ok {
+			event = strings.TrimSpace(rest)
+		}
+		if rest, ok := strings.CutPrefix(line, "data: "); ok && event == name {
+			var data map[string]any
+			if err := json.Unmarshal([]byte(rest), &data); err != nil {
+				w.t.Fatal(err)
+			}
+			return data
+		}
+	}
+}
+
+// until skips events until one is as it should be.
+func (w *watching) until(name string, is func(map[string]any) bool) map[string]any {
+	w.t.Helper()
+	for {
+		if data := w.next(name); is(data) {
+			return data
+		}
+	}
+}
+
+// seenQueue is what an overview tells of a queue; nil: nothing.
+func seenQueue(overview map[string]any, name string) map[string]any {
+	for _, q := range overview["queues"].([]any) {
+		if q := q.(map[string]any); q["queue"] == name {
+			return q
+		}
+	}
+	return nil
+}
+
+func TestEvents(t *testing.T) {
+	server := redistest.Start(t)
+	r := newRig(t, server, nil)
+	r.publish(throttle.PerSecond(1000))
+	stream := r.watch("")
+	stream.until("overview", func(o map[string]any) bool { return seenQueue(o, r.queue) != nil })
+	r.want(200, "", "POST", "/queues/"+r.queue+"/pause", `{"reason":"a try"}`)
+	if entry := stream.next("audit")["entry"].(map[string]any); entry["action"] != "pause" || entry["actor"] != "local" {
+		t.Errorf("the audit: %v", entry)
+	}
+	r.want(202, "", "POST", "/jobs", r.job("acme", ""))
+	stream.until("overview", func(o map[string]any) bool { return seenQueue(o, r.queue)["waiting"] == 1.0 })
+
+	options, err := queue.ParseRedisURL(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker, err := queue.New(queue.Config{Redis: options, Queues: []string{r.queue}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue.Handle(worker, "call", func(context.Context, struct{ N int }) error { return nil })
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	r.want(200, "", "POST", "/queues/"+r.queue+"/resume", `{"reason":"a try"}`)
+	finished := stream.next("finished")["events"].([]any)
+	if event := finished[0].(map[string]any); event["tenant"] != "acme" || event["answer"] != "ok" || event["queue"] != r.queue {
+		t.Errorf("finished: %v", event)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	got := r.want(200, `"step_seconds":1`, "GET", "/queues/"+r.queue+"/history", "")
+	sent := 0.0
+	for _, p := range got.get(t, "points").([]any) {
+		sent += p.(map[string]any)["sent"].(float64)
+	}
+	for deadline := time.Now().Add(10 * time.Second); sent == 0 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		for _, p := range r.do("GET", "/queues/"+r.queue+"/history", "").get(t, "points").([]any) {
+			sent += p.(map[string]any)["sent"].(float64)
+		}
+	}
+	if sent != 1 {
+		t.Errorf("the history has %v calls: %s", sent, got.body)
+	}
+
+	// Without Redis the stream goes on and says so.
+	server.Kill()
+	gone := stream.until("overview", func(o map[string]any) bool { return o["redis"].(map[string]any)["ok"] == false })
+	if seenQueue(gone, r.queue) == nil {
+		t.Errorf("what was known is forgotten: %v", gone)
+	}
+	server.Restart()
+	stream.until("overview", func(o map[string]any) bool { return o["redis"].(map[string]any)["ok"] == true })
+}
+
+// A client that does not read is ended, and holds nobody else up.
+func TestSlowClient(t *testing.T) {
+	w := newWatch(nil)
+	slow, quick := w.add(), w.add()
+	for range mostBehind + 1 {
+		w.tell(seen{})
+		<-quick.news
+	}
+	for range mostBehind {
+		<-slow.news
+	}
+	if _, open := <-slow.news; open || !slow.slow {
+		t.Error("a client that does not keep up is not ended")
+	}
+	if w.tell(seen{}); len(quick.news) != 1 {
+		t.Error("the others are ended, too")
+	}
+}
+
+func TestMostStreams(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), nil)
+	for range mostStreams {
+		if r.api.watch.add() == nil {
+			t.Fatal("too few streams")
+		}
+	}
+	r.want(429, "busy", "GET", "/events", "")
+}
+
+// A stream of a key for one tenant tells of nobody else, and ends with its key.
+func TestEventsOfOneTenant(t *testing.T) {
+	server := redistest.Start(t)
+	text, hash := NewKey()
+	admin, adminHash := NewKey()
+	keys := NewKeys([]Key{{ID: "acme", Hash: hash, Scopes: []Scope{Read}, Tenants: []string{"acme"}}, {ID: "ops", Hash: adminHash, Scopes: []Scope{Admin}}})
+	current := make(chan *Keys, 1)
+	current <- keys
+	r := newRig(t, server, func(c *Config) {
+		c.Keys = func() *Keys {
+			k := <-current
+			current <- k
+			return k
+		}
+	})
+	r.key = admin
+	for range 3 {
+		r.want(202, "", "POST", "/jobs", r.job("globex", ""))
+	}
+	r.want(202, "", "POST", "/jobs", r.job("acme", ""))
+	r.key = text
+	stream := r.watch("")
+	r.key = admin
+	first := stream.until("overview", func(o map[string]any) bool { return seenQueue(o, r.queue) != nil })
+	if q := seenQueue(first, r.queue); q["waiting"] != 1.0 || strings.Contains(string(mustJSON(first)), "globex") {
+		t.Errorf("it is told %v", q)
+	}
+	r.want(200, "", "POST", "/queues/"+r.queue+"/pause", `{"tenant":"globex","reason":"x"}`)
+	r.want(200, "", "POST", "/queues/"+r.queue+"/pause", `{"tenant":"acme","reason":"x"}`)
+	if entry := stream.next("audit")["entry"].(map[string]any); entry["tenant"] != "acme" {
+		t.Errorf("the audit of another: %v", entry)
+	}
+	<-current
+	current <- NewKeys(nil)
+	for {
+		if _, err := stream.lines.ReadString('\n'); err != nil {
+			return // it ended
+		}
+	}
+}

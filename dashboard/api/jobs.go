@@ -1,0 +1,176 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// rowJobJSON is a job in a list.
+type rowJobJSON struct {
+	ID       string  `json:"id"`
+	Queue    string  `json:"queue"`
+	Kind     string  `json:"kind"`
+	Tenant   string  `json:"tenant"`
+	State    string  `json:"state"`
+	Outcome  string  `json:"outcome,omitempty"`
+	Priority string  `json:"priority"`
+	Attempt  int     `json:"attempt"`
+	At       *moment `json:"at,omitempty"`
+	Reason   string  `json:"reason,omitempty"`
+}
+
+// jobs lists jobs of one state.
+func (a *API) jobs(r *request) (answer, error) {
+	query := queue.JobQuery{
+		State: queue.State(r.FormValue("state")), Tenant: r.FormValue("tenant"), Kind: r.FormValue("kind"),
+		Reason: r.FormValue("reason"), Cursor: r.FormValue("cursor"),
+	}
+	var err error
+	if query.Limit, err = number(r, "limit", 50, 200); err != nil {
+		return answer{}, err
+	}
+	if query.Tenant == "" && len(r.caller.key.Tenants) == 1 {
+		query.Tenant = r.caller.key.Tenants[0]
+	}
+	if query.Tenant == "" {
+		if p := wholeOnly(r); p != nil {
+			return answer{}, p
+		}
+	} else if !r.caller.mayTenant(query.Tenant) {
+		return answer{}, otherTenant(query.Tenant)
+	}
+	name := r.PathValue("q")
+	page, err := a.inspector.ListJobs(r.Context(), name, query)
+	if err != nil {
+		return answer{}, err
+	}
+	out := struct {
+		Jobs []rowJobJSON `json:"jobs"`
+		Next string       `json:"next,omitempty"`
+	}{[]rowJobJSON{}, page.Next}
+	for _, j := range page.Jobs {
+		out.Jobs = append(out.Jobs, rowJobJSON{
+			j.ID, name, j.Kind, j.Tenant, string(j.State), string(j.Outcome), string(j.Priority), j.Attempt, at(j.At), j.Reason,
+		})
+	}
+	return answer{body: out}, nil
+}
+
+// jobJSON is all that is known of a job, but for what is secret.
+type jobJSON struct {
+	ID          string `json:"id"`
+	Queue       string `json:"queue"`
+	Kind        string `json:"kind"`
+	Tenant      string `json:"tenant"`
+	State       string `json:"state"`
+	Attempt     int    `json:"attempt"`
+	MaxAttempts int    `json:"max_attempts"`
+	Error       string `json:"error,omitempty"`
+
+	Since *moment `json:"since,omitempty"`
+	Until *moment `json:"until,omitempty"`
+	Now   moment  `json:"now"`
+
+	Lane           string     `json:"lane,omitempty"`
+	Position       *int64     `json:"position,omitempty"`
+	TenantPosition *int64     `json:"tenant_position,omitempty"`
+	Waiting        *int64     `json:"waiting,omitempty"`
+	HeldBy         *holdJSON  `json:"held_by,omitempty"`
+	Full           *holdJSON  `json:"full,omitempty"`
+	Pause          *pauseJSON `json:"pause,omitempty"`
+	WindowOpens    *moment    `json:"window_opens,omitempty"`
+	ExpectedAt     *moment    `json:"expected_at,omitempty"`
+	Sure           string     `json:"sure"`
+	DrainsAt       *moment    `json:"drains_at,omitempty"`
+	Text           string     `json:"text"`
+
+	Priority   string            `json:"priority"`
+	Cost       int64             `json:"cost"`
+	Costs      map[string]int64  `json:"costs,omitempty"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Headers    map[string]string `json:"headers,omitempty"`
+	EnqueuedAt *moment           `json:"enqueued_at,omitempty"`
+	Deadline   *moment           `json:"deadline,omitempty"`
+	Retention  float64           `json:"retention_seconds"`
+
+	Payload          any  `json:"payload"` // null: it is not shown
+	PayloadBytes     int  `json:"payload_bytes"`
+	PayloadTruncated bool `json:"payload_truncated"`
+	Result           any  `json:"result,omitempty"`
+
+	Timeline []timelineJSON `json:"timeline"`
+}
+
+type timelineJSON struct {
+	At      moment  `json:"at"`
+	What    string  `json:"what"`
+	Attempt int     `json:"attempt,omitempty"`
+	Limit   string  `json:"limit,omitempty"`
+	Until   *moment `json:"until,omitempty"`
+	Answer  string  `json:"answer,omitempty"`
+	Detail  string  `json:"detail,omitempty"`
+}
+
+func (a *API) job(r *request) (answer, error) {
+	if err := a.thereIs(r); err != nil {
+		return answer{}, err
+	}
+	d, err := a.inspector.Job(r.Context(), r.PathValue("q"), r.PathValue("id"))
+	if err == nil && !r.caller.mayTenant(d.Tenant) {
+		err = notYours(r, d.Tenant)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	payload, result := a.hide.show(d.Payload), a.hide.show(d.Result)
+	out := jobJSON{
+		ID: d.ID, Queue: d.Queue, Kind: d.Kind, Tenant: d.Tenant, State: string(d.State), Attempt: d.Attempt, MaxAttempts: d.MaxAttempts, Error: d.Error,
+		Since: at(d.Since), Until: at(d.Until), Now: moment{d.Now}, Lane: d.Lane, HeldBy: holdOf(d.HeldBy), Full: holdOf(d.Full),
+		WindowOpens: at(d.WindowOpens), ExpectedAt: at(d.At), Sure: string(d.Sure), DrainsAt: at(d.DrainsAt), Text: d.Explanation.String(),
+		Priority: string(d.Priority), Cost: d.Cost, Costs: d.Costs, Attributes: d.Attributes, Headers: a.hide.hideTexts(d.Headers),
+		EnqueuedAt: at(d.EnqueuedAt), Deadline: at(d.Deadline), Retention: d.Retention.Seconds(),
+		Payload: payload.Value, PayloadBytes: payload.Bytes, PayloadTruncated: payload.Truncated, Result: result.Value, Timeline: []timelineJSON{},
+	}
+	if d.State == queue.JobWaiting {
+		out.Position, out.TenantPosition, out.Waiting = &d.Position, &d.TenantPosition, &d.Waiting
+	}
+	if d.Pause != nil {
+		out.Pause = new(pauseOf(*d.Pause))
+	}
+	for _, e := range d.Timeline {
+		out.Timeline = append(out.Timeline, timelineJSON{moment{e.At}, string(e.What), e.Attempt, e.Limit, at(e.Until), string(e.Answer), e.Detail})
+	}
+	return answer{body: out}, nil
+}
+
+// notYours is the answer to who asks for the job of another tenant: the one that
+// they get who ask for one that is not there.
+func notYours(r *request, tenant string) *problem {
+	p := newProblem(http.StatusNotFound, codeNotFound, "There is no job %.100q in queue %.70q.", r.PathValue("id"), r.PathValue("q"))
+	p.refusal = "a job of tenant " + clip(tenant)
+	return p
+}
+
+type failureJSON struct {
+	Outcome string `json:"outcome"`
+	Reason  string `json:"reason"`
+	Kind    string `json:"kind"`
+	Jobs    int64  `json:"jobs"`
+	Newest  moment `json:"newest"`
+	Example string `json:"example"`
+}
+
+// failures groups archived jobs by why they ended.
+func (a *API) failures(r *request) (answer, error) {
+	groups, err := a.inspector.Failures(r.Context(), r.PathValue("q"))
+	if err != nil {
+		return answer{}, err
+	}
+	all, total := []failureJSON{}, int64(0)
+	for _, g := range groups {
+		total += g.Jobs
+		all = append(all, failureJSON{string(g.Outcome), g.Reason, g.Kind, g.Jobs, moment{g.Newest}, g.Example})
+	}
+	return answer{body: map[string]any{"groups": all, "total": total}}, nil
+}

@@ -1,0 +1,95 @@
+package api
+
+import (
+	"time"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// limitJSON is a limit with the state of its bucket.
+type limitJSON struct {
+	ruleJSON
+	Scope       string  `json:"scope"`
+	Level       float64 `json:"level"`
+	Full        float64 `json:"full"` // permits when full
+	Next        *moment `json:"next,omitempty"`
+	Binding     bool    `json:"binding"`
+	PausedUntil *moment `json:"paused_until,omitempty"`
+	Adapted     float64 `json:"adapted"`
+}
+
+type tenantJSON struct {
+	rowJSON
+	Limits      []limitJSON `json:"limits"`
+	Slots       []moment    `json:"slots"`
+	WindowOpens *moment     `json:"window_opens,omitempty"`
+	Recent      []eventJSON `json:"recent"`
+}
+
+func (a *API) tenant(r *request) (answer, error) {
+	name, tenant := r.PathValue("q"), r.PathValue("t")
+	d, err := a.inspector.Tenant(r.Context(), name, tenant)
+	if err != nil {
+		return answer{}, err
+	}
+	files, err := a.filedFor(r.Context(), name, tenant)
+	if err != nil {
+		return answer{}, err
+	}
+	out := tenantJSON{rowJSON: r.rowOf(d.TenantRow), Limits: []limitJSON{}, Slots: []moment{}, WindowOpens: at(d.WindowOpens), Recent: []eventJSON{}}
+	for _, l := range d.Limits {
+		rule := ruleOf(l.InForce)
+		rule.File = files[l.Name]
+		out.Limits = append(out.Limits, limitJSON{rule, l.Scope, l.Level, l.Capacity, at(l.Next), l.Binding, at(l.PausedUntil), l.Adapted})
+	}
+	for _, slot := range d.Slots {
+		out.Slots = append(out.Slots, moment{slot})
+	}
+	for _, e := range d.Recent {
+		out.Recent = append(out.Recent, eventOf(e))
+	}
+	return answer{body: out}, nil
+}
+
+// changedJSON is what a change of a limit does, or would do, to a tenant's backlog.
+type changedJSON struct {
+	Before  outlookJSON `json:"before"`
+	After   outlookJSON `json:"after"`
+	Applied bool        `json:"applied"`
+}
+
+// setLimit changes a limit for a tenant, or only says what that would do.
+func (a *API) setLimit(r *request) (answer, error) {
+	body, err := decode[limitBody](r)
+	if err != nil {
+		return answer{}, err
+	}
+	name, tenant, limit := r.PathValue("q"), r.PathValue("t"), r.PathValue("limit")
+	change, err := body.change()
+	if err != nil {
+		return answer{}, err
+	}
+	end, err := body.moment()
+	if err != nil {
+		return answer{}, err
+	}
+	if !end.IsZero() && !end.After(time.Now()) {
+		return answer{}, invalid("until", "%s has passed", end.UTC().Format(time.RFC3339))
+	}
+	if !body.DryRun {
+		if p := a.mayNotChange(); p != nil {
+			return answer{}, p
+		}
+	}
+	p, err := a.inspector.Preview(r.Context(), name, tenant, limit, change)
+	if err != nil {
+		return answer{}, changeProblem(err)
+	}
+	out := changedJSON{outlookOf(p.Before), outlookOf(p.After), !body.DryRun}
+	if body.DryRun {
+		return answer{body: out}, nil
+	}
+	by := r.by(body.Reason)
+	err = queue.SetOverride(r.Context(), a.config.Redis, name, tenant, limit, queue.Override{Change: change, Until: end, Reason: by.Reason, Actor: by.Actor})
+	return answer{body: out}, changeProblem(err)
+}

@@ -1,0 +1,162 @@
+package keysfile
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/throttle"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const someHash = "sha256:354144731f6c69697fe440e403ffdb31c1d0c16c9c9f1bf5e80a48a4ddaee41c"
+
+const good = `keys:
+  - id: shop
+    hash: "` + someHash + `"
+    scopes: [enqueue, read]
+    tenants: [acme, "we: ird"]
+    rate: 100/s
+    expires: 2027-01-31T00:00:00Z
+  - {id: ops, hash: sha256:00000000000000000000000000000000000000000000000000000000000000ff, scopes: [admin]}
+`
+
+func TestParse(t *testing.T) {
+	keys, err := Parse([]byte(good))
+	if err != nil || len(keys) != 2 {
+		t.Fatalf("%d keys, %v", len(keys), err)
+	}
+	shop := keys[0]
+	if shop.ID != "shop" || shop.Hash.String() != someHash || len(shop.Scopes) != 2 || shop.Tenants[1] != "we: ird" ||
+		shop.Rate != throttle.PerSecond(100) || !shop.Expires.Equal(time.Date(2027, 1, 31, 0, 0, 0, 0, time.UTC)) {
+		t.Errorf("%+v", shop)
+	}
+}
+
+// Every mistake is told with its line, and one mistake refuses the file.
+func TestMistakes(t *testing.T) {
+	for text, wants := range map[string][]string{
+		"":         {"it is empty: it needs keys"},
+		"keys: []": {"line 1: keys: there is none"},
+		"key: []":  {`line 1: key: unknown field; did you mean "keys"?`},
+		strings.Replace(good, "scopes: [enqueue, read]", "scopes: [enqeue, root]", 1): {
+			`line 4: keys[0].scopes: "enqeue" is none of read, enqueue, admin; did you mean "enqueue"?`, `"root" is none of`,
+		},
+		strings.Replace(good, someHash, "hg_abc", 1):                     {`line 3: keys[0].hash: it is not sha256:`},
+		strings.Replace(good, "    hash: \""+someHash+"\"\n", "", 1):     {"line 2: keys[0].hash: it is missing"},
+		strings.Replace(good, "id: ops", "id: shop", 1):                  {`keys[1].id: another key is "shop", too`},
+		strings.Replace(good, `[acme, "we: ird"]`, "[]", 1):              {"line 5: keys[0].tenants: it is empty, and would be taken for all"},
+		strings.Replace(good, `"we: ird"`, `"a\u0007"`, 1):               {"line 5: keys[0].tenants: "},
+		strings.Replace(good, "100/s", "fast", 1):                        {"line 6: keys[0].rate: "},
+		strings.Replace(good, "2027-01-31T00:00:00Z", "soon", 1):         {"line 7: keys[0].expires: "},
+		strings.Replace(good, "id: shop", "id: local", 1):                {`keys[0].id: "local" is taken`},
+		strings.Replace(good, "id: shop", "id: a b", 1):                  {"line 2: keys[0].id: "},
+		strings.Replace(good, "rate: 100/s", "rat: 1/s\n    ids: x", 1):  {"keys[0].rat: unknown field", "keys[0].ids: unknown field"},
+		good + "  - {id: two, hash: " + someHash + ", scopes: [read]}\n": {`keys[2].hash: it is that of key "shop"`},
+	} {
+		_, err := Parse([]byte(text))
+		if err == nil {
+			t.Errorf("taken:\n%s", text)
+			continue
+		}
+		for _, want := range wants {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v\nwant %s", err, want)
+			}
+		}
+	}
+}
+
+// A file that changes is taken, one with mistakes is not, and no line of the log
+// has a key.
+func TestStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	secret, hash := api.NewKey()
+	entry := "keys:\n  - {id: shop, hash: " + hash.String() + ", scopes: [read]}\n"
+	write(entry)
+	var log lines
+	store, err := Open(path, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- store.Run(ctx) }()
+	first := store.Keys()
+	write("keys: [{id: shop}]")
+	log.wait(t, "the keys file was not taken")
+	if store.Keys() != first {
+		t.Error("a file with mistakes was taken")
+	}
+	write(entry + "  - {id: more, hash: " + someHash + ", scopes: [read]}\n")
+	log.wait(t, "keys=2")
+	if store.Keys() == first {
+		t.Error("a change was not taken")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(log.text(), secret) {
+		t.Error("the log has a key")
+	}
+	if _, err := Open(path+".none", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// lines is a log that can be waited for.
+type lines struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}
+
+func (l *lines) wait(t *testing.T, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(l.text(), want); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the log lacks %q:\n%s", want, l.text())
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(good))
+	f.Add([]byte("keys: [{id: a, hash: x, scopes: [read], tenants: [], rate: 1/s}]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		keys, err := Parse(text)
+		for _, key := range keys {
+			if problem := key.Validate(); err == nil && problem != nil {
+				t.Errorf("taken: %v", problem)
+			}
+		}
+	})
+}
