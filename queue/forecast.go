@@ -30,6 +30,10 @@ const (
 	// mostKeys is how many keys one command reads.
 	mostKeys = 500
 
+	// firstLanes is how many lanes are drawn before their number is known: most queues
+	// have no more.
+	firstLanes = 1000
+
 	sampledLanes = 24
 	mostLogs     = 100
 )
@@ -103,7 +107,7 @@ type limitSeen struct {
 }
 
 // readForecast reads what there is to know, in four round trips whatever the depth
-// of the backlog, one more for more than 500 lanes, and in pieces none of which
+// of the backlog, one more for more than 1,000 lanes, and in pieces none of which
 // holds Redis up.
 func readForecast(ctx context.Context, client redis.UniversalClient, queue string) (*forecast, error) {
 	f := &forecast{
@@ -115,7 +119,7 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	version := readVersion(ctx, pipe, queue)
 	stored := pipe.HGet(ctx, key(queue, "limits"), "*")
 	all := pipe.SCard(ctx, groups)
-	drawn := pipe.SRandMemberN(ctx, groups, mostKeys)
+	drawn := pipe.SRandMemberN(ctx, groups, firstLanes)
 	pauses := pipe.HScan(ctx, key(queue, "pauses"), 0, "", mostKeys)
 	overrides := pipe.HScan(ctx, key(queue, "overrides"), 0, "", mostKeys)
 	adapt := pipe.HScan(ctx, key(queue, "adapt"), 0, "", mostKeys)
@@ -269,7 +273,8 @@ func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, 
 	for chunk := range slices.Chunk(fields, mostKeys) {
 		owns = append(owns, pipe.HMGet(ctx, key(f.queue, "limits"), chunk...))
 	}
-	for chunk := range slices.Chunk(append(tenants[:len(tenants):len(tenants)], "*"), mostKeys) {
+	counted := append(slices.Clip(tenants), wholeQueue)
+	for chunk := range slices.Chunk(counted, mostKeys) {
 		backlogs = append(backlogs, pipe.HMGet(ctx, key(f.queue, "backlog"), chunk...))
 	}
 	for chunk := range slices.Chunk(f.buckets[firstBucket:], mostKeys) {
@@ -293,7 +298,7 @@ func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, 
 	}
 	for i, text := range joined(backlogs) {
 		if text, ok := text.(string); ok {
-			f.backlog[append(tenants[:len(tenants):len(tenants)], "*")[i]] = text
+			f.backlog[counted[i]] = text
 		}
 	}
 	for i := firstLane; i < len(f.lanes); i++ {
