@@ -30,7 +30,7 @@ export function Sentence({ of, pauses, link, opens, full, rest }: {
 }) {
 	const { tenant, queue, now, held_by: held } = of;
 	const who = link ? <a href={tenantHref(queue, tenant)}><bdi>{tenant}</bdi></a> : <b><bdi>{tenant}</bdi></b>;
-	const pause = pauses?.find((p) => !p.tenant || p.tenant === tenant);
+	const pause = pauses?.find((p) => (p.tenant ? p.tenant === tenant : !p.kind));
 	const paused = pause && <>{who}’s {queue} is paused by <bdi>{pause.by}</bdi> {pauseUntil(pause, now)}</>;
 	if (of.waiting === 0) return <p class="sentence">{paused ? <>{paused}; nothing waits.</> : <>Nothing of {who} waits in {queue}.</>}</p>;
 	let why: ComponentChildren = 'is held by no limit';
