@@ -168,7 +168,7 @@ function take(id) {
 	return { at: iso(now), allowed, ...(delay ? { delay_seconds: delay } : {}), remaining, ...(after ? { retry_after_seconds: after } : {}), reset_seconds: 10 - remaining, headers: { RateLimit: `"default";r=${remaining};t=${10 - remaining}`, 'RateLimit-Policy': '"default";q=10;w=10', ...(after ? { 'Retry-After': String(Math.ceil(after)) } : {}) } };
 }
 const unshaped = { on: false, tenant: 'globex', sent: 0, rejected: 0 };
-setInterval(() => unshaped.on && ((unshaped.sent += 25), (unshaped.rejected += 15 + Math.floor(random() * 3))), 1000);
+setInterval(() => unshaped.on && ((unshaped.sent += 10), (unshaped.rejected += 15 + Math.floor(random() * 3))), 1000);
 
 // --- HTTP ------------------------------------------------------------------
 

@@ -81,4 +81,5 @@ export interface Take {
 	at: string; allowed: boolean; delay_seconds?: number; remaining: number; retry_after_seconds?: number; reset_seconds?: number;
 	headers?: Record<string, string>;
 }
+/** sent are the calls that the provider accepted; the rejected ones come on top. */
 export interface Unshaped { on: boolean; tenant: string; sent: number; rejected: number }

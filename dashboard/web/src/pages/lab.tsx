@@ -116,8 +116,8 @@ function UnshapedSwitch() {
 						: <>Sends the calls of the demo tenant <b><bdi>{u.tenant}</bdi></b> without limits, so that you see the provider refuse them.</>}</p>
 					{error != null && <Problem error={error} />}
 					<Stats>
-						<Stat label="Sent unshaped">{num(u.sent)}</Stat>
-						<Stat label="Refused by the provider" tone={u.rejected > 0 ? 'bad' : undefined} note={u.sent > 0 ? `${num(Math.round((u.rejected / u.sent) * 100))} %` : null}>{num(u.rejected)}</Stat>
+						<Stat label="Accepted by the provider">{num(u.sent)}</Stat>
+						<Stat label="Refused by the provider" tone={u.rejected > 0 ? 'bad' : undefined} note={u.rejected > 0 ? `${num(Math.round((u.rejected / (u.sent + u.rejected)) * 100))} % of its calls` : null}>{num(u.rejected)}</Stat>
 					</Stats>
 				</>
 			)}</Loaded>

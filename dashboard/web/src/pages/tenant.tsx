@@ -93,7 +93,7 @@ function Limit({ of: l, t }: { of: LimitState; t: Tenant }) {
 function Slots({ of: t }: { of: Tenant }) {
 	const slots = (t.slots ?? []).map(time), now = time(t.now), last = slots.at(-1) ?? now, length = Math.max(last - now, 1);
 	return (
-		<Card title={<>Next slots {slots.length > 1 && <small>{num(slots.length)} within {span(length)}</small>}</>}>
+		<Card title={<>Next slots {slots.length > 1 && <small>{last - now < 5 ? `${num(slots.length)} are due now` : `${num(slots.length)} within ${span(length)}`}</small>}</>}>
 			{slots.length === 0 ? <p class="hint">{t.waiting === 0 ? 'Nothing waits. A job that comes in now gets its slot at once, as far as the limits admit it.' : 'Not known: nothing says when the wait ends.'}</p> : (
 				<>
 					<ol class="slots">{slots.map((at, i) => (
