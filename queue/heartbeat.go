@@ -40,9 +40,10 @@ const (
 
 	// A worker is gone when it told nothing for this long.
 	beatLasts = 3 * beatEvery
-
-	mostDetails = 16 << 10
 )
+
+// MostDetails is how many bytes the Details of a worker may have as JSON.
+const MostDetails = 16 << 10
 
 // Each worker tells of itself under a key of its own, which ends by itself. A
 // sorted set lists the workers by when they last did; in a Cluster the two lie
@@ -159,8 +160,8 @@ func (h *heart) detailed() json.RawMessage {
 		return nil
 	}
 	text, err := encodeJSON(value)
-	if err == nil && len(text) > mostDetails {
-		err = fmt.Errorf("%d bytes of JSON are more than %d", len(text), mostDetails)
+	if err == nil && len(text) > MostDetails {
+		err = fmt.Errorf("%d bytes of JSON are more than %d", len(text), MostDetails)
 	}
 	if err != nil {
 		if !h.dropped {

@@ -290,30 +290,33 @@ func TestRecordIsOnce(t *testing.T) {
 		r := &record{client: client, queue: redistest.Queue(t)}
 		g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}}
 		var questions []settleQuestion
-		for _, outcome := range []string{"done", "failed", "free", "unsure", "refused"} {
+		for _, outcome := range []string{"done", "forgotten", "failed", "free", "unsure", "refused"} {
 			id := r.add(t, Job{Key: outcome})
 			client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_owner", "o")
 			v := verdict{outcome: map[string]Outcome{"done": Done, "failed": Archived}[outcome], answer: AnswerOK, called: time.Now()}
 			if v.outcome == "" {
 				v.outcome = Retried
 			}
-			questions = append(questions, settleQuestion{
-				id: id, owner: "o", tenant: "a%20b", kind: "call", outcome: outcome, text: "archived why", record: v.record(Running{Attempt: 1, kept: true}),
-			})
+			q := settleQuestion{id: id, owner: "o", tenant: "a%20b", kind: "call", outcome: outcome, text: "archived why", record: v.record(Running{Attempt: 1, kept: true})}
+			if outcome == "forgotten" { // once it is done
+				v.outcome, q.outcome = Done, "done"
+				q.record = v.record(Running{Attempt: 1})
+			}
+			questions = append(questions, q)
 		}
 		for range 3 {
 			if answers, err := g.sendSettle(questions); err != nil || slices.ContainsFunc(answers, func(s settled) bool { return !s.mine }) {
 				t.Fatal(answers, err)
 			}
 		}
-		if got, want := r.counted(t), map[string]string{"answer:ok": "5", "outcome:archived": "1", "outcome:retried": "3"}; !maps.Equal(got, want) {
+		if got, want := r.counted(t), map[string]string{"answer:ok": "6", "outcome:archived": "1", "outcome:retried": "3"}; !maps.Equal(got, want) {
 			t.Errorf("counted %v, want %v", got, want)
 		}
-		if events, err := Events(t.Context(), client, r.queue, "", 100); err != nil || len(events) != 5 {
+		if events, err := Events(t.Context(), client, r.queue, "", 100); err != nil || len(events) != 6 {
 			t.Errorf("%d events, %v", len(events), err)
 		}
 		for _, q := range questions {
-			if log := r.log(t, q.id); len(log) != 3 {
+			if log := r.log(t, q.id); strings.HasSuffix(q.id, "forgotten") && len(log) > 0 || !strings.HasSuffix(q.id, "forgotten") && len(log) != 3 {
 				t.Errorf("%s: %+v", q.outcome, log)
 			}
 		}

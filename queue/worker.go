@@ -41,7 +41,7 @@ type Config struct {
 	Observer Observer
 
 	// Details goes with what the worker tells of itself every 5 s ([Workers]), as
-	// JSON: at most 16 KiB, else it is left out, which is logged once. It must be
+	// JSON: at most [MostDetails], else it is left out, which is logged once. It must be
 	// quick. nil: nothing.
 	Details func() any
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/headgate/headgate/clients/breaker"
 	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/internal/limitsfile"
+	"github.com/headgate/headgate/queue"
 )
 
 // details is what this worker tells of its providers and its limits file: to
@@ -25,7 +27,8 @@ func newDetails(metrics *dashboard.Metrics) *details {
 	return &details{metrics: metrics, told: map[string][]func() []dashboard.Quota{}}
 }
 
-// What a worker tells has little room, and hosts and tenants are strangers' choice.
+// What a worker tells has little room (queue.MostDetails), and hosts and tenants are
+// strangers' choice.
 const (
 	mostHosts   = 20 // of a kind
 	mostTold    = 20 // quotas of a kind
@@ -86,7 +89,7 @@ func (d *details) limitsFile(path string, watcher *limitsfile.Watcher) {
 	defer d.mu.Unlock()
 	d.file = func() *dashboard.LimitsFileDetails {
 		at, err := watcher.Last()
-		file := &dashboard.LimitsFileDetails{Path: path}
+		file := &dashboard.LimitsFileDetails{Path: clients.Printable(path, mostError)}
 		if !at.IsZero() {
 			file.At = at.UTC()
 		}
@@ -108,7 +111,21 @@ func (d *details) read() any {
 	if d.file != nil {
 		all.LimitsFile = d.file()
 	}
+	for tooLarge(all) {
+		for i, p := range all.Providers {
+			if b := p.Breaker; b != nil {
+				b.Hosts = b.Hosts[:len(b.Hosts)/2]
+			}
+			all.Providers[i].Quotas = p.Quotas[:len(p.Quotas)/2]
+		}
+	}
 	return all
+}
+
+// tooLarge is whether a worker would leave its details out.
+func tooLarge(all dashboard.WorkerDetails) bool {
+	text, err := json.Marshal(all)
+	return err == nil && len(text) > queue.MostDetails
 }
 
 // quotasOf is what a client knows of its account's limits, if it does.
