@@ -90,6 +90,9 @@ func TestWorkers(t *testing.T) {
 		if _, err := client.ZScore(t.Context(), workersKey, w.ID).Result(); err != redis.Nil {
 			t.Errorf("it has ended and is listed: %v", err)
 		}
+		if n := client.Exists(t.Context(), workerKey(w.ID)).Val(); n != 0 {
+			t.Error("it has ended and is remembered")
+		}
 	}
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,9 +18,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/email"
+	hooks "github.com/headgate/headgate/clients/webhook"
 	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/internal/limitsfile"
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -191,4 +196,55 @@ type lines chan struct{}
 func (l lines) Write(p []byte) (int, error) {
 	l <- struct{}{}
 	return len(p), nil
+}
+
+// TestRefusalsAreNoAnswers: where no call is made, the error says so, and nothing
+// is counted as an answer.
+func TestRefusalsAreNoAnswers(t *testing.T) {
+	down := httptest.NewServer(http.NotFoundHandler())
+	down.Close()
+	calls := map[string]func(kind, tenant, payload string) (queue.Outcome, error){}
+	for what, c := range map[string]config{
+		"resend": {EmailProvider: "resend", ResendAPIKey: "re_x", ResendURL: down.URL, AIProvider: "openai", AIBaseURL: down.URL, AIAPIKey: "sk-x", StripeKey: "sk_x", StripeURL: down.URL, BreakerFailures: 1},
+		"smtp":   {EmailProvider: "smtp", SMTPAddr: strings.TrimPrefix(down.URL, "http://"), SMTPTLS: "none", WebhookAllowPrivate: true, BreakerFailures: 1},
+		"ses":    {EmailProvider: "ses", SESRegion: "eu-central-1", SESAccessKeyID: "a", SESSecretAccessKey: "b", SESEndpoint: down.URL, BreakerFailures: 1},
+	} {
+		calls[what], _ = calling(t, c, "tenants: {globex: {email: none, webhook: none}}")
+	}
+	webhook := fmt.Sprintf(`{"url":%q}`, down.URL)
+	for _, test := range []struct {
+		with, kind, tenant, payload string
+		called                      bool
+	}{
+		{"resend", "webhook", "a", `{"url":"not one"}`, false},
+		{"resend", "webhook", "a", `{"url":"http://127.0.0.1:9/"}`, false}, // private
+		{"smtp", "webhook", "a", webhook, true},
+		{"smtp", "webhook", "a", webhook, false}, // down by now
+		{"smtp", "webhook", "globex", webhook, false},
+		{"resend", "email", "a", `{}`, false},
+		{"smtp", "email", "a", `{}`, false},
+		{"ses", "email", "a", `{}`, false},
+		{"ses", "email", "globex", mail, false},
+		{"resend", "ai", "a", `{}`, false},
+		{"resend", "payment", "a", `{}`, false},
+		{"resend", "payment", "a", `1`, false},
+		{"resend", "ai", "a", aiPayload, true},
+		{"resend", "ai", "a", aiPayload, false},
+	} {
+		_, err := calls[test.with](test.kind, test.tenant, test.payload)
+		none, ok := errors.AsType[interface {
+			error
+			NotCalled() bool
+		}](err)
+		if err == nil || (ok && none.NotCalled()) == test.called {
+			t.Errorf("%s of %s: %v", test.kind, test.payload, err)
+		}
+	}
+
+	store := endpoints.New(redistest.Shared(t).Client(), slog.New(slog.DiscardHandler))
+	store.Gone(t.Context(), "a", down.URL, "host")
+	send := unlessGone(store, func(context.Context, clients.Call, hooks.Request) error { return nil })
+	if none, ok := errors.AsType[*clients.NotCalledError](send(t.Context(), clients.Call{Tenant: "a"}, hooks.Request{URL: down.URL})); !ok {
+		t.Errorf("an endpoint that is gone: %v", none)
+	}
 }
