@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/law"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -219,6 +220,9 @@ func TestDevFails(t *testing.T) {
 	}
 	defer providers.close()
 	d := newDemo(redistest.Start(t).Client(), providers, &lateness{}, t.Output())
+	if err := queue.Publish(t.Context(), d.client, demoLimits()); err != nil {
+		t.Fatal(err)
+	}
 	d.final = d.uses()
 	job := providers.job(demoTenants[0], 1)
 	job.Queue, job.At = job.Kind, time.Now().Add(time.Hour)
