@@ -90,7 +90,7 @@ part was done: some lines were rejected, or a command was interrupted.`,
 	root.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON for programs")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(sendCommand(&o), bulkCommand(&o), statusCommand(&o), tenantsCommand(&o), limitsCommand(&o),
-		pauseCommand(&o), resumeCommand(&o), auditCommand(&o), periodicCommand(&o), explainCommand(&o), estimateCommand(&o), endpointsCommand(&o), serveCommand(&o), keysCommand(&o))
+		pauseCommand(&o), resumeCommand(&o), auditCommand(&o), periodicCommand(&o), explainCommand(&o), estimateCommand(&o), endpointsCommand(&o), serveCommand(&o), healthcheckCommand(), keysCommand(&o))
 	root.AddCommand(verbCommands(&o)...)
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -35,12 +35,9 @@ with --keys; a file that changes is read again.`,
   enqueue serve --http :8443 --keys keys.yaml --tls-cert cert.pem --tls-key key.pem --admin 127.0.0.1:9090`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var c serveConfig
-			if err := settings.Read(cmd, &c); err != nil {
-				return usageError{err}
-			}
-			if err := c.check(); err != nil {
-				return usageError{err}
+			c, err := readServeConfig(cmd)
+			if err != nil {
+				return err
 			}
 			settings.Steady()
 			return serve(cmd, o, c)
@@ -48,6 +45,18 @@ with --keys; a file that changes is read again.`,
 	}
 	settings.AddFlags(cmd, new(serveConfig))
 	return cmd
+}
+
+func readServeConfig(cmd *cobra.Command) (serveConfig, error) {
+	var c serveConfig
+	err := settings.Read(cmd, &c)
+	if err == nil {
+		err = c.check()
+	}
+	if err != nil {
+		return c, usageError{err}
+	}
+	return c, nil
 }
 
 func (c serveConfig) check() error {

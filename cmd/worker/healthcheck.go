@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,35 +21,9 @@ func healthcheckCommand() *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
 			defer cancel()
-			return healthcheck(ctx, c.HTTP)
+			return c.Healthcheck(ctx)
 		},
 	}
 	settings.AddFlags(cmd, new(config))
 	return cmd
-}
-
-func healthcheck(ctx context.Context, at settings.HTTP) error {
-	url, err := at.HealthURL()
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	// It is this machine that is asked, by an address that its certificate need not
-	// be for.
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	defer client.CloseIdleConnections()
-	response, err := client.Do(request)
-	if err != nil {
-		return fmt.Errorf("no worker answers: %w", err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		reason := make([]byte, 300)
-		n, _ := response.Body.Read(reason)
-		return fmt.Errorf("not ready: %s", reason[:n])
-	}
-	return nil
 }

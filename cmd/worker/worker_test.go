@@ -154,7 +154,7 @@ func TestRunRefuses(t *testing.T) {
 func TestRunAndHealthcheck(t *testing.T) {
 	server := redistest.Start(t)
 	quietly(t, server.URL(), "queues: {webhook: {kinds: [webhook]}}")
-	if _, errText, code := command(t.Context(), "healthcheck"); code != 1 || !strings.Contains(errText, "no worker answers") {
+	if _, errText, code := command(t.Context(), "healthcheck"); code != 1 || !strings.Contains(errText, "nobody answers") {
 		t.Errorf("before: %q, exit %d", errText, code)
 	}
 	ctx, stop := context.WithCancel(t.Context())

@@ -17,7 +17,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-var services = []string{"grafana", "prometheus", "redis", "worker"}
+var services = []string{"api", "grafana", "prometheus", "redis", "worker"}
 
 func load(t *testing.T) *types.Project {
 	t.Helper()
@@ -275,6 +275,47 @@ func TestWorker(t *testing.T) {
 	}
 }
 
+// TestAPI: the page and the API want a key, and nobody has the one that comes along.
+func TestAPI(t *testing.T) {
+	api := service(t, "api")
+	if !slices.Equal(api.Entrypoint, []string{"/enqueue"}) || !slices.Equal(api.Command, []string{"serve"}) {
+		t.Errorf("it runs %q %q", api.Entrypoint, api.Command)
+	}
+	if want := (types.HealthCheckTest{"CMD", "/enqueue", "healthcheck"}); !slices.Equal(api.HealthCheck.Test, want) {
+		t.Errorf("health check = %q; want %q", api.HealthCheck.Test, want)
+	}
+	if got := setting(api, "HEADGATE_REDIS_URL"); got != setting(service(t, "worker"), "HEADGATE_REDIS_URL") {
+		t.Errorf("its Redis is %s, which is not the workers'", got)
+	}
+	port := portOf(t, api, "HEADGATE_HTTP_ADDR")
+	if !slices.ContainsFunc(api.Ports, func(p types.ServicePortConfig) bool { return p.Target == port }) {
+		t.Errorf("port %d, where the page is, is not published", port)
+	}
+	keys := setting(api, "HEADGATE_API_KEYS_FILE")
+	at := slices.IndexFunc(api.Volumes, func(v types.ServiceVolumeConfig) bool { return v.Target == keys })
+	if at < 0 {
+		t.Fatalf("HEADGATE_API_KEYS_FILE = %q, where nothing is mounted", keys)
+	}
+	text, err := os.ReadFile(api.Volumes[at].Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Keys []struct{ Expires time.Time }
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Keys) == 0 {
+		t.Error("a file without keys is refused")
+	}
+	for _, key := range file.Keys {
+		if key.Expires.IsZero() || key.Expires.After(time.Now()) {
+			t.Errorf("the key that comes along is valid until %v", key.Expires)
+		}
+	}
+}
+
 func TestPrometheusScrapesTheWorkers(t *testing.T) {
 	const folder = "/dashboard/prometheus/"
 	prometheus := service(t, "prometheus")
@@ -308,7 +349,7 @@ func TestPrometheusScrapesTheWorkers(t *testing.T) {
 	for _, name := range config.RuleFiles {
 		mounted(name)
 	}
-	port := httpPort(t, service(t, "worker"))
+	port := portOf(t, service(t, "worker"), "HEADGATE_ADMIN_ADDR")
 	found := false
 	for _, scrape := range config.ScrapeConfigs {
 		for _, dns := range scrape.DNS {
@@ -416,14 +457,14 @@ func setting(service types.ServiceConfig, name string) string {
 	return ""
 }
 
-// httpPort is the port that the worker listens on.
-func httpPort(t *testing.T, worker types.ServiceConfig) uint32 {
+// portOf is the port of an address that a service listens on.
+func portOf(t *testing.T, service types.ServiceConfig, name string) uint32 {
 	t.Helper()
-	host, service, err := net.SplitHostPort(setting(worker, "HEADGATE_ADMIN_ADDR"))
+	host, number, err := net.SplitHostPort(setting(service, name))
 	if err != nil || host != "" {
-		t.Fatalf("HEADGATE_ADMIN_ADDR = %q, %v; want a port on all addresses of the container", setting(worker, "HEADGATE_ADMIN_ADDR"), err)
+		t.Fatalf("%s = %q, %v; want a port on all addresses of the container", name, setting(service, name), err)
 	}
-	port, err := net.LookupPort("tcp", service)
+	port, err := net.LookupPort("tcp", number)
 	if err != nil {
 		t.Fatal(err)
 	}
