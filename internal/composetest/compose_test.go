@@ -404,6 +404,19 @@ func TestGrafanaShowsTheDashboards(t *testing.T) {
 	service(t, "prometheus")
 }
 
+// TestGrafanaHasNoUsers: nobody can log in with a password that everybody knows.
+func TestGrafanaHasNoUsers(t *testing.T) {
+	grafana := service(t, "grafana")
+	for name, want := range map[string]string{
+		"GF_AUTH_ANONYMOUS_ENABLED": "true", "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer", "GF_AUTH_DISABLE_LOGIN_FORM": "true",
+		"GF_AUTH_BASIC_ENABLED": "false", "GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION": "true",
+	} {
+		if got := setting(grafana, name); got != want {
+			t.Errorf("%s = %q; want %s", name, got, want)
+		}
+	}
+}
+
 func TestSampleLimitsAreYAML(t *testing.T) {
 	text, err := os.ReadFile("../../limits.yaml")
 	if err != nil {
