@@ -200,7 +200,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		paused := g.paused(job)
 		if g.onTime(slot) && !paused {
 			g.observer.Gated(g.queue, g.sent(job, took, held, runnable, began, accepted))
-			job.Held = bootTime() - began
+			job.Held = held
 			v := g.call(ctx, handler, task, job)
 			unlock()
 			return g.finish(ctx, job, owner, v)
