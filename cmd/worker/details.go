@@ -15,7 +15,7 @@ import (
 // details is what this worker tells of its providers and its limits file: to
 // metrics as numbers, and to the pages, which list workers, with names.
 type details struct {
-	metrics *dashboard.Metrics
+	metrics *dashboard.Metrics // nil: the pages alone are told
 
 	mu        sync.Mutex
 	providers []func() dashboard.ProviderDetails
@@ -54,7 +54,9 @@ func (d *details) add(kind string, breakers ...*breaker.Breaker) {
 		}
 		return all
 	}
-	d.metrics.Breakers(kind, stats)
+	if d.metrics != nil {
+		d.metrics.Breakers(kind, stats)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.providers = append(d.providers, func() dashboard.ProviderDetails {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/email"
@@ -100,6 +101,38 @@ func TestDetails(t *testing.T) {
 	want := []dashboard.Quota{{Name: "recipients/s", Limit: 14}, {Name: "recipients/24h", Limit: 50_000, Remaining: new(int64(0))}}
 	if mails.Breaker != nil || !reflect.DeepEqual(mails.Quotas, want) {
 		t.Errorf("email: %s", text)
+	}
+}
+
+// TestDetailsOfTheDemo: the demo has all kinds of providers to show, and one that
+// tells of its quotas.
+func TestDetailsOfTheDemo(t *testing.T) {
+	providers, err := startProviders()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer providers.close()
+	worker, err := queue.New(queue.Config{Redis: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}, Queues: demoKinds})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := newDetails(nil)
+	stop, err := demoHandlers(worker, providers, told)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if outcome, err := worker.Call(t.Context(), queue.Job{Kind: "ai", Tenant: "acme", Payload: json.RawMessage(aiPayload)}); outcome != queue.Done {
+		t.Fatal(outcome, err)
+	}
+	read, text := readDetails(t, told)
+	if len(read.Providers) != len(demoKinds) {
+		t.Error(text)
+	}
+	for _, p := range read.Providers {
+		if (p.Kind == "ai") != (len(p.Quotas) > 0) {
+			t.Error(text)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/webhook"
 	"github.com/headgate/headgate/cmd/settings"
+	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/server"
@@ -83,14 +84,14 @@ func dev(ctx context.Context, out io.Writer, lasts time.Duration, addr string, r
 	if err := queue.Publish(ctx, client, demoLimits()); err != nil {
 		return err
 	}
-	late := &lateness{}
+	late, told := &lateness{}, newDetails(nil)
 	worker, err := queue.New(queue.Config{
-		Redis: options, Queues: demoKinds, Concurrency: 400, Logger: slog.New(slog.DiscardHandler), Observer: late,
+		Redis: options, Queues: demoKinds, Concurrency: 400, Logger: slog.New(slog.DiscardHandler), Observer: late, Details: told.read,
 	})
 	if err != nil {
 		return err
 	}
-	stopClients, err := demoHandlers(worker, providers)
+	stopClients, err := demoHandlers(worker, providers, told)
 	if err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func demoPage(client redis.UniversalClient, addr string, demo api.Demo) (*server
 }
 
 // demoHandlers registers a client for each of the providers.
-func demoHandlers(worker *queue.Worker, p *demoProviders) (stop func(), err error) {
+func demoHandlers(worker *queue.Worker, p *demoProviders, told *details) (stop func(), err error) {
 	host, port := splitPort(p.post.Addr())
 	mails, err := email.New(email.Config{Host: host, Port: port, TLS: "none"})
 	if err != nil {
@@ -142,6 +143,10 @@ func demoHandlers(worker *queue.Worker, p *demoProviders) (stop func(), err erro
 	handle(worker, "email", mails.Send)
 	handleResult(worker, "ai", models.Send, queue.RepeatUnknown())
 	handleResult(worker, "payment", payments.Send, queue.RepeatUnknown())
+	for _, kind := range demoKinds {
+		told.add(kind)
+	}
+	told.quotas("ai", func() []dashboard.Quota { return quotasOf("", models) })
 	return func() {
 		webhooks.Close()
 		mails.Close()

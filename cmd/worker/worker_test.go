@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/internal/law"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
@@ -174,9 +176,27 @@ func TestRunAndHealthcheck(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+	var workers []queue.WorkerInfo
+	for len(workers) == 0 && time.Now().Before(end) { // it first tells of itself when it is ready
+		var err error
+		if workers, err = queue.Workers(t.Context(), server.Client()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(workers) != 1 || workers[0].PID != os.Getpid() || !slices.Equal(workers[0].Kinds, []string{"webhook"}) {
+		t.Fatalf("workers: %+v", workers)
+	}
+	told, err := dashboard.ReadWorkerDetails(workers[0])
+	if err != nil || told.LimitsFile == nil || !strings.HasSuffix(told.LimitsFile.Path, "limits.yaml") ||
+		len(told.Providers) != 1 || told.Providers[0].Kind != "webhook" || told.Providers[0].Breaker == nil {
+		t.Errorf("details: %s, %v", workers[0].Details, err)
+	}
 	stop()
 	if errText := <-ended; errText != "" {
 		t.Error(errText)
+	}
+	if workers, err := queue.Workers(t.Context(), server.Client()); err != nil || len(workers) != 0 {
+		t.Errorf("after its end: %+v, %v", workers, err)
 	}
 }
 
