@@ -117,9 +117,16 @@ func (f *forecast) outlooks(members []*member, of ...string) map[string]Outlook 
 	outlooks := make(map[string]Outlook, len(all))
 	for tenant, sum := range all {
 		l, one := &f.lanes[sum.last], members[sum.last]
-		outlooks[tenant] = Outlook{
+		o := Outlook{
 			Rate: sum.rate, DrainsAt: f.notBefore(one.at), HeldBy: f.hold(l, one.limit), Sure: f.sure(l, one.at, sum.n),
 		}
+		if h := o.HeldBy; h != nil && !h.Next.IsZero() && o.Rate > 0 {
+			// A slot that passed since all was read was followed by others.
+			if behind := f.asked.Sub(h.Next).Seconds(); behind > 0 {
+				h.Next = h.Next.Add(time.Duration(math.Ceil(behind*o.Rate) / o.Rate * 1e9))
+			}
+		}
+		outlooks[tenant] = o
 	}
 	if len(of) == 0 {
 		of = slices.Collect(maps.Keys(f.backlog))
@@ -292,7 +299,7 @@ func (f *forecast) hold(l *lane, i int) *Hold {
 	if err != nil {
 		return h
 	}
-	h.Next = f.at(max(paused, b.admits(max(permits(limit, spec, f.cost), 1))))
+	h.Next = f.at(max(paused, b.admits(max(permits(limit, spec, f.costOf(l)), 1))))
 	return h
 }
 

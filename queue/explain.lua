@@ -5,7 +5,8 @@
 -- ARGV[2]   calendars as JSON, '' for none
 -- ARGV[3]   lane to look at, '' for none
 -- ARGV[4]   id of a job of the lane, '' for none
--- ARGV[5]   n: how many other lanes to look at for costs, at most 50
+-- ARGV[5]   n: how many other lanes to look at for costs, at most 50; together at 48
+--           of their jobs, or at two of each, spread evenly
 -- ARGV[6..] those lanes, and then logs of permits, at most 100: "key window_us most"
 -- Returns   {now, backlog, version, place, limits, own costs, other costs, logs}
 --   backlog how many jobs of the lane's tenant wait
@@ -16,7 +17,8 @@
 --           priorities of the lane have waited longer than it
 --   limits  for each of the lane's: name, bucket, algorithm, next_us (when it admits
 --           the job, or one of cost 1), lanes that are blocked before it has one
---   costs   for each job looked at: hg_cost, hg_costs, as they are
+--   costs   for each job looked at: hg_cost, hg_costs, as they are; of others in a
+--           list for each lane
 --   logs    for each: {left, oldest_us}
 local now = clock()
 set_calendars(ARGV[2])
@@ -79,7 +81,14 @@ if lane ~= '' then
 end
 
 local n = math.min(tonumber(ARGV[5]), 50)
-for i = 6, 5 + n do costs_of(others, redis.call('ZRANGE', lane_key(ARGV[i]), 0, 1)) end
+local each = math.max(2, math.floor(48 / math.max(n, 1)))
+for i = 6, 5 + n do
+  local list, length = {}, lane_length(ARGV[i])
+  for at = 0, length - 1, math.max(1, math.ceil(length / each)) do
+    costs_of(list, redis.call('ZRANGE', lane_key(ARGV[i]), at, at))
+  end
+  others[#others + 1] = list
+end
 
 for i = 6 + n, math.min(#ARGV, 105 + n) do
   local key, w, b = string.match(ARGV[i], '^(.*) (%d+) (%d+)$')

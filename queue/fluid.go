@@ -15,7 +15,7 @@ type fluid struct {
 	buckets []fluidBucket
 	flows   []*flow
 	now     float64
-	allowed float64 // jobs a second that flow at first
+	allowed float64 // jobs a second that flow at first, within soon
 
 	open []*flow // those that may go, in this step
 }
@@ -106,21 +106,20 @@ func (m *fluid) run(watched *member) {
 	for i := range m.buckets {
 		m.buckets[i].begin()
 	}
-	for i := range mostSteps {
+	for range mostSteps {
 		m.burst()
 		if len(m.flows) == 0 || watched != nil && !math.IsInf(watched.at, 1) {
 			return
 		}
 		m.flow()
 		for _, f := range m.open {
-			if i == 0 {
-				m.allowed += f.rate * f.n
-			}
 			for _, one := range f.members[f.done:] {
 				if one.rate > 0 {
 					break
 				}
-				one.rate = f.rate
+				if one.rate = f.rate; m.now <= soon {
+					m.allowed += f.rate * one.times
+				}
 			}
 		}
 		step := m.next()
@@ -162,6 +161,9 @@ func (m *fluid) burst() {
 		}
 	}
 }
+
+// soon is how long slots that were given ahead keep lanes closed that flow.
+const soon = 1.0
 
 const tiny = 1e-9
 

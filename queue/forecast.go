@@ -57,9 +57,10 @@ type forecast struct {
 	part      float64 // of all lanes, those that were drawn
 	buckets   []string
 	bucketAt  map[string]int
-	texts     []any              // of the buckets, as they are in Redis
-	logs      map[int][2]float64 // left, and seconds until the oldest permit comes back
-	cost      map[string]float64 // what jobs cost on average, by unit
+	texts     []any                         // of the buckets, as they are in Redis
+	logs      map[int][2]float64            // left, and seconds until the oldest permit comes back
+	cost      map[string]float64            // what jobs cost on average, by unit
+	costs     map[string]map[string]float64 // likewise of lanes of which enough jobs were looked at
 	run       *modelRun
 
 	// Of one question:
@@ -423,7 +424,7 @@ func (f *forecast) script(ctx context.Context, client redis.UniversalClient, sub
 		return time.Time{}, err
 	}
 	if len(some) > 0 {
-		if f.cost, err = meanCost(parts[6]); err != nil {
+		if err := f.readCosts(some, parts[6]); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -458,6 +459,45 @@ func limitsSeen(reply any) (all []limitSeen, err error) {
 		all = append(all, limitSeen{fmt.Sprint(fields[0]), fmt.Sprint(fields[1]), fmt.Sprint(fields[2]), time.UnixMicro(n[0]), n[1]})
 	}
 	return all, nil
+}
+
+// enoughJobs is of how many jobs of a lane the costs tell what the others cost.
+const enoughJobs = 8
+
+// readCosts reads what jobs of some lanes cost.
+func (f *forecast) readCosts(some []any, reply any) error {
+	lists, ok := reply.([]any)
+	if !ok || len(lists) != len(some) {
+		return fmt.Errorf("unexpected reply %v", reply)
+	}
+	f.costs = map[string]map[string]float64{}
+	var all []any
+	for i, reply := range lists {
+		list, ok := reply.([]any)
+		if !ok {
+			return fmt.Errorf("unexpected reply %v", reply)
+		}
+		all = append(all, list...)
+		name := some[i].(string)
+		if jobs := int64(len(list) / 2); jobs >= min(enoughJobs, max(1, f.lanes[f.indexOf(name)].jobs)) {
+			mean, err := meanCost(list)
+			if err != nil {
+				return err
+			}
+			f.costs[name] = mean
+		}
+	}
+	var err error
+	f.cost, err = meanCost(all)
+	return err
+}
+
+// costOf is what the jobs of a lane cost.
+func (f *forecast) costOf(l *lane) map[string]float64 {
+	if own := f.costs[l.name]; own != nil {
+		return own
+	}
+	return f.cost
 }
 
 // meanCost is the mean of jobs' costs by unit; 1 permit where there are no jobs.

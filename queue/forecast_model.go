@@ -192,7 +192,7 @@ func (f *forecast) model(subjects ...subject) (*fluid, []*member, error) {
 			one.times = 1
 		}
 		members[i] = one
-		unit := f.cost
+		unit := f.costOf(l)
 		if mine != nil {
 			one.jobs, one.times, unit = mine.jobs, 1, mine.costs
 		} else if l.jobs <= 0 {
@@ -216,6 +216,7 @@ func (f *forecast) model(subjects ...subject) (*fluid, []*member, error) {
 			if cost <= 0 {
 				continue
 			}
+			class = binary.LittleEndian.AppendUint64(class, math.Float64bits(cost))
 			common := usersOf[name] > 1 || len(limit.Per) == 0
 			if common && shared[name] > 0 {
 				at := shared[name] - 1

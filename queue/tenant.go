@@ -176,7 +176,7 @@ func (f *forecast) slots(tenant string, looked *lane) ([]time.Time, error) {
 	var watched []*member
 	for i := range f.lanes {
 		l := f.lanes[i]
-		s := subject{l.name, float64(l.jobs), f.cost, nil}
+		s := subject{l.name, float64(l.jobs), f.costOf(&l), nil}
 		went := int64(0)
 		if l.name == looked.name {
 			went = f.went(&l)
