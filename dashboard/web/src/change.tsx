@@ -27,11 +27,13 @@ function ChangeDialog({ queue, tenant, limits, first }: { queue: string; tenant:
 	const [edited, setEdited] = useState<Record<string, string>>({}), [length, setLength] = useState('3600');
 	const limit = limits.find((l) => l.name === name);
 	const fields = limit ? fieldsOf(limit) : [];
-	const changed = fields.filter(([field, , now]) => edited[field] !== undefined && edited[field] !== '' && edited[field] !== now);
-	const change = Object.fromEntries(changed.map(([field]) => [field, field === 'rate' ? edited[field] : Number(edited[field])]));
+	const shown = fields.map(([field, , now]) => [field, edited[field] || now] as const);
+	const changed = shown.some(([, value], i) => value !== fields[i]![2]);
+	// All of them are sent: what an override leaves out is as for other tenants, and not as it is here.
+	const change = Object.fromEntries(shown.map(([field, value]) => [field, field === 'rate' ? value : Number(value)]));
 	const path = ['queues', queue, 'tenants', tenant, 'limits', name ?? ''];
 	const body = { ...change, ...(length ? { seconds: Number(length) } : {}) };
-	const { preview, error, fresh } = usePreview(path, changed.length ? body : null);
+	const { preview, error, fresh } = usePreview(path, changed ? body : null);
 	if (!limit) return <ConfirmDialog title="Change a limit" consequence={<p>No limit of this queue is per tenant, so none can differ for one.</p>} verb="Change" ready={false} act={async () => {}} />;
 	return (
 		<ConfirmDialog
@@ -51,7 +53,7 @@ function ChangeDialog({ queue, tenant, limits, first }: { queue: string; tenant:
 						))}
 						<Length value={length} change={setLength} none="Until it is cleared" />
 					</div>
-					<div class="preview" aria-live="polite" aria-busy={!fresh && error == null && changed.length > 0}>
+					<div class="preview" aria-live="polite" aria-busy={!fresh && error == null && changed}>
 						{error != null ? <Problem error={error} /> : preview ? <Effect of={preview} /> : <p class="hint">Change a value to see what follows.</p>}
 					</div>
 				</>

@@ -1,5 +1,6 @@
+import { useEffect, useState } from 'preact/hooks';
 import { did, follows, tallyText, type Verb } from '../actions';
-import { send } from '../api';
+import { ApiError, send } from '../api';
 import { clock, num, precise, relative, sentenceCase, span, time } from '../format';
 import { useResource } from '../hooks';
 import { tick } from '../live';
@@ -11,14 +12,19 @@ import { At, Card } from '../ui/card';
 import { Badge, Icon, type IconName, type Tone } from '../ui/icon';
 import { TenantLink } from '../ui/name';
 import { JobSentence } from '../ui/jobsentence';
-import { Loaded } from '../ui/states';
+import { EmptyState, Loaded } from '../ui/states';
 import { say } from '../ui/toast';
 import { Text, bytes } from '../ui/text';
 
 /** One job: where it is and why, what happened to it, and what it carries. */
 export function JobPage({ queue, id }: { queue: string; id: string }) {
-	const job = useResource<Job>(['queues', queue, 'jobs', id], undefined, 2);
-	return <Loaded of={job} lines={8}>{(j) => <View j={j} />}</Loaded>;
+	const [gone, setGone] = useState(false);
+	const { error, ...job } = useResource<Job>(['queues', queue, 'jobs', id], undefined, gone ? 0 : 2);
+	useEffect(() => {
+		if (error instanceof ApiError && error.status === 404) setGone(true);
+	}, [error]);
+	if (gone) return <EmptyState title="Not remembered" icon="idle">There is no such job here. One that is done is forgotten, unless it has a key or is to be kept for a time; so is one that was deleted.</EmptyState>;
+	return <Loaded of={{ ...job, error }} lines={8}>{(j) => <View j={j} />}</Loaded>;
 }
 
 const states: Record<string, [text: string, tone: Tone, icon?: IconName]> = {
@@ -39,7 +45,7 @@ function View({ j }: { j: Job }) {
 			<section class="card" aria-label="Where it is">
 				<header><Badge tone={tone} icon={icon}>{text}</Badge><Verbs j={j} /></header>
 				<JobSentence j={j} />
-				{j.error && j.state !== 'completed' && <p class="answer-line"><span class="hint">Last answer</span> <bdi>{j.error}</bdi></p>}
+				{j.error && j.state !== 'completed' && <p class="answer-line"><span class="hint">{j.state === 'retrying' ? 'Last answer' : 'Reason'}</span> <bdi>{j.error}</bdi></p>}
 			</section>
 			<div class="grid wide-left">
 				<Card title="What happened"><Timeline j={j} /></Card>
@@ -129,7 +135,7 @@ function Moment({ e, before, now }: { e: JobEvent; before: JobEvent | undefined;
 			<Icon name={icon} />
 			<div>
 				<b>{text}</b>
-				{e.limit && <> {e.what === 'released' ? 'held until then by' : 'for'} <q><bdi>{e.limit}</bdi></q></>}
+				{e.limit && <>{e.what === 'released' ? ', held until then by' : ' for'} <q><bdi>{e.limit}</bdi></q></>}
 				{e.until && <> until <At at={e.until} now={now} /></>}
 				{e.what === 'called' && e.attempt && <span class="hint"> attempt {e.attempt}</span>}
 				{e.detail && <p class="detail"><bdi>{e.detail}</bdi></p>}

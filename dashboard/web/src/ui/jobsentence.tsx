@@ -7,7 +7,7 @@ import { Sentence } from './sentence';
 /** Where a job is and why, and when it goes, in one sentence. */
 export function JobSentence({ j }: { j: Job }) {
 	const now = time(j.now), attempt = `, attempt ${num(j.attempt)} of ${num(j.max_attempts)}`;
-	const at = (text: string | undefined, unknown = '') => (!text ? unknown : time(text) <= now + 1 && time(text) > now - 1000 ? 'now' : <>at <b class="nowrap"><At at={text} now={now} /></b></>);
+	const at = (text: string | undefined, unknown = '') => (!text ? unknown : time(text) <= now + 1 && unknown ? 'now' : <>at <b class="nowrap"><At at={text} now={now} /></b></>);
 	const goes = <>{j.sure === 'rough' && 'about '}{at(j.expected_at, 'at a time that is not known')}</>;
 	if (j.state === 'waiting') {
 		return <Sentence of={{ ...j, waiting: 1 }} pauses={j.pause && [j.pause]} opens={j.window_opens} full={j.full} link rest={<><b>{num(j.position ?? 0)}</b> before it, goes {goes}</>} />;
