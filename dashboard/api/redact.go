@@ -80,12 +80,14 @@ func (r *redaction) show(payload []byte) shown {
 	decoder.UseNumber()
 	if err := decoder.Decode(&value); err == nil && !decoder.More() {
 		value = r.hide(value)
-		text, err := json.Marshal(value)
-		if err == nil && len(text) <= mostPayload {
+		var text bytes.Buffer
+		encoder := json.NewEncoder(&text)
+		encoder.SetEscapeHTML(false) // what is cut off is shown as a text
+		if err := encoder.Encode(value); err == nil && text.Len() <= mostPayload {
 			s.Value = value
 			return s
 		}
-		payload = text
+		payload = bytes.TrimSuffix(text.Bytes(), []byte("\n"))
 	} else if !utf8.Valid(payload) || bytes.ContainsRune(payload, 0) {
 		s.Truncated = true
 		return s
