@@ -57,6 +57,10 @@ lint: ## gofmt, go vet, go fix, staticcheck, import rules
 deps: ## Install what the tests need, where it is missing
 	scripts/install-test-deps.sh
 
+.PHONY: images
+images: ## Take the pictures in docs/img anew
+	UPDATE_IMAGES=1 $(GO) test -count 1 -timeout 10m -run TestDev ./internal/browsertest
+
 .PHONY: clean
 clean: ## Remove what build made
 	rm -rf bin

@@ -16,7 +16,7 @@ after(async () => (await connection)?.close());
 
 // scenario runs body(page, tab) in a context of its own. Options: theme (light),
 // width (1280), height, reducedMotion, allow: patterns of console errors that
-// belong to the scenario, init: a script that runs before the page's own.
+// belong to the scenario, key: of the API, as if it had been typed before.
 export function scenario(name, options, body) {
   if (typeof options === 'function') [options, body] = [{}, options];
   test(name, async () => {
@@ -34,7 +34,7 @@ export function scenario(name, options, body) {
 }
 
 // open is a tab and what went wrong in it.
-export async function open({ theme = 'light', width = 1280, height = 900, reducedMotion = 'reduce', allow = [], init } = {}) {
+export async function open({ theme = 'light', width = 1280, height = 900, reducedMotion = 'reduce', allow = [], key } = {}) {
   const context = await (await browser()).newContext({
     colorScheme: theme, viewport: { width, height }, reducedMotion, locale: 'en-GB', timezoneId: 'UTC',
   });
@@ -50,7 +50,8 @@ export async function open({ theme = 'light', width = 1280, height = 900, reduce
       window.__violated(`${e.effectiveDirective} blocked ${e.blockedURI} ${e.sourceFile ?? ''}:${e.lineNumber} ${e.sample}`);
     });
   });
-  if (init) await context.addInitScript(init);
+  // A document that is not the page's, such as an empty one, keeps no keys.
+  if (key) await context.addInitScript((key) => { try { sessionStorage.setItem('headgate-key', key); } catch {} }, key);
   context.on('request', (request) => {
     const url = new URL(request.url());
     requests.push({ at: performance.now(), method: request.method(), url, request });

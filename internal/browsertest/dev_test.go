@@ -1,0 +1,47 @@
+package browsertest
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// newDev starts `worker dev` and a client of its Redis, and waits for its page.
+func newDev(t testing.TB) (*stage, *process) {
+	t.Helper()
+	bin, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, filepath.Join(bin, "worker"), []string{"dev", "--http", freeAddr(t)}, nil)
+	redisLine, pageLine := regexp.MustCompile(`redis://\S+`), regexp.MustCompile(`open (http://127\.0\.0\.1:\d+)`)
+	var url string
+	until(t, 20*time.Second, "worker dev says where its page is", func() bool {
+		said := p.log.tail(1 << 20)
+		url = redisLine.FindString(said)
+		if found := pageLine.FindStringSubmatch(said); found != nil {
+			p.page = found[1]
+		}
+		return url != "" && p.page != ""
+	})
+	options, err := queue.ParseRedisURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewUniversalClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	// It says where it is before its limits are in force.
+	until(t, 10*time.Second, "the limits of worker dev are in force", func() bool {
+		limits, err := queue.LimitsInForce(t.Context(), client, "webhook", "globex")
+		return err == nil && len(limits) > 0
+	})
+	s := &stage{t: t, rdb: client, client: queue.NewClient(client)}
+	s.receiver = strings.Replace(s.receive(), "127.0.0.1", "localhost", 1) // pictures show it
+	return s, p
+}

@@ -1,0 +1,195 @@
+// Every change that the page offers, and what became of it by what Go reads in Redis.
+import assert from 'node:assert/strict';
+import { ask, base, given, scenario } from '../lib/scenario.mjs';
+import * as at from '../lib/page.mjs';
+
+const { queue, jobs, names } = given;
+const row = (page, name) => page.getByRole('row').filter({ has: page.getByRole('link', { name, exact: true }) });
+const menu = async (page, name, item) => {
+  await row(page, name).locator('details.menu summary').click();
+  await page.getByRole('button', { name: item, exact: true }).click();
+};
+
+scenario('pause and resume a tenant', async (page) => {
+  await at.visit(page, at.tenants(queue));
+  await menu(page, names.waiting, 'Pause…');
+  await at.confirm(page, 'Pause', { reason: 'their server is being moved', before: (d) => d.getByLabel('For').selectOption('4 hours') });
+  await row(page, names.waiting).getByText('Paused').waitFor();
+  const [pause] = await ask('pauses', { tenant: names.waiting });
+  assert.match(pause.Reason, /: their server is being moved$/);
+  assert.ok(Math.abs(Date.parse(pause.Until) - Date.now() - 4 * 3600e3) < 60e3, `until ${pause.Until}`);
+
+  await at.visit(page, at.tenant(queue, names.waiting));
+  await page.locator('.sentence', { hasText: 'is paused by' }).waitFor();
+  await page.getByRole('button', { name: 'Resume…' }).click();
+  await at.confirm(page, 'Resume');
+  await page.getByRole('button', { name: 'Pause…' }).waitFor();
+  assert.deepEqual(await ask('pauses', { tenant: names.waiting }), []);
+});
+
+scenario('pause and resume a whole queue', async (page) => {
+  await at.visit(page, at.queuePage(queue));
+  await page.getByRole('button', { name: 'Pause…' }).click();
+  await at.confirm(page, 'Pause', { typed: queue, before: (d) => d.getByLabel('For').selectOption('Until somebody resumes') });
+  await page.getByRole('button', { name: 'Resume…' }).click();
+  const [pause] = await ask('pauses', {});
+  assert.match(pause.Until, /^0001-/);
+  await at.confirm(page, 'Resume');
+  await page.getByRole('button', { name: 'Pause…' }).waitFor();
+  assert.deepEqual(await ask('pauses', {}), []);
+});
+
+scenario('change a limit, see before what follows, and clear it', { allow: [/status of 400/] }, async (page) => {
+  await at.visit(page, at.tenants(queue));
+  await menu(page, names.waiting, 'Change limit…');
+  await at.confirm(page, 'Change the limit', {
+    reason: 'launch day', before: async (d) => {
+      await d.getByLabel('Limit').selectOption('tenant');
+      await d.getByLabel('Rate').fill('10/sek');
+      await d.getByRole('alert').filter({ hasText: 'rate' }).waitFor(); // the server's own words
+      await d.getByLabel('Reason').fill('too early');
+      assert.equal(await d.getByRole('button', { name: 'Change the limit' }).isDisabled(), true, 'an impossible rate can be set');
+      await d.getByLabel('Reason').fill('');
+      await d.getByLabel('Rate').fill('4/hour');
+      await d.getByText('After the change').waitFor();
+      await d.locator('.preview .sentence').nth(1).filter({ hasText: '4/h' }).waitFor();
+      await d.getByText(/^Done .* earlier\.$/).waitFor();
+      assert.equal((await ask('limit', { tenant: names.waiting, limit: 'tenant' })).From, 'tenant', 'the preview changed something');
+      await d.getByLabel('For').selectOption('1 day');
+    },
+  });
+  await row(page, names.waiting).getByText('Override').waitFor();
+  const changed = await ask('limit', { tenant: names.waiting, limit: 'tenant' });
+  assert.deepEqual([changed.From, changed.Rate, changed.Reason], ['override', '4/h', 'launch day']);
+
+  await at.visit(page, at.limits(queue));
+  const cells = (await row(page, names.waiting).filter({ hasText: 'launch day' }).getByRole('cell').allTextContents()).slice(0, 5);
+  assert.deepEqual(cells, [names.waiting, 'tenant', '2/h, burst 1', '4/h, burst 1', '4/h, burst 1']);
+  await page.locator('.changes li', { hasText: 'launch day' }).first().waitFor();
+  await menu(page, names.waiting, 'Clear…');
+  await at.confirm(page, 'Clear the override');
+  await row(page, names.waiting).waitFor({ state: 'detached' });
+  assert.equal((await ask('limit', { tenant: names.waiting, limit: 'tenant' })).From, 'tenant');
+});
+
+scenario('change a limit of a tenant by its name', async (page) => {
+  await at.visit(page, at.limits(queue));
+  await page.getByLabel('Change a limit of').fill(names.other);
+  await page.getByLabel('Change a limit of').press('Enter');
+  await at.confirm(page, 'Change the limit', {
+    before: async (d) => {
+      await d.getByLabel('Limit').selectOption('in-flight');
+      await d.getByRole('textbox', { name: 'At a time' }).fill('3');
+      await d.getByText('After the change').waitFor();
+    },
+  });
+  await row(page, names.other).filter({ hasText: '3 at once' }).waitFor();
+  assert.equal((await ask('limit', { tenant: names.other, limit: 'in-flight' })).Concurrency, 3);
+});
+
+scenario('cancel a job, retry it, run it now', async (page) => {
+  await at.visit(page, at.job(queue, jobs.waiting));
+  await page.getByRole('button', { name: 'Cancel…' }).click();
+  await at.confirm(page, 'Cancel the job', { reason: 'ordered twice' });
+  await page.locator('.badge', { hasText: 'Cancelled' }).waitFor();
+  assert.equal((await ask('job', { id: jobs.waiting })).State, 'cancelled');
+  await page.locator('.timeline', { hasText: 'ordered twice' }).waitFor();
+
+  await page.getByRole('button', { name: 'Retry…' }).click();
+  await at.confirm(page, 'Retry the job');
+  await page.locator('.badge', { hasText: 'Waiting' }).waitFor();
+  assert.equal((await ask('job', { id: jobs.waiting })).State, 'waiting');
+
+  await page.getByRole('button', { name: 'Run now…' }).click();
+  await at.confirm(page, 'Run the job');
+  await page.locator('.badge', { hasText: 'Done' }).waitFor();
+  assert.equal((await ask('job', { id: jobs.waiting })).State, 'completed');
+});
+
+scenario('run what is scheduled, delete what failed', { allow: [/status of 404/] }, async (page) => {
+  await at.visit(page, at.job(queue, jobs.scheduled));
+  await page.getByRole('button', { name: 'Run now…' }).click();
+  await at.confirm(page, 'Run the job');
+  await page.locator('.badge', { hasText: 'Done' }).waitFor();
+  assert.equal((await ask('job', { id: jobs.scheduled })).State, 'completed');
+
+  await at.visit(page, at.job(queue, jobs.archived));
+  await page.getByRole('button', { name: 'Delete…' }).click();
+  await at.confirm(page, 'Delete the job');
+  await page.getByRole('heading', { name: 'Not remembered' }).waitFor();
+  assert.equal((await ask('job', { id: jobs.archived })).State, 'unknown');
+});
+
+scenario('nothing is offered for what is in a worker’s hands', async (page) => {
+  await at.visit(page, at.job(queue, jobs.sending));
+  await page.getByText('too late to take back').waitFor();
+  assert.equal(await page.locator('main button').count(), 0);
+});
+
+scenario('cancel all that waits of a tenant, counted before', async (page) => {
+  await at.visit(page, at.tenants(queue));
+  await menu(page, names.many, 'Cancel jobs…');
+  await at.confirm(page, /^Cancel 120 jobs$/, { typed: 'cancel', before: (d) => d.getByText('120 jobs').first().waitFor() });
+  await at.said(page, 'Cancelled 120 jobs');
+  assert.equal(await ask('waiting', { tenant: names.many }), 0);
+});
+
+scenario('retry failures of a reason, and delete those of another', async (page) => {
+  await at.visit(page, at.failures(queue));
+  const group = (text) => page.locator('.group', { hasText: text });
+  await page.getByLabel('Filter by reason').fill('no such words');
+  await page.getByRole('heading', { name: 'None like that' }).waitFor();
+  await page.getByLabel('Filter by reason').fill('Not Found');
+  assert.equal(await page.locator('.group').count(), 1);
+  assert.match(page.url(), /reason=Not/);
+  await group('Not Found').getByRole('button', { expanded: false }).click();
+  await group('Not Found').getByRole('row').nth(1).waitFor();
+  assert.equal(await group('Not Found').getByRole('row').count(), 1 + given.failed.notFound);
+  await group('Not Found').getByRole('button', { name: 'Retry…' }).click();
+  await ask('let calls through');
+  await at.confirm(page, new RegExp(`^Retry ${given.failed.notFound} jobs$`), { before: (d) => d.getByText(`${given.failed.notFound} jobs`).first().waitFor() });
+  await at.said(page, `Retried ${given.failed.notFound} jobs`);
+  await group('Not Found').waitFor({ state: 'detached' });
+
+  await page.getByLabel('Filter by reason').fill('');
+  await group('Unprocessable').getByRole('button', { name: 'Delete…' }).click();
+  await at.confirm(page, new RegExp(`^Delete ${given.failed.refused} jobs$`), { typed: 'delete', before: (d) => d.getByText(`${given.failed.refused} jobs`).first().waitFor() });
+  await group('Unprocessable').waitFor({ state: 'detached' });
+  assert.equal(await group('Bad Gateway').count(), 1, 'other failures are gone, too');
+});
+
+scenario('every limiter of the lab', async (page) => {
+  await at.visit(page, at.lab());
+  const cards = page.locator('.algorithm');
+  assert.equal(await cards.count(), 6);
+  for (const card of await cards.all()) {
+    const name = await card.getByRole('heading').textContent();
+    await card.getByRole('button', { name: 'Send request' }).click();
+    await card.getByRole('status').getByText(/Let through|Goes in/).waitFor();
+    for (let i = 0; i < 3; i++) {
+      const answer = page.waitForResponse((r) => r.url().endsWith('/take'));
+      await card.getByRole('button', { name: 'Burst 10' }).click();
+      assert.equal((await (await answer).json()).results.length, 10);
+    }
+    await card.getByRole('status').getByText('Refused').waitFor();
+    await card.locator('pre', { hasText: /RateLimit/i }).waitFor();
+    await card.getByRole('button', { name: 'Reset' }).click();
+    await card.getByText('Nothing sent yet.').waitFor();
+    assert.equal(await card.locator('.let-through i').count(), 0, name);
+  }
+});
+
+scenario('what the server refuses is told in the dialog, which stays', { allow: [/status of 4\d\d/] }, async (page) => {
+  await at.visit(page, at.job(queue, jobs.refusable));
+  await page.getByRole('button', { name: 'Cancel…' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByLabel('Reason').fill('   ');
+  assert.equal(await dialog.getByRole('button', { name: 'Cancel the job' }).isDisabled(), true);
+  await dialog.getByLabel('Reason').fill('ok');
+  await page.route(`${base}/api/v1/**/cancel`, (route) => route.fulfill({
+    status: 422, contentType: 'application/problem+json', body: JSON.stringify({ title: 'Invalid', status: 422, detail: '', errors: [{ field: 'reason', reason: 'it is <b>too</b> short' }] }),
+  }));
+  await dialog.getByRole('button', { name: 'Cancel the job' }).click();
+  await dialog.getByRole('alert').filter({ hasText: 'it is <b>too</b> short' }).waitFor();
+  assert.equal(await dialog.getByLabel('Reason').inputValue(), 'ok');
+});

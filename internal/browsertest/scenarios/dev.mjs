@@ -1,0 +1,70 @@
+// `worker dev`: its traffic, its switch, and the pictures of the manual.
+import assert from 'node:assert/strict';
+import { statSync } from 'node:fs';
+import { mkdtemp } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { given, scenario } from '../lib/scenario.mjs';
+import { accessible, fits } from '../lib/rules.mjs';
+import * as at from '../lib/page.mjs';
+
+const { queue, tenant, job } = given;
+const figure = async (locator) => Number((await locator.textContent()).replace(/[^\d.].*$/s, ''));
+const stat = (of, label) => of.locator('.stats > div').filter({ has: of.page().locator('dt', { hasText: new RegExp(`^${label}$`) }) }).locator('dd');
+
+scenario('its traffic is seen', async (page) => {
+  await at.visit(page);
+  const cards = page.locator('.queue');
+  for (const name of ['webhook', 'email', 'ai', 'payment']) {
+    const card = cards.filter({ has: page.getByRole('heading', { name, exact: true }) });
+    await page.waitForFunction((e) => parseFloat(e.textContent) > 0, await stat(card, 'Sent').elementHandle());
+    await card.locator('.sentence', { hasText: 'held by' }).waitFor();
+  }
+  const webhook = cards.filter({ has: page.getByRole('heading', { name: 'webhook', exact: true }) });
+  assert.equal(await figure(stat(webhook, 'Provider said no')), 0);
+});
+
+// In the pictures of the manual there is something to be seen of the traffic.
+if (given.images) test('the traffic of two minutes', () => new Promise((done) => setTimeout(done, 120_000)));
+
+const folder = given.images || await mkdtemp(join(tmpdir(), 'headgate-pictures-'));
+const pictures = {
+  now: at.now(), tenants: at.tenants(queue), tenant: at.tenant(queue, tenant), job: at.job(queue, job),
+  providers: at.providers(), failures: at.failures(queue), limits: at.limits(queue), lab: at.lab(),
+};
+for (const theme of ['light', 'dark']) {
+  scenario(`pictures in ${theme}`, { theme, height: 720 }, async (page) => {
+    for (const [name, path] of Object.entries(pictures)) {
+      await at.visit(page, path);
+      await fits(page, name);
+      if (name === 'now') await accessible(page, name);
+      if (name === 'failures') await page.locator('.group', { hasText: 'Unprocessable' }).getByRole('button', { expanded: false }).click();
+      if (name === 'lab') {
+        for (const card of await page.locator('.algorithm').all()) {
+          await card.getByRole('button', { name: 'Reset' }).click(); // the other theme used it up
+          await card.getByRole('button', { name: 'Burst 10' }).click();
+          await card.getByRole('button', { name: 'Burst 10' }).click();
+        }
+        await page.locator('.algorithm').last().getByText(/remaining/).waitFor();
+      }
+      await at.settled(page);
+      await page.evaluate(() => scrollTo(0, 0));
+      const path_ = join(folder, `${name}-${theme}.png`);
+      await page.screenshot({ path: path_, caret: 'initial' });
+      assert.ok(statSync(path_).size <= 150_000, `${path_} has ${statSync(path_).size} bytes`);
+    }
+  });
+}
+
+scenario('what happens without it', async (page) => {
+  await at.visit(page, at.lab());
+  const card = page.locator('.unshaped');
+  await card.getByText('Shaped', { exact: true }).waitFor();
+  await card.getByRole('switch', { name: 'Send it unshaped' }).click();
+  await card.getByText('Unshaped', { exact: true }).waitFor();
+  await page.waitForFunction((e) => parseFloat(e.textContent) > 0, await stat(card, 'Refused by the provider').elementHandle());
+  await accessible(page);
+  await card.getByRole('switch', { name: 'Shape it again' }).click();
+  await card.getByText('Shaped', { exact: true }).waitFor();
+});

@@ -1,0 +1,96 @@
+// The page without a mouse.
+import assert from 'node:assert/strict';
+import { scenario, given } from '../lib/scenario.mjs';
+import * as at from '../lib/page.mjs';
+
+const focused = (page) => page.evaluate(() => {
+  const e = document.activeElement;
+  return { text: e?.getAttribute('aria-label') ?? e?.textContent?.trim(), tag: e?.tagName, inDialog: Boolean(e?.closest('dialog')) };
+});
+
+scenario('the first stop leads past the navigation', async (page) => {
+  await at.visit(page, at.tenants(given.queue));
+  await page.keyboard.press('Tab');
+  assert.match((await focused(page)).text, /^Skip/);
+  const box = await page.locator('.skip').boundingBox();
+  assert.ok(box.y >= 0, 'the link that has the focus is not to be seen');
+  await page.keyboard.press('Enter');
+  assert.equal((await focused(page)).tag, 'H1');
+  assert.match(page.url(), /tenants$/, 'skipping led to another page');
+});
+
+scenario('every stop can be seen, in the order of the page', async (page) => {
+  for (const path of [at.now(), at.tenants(given.queue), at.job(given.queue, given.jobs.archived), at.failures(given.queue), at.limits(given.queue), at.lab()]) {
+    await at.visit(page, path);
+    let before = -1, last = '';
+    for (let stops = 0; stops < 200; stops++) {
+      await page.keyboard.press('Tab');
+      const stop = await page.evaluate(() => {
+        const e = document.activeElement;
+        if (!e || e === document.body) return null;
+        const box = e.getBoundingClientRect(), style = getComputedStyle(e);
+        return {
+          html: e.outerHTML.slice(0, 150), seen: box.width > 0 && box.height > 0, skip: e.matches('.skip'),
+          outlined: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0,
+          at: [...document.querySelectorAll('*')].indexOf(e), main: Boolean(e.closest('main')),
+        };
+      });
+      if (stop === null || stop.html === last || (stops > 0 && stop.skip)) break; // once around
+      assert.ok(stop.seen, `nothing is to be seen of ${stop.html}`);
+      assert.ok(stop.outlined, `the focus is not to be seen at ${stop.html}`);
+      assert.ok(stop.at > before, `the focus goes back to ${stop.html}`);
+      before = stop.at;
+      last = stop.html;
+    }
+    assert.ok(before > 0);
+  }
+});
+
+scenario('a link tells where it led', async (page) => {
+  await at.visit(page, at.tenants(given.queue));
+  await page.getByRole('link', { name: given.tenant, exact: true }).focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { level: 1, name: given.tenant }).waitFor();
+  await at.settled(page);
+  assert.equal((await focused(page)).tag, 'H1');
+  assert.match(await page.title(), new RegExp(given.tenant));
+});
+
+scenario('a dialog keeps the focus, and gives it back', async (page) => {
+  await at.visit(page, at.job(given.queue, given.jobs.archived));
+  const open = page.getByRole('button', { name: 'Retry…' });
+  await open.focus();
+  await page.keyboard.press('Enter');
+  const dialog = page.getByRole('dialog');
+  await dialog.waitFor();
+  assert.ok((await dialog.getAttribute('aria-labelledby')) && (await focused(page)).inDialog, 'the dialog has the focus');
+  for (let i = 0; i < 8; i++) {
+    await page.keyboard.press('Tab');
+    const { inDialog, tag } = await focused(page);
+    assert.ok(inDialog || tag === 'BODY', `the focus left the dialog for ${tag}`); // BODY: the browser's own bar
+  }
+  await page.keyboard.press('Escape');
+  await dialog.waitFor({ state: 'hidden' });
+  assert.equal((await focused(page)).text, 'Retry…', 'the focus did not come back');
+
+  // What was typed into a dialog that was left is not in the next one.
+  await page.keyboard.press('Enter');
+  await dialog.getByLabel('Reason').fill('half a reason');
+  await dialog.getByRole('button', { name: 'Keep as it is' }).click();
+  await dialog.waitFor({ state: 'hidden' });
+  await open.press('Enter');
+  assert.equal(await dialog.getByLabel('Reason').inputValue(), '');
+});
+
+scenario('a menu closes, and gives the focus back', async (page) => {
+  await at.visit(page, at.tenants(given.queue));
+  const menu = page.locator('details.menu summary').first();
+  await menu.focus();
+  await page.keyboard.press('Enter');
+  await page.locator('details.menu[open]').waitFor();
+  await page.keyboard.press('Tab');
+  assert.equal((await focused(page)).tag, 'BUTTON');
+  await page.keyboard.press('Escape');
+  await page.locator('details.menu[open]').waitFor({ state: 'detached' });
+  assert.equal((await focused(page)).tag, 'SUMMARY');
+});

@@ -1,0 +1,49 @@
+// A server that wants a key.
+import assert from 'node:assert/strict';
+import { ask, given, scenario } from '../lib/scenario.mjs';
+import { accessible, fits } from '../lib/rules.mjs';
+import * as at from '../lib/page.mjs';
+import { base } from '../lib/scenario.mjs';
+
+const allow = [/status of 401/];
+
+scenario('without a key nothing is shown', { allow }, async (page, tab) => {
+  await page.goto(`${base}/#/${at.tenants(given.queue)}`);
+  const dialog = page.getByRole('dialog', { name: 'A key, please' });
+  await dialog.waitFor();
+  await accessible(page);
+  await fits(page);
+  await page.keyboard.press('Escape');
+  assert.ok(await dialog.isVisible(), 'the dialog can be waved away');
+  assert.equal(await page.getByText(given.names.waiting).count(), 0);
+
+  await dialog.getByLabel('Key').fill('hg_wrong');
+  await dialog.getByRole('button', { name: 'Open' }).click();
+  await dialog.getByText('This key is not known here.').waitFor();
+  await dialog.getByLabel('Key').fill(given.key);
+  await dialog.getByLabel('Key').press('Enter');
+  await dialog.waitFor({ state: 'hidden' });
+  await page.getByRole('link', { name: given.names.waiting, exact: true }).waitFor();
+  await at.live(page);
+
+  // It is in this tab alone, in no address, and gone with it.
+  assert.ok(!page.url().includes(given.key));
+  assert.deepEqual(tab.requests.filter((r) => r.url.href.includes(given.key)), []);
+  assert.ok(!JSON.stringify(await page.evaluate(() => ({ ...localStorage }))).includes(given.key));
+  await page.reload();
+  await at.settled(page);
+  const other = await tab.context.newPage();
+  await other.goto(base);
+  await other.getByRole('dialog', { name: 'A key, please' }).waitFor();
+  await other.close();
+
+  await page.getByRole('button', { name: /Sign out/ }).click();
+  await dialog.waitFor();
+  assert.equal(await page.evaluate(() => sessionStorage.getItem('headgate-key')), null);
+});
+
+scenario('a key that ends while the page is open', { allow, key: given.key }, async (page) => {
+  await at.visit(page, at.tenants(given.queue));
+  await ask('take the key back');
+  await page.getByRole('dialog', { name: 'A key, please' }).waitFor({ timeout: 20_000 });
+});

@@ -1,0 +1,52 @@
+// 100,000 tenants on one page.
+import assert from 'node:assert/strict';
+import { given, scenario } from '../lib/scenario.mjs';
+import { accessible, fits } from '../lib/rules.mjs';
+import * as at from '../lib/page.mjs';
+
+const { queue, tenants } = given;
+const nodes = (page) => page.evaluate(() => document.querySelectorAll('*').length);
+const count = new Intl.NumberFormat('en').format(tenants);
+
+scenario('a page of them at a time', async (page, tab) => {
+  let bytes = 0;
+  const cdp = await tab.context.newCDPSession(page);
+  await cdp.send('Network.enable');
+  cdp.on('Network.dataReceived', (e) => { bytes += e.encodedDataLength || e.dataLength; });
+  await at.visit(page, at.tenants(queue));
+  await page.getByText(`${count} tenants`).waitFor();
+  assert.equal(await page.locator('tbody tr').count(), 50);
+  assert.ok(bytes < 250_000, `${bytes} bytes were sent for the first page`);
+  assert.ok(await nodes(page) < 2500, `${await nodes(page)} nodes`);
+  await fits(page);
+  await accessible(page);
+
+  await page.getByRole('button', { name: 'Last page' }).click();
+  await page.getByText(new RegExp(`–${count} of ${count}`)).waitFor();
+  await page.getByRole('button', { name: 'Tenant', exact: false }).first().click();
+  await page.locator('tbody tr').first().getByText('tenant-000000').waitFor();
+  await page.getByPlaceholder('Search tenants').fill('TENANT-054321');
+  await page.getByText('1 tenant', { exact: true }).waitFor();
+  await page.getByRole('link', { name: 'tenant-054321' }).click();
+  await page.getByRole('heading', { level: 1, name: 'tenant-054321' }).waitFor();
+  await at.settled(page);
+
+  // Back is where one came from: the search is in the address.
+  await page.goBack();
+  await page.getByRole('link', { name: 'tenant-054321' }).waitFor();
+  assert.equal(await page.getByPlaceholder('Search tenants').inputValue(), 'TENANT-054321');
+});
+
+scenario('what an open page asks for', async (page, tab) => {
+  for (const path of [at.now(), at.tenants(queue), at.tenant(queue, 'tenant-054321')]) {
+    await at.visit(page, path);
+    const begin = performance.now(), before = tab.requests.length;
+    for (let i = 0; i < 3; i++) {
+      // Each overview of the stream is a moment later.
+      await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 1000))));
+    }
+    const asked = tab.requests.slice(before), seconds = (performance.now() - begin) / 1000;
+    assert.ok(asked.length / seconds <= 2.5, `${asked.length} requests in ${seconds.toFixed(1)} s at ${path}: ${asked.map((r) => r.url.pathname)}`);
+    assert.ok(await nodes(page) < 2500, `${await nodes(page)} nodes at ${path}`);
+  }
+});

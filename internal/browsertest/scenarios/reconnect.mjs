@@ -1,0 +1,61 @@
+// What the page depends on goes away and comes back, and nobody reloads it.
+import assert from 'node:assert/strict';
+import { ask, base, given, scenario } from '../lib/scenario.mjs';
+import { accessible } from '../lib/rules.mjs';
+import * as at from '../lib/page.mjs';
+
+const patience = { timeout: 25_000 };
+const allow = [/net::ERR_/, /status of 5\d\d/, /ERR_INCOMPLETE_CHUNKED_ENCODING/];
+const banner = (page, text) => page.locator('.banner', { hasText: text });
+
+scenario('the worker is killed and comes back', { allow }, async (page) => {
+  await at.visit(page, at.tenants(given.queue));
+  const known = page.getByRole('link', { name: given.tenant, exact: true });
+  await known.waitFor();
+  await ask('kill the worker');
+  await banner(page, 'The server does not answer.').waitFor(patience);
+  assert.ok(await known.isVisible(), 'what was known is gone');
+  await accessible(page, 'without a worker');
+  await ask('start the worker');
+  await banner(page, 'The server does not answer.').waitFor({ state: 'detached', ...patience });
+  await at.live(page);
+  await ask('enqueue', { tenant: 'newcomer' });
+  await page.getByRole('link', { name: 'newcomer', exact: true }).waitFor(patience);
+});
+
+scenario('Redis is killed and comes back', { allow }, async (page, tab) => {
+  await at.visit(page, at.tenants(given.queue));
+  await ask('kill Redis');
+  await banner(page, 'Redis does not answer.').waitFor(patience);
+  await accessible(page, 'without Redis');
+  // So does one that is opened meanwhile.
+  const late = await tab.context.newPage();
+  await late.goto(`${base}/#/${at.tenants(given.queue)}`);
+  await banner(late, 'Redis does not answer.').waitFor(patience);
+  await ask('start Redis');
+  for (const one of [page, late]) {
+    await banner(one, 'Redis does not answer.').waitFor({ state: 'detached', ...patience });
+    await one.getByRole('link', { name: given.tenant, exact: true }).waitFor(patience);
+  }
+});
+
+scenario('a tab that nobody looks at asks nothing', async (page, tab) => {
+  await page.clock.install();
+  await at.visit(page, at.tenants(given.queue));
+  const stream = tab.requests.findLast((r) => r.url.pathname.endsWith('/events'));
+  const ended = page.waitForEvent('requestfailed', (r) => r === stream.request);
+  const look = (hidden) => page.evaluate((hidden) => {
+    Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, hidden);
+  await look(true);
+  await ended; // the stream is closed
+  await page.locator('header .badge', { hasText: 'Not live' }).waitFor();
+  const before = tab.requests.length;
+  await page.clock.runFor(5 * 60_000);
+  assert.deepEqual(tab.requests.slice(before).map((r) => r.url.pathname), []);
+  await look(false);
+  await page.clock.runFor(1000);
+  await at.live(page);
+  assert.ok(tab.requests.slice(before).some((r) => r.url.pathname.endsWith('/events')));
+});
