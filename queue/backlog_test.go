@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,7 +80,7 @@ func BenchmarkDispatch(b *testing.B) {
 	client := server.Client()
 	d := &dispatcher{
 		queue: queue, redis: client, capacity: newCapacity(1000), observer: NoObserver{}, pending: newPending(),
-		limits: &limitsCache{queue: queue, redis: client}, clock: &redisClock{}, pauses: &pauses{},
+		limits: &limitsCache{queue: queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{},
 	}
 	var took []time.Duration
 	released := 0
