@@ -303,10 +303,12 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 	return err
 }
 
-// went is how many jobs of the lane that is looked at have gone since all was read,
-// as far as none came meanwhile. The forecast begins with what was read, so that it
-// counts them.
-func (f *forecast) went(l *lane) int64 { return max(0, l.jobs-f.seen.place[2]) }
+// went is how many jobs of the lane that is looked at have gone since all was read.
+// The forecast begins with what was read, so that it counts them.
+func (f *forecast) went(l *lane) int64 {
+	length, came := f.seen.place[2], f.seen.place[5]
+	return max(0, l.jobs-(length-came))
+}
 
 // bandScores is what a lane's scores of one priority are apart.
 const bandScores = 1 << 51

@@ -7,14 +7,16 @@
 -- ARGV[4]   id of a job of the lane, '' for none
 -- ARGV[5]   n: how many other lanes to look at for costs, at most 50; together at 48
 --           of their jobs, or at two of each, spread evenly
--- ARGV[6..] those lanes, and then logs of permits, at most 100: "key window_us most"
+-- ARGV[6]   since_us: when all lanes were read
+-- ARGV[7..] those lanes, and then logs of permits, at most 100: "key window_us most"
 -- Returns   {now, backlog, version, place, limits, own costs, other costs, logs}
 --   backlog how many jobs of the lane's tenant wait
 --   version {pauses, limits}: changes of them, '' for none
---   place   {rank, score, length, band_end, lower_older, ready 1|0}: how many stand in
+--   place   {rank, score, length, band_end, lower_older, came}: how many stand in
 --           front of the job, its score, how many jobs the lane holds, how many of
---           them are of its priority or a higher one, and how many of the lower
---           priorities of the lane have waited longer than it
+--           them are of its priority or a higher one, how many of the lower
+--           priorities of the lane have waited longer than it, and how many of the
+--           lane came after since_us
 --   limits  for each of the lane's: name, bucket, algorithm, next_us (when it admits
 --           the job, or one of cost 1), lanes that are blocked before it has one
 --   costs   for each job looked at: hg_cost, hg_costs, as they are; of others in a
@@ -52,7 +54,11 @@ if lane ~= '' then
     local from = other * BAND
     lower_older = lower_older + redis.call('ZCOUNT', lane_key(lane), int(from), '(' .. int(from + score % BAND))
   end
-  place = {rank, int(score), length, band_end, lower_older, redis.call('ZSCORE', headgate .. 'ready', lane) and 1 or 0}
+  local came = 0
+  for of = 0, 2 do
+    came = came + redis.call('ZCOUNT', lane_key(lane), int(of * BAND + tonumber(ARGV[6])), '(' .. int((of + 1) * BAND))
+  end
+  place = {rank, int(score), length, band_end, lower_older, came}
 
   -- Costs of up to 32 jobs, spread evenly over those that are before it.
   local until_rank = id ~= '' and math.max(rank, 0) or length - 1
@@ -82,7 +88,7 @@ end
 
 local n = math.min(tonumber(ARGV[5]), 50)
 local each = math.max(2, math.floor(48 / math.max(n, 1)))
-for i = 6, 5 + n do
+for i = 7, 6 + n do
   local list, length = {}, lane_length(ARGV[i])
   for at = 0, length - 1, math.max(1, math.ceil(length / each)) do
     costs_of(list, redis.call('ZRANGE', lane_key(ARGV[i]), at, at))
@@ -90,7 +96,7 @@ for i = 6, 5 + n do
   others[#others + 1] = list
 end
 
-for i = 6 + n, math.min(#ARGV, 105 + n) do
+for i = 7 + n, math.min(#ARGV, 106 + n) do
   local key, w, b = string.match(ARGV[i], '^(.*) (%d+) (%d+)$')
   local spec = {a = 'sl', p = 1, r = 1, w = tonumber(w), b = tonumber(b), ahead = 0}
   local log = limit_open(spec, key, now)

@@ -387,7 +387,7 @@ func (f *forecast) look(ctx context.Context, client redis.UniversalClient, subje
 
 // script runs explain.lua, and says when that was.
 func (f *forecast) script(ctx context.Context, client redis.UniversalClient, subject, id string, some []any, logs []permitLog) (time.Time, error) {
-	args := append([]any{f.queue, f.windows, subject, id, len(some)}, some...)
+	args := append([]any{f.queue, f.windows, subject, id, len(some), f.now.UnixMicro()}, some...)
 	logs = logs[:min(len(logs), mostLogs)]
 	for _, log := range logs {
 		args = append(args, log.words)
