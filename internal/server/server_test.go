@@ -231,7 +231,9 @@ func pair(t *testing.T, folder string, serial int64) {
 func TestTLS(t *testing.T) {
 	folder := t.TempDir()
 	pair(t, folder, 1)
-	s, _ := running(t, func(c *Config) { c.CertFile, c.KeyFile = filepath.Join(folder, "cert.pem"), filepath.Join(folder, "key.pem") })
+	s, _ := running(t, func(c *Config) {
+		c.CertFile, c.KeyFile = filepath.Join(folder, "cert.pem"), filepath.Join(folder, "key.pem")
+	})
 	serial := func() (int64, string) {
 		t.Helper()
 		response, err := client(t).Get(s.URL() + "livez")
