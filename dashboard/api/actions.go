@@ -122,7 +122,7 @@ func (b scopeBody) scope(r *request) (queue.Scope, error) {
 
 type pauseBody struct {
 	scopeBody
-	until
+	ending
 }
 
 func (a *API) pause(r *request) (answer, error) {
@@ -163,7 +163,7 @@ type limitBody struct {
 	Concurrency *int64  `json:"concurrency"`
 	DryRun      bool    `json:"dry_run"`
 	Reason      string  `json:"reason"`
-	until
+	ending
 }
 
 func (b limitBody) change() (queue.Change, error) {

@@ -71,7 +71,11 @@ func decodeText(text []byte, into any) error {
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return invalid(wrong.Field, "want %s, not a JSON %s", typeWords(wrong.Type), wrong.Value)
+			field := wrong.Field
+			if within, rest, _ := strings.Cut(field, "."); !slices.Contains(known, within) {
+				field = rest // what is embedded has no name in JSON
+			}
+			return invalid(field, "want %s, not a JSON %s", typeWords(wrong.Type), wrong.Value)
 		}
 		return bad("not JSON: %v", err)
 	}
@@ -108,14 +112,14 @@ func typeWords(t reflect.Type) string {
 	return "a text"
 }
 
-// until is when something ends that a body gives either as a moment or as seconds
+// ending is when something ends that a body gives either as a moment or as seconds
 // from now; zero: not by itself.
-type until struct {
+type ending struct {
 	Until   *string  `json:"until"`
 	Seconds *float64 `json:"seconds"`
 }
 
-func (u until) moment() (time.Time, error) {
+func (u ending) moment() (time.Time, error) {
 	const most = 10 * 365 * 24 * 3600 // what pauses and overrides bear
 	switch {
 	case u.Until != nil && u.Seconds != nil:

@@ -1,0 +1,250 @@
+package api
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
+)
+
+func TestTenants(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), nil)
+	r.publish(throttle.PerSecond(1))
+	for tenant, n := range map[string]int{"acme": 3, "globex": 1, "we/ird: ü": 2} {
+		for range n {
+			r.want(202, "", "POST", "/jobs", r.job(tenant, ""))
+		}
+	}
+	at := "/queues/" + r.queue
+	names := func(query string) string {
+		t.Helper()
+		var all []string
+		for _, row := range r.want(200, `"total":`, "GET", at+"/tenants"+query, "").get(t, "tenants").([]any) {
+			all = append(all, row.(map[string]any)["tenant"].(string))
+		}
+		return strings.Join(all, ",")
+	}
+	for query, want := range map[string]string{
+		"":                                "acme,we/ird: ü,globex",
+		"?sort=tenant":                    "acme,globex,we/ird: ü",
+		"?sort=tenant&order=desc":         "we/ird: ü,globex,acme",
+		"?search=E&sort=tenant":           "acme,globex,we/ird: ü",
+		"?search=glob":                    "globex",
+		"?sort=tenant&limit=1":            "acme",
+		"?sort=tenant&offset=1":           "globex,we/ird: ü",
+		"?sort=waiting&order=asc":         "globex,we/ird: ü,acme",
+		"?search=nobody":                  "",
+		"?sort=tenant&offset=50":          "",
+		"?search=" + url.QueryEscape(`ü`): "we/ird: ü",
+	} {
+		if got := names(query); got != want {
+			t.Errorf("%s: %s; want %s", query, got, want)
+		}
+	}
+	for query, want := range map[string]string{"?sort=size": `"field":"sort"`, "?limit=201": "limit", "?limit=x": "limit", "?offset=-1": "offset", "?order=up": "order"} {
+		r.want(400, want, "GET", at+"/tenants"+query, "")
+	}
+	got := r.want(200, `"waiting":2`, "GET", at+"/tenants/"+url.PathEscape("we/ird: ü"), "")
+	limit := got.get(t, "limits").([]any)[0].(map[string]any)
+	if limit["name"] != "tenant" || limit["rule"] != "1/s" || limit["full"] != 1.0 || limit["from"] != "queue" || limit["binding"] != true || limit["per"].([]any)[0] != "tenant" {
+		t.Errorf("its limit: %v", limit)
+	}
+	if slots := got.get(t, "slots").([]any); len(slots) != 2 || got.get(t, "recent") == nil {
+		t.Errorf("%s", got.body)
+	}
+	r.want(200, `"waiting":0`, "GET", at+"/tenants/nobody", "")
+	r.want(404, "there is no queue", "GET", "/queues/none/tenants", "")
+	r.want(404, "queue", "GET", "/queues/none", "")
+	r.want(200, r.queue, "GET", "/queues", "")
+}
+
+func TestEstimate(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), nil)
+	r.publish(throttle.PerSecond(10))
+	r.want(202, "", "POST", "/jobs", r.job("acme", ""))
+	at := "/queues/" + r.queue + "/estimate"
+	got := r.want(200, `"waiting":1`, "POST", at, `{"tenant":"acme","jobs":100}`)
+	last, err := time.Parse(time.RFC3339, got.get(t, "last").(string))
+	if away := time.Until(last); err != nil || away < 8*time.Second || away > 12*time.Second || got.get(t, "held_by.rule") != "10/s" {
+		t.Errorf("the last of 100 at 10/s in %v: %s", away, got.body)
+	}
+	r.want(400, `"field":"jobs"`, "POST", at, `{"tenant":"acme","jobs":0}`)
+	r.want(400, `"field":"tenant"`, "POST", at, `{"jobs":1}`)
+	r.want(400, "did you mean", "POST", at, `{"tenat":"acme","jobs":1}`)
+	r.want(404, "", "POST", "/queues/none/estimate", `{"tenant":"acme","jobs":1}`)
+}
+
+// A change of a limit is shown before it is made, and stands in the audit after.
+func TestLimits(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), nil)
+	r.publish(throttle.PerSecond(1))
+	var all strings.Builder
+	for range 100 {
+		all.WriteString(r.job("acme", "") + "\n")
+	}
+	r.want(202, "", "POST", "/jobs/batch", all.String(), "Content-Type", ndjson)
+	at := "/queues/" + r.queue
+	limit := at + "/tenants/acme/limits/tenant"
+	got := r.want(200, `"applied":false`, "PUT", limit, `{"rate":"10/s","dry_run":true}`)
+	drains := func(path string) time.Duration {
+		t.Helper()
+		drains, err := time.Parse(time.RFC3339, got.get(t, path).(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Until(drains)
+	}
+	if before, after := drains("before.drains_at"), drains("after.drains_at"); before < 90*time.Second || before > 101*time.Second || after < 8*time.Second || after > 11*time.Second {
+		t.Errorf("100 jobs drain in %v, and at 10/s in %v", before, after)
+	}
+	if got := r.want(200, "", "GET", at+"/limits", ""); strings.Contains(got.body, "acme") {
+		t.Errorf("a dry run has changed something: %s", got.body)
+	}
+	r.want(200, `"applied":true`, "PUT", limit, `{"rate":"10/s","burst":5,"seconds":3600,"reason":"launch day"}`)
+	got = r.want(200, "launch day", "GET", at+"/limits", "")
+	override := got.get(t, "overrides").([]any)[0].(map[string]any)
+	if override["tenant"] != "acme" || override["rule"] != "10/s" || override["burst"] != 5.0 || override["actor"] != "local" || override["until"] == nil ||
+		override["file"].(map[string]any)["rule"] != "1/s" {
+		t.Errorf("the override: %v", override)
+	}
+	if of := got.get(t, "limits").([]any)[0].(map[string]any); of["rule"] != "1/s" || of["from"] != "queue" {
+		t.Errorf("the limit of all: %v", of)
+	}
+	if mine := r.want(200, "", "GET", at+"/tenants/acme", "").get(t, "limits").([]any)[0].(map[string]any); mine["from"] != "override" || mine["file"] == nil {
+		t.Errorf("the limit of the tenant: %v", mine)
+	}
+	if entry := r.want(200, "", "GET", "/audit?queue="+r.queue+"&limit=1", "").get(t, "entries").([]any)[0].(map[string]any); entry["action"] != "override" ||
+		entry["after"].(map[string]any)["tenant"] != "10/s, burst 5" || entry["actor"] != "local" {
+		t.Errorf("the audit: %v", entry)
+	}
+	r.want(200, `"cleared":true`, "DELETE", limit, `{"reason":"it is over"}`)
+	r.want(200, `"cleared":false`, "DELETE", limit, `{"reason":"it is over"}`)
+
+	for body, want := range map[string]string{
+		`{"reason":"x"}`:                                                         "nothing of it changes",
+		`{"rate":"fast","reason":"x"}`:                                           `"field":"rate"`,
+		`{"rate":"1/s"}`:                                                         `"field":"reason"`,
+		`{"concurrency":3,"reason":"x"}`:                                         "",
+		`{"rate":"1/s","until":"x","reason":"x"}`:                                `"field":"until"`,
+		`{"rate":"1/s","seconds":-1,"reason":"x"}`:                               `"field":"seconds"`,
+		`{"rate":"1/s","seconds":"1m","reason":"x"}`:                             `"field":"seconds"`,
+		`{"rate":"1/s","seconds":1,"until":"2099-01-01T00:00:00Z","reason":"x"}`: "not both",
+		`{"rate":"1/s","until":"2001-01-01T00:00:00Z","reason":"x"}`:             "has passed",
+		`{"rate":1,"reason":"x"}`:                                                "want a text, not a JSON number",
+		`{"rat":"1/s"}`:                                                          "did you mean",
+	} {
+		r.want(400, want, "PUT", limit, body)
+	}
+	r.want(404, "has no limit", "PUT", at+"/tenants/acme/limits/tenent", `{"rate":"1/s","reason":"x"}`)
+	r.want(404, "has no limit", "DELETE", at+"/tenants/acme/limits/none", `{"reason":"x"}`)
+	r.want(404, "there is no queue", "PUT", "/queues/none/tenants/acme/limits/tenant", `{"rate":"1/s","reason":"x"}`)
+}
+
+func TestJobs(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), nil)
+	r.publish(throttle.PerSecond(1))
+	for i := range 5 {
+		r.want(202, "", "POST", "/jobs", r.job("acme", fmt.Sprintf(`,"key":"k/%d"`, i)))
+	}
+	at := "/queues/" + r.queue
+	first := r.want(200, "", "GET", at+"/jobs?state=waiting&limit=3", "")
+	second := r.want(200, "", "GET", at+"/jobs?state=waiting&limit=3&cursor="+url.QueryEscape(first.get(t, "next").(string)), "")
+	if n, m := len(first.get(t, "jobs").([]any)), len(second.get(t, "jobs").([]any)); n != 3 || m != 2 || second.get(t, "next") != nil {
+		t.Errorf("pages of %d and %d: %s", n, m, second.body)
+	}
+	row := first.get(t, "jobs").([]any)[0].(map[string]any)
+	if row["tenant"] != "acme" || row["state"] != "waiting" || row["queue"] != r.queue || row["attempt"] != 1.0 || row["at"] == nil {
+		t.Errorf("%v", row)
+	}
+	id := url.PathEscape(row["id"].(string))
+	got := r.want(200, `"state":"waiting"`, "GET", at+"/jobs/"+id, "")
+	if got.get(t, "position") != 0.0 || got.get(t, "payload.n") != 1.0 || got.get(t, "payload_bytes") != 7.0 || got.get(t, "waiting") != 5.0 {
+		t.Errorf("%s", got.body)
+	}
+	r.want(200, `"jobs":1`, "POST", at+"/jobs/"+id+"/cancel", `{"reason":"a try"}`)
+	if got := r.want(200, `"state":"cancelled"`, "GET", at+"/jobs/"+id, ""); !strings.Contains(got.get(t, "error").(string), "cancelled by local: a try") {
+		t.Errorf("%s", got.body)
+	}
+	r.want(200, "cancelled by local", "GET", at+"/jobs?state=archived&reason=a+try", "")
+	r.want(200, `"jobs":[]`, "GET", at+"/jobs?state=archived&reason=nothing", "")
+	groups := r.want(200, `"total":1`, "GET", at+"/failures", "")
+	if g := groups.get(t, "groups").([]any)[0].(map[string]any); g["outcome"] != "cancelled" || g["jobs"] != 1.0 {
+		t.Errorf("%v", g)
+	}
+	r.want(409, "wrong_state", "POST", at+"/jobs/"+id+"/cancel", `{"reason":"again"}`)
+	r.want(200, `"jobs":1`, "POST", at+"/jobs/"+id+"/retry", `{"reason":"a try"}`)
+	r.want(200, `"jobs":1`, "POST", at+"/jobs/"+id+"/run", `{"reason":"now"}`)
+	r.want(409, "wrong_state", "DELETE", at+"/jobs/"+id, `{"reason":"x"}`)
+	r.want(404, "no job", "POST", at+"/jobs/none/cancel", `{"reason":"x"}`)
+	r.want(404, "no such job", "GET", at+"/jobs/none", "")
+	r.want(400, "reason", "POST", at+"/jobs/"+id+"/cancel", `{}`)
+	for _, query := range []string{"", "?state=lost", "?state=waiting&cursor=x", "?state=waiting&reason=x", "?state=waiting&limit=-1", "?state=waiting&kind=a+b"} {
+		r.want(400, "invalid", "GET", at+"/jobs"+query, "")
+	}
+
+	// Many at once are counted first.
+	r.want(200, `"dry_run":true`, "POST", at+"/actions", `{"verb":"cancel","tenant":"acme","dry_run":true}`)
+	r.want(200, `"jobs":5`, "POST", at+"/actions", `{"verb":"cancel","tenant":"acme","reason":"all of them"}`)
+	r.want(200, `"jobs":5`, "POST", at+"/actions", `{"verb":"delete","reason_contains":"all of them","reason":"done with"}`)
+	r.want(400, "none of cancel", "POST", at+"/actions", `{"verb":"destroy","reason":"x"}`)
+	r.want(400, `"field":"state"`, "POST", at+"/actions", `{"verb":"retry","state":"waiting","reason":"x"}`)
+}
+
+// What is secret by its name is shown to nobody, however deep it lies.
+func TestRedaction(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), func(c *Config) { c.Redact = []string{"shoe-size"} })
+	payload := `{"user":"ann","Password":"CANARY1","deep":[{"api_key":"CANARY2","apiKey":["CANARY3"],"max_tokens":100}],
+		"headers":{"Authorization":"Bearer CANARY4","X-Auth-Token":"CANARY5"},"card":{"number":"CANARY6","cvc":"CANARY7","exp_month":1},
+		"url":"https://u:CANARY8@example.com/a?token=CANARY9&page=2","shoeSize":"CANARY10","big":12345678901234567890}`
+	body := fmt.Sprintf(`{"kind":"call","queue":%q,"tenant":"acme","headers":{"x-secret":"CANARY11","trace":"kept"},"payload":%s}`, r.queue, payload)
+	id := r.want(202, "", "POST", "/jobs", body).get(t, "id").(string)
+	got := r.want(200, "ann", "GET", "/queues/"+r.queue+"/jobs/"+id, "")
+	if strings.Contains(got.body, "CANARY") {
+		t.Errorf("it tells a secret: %s", got.body)
+	}
+	for _, kept := range []string{`"max_tokens":100`, "page=2", `"trace":"kept"`, "12345678901234567890", "[redacted]"} {
+		if !strings.Contains(got.body, kept) {
+			t.Errorf("it lacks %s: %s", kept, got.body)
+		}
+	}
+	// The job keeps what it had.
+	d, err := queue.NewInspector(r.redis).Job(t.Context(), r.queue, id)
+	if err != nil || !strings.Contains(string(d.Payload), "CANARY1") {
+		t.Errorf("the payload is %s, %v", d.Payload, err)
+	}
+}
+
+func TestShownPayloads(t *testing.T) {
+	hide := newRedaction(nil)
+	long := strings.Repeat("é", mostPayload)
+	for name, test := range map[string]struct {
+		payload   string
+		want      any
+		truncated bool
+	}{
+		"none":            {"", nil, false},
+		"a number":        {"1", nil, false},
+		"a text":          {"plain text", "plain text", false},
+		"binary":          {"\x00\xff\x01", nil, true},
+		"binary as UTF-8": {"a\x00b", nil, true},
+		"half a JSON":     {`{"password":"CANARY`, nil, true},
+		"two JSONs":       {`{"password":"CANARY"}{"password":"CANARY"}`, nil, true},
+		"a long text":     {long, long[:mostPayload], true},
+	} {
+		got := hide.show([]byte(test.payload))
+		if test.want != nil && got.Value != test.want || got.Truncated != test.truncated || got.Bytes != len(test.payload) {
+			t.Errorf("%s: %.60v, truncated %v, %d bytes", name, got.Value, got.Truncated, got.Bytes)
+		}
+		if test.want == nil && name != "a number" && got.Value != nil {
+			t.Errorf("%s is shown: %.60v", name, got.Value)
+		}
+	}
+	if got := hide.show([]byte(`{"secret":"CANARY","text":"` + long + `"}`)); !got.Truncated || strings.Contains(fmt.Sprint(got.Value), "CANARY") || len(got.Value.(string)) > mostPayload {
+		t.Errorf("a long JSON: truncated %v, %.60v", got.Truncated, got.Value)
+	}
+}
