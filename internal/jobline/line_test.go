@@ -1,6 +1,7 @@
 package jobline
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -200,4 +201,36 @@ func FuzzLine(f *testing.F) {
 			_, _ = l.Job(known) // must not panic, whatever it says
 		}
 	})
+}
+
+// FuzzPlainFields: the quick look at the fields finds no line plain that the thorough
+// one has something against.
+func FuzzPlainFields(f *testing.F) {
+	for _, text := range []string{
+		` {"kind" : "a\\\"}", "payload":{"a":[1,"}]"],"kind":2} ,"cost":1e3}`, `{"kind":"a","kind":"b"}`, `{"Kind":"a"}`, `{"ki\u006ed":"a"}`, `{}`, `null`, `{"at":null,"x":1}`,
+		`{"payload":"\\","tenant":""}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if !json.Valid(text) {
+			return
+		}
+		err := checkFields(text)
+		if plain := plainFields(text); plain && err != nil {
+			t.Errorf("%s is plain, but %v", text, err)
+		} else if !plain && err == nil && !bytes.Contains(text, []byte(`\`)) {
+			t.Errorf("%s is not plain", text)
+		}
+	})
+}
+
+func BenchmarkParse(b *testing.B) {
+	text := []byte(`{"kind":"webhook","tenant":"acme","key":"order-4711","payload":{"url":"https://example.com/hook","body":{"order":4711,"lines":[1,2,3]}}}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Parse(text); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
