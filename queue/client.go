@@ -74,12 +74,13 @@ const (
 )
 
 // EnqueueMany accepts jobs in few round trips, each on its own: a job that is
-// refused does not keep the others out. Results are in the order of jobs, and
+// refused does not keep the others out. Jobs for several queues may be mixed. Results are in the order of jobs, and
 // so are the jobs of a lane.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 	results := make([]Result, len(jobs))
 	now := time.Now()
-	batch := batchOf{}
+	batches := map[string]*batchOf{} // one round trip serves one queue
+	var queues []string
 	for i, job := range jobs {
 		var queue string
 		var a accepted
@@ -95,16 +96,21 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 			continue
 		}
 		results[i].Receipt = Receipt{ID: a.id, Queue: a.queue}
-		if len(batch.jobs) > 0 && (a.queue != batch.jobs[0].queue || len(batch.jobs) == mostBatch || batch.bytes+a.size() > mostBatchBytes) {
-			c.send(ctx, batch, results)
-			batch = batchOf{}
+		batch := batches[a.queue]
+		if batch == nil {
+			batch = &batchOf{}
+			batches[a.queue], queues = batch, append(queues, a.queue)
+		}
+		if len(batch.jobs) == mostBatch || len(batch.jobs) > 0 && batch.bytes+a.size() > mostBatchBytes {
+			c.send(ctx, *batch, results)
+			*batch = batchOf{}
 		}
 		batch.jobs = append(batch.jobs, a)
 		batch.at = append(batch.at, i)
 		batch.bytes += a.size()
 	}
-	if len(batch.jobs) > 0 {
-		c.send(ctx, batch, results)
+	for _, queue := range queues {
+		c.send(ctx, *batches[queue], results)
 	}
 	return results
 }

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,7 +110,7 @@ func bulk(cmd *cobra.Command, o *options, name string, f bulkFlags) error {
 	bar := newBar(cmd.ErrOrStderr(), size, o.json)
 	run := &bulkRun{
 		client: queue.NewClient(client), flags: f, rejects: rejects,
-		seen: map[[16]byte]uint32{}, queues: map[string]string{}, began: time.Now(),
+		seen: map[[16]byte]uint32{}, began: time.Now(),
 	}
 	runErr := run.all(cmd.Context(), jobline.NewSource(io.TeeReader(input, bar), f.format))
 	_ = bar.Finish() // a bar that cannot be drawn is no failure
@@ -157,7 +156,6 @@ type bulkRun struct {
 	flags   bulkFlags
 	rejects *rejects
 	seen    map[[16]byte]uint32 // how often the same line came, by its digest
-	queues  map[string]string   // of kinds, as the receipts said
 	last    int                 // the last line up to which all were dealt with
 	began   time.Time
 }
@@ -267,7 +265,7 @@ func (b *bulkRun) flush(ctx context.Context, batch []jobline.Entry) error {
 		jobs, at = append(jobs, job), append(at, i)
 	}
 	results := make([]queue.Result, len(batch))
-	for i, result := range b.enqueue(ctx, jobs) {
+	for i, result := range b.client.EnqueueMany(ctx, jobs) {
 		results[at[i]] = result
 	}
 	var stop error
@@ -290,30 +288,6 @@ func (b *bulkRun) flush(ctx context.Context, batch []jobline.Entry) error {
 		}
 	}
 	return stop
-}
-
-// enqueue hands jobs over queue by queue, because one round trip serves one
-// queue, and a file may name another with each line. Within a queue their order
-// stays, so it does within each lane.
-func (b *bulkRun) enqueue(ctx context.Context, jobs []queue.Job) []queue.Result {
-	queueOf := func(job queue.Job) string { return cmp.Or(job.Queue, b.queues[job.Kind], job.Kind) }
-	order := make([]int, len(jobs))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(x, y int) int { return strings.Compare(queueOf(jobs[x]), queueOf(jobs[y])) })
-	sorted := make([]queue.Job, len(jobs))
-	for i, from := range order {
-		sorted[i] = jobs[from]
-	}
-	results := make([]queue.Result, len(jobs))
-	for i, result := range b.client.EnqueueMany(ctx, sorted) {
-		results[order[i]] = result
-		if result.Err == nil && sorted[i].Queue == "" {
-			b.queues[sorted[i].Kind] = result.Queue
-		}
-	}
-	return results
 }
 
 func (b *bulkRun) reject(e jobline.Entry, reason error) error {

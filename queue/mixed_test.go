@@ -1,0 +1,38 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// Jobs for two queues in turn take as many round trips as if they came sorted, and
+// keep their order in each.
+func TestEnqueueManyMixed(t *testing.T) {
+	server := redistest.Start(t)
+	client := NewClient(server.Client())
+	names := []string{"one", "two"}
+	var jobs []Job
+	for i := range 200 {
+		jobs = append(jobs, Job{Kind: "call", Queue: names[i%2], Tenant: "acme", Key: fmt.Sprint(i), Payload: i})
+	}
+	client.EnqueueMany(t.Context(), jobs[:2]) // the script is loaded, and the queues are known
+	before := commandCalls(t, server, "evalsha")
+	for i, result := range client.EnqueueMany(t.Context(), jobs) {
+		if result.Err != nil || result.Queue != names[i%2] || result.ID != fmt.Sprintf("acme:%d", i) || result.Existing != (i < 2) {
+			t.Fatalf("job %d: %+v", i, result)
+		}
+	}
+	if n := commandCalls(t, server, "evalsha") - before; n != 2 {
+		t.Errorf("%d round trips for two queues of 100 jobs", n)
+	}
+	for i, name := range names {
+		ids := server.Client().ZRange(t.Context(), asynqKey(name, "g:acme"), 0, -1).Val()
+		for n, id := range ids {
+			if want := fmt.Sprintf("acme:%d", 2*n+i); id != want {
+				t.Fatalf("%s: job %d is %s; want %s", name, n, id, want)
+			}
+		}
+	}
+}
