@@ -16,7 +16,6 @@ type coalescer struct {
 	mu      sync.Mutex
 	waiting []asked
 	busy    bool
-	next    time.Time // when the next round trip may begin; only drain has to do with it
 }
 
 type asked struct {
@@ -26,11 +25,6 @@ type asked struct {
 
 const (
 	mostTogether = 100 // jobs in a round trip
-
-	// shareWithin is the least time from the beginning of one round trip to that of
-	// the next: at thousands of jobs a second it makes a few large ones of them,
-	// which cost Redis a fraction, and it is little beside a request.
-	shareWithin = time.Millisecond
 
 	// mostEnqueueTime bounds a round trip with its repetitions. It is not the
 	// caller's time: a client that goes away must not spoil the others' jobs.
@@ -58,13 +52,11 @@ func (c *coalescer) do(ctx context.Context, job queue.Job) (queue.Receipt, error
 
 func (c *coalescer) drain() {
 	for c.more() {
-		time.Sleep(time.Until(c.next)) // what comes meanwhile goes along
 		batch := c.take()
 		jobs := make([]queue.Job, len(batch))
 		for i, one := range batch {
 			jobs[i] = one.job
 		}
-		c.next = time.Now().Add(shareWithin)
 		ctx, cancel := context.WithTimeout(context.Background(), mostEnqueueTime)
 		results := c.enqueue(ctx, jobs)
 		cancel()
