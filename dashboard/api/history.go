@@ -46,6 +46,9 @@ func (h *history) add(now time.Time, all []queue.Totals, allowed map[string]floa
 			continue
 		}
 		h.queues[t.Queue] = p
+		if now.Sub(p.last) < lookEvery*9/10 {
+			continue // somebody who begins to watch is told at once; that is no second
+		}
 		one := point{Sent: max(t.Calls-p.totals.Calls, 0), Allowed: allowed[t.Queue], Waiting: t.Waiting, Answers: map[queue.Answer]int64{}}
 		for answer, n := range t.Answers {
 			if n -= p.totals.Answers[answer]; n > 0 {
