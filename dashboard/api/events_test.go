@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -153,7 +155,12 @@ func TestSlowClient(t *testing.T) {
 	for range mostBehind {
 		<-slow.news
 	}
-	if _, open := <-slow.news; open || !slow.slow {
+	select {
+	case _, open := <-slow.news:
+		if open || !slow.slow {
+			t.Error("a client that does not keep up is told more")
+		}
+	default:
 		t.Error("a client that does not keep up is not ended")
 	}
 	if w.tell(seen{}); len(quick.news) != 1 {
@@ -207,7 +214,10 @@ func TestEventsOfOneTenant(t *testing.T) {
 	current <- NewKeys(nil)
 	for {
 		if _, err := stream.lines.ReadString('\n'); err != nil {
-			return // it ended
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("the stream did not end with its key: %v", err)
+			}
+			return
 		}
 	}
 }
