@@ -20,7 +20,7 @@ const (
 	mostBatchBytes = 64 << 20 // of NDJSON
 	mostArrayBytes = 8 << 20  // of a JSON array, whose jobs are not bounded by lines
 
-	chunkLines = 500 // enqueued while the next are read
+	chunkLines = 200 // enqueued while the next are read
 	chunkBytes = 4 << 20
 	chunkTime  = 30 * time.Second // for each chunk to come
 )

@@ -11,7 +11,7 @@ import (
 // expectations say of jobs that were just enqueued when they will go. Looking at
 // the queue for each would cost many times what enqueueing costs, so a look serves
 // the jobs that come to the same lane within a second: those behind it are counted
-// on. And looks take a tenth of the time at most; jobs beyond are told nothing.
+// on. And looks take a twentieth of the time at most; jobs beyond are told nothing.
 type expectations struct {
 	inspector *queue.Inspector
 
@@ -35,7 +35,7 @@ type expected struct {
 const (
 	lookHolds  = time.Second
 	lookTime   = 250 * time.Millisecond // for an answer; without one there is no expectation
-	lookPart   = 10                     // of the time
+	lookPart   = 20                     // of the time
 	lookPeriod = time.Second
 	mostLooked = 10_000 // lanes that are remembered
 )
