@@ -2,8 +2,8 @@ package main
 
 import (
 	"maps"
-	"strings"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/hibiken/asynq"
