@@ -1,9 +1,11 @@
 # `make help` lists the targets.
 
 GO ?= go
-# Packages tested at a time. Their tests measure time, so they want the machine
-# to themselves; a large one can take more.
-P ?= 1
+# Packages tested at a time.
+P ?= 2
+# Those whose tests measure time come after the others, one by one: they want the
+# machine to themselves.
+MEASURING := /(cmd/worker|internal/e2e|queue|throttle)$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
 TESTFLAGS ?=
 # What is linted and tested.
@@ -29,7 +31,8 @@ build: ## Build bin/worker and bin/enqueue
 
 .PHONY: test
 test: deps lint ## What CI runs: install what tests need, lint, test
-	$(GO) test -race -timeout 10m -p $(P) $(TESTFLAGS) $(PKGS)
+	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | xargs -r $(GO) test -race -timeout 10m -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | xargs -r $(GO) test -race -timeout 10m -p 1 $(TESTFLAGS)
 	@for module in $(MODULES); do \
 		(set -x; $(GO) -C $$module test -race -timeout 10m -count 1 ./...) || exit 1; \
 	done
