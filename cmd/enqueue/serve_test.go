@@ -1,38 +1,19 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/internal/keysfile"
+	"github.com/headgate/headgate/internal/logtest"
 	"github.com/headgate/headgate/internal/redistest"
 )
-
-// serveLog is what a command says while it runs.
-type serveLog struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (w *serveLog) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.all.Write(p)
-}
-
-func (w *serveLog) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.all.String()
-}
 
 var servedAt = regexp.MustCompile(`http=(\S+)`)
 
@@ -53,7 +34,7 @@ func TestServeWithKeys(t *testing.T) {
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
-	var log serveLog
+	var log logtest.Buffer
 	cmd := root()
 	cmd.SetArgs([]string{"serve", "--redis", redistest.Shared(t).URL(), "--http", "127.0.0.1:0", "--keys", path})
 	cmd.SetErr(&log)

@@ -23,7 +23,7 @@ func newDev(t testing.TB) (*stage, *process) {
 	redisLine, pageLine := regexp.MustCompile(`redis://\S+`), regexp.MustCompile(`open (http://127\.0\.0\.1:\d+)`)
 	var url string
 	until(t, 20*time.Second, "worker dev says where its page is", func() bool {
-		said := p.log.tail(1 << 20)
+		said := p.log.Tail(1 << 20)
 		url = redisLine.FindString(said)
 		if found := pageLine.FindStringSubmatch(said); found != nil {
 			p.page = found[1]

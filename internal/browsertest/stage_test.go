@@ -1,7 +1,6 @@
 package browsertest
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"net/http"
@@ -20,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/binaries"
+	"github.com/headgate/headgate/internal/logtest"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
 )
@@ -94,7 +94,7 @@ type process struct {
 	cmd  *exec.Cmd
 	page string
 	done chan struct{} // closed when it is gone
-	log  *log
+	log  *logtest.Buffer
 }
 
 // worker starts `worker run` and waits until it is ready.
@@ -127,7 +127,7 @@ func (p *process) answers(path string) bool {
 
 func start(t testing.TB, program string, args, env []string) *process {
 	t.Helper()
-	p := &process{t: t, done: make(chan struct{}), log: &log{}}
+	p := &process{t: t, done: make(chan struct{}), log: &logtest.Buffer{}}
 	p.cmd = exec.Command(program, args...)
 	p.cmd.Env = env
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
@@ -141,7 +141,7 @@ func start(t testing.TB, program string, args, env []string) *process {
 	t.Cleanup(func() {
 		p.end(syscall.SIGTERM)
 		if t.Failed() {
-			t.Logf("log of %s %v:\n%s", filepath.Base(program), args, p.log.tail(4000))
+			t.Logf("log of %s %v:\n%s", filepath.Base(program), args, p.log.Tail(4000))
 		}
 	})
 	return p
@@ -186,23 +186,4 @@ func until(t testing.TB, limit time.Duration, what string, ok func() bool) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-}
-
-// log is what a process printed.
-type log struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *log) tail(n int) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	text := l.b.String()
-	return text[max(0, len(text)-n):]
 }

@@ -1,17 +1,17 @@
 package credentials
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/internal/logtest"
 )
 
 const canary = "whsec_CANARY"
@@ -133,37 +133,13 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// buffer is a log that is read while it is written.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-func (b *buffer) Reset() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.text.Reset()
-}
-
 // TestReload: changes of the file and of what it names are found; a version with a
 // mistake is told of once and changes nothing.
 func TestReload(t *testing.T) {
 	folder := t.TempDir()
 	path, key := filepath.Join(folder, "credentials.yaml"), filepath.Join(folder, "key")
 	synctest.Test(t, func(t *testing.T) {
-		var log buffer
+		var log logtest.Buffer
 		write(t, key, "first")
 		write(t, path, "tenants: {acme: {ai: {api_key: {file: "+key+"}}}}")
 		s, err := Open(path, slog.New(slog.NewTextHandler(&log, nil)), refusing)

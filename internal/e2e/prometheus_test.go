@@ -17,6 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/logtest"
 	"github.com/headgate/headgate/internal/monitoring"
 	"github.com/headgate/headgate/internal/redistest"
 )
@@ -140,7 +141,7 @@ func (s *stage) prometheus() *prometheus {
 	}
 	addr := listener.Addr().String()
 	listener.Close()
-	log := &syncBuffer{}
+	log := &logtest.Buffer{}
 	cmd := exec.Command(path, "--config.file", filepath.Join(s.dir, "prometheus.yml"), "--storage.tsdb.path", t.TempDir(), "--web.listen-address", addr)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
@@ -150,7 +151,7 @@ func (s *stage) prometheus() *prometheus {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("log of prometheus:\n%s", log.tail(4000))
+			t.Logf("log of prometheus:\n%s", log.Tail(4000))
 		}
 	})
 	p := &prometheus{t, "http://" + addr}

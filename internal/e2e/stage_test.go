@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/binaries"
+	"github.com/headgate/headgate/internal/logtest"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
@@ -48,7 +48,7 @@ type worker struct {
 	cmd  *exec.Cmd
 	http string
 	done chan struct{} // closed when the process is gone
-	log  *syncBuffer
+	log  *logtest.Buffer
 }
 
 func newStage(t testing.TB, limits string, redisConfig ...string) *stage {
@@ -101,7 +101,7 @@ func (s *stage) worker(env ...string) *worker {
 	}
 	addr := listener.Addr().String()
 	listener.Close()
-	w := &worker{http: "http://" + addr, done: make(chan struct{}), log: &syncBuffer{}}
+	w := &worker{http: "http://" + addr, done: make(chan struct{}), log: &logtest.Buffer{}}
 	w.cmd = exec.Command(filepath.Join(s.bin, "worker"), "run")
 	w.cmd.Env = append([]string{
 		"HEADGATE_REDIS_URL=" + s.url, "HEADGATE_LIMITS_FILE=" + filepath.Join(s.dir, "limits.yaml"),
@@ -127,7 +127,7 @@ func (s *stage) worker(env ...string) *worker {
 			<-w.done
 		}
 		if s.t.Failed() {
-			s.t.Logf("log of the worker at %s:\n%s", w.http, w.log.tail(4000))
+			s.t.Logf("log of the worker at %s:\n%s", w.http, w.log.Tail(4000))
 		}
 	})
 	s.until(10*time.Second, "the worker is ready", func() bool {
@@ -311,22 +311,4 @@ func (s *stage) atLeastOnce(calls []sandbox.Call, want, twice int) {
 	if again > twice {
 		s.t.Errorf("%d jobs were called more than once, at most %d may", again, twice)
 	}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) tail(n int) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	text := b.b.String()
-	return text[max(0, len(text)-n):]
 }

@@ -1,19 +1,18 @@
 package keysfile
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/logtest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -90,7 +89,7 @@ func TestStore(t *testing.T) {
 	secret, hash := api.NewKey()
 	entry := "keys:\n  - {id: shop, hash: " + hash.String() + ", scopes: [read]}\n"
 	write(entry)
-	var log lines
+	var log logtest.Buffer
 	store, err := Open(path, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -100,12 +99,12 @@ func TestStore(t *testing.T) {
 	go func() { ended <- store.Run(ctx) }()
 	first := store.Keys()
 	write("keys: [{id: shop}]")
-	log.wait(t, "the keys file was not taken")
+	waitFor(t, &log, "the keys file was not taken")
 	if store.Keys() != first {
 		t.Error("a file with mistakes was taken")
 	}
 	write(entry + "  - {id: more, hash: " + someHash + ", scopes: [read]}\n")
-	log.wait(t, "keys=2")
+	waitFor(t, &log, "keys=2")
 	if store.Keys() == first {
 		t.Error("a change was not taken")
 	}
@@ -113,7 +112,7 @@ func TestStore(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if strings.Contains(log.text(), secret) {
+	if strings.Contains(log.String(), secret) {
 		t.Error("the log has a key")
 	}
 	if _, err := Open(path+".none", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no such file") {
@@ -121,29 +120,11 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// lines is a log that can be waited for.
-type lines struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.Write(p)
-}
-
-func (l *lines) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.String()
-}
-
-func (l *lines) wait(t *testing.T, want string) {
+func waitFor(t *testing.T, log *logtest.Buffer, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(l.text(), want); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(log.String(), want); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("the log lacks %q:\n%s", want, l.text())
+			t.Fatalf("the log lacks %q:\n%s", want, log)
 		}
 	}
 }
