@@ -1,0 +1,296 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// tenantEntry is a tenant as it is found in the list of all.
+type tenantEntry struct {
+	escaped, name string
+	folded        string // the name as it is searched in
+	waiting       int64
+	weight        float64
+}
+
+// tenantList is all tenants of which a queue knows.
+type tenantList struct {
+	entries map[string]*tenantEntry // by escaped name
+	lanes   map[string][]string     // of tenants, where their names do not say them
+
+	mu     sync.Mutex // of what follows
+	queue  []string   // all lanes with something waiting, by tenant and name
+	sorted map[TenantQuery][]*tenantEntry
+	drains *modelRun // by which was sorted
+}
+
+// order lists who matches, in the order asked for.
+func (t *tenantList) order(q TenantQuery, f *forecast) ([]*tenantEntry, error) {
+	by := TenantQuery{Sort: q.Sort, Ascending: q.Ascending}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q.Sort == ByDrains && t.drains != f.run {
+		maps.DeleteFunc(t.sorted, func(by TenantQuery, _ []*tenantEntry) bool { return by.Sort == ByDrains })
+		t.drains = f.run
+	}
+	all, known := t.sorted[by]
+	if !known {
+		var err error
+		if all, err = t.sort(by, f); err != nil {
+			return nil, err
+		}
+		t.sorted[by] = all
+	}
+	if q.Search == "" {
+		return all, nil
+	}
+	wanted := strings.ToLower(q.Search)
+	var found []*tenantEntry
+	for _, entry := range all {
+		if strings.Contains(entry.folded, wanted) {
+			found = append(found, entry)
+		}
+	}
+	return found, nil
+}
+
+func (t *tenantList) sort(by TenantQuery, f *forecast) ([]*tenantEntry, error) {
+	all := slices.Collect(maps.Values(t.entries))
+	value := map[TenantSort]func(*tenantEntry) float64{
+		ByWaiting: func(e *tenantEntry) float64 { return float64(e.waiting) },
+		ByWeight:  func(e *tenantEntry) float64 { return e.weight },
+		ByTenant:  func(*tenantEntry) float64 { return 0 },
+	}[by.Sort]
+	if by.Sort == ByDrains {
+		ends, err := f.drains(all)
+		if err != nil {
+			return nil, err
+		}
+		value = func(e *tenantEntry) float64 { return ends[e] }
+	}
+	sign := -1
+	if by.Ascending {
+		sign = 1
+	}
+	names := 1
+	if by.Sort == ByTenant {
+		names = sign
+	}
+	slices.SortFunc(all, func(a, b *tenantEntry) int {
+		return cmp.Or(sign*cmp.Compare(value(a), value(b)), names*strings.Compare(a.name, b.name))
+	})
+	return all, nil
+}
+
+// drains is when tenants drain, in seconds: as the model says of those whose lanes
+// were drawn; the others do as those that have as much to send for their weight, but
+// not before their own limits let them. -1: nothing waits.
+func (f *forecast) drains(all []*tenantEntry) (map[*tenantEntry]float64, error) {
+	run, err := f.all()
+	if err != nil {
+		return nil, err
+	}
+	outlooks := map[string]float64{}
+	type drawn struct{ share, at float64 }
+	var likes []drawn
+	for i, one := range run.members {
+		if l := &f.lanes[i]; l.jobs > 0 {
+			outlooks[l.tenant] = max(outlooks[l.tenant], one.at)
+			likes = append(likes, drawn{float64(l.jobs) / f.limits.weight(l.tenant), one.at})
+		}
+	}
+	slices.SortFunc(likes, func(a, b drawn) int { return cmp.Compare(a.share, b.share) })
+	ends := make(map[*tenantEntry]float64, len(all))
+	for _, e := range all {
+		at, known := outlooks[e.escaped]
+		switch {
+		case known:
+			ends[e] = at
+		case e.waiting <= 0:
+			ends[e] = -1
+		default:
+			for i, limit := range f.rules.Limits {
+				spec := f.limits.spec(i, e.escaped)
+				if slices.Contains(limit.Per, "tenant") && spec.Algorithm != "cc" {
+					at = max(at, (float64(e.waiting)*max(permits(limit, spec, f.cost), 0)-float64(spec.Burst))/perSecond(spec, limit))
+				}
+			}
+			if len(likes) > 0 {
+				i, _ := slices.BinarySearchFunc(likes, float64(e.waiting)/e.weight, func(d drawn, share float64) int { return cmp.Compare(d.share, share) })
+				at = max(at, likes[min(i, len(likes)-1)].at)
+			}
+			ends[e] = at
+		}
+	}
+	return ends, nil
+}
+
+const (
+	mostLanesOfOne  = 20   // of one tenant, that are looked at by name
+	mostLanesListed = 1000 // of one tenant, whose jobs are listed
+)
+
+func (t *tenantList) lanesOf(tenant string) []string {
+	if t == nil {
+		return nil
+	}
+	return t.lanes[tenant]
+}
+
+// lanesFrom names all lanes with something waiting from one on, by tenant and name.
+func (t *tenantList) lanesFrom(from string) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	compare := func(a, b string) int {
+		tenantA, _, _ := strings.Cut(a, ";")
+		tenantB, _, _ := strings.Cut(b, ";")
+		return cmp.Or(strings.Compare(tenantA, tenantB), strings.Compare(a, b))
+	}
+	if t.queue == nil {
+		for tenant, e := range t.entries {
+			if e.waiting > 0 {
+				t.queue = append(append(t.queue, tenant), t.lanes[tenant]...)
+			}
+		}
+		slices.SortFunc(t.queue, compare)
+	}
+	at, _ := slices.BinarySearchFunc(t.queue, from, compare)
+	return t.queue[at:]
+}
+
+// tenantScan reads the list of tenants in pieces.
+type tenantScan struct {
+	turn   chan struct{}
+	known  *tenantList
+	next   *tenantList // being read
+	stage  int
+	cursor uint64
+	last   time.Time     // when it was last read on
+	credit time.Duration // for which it may be read on
+	shared map[string]storedTenant
+	lanes  bool
+}
+
+// tenantStages are the hashes that know of tenants.
+var tenantStages = []string{"backlog", "done", "limits", "overrides", "pauses", "groups"}
+
+// tenants is the list of tenants, read on as far as its share of the time goes.
+func (w *watched) tenants(ctx context.Context, client redis.UniversalClient, queue string) (*tenantList, error) {
+	s := &w.scan
+	done, err := take(ctx, s.turn)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	began := time.Now()
+	idle := began.Sub(s.last)
+	if s.credit += idle / readingPart; idle > longestAge {
+		s.next = nil // what was read of the next one is too old
+	}
+	if s.known == nil {
+		s.credit = math.MaxInt64
+	}
+	for s.credit > 0 {
+		step := time.Now()
+		ended, err := s.step(ctx, client, queue)
+		if err != nil {
+			s.next = nil
+			return nil, err
+		}
+		s.credit -= time.Since(step)
+		if ended {
+			s.credit = min(s.credit, 0)
+		}
+	}
+	s.last = time.Now()
+	return s.known, nil
+}
+
+// step reads one piece, and says whether it was the last.
+func (s *tenantScan) step(ctx context.Context, client redis.UniversalClient, queue string) (ended bool, err error) {
+	if s.next == nil {
+		s.next = &tenantList{entries: map[string]*tenantEntry{}, lanes: map[string][]string{}, sorted: map[TenantQuery][]*tenantEntry{}}
+		s.stage, s.cursor, s.shared = 0, 0, map[string]storedTenant{}
+	}
+	var fields []string
+	switch name := tenantStages[s.stage]; name {
+	case "groups":
+		// Only where a lane has more in its name than the tenant.
+		if s.lanes {
+			fields, s.cursor, err = client.SScan(ctx, asynqKey(queue, "groups"), s.cursor, "", mostKeys).Result()
+			for _, lane := range fields {
+				tenant, _, split := strings.Cut(lane, ";")
+				if names := s.next.lanes[tenant]; split && len(names) < mostLanesListed {
+					s.next.lanes[tenant] = append(names, lane)
+				}
+			}
+		}
+	default:
+		fields, s.cursor, err = client.HScan(ctx, key(queue, name), s.cursor, "", mostKeys).Result()
+		for i := 0; i+1 < len(fields) && err == nil; i += 2 {
+			err = s.note(name, fields[i], fields[i+1])
+		}
+	}
+	if err != nil || s.cursor != 0 {
+		return false, err
+	}
+	if s.stage++; s.stage < len(tenantStages) {
+		return false, nil
+	}
+	s.known, s.next = s.next, nil
+	return true, nil
+}
+
+// note adds what one hash says of one tenant.
+func (s *tenantScan) note(hash, field, text string) error {
+	tenant := field
+	switch hash {
+	case "limits":
+		own, is := strings.CutPrefix(field, "t:")
+		if !is {
+			var stored storedQueue
+			err := json.Unmarshal([]byte(text), &stored)
+			s.lanes = len(stored.Attributes) > 0
+			return err
+		}
+		tenant = own
+	case "pauses":
+		if strings.HasPrefix(field, "k:") {
+			return nil
+		}
+	}
+	if tenant == wholeQueue {
+		return nil
+	}
+	e := s.next.entries[tenant]
+	if e == nil {
+		name := unescape(tenant)
+		e = &tenantEntry{escaped: tenant, name: name, folded: strings.ToLower(name), weight: 1}
+		s.next.entries[tenant] = e
+	}
+	switch hash {
+	case "backlog":
+		e.waiting, _ = strconv.ParseInt(text, 10, 64)
+	case "limits":
+		own, known := s.shared[text]
+		if !known {
+			if err := json.Unmarshal([]byte(text), &own); err != nil {
+				return fmt.Errorf("limits of tenant %s: %w", quote(tenant), err)
+			}
+			s.shared[text] = own
+		}
+		e.weight = cmp.Or(own.Weight, 1)
+	}
+	return nil
+}
