@@ -83,7 +83,8 @@ func run(ctx context.Context, c config) error {
 	if err != nil {
 		return err // it was checked with the other settings
 	}
-	metrics.Queues(dashboard.Queues{Inspector: queue.NewInspector(client), Names: c.Queues, Tenants: tenants, Logger: logger})
+	inspector := queue.NewInspector(client)
+	metrics.Queues(dashboard.Queues{Inspector: inspector, Names: c.Queues, Tenants: tenants, Logger: logger})
 	told := newDetails(metrics)
 	told.quotas("email", ses.quotas)
 	worker, err := queue.New(queue.Config{
@@ -93,7 +94,9 @@ func run(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	web, err := server.Open(c.HTTP.Server(client, logger, metrics.Handler(), worker.Ready))
+	serves := c.HTTP.Server(client, logger, metrics.Handler(), worker.Ready)
+	serves.API.Inspector = inspector
+	web, err := server.Open(serves)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,9 @@ type Config struct {
 	// Redis is where the queues are. Required; it stays the caller's to close.
 	Redis redis.UniversalClient
 
+	// Inspector shares its readings with whoever else asks it; nil: the API has its own.
+	Inspector *queue.Inspector
+
 	// Keys are those in force, asked anew for each request. nil: no key is needed
 	// on this machine, and nobody else is let in.
 	Keys func() *Keys
@@ -96,7 +99,9 @@ func New(config Config) (*API, error) {
 		config: config, logger: config.Logger, mux: http.NewServeMux(), client: queue.NewClient(config.Redis),
 		batches: make(chan struct{}, mostBatches), refused: newRefusals(config.Redis, config.Logger), hide: newRedaction(config.Redact),
 	}
-	a.inspector = queue.NewInspector(config.Redis)
+	if a.inspector = config.Inspector; a.inspector == nil {
+		a.inspector = queue.NewInspector(config.Redis)
+	}
 	a.expect = &expectations{inspector: a.inspector, lanes: map[laneOf]*expected{}}
 	a.watch = newWatch(a)
 	a.singles = &coalescer{enqueue: a.client.EnqueueMany}
