@@ -43,6 +43,12 @@ func (h HTTP) Check(wrong func(name, format string, args ...any)) {
 	if h.AdminPprof && h.AdminAddr == "" {
 		wrong("ADMIN_PPROF", "it needs "+Prefix+"ADMIN_ADDR")
 	}
+	if h.TLSCert != "" && h.TLSKey == "" {
+		wrong("TLS_CERT", "it needs "+Prefix+"TLS_KEY")
+	}
+	if h.TLSKey != "" && h.TLSCert == "" {
+		wrong("TLS_KEY", "it needs "+Prefix+"TLS_CERT")
+	}
 }
 
 // Server is the configuration of a server on a Redis. Its client stays the

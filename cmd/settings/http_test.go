@@ -34,6 +34,8 @@ func TestCheckHTTP(t *testing.T) {
 		`HTTP_ADDR: "x" is not host:port`:  {HTTPAddr: "x"},
 		`ADMIN_ADDR: "x" is not host:port`: {HTTPAddr: ":1", AdminAddr: "x"},
 		"ADMIN_PPROF: it needs":            {HTTPAddr: ":1", AdminPprof: true},
+		"TLS_CERT: it needs":               {HTTPAddr: ":1", TLSCert: "x"},
+		"TLS_KEY: it needs":                {HTTPAddr: ":1", TLSKey: "x"},
 		"":                                 {HTTPAddr: ":1", AdminAddr: ":2", AdminPprof: true},
 	} {
 		said := ""

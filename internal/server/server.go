@@ -62,9 +62,6 @@ type Server struct {
 func Open(config Config) (*Server, error) {
 	s := &Server{config: config}
 	var err error
-	if (config.CertFile == "") != (config.KeyFile == "") {
-		return nil, errors.New("HEADGATE_TLS_CERT and HEADGATE_TLS_KEY: TLS needs both")
-	}
 	if config.CertFile != "" {
 		if s.cert, err = openCertificate(config.CertFile, config.KeyFile, config.Logger); err != nil {
 			return nil, err

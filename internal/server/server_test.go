@@ -182,7 +182,6 @@ func TestWrongSettings(t *testing.T) {
 	}
 	defer taken.Close()
 	for want, change := range map[string]func(*Config){
-		"TLS needs both":         func(c *Config) { c.CertFile = "x" },
 		"no such file":           func(c *Config) { c.CertFile, c.KeyFile = "x", "y" },
 		"HEADGATE_API_KEYS_FILE": func(c *Config) { c.KeysFile = "/none.yaml" },
 		"HEADGATE_HTTP_ADDR":     func(c *Config) { c.Addr = taken.Addr().String() },
