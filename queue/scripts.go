@@ -7,6 +7,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
+//go:embed plan.lua
+var planLua string
+
 //go:embed lanes.lua
 var lanesLua string
 
@@ -75,8 +78,10 @@ var (
 	periodicFireScript   = newScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n" + enqueueLua + "\nend\n" + periodicFireLua)
 )
 
+// newScript makes a script of a body that reads, decides and plans its writes,
+// which are made when it returns: see plan.lua.
 func newScript(body string) *throttle.Script {
-	return throttle.NewScript(asynqLua + "\n" + lanesLua + "\n" + body)
+	return throttle.NewScript(planLua + asynqLua + lanesLua + "\nlocal function main()\n" + body + "\nend\nreturn finish(main)\n")
 }
 
 // key is the name of one of our keys for a queue; see lanes.lua for all of them.

@@ -1,0 +1,143 @@
+-- plan.lua: read, decide, write.
+--
+-- Redis keeps what a script wrote before it raised. So no script of ours writes
+-- while it decides: it plans its writes, and they are made in one last step, when
+-- nothing can raise any more.
+--
+--   read(command, key, ...)    a command that reads. It raises where the key holds
+--                              another type, as every command of Redis does.
+--   plan(command, key, ...)    a write for the last step. It raises where the key
+--                              holds another type, so that the last step cannot.
+--   count(key, field, n)       adds to a field of a hash in the last step
+--   attempt(what, decide)      decides about one thing. Where that raises, its plans
+--                              are dropped, the fault is reported under the name
+--                              `what`, the answer is false, and the script goes on.
+--   report(what, fault)        reports something that cannot be understood, once
+--   finish(main)               runs a script: main decides, then the plans are made
+--
+-- Faults stand in the hash headgate:{queue}:faults, `what` -> "at_us text", for an
+-- hour after the latest was seen.
+local MAX_FAULTS, MAX_FAULT, FAULTS_MS = 100, 300, 3600000
+
+local TYPE_OF = {
+  GET = 'string', STRLEN = 'string',
+  HGET = 'hash', HMGET = 'hash', HGETALL = 'hash', HLEN = 'hash', HEXISTS = 'hash', HSCAN = 'hash',
+  HSET = 'hash', HSETNX = 'hash', HDEL = 'hash',
+  LLEN = 'list', LINDEX = 'list', LRANGE = 'list', LPOS = 'list',
+  LPUSH = 'list', RPUSH = 'list', LREM = 'list', LSET = 'list', LTRIM = 'list',
+  SCARD = 'set', SISMEMBER = 'set', SRANDMEMBER = 'set', SSCAN = 'set', SADD = 'set', SREM = 'set',
+  ZCARD = 'zset', ZSCORE = 'zset', ZRANK = 'zset', ZREVRANK = 'zset', ZCOUNT = 'zset', ZRANGE = 'zset', ZREVRANGE = 'zset',
+  ZRANGEBYSCORE = 'zset', ZREVRANGEBYSCORE = 'zset', ZRANDMEMBER = 'zset', ZSCAN = 'zset',
+  ZADD = 'zset', ZREM = 'zset', ZREMRANGEBYSCORE = 'zset', ZREMRANGEBYRANK = 'zset',
+  XADD = 'stream', XTRIM = 'stream',
+  -- These take a key of any type.
+  SET = 'any', DEL = 'any', EXPIRE = 'any', PEXPIRE = 'any', PERSIST = 'any', EXISTS = 'any',
+}
+
+-- types holds the type of each key that was read or is planned to be written.
+local types = {}
+
+local function read(command, key, ...)
+  local reply = redis.call(command, key, ...)
+  local is = TYPE_OF[command]
+  if is ~= 'any' then types[key] = is end
+  return reply
+end
+
+local plans = {}
+
+local function plan(command, key, ...)
+  local is = TYPE_OF[command]
+  if is ~= 'any' and types[key] ~= is then
+    local found = redis.call('TYPE', key)
+    found = found.ok or found
+    if found ~= 'none' and found ~= is then error('WRONGTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. is, 0) end
+    types[key] = is
+  end
+  for i = 1, select('#', ...) do
+    local word = select(i, ...)
+    if type(word) ~= 'string' and type(word) ~= 'number' then
+      error('cannot write ' .. type(word) .. ' to ' .. key, 0)
+    end
+  end
+  plans[#plans + 1] = {command, key, ...}
+end
+
+-- A counter is not worth a failure: what is no number, or in no hash, is reported.
+local function count(key, field, n)
+  plans[#plans + 1] = {'count', key, field, n}
+end
+
+local faults
+local function report(what, fault)
+  faults = faults or {}
+  faults[what] = fault
+end
+
+-- fault_text is what pcall caught. Redis's own errors are tables.
+local function fault_text(err)
+  return type(err) == 'table' and (err.err or err[1]) or tostring(err)
+end
+
+local function attempt(what, decide)
+  local known = #plans
+  local ok, err = pcall(decide)
+  if ok then return true end
+  for i = #plans, known + 1, -1 do plans[i] = nil end
+  local text = fault_text(err)
+  -- The caller reads the limits again and comes back: nothing is damaged.
+  if string.find(text, 'STALE ', 1, true) then error(text, 0) end
+  report(what, text)
+  return false
+end
+
+local function save_faults()
+  local key = 'headgate:{' .. ARGV[1] .. '}:faults'
+  local time = redis.call('TIME')
+  for what, fault in pairs(faults) do
+    local n = redis.pcall('HLEN', key)
+    if type(n) == 'table' then
+      redis.call('DEL', key)
+      n = 0
+    end
+    if n < MAX_FAULTS then
+      redis.pcall('HSETNX', key, what, string.format('%.0f ', time[1] * 1000000 + time[2]) .. string.sub(fault, 1, MAX_FAULT))
+    end
+  end
+  redis.pcall('PEXPIRE', key, FAULTS_MS)
+end
+
+local function perform()
+  local sums
+  for _, write in ipairs(plans) do
+    if write[1] == 'count' then
+      sums = sums or {}
+      local fields = sums[write[2]] or {}
+      sums[write[2]] = fields
+      fields[write[3]] = (fields[write[3]] or 0) + write[4]
+    else
+      redis.call(unpack(write))
+    end
+  end
+  for key, fields in pairs(sums or {}) do
+    for field, n in pairs(fields) do
+      if n ~= 0 then
+        local reply = redis.pcall('HINCRBY', key, field, string.format('%.0f', n))
+        if type(reply) == 'table' then report(key, fault_text(reply)) end
+      end
+    end
+  end
+end
+
+local function finish(main)
+  local ok, result = pcall(main)
+  if ok then
+    perform()
+  else
+    local text = fault_text(result)
+    if not string.find(text, 'STALE ', 1, true) then report('script', text) end
+    result = redis.error_reply(text)
+  end
+  if faults then save_faults() end
+  return result
+end
