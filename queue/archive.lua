@@ -7,20 +7,24 @@
 -- ARGV[4]   most: how many are moved in one call
 -- Returns   how many were moved
 local archived, moved = asynq .. 'archived', 0
-local excess = redis.call('ZCARD', archived) - tonumber(ARGV[2])
+local excess = read('ZCARD', archived) - tonumber(ARGV[2])
 local cutoff = clock() / 1000000 - tonumber(ARGV[3])
 local most = excess > 0 and math.min(excess, tonumber(ARGV[4])) or 0
-if redis.call('ZCOUNT', archived, '-inf', int(cutoff)) > most then most = tonumber(ARGV[4]) end
+if read('ZCOUNT', archived, '-inf', int(cutoff)) > most then most = tonumber(ARGV[4]) end
 if most == 0 then return 0 end
-local oldest = redis.call('ZRANGE', archived, 0, most - 1, 'WITHSCORES')
+local oldest = read('ZRANGE', archived, 0, most - 1, 'WITHSCORES')
 for i = 1, #oldest, 2 do
   local id, at = oldest[i], tonumber(oldest[i + 1])
   if moved >= excess and at > cutoff then break end
-  redis.call('ZREM', archived, id)
-  -- What asynq's tools deleted but for its name is no job any more.
-  if redis.call('HGET', task_key(id), 'state') == 'archived' then
-    redis.call('ZADD', headgate .. 'archive', int(at * 1000000), id)
-  end
-  moved = moved + 1
+  attempt('job ' .. id, function()
+    local state = read('HGET', task_key(id), 'state')
+    if state == 'archived' then
+      plan('ZADD', headgate .. 'archive', int(at * 1000000), id)
+    elseif read('EXISTS', task_key(id)) == 1 then
+      error('it is among the archived, and its state is ' .. tostring(state), 0)
+    end -- else asynq's tools deleted all but its name
+    plan('ZREM', archived, id)
+    moved = moved + 1
+  end)
 end
 return moved

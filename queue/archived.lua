@@ -9,28 +9,6 @@
 --           moved 1|0, msg, outcome}
 local at, last, n = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 
--- page reads what stands behind the cursor in one set; unit is what its score
--- counts, µs. The cursor's own job may be gone, so a mark is put in its place for
--- a moment, which finds the place whatever shares its second.
-local function page(set, unit, moved)
-  if redis.call('EXISTS', set) == 0 then return {} end
-  local start = 0
-  if at and at % unit == 0 then
-    local mark = last .. '\0'
-    redis.call('ZADD', set, int(at / unit), mark)
-    start = redis.call('ZREVRANK', set, mark)
-    redis.call('ZREM', set, mark)
-  elseif at then
-    start = redis.call('ZCOUNT', set, '(' .. int(math.floor(at / unit)), '+inf')
-  end
-  local found, jobs = redis.call('ZREVRANGE', set, start, start + n + 1, 'WITHSCORES'), {}
-  for i = 1, #found, 2 do
-    local us = tonumber(found[i + 1]) * unit
-    if us ~= at or found[i] ~= last then jobs[#jobs + 1] = {id = found[i], us = us, moved = moved} end
-  end
-  return jobs
-end
-
 -- before orders what was archived in one µs as Redis does, whatever its locale.
 local function before(a, b)
   if a.us ~= b.us then return a.us > b.us end
@@ -39,6 +17,20 @@ local function before(a, b)
     if x ~= y then return x > y end
   end
   return #a.id > #b.id
+end
+
+-- page reads what stands behind the cursor in one set; unit is what its score
+-- counts, µs. The place is found by halves, for the cursor's own job may be gone.
+local function page(set, unit, moved)
+  local low, high = 0, read('ZCARD', set)
+  while at and low < high do
+    local middle = math.floor((low + high) / 2)
+    local one = read('ZREVRANGE', set, middle, middle, 'WITHSCORES')
+    if before({us = at, id = last}, {us = tonumber(one[2]) * unit, id = one[1]}) then high = middle else low = middle + 1 end
+  end
+  local found, jobs = read('ZREVRANGE', set, low, low + n, 'WITHSCORES'), {}
+  for i = 1, #found, 2 do jobs[#jobs + 1] = {id = found[i], us = tonumber(found[i + 1]) * unit, moved = moved} end
+  return jobs
 end
 
 local asynqs = page(asynq .. 'archived', 1000000, '0')
@@ -54,14 +46,16 @@ while taken < n and (asynqs[i] or ours[j]) do
   end
   taken = taken + 1
   cursor = int(job.us) .. ':' .. job.id
-  local task = redis.call('HMGET', task_key(job.id), 'state', 'msg', 'hg_outcome')
-  local stale = job.moved == '1' and redis.call('ZSCORE', asynq .. 'archived', job.id)
-  if task[1] ~= 'archived' or stale then
-    -- It was run again or deleted since: asynq's list is asynq's, ours is ours.
-    if job.moved == '1' then redis.call('ZREM', headgate .. 'archive', job.id) end
-  else
+  attempt('job ' .. job.id, function()
+    local task = read('HMGET', task_key(job.id), 'state', 'msg', 'hg_outcome')
+    local stale = job.moved == '1' and read('ZSCORE', asynq .. 'archived', job.id)
+    if task[1] ~= 'archived' or stale then
+      -- It was run again or deleted since: asynq's list is asynq's, ours is ours.
+      if job.moved == '1' then plan('ZREM', headgate .. 'archive', job.id) end
+      return
+    end
     for _, value in ipairs({job.id, int(job.us), job.moved, task[2] or '', task[3] or ''}) do results[#results + 1] = value end
-  end
+  end)
 end
 if asynqs[i] or ours[j] then results[1] = cursor end
 return results

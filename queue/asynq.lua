@@ -14,12 +14,21 @@
 --                       within a second too.
 local asynq = 'asynq:{' .. ARGV[1] .. '}:'
 
+-- clock is Redis's time in µs, the same for the whole script.
+local moment
 local function clock()
-  local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
+  if not moment then
+    local time = redis.call('TIME')
+    moment = time[1] * 1000000 + time[2]
+  end
+  return moment
 end
 
-local function int(number) return string.format('%.0f', number) end
+-- int writes a number, which must be one.
+local function int(number)
+  if not (number > -1e19 and number < 1e19) then error(tostring(number) .. ' is out of range', 0) end
+  return string.format('%.0f', number)
+end
 
 local function task_key(id) return asynq .. 't:' .. id end
 
@@ -38,38 +47,58 @@ local function with_group(msg, lane)
   return msg .. string.char(114) .. varint(#lane) .. lane
 end
 
+local function lane_key(lane) return asynq .. 'g:' .. lane end
+
 local function lane_push(lane, id, score)
-  redis.call('ZADD', asynq .. 'g:' .. lane, int(score), id)
-  redis.call('SADD', asynq .. 'groups', lane)
+  plan('ZADD', lane_key(lane), int(score), id)
+  plan('SADD', asynq .. 'groups', lane)
 end
 
-local function lane_head(lane)
-  local head = redis.call('ZRANGE', asynq .. 'g:' .. lane, 0, 0, 'WITHSCORES')
-  return head[1], tonumber(head[2])
-end
-
--- lane_tail is the score of the last job; lane_from the first one from a score on.
-local function lane_tail(lane)
-  return tonumber(redis.call('ZRANGE', asynq .. 'g:' .. lane, -1, -1, 'WITHSCORES')[2])
-end
-
-local function lane_from(lane, score)
-  local first = redis.call('ZRANGEBYSCORE', asynq .. 'g:' .. lane, int(score), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  return first[1], tonumber(first[2])
-end
-
-local function lane_drop(lane, id) return redis.call('ZREM', asynq .. 'g:' .. lane, id) end
+local function lane_length(lane) return read('ZCARD', lane_key(lane)) end
 
 -- An empty group that stays listed breaks asynq's memory figure of the queue.
-local function lane_forget(lane) redis.call('SREM', asynq .. 'groups', lane) end
-
-local function lane_length(lane) return redis.call('ZCARD', asynq .. 'g:' .. lane) end
+local function lane_forget(lane) plan('SREM', asynq .. 'groups', lane) end
 
 -- pend hands a task to asynq's workers; it is the last of the pending list.
-local function pend(id) redis.call('LPUSH', asynq .. 'pending', id) end
+local function pend(id)
+  plan('HSET', task_key(id), 'state', 'pending', 'pending_since', int(clock() * 1000))
+  push(asynq .. 'pending', id)
+end
 
--- deactivate takes a task from a worker that is gone; false when it was not active.
-local function deactivate(id)
-  local leased = redis.call('ZREM', asynq .. 'lease', id)
-  return redis.call('LREM', asynq .. 'active', 1, id) + leased > 0
+-- each_field calls see(field, first, last) for every text of msg[from..to], and
+-- see(field, number) for every number, until it answers true. What is cut off ends it.
+local function each_field(msg, from, to, see)
+  local at = from
+  local function number()
+    local n, unit = 0, 1
+    while at <= to do
+      local byte = string.byte(msg, at)
+      n, unit, at = n + byte % 128 * unit, unit * 128, at + 1
+      if byte < 128 then break end
+    end
+    return n
+  end
+  while at <= to do
+    local tag = number()
+    local field, form = math.floor(tag / 8), tag % 8
+    if form == 0 then
+      if see(field, number()) then return end
+    elseif form == 2 then
+      local length = number()
+      if see(field, at, math.min(at + length - 1, to)) then return end
+      at = at + length
+    else
+      at = at + (form == 1 and 8 or 4)
+    end
+  end
+end
+
+-- message_kind is a task's kind, which asynq writes first.
+local function message_kind(msg)
+  local kind = ''
+  each_field(msg, 1, #msg, function(field, first, last)
+    if field == 1 and last then kind = string.sub(msg, first, last) end
+    return true
+  end)
+  return kind
 end

@@ -24,15 +24,15 @@ func TestAsynqContract(t *testing.T) {
 			t.Fatal(err)
 		}
 		if task.State != asynq.TaskStateAggregating || task.Type != "call" || string(task.Payload) != `{"n":1}` ||
-			task.Group != "a" || task.Queue != r.queue || task.Retention != time.Hour || task.MaxRetry != endlessRetry ||
+			task.Group != "a;kind=call" || task.Queue != r.queue || task.Retention != time.Hour || task.MaxRetry != endlessRetry ||
 			task.Timeout != endlessTimeout || task.Headers[headerTenant] != "a" || task.Retried != 0 {
 			t.Errorf("GetTaskInfo = %+v", task)
 		}
 		groups, err := inspector.Groups(r.queue)
-		if err != nil || len(groups) != 1 || groups[0].Group != "a" || groups[0].Size != 1 {
+		if err != nil || len(groups) != 1 || groups[0].Group != "a;kind=call" || groups[0].Size != 1 {
 			t.Errorf("Groups = %+v, %v", groups, err)
 		}
-		listed, err := inspector.ListAggregatingTasks(r.queue, "a")
+		listed, err := inspector.ListAggregatingTasks(r.queue, "a;kind=call")
 		if err != nil || len(listed) != 1 || listed[0].ID != id {
 			t.Errorf("ListAggregatingTasks = %+v, %v", listed, err)
 		}

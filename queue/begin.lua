@@ -17,30 +17,32 @@ local now = clock()
 local results = {}
 for i = 2, #ARGV, 4 do
   local id, owner, tenant, kind = unpack(ARGV, i, i + 3)
-  local task = redis.call('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_base', 'hg_first', 'hg_unsure')
-  local answer, e, c = 'slot', 0, 0
-  local _, _, position = slot_read(task[2])
-  if task[1] ~= 'active' then
-    answer = 'gone'
-  elseif task[3] then
-    answer = task[3] == '1' and 'done' or 'failed'
-  elseif tonumber(task[4] or 0) >= 3 then
-    answer = 'crashed'
-  else
-    e, c = slot_read(task[2])
-    if e > 0 and paused_until(tenant, kind) <= now then answer = 'go' end
+  local answer, e, c, crashes, base, first, unsure, position = 'slot', 0, 0, 0, 0, now, 0, nil
+  local understood = attempt('job ' .. id, function()
+    local task = read('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_base', 'hg_first', 'hg_unsure')
+    e, c, position = slot_read(task[2])
+    crashes, base = tonumber(task[4] or 0), tonumber(task[5] or 0)
+    first = tonumber(string.match(task[6] or int(now), '^%d+'))
+    unsure = (task[7] or task[4]) and 1 or 0
+    if task[1] ~= 'active' then
+      answer = 'gone'
+    elseif task[3] then
+      answer = task[3] == '1' and 'done' or 'failed'
+    elseif crashes >= 3 then
+      answer = 'crashed'
+    -- A slot that lies further ahead than any is given was given before the clock was set back.
+    elseif e > 0 and e <= now + 10000000 and paused_until(tenant, kind) <= now then
+      answer = 'go'
+    end
+    for _, number in ipairs({base, first}) do int(number) end
+    if answer ~= 'gone' then
+      plan('HSET', task_key(id), 'hg_owner', owner, 'hg_first', task[6] or int(now) .. ' ' .. owner)
+    end
+  end)
+  -- What cannot be understood is nobody's: no worker may do anything about it.
+  if not understood then answer, e, c, crashes, base, first = 'gone', 0, 0, 0, 0, now end
+  for _, value in ipairs({answer, int(e), int(c), crashes, base, int(first), unsure, int((position or 0) % BAND)}) do
+    results[#results + 1] = value
   end
-  if answer ~= 'gone' then
-    local first = task[6] or int(now) .. ' ' .. owner
-    redis.call('HSET', task_key(id), 'hg_owner', owner, 'hg_first', first)
-  end
-  results[#results + 1] = answer
-  results[#results + 1] = int(e)
-  results[#results + 1] = int(c)
-  results[#results + 1] = tonumber(task[4] or 0)
-  results[#results + 1] = tonumber(task[5] or 0)
-  results[#results + 1] = tonumber(string.match(task[6] or int(now), '^%d+'))
-  results[#results + 1] = (task[7] or task[4]) and 1 or 0
-  results[#results + 1] = int((position or 0) % BAND)
 end
 return results

@@ -181,7 +181,7 @@ func TestLaneIsFirstInFirstOut(t *testing.T) {
 		ids = append(ids, result.ID)
 	}
 	client := r.server.Client()
-	order, err := client.ZRange(t.Context(), asynqKey(r.queue, "g:a"), 0, -1).Result()
+	order, err := client.ZRange(t.Context(), asynqKey(r.queue, "g:a;kind=call"), 0, -1).Result()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,67 +7,91 @@
 -- ARGV[4]   horizon_us: how far ahead of now a slot may lie
 -- ARGV[5]   pickup_us: how long a worker usually takes to pick a job up
 -- ARGV[6]   calendars as JSON {id: [window starts]}, '' for none
--- Returns   {released, again_us, backlog, forwarded, full 1|0, pending, enqueued, pauses}; again_us:
---           from now, when something may go next; -1: not before somebody acts.
---           full: the caller has no room left. pauses: how often they were changed.
--- At most 100 jobs are forwarded from each set, 100 expire and 16 are released in a call,
--- which so keeps Redis busy for some 2 ms at most.
+-- ARGV[7]   the kinds that the caller handles, escaped, ',KIND,KIND,'; '' for any
+-- Returns   {released, again_us, backlog, forwarded, full 1|0, pending, enqueued, pauses,
+--           stepped 1|0}
+--   again_us  from now, when something may go next; -1: not before somebody acts
+--   full      the caller has no room left
+--   pauses    how often they were changed
+--   stepped   the clock was set back: what waits was computed by another clock
+-- Bound: at most 100 jobs are forwarded from each set, 100 expire, 32 lanes are looked at,
+-- 40 change their place and 16 jobs are released in a call, whatever waits.
 local now = clock()
 local horizon, pickup = now + tonumber(ARGV[4]), tonumber(ARGV[5])
+local MAX_RELEASED, MAX_LOOKS, MAX_CROWD = 16, 32, 8
+local RETRY_US = 5000000 -- until a lane that cannot be understood is looked at again
 set_calendars(ARGV[6])
 
--- 1. Forward: scheduled, retried and parked jobs whose time has come.
-local forwarded = 0
-for _, set in ipairs({'scheduled', 'retry'}) do
-  local ids = redis.call('ZRANGEBYSCORE', asynq .. set, '-inf', int(math.floor(now / 1000000)), 'LIMIT', 0, 100)
+-- 1. Forward: scheduled, retried and parked jobs whose time has come. Their lanes
+-- have their turn in the next call, which sees them there.
+local forwarded, joined = 0, {}
+for _, name in ipairs({'scheduled', 'retry'}) do
+  local set = asynq .. name
+  local ids = read('ZRANGEBYSCORE', set, '-inf', int(math.floor(now / 1000000)), 'LIMIT', 0, 100)
   for i, id in ipairs(ids) do
-    redis.call('ZREM', asynq .. set, id)
-    local task = redis.call('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_done')
-    if task[1] and task[2] and task[2] ~= '' and not task[4] then
-      local _, latest, position = slot_read(task[3])
-      -- Its old place, or behind all that waits. A slot that it still holds is
-      -- used as soon as the lane is looked at.
-      to_lane(task[2], id, position or BAND + now + i, now, latest > now)
-    elseif task[1] then
-      redis.call('HSET', task_key(id), 'state', 'pending', 'pending_since', int(now * 1000))
-      pend(id)
-    end
+    local understood = attempt('job ' .. id, function()
+      local task = read('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_done')
+      plan('ZREM', set, id)
+      if task[1] and task[2] and task[2] ~= '' and not task[4] then
+        local _, latest, position = slot_read(task[3])
+        -- Its old place, or behind all that waits. A slot that it still holds is
+        -- used as soon as the lane is looked at.
+        to_lane(task[2], id, position or BAND + now + i, now, latest > now)
+        joined[task[2]] = true
+      elseif task[1] then
+        pend(id)
+      end
+    end)
+    -- It stays, but not in front of all others.
+    if not understood then plan('ZADD', set, int(math.floor(now / 1000000) + 60), id) end
   end
   forwarded = forwarded + #ids
 end
 
 -- 2. Expire: what nobody wants any more is put away by a worker, and no limit,
 -- pause or window holds it up.
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', headgate .. 'deadlines', '-inf', int(now), 'LIMIT', 0, 100)) do
-  redis.call('ZREM', headgate .. 'deadlines', id)
-  local task = redis.call('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_permits')
-  local waits = task[1] == 'scheduled' or task[1] == 'retry'
-  if task[1] == 'aggregating' then
-    lane_drop(task[2], id)
-    lane_close(task[2], now)
-    backlog_add(tenant_of(task[2]), -1)
-  elseif waits then
-    redis.call('ZREM', asynq .. task[1], id)
-  end
-  if waits or task[1] == 'aggregating' then
-    local _, _, position = slot_read(task[3])
-    redis.call('HSET', task_key(id), 'state', 'pending', 'pending_since', int(now * 1000),
-      'hg_slot', slot_write(now, 0, position or BAND + now))
-    pend(id)
-  elseif task[1] == 'pending' or task[1] == 'active' then
-    -- Its worker looks at the deadline; should the job come back, it is looked at here.
-    redis.call('ZADD', headgate .. 'deadlines', int(now + 5000000), id)
-  end
+local deadlines, gone = headgate .. 'deadlines', {}
+for _, id in ipairs(read('ZRANGEBYSCORE', deadlines, '-inf', int(now), 'LIMIT', 0, 100)) do
+  local understood = attempt('job ' .. id, function()
+    local task = read('HMGET', task_key(id), 'state', 'group', 'hg_slot')
+    plan('ZREM', deadlines, id)
+    local waits = task[1] == 'scheduled' or task[1] == 'retry'
+    if task[1] == 'pending' or task[1] == 'active' then
+      -- Its worker looks at the deadline; should the job come back, it is looked at here.
+      plan('ZADD', deadlines, int(now + 5000000), id)
+    elseif waits or task[1] == 'aggregating' then
+      local _, _, position = slot_read(task[3])
+      if waits then
+        plan('ZREM', asynq .. task[1], id)
+      else
+        lane_drop(task[2], id)
+        lane_close(task[2], now)
+        backlog_add(tenant_of(task[2]), -1)
+      end
+      plan('HSET', task_key(id), 'hg_slot', slot_write(now, 0, position or BAND + now))
+      pend(id)
+      gone[id] = true
+    end
+  end)
+  if not understood then plan('ZADD', deadlines, int(now + 60000000), id) end
 end
 
 -- 3. Release.
-local MOST, MOST_LOOKS = 16, 32
-local room = tonumber(ARGV[2]) - redis.call('LLEN', asynq .. 'pending')
-local max = math.min(room, MOST)
+local pending = read('LLEN', asynq .. 'pending')
+local room = tonumber(ARGV[2]) - pending
+local max = math.max(0, math.min(room, MAX_RELEASED))
 local max_ahead = math.min(max, tonumber(ARGV[3]))
 local released, ahead, next_due = 0, 0, -1
-local pausing = redis.call('EXISTS', headgate .. 'pauses') == 1
-local shared = shared_limits(now)
+local pausing = read('EXISTS', headgate .. 'pauses') == 1
+local unserved = headgate .. 'unserved'
+local aside = read('SMEMBERS', unserved)
+
+-- What the limits of all say comes first: without it nothing can go.
+local shared = {}
+local usable = attempt('limits', function()
+  shared = shared_limits(now)
+  earliest_all(shared, now, now, ONE)
+end)
 
 -- A lane whose turn it is may be later than the shared limits by a part of
 -- their interval too small to matter, such as the rounding of two equal rates;
@@ -79,237 +103,539 @@ end
 
 -- Start-time fair queueing: every lane that is ready stands at a virtual start
 -- time; the least goes first; a job moves its tenant on by cost / weight. A
--- tenant that was away starts two jobs before the queue's time: absence earns no
--- more credit than that, and one that its own limit holds for a moment when its
+-- tenant that was away starts two usual jobs before the queue's time: absence earns
+-- no more credit than that, and one that its own limit holds for a moment when its
 -- turn comes does not lose the turn.
-local vtime = headgate .. 'vtime'
-local virtual, typical = unpack(redis.call('HMGET', vtime, '*', '~'))
-virtual, typical = tonumber(virtual or 0), tonumber(typical or 1)
-local finish = {}
-
+--
 -- A job's part of the queue is its cost. Where shared limits count in other
--- units, too, it is the time that it takes of the limit that it takes most of; the
--- first such job says how large a typical one is.
-local several = false
-for _, entry in ipairs(shared) do several = several or entry.unit ~= '' end
+-- units, too, it is the time that it takes of the limit that it takes most of. What
+-- is usual follows the median of the last seven jobs, so that no single one says it.
+local vtime = headgate .. 'vtime'
+local known = read('HMGET', vtime, '*', '*unit', '*parts', '*clock', '*typical')
+local virtual, looked_at = tonumber(known[1] or 0) or 0, tonumber(known[4] or 0) or 0
+local stepped = looked_at > now + 500000
+local unit, forget = 'permits', false
+for _, entry in ipairs(shared) do
+  if entry.unit ~= '' then unit = 'time' end
+end
+local parts = {}
+if (known[2] or 'permits') == unit then
+  for part in string.gmatch(known[3] or '', '%S+') do parts[#parts + 1] = tonumber(part) end
+else
+  -- What was counted in the other unit is dropped. The lanes that stand in line
+  -- keep their order.
+  local last = read('ZRANGE', headgate .. 'ready', -1, -1, 'WITHSCORES')
+  virtual, forget = math.max(virtual, tonumber(last[2] or 0)), true
+end
+
+local function median()
+  local sorted = {unpack(parts)}
+  table.sort(sorted)
+  return sorted[math.ceil(#sorted / 2)]
+end
+local typical = tonumber(known[5] or 0) or 0
+if forget or not (typical > 0 and typical < 2 ^ 53) then typical = 1 end
+
 local function part_of(costs)
-  if not several then return costs[''] end
+  if unit == 'permits' then return costs[''] end
   local most = 0
   for _, entry in ipairs(shared) do
     local spec, n = entry.spec, share_of(entry, costs)
     most = math.max(most, KIND[spec.a] == 'rate' and n * spec.p / spec.r or n * 1000000 / spec.b)
   end
-  if typical == 1 and most > 1 then
-    typical = most
-    redis.call('HSET', vtime, '~', string.format('%.17g', typical))
-  end
   return most
+end
+
+-- finish holds the virtual finish times of tenants; was, those in Redis.
+local finish, was = {}, {}
+local function finish_of(tenant)
+  if not finish[tenant] and was[tenant] == nil then
+    was[tenant] = not forget and tonumber(read('HGET', vtime, tenant) or 0) or 0
+  end
+  return finish[tenant] or was[tenant]
 end
 
 local function start_of(lane)
   local limits = lane_limits(lane, now)
   local tenant = limits.tenant
-  local start = math.max(virtual - 2 * typical / limits.w, finish[tenant] or tonumber(redis.call('HGET', vtime, tenant) or 0))
+  local start = math.max(virtual - 2 * typical / limits.w, finish_of(tenant))
   finish[tenant] = start + typical / limits.w -- as if its next job were like the others; run corrects it
   return start
 end
 
-local function stand(lane, start) redis.call('ZADD', headgate .. 'ready', string.format('%.17g', start), lane) end
+-- The first lanes of both sets are read once, and what becomes of them is written
+-- once: ready and waiting are lists of {score, lane}, in Redis's order, and beyond
+-- is the score of the first one that was not read.
+local function before(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end
 
-local function make_ready(lane)
-  redis.call('ZREM', headgate .. 'waiting', lane)
-  stand(lane, start_of(lane))
+local function window(entries, size)
+  local list, beyond = {}, math.huge
+  for i = 1, #entries, 2 do
+    if i > 2 * size then
+      beyond = tonumber(entries[i + 1])
+    elseif not joined[entries[i]] then
+      list[#list + 1] = {tonumber(entries[i + 1]), entries[i]}
+    end
+  end
+  return list, beyond
 end
 
-local function make_due_ready(s)
-  local due = redis.call('ZRANGEBYSCORE', headgate .. 'waiting', '-inf', int(s), 'LIMIT', 0, 100)
-  for _, lane in ipairs(due) do make_ready(lane) end
+local ready, ready_beyond = window(read('ZRANGE', headgate .. 'ready', 0, MAX_LOOKS, 'WITHSCORES'), MAX_LOOKS)
+local waiting, waiting_beyond = window(read('ZRANGE', headgate .. 'waiting', 0, MAX_LOOKS, 'WITHSCORES'), MAX_LOOKS)
+if waiting_beyond <= now then
+  -- A crowd is due, such as all lanes that waited for midnight. A few of it go into
+  -- line at a time, beside the lanes that came due last: those are of tenants whose
+  -- jobs go all the time.
+  local mine = {}
+  while #waiting > MAX_CROWD do waiting_beyond = table.remove(waiting)[1] end
+  for _, entry in ipairs(waiting) do mine[entry[2]] = true end
+  local late = read('ZREVRANGEBYSCORE', headgate .. 'waiting', int(now), '-inf', 'WITHSCORES', 'LIMIT', 0, MAX_LOOKS - MAX_CROWD)
+  for i = 1, #late, 2 do
+    if not mine[late[i]] and not joined[late[i]] then waiting[#waiting + 1] = {tonumber(late[i + 1]), late[i]} end
+  end
+  table.sort(waiting, before)
+end
+
+local function insert(list, score, lane)
+  local at = #list + 1
+  local entry = {score, lane}
+  while at > 1 and before(entry, list[at - 1]) do at = at - 1 end
+  table.insert(list, at, entry)
+end
+
+-- place holds where a lane stands from now on: {set, score}, or false for nowhere.
+local place = {}
+local function stand(lane, start)
+  place[lane] = {'ready', start}
+  if start < ready_beyond then insert(ready, start, lane) end
+end
+
+local function wait(lane, e)
+  place[lane] = {'waiting', e}
+  if e < waiting_beyond then insert(waiting, e, lane) end
+end
+
+-- Each lane is given its turn once in a call in which it is not understood.
+local function set_aside(lane) place[lane] = {'waiting', now + RETRY_US} end
+
+local function make_ready(lane)
+  local start
+  if attempt('lane ' .. lane, function() start = start_of(lane) end) then stand(lane, start) else set_aside(lane) end
+end
+
+local function handles(kind) return ARGV[7] == '' or string.find(ARGV[7], ',' .. kind .. ',', 1, true) ~= nil end
+
+-- Lanes that another worker put aside and that this one can serve.
+for _, kind in ipairs(aside) do
+  if handles(kind) then
+    local set = unserved .. ':' .. kind
+    local lanes = pick(set, MAX_CROWD)
+    if #lanes < MAX_CROWD then plan('SREM', unserved, kind) end
+    for _, lane in ipairs(lanes) do wait(lane, now) end
+  end
 end
 
 -- put_back lets a lane wait for its own limits. Lanes that wait for one moment
 -- of one bucket are spread over its interval, or all were looked at for each
--- job that goes.
+-- job that goes. A limit that may admit more before that is asked again then.
 local crowd = {}
-local stands = true -- the lane that runs stands in ready
 local function put_back(lane, e, binding)
-  if binding and binding.unit ~= '' then redis.call('SADD', metered(binding), lane) end
-  if binding and binding.spec and KIND[binding.spec.a] == 'rate' then
-    local line = crowd[binding.key]
-    if not line or line.e ~= e then
-      crowd[binding.key] = {e = e, n = 1}
-    else
-      e = e + math.min(math.floor(line.n * binding.spec.p / binding.spec.r), tonumber(ARGV[4]))
-      line.n = line.n + 1
+  if binding then
+    if binding.till and binding.till > now and binding.till < e then e = binding.till end
+    if binding.unit ~= '' then
+      plan('SADD', metered(binding), lane)
+      plan('PEXPIRE', metered(binding), 86400000)
+    end
+    if binding.spec and KIND[binding.spec.a] == 'rate' then
+      local line = crowd[binding.key]
+      if not line or line.e ~= e then
+        crowd[binding.key] = {e = e, n = 1}
+      else
+        e = e + math.min(math.floor(line.n * binding.spec.p / binding.spec.r), tonumber(ARGV[4]))
+        line.n = line.n + 1
+      end
     end
   end
-  if stands then redis.call('ZREM', headgate .. 'ready', lane) end
-  redis.call('ZADD', headgate .. 'waiting', int(e), lane)
+  wait(lane, e)
+end
+
+-- view is the jobs of a lane that this call has not dealt with, in order. A lane of
+-- one priority is read in pieces, one of several by priority.
+local views = {}
+local function view(lane)
+  local v = views[lane]
+  if not v then
+    v = {passed = 0, jobs = {}, at = 1}
+    local skips = has_bands() and read('HGET', headgate .. 'skips', lane)
+    if skips then v.skips, v.heads, v.taken = tonumber(skips) or 0, {}, {[0] = 0, 0, 0} end
+    views[lane] = v
+  end
+  return v
+end
+
+local function head_of(lane, v, band)
+  while v.heads[band] == nil do
+    local from, to = band == 0 and '-inf' or int(band * BAND), band == 2 and '+inf' or '(' .. int((band + 1) * BAND)
+    local found = read('ZRANGEBYSCORE', lane_key(lane), from, to, 'WITHSCORES', 'LIMIT', v.taken[band], 1)
+    if found[1] and gone[found[1]] then
+      v.taken[band] = v.taken[band] + 1
+    else
+      v.heads[band] = found[1] and {found[1], tonumber(found[2]), band} or false
+    end
+  end
+  return v.heads[band]
+end
+
+-- next_job is the job whose turn it is: the first of the highest priority. Of ten
+-- of a lane at least one is the one that waited longest among the lower ones, so
+-- that none waits for ever. It also returns 'first' or 'lower' where both wait.
+local MAX_SKIPS = 9
+local function next_job(lane)
+  local v = view(lane)
+  if not v.skips then
+    repeat
+      if v.at > #v.jobs then
+        v.jobs, v.at = read('ZRANGE', lane_key(lane), v.passed, v.passed + 3, 'WITHSCORES'), 1
+      end
+      local id, position = v.jobs[v.at], tonumber(v.jobs[v.at + 1])
+      v.head = nil
+      if id and gone[id] then
+        v.at, v.passed = v.at + 2, v.passed + 1
+      else
+        return id, position
+      end
+    until false
+  end
+  local first, lower
+  for band = 0, 2 do
+    local head = head_of(lane, v, band)
+    if head and not first then
+      first = head
+    elseif head and (not lower or (lower[3] == 1 and head[2] - 2 * BAND < lower[2] - BAND)) then
+      lower = head
+    end
+  end
+  if not first then return nil end
+  v.head = first
+  if not lower then return first[1], first[2] end
+  if v.skips < MAX_SKIPS then return first[1], first[2], 'first' end
+  v.head = lower
+  return lower[1], lower[2], 'lower'
+end
+
+-- pass goes on to the next job of a lane.
+local function pass(lane)
+  local v = view(lane)
+  if v.skips then
+    local band = v.head[3]
+    v.taken[band], v.heads[band] = v.taken[band] + 1, nil
+  else
+    v.at, v.passed = v.at + 2, v.passed + 1
+  end
+end
+
+local function went(lane, turn)
+  local v = view(lane)
+  if turn == 'first' then v.skips, v.skipped = v.skips + 1, true end
+  if turn == 'lower' then v.skips, v.skipped = 0, true end
 end
 
 -- release hands a job to asynq's workers with its slot, and notes which limit held
 -- it until then (record.lua).
-local moment = int(now) .. ' '
-local function release(lane, id, position, turn, e, c, permits, marks, held_by)
-  lane_drop(lane, id)
-  lane_went(lane, turn)
-  local note = moment
-  if held_by then note = moment .. held_by.name end
-  local fields = {'state', 'pending', 'pending_since', int(now * 1000), 'hg_slot', slot_write(e, c, position), 'hg_released', note}
+local function release(lane, job, e, c, permits, marks, held_by)
+  lane_drop(lane, job.id)
+  went(lane, job.turn)
+  local fields = {
+    'state', 'pending', 'pending_since', int(now * 1000), 'hg_slot', slot_write(e, c, job.position),
+    'hg_released', int(now) .. ' ' .. (held_by and held_by.name or ''),
+  }
   if permits ~= '' then fields[9], fields[10] = 'hg_permits', permits end
   if marks and marks ~= '' then fields[#fields + 1], fields[#fields + 2] = 'hg_marks', marks end
-  redis.call('HSET', task_key(id), unpack(fields))
-  pend(id)
+  plan('HSET', task_key(job.id), unpack(fields))
+  push(asynq .. 'pending', job.id)
   released = released + 1
+end
+
+-- elsewhere is whether a job stands where its state says: asynq's tools may have put
+-- it there while its lane still lists it.
+local SETS = {scheduled = true, retry = true, archived = true, completed = true}
+local function elsewhere(id, state)
+  if SETS[state] then
+    return read('ZSCORE', asynq .. state, id) or (state == 'archived' and read('ZSCORE', headgate .. 'archive', id))
+  elseif state == 'pending' or state == 'active' then
+    return read('LPOS', asynq .. state, id)
+  end
+end
+
+-- look reads the job whose turn it is; nil: the lane holds none. One that cannot be
+-- understood keeps its place, and the next one has its turn.
+local function look(lane)
+  local tries, many = 0, 'ghosts'
+  while true do
+    local id, position, turn = next_job(lane)
+    if not id then return nil end
+    local job = {id = id, position = position, turn = turn}
+    local understood = attempt('job ' .. id, function()
+      local task = read('HMGET', task_key(id), 'state', 'hg_cost', 'hg_deadline', 'hg_slot', 'hg_permits', 'hg_costs')
+      job.ghost = not task[1] or (task[1] ~= 'aggregating' and elsewhere(id, task[1]))
+      if job.ghost then return end
+      if task[1] ~= 'aggregating' then error('its state is ' .. string.format('%q', task[1]), 0) end
+      job.costs, job.deadline, job.permits = costs_read(task[2], task[6]), tonumber(task[3] or 0), task[5]
+      if not job.deadline then error('its deadline is no number', 0) end
+      local kept_position
+      job.kept_e, job.kept_c, kept_position = slot_read(task[4])
+      if job.kept_c > 0 then job.kept_position = kept_position end
+    end)
+    if understood and not job.ghost then return job end
+    pass(lane)
+    tries = tries + 1
+    if understood then
+      lane_drop(lane, id)
+      backlog_add(tenant_of(lane), -1)
+    else
+      many = 'damaged'
+    end
+    if tries >= MAX_RELEASED then return nil, many end
+  end
+end
+
+-- limits_of is what holds a job. The kind of a lane that does not say it (a group of
+-- asynq's own client) is that of its job.
+local function limits_of(lane, job)
+  local limits = lane_limits(lane, now)
+  if limits.kind then return limits end
+  local kind = escape(message_kind(read('HGET', task_key(job.id), 'msg') or ''))
+  return lane_limits(lane .. ';kind=' .. kind, now)
+end
+
+-- A lane that was let go on for a permit and does not take it passes it on.
+local function pass_on(limits)
+  for _, entry in ipairs(limits.permits) do
+    attempt('lane of ' .. limits.tenant, function()
+      if limit_earliest(entry.spec, bucket(entry, now), now, now, 1) > now then return end
+      for _, lane in ipairs(pick(entry.blocked, 1)) do wait(lane, now) end
+    end)
+  end
 end
 
 -- run releases jobs of one lane while it is the lane's turn: until another lane
 -- is due (due_us), or its virtual time passes that of the next in line (share).
 -- It returns true when nothing else may go before next_due.
 local function run(lane, start, s, shared_by, due_us, share)
-  local limits = lane_limits(lane, now)
-  local tenant = limits.tenant
-  local paused = pausing and paused_until(tenant, limits.kind) or 0
-  local taken, spent, leaves, stop, expected = 0, 0, true, false, typical
+  local taken, spent, stop, expected = 0, 0, false, typical
+  local stays, limits -- stays: the lane keeps its place in line
+  place[lane] = false
   while true do
-    local id, position, turn = lane_next(lane)
-    if not id then
-      lane_close(lane, now)
+    local job, many = look(lane)
+    if not job then
+      if many == 'ghosts' then
+        wait(lane, now)
+      elseif many then
+        set_aside(lane)
+      else
+        attempt('lane ' .. lane, function()
+          lane_close(lane, now)
+          place[lane] = nil
+        end)
+        if limits and taken == 0 then pass_on(limits) end
+      end
       break
     end
-    local task = redis.call('HMGET', task_key(id), 'state', 'hg_cost', 'hg_deadline', 'hg_slot', 'hg_permits', 'hg_costs')
-    local costs, deadline = costs_read(task[2], task[6]), tonumber(task[3] or 0)
-    local kept_e, kept_c, kept_position = slot_read(task[4])
-    if task[1] ~= 'aggregating' then
-      lane_drop(lane, id) -- a ghost: asynq's tools moved or deleted the task
-      backlog_add(tenant, -1)
+    local paused, blocked, own, binding = 0, nil, nil, nil
+    if not attempt('lane ' .. lane, function()
+      limits = limits_of(lane, job)
+      if pausing then paused = paused_until(limits.tenant, limits.kind) end
+      blocked = not job.permits and blocked_by(limits, now)
+      own, binding = earliest_all(limits.own, now, now, job.costs)
+      if unit == 'time' then earliest_all(limits.shared, now, now, job.costs) end -- opens what is committed below
+    end) then
+      set_aside(lane)
+      break
+    end
+    local kept = job.kept_c > now and job.kept_e <= horizon
+    if not handles(limits.kind) then
+      plan('SADD', unserved, limits.kind)
+      plan('SADD', unserved .. ':' .. limits.kind, lane)
+      if taken == 0 then pass_on(limits) end
+      break
     elseif paused > now then
       put_back(lane, paused)
+      if taken == 0 then pass_on(limits) end
+      break
+    elseif blocked then
+      plan('SADD', blocked.blocked, lane)
+      -- A limit that may admit more before a permit is freed is asked again then.
+      if blocked.till and blocked.till > now then wait(lane, blocked.till) end
+      if taken == 0 then pass_on(limits) end
+      break
+    elseif released >= max then
+      next_due = own
+      stop, stays = true, taken == 0
+      if not stays then put_back(lane, own, binding) end
+      break
+    elseif kept then
+      -- It returns with a slot that is paid for, from a worker that stopped.
+      job.position = job.kept_position or job.position
+      release(lane, job, job.kept_e, job.kept_c, job.permits or '')
+      taken = taken + 1
+      pass(lane)
+    elseif (taken > 0 and spent / limits.w + start > share) or own > (share < math.huge and s + patience or due_us) then
+      put_back(lane, own, binding)
+      if taken == 0 then pass_on(limits) end
       break
     else
-      local blocked = not task[5] and blocked_by(limits, now)
-      if blocked then
-        redis.call('SADD', blocked.blocked, lane)
-        if stands then redis.call('ZREM', headgate .. 'ready', lane) end
-        break
+      local t, held_by = earliest_all(limits.all, now, math.max(s, own), job.costs)
+      if not held_by then
+        held_by = binding
+        if s > own and shared_by then held_by = shared_by end
       end
-      local own, binding = earliest_all(limits.own, now, now, costs)
-      local kept = kept_c > now and kept_e <= horizon
-      if released >= max then
-        next_due = own
-        stop, leaves = true, taken > 0
-        if leaves then put_back(lane, own, binding) end
-        break
-      elseif kept then
-        -- It returns with a slot that is paid for, from a worker that stopped.
-        release(lane, id, kept_position or position, turn, kept_e, kept_c, task[5] or '')
+      if job.deadline > 0 and job.deadline <= t and job.deadline <= horizon then
+        -- It cannot go in time: the worker archives it, and no limit is touched.
+        release(lane, job, math.max(job.deadline, now), 0, job.permits or '')
         taken = taken + 1
-      elseif (taken > 0 and spent / limits.w + start > share) or own > (share < math.huge and s + patience or due_us) then
+        pass(lane)
+      elseif t > horizon or (t > now + pickup and ahead >= max_ahead) then
+        -- Shared capacity is kept for the lane whose turn it is, or a job of
+        -- great cost would wait for ever behind small ones.
+        if own <= horizon then next_due, stop = t, true end
+        stays = stop and taken == 0
+        if not stays then put_back(lane, own, binding) end
+        break
+      elseif taken > 0 and t > due_us then
         put_back(lane, own, binding)
         break
       else
-        local t, held_by = earliest_all(limits.all, now, math.max(s, own), costs)
-        if not held_by then
-          held_by = binding
-          if s > own and shared_by then held_by = shared_by end
+        local c, marks = 0, '' -- no limit, no end
+        if #limits.all > 0 then
+          -- Lanes that wake together are set apart, or their calls would leave
+          -- at one instant, again and again, and be late behind each other.
+          c = math.max(t, now + pickup + released * 250)
+          marks = commit_all(limits.all, now, c, job.costs)
         end
-        if deadline > 0 and deadline <= t and deadline <= horizon then
-          -- It cannot go in time: the worker archives it, and no limit is touched.
-          release(lane, id, position, turn, math.max(deadline, now), 0, task[5] or '')
-          taken = taken + 1
-        elseif t > horizon or (t > now + pickup and ahead >= max_ahead) then
-          -- Shared capacity is kept for the lane whose turn it is, or a job of
-          -- great cost would wait for ever behind small ones.
-          if own <= horizon then next_due, stop = t, true end
-          leaves = not stop or taken > 0
-          if leaves then put_back(lane, own, binding) end
-          break
-        elseif taken > 0 and t > due_us then
-          put_back(lane, own, binding)
-          break
-        else
-          local c, marks = 0, '' -- no limit, no end
-          if #limits.all > 0 then
-            -- Lanes that wake together are set apart, or their calls would leave
-            -- at one instant, again and again, and be late behind each other.
-            c = math.max(t, now + pickup + released * 250)
-            marks = commit_all(limits.all, now, c, costs)
-          end
-          if t > now + pickup then ahead = ahead + 1 end
-          release(lane, id, position, turn, t, c, task[5] or take_permits(limits, id, now), marks, held_by)
-          local part = part_of(costs)
-          taken, spent = taken + 1, spent + part
-          s, shared_by = earliest_all(shared, now, now, ONE)
-        end
+        if t > now + pickup then ahead = ahead + 1 end
+        release(lane, job, t, c, job.permits or take_permits(limits, job.id, now), marks, held_by)
+        local part = part_of(job.costs)
+        parts[#parts + 1] = part
+        taken, spent = taken + 1, spent + part
+        pass(lane)
+        s, shared_by = earliest_all(shared, now, now, ONE)
       end
     end
   end
-  if leaves then
-    finish[tenant] = finish[tenant] or tonumber(redis.call('HGET', vtime, tenant) or 0)
-    finish[tenant] = finish[tenant] + (spent - expected) / limits.w
-  elseif not stands then
+  local tenant = tenant_of(lane)
+  if stays then
     stand(lane, start)
+  elseif limits then
+    finish[tenant] = finish_of(tenant) + (spent - expected) / limits.w
   end
   if spent > 0 then virtual = math.max(virtual, start) end
   backlog_add(tenant, -taken)
   return stop
 end
 
-local looks, over = 0, false
-repeat
+local looks, over, more = 0, not usable, false
+while not over do
   looks = looks + 1
   local s, shared_by = earliest_all(shared, now, now, ONE)
-  local ready = redis.call('ZRANGE', headgate .. 'ready', 0, 1, 'WITHSCORES')
-  local waiting = redis.call('ZRANGE', headgate .. 'waiting', 0, 1, 'WITHSCORES')
-  local first, second = tonumber(waiting[2] or math.huge), tonumber(waiting[4] or math.huge)
+  local function first_due() return waiting[1] and waiting[1][1] or waiting_beyond end
+  local first = first_due()
   if not ready[1] and first > horizon then
-    if waiting[1] then next_due = first end
+    if first < math.huge then next_due = first end
     break
   end
   -- Nobody is ready: on to the first lane that will be.
   if not ready[1] then s = math.max(s, first) end
-  local lane, start, share = waiting[1], nil, math.huge
-  stands = ready[1] or second <= s -- else it is alone, and need not stand in line
-  if stands then
-    if first <= math.min(s, horizon) then
-      make_due_ready(math.min(s, horizon))
-      ready = redis.call('ZRANGE', headgate .. 'ready', 0, 1, 'WITHSCORES')
-      first = tonumber(redis.call('ZRANGE', headgate .. 'waiting', 0, 0, 'WITHSCORES')[2] or math.huge)
+  local second = waiting[2] and waiting[2][1] or waiting_beyond
+  local lane, start, share = nil, nil, math.huge
+  if ready[1] or second <= s then
+    while waiting[1] and waiting[1][1] <= math.min(s, horizon) do make_ready(table.remove(waiting, 1)[2]) end
+    second = first_due()
+    if not ready[1] then
+      more = ready_beyond < math.huge or second <= now
+      if second > now and second < math.huge then next_due = second end
+      break
     end
-    lane, start, second = ready[1], tonumber(ready[2]), first
-    if ready[4] then share = tonumber(ready[4]) end
+    if s <= horizon and released < max then
+      start, lane = unpack(table.remove(ready, 1))
+      share = ready[1] and ready[1][1] or ready_beyond
+    end
+  elseif s <= horizon and released < max then
+    -- It is alone, and need not stand in line.
+    lane = table.remove(waiting, 1)[2]
+    if not attempt('lane ' .. lane, function() start = start_of(lane) end) then
+      set_aside(lane)
+      lane = nil
+    end
   end
   if s > horizon or released >= max then
     next_due = s
     break
   end
-  if not stands then
-    redis.call('ZREM', headgate .. 'waiting', lane)
-    start = start_of(lane)
-  end
-  over = run(lane, start, s, shared_by, math.min(second, horizon), share)
-until over or looks >= MOST_LOOKS
+  if lane then over = run(lane, start, s, shared_by, math.min(second, horizon), share) end
+  if looks >= MAX_LOOKS then more = true break end
+end
 
-save_buckets(now)
-local keep, drop = {'*', string.format('%.17g', virtual)}, {}
+-- All places change in one command for each set and direction.
+local moves = {
+  ZREM = {waiting = {}, ready = {}},
+  ZADD = {waiting = {}, ready = {}},
+}
+for lane, at in pairs(place) do
+  for _, set in ipairs({'waiting', 'ready'}) do
+    if at and at[1] == set then
+      local list = moves.ZADD[set]
+      list[#list + 1], list[#list + 2] = string.format('%.17g', at[2]), lane
+    else
+      local list = moves.ZREM[set]
+      list[#list + 1] = lane
+    end
+  end
+end
+for command, sets in pairs(moves) do
+  for set, words in pairs(sets) do
+    if words[1] then plan(command, headgate .. set, unpack(words)) end
+  end
+end
+for lane, v in pairs(views) do
+  if v.skipped and place[lane] then plan('HSET', headgate .. 'skips', lane, int(v.skips)) end
+end
+
+local keep, drop = {}, {}
+if forget then plan('DEL', vtime) end
 for tenant, at in pairs(finish) do
-  if at > virtual - 2 * typical / tenant_config(tenant, now).w then
+  local weight = 1
+  attempt('tenant ' .. tenant, function() weight = tenant_config(tenant, now).w end)
+  if at > virtual - 2 * typical / weight then
     keep[#keep + 1], keep[#keep + 2] = tenant, string.format('%.17g', at)
   else
     drop[#drop + 1] = tenant
   end
 end
-redis.call('HSET', vtime, unpack(keep))
-if drop[1] then redis.call('HDEL', vtime, unpack(drop)) end
+if keep[1] or drop[1] or forget or stepped or math.abs(now - looked_at) > 1000000 then
+  for i, value in ipairs({'*', string.format('%.17g', virtual), '*unit', unit, '*clock', int(now)}) do table.insert(keep, i, value) end
+  while #parts > 7 do table.remove(parts, 1) end
+  local usual = median()
+  if usual and usual > 0 and (usual > 2 * typical or usual < typical / 2) then typical = usual end
+  for i, part in ipairs(parts) do parts[i] = string.format('%.17g', part) end
+  keep[#keep + 1], keep[#keep + 2] = '*parts', table.concat(parts, ' ')
+  keep[#keep + 1], keep[#keep + 2] = '*typical', string.format('%.17g', typical)
+  plan('HSET', vtime, unpack(keep))
+  if drop[1] then plan('HDEL', vtime, unpack(drop)) end
+  -- A day is more than any credit lasts.
+  if math.abs(now - looked_at) > 1000000 then plan('PEXPIRE', vtime, 86400000) end
+end
 
 local again = -1
-if looks >= MOST_LOOKS or forwarded >= 100 or (released == max and max < room) then
+if not usable then
+  again = RETRY_US / 5
+elseif more or forwarded > 0 or next(gone) or (released == max and max < room) then
   again = 0 -- there is more to do than one call may
 elseif next_due >= 0 then
   again = math.max(0, next_due - now)
 end
-local totals = redis.call('HMGET', headgate .. 'totals', 'enqueued', 'pauses')
+local totals = read('HMGET', headgate .. 'totals', 'enqueued', 'pauses')
+local waits = tonumber(read('HGET', headgate .. 'backlog', '*') or 0) or 0
 return {
-  released, int(again), tonumber(redis.call('HGET', headgate .. 'backlog', '*') or 0), forwarded,
-  released >= room and 1 or 0, redis.call('LLEN', asynq .. 'pending'),
-  tonumber(totals[1] or 0), tonumber(totals[2] or 0),
+  released, int(again), waits, forwarded, released >= room and 1 or 0, pending + released,
+  tonumber(totals[1] or 0) or 0, tonumber(totals[2] or 0) or 0, stepped and 1 or 0,
 }

@@ -34,6 +34,7 @@ func (c *capacity) leave() {
 // dispatcher releases the jobs of one queue, as many as this worker can hold.
 type dispatcher struct {
 	queue    string
+	kinds    string // that the worker has handlers for, as dispatch.lua takes them
 	redis    redis.UniversalClient
 	capacity *capacity
 	pending  *atomic.Int64   // released and not yet picked up, of this queue
@@ -125,17 +126,23 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	callCtx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	reply, err := dispatchScript.Run(callCtx, d.redis, scriptKeys(d.queue), d.queue, room, ahead,
-		horizon.Microseconds(), pickup.Microseconds(), windows)
+		horizon.Microseconds(), pickup.Microseconds(), windows, d.kinds)
 	if err != nil {
 		d.limits.look(err)
 		return 0, err
 	}
-	n, err := numbers(reply, 8)
+	n, err := numbers(reply, 9)
 	if err != nil {
 		return 0, err
 	}
 	if err := d.pauses.follow(callCtx, d.redis, d.queue, n[7], d.clock); err != nil {
 		return 0, err
+	}
+	if n[8] == 1 {
+		d.logger.Warn("redis's clock was set back; lanes are asked anew when they may go", logQueue, d.queue)
+		if err := replan(ctx, d.redis, d.queue, ""); err != nil {
+			return 0, err
+		}
 	}
 	released, again, full := int(n[0]), time.Duration(n[1])*time.Microsecond, n[4] == 1
 	d.pending.Store(n[5])
@@ -166,22 +173,11 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 }
 
 func (d *dispatcher) sweep(ctx context.Context, cursor string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
 	windows, err := d.limits.windows(ctx)
 	if err != nil {
 		return cursor, err
 	}
-	reply, err := sweepScript.Run(ctx, d.redis, scriptKeys(d.queue), d.queue, cursor, windows)
-	if err != nil {
-		return cursor, err
-	}
-	if values, ok := reply.([]any); ok && len(values) == 2 {
-		if next, ok := values[0].(string); ok {
-			return next, nil
-		}
-	}
-	return "0", nil
+	return sweepSlice(ctx, d.redis, d.queue, "", cursor, windows, true)
 }
 
 // limitsCache knows the calendars of a queue's limits for the scripts.
@@ -217,10 +213,13 @@ func (c *limitsCache) windows(ctx context.Context) (string, error) {
 // look makes the next question read the limits again if a script missed a
 // calendar: they have changed.
 func (c *limitsCache) look(err error) {
-	if !strings.Contains(err.Error(), "STALE") {
+	if !stale(err) {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.until = time.Time{}
 }
+
+// stale is whether a script missed a calendar: the limits have changed.
+func stale(err error) bool { return strings.Contains(err.Error(), "STALE") }

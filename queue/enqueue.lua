@@ -16,7 +16,7 @@
 --   {-3, limit, most, cost, unit} the limit never admits so much
 --   {-4, depth, cap} the queue's backlog is full
 local now = clock()
-local results, accepted = {}, 0
+local results, accepted, came = {}, 0, {}
 
 -- holder is the job that holds a key which frees itself: nil when none does.
 local function holder(unique, window, digest)
@@ -47,6 +47,7 @@ for i = 2, #ARGV, 14 do
     local cap, whole = config().max_backlog or 0, config().max_queue or 0
     if cap > 0 or whole > 0 then
       local depths = redis.call('HMGET', headgate .. 'backlog', tenant, '*')
+      depths[1], depths[2] = tonumber(depths[1] or 0) + (came[tenant] or 0), tonumber(depths[2] or 0) + (came['*'] or 0)
       if cap > 0 and tonumber(depths[1] or 0) >= cap then answer = {-2, tonumber(depths[1]), cap} end
       if whole > 0 and tonumber(depths[2] or 0) >= whole then answer = {-4, tonumber(depths[2]), whole} end
     end
@@ -92,8 +93,9 @@ for i = 2, #ARGV, 14 do
       lane_push(lane, id, place + now)
       note_band(lane, place + now)
       backlog_add(tenant, 1)
+      came[tenant], came['*'] = (came[tenant] or 0) + 1, (came['*'] or 0) + 1
       -- A lane with jobs is known to the dispatcher already.
-      if lane_length(lane) == 1 then wake(lane, now) end
+      wake(lane, now)
     else
       field('state', 'scheduled')
       field('hg_slot', slot_write(0, 0, place + tonumber(due) * 1000000))

@@ -213,6 +213,9 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 	} else if len(kinds) > 1 && batch.Kind == "" {
 		return fail(&InvalidError{"kind", fmt.Sprintf("queue %s serves several; which of %s?", quote(f.queue), strings.Join(kinds, ", "))})
 	}
+	if batch.Kind == "" {
+		batch.Kind = f.soleKind()
+	}
 	lane := f.laneName(throttle.Escape(batch.Tenant), batch.Kind, attributes)
 	if err := f.look(ctx, client, lane, ""); err != nil {
 		return fail(err)
@@ -266,6 +269,22 @@ func (f *forecast) lanesOf(tenant string) (n int) {
 		}
 	}
 	return n
+}
+
+// soleKind is the kind of the queue's jobs where there is but one, else "".
+func (f *forecast) soleKind() string {
+	if len(f.rules.Kinds) == 1 {
+		return f.rules.Kinds[0]
+	}
+	sole := ""
+	for i := range f.lanes {
+		kind := unescape(f.lanes[i].kind)
+		if sole != "" && kind != sole {
+			return ""
+		}
+		sole = kind
+	}
+	return sole
 }
 
 // laneName is the lane of a job, as in lanes.lua.

@@ -26,37 +26,35 @@ local now = clock()
 set_calendars(ARGV[2])
 local lane, id = ARGV[3], ARGV[4]
 
-local function lane_key(name) return asynq .. 'g:' .. name end
-
 local function costs_of(list, ids)
   for _, one in ipairs(ids) do
-    local task = redis.call('HMGET', task_key(one), 'hg_cost', 'hg_costs')
+    local task = read('HMGET', task_key(one), 'hg_cost', 'hg_costs')
     list[#list + 1] = task[1] or '1'
     list[#list + 1] = task[2] or ''
   end
 end
 
-local version = redis.call('HMGET', headgate .. 'totals', 'pauses', 'limits')
+local version = read('HMGET', headgate .. 'totals', 'pauses', 'limits')
 local backlog = 0
 local place, limits, own, others, logs = {}, {}, {}, {}, {}
 if lane ~= '' then
-  backlog = tonumber(redis.call('HGET', headgate .. 'backlog', tenant_of(lane)) or 0)
+  backlog = tonumber(read('HGET', headgate .. 'backlog', tenant_of(lane)) or 0)
   local length = lane_length(lane)
   local rank, score = 0, 0
   if id ~= '' then
-    rank = redis.call('ZRANK', lane_key(lane), id) or -1
-    score = tonumber(redis.call('ZSCORE', lane_key(lane), id) or 0)
+    rank = read('ZRANK', lane_key(lane), id) or -1
+    score = tonumber(read('ZSCORE', lane_key(lane), id) or 0)
   end
   local band = math.floor(score / BAND)
-  local band_end = redis.call('ZCOUNT', lane_key(lane), '-inf', '(' .. int((band + 1) * BAND))
+  local band_end = read('ZCOUNT', lane_key(lane), '-inf', '(' .. int((band + 1) * BAND))
   local lower_older = 0
   for other = 1, 2 do
     local from = other * BAND
-    lower_older = lower_older + redis.call('ZCOUNT', lane_key(lane), int(from), '(' .. int(from + score % BAND))
+    lower_older = lower_older + read('ZCOUNT', lane_key(lane), int(from), '(' .. int(from + score % BAND))
   end
   local came = 0
   for of = 0, 2 do
-    came = came + redis.call('ZCOUNT', lane_key(lane), int(of * BAND + tonumber(ARGV[6])), '(' .. int((of + 1) * BAND))
+    came = came + read('ZCOUNT', lane_key(lane), int(of * BAND + tonumber(ARGV[6])), '(' .. int((of + 1) * BAND))
   end
   place = {rank, int(score), length, band_end, lower_older, came}
 
@@ -64,12 +62,12 @@ if lane ~= '' then
   local until_rank = id ~= '' and math.max(rank, 0) or length - 1
   local stride = math.max(1, math.ceil((until_rank + 1) / 32))
   for at = 0, until_rank, stride do
-    costs_of(own, redis.call('ZRANGE', lane_key(lane), at, at))
+    costs_of(own, read('ZRANGE', lane_key(lane), at, at))
   end
 
   local costs = costs_read()
   if id ~= '' then
-    local task = redis.call('HMGET', task_key(id), 'hg_cost', 'hg_costs')
+    local task = read('HMGET', task_key(id), 'hg_cost', 'hg_costs')
     costs = costs_read(task[1], task[2])
   end
   local known = lane_limits(lane, now)
@@ -82,7 +80,7 @@ if lane ~= '' then
   end
   for _, entry in ipairs(known.permits) do
     local e = limit_earliest(entry.spec, bucket(entry, now), now, now, 1)
-    limits[#limits + 1] = {entry.name, entry.key, 'cc', int(e), redis.call('SCARD', entry.blocked)}
+    limits[#limits + 1] = {entry.name, entry.key, 'cc', int(e), read('SCARD', entry.blocked)}
   end
 end
 
@@ -91,7 +89,7 @@ local each = math.max(2, math.floor(48 / math.max(n, 1)))
 for i = 7, 6 + n do
   local list, length = {}, lane_length(ARGV[i])
   for at = 0, length - 1, math.max(1, math.ceil(length / each)) do
-    costs_of(list, redis.call('ZRANGE', lane_key(ARGV[i]), at, at))
+    costs_of(list, read('ZRANGE', lane_key(ARGV[i]), at, at))
   end
   others[#others + 1] = list
 end
@@ -102,7 +100,7 @@ for i = 7 + n, math.min(#ARGV, 106 + n) do
   local log = limit_open(spec, key, now)
   local left = limit_left(spec, log, now)
   local oldest = now
-  if log.stored then oldest = tonumber(redis.call('LINDEX', key, (log.gone or 0) + 1) or now) end
+  if log.stored then oldest = tonumber(read('LINDEX', key, (log.gone or 0) + 1) or now) end
   logs[#logs + 1] = {left, int(oldest)}
 end
 return {int(now), backlog, {version[1] or '', version[2] or ''}, place, limits, own, others, logs}

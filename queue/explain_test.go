@@ -30,7 +30,7 @@ func TestExplainWaiting(t *testing.T) {
 	}
 	e := r.explain(t, ids[30])
 	if e.State != JobWaiting || e.Tenant != "a" || e.Kind != "call" || e.Attempt != 1 || e.MaxAttempts != 4 || e.Position != 30 ||
-		e.TenantPosition != 30 || e.Waiting != 40 || e.Lane != "a" || e.Sure != Steady || e.Pause != nil || e.Full != nil {
+		e.TenantPosition != 30 || e.Waiting != 40 || e.Lane != "a;kind=call" || e.Sure != Steady || e.Pause != nil || e.Full != nil {
 		t.Errorf("%+v", e)
 	}
 	if e.HeldBy == nil || e.HeldBy.Limit != "tenant" || e.HeldBy.Rule != "10/s" || e.HeldBy.Scope != "tenant a" {
@@ -247,7 +247,7 @@ func TestForecastNamesWhatScriptsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	encoded, _ := encodeAttributes(attributes)
-	if lane := f.laneName(throttle.Escape("ä;x=1%"), "", encoded); lane != e.Lane {
+	if lane := f.laneName(throttle.Escape("ä;x=1%"), "call", encoded); lane != e.Lane {
 		t.Errorf("lane %q, the scripts say %q", lane, e.Lane)
 	}
 	if err := f.look(t.Context(), r.server.Client(), e.Lane, id); err != nil {

@@ -220,7 +220,11 @@ func laneOf(name string) lane {
 // bucketKey is the bucket of a limit that a lane stands under, as in lanes.lua.
 func bucketKey(queue string, limit Limit, l *lane) string {
 	name := append(make([]byte, 0, 96), "headgate:{"...)
-	name = append(append(name, queue...), "}:b:"...)
+	kind := "}:b:"
+	if limit.Algorithm == throttle.Concurrency {
+		kind = "}:permits:"
+	}
+	name = append(append(name, queue...), kind...)
 	name = append(append(name, limit.Name...), ':')
 	for i, attr := range limit.Per {
 		if i > 0 {

@@ -19,7 +19,7 @@
 local now = clock()
 set_calendars(ARGV[2])
 
-local function count(command, key) return redis.call(command, key) end
+local function size_of(command, key) return read(command, key) end
 local function number(text) return tonumber(text or 0) or 0 end
 
 -- bytes is what a key takes; 0 where Redis does not say.
@@ -37,27 +37,27 @@ local function tasks_bytes(ids, n)
 end
 
 local backlog = headgate .. 'backlog'
-local waiting = number(redis.call('HGET', backlog, '*'))
-local tenants = redis.call('HLEN', backlog) - redis.call('HEXISTS', backlog, '*')
-local counts = {waiting, tenants, number(redis.call('HGET', headgate .. 'totals', 'enqueued')), count('ZCARD', headgate .. 'archive')}
+local waiting = number(read('HGET', backlog, '*'))
+local tenants = read('HLEN', backlog) - read('HEXISTS', backlog, '*')
+local counts = {waiting, tenants, number(read('HGET', headgate .. 'totals', 'enqueued')), size_of('ZCARD', headgate .. 'archive')}
 local size = 0
 for _, state in ipairs({'scheduled', 'retry', 'pending', 'active', 'archived', 'completed'}) do
   local key, list = asynq .. state, state == 'pending' or state == 'active'
-  local n = count(list and 'LLEN' or 'ZCARD', key)
+  local n = size_of(list and 'LLEN' or 'ZCARD', key)
   counts[#counts + 1] = n
-  if n > 0 then size = size + bytes(key) + tasks_bytes(redis.call(list and 'LRANGE' or 'ZRANGE', key, 0, 4), n) end
+  if n > 0 then size = size + bytes(key) + tasks_bytes(read(list and 'LRANGE' or 'ZRANGE', key, 0, 4), n) end
 end
-local oldest = redis.call('LINDEX', asynq .. 'pending', -1)
-local since = oldest and number(redis.call('HGET', task_key(oldest), 'pending_since')) or 0
-local drawn = redis.call('SRANDMEMBER', asynq .. 'groups', tonumber(ARGV[3]))
+local oldest = read('LINDEX', asynq .. 'pending', -1)
+local since = oldest and number(read('HGET', task_key(oldest), 'pending_since')) or 0
+local drawn = read('SRANDMEMBER', asynq .. 'groups', tonumber(ARGV[3]))
 local heads, lists = {}, 0
 for i = 1, math.min(#drawn, 5) do
-  heads[#heads + 1] = lane_head(drawn[i])
+  heads[#heads + 1] = read('ZRANGE', lane_key(drawn[i]), 0, 0)[1]
   lists = lists + bytes(asynq .. 'g:' .. drawn[i])
 end
-if #heads > 0 then size = size + tasks_bytes(heads, waiting) + lists / #heads * count('SCARD', asynq .. 'groups') end
+if #heads > 0 then size = size + tasks_bytes(heads, waiting) + lists / #heads * size_of('SCARD', asynq .. 'groups') end
 for _, n in ipairs({
-  number(redis.call('GET', asynq .. 'processed')), number(redis.call('GET', asynq .. 'failed')), redis.call('EXISTS', asynq .. 'paused'),
+  number(read('GET', asynq .. 'processed')), number(read('GET', asynq .. 'failed')), read('EXISTS', asynq .. 'paused'),
   math.floor(since / 1000), math.floor(size),
 }) do counts[#counts + 1] = n end
 
@@ -80,8 +80,10 @@ local function look_all(lane, whole)
   for _, entry in ipairs(known.all) do look(entry, whole) end
   for _, entry in ipairs(known.permits) do look(entry, whole) end
 end
-look_all('', true)
-for _, lane in ipairs(drawn) do look_all(lane, false) end
+attempt('limits', function() look_all('', true) end)
+for _, lane in ipairs(drawn) do
+  attempt('lane ' .. lane, function() look_all(lane, false) end)
+end
 for i, seen in ipairs(limits) do
   limits[i] = {
     seen.name, seen.looked, string.format('%.6f', seen.used / math.max(seen.looked, 1)), string.format('%.0f', seen.capacity),
@@ -90,7 +92,7 @@ for i, seen in ipairs(limits) do
 end
 
 local pauses = {}
-for i, text in ipairs(redis.call('HMGET', headgate .. 'pauses', unpack(ARGV, 4))) do
+for i, text in ipairs(read('HMGET', headgate .. 'pauses', unpack(ARGV, 4))) do
   if text and number(string.match(text, '^%d+')) > now then pauses[#pauses + 1] = {ARGV[3 + i], text} end
 end
 return {int(now), counts, limits, pauses}

@@ -96,7 +96,7 @@ func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string,
 	if err != nil {
 		return false, err
 	}
-	return before.By != "", rewake(ctx, client, queue)
+	return before.By != "", replan(ctx, client, queue, scope.Tenant)
 }
 
 func changePause(ctx context.Context, client redis.UniversalClient, scope Scope, until int64, by Operator, entry AuditEntry) (before, after Pause, err error) {

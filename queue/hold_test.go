@@ -217,7 +217,7 @@ func TestWeightsAreLive(t *testing.T) {
 	r.enqueue(t, "b", 200)
 	of := map[string]string{}
 	for _, tenant := range []string{"a", "b"} {
-		for _, id := range r.server.Client().ZRange(t.Context(), asynqKey(r.queue, "g:"+tenant), 0, -1).Val() {
+		for _, id := range r.server.Client().ZRange(t.Context(), asynqKey(r.queue, "g:"+tenant+";kind=call"), 0, -1).Val() {
 			of[id] = tenant
 		}
 	}

@@ -37,14 +37,14 @@ local function before(a_us, a_id, b_us, b_id)
 end
 
 local function range(set, from, to)
-  return redis.call(newest and 'ZREVRANGE' or 'ZRANGE', set, from, to, 'WITHSCORES')
+  return read(newest and 'ZREVRANGE' or 'ZRANGE', set, from, to, 'WITHSCORES')
 end
 
 -- sources are sorted sets with a place in each: behind the cursor, which is found by
 -- halves, for its own job may be gone.
 local sources = {}
 local function source(set, unit, number, begun, other)
-  local low, high = 0, redis.call('ZCARD', set)
+  local low, high = 0, read('ZCARD', set)
   if high == 0 then return end
   if begun and at then
     while low < high do
@@ -74,7 +74,7 @@ local function full() return rows >= wanted or looked >= most or bytes >= MOST_B
 
 local function visit(id, us)
   looked = looked + 1
-  local f = redis.call('HMGET', task_key(id), 'state', 'msg', 'group', 'hg_base', 'hg_outcome', 'hg_error', 'hg_slot', 'pending_since')
+  local f = read('HMGET', task_key(id), 'state', 'msg', 'group', 'hg_base', 'hg_outcome', 'hg_error', 'hg_slot', 'pending_since')
   if f[1] ~= state then return end -- a ghost, or it just moved on
   local msg = f[2] or ''
   bytes = bytes + #msg
@@ -92,7 +92,7 @@ end
 if state == 'pending' or state == 'active' then
   -- asynq adds on the left: what comes meanwhile makes some come twice, and none be missed.
   local first = at or 0
-  local ids = redis.call('LRANGE', asynq .. state, int(first), int(first + most - 1))
+  local ids = read('LRANGE', asynq .. state, int(first), int(first + most - 1))
   for _, id in ipairs(ids) do
     if full() then break end
     visit(id)
@@ -124,7 +124,7 @@ else
     best.i = best.i + 2
     results[2], results[3], results[4] = int(us), id, best.number
     -- One that was run again, and archived again, is asynq's; ours is only what is left of it.
-    if best.other and redis.call('ZSCORE', best.other, id) then
+    if best.other and read('ZSCORE', best.other, id) then
       looked = looked + 1
     else
       visit(id, us)

@@ -4,13 +4,19 @@
 --
 --   limits      hash: '*' the queue's limits as JSON, 't:'<tenant> what differs for one
 --   overrides   hash: tenant -> JSON, what an operator changed for a time
---   b:<limit>:<values>   bucket of one limit (limits.lua); a concurrency limit's holds job ids
+--   b:<limit>:<values>   bucket of one limit (limits.lua)
+--   permits:<limit>:<values>   permits of a concurrency limit, held by job ids. A limit
+--               that becomes a rate, or a concurrency, under its old name finds a key
+--               of its own
 --   blocked:<limit>:<values>   lanes that wait for a permit of a concurrency limit
 --   metered:<limit>:<values>   lanes that wait for a limit of which calls give back
 --   waiting     sorted set: lane -> when its own limits next admit, µs
 --   ready       sorted set: lane -> virtual start time, among lanes that only share limits hold
+--   unserved    set of kinds, and unserved:<kind> set of lanes that were put aside: the
+--               worker that looked at them has no handler for their kind
 --   vtime       hash: tenant -> virtual finish time; '*' -> the queue's virtual time;
---               '~' -> what a job usually adds to it
+--               '*unit' -> what it counts; '*parts' -> what the last jobs added to it and
+--               '*typical' -> what one usually adds; '*clock' -> when dispatch last looked, µs
 --   pauses      hash: scope -> "until_us by reason"; scope: a tenant, '*' the queue, k:KIND
 --   backlog     hash: tenant -> jobs in its lanes; '*' -> all
 --   done        hash: tenant -> jobs done
@@ -21,21 +27,23 @@
 --   deadlines   sorted set: id -> deadline, µs, of jobs that have one
 --   unique:<tenant>:<key>   id of the job that holds a key which frees itself
 --
--- A lane that holds jobs stands in waiting, in ready, or in a blocked set. Its
--- name is TENANT;attr=VALUE;... with escaped values, and says all that its
--- limits need to know.
+-- A lane that holds jobs stands in waiting, in ready, in unserved, or in a blocked
+-- set. Its name is TENANT;attr=VALUE;... with escaped values, kind among them, and
+-- says all that its limits need to know. Names of ours begin with '*', which no
+-- escaped name holds.
 --
 -- A lane's scores are band * BAND + µs: 0 high, 1 normal, 2 low, and within a
 -- band first in, first out.
 local headgate = 'headgate:{' .. ARGV[1] .. '}:'
+local PERMITS = headgate .. 'permits:'
 
 local BAND = 2 ^ 51 -- µs until 2041, and three bands stay below 2^53
 
 local conf
 local function config()
   if not conf then
-    local text = redis.call('HGET', headgate .. 'limits', '*')
-    conf = text and cjson.decode(text) or {limits = {}, attributes = {}}
+    local text = read('HGET', headgate .. 'limits', '*')
+    conf = text and cjson.decode(text) or {limits = {}, attributes = {'kind'}}
   end
   return conf
 end
@@ -48,11 +56,22 @@ local calendars = {}
 local function set_calendars(text)
   if text ~= '' then calendars = cjson.decode(text) end
   for _, limit in ipairs(config().limits) do
-    if limit.calendar and not calendars[limit.calendar] then error('STALE the calendar of limit ' .. limit.name .. ' was not passed') end
+    if limit.calendar and not calendars[limit.calendar] then error('STALE the calendar of limit ' .. limit.name .. ' was not passed', 0) end
   end
   for _, window in ipairs(config().windows or {}) do
-    if not calendars['w:' .. window] then error('STALE the send window ' .. window .. ' was not passed') end
+    if not calendars['w:' .. window] then error('STALE the send window ' .. window .. ' was not passed', 0) end
   end
+end
+
+-- escape is throttle.Escape; plain makes a name safe that may be escaped already: a
+-- group of asynq's own client has any name.
+local function escape(text)
+  return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))
+end
+
+local function plain(text)
+  if not string.find(text, '[^a-zA-Z0-9._~@%%-]') then return text end
+  return (string.gsub(text, '[^a-zA-Z0-9._~@%%-]', escape))
 end
 
 -- lane_name joins a tenant with those of its job's attributes that limits name.
@@ -66,17 +85,23 @@ local function lane_name(tenant, attributes)
   return lane
 end
 
-local function tenant_of(lane) return string.match(lane, '^[^;]*') end
+local function tenant_of(lane) return plain(string.match(lane, '^[^;]*')) end
 
 -- costs_read makes the permits of a job, by unit, of what its task says.
 local ONE = {[''] = 1}
+local function cost_read(text)
+  local n = string.find(text, '^%d+$') and tonumber(text)
+  if not n or n >= 2 ^ 53 then error(string.format('%q', text) .. ' is no cost', 0) end
+  return n
+end
+
 local function costs_read(cost, more)
   if not more or more == '' then
     if not cost or cost == '1' then return ONE end
-    return {[''] = tonumber(cost)}
+    return {[''] = cost_read(cost)}
   end
-  local costs = {[''] = tonumber(cost or 1)}
-  for unit, n in string.gmatch(more, '([^=;]+)=(%d+)') do costs[unit] = tonumber(n) end
+  local costs = {[''] = cost_read(cost or '1')}
+  for unit, n in string.gmatch(more, '([^=;]+)=(%d+)') do costs[unit] = cost_read(n) end
   return costs
 end
 
@@ -92,25 +117,29 @@ local tenants, differ, overridden = {}, nil, nil
 local function tenant_config(tenant, now)
   local known = tenants[tenant]
   if known then return known end
-  known = {w = 1, l = {}}
+  known = {w = 1, l = {}, till = {}}
   if differ == nil then
-    differ = redis.call('HLEN', headgate .. 'limits') > 1
-    overridden = redis.call('EXISTS', headgate .. 'overrides') == 1
+    differ = read('HLEN', headgate .. 'limits') > 1
+    overridden = read('EXISTS', headgate .. 'overrides') == 1
   end
   -- Plain ifs: an imitation of Redis gets "x = a and f()" wrong where a is false.
   local text
-  if differ then text = redis.call('HGET', headgate .. 'limits', 't:' .. tenant) end
+  if differ then text = read('HGET', headgate .. 'limits', 't:' .. tenant) end
   if text then
     local own = cjson.decode(text)
     known.w = own.w or 1
+    if type(known.w) ~= 'number' or known.w <= 0 then error('the weight of tenant ' .. tenant .. ' is no number above 0', 0) end
     known.l = own.l or {}
     known.window = own.window
   end
   local changes
-  if overridden then changes = redis.call('HGET', headgate .. 'overrides', tenant) end
+  if overridden then changes = read('HGET', headgate .. 'overrides', tenant) end
   if changes then
     for name, change in pairs(cjson.decode(changes)) do
-      if change['until'] == 0 or change['until'] > now then known.l[name] = change.limit end
+      if change['until'] == 0 or change['until'] > now then
+        known.l[name] = change.limit
+        if change['until'] > 0 then known.till[name] = change['until'] end
+      end
     end
   end
   tenants[tenant] = known
@@ -128,21 +157,25 @@ local function bucket(entry, now)
   return known
 end
 
-local function save_buckets(now)
-  for _, known in pairs(buckets) do limit_save(known, now) end
+before_writes = function()
+  for _, known in pairs(buckets) do limit_save(known, clock()) end
 end
 
 -- An adaptive limit is lowered by a 429 to half of what it was, and comes back
 -- by a sixteenth of the limit every five seconds, in 64ths.
 local PARTS, STEP, STEP_US = 64, 4, 5000000
+-- parts_now is the parts that are left of a limit, and when it is whole again.
 local function parts_now(key, now)
-  local parts, since = string.match(redis.call('HGET', headgate .. 'adapt', key) or '', '^(%d+) (%d+)$')
-  if not parts then return PARTS end
-  return math.min(PARTS, tonumber(parts) + STEP * math.floor(math.max(0, now - tonumber(since)) / STEP_US))
+  local parts, since = string.match(read('HGET', headgate .. 'adapt', key) or '', '^(%d+) (%d+)$')
+  parts, since = tonumber(parts), tonumber(since)
+  -- What was lowered in the future was lowered before the clock was set back.
+  if not parts or parts < 1 or since > now + 1000000 then return PARTS, 0 end
+  local left = math.min(PARTS, parts + STEP * math.floor(math.max(0, now - since) / STEP_US))
+  return left, since + math.ceil((PARTS - parts) / STEP) * STEP_US
 end
 
 local function adapted(spec, key, now)
-  local parts = parts_now(key, now)
+  local parts, whole = parts_now(key, now)
   if parts == PARTS or spec.p > 2 ^ 40 or spec.r > 2 ^ 40 then return spec end
   local lower = {}
   for name, value in pairs(spec) do lower[name] = value end
@@ -155,18 +188,22 @@ local function adapted(spec, key, now)
     while rest > 0 do common, rest = rest, common % rest end
     lower.p, lower.r = p / common, r / common
   end
-  return lower
+  return lower, whole
 end
 
 local function lower(entry, now)
   if not entry.adaptive then return end
   local parts = math.max(1, math.floor(parts_now(entry.key, now) / 2))
-  redis.call('HSET', headgate .. 'adapt', entry.key, int(parts) .. ' ' .. int(now))
+  plan('HSET', headgate .. 'adapt', entry.key, int(parts) .. ' ' .. int(now))
+  -- By then every limit in it is whole again.
+  plan('PEXPIRE', headgate .. 'adapt', int(2 * PARTS / STEP * STEP_US / 1000))
 end
 
 -- A send window is a limit of its own: a job goes only while it is open.
 local function window_entry(text)
-  return {name = 'send window', openings = calendars['w:' .. text], unit = ''}
+  local openings = calendars['w:' .. text]
+  if not openings then error('STALE the send window ' .. text .. ' was not passed', 0) end
+  return {name = 'send window', openings = openings, unit = ''}
 end
 
 -- open_at is the first moment >= t in an opening. What lies behind the last one is
@@ -184,12 +221,12 @@ local lanes = {}
 local function lane_limits(lane, now)
   local known = lanes[lane]
   if known then return known end
-  local values = {tenant = tenant_of(lane)}
-  for name, value in string.gmatch(lane, ';([^=;]+)=([^;]*)') do values[name] = value end
+  local values = {}
+  for name, value in string.gmatch(lane, ';([^=;]+)=([^;]*)') do values[name] = plain(value) end
+  values.tenant = tenant_of(lane)
   local tenant = tenant_config(values.tenant, now)
-  local kinds = config().kinds or {}
   known = {
-    tenant = values.tenant, w = tenant.w, kind = values.kind or (#kinds == 1 and kinds[1]) or nil,
+    tenant = values.tenant, w = tenant.w, kind = values.kind,
     shared = {}, own = {}, all = {}, permits = {},
   }
   local windows = config().send_windows or {}
@@ -204,13 +241,21 @@ local function lane_limits(lane, now)
     local parts = {}
     for j, attr in ipairs(limit.per) do parts[j] = values[attr] or '' end
     local suffix = limit.name .. ':' .. table.concat(parts, ';')
-    local entry = {name = limit.name, spec = spec, key = headgate .. 'b:' .. suffix, unit = limit.unit or '', adaptive = limit.adaptive}
+    local entry = {
+      name = limit.name, spec = spec, key = headgate .. 'b:' .. suffix, unit = limit.unit or '', adaptive = limit.adaptive,
+      -- till: when it may come to admit more than it says now.
+      till = tenant.till[limit.name],
+    }
     if spec.a == 'cc' then
-      entry.blocked = headgate .. 'blocked:' .. suffix
+      entry.key, entry.blocked = headgate .. 'permits:' .. suffix, headgate .. 'blocked:' .. suffix
       known.permits[#known.permits + 1] = entry
     else
       if limit.calendar then spec.c = calendars[limit.calendar] end
-      if entry.adaptive then entry.spec = adapted(spec, entry.key, now) end
+      if entry.adaptive then
+        local whole
+        entry.spec, whole = adapted(spec, entry.key, now)
+        if whole then entry.till = math.min(whole, entry.till or whole) end
+      end
       known.all[#known.all + 1] = entry
       entry.tenants = #limit.per == 1 and limit.per[1] == 'tenant'
       local group = #limit.per == 0 and known.shared or known.own
@@ -263,8 +308,25 @@ end
 -- wake makes a lane with jobs known to the dispatcher. At once also puts a lane
 -- forward that waits for its limits, for a job that brings its slot with it.
 local function wake(lane, now, at_once)
-  if redis.call('ZSCORE', headgate .. 'ready', lane) then return end
-  redis.call('ZADD', headgate .. 'waiting', at_once and 'LT' or 'NX', int(now), lane)
+  if read('ZSCORE', headgate .. 'ready', lane) then return end
+  plan('ZADD', headgate .. 'waiting', at_once and 'LT' or 'NX', int(now), lane)
+end
+
+-- pick returns up to n lanes of a set that this script has not picked yet. They
+-- leave the set.
+local picked = {}
+local function pick(set, n)
+  local gone = picked[set] or {n = 0}
+  picked[set] = gone
+  local found = {}
+  for _, lane in ipairs(read('SRANDMEMBER', set, int(gone.n + n))) do
+    if #found < n and not gone[lane] then
+      gone[lane], gone.n = true, gone.n + 1
+      found[#found + 1] = lane
+      plan('SREM', set, lane)
+    end
+  end
+  return found
 end
 
 -- A lane's moment was computed of what its bucket held: where calls give back it
@@ -285,7 +347,7 @@ local function give_back(entry, now, slot, n, mark)
   if mark then b.detailed = true end
   if not limit_refund(entry.spec, b, now, slot, n, mark) then return end
   if entry.unit ~= '' then
-    for _, lane in ipairs(redis.call('SPOP', metered(entry), 10)) do wake(lane, now, true) end
+    for _, lane in ipairs(pick(metered(entry), 10)) do wake(lane, now, true) end
   end
 end
 
@@ -343,30 +405,29 @@ local function take_permits(limits, id, now)
 end
 
 -- free_permits gives back what a job held and lets one lane for each go on; it
--- returns how many.
+-- returns how many. held is a list of keys, as take_permits made it.
 local function free_permits(id, held, now)
   local woken = 0
   if not held or held == '' then return woken end
   for key in string.gmatch(held, '%S+') do
-    if redis.call('ZREM', key, id) == 1 then
-      local blocked = headgate .. 'blocked:' .. string.sub(key, #headgate + 3)
-      local lane = redis.call('SPOP', blocked)
-      if lane then
+    attempt('permits ' .. key, function()
+      if string.sub(key, 1, #PERMITS) ~= PERMITS then error('job ' .. id .. ' holds a permit of no limit', 0) end
+      if not read('ZSCORE', key, id) then return end
+      plan('ZREM', key, id)
+      for _, lane in ipairs(pick(headgate .. 'blocked:' .. string.sub(key, #PERMITS + 1), 1)) do
         wake(lane, now, true)
         woken = woken + 1
       end
-    end
+    end)
   end
-  if redis.call('EXISTS', task_key(id)) == 1 then redis.call('HDEL', task_key(id), 'hg_permits') end
+  plan('HDEL', task_key(id), 'hg_permits')
   return woken
 end
 
+-- backlog_add counts jobs of a tenant that wait. A tenant without any is forgotten.
 local function backlog_add(tenant, n)
-  if n == 0 then return end
-  redis.call('HINCRBY', headgate .. 'backlog', '*', n)
-  if redis.call('HINCRBY', headgate .. 'backlog', tenant, n) <= 0 then
-    redis.call('HDEL', headgate .. 'backlog', tenant)
-  end
+  count(headgate .. 'backlog', '*', n)
+  count(headgate .. 'backlog', tenant, n, 'drop')
 end
 
 -- hg_slot is "earliest latest position": may go from `earliest` to `latest` (µs;
@@ -374,7 +435,8 @@ end
 local function slot_read(text)
   if not text then return 0, 0, nil end
   local e, c, position = string.match(text, '^(%d+) (%d+) (%d+)$')
-  return tonumber(e) or 0, tonumber(c) or 0, tonumber(position)
+  if not e or #e > 16 or #c > 16 or #position > 16 then error(string.format('%q', text) .. ' is no slot', 0) end
+  return tonumber(e), tonumber(c), tonumber(position)
 end
 
 local function slot_write(e, c, position) return int(e) .. ' ' .. int(c) .. ' ' .. int(position) end
@@ -382,77 +444,64 @@ local function slot_write(e, c, position) return int(e) .. ' ' .. int(c) .. ' ' 
 -- paused_until is when the last of the pauses ends that hold a job; 0: none does.
 local function paused_until(tenant, kind)
   local latest = 0
-  for _, text in ipairs(redis.call('HMGET', headgate .. 'pauses', '*', tenant, 'k:' .. (kind or ''))) do
+  for _, text in ipairs(read('HMGET', headgate .. 'pauses', '*', tenant, 'k:' .. (kind or ''))) do
     latest = math.max(latest, tonumber(string.match(text or '', '^%d+') or 0))
   end
   return latest
 end
 
 -- pause stops a scope; of two pauses the one that ends later holds.
+-- It returns the one in force.
+local pausing_now = {}
 local function pause(scope, ends, by, reason)
-  local known = redis.call('HGET', headgate .. 'pauses', scope)
-  if known and tonumber(string.match(known, '^%d+')) >= ends then return end
-  redis.call('HSET', headgate .. 'pauses', scope, int(ends) .. ' ' .. by .. ' ' .. reason)
-  redis.call('HINCRBY', headgate .. 'totals', 'pauses', 1)
+  local known = pausing_now[scope] or read('HGET', headgate .. 'pauses', scope)
+  if known and tonumber(string.match(known, '^%d+') or 0) >= ends then return known end
+  known = int(ends) .. ' ' .. by .. ' ' .. reason
+  pausing_now[scope] = known
+  plan('HSET', headgate .. 'pauses', scope, known)
+  count(headgate .. 'totals', 'pauses', 1)
+  return known
 end
 
 -- Lanes that hold or held other than normal jobs stand in skips.
 local mixed
 local function has_bands()
-  if mixed == nil then mixed = redis.call('EXISTS', headgate .. 'skips') == 1 end
+  if mixed == nil then mixed = read('EXISTS', headgate .. 'skips') == 1 end
   return mixed
 end
 
 local function note_band(lane, position)
   if math.floor(position / BAND) == 1 then return end
-  redis.call('HSETNX', headgate .. 'skips', lane, 0)
+  plan('HSETNX', headgate .. 'skips', lane, 0)
   mixed = true
+end
+
+-- left is by how many jobs the plans of this script change a lane.
+local left = {}
+
+-- lane_drop takes a job out of its lane, in which it stands.
+local function lane_drop(lane, id)
+  plan('ZREM', lane_key(lane), id)
+  left[lane] = (left[lane] or 0) - 1
 end
 
 -- lane_close forgets a lane that holds nothing any more. One that is left among
 -- the blocked would be woken in place of another.
 local function lane_close(lane, now)
-  if lane_length(lane) > 0 then return end
+  if lane_length(lane) + (left[lane] or 0) > 0 then return end
   lane_forget(lane)
-  redis.call('ZREM', headgate .. 'waiting', lane)
-  redis.call('ZREM', headgate .. 'ready', lane)
-  if has_bands() then redis.call('HDEL', headgate .. 'skips', lane) end
-  for _, entry in ipairs(lane_limits(lane, now).permits) do redis.call('SREM', entry.blocked, lane) end
-end
-
--- lane_next is the job whose turn it is: the first of the highest priority. Of ten
--- of a lane at least one is the one that waited longest among the lower ones, so
--- that none waits for ever. It also returns 'first' or 'lower' where both wait.
-local MOST_SKIPS = 9
-local function lane_next(lane)
-  local id, position = lane_head(lane)
-  if not id or not has_bands() then return id, position end
-  local skips = redis.call('HGET', headgate .. 'skips', lane)
-  if not skips then return id, position end
-  local band = math.floor(position / BAND)
-  if band >= 2 or math.floor(lane_tail(lane) / BAND) == band then return id, position end
-  if tonumber(skips) < MOST_SKIPS then return id, position, 'first' end
-  id, position = lane_from(lane, (band + 1) * BAND)
-  if math.floor(position / BAND) == 1 then
-    local low, at = lane_from(lane, 2 * BAND)
-    if low and at - 2 * BAND < position - BAND then id, position = low, at end
-  end
-  return id, position, 'lower'
-end
-
-local function lane_went(lane, turn)
-  if turn == 'first' then
-    redis.call('HINCRBY', headgate .. 'skips', lane, 1)
-  elseif turn == 'lower' then
-    redis.call('HSET', headgate .. 'skips', lane, 0)
-  end
+  plan('ZREM', headgate .. 'waiting', lane)
+  plan('ZREM', headgate .. 'ready', lane)
+  if has_bands() then plan('HDEL', headgate .. 'skips', lane) end
+  for _, entry in ipairs(lane_limits(lane, now).permits) do plan('SREM', entry.blocked, lane) end
 end
 
 -- to_lane puts a job (back) into its lane.
 local function to_lane(lane, id, position, now, at_once)
+  plan('HSET', task_key(id), 'state', 'aggregating')
   lane_push(lane, id, position)
+  left[lane] = (left[lane] or 0) + 1
   note_band(lane, position)
-  redis.call('HSET', task_key(id), 'state', 'aggregating')
   backlog_add(tenant_of(lane), 1)
   wake(lane, now, at_once)
 end

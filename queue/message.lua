@@ -4,49 +4,6 @@
 -- than its hash says. A message is protobuf: of a field that stands twice the
 -- last one counts, so that a change is appended and nothing is encoded anew.
 
--- escape is throttle.Escape.
-local function escape(text)
-  return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))
-end
-
--- each_field calls see(field, first, last) for every text of msg[from..to], and
--- see(field, number) for every number, until it answers true. What is cut off ends it.
-local function each_field(msg, from, to, see)
-  local at = from
-  local function number()
-    local n, unit = 0, 1
-    while at <= to do
-      local byte = string.byte(msg, at)
-      n, unit, at = n + byte % 128 * unit, unit * 128, at + 1
-      if byte < 128 then break end
-    end
-    return n
-  end
-  while at <= to do
-    local tag = number()
-    local field, form = math.floor(tag / 8), tag % 8
-    if form == 0 then
-      if see(field, number()) then return end
-    elseif form == 2 then
-      local length = number()
-      if see(field, at, math.min(at + length - 1, to)) then return end
-      at = at + length
-    else
-      at = at + (form == 1 and 8 or 4)
-    end
-  end
-end
-
--- message_kind is a task's kind, which asynq writes first.
-local function message_kind(msg)
-  local kind = ''
-  each_field(msg, 1, #msg, function(field, first, last)
-    if field == 1 then kind = string.sub(msg, first, last) end
-    return true
-  end)
-  return kind
-end
-
 -- message_read gives how often a task may be and was retried, and its headers.
 local function message_read(msg)
   local m = {retry = 0, retried = 0, headers = {}}
@@ -116,18 +73,20 @@ local function message_unretried(msg) return msg .. string.char(48, 0) end
 -- 10,000. What would come near that is kept in a set that is only ours.
 local OURS = 'headgate:{' .. ARGV[1] .. '}:archive'
 
+local added = 0
 local function archive_add(id, now)
-  redis.call('HSET', task_key(id), 'state', 'archived')
-  if redis.call('ZCARD', asynq .. 'archived') < 5000 then
-    redis.call('ZADD', asynq .. 'archived', int(math.floor(now / 1000000)), id)
+  if read('ZCARD', asynq .. 'archived') + added < 5000 then
+    added = added + 1
+    plan('ZADD', asynq .. 'archived', int(math.floor(now / 1000000)), id)
   else
-    redis.call('ZADD', OURS, int(now), id)
+    plan('ZADD', OURS, int(now), id)
   end
+  plan('HSET', task_key(id), 'state', 'archived')
 end
 
 -- forget deletes a task and what asynq's own client locked for it.
 local function forget(id)
-  local unique = redis.call('HGET', task_key(id), 'unique_key')
-  if unique and unique ~= '' and redis.call('GET', unique) == id then redis.call('DEL', unique) end
-  redis.call('DEL', task_key(id))
+  local unique = read('HGET', task_key(id), 'unique_key')
+  if unique and unique ~= '' and read('GET', unique) == id then plan('DEL', unique) end
+  plan('DEL', task_key(id))
 end

@@ -127,7 +127,7 @@ func TestBudget(t *testing.T) {
 	if ids := r.release(t, r.dispatcher(), 100); len(ids) != 2 {
 		t.Fatalf("%d jobs of 40 cents went under a budget of 100", len(ids))
 	}
-	due := r.server.Client().ZScore(t.Context(), key(r.queue, "waiting"), "a").Val()
+	due := r.server.Client().ZScore(t.Context(), key(r.queue, "waiting"), "a;kind=call").Val()
 	tomorrow := time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
 	if got := time.UnixMicro(int64(due)).UTC(); got.Before(tomorrow) || got.After(tomorrow.Add(time.Second)) {
 		t.Errorf("the third waits until %v; want %v", got, tomorrow)

@@ -206,7 +206,7 @@ func TestCrashAfterTheMark(t *testing.T) {
 			c := startChain(t, nil)
 			ctx, client := t.Context(), c.server.Client()
 			id := c.add(t, withFollowUps)
-			client.ZRem(ctx, asynqKey(c.queue, "g:a"), id)
+			client.ZRem(ctx, asynqKey(c.queue, "g:a;kind=call"), id)
 			client.HSet(ctx, asynqKey(c.queue, "t:"+id), "state", "active", "hg_owner", "w")
 			client.LPush(ctx, asynqKey(c.queue, "active"), id)
 			g := &gate{queue: c.queue, redis: client}
@@ -285,7 +285,7 @@ func TestCancelledJobsAreFollowed(t *testing.T) {
 	c := startChain(t, nil)
 	ctx, client := t.Context(), c.server.Client()
 	id := c.add(t, withFollowUps)
-	cancel := newScript(recordLua + endLua + `lane_drop('a', ARGV[2]) backlog_add('a', -1) end_waiting(ARGV[2], 'cancelled', 'not wanted', clock(), '')`)
+	cancel := newScript(recordLua + endLua + `lane_drop('a;kind=call', ARGV[2]) backlog_add('a', -1) end_waiting(ARGV[2], 'cancelled', 'not wanted', clock(), '')`)
 	if _, err := cancel.Run(ctx, client, scriptKeys(c.queue), c.queue, id); err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
@@ -337,7 +337,7 @@ func TestFollowUpWaitsForRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 			sweepBacklog(t, c.server.Client(), other)
-			until(t, "followed", func() bool { return c.server.Client().ZCard(t.Context(), asynqKey(other, "g:a")).Val() == 1 })
+			until(t, "followed", func() bool { return c.server.Client().ZCard(t.Context(), asynqKey(other, "g:a;kind=child")).Val() == 1 })
 			outcome := Done
 			if answer != nil {
 				outcome = Archived

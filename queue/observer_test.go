@@ -206,21 +206,6 @@ func TestObserverIsToldOfRoundTrips(t *testing.T) {
 	}
 }
 
-// A job of a kind without a handler is told of without its kind: its producer could
-// make a series for each of endless names.
-func TestObserverIsNotToldUnknownKinds(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 1, limitsOf(), nil)
-	r.add(t, func(job *Job) { job.Kind = "nobody-has-it" })
-	r.run(t)
-	r.seen.wait(t, string(Retried), 1)
-	r.seen.mu.Lock()
-	defer r.seen.mu.Unlock()
-	if r.seen.kind != "" {
-		t.Errorf("told of kind %q", r.seen.kind)
-	}
-}
-
 func TestFailedRoundTrips(t *testing.T) {
 	for text, want := range map[string]bool{
 		"NOSCRIPT No matching script": false, "ERR STALE the calendar": false,

@@ -173,7 +173,7 @@ func editOverrides(ctx context.Context, client redis.UniversalClient, entry Audi
 	for {
 		err := client.Watch(ctx, change, overrides)
 		if err == nil {
-			return changed, rewake(ctx, client, entry.Queue)
+			return changed, replan(ctx, client, entry.Queue, entry.Tenant)
 		}
 		if _, invalid := errors.AsType[*InvalidError](err); invalid {
 			return false, err

@@ -13,7 +13,7 @@ local pauses, scope, until_us = headgate .. 'pauses', ARGV[2], tonumber(ARGV[3])
 set_calendars(ARGV[6])
 
 local function in_force()
-  local text = redis.call('HGET', pauses, scope)
+  local text = read('HGET', pauses, scope)
   return text and tonumber(string.match(text, '^%d+') or 0) > now and text or ''
 end
 
@@ -34,20 +34,18 @@ local function start_buckets()
       b.mended = true
     end
   end
-  save_buckets(now)
 end
 
-local before = in_force()
+local before, after = in_force(), ''
 if until_us > 0 then
-  pause(scope, until_us, 'operator', ARGV[4])
+  after = pause(scope, until_us, 'operator', ARGV[4])
 else
   if string.sub(scope, 1, 2) ~= 'k:' then start_buckets() end
-  redis.call('HDEL', pauses, scope)
-  redis.call('HINCRBY', headgate .. 'totals', 'pauses', 1)
+  plan('HDEL', pauses, scope)
+  count(headgate .. 'totals', 'pauses', 1)
 end
-local after = in_force()
 if before ~= '' or after ~= '' then
-  redis.call('LPUSH', headgate .. 'audit', ARGV[5])
-  redis.call('LTRIM', headgate .. 'audit', 0, 9999)
+  plan('LPUSH', headgate .. 'audit', ARGV[5])
+  plan('LTRIM', headgate .. 'audit', 0, 9999)
 end
 return {before, after}

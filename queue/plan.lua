@@ -8,7 +8,8 @@
 --                              another type, as every command of Redis does.
 --   plan(command, key, ...)    a write for the last step. It raises where the key
 --                              holds another type, so that the last step cannot.
---   count(key, field, n)       adds to a field of a hash in the last step
+--   count(key, field, n, drop) adds to a field of a hash in the last step
+--   push(key, id)              adds to the left of a list in the last step, behind all else
 --   attempt(what, decide)      decides about one thing. Where that raises, its plans
 --                              are dropped, the fault is reported under the name
 --                              `what`, the answer is false, and the script goes on.
@@ -25,7 +26,7 @@ local TYPE_OF = {
   HSET = 'hash', HSETNX = 'hash', HDEL = 'hash',
   LLEN = 'list', LINDEX = 'list', LRANGE = 'list', LPOS = 'list',
   LPUSH = 'list', RPUSH = 'list', LREM = 'list', LSET = 'list', LTRIM = 'list',
-  SCARD = 'set', SISMEMBER = 'set', SRANDMEMBER = 'set', SSCAN = 'set', SADD = 'set', SREM = 'set',
+  SCARD = 'set', SISMEMBER = 'set', SRANDMEMBER = 'set', SSCAN = 'set', SMEMBERS = 'set', SADD = 'set', SREM = 'set',
   ZCARD = 'zset', ZSCORE = 'zset', ZRANK = 'zset', ZREVRANK = 'zset', ZCOUNT = 'zset', ZRANGE = 'zset', ZREVRANGE = 'zset',
   ZRANGEBYSCORE = 'zset', ZREVRANGEBYSCORE = 'zset', ZRANDMEMBER = 'zset', ZSCAN = 'zset',
   ZADD = 'zset', ZREM = 'zset', ZREMRANGEBYSCORE = 'zset', ZREMRANGEBYRANK = 'zset',
@@ -64,8 +65,15 @@ local function plan(command, key, ...)
 end
 
 -- A counter is not worth a failure: what is no number, or in no hash, is reported.
-local function count(key, field, n)
-  plans[#plans + 1] = {'count', key, field, n}
+-- With drop a field that is not above 0 any more is deleted.
+local function count(key, field, n, drop)
+  plans[#plans + 1] = {'count', key, field, n, drop}
+end
+
+-- A queue of jobs is added to once, when all that they are is written.
+local function push(key, id)
+  plan('LPUSH', key, id)
+  plans[#plans][1] = 'push'
 end
 
 local faults
@@ -107,23 +115,40 @@ local function save_faults()
   redis.pcall('PEXPIRE', key, FAULTS_MS)
 end
 
+-- before_writes is what else the last step does, first: lanes.lua saves its buckets.
+local before_writes
+
 local function perform()
-  local sums
+  if before_writes then before_writes() end
+  local sums, pushed
   for _, write in ipairs(plans) do
-    if write[1] == 'count' then
+    if write[1] == 'push' then
+      pushed = pushed or {}
+      pushed[write[2]] = pushed[write[2]] or {}
+      table.insert(pushed[write[2]], write[3])
+    elseif write[1] == 'count' then
       sums = sums or {}
       local fields = sums[write[2]] or {}
       sums[write[2]] = fields
-      fields[write[3]] = (fields[write[3]] or 0) + write[4]
+      local sum = fields[write[3]] or {n = 0}
+      fields[write[3]] = sum
+      sum.n, sum.drop = sum.n + write[4], write[5]
     else
       redis.call(unpack(write))
     end
   end
+  for key, ids in pairs(pushed or {}) do
+    for i = 1, #ids, 1000 do redis.call('LPUSH', key, unpack(ids, i, math.min(i + 999, #ids))) end
+  end
   for key, fields in pairs(sums or {}) do
-    for field, n in pairs(fields) do
-      if n ~= 0 then
-        local reply = redis.pcall('HINCRBY', key, field, string.format('%.0f', n))
-        if type(reply) == 'table' then report(key, fault_text(reply)) end
+    for field, sum in pairs(fields) do
+      if sum.n ~= 0 then
+        local reply = redis.pcall('HINCRBY', key, field, string.format('%.0f', sum.n))
+        if type(reply) == 'table' then
+          report(key, fault_text(reply))
+        elseif sum.drop and reply <= 0 then
+          redis.call('HDEL', key, field)
+        end
       end
     end
   end

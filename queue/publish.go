@@ -37,9 +37,6 @@ func Publish(ctx context.Context, client redis.UniversalClient, limits Limits) e
 		if err := registerQueue(ctx, client, name); err != nil {
 			return err
 		}
-		if err := rewake(ctx, client, name); err != nil {
-			return err
-		}
 	}
 	if len(routes) > 0 {
 		if err := client.HSet(ctx, routesKey, routes).Err(); err != nil {
@@ -49,21 +46,6 @@ func Publish(ctx context.Context, client redis.UniversalClient, limits Limits) e
 	return nil
 }
 
-// rewake lets waiting lanes be looked at again, in steps that do not hold Redis
-// up. A lane that was put forward while it ran is put back by dispatch with its
-// new time, so the steps end.
-func rewake(ctx context.Context, client redis.UniversalClient, queue string) error {
-	for range 1000 { // half a million lanes; those beyond are due when they are due
-		n, err := rewakeScript.Run(ctx, client, scriptKeys(queue), queue)
-		if err != nil {
-			return fmt.Errorf("put the limits of queue %q in force: %w", queue, err)
-		}
-		if n == int64(0) {
-			break
-		}
-	}
-	return nil
-}
 
 // publishQueue writes beside what is in force and then renames, so that no
 // script ever sees half of it.
@@ -148,7 +130,7 @@ func readStored(ctx context.Context, client redis.UniversalClient, queue string)
 func storedOf(queue string, reply *redis.StringCmd) (storedQueue, error) {
 	text, err := reply.Bytes()
 	if errors.Is(err, redis.Nil) {
-		return storedQueue{}, nil
+		return storedQueue{Attributes: QueueLimits{}.attributes()}, nil
 	}
 	var stored storedQueue
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -16,13 +17,12 @@ import (
 // only one finds a change.
 func putInForce(ctx context.Context, client redis.UniversalClient, queue, next string) error {
 	limits := key(queue, "limits")
-	change := func(tx *redis.Tx) error {
-		before, err := scanHash(ctx, client, limits)
-		if err != nil {
+	var before, after map[string]string
+	change := func(tx *redis.Tx) (err error) {
+		if before, err = scanHash(ctx, client, limits); err != nil {
 			return err
 		}
-		after, err := scanHash(ctx, client, next)
-		if err != nil {
+		if after, err = scanHash(ctx, client, next); err != nil {
 			return err
 		}
 		if maps.Equal(before, after) {
@@ -52,10 +52,38 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		return err
 	}
 	for {
-		if err := client.Watch(ctx, change, limits); !errors.Is(err, redis.TxFailedErr) {
+		err := client.Watch(ctx, change, limits)
+		if errors.Is(err, redis.TxFailedErr) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return replanChanged(ctx, client, queue, before, after)
+	}
+}
+
+// replanChanged asks those lanes anew whose limits were changed: a lane that waits for
+// tomorrow's quota must not wait for it when the quota was raised.
+func replanChanged(ctx context.Context, client redis.UniversalClient, queue string, before, after map[string]string) error {
+	changed := map[string]bool{}
+	for _, fields := range []map[string]string{before, after} {
+		for field := range fields {
+			if before[field] != after[field] {
+				changed[field] = true
+			}
+		}
+	}
+	const few = 10 // above that one way over all lanes is shorter
+	if changed["*"] || len(changed) > few {
+		return replan(ctx, client, queue, "")
+	}
+	for _, field := range sortedKeys(changed) {
+		if err := replan(ctx, client, queue, unescape(strings.TrimPrefix(field, "t:"))); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // noteLimits counts a change of the limits in force, by which those who know them

@@ -15,19 +15,12 @@
 local MOST_EVENTS = 10000
 local MOST_LOG, LOG_HEAD, MOST_DETAIL = 2048, 512, 200
 
-local counts = {}
-local function count(field) counts[field] = (counts[field] or 0) + 1 end
-
-local function save_counts()
-  for field, n in pairs(counts) do redis.call('HINCRBY', headgate .. 'totals', field, n) end
-end
-
 -- event also counts what it tells.
 local function event(id, tenant, kind, outcome, answer, attempt, took, reason)
-  redis.call('XADD', headgate .. 'events', 'MAXLEN', '~', MOST_EVENTS, '*', 'i', id, 't', tenant, 'k', kind,
+  plan('XADD', headgate .. 'events', 'MAXLEN', '~', MOST_EVENTS, '*', 'i', id, 't', tenant, 'k', kind,
     'o', outcome, 'a', answer, 'n', attempt, 'u', took, 'r', reason)
-  if answer ~= '' then count('answer:' .. answer) end
-  if outcome ~= 'done' then count('outcome:' .. outcome) end
+  if answer ~= '' then count(headgate .. 'totals', 'answer:' .. answer, 1) end
+  if outcome ~= 'done' then count(headgate .. 'totals', 'outcome:' .. outcome, 1) end
 end
 
 -- clip cuts a text between two letters.

@@ -42,7 +42,7 @@ func TestRecovery(t *testing.T) {
 	// take is a worker that dequeues the job as asynq does, and whose gate saw it.
 	take := func(lease int, owner string) {
 		t.Helper()
-		client.ZRem(ctx, asynqKey(r.queue, "g:a"), id)
+		client.ZRem(ctx, asynqKey(r.queue, "g:a;kind=call"), id)
 		client.HSet(ctx, task, "state", "active", "hg_slot", "1 2 77")
 		client.LPush(ctx, asynqKey(r.queue, "active"), id)
 		client.ZAdd(ctx, asynqKey(r.queue, "lease"), redis.Z{Score: float64(lease), Member: id})
@@ -67,7 +67,7 @@ func TestRecovery(t *testing.T) {
 	if n := recover("10"); n != 1 || field("state") != "aggregating" || field("hg_crashes") != "1" {
 		t.Fatalf("recovered %d, state %s, crashes %s; want it in its lane with 1", n, field("state"), field("hg_crashes"))
 	}
-	if score := client.ZScore(ctx, asynqKey(r.queue, "g:a"), id).Val(); score != 77 {
+	if score := client.ZScore(ctx, asynqKey(r.queue, "g:a;kind=call"), id).Val(); score != 77 {
 		t.Errorf("it stands at %v in its lane; want its old place, 77", score)
 	}
 	if n := recover("10"); n != 0 {
@@ -108,7 +108,7 @@ func TestDoneIsNeverCalledAgain(t *testing.T) {
 	id := r.add(t, nil)
 	task := asynqKey(r.queue, "t:"+id)
 	ctx, client := t.Context(), r.server.Client()
-	client.ZRem(ctx, asynqKey(r.queue, "g:a"), id)
+	client.ZRem(ctx, asynqKey(r.queue, "g:a;kind=call"), id)
 	client.HSet(ctx, task, "state", "active", "hg_done", "1", "hg_owner", "w")
 	client.LPush(ctx, asynqKey(r.queue, "active"), id)
 	if _, err := recoverScript.Run(ctx, client, scriptKeys(r.queue), r.queue, id, ""); err != nil {

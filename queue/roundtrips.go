@@ -16,7 +16,7 @@ var scriptNames = func() map[string]string {
 	names := map[string]string{}
 	for name, script := range map[string]*throttle.Script{
 		"enqueue": enqueueScript, "dispatch": dispatchScript, "begin": beginScript, "slot": slotScript, "settle": settleScript,
-		"recover": recoverScript, "sweep": sweepScript, "rewake": rewakeScript, "archive": archiveScript,
+		"recover": recoverScript, "sweep": sweepScript, "dequeue": dequeueScript, "archive": archiveScript,
 		"periodic": periodicFireScript, "periodic_look": periodicLookScript, "periodic_choose": periodicChooseScript,
 		"periodic_mark": periodicMarkScript,
 	} {

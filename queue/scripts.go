@@ -40,9 +40,6 @@ var recoverLua string
 //go:embed sweep.lua
 var sweepLua string
 
-//go:embed rewake.lua
-var rewakeLua string
-
 //go:embed periodic_set.lua
 var periodicSetLua string
 
@@ -66,7 +63,6 @@ var (
 	settleScript   = newScript(recordLua + endLua + settleLua)
 	recoverScript  = newScript(recordLua + recoverLua)
 	sweepScript    = newScript(sweepLua)
-	rewakeScript   = newScript(rewakeLua)
 )
 
 // Periodic jobs, of all queues together but for the one that enqueues.

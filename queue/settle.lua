@@ -29,9 +29,9 @@ if ARGV[2] ~= 'none' then set_calendars(ARGV[2]) end
 local results, woken = {}, 0
 
 -- The tenant's own buckets stop, or those that all share.
-local function hold_back(group, tenant, length, why)
+local function hold_back(lane, tenant, length, why)
   local who, reason = string.match(why, '^(%a+) (.*)$')
-  local limits, list = lane_limits(group and group ~= '' and group or tenant, now), {}
+  local limits, list = lane_limits(lane, now), {}
   if who == 'account' then
     list = limits.shared
   else
@@ -77,66 +77,73 @@ local function run_read(text)
   }
 end
 
-for i = 4, #ARGV, 10 do
-  local id, owner, tenant, kind = unpack(ARGV, i, i + 3)
-  local outcome, length, why, actual, text, record = unpack(ARGV, i + 4, i + 9)
+-- settle_one plans what becomes of one job, and answers whether it is still this
+-- worker's, and whether others follow it.
+local function settle_one(id, owner, tenant, kind, outcome, length, why, actual, text, record)
   local ended = outcome == 'done' or outcome == 'failed'
   local key = task_key(id)
-  local task = redis.call('HMGET', key, 'hg_owner', 'hg_permits', 'hg_slot', 'hg_done', 'group', 'hg_unique', 'hg_released', 'hg_log')
+  local task = read('HMGET', key, 'hg_owner', 'hg_permits', 'hg_slot', 'hg_done', 'group', 'hg_unique', 'hg_released', 'hg_log',
+    'hg_next', 'hg_first', 'hg_deadline', 'hg_cost', 'hg_costs', 'hg_marks')
   -- An owner who is through is marked, not forgotten: the same message may come
   -- twice when a reply was lost.
-  local mine = task[1] == owner or task[1] == owner .. '!'
-  if mine then
-    local first = task[1] == owner
-    local _, _, position = slot_read(task[3])
-    local run, log
-    if first and not task[4] then run = run_read(record) end
-    if run and (outcome ~= 'done' or run.kept) then
-      log = log_run(task[8], task[7], position, tonumber(length), why, run)
-    end
-    if outcome == 'refused' or outcome == 'keep' then
-      local began = redis.call('HGET', key, 'hg_first')
-      if began and string.match(began, ' (.*)$') == owner then redis.call('HDEL', key, 'hg_first') end
-    end
-    if outcome == 'unsure' then redis.call('HSET', key, 'hg_unsure', '1') end
-    if outcome == 'refused' or outcome == 'unsure' then outcome = 'free' end
-    if actual ~= '' and first and not task[4] then
-      local said = redis.call('HMGET', key, 'hg_cost', 'hg_costs', 'hg_marks')
-      correct_all(lane_limits(task[5] and task[5] ~= '' and task[5] or tenant, now).all, now,
-        select(2, slot_read(task[3])), costs_read(said[1], said[2]), costs_read('0', actual), said[3])
-    end
-    if outcome == 'done' and not task[4] then
-      mark_done(key, text, log)
-      redis.call('HINCRBY', headgate .. 'done', tenant, 1)
-    elseif outcome == 'failed' and not task[4] then
-      mark_failed(key, text, log or task[8] or '')
-    end
-    if outcome == 'free' or outcome == 'failed' then
-      local fields = {'hg_slot', slot_write(0, 0, position or BAND + now)}
-      if log and outcome == 'free' then
-        fields[3], fields[4], fields[5], fields[6] = 'hg_log', log, 'hg_released', ''
-      end
-      redis.call('HSET', key, unpack(fields))
-      redis.call('HDEL', key, 'hg_alone', 'hg_marks')
-    end
-    if ended and task[6] and redis.call('GET', headgate .. 'unique:' .. task[6]) == id then
-      redis.call('DEL', headgate .. 'unique:' .. task[6])
-    end
-    if outcome == 'free' or outcome == 'keep' then
-      redis.call('HSET', key, 'hg_owner', owner .. '!')
-    elseif outcome == 'alone' then
-      redis.call('HSET', key, 'hg_alone', '1')
-    end
-    if ended or outcome == 'free' then woken = woken + free_permits(id, task[2], now) end
-    if length ~= '0' then hold_back(task[5], tenant, tonumber(length), why) end
-    -- What may fail came before: a message that is sent again is told once.
-    if run and (run.answer ~= '' or outcome == 'failed') then
-      event(id, tenant, kind, run.outcome, run.answer, run.attempt, int(run.took), run.reason)
-    end
+  local first = task[1] == owner
+  if not first and task[1] ~= owner .. '!' then return 0 end
+  local _, slot, position = slot_read(task[3])
+  local lane = task[5] and task[5] ~= '' and task[5] or tenant
+  local run, log
+  if first and not task[4] then run = run_read(record) end
+  if run and (outcome ~= 'done' or run.kept) then
+    log = log_run(task[8], task[7], position, tonumber(length), why, run)
   end
-  results[#results + 1] = not mine and 0 or ended and redis.call('HEXISTS', key, 'hg_next') == 1 and 2 or 1
+  if (outcome == 'refused' or outcome == 'keep') and string.match(task[10] or '', ' (.*)$') == owner then
+    plan('HDEL', key, 'hg_first')
+  end
+  local fields = {}
+  local function set(name, value) fields[#fields + 1], fields[#fields + 2] = name, value end
+  if outcome == 'unsure' then set('hg_unsure', '1') end
+  local spent = outcome == 'refused' or outcome == 'unsure' or outcome == 'free'
+  if outcome == 'done' and not task[4] then
+    mark_done(key, text, log)
+    count(headgate .. 'done', tenant, 1)
+  elseif outcome == 'failed' and not task[4] then
+    mark_failed(key, text, log or task[8] or '')
+  end
+  if spent or outcome == 'failed' then
+    set('hg_slot', slot_write(0, 0, position or BAND + now))
+    if log and spent then
+      set('hg_log', log)
+      set('hg_released', '')
+    end
+    plan('HDEL', key, 'hg_alone', 'hg_marks')
+  end
+  if ended and task[6] and read('GET', headgate .. 'unique:' .. task[6]) == id then
+    plan('DEL', headgate .. 'unique:' .. task[6])
+  end
+  if ended and task[11] then plan('ZREM', headgate .. 'deadlines', id) end
+  if spent or outcome == 'keep' then
+    set('hg_owner', owner .. '!')
+  elseif outcome == 'alone' then
+    set('hg_alone', '1')
+  end
+  if fields[1] then plan('HSET', key, unpack(fields)) end
+  if ended or spent then woken = woken + free_permits(id, task[2], now) end
+  if run and (run.answer ~= '' or outcome == 'failed') then
+    event(id, tenant, kind, run.outcome, run.answer, run.attempt, int(run.took), run.reason)
+  end
+  -- The job has ended whatever becomes of this.
+  if actual ~= '' and first and not task[4] then
+    attempt('lane ' .. lane, function()
+      correct_all(lane_limits(lane, now).all, now, slot, costs_read(task[12], task[13]), costs_read('0', actual), task[14])
+    end)
+  end
+  if length ~= '0' then attempt('lane ' .. lane, function() hold_back(lane, tenant, tonumber(length), why) end) end
+  return ended and task[9] and 2 or 1
 end
-save_buckets(now)
-save_counts()
+
+for i = 4, #ARGV, 10 do
+  local answer = 0
+  attempt('job ' .. ARGV[i], function() answer = settle_one(unpack(ARGV, i, i + 9)) end)
+  results[#results + 1] = answer
+end
 results[#results + 1] = woken
 return results

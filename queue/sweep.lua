@@ -1,39 +1,106 @@
--- sweep.lua: make known to the dispatcher what it cannot know, a slice at a time.
+-- sweep.lua: look again at lanes, a slice at a time.
 --
--- Lanes that hold jobs but stand nowhere: their producer was asynq's own client,
--- or wrote to the lane by another way. A count of waiting jobs that asynq's tools
--- made wrong, for tenants of one lane. Permits of jobs that asynq's tools took
--- away. Pauses that are over.
+-- A lane waits for the moment that its limits named when they were last asked. Limits
+-- that were changed, a pause that was ended or a clock that was set back make that
+-- wrong, and foreign producers add lanes that dispatch does not know. Each lane of the
+-- slice that is not in line is asked anew and put where it belongs. The sweep of the
+-- worker also mends counts of waiting jobs and permits of jobs that asynq's tools took
+-- away, and forgets pauses that are over.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2]   cursor: where the last slice ended, '0' to begin
 -- ARGV[3]   calendars as JSON, '' for none
--- Returns   {cursor, woken}
+-- ARGV[4]   the tenant whose lanes are asked, escaped; '' for all
+-- ARGV[5]   '1': also mend counts and permits
+-- Returns   {cursor, moved}
+-- Bound: a slice is some 100 lanes of up to 16 limits, or 2,000 names of which those of
+-- one tenant are asked.
 local now = clock()
 set_calendars(ARGV[3])
-local slice = redis.call('SSCAN', asynq .. 'groups', ARGV[2], 'COUNT', 100)
-local woken = 0
-for _, lane in ipairs(slice[2]) do
-  local length = lane_length(lane)
-  if length == 0 then
-    lane_forget(lane)
-  elseif not redis.call('ZSCORE', headgate .. 'ready', lane) and not redis.call('ZSCORE', headgate .. 'waiting', lane) then
-    wake(lane, now)
-    woken = woken + 1
+local tenant_wanted, mends = ARGV[4], ARGV[5] == '1'
+local SOON_US = 1000000
+local moved = 0
+
+-- ask is the moment at which the first job of a lane may go, or the limit that blocks it.
+local function ask(lane, id)
+  local task = read('HMGET', task_key(id), 'hg_cost', 'hg_costs', 'hg_permits', 'msg')
+  local limits = lane_limits(lane, now)
+  if not limits.kind then limits = lane_limits(lane .. ';kind=' .. escape(message_kind(task[4] or '')), now) end
+  local e, binding = earliest_all(limits.own, now, math.max(now, paused_until(limits.tenant, limits.kind)), costs_read(task[1], task[2]))
+  if binding and binding.till and binding.till > now then e = math.min(e, binding.till) end
+  return e, not task[3] and blocked_by(limits, now), limits
+end
+
+local function look(lane)
+  local id = read('ZRANGE', lane_key(lane), 0, 0)[1]
+  if not id then return lane_close(lane, now) end
+  if read('ZSCORE', headgate .. 'ready', lane) then return end
+  local due = tonumber(read('ZSCORE', headgate .. 'waiting', lane))
+  if due and due <= now + SOON_US then return end
+  local e, blocked, limits = ask(lane, id)
+  if not due and read('SISMEMBER', headgate .. 'unserved:' .. limits.kind, lane) == 1 then return end
+  if blocked then
+    if read('SISMEMBER', blocked.blocked, lane) == 0 then plan('SADD', blocked.blocked, lane) end
+    if due then plan('ZREM', headgate .. 'waiting', lane) end
+    return
   end
+  if due and due <= e then return end
+  for _, entry in ipairs(limits.permits) do plan('SREM', entry.blocked, lane) end
+  plan('ZADD', headgate .. 'waiting', int(e), lane)
+  moved = moved + 1
+end
+
+local function mend(lane)
   for _, entry in ipairs(lane_limits(lane, now).permits) do
-    for _, id in ipairs(redis.call('ZRANDMEMBER', entry.key, 20)) do
-      local state = redis.call('HGET', task_key(id), 'state')
+    for _, id in ipairs(read('ZRANDMEMBER', entry.key, 20)) do
+      local state = read('HGET', task_key(id), 'state')
       if state ~= 'pending' and state ~= 'active' and state ~= 'retry' then free_permits(id, entry.key, now) end
     end
   end
-  if #config().attributes == 0 and not string.find(lane, ';', 1, true) then
-    backlog_add(lane, length - tonumber(redis.call('HGET', headgate .. 'backlog', lane) or 0))
+end
+
+-- The count of a tenant is the sum of its lanes, where they differ by kind alone.
+local kinds, known, summed = {}, {}, {}
+local function recount(lane)
+  local tenant, kind = string.match(lane, '^([^;]*);kind=([^;]*)$')
+  if not tenant or #config().attributes ~= 1 then return end
+  if not known[kind] then
+    known[kind], kinds[#kinds + 1] = true, kind
+    plan('SADD', headgate .. 'kinds', kind)
+    plan('PEXPIRE', headgate .. 'kinds', 7 * 86400000)
+  end
+  if summed[tenant] then return end
+  summed[tenant] = true
+  local sum = 0
+  for _, one in ipairs(kinds) do sum = sum + lane_length(tenant .. ';kind=' .. one) end
+  backlog_add(tenant, sum - (tonumber(read('HGET', headgate .. 'backlog', tenant) or 0) or 0))
+end
+if mends then
+  for _, kind in ipairs(read('SMEMBERS', headgate .. 'kinds')) do
+    known[kind], kinds[#kinds + 1] = true, kind
   end
 end
-local pauses = redis.call('HSCAN', headgate .. 'pauses', 0, 'COUNT', 100)[2]
-for i = 1, #pauses, 2 do
-  if tonumber(string.match(pauses[i + 1], '^%d+')) < now then redis.call('HDEL', headgate .. 'pauses', pauses[i]) end
+
+local slice
+if tenant_wanted == '' then
+  slice = read('SSCAN', asynq .. 'groups', ARGV[2], 'COUNT', 100)
+else
+  slice = read('SSCAN', asynq .. 'groups', ARGV[2], 'MATCH', tenant_wanted .. '*', 'COUNT', 2000)
 end
-return {slice[1], woken}
+for _, lane in ipairs(slice[2]) do
+  if tenant_wanted == '' or tenant_of(lane) == tenant_wanted then
+    attempt('lane ' .. lane, function() look(lane) end)
+    if mends then
+      attempt('lane ' .. lane, function() mend(lane) end)
+      attempt('lane ' .. lane, function() recount(lane) end)
+    end
+  end
+end
+if mends then
+  local pauses = read('HSCAN', headgate .. 'pauses', 0, 'COUNT', 100)[2]
+  for i = 1, #pauses, 2 do
+    if (tonumber(string.match(pauses[i + 1], '^%d+')) or 0) < now then plan('HDEL', headgate .. 'pauses', pauses[i]) end
+  end
+end
+return {slice[1], moved}

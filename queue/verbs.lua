@@ -41,7 +41,7 @@ local acts = {
 }
 local comes_late = {cancel = {active = true}, run = {pending = true, active = true}, retry = {}, delete = {}}
 
-local pausing = redis.call('EXISTS', headgate .. 'pauses') == 1
+local pausing = read('EXISTS', headgate .. 'pauses') == 1
 -- take_out takes a job from where it waits; false when it is not there. Of the
 -- pending list only a mark is left for now: taking out of its middle costs as
 -- much for one as for many.
@@ -49,24 +49,30 @@ local MARK = '\0'
 local marked = 0
 local function take_out(id, task, at)
   if task.state == 'aggregating' then
-    if lane_drop(task.group, id) == 0 then return false end
+    if not read('ZSCORE', lane_key(task.group), id) then return false end
+    lane_drop(task.group, id)
     backlog_add(tenant_of(task.group), -1)
     return true
   elseif task.state == 'pending' then
-    if not at then return redis.call('LREM', asynq .. 'pending', 1, id) == 1 end
-    redis.call('LSET', asynq .. 'pending', at, MARK)
-    marked = marked + 1
+    if at then
+      plan('LSET', asynq .. 'pending', at, MARK)
+    else
+      if not read('LPOS', asynq .. 'pending', id) then return false end
+      plan('LREM', asynq .. 'pending', 1, id)
+    end
     return true
   elseif task.state == 'archived' then
     return archive_drop(id)
   end
-  return redis.call('ZREM', asynq .. task.state, id) == 1
+  if not read('ZSCORE', asynq .. task.state, id) then return false end
+  plan('ZREM', asynq .. task.state, id)
+  return true
 end
 
 -- free_key gives a key back that a job holds until it ends.
 local function free_key(id, unique)
   local name = headgate .. 'unique:' .. (unique or '')
-  if unique and redis.call('GET', name) == id then redis.call('DEL', name) end
+  if unique and read('GET', name) == id then plan('DEL', name) end
 end
 
 -- attempts is how many calls of a job failed, and log_of its log with one more line.
@@ -81,35 +87,45 @@ local verbs = {}
 
 function verbs.cancel(id, task)
   local _, c, position = slot_read(task.slot)
-  -- What was taken for a call that will not be made is given back.
-  if c > 0 then refund_all(lane_limits(task.lane, now).all, now, c, task.costs, task.marks) end
   free_permits(id, task.permits, now)
   free_key(id, task.unique)
   local key = task_key(id)
-  redis.call('HDEL', key, 'pending_since', 'hg_marks')
-  redis.call('HSET', key, 'hg_slot', slot_write(0, 0, task.position or position or BAND + now))
+  plan('HDEL', key, 'pending_since', 'hg_marks')
+  plan('HSET', key, 'hg_slot', slot_write(0, 0, task.position or position or BAND + now))
   local log = log_of(task, log_line(now, 'ended', '', '', '', '', 'cancelled: ' .. ARGV[10]))
   event(id, tenant_of(task.lane), escape(message_kind(task.msg)), 'cancelled', '', attempts(task), 0, clip(ARGV[10], 300))
-  if task.follows then return end_waiting(id, 'cancelled', ARGV[10], now, log) end
-  redis.call('HSET', key, 'hg_outcome', 'cancelled', 'hg_error', ARGV[10], 'msg', message_failed(task.msg, ARGV[10], now),
-    'hg_log', log, 'hg_released', '')
-  archive_add(id, now)
+  if task.follows then
+    end_waiting(id, 'cancelled', ARGV[10], now, log)
+  else
+    plan('HSET', key, 'hg_outcome', 'cancelled', 'hg_error', ARGV[10], 'msg', message_failed(task.msg, ARGV[10], now),
+      'hg_log', log, 'hg_released', '')
+    archive_add(id, now)
+  end
+  -- What was taken for a call that will not be made is given back.
+  if c > 0 then refund_all(lane_limits(task.lane, now).all, now, c, task.costs, task.marks) end
 end
 
 function verbs.run(id, task)
   local _, c, position = slot_read(task.slot)
   local limits = lane_limits(task.lane, now)
+  blocked_by(limits, now) -- opens what is taken below
+  for _, entry in ipairs(limits.all) do
+    if entry.spec then limit_left(entry.spec, bucket(entry, now), now) end
+  end
+  local log = log_of(task, log_line(now, 'operator', '', '', '', '', 'run'))
+  pend(id)
+  plan('HSET', task_key(id), 'group', task.lane, 'hg_log', log, 'hg_released', '',
+    'hg_slot', slot_write(now, 0, task.position or position or BAND + now))
   if c <= now then -- a slot that it kept is paid for
     for _, entry in ipairs(limits.all) do
       local n = entry.spec and share_of(entry, task.costs) or 0
       if n > 0 then limit_charge(entry.spec, bucket(entry, now), now, n) end
     end
   end
-  local permits = task.permits or take_permits(limits, id, now)
-  redis.call('HSET', task_key(id), 'state', 'pending', 'pending_since', int(now * 1000), 'group', task.lane,
-    'hg_log', log_of(task, log_line(now, 'operator', '', '', '', '', 'run')), 'hg_released', '',
-    'hg_slot', slot_write(now, 0, task.position or position or BAND + now), unpack(permits ~= '' and {'hg_permits', permits} or {}))
-  pend(id)
+  if not task.permits then
+    local permits = take_permits(limits, id, now)
+    if permits ~= '' then plan('HSET', task_key(id), 'hg_permits', permits) end
+  end
 end
 
 -- A job that is retried stands behind all that waits, among those of its priority.
@@ -117,41 +133,37 @@ function verbs.retry(id, task)
   local key = task_key(id)
   if task.done == '1' then
     -- Its call succeeded, and is never made again: only what follows it is.
-    redis.call('HSET', key, 'state', 'pending', 'pending_since', int(now * 1000))
     return pend(id)
   end
-  redis.call('HDEL', key, 'hg_done', 'hg_error', 'hg_outcome', 'hg_crashes', 'hg_alone', 'hg_owner')
+  plan('HDEL', key, 'hg_done', 'hg_error', 'hg_outcome', 'hg_crashes', 'hg_alone', 'hg_owner')
   local m = message_read(task.msg)
   if m.retry < 2147483647 then
     -- Of asynq's own client: asynq itself counts its retries.
-    redis.call('HSET', key, 'msg', message_unretried(task.msg))
+    plan('HSET', key, 'msg', message_unretried(task.msg))
     m.retried = 0
   end
-  redis.call('HSET', key, 'hg_base', int(m.retried), 'hg_log', log_of(task, log_line(now, 'operator', '', '', '', '', 'retry')))
+  plan('HSET', key, 'hg_base', int(m.retried), 'hg_log', log_of(task, log_line(now, 'operator', '', '', '', '', 'retry')))
   free_permits(id, task.permits, now)
   -- Its key is its own again, unless another job has it by now.
-  if task.unique then redis.call('SET', headgate .. 'unique:' .. task.unique, id, 'NX') end
-  local deadline = redis.call('HGET', key, 'hg_deadline')
-  if deadline then redis.call('ZADD', headgate .. 'deadlines', deadline, id) end
-  if task.group == '' then
-    redis.call('HSET', key, 'state', 'pending', 'pending_since', int(now * 1000))
-    return pend(id)
-  end
+  if task.unique then plan('SET', headgate .. 'unique:' .. task.unique, id, 'NX') end
+  local deadline = tonumber(read('HGET', key, 'hg_deadline'))
+  if deadline then plan('ZADD', headgate .. 'deadlines', int(deadline), id) end
+  if task.group == '' then return pend(id) end
   local _, _, position = slot_read(task.slot)
   position = math.floor((position or BAND) / BAND) * BAND + now + matched
-  redis.call('HSET', key, 'hg_slot', slot_write(0, 0, position))
+  plan('HSET', key, 'hg_slot', slot_write(0, 0, position))
   to_lane(task.group, id, position, now)
 end
 
 function verbs.delete(id, task)
   free_permits(id, task.permits, now)
   free_key(id, task.unique)
-  redis.call('ZREM', headgate .. 'deadlines', id)
+  plan('ZREM', headgate .. 'deadlines', id)
   forget(id)
 end
 
-local function read(id)
-  local f = redis.call('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_permits', 'hg_cost', 'hg_costs', 'hg_done',
+local function task_read(id)
+  local f = read('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_permits', 'hg_cost', 'hg_costs', 'hg_done',
     'hg_unique', 'hg_marks', 'hg_next', 'hg_base', 'hg_released', 'hg_log')
   if not f[1] then return nil end
   return {
@@ -170,18 +182,18 @@ end
 
 -- visit does the verb to one job if it matches, and says whether the job left
 -- its place. expected is the state of what stands there, or nil for any.
-local function visit(id, expected, position, at)
-  local task = read(id)
+local function visit_one(id, expected, position, at)
+  local task = task_read(id)
   if not task or (expected and task.state ~= expected) then return false end -- a ghost: asynq's tools were here
   local may = acts[verb][task.state]
   if not may and not comes_late[verb][task.state] then return false end
   local rewrites = not dry and (verb == 'cancel' or verb == 'retry')
   if rewrites or kind_wanted ~= '' or reason_wanted ~= '' or task.group == '' or (verb == 'run' and pausing) then
-    task.msg = redis.call('HGET', task_key(id), 'msg') or ''
+    task.msg = read('HGET', task_key(id), 'msg') or ''
     bytes = bytes + #task.msg
   end
   if kind_wanted ~= '' and message_kind(task.msg) ~= kind_wanted then return false end
-  if reason_wanted ~= '' and not message_failed_by(task.msg, redis.call('HGET', task_key(id), 'hg_error'), reason_wanted) then return false end
+  if reason_wanted ~= '' and not message_failed_by(task.msg, read('HGET', task_key(id), 'hg_error'), reason_wanted) then return false end
   task.lane, task.position = task.group ~= '' and task.group or lane_of(task), position
   local tenant = tenant_of(task.lane)
   if tenant_wanted ~= '' and tenant ~= tenant_wanted then return false end
@@ -198,57 +210,63 @@ local function visit(id, expected, position, at)
     matched = matched + 1
     return false
   end
-  -- What may fail comes before the first change.
-  if verb == 'cancel' or verb == 'run' then lane_limits(task.lane, now) end
   if not take_out(id, task, at) then return false end
-  matched = matched + 1
   verbs[verb](id, task)
+  matched = matched + 1
   return true
+end
+
+local seen = {}
+local function visit(id, expected, position, at)
+  if seen[id] then return false end -- damaged: it stands here twice
+  seen[id] = true
+  local left = false
+  attempt('job ' .. id, function() left = visit_one(id, expected, position, at) end)
+  if left and at then marked = marked + 1 end
+  return left
 end
 
 -- behind lists what stands behind the cursor, "score id", in a sorted set.
 local function behind(set, n)
   local score, id = string.match(cursor, '^(%S+) (.*)$')
   if score then
-    local there = redis.call('ZSCORE', set, id)
+    local there = read('ZSCORE', set, id)
     if there and tonumber(there) == tonumber(score) then
-      local rank = redis.call('ZRANK', set, id)
-      return redis.call('ZRANGE', set, rank + 1, rank + n, 'WITHSCORES')
+      local rank = read('ZRANK', set, id)
+      return read('ZRANGE', set, rank + 1, rank + n, 'WITHSCORES')
     end
   end
-  return redis.call('ZRANGEBYSCORE', set, score or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, n)
+  return read('ZRANGEBYSCORE', set, score or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, n)
 end
 
 -- walk visits a sorted set; true: all of it. The cursor stays at the last job
 -- that was left in place.
 local function walk(set, expected, latest)
-  while not full() do
-    local n = most - looked
-    local entries = behind(set, n)
-    for i = 1, #entries, 2 do
-      if full() then return false end
-      local id, score = entries[i], tonumber(entries[i + 1])
-      if score > latest then return true end
-      looked = looked + 1
-      if not visit(id, expected, expected == 'aggregating' and score or nil) then cursor = entries[i + 1] .. ' ' .. id end
-    end
-    if #entries < 2 * n then return true end
+  local n = most - looked
+  if n < 1 then return false end
+  local entries = behind(set, n)
+  for i = 1, #entries, 2 do
+    if full() then return false end
+    local id, score = entries[i], tonumber(entries[i + 1])
+    if score > latest then return true end
+    looked = looked + 1
+    if not visit(id, expected, expected == 'aggregating' and score or nil) then cursor = entries[i + 1] .. ' ' .. id end
   end
-  return false
+  return #entries < 2 * n
 end
 
 -- walk_list visits a list from its left, where asynq adds: what comes meanwhile
 -- shifts it to the right, so that some are looked at twice and none is missed.
 local function walk_list(list, expected)
   local first = tonumber(cursor) or 0
-  local ids = redis.call('LRANGE', list, first, first + most - 1)
+  local ids = read('LRANGE', list, first, first + most - 1)
   local n = 0
   for i, id in ipairs(ids) do
     if full() then break end
     n, looked = i, looked + 1
     visit(id, expected, nil, first + i - 1)
   end
-  if marked > 0 then redis.call('LREM', list, marked, MARK) end
+  if marked > 0 then plan('LREM', list, marked, MARK) end
   cursor = int(first + n - marked)
   return n == #ids and #ids < most
 end
@@ -259,20 +277,20 @@ if place == 'lanes' then
     if full() then break end
     local lane = ARGV[i]
     looked = looked + 1
-    if not dry then lane_limits(lane, now) end -- for lane_close: it may fail, and nothing has changed yet
-    local whole = walk(asynq .. 'g:' .. lane, 'aggregating', math.huge)
-    if not dry then lane_close(lane, now) end
+    local whole = true
+    attempt('lane ' .. lane, function() whole = walk(lane_key(lane), 'aggregating', math.huge) end)
+    if not dry then attempt('lane ' .. lane, function() lane_close(lane, now) end) end
     if not whole then break end
     lanes_done, cursor = lanes_done + 1, ''
   end
   done = lanes_done == #ARGV - 14
 elseif place == 'id' then
-  local task = read(ARGV[15])
+  local task = task_read(ARGV[15])
   state = task and task.state or ''
   looked, done = 1, true
-  local score = state == 'aggregating' and redis.call('ZSCORE', asynq .. 'g:' .. task.group, ARGV[15])
+  local score = state == 'aggregating' and read('ZSCORE', lane_key(task.group), ARGV[15])
   visit(ARGV[15], nil, score and tonumber(score))
-  if state == 'aggregating' and not dry then lane_close(task.group, now) end
+  if state == 'aggregating' and not dry then attempt('lane ' .. task.group, function() lane_close(task.group, now) end) end
 elseif place == 'pending' or place == 'active' then
   done = walk_list(asynq .. place, place)
 elseif place == 'archive' then
@@ -282,12 +300,10 @@ else
 end
 
 if matched > 0 and not dry then
-  save_buckets(now)
-  save_counts()
   -- One entry for all slices of a verb: it says at any time how far that came.
   local audit, before = headgate .. 'audit', tonumber(ARGV[12])
-  if before > 0 then redis.call('LREM', audit, 1, ARGV[11] .. int(before) .. '}') end
-  redis.call('LPUSH', audit, ARGV[11] .. int(before + matched) .. '}')
-  redis.call('LTRIM', audit, 0, 9999)
+  if before > 0 then plan('LREM', audit, 1, ARGV[11] .. int(before) .. '}') end
+  plan('LPUSH', audit, ARGV[11] .. int(before + matched) .. '}')
+  plan('LTRIM', audit, 0, 9999)
 end
 return {done and 1 or 0, cursor, lanes_done, looked, matched, late, held, state}

@@ -90,7 +90,7 @@ func TestCancelledComesBack(t *testing.T) {
 	if _, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{Tenant: "a"}, ann, nil); err != nil {
 		t.Fatal(err)
 	}
-	if lane := client.ZRange(t.Context(), asynqKey(r.queue, "g:a"), 0, -1).Val(); !slices.Equal(lane, []string{second, first}) {
+	if lane := client.ZRange(t.Context(), asynqKey(r.queue, "g:a;kind=call"), 0, -1).Val(); !slices.Equal(lane, []string{second, first}) {
 		t.Errorf("the lane is %v; want %s last", lane, first)
 	}
 	r.run(t)
@@ -530,7 +530,7 @@ func TestRetryKeepsPriority(t *testing.T) {
 	if _, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{}, ann, nil); err != nil {
 		t.Fatal(err)
 	}
-	if lane := client.ZRange(t.Context(), asynqKey(r.queue, "g:a"), 0, -1).Val(); !slices.Equal(lane, want) {
+	if lane := client.ZRange(t.Context(), asynqKey(r.queue, "g:a;kind=call"), 0, -1).Val(); !slices.Equal(lane, want) {
 		t.Errorf("the lane is %v; want %v", lane, want)
 	}
 }

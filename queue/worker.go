@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 // Config says what a worker serves.
@@ -132,6 +135,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.asynq = redis.NewUniversalClient(w.config.Redis)
 	defer w.asynq.Close()
 	w.asynq.AddHook(recoveryHook{})
+	w.asynq.AddHook(dequeueHook{w.asynq, kindList(sortedKeys(w.handlers))})
 	w.asynq.AddHook(w.disowned)
 	w.asynq.AddHook(archiveHook{w.redis})
 	w.asynq.AddHook(newAcks(w.asynq))
@@ -223,11 +227,16 @@ func (w *Worker) parts(id string, clock *redisClock, capacity *capacity, sending
 	var pendings []*atomic.Int64
 	calls, runs := &sync.RWMutex{}, &atomic.Int64{}
 	client := NewClient(w.redis)
+	var escaped []string
+	for _, kind := range sortedKeys(w.handlers) {
+		escaped = append(escaped, throttle.Escape(kind))
+	}
+	kinds := kindList(escaped)
 	for _, name := range w.config.Queues {
 		limits := &limitsCache{queue: name, redis: w.redis}
 		pauses, starving := &pauses{}, &starvation{}
 		d := &dispatcher{
-			queue: name, redis: w.redis, capacity: capacity, pending: &atomic.Int64{}, observer: w.observer, logger: w.logger,
+			queue: name, kinds: kinds, redis: w.redis, capacity: capacity, pending: &atomic.Int64{}, observer: w.observer, logger: w.logger,
 			limits: limits, clock: clock, pauses: pauses, starving: starving, sending: sending, woken: make(chan struct{}, 1),
 		}
 		gates[name] = (&gate{
@@ -257,3 +266,6 @@ func (w *Worker) servers() []*asynq.Server {
 	}
 	return servers
 }
+
+// kindList is kinds as the scripts look them up.
+func kindList(kinds []string) string { return "," + strings.Join(kinds, ",") + "," }

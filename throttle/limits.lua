@@ -33,6 +33,11 @@
 --          can only come from a clock that was set back.
 --   l      how long a permit lives without being renewed, µs; nil: a year  (cc)
 --
+-- Only limit_save writes. What may raise is reading: limit_open raises where the key
+-- holds no bucket, and the first question of a limit where the limit lacks what its
+-- algorithm needs. A caller that has asked limit_earliest can commit, refund, charge
+-- and save without an error.
+--
 -- now is Redis's clock in µs, one value for the whole script; t >= now is a
 -- moment that may lie in the future. All numbers are integers below 2^53; limits
 -- that would leave that range are refused when they are made.
@@ -53,6 +58,8 @@
 --   log      sl: a list: "@at", then the moment of every permit, ascending
 --   permits  cc: a sorted set: id of the call -> when its permit lapses, µs
 -- A paused bucket has " !UNTIL REASON" behind its text, or behind the log's "@at".
+
+local function not_a_bucket(key) error('limits.lua: ' .. key .. ' holds no bucket', 0) end
 
 local PLAIN_FROM = 1577836800000000 -- 2020, so that 19 digits last until 2049
 local PLAIN_MOST = 60000000
@@ -82,6 +89,23 @@ local function size(limit) return limit.w or math.ceil(math.max(limit.b, 1) * li
 -- second it may be a wobble, which costs a second at most.
 local function set_back(at, now) return at - now > 1000000 and at - now or 0 end
 
+-- natural is a number of a bucket's text; nil where it leaves the integers.
+local function natural(text)
+  local n = tonumber(text, 10)
+  return n and n < 2 ^ 53 and n or nil
+end
+
+-- naturals reads all numbers of a pattern's captures; nil where one is none.
+local function naturals(first, ...)
+  if not first then return nil end
+  local numbers = {first, ...}
+  for i = 1, #numbers do
+    numbers[i] = natural(numbers[i])
+    if not numbers[i] then return nil end
+  end
+  return numbers
+end
+
 local function text_write(s, now, text, ends)
   if s.pause > now then
     text = text .. string.format(' !%.0f ', s.pause) .. s.why
@@ -104,22 +128,27 @@ function make.rate()
   end
 
   function k.parse(s, text, now)
-    local digits = #text <= 19 and #text > 4 and tonumber(string.sub(text, 1, -5), 10)
-    if digits then
+    if #text <= 19 and #text > 4 and not string.find(text, '%D') then
       -- The base is said because 050 is octal to an imitation of Redis.
+      local digits = tonumber(string.sub(text, 1, -5), 10)
       local p = tonumber(string.sub(text, -4, -2), 10) * 10 ^ string.sub(text, -1)
+      if p == 0 then return false end
       s.tat, s.frac, s.p, s.r, s.plain = PLAIN_FROM + digits, 0, p, 1, true
       s.last, s.at, s.mark, s.lows = now, now, 0, {}
       -- Nothing plain owes so much; the clock was set back.
       if s.tat > now + PLAIN_MOST then s.overdue = true end
       return true
     end
-    local tat, frac, p, r, last, at, mark, lows = string.match(text, '^r (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)([ %d:]*)$')
-    if not tat then return false end
-    s.tat, s.frac, s.p, s.r = tonumber(tat), tonumber(frac), tonumber(p), tonumber(r)
-    s.last, s.at, s.mark, s.lows = tonumber(last), tonumber(at), tonumber(mark), {}
+    local first, lows = string.match(text, '^r (%d+ %d+ %d+ %d+ %d+ %d+ %d+)([ %d:]*)$')
+    if not first then return false end
+    local n = naturals(string.match(first, '(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)'))
+    -- A bucket that nothing was taken from yet has p = 0, and owes nothing.
+    if not n or n[4] == 0 or (n[3] == 0 and n[1] > 0) then return false end
+    s.tat, s.frac, s.p, s.r, s.last, s.at, s.mark, s.lows = n[1], n[2], n[3], n[4], n[5], n[6], n[7], {}
     for low, number in string.gmatch(lows, '(%d+):(%d+)') do
-      s.lows[#s.lows + 1] = {low = tonumber(low), mark = tonumber(number)}
+      low, number = natural(low), natural(number)
+      if not low or not number then return false end
+      s.lows[#s.lows + 1] = {low = low, mark = number}
     end
     return true
   end
@@ -317,9 +346,9 @@ function make.window()
   end
 
   function k.parse(s, text)
-    local start, following, used, last, at = string.match(text, '^f (%d+) (%d+) (%d+) (%d+) (%d+)$')
-    if not start then return false end
-    s.start, s.following, s.used, s.last, s.at = tonumber(start), tonumber(following), tonumber(used), tonumber(last), tonumber(at)
+    local n = naturals(string.match(text, '^f (%d+) (%d+) (%d+) (%d+) (%d+)$'))
+    if not n then return false end
+    s.start, s.following, s.used, s.last, s.at = n[1], n[2], n[3], n[4], n[5]
     return true
   end
 
@@ -342,6 +371,7 @@ function make.window()
     return 0
   end
 
+  -- Beyond the calendar that was passed nothing is granted, only estimated.
   function k.earliest(limit, s, now, t, n)
     if n > limit.b then return nil end
     -- One window is remembered: once a later one was used, none before it is given.
@@ -349,7 +379,6 @@ function make.window()
     if s.start > t and s.start <= now + limit.ahead then t = s.start end
     if s.pause > t then t = s.pause end
     local start, following = window_at(limit, t)
-    -- Beyond the calendar that was passed nothing is granted, only estimated.
     if not start then return t end
     if used(s, start, following) + n > limit.b then return following end
     return t
@@ -357,7 +386,10 @@ function make.window()
 
   function k.commit(limit, s, now, t, n)
     local start, following = window_at(limit, t)
-    if not start then error('limits.lua: no calendar window holds ' .. string.format('%.0f', t)) end
+    if not start then
+      -- Where the calendar ends, its last window does not.
+      start, following = limit.c[#limit.c], t + 1
+    end
     s.used = used(s, start, following) + n
     s.start, s.following, s.last, s.at = start, following, t, now
   end
@@ -410,9 +442,9 @@ function make.counter()
   end
 
   function k.parse(s, text)
-    local start, w, previous, used, last, at = string.match(text, '^c (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
-    if not start then return false end
-    s.start, s.w, s.previous, s.used, s.last, s.at = tonumber(start), tonumber(w), tonumber(previous), tonumber(used), tonumber(last), tonumber(at)
+    local n = naturals(string.match(text, '^c (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$'))
+    if not n or (n[2] == 0 and n[3] + n[4] > 0) then return false end
+    s.start, s.w, s.previous, s.used, s.last, s.at = n[1], n[2], n[3], n[4], n[5], n[6]
     return true
   end
 
@@ -530,7 +562,7 @@ function make.log()
   local k = {}
 
   function k.blank(s, now)
-    s.len, s.gone, s.last, s.at, s.fresh = 0, 0, 0, now, {}
+    s.len, s.gone, s.last, s.at, s.fresh, s.cut, s.cuts = 0, 0, 0, now, {}, 0, {}
   end
 
   -- read finds only what every call needs: a log may be long.
@@ -538,39 +570,54 @@ function make.log()
     local head = redis.call('LINDEX', s.key, 0)
     k.blank(s, now)
     local at, pause = string.match(head, '^@(%d+)(.*)$')
-    if not at then error('limits.lua: ' .. s.key .. ' is not a bucket') end
-    s.at, s.stored = tonumber(at), true
+    at = at and natural(at)
+    if not at then not_a_bucket(s.key) end
+    s.at, s.stored = at, true
     if pause ~= '' then
-      pause, s.why = string.match(pause, '^ !(%d+) (.*)$')
-      s.pause = tonumber(pause)
+      local ends, why = string.match(pause, '^ !(%d+) (.*)$')
+      s.pause, s.why = natural(ends or ''), why
+      if not s.pause then not_a_bucket(s.key) end
     end
     s.len = redis.call('LLEN', s.key) - 1
-    if s.len > 0 then s.last = tonumber(redis.call('LINDEX', s.key, -1)) end
+    if s.len > 0 then s.last = k.stored(s, -1) end
+  end
+
+  -- stored is the entry at a place in the list.
+  function k.stored(s, place)
+    return natural(redis.call('LINDEX', s.key, place) or '') or not_a_bucket(s.key)
   end
 
   -- entry is the moment of the permit that is `rank` from the newest, from 1 on.
+  -- Stored permits that were given back (cuts, newest first) do not count.
   local function entry(s, rank)
     local fresh = #s.fresh
     if rank <= fresh then return s.fresh[fresh - rank + 1] end
-    return tonumber(redis.call('LINDEX', s.key, fresh - rank))
+    local place = rank - fresh
+    for _, cut in ipairs(s.cuts) do
+      if place > cut.newer then place = place + cut.n end
+    end
+    return k.stored(s, -place)
   end
 
   -- passed is how many stored permits are no later than t, by bisection.
   local function passed(s, t)
     local low, high = 0, s.len
-    if high == 0 or tonumber(redis.call('LINDEX', s.key, 1)) > t then return 0 end
+    if high == 0 or k.stored(s, 1) > t then return 0 end
     while low < high do
       local middle = math.ceil((low + high) / 2)
-      if tonumber(redis.call('LINDEX', s.key, middle)) <= t then low = middle else high = middle - 1 end
+      if k.stored(s, middle) <= t then low = middle else high = middle - 1 end
     end
     return low
   end
+
+  -- held is how many permits count: the stored ones from `gone` on, and new ones.
+  local function held(s, gone) return s.len - s.cut - gone + #s.fresh end
 
   function k.sync(limit, s, now)
     local back = set_back(s.at, now)
     if back > 0 then
       local moments = redis.call('LRANGE', s.key, 1, -1)
-      for i, t in ipairs(moments) do s.fresh[i] = t - back end
+      for i, t in ipairs(moments) do s.fresh[i] = (natural(t) or not_a_bucket(s.key)) - back end
       s.len, s.last, s.at, s.stored, s.mended, s.back = 0, s.last - back, now, false, true, back
       if s.pause > 0 then s.pause = s.pause - back end
     end
@@ -583,7 +630,7 @@ function make.log()
     -- Slots are given in the order of time; then this one is enough to look at:
     local rank = limit.b - n + 1
     if s.last > t then t = s.last end
-    if rank > s.len + #s.fresh then return t end
+    if rank > held(s, 0) then return t end
     return math.max(t, entry(s, rank) + limit.w)
   end
 
@@ -595,34 +642,45 @@ function make.log()
   function k.refund(limit, s, now, t, n)
     local removed = 0
     if s.stored then
-      removed = redis.call('LREM', s.key, -n, string.format('%.0f', t))
-      s.len = s.len - removed
-      s.gone = passed(s, now - limit.w)
-    else -- it was set back by this very call, or was another algorithm's
-      for i = #s.fresh, 1, -1 do
-        if removed < n and s.fresh[i] == t - (s.back or 0) then
-          table.remove(s.fresh, i)
-          removed = removed + 1
+      if t <= now - limit.w then return false end -- it counts no more
+      local upto = passed(s, t)
+      local cut = nil
+      for _, known in ipairs(s.cuts) do
+        if known.t == t then cut = known end
+      end
+      removed = math.min(n, upto - passed(s, t - 1) - (cut and cut.n or 0))
+      if removed > 0 then
+        if not cut then
+          cut = {t = t, n = 0, newer = s.len - upto}
+          s.cuts[#s.cuts + 1] = cut
+          table.sort(s.cuts, function(a, b) return a.newer < b.newer end)
         end
+        cut.n, s.cut = cut.n + removed, s.cut + removed
       end
     end
-    s.last = s.len + #s.fresh > 0 and entry(s, 1) or 0
+    for i = #s.fresh, 1, -1 do -- what this call took, or moved as the clock was set back
+      if removed < n and s.fresh[i] == t - (s.back or 0) then
+        table.remove(s.fresh, i)
+        removed = removed + 1
+      end
+    end
+    s.last = held(s, 0) > 0 and entry(s, 1) or 0
     return removed > 0
   end
 
   function k.charge(limit, s, now, n)
-    local room = 2 * limit.b - (s.len - s.gone)
+    local room = 2 * limit.b - held(s, s.gone)
     k.commit(limit, s, now, math.max(now, s.last), math.max(0, math.min(n, room)))
   end
 
   function k.owed(limit, s, now)
     local base = math.max(now, s.last)
-    return s.len - passed(s, base - size(limit)), base
+    return math.max(0, held(s, passed(s, base - size(limit)))), base
   end
 
   function k.left(limit, s, now)
     if s.last > now then return 0 end
-    return math.max(0, limit.b - (s.len - s.gone + #s.fresh))
+    return math.max(0, limit.b - held(s, s.gone))
   end
 
   function k.reset(limit, s, now)
@@ -640,6 +698,8 @@ function make.log()
       redis.call('DEL', s.key)
       redis.call('RPUSH', s.key, head)
     end
+    for _, cut in ipairs(s.cuts) do redis.call('LREM', s.key, -cut.n, string.format('%.0f', cut.t)) end
+    s.len, s.cut, s.cuts = s.len - s.cut, 0, {}
     for i = 1, #s.fresh, 1000 do
       local few = {}
       for j = i, math.min(i + 999, #s.fresh) do few[#few + 1] = string.format('%.0f', s.fresh[j]) end
@@ -666,7 +726,7 @@ function make.permits()
 
   local function held(s, now)
     if not s.held then
-      s.held = redis.pcall('ZCOUNT', s.key, string.format('(%.0f', now), '+inf')
+      s.held, s.taken = redis.pcall('ZCOUNT', s.key, string.format('(%.0f', now), '+inf'), {}
       if type(s.held) == 'table' then s.held, s.foreign = 0, true end -- of another algorithm
     end
     return s.held
@@ -677,26 +737,25 @@ function make.permits()
   function k.sync(limit, s, now)
     local most = string.format('(%.0f', now + (limit.l or YEAR) + 1000000)
     local far = redis.pcall('ZREVRANGEBYSCORE', s.key, '+inf', most, 'LIMIT', 0, 1)
-    s.mended = far[1] ~= nil
+    s.far = far[1] ~= nil
+    s.mended = s.far
   end
 
   -- With none left it is the moment at which one lapses, if nobody renews it.
   function k.earliest(limit, s, now, t)
     local over = held(s, now) - limit.b
     if over < 0 then return t end
-    local first = redis.call('ZRANGEBYSCORE', s.key, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', over, 1)
-    return math.max(t, math.min(tonumber(first[2]), now + (limit.l or YEAR)))
+    local first = {}
+    if not s.foreign then
+      first = redis.call('ZRANGEBYSCORE', s.key, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', over, 1)
+    end
+    -- None: this call itself took the rest.
+    return math.max(t, math.min(tonumber(first[2]) or math.huge, now + (limit.l or YEAR)))
   end
 
-  function k.commit(limit, s, now, _, _, id)
+  function k.commit(_, s, now, _, _, id)
     s.held = held(s, now) + 1
-    local lease = limit.l or YEAR
-    if s.foreign then redis.call('DEL', s.key) end
-    s.foreign = nil
-    redis.call('ZREMRANGEBYSCORE', s.key, '-inf', string.format('%.0f', now))
-    redis.call('ZADD', s.key, string.format('%.0f', now + lease), id)
-    local ms = math.ceil(lease / 1000) + 2000
-    if redis.call('PTTL', s.key) < ms then redis.call('PEXPIRE', s.key, ms) end
+    s.taken[#s.taken + 1] = id
   end
 
   function k.owed(_, _, now) return 0, now end
@@ -705,16 +764,26 @@ function make.permits()
 
   function k.reset(_, s, now)
     if held(s, now) == 0 then return 0 end
+    if #s.taken > 0 then return s.limit.l or YEAR end
     local last = redis.call('ZREVRANGE', s.key, 0, 0, 'WITHSCORES')
     return math.max(0, tonumber(last[2] or now) - now)
   end
 
-  -- A thousand at a time are put right, so that Redis is not held up.
   function k.save(s, now)
-    if not s.mended then return end
-    local most = now + (s.limit.l or YEAR)
-    local far = redis.call('ZREVRANGEBYSCORE', s.key, '+inf', string.format('(%.0f', most + 1000000), 'LIMIT', 0, 1000)
-    for _, id in ipairs(far) do redis.call('ZADD', s.key, string.format('%.0f', most), id) end
+    local lease = s.limit.l or YEAR
+    if #s.taken > 0 then
+      if s.foreign then redis.call('DEL', s.key) end
+      s.foreign = nil
+      for _, id in ipairs(s.taken) do redis.call('ZADD', s.key, string.format('%.0f', now + lease), id) end
+      redis.call('ZREMRANGEBYSCORE', s.key, '-inf', string.format('%.0f', now))
+      local ms = math.ceil(lease / 1000) + 2000
+      if redis.call('PTTL', s.key) < ms then redis.call('PEXPIRE', s.key, ms) end
+      s.taken = {}
+    end
+    if not s.far then return end
+    -- A thousand at a time are put right, so that Redis is not held up.
+    local far = redis.call('ZREVRANGEBYSCORE', s.key, '+inf', string.format('(%.0f', now + lease + 1000000), 'LIMIT', 0, 1000)
+    for _, id in ipairs(far) do redis.call('ZADD', s.key, string.format('%.0f', now + lease), id) end
   end
 
   return k
@@ -733,9 +802,30 @@ local function kind(name)
   return k
 end
 
+-- limit_check raises where a limit lacks what its algorithm needs. What a limit is
+-- made of comes from Redis, where another program may have written it.
+local checked = {}
+local function limit_check(limit)
+  if checked[limit] then return end
+  local kind_of = KIND[limit.a]
+  local function whole(n, least) return type(n) == 'number' and n >= least and n < 2 ^ 53 and n == math.floor(n) end
+  local ok = kind_of and whole(limit.b, kind_of == 'rate' and 0 or 1)
+  if ok and kind_of ~= 'permits' then ok = whole(limit.ahead, 0) end
+  if ok and kind_of == 'rate' then
+    ok = whole(limit.p, 1) and whole(limit.r, 1)
+  elseif ok and (kind_of == 'counter' or kind_of == 'log') then
+    ok = whole(limit.w, 1)
+  elseif ok and kind_of == 'window' then
+    ok = limit.w and whole(limit.w, 1) or (not limit.w and type(limit.c) == 'table' and limit.c[2] ~= nil)
+  end
+  if not ok then error('limits.lua: a limit of algorithm ' .. tostring(limit.a) .. ' lacks what it needs', 0) end
+  checked[limit] = true
+end
+
 -- limit_turn puts a bucket under a limit: another algorithm, another rate, or a
 -- clock that was set back.
 local function limit_turn(limit, s, now)
+  limit_check(limit)
   local name = KIND[limit.a]
   if s.kind == nil then
     s.k, s.kind = kind(name), name
@@ -760,6 +850,7 @@ local function limit_turn(limit, s, now)
 end
 
 local function limit_open(limit, key, now)
+  limit_check(limit)
   local s = {key = key, pause = 0, why = ''}
   local name = KIND[limit.a]
   if name == 'permits' then return s end
@@ -769,17 +860,19 @@ local function limit_open(limit, key, now)
     local is = redis.call('TYPE', key)
     is = is.ok or is
     if is == 'zset' then return s end -- permits of calls in flight are not permits used
-    if is ~= 'list' then error('limits.lua: ' .. key .. ' is not a bucket') end
+    if is ~= 'list' then not_a_bucket(key) end
     s.k, s.kind = kind('log'), 'log'
     s.k.read(s, now)
     return s
   end
   if string.find(text, '!', 1, true) then
     local body, pause, why = string.match(text, '^(.-) !(%d+) (.*)$')
-    if body then text, s.pause, s.why = body, tonumber(pause), why end
+    pause = natural(pause or '')
+    if pause then text, s.pause, s.why = body, pause, why end
   end
   local is = LETTER[string.sub(text, 1, 1)] or 'rate'
-  if kind(is).parse(s, text, now) then s.k, s.kind = kind(is), is end
+  if not kind(is).parse(s, text, now) then not_a_bucket(key) end
+  s.k, s.kind = kind(is), is
   return s
 end
 

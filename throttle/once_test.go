@@ -123,7 +123,7 @@ func TestAnswersThatAreNotKnown(t *testing.T) {
 	if d, err := limiter.Take(done, 1, "k"); !errors.Is(err, context.Canceled) || d != (Decision{}) {
 		t.Errorf("%+v, %v; want the context's error", d, err)
 	}
-	// Another's value under the bucket's key is an error, but a text is no state.
+	// Another's value under the bucket's key is an error: no permits are made up.
 	key := limiter.bucket(limiter.limits[0], "k")
 	server.Client().RPush(t.Context(), key, "x")
 	if d, err := limiter.Take(t.Context(), 1, "k"); err == nil || d != (Decision{}) {
@@ -134,9 +134,14 @@ func TestAnswersThatAreNotKnown(t *testing.T) {
 	if d, err := limiter.Take(t.Context(), 1, "k"); err == nil || d != (Decision{}) {
 		t.Errorf("%+v, %v; want the error of Redis", d, err)
 	}
-	server.Client().Set(t.Context(), key, "-1 nan 1e9 {} 9 9", 0)
-	if d, err := limiter.Take(t.Context(), 1, "k"); err != nil || !d.Allowed || d.Remaining != 9 {
-		t.Errorf("%+v, %v; want a bucket that nobody used", d, err)
+	for _, text := range []string{"", "-1 nan 1e9 {} 9 9", "r 1 0 0 1 0 0 0", "r 9e99 0 1 1 0 0 0", "f 1 2", "c 1 0 1 1 1 1", "@1", "99999999999999999999999"} {
+		server.Client().Set(t.Context(), key, text, 0)
+		if d, err := limiter.Take(t.Context(), 1, "k"); err == nil || d != (Decision{}) {
+			t.Errorf("bucket %q: %+v, %v; want an error", text, d, err)
+		}
+		if now := server.Client().Get(t.Context(), key).Val(); now != text {
+			t.Errorf("bucket %q was overwritten with %q", text, now)
+		}
 	}
 	server.Kill()
 	if d, err := limiter.Take(t.Context(), 1, "k"); err == nil || d != (Decision{}) {

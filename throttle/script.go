@@ -26,6 +26,9 @@ type Script struct {
 // NewScript puts the body behind limits.lua.
 func NewScript(body string) *Script { return newScript(library + "\n" + body) }
 
+// NewPlainScript makes a script of a body that needs no limits.
+func NewPlainScript(body string) *Script { return newScript(body) }
+
 // AllowOOM returns a script that runs also when Redis has reached its maxmemory,
 // which is right for one that hardly adds to it.
 func (s *Script) AllowOOM() *Script {

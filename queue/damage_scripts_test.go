@@ -1,0 +1,154 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// damagedScripts are all scripts of a queue, each as the programs run it.
+func damagedScripts(client *redis.Client) []damagedScript {
+	// eval runs a script as it is: an error of it is an error.
+	eval := func(ctx context.Context, script *throttle.Script, args ...any) error {
+		_, err := script.Run(ctx, client, scriptKeys(damagedQueue), append([]any{damagedQueue}, args...)...)
+		return err
+	}
+	// windows are the calendars of the limits in force, or where those are damaged, or
+	// by chance, none.
+	windows := func(ctx context.Context, pick *rand.Rand) string {
+		text, err := (&limitsCache{queue: damagedQueue, redis: client}).windows(ctx)
+		if err != nil || pick.IntN(10) == 0 {
+			return ""
+		}
+		return text
+	}
+	// at lists the jobs of a place, in a random order, and by chance one that nobody knows.
+	at := func(pick *rand.Rand, s sight, place string) []string {
+		var ids []string
+		for id, places := range s.Places {
+			if slices.Contains(places, place) {
+				ids = append(ids, id)
+			}
+		}
+		slices.Sort(ids)
+		pick.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+		if pick.IntN(4) == 0 {
+			ids = append(ids, "nobody")
+		}
+		return ids
+	}
+	owner := func(s sight, id string) string { return s.Fields[id]["hg_owner"] }
+
+	var scripts []damagedScript
+	add := func(name string, run func(ctx context.Context, pick *rand.Rand, s sight) error) {
+		scripts = append(scripts, damagedScript{name, run})
+	}
+	add("dispatch", func(ctx context.Context, pick *rand.Rand, _ sight) error {
+		return eval(ctx, dispatchScript, 100, 100, horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,")
+	})
+	add("begin", func(ctx context.Context, pick *rand.Rand, s sight) error {
+		var args []any
+		for _, id := range at(pick, s, "active") {
+			args = append(args, id, "worker:new", "a", "call")
+		}
+		return eval(ctx, beginScript, args...)
+	})
+	add("slot", func(ctx context.Context, pick *rand.Rand, s sight) error {
+		ids := append(at(pick, s, "active"), "nobody")
+		return eval(ctx, slotScript, (2 * horizon).Microseconds(), inHand.Microseconds(), windows(ctx, pick),
+			ids[0], owner(s, ids[0]), "a", "", "call", "1", "tokens=3")
+	})
+	add("settle", func(ctx context.Context, pick *rand.Rand, s sight) error {
+		args := []any{windows(ctx, pick), pickup.Microseconds()}
+		for _, id := range at(pick, s, "active") {
+			outcome := []string{"done", "failed", "keep", "free", "unsure", "refused", "alone"}[pick.IntN(7)]
+			text, record := "", ""
+			if outcome == "failed" {
+				text, record = "archived no", "archived permanent 1 1 1 0 0 no"
+			}
+			args = append(args, id, owner(s, id), "a", "call", outcome, pick.IntN(2)*1000000, "tenant slow down", "tokens=1", text, record)
+		}
+		return eval(ctx, settleScript, args...)
+	})
+	add("recover", func(ctx context.Context, pick *rand.Rand, s sight) error {
+		return eval(ctx, recoverScript, recoverArgs(ctx, client, at(pick, s, "active"))...)
+	})
+	for _, tenant := range []string{"", "a"} {
+		add("sweep "+tenant, func(ctx context.Context, pick *rand.Rand, _ sight) error {
+			_, err := sweepSlice(ctx, client, damagedQueue, tenant, "0", windows(ctx, pick), tenant == "")
+			return err
+		})
+	}
+	for _, verb := range []Verb{Cancel, RunNow, RetryArchived, DeleteArchived} {
+		for _, place := range verb.places() {
+			add(fmt.Sprint("verbs ", verb, " ", place.name), func(ctx context.Context, pick *rand.Rand, s sight) error {
+				args := []any{string(verb), "0", place.name, "", 100, "", "", time.Now().Add(time.Hour).UnixMicro(), "not wanted", "{", 0, windows(ctx, pick), ""}
+				if place.name == "lanes" {
+					lanes, _ := client.SMembers(ctx, asynqKey(damagedQueue, "groups")).Result()
+					for _, lane := range lanes {
+						args = append(args, lane)
+					}
+				}
+				return eval(ctx, verbsScript, args...)
+			})
+		}
+	}
+	add("enqueue", func(ctx context.Context, pick *rand.Rand, _ sight) error {
+		var jobs []Job
+		for i := range 6 {
+			jobs = append(jobs, Job{Kind: "call", Queue: damagedQueue, Tenant: string(rune('a' + i%3)), Key: fmt.Sprint("key", i), KeyUntil: Ended, Payload: i})
+		}
+		for _, result := range NewClient(client).EnqueueMany(ctx, jobs) {
+			if result.Err == nil {
+				return nil // those that were refused were refused alone
+			}
+		}
+		return nil
+	})
+	add("pause", func(ctx context.Context, pick *rand.Rand, _ sight) error {
+		_, _ = PauseJobs(ctx, client, damagedQueue, Scope{Tenant: "a"}, time.Now().Add(time.Hour), Operator{Actor: "x", Reason: "y"})
+		return nil
+	})
+	add("resume", func(ctx context.Context, pick *rand.Rand, _ sight) error {
+		_, _ = ResumeJobs(ctx, client, damagedQueue, Scope{}, Operator{Actor: "x", Reason: "y"})
+		return nil
+	})
+	add("archive", func(ctx context.Context, _ *rand.Rand, _ sight) error { return eval(ctx, archiveScript, 0, 1, 100) })
+	add("archived", func(ctx context.Context, _ *rand.Rand, _ sight) error { return eval(ctx, archivedScript, "", "", 100) })
+	add("gauges", func(ctx context.Context, pick *rand.Rand, _ sight) error {
+		return eval(ctx, gaugesScript, windows(ctx, pick), 32, "*", "a")
+	})
+	add("explain", func(ctx context.Context, pick *rand.Rand, s sight) error {
+		ids := append(at(pick, s, "g:a;kind=call"), "nobody")
+		return eval(ctx, explainScript, windows(ctx, pick), "a;kind=call", ids[0], 1, strconv.FormatInt(time.Now().UnixMicro(), 10), "b;kind=call")
+	})
+	for _, state := range []string{"scheduled", "retry", "pending", "active", "archived"} {
+		add("jobs "+state, func(ctx context.Context, _ *rand.Rand, _ sight) error {
+			return eval(ctx, jobsScript, state, "", "", 100, 100, "", "", "", "")
+		})
+	}
+	return scripts
+}
+
+// recoverArgs are those of recover.lua for jobs whose workers are gone.
+func recoverArgs(ctx context.Context, client *redis.Client, ids []string) []any {
+	var args []any
+	for _, id := range ids {
+		lease := ""
+		if score, err := client.ZScore(ctx, asynqKey(damagedQueue, "lease"), id).Result(); err == nil {
+			lease = strconv.FormatFloat(score, 'f', 0, 64)
+		}
+		args = append(args, id, lease)
+	}
+	return args
+}

@@ -1,0 +1,384 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestScriptsOnDamagedState runs every script over states that no script of ours
+// left: keys of another type, fields with another text, hashes without some of their
+// fields, limits that changed, calendars that are gone. Whatever a script makes of it,
+// no job leaves the queue, what is released is counted by the limits, and a script
+// that answers with an error has changed nothing.
+func TestScriptsOnDamagedState(t *testing.T) {
+	t.Parallel()
+	states := 10_000
+	if n, err := strconv.Atoi(os.Getenv("HEADGATE_DAMAGED_STATES")); err == nil {
+		states = n
+	}
+	d := newDamage(t)
+	for i := range states {
+		d.one(t, uint64(i))
+		if t.Failed() && os.Getenv("ALL") == "" {
+			t.Fatalf("state %d of %d", i, states)
+		}
+	}
+	for _, s := range d.scripts {
+		if d.ran[s.name] == 0 || d.ran[s.name] == d.failed[s.name] {
+			t.Errorf("%s: %d of %d runs failed; want one that is judged", s.name, d.failed[s.name], d.ran[s.name])
+		}
+		t.Logf("%-40s %5d runs, %5d answered with an error", s.name, d.ran[s.name], d.failed[s.name])
+	}
+}
+
+const damagedQueue = "damaged"
+
+// damage makes states and looks at what scripts make of them.
+type damage struct {
+	client    *redis.Client
+	templates [][]saved
+	scripts   []damagedScript
+	ran       map[string]int
+	failed    map[string]int
+}
+
+// saved is one key of a healthy state.
+type saved struct{ name, dump string }
+
+type damagedScript struct {
+	name string
+	run  func(ctx context.Context, pick *rand.Rand, s sight) error
+}
+
+// sight is what a queue holds: the places of each job, and a digest of all keys.
+type sight struct {
+	Places map[string][]string // by job
+	Used   int64               // of the account's limit
+	Digest string
+	Fields map[string]map[string]string // of tasks
+}
+
+// accountLua lists where each job is. Keys that a script may touch without doing
+// anything are left out of the digest.
+const accountLua = `
+local out, texts = {places = {}, fields = {}, used = -1}, {}
+local names = redis.call('KEYS', '*')
+table.sort(names)
+for _, name in ipairs(names) do
+  local is = redis.call('TYPE', name).ok
+  local place = string.match(name, '^asynq:{[^}]*}:(.*)$') or string.match(name, '^headgate:{[^}]*}:(archive)$')
+  local ids
+  if place == 'pending' or place == 'active' then
+    if is == 'list' then ids = redis.call('LRANGE', name, 0, -1) end
+  elseif place and (string.sub(place, 1, 2) == 'g:' or place == 'scheduled' or place == 'retry' or place == 'lease' or place == 'archived' or place == 'archive' or place == 'completed') then
+    if is == 'zset' then ids = redis.call('ZRANGE', name, 0, -1) end
+  elseif place and string.sub(place, 1, 2) == 't:' and is == 'hash' then
+    local all, fields = redis.call('HGETALL', name), {}
+    for i = 1, #all, 2 do if all[i] ~= 'msg' then fields[all[i]] = all[i + 1] end end
+    out.fields[string.sub(place, 3)] = fields
+  elseif string.sub(name, -10) == ':b:account' and is == 'string' then
+    out.used = tonumber(string.match(redis.call('GET', name), '^f %d+ %d+ (%d+) ') or -1)
+  end
+  for _, id in ipairs(ids or {}) do
+    out.places[id] = out.places[id] or {}
+    table.insert(out.places[id], place)
+  end
+  local text
+  if is == 'hash' then -- its dump differs by the order of its fields
+    local all, pairs = redis.call('HGETALL', name), {}
+    for i = 1, #all, 2 do pairs[#pairs + 1] = all[i] .. ' ' .. all[i + 1] end
+    table.sort(pairs)
+    text = table.concat(pairs, ' ')
+  elseif is == 'set' then
+    local all = redis.call('SMEMBERS', name)
+    table.sort(all)
+    text = table.concat(all, ' ')
+  else
+    text = redis.call('DUMP', name)
+  end
+  if string.sub(name, -7) ~= ':faults' then texts[#texts + 1] = name .. redis.sha1hex(text) end
+end
+out.digest = redis.sha1hex(table.concat(texts))
+return cjson.encode(out)`
+
+func (d *damage) account(t *testing.T) sight {
+	t.Helper()
+	text, err := d.client.Eval(t.Context(), accountLua, nil).Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s sight
+	// Lua's empty tables are lists.
+	text = strings.ReplaceAll(strings.ReplaceAll(text, `"places":[]`, `"places":{}`), `"fields":[]`, `"fields":{}`)
+	text = strings.ReplaceAll(text, `:[]`, `:{}`)
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return s
+}
+
+func newDamage(t *testing.T) *damage {
+	server := redistest.Start(t)
+	d := &damage{client: server.Client(), ran: map[string]int{}, failed: map[string]int{}}
+	for _, limits := range damagedLimits(t) {
+		d.templates = append(d.templates, d.template(t, limits))
+	}
+	d.scripts = damagedScripts(d.client)
+	return d
+}
+
+// damagedLimits are those of the templates: every algorithm is in one of them.
+func damagedLimits(t *testing.T) []QueueLimits {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := func(name string, algorithm throttle.Algorithm, per ...string) Limit {
+		return Limit{Limit: throttle.Limit{Name: name, Algorithm: algorithm, Rate: throttle.Rate{Count: 1000, Period: time.Hour}}, Per: per}
+	}
+	hours, err := ParseSendWindow("mon-sun 00:00-24:00 UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	daily := limit("daily", throttle.FixedWindow, "tenant")
+	daily.Rate, daily.Location = throttle.Rate{Count: 100, Period: 24 * time.Hour}, berlin
+	running := Limit{Limit: throttle.Limit{Name: "running", Algorithm: throttle.Concurrency, Concurrency: 3}, Per: []string{"tenant"}}
+	tokens := limit("tokens", throttle.TokenBucket)
+	tokens.Unit, tokens.Adaptive, tokens.Burst = "tokens", true, 100
+	meter := limit("meter", throttle.TokenBucket, "tenant")
+	meter.Burst = 50
+	bucket := limit("bucket", throttle.LeakyBucket, "tenant")
+	bucket.Rate.Count = 1e8
+	return []QueueLimits{
+		{Kinds: []string{"call"}, Limits: []Limit{limit("account", throttle.FixedWindow), running, daily}, MaxBacklog: 1000},
+		{Kinds: []string{"call", "mail"}, Limits: []Limit{
+			limit("account", throttle.FixedWindow), limit("log", throttle.SlidingWindowLog, "tenant"), limit("counter", throttle.SlidingWindowCounter, "domain"), tokens,
+		}, SendWindows: map[string]SendWindow{"call": hours}},
+		{Limits: []Limit{limit("account", throttle.FixedWindow), bucket, meter}},
+	}
+}
+
+// template is a healthy queue with jobs in every state.
+func (d *damage) template(t *testing.T, limits QueueLimits) []saved {
+	t.Helper()
+	ctx := t.Context()
+	if err := d.client.FlushAll(ctx).Err(); err != nil { // of the test's own server
+		t.Fatal(err)
+	}
+	fail := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fail(Publish(ctx, d.client, Limits{Queues: map[string]QueueLimits{damagedQueue: limits}, Tenants: map[string]TenantLimits{"b": {Weight: 2}}}))
+	client := NewClient(d.client)
+	var jobs []Job
+	for i := range 18 {
+		job := Job{Kind: "call", Queue: damagedQueue, Tenant: string(rune('a' + i%3)), Payload: i}
+		switch i % 6 {
+		case 1:
+			job.Deadline = time.Now().Add(time.Hour)
+		case 2:
+			job.Priority = High
+		case 3:
+			job.Cost, job.Costs = 2, map[string]int64{"tokens": 3}
+		case 4:
+			job.At = time.Now().Add(time.Hour)
+		case 5:
+			job.Key, job.KeyUntil = fmt.Sprint("key", i), Ended
+		}
+		jobs = append(jobs, job)
+	}
+	for _, result := range client.EnqueueMany(ctx, jobs) {
+		fail(result.Err)
+	}
+	foreign := asynq.NewClientFromRedisClient(d.client)
+	for _, options := range [][]asynq.Option{{}, {asynq.Group("a group")}, {asynq.ProcessIn(time.Hour)}} {
+		_, err := foreign.Enqueue(asynq.NewTask("call", []byte(`{}`)), append(options, asynq.Queue(damagedQueue))...)
+		fail(err)
+	}
+	rounds := &dispatcher{
+		queue: damagedQueue, redis: d.client, capacity: newCapacity(100), pending: newPending(), observer: NoObserver{}, logger: discardLogger(),
+		limits: &limitsCache{queue: damagedQueue, redis: d.client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: newPending(),
+	}
+	_, err := rounds.round(ctx, 100)
+	fail(err)
+	// Some are in workers' hands, some wait for another try, some have ended.
+	pending, active, lease := asynqKey(damagedQueue, "pending"), asynqKey(damagedQueue, "active"), asynqKey(damagedQueue, "lease")
+	for i := range 5 {
+		id, err := d.client.RPop(ctx, pending).Result()
+		fail(err)
+		task := asynqKey(damagedQueue, "t:"+id)
+		switch i {
+		case 3:
+			fail(d.client.HSet(ctx, task, "state", "retry", "hg_slot", "0 0 2251799813685248").Err())
+			fail(d.client.ZAdd(ctx, asynqKey(damagedQueue, "retry"), zOf(id, 1)).Err())
+		case 4:
+			fail(d.client.HSet(ctx, task, "state", "archived").Err())
+			fail(d.client.ZAdd(ctx, asynqKey(damagedQueue, "archived"), zOf(id, float64(time.Now().Unix()))).Err())
+		default:
+			fail(d.client.HSet(ctx, task, "state", "active", "hg_owner", "worker:"+strconv.Itoa(i), "hg_first", "1 worker:"+strconv.Itoa(i)).Err())
+			fail(d.client.LPush(ctx, active, id).Err())
+			fail(d.client.ZAdd(ctx, lease, zOf(id, float64(time.Now().Unix()+30))).Err())
+		}
+	}
+	var all []saved
+	names, err := d.client.Keys(ctx, "*").Result()
+	fail(err)
+	for _, name := range names {
+		dump, err := d.client.Dump(ctx, name).Result()
+		fail(err)
+		all = append(all, saved{name, dump})
+	}
+	return all
+}
+
+// texts are what damaged fields hold. None is what it should be, but some look like it.
+var damagedTexts = []string{
+	"", " ", "x", "-1", "0", "nan", "inf", "1e400", "99999999999999999999999", "9007199254740993", "1 2", "1 2 3 4", "{}", "[]", `{"limits":3}`,
+	"{\"", "\x00", "\xff\xfe", "f 1 2 3", "r 1 2 3 4 5 6 7", "a;b=c;", "done", strings.Repeat("9", 300), "null", "@1 !", "1 !9 x",
+}
+
+// wound damages a state in one to three ways.
+func (d *damage) wound(ctx context.Context, pick *rand.Rand, names []string) {
+	pipe := d.client.Pipeline()
+	for range 1 + pick.IntN(3) {
+		name := names[pick.IntN(len(names))]
+		text := damagedTexts[pick.IntN(len(damagedTexts))]
+		switch pick.IntN(10) {
+		case 0, 1, 2: // another type
+			pipe.Del(ctx, name)
+			switch pick.IntN(5) {
+			case 0:
+				pipe.Set(ctx, name, text, 0)
+			case 1:
+				pipe.RPush(ctx, name, text)
+			case 2:
+				pipe.SAdd(ctx, name, text)
+			case 3:
+				pipe.HSet(ctx, name, text, text)
+			default:
+				pipe.ZAdd(ctx, name, redis.Z{Member: text, Score: float64(pick.IntN(3)) * 1e15})
+			}
+		case 3: // gone
+			pipe.Del(ctx, name)
+		default: // a field with another text, or without one
+			pipe.Eval(ctx, woundLua, []string{name}, text, pick.IntN(1<<20), pick.IntN(4))
+		}
+	}
+	if pick.IntN(8) == 0 { // a bucket of a limit that was something else before
+		pipe.Set(ctx, key(damagedQueue, "b:account"), damagedTexts[pick.IntN(len(damagedTexts))], 0)
+	}
+	if pick.IntN(8) == 0 {
+		pipe.Set(ctx, key(damagedQueue, "permits:running:a"), "f 1 2 3 4 5", 0)
+	}
+	_, _ = pipe.Exec(ctx)
+}
+
+const woundLua = `
+local is = redis.call('TYPE', KEYS[1]).ok
+if is == 'hash' then
+  local fields = redis.call('HKEYS', KEYS[1])
+  local field = fields[ARGV[2] % #fields + 1]
+  if field == 'msg' then return end
+  if ARGV[3] == '0' then redis.call('HDEL', KEYS[1], field) else redis.call('HSET', KEYS[1], field, ARGV[1]) end
+elseif is == 'zset' then
+  local ids = redis.call('ZRANGE', KEYS[1], 0, -1)
+  redis.call('ZADD', KEYS[1], ({'-1', '0', '9e15', '1.5e300'})[ARGV[3] + 1], ids[ARGV[2] % #ids + 1])
+elseif is == 'string' then
+  redis.call('SET', KEYS[1], ARGV[1])
+elseif is == 'set' then
+  redis.call('SADD', KEYS[1], ARGV[1])
+elseif is == 'list' then
+  redis.call('RPUSH', KEYS[1], ARGV[1])
+end`
+
+// one makes a state of the template and runs one script over it.
+func (d *damage) one(t *testing.T, seed uint64) {
+	t.Helper()
+	ctx, pick := t.Context(), rand.New(rand.NewPCG(seed, 1))
+	template := d.templates[pick.IntN(len(d.templates))]
+	pipe := d.client.Pipeline()
+	pipe.FlushAll(ctx) // of the test's own server
+	names := make([]string, len(template))
+	for i, key := range template {
+		pipe.Restore(ctx, key.name, 0, key.dump) // none expires while it is looked at
+		names[i] = key.name
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if seed >= uint64(len(d.scripts)) { // each script meets a healthy state first
+		d.wound(ctx, pick, names)
+	}
+	script := d.scripts[seed%uint64(len(d.scripts))]
+	before := d.account(t)
+	err := script.run(ctx, pick, before)
+	after := d.account(t)
+	d.ran[script.name]++
+	if err != nil {
+		d.failed[script.name]++
+		if before.Digest != after.Digest {
+			t.Errorf("%s, state %d: failed half-way: %v", script.name, seed, err)
+		}
+	}
+	for id, places := range before.Places {
+		state, known := before.Fields[id]["state"]
+		if !known || slices.Equal(places, []string{"lease"}) {
+			continue // it is no job: nothing says what it is to do
+		}
+		if len(after.Places[id]) == 0 && !(strings.HasPrefix(script.name, "verbs delete") && state == "archived") {
+			t.Errorf("%s, state %d: job %s was in %v and is nowhere now (%v)\n%v", script.name, seed, id, places, err, before.Fields[id])
+		}
+	}
+	for id, places := range after.Places {
+		if n := queuesOf(places); n > max(1, queuesOf(before.Places[id])) {
+			t.Errorf("%s, state %d: job %s is in %v, and was in %v", script.name, seed, id, places, before.Places[id])
+		}
+	}
+	if script.name == "dispatch" && err == nil {
+		d.counted(t, seed, before, after)
+	}
+}
+
+// queuesOf counts the places from which a job can be called.
+func queuesOf(places []string) (n int) {
+	for _, place := range places {
+		if place != "lease" {
+			n++
+		}
+	}
+	return n
+}
+
+// counted checks that the account's limit has counted what was released with a slot.
+func (d *damage) counted(t *testing.T, seed uint64, before, after sight) {
+	t.Helper()
+	var released int64
+	for id, places := range after.Places {
+		var e, c, position int64
+		_, _ = fmt.Sscan(after.Fields[id]["hg_slot"], &e, &c, &position)
+		if slices.Contains(places, "pending") && !slices.Contains(before.Places[id], "pending") && c > 0 && before.Fields[id]["hg_slot"] != after.Fields[id]["hg_slot"] {
+			cost, _ := strconv.ParseInt(after.Fields[id]["hg_cost"], 10, 64)
+			released += max(cost, 1)
+		}
+	}
+	if released > 0 && after.Used-max(before.Used, 0) < released {
+		t.Errorf("dispatch, state %d: %d permits were released and the limit counts %d more", seed, released, after.Used-max(before.Used, 0))
+	}
+}

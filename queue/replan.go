@@ -1,0 +1,64 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// replan asks the limits anew when each waiting lane of a tenant may go, or with ""
+// each lane of the queue: what they said before a change does not hold any more. It
+// goes in slices, and leaves Redis as much time for others as each slice took.
+func replan(ctx context.Context, client redis.UniversalClient, queue, tenant string) error {
+	fail := func(err error) error { return fmt.Errorf("ask the lanes of queue %q anew: %w", queue, err) }
+	cache := &limitsCache{queue: queue, redis: client}
+	escaped := ""
+	if tenant != "" {
+		escaped = throttle.Escape(tenant)
+	}
+	for cursor := "0"; ; {
+		windows, err := cache.windows(ctx)
+		if err != nil {
+			return fail(err)
+		}
+		began := time.Now()
+		next, err := sweepSlice(ctx, client, queue, escaped, cursor, windows, false)
+		if err != nil {
+			if cache.look(err); !stale(err) {
+				return fail(err)
+			}
+			continue
+		}
+		if cursor = next; cursor == "0" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fail(ctx.Err())
+		case <-time.After(time.Since(began)):
+		}
+	}
+}
+
+// sweepSlice runs sweep.lua over one slice, and returns the cursor of the next.
+func sweepSlice(ctx context.Context, client redis.UniversalClient, queue, tenant, cursor, windows string, mends bool) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	flag := 0
+	if mends {
+		flag = 1
+	}
+	reply, err := sweepScript.Run(ctx, client, scriptKeys(queue), queue, cursor, windows, tenant, flag)
+	if err != nil {
+		return cursor, err
+	}
+	values, ok := reply.([]any)
+	if !ok || len(values) != 2 {
+		return cursor, fmt.Errorf("unexpected reply %v", reply)
+	}
+	return fmt.Sprint(values[0]), nil
+}
