@@ -74,17 +74,17 @@ func (e *effective) overridesOf(texts map[string]string) error {
 	return nil
 }
 
-// override is what an operator changed of a limit for a tenant, while it holds.
+// override is what an operator changed of a limit for a tenant, while it is in force.
 func (e *effective) override(limit, tenant string) (storedOverride, bool) {
 	o, ok := e.overrides[tenant][limit]
-	return o, ok && o.holds(e.now)
+	return o, ok && o.Limit != nil && o.holds(e.now)
 }
 
 // spec is the i-th limit as it holds for one tenant.
 func (e *effective) spec(i int, tenant string) throttle.Spec {
 	limit := &e.queue.Limits[i]
 	if o, ok := e.override(limit.Name, tenant); ok {
-		return o.Limit
+		return *o.Limit
 	}
 	if own, ok := e.tenants[tenant].Limits[limit.Name]; ok {
 		return own

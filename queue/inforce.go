@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -29,6 +28,10 @@ type InForce struct {
 	Until  time.Time // of an override; zero: until it is cleared
 	Actor  string    // of an override
 	Reason string    // of an override
+
+	// NotInForce says which override of the tenant does not fit the limit, and why:
+	// limits were published since that it cannot be made of. "": there is none.
+	NotInForce string
 }
 
 // LimitsInForce lists the limits of a queue as they hold for a tenant, or with
@@ -41,23 +44,7 @@ func LimitsInForce(ctx context.Context, client redis.UniversalClient, queue, ten
 		return nil, err
 	}
 	field := throttle.Escape(tenant)
-	pipe := client.Pipeline()
-	limits := pipe.HMGet(ctx, key(queue, "limits"), "*", "t:"+field)
-	overrides := pipe.HGet(ctx, key(queue, "overrides"), field)
-	now := pipe.Time(ctx)
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("limits of queue %q: %w", queue, err)
-	}
-	stored, changed := map[string]string{}, map[string]string{}
-	for i, name := range []string{"*", "t:" + field} {
-		if text, ok := limits.Val()[i].(string); ok {
-			stored[name] = text
-		}
-	}
-	if text := overrides.Val(); text != "" {
-		changed[field] = text
-	}
-	e, err := effectiveOf(stored, changed, now.Val())
+	e, _, err := tenantLimits(ctx, client, queue, field)
 	if err != nil {
 		return nil, fmt.Errorf("limits of queue %q: %w", queue, err)
 	}
@@ -75,11 +62,10 @@ func (e *effective) inForce(i int, tenant string) InForce {
 	if _, ok := e.tenants[tenant].Limits[limit.Name]; ok {
 		f.From = "tenant"
 	}
+	f.NotInForce = e.notInForce(limit.Name, tenant)
 	if o, ok := e.override(limit.Name, tenant); ok {
-		f.From, f.Actor, f.Reason = "override", o.Actor, o.Reason
-		if o.Until != 0 {
-			f.Until = time.UnixMicro(o.Until)
-		}
+		f.From = "override"
+		f.by(o)
 	}
 	spec := e.spec(i, tenant)
 	if spec.Algorithm == "cc" {
@@ -94,6 +80,14 @@ func (e *effective) inForce(i int, tenant string) InForce {
 		f.Capacity = spec.Burst
 	}
 	return f
+}
+
+// by notes who made an override, why, and until when.
+func (f *InForce) by(o storedOverride) {
+	f.Actor, f.Reason = o.Actor, o.Reason
+	if o.Until != 0 {
+		f.Until = time.UnixMicro(o.Until)
+	}
 }
 
 // rateOf writes a spec's rate as people would. Windows of a calendar are those
@@ -112,11 +106,15 @@ func rateOf(spec throttle.Spec, own string) string {
 			return throttle.Rate{Count: units / spec.Permit, Period: period}.String()
 		}
 	}
-	return fmt.Sprintf("%.6g/s", 1e6*float64(spec.Flow)/float64(spec.Permit))
+	return throttle.Rate{Count: spec.Flow, Period: time.Duration(spec.Permit) * time.Microsecond}.String()
 }
 
-// String is the limit in a few words, for the audit and for people.
+// String is the limit in a few words, for the audit and for people. Of a limit that is
+// not there any more it is "none".
 func (f InForce) String() string {
+	if f.Rate == "" && f.Concurrency == 0 {
+		return "none"
+	}
 	if f.Rate == "" {
 		return fmt.Sprintf("%d at once", f.Concurrency)
 	}

@@ -136,7 +136,8 @@ local function tenant_config(tenant, now)
   if overridden then changes = read('HGET', headgate .. 'overrides', tenant) end
   if changes then
     for name, change in pairs(cjson.decode(changes)) do
-      if change['until'] == 0 or change['until'] > now then
+      -- Without a limit it does not fit the limits in force.
+      if change.limit and (change['until'] == 0 or change['until'] > now) then
         known.l[name] = change.limit
         if change['until'] > 0 then known.till[name] = change['until'] end
       end

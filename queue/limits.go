@@ -83,10 +83,10 @@ type TenantLimits struct {
 
 // Change replaces the parts of a limit that are not nil.
 type Change struct {
-	Rate        *throttle.Rate
-	Burst       *int64
-	Capacity    *int64
-	Concurrency *int64
+	Rate        *throttle.Rate `json:"rate,omitempty"`
+	Burst       *int64         `json:"burst,omitempty"`
+	Capacity    *int64         `json:"capacity,omitempty"`
+	Concurrency *int64         `json:"concurrency,omitempty"`
 }
 
 func (l Limit) changed(c Change) Limit {

@@ -21,7 +21,10 @@ func Published(ctx context.Context, client redis.UniversalClient, queue string) 
 	return published(ctx, client, queue)
 }
 
-// Overridden is a limit that an operator changed for a tenant.
+// Overridden is a limit that an operator changed for a tenant. Where the change does
+// not fit what was published since, NotInForce says so: the limit is in force as
+// without it, and of one that is not there any more only the name is known. Until,
+// Actor and Reason are the override's in any case.
 type Overridden struct {
 	Tenant string
 	InForce
@@ -30,8 +33,9 @@ type Overridden struct {
 
 const mostOverridden = 1000
 
-// Overrides lists the limits that operators changed in a queue and that are in
-// force, by tenant, for these tenants, or with none named for all: 1,000 at most.
+// Overrides lists the limits that operators changed in a queue, by tenant, for these
+// tenants, or with none named for all: 1,000 at most. Those that have ended are left
+// out.
 func Overrides(ctx context.Context, client redis.UniversalClient, queue string, tenants ...string) ([]Overridden, error) {
 	if err := checkQueue(ctx, client, queue); err != nil {
 		return nil, err
@@ -92,10 +96,19 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 	}
 	var all []Overridden
 	for tenant := range changed {
-		for i := range with.queue.Limits {
-			if f := with.inForce(i, tenant); f.From == "override" {
-				all = append(all, Overridden{unescape(tenant), f, without.inForce(i, tenant)})
+		for _, limit := range sortedKeys(with.overrides[tenant]) {
+			o := with.overrides[tenant][limit]
+			if !o.holds(now) {
+				continue
 			}
+			file := InForce{Name: limit, From: "queue"}
+			f := file
+			if i := slices.IndexFunc(with.queue.Limits, func(l storedLimit) bool { return l.Name == limit }); i >= 0 {
+				f, file = with.inForce(i, tenant), without.inForce(i, tenant)
+			}
+			f.by(o)
+			f.NotInForce = with.notInForce(limit, tenant)
+			all = append(all, Overridden{unescape(tenant), f, file})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Overridden) int { return strings.Compare(a.Tenant, b.Tenant) })

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Override is a change that an operator made for one tenant, before which the
-// file steps back.
+// Override is a change that an operator made for one tenant. What it does not name
+// stays as it is published for the tenant, also when other limits are published.
 type Override struct {
 	Change
 	Until  time.Time // when it ends by itself; zero: not
@@ -23,57 +22,55 @@ type Override struct {
 	Actor  string    // who made it; required
 }
 
-// storedOverride is an override in the form of lanes.lua.
+// storedOverride is an override in the form of lanes.lua. The scripts read Limit and
+// Until alone.
 type storedOverride struct {
-	Limit  throttle.Spec `json:"limit"`
-	Until  int64         `json:"until"` // µs; 0: no end
-	Reason string        `json:"reason"`
-	Actor  string        `json:"actor"`
+	Change  Change         `json:"change"`
+	Limit   *throttle.Spec `json:"limit,omitempty"`   // what the change makes of the limit; nil: it is not in force
+	Problem string         `json:"problem,omitempty"` // why it is not in force
+	Until   int64          `json:"until"`             // µs; 0: no end
+	Reason  string         `json:"reason"`
+	Actor   string         `json:"actor"`
 }
 
 func (o storedOverride) holds(now time.Time) bool { return o.Until == 0 || o.Until > now.UnixMicro() }
 
 // SetOverride changes a limit for one tenant, for all workers, until it ends or
-// [ClearOverride] takes it back. It needs the limits of the queue published.
+// [ClearOverride] takes it back. It replaces the tenant's override of the limit, if
+// there is one. It needs the limits of the queue published.
 func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, o Override) error {
 	if err := (Operator{o.Actor, o.Reason}).check(); err != nil {
-		return err
-	}
-	i, limits, err := findLimit(ctx, client, queue, tenant, limit)
-	if err != nil {
-		return err
-	}
-	if err := checkOverride(limits[i], o.Change); err != nil {
 		return err
 	}
 	if !o.Until.IsZero() && !o.Until.After(time.Now()) {
 		return &InvalidError{"until", o.Until.UTC().Format(time.RFC3339) + " has passed"}
 	}
-	stored := storedOverride{Limit: limits[i].changed(o.Change).spec(), Reason: o.Reason, Actor: o.Actor}
+	stored := storedOverride{Change: o.Change, Reason: o.Reason, Actor: o.Actor}
 	if !o.Until.IsZero() {
 		stored.Until = o.Until.UnixMicro()
 	}
 	entry := AuditEntry{Actor: o.Actor, Action: "override", Queue: queue, Tenant: tenant, Limit: limit, Reason: o.Reason, Until: o.Until}
-	_, err = editOverrides(ctx, client, entry, func(all map[string]storedOverride) bool {
+	_, err := editOverrides(ctx, client, entry, func(published *Limit, all map[string]storedOverride) (bool, error) {
+		if published == nil {
+			return false, nil
+		}
 		all[limit] = stored
-		return true
+		return true, checkOverride(*published, o.Change)
 	})
 	return err
 }
 
-// ClearOverride takes an override back. It answers false when there was none.
+// ClearOverride takes an override back, also one that is not in force. It answers
+// false when there was none.
 func ClearOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, by Operator) (bool, error) {
 	if err := by.check(); err != nil {
 		return false, err
 	}
-	if _, _, err := findLimit(ctx, client, queue, tenant, limit); err != nil {
-		return false, err
-	}
 	entry := AuditEntry{Actor: by.Actor, Action: "clear", Queue: queue, Tenant: tenant, Limit: limit, Reason: by.Reason}
-	return editOverrides(ctx, client, entry, func(all map[string]storedOverride) bool {
+	return editOverrides(ctx, client, entry, func(_ *Limit, all map[string]storedOverride) (bool, error) {
 		_, there := all[limit]
 		delete(all, limit)
-		return there
+		return there, nil
 	})
 }
 
@@ -88,53 +85,57 @@ func checkOverride(limit Limit, change Change) error {
 	return nil
 }
 
-// findLimit finds a limit that may be changed for a tenant.
-func findLimit(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string) (int, []Limit, error) {
+func checkTenant(ctx context.Context, client redis.UniversalClient, queue, tenant string) error {
 	if reason := textProblem(tenant, mostTenant); reason != "" {
-		return 0, nil, &InvalidError{"tenant", reason}
+		return &InvalidError{"tenant", reason}
 	}
-	if err := checkQueue(ctx, client, queue); err != nil {
-		return 0, nil, err
-	}
-	limits, err := published(ctx, client, queue)
-	if err != nil {
-		return 0, nil, err
-	}
-	i := slices.IndexFunc(limits.Limits, func(l Limit) bool { return l.Name == limit })
-	if i < 0 {
-		return 0, nil, &InvalidError{"limit", fmt.Sprintf("queue %s has no limit %s%s", quote(queue), quote(limit), Suggest(limit, limitNames(limits.Limits)))}
-	}
-	return i, limits.Limits, nil
+	return checkQueue(ctx, client, queue)
 }
 
-// editOverrides changes a tenant's overrides so that two operators at once do
-// not undo each other, with its entry in the audit. Those that have ended go, too.
-func editOverrides(ctx context.Context, client redis.UniversalClient, entry AuditEntry, edit func(map[string]storedOverride) (changed bool)) (bool, error) {
+func noSuchLimit(queue, limit string, limits []Limit) error {
+	return &InvalidError{"limit", fmt.Sprintf("queue %s has no limit %s%s", quote(queue), quote(limit), Suggest(limit, limitNames(limits)))}
+}
+
+// tenantLimits is the limits of a queue, and what differs for one escaped tenant.
+func tenantLimits(ctx context.Context, client redis.Cmdable, queue, tenant string) (e effective, rules []Limit, err error) {
+	pipe := client.Pipeline()
+	limits := pipe.HMGet(ctx, key(queue, "limits"), "*", "t:"+tenant)
+	overrides := pipe.HMGet(ctx, key(queue, "overrides"), tenant)
+	now := pipe.Time(ctx)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return e, nil, err
+	}
+	stored, changed := map[string]string{}, map[string]string{}
+	for i, name := range []string{"*", "t:" + tenant} {
+		if text, ok := limits.Val()[i].(string); ok {
+			stored[name] = text
+		}
+	}
+	if text, ok := overrides.Val()[0].(string); ok {
+		changed[tenant] = text
+	}
+	if e, err = effectiveOf(stored, changed, now.Val()); err != nil {
+		return e, nil, err
+	}
+	q, err := e.queue.limits()
+	return e, q.Limits, err
+}
+
+// editOverrides changes a tenant's overrides so that neither two operators at once nor
+// a publication undo each other, with its entry in the audit. edit gets the limit as it
+// is published for the tenant, or nil where the queue has none of that name, and
+// refuses with an error.
+func editOverrides(
+	ctx context.Context, client redis.UniversalClient, entry AuditEntry, edit func(published *Limit, all map[string]storedOverride) (changed bool, err error),
+) (bool, error) {
+	if err := checkTenant(ctx, client, entry.Queue, entry.Tenant); err != nil {
+		return false, err
+	}
 	overrides, field := key(entry.Queue, "overrides"), throttle.Escape(entry.Tenant)
 	changed := false
+	var refused error
 	change := func(tx *redis.Tx) error {
-		now, err := tx.Time(ctx).Result()
-		if err != nil {
-			return err
-		}
-		stored, err := tx.HMGet(ctx, key(entry.Queue, "limits"), "*", "t:"+field).Result()
-		if err != nil {
-			return err
-		}
-		text, err := tx.HGet(ctx, overrides, field).Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return err
-		}
-		limits, mine := map[string]string{}, map[string]string{}
-		for i, name := range []string{"*", "t:" + field} {
-			if text, ok := stored[i].(string); ok {
-				limits[name] = text
-			}
-		}
-		if text != "" {
-			mine[field] = text
-		}
-		e, err := effectiveOf(limits, mine, now)
+		e, rules, err := tenantLimits(ctx, tx, entry.Queue, field)
 		if err != nil {
 			return err
 		}
@@ -143,17 +144,25 @@ func editOverrides(ctx context.Context, client redis.UniversalClient, entry Audi
 			all = map[string]storedOverride{}
 			e.overrides[field] = all
 		}
-		maps.DeleteFunc(all, func(_ string, o storedOverride) bool { return !o.holds(now) })
-		i := slices.IndexFunc(e.queue.Limits, func(l storedLimit) bool { return l.Name == entry.Limit })
-		if i < 0 {
-			return &InvalidError{"limit", quote(entry.Limit) + " was just taken out of the limits"}
+		e.resolve(rules, field)
+		var published *Limit
+		i := slices.IndexFunc(rules, func(l Limit) bool { return l.Name == entry.Limit })
+		if i >= 0 {
+			limit := e.published(rules[i], field)
+			published = &limit
 		}
-		entry.At = now
-		entry.Before = map[string]string{entry.Limit: e.inForce(i, field).String()}
-		if changed = edit(all); !changed {
+		entry.At, entry.Before = e.now, e.inWords(i, entry.Limit, field)
+		if changed, refused = edit(published, all); refused != nil {
 			return nil
 		}
-		entry.After = map[string]string{entry.Limit: e.inForce(i, field).String()}
+		if !changed {
+			if published == nil {
+				refused = noSuchLimit(entry.Queue, entry.Limit, rules)
+			}
+			return nil
+		}
+		e.resolve(rules, field)
+		entry.After = e.inWords(i, entry.Limit, field)
 		next, err := json.Marshal(all)
 		if err != nil {
 			return err
@@ -171,15 +180,31 @@ func editOverrides(ctx context.Context, client redis.UniversalClient, entry Audi
 		return err
 	}
 	for {
-		err := client.Watch(ctx, change, overrides)
-		if err == nil {
+		err := client.Watch(ctx, change, overrides, key(entry.Queue, "limits"))
+		switch {
+		case refused != nil:
+			return false, refused
+		case err == nil:
 			return changed, replan(ctx, client, entry.Queue, entry.Tenant)
-		}
-		if _, invalid := errors.AsType[*InvalidError](err); invalid {
-			return false, err
-		}
-		if !errors.Is(err, redis.TxFailedErr) {
+		case !errors.Is(err, redis.TxFailedErr):
 			return false, fmt.Errorf("overrides of queue %q: %w", entry.Queue, err)
 		}
 	}
+}
+
+// inWords is a limit of a tenant for the audit: the i-th of the queue, or with i < 0
+// one that is not there any more.
+func (e *effective) inWords(i int, limit, tenant string) map[string]string {
+	text := e.notInForce(limit, tenant)
+	if i >= 0 {
+		in := e.inForce(i, tenant).String()
+		if text != "" {
+			in += "; " + text
+		}
+		text = in
+	}
+	if text == "" {
+		return nil
+	}
+	return map[string]string{limit: text}
 }

@@ -18,8 +18,9 @@ import (
 const routesKey = "headgate:routes"
 
 // Publish puts limits in force for all workers and clients of a Redis, at once
-// for each queue; what its buckets have used is kept. Overrides stay. Queues
-// that limits no longer name keep theirs. The limits are checked first: an
+// for each queue; what its buckets have used is kept. Overrides stay, and are
+// computed anew from what is published. One that does not fit its limit any more is
+// not in force until it fits again: see [Overrides]. Queues that limits no longer name keep theirs. The limits are checked first: an
 // error of [Limits.Validate] leaves everything as it was.
 func Publish(ctx context.Context, client redis.UniversalClient, limits Limits) error {
 	if err := limits.Validate(); err != nil {
@@ -45,7 +46,6 @@ func Publish(ctx context.Context, client redis.UniversalClient, limits Limits) e
 	}
 	return nil
 }
-
 
 // publishQueue writes beside what is in force and then renames, so that no
 // script ever sees half of it.
@@ -80,32 +80,16 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 	}
 	// A name of its own: workers that start together publish together.
 	next := key(queue, "limits:"+rand.Text())
-	fields := []any{"*", text}
-	flush := func() error {
-		_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-			p.HSet(ctx, next, fields...)
-			p.Expire(ctx, next, time.Minute) // should this process end here
-			return nil
-		})
-		fields = fields[:0]
-		return err
-	}
-	for _, tenant := range sortedKeys(tenants) {
-		own, err := json.Marshal(tenants[tenant])
+	fields := map[string]string{"*": string(text)}
+	for tenant, own := range tenants {
+		text, err := json.Marshal(own)
 		if err != nil {
 			return err
 		}
-		fields = append(fields, "t:"+throttle.Escape(tenant), own)
-		if len(fields) >= 1000 {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
+		fields["t:"+throttle.Escape(tenant)] = string(text)
 	}
-	if len(fields) > 0 {
-		if err := flush(); err != nil {
-			return err
-		}
+	if err := writeBeside(ctx, client, next, fields); err != nil {
+		return err
 	}
 	return putInForce(ctx, client, queue, next)
 }

@@ -2,21 +2,24 @@ package queue
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// putInForce makes the limits written under the name next those of the queue,
-// and tells the audit what changed. Of several workers that publish the same
-// only one finds a change.
+// putInForce makes the limits written under the name next those of the queue, with
+// the overrides computed anew from them, and tells the audit what changed. Of several
+// workers that publish the same only one finds a change.
 func putInForce(ctx context.Context, client redis.UniversalClient, queue, next string) error {
-	limits := key(queue, "limits")
+	limits, overrides := key(queue, "limits"), key(queue, "overrides")
 	var before, after map[string]string
 	change := func(tx *redis.Tx) (err error) {
 		if before, err = scanHash(ctx, client, limits); err != nil {
@@ -28,23 +31,51 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		if maps.Equal(before, after) {
 			return tx.Del(ctx, next).Err()
 		}
+		changed, err := scanHash(ctx, client, overrides)
+		if err != nil {
+			return err
+		}
 		now, err := tx.Time(ctx).Result()
 		if err != nil {
 			return err
 		}
 		entry := AuditEntry{At: now, Actor: publisher(), Action: "publish", Queue: queue}
-		was, wasErr := effectiveOf(before, nil, now)
-		will, err := effectiveOf(after, nil, now)
+		was, err := effectiveOf(before, changed, now)
+		if err != nil { // of another version of Headgate: it is replaced
+			was = effective{}
+		}
+		will, err := effectiveOf(after, changed, now)
 		if err != nil {
 			return err
 		}
-		if wasErr != nil { // of another version of Headgate: it is replaced
-			was = effective{}
+		resolved, err := will.resolveAll()
+		if err != nil {
+			return err
 		}
 		entry.Before, entry.After = differences(was.texts(), will.texts())
+		nextOverrides := key(queue, "overrides:"+rand.Text())
+		if maps.Equal(changed, resolved) {
+			nextOverrides = ""
+		} else if err := writeBeside(ctx, client, nextOverrides, resolved); err != nil {
+			return err
+		}
+		// What is renamed has to be there, or half of the transaction would be made.
+		if there, err := tx.Expire(ctx, next, besideFor).Result(); err != nil {
+			return err
+		} else if !there {
+			return errors.New("it took more than a minute")
+		}
 		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.Persist(ctx, next)
 			p.Rename(ctx, next, limits)
+			switch {
+			case nextOverrides == "":
+			case len(resolved) == 0:
+				p.Del(ctx, overrides)
+			default:
+				p.Persist(ctx, nextOverrides)
+				p.Rename(ctx, nextOverrides, overrides)
+			}
 			noteLimits(ctx, p, queue)
 			pushAudit(ctx, p, entry)
 			return nil
@@ -52,7 +83,7 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		return err
 	}
 	for {
-		err := client.Watch(ctx, change, limits)
+		err := client.Watch(ctx, change, limits, overrides)
 		if errors.Is(err, redis.TxFailedErr) {
 			continue
 		}
@@ -86,6 +117,30 @@ func replanChanged(ctx context.Context, client redis.UniversalClient, queue stri
 	return nil
 }
 
+// besideFor is how long what is written beside the limits in force outlives a process
+// that ends before it puts it in force.
+const besideFor = time.Minute
+
+// writeBeside writes a hash that will be renamed, in pieces, so that a large one does
+// not hold Redis up.
+func writeBeside(ctx context.Context, client redis.UniversalClient, name string, fields map[string]string) error {
+	for names := range slices.Chunk(sortedKeys(fields), 1000) {
+		values := make([]any, 0, 2*len(names))
+		for _, field := range names {
+			values = append(values, field, fields[field])
+		}
+		_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.HSet(ctx, name, values...)
+			p.Expire(ctx, name, besideFor)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // noteLimits counts a change of the limits in force, by which those who know them
 // see that they know them no more.
 func noteLimits(ctx context.Context, p redis.Pipeliner, queue string) {
@@ -102,9 +157,19 @@ func publisher() string {
 	return "a publisher on " + host
 }
 
-// texts are the limits in words, by name, and what differs for "TENANT: NAME".
+// texts are the limits in words, by name, what differs for "TENANT: NAME", and the
+// overrides.
 func (e effective) texts() map[string]string {
 	all := map[string]string{}
+	for tenant, overrides := range e.overrides {
+		for limit, o := range overrides {
+			if o.holds(e.now) {
+				i := slices.IndexFunc(e.queue.Limits, func(l storedLimit) bool { return l.Name == limit })
+				all[unescape(tenant)+": override of "+limit] = e.inWords(i, limit, tenant)[limit]
+			}
+		}
+	}
+	e.overrides = nil // the rest is what was published
 	number := func(name string, n int64) {
 		if n != 0 {
 			all[name] = strconv.FormatInt(n, 10)

@@ -215,14 +215,22 @@ type Preview struct{ Before, After Outlook }
 // Preview says what a change of a limit for one tenant would do to its backlog,
 // without making it. A change that cannot be made is refused as by [SetOverride].
 func (in *Inspector) Preview(ctx context.Context, queue, tenant, limit string, change Change) (Preview, error) {
-	i, limits, err := findLimit(ctx, in.redis, queue, tenant, limit)
-	if err != nil {
-		return Preview{}, err
-	}
-	if err := checkOverride(limits[i], change); err != nil {
+	if err := checkTenant(ctx, in.redis, queue, tenant); err != nil {
 		return Preview{}, err
 	}
 	escaped := throttle.Escape(tenant)
+	e, rules, err := tenantLimits(ctx, in.redis, queue, escaped)
+	if err != nil {
+		return Preview{}, fmt.Errorf("limits of queue %q: %w", queue, err)
+	}
+	i := slices.IndexFunc(rules, func(l Limit) bool { return l.Name == limit })
+	if i < 0 {
+		return Preview{}, noSuchLimit(queue, limit, rules)
+	}
+	published := e.published(rules[i], escaped)
+	if err := checkOverride(published, change); err != nil {
+		return Preview{}, err
+	}
 	var p Preview
 	err = in.ask(ctx, queue, func(f *forecast) error {
 		known, err := in.lanesKnown(ctx, f)
@@ -232,7 +240,7 @@ func (in *Inspector) Preview(ctx context.Context, queue, tenant, limit string, c
 		if err := f.focus(ctx, in.redis, known, escaped); err != nil {
 			return err
 		}
-		after := f.changed(escaped, limit, limits[i].changed(change).spec())
+		after := f.changed(escaped, limit, published.changed(change).spec())
 		for of, o := range map[*forecast]*Outlook{f: &p.Before, after: &p.After} {
 			run, err := of.all()
 			if err != nil {
@@ -257,7 +265,7 @@ func (f *forecast) changed(tenant, limit string, spec throttle.Spec) *forecast {
 	if own == nil {
 		own = map[string]storedOverride{}
 	}
-	own[limit] = storedOverride{Limit: spec}
+	own[limit] = storedOverride{Limit: &spec}
 	after.limits.overrides[tenant] = own
 	return after
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -43,7 +44,8 @@ func limitsShowCommand(o *options) *cobra.Command {
 		Short: "The limits in force, for a tenant or where nothing differs",
 		Long: `show lists the limits of the queues as they hold for a tenant, and where each
 comes from: "queue" (the limits file, for all), "tenant" (the file, for this one or
-its plan), or "override" (an operator, with until when, who and why). Without
+its plan), or "override" (an operator, with until when, who and why). An override
+that does not fit the limits published since is not in force; WHY says so. Without
 --tenant it lists what holds for tenants for whom nothing differs.`,
 		Example: "  enqueue limits show --queue email --tenant acme",
 		Args:    noArgs,
@@ -66,6 +68,17 @@ func limitsShow(cmd *cobra.Command, o *options, name, tenant string) error {
 		if err != nil {
 			return err
 		}
+		if tenant != "" {
+			overrides, err := queue.Overrides(ctx, client, name, tenant)
+			if err != nil {
+				return err
+			}
+			for _, o := range overrides {
+				if !slices.ContainsFunc(all, func(f queue.InForce) bool { return f.Name == o.Name }) {
+					all = append(all, o.InForce) // its limit is gone
+				}
+			}
+		}
 		for _, f := range all {
 			list = append(list, limitAsJSON(name, tenant, f))
 			why, until := "-", "-"
@@ -74,6 +87,9 @@ func limitsShow(cmd *cobra.Command, o *options, name, tenant string) error {
 				if !f.Until.IsZero() {
 					until = when(f.Until, time.Now())
 				}
+			}
+			if f.NotInForce != "" {
+				why = f.NotInForce
 			}
 			admits := f.String()
 			if f.Unit != "" {
@@ -124,9 +140,10 @@ func limitsSetCommand(o *options) *cobra.Command {
 		Use:   "set",
 		Short: "Change a limit for one tenant",
 		Long: `set changes a limit for one tenant, over what the limits file says: its rate, its
-burst, its capacity or its concurrency. What is not named is as for the other
-tenants of the queue. It lasts for as long as --for says, or until "enqueue limits
-clear"; setting it again replaces it. Only limits that are per tenant can differ.`,
+burst, its capacity or its concurrency. What is not named stays as the limits file
+says for the tenant, also when another file is published. It lasts for as long as
+--for says, or until "enqueue limits clear"; setting it again replaces it. Only limits
+that are per tenant can differ.`,
 		Example: `  enqueue limits set --queue email --tenant acme --limit tenant --rate 50/s --for 2h --reason "launch day"`,
 		Args:    noArgs,
 	}
@@ -241,5 +258,9 @@ func tellLimit(cmd *cobra.Command, o *options, client redis.UniversalClient, w w
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "limit %s of tenant %s in queue %s %s %s%s\n", f.Name, printable(w.tenant), w.queue, words, f, end)
 		return err
 	}
-	return nil
+	if o.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(limitAsJSON(w.queue, w.tenant, queue.InForce{Name: w.limit, From: "queue"}))
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "queue %s has no limit %s any more: the override of tenant %s is cleared\n", w.queue, w.limit, printable(w.tenant))
+	return err
 }

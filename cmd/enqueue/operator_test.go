@@ -5,12 +5,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
 )
 
 // ops runs a command as ann would, on a queue with three jobs of acme and one of
 // a tenant whose name does something to a terminal.
 func ops(t *testing.T) (run func(args ...string) (out, errText string, code int)) {
+	run, _ = opsOn(t)
+	return run
+}
+
+func opsOn(t *testing.T) (run func(args ...string) (out, errText string, code int), client *redis.Client) {
 	t.Helper()
 	t.Setenv("USER", "ann")
 	url, client := own(t)
@@ -27,7 +35,7 @@ func ops(t *testing.T) (run func(args ...string) (out, errText string, code int)
 	return func(args ...string) (out, errText string, code int) {
 		t.Helper()
 		return enqueue(t, "", append(args, "--redis", url)...)
-	}
+	}, client
 }
 
 func TestVerbCommands(t *testing.T) {
@@ -156,4 +164,31 @@ func TestLimitsCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &one); err != nil || one.Burst != 7 || one.From != "override" || one.Actor != "ann" || one.Until != nil {
 		t.Errorf("set --json: %q, %v", out, err)
 	}
+}
+
+// An override that does not fit what was published since is shown with the reason,
+// and can be cleared.
+func TestLimitsCommandsOfOverridesNotInForce(t *testing.T) {
+	run, client := opsOn(t)
+	set := []string{"limits", "set", "--queue", "calls", "--tenant", "acme", "--limit", "tenant", "--rate", "50/s", "--reason", "launch"}
+	show := []string{"limits", "show", "--queue", "calls", "--tenant", "acme"}
+	clear := []string{"limits", "clear", "--queue", "calls", "--tenant", "acme", "--limit", "tenant", "--reason", "over"}
+	check := func(want string, args ...string) {
+		t.Helper()
+		if out, errText, code := run(args...); code != exitOK || !strings.Contains(out, want) {
+			t.Errorf("%v: %q, %q, exit %d; want %q", args, out, errText, code, want)
+		}
+	}
+	publish := func(limits ...queue.Limit) {
+		t.Helper()
+		if err := queue.Publish(t.Context(), client, queue.Limits{Queues: map[string]queue.QueueLimits{"calls": {Limits: limits}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("is now 50/s", set...)
+	publish(queue.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.Concurrency, Concurrency: 3}})
+	check("override (rate 50/s, by ann) is not in force: rate: a concurrency has none", show...)
+	publish()
+	check("override (rate 50/s, by ann) is not in force: the queue has no such limit any more", show...)
+	check("queue calls has no limit tenant any more: the override of tenant acme is cleared", clear...)
 }

@@ -60,6 +60,7 @@ type (
 		Until       *time.Time `json:"until,omitempty"`
 		Actor       string     `json:"actor,omitempty"`
 		Reason      string     `json:"reason,omitempty"`
+		NotInForce  string     `json:"not_in_force,omitempty"`
 	}
 )
 
@@ -70,7 +71,7 @@ func limitAsJSON(name, tenant string, f queue.InForce) limitJSON {
 	}
 	return limitJSON{
 		name, tenant, f.Name, per, f.Unit, string(f.Algorithm), f.Rate, f.Burst, f.Capacity, f.Concurrency,
-		f.From, moment(f.Until), f.Actor, f.Reason,
+		f.From, moment(f.Until), f.Actor, f.Reason, f.NotInForce,
 	}
 }
 

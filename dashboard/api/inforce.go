@@ -23,6 +23,8 @@ type ruleJSON struct {
 	Actor  string   `json:"actor,omitempty"`
 	Reason string   `json:"reason,omitempty"`
 	File   *asFiled `json:"file,omitempty"` // of an override: without it
+
+	NotInForce string `json:"not_in_force,omitempty"` // the tenant's override that does not fit, and why
 }
 
 // asFiled is what the limits file says of a limit.
@@ -34,7 +36,10 @@ type asFiled struct {
 }
 
 func ruleText(f queue.InForce) string {
-	if f.Rate == "" {
+	switch {
+	case f.Rate == "" && f.Concurrency == 0: // the limit is gone
+		return "none"
+	case f.Rate == "":
 		return fmt.Sprintf("%d at a time", f.Concurrency)
 	}
 	return f.Rate
@@ -43,7 +48,7 @@ func ruleText(f queue.InForce) string {
 func ruleOf(f queue.InForce) ruleJSON {
 	return ruleJSON{
 		Name: f.Name, Per: list(f.Per), Unit: f.Unit, Algorithm: string(f.Algorithm), Rule: ruleText(f), Burst: f.Burst, Capacity: f.Capacity,
-		Concurrency: f.Concurrency, From: f.From, Until: at(f.Until), Actor: f.Actor, Reason: f.Reason,
+		Concurrency: f.Concurrency, From: f.From, Until: at(f.Until), Actor: f.Actor, Reason: f.Reason, NotInForce: f.NotInForce,
 	}
 }
 
