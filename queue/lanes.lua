@@ -18,6 +18,9 @@
 --               '*unit' -> what it counts; '*parts' -> what the last jobs added to it and
 --               '*typical' -> what one usually adds; '*clock' -> when dispatch last looked, µs
 --   pauses      hash: scope -> "until_us by reason"; scope: a tenant, '*' the queue, k:KIND
+--   pause_changes   sorted set: scope -> number of the latest change of its pause, by which
+--               workers read what they do not know; '' -> the latest that was forgotten
+--   pause_ends  sorted set: scope -> when its pause ends, µs, or its resume may be forgotten
 --   backlog     hash: tenant -> jobs in its lanes; '*' -> all
 --   done        hash: tenant -> jobs done
 --   totals      hash: 'enqueued' -> jobs accepted; 'pauses' and 'limits' -> changes of them;
@@ -451,17 +454,35 @@ local function paused_until(tenant, kind)
   return latest
 end
 
--- pause stops a scope; of two pauses the one that ends later holds.
--- It returns the one in force.
-local pausing_now = {}
+-- note_pause numbers a change of a scope's pause, which is kept until a time.
+local pause_number
+local function note_pause(scope, keep_until)
+  if not pause_number then
+    local latest = read('ZREVRANGE', headgate .. 'pause_changes', 0, 0, 'WITHSCORES')
+    pause_number = math.max(tonumber(read('HGET', headgate .. 'totals', 'pauses') or 0) or 0, tonumber(latest[2] or 0))
+  end
+  pause_number = pause_number + 1
+  plan('HSET', headgate .. 'totals', 'pauses', int(pause_number))
+  plan('ZADD', headgate .. 'pause_changes', int(pause_number), scope)
+  plan('ZADD', headgate .. 'pause_ends', int(keep_until), scope)
+end
+
+-- pause stops a scope, and returns the pause in force; of two pauses the one that ends
+-- later holds.
+local planned_pauses = {} -- of this script, while their plans are not dropped
 local function pause(scope, ends, by, reason)
-  local known = pausing_now[scope] or read('HGET', headgate .. 'pauses', scope)
+  local planned, known = planned_pauses[scope], nil
+  if planned and plans[planned.at] == planned.write then
+    known = planned.text
+  else
+    known = read('HGET', headgate .. 'pauses', scope)
+  end
   if known and tonumber(string.match(known, '^%d+') or 0) >= ends then return known end
-  known = int(ends) .. ' ' .. by .. ' ' .. reason
-  pausing_now[scope] = known
-  plan('HSET', headgate .. 'pauses', scope, known)
-  count(headgate .. 'totals', 'pauses', 1)
-  return known
+  local text = int(ends) .. ' ' .. by .. ' ' .. reason
+  plan('HSET', headgate .. 'pauses', scope, text)
+  planned_pauses[scope] = {text = text, at = #plans, write = plans[#plans]}
+  note_pause(scope, ends)
+  return text
 end
 
 -- Lanes that hold or held other than normal jobs stand in skips.

@@ -12,10 +12,9 @@ local now = clock()
 local pauses, scope, until_us = headgate .. 'pauses', ARGV[2], tonumber(ARGV[3])
 set_calendars(ARGV[6])
 
-local function in_force()
-  local text = read('HGET', pauses, scope)
-  return text and tonumber(string.match(text, '^%d+') or 0) > now and text or ''
-end
+-- For so long workers find a resume by its number. One that was away for longer reads
+-- all pauses.
+local RESUME_KEPT_US = 3600000000
 
 -- A provider's pause stops buckets, too.
 local function start_buckets()
@@ -36,13 +35,15 @@ local function start_buckets()
   end
 end
 
-local before, after = in_force(), ''
+local before = read('HGET', pauses, scope) or ''
+if tonumber(string.match(before, '^%d+') or 0) <= now then before = '' end
+local after = ''
 if until_us > 0 then
   after = pause(scope, until_us, 'operator', ARGV[4])
 else
   if string.sub(scope, 1, 2) ~= 'k:' then start_buckets() end
   plan('HDEL', pauses, scope)
-  count(headgate .. 'totals', 'pauses', 1)
+  note_pause(scope, now + RESUME_KEPT_US)
 end
 if before ~= '' or after ~= '' then
   plan('LPUSH', headgate .. 'audit', ARGV[5])

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,7 +26,9 @@ const mostWords = 256
 type pauses struct {
 	mu      sync.RWMutex
 	until   map[string]time.Duration
-	version int64 // of what was read from Redis
+	version int64 // of the reply that was followed last
+	read    int64 // number of the latest change that was read
+	dropAt  int   // at so many those that have ended are dropped
 }
 
 // add notes a pause before Redis has it.
@@ -36,6 +39,18 @@ func (p *pauses) add(scope string, until time.Duration) {
 		p.until = map[string]time.Duration{}
 	}
 	p.until[scope] = max(p.until[scope], until)
+	p.drop()
+}
+
+// drop forgets the pauses that have ended, so seldom that it costs next to nothing for
+// each that is added.
+func (p *pauses) drop() {
+	if len(p.until) < p.dropAt {
+		return
+	}
+	now := bootTime()
+	maps.DeleteFunc(p.until, func(_ string, until time.Duration) bool { return until <= now })
+	p.dropAt = max(1000, 2*len(p.until))
 }
 
 func (p *pauses) holds(now time.Duration, scopes ...string) bool {
@@ -49,25 +64,69 @@ func (p *pauses) holds(now time.Duration, scopes ...string) bool {
 	return false
 }
 
-// follow reads the pauses again if they were changed.
+// follow reads what was changed of the pauses since this process looked.
 func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue string, version int64, clock *redisClock) error {
 	p.mu.RLock()
-	known := p.version
+	followed, known := p.version, p.read
 	p.mu.RUnlock()
-	if known == version {
+	if followed == version {
 		return nil
 	}
-	all, err := client.HGetAll(ctx, key(queue, "pauses")).Result()
-	if err != nil {
-		return err
+	all := known == 0 || followed > version // Redis lost what this process knew
+	if all {
+		known = 0
 	}
-	until := make(map[string]time.Duration, len(all))
-	for scope, text := range all {
-		until[scope] = clock.boot(min(pausedUntil(text), endless))
+	changed := map[string]time.Duration{} // 0: it is not paused
+	for more := true; more; {
+		changes, err := client.ZRangeByScoreWithScores(ctx, key(queue, "pause_changes"), &redis.ZRangeBy{
+			Min: "(" + strconv.FormatInt(known, 10), Max: "+inf", Count: mostKeys,
+		}).Result()
+		if err != nil {
+			return err
+		}
+		var scopes []string
+		for _, change := range changes {
+			known = int64(change.Score)
+			if scope := change.Member.(string); scope != "" {
+				scopes = append(scopes, scope)
+			} else if !all {
+				// A change was forgotten that this process does not know, such as a
+				// resume: it begins anew.
+				p.mu.Lock()
+				p.read = 0
+				p.mu.Unlock()
+				return p.follow(ctx, client, queue, version, clock)
+			}
+		}
+		more = len(changes) == mostKeys
+		if len(scopes) == 0 {
+			continue
+		}
+		found, err := client.HMGet(ctx, key(queue, "pauses"), scopes...).Result()
+		if err != nil {
+			return err
+		}
+		for i, text := range texts(found) {
+			changed[scopes[i]] = 0
+			if micros := pausedUntil(text); micros > 0 {
+				changed[scopes[i]] = clock.boot(min(micros, endless))
+			}
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.until, p.version = until, version
+	if all || p.until == nil {
+		p.until = make(map[string]time.Duration, len(changed))
+	}
+	for scope, until := range changed {
+		if until > 0 {
+			p.until[scope] = until
+		} else {
+			delete(p.until, scope)
+		}
+	}
+	p.drop()
+	p.version, p.read = version, known
 	return nil
 }
 

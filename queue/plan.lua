@@ -27,7 +27,7 @@ local TYPE_OF = {
   LLEN = 'list', LINDEX = 'list', LRANGE = 'list', LPOS = 'list',
   LPUSH = 'list', RPUSH = 'list', LREM = 'list', LSET = 'list', LTRIM = 'list',
   SCARD = 'set', SISMEMBER = 'set', SRANDMEMBER = 'set', SSCAN = 'set', SMEMBERS = 'set', SADD = 'set', SREM = 'set',
-  ZCARD = 'zset', ZSCORE = 'zset', ZRANK = 'zset', ZREVRANK = 'zset', ZCOUNT = 'zset', ZRANGE = 'zset', ZREVRANGE = 'zset',
+  ZCARD = 'zset', ZSCORE = 'zset', ZRANK = 'zset', ZREVRANK = 'zset', ZCOUNT = 'zset', ZMSCORE = 'zset', ZRANGE = 'zset', ZREVRANGE = 'zset',
   ZRANGEBYSCORE = 'zset', ZREVRANGEBYSCORE = 'zset', ZRANDMEMBER = 'zset', ZSCAN = 'zset',
   ZADD = 'zset', ZREM = 'zset', ZREMRANGEBYSCORE = 'zset', ZREMRANGEBYRANK = 'zset',
   XADD = 'stream', XTRIM = 'stream',

@@ -98,9 +98,19 @@ for _, lane in ipairs(slice[2]) do
   end
 end
 if mends then
-  local pauses = read('HSCAN', headgate .. 'pauses', 0, 'COUNT', 100)[2]
-  for i = 1, #pauses, 2 do
-    if (tonumber(string.match(pauses[i + 1], '^%d+')) or 0) < now then plan('HDEL', headgate .. 'pauses', pauses[i]) end
+  -- Pauses that have ended, and resumes that are old.
+  local MOST_ENDED, PIECE = 500, 50
+  local ended = read('ZRANGEBYSCORE', headgate .. 'pause_ends', '-inf', int(now), 'LIMIT', 0, MOST_ENDED)
+  local forgotten = 0
+  for first = 1, #ended, PIECE do
+    local last = math.min(first + PIECE - 1, #ended)
+    for _, number in ipairs(read('ZMSCORE', headgate .. 'pause_changes', unpack(ended, first, last))) do
+      forgotten = math.max(forgotten, tonumber(number or 0))
+    end
+    plan('HDEL', headgate .. 'pauses', unpack(ended, first, last))
+    plan('ZREM', headgate .. 'pause_changes', unpack(ended, first, last))
+    plan('ZREM', headgate .. 'pause_ends', unpack(ended, first, last))
   end
+  if forgotten > 0 then plan('ZADD', headgate .. 'pause_changes', 'GT', int(forgotten), '') end
 end
 return {slice[1], moved}

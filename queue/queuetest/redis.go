@@ -192,7 +192,7 @@ func (q *Queue) advance(d time.Duration) error {
 		for _, set := range []struct {
 			key  string
 			unit time.Duration // of its scores
-		}{{asynqKey(name, "scheduled"), time.Second}, {asynqKey(name, "retry"), time.Second}, {ourKey(name, "waiting"), time.Microsecond}} {
+		}{{asynqKey(name, "scheduled"), time.Second}, {asynqKey(name, "retry"), time.Second}, {ourKey(name, "waiting"), time.Microsecond}, {ourKey(name, "pause_ends"), time.Microsecond}} {
 			members, err := q.Redis.ZRangeWithScores(ctx, set.key, 0, -1).Result()
 			if err != nil {
 				return err

@@ -1,0 +1,318 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// pauseTenants pauses so many tenants t0, t1, ... at once, as a provider does.
+var pauseTenantsScript = newScript(`
+for i = tonumber(ARGV[2]), tonumber(ARGV[3]) do pause('t' .. int(i), tonumber(ARGV[4]), 'provider', '429') end
+return 1`)
+
+func (r *rig) pauseTenants(t *testing.T, n int, until int64) {
+	t.Helper()
+	for first := 0; first < n; first += 1000 {
+		_, err := pauseTenantsScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, first, min(first+1000, n)-1, until)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (r *rig) sweep(t *testing.T, times int) {
+	t.Helper()
+	d, cursor := r.dispatcher(), "0"
+	for range times {
+		var err error
+		if cursor, err = d.sweep(t.Context(), cursor); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestEndedPausesArePurged: however many pauses have ended, all of them go, and those
+// that hold stay.
+func TestEndedPausesArePurged(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	client, ctx := r.server.Client(), t.Context()
+	const ended, endless = 10_000, int64(9e15)
+	r.pauseTenants(t, ended, 1)
+	for scope, until := range map[Scope]time.Time{{Tenant: "holds"}: {}, {Kind: "k"}: time.Now().Add(time.Hour)} {
+		if _, err := PauseJobs(ctx, client, r.queue, scope, until, ann); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.sweep(t, 40)
+	if n := client.HLen(ctx, key(r.queue, "pauses")).Val(); n != 2 {
+		t.Errorf("%d pauses are left of %d that have ended and 2 that hold", n, ended)
+	}
+	for _, set := range []string{"pause_changes", "pause_ends"} {
+		if n := client.ZCard(ctx, key(r.queue, set)).Val(); n > 3 {
+			t.Errorf("%d entries are left in %s", n, set)
+		}
+	}
+	if all, err := Pauses(ctx, client, r.queue); err != nil || len(all) != 2 {
+		t.Errorf("Pauses = %+v, %v", all, err)
+	}
+}
+
+// reading counts what a client asks Redis, and how much it is answered.
+type reading struct{ commands, values atomic.Int64 }
+
+func (*reading) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (r *reading) note(cmd redis.Cmder) {
+	r.commands.Add(1)
+	switch cmd := cmd.(type) {
+	case *redis.MapStringStringCmd:
+		r.values.Add(int64(len(cmd.Val())))
+	case *redis.SliceCmd:
+		r.values.Add(int64(len(cmd.Val())))
+	case *redis.ZSliceCmd:
+		r.values.Add(int64(len(cmd.Val())))
+	default:
+		r.values.Add(1)
+	}
+}
+
+func (r *reading) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer r.note(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (r *reading) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			r.note(cmd)
+		}
+		return err
+	}
+}
+
+// watcher is a worker's knowledge of the pauses.
+type watcher struct {
+	pauses
+	reading
+	rig    *rig
+	client redis.UniversalClient
+	clock  redisClock
+}
+
+func (r *rig) watcher(t *testing.T) *watcher {
+	t.Helper()
+	w := &watcher{rig: r}
+	client := redis.NewClient(r.server.Client().Options())
+	t.Cleanup(func() { client.Close() })
+	if err := w.clock.start(t.Context(), client); err != nil {
+		t.Fatal(err)
+	}
+	client.AddHook(&w.reading)
+	w.client = client
+	return w
+}
+
+// catchUp does what a round of dispatch does about pauses, and returns how much was
+// read for it.
+func (w *watcher) catchUp(t *testing.T) (commands, values int64) {
+	t.Helper()
+	version, err := w.rig.server.Client().HGet(t.Context(), key(w.rig.queue, "totals"), "pauses").Int64()
+	if err != nil && err != redis.Nil {
+		t.Fatal(err)
+	}
+	commands, values = w.commands.Load(), w.values.Load()
+	if err := w.follow(t.Context(), w.client, w.rig.queue, version, &w.clock); err != nil {
+		t.Fatal(err)
+	}
+	return w.commands.Load() - commands, w.values.Load() - values
+}
+
+func (w *watcher) want(t *testing.T, holds bool, scopes ...string) {
+	t.Helper()
+	for _, scope := range scopes {
+		if got := w.holds(bootTime(), scope); got != holds {
+			t.Errorf("the worker holds %s: %v; want %v", scope, got, holds)
+		}
+	}
+}
+
+// TestOnePauseAmongMany: what a worker reads for a change does not depend on how many
+// pauses there are.
+func TestOnePauseAmongMany(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	client, ctx := r.server.Client(), t.Context()
+	r.pauseTenants(t, 10_000, endless)
+	w := r.watcher(t)
+	w.catchUp(t)
+	w.want(t, true, "t0", "t4711", "t9999")
+	w.want(t, false, "one", "t10000")
+	bounded := func(what string) {
+		t.Helper()
+		if commands, values := w.catchUp(t); commands > 2 || values > 4 {
+			t.Errorf("%s: %d commands with %d values were read beside 10,000 pauses", what, commands, values)
+		}
+	}
+	if _, err := PauseJobs(ctx, client, r.queue, Scope{Tenant: "one"}, time.Time{}, ann); err != nil {
+		t.Fatal(err)
+	}
+	bounded("a pause")
+	w.want(t, true, "one", "t0", "t9999")
+	for _, tenant := range []string{"one", "t4711"} {
+		if _, err := ResumeJobs(ctx, client, r.queue, Scope{Tenant: tenant}, ann); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bounded("two resumes")
+	w.want(t, false, "one", "t4711")
+	w.want(t, true, "t0")
+	if commands, _ := w.catchUp(t); commands != 0 {
+		t.Errorf("%d commands where nothing changed", commands)
+	}
+}
+
+// TestWorkersFollowPauses: whatever is paused, by operators and providers, resumed and
+// purged, and whenever a worker looks, it then holds what Redis has.
+func TestWorkersFollowPauses(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	r := startRig(t, 0, limitsOf(), nil)
+	client, ctx := r.server.Client(), t.Context()
+	workers := []*watcher{r.watcher(t), r.watcher(t), r.watcher(t)}
+	check := func(step int, w *watcher) {
+		t.Helper()
+		w.catchUp(t)
+		stored := client.HGetAll(ctx, key(r.queue, "pauses")).Val()
+		for i := range 20 {
+			scope := fmt.Sprint("t", i)
+			want := pausedUntil(stored[scope]) > time.Now().UnixMicro()
+			if got := w.holds(bootTime(), scope); got != want {
+				t.Fatalf("step %d: the worker holds %s: %v; in Redis is %q", step, scope, got, stored[scope])
+			}
+		}
+	}
+	for step := range 600 {
+		tenant := fmt.Sprint("t", random.IntN(20))
+		switch random.IntN(6) {
+		case 0, 1:
+			until := []time.Time{{}, time.Now().Add(time.Hour), time.Now().Add(2 * time.Hour)}[random.IntN(3)]
+			if _, err := PauseJobs(ctx, client, r.queue, Scope{Tenant: tenant}, until, ann); err != nil {
+				t.Fatal(err)
+			}
+		case 2, 3:
+			if _, err := ResumeJobs(ctx, client, r.queue, Scope{Tenant: tenant}, ann); err != nil {
+				t.Fatal(err)
+			}
+		case 4: // a pause that is over at once
+			r.pauseTenants(t, 1+random.IntN(3), time.Now().UnixMicro())
+		case 5:
+			// What has been resumed is forgotten an hour later: now.
+			ends, err := client.ZRangeWithScores(ctx, key(r.queue, "pause_ends"), 0, -1).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, z := range ends {
+				if !client.HExists(ctx, key(r.queue, "pauses"), z.Member.(string)).Val() {
+					client.ZAdd(ctx, key(r.queue, "pause_ends"), zOf(z.Member.(string), 1))
+				}
+			}
+			r.sweep(t, 1)
+		}
+		if w := random.IntN(10); w < 2 { // the third one stays behind until the end
+			check(step, workers[w])
+		}
+	}
+	for _, w := range append(workers, r.watcher(t)) {
+		check(600, w)
+	}
+}
+
+// TestFollowManyChanges: a worker that starts late, or missed more than one reply
+// holds, knows all of it.
+func TestFollowManyChanges(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	w := r.watcher(t)
+	r.pauseTenants(t, 3*mostKeys+1, endless)
+	late := r.watcher(t)
+	for _, w := range []*watcher{w, late} {
+		w.catchUp(t)
+		for i := range 3*mostKeys + 1 {
+			w.want(t, true, fmt.Sprint("t", i))
+		}
+	}
+	// Redis lost what was written last, as a failover may.
+	w.version += 1000
+	w.add("lost", bootTime()+time.Hour)
+	w.catchUp(t)
+	w.want(t, false, "lost")
+	w.want(t, true, "t0", fmt.Sprint("t", 3*mostKeys))
+	// Nor does it read again and again where the count of changes was damaged.
+	client := r.server.Client()
+	client.HDel(t.Context(), key(r.queue, "totals"), "pauses")
+	w.catchUp(t)
+	if commands, _ := w.catchUp(t); commands != 0 {
+		t.Errorf("%d commands where nothing changed", commands)
+	}
+	for _, tenant := range []string{"t0", "t1"} {
+		if _, err := ResumeJobs(t.Context(), client, r.queue, Scope{Tenant: tenant}, ann); err != nil {
+			t.Fatal(err)
+		}
+		w.catchUp(t)
+		w.want(t, false, tenant)
+	}
+	// What has ended is not kept for ever.
+	for i := range 100_000 {
+		w.add(fmt.Sprint("short", i), bootTime())
+	}
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	if n := len(w.until); n > 10*mostKeys {
+		t.Errorf("%d pauses are known, of which %d hold", n, 3*mostKeys+1)
+	}
+}
+
+// TestFollowProviders: a provider's pause by a job that ended reaches other workers,
+// and of several in one batch the longest holds.
+func TestFollowProviders(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(100)), nil)
+	client, ctx := r.server.Client(), t.Context()
+	w := r.watcher(t)
+	g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}}
+	var batch []settleQuestion
+	for _, length := range []time.Duration{time.Minute, time.Hour, time.Second} {
+		id := r.add(t, nil)
+		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "hg_owner", "o")
+		batch = append(batch, settleQuestion{id: id, owner: "o", tenant: "a", kind: "call", outcome: "free", pause: length, reason: "429"})
+	}
+	before := time.Now()
+	if _, err := g.sendSettle(batch); err != nil {
+		t.Fatal(err)
+	}
+	w.catchUp(t)
+	w.want(t, true, "a")
+	w.want(t, false, "b", wholeQueue)
+	all, err := Pauses(ctx, client, r.queue)
+	if err != nil || len(all) != 1 || all[0].By != "provider" || all[0].Until.Before(before.Add(time.Hour)) {
+		t.Errorf("Pauses = %+v, %v; want an hour", all, err)
+	}
+	if end := client.ZScore(ctx, key(r.queue, "pause_ends"), "a").Val(); len(all) == 1 && int64(end) != all[0].Until.UnixMicro() {
+		t.Errorf("the pause ends at %v, and is noted for %.0f", all[0].Until, end)
+	}
+	if was, err := ResumeJobs(ctx, client, r.queue, Scope{Tenant: "a"}, ann); err != nil || !was {
+		t.Errorf("ResumeJobs = %v, %v", was, err)
+	}
+	w.catchUp(t)
+	w.want(t, false, "a")
+}
