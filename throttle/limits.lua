@@ -156,8 +156,8 @@ function make.rate()
   function k.sync(limit, s, now)
     local back = set_back(s.at, now)
     if back > 0 then
-      s.tat, s.last, s.at, s.mended = s.tat - back, s.last - back, now, true
-      if s.pause > 0 then s.pause = s.pause - back end
+      s.tat, s.last, s.at, s.mended = math.max(0, s.tat - back), math.max(0, s.last - back), now, true
+      if s.pause > 0 then s.pause = math.max(0, s.pause - back) end
     end
     if s.overdue then
       s.tat, s.overdue, s.mended = now + math.min(PLAIN_MOST, size(limit)), nil, true
@@ -357,8 +357,8 @@ function make.window()
   function k.sync(limit, s, now)
     local back = set_back(s.at, now)
     if back == 0 then return end
-    s.last, s.at, s.mended = s.last - back, now, true
-    if s.pause > 0 then s.pause = s.pause - back end
+    s.last, s.at, s.mended = math.max(0, s.last - back), now, true
+    if s.pause > 0 then s.pause = math.max(0, s.pause - back) end
     local start, following = window_at(limit, s.last)
     s.start, s.following = start or s.last, following or s.last
   end
@@ -479,8 +479,8 @@ function make.counter()
   function k.sync(limit, s, now)
     local back = set_back(s.at, now)
     if back > 0 then
-      s.start, s.last, s.at, s.mended = s.start - back, s.last - back, now, true
-      if s.pause > 0 then s.pause = s.pause - back end
+      s.start, s.last, s.at, s.mended = math.max(0, s.start - back), math.max(0, s.last - back), now, true
+      if s.pause > 0 then s.pause = math.max(0, s.pause - back) end
     end
     if s.w == limit.w and s.start % s.w == 0 then return end
     -- Other windows: what the old ones make of it at their end counts as just used.
@@ -618,8 +618,8 @@ function make.log()
     if back > 0 then
       local moments = redis.call('LRANGE', s.key, 1, -1)
       for i, t in ipairs(moments) do s.fresh[i] = (natural(t) or not_a_bucket(s.key)) - back end
-      s.len, s.last, s.at, s.stored, s.mended, s.back = 0, s.last - back, now, false, true, back
-      if s.pause > 0 then s.pause = s.pause - back end
+      s.len, s.last, s.at, s.stored, s.mended, s.back = 0, math.max(0, s.last - back), now, false, true, back
+      if s.pause > 0 then s.pause = math.max(0, s.pause - back) end
     end
     s.gone = passed(s, now - limit.w)
   end
