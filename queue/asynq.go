@@ -144,8 +144,8 @@ func asynqConfig(queues []string, concurrency int, shutdown time.Duration, logge
 		Concurrency:       concurrency,
 		TaskCheckInterval: 20 * time.Millisecond,
 		ShutdownTimeout:   shutdown,
-		// Ours knows lanes and does not wait 5 s; asynq's must only not stand in the way.
-		DelayedTaskCheckInterval: 24 * time.Hour,
+		// Never: ours knows lanes, and asynq's puts jobs into lanes that it does not list.
+		DelayedTaskCheckInterval: math.MaxInt64,
 		RetryDelayFunc: func(_ int, err error, _ *asynq.Task) time.Duration {
 			if again, ok := errors.AsType[*retryError](err); ok {
 				return again.wait()

@@ -54,6 +54,9 @@ local function lane_push(lane, id, score)
   plan('SADD', asynq .. 'groups', lane)
 end
 
+-- lane_append is lane_push for a lane that holds jobs, and is listed therefore.
+local function lane_append(lane, id, score) plan('ZADD', lane_key(lane), int(score), id) end
+
 local function lane_length(lane) return read('ZCARD', lane_key(lane)) end
 
 -- An empty group that stays listed breaks asynq's memory figure of the queue.

@@ -2,9 +2,9 @@ package queue
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
@@ -22,7 +22,7 @@ var (
 	ErrBacklogFull = errors.New("backlog is full")
 
 	// ErrUnknown: Redis did not answer in time, so the job may have been enqueued
-	// or not. Enqueueing a job with a Key again is safe.
+	// or not. Enqueueing it again is safe while its Key is taken.
 	ErrUnknown = errors.New("not known whether the job was enqueued")
 )
 
@@ -63,6 +63,10 @@ type Result struct {
 // Enqueue accepts one job. Errors: [InvalidError] for each field that cannot be
 // accepted, [ErrConflict], [ErrBacklogFull], [ErrUnknown], or that of Redis
 // when the job was certainly not enqueued.
+//
+// A Redis that does not answer, or that says it will take jobs later, as in a
+// failover, is asked again until ctx is done, or without a deadline for 5 seconds.
+// The job is enqueued once, however often that is.
 func (c *Client) Enqueue(ctx context.Context, job Job) (Receipt, error) {
 	results := c.EnqueueMany(ctx, []Job{job})
 	return results[0].Receipt, results[0].Err
@@ -74,22 +78,19 @@ const (
 )
 
 // EnqueueMany accepts jobs in few round trips, each on its own: a job that is
-// refused does not keep the others out. Jobs for several queues may be mixed. Results are in the order of jobs, and
-// so are the jobs of a lane.
+// refused does not keep the others out. Jobs for several queues may be mixed.
+// Results are in the order of jobs, and so are the jobs of a lane.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 	results := make([]Result, len(jobs))
 	now := time.Now()
+	again := &retry{}
 	batches := map[string]*batchOf{} // one round trip serves one queue
 	var queues []string
 	for i, job := range jobs {
-		var queue string
 		var a accepted
 		job, err := c.changed(ctx, job)
 		if err == nil {
-			queue, err = c.routes.queueOf(ctx, job)
-		}
-		if err == nil {
-			a, err = c.accept(ctx, job, queue, now)
+			a, err = c.encode(ctx, job, now, again)
 		}
 		if err != nil {
 			results[i].Err = err
@@ -102,7 +103,7 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 			batches[a.queue], queues = batch, append(queues, a.queue)
 		}
 		if len(batch.jobs) == mostBatch || len(batch.jobs) > 0 && batch.bytes+a.size() > mostBatchBytes {
-			c.send(ctx, *batch, results)
+			c.send(ctx, *batch, results, again)
 			*batch = batchOf{}
 		}
 		batch.jobs = append(batch.jobs, a)
@@ -110,7 +111,7 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 		batch.bytes += a.size()
 	}
 	for _, queue := range queues {
-		c.send(ctx, *batches[queue], results)
+		c.send(ctx, *batches[queue], results, again)
 	}
 	return results
 }
@@ -122,63 +123,74 @@ type batchOf struct {
 	bytes int
 }
 
-func (c *Client) send(ctx context.Context, batch batchOf, results []Result) {
-	fail := func(err error) {
-		for _, i := range batch.at {
-			results[i] = Result{Err: err}
+// encode finds the queue of a job, checks the job and encodes it.
+func (c *Client) encode(ctx context.Context, job Job, now time.Time, again *retry) (accepted, error) {
+	for {
+		queue, err := c.routes.queueOf(ctx, job)
+		var a accepted
+		if err == nil {
+			a, err = c.accept(ctx, job, queue, now)
 		}
-	}
-	queue := batch.jobs[0].queue
-	if err := c.register(ctx, queue); err != nil {
-		fail(err)
-		return
-	}
-	args := make([]any, 1, 1+acceptedWords*len(batch.jobs))
-	args[0] = queue
-	for _, a := range batch.jobs {
-		args = a.append(args)
-	}
-	reply, err := c.sendAgain(ctx, queue, args)
-	if err != nil {
-		fail(fmt.Errorf("enqueue in %q: %w", queue, err))
-		return
-	}
-	answers, ok := reply.([]any)
-	if !ok || len(answers) != len(batch.jobs) {
-		fail(fmt.Errorf("enqueue in %q: unexpected reply %v", queue, reply))
-		return
-	}
-	for n, i := range batch.at {
-		results[i].read(answers[n], batch.jobs[n])
+		if _, asked := errors.AsType[*lookupError](err); asked && passing(err) && again.wait(ctx, time.Time{}) {
+			continue
+		}
+		return a, err
 	}
 }
 
-// sendAgain repeats a batch whose reply was lost. The ids are the same, so what
-// was accepted the first time answers as existing and nothing comes twice.
-func (c *Client) sendAgain(ctx context.Context, queue string, args []any) (any, error) {
-	const tries = 3
-	unknown := false
-	for try := 1; ; try++ {
-		reply, err := enqueueScript.Run(ctx, c.redis, scriptKeys(queue), args...)
-		if err == nil {
-			return reply, nil
-		}
-		if _, answered := errors.AsType[redis.Error](err); answered {
-			return nil, err
-		}
-		opErr, ok := errors.AsType[*net.OpError](err)
-		unknown = unknown || !ok || opErr.Op != "dial"
-		if try == tries || ctx.Err() != nil {
-			if unknown {
-				return nil, fmt.Errorf("%w: %w", ErrUnknown, err)
-			}
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Duration(try) * 100 * time.Millisecond):
+func (c *Client) send(ctx context.Context, batch batchOf, results []Result, again *retry) {
+	answers, err := c.deliver(ctx, batch.jobs, again)
+	for n, i := range batch.at {
+		if err != nil {
+			results[i] = Result{Err: err}
+		} else {
+			results[i].read(answers[n], batch.jobs[n])
 		}
 	}
+}
+
+// deliver sends a batch until it is answered. All tries are the same request with
+// the same ids, so what was accepted by one whose reply was lost is known to the next.
+func (c *Client) deliver(ctx context.Context, jobs []accepted, again *retry) ([]any, error) {
+	queue := jobs[0].queue
+	args := make([]any, 3, 3+acceptedWords*len(jobs))
+	args[0], args[1], args[2] = queue, rand.Text(), false
+	for _, a := range jobs {
+		args = a.append(args)
+	}
+	var unknown time.Time // when the first try was sent of which nobody knows whether it arrived
+	for {
+		sent := time.Now()
+		reply, err := c.try(ctx, queue, args)
+		if err == nil {
+			again.reset()
+			answers, ok := reply.([]any)
+			if !ok || len(answers) != len(jobs) {
+				return nil, fmt.Errorf("enqueue in %q: unexpected reply %v", queue, reply)
+			}
+			return answers, nil
+		}
+		if unknown.IsZero() && !certain(err) {
+			unknown, args[2] = sent, true
+		}
+		if (passing(err) || !certain(err)) && again.wait(ctx, unknown) {
+			continue
+		}
+		if !unknown.IsZero() {
+			return nil, fmt.Errorf("enqueue in %q: %w: %w", queue, ErrUnknown, err)
+		}
+		return nil, fmt.Errorf("enqueue in %q: certainly not enqueued: %w", queue, err)
+	}
+}
+
+func (c *Client) try(ctx context.Context, queue string, args []any) (any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, &unsentError{err}
+	}
+	if err := c.register(ctx, queue); err != nil {
+		return nil, &unsentError{err}
+	}
+	return enqueueScript.Run(ctx, c.redis, scriptKeys(queue), args...)
 }
 
 func (c *Client) register(ctx context.Context, queue string) error {
@@ -232,6 +244,9 @@ func (r *Result) read(answer any, a accepted) {
 			field = "costs." + unit
 		}
 		*r = Result{Err: &InvalidError{field, fmt.Sprintf("%s is more than limit %s ever admits at once (%s)", part(3), quote(part(1)), part(2))}}
+	case code == int64(-5):
+		*r = Result{Err: fmt.Errorf("enqueue in %q: certainly not enqueued: what Redis holds for job %s, or for its queue, is damaged: %s",
+			a.queue, quote(a.id), part(1))}
 	default:
 		*r = Result{Err: fmt.Errorf("enqueue: unexpected answer %v", answer)}
 	}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -198,7 +199,9 @@ func TestClientWithoutRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Kill()
-	_, err := client.Enqueue(t.Context(), job)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := client.Enqueue(ctx, job)
 	if err == nil {
 		t.Fatal("no error without a Redis")
 	}

@@ -2,8 +2,11 @@
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2..] fourteen for each job:
---   id, msg (asynq's encoding, without group), tenant (escaped),
+-- ARGV[2]   request: an id that stays the same when the call is repeated, or '' when it never is
+-- ARGV[3]   again: 1 when an earlier try of the call may have arrived, or may still arrive
+-- ARGV[4..] fifteen for each job:
+--   id, fresh (1: the id was made for this call, so no other job has it),
+--   msg (asynq's encoding, without group), tenant (escaped),
 --   attributes ("name=value;..." escaped, sorted), kind (escaped),
 --   cost, costs ("unit=n;..." or ''), band (0 high, 1 normal, 2 low),
 --   deadline µs or 0, due (whole Unix seconds) or 0 for now,
@@ -15,95 +18,140 @@
 --   {-1} another job has this id or key {-2, depth, cap} the tenant's backlog is full
 --   {-3, limit, most, cost, unit} the limit never admits so much
 --   {-4, depth, cap} the queue's backlog is full
+--   {-5, fault} what Redis holds for the job, or for its queue, cannot be understood
+--
+-- A reply may be lost, and the jobs done and gone when the call is repeated. So the
+-- answers are kept for as long as a try may arrive. A refusal is kept only when
+-- there is an earlier try, which could still be accepted after it.
+local FIRST, WORDS, REQUEST_MS = 4, 15, 60000
 local now = clock()
-local results, accepted, came = {}, 0, {}
+local request, again = ARGV[2], ARGV[3]
+local answers_key = headgate .. 'request:' .. request
+if request ~= '' then
+  local answers = read('GET', answers_key)
+  if answers then return cjson.decode(answers) end
+end
 
--- holder is the job that holds a key which frees itself: nil when none does.
+-- What the jobs of this call did is only planned, so Redis does not show it yet.
+local accepted = {}         -- the jobs that were taken, in order
+local jobs, keys = {}, {}   -- id -> {state, digest, done, unique}; unique key -> id
+local added, total = {}, 0  -- tenant -> how many more wait; all together
+local depths, lengths = {}, {}
+
+local function job_of(id)
+  return jobs[id] or read('HMGET', task_key(id), 'state', 'hg_digest', 'hg_done', 'hg_unique')
+end
+
+local function unique_key(unique) return headgate .. 'unique:' .. unique end
+
+-- holder answers for the job that holds a key which frees itself: nil when none does.
 local function holder(unique, window, digest)
-  local name = headgate .. 'unique:' .. unique
-  local id = redis.call('GET', name)
+  local id = keys[unique] or read('GET', unique_key(unique))
   if not id then return nil end
-  local there = redis.call('HMGET', task_key(id), 'state', 'hg_digest', 'hg_done')
+  local there = job_of(id)
   if window == '0' and (not there[1] or there[3] or there[1] == 'archived' or there[1] == 'completed') then return nil end
   if there[1] and there[2] ~= digest then return {-1} end
   return {0, there[1] or '', id}
 end
 
-for i = 2, #ARGV, 14 do
-  local id, msg, tenant, attributes, kind = unpack(ARGV, i, i + 4)
-  local cost, more, band, deadline, due, digest, unique, window, following = unpack(ARGV, i + 5, i + 13)
+-- full answers for a backlog that has reached its cap.
+local function full(tenant)
+  local cap, whole = config().max_backlog or 0, config().max_queue or 0
+  if cap == 0 and whole == 0 then return nil end
+  local known = depths[tenant] or read('HMGET', headgate .. 'backlog', tenant, '*')
+  depths[tenant] = known
+  local depth, all = (tonumber(known[1] or 0) or 0) + (added[tenant] or 0), (tonumber(known[2] or 0) or 0) + total
+  if whole > 0 and all >= whole then return {-4, all, whole} end
+  if cap > 0 and depth >= cap then return {-2, depth, cap} end
+end
+
+-- too_costly answers for a job of more permits than a limit ever admits at once.
+-- Only b is read of the limits, so their calendars are not needed.
+local function too_costly(tenant, cost, more)
+  if cost == '1' and more == '' then return nil end
+  local own, costs = tenant_config(tenant, now), costs_read(cost, more)
+  for _, limit in ipairs(config().limits) do
+    local spec, n = own.l[limit.name] or limit.spec, costs[limit.unit or ''] or 0
+    if spec.a ~= 'cc' and spec.b > 0 and n > spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end
+  end
+end
+
+local function decide(i)
+  local id, fresh, msg, tenant, attributes, kind = unpack(ARGV, i, i + 5)
+  local cost, more, band, deadline, due, digest, unique, window, following = unpack(ARGV, i + 6, i + 14)
   local key = task_key(id)
-  local there = redis.call('HMGET', key, 'state', 'hg_digest')
-  local answer
-  if there[1] then
-    answer = there[2] == digest and {0, there[1], id} or {-1}
-  elseif unique ~= '' then
-    answer = holder(unique, window, digest)
+  if fresh == '1' then
+    types[key] = 'hash' -- nothing is there, so nothing has to be read
+  else
+    local there = job_of(id)
+    if there[1] then return there[2] == digest and {0, there[1], id} or {-1} end
   end
+  local refusal
+  if unique ~= '' then refusal = holder(unique, window, digest) end
+  refusal = refusal or full(tenant) or too_costly(tenant, cost, more)
+  if refusal then return refusal end
 
-  local lane = tenant
-  if not answer then
-    lane = lane_name(tenant, 'kind=' .. kind .. ';' .. attributes)
-    local cap, whole = config().max_backlog or 0, config().max_queue or 0
-    if cap > 0 or whole > 0 then
-      local depths = redis.call('HMGET', headgate .. 'backlog', tenant, '*')
-      depths[1], depths[2] = tonumber(depths[1] or 0) + (came[tenant] or 0), tonumber(depths[2] or 0) + (came['*'] or 0)
-      if cap > 0 and tonumber(depths[1] or 0) >= cap then answer = {-2, tonumber(depths[1]), cap} end
-      if whole > 0 and tonumber(depths[2] or 0) >= whole then answer = {-4, tonumber(depths[2]), whole} end
-    end
-  end
-  if not answer and (cost ~= '1' or more ~= '') then
-    -- Only b is read of the limits here, so their calendars are not needed.
-    local own, costs = tenant_config(tenant, now), costs_read(cost, more)
-    for _, limit in ipairs(config().limits) do
-      local spec, n = own.l[limit.name] or limit.spec, costs[limit.unit or ''] or 0
-      if spec.a ~= 'cc' and spec.b > 0 and n > spec.b then
-        answer = {-3, limit.name, spec.b, n, limit.unit or ''}
-        break
-      end
-    end
-  end
-
-  if not answer then
-    answer = {1}
-    accepted = accepted + 1
-    local fields = {'msg', with_group(msg, lane), 'group', lane, 'hg_digest', digest}
-    local function field(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
-    if cost ~= '1' then field('hg_cost', cost) end
-    if more ~= '' then field('hg_costs', more) end
-    if following ~= '' then field('hg_next', following) end
-    if deadline ~= '0' then
-      field('hg_deadline', deadline)
-      redis.call('ZADD', headgate .. 'deadlines', deadline, id)
-    end
-    if unique ~= '' then
-      local name = headgate .. 'unique:' .. unique
-      if window == '0' then
-        redis.call('SET', name, id)
-        field('hg_unique', unique)
-      else
-        redis.call('SET', name, id, 'PX', math.ceil(tonumber(window) / 1000))
-      end
-    end
-    -- Jobs of one call keep their order: each stands a µs behind the one before.
-    local place = tonumber(band) * BAND + (i - 2) / 14
-    if due == '0' then
-      field('state', 'aggregating')
-      redis.call('HSET', key, unpack(fields))
-      lane_push(lane, id, place + now)
-      note_band(lane, place + now)
-      backlog_add(tenant, 1)
-      came[tenant], came['*'] = (came[tenant] or 0) + 1, (came['*'] or 0) + 1
-      -- A lane with jobs is known to the dispatcher already.
-      wake(lane, now)
+  local lane = lane_name(tenant, 'kind=' .. kind .. ';' .. attributes)
+  -- Jobs of one call keep their order: each stands a µs behind the one before.
+  local place = tonumber(band) * BAND + (i - FIRST) / WORDS
+  local state = due == '0' and 'aggregating' or 'scheduled'
+  local fields = {'msg', with_group(msg, lane), 'group', lane, 'state', state, 'hg_digest', digest}
+  local function field(name, value) fields[#fields + 1] = name; fields[#fields + 1] = value end
+  if cost ~= '1' then field('hg_cost', cost) end
+  if more ~= '' then field('hg_costs', more) end
+  if following ~= '' then field('hg_next', following) end
+  if deadline ~= '0' then field('hg_deadline', deadline) end
+  if unique ~= '' and window == '0' then field('hg_unique', unique) end
+  if due ~= '0' then field('hg_slot', slot_write(0, 0, place + tonumber(due) * 1000000)) end
+  plan('HSET', key, unpack(fields))
+  if deadline ~= '0' then plan('ZADD', headgate .. 'deadlines', deadline, id) end
+  if unique ~= '' then
+    if window == '0' then
+      plan('SET', unique_key(unique), id)
     else
-      field('state', 'scheduled')
-      field('hg_slot', slot_write(0, 0, place + tonumber(due) * 1000000))
-      redis.call('HSET', key, unpack(fields))
-      redis.call('ZADD', asynq .. 'scheduled', due, id)
+      plan('SET', unique_key(unique), id, 'PX', math.ceil(tonumber(window) / 1000))
     end
   end
+  if due == '0' then
+    lengths[lane] = lengths[lane] or lane_length(lane)
+  else
+    plan('ZADD', asynq .. 'scheduled', due, id)
+  end
+
+  jobs[id] = {state, digest, false, window == '0' and unique}
+  if unique ~= '' then keys[unique] = id end
+  if due == '0' then
+    added[tenant], total = (added[tenant] or 0) + 1, total + 1
+    accepted[#accepted + 1] = {id = id, lane = lane, position = place + now}
+  else
+    accepted[#accepted + 1] = {id = id}
+  end
+  return {1}
+end
+
+local results = {}
+for i = FIRST, #ARGV, WORDS do
+  local what, answer = 'enqueue ' .. ARGV[i], nil
+  if not attempt(what, function() answer = decide(i) end) then answer = {-5, faults[what]} end
   results[#results + 1] = answer
 end
-if accepted > 0 then redis.call('HINCRBY', headgate .. 'totals', 'enqueued', accepted) end
+
+for _, job in ipairs(accepted) do
+  if job.lane then
+    if lengths[job.lane] == 0 then
+      lane_push(job.lane, job.id, job.position)
+      wake(job.lane, now)
+    else
+      -- A lane with jobs is listed, and known to the dispatcher.
+      lane_append(job.lane, job.id, job.position)
+    end
+    lengths[job.lane] = lengths[job.lane] + 1
+    note_band(job.lane, job.position)
+  end
+end
+for tenant, n in pairs(added) do backlog_add(tenant, n) end
+if #accepted > 0 then count(headgate .. 'totals', 'enqueued', #accepted) end
+if request ~= '' and (#accepted > 0 or again == '1') then
+  plan('SET', answers_key, cjson.encode(results), 'PX', REQUEST_MS)
+end
 return results

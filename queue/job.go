@@ -176,6 +176,7 @@ var (
 // accepted is a job that was checked, in the form of enqueue.lua.
 type accepted struct {
 	id, queue, tenant, attributes, kind, digest string
+	fresh                                       bool // the id is new, so no other job has it
 
 	cost          int64
 	costs         string // "unit=n;…"
@@ -187,11 +188,11 @@ type accepted struct {
 	next          []byte // what follows it; see followUps
 }
 
-const acceptedWords = 14
+const acceptedWords = 15
 
 // append adds the words of enqueue.lua for the job.
 func (a accepted) append(args []any) []any {
-	return append(args, a.id, a.message, a.tenant, a.attributes, a.kind, a.cost, a.costs, a.band,
+	return append(args, a.id, a.fresh, a.message, a.tenant, a.attributes, a.kind, a.cost, a.costs, a.band,
 		a.deadline, a.due, a.digest, a.unique, a.window, a.next)
 }
 
@@ -289,8 +290,9 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 		if err != nil {
 			return accepted{}, fmt.Errorf("make a job id: %w", err)
 		}
-		if a.id = id.String(); job.parent != nil {
-			a.id = job.parent.child // the same whenever it is enqueued again
+		a.id, a.fresh = id.String(), true
+		if job.parent != nil {
+			a.id, a.fresh = job.parent.child, false // the same whenever it is enqueued again
 		}
 	} else {
 		// Escaped parts hold no ':', so no two pairs share an id.

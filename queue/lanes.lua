@@ -29,6 +29,7 @@
 --   adapt       hash: bucket -> "parts since_us": to what a 429 lowered an adaptive limit
 --   deadlines   sorted set: id -> deadline, µs, of jobs that have one
 --   unique:<tenant>:<key>   id of the job that holds a key which frees itself
+--   request:<id>   answers to one call of enqueue.lua, for repetitions of it
 --
 -- A lane that holds jobs stands in waiting, in ready, in unserved, or in a blocked
 -- set. Its name is TENANT;attr=VALUE;... with escaped values, kind among them, and

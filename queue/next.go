@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -363,8 +362,7 @@ func fateOf(err error) fate {
 	if _, invalid := errors.AsType[*InvalidError](err); invalid || errors.Is(err, ErrConflict) {
 		return refused
 	}
-	_, network := errors.AsType[net.Error](err)
-	if network || errors.Is(err, ErrUnknown) || errors.Is(err, redis.ErrClosed) || errors.Is(err, context.DeadlineExceeded) {
+	if passing(err) || errors.Is(err, ErrUnknown) || errors.Is(err, redis.ErrClosed) {
 		return unclear
 	}
 	return later

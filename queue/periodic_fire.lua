@@ -20,20 +20,24 @@ local given, n = ARGV, tonumber(ARGV[2])
 local width = (#given - 2 - 2 * n) / n
 local fence = headgate .. 'periodic'
 local oldest = tonumber(redis.call('TIME')[1]) - 25 * 3600
-redis.call('ZREMRANGEBYSCORE', fence, '-inf', '(' .. int(oldest))
-local answers = {}
+local answers, firing, last = {}, {}, {}
+-- The fence is the memory of what was fired, so enqueue.lua needs none.
+ARGV = {given[1], '', '0'}
 for i = 1, n do
   local id, tick = given[1 + 2 * i], tonumber(given[2 + 2 * i])
-  local last = tonumber(redis.call('ZSCORE', fence, id) or 0)
-  if tick <= last or tick < oldest then
+  last[id] = last[id] or tonumber(read('ZSCORE', fence, id) or 0)
+  if tick <= last[id] or tick < oldest then
     answers[i] = {0, 'fired', ''}
   else
-    ARGV = {given[1]}
-    for k = 1, width do ARGV[1 + k] = given[2 + 2 * n + (i - 1) * width + k] end
-    -- One at a time: an error in the midst leaves no job without its tick.
-    answers[i] = enqueue_jobs()[1]
-    if answers[i][1] >= 0 then redis.call('ZADD', fence, int(tick), id) end
+    firing[#firing + 1], last[id] = i, tick
+    for k = 1, width do ARGV[#ARGV + 1] = given[2 + 2 * n + (i - 1) * width + k] end
   end
 end
-redis.call('EXPIRE', fence, 26 * 3600)
+for k, answer in ipairs(enqueue_jobs()) do
+  local i = firing[k]
+  answers[i] = answer
+  if answer[1] >= 0 then plan('ZADD', fence, given[2 + 2 * i], given[1 + 2 * i]) end
+end
+plan('ZREMRANGEBYSCORE', fence, '-inf', '(' .. int(oldest))
+plan('EXPIRE', fence, 26 * 3600)
 return answers

@@ -202,7 +202,7 @@ func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
 	if age := time.Since(r.asked); age > routesAge || (!ok && age > 100*time.Millisecond) {
 		known, err := r.redis.HGetAll(ctx, routesKey).Result()
 		if err != nil {
-			return "", fmt.Errorf("look up the queue of kind %s: %w", quote(job.Kind), err)
+			return "", &lookupError{job.Kind, err}
 		}
 		r.known, r.asked = known, time.Now()
 		queue, ok = known[job.Kind]
@@ -215,3 +215,15 @@ func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
 	}
 	return "", &InvalidError{"kind", fmt.Sprintf("no queue serves %s%s", quote(job.Kind), Suggest(job.Kind, sortedKeys(r.known)))}
 }
+
+// lookupError reports that Redis did not say which queue serves a kind.
+type lookupError struct {
+	kind string
+	err  error
+}
+
+func (e *lookupError) Error() string {
+	return fmt.Sprintf("look up the queue of kind %s: %v", quote(e.kind), e.err)
+}
+
+func (e *lookupError) Unwrap() error { return e.err }

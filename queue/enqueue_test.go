@@ -1,0 +1,515 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// tries is a hook on a producer's Redis client that sees each time a batch is sent.
+type tries struct {
+	mu sync.Mutex
+	n  int
+	// send sends the try, or does not: it gets its number, from 1 on.
+	send func(try int, send func() error) error
+	last redis.Cmder
+}
+
+func (h *tries) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *tries) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *tries) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args := cmd.Args()
+		if args[0] != "evalsha" || args[1] != enqueueScript.Hash() {
+			return next(ctx, cmd)
+		}
+		h.mu.Lock()
+		h.n++
+		n := h.n
+		h.last = cmd
+		h.mu.Unlock()
+		err := h.send(n, func() error { return next(ctx, cmd) })
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+// producer is a client with a Redis client of its own, whose batches pass send.
+func producer(t *testing.T, server *redistest.Server, send func(try int, send func() error) error) (*Client, *tries) {
+	t.Helper()
+	own := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1})
+	t.Cleanup(func() { own.Close() })
+	h := &tries{send: send}
+	own.AddHook(h)
+	client := NewClient(own)
+	return client, h
+}
+
+// loaded makes the shared Redis know the script, so that each try is one EVALSHA.
+func loaded(t *testing.T, r *rig) {
+	t.Helper()
+	r.add(t, func(job *Job) { job.Tenant, job.In = "warm up", time.Hour })
+}
+
+// gone waits until nothing is left of jobs.
+func (r *rig) gone(t *testing.T, n int) {
+	t.Helper()
+	r.seen.wait(t, string(Done), n)
+	until(t, "the jobs' hashes are gone", func() bool {
+		left := r.server.Client().Keys(t.Context(), asynqKey(r.queue, "t:*")).Val()
+		return len(left) == 1 // the one of loaded
+	})
+}
+
+// TestLostReplyOfEnqueue: a job that was done before its producer asked again for
+// the lost reply is not accepted a second time.
+func TestLostReplyOfEnqueue(t *testing.T) {
+	edits := map[string]func(*Job){
+		"without a key":       func(*Job) {},
+		"with KeyUntil Ended": func(job *Job) { job.Key, job.KeyUntil = "k", Ended },
+	}
+	for name, edit := range edits {
+		t.Run(name, func(t *testing.T) {
+			const jobs = 3
+			r := startRig(t, jobs, limitsOf(), nil)
+			loaded(t, r)
+			r.run(t)
+			client, h := producer(t, r.server, func(try int, send func() error) error {
+				if try == 1 {
+					if err := send(); err != nil {
+						return err
+					}
+					r.gone(t, jobs)
+					return io.EOF
+				}
+				return send()
+			})
+			batch := make([]Job, jobs)
+			for i := range batch {
+				batch[i] = Job{Kind: "call", Queue: r.queue, Tenant: fmt.Sprint("t", i), Payload: json.RawMessage(`{}`)}
+				edit(&batch[i])
+			}
+			for _, result := range client.EnqueueMany(t.Context(), batch) {
+				if result.Err != nil || result.Existing {
+					t.Errorf("%+v; want the receipt whose reply was lost", result)
+				}
+			}
+			if states := r.states(t); h.n != 2 || states["aggregating"]+states["pending"]+states["active"] != 0 {
+				t.Errorf("after %d tries there are %v; want none of the jobs again", h.n, states)
+			}
+			r.stop()
+			if len(r.jobs) != jobs || r.total != jobs {
+				t.Errorf("%d calls of %d jobs; want %d", r.total, len(r.jobs), jobs)
+			}
+		})
+	}
+}
+
+// TestRepeatedEnqueueOnEmbeddedRedis: an imitation of Redis remembers as well.
+func TestRepeatedEnqueueOnEmbeddedRedis(t *testing.T) {
+	embedded := redistest.Embedded(t)
+	embedded.AddHook(&tries{send: func(try int, send func() error) error {
+		err := send()
+		if try == 2 { // the first one makes the script known
+			return io.EOF
+		}
+		return err
+	}})
+	client := NewClient(embedded)
+	job := Job{Kind: "call", Queue: "q", Tenant: "a", Key: "k"}
+	if _, err := client.Enqueue(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	other := job
+	other.Payload = "other"
+	results := client.EnqueueMany(t.Context(), []Job{job, other, {Kind: "call", Queue: "q", Tenant: "a"}})
+	if !results[0].Existing || results[0].ID != "a:k" || results[0].State != "aggregating" ||
+		!errors.Is(results[1].Err, ErrConflict) || results[2].Err != nil || results[2].Existing {
+		t.Errorf("%+v", results)
+	}
+	if n := embedded.ZCard(t.Context(), asynqKey("q", "g:a;kind=call")).Val(); n != 2 {
+		t.Errorf("%d jobs wait; want 2", n)
+	}
+}
+
+// TestLateTryOfEnqueue: the first try arrives when its repetition was answered
+// and its job is gone.
+func TestLateTryOfEnqueue(t *testing.T) {
+	late := func(t *testing.T, client redis.UniversalClient, cmd redis.Cmder) any {
+		t.Helper()
+		reply, err := client.Do(t.Context(), cmd.Args()...).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	t.Run("accepted", func(t *testing.T) {
+		r := startRig(t, 1, limitsOf(), nil)
+		loaded(t, r)
+		r.run(t)
+		var first redis.Cmder
+		var h *tries
+		client, h := producer(t, r.server, func(try int, send func() error) error {
+			if try == 1 {
+				first = h.last
+				return io.EOF
+			}
+			return send()
+		})
+		if _, err := client.Enqueue(t.Context(), Job{Kind: "call", Queue: r.queue, Tenant: "a", Payload: json.RawMessage(`{}`)}); err != nil {
+			t.Fatal(err)
+		}
+		r.gone(t, 1)
+		late(t, r.server.Client(), first)
+		if states := r.states(t); states["aggregating"]+states["pending"]+states["active"] != 0 {
+			t.Errorf("the late try was accepted again: %v", states)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		limits := limitsOf()
+		limits.Queues[""] = QueueLimits{MaxBacklog: 1}
+		r := startRig(t, 1, limits, nil)
+		blocking := r.add(t, nil)
+		var first redis.Cmder
+		var h *tries
+		client, h := producer(t, r.server, func(try int, send func() error) error {
+			if try == 1 {
+				first = h.last
+				return io.EOF
+			}
+			return send()
+		})
+		if _, err := client.Enqueue(t.Context(), Job{Kind: "call", Queue: r.queue, Tenant: "a", Payload: json.RawMessage(`{}`)}); !errors.Is(err, ErrBacklogFull) {
+			t.Fatalf("Enqueue: %v; want ErrBacklogFull", err)
+		}
+		if _, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: blocking}, ann, nil); err != nil {
+			t.Fatal(err)
+		}
+		late(t, r.server.Client(), first)
+		if states := r.states(t); states["aggregating"] != 0 {
+			t.Errorf("the late try was accepted after its producer was told that the job is refused: %v", states)
+		}
+	})
+}
+
+// TestOneBatchSeesItself: what comes twice in one call is decided as if it had
+// come in two.
+func TestOneBatchSeesItself(t *testing.T) {
+	limits := limitsOf()
+	limits.Queues[""] = QueueLimits{MaxBacklog: 5, MaxQueue: 7}
+	r := startRig(t, 1, limits, nil)
+	job := func(tenant, payload string, edit func(*Job)) Job {
+		job := Job{Kind: "call", Queue: r.queue, Tenant: tenant, Payload: json.RawMessage(payload)}
+		if edit != nil {
+			edit(&job)
+		}
+		return job
+	}
+	keyed := func(job *Job) { job.Key = "k" }
+	ended := func(job *Job) { job.Key, job.KeyUntil = "e", Ended }
+	window := func(job *Job) { job.Key, job.KeyWindow = "w", time.Hour }
+	results := r.client.EnqueueMany(t.Context(), []Job{
+		job("a", "1", keyed), job("a", "1", keyed), job("a", "2", keyed),
+		job("a", "1", ended), job("a", "1", ended), job("a", "2", ended),
+		job("a", "1", window), job("a", "1", window), job("a", "2", window),
+		job("a", "1", nil), job("a", "1", nil), job("a", "1", nil), // the third is one too many for the tenant
+		job("b", "1", nil), job("b", "1", nil), job("b", "1", nil), // and here for the queue
+	})
+	want := []string{"ok", "existing 0", "conflict", "ok", "existing 3", "conflict", "ok", "existing 6", "conflict",
+		"ok", "ok", "full", "ok", "ok", "full"}
+	for i, result := range results {
+		got := "ok"
+		switch {
+		case errors.Is(result.Err, ErrConflict):
+			got = "conflict"
+		case errors.Is(result.Err, ErrBacklogFull):
+			got = "full"
+		case result.Err != nil:
+			got = result.Err.Error()
+		case result.Existing:
+			got = "existing"
+			for n, other := range results[:i] {
+				if other.ID == result.ID && !other.Existing {
+					got = fmt.Sprint("existing ", n)
+				}
+			}
+		}
+		if got != want[i] {
+			t.Errorf("job %d: %s; want %s", i, got, want[i])
+		}
+	}
+	if states := r.states(t); states["aggregating"] != 7 {
+		t.Errorf("%v; want 7 that wait", states)
+	}
+	client := r.server.Client()
+	if n := client.HGetAll(t.Context(), key(r.queue, "backlog")).Val(); n["a"] != "5" || n["b"] != "2" || n["*"] != "7" {
+		t.Errorf("backlog %v", n)
+	}
+	if n := client.HGet(t.Context(), key(r.queue, "totals"), "enqueued").Val(); n != "7" {
+		t.Errorf("%s are counted as enqueued", n)
+	}
+	if lanes := client.ZCard(t.Context(), key(r.queue, "waiting")).Val(); lanes != 2 {
+		t.Errorf("the dispatcher knows %d lanes", lanes)
+	}
+}
+
+// TestDamagedJobIsRefusedAlone: a key of another type refuses the job that needs
+// it, writes nothing of it, and lets the others of its batch through.
+func TestDamagedJobIsRefusedAlone(t *testing.T) {
+	limits := limitsOf()
+	tests := map[string]struct {
+		damage func(t *testing.T, r *rig)
+		edit   func(*Job)
+	}{
+		"its task is a string": {
+			func(t *testing.T, r *rig) { r.server.Client().Set(t.Context(), asynqKey(r.queue, "t:a:bad"), "x", 0) },
+			func(job *Job) { job.Key = "bad" },
+		},
+		"its unique key is a hash": {
+			func(t *testing.T, r *rig) {
+				r.server.Client().HSet(t.Context(), key(r.queue, "unique:a:bad"), "x", "y")
+			},
+			func(job *Job) { job.Key, job.KeyUntil = "bad", Ended },
+		},
+		"its lane is a string": {
+			func(t *testing.T, r *rig) { r.server.Client().Set(t.Context(), asynqKey(r.queue, "g:bad;kind=call"), "x", 0) },
+			func(job *Job) { job.Tenant = "bad" },
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, 1, limits, nil)
+			test.damage(t, r)
+			jobs := make([]Job, 3)
+			for i := range jobs {
+				jobs[i] = Job{Kind: "call", Queue: r.queue, Tenant: "a", Payload: json.RawMessage(`{}`)}
+			}
+			test.edit(&jobs[1])
+			results := r.client.EnqueueMany(t.Context(), jobs)
+			for i, result := range results {
+				if i == 1 && (result.Err == nil || errors.Is(result.Err, ErrUnknown) || !strings.Contains(result.Err.Error(), "WRONGTYPE")) {
+					t.Errorf("the damaged job: %+v; want an error that says what is wrong", result)
+				}
+				if i != 1 && result.Err != nil {
+					t.Errorf("job %d: %v; want it accepted", i, result.Err)
+				}
+			}
+			if waits := r.server.Client().ZCard(t.Context(), asynqKey(r.queue, "g:a;kind=call")).Val(); waits != 2 {
+				t.Errorf("%d jobs wait; want 2", waits)
+			}
+			if n := r.server.Client().HGet(t.Context(), key(r.queue, "backlog"), "*").Val(); n != "2" {
+				t.Errorf("backlog %s; want 2", n)
+			}
+		})
+	}
+}
+
+// redisSaid is an error that Redis answered.
+type redisSaid string
+
+func (s redisSaid) Error() string { return string(s) }
+func (redisSaid) RedisError()     {}
+
+// TestEnqueueOutlastsAFailover: what says that Redis will take the job later, or
+// that nobody listens, is asked again until the context is done.
+func TestEnqueueOutlastsAFailover(t *testing.T) {
+	refusedDial := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connect: connection refused")}
+	for _, answer := range []error{
+		redisSaid("LOADING Redis is loading the dataset in memory"),
+		redisSaid("CLUSTERDOWN The cluster is down"),
+		redisSaid("READONLY You can't write against a read only replica."),
+		redisSaid("TRYAGAIN Multiple keys request during rehashing of slot"),
+		redisSaid("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."),
+		redisSaid("NOREPLICAS Not enough good replicas to write."),
+		redisSaid("BUSY Redis is busy running a script."),
+		redisSaid("ERR Script attempted to access a non local key in a cluster node script"),
+		refusedDial,
+		io.EOF,
+	} {
+		t.Run(answer.Error(), func(t *testing.T) {
+			t.Parallel()
+			server, queue := redistest.Shared(t), redistest.Queue(t)
+			ids := map[any]bool{}
+			var h *tries
+			client, h := producer(t, server, func(try int, send func() error) error {
+				args := h.last.Args()
+				ids[fmt.Sprint(args[5:])] = true
+				if try <= 4 {
+					return answer
+				}
+				return send()
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			receipt, err := client.Enqueue(ctx, Job{Kind: "call", Queue: queue, Tenant: "a"})
+			if err != nil || h.n != 5 && h.n != 6 { // once more where Redis did not know the script
+				t.Fatalf("after %d tries: %+v, %v", h.n, receipt, err)
+			}
+		})
+	}
+}
+
+// TestEnqueueOnARedisThatFailsOver does it with real servers.
+func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
+	within := func(t *testing.T) context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	job := Job{Kind: "call", Queue: "q", Tenant: "a"}
+	t.Run("a replica that becomes the primary", func(t *testing.T) {
+		t.Parallel()
+		primary := redistest.Start(t)
+		replica := primary.StartReplica()
+		client, h := producer(t, replica, func(try int, send func() error) error {
+			if try == 4 {
+				replica.Promote()
+			}
+			return send()
+		})
+		// The list of queues is written first, and would be refused before.
+		client.registered["q"] = true
+		if _, err := client.Enqueue(within(t), job); err != nil || h.n < 4 {
+			t.Errorf("after %d tries: %v", h.n, err)
+		}
+	})
+	t.Run("a replica that becomes the primary, at the first job", func(t *testing.T) {
+		t.Parallel()
+		primary := redistest.Start(t)
+		replica := primary.StartReplica()
+		client := NewClient(replica.Client())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := client.Enqueue(within(t), job)
+			ended <- err
+		}()
+		until(t, "the client was refused often", func() bool {
+			stats, err := replica.Client().InfoMap(t.Context(), "errorstats").Result()
+			var n int
+			_, _ = fmt.Sscanf(stats["Errorstats"]["errorstat_READONLY"], "count=%d", &n) // 0 when there was none
+			return err != nil || n > 8
+		})
+		select {
+		case err := <-ended:
+			t.Fatalf("gave up: %v", err)
+		default:
+		}
+		replica.Promote()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a server that is restarted", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		client, h := producer(t, server, func(try int, send func() error) error {
+			if try == 1 {
+				server.Kill()
+			} else if try == 4 {
+				server.Restart()
+			}
+			return send()
+		})
+		client.registered["q"] = true
+		if _, err := client.Enqueue(within(t), job); err != nil || h.n < 4 {
+			t.Errorf("after %d tries: %v", h.n, err)
+		}
+	})
+	t.Run("a cluster without slots", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t, "--cluster-enabled", "yes")
+		client, h := producer(t, server, func(try int, send func() error) error {
+			if try == 4 {
+				if err := server.Client().ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+					t.Error(err)
+				}
+				until(t, "the cluster is up", func() bool {
+					return strings.Contains(server.Client().ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+				})
+			}
+			return send()
+		})
+		client.registered["q"] = true
+		if _, err := client.Enqueue(within(t), job); err != nil || h.n < 4 {
+			t.Errorf("after %d tries: %v", h.n, err)
+		}
+	})
+}
+
+// TestEnqueueSaysWhatIsCertain: an error tells whether the job may have been
+// enqueued, whatever the last try was answered.
+func TestEnqueueSaysWhatIsCertain(t *testing.T) {
+	server := redistest.Shared(t)
+	loading, full := redisSaid("LOADING Redis is loading the dataset in memory"), redisSaid("OOM command not allowed when used memory > 'maxmemory'.")
+	tests := map[string]struct {
+		first, then error
+		unknown     bool
+	}{
+		"Redis loads":                      {loading, loading, false},
+		"memory is full":                   {full, full, false},
+		"the connection breaks":            {io.EOF, io.EOF, true},
+		"it breaks, and then Redis loads":  {io.EOF, loading, true},
+		"it breaks, and memory is full":    {io.EOF, full, true},
+		"no connection was free":           {redis.ErrPoolTimeout, redis.ErrPoolTimeout, false},
+		"the caller closed its connection": {redis.ErrClosed, redis.ErrClosed, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, _ := producer(t, server, func(try int, send func() error) error {
+				if try == 1 {
+					return test.first
+				}
+				return test.then
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			_, err := client.Enqueue(ctx, Job{Kind: "call", Queue: redistest.Queue(t), Tenant: "a"})
+			if err == nil || errors.Is(err, ErrUnknown) != test.unknown {
+				t.Errorf("Enqueue = %v; want ErrUnknown: %v", err, test.unknown)
+			}
+			if certain := err != nil && strings.Contains(err.Error(), "certainly not enqueued"); certain == test.unknown {
+				t.Errorf("Enqueue = %v", err)
+			}
+		})
+	}
+}
+
+// TestEnqueueGivesUp: without a deadline the client has a bound of its own, and
+// it holds for a whole call.
+func TestEnqueueGivesUp(t *testing.T) {
+	t.Parallel()
+	client, h := producer(t, redistest.Shared(t), func(int, func() error) error { return redisSaid("LOADING") })
+	jobs := make([]Job, 5*mostBatch)
+	for i := range jobs {
+		jobs[i] = Job{Kind: "call", Queue: redistest.Queue(t), Tenant: "a"}
+		jobs[i].Queue = jobs[0].Queue
+	}
+	began := time.Now()
+	for _, result := range client.EnqueueMany(t.Context(), jobs) {
+		if result.Err == nil || errors.Is(result.Err, ErrUnknown) {
+			t.Fatalf("%+v", result)
+		}
+	}
+	if took := time.Since(began); took < patience-longestRetryPause || h.n < 8 {
+		t.Errorf("gave up after %v and %d tries", took, h.n)
+	}
+	if h.n > 30 {
+		t.Errorf("%d tries; the batches behind the first one have no patience of their own", h.n)
+	}
+}

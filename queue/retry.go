@@ -1,0 +1,107 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// patience is how long a call whose context has no deadline asks a Redis again
+	// that takes no jobs.
+	patience = 5 * time.Second
+
+	// repeatFor is how long after a try that may have arrived the same jobs are
+	// sent again. enqueue.lua remembers its answers for twice as long, because a
+	// try may be on its way as long as the network was down.
+	repeatFor = 30 * time.Second
+
+	shortestRetryPause = 50 * time.Millisecond
+	longestRetryPause  = time.Second
+)
+
+// retry says when a call to Redis is made again. It belongs to one call of a
+// client, all of whose batches share its patience.
+type retry struct {
+	end   time.Time // zero while Redis answers, or the context has a deadline
+	pause time.Duration
+}
+
+// reset begins anew: Redis has answered.
+func (r *retry) reset() { *r = retry{} }
+
+// wait waits before another try, and answers false when there is no time for one.
+// unknown is when the first try was sent that may have arrived; zero: none was.
+func (r *retry) wait(ctx context.Context, unknown time.Time) bool {
+	end, bounded := ctx.Deadline()
+	if !bounded {
+		if r.end.IsZero() {
+			r.end = time.Now().Add(patience)
+		}
+		end = r.end
+	}
+	if !unknown.IsZero() && unknown.Add(repeatFor).Before(end) {
+		end = unknown.Add(repeatFor)
+	}
+	r.pause = min(max(2*r.pause, shortestRetryPause), longestRetryPause)
+	pause := r.pause/2 + rand.N(r.pause/2)
+	if time.Until(end) < pause {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(pause):
+		return true
+	}
+}
+
+// unsentError is why a request was not sent at all.
+type unsentError struct{ err error }
+
+func (e *unsentError) Error() string { return e.err.Error() }
+func (e *unsentError) Unwrap() error { return e.err }
+
+// certain reports that the request behind an error certainly had no effect: it was
+// not sent, or Redis answered that it refuses it.
+func certain(err error) bool {
+	if _, unsent := errors.AsType[*unsentError](err); unsent {
+		return true
+	}
+	if _, answered := errors.AsType[redis.Error](err); answered {
+		return true
+	}
+	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "dial" {
+		return true
+	}
+	// By its context go-redis gives up only while it waits for a connection. What it
+	// sends and reads has deadlines, whose errors are of the network.
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// passing reports an error that will pass, as in a failover: Redis did not answer,
+// or said that it cannot work now.
+func passing(err error) bool {
+	if answer, ok := errors.AsType[redis.Error](err); ok {
+		for _, word := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY ",
+			"ERR max number of clients", "ERR Script attempted to access a non local key"} { // the latter: a slot is on its way to another node
+			if strings.HasPrefix(answer.Error(), word) {
+				return true
+			}
+		}
+		return false
+	}
+	if errors.Is(err, redis.ErrClosed) {
+		return false
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
