@@ -31,20 +31,15 @@ func (w *Worker) check(ctx context.Context, first bool) error {
 	if role := facts["role"]; role == "slave" {
 		return errors.New("queue: this redis is a replica: connect to its master")
 	}
-	policy := facts["maxmemory_policy"]
-	if policy == "" { // not in this INFO
-		if config, err := w.redis.ConfigGet(ctx, "maxmemory-policy").Result(); err == nil {
-			policy = config["maxmemory-policy"]
-		}
+	policy, err := evictionPolicy(ctx, w.redis)
+	if err == nil {
+		err = refuseEviction(policy)
 	}
-	switch policy {
-	case "noeviction":
-	case "":
-		if first {
-			w.logger.Warn("cannot see whether this redis evicts keys; it must have maxmemory-policy noeviction")
-		}
-	default:
-		return fmt.Errorf("queue: this redis evicts keys when memory is full (maxmemory-policy %s), and jobs with them: set maxmemory-policy noeviction", policy)
+	if err != nil {
+		return fmt.Errorf("queue: %w", err)
+	}
+	if policy == "" && first {
+		w.logger.Warn("cannot see whether this redis evicts keys; it must have maxmemory-policy noeviction")
 	}
 	if facts["aof_enabled"] == "0" && first {
 		w.logger.Warn("this redis does not write an append-only file: jobs accepted since its last snapshot are lost with it; set appendonly yes")

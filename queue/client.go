@@ -35,6 +35,8 @@ type Client struct {
 
 	mu         sync.Mutex
 	registered map[string]bool
+
+	fit fitness
 }
 
 // NewClient makes a client on the given Redis.
@@ -185,6 +187,9 @@ func (c *Client) deliver(ctx context.Context, jobs []accepted, again *retry) ([]
 
 func (c *Client) try(ctx context.Context, queue string, args []any) (any, error) {
 	if err := ctx.Err(); err != nil {
+		return nil, &unsentError{err}
+	}
+	if err := c.fit.check(ctx, c.redis); err != nil {
 		return nil, &unsentError{err}
 	}
 	if err := c.register(ctx, queue); err != nil {

@@ -319,6 +319,56 @@ func TestDamagedJobIsRefusedAlone(t *testing.T) {
 	}
 }
 
+// TestClientRefusesEvictingRedis: such a Redis would lose jobs that were accepted.
+func TestClientRefusesEvictingRedis(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru")
+	client := NewClient(server.Client())
+	job := Job{Kind: "call", Queue: "q", Tenant: "a"}
+	refused := func(what string) {
+		t.Helper()
+		_, err := client.Enqueue(t.Context(), job)
+		if err == nil || errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "allkeys-lru") || !strings.Contains(err.Error(), "set maxmemory-policy noeviction") {
+			t.Errorf("%s: Enqueue = %v; want an error with the remedy", what, err)
+		}
+	}
+	policy := func(policy string) {
+		t.Helper()
+		if err := server.Client().ConfigSet(t.Context(), "maxmemory-policy", policy).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused("at the first job")
+	if n := server.Client().DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys were written", n)
+	}
+	policy("noeviction")
+	if _, err := client.Enqueue(t.Context(), job); err != nil {
+		t.Fatalf("once it is mended: %v", err)
+	}
+	before := commandStats(t, server.Client()).commands
+	for range 10 {
+		if _, err := client.Enqueue(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if each := (commandStats(t, server.Client()).commands - before) / 10; each > 15 {
+		t.Errorf("%.1f commands a job; want no look at the settings for each", each)
+	}
+	policy("allkeys-lru")
+	client.fit.looked = time.Time{} // as if some time had passed
+	refused("later")
+
+	// Where it cannot be seen, the client trusts.
+	if err := server.Client().Do(t.Context(), "acl", "setuser", "producer", "on", ">p", "~*", "+@all", "-info", "-config").Err(); err != nil {
+		t.Fatal(err)
+	}
+	blind := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "producer", Password: "p"})
+	defer blind.Close()
+	if _, err := NewClient(blind).Enqueue(t.Context(), job); err != nil {
+		t.Errorf("where INFO and CONFIG are not allowed: %v", err)
+	}
+}
+
 // redisSaid is an error that Redis answered.
 type redisSaid string
 
@@ -425,7 +475,7 @@ func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
 			}
 			return send()
 		})
-		client.registered["q"] = true
+		client.registered["q"], client.fit.looked = true, time.Now()
 		if _, err := client.Enqueue(within(t), job); err != nil || h.n < 4 {
 			t.Errorf("after %d tries: %v", h.n, err)
 		}
