@@ -51,6 +51,10 @@ local function holder(unique, window, digest)
   local there = job_of(id)
   if window == '0' and (not there[1] or there[3] or there[1] == 'archived' or there[1] == 'completed') then return nil end
   if there[1] and there[2] ~= digest then return {-1} end
+  -- A key that is still asked for outlasts its job, however long that waits.
+  if window == '0' and there[4] == unique and there[1] ~= 'scheduled' then
+    plan('SET', unique_key(unique), id, 'PX', int(KEY_MS))
+  end
   return {0, there[1] or '', id}
 end
 
@@ -106,11 +110,10 @@ local function decide(i)
   plan('HSET', key, unpack(fields))
   if deadline ~= '0' then plan('ZADD', headgate .. 'deadlines', deadline, id) end
   if unique ~= '' then
-    if window == '0' then
-      plan('SET', unique_key(unique), id)
-    else
-      plan('SET', unique_key(unique), id, 'PX', math.ceil(tonumber(window) / 1000))
-    end
+    -- Asynq's tools delete a job and leave its key, which must not stay for ever.
+    local ms = math.ceil(tonumber(window) / 1000)
+    if window == '0' then ms = KEY_MS + math.max(0, tonumber(due) * 1000 - math.floor(now / 1000)) end
+    plan('SET', unique_key(unique), id, 'PX', int(ms))
   end
   if due == '0' then
     lengths[lane] = lengths[lane] or lane_length(lane)

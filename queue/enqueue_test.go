@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
@@ -561,5 +562,62 @@ func TestEnqueueGivesUp(t *testing.T) {
 	}
 	if h.n > 30 {
 		t.Errorf("%d tries; the batches behind the first one have no patience of their own", h.n)
+	}
+}
+
+// TestKeyOfADeletedJob: asynq's tools delete a job and know nothing of its key,
+// which is free at once, and does not stay for ever.
+func TestKeyOfADeletedJob(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	client := r.server.Client()
+	job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "k", KeyUntil: Ended}
+	name := key(r.queue, "unique:a:k")
+	first, err := r.client.Enqueue(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := asynq.NewInspectorFromRedisClient(client).DeleteTask(r.queue, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	if left := client.PTTL(t.Context(), name).Val(); left <= 0 {
+		t.Errorf("the key of a deleted job stays for %v; want it to expire", left)
+	}
+	second, err := r.client.Enqueue(t.Context(), job)
+	if err != nil || second.Existing || second.ID == first.ID {
+		t.Fatalf("after it was deleted: %+v, %v; want a new job", second, err)
+	}
+
+	// While its job lives, whoever asks for the key prolongs it.
+	if err := client.PExpire(t.Context(), name, time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := r.client.Enqueue(t.Context(), job); err != nil || again.ID != second.ID || !again.Existing {
+		t.Fatalf("again: %+v, %v", again, err)
+	}
+	if left := client.PTTL(t.Context(), name).Val(); left < 29*24*time.Hour {
+		t.Errorf("the key of a job that waits expires in %v", left)
+	}
+	// A job of next year holds its key at least until then.
+	job.Key, job.In = "later", 365*24*time.Hour
+	if _, err := r.client.Enqueue(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.client.Enqueue(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	if left := client.PTTL(t.Context(), key(r.queue, "unique:a:later")).Val(); left < 394*24*time.Hour {
+		t.Errorf("the key of a job of next year expires in %v", left)
+	}
+	// A key of a window keeps its time.
+	job = Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "w", KeyWindow: time.Minute}
+	if _, err := r.client.Enqueue(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	job.KeyWindow, job.KeyUntil = 0, Ended
+	if _, err := r.client.Enqueue(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	if left := client.PTTL(t.Context(), key(r.queue, "unique:a:w")).Val(); left > time.Minute {
+		t.Errorf("a key with a window of a minute expires in %v", left)
 	}
 }

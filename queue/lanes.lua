@@ -28,7 +28,8 @@
 --   skips       hash: lane -> jobs that went since one of lower priority did
 --   adapt       hash: bucket -> "parts since_us": to what a 429 lowered an adaptive limit
 --   deadlines   sorted set: id -> deadline, µs, of jobs that have one
---   unique:<tenant>:<key>   id of the job that holds a key which frees itself
+--   unique:<tenant>:<key>   id of the job that holds a key which frees itself. It expires
+--               with its window, or KEY_MS after its job was to go and was last asked for
 --   request:<id>   answers to one call of enqueue.lua, for repetitions of it
 --
 -- A lane that holds jobs stands in waiting, in ready, in unserved, or in a blocked
@@ -41,6 +42,7 @@
 local headgate = 'headgate:{' .. ARGV[1] .. '}:'
 local PERMITS = headgate .. 'permits:'
 
+local KEY_MS = 30 * 86400000
 local BAND = 2 ^ 51 -- µs until 2041, and three bands stay below 2^53
 
 local conf

@@ -145,7 +145,7 @@ function verbs.retry(id, task)
   plan('HSET', key, 'hg_base', int(m.retried), 'hg_log', log_of(task, log_line(now, 'operator', '', '', '', '', 'retry')))
   free_permits(id, task.permits, now)
   -- Its key is its own again, unless another job has it by now.
-  if task.unique then plan('SET', headgate .. 'unique:' .. task.unique, id, 'NX') end
+  if task.unique then plan('SET', headgate .. 'unique:' .. task.unique, id, 'NX', 'PX', int(KEY_MS)) end
   local deadline = tonumber(read('HGET', key, 'hg_deadline'))
   if deadline then plan('ZADD', headgate .. 'deadlines', int(deadline), id) end
   if task.group == '' then return pend(id) end
