@@ -621,3 +621,40 @@ func TestKeyOfADeletedJob(t *testing.T) {
 		t.Errorf("a key with a window of a minute expires in %v", left)
 	}
 }
+
+// TestTickIsFencedWithItsJob: a tick counts as fired if and only if its job was
+// enqueued, also beside one whose job is damaged, and twice in one call.
+func TestTickIsFencedWithItsJob(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	client := r.server.Client()
+	if err := client.Set(t.Context(), asynqKey(r.queue, "g:bad"), "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	ticks, jobs := []any{}, []any{}
+	for _, entry := range []string{"a", "bad", "b", "a"} {
+		a, err := Job{Kind: "call", Queue: r.queue, Tenant: entry}.accept(r.queue, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks, jobs = append(ticks, entry, now.Unix()), a.append(jobs)
+	}
+	args := append(append([]any{r.queue, 4}, ticks...), jobs...)
+	for range 2 { // the second time as after a lost reply
+		reply, err := periodicFireScript.Run(t.Context(), client, scriptKeys(r.queue), args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answers := fmt.Sprint(reply); !strings.Contains(answers, "[-5 WRONGTYPE") {
+			t.Errorf("answers %s; want the damaged job refused alone", answers)
+		}
+		for lane, want := range map[string]int64{"a": 1, "b": 1} {
+			if n := client.ZCard(t.Context(), asynqKey(r.queue, "g:"+lane)).Val(); n != want {
+				t.Errorf("%d jobs of %s wait; want %d", n, lane, want)
+			}
+		}
+		if fenced := client.ZRange(t.Context(), key(r.queue, "periodic"), 0, -1).Val(); fmt.Sprint(fenced) != "[a b]" {
+			t.Errorf("fired ticks: %v; want those whose jobs were enqueued", fenced)
+		}
+	}
+}
