@@ -54,20 +54,14 @@ func (archiveHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return next
 }
 
-// keepArchive tells asynq's archiving script by its keys and takes its two
-// cut-offs away: what is older than, and what is beyond.
+// keepArchive takes the two cut-offs away from asynq's archiving script: what is
+// older than, and what is beyond.
 func keepArchive(args []any) bool {
-	const keys, values = 9, 7
-	if len(args) != 3+keys+values || (args[0] != "evalsha" && args[0] != "eval") || fmt.Sprint(args[2]) != fmt.Sprint(keys) {
+	if !archiveTask.isCalled(args) {
 		return false
 	}
-	suffixes := []string{"", ":active", ":lease", ":archived"}
-	for i, suffix := range suffixes {
-		if !strings.HasPrefix(fmt.Sprint(args[3+i]), "asynq:{") || !strings.HasSuffix(fmt.Sprint(args[3+i]), suffix) {
-			return false
-		}
-	}
-	args[3+keys+3], args[3+keys+4] = "-inf", 1<<40
+	values := args[3+len(archiveTask.keys):]
+	values[3], values[4] = "-inf", 1<<40
 	return true
 }
 

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -17,7 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// This file and asynq.lua are all that touches asynq's own keys and formats;
+// This file, asynqscripts.go and asynq.lua know asynq's own keys, formats and scripts;
 // TestAsynqContract is what a new version of asynq has to pass.
 
 //go:embed asynq.lua
@@ -104,35 +103,6 @@ func leases(ctx context.Context, client redis.UniversalClient, queue string) (ma
 	return seen, nil
 }
 
-// recoveryHook keeps asynq from recovering tasks: it compares the clocks of two
-// machines, and takes a minute. Our recoverer compares none. It answers asynq's
-// listing of expired leases, the only script whose one key is the lease set.
-type recoveryHook struct{}
-
-func (recoveryHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (recoveryHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if listing, ok := cmd.(*redis.Cmd); ok && listsExpiredLeases(cmd.Args()) {
-			listing.SetVal([]any{})
-			return nil
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (recoveryHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func listsExpiredLeases(args []any) bool {
-	if len(args) < 4 || (args[0] != "evalsha" && args[0] != "eval") {
-		return false
-	}
-	key, ok := args[3].(string)
-	return ok && fmt.Sprint(args[2]) == "1" && strings.HasPrefix(key, "asynq:{") && strings.HasSuffix(key, ":lease")
-}
-
 // asynqConfig is how every asynq.Server of ours is set up.
 func asynqConfig(queues []string, concurrency int, shutdown time.Duration, logger *slog.Logger) asynq.Config {
 	weights := make(map[string]int, len(queues))
@@ -144,8 +114,8 @@ func asynqConfig(queues []string, concurrency int, shutdown time.Duration, logge
 		Concurrency:       concurrency,
 		TaskCheckInterval: 20 * time.Millisecond,
 		ShutdownTimeout:   shutdown,
-		// Never: ours knows lanes, and asynq's puts jobs into lanes that it does not list.
-		DelayedTaskCheckInterval: math.MaxInt64,
+		// replacedHook lets asynq's forwarder find nothing: it need not look often.
+		DelayedTaskCheckInterval: 24 * time.Hour,
 		RetryDelayFunc: func(_ int, err error, _ *asynq.Task) time.Duration {
 			if again, ok := errors.AsType[*retryError](err); ok {
 				return again.wait()

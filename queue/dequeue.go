@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,39 +28,25 @@ func (dequeueHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h dequeueHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		dequeue, ok := cmd.(*redis.Cmd)
-		if !ok || !dequeues(cmd.Args()) {
+		call, ok := cmd.(*redis.Cmd)
+		args := cmd.Args()
+		if !ok || !dequeue.isCalled(args) {
 			return next(ctx, cmd)
 		}
-		args := cmd.Args()
 		keys := make([]string, 4)
 		for i := range keys {
 			keys[i] = fmt.Sprint(args[3+i])
 		}
 		task, err := dequeueScript.Run(ctx, h.redis, keys, args[7], args[8], h.kinds)
 		if err != nil {
-			dequeue.SetErr(err)
+			call.SetErr(err)
 			return err
 		}
-		dequeue.SetVal(task)
+		call.SetVal(task)
 		return nil
 	}
 }
 
 func (dequeueHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
-}
-
-// dequeues tells asynq's script that takes a task by its keys.
-func dequeues(args []any) bool {
-	if len(args) != 9 || (args[0] != "evalsha" && args[0] != "eval") || fmt.Sprint(args[2]) != "4" {
-		return false
-	}
-	for i, suffix := range []string{":pending", ":paused", ":active", ":lease"} {
-		key := fmt.Sprint(args[3+i])
-		if !strings.HasPrefix(key, "asynq:{") || !strings.HasSuffix(key, suffix) {
-			return false
-		}
-	}
-	return true
 }

@@ -134,13 +134,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.redis.Close()
 	w.asynq = redis.NewUniversalClient(w.config.Redis)
 	defer w.asynq.Close()
-	w.asynq.AddHook(recoveryHook{})
-	w.asynq.AddHook(dequeueHook{w.asynq, kindList(sortedKeys(w.handlers))})
-	w.asynq.AddHook(w.disowned)
-	w.asynq.AddHook(archiveHook{w.redis})
-	w.asynq.AddHook(newAcks(w.asynq))
+	w.hookAsynq(w.asynq)
 	w.redis.AddHook(roundTrips{w.observer, "other"})
-	w.asynq.AddHook(roundTrips{w.observer, "asynq"})
 	if err := w.check(ctx, true); err != nil {
 		return err
 	}
@@ -218,6 +213,16 @@ func (w *Worker) Run(ctx context.Context) error {
 		cancel()
 	}
 	return nil
+}
+
+// hookAsynq puts our hooks on the client that only asynq uses.
+func (w *Worker) hookAsynq(client redis.UniversalClient) {
+	client.AddHook(replacedHook{})
+	client.AddHook(dequeueHook{client, kindList(sortedKeys(w.handlers))})
+	client.AddHook(w.disowned)
+	client.AddHook(archiveHook{w.redis})
+	client.AddHook(newAcks(client))
+	client.AddHook(roundTrips{w.observer, "asynq"})
 }
 
 // parts makes the gate and the dispatcher of each queue.
