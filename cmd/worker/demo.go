@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -69,9 +68,8 @@ func (l *lateness) Gated(_ string, g queue.Gating) {
 	}
 }
 
-// run makes traffic until ctx is done or the time is over; ended gives a value
-// when the worker ended by itself.
-func (d *demo) run(ctx context.Context, lasts time.Duration, ended chan error) error {
+// run makes traffic until ctx is done or the time is over.
+func (d *demo) run(ctx context.Context, lasts time.Duration) error {
 	var over <-chan time.Time
 	if lasts > 0 {
 		timer := time.NewTimer(lasts)
@@ -96,9 +94,6 @@ func (d *demo) run(ctx context.Context, lasts time.Duration, ended chan error) e
 			return nil
 		case <-ctx.Done():
 			return nil
-		case err := <-ended:
-			ended <- err
-			return errors.New("the worker ended before the demo")
 		}
 	}
 }

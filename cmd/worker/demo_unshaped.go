@@ -38,7 +38,7 @@ func (u *unshaped) Unshaped() (on bool, tenant string, sent, rejected int64) {
 func (u *unshaped) SetUnshaped(on bool) { u.on.Store(on) }
 
 // run makes the calls until ctx is done.
-func (u *unshaped) run(ctx context.Context) {
+func (u *unshaped) run(ctx context.Context) error {
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	tick := time.NewTicker(time.Second / unshapedWants)
@@ -46,7 +46,7 @@ func (u *unshaped) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-tick.C:
 		}
 		if !u.on.Load() {
@@ -54,7 +54,7 @@ func (u *unshaped) run(ctx context.Context) {
 		}
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.web.URL()+"/"+unshapedTenant, nil)
 		if err != nil {
-			return
+			return err
 		}
 		request.Header.Set("Headgate-Tenant", unshapedTenant)
 		if response, err := client.Do(request); err == nil { // what came of it the receiver counts

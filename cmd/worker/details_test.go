@@ -196,7 +196,7 @@ func TestDetailsOfTheLimitsFile(t *testing.T) {
 	write("queues: {q: {kinds: [call]}}")
 	ctx, cancel := context.WithCancel(t.Context())
 	taken, refused := make(chan struct{}, 10), make(chan struct{}, 10)
-	watcher := limitsfile.NewWatcher(path, slog.New(slog.NewTextHandler(lines(refused), nil)), func(queue.Limits) error {
+	watcher := limitsfile.NewWatcher(path, slog.New(slog.NewTextHandler(lines(refused), nil)), func(context.Context, queue.Limits) error {
 		taken <- struct{}{}
 		return nil
 	})

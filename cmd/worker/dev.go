@@ -5,11 +5,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/clients/ai"
 	"github.com/headgate/headgate/clients/email"
@@ -97,19 +97,18 @@ func dev(ctx context.Context, out io.Writer, lasts time.Duration, addr string, r
 	}
 	defer stopClients()
 
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	var parts sync.WaitGroup
-	defer parts.Wait()
-	defer stop()
-	parts.Go(func() { past.run(running) })
-	parts.Go(func() { _ = page.Run(running) }) // that it ended is to be seen in the browser
-	ended := make(chan error, 1)
-	go func() { ended <- worker.Run(running) }()
 	d := newDemo(client, providers, late, out)
-	demoErr := d.run(ctx, lasts, ended)
-	stop()
-	if err := errors.Join(demoErr, <-ended); err != nil {
+	untilOver, stop := context.WithCancel(ctx)
+	defer stop()
+	parts, running := errgroup.WithContext(untilOver)
+	parts.Go(func() error { return past.run(running) })
+	parts.Go(func() error { return page.Run(running) })
+	parts.Go(func() error { return worker.Run(running) })
+	parts.Go(func() error {
+		defer stop()
+		return d.run(running, lasts)
+	})
+	if err := parts.Wait(); err != nil {
 		return err
 	}
 	return d.account(context.WithoutCancel(ctx))

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -48,29 +48,20 @@ func run(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	var limits queue.Limits
-	if c.LimitsFile != "" {
-		if limits, err = limitsfile.Read(c.LimitsFile); err != nil {
-			return err
-		}
+	limits, err := c.limits()
+	if err != nil {
+		return err
 	}
-	if len(c.Queues) == 0 {
-		for name := range limits.Queues {
-			c.Queues = append(c.Queues, name)
-		}
-		slices.Sort(c.Queues)
+	if c.Queues, err = c.served(limits); err != nil {
+		return err
 	}
-	if len(c.Queues) == 0 {
-		return usageError{errors.New("no queue to serve: set HEADGATE_LIMITS_FILE to a limits file, or HEADGATE_QUEUES")}
-	}
-
 	traces, err := readTracing()
 	if err != nil {
 		return err
 	}
 	client := redis.NewUniversalClient(options)
 	defer client.Close()
-	ses, stopSES, err := c.sesLimits(ctx, func(limits queue.Limits) error { return queue.Publish(ctx, client, limits) }, logger)
+	ses, stopSES, err := c.sesLimits(ctx, func(ctx context.Context, limits queue.Limits) error { return queue.Publish(ctx, client, limits) }, logger)
 	if err != nil {
 		return err
 	}
@@ -123,43 +114,45 @@ func run(ctx context.Context, c config) error {
 	warnAboutKinds(limits, kinds, logger)
 
 	if c.LimitsFile != "" {
-		if err := ses.put(limits); err != nil {
+		if err := ses.put(ctx, limits); err != nil {
 			return fmt.Errorf("put the limits of %s in force: %w", c.LimitsFile, err)
 		}
 	}
 
-	background, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var parts sync.WaitGroup
-	defer parts.Wait()
-	defer cancel()
-	var watching error
+	parts := []part{web.Run, ses.run, gone.Run}
+	if store != nil {
+		parts = append(parts, store.Run)
+	}
 	if c.LimitsFile != "" {
 		file := limitsfile.NewWatcher(c.LimitsFile, logger, ses.put)
 		told.limitsFile(c.LimitsFile, file)
-		parts.Go(func() {
-			if err := file.Run(background); err != nil {
-				watching = err
-				logger.Error("the limits file is not watched any more", "error", err)
-			}
-		})
+		parts = append(parts, file.Run)
 	}
-	parts.Go(func() { ses.run(background) })
-	if store != nil {
-		parts.Go(func() { store.Run(background) })
-	}
-	parts.Go(func() { gone.Run(background) })
-	parts.Go(func() {
-		if err := web.Run(background); err != nil {
-			logger.Error("the HTTP server ended", "error", err)
-		}
-	})
 	logger.Info("worker runs", "queues", c.Queues, "kinds", kinds, "http", web.URL(), "admin", web.AdminAddr(), "redis", settings.RedactURL(c.RedisURL))
-	if err := worker.Run(ctx); err != nil {
+	if err := runParts(ctx, worker.Run, parts...); err != nil {
 		return err
 	}
 	logger.Info("worker stopped")
-	return watching
+	return nil
+}
+
+// limits reads the limits file; without one there are none.
+func (c config) limits() (queue.Limits, error) {
+	if c.LimitsFile == "" {
+		return queue.Limits{}, nil
+	}
+	return limitsfile.Read(c.LimitsFile)
+}
+
+// served is the queues to serve: by default those of the limits file.
+func (c config) served(limits queue.Limits) ([]string, error) {
+	if len(c.Queues) > 0 {
+		return c.Queues, nil
+	}
+	if len(limits.Queues) == 0 {
+		return nil, usageError{errors.New("no queue to serve: set HEADGATE_LIMITS_FILE to a limits file, or HEADGATE_QUEUES")}
+	}
+	return slices.Sorted(maps.Keys(limits.Queues)), nil
 }
 
 // warnAboutKinds says which jobs nobody here will run: they wait, and that is

@@ -30,7 +30,7 @@ const (
 // account's is shared by all.
 type sesLimits struct {
 	quota   func(context.Context) (email.SESQuota, error) // nil: the file's alone count
-	publish func(queue.Limits) error
+	publish func(context.Context, queue.Limits) error
 	logger  *slog.Logger
 
 	mu     sync.Mutex
@@ -40,9 +40,9 @@ type sesLimits struct {
 
 // put puts the file's limits in force. Before SES has answered they hold as they
 // are: SES refuses what is over its own.
-func (s *sesLimits) put(limits queue.Limits) error {
+func (s *sesLimits) put(ctx context.Context, limits queue.Limits) error {
 	if s.quota == nil {
-		return s.publish(limits)
+		return s.publish(ctx, limits)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *sesLimits) put(limits queue.Limits) error {
 	if err != nil {
 		return err
 	}
-	if err := s.publish(lowered); err != nil {
+	if err := s.publish(ctx, lowered); err != nil {
 		return err
 	}
 	s.limits = limits
@@ -81,9 +81,9 @@ func (s *sesLimits) ask(ctx context.Context) error {
 
 // run asks again every hour until ctx is done. What SES said last holds while it
 // does not answer.
-func (s *sesLimits) run(ctx context.Context) {
+func (s *sesLimits) run(ctx context.Context) error {
 	if s.quota == nil {
-		return
+		return nil
 	}
 	for {
 		next := sesFresh
@@ -96,7 +96,7 @@ func (s *sesLimits) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return
+			return nil
 		case <-timer.C:
 		}
 		err := s.ask(ctx)
@@ -104,7 +104,7 @@ func (s *sesLimits) run(ctx context.Context) {
 			s.mu.Lock()
 			limits := s.limits
 			s.mu.Unlock()
-			err = s.put(limits)
+			err = s.put(ctx, limits)
 		}
 		if err != nil && ctx.Err() == nil {
 			s.logger.Warn("the limits of the SES account are as they were", "error", err)
@@ -175,7 +175,7 @@ func (s *sesLimits) quotas() []dashboard.Quota {
 
 // sesLimits puts the account's limits before publish, where the operator wants
 // them; stop ends the connections to SES.
-func (c config) sesLimits(ctx context.Context, publish func(queue.Limits) error, logger *slog.Logger) (limits *sesLimits, stop func(), err error) {
+func (c config) sesLimits(ctx context.Context, publish func(context.Context, queue.Limits) error, logger *slog.Logger) (limits *sesLimits, stop func(), err error) {
 	limits = &sesLimits{publish: publish, logger: logger}
 	if !c.SESAccountLimits {
 		return limits, func() {}, nil

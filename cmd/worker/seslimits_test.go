@@ -92,7 +92,7 @@ func TestSESLimitsRefresh(t *testing.T) {
 				defer mu.Unlock()
 				return quota, failing
 			},
-			publish: func(limits queue.Limits) error {
+			publish: func(_ context.Context, limits queue.Limits) error {
 				mu.Lock()
 				defer mu.Unlock()
 				inForce = append(inForce, rateOf(limits.Queues["email"].Limits[1]))
@@ -103,7 +103,7 @@ func TestSESLimitsRefresh(t *testing.T) {
 		if s.ask(t.Context()) == nil {
 			t.Error("no error")
 		}
-		if err := s.put(sesLimitsOf(t, sesFile)); err != nil {
+		if err := s.put(t.Context(), sesLimitsOf(t, sesFile)); err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())

@@ -121,7 +121,7 @@ func (s *Store) tell(ctx context.Context) error {
 
 // Run keeps the copy like Redis until ctx is done. While Redis is away the copy
 // stays as it is.
-func (s *Store) Run(ctx context.Context) {
+func (s *Store) Run(ctx context.Context) error {
 	ticker := time.NewTicker(refresh)
 	defer ticker.Stop()
 	for {
@@ -130,7 +130,7 @@ func (s *Store) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C:
 		}
 	}

@@ -19,7 +19,7 @@ import (
 type Watcher struct {
 	path   string
 	logger *slog.Logger
-	apply  func(queue.Limits) error
+	apply  func(context.Context, queue.Limits) error
 
 	settle time.Duration // how long the folder must be left alone: editors write in several steps
 	most   time.Duration // how long a busy folder can keep the file from being read
@@ -33,7 +33,7 @@ type Watcher struct {
 
 // NewWatcher makes a watcher, which [Watcher.Run] starts. Apply puts limits in
 // force; when it fails, it gets the same limits again every second.
-func NewWatcher(path string, logger *slog.Logger, apply func(queue.Limits) error) *Watcher {
+func NewWatcher(path string, logger *slog.Logger, apply func(context.Context, queue.Limits) error) *Watcher {
 	return &Watcher{
 		path: path, logger: logger, apply: apply,
 		settle: 100 * time.Millisecond, most: time.Second, again: time.Second, poll: 10 * time.Second,
@@ -123,7 +123,7 @@ func (w *Watcher) check(ctx context.Context, decided string) (now string, err er
 		w.refuse(err)
 		return now, nil
 	}
-	if err := w.apply(limits); err != nil {
+	if err := w.apply(ctx, limits); err != nil {
 		if ctx.Err() == nil { // else it failed because all ends
 			w.refuse(err)
 		}

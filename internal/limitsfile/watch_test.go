@@ -54,7 +54,7 @@ func rateOf(limits queue.Limits) throttle.Rate { return limits.Queues["email"].L
 func watched(t *testing.T, path string, adjust func(*Watcher)) (w *Watcher, taken chan queue.Limits, logged chan string) {
 	t.Helper()
 	taken, logged = make(chan queue.Limits, 100), make(chan string, 100)
-	w = NewWatcher(path, slog.New(slog.NewTextHandler(lines(logged), &slog.HandlerOptions{Level: slog.LevelError})), func(limits queue.Limits) error {
+	w = NewWatcher(path, slog.New(slog.NewTextHandler(lines(logged), &slog.HandlerOptions{Level: slog.LevelError})), func(_ context.Context, limits queue.Limits) error {
 		taken <- limits
 		return nil
 	})
@@ -190,12 +190,12 @@ func TestWatchOffersAgain(t *testing.T) {
 	w, taken, logged := watched(t, path, func(w *Watcher) {
 		w.again = time.Millisecond
 		apply := w.apply
-		w.apply = func(limits queue.Limits) error {
+		w.apply = func(ctx context.Context, limits queue.Limits) error {
 			tries <- struct{}{}
 			if err := <-let; err != nil {
 				return err
 			}
-			return apply(limits)
+			return apply(ctx, limits)
 		}
 	})
 	for range 3 {

@@ -12,8 +12,9 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/dashboard/api"
@@ -163,29 +164,16 @@ const mostEnding = 5 * time.Second
 // Run serves until ctx is done. Then streams end, and requests under way are
 // finished, for a few seconds. The error is that of a listener that failed.
 func (s *Server) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var parts sync.WaitGroup
-	var once sync.Once
-	var failed error
-	part := func(run func() error) {
-		parts.Go(func() {
-			if err := run(); err != nil {
-				once.Do(func() { failed = err })
-				cancel()
-			}
-		})
-	}
-	part(func() error { return s.api.Run(ctx) })
+	parts, ctx := errgroup.WithContext(ctx)
+	parts.Go(func() error { return s.api.Run(ctx) })
 	if s.keys != nil {
-		part(func() error { return s.keys.Run(ctx) })
+		parts.Go(func() error { return s.keys.Run(ctx) })
 	}
-	part(func() error { return s.serve(ctx, s.main, s.mainHandler(), s.cert) })
+	parts.Go(func() error { return s.serve(ctx, s.main, s.mainHandler(), s.cert) })
 	if s.admin != nil {
-		part(func() error { return s.serve(ctx, s.admin, s.adminHandler(), nil) })
+		parts.Go(func() error { return s.serve(ctx, s.admin, s.adminHandler(), nil) })
 	}
-	parts.Wait()
-	return failed
+	return parts.Wait()
 }
 
 func (s *Server) serve(ctx context.Context, listener net.Listener, handler http.Handler, cert *certificate) error {

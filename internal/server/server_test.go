@@ -314,3 +314,26 @@ func TestLargeHeaders(t *testing.T) {
 		t.Errorf("%s", response.Status)
 	}
 }
+
+// A listener that fails ends the other one, and its error is the server's.
+func TestListenerFails(t *testing.T) {
+	for name, listener := range map[string]func(*Server) net.Listener{
+		"main":  func(s *Server) net.Listener { return s.main },
+		"admin": func(s *Server) net.Listener { return s.admin },
+	} {
+		s, err := opened(t, func(c *Config) { c.AdminAddr = "127.0.0.1:0" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(t.Context()) }()
+		for _, url := range []string{s.URL(), "http://" + s.AdminAddr() + "/"} {
+			get(t, url)
+		}
+		broken := listener(s)
+		broken.Close()
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "serve "+broken.Addr().String()) {
+			t.Errorf("%s: it ended with %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// part blocks, and returns nil only once ctx is done and its work is drained.
+type part func(ctx context.Context) error
+
+// runParts runs a worker and what goes with it until ctx is done. The first that
+// fails ends all of them, and its error is returned. The worker ends first: the
+// other parts go on while it finishes its calls.
+func runParts(ctx context.Context, worker part, others ...part) error {
+	group, serving := errgroup.WithContext(ctx)
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	for _, other := range others {
+		group.Go(func() error { return other(background) })
+	}
+	group.Go(func() error {
+		defer stop()
+		return worker(serving)
+	})
+	return group.Wait()
+}
