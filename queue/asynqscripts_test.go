@@ -96,11 +96,12 @@ func TestReplacedParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for tenant, id := range map[string]string{"later": scheduled, "again": retried} {
-		score := client.ZScore(ctx, asynqKey(r.queue, "g:"+tenant), id).Val()
+		lane := tenant + ";kind=call"
+		score := client.ZScore(ctx, asynqKey(r.queue, "g:"+lane), id).Val()
 		if score < 1<<51 || score >= 1<<52 {
 			t.Errorf("job of tenant %s stands at %.0f in its lane; want µs within the band of its priority", tenant, score)
 		}
-		waits, ready := client.ZScore(ctx, key(r.queue, "waiting"), tenant), client.ZScore(ctx, key(r.queue, "ready"), tenant)
+		waits, ready := client.ZScore(ctx, key(r.queue, "waiting"), lane), client.ZScore(ctx, key(r.queue, "ready"), lane)
 		if waits.Err() != nil && ready.Err() != nil {
 			t.Errorf("the dispatcher does not know the lane of tenant %s", tenant)
 		}

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -45,6 +46,7 @@ type dispatcher struct {
 	clock    *redisClock
 	pauses   *pauses
 	archive  archiver
+	faults   faultLog
 	starving *starvation
 	sending  *atomic.Int64 // calls under way, of all queues
 	looked   time.Duration // when the latest round ended, on the boot clock
@@ -81,9 +83,14 @@ func (d *dispatcher) Run(ctx context.Context) {
 		case <-d.woken:
 		}
 		wait, err := d.round(ctx, d.room())
-		if err == nil && time.Since(swept) > sweepEvery {
+		if time.Since(swept) > sweepEvery {
 			swept = time.Now()
-			if cursor, err = d.sweep(ctx, cursor); err == nil {
+			// A round that failed is when they say why.
+			err = cmp.Or(err, d.faults.look(ctx, d.redis, d.queue, d.logger))
+			if err == nil {
+				cursor, err = d.sweep(ctx, cursor)
+			}
+			if err == nil {
 				err = d.archive.sweep(ctx, d.redis, d.queue, d.logger)
 			}
 		}

@@ -32,6 +32,7 @@ type Gauges struct {
 	Completed int64 // kept for their retention
 	Enqueued  int64 // jobs ever accepted
 	Tenants   int64 // tenants with something waiting
+	Faults    int64 // of scripts; see [Faults]
 
 	Limits []LimitGauge
 	Pauses []Pause // in force, of the whole queue and of kinds
@@ -115,13 +116,13 @@ func gaugesOf(queue string, rules QueueLimits, reply any) (Gauges, error) {
 	if err != nil {
 		return Gauges{}, err
 	}
-	n, err := numbers(parts[1], 15)
+	n, err := numbers(parts[1], 16)
 	if err != nil {
 		return Gauges{}, err
 	}
 	g := Gauges{
 		Queue: queue, Waiting: n[0], Tenants: n[1], Enqueued: n[2],
-		Scheduled: n[4], Retry: n[5], Pending: n[6], Active: n[7], Archived: n[8] + n[3], Completed: n[9],
+		Scheduled: n[4], Retry: n[5], Pending: n[6], Active: n[7], Archived: n[8] + n[3], Completed: n[9], Faults: n[15],
 		Asynq: AsynqGauges{Archived: n[8], Processed: n[10], Failed: n[11], Paused: n[12] == 1, Bytes: n[14]},
 	}
 	if since := n[13]; since > 0 {

@@ -9,7 +9,7 @@
 -- Returns   {now, counts, limits, pauses}
 --   counts  waiting, tenants, enqueued, moved, scheduled, retry, pending, active, archived,
 --           completed, processed, failed, paused 1|0, oldest_us (since when the oldest
---           pending task is; 0: none is), bytes (about)
+--           pending task is; 0: none is), bytes (about), faults
 --   limits  for each {name, looked, used, capacity, adapted}: how many buckets were looked
 --           at, the mean of what is used of them, 0 to 1, what one holds when full, and what
 --           is left of a rate that the provider lowered, 0 to 1; the last three as text.
@@ -27,6 +27,10 @@ local function bytes(key)
   local n = redis.pcall('MEMORY', 'USAGE', key)
   return type(n) == 'number' and n or 0
 end
+
+-- What stands where the reports of faults should is one, too.
+local faults = redis.pcall('HLEN', headgate .. 'faults')
+if type(faults) ~= 'number' then faults = 1 end
 
 -- tasks_bytes is what n tasks take, by the mean of a few of them.
 local function tasks_bytes(ids, n)
@@ -58,7 +62,7 @@ end
 if #heads > 0 then size = size + tasks_bytes(heads, waiting) + lists / #heads * size_of('SCARD', asynq .. 'groups') end
 for _, n in ipairs({
   number(read('GET', asynq .. 'processed')), number(read('GET', asynq .. 'failed')), read('EXISTS', asynq .. 'paused'),
-  math.floor(since / 1000), math.floor(size),
+  math.floor(since / 1000), math.floor(size), faults,
 }) do counts[#counts + 1] = n end
 
 local limits, by_name = {}, {}

@@ -116,4 +116,6 @@ const (
 	logAttempt = "attempt"
 	logOutcome = "outcome"
 	logTook    = "took"
+	logWhat    = "what"
+	logReason  = "reason"
 )

@@ -39,6 +39,8 @@ type Overview struct {
 	// Pauses in force: those of the whole queue and of kinds, and then of tenants by
 	// name, 100 at most.
 	Pauses []Pause
+
+	Faults []Fault // what scripts cannot understand; see [Faults]
 }
 
 // Queues lists the queues of a Redis, sorted.
@@ -93,9 +95,13 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	if err := now(); err != nil {
 		return Overview{}, err
 	}
+	faults, err := Faults(ctx, client, queue)
+	if err != nil {
+		return Overview{}, err
+	}
 	o := Overview{
 		Queue: queue, Now: f.asked, Scheduled: scheduled.Val(), Retry: retry.Val(), Pending: pending.Val(), Active: active.Val(),
-		Archived: archived.Val() + moved.Val(), Tenants: tenants.Val(), Sure: Steady, Pauses: f.pausesInForce(),
+		Archived: archived.Val() + moved.Val(), Tenants: tenants.Val(), Sure: Steady, Pauses: f.pausesInForce(), Faults: faults,
 	}
 	o.Waiting, _ = waiting.Int64()
 	counts := map[string]string{}

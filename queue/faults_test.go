@@ -1,0 +1,121 @@
+package queue
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/logtest"
+)
+
+// TestFaults: what scripts reported is listed by time, whatever texts it quotes.
+func TestFaults(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	ctx, client := t.Context(), r.server.Client()
+	if faults, err := Faults(ctx, client, r.queue); err != nil || len(faults) != 0 {
+		t.Fatalf("without any: %v, %v", faults, err)
+	}
+	client.HSet(ctx, key(r.queue, "faults"),
+		"job 17", "1700000000000002 WRONGTYPE it is a list",
+		"lane \x1b[31m\nacme\x9b", "1700000000000001 \x1b[2Jfield\r\nhg_cost is \xff",
+		"bucket b", "no time at all",
+		"lane "+strings.Repeat("x", 5000), "1700000000000003 "+strings.Repeat("y", 5000),
+	)
+	faults, err := Faults(ctx, client, r.queue)
+	if err != nil || len(faults) != 4 {
+		t.Fatalf("%+v, %v", faults, err)
+	}
+	for i, want := range []Fault{
+		{What: "bucket b", Reason: "no time at all"},
+		{What: "lane  [31m acme?", Reason: " [2Jfield  hg_cost is ?", At: time.UnixMicro(1700000000000001)},
+		{What: "job 17", Reason: "WRONGTYPE it is a list", At: time.UnixMicro(1700000000000002)},
+	} {
+		if faults[i] != want {
+			t.Errorf("%d: %+v; want %+v", i, faults[i], want)
+		}
+	}
+	if long := faults[3]; len(long.What) > mostFaultText || len(long.Reason) > mostFaultText {
+		t.Errorf("%d and %d bytes", len(long.What), len(long.Reason))
+	}
+	overview, err := NewInspector(client).Overview(ctx, r.queue)
+	if err != nil || len(overview.Faults) != 4 {
+		t.Errorf("the overview has %v, %v", overview.Faults, err)
+	}
+	if gauges, err := NewInspector(client).Gauges(ctx, r.queue); err != nil || gauges.Faults != 4 {
+		t.Errorf("the gauges have %d, %v", gauges.Faults, err)
+	}
+
+	// Something else may stand where the reports should.
+	client.Del(ctx, key(r.queue, "faults"))
+	client.Set(ctx, key(r.queue, "faults"), "x", 0)
+	faults, err = Faults(ctx, client, r.queue)
+	if err != nil || len(faults) != 1 || faults[0].What != key(r.queue, "faults") || !strings.Contains(faults[0].Reason, "WRONGTYPE") {
+		t.Errorf("a key of another type: %+v, %v", faults, err)
+	}
+	if gauges, err := NewInspector(client).Gauges(ctx, r.queue); err != nil || gauges.Faults != 1 {
+		t.Errorf("a key of another type: the gauges have %d, %v", gauges.Faults, err)
+	}
+}
+
+// TestScriptsReportFaults: a script that fails leaves word of it.
+func TestScriptsReportFaults(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(100)), nil)
+	ctx, client := t.Context(), r.server.Client()
+	r.add(t, nil)
+	client.Del(ctx, key(r.queue, "waiting"))
+	client.Set(ctx, key(r.queue, "waiting"), "x", 0)
+	if _, err := r.dispatcher().round(ctx, 10); err == nil {
+		t.Error("a dispatch without its lanes succeeded")
+	}
+	faults, err := Faults(ctx, client, r.queue)
+	if err != nil || len(faults) == 0 || !strings.Contains(faults[0].Reason, "WRONGTYPE") || time.Since(faults[0].At).Abs() > time.Hour {
+		t.Errorf("%+v, %v", faults, err)
+	}
+}
+
+// TestFaultsAreLoggedOnce: the worker logs each fault when it is new, and again only
+// when it came back after it was forgotten.
+func TestFaultsAreLoggedOnce(t *testing.T) {
+	r := startRig(t, 0, limitsOf(), nil)
+	ctx, client := t.Context(), r.server.Client()
+	logged := &logtest.Buffer{}
+	known := &faultLog{}
+	look := func(want ...string) {
+		t.Helper()
+		logged.Reset()
+		if err := known.look(ctx, client, r.queue, slog.New(slog.NewTextHandler(logged, nil))); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(logged.String(), "level=ERROR"); n != len(want) {
+			t.Errorf("%d lines; want %d:\n%s", n, len(want), logged)
+		}
+		for _, what := range want {
+			if !strings.Contains(logged.String(), fmt.Sprintf("queue=%s what=%q", r.queue, what)) {
+				t.Errorf("nothing about %s:\n%s", what, logged)
+			}
+		}
+	}
+	look()
+	client.HSet(ctx, key(r.queue, "faults"), "job 17", "1700000000000002 odd", "job 18", "1700000000000002 odd")
+	look("job 17", "job 18")
+	look()
+	client.HSet(ctx, key(r.queue, "faults"), "job 19", "1700000000000003 odd")
+	look("job 19")
+	client.Del(ctx, key(r.queue, "faults"))
+	look()
+	client.HSet(ctx, key(r.queue, "faults"), "job 17", "1700000000000009 odd")
+	look("job 17")
+}
+
+// TestWorkerLogsFaults: also while dispatching fails, which is when they matter.
+func TestWorkerLogsFaults(t *testing.T) {
+	logged := &logtest.Buffer{}
+	r := startRig(t, 0, limitsOf(), func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(logged, nil)) })
+	client := r.server.Client()
+	client.Set(t.Context(), key(r.queue, "waiting"), "x", 0)
+	r.run(t)
+	until(t, "logged", func() bool { return strings.Contains(logged.String(), "a script found what it cannot understand") })
+	client.Del(t.Context(), key(r.queue, "waiting")) // or the end of the worker is logged as a failure
+}
