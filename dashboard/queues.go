@@ -160,6 +160,7 @@ var (
 	drainSeconds = queueDesc("headgate_drain_seconds", "Time until nothing waits any more, as things are; left out when it is not known.")
 	allowedRate  = queueDesc("headgate_allowed_jobs_per_second", "Jobs a second that limits let go of what waits; 0: nothing waits, or it is not known.")
 	tenantsWait  = queueDesc("headgate_tenants_waiting", "Tenants with jobs in lanes.")
+	scriptFaults = queueDesc("headgate_script_faults", "Things in Redis that the queue's scripts could not understand in the last hour, such as a key of another type.")
 	pausedUntil  = queueDesc("headgate_paused_until_timestamp_seconds", "When a pause of the queue or of a kind ends, Unix time; 0: it is not paused; +Inf: when somebody resumes it.", "scope")
 
 	limitRate     = queueDesc("headgate_limit_permits_per_second", "Permits a second that a limit admits, as its file says.", "limit", "scope", "unit")
@@ -183,7 +184,7 @@ var (
 	asynqPaused    = queueDesc("asynq_queue_paused_total", "1 when asynq's tools paused the queue, else 0.")
 
 	queueDescs = []*prometheus.Desc{
-		workersAlive, queueUp, backlogJobs, queueJobs, jobsEnqueued, drainSeconds, allowedRate, tenantsWait, pausedUntil,
+		workersAlive, queueUp, backlogJobs, queueJobs, jobsEnqueued, drainSeconds, allowedRate, tenantsWait, scriptFaults, pausedUntil,
 		limitRate, limitCapacity, limitUsed, limitAdapted, tenantBacklog, tenantDone, tenantsSuppressed,
 		asynqTasks, asynqSize, asynqLatency, asynqMemory, asynqProcessed, asynqFailed, asynqPaused,
 	}

@@ -99,10 +99,14 @@ func TestQueues(t *testing.T) {
 	if _, err := queue.PauseJobs(t.Context(), client, name, queue.Scope{Kind: name}, time.Time{}, queue.Operator{Actor: "test", Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
+	if err := client.HSet(t.Context(), "headgate:{"+name+"}:faults", "job 17", "1 odd", "lane a", "2 odd").Err(); err != nil {
+		t.Fatal(err)
+	}
 	registry := shown(t, client, Tenants{}, name)
 	got := page(t, registry)
 	for series, want := range map[string]float64{
 		`headgate_queue_up{queue=%q}`:                                                                           1,
+		`headgate_script_faults{queue=%q}`:                                                                      2,
 		`headgate_backlog_jobs{queue=%q}`:                                                                       61,
 		`headgate_jobs_enqueued_total{queue=%q}`:                                                                61,
 		`headgate_jobs{queue=%q,state="active"}`:                                                                0,

@@ -49,6 +49,7 @@ func (s series) queue(g queue.Gauges) {
 	}
 	s.counter(jobsEnqueued, g.Enqueued)
 	s.gauge(tenantsWait, float64(g.Tenants))
+	s.gauge(scriptFaults, float64(g.Faults))
 	whole := false
 	for _, pause := range g.Pauses {
 		scope, until := "queue", math.Inf(1)
