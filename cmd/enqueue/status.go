@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
@@ -43,6 +44,7 @@ type (
 		Active    int64        `json:"active"`
 		Archived  int64        `json:"archived"`
 		DrainsAt  *time.Time   `json:"drains_at"`
+		Faults    []faultJSON  `json:"faults"`
 		Tenants   []tenantJSON `json:"tenants"`
 	}
 	tenantJSON struct {
@@ -83,17 +85,16 @@ func eachTenant(ctx context.Context, inspector *queue.Inspector, name string, do
 func status(ctx context.Context, o *options, name string, out io.Writer) error {
 	all := []queueStatus{}
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		inspector := queue.NewInspector(client)
-		overview, err := inspector.Overview(ctx, name)
+		s, err := readStatus(ctx, client, name)
 		if err != nil {
+			// Faults may say why it cannot be read.
+			if faults, faultsErr := queue.Faults(ctx, client, name); faultsErr == nil && !o.json {
+				err = cmp.Or(printFaults(out, name, faults), err)
+			}
 			return err
 		}
-		all = append(all, queueStatus{Overview: overview})
-		return eachTenant(ctx, inspector, name, func(row queue.TenantRow) error {
-			last := &all[len(all)-1]
-			last.tenants = append(last.tenants, row)
-			return nil
-		})
+		all = append(all, s)
+		return nil
 	})
 	if err != nil {
 		return err
@@ -104,12 +105,24 @@ func status(ctx context.Context, o *options, name string, out io.Writer) error {
 	return printStatus(out, all, time.Now())
 }
 
+func readStatus(ctx context.Context, client redis.UniversalClient, name string) (s queueStatus, err error) {
+	inspector := queue.NewInspector(client)
+	if s.Overview, err = inspector.Overview(ctx, name); err != nil {
+		return s, err
+	}
+	err = eachTenant(ctx, inspector, name, func(row queue.TenantRow) error {
+		s.tenants = append(s.tenants, row)
+		return nil
+	})
+	return s, err
+}
+
 func asJSON(all []queueStatus) []queueJSON {
 	list := []queueJSON{}
 	for _, s := range all {
 		q := queueJSON{
 			Queue: s.Queue, Waiting: s.Waiting, Scheduled: s.Scheduled, Retry: s.Retry, Pending: s.Pending,
-			Active: s.Active, Archived: s.Archived, DrainsAt: moment(s.DrainsAt), Tenants: []tenantJSON{},
+			Active: s.Active, Archived: s.Archived, DrainsAt: moment(s.DrainsAt), Faults: faultsJSON(s.Faults), Tenants: []tenantJSON{},
 		}
 		for _, t := range s.tenants {
 			q.Tenants = append(q.Tenants, tenantJSON{t.Tenant, t.Waiting, t.Done, moment(t.Next), heldBy(t), moment(t.DrainsAt)})
@@ -134,6 +147,9 @@ func printStatus(out io.Writer, all []queueStatus, now time.Time) error {
 			fmt.Fprintf(out, "; drains %s", when(s.DrainsAt, now))
 		}
 		fmt.Fprintln(out)
+		if err := printFaults(out, s.Queue, s.Faults); err != nil {
+			return err
+		}
 		if len(s.tenants) == 0 {
 			continue
 		}
@@ -157,9 +173,10 @@ func heldBy(t queue.TenantRow) string {
 	return t.HeldBy.Limit
 }
 
-// printable quotes a name that would do something to a terminal or hide in it.
+// printable quotes a name that would do something to a terminal or hide in it, also
+// with bytes that are not UTF-8.
 func printable(name string) string {
-	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(name)
 	}
 	return name

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// faultJSON is something that scripts could not understand, as JSON.
+type faultJSON struct {
+	What   string     `json:"what"`
+	Reason string     `json:"reason"`
+	At     *time.Time `json:"at"`
+}
+
+func faultsJSON(faults []queue.Fault) []faultJSON {
+	list := []faultJSON{}
+	for _, f := range faults {
+		list = append(list, faultJSON{f.What, f.Reason, moment(f.At)})
+	}
+	return list
+}
+
+// printFaults shows what scripts could not understand, and what to do about it.
+func printFaults(out io.Writer, name string, faults []queue.Fault) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	count := "1 fault"
+	if len(faults) > 1 {
+		count = fmt.Sprintf("%d faults", len(faults))
+	}
+	fmt.Fprintf(out, "queue %s: %s. Scripts found data in Redis that they cannot understand, and left it as it is:\n", name, count)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, f := range faults {
+		since := "-"
+		if !f.At.IsZero() {
+			since = f.At.Local().Format("2006-01-02 15:04:05")
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", since, printable(f.What), printable(f.Reason))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(out, "Repair or delete what is named: its jobs wait until then. Faults are forgotten an hour after the latest.")
+	return err
+}
