@@ -99,7 +99,7 @@ func TestSchemas(t *testing.T) {
 	d := described(t)
 	answers := map[string]any{
 		"Problem": problem{}, "FieldError": fieldError{}, "Session": sessionJSON{}, "Hold": holdJSON{}, "Receipt": receipt{}, "ItemError": itemError{},
-		"ItemResult": itemResult{}, "BatchResult": batchAnswer{}, "Pause": pauseJSON{}, "Outlook": outlookJSON{}, "Overview": overviewJSON{},
+		"ItemResult": itemResult{}, "BatchResult": batchAnswer{}, "Pause": pauseJSON{}, "Fault": faultJSON{}, "Outlook": outlookJSON{}, "Overview": overviewJSON{},
 		"TenantRow": rowJSON{}, "Filed": asFiled{}, "Limit": ruleJSON{}, "LimitState": limitJSON{}, "Override": overriddenJSON{}, "Event": eventJSON{},
 		"Tenant": tenantJSON{}, "JobRow": rowJobJSON{}, "TimelineEntry": timelineJSON{}, "JobDetail": jobJSON{}, "Tally": tallyJSON{},
 		"FailureGroup": failureJSON{}, "LimitPreview": changedJSON{}, "Estimate": estimateJSON{}, "AuditEntry": auditJSON{}, "Point": point{},

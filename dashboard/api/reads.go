@@ -30,6 +30,14 @@ type overviewJSON struct {
 	Pauses    []pauseJSON            `json:"pauses"`
 	Answers   map[queue.Answer]int64 `json:"answers,omitzero"` // of calls ever made
 	Calls     *int64                 `json:"calls,omitempty"`
+	Faults    []faultJSON            `json:"faults,omitzero"`
+}
+
+// faultJSON is something in Redis that the queue's scripts could not understand.
+type faultJSON struct {
+	What   string  `json:"what"`
+	Reason string  `json:"reason"`
+	At     *moment `json:"at,omitempty"`
 }
 
 func overviewOf(o queue.Overview) overviewJSON {
@@ -37,13 +45,16 @@ func overviewOf(o queue.Overview) overviewJSON {
 		Queue: o.Queue, Now: moment{o.Now}, Waiting: o.Waiting, Scheduled: &o.Scheduled, Retry: &o.Retry, Pending: &o.Pending,
 		Active: &o.Active, Archived: &o.Archived, Enqueued: &o.Enqueued, Tenants: o.Tenants, Allowed: o.Allowed,
 		DrainsAt: at(o.DrainsAt), Sure: string(o.Sure), Pauses: []pauseJSON{},
-		Answers: o.Answers, Calls: &o.Calls,
+		Answers: o.Answers, Calls: &o.Calls, Faults: []faultJSON{},
 	}
 	if o.Top != nil {
 		out.Top = new(outlookOf(*o.Top))
 	}
 	for _, p := range o.Pauses {
 		out.Pauses = append(out.Pauses, pauseOf(p))
+	}
+	for _, f := range o.Faults {
+		out.Faults = append(out.Faults, faultJSON{f.What, f.Reason, at(f.At)})
 	}
 	return out
 }

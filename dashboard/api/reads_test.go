@@ -63,6 +63,26 @@ func TestTenants(t *testing.T) {
 	r.want(200, r.queue, "GET", "/queues", "")
 }
 
+// TestFaults: a queue tells what its scripts could not understand, but not to those
+// who are for single tenants.
+func TestFaults(t *testing.T) {
+	r, keys := keyed(t, redistest.Start(t), Key{ID: "ops", Scopes: []Scope{Read}}, Key{ID: "acme", Scopes: []Scope{Read}, Tenants: []string{"acme"}})
+	r.publish(throttle.PerSecond(1))
+	r.key = keys["ops"]
+	r.want(200, `"faults":[]`, "GET", "/queues/"+r.queue, "")
+	if err := r.redis.HSet(t.Context(), "headgate:{"+r.queue+"}:faults",
+		"job 17", "1700000000000000 it is a <b>list</b>", "lane \x1b[2Jacme\xff", "no time\r\n").Err(); err != nil {
+		t.Fatal(err)
+	}
+	const want = `"faults":[{"what":"lane  [2Jacme?","reason":"no time  "},{"what":"job 17","reason":"it is a \u003cb\u003elist\u003c/b\u003e","at":"2023-11-14T22:13:20.000Z"}]`
+	r.want(200, want, "GET", "/queues/"+r.queue, "")
+	r.want(200, want, "GET", "/queues", "")
+	r.key = keys["acme"]
+	if got := r.want(200, r.queue, "GET", "/queues/"+r.queue, ""); strings.Contains(got.body, `"faults":`) {
+		t.Errorf("a key of one tenant is told %s", got.body)
+	}
+}
+
 func TestEstimate(t *testing.T) {
 	r := newRig(t, redistest.Shared(t), nil)
 	r.publish(throttle.PerSecond(10))

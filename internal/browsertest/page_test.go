@@ -1,6 +1,7 @@
 package browsertest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,9 +57,20 @@ func TestPages(t *testing.T) {
 	given["hostile"] = strange
 	for _, file := range []string{"pages", "keyboard", "hostile"} {
 		t.Run(file, func(t *testing.T) {
-			scenario(t, file+".mjs", run{base: p.page, given: given})
+			scenario(t, file+".mjs", run{base: p.page, given: given, control: control{"fault": s.fault()}})
 		})
 	}
+}
+
+// fault is told what scripts could not understand; "": they understand all.
+func (s *stage) fault() func(json.RawMessage) (any, error) {
+	const faults = "headgate:{webhook}:faults"
+	return asked(func(name string) (any, error) {
+		if err := s.rdb.Del(context.Background(), faults).Err(); err != nil || name == "" {
+			return true, err
+		}
+		return true, s.rdb.HSet(context.Background(), faults, "lane "+name, fmt.Sprintf("%d a field is %s", time.Now().UnixMicro(), name)).Err()
+	})
 }
 
 // TestActions: each change that the page offers does what it says, and is in Redis.

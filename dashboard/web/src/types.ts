@@ -7,6 +7,8 @@ export type Answers = Partial<Record<Answer, number>>;
 export interface Hold { limit: string; scope: string; rule: string; next?: string }
 export interface Pause { tenant?: string; kind?: string; until?: string; by: string; reason: string }
 
+export interface Fault { what: string; reason: string; at?: string }
+
 export interface Outlook {
 	queue: string; tenant: string; now: string; waiting: number; rate_per_second: number;
 	held_by?: Hold; drains_at?: string; sure: Sure; text: string;
@@ -16,6 +18,7 @@ export interface Overview {
 	top?: Outlook; pauses?: Pause[] | null;
 	// Of the queue as a whole: a key for single tenants is not told.
 	scheduled?: number; retry?: number; pending?: number; active?: number; archived?: number; enqueued?: number; answers?: Answers | null; calls?: number;
+	faults?: Fault[] | null;
 }
 export interface TenantRow extends Outlook {
 	done: number; weight: number; limit: string; level: number; capacity: number; pauses?: Pause[] | null; overridden: boolean;

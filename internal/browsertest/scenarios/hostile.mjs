@@ -1,6 +1,6 @@
 // Names and payloads that want to be more than text.
 import assert from 'node:assert/strict';
-import { given, scenario } from '../lib/scenario.mjs';
+import { ask, given, scenario } from '../lib/scenario.mjs';
 import { accessible, fits } from '../lib/rules.mjs';
 import * as at from '../lib/page.mjs';
 
@@ -49,6 +49,23 @@ given.hostile.forEach(({ name, job }, i) => {
     await fits(page, 'its job');
   });
 });
+
+for (const width of [1280, 375]) {
+  scenario(`faults of scripts, ${width} px`, { width }, async (page) => {
+    await at.visit(page, at.queuePage(queue));
+    for (const { name } of given.hostile) {
+      await ask('fault', name);
+      const fault = page.locator('.notice.bad').filter({ hasText: '1 fault' });
+      await fault.locator('bdi').filter({ hasText: `is ${name}` }).waitFor();
+      assert.deepEqual(await fault.locator('bdi').allTextContents(), [`lane ${name}`, `a field is ${name}`]);
+      assert.equal(await page.locator(injected).count(), 0);
+      await fits(page);
+      await accessible(page);
+    }
+    await ask('fault', '');
+    await page.locator('.notice.bad').waitFor({ state: 'detached' });
+  });
+}
 
 scenario('a payload of 1 MB', async (page) => {
   await at.visit(page, at.job(queue, given.large));

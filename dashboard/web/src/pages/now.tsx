@@ -3,10 +3,11 @@ import { queues } from '../live';
 import { href } from '../router';
 import { recent, useSeries } from '../series';
 import { mayChangeAll } from '../session';
-import type { Overview } from '../types';
+import type { Fault, Overview } from '../types';
 import { askPause, askResume } from '../actions';
 import { Chart } from '../ui/chart';
-import { Badge } from '../ui/icon';
+import { Badge, Icon } from '../ui/icon';
+import { Name } from '../ui/name';
 import { Sentence, pausedWhat, pauseUntil } from '../ui/sentence';
 import { EmptyState, ErrorState, Skeleton } from '../ui/states';
 import { Stat, Stats } from '../ui/table';
@@ -44,6 +45,18 @@ function Hero({ q }: { q: Overview }) {
 	return <p class="sentence calm">Nothing waits in <b>{q.queue}</b>. What comes in goes at once, as fast as its limits allow.</p>;
 }
 
+/** What scripts could not understand, the latest by its name. */
+function Faults({ of }: { of: Fault[] }) {
+	const last = of.at(-1);
+	if (!last) return null;
+	return (
+		<p class="notice bad">
+			<Icon name="warn" /><b>{plural(of.length, 'fault')}</b>: scripts cannot understand <Name>{last.what}</Name> (<bdi>{last.reason}</bdi>).
+			{' '}Its jobs wait until somebody repairs or deletes it; <code>enqueue status</code> lists all faults.
+		</p>
+	);
+}
+
 function QueueCard({ q }: { q: Overview }) {
 	const s = useSeries(q.queue);
 	const sent = recent(s.sent, 5), rejected = recent(s.answers.map((a) => a.throttled ?? 0), 60);
@@ -58,6 +71,7 @@ function QueueCard({ q }: { q: Overview }) {
 					? <button type="button" onClick={() => askResume(q.queue, {})}>Resume…</button>
 					: <button type="button" onClick={() => askPause(q.queue, {}, q.waiting)}>Pause…</button>)}
 			</header>
+			<Faults of={q.faults ?? []} />
 			<Hero q={q} />
 			{others > 0 && q.waiting > 0 && (
 				<p class="also">The last to be through of <a href={href('queues', q.queue, 'tenants')}>{plural(q.tenants, 'tenant')}</a> that wait.</p>
