@@ -50,7 +50,6 @@ type gate struct {
 	sending  *atomic.Int64 // calls under way, of all queues
 	worker   string        // this process, in owner marks
 	client   *Client       // for what follows a job
-	disowned *disowned     // tasks whose acknowledgement must not be sent
 	limits   *limitsCache  // calendars for the scripts
 	pauses   *pauses
 	starving *starvation
@@ -111,16 +110,11 @@ func (g *gate) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	owner := g.worker + ":" + strconv.FormatInt(g.runs.Add(1), 36)
 	v := g.process(ctx, task, job, owner)
 	g.observer.Finished(g.queue, g.known(job.Kind), v.outcome)
-	if v.outcome == Lost {
-		g.disowned.add(g.queue, job.ID)
-	}
 	if again, ok := errors.AsType[*retryError](v.err); ok {
 		again.skew = g.clock.skew()
 	}
 	return v.err
 }
-
-var lost = verdict{outcome: Lost}
 
 func parked() verdict { return verdict{outcome: Parked, err: &retryError{err: errParked}} }
 
@@ -139,7 +133,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 	}
 	switch slot.answer {
 	case "gone":
-		return lost
+		return lost()
 	case "done", "failed":
 		return g.putAway(ctx, job)
 	case "crashed":
@@ -169,7 +163,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 			case err != nil:
 				return g.giveUp(ctx, job, owner)
 			case slot.answer == "gone":
-				return lost
+				return lost()
 			case slot.answer == "park" && job.lastOfAsynq:
 				// asynq would archive what is parked: it is held until its slot is near.
 				if g.pause(ctx, slowestDispatch) != nil {
@@ -195,7 +189,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		unlock := g.enter(suspect)
 		if suspect && !g.settle(job.settled(owner, "alone")).mine {
 			unlock()
-			return lost
+			return lost()
 		}
 		paused := g.paused(job)
 		if g.onTime(slot) && !paused {
@@ -432,7 +426,7 @@ func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict)
 	}
 	switch settled := g.settle(question); {
 	case !settled.mine:
-		return lost
+		return lost()
 	case settled.follow:
 		return g.putAway(ctx, job)
 	}
@@ -450,7 +444,7 @@ func (g *gate) giveUp(ctx context.Context, job Running, owner string) verdict {
 // keep gives a job back with its slot, for another worker to use.
 func (g *gate) keep(job Running, owner string) verdict {
 	if !g.settle(job.settled(owner, "keep")).mine {
-		return lost
+		return lost()
 	}
 	return g.park(job, ParkedByStop, "", 0)
 }

@@ -148,24 +148,3 @@ type postponed struct{ until time.Time }
 
 func (postponed) Error() string          { return "quota" }
 func (e postponed) ParkUntil() time.Time { return e.until }
-
-func TestDisownedHoldsBackOneAcknowledgement(t *testing.T) {
-	d := &disowned{tasks: map[string]int{}}
-	done := func(id string) []any {
-		return []any{"evalsha", "0123", 5, "asynq:{q}:active", "asynq:{q}:lease", "asynq:{q}:t:" + id, "asynq:{q}:processed:2026-01-01", "asynq:{q}:processed"}
-	}
-	if d.holdBack(done("x")) {
-		t.Error("an acknowledgement was held back for nothing")
-	}
-	d.add("q", "x")
-	dequeue := []any{"evalsha", "0123", 4, "asynq:{q}:pending", "asynq:{q}:paused", "asynq:{q}:active", "asynq:{q}:lease"}
-	if d.holdBack(done("y")) || d.holdBack(dequeue) {
-		t.Error("another command was held back")
-	}
-	if !d.holdBack(done("x")) {
-		t.Error("the acknowledgement of a disowned task went out")
-	}
-	if d.holdBack(done("x")) {
-		t.Error("the next owner's acknowledgement was held back, too")
-	}
-}

@@ -64,7 +64,7 @@ type Worker struct {
 	middleware []Middleware
 	observer   Observer
 	logger     *slog.Logger
-	disowned   *disowned
+	losing     redis.Hook // of tests: loses what asynq says; nil: nothing is lost
 
 	mu    sync.Mutex
 	ready error
@@ -96,7 +96,7 @@ func New(config Config) (*Worker, error) {
 	config.ShutdownTimeout = cmp.Or(config.ShutdownTimeout, 30*time.Second)
 	w := &Worker{
 		config: config, handlers: map[string]*handler{}, observer: config.Observer, logger: config.Logger,
-		disowned: &disowned{tasks: map[string]int{}}, ready: errors.New("the worker has not started"),
+		ready: errors.New("the worker has not started"),
 	}
 	if w.observer == nil {
 		w.observer = NoObserver{}
@@ -219,7 +219,10 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) hookAsynq(client redis.UniversalClient) {
 	client.AddHook(replacedHook{})
 	client.AddHook(dequeueHook{client, kindList(sortedKeys(w.handlers))})
-	client.AddHook(w.disowned)
+	if w.losing != nil {
+		client.AddHook(w.losing)
+	}
+	client.AddHook(lostHook{})
 	client.AddHook(archiveHook{w.redis})
 	client.AddHook(newAcks(client))
 	client.AddHook(roundTrips{w.observer, "asynq"})
@@ -246,7 +249,7 @@ func (w *Worker) parts(id string, clock *redisClock, capacity *capacity, sending
 		}
 		gates[name] = (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
-			clock: clock, calls: calls, runs: runs, sending: sending, worker: id, client: client, disowned: w.disowned, stopping: stopping, ended: ended,
+			clock: clock, calls: calls, runs: runs, sending: sending, worker: id, client: client, stopping: stopping, ended: ended,
 			limits: limits, pauses: pauses, starving: starving, woke: d.wake,
 		}).init()
 		dispatchers = append(dispatchers, d)
