@@ -81,7 +81,11 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		return eval(ctx, settleScript, args...)
 	})
 	add("recover", func(ctx context.Context, pick *rand.Rand, s sight) error {
-		return eval(ctx, recoverScript, recoverArgs(ctx, client, at(pick, s, "active"))...)
+		return eval(ctx, recoverScript, recoverArgs(ctx, client, s, at(pick, s, "active"))...)
+	})
+	add("late", func(ctx context.Context, pick *rand.Rand, s sight) error {
+		ids := append(at(pick, s, "g:a;kind=call"), "nobody")
+		return eval(ctx, lateScript, ids[0], "worker:9", "a", "call", "1", "", "ok", "1", "1")
 	})
 	for _, tenant := range []string{"", "a"} {
 		add("sweep "+tenant, func(ctx context.Context, pick *rand.Rand, _ sight) error {
@@ -141,14 +145,14 @@ func damagedScripts(client *redis.Client) []damagedScript {
 }
 
 // recoverArgs are those of recover.lua for jobs whose workers are gone.
-func recoverArgs(ctx context.Context, client *redis.Client, ids []string) []any {
+func recoverArgs(ctx context.Context, client *redis.Client, s sight, ids []string) []any {
 	var args []any
 	for _, id := range ids {
 		lease := ""
 		if score, err := client.ZScore(ctx, asynqKey(damagedQueue, "lease"), id).Result(); err == nil {
 			lease = strconv.FormatFloat(score, 'f', 0, 64)
 		}
-		args = append(args, id, lease)
+		args = append(args, id, lease, s.Fields[id]["hg_owner"], "1")
 	}
 	return args
 }

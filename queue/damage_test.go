@@ -237,6 +237,9 @@ func (d *damage) template(t *testing.T, limits QueueLimits) []saved {
 			fail(d.client.ZAdd(ctx, lease, zOf(id, float64(time.Now().Unix()+30))).Err())
 		}
 	}
+	for _, id := range d.client.ZRange(ctx, asynqKey(damagedQueue, "g:a;kind=call"), 0, -1).Val() {
+		fail(d.client.HSet(ctx, asynqKey(damagedQueue, "t:"+id), "hg_lost", "worker:9=1", "hg_crashes", 1).Err())
+	}
 	var all []saved
 	names, err := d.client.Keys(ctx, "*").Result()
 	fail(err)

@@ -86,9 +86,23 @@ func (r *rig) crash(t *testing.T, id string) {
 	} else if !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
-	if n, err := recoverScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, id, seen); err != nil || n != int64(1) {
-		t.Fatalf("recovered %v, %v", n, err)
+	if n := r.recover(t, id, seen, true); n != 1 {
+		t.Fatalf("recovered %d", n)
 	}
+}
+
+// recover takes a job from its worker, whose lease was last seen so.
+func (r *rig) recover(t *testing.T, id, lease string, ended bool) int64 {
+	t.Helper()
+	gone := 0
+	if ended {
+		gone = 1
+	}
+	n, err := recoverScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, id, lease, r.field(t, id, "hg_owner"), gone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n.(int64)
 }
 
 // wired is a worker whose network a test can break.

@@ -50,6 +50,8 @@ type gate struct {
 	sending  *atomic.Int64 // calls under way, of all queues
 	worker   string        // this process, in owner marks
 	client   *Client       // for what follows a job
+	live     *liveRuns     // what this process runs of the queue
+	renewals *renewals     // of its leases
 	limits   *limitsCache  // calendars for the scripts
 	pauses   *pauses
 	starving *starvation
@@ -108,12 +110,24 @@ func (g *gate) init() *gate {
 func (g *gate) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	job := readRunning(ctx, task)
 	owner := g.worker + ":" + strconv.FormatInt(g.runs.Add(1), 36)
-	v := g.process(ctx, task, job, owner)
+	v := g.run(ctx, task, job, owner)
 	g.observer.Finished(g.queue, g.known(job.Kind), v.outcome)
 	if again, ok := errors.AsType[*retryError](v.err); ok {
 		again.skew = g.clock.skew()
 	}
 	return v.err
+}
+
+// run processes a job once no earlier run of it is left in this process.
+func (g *gate) run(ctx context.Context, task *asynq.Task, job Running, owner string) verdict {
+	run, leave, err := g.live.enter(ctx, job.ID, g.stopping)
+	if err != nil {
+		return g.park(job, ParkedByStop, "", 0)
+	}
+	defer leave()
+	ctx, end := g.live.detach(ctx, run)
+	defer end()
+	return g.process(ctx, task, job, owner)
 }
 
 func parked() verdict { return verdict{outcome: Parked, err: &retryError{err: errParked}} }
@@ -130,6 +144,9 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 	took := time.Since(asked)
 	if err != nil {
 		return g.park(job, ParkedByStop, "", took) // before anything was known of the job
+	}
+	if slot.answer == "crashed" && !g.certain(ctx, job) {
+		slot.answer = "slot" // it runs alone once more
 	}
 	switch slot.answer {
 	case "gone":
@@ -150,20 +167,21 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 	suspect := slot.crashes >= 2
 	accepted, held := g.boot(slot.accepted), time.Duration(0)
 	runnable := time.Duration(0) // when its first slot came; 0: it had none yet
+	granted := began             // when Redis last said that the job is this worker's
 	for {
 		// What nobody wants any more needs no slot, and no pause holds it.
 		if job.expired(g.clock.now()) {
 			return g.finish(ctx, job, owner, expire(job))
 		}
 		if slot.answer == "slot" {
-			asked = time.Now()
+			granted, asked = bootTime(), time.Now()
 			slot, err = g.newSlot(ctx, job, owner)
 			took = time.Since(asked)
 			switch {
 			case err != nil:
 				return g.giveUp(ctx, job, owner)
 			case slot.answer == "gone":
-				return lost()
+				return g.endLate(job, owner, verdict{})
 			case slot.answer == "park" && job.lastOfAsynq:
 				// asynq would archive what is parked: it is held until its slot is near.
 				if g.pause(ctx, slowestDispatch) != nil {
@@ -189,10 +207,10 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		unlock := g.enter(suspect)
 		if suspect && !g.settle(job.settled(owner, "alone")).mine {
 			unlock()
-			return lost()
+			return g.endLate(job, owner, verdict{})
 		}
 		paused := g.paused(job)
-		if g.onTime(slot) && !paused {
+		if g.onTime(slot) && g.renewals.cover(granted) && !paused {
 			g.observer.Gated(g.queue, g.sent(job, took, held, runnable, began, accepted))
 			job.Held = held
 			v := g.call(ctx, handler, task, job)
@@ -426,7 +444,7 @@ func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict)
 	}
 	switch settled := g.settle(question); {
 	case !settled.mine:
-		return lost()
+		return g.endLate(job, owner, v)
 	case settled.follow:
 		return g.putAway(ctx, job)
 	}
@@ -444,7 +462,7 @@ func (g *gate) giveUp(ctx context.Context, job Running, owner string) verdict {
 // keep gives a job back with its slot, for another worker to use.
 func (g *gate) keep(job Running, owner string) verdict {
 	if !g.settle(job.settled(owner, "keep")).mine {
-		return lost()
+		return g.endLate(job, owner, verdict{})
 	}
 	return g.park(job, ParkedByStop, "", 0)
 }

@@ -37,6 +37,7 @@ type WorkerInfo struct {
 
 const (
 	beatEvery = 5 * time.Second
+	beatAgain = time.Second // after one that Redis did not take
 
 	// A worker is gone when it told nothing for this long.
 	beatLasts = 3 * beatEvery
@@ -97,9 +98,40 @@ func (in *Inspector) CountWorkers(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// heart tells of a worker while it lives.
+// workerOf is the worker that an owner mark on a task names; "" for none.
+func workerOf(owner string) string {
+	worker, _, _ := strings.Cut(owner, ":")
+	return worker
+}
+
+// endedWorkers names those workers, of some owner marks, that missed two beats: they
+// have ended, as far as anybody can tell. A worker of which Redis does not answer is
+// not among them. Leases are renewed with each beat, so when the leases of a dead
+// worker have been silent for long enough, so has the worker.
+func endedWorkers(ctx context.Context, client redis.UniversalClient, owners []string) map[string]bool {
+	pipe := client.Pipeline()
+	left := map[string]*redis.DurationCmd{}
+	for _, owner := range owners {
+		if worker := workerOf(owner); worker != "" && left[worker] == nil {
+			left[worker] = pipe.PTTL(ctx, workerKey(worker))
+		}
+	}
+	ended := map[string]bool{}
+	if len(left) == 0 {
+		return ended
+	}
+	_, _ = pipe.Exec(ctx) // every command has its own error
+	for worker, ttl := range left {
+		ended[worker] = ttl.Err() == nil && ttl.Val() <= beatLasts-2*beatEvery
+	}
+	return ended
+}
+
+// heart tells of a worker while it lives, and renews the leases of all that it runs.
 type heart struct {
 	redis    redis.UniversalClient
+	live     map[string]*liveRuns // by queue
+	renewals *renewals
 	clock    *redisClock
 	capacity *capacity
 	sending  *atomic.Int64
@@ -108,14 +140,23 @@ type heart struct {
 
 	info    WorkerInfo
 	failing bool
-	dropped bool // the details were too large, and somebody was told
+	dropped bool                 // the details were too large, and somebody was told
+	asked   chan json.RawMessage // the details that were asked for and have not come; nil: none
 }
 
 // Run tells until ctx is done, and then that the worker is gone.
 func (h *heart) Run(ctx context.Context) {
 	h.info.Started = h.clock.now().UTC()
-	h.beat(ctx)
-	every(ctx, beatEvery, func() { h.beat(ctx) })
+	for ctx.Err() == nil {
+		wait := beatEvery
+		if h.beat(ctx); h.failing {
+			wait = beatAgain
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 	defer cancel()
 	pipe := h.redis.Pipeline()
@@ -127,7 +168,7 @@ func (h *heart) Run(ctx context.Context) {
 func (h *heart) beat(ctx context.Context) {
 	now := h.clock.now().UTC()
 	h.info.Seen, h.info.Held, h.info.Sending = now, int(h.capacity.held.Load()), int(h.sending.Load())
-	h.info.Details = h.detailed()
+	h.askDetails()
 	text, err := encodeJSON(h.info)
 	if err == nil {
 		err = h.send(ctx, text, now)
@@ -141,20 +182,42 @@ func (h *heart) beat(ctx context.Context) {
 func (h *heart) send(ctx context.Context, text []byte, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
+	began := bootTime()
 	pipe := h.redis.Pipeline()
+	for queue, live := range h.live {
+		renewLeases(ctx, pipe, queue, live)
+	}
 	pipe.Set(ctx, workerKey(h.info.ID), text, beatLasts)
 	pipe.ZAdd(ctx, workersKey, redis.Z{Score: float64(now.UnixMilli()), Member: h.info.ID})
 	// Those of workers that died. One that only was away lists itself again.
 	pipe.ZRemRangeByScore(ctx, workersKey, "-inf", strconv.FormatInt(now.Add(-4*beatLasts).UnixMilli(), 10))
 	_, err := pipe.Exec(ctx)
+	if err == nil {
+		h.renewals.note(began)
+	}
 	return err
+}
+
+// askDetails takes the details over once they are there: leases do not wait for them
+// for longer than a second.
+func (h *heart) askDetails() {
+	if h.details == nil {
+		return
+	}
+	if h.asked == nil {
+		asked := make(chan json.RawMessage, 1)
+		h.asked = asked
+		go func() { asked <- h.detailed() }()
+	}
+	select {
+	case h.info.Details = <-h.asked:
+		h.asked = nil
+	case <-time.After(time.Second):
+	}
 }
 
 // detailed is what [Config].Details says, or nil where that cannot be told.
 func (h *heart) detailed() json.RawMessage {
-	if h.details == nil {
-		return nil
-	}
 	value := h.details()
 	if value == nil {
 		return nil
@@ -184,10 +247,11 @@ func encodeJSON(value any) ([]byte, error) {
 }
 
 // newHeart is that of a worker with this ID.
-func (w *Worker) newHeart(id string, clock *redisClock, capacity *capacity, sending *atomic.Int64) *heart {
+func (w *Worker) newHeart(id string, clock *redisClock, capacity *capacity, sending *atomic.Int64, live map[string]*liveRuns, renewals *renewals) *heart {
 	host, _ := os.Hostname() // "": the machine does not say
 	return &heart{
 		redis: w.redis, clock: clock, capacity: capacity, sending: sending, details: w.config.Details, logger: w.logger,
+		live: live, renewals: renewals,
 		info: WorkerInfo{
 			ID: id, Host: printable(host, 255), PID: os.Getpid(), Version: programVersion(),
 			Queues: w.config.Queues, Kinds: sortedKeys(w.handlers), Concurrency: w.config.Concurrency,

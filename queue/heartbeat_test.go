@@ -202,7 +202,8 @@ func TestWorkersIndexHeals(t *testing.T) {
 			redis.Z{Member: recent, Score: float64(now.Add(-20 * time.Second).UnixMilli())}, redis.Z{Member: strange, Score: float64(now.UnixMilli())})
 		client.Set(ctx, workerKey(strange), `{"id":"another"}`, time.Minute)
 		h := &heart{
-			redis: client, clock: &redisClock{}, capacity: newCapacity(1), sending: &atomic.Int64{}, logger: slog.New(slog.DiscardHandler),
+			renewals: &renewals{},
+			redis:    client, clock: &redisClock{}, capacity: newCapacity(1), sending: &atomic.Int64{}, logger: slog.New(slog.DiscardHandler),
 			info: WorkerInfo{ID: lives},
 		}
 		for range 2 {
@@ -235,7 +236,8 @@ func TestDetailsAreBounded(t *testing.T) {
 	var log bytes.Buffer
 	var value any
 	h := &heart{
-		redis: client, clock: &redisClock{}, capacity: newCapacity(1), sending: &atomic.Int64{}, logger: slog.New(slog.NewTextHandler(&log, nil)),
+		renewals: &renewals{},
+		redis:    client, clock: &redisClock{}, capacity: newCapacity(1), sending: &atomic.Int64{}, logger: slog.New(slog.NewTextHandler(&log, nil)),
 		details: func() any { return value }, info: WorkerInfo{ID: redistest.Queue(t)},
 	}
 	for _, test := range []struct {
@@ -267,4 +269,27 @@ func TestDetailsAreBounded(t *testing.T) {
 	if ttl <= 0 || ttl > 15*time.Second {
 		t.Errorf("it is remembered for %v", ttl)
 	}
+}
+
+// TestLeasesDoNotWaitForDetails: a worker whose Details hang is listed without them.
+func TestLeasesDoNotWaitForDetails(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	answer := make(chan any)
+	h := &heart{
+		redis: client, clock: &redisClock{}, capacity: newCapacity(1), sending: &atomic.Int64{}, logger: slog.New(slog.DiscardHandler),
+		renewals: &renewals{}, details: func() any { return <-answer }, info: WorkerInfo{ID: redistest.Queue(t)},
+	}
+	beat := func(want string) {
+		t.Helper()
+		h.beat(t.Context())
+		var stored WorkerInfo
+		if err := json.Unmarshal([]byte(client.Get(t.Context(), workerKey(h.info.ID)).Val()), &stored); err != nil || string(stored.Details) != want {
+			t.Errorf("%+v, %v; want details %s", stored, err, want)
+		}
+	}
+	beat("")
+	answer <- 1
+	beat("1")
+	beat("1") // it hangs again: the last ones are told
+	close(answer)
 }

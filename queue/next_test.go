@@ -215,9 +215,7 @@ func TestCrashAfterTheMark(t *testing.T) {
 			if err != nil || got[0] != (settled{mine: true, follow: true}) {
 				t.Fatalf("settle = %+v, %v", got, err)
 			}
-			if _, err := recoverScript.Run(ctx, client, scriptKeys(c.queue), c.queue, id, ""); err != nil {
-				t.Fatal(err)
-			}
+			c.recover(t, id, "", true)
 			c.run(t)
 			c.seen.wait(t, "child", 1)
 			c.seen.wait(t, "webhook", 1)

@@ -1,38 +1,60 @@
--- recover.lua: take a job from a worker that is gone, and send it on its way.
+-- recover.lua: take jobs from a worker that renews their leases no more, and send
+-- them on their way.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2..] two for each job: id, lease (its score when last seen, '' for none)
--- Returns   how many jobs were taken; one whose lease has moved is left alone.
+-- ARGV[2..] four for each job: id, lease (its score when last seen, '' for none),
+--           owner when last seen ('' for none), ended '1': that worker is gone
+-- Returns   how many jobs were taken; one whose lease or owner has changed is left alone.
+-- Full memory: it fails before its first write, which is one that needs memory.
+--
+-- A run that was not settled is remembered in hg_lost, "owner=1" where it was counted
+-- as a crash and "owner=0" where its worker lives: should the worker come back with
+-- the end of the run, late.lua knows it.
+local MOST_LOST = 4
 local now = clock()
 local taken = 0
 
-local function take(id, seen)
+local function lost_add(known, owner, counted)
+  local runs = {}
+  for run in string.gmatch(known or '', '%S+') do runs[#runs + 1] = run end
+  runs[#runs + 1] = owner .. '=' .. (counted and 1 or 0)
+  return table.concat(runs, ' ', math.max(1, #runs - MOST_LOST + 1))
+end
+
+local function take(id, seen, owner, ended)
   local lease = read('ZSCORE', asynq .. 'lease', id)
   if (lease and tonumber(lease) or '') ~= (tonumber(seen) or '') then return end
   if not lease and not read('LPOS', asynq .. 'active', id) then return end
   local key = task_key(id)
-  local task = read('HMGET', key, 'state', 'group', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_alone', 'hg_permits', 'hg_owner', 'hg_released', 'hg_log')
+  local task = read('HMGET', key, 'state', 'group', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_alone', 'hg_permits', 'hg_owner',
+    'hg_released', 'hg_log', 'hg_lost')
   if task[1] then
+    if (task[8] or '') ~= owner then return end
     local _, _, position = slot_read(task[3])
-    -- A job that no gate had seen cannot have hurt its worker. After two
-    -- crashes it runs alone, and only a crash in that state is its own.
-    local crashes = tonumber(task[5] or 0)
-    if task[8] and string.sub(task[8], -1) ~= '!' and not task[4] and (crashes < 2 or task[6]) then
-      crashes = crashes + 1
-      plan('HSET', key, 'hg_crashes', int(crashes))
+    local crashes, fields = tonumber(task[5] or 0), {}
+    -- A job that no gate had seen, or that was settled, cannot have hurt its worker.
+    if owner ~= '' and string.sub(owner, -1) ~= '!' and not task[4] then
+      -- After two crashes it runs alone, and only a crash in that state is its own.
+      local counted = ended == '1' and (crashes < 2 or task[6])
+      if counted then crashes = crashes + 1 end
+      fields = {'hg_unsure', '1', 'hg_lost', lost_add(task[11], owner, counted)}
+      if counted then fields[5], fields[6] = 'hg_crashes', int(crashes) end
     end
     if not task[4] then
       local log = log_begin(task[10], task[9], position) .. log_line(now, 'recovered', '', '', '', '', 'its worker is gone')
-      plan('HSET', key, 'hg_log', log_add(task[10], log), 'hg_released', '')
+      fields[#fields + 1], fields[#fields + 2] = 'hg_log', log_add(task[10], log)
+      fields[#fields + 1], fields[#fields + 2] = 'hg_released', ''
+    end
+    if task[4] or crashes >= 3 or not task[2] or task[2] == '' then
+      -- Only to be put away by a worker, or without a lane: no slot is needed.
+      pend(id)
+      if fields[1] then plan('HSET', key, unpack(fields)) end
+    else
+      to_lane(task[2], id, position or BAND + now, now)
+      plan('HSET', key, 'hg_slot', slot_write(0, 0, position or BAND + now), unpack(fields))
     end
     plan('HDEL', key, 'hg_owner', 'hg_alone')
-    if task[4] or crashes >= 3 or not task[2] or task[2] == '' then
-      pend(id) -- only to be put away by a worker, or without a lane: no slot is needed
-    else
-      plan('HSET', key, 'hg_slot', slot_write(0, 0, position or BAND + now))
-      to_lane(task[2], id, position or BAND + now, now)
-    end
     free_permits(id, task[7], now)
   elseif read('EXISTS', key) == 1 then
     error('its state is gone', 0)
@@ -42,7 +64,8 @@ local function take(id, seen)
   taken = taken + 1
 end
 
-for i = 2, #ARGV, 2 do
-  attempt('job ' .. ARGV[i], function() take(ARGV[i], ARGV[i + 1]) end)
+for i = 2, #ARGV, 4 do
+  local id, seen, owner, ended = unpack(ARGV, i, i + 3)
+  attempt('job ' .. id, function() take(id, seen, owner, ended) end)
 end
 return taken

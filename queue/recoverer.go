@@ -2,18 +2,25 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// recoverer takes jobs back from workers that are gone. asynq renews the lease
-// of a living task every 5 s, so one whose lease has not moved for 11 s of this
-// process's own clock is dead, whatever anybody's wall clock says.
+// recoverer takes jobs back from workers that are gone. Workers renew the leases of
+// all that they run every 5 s, so one whose lease has not moved for 11 s of this
+// process's own clock belongs to a dead worker, whatever anybody's wall clock says.
+//
+// One worker watches a queue at a time, as it reads all leases twice a second. When
+// it ends, another one begins to watch within 2.5 s, and counts anew.
 type recoverer struct {
 	queue  string
+	worker string // this process
 	redis  redis.UniversalClient
+	live   *liveRuns // what this process runs
 	logger *slog.Logger
 
 	seen   map[string]sighting
@@ -31,6 +38,8 @@ const (
 	lookEvery = 500 * time.Millisecond
 	// After a gap in looking, leases may have moved unseen: counting starts anew.
 	blind = 3 * time.Second
+	// watchLasts is for how long a watcher that looks no more keeps others from it.
+	watchLasts = 2 * time.Second
 )
 
 // Run watches until ctx is done.
@@ -59,25 +68,64 @@ func every(ctx context.Context, interval time.Duration, fn func()) {
 func (r *recoverer) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
+	watches, err := r.watch(ctx)
+	if err != nil || !watches {
+		return err
+	}
 	now, err := leases(ctx, r.redis, r.queue)
 	if err != nil {
 		return err
 	}
-	dead := r.compare(now, bootTime())
-	for len(dead) > 0 {
-		n := min(len(dead), 50)
-		args := []any{r.queue}
-		for _, id := range dead[:n] {
-			args = append(args, id, now[id])
-		}
-		dead = dead[n:]
-		taken, err := recoverScript.Run(ctx, r.redis, scriptKeys(r.queue), args...)
+	dead := slices.DeleteFunc(r.compare(now, bootTime()), r.live.has)
+	for ids := range slices.Chunk(dead, 50) {
+		taken, err := r.recover(ctx, ids, now)
 		if err != nil {
 			return err
 		}
-		r.logger.Warn("jobs of a dead worker are back in their lanes", logQueue, r.queue, "jobs", taken)
+		if taken != int64(0) {
+			r.logger.Warn("jobs of a dead worker are back in their lanes", logQueue, r.queue, "jobs", taken)
+		}
 	}
 	return nil
+}
+
+// watch reports whether it is for this worker to watch the queue. A Redis that
+// refuses the write refuses to renew leases, too: no silence says anything then, so
+// counting starts anew.
+func (r *recoverer) watch(ctx context.Context) (bool, error) {
+	reply, err := watchScript.Run(ctx, r.redis, []string{key(r.queue, "watcher")}, r.queue, r.worker, watchLasts.Milliseconds())
+	if _, refused := errors.AsType[redis.Error](err); refused || err == nil && reply != int64(1) {
+		r.seen = nil
+	}
+	return err == nil && reply == int64(1), err
+}
+
+// recover takes silent jobs from their workers. A worker that still beats has lost
+// sight of the job; one that does not has ended, as far as anybody can tell.
+func (r *recoverer) recover(ctx context.Context, ids []string, leases map[string]string) (taken any, err error) {
+	pipe := r.redis.Pipeline()
+	texts := make([]*redis.StringCmd, len(ids))
+	for i, id := range ids {
+		texts[i] = pipe.HGet(ctx, asynqKey(r.queue, "t:"+id), "hg_owner")
+	}
+	_, _ = pipe.Exec(ctx) // every command has its own error
+	owners := make([]string, len(ids))
+	for i, text := range texts {
+		if err := text.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return 0, err
+		}
+		owners[i] = text.Val()
+	}
+	ended := endedWorkers(ctx, r.redis, owners)
+	args := []any{r.queue}
+	for i, id := range ids {
+		gone := 0
+		if ended[workerOf(owners[i])] {
+			gone = 1
+		}
+		args = append(args, id, leases[id], owners[i], gone)
+	}
+	return recoverScript.Run(ctx, r.redis, scriptKeys(r.queue), args...)
 }
 
 // compare notes what has moved and returns the ids of what has been silent.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
 )
 
 func TestRecovererCompares(t *testing.T) {
@@ -52,11 +54,7 @@ func TestRecovery(t *testing.T) {
 	}
 	recover := func(seen string) int64 {
 		t.Helper()
-		n, err := recoverScript.Run(ctx, client, scriptKeys(r.queue), r.queue, id, seen)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n.(int64)
+		return r.recover(t, id, seen, true)
 	}
 	field := func(name string) string { return client.HGet(ctx, task, name).Val() }
 
@@ -111,9 +109,7 @@ func TestDoneIsNeverCalledAgain(t *testing.T) {
 	client.ZRem(ctx, asynqKey(r.queue, "g:a;kind=call"), id)
 	client.HSet(ctx, task, "state", "active", "hg_done", "1", "hg_owner", "w")
 	client.LPush(ctx, asynqKey(r.queue, "active"), id)
-	if _, err := recoverScript.Run(ctx, client, scriptKeys(r.queue), r.queue, id, ""); err != nil {
-		t.Fatal(err)
-	}
+	r.recover(t, id, "", true)
 	r.run(t)
 	r.seen.wait(t, string(Done), 1)
 	r.stop()
@@ -151,5 +147,200 @@ func TestSettleIsFenced(t *testing.T) {
 	}
 	if done := client.HGet(ctx, key(r.queue, "done"), "a").Val(); done != "1" {
 		t.Errorf("counted %s times", done)
+	}
+}
+
+// hold makes a job active with a run that a gate began, as a worker would.
+func (r *rig) hold(t *testing.T, id, owner string) {
+	t.Helper()
+	ctx, client := t.Context(), r.server.Client()
+	n := client.ZRem(ctx, asynqKey(r.queue, "g:a;kind=call"), id).Val()
+	client.HIncrBy(ctx, key(r.queue, "backlog"), "a", -n)
+	client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", "active", "hg_slot", "1 2 77", "hg_owner", owner)
+	client.LPush(ctx, asynqKey(r.queue, "active"), id)
+	client.ZAdd(ctx, asynqKey(r.queue, "lease"), redis.Z{Score: 10, Member: id})
+}
+
+// TestRecoverNeedsMemory: recovery in a full Redis writes nothing at all.
+func TestRecoverNeedsMemory(t *testing.T) {
+	server := redistest.Start(t)
+	r := &rig{server: server, queue: "q", client: NewClient(server.Client())}
+	id := r.add(t, nil)
+	r.hold(t, id, "w:1")
+	ctx, client := t.Context(), server.Client()
+	stored := func() string {
+		text := fmt.Sprint(client.HGetAll(ctx, asynqKey("q", "t:"+id)).Val(), client.Exists(ctx, asynqKey("q", "pending")).Val())
+		for _, name := range []string{"lease", "g:a;kind=call"} {
+			text += fmt.Sprint(client.ZRange(ctx, asynqKey("q", name), 0, -1).Val())
+		}
+		return text + fmt.Sprint(client.LRange(ctx, asynqKey("q", "active"), 0, -1).Val())
+	}
+	for _, done := range []bool{false, true} { // back to its lane; to be put away
+		if done {
+			client.HSet(ctx, asynqKey("q", "t:"+id), "hg_done", "1")
+		}
+		before := stored()
+		server.FillMemory()
+		if n, err := recoverScript.Run(ctx, client, scriptKeys("q"), "q", id, "10", "w:1", 1); err == nil && n != int64(0) {
+			t.Errorf("recover took %v jobs", n)
+		}
+		if after := stored(); after != before {
+			t.Errorf("before: %s\nafter: %s", before, after)
+		}
+		if err := client.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLateEnd: a worker that was taken for dead comes back with the end of its run.
+func TestLateEnd(t *testing.T) {
+	start := func(t *testing.T) (r *rig, g *gate, job Running) {
+		r = startRig(t, 1, limitsOf(), nil)
+		job = Running{ID: r.add(t, nil), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
+		return r, &gate{queue: r.queue, redis: r.server.Client(), logger: r.worker.logger}, job
+	}
+	success := verdict{outcome: Done, answer: AnswerOK, result: []byte("[1]")}
+
+	t.Run("with a success, of a job that waits again", func(t *testing.T) {
+		r, g, job := start(t)
+		r.hold(t, job.ID, "w:1")
+		r.recover(t, job.ID, "10", true)
+		if n := r.field(t, job.ID, "hg_crashes"); n != "1" {
+			t.Fatalf("%q crashes", n)
+		}
+		g.endLate(job, "w:1", success)
+		if n := r.field(t, job.ID, "hg_crashes"); n != "0" || r.field(t, job.ID, "result") != "[1]" {
+			t.Errorf("%s crashes, result %q; want none, as its worker lives, and the result", n, r.field(t, job.ID, "result"))
+		}
+		r.run(t)
+		r.seen.wait(t, string(Done), 1)
+		r.stop()
+		if r.jobs[job.ID] != 0 || r.server.Client().Exists(t.Context(), asynqKey(r.queue, "t:"+job.ID)).Val() != 0 {
+			t.Errorf("%d calls of a job that was done; or it is still there", r.jobs[job.ID])
+		}
+		counts := r.server.Client().HGetAll(t.Context(), key(r.queue, "done")).Val()
+		if backlog := r.server.Client().HGetAll(t.Context(), key(r.queue, "backlog")).Val(); counts["a"] != "1" || backlog["a"] != "" {
+			t.Errorf("done: %v, backlog: %v", counts, backlog)
+		}
+	})
+
+	t.Run("with a success, of a job that another one calls", func(t *testing.T) {
+		r, g, job := start(t)
+		r.hold(t, job.ID, "w:1")
+		r.recover(t, job.ID, "10", true)
+		r.hold(t, job.ID, "x:1")
+		g.endLate(job, "w:1", success)
+		r.recover(t, job.ID, "10", true) // the other one dies
+		r.run(t)
+		r.seen.wait(t, string(Done), 1)
+		r.stop()
+		if r.jobs[job.ID] != 0 {
+			t.Error("a job that was done was called again")
+		}
+	})
+
+	t.Run("with a failure", func(t *testing.T) {
+		r, g, job := start(t)
+		r.hold(t, job.ID, "w:1")
+		r.recover(t, job.ID, "10", true)
+		g.endLate(job, "w:1", verdict{outcome: Retried})
+		if n := r.field(t, job.ID, "hg_crashes"); n != "0" {
+			t.Errorf("%q crashes; want none, as its worker lives", n)
+		}
+		r.run(t)
+		r.wait(t, 5*time.Second)
+	})
+
+	t.Run("of a job that was enqueued again", func(t *testing.T) {
+		r, g, job := start(t)
+		g.endLate(job, "w:1", success)
+		if r.field(t, job.ID, "hg_done") != "" {
+			t.Error("a new job was done by the end of an old one")
+		}
+	})
+}
+
+// TestCrashNeedsAnEnd: a job is archived as crashed only if its workers have ended.
+func TestCrashNeedsAnEnd(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	ctx, client := t.Context(), r.server.Client()
+	id := r.add(t, nil)
+	r.hold(t, id, "w:1")
+	r.recover(t, id, "10", false)
+	if n := r.field(t, id, "hg_crashes"); n != "" {
+		t.Errorf("%s crashes of a worker that lives", n)
+	}
+	if r.field(t, id, "hg_unsure") != "1" {
+		t.Error("nobody knows what came of its call, and it does not say so")
+	}
+	for i := range 3 {
+		owner := fmt.Sprintf("%s-%d:1", r.queue, i)
+		r.hold(t, id, owner)
+		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "hg_alone", "1")
+		r.recover(t, id, "10", true)
+	}
+	if n := r.field(t, id, "hg_crashes"); n != "3" {
+		t.Fatalf("%s crashes", n)
+	}
+	// One of the three was only stopped, and beats again.
+	client.Set(ctx, workerKey(r.queue+"-1"), "{}", beatLasts)
+	r.run(t)
+	r.wait(t, 5*time.Second)
+	r.seen.wait(t, string(Done), 1)
+	if n := r.seen.outcomes(Crashed); n != 0 {
+		t.Error("it was archived as crashed")
+	}
+}
+
+// TestOneWatcher: one worker at a time looks at the leases of a queue. When it ends,
+// another one takes over, and counts anew.
+func TestOneWatcher(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	client := r.server.Client()
+	watcher := func(worker string) *recoverer {
+		return &recoverer{queue: r.queue, worker: worker, redis: client, live: newLiveRuns(), logger: r.worker.logger}
+	}
+	id := r.add(t, nil)
+	r.hold(t, id, "w:1")
+	first, second := watcher("first"), watcher("second")
+	look := func(r *recoverer) {
+		t.Helper()
+		if err := r.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look(first)
+	look(second)
+	if len(first.seen) != 1 || second.seen != nil {
+		t.Errorf("the first one saw %d leases, the second one %d; want only the first to look", len(first.seen), len(second.seen))
+	}
+	if left := client.PTTL(t.Context(), key(r.queue, "watcher")).Val(); left <= 0 || left > watchLasts {
+		t.Errorf("the watch lasts for %v", left)
+	}
+	until(t, "taken over", func() bool { // the first one looks no more
+		look(second)
+		return len(second.seen) == 1
+	})
+	look(first)
+	if first.seen != nil {
+		t.Error("the first one remembers what it saw while another one watched")
+	}
+
+	// What this process runs is never recovered by it.
+	_, leave, err := second.live.enter(t.Context(), id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := func() {
+		second.seen = map[string]sighting{id: {"10", bootTime() - silence - time.Second}}
+		look(second)
+	}
+	if old(); r.field(t, id, "state") != "active" {
+		t.Error("it took a job of its own")
+	}
+	leave()
+	if old(); r.field(t, id, "state") != "aggregating" {
+		t.Errorf("a silent job is %s; want it back in its lane", r.field(t, id, "state"))
 	}
 }

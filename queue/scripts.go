@@ -37,6 +37,12 @@ var settleLua string
 //go:embed recover.lua
 var recoverLua string
 
+//go:embed watch.lua
+var watchLua string
+
+//go:embed late.lua
+var lateLua string
+
 //go:embed sweep.lua
 var sweepLua string
 
@@ -62,6 +68,8 @@ var (
 	slotScript     = newScript(recordLua + slotLua)
 	settleScript   = newScript(recordLua + endLua + settleLua)
 	recoverScript  = newScript(recordLua + recoverLua)
+	watchScript    = newScript(watchLua)
+	lateScript     = newScript(recordLua + endLua + lateLua)
 	sweepScript    = newScript(sweepLua)
 )
 

@@ -64,7 +64,8 @@ type Worker struct {
 	middleware []Middleware
 	observer   Observer
 	logger     *slog.Logger
-	losing     redis.Hook // of tests: loses what asynq says; nil: nothing is lost
+	live       map[string]*liveRuns // by queue
+	losing     redis.Hook           // of tests: loses what asynq says; nil: nothing is lost
 
 	mu    sync.Mutex
 	ready error
@@ -96,7 +97,10 @@ func New(config Config) (*Worker, error) {
 	config.ShutdownTimeout = cmp.Or(config.ShutdownTimeout, 30*time.Second)
 	w := &Worker{
 		config: config, handlers: map[string]*handler{}, observer: config.Observer, logger: config.Logger,
-		ready: errors.New("the worker has not started"),
+		live: map[string]*liveRuns{}, ready: errors.New("the worker has not started"),
+	}
+	for _, name := range config.Queues {
+		w.live[name] = newLiveRuns()
 	}
 	if w.observer == nil {
 		w.observer = NoObserver{}
@@ -149,7 +153,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	stopping, finished := make(chan struct{}), make(chan struct{})
 	defer close(finished)
 	id, sending := uuid.NewString(), &atomic.Int64{}
-	gates, dispatchers := w.parts(id, clock, capacity, sending, stopping, finished)
+	renewals := &renewals{}
+	gates, dispatchers := w.parts(id, clock, capacity, sending, renewals, stopping, finished)
 	servers := w.servers()
 	handler := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		queue, _ := asynq.GetQueueName(ctx)
@@ -169,7 +174,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	// It lives until its last call is settled.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	var beating sync.WaitGroup
-	heart := w.newHeart(id, clock, capacity, sending)
+	heart := w.newHeart(id, clock, capacity, sending, w.live, renewals)
 	beating.Go(func() { heart.Run(alive) })
 	defer beating.Wait()
 	defer die()
@@ -181,7 +186,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		parts.Go(func() { d.Run(background) })
 	}
 	for _, name := range w.config.Queues {
-		r := &recoverer{queue: name, redis: w.redis, logger: w.logger}
+		r := &recoverer{queue: name, worker: id, redis: w.redis, live: w.live[name], logger: w.logger}
 		parts.Go(func() { r.Run(background) })
 	}
 	parts.Go(func() { w.checkOn(background) })
@@ -200,8 +205,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	ends.Wait()
 	close(stopping)
+	inTime, late := context.WithTimeout(context.WithoutCancel(ctx), w.config.ShutdownTimeout)
+	defer late()
 	for _, server := range servers {
 		ends.Go(server.Shutdown)
+	}
+	ends.Wait()
+	for _, live := range w.live {
+		ends.Go(func() { live.drain(inTime) })
 	}
 	ends.Wait()
 	// What was held is on its way through asynq's retry set: put it in its lanes now.
@@ -219,6 +230,7 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) hookAsynq(client redis.UniversalClient) {
 	client.AddHook(replacedHook{})
 	client.AddHook(dequeueHook{client, kindList(sortedKeys(w.handlers))})
+	client.AddHook(leaseHook{w.live})
 	if w.losing != nil {
 		client.AddHook(w.losing)
 	}
@@ -229,7 +241,7 @@ func (w *Worker) hookAsynq(client redis.UniversalClient) {
 }
 
 // parts makes the gate and the dispatcher of each queue.
-func (w *Worker) parts(id string, clock *redisClock, capacity *capacity, sending *atomic.Int64, stopping, ended <-chan struct{}) (map[string]*gate, []*dispatcher) {
+func (w *Worker) parts(id string, clock *redisClock, capacity *capacity, sending *atomic.Int64, renewals *renewals, stopping, ended <-chan struct{}) (map[string]*gate, []*dispatcher) {
 	gates := make(map[string]*gate, len(w.config.Queues))
 	var dispatchers []*dispatcher
 	var pendings []*atomic.Int64
@@ -249,7 +261,7 @@ func (w *Worker) parts(id string, clock *redisClock, capacity *capacity, sending
 		}
 		gates[name] = (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
-			clock: clock, calls: calls, runs: runs, sending: sending, worker: id, client: client, stopping: stopping, ended: ended,
+			clock: clock, calls: calls, runs: runs, sending: sending, worker: id, client: client, live: w.live[name], renewals: renewals, stopping: stopping, ended: ended,
 			limits: limits, pauses: pauses, starving: starving, woke: d.wake,
 		}).init()
 		dispatchers = append(dispatchers, d)

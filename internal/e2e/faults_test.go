@@ -70,7 +70,8 @@ queues:
 	killed := time.Now()
 	s.order("/release")
 	again := map[string]bool{}
-	s.until(15*time.Second, "all jobs are called again", func() bool {
+	// Up to 14 s where the dead worker had watched the queue, and the calls themselves.
+	s.until(20*time.Second, "all jobs are called again", func() bool {
 		for _, call := range s.log() {
 			if call.Accepted && call.At.After(killed) {
 				again[call.Job] = true

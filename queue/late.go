@@ -1,0 +1,67 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// endLate ends a run whose job is not this worker's any more: it was silent for so
+// long that another one recovered the job. What the run knows is noted all the same:
+// that it was no crash, and a success.
+func (g *gate) endLate(job Running, owner string, v verdict) verdict {
+	succeeded := 0
+	if v.outcome == Done {
+		succeeded = 1
+	}
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
+		_, err := lateScript.Run(ctx, g.redis, scriptKeys(g.queue), g.queue, job.ID, owner, job.tenant(), job.kind(),
+			succeeded, string(v.result), string(v.answer), job.Attempt, v.took.Microseconds())
+		cancel()
+		if err == nil {
+			return lost()
+		}
+		g.logger.Warn("redis does not take the end of a run", logQueue, g.queue, logJob, job.ID, logError, err)
+		select {
+		case <-g.ended:
+			return lost()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// certain reports whether a job that is said to have crashed its workers did: each of
+// them has ended. One that was stopped may have come back since.
+func (g *gate) certain(ctx context.Context, job Running) bool {
+	for {
+		runs, err := g.readLost(ctx, job.ID)
+		if err == nil {
+			ended := endedWorkers(ctx, g.redis, runs)
+			return !slices.ContainsFunc(runs, func(owner string) bool { return !ended[workerOf(owner)] })
+		}
+		if g.pauseAfter(ctx, "crashed", job, err) != nil {
+			return false // nothing is done about it any more
+		}
+	}
+}
+
+// readLost lists the runs that were counted as crashes of a job.
+func (g *gate) readLost(ctx context.Context, id string) (owners []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	runs, err := g.redis.HGet(ctx, asynqKey(g.queue, "t:"+id), "hg_lost").Result()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	for run := range strings.FieldsSeq(runs) {
+		if owner, counted := strings.CutSuffix(run, "=1"); counted {
+			owners = append(owners, owner)
+		}
+	}
+	return owners, err
+}

@@ -1,0 +1,47 @@
+-- late.lua: the end of a run whose job was taken from its worker, which was silent
+-- and lives. The run was no crash. If its call succeeded, the job is done, and is not
+-- called again, whoever has it by now.
+--
+-- KEYS[1]   headgate:{queue}:waiting
+-- ARGV[1]   queue
+-- ARGV[2]   id
+-- ARGV[3]   owner: the run
+-- ARGV[4]   tenant, escaped
+-- ARGV[5]   kind, escaped
+-- ARGV[6]   '1': the call succeeded
+-- ARGV[7]   its result
+-- ARGV[8]   its answer, ARGV[9] attempt, ARGV[10] took_us
+-- Returns   1 when the job is done by it; 0 when nothing of it is to be noted, such as
+--           of a job that was deleted and enqueued again
+local now = clock()
+local id, owner, tenant, kind, succeeded = unpack(ARGV, 2, 6)
+local key = task_key(id)
+local task = read('HMGET', key, 'state', 'group', 'hg_lost', 'hg_crashes', 'hg_done', 'hg_unique', 'hg_permits', 'hg_owner')
+local counted, others = nil, {}
+for run in string.gmatch(task[3] or '', '%S+') do
+  if string.sub(run, 1, -3) == owner then counted = string.sub(run, -1) else others[#others + 1] = run end
+end
+if not counted then return 0 end
+
+local done = succeeded == '1' and not task[5]
+if done then
+  mark_done(key, ARGV[7])
+  if task[1] == 'aggregating' or task[1] == 'retry' or task[1] == 'scheduled' then
+    -- A worker puts it away: no slot is needed.
+    pend(id)
+    if task[1] == 'aggregating' then
+      lane_drop(task[2], id)
+      backlog_add(tenant_of(task[2]), -1)
+    else
+      plan('ZREM', asynq .. task[1], id)
+    end
+  end
+  -- What it was released with is of no use any more, unless a run has begun with it.
+  if task[1] ~= 'active' or not task[8] then free_permits(id, task[7], now) end
+  if task[6] and read('GET', headgate .. 'unique:' .. task[6]) == id then plan('DEL', headgate .. 'unique:' .. task[6]) end
+  count(headgate .. 'done', tenant, 1)
+  event(id, tenant, kind, 'done', ARGV[8], ARGV[9], ARGV[10], '')
+end
+plan('HSET', key, 'hg_lost', table.concat(others, ' '))
+if counted == '1' then plan('HSET', key, 'hg_crashes', int(math.max(tonumber(task[4] or 0) - 1, 0))) end
+return done and 1 or 0

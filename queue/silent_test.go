@@ -1,0 +1,61 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// TestSilentRedisCutsNoCall: calls that are under way need no Redis. They go on
+// while it is silent for longer than asynq's leases last, and are settled after.
+func TestSilentRedisCutsNoCall(t *testing.T) {
+	t.Parallel() // it measures no time, and takes a while
+	const jobs = 20
+	server := redistest.Start(t)
+	worker, err := New(Config{Redis: &redis.UniversalOptions{Addrs: []string{server.Addr()}}, Queues: []string{"q"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, release := make(chan struct{}, 100), make(chan struct{})
+	var calls, cut atomic.Int64
+	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
+		calls.Add(1)
+		began <- struct{}{}
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			cut.Add(1)
+			return ctx.Err()
+		}
+	}, Timeout(10*time.Minute))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	c := &livingCase{t: t, name: "silent", server: server}
+	c.ids = c.enqueue("call", jobs)
+	for range jobs {
+		<-began
+	}
+	server.Pause()
+	time.Sleep(50 * time.Second) // the fault itself
+	server.Resume()
+	if n := cut.Load(); n > 0 {
+		t.Errorf("%d of %d calls were cut off", n, jobs)
+	}
+	close(release)
+	c.gone(time.Minute)
+	if n := calls.Load(); n != jobs {
+		t.Errorf("%d calls for %d jobs", n, jobs)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,13 @@
+-- watch.lua: who looks for dead workers of a queue: one worker at a time.
+--
+-- KEYS[1]   headgate:{queue}:watcher: id of the worker that watches
+-- ARGV[1]   queue
+-- ARGV[2]   id of the worker that asks
+-- ARGV[3]   lasts_ms: for how long it watches unless it asks again
+-- Returns   1: the caller watches; 0: another worker does
+-- Full memory: it fails, as the renewals of leases do. A watcher that is refused
+-- knows that the workers were refused, too.
+local watcher = read('GET', KEYS[1])
+if watcher and watcher ~= ARGV[2] then return 0 end
+plan('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return 1
