@@ -19,11 +19,16 @@ for i = 2, #ARGV, 4 do
   local id, owner, tenant, kind = unpack(ARGV, i, i + 3)
   local answer, e, c, crashes, base, first, unsure, position = 'slot', 0, 0, 0, 0, now, 0, nil
   local understood = attempt('job ' .. id, function()
-    local task = read('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_base', 'hg_first', 'hg_unsure')
+    local task = read('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_base', 'hg_first', 'hg_unsure', 'hg_owner')
     e, c, position = slot_read(task[2])
+    -- A run before this one was not settled: asynq took the job back while its call
+    -- may have been under way, as it does when the time to stop is up. That call used
+    -- the slot, and nobody knows what comes of it.
+    local unsettled = task[8] and task[8] ~= owner and string.sub(task[8], -1) ~= '!' and not task[3]
+    if unsettled then e, c = 0, 0 end
     crashes, base = tonumber(task[4] or 0), tonumber(task[5] or 0)
     first = tonumber(string.match(task[6] or int(now), '^%d+'))
-    unsure = (task[7] or task[4]) and 1 or 0
+    unsure = (task[7] or task[4] or unsettled) and 1 or 0
     if task[1] ~= 'active' then
       answer = 'gone'
     elseif task[3] then
@@ -36,7 +41,12 @@ for i = 2, #ARGV, 4 do
     end
     for _, number in ipairs({base, first}) do int(number) end
     if answer ~= 'gone' then
-      plan('HSET', task_key(id), 'hg_owner', owner, 'hg_first', task[6] or int(now) .. ' ' .. owner)
+      local fields = {'hg_owner', owner, 'hg_first', task[6] or int(now) .. ' ' .. owner}
+      if unsettled then
+        fields[5], fields[6], fields[7], fields[8] = 'hg_slot', slot_write(0, 0, position or BAND + now), 'hg_unsure', '1'
+        plan('HDEL', task_key(id), 'hg_marks')
+      end
+      plan('HSET', task_key(id), unpack(fields))
     end
   end)
   -- What cannot be understood is nobody's: no worker may do anything about it.

@@ -80,6 +80,12 @@ func (r *rig) crash(t *testing.T, id string) {
 		defer l.mu.Unlock()
 		return l.task == ""
 	})
+	r.takeOver(t, id)
+}
+
+// takeOver recovers a job from its worker, as another one does that takes it for dead.
+func (r *rig) takeOver(t *testing.T, id string) {
+	t.Helper()
 	seen := ""
 	if score, err := r.server.Client().ZScore(t.Context(), asynqKey(r.queue, "lease"), id).Result(); err == nil {
 		seen = fmt.Sprintf("%.0f", score)

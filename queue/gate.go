@@ -453,10 +453,11 @@ func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict)
 
 // giveUp ends a job that was not called because the worker stops.
 func (g *gate) giveUp(ctx context.Context, job Running, owner string) verdict {
+	v := g.keep(job, owner)
 	if job.lastOfAsynq {
 		<-ctx.Done() // asynq would archive it; at its end the worker gives it back instead
 	}
-	return g.keep(job, owner)
+	return v
 }
 
 // keep gives a job back with its slot, for another worker to use.

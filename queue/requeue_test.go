@@ -1,0 +1,68 @@
+package queue
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// again is a second worker on the rig's queue, in place of the first.
+func (r *rig) again(t *testing.T) {
+	t.Helper()
+	next, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.handlers = r.worker.handlers
+	r.worker = next
+	r.run(t)
+}
+
+// TestCallThatOutlivesItsWorker: a call that is still under way when its job goes to
+// another run has used its slot, and nobody knows what comes of it.
+func TestCallThatOutlivesItsWorker(t *testing.T) {
+	for name, end := range map[string]func(r *rig, job string){
+		"the time to stop was up": func(r *rig, _ string) {
+			r.stop()
+			r.again(t)
+		},
+		"its worker was taken for dead": func(r *rig, job string) { r.takeOver(t, job) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			hourly := Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
+				Name: "hourly", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 2, Period: time.Hour},
+			}}
+			r := startRig(t, -1, limitsOf(hourly), func(c *Config) { c.ShutdownTimeout = time.Millisecond })
+			called, release := make(chan struct{}), make(chan struct{})
+			defer close(release)
+			var unsure []bool
+			r.answer = func(_ context.Context, job Running) error {
+				unsure = append(unsure, job.unsure)
+				if len(unsure) == 1 {
+					close(called)
+					<-release // it does not look at its context
+				}
+				return nil
+			}
+			cut := r.add(t, nil)
+			r.run(t)
+			<-called
+			end(r, cut)
+			r.seen.wait(t, string(Done), 1)
+			r.add(t, nil)
+			r.seen.wait(t, "round", r.seen.outcomes("round")+10) // in which the second job would go
+			r.stop()
+			if r.jobs[cut] != 2 || r.total != 2 {
+				t.Errorf("%d calls in an hour, %d of the job that was cut off; its limit allows 2", r.total, r.jobs[cut])
+			}
+			if missed := r.seen.outcomes("missed"); missed != 0 {
+				t.Errorf("%d slots were said to be missed", missed)
+			}
+			if len(unsure) != 2 || unsure[0] || !unsure[1] {
+				t.Errorf("unsure of an earlier call: %v; want the second call to be", unsure)
+			}
+		})
+	}
+}
