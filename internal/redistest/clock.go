@@ -1,0 +1,165 @@
+package redistest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Clock is the network between a client and a server whose clock a test can set.
+// Its Dial is the client's dialer, and [Clock.Step] sets the clock of that server,
+// as this client sees it: what TIME answers, and what redis.call('TIME') is, so
+// spelled, in the client's scripts. Clients that see the same clock share a Clock. The zero Clock
+// shows the server's own time.
+//
+// It needs no other server: it changes the commands on their way, not the answers.
+// Key expiry goes by the server's own clock, which nobody steps.
+type Clock struct {
+	mu     sync.Mutex
+	ahead  time.Duration     // of the server's own clock
+	bodies map[string]string // scripts, by the hash that clients know
+	loaded map[string]string // the hash that the server knows, of those sent since the last step
+}
+
+// Step moves the clock forward, or back where by is negative.
+func (c *Clock) Step(by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead += by
+	clear(c.loaded)
+}
+
+// Now is the time on this clock, where the server runs on this machine.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.ahead)
+}
+
+// Dial connects.
+func (c *Clock) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	inner, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &clockConn{Conn: inner, clock: c}, nil
+}
+
+type clockConn struct {
+	net.Conn
+	clock *Clock
+	rest  []byte // of a command that was not written as a whole
+}
+
+func (c *clockConn) Write(p []byte) (int, error) {
+	c.rest = append(c.rest, p...)
+	var out []byte
+	for {
+		words, n := readCommand(c.rest)
+		if n == 0 {
+			break
+		}
+		out = appendCommand(out, c.clock.rewrite(words))
+		c.rest = c.rest[n:]
+	}
+	if _, err := c.Conn.Write(out); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// readCommand is the first command of b and its length; 0 while it is not complete.
+func readCommand(b []byte) (words []string, n int) {
+	number := func(mark byte) (int, bool) {
+		end := bytes.Index(b[n:], []byte("\r\n"))
+		if end < 1 {
+			return 0, false
+		}
+		value, err := strconv.Atoi(string(b[n+1 : n+end]))
+		if b[n] != mark || err != nil {
+			panic(fmt.Sprintf("redistest: %q is not a command of a client", b[n:n+end]))
+		}
+		n += end + 2
+		return value, true
+	}
+	count, ok := number('*')
+	if !ok {
+		return nil, 0
+	}
+	for range count {
+		length, ok := number('$')
+		if !ok || len(b) < n+length+2 {
+			return nil, 0
+		}
+		words = append(words, string(b[n:n+length]))
+		n += length + 2
+	}
+	return words, n
+}
+
+func appendCommand(b []byte, words []string) []byte {
+	b = fmt.Appendf(b, "*%d\r\n", len(words))
+	for _, word := range words {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(word), word)
+	}
+	return b
+}
+
+// noScript is no script's hash: the server answers that it does not know it, and
+// the client sends the script itself.
+var noScript = strings.Repeat("0", 40)
+
+func (c *Clock) rewrite(words []string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch strings.ToLower(words[0]) {
+	case "time":
+		return []string{"eval", c.shifted("return redis.call('TIME')"), "0"}
+	case "eval":
+		return c.send(words, hash(words[1]), words[1])
+	case "evalsha":
+		body, known := c.bodies[words[1]]
+		switch {
+		case !known:
+			words[1] = noScript // the server may know it from others, with its own time
+		case c.loaded[words[1]] == "":
+			return c.send(words, words[1], body)
+		default:
+			words[1] = c.loaded[words[1]]
+		}
+	}
+	return words
+}
+
+// send makes a command of one that runs a script, and notes the script.
+func (c *Clock) send(words []string, name, body string) []string {
+	if c.bodies == nil {
+		c.bodies, c.loaded = map[string]string{}, map[string]string{}
+	}
+	text := c.shifted(body)
+	c.bodies[name], c.loaded[name] = body, hash(text)
+	words[0], words[1] = "eval", text
+	return words
+}
+
+func hash(text string) string {
+	sum := sha1.Sum([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// shifted is a script for which TIME is ahead.
+func (c *Clock) shifted(body string) string {
+	return strings.ReplaceAll(body, "redis.call('TIME')", fmt.Sprintf(`(function()
+local time = redis.call('TIME')
+local micros = time[1] * 1000000 + time[2] + %d
+local second = math.floor(micros / 1000000)
+return {string.format('%%.0f', second), string.format('%%.0f', micros - second * 1000000)}
+end)()`, c.ahead.Microseconds()))
+}
