@@ -4,7 +4,8 @@
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2..] four for each job: id, owner (new for every run of a job), tenant, kind (both escaped)
--- Returns   for each job: answer, earliest_us, latest_us, crashes, base, first, unsure 1|0, accepted_us
+-- Returns   for each job: answer, earliest_us, latest_us, crashes, base, first, unsure 1|0, accepted_us;
+--           and at last the time, µs
 --   answer  'go' it has a slot | 'slot' it needs one | 'done' it was called
 --           already | 'failed' it ended before without success | 'gone' it is
 --           not this worker's any more
@@ -55,4 +56,5 @@ for i = 2, #ARGV, 4 do
     results[#results + 1] = value
   end
 end
+results[#results + 1] = int(now)
 return results

@@ -10,17 +10,26 @@ import (
 
 var processStart = time.Now()
 
-// redisClock tells this process when a moment of Redis's clock is.
+// redisClock tells this process when a moment of the clock of a queue's Redis is.
 //
-// Every answer to TIME shows how far the two clocks can be apart at most: the
-// answer took some time on its way. The least of the last seconds is kept, so
-// that jitter of the network does not shift slots. Scripts tell the time, too,
-// but of their beginning, and they take a while: a first slot placed by one of
-// them and a second placed better would stand too close together.
+// An answer that tells the time bounds the offset between the two clocks from both
+// sides: Redis read its clock after the question was sent, and before the answer
+// came. The least upper bound of the last seconds is kept, so that jitter of the
+// network does not shift slots. A lower bound above it proves that Redis's clock was
+// set back, or that another Redis answers: what was kept is dropped at once. A clock
+// that was set forward gives a lower upper bound by itself.
+//
+// Answers to TIME give the closest bounds. Scripts tell the time as well, but of
+// their beginning, and they take a while. Their answers show at once that the clock
+// by which they gave a slot was set.
 type redisClock struct {
+	redis redis.UniversalClient
+	queue string // whose Redis is asked, of several in a Cluster
+
 	mu            sync.Mutex
-	least, before time.Duration // of this window and the one before
+	least, before time.Duration // of this window and the one before: boot clock less Redis's
 	since         time.Duration // when this window began
+	learned       time.Duration // when the least was last lowered, or began anew
 	known         bool
 }
 
@@ -31,9 +40,9 @@ const (
 )
 
 // start asks for the time until the answer is good enough to place slots by.
-func (c *redisClock) start(ctx context.Context, client redis.UniversalClient) error {
+func (c *redisClock) start(ctx context.Context) error {
 	for range firstSamples {
-		if err := c.sample(ctx, client); err != nil {
+		if err := c.sample(ctx); err != nil {
 			return err
 		}
 	}
@@ -41,40 +50,57 @@ func (c *redisClock) start(ctx context.Context, client redis.UniversalClient) er
 }
 
 // Run keeps the clock right until ctx is done.
-func (c *redisClock) Run(ctx context.Context, client redis.UniversalClient) {
+func (c *redisClock) Run(ctx context.Context) {
 	every(ctx, clockEvery, func() {
-		_ = c.sample(ctx, client) // the next one will do; others report that Redis is away
+		_ = c.sample(ctx) // the next one will do; others report that Redis is away
 	})
 }
 
-func (c *redisClock) sample(ctx context.Context, client redis.UniversalClient) error {
+func (c *redisClock) sample(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	now, err := client.Time(ctx).Result()
+	node := redis.Cmdable(c.redis)
+	if cluster, ok := c.redis.(*redis.ClusterClient); ok {
+		master, err := cluster.MasterForKey(ctx, key(c.queue, "waiting"))
+		if err != nil {
+			return err
+		}
+		node = master
+	}
+	sent := bootTime()
+	now, err := node.Time(ctx).Result()
 	if err != nil {
 		return err
 	}
-	c.observe(now.UnixMicro(), bootTime())
+	c.observe(now.UnixMicro(), sent, bootTime())
 	return nil
 }
 
-// observe notes Redis's time in µs, as an answer told it that came at `now`.
-func (c *redisClock) observe(redisMicros int64, now time.Duration) {
-	offset := now - time.Duration(redisMicros)*time.Microsecond
+// observe notes Redis's time in µs, as an answer told it that came at one moment to
+// a question that was sent at another.
+func (c *redisClock) observe(redisMicros int64, sent, came time.Duration) {
+	told := time.Duration(redisMicros) * time.Microsecond
+	lowest, most := sent-told-time.Microsecond, came-told // it tells whole microseconds
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case !c.known:
-		c.known, c.least, c.before, c.since = true, offset, offset, now
-	case now-c.since > clockWindow:
-		c.before, c.least, c.since = c.least, offset, now
-	default:
-		c.least = min(c.least, offset)
+	case c.known && sent < c.learned:
+		// Redis may have read its clock before it was set, and we know better by now.
+	case !c.known || lowest > min(c.least, c.before):
+		c.known, c.least, c.before, c.since, c.learned = true, most, most, came, came
+	case came-c.since > clockWindow:
+		c.before, c.least, c.since, c.learned = c.least, most, came, came
+	case most < c.least:
+		c.least, c.learned = most, came
 	}
 }
 
-// boot is the moment of Redis's clock on this machine's boot clock.
+// boot is the moment of Redis's clock on this machine's boot clock; 0 stays what is
+// not known.
 func (c *redisClock) boot(redisMicros int64) time.Duration {
+	if redisMicros == 0 {
+		return 0
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Duration(redisMicros)*time.Microsecond + min(c.least, c.before)

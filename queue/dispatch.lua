@@ -9,7 +9,7 @@
 -- ARGV[6]   calendars as JSON {id: [window starts]}, '' for none
 -- ARGV[7]   the kinds that the caller handles, escaped, ',KIND,KIND,'; '' for any
 -- Returns   {released, again_us, backlog, forwarded, full 1|0, pending, enqueued, pauses,
---           stepped 1|0}
+--           now_us, stepped 1|0}
 --   again_us  from now, when something may go next; -1: not before somebody acts
 --   full      the caller has no room left
 --   pauses    how often they were changed
@@ -637,5 +637,5 @@ local totals = read('HMGET', headgate .. 'totals', 'enqueued', 'pauses')
 local waits = tonumber(read('HGET', headgate .. 'backlog', '*') or 0) or 0
 return {
   released, int(again), waits, forwarded, released >= room and 1 or 0, pending + released,
-  tonumber(totals[1] or 0) or 0, tonumber(totals[2] or 0) or 0, stepped and 1 or 0,
+  tonumber(totals[1] or 0) or 0, tonumber(totals[2] or 0) or 0, int(now), stepped and 1 or 0,
 }

@@ -129,7 +129,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	// A quarter of the places is kept for jobs that may go at once, or slots of
 	// a busy tenant would fill the worker and a quiet one would wait behind them.
 	ahead := max(room-d.capacity.all/4, 0)
-	began := time.Now()
+	began, sent := time.Now(), bootTime()
 	callCtx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	reply, err := dispatchScript.Run(callCtx, d.redis, scriptKeys(d.queue), d.queue, room, ahead,
@@ -138,14 +138,15 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 		d.limits.look(err)
 		return 0, err
 	}
-	n, err := numbers(reply, 9)
+	n, err := numbers(reply, 10)
 	if err != nil {
 		return 0, err
 	}
-	if err := d.pauses.follow(callCtx, d.redis, d.queue, n[7], d.clock); err != nil {
+	d.clock.observe(n[8], sent, bootTime())
+	if err := d.pauses.follow(callCtx, d.redis, d.queue, n[7], d.clock.now()); err != nil {
 		return 0, err
 	}
-	if n[8] == 1 {
+	if n[9] == 1 {
 		d.logger.Warn("redis's clock was set back; lanes are asked anew when they may go", logQueue, d.queue)
 		if err := replan(ctx, d.redis, d.queue, ""); err != nil {
 			return 0, err

@@ -288,7 +288,9 @@ func TestDamagedJobIsRefusedAlone(t *testing.T) {
 			func(job *Job) { job.Key, job.KeyUntil = "bad", Ended },
 		},
 		"its lane is a string": {
-			func(t *testing.T, r *rig) { r.server.Client().Set(t.Context(), asynqKey(r.queue, "g:bad;kind=call"), "x", 0) },
+			func(t *testing.T, r *rig) {
+				r.server.Client().Set(t.Context(), asynqKey(r.queue, "g:bad;kind=call"), "x", 0)
+			},
 			func(job *Job) { job.Tenant = "bad" },
 		},
 	}

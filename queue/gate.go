@@ -33,7 +33,17 @@ const (
 	late = 3 * time.Millisecond
 
 	redisTimeout = 5 * time.Second
+
+	// usualMisses is how many slots in a row a job may miss and ask for the next at
+	// once. One that misses more, whatever the reason, must not ask without end.
+	usualMisses = 3
+	longestMiss = 500 * time.Millisecond
 )
+
+// missPause is how long a job waits that missed so many slots in a row.
+func missPause(missed int) time.Duration {
+	return min(inHand<<min(missed-usualMisses, 10), longestMiss)
+}
 
 // gate stands in front of every handler of one queue: it holds the call until
 // its slot, makes it, and settles what came of it. It is an asynq.Handler.
@@ -66,16 +76,28 @@ type gate struct {
 type beginQuestion struct{ id, owner, tenant, kind string }
 
 type beginAnswer struct {
-	answer           string
-	earliest, latest int64 // µs on Redis's clock; latest 0: no end
-	crashes          int64
-	forgiven         int64 // failed attempts that do not count any more
-	first            int64 // when the first run began whose call may have been made, µs
-	unsure           bool  // see Running
-	accepted         int64 // when it came into its lane, µs; 0: not known
+	answer string
+	slot
+	crashes  int64
+	forgiven int64         // failed attempts that do not count any more
+	first    int64         // when the first run began whose call may have been made, µs
+	unsure   bool          // see Running
+	accepted time.Duration // when it came into its lane, on the boot clock; 0: not known
 
 	reason ParkReason // of 'park'
 	limit  string     // likewise
+}
+
+// slot is when a call may leave. It is converted when it is received, since the
+// answer that brought it also told the time: both belong to the clock as it was set
+// then.
+type slot struct {
+	earliest, latest time.Duration // on the boot clock; latest 0: no end
+	told             int64         // the latest by Redis's clock, µs
+}
+
+func (g *gate) slot(earliest, latest int64) slot {
+	return slot{g.clock.boot(earliest), g.clock.boot(latest), latest}
 }
 
 type settleQuestion struct {
@@ -164,10 +186,11 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 	}
 
 	job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure
-	suspect := slot.crashes >= 2
-	accepted, held := g.boot(slot.accepted), time.Duration(0)
+	suspect, accepted := slot.crashes >= 2, slot.accepted
+	held := time.Duration(0)
 	runnable := time.Duration(0) // when its first slot came; 0: it had none yet
 	granted := began             // when Redis last said that the job is this worker's
+	missed := 0                  // slots in a row
 	for {
 		// What nobody wants any more needs no slot, and no pause holds it.
 		if job.expired(g.clock.now()) {
@@ -194,7 +217,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 			}
 		}
 		if runnable == 0 && slot.earliest > 0 {
-			runnable = g.boot(slot.earliest)
+			runnable = slot.earliest
 		}
 		holds := bootTime()
 		if !g.hold(ctx, slot.earliest) {
@@ -210,7 +233,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 			return g.endLate(job, owner, verdict{})
 		}
 		paused := g.paused(job)
-		if g.onTime(slot) && g.renewals.cover(granted) && !paused {
+		if g.onTime(slot.slot) && g.renewals.cover(granted) && !paused {
 			g.observer.Gated(g.queue, g.sent(job, took, held, runnable, began, accepted))
 			job.Held = held
 			v := g.call(ctx, handler, task, job)
@@ -223,6 +246,9 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		}
 		g.observer.Gated(g.queue, Gating{Kind: job.Kind, Decision: "missed", Asked: took})
 		slot.answer = "slot"
+		if missed++; missed > usualMisses && g.pause(ctx, missPause(missed)) != nil {
+			return g.giveUp(ctx, job, owner)
+		}
 	}
 }
 
@@ -240,14 +266,6 @@ func (g *gate) sent(job Running, asked, held, runnable, began, accepted time.Dur
 		told.Waited = max(now-accepted, 0)
 	}
 	return told
-}
-
-// boot is a moment of Redis's clock on the boot clock; 0 stays what is not known.
-func (g *gate) boot(redisMicros int64) time.Duration {
-	if redisMicros == 0 {
-		return 0
-	}
-	return g.clock.boot(redisMicros)
 }
 
 // known is a kind as the observer is told it: anybody may enqueue jobs of endless
@@ -294,6 +312,7 @@ func (g *gate) askSlot(ctx context.Context, job Running, owner string) (beginAns
 	}
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
+	sent := bootTime()
 	reply, err := slotScript.Run(ctx, g.redis, scriptKeys(g.queue), g.queue, (2 * horizon).Microseconds(), inHand.Microseconds(), windows,
 		job.ID, owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs)
 	if err != nil {
@@ -301,16 +320,17 @@ func (g *gate) askSlot(ctx context.Context, job Running, owner string) (beginAns
 		return beginAnswer{}, err
 	}
 	values, ok := reply.([]any)
-	if !ok || len(values) < 3 {
+	if !ok || len(values) < 4 {
 		return beginAnswer{}, fmt.Errorf("unexpected reply %v", reply)
 	}
-	n, err := numbers(values[1:3], 2)
+	n, err := numbers(values[1:4], 3)
 	if err != nil {
 		return beginAnswer{}, err
 	}
-	slot := beginAnswer{answer: fmt.Sprint(values[0]), earliest: n[0], latest: n[1]}
-	if len(values) == 5 {
-		slot.reason, slot.limit = ParkReason(fmt.Sprint(values[3])), fmt.Sprint(values[4])
+	g.clock.observe(n[2], sent, bootTime())
+	slot := beginAnswer{answer: fmt.Sprint(values[0]), slot: g.slot(n[0], n[1])}
+	if len(values) == 6 {
+		slot.reason, slot.limit = ParkReason(fmt.Sprint(values[4])), fmt.Sprint(values[5])
 	}
 	return slot, nil
 }
@@ -337,7 +357,7 @@ func (g *gate) pause(ctx context.Context, d time.Duration) error {
 
 // hold waits until the earliest moment of a slot; false: the worker stops, or
 // lost its lease, and the call must not be made.
-func (g *gate) hold(ctx context.Context, earliest int64) bool {
+func (g *gate) hold(ctx context.Context, earliest time.Duration) bool {
 	if ctx.Err() != nil {
 		return false
 	}
@@ -346,7 +366,7 @@ func (g *gate) hold(ctx context.Context, earliest int64) bool {
 		return false
 	default:
 	}
-	wait := g.clock.boot(earliest) - bootTime()
+	wait := earliest - bootTime()
 	if wait <= 0 {
 		return true
 	}
@@ -364,12 +384,14 @@ func (g *gate) hold(ctx context.Context, earliest int64) bool {
 
 // onTime reports whether a call that left now would still be in its slot. The
 // boot clock decides: a process that was stopped sends nothing stale when it wakes.
-func (g *gate) onTime(slot beginAnswer) bool {
-	return slot.latest == 0 || bootTime() <= g.clock.boot(slot.latest)+late
+// Where Redis's clock was set forward since, the slot is over by that, and its limits
+// give others from then on.
+func (g *gate) onTime(s slot) bool {
+	return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.told))+late
 }
 
 func (g *gate) paused(job Running) bool {
-	return g.pauses.holds(bootTime(), job.tenant(), kindScope(job.kind()), wholeQueue)
+	return g.pauses.holds(g.clock.now(), job.tenant(), kindScope(job.kind()), wholeQueue)
 }
 
 // enter lets calls run beside each other, but for a suspect: it runs alone, so
@@ -440,7 +462,7 @@ func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict)
 		if v.account {
 			scope = wholeQueue
 		}
-		g.pauses.add(scope, bootTime()+v.pause)
+		g.pauses.add(scope, g.clock.now(), v.pause)
 	}
 	switch settled := g.settle(question); {
 	case !settled.mine:
@@ -495,14 +517,21 @@ func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
 	defer cancel()
+	sent := bootTime()
 	reply, err := beginScript.Run(ctx, g.redis, scriptKeys(g.queue), args...)
 	if err != nil {
 		return nil, err
 	}
 	values, ok := reply.([]any)
-	if !ok || len(values) != answer*len(questions) {
+	if !ok || len(values) != answer*len(questions)+1 {
 		return nil, fmt.Errorf("unexpected reply %v", reply)
 	}
+	now, err := numbers(values[len(values)-1:], 1)
+	if err != nil {
+		return nil, err
+	}
+	came := bootTime()
+	g.clock.observe(now[0], sent, came)
 	answers := make([]beginAnswer, len(questions))
 	for i := range answers {
 		at := answer * i
@@ -510,13 +539,14 @@ func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
 		if err != nil {
 			return nil, err
 		}
-		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), earliest: n[0], latest: n[1], crashes: n[2], forgiven: n[3], first: n[4], unsure: n[5] == 1, accepted: n[6]}
-	}
-	for i := range answers {
-		if answers[i].answer == "go" {
-			continue
+		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), crashes: n[2], forgiven: n[3], first: n[4], unsure: n[5] == 1, accepted: g.clock.boot(n[6])}
+		switch given := g.slot(n[0], n[1]); {
+		case answers[i].answer != "go":
+		case given.earliest > came+2*horizon:
+			answers[i].answer = "slot" // it was given before Redis's clock was set back
+		default:
+			answers[i].slot = given
 		}
-		answers[i].earliest, answers[i].latest = 0, 0
 	}
 	return answers, nil
 }

@@ -21,43 +21,42 @@ func kindScope(escapedKind string) string { return "k:" + escapedKind }
 // mostWords bounds what is kept of a provider's words.
 const mostWords = 256
 
-// pauses is what this process knows of a queue's pauses, by scope: until when,
-// on the boot clock. Those of other workers come with the next round of dispatch.
+// pauses is what this process knows of a queue's pauses, by scope: until when, by
+// Redis's clock. Those of other workers come with the next round of dispatch.
 type pauses struct {
 	mu      sync.RWMutex
-	until   map[string]time.Duration
-	version int64 // of the reply that was followed last
-	read    int64 // number of the latest change that was read
-	dropAt  int   // at so many those that have ended are dropped
+	until   map[string]int64 // µs since the epoch
+	version int64            // of the reply that was followed last
+	read    int64            // number of the latest change that was read
+	dropAt  int              // at so many those that have ended are dropped
 }
 
 // add notes a pause before Redis has it.
-func (p *pauses) add(scope string, until time.Duration) {
+func (p *pauses) add(scope string, now time.Time, length time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.until == nil {
-		p.until = map[string]time.Duration{}
+		p.until = map[string]int64{}
 	}
-	p.until[scope] = max(p.until[scope], until)
-	p.drop()
+	p.until[scope] = max(p.until[scope], now.Add(length).UnixMicro())
+	p.drop(now)
 }
 
 // drop forgets the pauses that have ended, so seldom that it costs next to nothing for
 // each that is added.
-func (p *pauses) drop() {
+func (p *pauses) drop(now time.Time) {
 	if len(p.until) < p.dropAt {
 		return
 	}
-	now := bootTime()
-	maps.DeleteFunc(p.until, func(_ string, until time.Duration) bool { return until <= now })
+	maps.DeleteFunc(p.until, func(_ string, until int64) bool { return until <= now.UnixMicro() })
 	p.dropAt = max(1000, 2*len(p.until))
 }
 
-func (p *pauses) holds(now time.Duration, scopes ...string) bool {
+func (p *pauses) holds(now time.Time, scopes ...string) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, scope := range scopes {
-		if now < p.until[scope] {
+		if now.UnixMicro() < p.until[scope] {
 			return true
 		}
 	}
@@ -65,7 +64,7 @@ func (p *pauses) holds(now time.Duration, scopes ...string) bool {
 }
 
 // follow reads what was changed of the pauses since this process looked.
-func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue string, version int64, clock *redisClock) error {
+func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue string, version int64, now time.Time) error {
 	p.mu.RLock()
 	followed, known := p.version, p.read
 	p.mu.RUnlock()
@@ -76,7 +75,7 @@ func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue
 	if all {
 		known = 0
 	}
-	changed := map[string]time.Duration{} // 0: it is not paused
+	changed := map[string]int64{} // 0: it is not paused
 	for more := true; more; {
 		changes, err := client.ZRangeByScoreWithScores(ctx, key(queue, "pause_changes"), &redis.ZRangeBy{
 			Min: "(" + strconv.FormatInt(known, 10), Max: "+inf", Count: mostKeys,
@@ -95,7 +94,7 @@ func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue
 				p.mu.Lock()
 				p.read = 0
 				p.mu.Unlock()
-				return p.follow(ctx, client, queue, version, clock)
+				return p.follow(ctx, client, queue, version, now)
 			}
 		}
 		more = len(changes) == mostKeys
@@ -107,16 +106,13 @@ func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue
 			return err
 		}
 		for i, text := range texts(found) {
-			changed[scopes[i]] = 0
-			if micros := pausedUntil(text); micros > 0 {
-				changed[scopes[i]] = clock.boot(min(micros, endless))
-			}
+			changed[scopes[i]] = pausedUntil(text)
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if all || p.until == nil {
-		p.until = make(map[string]time.Duration, len(changed))
+		p.until = make(map[string]int64, len(changed))
 	}
 	for scope, until := range changed {
 		if until > 0 {
@@ -125,7 +121,7 @@ func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue
 			delete(p.until, scope)
 		}
 	}
-	p.drop()
+	p.drop(now)
 	p.version, p.read = version, known
 	return nil
 }

@@ -108,7 +108,6 @@ type watcher struct {
 	reading
 	rig    *rig
 	client redis.UniversalClient
-	clock  redisClock
 }
 
 func (r *rig) watcher(t *testing.T) *watcher {
@@ -116,9 +115,6 @@ func (r *rig) watcher(t *testing.T) *watcher {
 	w := &watcher{rig: r}
 	client := redis.NewClient(r.server.Client().Options())
 	t.Cleanup(func() { client.Close() })
-	if err := w.clock.start(t.Context(), client); err != nil {
-		t.Fatal(err)
-	}
 	client.AddHook(&w.reading)
 	w.client = client
 	return w
@@ -133,7 +129,7 @@ func (w *watcher) catchUp(t *testing.T) (commands, values int64) {
 		t.Fatal(err)
 	}
 	commands, values = w.commands.Load(), w.values.Load()
-	if err := w.follow(t.Context(), w.client, w.rig.queue, version, &w.clock); err != nil {
+	if err := w.follow(t.Context(), w.client, w.rig.queue, version, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	return w.commands.Load() - commands, w.values.Load() - values
@@ -142,7 +138,7 @@ func (w *watcher) catchUp(t *testing.T) (commands, values int64) {
 func (w *watcher) want(t *testing.T, holds bool, scopes ...string) {
 	t.Helper()
 	for _, scope := range scopes {
-		if got := w.holds(bootTime(), scope); got != holds {
+		if got := w.holds(time.Now(), scope); got != holds {
 			t.Errorf("the worker holds %s: %v; want %v", scope, got, holds)
 		}
 	}
@@ -198,7 +194,7 @@ func TestWorkersFollowPauses(t *testing.T) {
 		for i := range 20 {
 			scope := fmt.Sprint("t", i)
 			want := pausedUntil(stored[scope]) > time.Now().UnixMicro()
-			if got := w.holds(bootTime(), scope); got != want {
+			if got := w.holds(time.Now(), scope); got != want {
 				t.Fatalf("step %d: the worker holds %s: %v; in Redis is %q", step, scope, got, stored[scope])
 			}
 		}
@@ -254,7 +250,7 @@ func TestFollowManyChanges(t *testing.T) {
 	}
 	// Redis lost what was written last, as a failover may.
 	w.version += 1000
-	w.add("lost", bootTime()+time.Hour)
+	w.add("lost", time.Now(), time.Hour)
 	w.catchUp(t)
 	w.want(t, false, "lost")
 	w.want(t, true, "t0", fmt.Sprint("t", 3*mostKeys))
@@ -274,7 +270,7 @@ func TestFollowManyChanges(t *testing.T) {
 	}
 	// What has ended is not kept for ever.
 	for i := range 100_000 {
-		w.add(fmt.Sprint("short", i), bootTime())
+		w.add(fmt.Sprint("short", i), time.Now(), 0)
 	}
 	w.mu.RLock()
 	defer w.mu.RUnlock()

@@ -28,13 +28,19 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 			r.stop()
 			r.again(t)
 		},
-		"its worker was taken for dead": func(r *rig, job string) { r.takeOver(t, job) },
+		"its worker was taken for dead": func(r *rig, job string) {
+			r.takeOver(t, job)
+			r.again(t)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hourly := Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
 				Name: "hourly", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 2, Period: time.Hour},
 			}}
-			r := startRig(t, -1, limitsOf(hourly), func(c *Config) { c.ShutdownTimeout = time.Millisecond })
+			r := startRig(t, -1, limitsOf(hourly), func(c *Config) {
+				c.ShutdownTimeout = time.Millisecond
+				c.Concurrency = 1 // the call under way leaves no room for another
+			})
 			called, release := make(chan struct{}), make(chan struct{})
 			defer close(release)
 			var unsure []bool

@@ -6,7 +6,7 @@
 -- ARGV[3]   pickup_us: how long after its earliest moment the call may still go
 -- ARGV[4]   calendars as JSON, '' for none
 -- ARGV[5..] id, owner, tenant, attributes, kind, cost, costs (as for enqueue)
--- Returns   {answer, earliest_us, latest_us}, and of 'park' also {reason, limit}
+-- Returns   {answer, earliest_us, latest_us, now_us}, and of 'park' also {reason, limit}
 --   answer  'go' | 'park' its slot is far: back to the lane | 'gone' not this
 --           worker's any more
 --   reason  'pause' | 'window' | 'limit' or 'concurrency', and the limit's name
@@ -50,7 +50,7 @@ local function goes()
     if permits ~= '' then fields[#fields + 1], fields[#fields + 2] = 'hg_permits', permits end
   end
   plan('HSET', key, unpack(fields))
-  return {'go', int(t), int(c)}
+  return {'go', int(t), int(c), int(now)}
 end
 
 -- asynq's retry set is only the way back: the group says where the job belongs.
@@ -59,14 +59,14 @@ local function park(why, limit, till)
   plan('HSET', key, 'group', lane, 'hg_slot', slot_write(0, 0, position or BAND + now), 'hg_log', log, 'hg_released', '')
   plan('HDEL', key, 'hg_marks')
   free_permits(id, task[5], now)
-  return {'park', 0, 0, why, limit}
+  return {'park', 0, 0, int(now), why, limit}
 end
 
 local reply
 local understood = attempt('job ' .. id, function()
   task = read('HMGET', key, 'state', 'hg_owner', 'group', 'hg_slot', 'hg_permits', 'hg_marks', 'hg_released', 'hg_log')
   if task[1] ~= 'active' or task[2] ~= owner then
-    reply = {'gone', 0, 0}
+    reply = {'gone', 0, 0, int(now)}
     return
   end
   costs = costs_read(ARGV[10], ARGV[11])
@@ -74,7 +74,7 @@ local understood = attempt('job ' .. id, function()
   local _, _, at = slot_read(task[4])
   position = at
 end)
-if not understood then return {'gone', 0, 0} end
+if not understood then return {'gone', 0, 0, int(now)} end
 if reply then return reply end
 local why, limit, till
 -- Where its limits cannot be understood it goes back to its lane, and waits there.

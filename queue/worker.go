@@ -144,9 +144,12 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
-	clock := &redisClock{}
-	if err := clock.start(ctx, w.redis); err != nil {
-		return fmt.Errorf("queue: ask redis for the time: %w", err)
+	clocks := make(map[string]*redisClock, len(w.config.Queues))
+	for _, name := range w.config.Queues {
+		clocks[name] = &redisClock{redis: w.redis, queue: name}
+		if err := clocks[name].start(ctx); err != nil {
+			return fmt.Errorf("queue: ask redis for the time: %w", err)
+		}
 	}
 
 	capacity := newCapacity(w.config.Concurrency)
@@ -154,7 +157,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer close(finished)
 	id, sending := uuid.NewString(), &atomic.Int64{}
 	renewals := &renewals{}
-	gates, dispatchers := w.parts(id, clock, capacity, sending, renewals, stopping, finished)
+	gates, dispatchers := w.parts(id, clocks, capacity, sending, renewals, stopping, finished)
 	servers := w.servers()
 	handler := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		queue, _ := asynq.GetQueueName(ctx)
@@ -174,7 +177,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	// It lives until its last call is settled.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	var beating sync.WaitGroup
-	heart := w.newHeart(id, clock, capacity, sending, w.live, renewals)
+	heart := w.newHeart(id, clocks[w.config.Queues[0]], capacity, sending, w.live, renewals)
 	beating.Go(func() { heart.Run(alive) })
 	defer beating.Wait()
 	defer die()
@@ -188,9 +191,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, name := range w.config.Queues {
 		r := &recoverer{queue: name, worker: id, redis: w.redis, live: w.live[name], logger: w.logger}
 		parts.Go(func() { r.Run(background) })
+		parts.Go(func() { clocks[name].Run(background) })
 	}
 	parts.Go(func() { w.checkOn(background) })
-	parts.Go(func() { clock.Run(background, w.redis) })
 	periodic := &ticks{redis: w.redis, client: NewClient(w.redis), logger: w.logger}
 	parts.Go(func() { periodic.Run(background) })
 	w.setReady(nil)
@@ -241,7 +244,7 @@ func (w *Worker) hookAsynq(client redis.UniversalClient) {
 }
 
 // parts makes the gate and the dispatcher of each queue.
-func (w *Worker) parts(id string, clock *redisClock, capacity *capacity, sending *atomic.Int64, renewals *renewals, stopping, ended <-chan struct{}) (map[string]*gate, []*dispatcher) {
+func (w *Worker) parts(id string, clocks map[string]*redisClock, capacity *capacity, sending *atomic.Int64, renewals *renewals, stopping, ended <-chan struct{}) (map[string]*gate, []*dispatcher) {
 	gates := make(map[string]*gate, len(w.config.Queues))
 	var dispatchers []*dispatcher
 	var pendings []*atomic.Int64
@@ -257,11 +260,11 @@ func (w *Worker) parts(id string, clock *redisClock, capacity *capacity, sending
 		pauses, starving := &pauses{}, &starvation{}
 		d := &dispatcher{
 			queue: name, kinds: kinds, redis: w.redis, capacity: capacity, pending: &atomic.Int64{}, observer: w.observer, logger: w.logger,
-			limits: limits, clock: clock, pauses: pauses, starving: starving, sending: sending, woken: make(chan struct{}, 1),
+			limits: limits, clock: clocks[name], pauses: pauses, starving: starving, sending: sending, woken: make(chan struct{}, 1),
 		}
 		gates[name] = (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
-			clock: clock, calls: calls, runs: runs, sending: sending, worker: id, client: client, live: w.live[name], renewals: renewals, stopping: stopping, ended: ended,
+			clock: clocks[name], calls: calls, runs: runs, sending: sending, worker: id, client: client, live: w.live[name], renewals: renewals, stopping: stopping, ended: ended,
 			limits: limits, pauses: pauses, starving: starving, woke: d.wake,
 		}).init()
 		dispatchers = append(dispatchers, d)

@@ -1,0 +1,80 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/law"
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// TestClockSteps: the clock of Redis is set while a tenant's backlog goes at its
+// rate. It goes on at that rate, without a burst and without a spin.
+func TestClockSteps(t *testing.T) {
+	const rate = 50
+	for _, step := range []time.Duration{
+		time.Second, -time.Second, 30 * time.Second, -30 * time.Second, time.Hour, -time.Hour,
+	} {
+		t.Run(fmt.Sprint(step), func(t *testing.T) {
+			t.Parallel()
+			var clock redistest.Clock
+			r := startRig(t, -1, limitsOf(perTenant(rate)), func(c *Config) { c.Redis.Dialer = clock.Dial })
+			r.enqueue(t, "a", 10*rate)
+			r.run(t)
+			r.seen.wait(t, string(Done), rate)
+			asked := r.asked()
+			clock.Step(step)
+			r.lookAtLanes(t)
+			stepped, done := time.Now(), r.seen.outcomes(Done)
+			r.seen.wait(t, string(Done), done+rate)
+			if took := time.Since(stepped); took > 5*time.Second+r.stalled() {
+				t.Errorf("%d calls took %v after the step", rate, took)
+			}
+			if asked = r.asked() - asked; asked > 5*rate {
+				t.Errorf("asked for %d slots for %d calls", asked, rate)
+			}
+			r.stop()
+			// A step forward is to the limit as if that time had passed: it has a full burst.
+			burst := 1
+			if step > 0 {
+				burst = 2
+			}
+			if err := law.Check(r.all(), rate, burst, 5*time.Millisecond+r.stalled()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// asked is how often the worker asked for a slot.
+func (r *rig) asked() int { return r.seen.outcomes("to redis: script:slot") }
+
+// lookAtLanes makes dispatch look at all lanes, whatever moment of the clock before
+// a step they wait for.
+func (r *rig) lookAtLanes(t *testing.T) {
+	t.Helper()
+	client := r.server.Client()
+	for _, lane := range client.ZRange(t.Context(), key(r.queue, "waiting"), 0, -1).Val() {
+		if err := client.ZAdd(t.Context(), key(r.queue, "waiting"), zOf(lane, 1)).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDeadlineAfterAStep: once Redis's clock was set back, deadlines go by the time
+// that it shows from then on.
+func TestDeadlineAfterAStep(t *testing.T) {
+	var clock redistest.Clock
+	clock.Step(time.Hour)
+	r := startRig(t, -1, limitsOf(), func(c *Config) { c.Redis.Dialer = clock.Dial })
+	r.enqueue(t, "a", 1)
+	r.run(t)
+	r.seen.wait(t, string(Done), 1)
+	clock.Step(-time.Hour)
+	r.add(t, func(job *Job) { job.Deadline = time.Now().Add(30 * time.Minute) })
+	r.seen.wait(t, string(Done), 2)
+	if expired := r.seen.outcomes(Expired); expired != 0 {
+		t.Errorf("%d jobs expired half an hour early", expired)
+	}
+}
