@@ -25,7 +25,6 @@ func TestClockSteps(t *testing.T) {
 			r.seen.wait(t, string(Done), rate)
 			asked := r.asked()
 			clock.Step(step)
-			r.lookAtLanes(t)
 			stepped, done := time.Now(), r.seen.outcomes(Done)
 			r.seen.wait(t, string(Done), done+rate)
 			if took := time.Since(stepped); took > 5*time.Second+r.stalled() {
@@ -49,18 +48,6 @@ func TestClockSteps(t *testing.T) {
 
 // asked is how often the worker asked for a slot.
 func (r *rig) asked() int { return r.seen.outcomes("to redis: script:slot") }
-
-// lookAtLanes makes dispatch look at all lanes, whatever moment of the clock before
-// a step they wait for.
-func (r *rig) lookAtLanes(t *testing.T) {
-	t.Helper()
-	client := r.server.Client()
-	for _, lane := range client.ZRange(t.Context(), key(r.queue, "waiting"), 0, -1).Val() {
-		if err := client.ZAdd(t.Context(), key(r.queue, "waiting"), zOf(lane, 1)).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // TestDeadlineAfterAStep: once Redis's clock was set back, deadlines go by the time
 // that it shows from then on.

@@ -629,7 +629,7 @@ func TestKeyOfADeletedJob(t *testing.T) {
 func TestTickIsFencedWithItsJob(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
-	if err := client.Set(t.Context(), asynqKey(r.queue, "g:bad"), "x", 0).Err(); err != nil {
+	if err := client.Set(t.Context(), asynqKey(r.queue, "g:bad;kind=call"), "x", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
@@ -651,7 +651,7 @@ func TestTickIsFencedWithItsJob(t *testing.T) {
 			t.Errorf("answers %s; want the damaged job refused alone", answers)
 		}
 		for lane, want := range map[string]int64{"a": 1, "b": 1} {
-			if n := client.ZCard(t.Context(), asynqKey(r.queue, "g:"+lane)).Val(); n != want {
+			if n := client.ZCard(t.Context(), asynqKey(r.queue, "g:"+lane+";kind=call")).Val(); n != want {
 				t.Errorf("%d jobs of %s wait; want %d", n, lane, want)
 			}
 		}

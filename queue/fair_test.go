@@ -1,0 +1,226 @@
+package queue
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestOneHugeJobSaysNothingOfOthers: how much credit absence earns is a matter of what
+// jobs usually cost, and no single job says what that is.
+func TestOneHugeJobSaysNothingOfOthers(t *testing.T) {
+	tokens := Limit{Unit: "tokens", Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1e6), Burst: 1e6}}
+	r := startRig(t, -1, limitsOf(tokens), nil)
+	d := r.dispatcher()
+	add := func(tenant string, cost int64, n int) {
+		for range n {
+			r.add(t, func(job *Job) { job.Tenant, job.Costs = tenant, map[string]int64{"tokens": cost} })
+		}
+	}
+	add("huge", 900_000, 1)
+	r.release(t, d, 1)
+	add("stays", 10, 100)
+	r.release(t, d, 40)
+	add("returns", 10, 100)
+	of := map[string]string{}
+	for _, lane := range []string{"stays", "returns"} {
+		for _, id := range r.server.Client().ZRange(t.Context(), asynqKey(r.queue, "g:"+r.lane(lane)), 0, -1).Val() {
+			of[id] = lane
+		}
+	}
+	went := map[string]int{}
+	for _, id := range r.release(t, d, 40) {
+		went[of[id]]++
+	}
+	// Half and half, but for two jobs of credit and how far the first was ahead.
+	if went["stays"] < 15 || went["returns"] < 15 {
+		t.Errorf("of the next 40 jobs went %v; want about as many of each tenant", went)
+	}
+}
+
+// lane is the name of the lane of a tenant's jobs of the rig.
+func (r *rig) lane(tenant string) string { return tenant + ";kind=call" }
+
+// TestNoTenantMeetsAFieldOfOurs: whatever a tenant is called, Redis holds the same as
+// for any other name.
+func TestNoTenantMeetsAFieldOfOurs(t *testing.T) {
+	want := footprint(t, "plain")
+	for _, name := range []string{
+		"~", "*", "**", "*unit", "*parts", "*clock", "*typical", "k:call", "t:x", "w:", ":", ";", "=", "a;b=c", "{x}", "}:pending", "%", "%2A", " ", "ä", "0", "-1", "nan",
+	} {
+		if got := footprint(t, name); !slices.Equal(got, want) {
+			t.Errorf("tenant %q: %s", name, difference(got, want))
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		name := rapid.StringMatching(`[ -~]{1,12}`).Draw(rt, "tenant")
+		if reason := textProblem(name, mostTenant); reason != "" || slices.Contains([]string{"other", "default"}, name) {
+			rt.Skip()
+		}
+		if got := footprint(t, name); !slices.Equal(got, want) {
+			rt.Errorf("%s", difference(got, want))
+		}
+	})
+}
+
+func difference(got, want []string) string {
+	var out []string
+	for _, name := range got {
+		if !slices.Contains(want, name) {
+			out = append(out, "+"+name)
+		}
+	}
+	for _, name := range want {
+		if !slices.Contains(got, name) {
+			out = append(out, "-"+name)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// footprint lists all keys of a queue, and the fields and members that name tenants,
+// after all that a tenant can go through. The tenant itself is TENANT.
+func footprint(t *testing.T, tenant string) []string {
+	t.Helper()
+	server := redistest.Shared(t)
+	client, ctx, name := server.Client(), t.Context(), redistest.Queue(t)
+	tokens := perTenant(1000)
+	tokens.Burst = 100
+	tokens.Name, tokens.Unit = "tokens", "tokens"
+	shared := sharedBy(1000)
+	shared.Unit, shared.Algorithm, shared.Burst = "tokens", throttle.TokenBucket, 1000
+	limits := Limits{
+		Queues:  map[string]QueueLimits{name: {Limits: []Limit{tokens, shared, inFlight(2, "tenant")}, MaxBacklog: 1000}},
+		Tenants: map[string]TenantLimits{tenant: {Weight: 2}},
+	}
+	fail := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fail(Publish(ctx, client, limits))
+	slow := throttle.PerSecond(900)
+	fail(SetOverride(ctx, client, name, tenant, "tokens", Override{Change: Change{Rate: &slow}, Actor: "ann", Reason: "x"}))
+	enqueue := NewClient(client)
+	for i := range 4 {
+		for _, whose := range []string{tenant, "other"} {
+			_, err := enqueue.Enqueue(ctx, Job{Kind: "call", Queue: name, Tenant: whose, Priority: []Priority{Normal, High}[i%2], Costs: map[string]int64{"tokens": 2}})
+			fail(err)
+		}
+	}
+	r := &rig{queue: name, server: server}
+	r.release(t, r.dispatcher(), 4)
+	_, err := PauseJobs(ctx, client, name, Scope{Tenant: tenant}, time.Time{}, ann)
+	fail(err)
+	r.release(t, r.dispatcher(), 4)
+
+	seen := map[string]bool{}
+	escaped := throttle.Escape(tenant)
+	note := func(words ...string) {
+		for i, word := range words {
+			word = strings.ReplaceAll(word, name, "QUEUE")
+			// As a whole: a short name is part of many others.
+			if word == escaped || word == "t:"+escaped {
+				word = strings.TrimSuffix(word, escaped) + "TENANT"
+			}
+			for _, around := range [][2]string{{"", ";"}, {":", ";"}, {":", ""}} {
+				if around[1] == "" && strings.HasSuffix(word, around[0]+escaped) {
+					word = strings.TrimSuffix(word, escaped) + "TENANT"
+				} else if around[1] != "" && (strings.HasPrefix(word, escaped+around[1]) && around[0] == "" || around[0] != "" && strings.Contains(word, around[0]+escaped+around[1])) {
+					word = strings.Replace(word, around[0]+escaped+around[1], around[0]+"TENANT"+around[1], 1)
+				}
+			}
+			words[i] = word
+		}
+		seen[strings.Join(words, " | ")] = true
+	}
+	for _, known := range client.Keys(ctx, "*{"+name+"}*").Val() {
+		_, rest, _ := strings.Cut(known, "}:")
+		if strings.HasPrefix(rest, "t:") || strings.HasPrefix(rest, "request:") {
+			continue
+		}
+		note(rest)
+		switch client.Type(ctx, known).Val() {
+		case "hash":
+			for _, field := range client.HKeys(ctx, known).Val() {
+				note(rest, field)
+			}
+		case "zset":
+			if !strings.HasPrefix(rest, "g:") && !strings.HasPrefix(rest, "permits:") {
+				for _, member := range client.ZRange(ctx, known, 0, -1).Val() {
+					note(rest, member)
+				}
+			}
+		case "set":
+			for _, member := range client.SMembers(ctx, known).Val() {
+				note(rest, member)
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// TestCrowdThatIsDueAtOnce: a call of dispatch does little about lanes that are due at
+// one instant, and a tenant whose jobs can go does not wait for them.
+func TestCrowdThatIsDueAtOnce(t *testing.T) {
+	const lanes, rounds = 5000, 12
+	c := startCrowd(t, redistest.Start(t), lanes)
+	live := c.add(t, nil)
+	var largest float64
+	went := 0
+	for round := 1; round <= rounds; round++ {
+		before := commandStats(t, c.server.Client()).commands
+		if _, err := c.dispatcher().round(t.Context(), 100); err != nil {
+			t.Fatal(err)
+		}
+		largest = max(largest, commandStats(t, c.server.Client()).commands-before)
+		if went == 0 && c.server.Client().HGet(t.Context(), asynqKey(c.queue, "t:"+live), "state").Val() == "pending" {
+			went = round
+		}
+	}
+	if largest > 1000 {
+		t.Errorf("one call of dispatch made %.0f commands", largest)
+	}
+	if went == 0 || went > 3 {
+		t.Errorf("the live tenant's job went in round %d of %d (0: it did not)", went, rounds)
+	}
+}
+
+// startCrowd is a rig beside whose tenants wait lanes that are all due now, and whose
+// kind is paused.
+func startCrowd(t testing.TB, server *redistest.Server, lanes int) *rig {
+	t.Helper()
+	client, ctx, name := server.Client(), t.Context(), "crowd"
+	limits := Limits{Queues: map[string]QueueLimits{name: {Kinds: []string{"call", "mail"}, Limits: []Limit{perTenant(100)}}}}
+	if err := Publish(ctx, client, limits); err != nil {
+		t.Fatal(err)
+	}
+	enqueue := NewClient(client)
+	for from := 0; from < lanes; from += 1000 {
+		jobs := make([]Job, min(1000, lanes-from))
+		for i := range jobs {
+			jobs[i] = Job{Kind: "mail", Queue: name, Tenant: fmt.Sprintf("crowd-%06d", from+i)}
+		}
+		for _, result := range enqueue.EnqueueMany(ctx, jobs) {
+			if result.Err != nil {
+				t.Fatal(result.Err)
+			}
+		}
+	}
+	if _, err := PauseJobs(ctx, client, name, Scope{Kind: "mail"}, time.Time{}, ann); err != nil {
+		t.Fatal(err)
+	}
+	return &rig{receiver: newReceiver(-1), queue: name, server: server, client: enqueue, seen: newCounter()}
+}

@@ -1,0 +1,312 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+func (r *rig) publish(t *testing.T, q QueueLimits) {
+	t.Helper()
+	if err := Publish(t.Context(), r.server.Client(), Limits{Queues: map[string]QueueLimits{r.queue: q}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func inFlight(n int64, per ...string) Limit {
+	return Limit{Limit: throttle.Limit{Name: "x", Algorithm: throttle.Concurrency, Concurrency: n}, Per: per}
+}
+
+// TestLimitChangesItsNature: a limit keeps its name and becomes another sort of limit
+// while calls are under way. They end, and others go on.
+func TestLimitChangesItsNature(t *testing.T) {
+	rate := perTenant(1)
+	rate.Name, rate.Rate.Period, rate.Rate.Count, rate.Burst = "x", time.Hour, 20, 20 // its bucket lives as long
+	for name, change := range map[string][2]Limit{
+		"a concurrency becomes a rate": {inFlight(5, "tenant"), rate},
+		"a rate becomes a concurrency": {rate, inFlight(5, "tenant")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, -1, limitsOf(change[0]), nil)
+			release := make(chan struct{})
+			r.answer = func(context.Context, Running) error {
+				<-release
+				return nil
+			}
+			r.enqueue(t, "a", 5)
+			r.run(t)
+			r.seen.wait(t, "sent", 5)
+			r.publish(t, QueueLimits{Limits: []Limit{change[1]}})
+			r.enqueue(t, "a", 1)
+			r.seen.wait(t, "sent", 6) // what the limit counts now is written
+			close(release)
+			r.seen.wait(t, string(Done), 6)
+			r.enqueue(t, "a", 10)
+			r.seen.wait(t, string(Done), 16)
+		})
+	}
+	t.Run("a job that holds a permit is cancelled", func(t *testing.T) {
+		r := startRig(t, -1, limitsOf(inFlight(5, "tenant")), nil)
+		r.enqueue(t, "a", 3)
+		if ids := r.release(t, r.dispatcher(), 100); len(ids) != 3 {
+			t.Fatalf("%d jobs went", len(ids))
+		}
+		r.publish(t, QueueLimits{Limits: []Limit{rate}})
+		r.enqueue(t, "a", 1)
+		r.release(t, r.dispatcher(), 1)
+		tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil)
+		if states := r.states(t); err != nil || tally.Jobs != 4 || states["archived"] != 4 || states["pending"] != 0 {
+			t.Errorf("%+v, %v; %v", tally, err, states)
+		}
+	})
+}
+
+// TestSecondKindIsPublished: jobs that came before a second kind was named keep to what
+// holds for theirs.
+func TestSecondKindIsPublished(t *testing.T) {
+	r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
+	r.publish(t, QueueLimits{Kinds: []string{"call"}, Limits: []Limit{perTenant(1000)}})
+	ids := make([]string, 5)
+	for i := range ids {
+		ids[i] = r.add(t, nil)
+	}
+	r.publish(t, QueueLimits{Kinds: []string{"call", "other"}, Limits: []Limit{perTenant(1000)}})
+	if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{Kind: "call"}, time.Time{}, ann); err != nil {
+		t.Fatal(err)
+	}
+	r.run(t)
+	r.seen.wait(t, "round", 20) // time enough for them to go, if they could
+	if begun := r.seen.outcomes("to redis: script:begin"); begun != 0 || r.seen.outcomes("sent") != 0 {
+		t.Errorf("jobs of a paused kind: %d were taken into hand, %d sent", begun, r.seen.outcomes("sent"))
+	}
+	if _, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, Scope{Kind: "call"}, ann); err != nil {
+		t.Fatal(err)
+	}
+	r.seen.wait(t, string(Done), len(ids))
+}
+
+// TestEndOfAnOverrideWakes: a lane that an override told to wait for long goes on when
+// the override ends.
+func TestEndOfAnOverrideWakes(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(perTenant(100)), nil)
+	client := r.server.Client()
+	slow := throttle.Rate{Count: 1, Period: 24 * time.Hour}
+	until := time.Now().Add(2 * time.Second)
+	override := Override{Change: Change{Rate: &slow}, Until: until, Actor: "ann", Reason: "a complaint"}
+	if err := SetOverride(t.Context(), client, r.queue, "a", "tenant", override); err != nil {
+		t.Fatal(err)
+	}
+	r.enqueue(t, "a", 5)
+	r.run(t)
+	r.seen.wait(t, string(Done), 5) // within 20 s
+	if now := time.Now(); now.Before(until) {
+		t.Errorf("all went %v before the end of the override", until.Sub(now))
+	}
+}
+
+// TestRecoveryOfAnAdaptiveLimitWakes: a lane does not wait for midnight under a limit
+// that a 429 lowered and that is whole again within two minutes.
+func TestRecoveryOfAnAdaptiveLimitWakes(t *testing.T) {
+	daily := Limit{Per: []string{"tenant"}, Adaptive: true, Limit: throttle.Limit{
+		Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 4, Period: 24 * time.Hour}, Location: time.UTC,
+	}}
+	r := startRig(t, -1, limitsOf(daily), nil)
+	client := r.server.Client()
+	now := client.Time(t.Context()).Val()
+	client.HSet(t.Context(), key(r.queue, "adapt"), key(r.queue, "b:daily:a"), fmt.Sprintf("32 %d", now.UnixMicro()))
+	r.enqueue(t, "a", 4)
+	if ids := r.release(t, r.dispatcher(), 100); len(ids) != 2 {
+		t.Fatalf("%d jobs went under half of 4", len(ids))
+	}
+	for _, lane := range client.ZRangeWithScores(t.Context(), key(r.queue, "waiting"), 0, -1).Val() {
+		if wait := time.UnixMicro(int64(lane.Score)).Sub(now); wait > 2*time.Minute {
+			t.Errorf("lane %v is asked again in %v; the limit is whole again in 40 s", lane.Member, wait)
+		}
+	}
+}
+
+// TestFreedPermitIsPassedOn: of the lanes that wait for a permit most are paused. The one
+// that is not has it at once.
+func TestFreedPermitIsPassedOn(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(inFlight(1)), nil)
+	client := r.server.Client()
+	release, called := make(chan struct{}), make(chan time.Time, 1)
+	r.answer = func(_ context.Context, job Running) error {
+		switch job.Tenant {
+		case "first":
+			<-release
+		case "free":
+			called <- time.Now()
+		}
+		return nil
+	}
+	r.enqueue(t, "first", 1)
+	r.run(t)
+	r.seen.wait(t, "sent", 1)
+	for i := range 20 {
+		r.enqueue(t, fmt.Sprint("paused", i), 1)
+	}
+	r.enqueue(t, "free", 1)
+	blocked := key(r.queue, "blocked:x:")
+	until(t, "blocked", func() bool { return client.SCard(t.Context(), blocked).Val() == 21 })
+	for i := range 20 {
+		if _, err := PauseJobs(t.Context(), client, r.queue, Scope{Tenant: fmt.Sprint("paused", i)}, time.Time{}, ann); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweeps := r.seen.outcomes("to redis: script:sweep")
+	close(release)
+	freed := time.Now()
+	select {
+	case at := <-called:
+		if again := r.seen.outcomes("to redis: script:sweep") - sweeps; again > 0 && at.Sub(freed) > time.Second+r.stalled() {
+			t.Errorf("the free permit was used after %v and %d sweeps", at.Sub(freed), again)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the free permit is not used")
+	}
+}
+
+// TestRaisedConcurrencyWakes: lanes that wait for a permit go on when there are more.
+func TestRaisedConcurrencyWakes(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(inFlight(1)), nil)
+	release := make(chan struct{})
+	defer close(release)
+	r.answer = func(context.Context, Running) error {
+		<-release
+		return nil
+	}
+	for i := range 4 {
+		r.enqueue(t, fmt.Sprint("t", i), 1)
+	}
+	r.run(t)
+	r.seen.wait(t, "sent", 1)
+	until(t, "blocked", func() bool { return r.server.Client().SCard(t.Context(), key(r.queue, "blocked:x:")).Val() == 3 })
+	sweeps := r.seen.outcomes("to redis: script:sweep")
+	r.publish(t, QueueLimits{Limits: []Limit{inFlight(4)}})
+	raised := time.Now()
+	r.seen.wait(t, "sent", 4)
+	if again := r.seen.outcomes("to redis: script:sweep") - sweeps; again > 0 && time.Since(raised) > time.Second+r.stalled() {
+		t.Errorf("the new permits were used after %v and %d sweeps", time.Since(raised), again)
+	}
+}
+
+// TestDeadlinesOfEndedJobs: what has ended has no deadline any more.
+func TestDeadlinesOfEndedJobs(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	r.answer = func(_ context.Context, job Running) error {
+		if job.Tenant == "bad" {
+			return permanent{}
+		}
+		return nil
+	}
+	for i := range 10 {
+		r.add(t, func(job *Job) {
+			job.Deadline = time.Now().Add(time.Hour)
+			if i%2 == 0 {
+				job.Tenant = "bad"
+			}
+		})
+	}
+	r.run(t)
+	r.seen.wait(t, string(Done), 5)
+	r.seen.wait(t, string(Archived), 5)
+	if left := r.server.Client().ZCard(t.Context(), key(r.queue, "deadlines")).Val(); left != 0 {
+		t.Errorf("%d deadlines are kept of 10 jobs that have ended", left)
+	}
+}
+
+// TestWorkersOfDifferentKinds: each of two workers of one queue takes what it has a
+// handler for, and nothing else.
+func TestWorkersOfDifferentKinds(t *testing.T) {
+	t.Parallel()
+	const jobs = 60
+	r := startRig(t, -1, limitsOf(perTenant(200)), nil)
+	seen := newCounter()
+	other, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: seen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Handle(other, "other", func(context.Context, any) error { return nil })
+	mine, theirs := r.run, (&rig{worker: other}).run
+	mine(t)
+	theirs(t)
+	plain := asynq.NewClientFromRedisClient(r.server.Client())
+	for range jobs {
+		r.add(t, nil)
+		r.add(t, func(job *Job) { job.Kind = "other" })
+	}
+	if _, err := plain.Enqueue(asynq.NewTask("other", []byte(`{}`)), asynq.Queue(r.queue)); err != nil {
+		t.Fatal(err)
+	}
+	r.seen.wait(t, string(Done), jobs)
+	seen.wait(t, string(Done), jobs+1)
+	for name, counter := range map[string]*counter{"call": r.seen, "other": seen} {
+		for _, outcome := range []Outcome{Retried, Parked, Lost} {
+			if n := counter.outcomes(outcome); n > 0 {
+				t.Errorf("the worker of %s: %d jobs %s", name, n, outcome)
+			}
+		}
+	}
+}
+
+// TestGroupOfAnyName: a lane of asynq's own client may have any name. Its permits come
+// back.
+func TestGroupOfAnyName(t *testing.T) {
+	for _, group := range []string{"a b", "*", "~", "a\nb", "x;domain=y z;q=1", "%", "k:call", "}:x{"} {
+		t.Run(group, func(t *testing.T) {
+			r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
+			client := r.server.Client()
+			plain := asynq.NewClientFromRedisClient(client)
+			for range 3 {
+				if _, err := plain.Enqueue(asynq.NewTask("call", []byte(`{}`)), asynq.Queue(r.queue), asynq.Group(group)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.run(t)
+			r.seen.wait(t, string(Done), 3)
+			for _, name := range client.Keys(t.Context(), "headgate:{"+r.queue+"}:*:x:*").Val() {
+				if client.Type(t.Context(), name).Val() == "zset" && client.ZCard(t.Context(), name).Val() > 0 {
+					t.Errorf("permits are left in %q", name)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatIsLeftExpires: what only speeds the dispatcher up goes with its queue.
+func TestWhatIsLeftExpires(t *testing.T) {
+	tokens := sharedBy(10)
+	tokens.Algorithm, tokens.Burst, tokens.Unit, tokens.Name, tokens.Adaptive = throttle.TokenBucket, 10, "tokens", "tokens", true
+	mine := tokens
+	mine.Name, mine.Per, mine.Rate = "mine", []string{"tenant"}, throttle.Rate{Count: 10, Period: time.Hour}
+	r := startRig(t, -1, limitsOf(tokens, mine), nil)
+	r.answer = func(_ context.Context, job Running) error {
+		if job.Attempt == 1 && job.Tenant == "slow" {
+			return throttled{time.Second}
+		}
+		return nil
+	}
+	for _, tenant := range []string{"a", "slow"} {
+		for range 3 {
+			r.add(t, func(job *Job) { job.Tenant, job.Costs = tenant, map[string]int64{"tokens": 6} })
+		}
+	}
+	r.run(t)
+	r.seen.wait(t, string(Throttled), 1)
+	client := r.server.Client()
+	for _, name := range []string{"vtime", "adapt", "metered:mine:a"} {
+		until(t, name+" is written", func() bool { return client.Exists(t.Context(), key(r.queue, name)).Val() == 1 })
+		if ttl := client.TTL(t.Context(), key(r.queue, name)).Val(); ttl <= 0 {
+			t.Errorf("%s never expires", name)
+		}
+	}
+}
