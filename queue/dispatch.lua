@@ -376,12 +376,13 @@ local function look(lane)
     if not id then return nil end
     local job = {id = id, position = position, turn = turn}
     local understood = attempt('job ' .. id, function()
-      local task = read('HMGET', task_key(id), 'state', 'hg_cost', 'hg_deadline', 'hg_slot', 'hg_permits', 'hg_costs')
+      local task = read('HMGET', task_key(id), 'state', 'hg_cost', 'hg_deadline', 'hg_slot', 'hg_permits', 'hg_costs', 'hg_crashes')
       job.ghost = not task[1] or (task[1] ~= 'aggregating' and elsewhere(id, task[1]))
       if job.ghost then return end
       if task[1] ~= 'aggregating' then error('its state is ' .. string.format('%q', task[1]), 0) end
       job.costs, job.deadline, job.permits = costs_read(task[2], task[6]), tonumber(task[3] or 0), task[5]
       if not job.deadline then error('its deadline is no number', 0) end
+      job.suspect = (tonumber(task[7] or 0) or 0) >= 2
       local kept_position
       job.kept_e, job.kept_c, kept_position = slot_read(task[4])
       if job.kept_c > 0 then job.kept_position = kept_position end
@@ -492,6 +493,11 @@ local function run(lane, start, s, shared_by, due_us, share)
       if job.deadline > 0 and job.deadline <= t and job.deadline <= horizon then
         -- It cannot go in time: the worker archives it, and no limit is touched.
         release(lane, job, math.max(job.deadline, now), 0, job.permits or '')
+        taken = taken + 1
+        pass(lane)
+      elseif t <= horizon and job.suspect then
+        -- A suspect (suspects.go) asks for its slot when its turn has come.
+        release(lane, job, 0, 0, job.permits or '')
         taken = taken + 1
         pass(lane)
       elseif t > horizon or (t > now + pickup and ahead >= max_ahead) then

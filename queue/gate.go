@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -55,7 +54,7 @@ type gate struct {
 	logger   *slog.Logger
 
 	clock    *redisClock
-	calls    *sync.RWMutex // a job that is suspected of crashing its worker writes
+	suspects *suspects // of all queues
 	runs     *atomic.Int64
 	sending  *atomic.Int64 // calls under way, of all queues
 	worker   string        // this process, in owner marks
@@ -186,7 +185,14 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 	}
 
 	job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure
-	suspect, accepted := slot.crashes >= 2, slot.accepted
+	var turn *turn // of a suspect
+	if slot.crashes >= suspicious {
+		if turn = g.takeTurn(ctx, job, owner); turn == nil {
+			return g.postpone(ctx, job, owner)
+		}
+		defer g.suspects.pass()
+	}
+	marked, accepted := slot.crashes == 0, slot.accepted
 	held := time.Duration(0)
 	runnable := time.Duration(0) // when its first slot came; 0: it had none yet
 	granted := began             // when Redis last said that the job is this worker's
@@ -220,6 +226,15 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 			runnable = slot.earliest
 		}
 		holds := bootTime()
+		if !marked {
+			if !g.hold(ctx, slot.earliest-inHand) {
+				return g.giveUp(ctx, job, owner)
+			}
+			if !g.mark(job, owner, turn) {
+				return g.endLate(job, owner, verdict{})
+			}
+			marked = true
+		}
 		if !g.hold(ctx, slot.earliest) {
 			return g.giveUp(ctx, job, owner)
 		}
@@ -227,20 +242,19 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		if job.expired(g.clock.now()) {
 			return g.finish(ctx, job, owner, expire(job))
 		}
-		unlock := g.enter(suspect)
-		if suspect && !g.settle(job.settled(owner, "alone")).mine {
-			unlock()
-			return g.endLate(job, owner, verdict{})
+		leave := func() {}
+		if turn == nil {
+			leave = g.suspects.enter()
 		}
 		paused := g.paused(job)
 		if g.onTime(slot.slot) && g.renewals.cover(granted) && !paused {
 			g.observer.Gated(g.queue, g.sent(job, took, held, runnable, began, accepted))
 			job.Held = held
 			v := g.call(ctx, handler, task, job)
-			unlock()
+			leave()
 			return g.finish(ctx, job, owner, v)
 		}
-		unlock()
+		leave()
 		if paused {
 			runnable = 0 // nobody was late
 		}
@@ -394,15 +408,45 @@ func (g *gate) paused(job Running) bool {
 	return g.pauses.holds(g.clock.now(), job.tenant(), kindScope(job.kind()), wholeQueue)
 }
 
-// enter lets calls run beside each other, but for a suspect: it runs alone, so
-// that if the process dies, only the suspect is to blame.
-func (g *gate) enter(suspect bool) (leave func()) {
-	if suspect {
-		g.calls.Lock()
-		return g.calls.Unlock
+// mark notes that a job is about to be called whose worker died before, so that its
+// death can be told from those that it only saw. False: the job is another's.
+func (g *gate) mark(job Running, owner string, turn *turn) bool {
+	mark := func(alone bool) bool {
+		outcome := "beside"
+		if alone {
+			outcome = "alone"
+		}
+		return g.settle(job.settled(owner, outcome)).mine
 	}
-	g.calls.RLock()
-	return g.calls.RUnlock
+	if turn == nil {
+		return mark(false)
+	}
+	return g.suspects.mark(turn, mark)
+}
+
+// takeTurn waits until a suspect may be called; nil: its turn did not come.
+func (g *gate) takeTurn(ctx context.Context, job Running, owner string) *turn {
+	for {
+		waits, cancel := context.WithTimeout(ctx, turnWait)
+		turn := g.suspects.take(waits, func() { g.settle(job.settled(owner, "beside")) })
+		cancel()
+		// asynq would archive its own task on the last retry: that one waits here.
+		if turn != nil || !job.lastOfAsynq || g.pause(ctx, slowestDispatch) != nil {
+			return turn
+		}
+	}
+}
+
+// postpone sends a suspect back for a moment, because it is not its turn.
+func (g *gate) postpone(ctx context.Context, job Running, owner string) verdict {
+	if !g.hold(ctx, 0) {
+		return g.giveUp(ctx, job, owner)
+	}
+	v := g.keep(job, owner, ParkedBySuspicion)
+	if again, ok := errors.AsType[*retryError](v.err); ok {
+		again.after = time.Second
+	}
+	return v
 }
 
 // call makes the call and judges its answer.
@@ -475,7 +519,7 @@ func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict)
 
 // giveUp ends a job that was not called because the worker stops.
 func (g *gate) giveUp(ctx context.Context, job Running, owner string) verdict {
-	v := g.keep(job, owner)
+	v := g.keep(job, owner, ParkedByStop)
 	if job.lastOfAsynq {
 		<-ctx.Done() // asynq would archive it; at its end the worker gives it back instead
 	}
@@ -483,11 +527,11 @@ func (g *gate) giveUp(ctx context.Context, job Running, owner string) verdict {
 }
 
 // keep gives a job back with its slot, for another worker to use.
-func (g *gate) keep(job Running, owner string) verdict {
+func (g *gate) keep(job Running, owner string, reason ParkReason) verdict {
 	if !g.settle(job.settled(owner, "keep")).mine {
 		return g.endLate(job, owner, verdict{})
 	}
-	return g.park(job, ParkedByStop, "", 0)
+	return g.park(job, reason, "", 0)
 }
 
 // settle keeps on until Redis has it: a call that was made must never be

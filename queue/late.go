@@ -59,7 +59,7 @@ func (g *gate) readLost(ctx context.Context, id string) (owners []string, err er
 		return nil, nil
 	}
 	for run := range strings.FieldsSeq(runs) {
-		if owner, counted := strings.CutSuffix(run, "=1"); counted {
+		if owner, counted, _ := strings.Cut(run, "="); counted != "0" {
 			owners = append(owners, owner)
 		}
 	}

@@ -16,7 +16,7 @@
 local now = clock()
 local id, owner, tenant, kind, succeeded = unpack(ARGV, 2, 6)
 local key = task_key(id)
-local task = read('HMGET', key, 'state', 'group', 'hg_lost', 'hg_crashes', 'hg_done', 'hg_unique', 'hg_permits', 'hg_owner')
+local task = read('HMGET', key, 'state', 'group', 'hg_lost', 'hg_crashes', 'hg_done', 'hg_unique', 'hg_permits', 'hg_owner', 'hg_beside')
 local counted, others = nil, {}
 for run in string.gmatch(task[3] or '', '%S+') do
   if string.sub(run, 1, -3) == owner then counted = string.sub(run, -1) else others[#others + 1] = run end
@@ -43,5 +43,10 @@ if done then
   event(id, tenant, kind, 'done', ARGV[8], ARGV[9], ARGV[10], '')
 end
 plan('HSET', key, 'hg_lost', table.concat(others, ' '))
-if counted == '1' then plan('HSET', key, 'hg_crashes', int(math.max(tonumber(task[4] or 0) - 1, 0))) end
+local crashes = tonumber(task[4] or 0)
+if counted == '1' then
+  plan('HSET', key, 'hg_crashes', int(math.max(crashes - 1, 0)))
+elseif counted == '2' then
+  plan('HSET', key, 'hg_beside', int(math.max(tonumber(task[9] or 0) - 1, 0)), 'hg_crashes', int(math.min(crashes, 2)))
+end
 return done and 1 or 0

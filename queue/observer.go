@@ -49,12 +49,13 @@ const (
 	ParkedByConcurrency ParkReason = "concurrency" // all permits of a concurrency limit are taken
 	ParkedByPause       ParkReason = "pause"       // its tenant, its kind or the queue is paused
 	ParkedByWindow      ParkReason = "window"      // its send window is closed
+	ParkedBySuspicion   ParkReason = "suspicion"   // it may crash workers, and waits for its turn among such jobs
 	ParkedByStop        ParkReason = "stop"        // the worker stops
 )
 
 // ParkReasons lists the reasons.
 func ParkReasons() []ParkReason {
-	return []ParkReason{ParkedByLimit, ParkedByConcurrency, ParkedByPause, ParkedByWindow, ParkedByStop}
+	return []ParkReason{ParkedByLimit, ParkedByConcurrency, ParkedByPause, ParkedByWindow, ParkedBySuspicion, ParkedByStop}
 }
 
 // Called is one call that was made.

@@ -22,7 +22,7 @@ const (
 	Archived  Outcome = "archived"  // it failed for good, or for the last time
 	Expired   Outcome = "expired"   // its deadline passed before it could go: no call
 	Unknown   Outcome = "unknown"   // sent, and nobody knows what came of it; archived for a person
-	Crashed   Outcome = "crashed"   // archived: it took three workers with it
+	Crashed   Outcome = "crashed"   // archived: its calls took worker after worker with them
 	Parked    Outcome = "parked"    // back to its lane without a call
 	Cancelled Outcome = "cancelled" // archived: an operator did not want it any more
 	Lost      Outcome = "lost"      // another worker has it now
@@ -196,7 +196,7 @@ var (
 	errParked  = errors.New("waits in its lane for a slot")
 	errExpired = errors.New("expired: its deadline passed before it could go")
 	errUnsure  = errors.New("what came of an earlier call is not known")
-	errCrashed = errors.New("crashed: its worker died three times, the last time while it ran alone")
+	errCrashed = errors.New("crashed: its workers died while they called it")
 )
 
 // canceled tells a call that was cut off by the worker's end from one that failed.

@@ -9,17 +9,17 @@
 -- Full memory: it fails before its first write, which is one that needs memory.
 --
 -- A run that was not settled is remembered in hg_lost, "owner=1" where it was counted
--- as a crash and "owner=0" where its worker lives: should the worker come back with
--- the end of the run, late.lua knows it.
-local MOST_LOST = 4
+-- as a crash, "owner=2" where it was one beside other calls, and "owner=0" where its
+-- worker lives: should the worker come back with the end of the run, late.lua knows it.
+local MAX_LOST = 8
 local now = clock()
 local taken = 0
 
 local function lost_add(known, owner, counted)
   local runs = {}
   for run in string.gmatch(known or '', '%S+') do runs[#runs + 1] = run end
-  runs[#runs + 1] = owner .. '=' .. (counted and 1 or 0)
-  return table.concat(runs, ' ', math.max(1, #runs - MOST_LOST + 1))
+  runs[#runs + 1] = owner .. '=' .. counted
+  return table.concat(runs, ' ', math.max(1, #runs - MAX_LOST + 1))
 end
 
 local function take(id, seen, owner, ended)
@@ -27,34 +27,43 @@ local function take(id, seen, owner, ended)
   if (lease and tonumber(lease) or '') ~= (tonumber(seen) or '') then return end
   if not lease and not read('LPOS', asynq .. 'active', id) then return end
   local key = task_key(id)
-  local task = read('HMGET', key, 'state', 'group', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_alone', 'hg_permits', 'hg_owner',
-    'hg_released', 'hg_log', 'hg_lost')
+  local task = read('HMGET', key, 'state', 'group', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_called', 'hg_permits', 'hg_owner',
+    'hg_released', 'hg_log', 'hg_lost', 'hg_beside')
   if task[1] then
     if (task[8] or '') ~= owner then return end
     local _, _, position = slot_read(task[3])
-    local crashes, fields = tonumber(task[5] or 0), {}
+    local crashes, called, fields = tonumber(task[5] or 0), task[6], {}
+    local function set(name, value) fields[#fields + 1], fields[#fields + 2] = name, value end
     -- A job that no gate had seen, or that was settled, cannot have hurt its worker.
+    -- For what follows of a crash see suspects.go.
     if owner ~= '' and string.sub(owner, -1) ~= '!' and not task[4] then
-      -- After two crashes it runs alone, and only a crash in that state is its own.
-      local counted = ended == '1' and (crashes < 2 or task[6])
-      if counted then crashes = crashes + 1 end
-      fields = {'hg_unsure', '1', 'hg_lost', lost_add(task[11], owner, counted)}
-      if counted then fields[5], fields[6] = 'hg_crashes', int(crashes) end
+      local counted = 0
+      if ended == '1' and (crashes == 0 or called == 'alone' or (crashes == 1 and called)) then
+        crashes, counted = crashes + 1, 1
+      elseif ended == '1' and called then
+        local beside = tonumber(task[12] or 0) + 1
+        if beside >= 3 then crashes = 3 end
+        counted = 2
+        set('hg_beside', int(beside))
+      end
+      if counted > 0 then set('hg_crashes', int(crashes)) end
+      set('hg_unsure', '1')
+      set('hg_lost', lost_add(task[11], owner, counted))
     end
     if not task[4] then
       local log = log_begin(task[10], task[9], position) .. log_line(now, 'recovered', '', '', '', '', 'its worker is gone')
-      fields[#fields + 1], fields[#fields + 2] = 'hg_log', log_add(task[10], log)
-      fields[#fields + 1], fields[#fields + 2] = 'hg_released', ''
+      set('hg_log', log_add(task[10], log))
+      set('hg_released', '')
     end
     if task[4] or crashes >= 3 or not task[2] or task[2] == '' then
       -- Only to be put away by a worker, or without a lane: no slot is needed.
       pend(id)
-      if fields[1] then plan('HSET', key, unpack(fields)) end
     else
       to_lane(task[2], id, position or BAND + now, now)
-      plan('HSET', key, 'hg_slot', slot_write(0, 0, position or BAND + now), unpack(fields))
+      set('hg_slot', slot_write(0, 0, position or BAND + now))
     end
-    plan('HDEL', key, 'hg_owner', 'hg_alone')
+    if fields[1] then plan('HSET', key, unpack(fields)) end
+    plan('HDEL', key, 'hg_owner', 'hg_called')
     free_permits(id, task[7], now)
   elseif read('EXISTS', key) == 1 then
     error('its state is gone', 0)

@@ -78,7 +78,13 @@ func TestRecovery(t *testing.T) {
 	if field("hg_crashes") != "1" {
 		t.Errorf("crashes = %s after a worker died that had not touched it", field("hg_crashes"))
 	}
+	take(25, "w2")
+	recover("25")
+	if field("hg_crashes") != "1" {
+		t.Errorf("crashes = %s: a job that was not called was suspected", field("hg_crashes"))
+	}
 	take(30, "w2")
+	client.HSet(ctx, task, "hg_called", "beside")
 	recover("30")
 	take(40, "w3")
 	recover("40")
@@ -86,7 +92,7 @@ func TestRecovery(t *testing.T) {
 		t.Errorf("crashes = %s: a suspect that did not run alone was blamed", field("hg_crashes"))
 	}
 	take(50, "w4")
-	client.HSet(ctx, task, "hg_alone", "1")
+	client.HSet(ctx, task, "hg_called", "alone")
 	recover("50")
 	if field("hg_crashes") != "3" || field("state") != "pending" {
 		t.Errorf("crashes = %s, state %s; want it handed to a worker to archive", field("hg_crashes"), field("state"))
@@ -277,7 +283,7 @@ func TestCrashNeedsAnEnd(t *testing.T) {
 	for i := range 3 {
 		owner := fmt.Sprintf("%s-%d:1", r.queue, i)
 		r.hold(t, id, owner)
-		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "hg_alone", "1")
+		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "hg_called", "alone")
 		r.recover(t, id, "10", true)
 	}
 	if n := r.field(t, id, "hg_crashes"); n != "3" {

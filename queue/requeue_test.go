@@ -20,6 +20,10 @@ func (r *rig) again(t *testing.T) {
 	r.run(t)
 }
 
+func hourly(n int64) throttle.Limit {
+	return throttle.Limit{Name: "hourly", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: n, Period: time.Hour}}
+}
+
 // TestCallThatOutlivesItsWorker: a call that is still under way when its job goes to
 // another run has used its slot, and nobody knows what comes of it.
 func TestCallThatOutlivesItsWorker(t *testing.T) {
@@ -34,10 +38,7 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			hourly := Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
-				Name: "hourly", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: 2, Period: time.Hour},
-			}}
-			r := startRig(t, -1, limitsOf(hourly), func(c *Config) {
+			r := startRig(t, -1, limitsOf(Limit{Per: []string{"tenant"}, Limit: hourly(2)}), func(c *Config) {
 				c.ShutdownTimeout = time.Millisecond
 				c.Concurrency = 1 // the call under way leaves no room for another
 			})

@@ -13,7 +13,8 @@
 --            'unsure'  likewise, and the provider may have acted on it
 --            'refused' not called, or the provider did nothing: likewise, and this run
 --                      was not the first
---            'alone'   about to be called with nothing beside it (see crashes)
+--            'alone'   about to be called with nothing beside it (see suspects.go)
+--            'beside'  the same, or other calls may be under way meanwhile
 --   pause_us for how long from now the provider wants no calls; 0: it does not say so
 --   why      who is to pause, and the provider's words: "tenant REASON" or "account REASON"
 --   actual   what the call used of metered limits, "unit=n;...", or ''
@@ -83,7 +84,7 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   local ended = outcome == 'done' or outcome == 'failed'
   local key = task_key(id)
   local task = read('HMGET', key, 'hg_owner', 'hg_permits', 'hg_slot', 'hg_done', 'group', 'hg_unique', 'hg_released', 'hg_log',
-    'hg_next', 'hg_first', 'hg_deadline', 'hg_cost', 'hg_costs', 'hg_marks')
+    'hg_next', 'hg_first', 'hg_deadline', 'hg_cost', 'hg_costs', 'hg_marks', 'hg_crashes', 'hg_called')
   -- An owner who is through is marked, not forgotten: the same message may come
   -- twice when a reply was lost.
   local first = task[1] == owner
@@ -114,7 +115,14 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
       set('hg_log', log)
       set('hg_released', '')
     end
-    plan('HDEL', key, 'hg_alone', 'hg_marks')
+    if task[15] and run and run.answer ~= '' then
+      -- Its call came to an end. That earlier ones did not stays known.
+      set('hg_crashes', '0')
+      plan('HDEL', key, 'hg_beside')
+    end
+    plan('HDEL', key, 'hg_called', 'hg_marks')
+  elseif outcome == 'keep' and task[16] then
+    plan('HDEL', key, 'hg_called')
   end
   if ended and task[6] and read('GET', headgate .. 'unique:' .. task[6]) == id then
     plan('DEL', headgate .. 'unique:' .. task[6])
@@ -122,8 +130,8 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   if ended and task[11] then plan('ZREM', headgate .. 'deadlines', id) end
   if spent or outcome == 'keep' then
     set('hg_owner', owner .. '!')
-  elseif outcome == 'alone' then
-    set('hg_alone', '1')
+  elseif outcome == 'alone' or outcome == 'beside' then
+    set('hg_called', outcome)
   end
   if fields[1] then plan('HSET', key, unpack(fields)) end
   if ended or spent then woken = woken + free_permits(id, task[2], now) end

@@ -114,12 +114,12 @@ func TestRetryBeginsAnew(t *testing.T) {
 	task := asynqKey(r.queue, "t:"+id)
 	// As if it had failed often, and crashed workers.
 	message := client.HGet(t.Context(), task, "msg").Val()
-	client.HSet(t.Context(), task, "msg", message+"\x30\x83\x01", "hg_crashes", 3, "hg_error", "x", "hg_done", "0", "hg_alone", 1)
+	client.HSet(t.Context(), task, "msg", message+"\x30\x83\x01", "hg_crashes", 3, "hg_error", "x", "hg_done", "0", "hg_beside", 2, "hg_called", "alone")
 	if tally, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{}, ann, nil); err != nil || tally.Jobs != 1 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	fields := client.HGetAll(t.Context(), task).Val()
-	if fields["hg_base"] != "131" || fields["hg_crashes"]+fields["hg_error"]+fields["hg_done"]+fields["hg_alone"]+fields["hg_owner"] != "" {
+	if fields["hg_base"] != "131" || fields["hg_crashes"]+fields["hg_error"]+fields["hg_done"]+fields["hg_beside"]+fields["hg_called"]+fields["hg_owner"] != "" {
 		t.Errorf("the job is %v", fields)
 	}
 }

@@ -248,7 +248,7 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, capacity *capac
 	gates := make(map[string]*gate, len(w.config.Queues))
 	var dispatchers []*dispatcher
 	var pendings []*atomic.Int64
-	calls, runs := &sync.RWMutex{}, &atomic.Int64{}
+	suspects, runs := newSuspects(w.config.Concurrency), &atomic.Int64{}
 	client := NewClient(w.redis)
 	var escaped []string
 	for _, kind := range sortedKeys(w.handlers) {
@@ -264,7 +264,7 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, capacity *capac
 		}
 		gates[name] = (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
-			clock: clocks[name], calls: calls, runs: runs, sending: sending, worker: id, client: client, live: w.live[name], renewals: renewals, stopping: stopping, ended: ended,
+			clock: clocks[name], suspects: suspects, runs: runs, sending: sending, worker: id, client: client, live: w.live[name], renewals: renewals, stopping: stopping, ended: ended,
 			limits: limits, pauses: pauses, starving: starving, woke: d.wake,
 		}).init()
 		dispatchers = append(dispatchers, d)

@@ -1,0 +1,278 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+const poisonEnv = "HEADGATE_TEST_POISON"
+
+// poisonPayload is what the worker that poison kills is called with.
+type poisonPayload struct {
+	Poison bool
+	Takes  time.Duration
+}
+
+// TestPoisonJobs: jobs that kill their worker with each call are archived after a
+// few crashes, and none of the innocent ones beside them is.
+func TestPoisonJobs(t *testing.T) {
+	for name, poison := range map[string][]int{"one": {50}, "three": {20, 50, 80}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const jobs = 101
+			server := redistest.Start(t)
+			ctx, client := t.Context(), server.Client()
+			if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{"jobs": {Limits: []Limit{perTenant(1000)}}}}); err != nil {
+				t.Fatal(err)
+			}
+			kills := map[string]bool{}
+			for i := range jobs {
+				bad := slices.Contains(poison, i)
+				receipt, err := NewClient(client).Enqueue(ctx, Job{
+					Kind: "call", Queue: "jobs", Tenant: "a", Payload: poisonPayload{bad, 100 * time.Millisecond},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if bad {
+					kills[receipt.ID] = true
+				}
+			}
+			crashes := 0
+			for ; poisonProcess(t, server, "jobs"); crashes++ {
+				if crashes == 6*len(poison) {
+					t.Fatalf("%d crashes, and it goes on", crashes)
+				}
+				recoverAll(t, client, "jobs")
+			}
+			archived, _, err := ListArchived(ctx, client, "jobs", "", 0)
+			if err != nil || len(archived) != len(poison) {
+				t.Errorf("%d archived, %v; want the %d poison jobs", len(archived), err, len(poison))
+			}
+			for _, job := range archived {
+				if !kills[job.ID] || job.Outcome != Crashed {
+					t.Errorf("%+v is archived; poison: %v", job, kills[job.ID])
+				}
+			}
+			if done := client.HGet(ctx, key("jobs", "done"), "a").Val(); done != fmt.Sprint(jobs-len(poison)) {
+				t.Errorf("%s jobs are done", done)
+			}
+			t.Logf("%d crashes", crashes)
+		})
+	}
+}
+
+// poisonProcess runs a worker until it is killed by a job, or has nothing left to do.
+func poisonProcess(t *testing.T, server *redistest.Server, queue string) (killed bool) {
+	t.Helper()
+	process := exec.Command(os.Args[0], "-test.run=^TestPoisonProcess$")
+	process.Env = append(os.Environ(), poisonEnv+"="+server.Addr()+" "+queue)
+	process.Stdout, process.Stderr = t.Output(), t.Output()
+	err := process.Run()
+	if err != nil && process.ProcessState.ExitCode() != poisonExit {
+		t.Fatal(err)
+	}
+	return err != nil
+}
+
+// recoverAll takes all jobs of a worker that is gone.
+func recoverAll(t *testing.T, client *redis.Client, queue string) {
+	t.Helper()
+	held, err := leases(t.Context(), client, queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []any{queue}
+	for id, lease := range held {
+		args = append(args, id, lease)
+	}
+	if _, err := recoverScript.Run(t.Context(), client, scriptKeys(queue), args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const poisonExit = 66
+
+// TestPoisonProcess is the worker of TestPoisonJobs.
+func TestPoisonProcess(t *testing.T) {
+	var addr, name string
+	if _, err := fmt.Sscan(os.Getenv(poisonEnv), &addr, &name); err != nil {
+		return // a test like the others: there is nothing to do
+	}
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	worker, err := New(Config{Redis: &redis.UniversalOptions{Addrs: []string{addr}}, Queues: []string{name}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Handle(worker, "call", func(_ context.Context, payload poisonPayload) error {
+		if payload.Poison {
+			os.Exit(poisonExit)
+		}
+		time.Sleep(payload.Takes) // the call itself
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+	for left := int64(1); left > 0; time.Sleep(5 * time.Millisecond) {
+		left = client.Exists(ctx, asynqKey(name, "pending"), asynqKey(name, "active"), asynqKey(name, "retry"), key(name, "waiting"), key(name, "ready")).Val()
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSuspectsWait: a suspect that waits for its turn holds nobody up, neither those
+// that are no suspects nor other queues, and spends no slot.
+func TestSuspectsWait(t *testing.T) {
+	const suspects = 3
+	other := redistest.Queue(t) + "-other"
+	r := startRig(t, -1, limitsOf(Limit{Per: []string{"tenant"}, Limit: hourly(suspects + 1)}), func(c *Config) { c.Queues = append(c.Queues, other) })
+	released, called := make(chan struct{}), make(chan string, 10)
+	release := sync.OnceFunc(func() { close(released) })
+	defer release()
+	next := func(what string) string {
+		t.Helper()
+		select {
+		case id := <-called:
+			return id
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s was not called", what)
+			return ""
+		}
+	}
+	r.answer = func(_ context.Context, job Running) error {
+		called <- job.ID
+		if job.Queue == r.queue {
+			<-released
+		}
+		return nil
+	}
+	open := r.add(t, nil)
+	r.run(t)
+	if id := next("the first job"); id != open {
+		t.Fatal(id)
+	}
+	// They were under way when two workers died.
+	suspected := map[string]bool{}
+	for range suspects {
+		id := r.add(t, func(job *Job) { job.In = time.Second })
+		r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_crashes", 2)
+		suspected[id] = true
+	}
+	first := next("a suspect")
+	if mark := r.field(t, first, "hg_called"); !suspected[first] || mark != "beside" {
+		t.Fatalf("called %s, which is marked %q", first, mark)
+	}
+	r.seen.wait(t, string(Parked), suspects) // the others ask for their turn again and again
+	for range 3 {
+		r.add(t, func(job *Job) { job.Queue = other })
+		if id := next("a job of another queue"); suspected[id] {
+			t.Error("two suspects were called at once")
+		}
+	}
+	release()
+	r.seen.wait(t, string(Done), 1+suspects+3) // an hourly limit has no slot more than that
+	r.stop()
+	if missed := r.seen.outcomes("missed"); missed > suspects {
+		t.Errorf("%d slots were missed", missed)
+	}
+}
+
+// TestSuspectIsNotAlone: a call that begins beside a suspect's has noted it by then.
+func TestSuspectIsNotAlone(t *testing.T) {
+	s := newSuspects(10)
+	var notes []string
+	mark := func(turn *turn) {
+		s.mark(turn, func(alone bool) bool {
+			notes = append(notes, fmt.Sprint("alone ", alone))
+			return true
+		})
+	}
+	turn := s.take(t.Context(), func() { notes = append(notes, "joined") })
+	s.enter()() // before the mark, and over by then
+	mark(turn)
+	leave := s.enter()
+	s.enter()()
+	mark(turn) // another slot, while a call is under way
+	leave()
+	s.pass()
+	turn = s.take(t.Context(), nil)
+	mark(turn)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s.take(gone, nil) != nil {
+		t.Error("two suspects have the turn")
+	}
+	if want := []string{"alone true", "joined", "alone false", "alone true"}; !slices.Equal(notes, want) {
+		t.Errorf("notes = %q; want %q", notes, want)
+	}
+}
+
+// TestGuilt: what the deaths of workers say of a job that was held there.
+func TestGuilt(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	ctx, client := t.Context(), r.server.Client()
+	for name, test := range map[string]struct {
+		marks []string // at each death; "": it was held, and not called
+		want  string
+	}{
+		"held again and again":       {[]string{"", "", "", "", "", ""}, "1"},
+		"called, then only held":     {[]string{"", "beside", "", "", ""}, "2"},
+		"alone":                      {[]string{"", "alone", "alone"}, "3"},
+		"beside others":              {[]string{"", "beside", "beside", "beside"}, "2"},
+		"beside others, three times": {[]string{"", "beside", "beside", "beside", "beside"}, "3"},
+		"at last alone":              {[]string{"", "beside", "beside", "alone"}, "3"},
+	} {
+		id := r.add(t, nil)
+		task := asynqKey(r.queue, "t:"+id)
+		for i, mark := range test.marks {
+			client.ZRem(ctx, asynqKey(r.queue, "g:a;kind=call"), id)
+			client.LPush(ctx, asynqKey(r.queue, "active"), id)
+			client.HSet(ctx, task, "state", "active", "hg_owner", fmt.Sprint("w", i))
+			if mark != "" {
+				client.HSet(ctx, task, "hg_called", mark)
+			}
+			r.recover(t, id, "", true)
+		}
+		if got := r.field(t, id, "hg_crashes"); got != test.want {
+			t.Errorf("%s: crashes = %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+// TestCallThatEndsClears: a job whose call comes to an end did not kill its worker.
+func TestCallThatEndsClears(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	var unsure []bool
+	r.answer = func(_ context.Context, job Running) error {
+		if unsure = append(unsure, job.unsure); len(unsure) == 1 {
+			return errors.New("500")
+		}
+		return nil
+	}
+	id := r.add(t, nil)
+	r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_crashes", 2, "hg_beside", 2)
+	r.run(t)
+	r.seen.wait(t, string(Retried), 1)
+	if crashes, beside := r.field(t, id, "hg_crashes"), r.field(t, id, "hg_beside"); crashes != "0" || beside != "" {
+		t.Errorf("crashes = %q, beside = %q", crashes, beside)
+	}
+	r.seen.wait(t, string(Done), 1)
+	if !slices.Equal(unsure, []bool{true, true}) {
+		t.Errorf("unsure of an earlier call: %v", unsure)
+	}
+}
