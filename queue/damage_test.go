@@ -336,6 +336,9 @@ func (d *damage) one(t *testing.T, seed uint64) {
 	d.ran[script.name]++
 	if err != nil {
 		d.failed[script.name]++
+		if os.Getenv("ERRS") == script.name {
+			fmt.Println(err)
+		}
 		if before.Digest != after.Digest {
 			t.Errorf("%s, state %d: failed half-way: %v", script.name, seed, err)
 		}

@@ -20,7 +20,8 @@ local now = clock()
 local horizon, pickup = now + tonumber(ARGV[4]), tonumber(ARGV[5])
 local MAX_RELEASED, MAX_LOOKS, MAX_CROWD = 16, 32, 8
 local RETRY_US = 5000000 -- until a lane that cannot be understood is looked at again
-set_calendars(ARGV[6])
+-- Without the limits of the queue nothing is released.
+local usable = attempt('limits', function() set_calendars(ARGV[6]) end)
 
 -- 1. Forward: scheduled, retried and parked jobs whose time has come. Their lanes
 -- have their turn in the next call, which sees them there.
@@ -86,11 +87,11 @@ local pausing = read('EXISTS', headgate .. 'pauses') == 1
 local unserved = headgate .. 'unserved'
 local aside = read('SMEMBERS', unserved)
 
--- What the limits of all say comes first: without it nothing can go.
 local shared = {}
-local usable = attempt('limits', function()
-  shared = shared_limits(now)
-  earliest_all(shared, now, now, ONE)
+usable = usable and attempt('limits', function()
+  local all = shared_limits(now)
+  earliest_all(all, now, now, ONE)
+  shared = all
 end)
 
 -- A lane whose turn it is may be later than the shared limits by a part of
@@ -112,7 +113,13 @@ end
 -- is usual follows the median of the last seven jobs, so that no single one says it.
 local vtime = headgate .. 'vtime'
 local known = read('HMGET', vtime, '*', '*unit', '*parts', '*clock', '*typical')
-local virtual, looked_at = tonumber(known[1] or 0) or 0, tonumber(known[4] or 0) or 0
+
+-- number is a text's, or 0 where it is none to compute with.
+local function number(text)
+  local n = tonumber(text or 0)
+  return n and n > -2 ^ 63 and n < 2 ^ 63 and n or 0
+end
+local virtual, looked_at = number(known[1]), number(known[4])
 local stepped = looked_at > now + 500000
 local unit, forget = 'permits', false
 for _, entry in ipairs(shared) do
@@ -120,12 +127,12 @@ for _, entry in ipairs(shared) do
 end
 local parts = {}
 if (known[2] or 'permits') == unit then
-  for part in string.gmatch(known[3] or '', '%S+') do parts[#parts + 1] = tonumber(part) end
+  for part in string.gmatch(known[3] or '', '%S+') do parts[#parts + 1] = number(part) end
 else
   -- What was counted in the other unit is dropped. The lanes that stand in line
   -- keep their order.
   local last = read('ZRANGE', headgate .. 'ready', -1, -1, 'WITHSCORES')
-  virtual, forget = math.max(virtual, tonumber(last[2] or 0)), true
+  virtual, forget = math.max(virtual, number(last[2])), true
 end
 
 local function median()
@@ -133,8 +140,8 @@ local function median()
   table.sort(sorted)
   return sorted[math.ceil(#sorted / 2)]
 end
-local typical = tonumber(known[5] or 0) or 0
-if forget or not (typical > 0 and typical < 2 ^ 53) then typical = 1 end
+local typical = number(known[5])
+if forget or typical <= 0 then typical = 1 end
 
 local function part_of(costs)
   if unit == 'permits' then return costs[''] end
@@ -150,7 +157,7 @@ end
 local finish, was = {}, {}
 local function finish_of(tenant)
   if not finish[tenant] and was[tenant] == nil then
-    was[tenant] = not forget and tonumber(read('HGET', vtime, tenant) or 0) or 0
+    was[tenant] = forget and 0 or number(read('HGET', vtime, tenant))
   end
   return finish[tenant] or was[tenant]
 end
@@ -171,10 +178,12 @@ local function before(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2])
 local function window(entries, size)
   local list, beyond = {}, math.huge
   for i = 1, #entries, 2 do
+    -- A score that is none of ours comes first.
+    local score = number(entries[i + 1])
     if i > 2 * size then
-      beyond = tonumber(entries[i + 1])
+      beyond = score
     elseif not joined[entries[i]] then
-      list[#list + 1] = {tonumber(entries[i + 1]), entries[i]}
+      list[#list + 1] = {score, entries[i]}
     end
   end
   return list, beyond
@@ -637,7 +646,7 @@ if not usable then
 elseif more or forwarded > 0 or next(gone) or (released == max and max < room) then
   again = 0 -- there is more to do than one call may
 elseif next_due >= 0 then
-  again = math.max(0, next_due - now)
+  again = math.max(0, math.min(next_due - now, 86400000000))
 end
 local totals = read('HMGET', headgate .. 'totals', 'enqueued', 'pauses')
 local waits = tonumber(read('HGET', headgate .. 'backlog', '*') or 0) or 0

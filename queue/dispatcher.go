@@ -3,7 +3,7 @@ package queue
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -208,11 +208,11 @@ func (c *limitsCache) windows(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	stored, err := readStored(ctx, c.redis, c.queue)
-	if err != nil {
+	if err != nil && !errors.Is(err, errUnreadable) {
 		return "", err
 	}
 	if c.text, err = stored.calendars(now); err != nil {
-		return "", fmt.Errorf("limits of queue %q: %w", c.queue, err)
+		c.text = "" // the scripts meet the same limits, and report what they cannot understand
 	}
 	c.until = now.Add(5 * time.Second)
 	return c.text, nil

@@ -16,37 +16,42 @@
 local now = clock()
 local id, owner, tenant, kind, succeeded = unpack(ARGV, 2, 6)
 local key = task_key(id)
-local task = read('HMGET', key, 'state', 'group', 'hg_lost', 'hg_crashes', 'hg_done', 'hg_unique', 'hg_permits', 'hg_owner', 'hg_beside')
-local counted, others = nil, {}
-for run in string.gmatch(task[3] or '', '%S+') do
-  if string.sub(run, 1, -3) == owner then counted = string.sub(run, -1) else others[#others + 1] = run end
-end
-if not counted then return 0 end
-
-local done = succeeded == '1' and not task[5]
-if done then
-  mark_done(key, ARGV[7])
-  if task[1] == 'aggregating' or task[1] == 'retry' or task[1] == 'scheduled' then
-    -- A worker puts it away: no slot is needed.
-    pend(id)
-    if task[1] == 'aggregating' then
-      lane_drop(task[2], id)
-      backlog_add(tenant_of(task[2]), -1)
-    else
-      plan('ZREM', asynq .. task[1], id)
-    end
+local done = false
+local understood = attempt('job ' .. id, function()
+  local task = read('HMGET', key, 'state', 'group', 'hg_lost', 'hg_crashes', 'hg_done', 'hg_unique', 'hg_permits', 'hg_owner', 'hg_beside')
+  local counted, others = nil, {}
+  for run in string.gmatch(task[3] or '', '%S+') do
+    if string.sub(run, 1, -3) == owner then counted = string.sub(run, -1) else others[#others + 1] = run end
   end
-  -- What it was released with is of no use any more, unless a run has begun with it.
-  if task[1] ~= 'active' or not task[8] then free_permits(id, task[7], now) end
-  if task[6] and read('GET', headgate .. 'unique:' .. task[6]) == id then plan('DEL', headgate .. 'unique:' .. task[6]) end
-  count(headgate .. 'done', tenant, 1)
-  event(id, tenant, kind, 'done', ARGV[8], ARGV[9], ARGV[10], '')
-end
-plan('HSET', key, 'hg_lost', table.concat(others, ' '))
-local crashes = tonumber(task[4] or 0)
-if counted == '1' then
-  plan('HSET', key, 'hg_crashes', int(math.max(crashes - 1, 0)))
-elseif counted == '2' then
-  plan('HSET', key, 'hg_beside', int(math.max(tonumber(task[9] or 0) - 1, 0)), 'hg_crashes', int(math.min(crashes, 2)))
-end
-return done and 1 or 0
+  if not counted then return end
+
+  done = succeeded == '1' and not task[5]
+  if done then
+    mark_done(key, ARGV[7])
+    if task[1] == 'aggregating' or task[1] == 'retry' or task[1] == 'scheduled' then
+      local set = task[1] == 'aggregating' and lane_key(task[2]) or asynq .. task[1]
+      if not read('ZSCORE', set, id) then error('it is not where its state says, ' .. task[1], 0) end
+      -- A worker puts it away: no slot is needed.
+      pend(id)
+      if task[1] == 'aggregating' then
+        lane_drop(task[2], id)
+        backlog_add(tenant_of(task[2]), -1)
+      else
+        plan('ZREM', set, id)
+      end
+    end
+    -- What it was released with is of no use any more, unless a run has begun with it.
+    if task[1] ~= 'active' or not task[8] then free_permits(id, task[7], now) end
+    if task[6] and read('GET', headgate .. 'unique:' .. task[6]) == id then plan('DEL', headgate .. 'unique:' .. task[6]) end
+    count(headgate .. 'done', tenant, 1)
+    event(id, tenant, kind, 'done', ARGV[8], ARGV[9], ARGV[10], '')
+  end
+  plan('HSET', key, 'hg_lost', table.concat(others, ' '))
+  local crashes = tonumber(task[4] or 0)
+  if counted == '1' then
+    plan('HSET', key, 'hg_crashes', int(math.max(crashes - 1, 0)))
+  elseif counted == '2' then
+    plan('HSET', key, 'hg_beside', int(math.max(tonumber(task[9] or 0) - 1, 0)), 'hg_crashes', int(math.min(crashes, 2)))
+  end
+end)
+return understood and done and 1 or 0

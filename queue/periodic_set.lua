@@ -22,7 +22,7 @@ if not same or (was == 'true' and paused == 'false') then
 end
 local entry = '{"since":' .. since .. ',"paused":' .. paused .. ',' .. body
 if entry ~= old then
+  redis.call('HINCRBY', KEYS[1], '', 1) -- first, for it raises where the count is no number
   redis.call('HSET', KEYS[1], id, entry)
-  redis.call('HINCRBY', KEYS[1], '', 1)
 end
 return 1

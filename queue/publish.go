@@ -116,15 +116,17 @@ func storedOf(queue string, reply *redis.StringCmd) (storedQueue, error) {
 	if errors.Is(err, redis.Nil) {
 		return storedQueue{Attributes: QueueLimits{}.attributes()}, nil
 	}
-	var stored storedQueue
-	if err == nil {
-		err = json.Unmarshal(text, &stored)
-	}
 	if err != nil {
 		return storedQueue{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
 	}
+	var stored storedQueue
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return storedQueue{}, fmt.Errorf("read the limits of queue %q: %w: %w", queue, errUnreadable, err)
+	}
 	return stored, nil
 }
+
+var errUnreadable = errors.New("what Redis holds cannot be understood; publish the limits again")
 
 // limits is the way back from the stored form.
 func (s storedQueue) limits() (QueueLimits, error) {

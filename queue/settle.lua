@@ -26,7 +26,8 @@
 --           not this worker's any more (then nothing was written); and at last
 --           how many lanes may go on
 local now = clock()
-if ARGV[2] ~= 'none' then set_calendars(ARGV[2]) end
+-- Jobs end also where the limits cannot be understood.
+if ARGV[2] ~= 'none' then attempt('limits', function() set_calendars(ARGV[2]) end) end
 local results, woken = {}, 0
 
 -- The tenant's own buckets stop, or those that all share.

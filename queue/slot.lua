@@ -11,12 +11,12 @@
 --           worker's any more
 --   reason  'pause' | 'window' | 'limit' or 'concurrency', and the limit's name
 local now = clock()
-set_calendars(ARGV[4])
 local id, owner, tenant, attributes, kind = unpack(ARGV, 5, 9)
 local key = task_key(id)
 local task, lane, position, costs
 
 local function goes()
+  set_calendars(ARGV[4])
   local limits = lane_limits(lane, now)
   -- Its slot was missed. Where nothing was given after it, it moves to now, and
   -- only the time since is lost.
@@ -70,7 +70,8 @@ local understood = attempt('job ' .. id, function()
     return
   end
   costs = costs_read(ARGV[10], ARGV[11])
-  lane = task[3] and task[3] ~= '' and task[3] or lane_name(tenant, 'kind=' .. kind .. ';' .. attributes)
+  lane = task[3] ~= '' and task[3] or nil
+  if not lane then lane = lane_name(tenant, 'kind=' .. kind .. ';' .. attributes) end
   local _, _, at = slot_read(task[4])
   position = at
 end)

@@ -7,11 +7,10 @@
 -- Clock     TIME of this Redis, read once
 local now = limit_clock(ARGV[1])
 local results = {}
+for i, key in ipairs(KEYS) do results[i] = tonumber(redis.call('ZSCORE', key, ARGV[2 * i]) or 0) > now and 1 or 0 end
 for i, key in ipairs(KEYS) do
   local id, lease = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
-  local ends = tonumber(redis.call('ZSCORE', key, id) or 0)
-  results[i] = ends > now and 1 or 0
-  if ends > now then
+  if results[i] == 1 then
     redis.call('ZADD', key, string.format('%.0f', now + lease), id)
     local ms = math.ceil(lease / 1000) + 2000
     if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, ms) end

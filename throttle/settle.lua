@@ -15,12 +15,12 @@
 local now, count = limit_clock(ARGV[1]), tonumber(ARGV[2])
 local at = 3 + 6 * count
 local id, n, actual, slot = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
-local results = {}
+local results, buckets, permits = {}, {}, {}
 for i = 1, count do
   local limit = limit_read(3 + (i - 1) * 6)
   local done = true
   if limit.a == 'cc' then
-    redis.pcall('ZREM', KEYS[i], id) -- it may have become another algorithm's
+    permits[#permits + 1] = KEYS[i]
   elseif actual ~= n then
     local b = limit_open(limit, KEYS[i], now)
     if actual < n then
@@ -28,8 +28,11 @@ for i = 1, count do
     else
       limit_charge(limit, b, now, actual - n)
     end
-    limit_save(b, now)
+    buckets[#buckets + 1] = b
   end
   results[i] = done and 1 or 0
 end
+-- Nothing raises from here on.
+for _, b in ipairs(buckets) do limit_save(b, now) end
+for _, key in ipairs(permits) do redis.pcall('ZREM', key, id) end -- it may have become another algorithm's
 return results

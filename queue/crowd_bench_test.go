@@ -1,0 +1,63 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// BenchmarkCrowd: 100,000 lanes are due at one instant, while a live tenant sends at its
+// limit of 100/s. It reports how long a call of dispatch takes, with the way to Redis, and
+// which part of its limit the live tenant uses meanwhile.
+func BenchmarkCrowd(b *testing.B) {
+	lanes, jobs := 100_000, 400
+	if testing.Short() {
+		lanes, jobs = 1000, 20
+	}
+	c := startCrowd(b, redistest.Start(b), lanes)
+	batch := make([]Job, jobs)
+	for i := range batch {
+		batch[i] = Job{Kind: "call", Queue: c.queue, Tenant: "live", Payload: json.RawMessage(`{}`)}
+	}
+	for _, result := range c.client.EnqueueMany(b.Context(), batch) {
+		if result.Err != nil {
+			b.Fatal(result.Err)
+		}
+	}
+	got := newReceiver(jobs)
+	worker, err := New(Config{Redis: universal(b, c.server), Queues: []string{c.queue}, Observer: c.seen})
+	if err != nil {
+		b.Fatal(err)
+	}
+	Handle(worker, "call", got.handle)
+	Handle(worker, "mail", got.handle)
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	for b.Loop() {
+		go func() { ended <- worker.Run(ctx) }()
+		select {
+		case <-got.full:
+		case <-time.After(time.Minute):
+			b.Fatalf("%d of %d calls after a minute", got.total, jobs)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+	times := got.all()
+	slices.SortFunc(times, time.Time.Compare)
+	took := times[len(times)-1].Sub(times[0])
+	b.ReportMetric(float64(jobs-1)/100/took.Seconds(), "of-the-limit")
+	var rounds []time.Duration
+	for _, round := range c.seen.rounds {
+		rounds = append(rounds, round.Took)
+	}
+	slices.Sort(rounds)
+	b.ReportMetric(float64(rounds[len(rounds)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(rounds[len(rounds)*99/100].Microseconds()), "p99-µs")
+}
