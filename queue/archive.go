@@ -19,8 +19,8 @@ var archiveLua string
 var archivedLua string
 
 var (
-	archiveScript  = newScript(archiveLua).AllowOOM()
-	archivedScript = newScript(archivedLua)
+	archiveScript  = newPlainScript(archiveLua).AllowOOM()
+	archivedScript = newPlainScript(archivedLua)
 )
 
 // archiveHook is what our workers change of asynq's archiving. asynq cuts its

@@ -16,7 +16,7 @@ import (
 //go:embed jobs.lua
 var jobsLua string
 
-var jobsScript = newScript(messageLua + "\n" + jobsLua)
+var jobsScript = newPlainScript(messageLua + "\n" + jobsLua)
 
 // JobQuery says which jobs of a queue are listed.
 type JobQuery struct {

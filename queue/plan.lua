@@ -20,48 +20,44 @@
 -- hour after the latest was seen.
 local MAX_FAULTS, MAX_FAULT, FAULTS_MS = 100, 300, 3600000
 
-local TYPE_OF = {
-  GET = 'string', STRLEN = 'string',
-  HGET = 'hash', HMGET = 'hash', HGETALL = 'hash', HLEN = 'hash', HEXISTS = 'hash', HSCAN = 'hash',
-  HSET = 'hash', HSETNX = 'hash', HDEL = 'hash',
-  LLEN = 'list', LINDEX = 'list', LRANGE = 'list', LPOS = 'list',
-  LPUSH = 'list', RPUSH = 'list', LREM = 'list', LSET = 'list', LTRIM = 'list',
-  SCARD = 'set', SISMEMBER = 'set', SRANDMEMBER = 'set', SSCAN = 'set', SMEMBERS = 'set', SADD = 'set', SREM = 'set',
-  ZCARD = 'zset', ZSCORE = 'zset', ZRANK = 'zset', ZREVRANK = 'zset', ZCOUNT = 'zset', ZMSCORE = 'zset', ZRANGE = 'zset', ZREVRANGE = 'zset',
-  ZRANGEBYSCORE = 'zset', ZREVRANGEBYSCORE = 'zset', ZRANDMEMBER = 'zset', ZSCAN = 'zset',
-  ZADD = 'zset', ZREM = 'zset', ZREMRANGEBYSCORE = 'zset', ZREMRANGEBYRANK = 'zset',
-  XADD = 'stream', XTRIM = 'stream',
-  -- These take a key of any type.
-  SET = 'any', DEL = 'any', EXPIRE = 'any', PEXPIRE = 'any', PERSIST = 'any', EXISTS = 'any',
-}
+-- type_of is the type of the keys of a command, by its name; nil where it takes any.
+-- It is no table, which Redis would make anew at every call of a script.
+local H, Z, L, R, S, G, X = 72, 90, 76, 82, 83, 71, 88
+local function type_of(command)
+  local first = string.byte(command)
+  if first == H then return 'hash' end
+  if first == Z then return 'zset' end
+  if first == L or first == R then return 'list' end
+  if first == S then return command ~= 'SET' and 'set' or nil end
+  if first == G then return 'string' end
+  if first == X then return 'stream' end
+end
 
 -- types holds the type of each key that was read or is planned to be written.
 local types = {}
 
 local function read(command, key, ...)
   local reply = redis.call(command, key, ...)
-  local is = TYPE_OF[command]
-  if is ~= 'any' then types[key] = is end
+  types[key] = type_of(command) or types[key]
   return reply
 end
 
 local plans = {}
 
 local function plan(command, key, ...)
-  local is = TYPE_OF[command]
-  if is ~= 'any' and types[key] ~= is then
+  local is = type_of(command)
+  if is and types[key] ~= is then
     local found = redis.call('TYPE', key)
     found = found.ok or found
     if found ~= 'none' and found ~= is then error('WRONGTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. is, 0) end
     types[key] = is
   end
-  for i = 1, select('#', ...) do
-    local word = select(i, ...)
-    if type(word) ~= 'string' and type(word) ~= 'number' then
-      error('cannot write ' .. type(word) .. ' to ' .. key, 0)
-    end
+  local write = {command, key, ...}
+  for i = 3, select('#', ...) + 2 do
+    local word = type(write[i])
+    if word ~= 'string' and word ~= 'number' then error('cannot write ' .. word .. ' to ' .. key, 0) end
   end
-  plans[#plans + 1] = {command, key, ...}
+  plans[#plans + 1] = write
 end
 
 -- A counter is not worth a failure: what is no number, or in no hash, is reported.

@@ -62,30 +62,36 @@ var periodicMarkLua string
 var periodicFireLua string
 
 var (
-	enqueueScript  = newScript(enqueueLua)
+	enqueueScript  = newPlainScript(enqueueLua)
 	dispatchScript = newScript(dispatchLua)
-	beginScript    = newScript(beginLua)
+	beginScript    = newPlainScript(beginLua)
 	slotScript     = newScript(recordLua + slotLua)
 	settleScript   = newScript(recordLua + endLua + settleLua)
-	recoverScript  = newScript(recordLua + recoverLua)
-	watchScript    = newScript(watchLua)
-	lateScript     = newScript(recordLua + endLua + lateLua)
+	recoverScript  = newPlainScript(recordLua + recoverLua)
+	watchScript    = newPlainScript(watchLua)
+	lateScript     = newPlainScript(recordLua + endLua + lateLua)
 	sweepScript    = newScript(sweepLua)
 )
 
 // Periodic jobs, of all queues together but for the one that enqueues.
 var (
-	periodicSetScript    = throttle.NewScript(periodicSetLua)
-	periodicLookScript   = throttle.NewScript(periodicLookLua)
-	periodicChooseScript = throttle.NewScript(periodicChooseLua)
-	periodicMarkScript   = throttle.NewScript(periodicMarkLua)
-	periodicFireScript   = newScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n" + enqueueLua + "\nend\n" + periodicFireLua)
+	periodicSetScript    = throttle.NewPlainScript(periodicSetLua)
+	periodicLookScript   = throttle.NewPlainScript(periodicLookLua)
+	periodicChooseScript = throttle.NewPlainScript(periodicChooseLua)
+	periodicMarkScript   = throttle.NewPlainScript(periodicMarkLua)
+	periodicFireScript   = newPlainScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n" + enqueueLua + "\nend\n" + periodicFireLua)
 )
 
 // newScript makes a script of a body that reads, decides and plans its writes,
 // which are made when it returns: see plan.lua.
-func newScript(body string) *throttle.Script {
-	return throttle.NewScript(planLua + asynqLua + lanesLua + "\nlocal function main()\n" + body + "\nend\nreturn finish(main)\n")
+func newScript(body string) *throttle.Script { return throttle.NewScript(withLanes(body)) }
+
+// newPlainScript is newScript for a body that asks no limits: it is not given their
+// functions, which Redis makes anew at every call.
+func newPlainScript(body string) *throttle.Script { return throttle.NewPlainScript(withLanes(body)) }
+
+func withLanes(body string) string {
+	return planLua + asynqLua + lanesLua + "\nlocal function main()\n" + body + "\nend\nreturn finish(main)\n"
 }
 
 // key is the name of one of our keys for a queue; see lanes.lua for all of them.
