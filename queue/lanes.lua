@@ -331,6 +331,7 @@ local function pick(set, n)
       gone[lane], gone.n = true, gone.n + 1
       found[#found + 1] = lane
       plan('SREM', set, lane)
+      undo(function() gone[lane], gone.n = nil, gone.n - 1 end)
     end
   end
   return found
@@ -472,18 +473,15 @@ end
 
 -- pause stops a scope, and returns the pause in force; of two pauses the one that ends
 -- later holds.
-local planned_pauses = {} -- of this script, while their plans are not dropped
+local planned_pauses = {} -- of this script
 local function pause(scope, ends, by, reason)
-  local planned, known = planned_pauses[scope], nil
-  if planned and plans[planned.at] == planned.write then
-    known = planned.text
-  else
-    known = read('HGET', headgate .. 'pauses', scope)
-  end
+  local planned = planned_pauses[scope]
+  local known = planned or read('HGET', headgate .. 'pauses', scope)
   if known and tonumber(string.match(known, '^%d+') or 0) >= ends then return known end
   local text = int(ends) .. ' ' .. by .. ' ' .. reason
   plan('HSET', headgate .. 'pauses', scope, text)
-  planned_pauses[scope] = {text = text, at = #plans, write = plans[#plans]}
+  planned_pauses[scope] = text
+  undo(function() planned_pauses[scope] = planned end)
   note_pause(scope, ends)
   return text
 end
@@ -503,11 +501,15 @@ end
 
 -- left is by how many jobs the plans of this script change a lane.
 local left = {}
+local function note_length(lane, n)
+  left[lane] = (left[lane] or 0) + n
+  undo(function() left[lane] = left[lane] - n end)
+end
 
 -- lane_drop takes a job out of its lane, in which it stands.
 local function lane_drop(lane, id)
   plan('ZREM', lane_key(lane), id)
-  left[lane] = (left[lane] or 0) - 1
+  note_length(lane, -1)
 end
 
 -- lane_close forgets a lane that holds nothing any more. One that is left among
@@ -525,7 +527,7 @@ end
 local function to_lane(lane, id, position, now, at_once)
   plan('HSET', task_key(id), 'state', 'aggregating')
   lane_push(lane, id, position)
-  left[lane] = (left[lane] or 0) + 1
+  note_length(lane, 1)
   note_band(lane, position)
   backlog_add(tenant_of(lane), 1)
   wake(lane, now, at_once)

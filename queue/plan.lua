@@ -8,6 +8,7 @@
 --                              another type, as every command of Redis does.
 --   plan(command, key, ...)    a write for the last step. It raises where the key
 --                              holds another type, so that the last step cannot.
+--   undo(fn)                   what to do should the latest plan be dropped
 --   count(key, field, n, drop) adds to a field of a hash in the last step
 --   push(key, id)              adds to the left of a list in the last step, behind all else
 --   attempt(what, decide)      decides about one thing. Where that raises, its plans
@@ -60,6 +61,9 @@ local function plan(command, key, ...)
   plans[#plans + 1] = write
 end
 
+-- What a script remembers of its plans has to go with them.
+local function undo(fn) plans[#plans].undo = fn end
+
 -- A counter is not worth a failure: what is no number, or in no hash, is reported.
 -- With drop a field that is not above 0 any more is deleted.
 local function count(key, field, n, drop)
@@ -87,7 +91,10 @@ local function attempt(what, decide)
   local known = #plans
   local ok, err = pcall(decide)
   if ok then return true end
-  for i = #plans, known + 1, -1 do plans[i] = nil end
+  for i = #plans, known + 1, -1 do
+    if plans[i].undo then plans[i].undo() end
+    plans[i] = nil
+  end
   local text = fault_text(err)
   -- The caller reads the limits again and comes back: nothing is damaged.
   if string.find(text, 'STALE ', 1, true) then error(text, 0) end

@@ -653,3 +653,25 @@ func TestCancelledJobIsFollowed(t *testing.T) {
 		t.Errorf("%+v, %v, calls %v", result, err, r.jobs)
 	}
 }
+
+// TestVerbThatFailsKeepsTheLane: a job that a verb cannot understand stays, and so does
+// what its lane needs to be found.
+func TestVerbThatFailsKeepsTheLane(t *testing.T) {
+	r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
+	client := r.server.Client()
+	damaged := r.add(t, nil)
+	client.HSet(t.Context(), asynqKey(r.queue, "t:"+damaged), "hg_slot", "damaged")
+	r.add(t, nil)
+	tally, err := Apply(t.Context(), client, r.queue, Cancel, Filter{}, ann, nil)
+	if err != nil || tally.Jobs != 1 {
+		t.Fatalf("%+v, %v; want one job cancelled", tally, err)
+	}
+	listed := client.SIsMember(t.Context(), asynqKey(r.queue, "groups"), r.lane("a")).Val()
+	if stands := client.ZScore(t.Context(), key(r.queue, "waiting"), r.lane("a")).Err(); !listed || stands != nil {
+		t.Errorf("the lane holds a job: listed %v, waiting %v", listed, stands)
+	}
+	behind := r.add(t, nil)
+	if ids := r.release(t, r.dispatcher(), 1); !slices.Equal(ids, []string{behind}) {
+		t.Errorf("%v went; want %s, which came later", ids, behind)
+	}
+}
