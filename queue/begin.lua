@@ -40,7 +40,8 @@ for i = 2, #ARGV, 4 do
     elseif e > 0 and e <= now + 10000000 and paused_until(tenant, kind) <= now then
       answer = 'go'
     end
-    for _, number in ipairs({base, first}) do int(number) end
+    int(base)
+    int(first)
     if answer ~= 'gone' then
       local fields = {'hg_owner', owner, 'hg_first', task[6] or int(now) .. ' ' .. owner}
       if unsettled then

@@ -388,3 +388,22 @@ func (d *damage) counted(t *testing.T, seed uint64, before, after sight) {
 		t.Errorf("dispatch, state %d: %d permits were released and the limit counts %d more", seed, released, after.Used-max(before.Used, 0))
 	}
 }
+
+// TestDamagedBase: what one job of a batch says is no answer about another.
+func TestDamagedBase(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	damaged, good := r.add(t, nil), r.add(t, nil)
+	client.HSet(t.Context(), asynqKey(r.queue, "t:"+damaged), "hg_base", "x")
+	for _, id := range []string{damaged, good} {
+		client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "state", "active")
+	}
+	reply, err := beginScript.Run(t.Context(), client, scriptKeys(r.queue), r.queue, damaged, "w:1", "a", "call", good, "w:2", "a", "call")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := reply.([]any)
+	if len(answers) != 17 || answers[0] != "gone" || answers[8] != "slot" {
+		t.Errorf("%v; want 'gone' for the damaged job and 'slot' for the other one", answers)
+	}
+}
