@@ -23,9 +23,14 @@ local RETRY_US = 5000000 -- until a lane that cannot be understood is looked at 
 -- Without the limits of the queue nothing is released.
 local usable = attempt('limits', function() set_calendars(ARGV[6]) end)
 
+-- A task without a state was deleted by asynq's tools, or is damaged: that one stays.
+local function deleted(id)
+  if read('EXISTS', task_key(id)) == 1 then error('its state is gone', 0) end
+end
+
 -- 1. Forward: scheduled, retried and parked jobs whose time has come. Their lanes
 -- have their turn in the next call, which sees them there.
-local forwarded, joined = 0, {}
+local forwarded, joined, moved = 0, {}, {}
 for _, name in ipairs({'scheduled', 'retry'}) do
   local set = asynq .. name
   local ids = read('ZRANGEBYSCORE', set, '-inf', int(math.floor(now / 1000000)), 'LIMIT', 0, 100)
@@ -41,7 +46,10 @@ for _, name in ipairs({'scheduled', 'retry'}) do
         joined[task[2]] = true
       elseif task[1] then
         pend(id)
+      else
+        deleted(id)
       end
+      moved[id] = true
     end)
     -- It stays, but not in front of all others.
     if not understood then plan('ZADD', set, int(math.floor(now / 1000000) + 60), id) end
@@ -50,10 +58,10 @@ for _, name in ipairs({'scheduled', 'retry'}) do
 end
 
 -- 2. Expire: what nobody wants any more is put away by a worker, and no limit,
--- pause or window holds it up.
+-- pause or window holds it up. One that was just forwarded has its turn in the next call.
 local deadlines, gone = headgate .. 'deadlines', {}
 for _, id in ipairs(read('ZRANGEBYSCORE', deadlines, '-inf', int(now), 'LIMIT', 0, 100)) do
-  local understood = attempt('job ' .. id, function()
+  local understood = moved[id] or attempt('job ' .. id, function()
     local task = read('HMGET', task_key(id), 'state', 'group', 'hg_slot')
     plan('ZREM', deadlines, id)
     local waits = task[1] == 'scheduled' or task[1] == 'retry'
@@ -114,7 +122,8 @@ end
 local vtime = headgate .. 'vtime'
 local known = read('HMGET', vtime, '*', '*unit', '*parts', '*clock', '*typical')
 
--- number is a text's, or 0 where it is none to compute with.
+-- number is a text's, or 0 where it is none to compute with: Redis refuses a score that
+-- is none, in the middle of the last step.
 local function number(text)
   local n = tonumber(text or 0)
   return n and n > -2 ^ 63 and n < 2 ^ 63 and n or 0
@@ -376,16 +385,18 @@ local function elsewhere(id, state)
   end
 end
 
--- look reads the job whose turn it is; nil: the lane holds none. One that cannot be
+-- look reads the job whose turn it is; nil: the lane holds none that can be understood,
+-- or 'ghosts' stood before it. One that cannot be
 -- understood keeps its place, and the next one has its turn.
 local function look(lane)
-  local tries, many = 0, 'ghosts'
+  local tries, damaged = 0, false
   while true do
     local id, position, turn = next_job(lane)
-    if not id then return nil end
+    if not id then return nil, damaged and 'damaged' end
     local job = {id = id, position = position, turn = turn}
     local understood = attempt('job ' .. id, function()
       local task = read('HMGET', task_key(id), 'state', 'hg_cost', 'hg_deadline', 'hg_slot', 'hg_permits', 'hg_costs', 'hg_crashes')
+      if not task[1] then deleted(id) end
       job.ghost = not task[1] or (task[1] ~= 'aggregating' and elsewhere(id, task[1]))
       if job.ghost then return end
       if task[1] ~= 'aggregating' then error('its state is ' .. string.format('%q', task[1]), 0) end
@@ -403,9 +414,9 @@ local function look(lane)
       lane_drop(lane, id)
       backlog_add(tenant_of(lane), -1)
     else
-      many = 'damaged'
+      damaged = true
     end
-    if tries >= MAX_RELEASED then return nil, many end
+    if tries >= MAX_RELEASED then return nil, damaged and 'damaged' or 'ghosts' end
   end
 end
 
@@ -486,7 +497,7 @@ local function run(lane, start, s, shared_by, due_us, share)
     elseif kept then
       -- It returns with a slot that is paid for, from a worker that stopped.
       job.position = job.kept_position or job.position
-      release(lane, job, job.kept_e, job.kept_c, job.permits or '')
+      release(lane, job, job.kept_e, job.kept_c, job.permits or take_permits(limits, job.id, now))
       taken = taken + 1
       pass(lane)
     elseif (taken > 0 and spent / limits.w + start > share) or own > (share < math.huge and s + patience or due_us) then
@@ -612,7 +623,7 @@ for command, sets in pairs(moves) do
   end
 end
 for lane, v in pairs(views) do
-  if v.skipped and place[lane] then plan('HSET', headgate .. 'skips', lane, int(v.skips)) end
+  if v.skipped and place[lane] ~= nil then plan('HSET', headgate .. 'skips', lane, int(v.skips)) end
 end
 
 local keep, drop = {}, {}

@@ -134,7 +134,9 @@ local function tenant_config(tenant, now)
   if text then
     local own = cjson.decode(text)
     known.w = own.w or 1
-    if type(known.w) ~= 'number' or known.w <= 0 then error('the weight of tenant ' .. tenant .. ' is no number above 0', 0) end
+    if type(known.w) ~= 'number' or not (known.w >= 0.001 and known.w <= 1000) then
+      error('the weight of tenant ' .. tenant .. ' is not within 0.001 to 1000', 0)
+    end
     known.l = own.l or {}
     known.window = own.window
   end

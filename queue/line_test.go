@@ -1,0 +1,131 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestDamagedLanesHoldUpNobody: lanes whose jobs cannot be understood, more than a call
+// looks at, stand in front of one that is in order.
+func TestDamagedLanesHoldUpNobody(t *testing.T) {
+	r := startRig(t, -1, limitsOf(sharedBy(1000)), nil)
+	client := r.server.Client()
+	for i := range 80 {
+		id := r.add(t, func(job *Job) { job.Tenant = fmt.Sprint("damaged", i) })
+		client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_slot", "damaged")
+	}
+	good := r.add(t, func(job *Job) { job.Tenant = "good" })
+	d := r.dispatcher()
+	var went []string
+	rounds := 0
+	for ; rounds < 20; rounds++ {
+		wait, err := d.round(t.Context(), 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wait > 0 {
+			break
+		}
+	}
+	went = client.LRange(t.Context(), asynqKey(r.queue, "pending"), 0, -1).Val()
+	if !slices.Equal(went, []string{good}) || rounds == 20 {
+		t.Errorf("%v went in %d rounds; want %s, and then nothing to do", went, rounds, good)
+	}
+}
+
+// TestLowIsNotStarvedUnderAConcurrency: a lane that waits for a permit after each job
+// remembers how many of high priority went.
+func TestLowIsNotStarvedUnderAConcurrency(t *testing.T) {
+	r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
+	low := r.add(t, func(job *Job) { job.Priority = Low })
+	for range 20 {
+		r.add(t, func(job *Job) { job.Priority = High })
+	}
+	var order []string
+	r.answer = func(_ context.Context, job Running) error {
+		order = append(order, job.ID) // one at a time
+		return nil
+	}
+	r.run(t)
+	r.seen.wait(t, string(Done), 21)
+	r.stop()
+	if at := slices.Index(order, low); at != 9 {
+		t.Errorf("the low one went as number %d of %d; want 10", at+1, len(order))
+	}
+}
+
+// TestForwardedAndExpiredAtOnce: a job whose time to be tried again and whose deadline
+// have both passed stands in one place.
+func TestForwardedAndExpiredAtOnce(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	id := r.add(t, func(job *Job) { job.At, job.Deadline = time.Now().Add(time.Hour), time.Now().Add(2*time.Hour) })
+	past := float64(time.Now().Unix() - 10)
+	client.ZAdd(t.Context(), asynqKey(r.queue, "scheduled"), zOf(id, past))
+	client.ZAdd(t.Context(), key(r.queue, "deadlines"), zOf(id, past*1e6))
+	if _, err := r.dispatcher().round(t.Context(), 100); err != nil {
+		t.Fatal(err)
+	}
+	lane := client.ZCard(t.Context(), asynqKey(r.queue, "g:"+r.lane("a"))).Val()
+	pending := client.LLen(t.Context(), asynqKey(r.queue, "pending")).Val()
+	if lane+pending != 1 {
+		t.Errorf("it stands %d times in its lane and %d times among the pending", lane, pending)
+	}
+}
+
+// TestTaskWithoutAState: a job of which the state is gone stays where it waits.
+func TestTaskWithoutAState(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	waits := r.add(t, nil)
+	later := r.add(t, func(job *Job) { job.At = time.Now().Add(time.Hour) })
+	client.ZAdd(t.Context(), asynqKey(r.queue, "scheduled"), zOf(later, float64(time.Now().Unix()-10)))
+	for _, id := range []string{waits, later} {
+		client.HDel(t.Context(), asynqKey(r.queue, "t:"+id), "state")
+	}
+	r.release(t, r.dispatcher(), 100)
+	for id, set := range map[string]string{waits: "g:" + r.lane("a"), later: "scheduled"} {
+		if err := client.ZScore(t.Context(), asynqKey(r.queue, set), id).Err(); err != nil {
+			t.Errorf("%s is not in %s any more", id, set)
+		}
+	}
+}
+
+// TestKeptSlotTakesAPermit: a job comes back with its slot, and its permit was freed
+// meanwhile, as the sweep does. It takes another with it.
+func TestKeptSlotTakesAPermit(t *testing.T) {
+	r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
+	client := r.server.Client()
+	id := r.add(t, nil)
+	now := client.Time(t.Context()).Val().UnixMicro()
+	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_slot", fmt.Sprintf("%d %d %d", now, now+5_000_000, now))
+	r.release(t, r.dispatcher(), 100)
+	if held := r.field(t, id, "hg_permits"); held == "" {
+		t.Error("it went without a permit")
+	}
+}
+
+// TestDamagedVirtualTime: what fairness counts is no number. No job is lost by it.
+func TestDamagedVirtualTime(t *testing.T) {
+	r := startRig(t, -1, limitsOf(sharedBy(1000)), nil)
+	client := r.server.Client()
+	for _, field := range []string{"*", "*typical", "*clock", "*parts", "a"} {
+		for _, text := range []string{"nan", "inf", "-inf", "1e300", "x"} {
+			client.HSet(t.Context(), key(r.queue, "vtime"), field, text)
+			id, other := r.add(t, nil), r.add(t, func(job *Job) { job.Tenant = "b" })
+			r.add(t, nil)
+			if ids := r.release(t, r.dispatcher(), 100); !slices.Contains(ids, id) || !slices.Contains(ids, other) {
+				t.Errorf("vtime %s %s: %v went; want %s and %s, too", field, text, ids, id, other)
+			}
+			for _, set := range []string{"ready", "waiting"} {
+				if left := client.ZRangeWithScores(t.Context(), key(r.queue, set), 0, -1).Val(); len(left) > 0 {
+					t.Errorf("vtime %s %s: %v is left in %s", field, text, left, set)
+				}
+			}
+			client.Del(t.Context(), key(r.queue, "vtime"))
+		}
+	}
+}
