@@ -1,7 +1,9 @@
 -- dequeue.lua: hand a pending task to a worker that has a handler for it.
 --
 -- It stands in for asynq's own script, which hands any task to any worker of the
--- queue, and without the other libraries, for it runs once for each job.
+-- queue, and without the other libraries, for it runs once for each job. A task that
+-- only has to be put away goes to any worker. One that no worker took for a while goes
+-- back to its lane, by way of the retry set: what is pending takes up room.
 --
 -- KEYS      asynq's pending, paused, active, lease
 -- ARGV[1]   end of the lease, Unix seconds
@@ -10,33 +12,61 @@
 -- Returns   the encoded task, or nil: there is none for this worker
 -- Bound: it looks at 20 tasks. Where all are for others, and more wait behind them,
 -- they go to the other end of the list.
-local LOOKS = 20
+local LOOKS, LEFT_US = 20, 5000000
 if redis.call('EXISTS', KEYS[2]) == 1 then return nil end
 local ids = redis.call('LRANGE', KEYS[1], -LOOKS, -1)
+
+-- kind_of reads the kind that asynq writes first, as field 1: a tag, its length below
+-- 128, and the text.
+local function kind_of(msg)
+  local length = string.byte(msg, 1) == 10 and string.byte(msg, 2) or 128
+  return length < 128 and string.sub(msg, 3, 2 + length)
+end
+
+local function take(i)
+  redis.call('LLEN', KEYS[3]) -- raises before anything is written
+  redis.call('ZADD', KEYS[4], ARGV[1], ids[i])
+  if i == #ids then
+    redis.call('RPOPLPUSH', KEYS[1], KEYS[3])
+  else
+    redis.call('LPUSH', KEYS[3], ids[i])
+    redis.call('LREM', KEYS[1], -1, ids[i])
+  end
+  redis.call('HSET', ARGV[2] .. ids[i], 'state', 'active')
+end
+
+local now
+local back = {} -- tasks that nobody took
 for i = #ids, 1, -1 do
   local key = ARGV[2] .. ids[i]
   local msg = redis.pcall('HGET', key, 'msg')
-  if type(msg) == 'string' then
-    -- asynq writes the kind first, as field 1: a tag, its length below 128, and the text.
-    local length = string.byte(msg, 1) == 10 and string.byte(msg, 2) or 128
-    local kind = length < 128 and string.sub(msg, 3, 2 + length)
-    if kind and string.find(ARGV[3], ',' .. kind .. ',', 1, true) then
-      redis.call('LLEN', KEYS[3]) -- raises before anything is written
-      redis.call('ZADD', KEYS[4], ARGV[1], ids[i])
-      if i == #ids then
-        redis.call('RPOPLPUSH', KEYS[1], KEYS[3])
-      else
-        redis.call('LPUSH', KEYS[3], ids[i])
-        redis.call('LREM', KEYS[1], -1, ids[i])
-      end
-      redis.call('HSET', key, 'state', 'active')
+  local kind = type(msg) == 'string' and kind_of(msg)
+  if kind and string.find(ARGV[3], ',' .. kind .. ',', 1, true) then
+    take(i)
+    return msg
+  elseif kind then
+    if not now then
+      local time = redis.call('TIME')
+      now = time[1] * 1000000 + time[2]
+    end
+    local task = redis.call('HMGET', key, 'hg_done', 'hg_crashes', 'hg_deadline', 'pending_since')
+    local deadline = tonumber(task[3] or 0) or 0
+    if task[1] or (tonumber(task[2] or 0) or 0) >= 3 or (deadline > 0 and deadline <= now) then
+      take(i)
       return msg
     end
+    if (tonumber(task[4] or 0) or 0) / 1000 < now - LEFT_US then back[#back + 1] = ids[i] end
   elseif not msg and redis.call('EXISTS', key) == 0 then
     redis.call('LREM', KEYS[1], -1, ids[i]) -- asynq's tools deleted the task
   end
 end
-if #ids == LOOKS and redis.call('LLEN', KEYS[1]) > LOOKS then
+local retry = string.gsub(KEYS[1], 'pending$', 'retry')
+for _, id in ipairs(back) do
+  redis.call('ZADD', retry, math.floor(now / 1000000), id)
+  redis.call('LREM', KEYS[1], -1, id)
+  redis.call('HSET', ARGV[2] .. id, 'state', 'retry')
+end
+if #back == 0 and #ids == LOOKS and redis.call('LLEN', KEYS[1]) > LOOKS then
   for _ = 1, LOOKS do redis.call('RPOPLPUSH', KEYS[1], KEYS[1]) end
 end
 return nil

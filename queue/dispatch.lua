@@ -23,6 +23,9 @@ local RETRY_US = 5000000 -- until a lane that cannot be understood is looked at 
 -- Without the limits of the queue nothing is released.
 local usable = attempt('limits', function() set_calendars(ARGV[6]) end)
 
+local function handles(kind) return ARGV[7] == '' or string.find(ARGV[7], ',' .. kind .. ',', 1, true) ~= nil end
+local function handles_task(id) return handles(escape(message_kind(read('HGET', task_key(id), 'msg') or ''))) end
+
 -- A task without a state was deleted by asynq's tools, or is damaged: that one stays.
 local function deleted(id)
   if read('EXISTS', task_key(id)) == 1 then error('its state is gone', 0) end
@@ -44,6 +47,12 @@ for _, name in ipairs({'scheduled', 'retry'}) do
         -- used as soon as the lane is looked at.
         to_lane(task[2], id, position or BAND + now + i, now, latest > now)
         joined[task[2]] = true
+      elseif task[1] and not task[4] and not handles_task(id) then
+        -- One of asynq's own client, for others: it waits as a job does.
+        local lane = task_lane(read('HGET', task_key(id), 'msg') or '')
+        plan('HSET', task_key(id), 'group', lane)
+        to_lane(lane, id, BAND + now + i, now)
+        joined[lane] = true
       elseif task[1] then
         pend(id)
       else
@@ -240,8 +249,6 @@ local function make_ready(lane)
   local start
   if attempt('lane ' .. lane, function() start = start_of(lane) end) then stand(lane, start) else set_aside(lane) end
 end
-
-local function handles(kind) return ARGV[7] == '' or string.find(ARGV[7], ',' .. kind .. ',', 1, true) ~= nil end
 
 -- Lanes that another worker put aside and that this one can serve.
 for _, kind in ipairs(aside) do

@@ -177,14 +177,17 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 	case "crashed":
 		return g.finish(ctx, job, owner, archive(Crashed, errCrashed))
 	}
+	job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure
 	handler := g.handlers[job.Kind]
 	if handler == nil {
+		if job.expired(g.clock.now()) {
+			return g.finish(ctx, job, owner, expire(job))
+		}
 		// Another worker may have it: that is no fault of the job's.
 		err := fmt.Errorf("no handler for kind %s in this worker", quote(job.Kind))
 		return g.finish(ctx, job, owner, verdict{outcome: Retried, err: &retryError{err: err, after: firstBackoff * 10}})
 	}
 
-	job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure
 	var turn *turn // of a suspect
 	if slot.crashes >= suspicious {
 		if turn = g.takeTurn(ctx, job, owner); turn == nil {

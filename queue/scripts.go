@@ -63,7 +63,7 @@ var periodicFireLua string
 
 var (
 	enqueueScript  = newPlainScript(enqueueLua)
-	dispatchScript = newScript(dispatchLua)
+	dispatchScript = newScript(messageLua + dispatchLua)
 	beginScript    = newPlainScript(beginLua)
 	slotScript     = newScript(recordLua + slotLua)
 	settleScript   = newScript(recordLua + endLua + settleLua)

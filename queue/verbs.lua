@@ -172,14 +172,6 @@ local function task_read(id)
   }
 end
 
--- lane_of is the lane of a task that says none: one of asynq's own client.
-local function lane_of(task)
-  local headers = message_read(task.msg).headers
-  local tenant = headers['headgate-tenant'] or ''
-  return lane_name(escape(tenant ~= '' and tenant or 'default'),
-    'kind=' .. escape(message_kind(task.msg)) .. ';' .. (headers['headgate-attributes'] or ''))
-end
-
 -- visit does the verb to one job if it matches, and says whether the job left
 -- its place. expected is the state of what stands there, or nil for any.
 local function visit_one(id, expected, position, at)
@@ -194,7 +186,7 @@ local function visit_one(id, expected, position, at)
   end
   if kind_wanted ~= '' and message_kind(task.msg) ~= kind_wanted then return false end
   if reason_wanted ~= '' and not message_failed_by(task.msg, read('HGET', task_key(id), 'hg_error'), reason_wanted) then return false end
-  task.lane, task.position = task.group ~= '' and task.group or lane_of(task), position
+  task.lane, task.position = task.group ~= '' and task.group or task_lane(task.msg), position
   local tenant = tenant_of(task.lane)
   if tenant_wanted ~= '' and tenant ~= tenant_wanted then return false end
   -- What has ended is only to be put away, and cannot be taken back.
