@@ -17,6 +17,7 @@
 --           lanes that were drawn.
 --   pauses  for each scope that is paused: {scope, "until_us by reason"}
 local now = clock()
+before_writes = nil -- buckets are looked at, and none is saved
 set_calendars(ARGV[2])
 
 local function size_of(command, key) return read(command, key) end

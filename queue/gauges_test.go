@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -225,5 +226,33 @@ func TestCountWorkers(t *testing.T) {
 	client.ZAdd(t.Context(), workersKey, redis.Z{Member: "dead", Score: now - 20_000}, redis.Z{Member: "a", Score: now - 6_000}, redis.Z{Member: "b", Score: now})
 	if n, err := NewInspector(client).CountWorkers(t.Context()); err != nil || n != 2 {
 		t.Errorf("%d workers, %v; want 2", n, err)
+	}
+}
+
+// TestLookingWritesNothing: a bucket that has to be converted, as its rate was changed,
+// is converted by whoever takes of it.
+func TestLookingWritesNothing(t *testing.T) {
+	r := startRig(t, -1, limitsOf(perTenant(10)), nil)
+	client := r.server.Client()
+	r.enqueue(t, "a", 20)
+	r.release(t, r.dispatcher(), 15)
+	bucket := key(r.queue, "b:tenant:a")
+	before := client.Get(t.Context(), bucket).Val()
+	limits := client.HGet(t.Context(), key(r.queue, "limits"), "*").Val()
+	client.HSet(t.Context(), key(r.queue, "limits"), "*", strings.Replace(limits, `"p":100000`, `"p":200000`, 1))
+	for name, run := range map[string]func() (any, error){
+		"gauges": func() (any, error) {
+			return gaugesScript.Run(t.Context(), client, scriptKeys(r.queue), r.queue, "", 32, "*")
+		},
+		"explain": func() (any, error) {
+			return explainScript.Run(t.Context(), client, scriptKeys(r.queue), r.queue, "", r.lane("a"), "", 0, 0)
+		},
+	} {
+		if _, err := run(); err != nil {
+			t.Fatal(err)
+		}
+		if after := client.Get(t.Context(), bucket).Val(); after != before || before == "" {
+			t.Errorf("%s: the bucket was %q and is %q", name, before, after)
+		}
 	}
 }
