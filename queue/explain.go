@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -130,7 +129,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	fields := pipe.HMGet(ctx, asynqKey(queue, "t:"+id), "state", "msg", "group", "hg_slot", "hg_done", "hg_error", "hg_base", "hg_cost", "hg_costs", "hg_log", "result")
 	scheduled := pipe.ZScore(ctx, asynqKey(queue, "scheduled"), id)
 	retry := pipe.ZScore(ctx, asynqKey(queue, "retry"), id)
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := execute(ctx, pipe); err != nil {
 		return fail(err)
 	}
 	e.Now = clock.Val()
@@ -357,7 +356,7 @@ func (f *forecast) tenantPosition(ctx context.Context, client redis.UniversalCli
 	if len(counts) == 0 {
 		return before, nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := execute(ctx, pipe); err != nil {
 		return 0, err
 	}
 	for _, count := range counts {

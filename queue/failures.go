@@ -56,7 +56,7 @@ func (in *Inspector) failures(ctx context.Context, queue string) ([]FailureGroup
 	defer done()
 	pipe := in.redis.Pipeline()
 	asynqs, ours := pipe.ZCard(ctx, asynqKey(queue, "archived")), pipe.ZCard(ctx, key(queue, "archive"))
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := execute(ctx, pipe); err != nil {
 		return nil, err
 	}
 	now, archived := time.Now(), asynqs.Val()+ours.Val()

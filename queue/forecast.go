@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -124,7 +123,7 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	pauses := pipe.HScan(ctx, key(queue, "pauses"), 0, "", mostKeys)
 	overrides := pipe.HScan(ctx, key(queue, "overrides"), 0, "", mostKeys)
 	adapt := pipe.HScan(ctx, key(queue, "adapt"), 0, "", mostKeys)
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := execute(ctx, pipe); err != nil {
 		return nil, err
 	}
 	f.version = versionOf(version.Val())
@@ -181,17 +180,17 @@ func drawLanes(ctx context.Context, client redis.UniversalClient, groups string,
 		return client.SMembers(ctx, groups).Result()
 	}
 	pipe := client.Pipeline()
+	var drawn []*redis.StringSliceCmd
 	for range mostLanes/mostKeys + mostLanes/mostKeys/5 { // some are drawn twice
-		pipe.SRandMemberN(ctx, groups, mostKeys)
+		drawn = append(drawn, pipe.SRandMemberN(ctx, groups, mostKeys))
 	}
-	replies, err := pipe.Exec(ctx)
-	if err != nil {
+	if err := execute(ctx, pipe); err != nil {
 		return nil, err
 	}
 	seen := make(map[string]bool, mostLanes)
 	var names []string
-	for _, reply := range replies {
-		for _, name := range reply.(*redis.StringSliceCmd).Val() {
+	for _, some := range drawn {
+		for _, name := range some.Val() {
 			if !seen[name] && len(names) < mostLanes {
 				seen[name] = true
 				names = append(names, name)
@@ -291,7 +290,7 @@ func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, 
 			lengths[i] = pipe.ZCard(ctx, asynqKey(f.queue, "g:"+l.name))
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := execute(ctx, pipe); err != nil {
 		return time.Time{}, err
 	}
 	if err := f.limits.tenantsOf(tenants, joined(owns)); err != nil {

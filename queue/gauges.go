@@ -194,7 +194,7 @@ func (in *Inspector) TenantGauges(ctx context.Context, queue string, tenants []s
 	}
 	pipe := in.redis.Pipeline()
 	waiting, done := pipe.HMGet(ctx, key(queue, "backlog"), fields...), pipe.HMGet(ctx, key(queue, "done"), fields...)
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := execute(ctx, pipe); err != nil {
 		return nil, fmt.Errorf("tenants of queue %q: %w", queue, err)
 	}
 	all := make([]TenantGauges, len(tenants))

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -68,11 +67,10 @@ func Workers(ctx context.Context, client redis.UniversalClient) ([]WorkerInfo, e
 		for i, id := range ids {
 			texts[i] = pipe.Get(ctx, workerKey(id))
 		}
-		_, _ = pipe.Exec(ctx) // every command has its own error
+		if err := execute(ctx, pipe); err != nil {
+			return fail(err)
+		}
 		for i, text := range texts {
-			if err := text.Err(); err != nil && !errors.Is(err, redis.Nil) {
-				return fail(err)
-			}
 			worker := WorkerInfo{}
 			if json.Unmarshal([]byte(text.Val()), &worker) == nil && worker.ID == ids[i] {
 				workers = append(workers, worker)
@@ -191,7 +189,7 @@ func (h *heart) send(ctx context.Context, text []byte, now time.Time) error {
 	pipe.ZAdd(ctx, workersKey, redis.Z{Score: float64(now.UnixMilli()), Member: h.info.ID})
 	// Those of workers that died. One that only was away lists itself again.
 	pipe.ZRemRangeByScore(ctx, workersKey, "-inf", strconv.FormatInt(now.Add(-4*beatLasts).UnixMilli(), 10))
-	_, err := pipe.Exec(ctx)
+	err := execute(ctx, pipe)
 	if err == nil {
 		h.renewals.note(began)
 	}

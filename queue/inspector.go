@@ -155,7 +155,7 @@ func (f *forecast) onlyPauses(ctx context.Context, client redis.UniversalClient)
 	pipe := client.Pipeline()
 	version := readVersion(ctx, pipe, f.queue)
 	pauses := pipe.HScan(ctx, key(f.queue, "pauses"), 0, "", mostKeys)
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := execute(ctx, pipe); err != nil {
 		return nil, err
 	}
 	of := versionOf(version.Val())

@@ -102,7 +102,7 @@ func tenantLimits(ctx context.Context, client redis.Cmdable, queue, tenant strin
 	limits := pipe.HMGet(ctx, key(queue, "limits"), "*", "t:"+tenant)
 	overrides := pipe.HMGet(ctx, key(queue, "overrides"), tenant)
 	now := pipe.Time(ctx)
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := execute(ctx, pipe); err != nil {
 		return e, nil, err
 	}
 	stored, changed := map[string]string{}, map[string]string{}

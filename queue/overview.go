@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -89,7 +88,7 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	active := pipe.LLen(ctx, asynqKey(queue, "active"))
 	archived := pipe.ZCard(ctx, asynqKey(queue, "archived"))
 	moved := pipe.ZCard(ctx, key(queue, "archive"))
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := execute(ctx, pipe); err != nil {
 		return Overview{}, err
 	}
 	if err := now(); err != nil {

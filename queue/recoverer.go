@@ -108,12 +108,11 @@ func (r *recoverer) recover(ctx context.Context, ids []string, leases map[string
 	for i, id := range ids {
 		texts[i] = pipe.HGet(ctx, asynqKey(r.queue, "t:"+id), "hg_owner")
 	}
-	_, _ = pipe.Exec(ctx) // every command has its own error
+	if err := execute(ctx, pipe); err != nil {
+		return 0, err
+	}
 	owners := make([]string, len(ids))
 	for i, text := range texts {
-		if err := text.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return 0, err
-		}
 		owners[i] = text.Val()
 	}
 	ended := endedWorkers(ctx, r.redis, owners)

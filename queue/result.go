@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const mostResult = 64 << 10
@@ -163,7 +161,7 @@ func (c *Client) archivedAt(ctx context.Context, queue, id string) (time.Time, e
 	pipe := c.redis.Pipeline()
 	asynqs := pipe.ZScore(ctx, asynqKey(queue, "archived"), id)
 	ours := pipe.ZScore(ctx, key(queue, "archive"), id)
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := execute(ctx, pipe); err != nil {
 		return time.Time{}, err
 	}
 	if asynqs.Err() == nil {

@@ -138,7 +138,7 @@ func (f *forecast) limitStates(ctx context.Context, client redis.UniversalClient
 		}
 	}
 	if len(under) > 0 {
-		if _, err := pipe.Exec(ctx); err != nil {
+		if err := execute(ctx, pipe); err != nil {
 			return nil, err
 		}
 	}

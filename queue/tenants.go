@@ -157,7 +157,7 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 		}
 		due[tenant] = pipe.ZMScore(ctx, key(f.queue, "waiting"), names...)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := execute(ctx, pipe); err != nil {
 		return nil, err
 	}
 	dones := texts(done.Val())
@@ -265,7 +265,7 @@ func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, know
 	if len(tenants) > 0 {
 		waiting = pipe.HMGet(ctx, key(f.queue, "backlog"), tenants...)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if err := execute(ctx, pipe); err != nil {
 		return err
 	}
 	if err := check(); err != nil || waiting == nil {

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -27,7 +26,7 @@ func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...str
 		counts[i] = pipe.HGetAll(ctx, key(queue, "totals"))
 		waiting[i] = pipe.HGet(ctx, key(queue, "backlog"), "*")
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+	if err := execute(ctx, pipe); err != nil {
 		return nil, fmt.Errorf("read the totals of queues: %w", err)
 	}
 	all := make([]Totals, len(queues))

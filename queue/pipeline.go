@@ -1,0 +1,24 @@
+package queue
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// execute sends a pipeline and returns the first error that is not redis.Nil. The
+// pipeline's own Exec returns the first error of all: that of a field that does not
+// exist would hide what went wrong with a later command.
+func execute(ctx context.Context, pipe redis.Pipeliner) error {
+	commands, err := pipe.Exec(ctx)
+	if !errors.Is(err, redis.Nil) {
+		return err
+	}
+	for _, command := range commands {
+		if err := command.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+	}
+	return nil
+}

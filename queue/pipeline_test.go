@@ -1,0 +1,72 @@
+package queue
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// TestErrorBehindAMissingField: where one command of a pipeline finds nothing, an error
+// of a later one is returned all the same.
+func TestErrorBehindAMissingField(t *testing.T) {
+	client := redistest.Shared(t).Client()
+	for name, test := range map[string]struct {
+		wrong func(queue string) string // a key that is made a string
+		read  func(ctx context.Context, queue, id string) error
+	}{
+		"Overview": {
+			func(queue string) string { return asynqKey(queue, "retry") },
+			func(ctx context.Context, queue, _ string) error {
+				_, err := NewInspector(client).Overview(ctx, queue)
+				return err
+			},
+		},
+		"forecast": {
+			func(queue string) string { return asynqKey(queue, "groups") },
+			func(ctx context.Context, queue, _ string) error {
+				_, err := readForecast(ctx, client, queue)
+				return err
+			},
+		},
+		"Explain": {
+			func(queue string) string { return asynqKey(queue, "retry") },
+			func(ctx context.Context, queue, id string) error {
+				_, err := NewInspector(client).Explain(ctx, queue, id)
+				return err
+			},
+		},
+		"ReadTotals": {
+			func(queue string) string { return key(queue, "totals") },
+			func(ctx context.Context, queue, _ string) error {
+				_, err := ReadTotals(ctx, client, "none", queue)
+				return err
+			},
+		},
+		"Result": {
+			func(queue string) string { return key(queue, "archive") },
+			func(ctx context.Context, queue, id string) error {
+				_, err := NewClient(client).Result(ctx, queue, id)
+				return err
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, queue, id := t.Context(), redistest.Queue(t), "x"
+			if err := registerQueue(ctx, client, queue); err != nil {
+				t.Fatal(err)
+			}
+			message := encodeMessage(queue, id, "call", nil, nil, 0)
+			client.HSet(ctx, asynqKey(queue, "t:"+id), "msg", message, "state", "archived")
+			if err := test.read(ctx, queue, id); err != nil {
+				t.Fatalf("before: %v", err)
+			}
+			client.Set(ctx, test.wrong(queue), "text", 0)
+			if err := test.read(ctx, queue, id); !redis.HasErrorPrefix(err, "WRONGTYPE") {
+				t.Errorf("%s is a string: %v; want WRONGTYPE", test.wrong(queue), err)
+			}
+		})
+	}
+}
