@@ -133,9 +133,11 @@ func TestListJobsByState(t *testing.T) {
 		r.add(t, func(job *Job) { job.Tenant = tenant })
 	}
 	r.run(t)
-	r.seen.wait(t, string(Retried), 1)
-	r.seen.wait(t, string(Archived), 1)
 	<-under
+	until(t, "put away by asynq", func() bool {
+		states := r.states(t)
+		return states["retry"] == 1 && states["archived"] == 1
+	})
 	inspector := NewInspector(r.server.Client())
 	for state, want := range map[State]JobRow{
 		StateRetry:    {Tenant: "fails", Attempt: 2, Reason: "500 from the provider"},

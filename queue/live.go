@@ -2,6 +2,8 @@ package queue
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,7 +25,6 @@ type liveRuns struct {
 type liveRun struct {
 	ended  chan struct{}
 	leased time.Time // when asynq's own lease was last extended, as asynq knows it
-	orphan bool      // asynq has given it up
 	cancel context.CancelFunc
 }
 
@@ -96,15 +97,15 @@ func (l *liveRuns) detach(ctx context.Context, run *liveRun) (context.Context, c
 		deadline = time.Now().Add(endlessTimeout)
 	}
 	detached, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	l.mu.Lock()
 	run.cancel = cancel
+	l.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if time.Since(run.leased) < asynqLease {
 			cancel()
-			return
 		}
-		run.orphan = true
 	})
 	return detached, func() {
 		stop()
@@ -112,29 +113,34 @@ func (l *liveRuns) detach(ctx context.Context, run *liveRun) (context.Context, c
 	}
 }
 
-// drain waits for the runs that asynq has given up and so does not wait for. When
-// ctx ends they are cut off.
+// drain waits for the runs that asynq does not wait for: it has given them up, or cut
+// them off when the time to stop was up. When ctx ends all of them are cut off, and have
+// [redisTimeout] left to settle what is known of them.
 func (l *liveRuns) drain(ctx context.Context) {
 	l.mu.Lock()
-	var orphans []*liveRun
-	for _, run := range l.runs {
-		if run.orphan {
-			orphans = append(orphans, run)
-		}
-	}
+	runs := slices.Collect(maps.Values(l.runs))
 	l.mu.Unlock()
-	for _, run := range orphans {
+	for _, run := range runs {
 		select {
 		case <-run.ended:
-			continue
 		case <-ctx.Done():
-			run.cancel()
-		}
-		select {
-		case <-run.ended:
-		case <-time.After(redisTimeout): // to settle what is known of it
+			l.cutOff(run)
 		}
 	}
+	last := time.After(redisTimeout)
+	for _, run := range runs {
+		select {
+		case <-run.ended:
+		case <-last:
+			return
+		}
+	}
+}
+
+func (l *liveRuns) cutOff(run *liveRun) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	run.cancel()
 }
 
 // leaseHook answers asynq's extensions of its leases: the worker renews those of

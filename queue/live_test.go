@@ -75,6 +75,29 @@ func TestDetachedRun(t *testing.T) {
 	})
 }
 
+// TestDrainIsBounded: calls that do not look at their contexts hold up the worker's end
+// for 5 s, all of them together.
+func TestDrainIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLiveRuns()
+		for _, id := range []string{"x", "y", "z"} {
+			run, _, err := l.enter(t.Context(), id, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, end := l.detach(t.Context(), run)
+			defer end()
+		}
+		inTime, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		stopped := time.Now()
+		l.drain(inTime)
+		if waited := time.Since(stopped); waited != time.Minute+redisTimeout {
+			t.Errorf("the worker waited for %v", waited)
+		}
+	})
+}
+
 // TestRunsFollowEachOther: a job is not begun while an earlier run of it goes on.
 func TestRunsFollowEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -73,3 +73,40 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 		})
 	}
 }
+
+// TestStopSettlesWhatItCutsOff: when the time to stop is up, Run returns once it is in
+// Redis what came of the calls that were cut off.
+func TestStopSettlesWhatItCutsOff(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), func(c *Config) { c.ShutdownTimeout = time.Millisecond })
+	cut, end := make(chan struct{}), make(chan struct{})
+	r.answer = func(ctx context.Context, _ Running) error {
+		<-ctx.Done()
+		close(cut)
+		<-end
+		return ctx.Err()
+	}
+	id := r.add(t, nil)
+	r.run(t)
+	r.wait(t, 20*time.Second)
+	stopped := make(chan struct{})
+	go func() {
+		r.stop()
+		close(stopped)
+	}()
+	<-cut
+	until(t, "given back by asynq", func() bool { return r.field(t, id, "state") == "pending" })
+	select {
+	case <-stopped:
+		t.Error("Run returned before the call was settled")
+	case <-time.After(300 * time.Millisecond):
+	}
+	close(end)
+	<-stopped
+	events, err := Events(t.Context(), r.server.Client(), r.queue, "", 10)
+	if err != nil || len(events) != 1 || events[0].Outcome != Parked || events[0].Answer != AnswerUnknown {
+		t.Errorf("%+v, %v; want one run that was cut off", events, err)
+	}
+	if unsure := r.field(t, id, "hg_unsure"); unsure != "1" {
+		t.Errorf("the next call is not told that nobody knows what came of this one: %q", unsure)
+	}
+}

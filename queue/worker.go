@@ -126,7 +126,9 @@ func (w *Worker) setReady(err error) {
 
 // Run serves the queues until ctx is done, then stops: jobs that are held go
 // back to their lanes with their slots, and calls that are being made are
-// finished. It returns nil after that, or the reason why it could not start.
+// finished, or cut off after ShutdownTimeout. It returns nil once what came of
+// them is in Redis, for which calls that were cut off have 5 s, or the reason why
+// it could not start.
 func (w *Worker) Run(ctx context.Context) error {
 	if len(w.handlers) == 0 {
 		return errors.New("queue: the worker has no handlers")
