@@ -32,7 +32,7 @@ build: ## Build bin/worker and bin/enqueue
 .PHONY: test
 test: deps lint ## What CI runs: install what tests need, lint, test
 	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | xargs -r $(GO) test -race -timeout 10m -p $(P) $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | xargs -r $(GO) test -race -timeout 10m -p 1 $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | xargs -r $(GO) test -race -timeout 20m -p 1 $(TESTFLAGS)
 	@for module in $(MODULES); do \
 		(set -x; $(GO) -C $$module test -race -timeout 10m -count 1 ./...) || exit 1; \
 	done

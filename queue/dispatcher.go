@@ -192,6 +192,7 @@ func (d *dispatcher) sweep(ctx context.Context, cursor string) (string, error) {
 type limitsCache struct {
 	queue string
 	redis redis.UniversalClient
+	kinds *kindLog // of a worker; nil: of none
 
 	mu    sync.Mutex
 	text  string
@@ -210,6 +211,9 @@ func (c *limitsCache) windows(ctx context.Context) (string, error) {
 	stored, err := readStored(ctx, c.redis, c.queue)
 	if err != nil && !errors.Is(err, errUnreadable) {
 		return "", err
+	}
+	if c.kinds != nil {
+		c.kinds.look(c.queue, stored.Kinds)
 	}
 	if c.text, err = stored.calendars(now); err != nil {
 		c.text = "" // the scripts meet the same limits, and report what they cannot understand

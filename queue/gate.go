@@ -180,14 +180,12 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 	job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure
 	handler := g.handlers[job.Kind]
 	if handler == nil {
+		// Any worker is handed what only has to be put away.
 		if job.expired(g.clock.now()) {
 			return g.finish(ctx, job, owner, expire(job))
 		}
-		// Another worker may have it: that is no fault of the job's.
-		err := fmt.Errorf("no handler for kind %s in this worker", quote(job.Kind))
-		return g.finish(ctx, job, owner, verdict{outcome: Retried, err: &retryError{err: err, after: firstBackoff * 10}})
+		return g.keep(job, owner, ParkedByKind)
 	}
-
 	var turn *turn // of a suspect
 	if slot.crashes >= suspicious {
 		if turn = g.takeTurn(ctx, job, owner); turn == nil {

@@ -61,6 +61,9 @@ func (e *undecodable) Error() string   { return e.err.Error() }
 func (e *undecodable) Unwrap() error   { return e.err }
 func (e *undecodable) NotCalled() bool { return true }
 
+// Kinds lists the kinds that the worker has handlers for, sorted.
+func (w *Worker) Kinds() []string { return sortedKeys(w.handlers) }
+
 func (w *Worker) register(kind string, fn Handler, options []HandlerOption) {
 	h := &handler{timeout: defaultTimeout, fn: fn, call: fn}
 	for _, option := range options {

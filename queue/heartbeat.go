@@ -252,7 +252,7 @@ func (w *Worker) newHeart(id string, clock *redisClock, capacity *capacity, send
 		live: live, renewals: renewals,
 		info: WorkerInfo{
 			ID: id, Host: printable(host, 255), PID: os.Getpid(), Version: programVersion(),
-			Queues: w.config.Queues, Kinds: sortedKeys(w.handlers), Concurrency: w.config.Concurrency,
+			Queues: w.config.Queues, Kinds: w.Kinds(), Concurrency: w.config.Concurrency,
 		},
 	}
 }

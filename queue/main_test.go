@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"flag"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -8,7 +9,11 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	// Tests that run beside others wait far more than they compute.
+	_ = flag.Set("test.parallel", "6")
+	redistest.Main(m)
+}
 
 func universal(t testing.TB, server *redistest.Server) *redis.UniversalOptions {
 	t.Helper()

@@ -3,7 +3,8 @@ package queue
 import "time"
 
 // Observer is told what a worker does, for metrics. Its methods are called
-// often and by many goroutines: they must be quick. Embed [NoObserver] to stay
+// often and by many goroutines: they must be quick. A kind that the worker has no
+// handler for is told as "": it only puts such jobs away. Embed [NoObserver] to stay
 // one when methods are added.
 type Observer interface {
 	// Gated is called for every decision about the slot of a job in a worker's hands.
@@ -12,8 +13,7 @@ type Observer interface {
 	// Called is called after every call that was made.
 	Called(queue string, call Called)
 
-	// Finished is called once for every run of a job. Kind is "", here as in the
-	// others, for a kind that this worker has no handler for.
+	// Finished is called once for every run of a job.
 	Finished(queue, kind string, outcome Outcome)
 
 	// Dispatched is called after every round of dispatch.
@@ -50,12 +50,13 @@ const (
 	ParkedByPause       ParkReason = "pause"       // its tenant, its kind or the queue is paused
 	ParkedByWindow      ParkReason = "window"      // its send window is closed
 	ParkedBySuspicion   ParkReason = "suspicion"   // it may crash workers, and waits for its turn among such jobs
+	ParkedByKind        ParkReason = "kind"        // this worker has no handler for it
 	ParkedByStop        ParkReason = "stop"        // the worker stops
 )
 
 // ParkReasons lists the reasons.
 func ParkReasons() []ParkReason {
-	return []ParkReason{ParkedByLimit, ParkedByConcurrency, ParkedByPause, ParkedByWindow, ParkedBySuspicion, ParkedByStop}
+	return []ParkReason{ParkedByLimit, ParkedByConcurrency, ParkedByPause, ParkedByWindow, ParkedBySuspicion, ParkedByKind, ParkedByStop}
 }
 
 // Called is one call that was made.

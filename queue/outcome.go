@@ -16,7 +16,7 @@ type Outcome string
 // The outcomes; [Observer] is told each of them.
 const (
 	Done      Outcome = "done"      // the call succeeded
-	Retried   Outcome = "retried"   // it failed and will be made again: an attempt was spent, unless no handler was there
+	Retried   Outcome = "retried"   // it failed and will be made again: an attempt was spent
 	Throttled Outcome = "throttled" // the provider said not now: no attempt was spent
 	Postponed Outcome = "postponed" // the provider named a later time: no attempt was spent
 	Archived  Outcome = "archived"  // it failed for good, or for the last time

@@ -80,7 +80,6 @@ type counter struct {
 	gatings []Gating
 	calls   []Called
 	rounds  []Round
-	kind    string // of the latest run
 }
 
 func newCounter() *counter {
@@ -117,12 +116,7 @@ func (c *counter) Dispatched(_ string, round Round) {
 	c.count("round")
 }
 
-func (c *counter) Finished(_, kind string, outcome Outcome) {
-	c.mu.Lock()
-	c.kind = kind
-	c.mu.Unlock()
-	c.count(string(outcome))
-}
+func (c *counter) Finished(_, _ string, outcome Outcome) { c.count(string(outcome)) }
 
 func (c *counter) RoundTrip(trip RoundTrip) { c.count("to redis: " + trip.Command) }
 func (c *counter) outcomes(outcome Outcome) int {

@@ -234,7 +234,7 @@ func (w *Worker) Run(ctx context.Context) error {
 // hookAsynq puts our hooks on the client that only asynq uses.
 func (w *Worker) hookAsynq(client redis.UniversalClient) {
 	client.AddHook(replacedHook{})
-	client.AddHook(dequeueHook{client, kindList(sortedKeys(w.handlers))})
+	client.AddHook(dequeueHook{client, kindList(w.Kinds())})
 	client.AddHook(leaseHook{w.live})
 	if w.losing != nil {
 		client.AddHook(w.losing)
@@ -253,12 +253,12 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, capacity *capac
 	suspects, runs := newSuspects(w.config.Concurrency), &atomic.Int64{}
 	client := NewClient(w.redis)
 	var escaped []string
-	for _, kind := range sortedKeys(w.handlers) {
+	for _, kind := range w.Kinds() {
 		escaped = append(escaped, throttle.Escape(kind))
 	}
 	kinds := kindList(escaped)
 	for _, name := range w.config.Queues {
-		limits := &limitsCache{queue: name, redis: w.redis}
+		limits := &limitsCache{queue: name, redis: w.redis, kinds: &kindLog{handlers: w.handlers, logger: w.logger}}
 		pauses, starving := &pauses{}, &starvation{}
 		d := &dispatcher{
 			queue: name, kinds: kinds, redis: w.redis, capacity: capacity, pending: &atomic.Int64{}, observer: w.observer, logger: w.logger,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -111,7 +110,6 @@ func run(ctx context.Context, c config) error {
 		return err
 	}
 	defer stop()
-	warnAboutKinds(limits, kinds, logger)
 
 	if c.LimitsFile != "" {
 		if err := ses.put(ctx, limits); err != nil {
@@ -153,16 +151,4 @@ func (c config) served(limits queue.Limits) ([]string, error) {
 		return nil, usageError{errors.New("no queue to serve: set HEADGATE_LIMITS_FILE to a limits file, or HEADGATE_QUEUES")}
 	}
 	return slices.Sorted(maps.Keys(limits.Queues)), nil
-}
-
-// warnAboutKinds says which jobs nobody here will run: they wait, and that is
-// easily taken for a limit.
-func warnAboutKinds(limits queue.Limits, kinds []string, logger *slog.Logger) {
-	for name, q := range limits.Queues {
-		for _, kind := range q.Kinds {
-			if !slices.Contains(kinds, kind) {
-				logger.Warn("this worker has no handler for a kind of its limits file", "queue", name, "kind", kind)
-			}
-		}
-	}
 }

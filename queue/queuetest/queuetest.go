@@ -120,6 +120,8 @@ func (q *Queue) describe(task *asynq.TaskInfo) string {
 		text += fmt.Sprintf(", due in %v", time.Until(task.NextProcessAt).Round(time.Second))
 	case !slices.Contains(q.served, task.Queue):
 		text += fmt.Sprintf("; the worker serves %s: queuetest.Start(t, …, %q)", strings.Join(q.served, ", "), task.Queue)
+	case !slices.Contains(q.Worker.Kinds(), task.Type):
+		text += fmt.Sprintf("; the worker has no handler for kind %q", task.Type)
 	}
 	return text
 }

@@ -183,7 +183,7 @@ func TestFailures(t *testing.T) {
 			answer(q, nil)
 			enqueue(t, q, queue.Job{Kind: "fax", Queue: "sms", Tenant: "a"})
 			q.Drain()
-		}, `no handler for kind "fax" in this worker`},
+		}, `the worker has no handler for kind "fax"`},
 		"no handlers": {func(t testing.TB, q *queuetest.Queue) {
 			enqueue(t, q, text("a"))
 			q.Drain()

@@ -1,0 +1,108 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/logtest"
+)
+
+// TestKindLog: kinds that the worker has no handler for are logged once.
+func TestKindLog(t *testing.T) {
+	const some, all = "this worker has no handler for some of a queue's kinds", "this worker has no handler for any of a queue's kinds"
+	logged := &bytes.Buffer{}
+	l := &kindLog{handlers: map[string]*handler{"sms": {}}, logger: slog.New(slog.NewTextHandler(logged, nil))}
+	for _, step := range []struct {
+		kinds         []string
+		message, what string
+	}{
+		{nil, "", ""}, // any kind
+		{[]string{"sms", "fax", "telex"}, some, "[fax telex]"},
+		{[]string{"sms", "fax", "telex"}, "", ""},
+		{[]string{"sms"}, "", ""},
+		{[]string{"fax"}, all, "[fax]"},
+		{[]string{"fax"}, "", ""},
+		{[]string{"sms", "fax"}, some, "[fax]"},
+	} {
+		logged.Reset()
+		l.look("mobile", step.kinds)
+		lines := strings.Count(logged.String(), "\n")
+		if step.message == "" && lines > 0 || step.message != "" && (lines != 1 || !strings.Contains(logged.String(), "level=WARN") ||
+			!strings.Contains(logged.String(), step.message) || !strings.Contains(logged.String(), "queue=mobile") || !strings.Contains(logged.String(), step.what)) {
+			t.Errorf("kinds %v are logged as %q; want %s %s", step.kinds, logged, step.message, step.what)
+		}
+	}
+}
+
+// TestWorkerLogsKinds: a worker that handles none of its queue's kinds says so when it
+// starts, and when such limits are published later; once.
+func TestWorkerLogsKinds(t *testing.T) {
+	t.Parallel()
+	logged := &logtest.Buffer{}
+	count := func(text string) int { return strings.Count(logged.String(), text) }
+	limits := Limits{Queues: map[string]QueueLimits{"": {Kinds: []string{"kindlog-fax"}}}}
+	r := startRig(t, 0, limits, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(logged, nil)) })
+	r.run(t)
+	r.seen.wait(t, "round", 1)
+	if !strings.Contains(logged.String(), "no handler for any of") || count("[kindlog-fax]") != 1 {
+		t.Errorf("logged at the start:\n%s", logged)
+	}
+	limits.Queues = map[string]QueueLimits{r.queue: {Kinds: []string{"kindlog-fax", "kindlog-telex"}}}
+	if err := Publish(t.Context(), r.server.Client(), limits); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "logged", func() bool { return count("[kindlog-fax kindlog-telex]") > 0 })
+	r.seen.wait(t, "round", r.seen.outcomes("round")+20)
+	if n := count("no handler"); n != 2 {
+		t.Errorf("logged %d times:\n%s", n, logged)
+	}
+}
+
+// TestKindThatNobodyHandles: should asynq hand out a job that the worker has no handler
+// for, the job goes back as it is.
+func TestKindThatNobodyHandles(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(1)), nil)
+	id := r.add(t, func(job *Job) { job.Kind = "kindlog-fax" })
+	r.release(t, r.dispatcher(), 1)
+	client, task := r.server.Client(), asynqKey(r.queue, "t:"+id)
+	before := client.HGetAll(t.Context(), task).Val()
+	if before["hg_slot"] == "" {
+		t.Fatalf("the job has no slot: %v", before)
+	}
+	seen := newCounter()
+	g := (&gate{
+		queue: r.queue, redis: client, handlers: r.worker.handlers, observer: seen, logger: slog.New(slog.DiscardHandler),
+		clock: &redisClock{}, runs: &atomic.Int64{}, worker: "w", live: newLiveRuns(), limits: &limitsCache{queue: r.queue, redis: client},
+		pauses: &pauses{}, woke: func() {},
+	}).init()
+	var given error
+	server := asynq.NewServerFromRedisClient(client, asynqConfig([]string{r.queue}, 1, 0, slog.New(slog.DiscardHandler)))
+	asked := make(chan struct{})
+	if err := server.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		defer close(asked)
+		given = g.ProcessTask(ctx, task)
+		return given
+	})); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	server.Shutdown()
+	back, ok := errors.AsType[*retryError](given)
+	if !ok || back.failed {
+		t.Errorf("the gate said %v", given)
+	}
+	after := client.HGetAll(t.Context(), task).Val()
+	if after["state"] != "retry" || after["hg_slot"] != before["hg_slot"] || after["hg_unsure"] != "" {
+		t.Errorf("the job was %v and is %v", before, after)
+	}
+	if seen.outcomes(Parked) == 0 || seen.outcomes("sent") > 0 {
+		t.Errorf("the observer was told of %v", seen.n)
+	}
+}
