@@ -108,11 +108,13 @@ func (r *recoverer) recover(ctx context.Context, ids []string, leases map[string
 	for i, id := range ids {
 		texts[i] = pipe.HGet(ctx, asynqKey(r.queue, "t:"+id), "hg_owner")
 	}
-	if err := execute(ctx, pipe); err != nil {
-		return 0, err
-	}
+	_, _ = pipe.Exec(ctx) // every command has its own error
 	owners := make([]string, len(ids))
 	for i, text := range texts {
+		// What is no task is left to the script, which reports it.
+		if _, answered := errors.AsType[redis.Error](text.Err()); text.Err() != nil && !answered {
+			return 0, text.Err()
+		}
 		owners[i] = text.Val()
 	}
 	ended := endedWorkers(ctx, r.redis, owners)

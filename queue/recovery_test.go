@@ -350,3 +350,28 @@ func TestOneWatcher(t *testing.T) {
 		t.Errorf("a silent job is %s; want it back in its lane", r.field(t, id, "state"))
 	}
 }
+
+// TestRecoveryBesideADamagedTask: what is no task keeps nobody from being recovered.
+func TestRecoveryBesideADamagedTask(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	client := r.server.Client()
+	ids := []string{r.add(t, nil), r.add(t, nil)}
+	for _, id := range ids {
+		r.hold(t, id, "w:1")
+	}
+	task := asynqKey(r.queue, "t:"+ids[0])
+	client.Del(t.Context(), task)
+	client.Set(t.Context(), task, "damaged", 0)
+	watcher := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns(), logger: r.worker.logger}
+	watcher.looked = bootTime()
+	watcher.seen = map[string]sighting{}
+	for _, id := range ids {
+		watcher.seen[id] = sighting{"10", bootTime() - silence - time.Second}
+	}
+	if err := watcher.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if state := r.field(t, ids[1], "state"); state != "aggregating" {
+		t.Errorf("the job beside a damaged one is %s; want it back in its lane", state)
+	}
+}
