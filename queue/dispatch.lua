@@ -102,7 +102,6 @@ local max_ahead = math.min(max, tonumber(ARGV[3]))
 local released, ahead, next_due = 0, 0, -1
 local pausing = read('EXISTS', headgate .. 'pauses') == 1
 local unserved = headgate .. 'unserved'
-local aside = read('SMEMBERS', unserved)
 
 local shared = {}
 usable = usable and attempt('limits', function()
@@ -250,13 +249,19 @@ local function make_ready(lane)
   if attempt('lane ' .. lane, function() start = start_of(lane) end) then stand(lane, start) else set_aside(lane) end
 end
 
--- Lanes that another worker put aside and that this one can serve.
-for _, kind in ipairs(aside) do
-  if handles(kind) then
-    local set = unserved .. ':' .. kind
-    local lanes = pick(set, MAX_CROWD)
-    if #lanes < MAX_CROWD then plan('SREM', unserved, kind) end
-    for _, lane in ipairs(lanes) do wait(lane, now) end
+-- Lanes that another worker put aside and that this one can serve. Kinds without end may
+-- be unserved, so each of its own is asked for.
+local served = {}
+for kind in string.gmatch(ARGV[7], '[^,]+') do served[#served + 1] = kind end
+if ARGV[7] == '' then served = read('SRANDMEMBER', unserved, MAX_LOOKS) end
+if served[1] and read('EXISTS', unserved) == 1 then
+  for i, there in ipairs(read('SMISMEMBER', unserved, unpack(served))) do
+    if there == 1 then
+      local set = unserved .. ':' .. served[i]
+      local lanes = pick(set, MAX_CROWD)
+      if #lanes < MAX_CROWD then plan('SREM', unserved, served[i]) end
+      for _, lane in ipairs(lanes) do wait(lane, now) end
+    end
   end
 end
 
@@ -436,12 +441,14 @@ local function limits_of(lane, job)
   return lane_limits(lane .. ';kind=' .. kind, now)
 end
 
--- A lane that was let go on for a permit and does not take it passes it on.
-local function pass_on(limits)
+-- A lane that was let go on for a permit and does not take it passes it on. limits are
+-- nil where it holds no job that could be looked at.
+local function pass_on(lane, limits)
+  if not limits and not attempt('lane ' .. lane, function() limits = lane_limits(lane, now) end) then return end
   for _, entry in ipairs(limits.permits) do
     attempt('lane of ' .. limits.tenant, function()
       if limit_earliest(entry.spec, bucket(entry, now), now, now, 1) > now then return end
-      for _, lane in ipairs(pick(entry.blocked, 1)) do wait(lane, now) end
+      for _, other in ipairs(pick(entry.blocked, 1)) do wait(other, now) end
     end)
   end
 end
@@ -460,12 +467,13 @@ local function run(lane, start, s, shared_by, due_us, share)
         wait(lane, now)
       elseif many then
         set_aside(lane)
+        if taken == 0 then pass_on(lane, limits) end
       else
         attempt('lane ' .. lane, function()
           lane_close(lane, now)
           place[lane] = nil
         end)
-        if limits and taken == 0 then pass_on(limits) end
+        if taken == 0 then pass_on(lane, limits) end
       end
       break
     end
@@ -484,17 +492,17 @@ local function run(lane, start, s, shared_by, due_us, share)
     if not handles(limits.kind) then
       plan('SADD', unserved, limits.kind)
       plan('SADD', unserved .. ':' .. limits.kind, lane)
-      if taken == 0 then pass_on(limits) end
+      if taken == 0 then pass_on(lane, limits) end
       break
     elseif paused > now then
       put_back(lane, paused)
-      if taken == 0 then pass_on(limits) end
+      if taken == 0 then pass_on(lane, limits) end
       break
     elseif blocked then
       plan('SADD', blocked.blocked, lane)
       -- A limit that may admit more before a permit is freed is asked again then.
       if blocked.till and blocked.till > now then wait(lane, blocked.till) end
-      if taken == 0 then pass_on(limits) end
+      if taken == 0 then pass_on(lane, limits) end
       break
     elseif released >= max then
       next_due = own
@@ -509,7 +517,7 @@ local function run(lane, start, s, shared_by, due_us, share)
       pass(lane)
     elseif (taken > 0 and spent / limits.w + start > share) or own > (share < math.huge and s + patience or due_us) then
       put_back(lane, own, binding)
-      if taken == 0 then pass_on(limits) end
+      if taken == 0 then pass_on(lane, limits) end
       break
     else
       local t, held_by = earliest_all(limits.all, now, math.max(s, own), job.costs)

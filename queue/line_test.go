@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // TestDamagedLanesHoldUpNobody: lanes whose jobs cannot be understood, more than a call
@@ -126,6 +128,71 @@ func TestDamagedVirtualTime(t *testing.T) {
 				}
 			}
 			client.Del(t.Context(), key(r.queue, "vtime"))
+		}
+	}
+}
+
+// TestPermitPassesALaneWithoutJobs: the lane that a freed permit lets go on holds no
+// job that could take it: they were deleted, or cannot be understood.
+func TestPermitPassesALaneWithoutJobs(t *testing.T) {
+	for name, edit := range map[string]func(client *redis.Client, task string){
+		"deleted": func(client *redis.Client, task string) { client.Del(context.Background(), task) },
+		"damaged": func(client *redis.Client, task string) { client.HSet(context.Background(), task, "hg_slot", "x") },
+	} {
+		r := startRig(t, -1, limitsOf(inFlight(1)), nil)
+		client := r.server.Client()
+		d := r.dispatcher()
+		first := r.add(t, nil)
+		r.release(t, d, 10)
+		edit(client, asynqKey(r.queue, "t:"+r.add(t, func(job *Job) { job.Tenant = "b" })))
+		good := r.add(t, func(job *Job) { job.Tenant = "c" })
+		r.release(t, d, 10)
+		// Both wait, and b is the one that the permit wakes.
+		client.Del(t.Context(), key(r.queue, "permits:x:"), key(r.queue, "waiting"), key(r.queue, "ready"))
+		client.SAdd(t.Context(), key(r.queue, "blocked:x:"), r.lane("c"))
+		client.ZAdd(t.Context(), key(r.queue, "waiting"), zOf(r.lane("b"), 1))
+		if ids := r.release(t, d, 10); !slices.Equal(ids, []string{first, good}) {
+			t.Errorf("%s: %v went; want %s after %s", name, ids, good, first)
+		}
+	}
+}
+
+// TestKindsWithoutEnd: of kinds that nobody serves a worker asks for its own.
+func TestKindsWithoutEnd(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	mine := r.add(t, nil)
+	d := r.dispatcher()
+	d.kinds = ",x,"
+	r.release(t, d, 10)
+	if there, err := client.SIsMember(t.Context(), key(r.queue, "unserved"), "call").Result(); err != nil || !there {
+		t.Fatalf("the kind is unserved: %v, %v", there, err)
+	}
+	for i := range 1000 {
+		client.SAdd(t.Context(), key(r.queue, "unserved"), fmt.Sprint("kind", i))
+	}
+	d.kinds = ",call,other,"
+	if ids := r.release(t, d, 10); !slices.Equal(ids, []string{mine}) {
+		t.Errorf("%v went; want %s", ids, mine)
+	}
+}
+
+// TestRecountKnowsANewKind: the sweep meets a tenant's jobs of one kind before those of
+// another that is new. It counts both.
+func TestRecountKnowsANewKind(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	for i := range 50 {
+		r.add(t, func(job *Job) { job.Tenant = fmt.Sprint("t", i) })
+		r.add(t, func(job *Job) { job.Tenant, job.Kind = fmt.Sprint("t", i), "new" })
+	}
+	d := r.dispatcher()
+	if _, err := d.sweep(t.Context(), "0"); err != nil {
+		t.Fatal(err)
+	}
+	for tenant, n := range client.HGetAll(t.Context(), key(r.queue, "backlog")).Val() {
+		if tenant != "*" && n != "2" || tenant == "*" && n != "100" {
+			t.Errorf("%s: %s jobs wait; want 2, and 100 in all", tenant, n)
 		}
 	}
 }

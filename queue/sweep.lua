@@ -42,7 +42,8 @@ local function look(lane)
   if not due and read('SISMEMBER', headgate .. 'unserved:' .. limits.kind, lane) == 1 then return end
   if blocked then
     if read('SISMEMBER', blocked.blocked, lane) == 0 then plan('SADD', blocked.blocked, lane) end
-    if due then plan('ZREM', headgate .. 'waiting', lane) end
+    -- A limit that may admit more before a permit is freed is asked again then.
+    if due and not (blocked.till and blocked.till > now) then plan('ZREM', headgate .. 'waiting', lane) end
     return
   end
   if due and due <= e then return end
@@ -60,26 +61,26 @@ local function mend(lane)
   end
 end
 
--- The count of a tenant is the sum of its lanes, where they differ by kind alone.
+-- The count of a tenant is the sum of its lanes, where they differ by kind alone. So all
+-- kinds have to be known, of those that are new all of the slice, before one is summed.
 local kinds, known, summed = {}, {}, {}
+local function parts_of(lane)
+  if #config().attributes == 1 then return string.match(lane, '^([^;]*);kind=([^;]*)$') end
+end
+
+local function learn(kind)
+  if known[kind] then return false end
+  known[kind], kinds[#kinds + 1] = true, kind
+  return true
+end
+
 local function recount(lane)
-  local tenant, kind = string.match(lane, '^([^;]*);kind=([^;]*)$')
-  if not tenant or #config().attributes ~= 1 then return end
-  if not known[kind] then
-    known[kind], kinds[#kinds + 1] = true, kind
-    plan('SADD', headgate .. 'kinds', kind)
-    plan('PEXPIRE', headgate .. 'kinds', 7 * 86400000)
-  end
-  if summed[tenant] then return end
+  local tenant = parts_of(lane)
+  if not tenant or summed[tenant] then return end
   summed[tenant] = true
   local sum = 0
   for _, one in ipairs(kinds) do sum = sum + lane_length(tenant .. ';kind=' .. one) end
   backlog_add(tenant, sum - (tonumber(read('HGET', headgate .. 'backlog', tenant) or 0) or 0))
-end
-if mends then
-  for _, kind in ipairs(read('SMEMBERS', headgate .. 'kinds')) do
-    known[kind], kinds[#kinds + 1] = true, kind
-  end
 end
 
 local slice
@@ -87,6 +88,14 @@ if tenant_wanted == '' then
   slice = read('SSCAN', asynq .. 'groups', ARGV[2], 'COUNT', 100)
 else
   slice = read('SSCAN', asynq .. 'groups', ARGV[2], 'MATCH', tenant_wanted .. '*', 'COUNT', 2000)
+end
+if mends then
+  for _, kind in ipairs(read('SMEMBERS', headgate .. 'kinds')) do learn(kind) end
+  for _, lane in ipairs(slice[2]) do
+    local _, kind = parts_of(lane)
+    if kind and learn(kind) then plan('SADD', headgate .. 'kinds', kind) end
+  end
+  plan('PEXPIRE', headgate .. 'kinds', 7 * 86400000)
 end
 for _, lane in ipairs(slice[2]) do
   if tenant_wanted == '' or tenant_of(lane) == tenant_wanted then
