@@ -242,7 +242,7 @@ local function wait(lane, e)
 end
 
 -- Each lane is given its turn once in a call in which it is not understood.
-local function set_aside(lane) place[lane] = {'waiting', now + RETRY_US} end
+local function set_aside(lane, us) place[lane] = {'waiting', now + (us or RETRY_US)} end
 
 local function make_ready(lane)
   local start
@@ -466,7 +466,7 @@ local function run(lane, start, s, shared_by, due_us, share)
       if many == 'ghosts' then
         wait(lane, now)
       elseif many then
-        set_aside(lane)
+        set_aside(lane, RETRY_US / 5) -- others may come behind the damaged ones
         if taken == 0 then pass_on(lane, limits) end
       else
         attempt('lane ' .. lane, function()
