@@ -38,7 +38,9 @@ end
 local types = {}
 
 local function read(command, key, ...)
-  local reply = redis.call(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  -- Redis does not say which key it was.
+  if type(reply) == 'table' and reply.err then error(reply.err .. ': ' .. key, 0) end
   types[key] = type_of(command) or types[key]
   return reply
 end
