@@ -483,7 +483,7 @@ local function run(lane, start, s, shared_by, due_us, share)
       if pausing then paused = paused_until(limits.tenant, limits.kind) end
       blocked = not job.permits and blocked_by(limits, now)
       own, binding = earliest_all(limits.own, now, now, job.costs)
-      if unit == 'time' then earliest_all(limits.shared, now, now, job.costs) end -- opens what is committed below
+      earliest_all(limits.shared, now, now, job.costs) -- may raise: what differs for the tenant is of them, too
     end) then
       set_aside(lane)
       break

@@ -211,7 +211,8 @@ end
 -- A send window is a limit of its own: a job goes only while it is open.
 local function window_entry(text)
   local openings = calendars['w:' .. text]
-  if not openings then error('STALE the send window ' .. text .. ' was not passed', 0) end
+  -- All that were published were passed (set_calendars).
+  if not openings then error(tostring(text) .. ' is no send window of the queue', 0) end
   return {name = 'send window', openings = openings, unit = ''}
 end
 

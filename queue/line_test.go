@@ -196,3 +196,19 @@ func TestRecountKnowsANewKind(t *testing.T) {
 		}
 	}
 }
+
+// TestDamagedLimitOfATenant: what differs for one tenant cannot be understood. Others go.
+func TestDamagedLimitOfATenant(t *testing.T) {
+	for _, text := range []string{
+		`x`, `{"l":{"account":{"a":"x"}}}`, `{"l":{"account":{"a":"tb","b":1,"ahead":0}}}`, `{"l":{"tenant":{"a":"tb","b":"x"}}}`, `{"l":{"account":5}}`, `{"l":5}`, `{"w":1e-320}`, `{"window":5}`,
+	} {
+		r := startRig(t, -1, limitsOf(sharedBy(1000), perTenant(1000)), nil)
+		client := r.server.Client()
+		client.HSet(t.Context(), key(r.queue, "limits"), "t:a", text)
+		r.add(t, nil)
+		good := r.add(t, func(job *Job) { job.Tenant = "good" })
+		if ids := r.release(t, r.dispatcher(), 100); !slices.Equal(ids, []string{good}) {
+			t.Errorf("%s: %v went; want %s", text, ids, good)
+		}
+	}
+}
