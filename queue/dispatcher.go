@@ -51,6 +51,7 @@ type dispatcher struct {
 	sending  *atomic.Int64 // calls under way, of all queues
 	looked   time.Duration // when the latest round ended, on the boot clock
 	woken    chan struct{} // has a value when a lane may go on
+	stepped  chan struct{} // has a value when redis's clock was set back; nil: nothing is done about it
 }
 
 // wake brings the next round forward.
@@ -70,6 +71,9 @@ const (
 
 // Run dispatches until ctx is done.
 func (d *dispatcher) Run(ctx context.Context) {
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { d.replanAfterSteps(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var failing bool
@@ -147,9 +151,9 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 		return 0, err
 	}
 	if n[9] == 1 {
-		d.logger.Warn("redis's clock was set back; lanes are asked anew when they may go", logQueue, d.queue)
-		if err := replan(ctx, d.redis, d.queue, ""); err != nil {
-			return 0, err
+		select {
+		case d.stepped <- struct{}{}:
+		default:
 		}
 	}
 	released, again, full := int(n[0]), time.Duration(n[1])*time.Microsecond, n[4] == 1

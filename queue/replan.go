@@ -44,6 +44,39 @@ func replan(ctx context.Context, client redis.UniversalClient, queue, tenant str
 	}
 }
 
+const replanAgain = time.Second
+
+// replanAfterSteps asks all lanes anew each time that a round finds Redis's clock set
+// back. The rounds go on meanwhile: many lanes take seconds. Only one round is told of a
+// step, so what fails is tried again until ctx is done; what is missing then is left to
+// the sweep.
+func (d *dispatcher) replanAfterSteps(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.stepped:
+		}
+		d.logger.Warn("redis's clock was set back; lanes are asked anew when they may go", logQueue, d.queue)
+		failing := false
+		for {
+			err := replan(ctx, d.redis, d.queue, "")
+			if err == nil {
+				break
+			}
+			if ctx.Err() == nil && !failing {
+				d.logger.Warn("lanes cannot be asked anew; it goes on trying", logQueue, d.queue, logError, err)
+			}
+			failing = true
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(replanAgain):
+			}
+		}
+	}
+}
+
 // sweepSlice runs sweep.lua over one slice, and returns the cursor of the next.
 func sweepSlice(ctx context.Context, client redis.UniversalClient, queue, tenant, cursor, windows string, mends bool) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)

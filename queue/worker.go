@@ -262,7 +262,8 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, capacity *capac
 		pauses, starving := &pauses{}, &starvation{}
 		d := &dispatcher{
 			queue: name, kinds: kinds, redis: w.redis, capacity: capacity, pending: &atomic.Int64{}, observer: w.observer, logger: w.logger,
-			limits: limits, clock: clocks[name], pauses: pauses, starving: starving, sending: sending, woken: make(chan struct{}, 1),
+			limits: limits, clock: clocks[name], pauses: pauses, starving: starving, sending: sending,
+			woken: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
 		}
 		gates[name] = (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,

@@ -1,0 +1,112 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// slowReplan holds each slice of a replan up until it is let go, or the test is over.
+type slowReplan struct {
+	release chan struct{}
+	over    <-chan struct{}
+
+	mu                 sync.Mutex
+	began, under, most int
+}
+
+func (*slowReplan) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *slowReplan) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args := cmd.Args()
+		// The worker's own sweep, which mends, is let through.
+		if len(args) < 2 || scriptNames[fmt.Sprint(args[1])] != "sweep" || fmt.Sprint(args[len(args)-1]) != "0" {
+			return next(ctx, cmd)
+		}
+		h.mu.Lock()
+		h.began++
+		h.under++
+		h.most = max(h.most, h.under)
+		h.mu.Unlock()
+		defer func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.under--
+		}()
+		select {
+		case <-h.release:
+		case <-h.over:
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (*slowReplan) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// counts is how many slices have begun, are held up, and were at most at a time.
+func (h *slowReplan) counts() (began, under, most int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.began, h.under, h.most
+}
+
+// TestReplanBesideRounds: rounds go on while lanes are asked anew after Redis's clock
+// was set back. There is one replan at a time, and it ends with the dispatcher.
+func TestReplanBesideRounds(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(1)), nil)
+	r.enqueue(t, "a", 3)
+	var clock redistest.Clock
+	options := universal(t, r.server)
+	options.Dialer = clock.Dial
+	client := redis.NewUniversalClient(options)
+	defer client.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	hook := &slowReplan{release: make(chan struct{}), over: ctx.Done()}
+	client.AddHook(hook)
+	d := r.dispatcher()
+	d.redis, d.limits.redis, d.observer = client, client, r.seen
+	d.logger = slog.New(slog.DiscardHandler)
+	ended := make(chan struct{})
+	go func() {
+		d.Run(ctx)
+		close(ended)
+	}()
+	begun := func(n int) {
+		t.Helper()
+		until(t, "asked anew", func() bool {
+			began, _, _ := hook.counts()
+			return began == n
+		})
+	}
+	rounds := func() {
+		t.Helper()
+		r.seen.wait(t, "round", r.seen.outcomes("round")+20)
+	}
+	rounds()
+	clock.Step(-time.Hour)
+	begun(1)
+	rounds()
+	clock.Step(-time.Hour)
+	rounds() // which see the second step
+	if began, under, most := hook.counts(); began != 1 || under != 1 || most != 1 {
+		t.Errorf("%d replans began, %d at a time, while the first one was held up", began, most)
+	}
+	hook.release <- struct{}{}
+	begun(2)
+	cancel()
+	<-ended
+	if _, under, _ := hook.counts(); under != 0 {
+		t.Error("the dispatcher ended before its replan")
+	}
+}
