@@ -212,3 +212,15 @@ func TestDamagedLimitOfATenant(t *testing.T) {
 		}
 	}
 }
+
+// TestDamageIsNotStale: a damaged text reads like the word by which a script says that
+// the limits have changed.
+func TestDamageIsNotStale(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	client.HSet(t.Context(), asynqKey(r.queue, "t:"+r.add(t, nil)), "hg_slot", "STALE 1")
+	good := r.add(t, func(job *Job) { job.Tenant = "good" })
+	if ids := r.release(t, r.dispatcher(), 100); !slices.Equal(ids, []string{good}) {
+		t.Errorf("%v went; want %s", ids, good)
+	}
+}

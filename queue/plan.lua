@@ -89,6 +89,9 @@ local function fault_text(err)
   return type(err) == 'table' and (err.err or err[1]) or tostring(err)
 end
 
+-- The caller reads the limits again and comes back: nothing is damaged.
+local function stale(text) return string.sub(text, 1, 6) == 'STALE ' end
+
 local function attempt(what, decide)
   local known = #plans
   local ok, err = pcall(decide)
@@ -98,8 +101,7 @@ local function attempt(what, decide)
     plans[i] = nil
   end
   local text = fault_text(err)
-  -- The caller reads the limits again and comes back: nothing is damaged.
-  if string.find(text, 'STALE ', 1, true) then error(text, 0) end
+  if stale(text) then error(text, 0) end
   report(what, text)
   return false
 end
@@ -165,7 +167,7 @@ local function finish(main)
     perform()
   else
     local text = fault_text(result)
-    if not string.find(text, 'STALE ', 1, true) then report('script', text) end
+    if not stale(text) then report('script', text) end
     result = redis.error_reply(text)
   end
   if faults then save_faults() end
