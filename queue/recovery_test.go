@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -175,11 +176,12 @@ func TestRecoverNeedsMemory(t *testing.T) {
 	r.hold(t, id, "w:1")
 	ctx, client := t.Context(), server.Client()
 	stored := func() string {
-		text := fmt.Sprint(client.HGetAll(ctx, asynqKey("q", "t:"+id)).Val(), client.Exists(ctx, asynqKey("q", "pending")).Val())
+		var text strings.Builder
+		text.WriteString(fmt.Sprint(client.HGetAll(ctx, asynqKey("q", "t:"+id)).Val(), client.Exists(ctx, asynqKey("q", "pending")).Val()))
 		for _, name := range []string{"lease", "g:a;kind=call"} {
-			text += fmt.Sprint(client.ZRange(ctx, asynqKey("q", name), 0, -1).Val())
+			text.WriteString(fmt.Sprint(client.ZRange(ctx, asynqKey("q", name), 0, -1).Val()))
 		}
-		return text + fmt.Sprint(client.LRange(ctx, asynqKey("q", "active"), 0, -1).Val())
+		return text.String() + fmt.Sprint(client.LRange(ctx, asynqKey("q", "active"), 0, -1).Val())
 	}
 	for _, done := range []bool{false, true} { // back to its lane; to be put away
 		if done {
