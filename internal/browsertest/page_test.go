@@ -117,6 +117,10 @@ func TestActions(t *testing.T) {
 				}
 				return all[i], nil
 			}),
+			"in-flight is": asked(func(limit string) (any, error) {
+				s.write("limits.yaml", limitsWith(limit, "many"))
+				return true, nil
+			}),
 			"job": asked(func(w which) (any, error) { return inspector.Explain(ctx, "webhook", w.ID) }),
 			"waiting": asked(func(w which) (any, error) {
 				outlook, err := inspector.Outlook(ctx, "webhook", w.Tenant)

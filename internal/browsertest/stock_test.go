@@ -68,6 +68,17 @@ func limits(still ...string) string {
 	return fmt.Sprintf(stockLimits, b.String())
 }
 
+// limitsWith has another limit in place of in-flight; "": none.
+func limitsWith(limit string, still ...string) string {
+	if limit != "" {
+		limit = "      - " + limit + "\n"
+	}
+	return strings.Replace(limits(still...), `      - name: in-flight
+        per: [tenant]
+        concurrency: 10
+`, limit, 1)
+}
+
 // call is a webhook job to the receiver.
 func (s *stage) call(tenant, path string) queue.Job {
 	body, _ := json.Marshal(map[string]any{"order": 4711, "items": []string{"book", "lamp"}})

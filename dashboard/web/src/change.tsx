@@ -106,7 +106,7 @@ export function askClear(queue: string, tenant: string, l: LimitState): void {
 	openDialog(() => (
 		<ConfirmDialog
 			title={`Clear the override of ${l.name}`} verb="Clear the override"
-			consequence={<p>What the limits file says holds for <bdi>{tenant}</bdi> again{l.file?.rule && <>: <b>{l.file.rule}</b> instead of <b>{l.rule}</b></>}.</p>}
+			consequence={l.not_in_force ? <p>It is not in force, so no call goes sooner or later.</p> : <p>What the limits file says holds for <bdi>{tenant}</bdi> again{l.file?.rule && <>: <b>{l.file.rule}</b> instead of <b>{l.rule}</b></>}.</p>}
 			act={async (reason) => {
 				await send('DELETE', ['queues', queue, 'tenants', tenant, 'limits', l.name], { reason });
 				say(`The limits file holds for ${tenant} again`);

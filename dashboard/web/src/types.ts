@@ -29,6 +29,8 @@ export interface LimitState {
 	from: string; until?: string; actor?: string; reason?: string; scope: string; level: number; full: number; next?: string;
 	binding: boolean; paused_until?: string; adapted: number;
 	file?: { rule?: string; burst?: number; capacity?: number; concurrency?: number };
+	/** The override that does not fit, and why: all but its until, actor and reason is as without it. */
+	not_in_force?: string;
 }
 export interface Event {
 	id: string; at: string; queue: string; job: string; tenant: string; kind: string; outcome: string; answer?: Answer;

@@ -87,6 +87,29 @@ scenario('change a limit of a tenant by its name', async (page) => {
   assert.equal((await ask('limit', { tenant: names.other, limit: 'in-flight' })).Concurrency, 3);
 });
 
+scenario('an override that does not fit its limit any more', async (page) => {
+  const changed = row(page, names.other).filter({ hasText: 'in-flight' });
+  const cells = async (problem) => {
+    await changed.getByText(problem).waitFor();
+    const [file, override, inForce] = (await changed.getByRole('cell').allTextContents()).slice(2, 5);
+    assert.match(override, /^override \(concurrency 3, by .*\) is not in force: /);
+    return [file, inForce];
+  };
+  await ask('in-flight is', '{name: in-flight, per: [tenant], algorithm: leaky_bucket, rate: 7/h}');
+  await at.visit(page, at.limits(queue));
+  assert.deepEqual(await cells('concurrency: this limit has a rate'), ['7/h', '7/h']);
+  await at.visit(page, at.tenant(queue, names.other));
+  await page.locator('.series li', { hasText: 'in-flight' }).getByText('is not in force: ').waitFor();
+
+  await ask('in-flight is', '');
+  await at.visit(page, at.limits(queue));
+  assert.deepEqual(await cells('the queue has no such limit any more'), ['none', 'none']);
+  await changed.locator('details.menu summary').click();
+  await page.getByRole('button', { name: 'Clear…', exact: true }).click();
+  await at.confirm(page, 'Clear the override', { before: (d) => d.getByText('It is not in force, so no call goes sooner or later.').waitFor() });
+  await changed.waitFor({ state: 'detached' });
+});
+
 scenario('cancel a job, retry it, run it now', async (page) => {
   await at.visit(page, at.job(queue, jobs.waiting));
   await page.getByRole('button', { name: 'Cancel…' }).click();

@@ -84,8 +84,8 @@ function Overrides({ queue, l }: { queue: string; l: Limits }) {
 	const columns: Column<Override>[] = [
 		{ label: 'Tenant', cell: (o) => <TenantLink queue={queue} tenant={o.tenant} /> },
 		{ label: 'Limit', cell: (o) => <Name>{o.name}</Name> },
-		{ label: 'File', cell: (o) => (o.file ? <s>{admits(o.file)}</s> : '–') },
-		{ label: 'Override', cell: (o) => admits(o) },
+		{ label: 'File', cell: (o) => (o.not_in_force ? admits(o) : o.file ? <s>{admits(o.file)}</s> : '–') },
+		{ label: 'Override', cell: (o) => (o.not_in_force ? <bdi>{o.not_in_force}</bdi> : admits(o)) },
 		{ label: 'In force', cell: (o) => <b>{effective(o)}</b> },
 		{ label: 'Until', cell: (o) => (o.until ? <At at={o.until} now={tick.value} title={relative(time(o.until), tick.value)} /> : 'cleared') },
 		{ label: 'By', cell: (o) => <span><bdi>{o.actor}</bdi><small class="why"><bdi>{o.reason}</bdi></small></span> },

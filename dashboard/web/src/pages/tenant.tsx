@@ -79,9 +79,9 @@ function Limit({ of: l, t }: { of: LimitState; t: Tenant }) {
 			<p><small>{sentenceCase(algorithmName(l.algorithm))}, <bdi>{l.scope}</bdi>{l.unit && <>, in <bdi>{l.unit}</bdi></>}</small></p>
 			{paused ? <p><small>until {clock(time(l.paused_until), now)}</small></p> : l.next && <p><small>admits the next {relative(time(l.next), now)}</small></p>}
 			{l.adapted > 0 && l.adapted < 1 && <p><small>Lowered to {num(Math.round(l.adapted * 100))} % after the provider said no</small></p>}
-			{l.from === 'override' && (
+			{(l.from === 'override' || l.not_in_force) && (
 				<p><small>
-					{l.file?.rule && <>instead of {l.file.rule}, </>}by <bdi>{l.actor}</bdi>, {l.until ? `until ${clock(time(l.until), now)}` : 'until cleared'}: <bdi>{l.reason}</bdi>{' '}
+					{l.not_in_force ? <bdi>{l.not_in_force}</bdi> : <>{l.file?.rule && <>instead of {l.file.rule}, </>}by <bdi>{l.actor}</bdi>, {l.until ? `until ${clock(time(l.until), now)}` : 'until cleared'}: <bdi>{l.reason}</bdi></>}{' '}
 					{mayChange.value && <button type="button" class="link" onClick={() => askClear(t.queue, t.tenant, l)}>Clear…</button>}
 				</small></p>
 			)}
