@@ -256,6 +256,19 @@ func perSecond(spec throttle.Spec, limit Limit) float64 {
 // month is the mean of months.
 const month = 730*time.Hour + 29*time.Minute
 
+// scanLanes finds the lanes of a tenant, escaped, in a queue that has no more of them
+// than a forecast reads.
+func (f *forecast) scanLanes(ctx context.Context, client redis.UniversalClient, tenant string) (lanes []string, err error) {
+	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		var found []string
+		if found, cursor, err = client.SScan(ctx, asynqKey(f.queue, "groups"), cursor, tenant+";*", 1000).Result(); err != nil {
+			return nil, err
+		}
+		lanes = append(lanes, found...)
+	}
+	return lanes, nil
+}
+
 // focus makes sure that the lanes of tenants are among those looked at, and reads
 // what waits of them now.
 func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, known *tenantList, tenants ...string) error {
@@ -276,8 +289,14 @@ func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, know
 	for i := range f.lanes {
 		seen[f.lanes[i].tenant] = true
 	}
-	for _, tenant := range tenants {
+	for i, tenant := range tenants {
 		lanes := known.lanesOf(tenant)
+		if len(lanes) == 0 && !seen[tenant] && known == nil && texts(waiting.Val())[i] != "" {
+			var err error // its jobs came since all lanes were read
+			if lanes, err = f.scanLanes(ctx, client, tenant); err != nil {
+				return err
+			}
+		}
 		lanes = lanes[:min(len(lanes), mostLanesOfOne)]
 		if len(lanes) == 0 && !seen[tenant] {
 			lanes = []string{tenant} // of the tenant itself, which has its buckets
