@@ -173,6 +173,12 @@ func startRig(t *testing.T, want int, limits Limits, edit func(*Config)) *rig {
 	stalled, stop := law.WatchStalls()
 	t.Cleanup(stop)
 	r.stalled = stalled
+	t.Cleanup(func() {
+		faults, err := Faults(context.Background(), server.Client(), r.queue)
+		if t.Failed() {
+			t.Logf("faults of the scripts: %+v, %v", faults, err)
+		}
+	})
 	options := universal(t, server)
 	config := Config{Redis: options, Queues: []string{r.queue}}
 	if edit != nil {
