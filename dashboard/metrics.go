@@ -153,6 +153,9 @@ func (m *Metrics) beginKind(name, kind string) {
 
 // Finished counts a run of a job.
 func (m *Metrics) Finished(name, kind string, outcome queue.Outcome) {
+	if kind == "" {
+		kind = "unhandled"
+	}
 	m.beginKind(name, kind)
 	m.finished.WithLabelValues(name, kind, string(outcome)).Inc()
 }
