@@ -14,7 +14,7 @@ import (
 // limit of 100/s. It reports how long a call of dispatch takes, with the way to Redis, and
 // which part of its limit the live tenant uses meanwhile.
 func BenchmarkCrowd(b *testing.B) {
-	lanes, jobs := 100_000, 400
+	lanes, jobs := 100_000, 1500
 	if testing.Short() {
 		lanes, jobs = 1000, 20
 	}
