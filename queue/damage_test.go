@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,14 +25,11 @@ import (
 // that answers with an error has changed nothing.
 func TestScriptsOnDamagedState(t *testing.T) {
 	t.Parallel()
-	states := 10_000
-	if n, err := strconv.Atoi(os.Getenv("HEADGATE_DAMAGED_STATES")); err == nil {
-		states = n
-	}
+	const states = 10_000
 	d := newDamage(t)
 	for i := range states {
 		d.one(t, uint64(i))
-		if t.Failed() && os.Getenv("ALL") == "" {
+		if t.Failed() {
 			t.Fatalf("state %d of %d", i, states)
 		}
 	}
@@ -336,9 +332,6 @@ func (d *damage) one(t *testing.T, seed uint64) {
 	d.ran[script.name]++
 	if err != nil {
 		d.failed[script.name]++
-		if os.Getenv("ERRS") == script.name {
-			fmt.Println(err)
-		}
 		if before.Digest != after.Digest {
 			t.Errorf("%s, state %d: failed half-way: %v", script.name, seed, err)
 		}
