@@ -16,7 +16,8 @@ import (
 
 func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// damagedScripts are all scripts of a queue, each as the programs run it.
+// damagedScripts are the scripts of a queue, each as the programs run it, but for those of
+// periodic jobs, watch.lua and dequeue.lua.
 func damagedScripts(client *redis.Client) []damagedScript {
 	// eval runs a script as it is: an error of it is an error.
 	eval := func(ctx context.Context, script *throttle.Script, args ...any) error {

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestScriptsOnDamagedState runs every script over states that no script of ours
+// TestScriptsOnDamagedState runs the scripts over states that no script of ours
 // left: keys of another type, fields with another text, hashes without some of their
 // fields, limits that changed, calendars that are gone. Whatever a script makes of it,
 // no job leaves the queue, what is released is counted by the limits, and a script

@@ -3,9 +3,9 @@ package queue
 import "time"
 
 // Observer is told what a worker does, for metrics. Its methods are called
-// often and by many goroutines: they must be quick. Kind is "" for jobs
-// of kinds that the worker has no handler for: it only puts them away. Embed [NoObserver] to stay
-// one when methods are added.
+// often and by many goroutines: they must be quick. Kind is "" for jobs of kinds
+// that the worker has no handler for: it only puts them away. Embed [NoObserver] to
+// stay one when methods are added.
 type Observer interface {
 	// Gated is called for every decision about the slot of a job in a worker's hands.
 	Gated(queue string, gating Gating)
