@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -97,6 +98,41 @@ func TestForecastIsRight(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestForecastOfWindowGivenAhead: what was given of the next window is not given
+// again, and nothing of this one goes before it.
+func TestForecastOfWindowGivenAhead(t *testing.T) {
+	const period = aheadOfNow
+	quota := windowOf("quota", 60, period, "tenant")
+	r := startRig(t, 1, limitsOf(quota), nil)
+	r.enqueue(t, "a", 100)
+	client := r.server.Client()
+	for {
+		now, err := client.Time(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		opens := time.UnixMicro(now.UnixMicro() - now.UnixMicro()%period.Microseconds()).Add(period)
+		key := bucketKey(r.queue, quota, &lane{tenant: "a", kind: "call"})
+		text := fmt.Sprintf("f %d %d 37 %d %d", opens.UnixMicro(), opens.Add(period).UnixMicro(), opens.UnixMicro(), now.UnixMicro())
+		if err := client.Set(t.Context(), key, text, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		o, err := NewInspector(client).Outlook(t.Context(), r.queue, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !o.Now.Before(opens) {
+			continue // the window opened in between
+		}
+		// 23 go in the next window, 60 in the one after it, and 17 in the third.
+		want := opens.Add(2 * period)
+		if o.HeldBy == nil || !o.HeldBy.Next.Equal(opens) || o.DrainsAt.Sub(want).Abs() > time.Millisecond {
+			t.Errorf("held by %+v, drains at %v; want %v and %v", o.HeldBy, o.DrainsAt, opens, want)
+		}
+		return
 	}
 }
 

@@ -36,6 +36,7 @@ type fluidBucket struct {
 	opens  []float64 // when the next ones open; beyond them, period after period
 	spread bool      // a sliding counter: what was used comes back over the next window
 	used   float64   // in this window
+	given  float64   // ahead, of the window that opens next
 	opened int
 
 	in, out     float64 // permits a second, in this step
@@ -508,7 +509,8 @@ func (b *fluidBucket) openWindow() {
 	if b.spread {
 		b.level, b.rate = b.quota-b.used, b.used/b.period
 	}
-	b.used = 0
+	b.level -= b.given
+	b.used, b.given = b.given, 0
 	if b.opened++; b.opened == exactOpenings {
 		b.opens, b.rate = nil, b.quota/b.period
 		if !b.spread {

@@ -123,6 +123,10 @@ func drawLimit(pick picker, least, most int, kinds ...string) *exactLimit {
 	}
 	length := math.Ceil(float64(10*least)/rate) * float64(pick.within(1, 5))
 	used := float64(pick.within(0, int(rate*length)))
+	if pick.within(0, 3) == 0 { // given of the next window already
+		return &exactLimit{window: length, quota: rate * length, used: used, opened: length,
+			fluid: fluidBucket{most: rate * length, quota: rate * length, given: used, period: length}}
+	}
 	return &exactLimit{window: length, quota: rate * length, used: used,
 		fluid: fluidBucket{level: rate*length - used, most: rate * length, quota: rate * length, used: used, period: length}}
 }

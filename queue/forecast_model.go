@@ -36,13 +36,14 @@ func (f *forecast) bucket(i int, l *lane, spec throttle.Spec) (b fluidBucket, pa
 	case "fw", "sc":
 		b.quota, b.used = max(1, math.Floor(float64(spec.Burst)*f.adapted(i, l))), stored.Used
 		b.level, b.most = b.level+b.quota-float64(spec.Burst), b.quota
+		from := max(f.now.UnixMicro()+1, stored.Opens)
 		if spec.Window > 0 {
 			b.period = float64(spec.Window) / 1e6
-			b.opens = []float64{b.period - math.Mod(float64(f.now.UnixMicro())/1e6, b.period)}
+			b.opens = []float64{f.until(from + (spec.Window-from%spec.Window)%spec.Window)}
 		} else {
 			for _, opens := range f.calendars[i] {
-				if at := f.until(opens); at > 0 {
-					b.opens = append(b.opens, at)
+				if opens >= from {
+					b.opens = append(b.opens, f.until(opens))
 				}
 			}
 			n := len(b.opens)
@@ -50,6 +51,9 @@ func (f *forecast) bucket(i int, l *lane, spec throttle.Spec) (b fluidBucket, pa
 		}
 		if spec.Algorithm == "sc" {
 			b.spread, b.rate = true, stored.Previous/b.period
+		}
+		if stored.Opens > 0 {
+			b.level, b.rate, b.given = 0, 0, stored.Given
 		}
 	default:
 		b.rate = float64(spec.Flow) / float64(spec.Permit) * 1e6

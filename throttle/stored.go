@@ -19,6 +19,12 @@ type Stored struct {
 	// of the window before it, which a sliding window counter needs.
 	Used, Previous float64
 
+	// Opens is the start of a later window, in µs since the epoch, of which permits
+	// were given ahead, and Given is how many: nothing more is given before it, and
+	// Used are the permits of the window before it. 0: there is none.
+	Opens int64
+	Given float64
+
 	// PausedUntil is when a pause ends, in µs since the epoch; 0: there is none.
 	PausedUntil int64
 }
@@ -43,7 +49,14 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 	switch s.Algorithm {
 	case "fw", "sc":
 		start, end := s.windowAt(now, windows)
+		ahead := func() bool { return fields[0] > now && fields[0] <= now+s.Ahead }
 		switch {
+		case strings.HasPrefix(text, "f ") && n == 5 && ahead():
+			out.Opens, out.Given = fields[0], float64(fields[2])
+			return out, nil
+		case strings.HasPrefix(text, "c ") && n == 6 && ahead():
+			out.Opens, out.Used, out.Given = fields[0], float64(fields[2]), float64(fields[3])
+			return out, nil
 		case strings.HasPrefix(text, "f ") && n == 5:
 			if fields[0] == start || fields[3] >= start && fields[3] < end {
 				out.Used = float64(fields[2])

@@ -17,7 +17,8 @@ func TestStoredIsWhatScriptsSee(t *testing.T) {
 		t.Fatal(err)
 	}
 	limits := []Limit{
-		bucket("10/s", 20), bucket("7/3s", 5), leaky("30/s", 10), window("50/s", nil), window("100/day", berlin), counted("60/10s"),
+		bucket("10/s", 20), bucket("7/3s", 5), leaky("30/s", 10), window("50/s", nil), window("6/s", nil), window("100/day", berlin),
+		counted("60/10s"), counted("6/s"),
 		logged("1/s"),
 	}
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
@@ -50,12 +51,22 @@ func TestStoredIsWhatScriptsSee(t *testing.T) {
 			if left := int64(math.Floor(max(got.Left, 0) + 1e-6)); left != int64(peek.Remaining) {
 				rt.Fatalf("%v: %q is %+v; the script says that %d are left", limit, text, got, peek.Remaining)
 			}
+			if got.Opens == 0 {
+				return
+			}
+			c.now = time.UnixMicro(got.Opens)
+			if peek, err = c.Peek(t.Context(), 1, "k"); err != nil {
+				rt.Fatal(err)
+			}
+			if left := float64(spec.Burst) - got.Used - got.Given; max(left, 0) != float64(peek.Remaining) {
+				rt.Fatalf("%v: %q is %+v; when it opens, the script says that %d are left", limit, text, got, peek.Remaining)
+			}
 		})
 	})
 	if _, err := limits[0].Spec(false, 0).Stored("no bucket", 0, nil); err == nil {
 		t.Error("a text that is no bucket was read")
 	}
-	if _, err := limits[6].Spec(false, 0).Stored("", 0, nil); err == nil {
+	if _, err := limits[len(limits)-1].Spec(false, 0).Stored("", 0, nil); err == nil {
 		t.Error("a log was read from a text")
 	}
 }
