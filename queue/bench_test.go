@@ -109,3 +109,50 @@ func BenchmarkWake(b *testing.B) {
 	b.ReportMetric(float64(gaps[len(gaps)/2].Microseconds()), "p50-µs")
 	b.ReportMetric(float64(gaps[len(gaps)*99/100].Microseconds()), "p99-µs")
 }
+
+// BenchmarkAnnounce is how long a permit that another process adds waits for its call:
+// from before the change of the limit, of one call more each time.
+func BenchmarkAnnounce(b *testing.B) {
+	server, queue := redistest.Start(b), redistest.Queue(b)
+	raise := func(n int64) {
+		if err := Publish(b.Context(), server.Client(), Limits{Queues: map[string]QueueLimits{queue: {Limits: []Limit{inFlight(n)}}}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	raise(1)
+	jobs := max(b.N, 100)
+	release, called := make(chan struct{}), make(chan struct{}, jobs)
+	w, err := New(Config{Redis: universal(b, server), Queues: []string{queue}, Concurrency: 2 * jobs})
+	if err != nil {
+		b.Fatal(err)
+	}
+	Handle(w, "call", func(context.Context, json.RawMessage) error {
+		called <- struct{}{}
+		<-release
+		return nil
+	})
+	for range jobs {
+		if _, err := NewClient(server.Client()).Enqueue(b.Context(), Job{Kind: "call", Queue: queue, Tenant: "a", Payload: json.RawMessage(`{}`)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(b.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- w.Run(ctx) }()
+	<-called
+	var took []time.Duration
+	for n := 2; n <= jobs; n++ {
+		raised := time.Now()
+		raise(int64(n))
+		<-called
+		took = append(took, time.Since(raised))
+	}
+	close(release)
+	stop()
+	if err := <-ran; err != nil {
+		b.Fatal(err)
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}

@@ -50,6 +50,7 @@ type dispatcher struct {
 	starving *starvation
 	sending  *atomic.Int64 // calls under way, of all queues
 	looked   time.Duration // when the latest round ended, on the boot clock
+	poll     time.Duration // how long a lane that was empty goes unseen, unless something wakes the dispatcher
 	woken    chan struct{} // has a value when a lane may go on
 	stepped  chan struct{} // has a value when redis's clock was set back; nil: nothing is done about it
 }
@@ -179,9 +180,9 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	case again > 0:
 		// Half of what was released ahead has gone by then: often enough to keep
 		// the rate, and far less often than a slot.
-		return min(max(again-horizon/2, fastestDispatch), slowestDispatch), nil
+		return min(max(again-horizon/2, fastestDispatch), d.poll), nil
 	}
-	return slowestDispatch, nil
+	return d.poll, nil
 }
 
 func (d *dispatcher) sweep(ctx context.Context, cursor string) (string, error) {

@@ -83,6 +83,7 @@ func (r *recoverer) look(ctx context.Context) error {
 			return err
 		}
 		if taken != int64(0) {
+			announce(ctx, r.redis, r.queue)
 			r.logger.Warn("jobs of a dead worker are back in their lanes", logQueue, r.queue, "jobs", taken)
 		}
 	}

@@ -20,6 +20,7 @@ func replan(ctx context.Context, client redis.UniversalClient, queue, tenant str
 	if tenant != "" {
 		escaped = throttle.Escape(tenant)
 	}
+	var announced time.Time
 	for cursor := "0"; ; {
 		windows, err := cache.windows(ctx)
 		if err != nil {
@@ -32,6 +33,10 @@ func replan(ctx context.Context, client redis.UniversalClient, queue, tenant str
 				return fail(err)
 			}
 			continue
+		}
+		if time.Since(announced) > slowestDispatch || next == "0" {
+			announced = time.Now()
+			announce(ctx, client, queue)
 		}
 		if cursor = next; cursor == "0" {
 			return nil

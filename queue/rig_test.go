@@ -290,7 +290,7 @@ func (r *rig) dispatcher() *dispatcher {
 	client := r.server.Client()
 	return &dispatcher{
 		queue: r.queue, redis: client, capacity: newCapacity(100), pending: newPending(), observer: NoObserver{},
-		limits: &limitsCache{queue: r.queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, woken: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
+		limits: &limitsCache{queue: r.queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, poll: slowestDispatch, woken: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
 	}
 }
 

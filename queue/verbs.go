@@ -246,7 +246,7 @@ func (r *verbRun) one(ctx context.Context) error {
 		}
 		return &InvalidError{"id", fmt.Sprintf("job %s is %s: %s is for jobs that are %s", quote(r.filter.ID), state, r.verb, join(r.verb.changes()))}
 	}
-	r.note(stateOf(n.state), n)
+	r.note(ctx, stateOf(n.state), n)
 	return nil
 }
 
@@ -258,7 +258,7 @@ func (r *verbRun) walk(ctx context.Context, p place) error {
 		if err != nil {
 			return err
 		}
-		r.note(p.state, n)
+		r.note(ctx, p.state, n)
 		if n.done {
 			return nil
 		}
@@ -286,15 +286,18 @@ func (r *verbRun) lanes(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			r.note(StateWaiting, n)
+			r.note(ctx, StateWaiting, n)
 			lanes, cursor = lanes[n.lanes:], n.cursor
 		}
 	}
 	return nil
 }
 
-func (r *verbRun) note(state State, n tallied) {
+func (r *verbRun) note(ctx context.Context, state State, n tallied) {
 	r.tally.add(state, n)
+	if r.by != nil && n.matched > 0 {
+		announce(ctx, r.client, r.queue) // they may have held permits
+	}
 	if r.progress != nil {
 		r.progress(r.tally)
 	}

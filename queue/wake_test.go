@@ -184,28 +184,51 @@ func TestFreedPermitIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestRaisedConcurrencyWakes: lanes that wait for a permit go on when there are more.
-func TestRaisedConcurrencyWakes(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, -1, limitsOf(inFlight(1)), nil)
-	release := make(chan struct{})
-	defer close(release)
-	r.answer = func(context.Context, Running) error {
-		<-release
-		return nil
-	}
-	for i := range 4 {
-		r.enqueue(t, fmt.Sprint("t", i), 1)
-	}
-	r.run(t)
-	r.seen.wait(t, "sent", 1)
-	until(t, "blocked", func() bool { return r.server.Client().SCard(t.Context(), key(r.queue, "blocked:x:")).Val() == 3 })
-	sweeps := r.swept(t)
-	r.publish(t, QueueLimits{Limits: []Limit{inFlight(4)}})
-	raised := time.Now()
-	r.seen.wait(t, "sent", 4)
-	if took := time.Since(raised); took > time.Second+r.stalled() {
-		t.Errorf("the new permits were used after %v and %d sweeps", took, r.seen.outcomes("to redis: script:sweep")-sweeps)
+// TestChangesWake: lanes that wait for a permit go on when there are more, as soon as
+// there are. The worker does not look by itself.
+func TestChangesWake(t *testing.T) {
+	more := Override{Change: Change{Concurrency: new(int64(4))}, Until: time.Now().Add(time.Hour), Actor: "ann", Reason: "a launch"}
+	for name, change := range map[string]func(t *testing.T, r *rig) error{
+		"limits are published": func(t *testing.T, r *rig) error {
+			r.publish(t, QueueLimits{Limits: []Limit{inFlight(4, "tenant")}})
+			return nil
+		},
+		"an override is made": func(t *testing.T, r *rig) error {
+			return SetOverride(t.Context(), r.server.Client(), r.queue, "a", "x", more)
+		},
+		"a pause is ended": func(t *testing.T, r *rig) error {
+			ctx, client := t.Context(), r.server.Client()
+			if _, err := PauseJobs(ctx, client, r.queue, Scope{Tenant: "a"}, time.Time{}, ann); err != nil {
+				return err
+			}
+			r.publish(t, QueueLimits{Limits: []Limit{inFlight(4, "tenant")}})
+			_, err := ResumeJobs(ctx, client, r.queue, Scope{Tenant: "a"}, ann)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
+			r.worker.poll = time.Hour
+			release := make(chan struct{})
+			defer close(release)
+			r.answer = func(context.Context, Running) error {
+				<-release
+				return nil
+			}
+			r.enqueue(t, "a", 4)
+			r.run(t)
+			r.seen.wait(t, "sent", 1)
+			client := r.server.Client()
+			until(t, "blocked", func() bool { return len(client.Keys(t.Context(), key(r.queue, "blocked:x:*")).Val()) == 1 })
+			until(t, "heard", func() bool {
+				return client.PubSubNumSub(t.Context(), wakeChannel(r.queue)).Val()[wakeChannel(r.queue)] == 1
+			})
+			if err := change(t, r); err != nil {
+				t.Fatal(err)
+			}
+			r.seen.wait(t, "sent", 4)
+		})
 	}
 }
 

@@ -66,6 +66,7 @@ type Worker struct {
 	logger     *slog.Logger
 	live       map[string]*liveRuns // by queue
 	losing     redis.Hook           // of tests: loses what asynq says; nil: nothing is lost
+	poll       time.Duration        // of the dispatchers
 
 	mu    sync.Mutex
 	ready error
@@ -97,7 +98,7 @@ func New(config Config) (*Worker, error) {
 	config.ShutdownTimeout = cmp.Or(config.ShutdownTimeout, 30*time.Second)
 	w := &Worker{
 		config: config, handlers: map[string]*handler{}, observer: config.Observer, logger: config.Logger,
-		live: map[string]*liveRuns{}, ready: errors.New("the worker has not started"),
+		live: map[string]*liveRuns{}, poll: slowestDispatch, ready: errors.New("the worker has not started"),
 	}
 	for _, name := range config.Queues {
 		w.live[name] = newLiveRuns()
@@ -190,6 +191,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, d := range dispatchers {
 		parts.Go(func() { d.Run(background) })
 	}
+	parts.Go(func() { listen(background, w.redis, dispatchers) })
 	for _, name := range w.config.Queues {
 		r := &recoverer{queue: name, worker: id, redis: w.redis, live: w.live[name], logger: w.logger}
 		parts.Go(func() { r.Run(background) })
@@ -263,7 +265,7 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, capacity *capac
 		d := &dispatcher{
 			queue: name, kinds: kinds, redis: w.redis, capacity: capacity, pending: &atomic.Int64{}, observer: w.observer, logger: w.logger,
 			limits: limits, clock: clocks[name], pauses: pauses, starving: starving, sending: sending,
-			woken: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
+			poll: w.poll, woken: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
 		}
 		gates[name] = (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
