@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -147,5 +149,30 @@ func TestEstimateOfLog(t *testing.T) {
 	if last := e.Last.Sub(e.Now).Round(time.Millisecond); !e.First.Equal(e.Now) || last != 2*time.Second || e.Sure != Rough ||
 		e.HeldBy == nil || e.HeldBy.Limit != "log" || e.HeldBy.Rule != "5/s" {
 		t.Errorf("%v: %+v", e, e)
+	}
+}
+
+// TestForecastReadsForeignGroups: the buckets of a group of asynq's own client are found
+// under the name that the scripts give them.
+func TestForecastReadsForeignGroups(t *testing.T) {
+	for _, group := range []string{"a b", "a%20b", "%", "é", "a\nb", "x;domain=y z;q=1"} {
+		r := startRig(t, -1, limitsOf(windowOf("daily", 100, 24*time.Hour, "tenant", "domain")), nil)
+		client := r.server.Client()
+		plain := asynq.NewClientFromRedisClient(client)
+		if _, err := plain.Enqueue(asynq.NewTask("call", []byte(`{}`)), asynq.Queue(r.queue), asynq.Group(group)); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the lane is known", func() bool {
+			_, err := sweepSlice(t.Context(), client, r.queue, "", "0", "", true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(r.release(t, r.dispatcher(), 100)) == 1
+		})
+		lane := laneOf(group)
+		name := bucketKey(r.queue, windowOf("daily", 100, 24*time.Hour, "tenant", "domain"), &lane)
+		if client.Exists(t.Context(), name).Val() != 1 {
+			t.Errorf("group %q: %s is not among %q", group, name, client.Keys(t.Context(), key(r.queue, "b:*")).Val())
+		}
 	}
 }

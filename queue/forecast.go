@@ -200,16 +200,32 @@ func drawLanes(ctx context.Context, client redis.UniversalClient, groups string,
 	return names, nil
 }
 
+// plain is a name in which nothing is left to escape, as in lanes.lua: a group of asynq's
+// own client has any name, and may be escaped already.
+func plain(name string) string {
+	if !strings.ContainsFunc(name, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZ._~@-%", c)
+	}) {
+		return name // thousands of lanes are read for a forecast
+	}
+	parts := strings.Split(name, "%")
+	for i, part := range parts {
+		parts[i] = throttle.Escape(part)
+	}
+	return strings.Join(parts, "%")
+}
+
 // laneOf reads a lane's name.
 func laneOf(name string) lane {
 	l := lane{name: name}
 	var rest string
 	l.tenant, rest, _ = strings.Cut(name, ";")
+	l.tenant = plain(l.tenant)
 	for rest != "" {
 		var part string
 		part, rest, _ = strings.Cut(rest, ";")
 		if attr, value, ok := strings.Cut(part, "="); ok {
-			l.attributes = append(l.attributes, [2]string{attr, value})
+			l.attributes = append(l.attributes, [2]string{attr, plain(value)})
 		}
 	}
 	l.kind = l.value("kind")
