@@ -719,6 +719,9 @@ end
 
 -- A call holds one permit, whatever it costs, and from now on, whenever its
 -- slot is.
+-- bucket_of is the bucket of another algorithm than permits that a key holds.
+local bucket_of
+
 function make.permits()
   local k = {}
 
@@ -727,7 +730,10 @@ function make.permits()
   local function held(s, now)
     if not s.held then
       s.held, s.taken = redis.pcall('ZCOUNT', s.key, string.format('(%.0f', now), '+inf'), {}
-      if type(s.held) == 'table' then s.held, s.foreign = 0, true end -- of another algorithm
+      if type(s.held) == 'table' then
+        bucket_of({key = s.key, pause = 0, why = ''}, now) -- raises where it is none
+        s.held, s.foreign = 0, true
+      end
     end
     return s.held
   end
@@ -849,11 +855,8 @@ local function limit_turn(limit, s, now)
   s.limit = limit
 end
 
-local function limit_open(limit, key, now)
-  limit_check(limit)
-  local s = {key = key, pause = 0, why = ''}
-  local name = KIND[limit.a]
-  if name == 'permits' then return s end
+function bucket_of(s, now)
+  local key = s.key
   local text = redis.pcall('GET', key)
   if not text then return s end
   if type(text) == 'table' then
@@ -874,6 +877,13 @@ local function limit_open(limit, key, now)
   if not kind(is).parse(s, text, now) then not_a_bucket(key) end
   s.k, s.kind = kind(is), is
   return s
+end
+
+local function limit_open(limit, key, now)
+  limit_check(limit)
+  local s = {key = key, pause = 0, why = ''}
+  if KIND[limit.a] == 'permits' then return s end
+  return bucket_of(s, now)
 end
 
 local function limit_earliest(limit, s, now, t, n)
