@@ -2,11 +2,13 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,8 +18,7 @@ import (
 
 func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// damagedScripts are the scripts of a queue, each as the programs run it, but for those of
-// periodic jobs, watch.lua and dequeue.lua.
+// damagedScripts are all scripts of a queue, each as the programs run it.
 func damagedScripts(client *redis.Client) []damagedScript {
 	// eval runs a script as it is: an error of it is an error.
 	eval := func(ctx context.Context, script *throttle.Script, args ...any) error {
@@ -52,10 +53,22 @@ func damagedScripts(client *redis.Client) []damagedScript {
 
 	var scripts []damagedScript
 	add := func(name string, run func(ctx context.Context, pick *rand.Rand, s sight) error) {
-		scripts = append(scripts, damagedScript{name, run})
+		again := slices.Contains([]string{"dispatch", "begin", "slot", "settle", "recover", "late", "sweep", "watch"}, strings.Fields(name)[0])
+		scripts = append(scripts, damagedScript{name, again, run})
 	}
 	add("dispatch", func(ctx context.Context, pick *rand.Rand, _ sight) error {
 		return eval(ctx, dispatchScript, 100, 100, horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,")
+	})
+	add("dequeue", func(ctx context.Context, _ *rand.Rand, _ sight) error {
+		var keys []string
+		for _, name := range []string{"pending", "paused", "active", "lease"} {
+			keys = append(keys, asynqKey(damagedQueue, name))
+		}
+		_, err := dequeueScript.Run(ctx, client, keys, time.Now().Add(30*time.Second).Unix(), asynqKey(damagedQueue, "t:"), ",call,")
+		if errors.Is(err, redis.Nil) {
+			return nil
+		}
+		return err
 	})
 	add("begin", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		var args []any
@@ -126,6 +139,43 @@ func damagedScripts(client *redis.Client) []damagedScript {
 	})
 	add("resume", func(ctx context.Context, pick *rand.Rand, _ sight) error {
 		_, _ = ResumeJobs(ctx, client, damagedQueue, Scope{}, Operator{Actor: "x", Reason: "y"})
+		return nil
+	})
+	add("watch", func(ctx context.Context, pick *rand.Rand, _ sight) error {
+		_, err := watchScript.Run(ctx, client, []string{key(damagedQueue, "watcher")}, damagedQueue, fmt.Sprint("worker", pick.IntN(2)), 2000)
+		return err
+	})
+	periodic := func(name string, script *throttle.Script, key string, args func(tick int64) []any) {
+		add("periodic "+name, func(ctx context.Context, pick *rand.Rand, _ sight) error {
+			_, err := script.Run(ctx, client, []string{key}, args(time.Now().Unix()-int64(pick.IntN(3)))...)
+			return err
+		})
+	}
+	periodic("look", periodicLookScript, periodicFiredKey, func(tick int64) []any { return []any{tick} })
+	periodic("choose", periodicChooseScript, periodicFiredKey, func(tick int64) []any {
+		return []any{"hourly", tick, damagedQueue, "new", tick, damagedQueue}
+	})
+	periodic("mark", periodicMarkScript, periodicFiredKey, func(tick int64) []any { return []any{"hourly", tick, "new", tick} })
+	periodic("set", periodicSetScript, periodicKey, func(int64) []any {
+		return []any{"hourly", "false", `"spec":"@every 60s","zone":"","max_late_seconds":60,"job":{}}`, `"spec":"@every 60s","zone":"",`}
+	})
+	periodic("pause", periodicSetScript, periodicKey, func(int64) []any { return []any{"hourly", "true", "", ""} })
+	// A tick is in the fence if and only if its job was enqueued.
+	add("periodic fire", func(ctx context.Context, pick *rand.Rand, s sight) error {
+		tick := time.Now().Unix() - int64(pick.IntN(3))
+		a, err := Job{Kind: "call", Queue: damagedQueue, Tenant: "a", Payload: 1}.accept(damagedQueue, time.Now())
+		if err != nil {
+			return err
+		}
+		fence := key(damagedQueue, "periodic")
+		if err := eval(ctx, periodicFireScript, a.append([]any{1, "hourly", tick})...); err != nil {
+			return err
+		}
+		score, _ := client.ZScore(ctx, fence, "hourly").Result()
+		enqueued := client.Exists(ctx, asynqKey(damagedQueue, "t:"+a.id)).Val() == 1
+		if fenced := score == float64(tick); fenced != enqueued {
+			return fmt.Errorf("the tick is in the fence: %v; its job was enqueued: %v", fenced, enqueued)
+		}
 		return nil
 	})
 	add("archive", func(ctx context.Context, _ *rand.Rand, _ sight) error { return eval(ctx, archiveScript, 0, 1, 100) })

@@ -36,7 +36,7 @@ local function take(i)
 end
 
 local now
-local back = {} -- tasks that nobody took
+local back, gone = {}, {} -- tasks that nobody took, and that asynq's tools deleted
 for i = #ids, 1, -1 do
   local key = ARGV[2] .. ids[i]
   local msg = redis.pcall('HGET', key, 'msg')
@@ -57,7 +57,7 @@ for i = #ids, 1, -1 do
     end
     if (tonumber(task[4] or 0) or 0) / 1000 < now - LEFT_US then back[#back + 1] = ids[i] end
   elseif not msg and redis.call('EXISTS', key) == 0 then
-    redis.call('LREM', KEYS[1], -1, ids[i]) -- asynq's tools deleted the task
+    gone[#gone + 1] = ids[i]
   end
 end
 local retry = string.gsub(KEYS[1], 'pending$', 'retry')
@@ -66,7 +66,8 @@ for _, id in ipairs(back) do
   redis.call('LREM', KEYS[1], -1, id)
   redis.call('HSET', ARGV[2] .. id, 'state', 'retry')
 end
-if #back == 0 and #ids == LOOKS and redis.call('LLEN', KEYS[1]) > LOOKS then
+for _, id in ipairs(gone) do redis.call('LREM', KEYS[1], -1, id) end
+if #back == 0 and #gone == 0 and #ids == LOOKS and redis.call('LLEN', KEYS[1]) > LOOKS then
   for _ = 1, LOOKS do redis.call('RPOPLPUSH', KEYS[1], KEYS[1]) end
 end
 return nil

@@ -9,14 +9,16 @@
 -- ARGV[6]   calendars as JSON {id: [window starts]}, '' for none
 -- ARGV[7]   the kinds that the caller handles, escaped, ',KIND,KIND,'; '' for any
 -- Returns   {released, again_us, backlog, forwarded, full 1|0, pending, enqueued, pauses,
---           now_us, stepped 1|0}
+--           now_us, stepped 1|0, understood 1|0}
 --   again_us  from now, when something may go next; -1: not before somebody acts
 --   full      the caller has no room left
 --   pauses    how often they were changed
 --   stepped   the clock was set back: what waits was computed by another clock
+--   understood  0: a key of the whole queue holds something else, and nothing was done
 -- Bound: at most 100 jobs are forwarded from each set, 100 expire, 32 lanes are looked at,
 -- 40 change their place and 16 jobs are released in a call, whatever waits.
 local now = clock()
+without_queue = {0, 0, 0, 0, 0, 0, 0, 0, int(now), 0, 0}
 local horizon, pickup = now + tonumber(ARGV[4]), tonumber(ARGV[5])
 local MAX_RELEASED, MAX_LOOKS, MAX_CROWD = 16, 32, 8
 local RETRY_US = 5000000 -- until a lane that cannot be understood is looked at again
@@ -34,9 +36,16 @@ end
 -- 1. Forward: scheduled, retried and parked jobs whose time has come. Their lanes
 -- have their turn in the next call, which sees them there.
 local forwarded, joined, moved = 0, {}, {}
+-- due lists the ids of a set whose time has come; none where it is no set of ids.
+local function due(set, until_score)
+  local ids = {}
+  attempt(set, function() ids = read('ZRANGEBYSCORE', set, '-inf', until_score, 'LIMIT', 0, 100) end)
+  return ids
+end
+
 for _, name in ipairs({'scheduled', 'retry'}) do
   local set = asynq .. name
-  local ids = read('ZRANGEBYSCORE', set, '-inf', int(math.floor(now / 1000000)), 'LIMIT', 0, 100)
+  local ids = due(set, int(math.floor(now / 1000000)))
   for i, id in ipairs(ids) do
     local understood = attempt('job ' .. id, function()
       local task = read('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_done')
@@ -69,7 +78,7 @@ end
 -- 2. Expire: what nobody wants any more is put away by a worker, and no limit,
 -- pause or window holds it up. One that was just forwarded has its turn in the next call.
 local deadlines, gone = headgate .. 'deadlines', {}
-for _, id in ipairs(read('ZRANGEBYSCORE', deadlines, '-inf', int(now), 'LIMIT', 0, 100)) do
+for _, id in ipairs(due(deadlines, int(now))) do
   local understood = moved[id] or attempt('job ' .. id, function()
     local task = read('HMGET', task_key(id), 'state', 'group', 'hg_slot')
     plan('ZREM', deadlines, id)
@@ -674,9 +683,10 @@ elseif more or forwarded > 0 or next(gone) or (released == max and max < room) t
 elseif next_due >= 0 then
   again = math.max(0, math.min(next_due - now, 86400000000))
 end
-local totals = read('HMGET', headgate .. 'totals', 'enqueued', 'pauses')
-local waits = tonumber(read('HGET', headgate .. 'backlog', '*') or 0) or 0
+local totals, waits = {}, 0
+attempt(headgate .. 'totals', function() totals = read('HMGET', headgate .. 'totals', 'enqueued', 'pauses') end)
+attempt(headgate .. 'backlog', function() waits = tonumber(read('HGET', headgate .. 'backlog', '*') or 0) or 0 end)
 return {
   released, int(again), waits, forwarded, released >= room and 1 or 0, pending + released,
-  tonumber(totals[1] or 0) or 0, tonumber(totals[2] or 0) or 0, int(now), stepped and 1 or 0,
+  tonumber(totals[1] or 0) or 0, tonumber(totals[2] or 0) or 0, int(now), stepped and 1 or 0, 1,
 }

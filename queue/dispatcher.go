@@ -143,11 +143,14 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 		d.limits.look(err)
 		return 0, err
 	}
-	n, err := numbers(reply, 10)
+	n, err := numbers(reply, 11)
 	if err != nil {
 		return 0, err
 	}
 	d.clock.observe(n[8], sent, bootTime())
+	if n[10] == 0 {
+		return sweepEvery, nil // what it could not understand is among the faults, which are logged
+	}
 	if err := d.pauses.follow(callCtx, d.redis, d.queue, n[7], d.clock.now()); err != nil {
 		return 0, err
 	}

@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,4 +119,50 @@ func TestWorkerLogsFaults(t *testing.T) {
 	r.run(t)
 	until(t, "logged", func() bool { return strings.Contains(logged.String(), "a script found what it cannot understand") })
 	client.Del(t.Context(), key(r.queue, "waiting")) // or the end of the worker is logged as a failure
+}
+
+// TestDamagedQueueKeys: where a key of the whole queue holds something else, the rest goes
+// on without it, or nothing goes, and that is no error of every round.
+func TestDamagedQueueKeys(t *testing.T) {
+	for _, test := range []struct {
+		damaged string
+		goes    bool
+	}{
+		{"totals", true}, {"deadlines", true}, {"retry", true}, {"scheduled", true},
+		{"waiting", false}, {"ready", false}, {"pending", false},
+	} {
+		t.Run(test.damaged, func(t *testing.T) {
+			r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
+			client, ctx := r.server.Client(), t.Context()
+			r.enqueue(t, "a", 1)
+			name := key(r.queue, test.damaged)
+			if slices.Contains([]string{"retry", "scheduled", "pending"}, test.damaged) {
+				name = asynqKey(r.queue, test.damaged)
+			}
+			kept := client.Dump(ctx, name).Val()
+			client.Del(ctx, name)
+			client.Set(ctx, name, "damaged", 0)
+			d := r.dispatcher()
+			for range 2 {
+				if _, err := d.round(ctx, 100); err != nil {
+					t.Fatal(err)
+				}
+			}
+			faults, err := Faults(ctx, client, r.queue)
+			if err != nil || len(faults) != 1 {
+				t.Errorf("faults %+v, %v; want one", faults, err)
+			}
+			pending := asynqKey(r.queue, "pending")
+			if n := client.LLen(ctx, pending).Val(); (n == 1) != test.goes {
+				t.Errorf("%d jobs went", n)
+			}
+			client.Del(ctx, name)
+			if kept != "" {
+				client.Restore(ctx, name, 0, kept)
+			}
+			if ids := r.release(t, d, 100); len(ids) != 1 {
+				t.Errorf("%d jobs went after it was mended", len(ids))
+			}
+		})
+	}
 }

@@ -6,7 +6,8 @@
 -- Clock     TIME of this Redis: one clock for all workers, also in a Cluster
 local time = redis.call('TIME')
 local now = tonumber(time[1])
-local before = tonumber(redis.call('HGET', KEYS[1], '') or 0)
+-- A text that is no number is as none.
+local before = tonumber(string.match(redis.call('HGET', KEYS[1], '') or '', '^%d+$') or 0)
 -- What lies ahead was written before the clock was set back.
 local done = math.min(math.max(before, tonumber(ARGV[1])), now)
 if done ~= before then redis.call('HSET', KEYS[1], '', string.format('%d', done)) end

@@ -161,14 +161,24 @@ local function perform()
   end
 end
 
+-- without_queue is what a script that runs by itself, again and again, answers where a
+-- key of the whole queue cannot be understood. It has decided nothing then, and that is
+-- among the faults: an error would be one at every run.
+local without_queue
+
 local function finish(main)
   local ok, result = pcall(main)
   if ok then
     perform()
   else
     local text = fault_text(result)
-    if not stale(text) then report('script', text) end
-    result = redis.error_reply(text)
+    if without_queue and not stale(text) then
+      report('queue', text)
+      result = without_queue
+    else
+      if not stale(text) then report('script', text) end
+      result = redis.error_reply(text)
+    end
   end
   if faults then save_faults() end
   return result

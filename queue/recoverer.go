@@ -44,10 +44,16 @@ const (
 
 // Run watches until ctx is done.
 func (r *recoverer) Run(ctx context.Context) {
+	failing := false
 	every(ctx, lookEvery, func() {
-		if err := r.look(ctx); err != nil && ctx.Err() == nil {
-			r.logger.Warn("recovery cannot look at leases", logQueue, r.queue, logError, err)
+		err := r.look(ctx)
+		if ctx.Err() != nil {
+			return
 		}
+		if err != nil && !failing {
+			r.logger.Warn("recovery cannot look at leases; it goes on trying", logQueue, r.queue, logError, err)
+		}
+		failing = err != nil
 	})
 }
 

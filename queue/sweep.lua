@@ -17,6 +17,7 @@
 -- Bound: a slice is some 100 lanes of up to 16 limits, or 2,000 names of which those of
 -- one tenant are asked.
 local now = clock()
+without_queue = {'0', 0}
 if not attempt('limits', function() set_calendars(ARGV[3]) end) then return {'0', 0} end
 local tenant_wanted, mends = ARGV[4], ARGV[5] == '1'
 local SOON_US = 1000000

@@ -7,7 +7,9 @@
 -- Returns   1: the caller watches; 0: another worker does
 -- Full memory: it fails, as the renewals of leases do. A watcher that is refused
 -- knows that the workers were refused, too.
-local watcher = read('GET', KEYS[1])
+local watcher
+-- What is no id of a worker is replaced by one.
+attempt(KEYS[1], function() watcher = read('GET', KEYS[1]) end)
 if watcher and watcher ~= ARGV[2] then return 0 end
 plan('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 return 1

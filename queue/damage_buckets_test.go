@@ -1,0 +1,164 @@
+package queue
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// accountBuckets holds the buckets after a script against those before it. One that was
+// damaged is as it was. One that was not still is none, and says no less was taken,
+// unless the script gives back what jobs do not use. What a script releases with a new
+// slot, or lets go beyond its limits, is taken from each of the limits of its lane.
+func (d *damage) accountBuckets(t *testing.T, seed uint64, script string, limits []Limit, before, after sight, now time.Time) {
+	t.Helper()
+	fail := func(format string, args ...any) {
+		t.Helper()
+		t.Errorf("%s, state %d: %s", script, seed, fmt.Sprintf(format, args...))
+	}
+	took := map[string]float64{} // by bucket, permits more than before
+	for name := range after.Buckets {
+		if _, known := before.Buckets[name]; !known {
+			before.Buckets[name] = ""
+		}
+	}
+	damaged := map[string]bool{}
+	for name, was := range before.Buckets {
+		limit := limitOf(limits, name)
+		if limit == nil {
+			continue // it is of a limit that there is no more
+		}
+		used, err := taken(*limit, was, now)
+		if err != nil {
+			if damaged[name] = true; after.Buckets[name] != was {
+				fail("%s held %q, which is no bucket, and holds %q now", name, was, after.Buckets[name])
+			}
+			continue
+		}
+		uses, err := taken(*limit, after.Buckets[name], now)
+		if err != nil {
+			fail("%s held %q, and now %q: %v", name, was, after.Buckets[name], err)
+			continue
+		}
+		took[name] = uses - used
+		givesBack := script == "settle" || script == "slot" || strings.HasPrefix(script, "verbs cancel")
+		if took[name] < -0.01 && !givesBack && limit.Concurrency == 0 {
+			fail("%s held %q, and now %q: %v permits came back", name, was, after.Buckets[name], -took[name])
+		}
+	}
+
+	owed := map[string]float64{} // by bucket
+	for id, places := range after.Places {
+		if !slices.Contains(places, "pending") || slices.Contains(before.Places[id], "pending") {
+			continue
+		}
+		var earliest, latest, position int64
+		was, is := before.Fields[id], after.Fields[id]
+		_, _ = fmt.Sscan(is["hg_slot"], &earliest, &latest, &position)
+		switch {
+		case script == "dispatch" && latest > 0 && was["hg_slot"] != is["hg_slot"]:
+		case strings.HasPrefix(script, "verbs run") && earliest > 0:
+			_, _ = fmt.Sscan(was["hg_slot"], &earliest, &latest, &position)
+			if latest > now.Add(-time.Minute).UnixMicro() {
+				continue // it keeps a slot that is paid for
+			}
+		default:
+			continue
+		}
+		lane := laneOf(is["group"])
+		for _, place := range before.Places[id] {
+			if name, ok := strings.CutPrefix(place, "g:"); ok {
+				lane = laneOf(name)
+			}
+		}
+		for _, limit := range limits {
+			name := bucketKey(damagedQueue, limit, &lane)
+			switch cost := costOf(was, limit.Unit); {
+			case limit.Concurrency > 0:
+				if !strings.Contains(" "+after.Buckets[name]+" ", " "+id+" ") && was["hg_permits"] == "" {
+					fail("job %s was released without a permit of %s", id, name)
+				}
+			case cost > 0 && damaged[name]:
+				fail("job %s was released under %s, which is no bucket: %q", id, name, before.Buckets[name])
+			default:
+				owed[name] += cost
+			}
+		}
+	}
+	for name, cost := range owed {
+		if took[name] < cost-0.01 {
+			fail("%v permits of %s were released, and %v were taken: %q, then %q", cost, name, took[name], before.Buckets[name], after.Buckets[name])
+		}
+	}
+}
+
+// limitOf is the limit of a bucket, by its key; nil: there is none of that name.
+func limitOf(limits []Limit, name string) *Limit {
+	for i, limit := range limits {
+		if strings.HasPrefix(name, bucketKey(damagedQueue, limit, &lane{})) {
+			return &limits[i]
+		}
+	}
+	return nil
+}
+
+// taken is how many permits a bucket says were taken that have not come back. One of
+// another algorithm says nothing, for a limit may change its nature.
+func taken(limit Limit, text string, now time.Time) (float64, error) {
+	is, text, _ := strings.Cut(text, " ")
+	spec := limit.spec()
+	switch is {
+	case "":
+		return 0, nil
+	case "zset":
+		if limit.Concurrency > 0 {
+			return float64(len(strings.Fields(text))), nil
+		}
+		return 0, nil
+	case "list":
+		if !strings.HasPrefix(text, "@") {
+			return 0, fmt.Errorf("%q is no log", text)
+		}
+		if spec.Algorithm == "sl" {
+			return float64(len(strings.Fields(text)) - 1), nil
+		}
+		return 0, nil
+	case "string":
+	default:
+		return 0, fmt.Errorf("a %s is no bucket", is)
+	}
+	if spec.Algorithm == "sl" || limit.Concurrency > 0 {
+		_, err := (throttle.Spec{Algorithm: "fw", Window: 1}).Stored(text, now.UnixMicro(), nil)
+		return 0, err
+	}
+	stored, err := spec.Stored(text, now.UnixMicro(), limit.Windows(now, 2))
+	if err != nil {
+		return 0, err
+	}
+	switch spec.Algorithm {
+	case "fw", "sc":
+		return stored.Used + stored.Given + stored.Previous, nil
+	}
+	return math.Max(float64(spec.Burst), 1) - stored.Left, nil
+}
+
+// costOf is what a job takes of a limit that counts in a unit.
+func costOf(fields map[string]string, unit string) float64 {
+	if unit == "" {
+		cost, _ := strconv.ParseInt(fields["hg_cost"], 10, 64)
+		return float64(max(cost, 1))
+	}
+	for pair := range strings.SplitSeq(fields["hg_costs"], ";") {
+		if of, n, ok := strings.Cut(pair, "="); ok && of == unit {
+			cost, _ := strconv.ParseInt(n, 10, 64)
+			return float64(cost)
+		}
+	}
+	return 0
+}
