@@ -295,3 +295,34 @@ func TestChangeToAndFromConcurrency(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatIsNoBucketStays: a limit takes over the bucket of another algorithm, and nothing
+// else that a key may hold.
+func TestWhatIsNoBucketStays(t *testing.T) {
+	limits := []Limit{
+		bucket("10/s", 20), window("50/s", nil), counted("60/10s"), logged("1/s"),
+		inFlightOf(2, time.Minute),
+	}
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, limit := range limits {
+			for what, damage := range map[string]func(key string) error{
+				"a hash": func(key string) error { return client.HSet(t.Context(), key, "a", "b").Err() },
+				"a set":  func(key string) error { return client.SAdd(t.Context(), key, "a").Err() },
+				"a text": func(key string) error { return client.Set(t.Context(), key, "damaged", 0).Err() },
+			} {
+				c := newClocked(t, client, limit)
+				key := c.bucket(limit, "k")
+				if err := damage(key); err != nil {
+					t.Fatal(err)
+				}
+				is := client.Type(t.Context(), key).Val()
+				if d, err := c.Take(t.Context(), 1, "k"); err == nil {
+					t.Errorf("%v: %s answered %+v", limit, what, d)
+				}
+				if now := client.Type(t.Context(), key).Val(); now != is {
+					t.Errorf("%v: %s is a %s now", limit, what, now)
+				}
+			}
+		}
+	})
+}
