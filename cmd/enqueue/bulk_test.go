@@ -318,7 +318,7 @@ func TestBulkWhenRepliesAreLost(t *testing.T) {
 		ended <- result{out, errText, code}
 	}()
 	write(0, 10)
-	until(t, "enqueued", func() bool { return waiting(t, client) == 10 })
+	until(t, "enqueued", func() bool { return waiting(t, client) == 10 && proxy.answered.Load() })
 	proxy.cut.Store(true)
 	write(10, 10)
 	to.Close()
@@ -339,8 +339,9 @@ func TestBulkWhenRepliesAreLost(t *testing.T) {
 // proxy stands between a client and Redis. Once cut, it passes what the client
 // says and hangs up instead of passing the answer.
 type proxy struct {
-	addr string
-	cut  atomic.Bool
+	addr     string
+	cut      atomic.Bool
+	answered atomic.Bool // the latest question
 }
 
 func newProxy(t *testing.T, redis string) *proxy {
@@ -376,8 +377,18 @@ func (p *proxy) serve(client net.Conn, redis string) {
 	defer server.Close()
 	var passing sync.WaitGroup
 	passing.Go(func() {
-		_, _ = io.Copy(server, client) // ends when either hangs up
-		server.Close()
+		defer server.Close()
+		buffer := make([]byte, 64<<10)
+		for {
+			n, err := client.Read(buffer)
+			if err != nil {
+				return
+			}
+			p.answered.Store(false)
+			if _, err := server.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
 	})
 	buffer := make([]byte, 64<<10)
 	for {
@@ -389,6 +400,7 @@ func (p *proxy) serve(client net.Conn, redis string) {
 		if _, err := client.Write(buffer[:n]); err != nil {
 			break
 		}
+		p.answered.Store(true)
 	}
 	client.Close()
 	passing.Wait()
