@@ -24,6 +24,10 @@ var (
 	// ErrUnknown: Redis did not answer in time, so the job may have been enqueued
 	// or not. Enqueueing it again is safe while its Key is taken.
 	ErrUnknown = errors.New("not known whether the job was enqueued")
+
+	// ErrEvicts: this Redis deletes keys when its memory is full, and jobs with them.
+	// Nothing was enqueued.
+	ErrEvicts = errors.New("this redis evicts keys when memory is full")
 )
 
 // Client accepts jobs. It is safe for concurrent use; the Redis client stays
@@ -63,7 +67,7 @@ type Result struct {
 }
 
 // Enqueue accepts one job. Errors: [InvalidError] for each field that cannot be
-// accepted, [ErrConflict], [ErrBacklogFull], [ErrUnknown], or that of Redis
+// accepted, [ErrConflict], [ErrBacklogFull], [ErrUnknown], [ErrEvicts], or that of Redis
 // when the job was certainly not enqueued.
 //
 // A Redis that does not answer, or that says it will take jobs later, as in a

@@ -330,7 +330,7 @@ func TestClientRefusesEvictingRedis(t *testing.T) {
 	refused := func(what string) {
 		t.Helper()
 		_, err := client.Enqueue(t.Context(), job)
-		if err == nil || errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "allkeys-lru") || !strings.Contains(err.Error(), "set maxmemory-policy noeviction") {
+		if !errors.Is(err, ErrEvicts) || errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "allkeys-lru") || !strings.Contains(err.Error(), "set maxmemory-policy noeviction") {
 			t.Errorf("%s: Enqueue = %v; want an error with the remedy", what, err)
 		}
 	}

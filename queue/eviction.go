@@ -61,7 +61,7 @@ func refuseEviction(policy string) error {
 	if policy == "" || policy == noEviction {
 		return nil
 	}
-	return fmt.Errorf("this redis evicts keys when memory is full (maxmemory-policy %s), and jobs with them: set maxmemory-policy noeviction", policy)
+	return fmt.Errorf("%w (maxmemory-policy %s), and jobs with them: set maxmemory-policy noeviction", ErrEvicts, policy)
 }
 
 // fitness lets a producer look at its Redis from time to time.

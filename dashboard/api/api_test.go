@@ -311,3 +311,12 @@ func TestRedisAway(t *testing.T) {
 }
 
 var _ http.Handler = (*API)(nil)
+
+// TestRedisThatEvicts: the server cannot accept jobs for now, and says what is to be done.
+func TestRedisThatEvicts(t *testing.T) {
+	r := newRig(t, redistest.Start(t, "--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"), nil)
+	answer := r.want(http.StatusServiceUnavailable, "set maxmemory-policy noeviction", "POST", "/jobs", `{"kind":"call","tenant":"a","payload":1}`)
+	if answer.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+}

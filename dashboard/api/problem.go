@@ -90,6 +90,10 @@ func problemOf(err error) *problem {
 			"Redis did not answer in time, so the job may have been enqueued or not. Sending it again with the same key is safe: it is enqueued once.")
 		p.retryAfter = awayRetry
 		return p
+	case errors.Is(err, queue.ErrEvicts):
+		p := newProblem(http.StatusServiceUnavailable, codeUnavailable, "%s", oneLine(err))
+		p.retryAfter = awayRetry
+		return p
 	case errors.Is(err, queue.ErrNoJob):
 		return newProblem(http.StatusNotFound, codeNotFound, "%s", oneLine(err))
 	}
