@@ -47,6 +47,10 @@ func TestForecastIsRight(t *testing.T) {
 			limits: []Limit{windowOf("quota", 60, time.Second, "tenant"), sharedBy(600)},
 			jobs:   map[string]int{"a": 200, "b": 150}, after: 10, window: time.Second, heldBy: map[string]string{"a": "quota", "b": "quota"},
 		},
+		"sliding windows of a few": {
+			limits: []Limit{slidingOf("quota", 3, 400*time.Millisecond, "tenant"), sharedBy(600)},
+			jobs:   map[string]int{"a": 20, "b": 15}, after: 6, window: 400 * time.Millisecond, heldBy: map[string]string{"a": "quota", "b": "quota"},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -362,7 +362,10 @@ func (m *fluid) flow() {
 // level lets the buckets' full rates in.
 func (m *fluid) level() {
 	for i := range m.buckets {
-		m.buckets[i].in, m.buckets[i].starved = m.buckets[i].rate, false
+		b := &m.buckets[i]
+		if b.in, b.starved = b.rate, false; b.spread && b.unused() <= tiny {
+			b.in = 0
+		}
 	}
 }
 
@@ -450,6 +453,9 @@ func (m *fluid) next() float64 {
 		case b.level < 0 && b.in > 0 && b.level < -tiny*max(1, b.most):
 			sooner(-b.level / b.in)
 		}
+		if b.spread && b.out > 0 {
+			sooner(b.unused() / b.out)
+		}
 		if len(b.opens) > 0 {
 			sooner(b.opens[0] - m.now)
 		}
@@ -479,7 +485,9 @@ func (m *fluid) pass(step float64) {
 	for i := range m.buckets {
 		b := &m.buckets[i]
 		b.level = min(b.level+(b.in-b.out)*step, b.most)
-		b.used += b.out * step
+		if b.used += b.out * step; b.spread {
+			b.level = min(b.level, b.unused())
+		}
 		for len(b.opens) > 0 && b.opens[0] <= m.now+tiny {
 			b.openWindow()
 		}
@@ -497,7 +505,19 @@ func (b *fluidBucket) begin() {
 	if b.quota > 0 && len(b.opens) == 0 {
 		b.opens = []float64{b.period}
 	}
+	if b.spread {
+		weighed := b.rate * b.opens[0]
+		b.level += math.Floor(weighed+tiny) - headStart(weighed)
+	}
 }
+
+// unused is what a window has left at most.
+func (b *fluidBucket) unused() float64 { return b.quota - b.used }
+
+// headStart is what counts of the window before where it weighs so much. Rounded
+// down, a permit of it that has passed in part does not count any more, so a job goes
+// as soon as the one before it has.
+func headStart(weighed float64) float64 { return max(weighed-1, 0) }
 
 func (b *fluidBucket) openWindow() {
 	at := b.opens[0]
@@ -507,7 +527,7 @@ func (b *fluidBucket) openWindow() {
 	owed := min(b.level, 0)
 	b.level = b.quota + owed
 	if b.spread {
-		b.level, b.rate = b.quota-b.used, b.used/b.period
+		b.level, b.rate = b.quota-headStart(b.used), b.used/b.period
 	}
 	b.level -= b.given
 	b.used, b.given = b.given, 0
@@ -516,5 +536,6 @@ func (b *fluidBucket) openWindow() {
 		if !b.spread {
 			b.level -= b.quota / 2
 		}
+		b.spread = false
 	}
 }

@@ -13,13 +13,28 @@ import (
 type exactLimit struct {
 	interval, burst float64 // of a token bucket; burst 1 is a leaky one
 	tat             float64
-	window          float64 // of a fixed window
+	window          float64 // of a fixed window, or a sliding counter
 	quota, used     float64
 	opened          float64
+	sliding         bool
+	previous        float64 // of a sliding counter, in the window before
 	fluid           fluidBucket
 }
 
 func (l *exactLimit) earliest(t float64) float64 {
+	if l.sliding {
+		t = max(t, l.opened)
+		start, previous, used := l.counts(t)
+		if used+1 > l.quota {
+			previous, used, start = used, 0, start+l.window
+			t = start
+		}
+		if room := l.quota - used; previous >= room {
+			// previous × the part of its window that is left < room
+			t = max(t, start+l.window*(1-room/previous)+1e-6)
+		}
+		return t
+	}
 	if l.window > 0 {
 		start := math.Floor(t/l.window+1e-9) * l.window
 		if start <= l.opened && l.used+1 > l.quota {
@@ -30,7 +45,23 @@ func (l *exactLimit) earliest(t float64) float64 {
 	return max(t, l.tat-(l.burst-1)*l.interval)
 }
 
+// counts are what a sliding counter knows of the window that holds t.
+func (l *exactLimit) counts(t float64) (start, previous, used float64) {
+	switch start = math.Floor(t/l.window+1e-9) * l.window; math.Round((start - l.opened) / l.window) {
+	case 0:
+		return start, l.previous, l.used
+	case 1:
+		return start, l.used, 0
+	}
+	return start, 0, 0
+}
+
 func (l *exactLimit) take(t float64) {
+	if l.sliding {
+		l.opened, l.previous, l.used = l.counts(t)
+		l.used++
+		return
+	}
 	if l.window > 0 {
 		if start := math.Floor(t/l.window+1e-9) * l.window; start > l.opened {
 			l.opened, l.used = start, 0
@@ -113,13 +144,20 @@ func (p picker) within(least, most int) int { return least + p.IntN(most-least+1
 // ten times as many.
 func drawLimit(pick picker, least, most int, kinds ...string) *exactLimit {
 	rate := float64(pick.within(least, most))
-	switch kinds[pick.within(0, len(kinds)-1)] {
+	kind := kinds[pick.within(0, len(kinds)-1)]
+	switch kind {
 	case "leaky":
 		return &exactLimit{interval: 1 / rate, burst: 1, fluid: fluidBucket{level: 1, most: 1, rate: rate}}
 	case "token":
 		burst := float64(pick.within(2, 50))
 		owed := float64(pick.within(0, int(burst)))
 		return &exactLimit{interval: 1 / rate, burst: burst, tat: owed / rate, fluid: fluidBucket{level: burst - owed, most: burst, rate: rate}}
+	}
+	if kind == "counter" {
+		length := math.Ceil(float64(10*least) / rate)
+		used := float64(pick.within(0, int(rate*length)))
+		previous := float64(pick.within(0, int(rate*length-used)))
+		return slidingLimit(rate*length, length, previous, used)
 	}
 	length := math.Ceil(float64(10*least)/rate) * float64(pick.within(1, 5))
 	used := float64(pick.within(0, int(rate*length)))
@@ -129,6 +167,35 @@ func drawLimit(pick picker, least, most int, kinds ...string) *exactLimit {
 	}
 	return &exactLimit{window: length, quota: rate * length, used: used,
 		fluid: fluidBucket{level: rate*length - used, most: rate * length, quota: rate * length, used: used, period: length}}
+}
+
+// slidingLimit is a sliding counter at the start of a window.
+func slidingLimit(quota, length, previous, used float64) *exactLimit {
+	return &exactLimit{sliding: true, window: length, quota: quota, previous: previous, used: used, fluid: fluidBucket{
+		spread: true, level: quota - used - previous, most: quota, quota: quota, used: used, period: length, rate: previous / length,
+	}}
+}
+
+// TestFluidOfFewPermits: of a sliding counter with few permits in a long window each
+// job is forecast for when it goes, and not for the window after it.
+func TestFluidOfFewPermits(t *testing.T) {
+	for _, quota := range []int{1, 2, 3, 7} {
+		for used := range quota + 1 {
+			for previous := range quota - used + 1 {
+				for jobs := range 20 {
+					l := slidingLimit(float64(quota), 3600, float64(previous), float64(used))
+					tenant := &exactTenant{jobs: jobs + 1, weight: 1, own: []*exactLimit{l}}
+					one := &member{jobs: float64(jobs + 1), times: 1}
+					m := &fluid{buckets: []fluidBucket{l.fluid}, flows: []*flow{{weight: 1, members: []*member{one}, uses: []use{{0, 1}}}}}
+					dispatchExactly([]*exactTenant{tenant}, nil)
+					m.run(nil)
+					if math.Abs(one.at-tenant.at) > 0.01 {
+						t.Errorf("%v an hour, %v used, %v before: job %d goes at %.3f s, the model says %.3f s", quota, used, previous, jobs+1, tenant.at, one.at)
+					}
+				}
+			}
+		}
+	}
 }
 
 // TestFluidIsDispatch holds the model against dispatch itself, job by job: every
@@ -143,14 +210,14 @@ func TestFluidIsDispatch(t *testing.T) {
 		m := &fluid{}
 		var shared []*exactLimit
 		for range pick.within(0, 2) {
-			shared = append(shared, drawLimit(pick, 60, 200, "leaky", "token", "window"))
+			shared = append(shared, drawLimit(pick, 60, 200, "leaky", "token", "window", "counter"))
 		}
 		for _, l := range shared {
 			m.buckets = append(m.buckets, l.fluid)
 		}
 		// A limit that saves nothing up loses what its lane waits for shared slots. The
 		// model knows how much on average; two paces may lock into each other.
-		kinds, bound := []string{"token", "window"}, 0.05
+		kinds, bound := []string{"token", "window", "counter"}, 0.05
 		if pick.within(0, 1) == 1 {
 			kinds, bound = append(kinds, "leaky"), 0.35
 		}
@@ -196,7 +263,7 @@ func TestFluidIsDispatch(t *testing.T) {
 					i, tenant.at, few, earliest/(1-bound), members[i].at, before[i].at)
 			}
 			if tenant.at > 1 {
-				off := &off[len(kinds)-2]
+				off := &off[len(kinds)-3]
 				*off = append(*off, math.Abs(members[i].at-tenant.at)/tenant.at)
 			}
 		}

@@ -516,7 +516,7 @@ func (l *logLaw) next(t int64) int64 {
 
 func (l *logLaw) take(t, n int64) { l.taken = append(l.taken, slices.Repeat([]int64{t}, int(n))...) }
 
-// counterLaw is previous × (1 - elapsed) + used <= count.
+// counterLaw is previous × (1 - elapsed), rounded down, + used <= count.
 type counterLaw struct{ count, period, start, previous, used int64 }
 
 func (l *counterLaw) move(t int64) {
@@ -531,12 +531,12 @@ func (l *counterLaw) move(t int64) {
 func (l *counterLaw) next(t int64) int64 {
 	for at := *l; ; {
 		at.move(t)
-		if room := at.count - at.used - 1; room >= 0 && at.previous*(at.period-(t-at.start)) <= room*at.period {
+		if room := at.count - at.used - 1; room >= 0 && at.previous*(at.period-(t-at.start)) < (room+1)*at.period {
 			return t
 		} else if room < 0 || at.previous == 0 {
 			t = at.start + at.period
 		} else {
-			t = at.start + at.period - room*at.period/at.previous
+			t = at.start + at.period - ((room+1)*at.period-1)/at.previous
 		}
 	}
 }

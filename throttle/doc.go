@@ -33,7 +33,7 @@
 //	Algorithm              admits                       in one period, at most  bytes per key
 //	FixedWindow            Count in each window         2 × Count, at an edge   218
 //	SlidingWindowLog       Count in any period          Count                   282 + 10 × Count
-//	SlidingWindowCounter   what an estimate leaves      2 × Count - 1, spread   218
+//	SlidingWindowCounter   what an estimate leaves      2 × Count, spread       218
 //	TokenBucket            Burst, then the rate         Burst + Count - 1       138 to 394
 //	LeakyBucket, Take      Capacity, then the rate      Capacity + Count - 1    138 to 394
 //	LeakyBucket, Reserve   one permit per interval      Count                   250 to 394
@@ -54,7 +54,8 @@
 //     but where it is the first to see a changed limit or a clock that was set
 //     back.
 //   - Numbers are exact integers, and rounded against the caller where they have
-//     to be: moments up to the next µs, permits down.
+//     to be: moments up to the next µs, permits down. The estimate of a sliding
+//     window counter alone is rounded down, or it could not sustain its rate.
 //   - The clock is Redis's. The processes' clocks need not agree; they only say
 //     how long a caller sleeps, and in which calendar windows to look.
 //   - No call is sent twice, whatever the client's MaxRetries.

@@ -9,7 +9,7 @@ import (
 
 // TestBurstAroundAnEdge offers a call each ms from 100 ms before the edge of two
 // windows to 100 ms after it: a fixed window lets twice its count through, the
-// others no more than they allow in a period.
+// others no more than they allow in a period, and a sliding window counter one more.
 func TestBurstAroundAnEdge(t *testing.T) {
 	for name, test := range map[string]struct {
 		limit Limit
@@ -17,7 +17,7 @@ func TestBurstAroundAnEdge(t *testing.T) {
 	}{
 		"fixed window":           {window("10/10s", nil), 20},
 		"sliding window log":     {logged("10/10s"), 10},
-		"sliding window counter": {counted("10/10s"), 10},
+		"sliding window counter": {counted("10/10s"), 11},
 		"token bucket":           {bucket("10/10s", 10), 10},
 		"leaky bucket":           {leaky("10/10s", 10), 10},
 	} {
@@ -42,13 +42,13 @@ func TestBurstAroundAnEdge(t *testing.T) {
 
 // TestCounterAtItsWorst is what a weighted estimate does not see: a burst right
 // before an edge, then a call whenever it allows one. In the period that begins
-// with the burst almost twice the count goes, evenly; the log lets none of it.
+// with the burst twice the count goes, evenly; the log lets none of it.
 func TestCounterAtItsWorst(t *testing.T) {
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, test := range []struct {
 			limit Limit
 			most  int64
-		}{{counted("100/10s"), 199}, {logged("100/10s"), 100}} {
+		}{{counted("100/10s"), 200}, {logged("100/10s"), 100}} {
 			c := newClocked(t, client, test.limit)
 			edge := c.now.Add(10 * time.Second)
 			c.now = edge.Add(-time.Microsecond)

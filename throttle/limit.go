@@ -34,8 +34,8 @@ const (
 
 	// SlidingWindowCounter admits what a weighted estimate leaves room for: the
 	// count of the window before, times the part of it that still lies within
-	// Rate.Period, and the count of this window. Rounded up, never more than
-	// Rate.Count; windows are aligned to the epoch.
+	// Rate.Period and rounded down, and the count of this window are never more
+	// than Rate.Count. Windows are aligned to the epoch.
 	SlidingWindowCounter Algorithm = "sliding_window_counter"
 
 	// Concurrency admits up to Limit.Concurrency calls at a time, whatever they

@@ -83,18 +83,20 @@ func TestSequences(t *testing.T) {
 			{0, 2, time.Minute, true, 0, -1}, {0, 2, time.Minute, true, 10 * time.Second, -1}, {0, 1, 15 * time.Second, false, 20 * time.Second, -1},
 			{0, 1, time.Minute, true, 20 * time.Second, -1}, {0, 1, time.Minute, true, 20 * time.Second, -1}, {0, 1, time.Minute, true, 30 * time.Second, -1},
 		}},
-		// At the edge all 10 of the window before count, 5 s later 5 of them.
+		// At the edge all 10 of the window before count, 5 s later 5 of them; what is
+		// left of a permit that passes counts no more.
 		"sliding window counter": {counted("10/10s"), []step{
-			{9 * time.Second, 10, -1, true, 0, 0}, {time.Second, 1, -1, false, time.Second, 0}, {time.Second, 1, -1, true, 0, 0},
-			{0, 1, -1, false, time.Second, 0}, {4 * time.Second, 4, -1, true, 0, 0}, {5 * time.Second, 6, -1, false, 2 * time.Second, 5}, {0, 5, -1, true, 0, 0},
+			{9 * time.Second, 10, -1, true, 0, 0}, {time.Second, 1, -1, false, time.Microsecond, 0}, {time.Microsecond, 1, -1, true, 0, 0},
+			{0, 1, -1, false, time.Second, 0}, {time.Second, 1, -1, true, 0, 0}, {3999999 * time.Microsecond, 4, -1, false, time.Microsecond, 3},
+			{time.Microsecond, 4, -1, true, 0, 0}, {4999999 * time.Microsecond, 5, -1, false, time.Microsecond, 4},
 		}},
 		"sliding window counter, reserved": {counted("2/10s"), []step{
-			{0, 2, time.Minute, true, 0, -1}, {0, 1, time.Minute, true, 15 * time.Second, -1}, {0, 1, time.Minute, true, 20 * time.Second, -1},
-			{0, 2, time.Minute, true, 40 * time.Second, -1},
+			{0, 2, time.Minute, true, 0, -1}, {0, 1, time.Minute, true, 10*time.Second + time.Microsecond, -1}, {0, 1, time.Minute, true, 15*time.Second + time.Microsecond, -1},
+			{0, 2, time.Minute, true, 25*time.Second + time.Microsecond, -1},
 		}},
 		"sliding window counter of thirds": {counted("3/10s"), []step{
-			{0, 3, -1, true, 0, 0}, {10 * time.Second, 1, -1, false, 3333334 * time.Microsecond, 0},
-			{3333333 * time.Microsecond, 1, -1, false, time.Microsecond, 0}, {time.Microsecond, 1, -1, true, 0, 0},
+			{0, 3, -1, true, 0, 0}, {10 * time.Second, 2, -1, false, 3333334 * time.Microsecond, 0},
+			{3333333 * time.Microsecond, 2, -1, false, time.Microsecond, 1}, {time.Microsecond, 2, -1, true, 0, 0},
 		}},
 		"concurrency": {inFlightOf(2, 10*time.Second), []step{
 			{0, 1, -1, true, 0, 1}, {4 * time.Second, 5, -1, true, 0, 0}, {0, 1, -1, false, 6 * time.Second, 0},

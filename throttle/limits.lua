@@ -433,7 +433,10 @@ function make.window()
   return k
 end
 
--- The estimate at t, d into its window: previous * (w - d) / w + used.
+-- n permits go at t, d into its window, while
+-- floor(previous * (w - d) / w) + used + n <= b. Rounded up, the last permit of a
+-- window would never go: any rest of the previous one, however small, would take its
+-- place, and a steady caller would get b - 1 of b.
 function make.counter()
   local k = {}
 
@@ -456,24 +459,20 @@ function make.counter()
   end
 
   -- unit is the precision in µs, 1 where permits × µs stay below 2^53. A coarser
-  -- one is rounded against the caller.
+  -- one counts a part of the window before as longer than it is.
   local function unit(n, w)
     local u = 1
     while n * w / u >= 2 ^ 53 do u = u * 1000 end
     return u
   end
 
-  -- weighed is n * part / w, rounded up.
-  local function weighed(n, part, w)
-    local u = unit(n, w)
-    return math.ceil(n * math.ceil(part / u) / math.floor(w / u))
-  end
-
-  -- estimate is what counts at t, rounded up.
+  -- estimate is what counts at t, not yet rounded. A quotient of integers below 2^53
+  -- is never rounded to a whole number that it does not reach.
   local function estimate(s, t)
     local d = (t - s.start) % s.w
     local previous, used = counts(s, t - d)
-    return used + weighed(previous, s.w - d, s.w)
+    local u = unit(previous, s.w)
+    return used, previous * math.ceil((s.w - d) / u) / math.floor(s.w / u)
   end
 
   function k.sync(limit, s, now)
@@ -502,9 +501,9 @@ function make.counter()
     end
     local room = limit.b - used - n
     if previous <= room then return t end
-    -- previous * (w - d) / w <= room from this d on:
+    -- previous * (w - d) / w < room + 1 from this d on:
     local u = unit(previous, limit.w)
-    local d = limit.w - math.floor(room * math.floor(limit.w / u) / previous) * u
+    local d = limit.w - math.floor(((room + 1) * math.floor(limit.w / u) - 1) / previous) * u
     return math.max(t, start + d)
   end
 
@@ -534,12 +533,15 @@ function make.counter()
   function k.owed(limit, s, now)
     local base = math.max(now, s.last)
     if s.w == 0 then return 0, base end
-    return estimate(s, base), base
+    -- Rounded up: a change of the limit gives nothing.
+    local used, weighed = estimate(s, base)
+    return used + math.ceil(weighed), base
   end
 
   function k.left(limit, s, now)
     if s.start > now and s.start <= now + limit.ahead then return 0 end
-    return math.max(0, limit.b - estimate(s, now))
+    local used, weighed = estimate(s, now)
+    return math.max(0, limit.b - used - math.floor(weighed))
   end
 
   function k.reset(limit, s, now)

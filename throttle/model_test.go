@@ -123,17 +123,17 @@ func (m *counters) left(now int64, _ bool) int64 {
 // the first moment that has room is found by bisection.
 type weighted struct{ counters }
 
-// over is by how much n more at t pass the limit, in permits × µs.
-func (m *weighted) over(t, n int64) int64 {
+// room is how many permits the estimate, rounded down, leaves at t.
+func (m *weighted) room(t int64) int64 {
 	w, d := t/m.length, t%m.length
-	return m.used[w-1]*(m.length-d) + (m.used[w]+n-m.most)*m.length
+	return m.most - m.used[w] - m.used[w-1]*(m.length-d)/m.length
 }
 
 func (m *weighted) earliest(t, n int64, _ bool) int64 {
 	low := max(t, m.latest*m.length)
 	high := low + 3*m.length
 	for low < high {
-		if middle := (low + high) / 2; m.over(middle, n) <= 0 {
+		if middle := (low + high) / 2; m.room(middle) >= n {
 			high = middle
 		} else {
 			low = middle + 1
@@ -146,11 +146,7 @@ func (m *weighted) left(now int64, _ bool) int64 {
 	if m.latest > now/m.length {
 		return 0
 	}
-	room := -m.over(now, 0)
-	if room < 0 {
-		return 0
-	}
-	return room / m.length
+	return max(0, m.room(now))
 }
 
 // memory is a sliding window log that forgets nothing.

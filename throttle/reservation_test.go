@@ -179,7 +179,7 @@ func TestSettle(t *testing.T) {
 				want := map[Algorithm]time.Duration{
 					TokenBucket: 61 * time.Second, // 120 owed, until 59 are
 					FixedWindow: time.Minute, SlidingWindowLog: time.Minute,
-					SlidingWindowCounter: 60*time.Second + 30500*ms, // 120 weigh 59 after 30.5 s of the next window
+					SlidingWindowCounter: 60*time.Second + 30*time.Second + time.Microsecond, // 120 weigh less than 60 after 30 s of the next window
 				}[limit.Algorithm]
 				if wait != want {
 					t.Errorf("after a charge beyond bounds the next call waits %v, want %v", wait, want)

@@ -3,6 +3,7 @@ package throttle
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -71,7 +72,7 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 		}
 		out.Left = float64(s.Burst) - out.Used
 		if s.Algorithm == "sc" && end > start {
-			out.Left -= out.Previous * float64(end-now) / float64(end-start)
+			out.Left -= math.Floor(out.Previous * float64(end-now) / float64(end-start))
 		}
 	case "tb", "lb", "lm":
 		out.Left = s.full() - owed(text, fields[:n], now)
