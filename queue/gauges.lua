@@ -75,9 +75,14 @@ local function look(entry, whole)
   local seen = by_name[entry.name]
   if not entry.spec or not seen or seen.whole ~= whole or seen.keys[entry.key] then return end
   local spec, b = entry.spec, bucket(entry, now)
-  local most = spec.a == 'lb' and 1 or math.max(spec.b, 1)
+  local most, left = math.max(spec.b, 1), nil
+  if spec.a == 'lb' then
+    most, left = 1, limit_earliest(spec, b, now, now, 1) > now and 0 or 1 -- one goes at a time
+  else
+    left = limit_left(spec, b, now)
+  end
   seen.keys[entry.key], seen.looked, seen.capacity = true, seen.looked + 1, most
-  seen.used = seen.used + (most - math.min(most, limit_left(spec, b, now))) / most
+  seen.used = seen.used + (most - math.min(most, left)) / most
   if whole and entry.adaptive then seen.adapted = parts_now(entry.key, now) / PARTS end
 end
 local function look_all(lane, whole)

@@ -180,7 +180,7 @@ func (c crowd) ask(t *testing.T, limiter *Limiter, end time.Time) (seen crowdSee
 		if sent.After(end) {
 			return seen
 		}
-		time.Sleep(d.RetryAfter - c.within + rand.N(crowdRest))
+		time.Sleep(d.RetryAfter + rand.N(crowdRest))
 	}
 }
 

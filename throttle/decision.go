@@ -22,18 +22,19 @@ type Decision struct {
 	Quota int64
 
 	// Remaining is how many permits could still go at once after this answer; 0
-	// during a pause.
+	// during a pause. Of a reservation in a leaky bucket with a Capacity it is how
+	// many more could wait.
 	Remaining int64
 
 	// Delay is how long after this answer the call may go; 0: now. Only a
-	// reservation has one.
+	// reservation has one; of one that was refused it is how far away the slot was.
 	Delay time.Duration
 
 	// RetryAfter is how long to wait before the same call can be admitted;
-	// 0 when Allowed. Rounded up to the next µs. For a concurrency limit it is
-	// when a permit lapses that nobody renews: one may come back at any time. For
-	// the full queue of a leaky bucket it is when that has drained, though there
-	// is a place in it earlier.
+	// 0 when Allowed. Rounded up to the next µs. For a reservation that is when
+	// its slot is no further away than the call accepts, or when a full queue has a
+	// place. For a concurrency limit it is when a permit lapses that nobody renews:
+	// one may come back at any time.
 	RetryAfter time.Duration
 
 	// ResetAfter is how long it takes until the limit is full again, if nothing
@@ -74,5 +75,5 @@ func (e *RefusedError) Error() string {
 	if e.Paused != "" {
 		why = " (paused: " + clip(e.Paused) + ")"
 	}
-	return fmt.Sprintf("limit %q admits the call in %v%s, which is too late", e.Limit, e.RetryAfter, why)
+	return fmt.Sprintf("limit %q admits the call in %v%s, which is too late", e.Limit, e.Delay, why)
 }

@@ -83,13 +83,13 @@ func ExampleLimiter_Reserve() {
 		if r.Allowed {
 			fmt.Println("call in", r.Delay.Round(time.Minute))
 		} else {
-			fmt.Println("not within 90 minutes, but in", r.RetryAfter.Round(time.Minute))
+			fmt.Println("not within 90 minutes, but in", r.Delay.Round(time.Minute), "- ask again in", r.RetryAfter.Round(time.Minute))
 		}
 	}
 	// Output:
 	// call in 0s
 	// call in 1h0m0s
-	// not within 90 minutes, but in 2h0m0s
+	// not within 90 minutes, but in 2h0m0s - ask again in 30m0s
 }
 
 // A call holds its permit of a concurrency limit until its reservation ends.

@@ -78,14 +78,14 @@ func TestWobble(t *testing.T) {
 	})
 }
 
-// TestFullQueue: a queue that is full says when it will have drained, and takes
-// the call earlier.
+// TestFullQueue: a queue that is full says when it has a place again, which is
+// before it has drained.
 func TestFullQueue(t *testing.T) {
 	c := newClocked(t, redistest.Shared(t).Client(), leaky("10/s", 3))
 	for range 3 {
 		c.reserve(1, time.Minute)
 	}
-	if d := c.reserve(1, time.Minute); d.Allowed || d.RetryAfter != 300*ms {
+	if d := c.reserve(1, time.Minute); d.Allowed || d.RetryAfter != 100*ms || d.Delay != 300*ms {
 		t.Errorf("%+v", d)
 	}
 	c.now = c.now.Add(100 * ms)

@@ -13,8 +13,10 @@
 --                                            false where that is not at all
 --   limit_charge(limit, bucket, now, n)      takes n permits that were used already
 --   limit_mark(bucket)                       the number of its last commit; 0: none
---   limit_full(limit, bucket, now, t, n)     is the queue in front of it too long?
---   limit_left(limit, bucket, now)           permits that could go at once, >= 0
+--   limit_place(limit, bucket, now, t, n)    the first µs at which the queue in front of
+--                                            the slot at t has a place for n permits
+--   limit_left(limit, bucket, now)           permits that could go at once, >= 0; of a
+--                                            queue: that could wait in it
 --   limit_reset(limit, bucket, now)          µs until nothing is owed any more
 --   limit_save(bucket, now)                  writes it, if it has to be written
 --
@@ -282,12 +284,12 @@ function make.rate()
     s.at, s.plain = now, false
   end
 
-  function k.full(limit, s, now, t, n)
-    if limit.a ~= 'lb' or limit.b == 0 then return false end
-    local units = (t - now) * limit.r
+  function k.place(limit, s, now, t, n)
+    if limit.a ~= 'lb' or limit.b == 0 then return now end
+    local room = (limit.b - n) * limit.p
     -- A slot is rounded up to a whole µs; what waits before it is not.
-    if s.tat >= now and s.tat + (s.frac > 0 and 1 or 0) == t then units = (s.tat - now) * limit.r + s.frac end
-    return units + n * limit.p > limit.b * limit.p
+    if s.tat >= now and s.tat + (s.frac > 0 and 1 or 0) == t then t, room = s.tat, room - s.frac end
+    return t - math.floor(room / limit.r)
   end
 
   function k.owed(limit, s, now)
@@ -297,7 +299,7 @@ function make.rate()
   end
 
   function k.left(limit, s, now)
-    local most = limit.a == 'lb' and 1 or math.max(limit.b, 1)
+    local most = math.max(limit.b, 1)
     if s.tat < now then return most end
     return math.max(0, most - math.ceil(((s.tat - now) * limit.r + s.frac) / limit.p))
   end
@@ -914,9 +916,9 @@ local function limit_charge(limit, s, now, n)
   s.dirty = true
 end
 
-local function limit_full(limit, s, now, t, n)
+local function limit_place(limit, s, now, t, n)
   if s.limit ~= limit then limit_turn(limit, s, now) end
-  return s.k.full ~= nil and s.k.full(limit, s, now, t, n)
+  return s.k.place and s.k.place(limit, s, now, t, n) or now
 end
 
 local function limit_left(limit, s, now)

@@ -333,7 +333,7 @@ func (l *Limiter) answer(q enquiry, reply any, err error) error {
 	if err != nil {
 		return fmt.Errorf("throttle: decide: %w", err)
 	}
-	const words = 5
+	const words = 6
 	values, ok := reply.([]any)
 	marks := 1 + words*len(calls)
 	reasons := marks
@@ -351,7 +351,8 @@ func (l *Limiter) answer(q enquiry, reply any, err error) error {
 	now := number(0)
 	for i, c := range calls {
 		at := 1 + words*i
-		taken, which, delay := number(at), number(at+1), time.Duration(number(at+2))*time.Microsecond
+		span := func(i int) time.Duration { return time.Duration(number(i)) * time.Microsecond }
+		taken, which := number(at), number(at+1)
 		if !ok || which < 1 || which > int64(len(l.limits)) {
 			return fmt.Errorf("throttle: decide: unexpected reply %v", reply)
 		}
@@ -362,11 +363,12 @@ func (l *Limiter) answer(q enquiry, reply any, err error) error {
 		}
 		d := &c.decision
 		d.Allowed, d.Limit, d.Quota = taken == 1, limit.Name, limit.quota(mode == modeReserve)
-		d.Remaining, d.ResetAfter = number(at+3), time.Duration(number(at+4))*time.Microsecond
+		d.RetryAfter, d.Remaining, d.ResetAfter = span(at+3), number(at+4), span(at+5)
+		if d.Allowed || mode == modeReserve {
+			d.Delay = span(at + 2)
+		}
 		if d.Allowed {
-			d.Delay, d.At = delay, time.UnixMicro(now).Add(delay)
-		} else {
-			d.RetryAfter = delay
+			d.At = time.UnixMicro(now).Add(d.Delay)
 		}
 		if mode == modeReserve {
 			c.marks = make([]int64, len(l.limits))

@@ -43,7 +43,9 @@ func TestPause(t *testing.T) {
 					c.change(limit) // as another process would find it
 					held := func(wait time.Duration) {
 						t.Helper()
-						for _, d := range []Decision{c.peek(), c.take(1), c.reserve(1, wait-time.Microsecond)} {
+						reserved := c.reserve(1, wait-time.Microsecond)
+						reserved.RetryAfter = reserved.Delay
+						for _, d := range []Decision{c.peek(), c.take(1), reserved} {
 							if d.Allowed || d.RetryAfter != wait || d.Paused != "429 from the provider" || d.Remaining != 0 || d.Limit != limit.Name {
 								t.Fatalf("%+v; want it held for %v", d, wait)
 							}

@@ -169,7 +169,10 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 			return r, nil
 		}
 		pause, again := l.ahead(r, near)
-		if !again || (hurried && r.RetryAfter > within && !r.lapses()) {
+		if !again || (hurried && r.Delay > within && !r.lapses()) {
+			if r.RetryAfter == r.Delay-near {
+				r.RetryAfter -= within - near // a call may wait longer than each reservation
+			}
 			return nil, &RefusedError{r.Decision}
 		}
 		if err := sleep(ctx, pause); err != nil {
@@ -196,8 +199,8 @@ func (l *Limiter) ahead(r *Reservation, near time.Duration) (time.Duration, bool
 	case r.lapses():
 		// A permit comes back when somebody ends a call, which nobody tells.
 		return min(r.RetryAfter, 20*time.Millisecond), true
-	case len(l.limits) > 1 && r.RetryAfter > near:
-		return r.RetryAfter - near/2, true
+	case len(l.limits) > 1 && r.Delay > near:
+		return r.Delay - near/2, true
 	default:
 		return 0, false
 	}

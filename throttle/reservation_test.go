@@ -299,7 +299,7 @@ func TestWait(t *testing.T) {
 		soon, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		_, err := far.Wait(soon, 1, "k")
-		if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Limit != "lb" || refused.RetryAfter < 59*time.Minute {
+		if refused, ok := errors.AsType[*RefusedError](err); !ok || refused.Limit != "lb" || refused.Delay < 59*time.Minute {
 			t.Errorf("behind the deadline: %v", err)
 		}
 		// A caller that leaves gives its slot back.

@@ -10,13 +10,14 @@
 --   within  longest delay in µs that is accepted; 0: now or not at all
 --   id      of the call, for the permits of concurrency limits
 --   times   how many calls ask it, one after the other
--- Returns   {now_us, five for each call ..., and for 'reserve' the marks of
+-- Returns   {now_us, six for each call ..., and for 'reserve' the marks of
 --           each limit's bucket (limit_refund), ..., then pairs: number of a
 --           call, reason of the pause that held it}
 --   taken   1 | 0 | -1: n can never be admitted by the limit
 --   limit   which set the delay or refused; where none did, which has the fewest
 --           permits left
---   delay   µs until the slot, or until the same call would be admitted
+--   delay   µs until the slot
+--   wait    µs until the same call would be admitted; 0: it was
 --   left    permits that this limit still has
 --   reset   µs until this limit is full again
 -- Clock     TIME of this Redis, read once
@@ -44,29 +45,29 @@ local function decide(which, n, within, id)
   local first = (which - 1) * count
   -- The moment at which all admit: each round moves it to the latest answer, and
   -- a round that moves nothing ends it. It only grows, so it ends.
-  local t, binding, waits = now, 0, false
+  local t, binding = now, 0
+  local opens, held_by = now, 0 -- when the same call would be admitted, and what holds it till then
   repeat
     local moved = false
     for i = 1, count do
-      local e = limit_earliest(limits[i], buckets[first + i] or bucket(first + i, i), now, t, n)
-      if not e then return -1, i, 0, 0, 0 end
-      if e > t then
-        t, binding, moved = e, i, true
-        -- A permit that may lapse is none to wait for.
-        waits = waits or limits[i].a == 'cc'
-      end
+      local holds = limits[i].a == 'cc' -- its permit from now on, and not from the slot
+      local e = limit_earliest(limits[i], buckets[first + i] or bucket(first + i, i), now, holds and now or t, n)
+      if not e then return -1, i, 0, 0, 0, 0 end
+      if e > t then t, binding, moved = e, i, true end
+      -- A permit that may lapse is none to wait for.
+      if holds and e > opens then opens, held_by = e, i end
     end
   until not moved or count == 1
 
-  local refused = waits or t - now > within
-  if not refused and mode == 'reserve' then
+  if t - within > opens then opens, held_by = t - within, binding end
+  if mode == 'reserve' then
     for i = 1, count do
-      if limit_full(limits[i], buckets[first + i], now, t, n) then
-        refused, binding = true, i
-        break
-      end
+      local place = limit_place(limits[i], buckets[first + i], now, t, n)
+      if place > opens then opens, held_by = place, i end
     end
   end
+  local refused = opens > now
+  if refused then binding = held_by end
   if not refused and mode ~= 'peek' then
     for i = 1, count do limit_commit(limits[i], buckets[first + i], now, t, n, id) end
   end
@@ -80,18 +81,18 @@ local function decide(which, n, within, id)
     end
   end
   local b = buckets[first + shown]
-  return refused and 0 or 1, shown, t - now, left, limit_reset(limits[shown], b, now), binding > 0 and b.pause > now and b.why
+  return refused and 0 or 1, shown, t - now, opens - now, left, limit_reset(limits[shown], b, now), binding > 0 and b.pause > now and b.why
 end
 
 for at = 4 + count * 6, #ARGV, 5 do
   local which, n, within, id = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3]
-  local taken, shown, delay, left, reset, why = 1
+  local taken, shown, delay, wait, left, reset, why = 1
   for _ = 1, tonumber(ARGV[at + 4]) do
     -- Who asks what was just refused is refused likewise.
-    if taken == 1 then taken, shown, delay, left, reset, why = decide(which, n, within, id) end
+    if taken == 1 then taken, shown, delay, wait, left, reset, why = decide(which, n, within, id) end
     local r = #reply
-    if why then reasons[#reasons + 1], reasons[#reasons + 2] = (r - 1) / 5, why end
-    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5] = taken, shown, delay, left, reset
+    if why then reasons[#reasons + 1], reasons[#reasons + 2] = (r - 1) / 6, why end
+    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = taken, shown, delay, wait, left, reset
     if mode == 'reserve' then
       local first = (which - 1) * count
       for i = 1, count do marks[#marks + 1] = buckets[first + i] and limit_mark(buckets[first + i]) or 0 end

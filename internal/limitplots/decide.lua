@@ -9,7 +9,7 @@
 local now, within, id, limit = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], limit_read(4)
 local b = limit_open(limit, KEYS[1], now)
 local t = limit_earliest(limit, b, now, now, 1)
-if t - now > within or (within > 0 and limit_full(limit, b, now, t, 1)) then return {0, t - now} end
+if t - now > within or (within > 0 and limit_place(limit, b, now, t, 1) > now) then return {0, t - now} end
 limit_commit(limit, b, now, t, 1, id)
 limit_save(b, now)
 return {1, t - now}

@@ -92,11 +92,26 @@ func (e *WaitError) Error() string {
 	if e.Decision.Paused != "" {
 		why = fmt.Sprintf(" (paused: %q)", e.Decision.Paused)
 	}
-	return fmt.Sprintf("limit %q admits the call in %v%s, and it may wait %v", e.Decision.Limit, e.Decision.RetryAfter, why, e.MaxWait)
+	if e.slot() == 0 {
+		return fmt.Sprintf("limit %q has no place for the call for another %v%s", e.Decision.Limit, e.Decision.RetryAfter, why)
+	}
+	return fmt.Sprintf("limit %q admits the call in %v%s, and it may wait %v", e.Decision.Limit, e.slot(), why, e.MaxWait)
 }
 
-// RetryAfter is how long to wait before the same call may go.
-func (e *WaitError) RetryAfter() time.Duration { return e.Decision.RetryAfter }
+// RetryAfter is how long to wait before the same call may go at once: until its slot,
+// where that is too far away. A call that may wait for its slot again can be tried
+// earlier, after Decision.RetryAfter.
+func (e *WaitError) RetryAfter() time.Duration {
+	return max(e.Decision.RetryAfter, e.slot())
+}
+
+// slot is how far away the slot was, where that was the reason; else 0.
+func (e *WaitError) slot() time.Duration {
+	if e.Decision.Delay > e.MaxWait {
+		return e.Decision.Delay
+	}
+	return 0
+}
 
 // NewTransport checks the configuration; the error names everything that is
 // wrong with it. Redis is not asked.
@@ -230,10 +245,13 @@ func (t *Transport) wait(ctx context.Context, set *ruleSet, cost int64, keys []s
 			// The last try, at the very end, was in vain as well.
 		case limit.Algorithm == throttle.Concurrency:
 			pause = min(poll, left)
-		case len(set.limits) > 1 && near < r.RetryAfter && r.RetryAfter <= left:
-			pause = r.RetryAfter - near/2
+		case len(set.limits) > 1 && near < r.Delay && r.Delay <= left:
+			pause = r.Delay - near/2
 		}
 		if pause == 0 {
+			if r.RetryAfter == r.Delay-near {
+				r.RetryAfter -= left - near // a call may wait longer than each reservation
+			}
 			return nil, &WaitError{Decision: r.Decision, MaxWait: max(maxWait, 0)}
 		}
 		if err := sleep(ctx, pause); err != nil {

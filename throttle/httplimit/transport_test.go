@@ -467,7 +467,7 @@ func TestFeedback(t *testing.T) {
 			if !ok {
 				t.Fatalf("a second call: %d, %v; want a WaitError", status, err)
 			}
-			if d := waitErr.Decision; d.Limit != "provider" || d.RetryAfter < test.min || d.RetryAfter > test.max || !strings.Contains(d.Paused, fmt.Sprint(test.status)) {
+			if d := waitErr.Decision; d.Limit != "provider" || waitErr.RetryAfter() < test.min || waitErr.RetryAfter() > test.max || !strings.Contains(d.Paused, fmt.Sprint(test.status)) {
 				t.Errorf("a second call: %+v; want a pause of %v to %v, with its reason", d, test.min, test.max)
 			}
 			if status, err := call("b"); status != test.status || err != nil {

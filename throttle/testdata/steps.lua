@@ -26,7 +26,7 @@ for at = 2 + 12 * count, #ARGV, 4 do
   local taken = t - now <= math.max(within, 0)
   for i = 1, count do
     if limits[i].a == 'cc' and limit_left(limits[i], buckets[i], now) == 0 then taken = false end
-    if limit_full(limits[i], buckets[i], now, t, n) then taken = false end
+    if limit_place(limits[i], buckets[i], now, t, n) > now then taken = false end
   end
   local left = -1
   for i = 1, count do
