@@ -176,26 +176,54 @@ type enquiry struct {
 // send asks Redis for the calls' decisions. Each call's error is its own; the
 // one returned is that of all.
 func (l *Limiter) send(ctx context.Context, mode string, calls []*call) error {
-	if len(calls) > 1 && l.spread() {
-		if groups := byTag(calls); len(groups) > 1 {
-			l.sendSpread(ctx, mode, groups)
-			return nil
+	if len(calls) == 1 {
+		if mode == modeTake && l.plain.knows(calls[0]) {
+			return l.put(ctx, l.plainEnquiry(calls))
+		}
+		return l.put(ctx, l.enquiry(mode, calls))
+	}
+	questions := l.enquiries(mode, calls)
+	if len(questions) > 1 {
+		l.putTogether(ctx, questions)
+		return nil
+	}
+	return l.put(ctx, questions[0])
+}
+
+// enquiries are what has to be asked about several calls: a script for each slot of a
+// cluster, and another where the plain script knows the answer to some of them.
+func (l *Limiter) enquiries(mode string, calls []*call) (questions []enquiry) {
+	groups := [][]*call{calls}
+	if l.spread() {
+		groups = byTag(calls)
+	}
+	for _, group := range groups {
+		known, others := []*call(nil), group
+		if mode == modeTake && l.plain != nil {
+			known, others = l.plain.sort(group)
+		}
+		if len(known) > 0 {
+			questions = append(questions, l.plainEnquiry(known))
+		}
+		if len(others) > 0 {
+			questions = append(questions, l.enquiry(mode, others))
 		}
 	}
-	q := l.cheapest(mode, calls)
+	return questions
+}
+
+// put asks, and returns an error of all calls.
+func (l *Limiter) put(ctx context.Context, q enquiry) error {
 	reply, err := q.script.Run(ctx, l.client, q.keys, q.args...)
 	return l.finish(ctx, q, reply, err)
 }
 
-// sendSpread asks about keys of different slots of a cluster: a script for each
-// slot, in one pipeline.
-func (l *Limiter) sendSpread(ctx context.Context, mode string, groups [][]*call) {
+// putTogether asks several questions in one pipeline.
+func (l *Limiter) putTogether(ctx context.Context, questions []enquiry) {
 	pipe := l.client.Pipeline()
-	sent := make([]*redis.Cmd, len(groups))
-	questions := make([]enquiry, len(groups))
-	for i, group := range groups {
-		q := l.cheapest(mode, group)
-		questions[i], sent[i] = q, q.script.command(ctx, "evalsha", q.script.sha, q.keys, q.args)
+	sent := make([]*redis.Cmd, len(questions))
+	for i, q := range questions {
+		sent[i] = q.script.command(ctx, "evalsha", q.script.sha, q.keys, q.args)
 		_ = pipe.Process(ctx, onceCmd{sent[i]})
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
@@ -212,28 +240,24 @@ func (l *Limiter) sendSpread(ctx context.Context, mode string, groups [][]*call)
 	}
 }
 
-// cheapest is the enquiry for the plain script, where that may know the answer.
-func (l *Limiter) cheapest(mode string, calls []*call) enquiry {
-	if mode == modeTake && l.plain.ready() {
-		return l.plainEnquiry(calls)
-	}
-	return l.enquiry(mode, calls)
-}
-
-// finish reads an answer, and asks again where the plain script did not know it.
+// finish reads an answer, and asks again about calls that the plain script did not
+// know.
 func (l *Limiter) finish(ctx context.Context, q enquiry, reply any, err error) error {
-	if q.script == plainScript {
-		if err != nil {
-			return fmt.Errorf("throttle: decide: %w", err)
-		}
-		if values, ok := reply.([]any); ok {
-			return l.plainAnswer(q.calls, values)
-		}
-		l.plain.pass()
-		q = l.enquiry(q.mode, q.calls)
-		reply, err = q.script.Run(ctx, l.client, q.keys, q.args...)
+	if q.script != plainScript {
+		return l.answer(q, reply, err)
 	}
-	return l.answer(q, reply, err)
+	if err != nil {
+		return fmt.Errorf("throttle: decide: %w", err)
+	}
+	unknown, err := l.plainAnswer(q.calls, reply)
+	if err != nil || len(unknown) == 0 {
+		return err
+	}
+	err = l.put(ctx, l.enquiry(q.mode, unknown))
+	for _, c := range unknown {
+		c.err = cmp.Or(c.err, err) // the others have their answer
+	}
+	return nil
 }
 
 // spread reports whether keys of one limiter may live on different servers.

@@ -2,6 +2,8 @@ package throttle
 
 import (
 	"fmt"
+	"hash/maphash"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -14,15 +16,17 @@ type plain struct {
 	specs []Spec
 	args  []any // p, b and code of each limit
 
-	// passing is how many more questions go straight to take.lua, after one that
-	// plain.lua did not know. It is soon tried again: a pause ends, and a bucket
-	// that is not plain is once it was full.
-	passing atomic.Int64
+	// passing is how many more questions about a bucket go straight to take.lua, by a
+	// hash of its key, after one that plain.lua did not know. It is soon tried again: a
+	// pause ends, and a bucket that is not plain is once it was full. Buckets that share
+	// a hash pass together, which costs time alone.
+	seed    maphash.Seed
+	passing [1024]atomic.Int32
 }
 
 // newPlain is nil where a bucket may owe more than a plain one can say.
 func newPlain(limits []Limit) *plain {
-	p := &plain{}
+	p := &plain{seed: maphash.MakeSeed()}
 	for _, limit := range limits {
 		spec := limit.Spec(false, 0)
 		code := spec.code()
@@ -35,11 +39,46 @@ func newPlain(limits []Limit) *plain {
 	return p
 }
 
-// ready reports whether plain.lua is worth a try.
-func (p *plain) ready() bool { return p != nil && (p.passing.Load() <= 0 || p.passing.Add(-1) < 0) }
+// of is what is known of a bucket.
+func (p *plain) of(bucket string) *atomic.Int32 {
+	return &p.passing[maphash.String(p.seed, bucket)%uint64(len(p.passing))]
+}
 
-// pass says that plain.lua did not know an answer.
-func (p *plain) pass() { p.passing.Store(100) }
+// knows reports whether plain.lua is worth a try for a call.
+func (p *plain) knows(c *call) bool {
+	if p == nil {
+		return false
+	}
+	for _, bucket := range c.buckets {
+		if passing := p.of(bucket); passing.Load() > 0 && passing.Add(-1) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// sort tells calls for which plain.lua is worth a try from the others. One that shares
+// a bucket with another one before it stays with that, so that they keep their order.
+func (p *plain) sort(calls []*call) (known, others []*call) {
+	var asked map[string]bool // buckets of the others
+	for _, c := range calls {
+		if p.knows(c) && !slices.ContainsFunc(c.buckets, func(b string) bool { return asked[b] }) {
+			known = append(known, c)
+			continue
+		}
+		if asked == nil {
+			asked = map[string]bool{}
+		}
+		others = append(others, c)
+		for _, bucket := range c.buckets {
+			asked[bucket] = true
+		}
+	}
+	return known, others
+}
+
+// pass says that plain.lua did not know a bucket.
+func (p *plain) pass(bucket string) { p.of(bucket).Store(100) }
 
 func (l *Limiter) plainEnquiry(calls []*call) enquiry {
 	q := enquiry{mode: modeTake, calls: calls, script: plainScript}
@@ -59,8 +98,16 @@ func (l *Limiter) plainEnquiry(calls []*call) enquiry {
 	return q
 }
 
-// plainAnswer reads what the script left out because it follows from the rest.
-func (l *Limiter) plainAnswer(calls []*call, values []any) error {
+// plainAnswer reads what the script left out because it follows from the rest, and
+// returns the calls that it did not know.
+func (l *Limiter) plainAnswer(calls []*call, reply any) (unknown []*call, err error) {
+	values, known := reply.([]any)
+	if !known {
+		for _, c := range calls {
+			l.plain.pass(c.buckets[0])
+		}
+		return calls, nil
+	}
 	ok := len(values) == 1+2*len(calls)
 	number := func(i int) int64 {
 		if !ok {
@@ -73,8 +120,15 @@ func (l *Limiter) plainAnswer(calls []*call, values []any) error {
 	now := number(0)
 	for i, c := range calls {
 		owed, which := number(1+2*i), number(2+2*i)
-		if ok = ok && which >= 1 && which <= int64(len(l.limits)); !ok {
-			return fmt.Errorf("throttle: decide: unexpected reply %v", values)
+		if ok = ok && (which >= 1 || owed == 0 && which == 0) && which <= int64(len(l.limits)); !ok {
+			return nil, fmt.Errorf("throttle: decide: unexpected reply %v", values)
+		}
+		if owed == 0 {
+			if which > 0 {
+				l.plain.pass(c.buckets[which-1])
+			}
+			unknown = append(unknown, c)
+			continue
 		}
 		spec := &l.plain.specs[which-1]
 		d := &c.decision
@@ -88,5 +142,5 @@ func (l *Limiter) plainAnswer(calls []*call, values []any) error {
 		d.ResetAfter = time.Duration(owed) * time.Microsecond
 		d.Remaining = max(0, spec.Burst-(owed+spec.Permit-1)/spec.Permit)
 	}
-	return nil
+	return unknown, nil
 }

@@ -1,8 +1,8 @@
 -- plain.lua: the commonest decisions, cheaply.
 --
 -- Of token buckets, or leaky ones that police, whose states are plain (limits.lua)
--- or absent. It decides as take.lua does, to the last bit; what it does not know it
--- leaves to that, before it has written anything. It stands without the library,
+-- or absent. It decides as take.lua does, to the last bit; a call one of whose buckets
+-- it does not know it leaves to that, untouched. It stands without the library,
 -- whose functions Redis makes anew at every call: a third of the time.
 --
 -- KEYS      buckets: one for each limit, for every distinct set of keys
@@ -13,10 +13,11 @@
 -- ARGV[5]   now_us: the caller's clock, for tests; '' or none for TIME of this Redis
 -- ARGV[6..] limits: how many; p, b and code of each but the first; then three for
 --           each question: which set of keys, n, and how many calls ask it
--- Returns   {now_us, two for each call ...}, or 0: ask take.lua
+-- Returns   {now_us, two for each call ...}, or 0: ask take.lua about all
 --   owed    when taken, µs until the limit is full again; when refused, -µs until
---           the same call would be admitted
---   limit   of which that is said: which refused, or has the fewest permits left
+--           the same call would be admitted; 0: ask take.lua
+--   limit   of which that is said: which refused, or has the fewest permits left, or
+--           is not known; 0: an earlier call that is not decided shares a bucket
 -- Clock     TIME of this Redis, read once
 local from, most = 1577836800000000, 60000000 -- PLAIN_FROM, PLAIN_MOST
 local p, b, code, n, now = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -56,24 +57,37 @@ for i = 1, #KEYS do
     known[key] = i
     local text, tat = redis.pcall('GET', key), now
     if text then
-      if type(text) ~= 'string' or #text ~= 19 or string.sub(text, 16) ~= codes[(i - 1) % count + 1] then return 0 end
-      tat = from + string.sub(text, 1, 15)
-      if tat > now + most then return 0 end
-      if tat < now then tat = now end
+      if type(text) ~= 'string' or #text ~= 19 or string.sub(text, 16) ~= codes[(i - 1) % count + 1] then
+        tat = nil
+      else
+        tat = from + string.sub(text, 1, 15)
+        if tat > now + most then tat = nil elseif tat < now then tat = now end
+      end
     end
     tats[i], were[i] = tat, tat
   end
 end
-local reply, r = {now}, 1
+local reply, r, left_over = {now}, 1, {}
 for at = 7 + (count - 1) * 3, #ARGV, 3 do
   local base, wanted = (tonumber(ARGV[at]) - 1) * count, tonumber(ARGV[at + 1])
   for _ = 1, tonumber(ARGV[at + 2]) do
-    local wait, shown = 0, 0
+    local wait, shown, unknown = 0, 0, nil
     for i = 1, count do
-      local w = tats[place[base + i]] - (bs[i] - wanted) * ps[i] - now
-      if w > wait then wait, shown = w, i end
+      local at_key = place[base + i]
+      local tat = tats[at_key]
+      if left_over[at_key] then
+        unknown = unknown or 0
+      elseif not tat then
+        unknown = i
+      else
+        local w = tat - (bs[i] - wanted) * ps[i] - now
+        if w > wait then wait, shown = w, i end
+      end
     end
-    if shown > 0 then
+    if unknown then
+      for i = 1, count do left_over[place[base + i]] = true end -- calls of one bucket keep their order
+      reply[r + 1], reply[r + 2] = 0, unknown
+    elseif shown > 0 then
       reply[r + 1], reply[r + 2] = -wait, shown
     else
       local least, owed

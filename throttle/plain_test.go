@@ -1,12 +1,17 @@
 package throttle
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/redistest"
 )
 
 // TestPlainAnswersAlike: by the short script or the long one, the decisions and
@@ -41,7 +46,9 @@ func TestPlainAnswersAlike(t *testing.T) {
 				for side, c := range both {
 					c.now = c.now.Add(time.Duration(after) * time.Microsecond)
 					if c.plain != nil {
-						c.plain.passing.Store(0)
+						for i := range c.plain.passing {
+							c.plain.passing[i].Store(0)
+						}
 					}
 					switch other { // a state of another form, for the next ones to find
 					case 0:
@@ -62,7 +69,7 @@ func TestPlainAnswersAlike(t *testing.T) {
 					if err := c.send(t.Context(), modeTake, calls); err != nil {
 						rt.Fatal(err)
 					}
-					if c.plain != nil && c.plain.passing.Load() == 0 {
+					if c.plain != nil && !slices.ContainsFunc(calls, func(one *call) bool { return !c.plain.knows(one) }) {
 						known++
 					}
 					for i, one := range calls {
@@ -83,4 +90,143 @@ func TestPlainAnswersAlike(t *testing.T) {
 			t.Errorf("the short script knew only %d answers", known)
 		}
 	})
+}
+
+// scriptCount counts the scripts that are sent, also in pipelines.
+type scriptCount struct {
+	redis.Hook
+	mu         sync.Mutex
+	short, all int
+}
+
+func (h *scriptCount) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *scriptCount) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.see(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *scriptCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			h.see(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (h *scriptCount) see(cmd redis.Cmder) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if cmd.Name() == "evalsha" {
+		h.all++
+		if cmd.Args()[1] == plainScript.Hash() {
+			h.short++
+		}
+	}
+}
+
+// sent is how many scripts were sent since it was asked, and how many of them were
+// the short one.
+func (h *scriptCount) sent() (short, long int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	short, long = h.short, h.all-h.short
+	h.short, h.all = 0, 0
+	return short, long
+}
+
+// TestReserveSlowsItsKeyAlone: a key whose state the short script does not know is
+// asked about with the long one, and all other keys go on with the short one, alone,
+// in one round trip with that key, and beside it under a limit that they share.
+func TestReserveSlowsItsKeyAlone(t *testing.T) {
+	for name, limits := range map[string][]Limit{
+		"one limit": {bucket("10/s", 500)}, "layers": {bucket("10/s", 500), bucket("100/s", 5000).named("shared")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
+			defer client.Close()
+			l, err := New(client, fmt.Sprintf("plain:%d", time.Now().UnixNano()), limits...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys := func(own string) []string { return []string{own, "all"}[:len(limits)] }
+			take := func(own string) {
+				t.Helper()
+				if d, err := l.Take(t.Context(), 1, keys(own)...); err != nil || !d.Allowed {
+					t.Fatalf("%+v, %v", d, err)
+				}
+			}
+			take("other") // now the scripts are known
+			if _, err := l.Peek(t.Context(), 1, keys("other")...); err != nil {
+				t.Fatal(err)
+			}
+			seen := &scriptCount{}
+			client.AddHook(seen)
+			detailed := func(own string) {
+				t.Helper()
+				// A reservation of both limits would change the shared one as well.
+				alone := &Limiter{client: client, limits: l.limits[:1], specs: [2][]any{l.specs[police][:6], l.specs[shape][:6]}}
+				c := &call{n: 1, buckets: []string{l.bucket(limits[0], own)}}
+				if err := alone.send(t.Context(), modeReserve, []*call{c}); err != nil || !c.decision.Allowed {
+					t.Fatalf("%+v, %v", c.decision, err)
+				}
+			}
+			detailed("slow")
+			seen.sent()
+			take("slow")
+			if short, long := seen.sent(); short != 1 || long != 1 {
+				t.Errorf("the first time it was asked about by %d short scripts and %d long ones", short, long)
+			}
+			for i := range 50 {
+				take(fmt.Sprint("other", i%5))
+			}
+			if short, long := seen.sent(); short != 50 || long != 0 {
+				t.Errorf("50 calls of other keys took %d short scripts and %d long ones", short, long)
+			}
+			for range 50 {
+				take("slow")
+			}
+			if short, long := seen.sent(); short != 0 || long != 50 {
+				t.Errorf("50 calls of its key took %d short scripts and %d long ones", short, long)
+			}
+			// Together: the long one is asked about that key, and the short one about the others.
+			ask := func(own ...string) {
+				t.Helper()
+				var calls []*call
+				for _, key := range own {
+					c, err := l.ask(police, 1, 0, keys(key))
+					if err != nil {
+						t.Fatal(err)
+					}
+					calls = append(calls, c)
+				}
+				if err := l.send(t.Context(), modeTake, calls); err != nil {
+					t.Fatal(err)
+				}
+				for i, c := range calls {
+					if c.err != nil || !c.decision.Allowed || c.decision.At.IsZero() {
+						t.Errorf("%s: %+v, %v", own[i], c.decision, c.err)
+					}
+				}
+			}
+			ask("other1", "slow", "other2", "slow", "other1")
+			if short, long := seen.sent(); short != 1 || long != 1 {
+				t.Errorf("calls of its key and others took %d short scripts and %d long ones", short, long)
+			}
+			// Not known yet: what the short script does know it decides.
+			detailed("slow2")
+			seen.sent()
+			ask("other1", "slow2", "other2", "slow2")
+			if short, long := seen.sent(); short != 1 || long != 1 {
+				t.Errorf("calls of a new one and others took %d short scripts and %d long ones", short, long)
+			}
+			ask("other1", "other2")
+			if short, long := seen.sent(); short != 1 || long != 0 {
+				t.Errorf("calls of others took %d short scripts and %d long ones", short, long)
+			}
+		})
+	}
 }
