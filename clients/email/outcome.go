@@ -30,7 +30,8 @@ import (
 // Credentials, the greeting and the server's trust in us are the operator's to
 // mend; they say nothing about the message, which must not be archived for them.
 // Credentials hold the queue, see [clients.KeyPause].
-// Greylisting asks this one message to come again, not for fewer of them. After
+// Greylisting asks this one message to come again, not for fewer of them, and x.2.x
+// is about one mailbox, also where that receives too much. After
 // 4.5.3 (too many recipients) a pause would change nothing either, and pauses
 // spend no attempts: it would never end. Before a sender was named a server can
 // only mean all of them, and 454 is how Amazon SES speaks of an account.
@@ -109,6 +110,9 @@ func (r reply) class(prefix string) bool { return strings.HasPrefix(r.enhanced, 
 
 // throttled tells whether the server wants fewer messages.
 func (r reply) throttled() bool {
+	if r.code != 421 && (r.class("4.2.") || r.class("5.2.")) {
+		return false // about the recipient's mailbox (RFC 3463, 3.3)
+	}
 	if r.code/100 == 5 {
 		return r.enhanced == "5.4.5" || sendingLimit.MatchString(r.text) && !notOfRate.MatchString(r.text)
 	}

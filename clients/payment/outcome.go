@@ -17,9 +17,9 @@ import (
 //
 //	401, an expired account key             throttled, the account, for 1 min
 //	403                                     parked for 5 min
-//	429 lock_timeout, resource-specific     throttled
+//	429 lock_timeout, resource-specific     parked for 2 s
 //	other 429, also without a body          throttled, the account
-//	409, idempotency_key_in_use             throttled for 2 s
+//	409, idempotency_key_in_use             parked for 2 s
 //	402                                     permanent, with the decline's codes
 //	400 idempotency_error                   permanent: the key is another call's
 //	other 4xx                               permanent
@@ -36,13 +36,14 @@ import (
 // job. Neither has an end but the job's deadline.
 //
 // Stripe's limits are the account's, of which its reasons name different parts;
-// only resource-specific and the locks are about one object
+// only resource-specific and the locks are about one object, so they hold the one
+// job and say nothing about the tenant's others
 // (https://docs.stripe.com/rate-limits). It sends no Retry-After; one is honoured
 // if it comes. Stripe-Should-Retry: false with a 429 is no more than this: not at
 // once.
 //
 // 409 is another request with this key that is still under way: an attempt whose
-// connection was lost.
+// connection was lost. That, too, concerns the one job.
 //
 // A 5xx may have moved money or not; Stripe says to take it for neither
 // (https://docs.stripe.com/error-low-level). The same key asks again without
@@ -77,11 +78,11 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 			reason.text += ", for " + limit
 		}
 		if answer.Code == stripe.ErrorCodeLockTimeout || limit == "resource-specific" {
-			return clients.Throttled(after, reason)
+			return s.busy(after, reason)
 		}
 		return clients.AccountThrottled(after, reason)
 	case status == http.StatusConflict, answer.Code == stripe.ErrorCodeIdempotencyKeyInUse:
-		return clients.Throttled(max(after, conflictPause), reason)
+		return s.busy(after, reason)
 	case status/100 == 5:
 		if again == "false" || again != "true" && seen.header("Idempotent-Replayed") == "true" {
 			return undecided(reason.says("Stripe gives no other answer to this key. " + find(call)))
@@ -94,6 +95,11 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 		return clients.Retryable(reason)
 	}
 	return clients.Permanent(reason)
+}
+
+// busy parks a job whose object, or whose key, another request holds.
+func (s *Sender) busy(after time.Duration, reason error) error {
+	return clients.ParkUntil(s.now().Add(max(after, objectPause)), reason)
 }
 
 // lost is what a call without an answer means:
@@ -148,7 +154,9 @@ func (s *Sender) finished(action string, result Result) (Result, error) {
 }
 
 const (
-	conflictPause = 2 * time.Second
+	// objectPause is how long a job waits for what another request holds. Stripe
+	// has waited for it, too, before it answered.
+	objectPause = 2 * time.Second
 
 	// mostReason bounds what an answer can make an error say, in bytes.
 	mostReason = 200

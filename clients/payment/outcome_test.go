@@ -1,6 +1,7 @@
 package payment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,7 +118,7 @@ func TestOutcome(t *testing.T) {
 		body    string
 		payload Payload // zero: a charge
 		want    string
-		after   time.Duration // when throttled
+		after   time.Duration // when throttled or parked; of a parked one 0 means clients.AccessPause
 		says    string
 	}{
 		{name: "succeeded", source: lifecycle, status: 200, body: intent("succeeded"), want: "ok"},
@@ -144,9 +145,9 @@ func TestOutcome(t *testing.T) {
 		{name: "402, asked not to repeat", source: library, status: 402, header: "Stripe-Should-Retry: false", body: failure(card, "card_declined", ""), want: "permanent"},
 
 		{name: "key of another call", source: idempotency, status: 400, body: failure(idem, "", ""), want: "permanent", says: "BELONGS TO ANOTHER CALL"},
-		{name: "key in use", source: codes, status: 409, body: failure(idem, "idempotency_key_in_use", ""), want: "throttled", after: 2 * time.Second},
-		{name: "key in use, as 400", source: codes, status: 400, body: failure(idem, "idempotency_key_in_use", ""), want: "throttled", after: 2 * time.Second},
-		{name: "conflict", source: library, status: 409, body: failure(invalid, "", ""), want: "throttled", after: 2 * time.Second},
+		{name: "key in use", source: codes, status: 409, body: failure(idem, "idempotency_key_in_use", ""), want: "parked", after: objectPause},
+		{name: "key in use, as 400", source: codes, status: 400, body: failure(idem, "idempotency_key_in_use", ""), want: "parked", after: objectPause},
+		{name: "conflict", source: library, status: 409, body: failure(invalid, "", ""), want: "parked", after: objectPause},
 
 		{name: "no key", source: apiErrors, status: 401, body: failure(invalid, "", ""), want: "account throttled", after: time.Minute, says: "its jobs wait"},
 		{name: "expired key", source: codes, status: 401, body: failure(invalid, "api_key_expired", ""), want: "account throttled", after: time.Minute},
@@ -156,10 +157,12 @@ func TestOutcome(t *testing.T) {
 		{name: "global concurrency", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: global-concurrency", body: failure(invalid, "rate_limit", ""), want: "account throttled"},
 		{name: "endpoint rate", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: endpoint-rate", body: failure(invalid, "rate_limit", ""), want: "account throttled"},
 		{name: "endpoint concurrency", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: endpoint-concurrency", body: failure(invalid, "rate_limit", ""), want: "account throttled"},
-		{name: "of one object", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: resource-specific", body: failure(invalid, "rate_limit", ""), want: "throttled"},
+		{name: "of one object", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: resource-specific", body: failure(invalid, "rate_limit", ""), want: "parked", after: objectPause},
 		{name: "no reason", source: rateLimits, status: 429, body: failure(invalid, "rate_limit", ""), want: "account throttled"},
 		{name: "with Retry-After", source: "RFC 9110, 10.2.3", status: 429, header: "Retry-After: 7", body: failure(invalid, "rate_limit", ""), want: "account throttled", after: 7 * time.Second},
-		{name: "lock", source: rateLimits, status: 429, header: "Stripe-Should-Retry: true", body: failure(invalid, "lock_timeout", ""), want: "throttled", says: "lock_timeout"},
+		{name: "lock", source: rateLimits, status: 429, header: "Stripe-Should-Retry: true", body: failure(invalid, "lock_timeout", ""), want: "parked", after: objectPause, says: "lock_timeout"},
+		{name: "lock, with Retry-After", source: rateLimits, status: 429, header: "Retry-After: 7", body: failure(invalid, "lock_timeout", ""), want: "parked", after: 7 * time.Second},
+		{name: "lock, as 400", source: codes, status: 400, body: failure(invalid, "lock_timeout", ""), want: "parked", after: objectPause},
 		{name: "429 of another", source: transport, status: 429, header: "Retry-After: 3", body: "<html>", want: "account throttled", after: 3 * time.Second},
 
 		{name: "500", source: lowLevel, status: 500, body: failure(api, "", ""), want: "unknown"},
@@ -181,7 +184,10 @@ func TestOutcome(t *testing.T) {
 			if payload.Action == "" {
 				payload = charge()
 			}
-			result, err := newSender(t, answering(t, tt.status, tt.header, tt.body).URL).Send(t.Context(), call, payload)
+			s := newSender(t, answering(t, tt.status, tt.header, tt.body).URL)
+			now := time.Now()
+			s.now = func() time.Time { return now }
+			result, err := s.Send(t.Context(), call, payload)
 			if got := kind(err); got != tt.want {
 				t.Fatalf("%s; want %s (%s): %v", got, tt.want, tt.source, err)
 			}
@@ -196,6 +202,9 @@ func TestOutcome(t *testing.T) {
 			}
 			if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && throttled.After != tt.after {
 				t.Errorf("after %v; want %v", throttled.After, tt.after)
+			}
+			if parked, ok := errors.AsType[*clients.ParkedError](err); ok && parked.Until.Sub(now) != cmp.Or(tt.after, clients.AccessPause) {
+				t.Errorf("parked for %v; want %v", parked.Until.Sub(now), cmp.Or(tt.after, clients.AccessPause))
 			}
 			if !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%q does not say %q", err, tt.says)
