@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/clients"
 )
@@ -104,7 +105,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-var call = clients.Call{Job: "018f", Tenant: "Ü", Attempt: 2, IdempotencyKey: "acme:1"}
+var call = clients.Call{Job: "018f", Tenant: "Ü", Attempt: 2, First: time.Now(), IdempotencyKey: "acme:1"}
 
 func TestPack(t *testing.T) {
 	m := Message{

@@ -38,7 +38,9 @@ type ResendConfig struct {
 //
 // The job's idempotency key goes with every attempt, and Resend sends a mail once
 // for a key within 24 hours. For that, attempts must not differ in anything: what
-// tells of the call is in headers of the request, not of the mail.
+// tells of the call is in headers of the request, not of the mail. An attempt that
+// comes when Resend may have forgotten the key is not sent; see
+// [clients.Call.CheckKey].
 type Resend struct {
 	line    *line
 	url     string
@@ -68,6 +70,9 @@ func NewResend(config ResendConfig) (*Resend, error) {
 	if config.Timeout < 0 || config.MaxIdle < 0 {
 		wrong("a time or a number is below 0")
 	}
+	if config.Timeout > clients.ClocksApart {
+		wrong("timeout: %v is more than %v", config.Timeout, clients.ClocksApart)
+	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
@@ -95,6 +100,11 @@ func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 	if err != nil {
 		return clients.Permanent(clients.NotCalled(err))
 	}
+	key := resendKey(call)
+	advice := fmt.Sprintf("Look in Resend's log for the request with idempotency key %s; to send the mail again, enqueue a new job", clients.Printable(key, mostResendKey))
+	if err := call.CheckKey(s.now(), "Resend", advice); err != nil {
+		return err
+	}
 	// Its own cause tells the end of the time from the end of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))
 	defer cancel()
@@ -110,7 +120,7 @@ func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 	for name, value := range call.Headers() {
 		r.Header.Set(name, value)
 	}
-	if key := resendKey(call); key != "" {
+	if key != "" {
 		r.Header.Set(clients.HeaderIdempotencyKey, key)
 	}
 	response, err := s.line.Do(r)

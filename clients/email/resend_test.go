@@ -65,7 +65,7 @@ func TestResendSends(t *testing.T) {
 	}
 	for attempt := range 3 {
 		again := call
-		again.Attempt = attempt + 1
+		again.Attempt, again.First = attempt+1, time.Now()
 		if err := s.Send(t.Context(), again, m); err != nil {
 			t.Fatal(err)
 		}
@@ -111,6 +111,46 @@ func TestResendSendsOnce(t *testing.T) {
 	}
 	if provider.Taken() != 1 {
 		t.Errorf("%d mails of one job", provider.Taken())
+	}
+}
+
+// When Resend may have forgotten the key, nothing is sent: it would be a second mail.
+func TestResendKeyLife(t *testing.T) {
+	provider, s := newResendSandbox(t, sandbox.ResendConfig{})
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		attempt int
+		first   time.Time
+		want    string
+	}{
+		"first":                   {1, now, "ok"},
+		"nobody knows":            {2, time.Time{}, "undecided"},
+		"an hour":                 {2, now.Add(-time.Hour), "ok"},
+		"almost":                  {2, now.Add(-23*time.Hour + time.Minute), "ok"},
+		"too late":                {2, now.Add(-23*time.Hour - time.Minute), "undecided"},
+		"a crashed first attempt": {1, now.Add(-25 * time.Hour), "undecided"},
+		"clocks that say nothing": {2, now.Add(time.Hour), "retryable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := len(provider.Calls())
+			err := s.Send(t.Context(), clients.Call{Job: name, IdempotencyKey: name, Attempt: tt.attempt, First: tt.first}, plain())
+			got := kind(err)
+			if _, unknown := errors.AsType[*clients.UnknownError](err); unknown && got == "permanent" {
+				got = "undecided"
+			}
+			if got != tt.want || (len(provider.Calls()) > before) != (tt.want == "ok") {
+				t.Errorf("%s, %d calls: %v", got, len(provider.Calls())-before, err)
+			}
+			if tt.want == "ok" {
+				return
+			}
+			if _, uncalled := errors.AsType[*clients.NotCalledError](err); !uncalled || !strings.Contains(err.Error(), "not sent") {
+				t.Errorf("it does not say that nothing was sent: %v", err)
+			}
+			if tt.want == "undecided" && (!strings.HasPrefix(err.Error(), "unknown: a person has to decide: ") || !strings.Contains(err.Error(), "key "+clients.EscapeHeader(name))) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 

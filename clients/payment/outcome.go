@@ -85,7 +85,7 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 		return s.busy(after, reason)
 	case status/100 == 5:
 		if again == "false" || again != "true" && seen.header("Idempotent-Replayed") == "true" {
-			return undecided(reason.says("Stripe gives no other answer to this key. " + find(call)))
+			return clients.Undecided(reason.says("Stripe gives no other answer to this key. " + find(call)))
 		}
 		return clients.Unknown(reason)
 	case answer.Type == stripe.ErrorTypeIdempotency:
@@ -161,19 +161,6 @@ const (
 	// mostReason bounds what an answer can make an error say, in bytes.
 	mostReason = 200
 )
-
-// undecided is the end of a payment of which nobody knows whether it was made,
-// and for which no attempt is left that would be safe. It is permanent, so that
-// it is not made again, and unknown.
-func undecided(err error) error {
-	if reason, ok := err.(*reason); ok {
-		reason.text = undecidedText + reason.text
-		return clients.Permanent(clients.Unknown(reason))
-	}
-	return clients.Permanent(clients.Unknown(fmt.Errorf(undecidedText+"%w", err)))
-}
-
-const undecidedText = "unknown: a person has to decide: "
 
 // find tells the person where to look.
 func find(call clients.Call) string {

@@ -125,11 +125,11 @@ func TestKeyLife(t *testing.T) {
 		"first, told so":            {1, now, "ok"},
 		"nobody knows":              {2, time.Time{}, "undecided"},
 		"an hour":                   {2, now.Add(-time.Hour), "ok"},
-		"almost":                    {2, now.Add(-keyLife + time.Minute), "ok"},
-		"too late":                  {2, now.Add(-keyLife - time.Minute), "undecided"},
+		"almost":                    {2, now.Add(-clients.KeyLife + time.Minute), "ok"},
+		"too late":                  {2, now.Add(-clients.KeyLife - time.Minute), "undecided"},
 		"a crashed first attempt":   {1, now.Add(-25 * time.Hour), "undecided"},
 		"clocks a little apart":     {2, now.Add(time.Minute), "ok"},
-		"clocks that say nothing":   {2, now.Add(clocksApart + time.Minute), "retryable"},
+		"clocks that say nothing":   {2, now.Add(clients.ClocksApart + time.Minute), "retryable"},
 		"before there was a Stripe": {2, time.Unix(1, 0), "undecided"},
 	} {
 		before := len(provider.Calls())

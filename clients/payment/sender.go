@@ -63,13 +63,6 @@ type Result struct {
 }
 
 const (
-	// keyLife is for how long after the first attempt another one is sent. Stripe
-	// forgets a key once it is at least 24 hours old
-	// (https://docs.stripe.com/api/idempotent_requests). The hour between is for
-	// clocks that differ and for the call itself.
-	keyLife     = 23 * time.Hour
-	clocksApart = 30 * time.Minute
-
 	mostKey          = 255 // characters of an idempotency key
 	mostDial         = 10 * time.Second
 	idleTimeout      = 60 * time.Second
@@ -103,8 +96,8 @@ func New(config Config) (*Sender, error) {
 	if config.Timeout < 0 {
 		wrong("timeout: %v is below 0", config.Timeout)
 	}
-	if config.Timeout > clocksApart {
-		wrong("timeout: %v is more than %v", config.Timeout, clocksApart)
+	if config.Timeout > clients.ClocksApart {
+		wrong("timeout: %v is more than %v", config.Timeout, clients.ClocksApart)
 	}
 	if config.MaxIdle < 0 {
 		wrong("max idle: %d is below 0", config.MaxIdle)
@@ -175,7 +168,7 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, payload Payload) (
 	if key == "" {
 		return Result{}, clients.Permanent(clients.NotCalled(errors.New("idempotency key: it is missing, and without it a repeat would be a second payment")))
 	}
-	if err := s.tooLate(call); err != nil {
+	if err := call.CheckKey(s.now(), "Stripe", find(call)); err != nil {
 		return Result{}, err
 	}
 	// Its own cause tells the end of the time from the end of the worker.
@@ -208,25 +201,6 @@ func idempotencyKey(call clients.Call) string {
 		}
 	}
 	return ""
-}
-
-// tooLate refuses an attempt that could come when Stripe has forgotten the key of
-// the first one, and would be a second payment.
-func (s *Sender) tooLate(call clients.Call) error {
-	if call.First.IsZero() {
-		if call.Attempt <= 1 {
-			return nil
-		}
-		return undecided(fmt.Errorf("this is attempt %d and nobody knows when the first was made; not sent. %s", call.Attempt, find(call)))
-	}
-	age := s.now().Round(0).Sub(call.First.Round(0)) // of the wall clock: First is of another process
-	switch {
-	case age < -clocksApart:
-		return clients.Retryable(fmt.Errorf("the first attempt is %v ahead of this machine's clock; not sent: set the clocks", (-age).Round(time.Second)))
-	case age > keyLife:
-		return undecided(fmt.Errorf("the first attempt was %v ago and Stripe forgets idempotency keys after 24h; not sent. %s", age.Round(time.Second), find(call)))
-	}
-	return nil
 }
 
 // do makes the request of an action.
