@@ -231,6 +231,26 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// Nothing was sent over a connection that broke before it took a byte, so the call
+// can be made again, whatever moment net/http notices it at.
+func TestLostBeforeItIsSent(t *testing.T) {
+	for range 40 {
+		c := newClient(t, "openai", "http://127.0.0.1:1")
+		c.transport.base.DialContext = func(context.Context, string, string) (net.Conn, error) { return clients.Counted(brokenConn{}), nil }
+		result, err := c.Send(t.Context(), call, requestFor("openai"))
+		if kind(err) != "retryable" || result.Actual() == nil {
+			t.Fatalf("%s, %v: %v", kind(err), result.Actual(), err)
+		}
+	}
+}
+
+// brokenConn is closed by the server as soon as it is there.
+type brokenConn struct{ net.Conn }
+
+func (brokenConn) Read([]byte) (int, error)  { return 0, io.EOF }
+func (brokenConn) Write([]byte) (int, error) { return 0, net.ErrClosed }
+func (brokenConn) Close() error              { return nil }
+
 // Both providers of the sandbox, through the client.
 func TestSandbox(t *testing.T) {
 	for _, provider := range []string{"openai", "anthropic"} {

@@ -8,8 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/clients"
@@ -32,9 +30,10 @@ type exchange struct {
 	call clients.Call
 	body []byte
 
-	asked  bool        // the SDK came as far as to send
-	sent   atomic.Bool // the provider may have the whole request
-	status int         // 0: no answer
+	progress clients.Progress
+
+	asked  bool // the SDK came as far as to send
+	status int  // 0: no answer
 	header http.Header
 	answer []byte // as much as was read
 	err    error  // why there is no answer, or not all of it
@@ -44,18 +43,7 @@ type exchangeKey struct{}
 
 // begin puts the exchange below ctx, and watches how far the request gets.
 func (x *exchange) begin(ctx context.Context) context.Context {
-	ctx = context.WithValue(ctx, exchangeKey{}, x)
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { x.sent.Store(false) }, // also for the second try after a broken connection
-		// From here on it may be sent; written or not is told late, and is in doubt
-		// taken for written.
-		GotConn: func(httptrace.GotConnInfo) { x.sent.Store(true) },
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if info.Err != nil {
-				x.sent.Store(false) // nobody reads half a body
-			}
-		},
-	})
+	return x.progress.Watch(context.WithValue(ctx, exchangeKey{}, x))
 }
 
 // transport makes the calls of exchanges. It is safe for concurrent use.
@@ -68,7 +56,7 @@ func newTransport() *transport {
 	protocols.SetHTTP1(true)
 	return &transport{&http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: mostDial, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:            dial,
 		TLSHandshakeTimeout:    mostDial,
 		Protocols:              protocols,
 		IdleConnTimeout:        idleTimeout,
@@ -76,6 +64,14 @@ func newTransport() *transport {
 		MaxIdleConnsPerHost:    mostIdle,
 		MaxResponseHeaderBytes: mostAnswerHeader,
 	}}
+}
+
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: mostDial, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return clients.Counted(conn), nil
 }
 
 func (t *transport) client() *http.Client {

@@ -86,7 +86,7 @@ func (c *Client) lost(ctx, limited context.Context, x *exchange) (Result, error)
 	switch {
 	case errors.Is(x.err, errTooLarge):
 		return Result{}, clients.Permanent(c.reason("%s: %v", c.host, x.err))
-	case x.status != 0, x.sent.Load():
+	case x.status != 0, x.progress.Sent():
 		// As text: an error that matches context.Canceled would be taken for a call
 		// that was never made.
 		return Result{}, clients.Unknown(c.reason("no answer of %s after the request was sent: %v", c.host, err))
