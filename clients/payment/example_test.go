@@ -72,6 +72,6 @@ func ExamplePayload_Validate() {
 	// Output:
 	// <nil>
 	// amount: 0 is not above 0
-	// currency: write usd in small letters
+	// currency: want three lower-case letters such as usd, not "USD"
 	// amount: want a whole number of the smallest unit, such as 1999 for 19.99, not number 19.99
 }
