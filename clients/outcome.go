@@ -49,8 +49,9 @@ const (
 
 // ParkedError reports that a call is not wanted before a known moment.
 type ParkedError struct {
-	Until time.Time
-	Err   error // never nil
+	Until     time.Time
+	KeepFirst bool  // see [RepeatAt]
+	Err       error // never nil
 }
 
 // ParkUntil is the outcome of a call that the provider will refuse until t: a
@@ -58,7 +59,14 @@ type ParkedError struct {
 // slower pace and not for a pause of this one job. The error is never nil, also
 // when err is.
 func ParkUntil(t time.Time, err error) error {
-	return &ParkedError{t, reason(err, "parked until "+t.UTC().Format(time.RFC3339))}
+	return &ParkedError{Until: t, Err: reason(err, "parked until "+t.UTC().Format(time.RFC3339))}
+}
+
+// RepeatAt is [ParkUntil] for a call that failed and is made again at t without
+// spending an attempt. It counts for [Call.First], so that the client can tell for how
+// long that has gone on, and end it: nothing else does but the job's deadline.
+func RepeatAt(t time.Time, err error) error {
+	return &ParkedError{Until: t, KeepFirst: true, Err: reason(err, "repeated at "+t.UTC().Format(time.RFC3339))}
 }
 
 func (e *ParkedError) Error() string { return e.Err.Error() }
@@ -66,6 +74,9 @@ func (e *ParkedError) Unwrap() error { return e.Err }
 
 // ParkUntil is the earliest moment at which the call may succeed.
 func (e *ParkedError) ParkUntil() time.Time { return e.Until }
+
+// KeepsFirst reports whether the attempt counts for [Call.First].
+func (e *ParkedError) KeepsFirst() bool { return e.KeepFirst }
 
 // PermanentError reports that a call will never succeed.
 type PermanentError struct {

@@ -36,6 +36,36 @@ func TestFirst(t *testing.T) {
 	}
 }
 
+// lasting is an outcome that lets the client count from its first attempt.
+type lasting struct{ until time.Time }
+
+func (lasting) Error() string          { return "not there yet" }
+func (l lasting) ParkUntil() time.Time { return l.until }
+func (lasting) KeepsFirst() bool       { return true }
+
+// TestKeepsFirst: a client that parks a job without spending attempts can still tell
+// for how long it has done so.
+func TestKeepsFirst(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, limitsOf(), nil)
+	var firsts []time.Time
+	var attempts []int
+	r.answer = func(_ context.Context, job Running) error {
+		firsts, attempts = append(firsts, job.First), append(attempts, job.Attempt)
+		if len(firsts) < 3 {
+			return lasting{time.Now().Add(300 * time.Millisecond)}
+		}
+		return nil
+	}
+	r.add(t, func(job *Job) { job.MaxAttempts = 1 })
+	r.run(t)
+	r.seen.wait(t, string(Done), 1)
+	r.stop()
+	if len(firsts) != 3 || !firsts[1].Equal(firsts[0]) || !firsts[2].Equal(firsts[0]) || attempts[2] != 1 {
+		t.Errorf("first attempts: %v, attempts %v; want the same first one for all, and no attempt spent", firsts, attempts)
+	}
+}
+
 // TestUnknownStaysUnknown: of a call that may have had an effect, only what the
 // provider says later tells: neither that the last attempt was not made, nor that
 // the deadline passed.

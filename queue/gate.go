@@ -494,7 +494,7 @@ func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict)
 		question.outcome, question.text = "failed", string(v.outcome)+" "+v.err.Error()
 	case v.unsure:
 		question.outcome = "unsure"
-	case v.outcome == Throttled || v.outcome == Postponed || errors.Is(v.err, errParked):
+	case v.outcome == Throttled || v.outcome == Postponed && !v.first || errors.Is(v.err, errParked):
 		question.outcome = "refused"
 	}
 	if v.actual == "" && (v.outcome == Throttled || v.outcome == Postponed || v.outcome == Expired) {

@@ -39,9 +39,10 @@ const defaultTimeout = time.Minute
 // A nil error completes the job. Others spend an attempt and are tried again
 // with growing pauses, unless the error (or one it wraps) has a method that says
 // otherwise: RetryAfter() time.Duration: the provider wants fewer calls;
-// ParkUntil() time.Time: not before then; Permanent() bool: never; Unknown()
-// bool: sent, but the answer is not known. NotCalled() bool says that no call was
-// made at all, so that the error does not count as an [Answer]. A panic counts as a failed call, and
+// ParkUntil() time.Time: not before then (and KeepsFirst() bool: the call counts
+// for [Running.First] all the same); Permanent() bool: never; Unknown() bool: sent,
+// but the answer is not known. NotCalled() bool says that no call was made at all, so
+// that the error does not count as an [Answer]. A panic counts as a failed call, and
 // a payload that does not decode into T is archived: it never will.
 func Handle[T any](w *Worker, kind string, fn func(context.Context, T) error, options ...HandlerOption) {
 	w.register(kind, func(ctx context.Context, payload []byte) error {

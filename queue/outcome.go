@@ -47,6 +47,10 @@ type (
 		error
 		ParkUntil() time.Time
 	}
+	keptFirstError interface {
+		error
+		KeepsFirst() bool
+	}
 	permanentError interface {
 		error
 		Permanent() bool
@@ -71,6 +75,7 @@ type verdict struct {
 	account bool          // of all
 	reason  string        // of the pause
 	unsure  bool          // the provider may have acted on the call
+	first   bool          // the call counts for Running.First though no attempt was spent
 	actual  string        // what the call cost, by unit
 	err     error         // for asynq; nil: acknowledge
 	result  []byte        // of a call that succeeded
@@ -121,7 +126,8 @@ func judge(err error, job Running, repeatUnknown bool, now time.Time) verdict {
 	}
 	if postponed, ok := errors.AsType[postponedError](err); ok {
 		wait := min(max(postponed.ParkUntil().Sub(now), 0), mostAhead)
-		return verdict{outcome: Postponed, err: &retryError{err: err, after: wait}}
+		kept, ok := errors.AsType[keptFirstError](err)
+		return verdict{outcome: Postponed, first: ok && kept.KeepsFirst(), err: &retryError{err: err, after: wait}}
 	}
 	// Whoever looks for what a person has to decide looks for this outcome: so has
 	// a job that is unknown and cannot be asked again, for whatever reason.

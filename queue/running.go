@@ -26,8 +26,8 @@ type Running struct {
 	IdempotencyKey string
 
 	// First is when the first run of the job began whose call the provider may
-	// have acted on, by Redis's clock: this one's, unless an earlier one failed or
-	// its worker died. Providers forget idempotency keys some time after it.
+	// have acted on, by Redis's clock: this one's, unless an earlier one failed, was
+	// parked by an error that KeepsFirst, or its worker died. Providers forget idempotency keys some time after it.
 	First time.Time
 
 	// Held is how long this worker held the job for its slot, until the call;

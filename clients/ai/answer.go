@@ -13,6 +13,7 @@ import (
 type answer struct {
 	status  int
 	isError bool   // the body says that it is one
+	isPage  bool   // the body is not JSON: somebody in between answered
 	kind    string // "rate_limit_error", "tokens"
 	code    string // "insufficient_quota", "429"
 	message string
@@ -36,7 +37,7 @@ func answerOf(x *exchange) answer {
 	a := answer{status: x.status, header: x.header, now: clockOf(x.header)}
 	var top map[string]json.RawMessage
 	if json.Unmarshal(x.answer, &top) != nil {
-		a.message = clip(string(x.answer))
+		a.message, a.isPage = clip(string(x.answer)), true
 		return a
 	}
 	inner := top

@@ -29,6 +29,8 @@ import (
 //	403                                       parked for 5 min
 //	403 for the content of a prompt           permanent
 //	408, 409, 425, 529, other 5xx             retryable
+//	404 with a page: a proxy whose server
+//	is being deployed                         retryable
 //	400, 404, 413, 422, other 4xx,
 //	a context or policy that is exceeded      permanent
 //	3xx                                       permanent: redirects are not followed
@@ -61,7 +63,8 @@ func (c *Client) outcome(a answer) error {
 		return clients.AccountThrottled(max(a.wait(), clients.KeyPause), c.reason("%s refuses the key, and its jobs wait for another: it answered %s", c.host, a))
 	case a.status == http.StatusForbidden && !content.MatchString(a.String()):
 		return clients.ParkUntil(time.Now().Add(clients.AccessPause), c.reason("the key may not do that, and the job waits until it may: %s answered %s", c.host, a))
-	case a.status == http.StatusRequestTimeout, a.status == http.StatusConflict, a.status == http.StatusTooEarly, a.status/100 == 5:
+	case a.status == http.StatusRequestTimeout, a.status == http.StatusConflict, a.status == http.StatusTooEarly, a.status/100 == 5,
+		a.status == http.StatusNotFound && a.isPage:
 		return clients.Retryable(reason)
 	case a.status/100 == 3:
 		return clients.Permanent(c.reason("%s answered %s, and redirects are not followed", c.host, a))

@@ -217,6 +217,7 @@ func TestAnswers(t *testing.T) {
 			body: `{"error":{"code":403,"message":"Your chosen model requires moderation and your input was flagged"}}`, want: "permanent",
 		},
 		"model":     {status: 404, source: openAIChat, body: openAIError("The model `m-1` does not exist or you do not have access to it.", "invalid_request_error", "model_not_found"), want: "permanent"},
+		"404 page":  {status: 404, source: "nginx, in front of a server that is not up", body: "<html>\r\n<h1>404 Not Found</h1>", want: "retryable"},
 		"Ollama's":  {status: 404, source: "github.com/ollama/ollama docs/api.md", body: `{"error":"model \"m-1\" not found, try pulling it first"}`, want: "permanent", text: `404: model "m-1" not found`},
 		"vLLM's":    {status: 400, source: "vllm entrypoints/openai/protocol.py: ErrorResponse", body: `{"object":"error","message":"max_tokens must be at least 1","type":"BadRequestError","param":null,"code":400}`, want: "permanent", text: "400 BadRequestError: max_tokens must"},
 		"FastAPI's": {status: 422, source: "fastapi.tiangolo.com/tutorial/handling-errors", body: `{"detail":[{"loc":["body"],"msg":"field required"}]}`, want: "permanent", text: "field required"},

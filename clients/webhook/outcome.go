@@ -22,6 +22,7 @@ import (
 //	with Retry-After                 throttled for that long, at most a day
 //	408, 409, 425, other 5xx         retryable
 //	410                              permanent, with a [GoneError]
+//	404                              see [Sender.notFound]
 //	3xx                              permanent: redirects are not followed
 //	other 4xx, and what is left      permanent
 //

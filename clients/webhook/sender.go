@@ -29,6 +29,10 @@ type Config struct {
 	// call, by many at once. nil means that nothing is signed.
 	Secrets func(ctx context.Context, tenant string) ([]string, error)
 
+	// RetryNotFound is for how long after its first attempt a job whose receiver
+	// answers 404 is tried again. 0 means an hour; below 0, 404 is permanent.
+	RetryNotFound time.Duration
+
 	// MaxBody is how many bytes the body of a request may have. 0 means 1 MiB.
 	MaxBody int
 
@@ -49,6 +53,7 @@ type Sender struct {
 	config    Config
 	dialer    *dialer
 	transport *http.Transport
+	now       func() time.Time
 }
 
 const (
@@ -59,9 +64,10 @@ const (
 )
 
 // New makes a Sender; fields of the Config that are not above zero mean their
-// defaults.
+// defaults, but for RetryNotFound.
 func New(config Config) *Sender {
 	config.Timeout = cmp.Or(max(config.Timeout, 0), 30*time.Second)
+	config.RetryNotFound = cmp.Or(config.RetryNotFound, retryNotFound)
 	config.MaxBody = cmp.Or(max(config.MaxBody, 0), 1<<20)
 	config.MaxIdlePerHost = cmp.Or(max(config.MaxIdlePerHost, 0), 512)
 	config.UserAgent = cmp.Or(config.UserAgent, "Headgate")
@@ -70,7 +76,7 @@ func New(config Config) *Sender {
 	// the outcome of all of them unknown.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	return &Sender{config: config, dialer: dialer, transport: &http.Transport{
+	return &Sender{config: config, dialer: dialer, now: time.Now, transport: &http.Transport{
 		DialContext:            dialer.plain,
 		DialTLSContext:         dialer.secure,
 		Protocols:              protocols,
@@ -87,7 +93,8 @@ func New(config Config) *Sender {
 func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 
 // Send makes the call. nil means that it was answered with 2xx; otherwise see
-// the table at [outcome] for answers, and [lost] for calls without one.
+// the tables at [outcome] and [Sender.notFound] for answers, and [lost] for calls
+// without one.
 //
 // When ctx is cancelled before the request was sent, the error wraps ctx's.
 // Cancelled later, the outcome is unknown, as after a lost connection.
@@ -121,7 +128,11 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 	if response.StatusCode/100 == 2 {
 		return nil
 	}
-	return outcome(response, hidden.cut(body))
+	err = outcome(response, hidden.cut(body))
+	if response.StatusCode == http.StatusNotFound {
+		return s.notFound(call, errors.Unwrap(err))
+	}
+	return err
 }
 
 func (s *Sender) build(ctx context.Context, call clients.Call, request Request) (*http.Request, error) {

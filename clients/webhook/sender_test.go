@@ -178,6 +178,53 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// A receiver that is being deployed answers 404 for a while. Its jobs are tried again,
+// ever more slowly and for an hour, and then archived.
+func TestNotFound(t *testing.T) {
+	server := newServer(t, func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) })
+	for name, tt := range map[string]struct {
+		config time.Duration
+		age    time.Duration // since the first attempt; -1: nobody knows
+		want   string
+		after  time.Duration
+	}{
+		"first":              {0, 0, "parked", 5 * time.Second},
+		"10 s later":         {0, 10 * time.Second, "parked", 10 * time.Second},
+		"2 min later":        {0, 2 * time.Minute, "parked", 2 * time.Minute},
+		"20 min later":       {0, 20 * time.Minute, "parked", 5 * time.Minute},
+		"the last time":      {0, 58 * time.Minute, "parked", 2 * time.Minute},
+		"an hour later":      {0, time.Hour, "permanent", 0},
+		"clocks apart":       {0, -time.Minute, "parked", 5 * time.Second},
+		"nobody knows":       {0, -1, "permanent", 0},
+		"never":              {-1, 0, "permanent", 0},
+		"a day: later":       {24 * time.Hour, 2 * time.Hour, "parked", 5 * time.Minute},
+		"a day: a day later": {24 * time.Hour, 24 * time.Hour, "permanent", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSender(t, Config{RetryNotFound: tt.config})
+			now := time.Now()
+			s.now = func() time.Time { return now }
+			c := call
+			if tt.age != -1 {
+				c.First = now.Add(-tt.age)
+			}
+			err := s.Send(t.Context(), c, Request{URL: server.URL})
+			parked, is := errors.AsType[*clients.ParkedError](err)
+			if is {
+				if got := parked.Until.Sub(now); got != tt.after || !parked.KeepsFirst() {
+					t.Errorf("parked for %v, first is kept: %v; want %v", got, parked.KeepsFirst(), tt.after)
+				}
+			}
+			if _, permanent := errors.AsType[*clients.PermanentError](err); permanent == is {
+				t.Errorf("parked %v, permanent %v", is, permanent)
+			}
+			if is != (tt.want == "parked") || !is && kind(err) != tt.want || !strings.Contains(err.Error(), "answered 404") {
+				t.Errorf("%v; want %s", err, tt.want)
+			}
+		})
+	}
+}
+
 func TestWhatIsSent(t *testing.T) {
 	var got *http.Request
 	var body []byte

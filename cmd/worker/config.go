@@ -38,6 +38,8 @@ type config struct {
 	WebhookAllowPrivate bool          `env:"WEBHOOK_ALLOW_PRIVATE" flag:"webhook-allow-private" help:"let webhooks call private and loopback addresses"`
 	WebhookTimeout      time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"30s" flag:"webhook-timeout" help:"bound of one webhook call"`
 
+	WebhookRetryNotFound time.Duration `env:"WEBHOOK_RETRY_NOT_FOUND" envDefault:"1h" flag:"webhook-retry-not-found" help:"for how long a webhook whose receiver answers 404 is tried again, without spending attempts. 0: its job is archived at once"`
+
 	EmailProvider string `env:"EMAIL_PROVIDER" flag:"email" help:"smtp, ses or resend. None: smtp where there is a mail server, else this worker sends no email"`
 
 	SMTPAddr     string        `env:"SMTP_ADDR" flag:"smtp" help:"mail server, host:port"`
@@ -102,7 +104,7 @@ func (c config) check() error {
 		wrong("BREAKER_FAILURES", "%d is below 0", c.BreakerFailures)
 	}
 	for _, s := range settings.Of(&c) {
-		if d, ok := s.Value.Interface().(time.Duration); ok && d <= 0 {
+		if d, ok := s.Value.Interface().(time.Duration); ok && d <= 0 && (d < 0 || s.Env != "WEBHOOK_RETRY_NOT_FOUND") {
 			wrong(s.Env, "%v is not longer than 0", d)
 		}
 	}

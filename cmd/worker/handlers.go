@@ -38,7 +38,7 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *en
 		return nil, nil, err
 	}
 	told.add("webhook", hosts)
-	webhooks := webhook.New(webhook.Config{Timeout: c.WebhookTimeout, AllowPrivate: c.WebhookAllowPrivate, Secrets: signing(store)})
+	webhooks := webhook.New(c.webhooks(store))
 	ready("webhook", webhooks.Close)
 	host := func(_ clients.Call, r webhook.Request) string { return r.Host() }
 	handle(worker, "webhook", unlessGone(gone, breaker.Guard(hosts, host, webhooks.Send)), queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
