@@ -11,9 +11,9 @@ import (
 const (
 	// leastProcs is one more than the least that Go gives. Where all threads are busy
 	// for 10 ms, with a scrape or a batch of replies, the timers of held calls wait
-	// for one of them: BenchmarkHeld has two to three times as many slots missed with
-	// two threads as with three, and no clear gain beyond. Go knows the cores and the
-	// CPU limit of its container, and where it gives more than that, more it is.
+	// for one of them: in BenchmarkHeld two threads miss 1.3 to 3 times as many slots
+	// as three, and more than three gain little. Go knows the cores and the CPU limit
+	// of its container, and where it gives more than that, its number stays.
 	leastProcs = 3
 
 	// gcPercent trades memory for even timing. A worker's heap is small, so Go would
@@ -27,8 +27,8 @@ const (
 )
 
 // Steady sets the runtime for even timing. GOGC, GOMAXPROCS and GOMEMLIMIT in the
-// environment win; without the latter, the memory limit of the container (cgroup v1
-// or v2) is followed, if it has one.
+// environment win. Without GOMEMLIMIT, Go is to keep within the memory limit of the
+// container (cgroup v1 or v2), if there is one.
 func Steady() { steady(memlimit.FromCgroup) }
 
 func steady(container memlimit.Provider) {

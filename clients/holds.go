@@ -1,0 +1,95 @@
+package clients
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Scope is what an outcome says something about, and holds back.
+type Scope string
+
+// The scopes, the smallest first.
+const (
+	NoScope      Scope = ""        // nothing waits
+	JobScope     Scope = "job"     // the one job
+	TenantScope  Scope = "tenant"  // all jobs of its tenant in the queue
+	AccountScope Scope = "account" // the jobs of all tenants that share the account
+)
+
+// Hold is what waits because of an outcome, and for how long.
+type Hold struct {
+	Scope Scope
+	For   time.Duration // 0: it does not say, or for good
+	Long  string        // For in words, with what happens then
+}
+
+// Holds reads an error in the order in which a queue does, by its behaviour alone. It
+// is for tables and messages: the queue judges by itself.
+func Holds(err error, now time.Time) Hold {
+	if err == nil {
+		return Hold{}
+	}
+	if e, ok := errors.AsType[interface {
+		error
+		RetryAfter() time.Duration
+	}](err); ok {
+		h := Hold{Scope: TenantScope, For: e.RetryAfter(), Long: "1 s, since it does not say"}
+		if whole, ok := errors.AsType[interface {
+			error
+			WholeAccount() bool
+		}](err); ok && whole.WholeAccount() {
+			h.Scope = AccountScope
+		}
+		if h.For > 0 {
+			h.Long = inWords(h.For)
+		}
+		return h
+	}
+	if e, ok := errors.AsType[interface {
+		error
+		ParkUntil() time.Time
+	}](err); ok {
+		h := Hold{Scope: JobScope, For: max(e.ParkUntil().Sub(now), 0)}
+		h.Long = inWords(h.For)
+		if first, ok := errors.AsType[interface {
+			error
+			KeepsFirst() bool
+		}](err); ok && first.KeepsFirst() {
+			h.Long += ", and longer each time"
+		}
+		return h
+	}
+	permanent, ok := errors.AsType[interface {
+		error
+		Permanent() bool
+	}](err)
+	unknown, sent := errors.AsType[interface {
+		error
+		Unknown() bool
+	}](err)
+	switch {
+	case ok && permanent.Permanent():
+		return Hold{Scope: JobScope, Long: "for good"}
+	case sent && unknown.Unknown():
+		return Hold{Scope: JobScope, Long: "for good, unless a repeat is safe"}
+	}
+	return Hold{Scope: JobScope, Long: "1 s, doubling up to 10 min"}
+}
+
+// inWords is a time in its largest unit that fits.
+func inWords(d time.Duration) string {
+	d = d.Round(time.Second)
+	for _, unit := range []struct {
+		name string
+		of   time.Duration
+	}{{"h", time.Hour}, {"min", time.Minute}} {
+		if d >= unit.of && d%unit.of == 0 {
+			return fmt.Sprintf("%d %s", d/unit.of, unit.name)
+		}
+	}
+	if d < time.Minute {
+		return fmt.Sprintf("%d s", d/time.Second)
+	}
+	return d.String()
+}

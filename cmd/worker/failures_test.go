@@ -1,0 +1,368 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/queue"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/clients.md")
+
+// failure is one of the ways in which a call fails, and why it holds what it holds.
+type failure struct {
+	what string
+
+	// What the provider answers. One over HTTP that has no status reads the call and
+	// says nothing; down is one that nobody listens for.
+	status int
+	header string // "Name: value", several by line
+	body   string
+	smtp   map[string]string // by verb; "." is the end of the message
+	down   bool
+	times  int // calls until the one that is looked at; 0 means 1
+
+	until func(now time.Time) time.Time // when the time depends on the date
+	long  string                        // what it is then
+	why   string
+}
+
+// provider is one that the worker calls.
+type provider struct {
+	name, kind, payload string
+	account             string // of a tenant of its own; "": there are none
+	config              func(url string) config
+	failures            []failure
+}
+
+const (
+	notThere  = "nobody listens, no TLS, the address does not resolve"
+	cutOff    = "sent, and no answer"
+	fiveTimes = "5 failed calls in a row"
+)
+
+func providers() []provider {
+	stripe := func(kind, code string) string {
+		return fmt.Sprintf(`{"error":{"type":%q,"code":%q,"message":"…"}}`, kind, code)
+	}
+	openAI := func(kind, code, message string) string {
+		return fmt.Sprintf(`{"error":{"message":%q,"type":%q,"code":%q}}`, message, kind, code)
+	}
+	anthropic := func(kind, message string) string {
+		return fmt.Sprintf(`{"type":"error","error":{"type":%q,"message":%q}}`, kind, message)
+	}
+	resend := func(name string) string { return fmt.Sprintf(`{"name":%q,"message":"…"}`, name) }
+	ses := func(kind string) string { return "X-Amzn-ErrorType: " + kind }
+	nextMonth := func(now time.Time) time.Time {
+		return time.Date(now.UTC().Year(), now.UTC().Month()+1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	const invalid = "invalid_request_error"
+	unreached := []failure{
+		{what: notThere, down: true, why: "nothing was sent"},
+		{what: fiveTimes, down: true, times: 6, why: "the provider is down; see [below](#providers-that-are-down)"},
+	}
+	return []provider{
+		{
+			name: "Webhooks", kind: "webhook", payload: `{"url":"URL/hook"}`,
+			config: func(string) config { return config{WebhookAllowPrivate: true, WebhookRetryNotFound: time.Hour} },
+			failures: append([]failure{
+				{what: "429", status: 429, why: "the receiver wants fewer calls"},
+				{what: "429 with Retry-After: 30", status: 429, header: "Retry-After: 30", why: "the same, and it says for how long"},
+				{what: "502, 503, 504 with Retry-After: 30", status: 503, header: "Retry-After: 30", why: "the receiver is overloaded, or being maintained"},
+				{what: "408, 409, 425, other 5xx, and these without Retry-After", status: 503, why: "it may succeed another time; 409: an earlier attempt is under way"},
+				{what: "404", status: 404, why: "the receiver may be being deployed; [after an hour](#receivers-that-are-not-found) the job is archived"},
+				{what: "410", status: 410, why: "the receiver wants no more calls"},
+				{what: "410 to an earlier job", status: 410, times: 2, why: "[the endpoint is gone](#endpoints-that-are-gone), for 24 h; each of its jobs looks once an hour"},
+				{what: "3xx, 401, 403, other 4xx", status: 403, why: "the same call would be answered in the same way"},
+				{what: cutOff, why: "the receiver knows a repeat by its key"},
+			}, unreached...),
+		},
+		{
+			name: "Email over SMTP", kind: "email", payload: mail, account: "email: {username: u, password: p}",
+			config: func(url string) config {
+				return config{EmailProvider: "smtp", SMTPAddr: strings.TrimPrefix(url, "http://"), SMTPTLS: "none", SMTPUsername: "u", SMTPPassword: "p"}
+			},
+			failures: append([]failure{
+				{what: "throttled at the greeting", smtp: map[string]string{"hello": "421 4.7.0 too many connections"}, why: "no sender was named yet, so all are meant"},
+				{what: "421, or 4xx that speaks of a rate and of 30 seconds", smtp: map[string]string{"MAIL": "450 4.7.0 rate limit exceeded, try again in 30 seconds"}, why: "this sender sends too much"},
+				{what: "454 that speaks of a rate", smtp: map[string]string{".": "454 Throttling failure: Maximum sending rate exceeded."}, why: "so Amazon SES speaks of an account"},
+				{what: "4xx 4.2.x, a mailbox that is full or receives too much", smtp: map[string]string{"RCPT": "450 4.2.1 The user you are trying to contact is receiving mail at a rate that prevents additional messages"}, why: "it is about one recipient"},
+				{what: "greylisted, other 4xx", smtp: map[string]string{"RCPT": "451 4.7.1 Greylisted"}, why: "the server asks this message to come again"},
+				{what: "530, 534, 535, 538", smtp: map[string]string{"AUTH": "535 5.7.8 bad credentials"}, why: "[a refused key](#refused-keys)"},
+				{what: "other 5xx", smtp: map[string]string{"RCPT": "550 5.1.1 no such user"}, why: "the same message would be refused again"},
+				{what: "lost before the end of the message", smtp: map[string]string{"DATA": "close"}, why: "nobody sends half a message"},
+				{what: cutOff, smtp: map[string]string{".": "close"}, why: "a mail server does not know a repeat"},
+			}, unreached...),
+		},
+		{
+			name: "Email over Amazon SES", kind: "email", payload: mail, account: "email: {access_key_id: a, secret_access_key: b}",
+			config: func(url string) config {
+				return config{EmailProvider: "ses", SESRegion: "eu-central-1", SESAccessKeyID: "a", SESSecretAccessKey: "b", SESEndpoint: url}
+			},
+			failures: append([]failure{
+				{what: "TooManyRequests, Throttling, other 429", status: 429, header: ses("TooManyRequestsException"), why: "the rate is the account's"},
+				{what: "the daily quota", status: 429, header: ses("TooManyRequestsException"), body: `{"message":"Daily message quota exceeded."}`, why: "the quota is of the last 24 hours"},
+				{what: "SendingPaused", status: 400, header: ses("SendingPausedException"), why: "somebody has to end the pause"},
+				{what: "AccountSuspended", status: 400, header: ses("AccountSuspendedException"), why: "Amazon has to lift it"},
+				{what: "wrong or expired credentials", status: 403, header: ses("UnrecognizedClientException"), why: "[a refused key](#refused-keys)"},
+				{what: "AccessDenied, NotAuthorized", status: 403, header: ses("AccessDeniedException"), why: "the key may not send from this address"},
+				{what: "LimitExceeded, 408, 500, 503", status: 500, header: ses("InternalServiceErrorException"), why: "SES says to repeat it"},
+				{what: "MessageRejected, other 4xx", status: 400, header: ses("MessageRejected"), why: "the same message would be refused again"},
+				{what: "502, 504", status: 502, why: "machines before SES do not know what came of it"},
+				{what: cutOff, why: "SES does not know a repeat"},
+			}, unreached...),
+		},
+		{
+			name: "Email over Resend", kind: "email", payload: mail, account: "email: {api_key: re_acme}",
+			config: func(url string) config {
+				return config{EmailProvider: "resend", ResendAPIKey: "re_worker", ResendURL: url}
+			},
+			failures: append([]failure{
+				{what: "rate_limit_exceeded or other 429, with Retry-After: 2", status: 429, header: "Retry-After: 2", body: resend("rate_limit_exceeded"), why: "the rate is the team's, which all of its keys share"},
+				{what: "daily_quota_exceeded, monthly_quota_exceeded", status: 429, body: resend("daily_quota_exceeded"), why: "Resend says to wait a day; a larger plan ends it at once"},
+				{what: "invalid_api_key, suspended_api_key", status: 403, body: resend("invalid_api_key"), why: "[a refused key](#refused-keys)"},
+				{what: "restricted_api_key", status: 401, body: resend("restricted_api_key"), why: "the key may not do that"},
+				{what: "concurrent_idempotent_requests", status: 409, body: resend("concurrent_idempotent_requests"), why: "an earlier attempt is under way"},
+				{what: "408, 425, 5xx, an answer that is not Resend's", status: 500, body: resend("internal_server_error"), why: "the key makes a repeat safe"},
+				{what: "invalid_idempotent_request, validation_error, other 4xx", status: 422, body: resend("validation_error"), why: "the same message would be refused again"},
+				{what: cutOff, why: "the key makes a repeat safe, [for 23 h](#what-is-unknown)"},
+			}, unreached...),
+		},
+		{
+			name: "OpenAI, Azure, and servers that copy them", kind: "ai", payload: aiPayload, account: "ai: {api_key: sk-acme}",
+			config: func(url string) config { return config{AIProvider: "openai", AIAPIKey: "sk-worker", AIBaseURL: url} },
+			failures: append([]failure{
+				{what: "429 of a rate or 503 slow_down, with Retry-After: 7", status: 429, header: "Retry-After: 7", body: openAI("requests", "rate_limit_exceeded", "Rate limit reached"), why: "the rate is the account's, not the tenant's"},
+				{what: "429 that names an end user, with Retry-After: 30", status: 429, header: "Retry-After: 30", body: openAI("None", "429", "Rate limit exceeded for end_user: acme"), why: "a gateway's limit of one of its users"},
+				{what: "429, the request alone is over the limit", status: 429, body: openAI("tokens", "rate_limit_exceeded", "Request too large for gpt-4o"), why: "it would be at any time"},
+				{what: "429 of a day", status: 429, body: openAI("requests", "rate_limit_exceeded", "Rate limit reached on requests per day (RPD)"), why: "no pause for a rate is that long",
+					until: midnightUTC, long: "until the next day (UTC)"},
+				{what: "no credit, insufficient_quota, 402", status: 429, body: openAI("insufficient_quota", "insufficient_quota", "You exceeded your current quota"), why: "money or a budget is at its end; the provider may name another time"},
+				{what: "401", status: 401, body: openAI(invalid, "invalid_api_key", "Incorrect API key provided"), why: "[a refused key](#refused-keys)"},
+				{what: "403", status: 403, body: openAI("request_forbidden", "", "no"), why: "a key may be good for some models and not for others"},
+				{what: "408, 409, 425, 5xx; a page with 404", status: 503, body: openAI("service_unavailable_error", "server_is_overloaded", "…"), why: "it may succeed another time"},
+				{what: "400, 404, 413, 422, refused content", status: 400, body: openAI(invalid, "context_length_exceeded", "…"), why: "the same request would be refused again"},
+				{what: cutOff, why: "a second completion costs twice, and harms nothing"},
+			}, unreached...),
+		},
+		{
+			name: "Anthropic", kind: "ai", payload: aiPayload, account: "ai: {api_key: sk-acme}",
+			config: func(url string) config { return config{AIProvider: "anthropic", AIAPIKey: "sk-worker", AIBaseURL: url} },
+			failures: append([]failure{
+				{what: "429 rate_limit_error with Retry-After: 12", status: 429, header: "Retry-After: 12", body: anthropic("rate_limit_error", "This request would exceed your organization's rate limit"), why: "the rate is the organization's, not the tenant's"},
+				{what: "enforced_spend_limit_reached", status: 429, body: `{"type":"error","error":{"type":"rate_limit_error","message":"…","details":{"error_code":"enforced_spend_limit_reached"}}}`, why: "the month's budget is spent",
+					until: nextMonth, long: "until the next month (UTC)"},
+				{what: "no credit, usage limits, 402", status: 400, body: anthropic(invalid, "Your credit balance is too low to access the Anthropic API"), why: "money or a budget is at its end; Anthropic may name another time"},
+				{what: "401", status: 401, body: anthropic("authentication_error", "invalid x-api-key"), why: "[a refused key](#refused-keys)"},
+				{what: "403", status: 403, body: anthropic("permission_error", "no"), why: "a key may be good for some models and not for others"},
+				{what: "529 overloaded_error, 408, 409, other 5xx", status: 529, body: anthropic("overloaded_error", "Overloaded"), why: "it may succeed another time"},
+				{what: "400, 404, 413, refused content", status: 400, body: anthropic(invalid, "prompt is too long"), why: "the same request would be refused again"},
+				{what: cutOff, why: "a second completion costs twice, and harms nothing"},
+			}, unreached...),
+		},
+		{
+			name: "Stripe", kind: "payment", payload: paymentPayload, account: "payment: {key: sk_acme}",
+			config: func(url string) config { return config{StripeKey: "sk_worker", StripeURL: url} },
+			failures: append([]failure{
+				{what: "429 of a rate", status: 429, body: stripe(invalid, "rate_limit"), why: "the rate is the account's"},
+				{what: "429 lock_timeout, 429 resource-specific", status: 429, body: stripe(invalid, "lock_timeout"), why: "another request holds the same object"},
+				{what: "409 idempotency_key_in_use", status: 409, body: stripe("idempotency_error", "idempotency_key_in_use"), why: "an earlier attempt is under way"},
+				{what: "401", status: 401, body: stripe(invalid, ""), why: "[a refused key](#refused-keys)"},
+				{what: "403", status: 403, body: stripe(invalid, ""), why: "a restricted key may allow charges and no refunds"},
+				{what: "402, other 4xx", status: 402, body: stripe("card_error", "card_declined"), why: "Stripe keeps a decline for the key"},
+				{what: "5xx", status: 500, body: stripe("api_error", ""), why: "the key makes a repeat safe, [for 23 h](#what-is-unknown)"},
+				{what: "5xx that Stripe calls final", status: 500, header: "Stripe-Should-Retry: false", body: stripe("api_error", ""), why: "this key gives no other answer, and another could be a second charge"},
+				{what: cutOff, why: "the key makes a repeat safe, [for 23 h](#what-is-unknown)"},
+			}, unreached...),
+		},
+	}
+}
+
+func midnightUTC(now time.Time) time.Time {
+	return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
+}
+
+// TestFailures makes each of the providers fail in each of the ways, under the
+// worker's own handlers, and holds the tables of docs/clients.md against what that
+// held back; with -update it writes them.
+func TestFailures(t *testing.T) {
+	const path, begins, ends = "../../docs/clients.md", "<!-- failures -->\n", "<!-- end of failures -->\n"
+	var tables strings.Builder
+	for _, p := range providers() {
+		fmt.Fprintf(&tables, "\n### %s\n\n| Failure | Holds | For | The job is | Because |\n|---|---|---|---|---|\n", p.name)
+		for _, f := range p.failures {
+			holds, long, outcome := p.fail(t, f)
+			fmt.Fprintf(&tables, "| %s | %s | %s | %s | %s |\n", f.what, holds, long, outcome, f.why)
+		}
+	}
+	tables.WriteString("\n")
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(page), begins)
+	written, after, ended := strings.Cut(rest, ends)
+	if !found || !ended {
+		t.Fatalf("%s has no %q … %q", path, begins, ends)
+	}
+	if written == tables.String() {
+		return
+	}
+	if !*update {
+		t.Fatalf("the tables of %s are not what the worker does; go test ./cmd/worker -run TestFailures -update writes these:\n%s", path, tables.String())
+	}
+	if err := os.WriteFile(path, []byte(before+begins+tables.String()+ends+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fail makes a call fail for a tenant with the worker's account, and for one with an
+// account of its own.
+func (p provider) fail(t *testing.T, f failure) (holds, long string, outcome queue.Outcome) {
+	t.Helper()
+	for range 20 {
+		began := time.Now()
+		common := p.call(t, f, "initech", "globex")
+		if p.account != "" {
+			if own := p.call(t, f, "acme", "acme"); own.Scope != common.Scope {
+				holds = fmt.Sprintf("%s, or the %s with its own account", common.Scope, own.Scope)
+			}
+		}
+		if time.Since(began) > 300*time.Millisecond {
+			holds = ""
+			continue // times were rounded otherwise
+		}
+		return cmp.Or(holds, string(common.Scope)), common.Long, common.outcome
+	}
+	t.Fatalf("%s: %s: the machine is too slow to tell times", p.name, f.what)
+	return "", "", ""
+}
+
+type held struct {
+	clients.Hold
+	outcome queue.Outcome
+}
+
+func (p provider) call(t *testing.T, f failure, tenant, other string) held {
+	t.Helper()
+	url := f.serve(t)
+	c := p.config(url)
+	c.BreakerPause = 30 * time.Second
+	if f.times > 1 {
+		c.BreakerFailures = f.times - 1
+	}
+	file := ""
+	if p.account != "" {
+		file = "tenants: {acme: {" + p.account + "}}"
+	}
+	call, _ := calling(t, c, file)
+	payload := strings.ReplaceAll(p.payload, "URL", url)
+	for i := range f.times - 1 {
+		call(p.kind, []string{tenant, other}[i%2], payload)
+	}
+	now := time.Now()
+	outcome, err := call(p.kind, tenant, payload)
+	if err == nil {
+		t.Fatalf("%s: %s: the call succeeded", p.name, f.what)
+	}
+	h := held{clients.Holds(err, now), outcome}
+	switch {
+	case f.until != nil:
+		if off := h.For - f.until(now).Sub(now); off.Abs() > time.Second {
+			t.Errorf("%s: %s: held for %v, not %s: %v", p.name, f.what, h.For, f.long, err)
+		}
+		h.Long = f.long
+	case outcome == queue.Unknown:
+		h.Long = clients.Holds(clients.Permanent(nil), now).Long
+	case outcome == queue.Retried: // also what is unknown, where a repeat is safe
+		h.Long = clients.Holds(clients.Retryable(nil), now).Long
+	}
+	return h
+}
+
+// serve plays the provider until the test ends, and returns where it is.
+func (f failure) serve(t *testing.T) string {
+	t.Helper()
+	if f.smtp != nil || f.down {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.down {
+			listener.Close()
+		} else {
+			t.Cleanup(func() { listener.Close() })
+			go f.mails(listener)
+		}
+		return "http://" + listener.Addr().String()
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		if f.status == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		for line := range strings.Lines(f.header) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+			w.Header().Set(name, value)
+		}
+		w.WriteHeader(f.status)
+		io.WriteString(w, f.body)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// mails is a mail server that says what the failure has it say.
+func (f failure) mails(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			say := func(verb, otherwise string) bool {
+				text := cmp.Or(f.smtp[verb], otherwise)
+				if text != "close" {
+					fmt.Fprint(conn, text+"\r\n")
+				}
+				return text != "close"
+			}
+			if !say("hello", "220 ready") {
+				return
+			}
+			lines := bufio.NewScanner(conn)
+			for within := false; lines.Scan(); {
+				verb, _, _ := strings.Cut(lines.Text(), " ")
+				answer := "250 ok"
+				switch {
+				case within && verb != ".":
+					continue
+				case verb == ".":
+					within = false
+				case verb == "EHLO":
+					answer = "250-mx\r\n250 AUTH PLAIN"
+				case verb == "AUTH":
+					answer = "235 ok"
+				case verb == "DATA":
+					within, answer = f.smtp["DATA"] == "", "354 go on"
+				}
+				if !say(verb, answer) {
+					return
+				}
+			}
+		}()
+	}
+}
