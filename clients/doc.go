@@ -5,14 +5,15 @@
 // and answers nil, or an error that says what to do next:
 //
 //   - [Throttled]: the provider wants fewer calls; no attempt is spent.
-//   - [ParkUntil]: nothing before a known moment; no attempt is spent.
+//   - [ParkUntil]: nothing before a known moment; no attempt is spent. [RepeatAt] is
+//     the same for a failure that the client ends after some time.
 //   - [Permanent]: never; the job is archived with the reason.
-//   - [Unknown]: sent, but the answer never came.
+//   - [Unknown]: sent, but the answer never came; [Undecided]: and no repeat is safe.
 //   - [Retryable], and every other error: an attempt is spent.
 //
 // Callers ask for the behaviour (an error with RetryAfter() time.Duration, with
-// Permanent() bool, …), not for these types. What a [Call] carries to every
-// provider is here, too.
+// Permanent() bool, …), not for these types; [Holds] does so in words. What a [Call]
+// carries to every provider is here, too.
 //
 // What always holds: error texts are one short line that is fit for a log and
 // holds no credentials; clients never repeat a call that may have arrived; all
