@@ -78,6 +78,7 @@ func TestEmbeddedInspector(t *testing.T) {
 	if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{sharedBy(60), perTenant(10), domain}}}}); err != nil {
 		t.Fatal(err)
 	}
+	redistest.Serve(client, "q", "call")
 	var id string
 	for i := range 90 {
 		job := Job{Kind: "call", Queue: "q", Tenant: "a", Payload: i, Attributes: map[string]string{"domain": []string{"x", "y"}[i%2]}}

@@ -54,15 +54,23 @@ type Outlook struct {
 	Now      time.Time // on the clock of Redis, to which all times refer
 	Waiting  int64
 	Rate     float64   // jobs a second that it gets, once a burst is used up; 0: none waits, or not known
-	HeldBy   *Hold     // the limit that holds it longest; nil: none does
+	HeldBy   *Hold     // the limit that holds it longest; nil: none does, or Pause or Unserved says why
+	Pause    *Pause    // that holds it, the one that ends last; nil: none does
+	Unserved *Unserved // why no worker takes its jobs; nil: one does
 	DrainsAt time.Time // when nothing of it waits any more; zero: nothing waits, or not known
 	Sure     Sureness
 }
 
 // String says it in one sentence.
 func (o Outlook) String() string {
-	if o.Waiting == 0 {
+	stopped := stopText(o.Unserved, o.Pause, o.Now)
+	switch {
+	case o.Waiting == 0 && stopped == "":
 		return fmt.Sprintf("nothing of %s waits in queue %s.", o.Tenant, o.Queue)
+	case o.Waiting == 0:
+		return fmt.Sprintf("nothing of %s waits in queue %s; %s.", o.Tenant, o.Queue, stopped)
+	case stopped != "":
+		return fmt.Sprintf("%s waits: %s; %s waiting, %s.", o.Tenant, stopped, thousands(o.Waiting), doneText(o.DrainsAt, o.Now))
 	}
 	return fmt.Sprintf("%s is %s%s waiting, %s.", o.Tenant, heldText(o.HeldBy, o.Now), thousands(o.Waiting), doneText(o.DrainsAt, o.Now))
 }
@@ -118,7 +126,10 @@ func (f *forecast) outlooks(members []*member, of ...string) map[string]Outlook 
 	for tenant, sum := range all {
 		l, one := &f.lanes[sum.last], members[sum.last]
 		o := Outlook{
-			Rate: sum.rate, DrainsAt: f.notBefore(one.at), HeldBy: f.hold(l, one.limit), Sure: f.sure(l, one.at, sum.n),
+			Rate: sum.rate, DrainsAt: f.notBefore(one.at), Pause: f.pause(l), Unserved: f.unserved(l), Sure: f.sure(l, one.at, sum.n),
+		}
+		if o.Pause == nil && o.Unserved == nil {
+			o.HeldBy = f.hold(l, one.limit)
 		}
 		if h := o.HeldBy; h != nil && !h.Next.IsZero() && o.Rate > 0 {
 			// A slot that passed since all was read was followed by others.
@@ -141,6 +152,8 @@ func (f *forecast) outlooks(members []*member, of ...string) map[string]Outlook 
 		o.Waiting, _ = strconv.ParseInt(f.backlog[tenant], 10, 64)
 		if o.Sure = cmp.Or(o.Sure, NotKnown); o.Waiting <= 0 {
 			o.Rate, o.HeldBy, o.DrainsAt, o.Sure = 0, nil, time.Time{}, Steady
+			none := lane{tenant: tenant}
+			o.Pause, o.Unserved = f.pause(&none), f.unserved(&none)
 		}
 		outlooks[tenant] = o
 	}
@@ -161,15 +174,24 @@ type Batch struct {
 type BatchEstimate struct {
 	Now         time.Time // on the clock of Redis
 	First, Last time.Time // zero: not known
-	HeldBy      *Hold     // the limit that holds it longest; nil: none does
+	HeldBy      *Hold     // the limit that holds it longest; nil: none does, or Pause or Unserved says why
+	Pause       *Pause    // that holds it, the one that ends last; nil: none does
+	Unserved    *Unserved // why no worker would take it; nil: one does
 	Waiting     int64     // jobs that stand before it in its lane
 	Sure        Sureness
 }
 
 // String says it in one sentence.
 func (e BatchEstimate) String() string {
-	if e.Sure == NotKnown {
+	stopped := stopText(e.Unserved, e.Pause, e.Now)
+	switch {
+	case e.Sure == NotKnown && stopped == "":
 		return fmt.Sprintf("it is not known when they would go: %s waiting before them.", thousands(e.Waiting))
+	case e.Sure == NotKnown:
+		return fmt.Sprintf("it is not known when they would go: %s; %s waiting before them.", stopped, thousands(e.Waiting))
+	case stopped != "":
+		return fmt.Sprintf("first call %s, last call %s: %s; %s waiting before them (%s).", atText(e.First, e.Now), atText(e.Last, e.Now),
+			stopped, thousands(e.Waiting), e.Sure)
 	}
 	return fmt.Sprintf("first call %s, last call %s, %s%s waiting before them (%s).", atText(e.First, e.Now), atText(e.Last, e.Now),
 		heldText(e.HeldBy, e.Now), thousands(e.Waiting), e.Sure)
@@ -249,7 +271,9 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 	}
 	m.run(members[at])
 	e := BatchEstimate{Now: f.asked, Waiting: waiting, First: f.notBefore(first.at), Last: f.notBefore(members[at].at)}
-	e.HeldBy = f.hold(&l, members[at].limit)
+	if e.Pause, e.Unserved = f.pause(&l), f.unserved(&l); e.Pause == nil && e.Unserved == nil {
+		e.HeldBy = f.hold(&l, members[at].limit)
+	}
 	e.Sure = f.sure(&l, members[at].at, f.lanesOf(l.tenant))
 	return e, nil
 }

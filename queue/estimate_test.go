@@ -116,6 +116,7 @@ func TestForecastOfWindowGivenAhead(t *testing.T) {
 	const period = aheadOfNow
 	quota := windowOf("quota", 60, period, "tenant")
 	r := startRig(t, 1, limitsOf(quota), nil)
+	r.served(t)
 	r.enqueue(t, "a", 100)
 	client := r.server.Client()
 	for {
@@ -149,6 +150,7 @@ func TestForecastOfWindowGivenAhead(t *testing.T) {
 func TestEstimateOfLog(t *testing.T) {
 	log := Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}}
 	r := startRig(t, 1, limitsOf(log), nil)
+	r.served(t)
 	e, err := NewInspector(r.server.Client()).Estimate(t.Context(), r.queue, Batch{Tenant: "a", Jobs: 11})
 	if err != nil {
 		t.Fatal(err)

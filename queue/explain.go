@@ -46,12 +46,13 @@ type Explanation struct {
 
 	// Of a job that waits:
 	Lane           string
-	Position       int64 // in its lane: 0 is next
-	TenantPosition int64 // among all that waits of its tenant
-	Waiting        int64 // jobs of its tenant that wait
-	HeldBy         *Hold // the limit that holds it longest; nil: none does
-	Full           *Hold // a concurrency limit that has no permit left; nil: none
-	Pause          *Pause
+	Position       int64     // in its lane: 0 is next
+	TenantPosition int64     // among all that waits of its tenant
+	Waiting        int64     // jobs of its tenant that wait
+	HeldBy         *Hold     // the limit that holds it longest; nil: none does
+	Full           *Hold     // a concurrency limit that has no permit left; nil: none
+	Pause          *Pause    // that ends last; nil: none
+	Unserved       *Unserved // why no worker takes it, also of one that is scheduled or was released; nil: one does
 	WindowOpens    time.Time // its send window is closed until then
 
 	At       time.Time // when its call is expected; zero: not known
@@ -70,13 +71,13 @@ func (e Explanation) String() string {
 	case JobNotThere:
 		return fmt.Sprintf("there is no job %s in queue %s, or it is not remembered any more.", quote(e.ID), e.Queue)
 	case JobScheduled:
-		return fmt.Sprintf("%s is scheduled for %s, its call is expected %s (%s).", who, clockText(e.Until, e.Now), atText(e.At, e.Now), e.Sure)
+		return fmt.Sprintf("%s is scheduled for %s, its call is expected %s (%s)%s.", who, clockText(e.Until, e.Now), atText(e.At, e.Now), e.Sure, e.but())
 	case JobHeld:
-		return fmt.Sprintf("%s is in a worker's hands, its slot is in %s.", who, spanText(e.Until.Sub(e.Now)))
+		return fmt.Sprintf("%s is in a worker's hands, its slot is in %s%s.", who, spanText(e.Until.Sub(e.Now)), e.but())
 	case JobSending:
-		return fmt.Sprintf("%s is being sent, attempt %d of %d.", who, e.Attempt, e.MaxAttempts)
+		return fmt.Sprintf("%s is being sent, attempt %d of %d%s.", who, e.Attempt, e.MaxAttempts, e.but())
 	case JobRetrying:
-		return fmt.Sprintf("%s will be tried again %s, attempt %d of %d%s.", who, atText(e.Until, e.Now), e.Attempt, e.MaxAttempts, because)
+		return fmt.Sprintf("%s will be tried again %s, attempt %d of %d%s%s.", who, atText(e.Until, e.Now), e.Attempt, e.MaxAttempts, because, e.but())
 	case JobCompleted, JobArchived, JobExpired, JobCancelled:
 		since := ""
 		if !e.Since.IsZero() {
@@ -86,19 +87,24 @@ func (e Explanation) String() string {
 	}
 	rest := fmt.Sprintf("%s before it, goes %s (%s), %s waiting, %s.", thousands(e.Position), atText(e.At, e.Now), e.Sure,
 		thousands(e.Waiting), doneText(e.DrainsAt, e.Now))
-	switch {
-	case e.Pause != nil:
-		until := "until somebody resumes"
-		if !e.Pause.Until.IsZero() {
-			until = "until " + clockText(e.Pause.Until, e.Now)
-		}
-		return fmt.Sprintf("%s waits: %s is paused by %s %s (%s), %s", who, e.Pause.Scope, e.Pause.By, until, e.Pause.Reason, rest)
+	switch stopped := stopText(e.Unserved, e.Pause, e.Now); {
+	case stopped != "":
+		return fmt.Sprintf("%s waits: %s; %s", who, stopped, rest)
 	case !e.WindowOpens.IsZero():
 		return fmt.Sprintf("%s waits: its send window is closed until %s, %s", who, clockText(e.WindowOpens, e.Now), rest)
 	case e.Full != nil:
 		return fmt.Sprintf("%s waits for a permit of %v, all are in use, %s", who, e.Full, rest)
 	}
 	return fmt.Sprintf("%s is %s%s", who, heldText(e.HeldBy, e.Now), rest)
+}
+
+// but is what keeps a job from going that does not wait in its lane, as the end of a
+// sentence.
+func (e Explanation) but() string {
+	if stopped := stopText(e.Unserved, e.Pause, e.Now); stopped != "" {
+		return "; " + stopped
+	}
+	return ""
 }
 
 // Explain says why a job waits and when it will go, or what became of it. An id
@@ -175,10 +181,17 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	case JobSending:
 		e.At, e.Sure = e.Now, Steady
 	case JobScheduled, JobRetrying, JobWaiting:
-		if e.Lane == "" {
-			e.At = e.Until // a task of asynq's own client: its lane is known when it is released
-			break
-		}
+		e.At = e.Until // a task of asynq's own client: its lane is known when it is released
+	default:
+		return e, task, nil
+	}
+	if e.Unserved, err = in.Unserved(ctx, queue, e.Kind); err != nil {
+		return fail(err)
+	}
+	if e.Unserved != nil {
+		e.At, e.Sure = time.Time{}, NotKnown
+	}
+	if e.Lane != "" && (e.State == JobScheduled || e.State == JobRetrying || e.State == JobWaiting) {
 		before := e
 		err := in.ask(ctx, queue, func(f *forecast) error {
 			e = before
@@ -266,7 +279,7 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 		last = nil // all of them have to be through
 	}
 	m.run(last)
-	e.At = f.notBefore(one.at)
+	e.At, e.Unserved, e.Pause = f.notBefore(one.at), f.unserved(&l), f.pause(&l)
 	if e.Until.After(e.At) && !e.At.IsZero() {
 		e.At = e.Until
 	}
@@ -279,8 +292,9 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 		}
 		return nil
 	}
-	e.HeldBy = f.hold(&l, one.limit)
-	e.Pause = f.pause(&l)
+	if e.Unserved == nil && e.Pause == nil {
+		e.HeldBy = f.hold(&l, one.limit)
+	}
 	if e.TenantPosition, err = f.tenantPosition(ctx, client, &l); err != nil {
 		return err
 	}

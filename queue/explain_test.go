@@ -24,6 +24,7 @@ func (r *rig) explain(t *testing.T, id string) Explanation {
 
 func TestExplainWaiting(t *testing.T) {
 	r := startRig(t, 1, limitsOf(perTenant(10), sharedBy(1000)), nil)
+	r.served(t)
 	var ids []string
 	for range 40 {
 		ids = append(ids, r.add(t, func(job *Job) { job.MaxAttempts = 4 }))
@@ -58,6 +59,7 @@ func TestExplainWaiting(t *testing.T) {
 
 func TestExplainStates(t *testing.T) {
 	r := startRig(t, 1, limitsOf(perTenant(1000)), nil)
+	r.served(t)
 	fail := errors.New("500 from the provider")
 	r.answer = func(_ context.Context, job Running) error {
 		switch job.ID {
@@ -97,6 +99,7 @@ func TestExplainStates(t *testing.T) {
 func TestExplainPauseAndWindow(t *testing.T) {
 	limits := limitsOf(perTenant(10))
 	r := startRig(t, 1, limits, nil)
+	r.served(t)
 	id := r.add(t, nil)
 	client := r.server.Client()
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
@@ -109,13 +112,13 @@ func TestExplainPauseAndWindow(t *testing.T) {
 	pause("a", fmt.Sprintf("%d provider 429 Too Many", until.UnixMicro()))
 	e := r.explain(t, id)
 	if e.Pause == nil || *e.Pause != (Pause{Scope{Tenant: "a"}, e.Pause.Until, "provider", "429 Too Many"}) || !e.Pause.Until.Equal(until) ||
-		!e.At.Equal(until) || !strings.Contains(e.String(), "a's call waits: tenant a is paused by provider until ") {
+		!e.At.Equal(until) || !strings.Contains(e.String(), "a's call waits: tenant a is paused by the provider until ") {
 		t.Errorf("%v, %+v", e, e.Pause)
 	}
-	pause("*", fmt.Sprintf("%d operator maintenance", endless))
+	pause("*", fmt.Sprintf("%d operator ann: maintenance", endless))
 	e = r.explain(t, id)
 	if e.Pause == nil || e.Pause.Scope.String() != "the whole queue" || !e.Pause.Until.IsZero() || !e.At.IsZero() || e.Sure != NotKnown ||
-		!strings.Contains(e.String(), "the whole queue is paused by operator until somebody resumes (maintenance)") {
+		!strings.Contains(e.String(), "the whole queue is paused by ann until somebody resumes: maintenance; ") {
 		t.Errorf("%v, %+v", e, e.Pause)
 	}
 	client.Del(t.Context(), key(r.queue, "pauses"))
@@ -172,6 +175,7 @@ func TestExplainFullConcurrency(t *testing.T) {
 
 func TestExplainPriorities(t *testing.T) {
 	r := startRig(t, 1, limitsOf(perTenant(1)), nil)
+	r.served(t)
 	low := r.add(t, func(job *Job) { job.Priority = Low })
 	var high string
 	for range 30 {

@@ -50,6 +50,7 @@ type forecast struct {
 	hours     map[string][]float64
 	calendars [][]int64 // by limit; nil: none
 	pauses    map[string]string
+	kinds     map[string]bool   // escaped, that workers of the queue have handlers for
 	backlog   map[string]string // of the lanes' tenants, escaped; '*' for all
 	lanes     []lane
 	laneAt    map[string]int

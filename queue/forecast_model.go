@@ -203,7 +203,7 @@ func (f *forecast) model(subjects ...subject) (*fluid, []*member, error) {
 			continue
 		}
 		weight := f.limits.weight(l.tenant) / lanesOf[l.tenant] / max(unit[""], tiny)
-		from := f.pausedUntil(l)
+		from := f.closedUntil(l)
 		hours, windows, err := f.openings(l)
 		if err != nil {
 			return nil, nil, err

@@ -45,6 +45,25 @@ func (s Scope) String() string {
 	return "the whole queue"
 }
 
+// Text says who paused until when and why: by ann until 14:12: too many bounces.
+func (p Pause) Text(now time.Time) string {
+	who, why, until := "the provider", p.Reason, "until somebody resumes"
+	if p.By != "provider" {
+		var named bool
+		if who, why, named = strings.Cut(p.Reason, ": "); !named {
+			who, why = p.By, p.Reason
+		}
+	}
+	if !p.Until.IsZero() {
+		until = "until " + clockText(p.Until, now)
+	}
+	text := "by " + who + " " + until
+	if why != "" {
+		text += ": " + why
+	}
+	return text
+}
+
 func (s Scope) field() (string, error) {
 	switch {
 	case s.Tenant != "" && s.Kind != "":

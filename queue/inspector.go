@@ -23,7 +23,8 @@ import (
 // limits that changed are seen at once, and the job that is asked about is looked
 // at anew each time. Nothing is read while nobody asks.
 type Inspector struct {
-	redis redis.UniversalClient
+	redis   redis.UniversalClient
+	serving serving
 
 	mu     sync.Mutex
 	queues map[string]*watched
@@ -33,7 +34,7 @@ type Inspector struct {
 // close. It is safe for concurrent use; programs want one, for readings are shared
 // within it.
 func NewInspector(client redis.UniversalClient) *Inspector {
-	return &Inspector{redis: client, queues: map[string]*watched{}}
+	return &Inspector{redis: client, serving: serving{turn: make(chan struct{}, 1)}, queues: map[string]*watched{}}
 }
 
 const (
@@ -128,6 +129,9 @@ func (in *Inspector) forecast(ctx context.Context, w *watched, queue string, sta
 	}
 	f, err := readForecast(ctx, in.redis, queue)
 	if err != nil {
+		return nil, err
+	}
+	if f.kinds, err = in.kindsServed(ctx, queue); err != nil {
 		return nil, err
 	}
 	w.last, w.until = f, now.Add(sharedFor(time.Since(now)))

@@ -104,6 +104,7 @@ func TestInspectorShares(t *testing.T) {
 // the reading is.
 func TestInspectorSeesChanges(t *testing.T) {
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(1000)), nil)
+	r.served(t)
 	var id string
 	for range 30 {
 		id = r.add(t, nil)
@@ -159,6 +160,7 @@ func TestInspectorSeesChanges(t *testing.T) {
 // more, and its call is expected when it was expected before.
 func TestInspectorFollowsTheLane(t *testing.T) {
 	r := startRig(t, 0, limitsOf(perTenant(100)), nil)
+	r.served(t)
 	var ids []string
 	for range 400 {
 		ids = append(ids, r.add(t, nil))

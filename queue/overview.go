@@ -35,6 +35,11 @@ type Overview struct {
 	Answers map[Answer]int64 // calls ever made by all workers, by what was answered
 	Calls   int64            // all of them
 
+	// Unserved is why no worker takes jobs of the queue: nobody serves it, or workers
+	// have no handlers for kinds of which jobs wait. UnservedJobs is how many wait so.
+	Unserved     []Unserved
+	UnservedJobs int64
+
 	// Pauses in force: those of the whole queue and of kinds, and then of tenants by
 	// name, 100 at most.
 	Pauses []Pause
@@ -113,6 +118,7 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	if total.Val() {
 		o.Tenants--
 	}
+	o.Unserved, o.UnservedJobs = f.unservedJobs(o.Waiting)
 	if o.Waiting <= 0 {
 		return o, nil
 	}

@@ -15,6 +15,7 @@ func TestOverviewSaysWhatBinds(t *testing.T) {
 	calls.Name = "calls"
 	tokens := Limit{Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1000), Burst: 200}, Per: []string{"tenant"}, Unit: "tokens"}
 	r := startRig(t, 1, limitsOf(calls, tokens), nil)
+	r.served(t)
 	for range 400 {
 		r.add(t, func(job *Job) { job.Tenant, job.Costs = "short", map[string]int64{"tokens": 10} })
 		r.add(t, func(job *Job) { job.Tenant, job.Costs = "long", map[string]int64{"tokens": 200} })

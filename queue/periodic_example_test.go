@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -65,6 +66,7 @@ func exampleRedis() (context.Context, redis.UniversalClient, func()) {
 		panic(err)
 	}
 	client := redis.NewUniversalClient(options)
+	redistest.Serve(client, "sms", "sms") // as a worker elsewhere says
 	return context.Background(), client, func() {
 		_ = client.Close()
 		server.Close()

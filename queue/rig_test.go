@@ -202,6 +202,12 @@ func startRig(t *testing.T, want int, limits Limits, edit func(*Config)) *rig {
 	return r
 }
 
+// served makes the queue one that a worker serves, which takes no jobs.
+func (r *rig) served(t *testing.T) {
+	t.Helper()
+	redistest.Serve(r.server.Client(), r.queue, "call")
+}
+
 // run starts the worker; it is stopped at the end of the test.
 func (r *rig) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())

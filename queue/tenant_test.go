@@ -36,6 +36,7 @@ func TestTenantSlots(t *testing.T) {
 	calls := Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 3}, Per: []string{"tenant"}}
 	limits := limitsOf(burst, sharedBy(1000), hourly, calls)
 	r := startRig(t, 0, limits, nil)
+	r.served(t)
 	client, ctx, by := r.server.Client(), t.Context(), Operator{"ann", "a test"}
 	r.enqueue(t, "a", 12)
 	d := r.tenant(t, "a")
@@ -110,6 +111,7 @@ func TestTenantSlots(t *testing.T) {
 func TestTenantOfSeveralLanes(t *testing.T) {
 	domain := Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(2)}, Per: []string{"domain"}}
 	r := startRig(t, 0, limitsOf(domain, sharedBy(1000)), nil)
+	r.served(t)
 	for range 3 {
 		for _, value := range []string{"x", "y"} {
 			r.add(t, func(job *Job) { job.Attributes = map[string]string{"domain": value} })
@@ -130,6 +132,7 @@ func TestTenantOfSeveralLanes(t *testing.T) {
 // refused alike.
 func TestPreview(t *testing.T) {
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(1000)), nil)
+	r.served(t)
 	r.enqueue(t, "a", 101)
 	r.enqueue(t, "b", 51)
 	client, ctx := r.server.Client(), t.Context()

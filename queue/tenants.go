@@ -70,7 +70,7 @@ type TenantRow struct {
 
 	Done   int64     // calls that succeeded, ever
 	Weight float64   // its part of shared limits beside others' weights
-	Next   time.Time // when its own limits next admit a job; zero: none waits
+	Next   time.Time // when its own limits and pauses next admit a job; zero: none waits, or not known
 
 	// Limit is the one that holds it, or where none does the tightest of its own; ""
 	// for none. Level is how many permits its bucket has now: negative where they
@@ -184,6 +184,12 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 		}
 		if row.Waiting > 0 {
 			row.Next = f.nextOf(due[name])
+			switch {
+			case row.Unserved != nil || row.Pause != nil && row.Pause.Until.IsZero():
+				row.Next = time.Time{}
+			case row.Pause != nil && row.Pause.Until.After(row.Next):
+				row.Next = row.Pause.Until
+			}
 		}
 		if l := widest[name]; l != nil {
 			f.fillLevel(&row, l)

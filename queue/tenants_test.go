@@ -116,6 +116,7 @@ func (s *replySizes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 func TestHundredThousandTenants(t *testing.T) {
 	const tenants = 100_000
 	client := manyTenants(t, tenants)
+	redistest.Serve(client, "q")
 	ctx, by := t.Context(), Operator{"ann", "a test"}
 	if err := client.HSet(ctx, key("q", "done"), "Ancient%20One", 7).Err(); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -72,4 +73,17 @@ func heldText(h *Hold, now time.Time) string {
 		return fmt.Sprintf("held by %v, next slot now, ", h)
 	}
 	return fmt.Sprintf("held by %v, next slot in %s, ", h, spanText(h.Next.Sub(now)))
+}
+
+// stopText is what keeps jobs from going that no limit holds: no worker takes them,
+// they are paused, or both; "": neither.
+func stopText(unserved *Unserved, pause *Pause, now time.Time) string {
+	var reasons []string
+	if unserved != nil {
+		reasons = append(reasons, unserved.String())
+	}
+	if pause != nil {
+		reasons = append(reasons, fmt.Sprintf("%v is paused %s", pause.Scope, pause.Text(now)))
+	}
+	return strings.Join(reasons, ", and ")
 }

@@ -53,6 +53,7 @@ func own(t testing.TB) (url string, client *redis.Client) {
 	if err := queue.Publish(t.Context(), server.Client(), limits); err != nil {
 		t.Fatal(err)
 	}
+	redistest.Serve(server.Client(), "calls", "call", "webhook", "email")
 	return server.URL(), server.Client()
 }
 

@@ -67,6 +67,7 @@ func (r *rig) publish(rate throttle.Rate) {
 	if err := queue.Publish(r.t.Context(), r.redis, limits); err != nil {
 		r.t.Fatal(err)
 	}
+	redistest.Serve(r.redis, r.queue, "call")
 }
 
 // reply is what the API answered.

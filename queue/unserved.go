@@ -1,0 +1,142 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Unserved is why no worker takes some jobs.
+type Unserved struct {
+	Queue string
+	Kind  string // for which no worker of the queue has a handler; "": no worker serves the queue
+}
+
+// String is the reason in words.
+func (u Unserved) String() string {
+	if u.Kind == "" {
+		return "no worker serves queue " + u.Queue
+	}
+	return fmt.Sprintf("no worker of queue %s has a handler for kind %s", u.Queue, u.Kind)
+}
+
+// Unserved says why no worker takes jobs of a kind in a queue; nil where one does. A
+// worker counts until it has been silent for 10 s.
+func (in *Inspector) Unserved(ctx context.Context, queue, kind string) (*Unserved, error) {
+	kinds, err := in.kindsServed(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	return unserved(queue, throttle.Escape(kind), kinds), nil
+}
+
+// unserved is the reason for an escaped kind, of the kinds that workers of the queue
+// have handlers for. A kind that is not known may have one.
+func unserved(queue, kind string, kinds map[string]bool) *Unserved {
+	switch {
+	case kinds == nil:
+		return &Unserved{Queue: queue}
+	case kind != "" && !kinds[kind]:
+		return &Unserved{queue, unescape(kind)}
+	}
+	return nil
+}
+
+// silentAfter is for how long a worker that tells nothing counts as one that serves
+// its queues: it missed two beats then.
+const silentAfter = 2 * beatEvery
+
+// serving is what workers serve, as they last told. All queues share it for a second,
+// or longer where reading it takes long.
+type serving struct {
+	turn  chan struct{}
+	kinds map[string]map[string]bool // escaped, by queue
+	until time.Time
+}
+
+// kindsServed are the escaped kinds that workers of a queue have handlers for; none
+// where no worker serves it.
+func (in *Inspector) kindsServed(ctx context.Context, queue string) (map[string]bool, error) {
+	s := &in.serving
+	done, err := take(ctx, s.turn)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	began := time.Now()
+	if began.Before(s.until) {
+		return s.kinds[queue], nil
+	}
+	kinds, err := readServing(ctx, in.redis)
+	if err != nil {
+		return nil, err
+	}
+	s.kinds, s.until = kinds, began.Add(sharedFor(time.Since(began)))
+	return kinds[queue], nil
+}
+
+func readServing(ctx context.Context, client redis.UniversalClient) (map[string]map[string]bool, error) {
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list the workers: %w", err)
+	}
+	workers, err := Workers(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]map[string]bool{}
+	for _, w := range workers {
+		if now.Sub(w.Seen) > silentAfter {
+			continue
+		}
+		for _, queue := range w.Queues {
+			if all[queue] == nil {
+				all[queue] = map[string]bool{}
+			}
+			for _, kind := range w.Kinds {
+				all[queue][throttle.Escape(kind)] = true
+			}
+		}
+	}
+	return all, nil
+}
+
+// unserved is why no worker takes the jobs of a lane; nil where one does.
+func (f *forecast) unserved(l *lane) *Unserved { return unserved(f.queue, l.kind, f.kinds) }
+
+// closedUntil is when a lane may go again that is paused or that no worker serves, in
+// seconds from now; +Inf: when somebody acts.
+func (f *forecast) closedUntil(l *lane) float64 {
+	if f.unserved(l) != nil {
+		return math.Inf(1)
+	}
+	return f.pausedUntil(l)
+}
+
+// unservedJobs says which jobs that wait no worker takes, and how many they are.
+func (f *forecast) unservedJobs(waiting int64) (reasons []Unserved, jobs int64) {
+	if f.kinds == nil {
+		return []Unserved{{Queue: f.queue}}, waiting
+	}
+	byKind := map[string]float64{}
+	for i := range f.lanes {
+		l := &f.lanes[i]
+		if u := f.unserved(l); u != nil && l.jobs > 0 {
+			stands := 1 / f.part
+			if l.added {
+				stands = 1
+			}
+			byKind[u.Kind] += float64(l.jobs) * stands
+		}
+	}
+	for _, kind := range sortedKeys(byKind) {
+		reasons = append(reasons, Unserved{f.queue, kind})
+		jobs += int64(byKind[kind])
+	}
+	return reasons, min(jobs, waiting)
+}

@@ -1,0 +1,115 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestUnservedIsSaid: jobs that no worker takes are not promised to go, and every
+// answer says why they do not.
+func TestUnservedIsSaid(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(perTenant(10)), nil)
+	other := func(job *Job) { job.Kind = "other" }
+	id := r.add(t, other)
+	scheduled := r.add(t, func(job *Job) { job.Kind, job.At = "other", time.Now().Add(time.Hour) })
+	says := func(want Unserved) {
+		t.Helper()
+		in := NewInspector(r.server.Client()) // one that has read nothing yet
+		for _, id := range []string{id, scheduled} {
+			e, err := in.Explain(t.Context(), r.queue, id)
+			if err != nil || !strings.Contains(e.String(), want.String()) || !e.At.IsZero() || e.Sure != NotKnown || e.HeldBy != nil ||
+				e.Unserved == nil || *e.Unserved != want {
+				t.Errorf("Explain: %v (%s), %v", e, e.Sure, err)
+			}
+		}
+		batch, err := in.Estimate(t.Context(), r.queue, Batch{Tenant: "b", Kind: "other", Jobs: 3})
+		if err != nil || !strings.Contains(batch.String(), want.String()) || batch.Sure != NotKnown || batch.Unserved == nil {
+			t.Errorf("Estimate: %v (%s), %v", batch, batch.Sure, err)
+		}
+		outlook, err := in.Outlook(t.Context(), r.queue, "a")
+		if err != nil || !strings.Contains(outlook.String(), want.String()) || outlook.Sure != NotKnown || outlook.Rate != 0 || outlook.HeldBy != nil {
+			t.Errorf("Outlook: %v (%s), %v", outlook, outlook.Sure, err)
+		}
+		page, err := in.ListTenants(t.Context(), r.queue, TenantQuery{})
+		if err != nil || len(page.Tenants) != 1 || !strings.Contains(page.Tenants[0].String(), want.String()) || !page.Tenants[0].Next.IsZero() {
+			t.Errorf("ListTenants: %+v, %v", page.Tenants, err)
+		}
+		overview, err := in.Overview(t.Context(), r.queue)
+		if err != nil || overview.Sure != NotKnown || overview.Top == nil || !strings.Contains(overview.Top.String(), want.String()) ||
+			!slices.Equal(overview.Unserved, []Unserved{want}) || overview.UnservedJobs != 1 {
+			t.Errorf("Overview: %+v, %v", overview, err)
+		}
+	}
+	says(Unserved{Queue: r.queue})
+
+	// A worker that has another handler alone.
+	r.run(t)
+	r.untilServed(t, "call")
+	r.add(t, nil)
+	r.seen.wait(t, string(Done), 1)
+	says(Unserved{r.queue, "other"})
+	r.stop()
+	says(Unserved{Queue: r.queue})
+
+	// One that has it.
+	worker, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Handle(worker, "other", func(context.Context, json.RawMessage) error { return nil })
+	r.worker = worker
+	r.run(t)
+	r.seen.wait(t, string(Done), 2)
+	r.untilServed(t, "other")
+	overview, err := NewInspector(r.server.Client()).Overview(t.Context(), r.queue)
+	if err != nil || overview.Unserved != nil || overview.UnservedJobs != 0 {
+		t.Errorf("with a worker: %+v, %v", overview, err)
+	}
+	if e := r.explain(t, scheduled); e.Unserved != nil || e.At.IsZero() {
+		t.Errorf("with a worker: %v", e)
+	}
+}
+
+// untilServed waits until a worker told that it has a handler for a kind.
+func (r *rig) untilServed(t *testing.T, kind string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		u, err := NewInspector(r.server.Client()).Unserved(t.Context(), r.queue, kind)
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("no worker of kind %s: %v", kind, err)
+		}
+		if u == nil {
+			return
+		}
+	}
+}
+
+// TestSilentWorkerServesNothing: a worker that missed two beats does not count, though
+// Redis remembers it for five seconds more.
+func TestSilentWorkerServesNothing(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(perTenant(10)), nil)
+	client := r.server.Client()
+	for seen, want := range map[time.Duration]bool{0: true, -7 * time.Second: true, -11 * time.Second: false} {
+		now, err := client.Time(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := "silent-" + r.queue
+		text, err := encodeJSON(WorkerInfo{ID: id, Queues: []string{r.queue}, Kinds: []string{"call"}, Seen: now.Add(seen)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client.Set(t.Context(), workerKey(id), text, time.Minute)
+		client.ZAdd(t.Context(), workersKey, zOf(id, float64(now.UnixMilli())))
+		u, err := NewInspector(client).Unserved(t.Context(), r.queue, "call")
+		if err != nil || (u == nil) != want {
+			t.Errorf("a worker that was seen %v ago: %v, %v", -seen, u, err)
+		}
+	}
+}
