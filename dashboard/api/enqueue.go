@@ -24,7 +24,8 @@ type receipt struct {
 	ExpectedAt *moment   `json:"expected_at,omitempty"`
 	HeldBy     *holdJSON `json:"held_by,omitempty"`
 	Sure       string    `json:"sure"`
-	Text       string    `json:"text,omitempty"`
+	stopJSON
+	Text string `json:"text,omitempty"`
 }
 
 // stateWord is the state of a job that was just enqueued, in the API's words.
@@ -58,6 +59,7 @@ func (a *API) enqueueOne(r *request) (answer, error) {
 	out := receipt{ID: got.ID, Queue: got.Queue, Existing: got.Existing, State: stateWord(got.State), Sure: string(queue.NotKnown)}
 	if e, ok := a.expect.of(r.Context(), job, got); ok {
 		out.ExpectedAt, out.HeldBy, out.Sure, out.Text = at(e.At), holdOf(e.HeldBy), string(e.Sure), e.String()
+		out.stopJSON = stopOf(e.Pause, e.Unserved)
 		if e.State == queue.JobWaiting {
 			out.Position = &e.Position
 		}

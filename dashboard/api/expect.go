@@ -90,7 +90,8 @@ func (x *expectations) next(lane laneOf, id string, hasTo bool) (queue.Explanati
 		delete(x.lanes, lane)
 		return queue.Explanation{}, false
 	}
-	if seen.rate == 0 && !hasTo {
+	// What no worker takes stays where it is, whatever the rate.
+	if seen.rate == 0 && !hasTo && seen.found.Unserved == nil {
 		return queue.Explanation{}, false
 	}
 	seen.behind++

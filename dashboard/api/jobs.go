@@ -72,18 +72,18 @@ type jobJSON struct {
 	Until *moment `json:"until,omitempty"`
 	Now   moment  `json:"now"`
 
-	Lane           string     `json:"lane,omitempty"`
-	Position       *int64     `json:"position,omitempty"`
-	TenantPosition *int64     `json:"tenant_position,omitempty"`
-	Waiting        *int64     `json:"waiting,omitempty"`
-	HeldBy         *holdJSON  `json:"held_by,omitempty"`
-	Full           *holdJSON  `json:"full,omitempty"`
-	Pause          *pauseJSON `json:"pause,omitempty"`
-	WindowOpens    *moment    `json:"window_opens,omitempty"`
-	ExpectedAt     *moment    `json:"expected_at,omitempty"`
-	Sure           string     `json:"sure"`
-	DrainsAt       *moment    `json:"drains_at,omitempty"`
-	Text           string     `json:"text"`
+	Lane           string    `json:"lane,omitempty"`
+	Position       *int64    `json:"position,omitempty"`
+	TenantPosition *int64    `json:"tenant_position,omitempty"`
+	Waiting        *int64    `json:"waiting,omitempty"`
+	HeldBy         *holdJSON `json:"held_by,omitempty"`
+	Full           *holdJSON `json:"full,omitempty"`
+	stopJSON
+	WindowOpens *moment `json:"window_opens,omitempty"`
+	ExpectedAt  *moment `json:"expected_at,omitempty"`
+	Sure        string  `json:"sure"`
+	DrainsAt    *moment `json:"drains_at,omitempty"`
+	Text        string  `json:"text"`
 
 	Priority   string            `json:"priority"`
 	Cost       int64             `json:"cost"`
@@ -135,9 +135,7 @@ func (a *API) job(r *request) (answer, error) {
 	if d.State == queue.JobWaiting {
 		out.Position, out.TenantPosition, out.Waiting = &d.Position, &d.TenantPosition, &d.Waiting
 	}
-	if d.Pause != nil {
-		out.Pause = new(pauseOf(*d.Pause))
-	}
+	out.stopJSON = stopOf(d.Pause, d.Unserved)
 	for _, e := range d.Timeline {
 		out.Timeline = append(out.Timeline, timelineJSON{moment{e.At}, string(e.What), e.Attempt, e.Limit, at(e.Until), string(e.Answer), e.Detail})
 	}

@@ -31,6 +31,7 @@ type overviewJSON struct {
 	Answers   map[queue.Answer]int64 `json:"answers,omitzero"` // of calls ever made
 	Calls     *int64                 `json:"calls,omitempty"`
 	Faults    []faultJSON            `json:"faults,omitzero"`
+	Unserved  []string               `json:"unserved,omitempty"` // why no worker takes its jobs, or some
 }
 
 // faultJSON is something in Redis that the queue's scripts could not understand.
@@ -46,6 +47,9 @@ func overviewOf(o queue.Overview) overviewJSON {
 		Active: &o.Active, Archived: &o.Archived, Enqueued: &o.Enqueued, Tenants: o.Tenants, Allowed: o.Allowed,
 		DrainsAt: at(o.DrainsAt), Sure: string(o.Sure), Pauses: []pauseJSON{},
 		Answers: o.Answers, Calls: &o.Calls, Faults: []faultJSON{},
+	}
+	for _, u := range o.Unserved {
+		out.Unserved = append(out.Unserved, u.String())
 	}
 	if o.Top != nil {
 		out.Top = new(outlookOf(*o.Top))

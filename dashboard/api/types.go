@@ -67,6 +67,22 @@ func pausesOf(all []queue.Pause, may func(tenant string) bool) []pauseJSON {
 	return out
 }
 
+// stopJSON is what keeps jobs from going that no limit holds.
+type stopJSON struct {
+	Pause    *pauseJSON `json:"pause,omitempty"`
+	Unserved string     `json:"unserved,omitempty"` // why no worker takes them
+}
+
+func stopOf(pause *queue.Pause, unserved *queue.Unserved) (stop stopJSON) {
+	if pause != nil {
+		stop.Pause = new(pauseOf(*pause))
+	}
+	if unserved != nil {
+		stop.Unserved = unserved.String()
+	}
+	return stop
+}
+
 type outlookJSON struct {
 	Queue    string    `json:"queue"`
 	Tenant   string    `json:"tenant"`
@@ -76,11 +92,12 @@ type outlookJSON struct {
 	HeldBy   *holdJSON `json:"held_by,omitempty"`
 	DrainsAt *moment   `json:"drains_at,omitempty"`
 	Sure     string    `json:"sure"`
-	Text     string    `json:"text"`
+	stopJSON
+	Text string `json:"text"`
 }
 
 func outlookOf(o queue.Outlook) outlookJSON {
-	return outlookJSON{o.Queue, o.Tenant, moment{o.Now}, o.Waiting, o.Rate, holdOf(o.HeldBy), at(o.DrainsAt), string(o.Sure), o.String()}
+	return outlookJSON{o.Queue, o.Tenant, moment{o.Now}, o.Waiting, o.Rate, holdOf(o.HeldBy), at(o.DrainsAt), string(o.Sure), stopOf(o.Pause, o.Unserved), o.String()}
 }
 
 type tallyJSON struct {
@@ -105,11 +122,12 @@ type estimateJSON struct {
 	HeldBy  *holdJSON `json:"held_by,omitempty"`
 	Waiting int64     `json:"waiting"`
 	Sure    string    `json:"sure"`
-	Text    string    `json:"text"`
+	stopJSON
+	Text string `json:"text"`
 }
 
 func estimateOf(e queue.BatchEstimate) estimateJSON {
-	return estimateJSON{moment{e.Now}, at(e.First), at(e.Last), holdOf(e.HeldBy), e.Waiting, string(e.Sure), e.String()}
+	return estimateJSON{moment{e.Now}, at(e.First), at(e.Last), holdOf(e.HeldBy), e.Waiting, string(e.Sure), stopOf(e.Pause, e.Unserved), e.String()}
 }
 
 // auditJSON is an entry of the audit.

@@ -1,0 +1,48 @@
+package api
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestStoppedIsSaid: whoever enqueues or asks learns that no worker takes the job, or
+// who paused it.
+func TestStoppedIsSaid(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), nil)
+	r.publish(throttle.PerSecond(10)) // and kind call is served
+	says := func(got reply, wants ...string) {
+		t.Helper()
+		for _, want := range wants {
+			if !strings.Contains(got.body, want) {
+				t.Errorf("lacks %s: %s", want, got.body)
+			}
+		}
+	}
+	at := "/queues/" + r.queue
+	unserved := "no worker of queue " + r.queue + " has a handler for kind other"
+	whole := `"unserved":"` + unserved + `"`
+	other := strings.Replace(r.job("acme", ""), `"call"`, `"other"`, 1)
+	for range 2 { // the second is counted on from the look at the first
+		got := r.want(202, "", "POST", "/jobs", other)
+		says(got, whole, `waits: `+unserved, `"sure":"unknown"`)
+		id, _ := got.get(t, "id").(string)
+		says(r.want(200, "", "GET", at+"/jobs/"+id, ""), whole)
+	}
+	says(r.want(200, "", "POST", at+"/estimate", `{"tenant":"acme","kind":"other","jobs":3}`), whole)
+	says(r.want(200, "", "GET", at, ""), `"unserved":["`+unserved+`"]`, whole)
+	says(r.want(200, "", "GET", at+"/tenants", ""), whole)
+	says(r.want(200, "", "GET", at+"/tenants/acme", ""), whole)
+
+	r.want(200, "", "POST", at+"/pause", `{"tenant":"globex","reason":"bounces"}`)
+	pause := `"pause":{"tenant":"globex","by":"operator","reason":"`
+	text := "tenant globex is paused by "
+	says(r.want(202, "", "POST", "/jobs", r.job("globex", "")), pause, text, "until somebody resumes: bounces")
+	says(r.want(200, "", "POST", at+"/estimate", `{"tenant":"globex","kind":"call","jobs":3}`), pause, text)
+	says(r.want(200, "", "GET", at+"/tenants/globex", ""), pause, text)
+
+	nobodys := strings.Replace(r.job("acme", ""), r.queue, r.queue+"-2", 1)
+	says(r.want(202, "", "POST", "/jobs", nobodys), `"unserved":"no worker serves queue `+r.queue+`-2"`, `"sure":"unknown"`)
+}
