@@ -82,7 +82,7 @@ were enqueued now, behind what waits. Nothing is enqueued.`,
 				if err != nil {
 					return oneLine(err)
 				}
-				return tell(cmd.OutOrStdout(), o.json, batchJSON(e), e.String())
+				return tell(cmd.OutOrStdout(), o.json, batchJSON(name, e), e.String())
 			})
 		},
 	}
@@ -152,12 +152,12 @@ type explainedJSON struct {
 	Waiting        int64      `json:"waiting"`
 	HeldBy         *holdJSON  `json:"held_by"`
 	Full           *holdJSON  `json:"full"`
-	Pause          *pauseJSON `json:"pause"`
-	WindowOpens    *time.Time `json:"window_opens"`
-	At             *time.Time `json:"expected_at"`
-	Sure           string     `json:"sure"`
-	DrainsAt       *time.Time `json:"drains_at"`
-	Sentence       string     `json:"sentence"`
+	stopJSON
+	WindowOpens *time.Time `json:"window_opens"`
+	At          *time.Time `json:"expected_at"`
+	Sure        string     `json:"sure"`
+	DrainsAt    *time.Time `json:"drains_at"`
+	Sentence    string     `json:"sentence"`
 }
 
 func explanationJSON(e queue.Explanation) explainedJSON {
@@ -170,22 +170,38 @@ func explanationJSON(e queue.Explanation) explainedJSON {
 	if e.State == queue.JobWaiting {
 		out.Position, out.TenantPosition = &e.Position, &e.TenantPosition
 	}
-	if e.Pause != nil {
-		pause := pauseAsJSON(e.Queue, *e.Pause)
-		out.Pause = &pause
-	}
+	out.stopJSON = stopOf(e.Queue, e.Pause, e.Unserved)
 	return out
 }
 
-type estimatedJSON struct {
-	First    *time.Time `json:"first_call"`
-	Last     *time.Time `json:"last_call"`
-	Waiting  int64      `json:"waiting_before"`
-	HeldBy   *holdJSON  `json:"held_by"`
-	Sure     string     `json:"sure"`
-	Sentence string     `json:"sentence"`
+// stopJSON is what keeps jobs from going that no limit holds.
+type stopJSON struct {
+	Pause    *pauseJSON `json:"pause"`
+	Unserved string     `json:"unserved,omitempty"` // why no worker takes them
 }
 
-func batchJSON(e queue.BatchEstimate) estimatedJSON {
-	return estimatedJSON{moment(e.First), moment(e.Last), e.Waiting, holdOf(e.HeldBy), string(e.Sure), e.String()}
+func stopOf(name string, pause *queue.Pause, unserved *queue.Unserved) (stop stopJSON) {
+	if pause != nil {
+		stop.Pause = new(pauseAsJSON(name, *pause))
+	}
+	if unserved != nil {
+		stop.Unserved = unserved.String()
+	}
+	return stop
+}
+
+type estimatedJSON struct {
+	First   *time.Time `json:"first_call"`
+	Last    *time.Time `json:"last_call"`
+	Waiting int64      `json:"waiting_before"`
+	HeldBy  *holdJSON  `json:"held_by"`
+	Sure    string     `json:"sure"`
+	stopJSON
+	Sentence string `json:"sentence"`
+}
+
+func batchJSON(name string, e queue.BatchEstimate) estimatedJSON {
+	return estimatedJSON{
+		moment(e.First), moment(e.Last), e.Waiting, holdOf(e.HeldBy), string(e.Sure), stopOf(name, e.Pause, e.Unserved), e.String(),
+	}
 }

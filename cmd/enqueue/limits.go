@@ -253,7 +253,7 @@ func tellLimit(cmd *cobra.Command, o *options, client redis.UniversalClient, w w
 		}
 		end := ""
 		if f.From == "override" {
-			end = ", " + strings.Replace(untilWords(f.Until), "resumed", "cleared", 1)
+			end = ", " + untilCleared(f.Until)
 		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "limit %s of tenant %s in queue %s %s %s%s\n", f.Name, printable(w.tenant), w.queue, words, f, end)
 		return err
@@ -263,4 +263,12 @@ func tellLimit(cmd *cobra.Command, o *options, client redis.UniversalClient, w w
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "queue %s has no limit %s any more: the override of tenant %s is cleared\n", w.queue, w.limit, printable(w.tenant))
 	return err
+}
+
+// untilCleared is when an override ends.
+func untilCleared(t time.Time) string {
+	if t.IsZero() {
+		return "until it is cleared"
+	}
+	return "until " + when(t, time.Now())
 }

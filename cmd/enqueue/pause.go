@@ -116,15 +116,8 @@ func pause(cmd *cobra.Command, o *options, who operator, scope queue.Scope, unti
 	if o.json {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(pauseAsJSON(who.queue, p))
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is paused %s (%s); it holds %s\n", scopeWords(who.queue, scope), untilWords(p.Until), printable(p.By+", "+p.Reason), holds)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is paused %s; it holds %s\n", scopeWords(who.queue, scope), printable(p.Text(time.Now())), holds)
 	return err
-}
-
-func untilWords(t time.Time) string {
-	if t.IsZero() {
-		return "until it is resumed"
-	}
-	return "until " + when(t, time.Now())
 }
 
 func resumeCommand(o *options) *cobra.Command {
@@ -167,7 +160,7 @@ func resume(cmd *cobra.Command, o *options, who operator, scope queue.Scope) err
 	}
 	for _, p := range pauses {
 		if p.Scope == scope {
-			question := fmt.Sprintf("resume %s, paused %s (%s)?", scopeWords(who.queue, scope), untilWords(p.Until), printable(p.By+", "+p.Reason))
+			question := fmt.Sprintf("resume %s, paused %s?", scopeWords(who.queue, scope), printable(p.Text(time.Now())))
 			if err := who.confirm(cmd, question); err != nil {
 				return err
 			}

@@ -167,6 +167,7 @@ type receipt struct {
 	Queue    string `json:"queue"`
 	State    string `json:"state"`
 	Existing bool   `json:"existing"`
+	Unserved string `json:"unserved,omitempty"` // why no worker takes it
 }
 
 func send(ctx context.Context, o *options, l jobline.Line, out io.Writer) error {
@@ -186,14 +187,24 @@ func send(ctx context.Context, o *options, l jobline.Line, out io.Writer) error 
 		}
 		return oneLine(err)
 	}
+	unserved := ""
+	if r.State != "archived" && r.State != "completed" {
+		// The job is enqueued, whether or not it can be told who takes it.
+		if u, err := queue.NewInspector(client).Unserved(ctx, r.Queue, job.Kind); err == nil && u != nil {
+			unserved = u.String()
+		}
+	}
 	if o.json {
-		return json.NewEncoder(out).Encode(receipt{r.ID, r.Queue, r.State, r.Existing})
+		return json.NewEncoder(out).Encode(receipt{r.ID, r.Queue, r.State, r.Existing, unserved})
 	}
 	again := ""
 	if r.Existing {
 		again = ", known already"
 	}
-	_, err = fmt.Fprintf(out, "%s in queue %s (%s%s)\n", r.ID, r.Queue, word(r.State), again)
+	if unserved != "" {
+		unserved = "; " + unserved
+	}
+	_, err = fmt.Fprintf(out, "%s in queue %s (%s%s)%s\n", r.ID, r.Queue, word(r.State), again, unserved)
 	return err
 }
 

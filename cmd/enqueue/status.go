@@ -45,14 +45,16 @@ type (
 		Archived  int64        `json:"archived"`
 		DrainsAt  *time.Time   `json:"drains_at"`
 		Faults    []faultJSON  `json:"faults"`
+		Unserved  []string     `json:"unserved,omitempty"` // why no worker takes its jobs, or some
 		Tenants   []tenantJSON `json:"tenants"`
 	}
 	tenantJSON struct {
-		Tenant   string     `json:"tenant"`
-		Waiting  int64      `json:"waiting"`
-		Done     int64      `json:"done"`
-		Next     *time.Time `json:"next_slot"`
-		HeldBy   string     `json:"held_by,omitempty"`
+		Tenant  string     `json:"tenant"`
+		Waiting int64      `json:"waiting"`
+		Done    int64      `json:"done"`
+		Next    *time.Time `json:"next_slot"`
+		HeldBy  string     `json:"held_by,omitempty"`
+		stopJSON
 		DrainsAt *time.Time `json:"drains_at"`
 	}
 )
@@ -124,8 +126,13 @@ func asJSON(all []queueStatus) []queueJSON {
 			Queue: s.Queue, Waiting: s.Waiting, Scheduled: s.Scheduled, Retry: s.Retry, Pending: s.Pending,
 			Active: s.Active, Archived: s.Archived, DrainsAt: moment(s.DrainsAt), Faults: faultsJSON(s.Faults), Tenants: []tenantJSON{},
 		}
+		for _, u := range s.Unserved {
+			q.Unserved = append(q.Unserved, u.String())
+		}
 		for _, t := range s.tenants {
-			q.Tenants = append(q.Tenants, tenantJSON{t.Tenant, t.Waiting, t.Done, moment(t.Next), heldBy(t), moment(t.DrainsAt)})
+			q.Tenants = append(q.Tenants, tenantJSON{
+				t.Tenant, t.Waiting, t.Done, moment(t.Next), heldBy(t), stopOf(s.Queue, t.Pause, t.Unserved), moment(t.DrainsAt),
+			})
 		}
 		list = append(list, q)
 	}
@@ -147,6 +154,9 @@ func printStatus(out io.Writer, all []queueStatus, now time.Time) error {
 			fmt.Fprintf(out, "; drains %s", when(s.DrainsAt, now))
 		}
 		fmt.Fprintln(out)
+		for _, u := range s.Unserved {
+			fmt.Fprintln(out, u)
+		}
 		if err := printFaults(out, s.Queue, s.Faults); err != nil {
 			return err
 		}
@@ -156,13 +166,24 @@ func printStatus(out io.Writer, all []queueStatus, now time.Time) error {
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "TENANT\tWAITING\tNEXT SLOT\tHELD BY\tDONE\tDRAINS")
 		for _, t := range s.tenants {
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\n", printable(t.Tenant), t.Waiting, soon(t.Next, now), cmp.Or(heldBy(t), "-"), t.Done, when(t.DrainsAt, now))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\n", printable(t.Tenant), t.Waiting, soon(t.Next, now), printable(heldWords(t, now)), t.Done, when(t.DrainsAt, now))
 		}
 		if err := w.Flush(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// heldWords is what holds a tenant, be it a limit or not.
+func heldWords(t queue.TenantRow, now time.Time) string {
+	switch {
+	case t.Unserved != nil:
+		return t.Unserved.String()
+	case t.Pause != nil:
+		return "paused " + t.Pause.Text(now)
+	}
+	return cmp.Or(heldBy(t), "-")
 }
 
 // heldBy is the limit that holds a tenant longest; "": none does.

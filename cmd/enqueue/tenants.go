@@ -86,7 +86,7 @@ func tenants(cmd *cobra.Command, o *options, name string) error {
 			var paused, changed []string
 			for _, p := range t.Pauses {
 				info.Paused = append(info.Paused, pauseAsJSON(name, p))
-				text := untilWords(p.Until) + " (" + p.By + ", " + p.Reason + ")"
+				text := p.Text(time.Now())
 				if p.Tenant == "" {
 					text = "with its queue " + text
 				}
