@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,8 +44,9 @@ const (
 
 // numbers are what a look at Redis finds at once.
 type numbers struct {
-	workers int64                   // that live; below 0: not known
-	queues  map[string]queue.Gauges // those that could be read
+	workers  int64                   // that live; below 0: not known
+	queues   map[string]queue.Gauges // those that could be read
+	unserved map[string]int64        // jobs of queues that no worker serves
 }
 
 func (q *Queues) numbers(ctx context.Context) (numbers, error) {
@@ -56,6 +58,8 @@ func (q *Queues) numbers(ctx context.Context) (numbers, error) {
 		n.workers = -1
 	}
 	errs := []error{err}
+	n.unserved, err = q.Inspector.UnservedJobs(ctx)
+	errs = append(errs, err)
 	for _, name := range q.Names {
 		gauges, err := q.Inspector.Gauges(ctx, name)
 		if err == nil {
@@ -68,9 +72,10 @@ func (q *Queues) numbers(ctx context.Context) (numbers, error) {
 
 // forecast is when a queue drains, and how its tenants stand.
 type forecast struct {
-	drain   time.Duration // until nothing waits; below 0: not known
-	allowed float64
-	tenants []queue.TenantGauges
+	drain    time.Duration // until nothing waits; below 0: not known
+	allowed  float64
+	unserved int64 // jobs that wait and that no worker takes
+	tenants  []queue.TenantGauges
 }
 
 func (q *Queues) forecasts(ctx context.Context) (map[string]forecast, error) {
@@ -85,7 +90,7 @@ func (q *Queues) forecasts(ctx context.Context) (map[string]forecast, error) {
 			continue // nothing was ever enqueued, and no limits were published
 		}
 		if err == nil {
-			f.allowed = overview.Allowed
+			f.allowed, f.unserved = overview.Allowed, overview.UnservedJobs
 			if overview.Waiting == 0 {
 				f.drain = 0
 			} else if !overview.DrainsAt.IsZero() {
@@ -160,6 +165,7 @@ var (
 	drainSeconds = queueDesc("headgate_drain_seconds", "Time until nothing waits any more, as things are; left out when it is not known.")
 	allowedRate  = queueDesc("headgate_allowed_jobs_per_second", "Jobs a second that limits let go of what waits; 0: nothing waits, or it is not known.")
 	tenantsWait  = queueDesc("headgate_tenants_waiting", "Tenants with jobs in lanes.")
+	unservedJobs = queueDesc("headgate_unserved_jobs", "Jobs that could go and that no worker takes: none has a handler for their kind, or none serves their queue. Every worker shows this of queues that nobody serves, too.")
 	scriptFaults = queueDesc("headgate_script_faults", "Things in Redis that the queue's scripts could not understand in the last hour, such as a key of another type.")
 	pausedUntil  = queueDesc("headgate_paused_until_timestamp_seconds", "When a pause of the queue or of a kind ends, Unix time; 0: it is not paused; +Inf: when somebody resumes it.", "scope")
 
@@ -184,7 +190,7 @@ var (
 	asynqPaused    = queueDesc("asynq_queue_paused_total", "1 when asynq's tools paused the queue, else 0.")
 
 	queueDescs = []*prometheus.Desc{
-		workersAlive, queueUp, backlogJobs, queueJobs, jobsEnqueued, drainSeconds, allowedRate, tenantsWait, scriptFaults, pausedUntil,
+		workersAlive, queueUp, backlogJobs, queueJobs, jobsEnqueued, drainSeconds, allowedRate, tenantsWait, unservedJobs, scriptFaults, pausedUntil,
 		limitRate, limitCapacity, limitUsed, limitAdapted, tenantBacklog, tenantDone, tenantsSuppressed,
 		asynqTasks, asynqSize, asynqLatency, asynqMemory, asynqProcessed, asynqFailed, asynqPaused,
 	}
@@ -218,6 +224,12 @@ func (c *queues) Collect(out chan<- prometheus.Metric) {
 			s.asynq(gauges)
 			f, known := forecasts[name]
 			s.forecast(gauges, f, known)
+			s.gauge(unservedJobs, float64(max(f.unserved, n.unserved[name])))
+		}
+	}
+	for name, jobs := range n.unserved {
+		if !slices.Contains(c.Names, name) {
+			series{out, name}.gauge(unservedJobs, float64(jobs))
 		}
 	}
 }

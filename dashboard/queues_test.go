@@ -34,6 +34,7 @@ func publish(t *testing.T, client redis.UniversalClient, name string) {
 	if err := queue.Publish(t.Context(), client, limits); err != nil {
 		t.Fatal(err)
 	}
+	redistest.Serve(client, name, name)
 }
 
 // enqueue gives each tenant so many jobs, for each kind that is named.
@@ -147,6 +148,52 @@ func TestQueues(t *testing.T) {
 	problems = slices.DeleteFunc(problems, func(p promlint.Problem) bool { return strings.HasPrefix(p.Metric, "asynq_") }) // asynq chose those names
 	if err != nil || len(problems) > 0 {
 		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+// TestUnservedJobs: every worker tells of the queues that nobody serves, which have no
+// other series, and of its own queues how many jobs are of kinds without a handler.
+func TestUnservedJobs(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client()
+	send := func(name, kind string, at time.Time, n int) {
+		t.Helper()
+		for range n {
+			if _, err := queue.NewClient(client).Enqueue(t.Context(), queue.Job{Kind: kind, Queue: name, Tenant: "a", Payload: struct{}{}, At: at}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	unserved := func() map[string]float64 {
+		all := map[string]float64{}
+		for series, n := range page(t, shown(t, client, Tenants{}, "mine")) {
+			if strings.HasPrefix(series, "headgate_unserved_jobs") {
+				all[series] = n
+			}
+		}
+		return all
+	}
+	redistest.Serve(client, "mine", "call")
+	redistest.Serve(client, "elsewhere", "call")
+	send("mine", "call", time.Time{}, 3)
+	send("mine", "other", time.Time{}, 2)
+	send("elsewhere", "call", time.Time{}, 3)
+	send("nobodys", "call", time.Time{}, 4)
+	send("nobodys", "call", time.Now().Add(time.Hour), 1)
+	send("later", "call", time.Now().Add(time.Hour), 1)
+	want := map[string]float64{`headgate_unserved_jobs{queue="mine"}`: 2, `headgate_unserved_jobs{queue="nobodys"}`: 4}
+	if got := unserved(); !maps.Equal(got, want) {
+		t.Errorf("%v; want %v", got, want)
+	}
+	// Nobody forwards those whose time has come, either.
+	if err := client.ZAdd(t.Context(), "asynq:{later}:scheduled", redis.Z{Score: 1, Member: "due"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Serve(client, "mine", "other")
+	redistest.Serve(client, "nobodys", "call")
+	want = map[string]float64{`headgate_unserved_jobs{queue="mine"}`: 0, `headgate_unserved_jobs{queue="later"}`: 1}
+	if got := unserved(); !maps.Equal(got, want) {
+		t.Errorf("%v; want %v", got, want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,6 +34,53 @@ func (in *Inspector) Unserved(ctx context.Context, queue, kind string) (*Unserve
 		return nil, err
 	}
 	return unserved(queue, throttle.Escape(kind), kinds), nil
+}
+
+// UnservedJobs counts the jobs that could go in queues that no worker serves, by queue:
+// those that wait, were released, or whose time has come. Queues without are left out.
+func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error) {
+	fail := func(err error) (map[string]int64, error) { return nil, fmt.Errorf("count unserved jobs: %w", err) }
+	names, err := Queues(ctx, in.redis)
+	if err != nil {
+		return fail(err)
+	}
+	now, err := in.redis.Time(ctx).Result()
+	if err != nil {
+		return fail(err)
+	}
+	due := strconv.FormatInt(now.Unix(), 10)
+	waiting, others := map[string]*redis.StringCmd{}, map[string][]*redis.IntCmd{}
+	pipe := in.redis.Pipeline()
+	for _, name := range names {
+		if kinds, err := in.kindsServed(ctx, name); err != nil {
+			return fail(err)
+		} else if kinds != nil {
+			continue
+		}
+		waiting[name] = pipe.HGet(ctx, key(name, "backlog"), wholeQueue)
+		others[name] = []*redis.IntCmd{
+			pipe.LLen(ctx, asynqKey(name, "pending")),
+			pipe.ZCount(ctx, asynqKey(name, "scheduled"), "-inf", due),
+			pipe.ZCount(ctx, asynqKey(name, "retry"), "-inf", due),
+		}
+	}
+	if len(waiting) == 0 {
+		return nil, nil
+	}
+	if err := execute(ctx, pipe); err != nil {
+		return fail(err)
+	}
+	all := map[string]int64{}
+	for name, text := range waiting {
+		jobs, _ := text.Int64() // none waits where there is no number
+		for _, n := range others[name] {
+			jobs += n.Val()
+		}
+		if jobs > 0 {
+			all[name] = jobs
+		}
+	}
+	return all, nil
 }
 
 // unserved is the reason for an escaped kind, of the kinds that workers of the queue
