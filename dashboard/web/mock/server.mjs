@@ -66,10 +66,10 @@ const spanText = (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).to
 function outlook(q, t) {
 	const now = Date.now(), rate = t.got ?? t.rate, own = rate >= t.rate;
 	const base = { queue: q.name, tenant: t.name, now: iso(now), waiting: t.waiting, rate_per_second: t.waiting ? rate : 0, sure: t.waiting ? 'steady' : 'unknown' };
-	if (!t.waiting) return { ...base, text: `nothing of ${t.name} waits in queue ${q.name}.` };
-	const wait = (now % 997) % (1000 / rate), paused = pausedOf(q, t).some((p) => !p.until);
+	if (!t.waiting) return { ...base, pause: pausedOf(q, t)[0], text: `nothing of ${t.name} waits in queue ${q.name}.` };
+	const wait = (now % 997) % (1000 / rate), pause = pausedOf(q, t)[0];
 	const held = own ? { limit: 'tenant', scope: `tenant ${t.name}`, rule: `${t.rate}/s`, next: iso(now + wait) } : { limit: 'account', scope: 'the whole queue', rule: `${q.account}/s`, next: iso(now + wait) };
-	if (paused) return { ...base, rate_per_second: 0, held_by: held, sure: 'unknown', text: `${t.name} is paused` };
+	if (pause) return { ...base, rate_per_second: 0, pause, sure: 'unknown', text: `${t.name} is paused` };
 	const drains = now + (t.waiting / rate) * 1000;
 	return { ...base, held_by: held, drains_at: iso(drains), text: `${t.name} is held by limit "${held.limit}" (${held.rule}), next slot in ${spanText(wait)}, ${t.waiting} waiting, done at ${new Date(drains).toTimeString().slice(0, 5)}.` };
 }
@@ -232,7 +232,7 @@ async function answer(method, path, query, body) {
 		withReason(body);
 		const { length } = q.pauses;
 		q.pauses = q.pauses.filter((p) => p.tenant !== body.tenant || p.kind !== body.kind);
-		const pause = { tenant: body.tenant, kind: body.kind, by: 'dev', reason: body.reason, ...(body.seconds ? { until: iso(Date.now() + body.seconds * 1000) } : {}) };
+		const pause = { tenant: body.tenant, kind: body.kind, by: 'operator', reason: `dev: ${body.reason}`, ...(body.seconds ? { until: iso(Date.now() + body.seconds * 1000) } : {}) };
 		if (what === 'pause') q.pauses.push(pause);
 		record({ action: what, queue: q.name, tenant: body.tenant, reason: body.reason });
 		return what === 'pause' ? pause : { resumed: q.pauses.length < length };

@@ -12,10 +12,13 @@ export interface Fault { what: string; reason: string; at?: string }
 export interface Outlook {
 	queue: string; tenant: string; now: string; waiting: number; rate_per_second: number;
 	held_by?: Hold; drains_at?: string; sure: Sure; text: string;
+	pause?: Pause;
+	/** Why no worker takes the jobs. */
+	unserved?: string;
 }
 export interface Overview {
 	queue: string; now: string; waiting: number; tenants: number; allowed_per_second: number; drains_at?: string; sure: Sure;
-	top?: Outlook; pauses?: Pause[] | null;
+	top?: Outlook; pauses?: Pause[] | null; unserved?: string[];
 	// Of the queue as a whole: a key for single tenants is not told.
 	scheduled?: number; retry?: number; pending?: number; active?: number; archived?: number; enqueued?: number; answers?: Answers | null; calls?: number;
 	faults?: Fault[] | null;
@@ -46,7 +49,7 @@ export interface JobEvent { at: string; what: string; attempt?: number; limit?: 
 export interface Job {
 	id: string; queue: string; kind: string; tenant: string; state: string; attempt: number; max_attempts: number; error?: string;
 	since?: string; until?: string; now: string; lane?: string; position?: number; tenant_position?: number; waiting?: number;
-	held_by?: Hold; full?: Hold; pause?: Pause; window_opens?: string; expected_at?: string; sure: Sure; drains_at?: string; text: string;
+	held_by?: Hold; full?: Hold; pause?: Pause; unserved?: string; window_opens?: string; expected_at?: string; sure: Sure; drains_at?: string; text: string;
 	priority: string; cost: number; costs?: Record<string, number>; attributes?: Record<string, string>; headers?: Record<string, string>;
 	enqueued_at?: string; deadline?: string; retention_seconds: number; payload: unknown; payload_bytes: number; payload_truncated: boolean;
 	result?: unknown; timeline?: JobEvent[] | null;

@@ -14,7 +14,7 @@ scenario('pause and resume a tenant', async (page) => {
   await at.visit(page, at.tenants(queue));
   await menu(page, names.waiting, 'Pause…');
   await at.confirm(page, 'Pause', { reason: 'their server is being moved', before: (d) => d.getByLabel('For').selectOption('4 hours') });
-  await row(page, names.waiting).getByText('Paused').waitFor();
+  await row(page, names.waiting).getByText('Paused', { exact: true }).waitFor();
   const [pause] = await ask('pauses', { tenant: names.waiting });
   assert.match(pause.Reason, /: their server is being moved$/);
   assert.ok(Math.abs(Date.parse(pause.Until) - Date.now() - 4 * 3600e3) < 60e3, `until ${pause.Until}`);

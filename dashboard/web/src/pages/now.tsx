@@ -8,7 +8,7 @@ import { askPause, askResume } from '../actions';
 import { Chart } from '../ui/chart';
 import { Badge, Icon } from '../ui/icon';
 import { Name } from '../ui/name';
-import { Sentence, pausedWhat, pauseUntil } from '../ui/sentence';
+import { Sentence, pausedBy, pausedWhat } from '../ui/sentence';
 import { EmptyState, ErrorState, Skeleton } from '../ui/states';
 import { Stat, Stats } from '../ui/table';
 import { ApiError } from '../api';
@@ -39,10 +39,10 @@ function state(q: Overview) {
 /** What holds the queue, or that nothing does. */
 function Hero({ q }: { q: Overview }) {
 	const whole = q.pauses?.find((p) => !p.tenant && !p.kind);
-	if (q.top && q.waiting > 0) return <Sentence of={q.top} pauses={q.pauses} link />;
-	if (whole) return <p class="sentence"><b>{q.queue}</b> is paused by <bdi>{whole.by}</bdi> {pauseUntil(whole, q.now)} (<bdi>{whole.reason}</bdi>)</p>;
+	if (q.top && q.waiting > 0) return <Sentence of={q.top} link />;
+	if (whole) return <p class="sentence"><b>{q.queue}</b> is paused {pausedBy(whole, q.now)}</p>;
 	if (q.waiting > 0) return <p class="sentence"><b>{num(q.waiting)}</b> jobs wait in {q.queue}; what holds them is not known yet</p>;
-	return <p class="sentence calm">Nothing waits in <b>{q.queue}</b>. What comes in goes at once, as fast as its limits allow.</p>;
+	return <p class="sentence calm">Nothing waits in <b>{q.queue}</b>.{!q.unserved && ' What comes in goes at once, as fast as its limits allow.'}</p>;
 }
 
 /** What scripts could not understand, the latest by its name. */
@@ -72,12 +72,13 @@ function QueueCard({ q }: { q: Overview }) {
 					: <button type="button" onClick={() => askPause(q.queue, {}, q.waiting)}>Pause…</button>)}
 			</header>
 			<Faults of={q.faults ?? []} />
+			{q.unserved?.map((why) => <p key={why} class="notice bad"><Icon name="warn" />Jobs are not taken: {why}</p>)}
 			<Hero q={q} />
 			{others > 0 && q.waiting > 0 && (
 				<p class="also">The last to be through of <a href={href('queues', q.queue, 'tenants')}>{plural(q.tenants, 'tenant')}</a> that wait.</p>
 			)}
 			{pauses.filter((p) => p.tenant || p.kind).slice(0, 3).map((p, i) => (
-				<p key={i} class="notice"><Badge tone="warn" icon="pause">Paused</Badge> {pausedWhat(p, q.queue)}, by <bdi>{p.by}</bdi> {pauseUntil(p, q.now)}: <bdi>{p.reason}</bdi></p>
+				<p key={i} class="notice"><Badge tone="warn" icon="pause">Paused</Badge> {pausedWhat(p, q.queue)}, {pausedBy(p, q.now)}</p>
 			))}
 			<Stats>
 				{whole && <Stat label="Sent" note={q.allowed_per_second > 0 ? `of ${rate(q.allowed_per_second)} allowed` : q.waiting > 0 ? 'allowed: not known' : 'nothing waits'}>{rate(Math.round(sent * 10) / 10)}</Stat>}

@@ -38,7 +38,7 @@ function Hero({ of: t }: { of: Tenant }) {
 	const { queue, tenant } = t;
 	return (
 		<section class="card" aria-label="In a sentence">
-			<Sentence of={t} pauses={t.pauses} opens={t.window_opens} />
+			<Sentence of={t} opens={t.window_opens} />
 			<Stats>
 				<Stat label="Waiting">{num(t.waiting)}</Stat>
 				<Stat label="Rate">{t.rate_per_second ? rate(t.rate_per_second) : '–'}</Stat>

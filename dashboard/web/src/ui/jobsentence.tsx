@@ -10,7 +10,7 @@ export function JobSentence({ j }: { j: Job }) {
 	const at = (text: string | undefined, unknown = '') => (!text ? unknown : time(text) <= now + 1 && unknown ? 'now' : <>at <b class="nowrap"><At at={text} now={now} /></b></>);
 	const goes = <>{j.sure === 'rough' && 'about '}{at(j.expected_at, 'at a time that is not known')}</>;
 	if (j.state === 'waiting') {
-		return <Sentence of={{ ...j, waiting: 1 }} pauses={j.pause && [j.pause]} opens={j.window_opens} full={j.full} link rest={<><b>{num(j.position ?? 0)}</b> before it, goes {goes}</>} />;
+		return <Sentence of={{ ...j, waiting: 1 }} opens={j.window_opens} full={j.full} link rest={<><b>{num(j.position ?? 0)}</b> before it, goes {goes}</>} />;
 	}
 	const told: Record<string, preact.ComponentChildren> = {
 		scheduled: <>is scheduled, and goes {goes}</>,

@@ -11,7 +11,11 @@ export function DoneAt({ at, now, sure }: { at?: string | undefined; now: string
 	return <>done at {sure === 'rough' && 'about '}<time class="key" dateTime={at}>{clock(t, n)}</time></>;
 }
 
-export const pauseUntil = (p: Pause, now: string): string => (p.until ? `until ${clock(time(p.until), time(now))}` : 'until somebody resumes');
+/** Who paused until when and why. An operator's reason begins with the name. */
+export function pausedBy(p: Pause, now: string) {
+	const [who, why] = p.by === 'operator' ? p.reason.split(/: (.*)/s) : ['the provider', p.reason];
+	return <>by <bdi>{who}</bdi> until {p.until ? clock(time(p.until), time(now)) : 'somebody resumes'}: <bdi>{why}</bdi></>;
+}
 
 /** What a pause holds back, as the subject of a sentence. */
 export const pausedWhat = (p: Pause, queue: string) =>
@@ -21,20 +25,21 @@ export const pausedWhat = (p: Pause, queue: string) =>
  * The sentence that this page is there for: whom which limit holds, when the
  * next one goes, how many wait and when they are through.
  */
-export function Sentence({ of, pauses, link, opens, full, rest }: {
-	of: Omit<Outlook, 'text' | 'rate_per_second'>; pauses?: Pause[] | null | undefined; link?: boolean; opens?: string | undefined;
+export function Sentence({ of, link, opens, full, rest }: {
+	of: Omit<Outlook, 'text' | 'rate_per_second'>; link?: boolean; opens?: string | undefined;
 	/** A limit of calls at once that has no permit left. */
 	full?: Hold | undefined;
 	/** Instead of how many wait and when they are through. */
 	rest?: ComponentChildren;
 }) {
-	const { tenant, queue, now, held_by: held } = of;
+	const { tenant, queue, now, pause, held_by: held } = of;
 	const who = link ? <a href={tenantHref(queue, tenant)}><bdi>{tenant}</bdi></a> : <b><bdi>{tenant}</bdi></b>;
-	const pause = pauses?.find((p) => (p.tenant ? p.tenant === tenant : !p.kind));
-	const paused = pause && <>{who}’s {queue} is paused by <bdi>{pause.by}</bdi> {pauseUntil(pause, now)}</>;
-	if (of.waiting === 0) return <p class="sentence">{paused ? <>{paused}; nothing waits.</> : <>Nothing of {who} waits in {queue}.</>}</p>;
+	const paused = pause && <>is paused {pausedBy(pause, now)}</>;
+	if (of.waiting === 0) return <p class="sentence">{paused ? <>{who}’s {queue} {paused}; nothing waits.</> : <>Nothing of {who} waits in {queue}.</>}</p>;
 	let why: ComponentChildren = 'is held by no limit';
-	if (opens && time(opens) > time(now)) why = <>waits for its send window, which opens at <b>{clock(time(opens), time(now))}</b></>;
+	if (of.unserved) why = <>waits: <b>{of.unserved}</b>;</>;
+	else if (paused) why = <>{paused};</>;
+	else if (opens && time(opens) > time(now)) why = <>waits for its send window, which opens at <b>{clock(time(opens), time(now))}</b></>;
 	else if (full) why = <>waits for a permit of {limit(full)}, all of which are in use</>;
 	else if (held) {
 		const next = held.next ? time(held.next) - time(now) : NaN;
@@ -42,7 +47,7 @@ export function Sentence({ of, pauses, link, opens, full, rest }: {
 	}
 	return (
 		<p class="sentence">
-			{paused ? <>{paused} (<bdi>{pause.reason}</bdi>)</> : <>{who}’s {queue} {why}</>},{' '}
+			{who}’s {queue} {why}{of.unserved || paused ? ' ' : ', '}
 			{rest ?? <><b>{num(of.waiting)}</b> waiting, <DoneAt at={of.drains_at} now={now} sure={of.sure} /></>}
 		</p>
 	);
