@@ -26,6 +26,7 @@ type demo struct {
 	topped  time.Time          // when traffic was last made
 	owed    map[string]float64 // jobs that a tenant has come to want, by its name
 	made    map[string]int     // jobs, by tenant
+	sent    int64              // of them, that were enqueued
 	waiting map[string]int64   // in the lanes of a tenant, as of the last line
 
 	first  map[demoLimit]time.Time // call under a limit
@@ -117,6 +118,7 @@ func (d *demo) topUp(ctx context.Context) error {
 		if result.Err != nil {
 			return fmt.Errorf("enqueue demo traffic: %w", result.Err)
 		}
+		d.sent++
 	}
 	return nil
 }
@@ -163,11 +165,10 @@ func (d *demo) uses() []use {
 
 // tell prints one line: what went out of what was allowed.
 func (d *demo) tell(ctx context.Context) error {
-	books, err := d.books(ctx)
-	if err != nil {
+	var err error
+	if d.waiting, err = d.backlogs(ctx); err != nil {
 		return err
 	}
-	d.waiting = books.waiting
 	uses := d.uses()
 	if d.lines%titleEvery == 0 {
 		d.title(uses)
@@ -201,34 +202,6 @@ func (d *demo) title(uses []use) {
 	fmt.Fprintf(d.out, "     %s\n     %s  rejected\n", strings.TrimRight(heads[0].String(), " "), heads[1].String())
 }
 
-// books is what Redis knows of the demo's jobs, and of those of a second terminal.
-type books struct {
-	waiting              map[string]int64 // in the lanes of each tenant
-	enqueued, done, left int64            // left: in whatever state but done
-}
-
-func (d *demo) books(ctx context.Context) (books, error) {
-	b := books{waiting: map[string]int64{}}
-	for _, name := range demoKinds {
-		inspector := queue.NewInspector(d.client)
-		overview, err := inspector.Overview(ctx, name)
-		if err != nil {
-			return books{}, err
-		}
-		b.enqueued += overview.Enqueued
-		b.left += overview.Waiting + overview.Scheduled + overview.Retry + overview.Pending + overview.Active + overview.Archived
-		page, err := inspector.ListTenants(ctx, name, queue.TenantQuery{Limit: 200})
-		if err != nil {
-			return books{}, err
-		}
-		for _, t := range page.Tenants {
-			b.waiting[t.Tenant] += t.Waiting
-			b.done += t.Done
-		}
-	}
-	return b, nil
-}
-
 // account prints what came of it all, and is an error if the promise was broken.
 func (d *demo) account(ctx context.Context) error {
 	books, err := d.books(ctx)
@@ -249,28 +222,26 @@ func (d *demo) account(ctx context.Context) error {
 		fmt.Fprintf(d.out, "  slots that passed while this machine was busy: %d\n", n)
 	}
 
-	called, rejected, twice := map[[2]string]int{}, 0, 0
-	for _, kind := range demoKinds {
-		provider := d.providers.of(kind)
-		for _, call := range provider.Calls() {
-			if job := [2]string{kind, call.Job}; call.Accepted && call.Job != "" {
-				if called[job]++; called[job] == 2 {
-					twice++
-				}
-			}
-		}
-		for tenant, stats := range provider.Stats() {
-			if tenant != unshapedTenant {
-				rejected += stats.Rejected
-			}
-		}
+	refused, err := d.refusals(ctx)
+	if err != nil {
+		return err
 	}
-	missing := books.enqueued - books.done - books.left
-	fmt.Fprintf(d.out, "  jobs: %d enqueued, %d done, %d still waiting, %d called twice, %d unaccounted for\n",
-		books.enqueued, books.done, books.left, twice, missing)
+	if refused.excused > 0 {
+		fmt.Fprintf(d.out, "  calls that an operator let past a limit, and that the provider refused: %d\n", refused.excused)
+	}
+	var extra [2]string
+	if outside := books.enqueued - d.sent; outside > 0 {
+		extra[0] = fmt.Sprintf(", %d of them from outside", outside)
+	}
+	if books.deleted > 0 {
+		extra[1] = fmt.Sprintf(", %d deleted", books.deleted)
+	}
+	twice, missing := d.calledTwice(), books.enqueued-books.done-books.left-books.deleted
+	fmt.Fprintf(d.out, "  jobs: %d enqueued%s, %d done, %d still waiting%s, %d called twice, %d unaccounted for\n",
+		books.enqueued, extra[0], books.done, books.left, extra[1], twice, missing)
 	switch {
-	case rejected > 0:
-		return fmt.Errorf("the providers saw %d violations", rejected)
+	case refused.violations > 0:
+		return fmt.Errorf("the providers saw %d violations, such as a call %s", refused.violations, refused.example)
 	case missing != 0:
 		return fmt.Errorf("%d jobs are unaccounted for", missing)
 	case twice > 0:

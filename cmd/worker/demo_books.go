@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/queue"
+)
+
+// books is what Redis knows of the demo's jobs, and of those of a second terminal.
+type books struct {
+	enqueued, done int64
+	left           int64 // in whatever state but done
+	deleted        int64 // by operators, from the archive
+}
+
+// backlogs is what waits of each of the demo's tenants.
+func (d *demo) backlogs(ctx context.Context) (map[string]int64, error) {
+	waiting := map[string]int64{}
+	inspector := queue.NewInspector(d.client)
+	for _, kind := range demoKinds {
+		var names []string
+		for _, t := range demoTenants {
+			if t.kind == kind {
+				names = append(names, t.name)
+			}
+		}
+		tenants, err := inspector.TenantGauges(ctx, kind, names)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range tenants {
+			waiting[t.Tenant] = t.Waiting
+		}
+	}
+	return waiting, nil
+}
+
+func (d *demo) books(ctx context.Context) (books, error) {
+	var b books
+	inspector := queue.NewInspector(d.client)
+	for _, name := range demoKinds {
+		overview, err := inspector.Overview(ctx, name)
+		if err != nil {
+			return books{}, err
+		}
+		b.enqueued += overview.Enqueued
+		b.left += overview.Waiting + overview.Scheduled + overview.Retry + overview.Pending + overview.Active + overview.Archived
+		// A second terminal may have made any number of tenants.
+		q := queue.TenantQuery{Sort: queue.ByTenant, Ascending: true, Limit: 200}
+		for {
+			page, err := inspector.ListTenants(ctx, name, q)
+			if err != nil {
+				return books{}, err
+			}
+			for _, t := range page.Tenants {
+				b.done += t.Done
+			}
+			if q.Offset += len(page.Tenants); len(page.Tenants) < q.Limit {
+				break
+			}
+		}
+		changes, err := queue.Audit(ctx, d.client, name, mostChanges)
+		if err != nil {
+			return books{}, err
+		}
+		for _, change := range changes {
+			if change.Action == string(queue.DeleteArchived) {
+				b.deleted += change.Count
+			}
+		}
+	}
+	return b, nil
+}
+
+// mostChanges by operators are looked at, of each queue: as many as are kept.
+const mostChanges = 10_000
+
+// refusals are the calls that the providers refused, but for those of the tenant that
+// goes past the queue.
+type refusals struct {
+	excused    int64  // an operator let them past a limit
+	violations int64  // all others
+	example    string // of a violation
+}
+
+func (d *demo) refusals(ctx context.Context) (r refusals, err error) {
+	for _, kind := range demoKinds {
+		changes, err := queue.Audit(ctx, d.client, kind, mostChanges)
+		if err != nil {
+			return r, err
+		}
+		provider := d.providers.of(kind)
+		calls := provider.Calls()
+		for tenant, stats := range provider.Stats() {
+			if tenant == unshapedTenant || stats.Rejected == 0 {
+				continue
+			}
+			since, violations := letPast(changes, kind, tenant), stats.Rejected
+			if !since.IsZero() {
+				violations = 0 // unless they came before
+			}
+			for _, call := range calls {
+				if call.Accepted || call.Tenant != tenant {
+					continue
+				}
+				if !since.IsZero() && call.At.Before(since) {
+					violations++
+				}
+				if r.example == "" && (since.IsZero() || call.At.Before(since)) {
+					r.example = fmt.Sprintf("of %s at %s after %.1f s", tenant, kind, call.At.Sub(d.began).Seconds())
+				}
+			}
+			r.violations += int64(violations)
+			r.excused += int64(stats.Rejected - violations)
+		}
+	}
+	return r, nil
+}
+
+// letPast is since when operators let jobs of a tenant past what its provider allows:
+// they raised a limit, or ran jobs at once, which is charged to those that follow. The
+// zero time: they did not.
+func letPast(changes []queue.AuditEntry, kind, tenant string) time.Time {
+	shared := slices.ContainsFunc(bindingLimits, func(l demoLimit) bool { return l.kind == kind && l.tenant == "" })
+	var first time.Time
+	for _, change := range changes { // the newest first
+		past := change.Action == "override" || change.Action == string(queue.RunNow) && change.Count > 0
+		if past && (shared || change.Tenant == "" || change.Tenant == tenant) {
+			first = change.At
+		}
+	}
+	return first
+}
+
+// calledTwice counts the jobs that a provider accepted more than once. A key may be used
+// again once its job has ended, so jobs with one do not count: the demo's have none.
+func (d *demo) calledTwice() (twice int) {
+	for _, kind := range demoKinds {
+		called := map[string]int{}
+		for _, call := range d.providers.of(kind).Calls() {
+			if !call.Accepted || call.Job == "" || strings.Contains(call.Job, ":") {
+				continue
+			}
+			if called[call.Job]++; called[call.Job] == 2 {
+				twice++
+			}
+		}
+	}
+	return twice
+}
