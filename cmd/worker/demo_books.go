@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
 )
 
 // books is what Redis knows of the demo's jobs, and of those of a second terminal.
@@ -128,12 +129,28 @@ func letPast(changes []queue.AuditEntry, kind, tenant string) time.Time {
 	shared := slices.ContainsFunc(bindingLimits, func(l demoLimit) bool { return l.kind == kind && l.tenant == "" })
 	var first time.Time
 	for _, change := range changes { // the newest first
-		past := change.Action == "override" || change.Action == string(queue.RunNow) && change.Count > 0
+		past := change.Action == "override" && raises(change) || change.Action == string(queue.RunNow) && change.Count > 0
 		if past && (shared || change.Tenant == "" || change.Tenant == tenant) {
 			first = change.At
 		}
 	}
 	return first
+}
+
+// raises tells whether a change of a limit lets more go than before: it is not a lower
+// rate alone.
+func raises(change queue.AuditEntry) bool {
+	for name, after := range change.After {
+		afterRate, afterRest, _ := strings.Cut(after, ",")
+		beforeRate, beforeRest, _ := strings.Cut(change.Before[name], ",")
+		now, err := throttle.ParseRate(afterRate)
+		was, beforeErr := throttle.ParseRate(beforeRate)
+		if err != nil || beforeErr != nil || afterRest != beforeRest ||
+			float64(now.Count)*was.Period.Seconds() > float64(was.Count)*now.Period.Seconds() {
+			return true
+		}
+	}
+	return false
 }
 
 // calledTwice counts the jobs that a provider accepted more than once. A key may be used
