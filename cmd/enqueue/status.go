@@ -177,13 +177,14 @@ func printStatus(out io.Writer, all []queueStatus, now time.Time) error {
 
 // heldWords is what holds a tenant, be it a limit or not.
 func heldWords(t queue.TenantRow, now time.Time) string {
-	switch {
-	case t.Unserved != nil:
-		return t.Unserved.String()
-	case t.Pause != nil:
-		return "paused " + t.Pause.Text(now)
+	var all []string
+	if t.Unserved != nil {
+		all = append(all, t.Unserved.String())
 	}
-	return cmp.Or(heldBy(t), "-")
+	if t.Pause != nil {
+		all = append(all, "paused "+t.Pause.Text(now))
+	}
+	return cmp.Or(strings.Join(all, "; "), heldBy(t), "-")
 }
 
 // heldBy is the limit that holds a tenant longest; "": none does.
