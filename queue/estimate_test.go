@@ -67,6 +67,7 @@ func TestForecastIsRight(t *testing.T) {
 				all += n
 			}
 			r := startRig(t, all, limits, nil)
+			r.served(t) // its worker may not have said so yet
 			for tenant, n := range test.jobs {
 				r.enqueue(t, tenant, n)
 			}

@@ -29,6 +29,7 @@ func BenchmarkExplain(b *testing.B) {
 	if err := Publish(b.Context(), client, limits); err != nil {
 		b.Fatal(err)
 	}
+	redistest.Serve(client, "q", "call")
 	enqueue := NewClient(client)
 	var ids []string
 	for i := range tenants {

@@ -31,6 +31,7 @@ func manyTenants(t testing.TB, tenants int) *redis.Client {
 	if err := Publish(t.Context(), client, limits); err != nil {
 		t.Fatal(err)
 	}
+	redistest.Serve(client, "q", "call")
 	now := time.Now().UnixMicro()
 	all := 0
 	for from := 0; from < tenants; from += 1000 {
@@ -116,7 +117,6 @@ func (s *replySizes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 func TestHundredThousandTenants(t *testing.T) {
 	const tenants = 100_000
 	client := manyTenants(t, tenants)
-	redistest.Serve(client, "q")
 	ctx, by := t.Context(), Operator{"ann", "a test"}
 	if err := client.HSet(ctx, key("q", "done"), "Ancient%20One", 7).Err(); err != nil {
 		t.Fatal(err)
