@@ -222,6 +222,7 @@ func TestJobQueriesAreChecked(t *testing.T) {
 
 func TestJobDetail(t *testing.T) {
 	r := startRig(t, 0, limitsOf(perTenant(1000)), nil)
+	r.served(t)
 	r.answer = func(ctx context.Context, _ Running) error { return SetResult(ctx, map[string]int{"n": 1}) }
 	deadline := time.Now().Add(time.Hour).Truncate(time.Microsecond)
 	began := time.Now()
