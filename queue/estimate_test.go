@@ -98,9 +98,9 @@ func TestForecastIsRight(t *testing.T) {
 					t.Errorf("%s: done at %v, forecast %v before for %v", tenant, last, took, o.DrainsAt)
 				}
 				if o.HeldBy == nil {
-			t.Fatalf("%v: nothing holds it", o)
-		}
-		if o.HeldBy.Limit != test.heldBy[tenant] {
+					t.Fatalf("%v: nothing holds it", o)
+				}
+				if o.HeldBy.Limit != test.heldBy[tenant] {
 					t.Errorf("%s: held by %v, want %s", tenant, o.HeldBy, test.heldBy[tenant])
 				}
 				if o.Sure != Steady {
