@@ -27,6 +27,8 @@ type AuditEntry struct {
 	// for.
 	Contains string `json:"contains,omitempty"`
 
+	Group *FailureKey `json:"group,omitempty"` // of archived jobs, that a verb was for
+
 	Reason string    `json:"reason,omitempty"`
 	Until  time.Time `json:"until,omitzero"` // of a pause or an override; zero: until it is taken back
 

@@ -10,12 +10,47 @@ import (
 	"time"
 )
 
-// FailureGroup is archived jobs of one kind that ended in the same way, for reasons
-// that differ by numbers and ids alone.
+// FailureKey names a [FailureGroup]: archived jobs of one kind that ended in the same
+// way, for reasons that differ by numbers and ids alone.
+type FailureKey struct {
+	Outcome Outcome `json:"outcome"`
+	Kind    string  `json:"kind"`
+	Reason  string  `json:"reason"` // with "#" for each number and id; "": none was given
+}
+
+// check names the field that is wrong: of the key, or beside it.
+func (k FailureKey) check(kind, reason string) error {
+	const mostFolded = 8 << 10 // of tasks of others; ours have shorter reasons
+	switch {
+	case kind != "":
+		return &InvalidError{"kind", "the group names the kind; leave this out"}
+	case reason != "":
+		return &InvalidError{"reason", "the group names the reason; leave this out"}
+	case !k.Outcome.failed():
+		return &InvalidError{"group.outcome", quote(string(k.Outcome)) + " is none of archived, expired, unknown, crashed, cancelled"}
+	case k.Kind == "" || len(k.Kind) > mostFolded:
+		return &InvalidError{"group.kind", fmt.Sprintf("it has %d bytes, not 1 to %d", len(k.Kind), mostFolded)}
+	case len(k.Reason) > mostFolded:
+		return &InvalidError{"group.reason", fmt.Sprintf("%d bytes are more than %d", len(k.Reason), mostFolded)}
+	}
+	return nil
+}
+
+// failuresWanted puts a part of a reason, or a group, into the words of message.lua,
+// and says which kind is wanted.
+func failuresWanted(kind, part string, group *FailureKey) (kindWanted, words string) {
+	switch {
+	case group != nil:
+		return group.Kind, "group " + string(group.Outcome) + " " + group.Reason
+	case part != "":
+		return kind, "part " + part
+	}
+	return kind, ""
+}
+
+// FailureGroup is the archived jobs that have a key in common.
 type FailureGroup struct {
-	Outcome Outcome
-	Reason  string // with "#" for each number and id; [Filter.Reason] finds them by it
-	Kind    string
+	FailureKey
 
 	Jobs    int64
 	Newest  time.Time // when the newest of them was archived
@@ -72,11 +107,7 @@ func (in *Inspector) failures(ctx context.Context, queue string) ([]FailureGroup
 }
 
 func (in *Inspector) readFailures(ctx context.Context, queue string) ([]FailureGroup, error) {
-	type class struct {
-		outcome      Outcome
-		reason, kind string
-	}
-	groups := map[class]*FailureGroup{}
+	groups := map[FailureKey]*FailureGroup{}
 	at := jobCursor{}
 	for looked := 0; looked < mostFailures && !at.ended; {
 		rows, next, n, err := in.jobs(ctx, queue, JobQuery{State: StateArchived}, at, lookedOnce, lookedOnce, nil, true)
@@ -85,10 +116,10 @@ func (in *Inspector) readFailures(ctx context.Context, queue string) ([]FailureG
 		}
 		at, looked = next, looked+n
 		for _, row := range rows {
-			of := class{row.Outcome, foldReason(row.Reason), row.Kind}
+			of := FailureKey{Outcome: row.Outcome, Kind: row.Kind, Reason: foldReason(row.Reason)}
 			g := groups[of]
 			if g == nil {
-				g = &FailureGroup{Outcome: row.Outcome, Reason: of.reason, Kind: row.Kind, Newest: row.At, Example: row.Reason}
+				g = &FailureGroup{FailureKey: of, Newest: row.At, Example: row.Reason}
 				groups[of] = g
 			}
 			g.Jobs++

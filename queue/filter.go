@@ -19,6 +19,11 @@ type Filter struct {
 	// Reason is a part of why archived jobs ended, as it is or as [Inspector.Failures]
 	// folds it; "" for any. Only the verbs for archived jobs have it.
 	Reason string
+
+	// Group is one group of archived jobs exactly, as [Inspector.Failures] lists it;
+	// nil for any. Only the verbs for archived jobs have it, and Kind and Reason have
+	// to be left out beside it.
+	Group *FailureKey
 }
 
 // mostContained bounds the part of a reason that is looked for.
@@ -61,6 +66,14 @@ func (f Filter) check(verb Verb) error {
 	}
 	if f.Reason != "" && !slices.Contains(verb.changes(), StateArchived) {
 		return &InvalidError{"reason", fmt.Sprintf("only archived jobs have one, and %s is for those that are %s", verb, join(verb.changes()))}
+	}
+	if f.Group != nil {
+		if !slices.Contains(verb.changes(), StateArchived) {
+			return &InvalidError{"group", fmt.Sprintf("groups are of archived jobs, and %s is for those that are %s", verb, join(verb.changes()))}
+		}
+		if err := f.Group.check(f.Kind, f.Reason); err != nil {
+			return err
+		}
 	}
 	if states := verb.changes(); f.State != "" && !slices.Contains(states, f.State) {
 		return &InvalidError{"state", fmt.Sprintf("%s is none of %s, which is what %s is for", quote(string(f.State)), join(states), verb)}

@@ -20,12 +20,13 @@ var jobsScript = newPlainScript(messageLua + "\n" + jobsLua)
 
 // JobQuery says which jobs of a queue are listed.
 type JobQuery struct {
-	State  State  // required
-	Tenant string // "": any
-	Kind   string // "": any
-	Reason string // as [Filter]'s, of archived jobs; "": any
-	Cursor string // [JobPage.Next] of the page before; "": the first page
-	Limit  int    // how many, at most 200; 0: 50
+	State  State       // required
+	Tenant string      // "": any
+	Kind   string      // "": any
+	Reason string      // as [Filter]'s, of archived jobs; "": any
+	Group  *FailureKey // as [Filter]'s, of archived jobs; nil: any
+	Cursor string      // [JobPage.Next] of the page before; "": the first page
+	Limit  int         // how many, at most 200; 0: 50
 }
 
 const (
@@ -55,6 +56,14 @@ func (q *JobQuery) check() error {
 	}
 	if q.Reason != "" && q.State != StateArchived {
 		return &InvalidError{"reason", "only archived jobs have one"}
+	}
+	if q.Group != nil {
+		if q.State != StateArchived {
+			return &InvalidError{"group", "only archived jobs are in groups"}
+		}
+		if err := q.Group.check(q.Kind, q.Reason); err != nil {
+			return err
+		}
 	}
 	if q.Limit = cmp.Or(q.Limit, usualJobs); q.Limit < 0 || q.Limit > mostJobs {
 		return &InvalidError{"limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, mostJobs)}
@@ -233,7 +242,8 @@ func (in *Inspector) jobs(ctx context.Context, queue string, q JobQuery, at jobC
 	if merged {
 		together = "1"
 	}
-	args := []any{queue, asynqState, at.at, at.id, rows, most, throttle.Escape(q.Tenant), q.Kind, q.Reason, together}
+	kind, failures := failuresWanted(q.Kind, q.Reason, q.Group)
+	args := []any{queue, asynqState, at.at, at.id, rows, most, throttle.Escape(q.Tenant), kind, failures, together}
 	for _, lane := range lanes {
 		args = append(args, lane)
 	}

@@ -10,7 +10,7 @@
 -- ARGV[6]   jobs to look at, at most
 -- ARGV[7]   tenant (escaped), '' for any
 -- ARGV[8]   kind, '' for any
--- ARGV[9]   part of the reason, as it is or folded, '' for any
+-- ARGV[9]   which archived jobs: words of failures_wanted in message.lua, '' for any
 -- ARGV[10]  '1': the lanes are merged; else one comes after the other, and the cursor
 --           is of the first
 -- ARGV[11..] the lanes, of jobs that wait
@@ -20,7 +20,7 @@
 -- that of going, archived ones the newest first, pending and active ones as they came.
 local state, at, last = ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local wanted, most = tonumber(ARGV[5]), tonumber(ARGV[6])
-local tenant_wanted, kind_wanted, reason_wanted = ARGV[7], ARGV[8], ARGV[9]
+local tenant_wanted, kind_wanted, failure_wanted = ARGV[7], ARGV[8], failures_wanted(ARGV[9])
 local MOST_BYTES = 2097152 -- of messages
 local newest = state == 'archived'
 local merged = newest or ARGV[10] == '1'
@@ -80,7 +80,7 @@ local function visit(id, us)
   bytes = bytes + #msg
   if kind_wanted ~= '' and message_kind(msg) ~= kind_wanted then return end
   if tenant_wanted ~= '' and message_tenant(msg, f[3] or '') ~= tenant_wanted then return end
-  if reason_wanted ~= '' and not message_failed_by(msg, f[6], reason_wanted) then return end
+  if failure_wanted and not failure_wanted(msg, f[5], f[6]) then return end
   if not us then
     us = slot_read(f[7])
     if us == 0 then us = math.floor(tonumber(f[8] or 0) / 1000) end

@@ -56,15 +56,36 @@ local function fold(reason)
   end))
 end
 
--- message_failed_by tells whether a text is part of why a task failed, as it is or
--- folded. Of tasks that never failed the other reason counts.
-local function message_failed_by(msg, other, text)
+-- message_reason is why a task failed. Of tasks that never failed the other reason
+-- counts.
+local function message_reason(msg, other)
   local reason = ''
   each_field(msg, 1, #msg, function(field, first, last)
     if field == 7 then reason = string.sub(msg, first, last) end
   end)
-  if reason == '' then reason = other or '' end
-  return string.find(reason, text, 1, true) ~= nil or string.find(fold(reason), text, 1, true) ~= nil
+  return reason ~= '' and reason or other or ''
+end
+
+local failed = {archived = true, expired = true, unknown = true, crashed = true, cancelled = true}
+
+-- failures_wanted reads which archived jobs are wanted: 'part TEXT', those whose
+-- reason has a text in it, as it is or folded; 'group OUTCOME REASON', those with this
+-- outcome and folded reason. The answer says of a job, by its message, hg_outcome and
+-- hg_error, whether it is one of them; nil: any is.
+local function failures_wanted(words)
+  if words == '' then return nil end
+  local part = string.match(words, '^part (.*)$')
+  if part then
+    return function(msg, _, other)
+      local reason = message_reason(msg, other)
+      return string.find(reason, part, 1, true) ~= nil or string.find(fold(reason), part, 1, true) ~= nil
+    end
+  end
+  local outcome_wanted, reason_wanted = string.match(words, '^group (%S+) (.*)$')
+  return function(msg, outcome, other)
+    if not failed[outcome] then outcome = 'archived' end
+    return outcome == outcome_wanted and fold(message_reason(msg, other)) == reason_wanted
+  end
 end
 
 -- message_failed says why and when a task failed (fields 7 and 11).

@@ -184,7 +184,7 @@ func runVerb(ctx context.Context, client redis.UniversalClient, queue string, ve
 	if by != nil {
 		r.entry = AuditEntry{
 			At: now, Actor: by.Actor, Action: string(verb), Queue: queue, Tenant: filter.Tenant, Kind: filter.Kind,
-			State: filter.State, ID: filter.ID, Contains: filter.Reason, Reason: by.Reason,
+			State: filter.State, ID: filter.ID, Contains: filter.Reason, Group: filter.Group, Reason: by.Reason,
 		}.open()
 	}
 	if err := r.all(ctx); err != nil {
@@ -316,14 +316,15 @@ func (r *verbRun) slice(ctx context.Context, where, cursor string, more ...any) 
 	if r.by != nil {
 		dry, most, reason = "", changeSlice, "cancelled by "+r.by.Actor+": "+r.by.Reason
 	}
+	kind, failures := failuresWanted(r.filter.Kind, r.filter.Reason, r.filter.Group)
 	for try := 1; ; try++ {
 		windows, err := r.windows.windows(ctx)
 		if err != nil {
 			return tallied{}, err
 		}
 		args := append([]any{
-			r.queue, string(r.verb), dry, where, cursor, most, throttle.Escape(r.filter.Tenant), r.filter.Kind, r.began,
-			reason, r.entry, r.tally.Jobs, windows, r.filter.Reason,
+			r.queue, string(r.verb), dry, where, cursor, most, throttle.Escape(r.filter.Tenant), kind, r.began,
+			reason, r.entry, r.tally.Jobs, windows, failures,
 		}, more...)
 		n, err := r.ask(ctx, args)
 		r.longest = max(r.longest, n.looked)

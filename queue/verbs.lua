@@ -17,14 +17,14 @@
 -- ARGV[11]  audit entry, all but its end: the count and '}'
 -- ARGV[12]  count so far
 -- ARGV[13]  calendars as JSON, '' for none
--- ARGV[14]  part of the reason of archived jobs, as it is or folded, '' for any
+-- ARGV[14]  which archived jobs: words of failures_wanted in message.lua, '' for any
 -- ARGV[15..] the lanes, or the id
 -- Returns   {done 1|0, cursor, lanes done, looked at, matched, too late, held by a pause,
 --           state of the one job}
 -- Each job moves at once from where it was to where it goes.
 local now = clock()
 local verb, dry, place, cursor, most = ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5], tonumber(ARGV[6])
-local tenant_wanted, kind_wanted, began, reason_wanted = ARGV[7], ARGV[8], tonumber(ARGV[9]), ARGV[14]
+local tenant_wanted, kind_wanted, began, wanted = ARGV[7], ARGV[8], tonumber(ARGV[9]), failures_wanted(ARGV[14])
 set_calendars(ARGV[13])
 
 local looked, matched, late, held, bytes = 0, 0, 0, 0, 0
@@ -180,12 +180,12 @@ local function visit_one(id, expected, position, at)
   local may = acts[verb][task.state]
   if not may and not comes_late[verb][task.state] then return false end
   local rewrites = not dry and (verb == 'cancel' or verb == 'retry')
-  if rewrites or kind_wanted ~= '' or reason_wanted ~= '' or task.group == '' or (verb == 'run' and pausing) then
+  if rewrites or kind_wanted ~= '' or wanted or task.group == '' or (verb == 'run' and pausing) then
     task.msg = read('HGET', task_key(id), 'msg') or ''
     bytes = bytes + #task.msg
   end
   if kind_wanted ~= '' and message_kind(task.msg) ~= kind_wanted then return false end
-  if reason_wanted ~= '' and not message_failed_by(task.msg, read('HGET', task_key(id), 'hg_error'), reason_wanted) then return false end
+  if wanted and not wanted(task.msg, unpack(read('HMGET', task_key(id), 'hg_outcome', 'hg_error'))) then return false end
   task.lane, task.position = task.group ~= '' and task.group or task_lane(task.msg), position
   local tenant = tenant_of(task.lane)
   if tenant_wanted ~= '' and tenant ~= tenant_wanted then return false end

@@ -75,6 +75,12 @@ func what(e queue.AuditEntry) string {
 			parts = append(parts, part.name+" "+part.value)
 		}
 	}
+	if e.Contains != "" {
+		parts = append(parts, fmt.Sprintf("reason contains %.60q", e.Contains))
+	}
+	if e.Group != nil {
+		parts = append(parts, fmt.Sprintf("%s %s: %.60q", e.Group.Outcome, e.Group.Kind, e.Group.Reason))
+	}
 	if !e.Until.IsZero() {
 		parts = append(parts, "until "+e.Until.Local().Format("2006-01-02 15:04:05"))
 	}

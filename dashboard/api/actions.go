@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,6 +22,41 @@ type action struct {
 
 	// Contains is a part of why archived jobs ended.
 	Contains string `json:"reason_contains"`
+
+	// Group is one group of failures exactly.
+	Group json.RawMessage `json:"group"`
+}
+
+// groupBody names a group of failures. All of it is required: without a reason it is
+// another group.
+type groupBody struct {
+	Outcome *queue.Outcome `json:"outcome"`
+	Kind    *string        `json:"kind"`
+	Reason  *string        `json:"reason"`
+}
+
+// readGroup reads the name of a group of failures; without any, nil.
+func readGroup(text []byte) (*queue.FailureKey, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	var body groupBody
+	if err := decodeText(text, &body); err != nil {
+		p := problemOf(err)
+		if len(p.Errors) == 0 {
+			return nil, invalid("group", "%s", p.Detail)
+		}
+		return nil, invalid("group."+p.Errors[0].Field, "%s", p.Errors[0].Reason)
+	}
+	switch {
+	case body.Outcome == nil:
+		return nil, invalid("group.outcome", "it is required")
+	case body.Kind == nil:
+		return nil, invalid("group.kind", "it is required")
+	case body.Reason == nil:
+		return nil, invalid("group.reason", "it is required; an empty one names the jobs that have no reason")
+	}
+	return &queue.FailureKey{Outcome: *body.Outcome, Kind: *body.Kind, Reason: *body.Reason}, nil
 }
 
 // act does a verb to many jobs, or counts them.
@@ -30,6 +66,9 @@ func (a *API) act(r *request) (answer, error) {
 		return answer{}, err
 	}
 	filter := queue.Filter{Tenant: body.Tenant, Kind: body.Kind, State: queue.State(body.State), Reason: body.Contains}
+	if filter.Group, err = readGroup(body.Group); err != nil {
+		return answer{}, err
+	}
 	if filter.Tenant == "" {
 		if p := wholeOnly(r); p != nil {
 			return answer{}, p

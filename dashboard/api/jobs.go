@@ -27,6 +27,9 @@ func (a *API) jobs(r *request) (answer, error) {
 		Reason: r.FormValue("reason"), Cursor: r.FormValue("cursor"),
 	}
 	var err error
+	if query.Group, err = readGroup([]byte(r.FormValue("group"))); err != nil {
+		return answer{}, err
+	}
 	if query.Limit, err = number(r, "limit", 50, 200); err != nil {
 		return answer{}, err
 	}

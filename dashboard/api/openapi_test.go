@@ -111,7 +111,7 @@ func TestSchemas(t *testing.T) {
 	}
 	bodies := map[string]any{
 		"Job": jobline.Line{}, "Why": why{}, "Action": action{}, "PauseRequest": pauseBody{}, "ResumeRequest": scopeBody{}, "LimitRequest": limitBody{},
-		"EstimateRequest": estimateBody{}, "TakeRequest": takeBody{}, "OnRequest": onBody{},
+		"EstimateRequest": estimateBody{}, "TakeRequest": takeBody{}, "OnRequest": onBody{}, "FailureKey": groupBody{},
 	}
 	for name, value := range bodies {
 		d.compare(t, name, reflect.TypeOf(value), false)

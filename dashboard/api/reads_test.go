@@ -193,9 +193,27 @@ func TestJobs(t *testing.T) {
 	r.want(200, "cancelled by local", "GET", at+"/jobs?state=archived&reason=a+try", "")
 	r.want(200, `"jobs":[]`, "GET", at+"/jobs?state=archived&reason=nothing", "")
 	groups := r.want(200, `"total":1`, "GET", at+"/failures", "")
-	if g := groups.get(t, "groups").([]any)[0].(map[string]any); g["outcome"] != "cancelled" || g["jobs"] != 1.0 {
+	g := groups.get(t, "groups").([]any)[0].(map[string]any)
+	if g["outcome"] != "cancelled" || g["jobs"] != 1.0 {
 		t.Errorf("%v", g)
 	}
+	group := func(outcome, kind, reason any) string {
+		return string(mustJSON(map[string]any{"outcome": outcome, "kind": kind, "reason": reason}))
+	}
+	this := group(g["outcome"], g["kind"], g["reason"])
+	for group, want := range map[string]string{this: "cancelled by local", group("archived", g["kind"], g["reason"]): `"jobs":[]`, group(g["outcome"], g["kind"], ""): `"jobs":[]`} {
+		r.want(200, want, "GET", at+"/jobs?state=archived&group="+url.QueryEscape(group), "")
+	}
+	r.want(200, `"jobs":1,`, "POST", at+"/actions", `{"verb":"retry","dry_run":true,"group":`+this+`}`)
+	r.want(200, `"jobs":0,`, "POST", at+"/actions", `{"verb":"delete","dry_run":true,"group":`+group(g["outcome"], g["kind"], "")+`}`)
+	for field, body := range map[string]string{
+		"kind": `"kind":"call","group":` + this, "group": `"group":7`, "group.reason": `"group":{"outcome":"cancelled","kind":"call"}`, "group.kind": `"group":{"outcome":"cancelled","reason":""}`,
+		"group.outcome": `"group":{"kind":"call","reason":""}`, "group.reson": `"group":{"outcome":"cancelled","kind":"call","reson":""}`,
+	} {
+		r.want(400, `"field":"`+field+`"`, "POST", at+"/actions", `{"verb":"delete","reason":"x",`+body+`}`)
+	}
+	r.want(400, `"field":"group"`, "GET", at+"/jobs?state=archived&group=x", "")
+	r.want(400, `"field":"group"`, "GET", at+"/jobs?state=waiting&group="+url.QueryEscape(this), "")
 	r.want(409, "wrong_state", "POST", at+"/jobs/"+id+"/cancel", `{"reason":"again"}`)
 	r.want(200, `"jobs":1`, "POST", at+"/jobs/"+id+"/retry", `{"reason":"a try"}`)
 	r.want(200, `"jobs":1`, "POST", at+"/jobs/"+id+"/run", `{"reason":"now"}`)

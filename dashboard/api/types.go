@@ -147,11 +147,12 @@ type auditJSON struct {
 	After  map[string]string `json:"after,omitempty"`
 	Count  int64             `json:"count"`
 
-	Contains string `json:"contains,omitempty"` // part of the reasons of the jobs that were meant
+	Contains string            `json:"contains,omitempty"` // part of the reasons of the jobs that were meant
+	Group    *queue.FailureKey `json:"group,omitempty"`    // of the archived jobs that were meant
 }
 
 func auditOf(e queue.AuditEntry) auditJSON {
 	return auditJSON{
-		moment{e.At}, e.Actor, e.Action, e.Queue, e.Tenant, e.Kind, string(e.State), e.ID, e.Limit, e.Reason, at(e.Until), e.Before, e.After, e.Count, e.Contains,
+		moment{e.At}, e.Actor, e.Action, e.Queue, e.Tenant, e.Kind, string(e.State), e.ID, e.Limit, e.Reason, at(e.Until), e.Before, e.After, e.Count, e.Contains, e.Group,
 	}
 }

@@ -81,6 +81,14 @@ func TestActions(t *testing.T) {
 	sample := s.stock()
 	s.enqueue(times(121, s.call("many", "/orders"))...) // one goes at once
 	client, ctx := s.rdb, t.Context()
+	// Their reason is the beginning of another one, "ordered twice".
+	later := s.call("umbrella", "/orders")
+	later.In = time.Hour
+	for _, id := range s.enqueue(times(2, later)...) {
+		if _, err := queue.Apply(ctx, client, "webhook", queue.Cancel, queue.Filter{ID: id}, queue.Operator{Actor: "ben", Reason: "ordered"}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 	inspector := queue.NewInspector(client)
 	until(t, 10*time.Second, "one of many went", func() bool { return s.waiting(t, inspector, "many") == 120 })
 
@@ -91,7 +99,7 @@ func TestActions(t *testing.T) {
 			"queue": "webhook", "names": map[string]string{"waiting": "acme", "other": "hooli", "many": "many"},
 			"jobs": map[string]string{
 				"waiting": sample["waiting"], "refusable": sample["refusable"], "scheduled": sample["scheduled"],
-				"archived": sample["exhausted"], "sending": sample["sending"],
+				"archived": sample["exhausted"], "sending": sample["sending"], "cancelled": sample["cancelled"],
 			},
 			"failed": map[string]int{"notFound": 12, "refused": 3},
 		},

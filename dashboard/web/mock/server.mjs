@@ -113,8 +113,8 @@ function jobs(q, query) {
 		const [outcome, reason] = reasons[i % 4];
 		list.push({ id: `0191f3a0-${String(i).padStart(4, '0')}-7000-8000-0000${state}`, queue: q.name, kind: q.name, tenant: name ?? q.tenants[i % q.tenants.length]?.name ?? 'acme', state: states[state] ?? state, priority: i % 9 ? 'normal' : 'high', attempt: 1 + (i % 3), at: iso(Date.now() - i * 7000), ...(state === 'archived' ? { outcome, reason: reason.replace('#', '550') } : {}) });
 	}
-	const wanted = (query.get('reason') ?? '').toLowerCase();
-	return { jobs: wanted ? list.filter((j) => j.reason?.toLowerCase().includes(wanted)) : list, ...(from + limit < total ? { next: String(from + limit) } : {}) };
+	const group = JSON.parse(query.get('group') ?? 'null');
+	return { jobs: group ? list.filter((j) => j.outcome === group.outcome && j.reason.replace('550', '#') === group.reason) : list, ...(from + limit < total ? { next: String(from + limit) } : {}) };
 }
 function job(q, id) {
 	const now = Date.now(), archived = id.endsWith('archived'), t = q.tenants[0] ?? tenant(0), o = outlook(q, t);
@@ -241,7 +241,7 @@ async function answer(method, path, query, body) {
 	if (what === 'limits') return { limits: limitsOf(q), kinds: [q.name], max_backlog: 100000, send_windows: { '*': '06:00-23:00 Europe/Berlin' }, overrides: q.tenants.filter((t) => t.override).map((t) => ({ tenant: t.name, ...limitsOf(q, t)[1] })) };
 	if (what === 'actions') {
 		withReason(body);
-		const one = q.tenants.find((t) => t.name === body.tenant), n = body.verb === 'cancel' ? (one?.waiting ?? 0) : 84;
+		const one = q.tenants.find((t) => t.name === body.tenant), n = body.verb === 'cancel' ? (one?.waiting ?? 0) : reasons.find(([outcome, reason]) => outcome === body.group?.outcome && reason === body.group.reason)?.[3] ?? 0;
 		if (!body.dry_run) {
 			if (one && body.verb === 'cancel') one.waiting = 0;
 			record({ action: body.verb, queue: q.name, tenant: body.tenant, reason: body.reason, count: n });

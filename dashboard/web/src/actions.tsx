@@ -1,7 +1,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { send } from './api';
 import { num, plural, sentenceCase } from './format';
-import type { Pause, Tally } from './types';
+import type { FailureKey, Pause, Tally } from './types';
 import { ConfirmDialog, openDialog, Problem } from './ui/dialog';
 import { Skeleton } from './ui/states';
 import { say } from './ui/toast';
@@ -66,7 +66,7 @@ export function tallyText(done: string, t: Tally): string {
 	return text;
 }
 
-export interface Filter extends Scope { state?: string; reason_contains?: string }
+export interface Filter extends Scope { state?: string; group?: FailureKey }
 export type Verb = 'cancel' | 'retry' | 'run' | 'delete';
 
 /** What comes of each, for one job as for many. */
@@ -81,6 +81,7 @@ export const did: Record<Verb, string> = { cancel: 'Cancelled', retry: 'Retried'
 const many = 100;
 
 function ActionDialog({ queue, verb, filter, of }: { queue: string; verb: Verb; filter: Filter; of: string }) {
+	const { group } = filter;
 	const [count, setCount] = useState<Tally | null>(null), [error, setError] = useState<unknown>(null);
 	const path = ['queues', queue, 'actions'];
 	useEffect(() => {
@@ -96,7 +97,7 @@ function ActionDialog({ queue, verb, filter, of }: { queue: string; verb: Verb; 
 			typed={n > many || (verb === 'delete' && n > 1) ? verb : undefined}
 			consequence={error != null ? <Problem error={error} /> : count === null ? <Skeleton lines={2} /> : (
 				<>
-					<p><b>{plural(n, 'job')}</b>{states(count)}. {n > 0 && follows[verb]}</p>
+					<p><b>{plural(n, 'job')}</b>{states(count)}{group && <> of kind <bdi>{group.kind}</bdi>: <q><bdi>{reasonOf(group)}</bdi></q></>}. {n > 0 && follows[verb]}</p>
 					{count.too_late > 0 && <p>{plural(count.too_late, 'more is', 'more are')} in a worker’s hands, too late for this.</p>}
 					{count.paused > 0 && <p>{plural(count.paused, 'is', 'are')} held by a pause and left alone.</p>}
 				</>
@@ -105,6 +106,9 @@ function ActionDialog({ queue, verb, filter, of }: { queue: string; verb: Verb; 
 		/>
 	);
 }
+
+/** Why the jobs of a group failed. */
+export const reasonOf = (g: FailureKey): string => g.reason || 'No reason was given';
 
 const states = (t: Tally): string => {
 	const parts = Object.entries(t.by_state ?? {}).filter(([, n]) => n > 0);

@@ -66,7 +66,8 @@ export interface Provider {
 	quotas?: { account: string; name: string; limit: number; remaining: number; resets_at?: string }[] | null;
 }
 export interface History { step_seconds: number; from: string; points: { sent?: number; allowed?: number; waiting?: number; answers?: Answers | null }[] }
-export interface FailureGroup { outcome: string; reason: string; kind: string; jobs: number; newest: string; example: string }
+export interface FailureKey { outcome: string; kind: string; reason: string }
+export interface FailureGroup extends FailureKey { jobs: number; newest: string; example: string }
 export interface Override extends LimitState { tenant: string }
 export interface Limits {
 	limits: LimitState[]; kinds: string[]; max_backlog?: number; max_queue?: number; send_windows?: Record<string, string> | null;

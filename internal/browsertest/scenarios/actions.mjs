@@ -181,6 +181,24 @@ scenario('retry failures of a reason, and delete those of another', async (page)
   assert.equal(await group('Bad Gateway').count(), 1, 'other failures are gone, too');
 });
 
+scenario('what is done to a group of failures reaches no other', async (page) => {
+  await at.visit(page, at.failures(queue));
+  const group = page.locator('.group').filter({ has: page.getByText('cancelled by ben: ordered', { exact: true }) });
+  await group.getByRole('button', { expanded: false }).click();
+  await group.getByRole('row').nth(1).waitFor();
+  assert.equal(await group.getByRole('row').count(), 1 + 2, 'jobs of another group are listed in this one');
+  await group.getByRole('button', { name: 'Delete…' }).click();
+  await at.confirm(page, /^Delete 2 jobs$/, {
+    typed: 'delete',
+    before: async (d) => {
+      await d.getByRole('heading', { name: 'a group of failures: cancelled' }).waitFor();
+      await d.getByText('of kind webhook: ‘cancelled by ben: ordered’').or(d.getByText('of kind webhook: cancelled by ben: ordered')).waitFor();
+    },
+  });
+  await group.waitFor({ state: 'detached' });
+  assert.equal((await ask('job', { id: jobs.cancelled })).State, 'cancelled', 'the job of another group is gone');
+});
+
 scenario('every limiter of the lab', async (page) => {
   await at.visit(page, at.lab());
   const cards = page.locator('.algorithm');

@@ -1,11 +1,11 @@
 import { useId, useState } from 'preact/hooks';
-import { askAction, type Verb } from '../actions';
+import { askAction, reasonOf, type Verb } from '../actions';
 import { num, plural, relative, time } from '../format';
 import { useResource } from '../hooks';
 import { tick } from '../live';
 import { route, setQuery } from '../router';
 import { mayChange } from '../session';
-import type { FailureGroup, JobPage, JobRow } from '../types';
+import type { FailureGroup, FailureKey, JobPage, JobRow } from '../types';
 import { Badge, Icon, type IconName, type Tone } from '../ui/icon';
 import { JobLink, TenantLink } from '../ui/name';
 import { EmptyState, Loaded } from '../ui/states';
@@ -56,16 +56,18 @@ export function FailuresPage({ queue }: { queue: string }) {
 	);
 }
 
+const keyOf = ({ outcome, kind, reason }: FailureKey): FailureKey => ({ outcome, kind, reason });
+
 function Group({ queue, g }: { queue: string; g: FailureGroup }) {
 	const [open, setOpen] = useState(false), id = useId();
 	const outcome = outcomes[g.outcome] ?? outcomes['archived']!;
-	const ask = (verb: Verb) => askAction(queue, verb, { kind: g.kind, state: 'archived', reason_contains: g.reason }, 'these failures');
+	const ask = (verb: Verb) => askAction(queue, verb, { group: keyOf(g) }, `a group of failures: ${outcome.text.toLowerCase()}`);
 	return (
 		<li class="group">
 			<div class="line">
 				<button type="button" class="toggle" aria-expanded={open} aria-controls={open ? id : undefined} onClick={() => setOpen(!open)}>
 					<Icon name="next" />
-					<span class="reason"><bdi>{(g.jobs === 1 ? g.example : g.reason) || 'No reason was given'}</bdi></span>
+					<span class="reason"><bdi>{(g.jobs === 1 && g.example) || reasonOf(g)}</bdi></span>
 				</button>
 				<p class="about">
 					<Badge tone={outcome.tone} {...(outcome.icon ? { icon: outcome.icon } : {})}>{outcome.text}</Badge>
@@ -79,7 +81,7 @@ function Group({ queue, g }: { queue: string; g: FailureGroup }) {
 					</p>
 				)}
 			</div>
-			{open && <div id={id} class="inside"><p class="hint">Such as: <bdi>{g.example}</bdi></p><Jobs queue={queue} g={g} /></div>}
+			{open && <div id={id} class="inside">{g.example && <p class="hint">Such as: <bdi>{g.example}</bdi></p>}<Jobs queue={queue} g={g} /></div>}
 		</li>
 	);
 }
@@ -87,11 +89,11 @@ function Group({ queue, g }: { queue: string; g: FailureGroup }) {
 /** The jobs of a group, the newest first; more of them each time they are asked for. */
 function Jobs({ queue, g }: { queue: string; g: FailureGroup }) {
 	const [limit, setLimit] = useState(20);
-	const page = useResource<JobPage>(['queues', queue, 'jobs'], { state: 'archived', kind: g.kind, reason: g.reason, limit });
+	const page = useResource<JobPage>(['queues', queue, 'jobs'], { state: 'archived', group: JSON.stringify(keyOf(g)), limit });
 	return (
 		<Loaded of={page} lines={3}>{({ jobs, next }) => (
 			<>
-				<Table<JobRow> caption={`Jobs that failed so: ${g.reason}`} rows={jobs} id={(r) => r.id} busy={page.loading} columns={[
+				<Table<JobRow> caption={`Jobs that failed so: ${reasonOf(g)}`} rows={jobs} id={(r) => r.id} busy={page.loading} columns={[
 					{ label: 'Job', cell: (r) => <JobLink queue={queue} id={r.id} /> },
 					{ label: 'Tenant', cell: (r) => <TenantLink queue={queue} tenant={r.tenant} /> },
 					{ label: 'Ended', cell: (r) => r.at && relative(time(r.at), tick.value) },

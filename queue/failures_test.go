@@ -1,0 +1,94 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hibiken/asynq"
+)
+
+// TestFailureGroupIsNamedExactly: what is done to a group of failures reaches the
+// jobs of this group and of no other: neither of one whose reason contains the
+// group's, nor of one that ended otherwise for the same reason, nor, where the group
+// has no reason, of all.
+func TestFailureGroupIsNamedExactly(t *testing.T) {
+	r := startRig(t, 0, limitsOf(perTenant(100_000), sharedBy(100_000)), nil)
+	reasons := map[string]int{ // jobs with each
+		"503": 2, "503 from the provider": 3, "the host said 503\nand hung up": 4, "cancelled by ann: a test": 5,
+		strings.Repeat("a long reason ", 60): 6, // longer than a part of a reason may be
+	}
+	text := map[string]string{}
+	jobs := 0
+	r.answer = func(_ context.Context, job Running) error { return permanentWith(text[job.Tenant]) }
+	for reason, n := range reasons {
+		tenant := fmt.Sprintf("t%d", len(text))
+		text[tenant] = reason
+		for range n {
+			r.add(t, func(job *Job) { job.Tenant = tenant })
+		}
+		jobs += n
+	}
+	r.run(t)
+	r.seen.wait(t, string(Archived), jobs)
+	r.stop()
+	client, ctx, by := r.server.Client(), t.Context(), Operator{"ann", "a test"}
+	tools := asynq.NewInspectorFromRedisClient(client)
+	for range 7 { // without a reason
+		if err := tools.ArchiveTask(r.queue, r.add(t, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 8 { // the reason of others, but cancelled
+		if _, err := Apply(ctx, client, r.queue, Cancel, Filter{ID: r.add(t, nil)}, by, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inspector := NewInspector(client)
+	groups, err := inspector.Failures(ctx, r.queue)
+	if err != nil || len(groups) != len(reasons)+2 {
+		t.Fatalf("%d groups, %v; want %d: %+v", len(groups), err, len(reasons)+2, groups)
+	}
+	for _, g := range groups {
+		tally, err := Count(ctx, client, r.queue, RetryArchived, Filter{State: StateArchived, Group: &g.FailureKey})
+		page, listErr := inspector.ListJobs(ctx, r.queue, JobQuery{State: StateArchived, Group: &g.FailureKey, Limit: 100})
+		if err != nil || listErr != nil || tally.Jobs != g.Jobs || int64(len(page.Jobs)) != g.Jobs {
+			t.Errorf("%s %.30q has %d jobs; %d would be retried, %d are listed; %v, %v", g.Outcome, g.Reason, g.Jobs, tally.Jobs, len(page.Jobs), err, listErr)
+		}
+	}
+	// One group is deleted; the others stay as they are.
+	for i, gone := range groups {
+		if gone.Reason != "" {
+			continue
+		}
+		if tally, err := Apply(ctx, client, r.queue, DeleteArchived, Filter{Group: &gone.FailureKey}, by, nil); err != nil || tally.Jobs != gone.Jobs {
+			t.Errorf("%+v, %v", tally, err)
+		}
+		if left, err := inspector.Failures(ctx, r.queue); err != nil || !slices.Equal(left, slices.Delete(slices.Clone(groups), i, i+1)) {
+			t.Errorf("left are %+v, %v", left, err)
+		}
+		if entries, err := Audit(ctx, client, r.queue, 1); err != nil || entries[0].Group == nil || *entries[0].Group != gone.FailureKey || entries[0].Count != gone.Jobs {
+			t.Errorf("%+v, %v", entries, err)
+		}
+	}
+
+	some := &groups[0].FailureKey
+	for name, f := range map[string]Filter{
+		"kind": {Group: some, Kind: "call"}, "reason": {Group: some, Reason: "x"}, "group.outcome": {Group: &FailureKey{Kind: "call"}},
+		"group.kind": {Group: &FailureKey{Outcome: Archived}}, "group.reason": {Group: &FailureKey{Archived, "call", strings.Repeat("x", 10_000)}},
+	} {
+		_, err := Count(ctx, client, r.queue, RetryArchived, f)
+		if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != name {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, verb := range []Verb{Cancel, RunNow} {
+		_, err := Count(ctx, client, r.queue, verb, Filter{Group: some})
+		if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != "group" {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+}
