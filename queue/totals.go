@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -11,6 +12,7 @@ import (
 // Totals is what a queue counts. Its differences over time are rates.
 type Totals struct {
 	Queue    string
+	At       time.Time        // when this was counted, on the clock of Redis
 	Enqueued int64            // jobs ever accepted
 	Waiting  int64            // jobs in lanes now
 	Answers  map[Answer]int64 // calls ever made, by what was answered
@@ -21,6 +23,7 @@ type Totals struct {
 // queue that is not there all are 0.
 func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...string) ([]Totals, error) {
 	pipe := client.Pipeline()
+	at := pipe.Time(ctx)
 	counts, waiting := make([]*redis.MapStringStringCmd, len(queues)), make([]*redis.StringCmd, len(queues))
 	for i, queue := range queues {
 		counts[i] = pipe.HGetAll(ctx, key(queue, "totals"))
@@ -32,7 +35,7 @@ func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...str
 	all := make([]Totals, len(queues))
 	for i, queue := range queues {
 		t := &all[i]
-		t.Queue = queue
+		t.Queue, t.At = queue, at.Val()
 		t.Enqueued, _ = strconv.ParseInt(counts[i].Val()["enqueued"], 10, 64)
 		t.Waiting, _ = strconv.ParseInt(waiting[i].Val(), 10, 64)
 		t.Answers, t.Calls = readAnswers(counts[i].Val())

@@ -119,6 +119,11 @@ func (t *teller) text(news seen) []byte {
 	if news.overviews != nil {
 		event("overview", t.overview(news))
 	}
+	for _, n := range news.ended {
+		if t.r.caller.all() && (t.queue == "" || n.queue == t.queue) {
+			event("history", historyJSON{n.queue, lookEvery.Seconds(), moment{n.from}, n.points})
+		}
+	}
 	var finished []eventJSON
 	for _, e := range news.events {
 		if t.wants(e.Queue, e.Tenant) {
@@ -174,6 +179,14 @@ func mustJSON(value any) []byte {
 	return text
 }
 
+// historyJSON is some seconds of a queue.
+type historyJSON struct {
+	Queue  string  `json:"queue"`
+	Step   float64 `json:"step_seconds"`
+	From   moment  `json:"from"`
+	Points []point `json:"points"`
+}
+
 // historyOf answers with the last ten minutes of a queue.
 func (a *API) historyOf(r *request) (answer, error) {
 	if err := a.thereIs(r); err != nil {
@@ -183,5 +196,5 @@ func (a *API) historyOf(r *request) (answer, error) {
 	if from.IsZero() {
 		from = time.Now()
 	}
-	return answer{body: map[string]any{"step_seconds": lookEvery.Seconds(), "from": moment{from}, "points": list(points)}}, nil
+	return answer{body: historyJSON{r.PathValue("q"), lookEvery.Seconds(), moment{from}, list(points)}}, nil
 }

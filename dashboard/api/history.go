@@ -1,6 +1,7 @@
 package api
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -14,56 +15,110 @@ const (
 
 // point is what one second of a queue was like.
 type point struct {
-	Sent    int64                  `json:"sent"`              // calls in it
-	Allowed float64                `json:"allowed,omitempty"` // calls a second that limits let go; left out where nobody looked
+	Sent    calls                  `json:"sent"`
+	Allowed float64                `json:"allowed,omitempty"` // calls a second that limits let go of what waited; left out where nothing waited, or it is not known
 	Waiting int64                  `json:"waiting"`
-	Answers map[queue.Answer]int64 `json:"answers"` // calls in it, by what was answered
+	Answers map[queue.Answer]calls `json:"answers"` // by what was answered
 }
 
-// history is the last ten minutes of each queue, in seconds, as this process saw
-// them. Seconds that it did not see, for Redis was away, hold what came in the next.
+// calls is how many calls a second had. It is no whole number: what two looks counted
+// is spread over the time between them.
+type calls float64
+
+func (c calls) MarshalJSON() ([]byte, error) {
+	return mustJSON(math.Round(float64(c)*100) / 100), nil
+}
+
+// history is the last ten minutes of each queue in whole seconds of the clock of
+// Redis, as this process saw them. What a look finds was called since the look before,
+// and is spread evenly over the time between the two: a look may be late, and early
+// where somebody begins to watch, who is told at once.
 type history struct {
 	mu     sync.Mutex
 	queues map[string]*past
 }
 
+// past is that of one queue.
 type past struct {
-	points []point // the newest last
-	last   time.Time
-	totals queue.Totals
+	points []point   // of seconds that are over, the newest last
+	end    time.Time // of the newest of them, when the second under way began
+	now    point     // the second under way, so far
+	last   queue.Totals
 }
 
-// add enters what queues count now. Queues that are gone are forgotten.
-func (h *history) add(now time.Time, all []queue.Totals, allowed map[string]float64) {
+// newSeconds are those of a queue that ended by a look.
+type newSeconds struct {
+	queue  string
+	from   time.Time // when the first of the seconds began
+	points []point
+}
+
+// add enters what queues count now, and what limits let go of each. The answer has the
+// seconds that ended. Queues that are gone are forgotten.
+func (h *history) add(all []queue.Totals, allowed map[string]float64) []newSeconds {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	var ended []newSeconds
 	before := h.queues
 	h.queues = make(map[string]*past, len(all))
 	for _, t := range all {
 		p := before[t.Queue]
-		if p == nil {
-			h.queues[t.Queue] = &past{last: now, totals: t}
-			continue
+		if p == nil || !p.follows(t) {
+			p = &past{end: t.At.Truncate(lookEvery).Add(lookEvery), last: t, now: newPoint()}
 		}
 		h.queues[t.Queue] = p
-		if now.Sub(p.last) < lookEvery*9/10 {
-			continue // somebody who begins to watch is told at once; that is no second
+		if n := p.add(t, allowed[t.Queue]); n > 0 {
+			ended = append(ended, newSeconds{t.Queue, p.end.Add(-time.Duration(n) * lookEvery), append([]point(nil), p.points[len(p.points)-n:]...)})
 		}
-		one := point{Sent: max(t.Calls-p.totals.Calls, 0), Allowed: allowed[t.Queue], Waiting: t.Waiting, Answers: map[queue.Answer]int64{}}
-		for answer, n := range t.Answers {
-			if n -= p.totals.Answers[answer]; n > 0 {
-				one.Answers[answer] = n
+	}
+	return ended
+}
+
+func newPoint() point { return point{Answers: map[queue.Answer]calls{}} }
+
+// follows tells whether counts can be compared with those of before. The clock of
+// another Redis may be behind, and after a long sleep nothing is left of the past.
+func (p *past) follows(t queue.Totals) bool {
+	passed := t.At.Sub(p.last.At)
+	return passed > -lookEvery && passed < historyLen*lookEvery
+}
+
+// add enters a look, and says how many seconds ended by it.
+func (p *past) add(t queue.Totals, allowed float64) (ended int) {
+	passed := t.At.Sub(p.last.At).Seconds()
+	if passed <= 0 {
+		return 0
+	}
+	for at := p.last.At; at.Before(t.At); {
+		until := p.end.Add(lookEvery)
+		over := !t.At.Before(until)
+		if !over {
+			until = t.At
+		}
+		// The first second that was seen in part only is left out.
+		if seen := min(until.Sub(at), until.Sub(p.end)); seen > 0 {
+			part := seen.Seconds() / passed
+			p.now.Sent += calls(float64(max(t.Calls-p.last.Calls, 0)) * part)
+			for answer, n := range t.Answers {
+				if n -= p.last.Answers[answer]; n > 0 {
+					p.now.Answers[answer] += calls(float64(n) * part)
+				}
 			}
 		}
-		for missed := int(now.Sub(p.last)/lookEvery) - 1; missed > 0 && missed <= historyLen; missed-- {
-			p.points = append(p.points, point{Waiting: t.Waiting, Answers: map[queue.Answer]int64{}})
+		if at = until; !over {
+			break
 		}
-		p.points = append(p.points, one)
-		if more := len(p.points) - historyLen; more > 0 {
-			p.points = append(p.points[:0], p.points[more:]...)
+		if p.now.Waiting = t.Waiting; t.Waiting > 0 {
+			p.now.Allowed = allowed
 		}
-		p.last, p.totals = now, t
+		p.points, p.end, p.now = append(p.points, p.now), until, newPoint()
+		ended++
 	}
+	if more := len(p.points) - historyLen; more > 0 {
+		p.points = append(p.points[:0], p.points[more:]...)
+	}
+	p.last = t
+	return min(ended, historyLen)
 }
 
 // of is a queue's past, the oldest first, and when the first second began.
@@ -74,5 +129,5 @@ func (h *history) of(name string) (from time.Time, points []point) {
 	if p == nil {
 		return time.Time{}, nil
 	}
-	return p.last.Add(-time.Duration(len(p.points)) * lookEvery), append([]point(nil), p.points...)
+	return p.end.Add(-time.Duration(len(p.points)) * lookEvery), append([]point(nil), p.points...)
 }

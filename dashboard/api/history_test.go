@@ -1,30 +1,101 @@
 package api
 
 import (
-	"slices"
+	"math"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/throttle"
 )
 
-// TestHistoryIsOfSeconds: a look between two seconds is no point of its own, nothing
-// of it is lost, and seconds without a look are there.
+// seconds adds looks at a queue that makes 30 calls a second, and answers with what
+// its seconds were like.
+func seconds(h *history, began time.Time, looks ...time.Duration) []point {
+	for _, after := range looks {
+		n := int64(after * 30 / time.Second)
+		h.add([]queue.Totals{{Queue: "q", At: began.Add(after), Calls: n, Waiting: 1, Answers: map[queue.Answer]int64{queue.AnswerOK: n}}}, map[string]float64{"q": 30})
+	}
+	_, points := h.of("q")
+	return points
+}
+
+// TestHistoryIsOfSeconds: seconds of equal traffic are equal, whenever it was looked
+// at: at once for who begins to watch, late, or not at all for a while. A second that
+// is not over, and one that was seen in part, are none.
 func TestHistoryIsOfSeconds(t *testing.T) {
 	var h history
-	began := time.Now()
-	for _, look := range []struct {
-		after time.Duration
-		calls int64
-	}{{0, 100}, {time.Second, 120}, {1250 * time.Millisecond, 126}, {2 * time.Second, 140}, {5 * time.Second, 155}} {
-		h.add(began.Add(look.after), []queue.Totals{{Queue: "q", Calls: look.calls}}, nil)
+	const ms = time.Millisecond
+	whole := time.Now().Truncate(time.Second)
+	points := seconds(&h, whole.Add(200*ms), 0, 1000*ms, 1600*ms, 1700*ms, 3300*ms, 4100*ms, 5100*ms, 8100*ms, 9100*ms)
+	if from, _ := h.of("q"); len(points) != 8 || !from.Equal(whole.Add(time.Second)) {
+		t.Errorf("%d seconds from %v on; want 8 from %v on", len(points), from, whole.Add(time.Second))
 	}
-	from, points := h.of("q")
-	var sent []int64
-	for _, p := range points {
-		sent = append(sent, p.Sent)
+	for i, p := range points {
+		if math.Abs(float64(p.Sent)-30) > 0.01 || math.Abs(float64(p.Answers[queue.AnswerOK])-30) > 0.01 || p.Allowed != 30 {
+			t.Errorf("second %d: %+v; want 30 calls", i, p)
+		}
 	}
-	if want := []int64{20, 20, 0, 0, 15}; !slices.Equal(sent, want) || !from.Equal(began) {
-		t.Errorf("sent %v from %v on; want %v from %v on", sent, from, want, began)
+}
+
+// TestHistoryTellsWhatEnded: each second is told once, when it is over.
+func TestHistoryTellsWhatEnded(t *testing.T) {
+	var h history
+	whole := time.Now().Truncate(time.Second)
+	look := func(after time.Duration, want int) {
+		t.Helper()
+		got := 0
+		for _, n := range h.add([]queue.Totals{{Queue: "q", At: whole.Add(after)}}, nil) {
+			got += len(n.points)
+			if end := n.from.Add(time.Duration(len(n.points)) * time.Second); end.After(whole.Add(after)) || whole.Add(after).Sub(end) >= time.Second {
+				t.Errorf("at %v it tells of seconds until %v", after, end.Sub(whole))
+			}
+		}
+		if got != want {
+			t.Errorf("at %v %d seconds ended, want %d", after, got, want)
+		}
+	}
+	look(500*time.Millisecond, 0)
+	look(1500*time.Millisecond, 0) // the first was seen in part
+	look(2*time.Second, 1)
+	look(2900*time.Millisecond, 0)
+	look(2800*time.Millisecond, 0) // another Redis has another clock
+	look(5100*time.Millisecond, 3)
+	look(2*time.Hour, 0) // nothing is left of what was
+	look(2*time.Hour+2*time.Second, 1)
+	if _, points := h.of("q"); len(points) != 1 {
+		t.Errorf("%d seconds are left", len(points))
+	}
+	h.add(nil, nil)
+	if from, points := h.of("q"); points != nil || !from.IsZero() {
+		t.Error("a queue that is gone is remembered")
+	}
+}
+
+// TestHistoryKnowsWhatLimitsLetGo: also of seconds at which nobody looked.
+func TestHistoryKnowsWhatLimitsLetGo(t *testing.T) {
+	r := newRig(t, redistest.Shared(t), nil)
+	r.publish(throttle.PerSecond(7))
+	for range 5 {
+		r.want(202, "", "POST", "/jobs", r.job("acme", ""))
+	}
+	a, err := New(Config{Redis: r.redis}) // it has read nothing yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWatch(a)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) { // it is time that makes history
+		w.lookAtAll(t.Context())
+		_, points := w.history.of(r.queue)
+		if len(points) == 0 && time.Now().Before(end) {
+			continue
+		}
+		for _, p := range points {
+			if math.Abs(p.Allowed-7) > 0.01 || p.Waiting != 5 {
+				t.Errorf("%+v; want 7 a second for 5 jobs that wait", p)
+			}
+		}
+		return
 	}
 }

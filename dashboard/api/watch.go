@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	lookTimes   = 4 // a second, at what has finished
+	lookTimes   = 4                // a second, at what has finished
+	seldom      = 10 * time.Second // how often it is looked at what limits let go while nobody watches
 	mostStreams = 100
 	mostBehind  = 16  // messages that a client may be behind
 	mostEvents  = 20  // in one message; of more the newest
@@ -23,12 +24,14 @@ const (
 type seen struct {
 	overviews []queue.Overview // nil: no news of them
 	err       error            // of Redis: the overviews are those of before
+	ended     []newSeconds     // seconds that are over
 	events    []queue.Event
 	audit     []queue.AuditEntry
 }
 
-// watch looks at the queues once a second for all who watch, and for nobody only
-// at what the history needs.
+// watch looks at the queues once a second for all who watch. While nobody does it looks
+// at what the history needs: what the queues count, and more seldom, for that is dear,
+// at what their limits let go.
 type watch struct {
 	api     *API
 	history *history
@@ -43,6 +46,8 @@ type watch struct {
 	last    []queue.Overview
 	events  map[string]string    // the newest that was told, by queue
 	audited map[string]time.Time // likewise
+	allowed map[string]float64   // jobs a second that limits let go, by queue
+	modeled time.Time            // when that was looked at
 }
 
 // stream is a client that watches.
@@ -140,25 +145,15 @@ func (w *watch) lookAtAll(ctx context.Context) {
 	defer cancel()
 	watched := w.watched()
 	news := seen{}
-	allowed := map[string]float64{}
 	totals, err := w.totals(ctx)
-	if err == nil && watched {
-		news.overviews = []queue.Overview{}
-		for _, name := range w.names {
-			o, lookErr := w.api.inspector.Overview(ctx, name)
-			if lookErr != nil {
-				err = lookErr
-				break
-			}
-			news.overviews = append(news.overviews, o)
-			allowed[name] = o.Allowed
-		}
-	}
 	if err == nil {
-		w.history.add(time.Now(), totals, allowed)
-		if watched {
-			news.audit, err = w.newAudit(ctx)
+		if watched || time.Since(w.modeled) >= seldom {
+			news.overviews, err = w.overviews(ctx)
 		}
+		news.ended = w.history.add(totals, w.allowed)
+	}
+	if err == nil && watched {
+		news.audit, err = w.newAudit(ctx)
 	}
 	if !watched || ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return
@@ -172,6 +167,21 @@ func (w *watch) lookAtAll(ctx context.Context) {
 		w.last = news.overviews
 	}
 	w.tell(news)
+}
+
+func (w *watch) overviews(ctx context.Context) ([]queue.Overview, error) {
+	all, allowed := []queue.Overview{}, map[string]float64{}
+	w.allowed, w.modeled = nil, time.Now()
+	for _, name := range w.names {
+		o, err := w.api.inspector.Overview(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, o)
+		allowed[name] = o.Allowed
+	}
+	w.allowed = allowed
+	return all, nil
 }
 
 // lookPatience is how long Redis may take before it is said to be away.

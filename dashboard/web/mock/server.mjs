@@ -188,10 +188,13 @@ function record(entry) {
 	audit.unshift({ at: iso(Date.now()), actor: 'dev', count: 0, ...entry });
 	for (const s of streams) s.write(`event: audit\ndata: ${JSON.stringify({ entry: audit[0] })}\n\n`);
 }
+// Its seconds are those that its clock begins.
+const history = (q, n) => ({ queue: q.name, step_seconds: 1, from: iso((Math.floor(Date.now() / 1000) - n) * 1000), points: q.points.slice(-n) });
 const frame = () => `event: overview\ndata: ${JSON.stringify({ queues: queues.filter(() => !args.empty).map(overview), redis: knobs.away ? { ok: false, error: 'dial tcp 127.0.0.1:6379: connection refused' } : { ok: true } })}\n\n`;
 setInterval(() => {
 	if (!streams.size) return;
 	const text = frame(), acme = queues[0].tenants[0];
+	for (const q of queues) for (const s of streams) s.write(`event: history\ndata: ${JSON.stringify(history(q, 1))}\n\n`);
 	for (const s of streams) s.write(acme && !knobs.away ? text + `event: finished\ndata: ${JSON.stringify({ events: events(queues[0], acme, 3), skipped: 7 })}\n\n` : text);
 }, 1000);
 
@@ -227,7 +230,7 @@ async function answer(method, path, query, body) {
 	if (name === undefined) return { queues: queues.map(overview) };
 	const q = need(queues.find((x) => x.name === name), `queue ${name}`);
 	if (what === undefined) return overview(q);
-	if (what === 'history') return { step_seconds: 1, from: iso(Date.now() - q.points.length * 1000), points: q.points };
+	if (what === 'history') return history(q, q.points.length);
 	if (what === 'pause' || what === 'resume') {
 		withReason(body);
 		const { length } = q.pauses;

@@ -1,7 +1,7 @@
 import { computed, effect, signal } from '@preact/signals';
 import { address, ApiError, keyWanted, request } from './api';
 import { time } from './format';
-import type { AuditEntry, Event, Overview } from './types';
+import type { AuditEntry, Event, History, Overview } from './types';
 
 // What the server sends by itself. EventSource cannot send a key, so the stream
 // is read with fetch; it rests while nobody looks, and comes back by itself.
@@ -36,9 +36,9 @@ let openedAt = 0;
 export const redisAway = computed(() => redisError.value !== null ||
 	(tick.value > 0 && connection.value === 'live' && Date.now() - Math.max(heardAt.value, openedAt) > 5000));
 
-interface Messages { overview: { queues: Overview[]; redis: { ok: boolean; error?: string } }; finished: { events: Event[]; skipped: number }; audit: { entry: AuditEntry } }
+interface Messages { overview: { queues: Overview[]; redis: { ok: boolean; error?: string } }; finished: { events: Event[]; skipped: number }; audit: { entry: AuditEntry }; history: History }
 type Listeners = { [K in keyof Messages]: Set<(data: Messages[K]) => void> };
-const listeners: Listeners = { overview: new Set(), finished: new Set(), audit: new Set() };
+const listeners: Listeners = { overview: new Set(), finished: new Set(), audit: new Set(), history: new Set() };
 
 /** Calls fn for each message of a kind until the answer is called. */
 export function onMessage<K extends keyof Messages>(kind: K, fn: (data: Messages[K]) => void): () => void {

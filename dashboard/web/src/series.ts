@@ -3,53 +3,43 @@ import { useEffect } from 'preact/hooks';
 import { get } from './api';
 import { connection, onMessage } from './live';
 import { time } from './format';
-import type { Answer, Answers, History, Overview } from './types';
+import type { Answers, History } from './types';
 
-// The last ten minutes of each queue, a point for each second: what the server
-// remembers, and then what comes in.
+// The last ten minutes of each queue, a point for each second that is over: what the
+// server remembers, and then what comes in.
 
 const kept = 600;
 
 export interface Series {
 	x: number[];
-	sent: (number | null)[];
-	/** null where nothing waits: then no limit says how many. */
+	sent: number[];
+	/** What limits let go of what waited; null where nothing waited: then no limit says how many. */
 	allowed: (number | null)[];
-	waiting: number[];
 	answers: Answers[];
 }
 
 const all = new Map<string, Series>();
-const last = new Map<string, { at: number; calls: number; answers: Answers }>();
 /** Counts up with each point. */
 export const version = signal(0);
 
-function push(s: Series, at: number, sent: number | null, allowed: number, waiting: number, answers: Answers): void {
-	s.x.push(at);
-	s.sent.push(sent);
-	s.allowed.push(allowed > 0 ? allowed : null);
-	s.waiting.push(waiting);
-	s.answers.push(answers);
-	if (s.x.length > kept) for (const list of [s.x, s.sent, s.allowed, s.waiting, s.answers]) list.shift();
-}
+const empty = (): Series => ({ x: [], sent: [], allowed: [], answers: [] });
 
-const empty = (): Series => ({ x: [], sent: [], allowed: [], waiting: [], answers: [] });
-
-function add(q: Overview): void {
-	const s = all.get(q.queue), at = time(q.now) / 1000, before = last.get(q.queue);
-	if (before && at < before.at + 0.9) return; // the same reading again, or too near to divide by
-	const answers = q.answers ?? {};
-	last.set(q.queue, { at, calls: q.calls ?? 0, answers });
-	if (!s || !before || at <= (s.x.at(-1) ?? 0)) return;
-	const per = 1 / (at - before.at), since: Answers = {};
-	for (const [answer, n] of Object.entries(answers)) since[answer as Answer] = Math.max(0, n - (before.answers[answer as Answer] ?? 0)) * per;
-	push(s, at, Math.max(0, (q.calls ?? 0) - before.calls) * per, q.allowed_per_second, q.waiting, since);
-}
-
-onMessage('overview', ({ queues, redis }) => {
-	if (!redis.ok) return;
-	for (const q of queues ?? []) add(q);
+function add(s: Series, h: History): void {
+	h.points.forEach((p, i) => {
+		const at = time(h.from) / 1000 + i * h.step_seconds;
+		if (at <= (s.x.at(-1) ?? 0)) return; // it is there already
+		s.x.push(at);
+		s.sent.push(p.sent);
+		s.allowed.push(p.allowed ?? null);
+		s.answers.push(p.answers);
+		if (s.x.length > kept) for (const list of [s.x, s.sent, s.allowed, s.answers]) list.shift();
+	});
 	version.value++;
+}
+
+onMessage('history', (h) => {
+	const s = all.get(h.queue);
+	if (s) add(s, h);
 });
 
 /** The series of a queue; read from the server at first, and anew after the page rested. */
@@ -59,10 +49,9 @@ export function useSeries(queue: string): Series {
 		if (!live || !queue) return;
 		const abort = new AbortController();
 		get<History>(['queues', queue, 'history'], undefined, abort.signal).then((h) => {
-			const s = empty(), from = time(h.from) / 1000;
-			h.points?.forEach((p, i) => push(s, from + i * h.step_seconds, p.sent ?? null, p.allowed ?? 0, p.waiting ?? 0, p.answers ?? {}));
+			const s = empty();
 			all.set(queue, s);
-			version.value++;
+			add(s, h);
 		}).catch(() => {
 			if (!all.has(queue)) all.set(queue, empty()); // it fills with what comes in
 		});
@@ -72,8 +61,19 @@ export function useSeries(queue: string): Series {
 	return all.get(queue) ?? empty();
 }
 
-/** What came in the last n seconds, a second. */
-export function recent(list: readonly (number | null)[], n: number): number {
-	const part = list.slice(-n);
-	return part.length ? part.reduce<number>((sum, v) => sum + (v ?? 0), 0) / part.length : 0;
+/** What came in the last minute, a second. */
+export function recent(list: readonly (number | null)[]): number {
+	const part = list.slice(-60);
+	return part.reduce<number>((sum, v) => sum + (v ?? 0), 0) / (part.length || 1);
+}
+
+/**
+ * How much of what limits let go was sent in the last minute, of the seconds in which something
+ * waited; null where nothing did. Limits never let too much go: where more was sent than those may
+ * who wait, the rest was of others, and as much was allowed.
+ */
+export function shareOf(s: Series): { allowed: number; part: number; always: boolean } | null {
+	const known = s.allowed.map((a, i) => [a, s.sent[i]!] as const).slice(-60).filter(([a]) => a !== null);
+	const sum = (which: 0 | 1) => known.reduce((n, pair) => n + pair[which]!, 0), allowed = Math.max(sum(0), sum(1));
+	return allowed > 0 ? { allowed: allowed / known.length, part: sum(1) / allowed, always: known.length === Math.min(s.x.length, 60) } : null;
 }

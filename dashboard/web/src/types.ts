@@ -65,7 +65,7 @@ export interface Provider {
 	breaker?: { down: number; opened: number; refused: number; hosts?: { key: string; state: string; until?: string }[] | null };
 	quotas?: { account: string; name: string; limit: number; remaining: number; resets_at?: string }[] | null;
 }
-export interface History { step_seconds: number; from: string; points: { sent?: number; allowed?: number; waiting?: number; answers?: Answers | null }[] }
+export interface History { queue: string; step_seconds: number; from: string; points: { sent: number; allowed?: number; waiting: number; answers: Answers }[] }
 export interface FailureKey { outcome: string; kind: string; reason: string }
 export interface FailureGroup extends FailureKey { jobs: number; newest: string; example: string }
 export interface Override extends LimitState { tenant: string }

@@ -25,6 +25,21 @@ scenario('its traffic is seen', async (page) => {
   assert.equal(await figure(stat(webhook, 'Provider said no')), 0);
 });
 
+scenario('its charts have whole seconds, as the server counted them', async (page) => {
+  await at.visit(page, at.queuePage('email'));
+  await page.locator('.stats').getByText(/^in the last minute, \d+\u00a0% of the \d+\/s allowed/).waitFor();
+  const newest = () => page.evaluate(() => [...document.querySelector('.figures tbody tr').children].map((cell) => cell.textContent));
+  await page.locator('.figures summary').click();
+  const [first] = await newest();
+  await page.waitForFunction((first) => document.querySelector('.figures tbody th').textContent !== first, first); // one that came in
+  const [time, allowed, sent] = await newest();
+  const { from, points } = await page.evaluate(async () => (await fetch('api/v1/queues/email/history')).json());
+  const i = points.findIndex((_, i) => new Date(Date.parse(from) + i * 1000).toISOString().slice(11, 19) === time);
+  assert.match(from, /\.000Z$/);
+  const text = (n) => new Intl.NumberFormat('en', { maximumSignificantDigits: 3 }).format(n) + '/s';
+  assert.deepEqual([sent, allowed], [text(points[i].sent), text(Math.max(points[i].allowed, points[i].sent))]);
+});
+
 // In the pictures of the manual there is something to be seen of the traffic.
 if (given.images) test('the traffic of two minutes', () => new Promise((done) => setTimeout(done, 120_000)));
 

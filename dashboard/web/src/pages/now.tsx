@@ -1,7 +1,7 @@
 import { clock, num, plural, rate, time } from '../format';
 import { queues } from '../live';
 import { href } from '../router';
-import { recent, useSeries } from '../series';
+import { recent, shareOf, useSeries } from '../series';
 import { mayChangeAll } from '../session';
 import type { Fault, Overview } from '../types';
 import { askPause, askResume } from '../actions';
@@ -59,7 +59,8 @@ function Faults({ of }: { of: Fault[] }) {
 
 function QueueCard({ q }: { q: Overview }) {
 	const s = useSeries(q.queue);
-	const sent = recent(s.sent, 5), rejected = recent(s.answers.map((a) => a.throttled ?? 0), 60);
+	const sent = recent(s.sent), rejected = recent(s.answers.map((a) => a.throttled ?? 0)), share = shareOf(s);
+	const part = share ? `${num(Math.round(share.part * 100))}\u00a0% of the ${rate(Math.round(share.allowed * 10) / 10)} allowed${share.always ? '' : ' while jobs waited'}` : q.waiting > 0 ? 'allowed: not known' : 'nothing waits';
 	const pauses = q.pauses ?? [], others = q.tenants - 1;
 	const whole = q.active !== undefined, later = (q.scheduled ?? 0) + (q.retry ?? 0), id = `q-${q.queue}`;
 	return (
@@ -81,7 +82,7 @@ function QueueCard({ q }: { q: Overview }) {
 				<p key={i} class="notice"><Badge tone="warn" icon="pause">Paused</Badge> {pausedWhat(p, q.queue)}, {pausedBy(p, q.now)}</p>
 			))}
 			<Stats>
-				{whole && <Stat label="Sent" note={q.allowed_per_second > 0 ? `of ${rate(q.allowed_per_second)} allowed` : q.waiting > 0 ? 'allowed: not known' : 'nothing waits'}>{rate(Math.round(sent * 10) / 10)}</Stat>}
+				{whole && <Stat label="Sent" note={`in the last minute, ${part}`}>{rate(Math.round(sent * 10) / 10)}</Stat>}
 				<Stat label="Waiting" note={later > 0 ? `and ${num(later)} for later` : null}>{num(q.waiting)}</Stat>
 				{!whole && <Stat label="Allowed">{q.waiting ? rate(q.allowed_per_second) : '–'}</Stat>}
 				{whole && <Stat label="In flight" note={q.pending ? `and ${num(q.pending)} released` : null}>{num(q.active!)}</Stat>}
@@ -91,10 +92,10 @@ function QueueCard({ q }: { q: Overview }) {
 				{whole && <Stat label="Provider said no" tone={rejected > 0 ? 'bad' : undefined} note="in the last minute">{rate(Math.round(rejected * 100) / 100)}</Stat>}
 				{whole && <Stat label="Archived">{q.archived ? <a href={href('queues', q.queue, 'failures')}>{num(q.archived)}</a> : '0'}</Stat>}
 			</Stats>
-			{whole && <Chart x={s.x} height={128} summary={`Calls sent to the provider in the last ten minutes: now ${rate(sent)}, allowed ${q.allowed_per_second > 0 ? rate(q.allowed_per_second) : 'not known'}.`}
+			{whole && <Chart x={s.x} height={128} summary={`Calls sent to the provider in the last ten minutes: ${rate(sent)} in the last minute, ${part}.`}
 				series={[
+					{ label: 'Allowed', colour: '--line-strong', values: s.allowed.map((a, i) => a && Math.max(a, s.sent[i]!)), broad: true },
 					{ label: 'Sent', colour: '--accent', values: s.sent, filled: true },
-					{ label: 'Allowed', colour: '--text-2', values: s.allowed, dashed: true },
 				]} />}
 		</section>
 	);

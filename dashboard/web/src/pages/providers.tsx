@@ -43,10 +43,10 @@ function Answers({ q }: { q: Overview }) {
 			</header>
 			{!q.calls ? <EmptyState title="No call yet" icon="idle" /> : (
 				<>
-					<Stats>{series.map((one) => <Stat key={one.label} label={one.label} note="in the last minute" tone={one.colour === '--bad' && recent(one.values, 60) > 0 ? 'bad' : undefined}>{rate(Math.round(recent(one.values, 60) * 100) / 100)}</Stat>)}</Stats>
+					<Stats>{series.map((one) => <Stat key={one.label} label={one.label} note="in the last minute" tone={one.colour === '--bad' && recent(one.values) > 0 ? 'bad' : undefined}>{rate(Math.round(recent(one.values) * 100) / 100)}</Stat>)}</Stats>
 					{/* Apart, because a few refusals would not be seen below many that were accepted. */}
 					{[series.slice(0, 1), series.slice(1)].map((part, i) => (
-						<Chart key={i} x={s.x} series={part} height={96} summary={`Answers of the provider in the last ten minutes, now ${part.map((one) => `${one.label} ${rate(recent(one.values, 60))}`).join(', ')}.`} />
+						<Chart key={i} x={s.x} series={part} height={96} summary={`Answers of the provider in the last ten minutes, now ${part.map((one) => `${one.label} ${rate(recent(one.values))}`).join(', ')}.`} />
 					))}
 					<p class="also">Ever: {Object.entries(q.answers ?? {}).filter(([, n]) => n > 0).map(([name, n]) => `${num(n)} ${name}`).join(', ')}.</p>
 				</>

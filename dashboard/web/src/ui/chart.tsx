@@ -10,6 +10,8 @@ export interface Series {
 	colour: string;
 	values: (number | null)[];
 	dashed?: boolean;
+	/** Below the others, and still seen where they cover it. */
+	broad?: boolean;
 	filled?: boolean;
 }
 
@@ -48,7 +50,7 @@ export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
 				axis((_u, at) => at.map((v) => num(v)), 38, 28),
 			],
 			series: [{}, ...series.map((s): uPlot.Series => ({
-				label: s.label, stroke: colour(s.colour), width: s.dashed ? 1.5 : 2, points: { show: false },
+				label: s.label, stroke: colour(s.colour), width: s.broad ? 5 : s.dashed ? 1.5 : 2, points: { show: false },
 				...(s.dashed ? { dash: [5, 4] } : {}), ...(s.filled ? { fill: colour(s.colour + '-fill') } : {}),
 			}))],
 			hooks: { setCursor: [(u) => { const i = u.cursor.idx; el.dataset['at'] = i == null ? '' : `${precise(u.data[0][i]! * 1000).slice(0, 8)}  ${series.map((s, n) => `${s.label} ${num(u.data[n + 1]![i] ?? 0)}${unit}`).join('  ')}`; }] },
@@ -68,7 +70,7 @@ export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
 		<figure class="chart">
 			<div class="plot" ref={place} style={{ '--height': height + 'px' }} role="img" aria-label={summary} />
 			<figcaption>
-				<ul class="legend">{series.map((s) => <li key={s.label} class={s.dashed ? 'dashed' : ''} data-colour={s.colour}>{s.label}</li>)}</ul>
+				<ul class="legend">{series.map((s) => <li key={s.label} class={s.broad ? 'broad' : s.dashed ? 'dashed' : ''} data-colour={s.colour}>{s.label}</li>)}</ul>
 				<ChartTable x={x} series={series} unit={unit} />
 			</figcaption>
 		</figure>
