@@ -147,6 +147,30 @@ func TestEvents(t *testing.T) {
 	stream.until("overview", func(o map[string]any) bool { return o["redis"].(map[string]any)["ok"] == true })
 }
 
+// TestSilentRedis: one that hangs makes no error for a while, but the stream says in
+// time that it does not answer: it is silence that the page takes for a server's end.
+func TestSilentRedis(t *testing.T) {
+	server := redistest.Start(t)
+	r := newRig(t, server, nil)
+	r.publish(throttle.PerSecond(1000))
+	stream := r.watch("")
+	stream.until("overview", func(o map[string]any) bool { return seenQueue(o, r.queue) != nil })
+	server.Pause()
+	defer server.Resume()
+	heard := time.Now()
+	stream.until("overview", func(o map[string]any) bool {
+		if o["redis"].(map[string]any)["ok"] == true { // it was on its way
+			heard = time.Now()
+			return false
+		}
+		return true
+	})
+	const silence = 8 * time.Second // dashboard/web/src/live.ts
+	if passed := time.Since(heard); passed > silence {
+		t.Errorf("it said nothing for %v", passed)
+	}
+}
+
 // A client that does not read is ended, and holds nobody else up.
 func TestSlowClient(t *testing.T) {
 	w := newWatch(nil)

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -145,6 +146,7 @@ func (w *watch) lookAtAll(ctx context.Context) {
 	defer cancel()
 	watched := w.watched()
 	news := seen{}
+	defer w.silence(ctx)()
 	totals, err := w.totals(ctx)
 	if err == nil {
 		if watched || time.Since(w.modeled) >= seldom {
@@ -159,10 +161,7 @@ func (w *watch) lookAtAll(ctx context.Context) {
 		return
 	}
 	if err != nil {
-		news.err, news.overviews = err, w.last
-		if news.overviews == nil {
-			news.overviews = []queue.Overview{}
-		}
+		news = w.before(err)
 	} else {
 		w.last = news.overviews
 	}
@@ -184,6 +183,26 @@ func (w *watch) overviews(ctx context.Context) ([]queue.Overview, error) {
 	return all, nil
 }
 
+// before is what was seen last, with why there is nothing newer.
+func (w *watch) before(err error) seen {
+	news := seen{overviews: w.last, err: err}
+	if news.overviews == nil {
+		news.overviews = []queue.Overview{}
+	}
+	return news
+}
+
+// silence tells all who watch that Redis does not answer when a look takes too long:
+// the client of a Redis that hangs waits longer than ctx lasts. The answer ends it.
+func (w *watch) silence(ctx context.Context) (end func() bool) {
+	news := w.before(fmt.Errorf("redis did not answer within %v: %w", lookPatience, context.DeadlineExceeded))
+	return context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			w.tell(news)
+		}
+	})
+}
+
 // lookPatience is how long Redis may take before it is said to be away.
 const lookPatience = 3 * time.Second
 
@@ -196,11 +215,12 @@ func (w *watch) totals(ctx context.Context) ([]queue.Totals, error) {
 	return queue.ReadTotals(ctx, w.api.config.Redis, names...)
 }
 
-// lookAtEvents tells what has finished since the last time. An error is for the
-// next look at all to tell.
+// lookAtEvents tells what has finished since the last time. An error, but for silence, is
+// for the next look at all to tell.
 func (w *watch) lookAtEvents(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
+	defer w.silence(ctx)()
 	var all []queue.Event
 	for _, name := range w.names {
 		after, known := w.events[name]

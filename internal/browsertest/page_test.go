@@ -220,6 +220,11 @@ func TestReconnect(t *testing.T) {
 				p = s.workerAt(strings.TrimPrefix(p.page, "http://"))
 				return true, nil
 			},
+			"freeze the worker": func(json.RawMessage) (any, error) { return true, p.cmd.Process.Signal(syscall.SIGSTOP) },
+			"thaw the worker":   func(json.RawMessage) (any, error) { return true, p.cmd.Process.Signal(syscall.SIGCONT) },
+			"pause Redis":       func(json.RawMessage) (any, error) { s.redis.Pause(); return true, nil },
+			"resume Redis":      func(json.RawMessage) (any, error) { s.redis.Resume(); return true, nil },
+
 			"kill Redis":  func(json.RawMessage) (any, error) { s.redis.Kill(); return true, nil },
 			"start Redis": func(json.RawMessage) (any, error) { s.redis.Restart(); return true, nil },
 			"enqueue": asked(func(of struct{ Tenant string }) (any, error) {

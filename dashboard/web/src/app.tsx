@@ -1,5 +1,5 @@
 import { useEffect, useRef } from 'preact/hooks';
-import { connection, queueNames, queues, redisAway } from './live';
+import { connection, queueNames, queues, redisError, silent } from './live';
 import { go, href, route } from './router';
 import { KeyDialog, session, signOut, useSession } from './session';
 import { theme, type Theme } from './theme';
@@ -113,7 +113,8 @@ const words = { live: 'Live', connecting: 'Connecting', away: 'Reconnecting', pa
 
 function Connection() {
 	const state = connection.value;
-	if (state === 'live' && redisAway.value) return <Badge tone="warn">No Redis</Badge>;
+	if (state === 'live' && silent.value) return <Badge tone="warn">No news</Badge>;
+	if (state === 'live' && redisError.value !== null) return <Badge tone="warn">No Redis</Badge>;
 	return <Badge tone={state === 'live' ? 'good' : state === 'away' ? 'warn' : 'quiet'} icon={state === 'live' ? 'ok' : 'wait'}>{words[state]}</Badge>;
 }
 

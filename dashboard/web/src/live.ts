@@ -31,10 +31,9 @@ export const serverNow = (): number => Date.now() + (Number.isFinite(offset) ? o
 export const tick = signal(serverNow());
 setInterval(() => document.hidden || (tick.value = serverNow()), 1000);
 
-let openedAt = 0;
-/** Redis does not answer the server; one that hangs makes no error for a while, but then the news are late, which come each second. */
-export const redisAway = computed(() => redisError.value !== null ||
-	(tick.value > 0 && connection.value === 'live' && Date.now() - Math.max(heardAt.value, openedAt) > 5000));
+let saidAt = 0;
+/** The server has said nothing for a while: it hangs, or the way to it is cut. Of Redis it says itself, within four seconds, that it does not answer. */
+export const silent = computed(() => tick.value > 0 && connection.value === 'live' && Date.now() - saidAt > 8000);
 
 interface Messages { overview: { queues: Overview[]; redis: { ok: boolean; error?: string } }; finished: { events: Event[]; skipped: number }; audit: { entry: AuditEntry }; history: History }
 type Listeners = { [K in keyof Messages]: Set<(data: Messages[K]) => void> };
@@ -50,6 +49,7 @@ function heard(kind: string, text: string): void {
 	if (!(kind in listeners)) return;
 	const data = JSON.parse(text);
 	if (kind === 'overview') {
+		saidAt = Date.now();
 		const { queues: all, redis } = data as Messages['overview'];
 		redisError.value = redis.ok ? null : (redis.error ?? 'no answer');
 		if (redis.ok) {
@@ -71,7 +71,7 @@ async function listen(abort: AbortController): Promise<void> {
 	alive();
 	try {
 		const response = await request(address(['events']), { signal: abort.signal, headers: { Accept: 'text/event-stream' } });
-		openedAt = Date.now();
+		saidAt = Date.now();
 		connection.value = 'live';
 		const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
 		let rest = '', kind = '', data = '';

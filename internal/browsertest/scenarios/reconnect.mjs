@@ -23,6 +23,37 @@ scenario('the worker is killed and comes back', { allow }, async (page) => {
   await page.getByRole('link', { name: 'newcomer', exact: true }).waitFor(patience);
 });
 
+// One that hangs closes no connection: nobody knows more than that it says nothing.
+scenario('the worker hangs and goes on', { allow }, async (page) => {
+  await at.visit(page, at.tenants(given.queue));
+  await page.evaluate(() => new MutationObserver(() => {
+    window.said ??= document.querySelector('.banner b')?.textContent;
+  }).observe(document.body, { childList: true, subtree: true }));
+  await ask('freeze the worker');
+  try {
+    await page.locator('.banner').waitFor(patience);
+    assert.equal(await page.evaluate(() => window.said), 'The server does not answer.');
+  } finally {
+    await ask('thaw the worker');
+  }
+  await page.locator('.banner').waitFor({ state: 'detached', ...patience });
+});
+
+scenario('Redis hangs and goes on', { allow }, async (page) => {
+  await at.visit(page, at.tenants(given.queue));
+  await page.evaluate(() => new MutationObserver(() => {
+    window.said ??= document.querySelector('.banner b')?.textContent;
+  }).observe(document.body, { childList: true, subtree: true }));
+  await ask('pause Redis');
+  try {
+    await page.locator('.banner').waitFor(patience);
+    assert.equal(await page.evaluate(() => window.said), 'Redis does not answer.');
+  } finally {
+    await ask('resume Redis');
+  }
+  await page.locator('.banner').waitFor({ state: 'detached', ...patience });
+});
+
 scenario('Redis is killed and comes back', { allow }, async (page, tab) => {
   await at.visit(page, at.tenants(given.queue));
   await ask('kill Redis');

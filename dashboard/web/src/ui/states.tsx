@@ -1,7 +1,7 @@
 import type { ComponentChildren } from 'preact';
 import { useErrorBoundary } from 'preact/hooks';
 import { ApiError, isAway } from '../api';
-import { connection, heardAt, redisAway, redisError, tick } from '../live';
+import { connection, heardAt, redisError, silent, tick } from '../live';
 import { clock } from '../format';
 import type { Resource } from '../hooks';
 import { Icon, type IconName } from './icon';
@@ -33,7 +33,7 @@ export function Loaded<T>({ of, lines, children }: { of: Resource<T>; lines?: nu
 	if (!of.data) return of.error ? <ErrorState error={of.error} retry={of.refresh} /> : <Skeleton lines={lines ?? 5} />;
 	return (
 		<>
-			{of.error != null && !redisError.value && connection.value !== 'away' &&
+			{of.error != null && !redisError.value && connection.value !== 'away' && !silent.value &&
 				<p class="notice warn" role="status"><Icon name="warn" />Not up to date: <bdi>{(of.error as Error).message}</bdi></p>}
 			{children(of.data)}
 		</>
@@ -42,15 +42,15 @@ export function Loaded<T>({ of, lines, children }: { of: Resource<T>; lines?: nu
 
 /** Across the page while Redis, or the server, cannot be reached. */
 export function AwayBanner() {
-	const away = connection.value === 'away';
-	if (!redisAway.value && !away) return null;
+	const away = connection.value === 'away' || silent.value;
+	if (redisError.value === null && !away) return null;
 	const since = heardAt.value ? <> What you see is from <b>{clock(heardAt.value, tick.peek())}</b>.</> : null;
 	return (
 		<div class="banner" role="alert">
 			<Icon name="warn" />
 			<p>
 				<b>{away ? 'The server does not answer.' : 'Redis does not answer.'}</b>{' '}
-				{away ? 'Workers go on without this page.' : 'Workers that cannot reach it either send nothing meanwhile; what waits goes on at its limits when it is back.'}
+				{away ? 'Workers that run do not need this page.' : 'Workers that cannot reach it either send nothing meanwhile; what waits goes on at its limits when it is back.'}
 				{since} The page comes back by itself.
 			</p>
 		</div>
