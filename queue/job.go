@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -197,6 +198,14 @@ func (a accepted) append(args []any) []any {
 }
 
 func (a accepted) size() int { return len(a.message) + len(a.next) }
+
+// Validate says what [Client.Enqueue] would refuse of the job, whatever the limits and
+// whatever is in Redis: an [InvalidError] for each field that is wrong, joined. What is
+// to follow it is left out.
+func (job Job) Validate() error {
+	_, err := job.accept(cmp.Or(job.Queue, "any"), time.Now())
+	return err
+}
 
 // accept checks a job and encodes it; the error names every field that is wrong.
 func (job Job) accept(queue string, now time.Time) (accepted, error) {

@@ -288,3 +288,33 @@ func TestStatus(t *testing.T) {
 		t.Errorf("%s exit %d", errText, code)
 	}
 }
+
+// TestSendTellsAllMistakes: those of flags, of the payload and of the job at once, without
+// a Redis.
+func TestSendTellsAllMistakes(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"no tenant": {[]string{"--kind", "webhook", "--payload", `{"ur":"x"}`}, []string{`payload: unknown field "ur"`, "tenant: it is empty"}},
+		"no kind":   {[]string{"--payload", `{"ur":"x"}`}, []string{"kind: ", "tenant: it is empty"}},
+		"nothing":   {nil, []string{"payload: it is missing", "kind: ", "tenant: it is empty"}},
+		"flags": {
+			[]string{"--kind", "webhook", "--payload", "{", "--at", "soon", "--attribute", "a", "--header", "b", "--priority", "urgent", "--max-attempts", "-1"},
+			[]string{
+				`--attribute: "a" is not name=value`, `--header: "b" is not name=value`, `--payload: "{" is not JSON`, `at: "soon" is not a time`,
+				"tenant: it is empty", `priority: "urgent" is none of`, "max_attempts: -1 is not",
+			},
+		},
+	} {
+		_, errText, code := enqueue(t, "", append([]string{"send", "--redis", "redis://127.0.0.1:1"}, test.args...)...)
+		if code != exitUsage || strings.Count(errText, "; ") != len(test.want)-1 {
+			t.Errorf("%s: exit %d, %s", name, code, errText)
+		}
+		for _, want := range test.want {
+			if !strings.Contains(errText, want) {
+				t.Errorf("%s: %s; want %s", name, errText, want)
+			}
+		}
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -70,22 +71,28 @@ func sendCommand(o *options) *cobra.Command {
 			n, _ := flags.GetInt64("cost")
 			l.Cost = &n
 		}
+		var errs [3]error
+		l.Attributes, errs[0] = pairs("--attribute", attributes)
+		l.Headers, errs[1] = pairs("--header", headers)
 		var err error
-		if l.Attributes, err = pairs("--attribute", attributes); err != nil {
-			return usageError{err}
-		}
-		if l.Headers, err = pairs("--header", headers); err != nil {
-			return usageError{err}
-		}
-		text, err := readPayload(cmd.Context(), payload, cmd.InOrStdin())
+		l.Payload, err = readPayload(cmd.Context(), payload, cmd.InOrStdin())
 		if err := cmd.Context().Err(); err != nil {
 			return fmt.Errorf("interrupted before the job was enqueued: %w", context.Cause(cmd.Context()))
 		}
+		checks := known
 		if err != nil {
-			return usageError{fmt.Errorf("--payload: %w", err)}
+			errs[2] = fmt.Errorf("--payload: %w", err)
+			l.Payload, checks = json.RawMessage("0"), jobline.Payloads{} // the rest is checked all the same
 		}
-		l.Payload = text
-		return send(cmd.Context(), o, l, cmd.OutOrStdout())
+		job, err := l.Job(checks)
+		flags := errors.Join(errs[:]...)
+		if err == nil {
+			err = job.Validate() // all mistakes are told at once, and before a Redis is asked
+		}
+		if err := errors.Join(flags, err); err != nil {
+			return usageError{oneLine(err)}
+		}
+		return send(cmd.Context(), o, job, cmd.OutOrStdout())
 	}
 	return cmd
 }
@@ -170,11 +177,7 @@ type receipt struct {
 	Unserved string `json:"unserved,omitempty"` // why no worker takes it
 }
 
-func send(ctx context.Context, o *options, l jobline.Line, out io.Writer) error {
-	job, err := l.Job(known)
-	if err != nil {
-		return usageError{oneLine(err)}
-	}
+func send(ctx context.Context, o *options, job queue.Job, out io.Writer) error {
 	client, err := o.connect(ctx)
 	if err != nil {
 		return err

@@ -192,7 +192,35 @@ func typeName(goType string) string {
 
 // Job makes the job of a line. The error joins a [queue.InvalidError] for each
 // field that is wrong.
-func (l Line) Job(payloads Payloads) (queue.Job, error) { return l.jobAt(0, payloads) }
+func (l Line) Job(payloads Payloads) (queue.Job, error) {
+	job, err := l.jobAt(0, payloads)
+	if err == nil {
+		return job, nil // the queue says itself what it refuses
+	}
+	// All mistakes are told at once, those of the queue among them.
+	all := unjoined(err)
+	for _, err := range unjoined(job.Validate()) {
+		invalid, ok := errors.AsType[*queue.InvalidError](err)
+		if ok && !slices.ContainsFunc(all, func(known error) bool {
+			of, ok := errors.AsType[*queue.InvalidError](known)
+			return ok && of.Field == invalid.Field
+		}) {
+			all = append(all, err)
+		}
+	}
+	return job, errors.Join(all...)
+}
+
+// unjoined are the errors of which one was joined.
+func unjoined(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return slices.Clone(joined.Unwrap())
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
 
 func (l Line) jobAt(depth int, payloads Payloads) (queue.Job, error) {
 	var job queue.Job
@@ -292,11 +320,7 @@ func followUp(field string, text json.RawMessage, depth int, payloads Payloads, 
 		return nil
 	}
 	job, err := l.jobAt(depth+1, payloads)
-	all := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		all = joined.Unwrap()
-	}
-	for _, err := range all {
+	for _, err := range unjoined(err) {
 		if invalid, ok := errors.AsType[*queue.InvalidError](err); ok {
 			err = &queue.InvalidError{Field: field + "." + invalid.Field, Reason: invalid.Reason}
 		} else if err != nil {
