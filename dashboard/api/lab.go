@@ -147,12 +147,23 @@ func (b *bench) take(ctx context.Context, round string) (takenJSON, error) {
 		At: moment{time.Now()}, Allowed: decision.Allowed, Delay: decision.Delay.Seconds(), Remaining: decision.Remaining,
 		RetryAfter: decision.RetryAfter.Seconds(), Reset: decision.ResetAfter.Seconds(), Headers: map[string]string{},
 	}
+	if b.Mode == "shaping" {
+		taken.Remaining = b.places(decision)
+	}
 	header := http.Header{}
 	httplimit.WriteHeaders(header, decision, b.limit)
 	for name, values := range header {
 		taken.Headers[name] = strings.Join(values, ", ")
 	}
 	return taken, nil
+}
+
+// places are those that are left in the line of a limiter that delays, of which nothing
+// more could go at once. What waits leaves one by one.
+func (b *bench) places(d throttle.Decision) int64 {
+	interval := b.limit.Rate.Period / time.Duration(b.limit.Rate.Count)
+	waiting := int64((d.ResetAfter + interval - 1) / interval)
+	return max(0, b.limit.Capacity-waiting)
 }
 
 // round is the key that an algorithm's bucket has since it was reset last. The

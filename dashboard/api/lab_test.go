@@ -66,3 +66,13 @@ func TestUnshaped(t *testing.T) {
 	r.want(200, `{"on":true,"tenant":"unshaped","sent":1,"rejected":2}`, "GET", "/lab/unshaped", "")
 	r.want(200, `"demo":true`, "GET", "/session", "")
 }
+
+// TestLabPlaces: a limiter that delays has places in its line, and says how many are left.
+func TestLabPlaces(t *testing.T) {
+	r := newRig(t, redistest.Start(t), nil)
+	results := r.want(200, "", "POST", "/lab/leaky_bucket_shaping/take", `{"n":10}`).get(t, "results").([]any)
+	// One may leave while the others come.
+	if first, last := results[0].(map[string]any)["remaining"].(float64), results[9].(map[string]any)["remaining"].(float64); first != 19 || last < 10 || last > 18 {
+		t.Errorf("%v places of 20 are left after the first, %v after ten", first, last)
+	}
+}

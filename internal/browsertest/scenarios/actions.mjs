@@ -207,6 +207,7 @@ scenario('every limiter of the lab', async (page) => {
     const name = await card.getByRole('heading').textContent();
     await card.getByRole('button', { name: 'Send request' }).click();
     await card.getByRole('status').getByText(/Let through|Goes in/).waitFor();
+    if (name.endsWith('shaping')) await card.getByRole('status').getByText('19 of 20 places left').waitFor();
     for (let i = 0; i < 3; i++) {
       const answer = page.waitForResponse((r) => r.url().endsWith('/take'));
       await card.getByRole('button', { name: 'Burst 10' }).click();

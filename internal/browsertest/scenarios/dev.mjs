@@ -40,6 +40,17 @@ scenario('its charts have whole seconds, as the server counted them', async (pag
   assert.deepEqual([sent, allowed], [text(points[i].sent), text(Math.max(points[i].allowed, points[i].sent))]);
 });
 
+scenario('what is said of providers', async (page) => {
+  await at.visit(page, at.providers());
+  for (const name of ['webhook', 'email', 'ai', 'payment']) {
+    const card = page.getByRole('region', { name, exact: true });
+    await card.getByText(/^Calls so far: [\d,]+ accepted[,.]/).waitFor();
+    assert.match(await stat(card, 'Throttled').textContent(), /^none/);
+  }
+  await page.locator('.quota').first().waitFor();
+  for (const text of await page.locator('.quota small').allTextContents()) assert.match(text, /^(full again in .*)?$/); // the account is the worker's own
+});
+
 // In the pictures of the manual there is something to be seen of the traffic.
 if (given.images) test('the traffic of two minutes', () => new Promise((done) => setTimeout(done, 120_000)));
 
@@ -61,7 +72,7 @@ for (const theme of ['light', 'dark']) {
           await card.getByRole('button', { name: 'Burst 10' }).click();
           await card.getByRole('button', { name: 'Burst 10' }).click();
         }
-        await page.locator('.algorithm').last().getByText(/remaining/).waitFor();
+        await page.locator('.algorithm').last().getByText(/places left/).waitFor();
       }
       await at.settled(page);
       await page.evaluate(() => scrollTo(0, 0));

@@ -46,7 +46,7 @@ function Card({ of: a }: { of: Algorithm }) {
 			<header><h2 id={a.id}>{a.title}</h2><small>{a.rule}{a.burst ? `, burst ${num(a.burst)}` : ''}{a.capacity ? `, capacity ${num(a.capacity)}` : ''}</small></header>
 			<p>{a.describe}</p>
 			<LetThrough of={takes} />
-			<div class="said" role="status">{error != null ? <Problem error={error} /> : last ? <Said of={takes} last={last} /> : 'Nothing sent yet.'}</div>
+			<div class="said" role="status">{error != null ? <Problem error={error} /> : last ? <Said of={takes} last={last} places={a.mode === 'shaping' ? a.capacity : undefined} /> : 'Nothing sent yet.'}</div>
 			<div class="actions">
 				<button type="button" class="primary" disabled={busy} onClick={take(1)}>Send request</button>
 				<button type="button" disabled={busy} onClick={take(10)}>Burst 10</button>
@@ -57,13 +57,13 @@ function Card({ of: a }: { of: Algorithm }) {
 	);
 }
 
-function Said({ of, last }: { of: Take[]; last: Take }) {
+function Said({ of, last, places }: { of: Take[]; last: Take; places: number | undefined }) {
 	const together = of.filter((t) => Math.abs(time(t.at) - time(last.at)) < 250), through = together.filter((t) => t.allowed).length;
 	return (
 		<>
 			{last.allowed ? <Badge tone="good">{last.delay_seconds ? `Goes in ${span(last.delay_seconds * 1000)}` : 'Let through'}</Badge> : <Badge tone="bad">Refused</Badge>}{' '}
 			{together.length > 1 && <>{through} of {together.length} let through. </>}
-			<b>{num(last.remaining)}</b> remaining{last.retry_after_seconds ? `, again in ${span(last.retry_after_seconds * 1000)}` : ''}
+			<b>{num(last.remaining)}</b> {places ? `of ${num(places)} places left` : 'remaining'}{last.retry_after_seconds ? `, again in ${span(last.retry_after_seconds * 1000)}` : ''}
 		</>
 	);
 }

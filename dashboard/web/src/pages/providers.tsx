@@ -27,9 +27,12 @@ export function ProvidersPage() {
 
 const shown: { answers: Answer[]; label: string; colour: string; dashed?: boolean }[] = [
 	{ answers: ['ok'], label: 'Accepted', colour: '--accent' },
-	{ answers: ['throttled', 'parked'], label: 'Not now', colour: '--warn', dashed: true },
+	{ answers: ['throttled', 'parked'], label: 'Throttled', colour: '--warn', dashed: true },
 	{ answers: ['permanent', 'retryable', 'unknown'], label: 'Failed', colour: '--bad' },
 ];
+
+/** What was answered, of so many calls. */
+const words: Record<Answer, string> = { ok: 'accepted', throttled: 'throttled', parked: 'postponed', retryable: 'failed for now', permanent: 'failed for good', unknown: 'without an answer' };
 
 function Answers({ q }: { q: Overview }) {
 	const s = useSeries(q.queue), id = `p-${q.queue}`;
@@ -43,12 +46,12 @@ function Answers({ q }: { q: Overview }) {
 			</header>
 			{!q.calls ? <EmptyState title="No call yet" icon="idle" /> : (
 				<>
-					<Stats>{series.map((one) => <Stat key={one.label} label={one.label} note="in the last minute" tone={one.colour === '--bad' && recent(one.values) > 0 ? 'bad' : undefined}>{rate(Math.round(recent(one.values) * 100) / 100)}</Stat>)}</Stats>
+					<Stats>{series.map((one) => <Stat key={one.label} label={one.label} note="in the last minute" tone={one.colour === '--bad' && recent(one.values) > 0 ? 'bad' : undefined}>{recent(one.values) > 0 ? rate(Math.round(recent(one.values) * 100) / 100) : 'none'}</Stat>)}</Stats>
 					{/* Apart, because a few refusals would not be seen below many that were accepted. */}
 					{[series.slice(0, 1), series.slice(1)].map((part, i) => (
 						<Chart key={i} x={s.x} series={part} height={96} summary={`Answers of the provider in the last ten minutes, now ${part.map((one) => `${one.label} ${rate(recent(one.values))}`).join(', ')}.`} />
 					))}
-					<p class="also">Ever: {Object.entries(q.answers ?? {}).filter(([, n]) => n > 0).map(([name, n]) => `${num(n)} ${name}`).join(', ')}.</p>
+					<p class="also">Calls so far: {Object.entries(q.answers ?? {}).filter(([, n]) => n > 0).map(([name, n]) => `${num(n)} ${words[name as Answer]}`).join(', ')}.</p>
 				</>
 			)}
 			{pauses.map((p, i) => <ProviderPause key={i} of={p} now={q.now} />)}
@@ -67,6 +70,8 @@ function ProviderPause({ of: p, now }: { of: Pause; now: string }) {
 
 function Card({ of: p }: { of: Provider }) {
 	const b = p.breaker, hosts = b?.hosts ?? [], quotas = p.quotas ?? [], now = serverNow();
+	// What was over when it was told says nothing any more.
+	const full = (at?: string) => time(at) > now && `full again in ${span(time(at) - now)}`;
 	return (
 		<section class="card provider" aria-label={`Provider of ${p.kind}`}>
 			<header><h2>{sentenceCase(p.kind)}</h2><small>{plural(p.workers, 'worker')}</small></header>
@@ -86,7 +91,7 @@ function Card({ of: p }: { of: Provider }) {
 				<p class="quota" key={quota.account + '\n' + quota.name}>
 					<span><bdi>{sentenceCase(quota.name)}</bdi></span>
 					<Meter level={quota.remaining} full={quota.limit} label={`Left of ${quota.name}, ${quota.account}`} />
-					<small><bdi>{quota.account}</bdi>{quota.resets_at && `, full again in ${span(time(quota.resets_at) - now)}`}</small>
+					<small><bdi>{quota.account}</bdi>{quota.account && full(quota.resets_at) && ', '}{full(quota.resets_at)}</small>
 				</p>
 			))}
 		</section>
