@@ -4,7 +4,7 @@
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2..] four for each job: id, owner (new for every run of a job), tenant, kind (both escaped)
--- Returns   for each job: answer, earliest_us, latest_us, crashes, base, first, unsure 1|0, accepted_us;
+-- Returns   for each job: answer, earliest_us, latest_us, crashes, base, first, flags, accepted_us;
 --           and at last the time, µs
 --   answer  'go' it has a slot | 'slot' it needs one | 'done' it was called
 --           already | 'failed' it ended before without success | 'gone' it is
@@ -12,15 +12,16 @@
 --           | 'crashed' it took three workers with it
 --   base    failed attempts that were forgiven
 --   first   when the first run began whose call may have been made, µs
---   unsure  an earlier run made a call of which nobody knows what came of it
+--   flags   1: an earlier run made a call of which nobody knows what came of it; 2: the job
+--           tries what a hold keeps others from
 --   accepted_us  when it came into its lane for the first time, or was to come; 0: not known
 local now = clock()
 local results = {}
 for i = 2, #ARGV, 4 do
   local id, owner, tenant, kind = unpack(ARGV, i, i + 3)
-  local answer, e, c, crashes, base, first, unsure, position = 'slot', 0, 0, 0, 0, now, 0, nil
+  local answer, e, c, crashes, base, first, unsure, position, probe = 'slot', 0, 0, 0, 0, now, 0, nil, 0
   local understood = attempt('job ' .. id, function()
-    local task = read('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_base', 'hg_first', 'hg_unsure', 'hg_owner')
+    local task = read('HMGET', task_key(id), 'state', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_base', 'hg_first', 'hg_unsure', 'hg_owner', 'group')
     e, c, position = slot_read(task[2])
     -- A run before this one was not settled: asynq took the job back while its call
     -- may have been under way, as it does when the time to stop is up. That call used
@@ -37,8 +38,10 @@ for i = 2, #ARGV, 4 do
     elseif crashes >= 3 then
       answer = 'crashed'
     -- A slot that lies further ahead than any is given was given before the clock was set back.
-    elseif e > 0 and e <= now + 10000000 and paused_until(tenant, kind) <= now then
-      answer = 'go'
+    elseif e > 0 and e <= now + 10000000 then
+      local paused, due, tries = paused_until(tenant, kind, endpoint_of(task[9] or ''), id)
+      if paused <= now and not due then answer = 'go' end
+      if tries then probe = 2 end
     end
     int(base)
     int(first)
@@ -53,7 +56,7 @@ for i = 2, #ARGV, 4 do
   end)
   -- What cannot be understood is nobody's: no worker may do anything about it.
   if not understood then answer, e, c, crashes, base, first = 'gone', 0, 0, 0, 0, now end
-  for _, value in ipairs({answer, int(e), int(c), crashes, base, int(first), unsure, int((position or 0) % BAND)}) do
+  for _, value in ipairs({answer, int(e), int(c), crashes, base, int(first), unsure + probe, int((position or 0) % BAND)}) do
     results[#results + 1] = value
   end
 end

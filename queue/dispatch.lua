@@ -8,6 +8,7 @@
 -- ARGV[5]   pickup_us: how long a worker usually takes to pick a job up
 -- ARGV[6]   calendars as JSON {id: [window starts]}, '' for none
 -- ARGV[7]   the kinds that the caller handles, escaped, ',KIND,KIND,'; '' for any
+-- ARGV[8]   lease_us: how long the call of a probe may take
 -- Returns   {released, again_us, backlog, forwarded, full 1|0, pending, enqueued, pauses,
 --           now_us, stepped 1|0, understood 1|0}
 --   again_us  from now, when something may go next; -1: not before somebody acts
@@ -20,6 +21,7 @@
 local now = clock()
 without_queue = {0, 0, 0, 0, 0, 0, 0, 0, int(now), 0, 0}
 local horizon, pickup = now + tonumber(ARGV[4]), tonumber(ARGV[5])
+local lease = tonumber(ARGV[8] or LEASE_US)
 local MAX_RELEASED, MAX_LOOKS, MAX_CROWD = 16, 32, 8
 local RETRY_US = 5000000 -- until a lane that cannot be understood is looked at again
 -- Without the limits of the queue nothing is released.
@@ -382,6 +384,7 @@ end
 -- release hands a job to asynq's workers with its slot, and notes which limit held
 -- it until then (record.lua).
 local function release(lane, job, e, c, permits, marks, held_by)
+  if job.tries then attempt('pauses', function() hold_try(job.tries, job.id, lease, now) end) end
   lane_drop(lane, job.id)
   went(lane, job.turn)
   local fields = {
@@ -486,10 +489,10 @@ local function run(lane, start, s, shared_by, due_us, share)
       end
       break
     end
-    local paused, blocked, own, binding = 0, nil, nil, nil
+    local paused, due, blocked, own, binding = 0, nil, nil, nil, nil
     if not attempt('lane ' .. lane, function()
       limits = limits_of(lane, job)
-      if pausing then paused = paused_until(limits.tenant, limits.kind) end
+      if pausing then paused, due = paused_until(limits.tenant, limits.kind, limits.endpoint) end
       blocked = not job.permits and blocked_by(limits, now)
       own, binding = earliest_all(limits.own, now, now, job.costs)
       earliest_all(limits.shared, now, now, job.costs) -- may raise: what differs for the tenant is of them, too
@@ -498,6 +501,7 @@ local function run(lane, start, s, shared_by, due_us, share)
       break
     end
     local kept = job.kept_c > now and job.kept_e <= horizon
+    job.tries = due
     if not handles(limits.kind) then
       plan('SADD', unserved, limits.kind)
       plan('SADD', unserved .. ':' .. limits.kind, lane)
@@ -536,6 +540,7 @@ local function run(lane, start, s, shared_by, due_us, share)
       end
       if job.deadline > 0 and job.deadline <= t and job.deadline <= horizon then
         -- It cannot go in time: the worker archives it, and no limit is touched.
+        job.tries = nil
         release(lane, job, math.max(job.deadline, now), 0, job.permits or '')
         taken = taken + 1
         pass(lane)

@@ -53,6 +53,8 @@ type dispatcher struct {
 	poll     time.Duration // how long a lane that was empty goes unseen, unless something wakes the dispatcher
 	woken    chan struct{} // has a value when a lane may go on
 	stepped  chan struct{} // has a value when redis's clock was set back; nil: nothing is done about it
+	replans  *replans      // nil: nothing is done about them
+	lease    time.Duration // how long the call of a probe may take; 0: a minute
 }
 
 // wake brings the next round forward.
@@ -75,6 +77,7 @@ func (d *dispatcher) Run(ctx context.Context) {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	beside.Go(func() { d.replanAfterSteps(ctx) })
+	beside.Go(func() { d.replanAfterHolds(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var failing bool
@@ -138,7 +141,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	callCtx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	reply, err := dispatchScript.Run(callCtx, d.redis, scriptKeys(d.queue), d.queue, room, ahead,
-		horizon.Microseconds(), pickup.Microseconds(), windows, d.kinds)
+		horizon.Microseconds(), pickup.Microseconds(), windows, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds())
 	if err != nil {
 		d.limits.look(err)
 		return 0, err

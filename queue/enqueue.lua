@@ -142,7 +142,7 @@ end
 for _, job in ipairs(accepted) do
   if job.lane then
     if lengths[job.lane] == 0 then
-      lane_push(job.lane, job.id, job.position)
+      lane_open(job.lane, job.id, job.position)
       wake(job.lane, now)
     else
       -- A lane with jobs is listed, and known to the dispatcher.

@@ -344,7 +344,7 @@ func (f *forecast) turn() float64 {
 func (f *forecast) pause(l *lane) *Pause {
 	var held *Pause
 	var last int64
-	for _, scope := range []string{wholeQueue, l.tenant, kindScope(l.kind)} {
+	for _, scope := range f.scopesOf(l) {
 		until := pausedUntil(f.pauses[scope])
 		if until <= f.asked.UnixMicro() || until <= last {
 			continue

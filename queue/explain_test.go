@@ -111,7 +111,7 @@ func TestExplainPauseAndWindow(t *testing.T) {
 	}
 	pause("a", fmt.Sprintf("%d provider 429 Too Many", until.UnixMicro()))
 	e := r.explain(t, id)
-	if e.Pause == nil || *e.Pause != (Pause{Scope{Tenant: "a"}, e.Pause.Until, "provider", "429 Too Many"}) || !e.Pause.Until.Equal(until) ||
+	if e.Pause == nil || *e.Pause != (Pause{Scope: Scope{Tenant: "a"}, Until: e.Pause.Until, By: "provider", Reason: "429 Too Many"}) || !e.Pause.Until.Equal(until) ||
 		!e.At.Equal(until) || !strings.Contains(e.String(), "a's call waits: tenant a is paused by the provider until ") {
 		t.Errorf("%v, %+v", e, e.Pause)
 	}

@@ -175,7 +175,7 @@ func TestAdaptiveLimit(t *testing.T) {
 	throttle := func() {
 		t.Helper()
 		client.HSet(t.Context(), task, "hg_owner", "o")
-		_, err := g.sendSettle([]settleQuestion{{id: id, owner: "o", tenant: "a", kind: "call", outcome: "free", pause: time.Minute, reason: "429"}})
+		_, err := g.sendSettle([]settleQuestion{{id: id, owner: "o", tenant: "a", kind: "call", outcome: "free", hold: hold{who: ofTenant, length: time.Minute, reason: "429"}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -554,12 +554,16 @@ func meanCost(reply any) (map[string]float64, error) {
 // when somebody resumes.
 func (f *forecast) pausedUntil(l *lane) float64 {
 	until := 0.0
-	for _, scope := range []string{wholeQueue, l.tenant, kindScope(l.kind)} {
+	for _, scope := range f.scopesOf(l) {
 		if text, ok := f.pauses[scope]; ok {
 			until = max(until, f.until(pausedUntil(text)))
 		}
 	}
 	return until
+}
+
+func (*forecast) scopesOf(l *lane) []string {
+	return append(pauseScopes(l.tenant, l.kind), holdScopes(l.tenant, l.kind, l.value(attrEndpoint))...)
 }
 
 // until is a moment as seconds from now.

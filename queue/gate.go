@@ -65,6 +65,8 @@ type gate struct {
 	pauses   *pauses
 	starving *starvation
 	woke     func()          // called when a settlement let a waiting lane go on
+	replans  *replans        // of lanes that a hold kept
+	lease    time.Duration   // how long the call of a probe may take
 	stopping <-chan struct{} // closed: nothing new is sent
 	ended    <-chan struct{} // closed: nothing can be settled any more
 
@@ -77,6 +79,7 @@ type beginQuestion struct{ id, owner, tenant, kind string }
 type beginAnswer struct {
 	answer string
 	slot
+	probe    bool // see Running
 	crashes  int64
 	forgiven int64         // failed attempts that do not count any more
 	first    int64         // when the first run began whose call may have been made, µs
@@ -102,24 +105,42 @@ func (g *gate) slot(earliest, latest int64) slot {
 type settleQuestion struct {
 	id, owner, tenant, kind, outcome string
 
-	text    string // the result of 'done', why of 'failed'
-	pause   time.Duration
-	account bool   // the pause is for all tenants
-	reason  string // of the pause
-	actual  string // costs that the call had, "unit=n;…"
-	record  string // see [verdict.record]
+	text   string // the result of 'done', why of 'failed'
+	hold   hold
+	probe  string // of a probe: "up" when it was answered, else "none"
+	actual string // costs that the call had, "unit=n;…"
+	record string // see [verdict.record]
 }
 
 // needsLimits reports whether buckets are touched.
-func (q settleQuestion) needsLimits() bool { return q.pause > 0 || q.actual != "" }
+func (q settleQuestion) needsLimits() bool {
+	return q.hold.length > 0 || q.actual != "" || q.probe != ""
+}
+
+// why is the hold as settle.lua reads it.
+func (q settleQuestion) why() string {
+	text := q.hold.who + q.hold.sign + " " + q.hold.reason
+	if q.probe != "" {
+		text = "?" + q.probe + " " + text
+	}
+	return text
+}
 
 func (job Running) settled(owner, outcome string) settleQuestion {
-	return settleQuestion{id: job.ID, owner: owner, tenant: job.tenant(), kind: job.kind(), outcome: outcome}
+	q := settleQuestion{id: job.ID, owner: owner, tenant: job.tenant(), kind: job.kind(), outcome: outcome}
+	if job.Probe && outcome != "alone" && outcome != "beside" {
+		q.probe = "none"
+	}
+	return q
 }
 
 // settled is whether the job was still this worker's, and whether it ended and
 // others are to follow it.
 type settled struct{ mine, follow bool }
+
+// What of a queue is to be asked anew, because a hold ended, is added to a settlement's
+// answer.
+const askTenant, askAll = 4, 8
 
 func (g *gate) init() *gate {
 	g.begins.run, g.begins.gap = g.sendBegin, shareWithin
@@ -178,6 +199,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		return g.finish(ctx, job, owner, archive(Crashed, errCrashed))
 	}
 	job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure
+	job.Probe = slot.probe
 	handler := g.handlers[job.Kind]
 	if handler == nil {
 		// Any worker is handed what only has to be put away.
@@ -226,6 +248,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		if runnable == 0 && slot.earliest > 0 {
 			runnable = slot.earliest
 		}
+		job.Probe = job.Probe || slot.probe
 		holds := bootTime()
 		if !marked {
 			if !g.hold(ctx, slot.earliest-inHand) {
@@ -329,7 +352,7 @@ func (g *gate) askSlot(ctx context.Context, job Running, owner string) (beginAns
 	defer cancel()
 	sent := bootTime()
 	reply, err := slotScript.Run(ctx, g.redis, scriptKeys(g.queue), g.queue, (2 * horizon).Microseconds(), inHand.Microseconds(), windows,
-		job.ID, owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs)
+		job.ID, owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs, g.lease.Microseconds())
 	if err != nil {
 		g.limits.look(err)
 		return beginAnswer{}, err
@@ -344,7 +367,10 @@ func (g *gate) askSlot(ctx context.Context, job Running, owner string) (beginAns
 	}
 	g.clock.observe(n[2], sent, bootTime())
 	slot := beginAnswer{answer: fmt.Sprint(values[0]), slot: g.slot(n[0], n[1])}
-	if len(values) == 6 {
+	switch len(values) {
+	case 5:
+		slot.probe = fmt.Sprint(values[4]) == "1"
+	case 6:
 		slot.reason, slot.limit = ParkReason(fmt.Sprint(values[4])), fmt.Sprint(values[5])
 	}
 	return slot, nil
@@ -406,7 +432,12 @@ func (g *gate) onTime(s slot) bool {
 }
 
 func (g *gate) paused(job Running) bool {
-	return g.pauses.holds(g.clock.now(), job.tenant(), kindScope(job.kind()), wholeQueue)
+	now := g.clock.now()
+	if g.pauses.holds(now, pauseScopes(job.tenant(), job.kind())...) {
+		return true
+	}
+	// A probe goes because of the holds that keep the others.
+	return !job.Probe && g.pauses.holds(now, holdScopes(job.tenant(), job.kind(), endpointIn(job.attributes))...)
 }
 
 // mark notes that a job is about to be called whose worker died before, so that its
@@ -472,8 +503,11 @@ func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Runni
 		return verdict{outcome: Parked, unsure: true, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
 	}
 	v = judge(err, job, h.repeatUnknown, time.Now())
-	if after := current.pauseAfter(); after.length > v.pause {
-		v.pause, v.account, v.reason = after.length, after.account, after.reason
+	if v.hold.who == "" {
+		v.hold = holdOf(err) // it failed, and others would
+	}
+	if after := current.pauseAfter(); after.length > v.hold.length && v.hold.sign == "" {
+		v.hold = after
 	}
 	v.result = result.take()
 	if err != nil {
@@ -486,7 +520,10 @@ func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Runni
 // finish settles a job whose slot is spent, then tells asynq.
 func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict) verdict {
 	question := job.settled(owner, "free")
-	question.pause, question.account, question.actual, question.record = v.pause, v.account, v.actual, v.record(job)
+	question.hold, question.actual, question.record = v.hold, v.actual, v.record(job)
+	if job.Probe && v.answer != "" && !errors.Is(v.err, context.Canceled) {
+		question.probe = "up"
+	}
 	switch {
 	case v.outcome == Done:
 		question.outcome, question.text = "done", string(v.result)
@@ -501,13 +538,9 @@ func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict)
 		// The provider did nothing for it.
 		question.actual = nothing(job.Costs)
 	}
-	if v.pause > 0 {
-		question.reason = printable(v.reason, mostWords)
-		scope := job.tenant()
-		if v.account {
-			scope = wholeQueue
-		}
-		g.pauses.add(scope, g.clock.now(), v.pause)
+	if v.hold.length > 0 {
+		question.hold.reason = printable(v.hold.reason, mostWords)
+		g.pauses.add(job.scope(v.hold), g.clock.now(), v.hold.length)
 	}
 	switch settled := g.settle(question); {
 	case !settled.mine:
@@ -516,6 +549,22 @@ func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict)
 		return g.putAway(ctx, job)
 	}
 	return v
+}
+
+// scope is that of a pause that the job brought about.
+func (job Running) scope(h hold) string {
+	endpoint := endpointIn(job.attributes)
+	switch {
+	case h.sign == "" && h.who == ofAccount:
+		return wholeQueue
+	case h.sign == "":
+		return job.tenant()
+	case h.who == ofAccount:
+		return accountScope(job.kind())
+	case h.who == ofEndpoint && endpoint != "":
+		return endpointScope(job.tenant(), endpoint)
+	}
+	return ownAccountScope(job.kind(), job.tenant())
 }
 
 // giveUp ends a job that was not called because the worker stops.
@@ -584,7 +633,7 @@ func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
 		if err != nil {
 			return nil, err
 		}
-		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), crashes: n[2], forgiven: n[3], first: n[4], unsure: n[5] == 1, accepted: g.clock.boot(n[6])}
+		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), crashes: n[2], forgiven: n[3], first: n[4], unsure: n[5]&1 > 0, probe: n[5]&2 > 0, accepted: g.clock.boot(n[6])}
 		switch given := g.slot(n[0], n[1]); {
 		case answers[i].answer != "go":
 		case given.earliest > came+2*horizon:
@@ -610,11 +659,7 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	args := make([]any, 3, 3+words*len(questions))
 	args[0], args[1], args[2] = g.queue, windows, pickup.Microseconds()
 	for _, q := range questions {
-		who := "tenant "
-		if q.account {
-			who = "account "
-		}
-		args = append(args, q.id, q.owner, q.tenant, q.kind, q.outcome, q.pause.Microseconds(), who+q.reason, q.actual, q.text, q.record)
+		args = append(args, q.id, q.owner, q.tenant, q.kind, q.outcome, q.hold.length.Microseconds(), q.why(), q.actual, q.text, q.record)
 	}
 	reply, err := settleScript.Run(ctx, g.redis, scriptKeys(g.queue), args...)
 	if err != nil {
@@ -627,7 +672,13 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	}
 	answers := make([]settled, len(questions))
 	for i := range answers {
-		answers[i] = settled{mine: n[i] > 0, follow: n[i] == 2}
+		answers[i] = settled{mine: n[i] > 0, follow: n[i]&2 > 0}
+		switch {
+		case n[i]&askAll > 0:
+			g.replans.add("")
+		case n[i]&askTenant > 0:
+			g.replans.add(unescape(questions[i].tenant))
+		}
 	}
 	if n[len(questions)] > 0 {
 		g.woke()

@@ -1,10 +1,12 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,10 +21,12 @@ var pauseLua string
 var pauseScript = newScript(pauseLua)
 
 // Scope is what a pause holds: one tenant's jobs, or those of one kind, or, with
-// neither, all of the queue.
+// nothing set, all of the queue. Holds are also of a tenant's jobs of one kind, of those
+// for one endpoint (host:port), and of a tenant's for one endpoint.
 type Scope struct {
-	Tenant string
-	Kind   string
+	Tenant   string
+	Kind     string
+	Endpoint string
 }
 
 // Pause is a pause in force. What waits stays where it is, what workers hold goes
@@ -32,11 +36,55 @@ type Pause struct {
 	Until  time.Time // zero: until it is resumed
 	By     string    // "operator" or "provider", which asked for fewer calls
 	Reason string    // of an operator: "ACTOR: REASON"
+
+	// Tried is whether it is a hold: calls failed, or an account is used up. At its end
+	// one job goes, and what comes of it decides whether others follow. Since is when it
+	// began, and Probing whether that job is under way; Until is then when it will be given up.
+	Tried   bool
+	Since   time.Time
+	Probing bool
 }
+
+// Text says until when and why: paused by ann until 14:12: too many bounces.
+func (p Pause) Text(now time.Time) string {
+	text, why := "", p.Reason
+	until := " until somebody resumes"
+	if !p.Until.IsZero() {
+		until = " until " + clockText(p.Until, now)
+	}
+	switch {
+	case p.Probing:
+		text = "held back, and one job tries it now"
+	case p.Tried && !p.Until.After(now):
+		text = "held back, and the next job tries it"
+	case p.Tried:
+		text = "held back" + until
+	case p.By == byProvider:
+		text = "paused by the provider" + until
+	default:
+		who, reason, named := strings.Cut(p.Reason, ": ")
+		if !named {
+			who, reason = p.By, p.Reason
+		}
+		text, why = "paused by "+who+until, reason
+	}
+	if why != "" {
+		text += ": " + why
+	}
+	return text
+}
+
+const byProvider = "provider"
 
 // String is the scope in words: tenant acme, kind email, the whole queue.
 func (s Scope) String() string {
 	switch {
+	case s.Endpoint != "" && s.Tenant != "":
+		return "endpoint " + s.Endpoint + " of tenant " + s.Tenant
+	case s.Endpoint != "":
+		return "endpoint " + s.Endpoint
+	case s.Kind != "" && s.Tenant != "":
+		return "kind " + s.Kind + " of tenant " + s.Tenant
 	case s.Tenant != "":
 		return "tenant " + s.Tenant
 	case s.Kind != "":
@@ -45,29 +93,21 @@ func (s Scope) String() string {
 	return "the whole queue"
 }
 
-// Text says who paused until when and why: by ann until 14:12: too many bounces.
-func (p Pause) Text(now time.Time) string {
-	who, why, until := "the provider", p.Reason, "until somebody resumes"
-	if p.By != "provider" {
-		var named bool
-		if who, why, named = strings.Cut(p.Reason, ": "); !named {
-			who, why = p.By, p.Reason
-		}
-	}
-	if !p.Until.IsZero() {
-		until = "until " + clockText(p.Until, now)
-	}
-	text := "by " + who + " " + until
-	if why != "" {
-		text += ": " + why
-	}
-	return text
-}
-
-func (s Scope) field() (string, error) {
+// field is the scope of a pause, as lanes.lua has it, or of a hold where one is to be
+// resumed.
+func (s Scope) field(resume bool) (string, error) {
+	tenant, kind, endpoint := throttle.Escape(s.Tenant), throttle.Escape(s.Kind), throttle.Escape(s.Endpoint)
 	switch {
-	case s.Tenant != "" && s.Kind != "":
+	case s.Endpoint != "" && (!resume || s.Kind != ""):
+		return "", &InvalidError{"endpoint", "only what calls that failed hold can be resumed for an endpoint, and it has no kind"}
+	case s.Tenant != "" && s.Kind != "" && !resume:
 		return "", &InvalidError{"tenant", "pause a tenant or a kind, not both together"}
+	case s.Endpoint != "" && s.Tenant != "":
+		return endpointScope(tenant, endpoint), nil
+	case s.Endpoint != "":
+		return hostScope(endpoint), nil
+	case s.Tenant != "" && s.Kind != "":
+		return ownAccountScope(kind, tenant), nil
 	case s.Tenant != "":
 		if reason := textProblem(s.Tenant, mostTenant); reason != "" {
 			return "", &InvalidError{"tenant", reason}
@@ -122,7 +162,7 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope Scope,
 	if err := by.check(); err != nil {
 		return before, after, err
 	}
-	field, err := scope.field()
+	field, err := scope.field(until == 0)
 	if err != nil {
 		return before, after, err
 	}
@@ -149,19 +189,43 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope Scope,
 	return readPause(field, fmt.Sprint(values[0])), readPause(field, fmt.Sprint(values[1])), nil
 }
 
-// readPause reads "until_us by reason"; By is "" where there is no pause.
-func readPause(field, text string) Pause {
-	p := Pause{}
-	if kind, ok := strings.CutPrefix(field, "k:"); ok {
-		p.Kind = unescape(kind)
-	} else if field != wholeQueue {
-		p.Tenant = unescape(field)
+// readScope is the way back from [Scope.field].
+func readScope(field string) (s Scope) {
+	what, name, found := strings.Cut(field, ":")
+	if !found {
+		if field != wholeQueue {
+			s.Tenant = unescape(field)
+		}
+		return s
 	}
+	first, second, _ := strings.Cut(name, ";")
+	switch what {
+	case "k":
+		s.Kind = unescape(name)
+	case "a":
+		s.Kind, s.Tenant = unescape(first), unescape(second)
+	case "h":
+		s.Endpoint = unescape(name)
+	case "e":
+		s.Tenant, s.Endpoint = unescape(first), unescape(second)
+	}
+	return s
+}
+
+// readPause reads "until_us by reason", or a hold; By is "" where there is no pause.
+func readPause(field, text string) Pause {
+	p := Pause{Scope: readScope(field)}
 	_, rest, _ := strings.Cut(text, " ")
 	if micros := pausedUntil(text); micros > 0 {
 		p.By, p.Reason, _ = strings.Cut(rest, " ")
+		if words := strings.SplitN(text, " ", 6); p.By == "tried" && len(words) == 6 {
+			p.By, p.Tried, p.Probing, p.Reason = byProvider, true, words[4] != "-", words[5]
+			if since, err := strconv.ParseInt(words[3], 10, 64); err == nil {
+				p.Since = time.UnixMicro(since)
+			}
+		}
 		if p.By == "" {
-			p.By = "provider"
+			p.By = byProvider
 		}
 		if micros < endless {
 			p.Until = time.UnixMicro(micros)
@@ -184,7 +248,7 @@ func Pauses(ctx context.Context, client redis.UniversalClient, queue string) ([]
 	var pauses []Pause
 	for field, text := range fields {
 		p := readPause(field, text)
-		if p.By != "" && (p.Until.IsZero() || p.Until.After(now)) {
+		if p.By != "" && (p.Tried || p.Until.IsZero() || p.Until.After(now)) {
 			pauses = append(pauses, p)
 		}
 	}
@@ -197,7 +261,7 @@ func sortPauses(pauses []Pause) {
 		if (a.Tenant == "") != (b.Tenant == "") {
 			return strings.Compare(a.Tenant, b.Tenant)
 		}
-		return strings.Compare(a.Kind+a.Tenant, b.Kind+b.Tenant)
+		return cmp.Or(strings.Compare(a.Kind+a.Tenant, b.Kind+b.Tenant), strings.Compare(a.Endpoint, b.Endpoint))
 	})
 }
 

@@ -283,6 +283,7 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	if len(errs) > 0 {
 		return accepted{}, errors.Join(errs...)
 	}
+	attributes = withEndpoint(attributes, job.Kind, payload)
 
 	a := accepted{
 		queue: queue, tenant: throttle.Escape(job.Tenant), attributes: attributes, kind: throttle.Escape(job.Kind),
@@ -406,8 +407,8 @@ func encodeAttributes(attributes map[string]string) (text, problem string) {
 	}
 	parts := make([]string, 0, len(attributes))
 	for _, name := range sortedKeys(attributes) {
-		if !attrPattern.MatchString(name) || name == "tenant" || name == "kind" {
-			return "", fmt.Sprintf("the name %s is not 1 to 64 of a-z, 0-9 and '_', or is tenant or kind", quote(name))
+		if !attrPattern.MatchString(name) || name == "tenant" || name == "kind" || name == attrEndpoint {
+			return "", fmt.Sprintf("the name %s is not 1 to 64 of a-z, 0-9 and '_', or is tenant, kind or endpoint", quote(name))
 		}
 		if reason := textProblem(attributes[name], mostTenant); reason != "" {
 			return "", name + ": " + reason

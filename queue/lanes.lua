@@ -17,10 +17,16 @@
 --   vtime       hash: tenant -> virtual finish time; '*' -> the queue's virtual time;
 --               '*unit' -> what it counts; '*parts' -> what the last jobs added to it and
 --               '*typical' -> what one usually adds; '*clock' -> when dispatch last looked, µs
---   pauses      hash: scope -> "until_us by reason"; scope: a tenant, '*' the queue, k:KIND
+--   pauses      hash: scope -> "until_us by reason", or of a hold (below)
+--               "until_us tried length_us since_us probe reason"; scope: a tenant, '*' the
+--               queue, k:KIND; of holds a:KIND the account of a kind, a:KIND;TENANT a
+--               tenant's own, e:TENANT;ENDPOINT one receiver, h:ENDPOINT the same for all
+--   endpoints:<tenant>   set of the lanes of its endpoints that hold jobs
+--   unreachable:<endpoint>   set of tenants whose calls could not connect to it
 --   pause_changes   sorted set: scope -> number of the latest change of its pause, by which
 --               workers read what they do not know; '' -> the latest that was forgotten
---   pause_ends  sorted set: scope -> when its pause ends, µs, or its resume may be forgotten
+--   pause_ends  sorted set: scope -> when its pause ends, or its resume or its hold may be
+--               forgotten, µs
 --   backlog     hash: tenant -> jobs in its lanes; '*' -> all
 --   done        hash: tenant -> jobs done
 --   totals      hash: 'enqueued' -> jobs accepted; 'pauses' and 'limits' -> changes of them;
@@ -49,7 +55,7 @@ local conf
 local function config()
   if not conf then
     local text = read('HGET', headgate .. 'limits', '*')
-    conf = text and cjson.decode(text) or {limits = {}, attributes = {'kind'}}
+    conf = text and cjson.decode(text) or {limits = {}, attributes = {'endpoint', 'kind'}}
   end
   return conf
 end
@@ -92,6 +98,13 @@ local function lane_name(tenant, attributes)
 end
 
 local function tenant_of(lane) return plain(string.match(lane, '^[^;]*')) end
+
+-- endpoint_of is the receiver whose jobs a lane holds; nil where they have none.
+local function endpoint_of(lane)
+  local endpoint = string.match(lane, ';endpoint=([^;]*)')
+  if endpoint then endpoint = plain(endpoint) end
+  return endpoint
+end
 
 -- costs_read makes the permits of a job, by unit, of what its task says.
 local ONE = {[''] = 1}
@@ -236,7 +249,7 @@ local function lane_limits(lane, now)
   values.tenant = tenant_of(lane)
   local tenant = tenant_config(values.tenant, now)
   known = {
-    tenant = values.tenant, w = tenant.w, kind = values.kind,
+    tenant = values.tenant, w = tenant.w, kind = values.kind, endpoint = values.endpoint,
     shared = {}, own = {}, all = {}, permits = {},
   }
   local windows = config().send_windows or {}
@@ -249,7 +262,11 @@ local function lane_limits(lane, now)
   for i, limit in ipairs(config().limits) do
     local spec = tenant.l[limit.name] or limit.spec
     local parts = {}
-    for j, attr in ipairs(limit.per) do parts[j] = values[attr] or '' end
+    local of_endpoint = false
+    for j, attr in ipairs(limit.per) do
+      parts[j] = values[attr] or ''
+      of_endpoint = of_endpoint or attr == 'endpoint'
+    end
     local suffix = limit.name .. ':' .. table.concat(parts, ';')
     local entry = {
       name = limit.name, spec = spec, key = headgate .. 'b:' .. suffix, unit = limit.unit or '', adaptive = limit.adaptive,
@@ -268,6 +285,7 @@ local function lane_limits(lane, now)
       end
       known.all[#known.all + 1] = entry
       entry.tenants = #limit.per == 1 and limit.per[1] == 'tenant'
+      entry.endpoints = of_endpoint
       local group = #limit.per == 0 and known.shared or known.own
       group[#group + 1] = entry
     end
@@ -452,13 +470,48 @@ end
 
 local function slot_write(e, c, position) return int(e) .. ' ' .. int(c) .. ' ' .. int(position) end
 
--- paused_until is when the last of the pauses ends that hold a job; 0: none does.
-local function paused_until(tenant, kind)
-  local latest = 0
-  for _, text in ipairs(read('HMGET', headgate .. 'pauses', '*', tenant, 'k:' .. (kind or ''))) do
-    latest = math.max(latest, tonumber(string.match(text or '', '^%d+') or 0))
+-- A hold is a pause for something that failed: an account, a receiver. At its end one job
+-- goes, the probe, and the end moves on for as long as its call may take. What comes of
+-- it ends the hold or begins a longer one.
+local function hold_read(text)
+  local ends, length, since, probe, reason = string.match(text, '^(%d+) tried (%d+) (%d+) (%S+) (.*)$')
+  if not ends or #ends > 16 or #length > 16 or #since > 16 then return nil end
+  return {ends = tonumber(ends), length = tonumber(length), since = tonumber(since), probe = probe, reason = reason}
+end
+
+local function endpoint_scope(tenant, endpoint) return 'e:' .. tenant .. ';' .. endpoint end
+
+-- scopes_of lists the scopes of the pauses that concern a job.
+local function scopes_of(tenant, kind, endpoint)
+  kind = kind or ''
+  local scopes = {'*', tenant, 'k:' .. kind, 'a:' .. kind, 'a:' .. kind .. ';' .. tenant}
+  if endpoint then scopes[6], scopes[7] = endpoint_scope(tenant, endpoint), 'h:' .. endpoint end
+  return scopes
+end
+
+local planned_pauses = {} -- of this script: the text of each, false for one that ended
+
+-- paused_until is when the last of the pauses ends that hold a job; 0: none does. It also
+-- returns the holds that wait for a probe, and those that this job tries (id given), as
+-- lists of {scope, hold}; nil for none.
+local function paused_until(tenant, kind, endpoint, id)
+  local latest, due, tries = 0, nil, nil
+  local scopes = scopes_of(tenant, kind, endpoint)
+  for i, text in ipairs(read('HMGET', headgate .. 'pauses', unpack(scopes))) do
+    if planned_pauses[scopes[i]] ~= nil then text = planned_pauses[scopes[i]] end
+    local hold
+    if text then hold = hold_read(text) end
+    if hold and id and hold.probe == escape(id) then
+      tries = tries or {}
+      tries[#tries + 1] = {scopes[i], hold}
+    elseif hold and hold.ends <= clock() then
+      due = due or {}
+      due[#due + 1] = {scopes[i], hold}
+    elseif text then
+      latest = math.max(latest, tonumber(string.match(text, '^%d+') or 0))
+    end
   end
-  return latest
+  return latest, due, tries
 end
 
 -- note_pause numbers a change of a scope's pause, which is kept until a time.
@@ -474,19 +527,82 @@ local function note_pause(scope, keep_until)
   plan('ZADD', headgate .. 'pause_ends', int(keep_until), scope)
 end
 
--- pause stops a scope, and returns the pause in force; of two pauses the one that ends
--- later holds.
-local planned_pauses = {} -- of this script
-local function pause(scope, ends, by, reason)
+local function pause_text(scope)
+  if planned_pauses[scope] ~= nil then return planned_pauses[scope] end
+  return read('HGET', headgate .. 'pauses', scope)
+end
+
+local function pause_set(scope, text, keep_until)
   local planned = planned_pauses[scope]
-  local known = planned or read('HGET', headgate .. 'pauses', scope)
-  if known and tonumber(string.match(known, '^%d+') or 0) >= ends then return known end
-  local text = int(ends) .. ' ' .. by .. ' ' .. reason
   plan('HSET', headgate .. 'pauses', scope, text)
   planned_pauses[scope] = text
   undo(function() planned_pauses[scope] = planned end)
-  note_pause(scope, ends)
+  note_pause(scope, keep_until)
+end
+
+-- For so long workers find the end of a pause by its number. One that was away for longer
+-- reads all pauses.
+local RESUME_KEPT_US = 3600000000
+
+local function pause_end(scope)
+  local planned = planned_pauses[scope]
+  plan('HDEL', headgate .. 'pauses', scope)
+  planned_pauses[scope] = false
+  undo(function() planned_pauses[scope] = planned end)
+  note_pause(scope, clock() + RESUME_KEPT_US)
+end
+
+-- pause stops a scope, and returns the pause in force; of two pauses the one that ends
+-- later holds.
+local function pause(scope, ends, by, reason)
+  local known = pause_text(scope)
+  if known and tonumber(string.match(known, '^%d+') or 0) >= ends then return known end
+  local text = int(ends) .. ' ' .. by .. ' ' .. reason
+  pause_set(scope, text, ends)
   return text
+end
+
+-- A hold that nobody tries, because no job of it waits, is forgotten after this.
+local IDLE_US = 3600000000
+
+local function hold_set(scope, hold)
+  local text = table.concat({int(hold.ends), 'tried', int(hold.length), int(hold.since), hold.probe, hold.reason}, ' ')
+  pause_set(scope, text, hold.ends + IDLE_US)
+end
+
+-- hold_begin holds a scope back because of a failure. probing: the failure is that of the
+-- probe. Without named the length is a first one, and doubles with each probe that fails.
+local GROWTH = 10
+local function hold_begin(scope, length, named, probing, reason, now)
+  local known
+  local text = pause_text(scope)
+  if text then known = hold_read(text) end
+  if known and not probing then
+    -- Calls that were under way when it began tell nothing new.
+    if known.ends > now and (known.probe ~= '-' or not named or known.ends > now + length) then return end
+    if not named then length = math.max(known.length, length) end
+  elseif known and not named then
+    length = math.min(math.max(2 * known.length, length), GROWTH * length)
+  end
+  hold_set(scope, {ends = now + length, length = length, since = known and known.since or now, probe = '-', reason = reason})
+end
+
+-- hold_try makes a job the probe of holds that wait for one. lease_us is how long its call
+-- may take.
+local LEASE_US = 60000000
+local function hold_try(due, id, lease_us, now)
+  for _, entry in ipairs(due) do
+    local scope, hold = entry[1], entry[2]
+    hold_set(scope, {ends = now + (lease_us or LEASE_US), length = hold.length, since = hold.since, probe = escape(id), reason = hold.reason})
+  end
+end
+
+-- hold_untried lets the next job try, because this one was not called.
+local function hold_untried(tries, now)
+  for _, entry in ipairs(tries) do
+    local scope, hold = entry[1], entry[2]
+    hold_set(scope, {ends = now, length = hold.length, since = hold.since, probe = '-', reason = hold.reason})
+  end
 end
 
 -- Lanes that hold or held other than normal jobs stand in skips.
@@ -515,11 +631,18 @@ local function lane_drop(lane, id)
   note_length(lane, -1)
 end
 
+-- lane_open puts a job into a lane that may have been empty.
+local function lane_open(lane, id, position)
+  lane_push(lane, id, position)
+  if endpoint_of(lane) then plan('SADD', headgate .. 'endpoints:' .. tenant_of(lane), lane) end
+end
+
 -- lane_close forgets a lane that holds nothing any more. One that is left among
 -- the blocked would be woken in place of another.
 local function lane_close(lane, now)
   if lane_length(lane) + (left[lane] or 0) > 0 then return end
   lane_forget(lane)
+  if endpoint_of(lane) then plan('SREM', headgate .. 'endpoints:' .. tenant_of(lane), lane) end
   plan('ZREM', headgate .. 'waiting', lane)
   plan('ZREM', headgate .. 'ready', lane)
   if has_bands() then plan('HDEL', headgate .. 'skips', lane) end
@@ -529,7 +652,7 @@ end
 -- to_lane puts a job (back) into its lane.
 local function to_lane(lane, id, position, now, at_once)
   plan('HSET', task_key(id), 'state', 'aggregating')
-  lane_push(lane, id, position)
+  lane_open(lane, id, position)
   note_length(lane, 1)
   note_band(lane, position)
   backlog_add(tenant_of(lane), 1)

@@ -284,7 +284,8 @@ func limitNames(limits []Limit) []string {
 // attributes are the names, other than tenant, that limits are per: what splits
 // lanes. Several kinds do, too: one can be paused or have hours of its own.
 func (q QueueLimits) attributes() []string {
-	names := map[string]bool{"kind": true} // pauses, send windows and workers tell kinds apart
+	// Pauses, send windows and workers tell kinds apart, and holds tell endpoints.
+	names := map[string]bool{"kind": true, attrEndpoint: true}
 	for _, limit := range q.Limits {
 		for _, attr := range limit.Per {
 			if attr != "tenant" {

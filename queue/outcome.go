@@ -59,11 +59,75 @@ type (
 		error
 		Unknown() bool
 	}
+	// A holding error is about more than its job: the "account", that of the "tenant", or
+	// the "endpoint". The length is 0 where nobody knows it, named where the provider
+	// told it. Of others, pauses grow.
+	holdingError interface {
+		error
+		Holds() (who string, length time.Duration, named bool)
+	}
+	unreachableError interface {
+		error
+		Unreachable() bool
+	}
 )
 
+// Whom a provider's answer holds back.
 const (
-	throttledPause = time.Second    // when the provider does not say how long
-	longestPause   = 24 * time.Hour // whatever the provider says
+	ofTenant   = "tenant"
+	ofAccount  = "account"
+	ofEndpoint = "endpoint"
+)
+
+func whoOf(account bool) string {
+	if account {
+		return ofAccount
+	}
+	return ofTenant
+}
+
+// hold is a pause that a call brings about. The zero hold is none.
+type hold struct {
+	who    string
+	length time.Duration
+	reason string
+	// sign is "" for a pause that only passes. Of one whose end a single job tries it is
+	// '=' where the provider named its length, '+' where pauses grow, and '!' where they
+	// do because the endpoint could not be reached.
+	sign string
+}
+
+// holdOf reads what an error says about others than its job.
+func holdOf(err error) hold {
+	said, ok := errors.AsType[holdingError](err)
+	if !ok {
+		return hold{}
+	}
+	h := hold{reason: err.Error()}
+	var named bool
+	h.who, h.length, named = said.Holds()
+	if h.who == "" {
+		return hold{}
+	}
+	h.sign = "+"
+	unreachable, ok := errors.AsType[unreachableError](err)
+	switch {
+	case named && h.length > 0:
+		h.sign = "="
+	case ok && unreachable.Unreachable() && h.who == ofEndpoint:
+		h.sign = "!"
+	}
+	if h.length <= 0 {
+		h.length = throttledPause
+	}
+	h.length = min(h.length, longestHold)
+	return h
+}
+
+const (
+	throttledPause = time.Second         // when the provider does not say how long
+	longestPause   = 24 * time.Hour      // whatever the provider says
+	longestHold    = 32 * 24 * time.Hour // such as of a quota of the month
 	firstBackoff   = time.Second
 	longestBackoff = 10 * time.Minute
 )
@@ -71,14 +135,12 @@ const (
 // verdict is what follows from a handler's answer.
 type verdict struct {
 	outcome Outcome
-	pause   time.Duration // of the tenant, or of all
-	account bool          // of all
-	reason  string        // of the pause
-	unsure  bool          // the provider may have acted on the call
-	first   bool          // the call counts for Running.First though no attempt was spent
-	actual  string        // what the call cost, by unit
-	err     error         // for asynq; nil: acknowledge
-	result  []byte        // of a call that succeeded
+	hold    hold
+	unsure  bool   // the provider may have acted on the call
+	first   bool   // the call counts for Running.First though no attempt was spent
+	actual  string // what the call cost, by unit
+	err     error  // for asynq; nil: acknowledge
+	result  []byte // of a call that succeeded
 
 	answer Answer
 	called time.Time // when the call left, by Redis's clock
@@ -114,13 +176,16 @@ func judge(err error, job Running, repeatUnknown bool, now time.Time) verdict {
 		return verdict{outcome: Done}
 	}
 	if throttled, ok := errors.AsType[throttledError](err); ok {
+		if h := holdOf(err); h.who != "" {
+			return verdict{outcome: Throttled, hold: h, err: &retryError{err: err}}
+		}
 		pause := throttled.RetryAfter()
 		if pause <= 0 {
 			pause = throttledPause
 		}
 		whole, ok := errors.AsType[accountError](err)
 		return verdict{
-			outcome: Throttled, pause: min(pause, longestPause), account: ok && whole.WholeAccount(), reason: err.Error(),
+			outcome: Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: min(pause, longestPause), reason: err.Error()},
 			err: &retryError{err: err},
 		}
 	}

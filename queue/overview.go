@@ -176,8 +176,8 @@ func (f *forecast) check(ctx context.Context, pipe redis.Pipeliner) func() error
 func (f *forecast) pausesInForce() []Pause {
 	var pauses []Pause
 	for scope, text := range f.pauses {
-		if pausedUntil(text) > f.asked.UnixMicro() {
-			pauses = append(pauses, readPause(scope, text))
+		if p := readPause(scope, text); p.Tried || pausedUntil(text) > f.asked.UnixMicro() {
+			pauses = append(pauses, p)
 		}
 	}
 	sortPauses(pauses)

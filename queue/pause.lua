@@ -2,7 +2,7 @@
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2]   scope: an escaped tenant, '*' or 'k:'<kind>
+-- ARGV[2]   scope: an escaped tenant, '*' or 'k:'<kind>; of a resume also that of a hold
 -- ARGV[3]   until_us: 9e15 until it is resumed; 0: resume
 -- ARGV[4]   reason
 -- ARGV[5]   audit entry
@@ -11,10 +11,6 @@
 local now = clock()
 local pauses, scope, until_us = headgate .. 'pauses', ARGV[2], tonumber(ARGV[3])
 set_calendars(ARGV[6])
-
--- For so long workers find a resume by its number. One that was away for longer reads
--- all pauses.
-local RESUME_KEPT_US = 3600000000
 
 -- A provider's pause stops buckets, too.
 local function start_buckets()
@@ -35,15 +31,25 @@ local function start_buckets()
   end
 end
 
-local before = read('HGET', pauses, scope) or ''
-if tonumber(string.match(before, '^%d+') or 0) <= now then before = '' end
+local function in_force(of)
+  local text = read('HGET', pauses, of) or ''
+  if tonumber(string.match(text, '^%d+') or 0) <= now and not hold_read(text) then text = '' end
+  return text
+end
+
+local before = in_force(scope)
 local after = ''
 if until_us > 0 then
   after = pause(scope, until_us, 'operator', ARGV[4])
 else
-  if string.sub(scope, 1, 2) ~= 'k:' then start_buckets() end
-  plan('HDEL', pauses, scope)
-  note_pause(scope, now + RESUME_KEPT_US)
+  if not string.find(scope, ':', 1, true) then start_buckets() end
+  pause_end(scope)
+  -- The account of a kind may be held as well.
+  local account = 'a:' .. string.sub(scope, 3)
+  if string.sub(scope, 1, 2) == 'k:' and in_force(account) ~= '' then
+    if before == '' then before = in_force(account) end
+    pause_end(account)
+  end
 end
 if before ~= '' or after ~= '' then
   plan('LPUSH', headgate .. 'audit', ARGV[5])

@@ -14,6 +14,7 @@
 local MAX_LOST = 8
 local now = clock()
 local taken = 0
+local pausing = read('EXISTS', headgate .. 'pauses') == 1
 
 local function lost_add(known, owner, counted)
   local runs = {}
@@ -55,11 +56,17 @@ local function take(id, seen, owner, ended)
       set('hg_log', log_add(task[10], log))
       set('hg_released', '')
     end
+    -- What it tried, another job tries.
+    local tries
+    if pausing and task[2] and task[2] ~= '' then
+      tries = select(3, paused_until(tenant_of(task[2]), string.match(task[2], ';kind=([^;]*)'), endpoint_of(task[2]), id))
+      if tries then hold_untried(tries, now) end
+    end
     if task[4] or crashes >= 3 or not task[2] or task[2] == '' then
       -- Only to be put away by a worker, or without a lane: no slot is needed.
       pend(id)
     else
-      to_lane(task[2], id, position or BAND + now, now)
+      to_lane(task[2], id, position or BAND + now, now, tries ~= nil)
       set('hg_slot', slot_write(0, 0, position or BAND + now))
     end
     if fields[1] then plan('HSET', key, unpack(fields)) end

@@ -3,6 +3,9 @@ package queue
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -50,6 +53,60 @@ func replan(ctx context.Context, client redis.UniversalClient, queue, tenant str
 }
 
 const replanAgain = time.Second
+
+// replans are the tenants of a queue whose lanes are to be asked anew, "" for all: a
+// call of this worker ended a hold.
+type replans struct {
+	mu      sync.Mutex
+	tenants map[string]bool
+	added   chan struct{} // has a value when tenants were added
+}
+
+func newReplans() *replans {
+	return &replans{tenants: map[string]bool{}, added: make(chan struct{}, 1)}
+}
+
+func (r *replans) add(tenant string) {
+	r.mu.Lock()
+	r.tenants[tenant] = true
+	r.mu.Unlock()
+	select {
+	case r.added <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what was added, and nothing beside all.
+func (r *replans) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	tenants := slices.Collect(maps.Keys(r.tenants))
+	if r.tenants[""] {
+		tenants = []string{""}
+	}
+	clear(r.tenants)
+	return tenants
+}
+
+// replanAfterHolds asks the lanes anew that a hold kept until it ended. What fails is
+// left to the sweep.
+func (d *dispatcher) replanAfterHolds(ctx context.Context) {
+	if d.replans == nil {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.replans.added:
+		}
+		for _, tenant := range d.replans.take() {
+			if err := replan(ctx, d.redis, d.queue, tenant); err != nil && ctx.Err() == nil {
+				d.logger.Warn("lanes cannot be asked anew after a hold; the sweep does so", logQueue, d.queue, logError, err)
+			}
+		}
+	}
+}
 
 // replanAfterSteps asks all lanes anew each time that a round finds Redis's clock set
 // back. The rounds go on meanwhile: many lanes take seconds. Only one round is told of a

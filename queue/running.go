@@ -60,6 +60,10 @@ type Running struct {
 	lastOfAsynq bool
 	// kept: it is remembered once it is done.
 	kept bool
+
+	// Probe is whether the job tries what a hold keeps others of its account or endpoint
+	// from, after a failure. What comes of it decides for them.
+	Probe bool
 }
 
 func (job Running) expired(now time.Time) bool {
@@ -73,14 +77,7 @@ type call struct {
 
 	mu     sync.Mutex
 	actual map[string]int64
-	pause  callPause
-}
-
-// callPause is what [PauseAfter] was told.
-type callPause struct {
-	length  time.Duration
-	account bool
-	reason  string
+	pause  hold
 }
 
 type callKey struct{}
@@ -134,12 +131,12 @@ func PauseAfter(ctx context.Context, length time.Duration, account bool, reason 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if length > c.pause.length {
-		c.pause = callPause{min(length, longestPause), account, reason}
+		c.pause = hold{who: whoOf(account), length: min(length, longestPause), reason: reason}
 	}
 	return nil
 }
 
-func (c *call) pauseAfter() callPause {
+func (c *call) pauseAfter() hold {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pause
@@ -175,6 +172,9 @@ func readRunning(ctx context.Context, task *asynq.Task) Running {
 		job.MaxAttempts = most + 1
 	}
 	job.kept = headers[headerKept] != ""
+	if endpointIn(job.attributes) == "" {
+		job.attributes = withEndpoint(job.attributes, job.Kind, task.Payload())
+	}
 	job.lastOfAsynq = most != endlessRetry && retried >= most
 	if n, err := strconv.ParseInt(headers[headerCost], 10, 64); err == nil && n > 0 {
 		job.Cost = n

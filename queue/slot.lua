@@ -5,8 +5,10 @@
 -- ARGV[2]   near_us: how far ahead of now the slot may lie
 -- ARGV[3]   pickup_us: how long after its earliest moment the call may still go
 -- ARGV[4]   calendars as JSON, '' for none
--- ARGV[5..] id, owner, tenant, attributes, kind, cost, costs (as for enqueue)
--- Returns   {answer, earliest_us, latest_us, now_us}, and of 'park' also {reason, limit}
+-- ARGV[5..] id, owner, tenant, attributes, kind, cost, costs (as for enqueue), and lease_us:
+--           how long the call of a probe may take
+-- Returns   {answer, earliest_us, latest_us, now_us}, of 'go' also {probe 1|0}, and of 'park'
+--           {reason, limit}
 --   answer  'go' | 'park' its slot is far: back to the lane | 'gone' not this
 --           worker's any more
 --   reason  'pause' | 'window' | 'limit' or 'concurrency', and the limit's name
@@ -22,7 +24,8 @@ local function goes()
   -- only the time since is lost.
   local _, missed = slot_read(task[4])
   if missed > 0 then refund_all(limits.all, now, missed, costs, task[6]) end
-  local near, paused = now + tonumber(ARGV[2]), paused_until(limits.tenant, kind)
+  local near = now + tonumber(ARGV[2])
+  local paused, due, tries = paused_until(limits.tenant, kind, limits.endpoint, id)
   local t, binding = earliest_all(limits.all, now, math.max(now, paused), costs)
   local blocked = not task[5] and blocked_by(limits, now)
   if blocked or t > near then
@@ -49,8 +52,9 @@ local function goes()
     local permits = take_permits(limits, id, now)
     if permits ~= '' then fields[#fields + 1], fields[#fields + 2] = 'hg_permits', permits end
   end
+  if due then hold_try(due, id, tonumber(ARGV[12] or LEASE_US), now) end
   plan('HSET', key, unpack(fields))
-  return {'go', int(t), int(c), int(now)}
+  return {'go', int(t), int(c), int(now), (due or tries) and 1 or 0}
 end
 
 -- asynq's retry set is only the way back: the group says where the job belongs.
@@ -71,7 +75,10 @@ local understood = attempt('job ' .. id, function()
   end
   costs = costs_read(ARGV[10], ARGV[11])
   lane = task[3] ~= '' and task[3] or nil
-  if not lane then lane = lane_name(tenant, 'kind=' .. kind .. ';' .. attributes) end
+  -- One of asynq's own client may stand in a lane that does not say its receiver.
+  if not lane or (not endpoint_of(lane) and string.find(';' .. attributes, ';endpoint=', 1, true)) then
+    lane = lane_name(tenant, 'kind=' .. kind .. ';' .. attributes)
+  end
   local _, _, at = slot_read(task[4])
   position = at
 end)

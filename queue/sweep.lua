@@ -28,7 +28,8 @@ local function ask(lane, id)
   local task = read('HMGET', task_key(id), 'hg_cost', 'hg_costs', 'hg_permits', 'msg')
   local limits = lane_limits(lane, now)
   if not limits.kind then limits = lane_limits(lane .. ';kind=' .. escape(message_kind(task[4] or '')), now) end
-  local e, binding = earliest_all(limits.own, now, math.max(now, paused_until(limits.tenant, limits.kind)), costs_read(task[1], task[2]))
+  local paused = paused_until(limits.tenant, limits.kind, limits.endpoint)
+  local e, binding = earliest_all(limits.own, now, math.max(now, paused), costs_read(task[1], task[2]))
   if binding and binding.till and binding.till > now then e = math.min(e, binding.till) end
   return e, not task[3] and blocked_by(limits, now), limits
 end
@@ -62,11 +63,16 @@ local function mend(lane)
   end
 end
 
--- The count of a tenant is the sum of its lanes, where they differ by kind alone. So all
--- kinds have to be known, of those that are new all of the slice, before one is summed.
+-- The count of a tenant is the sum of its lanes, where they differ by kind and endpoint
+-- alone. So all kinds have to be known, of those that are new all of the slice, before
+-- one is summed. Of more endpoints than these none are summed.
+local MAX_ENDPOINTS = 100
 local kinds, known, summed = {}, {}, {}
 local function parts_of(lane)
-  if #config().attributes == 1 then return string.match(lane, '^([^;]*);kind=([^;]*)$') end
+  if #config().attributes > 2 then return nil end
+  local tenant, kind = string.match(lane, '^([^;]*);kind=([^;]*)$')
+  if not tenant then tenant, kind = string.match(lane, '^([^;]*);endpoint=[^;]*;kind=([^;]*)$') end
+  return tenant, kind
 end
 
 local function learn(kind)
@@ -81,6 +87,9 @@ local function recount(lane)
   summed[tenant] = true
   local sum = 0
   for _, one in ipairs(kinds) do sum = sum + lane_length(tenant .. ';kind=' .. one) end
+  local endpoints = headgate .. 'endpoints:' .. tenant
+  if read('SCARD', endpoints) > MAX_ENDPOINTS then return end
+  for _, one in ipairs(read('SMEMBERS', endpoints)) do sum = sum + lane_length(one) end
   backlog_add(tenant, sum - (tonumber(read('HGET', headgate .. 'backlog', tenant) or 0) or 0))
 end
 

@@ -166,7 +166,7 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 	var common []Pause
 	for _, pause := range f.pausesInForce() {
 		switch {
-		case pause.Kind != "":
+		case pause.Kind != "" || pause.Endpoint != "": // not all jobs of anybody
 		case pause.Tenant == "":
 			common = append(common, pause)
 		default:

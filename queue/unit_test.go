@@ -132,8 +132,8 @@ func TestJudge(t *testing.T) {
 	}
 	for _, test := range tests {
 		v := judge(test.err, test.job, test.repeat, now)
-		if v.outcome != test.want || v.pause != test.pause {
-			t.Errorf("judge(%v, attempt %d) = %s, pause %v; want %s, %v", test.err, test.job.Attempt, v.outcome, v.pause, test.want, test.pause)
+		if v.outcome != test.want || v.hold.length != test.pause {
+			t.Errorf("judge(%v, attempt %d) = %s, pause %v; want %s, %v", test.err, test.job.Attempt, v.outcome, v.hold.length, test.want, test.pause)
 		}
 		again, isAgain := errors.AsType[*retryError](v.err)
 		if wantAgain := v.outcome == Retried || v.outcome == Throttled || v.outcome == Postponed; isAgain != wantAgain {

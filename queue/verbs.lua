@@ -194,9 +194,12 @@ local function visit_one(id, expected, position, at)
     late = late + 1
     return false
   end
-  if verb == 'run' and pausing and paused_until(tenant, escape(message_kind(task.msg))) > now then
-    held = held + 1
-    return false
+  if verb == 'run' and pausing then
+    local paused, due = paused_until(tenant, escape(message_kind(task.msg)), endpoint_of(task.lane))
+    if paused > now or due then
+      held = held + 1
+      return false
+    end
   end
   if dry then
     matched = matched + 1

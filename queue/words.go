@@ -83,7 +83,7 @@ func stopText(unserved *Unserved, pause *Pause, now time.Time) string {
 		reasons = append(reasons, unserved.String())
 	}
 	if pause != nil {
-		reasons = append(reasons, fmt.Sprintf("%v is paused %s", pause.Scope, pause.Text(now)))
+		reasons = append(reasons, fmt.Sprintf("%v is %s", pause.Scope, pause.Text(now)))
 	}
 	return strings.Join(reasons, ", and ")
 }

@@ -259,18 +259,24 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, capacity *capac
 		escaped = append(escaped, throttle.Escape(kind))
 	}
 	kinds := kindList(escaped)
+	// A call that takes longer than this was cut off.
+	lease := redisTimeout
+	for _, h := range w.handlers {
+		lease = max(lease, h.timeout+redisTimeout)
+	}
 	for _, name := range w.config.Queues {
+		replans := newReplans()
 		limits := &limitsCache{queue: name, redis: w.redis, kinds: &kindLog{handlers: w.handlers, logger: w.logger}}
 		pauses, starving := &pauses{}, &starvation{}
 		d := &dispatcher{
 			queue: name, kinds: kinds, redis: w.redis, capacity: capacity, pending: &atomic.Int64{}, observer: w.observer, logger: w.logger,
 			limits: limits, clock: clocks[name], pauses: pauses, starving: starving, sending: sending,
-			poll: w.poll, woken: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
+			poll: w.poll, woken: make(chan struct{}, 1), stepped: make(chan struct{}, 1), replans: replans, lease: lease,
 		}
 		gates[name] = (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
 			clock: clocks[name], suspects: suspects, runs: runs, sending: sending, worker: id, client: client, live: w.live[name], renewals: renewals, stopping: stopping, ended: ended,
-			limits: limits, pauses: pauses, starving: starving, woke: d.wake,
+			limits: limits, pauses: pauses, starving: starving, woke: d.wake, replans: replans, lease: lease,
 		}).init()
 		dispatchers = append(dispatchers, d)
 		pendings = append(pendings, d.pending)

@@ -116,7 +116,7 @@ func pause(cmd *cobra.Command, o *options, who operator, scope queue.Scope, unti
 	if o.json {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(pauseAsJSON(who.queue, p))
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is paused %s; it holds %s\n", scopeWords(who.queue, scope), printable(p.Text(time.Now())), holds)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is %s; it holds %s\n", scopeWords(who.queue, scope), printable(p.Text(time.Now())), holds)
 	return err
 }
 
@@ -160,7 +160,7 @@ func resume(cmd *cobra.Command, o *options, who operator, scope queue.Scope) err
 	}
 	for _, p := range pauses {
 		if p.Scope == scope {
-			question := fmt.Sprintf("resume %s, paused %s?", scopeWords(who.queue, scope), printable(p.Text(time.Now())))
+			question := fmt.Sprintf("resume %s, %s?", scopeWords(who.queue, scope), printable(p.Text(time.Now())))
 			if err := who.confirm(cmd, question); err != nil {
 				return err
 			}

@@ -182,7 +182,7 @@ func heldWords(t queue.TenantRow, now time.Time) string {
 		all = append(all, t.Unserved.String())
 	}
 	if t.Pause != nil {
-		all = append(all, "paused "+t.Pause.Text(now))
+		all = append(all, t.Pause.Text(now))
 	}
 	return cmp.Or(strings.Join(all, "; "), heldBy(t), "-")
 }
