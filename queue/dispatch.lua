@@ -465,6 +465,8 @@ local function pass_on(lane, limits)
   end
 end
 
+local pause_due = math.huge -- when the first pause ends of those that were met
+
 -- run releases jobs of one lane while it is the lane's turn: until another lane
 -- is due (due_us), or its virtual time passes that of the next in line (share).
 -- It returns true when nothing else may go before next_due.
@@ -508,7 +510,10 @@ local function run(lane, start, s, shared_by, due_us, share)
       if taken == 0 then pass_on(lane, limits) end
       break
     elseif paused > now then
-      put_back(lane, paused)
+      -- It has no second turn in this call: one whose pause ends within the horizon
+      -- would keep all others from theirs.
+      place[lane] = {'waiting', paused}
+      pause_due = math.min(pause_due, paused)
       if taken == 0 then pass_on(lane, limits) end
       break
     elseif blocked then
@@ -685,7 +690,8 @@ if not usable then
   again = RETRY_US / 5
 elseif more or forwarded > 0 or next(gone) or (released == max and max < room) then
   again = 0 -- there is more to do than one call may
-elseif next_due >= 0 then
+elseif next_due >= 0 or pause_due < math.huge then
+  if next_due < 0 or pause_due < next_due then next_due = pause_due end
   again = math.max(0, math.min(next_due - now, 86400000000))
 end
 local totals, waits = {}, 0

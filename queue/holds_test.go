@@ -380,3 +380,22 @@ func TestCountsOfEndpointsAreMended(t *testing.T) {
 		}
 	}
 }
+
+// TestPauseThatEndsSoon: a lane whose pause ends within the horizon does not keep others
+// from slots that come after that moment.
+func TestPauseThatEndsSoon(t *testing.T) {
+	slow := Limit{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 20 * time.Second}}, Per: []string{"tenant"}}
+	r := startRig(t, 0, limitsOf(slow), nil)
+	r.enqueue(t, "a", 1)
+	r.enqueue(t, "b", 2)
+	if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{Tenant: "a"}, time.Now().Add(10*time.Second), ann); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := dispatchScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := numbers(reply, 10); err != nil || n[0] != 2 {
+		t.Errorf("%d jobs were released, %v; want the two of tenant b", n[0], err)
+	}
+}
