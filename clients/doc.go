@@ -5,10 +5,12 @@
 // and answers nil, or an error that says what to do next:
 //
 //   - [Throttled]: the provider wants fewer calls; no attempt is spent.
-//   - [ParkUntil]: nothing before a known moment; no attempt is spent. [RepeatAt] is
-//     the same for a failure that the client ends after some time.
+//   - [Exhausted]: the account can do nothing for now; no attempt is spent.
+//   - [ParkUntil]: not this call before a known moment; no attempt is spent. [RepeatAt]
+//     is the same for a failure that the client ends after some time.
 //   - [Permanent]: never; the job is archived with the reason.
 //   - [Unknown]: sent, but the answer never came; [Undecided]: and no repeat is safe.
+//   - [Unavailable]: the provider failed, and not the call; an attempt is spent.
 //   - [Retryable], and every other error: an attempt is spent.
 //
 // Callers ask for the behaviour (an error with RetryAfter() time.Duration, with

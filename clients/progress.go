@@ -23,6 +23,7 @@ type Progress struct {
 	conn   *countedConn
 	before int64 // bytes that the connection had carried for others
 	partly bool  // writing failed
+	tried  bool  // a connection was asked for
 }
 
 // Watch makes the context under which the call is to be made.
@@ -47,10 +48,18 @@ func (p *Progress) Watch(ctx context.Context) context.Context {
 func (p *Progress) on(conn *countedConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.conn, p.before, p.partly = conn, 0, false
+	p.conn, p.before, p.partly, p.tried = conn, 0, false, true
 	if conn != nil {
 		p.before = conn.written.Load()
 	}
+}
+
+// Tried reports whether a connection was asked for at all: a call that fails before says
+// nothing about its provider.
+func (p *Progress) Tried() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tried
 }
 
 // Began reports whether a single byte of the request went out.

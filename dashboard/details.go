@@ -22,20 +22,10 @@ type ProviderDetails struct {
 	Quotas  []Quota         `json:"quotas,omitempty"`  // as answers told them last
 }
 
-// BreakerDetails is [BreakerStats] with some of the providers or receivers that
-// are down.
+// BreakerDetails counts how often calls of the worker failed so often that a provider
+// or a receiver was held back. What is held back now is among the pauses of the queue.
 type BreakerDetails struct {
-	Down    int           `json:"down"`
-	Opened  uint64        `json:"opened"`
-	Refused uint64        `json:"refused"`
-	Hosts   []HostDetails `json:"hosts,omitempty"`
-}
-
-// HostDetails is a provider or a receiver that is down. Key is a stranger's text.
-type HostDetails struct {
-	Key   string    `json:"key"`
-	State string    `json:"state"` // open or half-open
-	Until time.Time `json:"until"` // when it may be tried
+	Opened uint64 `json:"opened"`
 }
 
 // Quota is a limit of an account at its provider.

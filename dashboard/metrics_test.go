@@ -28,7 +28,7 @@ func filled() (*prometheus.Registry, *Metrics) {
 		Took: time.Millisecond, Released: 3, Waiting: 40, Enqueued: 50, Held: 7, Sending: 2, Concurrency: 1000, Starved: 2 * time.Second,
 	})
 	observer.RoundTrip(queue.RoundTrip{Command: "script:begin", Took: time.Millisecond, Failed: true})
-	m.Breakers("ai", func() BreakerStats { return BreakerStats{Down: 1, Opened: 2, Refused: 30} })
+	m.Breakers("ai", func() uint64 { return 2 })
 	m.LimitsFile(func() error { return errors.New("line 3") })
 	return registry, m
 }
@@ -62,9 +62,7 @@ func TestMetrics(t *testing.T) {
 		`headgate_redis_round_trips_total{command="script:begin"} 1`,
 		`headgate_redis_errors_total{command="script:begin"} 1`,
 		`headgate_redis_round_trip_seconds_count 1`,
-		`headgate_breaker_down{kind="ai"} 1`,
 		`headgate_breaker_opened_total{kind="ai"} 2`,
-		`headgate_breaker_refused_total{kind="ai"} 30`,
 		`headgate_limits_file_failed 1`,
 	} {
 		if !strings.Contains(page.Body.String(), line+"\n") {

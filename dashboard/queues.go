@@ -167,7 +167,7 @@ var (
 	tenantsWait  = queueDesc("headgate_tenants_waiting", "Tenants with jobs in lanes.")
 	unservedJobs = queueDesc("headgate_unserved_jobs", "Jobs that could go and that no worker takes: none has a handler for their kind, or none serves their queue. Every worker shows this of queues that nobody serves, too.")
 	scriptFaults = queueDesc("headgate_script_faults", "Things in Redis that the queue's scripts could not understand in the last hour, such as a key of another type.")
-	pausedUntil  = queueDesc("headgate_paused_until_timestamp_seconds", "When a pause of the queue or of a kind ends, Unix time; 0: it is not paused; +Inf: when somebody resumes it.", "scope")
+	pausedUntil  = queueDesc("headgate_paused_until_timestamp_seconds", "When a pause of the queue, of a kind, or of a kind's account that is held back ends, Unix time; 0: it is not paused; +Inf: when somebody resumes it.", "scope")
 
 	limitRate     = queueDesc("headgate_limit_permits_per_second", "Permits a second that a limit admits, as its file says.", "limit", "scope", "unit")
 	limitCapacity = queueDesc("headgate_limit_capacity_permits", "Permits that a full bucket of the limit holds; of a concurrency, calls at once.", "limit", "scope", "unit")

@@ -55,6 +55,9 @@ func (s series) queue(g queue.Gauges) {
 		scope, until := "queue", math.Inf(1)
 		if pause.Kind != "" {
 			scope = "kind:" + pause.Kind
+			if pause.Tried {
+				scope = "account:" + pause.Kind
+			}
 		} else {
 			whole = true
 		}

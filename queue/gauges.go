@@ -35,7 +35,7 @@ type Gauges struct {
 	Faults    int64 // of scripts; see [Faults]
 
 	Limits []LimitGauge
-	Pauses []Pause // in force, of the whole queue and of kinds
+	Pauses []Pause // in force, of the whole queue and of kinds, and holds of their accounts
 
 	Asynq AsynqGauges
 }
@@ -90,7 +90,7 @@ func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
 		}
 		args := []any{queue, calendars, drawnLanes, wholeQueue}
 		for _, kind := range rules.Kinds {
-			args = append(args, kindScope(throttle.Escape(kind)))
+			args = append(args, kindScope(throttle.Escape(kind)), accountScope(throttle.Escape(kind)))
 		}
 		if reply, err = gaugesScript.Run(ctx, in.redis, scriptKeys(queue), args...); err == nil {
 			break

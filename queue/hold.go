@@ -234,8 +234,8 @@ func readPause(field, text string) Pause {
 	return p
 }
 
-// Pauses lists what is paused in a queue: the whole queue first, then kinds,
-// then tenants, by name.
+// Pauses lists what is paused or held in a queue: the whole queue first, then kinds,
+// then tenants, by name, and at last endpoints.
 func Pauses(ctx context.Context, client redis.UniversalClient, queue string) ([]Pause, error) {
 	now, err := client.Time(ctx).Result()
 	if err != nil {
@@ -258,6 +258,10 @@ func Pauses(ctx context.Context, client redis.UniversalClient, queue string) ([]
 
 func sortPauses(pauses []Pause) {
 	slices.SortFunc(pauses, func(a, b Pause) int {
+		// Endpoints are strangers' choice and without number.
+		if (a.Endpoint == "") != (b.Endpoint == "") {
+			return strings.Compare(a.Endpoint, b.Endpoint)
+		}
 		if (a.Tenant == "") != (b.Tenant == "") {
 			return strings.Compare(a.Tenant, b.Tenant)
 		}

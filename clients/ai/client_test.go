@@ -324,7 +324,7 @@ func TestSandbox(t *testing.T) {
 
 			s.SetAccountLimit(sandbox.Limit{})
 			for fault, want := range map[sandbox.Fault]string{
-				sandbox.InsufficientQuota: "parked", sandbox.SpendLimit: "parked", sandbox.Overloaded: "retryable",
+				sandbox.InsufficientQuota: "account exhausted", sandbox.SpendLimit: "account exhausted", sandbox.Overloaded: "retryable",
 				sandbox.ContextLength: "permanent", sandbox.ContentPolicy: "permanent",
 			} {
 				s.FailAs(1, fault)

@@ -36,13 +36,13 @@ func ExampleClient_Send() {
 
 	provider.FailAs(1, sandbox.InsufficientQuota)
 	result, err = client.Send(context.Background(), clients.Call{Job: "2", Tenant: "acme", Attempt: 1}, request)
-	_, parked := errors.AsType[*clients.ParkedError](err)
-	fmt.Println("parked:", parked, result.Actual())
+	_, exhausted := errors.AsType[*clients.ExhaustedError](err)
+	fmt.Println("exhausted:", exhausted, result.Actual())
 	// Output:
 	// estimate: map[tokens:61]
 	// actual: map[tokens:13] <nil>
 	// gpt-4o-mini stop
-	// parked: true map[tokens:0]
+	// exhausted: true map[tokens:0]
 }
 
 // Requests of both SDKs, encoded, are payloads.

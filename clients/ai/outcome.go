@@ -17,9 +17,10 @@ import (
 // the status: providers send it as 400, 402, 403 and 429.
 //
 //	no credit, spend or usage limit, quota,
-//	account not active, 402                   parked until the moment that is told,
-//	                                          the next month (enforced_spend_limit_reached),
-//	                                          else for an hour
+//	account not active, 402                   the account is exhausted: until the moment that
+//	                                          is told, or the next month
+//	                                          (enforced_spend_limit_reached)
+//	the same of an end user                   that of the tenant is exhausted
 //	429, the request alone is over the limit  permanent
 //	429, to wait for more than an hour        parked until then: this is no rate
 //	429, of a day, without a time             parked until the next day, UTC
@@ -28,7 +29,8 @@ import (
 //	401                                       the account is throttled, for 1 min
 //	403                                       parked for 5 min
 //	403 for the content of a prompt           permanent
-//	408, 409, 425, 529, other 5xx             retryable
+//	529, other 5xx                            unavailable
+//	408, 409, 425                             retryable
 //	404 with a page: a proxy whose server
 //	is being deployed                         retryable
 //	400, 404, 413, 422, other 4xx,
@@ -45,7 +47,10 @@ func (c *Client) outcome(a answer) error {
 	reason := c.reason("%s answered %s", c.host, a)
 	switch {
 	case a.billing():
-		return clients.ParkUntil(a.paidAgain(), reason)
+		if endUser.MatchString(a.message) {
+			return clients.Exhausted(a.paidAgain(), reason)
+		}
+		return clients.AccountExhausted(a.paidAgain(), reason)
 	case a.status == http.StatusTooManyRequests && tooLarge.MatchString(a.message):
 		return clients.Permanent(reason)
 	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && a.code == "slow_down":
@@ -63,9 +68,11 @@ func (c *Client) outcome(a answer) error {
 		return clients.AccountThrottled(max(a.wait(), clients.KeyPause), c.reason("%s refuses the key, and its jobs wait for another: it answered %s", c.host, a))
 	case a.status == http.StatusForbidden && !content.MatchString(a.String()):
 		return clients.ParkUntil(time.Now().Add(clients.AccessPause), c.reason("the key may not do that, and the job waits until it may: %s answered %s", c.host, a))
-	case a.status == http.StatusRequestTimeout, a.status == http.StatusConflict, a.status == http.StatusTooEarly, a.status/100 == 5,
+	case a.status == http.StatusRequestTimeout, a.status == http.StatusConflict, a.status == http.StatusTooEarly,
 		a.status == http.StatusNotFound && a.isPage:
 		return clients.Retryable(reason)
+	case a.status/100 == 5:
+		return clients.Unavailable(reason)
 	case a.status/100 == 3:
 		return clients.Permanent(c.reason("%s answered %s, and redirects are not followed", c.host, a))
 	}
@@ -77,7 +84,7 @@ func (c *Client) outcome(a answer) error {
 //	sent, and no answer, or a part of one    unknown
 //	a completion of more than 8 MiB          permanent: another would be as long
 //	the worker ends before it was sent       ctx's error
-//	no connection, no TLS, no time, before   retryable
+//	no connection, no TLS, no time, before   unreachable
 //
 // A completion that is made twice costs twice and harms nothing, so whoever
 // handles unknown outcomes may repeat it; but it is theirs to say.
@@ -96,7 +103,7 @@ func (c *Client) lost(ctx, limited context.Context, x *exchange) (Result, error)
 	case ctx.Err() != nil:
 		return free(), fmt.Errorf("call %s: %w", c.host, ctx.Err())
 	}
-	return free(), clients.Retryable(c.reason("call %s: %v", c.host, err))
+	return free(), clients.Unreachable(c.reason("call %s: %v", c.host, err))
 }
 
 // unreadable is what a 2xx without a completion means:
@@ -126,8 +133,7 @@ const (
 	// that pauses for a day because of one job would be worse than one call more.
 	longestPause = time.Hour
 
-	parkedUnpaid = time.Hour           // when nobody says how long
-	longestPark  = 32 * 24 * time.Hour // a calendar month, and a day
+	longestPark = 32 * 24 * time.Hour // a calendar month, and a day
 )
 
 var (
@@ -164,8 +170,8 @@ func (a answer) billing() bool {
 
 const enforcedSpendLimit = "enforced_spend_limit_reached"
 
-// paidAgain is when the account may be used again.
-func (a answer) paidAgain() time.Time {
+// paidAgain is how long the account may not be used; 0: nobody says so.
+func (a answer) paidAgain() time.Duration {
 	now := time.Now()
 	if m := regained.FindStringSubmatch(a.message); m != nil {
 		at := "00:00"
@@ -173,20 +179,14 @@ func (a answer) paidAgain() time.Time {
 			at = m[2]
 		}
 		if t, err := time.Parse("2006-01-02 15:04", m[1]+" "+at); err == nil && t.After(now) {
-			if latest := now.Add(longestPark); t.After(latest) {
-				return latest
-			}
-			return t
+			return min(t.Sub(now), longestPark)
 		}
 	}
 	if a.code == enforcedSpendLimit {
 		year, month, _ := now.UTC().Date()
-		return time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC)
+		return time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC).Sub(now)
 	}
-	if wait := a.stated(); wait > 0 {
-		return now.Add(wait)
-	}
-	return now.Add(parkedUnpaid)
+	return a.stated()
 }
 
 // midnight is the next one, UTC.

@@ -55,6 +55,12 @@ func kind(err error) string {
 		}
 		return "throttled"
 	}
+	if e, is := errors.AsType[*clients.ExhaustedError](err); is {
+		if e.Account {
+			return "account exhausted"
+		}
+		return "exhausted"
+	}
 	if _, is := errors.AsType[*clients.ParkedError](err); is {
 		return "parked"
 	}
@@ -90,7 +96,6 @@ func TestAnswers(t *testing.T) {
 		return time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC)
 	}
 	soon := time.Now().UTC().AddDate(0, 0, 10).Truncate(time.Minute)
-	inAnHour := func() time.Time { return time.Now().Add(time.Hour) }
 	inAWhile := func() time.Time { return time.Now().Add(clients.AccessPause) }
 	openAIError := func(message, kind, code string) string {
 		body, _ := json.Marshal(map[string]any{"error": map[string]any{"message": message, "type": kind, "param": nil, "code": code}})
@@ -109,7 +114,7 @@ func TestAnswers(t *testing.T) {
 		source   string
 		want     string
 		after    time.Duration    // throttled
-		until    func() time.Time // parked
+		until    func() time.Time // parked, or exhausted where it is told
 		text     string
 	}{
 		"rate, requests": {
@@ -184,19 +189,19 @@ func TestAnswers(t *testing.T) {
 		"quota": {
 			status: 429, source: openAICodes,
 			body: openAIError("You exceeded your current quota, please check your plan and billing details.", "insufficient_quota", "insufficient_quota"),
-			want: "parked", until: inAnHour, text: "insufficient_quota: You exceeded",
+			want: "account exhausted", text: "insufficient_quota: You exceeded",
 		},
-		"no credit":            {status: 429, source: openAICodes, body: openAIError("…", "insufficient_quota", "credit_balance_exhausted"), want: "parked", until: inAnHour},
-		"project's spend":      {status: 429, source: openAICodes, body: openAIError("…", "insufficient_quota", "project_spend_limit_exceeded"), want: "parked", until: inAnHour},
-		"organization's spend": {status: 429, source: openAICodes, body: openAIError("…", "billing", "organization_spend_limit_exceeded"), want: "parked", until: inAnHour},
+		"no credit":            {status: 429, source: openAICodes, body: openAIError("…", "insufficient_quota", "credit_balance_exhausted"), want: "account exhausted"},
+		"project's spend":      {status: 429, source: openAICodes, body: openAIError("…", "insufficient_quota", "project_spend_limit_exceeded"), want: "account exhausted"},
+		"organization's spend": {status: 429, source: openAICodes, body: openAIError("…", "billing", "organization_spend_limit_exceeded"), want: "account exhausted"},
 		"usage limit, with a wait": {
 			status: 429, source: openAICodes, headers: headers{"Retry-After": "7200"}, body: openAIError("…", "insufficient_quota", "organization_usage_limit_exceeded"),
-			want: "parked", until: func() time.Time { return time.Now().Add(2 * time.Hour) },
+			want: "account exhausted", until: func() time.Time { return time.Now().Add(2 * time.Hour) },
 		},
-		"account not active": {status: 429, source: quoted, body: openAIError("Your account is not active, please check your billing details on our website.", "billing_not_active", "billing_not_active"), want: "parked", until: inAnHour},
-		"hard limit":         {status: 400, source: quoted, body: openAIError("Billing hard limit has been reached", "invalid_request_error", "billing_hard_limit_reached"), want: "parked", until: inAnHour},
-		"402":                {status: 402, source: "api-docs.deepseek.com/quick_start/error_codes", body: openAIError("Insufficient Balance", "unknown_error", "invalid_request_error"), want: "parked", until: inAnHour},
-		"gateway's budget":   {status: 400, source: liteLLM, body: openAIError("Budget has been exceeded! Current cost: 1, Max budget: 1", "budget_exceeded", "400"), want: "parked", until: inAnHour},
+		"account not active": {status: 429, source: quoted, body: openAIError("Your account is not active, please check your billing details on our website.", "billing_not_active", "billing_not_active"), want: "account exhausted"},
+		"hard limit":         {status: 400, source: quoted, body: openAIError("Billing hard limit has been reached", "invalid_request_error", "billing_hard_limit_reached"), want: "account exhausted"},
+		"402":                {status: 402, source: "api-docs.deepseek.com/quick_start/error_codes", body: openAIError("Insufficient Balance", "unknown_error", "invalid_request_error"), want: "account exhausted"},
+		"gateway's budget":   {status: 400, source: liteLLM, body: openAIError("Budget has been exceeded! Current cost: 1, Max budget: 1", "budget_exceeded", "400"), want: "account exhausted"},
 
 		"context length": {
 			status: 400, source: openAICodes,
@@ -249,19 +254,19 @@ func TestAnswers(t *testing.T) {
 		"Anthropic, spend cap": {
 			provider: "anthropic", status: 429, source: anthLimits,
 			body: `{"type":"error","error":{"type":"rate_limit_error","message":"…","details":{"error_code":"enforced_spend_limit_reached"}}}`,
-			want: "parked", until: nextMonth, text: "enforced_spend_limit_reached",
+			want: "account exhausted", until: nextMonth, text: "enforced_spend_limit_reached",
 		},
 		"Anthropic, usage limit with a date": {
 			provider: "anthropic", status: 400, source: quoted,
 			body: anthError("invalid_request_error", "You have reached your specified API usage limits. You will regain access on "+soon.Format("2006-01-02 at 15:04 UTC")+"."),
-			want: "parked", until: func() time.Time { return soon },
+			want: "account exhausted", until: func() time.Time { return soon },
 		},
 		"Anthropic, usage limit long ago": {
 			provider: "anthropic", status: 400, source: quoted,
-			body: anthError("invalid_request_error", "You have reached your specified API usage limits. You will regain access on 2025-07-01 at 00:00 UTC."), want: "parked", until: inAnHour,
+			body: anthError("invalid_request_error", "You have reached your specified API usage limits. You will regain access on 2025-07-01 at 00:00 UTC."), want: "account exhausted",
 		},
-		"Anthropic, no credit": {provider: "anthropic", status: 400, source: quoted, body: anthError("invalid_request_error", "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits."), want: "parked", until: inAnHour},
-		"Anthropic, billing":   {provider: "anthropic", status: 402, source: anthSDK, body: anthError("billing_error", "There's an issue with your billing."), want: "parked", until: inAnHour},
+		"Anthropic, no credit": {provider: "anthropic", status: 400, source: quoted, body: anthError("invalid_request_error", "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits."), want: "account exhausted"},
+		"Anthropic, billing":   {provider: "anthropic", status: 402, source: anthSDK, body: anthError("billing_error", "There's an issue with your billing."), want: "account exhausted"},
 		"Anthropic, overloaded": {
 			provider: "anthropic", status: 529, source: anthErrors, headers: headers{"retry-after": "3", "x-should-retry": "true"},
 			body: anthError("overloaded_error", "Overloaded"), want: "retryable", text: "answered 529 overloaded_error: Overloaded",
@@ -318,6 +323,11 @@ func TestAnswers(t *testing.T) {
 			if e, is := errors.AsType[*clients.ThrottledError](err); is && e.RetryAfter() != tt.after {
 				t.Errorf("retry after %v; want %v", e.RetryAfter(), tt.after)
 			}
+			if e, is := errors.AsType[*clients.ExhaustedError](err); is {
+				if (e.After > 0) != (tt.until != nil) || tt.until != nil && (time.Until(tt.until())-e.After).Abs() > time.Minute {
+					t.Errorf("exhausted for %v", e.After)
+				}
+			}
 			if e, is := errors.AsType[*clients.ParkedError](err); is {
 				if off := e.ParkUntil().Sub(tt.until()).Abs(); off > time.Minute {
 					t.Errorf("parked until %v; want %v", e.ParkUntil(), tt.until())
@@ -336,5 +346,15 @@ func TestAnswers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAtFault: which answers say that the provider is down.
+func TestAtFault(t *testing.T) {
+	for status, down := range map[int]bool{408: false, 409: false, 425: false, 500: true, 503: true, 529: true, 404: false} {
+		_, got := errors.AsType[*clients.UnavailableError]((&Client{host: "h"}).outcome(answer{status: status}))
+		if got != down {
+			t.Errorf("%d: down %v", status, got)
+		}
 	}
 }

@@ -79,13 +79,13 @@ func TestAnswers(t *testing.T) {
 		{"ses", answer{status: 400, kind: "ThrottlingException", message: "Rate exceeded"}, account, 0, sesCommon},
 		{"ses", answer{status: 400, kind: "Throttling", message: "Maximum sending rate exceeded."}, account, 0, sesQuotas},
 		{"ses", answer{status: 429, raw: "slow down"}, account, 0, notDocs},
-		{"ses", answer{status: 429, kind: "TooManyRequestsException", message: "Daily message quota exceeded."}, "parked", 24 * time.Hour, sesQuotas},
-		{"ses", answer{status: 400, kind: "ThrottlingException", message: "Daily message quota exceeded."}, "parked", 24 * time.Hour, sesQuotas},
-		{"ses", answer{status: 400, kind: "LimitExceededException", message: "Daily message quota exceeded."}, "parked", 24 * time.Hour, sesQuotas},
+		{"ses", answer{status: 429, kind: "TooManyRequestsException", message: "Daily message quota exceeded."}, "exhausted account", 0, sesQuotas},
+		{"ses", answer{status: 400, kind: "ThrottlingException", message: "Daily message quota exceeded."}, "exhausted account", 0, sesQuotas},
+		{"ses", answer{status: 400, kind: "LimitExceededException", message: "Daily message quota exceeded."}, "exhausted account", 0, sesQuotas},
 		{"ses", answer{status: 400, kind: "LimitExceededException", message: "There are too many instances of the specified resource type."}, "retryable", 0, sesSendEmail},
-		{"ses", answer{status: 400, kind: "SendingPausedException", message: "Sending paused for this account."}, "parked", time.Hour, sesSendEmail},
-		{"ses", answer{status: 400, kind: "MessageRejected", message: "Sending paused for this account. For more information, please check the inbox of the email address associated with your AWS account."}, "parked", time.Hour, sesPausedSay},
-		{"ses", answer{status: 400, kind: "AccountSuspendedException", message: "Account is suspended."}, "parked", 24 * time.Hour, sesSendEmail},
+		{"ses", answer{status: 400, kind: "SendingPausedException", message: "Sending paused for this account."}, "exhausted account", 0, sesSendEmail},
+		{"ses", answer{status: 400, kind: "MessageRejected", message: "Sending paused for this account. For more information, please check the inbox of the email address associated with your AWS account."}, "exhausted account", 0, sesPausedSay},
+		{"ses", answer{status: 400, kind: "AccountSuspendedException", message: "Account is suspended."}, "exhausted account", 0, sesSendEmail},
 		{"ses", answer{status: 400, kind: "MessageRejected", message: "Email address is not verified. The following identities failed the check in region US-EAST-1: a@b.c"}, "permanent", 0, sesMessages},
 		{"ses", answer{status: 400, kind: "MailFromDomainNotVerifiedException", message: "not verified"}, "permanent", 0, sesSendEmail},
 		{"ses", answer{status: 400, kind: "BadRequestException", message: "Missing final '@domain'"}, "permanent", 0, sesSendEmail},
@@ -110,8 +110,8 @@ func TestAnswers(t *testing.T) {
 		{"resend", answer{status: 429, kind: "rate_limit_exceeded", headers: map[string]string{"ratelimit-reset": "2"}}, account, 2 * time.Second, resendRates},
 		{"resend", answer{status: 429, kind: "rate_limit_exceeded"}, account, 0, resendErrors},
 		{"resend", answer{status: 429, raw: "slow down", headers: map[string]string{"retry-after": "3"}}, account, 3 * time.Second, notDocs},
-		{"resend", answer{status: 429, kind: "daily_quota_exceeded", message: "You have reached your daily email sending quota.", headers: map[string]string{"retry-after": "1"}}, "parked", 24 * time.Hour, resendErrors},
-		{"resend", answer{status: 429, kind: "monthly_quota_exceeded"}, "parked", 24 * time.Hour, resendErrors},
+		{"resend", answer{status: 429, kind: "daily_quota_exceeded", message: "You have reached your daily email sending quota.", headers: map[string]string{"retry-after": "1"}}, "exhausted account", 0, resendErrors},
+		{"resend", answer{status: 429, kind: "monthly_quota_exceeded"}, "exhausted account", 0, resendErrors},
 		{"resend", answer{status: 400, kind: "validation_error", message: "x"}, "permanent", 0, resendErrors},
 		{"resend", answer{status: 400, kind: "invalid_idempotency_key"}, "permanent", 0, resendErrors},
 		{"resend", answer{status: 403, kind: "validation_error", message: "The domain.com domain is not verified."}, "permanent", 0, resendErrors},
@@ -143,7 +143,7 @@ func TestAnswers(t *testing.T) {
 		{"smtp", answer{status: 452, message: "4.5.3 too many recipients"}, "retryable", 0, "RFC 5321, 4.5.3.1.10"},
 		{"smtp", answer{status: 452, message: "4.7.0 too many emails per hour"}, "throttled", 0, rfc3463},
 		{"smtp", answer{status: 454, message: "Throttling failure: Maximum sending rate exceeded."}, account, 0, sesQuotas},
-		{"smtp", answer{status: 454, message: "Throttling failure: Daily message quota exceeded."}, account, 10 * time.Minute, sesQuotas},
+		{"smtp", answer{status: 454, message: "Throttling failure: Daily message quota exceeded."}, "exhausted account", 0, sesQuotas},
 		{"smtp", answer{status: 550, message: "5.1.1 no such user"}, "permanent", 0, rfc5321},
 		{"smtp", answer{status: 552, message: "5.3.4 message too big"}, "permanent", 0, rfc5321},
 		{"smtp", answer{status: 554, message: "5.7.1 spam"}, "permanent", 0, rfc5321},
@@ -161,6 +161,15 @@ func TestAnswers(t *testing.T) {
 				got = "parked"
 				if wait := parked.ParkUntil().Sub(sent); wait < tt.wait || wait > tt.wait+time.Minute {
 					t.Errorf("parked for %v; want %v", wait, tt.wait)
+				}
+			}
+			if exhausted, ok := errors.AsType[*clients.ExhaustedError](err); ok {
+				got = "exhausted"
+				if exhausted.Account {
+					got += " account"
+				}
+				if exhausted.After != tt.wait {
+					t.Errorf("for %v; want %v", exhausted.After, tt.wait)
 				}
 			}
 			if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok {

@@ -97,10 +97,10 @@ func (p *progress) watch(ctx context.Context) context.Context {
 //
 //	it was sent                                       unknown
 //	the worker ends                                   ctx's error
-//	no address, no connection, no TLS, no credentials,
-//	a connection that broke, or the time was up,
-//	before it was sent                                retryable
-func lost(ctx, limited context.Context, provider string, sent bool, reason string) error {
+//	no connection was asked for: no credentials       retryable, not called
+//	no address, no connection, no TLS, a connection
+//	that broke, or the time was up, before it was sent unreachable
+func lost(ctx, limited context.Context, provider string, sent, tried bool, reason string) error {
 	if limited.Err() != nil {
 		reason = context.Cause(limited).Error()
 	}
@@ -113,7 +113,11 @@ func lost(ctx, limited context.Context, provider string, sent bool, reason strin
 	}
 	// As text: an error that matches a context's would be taken for a call that was
 	// never made.
-	return clients.Retryable(fmt.Errorf("%s: %s", provider, reason))
+	err := fmt.Errorf("%s: %s", provider, reason)
+	if !tried {
+		return clients.Retryable(clients.NotCalled(err))
+	}
+	return clients.Unreachable(err)
 }
 
 // without cuts secrets out of a provider's words: some repeat what they were sent.

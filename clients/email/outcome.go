@@ -14,7 +14,8 @@ import (
 
 // outcome is what a failed message means:
 //
-//	no connection, no TLS, refused at the greeting   retryable
+//	no connection, no TLS                            unreachable
+//	refused at the greeting, other 421               unavailable
 //	refused credentials, 530, 534, 535, 538          throttled, the whole account, for 1 min
 //	throttled at the greeting, or by 454             throttled, the whole account
 //	421                                              throttled, unless 4.3.x or 4.4.x
@@ -22,8 +23,10 @@ import (
 //	other 4xx that speaks of a rate                  throttled
 //	other 4xx                                        retryable
 //	5xx that speaks of a sending limit, 5.4.5        throttled
+//	any of these that speaks of a day                exhausted, the whole account where
+//	                                                 it would be throttled
 //	other 5xx                                        permanent
-//	lost before the message was complete             retryable
+//	lost before the message was complete             unreachable
 //	lost after                                       unknown
 //	an address that the server cannot take           permanent
 //
@@ -51,7 +54,7 @@ func outcome(host string, err error, secrets ...string) error {
 		case errors.Is(err, errNoUTF8):
 			return clients.Permanent(text)
 		}
-		return clients.Retryable(text)
+		return clients.Unreachable(text)
 	}
 	r := reply{answer.Code, enhanced(answer.Msg), strings.ToLower(answer.Msg)}
 	if at == stepAuth {
@@ -63,14 +66,22 @@ func outcome(host string, err error, secrets ...string) error {
 		return clients.Retryable(reason)
 	}
 	reason := fmt.Errorf("%s: %s: %d %s", host, at, r.code, clients.Printable(without(answer.Msg, secrets...), mostReason))
+	all := at == stepConnect || r.code == 454
 	switch {
-	case r.throttled() && (at == stepConnect || r.code == 454):
+	case r.throttled() && r.after() == 0 && daily.MatchString(r.text):
+		if all {
+			return clients.AccountExhausted(0, reason)
+		}
+		return clients.Exhausted(0, reason)
+	case r.throttled() && all:
 		return clients.AccountThrottled(r.after(), reason)
 	case r.throttled():
 		return clients.Throttled(r.after(), reason)
 	case r.operators():
 		return clients.AccountThrottled(clients.KeyPause, reason)
-	case at == stepConnect, r.code/100 == 4:
+	case at == stepConnect, r.code == 421:
+		return clients.Unavailable(reason)
+	case r.code/100 == 4:
 		return clients.Retryable(reason)
 	}
 	return clients.Permanent(reason)
@@ -137,9 +148,6 @@ func (r reply) after() time.Duration {
 		n, _ := strconv.Atoi(m[1])
 		unit := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[m[2]]
 		return min(time.Duration(n)*unit, clients.LongestRetryAfter)
-	}
-	if daily.MatchString(r.text) {
-		return 10 * time.Minute // long enough to be polite, short enough for a new day
 	}
 	return 0
 }

@@ -25,6 +25,9 @@ func kind(err error) string {
 	if _, is := errors.AsType[*clients.UnknownError](err); is {
 		return "unknown"
 	}
+	if _, is := errors.AsType[*clients.ExhaustedError](err); is {
+		return "exhausted"
+	}
 	if _, is := errors.AsType[*clients.RetryableError](err); is {
 		return "retryable"
 	}
@@ -64,7 +67,7 @@ func TestReplies(t *testing.T) {
 		{stepMail, 452, "4.3.1 insufficient system storage", "retryable", 0},
 		{stepMail, 452, "4.7.0 slow", "throttled", 0},
 		{stepAnswer, 454, "Throttling failure: Maximum sending rate exceeded.", "throttled", 0},
-		{stepAnswer, 454, "Throttling failure: Daily message quota exceeded.", "throttled", 10 * time.Minute},
+		{stepAnswer, 454, "Throttling failure: Daily message quota exceeded.", "exhausted", 0},
 		{stepMail, 454, "4.7.0 Temporary authentication failure", "retryable", 0},
 		{stepMail, 450, "too many messages, wait for 1 hour", "throttled", time.Hour},
 		{stepMail, 450, "too many messages, wait for 99999 hours", "throttled", 24 * time.Hour},
@@ -73,7 +76,7 @@ func TestReplies(t *testing.T) {
 		{stepAnswer, 554, "5.7.1 looks like spam", "permanent", 0},
 		{stepMail, 552, "5.3.4 message size exceeds fixed limit", "permanent", 0},
 		{stepRcpt, 552, "5.2.2 mailbox full, quota exceeded", "permanent", 0},
-		{stepMail, 550, "5.4.5 Daily user sending limit exceeded", "throttled", 10 * time.Minute},
+		{stepMail, 550, "5.4.5 Daily user sending limit exceeded", "exhausted", 0},
 		{stepMail, 550, "hourly message limit reached", "throttled", 0},
 		{stepMail, 550, "5.2.3 sending size limit", "permanent", 0},
 		{stepMail, 530, "5.7.0 Must issue a STARTTLS command first", "throttled", clients.KeyPause},
@@ -129,4 +132,33 @@ func FuzzReply(f *testing.F) {
 			t.Fatalf("%q: %v", text, throttled.RetryAfter())
 		}
 	})
+}
+
+// TestAtFault: which failures say that the server is down, and not that it would not take
+// this message.
+func TestAtFault(t *testing.T) {
+	for _, tt := range []struct {
+		at   step
+		code int // 0: no answer
+		text string
+		down bool
+	}{
+		{stepRcpt, 450, "4.2.0 Greylisted, try again", false},
+		{stepRcpt, 451, "4.7.1 Greylisting in action", false},
+		{stepRcpt, 452, "4.2.2 mailbox full", false},
+		{stepMail, 451, "4.3.0 local error", false},
+		{stepConnect, 554, "no SMTP service here", true},
+		{stepMail, 421, "4.3.2 Service shutting down", true},
+		{stepConnect, 0, "connection refused", true},
+		{stepData, 0, "EOF", true},
+	} {
+		err := error(&stepError{tt.at, errors.New(tt.text)})
+		if tt.code > 0 {
+			err = &stepError{tt.at, &textproto.Error{Code: tt.code, Msg: tt.text}}
+		}
+		_, down := errors.AsType[*clients.UnavailableError](outcome("mx.example", err))
+		if down != tt.down {
+			t.Errorf("%s, %d %s: down %v", tt.at, tt.code, tt.text, down)
+		}
+	}
 }

@@ -125,7 +125,7 @@ func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 	}
 	response, err := s.line.Do(r)
 	if err != nil {
-		return lost(ctx, limited, "Resend", seen.Sent(), without(innermost(err).Error(), s.apiKey))
+		return lost(ctx, limited, "Resend", seen.Sent(), seen.Tried(), without(innermost(err).Error(), s.apiKey))
 	}
 	defer response.Body.Close()
 	// Of what follows a 2xx nothing is needed, but only a connection that was read

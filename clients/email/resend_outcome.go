@@ -11,11 +11,6 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// resendQuota is until when a message waits for a quota. Of the daily one Resend
-// says to wait for 24 hours. When the month of the other ends is nowhere said, and
-// a larger plan ends it at once: so it is asked for once a day.
-const resendQuota = 24 * time.Hour
-
 // problem is Resend's refusal. name is "" when the answer is not in Resend's form.
 type problem struct {
 	Name    string `json:"name"`
@@ -34,14 +29,15 @@ func resendProblem(body []byte, apiKey string) problem {
 
 // resendOutcome is what an answer other than 2xx means, first by its name:
 //
-//	daily_quota_exceeded, monthly_quota_exceeded      parked for 24 h, see [resendQuota]
+//	daily_quota_exceeded, monthly_quota_exceeded      the account is exhausted
 //	rate_limit_exceeded, other 429                    throttled, the whole account
 //	missing_, invalid_, suspended_api_key             throttled, the whole account, for 1 min
 //	restricted_api_key                                parked for 5 min
 //	not_found, method_not_allowed                     retryable
 //	concurrent_idempotent_requests                    retryable
 //	invalid_idempotent_request                        permanent
-//	408, 425, 5xx                                     retryable
+//	5xx                                               unavailable
+//	408, 425                                          retryable
 //	what is not in Resend's form                      retryable
 //	validation_error, invalid_…, missing_…,
 //	security_error, other 4xx                         permanent
@@ -61,7 +57,7 @@ func resendOutcome(now time.Time, response *http.Response, p problem) error {
 	reason := errors.New(text)
 	switch p.Name {
 	case "daily_quota_exceeded", "monthly_quota_exceeded":
-		return clients.ParkUntil(now.Add(resendQuota), reason)
+		return clients.AccountExhausted(0, reason) // when the day or the month began it does not say
 	case "missing_api_key", "invalid_api_key", "invalid_api_Key", "suspended_api_key":
 		return clients.AccountThrottled(clients.KeyPause, fmt.Errorf("%w; its jobs wait for another key", reason))
 	case "restricted_api_key":
@@ -72,8 +68,10 @@ func resendOutcome(now time.Time, response *http.Response, p problem) error {
 	switch {
 	case status == http.StatusTooManyRequests, p.Name == "rate_limit_exceeded":
 		return clients.AccountThrottled(resendWait(now, response.Header), reason)
-	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status/100 == 5:
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly:
 		return clients.Retryable(reason)
+	case status/100 == 5:
+		return clients.Unavailable(reason)
 	case p.Name == "" || status/100 != 4:
 		return clients.Retryable(fmt.Errorf("%d is not an answer of Resend; check the URL", status))
 	}

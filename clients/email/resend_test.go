@@ -228,7 +228,7 @@ func TestResendLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = s.Send(t.Context(), clients.Call{Job: "3"}, plain())
-	if _, ok := errors.AsType[*clients.ParkedError](err); !ok || !strings.Contains(err.Error(), "daily_quota_exceeded") {
+	if _, ok := errors.AsType[*clients.ExhaustedError](err); !ok || !strings.Contains(err.Error(), "daily_quota_exceeded") {
 		t.Errorf("%v", err)
 	}
 }

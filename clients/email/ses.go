@@ -242,7 +242,7 @@ func (s *SES) Quota(ctx context.Context) (SESQuota, error) {
 	if err != nil {
 		err = s.judge(ctx, limited, seen, err)
 		if _, unknown := errors.AsType[*clients.UnknownError](err); unknown {
-			err = clients.Retryable(errors.Unwrap(err))
+			err = clients.Unavailable(errors.Unwrap(err))
 		}
 		return SESQuota{}, fmt.Errorf("quota: %w", err)
 	}

@@ -15,19 +15,6 @@ import (
 
 const sesName = "Amazon SES"
 
-const (
-	// sesDay is until when a message waits for the daily quota. It is of the last 24
-	// hours at every moment, and SES does not say when the mails in it were sent: the
-	// one moment that is known to have room is that at which all of them are out of
-	// it. So a job asks once a day at most. Quota is the way to never be refused.
-	sesDay = 24 * time.Hour
-
-	// sesPaused is until when a message waits for somebody to unpause the account,
-	// and sesSuspended for Amazon to end its suspension.
-	sesPaused    = time.Hour
-	sesSuspended = 24 * time.Hour
-)
-
 // judge says what an error of the SDK means.
 func (s *SES) judge(ctx, limited context.Context, seen *progress, err error) error {
 	if err == nil {
@@ -35,7 +22,7 @@ func (s *SES) judge(ctx, limited context.Context, seen *progress, err error) err
 	}
 	status := int(seen.status.Load())
 	if status == 0 {
-		return lost(ctx, limited, sesName, seen.Sent(), without(innermost(err).Error(), s.known.secrets()...))
+		return lost(ctx, limited, sesName, seen.Sent(), seen.Tried(), without(innermost(err).Error(), s.known.secrets()...))
 	}
 	a := sesAnswer{status: status}
 	if e, ok := errors.AsType[smithy.APIError](err); ok {
@@ -70,23 +57,25 @@ type sesAnswer struct {
 
 // sesOutcome is what SES's answer means:
 //
-//	daily quota                              parked for 24 h, see [sesDay]
+//	daily quota                              the account is exhausted
 //	TooManyRequests, Throttling, other 429   throttled, the whole account
-//	SendingPaused, "sending paused"          parked for 1 h
-//	AccountSuspended                         parked for 24 h
+//	SendingPaused, "sending paused"          the account is exhausted
+//	AccountSuspended                         the account is exhausted
 //	credentials                              throttled, the whole account, for 1 min
 //	AccessDenied, NotAuthorized              parked for 5 min
 //	UnknownOperation, InvalidAction          retryable
 //	LimitExceeded, 408                       retryable
-//	500, 503                                 retryable
+//	500, 503                                 unavailable
 //	other 5xx                                unknown
 //	what is not in SES's form                retryable
 //	MessageRejected, MailFromDomainNotVerified,
 //	NotFound, BadRequest, other 4xx          permanent
 //
-// A suspension is called permanent in SES's documentation, but it is of the
-// account and Amazon lifts it on appeal: for the whole backlog to be archived
-// would lose it. A job with a deadline does not wait for longer than that.
+// The daily quota is of the last 24 hours at every moment, and SES does not say when
+// there will be room, nor when a pause or a suspension ends. So one job asks now and
+// then. Quota is the way to never be refused. A suspension is called permanent in SES's
+// documentation, but it is of the account and Amazon lifts it on appeal: for the whole
+// backlog to be archived would lose it.
 //
 // Credentials are the operator's to mend, see [clients.KeyPause]. Permissions may be
 // of one sender's address, so their lack parks the one job.
@@ -106,14 +95,14 @@ func sesOutcome(now time.Time, a sesAnswer) error {
 	foreign := a.code == "" || a.code == "UnknownError"
 	switch {
 	case (limited || code == "LimitExceeded") && (strings.Contains(words, "daily") || strings.Contains(words, "24-hour")):
-		return clients.ParkUntil(now.Add(sesDay), reason)
+		return clients.AccountExhausted(0, reason)
 	case limited:
 		return clients.AccountThrottled(0, reason) // SES says not for how long
 	case code == "SendingPaused", code == "AccountSendingPaused", code == "ConfigurationSetSendingPaused",
 		code == "MessageRejected" && strings.Contains(words, "sending paused"):
-		return clients.ParkUntil(now.Add(sesPaused), reason)
+		return clients.AccountExhausted(0, reason)
 	case code == "AccountSuspended":
-		return clients.ParkUntil(now.Add(sesSuspended), reason)
+		return clients.AccountExhausted(0, reason)
 	case sesOperators(code):
 		// The message about a wrong signature repeats what was signed, which may hold
 		// the session token.
@@ -125,8 +114,10 @@ func sesOutcome(now time.Time, a sesAnswer) error {
 			return clients.ParkUntil(now.Add(clients.AccessPause), text)
 		}
 		return clients.AccountThrottled(clients.KeyPause, text)
-	case code == "LimitExceeded", a.status == http.StatusRequestTimeout, a.status == http.StatusInternalServerError, a.status == http.StatusServiceUnavailable:
+	case code == "LimitExceeded", a.status == http.StatusRequestTimeout:
 		return clients.Retryable(reason)
+	case a.status == http.StatusInternalServerError, a.status == http.StatusServiceUnavailable:
+		return clients.Unavailable(reason)
 	case a.status/100 == 5:
 		return clients.Unknown(reason)
 	case foreign:

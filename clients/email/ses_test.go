@@ -180,15 +180,15 @@ func TestSESErrorTypes(t *testing.T) {
 		as   func(error) bool
 		want string
 	}{
-		"AccountSuspended":          {is(new(*types.AccountSuspendedException)), "parked"},
+		"AccountSuspended":          {is(new(*types.AccountSuspendedException)), "exhausted"},
 		"BadRequest":                {is(new(*types.BadRequestException)), "permanent"},
 		"LimitExceeded":             {is(new(*types.LimitExceededException)), "retryable"},
 		"MailFromDomainNotVerified": {is(new(*types.MailFromDomainNotVerifiedException)), "permanent"},
 		"MessageRejected":           {is(new(*types.MessageRejected)), "permanent"},
 		"NotFound":                  {is(new(*types.NotFoundException)), "permanent"},
-		"SendingPaused":             {is(new(*types.SendingPausedException)), "parked"},
+		"SendingPaused":             {is(new(*types.SendingPausedException)), "exhausted"},
 		"TooManyRequests":           {is(new(*types.TooManyRequestsException)), "throttled"},
-		"DailyQuota":                {is(new(*types.TooManyRequestsException)), "parked"},
+		"DailyQuota":                {is(new(*types.TooManyRequestsException)), "exhausted"},
 		"Throttling":                {is(new(*smithy.GenericAPIError)), "throttled"},
 		"InternalFailure":           {is(new(*smithy.GenericAPIError)), "retryable"},
 		"ServiceUnavailable":        {is(new(*smithy.GenericAPIError)), "retryable"},
@@ -228,10 +228,8 @@ func TestSESLimits(t *testing.T) {
 	if err := s.Send(t.Context(), call, plain()); err != nil {
 		t.Fatal(err)
 	}
-	before := time.Now()
 	err = s.Send(t.Context(), call, plain())
-	parked, ok := errors.AsType[*clients.ParkedError](err)
-	if !ok || parked.ParkUntil().Before(before.Add(24*time.Hour)) {
+	if exhausted, ok := errors.AsType[*clients.ExhaustedError](err); !ok || !exhausted.Account || exhausted.After != 0 {
 		t.Errorf("%v", err)
 	}
 	if quota, err := s.Quota(t.Context()); err != nil || quota.LastDay != 4 {
@@ -346,7 +344,8 @@ func TestSESCredentialsNotFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := s.Send(t.Context(), call, plain()); kind(err) != "retryable" {
+	err = s.Send(t.Context(), call, plain())
+	if _, uncalled := errors.AsType[*clients.NotCalledError](err); kind(err) != "retryable" || !uncalled {
 		t.Errorf("%s: %v", kind(err), err)
 	}
 }

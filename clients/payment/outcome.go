@@ -107,7 +107,7 @@ func (s *Sender) busy(after time.Duration, reason error) error {
 //	the request was sent        unknown
 //	the worker ends             ctx's error
 //	no address, no connection,
-//	no TLS, the time was up     retryable
+//	no TLS, the time was up     unreachable
 func (s *Sender) lost(ctx, limited context.Context, sent bool, err error) error {
 	if limited.Err() != nil {
 		err = context.Cause(limited)
@@ -124,7 +124,7 @@ func (s *Sender) lost(ctx, limited context.Context, sent bool, err error) error 
 	case ctx.Err() != nil:
 		return fmt.Errorf("call Stripe: %w", ctx.Err())
 	}
-	return clients.Retryable(fmt.Errorf("call Stripe: %s", text))
+	return clients.Unreachable(fmt.Errorf("call Stripe: %s", text))
 }
 
 // finished judges what Stripe did: a confirmed payment that waits for its

@@ -19,8 +19,10 @@ import (
 // outcome is what an answer other than 2xx means:
 //
 //	429, and 502, 503, 504
-//	with Retry-After                 throttled for that long, at most a day
-//	408, 409, 425, other 5xx         retryable
+//	with Retry-After                 the endpoint is throttled for that long, at most
+//	                                 for Config.MaxRetryAfter
+//	other 5xx                        unavailable
+//	408, 409, 425                    retryable
 //	410                              permanent, with a [GoneError]
 //	404                              see [Sender.notFound]
 //	3xx                              permanent: redirects are not followed
@@ -28,7 +30,7 @@ import (
 //
 // 409 is how a receiver that knows idempotency keys says that it is still busy
 // with an earlier attempt.
-func outcome(response *http.Response, body string) error {
+func (s *Sender) outcome(response *http.Response, body string) error {
 	status := response.StatusCode
 	text := fmt.Sprintf("%s answered %d", response.Request.URL.Host, status)
 	if status/100 == 3 {
@@ -38,22 +40,23 @@ func outcome(response *http.Response, body string) error {
 		text += ": " + body
 	}
 	err := errors.New(text)
-	after := response.Header.Get("Retry-After")
+	// A stranger says how long, and must not put the tenant's jobs off for a day.
+	after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), clock(response)), s.config.MaxRetryAfter)
 	switch status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		if after == "" {
-			return clients.Retryable(err)
+		if response.Header.Get("Retry-After") == "" {
+			return clients.Unavailable(err)
 		}
-		return clients.Throttled(clients.ParseRetryAfter(after, clock(response)), err)
+		return clients.EndpointThrottled(after, err)
 	case http.StatusTooManyRequests:
-		return clients.Throttled(clients.ParseRetryAfter(after, clock(response)), err)
+		return clients.EndpointThrottled(after, err)
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly:
 		return clients.Retryable(err)
 	case http.StatusGone:
 		return clients.Permanent(&GoneError{Host: response.Request.URL.Host, Body: body})
 	}
 	if status/100 == 5 {
-		return clients.Retryable(err)
+		return clients.Unavailable(err)
 	}
 	return clients.Permanent(err)
 }
@@ -91,10 +94,10 @@ func clock(response *http.Response) time.Time {
 //	a certificate for another name   permanent: the URL is wrong
 //	no address, no connection, no
 //	TLS, a broken connection, the
-//	time was up before it was sent   retryable
+//	time was up before it was sent   unreachable
 //
 // Other troubles with certificates (expired, unknown authority) are the
-// receiver's to mend, and retryable.
+// receiver's to mend: until then it is unreachable.
 func lost(ctx, limited context.Context, host string, hidden secrets, sent bool, err error) error {
 	if limited.Err() != nil {
 		err = context.Cause(limited)
@@ -113,7 +116,7 @@ func lost(ctx, limited context.Context, host string, hidden secrets, sent bool, 
 	if _, other := errors.AsType[x509.HostnameError](err); other {
 		return clients.Permanent(reason)
 	}
-	return clients.Retryable(reason)
+	return clients.Unreachable(reason)
 }
 
 // mostReason bounds what a receiver can make an error say, in bytes.

@@ -32,6 +32,9 @@ type Config struct {
 	// RetryNotFound is for how long after its first attempt a job whose receiver
 	// answers 404 is tried again. 0 means an hour; below 0, 404 is permanent.
 	RetryNotFound time.Duration
+	// MaxRetryAfter bounds for how long a receiver can ask to be left alone. 0 means
+	// an hour.
+	MaxRetryAfter time.Duration
 
 	// MaxBody is how many bytes the body of a request may have. 0 means 1 MiB.
 	MaxBody int
@@ -68,6 +71,7 @@ const (
 func New(config Config) *Sender {
 	config.Timeout = cmp.Or(max(config.Timeout, 0), 30*time.Second)
 	config.RetryNotFound = cmp.Or(config.RetryNotFound, retryNotFound)
+	config.MaxRetryAfter = cmp.Or(max(config.MaxRetryAfter, 0), time.Hour)
 	config.MaxBody = cmp.Or(max(config.MaxBody, 0), 1<<20)
 	config.MaxIdlePerHost = cmp.Or(max(config.MaxIdlePerHost, 0), 512)
 	config.UserAgent = cmp.Or(config.UserAgent, "Headgate")
@@ -128,7 +132,7 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 	if response.StatusCode/100 == 2 {
 		return nil
 	}
-	err = outcome(response, hidden.cut(body))
+	err = s.outcome(response, hidden.cut(body))
 	if response.StatusCode == http.StatusNotFound {
 		return s.notFound(call, errors.Unwrap(err))
 	}

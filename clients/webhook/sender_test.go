@@ -108,10 +108,10 @@ func TestAnswers(t *testing.T) {
 		"429, fraction":        {status: 429, header: "0.5", want: "throttled", after: 500 * time.Millisecond, source: ours},
 		"429, date":            {status: 429, header: later, want: "throttled", after: 2 * time.Minute, source: after},
 		"429, RFC 850 date":    {status: 429, header: date.Add(time.Minute).Format("Monday, 02-Jan-06 15:04:05 GMT"), want: "throttled", after: time.Minute, source: "RFC 9110, 5.6.7, HTTP-date"},
-		"429, far date":        {status: 429, header: date.AddDate(50, 0, 0).Format(http.TimeFormat), want: "throttled", after: 24 * time.Hour, source: ours},
+		"429, far date":        {status: 429, header: date.AddDate(50, 0, 0).Format(http.TimeFormat), want: "throttled", after: time.Hour, source: ours},
 		"429, past":            {status: 429, header: "Wed, 21 Oct 2015 07:28:00 GMT", want: "throttled", source: after},
-		"429, absurd":          {status: 429, header: "999999999999", want: "throttled", after: 24 * time.Hour, source: ours},
-		"429, endless":         {status: 429, header: strings.Repeat("9", 4000), want: "throttled", after: 24 * time.Hour, source: ours},
+		"429, absurd":          {status: 429, header: "999999999999", want: "throttled", after: time.Hour, source: ours},
+		"429, endless":         {status: 429, header: strings.Repeat("9", 4000), want: "throttled", after: time.Hour, source: ours},
 		"429, negative":        {status: 429, header: "-5", want: "throttled", source: after},
 		"429, exponent":        {status: 429, header: "1e9", want: "throttled", source: after},
 		"429, nonsense":        {status: 429, header: "soon", want: "throttled", source: after},
@@ -157,8 +157,10 @@ func TestAnswers(t *testing.T) {
 			if got := kind(err); got != tt.want || calls != 1 {
 				t.Fatalf("%s after %d calls; want %s: %v", got, calls, tt.want, err)
 			}
-			if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && throttled.RetryAfter() != tt.after {
-				t.Errorf("retry after %v; want %v", throttled.RetryAfter(), tt.after)
+			if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok {
+				if who, length, _ := throttled.Holds(); who != clients.OfEndpoint || length != tt.after || throttled.WholeAccount() {
+					t.Errorf("%s waits for %v; want the endpoint for %v", who, length, tt.after)
+				}
 			}
 			if err == nil {
 				return
@@ -498,4 +500,25 @@ func BenchmarkSend(b *testing.B) {
 			}
 		}
 	})
+}
+
+// TestAtFault: which answers say that the receiver is down, and not that it would not
+// take this call.
+func TestAtFault(t *testing.T) {
+	for status, down := range map[int]bool{408: false, 409: false, 425: false, 500: true, 502: true, 503: true, 507: true, 404: false, 302: false} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		s := New(Config{AllowPrivate: true})
+		failed, got := errors.AsType[*clients.UnavailableError](s.Send(t.Context(), call, Request{URL: server.URL}))
+		if got != down || got && failed.Unreachable() {
+			t.Errorf("%d: down %v", status, got)
+		}
+		server.Close()
+		s.Close() // or the call goes out over a connection that is about to end
+		err := s.Send(t.Context(), call, Request{URL: server.URL})
+		failed, got = errors.AsType[*clients.UnavailableError](err)
+		if !got || !failed.Unreachable() {
+			t.Errorf("nobody there, and it is not unreachable: %v", err)
+		}
+		s.Close()
+	}
 }

@@ -57,13 +57,13 @@ func (s *Sender) sign(ctx context.Context, r *http.Request, call clients.Call, b
 	// for as long as it has attempts.
 	secrets, err := s.config.Secrets(ctx, call.Tenant)
 	if err != nil {
-		return clients.Retryable(fmt.Errorf("signing secrets: %w", &printable{err, clients.Printable(err.Error(), mostReason)}))
+		return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: %w", &printable{err, clients.Printable(err.Error(), mostReason)})))
 	}
 	if len(secrets) == 0 {
 		return nil
 	}
 	if len(secrets) > mostSecrets {
-		return clients.Retryable(fmt.Errorf("signing secrets: %d are more than %d", len(secrets), mostSecrets))
+		return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: %d are more than %d", len(secrets), mostSecrets)))
 	}
 	id := messageID(call)
 	if id == "" {
@@ -74,10 +74,10 @@ func (s *Sender) sign(ctx context.Context, r *http.Request, call clients.Call, b
 	for i, secret := range secrets {
 		signer, err := newSigner(secret)
 		if err != nil {
-			return clients.Retryable(fmt.Errorf("signing secrets: number %d: %w", i+1, err))
+			return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: number %d: %w", i+1, err)))
 		}
 		if signatures[i], err = signer.Sign(id, now, body); err != nil {
-			return clients.Retryable(fmt.Errorf("signing secrets: number %d does not sign", i+1))
+			return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: number %d does not sign", i+1)))
 		}
 	}
 	r.Header.Set(standardwebhooks.HeaderWebhookID, id)

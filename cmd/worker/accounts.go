@@ -81,12 +81,11 @@ func (a *accounts[C]) Close() {
 // caller makes the calls of a kind with the account of the job's tenant, or with
 // the worker's where the tenant has none.
 type caller[C interface{ Close() }] struct {
-	kind    string
-	store   *credentials.Store
-	own     *accounts[C]
-	common  *C // nil: the worker has no account
-	all     *breaker.Breaker
-	tenants *breaker.Breaker
+	kind     string
+	store    *credentials.Store
+	own      *accounts[C]
+	common   *C // nil: the worker has no account
+	failures *breaker.Breaker
 }
 
 // do makes one call. Nothing is called with an account that is not the tenant's to
@@ -100,14 +99,16 @@ func (c *caller[C]) do(ctx context.Context, call clients.Call, send func(C) erro
 		if c.common == nil {
 			return clients.Throttled(clients.KeyPause, &credentials.HeldError{Kind: c.kind, Tenant: clients.Printable(call.Tenant, 100), Reason: "neither it nor the worker has any"})
 		}
-		return c.all.Do(ctx, c.kind, func() error { return send(*c.common) })
+		return c.failures.Note(sharedAccount, clients.OfAccount, probing(ctx), send(*c.common))
 	}
 	client, err := c.own.of(secrets, call.Tenant)
 	if err != nil {
 		return clients.Throttled(clients.KeyPause, clients.NotCalled(fmt.Errorf("%s account of tenant %s: %w", c.kind, clients.Printable(call.Tenant, 100), err)))
 	}
-	return ofTenant(c.tenants.Do(ctx, c.kind+" account of "+call.Tenant, func() error { return send(client) }))
+	return c.failures.Note("account of "+call.Tenant, clients.OfTenant, probing(ctx), ofTenant(send(client)))
 }
+
+const sharedAccount = "the worker's account"
 
 // shared tells whether a tenant's calls are made with the worker's account.
 func (c *caller[C]) shared(tenant string) bool {
@@ -136,6 +137,9 @@ func (c *caller[C]) Close() {
 func ofTenant(err error) error {
 	if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && throttled.Account {
 		return clients.Throttled(throttled.After, throttled.Err)
+	}
+	if exhausted, ok := errors.AsType[*clients.ExhaustedError](err); ok && exhausted.Account {
+		return clients.Exhausted(exhausted.After, exhausted.Err)
 	}
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -260,41 +259,50 @@ func TestMostAccounts(t *testing.T) {
 	}
 }
 
-// TestBreakerMetrics: what is down is counted by kind, however many hosts there are.
-func TestBreakerMetrics(t *testing.T) {
+// TestFailuresHoldWhatFailed: what fails too often holds the account that the calls were
+// made with, and of webhooks the endpoint of the one tenant.
+func TestFailuresHoldWhatFailed(t *testing.T) {
 	provider, url := newKeys(t)
-	provider.status = map[string]int{"": 500, "sk-acme": 500}
+	provider.status = map[string]int{"": 500, "sk-acme": 500, "sk-worker": 500}
 	call, told := calling(t, config{
-		BreakerFailures: 2, WebhookAllowPrivate: true, AIProvider: "openai", AIBaseURL: url,
+		BreakerFailures: 2, WebhookAllowPrivate: true, AIProvider: "openai", AIBaseURL: url, AIAPIKey: "sk-worker",
 	}, "tenants: {acme: {ai: {api_key: sk-acme}}}")
-	_, port, _ := strings.Cut(strings.TrimPrefix(url, "http://"), ":")
-	for n := range 20 {
-		for range 3 {
-			call("webhook", "acme", fmt.Sprintf(`{"url":"http://127.0.0.%d:%s/"}`, n+1, port))
+	hook := fmt.Sprintf(`{"url":%q}`, url)
+	for _, tt := range []struct {
+		kind, tenant, payload, holds string
+	}{
+		{"webhook", "acme", hook, ""},
+		{"webhook", "acme", hook, clients.OfEndpoint},
+		{"webhook", "globex", hook, ""}, // the same host for another tenant
+		{"ai", "acme", aiPayload, ""},
+		{"ai", "globex", aiPayload, ""},
+		{"ai", "acme", aiPayload, clients.OfTenant},
+		{"ai", "initech", aiPayload, clients.OfAccount},
+	} {
+		outcome, err := call(tt.kind, tt.tenant, tt.payload)
+		held, _ := errors.AsType[*clients.HeldError](err)
+		if outcome != queue.Retried || (held != nil) != (tt.holds != "") || held != nil && held.Who != tt.holds {
+			t.Errorf("%s of %s: %s, %v, held %+v; want %q", tt.kind, tt.tenant, outcome, err, held, tt.holds)
 		}
-	}
-	for range 3 {
-		call("ai", "acme", aiPayload)
-	}
-	// One that a tenant has an account at is down for that tenant.
-	provider.mu.Lock()
-	maps.DeleteFunc(provider.status, func(key string, _ int) bool { return key == "" })
-	provider.mu.Unlock()
-	if outcome, err := call("ai", "globex", aiPayload); outcome != queue.Done {
-		t.Errorf("%s, %v", outcome, err)
 	}
 	page := httptest.NewRecorder()
 	told.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(context.Background(), "GET", "/metrics", nil))
 	text := page.Body.String()
-	var hosts int
-	for line := range strings.Lines(text) {
-		if _, err := fmt.Sscanf(line, `headgate_breaker_down{kind="webhook"} %d`, &hosts); err == nil {
-			break
-		}
-	}
-	if hosts < 1 || !strings.Contains(text, fmt.Sprintf("headgate_breaker_opened_total{kind=\"webhook\"} %d\n", hosts)) ||
-		!strings.Contains(text, fmt.Sprintf("headgate_breaker_refused_total{kind=\"webhook\"} %d\n", hosts)) ||
-		!strings.Contains(text, "headgate_breaker_down{kind=\"ai\"} 1\n") || strings.Count(text, "\nheadgate_breaker_") != 6 || strings.Contains(text, "127.0.0") {
+	if !strings.Contains(text, "headgate_breaker_opened_total{kind=\"webhook\"} 1\n") || !strings.Contains(text, "headgate_breaker_opened_total{kind=\"ai\"} 2\n") ||
+		strings.Contains(text, "127.0.0") {
 		t.Error(text)
+	}
+}
+
+// TestUsedUpAccounts: an account that is used up holds the tenant whose own it is, or all.
+func TestUsedUpAccounts(t *testing.T) {
+	provider, url := newKeys(t)
+	provider.status = map[string]int{"sk-acme": 402, "sk-worker": 402}
+	call, _ := calling(t, config{AIProvider: "openai", AIBaseURL: url, AIAPIKey: "sk-worker"}, "tenants: {acme: {ai: {api_key: sk-acme}}}")
+	for tenant, all := range map[string]bool{"acme": false, "globex": true} {
+		outcome, err := call("ai", tenant, aiPayload)
+		if exhausted, ok := errors.AsType[*clients.ExhaustedError](err); outcome != queue.Throttled || !ok || exhausted.Account != all {
+			t.Errorf("%s: %s, %v", tenant, outcome, err)
+		}
 	}
 }

@@ -32,13 +32,14 @@ type config struct {
 
 	CredentialsFile string `env:"CREDENTIALS_FILE" flag:"credentials" help:"file of tenants' own secrets; it is read again when it changes. None: all use the worker's"`
 
-	BreakerFailures int           `env:"BREAKER_FAILURES" envDefault:"5" flag:"breaker-failures" help:"failed calls in a row after which a provider, or a receiver of webhooks, is down and not called. 0: it is called nevertheless"`
-	BreakerPause    time.Duration `env:"BREAKER_PAUSE" envDefault:"30s" flag:"breaker-pause" help:"how long a provider that is down is left alone before a call tries it"`
+	BreakerFailures int           `env:"BREAKER_FAILURES" envDefault:"5" flag:"breaker-failures" help:"calls in a row that got no connection, no answer or a 5xx, after which a provider, or a receiver of one tenant's webhooks, is held back. 0: it is called nevertheless"`
+	BreakerPause    time.Duration `env:"BREAKER_PAUSE" envDefault:"30s" flag:"breaker-pause" help:"how long a provider that is down is left alone before one job tries it; each try that fails doubles it, up to ten times this"`
 
 	WebhookAllowPrivate bool          `env:"WEBHOOK_ALLOW_PRIVATE" flag:"webhook-allow-private" help:"let webhooks call private and loopback addresses"`
 	WebhookTimeout      time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"30s" flag:"webhook-timeout" help:"bound of one webhook call"`
 
 	WebhookRetryNotFound time.Duration `env:"WEBHOOK_RETRY_NOT_FOUND" envDefault:"1h" flag:"webhook-retry-not-found" help:"for how long a webhook whose receiver answers 404 is tried again, without spending attempts. 0: its job is archived at once"`
+	WebhookMaxRetryAfter time.Duration `env:"WEBHOOK_MAX_RETRY_AFTER" envDefault:"1h" flag:"webhook-max-retry-after" help:"for how long a receiver of webhooks can ask to be left alone; its tenant's calls to others go on"`
 
 	EmailProvider string `env:"EMAIL_PROVIDER" flag:"email" help:"smtp, ses or resend. None: smtp where there is a mail server, else this worker sends no email"`
 

@@ -30,7 +30,6 @@ func newDetails(metrics *dashboard.Metrics) *details {
 // What a worker tells has little room (queue.MostDetails), and hosts and tenants are
 // strangers' choice.
 const (
-	mostHosts   = 20 // of a kind
 	mostTold    = 20 // quotas of a kind
 	mostKeyText = 64
 	mostError   = 1000
@@ -43,19 +42,10 @@ func (d *details) quotas(kind string, read func() []dashboard.Quota) {
 	d.told[kind] = append(d.told[kind], read)
 }
 
-// add shows a kind with its breakers, of which some may be nil.
-func (d *details) add(kind string, breakers ...*breaker.Breaker) {
-	stats := func() (all dashboard.BreakerStats) {
-		for _, b := range breakers {
-			stats := b.Stats()
-			all.Down += stats.Open + stats.HalfOpen
-			all.Opened += stats.Opened
-			all.Refused += stats.Refused
-		}
-		return all
-	}
+// add shows a kind with its breaker, which may be nil.
+func (d *details) add(kind string, failures *breaker.Breaker) {
 	if d.metrics != nil {
-		d.metrics.Breakers(kind, stats)
+		d.metrics.Breakers(kind, failures.Opened)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,20 +55,8 @@ func (d *details) add(kind string, breakers ...*breaker.Breaker) {
 			p.Quotas = append(p.Quotas, quotas()...)
 		}
 		p.Quotas = p.Quotas[:min(len(p.Quotas), mostTold)]
-		for _, b := range breakers {
-			if b == nil {
-				continue
-			}
-			if p.Breaker == nil {
-				all := stats()
-				p.Breaker = &dashboard.BreakerDetails{Down: all.Down, Opened: all.Opened, Refused: all.Refused}
-			}
-			for _, down := range b.Down() {
-				if len(p.Breaker.Hosts) < mostHosts {
-					key := clients.Printable(down.Key, mostKeyText)
-					p.Breaker.Hosts = append(p.Breaker.Hosts, dashboard.HostDetails{Key: key, State: string(down.State), Until: down.Until.UTC()})
-				}
-			}
+		if failures != nil {
+			p.Breaker = &dashboard.BreakerDetails{Opened: failures.Opened()}
 		}
 		return p
 	})
@@ -115,9 +93,6 @@ func (d *details) read() any {
 	}
 	for tooLarge(all) {
 		for i, p := range all.Providers {
-			if b := p.Breaker; b != nil {
-				b.Hosts = b.Hosts[:len(b.Hosts)/2]
-			}
 			all.Providers[i].Quotas = p.Quotas[:len(p.Quotas)/2]
 		}
 	}

@@ -143,7 +143,7 @@ func demoHandlers(worker *queue.Worker, p *demoProviders, told *details) (stop f
 	handleResult(worker, "ai", models.Send, queue.RepeatUnknown())
 	handleResult(worker, "payment", payments.Send, queue.RepeatUnknown())
 	for _, kind := range demoKinds {
-		told.add(kind)
+		told.add(kind, nil)
 	}
 	told.quotas("ai", func() []dashboard.Quota { return quotasOf("", models) })
 	return func() {

@@ -33,15 +33,20 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *en
 
 	// Receivers and providers can tell a repeated call by its idempotency key, but
 	// not mail servers, nor Amazon SES.
-	hosts, err := c.breaker(breaker.HoldJob)
+	endpoints, err := c.breaker()
 	if err != nil {
 		return nil, nil, err
 	}
-	told.add("webhook", hosts)
+	told.add("webhook", endpoints)
 	webhooks := webhook.New(c.webhooks(store))
 	ready("webhook", webhooks.Close)
-	host := func(_ clients.Call, r webhook.Request) string { return r.Host() }
-	handle(worker, "webhook", unlessGone(gone, breaker.Guard(hosts, host, webhooks.Send)), queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
+	hook := func(ctx context.Context, call clients.Call, r webhook.Request) error {
+		err := webhooks.Send(ctx, call, r)
+		// What fails for one tenant may work for another: hosts of workflow services are
+		// shared by all their users.
+		return endpoints.Note(call.Tenant+" "+r.Host(), clients.OfEndpoint, probing(ctx), err)
+	}
+	handle(worker, "webhook", unlessGone(gone, hook), queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
 
 	if c.emailProvider() != "" {
 		mails, err := newCaller("email", c, store, told, c.hasMails(), c.mailsFor)
@@ -94,17 +99,12 @@ const shortestBackoff = time.Second
 // newCaller makes the caller of a kind. Where the worker has an account, a mistake
 // in it ends the start.
 func newCaller[C interface{ Close() }](kind string, c config, store *credentials.Store, told *details, has bool, open func(*credentials.Secrets) (C, error)) (*caller[C], error) {
-	made := &caller[C]{kind: kind, store: store, own: newAccounts(open)}
-	var err error
-	// A receiver that is down holds up the jobs for it alone, a provider all of its
-	// kind, and one that a tenant has an account at the tenant.
-	if made.all, err = c.breaker(breaker.HoldAccount); err != nil {
+	failures, err := c.breaker()
+	if err != nil {
 		return nil, err
 	}
-	if made.tenants, err = c.breaker(breaker.HoldTenant); err != nil {
-		return nil, err
-	}
-	told.add(kind, made.all, made.tenants)
+	made := &caller[C]{kind: kind, store: store, own: newAccounts(open), failures: failures}
+	told.add(kind, failures)
 	told.quotas(kind, made.quotas)
 	if has {
 		common, err := open(nil)
@@ -117,11 +117,11 @@ func newCaller[C interface{ Close() }](kind string, c config, store *credentials
 }
 
 // breaker is nil where there is to be none.
-func (c config) breaker(hold breaker.Hold) (*breaker.Breaker, error) {
+func (c config) breaker() (*breaker.Breaker, error) {
 	if c.BreakerFailures == 0 {
 		return nil, nil
 	}
-	return breaker.New(breaker.Config{Failures: c.BreakerFailures, Pause: c.BreakerPause, Hold: hold})
+	return breaker.New(breaker.Config{Failures: c.BreakerFailures, Pause: c.BreakerPause})
 }
 
 // handle joins a client to the queue: the one thing that both need to know is
@@ -144,6 +144,12 @@ func handleResult[T, R any](worker *queue.Worker, kind string, send func(context
 		}
 		return result, err
 	}, options...)
+}
+
+// probing is whether a call tries a provider that is held back.
+func probing(ctx context.Context) bool {
+	job, _ := queue.Current(ctx)
+	return job.Probe
 }
 
 func callOf(ctx context.Context) clients.Call {

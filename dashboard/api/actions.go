@@ -181,8 +181,13 @@ func (a *API) pause(r *request) (answer, error) {
 	return answer{body: pauseOf(p)}, err
 }
 
+type resumeBody struct {
+	scopeBody
+	Endpoint string `json:"endpoint"`
+}
+
 func (a *API) resume(r *request) (answer, error) {
-	body, err := decode[scopeBody](r)
+	body, err := decode[resumeBody](r)
 	if err != nil {
 		return answer{}, err
 	}
@@ -190,6 +195,7 @@ func (a *API) resume(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	scope.Endpoint = body.Endpoint
 	was, err := queue.ResumeJobs(r.Context(), a.config.Redis, r.PathValue("q"), scope, r.by(body.Reason))
 	return answer{body: map[string]bool{"resumed": was}}, err
 }

@@ -103,14 +103,14 @@ func TestSchemas(t *testing.T) {
 		"TenantRow": rowJSON{}, "Filed": asFiled{}, "Limit": ruleJSON{}, "LimitState": limitJSON{}, "Override": overriddenJSON{}, "Event": eventJSON{},
 		"Tenant": tenantJSON{}, "JobRow": rowJobJSON{}, "TimelineEntry": timelineJSON{}, "JobDetail": jobJSON{}, "Tally": tallyJSON{},
 		"FailureGroup": failureJSON{}, "LimitPreview": changedJSON{}, "Estimate": estimateJSON{}, "AuditEntry": auditJSON{}, "Point": point{}, "History": historyJSON{},
-		"Worker": workerJSON{}, "Host": hostJSON{}, "Breaker": breakerJSON{}, "Quota": quotaJSON{}, "Provider": providerJSON{}, "Reload": reloadJSON{},
+		"Worker": workerJSON{}, "Breaker": breakerJSON{}, "Quota": quotaJSON{}, "Provider": providerJSON{}, "Reload": reloadJSON{},
 		"Algorithm": bench{}, "Taken": takenJSON{}, "Unshaped": unshapedJSON{}, "Redis": redisJSON{},
 	}
 	for name, value := range answers {
 		d.compare(t, name, reflect.TypeOf(value), true)
 	}
 	bodies := map[string]any{
-		"Job": jobline.Line{}, "Why": why{}, "Action": action{}, "PauseRequest": pauseBody{}, "ResumeRequest": scopeBody{}, "LimitRequest": limitBody{},
+		"Job": jobline.Line{}, "Why": why{}, "Action": action{}, "PauseRequest": pauseBody{}, "ResumeRequest": resumeBody{}, "LimitRequest": limitBody{},
 		"EstimateRequest": estimateBody{}, "TakeRequest": takeBody{}, "OnRequest": onBody{}, "FailureKey": groupBody{},
 	}
 	for name, value := range bodies {

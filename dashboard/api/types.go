@@ -46,15 +46,19 @@ func holdOf(h *queue.Hold) *holdJSON {
 }
 
 type pauseJSON struct {
-	Tenant string  `json:"tenant,omitempty"`
-	Kind   string  `json:"kind,omitempty"`
-	Until  *moment `json:"until,omitempty"` // left out: until it is resumed
-	By     string  `json:"by"`
-	Reason string  `json:"reason"`
+	Tenant   string  `json:"tenant,omitempty"`
+	Kind     string  `json:"kind,omitempty"`
+	Endpoint string  `json:"endpoint,omitempty"`
+	Until    *moment `json:"until,omitempty"` // left out: until it is resumed
+	By       string  `json:"by"`
+	Reason   string  `json:"reason"`
+	Tried    bool    `json:"tried,omitempty"`
+	Since    *moment `json:"since,omitempty"` // of one that is tried
+	Probing  bool    `json:"probing,omitempty"`
 }
 
 func pauseOf(p queue.Pause) pauseJSON {
-	return pauseJSON{p.Tenant, p.Kind, at(p.Until), p.By, p.Reason}
+	return pauseJSON{p.Tenant, p.Kind, p.Endpoint, at(p.Until), p.By, p.Reason, p.Tried, at(p.Since), p.Probing}
 }
 
 func pausesOf(all []queue.Pause, may func(tenant string) bool) []pauseJSON {

@@ -51,16 +51,7 @@ type told struct {
 }
 
 type breakerTold struct {
-	Down    int        `json:"down"`
-	Opened  uint64     `json:"opened"`
-	Refused uint64     `json:"refused"`
-	Hosts   []hostTold `json:"hosts"`
-}
-
-type hostTold struct {
-	Key   string    `json:"key"`
-	State string    `json:"state"`
-	Until time.Time `json:"until"`
+	Opened uint64 `json:"opened"`
 }
 
 type quotaTold struct {
@@ -82,17 +73,8 @@ func (a *API) told(r *request) ([]queue.WorkerInfo, []told, error) {
 	return workers, all, err
 }
 
-type hostJSON struct {
-	Key   string  `json:"key"`
-	State string  `json:"state"`
-	Until *moment `json:"until,omitempty"`
-}
-
 type breakerJSON struct {
-	Down    int        `json:"down"` // as the worker counts that finds most
-	Opened  uint64     `json:"opened"`
-	Refused uint64     `json:"refused"`
-	Hosts   []hostJSON `json:"hosts"`
+	Opened uint64 `json:"opened"`
 }
 
 type quotaJSON struct {
@@ -141,21 +123,9 @@ func (p *providerJSON) addBreaker(b *breakerTold) {
 		return
 	}
 	if p.Breaker == nil {
-		p.Breaker = &breakerJSON{Hosts: []hostJSON{}}
+		p.Breaker = &breakerJSON{}
 	}
-	p.Breaker.Down = max(p.Breaker.Down, b.Down)
 	p.Breaker.Opened += b.Opened
-	p.Breaker.Refused += b.Refused
-	for _, h := range b.Hosts {
-		i := slices.IndexFunc(p.Breaker.Hosts, func(known hostJSON) bool { return known.Key == h.Key })
-		switch {
-		case i < 0:
-			p.Breaker.Hosts = append(p.Breaker.Hosts, hostJSON{h.Key, h.State, at(h.Until)})
-		case p.Breaker.Hosts[i].Until != nil && h.Until.After(p.Breaker.Hosts[i].Until.Time):
-			p.Breaker.Hosts[i] = hostJSON{h.Key, h.State, at(h.Until)}
-		}
-	}
-	p.Breaker.Down = max(p.Breaker.Down, len(p.Breaker.Hosts))
 }
 
 // addQuota keeps of what workers were told of one limit the least that is left.
