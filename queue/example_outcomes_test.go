@@ -20,7 +20,7 @@ func ExampleKind_Handle_outcomes() {
 		case status == 429:
 			return clients.Throttled(30*time.Second, errors.New("fewer of them"))
 		case status == 402:
-			return clients.ParkUntil(time.Now().Add(time.Hour), errors.New("no credit"))
+			return clients.AccountExhausted(0, errors.New("no credit"))
 		case status >= 500:
 			return clients.Retryable(fmt.Errorf("the gateway answered %d", status))
 		case status >= 400:
@@ -35,7 +35,7 @@ func ExampleKind_Handle_outcomes() {
 	// Output:
 	// done <nil>
 	// throttled fewer of them
-	// postponed no credit
+	// throttled no credit
 	// retried the gateway answered 503
 	// archived the gateway answered 400
 	// unknown no answer

@@ -13,16 +13,18 @@ import (
 
 // pauseJSON is a pause as JSON; until null: until it is resumed.
 type pauseJSON struct {
-	Queue  string     `json:"queue"`
-	Tenant string     `json:"tenant,omitempty"`
-	Kind   string     `json:"kind,omitempty"`
-	Until  *time.Time `json:"until"`
-	By     string     `json:"by"`
-	Reason string     `json:"reason"`
+	Queue    string     `json:"queue"`
+	Tenant   string     `json:"tenant,omitempty"`
+	Kind     string     `json:"kind,omitempty"`
+	Endpoint string     `json:"endpoint,omitempty"`
+	Until    *time.Time `json:"until"`
+	By       string     `json:"by"`
+	Reason   string     `json:"reason"`
+	Tried    bool       `json:"tried,omitempty"` // it is a hold
 }
 
 func pauseAsJSON(name string, p queue.Pause) pauseJSON {
-	return pauseJSON{name, p.Tenant, p.Kind, moment(p.Until), p.By, p.Reason}
+	return pauseJSON{name, p.Tenant, p.Kind, p.Endpoint, moment(p.Until), p.By, p.Reason, p.Tried}
 }
 
 func pauseCommand(o *options) *cobra.Command {
@@ -69,6 +71,8 @@ func scopeFlags(cmd *cobra.Command, scope *queue.Scope) {
 // scopeWords names what a scope holds.
 func scopeWords(name string, scope queue.Scope) string {
 	switch {
+	case scope.Endpoint != "" || scope.Tenant != "" && scope.Kind != "":
+		return fmt.Sprintf("%s in queue %s", printable(scope.String()), name)
 	case scope.Tenant != "":
 		return fmt.Sprintf("tenant %s in queue %s", printable(scope.Tenant), name)
 	case scope.Kind != "":
@@ -128,9 +132,14 @@ func resumeCommand(o *options) *cobra.Command {
 		Short: "End a pause",
 		Long: `resume ends the pause of a tenant, of a kind, or with --queue alone that of the
 whole queue, whoever made it. What waited goes as fast as limits allow, and not
-in a burst. Other pauses of the same jobs stay: "enqueue tenants" shows them.`,
-		Example: `  enqueue resume --queue email --tenant acme --reason "the list was cleaned"`,
-		Args:    noArgs,
+in a burst. Other pauses of the same jobs stay: "enqueue tenants" shows them.
+
+It also ends what failed calls hold back: --kind alone an account, --tenant with
+--kind the tenant's own account, and --endpoint with or without --tenant a
+receiver of webhooks. "enqueue status" shows them.`,
+		Example: `  enqueue resume --queue email --tenant acme --reason "the list was cleaned"
+  enqueue resume --queue webhook --tenant acme --endpoint hooks.example.com:443 --reason "mended"`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return resume(cmd, o, who, scope)
 		},
@@ -138,6 +147,7 @@ in a burst. Other pauses of the same jobs stay: "enqueue tenants" shows them.`,
 	who.flags(cmd)
 	who.askFlag(cmd)
 	scopeFlags(cmd, &scope)
+	cmd.Flags().StringVar(&scope.Endpoint, "endpoint", "", "webhooks to this host:port")
 	return cmd
 }
 
@@ -171,7 +181,7 @@ func resume(cmd *cobra.Command, o *options, who operator, scope queue.Scope) err
 		return wrong(err)
 	}
 	if o.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"queue": who.queue, "tenant": scope.Tenant, "kind": scope.Kind, "resumed": was})
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"queue": who.queue, "tenant": scope.Tenant, "kind": scope.Kind, "endpoint": scope.Endpoint, "resumed": was})
 	}
 	words := "is resumed"
 	if !was {

@@ -46,6 +46,7 @@ type (
 		DrainsAt  *time.Time   `json:"drains_at"`
 		Faults    []faultJSON  `json:"faults"`
 		Unserved  []string     `json:"unserved,omitempty"` // why no worker takes its jobs, or some
+		Pauses    []pauseJSON  `json:"pauses"`
 		Tenants   []tenantJSON `json:"tenants"`
 	}
 	tenantJSON struct {
@@ -124,7 +125,10 @@ func asJSON(all []queueStatus) []queueJSON {
 	for _, s := range all {
 		q := queueJSON{
 			Queue: s.Queue, Waiting: s.Waiting, Scheduled: s.Scheduled, Retry: s.Retry, Pending: s.Pending,
-			Active: s.Active, Archived: s.Archived, DrainsAt: moment(s.DrainsAt), Faults: faultsJSON(s.Faults), Tenants: []tenantJSON{},
+			Active: s.Active, Archived: s.Archived, DrainsAt: moment(s.DrainsAt), Faults: faultsJSON(s.Faults), Pauses: []pauseJSON{}, Tenants: []tenantJSON{},
+		}
+		for _, p := range s.Pauses {
+			q.Pauses = append(q.Pauses, pauseAsJSON(s.Queue, p))
 		}
 		for _, u := range s.Unserved {
 			q.Unserved = append(q.Unserved, u.String())
@@ -156,6 +160,11 @@ func printStatus(out io.Writer, all []queueStatus, now time.Time) error {
 		fmt.Fprintln(out)
 		for _, u := range s.Unserved {
 			fmt.Fprintln(out, u)
+		}
+		for _, p := range s.Pauses {
+			if _, err := fmt.Fprintf(out, "%s: %v is %s\n", s.Queue, printable(p.Scope.String()), printable(p.Text(now))); err != nil {
+				return err
+			}
 		}
 		if err := printFaults(out, s.Queue, s.Faults); err != nil {
 			return err

@@ -210,8 +210,8 @@ async function answer(method, path, query, body) {
 	if (a === 'session') return { actor: args.key ? 'ann' : 'dev', scopes: ['read', 'enqueue', 'admin'], read_only: Boolean(args['read-only']), version: 'mock', demo: true, auth: args.key ? 'key' : 'none' };
 	if (a === 'workers') return { workers: [{ id: 'w1', host: 'worker-1', pid: 12, version: 'mock', started: iso(Date.now() - 7e6), seen: iso(Date.now() - 900), queues: ['email', 'webhook'], kinds: ['email', 'webhook'], concurrency: 200, held: 11, sending: 3 }] };
 	if (a === 'providers') return { providers: [
-		{ kind: 'email', workers: 2, breaker: { down: 0, opened: 1, refused: 0, hosts: [] }, quotas: [{ account: 'ses eu-west-1', name: 'sends a day', limit: 50000, remaining: 12044, resets_at: iso(Date.now() + 3.2e7) }, { account: 'ses eu-west-1', name: 'sends a second', limit: 300, remaining: 288 }] },
-		{ kind: 'webhook', workers: 2, breaker: { down: 1, opened: 3, refused: 212, hosts: [{ key: 'hooks.globex.example', state: 'open', until: iso(Date.now() + 25_000) }, { key: 'api.initech.example', state: 'half-open' }] }, quotas: [] },
+		{ kind: 'email', workers: 2, breaker: { opened: 1 }, quotas: [{ account: 'ses eu-west-1', name: 'sends a day', limit: 50000, remaining: 12044, resets_at: iso(Date.now() + 3.2e7) }, { account: 'ses eu-west-1', name: 'sends a second', limit: 300, remaining: 288 }] },
+		{ kind: 'webhook', workers: 2, breaker: { opened: 3 }, quotas: [] },
 		{ kind: 'ai', workers: 2, quotas: [{ account: 'default', name: 'tokens', limit: 400000, remaining: 31000, resets_at: iso(Date.now() + 41_000) }] },
 	] };
 	if (a === 'limits') return { files: [{ worker: 'worker-1', path: '/etc/headgate/limits.yaml', at: iso(Date.now() - 60_000), error: 'line 14: rate: "10/sek" is no rate, want COUNT/PERIOD such as 10/s' }, { worker: 'worker-2', path: '/etc/headgate/limits.yaml', at: iso(Date.now() - 3_600_000) }] };

@@ -5,7 +5,7 @@ export type Answer = 'ok' | 'throttled' | 'retryable' | 'parked' | 'permanent' |
 export type Answers = Partial<Record<Answer, number>>;
 
 export interface Hold { limit: string; scope: string; rule: string; next?: string }
-export interface Pause { tenant?: string; kind?: string; until?: string; by: string; reason: string }
+export interface Pause { tenant?: string; kind?: string; endpoint?: string; until?: string; by: string; reason: string; tried?: boolean; since?: string; probing?: boolean }
 
 export interface Fault { what: string; reason: string; at?: string }
 
@@ -62,7 +62,7 @@ export interface Worker {
 }
 export interface Provider {
 	kind: string; workers: number;
-	breaker?: { down: number; opened: number; refused: number; hosts?: { key: string; state: string; until?: string }[] | null };
+	breaker?: { opened: number };
 	quotas?: { account: string; name: string; limit: number; remaining: number; resets_at?: string }[] | null;
 }
 export interface History { queue: string; step_seconds: number; from: string; points: { sent: number; allowed?: number; waiting: number; answers: Answers }[] }

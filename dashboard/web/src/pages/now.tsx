@@ -8,7 +8,7 @@ import { askPause, askResume } from '../actions';
 import { Chart } from '../ui/chart';
 import { Badge, Icon } from '../ui/icon';
 import { Name } from '../ui/name';
-import { Sentence, pausedBy, pausedWhat } from '../ui/sentence';
+import { Sentence, ofAll, pausedBy, pausedWhat } from '../ui/sentence';
 import { EmptyState, ErrorState, Skeleton } from '../ui/states';
 import { Stat, Stats } from '../ui/table';
 import { ApiError } from '../api';
@@ -30,7 +30,7 @@ export function NowPage({ queue }: { queue?: string }) {
 }
 
 function state(q: Overview) {
-	if (q.pauses?.some((p) => !p.tenant && !p.kind)) return <Badge tone="warn" icon="pause">Paused</Badge>;
+	if (q.pauses?.some(ofAll)) return <Badge tone="warn" icon="pause">Paused</Badge>;
 	if (q.waiting > 0) return <Badge tone="busy">Shaping</Badge>;
 	if (q.active) return <Badge tone="good">Sending</Badge>;
 	return <Badge tone="quiet">Idle</Badge>;
@@ -38,7 +38,7 @@ function state(q: Overview) {
 
 /** What holds the queue, or that nothing does. */
 function Hero({ q }: { q: Overview }) {
-	const whole = q.pauses?.find((p) => !p.tenant && !p.kind);
+	const whole = q.pauses?.find(ofAll);
 	if (q.top && q.waiting > 0) return <Sentence of={q.top} link />;
 	if (whole) return <p class="sentence"><b>{q.queue}</b> is paused {pausedBy(whole, q.now)}</p>;
 	if (q.waiting > 0) return <p class="sentence"><b>{num(q.waiting)}</b> jobs wait in {q.queue}; what holds them is not known yet</p>;
@@ -68,7 +68,7 @@ function QueueCard({ q }: { q: Overview }) {
 			<header>
 				<h2 id={id}><a href={href('queues', q.queue)}><bdi class="name">{q.queue}</bdi></a></h2>
 				{state(q)}
-				{mayChangeAll.value && (pauses.some((p) => !p.tenant && !p.kind)
+				{mayChangeAll.value && (pauses.some(ofAll)
 					? <button type="button" onClick={() => askResume(q.queue, {})}>Resume…</button>
 					: <button type="button" onClick={() => askPause(q.queue, {}, q.waiting)}>Pause…</button>)}
 			</header>
@@ -78,8 +78,8 @@ function QueueCard({ q }: { q: Overview }) {
 			{others > 0 && q.waiting > 0 && (
 				<p class="also">The last to be through of <a href={href('queues', q.queue, 'tenants')}>{plural(q.tenants, 'tenant')}</a> that wait.</p>
 			)}
-			{pauses.filter((p) => p.tenant || p.kind).slice(0, 3).map((p, i) => (
-				<p key={i} class="notice"><Badge tone="warn" icon="pause">Paused</Badge> {pausedWhat(p, q.queue)}, {pausedBy(p, q.now)}</p>
+			{pauses.filter((p) => !ofAll(p)).slice(0, 3).map((p, i) => (
+				<p key={i} class="notice"><Badge tone="warn" icon="pause">{p.tried ? 'Held' : 'Paused'}</Badge> {pausedWhat(p, q.queue)}, {pausedBy(p, q.now)}</p>
 			))}
 			<Stats>
 				{whole && <Stat label="Sent" note={`in the last minute, ${part}`}>{rate(Math.round(sent * 10) / 10)}</Stat>}

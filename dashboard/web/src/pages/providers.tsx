@@ -1,4 +1,4 @@
-import { clock, num, plural, rate, relative, sentenceCase, span, time } from '../format';
+import { num, plural, rate, sentenceCase, span, time } from '../format';
 import { useResource } from '../hooks';
 import { queues, serverNow } from '../live';
 import { href } from '../router';
@@ -7,8 +7,9 @@ import type { Answer, Overview, Pause, Provider } from '../types';
 import { Chart } from '../ui/chart';
 import { Badge } from '../ui/icon';
 import { Meter } from '../ui/meter';
+import { pausedBy, pausedWhat } from '../ui/sentence';
 import { EmptyState, Loaded, Skeleton } from '../ui/states';
-import { Stat, Stats, Table } from '../ui/table';
+import { Stat, Stats } from '../ui/table';
 
 /** What providers answered, and what they say of themselves. */
 export function ProvidersPage() {
@@ -54,38 +55,29 @@ function Answers({ q }: { q: Overview }) {
 					<p class="also">Calls so far: {Object.entries(q.answers ?? {}).filter(([, n]) => n > 0).map(([name, n]) => `${num(n)} ${words[name as Answer]}`).join(', ')}.</p>
 				</>
 			)}
-			{pauses.map((p, i) => <ProviderPause key={i} of={p} now={q.now} />)}
+			{pauses.map((p, i) => <ProviderPause key={i} of={p} now={q.now} queue={q.queue} />)}
 		</section>
 	);
 }
 
-function ProviderPause({ of: p, now }: { of: Pause; now: string }) {
+function ProviderPause({ of: p, now, queue }: { of: Pause; now: string; queue: string }) {
 	return (
 		<p class="notice">
-			<Badge tone="warn" icon="pause">Asked to wait</Badge> {p.tenant ? <>calls of <bdi>{p.tenant}</bdi></> : p.kind ? <>calls of kind {p.kind}</> : 'all calls'},{' '}
-			{p.until ? `until ${clock(time(p.until), time(now))}` : 'until resumed'}: <bdi>{p.reason}</bdi>
+			<Badge tone="warn" icon="pause">{p.tried ? 'Held' : 'Asked to wait'}</Badge> {pausedWhat(p, queue)},{' '}
+			{pausedBy(p, now)}
 		</p>
 	);
 }
 
 function Card({ of: p }: { of: Provider }) {
-	const b = p.breaker, hosts = b?.hosts ?? [], quotas = p.quotas ?? [], now = serverNow();
+	const b = p.breaker, quotas = p.quotas ?? [], now = serverNow();
 	// What was over when it was told says nothing any more.
 	const full = (at?: string) => time(at) > now && `full again in ${span(time(at) - now)}`;
 	return (
 		<section class="card provider" aria-label={`Provider of ${p.kind}`}>
 			<header><h2>{sentenceCase(p.kind)}</h2><small>{plural(p.workers, 'worker')}</small></header>
 			<h3>Breaker</h3>
-			{!b ? <p>This kind has none.</p> : (
-				<>
-					<p>{b.down > 0 ? <Badge tone="bad" icon="pause">{plural(b.down, 'receiver')} down</Badge> : <Badge tone="good">Closed: calls go</Badge>} <small>opened {plural(b.opened, 'time')}, spared {plural(b.refused, 'call')}</small></p>
-					{hosts.length > 0 && <Table caption={`Receivers that are left alone, ${p.kind}`} rows={hosts} id={(h) => h.key} columns={[
-						{ label: 'Receiver', cell: (h) => <bdi class="name">{h.key}</bdi> },
-						{ label: 'Breaker', cell: (h) => <Badge tone={h.state === 'open' ? 'bad' : 'warn'}>{h.state}</Badge> },
-						{ label: 'Tried again', cell: (h) => (h.until ? relative(time(h.until), now) : 'with the next call') },
-					]} />}
-				</>
-			)}
+			<p>{!b ? 'This kind has none.' : b.opened > 0 ? `Held back ${plural(b.opened, 'time')} because calls failed` : 'No call failed often enough to hold it back'}</p>
 			<h3>Quotas, from its headers</h3>
 			{quotas.length === 0 ? <p>It has not named any.</p> : quotas.map((quota) => (
 				<p class="quota" key={quota.account + '\n' + quota.name}>

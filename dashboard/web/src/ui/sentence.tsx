@@ -11,15 +11,21 @@ export function DoneAt({ at, now, sure }: { at?: string | undefined; now: string
 	return <>done at {sure === 'rough' && 'about '}<time class="key" dateTime={at}>{clock(t, n)}</time></>;
 }
 
-/** Who paused until when and why. An operator's reason begins with the name. */
+/** Until when something is paused or held back, and why. An operator's reason begins with the name. */
 export function pausedBy(p: Pause, now: string) {
+	const until = p.probing ? 'while one job tries it' : p.tried && time(p.until) <= time(now) ? 'until the next job tries it' : `until ${p.until ? clock(time(p.until), time(now)) : 'somebody resumes'}`;
+	if (p.tried) return <>{until}: <bdi>{p.reason}</bdi></>;
 	const [who, why] = p.by === 'operator' ? p.reason.split(/: (.*)/s) : ['the provider', p.reason];
-	return <>by <bdi>{who}</bdi> until {p.until ? clock(time(p.until), time(now)) : 'somebody resumes'}: <bdi>{why}</bdi></>;
+	return <>by <bdi>{who}</bdi> {until}: <bdi>{why}</bdi></>;
 }
+
+/** Whether a pause holds all of a queue. */
+export const ofAll = (p: Pause): boolean => !p.tenant && !p.kind && !p.endpoint;
 
 /** What a pause holds back, as the subject of a sentence. */
 export const pausedWhat = (p: Pause, queue: string) =>
-	p.tenant ? <><bdi>{p.tenant}</bdi>’s {queue}</> : p.kind ? <>jobs of kind {p.kind} in {queue}</> : <>all of {queue}</>;
+	p.endpoint ? <>endpoint <bdi>{p.endpoint}</bdi>{p.tenant && <> of <bdi>{p.tenant}</bdi></>}</>
+	: p.tenant ? <><bdi>{p.tenant}</bdi>’s {p.kind ?? queue}</> : p.kind ? <>jobs of kind {p.kind} in {queue}</> : <>all of {queue}</>;
 
 /**
  * The sentence that this page is there for: whom which limit holds, when the
@@ -34,7 +40,7 @@ export function Sentence({ of, link, opens, full, rest }: {
 }) {
 	const { tenant, queue, now, pause, held_by: held } = of;
 	const who = link ? <a href={tenantHref(queue, tenant)}><bdi>{tenant}</bdi></a> : <b><bdi>{tenant}</bdi></b>;
-	const paused = pause && <>is paused {pausedBy(pause, now)}</>;
+	const paused = pause && <>is {pause.tried ? 'held back' : 'paused'} {pausedBy(pause, now)}</>;
 	if (of.waiting === 0) return <p class="sentence">{paused ? <>{who}’s {queue} {paused}; nothing waits.</> : <>Nothing of {who} waits in {queue}.</>}</p>;
 	let why: ComponentChildren = 'is held by no limit';
 	if (of.unserved) why = <>waits: <b>{of.unserved}</b>;</>;
