@@ -161,7 +161,7 @@ func TestEndpointIsHeldAlone(t *testing.T) {
 	r.run(t)
 	r.webhooks(t, "a", "busy.example", 1)
 	r.seen.wait(t, string(Throttled), 1)
-	r.webhooks(t, "a", "BUSY.example:443", 20)
+	waits := r.webhooks(t, "a", "BUSY.example:443", 20)[0]
 	r.webhooks(t, "a", "well.example", 20)
 	r.webhooks(t, "b", "busy.example", 20)
 	r.seen.wait(t, string(Done), 40)
@@ -171,6 +171,9 @@ func TestEndpointIsHeldAlone(t *testing.T) {
 	p := r.held(t)["endpoint busy.example:443 of tenant a"]
 	if !p.Tried || p.Reason != "it answered 503" || time.Until(p.Until) < 23*time.Hour {
 		t.Errorf("the hold is %+v", p)
+	}
+	if e := r.explain(t, waits); e.Pause == nil || !strings.Contains(e.String(), "a's webhook waits: endpoint busy.example:443 of tenant a is held back until ") {
+		t.Errorf("it is explained as %v", e)
 	}
 	// An operator who knows better ends it.
 	well.Store(true)
