@@ -11,10 +11,11 @@ type Scope string
 
 // The scopes, the smallest first.
 const (
-	NoScope      Scope = ""        // nothing waits
-	JobScope     Scope = "job"     // the one job
-	TenantScope  Scope = "tenant"  // all jobs of its tenant in the queue
-	AccountScope Scope = "account" // the jobs of all tenants that share the account
+	NoScope       Scope = ""         // nothing waits
+	JobScope      Scope = "job"      // the one job
+	EndpointScope Scope = "endpoint" // all jobs of its tenant to the same receiver
+	TenantScope   Scope = "tenant"   // all jobs of its tenant in the queue, or of its own account
+	AccountScope  Scope = "account"  // the jobs of all tenants that share the account
 )
 
 // Hold is what waits because of an outcome, and for how long.
@@ -29,6 +30,9 @@ type Hold struct {
 func Holds(err error, now time.Time) Hold {
 	if err == nil {
 		return Hold{}
+	}
+	if h, ok := held(err); ok {
+		return h
 	}
 	if e, ok := errors.AsType[interface {
 		error
@@ -75,6 +79,30 @@ func Holds(err error, now time.Time) Hold {
 		return Hold{Scope: JobScope, Long: "for good, unless a repeat is safe"}
 	}
 	return Hold{Scope: JobScope, Long: "1 s, doubling up to 10 min"}
+}
+
+// held is what an error says of others than its job and tenant.
+func held(err error) (Hold, bool) {
+	e, ok := errors.AsType[interface {
+		error
+		Holds() (who string, length time.Duration, named bool)
+	}](err)
+	if !ok {
+		return Hold{}, false
+	}
+	who, length, named := e.Holds()
+	scope, ok := map[string]Scope{OfTenant: TenantScope, OfAccount: AccountScope, OfEndpoint: EndpointScope}[who]
+	if !ok {
+		return Hold{}, false
+	}
+	h := Hold{Scope: scope, For: length, Long: inWords(length)}
+	switch {
+	case length == 0:
+		h.Long = "1 s, since it does not say"
+	case !named:
+		h.Long += ", and longer each time"
+	}
+	return h, true
 }
 
 // inWords is a time in its largest unit that fits.
