@@ -57,7 +57,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		scripts = append(scripts, damagedScript{name, again, run})
 	}
 	add("dispatch", func(ctx context.Context, pick *rand.Rand, _ sight) error {
-		return eval(ctx, dispatchScript, 100, 100, horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,")
+		return eval(ctx, dispatchScript, 100, 100, horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,", time.Minute.Microseconds())
 	})
 	add("dequeue", func(ctx context.Context, _ *rand.Rand, _ sight) error {
 		var keys []string
@@ -80,7 +80,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 	add("slot", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		ids := append(at(pick, s, "active"), "nobody")
 		return eval(ctx, slotScript, (2 * horizon).Microseconds(), inHand.Microseconds(), windows(ctx, pick),
-			ids[0], owner(s, ids[0]), "a", "", "call", "1", "tokens=3")
+			ids[0], owner(s, ids[0]), "a", "", "call", "1", "tokens=3", time.Minute.Microseconds())
 	})
 	add("settle", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		args := []any{windows(ctx, pick), pickup.Microseconds()}

@@ -255,6 +255,8 @@ func (d *damage) template(t *testing.T, limits QueueLimits) []saved {
 	fail(d.client.HSet(ctx, periodicFiredKey, "hourly", fired, "", fired).Err())
 	fail(d.client.ZAdd(ctx, key(damagedQueue, "periodic"), zOf("hourly", float64(fired))).Err())
 	fail(d.client.Set(ctx, key(damagedQueue, "watcher"), "worker0", 0).Err())
+	// What failed for a tenant is tried by its next job.
+	fail(d.client.HSet(ctx, key(damagedQueue, "pauses"), "a:call;b", "1 tried 30000000 1 - 503", "c", "1 provider 429").Err())
 	var all []saved
 	names, err := d.client.Keys(ctx, "*").Result()
 	fail(err)
@@ -270,6 +272,7 @@ func (d *damage) template(t *testing.T, limits QueueLimits) []saved {
 var damagedTexts = []string{
 	"", " ", "x", "-1", "0", "nan", "inf", "1e400", "99999999999999999999999", "9007199254740993", "1 2", "1 2 3 4", "{}", "[]", `{"limits":3}`,
 	"{\"", "\x00", "\xff\xfe", "f 1 2 3", "r 1 2 3 4 5 6 7", "a;b=c;", "done", strings.Repeat("9", 300), "null", "@1 !", "1 !9 x",
+	"1 tried 30000000 1 - 503", "1 tried x 1 - 503", "9000000000000000 provider 429",
 }
 
 // wound damages a state in one to three ways.

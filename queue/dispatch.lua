@@ -21,7 +21,7 @@
 local now = clock()
 without_queue = {0, 0, 0, 0, 0, 0, 0, 0, int(now), 0, 0}
 local horizon, pickup = now + tonumber(ARGV[4]), tonumber(ARGV[5])
-local lease = tonumber(ARGV[8] or LEASE_US)
+local lease = tonumber(ARGV[8])
 local MAX_RELEASED, MAX_LOOKS, MAX_CROWD = 16, 32, 8
 local RETRY_US = 5000000 -- until a lane that cannot be understood is looked at again
 -- Without the limits of the queue nothing is released.

@@ -65,10 +65,9 @@ func TestScriptsReportFaults(t *testing.T) {
 	r := startRig(t, 0, limitsOf(perTenant(100)), nil)
 	ctx, client := t.Context(), r.server.Client()
 	r.add(t, nil)
-	client.Del(ctx, key(r.queue, "waiting"))
-	client.Set(ctx, key(r.queue, "waiting"), "x", 0)
-	if _, err := r.dispatcher().round(ctx, 10); err == nil {
-		t.Error("a dispatch without its lanes succeeded")
+	client.Set(ctx, asynqKey(r.queue, "pending"), "x", 0)
+	if _, err := NewInspector(client).Gauges(ctx, r.queue); err == nil {
+		t.Error("the gauges of a queue that cannot be counted")
 	}
 	faults, err := Faults(ctx, client, r.queue)
 	if err != nil || len(faults) == 0 || !strings.Contains(faults[0].Reason, "WRONGTYPE") || time.Since(faults[0].At).Abs() > time.Hour {

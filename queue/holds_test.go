@@ -396,7 +396,7 @@ func TestPauseThatEndsSoon(t *testing.T) {
 	if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{Tenant: "a"}, time.Now().Add(10*time.Second), ann); err != nil {
 		t.Fatal(err)
 	}
-	reply, err := dispatchScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "")
+	reply, err := dispatchScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -589,11 +589,10 @@ end
 
 -- hold_try makes a job the probe of holds that wait for one. lease_us is how long its call
 -- may take.
-local LEASE_US = 60000000
 local function hold_try(due, id, lease_us, now)
   for _, entry in ipairs(due) do
     local scope, hold = entry[1], entry[2]
-    hold_set(scope, {ends = now + (lease_us or LEASE_US), length = hold.length, since = hold.since, probe = escape(id), reason = hold.reason})
+    hold_set(scope, {ends = now + lease_us, length = hold.length, since = hold.since, probe = escape(id), reason = hold.reason})
   end
 end
 

@@ -52,7 +52,7 @@ local function goes()
     local permits = take_permits(limits, id, now)
     if permits ~= '' then fields[#fields + 1], fields[#fields + 2] = 'hg_permits', permits end
   end
-  if due then hold_try(due, id, tonumber(ARGV[12] or LEASE_US), now) end
+  if due then hold_try(due, id, tonumber(ARGV[12]), now) end
   plan('HSET', key, unpack(fields))
   return {'go', int(t), int(c), int(now), (due or tries) and 1 or 0}
 end
