@@ -16,7 +16,7 @@ func TestPausedWorker(t *testing.T) {
 	first.signal(syscall.SIGSTOP)
 	time.Sleep(5 * time.Second) // the fault itself
 	first.signal(syscall.SIGCONT)
-	s.wait("", jobs, 60*time.Second)
+	s.allEnd(60 * time.Second)
 	calls := s.log()
 	s.atLeastOnce(calls, jobs, 2)
 	s.lawful("acme", times(calls, everyCall), rate, 1)
@@ -32,7 +32,7 @@ func TestPausedRedis(t *testing.T) {
 	s.redis.Pause()
 	time.Sleep(5 * time.Second) // the fault itself
 	s.redis.Resume()
-	s.wait("", jobs, 60*time.Second)
+	s.allEnd(60 * time.Second)
 	calls := s.log()
 	s.atLeastOnce(calls, jobs, 0)
 	s.lawful("acme", times(calls, everyCall), rate, 1)
@@ -46,8 +46,10 @@ func TestRestartedRedis(t *testing.T) {
 	s.wait("", 200, 20*time.Second)
 	s.redis.Kill()
 	s.redis.Restart()
-	s.wait("", jobs, 60*time.Second)
-	s.lawful("acme", times(s.log(), everyCall), rate, 1)
+	s.allEnd(60 * time.Second)
+	calls := s.log()
+	s.atLeastOnce(calls, jobs, 0) // what was called is kept until Redis is back
+	s.lawful("acme", times(calls, everyCall), rate, 1)
 }
 
 // TestKilledWorker: kill -9 of one of two workers with 200 calls in flight; all
@@ -83,10 +85,7 @@ queues:
 		return len(again) == jobs
 	})
 	t.Logf("all %d jobs ran again within %v", jobs, time.Since(killed))
-	s.until(10*time.Second, "all jobs are done", func() bool { return inFlight() == 0 })
-	if n := s.redis.Client().ZCard(t.Context(), "asynq:{webhook}:archived").Val(); n != 0 {
-		t.Errorf("%d jobs were archived", n)
-	}
+	s.allEnd(10 * time.Second)
 }
 
 func TestGracefulStopUnderLoad(t *testing.T) {
@@ -98,7 +97,7 @@ func TestGracefulStopUnderLoad(t *testing.T) {
 		s.wait("", 200, 20*time.Second)
 		first.signal(syscall.SIGTERM)
 		<-first.done
-		s.wait("", jobs, 30*time.Second)
+		s.allEnd(30 * time.Second)
 		calls := s.log()
 		s.once(calls, jobs)
 		at := times(calls, everyCall)

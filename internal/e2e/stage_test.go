@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/binaries"
 	"github.com/headgate/headgate/internal/logtest"
@@ -246,6 +248,25 @@ func (s *stage) received(tenant string) int {
 func (s *stage) wait(tenant string, n int, limit time.Duration) {
 	s.t.Helper()
 	s.until(limit, fmt.Sprintf("%d calls of %q", n, tenant), func() bool { return s.received(tenant) >= n })
+}
+
+// allEnd waits until nothing is left of any webhook but what came of it, and checks that
+// none was given up.
+func (s *stage) allEnd(limit time.Duration) {
+	s.t.Helper()
+	inspector := asynq.NewInspectorFromRedisClient(s.redis.Client())
+	left := asynq.QueueInfo{}
+	s.until(limit, "all jobs have ended", func() bool {
+		info, err := inspector.GetQueueInfo("webhook")
+		if err != nil {
+			return false // Redis starts
+		}
+		left = *info
+		return info.Aggregating+info.Pending+info.Active+info.Retry+info.Scheduled == 0
+	})
+	if left.Archived > 0 {
+		s.t.Errorf("%d jobs were archived", left.Archived)
+	}
 }
 
 // log is every webhook but the pacer's.
