@@ -1,0 +1,171 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// live is a rig whose calls the test holds: each one waits until it is let go.
+type live struct {
+	*rig
+	calls *ledger
+	goes  chan error // what the next call answers
+}
+
+func startLive(t *testing.T, limits Limits) *live {
+	r := startRig(t, -1, limits, nil)
+	l := &live{rig: r, calls: newLedger(), goes: make(chan error)}
+	r.answer = func(_ context.Context, job Running) error {
+		l.calls.begin(job)
+		defer l.calls.end(job)
+		return <-l.goes
+	}
+	return l
+}
+
+// state waits until a job is in a state of asynq's.
+func (l *live) state(t *testing.T, id, state string) {
+	t.Helper()
+	until(t, id+" is "+state, func() bool {
+		return l.server.Client().HGet(t.Context(), asynqKey(l.queue, "t:"+id), "state").Val() == state
+	})
+}
+
+// ended checks what came of a job, and how often it was called.
+func (l *live) ended(t *testing.T, id string, outcome Outcome, calls int) {
+	t.Helper()
+	result, err := l.client.Result(t.Context(), l.queue, id)
+	if err != nil || result.Outcome != outcome || l.calls.of(id) != calls {
+		t.Errorf("job %s ended as %q after %d calls, %v; want %q after %d", id, result.Outcome, l.calls.of(id), err, outcome, calls)
+	}
+}
+
+func (l *live) cancel(t *testing.T, id string) {
+	t.Helper()
+	if tally, err := Apply(t.Context(), l.server.Client(), l.queue, Cancel, Filter{ID: id}, bystander, nil); err != nil || tally.Jobs != 1 {
+		t.Fatalf("%+v, %v", tally, err)
+	}
+}
+
+var errFirst = errors.New("it fails the first time")
+
+func kept(job *Job) { job.Retention = time.Hour }
+
+// TestCancelledWhileRetrying: a job that failed once and waits for its next try is
+// cancelled. It is not called again.
+func TestCancelledWhileRetrying(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, limitsOf(perTenant(1000)))
+	id := l.add(t, kept)
+	l.run(t)
+	l.goes <- errFirst
+	l.state(t, id, "retry")
+	l.cancel(t, id)
+	other := l.add(t, kept)
+	l.goes <- nil
+	l.seen.wait(t, string(Done), 1)
+	l.stop()
+	l.ended(t, id, Cancelled, 1)
+	l.ended(t, other, Done, 1)
+	l.empty(t)
+}
+
+// TestCancelledAtTheConcurrencyLimit: a job that waits for a permit is cancelled. The
+// permit goes to the one behind it.
+func TestCancelledAtTheConcurrencyLimit(t *testing.T) {
+	t.Parallel()
+	narrow := Limit{Limit: throttle.Limit{Name: "narrow", Algorithm: throttle.Concurrency, Concurrency: 1}}
+	l := startLive(t, limitsOf(narrow))
+	first := l.add(t, kept)
+	l.run(t)
+	until(t, "the first call is made", func() bool { return l.calls.of(first) == 1 })
+	second := l.add(t, func(job *Job) { job.Tenant, job.Retention = "b", time.Hour })
+	third := l.add(t, func(job *Job) { job.Tenant, job.Retention = "c", time.Hour })
+	blocked := key(l.queue, "blocked:narrow:")
+	until(t, "blocked", func() bool { return l.server.Client().SCard(t.Context(), blocked).Val() == 2 })
+	l.cancel(t, second)
+	l.goes <- nil
+	l.goes <- nil
+	l.seen.wait(t, string(Done), 2)
+	l.stop()
+	l.ended(t, first, Done, 1)
+	l.ended(t, second, Cancelled, 0)
+	l.ended(t, third, Done, 1)
+	l.empty(t)
+}
+
+// TestPausedWhileRetrying: a tenant is paused while its job waits for the next try. The
+// job waits in its lane when that comes, and is tried again once when the pause ends.
+func TestPausedWhileRetrying(t *testing.T) {
+	t.Parallel()
+	l := startLive(t, limitsOf(perTenant(1000)))
+	id := l.add(t, kept)
+	l.run(t)
+	l.goes <- errFirst
+	l.state(t, id, "retry")
+	client := l.server.Client()
+	if _, err := PauseJobs(t.Context(), client, l.queue, Scope{Tenant: "a"}, time.Time{}, bystander); err != nil {
+		t.Fatal(err)
+	}
+	l.state(t, id, "aggregating")
+	l.seen.wait(t, "round", l.seen.outcomes("round")+10) // time enough for it to go, if it could
+	if n := l.calls.of(id); n != 1 {
+		t.Errorf("%d calls under the pause", n)
+	}
+	if _, err := ResumeJobs(t.Context(), client, l.queue, Scope{Tenant: "a"}, bystander); err != nil {
+		t.Fatal(err)
+	}
+	l.goes <- nil
+	l.seen.wait(t, string(Done), 1)
+	l.stop()
+	l.ended(t, id, Done, 2)
+	l.empty(t)
+}
+
+// TestOverriddenWhileHeld: the limit of a tenant is lowered while one of its jobs is in a
+// worker's hands with a slot. That one goes at its slot, and the next ones by the limit
+// as it is then.
+func TestOverriddenWhileHeld(t *testing.T) {
+	t.Parallel()
+	slow := throttle.Rate{Count: 1, Period: time.Hour}
+	override := Override{Change: Change{Rate: &slow}, Until: time.Now().Add(time.Hour), Actor: "ann", Reason: "a test"}
+	for range 20 {
+		l := startLive(t, limitsOf(perTenant(5)))
+		client := l.server.Client()
+		ids := []string{l.add(t, kept), l.add(t, kept), l.add(t, kept)}
+		l.run(t)
+		l.goes <- nil
+		l.seen.wait(t, string(Done), 1)
+		l.state(t, ids[1], "active")
+		if err := SetOverride(t.Context(), client, l.queue, "a", "tenant", override); err != nil {
+			t.Fatal(err)
+		}
+		if l.calls.of(ids[1]) > 0 {
+			l.goes <- nil // the machine was slow: its slot had come
+			l.stop()
+			continue
+		}
+		l.goes <- nil
+		l.seen.wait(t, string(Done), 2)
+		l.seen.wait(t, "round", l.seen.outcomes("round")+10)
+		if n := l.calls.of(ids[2]); n != 0 {
+			t.Errorf("the next one was called %d times; its slot comes in an hour", n)
+		}
+		if _, err := ClearOverride(t.Context(), client, l.queue, "a", "tenant", bystander); err != nil {
+			t.Fatal(err)
+		}
+		l.goes <- nil
+		l.seen.wait(t, string(Done), 3)
+		l.stop()
+		for _, id := range ids {
+			l.ended(t, id, Done, 1)
+		}
+		l.empty(t)
+		return
+	}
+	t.Fatal("machine too busy: none of 20 jobs was still held when the override was made")
+}
