@@ -108,7 +108,7 @@ func TestPauseCommands(t *testing.T) {
 		{[]string{"pause", "--queue", "calls", "--kind", "call", "--tenant", "acme", "--reason", "x", "--yes"}, exitUsage, "--kind: "},
 		{[]string{"pause", "--queue", "calls", "--for", "-1s", "--reason", "x", "--yes"}, exitUsage, "--for: "},
 		{[]string{"pause", "--queue", "calls", "--for", "2", "--reason", "x", "--yes"}, exitUsage, "for"},
-		{[]string{"tenants"}, exitOK, "with its queue by ann until somebody resumes: all of it; by ann until "},
+		{[]string{"tenants"}, exitOK, "with its queue paused by ann until somebody resumes: all of it; paused by ann until "},
 		{[]string{"tenants"}, exitOK, `"\u202ebob"`},
 		{[]string{"resume", "--queue", "calls", "--reason", "done"}, exitUsage, "say --yes"},
 		{[]string{"resume", "--queue", "calls", "--reason", "done", "--yes"}, exitOK, "queue calls is resumed"},

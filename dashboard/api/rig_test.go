@@ -37,6 +37,7 @@ func newRig(t testing.TB, server *redistest.Server, change func(*Config)) *rig {
 	if change != nil {
 		change(&config)
 	}
+	redistest.Serve(r.redis, r.queue, "call") // before the API looks for the first time
 	var err error
 	if r.api, err = New(config); err != nil {
 		t.Fatal(err)
@@ -67,7 +68,6 @@ func (r *rig) publish(rate throttle.Rate) {
 	if err := queue.Publish(r.t.Context(), r.redis, limits); err != nil {
 		r.t.Fatal(err)
 	}
-	redistest.Serve(r.redis, r.queue, "call")
 }
 
 // reply is what the API answered.
