@@ -27,7 +27,8 @@ type Running struct {
 
 	// First is when the first run of the job began whose call the provider may
 	// have acted on, by Redis's clock: this one's, unless an earlier one failed, was
-	// parked by an error that KeepsFirst, or its worker died. Providers forget idempotency keys some time after it.
+	// parked by an error that KeepsFirst, or its worker died. Providers forget
+	// idempotency keys some time after it.
 	First time.Time
 
 	// Held is how long this worker held the job for its slot, until the call;

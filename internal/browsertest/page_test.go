@@ -276,7 +276,7 @@ func TestDev(t *testing.T) {
 	t.Parallel()
 	s, p := newDev(t)
 	// The demo's own jobs all succeed: these are what there is to see of failures.
-	jobs := append(times(12, s.call("acme", "/404/orders")), times(3, s.call("globex", "/422/orders"))...)
+	jobs := append(times(12, s.call("acme", "/403/orders")), times(3, s.call("globex", "/422/orders"))...)
 	again := s.call("globex", "/500/orders")
 	again.MaxAttempts = 3
 	ids := s.enqueue(append(jobs, again)...)

@@ -109,7 +109,7 @@ func (s *stage) workerAt(addr string, env ...string) *process {
 	p := start(s.t, filepath.Join(s.bin, "worker"), []string{"run"}, append([]string{
 		"HEADGATE_REDIS_URL=" + s.redis.URL(), "HEADGATE_LIMITS_FILE=" + filepath.Join(s.dir, "limits.yaml"),
 		"HEADGATE_HTTP_ADDR=" + addr, "HEADGATE_WEBHOOK_ALLOW_PRIVATE=true", "HEADGATE_SHUTDOWN_TIMEOUT=2s",
-		"HEADGATE_BREAKER_FAILURES=0", "HEADGATE_WEBHOOK_TIMEOUT=10m",
+		"HEADGATE_BREAKER_FAILURES=0", "HEADGATE_WEBHOOK_TIMEOUT=10m", "HEADGATE_WEBHOOK_RETRY_NOT_FOUND=0",
 	}, env...))
 	p.page = "http://" + addr
 	until(s.t, 10*time.Second, "the worker is ready", func() bool { return p.answers("/readyz") })
