@@ -602,18 +602,18 @@ local looks, over, more = 0, not usable, false
 while not over do
   looks = looks + 1
   local s, shared_by = earliest_all(shared, now, now, ONE)
-  local function first_due() return waiting[1] and waiting[1][1] or waiting_beyond end
+  local function first_due() return math.floor(waiting[1] and waiting[1][1] or waiting_beyond) end
   local first = first_due()
   if not ready[1] and first > horizon then
     if first < math.huge then next_due = first end
     break
   end
   -- Nobody is ready: on to the first lane that will be.
-  if not ready[1] then s = math.max(s, math.floor(first)) end
-  local second = waiting[2] and waiting[2][1] or waiting_beyond
+  if not ready[1] then s = math.max(s, first) end
+  local second = math.floor(waiting[2] and waiting[2][1] or waiting_beyond)
   local lane, start, share = nil, nil, math.huge
   if ready[1] or second <= s then
-    while waiting[1] and waiting[1][1] <= math.min(s, horizon) do make_ready(table.remove(waiting, 1)[2]) end
+    while waiting[1] and first_due() <= math.min(s, horizon) do make_ready(table.remove(waiting, 1)[2]) end
     second = first_due()
     if not ready[1] then
       more = ready_beyond < math.huge or second <= now

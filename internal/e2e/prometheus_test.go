@@ -25,7 +25,7 @@ import (
 const watched = `
 queues:
   webhook:
-    kinds: [webhook]
+    kinds: [webhook, email]
     limits:
       - {name: account, algorithm: leaky_bucket, rate: 60/s, adaptive: true}
       - {name: tenant, per: [tenant], algorithm: token_bucket, rate: 20/s}
@@ -50,6 +50,12 @@ func TestEveryExpressionReturnsData(t *testing.T) {
 		lines.WriteString(s.jobs(fmt.Sprintf("tenant-%d", i), 200, ""))
 	}
 	s.bulk(lines.String())
+	// An account that is used up, of a kind that nothing here waits for.
+	now := time.Now()
+	hold := fmt.Sprintf("%d tried 300000000 %d - the daily quota", now.Add(time.Hour).UnixMicro(), now.UnixMicro())
+	if err := s.redis.Client().HSet(t.Context(), "headgate:{webhook}:pauses", "a:email", hold).Err(); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		s.worker("HEADGATE_METRICS_TENANTS=top:5")
 	}
