@@ -43,6 +43,7 @@ func TestExamples(t *testing.T) {
 				return
 			}
 			redis := redistest.Start(t).Client()
+			redistest.Serve(redis, "webhook", "webhook")
 			limits := queue.Limits{Queues: map[string]queue.QueueLimits{"webhook": {Kinds: []string{"webhook"}}}}
 			if err := queue.Publish(t.Context(), redis, limits); err != nil {
 				t.Fatal(err)
