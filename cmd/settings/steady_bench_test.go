@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -74,11 +75,12 @@ func held(turn time.Duration, bursts int) []time.Duration {
 	return late
 }
 
-var sink []byte
+var sink atomic.Pointer[[]byte]
 
 // spin works for so long, and makes garbage as replies do.
 func spin(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		sink = make([]byte, 512)
+		garbage := make([]byte, 512)
+		sink.Store(&garbage)
 	}
 }
