@@ -87,7 +87,7 @@ func sendCommand(o *options) *cobra.Command {
 		job, err := l.Job(checks)
 		flags := errors.Join(errs[:]...)
 		if err == nil {
-			err = job.Validate() // all mistakes are told at once, and before a Redis is asked
+			err = job.Validate() // lists all mistakes at once, before Redis is asked
 		}
 		if err := errors.Join(flags, err); err != nil {
 			return usageError{oneLine(err)}

@@ -31,7 +31,7 @@ func startDemo(t *testing.T) (*demo, *bytes.Buffer) {
 	return d, &out
 }
 
-// TestDevCountsJobsFromOutside: jobs of a second terminal are told apart, those of
+// TestDevCountsJobsFromOutside: jobs of a second terminal are counted apart, those of
 // however many tenants are found again, and what somebody deleted is not lost.
 func TestDevCountsJobsFromOutside(t *testing.T) {
 	d, out := startDemo(t)
@@ -84,7 +84,7 @@ func TestDevCountsJobsFromOutside(t *testing.T) {
 }
 
 // TestDevTellsWhoBrokeALimit: calls that a provider refuses because an operator raised
-// a limit or ran jobs past it are told, and are not the demo's fault.
+// a limit or ran jobs past it are listed, and are not the demo's fault.
 func TestDevTellsWhoBrokeALimit(t *testing.T) {
 	d, out := startDemo(t)
 	ctx := t.Context()

@@ -119,7 +119,7 @@ func providers() []provider {
 				{what: "AccessDenied, NotAuthorized", status: 403, header: ses("AccessDeniedException"), why: "the key may not send from this address"},
 				{what: "LimitExceeded, 408, 500, 503", status: 500, header: ses("InternalServiceErrorException"), why: "SES says to repeat it"},
 				{what: "MessageRejected, other 4xx", status: 400, header: ses("MessageRejected"), why: "the same message would be refused again"},
-				{what: "502, 504", status: 502, why: "machines before SES do not know what came of it"},
+				{what: "502, 504", status: 502, why: "a gateway in front of SES does not know what came of it"},
 				{what: cutOff, why: "SES does not know a repeat"},
 			}, unreached...),
 		},

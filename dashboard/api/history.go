@@ -32,7 +32,7 @@ func (c calls) MarshalJSON() ([]byte, error) {
 // history is the last ten minutes of each queue in whole seconds of the clock of
 // Redis, as this process saw them. What a look finds was called since the look before,
 // and is spread evenly over the time between the two: a look may be late, and early
-// where somebody begins to watch, who is told at once.
+// where somebody begins to watch, who gets it at once.
 type history struct {
 	mu     sync.Mutex
 	queues map[string]*past
