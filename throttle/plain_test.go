@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,6 +139,27 @@ func (h *scriptCount) sent() (short, long int) {
 	return short, long
 }
 
+// apart is a limiter under which no two of the keys share a hash: those that do pass
+// together, and the seed is another one each time.
+func apart(t *testing.T, client *redis.Client, limits []Limit, keys ...string) *Limiter {
+	t.Helper()
+	for {
+		l, err := New(client, fmt.Sprintf("plain:%d", time.Now().UnixNano()), limits...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		places := map[*atomic.Int32]bool{}
+		for _, limit := range limits {
+			for _, key := range keys {
+				places[l.plain.of(l.bucket(limit, key))] = true
+			}
+		}
+		if len(places) == len(limits)*len(keys) {
+			return l
+		}
+	}
+}
+
 // TestReserveSlowsItsKeyAlone: a key whose state the short script does not know is
 // asked about with the long one, and all other keys go on with the short one, alone,
 // in one round trip with that key, and beside it under a limit that they share.
@@ -148,10 +170,7 @@ func TestReserveSlowsItsKeyAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr()})
 			defer client.Close()
-			l, err := New(client, fmt.Sprintf("plain:%d", time.Now().UnixNano()), limits...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := apart(t, client, limits, "other", "other0", "other1", "other2", "other3", "other4", "slow", "slow2", "all")
 			keys := func(own string) []string { return []string{own, "all"}[:len(limits)] }
 			take := func(own string) {
 				t.Helper()
