@@ -6,6 +6,7 @@
 -- ARGV[3]   for how long they may, seconds
 -- ARGV[4]   most: how many are moved in one call
 -- Returns   how many were moved
+without_queue = 0
 local archived, moved = asynq .. 'archived', 0
 local excess = read('ZCARD', archived) - tonumber(ARGV[2])
 local cutoff = clock() / 1000000 - tonumber(ARGV[3])

@@ -53,7 +53,10 @@ func damagedScripts(client *redis.Client) []damagedScript {
 
 	var scripts []damagedScript
 	add := func(name string, run func(ctx context.Context, pick *rand.Rand, s sight) error) {
-		again := slices.Contains([]string{"dispatch", "begin", "slot", "settle", "recover", "late", "sweep", "watch"}, strings.Fields(name)[0])
+		again := slices.Contains([]string{
+			"dispatch", "dequeue", "begin", "slot", "settle", "recover", "late", "sweep", "watch", "archive", "gauges",
+			"periodic look", "periodic choose", "periodic mark", "periodic fire",
+		}, strings.TrimSuffix(name, " a"))
 		scripts = append(scripts, damagedScript{name, again, run})
 	}
 	add("dispatch", func(ctx context.Context, pick *rand.Rand, _ sight) error {
@@ -102,7 +105,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		return eval(ctx, lateScript, ids[0], "worker:9", "a", "call", "1", "", "ok", "1", "1")
 	})
 	for _, tenant := range []string{"", "a"} {
-		add("sweep "+tenant, func(ctx context.Context, pick *rand.Rand, _ sight) error {
+		add(strings.TrimSpace("sweep "+tenant), func(ctx context.Context, pick *rand.Rand, _ sight) error {
 			_, err := sweepSlice(ctx, client, damagedQueue, tenant, "0", windows(ctx, pick), tenant == "")
 			return err
 		})

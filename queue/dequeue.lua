@@ -10,11 +10,24 @@
 -- ARGV[2]   prefix of the keys of tasks
 -- ARGV[3]   kinds that the worker handles, ',KIND,KIND,'
 -- Returns   the encoded task, or nil: there is none for this worker
+-- A key of another type is a fault of the queue (plan.lua): there is no task then.
 -- Bound: it looks at 20 tasks. Where all are for others, and more wait behind them,
 -- they go to the other end of the list.
 local LOOKS, LEFT_US = 20, 5000000
 if redis.call('EXISTS', KEYS[2]) == 1 then return nil end
-local ids = redis.call('LRANGE', KEYS[1], -LOOKS, -1)
+
+-- understood tells whether a key had the type that a reply needed.
+local function understood(reply, key)
+  if type(reply) ~= 'table' or not reply.err then return true end
+  if not string.find(reply.err, 'WRONGTYPE', 1, true) then error(reply.err, 0) end
+  local faults, time = 'headgate:' .. string.match(key, '{.*}') .. ':faults', redis.call('TIME')
+  redis.pcall('HSETNX', faults, 'queue', string.format('%.0f ', time[1] * 1000000 + time[2]) .. reply.err .. ': ' .. key)
+  redis.pcall('PEXPIRE', faults, 3600000)
+  return false
+end
+
+local ids = redis.pcall('LRANGE', KEYS[1], -LOOKS, -1)
+if not understood(ids, KEYS[1]) then return nil end
 
 -- kind_of reads the kind that asynq writes first, as field 1: a tag, its length below
 -- 128, and the text.
@@ -23,9 +36,11 @@ local function kind_of(msg)
   return length < 128 and string.sub(msg, 3, 2 + length)
 end
 
-local function take(i)
-  redis.call('LLEN', KEYS[3]) -- raises before anything is written
-  redis.call('ZADD', KEYS[4], ARGV[1], ids[i])
+local function take(i, msg)
+  -- A write of another type does nothing.
+  if not understood(redis.pcall('LLEN', KEYS[3]), KEYS[3]) or not understood(redis.pcall('ZADD', KEYS[4], ARGV[1], ids[i]), KEYS[4]) then
+    return nil
+  end
   if i == #ids then
     redis.call('RPOPLPUSH', KEYS[1], KEYS[3])
   else
@@ -33,6 +48,7 @@ local function take(i)
     redis.call('LREM', KEYS[1], -1, ids[i])
   end
   redis.call('HSET', ARGV[2] .. ids[i], 'state', 'active')
+  return msg
 end
 
 local now
@@ -42,8 +58,7 @@ for i = #ids, 1, -1 do
   local msg = redis.pcall('HGET', key, 'msg')
   local kind = type(msg) == 'string' and kind_of(msg)
   if kind and string.find(ARGV[3], ',' .. kind .. ',', 1, true) then
-    take(i)
-    return msg
+    return take(i, msg)
   elseif kind then
     if not now then
       local time = redis.call('TIME')
@@ -52,8 +67,7 @@ for i = #ids, 1, -1 do
     local task = redis.call('HMGET', key, 'hg_done', 'hg_crashes', 'hg_deadline', 'pending_since')
     local deadline = tonumber(task[3] or 0) or 0
     if task[1] or (tonumber(task[2] or 0) or 0) >= 3 or (deadline > 0 and deadline <= now) then
-      take(i)
-      return msg
+      return take(i, msg)
     end
     if (tonumber(task[4] or 0) or 0) / 1000 < now - LEFT_US then back[#back + 1] = ids[i] end
   elseif not msg and redis.call('EXISTS', key) == 0 then
@@ -62,7 +76,7 @@ for i = #ids, 1, -1 do
 end
 local retry = string.gsub(KEYS[1], 'pending$', 'retry')
 for _, id in ipairs(back) do
-  redis.call('ZADD', retry, math.floor(now / 1000000), id)
+  if not understood(redis.pcall('ZADD', retry, math.floor(now / 1000000), id), retry) then return nil end
   redis.call('LREM', KEYS[1], -1, id)
   redis.call('HSET', ARGV[2] .. id, 'state', 'retry')
 end

@@ -1,5 +1,5 @@
--- gauges.lua: the numbers of a queue for metrics, in one look. It writes nothing,
--- and takes as long for 100,000 lanes as for a hundred.
+-- gauges.lua: the numbers of a queue for metrics, in one look. It writes nothing
+-- but faults, and takes as long for 100,000 lanes as for a hundred.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
@@ -18,9 +18,14 @@
 --   pauses  for each scope that is paused: {scope, "until_us by reason"}
 local now = clock()
 before_writes = nil -- buckets are looked at, and none is saved
-set_calendars(ARGV[2])
+attempt('limits', function() set_calendars(ARGV[2]) end)
 
-local function size_of(command, key) return read(command, key) end
+-- glance reads; where the key is damaged the answer is `none`, and that is a fault.
+local function glance(none, command, key, ...)
+  local words, reply = {...}, none
+  attempt(key, function() reply = read(command, key, unpack(words)) end)
+  return reply
+end
 local function number(text) return tonumber(text or 0) or 0 end
 
 -- bytes is what a key takes; 0 where Redis does not say.
@@ -42,35 +47,37 @@ local function tasks_bytes(ids, n)
 end
 
 local backlog = headgate .. 'backlog'
-local waiting = number(read('HGET', backlog, '*'))
-local tenants = read('HLEN', backlog) - read('HEXISTS', backlog, '*')
-local counts = {waiting, tenants, number(read('HGET', headgate .. 'totals', 'enqueued')), size_of('ZCARD', headgate .. 'archive')}
+local waiting = number(glance(0, 'HGET', backlog, '*'))
+local tenants = glance(0, 'HLEN', backlog) - glance(0, 'HEXISTS', backlog, '*')
+local counts = {waiting, tenants, number(glance(0, 'HGET', headgate .. 'totals', 'enqueued')), glance(0, 'ZCARD', headgate .. 'archive')}
 local size = 0
 for _, state in ipairs({'scheduled', 'retry', 'pending', 'active', 'archived', 'completed'}) do
   local key, list = asynq .. state, state == 'pending' or state == 'active'
-  local n = size_of(list and 'LLEN' or 'ZCARD', key)
+  local n = glance(0, list and 'LLEN' or 'ZCARD', key)
   counts[#counts + 1] = n
-  if n > 0 then size = size + bytes(key) + tasks_bytes(read(list and 'LRANGE' or 'ZRANGE', key, 0, 4), n) end
+  if n > 0 then size = size + bytes(key) + tasks_bytes(glance({}, list and 'LRANGE' or 'ZRANGE', key, 0, 4), n) end
 end
-local oldest = read('LINDEX', asynq .. 'pending', -1)
-local since = oldest and number(read('HGET', task_key(oldest), 'pending_since')) or 0
-local drawn = read('SRANDMEMBER', asynq .. 'groups', tonumber(ARGV[3]))
+local oldest = glance(false, 'LINDEX', asynq .. 'pending', -1)
+local since = oldest and number(glance(0, 'HGET', task_key(oldest), 'pending_since')) or 0
+local drawn = glance({}, 'SRANDMEMBER', asynq .. 'groups', tonumber(ARGV[3]))
 local heads, lists = {}, 0
 for i = 1, math.min(#drawn, 5) do
-  heads[#heads + 1] = read('ZRANGE', lane_key(drawn[i]), 0, 0)[1]
+  heads[#heads + 1] = glance({}, 'ZRANGE', lane_key(drawn[i]), 0, 0)[1]
   lists = lists + bytes(asynq .. 'g:' .. drawn[i])
 end
-if #heads > 0 then size = size + tasks_bytes(heads, waiting) + lists / #heads * size_of('SCARD', asynq .. 'groups') end
+if #heads > 0 then size = size + tasks_bytes(heads, waiting) + lists / #heads * glance(0, 'SCARD', asynq .. 'groups') end
 for _, n in ipairs({
-  number(read('GET', asynq .. 'processed')), number(read('GET', asynq .. 'failed')), read('EXISTS', asynq .. 'paused'),
+  number(glance(0, 'GET', asynq .. 'processed')), number(glance(0, 'GET', asynq .. 'failed')), read('EXISTS', asynq .. 'paused'),
   math.floor(since / 1000), math.floor(size), faults,
 }) do counts[#counts + 1] = n end
 
 local limits, by_name = {}, {}
-for _, limit in ipairs(config().limits) do
-  local seen = {name = limit.name, whole = #limit.per == 0, looked = 0, used = 0, capacity = 0, adapted = 1, keys = {}}
-  limits[#limits + 1], by_name[limit.name] = seen, seen
-end
+attempt('limits', function()
+  for _, limit in ipairs(config().limits) do
+    local seen = {name = limit.name, whole = #limit.per == 0, looked = 0, used = 0, capacity = 0, adapted = 1, keys = {}}
+    limits[#limits + 1], by_name[limit.name] = seen, seen
+  end
+end)
 local function look(entry, whole)
   local seen = by_name[entry.name]
   if not entry.spec or not seen or seen.whole ~= whole or seen.keys[entry.key] then return end
@@ -102,7 +109,7 @@ for i, seen in ipairs(limits) do
 end
 
 local pauses = {}
-for i, text in ipairs(read('HMGET', headgate .. 'pauses', unpack(ARGV, 4))) do
+for i, text in ipairs(glance({}, 'HMGET', headgate .. 'pauses', unpack(ARGV, 4))) do
   if text and (number(string.match(text, '^%d+')) > now or hold_read(text)) then pauses[#pauses + 1] = {ARGV[3 + i], text} end
 end
 return {int(now), counts, limits, pauses}

@@ -66,7 +66,7 @@ type PeriodicState struct {
 
 const (
 	periodicKey      = "headgate:periodic"       // hash: id -> storedPeriodic as JSON; '' -> number of changes
-	periodicFiredKey = "headgate:periodic:fired" // hash, see periodic_choose.lua; '' -> second until which all was fired
+	periodicFiredKey = "headgate:periodic:fired" // hash, see periodic.lua
 
 	// Headers of their jobs.
 	headerPeriodic = "headgate-periodic"

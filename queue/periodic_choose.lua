@@ -1,16 +1,14 @@
 -- periodic_choose.lua: into which queue ticks go, so that workers who differ
 -- about it (a kind has just moved) do not fire one tick into two queues.
 --
--- KEYS[1]   headgate:periodic:fired
+-- KEYS[1]   headgate:periodic:fired, see periodic.lua
 -- ARGV      three for each tick: entry's id, tick (Unix second), the caller's queue
 -- Returns   for each {queue, after}: the queue, or '' when it is not to be fired:
 --           then the entry goes on with its first tick later than `after`
--- A field is "F" or "F T queue": F was the last tick fired, and T goes to the queue.
 local answers = {}
 for i = 1, #ARGV, 3 do
   local id, tick, queue = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
-  local last, chosen, where = string.match(redis.call('HGET', KEYS[1], id) or '', '^(%d+) ?(%d*) ?(.*)$')
-  last, chosen = tonumber(last) or 0, tonumber(chosen) or 0
+  local last, chosen, where = fired(id)
   local answer
   if last >= tick then
     answer = {'', last}

@@ -8,7 +8,7 @@
 -- ARGV[2]   n, the number of ticks
 -- ARGV[3..] n pairs: entry's id, tick (Unix second); then the n jobs as in enqueue.lua
 -- Returns   for each tick what enqueue.lua says, or {0, 'fired', ''} when it went
---           before, or is too old to tell
+--           before, or is too old to tell; {-5, fault} for all when the queue is damaged
 -- Clock     TIME of this Redis
 --
 -- headgate:{queue}:periodic, a sorted set, has the last tick of each entry that
@@ -23,7 +23,8 @@ local oldest = tonumber(redis.call('TIME')[1]) - 25 * 3600
 local answers, firing, last = {}, {}, {}
 -- The fence is the memory of what was fired, so enqueue.lua needs none.
 ARGV = {given[1], '', '0'}
-for i = 1, n do
+
+local function fire(i)
   local id, tick = given[1 + 2 * i], tonumber(given[2 + 2 * i])
   last[id] = last[id] or tonumber(read('ZSCORE', fence, id) or 0)
   if tick <= last[id] or tick < oldest then
@@ -33,11 +34,19 @@ for i = 1, n do
     for k = 1, width do ARGV[#ARGV + 1] = given[2 + 2 * n + (i - 1) * width + k] end
   end
 end
-for k, answer in ipairs(enqueue_jobs()) do
-  local i = firing[k]
-  answers[i] = answer
-  if answer[1] >= 0 then plan('ZADD', fence, given[2 + 2 * i], given[1 + 2 * i]) end
+
+local what = 'periodic jobs'
+local understood = attempt(what, function()
+  for i = 1, n do fire(i) end
+  for k, answer in ipairs(enqueue_jobs()) do
+    local i = firing[k]
+    answers[i] = answer
+    if answer[1] >= 0 then plan('ZADD', fence, given[2 + 2 * i], given[1 + 2 * i]) end
+  end
+  plan('ZREMRANGEBYSCORE', fence, '-inf', '(' .. int(oldest))
+  plan('EXPIRE', fence, 26 * 3600)
+end)
+if not understood then
+  for i = 1, n do answers[i] = {-5, faults[what]} end
 end
-plan('ZREMRANGEBYSCORE', fence, '-inf', '(' .. int(oldest))
-plan('EXPIRE', fence, 26 * 3600)
 return answers

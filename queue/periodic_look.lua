@@ -1,13 +1,13 @@
 -- periodic_look.lua: the time, and until when workers have fired what was due.
 --
--- KEYS[1]   headgate:periodic:fired
+-- KEYS[1]   headgate:periodic:fired, see periodic.lua
 -- ARGV[1]   Unix second until which the caller has fired everything; 0: none yet
 -- Returns   {Unix second, µs within it, second until which somebody has}
 -- Clock     TIME of this Redis: one clock for all workers, also in a Cluster
 local time = redis.call('TIME')
 local now = tonumber(time[1])
 -- A text that is no number is as none.
-local before = tonumber(string.match(redis.call('HGET', KEYS[1], '') or '', '^%d+$') or 0)
+local before = tonumber(string.match(field(''), '^%d+$') or 0)
 -- What lies ahead was written before the clock was set back.
 local done = math.min(math.max(before, tonumber(ARGV[1])), now)
 if done ~= before then redis.call('HSET', KEYS[1], '', string.format('%d', done)) end

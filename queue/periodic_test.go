@@ -372,6 +372,35 @@ func TestPeriodicRefused(t *testing.T) {
 	wantFired(t, tm.fired("call"), "x", today)
 }
 
+// TestPeriodicDamaged: a queue that cannot be understood keeps its own ticks alone, and
+// what none of our programs wrote about what was fired is replaced.
+func TestPeriodicDamaged(t *testing.T) {
+	tm := newTimer(t)
+	ctx := t.Context()
+	for _, queue := range []string{"call", "mail"} {
+		tm.set(Periodic{ID: queue, Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: Job{Kind: queue, Tenant: "a", Payload: struct{}{}}})
+		tm.aged(queue, 48*time.Hour)
+	}
+	today := tm.now() / 86400 * 86400
+	for _, name := range []string{key("call", "periodic"), periodicFiredKey} {
+		if err := tm.client.Set(ctx, name, "damaged", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tm.mustRound(tm.ticks)
+	wantFired(t, tm.fired("mail"), "mail", today)
+	if got := tm.fired("call"); len(got) != 0 {
+		t.Errorf("fired %v into the damaged queue", got)
+	}
+	if faults, err := Faults(ctx, tm.client, "call"); err != nil || len(faults) != 1 {
+		t.Errorf("faults %+v, %v; want one", faults, err)
+	}
+	tm.client.Del(ctx, key("call", "periodic"))
+	tm.mustRound(tm.ticks)
+	wantFired(t, tm.fired("call"), "call", today)
+	wantFired(t, tm.fired("mail"), "mail", today)
+}
+
 // TestPeriodicDeclared: setting the same again changes nothing; a change, and the
 // end of a pause, begin anew.
 func TestPeriodicDeclared(t *testing.T) {

@@ -46,6 +46,9 @@ var lateLua string
 //go:embed sweep.lua
 var sweepLua string
 
+//go:embed periodic.lua
+var periodicLua string
+
 //go:embed periodic_set.lua
 var periodicSetLua string
 
@@ -76,9 +79,9 @@ var (
 // Periodic jobs, of all queues together but for the one that enqueues.
 var (
 	periodicSetScript    = throttle.NewPlainScript(periodicSetLua)
-	periodicLookScript   = throttle.NewPlainScript(periodicLookLua)
-	periodicChooseScript = throttle.NewPlainScript(periodicChooseLua)
-	periodicMarkScript   = throttle.NewPlainScript(periodicMarkLua)
+	periodicLookScript   = throttle.NewPlainScript(periodicLua + periodicLookLua)
+	periodicChooseScript = throttle.NewPlainScript(periodicLua + periodicChooseLua)
+	periodicMarkScript   = throttle.NewPlainScript(periodicLua + periodicMarkLua)
 	periodicFireScript   = newPlainScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n" + enqueueLua + "\nend\n" + periodicFireLua)
 )
 

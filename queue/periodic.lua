@@ -1,0 +1,20 @@
+-- periodic.lua: what was fired of each entry, for the scripts of periodic jobs.
+--
+-- KEYS[1]   headgate:periodic:fired, a hash: id -> "F" or "F T queue": F was the last
+--           tick that was fired, and T goes to the queue; '' -> the second until which
+--           all was fired
+-- What stands there of another type is replaced: no tick goes twice for that, for each
+-- queue knows what was fired into it.
+local function field(id)
+  local text = redis.pcall('HGET', KEYS[1], id)
+  if type(text) == 'table' then
+    redis.call('DEL', KEYS[1])
+    return ''
+  end
+  return text or ''
+end
+
+local function fired(id)
+  local last, chosen, where = string.match(field(id), '^(%d+) ?(%d*) ?(.*)$')
+  return tonumber(last) or 0, tonumber(chosen) or 0, where
+end
