@@ -112,7 +112,7 @@ func asynqConfig(queues []string, concurrency int, shutdown time.Duration, logge
 	return asynq.Config{
 		Queues:            weights,
 		Concurrency:       concurrency,
-		TaskCheckInterval: 20 * time.Millisecond,
+		TaskCheckInterval: 15 * time.Millisecond,
 		ShutdownTimeout:   shutdown,
 		// replacedHook lets asynq's forwarder find nothing: it need not look often.
 		DelayedTaskCheckInterval: 24 * time.Hour,
