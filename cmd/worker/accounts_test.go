@@ -43,27 +43,35 @@ func calling(t *testing.T, c config, file string) (call func(kind, tenant, paylo
 			t.Fatal(err)
 		}
 	}
+	worker, told := handling(t, "q", c)
+	return func(kind, tenant, payload string) (queue.Outcome, error) {
+		return worker.Call(t.Context(), queue.Job{Kind: kind, Tenant: tenant, Payload: json.RawMessage(payload)})
+	}, told
+}
+
+// handling makes a worker of a queue with the handlers of a configuration.
+func handling(t *testing.T, name string, c config) (*queue.Worker, *details) {
+	t.Helper()
+	logger := slog.New(slog.DiscardHandler)
 	options, err := queue.ParseRedisURL(redistest.Shared(t).URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	worker, err := queue.New(queue.Config{Redis: options, Queues: []string{"q"}, Logger: slog.New(slog.DiscardHandler)})
+	worker, err := queue.New(queue.Config{Redis: options, Queues: []string{name}, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := c.credentials(slog.New(slog.DiscardHandler))
+	store, err := c.credentials(logger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	told = newDetails(dashboard.NewMetrics(prometheus.NewRegistry()))
-	_, stop, err := handlers(worker, c, store, endpoints.New(redistest.Shared(t).Client(), slog.New(slog.DiscardHandler)), told)
+	seen := newDetails(dashboard.NewMetrics(prometheus.NewRegistry()))
+	_, stop, err := handlers(worker, c, store, endpoints.New(redistest.Shared(t).Client(), logger), seen)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	return func(kind, tenant, payload string) (queue.Outcome, error) {
-		return worker.Call(t.Context(), queue.Job{Kind: kind, Tenant: tenant, Payload: json.RawMessage(payload)})
-	}, told
+	return worker, seen
 }
 
 // keys plays all providers over HTTP, and writes down who called with what.
