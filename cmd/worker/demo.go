@@ -35,6 +35,7 @@ type demo struct {
 
 	ended time.Time // of the traffic
 	final []use     // then
+	pace  pace      // of the machine, until then
 }
 
 const (
@@ -57,7 +58,7 @@ func newDemo(client redis.UniversalClient, providers *demoProviders, late *laten
 }
 
 // lateness counts the slots that jobs came too late to. Such a call is not made
-// late, but at its next slot: a machine that is busy otherwise costs capacity.
+// late, but at its next slot: a busy machine costs capacity.
 type lateness struct {
 	queue.NoObserver
 	slots atomic.Int64
@@ -218,9 +219,7 @@ func (d *demo) account(ctx context.Context) error {
 	fmt.Fprintf(d.out, "  the account's calls: stark %d, wayne %d; charges %d, of which for the second time: %d\n",
 		paid["stark"].Accepted, paid["wayne"].Accepted, len(d.providers.stripe.Ledger()), d.providers.stripe.Doubles())
 
-	if n := d.late.slots.Load(); n > 0 {
-		fmt.Fprintf(d.out, "  slots that passed while this machine was busy: %d\n", n)
-	}
+	fmt.Fprintf(d.out, "  slots missed: %d; %v\n", d.late.slots.Load(), d.pace)
 
 	refused, err := d.refusals(ctx)
 	if err != nil {
@@ -229,23 +228,40 @@ func (d *demo) account(ctx context.Context) error {
 	if refused.excused > 0 {
 		fmt.Fprintf(d.out, "  calls that an operator let past a limit, and that the provider refused: %d\n", refused.excused)
 	}
-	var extra [2]string
-	if outside := books.enqueued - d.sent; outside > 0 {
-		extra[0] = fmt.Sprintf(", %d of them from outside", outside)
+	var outside, operators string
+	if books.outside() > 0 {
+		outside = fmt.Sprintf(", %d of them from outside", books.outside())
+	}
+	if books.cancelled > 0 {
+		operators = fmt.Sprintf(", %d cancelled", books.cancelled)
 	}
 	if books.deleted > 0 {
-		extra[1] = fmt.Sprintf(", %d deleted", books.deleted)
+		operators += fmt.Sprintf(", %d deleted", books.deleted)
 	}
-	twice, missing := d.calledTwice(), books.enqueued-books.done-books.left-books.deleted
-	fmt.Fprintf(d.out, "  jobs: %d enqueued%s, %d done, %d still waiting%s, %d called twice, %d unaccounted for\n",
-		books.enqueued, extra[0], books.done, books.left, extra[1], twice, missing)
+	twice, missing := d.calledTwice(), books.missing()
+	fmt.Fprintf(d.out, "  jobs: %d enqueued%s, %d done, %d failed for good, %d still waiting%s, %d called twice, %d unaccounted for\n",
+		books.enqueued, outside, books.done, books.failed, books.left, operators, twice, missing)
+	fmt.Fprintf(d.out, "  calls of jobs that providers accepted: %d, of which Redis does not know: %d; jobs done that no provider saw: %d\n",
+		books.seen, books.unknown, books.unseen)
 	switch {
-	case refused.violations > 0:
-		return fmt.Errorf("the providers saw %d violations, such as a call %s", refused.violations, refused.example)
 	case missing != 0:
 		return fmt.Errorf("%d jobs are unaccounted for", missing)
+	case books.failed > 0:
+		return fmt.Errorf("%d jobs failed for good, such as one with the reason %q", books.failed, books.reason)
 	case twice > 0:
 		return fmt.Errorf("%d jobs were called twice", twice)
+	case books.unknown > 0:
+		return fmt.Errorf("the providers accepted %d calls of jobs that are not done as far as Redis knows", books.unknown)
+	case books.unseen > max(books.outside(), 0):
+		return fmt.Errorf("%d jobs are done as far as Redis knows, and no provider saw their calls", books.unseen)
+	case refused.violations > 0 && d.pace.late():
+		return tooBusyError{fmt.Errorf("machine too busy to judge: the providers saw %d violations, such as a call %s, but a process that only keeps time was more than %v late, too",
+			refused.violations, refused.example, wayBound)}
+	case refused.violations > 0:
+		return fmt.Errorf("the providers saw %d violations, such as a call %s", refused.violations, refused.example)
 	}
 	return nil
 }
+
+// tooBusyError says that the machine was too busy to tell who broke a promise.
+type tooBusyError struct{ error }

@@ -11,11 +11,28 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// books is what Redis knows of the demo's jobs, and of those of a second terminal.
+// books is what Redis knows of the demo's jobs, and of those of a second terminal,
+// beside what the demo and the providers counted themselves.
 type books struct {
+	sent           int64 // jobs that the demo enqueued
 	enqueued, done int64
-	left           int64 // in whatever state but done
-	deleted        int64 // by operators, from the archive
+	left           int64  // not done, and not in the archive
+	failed         int64  // in the archive, but for those that operators cancelled
+	reason         string // of one that failed
+	cancelled      int64  // by operators, and still in the archive
+	deleted        int64  // by operators, from the archive
+
+	seen    int64 // calls of jobs that the providers accepted
+	unknown int64 // of them, more than are done; by tenants
+	unseen  int64 // jobs that are done, more than were seen; by tenants
+}
+
+// outside is how many jobs others enqueued. Below 0 Redis has lost count.
+func (b books) outside() int64 { return b.enqueued - b.sent }
+
+// missing is how many jobs are nowhere, or of which Redis was never told.
+func (b books) missing() int64 {
+	return b.enqueued - b.done - b.left - b.failed - b.cancelled - b.deleted + max(-b.outside(), 0)
 }
 
 // backlogs is what waits of each of the demo's tenants.
@@ -41,7 +58,7 @@ func (d *demo) backlogs(ctx context.Context) (map[string]int64, error) {
 }
 
 func (d *demo) books(ctx context.Context) (books, error) {
-	var b books
+	b := books{sent: d.sent}
 	inspector := queue.NewInspector(d.client)
 	for _, name := range demoKinds {
 		overview, err := inspector.Overview(ctx, name)
@@ -49,20 +66,32 @@ func (d *demo) books(ctx context.Context) (books, error) {
 			return books{}, err
 		}
 		b.enqueued += overview.Enqueued
-		b.left += overview.Waiting + overview.Scheduled + overview.Retry + overview.Pending + overview.Active + overview.Archived
-		// A second terminal may have made any number of tenants.
-		q := queue.TenantQuery{Sort: queue.ByTenant, Ascending: true, Limit: 200}
-		for {
-			page, err := inspector.ListTenants(ctx, name, q)
-			if err != nil {
-				return books{}, err
+		b.left += overview.Waiting + overview.Scheduled + overview.Retry + overview.Pending + overview.Active
+		b.failed += overview.Archived
+		failures, err := inspector.Failures(ctx, name)
+		if err != nil {
+			return books{}, err
+		}
+		for _, group := range failures {
+			if group.Outcome == queue.Cancelled {
+				b.failed -= group.Jobs
+				b.cancelled += group.Jobs
+			} else {
+				b.reason = group.Example
 			}
-			for _, t := range page.Tenants {
-				b.done += t.Done
-			}
-			if q.Offset += len(page.Tenants); len(page.Tenants) < q.Limit {
-				break
-			}
+		}
+		done, err := doneOf(ctx, inspector, name)
+		if err != nil {
+			return books{}, err
+		}
+		seen := d.seen(name)
+		for tenant, n := range seen {
+			b.seen += n
+			b.unknown += max(n-done[tenant], 0)
+		}
+		for tenant, n := range done {
+			b.done += n
+			b.unseen += max(n-seen[tenant], 0)
 		}
 		changes, err := queue.Audit(ctx, d.client, name, mostChanges)
 		if err != nil {
@@ -75,6 +104,42 @@ func (d *demo) books(ctx context.Context) (books, error) {
 		}
 	}
 	return b, nil
+}
+
+// doneOf is how many jobs of each tenant are done, as Redis counted them. A second
+// terminal may have made any number of tenants.
+func doneOf(ctx context.Context, inspector *queue.Inspector, name string) (map[string]int64, error) {
+	done := map[string]int64{}
+	q := queue.TenantQuery{Sort: queue.ByTenant, Ascending: true, Limit: 200}
+	for {
+		page, err := inspector.ListTenants(ctx, name, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range page.Tenants {
+			done[t.Tenant] = t.Done
+		}
+		if q.Offset += len(page.Tenants); len(page.Tenants) < q.Limit {
+			return done, nil
+		}
+	}
+}
+
+// seen is how many calls of jobs the provider of a kind accepted, by tenant. Calls
+// that somebody made by hand are no jobs'.
+func (d *demo) seen(kind string) map[string]int64 {
+	provider, seen := d.providers.of(kind), map[string]int64{}
+	for tenant, stats := range provider.Stats() {
+		if tenant != unshapedTenant {
+			seen[tenant] = int64(stats.Accepted)
+		}
+	}
+	for _, call := range provider.Calls() {
+		if call.Accepted && call.Job == "" && call.Tenant != unshapedTenant {
+			seen[call.Tenant]--
+		}
+	}
+	return seen
 }
 
 // mostChanges by operators are looked at, of each queue: as many as are kept.

@@ -3,12 +3,10 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/throttle"
@@ -66,7 +64,7 @@ func TestDevCountsJobsFromOutside(t *testing.T) {
 		client.HIncrBy(ctx, "headgate:{webhook}:done", fmt.Sprint("outside-", i), 1)
 	}
 	err := d.account(ctx)
-	want := fmt.Sprintf("  jobs: %d enqueued, %d of them from outside, %d done, %d still waiting, 0 called twice, 0 unaccounted for\n", own+outside, outside, outside-1, own+1)
+	want := fmt.Sprintf("  jobs: %d enqueued, %d of them from outside, %d done, 0 failed for good, %d still waiting, 0 called twice, 0 unaccounted for\n", own+outside, outside, outside-1, own+1)
 	if err != nil || !strings.Contains(out.String(), want) {
 		t.Errorf("%v\n%s\nwant %s", err, out, want)
 	}
@@ -91,16 +89,7 @@ func TestDevTellsWhoBrokeALimit(t *testing.T) {
 	tooMany := func(tenant string) {
 		t.Helper()
 		for range 20 {
-			request, err := http.NewRequestWithContext(ctx, http.MethodPost, d.providers.web.URL()+"/"+tenant, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			request.Header.Set(clients.HeaderTenant, tenant)
-			response, err := http.DefaultTransport.RoundTrip(request)
-			if err != nil {
-				t.Fatal(err)
-			}
-			response.Body.Close()
+			post(t, d.providers.web.URL()+"/"+tenant, tenant, "", nil)
 		}
 	}
 	rate := throttle.PerSecond(1000)
@@ -119,5 +108,105 @@ func TestDevTellsWhoBrokeALimit(t *testing.T) {
 	tooMany("globex")
 	if err := d.account(ctx); err == nil || !strings.Contains(err.Error(), " of globex at ") {
 		t.Errorf("nobody raised a limit of globex: %v", err)
+	}
+}
+
+// TestDevFails: a job that is nowhere is an error of the demo, and so is each of which the
+// providers and Redis tell different things.
+func TestDevFails(t *testing.T) {
+	enqueued := func(t *testing.T, d *demo) string {
+		t.Helper()
+		job := d.providers.job(demoTenants[0], 1)
+		job.Queue, job.At = job.Kind, time.Now().Add(time.Hour)
+		result := d.enqueue.EnqueueMany(t.Context(), []queue.Job{job})[0]
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+		d.sent++
+		return result.Receipt.ID
+	}
+	// gone takes the job out of Redis.
+	gone := func(t *testing.T, d *demo) {
+		t.Helper()
+		if n, err := d.client.Del(t.Context(), "asynq:{webhook}:scheduled").Result(); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	done := func(t *testing.T, d *demo) {
+		t.Helper()
+		if err := d.client.HIncrBy(t.Context(), "headgate:{webhook}:done", "acme", 1).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, test := range map[string]struct {
+		happens func(*testing.T, *demo)
+		want    string // "": no error
+	}{
+		"a job for later": {func(t *testing.T, d *demo) { enqueued(t, d) }, ""},
+		"a job that is done": {func(t *testing.T, d *demo) {
+			id := enqueued(t, d)
+			gone(t, d)
+			post(t, d.providers.web.URL(), "acme", id, nil)
+			done(t, d)
+		}, ""},
+		"a call by hand": {func(t *testing.T, d *demo) { post(t, d.providers.web.URL(), "acme", "", nil) }, ""},
+		"a job that was lost": {func(t *testing.T, d *demo) {
+			enqueued(t, d)
+			gone(t, d)
+		}, "1 jobs are unaccounted for"},
+		"a job that Redis was never told of": {func(_ *testing.T, d *demo) { d.sent++ }, "1 jobs are unaccounted for"},
+		"a job that an operator cancelled": {func(t *testing.T, d *demo) {
+			id := enqueued(t, d)
+			if _, err := queue.Apply(t.Context(), d.client, "webhook", queue.Cancel, queue.Filter{ID: id}, queue.Operator{Actor: "ann", Reason: "a test"}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}, ""},
+		"a call of which Redis does not know": {func(t *testing.T, d *demo) {
+			post(t, d.providers.web.URL(), "acme", enqueued(t, d), nil)
+		}, "the providers accepted 1 calls of jobs that are not done as far as Redis knows"},
+		"a job that no provider saw": {func(t *testing.T, d *demo) {
+			enqueued(t, d)
+			gone(t, d)
+			done(t, d)
+		}, "1 jobs are done as far as Redis knows, and no provider saw their calls"},
+		"too many calls": {func(t *testing.T, d *demo) { tooManyPayments(t, d) }, " violations, such as a call of "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, out := startDemo(t)
+			test.happens(t, d)
+			err := d.account(t.Context())
+			switch {
+			case test.want == "" && err != nil, test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+				t.Errorf("%v, want %q\n%s", err, test.want, out)
+			case err != nil && exitCode(err) != 1:
+				t.Errorf("exit %d of %v", exitCode(err), err)
+			}
+		})
+	}
+}
+
+// TestDevOnABusyMachine: violations that the machine alone may have caused are not held
+// against the demo, and do not pass for kept promises either. Nothing else is excused.
+func TestDevOnABusyMachine(t *testing.T) {
+	d, out := startDemo(t)
+	d.pace = pace{Slots: 1000, Missed: 20, Worst: 8 * time.Millisecond}
+	tooManyPayments(t, d)
+	err := d.account(t.Context())
+	if err == nil || exitCode(err) != 3 || !strings.Contains(err.Error(), "machine too busy to judge: ") {
+		t.Errorf("exit %d: %v", exitCode(err), err)
+	}
+	if want := "this machine was busy: a process that only keeps time missed 20 of 1000 slots and was up to 8.0 ms late\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("%s\nwant %s", out, want)
+	}
+	d.sent++
+	if err := d.account(t.Context()); err == nil || exitCode(err) != 1 {
+		t.Errorf("a job is lost: %v", err)
+	}
+}
+
+func tooManyPayments(t *testing.T, d *demo) {
+	t.Helper()
+	for range 20 {
+		post(t, d.providers.stripe.URL()+"/v1/payment_intents", "stark", "", nil)
 	}
 }

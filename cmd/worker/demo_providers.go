@@ -90,8 +90,9 @@ func demoLimits() queue.Limits {
 	return limits
 }
 
-// demoProviders are the servers that jobs go to. Each polices its own limits and
-// knows nothing of the queue's.
+// demoProviders are the servers that jobs go to. Each polices its own limits, which are
+// those of the queue, and forgives calls that come up to 5 ms too early, as the queue
+// promises; it knows nothing of the queue.
 type demoProviders struct {
 	web    *sandbox.HTTP
 	post   *sandbox.SMTP
@@ -106,10 +107,8 @@ func startProviders() (p *demoProviders, err error) {
 			p.close()
 		}
 	}()
-	// One more at once than is sent: a call that this machine holds up on its
-	// way arrives together with the next.
-	allow := func(rate throttle.Rate) sandbox.Limit {
-		return sandbox.Limit{Rate: demoLimit{rate: rate}.perSecond(), Burst: 2}
+	allow := func(rate throttle.Rate, burst int) sandbox.Limit {
+		return sandbox.Limit{Rate: demoLimit{rate: rate}.perSecond(), Burst: burst}
 	}
 	if p.web, err = sandbox.NewHTTP(); err != nil {
 		return p, err
@@ -117,10 +116,8 @@ func startProviders() (p *demoProviders, err error) {
 	if p.post, err = sandbox.NewSMTP(); err != nil {
 		return p, err
 	}
-	tokens := allow(aiTokens)
-	tokens.Burst = aiBurst + int(mostPromptTokens())
 	if p.models, err = sandbox.NewOpenAI(sandbox.AIConfig{
-		Config: sandbox.Config{Limit: allow(aiCalls)}, Tokens: tokens, Completion: 30,
+		Config: sandbox.Config{Limit: allow(aiCalls, 1)}, Tokens: allow(aiTokens, aiBurst), Completion: 30,
 	}); err != nil {
 		return p, err
 	}
@@ -131,11 +128,11 @@ func startProviders() (p *demoProviders, err error) {
 	for _, l := range bindingLimits {
 		switch l.kind {
 		case "webhook":
-			p.web.SetLimit(l.tenant, allow(l.rate))
+			p.web.SetLimit(l.tenant, allow(l.rate, int(l.burst)))
 		case "email":
-			p.post.SetLimit(l.tenant, allow(l.rate))
+			p.post.SetLimit(l.tenant, allow(l.rate, int(l.burst)))
 		case "payment":
-			p.stripe.SetAccountLimit(allow(l.rate))
+			p.stripe.SetAccountLimit(allow(l.rate, int(l.burst)))
 		}
 	}
 	return p, nil

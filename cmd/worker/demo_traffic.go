@@ -65,13 +65,3 @@ func prompt(sentences int) ai.Request {
 	})
 	return ai.Request(body)
 }
-
-// mostPromptTokens is what the largest of the demo's prompts is taken for.
-func mostPromptTokens() (most int64) {
-	for _, t := range demoTenants {
-		if t.kind == "ai" {
-			most = max(most, ai.Estimate(prompt(t.sentences + t.more))["tokens"])
-		}
-	}
-	return most
-}

@@ -39,7 +39,9 @@ prompts and payments that police their own limits, and traffic of tenants that
 each want more than they may have. Once a second it says what went out and what
 was allowed.
 
-It exits 1 if a provider saw a violation or a job is unaccounted for.`,
+It exits 1 if a provider refused a call, a job failed for good, was called twice or is
+unaccounted for, or the providers counted other calls than Redis did. It exits 3 if calls
+were refused, but this machine was too busy to tell whose fault that is.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if lasts < 0 || port < 0 || port > 65535 {
@@ -56,7 +58,7 @@ It exits 1 if a provider saw a violation or a job is unaccounted for.`,
 	return cmd
 }
 
-// dev is the list of the demo's parts.
+// dev runs the demo on a Redis, against providers and beside a pacer of its own.
 func dev(ctx context.Context, out io.Writer, lasts time.Duration, addr string, redisOptions embedded.Options) error {
 	store, err := embedded.Start(redisOptions)
 	if err != nil {
@@ -68,6 +70,11 @@ func dev(ctx context.Context, out io.Writer, lasts time.Duration, addr string, r
 		return err
 	}
 	defer providers.close()
+	return runDemo(ctx, out, lasts, addr, store, providers)
+}
+
+// runDemo is the list of the demo's parts.
+func runDemo(ctx context.Context, out io.Writer, lasts time.Duration, addr string, store *embedded.Redis, providers *demoProviders) error {
 	options, err := queue.ParseRedisURL(store.URL())
 	if err != nil {
 		return err
@@ -96,6 +103,10 @@ func dev(ctx context.Context, out io.Writer, lasts time.Duration, addr string, r
 		return err
 	}
 	defer stopClients()
+	pacer, err := startPacer()
+	if err != nil {
+		return err
+	}
 
 	d := newDemo(client, providers, late, out)
 	untilOver, stop := context.WithCancel(ctx)
@@ -108,9 +119,12 @@ func dev(ctx context.Context, out io.Writer, lasts time.Duration, addr string, r
 		defer stop()
 		return d.run(running, lasts)
 	})
-	if err := parts.Wait(); err != nil {
+	err = parts.Wait()
+	measured, pacerErr := pacer.stop()
+	if err := errors.Join(err, pacerErr); err != nil {
 		return err
 	}
+	d.pace = measured
 	return d.account(context.WithoutCancel(ctx))
 }
 

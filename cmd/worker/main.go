@@ -31,6 +31,9 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[usageError](err); ok {
 		return 2
 	}
+	if _, ok := errors.AsType[tooBusyError](err); ok {
+		return 3
+	}
 	return 1
 }
 
@@ -47,7 +50,7 @@ Settings come from the environment (HEADGATE_…) and from flags, which win;
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(runCommand(), devCommand(), configCommand(), healthcheckCommand())
+	root.AddCommand(runCommand(), devCommand(), pacerCommand(), configCommand(), healthcheckCommand())
 	return root
 }
 

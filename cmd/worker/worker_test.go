@@ -4,22 +4,25 @@ import (
 	"bytes"
 	"context"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/dashboard"
-	"github.com/headgate/headgate/internal/law"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "pacer" { // a demo in this process starts it
+		main()
+		return
+	}
+	redistest.Main(m)
+}
 
 // command runs worker as a shell would.
 func command(ctx context.Context, args ...string) (out, errText string, code int) {
@@ -197,81 +200,5 @@ func TestRunAndHealthcheck(t *testing.T) {
 	}
 	if workers, err := queue.Workers(t.Context(), server.Client()); err != nil || len(workers) != 0 {
 		t.Errorf("after its end: %+v, %v", workers, err)
-	}
-}
-
-func TestDev(t *testing.T) {
-	for name, args := range map[string][]string{"redis-server": nil, "miniredis": {"--miniredis"}} {
-		t.Run(name, func(t *testing.T) {
-			run := func() (out, errText string, code int, stalled time.Duration) {
-				longest, stop := law.WatchStalls()
-				defer stop()
-				out, errText, code = command(t.Context(), append([]string{"dev", "--for", "3s"}, args...)...)
-				return out, errText, code, longest()
-			}
-			out, errText, code, stalled := run()
-			// Calls that a stall holds up arrive together, and the providers count them
-			// as they come.
-			for try := 1; try < 3 && strings.Contains(errText, "violations") && stalled > 10*time.Millisecond; try++ {
-				t.Logf("the machine stood still for %v: once more, after %s", stalled, errText)
-				out, errText, code, stalled = run()
-			}
-			if code != 0 || !strings.Contains(out, "0 called twice, 0 unaccounted for") {
-				t.Errorf("%s\n%s\nexit %d", out, errText, code)
-			}
-			_, account, _ := strings.Cut(out, "\nAfter ")
-			for _, l := range bindingLimits {
-				// Of every limit something was used, and nothing was refused.
-				line := regexp.MustCompile(`(?m)^  ` + l.kind + ` +` + l.who() + ` .* [1-9]\d* of +\d+ allowed .* rejected by the provider: 0$`)
-				if !line.MatchString(account) {
-					t.Errorf("%s of %s: nothing tells that it was used and kept:\n%s", l.kind, l.who(), out)
-				}
-			}
-		})
-	}
-}
-
-// TestDevFails: what a provider refuses is an error of the demo, and so is a job
-// that is nowhere.
-func TestDevFails(t *testing.T) {
-	providers, err := startProviders()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer providers.close()
-	d := newDemo(redistest.Start(t).Client(), providers, &lateness{}, t.Output())
-	if err := queue.Publish(t.Context(), d.client, demoLimits()); err != nil {
-		t.Fatal(err)
-	}
-	d.final = d.uses()
-	job := providers.job(demoTenants[0], 1)
-	job.Queue, job.At = job.Kind, time.Now().Add(time.Hour)
-	if _, err := d.enqueue.Enqueue(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.account(t.Context()); err != nil {
-		t.Errorf("one job that is for later: %v", err)
-	}
-	if err := d.client.Del(t.Context(), "asynq:{webhook}:scheduled").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.account(t.Context()); err == nil || !strings.Contains(err.Error(), "1 jobs are unaccounted for") {
-		t.Errorf("a job was lost: %v", err)
-	}
-	for range 20 {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, providers.stripe.URL()+"/v1/payment_intents", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Authorization", "Bearer sk_test_demo")
-		response, err := http.DefaultTransport.RoundTrip(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
-	}
-	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	if err := d.account(t.Context()); err == nil || !strings.Contains(err.Error(), "violations") {
-		t.Errorf("20 calls at once of 30/s: %v", err)
 	}
 }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// pace is what a pacer measured: how punctual a program can be on this machine.
+type pace struct {
+	Slots  int           // moments at which it had something to send
+	Missed int           // of them, for which it was so late that the worker would not have sent
+	Worst  time.Duration // the most that anything arrived late
+}
+
+const (
+	paceEvery = 5 * time.Millisecond
+
+	// tooLate is how late the worker still sends.
+	tooLate = 3 * time.Millisecond
+	// wayBound is what is left of the 5 ms that providers tolerate. A way that takes
+	// longer than this makes calls that left in time break a limit on arrival.
+	wayBound = 2 * time.Millisecond
+	// missedBound is the part of its slots that the pacer may miss on a machine on
+	// which the worker is to use 0.99 of its limits.
+	missedBound = 0.001
+)
+
+// late tells whether the machine alone can make a provider refuse calls.
+func (p pace) late() bool { return p.Worst > wayBound }
+
+// busy tells whether the machine had too little time to use limits up.
+func (p pace) busy() bool { return float64(p.Missed) > missedBound*float64(p.Slots) }
+
+// String tells the user whether slots were missed because the machine was busy.
+func (p pace) String() string {
+	verdict := "not busy"
+	if p.busy() {
+		verdict = "busy"
+	}
+	return fmt.Sprintf("this machine was %s: a process that only keeps time missed %d of %d slots and was up to %.1f ms late",
+		verdict, p.Missed, p.Slots, float64(p.Worst.Microseconds())/1000)
+}
+
+// pacer is a process that measures the machine while the demo runs. It shares nothing
+// with the demo but the machine: a call to the demo's receivers would be held up by
+// whatever holds up the worker in the same process, and would excuse it.
+type pacer struct {
+	cmd   *exec.Cmd
+	stdin io.Closer // its end ends the pacer, also when this process is killed
+	out   io.Reader
+}
+
+func startPacer() (*pacer, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("start the pacer: %w", err)
+	}
+	p := &pacer{cmd: exec.Command(program, "pacer")}
+	p.cmd.Stderr = os.Stderr
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("start the pacer: %w", err)
+	}
+	if p.out, err = p.cmd.StdoutPipe(); err != nil {
+		return nil, fmt.Errorf("start the pacer: %w", err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the pacer: %w", err)
+	}
+	return p, nil
+}
+
+// stop ends the pacer and returns what it measured.
+func (p *pacer) stop() (pace, error) {
+	var measured pace
+	p.stdin.Close()
+	decodeErr := json.NewDecoder(p.out).Decode(&measured)
+	if err := errors.Join(decodeErr, p.cmd.Wait()); err != nil {
+		return pace{}, fmt.Errorf("the pacer: %w", err)
+	}
+	return measured, nil
+}
+
+func pacerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "pacer",
+		Short:  "Measure how punctual a program can be on this machine, until stdin ends",
+		Hidden: true, // dev starts it
+		Args:   noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			measured, err := runPacer(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(measured)
+		},
+	}
+}
+
+// runPacer sends itself a message at exact times, over a connection as a worker's calls
+// take, until the input ends.
+func runPacer(input io.Reader) (pace, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return pace{}, err
+	}
+	defer listener.Close()
+	sender, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		return pace{}, err
+	}
+	defer sender.Close()
+	receiver, err := listener.Accept()
+	if err != nil {
+		return pace{}, err
+	}
+	defer receiver.Close()
+
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = io.Copy(io.Discard, input) // however it ends, it is the end
+	}()
+	began := time.Now()
+	sent := make(chan error, 1)
+	go func() {
+		// What waits while the machine stands still is sent after it, late.
+		defer sender.Close()
+		var message [8]byte
+		for due := paceEvery; ; due += paceEvery {
+			select {
+			case <-over:
+				sent <- nil
+				return
+			case <-time.After(due - time.Since(began)):
+			}
+			binary.BigEndian.PutUint64(message[:], uint64(due))
+			if _, err := sender.Write(message[:]); err != nil {
+				sent <- err
+				return
+			}
+		}
+	}()
+	var measured pace
+	var message [8]byte
+	for {
+		if _, err := io.ReadFull(receiver, message[:]); err != nil {
+			return measured, <-sent // the connection ends with the sender
+		}
+		late := time.Since(began) - time.Duration(binary.BigEndian.Uint64(message[:]))
+		measured.Slots++
+		measured.Worst = max(measured.Worst, late)
+		if late > tooLate {
+			measured.Missed++
+		}
+	}
+}

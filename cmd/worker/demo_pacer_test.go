@@ -1,0 +1,42 @@
+package main
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestPacer: what the machine takes from a process is what its pacer misses.
+func TestPacer(t *testing.T) {
+	began := time.Now()
+	p, err := startPacer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond) // of its own time
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	const still = 300 * time.Millisecond
+	time.Sleep(still)
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond) // to send what it missed
+	got, err := p.stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := int(time.Since(began)/paceEvery) + 1
+	t.Log(got)
+	if got.Worst < still-paceEvery || got.Missed < int(still/paceEvery)-1 || got.Slots < got.Missed || got.Slots > most {
+		t.Errorf("stopped for %v: %+v, of at most %d slots", still, got, most)
+	}
+	if !got.late() || !got.busy() || !strings.HasPrefix(got.String(), "this machine was busy: ") {
+		t.Errorf("%v: late %v, busy %v", got, got.late(), got.busy())
+	}
+	if quiet := (pace{Slots: 12000, Missed: 12, Worst: wayBound}); quiet.late() || quiet.busy() || !strings.HasPrefix(quiet.String(), "this machine was not busy: ") {
+		t.Errorf("%v: late %v, busy %v", quiet, quiet.late(), quiet.busy())
+	}
+}

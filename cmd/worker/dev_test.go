@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/binaries"
+	"github.com/headgate/headgate/internal/embedded"
+)
+
+// devRun is what one run of `worker dev` showed.
+type devRun struct {
+	out  string
+	code int
+	// first is how long after its Redis was up the first line of figures came.
+	first time.Duration
+}
+
+// runDev runs `worker dev` as a user does, in a process of its own.
+func runDev(t *testing.T, program string, args ...string) (r devRun) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listener.Addr().String()
+	_, port, _ := net.SplitHostPort(addr)
+	listener.Close()
+	cmd := exec.CommandContext(t.Context(), program, append([]string{"dev", "--http", "127.0.0.1:0", "--redis-port", port}, args...)...)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	up := make(chan time.Time, 1)
+	go func() {
+		for t.Context().Err() == nil { // a Redis tells nobody that it is up
+			if conn, err := net.Dial("tcp", addr); err == nil {
+				conn.Close()
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		up <- time.Now()
+	}()
+	var out strings.Builder
+	var first time.Time
+	figures := regexp.MustCompile(`^ +\d+s(  +\d+/\d+){6} +\d+$`)
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		out.WriteString(lines.Text() + "\n")
+		if first.IsZero() && figures.MatchString(lines.Text()) {
+			first = time.Now()
+			if strings.Contains(lines.Text(), " 0/") {
+				t.Errorf("nothing went out in a column of the first line: %s", lines.Text())
+			}
+		}
+	}
+	err = cmd.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		r.code = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if r.out = out.String(); first.IsZero() {
+		t.Fatalf("no line of figures:\n%s", r.out)
+	}
+	r.first = first.Sub(<-up)
+	return r
+}
+
+// shortOf is what the run lacks of what the README says, as far as a busy machine can be
+// the reason. judged is what of.
+func (r devRun) shortOf(t *testing.T) (short []string, judged string) {
+	t.Helper()
+	if r.first > 2*time.Second {
+		short = append(short, fmt.Sprintf("the first line came after %v", r.first))
+	}
+	_, account, _ := strings.Cut(r.out, "\nAfter ")
+	calls := 0
+	for _, l := range bindingLimits {
+		line := regexp.MustCompile(`(?m)^  ` + l.kind + ` +` + l.who() + ` .*? (\d+) of +(\d+) allowed .* rejected by the provider: (\d+)$`).FindStringSubmatch(account)
+		if line == nil {
+			t.Fatalf("the account has no line for %s of %s:\n%s", l.kind, l.who(), r.out)
+		}
+		sent, _ := strconv.Atoi(line[1])
+		allowed, _ := strconv.Atoi(line[2])
+		least := 0.99
+		if l.unit == "tokens" {
+			least = 0.98
+		} else {
+			calls += sent
+		}
+		use := float64(sent) / float64(allowed)
+		judged += fmt.Sprintf("%s %s %.4f, ", l.kind, l.who(), use)
+		if !(use >= least) {
+			short = append(short, fmt.Sprintf("%s of %s used %.4f of its limit, want %.2f", l.kind, l.who(), use, least))
+		}
+		if line[3] != "0" {
+			short = append(short, fmt.Sprintf("%s of %s: its provider refused %s calls", l.kind, l.who(), line[3]))
+		}
+	}
+	return short, fmt.Sprintf("%s%d calls judged by their providers, first line after %v", judged, calls, r.first.Round(time.Millisecond))
+}
+
+// TestDev: after a minute every column has used what the README says, no provider refused
+// a call, every job is accounted for, and the first line comes soon.
+//
+// A run that is short of that counts against the demo unless the demo's pacer, a process of
+// its own, says that the machine was too busy for anybody.
+func TestDev(t *testing.T) {
+	dir, err := binaries.Build("../..", ".")
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, args := range map[string][]string{"redis-server": nil, "miniredis": {"--miniredis"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const tries = 3
+			for try := 1; ; try++ {
+				r := runDev(t, filepath.Join(dir, "worker"), append([]string{"--for", "60s"}, args...)...)
+				if r.code != 0 && r.code != 3 {
+					t.Fatalf("exit %d:\n%s", r.code, r.out)
+				}
+				if !strings.Contains(r.out, " 0 failed for good, ") || !strings.Contains(r.out, " 0 called twice, 0 unaccounted for\n") ||
+					!strings.Contains(r.out, "of which Redis does not know: 0; jobs done that no provider saw: 0\n") {
+					t.Fatalf("the books are not even:\n%s", r.out)
+				}
+				short, judged := r.shortOf(t)
+				t.Logf("run %d, exit %d: %s", try, r.code, judged)
+				if len(short) == 0 {
+					if r.code != 0 {
+						t.Errorf("exit %d, and nothing is wrong:\n%s", r.code, r.out)
+					}
+					return
+				}
+				said := strings.Join(short, "; ")
+				switch {
+				case r.code == 0 && !strings.Contains(r.out, "this machine was busy: "):
+					t.Fatalf("%s, and it was not the machine:\n%s", said, r.out)
+				case try == tries:
+					t.Fatalf("machine too busy in each of %d runs; in the last, %s:\n%s", tries, said, r.out)
+				}
+				t.Logf("machine too busy, so once more: %s", said)
+			}
+		})
+	}
+}
+
+// TestDevOfFailingProviders: a demo of which every job fails for good exits 1.
+func TestDevOfFailingProviders(t *testing.T) {
+	store, err := embedded.Start(embedded.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	providers, err := startProviders()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer providers.close()
+	const all = 1 << 30
+	providers.web.Fail(all, 400)
+	providers.post.Fail(all, 550)
+	providers.models.Fail(all, 400)
+	providers.stripe.Fail(all, 400)
+	var out strings.Builder
+	err = runDemo(t.Context(), &out, 2*time.Second, "127.0.0.1:0", store, providers)
+	if err == nil || exitCode(err) != 1 || !strings.Contains(err.Error(), " jobs failed for good, such as one with the reason ") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	if !regexp.MustCompile(` 0 done, [1-9]\d* failed for good, `).MatchString(out.String()) {
+		t.Errorf("something was done, or nothing failed:\n%s", &out)
+	}
+}
