@@ -195,7 +195,7 @@ func TestDevOnABusyMachine(t *testing.T) {
 	if err == nil || exitCode(err) != 3 || !strings.Contains(err.Error(), "machine too busy to judge: ") {
 		t.Errorf("exit %d: %v", exitCode(err), err)
 	}
-	if want := "this machine was busy: a process that only keeps time missed 20 of 1000 slots and was up to 8.0 ms late\n"; !strings.Contains(out.String(), want) {
+	if want := "a process that only keeps time missed 20 of 1000 and was up to 8.0 ms late, so this machine was busy\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("%s\nwant %s", out, want)
 	}
 	d.sent++

@@ -43,11 +43,14 @@ func (p pace) busy() bool { return float64(p.Missed) > missedBound*float64(p.Slo
 // String tells the user whether slots were missed because the machine was busy.
 func (p pace) String() string {
 	verdict := "not busy"
-	if p.busy() {
+	switch {
+	case p.busy():
 		verdict = "busy"
+	case p.late():
+		verdict = "not busy, but late at times"
 	}
-	return fmt.Sprintf("this machine was %s: a process that only keeps time missed %d of %d slots and was up to %.1f ms late",
-		verdict, p.Missed, p.Slots, float64(p.Worst.Microseconds())/1000)
+	return fmt.Sprintf("a process that only keeps time missed %d of %d and was up to %.1f ms late, so this machine was %s",
+		p.Missed, p.Slots, float64(p.Worst.Microseconds())/1000, verdict)
 }
 
 // pacer is a process that measures the machine while the demo runs. It shares nothing
