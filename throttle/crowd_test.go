@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ type crowd struct {
 	// full is how long the bucket keeps what nobody takes, or the queue lasts that
 	// nobody joins: a machine that stands still for less than a second loses nothing.
 	// 0: a permit that is taken late delays those after it, or is lost with its
-	// window, so what is given of them says how fast the callers are.
+	// window, so every moment in which the machine keeps the callers away is lost.
 	full time.Duration
 }
 
@@ -231,9 +232,38 @@ func (c crowd) hold(t *testing.T, limiter *Limiter, end time.Time) (seen crowdSe
 //   - No window was ever over the law, by the moments at which Redis decided.
 //   - No call was refused while the law had a permit for it: what nobody took, was
 //     there for whoever asked. This holds however slow the machine is.
-//   - 0.999 of what the law allows from the first permit to the last was given,
-//     where refusals show that the machine asked for it all along.
+//   - 0.999 of what the law allows from the first permit to the last was given. Where
+//     it was less, the callers asked for less, or the limiter is wrong; a run in which
+//     the machine kept them from asking is repeated, twice at most.
+//
+// A limit of concurrency allows nothing per time: a permit is free from its release until
+// the next caller asks. Of it the second says all, with no tolerance.
 func TestCrowd(t *testing.T) {
+	const tries = 3
+	for try := 1; ; try++ {
+		primed, seen := crowdRun(t)
+		var short []string
+		for i, c := range crowds {
+			t.Run(c.limit.Name, func(t *testing.T) {
+				if c.limit.Algorithm == Concurrency {
+					c.checkHeld(t, seen[i])
+				} else if why := c.check(t, primed[i], seen[i]); why != "" {
+					short = append(short, c.limit.Name+": "+why)
+				}
+			})
+		}
+		switch {
+		case len(short) == 0 || t.Failed():
+			return
+		case try == tries:
+			t.Fatalf("machine too busy in each of %d runs; in the last, %s", tries, strings.Join(short, "; "))
+		}
+		t.Logf("machine too busy, so once more: %s", strings.Join(short, "; "))
+	}
+}
+
+// crowdRun is one run of all of them: the first call to each bucket, and what callers saw.
+func crowdRun(t *testing.T) (primed []crowdSpan, seen []crowdSeen) {
 	server := redistest.Start(t)
 	client := crowdClient(server.Addr())
 	defer client.Close()
@@ -257,7 +287,7 @@ func TestCrowd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	primed := make([]crowdSpan, len(crowds))
+	primed = make([]crowdSpan, len(crowds))
 	for i, c := range crowds {
 		if c.limit.Algorithm == Concurrency {
 			continue
@@ -279,7 +309,7 @@ func TestCrowd(t *testing.T) {
 		primed[i] = crowdSpan{d.At.UnixMicro(), d.At.UnixMicro()}
 	}
 	client.RPush(t.Context(), "go", 1, 2, 3, 4)
-	seen := make([]crowdSeen, len(crowds))
+	seen = make([]crowdSeen, len(crowds))
 	for i, process := range processes {
 		if err := process.Wait(); err != nil {
 			t.Fatalf("process %d: %v", i+1, err)
@@ -296,18 +326,12 @@ func TestCrowd(t *testing.T) {
 			seen[i].add(own[i])
 		}
 	}
-	for i, c := range crowds {
-		t.Run(c.limit.Name, func(t *testing.T) {
-			if c.limit.Algorithm == Concurrency {
-				c.checkHeld(t, seen[i])
-			} else {
-				c.check(t, primed[i], seen[i])
-			}
-		})
-	}
+	return primed, seen
 }
 
-func (c crowd) check(t *testing.T, primed crowdSpan, seen crowdSeen) {
+// check fails the test for what the limiter did wrong, and returns what the callers may
+// have done.
+func (c crowd) check(t *testing.T, primed crowdSpan, seen crowdSeen) (short string) {
 	byTime := func(a, b crowdSpan) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) }
 	slices.SortFunc(seen.Given, byTime)
 	slices.SortFunc(seen.Refused, byTime)
@@ -351,9 +375,11 @@ func (c crowd) check(t *testing.T, primed crowdSpan, seen crowdSeen) {
 	}
 	share := float64(given) / float64(allowed)
 	t.Logf("%d permits given, %d refusals; %.5f of what the law allows in %v", given, len(seen.Refused), share, time.Duration(last-primed.To)*time.Microsecond)
-	if c.full == 0 || share >= 0.999 {
-		return
+	const least = 0.999
+	if share >= least {
+		return ""
 	}
+	short = fmt.Sprintf("%.5f of what the law allows was given, want %v", share, least)
 	// From one refusal, after which nothing was left, to the next nothing is lost,
 	// if they are near enough to each other.
 	quiet := primed.From
@@ -366,12 +392,12 @@ func (c crowd) check(t *testing.T, primed crowdSpan, seen crowdSeen) {
 			apart -= c.limit.Rate.Period.Microseconds() - quiet%c.limit.Rate.Period.Microseconds()
 		}
 		if apart > c.full.Microseconds() {
-			t.Logf("not enough was asked for during %v, so this share is the machine's", time.Duration(refused.To-quiet)*time.Microsecond)
-			return
+			return fmt.Sprintf("%s, and %v passed in which not enough was asked for", short, time.Duration(refused.To-quiet)*time.Microsecond)
 		}
 		quiet = refused.From
 	}
-	t.Errorf("%.5f of what the law allows was given; want 0.999", share)
+	t.Errorf("%s, and it was asked for all along", short)
+	return ""
 }
 
 // crowdNever is when what did not end ends.
