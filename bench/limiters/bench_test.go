@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -203,6 +204,38 @@ func TestJudge(t *testing.T) {
 				t.Errorf("passed %v, want %v", got.Passed, test.want)
 			}
 		})
+	}
+}
+
+// TestMissedTarget: the program ends with an error, and so with exit status 1, if a
+// target was missed, after it has printed everything. One that was not measured is not
+// missed.
+func TestMissedTarget(t *testing.T) {
+	reached := target{Text: "is fast", Bound: 2}.judge(spread{3, 3, 3}, true)
+	short := target{Text: "is small", Bound: 2, AtMost: true}.judge(spread{3, 3, 3}, true)
+	open := target{Text: "is left out", Bound: 2}.judge(spread{}, false)
+	for name, test := range map[string]struct {
+		targets []target
+		want    string // "": no error
+	}{
+		"all reached":      {[]target{reached, open}, ""},
+		"one of them not":  {[]target{reached, short, open}, "1 of 3 targets missed: is small"},
+		"none is measured": {[]target{open}, ""},
+	} {
+		for _, asJSON := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, JSON %v", name, asJSON), func(t *testing.T) {
+				var out bytes.Buffer
+				err := (&report{Targets: test.targets}).publish(&out, asJSON)
+				if test.want == "" && err != nil || test.want != "" && (err == nil || err.Error() != test.want) {
+					t.Errorf("%v, want %q", err, test.want)
+				}
+				for _, target := range test.targets {
+					if !strings.Contains(out.String(), target.Text) {
+						t.Errorf("%q is not printed:\n%s", target.Text, &out)
+					}
+				}
+			})
+		}
 	}
 }
 

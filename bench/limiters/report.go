@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
@@ -83,6 +84,20 @@ func (c *cell) row(of *contender) row {
 		r.OfRedisRate = &ratio
 	}
 	return r
+}
+
+// publish prints the report, and is an error if a target was missed.
+func (r *report) publish(out io.Writer, asJSON bool) error {
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		if err := encoder.Encode(r); err != nil {
+			return err
+		}
+	} else if err := r.write(out); err != nil {
+		return err
+	}
+	return missed(r.Targets)
 }
 
 func (r *report) write(out io.Writer) error {

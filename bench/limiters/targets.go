@@ -1,5 +1,10 @@
 package main
 
+import (
+	"fmt"
+	"strings"
+)
+
 // target is what headgate promises itself, and what was measured.
 type target struct {
 	Text     string  `json:"target"`
@@ -14,6 +19,20 @@ func (t target) judge(value spread, measured bool) target {
 	t.Value, t.Measured = value, measured
 	t.Passed = measured && (t.AtMost && value.Median <= t.Bound || !t.AtMost && value.Median >= t.Bound)
 	return t
+}
+
+// missed names the targets that were measured and missed; nil: there is none.
+func missed(targets []target) error {
+	var names []string
+	for _, t := range targets {
+		if t.Measured && !t.Passed {
+			names = append(names, t.Text)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d targets missed: %s", len(names), len(targets), strings.Join(names, "; "))
 }
 
 // targets judges the run. All of them speak of limits that admit everything.
