@@ -1,0 +1,76 @@
+package browsertest
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/clients/ai"
+	"github.com/headgate/headgate/queue"
+)
+
+// contentLimits let little go of acme, so that what there is of it stays as it is.
+const contentLimits = `
+queues:
+  webhook:
+    kinds: [webhook]
+    limits:
+      - {name: account, algorithm: leaky_bucket, rate: 300/s}
+      - {name: tenant, per: [tenant], algorithm: token_bucket, rate: 20/s, burst: 40}
+      - {name: daily, per: [tenant], algorithm: sliding_window_log, rate: 10000/day}
+      - {name: in-flight, per: [tenant], concurrency: 10}
+    max_backlog: 100000
+  ai:
+    kinds: [ai]
+    limits:
+      - {name: tokens, per: [tenant], unit: tokens, algorithm: token_bucket, rate: 60000/min, burst: 500}
+tenants:
+  acme: {weight: 3, limits: {webhook: {tenant: {rate: 2/hour, burst: 1}}}}
+`
+
+// TestContent: the pages of a tenant, of providers and of limits say what is in Redis and
+// what providers answered.
+func TestContent(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, contentLimits)
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for name, value := range map[string]string{
+			"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "42", "x-ratelimit-reset-requests": "30m0s",
+			"x-ratelimit-limit-tokens": "90000", "x-ratelimit-remaining-tokens": "1234", "content-type": "application/json",
+		} {
+			w.Header().Set(name, value)
+		}
+		fmt.Fprint(w, `{"id":"1","model":"m","choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"ok"}}],"usage":{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6}}`)
+	}))
+	t.Cleanup(model.Close)
+	p := s.worker("HEADGATE_BREAKER_FAILURES=2", "HEADGATE_BREAKER_PAUSE=10m", "HEADGATE_AI_PROVIDER=openai", "HEADGATE_AI_BASE_URL="+model.URL)
+
+	s.enqueue(times(30, s.call("acme", "/orders"))...)       // one goes, and two an hour follow
+	s.enqueue(s.call("hooli", "/429/orders"))                // asked to wait for ten minutes
+	s.enqueue(times(2, s.call("initech", "/503/orders"))...) // its endpoint is held back
+	s.enqueue(s.call("stark", "/422/orders"))                // fails for good
+	prompt := ai.Request(`{"model":"m","max_tokens":20,"messages":[{"role":"user","content":"Hi"}]}`)
+	s.enqueue(queue.Job{Kind: "ai", Tenant: "acme", Payload: prompt, Costs: ai.Estimate(prompt)})
+	until(t, 20*time.Second, "all calls were made", func() bool {
+		answers := map[queue.Answer]int64{}
+		for _, name := range []string{"webhook", "ai"} {
+			o, err := queue.NewInspector(s.rdb).Overview(t.Context(), name)
+			if err != nil {
+				return false
+			}
+			for answer, n := range o.Answers {
+				answers[answer] += n
+			}
+		}
+		return answers["ok"] == 2 && answers["throttled"] == 1 && answers["retryable"] == 2 && answers["permanent"] == 1
+	})
+	if err := queue.SetOverride(t.Context(), s.rdb, "webhook", "hooli", "tenant", queue.Override{
+		Change: queue.Change{Burst: new(int64(80))}, Until: time.Now().Add(2 * time.Hour), Actor: "anna", Reason: "launch day",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	scenario(t, "content.mjs", run{base: p.page, given: map[string]any{"queue": "webhook", "receiver": strings.TrimPrefix(s.receiver, "http://")}})
+}
