@@ -1,16 +1,14 @@
 // `worker dev`: its traffic, its switch, and the pictures of the manual.
 import assert from 'node:assert/strict';
-import { statSync } from 'node:fs';
-import { mkdtemp } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { given, scenario } from '../lib/scenario.mjs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { base, given, scenario } from '../lib/scenario.mjs';
+import { picture } from '../lib/picture.mjs';
 import { accessible, fits } from '../lib/rules.mjs';
 import * as at from '../lib/page.mjs';
 
 const { queue, tenant, job } = given;
-const figure = async (locator) => Number((await locator.textContent()).replace(/[^\d.].*$/s, ''));
 const stat = (of, label) => of.locator('.stats > div').filter({ has: of.page().locator('dt', { hasText: new RegExp(`^${label}$`) }) }).locator('dd');
 
 scenario('its traffic is seen', async (page) => {
@@ -21,8 +19,6 @@ scenario('its traffic is seen', async (page) => {
     await page.waitForFunction((e) => parseFloat(e.textContent) > 0, await stat(card, 'Sent').elementHandle());
     await card.locator('.sentence', { hasText: 'held by' }).waitFor();
   }
-  const webhook = cards.filter({ has: page.getByRole('heading', { name: 'webhook', exact: true }) });
-  assert.equal(await figure(stat(webhook, 'Provider said no')), 0);
 });
 
 scenario('its charts have whole seconds, as the server counted them', async (page) => {
@@ -45,16 +41,26 @@ scenario('what is said of providers', async (page) => {
   for (const name of ['webhook', 'email', 'ai', 'payment']) {
     const card = page.getByRole('region', { name, exact: true });
     await card.getByText(/^Calls so far: [\d,]+ accepted[,.]/).waitFor();
-    assert.match(await stat(card, 'Throttled').textContent(), /^none/);
+    assert.match(await stat(card, 'Throttled').textContent(), /^(none|[\d.]+\/(s|min|h))in the last minute$/);
   }
   await page.locator('.quota').first().waitFor();
   for (const text of await page.locator('.quota small').allTextContents()) assert.match(text, /^(full again in .*)?$/); // the account is the worker's own
 });
 
-// In the pictures of the manual there is something to be seen of the traffic.
-if (given.images) test('the traffic of two minutes', () => new Promise((done) => setTimeout(done, 120_000)));
+// In the pictures of the manual there is something to be seen of the traffic, and no call
+// that a provider refused because this machine was busy.
+if (given.update) test('a minute of traffic without a refusal', async () => {
+  const refused = async (name) => {
+    const { points } = await (await fetch(`${base}/api/v1/queues/${name}/history`)).json();
+    return points.slice(-60).some(({ answers }) => answers.throttled > 0);
+  };
+  const queues = ['webhook', 'email', 'ai', 'payment'];
+  await sleep(120_000);
+  for (const end = Date.now() + 120_000; (await Promise.all(queues.map(refused))).includes(true); await sleep(1000)) {
+    assert.ok(Date.now() < end, 'machine too busy for pictures: make images later');
+  }
+});
 
-const folder = given.images || await mkdtemp(join(tmpdir(), 'headgate-pictures-'));
 const pictures = {
   now: at.now(), tenants: at.tenants(queue), tenant: at.tenant(queue, tenant), job: at.job(queue, job),
   providers: at.providers(), failures: at.failures(queue), limits: at.limits(queue), lab: at.lab(),
@@ -76,9 +82,7 @@ for (const theme of ['light', 'dark']) {
       }
       await at.settled(page);
       await page.evaluate(() => scrollTo(0, 0));
-      const path_ = join(folder, `${name}-${theme}.png`);
-      await page.screenshot({ path: path_, caret: 'initial' });
-      assert.ok(statSync(path_).size <= 150_000, `${path_} has ${statSync(path_).size} bytes`);
+      await picture(page, join(given.images, `${name}-${theme}`), given.update);
     }
   });
 }
