@@ -6,50 +6,45 @@ import (
 	"time"
 )
 
+// fault judges a tenant's calls at 100/s of two workers around a fault, which comes when
+// some of them were made. At most `twice` jobs may be called more than once.
+func fault(t *testing.T, jobs, twice int, strike func(*stage), redisConfig ...string) {
+	t.Helper()
+	measured(t, perTenant("100/s"), func(s *stage) {
+		s.worker()
+		s.worker()
+		s.bulk(s.jobs("acme", jobs, ""))
+		s.wait("", 200, 20*time.Second)
+		strike(s)
+		s.allEnd(60 * time.Second)
+		calls := s.log()
+		s.atLeastOnce(calls, jobs, twice)
+		s.run.Law("acme", times(calls, everyCall), 100, 1)
+	}, redisConfig...)
+}
+
 func TestPausedWorker(t *testing.T) {
-	const jobs, rate = 1500, 100
-	s := newStage(t, perTenant("100/s"))
-	first := s.worker()
-	s.worker()
-	s.bulk(s.jobs("acme", jobs, ""))
-	s.wait("", 200, 20*time.Second)
-	first.signal(syscall.SIGSTOP)
-	time.Sleep(5 * time.Second) // the fault itself
-	first.signal(syscall.SIGCONT)
-	s.allEnd(60 * time.Second)
-	calls := s.log()
-	s.atLeastOnce(calls, jobs, 2)
-	s.lawful("acme", times(calls, everyCall), rate, 1)
+	fault(t, 1000, 2, func(s *stage) {
+		s.workers[0].signal(syscall.SIGSTOP)
+		time.Sleep(5 * time.Second) // the fault itself
+		s.workers[0].signal(syscall.SIGCONT)
+	})
 }
 
 func TestPausedRedis(t *testing.T) {
-	const jobs, rate = 1500, 100
-	s := newStage(t, perTenant("100/s"))
-	s.worker()
-	s.worker()
-	s.bulk(s.jobs("acme", jobs, ""))
-	s.wait("", 200, 20*time.Second)
-	s.redis.Pause()
-	time.Sleep(5 * time.Second) // the fault itself
-	s.redis.Resume()
-	s.allEnd(60 * time.Second)
-	calls := s.log()
-	s.atLeastOnce(calls, jobs, 0)
-	s.lawful("acme", times(calls, everyCall), rate, 1)
+	fault(t, 600, 0, func(s *stage) {
+		s.redis.Pause()
+		time.Sleep(5 * time.Second) // the fault itself
+		s.redis.Resume()
+	})
 }
 
 func TestRestartedRedis(t *testing.T) {
-	const jobs, rate = 1000, 100
-	s := newStage(t, perTenant("100/s"), "--appendonly", "yes", "--appendfsync", "always")
-	s.worker()
-	s.bulk(s.jobs("acme", jobs, ""))
-	s.wait("", 200, 20*time.Second)
-	s.redis.Kill()
-	s.redis.Restart()
-	s.allEnd(60 * time.Second)
-	calls := s.log()
-	s.atLeastOnce(calls, jobs, 0) // what was called is kept until Redis is back
-	s.lawful("acme", times(calls, everyCall), rate, 1)
+	// What was called is kept until Redis is back, so none is called twice.
+	fault(t, 600, 0, func(s *stage) {
+		s.redis.Kill()
+		s.redis.Restart()
+	}, "--appendonly", "yes", "--appendfsync", "always")
 }
 
 // TestKilledWorker: kill -9 of one of two workers with 200 calls in flight; all
@@ -101,7 +96,7 @@ func TestGracefulStopUnderLoad(t *testing.T) {
 		calls := s.log()
 		s.once(calls, jobs)
 		at := times(calls, everyCall)
-		s.lawful("acme", at, rate, 1)
-		s.enough("across the stop", at, rate, 0.97)
+		s.run.Law("acme", at, rate, 1)
+		s.run.Used("across the stop", at, rate, 0.97)
 	})
 }

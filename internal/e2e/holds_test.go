@@ -80,8 +80,8 @@ func TestIllEndpoints(t *testing.T) {
 
 		for _, tenant := range []string{"acme", "globex"} {
 			at := times(s.log(), ofTenant(tenant))
-			s.enough(tenant, at, rate, 0.99)
-			s.lawful(tenant, at, rate, 1)
+			s.run.Used(tenant, at, rate, 0.99)
+			s.run.Law(tenant, at, rate, 1)
 		}
 		// What was in workers' hands when it said so may still have gone.
 		asked := busy.arrived()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/law"
+	"github.com/headgate/headgate/internal/pacer"
 )
 
 // perTenant is a limits file with one limit per tenant.
@@ -23,7 +24,7 @@ queues:
 }
 
 func TestTwoWorkersOneTenant(t *testing.T) {
-	const jobs, rate = 3000, 100
+	const jobs, rate = 1500, 100
 	measured(t, perTenant("100/s"), func(s *stage) {
 		s.worker()
 		s.worker()
@@ -32,8 +33,8 @@ func TestTwoWorkersOneTenant(t *testing.T) {
 		calls := s.log()
 		s.once(calls, jobs)
 		at := times(calls, everyCall)
-		s.enough("acme", at, rate, 1/1.01)
-		s.lawful("acme", at, rate, 1)
+		s.run.Used("acme", at, rate, 1/1.01)
+		s.run.Law("acme", at, rate, 1)
 	})
 }
 
@@ -49,25 +50,13 @@ func TestTwoHundredTenants(t *testing.T) {
 		s.wait("", tenants*each, 60*time.Second)
 		calls := s.log()
 		s.once(calls, tenants*each)
-		short, long, judged := s.stalls(closer), s.stalls(missing), 0
-		least, most := 9.0, 0.0
 		for i := range tenants {
-			at := times(calls, ofTenant(fmt.Sprintf("t%d", i)))
-			most = max(most, excess(quiet(at, rate, short), rate, 1))
-			if share, lasted := used(quiet(at, rate, long), rate); lasted > 2*time.Second {
-				least, judged = min(least, share), judged+1
-			}
+			tenant := fmt.Sprintf("t%d", i)
+			at := times(calls, ofTenant(tenant))
+			s.run.Used(tenant, at, rate, 0.99)
+			s.run.Law(tenant, at, rate, 1)
 		}
-		s.t.Logf("least used %.4f of %d tenants, largest excess %.3f, slots missed: %s", least, judged, most, w.missed(s.t))
-		switch {
-		case judged < tenants/2:
-			s.tooLittle("the machine stood still too often to judge more than %d of %d tenants", judged, tenants)
-		case least < 0.99:
-			s.tooLittle("a tenant used only %.4f of its limit, want 0.99", least)
-		}
-		if allowed := rate * s.tolerance(); most > allowed {
-			s.t.Errorf("a tenant was over its limit by %.3f calls; allowed %.3f", most, allowed)
-		}
+		s.t.Logf("slots missed: %s", w.missed(s.t))
 	})
 }
 
@@ -79,17 +68,7 @@ func TestNoisyNeighbour(t *testing.T) {
 		began := time.Now()
 		s.bulk(s.jobs("quiet", 100, ""))
 		s.wait("quiet", 100, 10*time.Second)
-		took := slices.MaxFunc(times(s.log(), ofTenant("quiet")), time.Time.Compare).Sub(began)
-		stalled := time.Duration(0)
-		for _, still := range s.stalls(missing) {
-			if still.from.After(began) && still.from.Before(began.Add(took)) {
-				stalled += still.to.Sub(still.from)
-			}
-		}
-		s.t.Logf("100 jobs at 50/s beside 50,000: %v, of which the machine stood still for %v", took, stalled)
-		if took > 2200*time.Millisecond+stalled {
-			s.tooLittle("the quiet tenant's 100 jobs at 50/s took %v beside 50,000 of another", took)
-		}
+		s.run.Took("100 jobs at 50/s beside 50,000 of another tenant", began, slices.MaxFunc(times(s.log(), ofTenant("quiet")), time.Time.Compare), 2200*time.Millisecond)
 	})
 }
 
@@ -117,7 +96,7 @@ func TestSharedLimit(t *testing.T) {
 		calls := s.log()
 		s.once(calls, tenants*each)
 		at := times(calls, everyCall)
-		s.enough("account", at, rate, 0.99)
+		s.run.Used("account", at, rate, 0.99)
 		// While all had a backlog: the first 80 % of the calls.
 		shares := make([]float64, tenants)
 		for _, call := range calls[:len(calls)*8/10] {
@@ -129,7 +108,7 @@ func TestSharedLimit(t *testing.T) {
 		if jain := law.Jain(shares); jain < 0.99 {
 			s.t.Errorf("Jain's index %.4f: %v", jain, shares)
 		}
-		s.lawful("account", at, rate, 1)
+		s.run.Law("account", at, rate, 1)
 	})
 }
 
@@ -147,40 +126,34 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// thousands are the calls of a tenant at 2,000/s.
-func (s *stage) thousands(tenant string, jobs int) []time.Time {
-	s.t.Helper()
-	s.bulk(s.jobs(tenant, jobs, ""))
-	s.wait(tenant, jobs, 60*time.Second)
-	calls := slices.DeleteFunc(s.log(), func(call sandbox.Call) bool { return call.Tenant != tenant })
-	s.once(calls, jobs)
-	at := times(calls, everyCall)
-	s.lawful(tenant, at, 2000, 1)
-	return at
-}
-
-func TestTwoThousandASecond(t *testing.T) {
-	s := newStage(t, perTenant("2000/s"))
-	s.worker()
-	s.thousands("acme", 10_000)
-}
-
-// BenchmarkTwoThousandASecond is what part of 2,000/s a worker, Redis and the
-// receiver can use together: they take half of two cores for it, if nobody else
-// wants them.
+// BenchmarkTwoThousandASecond: 20,000 jobs of one tenant at 2,000/s keep the law and use
+// 0.99 of their limit. A worker, Redis and the receiver take half of two cores for it.
+// With -short 2,000 jobs keep the law.
 func BenchmarkTwoThousandASecond(b *testing.B) {
-	jobs := 20_000
+	jobs, rate := 20_000, 2000.0
 	if testing.Short() {
 		jobs = 2000
 	}
 	s := newStage(b, perTenant("2000/s"))
 	s.worker()
-	var runs [][]time.Time
-	for round := 0; b.Loop(); round++ {
-		runs = append(runs, quiet(s.thousands(fmt.Sprintf("t%d", round), jobs), 2000, s.stalls(missing))...)
+	runs := 0
+	for b.Loop() {
+		pacer.MeasureIn(b, func(r *pacer.Run) {
+			s.run = r
+			s.pace(s.calls, "/calls")
+			runs++
+			tenant := fmt.Sprintf("t%d", runs)
+			s.bulk(s.jobs(tenant, jobs, ""))
+			s.wait(tenant, jobs, 60*time.Second)
+			calls := slices.DeleteFunc(s.log(), func(call sandbox.Call) bool { return call.Tenant != tenant })
+			s.once(calls, jobs)
+			at := times(calls, everyCall)
+			r.Law(tenant, at, rate, 1)
+			if !testing.Short() {
+				b.ReportMetric(r.Used(tenant, at, rate, 0.99), "used")
+			}
+		})
 	}
-	share, _ := used(runs, 2000)
-	b.ReportMetric(share, "used")
 }
 
 func TestFarOverTheLimitWithOneAttempt(t *testing.T) {
@@ -226,8 +199,10 @@ func TestAttemptsAtAReceiverThatFails(t *testing.T) {
 // TestMail: jobs from a file through a real Redis to an SMTP server.
 func TestMail(t *testing.T) {
 	const jobs, rate = 300, 50
-	measured(t, strings.ReplaceAll(perTenant("50/s"), "webhook", "email"), func(s *stage) {
-		s.paceMail()
+	pacer.Measure(t, func(t *testing.T, r *pacer.Run) {
+		s := newStage(t, strings.ReplaceAll(perTenant("50/s"), "webhook", "email"))
+		s.run = r
+		s.pace("smtp://"+s.smtp, "/mails")
 		s.worker("HEADGATE_SMTP_ADDR="+s.smtp, "HEADGATE_SMTP_TLS=none")
 		var lines strings.Builder
 		for i := range jobs {
@@ -240,7 +215,7 @@ func TestMail(t *testing.T) {
 			return len(mails) >= jobs
 		})
 		s.once(mails, jobs)
-		s.enough("acme", times(mails, everyCall), rate, 0.99)
-		s.lawful("acme", times(mails, everyCall), rate, 1)
+		s.run.Used("acme", times(mails, everyCall), rate, 0.98) // six seconds: three slots are 0.01
+		s.run.Law("acme", times(mails, everyCall), rate, 1)
 	})
 }

@@ -22,28 +22,30 @@ import (
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/binaries"
 	"github.com/headgate/headgate/internal/logtest"
+	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
 // built is where the programs are, for all tests.
 var built = sync.OnceValues(func() (string, error) { return binaries.Build("../..", "../../cmd/...", "./receiver") })
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	pacer.Main()
+	redistest.Main(m)
+}
 
 // stage is a Redis, a receiver and workers, each a process of its own.
 type stage struct {
-	t         testing.TB
-	bin       string
-	dir       string
-	redis     *redistest.Server
-	url       string // by which workers and producers find it
-	calls     string // where jobs send their webhooks
-	smtp      string // and their mail
-	control   string
-	paced     pacing
-	stopPacer func()
-	workers   []*worker
-	short     []string // what there was too little of
+	t       testing.TB
+	bin     string
+	dir     string
+	redis   *redistest.Server
+	url     string // by which workers and producers find it
+	calls   string // where jobs send their webhooks
+	smtp    string // and their mail
+	control string
+	workers []*worker
+	run     *pacer.Run // of what is measured
 }
 
 type worker struct {
@@ -69,7 +71,6 @@ func newStage(t testing.TB, limits string, redisConfig ...string) *stage {
 	if _, err := fmt.Fscan(bufio.NewReader(out), &s.calls, &s.smtp, &s.control); err != nil {
 		t.Fatalf("receiver: %v", err)
 	}
-	s.paceWebhooks()
 	return s
 }
 
@@ -238,7 +239,7 @@ func (s *stage) received(tenant string) int {
 	s.get("/stats", &stats)
 	n := 0
 	for name, of := range stats {
-		if name != pacer && (tenant == "" || tenant == name) {
+		if name != pacer.Tenant && (tenant == "" || tenant == name) {
 			n += of.Accepted
 		}
 	}
@@ -279,7 +280,7 @@ func (s *stage) arrived(path string) []sandbox.Call {
 	s.t.Helper()
 	var calls []sandbox.Call
 	s.get(path, &calls)
-	return slices.DeleteFunc(calls, ofTenant(pacer))
+	return slices.DeleteFunc(calls, ofTenant(pacer.Tenant))
 }
 
 func times(calls []sandbox.Call, of func(sandbox.Call) bool) []time.Time {

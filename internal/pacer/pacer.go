@@ -1,0 +1,203 @@
+// Package pacer tells a broken promise from a busy machine, in tests that measure
+// time.
+//
+// A pacer is a process of its own that calls the receiver of a test at exact times,
+// while the test's workers call it, too. [Measure] judges a run as a whole, by the promise
+// alone: every call of every tenant, and every window. Delays can only break the promises
+// that are judged here: they bring calls closer together, use less of a limit and take
+// time. So a run that keeps all of them passes. One that does not fails the test if the
+// pacer's own calls were in time ([Bound]) while it was judged. If they were not, the run
+// does not count and is made again, and after three such runs the test fails as "machine
+// too busy". A worker that slows down the machine, or the process of the receiver, delays
+// the pacer as well: it can make a test fail in other words, but never pass.
+//
+// The pacer is the test binary itself, so its TestMain begins with [Main].
+package pacer
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/smtp"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Tenant is the tenant of a pacer's calls, and their job is when they were due, in ns
+// since 1970: see [Due].
+const Tenant = "the-pacer"
+
+const (
+	every    = 5 * time.Millisecond
+	variable = "HEADGATE_TEST_PACER"
+)
+
+// Main makes this process a pacer if a test started it as one; else it returns.
+func Main() {
+	target := os.Getenv(variable)
+	if target == "" {
+		return
+	}
+	if err := pace(target); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// pace calls the target until stdin is closed, and prints how often.
+func pace(target string) error {
+	call := webhook(target)
+	if addr, ok := strings.CutPrefix(target, "smtp://"); ok {
+		call = mail(addr)
+	}
+	if err := call(time.Time{}); err != nil { // connects
+		return err
+	}
+	closed := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(closed)
+	}()
+	errs := make(chan error, 1)
+	var running sync.WaitGroup
+	began := time.Now()
+	for slot := 0; ; slot++ {
+		due := began.Add(time.Duration(slot) * every)
+		select {
+		case err := <-errs:
+			return err
+		case <-closed:
+			running.Wait()
+			fmt.Println("sent", slot)
+			return nil
+		case <-time.After(time.Until(due)):
+		}
+		running.Go(func() {
+			if err := call(due); err != nil {
+				select {
+				case errs <- err:
+				default:
+				}
+			}
+		})
+	}
+}
+
+func webhook(url string) func(due time.Time) error {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	return func(due time.Time) error {
+		request, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, strings.NewReader("{}"))
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Headgate-Tenant", Tenant)
+		request.Header.Set("Headgate-Job", job(due))
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		_, err = io.Copy(io.Discard, response.Body)
+		return err
+	}
+}
+
+func mail(addr string) func(due time.Time) error {
+	idle := make(chan *smtp.Client, 64)
+	return func(due time.Time) error {
+		var client *smtp.Client
+		select {
+		case client = <-idle:
+		default:
+			var err error
+			if client, err = smtp.Dial(addr); err != nil {
+				return err
+			}
+		}
+		if err := client.Mail("pacer@acme.example"); err != nil {
+			return err
+		}
+		if err := client.Rcpt("you@example.com"); err != nil {
+			return err
+		}
+		w, err := client.Data()
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "Headgate-Tenant: %s\r\nHeadgate-Job: %s\r\n\r\nhello\r\n", Tenant, job(due)); err != nil {
+			return err
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		idle <- client
+		return nil
+	}
+}
+
+// job names the call that is due at a time; "" is the one that connects.
+func job(due time.Time) string {
+	if due.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(due.UnixNano(), 10)
+}
+
+// Due is when a call of a pacer was due; false: it counts for nothing.
+func Due(job string) (time.Time, bool) {
+	ns, err := strconv.ParseInt(job, 10, 64)
+	return time.Unix(0, ns), err == nil
+}
+
+// process is a pacer under way.
+type process struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	out   *bufio.Reader
+}
+
+func start(t testing.TB, target string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: exec.Command(self)}
+	p.cmd.Env = append(os.Environ(), variable+"="+target)
+	p.cmd.Stderr = os.Stderr
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatalf("pacer: %v", err)
+	}
+	p.stdin, p.out = stdin, bufio.NewReader(stdout)
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+	})
+	return p
+}
+
+// stop ends the pacer when its last call was answered, and returns how many it made.
+func (p *process) stop() (sent int, err error) {
+	p.stdin.Close()
+	line, _ := p.out.ReadString('\n')
+	if _, err := fmt.Sscanf(line, "sent %d", &sent); err != nil {
+		return 0, fmt.Errorf("the pacer failed: %s", line)
+	}
+	return sent, nil
+}

@@ -1,0 +1,121 @@
+package pacer
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestMain(m *testing.M) {
+	Main()
+	m.Run()
+}
+
+func TestJudge(t *testing.T) {
+	for _, test := range []struct {
+		late  time.Duration
+		wrong int
+		want  outcome
+	}{
+		{0, 0, kept}, {Bound + 1, 0, kept}, {Starved, 0, kept}, {Starved + 1, 0, uncounted},
+		{0, 1, broken}, {Bound, 1, broken}, {Bound + 1, 1, uncounted}, {Starved + 1, 1, uncounted},
+	} {
+		if got := judge(test.late, test.wrong); got != test.want {
+			t.Errorf("judge(%v, %d wrong) = %s; want %s", test.late, test.wrong, got, test.want)
+		}
+	}
+}
+
+// notes is a test that only notes that it failed.
+type notes struct {
+	testing.TB
+	errors []string
+}
+
+func (n *notes) Failed() bool                      { return len(n.errors) > 0 }
+func (n *notes) Error(args ...any)                 { n.errors = append(n.errors, fmt.Sprint(args...)) }
+func (n *notes) Errorf(format string, args ...any) { n.Error(fmt.Sprintf(format, args...)) }
+
+// TestRuns judges calls beside a pacer that is stopped for a while, or made to look late
+// or punctual: which run counts, and how often it is made.
+func TestRuns(t *testing.T) {
+	paced := func(n int, every time.Duration) (times []time.Time) {
+		now := time.Now()
+		for i := range n {
+			times = append(times, now.Add(time.Duration(i-n)*every))
+		}
+		return times
+	}
+	lawful := func(r *Run) { r.Law("acme", paced(11, 10*time.Millisecond), 100, 1) }
+	tooFast := func(r *Run) { r.Law("acme", paced(11, 8*time.Millisecond), 100, 1) }
+	tooFew := func(r *Run) { r.Used("acme", paced(11, 11*time.Millisecond), 100, 0.99) }
+	tooSlow := func(r *Run) {
+		r.Took("a second", time.Now().Add(-100*time.Millisecond), time.Now(), 90*time.Millisecond)
+	}
+	for name, test := range map[string]struct {
+		judge func(*Run)
+		late  time.Duration
+		runs  int
+		fails string
+	}{
+		"all is well":                 {lawful, 0, 1, ""},
+		"too fast":                    {tooFast, 0, 1, "acme: law: calls"},
+		"too few":                     {tooFew, 0, 1, "acme: 0.9091 of 100/s was used; want 0.99"},
+		"too slow":                    {tooSlow, 0, 1, "a second took 100"},
+		"busy, and too fast":          {tooFast, Bound + time.Second/100, 3, "machine too busy: none of 3 runs counts"},
+		"busy, but all is well":       {lawful, Bound + time.Second/100, 1, ""},
+		"starved":                     {lawful, Starved + time.Second/100, 3, "machine too busy: none of 3 runs counts"},
+		"nothing is judged":           {func(*Run) {}, 0, 1, "nothing was judged"},
+		"one call":                    {func(r *Run) { r.Law("acme", paced(1, 0), 100, 1) }, 0, 1, "nothing to judge"},
+		"none of the pacer is beside": {func(r *Run) { r.Took("x", time.Unix(1, 0), time.Unix(2, 0), time.Hour) }, 0, 1, "0 of them beside"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, runs := &notes{TB: t}, 0
+			MeasureIn(n, func(r *Run) {
+				runs++
+				r.Here()
+				r.until(3)
+				arrived := r.arrived
+				r.arrived = func() (calls []Call) {
+					for _, call := range arrived() { // whatever this machine does
+						calls = append(calls, Call{call.Due, call.Due.Add(test.late)})
+					}
+					return calls
+				}
+				time.Sleep(150 * time.Millisecond) // what is measured
+				test.judge(r)
+			})
+			got := strings.Join(n.errors, "\n")
+			if runs != test.runs || (test.fails == "") != (got == "") || !strings.Contains(got, test.fails) {
+				t.Errorf("%d runs: %q; want %d: %q", runs, got, test.runs, test.fails)
+			}
+		})
+	}
+}
+
+// until waits for so many calls of the pacer.
+func (r *Run) until(n int) {
+	for len(r.arrived()) < n {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestStalledPacer: a pacer that could not run for a while says so with every call that
+// was due meanwhile.
+func TestStalledPacer(t *testing.T) {
+	n := &notes{TB: t}
+	r := &Run{TB: n}
+	r.Here()
+	r.until(10)
+	from := time.Now()
+	_ = r.pacer.cmd.Process.Signal(syscall.SIGSTOP)
+	time.Sleep(2 * Starved) // the stall itself
+	_ = r.pacer.cmd.Process.Signal(syscall.SIGCONT)
+	r.until(10 + int(2*Starved/every))
+	r.Took("nothing", from, time.Now(), time.Minute)
+	if busy := r.verdict(); !strings.Contains(busy, "late") || n.Failed() {
+		t.Errorf("busy: %q; errors: %q", busy, n.errors)
+	}
+}
