@@ -7,10 +7,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// announce tells the workers of a queue that a lane may go on, because limits were
-// changed, a pause was ended or permits came back. It only spares them the time until
-// they look by themselves, so it is not tried twice, and no script does it: where it is
-// not allowed it would raise after the script's writes.
+// announce has the workers of a queue look at it at once: a lane may go on, because
+// limits were changed, a pause was ended or permits came back, or calls in their hands
+// may not go any more, because another worker's call began a pause or a hold. It only
+// spares them the time until they look by themselves, so it is not tried twice, and no
+// script does it: where it is not allowed it would raise after the script's writes.
 func announce(ctx context.Context, client redis.UniversalClient, queue string) {
 	_ = client.Publish(ctx, wakeChannel(queue), "").Err()
 }

@@ -683,5 +683,8 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	if n[len(questions)] > 0 {
 		g.woke()
 	}
+	if slices.ContainsFunc(questions, func(q settleQuestion) bool { return q.hold.length > 0 }) {
+		announce(ctx, g.redis, g.queue)
+	}
 	return answers, nil
 }
