@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -54,59 +55,54 @@ func TestForecastIsRight(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			limits := limitsOf(test.limits...)
-			limits.Tenants = map[string]TenantLimits{}
-			all := 0
-			for tenant, n := range test.jobs {
-				own := TenantLimits{Weight: test.weights[tenant]}
-				if rate := test.own[tenant]; rate > 0 {
-					perSecond := throttle.PerSecond(rate)
-					own.Limits = map[string]map[string]Change{"": {"tenant": {Rate: &perSecond}}}
+			measured(t, func(t *testing.T, run *pacer.Run) {
+				limits := limitsOf(test.limits...)
+				limits.Tenants = map[string]TenantLimits{}
+				all := 0
+				for tenant, n := range test.jobs {
+					own := TenantLimits{Weight: test.weights[tenant]}
+					if rate := test.own[tenant]; rate > 0 {
+						perSecond := throttle.PerSecond(rate)
+						own.Limits = map[string]map[string]Change{"": {"tenant": {Rate: &perSecond}}}
+					}
+					limits.Tenants[tenant] = own
+					all += n
 				}
-				limits.Tenants[tenant] = own
-				all += n
-			}
-			r := startRig(t, all, limits, nil)
-			r.served(t) // its worker may not have said so yet
-			for tenant, n := range test.jobs {
-				r.enqueue(t, tenant, n)
-			}
-			r.run(t)
-			r.seen.wait(t, string(Done), test.after)
-			forecast := map[string]Outlook{}
-			for tenant := range test.jobs {
-				o, err := NewInspector(r.server.Client()).Outlook(t.Context(), r.queue, tenant)
-				if err != nil {
-					t.Fatal(err)
+				r := startRig(t, all, limits, nil)
+				r.served(t) // its worker may not have said so yet
+				for tenant, n := range test.jobs {
+					r.enqueue(t, tenant, n)
 				}
-				forecast[tenant] = o
-			}
-			r.receiver.wait(t, 30*time.Second)
-			r.seen.wait(t, string(Done), all)
-			missed := r.seen.outcomes("missed")
-			for tenant, o := range forecast {
-				calls := r.calls[tenant]
-				last := calls[len(calls)-1]
-				off, took := last.Sub(o.DrainsAt).Abs(), last.Sub(o.Now)
-				t.Logf("%s: %v; off by %v of %v (%.1f %%), stalled %v, %d missed", tenant, o, last.Sub(o.DrainsAt).Round(time.Millisecond),
-					took.Round(time.Millisecond), 100*off.Seconds()/took.Seconds(), r.stalled(), missed)
-				lost := time.Duration(missed) * took / time.Duration(all)
-				if missed > 0 {
-					lost += test.window // one that missed its slot at the end of a window goes in the next
+				r.run(t)
+				r.seen.wait(t, string(Done), test.after)
+				forecast := map[string]Outlook{}
+				for tenant := range test.jobs {
+					o, err := NewInspector(r.server.Client()).Outlook(t.Context(), r.queue, tenant)
+					if err != nil {
+						t.Fatal(err)
+					}
+					forecast[tenant] = o
 				}
-				if off > took/20+80*time.Millisecond+r.stalled()+lost {
-					t.Errorf("%s: done at %v, forecast %v before for %v", tenant, last, took, o.DrainsAt)
+				r.receiver.wait(t, 30*time.Second)
+				r.seen.wait(t, string(Done), all)
+				for tenant, o := range forecast {
+					calls := r.calls[tenant]
+					last := calls[len(calls)-1]
+					off, took := last.Sub(o.DrainsAt).Abs(), last.Sub(o.Now)
+					t.Logf("%s: %v; off by %v of %v (%.1f %%), %d missed", tenant, o, last.Sub(o.DrainsAt).Round(time.Millisecond),
+						took.Round(time.Millisecond), 100*off.Seconds()/took.Seconds(), r.seen.outcomes("missed"))
+					run.Most(tenant+"'s forecast was off by", o.Now, last, off, took/20+80*time.Millisecond)
+					if o.HeldBy == nil {
+						t.Fatalf("%v: nothing holds it", o)
+					}
+					if o.HeldBy.Limit != test.heldBy[tenant] {
+						t.Errorf("%s: held by %v, want %s", tenant, o.HeldBy, test.heldBy[tenant])
+					}
+					if o.Sure != Steady {
+						t.Errorf("%s: %s", tenant, o.Sure)
+					}
 				}
-				if o.HeldBy == nil {
-					t.Fatalf("%v: nothing holds it", o)
-				}
-				if o.HeldBy.Limit != test.heldBy[tenant] {
-					t.Errorf("%s: held by %v, want %s", tenant, o.HeldBy, test.heldBy[tenant])
-				}
-				if o.Sure != Steady {
-					t.Errorf("%s: %s", tenant, o.Sure)
-				}
-			}
+			})
 		})
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -22,38 +22,46 @@ func (e tooMany) Error() string             { return "429: come back later" }
 func (e tooMany) RetryAfter() time.Duration { return e.after }
 func (e tooMany) WholeAccount() bool        { return e.account }
 
-// strict is a provider that answers 429 to every call within a time after its
-// first refusal, to whoever makes it.
+// strict is a provider that refuses all calls from one on, each when its time is over,
+// until a time after its first refusal.
 type strict struct {
-	mu      sync.Mutex
-	refuses time.Duration
-	after   int // calls that it takes before that
-	account bool
+	refuses, took time.Duration
+	after         int // calls that it takes before that
+	account       bool
 
+	mu       sync.Mutex
 	taken    []time.Time
-	refused  []time.Time
-	attempts int // the highest
+	refused  []time.Time // when they came
+	answered time.Time   // the first of them
+	attempts int         // the highest
 }
 
 func (p *strict) answer(_ context.Context, job Running) error {
+	p.mu.Lock()
 	now := time.Now()
+	p.attempts = max(p.attempts, job.Attempt)
+	if len(p.taken) < p.after || !p.answered.IsZero() && now.After(p.answered.Add(p.refuses)) {
+		p.taken = append(p.taken, now)
+		p.mu.Unlock()
+		return nil
+	}
+	p.refused = append(p.refused, now)
+	p.mu.Unlock()
+	time.Sleep(p.took) // the call itself
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.attempts = max(p.attempts, job.Attempt)
-	if len(p.taken) >= p.after && (len(p.refused) == 0 || now.Before(p.refused[0].Add(p.refuses))) {
-		p.refused = append(p.refused, now)
-		return tooMany{p.refuses - now.Sub(p.refused[0]), p.account}
+	if p.answered.IsZero() {
+		p.answered = time.Now()
 	}
-	p.taken = append(p.taken, now)
-	return nil
+	return tooMany{time.Until(p.answered.Add(p.refuses)), p.account}
 }
 
 // TestThrottledIsOnePauseForAllWorkers: three workers under one limit; the
-// provider asks for a pause. Beside the calls that were under way none is made
+// provider asks for a pause of 3 s. None but the calls that are in flight then is made
 // until it is over, the rate then begins with one call and not with a burst, and
 // no attempt is spent.
 func TestThrottledIsOnePauseForAllWorkers(t *testing.T) {
-	const jobs, rate, burst = 160, 50, 40
+	const jobs, rate, burst, pause = 100, 50, 20, 3 * time.Second
 	limit := perTenant(rate)
 	limit.Burst = burst
 	for name, account := range map[string]bool{"tenant": false, "account": true} {
@@ -62,50 +70,62 @@ func TestThrottledIsOnePauseForAllWorkers(t *testing.T) {
 			if account {
 				limit.Per = nil
 			}
-			provider := &strict{refuses: 2 * time.Second, after: 60, account: account}
-			r := startRig(t, 1, limitsOf(limit), nil)
-			r.answer = provider.answer
-			for _, more := range []int{1, 2} {
-				other, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
-				if err != nil {
-					t.Fatal(more, err)
+			measured(t, func(t *testing.T, run *pacer.Run) {
+				// The first refusal is answered half-way between two slots.
+				provider := &strict{refuses: pause, took: 250 * time.Millisecond, after: burst + 5, account: account}
+				r := startRig(t, 1, limitsOf(limit), nil)
+				r.answer = provider.answer
+				for _, more := range []int{1, 2} {
+					other, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
+					if err != nil {
+						t.Fatal(more, err)
+					}
+					Handle(other, "call", func(ctx context.Context, _ struct{}) error {
+						job, _ := Current(ctx)
+						return provider.answer(ctx, job)
+					})
+					runWorker(t, other)
 				}
-				Handle(other, "call", func(ctx context.Context, _ struct{}) error {
-					job, _ := Current(ctx)
-					return provider.answer(ctx, job)
-				})
-				runWorker(t, other)
-			}
-			r.enqueue(t, "a", jobs)
-			r.run(t)
-			r.seen.wait(t, string(Done), jobs)
-			provider.mu.Lock()
-			defer provider.mu.Unlock()
-			pause := provider.refused[0]
-			// A worker learns of the pause with its next round, within 100 ms; until then
-			// it makes the calls whose slots come, and each of them would be refused.
-			heard := pause.Add(100*time.Millisecond + r.stalled())
-			late := slices.DeleteFunc(slices.Clone(provider.refused), func(at time.Time) bool { return at.Before(heard) })
-			if len(late) > 0 {
-				t.Errorf("%d of %d refused calls came more than 100 ms after the first, the last %v after it", len(late), len(provider.refused), late[len(late)-1].Sub(pause))
-			}
-			if provider.attempts != 1 {
-				t.Errorf("attempt %d", provider.attempts)
-			}
-			// From the end of the pause on: one call, then the rate.
-			after := provider.taken[provider.after:]
-			for i, at := range after {
-				allowed := 1 + rate*(at.Sub(after[0])+5*time.Millisecond+r.stalled()).Seconds()
-				if float64(i+1) > math.Ceil(allowed) {
-					t.Fatalf("call %d came %v after the pause; %.1f are allowed", i+1, at.Sub(after[0]), allowed)
+				r.enqueue(t, "a", jobs)
+				r.run(t)
+				r.seen.wait(t, string(Throttled), 1)
+				provider.mu.Lock()
+				asked, inFlight := provider.answered, 0
+				for _, at := range provider.refused {
+					if !at.After(asked) {
+						inFlight++
+					}
 				}
-			}
-			if early := pause.Add(provider.refuses).Sub(after[0]); early > 0 {
-				t.Errorf("the first call came %v before the end of the pause", early)
-			}
-			if n := r.server.Client().HGet(t.Context(), key(r.queue, "totals"), "pauses").Val(); n == "" {
-				t.Error("no pause was written")
-			}
+				provider.mu.Unlock()
+				r.seen.wait(t, string(Throttled), inFlight)
+				pauses, err := Pauses(t.Context(), r.server.Client(), r.queue)
+				if err != nil || len(pauses) != 1 || pauses[0].By != "provider" || (pauses[0].Scope == Scope{}) != account {
+					t.Errorf("pauses: %+v, %v; want one", pauses, err)
+				} else if ends := asked.Add(pause); pauses[0].Until.Before(ends.Add(-time.Millisecond)) {
+					t.Errorf("the pause ends at %v; want %v or a little later", pauses[0].Until, ends)
+				}
+				r.seen.wait(t, string(Done), jobs)
+				provider.mu.Lock()
+				defer provider.mu.Unlock()
+				if n := len(provider.refused); n != inFlight || inFlight < 2 {
+					last := slices.MaxFunc(provider.refused, time.Time.Compare)
+					run.Wrong(asked, last, "%d calls were refused, the last %v after the first answer; want the %d that were in flight then", n, last.Sub(asked), inFlight)
+				}
+				if n := r.seen.outcomes(Throttled); n != len(provider.refused) {
+					t.Errorf("%d runs ended as throttled, of %d refused calls", n, len(provider.refused))
+				}
+				if provider.attempts != 1 {
+					t.Errorf("attempt %d", provider.attempts)
+				}
+				after := provider.taken[provider.after:]
+				if len(after) != jobs-provider.after {
+					t.Errorf("%d calls after the pause; want %d", len(after), jobs-provider.after)
+				}
+				run.Law("after the pause", after, rate, 1)
+				if left, err := Pauses(t.Context(), r.server.Client(), r.queue); err != nil || len(left) > 0 {
+					t.Errorf("after it: %+v, %v", left, err)
+				}
+			})
 		})
 	}
 }

@@ -6,13 +6,25 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
+	pacer.Main()
 	// Tests that run beside others wait far more than they compute.
 	_ = flag.Set("test.parallel", "6")
 	redistest.Main(m)
+}
+
+// measured measures time in this process, where the receivers of rigs are: see package
+// pacer.
+func measured(t *testing.T, once func(t *testing.T, run *pacer.Run)) {
+	t.Helper()
+	pacer.Measure(t, func(t *testing.T, run *pacer.Run) {
+		run.Here()
+		once(t, run)
+	})
 }
 
 func universal(t testing.TB, server *redistest.Server) *redis.UniversalOptions {

@@ -13,7 +13,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/law"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -151,9 +150,6 @@ type rig struct {
 	stop   func()
 	seen   *counter
 	answer func(context.Context, Running) error // of the handler; nil: success
-
-	// stalled is the longest that the machine held everything up.
-	stalled func() time.Duration
 }
 
 func startRig(t *testing.T, want int, limits Limits, edit func(*Config)) *rig {
@@ -170,9 +166,6 @@ func startRig(t *testing.T, want int, limits Limits, edit func(*Config)) *rig {
 	if err := Publish(t.Context(), server.Client(), limits); err != nil {
 		t.Fatal(err)
 	}
-	stalled, stop := law.WatchStalls()
-	t.Cleanup(stop)
-	r.stalled = stalled
 	t.Cleanup(func() {
 		faults, err := Faults(context.Background(), server.Client(), r.queue)
 		if t.Failed() {

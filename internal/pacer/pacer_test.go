@@ -63,7 +63,7 @@ func TestRuns(t *testing.T) {
 		"all is well":                 {lawful, 0, 1, ""},
 		"too fast":                    {tooFast, 0, 1, "acme: law: calls"},
 		"too few":                     {tooFew, 0, 1, "acme: 0.9091 of 100/s was used; want 0.99"},
-		"too slow":                    {tooSlow, 0, 1, "a second took 100"},
+		"too slow":                    {tooSlow, 0, 1, "a second: 100"},
 		"busy, and too fast":          {tooFast, Bound + time.Second/100, 3, "machine too busy: none of 3 runs counts"},
 		"busy, but all is well":       {lawful, Bound + time.Second/100, 1, ""},
 		"starved":                     {lawful, Starved + time.Second/100, 3, "machine too busy: none of 3 runs counts"},

@@ -165,11 +165,15 @@ func (r *Run) Used(what string, calls []time.Time, rate, least float64) (share f
 
 // Took judges how long something took.
 func (r *Run) Took(what string, from, to time.Time, most time.Duration) {
+	r.Most(what, from, to, to.Sub(from), most)
+}
+
+// Most judges a time that was measured between two moments.
+func (r *Run) Most(what string, from, to time.Time, got, most time.Duration) {
 	r.span(from, to)
-	took := to.Sub(from)
-	r.took = append(r.took, fmt.Sprintf("%s: %v of %v", what, took.Round(time.Microsecond), most))
-	if took > most {
-		r.Wrong(from, to, "%s took %v; want at most %v", what, took, most)
+	r.took = append(r.took, fmt.Sprintf("%s: %v of %v", what, got.Round(time.Microsecond), most))
+	if got > most {
+		r.Wrong(from, to, "%s: %v; want at most %v", what, got, most)
 	}
 }
 
