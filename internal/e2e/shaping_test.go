@@ -83,6 +83,7 @@ tenants:
   heavy: {weight: 3}
 `
 
+// TestSharedLimit: tenants that come together divide a limit evenly and use it.
 func TestSharedLimit(t *testing.T) {
 	const tenants, each, rate = 10, 300, 300
 	measured(t, fmt.Sprintf(shared, "100/s"), func(s *stage) {
@@ -97,6 +98,7 @@ func TestSharedLimit(t *testing.T) {
 		s.once(calls, tenants*each)
 		at := times(calls, everyCall)
 		s.run.Used("account", at, rate, 0.99)
+		s.run.Law("account", at, rate, 1)
 		// While all had a backlog: the first 80 % of the calls.
 		shares := make([]float64, tenants)
 		for _, call := range calls[:len(calls)*8/10] {
@@ -108,8 +110,39 @@ func TestSharedLimit(t *testing.T) {
 		if jain := law.Jain(shares); jain < 0.99 {
 			s.t.Errorf("Jain's index %.4f: %v", jain, shares)
 		}
-		s.run.Law("account", at, rate, 1)
 	})
+}
+
+// TestSharedLimitInTurn: of a limit that two tenants share, the one that comes later gets
+// its part from the start, whether it is the one with many jobs or the one with few.
+func TestSharedLimitInTurn(t *testing.T) {
+	const rate = 300
+	for name, order := range map[string][2]string{"the big one first": {"big", "small"}, "the small one first": {"small", "big"}} {
+		t.Run(name, func(t *testing.T) {
+			jobs := map[string]int{"big": 10_000, "small": 800}
+			measured(t, fmt.Sprintf(shared, "300/s"), func(s *stage) {
+				s.worker()
+				s.bulk(s.jobs(order[0], jobs[order[0]], ""))
+				s.wait(order[0], 200, 20*time.Second)
+				s.bulk(s.jobs(order[1], jobs[order[1]], ""))
+				s.wait(order[1], 200, 20*time.Second)
+				calls := s.log()
+				later := times(calls, ofTenant(order[1]))[:200]
+				s.run.Used(order[1]+", who comes later", later, rate/2, 0.97)
+				s.run.Law("account", times(calls, everyCall), rate, 1)
+				// Of the calls in between each has half.
+				var shares [2]float64
+				for _, call := range calls {
+					if !call.At.Before(later[0]) && !call.At.After(later[len(later)-1]) {
+						shares[slices.Index(order[:], call.Tenant)]++
+					}
+				}
+				if jain := law.Jain(shares[:]); jain < 0.99 {
+					s.t.Errorf("Jain's index %.4f: %v of %v", jain, shares, order)
+				}
+			})
+		})
+	}
 }
 
 func TestWeights(t *testing.T) {
@@ -124,6 +157,40 @@ func TestWeights(t *testing.T) {
 	if ratio := float64(n["heavy"]) / float64(n["light"]); ratio < 3*0.97 || ratio > 3*1.03 {
 		t.Errorf("shares %v: 1 : %.3f, want 1 : 3", n, ratio)
 	}
+}
+
+// TestScheduledJobs: jobs that come due faster than their limit lets them go leave at it,
+// none before its time.
+func TestScheduledJobs(t *testing.T) {
+	const jobs, rate, perSecond = 1000, 100, 200
+	measured(t, perTenant("100/s"), func(s *stage) {
+		s.worker()
+		due := time.Now().Add(4 * time.Second).Truncate(time.Second)
+		var lines strings.Builder
+		for i, line := range slices.Collect(strings.Lines(s.jobs("acme", jobs, `,"at":"DUE"`))) {
+			lines.WriteString(strings.Replace(line, "DUE", due.Add(time.Duration(i/perSecond)*time.Second).Format(time.RFC3339), 1))
+		}
+		s.bulk(lines.String())
+		if now := time.Now(); now.After(due) {
+			s.t.Fatalf("enqueueing took until %v after the first were due", now.Sub(due))
+		}
+		s.wait("", jobs, 60*time.Second)
+		calls := s.log()
+		s.once(calls, jobs)
+		for _, call := range calls {
+			var i int
+			if _, err := fmt.Sscanf(call.Job, "acme:acme-%d", &i); err != nil {
+				s.t.Fatalf("job %q: %v", call.Job, err)
+			}
+			if at := due.Add(time.Duration(i/perSecond) * time.Second); call.At.Before(at) {
+				s.t.Errorf("%s went %v before its time", call.Job, at.Sub(call.At))
+			}
+		}
+		at := times(calls, everyCall)
+		s.run.Took("the first of them after it was due", due, slices.MinFunc(at, time.Time.Compare), 200*time.Millisecond)
+		s.run.Used("acme", at, rate, 0.99)
+		s.run.Law("acme", at, rate, 1)
+	})
 }
 
 // BenchmarkTwoThousandASecond: 20,000 jobs of one tenant at 2,000/s keep the law and use
