@@ -1,0 +1,86 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/pacer"
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// atDepth is what a call costs Redis at 1,000/s while so many jobs wait, in so many
+// lanes: each call enqueues a job for its tenant, so that the backlog stays as it is.
+func atDepth(t *testing.T, jobs, lanes int) usage {
+	t.Helper()
+	const warm, calls = 200, 2000
+	server := redistest.Start(t)
+	client := server.Client()
+	if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{sharedBy(1000)}}}}); err != nil {
+		t.Fatal(err)
+	}
+	enqueue := NewClient(client)
+	job := func(tenant string) Job {
+		return Job{Kind: "call", Queue: "q", Tenant: tenant, Payload: json.RawMessage(`{}`)}
+	}
+	batch := make([]Job, jobs)
+	for i := range batch {
+		batch[i] = job(fmt.Sprint("t", i%lanes))
+	}
+	for _, result := range enqueue.EnqueueMany(t.Context(), batch) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	var called atomic.Int64
+	warmed, done := make(chan struct{}), make(chan struct{})
+	w, err := New(Config{Redis: universal(t, server), Queues: []string{"q"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Handle(w, "call", func(ctx context.Context, _ json.RawMessage) error {
+		switch called.Add(1) {
+		case warm:
+			close(warmed)
+		case warm + calls:
+			close(done)
+		}
+		running, _ := Current(ctx)
+		_, err := enqueue.Enqueue(ctx, job(running.Tenant))
+		return err
+	})
+	runWorker(t, w)
+	<-warmed
+	before := commandStats(t, client)
+	<-done
+	after := commandStats(t, client)
+	return usage{(after.commands - before.commands) / calls, (after.scripts - before.scripts) / calls, (after.micros - before.micros) / calls}
+}
+
+// TestCommandsPerJobAtDepth: what a job costs Redis is the same whether 100 jobs wait or
+// 10,000, in one lane or in a lane each: commands, and their time.
+func TestCommandsPerJobAtDepth(t *testing.T) {
+	const few, many = 100, 10_000
+	for name, lanes := range map[string]func(jobs int) int{
+		"one lane":    func(int) int { return 1 },
+		"a lane each": func(jobs int) int { return jobs },
+	} {
+		t.Run(name, func(t *testing.T) {
+			measured(t, func(t *testing.T, run *pacer.Run) {
+				began := time.Now()
+				shallow, deep := atDepth(t, few, lanes(few)), atDepth(t, many, lanes(many))
+				t.Logf("%d jobs: %.1f commands, %.2f scripts, %.0f µs for each; %d jobs: %.1f, %.2f, %.0f µs",
+					few, shallow.commands, shallow.scripts, shallow.micros, many, deep.commands, deep.scripts, deep.micros)
+				if deep.commands > 1.2*shallow.commands {
+					run.Wrong(began, time.Now(), "%.1f commands for a job while %d wait, %.1f while %d do; want no more than a fifth above", deep.commands, many, shallow.commands, few)
+				}
+				run.Most(fmt.Sprintf("Redis's time for a job while %d wait", many), began, time.Now(), micros(deep.micros), micros(1.5*shallow.micros))
+			})
+		})
+	}
+}
+
+func micros(n float64) time.Duration { return time.Duration(n * float64(time.Microsecond)) }
