@@ -582,51 +582,70 @@ func TestCancelledLanesAreNotWoken(t *testing.T) {
 	}
 }
 
-// Work per script is bounded however deep a lane is and however many lanes
-// there are.
+// TestVerbsInShortSteps: the work of a step is bounded however deep a lane is and however
+// many lanes there are: the jobs that it looks at or changes, and the commands.
 func TestVerbsInShortSteps(t *testing.T) {
-	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
-	var jobs []Job
-	for i := range 2000 {
-		jobs = append(jobs, Job{Kind: "call", Queue: r.queue, Tenant: "deep"}, Job{Kind: "call", Queue: r.queue, Tenant: fmt.Sprint("t", i)})
+	const jobs = 4000
+	server := redistest.Start(t)
+	client, ctx := server.Client(), t.Context()
+	r := &rig{queue: "q", server: server, client: NewClient(client)}
+	if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(10), sharedBy(300), inFlight(5, "tenant")}}}}); err != nil {
+		t.Fatal(err)
 	}
-	for _, result := range r.client.EnqueueMany(t.Context(), jobs) {
+	var all []Job
+	for i := range jobs / 2 {
+		all = append(all, Job{Kind: "call", Queue: r.queue, Tenant: "deep"}, Job{Kind: "call", Queue: r.queue, Tenant: fmt.Sprint("t", i)})
+	}
+	for _, result := range r.client.EnqueueMany(ctx, all) {
 		if result.Err != nil {
 			t.Fatal(result.Err)
 		}
 	}
 	for _, test := range []struct {
-		verb Verb
-		by   *Operator
-		most int64
-	}{{Cancel, nil, lookSlice}, {Cancel, &ann, changeSlice}, {RetryArchived, &ann, changeSlice}, {RunNow, &ann, changeSlice}, {Cancel, &ann, changeSlice}} {
-		before := Tally{}
-		steps := 0
-		v := &verbRun{
-			client: r.server.Client(), queue: r.queue, verb: test.verb, by: test.by, began: time.Now().Add(time.Minute).UnixMicro(),
-			windows: &limitsCache{queue: r.queue, redis: r.server.Client()}, entry: "{",
-		}
-		v.progress = func(now Tally) {
+		verb     Verb
+		apply    bool
+		most     int64
+		commands float64
+	}{
+		{Cancel, false, lookSlice, 300}, {Cancel, true, changeSlice, 800}, {RetryArchived, true, changeSlice, 800},
+		{RunNow, true, changeSlice, 800}, {Cancel, true, changeSlice, 800}, {DeleteArchived, true, changeSlice, 800},
+	} {
+		var before Tally
+		steps, most, commands := 0, int64(0), 0.0
+		known := commandStats(t, client)
+		progress := func(now Tally) {
+			stats := commandStats(t, client)
+			most, commands = max(most, now.Jobs-before.Jobs), max(commands, stats.commands-known.commands)
 			steps++
-			if n := now.Jobs - before.Jobs; n > test.most {
-				t.Errorf("%s: one step changed %d jobs", test.verb, n)
-			}
-			before = now
+			before, known = now, stats
+		}
+		v := &verbRun{
+			client: client, queue: r.queue, verb: test.verb, began: time.Now().Add(time.Minute).UnixMicro(), progress: progress,
+			windows: &limitsCache{queue: r.queue, redis: client}, entry: "{",
+		}
+		if test.apply {
+			v.by = &ann
 		}
 		for _, p := range test.verb.places() {
 			if p.name == "lanes" {
-				if err := v.lanes(t.Context()); err != nil {
+				if err := v.lanes(ctx); err != nil {
 					t.Fatal(err)
 				}
-			} else if err := v.walk(t.Context(), p); err != nil {
+			} else if err := v.walk(ctx, p); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if v.tally.Jobs != 4000 || v.longest > test.most {
-			t.Errorf("%s: %d jobs, %d looked at in one step; want 4000 and at most %d", test.verb, v.tally.Jobs, v.longest, test.most)
+		t.Logf("%s of %d jobs: %d steps, of at most %d jobs and %.0f commands", test.verb, v.tally.Jobs, steps, most, commands)
+		if v.tally.Jobs != jobs || most > test.most || v.longest > test.most {
+			t.Errorf("%s: %d jobs, at most %d changed and %d looked at in one step; want %d and at most %d", test.verb, v.tally.Jobs, most, v.longest, jobs, test.most)
+		}
+		if commands > test.commands {
+			t.Errorf("%s: %.0f commands in one step; want at most %.0f", test.verb, commands, test.commands)
 		}
 	}
-	r.account(t)
+	if left := r.account(t); len(left) > 0 {
+		t.Errorf("%d jobs are left of those that were deleted", len(left))
+	}
 }
 
 // TestCancelledJobIsFollowed: a job that is cancelled fails, and what follows a
