@@ -33,6 +33,7 @@ const (
 type Run struct {
 	testing.TB
 	pacer    *process
+	began    time.Time // of the pacer
 	arrived  func() []Call
 	from, to time.Time // all that is judged is between
 	laws     judged
@@ -98,6 +99,7 @@ func untilItCounts(t testing.TB, run func(try int) (busy string)) {
 // At starts the pacer of calls to a receiver; arrived is which of them did.
 func (r *Run) At(target string, arrived func() []Call) {
 	r.Helper()
+	r.began = time.Now()
 	r.pacer, r.arrived = start(r.TB, target), arrived
 }
 
@@ -201,7 +203,8 @@ func (r *Run) verdict() (busy string) {
 		r.Error(err)
 		return ""
 	}
-	calls := r.arrived()
+	// One receiver may have had several pacers, one after the other.
+	calls := slices.DeleteFunc(r.arrived(), func(call Call) bool { return call.Due.Before(r.began) })
 	late, beside := time.Duration(0), 0
 	for _, call := range calls {
 		if !call.At.Before(r.from) && !call.Due.After(r.to) {

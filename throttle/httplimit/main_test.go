@@ -12,11 +12,15 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	pacer.Main()
+	redistest.Main(m)
+}
 
 // perHour is a limit of which nothing comes back while a test runs.
 func perHour(name string, burst int64) throttle.Limit {

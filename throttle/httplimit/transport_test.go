@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/law"
+	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -86,33 +86,32 @@ func roundTrip(transport http.RoundTripper, r *http.Request) (int, error) {
 
 // TestTransportShapes judges the calls where they arrive.
 func TestTransportShapes(t *testing.T) {
-	longest, stop := law.WatchStalls()
-	defer stop()
-	p := startProvider(t, nil)
 	const rate, burst, n = 50, 3, 40
-	transport := mustTransport(t, redistest.Shared(t).Client(), TransportConfig{Rules: []Rule{
-		{Limit: throttle.Limit{Name: "host", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(rate), Burst: burst}},
-	}})
-	client := &http.Client{Transport: transport}
-	var all sync.WaitGroup
-	for range n {
-		all.Go(func() {
-			resp, err := client.Get(p.URL)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			_ = resp.Body.Close()
-		})
-	}
-	all.Wait()
-	times := p.calls()
-	if len(times) != n {
-		t.Fatalf("%d calls arrived; want %d", len(times), n)
-	}
-	if err := law.Check(times, rate, burst, 20*time.Millisecond+2*longest()); err != nil {
-		t.Error(err)
-	}
+	pacer.Measure(t, func(t *testing.T, run *pacer.Run) {
+		p := startProvider(t, nil)
+		transport := mustTransport(t, redistest.Shared(t).Client(), TransportConfig{Rules: []Rule{
+			{Limit: throttle.Limit{Name: "host", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(rate), Burst: burst}},
+		}})
+		client := &http.Client{Transport: transport}
+		run.Here()
+		var all sync.WaitGroup
+		for range n {
+			all.Go(func() {
+				resp, err := client.Get(p.URL)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = resp.Body.Close()
+			})
+		}
+		all.Wait()
+		times := p.calls()
+		if len(times) != n {
+			t.Fatalf("%d calls arrived; want %d", len(times), n)
+		}
+		run.Law("host", times, rate, burst)
+	})
 }
 
 func TestTransportHosts(t *testing.T) {
