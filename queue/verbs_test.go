@@ -607,8 +607,8 @@ func TestVerbsInShortSteps(t *testing.T) {
 		most     int64
 		commands float64
 	}{
-		{Cancel, false, lookSlice, 300}, {Cancel, true, changeSlice, 800}, {RetryArchived, true, changeSlice, 800},
-		{RunNow, true, changeSlice, 800}, {Cancel, true, changeSlice, 800}, {DeleteArchived, true, changeSlice, 800},
+		{Cancel, false, lookSlice, 400}, {Cancel, true, changeSlice, 1000}, {RetryArchived, true, changeSlice, 1000},
+		{RunNow, true, changeSlice, 1000}, {Cancel, true, changeSlice, 1000}, {DeleteArchived, true, changeSlice, 1000},
 	} {
 		var before Tally
 		steps, most, commands := 0, int64(0), 0.0
