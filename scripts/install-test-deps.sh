@@ -1,69 +1,109 @@
 #!/usr/bin/env bash
-# Installs what the tests need beside Go: a redis-server, 7.0 or later, a C
-# compiler for the race detector, prometheus with its promtool, node and npm, with
-# which the page is built, and a Chromium to look at it with. Does nothing when
-# they are there.
+# Gets what the tests need beside Go: redis-server, prometheus with promtool, a C
+# compiler for the race detector, node with npm to build the page, and a browser to
+# look at it with. It does nothing when all of them are there.
+#
+# redis-server and prometheus are unpacked into a folder of the user's, and not
+# installed: Debian's packages of them start services, and unpacking needs no root.
+# The Makefile has the programs of that folder in PATH.
 set -euo pipefail
 
-as_root() {
-  if [ "$(id -u)" -eq 0 ]; then
-    "$@"
-  elif command -v sudo >/dev/null; then
-    sudo "$@"
-  else
-    fail "$1 needs root, and there is no sudo"
-  fi
-}
+deps=${XDG_CACHE_HOME:-$HOME/.cache}/headgate-test
+PATH=$deps/bin:$PATH
 
-fail() {
-  echo "install-test-deps: $1" >&2
-  exit 1
-}
+has() { command -v "$1" >/dev/null; }
 
-# redis_major prints the first number of the installed version; 0: none.
-redis_major() {
-  local version
-  version=$(redis-server --version 2>/dev/null) || true
-  [[ $version =~ v=([0-9]+)\. ]] && echo "${BASH_REMATCH[1]}" || echo 0
+has_redis() { [[ $(redis-server --version 2>/dev/null) =~ v=([0-9]+)\. ]] && ((BASH_REMATCH[1] >= 7)); }
+has_prometheus() { has prometheus && has promtool; }
+has_compiler() { [ "$(uname -s)" != Linux ] || has "$(go env CC)"; }
+has_node() {
+  has npm && has node &&
+    node -e 'const [major, minor] = process.versions.node.split(".").map(Number); process.exit(major > 20 || (major === 20 && minor >= 19) ? 0 : 1)'
 }
-
-compiler() {
-  [ "$(uname -s)" != Linux ] || command -v "$(go env CC)" >/dev/null
-}
-
-apt_packages=() brew_packages=()
-if [ "$(redis_major)" -lt 7 ]; then
-  apt_packages+=(redis-server)
-  brew_packages+=(redis)
-fi
-compiler || apt_packages+=(gcc libc6-dev)
-metrics() { command -v prometheus >/dev/null && command -v promtool >/dev/null; }
-if ! metrics; then
-  apt_packages+=(prometheus)
-  brew_packages+=(prometheus)
-fi
-if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
-  apt_packages+=(nodejs npm)
-  brew_packages+=(node)
-fi
-browser() {
-  command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
+has_browser() {
+  has chromium || has chromium-browser || has google-chrome ||
     [ -x "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome" ]
 }
-browser || apt_packages+=(chromium)
-[ "${#apt_packages[@]}" -gt 0 ] || exit 0
 
-if command -v apt-get >/dev/null; then
-  as_root apt-get update -qq
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${apt_packages[@]}"
-elif [ "$(uname -s)" = Darwin ] && command -v brew >/dev/null; then
-  brew install "${brew_packages[@]}"
-else
-  fail "no apt-get and no brew here: please put a redis-server, 7.0 or later, a C compiler, prometheus, promtool, node, npm and chromium into PATH"
+# missing prints what the tests need and this machine does not have.
+missing() {
+  has_redis || echo "redis-server 7.0 or later"
+  has_prometheus || echo "prometheus and promtool"
+  has_compiler || echo "a C compiler ($(go env CC)), for the race detector"
+  has_node || echo "node 20.19 or later, with npm"
+  has_browser || echo "chromium or google-chrome"
+}
+
+# apt VERB... is apt-get with package lists in a folder of its own, so that it needs
+# no root.
+apt() {
+  apt-get -qq -o Dir::State::Lists="$scratch/lists" -o Dir::Cache="$scratch" -o APT::Sandbox::User="$(id -un)" "$@"
+}
+
+# unpack PACKAGE... downloads packages and puts their files below $deps/root.
+unpack() {
+  mkdir -p "$deps/bin" "$deps/root"
+  (cd "$scratch" && apt download "$@")
+  for package in "$scratch"/*.deb; do
+    dpkg -x "$package" "$deps/root"
+    rm "$package"
+  done
+}
+
+# unpack_redis takes the package of Redis's tools: all of them are one program, and
+# its package has no service. The libraries that it needs come along.
+unpack_redis() {
+  local packages
+  packages=$(apt --simulate --no-install-recommends install redis-tools | awk '/^Inst / {print $2}')
+  # shellcheck disable=SC2086 # one word a package
+  unpack $(printf '%s\n' redis-tools $packages | sort -u)
+  ln -sf redis-check-rdb "$deps/root/usr/bin/redis-server"
+  local libraries
+  libraries=$(printf ':%s' "$deps"/root{,/usr}/lib/*-linux-gnu*)
+  cat >"$deps/bin/redis-server" <<END
+#!/bin/sh
+LD_LIBRARY_PATH="${libraries#:}" exec "$deps/root/usr/bin/redis-server" "\$@"
+END
+  chmod +x "$deps/bin/redis-server"
+}
+
+unpack_prometheus() {
+  unpack prometheus
+  ln -sf ../root/usr/bin/prometheus ../root/usr/bin/promtool "$deps/bin/"
+}
+
+[ -n "$(missing)" ] || exit 0
+
+hint=""
+if has apt-get; then
+  scratch=$(mktemp -d)
+  trap 'rm -r "$scratch"' EXIT
+  mkdir -p "$scratch"/{lists,archives}/partial
+  apt update
+  has_redis || unpack_redis
+  has_prometheus || unpack_prometheus
+  packages=()
+  has_compiler || packages+=(gcc libc6-dev)
+  has_node || packages+=(nodejs npm)
+  has_browser || packages+=(chromium)
+  if [ "${#packages[@]}" -gt 0 ] && [ "$(id -u)" -eq 0 ]; then
+    DEBIAN_FRONTEND=noninteractive apt install -y --no-install-recommends "${packages[@]}"
+  elif [ "${#packages[@]}" -gt 0 ]; then
+    hint="Only root can install these packages: apt-get install --no-install-recommends ${packages[*]}"
+  fi
+elif has brew; then
+  packages=()
+  has_redis || packages+=(redis)
+  has_prometheus || packages+=(prometheus)
+  has_node || packages+=(node)
+  [ "${#packages[@]}" -eq 0 ] || brew install "${packages[@]}"
 fi
 
-[ "$(redis_major)" -ge 7 ] ||
-  fail "the tests need redis-server 7.0 or later in PATH; found: $(redis-server --version 2>&1 || true)"
-compiler || fail "the race detector needs a C compiler, $(go env CC)"
-metrics || fail "the tests need prometheus and promtool in PATH"
-command -v npm >/dev/null || fail "the page is built with node and npm, 20.19 or later"
+if [ -n "$(missing)" ]; then
+  {
+    echo "install-test-deps: the tests need programs that this script cannot get here. Please put into PATH:"
+    missing | sed 's/^/  /'
+    [ -z "$hint" ] || echo "$hint"
+  } >&2
+  exit 1
+fi
