@@ -1,0 +1,7 @@
+// Package testlong says whether tests run at their full length.
+package testlong
+
+import "os"
+
+// On reports whether the long tests run: HEADGATE_TEST_LONG is set.
+func On() bool { return os.Getenv("HEADGATE_TEST_LONG") != "" }
