@@ -10,6 +10,7 @@ import (
 // TestShortCallsSeeFarSlots: a bucket is shared by calls that look far ahead and
 // calls that do not; what the first were given counts for the second.
 func TestShortCallsSeeFarSlots(t *testing.T) {
+	t.Parallel()
 	for name, limit := range map[string]Limit{
 		"plain windows":   window("2/day", nil),
 		"calendar":        window("2/day", time.UTC),

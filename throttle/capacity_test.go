@@ -11,6 +11,7 @@ import (
 // TestCapacityOfUnevenIntervals: slots are rounded up to whole µs, the queue in
 // front of a leaky bucket is not shorter for it.
 func TestCapacityOfUnevenIntervals(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, rate := range []string{"3/s", "7/s", "9973/s", "1/s", "10/s", "1/90s", "7/90s"} {
 			for _, capacity := range []int64{1, 2, 3, 10, 40} {

@@ -42,6 +42,7 @@ func excess(grants []grant, rate Rate, burst int64) *big.Rat {
 // however often, all that was given together stays within the largest rate and
 // burst there were: no change gives a burst afresh or a slot twice.
 func TestLawOverChanges(t *testing.T) {
+	t.Parallel()
 	for _, shaping := range []bool{false, true} {
 		for _, algorithm := range []Algorithm{TokenBucket, LeakyBucket} {
 			name := string(algorithm) + map[bool]string{false: ", taken", true: ", reserved"}[shaping]
@@ -211,6 +212,7 @@ func TestRefusalsFollowTheNewRate(t *testing.T) {
 // TestUseOutlivesTheAlgorithm: what was used under one algorithm counts under any
 // other, and no more.
 func TestUseOutlivesTheAlgorithm(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		all := []Limit{bucket("10/10s", 10), leaky("10/10s", 10), window("10/10s", nil), window("10/day", time.UTC), logged("10/10s"), counted("10/10s")}
 		for _, was := range all {
@@ -245,6 +247,7 @@ func TestUseOutlivesTheAlgorithm(t *testing.T) {
 // TestSlotsOutliveTheAlgorithm: under no other algorithm a slot is given before
 // one that was given already.
 func TestSlotsOutliveTheAlgorithm(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		all := []Limit{bucket("10/10s", 2), leaky("10/10s", 0), window("2/s", nil), logged("2/s"), counted("2/s")}
 		for _, was := range all {

@@ -10,6 +10,7 @@ import (
 // TestClockSetBackHeals: after a step back nothing is given afresh, and the
 // answer's RetryAfter is true: the bucket works again from then on.
 func TestClockSetBackHeals(t *testing.T) {
+	t.Parallel()
 	for name, limit := range map[string]Limit{
 		"token bucket":   bucket("10/s", 5),
 		"leaky bucket":   leaky("10/s", 5),

@@ -9,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/headgate/headgate/internal/testlong"
+
 	"github.com/headgate/headgate/internal/redistest"
 )
 
@@ -16,14 +18,18 @@ import (
 // there gets the whole rate of a sliding window counter, and so does one that comes
 // half an interval late each time.
 func TestCounterSustainsItsRate(t *testing.T) {
+	t.Parallel()
+	windows := int64(4)
+	if testlong.On() {
+		windows = 20
+	}
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, rate := range []string{"1/s", "2/s", "5/s", "10/s", "60/s", "7/3s"} {
 			limit := counted(rate)
 			interval := limit.Rate.Period / time.Duration(limit.Rate.Count)
 			for _, late := range []time.Duration{0, interval / 2} {
 				c := newClocked(t, client, limit)
-				const windows = 20
-				end := c.now.Add(windows * limit.Rate.Period)
+				end := c.now.Add(time.Duration(windows) * limit.Rate.Period)
 				var got int64
 				for c.now.Before(end) {
 					d := c.take(1)
@@ -46,6 +52,7 @@ func TestCounterSustainsItsRate(t *testing.T) {
 // count; and a refusal is never unfounded: what is refused would break the law, until
 // RetryAfter has passed.
 func TestCounterLaw(t *testing.T) {
+	t.Parallel()
 	client := redistest.Shared(t).Client()
 	rapid.Check(t, func(rt *rapid.T) {
 		limit := Limit{Name: "sc", Algorithm: SlidingWindowCounter, Rate: Rate{

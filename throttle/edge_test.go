@@ -11,6 +11,7 @@ import (
 // windows to 100 ms after it: a fixed window lets twice its count through, the
 // others no more than they allow in a period, and a sliding window counter one more.
 func TestBurstAroundAnEdge(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		limit Limit
 		most  int
@@ -44,6 +45,7 @@ func TestBurstAroundAnEdge(t *testing.T) {
 // before an edge, then a call whenever it allows one. In the period that begins
 // with the burst twice the count goes, evenly; the log lets none of it.
 func TestCounterAtItsWorst(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, test := range []struct {
 			limit Limit

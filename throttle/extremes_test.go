@@ -13,6 +13,7 @@ import (
 // TestExtremeRates: from one permit in a year to a million a second, and costs of
 // 10⁹, the answers are exact, or the limit is refused with what is wrong.
 func TestExtremeRates(t *testing.T) {
+	t.Parallel()
 	// A start of windows of 1000 s, and 12:13:20 on 28 March 2026.
 	begin := time.Unix(1774700000, 0).UTC()
 	april := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC).Sub(begin)

@@ -108,6 +108,7 @@ func TestOneKeyForAllLimits(t *testing.T) {
 // admitted if and only if each alone would admit it, the slowest one is named,
 // and the slot is one that suits all.
 func TestLayersAtRandom(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		rapid.Check(t, func(rt *rapid.T) {
 			limits := []Limit{

@@ -50,6 +50,7 @@ func (h *leases) known() int {
 // TestHeldPermitsAreRenewed: a permit is its call's for as long as that takes, by
 // one script each quarter of a lease; and released it is another's at once.
 func TestHeldPermitsAreRenewed(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(b *bubble) {
 		for lease, length := range map[time.Duration]time.Duration{0: DefaultLease, time.Second: time.Second, day: day} {
 			c := b.limiter(inFlightOf(2, lease))
@@ -340,6 +341,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 
 // TestManyHeldPermits: all are renewed, those of many groups too.
 func TestManyHeldPermits(t *testing.T) {
+	t.Parallel()
 	inBubble(t, redistest.Shared(t).Client(), func(b *bubble) {
 		const held = mostTogether + 20
 		c := b.limiter(inFlightOf(held, 8*time.Second))
@@ -420,6 +422,7 @@ func TestRenewalsBesideASilentServer(t *testing.T) {
 // from the next renewal on; a shorter one cuts what is held to it, which is no loss
 // while a process renews more often than that.
 func TestChangedLease(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(b *bubble) {
 		c := b.limiter(inFlightOf(1, 20*time.Second))
 		r := hold(b.t, c.Limiter)
@@ -506,6 +509,7 @@ func TestLeasesOfLayers(t *testing.T) {
 
 // TestPermitsOfShards: they are renewed and released where they were taken.
 func TestPermitsOfShards(t *testing.T) {
+	t.Parallel()
 	inBubbles(t, func(b *bubble) {
 		limit := inFlightOf(7, 8*time.Second)
 		limit.Shards = 3

@@ -31,6 +31,7 @@ type step struct {
 }
 
 func TestSequences(t *testing.T) {
+	t.Parallel()
 	berlin := location(t, "Europe/Berlin")
 	tests := map[string]struct {
 		limit Limit
@@ -136,6 +137,7 @@ func TestSequences(t *testing.T) {
 }
 
 func TestSeveralLimits(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		c := newClocked(t, client, bucket("100/s", 10), leaky("1/s", 2), window("100/day", time.UTC))
 		keys := []string{"user", "ip", "route"}
@@ -217,6 +219,7 @@ func TestUnusableQuestions(t *testing.T) {
 
 // TestModel holds random calls against a model in exact fractions.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		rapid.Check(t, func(rt *rapid.T) {
 			rate := Rate{Count: rapid.Int64Range(1, 1000).Draw(rt, "count"), Period: time.Duration(rapid.Int64Range(1e3, 1e7).Draw(rt, "period")) * time.Microsecond}
@@ -270,6 +273,7 @@ func TestModel(t *testing.T) {
 
 // TestNothingIsLostOrWonByRounding: slots of rates whose interval is no whole µs.
 func TestNothingIsLostOrWonByRounding(t *testing.T) {
+	t.Parallel()
 	const calls = 20_000
 	for _, text := range []string{"7/s", "9973/s", "10000/s", "3/s", "300000/s"} {
 		c := newClocked(t, redistest.Shared(t).Client(), bucket(text, 1))

@@ -197,6 +197,7 @@ func TestCallersLeaveTheLine(t *testing.T) {
 // TestSharedAnswersAreTheSame: calls that are asked together are answered as if
 // they had come one after the other.
 func TestSharedAnswersAreTheSame(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		rapid.Check(t, func(rt *rapid.T) {
 			all := []Limit{bucket("6/min", 6), leaky("10/min", 5), window("8/30s", nil), logged("9/20s"), counted("7/20s"), inFlightOf(6, time.Minute)}

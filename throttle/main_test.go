@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -11,9 +12,24 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testlong"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("rapid.checks", strconv.Itoa(randomCases()))
+	if !testlong.On() {
+		_ = flag.Set("rapid.seed", "1") // the same cases each time
+	}
+	redistest.Main(m)
+}
+
+// randomCases is how many cases a property is tested with.
+func randomCases() int {
+	if testlong.On() {
+		return 100
+	}
+	return 25
+}
 
 // onBoth runs a test on the real Redis and on the embedded one.
 func onBoth(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {

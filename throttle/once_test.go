@@ -113,6 +113,7 @@ func TestFirstCallOfManyIsCountedOnce(t *testing.T) {
 
 // TestAnswersThatAreNotKnown: an error is an error and no decision.
 func TestAnswersThatAreNotKnown(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	limiter, err := New(server.Client(), "", bucket("1/day", 10))
 	if err != nil {

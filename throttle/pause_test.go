@@ -31,6 +31,7 @@ func pausable() []Limit {
 // TestPause: nothing is admitted before its end, by any process, and everybody
 // is told why; of a bucket that was full one permit goes then, not five.
 func TestPause(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, limit := range pausable() {
 			for _, used := range []int64{0, 2} {
@@ -134,6 +135,7 @@ func TestPauseEndsByItself(t *testing.T) {
 }
 
 func TestHostilePauses(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, limit := range pausable() {
 			for reason, want := range map[string]string{

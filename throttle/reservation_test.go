@@ -47,6 +47,7 @@ func (c *clocked) peek(keys ...string) Decision {
 // TestNewestSlotComesBack: what was reserved last and not used is as if it had
 // never been reserved, whatever the algorithm, in all layers.
 func TestNewestSlotComesBack(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		all := []Limit{bucket("10/s", 3), leaky("10/s", 0), window("20/10s", nil), logged("20/10s"), counted("20/10s"), inFlightOf(9, time.Minute)}
 		for _, limits := range [][]Limit{all[:1], all[1:2], all[2:3], all[3:4], all[4:5], all} {
@@ -196,6 +197,7 @@ func TestSettle(t *testing.T) {
 // calls that were made keep the law: no permit comes back twice, and none at a
 // moment at which others rest on it.
 func TestLawOverCancelledSlots(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, algorithm := range []Algorithm{TokenBucket, LeakyBucket} {
 			back := 0
@@ -251,6 +253,7 @@ func TestLawOverCancelledSlots(t *testing.T) {
 // TestMeteredLimitIsUsed: a budget under load whose estimates are far too high
 // is used to the last permit, for what is not used comes back.
 func TestMeteredLimitIsUsed(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		c := newClocked(t, client, bucket("1000/min", 1000))
 		begin := c.now
@@ -343,6 +346,7 @@ func TestWait(t *testing.T) {
 
 // TestPeek: it says what a call would be told, and nothing changes for it.
 func TestPeek(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, limit := range []Limit{bucket("1/s", 5), leaky("1/s", 5), window("5/min", nil), logged("5/min"), counted("5/min"), inFlightOf(5, time.Minute)} {
 			c := newClocked(t, client, limit)

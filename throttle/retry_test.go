@@ -44,6 +44,7 @@ func TestReserveRetryAfter(t *testing.T) {
 // TestRetryAfterIsTheMoment: whatever was taken before, a call that was refused is
 // refused until RetryAfter has passed and admitted then, by Take and by Reserve.
 func TestRetryAfterIsTheMoment(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		refused := map[bool]int{}
 		rapid.Check(t, func(rt *rapid.T) {
@@ -130,6 +131,7 @@ func TestRemainingOfAQueue(t *testing.T) {
 
 // TestRemainingIsThePlaces: what is left of a queue may be reserved, and no more.
 func TestRemainingIsThePlaces(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		rapid.Check(t, func(rt *rapid.T) {
 			limit := Limit{Name: "lb", Algorithm: LeakyBucket, Rate: Rate{Count: rapid.Int64Range(1, 70).Draw(rt, "count"), Period: time.Second}, Capacity: rapid.Int64Range(1, 20).Draw(rt, "capacity")}
@@ -152,6 +154,7 @@ func TestRemainingIsThePlaces(t *testing.T) {
 // TestSettleGivesBackAnyPart: settled for any part of what was reserved last, a
 // limit is as if just that part had been reserved.
 func TestSettleGivesBackAnyPart(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		all := []Limit{bucket("7/s", 12), leaky("7/s", 0), leaky("7/s", 20).named("queue"), window("20/10s", nil), logged("20/10s"), counted("20/10s")}
 		for _, limits := range [][]Limit{all[:1], all[1:2], all[2:3], all[3:4], all[4:5], all[5:], all} {

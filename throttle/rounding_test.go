@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testlong"
 )
 
 // TestCapacityIsUsed drives a limit by its own answers for many intervals: what
 // rounding takes is below 0.1 %, what it gives is nothing, and the slots end
 // less than a permit from where exact fractions put them.
 func TestCapacityIsUsed(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		rate  string
 		burst int64
@@ -19,6 +21,9 @@ func TestCapacityIsUsed(t *testing.T) {
 	}{
 		{"7/s", 1, 10_000}, {"9973/s", 1, 30_000}, {"9973/s", 50, 10_000}, {"10000/s", 1, 10_000}, {"1/90s", 1, 10_000}, {"1/90s", 7, 10_000},
 	} {
+		if !testlong.On() {
+			test.calls /= 10
+		}
 		for _, limit := range []Limit{bucket(test.rate, test.burst), leaky(test.rate, 0)} {
 			c := newClocked(t, redistest.Shared(t).Client(), limit)
 			begin, burst := c.now, limit.Most(true)
@@ -55,6 +60,7 @@ func TestCapacityIsUsed(t *testing.T) {
 // TestPolicingNeverGains: a caller that comes back exactly when it was told, or
 // hammers a µs before, never gets more than burst + rate × t.
 func TestPolicingNeverGains(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		rate  string
 		burst int64

@@ -79,6 +79,7 @@ func splittable(most int64) (limits []Limit) {
 // TestPartsAreTheWhole: the parts hold what the limit holds and flow as fast,
 // whatever it divides into, and the last one is the smallest.
 func TestPartsAreTheWhole(t *testing.T) {
+	t.Parallel()
 	for _, most := range []int64{2, 7, 64, 97, 100, 1000} {
 		for _, limit := range splittable(most) {
 			for shards := 2; shards <= mostShards; shards++ {
@@ -125,6 +126,7 @@ func TestPartsAreTheWhole(t *testing.T) {
 // TestShardsNeverOver: concurrent callers of several processes get no more than
 // the whole, and exactly the whole is there; after a while what has flown back.
 func TestShardsNeverOver(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		const most, processes, callers = 31, 2, 4
 		for _, limit := range splittable(most) {
@@ -184,6 +186,7 @@ func TestShardsNeverOver(t *testing.T) {
 // are empty while others are not; as the parts are used evenly, that is late. (In
 // 100,000 simulated runs: never below 988 of 4 parts, 960 of 16, 811 of 64.)
 func TestLoneCallerOfShards(t *testing.T) {
+	t.Parallel()
 	client := redistest.Shared(t).Client()
 	const most = 1000
 	found := func(c *clocked) (n int) {
@@ -415,6 +418,7 @@ func TestRefusalOfShards(t *testing.T) {
 // TestPeekOfShards: it adds up what the parts have, admits what any of them does,
 // and changes nothing.
 func TestPeekOfShards(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, limit := range splittable(11) {
 			c := newSplit(t, client, limit, 4)
@@ -453,6 +457,7 @@ func TestPeekOfShards(t *testing.T) {
 
 // TestPausesOfShards: a pause is one of all parts, and so is its end.
 func TestPausesOfShards(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, limit := range splittable(12) {
 			c := newSplit(t, client, limit, 4)
@@ -632,6 +637,7 @@ func (c *clocked) resetOf(i int) time.Duration {
 // TestChangedShards: with more parts those that were there keep what was used of
 // them, and the others are new; without parts it is another bucket.
 func TestChangedShards(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, limit := range splittable(24) {
 			if limit.Algorithm == Concurrency {

@@ -12,6 +12,7 @@ import (
 // TestStoredIsWhatScriptsSee: what is read of a bucket's text without a script is
 // what the scripts make of it.
 func TestStoredIsWhatScriptsSee(t *testing.T) {
+	t.Parallel()
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)

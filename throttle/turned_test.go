@@ -10,6 +10,7 @@ import (
 // TestReservationsOfTurnedBuckets: what was reserved under one algorithm ends
 // well under any other, though nothing may come back.
 func TestReservationsOfTurnedBuckets(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		all := []Limit{bucket("5/h", 5), leaky("5/h", 5), window("5/h", nil), logged("5/h"), counted("5/h"), inFlightOf(5, time.Hour)}
 		for _, was := range all {

@@ -82,6 +82,7 @@ var hardZones = []string{
 // windows is the one that holds now, it begins with its date, and the same
 // windows come out wherever in them one stands.
 func TestWindowsHoldNow(t *testing.T) {
+	t.Parallel()
 	locations := map[string]*time.Location{}
 	for _, zone := range hardZones {
 		locations[zone] = location(t, zone)
