@@ -16,19 +16,28 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("rapid.checks", strconv.Itoa(randomCases()))
-	if !testlong.On() {
+	flag.Parse()
+	if testlong.On() {
+		randomCases = 100
+	} else {
 		_ = flag.Set("rapid.seed", "1") // the same cases each time
+	}
+	_ = flag.Set("rapid.checks", strconv.Itoa(randomCases))
+	if testing.Short() {
+		randomCases /= 5 // by rapid itself
 	}
 	redistest.Main(m)
 }
 
 // randomCases is how many cases a property is tested with.
-func randomCases() int {
-	if testlong.On() {
-		return 100
+var randomCases = 25
+
+// takesSeconds leaves a test that takes seconds out of make check.
+func takesSeconds(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make test runs it")
 	}
-	return 25
 }
 
 // onBoth runs a test on the real Redis and on the embedded one.

@@ -390,7 +390,7 @@ func againstModels(t *testing.T, atOnce int, algorithms ...Algorithm) {
 				}
 				steps += len(list)
 			})
-			if steps < randomCases()*atOnce && !t.Failed() {
+			if steps < randomCases*atOnce && !t.Failed() {
 				t.Errorf("only %d steps", steps)
 			}
 		})
