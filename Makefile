@@ -6,6 +6,8 @@ P ?= 2
 # Those whose tests measure time come after the others, one by one: they want the
 # machine to themselves.
 MEASURING := /(cmd/worker|internal/e2e|queue|throttle)$$
+# Those whose tests run programs, a browser or long models, for minutes.
+SLOW := /(cmd/.*|internal/(browsertest|e2e|limitplots))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
 TESTFLAGS ?=
 # What is linted and tested.
@@ -17,30 +19,44 @@ MODULES := internal/composetest internal/openapitest internal/stripetest bench/l
 # A program under the race detector waits a second at its end for late reports,
 # and there are as many as packages, twice.
 export GORACE ?= atexit_sleep_ms=50
+# Where scripts/install-test-deps.sh puts what it unpacks.
+export PATH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headgate-test/bin:$(PATH)
 TOOL := $(GO) tool -modfile=lint/go.mod
+# lint has vetted the packages.
+TEST := $(GO) test -race -vet=off
 
 .DEFAULT_GOAL := build
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/worker and bin/enqueue
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/ ./cmd/...
 
+.PHONY: check
+check: deps lint ## Run between two edits: lint, and the tests that take no seconds
+	$(GO) list $(PKGS) | grep -vE '$(SLOW)' | xargs -r $(GO) test -vet=off -short -timeout 2m $(TESTFLAGS)
+
 .PHONY: test
 test: deps lint ## What CI runs: install what tests need, lint, test
-	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | xargs -r $(GO) test -race -timeout 10m -p $(P) $(TESTFLAGS)
-	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | xargs -r $(GO) test -race -timeout 20m -p 1 $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | xargs -r $(TEST) -timeout 10m -p $(P) $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | xargs -r $(TEST) -timeout 20m -p 1 $(TESTFLAGS)
 	@for module in $(MODULES); do \
-		(set -x; $(GO) -C $$module test -race -timeout 10m -count 1 ./...) || exit 1; \
+		(set -x; cd $$module; $(GO) vet -race ./... && $(GO) fix -race -diff ./... && $(TEST) -timeout 10m -count 1 ./...) || exit 1; \
 	done
 	@$(MAKE) --no-print-directory bench
 
+.PHONY: test-long
+test-long: ## As test, with the long models at their full length: run it after a change of the core
+	HEADGATE_TEST_LONG=1 $(MAKE) test
+
 .PHONY: bench
 bench: ## Run each benchmark once, to see that it runs
-	$(GO) test -race -timeout 10m -p 1 -short -run '^$$' -bench . -benchtime 1x $(PKGS)
+	$(GO) list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' $(PKGS) | \
+		xargs grep -l '^func Benchmark' | xargs -n 1 dirname | sort -u | \
+		xargs -r $(TEST) -timeout 10m -p $(P) -short -run '^$$' -bench . -benchtime 1x
 
 .PHONY: lint
 lint: ## gofmt, go vet, go fix, staticcheck, import rules
@@ -52,9 +68,6 @@ lint: ## gofmt, go vet, go fix, staticcheck, import rules
 	$(GO) fix -diff $(PKGS)
 	$(TOOL) staticcheck $(PKGS)
 	$(TOOL) depguard $(PKGS)
-	@for module in $(MODULES); do \
-		(set -x; $(GO) -C $$module vet ./... && $(GO) -C $$module fix -diff ./...) || exit 1; \
-	done
 
 .PHONY: deps
 deps: ## Install what the tests need, where it is missing
