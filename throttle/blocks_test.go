@@ -563,7 +563,7 @@ func TestBlocksRoundTrips(t *testing.T) {
 // permit and no further, share their blocks, and Close is safe among them: it
 // does not wait for blocks that are fetched meanwhile, and loses nothing.
 func TestBlocksCrowd(t *testing.T) {
-	takesSeconds(t)
+	redistest.Slow(t)
 	t.Parallel()
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 		const most, callers = 3000, 12

@@ -47,7 +47,7 @@ func (g *gate) pass() {
 
 // TestCluster: what holds with one Redis holds with several.
 func TestCluster(t *testing.T) {
-	takesSeconds(t)
+	redistest.Slow(t)
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	t.Run("keys of one limit are on all nodes", func(t *testing.T) {
@@ -212,7 +212,7 @@ func oneNodeAway(t *testing.T, cluster *redistest.Cluster) {
 // and give none. A call of one limit is redirected and answered; one of several
 // limits whose buckets stand on both sides is Redis's TRYAGAIN, and takes nothing.
 func TestSlotMoves(t *testing.T) {
-	takesSeconds(t)
+	redistest.Slow(t)
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	const callers, most = 16, 400

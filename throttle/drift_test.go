@@ -42,7 +42,7 @@ return {now, seed, given, limit_earliest(limit, limit_open(limit, KEYS[1], now),
 // only to the permit. Steps last from 0 to 1.8 intervals, 0.9 on average, so the
 // limit always binds and what it gave must be all that there was.
 func TestDrift(t *testing.T) {
-	takesSeconds(t)
+	redistest.Slow(t)
 	steps := 500_000
 	if testlong.On() {
 		steps = 10_000_000

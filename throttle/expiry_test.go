@@ -60,7 +60,7 @@ func TestExpiry(t *testing.T) {
 
 // TestKeyIsGoneOnceFull waits for it.
 func TestKeyIsGoneOnceFull(t *testing.T) {
-	takesSeconds(t)
+	redistest.Slow(t)
 	t.Parallel()
 	client := redistest.Shared(t).Client()
 	c := newClocked(t, client, bucket("10/s", 3))

@@ -211,7 +211,7 @@ func TestContextHasEnded(t *testing.T) {
 // client's timeouts, also without a deadline. What it does about them later is
 // done once, however the client is set to repeat.
 func TestRedisSilent(t *testing.T) {
-	takesSeconds(t)
+	redistest.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	for _, q := range append([]question{peek}, questions...) {
@@ -380,7 +380,7 @@ func TestDeadlineWhileRedisIsSlow(t *testing.T) {
 // TestWaitEndsWhileRedisIsSlow: a call that waits for its slot ends with its
 // context, though a Redis that says nothing cannot take the slot back.
 func TestWaitEndsWhileRedisIsSlow(t *testing.T) {
-	takesSeconds(t)
+	redistest.Slow(t)
 	t.Parallel()
 	server := redistest.Start(t)
 	c := newClocked(t, patient(t, server.Addr()), kinds(1)[0])

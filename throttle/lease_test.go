@@ -366,7 +366,7 @@ func TestManyHeldPermits(t *testing.T) {
 // TestRenewalsBesideASilentServer: a server that says nothing does not cost the
 // permits of another.
 func TestRenewalsBesideASilentServer(t *testing.T) {
-	takesSeconds(t)
+	redistest.Slow(t)
 	t.Parallel()
 	living, silent := redistest.Start(t), redistest.Start(t)
 	ring := redis.NewRing(&redis.RingOptions{

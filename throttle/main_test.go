@@ -33,14 +33,6 @@ func TestMain(m *testing.M) {
 // randomCases is how many cases a property is tested with.
 var randomCases = 25
 
-// takesSeconds leaves a test that takes seconds out of make check.
-func takesSeconds(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("make test runs it")
-	}
-}
-
 // onBoth runs a test on the real Redis and on the embedded one.
 func onBoth(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
 	t.Run("redis-server", func(t *testing.T) { test(t, redistest.Shared(t).Client()) })

@@ -98,6 +98,7 @@ func TestEnqueueRefuses(t *testing.T) {
 
 // Who has no key, another's scope or another's tenant is refused, and that is noted.
 func TestWhoMayNot(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	r, keys := keyed(t, server,
 		Key{ID: "in", Scopes: []Scope{Enqueue}}, Key{ID: "acme", Scopes: []Scope{Admin}, Tenants: []string{"acme"}},
@@ -296,6 +297,8 @@ func TestRateOfAKey(t *testing.T) {
 
 // Without Redis every answer says so, and none comes late.
 func TestRedisAway(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	r := newRig(t, server, nil)
 	r.want(202, "", "POST", "/jobs", r.job("acme", ""))

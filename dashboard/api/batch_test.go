@@ -17,6 +17,7 @@ import (
 const ndjson = "application/x-ndjson"
 
 func TestBatch(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, redistest.Shared(t), nil)
 	var all strings.Builder
 	for i := range 1203 {
@@ -117,6 +118,7 @@ func TestBatchWhileItComes(t *testing.T) {
 }
 
 func TestBatchOfSingleTenants(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	r, keys := keyed(t, server, Key{ID: "acme", Scopes: []Scope{Enqueue}, Tenants: []string{"acme"}})
 	r.key = keys["acme"]
@@ -135,6 +137,8 @@ func TestBatchOfSingleTenants(t *testing.T) {
 
 // A batch that Redis ends in the middle says how far it came.
 func TestBatchWithoutRedis(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	r := newRig(t, server, nil)
 	server.Kill()

@@ -88,6 +88,8 @@ func seenQueue(overview map[string]any, name string) map[string]any {
 }
 
 func TestEvents(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	r := newRig(t, server, nil)
 	r.publish(throttle.PerSecond(1000))
@@ -150,6 +152,8 @@ func TestEvents(t *testing.T) {
 // TestSilentRedis: one that hangs makes no error for a while, but the stream says in
 // time that it does not answer: it is silence that the page takes for a server's end.
 func TestSilentRedis(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	r := newRig(t, server, nil)
 	r.publish(throttle.PerSecond(1000))
@@ -207,6 +211,8 @@ func TestMostStreams(t *testing.T) {
 
 // A stream of a key for one tenant tells of nobody else, and ends with its key.
 func TestEventsOfOneTenant(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	text, hash := NewKey()
 	admin, adminHash := NewKey()

@@ -75,6 +75,7 @@ func TestHistoryTellsWhatEnded(t *testing.T) {
 
 // TestHistoryKnowsWhatLimitsLetGo: also of seconds at which nobody looked.
 func TestHistoryKnowsWhatLimitsLetGo(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, redistest.Shared(t), nil)
 	r.publish(throttle.PerSecond(7))
 	for range 5 {

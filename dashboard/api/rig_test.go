@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -16,7 +17,11 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	// Tests that run beside others wait far more than they compute.
+	_ = flag.Set("test.parallel", "8")
+	redistest.Main(m)
+}
 
 // rig is an API on a Redis, with a queue of its own.
 type rig struct {

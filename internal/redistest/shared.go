@@ -65,6 +65,14 @@ func Queue(t testing.TB) string {
 	return name[:min(len(name), 40)] + "-" + strings.ToLower(rand.Text()[:10])
 }
 
+// Slow marks a test that takes seconds: make check leaves it out.
+func Slow(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make test runs it")
+	}
+}
+
 // Main is the TestMain of packages whose tests meet Redis: it runs the tests,
 // stops the shared server, and fails the run if a goroutine is left.
 func Main(m *testing.M, options ...goleak.Option) {
@@ -72,6 +80,9 @@ func Main(m *testing.M, options ...goleak.Option) {
 	code := m.Run()
 	stopShared()
 	if code == 0 {
+		// Of a client that was closed while its server was away, a goroutine sleeps on
+		// for up to a second.
+		options = append(options, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 		if err := goleak.Find(options...); err != nil {
 			fmt.Fprintf(os.Stderr, "redistest: the tests passed, but %v\n", err)
 			code = 1
