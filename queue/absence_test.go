@@ -9,6 +9,7 @@ import (
 // TestAbsenceIsNoCredit: a tenant that comes to a shared limit which another used
 // alone gets its half from then on, and nothing for the time before.
 func TestAbsenceIsNoCredit(t *testing.T) {
+	t.Parallel()
 	const alone, both = 200, 200
 	r := startRig(t, 2*alone+both, limitsOf(sharedBy(200)), nil)
 	r.enqueue(t, "b", 2*alone)

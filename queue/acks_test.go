@@ -15,6 +15,7 @@ import (
 // TestAcksShareRoundTrips: each has its own answer or error, one whose lease is
 // over is not sent, and what is no acknowledgement goes its own way.
 func TestAcksShareRoundTrips(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
 	a := newAcks(client)

@@ -40,6 +40,7 @@ func fillArchive(t *testing.T, client redis.UniversalClient, queue string, n int
 // TestAsynqArchiveIsNotCut drives asynq's own archiving script, which deletes what
 // is beyond 10,000 tasks and 90 days, through the client that our workers give it.
 func TestAsynqArchiveIsNotCut(t *testing.T) {
+	t.Parallel()
 	const jobs = 10_050
 	server, name := redistest.Shared(t), redistest.Queue(t)
 	client, hooked := server.Client(), redis.NewUniversalClient(universal(t, server))
@@ -74,6 +75,8 @@ func TestAsynqArchiveIsNotCut(t *testing.T) {
 
 // TestArchiveMoves: what asynq's tools would cut off is kept beside, and listed.
 func TestArchiveMoves(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	const jobs = 10_050
 	server, name := redistest.Shared(t), redistest.Queue(t)
 	ctx, client := t.Context(), server.Client()
@@ -175,6 +178,7 @@ func TestArchiveMoves(t *testing.T) {
 
 // TestOldArchiveMoves: age alone moves jobs, and what is gone is dropped.
 func TestOldArchiveMoves(t *testing.T) {
+	t.Parallel()
 	server, name := redistest.Shared(t), redistest.Queue(t)
 	ctx, client := t.Context(), server.Client()
 	fillArchive(t, client, name, 10)
@@ -221,6 +225,7 @@ func TestListArchivedRefusesCursors(t *testing.T) {
 // TestWorkerMovesTheArchive: the sweep does it, and the worker that archives
 // loses nothing meanwhile.
 func TestWorkerMovesTheArchive(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	r.answer = func(context.Context, Running) error { return permanent{} }
 	fillArchive(t, r.server.Client(), r.queue, 9_990)

@@ -49,6 +49,7 @@ func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 // the dispatcher's back, and with scores in seconds; its recoverer would try
 // again what our recoverer has to judge. Its janitor goes on.
 func TestReplacedParts(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(100)), nil)
 	ctx, client := t.Context(), r.server.Client()
 	task := func(id string) string { return asynqKey(r.queue, "t:"+id) }

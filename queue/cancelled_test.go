@@ -12,6 +12,7 @@ import (
 // does not listen. asynq gives the task back at once, and never acknowledges that
 // run. The next run's acknowledgement reaches Redis.
 func TestCancelledRunSwallowsNothing(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	release := make(chan struct{})
 	r.answer = func(context.Context, Running) error {

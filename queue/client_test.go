@@ -14,6 +14,7 @@ import (
 )
 
 func TestHostileJobs(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	client, name := NewClient(server.Client()), redistest.Queue(t)
 	limits := Limits{Queues: map[string]QueueLimits{name: {Limits: []Limit{{
@@ -112,6 +113,7 @@ func TestTenantsNeverShareKeys(t *testing.T) {
 }
 
 func TestKeysAreIdempotent(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "order-1", Payload: json.RawMessage(`{"n":1}`)}
 	first, err := r.client.Enqueue(t.Context(), job)
@@ -143,6 +145,7 @@ func TestKeysAreIdempotent(t *testing.T) {
 }
 
 func TestBacklogCap(t *testing.T) {
+	t.Parallel()
 	limits := limitsOf()
 	limits.Queues[""] = QueueLimits{MaxBacklog: 3}
 	r := startRig(t, 1, limits, nil)
@@ -164,6 +167,7 @@ func TestBacklogCap(t *testing.T) {
 }
 
 func TestLaneIsFirstInFirstOut(t *testing.T) {
+	t.Parallel()
 	const jobs = 250
 	r := startRig(t, jobs, limitsOf(perTenant(500)), func(c *Config) { c.Concurrency = 1 })
 	var order []string
@@ -191,6 +195,8 @@ func TestLaneIsFirstInFirstOut(t *testing.T) {
 }
 
 func TestClientWithoutRedis(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	server := redistest.Start(t)
 	client := NewClient(server.Client())
 	job := Job{Kind: "call", Queue: "q", Tenant: "a", Key: "k", Payload: json.RawMessage(`{}`)}

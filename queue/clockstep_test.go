@@ -57,6 +57,7 @@ func (r *rig) asked() int { return r.seen.outcomes("to redis: script:slot") }
 // TestDeadlineAfterAStep: once Redis's clock was set back, deadlines go by the time
 // that it shows from then on.
 func TestDeadlineAfterAStep(t *testing.T) {
+	t.Parallel()
 	var clock redistest.Clock
 	clock.Step(time.Hour)
 	r := startRig(t, -1, limitsOf(), func(c *Config) { c.Redis.Dialer = clock.Dial })

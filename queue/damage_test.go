@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testlong"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -24,8 +25,12 @@ import (
 // no job leaves the queue, what is released is counted by the limits, and a script
 // that answers with an error has changed nothing.
 func TestScriptsOnDamagedState(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
-	const states = 10_000
+	states := 2_000
+	if testlong.On() {
+		states = 10_000
+	}
 	d := newDamage(t)
 	for i := range states {
 		d.one(t, uint64(i))

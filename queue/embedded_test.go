@@ -70,6 +70,7 @@ func TestEmbeddedRedis(t *testing.T) {
 
 // TestEmbeddedInspector: an Inspector says there what it says on a real Redis.
 func TestEmbeddedInspector(t *testing.T) {
+	t.Parallel()
 	client, ctx := redistest.Embedded(t), t.Context()
 	domain := Limit{Limit: perTenant(5).Limit, Per: []string{"tenant", "domain"}}
 	domain.Name = "domain"

@@ -129,6 +129,7 @@ func (r *rig) field(t *testing.T, id, name string) string {
 // TestEndsStayEnded: a job that ended without success is not called again when
 // asynq was not told of it; it is put away with the reason of the first time.
 func TestEndsStayEnded(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		answer  error
 		edit    func(*Job)
@@ -177,6 +178,7 @@ func TestEndsStayEnded(t *testing.T) {
 // TestArchivedJobsCanBeRunAgain: the mark ends with the archiving, or a job that
 // an operator runs again would only be put away.
 func TestArchivedJobsCanBeRunAgain(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 2, limitsOf(perTenant(100)), nil)
 	answers := make(chan error, 2)
 	answers <- permanent{}
@@ -205,6 +207,7 @@ func TestArchivedJobsCanBeRunAgain(t *testing.T) {
 
 // TestHostileErrors: an error's text must not keep its job from being put away.
 func TestHostileErrors(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{"not UTF-8": "bad \xff\xfe text", "long": strings.Repeat("é", 5000)} {
 		t.Run(name, func(t *testing.T) {
 			r := startRig(t, 2, limitsOf(), nil)
@@ -223,6 +226,7 @@ func TestHostileErrors(t *testing.T) {
 }
 
 func TestResults(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		value any
 		want  string
@@ -263,6 +267,7 @@ func TestResults(t *testing.T) {
 }
 
 func TestResultsAreRefused(t *testing.T) {
+	t.Parallel()
 	if err := SetResult(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "not that of a handler") {
 		t.Errorf("outside of a handler: %v", err)
 	}
@@ -302,6 +307,7 @@ func TestResultsAreRefused(t *testing.T) {
 }
 
 func TestHandleResult(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	type order struct{ Amount int }
 	var calls atomic.Int64
@@ -336,6 +342,7 @@ func TestHandleResult(t *testing.T) {
 
 // TestLostSettlement: the mark's reply is lost, and it is sent again.
 func TestLostSettlement(t *testing.T) {
+	t.Parallel()
 	w, edit := wired()
 	r := startRig(t, 1, limitsOf(), edit)
 	r.answer = func(ctx context.Context, _ Running) error {

@@ -80,6 +80,7 @@ func (r *rig) gone(t *testing.T, n int) {
 // TestLostReplyOfEnqueue: a job that was done before its producer asked again for
 // the lost reply is not accepted a second time.
 func TestLostReplyOfEnqueue(t *testing.T) {
+	t.Parallel()
 	edits := map[string]func(*Job){
 		"without a key":       func(*Job) {},
 		"with KeyUntil Ended": func(job *Job) { job.Key, job.KeyUntil = "k", Ended },
@@ -123,6 +124,7 @@ func TestLostReplyOfEnqueue(t *testing.T) {
 
 // TestRepeatedEnqueueOnEmbeddedRedis: an imitation of Redis remembers as well.
 func TestRepeatedEnqueueOnEmbeddedRedis(t *testing.T) {
+	t.Parallel()
 	embedded := redistest.Embedded(t)
 	embedded.AddHook(&tries{send: func(try int, send func() error) error {
 		err := send()
@@ -151,6 +153,7 @@ func TestRepeatedEnqueueOnEmbeddedRedis(t *testing.T) {
 // TestLateTryOfEnqueue: the first try arrives when its repetition was answered
 // and its job is gone.
 func TestLateTryOfEnqueue(t *testing.T) {
+	t.Parallel()
 	late := func(t *testing.T, client redis.UniversalClient, cmd redis.Cmder) any {
 		t.Helper()
 		reply, err := client.Do(t.Context(), cmd.Args()...).Result()
@@ -211,6 +214,7 @@ func TestLateTryOfEnqueue(t *testing.T) {
 // TestOneBatchSeesItself: what comes twice in one call is decided as if it had
 // come in two.
 func TestOneBatchSeesItself(t *testing.T) {
+	t.Parallel()
 	limits := limitsOf()
 	limits.Queues[""] = QueueLimits{MaxBacklog: 5, MaxQueue: 7}
 	r := startRig(t, 1, limits, nil)
@@ -272,6 +276,7 @@ func TestOneBatchSeesItself(t *testing.T) {
 // TestDamagedJobIsRefusedAlone: a key of another type refuses the job that needs
 // it, writes nothing of it, and lets the others of its batch through.
 func TestDamagedJobIsRefusedAlone(t *testing.T) {
+	t.Parallel()
 	limits := limitsOf()
 	tests := map[string]struct {
 		damage func(t *testing.T, r *rig)
@@ -324,6 +329,7 @@ func TestDamagedJobIsRefusedAlone(t *testing.T) {
 
 // TestClientRefusesEvictingRedis: such a Redis would lose jobs that were accepted.
 func TestClientRefusesEvictingRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru")
 	client := NewClient(server.Client())
 	job := Job{Kind: "call", Queue: "q", Tenant: "a"}
@@ -546,6 +552,7 @@ func TestEnqueueSaysWhatIsCertain(t *testing.T) {
 // TestEnqueueGivesUp: without a deadline the client has a bound of its own, and
 // it holds for a whole call.
 func TestEnqueueGivesUp(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	client, h := producer(t, redistest.Shared(t), func(int, func() error) error { return redisSaid("LOADING") })
 	jobs := make([]Job, 5*mostBatch)
@@ -570,6 +577,7 @@ func TestEnqueueGivesUp(t *testing.T) {
 // TestKeyOfADeletedJob: asynq's tools delete a job and know nothing of its key,
 // which is free at once, and does not stay for ever.
 func TestKeyOfADeletedJob(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
 	job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "k", KeyUntil: Ended}
@@ -627,6 +635,7 @@ func TestKeyOfADeletedJob(t *testing.T) {
 // TestTickIsFencedWithItsJob: a tick counts as fired if and only if its job was
 // enqueued, also beside one whose job is damaged, and twice in one call.
 func TestTickIsFencedWithItsJob(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
 	if err := client.Set(t.Context(), asynqKey(r.queue, "g:bad;kind=call"), "x", 0).Err(); err != nil {

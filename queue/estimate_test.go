@@ -110,6 +110,7 @@ func TestForecastIsRight(t *testing.T) {
 // TestForecastOfWindowGivenAhead: what was given of the next window is not given
 // again, and nothing of this one goes before it.
 func TestForecastOfWindowGivenAhead(t *testing.T) {
+	t.Parallel()
 	const period = aheadOfNow
 	quota := windowOf("quota", 60, period, "tenant")
 	r := startRig(t, 1, limitsOf(quota), nil)
@@ -145,6 +146,7 @@ func TestForecastOfWindowGivenAhead(t *testing.T) {
 
 // TestEstimateOfLog: what a log admits comes back a window after it was used.
 func TestEstimateOfLog(t *testing.T) {
+	t.Parallel()
 	log := Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}}
 	r := startRig(t, 1, limitsOf(log), nil)
 	r.served(t)
@@ -161,6 +163,7 @@ func TestEstimateOfLog(t *testing.T) {
 // TestForecastReadsForeignGroups: the buckets of a group of asynq's own client are found
 // under the name that the scripts give them.
 func TestForecastReadsForeignGroups(t *testing.T) {
+	t.Parallel()
 	for _, group := range []string{"a b", "a%20b", "%", "é", "a\nb", "x;domain=y z;q=1"} {
 		r := startRig(t, -1, limitsOf(windowOf("daily", 100, 24*time.Hour, "tenant", "domain")), nil)
 		client := r.server.Client()

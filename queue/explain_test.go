@@ -23,6 +23,7 @@ func (r *rig) explain(t *testing.T, id string) Explanation {
 }
 
 func TestExplainWaiting(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(perTenant(10), sharedBy(1000)), nil)
 	r.served(t)
 	var ids []string
@@ -97,6 +98,7 @@ func TestExplainStates(t *testing.T) {
 }
 
 func TestExplainPauseAndWindow(t *testing.T) {
+	t.Parallel()
 	limits := limitsOf(perTenant(10))
 	r := startRig(t, 1, limits, nil)
 	r.served(t)
@@ -149,6 +151,7 @@ func TestExplainPauseAndWindow(t *testing.T) {
 }
 
 func TestExplainFullConcurrency(t *testing.T) {
+	t.Parallel()
 	limits := limitsOf(Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}})
 	r := startRig(t, 1, limits, nil)
 	under, done := make(chan struct{}), make(chan struct{})
@@ -174,6 +177,7 @@ func TestExplainFullConcurrency(t *testing.T) {
 }
 
 func TestExplainPriorities(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(perTenant(1)), nil)
 	r.served(t)
 	low := r.add(t, func(job *Job) { job.Priority = Low })
@@ -192,6 +196,7 @@ func TestExplainPriorities(t *testing.T) {
 
 // TestExplainWritesNothing: who asks must not change what is asked about.
 func TestExplainWritesNothing(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
 	log := Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}}
@@ -237,6 +242,7 @@ func TestExplainWritesNothing(t *testing.T) {
 // TestForecastNamesWhatScriptsName: lanes and buckets have one name each, in Go and
 // in Lua, however odd the tenant.
 func TestForecastNamesWhatScriptsName(t *testing.T) {
+	t.Parallel()
 	domain := Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(5)}, Per: []string{"domain", "tenant"}}
 	tokens := sharedBy(1000)
 	tokens.Name, tokens.Unit = "tokens", "tokens"

@@ -16,6 +16,7 @@ import (
 // group's, nor of one that ended otherwise for the same reason, nor, where the group
 // has no reason, of all.
 func TestFailureGroupIsNamedExactly(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(100_000), sharedBy(100_000)), nil)
 	reasons := map[string]int{ // jobs with each
 		"503": 2, "503 from the provider": 3, "the host said 503\nand hung up": 4, "cancelled by ann: a test": 5,

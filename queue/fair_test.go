@@ -17,6 +17,7 @@ import (
 // TestOneHugeJobSaysNothingOfOthers: how much credit absence earns is a matter of what
 // jobs usually cost, and no single job says what that is.
 func TestOneHugeJobSaysNothingOfOthers(t *testing.T) {
+	t.Parallel()
 	tokens := Limit{Unit: "tokens", Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1e6), Burst: 1e6}}
 	r := startRig(t, -1, limitsOf(tokens), nil)
 	d := r.dispatcher()
@@ -52,11 +53,14 @@ func (r *rig) lane(tenant string) string { return tenant + ";kind=call" }
 // TestNoTenantMeetsAFieldOfOurs: whatever a tenant is called, Redis holds the same as
 // for any other name.
 func TestNoTenantMeetsAFieldOfOurs(t *testing.T) {
-	want := footprint(t, "plain")
+	redistest.Slow(t)
+	t.Parallel()
+	server := redistest.Start(t) // footprint looks at all keys of its server
+	want := footprint(t, server, "plain")
 	for _, name := range []string{
 		"~", "*", "**", "*unit", "*parts", "*clock", "*typical", "k:call", "t:x", "w:", ":", ";", "=", "a;b=c", "{x}", "}:pending", "%", "%2A", " ", "ä", "0", "-1", "nan",
 	} {
-		if got := footprint(t, name); !slices.Equal(got, want) {
+		if got := footprint(t, server, name); !slices.Equal(got, want) {
 			t.Errorf("tenant %q: %s", name, difference(got, want))
 		}
 	}
@@ -67,7 +71,7 @@ func TestNoTenantMeetsAFieldOfOurs(t *testing.T) {
 		name := rapid.StringMatching(`[ -~]{1,12}`).Filter(func(name string) bool {
 			return textProblem(name, mostTenant) == "" && name != "other" && name != noTenant
 		}).Draw(rt, "tenant")
-		if got := footprint(t, name); !slices.Equal(got, want) {
+		if got := footprint(t, server, name); !slices.Equal(got, want) {
 			rt.Errorf("%s", difference(got, want))
 		}
 	})
@@ -90,9 +94,8 @@ func difference(got, want []string) string {
 
 // footprint lists all keys of a queue, and the fields and members that name tenants,
 // after all that a tenant can go through. The tenant itself is TENANT.
-func footprint(t *testing.T, tenant string) []string {
+func footprint(t *testing.T, server *redistest.Server, tenant string) []string {
 	t.Helper()
-	server := redistest.Shared(t)
 	client, ctx, name := server.Client(), t.Context(), redistest.Queue(t)
 	tokens := perTenant(1000)
 	tokens.Burst = 100
@@ -174,6 +177,7 @@ func footprint(t *testing.T, tenant string) []string {
 // TestCrowdThatIsDueAtOnce: a call of dispatch does little about lanes that are due at
 // one instant, and a tenant whose jobs can go does not wait for them.
 func TestCrowdThatIsDueAtOnce(t *testing.T) {
+	t.Parallel()
 	const lanes, rounds = 5000, 12
 	c := startCrowd(t, redistest.Start(t), lanes)
 	live := c.add(t, nil)

@@ -13,6 +13,7 @@ import (
 
 // TestFaults: what scripts reported is listed by time, whatever texts it quotes.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	ctx, client := t.Context(), r.server.Client()
 	if faults, err := Faults(ctx, client, r.queue); err != nil || len(faults) != 0 {
@@ -63,6 +64,7 @@ func TestFaults(t *testing.T) {
 // TestScriptsReportFaults: a script that cannot read a key says so, and goes on with the
 // others.
 func TestScriptsReportFaults(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(100)), nil)
 	ctx, client := t.Context(), r.server.Client()
 	r.add(t, nil)
@@ -79,6 +81,7 @@ func TestScriptsReportFaults(t *testing.T) {
 // TestFaultsAreLoggedOnce: the worker logs each fault when it is new, and again only
 // when it came back after it was forgotten.
 func TestFaultsAreLoggedOnce(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	ctx, client := t.Context(), r.server.Client()
 	logged := &logtest.Buffer{}
@@ -112,6 +115,7 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 
 // TestWorkerLogsFaults: also while dispatching fails, which is when they matter.
 func TestWorkerLogsFaults(t *testing.T) {
+	t.Parallel()
 	logged := &logtest.Buffer{}
 	r := startRig(t, 0, limitsOf(), func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(logged, nil)) })
 	client := r.server.Client()
@@ -124,6 +128,7 @@ func TestWorkerLogsFaults(t *testing.T) {
 // TestDamagedQueueKeys: where a key of the whole queue holds something else, the rest goes
 // on without it, or nothing goes, and that is no error of every round.
 func TestDamagedQueueKeys(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		damaged string
 		goes    bool

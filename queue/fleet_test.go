@@ -62,6 +62,7 @@ func TestFleetProcess(t *testing.T) {
 // tenants, and three workers of which one is killed in the midst: each tick of
 // each entry has one job.
 func TestPeriodicFleet(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel() // it measures no time, and takes a while
 	server := redistest.Start(t)
 	ctx, client := t.Context(), server.Client()
@@ -189,6 +190,7 @@ func TestPeriodicFleet(t *testing.T) {
 // TestPeriodicLive: a running worker takes up what is set, and leaves what is
 // paused or removed.
 func TestPeriodicLive(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel() // it measures no time, and takes a while
 	server := redistest.Start(t)
 	ctx, client := t.Context(), server.Client()

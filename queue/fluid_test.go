@@ -179,6 +179,7 @@ func slidingLimit(quota, length, previous, used float64) *exactLimit {
 // TestFluidOfFewPermits: of a sliding counter with few permits in a long window each
 // job is forecast for when it goes, and not for the window after it.
 func TestFluidOfFewPermits(t *testing.T) {
+	t.Parallel()
 	for _, quota := range []int{1, 2, 3, 7} {
 		for used := range quota + 1 {
 			for previous := range quota - used + 1 {
@@ -202,6 +203,7 @@ func TestFluidOfFewPermits(t *testing.T) {
 // tenant drains when the model says, within 5 % (35 % beside limits without a
 // burst), give or take the few jobs that go while all the others have their turn.
 func TestFluidIsDispatch(t *testing.T) {
+	t.Parallel()
 	var off [2][]float64
 	rapid.Check(t, func(t *rapid.T) {
 		// Numbers that rapid draws itself are mostly small; all come from a seed of its own.

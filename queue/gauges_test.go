@@ -232,6 +232,7 @@ func TestCountWorkers(t *testing.T) {
 // TestLookingWritesNothing: a bucket that has to be converted, as its rate was changed,
 // is converted by whoever takes of it.
 func TestLookingWritesNothing(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(10)), nil)
 	client := r.server.Client()
 	r.enqueue(t, "a", 20)

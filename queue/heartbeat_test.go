@@ -116,6 +116,7 @@ func onlyActive(t *testing.T, client *redis.Client, queue string) string {
 // TestKilledWorkerIsGone: of two workers one is killed, and no longer listed once
 // Redis has forgotten it; the other one stays.
 func TestKilledWorkerIsGone(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel() // it measures no time, and takes a while
 	server := redistest.Start(t, "--notify-keyspace-events", "Ex")
 	ctx, client := t.Context(), server.Client()
@@ -193,6 +194,7 @@ func TestKilledWorkerIsGone(t *testing.T) {
 // TestWorkersIndexHeals: what is listed and gone is left out, and in time
 // forgotten; a worker that lives is listed again.
 func TestWorkersIndexHeals(t *testing.T) {
+	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		ctx := t.Context()
 		now := time.Now()
@@ -273,6 +275,8 @@ func TestDetailsAreBounded(t *testing.T) {
 
 // TestLeasesDoNotWaitForDetails: a worker whose Details hang is listed without them.
 func TestLeasesDoNotWaitForDetails(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	client := redistest.Shared(t).Client()
 	answer := make(chan any)
 	h := &heart{

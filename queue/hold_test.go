@@ -14,7 +14,6 @@ import (
 // A pause holds what waits and what is released; others go on, calls under way
 // finish, and after it everything goes.
 func TestPauseScopes(t *testing.T) {
-	t.Parallel()
 	for name, test := range map[string]struct {
 		scope Scope
 		held  func(tenant, kind string) bool
@@ -116,6 +115,7 @@ func (wait) Error() string             { return "slow down" }
 func (wait) RetryAfter() time.Duration { return time.Hour }
 
 func TestPauseLaterEndWins(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
 	soon, far := time.Now().Add(time.Minute).Truncate(time.Microsecond), time.Now().Add(time.Hour).Truncate(time.Microsecond)
@@ -149,6 +149,7 @@ func TestPauseLaterEndWins(t *testing.T) {
 
 // Jobs under a pause are not run now; the tally says so.
 func TestRunNowLeavesPaused(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
 	r.enqueue(t, "a", 2)
@@ -167,6 +168,7 @@ func TestRunNowLeavesPaused(t *testing.T) {
 }
 
 func TestOverridesInTheAudit(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(100)), nil)
 	client, ctx := r.server.Client(), t.Context()
 	fast := throttle.PerSecond(25)
@@ -212,6 +214,7 @@ func TestOverridesInTheAudit(t *testing.T) {
 
 // A tenant's new weight holds for jobs that wait already.
 func TestWeightsAreLive(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(sharedBy(10_000)), nil)
 	r.enqueue(t, "a", 200)
 	r.enqueue(t, "b", 200)
@@ -250,6 +253,7 @@ func TestWeightsAreLive(t *testing.T) {
 // What is published is in the audit once, however many workers publish it, and
 // says only what changed.
 func TestPublishInTheAudit(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(100)), nil)
 	client := r.server.Client()
 	limits := Limits{
@@ -283,6 +287,7 @@ func TestPublishInTheAudit(t *testing.T) {
 }
 
 func TestAuditIsBounded(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
 	pipe := client.Pipeline()

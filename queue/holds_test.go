@@ -150,6 +150,7 @@ func TestUsedUpAccount(t *testing.T) {
 // TestEndpointIsHeldAlone: one receiver that asks to be left alone for a day holds the
 // jobs for it and no others, neither of its tenant nor of another tenant at the same host.
 func TestEndpointIsHeldAlone(t *testing.T) {
+	t.Parallel()
 	r := hookRig(t, limitsOf(perTenant(1000)), nil)
 	var well atomic.Bool
 	r.answer = func(_ context.Context, job Running) error {
@@ -186,6 +187,7 @@ func TestEndpointIsHeldAlone(t *testing.T) {
 // TestHostIsDownForAll: an endpoint to which the calls of several tenants cannot connect
 // is held for all, and the first call that connects ends it for all.
 func TestHostIsDownForAll(t *testing.T) {
+	t.Parallel()
 	r := hookRig(t, limitsOf(perTenant(1000)), nil)
 	var up atomic.Bool
 	r.answer = func(context.Context, Running) error {
@@ -235,6 +237,7 @@ func (r *rig) holdBack(t *testing.T, scope string, ends time.Time, probe string)
 // TestOneProbe: of all lanes that a hold keeps one job goes when its time has come, and
 // another only when the first has had the time for its call.
 func TestOneProbe(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(1000)), nil)
 	for _, tenant := range []string{"a", "b", "c"} {
 		r.enqueue(t, tenant, 5)
@@ -262,6 +265,7 @@ func TestOneProbe(t *testing.T) {
 // TestProbeThatWasNotCalled: one whose worker gives it back, or dies, makes room for the
 // next.
 func TestProbeThatWasNotCalled(t *testing.T) {
+	t.Parallel()
 	for name, leave := range map[string]func(t *testing.T, r *rig, id string){
 		"given back": func(t *testing.T, r *rig, id string) {
 			g := &gate{queue: r.queue, redis: r.server.Client(), limits: &limitsCache{queue: r.queue, redis: r.server.Client()}, woke: func() {}, replans: newReplans()}
@@ -309,6 +313,7 @@ func TestHoldsAreForgotten(t *testing.T) {
 // TestGrowingHolds: pauses double with each probe that fails, up to ten times the first,
 // and calls that were under way when the hold began change nothing.
 func TestGrowingHolds(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
 	g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}, replans: newReplans()}
@@ -344,6 +349,7 @@ func (r *rig) tryBy(t *testing.T, id string) {
 // TestEndpointLanes: each way into the queue gives a webhook the lane of its endpoint, and
 // a lane that is empty is forgotten.
 func TestEndpointLanes(t *testing.T) {
+	t.Parallel()
 	r := hookRig(t, limitsOf(), nil)
 	r.answer = func(context.Context, Running) error { return nil }
 	r.webhooks(t, "a", "Hooks.Example.", 1)
@@ -372,6 +378,7 @@ func TestEndpointLanes(t *testing.T) {
 // TestCountsOfEndpointsAreMended: what asynq's tools delete from the lane of an endpoint
 // does not count as waiting for long.
 func TestCountsOfEndpointsAreMended(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	ids := append(r.webhooks(t, "a", "one.example", 3), r.webhooks(t, "a", "two.example", 2)...)
 	r.add(t, nil)
@@ -389,6 +396,7 @@ func TestCountsOfEndpointsAreMended(t *testing.T) {
 // TestPauseThatEndsSoon: a lane whose pause ends within the horizon does not keep others
 // from slots that come after that moment.
 func TestPauseThatEndsSoon(t *testing.T) {
+	t.Parallel()
 	slow := Limit{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 20 * time.Second}}, Per: []string{"tenant"}}
 	r := startRig(t, 0, limitsOf(slow), nil)
 	r.enqueue(t, "a", 1)

@@ -28,6 +28,7 @@ func commandCalls(t *testing.T, server *redistest.Server, command string) (n int
 // TestInspectorShares: all who ask within a second share one reading, and nobody
 // changes what another one is told.
 func TestInspectorShares(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
 	counter := Limit{Limit: throttle.Limit{Name: "counter", Algorithm: throttle.SlidingWindowCounter, Rate: throttle.PerSecond(50)}, Per: []string{"tenant"}}
@@ -103,6 +104,7 @@ func TestInspectorShares(t *testing.T) {
 // TestInspectorSeesChanges: what an operator has just changed is seen, however new
 // the reading is.
 func TestInspectorSeesChanges(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(1000)), nil)
 	r.served(t)
 	var id string
@@ -159,6 +161,7 @@ func TestInspectorSeesChanges(t *testing.T) {
 // TestInspectorFollowsTheLane: what went since the reading stands before a job no
 // more, and its call is expected when it was expected before.
 func TestInspectorFollowsTheLane(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(100)), nil)
 	r.served(t)
 	var ids []string
@@ -198,6 +201,7 @@ func TestInspectorFollowsTheLane(t *testing.T) {
 // TestInspectorOfNobody: who is asked about and has nothing waiting changes nothing
 // for those who share the reading, whoever lets the model run.
 func TestInspectorOfNobody(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client()
 	limits := Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(1)}}}}
 	if err := Publish(t.Context(), client, limits); err != nil {

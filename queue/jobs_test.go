@@ -41,6 +41,7 @@ func idsOf(rows []JobRow) (ids []string) {
 }
 
 func TestListWaitingJobs(t *testing.T) {
+	t.Parallel()
 	limits := limitsOf(perTenant(10))
 	q := limits.Queues[""]
 	q.Kinds = []string{redistest.Queue(t) + "-call", redistest.Queue(t) + "-mail"}
@@ -86,6 +87,7 @@ func TestListWaitingJobs(t *testing.T) {
 // TestListJobsWhileTheyMove: a page is found again by what stood at its end, also
 // when that is gone, and no job that stays is missed or comes twice.
 func TestListJobsWhileTheyMove(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
 	at := time.Now().Add(time.Hour)
 	var ids []string
@@ -115,6 +117,7 @@ func TestListJobsWhileTheyMove(t *testing.T) {
 }
 
 func TestListJobsByState(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(1000)), nil)
 	under, end := make(chan struct{}), make(chan struct{})
 	r.answer = func(ctx context.Context, job Running) error {
@@ -171,6 +174,7 @@ func TestListJobsByState(t *testing.T) {
 // TestListJobsIsBounded: a page that finds nothing ends all the same, and goes on
 // where it ended.
 func TestListJobsIsBounded(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(1)), nil)
 	r.enqueue(t, "a", 1200)
 	r.add(t, func(job *Job) { job.Kind = "other" })
@@ -183,6 +187,7 @@ func TestListJobsIsBounded(t *testing.T) {
 }
 
 func TestJobQueriesAreChecked(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
 	r.enqueue(t, "a", 3)
 	inspector := NewInspector(r.server.Client())
@@ -221,6 +226,7 @@ func TestJobQueriesAreChecked(t *testing.T) {
 }
 
 func TestJobDetail(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(1000)), nil)
 	r.served(t)
 	r.answer = func(ctx context.Context, _ Running) error { return SetResult(ctx, map[string]int{"n": 1}) }
@@ -258,6 +264,7 @@ func TestJobDetail(t *testing.T) {
 // TestFailures: what failed alike is one group, whatever numbers and ids it names,
 // and verbs find the group by its reason.
 func TestFailures(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(100_000), sharedBy(100_000)), nil)
 	reasons := []string{
 		"429 Too Many (request 0b6f6a1e-77aa-4b7e-b7b0-%d)", "503 from host-%d.example.com: try later", "no such recipient",

@@ -9,6 +9,7 @@ import (
 // TestKeyUntilEnded: a key is taken while its job lives, and free when that has
 // ended, also when nobody is left to say so.
 func TestKeyUntilEnded(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 2, limitsOf(), nil)
 	ctx, client := t.Context(), r.server.Client()
 	job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "k", KeyUntil: Ended, Payload: map[string]int{"n": 1}}
@@ -46,6 +47,7 @@ func TestKeyUntilEnded(t *testing.T) {
 
 // TestKeyOfAnArchivedJobIsFree: archived is ended.
 func TestKeyOfAnArchivedJobIsFree(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "k", KeyUntil: Ended}
 	first, err := r.client.Enqueue(t.Context(), job)
@@ -68,6 +70,7 @@ func TestKeyOfAnArchivedJobIsFree(t *testing.T) {
 // TestKeyWindow: within the window the same job comes back, also when it has
 // ended; after it another is made, also when the first still waits.
 func TestKeyWindow(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	ctx, client := t.Context(), r.server.Client()
 	job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "k", KeyWindow: time.Hour}
@@ -93,6 +96,7 @@ func TestKeyWindow(t *testing.T) {
 // TestCaps: so many jobs of a tenant, and of all, may wait; of a batch it is said
 // which were taken.
 func TestCaps(t *testing.T) {
+	t.Parallel()
 	limits := limitsOf()
 	limits.Queues[""] = QueueLimits{MaxBacklog: 3, MaxQueue: 5}
 	r := startRig(t, 1, limits, nil)

@@ -14,6 +14,7 @@ type greeting struct {
 }
 
 func TestKind(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	const greet Kind[greeting] = "greet"
 	got := make(chan greeting, 2)

@@ -68,6 +68,7 @@ func TestWorkerLogsKinds(t *testing.T) {
 // TestKindThatNobodyHandles: should asynq hand out a job that the worker has no handler
 // for, the job goes back as it is.
 func TestKindThatNobodyHandles(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(1)), nil)
 	id := r.add(t, func(job *Job) { job.Kind = "kindlog-fax" })
 	r.release(t, r.dispatcher(), 1)

@@ -13,6 +13,7 @@ import (
 // TestDamagedLanesHoldUpNobody: lanes whose jobs cannot be understood, more than a call
 // looks at, stand in front of one that is in order.
 func TestDamagedLanesHoldUpNobody(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(sharedBy(1000)), nil)
 	client := r.server.Client()
 	for i := range 80 {
@@ -41,6 +42,7 @@ func TestDamagedLanesHoldUpNobody(t *testing.T) {
 // TestLowIsNotStarvedUnderAConcurrency: a lane that waits for a permit after each job
 // remembers how many of high priority went.
 func TestLowIsNotStarvedUnderAConcurrency(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
 	low := r.add(t, func(job *Job) { job.Priority = Low })
 	for range 20 {
@@ -62,6 +64,7 @@ func TestLowIsNotStarvedUnderAConcurrency(t *testing.T) {
 // TestForwardedAndExpiredAtOnce: a job whose time to be tried again and whose deadline
 // have both passed stands in one place.
 func TestForwardedAndExpiredAtOnce(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
 	id := r.add(t, func(job *Job) { job.At, job.Deadline = time.Now().Add(time.Hour), time.Now().Add(2*time.Hour) })
@@ -80,6 +83,7 @@ func TestForwardedAndExpiredAtOnce(t *testing.T) {
 
 // TestTaskWithoutAState: a job of which the state is gone stays where it waits.
 func TestTaskWithoutAState(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
 	waits := r.add(t, nil)
@@ -99,6 +103,7 @@ func TestTaskWithoutAState(t *testing.T) {
 // TestKeptSlotTakesAPermit: a job comes back with its slot, and its permit was freed
 // meanwhile, as the sweep does. It takes another with it.
 func TestKeptSlotTakesAPermit(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
 	client := r.server.Client()
 	id := r.add(t, nil)
@@ -112,6 +117,7 @@ func TestKeptSlotTakesAPermit(t *testing.T) {
 
 // TestDamagedVirtualTime: what fairness counts is no number. No job is lost by it.
 func TestDamagedVirtualTime(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(sharedBy(1000)), nil)
 	client := r.server.Client()
 	for _, field := range []string{"*", "*typical", "*clock", "*parts", "a"} {
@@ -135,6 +141,7 @@ func TestDamagedVirtualTime(t *testing.T) {
 // TestPermitPassesALaneWithoutJobs: the lane that a freed permit lets go on holds no
 // job that could take it: they were deleted, or cannot be understood.
 func TestPermitPassesALaneWithoutJobs(t *testing.T) {
+	t.Parallel()
 	for name, edit := range map[string]func(client *redis.Client, task string){
 		"deleted": func(client *redis.Client, task string) { client.Del(context.Background(), task) },
 		"damaged": func(client *redis.Client, task string) { client.HSet(context.Background(), task, "hg_slot", "x") },
@@ -159,6 +166,7 @@ func TestPermitPassesALaneWithoutJobs(t *testing.T) {
 
 // TestKindsWithoutEnd: of kinds that nobody serves a worker asks for its own.
 func TestKindsWithoutEnd(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
 	mine := r.add(t, nil)
@@ -180,6 +188,7 @@ func TestKindsWithoutEnd(t *testing.T) {
 // TestRecountKnowsANewKind: the sweep meets a tenant's jobs of one kind before those of
 // another that is new. It counts both.
 func TestRecountKnowsANewKind(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
 	for i := range 50 {
@@ -199,6 +208,7 @@ func TestRecountKnowsANewKind(t *testing.T) {
 
 // TestDamagedLimitOfATenant: what differs for one tenant cannot be understood. Others go.
 func TestDamagedLimitOfATenant(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{
 		`x`, `{"l":{"account":{"a":"x"}}}`, `{"l":{"account":{"a":"tb","b":1,"ahead":0}}}`, `{"l":{"tenant":{"a":"tb","b":"x"}}}`, `{"l":{"account":5}}`, `{"l":5}`, `{"w":1e-320}`, `{"window":5}`,
 	} {
@@ -216,6 +226,7 @@ func TestDamagedLimitOfATenant(t *testing.T) {
 // TestDamageIsNotStale: a damaged text reads like the word by which a script says that
 // the limits have changed.
 func TestDamageIsNotStale(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
 	client.HSet(t.Context(), asynqKey(r.queue, "t:"+r.add(t, nil)), "hg_slot", "STALE 1")

@@ -78,6 +78,7 @@ func (c *livingCase) gone(limit time.Duration) bool {
 // TestFullRedisIsNoDeath: a full Redis refuses to renew leases. The workers live:
 // nobody takes their jobs, and each is called once.
 func TestFullRedisIsNoDeath(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	var cases sync.WaitGroup
 	for _, full := range silences {
@@ -201,6 +202,7 @@ func TestStoppedProcess(t *testing.T) {
 // then each is called at most once by each of the two. No job is archived as
 // crashed, and no worker calls a job that it still calls.
 func TestStoppedWorkerIsNoCrash(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel()
 	var cases sync.WaitGroup
 	for _, stopped := range silences {
@@ -302,6 +304,7 @@ func (c *livingCase) stoppedWorker(stopped, length time.Duration, other string) 
 // TestKilledWorkerIsACrash: of two workers one is killed with its calls under way. The
 // other one takes its jobs, and each has one crash.
 func TestKilledWorkerIsACrash(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel() // it measures no time, and takes a while
 	c := &livingCase{t: t, name: "killed", server: redistest.Start(t)}
 	client := c.server.Client()

@@ -8,12 +8,17 @@ import (
 
 	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testlong"
 )
 
 func TestMain(m *testing.M) {
 	pacer.Main()
 	// Tests that run beside others wait far more than they compute.
-	_ = flag.Set("test.parallel", "6")
+	_ = flag.Set("test.parallel", "8")
+	if !testlong.On() { // fewer random cases, the same ones each time
+		_ = flag.Set("rapid.checks", "25")
+		_ = flag.Set("rapid.seed", "1")
+	}
 	redistest.Main(m)
 }
 

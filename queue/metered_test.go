@@ -43,6 +43,7 @@ func tokens(most int64, per ...string) Limit {
 // TestMeteredLimit: an estimate is taken before the call, and corrected exactly
 // by what the call says it used. What comes back lets the next job go.
 func TestMeteredLimit(t *testing.T) {
+	t.Parallel()
 	for name, per := range map[string][]string{"tenant": {"tenant"}, "shared": nil, "attribute": {"model"}} {
 		t.Run(name, func(t *testing.T) {
 			r := startRig(t, 4, limitsOf(tokens(1000, per...)), nil)
@@ -74,6 +75,7 @@ func TestMeteredLimit(t *testing.T) {
 // TestMeteredOverrun: a call that used more is charged for it, up to what the
 // limit holds, and others wait for that.
 func TestMeteredOverrun(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(tokens(1000, "tenant")), nil)
 	r.answer = func(ctx context.Context, _ Running) error {
 		return SetActual(ctx, map[string]int64{"tokens": 950})
@@ -95,6 +97,7 @@ func TestMeteredOverrun(t *testing.T) {
 // TestUnitsHoldOnlyTheirJobs: a job whose costs do not name a unit is not held by
 // its limits; one that names it takes no more of the others.
 func TestUnitsHoldOnlyTheirJobs(t *testing.T) {
+	t.Parallel()
 	requests := Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
 		Name: "requests", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: 10,
 	}}
@@ -117,6 +120,7 @@ func TestUnitsHoldOnlyTheirJobs(t *testing.T) {
 
 // TestBudget: a tenant over its budget of the day waits for the next one.
 func TestBudget(t *testing.T) {
+	t.Parallel()
 	budget := Limit{Per: []string{"tenant"}, Unit: "cents", Limit: throttle.Limit{
 		Name: "budget", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 24 * time.Hour}, Location: time.UTC,
 	}}

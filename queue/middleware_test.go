@@ -28,6 +28,7 @@ func noting(into *[]string, name string) Middleware {
 }
 
 func TestMiddlewareOrder(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	var seen []string
 	r.worker.Use(noting(&seen, "first"), noting(&seen, "second"))
@@ -61,6 +62,7 @@ func TestMiddlewareOrder(t *testing.T) {
 // TestMiddlewareComesAfterTheSlot: what middleware does before a call was made
 // is not done for a job that only waits.
 func TestMiddlewareComesAfterTheSlot(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(perTenant(1)), nil)
 	entered := newCounter()
 	r.worker.Use(func(next Handler) Handler {
@@ -82,6 +84,7 @@ func TestMiddlewareComesAfterTheSlot(t *testing.T) {
 // TestHeld: a call knows how long its worker held it for its slot, which is less
 // than the job waited.
 func TestHeld(t *testing.T) {
+	t.Parallel()
 	const n = 6 // the last waits for 1.25 s, most of it in its lane
 	r := startRig(t, n, limitsOf(perTenant(4)), nil)
 	held := make(chan time.Duration, n)
@@ -105,6 +108,7 @@ func TestHeld(t *testing.T) {
 }
 
 func TestMiddlewareDecides(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		use      Middleware
 		outcome  Outcome
@@ -134,6 +138,7 @@ func TestMiddlewareDecides(t *testing.T) {
 
 // TestOutcomeOf: middleware sees the outcome that the worker then acts by.
 func TestOutcomeOf(t *testing.T) {
+	t.Parallel()
 	panics := errors.New("panics")
 	tests := map[string]struct {
 		answer error
@@ -187,6 +192,7 @@ func TestOutcomeOf(t *testing.T) {
 
 // TestOutcomeOfRepeatUnknown: the kind's own options count.
 func TestOutcomeOfRepeatUnknown(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	told := make(chan Outcome, 2)
 	r.worker.Use(func(next Handler) Handler {
@@ -274,6 +280,7 @@ func TestCall(t *testing.T) {
 }
 
 func TestClientUse(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	refused := errors.New("closed on Sundays")
 	var order []string
@@ -324,6 +331,7 @@ func TestClientUse(t *testing.T) {
 }
 
 func TestHeadersReachTheHandler(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, limitsOf(), nil)
 	got := make(chan Running, 3)
 	r.answer = func(_ context.Context, job Running) error {

@@ -10,6 +10,7 @@ import (
 // Jobs for two queues in turn take as many round trips as if they came sorted, and
 // keep their order in each.
 func TestEnqueueManyMixed(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := NewClient(server.Client())
 	names := []string{"one", "two"}

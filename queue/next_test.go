@@ -313,7 +313,6 @@ func (c *chain) other(t *testing.T, n int64) string {
 
 // TestFollowUpWaitsForRoom: a full backlog holds neither the worker nor the call.
 func TestFollowUpWaitsForRoom(t *testing.T) {
-	t.Parallel()
 	defer func(d time.Duration) { followPause = d }(followPause)
 	followPause = 10 * time.Millisecond
 	for _, answer := range []error{nil, permanent{}} {

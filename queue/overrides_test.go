@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -63,6 +64,7 @@ func rateOfChange(count int64, period time.Duration) Change {
 // TestOverrideOutlivesTheCalendar: a limit that loses or gets a time zone keeps the
 // override of a tenant, in its new windows.
 func TestOverrideOutlivesTheCalendar(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(daily(500, time.UTC)), nil)
 	r.enqueue(t, "a", 5)
 	r.enqueue(t, "b", 5)
@@ -81,6 +83,7 @@ func TestOverrideOutlivesTheCalendar(t *testing.T) {
 // TestOverrideKeepsWhatItDoesNotChange: an override is what the operator changed, of
 // the limit as it is for the tenant at the time.
 func TestOverrideKeepsWhatItDoesNotChange(t *testing.T) {
+	t.Parallel()
 	bucket := func(rate, burst int64) Limit {
 		limit := perTenant(rate)
 		limit.Burst = burst
@@ -108,6 +111,7 @@ func TestOverrideKeepsWhatItDoesNotChange(t *testing.T) {
 // TestOverrideThatDoesNotFit: an override whose limit is gone or of another nature is
 // kept, listed, and not in force; it is in force again as soon as it fits.
 func TestOverrideThatDoesNotFit(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
 	client := r.server.Client()
 	r.override(t, "a b", "tenant", rateOfChange(25, time.Second))
@@ -160,6 +164,7 @@ func TestOverrideThatDoesNotFit(t *testing.T) {
 // TestPublishWithManyOverrides: they are written in pieces, and those that have ended
 // are dropped.
 func TestPublishWithManyOverrides(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
 	client := r.server.Client()
 	r.override(t, "t0", "tenant", rateOfChange(25, time.Second))
@@ -190,6 +195,8 @@ func TestPublishWithManyOverrides(t *testing.T) {
 // TestOverrideWhilePublishing: an override that is made while limits are published is
 // made of those that are in force.
 func TestOverrideWhilePublishing(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(daily(500, nil)), nil)
 	client, ctx := r.server.Client(), t.Context()
 	ended := make(chan error)
@@ -313,6 +320,8 @@ func randomChange(random *rand.Rand, limit Limit) Change {
 // each tenant has the limit that is published for it with what its override changes,
 // where that fits, and a round of dispatch understands it.
 func TestOverridesFollowTheLimits(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))

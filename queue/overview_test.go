@@ -11,6 +11,7 @@ import (
 // into, the rates of all are what the queue may send, and a slot that is told is
 // not over yet, however old the reading is.
 func TestOverviewSaysWhatBinds(t *testing.T) {
+	t.Parallel()
 	calls := perTenant(15)
 	calls.Name = "calls"
 	tokens := Limit{Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1000), Burst: 200}, Per: []string{"tenant"}, Unit: "tokens"}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
 )
 
 // pauseTenants pauses so many tenants t0, t1, ... at once, as a provider does.
@@ -41,6 +43,7 @@ func (r *rig) sweep(t *testing.T, times int) {
 // TestEndedPausesArePurged: however many pauses have ended, all of them go, and those
 // that hold stay.
 func TestEndedPausesArePurged(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()
 	const ended, endless = 10_000, int64(9e15)
@@ -147,6 +150,7 @@ func (w *watcher) want(t *testing.T, holds bool, scopes ...string) {
 // TestOnePauseAmongMany: what a worker reads for a change does not depend on how many
 // pauses there are.
 func TestOnePauseAmongMany(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()
 	r.pauseTenants(t, 10_000, endless)
@@ -181,6 +185,8 @@ func TestOnePauseAmongMany(t *testing.T) {
 // TestWorkersFollowPauses: whatever is paused, by operators and providers, resumed and
 // purged, and whenever a worker looks, it then holds what Redis has.
 func TestWorkersFollowPauses(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -238,6 +244,7 @@ func TestWorkersFollowPauses(t *testing.T) {
 // TestFollowManyChanges: a worker that starts late, or missed more than one reply
 // holds, knows all of it.
 func TestFollowManyChanges(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	w := r.watcher(t)
 	r.pauseTenants(t, 3*mostKeys+1, endless)
@@ -282,6 +289,7 @@ func TestFollowManyChanges(t *testing.T) {
 // TestFollowProviders: a provider's pause by a job that ended reaches other workers,
 // and of several in one batch the longest holds.
 func TestFollowProviders(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(100)), nil)
 	client, ctx := r.server.Client(), t.Context()
 	w := r.watcher(t)

@@ -123,6 +123,7 @@ func wantFired(t *testing.T, got map[string]int, id string, ticks ...int64) {
 // TestPeriodicAfterNobodyRan: of the ticks that were missed the last one goes,
 // once, unless it is too late.
 func TestPeriodicAfterNobodyRan(t *testing.T) {
+	t.Parallel()
 	tm := newTimer(t)
 	tm.set(Periodic{ID: "each-minute", Spec: "* * * * *", Zone: "UTC"})
 	tm.aged("each-minute", 10*time.Minute)
@@ -137,6 +138,7 @@ func TestPeriodicAfterNobodyRan(t *testing.T) {
 }
 
 func TestPeriodicMaxLate(t *testing.T) {
+	t.Parallel()
 	tm := newTimer(t)
 	// A tick that is 20 to 30 s old.
 	at := (tm.now() - 25) % 86400
@@ -156,6 +158,7 @@ func TestPeriodicMaxLate(t *testing.T) {
 
 // TestPeriodicStall: while workers run, a stall loses no tick.
 func TestPeriodicStall(t *testing.T) {
+	t.Parallel()
 	tm := newTimer(t)
 	tm.set(Periodic{ID: "x", Spec: "* * * * * *", Zone: "UTC"})
 	tm.aged("x", time.Hour)
@@ -174,6 +177,7 @@ func TestPeriodicStall(t *testing.T) {
 // TestPeriodicDeath: a worker that dies at any step of firing loses nothing, and
 // whoever goes on repeats nothing, also in another queue.
 func TestPeriodicDeath(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	// begin does the first steps of firing the last minute's tick and stops.
 	begin := func(t *testing.T, queue string) (tm *timer, s []shot) {
@@ -276,6 +280,7 @@ func TestPeriodicDeath(t *testing.T) {
 
 // TestPeriodicLostReply: a script whose reply was lost is not known to have run.
 func TestPeriodicLostReply(t *testing.T) {
+	t.Parallel()
 	tm := newTimer(t)
 	tm.set(Periodic{ID: "x", Spec: "@every 24h", MaxLate: 24 * time.Hour})
 	tm.aged("x", 48*time.Hour)
@@ -319,6 +324,7 @@ func (*losing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 // TestPeriodicClockSetBack: what the clock shows again does not fire again.
 func TestPeriodicClockSetBack(t *testing.T) {
+	t.Parallel()
 	tm := newTimer(t)
 	ctx := t.Context()
 	tm.set(Periodic{ID: "x", Spec: "* * * * * *", Zone: "UTC"})
@@ -344,6 +350,7 @@ func TestPeriodicClockSetBack(t *testing.T) {
 // TestPeriodicRefused: a tick whose job is refused is tried again until it goes,
 // or the next one comes.
 func TestPeriodicRefused(t *testing.T) {
+	t.Parallel()
 	tm := newTimer(t)
 	ctx := t.Context()
 	if err := Publish(ctx, tm.client, Limits{Queues: map[string]QueueLimits{"call": {Kinds: []string{"call"}, MaxBacklog: 1}}}); err != nil {
@@ -375,6 +382,7 @@ func TestPeriodicRefused(t *testing.T) {
 // TestPeriodicDamaged: a queue that cannot be understood keeps its own ticks alone, and
 // what none of our programs wrote about what was fired is replaced.
 func TestPeriodicDamaged(t *testing.T) {
+	t.Parallel()
 	tm := newTimer(t)
 	ctx := t.Context()
 	for _, queue := range []string{"call", "mail"} {
@@ -404,6 +412,7 @@ func TestPeriodicDamaged(t *testing.T) {
 // TestPeriodicDeclared: setting the same again changes nothing; a change, and the
 // end of a pause, begin anew.
 func TestPeriodicDeclared(t *testing.T) {
+	t.Parallel()
 	tm := newTimer(t)
 	ctx := t.Context()
 	p := Periodic{ID: "x", Spec: "* * * * *", Zone: "UTC"}
@@ -465,6 +474,7 @@ func TestPeriodicDeclared(t *testing.T) {
 }
 
 func TestHostilePeriodic(t *testing.T) {
+	t.Parallel()
 	tm := newTimer(t)
 	ctx := t.Context()
 	tests := map[string]struct {
@@ -547,6 +557,7 @@ func TestHostilePeriodic(t *testing.T) {
 
 // TestPeriodicIdleCost: entries that are not due cost Redis nothing, however many.
 func TestPeriodicIdleCost(t *testing.T) {
+	t.Parallel()
 	tm := newTimer(t)
 	for i := range 300 {
 		tm.set(Periodic{ID: fmt.Sprint(i), Spec: "@yearly", Zone: "UTC"})
@@ -566,6 +577,8 @@ func TestPeriodicIdleCost(t *testing.T) {
 
 // TestPeriodicCrowd: 10,000 entries at one moment, and two workers.
 func TestPeriodicCrowd(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	tm := newTimer(t)
 	const entries = 10_000
 	p := Periodic{ID: "0", Spec: "@every 24h", MaxLate: 24 * time.Hour}
@@ -595,6 +608,7 @@ func TestPeriodicCrowd(t *testing.T) {
 }
 
 func TestPeriodicOnEmbeddedRedis(t *testing.T) {
+	t.Parallel()
 	client := redistest.Embedded(t)
 	if err := SetPeriodic(t.Context(), client, Periodic{ID: "x", Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: Job{Kind: "call", Tenant: "a"}}); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 // TestErrorBehindAMissingField: where one command of a pipeline finds nothing, an error
 // of a later one is returned all the same.
 func TestErrorBehindAMissingField(t *testing.T) {
+	t.Parallel()
 	client := redistest.Shared(t).Client()
 	for name, test := range map[string]struct {
 		wrong func(queue string) string // a key that is made a string

@@ -5,11 +5,14 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
 )
 
 // TestPriorityWithinATenant: a job of high priority goes before all that its
 // tenant has waiting, and each band is first in, first out.
 func TestPriorityWithinATenant(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	var high, normal, low []string
 	for range 3 {
@@ -27,6 +30,8 @@ func TestPriorityWithinATenant(t *testing.T) {
 // TestLowIsNotStarved: while others of higher priority wait, one of ten is the
 // one that has waited longest among the lower ones.
 func TestLowIsNotStarved(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	bands := map[string]Priority{}
 	add := func(priority Priority, n int) {
@@ -62,6 +67,7 @@ func TestLowIsNotStarved(t *testing.T) {
 // TestPriorityIsNoShare: a tenant whose jobs are all high gets no more than
 // another one whose jobs are all low.
 func TestPriorityIsNoShare(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	tenants := map[string]string{}
 	for i := range 40 {
@@ -83,6 +89,7 @@ func TestPriorityIsNoShare(t *testing.T) {
 
 // TestPriorityOfScheduledJobs: a job for later has its priority when its time comes.
 func TestPriorityOfScheduledJobs(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	at := time.Now().Add(time.Hour)
 	normal := r.add(t, func(job *Job) { job.At = at })

@@ -144,6 +144,8 @@ func whats(log []JobEvent) (all []string) {
 // TestRecord: what came of every kind of run is counted and told, once, and runs
 // without a call count as no answer.
 func TestRecord(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		cutOff := make(chan struct{})
 		r := startRecord(t, client, QueueLimits{}, func(ctx context.Context, job Running) error {
@@ -284,6 +286,7 @@ func TestRecord(t *testing.T) {
 // TestRecordIsOnce: a settlement whose reply was lost is sent again, and nothing
 // is counted, told or written into the log a second time.
 func TestRecordIsOnce(t *testing.T) {
+	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		r := &record{client: client, queue: redistest.Queue(t)}
 		g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}}
@@ -324,6 +327,7 @@ func TestRecordIsOnce(t *testing.T) {
 // TestNoLogWhileItWaits: neither a job that waits for its first call nor one that
 // is sent once and forgotten has a log.
 func TestNoLogWhileItWaits(t *testing.T) {
+	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		var during map[string]string
 		var r *record
@@ -350,6 +354,7 @@ func TestNoLogWhileItWaits(t *testing.T) {
 // TestReleasedNamesTheLimit: of a tenant's own limit and one that all share, the
 // one that admitted the call last.
 func TestReleasedNamesTheLimit(t *testing.T) {
+	redistest.Slow(t)
 	for _, test := range []struct {
 		name           string
 		own, shared    int64
@@ -384,6 +389,7 @@ func TestReleasedNamesTheLimit(t *testing.T) {
 
 // TestLogOfAnOperatorsVerbs: a job tells who else had a hand in it.
 func TestLogOfAnOperatorsVerbs(t *testing.T) {
+	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		r := startRecord(t, client, QueueLimits{}, func(_ context.Context, job Running) error {
 			if job.Attempt == 1 && job.Headers["fail"] != "" {
@@ -423,6 +429,7 @@ func TestLogOfAnOperatorsVerbs(t *testing.T) {
 
 // TestLogIsBounded: a log keeps its beginning and its end, whatever is in it.
 func TestLogIsBounded(t *testing.T) {
+	t.Parallel()
 	add := newScript(recordLua + `return log_add(ARGV[2], log_line(tonumber(ARGV[3]), 'answered', ARGV[3], '', '', 'retryable', ARGV[4]))`)
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		text := ""
@@ -489,6 +496,7 @@ func FuzzReadLog(f *testing.F) {
 
 // TestEvents: pages follow one another without a gap, and the stream is bounded.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		ctx, queue := t.Context(), redistest.Queue(t)
 		if events, err := Events(ctx, client, queue, "", 10); err != nil || len(events) != 0 {

@@ -38,6 +38,7 @@ func TestRecovererCompares(t *testing.T) {
 
 // TestRecovery drives recover.lua through the life of a job whose workers die.
 func TestRecovery(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(perTenant(100)), nil)
 	ctx, client := t.Context(), r.server.Client()
 	id := r.add(t, nil)
@@ -109,6 +110,7 @@ func TestRecovery(t *testing.T) {
 // TestDoneIsNeverCalledAgain: a lost acknowledgement makes asynq run a task
 // twice; the mark of the first settlement ends it without a call.
 func TestDoneIsNeverCalledAgain(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	id := r.add(t, nil)
 	task := asynqKey(r.queue, "t:"+id)
@@ -130,6 +132,7 @@ func TestDoneIsNeverCalledAgain(t *testing.T) {
 
 // TestSettleIsFenced: a worker that lost a job to another writes nothing.
 func TestSettleIsFenced(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	id := r.add(t, nil)
 	ctx, client := t.Context(), r.server.Client()
@@ -170,6 +173,7 @@ func (r *rig) hold(t *testing.T, id, owner string) {
 
 // TestRecoverNeedsMemory: recovery in a full Redis writes nothing at all.
 func TestRecoverNeedsMemory(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	r := &rig{server: server, queue: "q", client: NewClient(server.Client())}
 	id := r.add(t, nil)
@@ -203,6 +207,7 @@ func TestRecoverNeedsMemory(t *testing.T) {
 
 // TestLateEnd: a worker that was taken for dead comes back with the end of its run.
 func TestLateEnd(t *testing.T) {
+	t.Parallel()
 	start := func(t *testing.T) (r *rig, g *gate, job Running) {
 		r = startRig(t, 1, limitsOf(), nil)
 		job = Running{ID: r.add(t, nil), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
@@ -271,6 +276,7 @@ func TestLateEnd(t *testing.T) {
 
 // TestCrashNeedsAnEnd: a job is archived as crashed only if its workers have ended.
 func TestCrashNeedsAnEnd(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	ctx, client := t.Context(), r.server.Client()
 	id := r.add(t, nil)
@@ -304,6 +310,8 @@ func TestCrashNeedsAnEnd(t *testing.T) {
 // TestOneWatcher: one worker at a time looks at the leases of a queue. When it ends,
 // another one takes over, and counts anew.
 func TestOneWatcher(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
 	watcher := func(worker string) *recoverer {
@@ -355,6 +363,7 @@ func TestOneWatcher(t *testing.T) {
 
 // TestRecoveryBesideADamagedTask: what is no task keeps nobody from being recovered.
 func TestRecoveryBesideADamagedTask(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
 	ids := []string{r.add(t, nil), r.add(t, nil)}

@@ -63,6 +63,8 @@ func (h *slowReplan) counts() (began, under, most int) {
 // TestReplanBesideRounds: rounds go on while lanes are asked anew after Redis's clock
 // was set back. There is one replan at a time, and it ends with the dispatcher.
 func TestReplanBesideRounds(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(1)), nil)
 	r.enqueue(t, "a", 3)
 	var clock redistest.Clock

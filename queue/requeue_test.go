@@ -77,6 +77,7 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 // TestStopSettlesWhatItCutsOff: when the time to stop is up, Run returns once it is in
 // Redis what came of the calls that were cut off.
 func TestStopSettlesWhatItCutsOff(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), func(c *Config) { c.ShutdownTimeout = time.Millisecond })
 	cut, end := make(chan struct{}), make(chan struct{})
 	r.answer = func(ctx context.Context, _ Running) error {

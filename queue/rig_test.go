@@ -203,6 +203,7 @@ func (r *rig) served(t *testing.T) {
 
 // run starts the worker; it is stopped at the end of the test.
 func (r *rig) run(t *testing.T) {
+	redistest.Slow(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- r.worker.Run(ctx) }()

@@ -22,6 +22,7 @@ func mustSchedule(t testing.TB, spec, zone string) schedule {
 // TestScheduleWhenClocksChange: what becomes of ticks in the hour that is
 // missing, and in the hour that comes twice.
 func TestScheduleWhenClocksChange(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		spec, zone string
 		from, to   string // in UTC
@@ -108,6 +109,7 @@ func TestScheduleWhenClocksChange(t *testing.T) {
 // TestScheduleAgainstTheClock walks minute by minute through clock changes, and
 // looks at the clock on the wall as a person would.
 func TestScheduleAgainstTheClock(t *testing.T) {
+	t.Parallel()
 	changes := map[string]string{ // the day before one
 		"Europe/Berlin": "2026-03-28T00:00:00Z", "America/New_York": "2026-10-31T00:00:00Z", "Australia/Lord_Howe": "2026-04-04T00:00:00Z",
 		"America/Sao_Paulo": "2018-11-03T00:00:00Z", "America/Havana": "2026-10-31T00:00:00Z", "Africa/Casablanca": "2026-02-14T00:00:00Z",
@@ -165,6 +167,7 @@ func TestScheduleAgainstTheClock(t *testing.T) {
 }
 
 func TestHostileSchedules(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct{ spec, zone, field, reason string }{
 		"empty":            {"", "UTC", "spec", "empty"},
 		"too long":         {strings.Repeat("1,", 200) + "1 * * * *", "UTC", "spec", "bytes are more than 256"},

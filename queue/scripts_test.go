@@ -14,6 +14,7 @@ var commandsOfScripts = regexp.MustCompile(`redis\.p?call\('?([A-Za-z]+)`)
 // TestScriptsWriteLast: no script writes but through plan.lua, whose plans are made when
 // the script has decided. Those that stand without it are short enough to be read.
 func TestScriptsWriteLast(t *testing.T) {
+	t.Parallel()
 	alone := []string{"plan.lua", "dequeue.lua", "periodic.lua", "periodic_choose.lua", "periodic_look.lua", "periodic_mark.lua", "periodic_set.lua"}
 	reads := []string{"TIME", "HLEN", "MEMORY"}
 	names, err := filepath.Glob("*.lua")
@@ -40,6 +41,7 @@ func TestScriptsWriteLast(t *testing.T) {
 
 // TestBucketsAreWrittenLast: limits.lua writes where it saves a bucket, and nowhere else.
 func TestBucketsAreWrittenLast(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../throttle/limits.lua")
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 // TestSilentRedisCutsNoCall: calls that are under way need no Redis. They go on
 // while it is silent for longer than asynq's leases last, and are settled after.
 func TestSilentRedisCutsNoCall(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel() // it measures no time, and takes a while
 	const jobs = 20
 	server := redistest.Start(t)

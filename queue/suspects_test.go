@@ -224,6 +224,7 @@ func TestSuspectIsNotAlone(t *testing.T) {
 
 // TestGuilt: what the deaths of workers say of a job that was held there.
 func TestGuilt(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
 	ctx, client := t.Context(), r.server.Client()
 	for name, test := range map[string]struct {
@@ -256,6 +257,7 @@ func TestGuilt(t *testing.T) {
 
 // TestCallThatEndsClears: a job whose call comes to an end did not kill its worker.
 func TestCallThatEndsClears(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
 	var unsure []bool
 	r.answer = func(_ context.Context, job Running) error {

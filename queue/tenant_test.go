@@ -30,6 +30,7 @@ func after(now time.Time, moments []time.Time) (spans []time.Duration) {
 // TestTenantSlots: bursts, quotas, pauses and closed windows show in when the next
 // calls are expected.
 func TestTenantSlots(t *testing.T) {
+	t.Parallel()
 	burst := perTenant(10)
 	burst.Burst = 5
 	hourly := windowOf("hourly", 8, time.Hour, "tenant")
@@ -109,6 +110,7 @@ func TestTenantSlots(t *testing.T) {
 
 // TestTenantOfSeveralLanes: its slots are those of all its lanes.
 func TestTenantOfSeveralLanes(t *testing.T) {
+	t.Parallel()
 	domain := Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(2)}, Per: []string{"domain"}}
 	r := startRig(t, 0, limitsOf(domain, sharedBy(1000)), nil)
 	r.served(t)
@@ -131,6 +133,7 @@ func TestTenantOfSeveralLanes(t *testing.T) {
 // TestPreview: a change is foretold as it then comes, and one that cannot be made is
 // refused alike.
 func TestPreview(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(1000)), nil)
 	r.served(t)
 	r.enqueue(t, "a", 101)

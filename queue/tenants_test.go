@@ -115,6 +115,8 @@ func (s *replySizes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 // TestHundredThousandTenants: all of them are listed, searched and sorted, and no
 // command reads more than a piece of them.
 func TestHundredThousandTenants(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	const tenants = 100_000
 	client := manyTenants(t, tenants)
 	ctx, by := t.Context(), Operator{"ann", "a test"}
@@ -226,6 +228,7 @@ func TestHundredThousandTenants(t *testing.T) {
 }
 
 func TestTenantQueriesAreChecked(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
 	inspector := NewInspector(r.server.Client())
 	for field, q := range map[string]TenantQuery{

@@ -21,6 +21,8 @@ import (
 // Each verb, in each state, with each filter: the jobs that match move, all
 // others stay, and none is lost.
 func TestVerbsByState(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	to := map[Verb]State{Cancel: StateArchived, RunNow: StatePending, RetryArchived: StateWaiting, DeleteArchived: ""}
 	filters := map[string]Filter{
 		"all": {}, "tenant": {Tenant: "a b/%"}, "kind": {Kind: "other"}, "both": {Tenant: "a", Kind: "call"}, "nobody": {Tenant: "nobody"},
@@ -77,6 +79,7 @@ func TestVerbsByState(t *testing.T) {
 // A cancelled job says who cancelled it and why, and can be retried: it begins
 // anew, behind what waits.
 func TestCancelledComesBack(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 2, limitsOf(perTenant(1000)), nil)
 	first := r.add(t, nil)
 	client := r.server.Client()
@@ -104,6 +107,7 @@ func TestCancelledComesBack(t *testing.T) {
 // A job that a worker has put away as failed begins anew: what it failed of is
 // cleared and its retries so far are forgiven.
 func TestRetryBeginsAnew(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
 	r.answer = func(context.Context, Running) error { return errors.New("no") }
@@ -126,6 +130,7 @@ func TestRetryBeginsAnew(t *testing.T) {
 
 // A call that succeeded is never made again, whatever an operator wants.
 func TestVerbsLeaveWhatIsDone(t *testing.T) {
+	t.Parallel()
 	s := stage(t)
 	client := s.server.Client()
 	for id := range s.ids {
@@ -154,6 +159,7 @@ func TestVerbsLeaveWhatIsDone(t *testing.T) {
 
 // A cancelled job with something that follows is marked as ended for a worker.
 func TestCancelWithFollowUps(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
 	id := r.add(t, nil)
@@ -174,6 +180,7 @@ func TestCancelWithFollowUps(t *testing.T) {
 // A key that its job holds until it ends is free when it was cancelled, and held
 // again when it comes back.
 func TestVerbsAndKeys(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
 	id := r.add(t, func(job *Job) { job.Key, job.KeyUntil = "k", Ended })
@@ -194,6 +201,7 @@ func TestVerbsAndKeys(t *testing.T) {
 // Tasks of asynq's own client: without a lane, with headers of ours or none, and
 // with retries that asynq counts.
 func TestVerbsOnForeignTasks(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(100)), nil)
 	client, foreign := r.server.Client(), asynq.NewClientFromRedisClient(r.server.Client())
 	add := func(headers map[string]string, options ...asynq.Option) {
@@ -224,6 +232,7 @@ func TestVerbsOnForeignTasks(t *testing.T) {
 // By its id a job is found wherever it is; where the verb is not for its state,
 // the error says so.
 func TestVerbsByID(t *testing.T) {
+	t.Parallel()
 	s := stage(t)
 	client := s.server.Client()
 	want := s.account(t)
@@ -260,6 +269,7 @@ func TestVerbsByID(t *testing.T) {
 func first(ids map[string]string) string { return slices.Sorted(maps.Keys(ids))[0] }
 
 func TestHostileFilters(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	r.enqueue(t, "a", 3)
 	client := r.server.Client()
@@ -300,6 +310,7 @@ func TestHostileFilters(t *testing.T) {
 // Two operators at once, and a worker that goes on meanwhile: every job ends
 // once, and the two do not count the same one.
 func TestOperatorsAtOnce(t *testing.T) {
+	t.Parallel()
 	const jobs = 1500
 	r := startRig(t, -1, limitsOf(perTenant(200)), nil)
 	r.enqueue(t, "a", jobs/2)
@@ -357,6 +368,8 @@ func TestOperatorsAtOnce(t *testing.T) {
 
 // A verb that is interrupted loses nothing, and running it again does the rest.
 func TestInterruptedVerb(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	r.enqueue(t, "a", 1000)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -384,6 +397,8 @@ func TestInterruptedVerb(t *testing.T) {
 // asynq forgets archived jobs beyond 10,000; cancelled ones must not be among
 // those, nor push others out.
 func TestCancelManyForgetsNone(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	r.enqueue(t, "a", 5300)
 	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil); err != nil || tally.Jobs != 5300 {
@@ -406,6 +421,7 @@ func TestCancelManyForgetsNone(t *testing.T) {
 
 // Jobs that run now go beyond their limits, and others wait for what they took.
 func TestRunNowIsCharged(t *testing.T) {
+	t.Parallel()
 	slow := perTenant(1)
 	slow.Rate = throttle.Rate{Count: 1, Period: time.Minute}
 	r := startRig(t, 11, limitsOf(slow), nil)
@@ -428,6 +444,7 @@ func TestRunNowIsCharged(t *testing.T) {
 
 // The verbs also work on the Redis that needs no install.
 func TestVerbsOnEmbeddedRedis(t *testing.T) {
+	t.Parallel()
 	client := redistest.Embedded(t)
 	ctx := t.Context()
 	limits := Limits{Queues: map[string]QueueLimits{"q": {Kinds: []string{"call", "other"}, Limits: []Limit{perTenant(10), sharedBy(100)}}}}
@@ -474,6 +491,7 @@ func TestVerbsOnEmbeddedRedis(t *testing.T) {
 
 // Large messages make a step shorter.
 func TestVerbsWithLargePayloads(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	for range 8 {
 		r.add(t, func(job *Job) { job.Payload = strings.Repeat("x", 1<<20-2) })
@@ -515,6 +533,7 @@ func TestRetryEnds(t *testing.T) {
 
 // A retried job keeps its priority.
 func TestRetryKeepsPriority(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
 	var want []string
@@ -537,6 +556,7 @@ func TestRetryKeepsPriority(t *testing.T) {
 
 // Permits that cancelled jobs held come back.
 func TestCancelFreesPermits(t *testing.T) {
+	t.Parallel()
 	one := Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}
 	r := startRig(t, 1, limitsOf(one), nil)
 	d := r.dispatcher()
@@ -558,6 +578,8 @@ func TestCancelFreesPermits(t *testing.T) {
 // A permit that comes back wakes a lane that still holds something, however many
 // that waited for it were emptied meanwhile.
 func TestCancelledLanesAreNotWoken(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	one := Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}
 	r := startRig(t, 1, limitsOf(one), nil)
 	d := r.dispatcher()
@@ -585,6 +607,8 @@ func TestCancelledLanesAreNotWoken(t *testing.T) {
 // TestVerbsInShortSteps: the work of a step is bounded however deep a lane is and however
 // many lanes there are: the jobs that it looks at or changes, and the commands.
 func TestVerbsInShortSteps(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
 	const jobs = 4000
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
@@ -651,6 +675,7 @@ func TestVerbsInShortSteps(t *testing.T) {
 // TestCancelledJobIsFollowed: a job that is cancelled fails, and what follows a
 // failure goes; its own call is never made.
 func TestCancelledJobIsFollowed(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	var parent string
 	r.answer = func(_ context.Context, job Running) error {
@@ -676,6 +701,7 @@ func TestCancelledJobIsFollowed(t *testing.T) {
 // TestVerbThatFailsKeepsTheLane: a job that a verb cannot understand stays, and so does
 // what its lane needs to be found.
 func TestVerbThatFailsKeepsTheLane(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
 	client := r.server.Client()
 	damaged := r.add(t, nil)

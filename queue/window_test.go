@@ -72,6 +72,7 @@ func TestSendWindowText(t *testing.T) {
 }
 
 func TestSendWindowMistakes(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"":                                     "it is empty",
 		"  ":                                   "it is empty",
@@ -364,6 +365,7 @@ func windowShows(clock time.Time, days []time.Weekday, from, to int) bool {
 
 // TestOpeningsAgreeWithTheClocks looks at the zone's clocks minute by minute.
 func TestOpeningsAgreeWithTheClocks(t *testing.T) {
+	t.Parallel()
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "America/Havana", "Asia/Kolkata", "Asia/Kathmandu",
 		"Australia/Lord_Howe", "Africa/Cairo", "Africa/Casablanca", "America/Scoresbysund", "Asia/Beirut", "Pacific/Chatham", "Antarctica/Troll"}
 	weekdays := []time.Weekday{time.Monday, time.Tuesday, time.Wednesday, time.Thursday, time.Friday, time.Saturday, time.Sunday}

@@ -17,6 +17,7 @@ import (
 )
 
 func TestWaitingSpendsNoAttempt(t *testing.T) {
+	t.Parallel()
 	const jobs = 60
 	r := startRig(t, jobs, limitsOf(perTenant(40)), nil)
 	for range jobs {
@@ -61,6 +62,7 @@ func TestAttemptsAreCounted(t *testing.T) {
 }
 
 func TestOutcomes(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		answer   error
 		outcome  Outcome
@@ -251,6 +253,7 @@ func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
 }
 
 func TestConcurrencyLimit(t *testing.T) {
+	t.Parallel()
 	const jobs, most = 30, 3
 	limits := limitsOf(Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: most}, Per: []string{"tenant"}})
 	r := startRig(t, jobs, limits, nil)
@@ -344,6 +347,7 @@ func TestLimitsAreLive(t *testing.T) {
 // TestRaisedQuotaWakesLanes: a lane that waits for a far moment does not go on
 // waiting for it when its limit is raised, nor when an override gives it more.
 func TestRaisedQuotaWakesLanes(t *testing.T) {
+	t.Parallel()
 	hourly := func(n int64) Limits {
 		return limitsOf(Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
 			Name: "hourly", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: n, Period: time.Hour},
@@ -368,6 +372,7 @@ func TestRaisedQuotaWakesLanes(t *testing.T) {
 
 // TestPermitsOfDeletedJobsComeBack: asynq's tools know nothing of permits.
 func TestPermitsOfDeletedJobsComeBack(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}), nil)
 	client := r.server.Client()
 	deleted := r.add(t, nil)
@@ -387,6 +392,7 @@ func TestPermitsOfDeletedJobsComeBack(t *testing.T) {
 }
 
 func TestRefusesRedisThatEvicts(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
 	worker, err := New(Config{Redis: universal(t, server), Queues: []string{"q"}})
 	if err != nil {
