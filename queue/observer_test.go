@@ -189,7 +189,7 @@ func TestObserverIsToldOfRoundTrips(t *testing.T) {
 	r.enqueue(t, "a", jobs)
 	r.run(t)
 	r.seen.wait(t, string(Done), jobs)
-	for _, command := range []string{"time", "pipeline", "script:dispatch", "script:begin", "script:settle", "script:asynq"} {
+	for _, command := range []string{"time", "pipeline", "script:dispatch", "script:begin", "script:settle", "script:asynq", "script:watch"} {
 		r.seen.wait(t, "to redis: "+command, 1)
 	}
 	r.stop()

@@ -2,6 +2,8 @@ package queue
 
 import (
 	"context"
+	"crypto/sha1"
+	"encoding/hex"
 	"errors"
 	"strings"
 	"time"
@@ -16,7 +18,7 @@ var scriptNames = func() map[string]string {
 	names := map[string]string{}
 	for name, script := range map[string]*throttle.Script{
 		"enqueue": enqueueScript, "dispatch": dispatchScript, "begin": beginScript, "slot": slotScript, "settle": settleScript,
-		"recover": recoverScript, "sweep": sweepScript, "dequeue": dequeueScript, "archive": archiveScript,
+		"recover": recoverScript, "watch": watchScript, "late": lateScript, "sweep": sweepScript, "dequeue": dequeueScript, "archive": archiveScript,
 		"periodic": periodicFireScript, "periodic_look": periodicLookScript, "periodic_choose": periodicChooseScript,
 		"periodic_mark": periodicMarkScript,
 	} {
@@ -56,13 +58,15 @@ func (h roundTrips) name(cmd redis.Cmder) string {
 	args := cmd.Args()
 	command := strings.ToLower(cmd.Name())
 	switch {
-	case command == "evalsha" && len(args) > 1:
+	case (command == "eval" || command == "evalsha") && len(args) > 1:
 		hash, _ := args[1].(string)
+		if command == "eval" { // by a Redis that does not know the script yet
+			sum := sha1.Sum([]byte(hash))
+			hash = hex.EncodeToString(sum[:])
+		}
 		if name, ok := scriptNames[hash]; ok {
 			return "script:" + name
 		}
-		return "script:" + h.scripts
-	case command == "eval" || command == "evalsha": // a Redis that lost its scripts
 		return "script:" + h.scripts
 	}
 	return command
