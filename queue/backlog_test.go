@@ -38,6 +38,7 @@ func backlog(t testing.TB, server *redistest.Server, queue string, jobs, tenants
 // TestMemoryOfAWaitingJob: a job that waits takes at most 700 bytes of Redis
 // beside its payload.
 func TestMemoryOfAWaitingJob(t *testing.T) {
+	redistest.Slow(t)
 	const jobs, tenants, payload, most = 20_000, 200, 600, 700
 	server := redistest.Start(t)
 	used := func() int64 {

@@ -49,6 +49,7 @@ func commandStats(t *testing.T, client redis.UniversalClient) (all usage) {
 // a limit, and far over a limit. Waiting must cost next to nothing.
 // With -v it prints the table of docs/cost.md.
 func TestCommandsPerJob(t *testing.T) {
+	redistest.Slow(t)
 	t.Parallel() // it measures no time, and takes a while
 	const jobs = 10_000
 	per := func(run func(t *testing.T, server *redistest.Server)) usage {
