@@ -37,16 +37,23 @@ build: ## Build bin/worker and bin/enqueue
 
 .PHONY: check
 check: deps lint ## Run between two edits: lint, and the tests that take no seconds
-	$(GO) list $(PKGS) | grep -vE '$(SLOW)' | xargs -r $(GO) test -vet=off -short -timeout 2m $(TESTFLAGS)
+	$(GO) list $(PKGS) | grep -vE '$(SLOW)' | xargs -r $(GO) test -vet=off -short -timeout 5m $(TESTFLAGS)
 
 .PHONY: test
 test: deps lint ## What CI runs: install what tests need, lint, test
-	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | xargs -r $(TEST) -timeout 10m -p $(P) $(TESTFLAGS)
+	@$(MAKE) --no-print-directory -j 2 test-packages test-modules
 	$(GO) list $(PKGS) | grep -E '$(MEASURING)' | xargs -r $(TEST) -timeout 20m -p 1 $(TESTFLAGS)
+	@$(MAKE) --no-print-directory bench
+
+# The browser is half of the time of test-packages, and leaves room for the modules.
+.PHONY: test-packages test-modules
+test-packages:
+	$(GO) list $(PKGS) | grep -vE '$(MEASURING)' | xargs -r $(TEST) -timeout 10m -p $(P) $(TESTFLAGS)
+
+test-modules:
 	@for module in $(MODULES); do \
 		(set -x; cd $$module; $(GO) vet -race ./... && $(GO) fix -race -diff ./... && $(TEST) -timeout 10m -count 1 ./...) || exit 1; \
 	done
-	@$(MAKE) --no-print-directory bench
 
 .PHONY: test-long
 test-long: ## As test, with the long models at their full length: run it after a change of the core
