@@ -63,7 +63,7 @@ test-long: ## As test, with the long models at their full length: run it after a
 bench: ## Run each benchmark once, to see that it runs
 	$(GO) list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' $(PKGS) | \
 		xargs grep -l '^func Benchmark' | xargs -n 1 dirname | sort -u | \
-		xargs -r $(TEST) -timeout 10m -p $(P) -short -run '^$$' -bench . -benchtime 1x
+		xargs -r $(TEST) -timeout 10m -p 1 -short -run '^$$' -bench . -benchtime 1x
 
 .PHONY: lint
 lint: ## gofmt, go vet, go fix, staticcheck, import rules

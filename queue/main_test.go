@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 // pacer.
 func measured(t *testing.T, once func(t *testing.T, run *pacer.Run)) {
 	t.Helper()
+	redistest.Slow(t)
 	pacer.Measure(t, func(t *testing.T, run *pacer.Run) {
 		run.Here()
 		once(t, run)
