@@ -280,6 +280,54 @@ func TestRedisSilent(t *testing.T) {
 	}
 }
 
+// TestLateReservationIsGivenBack: the caller of Reserve leaves before Redis answers. What
+// was reserved for it comes back when the answer does.
+func TestLateReservationIsGivenBack(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client()
+	for name, limit := range map[string]Limit{
+		"a slot":   {Name: "l", Algorithm: LeakyBucket, Rate: Rate{Count: 1, Period: time.Hour}},
+		"a permit": {Name: "l", Algorithm: Concurrency, Concurrency: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := New(client, "late:"+name, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.Pause()
+			l.placing.slow = true // only then a caller can leave
+			ctx, cancel := context.WithCancel(t.Context())
+			left := make(chan error, 1)
+			go func() {
+				_, err := l.Reserve(ctx, 1, 0, "k")
+				left <- err
+			}()
+			gathered(t, &l.placing, 1)
+			cancel()
+			if err := <-left; !errors.Is(err, context.Canceled) {
+				t.Fatalf("Reserve: %v", err)
+			}
+			server.Resume()
+			for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+				l.placing.mu.Lock()
+				flying := l.placing.flying
+				l.placing.mu.Unlock()
+				d, err := l.Peek(t.Context(), 1, "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if flying == 0 && d.Allowed {
+					return
+				}
+				if time.Now().After(end) {
+					t.Fatalf("it was not given back: %+v, %d calls under way", d, flying)
+				}
+			}
+		})
+	}
+}
+
 // TestContextEndsWhileRedisIsSlow: a call that waits for others to be answered
 // leaves at once when its context ends, and takes nothing. The others get their
 // answers.

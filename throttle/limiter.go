@@ -126,7 +126,7 @@ func (l *Limiter) Take(ctx context.Context, n int64, keys ...string) (Decision, 
 	if err != nil {
 		return Decision{}, err
 	}
-	if err := l.taking.decide(ctx, l, modeTake, c); err != nil {
+	if err := l.taking.decide(ctx, l, modeTake, c, nil); err != nil {
 		return Decision{}, err
 	}
 	return c.decision, nil

@@ -65,8 +65,9 @@ type line struct {
 }
 
 // decide has c answered: at once, or together with others. After an error c is
-// no longer the caller's: its answer may still come.
-func (q *line) decide(ctx context.Context, l *Limiter, mode string, c *call) error {
+// no longer the caller's: its answer may still come, and then late is called, unless it
+// is nil.
+func (q *line) decide(ctx context.Context, l *Limiter, mode string, c *call, late func()) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("throttle: decide: %w", err) // nothing was sent
 	}
@@ -100,7 +101,13 @@ func (q *line) decide(ctx context.Context, l *Limiter, mode string, c *call) err
 	case <-b.answered:
 		return c.err
 	case <-ctx.Done():
-		q.leave(b, c)
+		if sent := !q.leave(b, c); sent && late != nil {
+			go func() {
+				if <-b.answered; c.err == nil {
+					late()
+				}
+			}()
+		}
 		return fmt.Errorf("throttle: decide: %w", ctx.Err())
 	}
 }
@@ -117,18 +124,20 @@ func (q *line) join(c *call) *batch {
 	return b
 }
 
-// leave takes a call out again, if its batch was not sent.
-func (q *line) leave(b *batch, c *call) {
+// leave takes a call out again, if its batch was not sent, and answers whether it was out
+// in time.
+func (q *line) leave(b *batch, c *call) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := slices.Index(q.waiting, b)
 	if at < 0 {
-		return
+		return false
 	}
 	i := slices.Index(b.calls, c)
 	if b.calls = slices.Delete(b.calls, i, i+1); len(b.calls) == 0 {
 		q.waiting = slices.Delete(q.waiting, at, at+1)
 	}
+	return true
 }
 
 // next is what flies next, or nil: then the place is free. took is how long the

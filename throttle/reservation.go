@@ -54,7 +54,12 @@ func (l *Limiter) Reserve(ctx context.Context, n int64, within time.Duration, ke
 	if err != nil {
 		return nil, err
 	}
-	if err := l.placing.decide(ctx, l, modeReserve, c); err != nil {
+	// What is reserved for a caller that has left is given back.
+	late := func() {
+		r := &Reservation{Decision: c.decision, limiter: l, call: c}
+		_ = r.Cancel(context.WithoutCancel(ctx)) // what stays is lost, or lapses
+	}
+	if err := l.placing.decide(ctx, l, modeReserve, c, late); err != nil {
 		return nil, err
 	}
 	r := &Reservation{Decision: c.decision, limiter: l, call: c}
