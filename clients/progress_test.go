@@ -33,13 +33,15 @@ func counted(t *testing.T, server *httptest.Server) *http.Transport {
 // TestProgress: nothing began where the request was never written, it is not sent
 // while its body cannot be read, and it is when the answer is lost.
 func TestProgress(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/lost" {
 			panic(http.ErrAbortHandler)
 		}
 		_, _ = io.Copy(io.Discard, r.Body) // or the answer comes before the body breaks
-	}))
+	})
+	server, plain := httptest.NewTLSServer(handler), httptest.NewServer(handler)
 	defer server.Close()
+	defer plain.Close()
 	transport := counted(t, server)
 	for _, test := range []struct {
 		name, url   string
@@ -48,6 +50,8 @@ func TestProgress(t *testing.T) {
 	}{
 		{"answered", server.URL, strings.NewReader("x"), true, true},
 		{"on a kept connection", server.URL, strings.NewReader("x"), true, true},
+		{"without TLS", plain.URL, strings.NewReader("x"), true, true},
+		{"nothing on its kept connection", plain.URL, &brokenBody{given: 1 << 20}, false, false},
 		{"the answer is lost", server.URL + "/lost", strings.NewReader("x"), true, true},
 		{"half of a body", server.URL, &brokenBody{}, true, false},
 		{"nobody is there", "http://127.0.0.1:1", strings.NewReader("x"), false, false},
@@ -57,7 +61,7 @@ func TestProgress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if test.name == "half of a body" {
+		if _, breaks := test.body.(*brokenBody); breaks {
 			r.ContentLength = 1 << 20
 		}
 		if response, err := transport.RoundTrip(r); err == nil {

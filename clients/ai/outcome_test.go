@@ -171,7 +171,12 @@ func TestAnswers(t *testing.T) {
 		},
 		"rate, of a day, without a time": {
 			status: 429, source: "openrouter.ai/docs/api-reference/limits", body: `{"error":{"code":429,"message":"Rate limit exceeded: free-models-per-day"}}`,
-			want: "parked", until: func() time.Time { return midnight(time.Now()) },
+			want: "parked", until: func() time.Time { return time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour) },
+		},
+		"rate, of a day, with a time": {
+			status: 429, source: "openrouter.ai/docs/api-reference/limits", headers: headers{"Retry-After": "30"},
+			body: `{"error":{"code":429,"message":"Rate limit exceeded: free-models-per-day"}}`,
+			want: "account throttled", after: 30 * time.Second,
 		},
 		"rate, of a user": {
 			status: 429, source: liteLLM, headers: headers{"Retry-After": "30"},

@@ -108,6 +108,7 @@ func TestAnswers(t *testing.T) {
 		{"resend", answer{status: 200, raw: `{"id":"49a3999c"}`}, "ok", 0, "resend.com/docs/api-reference/emails/send-email"},
 		{"resend", answer{status: 429, kind: "rate_limit_exceeded", message: "Too many requests.", headers: map[string]string{"retry-after": "1"}}, account, time.Second, resendRates},
 		{"resend", answer{status: 429, kind: "rate_limit_exceeded", headers: map[string]string{"ratelimit-reset": "2"}}, account, 2 * time.Second, resendRates},
+		{"resend", answer{status: 429, kind: "rate_limit_exceeded", headers: map[string]string{"date": "Wed, 02 Jan 2030 03:04:05 GMT", "retry-after": "Wed, 02 Jan 2030 03:05:35 GMT"}}, account, 90 * time.Second, resendRates},
 		{"resend", answer{status: 429, kind: "rate_limit_exceeded"}, account, 0, resendErrors},
 		{"resend", answer{status: 429, raw: "slow down", headers: map[string]string{"retry-after": "3"}}, account, 3 * time.Second, notDocs},
 		{"resend", answer{status: 429, kind: "daily_quota_exceeded", message: "You have reached your daily email sending quota.", headers: map[string]string{"retry-after": "1"}}, "exhausted account", 0, resendErrors},

@@ -77,6 +77,7 @@ func TestReplies(t *testing.T) {
 		{stepMail, 552, "5.3.4 message size exceeds fixed limit", "permanent", 0},
 		{stepRcpt, 552, "5.2.2 mailbox full, quota exceeded", "permanent", 0},
 		{stepMail, 550, "5.4.5 Daily user sending limit exceeded", "exhausted", 0},
+		{stepMail, 550, "5.4.5 You have sent too much", "throttled", 0},
 		{stepMail, 550, "hourly message limit reached", "throttled", 0},
 		{stepMail, 550, "5.2.3 sending size limit", "permanent", 0},
 		{stepMail, 530, "5.7.0 Must issue a STARTTLS command first", "throttled", clients.KeyPause},
