@@ -87,3 +87,10 @@ images: ## Take the pictures in docs/img anew
 .PHONY: clean
 clean: ## Remove what build made
 	rm -rf bin
+
+# The packages whose tests count, as in: make cover COVER=./queue
+COVER ?=
+
+.PHONY: cover
+cover: ## Print which lines of the Lua scripts the tests run
+	$(GO) run ./internal/test/cover $(COVER)

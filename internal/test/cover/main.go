@@ -1,0 +1,275 @@
+// Command cover says which lines of the Lua scripts the tests run.
+//
+// It runs the tests on instrumented copies of the scripts, which `go test -overlay`
+// embeds in place of those of the tree: each statement notes that it ran, in the
+// table KEYS, which every run of a script has of its own and whose other keys nobody
+// asks for. At its end a script writes what it noted to the log of its redis-server,
+// also where it raised. So no key, no command and no reply differs from those of the
+// scripts themselves; their hashes, their lengths and the time that they take do, so
+// a test that asserts one of these may fail here, and is named.
+//
+// A line is covered when every statement that begins on it ran. Tests on the imitation
+// of Redis do not count: it has no log.
+//
+// Usage: cover [package ...], by default all whose tests can run scripts. It exits
+// with 1 when a line is not covered.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/headgate/headgate/internal/test/overlay"
+)
+
+// script is one Lua file.
+type script struct {
+	path  string
+	text  []string
+	lines map[int][]int // by number: the marks of the statements that begin there
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "cover:", err)
+		os.Exit(1)
+	}
+}
+
+func run(packages []string) error {
+	dir, err := os.MkdirTemp("", "headgate-cover-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	// Whoever interrupts this interrupts the tests, too; what is left is reported.
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+
+	scripts, texts, err := instrumented()
+	if err != nil {
+		return err
+	}
+	logs := filepath.Join(dir, "logs")
+	if err := errors.Join(os.Mkdir(logs, 0o700), hooks(texts, logs)); err != nil {
+		return err
+	}
+	file, err := overlay.Write(dir, texts)
+	if err != nil {
+		return err
+	}
+	if len(packages) == 0 {
+		if packages, err = withScripts(); err != nil {
+			return err
+		}
+	}
+	ran := map[int]bool{}
+	for _, name := range packages {
+		if len(interrupted) > 0 {
+			break
+		}
+		if err := test(name, file); err != nil {
+			return err
+		}
+		if err := collect(logs, ran); err != nil {
+			return err
+		}
+	}
+	return report(scripts, ran)
+}
+
+// instrumented reads the scripts, and returns their instrumented texts by path.
+func instrumented() ([]script, map[string]string, error) {
+	paths, err := filepath.Glob("[qt]*/*.lua") // queue and throttle
+	if err != nil || len(paths) == 0 {
+		return nil, nil, errors.Join(err, errors.New("no scripts: run it in the root of the module"))
+	}
+	var scripts []script
+	texts, marks := map[string]string{}, 0
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		s := script{path, strings.Split(string(text), "\n"), map[int][]int{}}
+		texts[path], err = instrument(path, string(text), func(line int) string {
+			marks++
+			s.lines[line] = append(s.lines[line], marks)
+			return fmt.Sprintf("KEYS[-%d] = 1", marks)
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		scripts = append(scripts, s)
+	}
+	return scripts, texts, nil
+}
+
+// hooks adds what makes a script say what it noted, and keeps the logs of all Redis
+// servers in one folder.
+func hooks(texts map[string]string, logs string) error {
+	for _, change := range []struct{ path, before, after string }{
+		{"throttle/script.go", "func newScript(text string) *Script {", "func newScript(text string) *Script {\n\ttext = covered(text)"},
+		{
+			"internal/redisproc/redisproc.go", `log, err := os.Create(filepath.Join(p.config.Dir, "redis-server.log"))`,
+			fmt.Sprintf("log, err := os.CreateTemp(filepath.Clean(%q), \"*.log\")", logs),
+		},
+	} {
+		text, err := os.ReadFile(change.path)
+		if err != nil {
+			return err
+		}
+		if texts[change.path], err = overlay.ReplaceLine(string(text), change.before, change.after); err != nil {
+			return fmt.Errorf("%s: %w", change.path, err)
+		}
+	}
+	texts["throttle/covered.go"] = coveredGo
+	return nil
+}
+
+// A script with a flag is one that was made here before, with the flag in front.
+const coveredGo = `package throttle
+
+import "strings"
+
+func covered(text string) string {
+	if strings.HasPrefix(text, "#!") {
+		return text
+	}
+	return "local function covered()\n" + text + "\nend\n" + ` + "`" + `
+local answer, ran = {pcall(covered)}, {}
+for mark in pairs(KEYS) do if mark < 0 then ran[#ran + 1] = -mark end end
+redis.log(redis.LOG_WARNING, 'covered ' .. table.concat(ran, ' '))
+if not answer[1] then error(answer[2], 0) end
+return answer[2]
+` + "`" + `
+}
+`
+
+// withScripts lists the packages that have tests and, with them, import throttle.
+func withScripts() ([]string, error) {
+	out, err := exec.Command("go", "list", "-test", "-f", `{{if .ForTest}}{{.ForTest}} {{join .Deps " "}} {{end}}`, "./...").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	var packages []string
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		if len(words) > 0 && (strings.HasSuffix(words[0], "/throttle") || slices.ContainsFunc(words[1:], func(name string) bool {
+			name, _, _ = strings.Cut(name, " ")
+			return strings.HasSuffix(name, "headgate/throttle")
+		})) {
+			packages = append(packages, words[0])
+		}
+	}
+	slices.Sort(packages)
+	return slices.Compact(packages), nil
+}
+
+// test runs the tests of a package. Their failure is no error of this program.
+func test(name, overlay string) error {
+	began := time.Now()
+	cmd := exec.Command("go", "test", "-count", "1", "-timeout", "30m", name)
+	// By the environment, so that programs that tests build have it, too.
+	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay)
+	out, err := cmd.CombinedOutput()
+	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
+		return err
+	}
+	if bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")) {
+		return fmt.Errorf("%s: %s", name, out)
+	}
+	result := "ok"
+	if err != nil {
+		result = "failed, with the scripts instrumented:"
+		for line := range strings.Lines(string(out)) {
+			if failed, ok := strings.CutPrefix(line, "--- FAIL: "); ok {
+				result += " " + strings.Fields(failed)[0]
+			}
+		}
+	}
+	fmt.Printf("%s, %s: %s\n", name, time.Since(began).Round(time.Second), result)
+	return nil
+}
+
+// collect reads the marks in the logs, and removes the logs.
+func collect(logs string, ran map[int]bool) error {
+	files, err := filepath.Glob(filepath.Join(logs, "*.log"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if err := readLog(file, ran); err != nil {
+			return err
+		}
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readLog(file string, ran map[int]bool) error {
+	log, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	lines := bufio.NewScanner(log)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		_, marks, _ := strings.Cut(lines.Text(), " covered ")
+		for mark := range strings.FieldsSeq(marks) {
+			if n, err := strconv.Atoi(mark); err == nil {
+				ran[n] = true
+			}
+		}
+	}
+	return lines.Err()
+}
+
+// report prints the table and the lines that are not covered.
+func report(scripts []script, ran map[int]bool) error {
+	var uncovered []string
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(name string, lines, covered int) {
+		fmt.Fprintf(table, "%s\t%d\t%d\t%.1f %%\t\n", name, lines, covered, 100*float64(covered)/float64(max(lines, 1)))
+	}
+	fmt.Fprintln(table, "script\tlines\tcovered\t\t")
+	all, allCovered := 0, 0
+	for _, s := range scripts {
+		covered := 0
+		for line := range len(s.text) {
+			marks, ok := s.lines[line+1]
+			switch {
+			case !ok:
+			case !slices.ContainsFunc(marks, func(mark int) bool { return !ran[mark] }):
+				covered++
+			default:
+				uncovered = append(uncovered, fmt.Sprintf("%s:%d: %s", s.path, line+1, strings.TrimSpace(s.text[line])))
+			}
+		}
+		row(s.path, len(s.lines), covered)
+		all, allCovered = all+len(s.lines), allCovered+covered
+	}
+	row("all", all, allCovered)
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if len(uncovered) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d lines are not covered: each wants a test, or is dead\n%s", len(uncovered), strings.Join(uncovered, "\n"))
+}
