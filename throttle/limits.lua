@@ -768,8 +768,6 @@ function make.permits()
     s.taken[#s.taken + 1] = id
   end
 
-  function k.owed(_, _, now) return 0, now end
-
   function k.left(limit, s, now) return math.max(0, limit.b - held(s, now)) end
 
   function k.reset(_, s, now)

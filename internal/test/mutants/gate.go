@@ -1,0 +1,146 @@
+package main
+
+// gateMutants break the Go of package queue: the gate, the dispatcher, and what they
+// judge by.
+var gateMutants = []mutant{
+	{
+		"queue/gate.go", `return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.told))+late`, `return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.told))+1000*late`,
+		"clock", "a process that was paused sends nothing stale", "queue TestMissesSlowDown|TestStoppedProcess|TestClockSteps|TestPeriodicStall|TestHeldSlots",
+	},
+	{
+		"queue/gate.go", `if g.onTime(slot.slot) && g.renewals.cover(granted) && !paused {`, `if g.onTime(slot.slot) && !paused {`,
+		"no fence", "a call leaves only while its job is certainly this worker's", "queue TestStoppedWorkerIsNoCrash|TestRenewals|TestFullRedisIsNoDeath|TestSilentRedis",
+	},
+	{
+		"queue/gate.go", `return !job.Probe && g.pauses.holds(now, holdScopes(job.tenant(), job.kind(), endpointIn(job.attributes))...)`, `return g.pauses.holds(now, holdScopes(job.tenant(), job.kind(), endpointIn(job.attributes))...)`,
+		"missing condition", "a probe goes while the others are held", "queue TestOneProbe|TestUsedUpAccount|TestEndpointIsHeldAlone",
+	},
+	{
+		"queue/gate.go", `if g.pauses.holds(now, pauseScopes(job.tenant(), job.kind())...) {`, `if g.pauses.holds(now, wholeQueue) {`,
+		"wrong key", "no call leaves while its tenant or kind is paused", "queue TestPauseScopes|TestThrottledIsOnePauseForAllWorkers|TestPauses$",
+	},
+	{
+		"queue/gate.go", `job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure`, `job.Attempt, job.First, job.unsure = max(job.Attempt, 1), time.UnixMicro(slot.first), slot.unsure`,
+		"wrong number", "a job that an operator retries begins anew", "queue TestRetryBeginsAnew|TestArchivedJobsCanBeRunAgain",
+	},
+	{
+		"queue/gate.go", `question.actual = nothing(job.Costs)`, `question.actual = ""`,
+		"missing write", "a call that the provider refused gives its permits back", "queue TestMeteredLimit|TestBudget|TestThrottled|TestUnits",
+	},
+	{
+		"queue/gate.go", `case v.outcome == Throttled || v.outcome == Postponed && !v.first || errors.Is(v.err, errParked):`, `case v.outcome == Throttled || errors.Is(v.err, errParked):`,
+		"missing condition", "a call that is not wanted yet does not count as the first one", "queue TestFirst|TestKeepsFirst",
+	},
+	{
+		"queue/gate.go", `case v.unsure:`, `case v.unsure && v.outcome == Done:`,
+		"missing branch", "that a call's end is not known is told to Redis", "queue TestUnknownStaysUnknown|TestOutcomeOfRepeatUnknown",
+	},
+	{
+		"queue/gate.go", `answer = AnswerUnknown`, `answer = AnswerRetryable`,
+		"swapped", "of a call that was cut off nobody knows the end", "queue TestOutcomeOfACallThatWasCutOff|TestStopSettlesWhatItCutsOff|TestCallThatOutlivesItsWorker|TestAnswer",
+	},
+	{
+		"queue/gate.go", `case given.earliest > came+2*horizon:`, `case given.earliest > came+2000*horizon:`,
+		"clock", "a slot that was given before the clock was set back is given up", "queue TestClockSteps|TestClock",
+	},
+	{
+		"queue/gate.go", `answers[i] = settled{mine: n[i] > 0, follow: n[i]&2 > 0}`, `answers[i] = settled{mine: true, follow: n[i]&2 > 0}`,
+		"no fence", "a worker that lost its job does not end it", "queue TestLost|TestSettleIsFenced|TestCallThatOutlivesItsWorker|TestStoppedWorkerIsNoCrash",
+	},
+	{
+		"queue/gate.go", `return settled{mine: true} // nobody is left to tell; the next worker recovers the job`, `return settled{}`,
+		"swapped", "a worker that ends without Redis leaves its jobs to the next one", "queue TestLostSettlement|TestStop|TestSilentRedis",
+	},
+	{
+		"queue/dispatcher.go", `free -= other.Load()`, `free += other.Load()`,
+		"swapped", "a worker takes no more jobs than it has places, of all its queues", "queue TestFleet|TestRunnable",
+	},
+	{
+		"queue/dispatcher.go", `ahead := max(room-d.capacity.all/4, 0)`, `ahead := room`,
+		"wrong number", "a quiet tenant finds a place in a worker that busy ones fill", "queue TestTenantSlots|TestHeldSlots",
+	},
+	{
+		"queue/dispatcher.go", `if err := d.pauses.follow(callCtx, d.redis, d.queue, n[7], d.clock.now()); err != nil {`, `if err := d.pauses.follow(callCtx, d.redis, d.queue, 0, d.clock.now()); err != nil {`,
+		"wrong number", "a worker follows pauses that others begin", "queue TestWorkersFollowPauses|TestThrottledIsOnePauseForAllWorkers|TestFollow",
+	},
+	{
+		"queue/dispatcher.go", `return sweepSlice(ctx, d.redis, d.queue, "", cursor, windows, true)`, `return sweepSlice(ctx, d.redis, d.queue, "", cursor, windows, false)`,
+		"swapped", "a worker mends counts and permits that asynq's tools took away", "queue TestPermitsOfDeletedJobsComeBack|TestCountsOfEndpointsAreMended|TestRecountKnowsANewKind|TestEndedPausesArePurged",
+	},
+	{
+		"queue/outcome.go", `if job.Attempt >= job.MaxAttempts {`, `if job.Attempt > job.MaxAttempts {`,
+		"off by one", "a job is tried as often as it says", "queue TestJudge|TestAttemptsAreCounted",
+	},
+	{
+		"queue/outcome.go", `if unknown && !repeatUnknown {`, `if unknown && repeatUnknown {`,
+		"swapped", "a call whose end is not known is repeated only where that is safe", "queue TestJudge|TestOutcomeOfRepeatUnknown",
+	},
+	{
+		"queue/outcome.go", `end, err = Unknown, fmt.Errorf("%w; %w", err, errUnsure)`, `err = fmt.Errorf("%w; %w", err, errUnsure)`,
+		"missing write", "a job with a call of unknown end is archived as unknown", "queue TestJudge|TestUnknownStaysUnknown",
+	},
+	{
+		"queue/outcome.go", `if permanent, final := errors.AsType[permanentError](err); final && permanent.Permanent() || errors.Is(err, asynq.SkipRetry) {`, `if permanent, final := errors.AsType[permanentError](err); final && permanent.Permanent() {`,
+		"missing condition", "asynq's SkipRetry ends a job", "queue TestJudge|TestAsynqContract|TestOutcomeOf",
+	},
+	{
+		"queue/outcome.go", `pause = throttledPause`, `pause = 0`,
+		"wrong number", "a 429 without a time pauses for a second", "queue TestJudge|TestThrottled",
+	},
+	{
+		"queue/outcome.go", `outcome: Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: min(pause, longestPause), reason: err.Error()},`, `outcome: Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: pause, reason: err.Error()},`,
+		"no bound", "no provider pauses a queue for longer than a day", "queue TestJudge|TestThrottled",
+	},
+	{
+		"queue/outcome.go", `wait := min(max(postponed.ParkUntil().Sub(now), 0), mostAhead)`, `wait := min(max(postponed.ParkUntil().Sub(now)-time.Minute, 0), mostAhead)`,
+		"clock", "a job that is not wanted before a time does not go before it", "queue TestJudge|TestOutcomes",
+	},
+	{
+		"queue/outcome.go", `wait = min(firstBackoff<<(attempt-1), longestBackoff)`, `wait = min(firstBackoff<<attempt, longestBackoff)`,
+		"off by one", "the first retry comes within a second", "queue TestBackoff",
+	},
+	{
+		"queue/outcome.go", `due = due.Add(time.Second - time.Nanosecond).Truncate(time.Second)`, `due = due.Truncate(time.Second)`,
+		"rounding", "no retry comes early", "queue TestRetriesNeverComeEarly",
+	},
+	{
+		"queue/outcome.go", `h.length = min(h.length, longestHold)`, `h.length = max(h.length, longestHold)`,
+		"swapped", "no hold lasts longer than its length", "queue TestJudge|TestUsedUpAccount|TestEndpointIsHeldAlone|TestPauseAfter",
+	},
+	{
+		"queue/answer.go", `if none, ok := errors.AsType[notCalledError](err); ok && none.NotCalled() {`, `if none, ok := errors.AsType[notCalledError](err); ok && !none.NotCalled() {`,
+		"swapped", "what was never sent is no answer of the provider's", "queue TestAnswerOf|TestRecord",
+	},
+	{
+		"queue/clock.go", `case most < c.least:`, `case most > c.least:`,
+		"swapped", "jitter of the network shifts no slot", "queue TestRedisClock",
+	},
+	{
+		"queue/clock.go", `case !c.known || lowest > min(c.least, c.before):`, `case !c.known:`,
+		"clock", "a clock that was set back is followed at once", "queue TestRedisClock|TestClockSteps",
+	},
+	{
+		"queue/suspects.go", `t.alone = s.calls == 0`, `t.alone = true`,
+		"no fence", "a suspect is guilty only of deaths beside nothing else", "queue TestSuspectIsNotAlone|TestGuilt",
+	},
+	{
+		"queue/recoverer.go", `if now-r.looked > blind {`, `if now-r.looked > 1000*blind {`,
+		"clock", "a watcher that was stopped takes no job of a worker that lives", "queue TestRecovererCompares",
+	},
+	{
+		"queue/recoverer.go", `if now-s.since > silence {`, `if now-s.since > silence/4 {`,
+		"clock", "a worker is silent after two renewals that did not come", "queue TestRecovererCompares",
+	},
+	{
+		"queue/lost.go", `return err == nil && message.failure == errLost.Error()`, `return err == nil && message.failure != errLost.Error()`,
+		"swapped", "asynq gives no job back that another run has", "queue TestLostRun|TestCancelledRunSwallowsNothing",
+	},
+	{
+		"queue/retry.go", `if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "dial" {`, `if _, ok := errors.AsType[*net.OpError](err); ok {`,
+		"missing condition", "an enqueue of which nobody knows the end is not called failed", "queue TestEnqueueSaysWhatIsCertain|TestEnqueueGivesUp",
+	},
+	{
+		"queue/batch.go", `a.answer = answers[i]`, `a.answer = answers[0]`,
+		"wrong key", "callers that share a round trip get their own answers", "queue TestBatcher",
+	},
+}

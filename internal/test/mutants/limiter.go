@@ -1,0 +1,256 @@
+package main
+
+// limiterMutants break package throttle: its scripts and its Go.
+var limiterMutants = []mutant{
+	// limits.lua, buckets with a rate.
+	{
+		"throttle/limits.lua", `units = permits * limit.p + math.ceil(part / (p / common))`, `units = permits * limit.p + math.floor(part / (p / common))`,
+		"rounding", "a changed rate gives no part of a permit away", "throttle TestConvert",
+	},
+	{
+		"throttle/limits.lua", `local function set_back(at, now) return at - now > 1000000 and at - now or 0 end`, `local function set_back(at, now) return at - now > 1e15 and at - now or 0 end`,
+		"clock", "a clock that was set back holds no bucket up", "throttle TestClockSetBack",
+	},
+	{
+		"throttle/limits.lua", `s.tat, s.last, s.at, s.mended = math.max(0, s.tat - back), math.max(0, s.last - back), now, true`, `s.tat, s.last, s.at, s.mended = 0, math.max(0, s.last - back), now, true`,
+		"clock", "a clock that was set back refills no bucket", "throttle TestClockSetBack",
+	},
+	{
+		"throttle/limits.lua", `redis.call('SET', s.key, text, 'PX', math.max(math.ceil((ends - now) / 1000), 0) + 2000)`, `redis.call('SET', s.key, text, 'PX', math.max(math.ceil((ends - now) / 2000), 0) + 1)`,
+		"expiry", "a bucket lives until it is full", "throttle TestExpiry|TestKeysExpire",
+	},
+	{
+		"throttle/limits.lua", `elseif s.p ~= limit.p or s.r ~= limit.r then`, `elseif s.p ~= limit.p and s.r ~= limit.r then`,
+		"swapped", "a changed rate counts what is owed in permits", "throttle TestChangedLimit",
+	},
+	{
+		"throttle/limits.lua", `local last = math.min(math.max(s.last, now), now + limit.ahead)`, `local last = now`,
+		"swapped", "a faster rate gives no slot a second time", "throttle TestFarSlotsOutliveAFasterRate|TestLawOverChanges",
+	},
+	{
+		"throttle/limits.lua", `if limit.a ~= 'lb' then floor = floor + math.ceil((limit.b - 1) * limit.p / limit.r) end`, `if limit.a == 'lb' then floor = floor + math.ceil((limit.b - 1) * limit.p / limit.r) end`,
+		"swapped", "after a pause a bucket begins with one permit, not with a burst", "throttle TestPause$|TestResume",
+	},
+	{
+		"throttle/limits.lua", `local slack = limit.a == 'lb' and 0 or limit.b - n -- permits that may be ahead of the rate`, `local slack = limit.a == 'lb' and 0 or limit.b - n + 1`,
+		"off by one", "never more than burst + rate × time", "throttle TestSequences",
+	},
+	{
+		"throttle/limits.lua", `return math.max(t, s.tat - math.floor((slack * limit.p - s.frac) / limit.r))`, `return math.max(t, s.tat - math.ceil((slack * limit.p - s.frac) / limit.r))`,
+		"rounding", "no call goes a part of a µs too early", "throttle TestSequences|TestExactModels/token_bucket/redis",
+	},
+	{
+		"throttle/limits.lua", `if tat < now or tat + (frac > 0 and 1 or 0) < t then tat, frac = t, 0 end`, `if tat < t then tat, frac = t, 0 end`,
+		"rounding", "a rate of any number is used to the last permit", "throttle TestNothingIsLostOrWonByRounding|TestCapacityIsUsed",
+	},
+	{
+		"throttle/limits.lua", `s.tat, s.frac, s.at = tat + whole, units - whole * limit.r, now`, `s.tat, s.frac, s.at = tat + whole, 0, now`,
+		"rounding", "parts of a µs add up against the caller, too", "throttle TestNothingIsLostOrWonByRounding|TestExactModels/token_bucket/redis",
+	},
+	{
+		"throttle/limits.lua", `if mark then newest = s.mark == mark end`, `if mark then newest = s.last == t end`,
+		"no fence", "of several calls at one moment only the newest comes back in full", "throttle TestCancelledTogether|TestRefilledPermitsDoNotComeBack",
+	},
+	{
+		"throttle/limits.lua", `units = math.min(units, s.lows[i].low * limit.r)`, `units = math.max(units, s.lows[i].low * limit.r)`,
+		"swapped", "permits that flowed back in the meantime do not come back again", "throttle TestRefilledPermitsDoNotComeBack|TestLawOverCancelledSlots",
+	},
+	{
+		"throttle/limits.lua", `if one.mark > mark then one.low = math.max(0, one.low - math.ceil(units / limit.r)) end`, `if one.mark > mark then one.low = math.max(0, one.low) end`,
+		"missing write", "two cancelled calls do not get the same permits back", "throttle TestCancelledTogether",
+	},
+	{
+		"throttle/limits.lua", `local most = math.max(now, s.last) + (limit.b > 0 and 2 * size(limit) or limit.ahead)`, `local most = math.max(now, s.last) + (limit.b > 0 and 20 * size(limit) or limit.ahead)`,
+		"wrong number", "one call's overrun is charged up to twice the limit", "throttle TestSettle$",
+	},
+	{
+		"throttle/limits.lua", `return t - math.floor(room / limit.r)`, `return t - math.floor(room / limit.r) - 1`,
+		"off by one", "no more wait in a leaky bucket than its capacity", "throttle TestExactModels/leaky_bucket/redis|TestFullQueue",
+	},
+	{
+		"throttle/limits.lua", `return math.max(0, most - math.ceil(((s.tat - now) * limit.r + s.frac) / limit.p))`, `return math.max(0, most - math.floor(((s.tat - now) * limit.r + s.frac) / limit.p))`,
+		"rounding", "Remaining never tells more than there is", "throttle TestExactModels/token_bucket/redis|TestSequences",
+	},
+
+	// Windows.
+	{
+		"throttle/limits.lua", `if used(s, start, following) + n > limit.b then return following end`, `if used(s, start, following) + n > limit.b + 1 then return following end`,
+		"off by one", "a window admits its count", "throttle TestSequences",
+	},
+	{
+		"throttle/limits.lua", `if s.start == start or (s.last >= start and s.last < following) then return s.used end`, `if s.start == start then return s.used end`,
+		"swapped", "what was used of a window counts when its length changes", "throttle TestChangedWindows",
+	},
+	{
+		"throttle/limits.lua", `s.used = used(s, start, following) + n`, `s.used = used(s, start, following) + 1`,
+		"wrong number", "a call of cost n takes n permits of a window", "throttle TestSequences",
+	},
+	{
+		"throttle/limits.lua", `if previous <= room then return t end`, `if previous <= room + 1 then return t end`,
+		"off by one", "a sliding counter weighs the window before", "throttle TestSequences|TestExactModels/sliding_window_counter/redis",
+	},
+	{
+		"throttle/limits.lua", `local d = limit.w - math.floor(((room + 1) * math.floor(limit.w / u) - 1) / previous) * u`, `local d = limit.w - math.floor((room + 1) * math.floor(limit.w / u) / previous) * u`,
+		"rounding", "a sliding counter admits nothing a µs early", "throttle TestSequences|TestExactModels/sliding_window_counter/redis",
+	},
+	{
+		"throttle/limits.lua", `previous, used, start = used, 0, start + limit.w`, `previous, used, start = 0, 0, start + limit.w`,
+		"missing write", "what a sliding counter used weighs on the next window", "throttle TestSequences|TestExactModels/sliding_window_counter/redis",
+	},
+	{
+		"throttle/limits.lua", `return used + math.ceil(weighed), base`, `return used + math.floor(weighed), base`,
+		"rounding", "a sliding counter's changed limit gives nothing away", "throttle TestOnePermitOutlivesTheAlgorithm",
+	},
+	{
+		"throttle/limits.lua", `local rank = limit.b - n + 1`, `local rank = limit.b - n + 2`,
+		"off by one", "a log admits its count in any period", "throttle TestSequences",
+	},
+	{
+		"throttle/limits.lua", `if k.stored(s, middle) <= t then low = middle else high = middle - 1 end`, `if k.stored(s, middle) < t then low = middle else high = middle - 1 end`,
+		"off by one", "a permit of a log is free again after its period, on the µs", "throttle TestSequences|TestExactModels/sliding_window_log/redis",
+	},
+	{
+		"throttle/limits.lua", `for _, cut in ipairs(s.cuts) do redis.call('LREM', s.key, -cut.n, string.format('%.0f', cut.t)) end`, `for _, cut in ipairs(s.cuts) do redis.call('LREM', s.key, 0, string.format('%.0f', cut.t)) end`,
+		"wrong number", "a log gives back what was not used and no more", "throttle TestSettleGivesBackAnyPart|TestLawOverCancelledSlots",
+	},
+
+	// Permits of calls under way.
+	{
+		"throttle/limits.lua", `local over = held(s, now) - limit.b`, `local over = held(s, now) - limit.b - 1`,
+		"off by one", "no more calls are under way than the limit says", "throttle TestSequences",
+	},
+	{
+		"throttle/limits.lua", `s.held, s.taken = redis.pcall('ZCOUNT', s.key, string.format('(%.0f', now), '+inf'), {}`, `s.held, s.taken = redis.pcall('ZCOUNT', s.key, string.format('%.0f', now), '+inf'), {}`,
+		"off by one", "a permit lapses at the end of its lease", "throttle TestSequences",
+	},
+	{
+		"throttle/limits.lua", `if redis.call('PTTL', s.key) < ms then redis.call('PEXPIRE', s.key, ms) end`, `if redis.call('PTTL', s.key) < ms then redis.call('PTTL', s.key) end`,
+		"missing write", "permits leave nothing in Redis for ever", "throttle TestPermitsExpire",
+	},
+
+	// Buckets in general.
+	{
+		"throttle/limits.lua", `if used > 0 and (not limit.c or window_at(limit, base)) then`, `if used > 1 and (not limit.c or window_at(limit, base)) then`,
+		"off by one", "what was used outlives a change of the algorithm", "throttle TestOnePermitOutlivesTheAlgorithm",
+	},
+	{
+		"throttle/limits.lua", `if pause then text, s.pause, s.why = body, pause, why end`, `if pause then text, s.pause, s.why = body, now, why end`,
+		"clock", "a pause lasts until its end", "throttle TestPause$",
+	},
+	{
+		"throttle/limits.lua", `if s.pause > now then return 0 end`, `if s.pause > now + 1e9 then return 0 end`,
+		"wrong number", "a paused bucket has nothing left", "throttle TestPause$",
+	},
+	{
+		"throttle/limits.lua", `if not (s.dirty or s.mended) then return end`, `if not s.dirty then return end`,
+		"missing write", "a refusal under a changed limit writes what is owed now", "throttle TestRefusalsFollowTheNewRate|TestClockSetBackHeals",
+	},
+
+	// take.lua, plain.lua, settle.lua, renew.lua, pause.lua.
+	{
+		"throttle/take.lua", `if e > t then t, binding, moved = e, i, true end`, `if e > now and i == 1 then t, binding, moved = e, i, true end`,
+		"missing condition", "a call goes when all of its limits admit it", "throttle TestSeveralLimits|TestLayersAtRandom",
+	},
+	{
+		"throttle/take.lua", `if t - within > opens then opens, held_by = t - within, binding end`, `if t - within > opens + 1 then opens, held_by = t - within, binding end`,
+		"off by one", "no slot is further away than the caller accepts", "throttle TestExactModels/token_bucket/redis|TestSequences",
+	},
+	{
+		"throttle/take.lua", `if not refused and mode ~= 'peek' then`, `if not refused or mode == 'reserve' then`,
+		"swapped", "a look, or a refusal, takes no permit", "throttle TestPeek$|TestSequences",
+	},
+	{
+		"throttle/plain.lua", `local wait = tat - (b - n) * p - now`, `local wait = tat - (b - n + 1) * p - now`,
+		"off by one", "the cheap script never admits more than the full one", "throttle TestPlainAnswersAlike|TestSequences",
+	},
+	{
+		"throttle/plain.lua", `if tat < now then tat = now end`, `if tat < 0 then tat = now end`,
+		"clock", "an idle bucket gathers no more than its burst", "throttle TestPlainAnswersAlike|TestSequences",
+	},
+	{
+		"throttle/plain.lua", `if tat > now + most then return 0 end -- the clock was set back`, `if tat > now + 1e15 then return 0 end`,
+		"clock", "the cheap script leaves a clock that was set back to the full one", "throttle TestPlainAnswersAlike|TestClockSetBack",
+	},
+	{
+		"throttle/plain.lua", `if not least or left < least then least, owed, shown = left, tat - now, i end`, `if not least or left > least then least, owed, shown = left, tat - now, i end`,
+		"swapped", "the limit with the fewest permits left is shown", "throttle TestPlainAnswersAlike",
+	},
+	{
+		"throttle/plain.lua", `tats[at_key] = tat`, `tats[at_key] = tats[at_key]`,
+		"missing write", "calls that share a round trip take their permits each", "throttle TestPlainAnswersAlike|TestSharedAnswersAreTheSame",
+	},
+	{
+		"throttle/settle.lua", `done = limit_refund(limit, b, now, slot, n - actual, tonumber(ARGV[at + 3 + i]))`, `done = limit_refund(limit, b, now, slot, n, tonumber(ARGV[at + 3 + i]))`,
+		"wrong number", "a call gives back what it did not use, and keeps the rest", "throttle TestSettle",
+	},
+	{
+		"throttle/settle.lua", `limit_charge(limit, b, now, actual - n)`, `limit_charge(limit, b, now, 0)`,
+		"wrong number", "what a call used beyond its reservation is charged", "throttle TestSettle",
+	},
+	{
+		"throttle/settle.lua", `for _, key in ipairs(permits) do redis.pcall('ZREM', key, id) end -- it may have become another algorithm's`, `for _, key in ipairs(permits) do redis.pcall('ZSCORE', key, id) end`,
+		"missing write", "a call that ended holds no permit", "throttle TestSettle|TestHeldPermitsAreRenewed",
+	},
+	{
+		"throttle/renew.lua", `for i, key in ipairs(KEYS) do results[i] = tonumber(redis.call('ZSCORE', key, ARGV[2 * i]) or 0) > now and 1 or 0 end`, `for i, key in ipairs(KEYS) do results[i] = tonumber(redis.call('ZSCORE', key, ARGV[2 * i]) or 0) > 0 and 1 or 0 end`,
+		"no fence", "a permit that lapsed is not renewed: another call may have it", "throttle TestLapsedPermitsStayLapsed|TestLost",
+	},
+	{
+		"throttle/renew.lua", `redis.call('ZADD', key, string.format('%.0f', now + lease), id)`, `redis.call('ZADD', key, string.format('%.0f', now + 1), id)`,
+		"clock", "a renewed permit lives for another lease", "throttle TestHeldPermitsAreRenewed|TestChangedLease",
+	},
+	{
+		"throttle/pause.lua", `if now + length <= b.pause then return string.format('%.0f', b.pause) end`, `if now + length <= now then return string.format('%.0f', b.pause) end`,
+		"swapped", "of two pauses the longer one holds", "throttle TestPause$",
+	},
+
+	// Go.
+	{
+		"throttle/limiter.go", `case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("._~-@", c) >= 0:`, `case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("._~-@:}", c) >= 0:`,
+		"no escape", "no key reaches the bucket of another", "throttle TestEscape|TestKeysDoNotCollide",
+	},
+	{
+		"throttle/limiter.go", `if most := limit.Most(mode == shape); most > 0 && n > most {`, `if most := limit.Most(mode == shape); most > 0 && n > most+1 {`,
+		"off by one", "a cost that is never admitted is an error at once", "throttle TestUnusableQuestions|TestCosts$|TestSequences",
+	},
+	{
+		"throttle/script.go", `func (onceCmd) NoRetry() bool { return true }`, `func (onceCmd) NoRetry() bool { return false }`,
+		"no fence", "a reply that was lost takes no permit twice", "throttle TestLostReply",
+	},
+	{
+		"throttle/script.go", `if s.tight != nil && redis.HasErrorPrefix(err, "OOM") {`, `if s.tight != nil && redis.HasErrorPrefix(err, "NOMEM") {`,
+		"swapped", "limits hold also while Redis is full", "throttle TestFullMemory",
+	},
+	{
+		"throttle/reservation.go", `if !r.Allowed || r.ended.Swap(true) {`, `if !r.Allowed || r.ended.Load() {`,
+		"no fence", "a reservation gives its permits back once", "throttle TestSettle|TestReservation",
+	},
+	{
+		"throttle/plain.go", `d.Remaining = max(0, spec.Burst-(owed+spec.Permit-1)/spec.Permit)`, `d.Remaining = max(0, spec.Burst-owed/spec.Permit)`,
+		"rounding", "Remaining is the same from either script", "throttle TestPlainAnswersAlike|TestSequences",
+	},
+	{
+		"throttle/calendar.go", `d -= (int(now.In(l.Location).Weekday()) + 6) % 7 // back to Monday`, `d -= int(now.In(l.Location).Weekday())`,
+		"clock", "a week begins on Monday", "throttle TestWindows",
+	},
+	{
+		"throttle/calendar.go", `y, m, d := now.In(l.Location).Date()`, `y, m, d := now.UTC().Date()`,
+		"clock", "a day is that of the limit's time zone", "throttle TestWindows",
+	},
+	{
+		"throttle/shards.go", `if int64(i) < whole%parts {`, `if int64(i) <= whole%parts {`,
+		"off by one", "the parts of a limit are no more than the whole", "throttle TestPartsAreTheWhole",
+	},
+	{
+		"throttle/blocks.go", `if own.left >= n && time.Now().Before(own.until) {`, `if own.left >= n-1 && time.Now().Before(own.until) {`,
+		"off by one", "a block hands out its size", "throttle TestBlock",
+	},
+	{
+		"throttle/blocks.go", `if own.left >= n && time.Now().Before(own.until) {`, `if own.left >= n {`,
+		"clock", "a permit of a block is not used after its hold", "throttle TestBlock|TestCrashOfBlocks",
+	},
+	{
+		"throttle/lease.go", `tick := time.NewTicker(shortest / 4)`, `tick := time.NewTicker(shortest * 4)`,
+		"clock", "permits of calls under way are renewed in time", "throttle TestHeldPermitsAreRenewed",
+	},
+}

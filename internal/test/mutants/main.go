@@ -1,0 +1,135 @@
+// Command mutants tests the tests: it breaks one promise at a time, by a change of one
+// line, and runs the tests that should notice.
+//
+// A change is made in a copy that `go test -overlay` compiles in place of the file, so
+// no file of the tree is touched. A mutant is killed when a test fails that passes
+// without it, or when it runs into the time limit of a mutant; the test is named. What
+// the compiler refuses is not killed but wrong, and so is a mutant whose line is gone:
+// a text that changed needs its mutants changed, too.
+//
+// Usage: mutants [flags] [regexp], of the mutants' numbers, files and promises. It exits
+// with 1 when a mutant survives.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// mutant is a change of one line that breaks a promise.
+type mutant struct {
+	file          string
+	before, after string // the whole line, without the spaces around it
+	kind          string // of mistake, in a word or two
+	breaks        string // the promise that it breaks
+	by            string // who should notice: a folder, and a pattern for `go test -run`
+}
+
+// mutants are all of them.
+func mutants() []mutant {
+	return slices.Concat(limiterMutants, queueMutants, gateMutants, clientMutants)
+}
+
+type result struct {
+	verdict string
+	by      string // the test, or what went wrong
+	took    time.Duration
+}
+
+const (
+	killed   = "killed"
+	survived = "SURVIVED"
+	wrong    = "WRONG" // its tests did not run
+)
+
+func main() {
+	whole := flag.Bool("whole", false, "run whole packages, not only the tests that should notice")
+	together := flag.Int("j", 1, "how many mutants run at a time")
+	limit := flag.Duration("limit", 2*time.Minute, "how long the tests of one mutant may take")
+	flag.Parse()
+	if err := run(flag.Arg(0), *whole, *together, *limit); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(match string, whole bool, together int, limit time.Duration) error {
+	pattern, err := regexp.Compile(match)
+	if err != nil {
+		return err
+	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+
+	all := mutants()
+	var chosen []int
+	var faults []error
+	for i, m := range all {
+		if !pattern.MatchString(fmt.Sprintf("%d %s %s", i+1, m.file, m.breaks)) {
+			continue
+		}
+		chosen = append(chosen, i)
+		if _, err := m.text(); err != nil {
+			faults = append(faults, fmt.Errorf("mutant %d: %w", i+1, err))
+		}
+	}
+	if len(faults) > 0 {
+		return errors.Join(faults...)
+	}
+	t := tester{whole: whole, limit: limit}
+	if err := t.unchanged(all, chosen); err != nil {
+		return err
+	}
+
+	results := make([]result, len(all))
+	var wait sync.WaitGroup
+	turns := make(chan struct{}, max(together, 1))
+	began := time.Now()
+	for n, i := range chosen {
+		turns <- struct{}{}
+		if len(interrupted) > 0 {
+			chosen = chosen[:n]
+			break
+		}
+		wait.Go(func() {
+			defer func() { <-turns }()
+			results[i] = t.test(all[i])
+			fmt.Fprintf(os.Stderr, "%d/%d %s\n", n+1, len(chosen), strings.Join(row(i, all[i], results[i]), "  "))
+		})
+	}
+	wait.Wait()
+	return report(all, chosen, results, time.Since(began))
+}
+
+func row(i int, m mutant, r result) []string {
+	return []string{fmt.Sprint(i + 1), m.file, m.kind, m.breaks, r.verdict, r.by, fmt.Sprintf("%.1f s", r.took.Seconds())}
+}
+
+func report(all []mutant, chosen []int, results []result, took time.Duration) error {
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "no.\tfile\tmistake\tthe promise that it breaks\t\tby\ttook")
+	verdicts := map[string]int{}
+	for _, i := range chosen {
+		fmt.Fprintln(table, strings.Join(row(i, all[i], results[i]), "\t"))
+		verdicts[results[i].verdict]++
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	fmt.Printf("%d mutants: %d killed, %d survived, %d wrong, in %v\n",
+		len(chosen), verdicts[killed], verdicts[survived], verdicts[wrong], took.Round(time.Second))
+	if verdicts[killed] < len(chosen) {
+		return errors.New("each mutant that survived wants a test, and each wrong one to be put right")
+	}
+	return nil
+}

@@ -1,0 +1,404 @@
+package main
+
+// queueMutants break the scripts of package queue.
+var queueMutants = []mutant{
+	// plan.lua.
+	{
+		"queue/plan.lua", `for i = #plans, known + 1, -1 do`, `for i = #plans, known + 2, -1 do`,
+		"off by one", "what is decided about a damaged job is dropped as a whole", "queue TestScriptsOnDamagedState|TestScriptsReportFaults",
+	},
+	{
+		"queue/plan.lua", `if found ~= 'none' and found ~= is then error('WRONGTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. is, 0) end`, `if found ~= 'none' and found == is then types[key] = is end`,
+		"no fence", "no write meets a key of another type half-way", "queue TestScriptsOnDamagedState",
+	},
+	{
+		"queue/plan.lua", `elseif sum.drop and reply <= 0 then`, `elseif sum.drop and reply < 0 then`,
+		"off by one", "a tenant without jobs is forgotten", "queue TestManyGhosts",
+	},
+
+	// enqueue.lua.
+	{
+		"queue/enqueue.lua", `if answers then return cjson.decode(answers) end`, `if answers then cjson.decode(answers) end`,
+		"no fence", "a repeated call answers as the first one did", "queue TestLostReplyOfEnqueue|TestLateTryOfEnqueue",
+	},
+	{
+		"queue/enqueue.lua", `if request ~= '' and (#accepted > 0 or again == '1') then`, `if request ~= '' and #accepted > 0 then`,
+		"no fence", "a refusal holds for a try that arrives later", "queue TestLateTryOfEnqueue",
+	},
+	{
+		"queue/enqueue.lua", `if there[1] then return there[2] == digest and {0, there[1], id} or {-1} end`, `if there[1] then return {0, there[1], id} end`,
+		"no fence", "another job of the same id is a conflict, not a repetition", "queue TestKeysAreIdempotent|TestOneBatchSeesItself",
+	},
+	{
+		"queue/enqueue.lua", `if there[1] and there[2] ~= digest then return {-1} end`, `if there[1] and not there[2] then return {-1} end`,
+		"no fence", "another job of the same key is a conflict, not a repetition", "queue TestKeyUntilEnded|TestOneBatchSeesItself|TestKeyWindow",
+	},
+	{
+		"queue/enqueue.lua", `if window == '0' and (not there[1] or there[3] or there[1] == 'archived' or there[1] == 'completed') then return nil end`, `if window == '0' and (not there[1] or there[1] == 'archived' or there[1] == 'completed') then return nil end`,
+		"missing condition", "a key is free when its job has ended", "queue TestKeyOfADoneJobIsFree",
+	},
+	{
+		"queue/enqueue.lua", `if cap > 0 and depth >= cap then return {-2, depth, cap} end`, `if cap > 0 and depth > cap then return {-2, depth, cap} end`,
+		"off by one", "a tenant's backlog ends at its cap", "queue TestBacklogCap|TestCaps",
+	},
+	{
+		"queue/enqueue.lua", `if whole > 0 and all >= whole then return {-4, all, whole} end`, `if whole > 0 and all > whole then return {-4, all, whole} end`,
+		"off by one", "a queue's backlog ends at its cap", "queue TestCaps",
+	},
+	{
+		"queue/enqueue.lua", `if spec.a ~= 'cc' and spec.b > 0 and n > spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end`, `if spec.a ~= 'cc' and spec.b > 0 and n >= spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end`,
+		"off by one", "a job may cost as much as its limit holds", "queue TestMeteredLimit|TestUnitsHoldOnlyTheirJobs|TestBudget",
+	},
+	{
+		"queue/enqueue.lua", `local place = tonumber(band) * BAND + (i - FIRST) / WORDS`, `local place = tonumber(band) * BAND`,
+		"wrong number", "jobs of one call keep their order", "queue TestLaneIsFirstInFirstOut",
+	},
+	{
+		"queue/enqueue.lua", `if deadline ~= '0' then plan('ZADD', headgate .. 'deadlines', deadline, id) end`, `if deadline == '' then plan('ZADD', headgate .. 'deadlines', deadline, id) end`,
+		"missing write", "a job whose deadline passes is put away wherever it waits", "queue TestDeadlinePassesWhileTheTenantIsPaused|TestDeadlineAfterAStep",
+	},
+	{
+		"queue/enqueue.lua", `if lengths[job.lane] == 0 then`, `if lengths[job.lane] == 1 then`,
+		"off by one", "a lane that gets its first job is known to the dispatcher", "queue TestLaneIsFirstInFirstOut|TestGhosts",
+	},
+
+	// lanes.lua.
+	{
+		"queue/lanes.lua", `return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))`, `return (string.gsub(text, '[^a-zA-Z0-9._~@;=-]', function(c) return string.format('%%%02X', string.byte(c)) end))`,
+		"no escape", "no name becomes a part of another lane's", "queue TestGroupOfAnyName|TestVerbsOnForeignTasks|TestForecastReadsForeignGroups",
+	},
+	{
+		"queue/lanes.lua", `if entry.spec.b > 0 and n > entry.spec.b then return entry.spec.b end`, `if entry.spec.b > 0 and n > entry.spec.b then return 0 end`,
+		"wrong number", "a job that costs more than its limit holds takes all of it", "queue TestLoweredBelowACost",
+	},
+	{
+		"queue/lanes.lua", `if change.limit and (change['until'] == 0 or change['until'] > now) then`, `if change.limit then`,
+		"clock", "an override ends at its end", "queue TestEndOfAnOverrideWakes",
+	},
+	{
+		"queue/lanes.lua", `local parts = math.max(1, math.floor(parts_now(entry.key, now) / 2))`, `local parts = math.max(1, math.floor(parts_now(entry.key, now) / 1))`,
+		"wrong number", "a 429 halves an adaptive limit", "queue TestAdaptiveLimit",
+	},
+	{
+		"queue/lanes.lua", `local left = math.min(PARTS, parts + STEP * math.floor(math.max(0, now - since) / STEP_US))`, `local left = math.min(PARTS, parts + STEP * math.floor(math.max(0, now - since) / STEP))`,
+		"clock", "an adaptive limit comes back step by step", "queue TestAdaptiveLimit|TestRecoveryOfAnAdaptiveLimitWakes",
+	},
+	{
+		"queue/lanes.lua", `if t < openings[i + 1] then return math.max(t, openings[i]) end`, `if t < openings[i + 1] then return t end`,
+		"clock", "no job goes outside of its send window", "queue TestSendWindow$|TestExplainPauseAndWindow",
+	},
+	{
+		"queue/lanes.lua", `lower.b = math.max(1, math.floor(spec.b * parts / PARTS))`, `lower.b = math.max(1, spec.b)`,
+		"wrong number", "an adaptive window is lowered, too", "queue TestAdaptiveLimit",
+	},
+	{
+		"queue/lanes.lua", `if ends > b.pause then b.pause, b.why, b.mended = ends, reason, true end`, `if ends < b.pause then b.pause, b.why, b.mended = ends, reason, true end`,
+		"swapped", "a provider's pause stops the buckets, and the longer one holds", "queue TestThrottledPausesTheTenantAndSpendsNoAttempt|TestPauses$|TestResumeAfterProvider",
+	},
+	{
+		"queue/lanes.lua", `if limit_earliest(entry.spec, bucket(entry, now), now, now, 1) > now then return entry end`, `if limit_earliest(entry.spec, bucket(entry, now), now, now, 1) > now + 1e15 then return entry end`,
+		"wrong number", "no more calls are under way than a concurrency limit says", "queue TestConcurrencyLimit|TestKeptSlotTakesAPermit",
+	},
+	{
+		"queue/lanes.lua", `plan('ZREM', key, id)`, `read('ZSCORE', key, id)`,
+		"missing write", "a job that ended or waits holds no permit", "queue TestWaitingForAnotherTryHoldsNoPermit|TestCancelFreesPermits|TestConcurrencyLimit",
+	},
+	{
+		"queue/lanes.lua", `for _, lane in ipairs(pick(headgate .. 'blocked:' .. string.sub(key, #PERMITS + 1), 1)) do`, `for _, lane in ipairs(pick(headgate .. 'blocked:' .. string.sub(key, #PERMITS), 1)) do`,
+		"wrong key", "a freed permit lets the next lane go on", "queue TestSettlementWakesTheBlockedLane|TestFreedPermitIsPassedOn",
+	},
+	{
+		"queue/lanes.lua", `count(headgate .. 'backlog', tenant, n, 'drop')`, `count(headgate .. 'backlog', tenant, n)`,
+		"missing write", "a tenant without jobs leaves nothing in Redis", "queue TestManyGhosts",
+	},
+	{
+		"queue/lanes.lua", `latest = math.max(latest, tonumber(string.match(text, '^%d+') or 0))`, `latest = math.min(latest, tonumber(string.match(text, '^%d+') or 0))`,
+		"swapped", "a pause keeps the jobs of its scope", "queue TestPauseScopes|TestPauses$",
+	},
+	{
+		"queue/lanes.lua", `if known and tonumber(string.match(known, '^%d+') or 0) >= ends then return known end`, `if known and tonumber(string.match(known, '^%d+') or 0) < ends then return known end`,
+		"swapped", "of two pauses the one that ends later holds", "queue TestPauseLaterEndWins",
+	},
+	{
+		"queue/lanes.lua", `length = math.min(math.max(2 * known.length, length), GROWTH * length)`, `length = math.min(math.max(known.length, length), GROWTH * length)`,
+		"wrong number", "the pauses of what is down grow", "queue TestGrowingHolds",
+	},
+	{
+		"queue/lanes.lua", `hold_set(scope, {ends = now + lease_us, length = hold.length, since = hold.since, probe = escape(id), reason = hold.reason})`, `hold_set(scope, {ends = now, length = hold.length, since = hold.since, probe = escape(id), reason = hold.reason})`,
+		"clock", "one probe at a time tries what is down", "queue TestOneProbe|TestUsedUpAccount",
+	},
+	{
+		"queue/lanes.lua", `plan('ZADD', headgate .. 'pause_ends', int(keep_until), scope)`, `plan('ZADD', headgate .. 'pause_ends', int(keep_until + 1e15), scope)`,
+		"clock", "pauses that ended leave nothing in Redis", "queue TestEndedPausesArePurged|TestHoldsAreForgotten",
+	},
+	{
+		"queue/lanes.lua", `if not e or #e > 16 or #c > 16 or #position > 16 then error(string.format('%q', text) .. ' is no slot', 0) end`, `if not e then error(string.format('%q', text) .. ' is no slot', 0) end`,
+		"no fence", "a slot that cannot be one is a fault, and no number", "queue TestScriptsOnDamagedState",
+	},
+
+	// dispatch.lua.
+	{
+		"queue/dispatch.lua", `plan('ZREM', set, id)`, `read('ZSCORE', set, id)`,
+		"missing write", "a job stands in one place", "queue TestScriptsOnDamagedState|TestForwardedAndExpiredAtOnce",
+	},
+	{
+		"queue/dispatch.lua", `local room = tonumber(ARGV[2]) - pending`, `local room = tonumber(ARGV[2])`,
+		"wrong number", "a worker is handed no more jobs than it has places", "queue TestRunnableTellsThatThereAreTooFewWorkers|TestConcurrencyLimit",
+	},
+	{
+		"queue/dispatch.lua", `local start = math.max(virtual - 2 * typical / limits.w, finish_of(tenant))`, `local start = math.max(virtual - 200 * typical / limits.w, finish_of(tenant))`,
+		"wrong number", "a tenant that was away earns no credit", "queue TestAbsenceIsNoCredit",
+	},
+	{
+		"queue/dispatch.lua", `finish[tenant] = finish_of(tenant) + (spent - expected) / limits.w`, `finish[tenant] = finish_of(tenant) + (spent - expected)`,
+		"wrong number", "a shared limit is divided by weights", "queue TestSharedLimitIsDividedByWeight|TestWeightsAreLive",
+	},
+	{
+		"queue/dispatch.lua", `local MAX_SKIPS = 9`, `local MAX_SKIPS = 900`,
+		"wrong number", "jobs of low priority are not starved", "queue TestLowIsNotStarved|TestPriorityWithinATenant",
+	},
+	{
+		"queue/dispatch.lua", `if turn == 'lower' then v.skips, v.skipped = 0, true end`, `if turn == 'lower' then v.skipped = true end`,
+		"missing write", "jobs of high priority go first nine times of ten", "queue TestLowIsNotStarved|TestPriorityWithinATenant",
+	},
+	{
+		"queue/dispatch.lua", `blocked = not job.permits and blocked_by(limits, now)`, `blocked = job.permits and blocked_by(limits, now)`,
+		"swapped", "a lane without a permit waits for one", "queue TestConcurrencyLimit|TestKeptSlotTakesAPermit|TestFreedPermitIsPassedOn",
+	},
+	{
+		"queue/dispatch.lua", `release(lane, job, job.kept_e, job.kept_c, job.permits or take_permits(limits, job.id, now))`, `release(lane, job, job.kept_e, job.kept_c, job.permits or '')`,
+		"missing write", "a job that kept its slot takes a permit, too", "queue TestKeptSlotTakesAPermit",
+	},
+	{
+		"queue/dispatch.lua", `if job.deadline > 0 and job.deadline <= t and job.deadline <= horizon then`, `if job.deadline > 0 and job.deadline > t and job.deadline <= horizon then`,
+		"swapped", "a job that cannot go before its deadline takes no slot", "queue TestDeadlineBeforeTheSlot",
+	},
+	{
+		"queue/dispatch.lua", `elseif t > horizon or (t > now + pickup and ahead >= max_ahead) then`, `elseif t > horizon + 1e6 or (t > now + pickup and ahead >= max_ahead) then`,
+		"wrong number", "no slot is given further ahead than the horizon", "queue TestReleasedNamesTheLimit|TestLeakyLanesGoOnTheGrid|TestMeteredLimit",
+	},
+	{
+		"queue/dispatch.lua", `marks = commit_all(limits.all, now, c, job.costs)`, `marks = ''`,
+		"missing write", "every release is counted by its limits", "queue TestScriptsOnDamagedState|TestTenantSlots",
+	},
+	{
+		"queue/dispatch.lua", `lane_drop(lane, job.id)`, `view(lane)`,
+		"missing write", "a job is released once", "queue TestScriptsOnDamagedState|TestLaneIsFirstInFirstOut|TestPriorityWithinATenant",
+	},
+	{
+		"queue/dispatch.lua", `backlog_add(tenant, -taken)`, `backlog_add(tenant, 1 - taken)`,
+		"off by one", "what was released does not count as waiting", "queue TestBacklogCap|TestCaps|TestVerbsByState|TestWhatIsLeftExpires",
+	},
+	{
+		"queue/dispatch.lua", `if not handles(limits.kind) then`, `if not handles('') and limits.kind == '' then`,
+		"swapped", "a worker is handed no job of a kind that it does not know", "queue TestWorkersOfDifferentKinds|TestUnservedIsSaid|TestKindsWithoutEnd",
+	},
+	{
+		"queue/dispatch.lua", `elseif t <= horizon and job.suspect then`, `elseif t <= horizon and job.suspect == 3 then`,
+		"missing branch", "a suspect is given its slot when its turn has come", "queue TestSuspect|TestPoison",
+	},
+	{
+		"queue/dispatch.lua", `local stepped = looked_at > now + 500000`, `local stepped = looked_at > now + 5e14`,
+		"clock", "lanes that wait by another clock are asked again", "queue TestClockSteps|TestDeadlineAfterAStep|TestLimitChangesItsNature",
+	},
+	{
+		"queue/dispatch.lua", `if not understood then plan('ZADD', set, int(math.floor(now / 1000000) + 60), id) end`, `if not understood then plan('ZADD', set, int(math.floor(now / 1000000)), id) end`,
+		"clock", "a damaged job does not stand in front of all others", "queue TestDamagedLanesHoldUpNobody|TestTaskWithoutAState|TestScriptsReportFaults",
+	},
+	{
+		"queue/dispatch.lua", `if tries >= MAX_RELEASED then return nil, damaged and 'damaged' or 'ghosts' end`, `if tries >= 1e6 then return nil, damaged and 'damaged' or 'ghosts' end`,
+		"no bound", "a call looks at a bounded number of damaged jobs", "queue TestDamagedLanesHoldUpNobody|TestManyGhosts",
+	},
+
+	// begin.lua, slot.lua.
+	{
+		"queue/begin.lua", `if unsettled then e, c = 0, 0 end`, `if unsettled then e, c = e, c end`,
+		"no fence", "a slot that an earlier call may have used is not used again", "queue TestCallThatOutlivesItsWorker",
+	},
+	{
+		"queue/begin.lua", `elseif crashes >= 3 then`, `elseif crashes >= 4 then`,
+		"off by one", "the job that took three workers with it is archived", "queue TestPoisonJobs|TestGuilt",
+	},
+	{
+		"queue/begin.lua", `elseif e > 0 and e <= now + 10000000 then`, `elseif e > 0 then`,
+		"clock", "a slot that was given before the clock was set back is given up", "queue TestClockSteps|TestClock",
+	},
+	{
+		"queue/begin.lua", `local fields = {'hg_owner', owner, 'hg_first', task[6] or int(now) .. ' ' .. owner}`, `local fields = {'hg_owner', owner, 'hg_first', int(now) .. ' ' .. owner}`,
+		"wrong number", "the first attempt's time stays the first one's", "queue TestFirst|TestKeepsFirst",
+	},
+	{
+		"queue/begin.lua", `answer = task[3] == '1' and 'done' or 'failed'`, `answer = 'slot'`,
+		"no fence", "a job that ended is never called again", "queue TestDoneIsNeverCalledAgain|TestEndsStayEnded",
+	},
+	{
+		"queue/begin.lua", `unsure = (task[7] or task[4] or unsettled) and 1 or 0`, `unsure = (task[4] or unsettled) and 1 or 0`,
+		"missing condition", "that an earlier call's end is not known stays known", "queue TestUnknownStaysUnknown",
+	},
+	{
+		"queue/slot.lua", `if task[1] ~= 'active' or task[2] ~= owner then`, `if task[1] ~= 'active' then`,
+		"no fence", "only the run that has a job gets a slot for it", "queue TestScriptsOnDamagedState|TestSettleIsFenced|TestCallThatOutlivesItsWorker|TestLost",
+	},
+	{
+		"queue/slot.lua", `if missed > 0 then refund_all(limits.all, now, missed, costs, task[6]) end`, `if missed < 0 then refund_all(limits.all, now, missed, costs, task[6]) end`,
+		"swapped", "a slot that was missed moves to now and is not lost", "queue TestMissesSlowDown|TestTenantSlots|TestMeteredLimit|TestHeldSlotsAreUsedByAnotherWorker",
+	},
+	{
+		"queue/slot.lua", `local t, binding = earliest_all(limits.all, now, math.max(now, paused), costs)`, `local t, binding = earliest_all(limits.all, now, now, costs)`,
+		"missing condition", "a job that a worker holds waits for the end of a pause, too", "queue TestPauses$|TestPauseIsSaid|TestPausedWhileRetrying|TestPauseScopes",
+	},
+	{
+		"queue/slot.lua", `free_permits(id, task[5], now)`, `free_permits(id, nil, now)`,
+		"missing write", "a job that goes back to its lane holds no permit", "queue TestWaitingForAnotherTryHoldsNoPermit|TestPausedWhileRetrying|TestPermit",
+	},
+
+	// settle.lua, end.lua.
+	{
+		"queue/settle.lua", `if not first and task[1] ~= owner .. '!' then return 0 end`, `if not first and task[1] == owner .. '?' then return 0 end`,
+		"no fence", "a run settles its own job, and not that of another run", "queue TestSettleIsFenced",
+	},
+	{
+		"queue/settle.lua", `if outcome == 'done' and not task[4] then`, `if outcome == 'done' then`,
+		"no fence", "a settlement that is sent twice counts once", "queue TestLostSettlement|TestRecordIsOnce|TestEndsStayEnded",
+	},
+	{
+		"queue/settle.lua", `count(headgate .. 'done', tenant, 1)`, `count(headgate .. 'done', tenant, 0)`,
+		"missing write", "every job that was done is counted", "queue TestRecord|TestTenants|TestWeightsAreLive|TestEventsRefuse|TestGauges|TestInspectorShares",
+	},
+	{
+		"queue/settle.lua", `set('hg_slot', slot_write(0, 0, position or BAND + now))`, `set('hg_slot', slot_write(0, 0, BAND + now))`,
+		"wrong number", "a job that failed keeps its place in its lane", "queue TestRetryKeepsPriority|TestPriorityWithinATenant|TestPausedWhileRetrying|TestWaitingSpendsNoAttempt",
+	},
+	{
+		"queue/settle.lua", `if outcome == 'unsure' then set('hg_unsure', '1') end`, `if outcome == 'unsure' and task[4] then set('hg_unsure', '1') end`,
+		"missing write", "that a call's end is not known is remembered", "queue TestUnknownStaysUnknown|TestOutcomeOfRepeatUnknown",
+	},
+	{
+		"queue/settle.lua", `if ended and task[6] and read('GET', headgate .. 'unique:' .. task[6]) == id then`, `if ended and task[6] then`,
+		"no fence", "the end of a job frees its own key, and not that of another job", "queue TestKeyUntilEnded|TestKeyOfAnArchivedJobIsFree|TestVerbsAndKeys",
+	},
+	{
+		"queue/settle.lua", `plan('DEL', headgate .. 'unique:' .. task[6])`, `read('GET', headgate .. 'unique:' .. task[6])`,
+		"missing write", "the end of a job frees its key", "queue TestKeyUntilEnded|TestKeyOfAnArchivedJobIsFree|TestWhatIsLeftExpires",
+	},
+	{
+		"queue/settle.lua", `if ended and task[11] then plan('ZREM', headgate .. 'deadlines', id) end`, `if ended and task[11] == '' then plan('ZREM', headgate .. 'deadlines', id) end`,
+		"missing write", "no deadline is kept of a job that ended", "queue TestDeadlinesOfEndedJobs",
+	},
+	{
+		"queue/settle.lua", `if ended or spent then woken = woken + free_permits(id, task[2], now) end`, `if ended then woken = woken + free_permits(id, task[2], now) end`,
+		"missing condition", "a job that waits for another try holds no permit", "queue TestWaitingForAnotherTryHoldsNoPermit",
+	},
+	{
+		"queue/settle.lua", `set('hg_owner', owner .. '!')`, `set('hg_owner', owner)`,
+		"missing write", "a job that goes back to its lane has no owner", "queue TestCrash|TestRecovery|TestSettleIsFenced|TestUnknownStaysUnknown|TestFirst",
+	},
+	{
+		"queue/settle.lua", `local MAX_UNREACHABLE = 3`, `local MAX_UNREACHABLE = 2`,
+		"off by one", "an endpoint is held for all when three tenants cannot reach it", "queue TestHostIsDownForAll|TestEndpointIsHeldAlone",
+	},
+	{
+		"queue/settle.lua", `elseif who == 'endpoint' and endpoint then`, `elseif who == 'endpoint' and not endpoint then`,
+		"swapped", "what a receiver says holds its own jobs and no others", "queue TestEndpointIsHeldAlone|TestHostIsDownForAll",
+	},
+	{
+		"queue/settle.lua", `if sign == '' then pause(who == 'account' and '*' or tenant, now + length, 'provider', reason) end`, `if sign == '' then pause('*', now + length, 'provider', reason) end`,
+		"wrong key", "a tenant's 429 holds no other tenant", "queue TestThrottledPausesTheTenantAndSpendsNoAttempt|TestPauses$",
+	},
+	{
+		"queue/settle.lua", `correct_all(lane_limits(lane, now).all, now, slot, costs_read(task[12], task[13]), costs_read('0', actual), task[14])`, `correct_all(lane_limits(lane, now).all, now, slot, costs_read(task[12], task[13]), costs_read('0', ''), task[14])`,
+		"missing write", "what a call used beyond its estimate, or less, is corrected", "queue TestMeteredLimit|TestMeteredOverrun",
+	},
+	{
+		"queue/settle.lua", `set('hg_crashes', '0')`, `set('hg_called', '')`,
+		"missing write", "a call that came to an end clears its job", "queue TestCallThatEndsClears",
+	},
+	{
+		"queue/end.lua", `plan('HSET', key, 'hg_done', '0', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')`, `plan('HSET', key, 'hg_done', '1', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')`,
+		"swapped", "a job that failed is archived with its reason", "queue TestEndsStayEnded|TestArchivedJobsCanBeRunAgain|TestOutcomes|TestResults",
+	},
+
+	// recover.lua, late.lua, watch.lua.
+	{
+		"queue/recover.lua", `if (lease and tonumber(lease) or '') ~= (tonumber(seen) or '') then return end`, `if not lease and seen ~= '' then return end`,
+		"no fence", "a job whose lease was renewed is not taken", "queue TestRecovery$|TestRecoverer|TestScriptsOnDamagedState|TestCrashNeedsAnEnd",
+	},
+	{
+		"queue/recover.lua", `if (task[8] or '') ~= owner then return end`, `if (task[8] or '') ~= owner and owner == '?' then return end`,
+		"no fence", "a job that another run has is not taken", "queue TestRecovery|TestCrashNeedsAnEnd|TestLateEnd",
+	},
+	{
+		"queue/recover.lua", `if ended == '1' and (crashes == 0 or called == 'alone' or (crashes == 1 and called)) then`, `if (crashes == 0 or called == 'alone' or (crashes == 1 and called)) then`,
+		"missing condition", "a worker that lives has not crashed", "queue TestCrashNeedsAnEnd|TestStoppedWorkerIsNoCrash",
+	},
+	{
+		"queue/recover.lua", `set('hg_unsure', '1')`, `set('hg_called', '')`,
+		"missing write", "of a call whose worker died nobody knows the end", "queue TestCrash|TestUnknownStaysUnknown|TestRecovery",
+	},
+	{
+		"queue/recover.lua", `free_permits(id, task[7], now)`, `free_permits(id, nil, now)`,
+		"missing write", "a job that was recovered holds no permit", "queue TestRecovery|TestPermit|TestCrash",
+	},
+	{
+		"queue/recover.lua", `plan('LREM', asynq .. 'active', 1, id)`, `read('LPOS', asynq .. 'active', id)`,
+		"missing write", "a job that was recovered stands in its lane alone", "queue TestRecovery|TestScriptsOnDamagedState",
+	},
+	{
+		"queue/late.lua", `done = succeeded == '1' and not task[5]`, `done = not task[5]`,
+		"missing condition", "a run that failed late ends no job", "queue TestLateEnd|TestStopped",
+	},
+	{
+		"queue/late.lua", `if string.sub(run, 1, -3) == owner then counted = string.sub(run, -1) else others[#others + 1] = run end`, `if string.sub(run, 1, -3) ~= '' then counted = string.sub(run, -1) else others[#others + 1] = run end`,
+		"no fence", "a late end is that of a run which was taken", "queue TestLateEnd",
+	},
+	{
+		"queue/late.lua", `plan('HSET', key, 'hg_crashes', int(math.max(crashes - 1, 0)))`, `plan('HSET', key, 'hg_crashes', int(math.max(crashes, 0)))`,
+		"missing write", "a run that ended late was no crash", "queue TestLateEnd|TestStoppedWorkerIsNoCrash",
+	},
+	{
+		"queue/watch.lua", `if watcher and watcher ~= ARGV[2] then return 0 end`, `if watcher and watcher == '' then return 0 end`,
+		"no fence", "one worker at a time watches a queue", "queue TestOneWatcher",
+	},
+
+	// dequeue.lua, sweep.lua, verbs.lua, periodic jobs.
+	{
+		"queue/dequeue.lua", `if task[1] or (tonumber(task[2] or 0) or 0) >= 3 or (deadline > 0 and deadline <= now) then`, `if (tonumber(task[2] or 0) or 0) >= 3 or (deadline > 0 and deadline <= now) then`,
+		"missing condition", "what only has to be put away goes to any worker", "queue TestEndedJobsOfOthersArePutAway",
+	},
+	{
+		"queue/dequeue.lua", `if (tonumber(task[4] or 0) or 0) / 1000 < now - LEFT_US then back[#back + 1] = ids[i] end`, `if (tonumber(task[4] or 0) or 0) / 1000 > now then back[#back + 1] = ids[i] end`,
+		"swapped", "a job that no worker takes goes back to its lane", "queue TestReleasedJobsOfOthersGoBack",
+	},
+	{
+		"queue/sweep.lua", `if state ~= 'pending' and state ~= 'active' and state ~= 'retry' then free_permits(id, entry.key, now) end`, `if state == 'completed' then free_permits(id, entry.key, now) end`,
+		"swapped", "permits of jobs that asynq's tools deleted come back", "queue TestPermitsOfDeletedJobsComeBack",
+	},
+	{
+		"queue/sweep.lua", `if due and due <= e then return end`, `if due then return end`,
+		"missing condition", "a limit that was raised lets its lanes go on", "queue TestRaisedQuotaWakesLanes|TestChangesWake|TestLimitsAreLive",
+	},
+	{
+		"queue/verbs.lua", `if unique and read('GET', name) == id then plan('DEL', name) end`, `if unique then plan('DEL', name) end`,
+		"no fence", "an operator frees the key of a job, and not that of another one", "queue TestVerbsAndKeys|TestKeyOfADeletedJob",
+	},
+	{
+		"queue/verbs.lua", `if not may or (task.done and task.state ~= 'archived') then`, `if not may then`,
+		"missing condition", "no operator takes back what is done", "queue TestVerbsLeaveWhatIsDone",
+	},
+	{
+		"queue/verbs.lua", `if c <= now then -- a slot that it kept is paid for`, `if c > now then`,
+		"swapped", "a job that an operator runs at once is charged", "queue TestRunNowIsCharged",
+	},
+	{
+		"queue/archive.lua", `if moved >= excess and at > cutoff then break end`, `if moved > excess and at > cutoff then break end`,
+		"off by one", "asynq's archive keeps as many as it may", "queue TestArchiveMoves|TestAsynqArchiveIsNotCut",
+	},
+	{
+		"queue/periodic_fire.lua", `if tick <= last[id] or tick < oldest then`, `if tick < last[id] or tick < oldest then`,
+		"no fence", "a tick is fired once", "queue TestTickIsFencedWithItsJob|TestPeriodicLostReply",
+	},
+	{
+		"queue/periodic_choose.lua", `elseif chosen == tick then`, `elseif chosen == tick + 1 then`,
+		"off by one", "a tick goes into one queue", "queue TestPeriodic|TestTick",
+	},
+}

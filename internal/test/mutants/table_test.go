@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestTable: every mutant changes one line that its file has once, in a way that can be
+// parsed, and its tests are there. Mutants do not rot.
+func TestTable(t *testing.T) {
+	t.Chdir("../../..")
+	all := mutants()
+	if len(all) < 80 {
+		t.Errorf("%d mutants, want 80 at least", len(all))
+	}
+	seen := map[string]bool{}
+	tests := map[string]string{}
+	for i, m := range all {
+		if _, err := m.text(); err != nil {
+			t.Errorf("mutant %d: %v", i+1, err)
+		}
+		if key := fmt.Sprint(m.file, m.before, m.after); seen[key] {
+			t.Errorf("mutant %d stands there twice", i+1)
+		} else {
+			seen[key] = true
+		}
+		folder, pattern, ok := strings.Cut(m.by, " ")
+		if !ok || m.kind == "" || m.breaks == "" {
+			t.Errorf("mutant %d has an empty field: %+v", i+1, m)
+			continue
+		}
+		if tests[folder] == "" {
+			files, _ := filepath.Glob(filepath.Join(folder, "*_test.go"))
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tests[folder] += "\n" + string(text)
+			}
+		}
+		for one := range strings.SplitSeq(pattern, "|") {
+			name, _, _ := strings.Cut(one, "/")
+			if !regexp.MustCompile("(?m)^func " + strings.TrimSuffix(name, "$")).MatchString(tests[folder]) {
+				t.Errorf("mutant %d: %s has no test %s", i+1, folder, one)
+			}
+		}
+	}
+}

@@ -1,0 +1,281 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// script runs a script of the test's own, behind the libraries.
+func (r *rig) script(t *testing.T, body string, args ...any) string {
+	t.Helper()
+	reply, err := newScript(body).Run(t.Context(), r.server.Client(), scriptKeys(r.queue), append([]any{r.queue}, args...)...)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	return fmt.Sprint(reply)
+}
+
+// TestForeignMessages: what other programs encode is read as far as it can be: fields of
+// fixed length, a message without a payload, and one that begins with a number.
+func TestForeignMessages(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	kind, payload := "\x0a\x04call", "\x12\x02{}"
+	for msg, want := range map[string]string{
+		kind + payload + "\x28\x05":                             "call 5 " + kind + "\x28\x05",
+		kind + "\x1a\x01i\x28\x05":                              "call 5 " + kind + "\x1a\x01i\x28\x05",
+		kind + "\x7912345678\x7d1234" + "\x28\x05":              "call 5 " + kind + "\x7912345678\x7d1234\x28\x05",
+		"\x28\x05" + kind:                                       " 5 \x28\x05" + kind,
+		kind + payload + "\x28\x85\x80\x80\x80\x80\x80\x80\x80": "call 5 " + kind + "\x28\x85\x80\x80\x80\x80\x80\x80\x80",
+	} {
+		if got := r.script(t, messageLua+`return message_kind(ARGV[2]) .. ' ' .. message_read(ARGV[2]).retry .. ' ' .. message_light(ARGV[2])`, msg); got != want {
+			t.Errorf("%q is read as %q; want %q", msg, got, want)
+		}
+	}
+}
+
+// TestUniqueTaskIsForgotten: what asynq's own client locked for a task is free when an
+// operator deletes it, unless another task holds it by now.
+func TestUniqueTaskIsForgotten(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	enqueue := func() (*asynq.TaskInfo, error) {
+		return asynq.NewClientFromRedisClient(client).Enqueue(asynq.NewTask("call", []byte(`{}`)), asynq.Queue(r.queue), asynq.Unique(time.Hour))
+	}
+	info, err := enqueue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := enqueue(); err == nil {
+		t.Fatal("the task is not locked")
+	}
+	lock := r.field(t, info.ID, "unique_key")
+	if lock == "" {
+		t.Fatal("the task has no lock")
+	}
+	if err := asynq.NewInspectorFromRedisClient(client).ArchiveTask(r.queue, info.ID); err != nil {
+		t.Fatal(err)
+	}
+	if tally, err := Apply(t.Context(), client, r.queue, DeleteArchived, Filter{}, ann, nil); err != nil || tally.Jobs != 1 {
+		t.Fatalf("%+v, %v", tally, err)
+	}
+	if n := client.Exists(t.Context(), lock).Val(); n != 0 {
+		t.Error("its lock stays")
+	}
+}
+
+// TestFaultsWhereNoneCanStand: where the reports of faults should be stands something
+// else. It is replaced, or nothing would ever be said.
+func TestFaultsWhereNoneCanStand(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	client.Set(t.Context(), key(r.queue, "faults"), "x", 0)
+	client.HSet(t.Context(), asynqKey(r.queue, "t:"+r.add(t, nil)), "hg_slot", "damaged")
+	r.round(t, r.dispatcher())
+	if faults, err := Faults(t.Context(), client, r.queue); err != nil || len(faults) != 1 {
+		t.Errorf("%v, %v; want the one fault", faults, err)
+	}
+	if text := r.script(t, `attempt('it', function() plan('SET', headgate .. 'x', {}) end) return faults['it'] or ''`); !strings.Contains(text, "cannot write table") {
+		t.Errorf("a write that Redis would refuse half-way: %q", text)
+	}
+}
+
+// TestLoweredBelowACost: the limit was lowered after a job came that costs more. It takes
+// all that the limit holds, and the next one waits for all of it.
+func TestLoweredBelowACost(t *testing.T) {
+	large := perTenant(1)
+	large.Rate, large.Burst = throttle.Rate{Count: 10, Period: time.Hour}, 10
+	r := startRig(t, -1, limitsOf(large), nil)
+	dear := r.add(t, func(job *Job) { job.Cost = 8 })
+	next := r.add(t, nil)
+	small := large
+	small.Burst = 4
+	if err := Publish(t.Context(), r.server.Client(), Limits{Queues: map[string]QueueLimits{r.queue: {Limits: []Limit{small}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if ids := r.release(t, r.dispatcher(), 10); !slices.Equal(ids, []string{dear}) {
+		t.Errorf("%v went; want %s, and %s to wait", ids, dear, next)
+	}
+}
+
+// TestDroppedPlansOfPauses: what a script planned about a pause, and dropped, it does not
+// take for done.
+func TestDroppedPlansOfPauses(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	got := r.script(t, `
+pause_set('a', '9000000000000000 ann why', 9e15)
+attempt('it', function() pause_end('a') error('no', 0) end)
+local known = pause_text('a')
+attempt('it', function() pause_set('a', '1 x y', 1) error('no', 0) end)
+return known .. ', ' .. pause_text('a')`)
+	if want := "9000000000000000 ann why, 9000000000000000 ann why"; got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
+}
+
+// TestHoldThatIsOverGrowsNotBack: a call that was under way fails after the hold's end. The
+// next pause is no shorter than the last one.
+func TestHoldThatIsOverGrowsNotBack(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	got := r.script(t, `
+local now = clock()
+hold_set('a:call', {ends = now - 1, length = 8000000, since = 5, probe = '-', reason = 'down'})
+hold_begin('a:call', 1000000, false, false, 'still down', now)
+local hold = hold_read(pause_text('a:call'))
+return int(hold.length) .. ' ' .. int(hold.since) .. ' ' .. int(hold.ends - now)`)
+	if want := "8000000 5 8000000"; got != want {
+		t.Errorf("length, since and what is left: %s; want %s", got, want)
+	}
+}
+
+// TestBehindTheLastOpening: what lies behind the openings that were passed is asked again
+// by then.
+func TestBehindTheLastOpening(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	if got := r.script(t, `return {open_at({10, 20, 30, 40}, 5), open_at({10, 20, 30, 40}, 20), open_at({10, 20, 30, 40}, 40)}`); got != "[10 30 40]" {
+		t.Errorf("the openings from 5, 20 and 40 on are %s", got)
+	}
+}
+
+// TestResumedKindIsNotHeld: an operator who resumes a kind lets its account go on, too,
+// that a failure holds back.
+func TestResumedKindIsNotHeld(t *testing.T) {
+	r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
+	r.holdBack(t, accountScope("call"), time.Now().Add(time.Hour), "-")
+	if _, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, Scope{Kind: "call"}, ann); err != nil {
+		t.Fatal(err)
+	}
+	if held := r.held(t); len(held) != 0 {
+		t.Errorf("%v is still held", held)
+	}
+	id := r.add(t, nil)
+	if ids := r.release(t, r.dispatcher(), 10); !slices.Equal(ids, []string{id}) {
+		t.Errorf("%v went", ids)
+	}
+}
+
+// TestTicksOutOfOrder: two workers differ about an entry's ticks. An earlier tick than the
+// chosen one is over, and a mark of it leaves the choice.
+func TestTicksOutOfOrder(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	fired := "test:" + r.queue
+	defer client.Del(t.Context(), fired)
+	ask := func(script *throttle.Script, args ...any) string {
+		t.Helper()
+		reply, err := script.Run(t.Context(), client, []string{fired}, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(reply)
+	}
+	for _, step := range []struct {
+		script *throttle.Script
+		args   []any
+		want   string
+	}{
+		{periodicChooseScript, []any{"e", 200, "q"}, "[[q 0]]"},
+		{periodicChooseScript, []any{"e", 100, "other"}, "[[ 199]]"},
+		{periodicMarkScript, []any{"e", 100}, "1"},
+		{periodicChooseScript, []any{"e", 200, "other"}, "[[q 0]]"},
+		{periodicMarkScript, []any{"e", 200}, "1"},
+		{periodicChooseScript, []any{"e", 200, "other"}, "[[ 200]]"},
+	} {
+		if got := ask(step.script, step.args...); got != step.want {
+			t.Errorf("%v: %s; want %s", step.args, got, step.want)
+		}
+	}
+}
+
+// TestMovedJobsAreNotActedOn: an operator acts on a job that stands elsewhere than its
+// state says, or twice.
+func TestMovedJobsAreNotActedOn(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client, ctx := r.server.Client(), t.Context()
+	for _, state := range []string{"pending", "retry", "aggregating"} {
+		id := r.add(t, nil)
+		client.ZRem(ctx, asynqKey(r.queue, "g:"+r.lane("a")), id)
+		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", state)
+		if tally, err := Apply(ctx, client, r.queue, Cancel, Filter{ID: id}, ann, nil); err == nil || tally.Jobs != 0 || r.field(t, id, "state") != state {
+			t.Errorf("%s, and not there: %+v, %v; it is %s", state, tally, err, r.field(t, id, "state"))
+		}
+	}
+	twice := r.add(t, nil)
+	r.round(t, r.dispatcher())
+	client.LPush(ctx, asynqKey(r.queue, "pending"), twice)
+	if tally, err := Apply(ctx, client, r.queue, Cancel, Filter{State: StatePending}, ann, nil); err != nil || tally.Jobs != 1 {
+		t.Errorf("%+v, %v; want the one job", tally, err)
+	}
+}
+
+// TestRecoverWithoutAState: a task whose state is gone is not taken from its worker.
+func TestRecoverWithoutAState(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	id := r.add(t, nil)
+	r.hold(t, id, "w:1")
+	r.server.Client().HDel(t.Context(), asynqKey(r.queue, "t:"+id), "state")
+	if n := r.recover(t, id, "10", true); n != 0 {
+		t.Errorf("%d were taken", n)
+	}
+	if err := r.server.Client().ZScore(t.Context(), asynqKey(r.queue, "lease"), id).Err(); err != nil || r.fault(t, "job "+id) == "" {
+		t.Errorf("its lease: %v; the fault: %q", err, r.fault(t, "job "+id))
+	}
+}
+
+// TestManyEndpoints: of a tenant with more endpoints than a sweep sums nothing is summed.
+func TestManyEndpoints(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	r.add(t, nil)
+	for i := range 101 {
+		client.SAdd(t.Context(), key(r.queue, "endpoints:a"), fmt.Sprint("a;endpoint=", i, ";kind=call"))
+	}
+	client.HSet(t.Context(), key(r.queue, "backlog"), "a", 7)
+	if _, err := r.dispatcher().sweep(t.Context(), "0"); err != nil {
+		t.Fatal(err)
+	}
+	if n := client.HGet(t.Context(), key(r.queue, "backlog"), "a").Val(); n != "7" {
+		t.Errorf("the count is %s; want what it was", n)
+	}
+}
+
+// TestSweepOfABlockedLane: a lane that waits for a moment, and whose concurrency is used
+// up, waits for a permit from then on.
+func TestSweepOfABlockedLane(t *testing.T) {
+	r := startRig(t, -1, limitsOf(inFlight(1)), nil)
+	client := r.server.Client()
+	r.add(t, nil)
+	r.round(t, r.dispatcher()) // it has the permit
+	r.add(t, nil)
+	far := float64(time.Now().Add(time.Hour).UnixMicro())
+	client.ZAdd(t.Context(), key(r.queue, "waiting"), redis.Z{Member: r.lane("a"), Score: far})
+	if err := replan(t.Context(), client, r.queue, ""); err != nil {
+		t.Fatal(err)
+	}
+	blocked := client.SIsMember(t.Context(), key(r.queue, "blocked:x:"), r.lane("a")).Val()
+	if err := client.ZScore(t.Context(), key(r.queue, "waiting"), r.lane("a")).Err(); err == nil || !blocked {
+		t.Errorf("it waits for a moment: %v; for a permit: %v", err == nil, blocked)
+	}
+}
+
+// TestKeyOfADoneJobIsFree: a key that is held until its job ends is free when that is
+// done, also while its task is still to be put away.
+func TestKeyOfADoneJobIsFree(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	keyed := func(job *Job) { job.Key, job.KeyUntil = "k", Ended }
+	first := r.add(t, keyed)
+	if again := r.add(t, keyed); again != first {
+		t.Errorf("%s was enqueued beside %s, which holds its key", again, first)
+	}
+	r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+first), "hg_done", "1")
+	if next := r.add(t, keyed); next == first {
+		t.Error("the key of a job that is done is not free")
+	}
+}

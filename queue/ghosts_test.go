@@ -1,0 +1,256 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// round dispatches once.
+func (r *rig) round(t *testing.T, d *dispatcher) {
+	t.Helper()
+	if _, err := d.round(t.Context(), 100); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fault is what is reported under a name.
+func (r *rig) fault(t *testing.T, what string) string {
+	t.Helper()
+	return r.server.Client().HGet(t.Context(), key(r.queue, "faults"), what).Val()
+}
+
+// TestGhosts: jobs that asynq's tools put elsewhere are taken out of their lane, which
+// still lists them, and are not released. One that is not where its state says stays.
+func TestGhosts(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client, ctx := r.server.Client(), t.Context()
+	lane := asynqKey(r.queue, "g:"+r.lane("a"))
+	var ghosts []string
+	for _, state := range []string{"scheduled", "retry", "archived", "completed", "pending", "active"} {
+		id := r.add(t, nil)
+		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", state)
+		if state == "pending" || state == "active" {
+			client.LPush(ctx, asynqKey(r.queue, state), id)
+		} else {
+			client.ZAdd(ctx, asynqKey(r.queue, state), zOf(id, 9e9))
+		}
+		ghosts = append(ghosts, id)
+	}
+	ours := r.add(t, nil)
+	client.HSet(ctx, asynqKey(r.queue, "t:"+ours), "state", "archived")
+	client.ZAdd(ctx, key(r.queue, "archive"), zOf(ours, 9e9))
+	deleted := r.add(t, nil)
+	client.Del(ctx, asynqKey(r.queue, "t:"+deleted))
+	nowhere, late := r.add(t, nil), r.add(t, nil)
+	client.HSet(ctx, asynqKey(r.queue, "t:"+nowhere), "state", "retry")
+	client.HSet(ctx, asynqKey(r.queue, "t:"+late), "hg_deadline", "soon")
+	good := r.add(t, nil)
+	for range 3 {
+		r.round(t, r.dispatcher())
+	}
+	if state := r.field(t, good, "state"); state != "pending" {
+		t.Errorf("the job behind them is %s", state)
+	}
+	if left := client.ZRange(ctx, lane, 0, -1).Val(); !slices.Equal(left, []string{nowhere, late}) {
+		t.Errorf("%v are left in the lane; want those that cannot be understood, %s and %s", left, nowhere, late)
+	}
+	if n := client.HGet(ctx, key(r.queue, "backlog"), "a").Val(); n != "2" {
+		t.Errorf("%s wait by the count; want 2", n)
+	}
+	if released := client.LRange(ctx, asynqKey(r.queue, "pending"), 0, -1).Val(); !slices.Equal(released, []string{good, ghosts[4]}) {
+		t.Errorf("%v are pending; want %s, and %s that was", released, good, ghosts[4])
+	}
+	if text := r.fault(t, "job "+nowhere) + r.fault(t, "job "+late); !strings.Contains(text, `its state is "retry"`) || !strings.Contains(text, "no number") {
+		t.Errorf("the faults are %q", text)
+	}
+}
+
+// TestManyGhosts: more ghosts than a call looks at do not close their lane.
+func TestManyGhosts(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	for range 40 {
+		r.server.Client().Del(t.Context(), asynqKey(r.queue, "t:"+r.add(t, nil)))
+	}
+	good := r.add(t, nil)
+	d := r.dispatcher()
+	until(t, "the job behind them is released", func() bool {
+		r.round(t, d)
+		return r.field(t, good, "state") == "pending"
+	})
+	if n := r.server.Client().HGet(t.Context(), key(r.queue, "backlog"), "a").Val(); n != "" {
+		t.Errorf("%s wait by the count; want none", n)
+	}
+}
+
+// TestScheduledForOthers: a task of asynq's own client, of a kind that this worker does
+// not handle, comes due. It waits in the lane of its tenant, as a job does.
+func TestScheduledForOthers(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	info, err := asynq.NewClientFromRedisClient(client).Enqueue(asynq.NewTask("other", []byte(`{}`)), asynq.Queue(r.queue), asynq.ProcessIn(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.ZAdd(t.Context(), asynqKey(r.queue, "scheduled"), zOf(info.ID, 10))
+	d := r.dispatcher()
+	d.kinds = ",call,"
+	r.round(t, d)
+	if err := client.ZScore(t.Context(), asynqKey(r.queue, "g:default;kind=other"), info.ID).Err(); err != nil || r.field(t, info.ID, "state") != "aggregating" {
+		t.Errorf("it is %s, and in its lane: %v", r.field(t, info.ID, "state"), err)
+	}
+	if client.ZCard(t.Context(), asynqKey(r.queue, "scheduled")).Val() != 0 {
+		t.Error("it is still scheduled")
+	}
+	r.round(t, d)
+	d.kinds = ",other,"
+	if ids := r.release(t, d, 10); !slices.Equal(ids, []string{info.ID}) {
+		t.Errorf("%v went to the worker that handles it", ids)
+	}
+}
+
+// TestDeadlinesElsewhere: a deadline passes while its job is scheduled, and while other
+// jobs of its lane have another priority; that of a damaged job is looked at again later.
+func TestDeadlinesElsewhere(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client, ctx := r.server.Client(), t.Context()
+	soon := func(job *Job) { job.Deadline = time.Now().Add(2 * time.Hour) }
+	scheduled := r.add(t, func(job *Job) { soon(job); job.At = time.Now().Add(time.Hour) })
+	high := r.add(t, func(job *Job) { soon(job); job.Priority = High })
+	low := r.add(t, func(job *Job) { job.Priority = Low })
+	damaged := r.add(t, func(job *Job) { soon(job); job.Tenant = "b" })
+	task := asynqKey(r.queue, "t:"+damaged)
+	client.Del(ctx, task)
+	client.Set(ctx, task, "damaged", 0)
+	for _, id := range []string{scheduled, high, damaged} {
+		client.ZAdd(ctx, key(r.queue, "deadlines"), zOf(id, 10))
+	}
+	r.round(t, r.dispatcher())
+	pending := client.LRange(ctx, asynqKey(r.queue, "pending"), 0, -1).Val()
+	slices.Sort(pending)
+	want := []string{scheduled, high, low}
+	slices.Sort(want)
+	if !slices.Equal(pending, want) {
+		t.Errorf("%v went; want %v", pending, want)
+	}
+	if n := client.ZCard(ctx, asynqKey(r.queue, "scheduled")).Val(); n != 0 {
+		t.Errorf("%d are still scheduled", n)
+	}
+	if at := client.ZScore(ctx, key(r.queue, "deadlines"), damaged).Val(); at < float64(time.Now().Add(30*time.Second).UnixMicro()) {
+		t.Errorf("the damaged one is looked at again at %.0f", at)
+	}
+}
+
+// TestDeadlineBeforeTheSlot: a job that cannot go before its deadline is given to a
+// worker to be archived, and no limit is touched for it.
+func TestDeadlineBeforeTheSlot(t *testing.T) {
+	r := startRig(t, -1, limitsOf(perTenant(10)), nil)
+	client := r.server.Client()
+	r.add(t, nil)
+	r.round(t, r.dispatcher())
+	bucket := client.Get(t.Context(), key(r.queue, "b:tenant:a")).Val()
+	id := r.add(t, nil)
+	now := client.Time(t.Context()).Val() // its slot would come less than 100 ms later
+	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_deadline", now.Add(60*time.Millisecond).UnixMicro())
+	client.ZAdd(t.Context(), key(r.queue, "waiting"), zOf(r.lane("a"), 1))
+	r.round(t, r.dispatcher())
+	if state := r.field(t, id, "state"); state != "pending" {
+		t.Errorf("it is %s; want it to be put away", state)
+	}
+	if after := client.Get(t.Context(), key(r.queue, "b:tenant:a")).Val(); after != bucket {
+		t.Errorf("its limit was %s and is %s", bucket, after)
+	}
+}
+
+// TestDamagedTenants: nothing is known of the limits of the only tenants there are. They
+// are set aside, and are not asked again and again.
+func TestDamagedTenants(t *testing.T) {
+	for n := 1; n <= 3; n++ {
+		r := startRig(t, -1, limitsOf(sharedBy(1000), inFlight(5)), nil)
+		client := r.server.Client()
+		for i := range n {
+			tenant := fmt.Sprint("t", i)
+			client.HSet(t.Context(), key(r.queue, "limits"), "t:"+tenant, "x")
+			r.add(t, func(job *Job) { job.Tenant = tenant })
+			ghost := r.add(t, func(job *Job) { job.Tenant = "gone" + tenant })
+			client.HSet(t.Context(), key(r.queue, "limits"), "t:gone"+tenant, "x")
+			client.Del(t.Context(), asynqKey(r.queue, "t:"+ghost))
+		}
+		d := r.dispatcher()
+		until(t, "there is nothing to do", func() bool {
+			wait, err := d.round(t.Context(), 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return wait > 0
+		})
+		if text := r.fault(t, "lane "+r.lane("t0")); text == "" {
+			t.Errorf("%d tenants: nothing is said of a lane that cannot be understood", n)
+		}
+	}
+}
+
+// TestDequeueOnDamagedKeys: what is pending, or to be tried again, is of another type, or
+// was deleted. There is no task then, and it is said; a full Redis is an error.
+func TestDequeueOnDamagedKeys(t *testing.T) {
+	server := redistest.Start(t)
+	r := &rig{server: server, queue: "q", client: NewClient(server.Client())}
+	client, ctx := server.Client(), t.Context()
+	keys := []string{asynqKey("q", "pending"), asynqKey("q", "paused"), asynqKey("q", "active"), asynqKey("q", "lease")}
+	take := func() (any, error) {
+		return dequeueScript.Run(ctx, client, keys, time.Now().Add(time.Minute).Unix(), asynqKey("q", "t:"), ",call,")
+	}
+	nothing := func(what string) {
+		t.Helper()
+		if got, err := take(); got != nil || err != nil && err.Error() != "redis: nil" {
+			t.Errorf("%s: %v, %v; want no task", what, got, err)
+		}
+	}
+	client.Set(ctx, keys[0], "x", 0)
+	nothing("a text among the lists")
+	if text := r.fault(t, "queue"); !strings.Contains(text, "WRONGTYPE") {
+		t.Errorf("the fault is %q", text)
+	}
+	client.Del(ctx, keys[0])
+
+	other := r.add(t, func(job *Job) { job.Kind = "other" })
+	client.HSet(ctx, asynqKey("q", "t:"+other), "state", "pending", "pending_since", 1)
+	client.LPush(ctx, keys[0], other)
+	client.Set(ctx, asynqKey("q", "retry"), "x", 0)
+	nothing("nowhere to go back to")
+	if client.LLen(ctx, keys[0]).Val() != 1 {
+		t.Error("it was taken out of the list, and is nowhere else")
+	}
+	client.Del(ctx, asynqKey("q", "retry"), keys[0])
+
+	// Deleted ones are taken out, and others that are not old wait behind more of them.
+	client.LPush(ctx, keys[0], "deleted")
+	nothing("deleted")
+	if client.Exists(ctx, keys[0]).Val() != 0 {
+		t.Error("a task that is gone stays in the list")
+	}
+	now := time.Now().UnixNano()
+	for range 21 {
+		id := r.add(t, func(job *Job) { job.Kind = "other" })
+		client.HSet(ctx, asynqKey("q", "t:"+id), "state", "pending", "pending_since", now)
+		client.RPush(ctx, keys[0], id)
+	}
+	mine := r.add(t, nil)
+	client.LPush(ctx, keys[0], mine)
+	nothing("only others in sight")
+	if got, err := take(); err != nil || got == nil {
+		t.Errorf("%v, %v; want the task behind those of others", got, err)
+	}
+
+	client.LPush(ctx, keys[0], mine)
+	client.ConfigSet(ctx, "maxmemory", "1")
+	if got, err := take(); err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("a full Redis answers %v, %v", got, err)
+	}
+}

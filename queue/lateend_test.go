@@ -1,0 +1,62 @@
+package queue
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestLateEndsOfSeveralRuns: three runs of a job were taken from their workers. Each that
+// ends after all takes back what was counted for it, and nothing else.
+func TestLateEndsOfSeveralRuns(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	client := r.server.Client()
+	job := Running{ID: r.add(t, nil), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
+	g := &gate{queue: r.queue, redis: client, logger: r.worker.logger}
+	for _, owner := range []string{"w:1", "x:1", "y:1"} {
+		r.hold(t, job.ID, owner)
+		client.HSet(t.Context(), asynqKey(r.queue, "t:"+job.ID), "hg_called", "beside")
+		r.recover(t, job.ID, "10", true)
+	}
+	state := func() string {
+		return r.field(t, job.ID, "hg_crashes") + ", " + r.field(t, job.ID, "hg_beside") + ": " + r.field(t, job.ID, "hg_lost")
+	}
+	if got, want := state(), "2, 1: w:1=1 x:1=1 y:1=2"; got != want {
+		t.Fatalf("the job says %s; want %s", got, want)
+	}
+	for _, step := range [][2]string{{"y:1", "2, 0: w:1=1 x:1=1"}, {"w:1", "1, 0: x:1=1"}, {"z:1", "1, 0: x:1=1"}} {
+		g.endLate(job, step[0], verdict{outcome: Retried})
+		if got := state(); got != step[1] {
+			t.Errorf("after the end of %s: %s; want %s", step[0], got, step[1])
+		}
+	}
+}
+
+// TestLateEndElsewhere: a run that ends late finds its job on its way back to its lane. It
+// is done then, and its key is free; but one that is not where its state says stays.
+func TestLateEndElsewhere(t *testing.T) {
+	r := startRig(t, 1, limitsOf(), nil)
+	client, ctx := r.server.Client(), t.Context()
+	g := &gate{queue: r.queue, redis: client, logger: r.worker.logger}
+	for name, there := range map[string]bool{"it is there": true, "it is not": false} {
+		job := Running{ID: r.add(t, func(job *Job) { job.Key, job.KeyUntil = name, Ended }), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
+		r.hold(t, job.ID, "w:1")
+		r.recover(t, job.ID, "10", true)
+		client.ZRem(ctx, asynqKey(r.queue, "g:"+r.lane("a")), job.ID)
+		client.HSet(ctx, asynqKey(r.queue, "t:"+job.ID), "state", "retry")
+		if there {
+			client.ZAdd(ctx, asynqKey(r.queue, "retry"), zOf(job.ID, 9e9))
+		}
+		g.endLate(job, "w:1", verdict{outcome: Done, answer: AnswerOK})
+		state, done := r.field(t, job.ID, "state"), r.field(t, job.ID, "hg_done")
+		keys := len(client.Keys(ctx, key(r.queue, "unique:")+"*").Val())
+		if there && (state != "pending" || done != "1" || keys != 0 || client.ZCard(ctx, asynqKey(r.queue, "retry")).Val() != 0) {
+			t.Errorf("%s: it is %s, done %q, %d keys, and among those to be tried again", name, state, done, keys)
+		}
+		if !there && (state != "retry" || done != "" || !strings.Contains(r.fault(t, "job "+job.ID), "not where its state says")) {
+			t.Errorf("%s: it is %s, done %q; the fault is %q", name, state, done, r.fault(t, "job "+job.ID))
+		}
+		for _, left := range client.Keys(ctx, key(r.queue, "unique:")+"*").Val() {
+			client.Del(ctx, left)
+		}
+	}
+}
