@@ -94,7 +94,7 @@ func TestManyGhosts(t *testing.T) {
 func TestScheduledForOthers(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
-	info, err := asynq.NewClientFromRedisClient(client).Enqueue(asynq.NewTask("other", []byte(`{}`)), asynq.Queue(r.queue), asynq.ProcessIn(time.Hour))
+	info, err := asynq.NewClientFromRedisClient(client).Enqueue(asynq.NewTask("other;endpoint=x", []byte(`{}`)), asynq.Queue(r.queue), asynq.ProcessIn(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,14 +102,14 @@ func TestScheduledForOthers(t *testing.T) {
 	d := r.dispatcher()
 	d.kinds = ",call,"
 	r.round(t, d)
-	if err := client.ZScore(t.Context(), asynqKey(r.queue, "g:default;kind=other"), info.ID).Err(); err != nil || r.field(t, info.ID, "state") != "aggregating" {
+	if err := client.ZScore(t.Context(), asynqKey(r.queue, "g:default;kind=other%3Bendpoint%3Dx"), info.ID).Err(); err != nil || r.field(t, info.ID, "state") != "aggregating" {
 		t.Errorf("it is %s, and in its lane: %v", r.field(t, info.ID, "state"), err)
 	}
 	if client.ZCard(t.Context(), asynqKey(r.queue, "scheduled")).Val() != 0 {
 		t.Error("it is still scheduled")
 	}
 	r.round(t, d)
-	d.kinds = ",other,"
+	d.kinds = ",other%3Bendpoint%3Dx,"
 	if ids := r.release(t, d, 10); !slices.Equal(ids, []string{info.ID}) {
 		t.Errorf("%v went to the worker that handles it", ids)
 	}

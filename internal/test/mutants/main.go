@@ -2,7 +2,8 @@
 // line, and runs the tests that should notice.
 //
 // A change is made in a copy that `go test -overlay` compiles in place of the file, so
-// no file of the tree is touched. A mutant is killed when a test fails that passes
+// no file of the tree is touched. Scripts are changed while the tests run, in a binary
+// with a hook, which an overlay puts into it, too. A mutant is killed when a test fails that passes
 // without it, or when it runs into the time limit of a mutant; the test is named. What
 // the compiler refuses is not killed but wrong, and so is a mutant whose line is gone:
 // a text that changed needs its mutants changed, too.
@@ -86,7 +87,12 @@ func run(match string, whole bool, together int, limit time.Duration) error {
 	if len(faults) > 0 {
 		return errors.Join(faults...)
 	}
-	t := tester{whole: whole, limit: limit}
+	dir, err := os.MkdirTemp("", "headgate-mutants-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	t := &tester{dir: dir, whole: whole, limit: limit}
 	if err := t.unchanged(all, chosen); err != nil {
 		return err
 	}

@@ -59,13 +59,13 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/enqueue.lua", `if lengths[job.lane] == 0 then`, `if lengths[job.lane] == 1 then`,
-		"off by one", "a lane that gets its first job is known to the dispatcher", "queue TestLaneIsFirstInFirstOut|TestGhosts",
+		"off by one", "a lane that gets its first job is known to the dispatcher", "queue TestKeptSlotTakesAPermit",
 	},
 
 	// lanes.lua.
 	{
 		"queue/lanes.lua", `return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))`, `return (string.gsub(text, '[^a-zA-Z0-9._~@;=-]', function(c) return string.format('%%%02X', string.byte(c)) end))`,
-		"no escape", "no name becomes a part of another lane's", "queue TestGroupOfAnyName|TestVerbsOnForeignTasks|TestForecastReadsForeignGroups",
+		"no escape", "no name becomes a part of another lane's", "queue TestScheduledForOthers",
 	},
 	{
 		"queue/lanes.lua", `if entry.spec.b > 0 and n > entry.spec.b then return entry.spec.b end`, `if entry.spec.b > 0 and n > entry.spec.b then return 0 end`,

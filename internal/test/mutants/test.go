@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/yuin/gopher-lua/parse"
@@ -44,12 +45,16 @@ func (m mutant) text() (string, error) {
 
 // tester runs tests over changed files.
 type tester struct {
+	dir   string // for what it builds
 	whole bool
 	limit time.Duration
+
+	mu    sync.Mutex
+	built map[string]string // test binaries by folder
 }
 
 // unchanged runs the tests of mutants over the tree as it is: they have to pass.
-func (t tester) unchanged(all []mutant, chosen []int) error {
+func (t *tester) unchanged(all []mutant, chosen []int) error {
 	patterns := map[string][]string{}
 	for _, i := range chosen {
 		folder, pattern, _ := strings.Cut(all[i].by, " ")
@@ -61,40 +66,152 @@ func (t tester) unchanged(all []mutant, chosen []int) error {
 	}
 	for folder, some := range patterns {
 		began := time.Now()
-		failed, out := t.run("", folder, strings.Join(some, "|"), 10*t.limit)
+		failed, out := t.goTest("", folder, strings.Join(some, "|"), 10*t.limit)
 		if failed != "" || out != "" {
-			return fmt.Errorf("%s: without a mutant %s fails:\n%s", folder, failed, out)
+			return fmt.Errorf("%s: without a mutant %s fails:\n%s", folder, failed, lastLines(out, 20))
 		}
 		fmt.Fprintf(os.Stderr, "%s: its tests pass without a mutant, %v\n", folder, time.Since(began).Round(time.Second))
 	}
 	return nil
 }
 
-func (t tester) test(m mutant) (r result) {
+func (t *tester) test(m mutant) (r result) {
 	began := time.Now()
 	defer func() { r.took = time.Since(began) }()
-	dir, err := os.MkdirTemp("", "headgate-mutant-")
+	dir, err := os.MkdirTemp(t.dir, "mutant-")
 	if err != nil {
 		return result{verdict: wrong, by: err.Error()}
 	}
-	defer os.RemoveAll(dir)
 	text, err := m.text()
 	if err != nil {
 		return result{verdict: wrong, by: err.Error()}
 	}
-	file, err := overlay.Write(dir, map[string]string{m.file: text})
+	list, err := overlay.Write(dir, map[string]string{m.file: text})
 	if err != nil {
 		return result{verdict: wrong, by: err.Error()}
 	}
 	folder, pattern, _ := strings.Cut(m.by, " ")
-	failed, out := t.run(file, folder, pattern, t.limit)
+	var failed, out string
+	if filepath.Ext(m.file) == ".lua" {
+		failed, out = t.scriptTest(list, m.file, folder, pattern)
+	} else {
+		failed, out = t.goTest(list, folder, pattern, t.limit)
+	}
 	switch {
 	case failed != "":
 		return result{verdict: killed, by: failed}
 	case out != "":
-		return result{verdict: wrong, by: "no test failed, but: " + lastLine(out)}
+		return result{verdict: wrong, by: "no test failed, but: " + lastLines(out, 1)}
 	}
 	return result{verdict: survived}
+}
+
+// goTest runs tests over a changed Go file, or none. The answers are those of failure.
+func (t *tester) goTest(list, folder, pattern string, limit time.Duration) (failed, out string) {
+	// Most of a mutant's time is that of the tools: no vet, and no tables for debuggers.
+	args := []string{"test", "-json", "-vet=off", "-ldflags=-s -w"}
+	args = append(args, "./"+folder)
+	cmd := exec.Command("go", append(args, t.flags(folder, pattern, limit)...)...)
+	if list != "" {
+		cmd.Env = overlaid(list)
+	}
+	return failure(cmd)
+}
+
+// scriptTest runs tests over a changed script. Their binary is built once for all scripts,
+// for it takes the text of the script from the file that its environment names.
+func (t *tester) scriptTest(list, script, folder, pattern string) (failed, out string) {
+	binary, hook, err := t.binary(folder)
+	if err != nil {
+		return "", err.Error()
+	}
+	changed := filepath.Join(filepath.Dir(list), "0-"+filepath.Base(script))
+	original, err := filepath.Abs(script)
+	if err != nil {
+		return "", err.Error()
+	}
+	args := append([]string{"tool", "test2json", "-t", binary, "-test.v=test2json"}, t.flags(folder, pattern, t.limit)...)
+	cmd := exec.Command("go", args...)
+	cmd.Dir = folder
+	cmd.Env = append(overlaid(hook), "HEADGATE_SCRIPT="+original, "HEADGATE_MUTANT="+changed)
+	return failure(cmd)
+}
+
+// binary is the test binary of a folder, and the overlay that it was built with.
+func (t *tester) binary(folder string) (binary, hook string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	dir := filepath.Join(t.dir, strings.ReplaceAll(folder, "/", "-"))
+	binary, hook = filepath.Join(dir, "test"), filepath.Join(dir, "overlay.json")
+	if t.built[folder] != "" {
+		return binary, hook, nil
+	}
+	text, err := os.ReadFile("throttle/script.go")
+	if err != nil {
+		return "", "", err
+	}
+	changed, err := overlay.ReplaceLine(string(text), scriptMaker, scriptMaker+"\n\ttext = mutated(text)")
+	if err != nil {
+		return "", "", fmt.Errorf("throttle/script.go: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", "", err
+	}
+	if hook, err = overlay.Write(dir, map[string]string{"throttle/script.go": changed, "throttle/mutated.go": mutatedGo}); err != nil {
+		return "", "", err
+	}
+	cmd := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary, "./"+folder)
+	cmd.Env = overlaid(hook)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", "", fmt.Errorf("build the tests of %s: %w\n%s", folder, err, out)
+	}
+	if t.built == nil {
+		t.built = map[string]string{}
+	}
+	t.built[folder] = binary
+	return binary, hook, nil
+}
+
+const (
+	scriptMaker = "func newScript(text string) *Script {"
+	mutatedGo   = `package throttle
+
+import (
+	"os"
+	"strings"
+)
+
+func mutated(text string) string {
+	was, err := os.ReadFile(os.Getenv("HEADGATE_SCRIPT"))
+	if err != nil {
+		panic(err)
+	}
+	is, err := os.ReadFile(os.Getenv("HEADGATE_MUTANT"))
+	if err != nil {
+		panic(err)
+	}
+	return strings.Replace(text, string(was), string(is), 1)
+}
+`
+)
+
+// overlaid is an environment in which everything is built with an overlay, programs
+// that tests build among them.
+func overlaid(list string) []string {
+	return append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+list)
+}
+
+// flags are those of a test binary.
+func (t *tester) flags(folder, pattern string, limit time.Duration) []string {
+	flags := []string{"-test.count=1", "-test.failfast", "-test.timeout=" + limit.String()}
+	if !t.whole {
+		flags = append(flags, "-test.run="+pattern)
+	}
+	if usesRapid(folder) {
+		// The same steps at each run, and no files of those that fail.
+		flags = append(flags, "-rapid.seed=1", "-rapid.nofailfile")
+	}
+	return flags
 }
 
 // event is a line of `go test -json`.
@@ -105,23 +222,9 @@ var (
 	runningTests = regexp.MustCompile(`Test\S*`)
 )
 
-// run runs tests, and returns the first one that failed, with what was printed. Where
-// none failed and something else did, the first is "".
-func (t tester) run(overlay, folder, pattern string, limit time.Duration) (failed, out string) {
-	// Most of a mutant's time is that of the tools: no vet, and no tables for debuggers.
-	args := []string{"test", "-json", "-vet=off", "-ldflags=-s -w", "-count", "1", "-failfast", "-timeout", limit.String()}
-	if !t.whole {
-		args = append(args, "-run", pattern)
-	}
-	args = append(args, "./"+folder)
-	if usesRapid(folder) {
-		// The same steps at each run, and no files of those that fail.
-		args = append(args, "-rapid.seed", "1", "-rapid.nofailfile")
-	}
-	cmd := exec.Command("go", args...)
-	if overlay != "" {
-		cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay) // also for programs that tests build
-	}
+// failure runs a command that prints events, and returns the first test that failed, with
+// what was printed. Where none failed and something else did, the first is "".
+func failure(cmd *exec.Cmd) (failed, out string) {
 	lines, err := cmd.Output()
 	var printed strings.Builder
 	for line := range bytes.Lines(lines) {
@@ -159,7 +262,7 @@ func usesRapid(folder string) bool {
 	})
 }
 
-func lastLine(text string) string {
+func lastLines(text string, n int) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return lines[len(lines)-1]
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
