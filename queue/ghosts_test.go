@@ -75,16 +75,22 @@ func TestGhosts(t *testing.T) {
 // TestManyGhosts: more ghosts than a call looks at do not close their lane.
 func TestManyGhosts(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
-	for range 40 {
-		r.server.Client().Del(t.Context(), asynqKey(r.queue, "t:"+r.add(t, nil)))
+	client, lane := r.server.Client(), asynqKey(r.queue, "g:"+r.lane("a"))
+	r.enqueue(t, "a", 600)
+	for _, id := range client.ZRange(t.Context(), lane, 0, -1).Val() {
+		client.Del(t.Context(), asynqKey(r.queue, "t:"+id))
 	}
 	good := r.add(t, nil)
 	d := r.dispatcher()
+	r.round(t, d)
+	if n := client.ZCard(t.Context(), lane).Val(); n != 601-32*16 {
+		t.Errorf("%d of 601 are left in the lane; want 16 to be looked at in each of 32 turns of a call", n)
+	}
 	until(t, "the job behind them is released", func() bool {
 		r.round(t, d)
 		return r.field(t, good, "state") == "pending"
 	})
-	if n := r.server.Client().HGet(t.Context(), key(r.queue, "backlog"), "a").Val(); n != "" {
+	if n := client.HGet(t.Context(), key(r.queue, "backlog"), "a").Val(); n != "" {
 		t.Errorf("%s wait by the count; want none", n)
 	}
 }
@@ -228,6 +234,13 @@ func TestDequeueOnDamagedKeys(t *testing.T) {
 		t.Error("it was taken out of the list, and is nowhere else")
 	}
 	client.Del(ctx, asynqKey("q", "retry"), keys[0])
+
+	// What has ended is only to be put away, by whomever.
+	client.HSet(ctx, asynqKey("q", "t:"+other), "state", "pending", "pending_since", time.Now().UnixNano(), "hg_done", "1")
+	client.LPush(ctx, keys[0], other)
+	if got, err := take(); err != nil || got == nil {
+		t.Errorf("%v, %v; want the one that is done", got, err)
+	}
 
 	// Deleted ones are taken out, and others that are not old wait behind more of them.
 	client.LPush(ctx, keys[0], "deleted")

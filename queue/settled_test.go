@@ -1,0 +1,132 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// settles settles a job of tenant a by hand, as the run "w:1".
+func (r *rig) settles(t *testing.T, id, outcome string) {
+	t.Helper()
+	_, err := settleScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, "none", 0, id, "w:1", "a", "call", outcome, 0, " ", "", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// slotOf asks for a slot by hand, and returns the answer and the reason.
+func (r *rig) slotOf(t *testing.T, id string) string {
+	t.Helper()
+	reply, err := slotScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, (2 * horizon).Microseconds(), inHand.Microseconds(), "",
+		id, "w:1", "a", "", "call", 1, "", time.Minute.Microseconds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := reply.([]any)
+	if len(values) == 6 {
+		return fmt.Sprint(values[0], " ", values[4])
+	}
+	return fmt.Sprint(values[0])
+}
+
+// TestSettledJobIsNobodys: a job whose call failed keeps its place in its lane, and has no
+// owner. Its key is its own as long as it holds it.
+func TestSettledJobIsNobodys(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	for _, outcome := range []string{"free", "unsure", "refused"} {
+		id := r.add(t, nil)
+		r.hold(t, id, "w:1") // its place is 77
+		r.settles(t, id, outcome)
+		if slot, owner := r.field(t, id, "hg_slot"), r.field(t, id, "hg_owner"); slot != "0 0 77" || owner != "w:1!" {
+			t.Errorf("%s: its slot is %q and its owner %q; want its old place, and none", outcome, slot, owner)
+		}
+	}
+	id := r.add(t, func(job *Job) { job.Key, job.KeyUntil = "k", Ended })
+	r.hold(t, id, "w:1")
+	lock := key(r.queue, "unique:"+r.field(t, id, "hg_unique"))
+	if holder := client.Get(t.Context(), lock).Val(); holder != id {
+		t.Fatalf("its key is held by %q", holder)
+	}
+	client.Set(t.Context(), lock, "another", 0)
+	r.settles(t, id, "done")
+	if holder := client.Get(t.Context(), lock).Val(); holder != "another" {
+		t.Errorf("the key of another job is held by %q after the end of this one", holder)
+	}
+	waits := r.add(t, func(job *Job) { job.Key, job.KeyUntil = "other", Ended })
+	lock = key(r.queue, "unique:"+r.field(t, waits, "hg_unique"))
+	client.Set(t.Context(), lock, "another", 0)
+	if tally, err := Apply(t.Context(), client, r.queue, Cancel, Filter{ID: waits}, ann, nil); err != nil || tally.Jobs != 1 {
+		t.Fatalf("%+v, %v", tally, err)
+	}
+	if holder := client.Get(t.Context(), lock).Val(); holder != "another" {
+		t.Errorf("the key of another job is held by %q after this one was cancelled", holder)
+	}
+}
+
+// TestMissedSlotMoves: a slot that was missed, and after which none was given, is not lost.
+func TestMissedSlotMoves(t *testing.T) {
+	once := perTenant(1)
+	once.Rate = throttle.Rate{Count: 1, Period: time.Hour}
+	r := startRig(t, -1, limitsOf(once), nil)
+	client := r.server.Client()
+	id := r.add(t, nil)
+	r.round(t, r.dispatcher())
+	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "state", "active", "hg_owner", "w:1")
+	if got := r.slotOf(t, id); got != "go" {
+		t.Errorf("the only slot of an hour was missed: %s; want it to move to now", got)
+	}
+}
+
+// TestSlotWaitsForAPause: a job in a worker's hands whose tenant is paused goes back to its
+// lane, says why, and holds no permit there. Another run's job is not touched.
+func TestSlotWaitsForAPause(t *testing.T) {
+	r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
+	client := r.server.Client()
+	id := r.add(t, nil)
+	r.round(t, r.dispatcher())
+	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "state", "active", "hg_owner", "x:1")
+	client.HSet(t.Context(), key(r.queue, "pauses"), "a", fmt.Sprint(time.Now().Add(time.Hour).UnixMicro(), " operator why"))
+	if got := r.slotOf(t, id); got != "gone" || r.field(t, id, "hg_permits") == "" {
+		t.Errorf("of another run: %s, permits %q", got, r.field(t, id, "hg_permits"))
+	}
+	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_owner", "w:1")
+	if got := r.slotOf(t, id); got != "park pause" {
+		t.Errorf("%s; want it to wait for the end of the pause", got)
+	}
+	if held, n := r.field(t, id, "hg_permits"), client.ZCard(t.Context(), key(r.queue, "permits:x:a")).Val(); held != "" || n != 0 {
+		t.Errorf("it holds %q, and %d permits are taken", held, n)
+	}
+}
+
+// TestRecoverLeavesOtherRuns: a job is taken from the run that was seen, and from no other.
+func TestRecoverLeavesOtherRuns(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	id := r.add(t, nil)
+	r.hold(t, id, "w:1")
+	for _, seen := range [][2]string{{"10", "x:1"}, {"11", "w:1"}, {"", "w:1"}} {
+		n, err := recoverScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, id, seen[0], seen[1], 1)
+		if err != nil || n != int64(0) || r.field(t, id, "state") != "active" {
+			t.Errorf("seen with lease %q and owner %q: %v, %v; it is %s", seen[0], seen[1], n, err, r.field(t, id, "state"))
+		}
+	}
+}
+
+// TestRecoverFreesPermits: a job that is taken from its worker holds no permit.
+func TestRecoverFreesPermits(t *testing.T) {
+	r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
+	client := r.server.Client()
+	id := r.add(t, nil)
+	r.round(t, r.dispatcher())
+	if client.ZCard(t.Context(), key(r.queue, "permits:x:a")).Val() != 1 {
+		t.Fatal("it was released without a permit")
+	}
+	r.hold(t, id, "w:1")
+	r.recover(t, id, "10", true)
+	if n := client.ZCard(t.Context(), key(r.queue, "permits:x:a")).Val(); n != 0 || r.field(t, id, "hg_permits") != "" {
+		t.Errorf("%d permits are taken, and it says %q", n, r.field(t, id, "hg_permits"))
+	}
+}
