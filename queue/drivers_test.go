@@ -279,3 +279,90 @@ func TestKeyOfADoneJobIsFree(t *testing.T) {
 		t.Error("the key of a job that is done is not free")
 	}
 }
+
+// TestJobsThatComeTogether: jobs that ended at the same moment are listed in the order of
+// their ids, newest first, and one that stands in both archives is listed once.
+func TestJobsThatComeTogether(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client, ctx := r.server.Client(), t.Context()
+	fields := client.HGetAll(ctx, asynqKey(r.queue, "t:"+r.add(t, nil))).Val()
+	for _, id := range []string{"x", "xy", "xyz"} {
+		client.HSet(ctx, asynqKey(r.queue, "t:"+id), fields)
+		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", "archived")
+	}
+	client.ZAdd(ctx, asynqKey(r.queue, "archived"), zOf("x", 5), zOf("xyz", 5))
+	client.ZAdd(ctx, key(r.queue, "archive"), zOf("xy", 5e6), zOf("xyz", 5e6))
+	page, err := NewInspector(client).ListJobs(ctx, r.queue, JobQuery{State: StateArchived})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, job := range page.Jobs {
+		ids = append(ids, job.ID)
+	}
+	if want := []string{"xyz", "xy", "x"}; !slices.Equal(ids, want) {
+		t.Errorf("%v; want %v", ids, want)
+	}
+}
+
+// TestPagesOfPendingJobs: pages of what is pending end where they are full.
+func TestPagesOfPendingJobs(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	r.enqueue(t, "a", 5)
+	r.release(t, r.dispatcher(), 5)
+	seen := map[string]bool{}
+	query := JobQuery{State: StatePending, Limit: 2}
+	for range 4 {
+		page, err := NewInspector(r.server.Client()).ListJobs(t.Context(), r.queue, query)
+		if err != nil || len(page.Jobs) > 2 {
+			t.Fatalf("%d jobs, %v; want 2 at most", len(page.Jobs), err)
+		}
+		for _, job := range page.Jobs {
+			seen[job.ID] = true
+		}
+		if query.Cursor = page.Next; query.Cursor == "" {
+			break
+		}
+	}
+	if len(seen) != 5 {
+		t.Errorf("%d of 5 jobs were listed", len(seen))
+	}
+}
+
+// TestLongLogLines: a line that alone is longer than a log is kept whole.
+func TestLongLogLines(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	if got := r.script(t, recordLua+`return #log_add('1\tenqueued\n', '2\t' .. string.rep('x', 3000) .. '\n')`); got < "3000" || len(got) != 4 {
+		t.Errorf("the log has %s bytes; want the 3,003 of its last line and a little more", got)
+	}
+}
+
+// TestVerbEndsBetweenLanes: the last job that one call may change is the last of its lane.
+// The next call goes on with the next lane.
+func TestVerbEndsBetweenLanes(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	for _, tenant := range []string{"a", "b", "c"} {
+		r.enqueue(t, tenant, changeSlice)
+	}
+	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil); err != nil || tally.Jobs != 3*changeSlice {
+		t.Errorf("%+v, %v; want %d jobs", tally, err, 3*changeSlice)
+	}
+}
+
+// TestExplainLog: what a log of permits says of a tenant that has used some of it.
+func TestExplainLog(t *testing.T) {
+	log := perTenant(1)
+	log.Algorithm, log.Rate = throttle.SlidingWindowLog, throttle.Rate{Count: 2, Period: time.Hour}
+	r := startRig(t, -1, limitsOf(log), nil)
+	r.served(t)
+	r.enqueue(t, "a", 2)
+	r.release(t, r.dispatcher(), 10)
+	id := r.add(t, nil)
+	e, err := NewInspector(r.server.Client()).Explain(t.Context(), r.queue, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := fmt.Sprintf("%+v", e); !strings.Contains(text, "tenant") {
+		t.Errorf("%s; want it to name the limit", text)
+	}
+}

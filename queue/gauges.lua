@@ -40,7 +40,6 @@ if type(faults) ~= 'number' then faults = 1 end
 
 -- tasks_bytes is what n tasks take, by the mean of a few of them.
 local function tasks_bytes(ids, n)
-  if #ids == 0 then return 0 end
   local all = 0
   for _, id in ipairs(ids) do all = all + bytes(task_key(id)) end
   return all / #ids * n

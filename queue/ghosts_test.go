@@ -177,7 +177,7 @@ func TestDeadlineBeforeTheSlot(t *testing.T) {
 // TestDamagedTenants: nothing is known of the limits of the only tenants there are. They
 // are set aside, and are not asked again and again.
 func TestDamagedTenants(t *testing.T) {
-	for n := 1; n <= 3; n++ {
+	for n := range 4 {
 		r := startRig(t, -1, limitsOf(sharedBy(1000), inFlight(5)), nil)
 		client := r.server.Client()
 		for i := range n {
@@ -187,6 +187,10 @@ func TestDamagedTenants(t *testing.T) {
 			ghost := r.add(t, func(job *Job) { job.Tenant = "gone" + tenant })
 			client.HSet(t.Context(), key(r.queue, "limits"), "t:gone"+tenant, "x")
 			client.Del(t.Context(), asynqKey(r.queue, "t:"+ghost))
+		}
+		if n == 0 { // alone, it need not stand in line
+			r.server.Client().HSet(t.Context(), key(r.queue, "limits"), "t:t0", "x")
+			r.add(t, func(job *Job) { job.Tenant = "t0" })
 		}
 		d := r.dispatcher()
 		until(t, "there is nothing to do", func() bool {
