@@ -94,3 +94,10 @@ COVER ?=
 .PHONY: cover
 cover: ## Print which lines of the Lua scripts the tests run
 	$(GO) run ./internal/test/cover $(COVER)
+
+# Which mutants, as in: make mutants MUTANTS='-j 2 dispatch.lua'
+MUTANTS ?=
+
+.PHONY: mutants
+mutants: ## Break one promise at a time, to see that a test notices
+	$(GO) run ./internal/test/mutants $(MUTANTS)
