@@ -36,6 +36,32 @@ func TestFirst(t *testing.T) {
 	}
 }
 
+// notYet is an outcome of a call that is not wanted before a time.
+type notYet struct{ until time.Time }
+
+func (notYet) Error() string          { return "not before a time" }
+func (n notYet) ParkUntil() time.Time { return n.until }
+
+// TestParkedIsNotFirst: nor does a call count that the provider does not want yet.
+func TestParkedIsNotFirst(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	var firsts []time.Time
+	r.answer = func(_ context.Context, job Running) error {
+		if firsts = append(firsts, job.First); len(firsts) == 1 {
+			return notYet{time.Now().Add(300 * time.Millisecond)}
+		}
+		return nil
+	}
+	r.add(t, nil)
+	r.run(t)
+	r.seen.wait(t, string(Done), 1)
+	r.stop()
+	if len(firsts) != 2 || firsts[1].Sub(firsts[0]) < 250*time.Millisecond {
+		t.Errorf("first attempts: %v; want another one after the call that was parked", firsts)
+	}
+}
+
 // lasting is an outcome that lets the client count from its first attempt.
 type lasting struct{ until time.Time }
 

@@ -5,7 +5,7 @@ package main
 var gateMutants = []mutant{
 	{
 		"queue/gate.go", `return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.told))+late`, `return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.told))+1000*late`,
-		"clock", "a process that was paused sends nothing stale", "queue TestMissesSlowDown|TestStoppedProcess|TestClockSteps|TestPeriodicStall|TestHeldSlots",
+		"clock", "a process that was paused sends nothing stale", "queue TestOnTime",
 	},
 	{
 		"queue/gate.go", `if g.onTime(slot.slot) && g.renewals.cover(granted) && !paused {`, `if g.onTime(slot.slot) && (g.renewals.cover(granted) || true) && !paused {`,
@@ -13,11 +13,11 @@ var gateMutants = []mutant{
 	},
 	{
 		"queue/gate.go", `return !job.Probe && g.pauses.holds(now, holdScopes(job.tenant(), job.kind(), endpointIn(job.attributes))...)`, `return g.pauses.holds(now, holdScopes(job.tenant(), job.kind(), endpointIn(job.attributes))...)`,
-		"missing condition", "a probe goes while the others are held", "queue TestOneProbe|TestUsedUpAccount|TestEndpointIsHeldAlone",
+		"missing condition", "a probe goes while the others are held", "queue TestNoCallWhilePaused",
 	},
 	{
 		"queue/gate.go", `if g.pauses.holds(now, pauseScopes(job.tenant(), job.kind())...) {`, `if g.pauses.holds(now, wholeQueue) {`,
-		"wrong key", "no call leaves while its tenant or kind is paused", "queue TestPauseScopes|TestThrottledIsOnePauseForAllWorkers|TestPauses$",
+		"wrong key", "no call leaves while its tenant or kind is paused", "queue TestNoCallWhilePaused",
 	},
 	{
 		"queue/gate.go", `job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure`, `job.Attempt, job.First, job.unsure = max(job.Attempt, 1), time.UnixMicro(slot.first), slot.unsure`,
@@ -29,7 +29,7 @@ var gateMutants = []mutant{
 	},
 	{
 		"queue/gate.go", `case v.outcome == Throttled || v.outcome == Postponed && !v.first || errors.Is(v.err, errParked):`, `case v.outcome == Throttled || errors.Is(v.err, errParked):`,
-		"missing condition", "a call that is not wanted yet does not count as the first one", "queue TestFirst|TestKeepsFirst",
+		"missing condition", "a call that is not wanted yet does not count as the first one", "queue TestParkedIsNotFirst",
 	},
 	{
 		"queue/gate.go", `case v.unsure:`, `case v.unsure && v.outcome == Done:`,
@@ -53,11 +53,11 @@ var gateMutants = []mutant{
 	},
 	{
 		"queue/dispatcher.go", `free -= other.Load()`, `free += other.Load()`,
-		"swapped", "a worker takes no more jobs than it has places, of all its queues", "queue TestFleet|TestRunnable",
+		"swapped", "a worker takes no more jobs than it has places, of all its queues", "queue TestRoomOfAllQueues",
 	},
 	{
 		"queue/dispatcher.go", `ahead := max(room-d.capacity.all/4, 0)`, `ahead := room`,
-		"wrong number", "a quiet tenant finds a place in a worker that busy ones fill", "queue TestTenantSlots|TestHeldSlots",
+		"wrong number", "a quiet tenant finds a place in a worker that busy ones fill", "queue TestPlacesForQuietTenants",
 	},
 	{
 		"queue/dispatcher.go", `if err := d.pauses.follow(callCtx, d.redis, d.queue, n[7], d.clock.now()); err != nil {`, `if err := d.pauses.follow(callCtx, d.redis, d.queue, 0, d.clock.now()); err != nil {`,

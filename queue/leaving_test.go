@@ -1,0 +1,79 @@
+package queue
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestOnTime: a call leaves in its slot, or within a few ms of its end, by either clock.
+func TestOnTime(t *testing.T) {
+	now, redis := bootTime(), time.Now().UnixMicro()
+	g := &gate{clock: &redisClock{}}
+	g.clock.observe(redis, now, now)
+	at := func(from time.Duration) slot { return slot{latest: now + from, told: redis + from.Microseconds()} }
+	forward := at(time.Minute) // by the boot clock; Redis's was set forward since
+	forward.told -= time.Hour.Microseconds()
+	for what, test := range map[string]struct {
+		slot   slot
+		onTime bool
+	}{
+		"no end": {slot{}, true}, "in a minute": {at(time.Minute), true}, "10 ms ago": {at(-10 * time.Millisecond), false},
+		"by Redis's clock an hour ago": {forward, false},
+	} {
+		if got := g.onTime(test.slot); got != test.onTime {
+			t.Errorf("a slot that ends %s: on time is %v", what, got)
+		}
+	}
+}
+
+// TestNoCallWhilePaused: no call leaves while anything of it is paused, but for the probe,
+// which goes because of a hold.
+func TestNoCallWhilePaused(t *testing.T) {
+	job := Running{Kind: "call", Tenant: "a", attributes: "endpoint=x;"}
+	for scope, held := range map[string]bool{
+		"*": false, "a": false, "k:call": false, "a:call": true, "a:call;a": true, "e:a;x": true, "h:x": true,
+	} {
+		g := &gate{clock: &redisClock{}, pauses: &pauses{}}
+		g.pauses.add(scope, g.clock.now(), time.Hour)
+		probe := job
+		probe.Probe = true
+		if !g.paused(job) || g.paused(probe) == held {
+			t.Errorf("pause of %s: a job waits: %v, a probe: %v", scope, g.paused(job), g.paused(probe))
+		}
+	}
+	g := &gate{clock: &redisClock{}, pauses: &pauses{}}
+	g.pauses.add("b", g.clock.now(), time.Hour)
+	if g.paused(job) {
+		t.Error("a job waits for another tenant's pause")
+	}
+}
+
+// TestRoomOfAllQueues: what was released of the worker's other queues fills it, too.
+func TestRoomOfAllQueues(t *testing.T) {
+	d := &dispatcher{capacity: newCapacity(10), others: []*atomic.Int64{newPending(), newPending()}}
+	d.capacity.enter()
+	d.others[0].Store(2)
+	d.others[1].Store(3)
+	if n := d.room(); n != 4 {
+		t.Errorf("room for %d; want 4 of 10", n)
+	}
+	d.others[1].Store(30)
+	if n := d.room(); n != 0 {
+		t.Errorf("room for %d; want none", n)
+	}
+}
+
+// TestPlacesForQuietTenants: the last quarter of a worker's places is not given to jobs
+// whose slots are still to come.
+func TestPlacesForQuietTenants(t *testing.T) {
+	r := startRig(t, -1, limitsOf(perTenant(10)), nil)
+	r.enqueue(t, "busy", 3) // one now, the others in 100 and 200 ms
+	d := r.dispatcher()     // of 100 places
+	if _, err := d.round(t.Context(), 20); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.server.Client().LLen(t.Context(), asynqKey(r.queue, "pending")).Val(); n != 1 {
+		t.Errorf("%d were released into the last 20 places; want the one that may go at once", n)
+	}
+}
