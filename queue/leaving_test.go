@@ -77,3 +77,32 @@ func TestPlacesForQuietTenants(t *testing.T) {
 		t.Errorf("%d were released into the last 20 places; want the one that may go at once", n)
 	}
 }
+
+// TestScopeOfAFailure: a failure holds back the smallest thing that it says something about.
+func TestScopeOfAFailure(t *testing.T) {
+	job := Running{Kind: "call", Tenant: "a", attributes: "endpoint=x;"}
+	for want, h := range map[string]hold{
+		"*": {who: ofAccount}, "a": {who: ofTenant}, "a:call": {who: ofAccount, sign: "+"}, "a:call;a": {who: ofTenant, sign: "="}, "e:a;x": {who: ofEndpoint, sign: "!"},
+	} {
+		if got := job.scope(h); got != want {
+			t.Errorf("%+v holds %s; want %s", h, got, want)
+		}
+	}
+	job.attributes = ""
+	if got := job.scope(hold{who: ofEndpoint, sign: "+"}); got != "a:call;a" {
+		t.Errorf("without an endpoint it holds %s", got)
+	}
+}
+
+// TestRoundFollowsPauses: a round of dispatch tells the worker of pauses that others began.
+func TestRoundFollowsPauses(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{Tenant: "a"}, time.Time{}, ann); err != nil {
+		t.Fatal(err)
+	}
+	d := r.dispatcher()
+	r.round(t, d)
+	if now := d.clock.now(); !d.pauses.holds(now, "a") || d.pauses.holds(now, "b") {
+		t.Errorf("it knows the pause: %v; and another tenant is paused: %v", d.pauses.holds(now, "a"), d.pauses.holds(now, "b"))
+	}
+}

@@ -48,8 +48,8 @@ var gateMutants = []mutant{
 		"no fence", "a worker that lost its job does not end it", "queue TestLost|TestSettleIsFenced|TestCallThatOutlivesItsWorker|TestStoppedWorkerIsNoCrash",
 	},
 	{
-		"queue/gate.go", `return settled{mine: true} // nobody is left to tell; the next worker recovers the job`, `return settled{}`,
-		"swapped", "a worker that ends without Redis leaves its jobs to the next one", "queue TestLostSettlement|TestStop|TestSilentRedis",
+		"queue/gate.go", `case h.sign == "" && h.who == ofAccount:`, `case h.who == ofAccount:`,
+		"missing condition", "what is wrong with the account of a kind holds that kind, and not the queue", "queue TestScopeOfAFailure",
 	},
 	{
 		"queue/dispatcher.go", `free -= other.Load()`, `free += other.Load()`,
@@ -61,7 +61,7 @@ var gateMutants = []mutant{
 	},
 	{
 		"queue/dispatcher.go", `if err := d.pauses.follow(callCtx, d.redis, d.queue, n[7], d.clock.now()); err != nil {`, `if err := d.pauses.follow(callCtx, d.redis, d.queue, 0, d.clock.now()); err != nil {`,
-		"wrong number", "a worker follows pauses that others begin", "queue TestWorkersFollowPauses|TestThrottledIsOnePauseForAllWorkers|TestFollow",
+		"wrong number", "a worker follows pauses that others begin", "queue TestRoundFollowsPauses",
 	},
 	{
 		"queue/dispatcher.go", `return sweepSlice(ctx, d.redis, d.queue, "", cursor, windows, true)`, `return sweepSlice(ctx, d.redis, d.queue, "", cursor, windows, false)`,
