@@ -48,8 +48,8 @@ var limiterMutants = []mutant{
 		"rounding", "parts of a µs add up against the caller, too", "throttle TestNothingIsLostOrWonByRounding|TestExactModels/token_bucket/^redis",
 	},
 	{
-		"throttle/limits.lua", `if mark then newest = s.mark == mark end`, `if mark then newest = s.last == t end`,
-		"no fence", "of several calls at one moment only the newest comes back in full", "throttle TestCancelledTogether|TestRefilledPermitsDoNotComeBack",
+		"throttle/limits.lua", `if s.lows[i].mark > mark then`, `if s.lows[i].mark >= mark then`,
+		"off by one", "what was owed before a call says nothing about what comes back of it", "throttle TestOlderSlotsComeBackWhereNobodyStands|TestCancelledTogether",
 	},
 	{
 		"throttle/limits.lua", `units = math.min(units, s.lows[i].low * limit.r)`, `units = math.max(units, s.lows[i].low * limit.r)`,
