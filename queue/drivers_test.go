@@ -366,3 +366,68 @@ func TestExplainLog(t *testing.T) {
 		t.Errorf("%s; want it to name the limit", text)
 	}
 }
+
+// TestVerbsOfLargeJobs: a call ends when the messages that it read are large, between two
+// lanes, and among what is pending, too.
+func TestVerbsOfLargeJobs(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	fill := func() {
+		for _, tenant := range []string{"a", "a", "a", "b"} {
+			r.add(t, func(job *Job) { job.Tenant, job.Payload = tenant, strings.Repeat("x", 800<<10) })
+		}
+	}
+	for _, state := range []State{StateWaiting, StatePending} {
+		fill()
+		if state == StatePending {
+			r.release(t, r.dispatcher(), 4)
+		}
+		if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{State: state}, ann, nil); err != nil || tally.Jobs != 4 {
+			t.Errorf("%s: %+v, %v; want 4 jobs", state, tally, err)
+		}
+	}
+}
+
+// TestLapsedPermit: a job whose permit was freed before gives none back.
+func TestLapsedPermit(t *testing.T) {
+	r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
+	client := r.server.Client()
+	id := r.add(t, nil)
+	r.hold(t, id, "w:1")
+	permits := key(r.queue, "permits:x:a")
+	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_permits", permits)
+	client.ZAdd(t.Context(), permits, zOf("another", 9e15))
+	r.recover(t, id, "10", true)
+	if n := client.ZCard(t.Context(), permits).Val(); n != 1 || r.field(t, id, "hg_permits") != "" {
+		t.Errorf("%d permits are taken, and it says %q", n, r.field(t, id, "hg_permits"))
+	}
+}
+
+// TestDamagedTenantsInLine: lanes of tenants of which nothing is known stand in line, and
+// wait for a moment, in front of one that waits longer.
+func TestDamagedTenantsInLine(t *testing.T) {
+	r := startRig(t, -1, limitsOf(inFlight(5)), nil)
+	client := r.server.Client()
+	for i := range 3 {
+		tenant := fmt.Sprint("t", i)
+		client.HSet(t.Context(), key(r.queue, "limits"), "t:"+tenant, "x")
+		id := r.add(t, func(job *Job) { job.Tenant = tenant })
+		if i == 0 { // in line, with nothing but a ghost
+			client.Del(t.Context(), asynqKey(r.queue, "t:"+id))
+			client.ZRem(t.Context(), key(r.queue, "waiting"), r.lane(tenant))
+			client.ZAdd(t.Context(), key(r.queue, "ready"), zOf(r.lane(tenant), 0))
+		}
+	}
+	r.round(t, r.dispatcher())
+	later := r.add(t, nil)
+	soon := client.Time(t.Context()).Val().Add(30 * time.Second)
+	client.ZAdd(t.Context(), key(r.queue, "waiting"), zOf(r.lane("a"), float64(soon.UnixMicro())), zOf(r.lane("t1"), 1), zOf(r.lane("t2"), 2))
+	r.round(t, r.dispatcher())
+	if r.field(t, later, "state") != "aggregating" {
+		t.Error("the lane that waits was not left to wait")
+	}
+	for _, lane := range []string{"t1", "t2"} {
+		if at := client.ZScore(t.Context(), key(r.queue, "waiting"), r.lane(lane)).Val(); at < float64(time.Now().UnixMicro()) {
+			t.Errorf("%s is asked again at once", lane)
+		}
+	}
+}

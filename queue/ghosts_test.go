@@ -265,7 +265,7 @@ func TestDequeueOnDamagedKeys(t *testing.T) {
 		t.Errorf("%v, %v; want the task behind those of others", got, err)
 	}
 
-	client.LPush(ctx, keys[0], mine)
+	client.RPush(ctx, keys[0], mine) // the next one
 	client.ConfigSet(ctx, "maxmemory", "1")
 	if got, err := take(); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("a full Redis answers %v, %v", got, err)
