@@ -372,17 +372,17 @@ func TestExplainLog(t *testing.T) {
 func TestVerbsOfLargeJobs(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	fill := func() {
-		for _, tenant := range []string{"a", "a", "a", "b"} {
+		for _, tenant := range []string{"a", "a", "a", "b", "b", "b"} {
 			r.add(t, func(job *Job) { job.Tenant, job.Payload = tenant, strings.Repeat("x", 800<<10) })
 		}
 	}
 	for _, state := range []State{StateWaiting, StatePending} {
 		fill()
 		if state == StatePending {
-			r.release(t, r.dispatcher(), 4)
+			r.release(t, r.dispatcher(), 6)
 		}
-		if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{State: state}, ann, nil); err != nil || tally.Jobs != 4 {
-			t.Errorf("%s: %+v, %v; want 4 jobs", state, tally, err)
+		if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{State: state}, ann, nil); err != nil || tally.Jobs != 6 {
+			t.Errorf("%s: %+v, %v; want 6 jobs", state, tally, err)
 		}
 	}
 }
