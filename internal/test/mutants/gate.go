@@ -9,7 +9,7 @@ var gateMutants = []mutant{
 	},
 	{
 		"queue/gate.go", `if g.onTime(slot.slot) && g.renewals.cover(granted) && !paused {`, `if g.onTime(slot.slot) && (g.renewals.cover(granted) || true) && !paused {`,
-		"no fence", "a call leaves only while its job is certainly this worker's", "queue TestStoppedWorkerIsNoCrash|TestRenewals|TestFullRedisIsNoDeath|TestSilentRedis",
+		"no fence", "a call leaves only while its job is certainly this worker's", "queue TestNoCallWithoutALease",
 	},
 	{
 		"queue/gate.go", `return !job.Probe && g.pauses.holds(now, holdScopes(job.tenant(), job.kind(), endpointIn(job.attributes))...)`, `return g.pauses.holds(now, holdScopes(job.tenant(), job.kind(), endpointIn(job.attributes))...)`,
@@ -81,7 +81,7 @@ var gateMutants = []mutant{
 	},
 	{
 		"queue/outcome.go", `if permanent, final := errors.AsType[permanentError](err); final && permanent.Permanent() || errors.Is(err, asynq.SkipRetry) {`, `if permanent, final := errors.AsType[permanentError](err); final && permanent.Permanent() || err == asynq.SkipRetry {`,
-		"missing condition", "asynq's SkipRetry ends a job", "queue TestJudge|TestAsynqContract|TestOutcomeOf",
+		"missing condition", "asynq's SkipRetry ends a job", "queue TestWrappedSkipRetry",
 	},
 	{
 		"queue/outcome.go", `pause = throttledPause`, `pause = 0`,
