@@ -40,6 +40,25 @@ func tokens(most int64, per ...string) Limit {
 	}}
 }
 
+// TestThrottledCallCostsNothing: a provider that refuses a call has used nothing of a
+// metered limit.
+func TestThrottledCallCostsNothing(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(tokens(100)), nil) // a limit of the tenant would begin anew
+	refused := false
+	r.answer = func(context.Context, Running) error {
+		if !refused {
+			refused = true
+			return throttled{time.Millisecond}
+		}
+		return nil
+	}
+	r.add(t, func(job *Job) { job.Costs = map[string]int64{"tokens": 60} })
+	r.run(t)
+	r.seen.wait(t, string(Throttled), 1)
+	r.seen.wait(t, string(Done), 1) // it finds 60 of the 100 again, which come back in 60 hours
+}
+
 // TestMeteredLimit: an estimate is taken before the call, and corrected exactly
 // by what the call says it used. What comes back lets the next job go.
 func TestMeteredLimit(t *testing.T) {

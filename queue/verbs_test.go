@@ -128,6 +128,27 @@ func TestRetryBeginsAnew(t *testing.T) {
 	}
 }
 
+// TestRetriedJobBeginsWithItsFirstAttempt: its failures are forgiven, and it has all of its
+// attempts again.
+func TestRetriedJobBeginsWithItsFirstAttempt(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	attempts := make(chan int, 1)
+	r.answer = func(_ context.Context, job Running) error {
+		attempts <- job.Attempt
+		return nil
+	}
+	id := r.add(t, nil)
+	r.release(t, r.dispatcher(), 1)
+	r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_base", 2)
+	message := r.field(t, id, "msg") + "\x30\x02" // it was retried twice
+	r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+id), "msg", message)
+	r.run(t)
+	if attempt := <-attempts; attempt != 1 {
+		t.Errorf("attempt %d of a job whose two failures are forgiven", attempt)
+	}
+}
+
 // A call that succeeded is never made again, whatever an operator wants.
 func TestVerbsLeaveWhatIsDone(t *testing.T) {
 	t.Parallel()

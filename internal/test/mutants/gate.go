@@ -21,11 +21,11 @@ var gateMutants = []mutant{
 	},
 	{
 		"queue/gate.go", `job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure`, `job.Attempt, job.First, job.unsure = max(job.Attempt, 1), time.UnixMicro(slot.first), slot.unsure`,
-		"wrong number", "a job that an operator retries begins anew", "queue TestRetryBeginsAnew|TestArchivedJobsCanBeRunAgain",
+		"wrong number", "a job that an operator retries begins anew", "queue TestRetriedJobBeginsWithItsFirstAttempt",
 	},
 	{
 		"queue/gate.go", `question.actual = nothing(job.Costs)`, `question.actual = ""`,
-		"missing write", "a call that the provider refused gives its permits back", "queue TestMeteredLimit|TestBudget|TestThrottled|TestUnits",
+		"missing write", "a call that the provider refused gives its permits back", "queue TestThrottledCallCostsNothing",
 	},
 	{
 		"queue/gate.go", `case v.outcome == Throttled || v.outcome == Postponed && !v.first || errors.Is(v.err, errParked):`, `case v.outcome == Throttled || errors.Is(v.err, errParked):`,
