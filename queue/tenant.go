@@ -113,6 +113,7 @@ func (f *forecast) tenant(ctx context.Context, client redis.UniversalClient, kno
 	if err := f.look(ctx, client, widest.name, ""); err != nil {
 		return TenantDetail{}, err
 	}
+	d.Now = f.asked // the limits' moment, later than that of a reading that is shared
 	if d.Limits, err = f.limitStates(ctx, client, widest, d.HeldBy); err != nil {
 		return TenantDetail{}, err
 	}

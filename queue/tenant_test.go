@@ -108,6 +108,27 @@ func TestTenantSlots(t *testing.T) {
 	}
 }
 
+// TestTenantIsOfOneMoment: asked once more while a reading is shared, what is said of the
+// limits is as old as the rest: one that admits a job now does so at the moment of the
+// answer, not some milliseconds after it.
+func TestTenantIsOfOneMoment(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(1000)), nil)
+	r.served(t)
+	inspector := NewInspector(r.server.Client())
+	for ask := range 20 {
+		d, err := inspector.Tenant(t.Context(), r.queue, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, limit := range d.Limits {
+			if !limit.Next.Equal(d.Now) {
+				t.Fatalf("question %d, asked at %v: %s next admits a job at %v, %v later", ask+1, d.Now, limit.Name, limit.Next, limit.Next.Sub(d.Now))
+			}
+		}
+	}
+}
+
 // TestTenantOfSeveralLanes: its slots are those of all its lanes.
 func TestTenantOfSeveralLanes(t *testing.T) {
 	t.Parallel()
