@@ -387,6 +387,7 @@ func (redisSaid) RedisError()     {}
 // TestEnqueueOutlastsAFailover: what says that Redis will take the job later, or
 // that nobody listens, is asked again until the context is done.
 func TestEnqueueOutlastsAFailover(t *testing.T) {
+	t.Parallel()
 	refusedDial := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connect: connection refused")}
 	for _, answer := range []error{
 		redisSaid("LOADING Redis is loading the dataset in memory"),
@@ -425,6 +426,7 @@ func TestEnqueueOutlastsAFailover(t *testing.T) {
 
 // TestEnqueueOnARedisThatFailsOver does it with real servers.
 func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
+	t.Parallel()
 	within := func(t *testing.T) context.Context {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		t.Cleanup(cancel)
@@ -513,6 +515,7 @@ func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
 // TestEnqueueSaysWhatIsCertain: an error tells whether the job may have been
 // enqueued, whatever the last try was answered.
 func TestEnqueueSaysWhatIsCertain(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	loading, full := redisSaid("LOADING Redis is loading the dataset in memory"), redisSaid("OOM command not allowed when used memory > 'maxmemory'.")
 	tests := map[string]struct {

@@ -230,6 +230,7 @@ return string.format('%.0f', spec.r * 1000000 / spec.p)`)
 // TestDeadlinePassesWhileTheTenantIsPaused: nothing holds up the end of a job
 // that nobody wants any more.
 func TestDeadlinePassesWhileTheTenantIsPaused(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
 	client.HSet(t.Context(), key(r.queue, "pauses"), "a", fmt.Sprint(endless, " operator a test"))
@@ -281,6 +282,7 @@ func TestSettlementWakesTheBlockedLane(t *testing.T) {
 // TestWaitingForAnotherTryHoldsNoPermit: a job whose call the provider refused, or
 // of which nobody knows, gives its permit to the next one while it waits itself.
 func TestWaitingForAnotherTryHoldsNoPermit(t *testing.T) {
+	t.Parallel()
 	for name, answer := range map[string]error{"refused": notToday{time.Now().Add(time.Hour)}, "unsure": unknown{}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -96,6 +96,7 @@ func TestKeepsFirst(t *testing.T) {
 // provider says later tells: neither that the last attempt was not made, nor that
 // the deadline passed.
 func TestUnknownStaysUnknown(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name   string
 		later  error // of the second attempt of two

@@ -22,6 +22,7 @@ import (
 // TestWorkers: a worker is listed while it runs, with what it is doing, and not
 // when it has ended.
 func TestWorkers(t *testing.T) {
+	t.Parallel()
 	test := func(t *testing.T, client *redis.Client) {
 		queue := redistest.Queue(t)
 		worker, err := New(Config{

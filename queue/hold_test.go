@@ -14,6 +14,7 @@ import (
 // A pause holds what waits and what is released; others go on, calls under way
 // finish, and after it everything goes.
 func TestPauseScopes(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		scope Scope
 		held  func(tenant, kind string) bool

@@ -93,6 +93,7 @@ func (r *rig) another(t *testing.T) {
 // together. Nothing is taken of limits meanwhile, no attempt is spent, and the jobs stay
 // in their order.
 func TestUsedUpAccount(t *testing.T) {
+	t.Parallel()
 	day := Limit{Limit: throttle.Limit{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}}}
 	const jobs, pause = 30, 300 * time.Millisecond
 	r := startRig(t, -1, limitsOf(day), nil)

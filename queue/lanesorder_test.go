@@ -11,6 +11,7 @@ import (
 // under the tenant's limit. A few for one endpoint go among the many for another one,
 // whatever the lanes are called.
 func TestNoLaneOfATenantStarves(t *testing.T) {
+	t.Parallel()
 	const many, few = 60, 3
 	for name, limits := range map[string][]Limit{"its own limit": {perTenant(25)}, "and a shared one": {perTenant(25), sharedBy(50)}} {
 		for _, hosts := range [][2]string{{"a.test", "b.test"}, {"b.test", "a.test"}} {

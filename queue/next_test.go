@@ -132,6 +132,7 @@ func TestChain(t *testing.T) {
 // TestFollowUpsComeOnce kills the worker, or loses a reply, at each step between
 // the end of a call and asynq's word about it.
 func TestFollowUpsComeOnce(t *testing.T) {
+	t.Parallel()
 	type step struct {
 		word  func(c *chain, id string) string // reply to lose
 		crash bool                             // the acknowledgement never leaves

@@ -86,6 +86,7 @@ func TestRunnableTellsThatThereAreTooFewWorkers(t *testing.T) {
 }
 
 func TestObserverIsToldWhyJobsPark(t *testing.T) {
+	t.Parallel()
 	closed := time.Now().UTC().Add(3 * time.Hour).Truncate(time.Hour)
 	window, err := ParseSendWindow(closed.Format("15:04") + "-" + closed.Add(time.Hour).Format("15:04") + " UTC")
 	if err != nil {
@@ -146,6 +147,7 @@ func TestObserverIsToldWhyJobsPark(t *testing.T) {
 }
 
 func TestObserverIsToldOfAnswers(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		err  error
 		want Answer

@@ -63,6 +63,7 @@ var aspects = []aspect{
 // done, cancelled and expired, its call is made as often as it should be and no
 // more, its limits hold, and nothing of it is left behind.
 func TestPairs(t *testing.T) {
+	t.Parallel()
 	for i, one := range aspects {
 		for _, other := range aspects[i:] {
 			t.Run(one.name+" "+other.name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 // TestPauseAfter: a call that succeeded and says that the provider takes no more
 // is done, and the next ones of its tenant, or of all, wait for so long.
 func TestPauseAfter(t *testing.T) {
+	t.Parallel()
 	for name, account := range map[string]bool{"tenant": false, "account": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -27,6 +27,7 @@ type poisonPayload struct {
 // TestPoisonJobs: jobs that kill their worker with each call are archived after a
 // few crashes, and none of the innocent ones beside them is.
 func TestPoisonJobs(t *testing.T) {
+	t.Parallel()
 	for name, poison := range map[string][]int{"one": {50}, "three": {20, 50, 80}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -138,6 +139,7 @@ func TestPoisonProcess(t *testing.T) {
 // TestSuspectsWait: a suspect that waits for its turn holds nobody up, neither those
 // that are no suspects nor other queues, and spends no slot.
 func TestSuspectsWait(t *testing.T) {
+	t.Parallel()
 	const suspects = 3
 	other := redistest.Queue(t) + "-other"
 	r := startRig(t, -1, limitsOf(Limit{Per: []string{"tenant"}, Limit: hourly(suspects + 1)}), func(c *Config) { c.Queues = append(c.Queues, other) })

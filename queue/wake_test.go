@@ -69,6 +69,7 @@ func TestLimitChangesItsNature(t *testing.T) {
 // TestSecondKindIsPublished: jobs that came before a second kind was named keep to what
 // holds for theirs.
 func TestSecondKindIsPublished(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
 	r.publish(t, QueueLimits{Kinds: []string{"call"}, Limits: []Limit{perTenant(1000)}})
 	ids := make([]string, 5)
@@ -187,6 +188,7 @@ func TestFreedPermitIsPassedOn(t *testing.T) {
 // TestChangesWake: lanes that wait for a permit go on when there are more, as soon as
 // there are. The worker does not look by itself.
 func TestChangesWake(t *testing.T) {
+	t.Parallel()
 	more := Override{Change: Change{Concurrency: new(int64(4))}, Until: time.Now().Add(time.Hour), Actor: "ann", Reason: "a launch"}
 	for name, change := range map[string]func(t *testing.T, r *rig) error{
 		"limits are published": func(t *testing.T, r *rig) error {

@@ -170,6 +170,7 @@ func TestExpiry(t *testing.T) {
 }
 
 func TestScheduledJobsGoThroughTheirLane(t *testing.T) {
+	t.Parallel()
 	const jobs = 20
 	r := startRig(t, jobs, limitsOf(perTenant(20)), nil)
 	due := time.Now().Add(1200 * time.Millisecond)
@@ -189,6 +190,7 @@ func TestScheduledJobsGoThroughTheirLane(t *testing.T) {
 }
 
 func TestStopGivesBackWhatIsHeld(t *testing.T) {
+	t.Parallel()
 	const jobs = 200
 	r := startRig(t, jobs, limitsOf(perTenant(100)), nil)
 	r.enqueue(t, "a", jobs)
