@@ -12,11 +12,26 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testlong"
 )
 
 // usage is what a run cost Redis, from INFO commandstats.
 type usage struct {
 	commands, scripts, micros float64 // per job
+}
+
+// since is what each of some jobs cost after a moment.
+func (u usage) since(before usage, jobs int) usage {
+	n := float64(jobs)
+	return usage{(u.commands - before.commands) / n, (u.scripts - before.scripts) / n, (u.micros - before.micros) / n}
+}
+
+// manyJobs is how many jobs tests send that are about large numbers of them.
+func manyJobs() int {
+	if testlong.On() {
+		return 10_000
+	}
+	return 2000
 }
 
 // commandStats sums the calls of all commands, those inside of scripts
@@ -51,14 +66,14 @@ func commandStats(t *testing.T, client redis.UniversalClient) (all usage) {
 func TestCommandsPerJob(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel() // it measures no time, and takes a while
-	const jobs = 10_000
+	jobs := manyJobs()
 	per := func(run func(t *testing.T, server *redistest.Server)) usage {
 		server := redistest.Start(t)
 		client := server.Client()
 		before := commandStats(t, client)
 		run(t, server)
 		after := commandStats(t, client)
-		return usage{(after.commands - before.commands) / jobs, (after.scripts - before.scripts) / jobs, (after.micros - before.micros) / jobs}
+		return after.since(before, jobs)
 	}
 	plain := per(func(t *testing.T, server *redistest.Server) {
 		client := asynq.NewClientFromRedisClient(server.Client())

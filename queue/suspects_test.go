@@ -28,10 +28,10 @@ type poisonPayload struct {
 // few crashes, and none of the innocent ones beside them is.
 func TestPoisonJobs(t *testing.T) {
 	t.Parallel()
-	for name, poison := range map[string][]int{"one": {50}, "three": {20, 50, 80}} {
+	for name, poison := range map[string][]int{"one": {15}, "three": {6, 15, 24}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const jobs = 101
+			const jobs = 31
 			server := redistest.Start(t)
 			ctx, client := t.Context(), server.Client()
 			if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{"jobs": {Limits: []Limit{perTenant(1000)}}}}); err != nil {
