@@ -1,11 +1,11 @@
 # `make help` lists the targets.
 
 GO ?= go
-# Packages tested at a time.
-P ?= 2
+# Packages tested at a time: most of them wait most of the time.
+P ?= 3
 # Those whose tests measure time come after the others, one by one: they want the
 # machine to themselves.
-MEASURING := /(cmd/worker|internal/e2e|queue|throttle)$$
+MEASURING := /(internal/e2e|queue|throttle)$$
 # Those whose tests run programs, a browser or long models, for minutes.
 SLOW := /(cmd/.*|internal/(browsertest|e2e|limitplots))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'

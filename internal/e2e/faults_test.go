@@ -24,6 +24,7 @@ func fault(t *testing.T, jobs, twice int, strike func(*stage), redisConfig ...st
 }
 
 func TestPausedWorker(t *testing.T) {
+	t.Parallel()
 	fault(t, 1000, 2, func(s *stage) {
 		s.workers[0].signal(syscall.SIGSTOP)
 		time.Sleep(5 * time.Second) // the fault itself
@@ -32,6 +33,7 @@ func TestPausedWorker(t *testing.T) {
 }
 
 func TestPausedRedis(t *testing.T) {
+	t.Parallel()
 	fault(t, 600, 0, func(s *stage) {
 		s.redis.Pause()
 		time.Sleep(5 * time.Second) // the fault itself
@@ -40,6 +42,7 @@ func TestPausedRedis(t *testing.T) {
 }
 
 func TestRestartedRedis(t *testing.T) {
+	t.Parallel()
 	// What was called is kept until Redis is back, so none is called twice.
 	fault(t, 600, 0, func(s *stage) {
 		s.redis.Kill()

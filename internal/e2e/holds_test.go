@@ -58,6 +58,7 @@ queues:
 // and one does not answer. The third keeps its rate, and so does another tenant. Two
 // workers ask the one that does not answer once a pause, all together.
 func TestIllEndpoints(t *testing.T) {
+	t.Parallel()
 	const jobs, rate, pause = 400, 50, 2 * time.Second
 	measured(t, perEndpoint, func(s *stage) {
 		busy := newIll(s.t, func(w http.ResponseWriter, _ *http.Request) {

@@ -146,6 +146,7 @@ func TestSharedLimitInTurn(t *testing.T) {
 }
 
 func TestWeights(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, fmt.Sprintf(shared, "300/s"))
 	s.bulk(s.jobs("light", 1000, "") + s.jobs("heavy", 1500, ""))
 	s.worker()
