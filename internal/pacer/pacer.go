@@ -7,9 +7,10 @@
 // that are judged here: they bring calls closer together, use less of a limit and take
 // time. So a run that keeps all of them passes. One that does not fails the test if the
 // pacer's own calls were in time ([Bound]) while it was judged. If they were not, the run
-// does not count and is made again, and after three such runs the test fails as "machine
-// too busy". A worker that slows down the machine, or the process of the receiver, delays
-// the pacer as well: it can make a test fail in other words, but never pass.
+// does not count and is made again when the machine is calm, and after three such runs the
+// test fails as "machine too busy". A worker that slows down the machine, or the process of
+// the receiver, delays the pacer as well: it can make a test fail in other words, but never
+// pass.
 //
 // The pacer is the test binary itself, so its TestMain begins with [Main].
 package pacer
