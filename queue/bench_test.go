@@ -10,55 +10,65 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
-// BenchmarkEnqueue holds a batch of 1,000 jobs, and each by itself, against a
-// loop over asynq's own client, in turns: an op is 1,000 jobs of each.
+// BenchmarkEnqueue holds a batch of 1,000 jobs, each by itself, and each by one of 50
+// concurrent callers, against asynq's own client, in turns: an op is 1,000 jobs of each.
 func BenchmarkEnqueue(b *testing.B) {
-	const n = 1000
+	const n, callers = 1000, 50
 	server := redistest.Start(b)
 	plain := asynq.NewClientFromRedisClient(server.Client())
 	client := NewClient(server.Client())
 	payload := json.RawMessage(`{"to":"ada@example.com","text":"hello"}`)
-	jobs := make([]Job, n)
-	for i := range jobs {
-		jobs[i] = Job{Kind: "call", Queue: "batch", Tenant: "a", Payload: payload}
+	job := func(queue string) Job { return Job{Kind: "call", Queue: queue, Tenant: "a", Payload: payload} }
+	jobs := slices.Repeat([]Job{job("batch")}, n)
+	enqueueAsynq := func() error {
+		_, err := plain.Enqueue(asynq.NewTask("call", payload), asynq.Queue("plain"))
+		return err
+	}
+	enqueue := func() error {
+		_, err := client.Enqueue(b.Context(), job("single"))
+		return err
 	}
 	took := map[string]time.Duration{}
-	lap := func(what string, do func()) {
+	lap := func(what string, callers int, enqueue func() error) {
 		began := time.Now()
-		do()
+		var all errgroup.Group
+		for range callers {
+			all.Go(func() error {
+				for range n / callers {
+					if err := enqueue(); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		if err := all.Wait(); err != nil {
+			b.Fatal(err)
+		}
 		took[what] += time.Since(began)
 	}
 	for b.Loop() {
-		lap("asynq", func() {
-			for range n {
-				if _, err := plain.Enqueue(asynq.NewTask("call", payload), asynq.Queue("plain")); err != nil {
-					b.Fatal(err)
-				}
+		lap("asynq", 1, enqueueAsynq)
+		lap("single", 1, enqueue)
+		lap("asynq, concurrent", callers, enqueueAsynq)
+		lap("concurrent", callers, enqueue)
+		began := time.Now()
+		for _, result := range client.EnqueueMany(b.Context(), jobs) {
+			if result.Err != nil {
+				b.Fatal(result.Err)
 			}
-		})
-		lap("batch", func() {
-			for _, result := range client.EnqueueMany(b.Context(), jobs) {
-				if result.Err != nil {
-					b.Fatal(result.Err)
-				}
-			}
-		})
-		lap("single", func() {
-			for range n {
-				if _, err := client.Enqueue(b.Context(), Job{Kind: "call", Queue: "single", Tenant: "a", Payload: payload}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+		}
+		took["batch"] += time.Since(began)
 	}
-	for _, what := range []string{"batch", "single"} {
-		b.ReportMetric(took["asynq"].Seconds()/took[what].Seconds(), what+"-of-asynq")
+	for what, beside := range map[string]string{"batch": "asynq", "single": "asynq", "concurrent": "asynq, concurrent"} {
+		b.ReportMetric(took[beside].Seconds()/took[what].Seconds(), what+"-of-asynq")
 	}
 }
 

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -38,14 +37,15 @@ type Client struct {
 	change []func(context.Context, *Job) error
 
 	mu         sync.Mutex
-	registered map[string]bool
+	registered map[string]bool     // queues
+	shared     map[string]*sharing // by queue
 
 	fit fitness
 }
 
 // NewClient makes a client on the given Redis.
 func NewClient(client redis.UniversalClient) *Client {
-	return &Client{redis: client, routes: routes{redis: client}, registered: map[string]bool{}}
+	return &Client{redis: client, routes: routes{redis: client}, registered: map[string]bool{}, shared: map[string]*sharing{}}
 }
 
 // Receipt says where an accepted job is.
@@ -73,9 +73,21 @@ type Result struct {
 // A Redis that does not answer, or that says it will take jobs later, as in a
 // failover, is asked again until ctx is done, or without a deadline for 5 seconds.
 // The job is enqueued once, however often that is.
+//
+// Concurrent calls share round trips. A call that is alone goes at once.
 func (c *Client) Enqueue(ctx context.Context, job Job) (Receipt, error) {
-	results := c.EnqueueMany(ctx, []Job{job})
-	return results[0].Receipt, results[0].Err
+	again := &retry{}
+	a, err := c.prepare(ctx, job, time.Now(), again)
+	if err != nil {
+		return Receipt{}, err
+	}
+	answer, err := c.deliverOne(ctx, a, again)
+	if err != nil {
+		return Receipt{}, err
+	}
+	result := Result{Receipt: Receipt{ID: a.id, Queue: a.queue}}
+	result.read(answer, a)
+	return result.Receipt, result.Err
 }
 
 const (
@@ -93,11 +105,7 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 	batches := map[string]*batchOf{} // one round trip serves one queue
 	var queues []string
 	for i, job := range jobs {
-		var a accepted
-		job, err := c.changed(ctx, job)
-		if err == nil {
-			a, err = c.encode(ctx, job, now, again)
-		}
+		a, err := c.prepare(ctx, job, now, again)
 		if err != nil {
 			results[i].Err = err
 			continue
@@ -129,8 +137,12 @@ type batchOf struct {
 	bytes int
 }
 
-// encode finds the queue of a job, checks the job and encodes it.
-func (c *Client) encode(ctx context.Context, job Job, now time.Time, again *retry) (accepted, error) {
+// prepare finds the queue of a job, checks the job and encodes it.
+func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *retry) (accepted, error) {
+	job, err := c.changed(ctx, job)
+	if err != nil {
+		return accepted{}, err
+	}
 	for {
 		queue, err := c.routes.queueOf(ctx, job)
 		var a accepted
@@ -145,7 +157,7 @@ func (c *Client) encode(ctx context.Context, job Job, now time.Time, again *retr
 }
 
 func (c *Client) send(ctx context.Context, batch batchOf, results []Result, again *retry) {
-	answers, err := c.deliver(ctx, batch.jobs, again)
+	answers, err := c.deliver(ctx, newRequest(batch.jobs), again)
 	for n, i := range batch.at {
 		if err != nil {
 			results[i] = Result{Err: err}
@@ -153,69 +165,6 @@ func (c *Client) send(ctx context.Context, batch batchOf, results []Result, agai
 			results[i].read(answers[n], batch.jobs[n])
 		}
 	}
-}
-
-// deliver sends a batch until it is answered. All tries are the same request with
-// the same ids, so what was accepted by one whose reply was lost is known to the next.
-func (c *Client) deliver(ctx context.Context, jobs []accepted, again *retry) ([]any, error) {
-	queue := jobs[0].queue
-	args := make([]any, 3, 3+acceptedWords*len(jobs))
-	args[0], args[1], args[2] = queue, rand.Text(), false
-	for _, a := range jobs {
-		args = a.append(args)
-	}
-	var unknown time.Time // when the first try was sent of which nobody knows whether it arrived
-	for {
-		sent := time.Now()
-		reply, err := c.try(ctx, queue, args)
-		if err == nil {
-			again.reset()
-			answers, ok := reply.([]any)
-			if !ok || len(answers) != len(jobs) {
-				return nil, fmt.Errorf("enqueue in %q: unexpected reply %v", queue, reply)
-			}
-			return answers, nil
-		}
-		if unknown.IsZero() && !certain(err) {
-			unknown, args[2] = sent, true
-		}
-		if (passing(err) || !certain(err)) && again.wait(ctx, unknown) {
-			continue
-		}
-		if !unknown.IsZero() {
-			return nil, fmt.Errorf("enqueue in %q: %w: %w", queue, ErrUnknown, err)
-		}
-		return nil, fmt.Errorf("enqueue in %q: certainly not enqueued: %w", queue, err)
-	}
-}
-
-func (c *Client) try(ctx context.Context, queue string, args []any) (any, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, &unsentError{err}
-	}
-	if err := c.fit.check(ctx, c.redis); err != nil {
-		return nil, &unsentError{err}
-	}
-	if err := c.register(ctx, queue); err != nil {
-		return nil, &unsentError{err}
-	}
-	return enqueueScript.Run(ctx, c.redis, scriptKeys(queue), args...)
-}
-
-func (c *Client) register(ctx context.Context, queue string) error {
-	c.mu.Lock()
-	known := c.registered[queue]
-	c.mu.Unlock()
-	if known {
-		return nil
-	}
-	if err := registerQueue(ctx, c.redis, queue); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	c.registered[queue] = true
-	c.mu.Unlock()
-	return nil
 }
 
 // read turns one answer of enqueue.lua into the job's result.

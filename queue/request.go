@@ -1,0 +1,93 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+)
+
+// request is one call of enqueue.lua for jobs of one queue. All tries of it are the same
+// words with the same ids, so what was accepted by one whose reply was lost is known to the
+// next.
+type request struct {
+	queue   string
+	jobs    int
+	args    []any
+	unknown time.Time // when the first try was sent of which nobody knows whether it arrived
+}
+
+func newRequest(jobs []accepted) *request {
+	r := &request{queue: jobs[0].queue, jobs: len(jobs), args: make([]any, 3, 3+acceptedWords*len(jobs))}
+	r.args[0], r.args[1], r.args[2] = r.queue, rand.Text(), false
+	for _, a := range jobs {
+		r.args = a.append(r.args)
+	}
+	return r
+}
+
+// deliver sends a request until it is answered.
+func (c *Client) deliver(ctx context.Context, r *request, again *retry) ([]any, error) {
+	answers, err := c.try(ctx, r)
+	return c.persist(ctx, r, answers, err, again)
+}
+
+// persist tries a request again whose last try was answered so, as often as that may help.
+func (c *Client) persist(ctx context.Context, r *request, answers []any, err error, again *retry) ([]any, error) {
+	for err != nil {
+		if certain(err) && !passing(err) || !again.wait(ctx, r.unknown) {
+			if !r.unknown.IsZero() {
+				return nil, fmt.Errorf("enqueue in %q: %w: %w", r.queue, ErrUnknown, err)
+			}
+			return nil, fmt.Errorf("enqueue in %q: certainly not enqueued: %w", r.queue, err)
+		}
+		answers, err = c.try(ctx, r)
+	}
+	again.reset()
+	return answers, nil
+}
+
+// try sends a request once.
+func (c *Client) try(ctx context.Context, r *request) ([]any, error) {
+	if err := c.ready(ctx, r.queue); err != nil {
+		return nil, &unsentError{err}
+	}
+	sent := time.Now()
+	reply, err := enqueueScript.Run(ctx, c.redis, scriptKeys(r.queue), r.args...)
+	answers, ok := reply.([]any)
+	if err == nil && (!ok || len(answers) != r.jobs) {
+		err = fmt.Errorf("unexpected reply %v", reply)
+	}
+	if err != nil && r.unknown.IsZero() && !certain(err) {
+		r.unknown, r.args[2] = sent, true
+	}
+	return answers, err
+}
+
+// ready returns why nothing can be sent to a queue.
+func (c *Client) ready(ctx context.Context, queue string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := c.fit.check(ctx, c.redis); err != nil {
+		return err
+	}
+	return c.register(ctx, queue)
+}
+
+// register lists a queue among those of asynq.
+func (c *Client) register(ctx context.Context, queue string) error {
+	c.mu.Lock()
+	known := c.registered[queue]
+	c.mu.Unlock()
+	if known {
+		return nil
+	}
+	if err := registerQueue(ctx, c.redis, queue); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.registered[queue] = true
+	c.mu.Unlock()
+	return nil
+}
