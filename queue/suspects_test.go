@@ -28,10 +28,10 @@ type poisonPayload struct {
 // few crashes, and none of the innocent ones beside them is.
 func TestPoisonJobs(t *testing.T) {
 	t.Parallel()
-	for name, poison := range map[string][]int{"one": {15}, "three": {6, 15, 24}} {
+	for name, poison := range map[string][]int{"one": {50}, "three": {20, 50, 80}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const jobs = 31
+			const jobs = 101
 			server := redistest.Start(t)
 			ctx, client := t.Context(), server.Client()
 			if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{"jobs": {Limits: []Limit{perTenant(1000)}}}}); err != nil {
@@ -87,7 +87,8 @@ func poisonProcess(t *testing.T, server *redistest.Server, queue string) (killed
 	return err != nil
 }
 
-// recoverAll takes all jobs of a worker that is gone.
+// recoverAll takes all jobs of a worker that is gone, as others do when it has been silent for
+// long enough.
 func recoverAll(t *testing.T, client *redis.Client, queue string) {
 	t.Helper()
 	held, err := leases(t.Context(), client, queue)
@@ -96,10 +97,12 @@ func recoverAll(t *testing.T, client *redis.Client, queue string) {
 	}
 	args := []any{queue}
 	for id, lease := range held {
-		args = append(args, id, lease)
+		owner := client.HGet(t.Context(), asynqKey(queue, "t:"+id), "hg_owner").Val()
+		client.Del(t.Context(), workerKey(workerOf(owner)))
+		args = append(args, id, lease, owner, "1")
 	}
-	if _, err := recoverScript.Run(t.Context(), client, scriptKeys(queue), args...); err != nil {
-		t.Fatal(err)
+	if taken, err := recoverScript.Run(t.Context(), client, scriptKeys(queue), args...); err != nil || taken != int64(len(held)) {
+		t.Fatalf("%v of %d jobs were taken, %v", taken, len(held), err)
 	}
 }
 
