@@ -65,7 +65,6 @@ func commandStats(t *testing.T, client redis.UniversalClient) (all usage) {
 // With -v it prints the table of docs/cost.md.
 func TestCommandsPerJob(t *testing.T) {
 	redistest.Slow(t)
-	t.Parallel() // it measures no time, and takes a while
 	jobs := manyJobs()
 	per := func(run func(t *testing.T, server *redistest.Server)) usage {
 		server := redistest.Start(t)

@@ -354,7 +354,6 @@ func TestNoLogWhileItWaits(t *testing.T) {
 // TestReleasedNamesTheLimit: of a tenant's own limit and one that all share, the
 // one that admitted the call last.
 func TestReleasedNamesTheLimit(t *testing.T) {
-	t.Parallel()
 	redistest.Slow(t)
 	for _, test := range []struct {
 		name           string

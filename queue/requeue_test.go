@@ -27,7 +27,6 @@ func hourly(n int64) throttle.Limit {
 // TestCallThatOutlivesItsWorker: a call that is still under way when its job goes to
 // another run has used its slot, and nobody knows what comes of it.
 func TestCallThatOutlivesItsWorker(t *testing.T) {
-	t.Parallel()
 	for name, end := range map[string]func(r *rig, job string){
 		"the time to stop was up": func(r *rig, _ string) {
 			r.stop()

@@ -142,7 +142,6 @@ func TestPoisonProcess(t *testing.T) {
 // TestSuspectsWait: a suspect that waits for its turn holds nobody up, neither those
 // that are no suspects nor other queues, and spends no slot.
 func TestSuspectsWait(t *testing.T) {
-	t.Parallel()
 	const suspects = 3
 	other := redistest.Queue(t) + "-other"
 	r := startRig(t, -1, limitsOf(Limit{Per: []string{"tenant"}, Limit: hourly(suspects + 1)}), func(c *Config) { c.Queues = append(c.Queues, other) })
