@@ -59,12 +59,12 @@ func atDepth(t *testing.T, jobs, lanes int) usage {
 }
 
 // TestCommandsPerJobAtDepth: what a job costs Redis is the same whether 100 jobs wait or
-// 10,000, in one lane or in a lane each. A script that reads more of a deep backlog in one
+// 20,000, in one lane or in a lane each. A script that reads more of a deep backlog in one
 // command does not make more commands, but takes many times as long.
 func TestCommandsPerJobAtDepth(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	const few, many = 100, 10_000
+	const few, many = 100, 20_000
 	for name, lanes := range map[string]func(jobs int) int{
 		"one lane":    func(int) int { return 1 },
 		"a lane each": func(jobs int) int { return jobs },
