@@ -16,13 +16,22 @@ export function closeDialog(): void {
 
 export function DialogHost() {
 	const dialog = useRef<HTMLDialogElement>(null);
+	const closed = useRef(0); // by us, and not yet reported by the browser
 	const content = shown.value;
 	useEffect(() => {
 		const d = dialog.current!;
 		if (content && !d.open) d.showModal(); // the browser keeps the focus inside, and gives it back
-		if (!content && d.open) d.close();
+		if (!content && d.open) {
+			closed.current++;
+			d.close();
+		}
 	}, [content]);
-	return <dialog ref={dialog} aria-labelledby="dialog-title" onClose={closeDialog}>{content?.()}</dialog>;
+	// The report comes later: another dialog may have been opened by then.
+	const reported = (e: Event) => {
+		if (closed.current > 0) closed.current--;
+		else if (!(e.currentTarget as HTMLDialogElement).open) closeDialog();
+	};
+	return <dialog ref={dialog} aria-labelledby="dialog-title" onClose={reported}>{content?.()}</dialog>;
 }
 
 interface Confirmation {
