@@ -63,7 +63,6 @@ func atDepth(t *testing.T, jobs, lanes int) usage {
 // command does not make more commands, but takes many times as long.
 func TestCommandsPerJobAtDepth(t *testing.T) {
 	redistest.Slow(t)
-	t.Parallel()
 	const few, many = 100, 20_000
 	for name, lanes := range map[string]func(jobs int) int{
 		"one lane":    func(int) int { return 1 },
@@ -73,8 +72,8 @@ func TestCommandsPerJobAtDepth(t *testing.T) {
 			shallow, deep := atDepth(t, few, lanes(few)), atDepth(t, many, lanes(many))
 			t.Logf("%d jobs: %.1f commands, %.2f scripts, %.0f µs for each; %d jobs: %.1f, %.2f, %.0f µs",
 				few, shallow.commands, shallow.scripts, shallow.micros, many, deep.commands, deep.scripts, deep.micros)
-			if deep.commands > 2*shallow.commands {
-				t.Errorf("%.1f commands for a job while %d wait, %.1f while %d do; want less than twice as many", deep.commands, many, shallow.commands, few)
+			if deep.commands > 1.2*shallow.commands {
+				t.Errorf("%.1f commands for a job while %d wait, %.1f while %d do; want at most a fifth more", deep.commands, many, shallow.commands, few)
 			}
 			if deep.micros > 3*shallow.micros {
 				t.Errorf("Redis takes %.0f µs for a job while %d wait, %.0f while %d do: it reads more of a deep backlog", deep.micros, many, shallow.micros, few)

@@ -115,8 +115,8 @@ func TestConcurrentEnqueuesShareRequests(t *testing.T) {
 	}
 }
 
-// TestGatheredCallersLeave: a caller whose context ends before its job was sent is told so,
-// and the job is not enqueued.
+// TestGatheredCallersLeave: the job of a caller whose context ends before it was sent is not
+// enqueued, and the error says so.
 func TestGatheredCallersLeave(t *testing.T) {
 	t.Parallel()
 	c := gather(t, startRig(t, 1, limitsOf(), nil), []Job{{Tenant: "stays"}, {Tenant: "leaves"}, {Tenant: "stays"}},

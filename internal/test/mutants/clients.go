@@ -74,7 +74,7 @@ var clientMutants = []mutant{
 	// AI.
 	{
 		"clients/ai/outcome.go", `case wait == 0 && daily.MatchString(a.message):`, `case daily.MatchString(a.message):`,
-		"missing condition", "a time that is told counts before a guess", "clients/ai TestAnswers",
+		"missing condition", "a time that the provider names replaces a guess", "clients/ai TestAnswers",
 	},
 	{
 		"clients/ai/outcome.go", `case wait > longestPause:`, `case wait > 100*longestPause:`,

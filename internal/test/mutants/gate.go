@@ -33,7 +33,7 @@ var gateMutants = []mutant{
 	},
 	{
 		"queue/gate.go", `case v.unsure:`, `case v.unsure && v.outcome == Done:`,
-		"missing branch", "that a call's end is not known is told to Redis", "queue TestUnknownStaysUnknown|TestOutcomeOfRepeatUnknown",
+		"missing branch", "Redis records that the end of a call is unknown", "queue TestUnknownStaysUnknown|TestOutcomeOfRepeatUnknown",
 	},
 	{
 		"queue/gate.go", `answer = AnswerUnknown`, `answer = AnswerRetryable`,
