@@ -15,7 +15,7 @@ PKGS ?= ./...
 
 # Modules beside the main one: their dependencies stay out of its go.sum. They
 # read files outside of themselves, of which Go's test cache does not know.
-MODULES := internal/composetest internal/openapitest internal/stripetest bench/limiters
+MODULES := internal/composetest internal/openapitest internal/stripetest bench/limiters bench/queue
 # A program under the race detector waits a second at its end for late reports,
 # and there are as many as packages, twice.
 export GORACE ?= atexit_sleep_ms=50
