@@ -27,7 +27,7 @@ func filled() (*prometheus.Registry, *Metrics) {
 	observer.Dispatched("email", queue.Round{
 		Took: time.Millisecond, Released: 3, Waiting: 40, Enqueued: 50, Held: 7, Sending: 2, Concurrency: 1000, Starved: 2 * time.Second,
 	})
-	observer.RoundTrip(queue.RoundTrip{Command: "script:begin", Took: time.Millisecond, Failed: true})
+	observer.RoundTrip(queue.RoundTrip{Command: "script:settle", Took: time.Millisecond, Failed: true})
 	m.Breakers("ai", func() uint64 { return 2 })
 	m.LimitsFile(func() error { return errors.New("line 3") })
 	return registry, m
@@ -59,8 +59,8 @@ func TestMetrics(t *testing.T) {
 		`headgate_worker_jobs 7`,
 		`headgate_worker_calls 2`,
 		`headgate_worker_concurrency 1000`,
-		`headgate_redis_round_trips_total{command="script:begin"} 1`,
-		`headgate_redis_errors_total{command="script:begin"} 1`,
+		`headgate_redis_round_trips_total{command="script:settle"} 1`,
+		`headgate_redis_errors_total{command="script:settle"} 1`,
 		`headgate_redis_round_trip_seconds_count 1`,
 		`headgate_breaker_opened_total{kind="ai"} 2`,
 		`headgate_limits_file_failed 1`,

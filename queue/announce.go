@@ -10,8 +10,8 @@ import (
 // announce has the workers of a queue look at it at once: a lane may go on, because
 // limits were changed, a pause was ended or permits came back, or calls in their hands
 // may not go any more, because another worker's call began a pause or a hold. It only
-// spares them the time until they look by themselves, so it is not tried twice, and no
-// script does it: where it is not allowed it would raise after the script's writes.
+// spares them the time until they look by themselves, so it is not tried twice. What
+// enqueues announces the first job of a lane by itself (plan.lua).
 func announce(ctx context.Context, client redis.UniversalClient, queue string) {
 	_ = client.Publish(ctx, wakeChannel(queue), "").Err()
 }

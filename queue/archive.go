@@ -23,48 +23,6 @@ var (
 	archivedScript = newPlainScript(archivedLua)
 )
 
-// archiveHook is what our workers change of asynq's archiving. asynq cuts its
-// archive off at 10,000 tasks and 90 days, and deletes what is beyond: ours is
-// never cut. And with the task the mark of its end is put away, in one
-// transaction, so that one whom an operator runs again is called again.
-type archiveHook struct{ redis redis.UniversalClient }
-
-const putAwayLua = `
-if redis.call('HGET', KEYS[1], 'state') == 'archived' and redis.call('HGET', KEYS[1], 'hg_done') == '0' then
-  redis.call('HDEL', KEYS[1], 'hg_done')
-  redis.call('HINCRBY', KEYS[1], 'hg_ends', 1)
-end`
-
-func (archiveHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h archiveHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if !keepArchive(cmd.Args()) {
-			return next(ctx, cmd)
-		}
-		pipe := h.redis.TxPipeline()
-		_ = pipe.Process(ctx, cmd)
-		pipe.Eval(ctx, putAwayLua, []string{fmt.Sprint(cmd.Args()[3])})
-		_, _ = pipe.Exec(ctx) // its error is the command's own, or of no matter
-		return cmd.Err()
-	}
-}
-
-func (archiveHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// keepArchive takes the two cut-offs away from asynq's archiving script: what is
-// older than, and what is beyond.
-func keepArchive(args []any) bool {
-	if !archiveTask.isCalled(args) {
-		return false
-	}
-	values := args[3+len(archiveTask.keys):]
-	values[3], values[4] = "-inf", 1<<40
-	return true
-}
-
 const (
 	keptByAsynq = 9000                // of the 10,000 at which asynq's own tools cut
 	keptFor     = 80 * 24 * time.Hour // of their 90 days

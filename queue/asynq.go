@@ -4,19 +4,16 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// This file, asynqscripts.go and asynq.lua know asynq's own keys, formats and scripts;
+// This file and asynq.lua know asynq's own keys and formats;
 // TestAsynqContract is what a new version of asynq has to pass.
 
 //go:embed asynq.lua
@@ -30,33 +27,25 @@ func asynqKey(queue, name string) string { return "asynq:{" + queue + "}:" + nam
 // before it asks whether its error was a failure, and would archive a deferral.
 const endlessRetry = math.MaxInt32
 
-// asynq's own timeout also runs while a job is held for its slot, so it is out
-// of the way; the call has a timeout of its own.
+// asynqStatsKept is how long asynq keeps what it counts of a day.
+const asynqStatsKept = 90 * 24 * time.Hour
+
+// The handler of a job says how long a call may take. Tasks of asynq's own client say it,
+// too, and the earlier end holds.
 const endlessTimeout = 365 * 24 * time.Hour
 
 // encodeMessage writes a task as asynq does (its TaskMessage, in protobuf). The
 // group is left out: the script knows the lane and appends it.
 func encodeMessage(queue, id, kind string, payload []byte, headers map[string]string, retention time.Duration) []byte {
-	var b []byte
-	text := func(field protowire.Number, value string) {
-		if value != "" {
-			b = protowire.AppendTag(b, field, protowire.BytesType)
-			b = protowire.AppendString(b, value)
-		}
-	}
-	number := func(field protowire.Number, value int64) {
-		if value != 0 {
-			b = protowire.AppendTag(b, field, protowire.VarintType)
-			b = protowire.AppendVarint(b, uint64(value))
-		}
-	}
-	text(1, kind)
-	text(2, string(payload))
-	text(3, id)
-	text(4, queue)
-	number(5, endlessRetry)
-	number(8, int64(endlessTimeout.Seconds()))
-	number(12, int64(retention.Seconds()))
+	var m protoMessage
+	m.text(1, kind)
+	m.text(2, string(payload))
+	m.text(3, id)
+	m.text(4, queue)
+	m.number(5, endlessRetry)
+	m.number(8, int64(endlessTimeout.Seconds()))
+	m.number(12, int64(retention.Seconds()))
+	b := []byte(m)
 	for _, name := range sortedKeys(headers) {
 		b = appendHeader(b, name, headers[name])
 	}
@@ -65,13 +54,12 @@ func encodeMessage(queue, id, kind string, payload []byte, headers map[string]st
 
 // appendHeader adds one header to an encoded task.
 func appendHeader(message []byte, name, value string) []byte {
-	var entry []byte
-	entry = protowire.AppendTag(entry, 1, protowire.BytesType)
-	entry = protowire.AppendString(entry, name)
-	entry = protowire.AppendTag(entry, 2, protowire.BytesType)
-	entry = protowire.AppendString(entry, value)
-	message = protowire.AppendTag(message, 15, protowire.BytesType)
-	return protowire.AppendBytes(message, entry)
+	var entry protoMessage
+	entry.text(1, name)
+	entry.text(2, value)
+	m := protoMessage(message)
+	m.message(15, entry)
+	return m
 }
 
 // registerQueue makes asynq's tools list the queue.
@@ -103,50 +91,12 @@ func leases(ctx context.Context, client redis.UniversalClient, queue string) (ma
 	return seen, nil
 }
 
-// asynqConfig is how every asynq.Server of ours is set up.
-func asynqConfig(queues []string, concurrency int, shutdown time.Duration, logger *slog.Logger) asynq.Config {
-	weights := make(map[string]int, len(queues))
-	for _, queue := range queues {
-		weights[queue] = 1
-	}
-	return asynq.Config{
-		Queues:            weights,
-		Concurrency:       concurrency,
-		TaskCheckInterval: 15 * time.Millisecond,
-		ShutdownTimeout:   shutdown,
-		// replacedHook lets asynq's forwarder find nothing: it need not look often.
-		DelayedTaskCheckInterval: 24 * time.Hour,
-		RetryDelayFunc: func(_ int, err error, _ *asynq.Task) time.Duration {
-			if again, ok := errors.AsType[*retryError](err); ok {
-				return again.wait()
-			}
-			return 0
-		},
-		// Only a failed call counts as one: not a job on its way back to its lane.
-		IsFailure: func(err error) bool {
-			again, ok := errors.AsType[*retryError](err)
-			return !ok || again.failed
-		},
-		Logger:   asynqLogger{logger},
-		LogLevel: asynq.WarnLevel,
-	}
-}
-
 // aggregatorBeside reports a server whose GroupAggregator would swallow lanes.
 // asynq does not say which server has one, but an aggregation set is its trace.
 func aggregatorBeside(ctx context.Context, client redis.UniversalClient, queue string) (bool, error) {
 	n, err := client.Exists(ctx, asynqKey(queue, "aggregation_sets")).Result()
 	return n > 0, err
 }
-
-// asynqLogger writes asynq's messages to ours.
-type asynqLogger struct{ logger *slog.Logger }
-
-func (l asynqLogger) Debug(args ...any) { l.logger.Debug("asynq", logMessage, fmt.Sprint(args...)) }
-func (l asynqLogger) Info(args ...any)  { l.logger.Info("asynq", logMessage, fmt.Sprint(args...)) }
-func (l asynqLogger) Warn(args ...any)  { l.logger.Warn("asynq", logMessage, fmt.Sprint(args...)) }
-func (l asynqLogger) Error(args ...any) { l.logger.Error("asynq", logMessage, fmt.Sprint(args...)) }
-func (l asynqLogger) Fatal(args ...any) { l.logger.Error("asynq", logMessage, fmt.Sprint(args...)) }
 
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
@@ -165,6 +115,10 @@ type taskMessage struct {
 	payload           []byte
 	retention         time.Duration
 	completed, failed time.Time // to the second; zero: never
+
+	// Of asynq's own client: how long a call may take, and until when; zero: no matter.
+	timeout  time.Duration
+	deadline time.Time
 }
 
 func (m taskMessage) tenant() string {
@@ -172,6 +126,18 @@ func (m taskMessage) tenant() string {
 		return tenant
 	}
 	return noTenant
+}
+
+// end is when a call that begins now is cut off.
+func (m taskMessage) end(now time.Time, timeout time.Duration) time.Time {
+	if m.timeout > 0 {
+		timeout = min(timeout, m.timeout)
+	}
+	end := now.Add(timeout)
+	if !m.deadline.IsZero() && m.deadline.Before(end) {
+		return m.deadline
+	}
+	return end
 }
 
 func (m taskMessage) priority() Priority { return cmp.Or(Priority(m.headers[headerPriority]), Normal) }
@@ -194,6 +160,12 @@ func decodeMessage(b []byte) (taskMessage, error) {
 			m.retried = int(number)
 		case 7:
 			m.failure = string(text)
+		case 8:
+			m.timeout = time.Duration(number) * time.Second
+		case 9:
+			if number > 0 {
+				m.deadline = moment(number)
+			}
 		case 11:
 			m.failed = moment(number)
 		case 12:
@@ -240,4 +212,35 @@ func eachField(b []byte, do func(field protowire.Number, text []byte, number uin
 		b = b[n:]
 	}
 	return nil
+}
+
+// amend is an encoded task with other words about how often and when it failed or was
+// completed, and why; zero: without them.
+func amend(message []byte, retried int, failure string, failed, completed time.Time) []byte {
+	out := make(protoMessage, 0, len(message)+len(failure)+32)
+	for rest := message; len(rest) > 0; {
+		field, kind, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			return message // it is no task of asynq's
+		}
+		size := protowire.ConsumeFieldValue(field, kind, rest[n:])
+		if size < 0 {
+			return message
+		}
+		if field != 6 && field != 7 && field != 11 && field != 13 {
+			out = append(out, rest[:n+size]...)
+		}
+		rest = rest[n+size:]
+	}
+	seconds := func(at time.Time) int64 {
+		if at.IsZero() {
+			return 0
+		}
+		return at.Unix()
+	}
+	out.number(6, int64(retried))
+	out.text(7, failure)
+	out.number(11, seconds(failed))
+	out.number(13, seconds(completed))
+	return out
 }

@@ -25,9 +25,10 @@ local function clock()
 end
 
 -- int writes a number, which must be one.
+local format = string.format
 local function int(number)
   if not (number > -1e19 and number < 1e19) then error(tostring(number) .. ' is out of range', 0) end
-  return string.format('%.0f', number)
+  return format('%.0f', number)
 end
 
 local function task_key(id) return asynq .. 't:' .. id end

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -95,6 +96,48 @@ func TestAsynqContract(t *testing.T) {
 				t.Errorf("archived: %v", archived)
 			}
 		})
+	})
+
+	t.Run("asynq lists the worker and what it runs", func(t *testing.T) {
+		r := startRig(t, 1, limitsOf(), nil)
+		inspector := asynq.NewInspectorFromRedisClient(r.server.Client())
+		r.answer = func(ctx context.Context, _ Running) error {
+			<-ctx.Done() // until its task is cancelled
+			return permanent{}
+		}
+		id := r.add(t, func(job *Job) { job.Payload = json.RawMessage(`{"n":1}`) })
+		began := time.Now()
+		r.run(t)
+		ours := func() *asynq.ServerInfo {
+			servers, err := inspector.Servers()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, server := range servers {
+				if _, serves := server.Queues[r.queue]; serves {
+					return server
+				}
+			}
+			return nil
+		}
+		until(t, "listed", func() bool {
+			server := ours()
+			return server != nil && len(server.ActiveWorkers) == 1
+		})
+		server := ours()
+		run := server.ActiveWorkers[0]
+		if server.Status != "active" || server.Concurrency != defaultConcurrency || server.PID != os.Getpid() || began.Sub(server.Started).Abs() > time.Minute ||
+			run.TaskID != id || run.TaskType != "call" || string(run.TaskPayload) != `{"n":1}` || run.Queue != r.queue || began.Sub(run.Started).Abs() > time.Minute {
+			t.Errorf("%+v runs %+v", server, run)
+		}
+		if err := inspector.CancelProcessing(id); err != nil {
+			t.Fatal(err)
+		}
+		r.seen.wait(t, "called", 1)
+		r.stop()
+		if server := ours(); server != nil {
+			t.Errorf("it has ended, and is listed: %+v", server)
+		}
 	})
 
 	t.Run("asynq counts and keeps what was done", func(t *testing.T) {

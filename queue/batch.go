@@ -16,6 +16,8 @@ type batcher[Q, A any] struct {
 	run func([]Q) ([]A, error) // as many answers as questions
 	gap time.Duration          // least time from the beginning of one round trip to that of the next
 
+	size func(Q) int // of a question, in bytes; nil: they are all small
+
 	mu      sync.Mutex
 	waiting []ask[Q, A]
 	busy    bool
@@ -32,7 +34,11 @@ type answered[A any] struct {
 	err    error
 }
 
-const mostShared = 100
+// A round trip ends with its 100th question, or with the one that passes 2 MiB.
+const (
+	mostShared      = 100
+	mostSharedBytes = 2 << 20
+)
 
 // do asks one question. It ends with the round trip, which has a bound of its own.
 func (b *batcher[Q, A]) do(question Q) (A, error) {
@@ -83,7 +89,13 @@ func (b *batcher[Q, A]) more() bool {
 func (b *batcher[Q, A]) take() []ask[Q, A] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := min(len(b.waiting), mostShared)
+	n, bytes := 0, 0
+	for n < min(len(b.waiting), mostShared) && bytes < mostSharedBytes {
+		if b.size != nil {
+			bytes += b.size(b.waiting[n].question)
+		}
+		n++
+	}
 	batch := b.waiting[:n:n]
 	b.waiting = b.waiting[n:]
 	return batch

@@ -6,30 +6,38 @@ import (
 	"time"
 )
 
-// TestBeginGivesNoFarSlot: a slot that lies further ahead than any is given comes from a
-// clock that was set back. Neither the script nor the worker goes by it.
-func TestBeginGivesNoFarSlot(t *testing.T) {
+// TestNoFarSlotIsUsed: a slot that lies further ahead than any is given comes from a clock
+// that was set back. Neither the script nor the worker goes by it.
+func TestNoFarSlotIsUsed(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(10)), nil)
 	client := r.server.Client()
-	g := (&gate{queue: r.queue, redis: client, logger: r.worker.logger, clock: &redisClock{}}).init()
-	for ahead, want := range map[time.Duration][2]string{
-		0: {"go", "go"}, 2 * time.Second: {"go", "slot"}, time.Hour: {"slot", "slot"},
-	} {
-		id := r.add(t, nil)
-		r.hold(t, id, "")
-		now := client.Time(t.Context()).Val().Add(ahead).UnixMicro()
-		client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_slot", fmt.Sprintf("%d %d 77", now, now+1_000_000))
-		client.HDel(t.Context(), asynqKey(r.queue, "t:"+id), "hg_owner")
-		reply, err := beginScript.Run(t.Context(), client, scriptKeys(r.queue), r.queue, id, "w:1", "a", "call")
+	for ahead, kept := range map[time.Duration]bool{50 * time.Millisecond: true, 2 * time.Second: false, time.Hour: false} {
+		tenant := ahead.String()
+		id := r.add(t, func(job *Job) { job.Tenant = tenant })
+		now := client.Time(t.Context()).Val()
+		slot := fmt.Sprintf("%d %d 77", now.Add(ahead).UnixMicro(), now.Add(ahead+time.Minute).UnixMicro())
+		client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_slot", slot)
+		if ids := r.release(t, r.dispatcher(), 10); len(ids) == 0 || ids[len(ids)-1] != id {
+			t.Fatalf("%v went; want %s", ids, id)
+		}
+		got := r.field(t, id, "hg_slot")
+		e, _ := parseSlot(t, got)
+		if sameSlot(t, got, slot) != kept || time.UnixMicro(e).Sub(now) > time.Second {
+			t.Errorf("%v ahead: the slot %s became %s", ahead, slot, got)
+		}
+	}
+
+	d := r.dispatcher()
+	now := client.Time(t.Context()).Val()
+	d.clock.observe(now.UnixMicro(), bootTime(), bootTime())
+	for ahead, want := range map[time.Duration]string{0: "go", horizon: "go", 2 * time.Second: "slot", time.Hour: "slot"} {
+		e := now.Add(ahead).UnixMicro()
+		jobs, err := d.readHanded([]any{[]any{"id", "", "go", e, e + 1_000_000, int64(0), int64(0), now.UnixMicro(), int64(0), int64(0)}}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := g.begin(t.Context(), Running{ID: id, Queue: r.queue, Kind: "call", Tenant: "a"}, "w:1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if said := reply.([]any)[0]; said != want[0] || answer.answer != want[1] {
-			t.Errorf("%v ahead: the script says %v and the worker %s; want %v", ahead, said, answer.answer, want)
+		if got := jobs[0].answer; got != want {
+			t.Errorf("the worker makes %q of a slot that lies %v ahead; want %q", got, ahead, want)
 		}
 	}
 }
@@ -41,22 +49,16 @@ func TestKeptJobIsNotCalled(t *testing.T) {
 	client := r.server.Client()
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")
-	settle := func(outcome, record string) {
-		t.Helper()
-		if _, err := settleScript.Run(t.Context(), client, scriptKeys(r.queue), r.queue, "none", 0, id, "w:1", "a", "call", outcome, 0, " ", "", "", record); err != nil {
-			t.Fatal(err)
-		}
-	}
-	settle("beside", "")
+	r.settles(t, settleQuestion{id: id, outcome: "beside"})
 	if mark := r.field(t, id, "hg_called"); mark != "beside" {
 		t.Errorf("before its call it is marked %q", mark)
 	}
-	settle("keep", "")
+	r.settles(t, settleQuestion{id: id, outcome: "keep"})
 	if mark := r.field(t, id, "hg_called"); mark != "" {
 		t.Errorf("given back it is marked %q", mark)
 	}
 	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_owner", "w:1")
-	settle("refused", "throttled  0 0 0 0 0 the pool is full")
+	r.settles(t, settleQuestion{id: id, outcome: "refused", record: "throttled  0 0 0 0 0 the pool is full"})
 	if log := readLog(r.field(t, id, "hg_log")); len(log) == 0 || log[len(log)-1].What != JobParked || log[len(log)-1].Detail != "the pool is full" {
 		t.Errorf("its log is %+v", log)
 	}

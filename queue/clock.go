@@ -115,6 +115,3 @@ func (c *redisClock) now() time.Time {
 	}
 	return time.UnixMicro((bootTime() - min(c.least, c.before)).Microseconds())
 }
-
-// skew is how far Redis's clock is ahead of this machine's wall clock.
-func (c *redisClock) skew() time.Duration { return time.Until(c.now()) }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -9,29 +10,35 @@ import (
 	"github.com/hibiken/asynq"
 )
 
+// handsTo starts the gate of a worker that asks for no jobs: what it runs is handed to it.
+func (r *rig) handsTo(t *testing.T, renewals *renewals) (hand func(id, owner, answer string), running *sync.WaitGroup) {
+	t.Helper()
+	for _, h := range r.worker.handlers {
+		h.call = h.fn
+	}
+	r.worker.redis = r.server.Client()
+	clock := &redisClock{redis: r.worker.redis, queue: r.queue}
+	if err := clock.sample(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stopping, ended := make(chan struct{}), make(chan struct{})
+	running = &sync.WaitGroup{}
+	t.Cleanup(running.Wait)
+	d := r.worker.parts("w", map[string]*redisClock{r.queue: clock}, newCapacity(10), &atomic.Int64{}, renewals, running, t.Context(), stopping, ended)[0]
+	return func(id, owner, answer string) {
+		d.hand([]handed{{id: id, owner: owner, message: []byte(r.field(t, id, "msg")), grant: grant{answer: answer}}})
+	}, running
+}
+
 // TestNoCallWithoutALease: a call does not leave while it is not certain that its job is
 // still this worker's, and leaves when it is again.
 func TestNoCallWithoutALease(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	id := r.add(t, nil)
-	r.hold(t, id, "")
-	r.server.Client().HDel(t.Context(), asynqKey(r.queue, "t:"+id), "hg_owner")
-	for _, h := range r.worker.handlers {
-		h.call = h.fn
-	}
-	r.worker.redis = r.server.Client()
-	clock := &redisClock{redis: r.server.Client(), queue: r.queue}
-	if err := clock.sample(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	r.hold(t, id, "w:1")
 	renewals := &renewals{since: bootTime() + time.Hour} // a gap, in which others may have taken it
-	stopping, ended := make(chan struct{}), make(chan struct{})
-	gates, _ := r.worker.parts("w", map[string]*redisClock{r.queue: clock}, newCapacity(10), &atomic.Int64{}, renewals, stopping, ended)
-	came := make(chan verdict)
-	go func() {
-		job := Running{ID: id, Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1, MaxAttempts: 3}
-		came <- gates[r.queue].process(t.Context(), asynq.NewTask("call", []byte(`{}`)), job, "w:1")
-	}()
+	hand, running := r.handsTo(t, renewals)
+	hand(id, "w:1", "go")
 	r.seen.wait(t, "missed", 3)
 	if n := len(r.callsOf("a")) + len(r.callsOf("")); n != 0 {
 		t.Errorf("%d calls left", n)
@@ -39,8 +46,9 @@ func TestNoCallWithoutALease(t *testing.T) {
 	renewals.mu.Lock()
 	renewals.since = 0
 	renewals.mu.Unlock()
-	if v := <-came; v.outcome != Done {
-		t.Errorf("it is %s, %v", v.outcome, v.err)
+	running.Wait()
+	if n := len(r.callsOf("a")); n != 1 || r.seen.outcomes(Done) != 1 {
+		t.Errorf("%d calls left, and %d ended well", n, r.seen.outcomes(Done))
 	}
 }
 

@@ -56,7 +56,8 @@ func (d *damage) accountBuckets(t *testing.T, seed uint64, script string, limits
 
 	owed := map[string]float64{} // by bucket
 	for id, places := range after.Places {
-		if !slices.Contains(places, "pending") || slices.Contains(before.Places[id], "pending") {
+		place := map[bool]string{true: "active", false: "pending"}[script == "dispatch"]
+		if !slices.Contains(places, place) || slices.Contains(before.Places[id], place) {
 			continue
 		}
 		var earliest, latest, position int64

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -54,31 +53,13 @@ func damagedScripts(client *redis.Client) []damagedScript {
 	var scripts []damagedScript
 	add := func(name string, run func(ctx context.Context, pick *rand.Rand, s sight) error) {
 		again := slices.Contains([]string{
-			"dispatch", "dequeue", "begin", "slot", "settle", "recover", "late", "sweep", "watch", "archive", "gauges",
+			"dispatch", "slot", "settle", "recover", "late", "sweep", "janitor", "watch", "archive", "gauges",
 			"periodic look", "periodic choose", "periodic mark", "periodic fire",
 		}, strings.TrimSuffix(name, " a"))
 		scripts = append(scripts, damagedScript{name, again, run})
 	}
 	add("dispatch", func(ctx context.Context, pick *rand.Rand, _ sight) error {
-		return eval(ctx, dispatchScript, 100, 100, horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,", time.Minute.Microseconds())
-	})
-	add("dequeue", func(ctx context.Context, _ *rand.Rand, _ sight) error {
-		var keys []string
-		for _, name := range []string{"pending", "paused", "active", "lease"} {
-			keys = append(keys, asynqKey(damagedQueue, name))
-		}
-		_, err := dequeueScript.Run(ctx, client, keys, time.Now().Add(30*time.Second).Unix(), asynqKey(damagedQueue, "t:"), ",call,")
-		if errors.Is(err, redis.Nil) {
-			return nil
-		}
-		return err
-	})
-	add("begin", func(ctx context.Context, pick *rand.Rand, s sight) error {
-		var args []any
-		for _, id := range at(pick, s, "active") {
-			args = append(args, id, "worker:new", "a", "call")
-		}
-		return eval(ctx, beginScript, args...)
+		return eval(ctx, dispatchScript, 100, 100, horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,", time.Minute.Microseconds(), "w", 1000, pick.IntN(2))
 	})
 	add("slot", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		ids := append(at(pick, s, "active"), "nobody")
@@ -86,17 +67,20 @@ func damagedScripts(client *redis.Client) []damagedScript {
 			ids[0], owner(s, ids[0]), "a", "", "call", "1", "tokens=3", time.Minute.Microseconds())
 	})
 	add("settle", func(ctx context.Context, pick *rand.Rand, s sight) error {
-		args := []any{windows(ctx, pick), pickup.Microseconds()}
+		args := []any{windows(ctx, pick), pickup.Microseconds(), "2026-01-01", 1800000000}
 		for _, id := range at(pick, s, "active") {
 			outcome := []string{"done", "failed", "keep", "free", "unsure", "refused", "alone"}[pick.IntN(7)]
 			text, record := "", ""
+			to := map[string]string{"done": "kept 60", "failed": "archived", "alone": "", "keep": "retry 1000000 0", "free": "retry 1000000 1", "unsure": "lane", "refused": "gone"}[outcome]
+			s.gone[id] = to == "gone"
 			if outcome == "failed" {
 				text, record = "archived no", "archived permanent 1 1 1 0 0 no"
 			}
-			args = append(args, id, owner(s, id), "a", "call", outcome, pick.IntN(2)*1000000, "tenant slow down", "tokens=1", text, record)
+			args = append(args, id, owner(s, id), "a", "call", outcome, pick.IntN(2)*1000000, "tenant slow down", "tokens=1", text, record, to, "")
 		}
 		return eval(ctx, settleScript, args...)
 	})
+	add("janitor", func(ctx context.Context, _ *rand.Rand, _ sight) error { return eval(ctx, janitorScript, 100) })
 	add("recover", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		return eval(ctx, recoverScript, recoverArgs(ctx, client, s, at(pick, s, "active"))...)
 	})

@@ -14,7 +14,9 @@ import (
 // lanes: each call enqueues a job for its tenant, so that the backlog stays as it is.
 func atDepth(t *testing.T, jobs, lanes int) usage {
 	t.Helper()
-	const warm, calls = 200, 2000
+	const calls = 2000
+	// At first the lanes that are due go into line, each once, many in each round.
+	warm := int64(200 + lanes/2)
 	server := redistest.Start(t)
 	client := server.Client()
 	if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{sharedBy(1000)}}}}); err != nil {

@@ -1,39 +1,56 @@
--- dispatch.lua: bring back what is due, and release what may go soon.
+-- dispatch.lua: bring back what is due, and hand over what may go soon.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2]   max: jobs the caller can take (its free capacity)
 -- ARGV[3]   max_ahead: of these, how many may be released before their slot
 -- ARGV[4]   horizon_us: how far ahead of now a slot may lie
--- ARGV[5]   pickup_us: how long a worker usually takes to pick a job up
+-- ARGV[5]   pickup_us: how long the answer takes to reach the job's call
 -- ARGV[6]   calendars as JSON {id: [window starts]}, '' for none
 -- ARGV[7]   the kinds that the caller handles, escaped, ',KIND,KIND,'; '' for any
 -- ARGV[8]   lease_us: how long the call of a probe may take
--- Returns   {released, again_us, backlog, forwarded, full 1|0, pending, enqueued, pauses,
---           now_us, stepped 1|0, understood 1|0}
+-- ARGV[9]   the caller's id, ARGV[10] the number of its first run: the owner of the n-th
+--           job that is handed over is ID:(number + n - 1)
+-- ARGV[11]  that number of its first call that had no answer; 0: all had one
+-- Returns   {again_us, backlog, forwarded, full 1|0, enqueued, pauses, now_us, stepped 1|0,
+--           understood 1|0, jobs}
+--   jobs      for each {id, message, answer, earliest_us, latest_us, crashes, base, first,
+--             flags, accepted_us}; answer: see hand.lua; latest 0: no end
+--     base    failed attempts that were forgiven
+--     first   when the first run began whose call may have been made, µs
+--     flags   1: an earlier run made a call of which nobody knows what came of it; 2: the
+--             job tries what a hold keeps others from
+--     accepted_us  when it came into its lane for the first time, or was to come; 0: not known
 --   again_us  from now, when something may go next; -1: not before somebody acts
 --   full      the caller has no room left
 --   pauses    how often they were changed
 --   stepped   the clock was set back: what waits was computed by another clock
 --   understood  0: a key of the whole queue holds something else, and nothing was done
 -- Bound: at most 100 jobs are forwarded from each set, 100 expire, 32 lanes are looked at,
--- 40 change their place and 16 jobs are released in a call, whatever waits.
+-- 40 change their place and 50 jobs are handed over in a call, or the last one with which
+-- their messages pass 2 MiB, whatever waits.
+-- Full memory: it runs (allow-oom), so that what waits leaves. It adds a mark, a slot and a
+-- lease to jobs that are there, no more of them than workers hold, and a bucket for a tenant.
 local now = clock()
-without_queue = {0, 0, 0, 0, 0, 0, 0, 0, int(now), 0, 0}
+without_queue = {0, 0, 0, 0, 0, 0, int(now), 0, 0, {}}
 local horizon, pickup = now + tonumber(ARGV[4]), tonumber(ARGV[5])
 local lease = tonumber(ARGV[8])
-local MAX_RELEASED, MAX_LOOKS, MAX_CROWD = 16, 32, 8
+local MAX_RELEASED, MAX_LOOKS, MAX_CROWD, MAX_GHOSTS = 50, 32, 8, 16
 local RETRY_US = 5000000 -- until a lane that cannot be understood is looked at again
 -- Without the limits of the queue nothing is released.
 local usable = attempt('limits', function() set_calendars(ARGV[6]) end)
+-- asynq's tools pause a queue.
+usable = usable and read('EXISTS', asynq .. 'paused') == 0
+local room = math.max(0, math.min(tonumber(ARGV[2]), MAX_RELEASED))
+-- no_room is whether no more may be handed over in this call.
+local function no_room() return #handed >= room or handed_bytes >= MOST_BYTES end
 
-local function handles(kind) return ARGV[7] == '' or string.find(ARGV[7], ',' .. kind .. ',', 1, true) ~= nil end
-local function handles_task(id) return handles(escape(message_kind(read('HGET', task_key(id), 'msg') or ''))) end
-
--- A task without a state was deleted by asynq's tools, or is damaged: that one stays.
-local function deleted(id)
-  if read('EXISTS', task_key(id)) == 1 then error('its state is gone', 0) end
+local handled = {}
+local function handles(kind)
+  if handled[kind] == nil then handled[kind] = ARGV[7] == '' or string.find(ARGV[7], ',' .. kind .. ',', 1, true) ~= nil end
+  return handled[kind]
 end
+local pausing = read('EXISTS', headgate .. 'pauses') == 1
 
 -- 1. Forward: scheduled, retried and parked jobs whose time has come. Their lanes
 -- have their turn in the next call, which sees them there.
@@ -45,30 +62,60 @@ local function due(set, until_score)
   return ids
 end
 
+-- settled is whether a task only has to be put away: no limit, pause or window holds it.
+local function settled(job) return job.done or job.crashes >= 3 or (job.deadline > 0 and job.deadline <= now) end
+
+if ARGV[11] ~= '0' then hand_lost(tonumber(ARGV[11]), now) end
+
+-- without_slot is a job whose slot, if it has one, is not for its call.
+local function without_slot(job)
+  job.e, job.c = 0, 0
+  return job
+end
+
+local function join(job, lane, i, at_once)
+  if job.group ~= lane then plan('HSET', task_key(job.id), 'group', lane) end
+  if job.state == 'pending' and read('ZSCORE', lane_key(lane), job.id) then
+    plan('HSET', task_key(job.id), 'state', 'aggregating') -- its lane had still listed it
+  else
+    to_lane(lane, job.id, job.position or BAND + now + i, now, at_once)
+  end
+  joined[lane] = true
+end
+
+-- bring puts one task where it belongs that has left its place: false: there is no room for it.
+local function bring(job, i)
+  if settled(job) then
+    if no_room() then return false end
+    hand(job, hand_answer(without_slot(job)), 0, 0, false, now, {'', ''})
+    return true
+  end
+  local lane = job.group ~= '' and job.group or task_lane(job.msg)
+  -- An operator let it go now, beyond its limits.
+  local goes = job.state == 'pending' and job.e > 0 and job.c == 0 and job.e <= now + 10000000
+  if goes and handles(escape(message_kind(job.msg))) then
+    local paused, due = 0, nil
+    if pausing then paused, due = paused_until(tenant_of(lane), escape(message_kind(job.msg)), endpoint_of(lane)) end
+    if paused <= now and not due then
+      if no_room() then return false end
+      hand(job, 'go', job.e, 0, false, now, {'', ''})
+      return true
+    end
+  end
+  -- A slot that it still holds is used as soon as the lane is looked at.
+  join(job, lane, i, job.c > now)
+  return true
+end
+
 for _, name in ipairs({'scheduled', 'retry'}) do
   local set = asynq .. name
   local ids = due(set, int(math.floor(now / 1000000)))
   for i, id in ipairs(ids) do
+    local room = true
     local understood = attempt('job ' .. id, function()
-      local task = read('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_done')
-      plan('ZREM', set, id)
-      if task[1] and task[2] and task[2] ~= '' and not task[4] then
-        local _, latest, position = slot_read(task[3])
-        -- Its old place, or behind all that waits. A slot that it still holds is
-        -- used as soon as the lane is looked at.
-        to_lane(task[2], id, position or BAND + now + i, now, latest > now)
-        joined[task[2]] = true
-      elseif task[1] and not task[4] and not handles_task(id) then
-        -- One of asynq's own client, for others: it waits as a job does.
-        local lane = task_lane(read('HGET', task_key(id), 'msg') or '')
-        plan('HSET', task_key(id), 'group', lane)
-        to_lane(lane, id, BAND + now + i, now)
-        joined[lane] = true
-      elseif task[1] then
-        pend(id)
-      else
-        deleted(id)
-      end
+      local job = hand_look(id)
+      if job then room = bring(job, i) end
+      if room then plan('ZREM', set, id) end
       moved[id] = true
     end)
     -- It stays, but not in front of all others.
@@ -77,41 +124,60 @@ for _, name in ipairs({'scheduled', 'retry'}) do
   forwarded = forwarded + #ids
 end
 
+-- What asynq's clients and tools made pending goes to its lane, or is handed over.
+local pending = {}
+if usable then
+  attempt(asynq .. 'pending', function() pending = read('LRANGE', asynq .. 'pending', -100, -1) end)
+end
+for i = #pending, 1, -1 do
+  local id, room = pending[i], true
+  local understood = moved[id] or attempt('job ' .. id, function()
+    local job = hand_look(id)
+    if job and job.state ~= 'pending' then error('it is pending, and its state is ' .. string.format('%q', job.state), 0) end
+    if job then room = bring(job, #pending - i) end
+    if room then plan('LREM', asynq .. 'pending', -1, id) end
+    moved[id] = true
+  end)
+  if not understood then
+    -- It stays, behind all others.
+    plan('LREM', asynq .. 'pending', -1, id)
+    push(asynq .. 'pending', id)
+  end
+  if not room then break end
+  forwarded = forwarded + 1
+end
+
 -- 2. Expire: what nobody wants any more is put away by a worker, and no limit,
 -- pause or window holds it up. One that was just forwarded has its turn in the next call.
 local deadlines, gone = headgate .. 'deadlines', {}
-for _, id in ipairs(due(deadlines, int(now))) do
+for _, id in ipairs(usable and due(deadlines, int(now)) or {}) do
+  if no_room() then break end
   local understood = moved[id] or attempt('job ' .. id, function()
-    local task = read('HMGET', task_key(id), 'state', 'group', 'hg_slot')
+    local job = hand_look(id)
     plan('ZREM', deadlines, id)
-    local waits = task[1] == 'scheduled' or task[1] == 'retry'
-    if task[1] == 'pending' or task[1] == 'active' then
+    if not job then return end
+    local waits = job.state == 'scheduled' or job.state == 'retry'
+    if job.state == 'pending' or job.state == 'active' then
       -- Its worker looks at the deadline; should the job come back, it is looked at here.
       plan('ZADD', deadlines, int(now + 5000000), id)
-    elseif waits or task[1] == 'aggregating' then
-      local _, _, position = slot_read(task[3])
+    elseif waits or job.state == 'aggregating' then
       if waits then
-        plan('ZREM', asynq .. task[1], id)
+        plan('ZREM', asynq .. job.state, id)
       else
-        lane_drop(task[2], id)
-        lane_close(task[2], now)
-        backlog_add(tenant_of(task[2]), -1)
+        lane_drop(job.group, id)
+        lane_close(job.group, now)
+        backlog_add(tenant_of(job.group), -1)
       end
-      plan('HSET', task_key(id), 'hg_slot', slot_write(now, 0, position or BAND + now))
-      pend(id)
       gone[id] = true
+      hand(job, hand_answer(without_slot(job)), 0, 0, false, now, {'', '', 'hg_slot', slot_write(now, 0, job.position or BAND + now)})
     end
   end)
   if not understood then plan('ZADD', deadlines, int(now + 60000000), id) end
 end
 
 -- 3. Release.
-local pending = read('LLEN', asynq .. 'pending')
-local room = tonumber(ARGV[2]) - pending
-local max = math.max(0, math.min(room, MAX_RELEASED))
-local max_ahead = math.min(max, tonumber(ARGV[3]))
-local released, ahead, next_due = 0, 0, -1
-local pausing = read('EXISTS', headgate .. 'pauses') == 1
+local max_ahead = math.min(room, tonumber(ARGV[3]))
+local released, ahead, next_due = #handed, 0, -1
 local unserved = headgate .. 'unserved'
 
 local shared = {}
@@ -311,7 +377,7 @@ local views = {}
 local function view(lane)
   local v = views[lane]
   if not v then
-    v = {passed = 0, jobs = {}, at = 1}
+    v = {passed = 0, jobs = {}, at = 1, piece = 4}
     local skips = has_bands() and read('HGET', headgate .. 'skips', lane)
     if skips then v.skips, v.heads, v.taken = tonumber(skips) or 0, {}, {[0] = 0, 0, 0} end
     views[lane] = v
@@ -341,7 +407,8 @@ local function next_job(lane)
   if not v.skips then
     repeat
       if v.at > #v.jobs then
-        v.jobs, v.at = read('ZRANGE', lane_key(lane), v.passed, v.passed + 3, 'WITHSCORES'), 1
+        v.jobs, v.at = read('ZRANGE', lane_key(lane), v.passed, v.passed + v.piece - 1, 'WITHSCORES'), 1
+        v.piece = 16
       end
       local id, position = v.jobs[v.at], tonumber(v.jobs[v.at + 1])
       v.head = nil
@@ -386,20 +453,17 @@ local function went(lane, turn)
   if turn == 'lower' then v.skips, v.skipped = 0, true end
 end
 
--- release hands a job to asynq's workers with its slot, and notes which limit held
--- it until then (record.lua).
+-- release hands a job over with its slot, and notes which limit held it until then
+-- (record.lua).
 local function release(lane, job, e, c, permits, marks, held_by)
-  if job.tries then attempt('pauses', function() hold_try(job.tries, job.id, lease, now) end) end
+  local tries = job.tries and attempt('pauses', function() hold_try(job.tries, job.id, lease, now) end)
   lane_drop(lane, job.id)
   went(lane, job.turn)
-  local fields = {
-    'state', 'pending', 'pending_since', int(now * 1000), 'hg_slot', slot_write(e, c, job.position),
-    'hg_released', int(now) .. ' ' .. (held_by and held_by.name or ''),
-  }
-  if permits ~= '' then fields[9], fields[10] = 'hg_permits', permits end
+  local fields = {'', '', 'hg_slot', slot_write(e, c, job.position), 'hg_released', format('%d %s', now, held_by and held_by.name or '')}
+  if permits ~= '' then fields[7], fields[8] = 'hg_permits', permits end
   if marks and marks ~= '' then fields[#fields + 1], fields[#fields + 2] = 'hg_marks', marks end
-  plan('HSET', task_key(job.id), unpack(fields))
-  push(asynq .. 'pending', job.id)
+  job.e, job.c = e, c
+  hand(job, hand_answer(job), e, c, tries, now, fields)
   released = released + 1
 end
 
@@ -417,26 +481,26 @@ end
 -- look reads the job whose turn it is; nil: the lane holds none that can be understood,
 -- or 'ghosts' stood before it. One that cannot be
 -- understood keeps its place, and the next one has its turn.
+local function look_at(id, position, turn)
+  local job = hand_look(id)
+  if not job then return nil end
+  if job.state ~= 'aggregating' then
+    if elsewhere(id, job.state) then return nil end
+    error('its state is ' .. string.format('%q', job.state), 0)
+  end
+  job.kept_e, job.kept_c = job.e, job.c
+  if job.c > 0 then job.kept_position = job.position end
+  job.position, job.turn, job.suspect = position, turn, job.crashes >= 2
+  return job
+end
+
 local function look(lane)
   local tries, damaged = 0, false
   while true do
     local id, position, turn = next_job(lane)
     if not id then return nil, damaged and 'damaged' end
-    local job = {id = id, position = position, turn = turn}
-    local understood = attempt('job ' .. id, function()
-      local task = read('HMGET', task_key(id), 'state', 'hg_cost', 'hg_deadline', 'hg_slot', 'hg_permits', 'hg_costs', 'hg_crashes')
-      if not task[1] then deleted(id) end
-      job.ghost = not task[1] or (task[1] ~= 'aggregating' and elsewhere(id, task[1]))
-      if job.ghost then return end
-      if task[1] ~= 'aggregating' then error('its state is ' .. string.format('%q', task[1]), 0) end
-      job.costs, job.deadline, job.permits = costs_read(task[2], task[6]), tonumber(task[3] or 0), task[5]
-      if not job.deadline then error('its deadline is no number', 0) end
-      job.suspect = (tonumber(task[7] or 0) or 0) >= 2
-      local kept_position
-      job.kept_e, job.kept_c, kept_position = slot_read(task[4])
-      if job.kept_c > 0 then job.kept_position = kept_position end
-    end)
-    if understood and not job.ghost then return job end
+    local understood, job = attempt_job(id, look_at, position, turn)
+    if job then return job end
     pass(lane)
     tries = tries + 1
     if understood then
@@ -445,7 +509,7 @@ local function look(lane)
     else
       damaged = true
     end
-    if tries >= MAX_RELEASED then return nil, damaged and 'damaged' or 'ghosts' end
+    if tries >= MAX_GHOSTS then return nil, damaged and 'damaged' or 'ghosts' end
   end
 end
 
@@ -454,7 +518,7 @@ end
 local function limits_of(lane, job)
   local limits = lane_limits(lane, now)
   if limits.kind then return limits end
-  local kind = escape(message_kind(read('HGET', task_key(job.id), 'msg') or ''))
+  local kind = escape(message_kind(job.msg))
   return lane_limits(lane .. ';kind=' .. kind, now)
 end
 
@@ -472,11 +536,22 @@ end
 
 local pause_due = math.huge -- when the first pause ends of those that were met
 
+-- weigh is what holds a job of a lane: its limits, until when it is paused and the holds
+-- that it would try, the limit without a permit for it, and when its own limits admit it.
+local function weigh(lane, job)
+  local limits, paused, due, blocked = limits_of(lane, job), 0, nil, nil
+  if pausing then paused, due = paused_until(limits.tenant, limits.kind, limits.endpoint) end
+  if not job.permits then blocked = blocked_by(limits, now) end
+  local own, binding = earliest_all(limits.own, now, now, job.costs)
+  earliest_all(limits.shared, now, now, job.costs) -- may raise: what differs for the tenant is of them, too
+  return limits, paused, due, blocked, own, binding
+end
+
 -- run releases jobs of one lane while it is the lane's turn: until another lane
 -- is due (due_us), or its virtual time passes that of the next in line (share).
 -- It returns true when nothing else may go before next_due.
 local function run(lane, start, s, shared_by, due_us, share)
-  local taken, spent, stop, expected = 0, 0, false, typical
+  local taken, spent, last, stop, expected = 0, 0, 0, false, typical -- last: what the latest job was of it
   local stays, limits -- stays: the lane keeps its place in line
   place[lane] = false
   while true do
@@ -496,17 +571,13 @@ local function run(lane, start, s, shared_by, due_us, share)
       end
       break
     end
-    local paused, due, blocked, own, binding = 0, nil, nil, nil, nil
-    if not attempt('lane ' .. lane, function()
-      limits = limits_of(lane, job)
-      if pausing then paused, due = paused_until(limits.tenant, limits.kind, limits.endpoint) end
-      blocked = not job.permits and blocked_by(limits, now)
-      own, binding = earliest_all(limits.own, now, now, job.costs)
-      earliest_all(limits.shared, now, now, job.costs) -- may raise: what differs for the tenant is of them, too
-    end) then
+    local ok, known, paused, due, blocked, own, binding = pcall(weigh, lane, job)
+    if not ok then
+      give_up('lane ' .. lane, known, #plans)
       set_aside(lane)
       break
     end
+    limits = known
     local kept = job.kept_c > now and job.kept_e <= horizon
     job.tries = due
     if not handles(limits.kind) then
@@ -527,7 +598,7 @@ local function run(lane, start, s, shared_by, due_us, share)
       if blocked.till and blocked.till > now then wait(lane, blocked.till) end
       if taken == 0 then pass_on(lane, limits) end
       break
-    elseif released >= max then
+    elseif no_room() then
       next_due = own
       stop, stays = true, taken == 0
       if not stays then put_back(lane, own, binding, taken) end
@@ -581,7 +652,7 @@ local function run(lane, start, s, shared_by, due_us, share)
         release(lane, job, t, c, job.permits or take_permits(limits, job.id, now), marks, held_by)
         local part = part_of(job.costs)
         parts[#parts + 1] = part
-        taken, spent = taken + 1, spent + part
+        taken, spent, last = taken + 1, spent + part, part
         pass(lane)
         s, shared_by = earliest_all(shared, now, now, ONE)
       end
@@ -593,7 +664,8 @@ local function run(lane, start, s, shared_by, due_us, share)
   elseif limits then
     finish[tenant] = finish_of(tenant) + (spent - expected) / limits.w
   end
-  if spent > 0 then virtual = math.max(virtual, start) end
+  -- The time is the start of the job that went last.
+  if spent > 0 then virtual = math.max(virtual, start + (spent - last) / limits.w) end
   backlog_add(tenant, -taken)
   return stop
 end
@@ -620,11 +692,11 @@ while not over do
       if second > now and second < math.huge then next_due = second end
       break
     end
-    if s <= horizon and released < max then
+    if s <= horizon and not no_room() then
       start, lane = unpack(table.remove(ready, 1))
       share = ready[1] and ready[1][1] or ready_beyond
     end
-  elseif s <= horizon and released < max then
+  elseif s <= horizon and not no_room() then
     -- It is alone, and need not stand in line.
     lane = table.remove(waiting, 1)[2]
     if not attempt('lane ' .. lane, function() start = start_of(lane) end) then
@@ -632,7 +704,7 @@ while not over do
       lane = nil
     end
   end
-  if s > horizon or released >= max then
+  if s > horizon or no_room() then
     next_due = s
     break
   end
@@ -690,19 +762,28 @@ if keep[1] or drop[1] or forget or stepped or math.abs(now - looked_at) > 100000
   if math.abs(now - looked_at) > 1000000 then plan('PEXPIRE', vtime, 86400000) end
 end
 
-local again = -1
+-- first_of is when the first of a set is due; unit: µs of its scores.
+local function first_of(set, unit)
+  local at
+  attempt(set, function() at = tonumber(read('ZRANGE', set, 0, 0, 'WITHSCORES')[2]) end)
+  return at and at * unit or math.huge
+end
+
+local jobs = hand_over(now)
+local again, full = -1, released >= tonumber(ARGV[2])
 if not usable then
   again = RETRY_US / 5
-elseif more or forwarded > 0 or next(gone) or (released == max and max < room) then
+elseif more or forwarded > 0 or next(gone) or (no_room() and not full) then
   again = 0 -- there is more to do than one call may
-elseif next_due >= 0 or pause_due < math.huge then
-  if next_due < 0 or pause_due < next_due then next_due = pause_due end
-  again = math.max(0, math.min(next_due - now, 86400000000))
+else
+  if next_due < 0 then next_due = math.huge end
+  next_due = math.min(next_due, pause_due, first_of(asynq .. 'scheduled', 1000000), first_of(asynq .. 'retry', 1000000), first_of(deadlines, 1))
+  if next_due < math.huge then again = math.max(0, math.min(next_due - now, 86400000000)) end
 end
 local totals, waits = {}, 0
 attempt(headgate .. 'totals', function() totals = read('HMGET', headgate .. 'totals', 'enqueued', 'pauses') end)
 attempt(headgate .. 'backlog', function() waits = tonumber(read('HGET', headgate .. 'backlog', '*') or 0) or 0 end)
 return {
-  released, int(again), waits, forwarded, released >= room and 1 or 0, pending + released,
-  tonumber(totals[1] or 0) or 0, tonumber(totals[2] or 0) or 0, int(now), stepped and 1 or 0, 1,
+  int(again), waits, forwarded, full and 1 or 0, tonumber(totals[1] or 0) or 0, tonumber(totals[2] or 0) or 0, int(now),
+  stepped and 1 or 0, 1, jobs,
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -16,16 +17,39 @@ import (
 // capacity is how many jobs the process can hold, and how many it does.
 type capacity struct {
 	all   int64
-	held  atomic.Int64
-	freed chan struct{} // has a value when a job left since it was last read
+	taken atomic.Int64  // places of jobs, and those that rounds under way may fill
+	held  atomic.Int64  // jobs
+	freed chan struct{} // has a value when a place became free since it was last read
 }
 
 func newCapacity(all int) *capacity { return &capacity{all: int64(all), freed: make(chan struct{}, 1)} }
 
+// reserve takes up to so many places for a round: the rounds of several queues would else
+// fill the same ones.
+func (c *capacity) reserve(most int64) int64 {
+	for {
+		taken := c.taken.Load()
+		n := max(min(c.all-taken, most), 0)
+		if c.taken.CompareAndSwap(taken, taken+n) {
+			return n
+		}
+	}
+}
+
+// enter fills a place that is taken, and leave frees it.
 func (c *capacity) enter() { c.held.Add(1) }
 
 func (c *capacity) leave() {
 	c.held.Add(-1)
+	c.free(1)
+}
+
+// free gives places back; fewer than 0 of them are taken beyond what was reserved.
+func (c *capacity) free(n int64) {
+	c.taken.Add(-n)
+	if n <= 0 {
+		return
+	}
 	select {
 	case c.freed <- struct{}{}:
 	default:
@@ -35,11 +59,12 @@ func (c *capacity) leave() {
 // dispatcher releases the jobs of one queue, as many as this worker can hold.
 type dispatcher struct {
 	queue    string
-	kinds    string // that the worker has handlers for, as dispatch.lua takes them
+	worker   string         // this process, in owner marks
+	runs     *atomic.Int64  // how many runs of it have a number, of all queues
+	hand     func([]handed) // takes the jobs that are handed over
+	kinds    string         // that the worker has handlers for, as dispatch.lua takes them
 	redis    redis.UniversalClient
 	capacity *capacity
-	pending  *atomic.Int64   // released and not yet picked up, of this queue
-	others   []*atomic.Int64 // of the worker's other queues
 	observer Observer
 	logger   *slog.Logger
 	limits   *limitsCache
@@ -49,6 +74,8 @@ type dispatcher struct {
 	faults   faultLog
 	starving *starvation
 	sending  *atomic.Int64 // calls under way, of all queues
+	unheard  unheard
+	reserved int64         // places for what the next round hands over
 	looked   time.Duration // when the latest round ended, on the boot clock
 	poll     time.Duration // how long a lane that was empty goes unseen, unless something wakes the dispatcher
 	woken    chan struct{} // has a value when a lane may go on
@@ -56,6 +83,10 @@ type dispatcher struct {
 	replans  *replans      // nil: nothing is done about them
 	lease    time.Duration // how long the call of a probe may take; 0: a minute
 }
+
+// unheard is the runs of calls of dispatch.lua to which no answer came: the number of the
+// first one, and how many jobs may have been handed over, which are asked for again.
+type unheard struct{ first, runs int64 }
 
 // wake brings the next round forward.
 func (d *dispatcher) wake() {
@@ -66,10 +97,13 @@ func (d *dispatcher) wake() {
 }
 
 const (
-	// A lane that was empty is seen after this at the latest.
+	// idleDispatch is after how long a dispatcher looks that nobody told of anything.
+	idleDispatch    = time.Second
 	slowestDispatch = 50 * time.Millisecond
 	fastestDispatch = 5 * time.Millisecond
 	sweepEvery      = 3 * time.Second
+
+	mostHanded = 50 // jobs in one call of dispatch.lua
 )
 
 // Run dispatches until ctx is done.
@@ -78,6 +112,11 @@ func (d *dispatcher) Run(ctx context.Context) {
 	defer beside.Wait()
 	beside.Go(func() { d.replanAfterSteps(ctx) })
 	beside.Go(func() { d.replanAfterHolds(ctx) })
+	defer func() {
+		if d.unheard.first > 0 { // what it does not know of would wait until others miss it
+			_, _ = d.round(context.WithoutCancel(ctx), 0)
+		}
+	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var failing bool
@@ -99,7 +138,7 @@ func (d *dispatcher) Run(ctx context.Context) {
 				cursor, err = d.sweep(ctx, cursor)
 			}
 			if err == nil {
-				err = d.archive.sweep(ctx, d.redis, d.queue, d.logger)
+				err = cmp.Or(d.archive.sweep(ctx, d.redis, d.queue, d.logger), d.forget(ctx))
 			}
 		}
 		switch {
@@ -119,17 +158,27 @@ func (d *dispatcher) Run(ctx context.Context) {
 	}
 }
 
-// room is how many more jobs this process can hold.
+// room is how many more jobs this process can hold. It reserves places for a round.
 func (d *dispatcher) room() int64 {
-	free := d.capacity.all - d.capacity.held.Load()
-	for _, other := range d.others {
-		free -= other.Load()
-	}
-	return max(free, 0)
+	d.reserved += d.capacity.reserve(mostHanded - d.reserved)
+	return max(d.capacity.all-d.capacity.taken.Load(), 0) + d.reserved
+}
+
+// fill gives back the reserved places that a round did not fill.
+func (d *dispatcher) fill(jobs int) {
+	unused := d.reserved - int64(jobs)
+	d.reserved = 0
+	d.capacity.free(unused)
 }
 
 // round releases once and says when to come back.
 func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, error) {
+	filled := 0
+	defer func() {
+		if d.unheard.first == 0 {
+			d.fill(filled)
+		}
+	}()
 	windows, err := d.limits.windows(ctx)
 	if err != nil {
 		return 0, err
@@ -140,36 +189,51 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	began, sent := time.Now(), bootTime()
 	callCtx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
+	runs := max(min(room, mostHanded), d.unheard.runs)
+	run := d.runs.Add(runs) - runs + 1
 	reply, err := dispatchScript.Run(callCtx, d.redis, scriptKeys(d.queue), d.queue, room, ahead,
-		horizon.Microseconds(), pickup.Microseconds(), windows, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds())
+		horizon.Microseconds(), pickup.Microseconds(), windows, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds(), d.worker, run, d.unheard.first)
 	if err != nil {
 		d.limits.look(err)
+		if !certain(err) {
+			d.unheard = unheard{cmp.Or(d.unheard.first, run), runs}
+		}
 		return 0, err
 	}
-	n, err := numbers(reply, 11)
+	values, ok := reply.([]any)
+	if !ok || len(values) != 10 {
+		return 0, fmt.Errorf("unexpected reply %v", reply)
+	}
+	n, err := numbers(values[:9], 9)
 	if err != nil {
 		return 0, err
 	}
-	d.clock.observe(n[8], sent, bootTime())
-	if n[10] == 0 {
+	d.clock.observe(n[6], sent, bootTime())
+	if n[8] == 0 {
 		return sweepEvery, nil // what it could not understand is among the faults, which are logged
 	}
-	if err := d.pauses.follow(callCtx, d.redis, d.queue, n[7], d.clock.now()); err != nil {
+	d.unheard = unheard{}
+	jobs, err := d.readHanded(values[9], run)
+	if err != nil {
 		return 0, err
 	}
-	if n[9] == 1 {
+	filled = len(jobs)
+	d.hand(jobs)
+	if err := d.pauses.follow(callCtx, d.redis, d.queue, n[5], d.clock.now()); err != nil {
+		return 0, err
+	}
+	if n[7] == 1 {
 		select {
 		case d.stepped <- struct{}{}:
 		default:
 		}
 	}
-	released, again, full := int(n[0]), time.Duration(n[1])*time.Microsecond, n[4] == 1
-	d.pending.Store(n[5])
+	released, again, full := len(jobs), time.Duration(n[0])*time.Microsecond, n[3] == 1
 	now := bootTime()
 	starved := d.starving.note(now, d.looked, full && again == 0)
 	d.looked = now
 	d.observer.Dispatched(d.queue, Round{
-		Took: time.Since(began), Released: released, Waiting: n[2], Enqueued: n[6],
+		Took: time.Since(began), Released: released, Waiting: n[1], Enqueued: n[4],
 		Held: d.capacity.held.Load(), Sending: d.sending.Load(), Concurrency: d.capacity.all, Starved: starved,
 	})
 	switch {
@@ -197,6 +261,20 @@ func (d *dispatcher) sweep(ctx context.Context, cursor string) (string, error) {
 		return cursor, err
 	}
 	return sweepSlice(ctx, d.redis, d.queue, "", cursor, windows, true)
+}
+
+// forget deletes jobs that were kept for long enough after they were done.
+func (d *dispatcher) forget(ctx context.Context) error {
+	const most = 200
+	for range 50 { // what is left goes the next time
+		callCtx, cancel := context.WithTimeout(ctx, redisTimeout)
+		reply, err := janitorScript.Run(callCtx, d.redis, scriptKeys(d.queue), d.queue, most)
+		cancel()
+		if n, _ := reply.(int64); err != nil || n < most {
+			return err
+		}
+	}
+	return nil
 }
 
 // limitsCache knows the calendars of a queue's limits for the scripts.

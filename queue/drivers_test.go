@@ -23,6 +23,14 @@ func (r *rig) script(t *testing.T, body string, args ...any) string {
 	return fmt.Sprint(reply)
 }
 
+// runByAsynq makes a waiting job pending, as asynq's tools do.
+func (r *rig) runByAsynq(t *testing.T, id string) {
+	t.Helper()
+	if err := asynq.NewInspectorFromRedisClient(r.server.Client()).RunTask(r.queue, id); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestForeignMessages: what other programs encode is read as far as it can be: fields of
 // fixed length, a message without a payload, and one that begins with a number.
 func TestForeignMessages(t *testing.T) {
@@ -208,7 +216,7 @@ func TestMovedJobsAreNotActedOn(t *testing.T) {
 		}
 	}
 	twice := r.add(t, nil)
-	r.round(t, r.dispatcher())
+	r.runByAsynq(t, twice)
 	client.LPush(ctx, asynqKey(r.queue, "pending"), twice)
 	if tally, err := Apply(ctx, client, r.queue, Cancel, Filter{State: StatePending}, ann, nil); err != nil || tally.Jobs != 1 {
 		t.Errorf("%+v, %v; want the one job", tally, err)
@@ -308,8 +316,9 @@ func TestJobsThatComeTogether(t *testing.T) {
 // TestPagesOfPendingJobs: pages of what is pending end where they are full.
 func TestPagesOfPendingJobs(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
-	r.enqueue(t, "a", 5)
-	r.release(t, r.dispatcher(), 5)
+	for range 5 {
+		r.runByAsynq(t, r.add(t, nil))
+	}
 	seen := map[string]bool{}
 	query := JobQuery{State: StatePending, Limit: 2}
 	for range 4 {
@@ -371,15 +380,12 @@ func TestExplainLog(t *testing.T) {
 // lanes, and among what is pending, too.
 func TestVerbsOfLargeJobs(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
-	fill := func() {
-		for _, tenant := range []string{"a", "a", "a", "b", "b", "b"} {
-			r.add(t, func(job *Job) { job.Tenant, job.Payload = tenant, strings.Repeat("x", 800<<10) })
-		}
-	}
 	for _, state := range []State{StateWaiting, StatePending} {
-		fill()
-		if state == StatePending {
-			r.release(t, r.dispatcher(), 6)
+		for _, tenant := range []string{"a", "a", "a", "b", "b", "b"} {
+			id := r.add(t, func(job *Job) { job.Tenant, job.Payload = tenant, strings.Repeat("x", 800<<10) })
+			if state == StatePending {
+				r.runByAsynq(t, id)
+			}
 		}
 		if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{State: state}, ann, nil); err != nil || tally.Jobs != 6 {
 			t.Errorf("%s: %+v, %v; want 6 jobs", state, tally, err)

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/hibiken/asynq"
 )
 
-// A job ends in three steps, and none comes before the one in front of it is in
-// Redis: its mark is written (settle.lua), what follows it is enqueued, and asynq
-// is told. A worker that dies between them leaves a job that the next worker
-// finds by its mark: it goes on from there, and calls nothing.
+// A job without follow-ups ends in one step (settle.lua). One with follow-ups ends in three,
+// and none comes before the one in front of it is in Redis: its mark is written, what follows
+// it is enqueued, and the job is put away. A worker that dies between them leaves a job that
+// the next worker finds by its mark: it goes on from there, and calls nothing.
 
 // failed tells the outcomes of a job that ended for good without success.
 func (o Outcome) failed() bool {
@@ -25,8 +23,8 @@ func (o Outcome) failed() bool {
 
 const mostReason = 1 << 10
 
-// boundReason makes an error's text fit to be stored: asynq cannot encode what
-// is not UTF-8, and would never put the job away.
+// boundReason makes an error's text fit to be stored: asynq's tools cannot decode a task
+// whose error is not UTF-8.
 func boundReason(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= mostReason {
@@ -39,11 +37,11 @@ func boundReason(text string) string {
 	return text[:end] + "…"
 }
 
-// endError sends a task to asynq's archive.
+// endError is why a job ended for good without success.
 type endError struct{ err error }
 
-func (e *endError) Error() string   { return boundReason(e.err.Error()) }
-func (e *endError) Unwrap() []error { return []error{e.err, asynq.SkipRetry} }
+func (e *endError) Error() string { return boundReason(e.err.Error()) }
+func (e *endError) Unwrap() error { return e.err }
 
 // end is what stands in Redis of a job that has ended.
 type end struct {

@@ -1,5 +1,5 @@
 -- end.lua: the marks of jobs that have ended. A job that bears one is never
--- called again: it is only put away, however often asynq hands it out.
+-- called again: it is only put away, however often a worker gets it.
 local function mark_done(key, result, log)
   local fields = {'hg_done', '1'}
   if result ~= '' then fields[3], fields[4] = 'result', result end

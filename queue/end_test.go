@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,58 +27,6 @@ func until(t *testing.T, what string, is func() bool) {
 			t.Fatalf("not %s in time", what)
 		}
 	}
-}
-
-// losingAck loses the next word of asynq about a task.
-type losingAck struct {
-	mu   sync.Mutex
-	task string // its key; "": it was lost
-}
-
-func (l *losingAck) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (l *losingAck) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (l *losingAck) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if ack, ok := cmd.(*redis.Cmd); ok && l.loses(cmd.Args()) {
-			ack.SetVal("OK")
-			return nil
-		}
-		return next(ctx, cmd)
-	}
-}
-
-// loses: every script of asynq that ends a run has the task among its keys.
-func (l *losingAck) loses(args []any) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.task == "" || !slices.Contains(args, any(l.task)) {
-		return false
-	}
-	l.task = ""
-	return true
-}
-
-// loseAcknowledgement lets the next word of asynq about a job not reach Redis,
-// as when the worker dies in front of it.
-func (r *rig) loseAcknowledgement(id string) {
-	r.worker.losing = &losingAck{task: asynqKey(r.queue, "t:"+id)}
-}
-
-// crash is what other workers see of that death: once the word was lost, the job
-// is taken from the dead.
-func (r *rig) crash(t *testing.T, id string) {
-	t.Helper()
-	l := r.worker.losing.(*losingAck)
-	until(t, "acknowledged", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.task == ""
-	})
-	r.takeOver(t, id)
 }
 
 // takeOver recovers a job from its worker, as another one does that takes it for dead.
@@ -126,9 +72,8 @@ func (r *rig) field(t *testing.T, id, name string) string {
 	return text
 }
 
-// TestEndsStayEnded: a job that ended without success is not called again when
-// asynq was not told of it; it is put away with the reason of the first time.
-func TestEndsStayEnded(t *testing.T) {
+// TestEndsWithoutSuccess: a job that ended without success is archived with its reason.
+func TestEndsWithoutSuccess(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		answer  error
@@ -151,18 +96,12 @@ func TestEndsStayEnded(t *testing.T) {
 			if test.outcome == Expired {
 				time.Sleep(30 * time.Millisecond) // its deadline
 			}
-			r.loseAcknowledgement(id)
 			r.run(t)
 			r.seen.wait(t, string(test.outcome), 1)
-			if mark, reason := r.field(t, id, "hg_done"), r.field(t, id, "hg_error"); mark != "0" || reason == "" {
-				t.Errorf("marked with %q, reason %q, before asynq is told; want 0 and a reason", mark, reason)
-			}
-			reason := r.field(t, id, "hg_error")
-			r.crash(t, id)
-			r.seen.wait(t, string(test.outcome), 2)
 			r.stop()
-			if got := r.archived(t)[id]; got != reason {
-				t.Errorf("archived with %q; want the first reason %q", got, reason)
+			reason := r.field(t, id, "hg_error")
+			if got := r.archived(t)[id]; got != reason || reason == "" {
+				t.Errorf("archived with %q; want %q", got, reason)
 			}
 			if r.jobs[id] != test.calls {
 				t.Errorf("%d calls; want %d", r.jobs[id], test.calls)
@@ -340,18 +279,23 @@ func TestHandleResult(t *testing.T) {
 	}
 }
 
-// TestLostSettlement: the mark's reply is lost, and it is sent again.
+// TestLostSettlement: a settlement's reply is lost. It is sent again, and counts once, as
+// what it is.
 func TestLostSettlement(t *testing.T) {
 	t.Parallel()
 	w, edit := wired()
-	r := startRig(t, 1, limitsOf(), edit)
-	r.answer = func(ctx context.Context, _ Running) error {
-		w.LoseReply("done")
+	r := startRig(t, -1, limitsOf(), edit)
+	r.answer = func(ctx context.Context, job Running) error {
+		if job.Tenant == "a" {
+			w.LoseReply("done")
+		}
 		return SetResult(ctx, "kept")
 	}
-	id := r.add(t, func(job *Job) { job.Retention = time.Hour })
 	r.run(t)
+	r.enqueue(t, "b", 1) // Redis knows the script then
 	r.seen.wait(t, string(Done), 1)
+	id := r.add(t, func(job *Job) { job.Retention = time.Hour })
+	r.seen.wait(t, string(Done), 2)
 	r.stop()
 	got, err := r.client.Result(t.Context(), r.queue, id)
 	if err != nil || string(got.Result) != `"kept"` || r.jobs[id] != 1 || w.Lost() != 1 {

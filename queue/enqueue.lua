@@ -142,6 +142,7 @@ end
 for _, job in ipairs(accepted) do
   if job.lane then
     if lengths[job.lane] == 0 then
+      announces = headgate .. 'wake'
       lane_open(job.lane, job.id, job.position)
       wake(job.lane, now)
     else

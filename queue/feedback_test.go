@@ -170,7 +170,7 @@ func TestPauses(t *testing.T) {
 			t.Errorf("paused %s: %v went; want %v", test.scope, goes, test.goes)
 		}
 		// Back to where they were.
-		client.Del(t.Context(), key(r.queue, "pauses"), asynqKey(r.queue, "pending"))
+		client.Del(t.Context(), key(r.queue, "pauses"), asynqKey(r.queue, "active"), asynqKey(r.queue, "lease"))
 		for _, id := range ids {
 			task := asynqKey(r.queue, "t:"+id)
 			client.HSet(t.Context(), task, "state", "aggregating")
@@ -194,7 +194,7 @@ func TestAdaptiveLimit(t *testing.T) {
 	g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}}
 	throttle := func() {
 		t.Helper()
-		client.HSet(t.Context(), task, "hg_owner", "o")
+		client.HSet(t.Context(), task, "hg_owner", "o", "state", "active")
 		_, err := g.sendSettle([]settleQuestion{{id: id, owner: "o", tenant: "a", kind: "call", outcome: "free", hold: hold{who: ofTenant, length: time.Minute, reason: "429"}}})
 		if err != nil {
 			t.Fatal(err)

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -21,10 +19,11 @@ const (
 	// calls a second each slot counts.
 	horizon = 150 * time.Millisecond
 
-	// pickup is how long a worker usually takes to get hold of a released job.
-	pickup = 50 * time.Millisecond
+	// pickup is how long it usually takes from a slot that dispatch gives to the call: a
+	// round trip, and the start of the run.
+	pickup = 10 * time.Millisecond
 
-	// inHand is the same for a job that the worker holds already: a round trip.
+	// inHand is the same for a job that has been in the worker's hands for a while.
 	inHand = 5 * time.Millisecond
 
 	// late is how long after its slot a call may still leave: less than the 5 ms
@@ -45,7 +44,7 @@ func missPause(missed int) time.Duration {
 }
 
 // gate stands in front of every handler of one queue: it holds the call until
-// its slot, makes it, and settles what came of it. It is an asynq.Handler.
+// its slot, makes it, and settles what came of it.
 type gate struct {
 	queue    string
 	redis    redis.UniversalClient
@@ -54,10 +53,9 @@ type gate struct {
 	logger   *slog.Logger
 
 	clock    *redisClock
-	suspects *suspects // of all queues
-	runs     *atomic.Int64
+	capacity *capacity
+	suspects *suspects     // of all queues
 	sending  *atomic.Int64 // calls under way, of all queues
-	worker   string        // this process, in owner marks
 	client   *Client       // for what follows a job
 	live     *liveRuns     // what this process runs of the queue
 	renewals *renewals     // of its leases
@@ -67,17 +65,17 @@ type gate struct {
 	woke     func()          // called when a settlement let a waiting lane go on
 	replans  *replans        // of lanes that a hold kept
 	lease    time.Duration   // how long the call of a probe may take
+	base     context.Context // of all runs; it ends when calls are cut off
+	running  *sync.WaitGroup // the runs of all queues
 	stopping <-chan struct{} // closed: nothing new is sent
 	ended    <-chan struct{} // closed: nothing can be settled any more
 
-	begins  batcher[beginQuestion, beginAnswer]
 	settles batcher[settleQuestion, settled]
 }
 
-type beginQuestion struct{ id, owner, tenant, kind string }
-
-type beginAnswer struct {
-	answer string
+// grant is what Redis says of a job that a worker has, when it comes or asks for a slot.
+type grant struct {
+	answer string // see hand.lua and slot.lua
 	slot
 	probe    bool // see Running
 	crashes  int64
@@ -87,7 +85,7 @@ type beginAnswer struct {
 	accepted time.Duration // when it came into its lane, on the boot clock; 0: not known
 
 	reason ParkReason // of 'park'
-	limit  string     // likewise
+	limit  string     // of 'park': which one
 }
 
 // slot is when a call may leave. It is converted when it is received, since the
@@ -98,78 +96,14 @@ type slot struct {
 	told             int64         // the latest by Redis's clock, µs
 }
 
-func (g *gate) slot(earliest, latest int64) slot {
-	return slot{g.clock.boot(earliest), g.clock.boot(latest), latest}
+func (c *redisClock) slot(earliest, latest int64) slot {
+	return slot{c.boot(earliest), c.boot(latest), latest}
 }
-
-type settleQuestion struct {
-	id, owner, tenant, kind, outcome string
-
-	text   string // the result of 'done', why of 'failed'
-	hold   hold
-	probe  string // of a probe: "up" when it was answered, else "none"
-	actual string // costs that the call had, "unit=n;…"
-	record string // see [verdict.record]
-}
-
-// needsLimits reports whether buckets are touched.
-func (q settleQuestion) needsLimits() bool {
-	return q.hold.length > 0 || q.actual != "" || q.probe != ""
-}
-
-// why is the hold as settle.lua reads it.
-func (q settleQuestion) why() string {
-	text := q.hold.who + q.hold.sign + " " + q.hold.reason
-	if q.probe != "" {
-		text = "?" + q.probe + " " + text
-	}
-	return text
-}
-
-func (job Running) settled(owner, outcome string) settleQuestion {
-	q := settleQuestion{id: job.ID, owner: owner, tenant: job.tenant(), kind: job.kind(), outcome: outcome}
-	if job.Probe && outcome != "alone" && outcome != "beside" {
-		q.probe = "none"
-	}
-	return q
-}
-
-// settled is whether the job was still this worker's, and whether it ended and
-// others are to follow it.
-type settled struct{ mine, follow bool }
-
-// What of a queue is to be asked anew, because a hold ended, is added to a settlement's
-// answer.
-const askTenant, askAll = 4, 8
 
 func (g *gate) init() *gate {
-	g.begins.run, g.begins.gap = g.sendBegin, shareWithin
 	g.settles.run, g.settles.gap = g.sendSettle, shareWithin
+	g.settles.size = func(q settleQuestion) int { return len(q.message) + len(q.text) }
 	return g
-}
-
-// ProcessTask is what asynq calls. Its errors tell asynq where the task goes.
-func (g *gate) ProcessTask(ctx context.Context, task *asynq.Task) error {
-	job := readRunning(ctx, task)
-	owner := g.worker + ":" + strconv.FormatInt(g.runs.Add(1), 36)
-	v := g.run(ctx, task, job, owner)
-	g.observer.Finished(g.queue, g.known(job.Kind), v.outcome)
-	if again, ok := errors.AsType[*retryError](v.err); ok {
-		again.skew = g.clock.skew()
-	}
-	return v.err
-}
-
-// run processes a job once no earlier run of it is left in this process.
-func (g *gate) run(ctx context.Context, task *asynq.Task, job Running, owner string) verdict {
-	run, leave, err := g.live.enter(ctx, job.ID, g.stopping)
-	if err != nil {
-		return g.park(job, ParkedByStop, "", 0)
-	}
-	defer leave()
-	ctx, end := g.live.detach(ctx, run)
-	defer end()
-	return g.process(ctx, task, job, owner)
 }
 
 func parked() verdict { return verdict{outcome: Parked, err: &retryError{err: errParked}} }
@@ -180,24 +114,18 @@ func (g *gate) park(job Running, reason ParkReason, limit string, asked time.Dur
 	return parked()
 }
 
-func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner string) verdict {
-	began, asked := bootTime(), time.Now()
-	slot, err := g.begin(ctx, job, owner)
-	took := time.Since(asked)
-	if err != nil {
-		return g.park(job, ParkedByStop, "", took) // before anything was known of the job
-	}
+func (g *gate) process(ctx context.Context, job Running, owner string, slot grant) verdict {
+	began := bootTime()
 	if slot.answer == "crashed" && !g.certain(ctx, job) {
 		slot.answer = "slot" // it runs alone once more
 	}
 	switch slot.answer {
-	case "gone":
-		return lost()
 	case "done", "failed":
-		return g.putAway(ctx, job)
+		return g.putAway(ctx, job, owner)
 	case "crashed":
 		return g.finish(ctx, job, owner, archive(Crashed, errCrashed))
 	}
+	took, err := time.Duration(0), error(nil) // of the latest question
 	job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure
 	job.Probe = slot.probe
 	handler := g.handlers[job.Kind]
@@ -206,7 +134,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		if job.expired(g.clock.now()) {
 			return g.finish(ctx, job, owner, expire(job))
 		}
-		return g.keep(job, owner, ParkedByKind)
+		return g.keep(job, owner, ParkedByKind, 0)
 	}
 	var turn *turn // of a suspect
 	if slot.crashes >= suspicious {
@@ -226,21 +154,16 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 			return g.finish(ctx, job, owner, expire(job))
 		}
 		if slot.answer == "slot" {
-			granted, asked = bootTime(), time.Now()
+			granted = bootTime()
 			slot, err = g.newSlot(ctx, job, owner)
-			took = time.Since(asked)
+			took = bootTime() - granted
 			switch {
 			case err != nil:
-				return g.giveUp(ctx, job, owner)
+				return g.giveUp(job, owner)
 			case slot.answer == "gone":
 				return g.endLate(job, owner, verdict{})
-			case slot.answer == "park" && job.lastOfAsynq:
-				// asynq would archive what is parked: it is held until its slot is near.
-				if g.pause(ctx, slowestDispatch) != nil {
-					return g.giveUp(ctx, job, owner)
-				}
-				slot.answer = "slot"
-				continue
+			case slot.answer == "done" || slot.answer == "failed":
+				return g.putAway(ctx, job, owner)
 			case slot.answer == "park":
 				return g.finish(ctx, job, owner, g.park(job, slot.reason, slot.limit, took))
 			}
@@ -252,7 +175,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		holds := bootTime()
 		if !marked {
 			if !g.hold(ctx, slot.earliest-inHand) {
-				return g.giveUp(ctx, job, owner)
+				return g.giveUp(job, owner)
 			}
 			if !g.mark(job, owner, turn) {
 				return g.endLate(job, owner, verdict{})
@@ -260,7 +183,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 			marked = true
 		}
 		if !g.hold(ctx, slot.earliest) {
-			return g.giveUp(ctx, job, owner)
+			return g.giveUp(job, owner)
 		}
 		held += bootTime() - holds
 		if job.expired(g.clock.now()) {
@@ -274,7 +197,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		if g.onTime(slot.slot) && g.renewals.cover(granted) && !paused {
 			g.observer.Gated(g.queue, g.sent(job, took, held, runnable, began, accepted))
 			job.Held = held
-			v := g.call(ctx, handler, task, job)
+			v := g.call(ctx, handler, job)
 			leave()
 			return g.finish(ctx, job, owner, v)
 		}
@@ -285,7 +208,7 @@ func (g *gate) process(ctx context.Context, task *asynq.Task, job Running, owner
 		g.observer.Gated(g.queue, Gating{Kind: job.Kind, Decision: "missed", Asked: took})
 		slot.answer = "slot"
 		if missed++; missed > usualMisses && g.pause(ctx, missPause(missed)) != nil {
-			return g.giveUp(ctx, job, owner)
+			return g.giveUp(job, owner)
 		}
 	}
 }
@@ -315,38 +238,24 @@ func (g *gate) known(kind string) string {
 	return kind
 }
 
-// begin retries until Redis answers: nothing can be done with a job before.
-// The error says that the worker stops.
-func (g *gate) begin(ctx context.Context, job Running, owner string) (beginAnswer, error) {
-	for {
-		answer, err := g.begins.do(beginQuestion{job.ID, owner, job.tenant(), job.kind()})
-		if err == nil {
-			return answer, nil
-		}
-		if err := g.pauseAfter(ctx, "begin", job, err); err != nil {
-			return beginAnswer{}, err
-		}
-	}
-}
-
 // newSlot asks for a slot near now. A lost reply may waste a slot; it cannot
 // make two calls of one.
-func (g *gate) newSlot(ctx context.Context, job Running, owner string) (beginAnswer, error) {
+func (g *gate) newSlot(ctx context.Context, job Running, owner string) (grant, error) {
 	for {
 		slot, err := g.askSlot(ctx, job, owner)
 		if err == nil {
 			return slot, nil
 		}
 		if err := g.pauseAfter(ctx, "slot", job, err); err != nil {
-			return beginAnswer{}, err
+			return grant{}, err
 		}
 	}
 }
 
-func (g *gate) askSlot(ctx context.Context, job Running, owner string) (beginAnswer, error) {
+func (g *gate) askSlot(ctx context.Context, job Running, owner string) (grant, error) {
 	windows, err := g.limits.windows(ctx)
 	if err != nil {
-		return beginAnswer{}, err
+		return grant{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
@@ -355,18 +264,18 @@ func (g *gate) askSlot(ctx context.Context, job Running, owner string) (beginAns
 		job.ID, owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs, g.lease.Microseconds())
 	if err != nil {
 		g.limits.look(err)
-		return beginAnswer{}, err
+		return grant{}, err
 	}
 	values, ok := reply.([]any)
 	if !ok || len(values) < 4 {
-		return beginAnswer{}, fmt.Errorf("unexpected reply %v", reply)
+		return grant{}, fmt.Errorf("unexpected reply %v", reply)
 	}
 	n, err := numbers(values[1:4], 3)
 	if err != nil {
-		return beginAnswer{}, err
+		return grant{}, err
 	}
 	g.clock.observe(n[2], sent, bootTime())
-	slot := beginAnswer{answer: fmt.Sprint(values[0]), slot: g.slot(n[0], n[1])}
+	slot := grant{answer: fmt.Sprint(values[0]), slot: g.clock.slot(n[0], n[1])}
 	switch len(values) {
 	case 5:
 		slot.probe = fmt.Sprint(values[4]) == "1"
@@ -458,37 +367,27 @@ func (g *gate) mark(job Running, owner string, turn *turn) bool {
 
 // takeTurn waits until a suspect may be called; nil: its turn did not come.
 func (g *gate) takeTurn(ctx context.Context, job Running, owner string) *turn {
-	for {
-		waits, cancel := context.WithTimeout(ctx, turnWait)
-		turn := g.suspects.take(waits, func() { g.settle(job.settled(owner, "beside")) })
-		cancel()
-		// asynq would archive its own task on the last retry: that one waits here.
-		if turn != nil || !job.lastOfAsynq || g.pause(ctx, slowestDispatch) != nil {
-			return turn
-		}
-	}
+	waits, cancel := context.WithTimeout(ctx, turnWait)
+	defer cancel()
+	return g.suspects.take(waits, func() { g.settle(job.settled(owner, "beside")) })
 }
 
 // postpone sends a suspect back for a moment, because it is not its turn.
 func (g *gate) postpone(ctx context.Context, job Running, owner string) verdict {
 	if !g.hold(ctx, 0) {
-		return g.giveUp(ctx, job, owner)
+		return g.giveUp(job, owner)
 	}
-	v := g.keep(job, owner, ParkedBySuspicion)
-	if again, ok := errors.AsType[*retryError](v.err); ok {
-		again.after = time.Second
-	}
-	return v
+	return g.keep(job, owner, ParkedBySuspicion, time.Second)
 }
 
 // call makes the call and judges its answer.
-func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Running) (v verdict) {
+func (g *gate) call(ctx context.Context, h *handler, job Running) (v verdict) {
 	current, result := &call{job: job, repeatUnknown: h.repeatUnknown}, &callResult{}
-	callCtx, cancel := context.WithTimeout(withResult(context.WithValue(ctx, callKey{}, current), result), h.timeout)
+	callCtx, cancel := context.WithDeadline(withResult(context.WithValue(ctx, callKey{}, current), result), job.task.end(time.Now(), h.timeout))
 	defer cancel()
 	called, began := g.clock.now(), time.Now()
 	g.sending.Add(1)
-	err := h.protected(callCtx, task.Payload())
+	err := h.protected(callCtx, job.task.payload)
 	g.sending.Add(-1)
 	took, answer := time.Since(began), answerOf(err)
 	cutOff := canceled(ctx, err)
@@ -517,7 +416,7 @@ func (g *gate) call(ctx context.Context, h *handler, task *asynq.Task, job Runni
 	return v
 }
 
-// finish settles a job whose slot is spent, then tells asynq.
+// finish settles a job whose slot is spent: what came of its call, and where it goes.
 func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict) verdict {
 	question := job.settled(owner, "free")
 	question.hold, question.actual, question.record = v.hold, v.actual, v.record(job)
@@ -542,11 +441,16 @@ func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict)
 		question.hold.reason = printable(v.hold.reason, mostWords)
 		g.pauses.add(job.scope(v.hold), g.clock.now(), v.hold.length)
 	}
+	question.to, question.message = v.place(job, g.clock.now())
 	switch settled := g.settle(question); {
 	case !settled.mine:
-		return g.endLate(job, owner, v)
+		late := g.endLate(job, owner, v)
+		if settled.repeated {
+			return v
+		}
+		return late
 	case settled.follow:
-		return g.putAway(ctx, job)
+		return g.putAway(ctx, job, owner)
 	}
 	return v
 }
@@ -568,123 +472,18 @@ func (job Running) scope(h hold) string {
 }
 
 // giveUp ends a job that was not called because the worker stops.
-func (g *gate) giveUp(ctx context.Context, job Running, owner string) verdict {
-	v := g.keep(job, owner, ParkedByStop)
-	if job.lastOfAsynq {
-		<-ctx.Done() // asynq would archive it; at its end the worker gives it back instead
-	}
-	return v
-}
+func (g *gate) giveUp(job Running, owner string) verdict { return g.keep(job, owner, ParkedByStop, 0) }
 
-// keep gives a job back with its slot, for another worker to use.
-func (g *gate) keep(job Running, owner string, reason ParkReason) verdict {
-	if !g.settle(job.settled(owner, "keep")).mine {
+// keep gives a job back with its slot, for another worker to use; after is how long it
+// stays away from its lane.
+func (g *gate) keep(job Running, owner string, reason ParkReason, after time.Duration) verdict {
+	question := job.settled(owner, "keep")
+	question.to = "lane"
+	if after > 0 {
+		question.to = fmt.Sprintf("retry %d 0", after.Microseconds())
+	}
+	if settled := g.settle(question); !settled.mine && !settled.repeated {
 		return g.endLate(job, owner, verdict{})
 	}
 	return g.park(job, reason, "", 0)
-}
-
-// settle keeps on until Redis has it: a call that was made must never be
-// forgotten, and no new work is taken meanwhile, as the job keeps its place in
-// the worker.
-func (g *gate) settle(q settleQuestion) settled {
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		answer, err := g.settles.do(q)
-		if err == nil {
-			return answer
-		}
-		g.logger.Warn("redis does not take a settlement", logQueue, g.queue, logJob, q.id, "outcome", q.outcome, logError, err)
-		select {
-		case <-g.ended:
-			return settled{mine: true} // nobody is left to tell; the next worker recovers the job
-		case <-time.After(wait):
-		}
-	}
-}
-
-func (g *gate) sendBegin(questions []beginQuestion) ([]beginAnswer, error) {
-	const words, answer = 4, 8
-	args := make([]any, 1, 1+words*len(questions))
-	args[0] = g.queue
-	for _, q := range questions {
-		args = append(args, q.id, q.owner, q.tenant, q.kind)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
-	defer cancel()
-	sent := bootTime()
-	reply, err := beginScript.Run(ctx, g.redis, scriptKeys(g.queue), args...)
-	if err != nil {
-		return nil, err
-	}
-	values, ok := reply.([]any)
-	if !ok || len(values) != answer*len(questions)+1 {
-		return nil, fmt.Errorf("unexpected reply %v", reply)
-	}
-	now, err := numbers(values[len(values)-1:], 1)
-	if err != nil {
-		return nil, err
-	}
-	came := bootTime()
-	g.clock.observe(now[0], sent, came)
-	answers := make([]beginAnswer, len(questions))
-	for i := range answers {
-		at := answer * i
-		n, err := numbers(values[at+1:at+answer], answer-1)
-		if err != nil {
-			return nil, err
-		}
-		answers[i] = beginAnswer{answer: fmt.Sprint(values[at]), crashes: n[2], forgiven: n[3], first: n[4], unsure: n[5]&1 > 0, probe: n[5]&2 > 0, accepted: g.clock.boot(n[6])}
-		switch given := g.slot(n[0], n[1]); {
-		case answers[i].answer != "go":
-		case given.earliest > came+2*horizon:
-			answers[i].answer = "slot" // it was given before Redis's clock was set back
-		default:
-			answers[i].slot = given
-		}
-	}
-	return answers, nil
-}
-
-func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
-	defer cancel()
-	windows := "none"
-	if slices.ContainsFunc(questions, settleQuestion.needsLimits) {
-		var err error
-		if windows, err = g.limits.windows(ctx); err != nil {
-			return nil, err
-		}
-	}
-	const words = 10
-	args := make([]any, 3, 3+words*len(questions))
-	args[0], args[1], args[2] = g.queue, windows, pickup.Microseconds()
-	for _, q := range questions {
-		args = append(args, q.id, q.owner, q.tenant, q.kind, q.outcome, q.hold.length.Microseconds(), q.why(), q.actual, q.text, q.record)
-	}
-	reply, err := settleScript.Run(ctx, g.redis, scriptKeys(g.queue), args...)
-	if err != nil {
-		g.limits.look(err)
-		return nil, err
-	}
-	n, err := numbers(reply, len(questions)+1)
-	if err != nil {
-		return nil, err
-	}
-	answers := make([]settled, len(questions))
-	for i := range answers {
-		answers[i] = settled{mine: n[i] > 0, follow: n[i]&2 > 0}
-		switch {
-		case n[i]&askAll > 0:
-			g.replans.add("")
-		case n[i]&askTenant > 0:
-			g.replans.add(unescape(questions[i].tenant))
-		}
-	}
-	if n[len(questions)] > 0 {
-		g.woke()
-	}
-	if slices.ContainsFunc(questions, func(q settleQuestion) bool { return q.hold.length > 0 }) {
-		announce(ctx, g.redis, g.queue)
-	}
-	return answers, nil
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -55,7 +56,7 @@ func TestGhosts(t *testing.T) {
 	for range 3 {
 		r.round(t, r.dispatcher())
 	}
-	if state := r.field(t, good, "state"); state != "pending" {
+	if state := r.field(t, good, "state"); state != "active" {
 		t.Errorf("the job behind them is %s", state)
 	}
 	if left := client.ZRange(ctx, lane, 0, -1).Val(); !slices.Equal(left, []string{nowhere, late}) {
@@ -64,8 +65,8 @@ func TestGhosts(t *testing.T) {
 	if n := client.HGet(ctx, key(r.queue, "backlog"), "a").Val(); n != "2" {
 		t.Errorf("%s wait by the count; want 2", n)
 	}
-	if released := client.LRange(ctx, asynqKey(r.queue, "pending"), 0, -1).Val(); !slices.Equal(released, []string{good, ghosts[4]}) {
-		t.Errorf("%v are pending; want %s, and %s that was", released, good, ghosts[4])
+	if released := client.LRange(ctx, asynqKey(r.queue, "active"), 0, -1).Val(); !slices.Contains(released, good) || len(released) != 3 {
+		t.Errorf("%v are active; want %s, %s that was pending, and %s that was", released, good, ghosts[4], ghosts[5])
 	}
 	if text := r.fault(t, "job "+nowhere) + r.fault(t, "job "+late); !strings.Contains(text, `its state is "retry"`) || !strings.Contains(text, "no number") {
 		t.Errorf("the faults are %q", text)
@@ -88,7 +89,7 @@ func TestManyGhosts(t *testing.T) {
 	}
 	until(t, "the job behind them is released", func() bool {
 		r.round(t, d)
-		return r.field(t, good, "state") == "pending"
+		return r.field(t, good, "state") == "active"
 	})
 	if n := client.HGet(t.Context(), key(r.queue, "backlog"), "a").Val(); n != "" {
 		t.Errorf("%s wait by the count; want none", n)
@@ -138,12 +139,12 @@ func TestDeadlinesElsewhere(t *testing.T) {
 		client.ZAdd(ctx, key(r.queue, "deadlines"), zOf(id, 10))
 	}
 	r.round(t, r.dispatcher())
-	pending := client.LRange(ctx, asynqKey(r.queue, "pending"), 0, -1).Val()
-	slices.Sort(pending)
+	went := client.LRange(ctx, asynqKey(r.queue, "active"), 0, -1).Val()
+	slices.Sort(went)
 	want := []string{scheduled, high, low}
 	slices.Sort(want)
-	if !slices.Equal(pending, want) {
-		t.Errorf("%v went; want %v", pending, want)
+	if !slices.Equal(went, want) {
+		t.Errorf("%v went; want %v", went, want)
 	}
 	if n := client.ZCard(ctx, asynqKey(r.queue, "scheduled")).Val(); n != 0 {
 		t.Errorf("%d are still scheduled", n)
@@ -166,7 +167,7 @@ func TestDeadlineBeforeTheSlot(t *testing.T) {
 	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_deadline", now.Add(60*time.Millisecond).UnixMicro())
 	client.ZAdd(t.Context(), key(r.queue, "waiting"), zOf(r.lane("a"), 1))
 	r.round(t, r.dispatcher())
-	if state := r.field(t, id, "state"); state != "pending" {
+	if state := r.field(t, id, "state"); state != "active" {
 		t.Errorf("it is %s; want it to be put away", state)
 	}
 	if after := client.Get(t.Context(), key(r.queue, "b:tenant:a")).Val(); after != bucket {
@@ -206,68 +207,62 @@ func TestDamagedTenants(t *testing.T) {
 	}
 }
 
-// TestDequeueOnDamagedKeys: what is pending, or to be tried again, is of another type, or
-// was deleted. There is no task then, and it is said; a full Redis is an error.
-func TestDequeueOnDamagedKeys(t *testing.T) {
+// TestPendingTasks: what asynq's clients and tools made pending goes to its lane or to a
+// worker; what cannot be understood stays, behind the others.
+func TestPendingTasks(t *testing.T) {
 	server := redistest.Start(t)
 	r := &rig{server: server, queue: "q", client: NewClient(server.Client())}
 	client, ctx := server.Client(), t.Context()
-	keys := []string{asynqKey("q", "pending"), asynqKey("q", "paused"), asynqKey("q", "active"), asynqKey("q", "lease")}
-	take := func() (any, error) {
-		return dequeueScript.Run(ctx, client, keys, time.Now().Add(time.Minute).Unix(), asynqKey("q", "t:"), ",call,")
-	}
-	nothing := func(what string) {
-		t.Helper()
-		if got, err := take(); got != nil || err != nil && err.Error() != "redis: nil" {
-			t.Errorf("%s: %v, %v; want no task", what, got, err)
+	pending := asynqKey("q", "pending")
+	d := r.dispatcher()
+	d.kinds = ",call,"
+	became := map[string]string{}
+	d.hand = func(jobs []handed) {
+		for _, job := range jobs {
+			became[job.id] = job.answer
 		}
 	}
-	client.Set(ctx, keys[0], "x", 0)
-	nothing("a text among the lists")
-	if text := r.fault(t, "queue"); !strings.Contains(text, "WRONGTYPE") {
-		t.Errorf("the fault is %q", text)
+	waits := func(edit func(*Job), fields ...any) string {
+		id := r.add(t, edit)
+		client.ZRem(ctx, asynqKey("q", "g:"+r.field(t, id, "group")), id)
+		client.HIncrBy(ctx, key("q", "backlog"), "a", -1)
+		client.HIncrBy(ctx, key("q", "backlog"), "*", -1)
+		client.HSet(ctx, asynqKey("q", "t:"+id), append(fields, "state", "pending")...)
+		client.LPush(ctx, pending, id)
+		return id
 	}
-	client.Del(ctx, keys[0])
+	other := func(job *Job) { job.Kind = "other" }
 
-	other := r.add(t, func(job *Job) { job.Kind = "other" })
-	client.HSet(ctx, asynqKey("q", "t:"+other), "state", "pending", "pending_since", 1)
-	client.LPush(ctx, keys[0], other)
-	client.Set(ctx, asynqKey("q", "retry"), "x", 0)
-	nothing("nowhere to go back to")
-	if client.LLen(ctx, keys[0]).Val() != 1 {
-		t.Error("it was taken out of the list, and is nowhere else")
+	client.Set(ctx, pending, "x", 0)
+	r.round(t, d)
+	if text := r.fault(t, pending); !strings.Contains(text, "WRONGTYPE") {
+		t.Errorf("a text among the lists: the fault is %q", text)
 	}
-	client.Del(ctx, asynqKey("q", "retry"), keys[0])
+	client.Del(ctx, pending)
 
-	// What has ended is only to be put away, by whomever.
-	client.HSet(ctx, asynqKey("q", "t:"+other), "state", "pending", "pending_since", time.Now().UnixNano(), "hg_done", "1")
-	client.LPush(ctx, keys[0], other)
-	if got, err := take(); err != nil || got == nil {
-		t.Errorf("%v, %v; want the one that is done", got, err)
+	// What has ended is only to be put away, by whomever; others belong to those who handle them.
+	theirs, ended, mine := waits(other), waits(other, "hg_done", "1"), waits(nil)
+	client.LPush(ctx, pending, "deleted")
+	damaged := waits(nil, "hg_slot", "damaged")
+	r.round(t, d)
+	r.round(t, d)
+	if want := map[string]string{ended: "done", mine: "go"}; !maps.Equal(became, want) {
+		t.Errorf("the worker was handed %v; want %v", became, want)
 	}
-
-	// Deleted ones are taken out, and others that are not old wait behind more of them.
-	client.LPush(ctx, keys[0], "deleted")
-	nothing("deleted")
-	if client.Exists(ctx, keys[0]).Val() != 0 {
-		t.Error("a task that is gone stays in the list")
+	if state := r.field(t, theirs, "state"); state != "aggregating" {
+		t.Errorf("the task of another worker is %s; want it in its lane", state)
 	}
-	now := time.Now().UnixNano()
-	for range 21 {
-		id := r.add(t, func(job *Job) { job.Kind = "other" })
-		client.HSet(ctx, asynqKey("q", "t:"+id), "state", "pending", "pending_since", now)
-		client.RPush(ctx, keys[0], id)
-	}
-	mine := r.add(t, nil)
-	client.LPush(ctx, keys[0], mine)
-	nothing("only others in sight")
-	if got, err := take(); err != nil || got == nil {
-		t.Errorf("%v, %v; want the task behind those of others", got, err)
+	if left := client.LRange(ctx, pending, 0, -1).Val(); !slices.Equal(left, []string{damaged}) || r.fault(t, "job "+damaged) == "" {
+		t.Errorf("%v are pending, and the fault is %q; want %s", left, r.fault(t, "job "+damaged), damaged)
 	}
 
-	client.RPush(ctx, keys[0], mine) // the next one
-	client.ConfigSet(ctx, "maxmemory", "1")
-	if got, err := take(); err == nil || !strings.Contains(err.Error(), "OOM") {
-		t.Errorf("a full Redis answers %v, %v", got, err)
+	// Deeper than a round looks, and behind a damaged one.
+	for range 150 {
+		waits(other)
 	}
+	last := waits(nil)
+	until(t, "the last of many is handed over", func() bool {
+		r.round(t, d)
+		return became[last] == "go"
+	})
 }

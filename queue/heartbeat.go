@@ -160,6 +160,7 @@ func (h *heart) Run(ctx context.Context) {
 	pipe := h.redis.Pipeline()
 	pipe.Del(last, workerKey(h.info.ID))
 	pipe.ZRem(last, workersKey, h.info.ID)
+	leaveAsynq(last, pipe, h.info)
 	_, _ = pipe.Exec(last) // what stays is gone within 15 s
 }
 
@@ -185,6 +186,7 @@ func (h *heart) send(ctx context.Context, text []byte, now time.Time) error {
 	for queue, live := range h.live {
 		renewLeases(ctx, pipe, queue, live)
 	}
+	tellAsynq(ctx, pipe, h.info, h.live)
 	pipe.Set(ctx, workerKey(h.info.ID), text, beatLasts)
 	pipe.ZAdd(ctx, workersKey, redis.Z{Score: float64(now.UnixMilli()), Member: h.info.ID})
 	// Those of workers that died. One that only was away lists itself again.

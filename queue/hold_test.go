@@ -228,8 +228,11 @@ func TestWeightsAreLive(t *testing.T) {
 	d, counted := r.dispatcher(), 0
 	share := func() (a int) {
 		t.Helper()
-		ids := r.release(t, d, 40)
-		for _, id := range ids[counted:] {
+		var ids []string
+		for len(ids) < counted+40 {
+			ids = r.release(t, d, 40)
+		}
+		for _, id := range ids[counted : counted+40] {
 			if of[id] == "a" {
 				a++
 			}

@@ -2,14 +2,9 @@ package queue
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
-
-	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/logtest"
 )
@@ -62,48 +57,5 @@ func TestWorkerLogsKinds(t *testing.T) {
 	r.seen.wait(t, "round", r.seen.outcomes("round")+20)
 	if n := count("no handler"); n != 2 {
 		t.Errorf("logged %d times:\n%s", n, logged)
-	}
-}
-
-// TestKindThatNobodyHandles: should asynq hand out a job that the worker has no handler
-// for, the job goes back as it is.
-func TestKindThatNobodyHandles(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, 0, limitsOf(perTenant(1)), nil)
-	id := r.add(t, func(job *Job) { job.Kind = "kindlog-fax" })
-	r.release(t, r.dispatcher(), 1)
-	client, task := r.server.Client(), asynqKey(r.queue, "t:"+id)
-	before := client.HGetAll(t.Context(), task).Val()
-	if before["hg_slot"] == "" {
-		t.Fatalf("the job has no slot: %v", before)
-	}
-	seen := newCounter()
-	g := (&gate{
-		queue: r.queue, redis: client, handlers: r.worker.handlers, observer: seen, logger: slog.New(slog.DiscardHandler),
-		clock: &redisClock{}, runs: &atomic.Int64{}, worker: "w", live: newLiveRuns(), limits: &limitsCache{queue: r.queue, redis: client},
-		pauses: &pauses{}, woke: func() {},
-	}).init()
-	var given error
-	server := asynq.NewServerFromRedisClient(client, asynqConfig([]string{r.queue}, 1, 0, slog.New(slog.DiscardHandler)))
-	asked := make(chan struct{})
-	if err := server.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		defer close(asked)
-		given = g.ProcessTask(ctx, task)
-		return given
-	})); err != nil {
-		t.Fatal(err)
-	}
-	<-asked
-	server.Shutdown()
-	back, ok := errors.AsType[*retryError](given)
-	if !ok || back.failed {
-		t.Errorf("the gate said %v", given)
-	}
-	after := client.HGetAll(t.Context(), task).Val()
-	if after["state"] != "retry" || after["hg_slot"] != before["hg_slot"] || after["hg_unsure"] != "" {
-		t.Errorf("the job was %v and is %v", before, after)
-	}
-	if seen.outcomes(Parked) == 0 || seen.outcomes("sent") > 0 {
-		t.Errorf("the observer was told of %v", seen.n)
 	}
 }

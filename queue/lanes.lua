@@ -468,7 +468,10 @@ local function slot_read(text)
   return tonumber(e), tonumber(c), tonumber(position)
 end
 
-local function slot_write(e, c, position) return int(e) .. ' ' .. int(c) .. ' ' .. int(position) end
+local function slot_write(e, c, position)
+  if not (e >= 0 and e < 1e16 and c >= 0 and c < 1e16 and position >= 0 and position < 1e16) then error('a slot is out of range', 0) end
+  return format('%d %d %d', e, c, position)
+end
 
 -- A hold is a pause for something that failed: an account, a receiver. At its end one job
 -- goes, the probe, and the end moves on for as long as its call may take. What comes of
@@ -624,10 +627,15 @@ local function note_length(lane, n)
   undo(function() left[lane] = left[lane] - n end)
 end
 
+-- A plan that is dropped changes no lane.
+dropped = function(write)
+  if write[1] == 'gather' and write[5] then left[write[5]] = left[write[5]] - write[6] end
+end
+
 -- lane_drop takes a job out of its lane, in which it stands.
 local function lane_drop(lane, id)
-  plan('ZREM', lane_key(lane), id)
-  note_length(lane, -1)
+  left[lane] = (left[lane] or 0) - 1
+  gather('ZREM', lane_key(lane), id, lane, -1)
 end
 
 -- lane_open puts a job into a lane that may have been empty.

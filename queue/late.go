@@ -65,3 +65,6 @@ func (g *gate) readLost(ctx context.Context, id string) (owners []string, err er
 	}
 	return owners, err
 }
+
+// lost is the end of a run whose job another run has by now.
+func lost() verdict { return verdict{outcome: Lost} }

@@ -44,7 +44,7 @@ local understood = attempt('job ' .. id, function()
     if task[1] ~= 'active' or not task[8] then free_permits(id, task[7], now) end
     if task[6] and read('GET', headgate .. 'unique:' .. task[6]) == id then plan('DEL', headgate .. 'unique:' .. task[6]) end
     count(headgate .. 'done', tenant, 1)
-    event(id, tenant, kind, 'done', ARGV[8], ARGV[9], ARGV[10], '')
+    event(id, tenant, kind, 'done', ARGV[8], table.concat({'done', ARGV[8], ARGV[9], 0, ARGV[10], 0, 0, ''}, ' '))
   end
   plan('HSET', key, 'hg_lost', table.concat(others, ' '))
   local crashes = tonumber(task[4] or 0)

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -49,21 +48,6 @@ func TestNoCallWhilePaused(t *testing.T) {
 	}
 }
 
-// TestRoomOfAllQueues: what was released of the worker's other queues fills it, too.
-func TestRoomOfAllQueues(t *testing.T) {
-	d := &dispatcher{capacity: newCapacity(10), others: []*atomic.Int64{newPending(), newPending()}}
-	d.capacity.enter()
-	d.others[0].Store(2)
-	d.others[1].Store(3)
-	if n := d.room(); n != 4 {
-		t.Errorf("room for %d; want 4 of 10", n)
-	}
-	d.others[1].Store(30)
-	if n := d.room(); n != 0 {
-		t.Errorf("room for %d; want none", n)
-	}
-}
-
 // TestPlacesForQuietTenants: the last quarter of a worker's places is not given to jobs
 // whose slots are still to come.
 func TestPlacesForQuietTenants(t *testing.T) {
@@ -73,7 +57,7 @@ func TestPlacesForQuietTenants(t *testing.T) {
 	if _, err := d.round(t.Context(), 20); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.server.Client().LLen(t.Context(), asynqKey(r.queue, "pending")).Val(); n != 1 {
+	if n := r.server.Client().LLen(t.Context(), asynqKey(r.queue, "active")).Val(); n != 1 {
 		t.Errorf("%d were released into the last 20 places; want the one that may go at once", n)
 	}
 }

@@ -33,7 +33,7 @@ func TestDamagedLanesHoldUpNobody(t *testing.T) {
 			break
 		}
 	}
-	went = client.LRange(t.Context(), asynqKey(r.queue, "pending"), 0, -1).Val()
+	went = client.LRange(t.Context(), asynqKey(r.queue, "active"), 0, -1).Val()
 	if !slices.Equal(went, []string{good}) || rounds == 20 {
 		t.Errorf("%v went in %d rounds; want %s, and then nothing to do", went, rounds, good)
 	}
@@ -75,9 +75,9 @@ func TestForwardedAndExpiredAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	lane := client.ZCard(t.Context(), asynqKey(r.queue, "g:"+r.lane("a"))).Val()
-	pending := client.LLen(t.Context(), asynqKey(r.queue, "pending")).Val()
-	if lane+pending != 1 {
-		t.Errorf("it stands %d times in its lane and %d times among the pending", lane, pending)
+	active := client.LLen(t.Context(), asynqKey(r.queue, "active")).Val()
+	if lane+active != 1 {
+		t.Errorf("it stands %d times in its lane and %d times among the active", lane, active)
 	}
 }
 

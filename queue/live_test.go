@@ -2,133 +2,96 @@ package queue
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// TestDetachedRun: the context of a run ends with asynq's, unless asynq's lease has
-// run out. Then the worker waits for the run when it stops, for as long as it may.
-func TestDetachedRun(t *testing.T) {
-	start := func(t *testing.T) (l *liveRuns, task, run context.Context, cancelTask, leave func()) {
-		l = newLiveRuns()
-		task, cancelTask = context.WithCancel(t.Context())
-		r, left, err := l.enter(task, "x", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		run, end := l.detach(task, r)
-		return l, task, run, cancelTask, func() {
-			end()
-			left()
-		}
+// TestFinish: when it stops, the worker waits for what runs, cuts it off when its time is
+// up, and waits no longer than 5 s for calls that do not look at their contexts.
+func TestFinish(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes  time.Duration
+		heeds  bool // the end of its context
+		waited time.Duration
+	}{
+		"in time":               {time.Second, true, time.Second},
+		"too long, and heeding": {time.Hour, true, time.Minute},
+		"too long":              {time.Hour, false, time.Minute + redisTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &Worker{config: Config{ShutdownTimeout: time.Minute}}
+				base, cutOff := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				released := make(chan struct{})
+				for range 3 {
+					running.Go(func() {
+						cut := base.Done()
+						if !test.heeds {
+							cut = nil
+						}
+						select {
+						case <-time.After(test.takes):
+						case <-cut:
+						case <-released:
+						}
+					})
+				}
+				stopped := time.Now()
+				w.finish(&running, cutOff)
+				if waited := time.Since(stopped); waited != test.waited {
+					t.Errorf("the worker waited for %v; want %v", waited, test.waited)
+				}
+				close(released)
+			})
+		})
 	}
-	t.Run("cancelled by an operator", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			l, _, run, cancel, leave := start(t)
-			time.Sleep(29 * time.Second)
-			l.extended([]string{"x", "y"})
-			time.Sleep(29 * time.Second)
-			cancel()
-			<-run.Done()
-			leave()
-		})
-	})
-	t.Run("out of asynq's lease", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			l, task, run, cancel, leave := start(t)
-			time.Sleep(31 * time.Second)
-			cancel()
-			synctest.Wait()
-			if run.Err() != nil {
-				t.Fatal("the run was cut off")
-			}
-			stopped := time.Now()
-			go func() {
-				time.Sleep(time.Minute)
-				leave()
-			}()
-			l.drain(context.WithoutCancel(task))
-			if waited := time.Since(stopped); waited != time.Minute || run.Err() == nil {
-				t.Errorf("the worker waited for %v", waited)
-			}
-		})
-	})
-	t.Run("too long for the worker's end", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			l, _, run, cancel, leave := start(t)
-			time.Sleep(31 * time.Second)
-			cancel()
-			synctest.Wait()
-			go func() {
-				<-run.Done()
-				leave()
-			}()
-			inTime, stop := context.WithTimeout(t.Context(), time.Minute)
-			defer stop()
-			stopped := time.Now()
-			l.drain(inTime)
-			if waited := time.Since(stopped); waited != time.Minute {
-				t.Errorf("the worker waited for %v", waited)
-			}
-		})
-	})
 }
 
-// TestDrainIsBounded: calls that do not look at their contexts hold up the worker's end
-// for 5 s, all of them together.
-func TestDrainIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLiveRuns()
-		for _, id := range []string{"x", "y", "z"} {
-			run, _, err := l.enter(t.Context(), id, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, end := l.detach(t.Context(), run)
-			defer end()
-		}
-		inTime, stop := context.WithTimeout(t.Context(), time.Minute)
-		defer stop()
-		stopped := time.Now()
-		l.drain(inTime)
-		if waited := time.Since(stopped); waited != time.Minute+redisTimeout {
-			t.Errorf("the worker waited for %v", waited)
-		}
-	})
+// TestRunIsCancelled: asynq's tools cancel the run of a job by its id.
+func TestRunIsCancelled(t *testing.T) {
+	l := newLiveRuns()
+	ctx, cancel := context.WithCancel(t.Context())
+	leave, _ := l.enter(shownRun{id: "x"}, cancel, nil)
+	defer leave()
+	l.cancel("y")
+	if ctx.Err() != nil {
+		t.Error("cancelled by the id of another job")
+	}
+	if l.cancel("x"); ctx.Err() == nil {
+		t.Error("not cancelled")
+	}
 }
 
 // TestRunsFollowEachOther: a job is not begun while an earlier run of it goes on.
 func TestRunsFollowEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveRuns()
-		_, leave, err := l.enter(t.Context(), "x", nil)
-		if err != nil {
-			t.Fatal(err)
+		leave, waited := l.enter(shownRun{id: "x"}, nil, nil)
+		if waited {
+			t.Error("the first run waited")
 		}
 		began := false
 		go func() {
-			_, leave, err := l.enter(t.Context(), "x", nil)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			began = true
+			leave, waited := l.enter(shownRun{id: "x"}, nil, nil)
+			began = waited
 			leave()
 		}()
 		stopping := make(chan struct{})
-		stopped := make(chan error, 1)
+		stopped := make(chan bool, 1)
 		go func() {
-			_, _, err := l.enter(t.Context(), "x", stopping)
-			stopped <- err
+			leave, _ := l.enter(shownRun{id: "x"}, nil, stopping)
+			stopped <- leave == nil
 		}()
 		synctest.Wait()
 		if began {
 			t.Error("two runs of a job at once")
 		}
 		close(stopping)
-		if err := <-stopped; err != errStopping {
-			t.Errorf("a worker that stops said %v", err)
+		if !<-stopped {
+			t.Error("a worker that stops began a run")
 		}
 		leave()
 		synctest.Wait()

@@ -335,3 +335,52 @@ func TestKilledWorkerIsACrash(t *testing.T) {
 		}
 	}
 }
+
+// TestFullRedisDrains: in a Redis whose memory is full what waits goes on, each job once,
+// and what leaves it makes room.
+func TestFullRedisDrains(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	const jobs = 200
+	server := redistest.Start(t)
+	client, ctx := server.Client(), t.Context()
+	r := &rig{server: server, queue: "q", client: NewClient(client), receiver: newReceiver(jobs)}
+	limits := Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(50), inFlight(50, "tenant")}}}}
+	if err := Publish(ctx, client, limits); err != nil {
+		t.Fatal(err)
+	}
+	for _, tenant := range []string{"a", "b"} {
+		r.enqueue(t, tenant, jobs/2)
+	}
+	r.seen = newCounter()
+	worker, err := New(Config{Redis: universal(t, server), Queues: []string{"q"}, Observer: r.seen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.worker = worker
+	failed := sync.Map{}
+	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
+		r.take(ctx)
+		job, _ := Current(ctx)
+		if _, again := failed.LoadOrStore(job.ID, true); !again && job.ID[len(job.ID)-1] == '0' {
+			return permanent{}
+		}
+		return nil
+	})
+	r.run(t)
+	r.seen.wait(t, "called", 20)
+	server.FillMemory()
+	r.receiver.wait(t, 20*time.Second)
+	until(t, "all have ended", func() bool { return r.seen.outcomes(Done)+r.seen.outcomes(Archived) == jobs })
+	for id, n := range r.jobs {
+		if n != 1 {
+			t.Errorf("job %s was called %d times", id, n)
+		}
+	}
+	if states := r.states(t); states["active"]+states["aggregating"]+states["pending"]+states["retry"] != 0 || states["archived"] != r.seen.outcomes(Archived) {
+		t.Errorf("states: %v", states)
+	}
+	if n := r.seen.outcomes("to redis: script:other"); n != 0 {
+		t.Errorf("%d scripts have no name among the round trips", n)
+	}
+}

@@ -20,7 +20,7 @@ import (
 )
 
 // What follows a job is stored with it (hash field hg_next) and enqueued when it
-// ended: after its mark was written, and before asynq is told. The keys of the
+// ended: after its mark was written, and before it goes. The keys of the
 // jobs that follow are made from the job's id, so that whatever is repeated
 // (after a crash, a lost reply, a second delivery) finds them there.
 
@@ -368,13 +368,23 @@ func fateOf(err error) fate {
 	return later
 }
 
-// putAway ends a job that bears its mark: it enqueues what follows, then asynq
-// is told. A follow-up for which there is no room sends the job around through
-// asynq's retry set, so that it does not stand in the way of those that make
-// room. One that is refused for good leaves its job in the archive, with the
-// reason; a job that was done stays so, and to run it again only tries again
-// what follows.
-func (g *gate) putAway(ctx context.Context, job Running) verdict {
+// putAway ends a job that bears its mark: it enqueues what follows, then the job goes.
+// A follow-up for which there is no room sends the job around through the retry set, so
+// that it does not stand in the way of those that make room. One that is refused for
+// good leaves its job in the archive, with the reason; a job that was done stays so,
+// and to run it again only tries again what follows.
+func (g *gate) putAway(ctx context.Context, job Running, owner string) verdict {
+	v := g.followed(ctx, job)
+	question := job.settled(owner, "away")
+	question.to, question.message = v.place(job, g.clock.now())
+	if settled := g.settle(question); !settled.mine && !settled.repeated {
+		return lost()
+	}
+	return v
+}
+
+// followed enqueues what follows a job that has ended, and says what becomes of it.
+func (g *gate) followed(ctx context.Context, job Running) verdict {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		e, err := g.readEnd(ctx, job.ID)
 		fate := unclear

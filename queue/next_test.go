@@ -130,15 +130,15 @@ func TestChain(t *testing.T) {
 }
 
 // TestFollowUpsComeOnce kills the worker, or loses a reply, at each step between
-// the end of a call and asynq's word about it.
+// the end of a call and that of its job.
 func TestFollowUpsComeOnce(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		word  func(c *chain, id string) string // reply to lose
-		crash bool                             // the acknowledgement never leaves
+		crash bool                             // its worker is taken for dead
 	}
 	steps := map[string]step{
-		"crash before asynq is told": {crash: true},
+		"crash before it goes away": {crash: true},
 		"reply to the mark": {word: func(c *chain, _ string) string {
 			if c.answer(t.Context(), Running{}) == nil {
 				return "done"
@@ -157,15 +157,11 @@ func TestFollowUpsComeOnce(t *testing.T) {
 			}
 			return "a:" + jobs[0].Key
 		}},
-		"reply to the acknowledgement, done":     {word: func(c *chain, _ string) string { return asynqKey(c.queue, "completed") }},
-		"reply to the acknowledgement, archived": {word: func(c *chain, _ string) string { return asynqKey(c.queue, "archived") }},
+		"reply to its going away": {word: func(*chain, string) string { return "away" }},
 	}
 	for name, step := range steps {
 		for _, answer := range []error{nil, permanent{}} {
 			t.Run(fmt.Sprintf("%s: %v", name, answer), func(t *testing.T) {
-				if strings.HasSuffix(name, "done") && answer != nil || strings.HasSuffix(name, "archived") && answer == nil {
-					t.Skip("the other acknowledgement")
-				}
 				wire, edit := wired()
 				c := startChain(t, edit)
 				c.answer = func(context.Context, Running) error { return answer }
@@ -175,7 +171,7 @@ func TestFollowUpsComeOnce(t *testing.T) {
 					outcome = Archived
 				}
 				if step.crash {
-					c.loseAcknowledgement(id)
+					wire.Refuse("away")
 				} else {
 					wire.LoseReply(step.word(c, id))
 				}
@@ -183,8 +179,10 @@ func TestFollowUpsComeOnce(t *testing.T) {
 				c.seen.wait(t, "child", 1)
 				c.seen.wait(t, "webhook", 1)
 				if step.crash {
-					c.crash(t, id)
-					c.seen.wait(t, string(outcome), map[Outcome]int{Done: 4, Archived: 2}[outcome])
+					until(t, "refused", func() bool { return wire.Refused() > 0 })
+					c.takeOver(t, id)
+					wire.Refuse("")
+					until(t, "put away", func() bool { return c.field(t, id, "state") != "pending" && c.field(t, id, "state") != "active" })
 				} else {
 					until(t, "lost", func() bool { return wire.Lost() == 1 })
 				}
@@ -234,14 +232,16 @@ func TestCrashAfterTheMark(t *testing.T) {
 // TestFollowUpsWithKeysThatFreeThemselves: such a key is free again when the
 // follow-up has ended, and it comes once all the same.
 func TestFollowUpsWithKeysThatFreeThemselves(t *testing.T) {
-	c := startChain(t, nil)
+	wire, edit := wired()
+	c := startChain(t, edit)
 	id := c.add(t, func(job *Job) { job.OnSuccess = &Job{Kind: "child", Payload: 1, Key: "k", KeyUntil: Ended} })
-	c.loseAcknowledgement(id)
+	wire.Refuse("away")
 	c.run(t)
 	c.seen.wait(t, "child", 1)
+	until(t, "refused", func() bool { return wire.Refused() > 0 })
+	c.takeOver(t, id)
+	wire.Refuse("")
 	c.seen.wait(t, string(Done), 2)
-	c.crash(t, id)
-	c.seen.wait(t, string(Done), 3)
 	until(t, "completed", func() bool { return c.field(t, id, "state") == "completed" })
 	c.stop()
 	if n := c.server.Client().Exists(t.Context(), key(c.queue, "unique:a:k")).Val(); n != 0 {

@@ -82,8 +82,8 @@ type Round struct {
 
 // RoundTrip is one round trip to Redis.
 type RoundTrip struct {
-	// Command is a command's name in lower case, "script:" and a script's name,
-	// "script:asynq" for one of asynq's, or "pipeline" for several at once.
+	// Command is a command's name in lower case, "script:" and a script's name, or
+	// "pipeline" for several at once.
 	Command string
 	Took    time.Duration
 	Failed  bool // no answer came, or one that refused it

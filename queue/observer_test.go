@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -38,8 +36,8 @@ func TestObserverIsToldOfHoldingAndWaiting(t *testing.T) {
 	last, held := sent[jobs-1], time.Duration(0)
 	for _, g := range sent {
 		held = max(held, g.Held)
-		if g.Kind != "call" || g.Asked <= 0 || g.Held > g.Waited {
-			t.Errorf("%+v: no kind, or Redis took no time, or held for longer than it waited", g)
+		if g.Kind != "call" || g.Asked != 0 || g.Held > g.Waited {
+			t.Errorf("%+v: no kind, or a question for a slot that came with the job, or held for longer than it waited", g)
 		}
 	}
 	// At 20/s the last of ten goes after 450 ms.
@@ -113,28 +111,19 @@ func TestObserverIsToldWhyJobsPark(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startRig(t, 1, Limits{Queues: map[string]QueueLimits{"": test.queue}}, nil)
-			release := make(chan struct{})
-			r.answer = func(ctx context.Context, _ Running) error {
-				select {
-				case <-release:
-				case <-ctx.Done():
-				}
-				return nil
-			}
+			r := startRig(t, -1, Limits{Queues: map[string]QueueLimits{"": test.queue}}, nil)
 			if test.pause {
 				if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{}, time.Time{}, Operator{Actor: "test", Reason: "test"}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			r.run(t)
-			t.Cleanup(func() { close(release) })
-			r.enqueue(t, "default", test.before)
-			r.seen.wait(t, "sent", test.before)
-			// A task of asynq's own client comes without a slot, and the gate has to ask for one.
-			if _, err := asynq.NewClientFromRedisClient(r.server.Client()).Enqueue(asynq.NewTask("call", []byte(`{}`)), asynq.Queue(r.queue), asynq.MaxRetry(5)); err != nil {
-				t.Fatal(err)
-			}
+			r.enqueue(t, "a", test.before)
+			r.round(t, r.dispatcher())
+			// Its slot was missed, and the gate asks for another one.
+			id := r.add(t, nil)
+			r.hold(t, id, "w:1")
+			hand, _ := r.handsTo(t, &renewals{})
+			hand(id, "w:1", "slot")
 			r.seen.wait(t, "parked", 1)
 			r.seen.mu.Lock()
 			defer r.seen.mu.Unlock()
@@ -191,7 +180,7 @@ func TestObserverIsToldOfRoundTrips(t *testing.T) {
 	r.enqueue(t, "a", jobs)
 	r.run(t)
 	r.seen.wait(t, string(Done), jobs)
-	for _, command := range []string{"time", "pipeline", "script:dispatch", "script:begin", "script:settle", "script:asynq", "script:watch"} {
+	for _, command := range []string{"time", "pipeline", "script:dispatch", "script:settle", "script:janitor", "script:watch"} {
 		r.seen.wait(t, "to redis: "+command, 1)
 	}
 	r.stop()
@@ -203,8 +192,8 @@ func TestObserverIsToldOfRoundTrips(t *testing.T) {
 			t.Errorf("%d round trips of %q", n, command)
 		}
 	}
-	if begins := r.seen.n["to redis: script:begin"]; begins > jobs {
-		t.Errorf("%d round trips for the beginning of %d jobs", begins, jobs)
+	if n := r.seen.n["to redis: script:settle"]; n > jobs {
+		t.Errorf("%d round trips for the ends of %d jobs", n, jobs)
 	}
 }
 

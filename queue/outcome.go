@@ -139,7 +139,7 @@ type verdict struct {
 	unsure  bool   // the provider may have acted on the call
 	first   bool   // the call counts for Running.First though no attempt was spent
 	actual  string // what the call cost, by unit
-	err     error  // for asynq; nil: acknowledge
+	err     error  // why it did not succeed; a *retryError: it goes back to its lane
 	result  []byte // of a call that succeeded
 
 	answer Answer
@@ -241,27 +241,15 @@ func backoff(attempt int) time.Duration {
 	return wait/2 + rand.N(wait/2+1)
 }
 
-// retryError sends a task to asynq's retry set, the way back to its lane.
+// retryError sends a job back to its lane, at once or by way of the retry set.
 type retryError struct {
 	err    error
 	failed bool          // it counts as a failed attempt
 	after  time.Duration // from now; 0: back to the lane at once
-	skew   time.Duration // of Redis's clock against ours
 }
 
 func (e *retryError) Error() string { return boundReason(e.err.Error()) }
 func (e *retryError) Unwrap() error { return e.err }
-
-// wait is the delay for asynq, which adds it to this machine's clock and cuts
-// off the part of a second: rounded up, so that nothing comes back early.
-func (e *retryError) wait() time.Duration {
-	now := time.Now()
-	due := now.Add(e.after + e.skew)
-	if e.after > 0 {
-		due = due.Add(time.Second - time.Nanosecond).Truncate(time.Second)
-	}
-	return due.Sub(now)
-}
 
 var (
 	errParked  = errors.New("waits in its lane for a slot")

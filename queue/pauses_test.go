@@ -297,7 +297,7 @@ func TestFollowProviders(t *testing.T) {
 	var batch []settleQuestion
 	for _, length := range []time.Duration{time.Minute, time.Hour, time.Second} {
 		id := r.add(t, nil)
-		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "hg_owner", "o")
+		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", "active", "hg_owner", "o")
 		batch = append(batch, settleQuestion{id: id, owner: "o", tenant: "a", kind: "call", outcome: "free", hold: hold{who: ofTenant, length: length, reason: "429"}})
 	}
 	before := time.Now()

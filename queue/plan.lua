@@ -10,10 +10,14 @@
 --                              holds another type, so that the last step cannot.
 --   undo(fn)                   what to do should the latest plan be dropped
 --   count(key, field, n, drop) adds to a field of a hash in the last step
+--   gather(command, key, id)   a write of one more word: those of one command and key go
+--                              together, behind all other writes but push
+--   tally(key, n, ends)        adds to a counter that is a key of its own
 --   push(key, id)              adds to the left of a list in the last step, behind all else
 --   attempt(what, decide)      decides about one thing. Where that raises, its plans
 --                              are dropped, the fault is reported under the name
 --                              `what`, the answer is false, and the script goes on.
+--   attempt_job(id, decide, ...)  the same about a job; it also returns decide's answer
 --   report(what, fault)        reports something that cannot be understood, once
 --   finish(main)               runs a script: main decides, then the plans are made
 --
@@ -47,7 +51,9 @@ end
 
 local plans = {}
 
-local function plan(command, key, ...)
+-- plan_words is plan for a command that is a table already.
+local function plan_words(write)
+  local command, key = write[1], write[2]
   local is = type_of(command)
   if is and types[key] ~= is then
     local found = redis.call('TYPE', key)
@@ -55,12 +61,17 @@ local function plan(command, key, ...)
     if found ~= 'none' and found ~= is then error('WRONGTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. is, 0) end
     types[key] = is
   end
-  local write = {command, key, ...}
-  for i = 3, select('#', ...) + 2 do
-    local word = type(write[i])
-    if word ~= 'string' and word ~= 'number' then error('cannot write ' .. word .. ' to ' .. key, 0) end
+  for i = 3, #write do
+    local word = write[i]
+    if type(word) ~= 'string' and type(word) ~= 'number' then error('cannot write ' .. type(word) .. ' to ' .. key, 0) end
   end
   plans[#plans + 1] = write
+end
+
+local function plan(command, key, ...)
+  local n, write = select('#', ...), {command, key, ...}
+  if n > 0 and #write ~= n + 2 then error('cannot write nil to ' .. key, 0) end
+  return plan_words(write)
 end
 
 -- What a script remembers of its plans has to go with them.
@@ -72,11 +83,24 @@ local function count(key, field, n, drop)
   plans[#plans + 1] = {'count', key, field, n, drop}
 end
 
--- A queue of jobs is added to once, when all that they are is written.
-local function push(key, id)
-  plan('LPUSH', key, id)
-  plans[#plans][1] = 'push'
+-- tally adds to a counter of its own in the last step; ends is when it expires, Unix
+-- seconds, nil for never.
+local function tally(key, n, ends) plans[#plans + 1] = {'tally', key, n, ends} end
+
+-- More words say what the plan did to what the script remembers, for `dropped`.
+local function gather(command, key, id, ...)
+  if types[key] ~= type_of(command) then
+    plan(command, key, id) -- looks at the key's type
+    plans[#plans] = nil
+  end
+  plans[#plans + 1] = {'gather', command, key, id, ...}
 end
+
+-- A queue of jobs is added to once, when all that they are is written.
+local function push(key, id) gather('LPUSH', key, id) end
+
+-- dropped is what the library in front of the script does about a plan that is dropped.
+local dropped
 
 local faults
 local function report(what, fault)
@@ -92,17 +116,31 @@ end
 -- The caller reads the limits again and comes back: nothing is damaged.
 local function stale(text) return string.sub(text, 1, 6) == 'STALE ' end
 
-local function attempt(what, decide)
-  local known = #plans
-  local ok, err = pcall(decide)
-  if ok then return true end
+-- give_up drops what was planned since about something that cannot be understood.
+local function give_up(what, err, known)
   for i = #plans, known + 1, -1 do
     if plans[i].undo then plans[i].undo() end
+    if dropped then dropped(plans[i]) end
     plans[i] = nil
   end
   local text = fault_text(err)
   if stale(text) then error(text, 0) end
   report(what, text)
+end
+
+local function attempt(what, decide)
+  local known = #plans
+  local ok, err = pcall(decide)
+  if not ok then give_up(what, err, known) end
+  return ok
+end
+
+-- attempt_job is attempt for one of many jobs: decide(id, ...), whose answer it returns.
+local function attempt_job(id, decide, ...)
+  local known = #plans
+  local ok, answer = pcall(decide, id, ...)
+  if ok then return true, answer end
+  give_up('job ' .. id, answer, known)
   return false
 end
 
@@ -125,14 +163,36 @@ end
 -- before_writes is what else the last step does, first: lanes.lua saves its buckets.
 local before_writes
 
+-- append_entries adds to a stream, several texts to an entry, which are fields 1, 2, ...
+local MOST_ENTRIES, ENTRY = 5000, 8
+local function append_entries(words)
+  for i = 3, #words, ENTRY do
+    local entry = {}
+    for k = i, math.min(i + ENTRY - 1, #words) do entry[#entry + 1], entry[#entry + 2] = #entry / 2 + 1, words[k] end
+    redis.call('XADD', words[2], 'MAXLEN', '~', MOST_ENTRIES, '*', unpack(entry))
+  end
+end
+
+-- announces is the channel on which the script's work is announced; nil: it is not. Where
+-- that is not allowed, the workers look by themselves.
+local announces
+
 local function perform()
   if before_writes then before_writes() end
-  local sums, pushed
-  for _, write in ipairs(plans) do
-    if write[1] == 'push' then
-      pushed = pushed or {}
-      pushed[write[2]] = pushed[write[2]] or {}
-      table.insert(pushed[write[2]], write[3])
+  local sums, gathered, tallies, order = nil, nil, nil, {}
+  for i = 1, #plans do
+    local write = plans[i]
+    if write[1] == 'gather' then
+      gathered = gathered or {}
+      local by_key = gathered[write[2]] or {}
+      gathered[write[2]] = by_key
+      local words = by_key[write[3]]
+      if not words then
+        words = {write[2], write[3]}
+        by_key[write[3]] = words
+        order[#order + 1] = words
+      end
+      words[#words + 1] = write[4]
     elseif write[1] == 'count' then
       sums = sums or {}
       local fields = sums[write[2]] or {}
@@ -140,12 +200,34 @@ local function perform()
       local sum = fields[write[3]] or {n = 0}
       fields[write[3]] = sum
       sum.n, sum.drop = sum.n + write[4], write[5]
+    elseif write[1] == 'tally' then
+      tallies = tallies or {}
+      local known = tallies[write[2]] or {n = 0, ends = write[4]}
+      tallies[write[2]] = known
+      known.n = known.n + write[3]
     else
       redis.call(unpack(write))
     end
   end
-  for key, ids in pairs(pushed or {}) do
-    for i = 1, #ids, 1000 do redis.call('LPUSH', key, unpack(ids, i, math.min(i + 999, #ids))) end
+  -- A job that is pushed is all that it is to be.
+  for pass = 1, 2 do
+    for _, words in ipairs(order) do
+      if (words[1] == 'LPUSH') == (pass == 2) then
+        if words[1] == 'XADD' then
+          append_entries(words)
+        else
+          for i = 3, #words, 1000 do redis.call(words[1], words[2], unpack(words, i, math.min(i + 999, #words))) end
+        end
+      end
+    end
+  end
+  for key, sum in pairs(tallies or {}) do
+    local reply = redis.pcall('INCRBY', key, string.format('%.0f', sum.n))
+    if type(reply) == 'table' then
+      report(key, fault_text(reply))
+    elseif sum.ends and reply == sum.n then
+      redis.call('EXPIREAT', key, sum.ends)
+    end
   end
   for key, fields in pairs(sums or {}) do
     for field, sum in pairs(fields) do
@@ -159,6 +241,7 @@ local function perform()
       end
     end
   end
+  if announces then redis.pcall('PUBLISH', announces, '') end
 end
 
 -- without_queue is what a script that runs by itself, again and again, answers where a

@@ -5,20 +5,21 @@
 --
 --   totals      hash: 'answer:'<class> -> calls that were answered so;
 --               'outcome:'<outcome> -> runs that ended so, but for done, which is answer:ok
---   events      stream of the last runs that made a call or ended their job: i job,
---               t tenant, k kind (both escaped), o outcome, a answer or '', n attempt,
---               u how long the call took, µs, r reason or ''
+--   events      stream of the last runs that made a call or ended their job. An entry has
+--               up to 8 of them, each in a field: "ID KIND TENANT RUN" with tabs between;
+--               kind and tenant are escaped, RUN: see settle.lua, record
 --
 -- On a task: hg_released "at_us limit", when it was last released and which limit
 -- held it then; hg_log lines of at_us, what, attempt, limit, until_us, answer,
 -- detail, with tabs between them, empty ones at the end left out.
-local MOST_EVENTS = 10000
 local MOST_LOG, LOG_HEAD, MOST_DETAIL = 2048, 512, 200
 
+-- first_run is when a run began, that is, when its job was released, and whose it is.
+local function first_run(released, now, owner) return (string.match(released or '', '^%d+') or int(now)) .. ' ' .. owner end
+
 -- event also counts what it tells.
-local function event(id, tenant, kind, outcome, answer, attempt, took, reason)
-  plan('XADD', headgate .. 'events', 'MAXLEN', '~', MOST_EVENTS, '*', 'i', id, 't', tenant, 'k', kind,
-    'o', outcome, 'a', answer, 'n', attempt, 'u', took, 'r', reason)
+local function event(id, tenant, kind, outcome, answer, run)
+  gather('XADD', headgate .. 'events', id .. '\t' .. kind .. '\t' .. tenant .. '\t' .. run)
   if answer ~= '' then count(headgate .. 'totals', 'answer:' .. answer, 1) end
   if outcome ~= 'done' then count(headgate .. 'totals', 'outcome:' .. outcome, 1) end
 end

@@ -29,7 +29,7 @@ local function take(id, seen, owner, ended)
   if not lease and not read('LPOS', asynq .. 'active', id) then return end
   local key = task_key(id)
   local task = read('HMGET', key, 'state', 'group', 'hg_slot', 'hg_done', 'hg_crashes', 'hg_called', 'hg_permits', 'hg_owner',
-    'hg_released', 'hg_log', 'hg_lost', 'hg_beside')
+    'hg_released', 'hg_log', 'hg_lost', 'hg_beside', 'hg_first')
   if task[1] then
     if (task[8] or '') ~= owner then return end
     local _, _, position = slot_read(task[3])
@@ -37,7 +37,7 @@ local function take(id, seen, owner, ended)
     local function set(name, value) fields[#fields + 1], fields[#fields + 2] = name, value end
     -- A job that no gate had seen, or that was settled, cannot have hurt its worker.
     -- For what follows of a crash see suspects.go.
-    if owner ~= '' and string.sub(owner, -1) ~= '!' and not task[4] then
+    if owner ~= '' and not task[4] then
       local counted = 0
       if ended == '1' and (crashes == 0 or called == 'alone' or (crashes == 1 and called)) then
         crashes, counted = crashes + 1, 1
@@ -49,6 +49,7 @@ local function take(id, seen, owner, ended)
       end
       if counted > 0 then set('hg_crashes', int(crashes)) end
       set('hg_unsure', '1')
+      if not task[13] then set('hg_first', first_run(task[9], now, owner)) end
       set('hg_lost', lost_add(task[11], owner, counted))
     end
     if not task[4] then

@@ -136,6 +136,27 @@ func (r *recoverer) recover(ctx context.Context, ids []string, leases map[string
 	return recoverScript.Run(ctx, r.redis, scriptKeys(r.queue), args...)
 }
 
+// abandon gives back the jobs whose calls this worker, which ends, does not wait for any
+// more. Nobody knows what comes of them, and they are no crash.
+func (r *recoverer) abandon() error {
+	ids := r.live.ids()
+	if len(ids) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
+	defer cancel()
+	now, err := leases(ctx, r.redis, r.queue)
+	if err != nil {
+		return err
+	}
+	for ids := range slices.Chunk(ids, 50) {
+		if _, err := r.recover(ctx, ids, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // compare notes what has moved and returns the ids of what has been silent.
 func (r *recoverer) compare(leases map[string]string, now time.Duration) []string {
 	if now-r.looked > blind {

@@ -137,7 +137,7 @@ func TestSettleIsFenced(t *testing.T) {
 	id := r.add(t, nil)
 	ctx, client := t.Context(), r.server.Client()
 	task := asynqKey(r.queue, "t:"+id)
-	client.HSet(ctx, task, "hg_owner", "theirs")
+	client.HSet(ctx, task, "state", "active", "hg_owner", "theirs")
 	settle := func(owner string) bool {
 		t.Helper()
 		g := &gate{queue: r.queue, redis: client}
@@ -344,10 +344,7 @@ func TestOneWatcher(t *testing.T) {
 	}
 
 	// What this process runs is never recovered by it.
-	_, leave, err := second.live.enter(t.Context(), id, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	leave, _ := second.live.enter(shownRun{id: id}, nil, nil)
 	old := func() {
 		second.seen = map[string]sighting{id: {"10", bootTime() - silence - time.Second}}
 		look(second)

@@ -10,21 +10,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestRoomHoldsThePending: what was released and not yet taken fills the worker, too.
-func TestRoomHoldsThePending(t *testing.T) {
-	r := startRig(t, -1, limitsOf(), nil)
-	r.enqueue(t, "a", 10)
-	d := r.dispatcher()
-	for range 3 {
-		if _, err := d.round(t.Context(), 4); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := r.server.Client().LLen(t.Context(), asynqKey(r.queue, "pending")).Val(); n != 4 {
-		t.Errorf("%d were released; the worker has room for 4", n)
-	}
-}
-
 // TestNoSlotBehindTheHorizon: the next permit of a shared limit is near, but the job wants
 // more, whose slot is far. It waits in its lane.
 func TestNoSlotBehindTheHorizon(t *testing.T) {
@@ -36,7 +21,7 @@ func TestNoSlotBehindTheHorizon(t *testing.T) {
 	r.add(t, five)
 	r.round(t, r.dispatcher())
 	r.round(t, r.dispatcher())
-	if ids := r.server.Client().LRange(t.Context(), asynqKey(r.queue, "pending"), 0, -1).Val(); !slices.Equal(ids, []string{first}) {
+	if ids := r.server.Client().LRange(t.Context(), asynqKey(r.queue, "active"), 0, -1).Val(); !slices.Equal(ids, []string{first}) {
 		t.Errorf("%v were released; want %s, and the other in half a second", ids, first)
 	}
 }
@@ -87,7 +72,7 @@ func TestBlockedLaneIsAskedAtTheEndOfItsOverride(t *testing.T) {
 	r.round(t, r.dispatcher())
 	r.round(t, r.dispatcher())
 	at := time.UnixMicro(int64(client.ZScore(t.Context(), key(r.queue, "waiting"), r.lane("a")).Val()))
-	if n := client.LLen(t.Context(), asynqKey(r.queue, "pending")).Val(); n != 1 || at.Sub(ends).Abs() > time.Second {
+	if n := client.LLen(t.Context(), asynqKey(r.queue, "active")).Val(); n != 1 || at.Sub(ends).Abs() > time.Second {
 		t.Errorf("%d went; the lane is asked again at %v; want that at the end of the override, %v", n, at, ends)
 	}
 }

@@ -17,12 +17,15 @@ import (
 var scriptNames = func() map[string]string {
 	names := map[string]string{}
 	for name, script := range map[string]*throttle.Script{
-		"enqueue": enqueueScript, "dispatch": dispatchScript, "begin": beginScript, "slot": slotScript, "settle": settleScript,
-		"recover": recoverScript, "watch": watchScript, "late": lateScript, "sweep": sweepScript, "dequeue": dequeueScript, "archive": archiveScript,
+		"enqueue": enqueueScript, "dispatch": dispatchScript, "slot": slotScript, "settle": settleScript,
+		"recover": recoverScript, "watch": watchScript, "late": lateScript, "sweep": sweepScript, "janitor": janitorScript, "archive": archiveScript,
 		"periodic": periodicFireScript, "periodic_look": periodicLookScript, "periodic_choose": periodicChooseScript,
 		"periodic_mark": periodicMarkScript,
 	} {
 		names[script.Hash()] = name
+		if full := script.Full(); full != nil {
+			names[full.Hash()] = name
+		}
 	}
 	return names
 }()

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -56,11 +54,11 @@ type Running struct {
 	attributes, costs string
 	// unsure: of an earlier call nobody knows what came of it.
 	unsure bool
-	// lastOfAsynq: a task of asynq's own client on the last retry it was given;
-	// asynq archives it whatever we return.
-	lastOfAsynq bool
 	// kept: it is remembered once it is done.
 	kept bool
+	// task is what asynq's encoding of the job says, and raw that encoding.
+	task taskMessage
+	raw  []byte
 
 	// Probe is whether the job tries what a hold keeps others of its account or endpoint
 	// from, after a failure. What comes of it decides for them.
@@ -153,30 +151,25 @@ func (c *call) actualCosts() string {
 // noTenant is who a task of asynq's own client stands for when it does not say.
 const noTenant = "default"
 
-func readRunning(ctx context.Context, task *asynq.Task) Running {
-	id, _ := asynq.GetTaskID(ctx)
-	queue, _ := asynq.GetQueueName(ctx)
-	retried, _ := asynq.GetRetryCount(ctx)
-	most, _ := asynq.GetMaxRetry(ctx)
-	headers := task.Headers()
+func newRunning(queue, id string, task taskMessage) Running {
+	headers := task.headers
 	job := Running{
-		ID: id, Queue: queue, Kind: task.Type(), Tenant: headers[headerTenant],
-		Attempt: retried + 1, MaxAttempts: defaultMaxAttempts,
-		IdempotencyKey: idempotencyKey(id), Cost: 1, Headers: readHeaders(headers), attributes: headers[headerAttributes],
+		ID: id, Queue: queue, Kind: task.kind, Tenant: headers[headerTenant],
+		Attempt: task.retried + 1, MaxAttempts: defaultMaxAttempts,
+		IdempotencyKey: idempotencyKey(id), Cost: 1, Headers: readHeaders(headers), attributes: headers[headerAttributes], task: task,
 	}
 	if job.Tenant == "" {
 		job.Tenant = noTenant
 	}
 	if n, err := strconv.Atoi(headers[headerMaxAttempts]); err == nil && n > 0 {
 		job.MaxAttempts = n
-	} else if most != endlessRetry {
-		job.MaxAttempts = most + 1
+	} else if task.retries != endlessRetry {
+		job.MaxAttempts = task.retries + 1
 	}
 	job.kept = headers[headerKept] != ""
 	if endpointIn(job.attributes) == "" {
-		job.attributes = withEndpoint(job.attributes, job.Kind, task.Payload())
+		job.attributes = withEndpoint(job.attributes, job.Kind, task.payload)
 	}
-	job.lastOfAsynq = most != endlessRetry && retried >= most
 	if n, err := strconv.ParseInt(headers[headerCost], 10, 64); err == nil && n > 0 {
 		job.Cost = n
 	}

@@ -25,8 +25,11 @@ var recordLua string
 //go:embed end.lua
 var endLua string
 
-//go:embed begin.lua
-var beginLua string
+//go:embed hand.lua
+var handLua string
+
+//go:embed janitor.lua
+var janitorLua string
 
 //go:embed slot.lua
 var slotLua string
@@ -66,14 +69,14 @@ var periodicFireLua string
 
 var (
 	enqueueScript  = newPlainScript(enqueueLua)
-	dispatchScript = newScript(messageLua + dispatchLua)
-	beginScript    = newPlainScript(beginLua)
-	slotScript     = newScript(recordLua + slotLua)
-	settleScript   = newScript(recordLua + endLua + settleLua)
+	dispatchScript = newScript(messageLua + handLua + dispatchLua).AllowOOM()
+	slotScript     = newScript(recordLua + slotLua).AllowOOM()
+	settleScript   = newScript(messageLua + recordLua + endLua + settleLua).AllowOOM()
 	recoverScript  = newPlainScript(recordLua + recoverLua)
 	watchScript    = newPlainScript(watchLua)
 	lateScript     = newPlainScript(recordLua + endLua + lateLua)
 	sweepScript    = newScript(sweepLua)
+	janitorScript  = newPlainScript(messageLua + janitorLua).AllowOOM()
 )
 
 // Periodic jobs, of all queues together but for the one that enqueues.

@@ -1,10 +1,12 @@
--- settle.lua: what came of calls, in one round trip for all of them.
+-- settle.lua: what came of calls, and where their jobs go, in one round trip for all.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2]   calendars as JSON, '' for none; 'none' where no limit is touched
 -- ARGV[3]   pickup_us: how long a worker usually takes to pick a job up
--- ARGV[4..] ten for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why, actual, text, record
+-- ARGV[4]   day, YYYY-MM-DD, of asynq's counters, and ARGV[5] when those of a day expire, Unix seconds
+-- ARGV[6..] twelve for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why, actual, text, record,
+--           to, message
 --   outcome  'done'    the call succeeded: it must never be made again
 --            'failed'  it ended for good without success: nor must this one, unless an
 --                      operator runs it again; its slot is spent
@@ -15,6 +17,7 @@
 --                      was not the first
 --            'alone'   about to be called with nothing beside it (see suspects.go)
 --            'beside'  the same, or other calls may be under way meanwhile
+--            'away'    its end is known, and what follows it is enqueued
 --   pause_us for how long from now the provider wants no calls; 0: it does not say so
 --   why      who is to pause, and the provider's words: "tenant REASON", "account REASON" or
 --            "endpoint REASON". A sign behind who makes it a hold: '=' until then, '+' with
@@ -25,10 +28,18 @@
 --   record   of a run that ended: "<outcome> <answer> <attempt> <called_us> <took_us> <again_us>
 --            <kept 1|0> <reason>", else ''; answer is empty when no call was made, again_us is
 --            from now until the job may be tried again, kept: it is remembered once it is done
+--   to       where it goes: 'gone' it is deleted; 'kept SECONDS' it is completed and kept;
+--            'archived'; 'retry US FAILED' into the retry set until then, FAILED 1 or 0; 'lane'
+--            back to its lane; '' it stays with the worker. One with follow-ups that ends
+--            stays, too, until it is 'away'
+--   message  the task as it is from then on; '' it is not changed
 -- Returns   for each job 1, 2 when it ended and has follow-ups, or 0 when it is
 --           not this worker's any more (then nothing was written), and with it 4 when
 --           lanes of its tenant are to be asked anew, 8 when all are; and at last how
 --           many lanes may go on
+-- Bound: 100 jobs.
+-- Full memory: it runs (allow-oom): most jobs are deleted by it, and the others grow by a
+-- reason, a result and a log, which are bounded.
 local now = clock()
 -- Jobs end also where the limits cannot be understood.
 if ARGV[2] ~= 'none' then attempt('limits', function() set_calendars(ARGV[2]) end) end
@@ -146,6 +157,8 @@ local function log_run(known, released, position, length, why, run)
   return log_add(known, lines)
 end
 
+-- KEPT is a record of a job that is remembered.
+local KEPT = '^%l+ %l* %d+ %d+ %d+ %d+ 1 '
 local function run_read(text)
   local outcome, answer, attempt, called, took, again, kept, reason =
     string.match(text, '^(%l+) (%l*) (%d+) (%d+) (%d+) (%d+) (%d) (.*)$')
@@ -156,36 +169,99 @@ local function run_read(text)
   }
 end
 
+-- go plans where a job goes that leaves its worker.
+-- A list that is damaged keeps no job from its end.
+local listed = attempt(asynq .. 'active', function() read('LLEN', asynq .. 'active') end)
+local leaving, deleted = {}, {}
+local processed, failures = 0, 0
+local function unleave()
+  if deleted[#deleted] == task_key(leaving[#leaving]) then deleted[#deleted] = nil end
+  leaving[#leaving] = nil
+end
+local function go(id, task, failed_now, to, msg, lane, c, position)
+  local what, n, failed = string.match(to, '^(%l+) ?(%d*) ?(%d?)$')
+  local key = task_key(id)
+  if listed then plan('LREM', asynq .. 'active', -1, id) end
+  local state
+  -- What asynq's own client locked for a task is free when the task is done.
+  if (what == 'gone' or what == 'kept') and task.lock and task.lock ~= '' and read('GET', task.lock) == id then plan('DEL', task.lock) end
+  if what == 'gone' then
+    deleted[#deleted + 1] = key
+  elseif what == 'kept' then
+    state = 'completed'
+    plan('ZADD', asynq .. 'completed', int(math.floor(now / 1000000) + tonumber(n)), id)
+  elseif what == 'archived' then
+    archive_add(id, now)
+    -- Without its mark it is called again, should an operator want that.
+    if failed_now or task.done == '0' then
+      plan('HDEL', key, 'hg_done')
+      count(key, 'hg_ends', 1)
+    end
+  elseif what == 'retry' then
+    state = 'retry'
+    plan('ZADD', asynq .. 'retry', int(math.ceil((now + tonumber(n)) / 1000000)), id)
+  elseif what == 'lane' then
+    to_lane(lane, id, position or BAND + now, now, c > now)
+  else
+    error(string.format('%q', to) .. ' is no place for a job', 0)
+  end
+  if what ~= 'gone' and (state or msg ~= '') then
+    local fields = {}
+    if state then fields[1], fields[2] = 'state', state end
+    if msg ~= '' then fields[#fields + 1], fields[#fields + 2] = 'msg', msg end
+    plan('HSET', key, unpack(fields))
+  end
+  leaving[#leaving + 1] = id
+  plans[#plans].undo = unleave
+  if what == 'lane' or (what == 'retry' and failed == '0') then return end
+  processed = processed + 1
+  if what == 'archived' or what == 'retry' then failures = failures + 1 end
+end
+
+-- task_read reads what every settlement asks of a task, and task_read_rest what those
+-- ask that are no plain end.
+local function task_read(key)
+  local t = read('HMGET', key, 'state', 'hg_owner', 'hg_done', 'group', 'hg_permits', 'hg_slot', 'hg_unique', 'hg_next', 'hg_deadline', 'unique_key')
+  return {
+    state = t[1], owner = t[2], done = t[3], group = t[4], permits = t[5], slot = t[6], unique = t[7], follows = t[8], deadline = t[9], lock = t[10],
+  }
+end
+
+local function task_read_rest(key, task)
+  local t = read('HMGET', key, 'hg_released', 'hg_log', 'hg_first', 'hg_cost', 'hg_costs', 'hg_marks', 'hg_crashes', 'hg_called')
+  task.released, task.log, task.first, task.cost, task.costs, task.marks, task.crashes, task.called = unpack(t, 1, 8)
+end
+
 -- settle_one plans what becomes of one job, and answers whether it is still this
 -- worker's, and whether others follow it.
-local function settle_one(id, owner, tenant, kind, outcome, length, why, actual, text, record)
-  local ended = outcome == 'done' or outcome == 'failed'
+local function settle_one(id, owner, tenant, kind, outcome, length, why, actual, text, record, to, msg)
   local key = task_key(id)
-  local task = read('HMGET', key, 'hg_owner', 'hg_permits', 'hg_slot', 'hg_done', 'group', 'hg_unique', 'hg_released', 'hg_log',
-    'hg_next', 'hg_first', 'hg_deadline', 'hg_cost', 'hg_costs', 'hg_marks', 'hg_crashes', 'hg_called')
-  -- An owner who is through is marked, not forgotten: the same message may come
-  -- twice when a reply was lost.
-  local first = task[1] == owner
-  if not first and task[1] ~= owner .. '!' then return 0 end
-  local _, slot, position = slot_read(task[3])
-  local lane = task[5] and task[5] ~= '' and task[5] or tenant
+  local task = task_read(key)
+  if task.owner ~= owner or task.state ~= 'active' then return 0 end
+  local ended, new = outcome == 'done' or outcome == 'failed', not task.done
+  local follows = ended and task.follows
+  local _, slot, position = slot_read(task.slot)
+  local lane = task.group and task.group ~= '' and task.group or tenant
+  local plainly = outcome == 'done' and actual == '' and not string.find(record, KEPT)
   local run, log
-  if first and not task[4] then run = run_read(record) end
-  if run and (outcome ~= 'done' or run.kept) then
-    log = log_run(task[8], task[7], position, tonumber(length), why, run)
+  if not plainly then
+    task_read_rest(key, task)
+    if new then run = run_read(record) end
   end
-  if (outcome == 'refused' or outcome == 'keep') and string.match(task[10] or '', ' (.*)$') == owner then
-    plan('HDEL', key, 'hg_first')
+  if run and (outcome ~= 'done' or run.kept) then
+    log = log_run(task.log, task.released, position, tonumber(length), why, run)
   end
   local fields = {}
   local function set(name, value) fields[#fields + 1], fields[#fields + 2] = name, value end
   if outcome == 'unsure' then set('hg_unsure', '1') end
+  -- When it was released is when its first run began whose call may have been made.
+  if (outcome == 'unsure' or outcome == 'free' or outcome == 'failed') and not task.first then set('hg_first', first_run(task.released, now, owner)) end
   local spent = outcome == 'refused' or outcome == 'unsure' or outcome == 'free'
-  if outcome == 'done' and not task[4] then
-    mark_done(key, text, log)
+  if outcome == 'done' and new then
+    if follows or to ~= 'gone' then mark_done(key, text, log) end
     count(headgate .. 'done', tenant, 1)
-  elseif outcome == 'failed' and not task[4] then
-    mark_failed(key, text, log or task[8] or '')
+  elseif outcome == 'failed' and new then
+    mark_failed(key, text, log or task.log or '')
   end
   if spent or outcome == 'failed' then
     set('hg_slot', slot_write(0, 0, position or BAND + now))
@@ -193,46 +269,52 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
       set('hg_log', log)
       set('hg_released', '')
     end
-    if task[15] and run and run.answer ~= '' then
+    if task.crashes and run and run.answer ~= '' then
       -- Its call came to an end. That earlier ones did not stays known.
       set('hg_crashes', '0')
       plan('HDEL', key, 'hg_beside')
     end
     plan('HDEL', key, 'hg_called', 'hg_marks')
-  elseif outcome == 'keep' and task[16] then
+  elseif outcome == 'keep' and task.called then
     plan('HDEL', key, 'hg_called')
   end
-  if ended and task[6] and read('GET', headgate .. 'unique:' .. task[6]) == id then
-    plan('DEL', headgate .. 'unique:' .. task[6])
+  if ended and task.unique and read('GET', headgate .. 'unique:' .. task.unique) == id then
+    plan('DEL', headgate .. 'unique:' .. task.unique)
   end
-  if ended and task[11] then plan('ZREM', headgate .. 'deadlines', id) end
-  if spent or outcome == 'keep' then
-    set('hg_owner', owner .. '!')
-  elseif outcome == 'alone' or outcome == 'beside' then
-    set('hg_called', outcome)
-  end
+  if ended and task.deadline then plan('ZREM', headgate .. 'deadlines', id) end
+  if outcome == 'alone' or outcome == 'beside' then set('hg_called', outcome) end
   if fields[1] then plan('HSET', key, unpack(fields)) end
-  if ended or spent then woken = woken + free_permits(id, task[2], now) end
-  if run and (run.answer ~= '' or outcome == 'failed') then
-    event(id, tenant, kind, run.outcome, run.answer, run.attempt, int(run.took), run.reason)
+  if ended or spent then woken = woken + free_permits(id, task.permits, now) end
+  if plainly and new then
+    event(id, tenant, kind, 'done', 'ok', record)
+  elseif run and (run.answer ~= '' or outcome == 'failed') then
+    event(id, tenant, kind, run.outcome, run.answer, record)
   end
+  if to ~= '' and not follows then go(id, task, outcome == 'failed' and new, to, msg, lane, outcome == 'keep' and slot or 0, position) end
   -- The job has ended whatever becomes of this.
-  if actual ~= '' and first and not task[4] then
+  if actual ~= '' and new then
     attempt('lane ' .. lane, function()
-      correct_all(lane_limits(lane, now).all, now, slot, costs_read(task[12], task[13]), costs_read('0', actual), task[14])
+      correct_all(lane_limits(lane, now).all, now, slot, costs_read(task.cost, task.costs), costs_read('0', actual), task.marks)
     end)
   end
   local ask = 0
   if length ~= '0' or string.sub(why, 1, 1) == '?' then
-    attempt('lane ' .. lane, function() ask = pauses_of(lane, tenant, kind, id, tonumber(length), why, first and not task[4]) end)
+    attempt('lane ' .. lane, function() ask = pauses_of(lane, tenant, kind, id, tonumber(length), why, new) end)
   end
-  return (ended and task[9] and 2 or 1) + ask
+  return (follows and 2 or 1) + ask
 end
 
-for i = 4, #ARGV, 10 do
-  local answer = 0
-  attempt('job ' .. ARGV[i], function() answer = settle_one(unpack(ARGV, i, i + 9)) end)
-  results[#results + 1] = answer
+for i = 6, #ARGV, 12 do
+  local understood, answer = attempt_job(ARGV[i], settle_one, unpack(ARGV, i + 1, i + 11))
+  results[#results + 1] = understood and answer or 0
 end
+for name, n in pairs({processed = processed, failed = failures}) do
+  if n > 0 then
+    tally(asynq .. name, n)
+    tally(asynq .. name .. ':' .. ARGV[4], n, tonumber(ARGV[5]))
+  end
+end
+if deleted[1] then plan('DEL', unpack(deleted)) end
+if leaving[1] then attempt(asynq .. 'lease', function() plan('ZREM', asynq .. 'lease', unpack(leaving)) end) end
 results[#results + 1] = woken
 return results

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -8,12 +9,27 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// settles settles a job of tenant a by hand, as the run "w:1".
-func (r *rig) settles(t *testing.T, id, outcome string) {
+// settles settles a job of tenant a by hand, as the run "w:1" unless it says another.
+func (r *rig) settles(t *testing.T, q settleQuestion) settled {
 	t.Helper()
-	_, err := settleScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, "none", 0, id, "w:1", "a", "call", outcome, 0, " ", "", "", "")
+	q.owner, q.tenant, q.kind = cmp.Or(q.owner, "w:1"), "a", "call"
+	client := r.server.Client()
+	g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}, replans: newReplans()}
+	answers, err := g.sendSettle([]settleQuestion{q})
 	if err != nil {
 		t.Fatal(err)
+	}
+	return answers[0]
+}
+
+// giveBack sends jobs back to their lanes, with their slots and permits, as a worker does
+// that stops.
+func (r *rig) giveBack(t *testing.T, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		if !r.settles(t, settleQuestion{id: id, owner: r.field(t, id, "hg_owner"), outcome: "keep", to: "lane"}).mine {
+			t.Fatalf("job %s has no owner", id)
+		}
 	}
 }
 
@@ -40,9 +56,13 @@ func TestSettledJobIsNobodys(t *testing.T) {
 	for _, outcome := range []string{"free", "unsure", "refused"} {
 		id := r.add(t, nil)
 		r.hold(t, id, "w:1") // its place is 77
-		r.settles(t, id, outcome)
-		if slot, owner := r.field(t, id, "hg_slot"), r.field(t, id, "hg_owner"); slot != "0 0 77" || owner != "w:1!" {
-			t.Errorf("%s: its slot is %q and its owner %q; want its old place, and none", outcome, slot, owner)
+		q := settleQuestion{id: id, outcome: outcome, to: "lane"}
+		if !r.settles(t, q).mine || r.settles(t, q).mine {
+			t.Errorf("%s: a run settles its job once", outcome)
+		}
+		place := client.ZScore(t.Context(), asynqKey(r.queue, "g:"+r.lane("a")), id).Val()
+		if slot, state := r.field(t, id, "hg_slot"), r.field(t, id, "state"); slot != "0 0 77" || state != "aggregating" || place != 77 {
+			t.Errorf("%s: its slot is %q, it is %s and stands at %v; want its old place, 77", outcome, slot, state, place)
 		}
 	}
 	id := r.add(t, func(job *Job) { job.Key, job.KeyUntil = "k", Ended })
@@ -52,7 +72,7 @@ func TestSettledJobIsNobodys(t *testing.T) {
 		t.Fatalf("its key is held by %q", holder)
 	}
 	client.Set(t.Context(), lock, "another", 0)
-	r.settles(t, id, "done")
+	r.settles(t, settleQuestion{id: id, outcome: "done", to: "gone"})
 	if holder := client.Get(t.Context(), lock).Val(); holder != "another" {
 		t.Errorf("the key of another job is held by %q after the end of this one", holder)
 	}

@@ -10,8 +10,9 @@
 -- Returns   {answer, earliest_us, latest_us, now_us}, of 'go' also {probe 1|0}, and of 'park'
 --           {reason, limit}
 --   answer  'go' | 'park' its slot is far: back to the lane | 'gone' not this
---           worker's any more
+--           worker's any more | 'done' and 'failed' an earlier run has ended it
 --   reason  'pause' | 'window' | 'limit' or 'concurrency', and the limit's name
+-- Full memory: it runs (allow-oom). It replaces a slot, or sends a job back to its lane.
 local now = clock()
 local id, owner, tenant, attributes, kind = unpack(ARGV, 5, 9)
 local key = task_key(id)
@@ -68,9 +69,13 @@ end
 
 local reply
 local understood = attempt('job ' .. id, function()
-  task = read('HMGET', key, 'state', 'hg_owner', 'group', 'hg_slot', 'hg_permits', 'hg_marks', 'hg_released', 'hg_log')
+  task = read('HMGET', key, 'state', 'hg_owner', 'group', 'hg_slot', 'hg_permits', 'hg_marks', 'hg_released', 'hg_log', 'hg_done')
   if task[1] ~= 'active' or task[2] ~= owner then
     reply = {'gone', 0, 0, int(now)}
+    return
+  end
+  if task[9] then
+    reply = {task[9] == '1' and 'done' or 'failed', 0, 0, int(now)}
     return
   end
   costs = costs_read(ARGV[10], ARGV[11])

@@ -41,6 +41,34 @@ func TestBatcherSharesRoundTrips(t *testing.T) {
 	})
 }
 
+// TestBatcherIsBoundByBytes: large questions share no more than 2 MiB and the last one.
+func TestBatcherIsBoundByBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		most := 0
+		b := &batcher[int, int]{size: func(n int) int { return n }, run: func(questions []int) ([]int, error) {
+			time.Sleep(time.Millisecond)
+			sum := 0
+			for _, n := range questions[:len(questions)-1] {
+				sum += n
+			}
+			most = max(most, sum)
+			return questions, nil
+		}}
+		var callers sync.WaitGroup
+		for range 30 {
+			callers.Go(func() {
+				if n, err := b.do(700 << 10); n != 700<<10 || err != nil {
+					t.Error(n, err)
+				}
+			})
+		}
+		callers.Wait()
+		if most != 2*700<<10 {
+			t.Errorf("%d bytes beside the last question of a round trip", most)
+		}
+	})
+}
+
 func TestBatcherKeepsItsGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var trips []time.Duration
@@ -85,18 +113,6 @@ func TestBackoff(t *testing.T) {
 		}
 		if low < most/2 || high > most || high-low < most/4 {
 			t.Errorf("attempt %d: waits from %v to %v; want them spread over %v to %v", attempt, low, high, most/2, most)
-		}
-	}
-}
-
-func TestRetriesNeverComeEarly(t *testing.T) {
-	for _, after := range []time.Duration{time.Nanosecond, 999 * time.Millisecond, time.Second, 90 * time.Second} {
-		again := &retryError{after: after}
-		now := time.Now()
-		wait := again.wait()
-		// asynq adds the delay to its clock and cuts off the part of a second.
-		if due := time.Unix(time.Now().Add(wait).Unix(), 0); due.Before(now.Add(after)) {
-			t.Errorf("after %v: due %v early", after, now.Add(after).Sub(due))
 		}
 	}
 }

@@ -93,7 +93,8 @@ function verbs.cancel(id, task)
   plan('HDEL', key, 'pending_since', 'hg_marks')
   plan('HSET', key, 'hg_slot', slot_write(0, 0, task.position or position or BAND + now))
   local log = log_of(task, log_line(now, 'ended', '', '', '', '', 'cancelled: ' .. ARGV[10]))
-  event(id, tenant_of(task.lane), escape(message_kind(task.msg)), 'cancelled', '', attempts(task), 0, clip(ARGV[10], 300))
+  event(id, tenant_of(task.lane), escape(message_kind(task.msg)), 'cancelled', '',
+    table.concat({'cancelled', '', attempts(task), 0, 0, 0, 0, clip(ARGV[10], 300)}, ' '))
   if task.follows then
     end_waiting(id, 'cancelled', ARGV[10], now, log)
   else

@@ -585,10 +585,11 @@ func TestCancelFreesPermits(t *testing.T) {
 	r.release(t, d, 1)
 	r.add(t, nil)
 	r.release(t, d, 1)
-	if states := r.states(t); states["pending"] != 1 || states["aggregating"] != 1 {
+	if states := r.states(t); states["active"] != 1 || states["aggregating"] != 1 {
 		t.Fatalf("%v; want one released, and one that waits for its permit", states)
 	}
-	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil || tally.ByState[StatePending] != 1 {
+	r.giveBack(t, first)
+	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil || tally.ByState[StateWaiting] != 1 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	if ids := r.release(t, d, 1); len(ids) != 1 {
@@ -617,7 +618,8 @@ func TestCancelledLanesAreNotWoken(t *testing.T) {
 			t.Fatalf("%+v, %v", tally, err)
 		}
 	}
-	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil || tally.ByState[StatePending] != 1 {
+	r.giveBack(t, first)
+	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil || tally.ByState[StateWaiting] != 1 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	if ids := r.release(t, d, 1); !slices.Equal(ids, []string{last}) {

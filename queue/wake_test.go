@@ -53,12 +53,13 @@ func TestLimitChangesItsNature(t *testing.T) {
 	t.Run("a job that holds a permit is cancelled", func(t *testing.T) {
 		r := startRig(t, -1, limitsOf(inFlight(5, "tenant")), nil)
 		r.enqueue(t, "a", 3)
-		if ids := r.release(t, r.dispatcher(), 100); len(ids) != 3 {
+		ids := r.release(t, r.dispatcher(), 100)
+		if len(ids) != 3 {
 			t.Fatalf("%d jobs went", len(ids))
 		}
+		r.giveBack(t, ids...)
 		r.publish(t, QueueLimits{Limits: []Limit{rate}})
 		r.enqueue(t, "a", 1)
-		r.release(t, r.dispatcher(), 1)
 		tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil)
 		if states := r.states(t); err != nil || tally.Jobs != 4 || states["archived"] != 4 || states["pending"] != 0 {
 			t.Errorf("%+v, %v; %v", tally, err, states)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/throttle"
@@ -52,20 +51,17 @@ type Config struct {
 const (
 	defaultConcurrency = 1000
 	mostQueues         = 10
-	perServer          = 250 // jobs for each of asynq's dequeuing loops, up to 4
 )
 
 // Worker runs jobs: it releases them at their slots and calls their handlers.
 type Worker struct {
 	config     Config
 	redis      redis.UniversalClient // ours
-	asynq      redis.UniversalClient // asynq's alone, with hooks
 	handlers   map[string]*handler
 	middleware []Middleware
 	observer   Observer
 	logger     *slog.Logger
 	live       map[string]*liveRuns // by queue
-	losing     redis.Hook           // of tests: loses what asynq says; nil: nothing is lost
 	poll       time.Duration        // of the dispatchers
 
 	mu    sync.Mutex
@@ -98,7 +94,7 @@ func New(config Config) (*Worker, error) {
 	config.ShutdownTimeout = cmp.Or(config.ShutdownTimeout, 30*time.Second)
 	w := &Worker{
 		config: config, handlers: map[string]*handler{}, observer: config.Observer, logger: config.Logger,
-		live: map[string]*liveRuns{}, poll: slowestDispatch, ready: errors.New("the worker has not started"),
+		live: map[string]*liveRuns{}, poll: idleDispatch, ready: errors.New("the worker has not started"),
 	}
 	for _, name := range config.Queues {
 		w.live[name] = newLiveRuns()
@@ -129,7 +125,8 @@ func (w *Worker) setReady(err error) {
 // back to their lanes with their slots, and calls that are being made are
 // finished, or cut off after ShutdownTimeout. It returns nil once what came of
 // them is in Redis, for which calls that were cut off have 5 s, or the reason why
-// it could not start.
+// it could not start. What goes on even then is given back as a job of which nobody knows
+// what comes of it.
 func (w *Worker) Run(ctx context.Context) error {
 	if len(w.handlers) == 0 {
 		return errors.New("queue: the worker has no handlers")
@@ -139,9 +136,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	w.redis = redis.NewUniversalClient(w.config.Redis)
 	defer w.redis.Close()
-	w.asynq = redis.NewUniversalClient(w.config.Redis)
-	defer w.asynq.Close()
-	w.hookAsynq(w.asynq)
 	w.redis.AddHook(roundTrips{w.observer, "other"})
 	if err := w.check(ctx, true); err != nil {
 		return err
@@ -160,28 +154,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer close(finished)
 	id, sending := uuid.NewString(), &atomic.Int64{}
 	renewals := &renewals{}
-	gates, dispatchers := w.parts(id, clocks, capacity, sending, renewals, stopping, finished)
-	servers := w.servers()
-	handler := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		queue, _ := asynq.GetQueueName(ctx)
-		capacity.enter()
-		defer capacity.leave()
-		return gates[queue].ProcessTask(ctx, task)
-	})
-	for i, server := range servers {
-		if err := server.Start(handler); err != nil {
-			for _, started := range servers[:i] {
-				started.Shutdown()
-			}
-			return fmt.Errorf("queue: start asynq: %w", err)
-		}
-	}
+	base, cutOff := context.WithCancel(context.WithoutCancel(ctx))
+	defer cutOff()
+	running := &sync.WaitGroup{}
+	dispatchers := w.parts(id, clocks, capacity, sending, renewals, running, base, stopping, finished)
 
 	// It lives until its last call is settled.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	var beating sync.WaitGroup
 	heart := w.newHeart(id, clocks[w.config.Queues[0]], capacity, sending, w.live, renewals)
 	beating.Go(func() { heart.Run(alive) })
+	beating.Go(func() { w.heedCancellations(alive) })
 	defer beating.Wait()
 	defer die()
 
@@ -192,8 +175,10 @@ func (w *Worker) Run(ctx context.Context) error {
 		parts.Go(func() { d.Run(background) })
 	}
 	parts.Go(func() { listen(background, w.redis, dispatchers) })
+	var recoverers []*recoverer
 	for _, name := range w.config.Queues {
 		r := &recoverer{queue: name, worker: id, redis: w.redis, live: w.live[name], logger: w.logger}
+		recoverers = append(recoverers, r)
 		parts.Go(func() { r.Run(background) })
 		parts.Go(func() { clocks[name].Run(background) })
 	}
@@ -206,52 +191,40 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.setReady(errors.New("the worker stops"))
 	stop()
 	parts.Wait()
-	var ends sync.WaitGroup
-	for _, server := range servers {
-		ends.Go(server.Stop)
-	}
-	ends.Wait()
 	close(stopping)
-	inTime, late := context.WithTimeout(context.WithoutCancel(ctx), w.config.ShutdownTimeout)
-	defer late()
-	for _, server := range servers {
-		ends.Go(server.Shutdown)
-	}
-	ends.Wait()
-	for _, live := range w.live {
-		ends.Go(func() { live.drain(inTime) })
-	}
-	ends.Wait()
-	// What was held is on its way through asynq's retry set: put it in its lanes now.
-	for _, d := range dispatchers {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
-		if _, err := d.round(last, 0); err != nil {
-			w.logger.Warn("held jobs return to their lanes when the next worker starts", logQueue, d.queue, logError, err)
+	w.finish(running, cutOff)
+	for _, r := range recoverers {
+		if err := r.abandon(); err != nil { // other workers recover them
+			w.logger.Warn("jobs whose calls go on are not given back", logQueue, r.queue, logError, err)
 		}
-		cancel()
 	}
 	return nil
 }
 
-// hookAsynq puts our hooks on the client that only asynq uses.
-func (w *Worker) hookAsynq(client redis.UniversalClient) {
-	client.AddHook(replacedHook{})
-	client.AddHook(dequeueHook{client, kindList(w.Kinds())})
-	client.AddHook(leaseHook{w.live})
-	if w.losing != nil {
-		client.AddHook(w.losing)
+// finish waits for what runs, and cuts it off when the time to stop is up. Then calls
+// have [redisTimeout] left to settle what is known of them.
+func (w *Worker) finish(running *sync.WaitGroup, cutOff context.CancelFunc) {
+	ended := make(chan struct{})
+	go func() {
+		running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return
+	case <-time.After(w.config.ShutdownTimeout):
 	}
-	client.AddHook(lostHook{})
-	client.AddHook(archiveHook{w.redis})
-	client.AddHook(newAcks(client))
-	client.AddHook(roundTrips{w.observer, "asynq"})
+	cutOff()
+	select {
+	case <-ended:
+	case <-time.After(redisTimeout):
+	}
 }
 
 // parts makes the gate and the dispatcher of each queue.
-func (w *Worker) parts(id string, clocks map[string]*redisClock, capacity *capacity, sending *atomic.Int64, renewals *renewals, stopping, ended <-chan struct{}) (map[string]*gate, []*dispatcher) {
-	gates := make(map[string]*gate, len(w.config.Queues))
+func (w *Worker) parts(id string, clocks map[string]*redisClock, capacity *capacity, sending *atomic.Int64, renewals *renewals,
+	running *sync.WaitGroup, base context.Context, stopping, ended <-chan struct{}) []*dispatcher {
 	var dispatchers []*dispatcher
-	var pendings []*atomic.Int64
 	suspects, runs := newSuspects(w.config.Concurrency), &atomic.Int64{}
 	client := NewClient(w.redis)
 	var escaped []string
@@ -269,36 +242,20 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, capacity *capac
 		limits := &limitsCache{queue: name, redis: w.redis, kinds: &kindLog{handlers: w.handlers, logger: w.logger}}
 		pauses, starving := &pauses{}, &starvation{}
 		d := &dispatcher{
-			queue: name, kinds: kinds, redis: w.redis, capacity: capacity, pending: &atomic.Int64{}, observer: w.observer, logger: w.logger,
+			queue: name, worker: id, runs: runs, kinds: kinds, redis: w.redis, capacity: capacity, observer: w.observer, logger: w.logger,
 			limits: limits, clock: clocks[name], pauses: pauses, starving: starving, sending: sending,
 			poll: w.poll, woken: make(chan struct{}, 1), stepped: make(chan struct{}, 1), replans: replans, lease: lease,
 		}
-		gates[name] = (&gate{
+		g := (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
-			clock: clocks[name], suspects: suspects, runs: runs, sending: sending, worker: id, client: client, live: w.live[name], renewals: renewals, stopping: stopping, ended: ended,
+			clock: clocks[name], capacity: capacity, suspects: suspects, sending: sending, client: client, live: w.live[name], renewals: renewals,
 			limits: limits, pauses: pauses, starving: starving, woke: d.wake, replans: replans, lease: lease,
+			base: base, running: running, stopping: stopping, ended: ended,
 		}).init()
+		d.hand = g.take
 		dispatchers = append(dispatchers, d)
-		pendings = append(pendings, d.pending)
 	}
-	for i, d := range dispatchers {
-		d.others = slices.Delete(slices.Clone(pendings), i, i+1)
-	}
-	return gates, dispatchers
-}
-
-// servers are several to one process because each dequeues one task a round trip.
-func (w *Worker) servers() []*asynq.Server {
-	n := min(max(w.config.Concurrency/perServer, 1), 4)
-	servers := make([]*asynq.Server, n)
-	for i := range servers {
-		share := w.config.Concurrency / n
-		if i < w.config.Concurrency%n {
-			share++
-		}
-		servers[i] = asynq.NewServerFromRedisClient(w.asynq, asynqConfig(w.config.Queues, share, w.config.ShutdownTimeout, w.logger))
-	}
-	return servers
+	return dispatchers
 }
 
 // kindList is kinds as the scripts look them up.

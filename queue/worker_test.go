@@ -236,21 +236,18 @@ func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
 	if e, c := parseSlot(t, given); e == 0 || c < e {
 		t.Fatalf("slot = %q", given)
 	}
-	// A worker takes both and stops.
-	for range 2 {
-		if err := client.LMove(ctx, asynqKey(r.queue, "pending"), asynqKey(r.queue, "active"), "RIGHT", "LEFT").Err(); err != nil {
-			t.Fatal(err)
-		}
+	// The worker stops and gives it back with its slot.
+	g := &gate{queue: r.queue, redis: client, woke: func() {}}
+	_, err := g.sendSettle([]settleQuestion{{id: id, owner: r.field(t, id, "hg_owner"), tenant: "a", kind: "call", outcome: "keep", to: "lane"}})
+	if state := r.field(t, id, "state"); err != nil || state != "aggregating" {
+		t.Fatalf("it is %s after the stop, %v", state, err)
 	}
-	client.LRem(ctx, asynqKey(r.queue, "active"), 1, id)
-	client.ZAdd(ctx, asynqKey(r.queue, "retry"), zOf(id, 1))
-	client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", "retry")
 	r.release(t, round, 100)
 	if again := slot(); !sameSlot(t, given, again) {
 		t.Errorf("slot = %q after a stop, %q before", again, given)
 	}
-	if state := client.HGet(ctx, asynqKey(r.queue, "t:"+id), "state").Val(); state != "pending" {
-		t.Errorf("state = %s; want it released again", state)
+	if state := client.HGet(ctx, asynqKey(r.queue, "t:"+id), "state").Val(); state != "active" {
+		t.Errorf("state = %s; want it handed over again", state)
 	}
 }
 
@@ -383,6 +380,7 @@ func TestPermitsOfDeletedJobsComeBack(t *testing.T) {
 	if _, err := d.round(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
+	r.giveBack(t, deleted)
 	if err := asynq.NewInspectorFromRedisClient(client).DeleteTask(r.queue, deleted); err != nil {
 		t.Fatal(err)
 	}

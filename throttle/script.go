@@ -44,6 +44,9 @@ func newScript(text string) *Script {
 // Hash is the SHA-1 of the script's text, by which Redis knows it.
 func (s *Script) Hash() string { return s.sha.(string) }
 
+// Full is the script as a Redis whose memory is full runs it; nil where that refuses it.
+func (s *Script) Full() *Script { return s.tight }
+
 // Run sends EVALSHA, and once more only where Redis answered with what says that
 // the script certainly did not run: that it does not know it, or has no memory. The
 // answer is what go-redis makes of it; errors are those of Redis and of the client.

@@ -17,6 +17,9 @@ type Wire struct {
 	cut   bool
 	lose  []byte // nil when nothing is to be lost
 	lost  int
+
+	refuse  []byte // nil when nothing is refused
+	refused int
 }
 
 var errCut = errors.New("redistest: the wire is cut")
@@ -55,6 +58,23 @@ func (w *Wire) LoseReply(word string) {
 	w.lose = []byte("\r\n" + word + "\r\n")
 }
 
+// Refuse breaks the connection in front of every command that holds this word, which
+// never arrives; "" ends it.
+func (w *Wire) Refuse(word string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.refuse = nil; word != "" {
+		w.refuse = []byte("\r\n" + word + "\r\n")
+	}
+}
+
+// Refused is how many commands did not arrive.
+func (w *Wire) Refused() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.refused
+}
+
 // Lost is how many replies were lost.
 func (w *Wire) Lost() int {
 	w.mu.Lock()
@@ -91,7 +111,15 @@ func (c *wireConn) Write(p []byte) (int, error) {
 	if len(c.wire.lose) > 0 && bytes.Contains(p, c.wire.lose) {
 		c.losing, c.wire.lose = true, nil
 	}
+	refused := len(c.wire.refuse) > 0 && bytes.Contains(p, c.wire.refuse)
+	if refused {
+		c.wire.refused++
+	}
 	c.wire.mu.Unlock()
+	if refused {
+		_ = c.Close()
+		return 0, errCut
+	}
 	return c.Conn.Write(p)
 }
 

@@ -40,11 +40,27 @@ var gateMutants = []mutant{
 		"swapped", "of a call that was cut off nobody knows the end", "queue TestOutcomeOfACallThatWasCutOff|TestStopSettlesWhatItCutsOff|TestCallThatOutlivesItsWorker|TestAnswer",
 	},
 	{
-		"queue/gate.go", `case given.earliest > came+2*horizon:`, `case given.earliest > came+2000*horizon:`,
-		"clock", "a slot that was given before the clock was set back is given up", "queue TestBeginGivesNoFarSlot",
+		"queue/hand.go", `if job.answer == "go" && job.earliest > now+2*horizon {`, `if job.answer == "go" && job.earliest > now+2000*horizon {`,
+		"clock", "a slot that was given before the clock was set back is given up", "queue TestNoFarSlotIsUsed",
 	},
 	{
-		"queue/gate.go", `answers[i] = settled{mine: n[i] > 0, follow: n[i]&2 > 0}`, `answers[i] = settled{mine: true, follow: n[i]&2 > 0}`,
+		"queue/hand.go", `if waited && (h.answer == "go" || h.answer == "slot") {`, `if waited && h.answer == "slot" {`,
+		"missing condition", "a job that an earlier run ended meanwhile is not called", "queue TestEarlierRunEndsTheJob|TestStoppedWorkerIsNoCrash",
+	},
+	{
+		"queue/dispatcher.go", `n := max(min(c.all-taken, most), 0)`, `n := max(min(c.all, most), 0)`,
+		"missing condition", "a worker takes no more jobs than it has places, of all its queues", "queue TestRoomOfAllQueues",
+	},
+	{
+		"queue/dispatcher.go", `d.unheard = unheard{cmp.Or(d.unheard.first, run), runs}`, `d.unheard = unheard{run, runs}`,
+		"wrong number", "what was handed over in a reply that was lost is handed over again", "queue TestLostReplyOfDispatch",
+	},
+	{
+		"queue/settle.go", `repeated = repeated || !certain(err)`, `repeated = false`,
+		"no fence", "a settlement of which the reply was lost is the run's own", "queue TestLostSettlement",
+	},
+	{
+		"queue/settle.go", `answers[i] = settled{mine: n[i] > 0, follow: n[i]&2 > 0}`, `answers[i] = settled{mine: true, follow: n[i]&2 > 0}`,
 		"no fence", "a worker that lost its job does not end it", "queue TestLost|TestSettleIsFenced|TestCallThatOutlivesItsWorker|TestStoppedWorkerIsNoCrash",
 	},
 	{
@@ -52,15 +68,15 @@ var gateMutants = []mutant{
 		"missing condition", "what is wrong with the account of a kind holds that kind, and not the queue", "queue TestScopeOfAFailure",
 	},
 	{
-		"queue/dispatcher.go", `free -= other.Load()`, `free += other.Load()`,
-		"swapped", "a worker takes no more jobs than it has places, of all its queues", "queue TestRoomOfAllQueues",
+		"queue/recoverer.go", `if len(ids) == 0 {`, `if len(ids) >= 0 {`,
+		"missing call", "a call that outlives a worker which stops is no crash", "queue TestCallThatOutlivesItsWorker",
 	},
 	{
 		"queue/dispatcher.go", `ahead := max(room-d.capacity.all/4, 0)`, `ahead := room`,
 		"wrong number", "a quiet tenant finds a place in a worker that busy ones fill", "queue TestPlacesForQuietTenants",
 	},
 	{
-		"queue/dispatcher.go", `if err := d.pauses.follow(callCtx, d.redis, d.queue, n[7], d.clock.now()); err != nil {`, `if err := d.pauses.follow(callCtx, d.redis, d.queue, 0, d.clock.now()); err != nil {`,
+		"queue/dispatcher.go", `if err := d.pauses.follow(callCtx, d.redis, d.queue, n[5], d.clock.now()); err != nil {`, `if err := d.pauses.follow(callCtx, d.redis, d.queue, 0, d.clock.now()); err != nil {`,
 		"wrong number", "a worker follows pauses that others begin", "queue TestRoundFollowsPauses",
 	},
 	{
@@ -100,8 +116,8 @@ var gateMutants = []mutant{
 		"off by one", "the first retry comes within a second", "queue TestBackoff",
 	},
 	{
-		"queue/outcome.go", `due = due.Add(time.Second - time.Nanosecond).Truncate(time.Second)`, `due = due.Truncate(time.Second)`,
-		"rounding", "no retry comes early", "queue TestRetriesNeverComeEarly",
+		"queue/cancelling.go", `live.cancel(message.Payload)`, `live.has(message.Payload)`,
+		"missing call", "asynq's tools cancel a call", "queue TestAsynqCancelsACall",
 	},
 	{
 		"queue/outcome.go", `h.length = min(h.length, longestHold)`, `h.length = max(h.length, longestHold)`,
@@ -132,8 +148,8 @@ var gateMutants = []mutant{
 		"clock", "a worker is silent after two renewals that did not come", "queue TestRecovererCompares",
 	},
 	{
-		"queue/lost.go", `return err == nil && message.failure == errLost.Error()`, `return err == nil && message.failure != errLost.Error()`,
-		"swapped", "asynq gives no job back that another run has", "queue TestLostRun|TestCancelledRunSwallowsNothing",
+		"queue/recoverer.go", `dead := slices.DeleteFunc(r.compare(now, bootTime()), r.live.has)`, `dead := r.compare(now, bootTime())`,
+		"no fence", "a worker takes no job from itself", "queue TestOneWatcher",
 	},
 	{
 		"queue/retry.go", `if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "dial" {`, `if _, ok := errors.AsType[*net.OpError](err); ok {`,

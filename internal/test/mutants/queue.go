@@ -138,12 +138,12 @@ var queueMutants = []mutant{
 
 	// dispatch.lua.
 	{
-		"queue/dispatch.lua", `plan('ZREM', set, id)`, `read('ZSCORE', set, id)`,
+		"queue/dispatch.lua", `if room then plan('ZREM', set, id) end`, `if room then read('ZSCORE', set, id) end`,
 		"missing write", "a job stands in one place", "queue TestScriptsOnDamagedState|TestForwardedAndExpiredAtOnce",
 	},
 	{
-		"queue/dispatch.lua", `local room = tonumber(ARGV[2]) - pending`, `local room = tonumber(ARGV[2])`,
-		"wrong number", "a worker is handed no more jobs than it has places", "queue TestRoomHoldsThePending",
+		"queue/dispatch.lua", `local function no_room() return #handed >= room or handed_bytes >= MOST_BYTES end`, `local function no_room() return #handed > room or handed_bytes >= MOST_BYTES end`,
+		"off by one", "a worker is handed no more jobs than it has places", "queue TestRoomOfARound",
 	},
 	{
 		"queue/dispatch.lua", `local start = math.max(virtual - 2 * typical / limits.w, finish_of(tenant))`, `local start = math.max(virtual - 200 * typical / limits.w, finish_of(tenant))`,
@@ -162,7 +162,7 @@ var queueMutants = []mutant{
 		"missing write", "jobs of high priority go first nine times of ten", "queue TestLowIsNotStarved|TestPriorityWithinATenant",
 	},
 	{
-		"queue/dispatch.lua", `blocked = not job.permits and blocked_by(limits, now)`, `blocked = job.permits and blocked_by(limits, now)`,
+		"queue/dispatch.lua", `if not job.permits then blocked = blocked_by(limits, now) end`, `if job.permits then blocked = blocked_by(limits, now) end`,
 		"swapped", "a lane without a permit waits for one", "queue TestConcurrencyLimit|TestKeptSlotTakesAPermit|TestFreedPermitIsPassedOn",
 	},
 	{
@@ -206,34 +206,50 @@ var queueMutants = []mutant{
 		"clock", "a damaged job does not stand in front of all others", "queue TestDamagedLanesHoldUpNobody|TestTaskWithoutAState|TestScriptsReportFaults",
 	},
 	{
-		"queue/dispatch.lua", `if tries >= MAX_RELEASED then return nil, damaged and 'damaged' or 'ghosts' end`, `if tries >= 1e6 then return nil, damaged and 'damaged' or 'ghosts' end`,
+		"queue/dispatch.lua", `if tries >= MAX_GHOSTS then return nil, damaged and 'damaged' or 'ghosts' end`, `if tries >= 1e6 then return nil, damaged and 'damaged' or 'ghosts' end`,
 		"no bound", "a call looks at a bounded number of damaged jobs", "queue TestManyGhosts",
 	},
-
-	// begin.lua, slot.lua.
 	{
-		"queue/begin.lua", `if unsettled then e, c = 0, 0 end`, `if unsettled then e, c = e, c end`,
-		"no fence", "a slot that an earlier call may have used is not used again", "queue TestCallThatOutlivesItsWorker",
+		"queue/dispatch.lua", `local kept = job.kept_c > now and job.kept_e <= horizon`, `local kept = job.kept_c > now`,
+		"clock", "a slot that was given before the clock was set back is given up", "queue TestNoFarSlotIsUsed",
 	},
 	{
-		"queue/begin.lua", `elseif crashes >= 3 then`, `elseif crashes >= 4 then`,
+		"queue/dispatch.lua", `usable = usable and read('EXISTS', asynq .. 'paused') == 0`, `usable = usable and read('EXISTS', asynq .. 'pause') == 0`,
+		"wrong key", "a queue that asynq's tools pause is paused", "queue TestAsynqPausesAQueue",
+	},
+	{
+		"queue/dispatch.lua", `if settled(job) then`, `if settled(job) and job.done == '0' then`,
+		"missing condition", "what only has to be put away goes to any worker", "queue TestPendingTasks",
+	},
+	{
+		"queue/dispatch.lua", `if goes and handles(escape(message_kind(job.msg))) then`, `if goes then`,
+		"missing condition", "a job that an operator lets go at once goes to a worker that handles it", "queue TestRunNowIsForItsWorkers",
+	},
+
+	// hand.lua, slot.lua.
+	{
+		"queue/hand.lua", `if not job or job.state ~= 'active' or job.owner ~= owner_of(known[1] + i - 2) then return end`, `if not job or job.state ~= 'active' then return end`,
+		"no fence", "a job that another run has is not handed over again", "queue TestLostReplyOfDispatch",
+	},
+	{
+		"queue/hand.lua", `if job.crashes >= 3 then return 'crashed' end`, `if job.crashes >= 4 then return 'crashed' end`,
 		"off by one", "the job that took three workers with it is archived", "queue TestPoisonJobs|TestGuilt",
 	},
 	{
-		"queue/begin.lua", `elseif e > 0 and e <= now + 10000000 then`, `elseif e > 0 then`,
-		"clock", "a slot that was given before the clock was set back is given up", "queue TestBeginGivesNoFarSlot",
+		"queue/hand.lua", `plan('SET', HANDED_KEY, cjson.encode(known), 'PX', KEPT_MS)`, `plan('PEXPIRE', HANDED_KEY, KEPT_MS)`,
+		"missing write", "what was handed over in a reply that was lost is handed over again", "queue TestLostReplyOfDispatch",
 	},
 	{
-		"queue/begin.lua", `local fields = {'hg_owner', owner, 'hg_first', task[6] or int(now) .. ' ' .. owner}`, `local fields = {'hg_owner', owner, 'hg_first', int(now) .. ' ' .. owner}`,
+		"queue/hand.lua", `job.id, job.msg, answer, e, c, job.crashes, job.base, job.first and job.began or now,`, `job.id, job.msg, answer, e, c, job.crashes, job.base, now,`,
 		"wrong number", "the first attempt's time stays the first one's", "queue TestFirst|TestKeepsFirst",
 	},
 	{
-		"queue/begin.lua", `answer = task[3] == '1' and 'done' or 'failed'`, `answer = 'slot'`,
-		"no fence", "a job that ended is never called again", "queue TestDoneIsNeverCalledAgain|TestEndsStayEnded",
+		"queue/hand.lua", `if job.done then return job.done == '1' and 'done' or 'failed' end`, `if job.done == '2' then return 'done' end`,
+		"no fence", "a job that ended is never called again", "queue TestDoneIsNeverCalledAgain|TestPendingTasks",
 	},
 	{
-		"queue/begin.lua", `unsure = (task[7] or task[4] or unsettled) and 1 or 0`, `unsure = (task[4] or unsettled) and 1 or 0`,
-		"missing condition", "that an earlier call's end is not known stays known", "queue TestUnknownStaysUnknown",
+		"queue/hand.lua", `(job.unsure and 1 or 0) + (probe and 2 or 0), (job.position or 0) % BAND,`, `(probe and 2 or 0), (job.position or 0) % BAND,`,
+		"missing condition", "that an earlier call's end is not known stays known", "queue TestUnknownStaysUnknown|TestCallThatOutlivesItsWorker",
 	},
 	{
 		"queue/slot.lua", `if task[1] ~= 'active' or task[2] ~= owner then`, `if task[1] ~= 'active' then`,
@@ -254,44 +270,56 @@ var queueMutants = []mutant{
 
 	// settle.lua, end.lua.
 	{
-		"queue/settle.lua", `if not first and task[1] ~= owner .. '!' then return 0 end`, `if not first and task[1] == owner .. '?' then return 0 end`,
+		"queue/settle.lua", `if task.owner ~= owner or task.state ~= 'active' then return 0 end`, `if task.state ~= 'active' then return 0 end`,
 		"no fence", "a run settles its own job, and not that of another run", "queue TestSettleIsFenced",
 	},
 	{
-		"queue/settle.lua", `if outcome == 'done' and not task[4] then`, `if outcome == 'done' then`,
-		"no fence", "a settlement that is sent twice counts once", "queue TestLostSettlement|TestRecordIsOnce|TestEndsStayEnded",
+		"queue/settle.lua", `if outcome == 'done' and new then`, `if outcome == 'done' then`,
+		"no fence", "a settlement that is sent twice counts once", "queue TestLostSettlement|TestRecordIsOnce|TestSettleIsFenced",
 	},
 	{
 		"queue/settle.lua", `count(headgate .. 'done', tenant, 1)`, `count(headgate .. 'done', tenant, 0)`,
-		"missing write", "every job that was done is counted", "queue TestRecord|TestTenants|TestWeightsAreLive|TestEventsRefuse|TestGauges|TestInspectorShares",
+		"missing write", "every job that was done is counted", "queue TestSettleIsFenced",
 	},
 	{
 		"queue/settle.lua", `set('hg_slot', slot_write(0, 0, position or BAND + now))`, `set('hg_slot', slot_write(0, 0, BAND + now))`,
 		"wrong number", "a job that failed keeps its place in its lane", "queue TestSettledJobIsNobodys",
 	},
 	{
-		"queue/settle.lua", `if outcome == 'unsure' then set('hg_unsure', '1') end`, `if outcome == 'unsure' and task[4] then set('hg_unsure', '1') end`,
+		"queue/settle.lua", `if outcome == 'unsure' then set('hg_unsure', '1') end`, `if outcome == 'unsure' and task.done then set('hg_unsure', '1') end`,
 		"missing write", "that a call's end is not known is remembered", "queue TestUnknownStaysUnknown|TestOutcomeOfRepeatUnknown",
 	},
 	{
-		"queue/settle.lua", `if ended and task[6] and read('GET', headgate .. 'unique:' .. task[6]) == id then`, `if ended and task[6] then`,
+		"queue/settle.lua", `if ended and task.unique and read('GET', headgate .. 'unique:' .. task.unique) == id then`, `if ended and task.unique then`,
 		"no fence", "the end of a job frees its own key, and not that of another job", "queue TestSettledJobIsNobodys",
 	},
 	{
-		"queue/settle.lua", `plan('DEL', headgate .. 'unique:' .. task[6])`, `read('GET', headgate .. 'unique:' .. task[6])`,
+		"queue/settle.lua", `plan('DEL', headgate .. 'unique:' .. task.unique)`, `read('GET', headgate .. 'unique:' .. task.unique)`,
 		"missing write", "the end of a job frees its key", "queue TestKeyUntilEnded|TestKeyOfAnArchivedJobIsFree|TestWhatIsLeftExpires",
 	},
 	{
-		"queue/settle.lua", `if ended and task[11] then plan('ZREM', headgate .. 'deadlines', id) end`, `if ended and task[11] == '' then plan('ZREM', headgate .. 'deadlines', id) end`,
+		"queue/settle.lua", `if ended and task.deadline then plan('ZREM', headgate .. 'deadlines', id) end`, `if ended and task.deadline == '' then plan('ZREM', headgate .. 'deadlines', id) end`,
 		"missing write", "no deadline is kept of a job that ended", "queue TestDeadlinesOfEndedJobs",
 	},
 	{
-		"queue/settle.lua", `if ended or spent then woken = woken + free_permits(id, task[2], now) end`, `if ended then woken = woken + free_permits(id, task[2], now) end`,
+		"queue/settle.lua", `if ended or spent then woken = woken + free_permits(id, task.permits, now) end`, `if ended then woken = woken + free_permits(id, task.permits, now) end`,
 		"missing condition", "a job that waits for another try holds no permit", "queue TestWaitingForAnotherTryHoldsNoPermit",
 	},
 	{
-		"queue/settle.lua", `set('hg_owner', owner .. '!')`, `set('hg_owner', owner)`,
-		"missing write", "a job that goes back to its lane has no owner", "queue TestSettledJobIsNobodys",
+		"queue/settle.lua", `if task.owner ~= owner or task.state ~= 'active' then return 0 end`, `if task.owner ~= owner then return 0 end`,
+		"no fence", "a job that has left its worker is not settled again", "queue TestSettledJobIsNobodys|TestRecordIsOnce",
+	},
+	{
+		"queue/settle.lua", `plan('ZADD', asynq .. 'retry', int(math.ceil((now + tonumber(n)) / 1000000)), id)`, `plan('ZADD', asynq .. 'retry', int(math.floor((now + tonumber(n)) / 1000000)), id)`,
+		"rounding", "no retry comes early", "queue TestRetriesNeverComeEarly",
+	},
+	{
+		"queue/settle.lua", `if listed then plan('LREM', asynq .. 'active', -1, id) end`, `if listed then read('LPOS', asynq .. 'active', id) end`,
+		"missing write", "a job that has ended is not active", "queue TestAsynqContract|TestLostSettlement|TestRecovery",
+	},
+	{
+		"queue/settle.lua", `if what == 'lane' or (what == 'retry' and failed == '0') then return end`, `if what == 'lane' then return end`,
+		"missing condition", "asynq counts the runs that ended, and no job that waits", "queue TestCountsOfAsynq",
 	},
 	{
 		"queue/settle.lua", `local MAX_UNREACHABLE = 3`, `local MAX_UNREACHABLE = 2`,
@@ -306,7 +334,7 @@ var queueMutants = []mutant{
 		"wrong key", "a tenant's 429 holds no other tenant", "queue TestThrottledPausesTheTenantAndSpendsNoAttempt|TestPauses$",
 	},
 	{
-		"queue/settle.lua", `correct_all(lane_limits(lane, now).all, now, slot, costs_read(task[12], task[13]), costs_read('0', actual), task[14])`, `correct_all(lane_limits(lane, now).all, now, slot, costs_read(task[12], task[13]), costs_read('0', ''), task[14])`,
+		"queue/settle.lua", `correct_all(lane_limits(lane, now).all, now, slot, costs_read(task.cost, task.costs), costs_read('0', actual), task.marks)`, `correct_all(lane_limits(lane, now).all, now, slot, costs_read(task.cost, task.costs), costs_read('0', ''), task.marks)`,
 		"missing write", "what a call used beyond its estimate, or less, is corrected", "queue TestMeteredLimit|TestMeteredOverrun",
 	},
 	{
@@ -315,7 +343,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/end.lua", `plan('HSET', key, 'hg_done', '0', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')`, `plan('HSET', key, 'hg_done', '1', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')`,
-		"swapped", "a job that failed is archived with its reason", "queue TestEndsStayEnded|TestArchivedJobsCanBeRunAgain|TestOutcomes|TestResults",
+		"swapped", "a job that failed is archived with its reason", "queue TestEndsWithoutSuccess|TestArchivedJobsCanBeRunAgain|TestOutcomes|TestResults",
 	},
 
 	// recover.lua, late.lua, watch.lua.
@@ -360,14 +388,14 @@ var queueMutants = []mutant{
 		"no fence", "one worker at a time watches a queue", "queue TestOneWatcher",
 	},
 
-	// dequeue.lua, sweep.lua, verbs.lua, periodic jobs.
+	// janitor.lua, sweep.lua, verbs.lua, periodic jobs.
 	{
-		"queue/dequeue.lua", `if task[1] or (tonumber(task[2] or 0) or 0) >= 3 or (deadline > 0 and deadline <= now) then`, `if (tonumber(task[2] or 0) or 0) >= 3 or (deadline > 0 and deadline <= now) then`,
-		"missing condition", "what only has to be put away goes to any worker", "queue TestDequeueOnDamagedKeys",
+		"queue/janitor.lua", `if state == 'completed' then`, `if state ~= '' then`,
+		"no fence", "what is kept after its end is forgotten, and nothing else", "queue TestJanitor",
 	},
 	{
-		"queue/dequeue.lua", `if (tonumber(task[4] or 0) or 0) / 1000 < now - LEFT_US then back[#back + 1] = ids[i] end`, `if (tonumber(task[4] or 0) or 0) / 1000 > now then back[#back + 1] = ids[i] end`,
-		"swapped", "a job that no worker takes goes back to its lane", "queue TestReleasedJobsOfOthersGoBack",
+		"queue/slot.lua", `if task[9] then`, `if task[9] == '2' then`,
+		"no fence", "a job that an earlier run ended meanwhile is not called", "queue TestEarlierRunEndsTheJob",
 	},
 	{
 		"queue/sweep.lua", `if state ~= 'pending' and state ~= 'active' and state ~= 'retry' then free_permits(id, entry.key, now) end`, `if state == 'completed' then free_permits(id, entry.key, now) end`,

@@ -1,0 +1,25 @@
+package queue
+
+import "context"
+
+// asynqCancellations is the channel on which asynq's tools name tasks to be cancelled.
+const asynqCancellations = "asynq:cancel"
+
+// heedCancellations ends the calls that asynq's tools cancel, until ctx is done.
+func (w *Worker) heedCancellations(ctx context.Context) {
+	cancellations := w.redis.Subscribe(ctx, asynqCancellations)
+	defer cancellations.Close()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case message, open := <-cancellations.Channel():
+			if !open {
+				return
+			}
+			for _, live := range w.live {
+				live.cancel(message.Payload)
+			}
+		}
+	}
+}

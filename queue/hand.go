@@ -1,0 +1,118 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// handed is a job that dispatch.lua handed to this worker, whose run it is from then on.
+type handed struct {
+	id, owner string
+	message   []byte // as asynq encodes it
+	grant
+}
+
+// handedWords are the values of a job in the reply of dispatch.lua.
+const handedWords = 10
+
+// readHanded reads the jobs of a reply. run is the number of the first one's run.
+func (d *dispatcher) readHanded(reply any, run int64) ([]handed, error) {
+	list, ok := reply.([]any)
+	if !ok {
+		return nil, fmt.Errorf("unexpected jobs %v", reply)
+	}
+	now := bootTime()
+	jobs := make([]handed, len(list))
+	for i, entry := range list {
+		values, ok := entry.([]any)
+		if !ok || len(values) != handedWords {
+			return nil, fmt.Errorf("unexpected job %v", entry)
+		}
+		n, err := numbers(values[3:], handedWords-3)
+		if err != nil {
+			return nil, err
+		}
+		text := texts(values[:3])
+		job := handed{id: text[0], owner: ownerOf(d.worker, run+int64(i)), message: []byte(text[1])}
+		job.grant = grant{
+			answer: text[2], slot: d.clock.slot(n[0], n[1]), crashes: n[2], forgiven: n[3], first: n[4],
+			unsure: n[5]&1 > 0, probe: n[5]&2 > 0, accepted: d.clock.boot(n[6]),
+		}
+		if job.answer == "go" && job.earliest > now+2*horizon {
+			job.answer = "slot" // it was given before Redis's clock was set back
+		}
+		jobs[i] = job
+	}
+	return jobs, nil
+}
+
+// ownerOf marks a run of a worker on its job: hand.lua writes the same.
+func ownerOf(worker string, run int64) string { return worker + ":" + strconv.FormatInt(run, 10) }
+
+// take runs jobs that were handed over, each in a goroutine of its own.
+func (g *gate) take(jobs []handed) {
+	for _, job := range jobs {
+		g.capacity.enter()
+		g.running.Go(func() {
+			defer g.capacity.leave()
+			g.serve(job)
+		})
+	}
+}
+
+// serve runs a job once no earlier run of it is left in this process.
+func (g *gate) serve(h handed) {
+	ctx, cancel := context.WithCancel(g.base)
+	defer cancel()
+	message, err := decodeMessage(h.message)
+	job := newRunning(g.queue, h.id, message)
+	job.raw = h.message
+	leave, waited := g.live.enter(shownRun{h.id, job.Kind, message.payload, time.Now()}, cancel, g.stopping)
+	if leave == nil {
+		g.keep(job, h.owner, ParkedByStop, 0)
+		return
+	}
+	defer leave()
+	if waited && (h.answer == "go" || h.answer == "slot") {
+		h.grant.answer, h.slot = "slot", slot{} // the earlier run may have ended the job
+	}
+	var v verdict
+	if err != nil {
+		v = g.finish(ctx, job, h.owner, archive(Archived, fmt.Errorf("the task cannot be read: %w", err)))
+	} else {
+		v = g.process(ctx, job, h.owner, h.grant)
+	}
+	g.observer.Finished(g.queue, g.known(job.Kind), v.outcome)
+}
+
+// place is where a job goes whose run ended so, as settle.lua has it, and what its
+// task is from then on; nil: as it is.
+func (v verdict) place(job Running, now time.Time) (to string, message []byte) {
+	if v.outcome == Done {
+		if job.task.retention <= 0 {
+			return "gone", nil
+		}
+		return "kept " + strconv.FormatInt(int64(job.task.retention.Seconds()), 10), amend(job.raw, job.task.retried, job.task.failure, job.task.failed, now)
+	}
+	if v.outcome.failed() {
+		return "archived", amend(job.raw, job.task.retried, boundReason(v.err.Error()), now, time.Time{})
+	}
+	again, ok := v.err.(*retryError)
+	if !ok {
+		return "lane", nil
+	}
+	retried, failed := job.task.retried, 0
+	if again.failed {
+		retried, failed = retried+1, 1
+	}
+	message = amend(job.raw, retried, again.Error(), now, time.Time{})
+	if again.after <= 0 {
+		if v.answer == "" {
+			message = nil // nothing was learned
+		}
+		return "lane", message
+	}
+	return fmt.Sprintf("retry %d %d", again.after.Microseconds(), failed), message
+}

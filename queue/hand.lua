@@ -1,0 +1,105 @@
+-- hand.lua: jobs into the hands of the worker that asks.
+--
+-- A library behind lanes.lua, for dispatch.lua. A job that is handed over is active, has
+-- a lease, and bears the mark of its run: only its owner may settle it. The reply tells
+-- the worker all that it has to know of the job.
+--
+-- A reply may be lost. What was handed over last is kept for a minute, and handed over
+-- once more when the worker says that it did not hear of it.
+--
+--   handed:<worker>   JSON list of what it was last handed: the number of its first run, and
+--                     the ids
+local HAND_WORKER, HAND_RUN, LEASE_S, KEPT_MS = ARGV[9], tonumber(ARGV[10]), 30, 60000
+local HANDED_KEY = headgate .. 'handed:' .. HAND_WORKER
+local handed, handed_bytes = {}, 0
+local MOST_BYTES = 2097152 -- of messages, in a reply
+
+-- hand_look reads a task; nil: it is gone. It raises where that cannot be understood.
+local function hand_look(id)
+  local key = task_key(id)
+  local t = read('HMGET', key, 'state', 'group', 'hg_slot', 'hg_done', 'hg_cost', 'hg_costs', 'hg_deadline',
+    'hg_permits', 'hg_crashes', 'hg_base', 'hg_first', 'hg_unsure', 'msg', 'hg_owner')
+  if not t[1] then
+    -- A task without a state was deleted by asynq's tools, or is damaged: that one stays.
+    if read('EXISTS', key) == 1 then error('its state is gone', 0) end
+    return nil
+  end
+  local job = {
+    id = id, key = key, state = t[1], group = t[2] or '', done = t[4], costs = costs_read(t[5], t[6]), deadline = tonumber(t[7] or 0),
+    permits = t[8], crashes = tonumber(t[9] or 0), base = tonumber(t[10] or 0), first = t[11], unsure = t[12] or t[9], msg = t[13] or '', owner = t[14],
+  }
+  if not job.deadline then error('its deadline is no number', 0) end
+  job.began = tonumber(string.match(job.first or '0', '^%d+'))
+  if not (job.crashes >= 0 and job.crashes < 2 ^ 31 and job.base >= 0 and job.base < 2 ^ 31 and job.began >= 0 and job.began < 2 ^ 53) then
+    error('its attempts, or the begin of the first, cannot be', 0)
+  end
+  job.e, job.c, job.position = slot_read(t[3])
+  return job
+end
+
+local function owner_of(run) return format('%s:%d', HAND_WORKER, run) end
+
+-- hand_answer is what a worker has to know of a job: 'go' it has a slot, 'slot' it needs
+-- one, 'done' it was called before, 'failed' it ended before without success, 'crashed'
+-- it took three workers with it.
+local function hand_answer(job)
+  if job.done then return job.done == '1' and 'done' or 'failed' end
+  if job.crashes >= 3 then return 'crashed' end
+  return job.e > 0 and 'go' or 'slot'
+end
+
+local function unhand()
+  handed_bytes = handed_bytes - #handed[#handed][2]
+  handed[#handed] = nil
+end
+
+-- hand gives a job to the worker, with the slot e to c. fields are what else changes of
+-- the task, from the third word on: it becomes the command.
+local function hand(job, answer, e, c, probe, now, fields)
+  local owner = owner_of(HAND_RUN + #handed)
+  local n = #fields
+  fields[1], fields[2], fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = 'HSET', job.key, 'state', 'active', 'hg_owner', owner
+  plan_words(fields)
+  handed[#handed + 1] = {
+    job.id, job.msg, answer, e, c, job.crashes, job.base, job.first and job.began or now,
+    (job.unsure and 1 or 0) + (probe and 2 or 0), (job.position or 0) % BAND,
+  }
+  handed_bytes = handed_bytes + #job.msg
+  if job.state ~= 'active' then push(asynq .. 'active', job.id) end
+  plans[#plans].undo = unhand
+end
+
+-- hand_lost hands over again what the worker did not hear of, of the runs from `first` on.
+local function hand_lost(first, now)
+  local known = {}
+  attempt(HANDED_KEY, function()
+    local text = read('GET', HANDED_KEY)
+    local list = text and cjson.decode(text) or {}
+    for i, word in ipairs(list) do
+      if type(word) ~= (i == 1 and 'number' or 'string') then error('it is no list of a number and ids', 0) end
+    end
+    known = list
+  end)
+  if not known[1] or known[1] < first then return end
+  for i = 2, #known do
+    local id = known[i]
+    attempt('job ' .. id, function()
+      local job = hand_look(id)
+      if not job or job.state ~= 'active' or job.owner ~= owner_of(known[1] + i - 2) then return end
+      hand(job, hand_answer(job), job.e, job.c, false, now, {'', ''})
+    end)
+  end
+end
+
+-- hand_over makes the leases, once for all, and answers what was handed over.
+local function hand_over(now)
+  local leases = {}
+  for i, job in ipairs(handed) do leases[2 * i - 1], leases[2 * i] = math.floor(now / 1000000) + LEASE_S, job[1] end
+  if leases[1] then
+    local known = {HAND_RUN}
+    for i, job in ipairs(handed) do known[i + 1] = job[1] end
+    plan('ZADD', asynq .. 'lease', unpack(leases))
+    plan('SET', HANDED_KEY, cjson.encode(known), 'PX', KEPT_MS)
+  end
+  return handed
+end

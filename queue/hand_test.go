@@ -1,0 +1,445 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// unheardRounds is a dispatcher whose network can lose replies, and what it was handed.
+func (r *rig) unheardRounds(t *testing.T) (*dispatcher, *redistest.Wire, *[]handed) {
+	t.Helper()
+	if _, err := r.dispatcher().round(t.Context(), 0); err != nil { // Redis knows the script then
+		t.Fatal(err)
+	}
+	wire, options := &redistest.Wire{}, universal(t, r.server)
+	options.Dialer, options.MaxRetries = wire.Dial, -1
+	client := redis.NewUniversalClient(options)
+	t.Cleanup(func() { client.Close() })
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var got []handed
+	d := r.dispatcher()
+	d.redis, d.hand = client, func(jobs []handed) { got = append(got, jobs...) }
+	return d, wire, &got
+}
+
+// TestLostReplyOfDispatch: what was handed over in a reply that was lost is handed over
+// again, once, whatever is lost or does not arrive after it; what another run has by then
+// is not.
+func TestLostReplyOfDispatch(t *testing.T) {
+	const dispatch = "dispatch"
+	hash := dispatchScript.Hash()
+	lost := func(t *testing.T, d *dispatcher, wire *redistest.Wire) {
+		t.Helper()
+		wire.LoseReply(hash)
+		if _, err := d.round(t.Context(), d.room()); err == nil || certain(err) {
+			t.Fatalf("%v; want a lost reply", err)
+		}
+	}
+	refused := func(t *testing.T, d *dispatcher, wire *redistest.Wire) {
+		t.Helper()
+		wire.Refuse(hash)
+		defer wire.Refuse("")
+		if _, err := d.round(t.Context(), d.room()); err == nil {
+			t.Fatalf("it arrived; want it not to")
+		}
+	}
+	for name, meanwhile := range map[string]func(t *testing.T, r *rig, d *dispatcher, wire *redistest.Wire){
+		"heard the next time": func(*testing.T, *rig, *dispatcher, *redistest.Wire) {},
+		"lost again":          func(t *testing.T, _ *rig, d *dispatcher, wire *redistest.Wire) { lost(t, d, wire) },
+		"lost, then not sent": func(t *testing.T, _ *rig, d *dispatcher, wire *redistest.Wire) { refused(t, d, wire) },
+		"more of it lost": func(t *testing.T, r *rig, d *dispatcher, wire *redistest.Wire) {
+			r.enqueue(t, "b", 2)
+			lost(t, d, wire)
+			refused(t, d, wire)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, -1, limitsOf(), nil)
+			r.enqueue(t, "a", 5)
+			d, wire, got := r.unheardRounds(t)
+			lost(t, d, wire)
+			meanwhile(t, r, d, wire)
+			until(t, dispatch, func() bool {
+				_, err := d.round(t.Context(), d.room())
+				return err == nil
+			})
+			var ids []string
+			for _, job := range *got {
+				ids = append(ids, job.id)
+				if owner := r.field(t, job.id, "hg_owner"); owner != job.owner || job.answer != "go" && job.answer != "slot" {
+					t.Errorf("job %s was handed to the run %s with %q, and its owner is %s", job.id, job.owner, job.answer, owner)
+				}
+			}
+			active := r.server.Client().LRange(t.Context(), asynqKey(r.queue, "active"), 0, -1).Val()
+			slices.Sort(ids)
+			slices.Sort(active)
+			if len(ids) < 5 || !slices.Equal(ids, active) {
+				t.Errorf("%d jobs were handed over, and %d are active", len(ids), len(active))
+			}
+			if n := d.capacity.taken.Load(); n != int64(len(ids)) {
+				t.Errorf("%d places are taken by %d jobs", n, len(ids))
+			}
+		})
+	}
+
+	t.Run("another run has it", func(t *testing.T) {
+		r := startRig(t, -1, limitsOf(), nil)
+		stays, goes := r.add(t, nil), r.add(t, nil)
+		d, wire, got := r.unheardRounds(t)
+		lost(t, d, wire)
+		r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+goes), "hg_owner", "another:1")
+		r.round(t, d)
+		if len(*got) != 1 || (*got)[0].id != stays || r.field(t, goes, "hg_owner") != "another:1" {
+			t.Errorf("%d jobs were handed over, and %s has the owner %s", len(*got), goes, r.field(t, goes, "hg_owner"))
+		}
+	})
+}
+
+// TestRoomOfAllQueues: the queues of a worker share its places, also when their rounds are
+// under way at once.
+func TestRoomOfAllQueues(t *testing.T) {
+	t.Parallel()
+	const places, jobs = 3, 30
+	r := startRig(t, 2*jobs, limitsOf(), nil)
+	other := redistest.Queue(t)
+	r.worker.config.Queues = append(r.worker.config.Queues, other)
+	r.worker.config.Concurrency = places
+	worker, err := New(r.worker.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	now, most := 0, 0
+	step := func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		now += n
+		most = max(most, now)
+	}
+	Handle(worker, "call", func(ctx context.Context, _ json.RawMessage) error {
+		step(1)
+		defer step(-1)
+		r.take(ctx)
+		time.Sleep(5 * time.Millisecond) // the call itself
+		return nil
+	})
+	r.worker = worker
+	r.enqueue(t, "a", jobs)
+	for range jobs {
+		if _, err := r.client.Enqueue(t.Context(), Job{Kind: "call", Queue: other, Tenant: "a", Payload: json.RawMessage(`{}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.run(t)
+	r.receiver.wait(t, 20*time.Second)
+	r.stop()
+	if most != places {
+		t.Errorf("%d jobs at a time in a worker of %d places", most, places)
+	}
+}
+
+// TestRoomOfARound: a round hands over no more jobs than there are places, and 50 at most.
+func TestRoomOfARound(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	r.enqueue(t, "a", 100)
+	for _, test := range []struct{ room, active int64 }{{0, 0}, {4, 4}, {100, 54}} {
+		if _, err := r.dispatcher().round(t.Context(), test.room); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.server.Client().LLen(t.Context(), asynqKey(r.queue, "active")).Val(); n != test.active {
+			t.Errorf("with room for %d: %d jobs are active; want %d", test.room, n, test.active)
+		}
+	}
+}
+
+// TestLargeJobsOfARound: a round hands over some 2 MiB of messages at most, and the next
+// one comes at once.
+func TestLargeJobsOfARound(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	const jobs = 8
+	for range jobs {
+		r.add(t, func(job *Job) { job.Payload = strings.Repeat("x", 900<<10) })
+	}
+	d := r.dispatcher()
+	for _, want := range []int64{3, 6, jobs} {
+		if wait, err := d.round(t.Context(), 100); err != nil || wait > 0 && want < jobs {
+			t.Errorf("the next round is in %v, %v", wait, err)
+		}
+		if n := r.server.Client().LLen(t.Context(), asynqKey(r.queue, "active")).Val(); n != want {
+			t.Errorf("%d jobs are active; want %d", n, want)
+		}
+	}
+}
+
+// TestRetriesNeverComeEarly: asynq's retry set counts in whole seconds. A job is back in its
+// lane when its time has come, and not before.
+func TestRetriesNeverComeEarly(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	for after := time.Millisecond; after < 2*time.Second; after += 97 * time.Millisecond {
+		id := r.add(t, nil)
+		r.hold(t, id, "w:1")
+		due := client.Time(t.Context()).Val().Add(after)
+		r.settles(t, settleQuestion{id: id, outcome: "free", to: fmt.Sprintf("retry %d 1", after.Microseconds())})
+		score := client.ZScore(t.Context(), asynqKey(r.queue, "retry"), id).Val()
+		if at := time.Unix(int64(score), 0); at.Before(due) || at.Sub(due) > 2*time.Second {
+			t.Errorf("after %v it would come back at %v, %v of its time", after, at, at.Sub(due))
+		}
+	}
+}
+
+// TestRunNowIsForItsWorkers: a job that an operator lets go at once is handed to a worker
+// that handles it, beyond its limits, and to no other.
+func TestRunNowIsForItsWorkers(t *testing.T) {
+	r := startRig(t, -1, limitsOf(Limit{Per: []string{"tenant"}, Limit: hourly(1)}), nil)
+	r.add(t, nil)
+	id := r.add(t, nil)
+	d := r.dispatcher()
+	r.release(t, d, 10)
+	run := func() {
+		t.Helper()
+		if tally, err := Apply(t.Context(), r.server.Client(), r.queue, RunNow, Filter{ID: id}, ann, nil); err != nil || tally.Jobs != 1 {
+			t.Fatalf("%+v, %v", tally, err)
+		}
+	}
+	run()
+	d.kinds = ",other,"
+	r.round(t, d)
+	if state := r.field(t, id, "state"); state != "aggregating" {
+		t.Errorf("with a worker of another kind it is %s; want it in its lane", state)
+	}
+	run()
+	d.kinds = ",call,"
+	r.round(t, d)
+	if state := r.field(t, id, "state"); state != "active" {
+		t.Errorf("with its worker it is %s", state)
+	}
+}
+
+// TestJobOfAnUnknownKind: a job to put away may be of a kind that the worker does not
+// handle. One that needs a call goes back as it is, with its slot.
+func TestJobOfAnUnknownKind(t *testing.T) {
+	r := startRig(t, -1, limitsOf(perTenant(1)), nil)
+	r.run(t)
+	id := r.add(t, func(job *Job) { job.Kind = "fax" })
+	client, task := r.server.Client(), asynqKey(r.queue, "t:"+id)
+	client.HSet(t.Context(), task, "hg_crashes", 3) // as it is when its workers died, who have come back since
+	client.HSet(t.Context(), task, "hg_lost", fmt.Sprint(r.beating(t), ":1=1"))
+	client.ZRem(t.Context(), asynqKey(r.queue, "g:a;kind=fax"), id)
+	client.HSet(t.Context(), task, "state", "pending")
+	client.LPush(t.Context(), asynqKey(r.queue, "pending"), id)
+	r.seen.wait(t, string(Parked), 1)
+	r.stop()
+	if n := len(r.all()); n != 0 || r.field(t, id, "hg_unsure") != "" || r.field(t, id, "state") == "active" {
+		t.Errorf("%d calls; it is %s, and unsure: %q", n, r.field(t, id, "state"), r.field(t, id, "hg_unsure"))
+	}
+}
+
+// TestEarlierRunEndsTheJob: a job was recovered while its call went on, and comes back to
+// the same worker. It waits for that call, and is not made again when that succeeds.
+func TestEarlierRunEndsTheJob(t *testing.T) {
+	for name, test := range map[string]struct {
+		earlier error
+		calls   int
+	}{"it succeeds": {nil, 1}, "it fails": {errors.New("no"), 2}} {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, -1, limitsOf(perTenant(100)), nil)
+			called, end := make(chan struct{}, 2), make(chan struct{})
+			r.answer = func(context.Context, Running) error {
+				called <- struct{}{}
+				if len(r.callsOf("a")) > 1 {
+					return nil
+				}
+				<-end
+				return test.earlier
+			}
+			id := r.add(t, nil)
+			hand, running := r.handsTo(t, &renewals{})
+			r.hold(t, id, "w:1")
+			hand(id, "w:1", "go")
+			<-called
+			r.recover(t, id, "10", false)
+			r.hold(t, id, "w:2")
+			hand(id, "w:2", "go")
+			close(end)
+			running.Wait()
+			if n := len(r.callsOf("a")); n != test.calls || r.server.Client().Exists(t.Context(), asynqKey(r.queue, "t:"+id)).Val() != 0 {
+				t.Errorf("%d calls, and it is %q; want %d, and that it is done", n, r.field(t, id, "state"), test.calls)
+			}
+		})
+	}
+}
+
+// TestAsynqPausesAQueue: nothing is handed over while asynq's tools pause a queue.
+func TestAsynqPausesAQueue(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	inspector := asynq.NewInspectorFromRedisClient(r.server.Client())
+	r.add(t, nil)
+	if _, err := asynq.NewClientFromRedisClient(r.server.Client()).Enqueue(asynq.NewTask("call", []byte(`{}`)), asynq.Queue(r.queue)); err != nil {
+		t.Fatal(err)
+	}
+	if err := inspector.PauseQueue(r.queue); err != nil {
+		t.Fatal(err)
+	}
+	d := r.dispatcher()
+	for range 3 {
+		r.round(t, d)
+	}
+	if states := r.states(t); states["active"] != 0 || states["pending"] != 1 || states["aggregating"] != 1 {
+		t.Errorf("while it is paused: %v", states)
+	}
+	if err := inspector.UnpauseQueue(r.queue); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "both go", func() bool {
+		r.round(t, d)
+		return r.states(t)["active"] == 2
+	})
+}
+
+// TestCountsOfAsynq: asynq counts the runs that ended a job or failed, and none that sends
+// it back to wait.
+func TestCountsOfAsynq(t *testing.T) {
+	r := startRig(t, -1, limitsOf(), nil)
+	for _, step := range []struct {
+		outcome, to       string
+		processed, failed int
+	}{
+		{"refused", "retry 1000 0", 0, 0}, {"refused", "lane", 0, 0}, {"keep", "lane", 0, 0}, {"free", "retry 1000 1", 1, 1},
+		{"done", "gone", 2, 1}, {"done", "kept 60", 3, 1}, {"failed", "archived", 4, 2},
+	} {
+		id := r.add(t, nil)
+		r.hold(t, id, "w:1")
+		r.settles(t, settleQuestion{id: id, outcome: step.outcome, text: "archived why", to: step.to})
+		info, err := asynq.NewInspectorFromRedisClient(r.server.Client()).GetQueueInfo(r.queue)
+		if err != nil || info.ProcessedTotal != step.processed || info.FailedTotal != step.failed || info.Processed != step.processed || info.Failed != step.failed {
+			t.Errorf("after %s, %s: %d processed, %d today, %d failed, %d today, %v; want %d and %d",
+				step.outcome, step.to, info.ProcessedTotal, info.Processed, info.FailedTotal, info.Failed, err, step.processed, step.failed)
+		}
+	}
+}
+
+// TestTasksOfAsynqsClient: what asynq's own client says of a task holds: how long a call may
+// take, until when, that it is unique until it is done, and for how long it is kept then.
+func TestTasksOfAsynqsClient(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		option asynq.Option
+		most   time.Duration
+	}{
+		"a timeout":       {asynq.Timeout(10 * time.Second), 10 * time.Second},
+		"a deadline":      {asynq.Deadline(time.Now().Add(20 * time.Second)), 20 * time.Second},
+		"a long timeout":  {asynq.Timeout(time.Hour), defaultTimeout},
+		"none":            {asynq.MaxRetry(3), defaultTimeout},
+		"unique":          {asynq.Unique(time.Hour), defaultTimeout},
+		"unique and kept": {asynq.Unique(time.Hour), defaultTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, -1, limitsOf(), nil)
+			client := asynq.NewClientFromRedisClient(r.server.Client())
+			options := []asynq.Option{asynq.Queue(r.queue), test.option}
+			if name == "unique and kept" {
+				options = append(options, asynq.Retention(time.Hour))
+			}
+			enqueue := func() (*asynq.TaskInfo, error) {
+				return client.Enqueue(asynq.NewTask("call", []byte(`{}`)), options...)
+			}
+			left := make(chan time.Duration, 1)
+			r.answer = func(ctx context.Context, _ Running) error {
+				end, _ := ctx.Deadline()
+				left <- time.Until(end)
+				return nil
+			}
+			info, err := enqueue()
+			if err != nil {
+				t.Fatal(err)
+			}
+			lock := r.field(t, info.ID, "unique_key")
+			r.run(t)
+			if got := <-left; got > test.most || got < test.most-5*time.Second {
+				t.Errorf("the call has %v left; want %v", got, test.most)
+			}
+			r.seen.wait(t, string(Done), 1)
+			r.stop()
+			kept := map[bool]string{true: "completed"}[len(options) == 3]
+			if state := r.field(t, info.ID, "state"); state != kept {
+				t.Errorf("it is %q; want %q", state, kept)
+			}
+			if strings.HasPrefix(name, "unique") && (lock == "" || r.server.Client().Exists(t.Context(), lock).Val() != 0) {
+				t.Errorf("its lock %q stays", lock)
+			}
+		})
+	}
+}
+
+// beating is the id of a worker that lives.
+func (r *rig) beating(t *testing.T) (id string) {
+	t.Helper()
+	until(t, "a worker beats", func() bool {
+		workers, err := Workers(t.Context(), r.server.Client())
+		for _, w := range workers {
+			if slices.Contains(w.Queues, r.queue) {
+				id = w.ID
+			}
+		}
+		return err == nil && id != ""
+	})
+	return id
+}
+
+// TestPanic: a handler that panics fails its call, and nothing else.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, limitsOf(), nil)
+	r.answer = func(_ context.Context, job Running) error {
+		if job.Tenant == "a" && job.Attempt == 1 {
+			panic("no map")
+		}
+		return nil
+	}
+	id := r.add(t, nil)
+	r.run(t)
+	r.seen.wait(t, string(Retried), 1)
+	if text := r.field(t, id, "msg"); !strings.Contains(text, "no map") {
+		t.Errorf("its error is not stored: %q", text)
+	}
+	r.enqueue(t, "b", 1)
+	r.seen.wait(t, string(Done), 2)
+}
+
+// TestTimeout: a call that takes longer than its handler says is cut off, and failed.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 2, limitsOf(), nil)
+	Handle(r.worker, "slow", func(ctx context.Context, _ json.RawMessage) error {
+		r.take(ctx)
+		if job, _ := Current(ctx); job.Attempt > 1 {
+			return nil
+		}
+		<-ctx.Done()
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			t.Errorf("the context ended with %v", ctx.Err())
+		}
+		return ctx.Err()
+	}, Timeout(50*time.Millisecond))
+	r.add(t, func(job *Job) { job.Kind = "slow" })
+	r.run(t)
+	r.seen.wait(t, string(Done), 1)
+	if n := r.seen.outcomes(Retried); n != 1 {
+		t.Errorf("%d calls failed; want the first", n)
+	}
+}

@@ -1,0 +1,118 @@
+package queue
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+type settleQuestion struct {
+	id, owner, tenant, kind, outcome string
+
+	text   string // the result of 'done', why of 'failed'
+	hold   hold
+	probe  string // of a probe: "up" when it was answered, else "none"
+	actual string // costs that the call had, "unit=n;…"
+	record string // see [verdict.record]
+
+	to      string // where the job goes; "": it stays with the worker
+	message []byte // of the task from then on; nil: as it is
+}
+
+// needsLimits reports whether buckets are touched.
+func (q settleQuestion) needsLimits() bool {
+	return q.hold.length > 0 || q.actual != "" || q.probe != ""
+}
+
+// why is the hold as settle.lua reads it.
+func (q settleQuestion) why() string {
+	text := q.hold.who + q.hold.sign + " " + q.hold.reason
+	if q.probe != "" {
+		text = "?" + q.probe + " " + text
+	}
+	return text
+}
+
+func (job Running) settled(owner, outcome string) settleQuestion {
+	q := settleQuestion{id: job.ID, owner: owner, tenant: job.tenant(), kind: job.kind(), outcome: outcome}
+	if job.Probe && outcome != "alone" && outcome != "beside" && outcome != "away" {
+		q.probe = "none"
+	}
+	return q
+}
+
+// settled is whether the job was still this worker's, and whether it ended and
+// others are to follow it. repeated: an earlier try may have arrived, after which the
+// job is nobody's.
+type settled struct{ mine, follow, repeated bool }
+
+// What of a queue is to be asked anew, because a hold ended, is added to a settlement's
+// answer.
+const askTenant, askAll = 4, 8
+
+// settle keeps on until Redis has it: a call that was made must never be
+// forgotten, and no new work is taken meanwhile, as the job keeps its place in
+// the worker.
+func (g *gate) settle(q settleQuestion) settled {
+	repeated := false
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		answer, err := g.settles.do(q)
+		if err == nil {
+			answer.repeated = repeated
+			return answer
+		}
+		repeated = repeated || !certain(err)
+		g.logger.Warn("redis does not take a settlement", logQueue, g.queue, logJob, q.id, "outcome", q.outcome, logError, err)
+		select {
+		case <-g.ended:
+			return settled{mine: true} // nobody is left to tell; the next worker recovers the job
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
+	defer cancel()
+	windows := "none"
+	if slices.ContainsFunc(questions, settleQuestion.needsLimits) {
+		var err error
+		if windows, err = g.limits.windows(ctx); err != nil {
+			return nil, err
+		}
+	}
+	const words, others = 12, 5
+	today := time.Now().UTC()
+	args := make([]any, 0, others+words*len(questions))
+	args = append(args, g.queue, windows, pickup.Microseconds(), today.Format(time.DateOnly), today.Add(asynqStatsKept).Unix())
+	for _, q := range questions {
+		args = append(args, q.id, q.owner, q.tenant, q.kind, q.outcome, q.hold.length.Microseconds(), q.why(), q.actual, q.text, q.record,
+			q.to, q.message)
+	}
+	reply, err := settleScript.Run(ctx, g.redis, scriptKeys(g.queue), args...)
+	if err != nil {
+		g.limits.look(err)
+		return nil, err
+	}
+	n, err := numbers(reply, len(questions)+1)
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]settled, len(questions))
+	for i := range answers {
+		answers[i] = settled{mine: n[i] > 0, follow: n[i]&2 > 0}
+		switch {
+		case n[i]&askAll > 0:
+			g.replans.add("")
+		case n[i]&askTenant > 0:
+			g.replans.add(unescape(questions[i].tenant))
+		}
+	}
+	if n[len(questions)] > 0 {
+		g.woke()
+	}
+	if slices.ContainsFunc(questions, func(q settleQuestion) bool { return q.hold.length > 0 }) {
+		announce(ctx, g.redis, g.queue)
+	}
+	return answers, nil
+}
