@@ -1,9 +1,12 @@
 package queue
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,7 +23,7 @@ func backlog(t testing.TB, server *redistest.Server, queue string, jobs, tenants
 		t.Fatal(err)
 	}
 	client := NewClient(server.Client())
-	body := json.RawMessage(fmt.Sprintf("%q", make([]byte, payload/6))) // six characters each
+	body := json.RawMessage(`"` + strings.Repeat("x", payload-2) + `"`)
 	batch := make([]Job, 0, 1000)
 	for i := range jobs {
 		batch = append(batch, Job{Kind: "call", Queue: queue, Tenant: fmt.Sprintf("tenant-%04d", i%tenants), Payload: body})
@@ -35,11 +38,11 @@ func backlog(t testing.TB, server *redistest.Server, queue string, jobs, tenants
 	}
 }
 
-// TestMemoryOfAWaitingJob: a job that waits takes at most 700 bytes of Redis
+// TestMemoryOfAWaitingJob: a job that waits takes at most 850 bytes of Redis
 // beside its payload.
 func TestMemoryOfAWaitingJob(t *testing.T) {
 	redistest.Slow(t)
-	const jobs, tenants, payload, most = 20_000, 200, 600, 700
+	const jobs, tenants, payload, most = 20_000, 200, 400, 850
 	server := redistest.Start(t)
 	used := func() int64 {
 		info, err := server.Client().InfoMap(t.Context(), "memory").Result()
@@ -61,6 +64,37 @@ func TestMemoryOfAWaitingJob(t *testing.T) {
 	t.Logf("%.0f bytes for a waiting job, beside a payload of %d", each, payload)
 	if each > most {
 		t.Errorf("%.0f bytes for a waiting job; want at most %d", each, most)
+	}
+}
+
+// TestMemoryOfAHeldJob: a job in the hands of a worker, with a payload of 600 bytes,
+// takes at most 20 kB of its memory.
+func TestMemoryOfAHeldJob(t *testing.T) {
+	const jobs, most = 5000, 20_000
+	r := startRig(t, jobs, Limits{}, func(c *Config) { c.Concurrency = jobs })
+	over := make(chan struct{})
+	r.answer = func(context.Context, Running) error {
+		<-over
+		return nil
+	}
+	backlog(t, r.server, r.queue, jobs, 1, 600)
+	if err := Publish(t.Context(), r.server.Client(), Limits{Queues: map[string]QueueLimits{r.queue: {}}}); err != nil {
+		t.Fatal(err)
+	}
+	used := func() uint64 {
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc + stats.StackInuse
+	}
+	before := used()
+	r.run(t)
+	defer close(over)
+	r.wait(t, time.Minute)
+	each := (used() - before) / jobs
+	t.Logf("%d bytes for a held job", each)
+	if each > most {
+		t.Errorf("%d bytes for a held job; want at most %d", each, most)
 	}
 }
 

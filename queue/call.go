@@ -30,7 +30,7 @@ func (w *Worker) Call(ctx context.Context, job Job) (Outcome, error) {
 	}
 	h := *registered
 	h.call = w.around(h.fn)
-	running := Running{
+	running := &Running{
 		ID: a.id, Queue: queue, Kind: job.Kind, Tenant: job.Tenant, Attempt: 1, MaxAttempts: job.MaxAttempts,
 		IdempotencyKey: idempotencyKey(a.id), First: now, Deadline: job.Deadline, Cost: a.cost, Headers: maps.Clone(job.Headers),
 		Costs: maps.Clone(job.Costs), attributes: a.attributes, costs: a.costs,

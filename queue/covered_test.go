@@ -56,7 +56,7 @@ func TestNoCallWithoutALease(t *testing.T) {
 // wrapped.
 func TestWrappedSkipRetry(t *testing.T) {
 	err := fmt.Errorf("no such address: %w", asynq.SkipRetry)
-	if v := judge(err, Running{Attempt: 1, MaxAttempts: 3}, false, time.Now()); v.outcome != Archived || answerOf(err) != AnswerPermanent {
+	if v := judge(err, &Running{Attempt: 1, MaxAttempts: 3}, false, time.Now()); v.outcome != Archived || answerOf(err) != AnswerPermanent {
 		t.Errorf("it is %s, and its answer %s", v.outcome, answerOf(err))
 	}
 }

@@ -109,12 +109,12 @@ func (g *gate) init() *gate {
 func parked() verdict { return verdict{outcome: Parked, err: &retryError{err: errParked}} }
 
 // park sends a job back to its lane, and tells the observer why.
-func (g *gate) park(job Running, reason ParkReason, limit string, asked time.Duration) verdict {
+func (g *gate) park(job *Running, reason ParkReason, limit string, asked time.Duration) verdict {
 	g.observer.Gated(g.queue, Gating{Kind: g.known(job.Kind), Decision: "parked", Reason: reason, Limit: limit, Asked: asked})
 	return parked()
 }
 
-func (g *gate) process(ctx context.Context, job Running, owner string, slot grant) verdict {
+func (g *gate) process(ctx context.Context, job *Running, owner string, slot grant) verdict {
 	began := bootTime()
 	if slot.answer == "crashed" && !g.certain(ctx, job) {
 		slot.answer = "slot" // it runs alone once more
@@ -214,7 +214,7 @@ func (g *gate) process(ctx context.Context, job Running, owner string, slot gran
 }
 
 // sent is what the observer is told of a call that leaves now.
-func (g *gate) sent(job Running, asked, held, runnable, began, accepted time.Duration) Gating {
+func (g *gate) sent(job *Running, asked, held, runnable, began, accepted time.Duration) Gating {
 	now := bootTime()
 	if runnable == 0 {
 		runnable = began // no limit holds it, and nothing gave it a slot
@@ -240,7 +240,7 @@ func (g *gate) known(kind string) string {
 
 // newSlot asks for a slot near now. A lost reply may waste a slot; it cannot
 // make two calls of one.
-func (g *gate) newSlot(ctx context.Context, job Running, owner string) (grant, error) {
+func (g *gate) newSlot(ctx context.Context, job *Running, owner string) (grant, error) {
 	for {
 		slot, err := g.askSlot(ctx, job, owner)
 		if err == nil {
@@ -252,7 +252,7 @@ func (g *gate) newSlot(ctx context.Context, job Running, owner string) (grant, e
 	}
 }
 
-func (g *gate) askSlot(ctx context.Context, job Running, owner string) (grant, error) {
+func (g *gate) askSlot(ctx context.Context, job *Running, owner string) (grant, error) {
 	windows, err := g.limits.windows(ctx)
 	if err != nil {
 		return grant{}, err
@@ -288,7 +288,7 @@ func (g *gate) askSlot(ctx context.Context, job Running, owner string) (grant, e
 var errStopping = errors.New("the worker stops")
 
 // pauseAfter waits a little after an error of Redis, or says that there is no time.
-func (g *gate) pauseAfter(ctx context.Context, what string, job Running, err error) error {
+func (g *gate) pauseAfter(ctx context.Context, what string, job *Running, err error) error {
 	g.logger.Warn("redis does not answer", "step", what, logQueue, g.queue, logJob, job.ID, logError, err)
 	return g.pause(ctx, 200*time.Millisecond)
 }
@@ -340,7 +340,7 @@ func (g *gate) onTime(s slot) bool {
 	return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.told))+late
 }
 
-func (g *gate) paused(job Running) bool {
+func (g *gate) paused(job *Running) bool {
 	now := g.clock.now()
 	if g.pauses.holds(now, pauseScopes(job.tenant(), job.kind())...) {
 		return true
@@ -351,7 +351,7 @@ func (g *gate) paused(job Running) bool {
 
 // mark notes that a job is about to be called whose worker died before, so that its
 // death can be told from those that it only saw. False: the job is another's.
-func (g *gate) mark(job Running, owner string, turn *turn) bool {
+func (g *gate) mark(job *Running, owner string, turn *turn) bool {
 	mark := func(alone bool) bool {
 		outcome := "beside"
 		if alone {
@@ -366,14 +366,14 @@ func (g *gate) mark(job Running, owner string, turn *turn) bool {
 }
 
 // takeTurn waits until a suspect may be called; nil: its turn did not come.
-func (g *gate) takeTurn(ctx context.Context, job Running, owner string) *turn {
+func (g *gate) takeTurn(ctx context.Context, job *Running, owner string) *turn {
 	waits, cancel := context.WithTimeout(ctx, turnWait)
 	defer cancel()
 	return g.suspects.take(waits, func() { g.settle(job.settled(owner, "beside")) })
 }
 
 // postpone sends a suspect back for a moment, because it is not its turn.
-func (g *gate) postpone(ctx context.Context, job Running, owner string) verdict {
+func (g *gate) postpone(ctx context.Context, job *Running, owner string) verdict {
 	if !g.hold(ctx, 0) {
 		return g.giveUp(job, owner)
 	}
@@ -381,7 +381,7 @@ func (g *gate) postpone(ctx context.Context, job Running, owner string) verdict 
 }
 
 // call makes the call and judges its answer.
-func (g *gate) call(ctx context.Context, h *handler, job Running) (v verdict) {
+func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
 	current, result := &call{job: job, repeatUnknown: h.repeatUnknown}, &callResult{}
 	callCtx, cancel := context.WithDeadline(withResult(context.WithValue(ctx, callKey{}, current), result), job.task.end(time.Now(), h.timeout))
 	defer cancel()
@@ -417,7 +417,7 @@ func (g *gate) call(ctx context.Context, h *handler, job Running) (v verdict) {
 }
 
 // finish settles a job whose slot is spent: what came of its call, and where it goes.
-func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict) verdict {
+func (g *gate) finish(ctx context.Context, job *Running, owner string, v verdict) verdict {
 	question := job.settled(owner, "free")
 	question.hold, question.actual, question.record = v.hold, v.actual, v.record(job)
 	if job.Probe && v.answer != "" && !errors.Is(v.err, context.Canceled) {
@@ -456,7 +456,7 @@ func (g *gate) finish(ctx context.Context, job Running, owner string, v verdict)
 }
 
 // scope is that of a pause that the job brought about.
-func (job Running) scope(h hold) string {
+func (job *Running) scope(h hold) string {
 	endpoint := endpointIn(job.attributes)
 	switch {
 	case h.sign == "" && h.who == ofAccount:
@@ -472,11 +472,11 @@ func (job Running) scope(h hold) string {
 }
 
 // giveUp ends a job that was not called because the worker stops.
-func (g *gate) giveUp(job Running, owner string) verdict { return g.keep(job, owner, ParkedByStop, 0) }
+func (g *gate) giveUp(job *Running, owner string) verdict { return g.keep(job, owner, ParkedByStop, 0) }
 
 // keep gives a job back with its slot, for another worker to use; after is how long it
 // stays away from its lane.
-func (g *gate) keep(job Running, owner string, reason ParkReason, after time.Duration) verdict {
+func (g *gate) keep(job *Running, owner string, reason ParkReason, after time.Duration) verdict {
 	question := job.settled(owner, "keep")
 	question.to = "lane"
 	if after > 0 {

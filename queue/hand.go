@@ -89,7 +89,7 @@ func (g *gate) serve(h handed) {
 
 // place is where a job goes whose run ended so, as settle.lua has it, and what its
 // task is from then on; nil: as it is.
-func (v verdict) place(job Running, now time.Time) (to string, message []byte) {
+func (v verdict) place(job *Running, now time.Time) (to string, message []byte) {
 	if v.outcome == Done {
 		if job.task.retention <= 0 {
 			return "gone", nil

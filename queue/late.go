@@ -13,7 +13,7 @@ import (
 // endLate ends a run whose job is not this worker's any more: it was silent for so
 // long that another one recovered the job. What the run knows is noted all the same:
 // that it was no crash, and a success.
-func (g *gate) endLate(job Running, owner string, v verdict) verdict {
+func (g *gate) endLate(job *Running, owner string, v verdict) verdict {
 	succeeded := 0
 	if v.outcome == Done {
 		succeeded = 1
@@ -37,7 +37,7 @@ func (g *gate) endLate(job Running, owner string, v verdict) verdict {
 
 // certain reports whether a job that is said to have crashed its workers did: each of
 // them has ended. One that was stopped may have come back since.
-func (g *gate) certain(ctx context.Context, job Running) bool {
+func (g *gate) certain(ctx context.Context, job *Running) bool {
 	for {
 		runs, err := g.readLost(ctx, job.ID)
 		if err == nil {

@@ -10,7 +10,7 @@ import (
 func TestLateEndsOfSeveralRuns(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
-	job := Running{ID: r.add(t, nil), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
+	job := &Running{ID: r.add(t, nil), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
 	g := &gate{queue: r.queue, redis: client, logger: r.worker.logger}
 	for _, owner := range []string{"w:1", "x:1", "y:1"} {
 		r.hold(t, job.ID, owner)
@@ -38,7 +38,7 @@ func TestLateEndElsewhere(t *testing.T) {
 	client, ctx := r.server.Client(), t.Context()
 	g := &gate{queue: r.queue, redis: client, logger: r.worker.logger}
 	for name, there := range map[string]bool{"it is there": true, "it is not": false} {
-		job := Running{ID: r.add(t, func(job *Job) { job.Key, job.KeyUntil = name, Ended }), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
+		job := &Running{ID: r.add(t, func(job *Job) { job.Key, job.KeyUntil = name, Ended }), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
 		r.hold(t, job.ID, "w:1")
 		r.recover(t, job.ID, "10", true)
 		client.ZRem(ctx, asynqKey(r.queue, "g:"+r.lane("a")), job.ID)

@@ -29,7 +29,7 @@ func TestOnTime(t *testing.T) {
 // TestNoCallWhilePaused: no call leaves while anything of it is paused, but for the probe,
 // which goes because of a hold.
 func TestNoCallWhilePaused(t *testing.T) {
-	job := Running{Kind: "call", Tenant: "a", attributes: "endpoint=x;"}
+	job := &Running{Kind: "call", Tenant: "a", attributes: "endpoint=x;"}
 	for scope, held := range map[string]bool{
 		"*": false, "a": false, "k:call": false, "a:call": true, "a:call;a": true, "e:a;x": true, "h:x": true,
 	} {
@@ -64,7 +64,7 @@ func TestPlacesForQuietTenants(t *testing.T) {
 
 // TestScopeOfAFailure: a failure holds back the smallest thing that it says something about.
 func TestScopeOfAFailure(t *testing.T) {
-	job := Running{Kind: "call", Tenant: "a", attributes: "endpoint=x;"}
+	job := &Running{Kind: "call", Tenant: "a", attributes: "endpoint=x;"}
 	for want, h := range map[string]hold{
 		"*": {who: ofAccount}, "a": {who: ofTenant}, "a:call": {who: ofAccount, sign: "+"}, "a:call;a": {who: ofTenant, sign: "="}, "e:a;x": {who: ofEndpoint, sign: "!"},
 	} {

@@ -217,7 +217,7 @@ func TestOutcomeOfRepeatUnknown(t *testing.T) {
 
 // TestOutcomeOfACallThatWasCutOff: the end of the worker is no failure of the job's.
 func TestOutcomeOfACallThatWasCutOff(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callKey{}, &call{job: Running{Attempt: 1, MaxAttempts: 1}}))
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callKey{}, &call{job: &Running{Attempt: 1, MaxAttempts: 1}}))
 	if outcome := OutcomeOf(ctx, context.Canceled); outcome != Archived {
 		t.Errorf("canceled by the handler itself: %s; want archived", outcome)
 	}

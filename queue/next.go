@@ -268,7 +268,7 @@ type callbackBody struct {
 	Error    string          `json:"error,omitempty"`
 }
 
-func (e end) callback(job Running) (json.RawMessage, error) {
+func (e end) callback(job *Running) (json.RawMessage, error) {
 	body := callbackBody{ID: job.ID, Kind: job.Kind, Tenant: job.Tenant, State: "completed", Outcome: e.outcome, Attempts: job.Attempt}
 	switch e.outcome {
 	case Done:
@@ -296,7 +296,7 @@ func (e end) callback(job Running) (json.RawMessage, error) {
 }
 
 // nextOf makes the jobs that follow one that ended, with the fields that named them.
-func (e end) nextOf(queue string, job Running) (fields []string, jobs []Job, err error) {
+func (e end) nextOf(queue string, job *Running) (fields []string, jobs []Job, err error) {
 	var next followUps
 	if err := json.Unmarshal([]byte(e.next), &next); err != nil {
 		return nil, nil, fmt.Errorf("read what follows job %s: %w", quote(job.ID), err)
@@ -328,7 +328,7 @@ func (e end) nextOf(queue string, job Running) (fields []string, jobs []Job, err
 
 // follow enqueues what follows a job that ended. It answers how that stands:
 // followed, or with the error, refused for good, later, or not known.
-func (g *gate) follow(ctx context.Context, job Running, e end) (fate, error) {
+func (g *gate) follow(ctx context.Context, job *Running, e end) (fate, error) {
 	if e.next == "" {
 		return followed, nil
 	}
@@ -373,7 +373,7 @@ func fateOf(err error) fate {
 // that it does not stand in the way of those that make room. One that is refused for
 // good leaves its job in the archive, with the reason; a job that was done stays so,
 // and to run it again only tries again what follows.
-func (g *gate) putAway(ctx context.Context, job Running, owner string) verdict {
+func (g *gate) putAway(ctx context.Context, job *Running, owner string) verdict {
 	v := g.followed(ctx, job)
 	question := job.settled(owner, "away")
 	question.to, question.message = v.place(job, g.clock.now())
@@ -384,7 +384,7 @@ func (g *gate) putAway(ctx context.Context, job Running, owner string) verdict {
 }
 
 // followed enqueues what follows a job that has ended, and says what becomes of it.
-func (g *gate) followed(ctx context.Context, job Running) verdict {
+func (g *gate) followed(ctx context.Context, job *Running) verdict {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		e, err := g.readEnd(ctx, job.ID)
 		fate := unclear

@@ -151,7 +151,7 @@ func TestFollowUpsComeOnce(t *testing.T) {
 			if c.answer(t.Context(), Running{}) != nil {
 				e.outcome = Archived
 			}
-			_, jobs, err := e.nextOf(c.queue, Running{ID: id})
+			_, jobs, err := e.nextOf(c.queue, &Running{ID: id})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -149,7 +149,7 @@ type verdict struct {
 
 // record is the run as settle.lua writes it down; "" for a job that went back to
 // its lane without a call.
-func (v verdict) record(job Running) string {
+func (v verdict) record(job *Running) string {
 	if v.outcome == Parked && v.answer == "" {
 		return ""
 	}
@@ -171,7 +171,7 @@ func (v verdict) record(job Running) string {
 }
 
 // judge decides what follows from a handler's error.
-func judge(err error, job Running, repeatUnknown bool, now time.Time) verdict {
+func judge(err error, job *Running, repeatUnknown bool, now time.Time) verdict {
 	if err == nil {
 		return verdict{outcome: Done}
 	}
@@ -219,7 +219,7 @@ func judge(err error, job Running, repeatUnknown bool, now time.Time) verdict {
 }
 
 // expire ends a job whose deadline has passed.
-func expire(job Running) verdict {
+func expire(job *Running) verdict {
 	if job.unsure {
 		return archive(Unknown, fmt.Errorf("%w; %w", errExpired, errUnsure))
 	}

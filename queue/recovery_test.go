@@ -208,9 +208,9 @@ func TestRecoverNeedsMemory(t *testing.T) {
 // TestLateEnd: a worker that was taken for dead comes back with the end of its run.
 func TestLateEnd(t *testing.T) {
 	t.Parallel()
-	start := func(t *testing.T) (r *rig, g *gate, job Running) {
+	start := func(t *testing.T) (r *rig, g *gate, job *Running) {
 		r = startRig(t, 1, limitsOf(), nil)
-		job = Running{ID: r.add(t, nil), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
+		job = &Running{ID: r.add(t, nil), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
 		return r, &gate{queue: r.queue, redis: r.server.Client(), logger: r.worker.logger}, job
 	}
 	success := verdict{outcome: Done, answer: AnswerOK, result: []byte("[1]")}

@@ -65,13 +65,13 @@ type Running struct {
 	Probe bool
 }
 
-func (job Running) expired(now time.Time) bool {
+func (job *Running) expired(now time.Time) bool {
 	return !job.Deadline.IsZero() && !now.Before(job.Deadline)
 }
 
 // call is what a handler says of the job while it runs.
 type call struct {
-	job           Running
+	job           *Running
 	repeatUnknown bool // of its handler
 
 	mu     sync.Mutex
@@ -88,7 +88,7 @@ func Current(ctx context.Context) (job Running, ok bool) {
 	if !ok {
 		return Running{}, false
 	}
-	return c.job, true
+	return *c.job, true
 }
 
 // SetActual tells what the running call really took of the limits with a unit,
@@ -151,9 +151,9 @@ func (c *call) actualCosts() string {
 // noTenant is who a task of asynq's own client stands for when it does not say.
 const noTenant = "default"
 
-func newRunning(queue, id string, task taskMessage) Running {
+func newRunning(queue, id string, task taskMessage) *Running {
 	headers := task.headers
-	job := Running{
+	job := &Running{
 		ID: id, Queue: queue, Kind: task.kind, Tenant: headers[headerTenant],
 		Attempt: task.retried + 1, MaxAttempts: defaultMaxAttempts,
 		IdempotencyKey: idempotencyKey(id), Cost: 1, Headers: readHeaders(headers), attributes: headers[headerAttributes], task: task,
@@ -186,5 +186,5 @@ func newRunning(queue, id string, task taskMessage) Running {
 }
 
 // tenant and kind are as the scripts spell them.
-func (job Running) tenant() string { return throttle.Escape(job.Tenant) }
-func (job Running) kind() string   { return throttle.Escape(job.Kind) }
+func (job *Running) tenant() string { return throttle.Escape(job.Tenant) }
+func (job *Running) kind() string   { return throttle.Escape(job.Kind) }

@@ -33,7 +33,7 @@ func (q settleQuestion) why() string {
 	return text
 }
 
-func (job Running) settled(owner, outcome string) settleQuestion {
+func (job *Running) settled(owner, outcome string) settleQuestion {
 	q := settleQuestion{id: job.ID, owner: owner, tenant: job.tenant(), kind: job.kind(), outcome: outcome}
 	if job.Probe && outcome != "alone" && outcome != "beside" && outcome != "away" {
 		q.probe = "none"

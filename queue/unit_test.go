@@ -119,11 +119,11 @@ func TestBackoff(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	now := time.Now()
-	job := Running{Attempt: 2, MaxAttempts: 3}
-	last := Running{Attempt: 3, MaxAttempts: 3}
+	job := &Running{Attempt: 2, MaxAttempts: 3}
+	last := &Running{Attempt: 3, MaxAttempts: 3}
 	tests := []struct {
 		err    error
-		job    Running
+		job    *Running
 		repeat bool
 		want   Outcome
 		pause  time.Duration
@@ -143,8 +143,8 @@ func TestJudge(t *testing.T) {
 		{unknown{}, job, true, Retried, 0},
 		{unknown{}, last, true, Unknown, 0},
 		{errors.Join(permanent{}, unknown{}), job, true, Unknown, 0},
-		{errors.New("500"), Running{Attempt: 3, MaxAttempts: 3, unsure: true}, true, Unknown, 0},
-		{permanent{}, Running{Attempt: 3, MaxAttempts: 3, unsure: true}, true, Archived, 0}, // the provider knows the key
+		{errors.New("500"), &Running{Attempt: 3, MaxAttempts: 3, unsure: true}, true, Unknown, 0},
+		{permanent{}, &Running{Attempt: 3, MaxAttempts: 3, unsure: true}, true, Archived, 0}, // the provider knows the key
 	}
 	for _, test := range tests {
 		v := judge(test.err, test.job, test.repeat, now)

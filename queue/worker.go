@@ -127,6 +127,10 @@ func (w *Worker) setReady(err error) {
 // them is in Redis, for which calls that were cut off have 5 s, or the reason why
 // it could not start. What goes on even then is given back as a job of which nobody knows
 // what comes of it.
+//
+// A call leaves at its slot only if a thread is free at that moment. The programs of this
+// project set Go's runtime for that, and a program of your own does well to do the same:
+// GOGC=800, and GOMAXPROCS=3 where Go gives fewer.
 func (w *Worker) Run(ctx context.Context) error {
 	if len(w.handlers) == 0 {
 		return errors.New("queue: the worker has no handlers")
