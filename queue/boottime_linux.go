@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -8,10 +9,48 @@ import (
 
 // bootTime is the time since the machine started, also while it slept: a slot
 // that passed during a suspend is late, which the monotonic clock would hide.
+//
+// Asking for it is a system call, and a run asks ten times. So it is the monotonic clock
+// and what lies between the two. That is asked anew when the wall clock has moved against
+// the monotonic one: a suspend moves it, and so does whoever sets it.
 func bootTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return time.Since(processStart)
+	now := time.Now()
+	monotonic := now.Sub(processStart)
+	wall := time.Duration(now.UnixNano()) - monotonic
+	known := bootKnown.Load()
+	if known == nil || (wall-known.wall).Abs() > mostDrift {
+		known = askBoot()
+		bootKnown.Store(known)
 	}
-	return time.Duration(ts.Nano())
+	return monotonic + known.boot
+}
+
+// bootOffsets is how far two clocks are ahead of the monotonic one.
+type bootOffsets struct{ wall, boot time.Duration }
+
+var bootKnown atomic.Pointer[bootOffsets]
+
+// mostDrift is less than any error of the boot clock that would matter.
+const mostDrift = 100 * time.Microsecond
+
+// askBoot asks both clocks, and again where it was kept from asking them together.
+func askBoot() *bootOffsets {
+	const tries, together = 10, 5 * time.Microsecond
+	best, least := &bootOffsets{}, time.Duration(1<<62)
+	for range tries {
+		before := time.Now()
+		var ts unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+			return best // every kernel since 2.6.39 knows it
+		}
+		took := time.Since(before)
+		if took < least {
+			monotonic := before.Sub(processStart)
+			best, least = &bootOffsets{time.Duration(before.UnixNano()) - monotonic, time.Duration(ts.Nano()) - monotonic - took/2}, took
+		}
+		if took < together {
+			break
+		}
+	}
+	return best
 }

@@ -1,0 +1,45 @@
+package queue
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestBootTime: it is the boot clock, also after the machine slept.
+func TestBootTime(t *testing.T) {
+	check := func() {
+		t.Helper()
+		for range 1000 {
+			before := askBootClock(t)
+			got := bootTime()
+			if after := askBootClock(t); got < before-mostDrift || got > after+mostDrift {
+				t.Fatalf("%v; want %v to %v", got, before, after)
+			}
+		}
+	}
+	check()
+	// Asleep, the monotonic clock stood still: the other two are further ahead of it.
+	known := *askBoot()
+	bootKnown.Store(&bootOffsets{known.wall - time.Hour, known.boot - time.Hour})
+	check()
+	// Somebody set the wall clock.
+	bootKnown.Store(&bootOffsets{known.wall + time.Hour, known.boot})
+	check()
+}
+
+func askBootClock(t *testing.T) time.Duration {
+	t.Helper()
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ts.Nano())
+}
+
+func BenchmarkBootTime(b *testing.B) {
+	for b.Loop() {
+		bootTime()
+	}
+}
