@@ -58,6 +58,7 @@ end
 local function hand(job, answer, e, c, probe, now, fields)
   local owner = owner_of(HAND_RUN + #handed)
   local n = #fields
+  if job.state ~= 'active' then push(asynq .. 'active', job.id) end
   fields[1], fields[2], fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = 'HSET', job.key, 'state', 'active', 'hg_owner', owner
   plan_words(fields)
   handed[#handed + 1] = {
@@ -65,7 +66,6 @@ local function hand(job, answer, e, c, probe, now, fields)
     (job.unsure and 1 or 0) + (probe and 2 or 0), (job.position or 0) % BAND,
   }
   handed_bytes = handed_bytes + #job.msg
-  if job.state ~= 'active' then push(asynq .. 'active', job.id) end
   plans[#plans].undo = unhand
 end
 

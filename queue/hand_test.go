@@ -443,3 +443,106 @@ func TestTimeout(t *testing.T) {
 		t.Errorf("%d calls failed; want the first", n)
 	}
 }
+
+// TestNothingIsHandedOverHalf: where a job cannot become active, no worker hears of it.
+func TestNothingIsHandedOverHalf(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, Limits{}, nil)
+	client, ctx := r.server.Client(), t.Context()
+	id := r.add(t, nil)
+	r.runNow(t)
+	d, handed := r.handing()
+	active := asynqKey(r.queue, "active")
+	client.Set(ctx, active, "damaged", 0)
+	if got := handed(t, 100); len(got) > 0 {
+		t.Errorf("%q were handed over; want none", got)
+	}
+	client.Del(ctx, active)
+	r.release(t, d, 100)
+	if got := handed(t, 100); !slices.Equal(got, []string{id}) {
+		t.Errorf("%q were handed over after it was mended; want the job", got)
+	}
+}
+
+// runNow lets all jobs of the queue go beyond their limits.
+func (r *rig) runNow(t *testing.T) {
+	t.Helper()
+	if _, err := Apply(t.Context(), r.server.Client(), r.queue, RunNow, Filter{}, Operator{Actor: "ann", Reason: "test"}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPendingWaitsForRoom: what an operator let go, and what has only to be put away, is
+// handed over in its order when the worker has room.
+func TestPendingWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, Limits{}, nil)
+	goes, done := r.add(t, nil), r.add(t, nil)
+	r.runNow(t)
+	r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+done), "hg_done", "1")
+	_, handed := r.handing()
+	for room, want := range [][]string{0: nil, 1: {goes}, 2: {goes, done}} {
+		if got := handed(t, int64(min(room, 1))); !slices.Equal(got, want) {
+			t.Errorf("with room %d, %q were handed over; want %q", room, got, want)
+		}
+	}
+}
+
+// TestPauseHoldsWhatGoesNow: a job that an operator let go returns to its lane when its
+// tenant is paused before a worker took it.
+func TestPauseHoldsWhatGoesNow(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, Limits{}, nil)
+	id := r.add(t, nil)
+	r.runNow(t)
+	scope, by := Scope{Tenant: "a"}, Operator{Actor: "ann", Reason: "test"}
+	if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, scope, time.Time{}, by); err != nil {
+		t.Fatal(err)
+	}
+	_, handed := r.handing()
+	if got := handed(t, 100); len(got) > 0 || r.states(t)["aggregating"] != 1 {
+		t.Errorf("%q were handed over, %v; want the job in its lane", got, r.states(t))
+	}
+	if _, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, scope, by); err != nil {
+		t.Fatal(err)
+	}
+	if got := handed(t, 100); !slices.Equal(got, []string{id}) {
+		t.Errorf("%q were handed over when it was resumed; want the job", got)
+	}
+}
+
+// TestDamagedPendingJobWaits: a job in asynq's pending list whose state is another keeps
+// nobody, and no worker gets it.
+func TestDamagedPendingJobWaits(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, Limits{}, nil)
+	damaged, sound := r.add(t, nil), r.add(t, nil)
+	r.runNow(t)
+	r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+damaged), "state", "completed")
+	_, handed := r.handing()
+	if got := handed(t, 100); !slices.Equal(got, []string{sound}) {
+		t.Errorf("%q were handed over; want the sound job", got)
+	}
+	if faults, err := Faults(t.Context(), r.server.Client(), r.queue); err != nil || len(faults) != 1 {
+		t.Errorf("faults %+v, %v; want one", faults, err)
+	}
+}
+
+// handing is a dispatcher without a worker, and a round of it, which returns the ids of all
+// jobs that it was handed so far.
+func (r *rig) handing() (*dispatcher, func(t *testing.T, room int64) []string) {
+	var ids []string
+	d := r.dispatcher()
+	d.hand = func(jobs []handed) {
+		for _, job := range jobs {
+			ids = append(ids, job.id)
+		}
+	}
+	return d, func(t *testing.T, room int64) []string {
+		t.Helper()
+		if _, err := d.round(t.Context(), room); err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+}
