@@ -134,12 +134,12 @@ func (g *gate) process(ctx context.Context, job *Running, owner string, slot gra
 		if job.expired(g.clock.now()) {
 			return g.finish(ctx, job, owner, expire(job))
 		}
-		return g.keep(job, owner, ParkedByKind, 0)
+		return g.keep(job, owner, slot.slot, ParkedByKind, 0)
 	}
 	var turn *turn // of a suspect
 	if slot.crashes >= suspicious {
 		if turn = g.takeTurn(ctx, job, owner); turn == nil {
-			return g.postpone(ctx, job, owner)
+			return g.postpone(ctx, job, owner, slot.slot)
 		}
 		defer g.suspects.pass()
 	}
@@ -159,7 +159,7 @@ func (g *gate) process(ctx context.Context, job *Running, owner string, slot gra
 			took = bootTime() - granted
 			switch {
 			case err != nil:
-				return g.giveUp(job, owner)
+				return g.giveUp(job, owner, slot.slot)
 			case slot.answer == "gone":
 				return g.endLate(job, owner, verdict{})
 			case slot.answer == "done" || slot.answer == "failed":
@@ -175,7 +175,7 @@ func (g *gate) process(ctx context.Context, job *Running, owner string, slot gra
 		holds := bootTime()
 		if !marked {
 			if !g.hold(ctx, slot.earliest-inHand) {
-				return g.giveUp(job, owner)
+				return g.giveUp(job, owner, slot.slot)
 			}
 			if !g.mark(job, owner, turn) {
 				return g.endLate(job, owner, verdict{})
@@ -183,7 +183,7 @@ func (g *gate) process(ctx context.Context, job *Running, owner string, slot gra
 			marked = true
 		}
 		if !g.hold(ctx, slot.earliest) {
-			return g.giveUp(job, owner)
+			return g.giveUp(job, owner, slot.slot)
 		}
 		held += bootTime() - holds
 		if job.expired(g.clock.now()) {
@@ -208,7 +208,7 @@ func (g *gate) process(ctx context.Context, job *Running, owner string, slot gra
 		g.observer.Gated(g.queue, Gating{Kind: job.Kind, Decision: "missed", Asked: took})
 		slot.answer = "slot"
 		if missed++; missed > usualMisses && g.pause(ctx, missPause(missed)) != nil {
-			return g.giveUp(job, owner)
+			return g.giveUp(job, owner, slot.slot)
 		}
 	}
 }
@@ -340,6 +340,12 @@ func (g *gate) onTime(s slot) bool {
 	return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.told))+late
 }
 
+// ahead is whether a slot is still to come, and Redis's clock was not set since it was
+// given: its limits may give others at that moment else.
+func (g *gate) ahead(s slot) bool {
+	return bootTime() < s.latest && (g.clock.boot(s.told)-s.latest).Abs() < late
+}
+
 func (g *gate) paused(job *Running) bool {
 	now := g.clock.now()
 	if g.pauses.holds(now, pauseScopes(job.tenant(), job.kind())...) {
@@ -373,11 +379,11 @@ func (g *gate) takeTurn(ctx context.Context, job *Running, owner string) *turn {
 }
 
 // postpone sends a suspect back for a moment, because it is not its turn.
-func (g *gate) postpone(ctx context.Context, job *Running, owner string) verdict {
+func (g *gate) postpone(ctx context.Context, job *Running, owner string, has slot) verdict {
 	if !g.hold(ctx, 0) {
-		return g.giveUp(job, owner)
+		return g.giveUp(job, owner, has)
 	}
-	return g.keep(job, owner, ParkedBySuspicion, time.Second)
+	return g.keep(job, owner, has, ParkedBySuspicion, time.Second)
 }
 
 // call makes the call and judges its answer.
@@ -472,12 +478,17 @@ func (job *Running) scope(h hold) string {
 }
 
 // giveUp ends a job that was not called because the worker stops.
-func (g *gate) giveUp(job *Running, owner string) verdict { return g.keep(job, owner, ParkedByStop, 0) }
+func (g *gate) giveUp(job *Running, owner string, has slot) verdict {
+	return g.keep(job, owner, has, ParkedByStop, 0)
+}
 
-// keep gives a job back with its slot, for another worker to use; after is how long it
-// stays away from its lane.
-func (g *gate) keep(job *Running, owner string, reason ParkReason, after time.Duration) verdict {
+// keep gives a job back with its slot, for another worker to use, if that is still ahead;
+// after is how long it stays away from its lane.
+func (g *gate) keep(job *Running, owner string, has slot, reason ParkReason, after time.Duration) verdict {
 	question := job.settled(owner, "keep")
+	if !g.ahead(has) {
+		question.text = "passed"
+	}
 	question.to = "lane"
 	if after > 0 {
 		question.to = fmt.Sprintf("retry %d 0", after.Microseconds())

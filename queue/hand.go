@@ -71,7 +71,7 @@ func (g *gate) serve(h handed) {
 	job.raw = h.message
 	leave, waited := g.live.enter(shownRun{h.id, job.Kind, message.payload, time.Now()}, cancel, g.stopping)
 	if leave == nil {
-		g.keep(job, h.owner, ParkedByStop, 0)
+		g.keep(job, h.owner, h.slot, ParkedByStop, 0)
 		return
 	}
 	defer leave()

@@ -9,7 +9,7 @@ import (
 type settleQuestion struct {
 	id, owner, tenant, kind, outcome string
 
-	text   string // the result of 'done', why of 'failed'
+	text   string // the result of 'done', why of 'failed', "passed" of 'keep' where the slot is over
 	hold   hold
 	probe  string // of a probe: "up" when it was answered, else "none"
 	actual string // costs that the call had, "unit=n;…"

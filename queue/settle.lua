@@ -10,7 +10,8 @@
 --   outcome  'done'    the call succeeded: it must never be made again
 --            'failed'  it ended for good without success: nor must this one, unless an
 --                      operator runs it again; its slot is spent
---            'keep'    not called: the job keeps its slot for another worker
+--            'keep'    not called: the job keeps its slot for another worker, unless text says
+--                      that it has 'passed'
 --            'free'    failed: the slot is spent
 --            'unsure'  likewise, and the provider may have acted on it
 --            'refused' not called, or the provider did nothing: likewise, and this run
@@ -278,6 +279,8 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   elseif outcome == 'keep' and task.called then
     plan('HDEL', key, 'hg_called')
   end
+  local kept = outcome == 'keep' and text == '' and slot or 0
+  if outcome == 'keep' and kept == 0 and slot > 0 then set('hg_slot', slot_write(0, 0, position)) end
   if ended and task.unique and read('GET', headgate .. 'unique:' .. task.unique) == id then
     plan('DEL', headgate .. 'unique:' .. task.unique)
   end
@@ -290,7 +293,7 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   elseif run and (run.answer ~= '' or outcome == 'failed') then
     event(id, tenant, kind, run.outcome, run.answer, record)
   end
-  if to ~= '' and not follows then go(id, task, outcome == 'failed' and new, to, msg, lane, outcome == 'keep' and slot or 0, position) end
+  if to ~= '' and not follows then go(id, task, outcome == 'failed' and new, to, msg, lane, kept, position) end
   -- The job has ended whatever becomes of this.
   if actual ~= '' and new then
     attempt('lane ' .. lane, function()

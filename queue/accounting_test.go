@@ -1,0 +1,340 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testlong"
+)
+
+// TestAccounting: whatever workers do with the slots that they were given, calls keep to
+// their limits, without any tolerance. Redis runs the scripts, and this is the exact model
+// of what may have left: two workers ask for jobs in any order, send each at any moment
+// from its earliest to its latest, or too late, so that they ask for another slot, or give
+// it back; calls cost less than was estimated; limits change; the clock of Redis is set.
+func TestAccounting(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t) // it forgets the scripts of each run
+	runs := 25
+	if testlong.On() {
+		runs = 2000
+	}
+	for seed := range uint64(runs) {
+		m := newAccounting(t, server, seed)
+		for range 60 {
+			// What happens all the time, and what happens now and then.
+			actions := []func(*testing.T){m.enqueue, m.round, m.round, m.round, m.send, m.send, m.late, m.pass, m.pass, m.giveBack}
+			if m.Float64() < 0.1 {
+				actions = []func(*testing.T){m.publish, m.step}
+			}
+			actions[m.IntN(len(actions))](t)
+		}
+		m.drain(t)
+		m.law(t)
+		m.client.Close()
+	}
+}
+
+// accounting is what a run of the model knows. Moments are µs of a true clock, which nobody
+// sets; that of Redis is ahead of it.
+type accounting struct {
+	*rand.Rand
+	clock  *redistest.Clock
+	client redis.UniversalClient
+	gate   *gate
+	runs   *atomic.Int64
+	ahead  int64 // of Redis's clock, µs
+	limits []limitsInForce
+	steps  []int64 // when the clock was set forward
+	held   []heldJob
+	sent   []sentCall
+	back   int64 // when the last slot has passed of a job that was given back
+	waits  int   // jobs that were enqueued, less those that were sent
+}
+
+const modelQueue = "q"
+
+// limitsInForce are the numbers of both limits from a moment on.
+type limitsInForce struct {
+	since               int64
+	rate, burst, shared int64 // tokens a second of a tenant and at once, and calls a second of all
+}
+
+type heldJob struct {
+	id, owner, tenant string
+	earliest, latest  int64
+	told              int64 // the latest, by Redis's clock
+	granted           int64
+	tokens            int64
+}
+
+type sentCall struct {
+	at, granted, tokens int64
+	tenant              string
+}
+
+func newAccounting(t *testing.T, server *redistest.Server, seed uint64) *accounting {
+	clock := &redistest.Clock{}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: clock.Dial})
+	m := &accounting{Rand: rand.New(rand.NewPCG(seed, 0)), clock: clock, client: client, runs: &atomic.Int64{}}
+	if err := server.Client().FlushDB(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Client().ScriptFlush(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	m.gate = &gate{queue: modelQueue, redis: client, limits: &limitsCache{queue: modelQueue, redis: client}, woke: func() {}, replans: newReplans()}
+	m.publish(t)
+	return m
+}
+
+func (m *accounting) from(low, high int64) int64 { return low + m.Int64N(high-low+1) }
+
+func (m *accounting) yes() bool { return m.IntN(2) == 0 }
+
+func (m *accounting) one(values ...int64) int64 { return values[m.IntN(len(values))] }
+
+func (m *accounting) now() int64 { return m.clock.Now().UnixMicro() - m.ahead }
+
+// until lets time pass until a moment has come.
+func (m *accounting) until(at int64) {
+	if wait := at - m.now(); wait > 0 {
+		m.clock.Step(time.Duration(wait) * time.Microsecond)
+	}
+}
+
+func (m *accounting) pass(*testing.T) {
+	m.until(m.now() + m.from(0, 300_000))
+}
+
+func (m *accounting) publish(t *testing.T) {
+	l := limitsInForce{
+		rate:   m.one(3, 7, 40, 100, 1000),
+		burst:  m.from(3, 20),
+		shared: m.one(9, 100, 3000),
+	}
+	own, all := perTenant(l.rate), sharedBy(l.shared)
+	own.Burst, own.Unit = l.burst, "tokens"
+	l.since = m.now()
+	err := Publish(context.Background(), m.client, Limits{Queues: map[string]QueueLimits{modelQueue: {Limits: []Limit{own, all}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.limits = append(m.limits, l)
+}
+
+// step sets Redis's clock. The workers notice at once. What was given back has gone, or its
+// slot would be another moment.
+func (m *accounting) step(*testing.T) {
+	m.until(m.back + 1)
+	by := m.from(-2_000_000, 2_000_000)
+	m.clock.Step(time.Duration(by) * time.Microsecond)
+	m.ahead += by
+	if by > 0 {
+		m.steps = append(m.steps, m.now())
+	}
+}
+
+func (m *accounting) enqueue(t *testing.T) {
+	var jobs []Job
+	for range m.from(1, 12) {
+		jobs = append(jobs, Job{
+			Kind: "call", Queue: modelQueue, Tenant: []string{"a", "b"}[m.IntN(2)], Payload: json.RawMessage(`{}`),
+			Costs: map[string]int64{"tokens": m.from(1, 3)},
+		})
+	}
+	for _, result := range NewClient(m.client).EnqueueMany(context.Background(), jobs) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	m.waits += len(jobs)
+}
+
+// round hands jobs over to one of two workers.
+func (m *accounting) round(t *testing.T) {
+	worker := []string{"w1", "w2"}[m.IntN(2)]
+	run := m.runs.Add(mostHanded) - mostHanded + 1
+	before := m.now()
+	reply, err := dispatchScript.Run(context.Background(), m.client, scriptKeys(modelQueue), modelQueue, mostHanded, mostHanded,
+		horizon.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), worker, run, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, entry := range reply.([]any)[9].([]any) {
+		values := entry.([]any)
+		job := heldJob{id: fmt.Sprint(values[0]), owner: ownerOf(worker, run+int64(i)), granted: before}
+		task, err := decodeMessage([]byte(fmt.Sprint(values[1])))
+		if err != nil || fmt.Sprint(values[2]) != "go" {
+			t.Fatalf("%v, %v", values, err)
+		}
+		running := newRunning(modelQueue, job.id, task)
+		job.tenant, job.tokens = running.Tenant, running.Costs["tokens"]
+		n, err := numbers(values[3:], 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		job.slot(n[0], n[1], m.ahead)
+		m.held = append(m.held, job)
+	}
+}
+
+func (j *heldJob) slot(earliest, latest, ahead int64) {
+	j.earliest, j.latest, j.told = earliest-ahead, latest-ahead, latest
+}
+
+// end is the last moment at which the worker lets the call leave.
+func (m *accounting) end(j heldJob) int64 { return min(j.latest, j.told-m.ahead) }
+
+// send lets calls leave, each at a moment of its slot.
+func (m *accounting) send(t *testing.T) {
+	now, last := m.now(), int64(0)
+	m.held = slices.DeleteFunc(m.held, func(j heldJob) bool {
+		from, to := max(j.earliest, now), m.end(j)
+		if from > to || !m.yes() {
+			return false
+		}
+		at := m.one(from, to, (from+to)/2)
+		tokens := m.from(0, j.tokens)
+		m.sent = append(m.sent, sentCall{at, j.granted, tokens, j.tenant})
+		last = max(last, at)
+		m.settle(t, j, settleQuestion{outcome: "done", actual: fmt.Sprintf("tokens=%d;", tokens), to: "gone"})
+		m.waits--
+		return true
+	})
+	m.until(last)
+}
+
+// late asks for another slot for all whose slot has passed.
+func (m *accounting) late(t *testing.T) {
+	for i, j := range m.held {
+		if m.end(j) >= m.now() {
+			continue
+		}
+		granted := m.now()
+		reply, err := slotScript.Run(context.Background(), m.client, scriptKeys(modelQueue), modelQueue, (2 * horizon).Microseconds(), inHand.Microseconds(), "",
+			j.id, j.owner, j.tenant, "", "call", 1, fmt.Sprintf("tokens=%d;", j.tokens), time.Minute.Microseconds())
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := reply.([]any)
+		if values[0] == "park" {
+			m.settle(t, j, settleQuestion{outcome: "refused", to: "lane"})
+			m.held[i].id = ""
+			continue
+		}
+		n, err := numbers(values[1:], 2)
+		if err != nil || values[0] != "go" {
+			t.Fatalf("%v, %v", values, err)
+		}
+		m.held[i].slot(n[0], n[1], m.ahead)
+		m.held[i].granted = granted
+	}
+	m.held = slices.DeleteFunc(m.held, func(j heldJob) bool { return j.id == "" })
+}
+
+// giveBack returns jobs to their lanes, with their slots.
+func (m *accounting) giveBack(t *testing.T) {
+	m.held = slices.DeleteFunc(m.held, func(j heldJob) bool {
+		if !m.yes() {
+			return false
+		}
+		q := settleQuestion{outcome: "keep", to: "lane"}
+		if m.now() >= j.latest || j.told-m.ahead != j.latest {
+			q.text = "passed" // see gate.ahead
+		}
+		m.settle(t, j, q)
+		m.back = max(m.back, j.latest)
+		return true
+	})
+}
+
+func (m *accounting) settle(t *testing.T, j heldJob, q settleQuestion) {
+	q.id, q.owner, q.tenant, q.kind = j.id, j.owner, j.tenant, "call"
+	answers, err := m.gate.sendSettle([]settleQuestion{q})
+	if err != nil || !answers[0].mine {
+		t.Fatalf("%+v: %+v, %v", q, answers, err)
+	}
+}
+
+// law holds every two calls against both limits.
+func (m *accounting) law(t *testing.T) {
+	slices.SortStableFunc(m.sent, func(a, b sentCall) int { return int(a.at - b.at) })
+	for _, tenant := range []string{"a", "b", ""} {
+		var calls []sentCall
+		for _, call := range m.sent {
+			if tenant == "" {
+				call.tokens = 1
+			}
+			if tenant == "" || call.tenant == tenant {
+				calls = append(calls, call)
+			}
+		}
+		for i, first := range calls {
+			n, granted := int64(0), first.granted
+			for _, last := range calls[i:] {
+				n, granted = n+last.tokens, min(granted, last.granted)
+				rate, burst := m.most(tenant, granted, last.at)
+				for _, at := range m.steps {
+					if granted <= at && at <= last.at {
+						burst *= 2 // the buckets saw a time that never was
+					}
+				}
+				if (n-burst)*1e6 > rate*(last.at-first.at+1) { // both moments are whole µs
+					t.Errorf("tenant %q: %d permits within %d µs; %d/s and %d at once are allowed", tenant, n, last.at-first.at, rate, burst)
+				}
+			}
+		}
+	}
+}
+
+// most is what the limits allowed at most in a time.
+func (m *accounting) most(tenant string, from, to int64) (rate, burst int64) {
+	for i, l := range m.limits {
+		if l.since > to || i+1 < len(m.limits) && m.limits[i+1].since < from {
+			continue
+		}
+		if tenant == "" {
+			rate, burst = max(rate, l.shared), 1
+		} else {
+			rate, burst = max(rate, l.rate), max(burst, l.burst)
+		}
+	}
+	return rate, burst
+}
+
+// drain sends all that is left: no job is lost, and no bucket closed for ever.
+func (m *accounting) drain(t *testing.T) {
+	for range 3000 {
+		if m.waits == 0 {
+			return
+		}
+		m.late(t)
+		now := m.now()
+		m.held = slices.DeleteFunc(m.held, func(j heldJob) bool {
+			from := max(j.earliest, now)
+			if from > m.end(j) {
+				return false
+			}
+			m.until(from)
+			m.settle(t, j, settleQuestion{outcome: "done", to: "gone"})
+			m.sent = append(m.sent, sentCall{from, j.granted, j.tokens, j.tenant})
+			m.waits--
+			return true
+		})
+		m.round(t)
+		if len(m.held) == 0 {
+			m.until(m.now() + 100_000)
+		}
+	}
+	t.Fatalf("%d jobs did not go", m.waits)
+}
