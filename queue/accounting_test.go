@@ -41,6 +41,9 @@ func TestAccounting(t *testing.T) {
 		m.drain(t)
 		m.law(t)
 		m.client.Close()
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
 	}
 }
 

@@ -13,15 +13,20 @@ func TestOnTime(t *testing.T) {
 	at := func(from time.Duration) slot { return slot{latest: now + from, told: redis + from.Microseconds()} }
 	forward := at(time.Minute) // by the boot clock; Redis's was set forward since
 	forward.told -= time.Hour.Microseconds()
+	back := at(time.Minute)
+	back.told += time.Hour.Microseconds()
 	for what, test := range map[string]struct {
-		slot   slot
-		onTime bool
+		slot          slot
+		onTime, ahead bool
 	}{
-		"no end": {slot{}, true}, "in a minute": {at(time.Minute), true}, "10 ms ago": {at(-10 * time.Millisecond), false},
-		"by Redis's clock an hour ago": {forward, false},
+		"no end": {slot{}, true, false}, "in a minute": {at(time.Minute), true, true}, "10 ms ago": {at(-10 * time.Millisecond), false, false},
+		"by Redis's clock an hour ago": {forward, false, false}, "by Redis's clock in an hour": {back, true, false},
 	} {
 		if got := g.onTime(test.slot); got != test.onTime {
 			t.Errorf("a slot that ends %s: on time is %v", what, got)
+		}
+		if got := g.ahead(test.slot); got != test.ahead {
+			t.Errorf("a slot that ends %s: ahead is %v", what, got)
 		}
 	}
 }
@@ -35,10 +40,10 @@ func TestNoCallWhilePaused(t *testing.T) {
 	} {
 		g := &gate{clock: &redisClock{}, pauses: &pauses{}}
 		g.pauses.add(scope, g.clock.now(), time.Hour)
-		probe := job
+		probe := *job
 		probe.Probe = true
-		if !g.paused(job) || g.paused(probe) == held {
-			t.Errorf("pause of %s: a job waits: %v, a probe: %v", scope, g.paused(job), g.paused(probe))
+		if !g.paused(job) || g.paused(&probe) == held {
+			t.Errorf("pause of %s: a job waits: %v, a probe: %v", scope, g.paused(job), g.paused(&probe))
 		}
 	}
 	g := &gate{clock: &redisClock{}, pauses: &pauses{}}

@@ -8,6 +8,14 @@ var gateMutants = []mutant{
 		"clock", "a process that was paused sends nothing stale", "queue TestOnTime",
 	},
 	{
+		"queue/gate.go", `return bootTime() < s.latest && (g.clock.boot(s.told)-s.latest).Abs() < late`, `return bootTime() < s.latest`,
+		"clock", "a slot does not come back with a clock that is set back", "queue TestOnTime",
+	},
+	{
+		"queue/boottime_linux.go", `if known == nil || (wall-known.wall).Abs() > mostDrift {`, `if known == nil || wall == known.wall+1 {`,
+		"clock", "a slot that passed while the machine slept is late", "queue TestBootTime",
+	},
+	{
 		"queue/gate.go", `if g.onTime(slot.slot) && g.renewals.cover(granted) && !paused {`, `if g.onTime(slot.slot) && (g.renewals.cover(granted) || true) && !paused {`,
 		"no fence", "a call leaves only while its job is certainly this worker's", "queue TestNoCallWithoutALease",
 	},

@@ -178,6 +178,10 @@ var queueMutants = []mutant{
 		"wrong number", "no slot is given further ahead than the horizon", "queue TestNoSlotBehindTheHorizon",
 	},
 	{
+		"queue/dispatch.lua", `marks = commit_all(limits.all, now, c, job.costs)`, `marks = commit_all(limits.all, now, t, job.costs)`,
+		"clock", "a call is accounted at the last moment at which it may leave", "queue TestAccounting",
+	},
+	{
 		"queue/dispatch.lua", `marks = commit_all(limits.all, now, c, job.costs)`, `marks = ''`,
 		"missing write", "every release is counted by its limits", "queue TestLoweredBelowACost",
 	},
