@@ -172,6 +172,9 @@ function make.rate()
       -- faster rate must not give theirs a second time: it holds from the last one
       -- on. It drains at the new rate from now on, so it is written.
       local last = math.min(math.max(s.last, now), now + limit.ahead)
+      -- One that stands further is of a clock that was set back a little: a slower rate
+      -- would make much of that.
+      s.tat = s.tat - math.max(0, s.last - last)
       local owed, part = rate_convert(limit, s.tat - now, s.frac, s.p, s.r)
       local after, rest = 0, 0
       if s.tat >= last then after, rest = rate_convert(limit, s.tat - last, s.frac, s.p, s.r) end
