@@ -19,8 +19,8 @@ var archiveLua string
 var archivedLua string
 
 var (
-	archiveScript  = newPlainScript(archiveLua).AllowOOM()
-	archivedScript = newPlainScript(archivedLua)
+	archiveScript  = newScript(archiveLua).AllowOOM()
+	archivedScript = newScript(archivedLua)
 )
 
 const (

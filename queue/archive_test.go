@@ -191,7 +191,7 @@ func TestOldArchiveMoves(t *testing.T) {
 	if n := client.ZCard(ctx, key(name, "archive")).Val(); n != 1 {
 		t.Errorf("%d left in the archive; want 1", n)
 	}
-	drop := newScript(endLua + `return archive_drop(ARGV[2]) and 1 or 0`)
+	drop := newScript(`return archive_drop(ARGV[2]) and 1 or 0`, endLua)
 	for id, want := range map[string]int64{"old-00000": 1, "old-00005": 1, "old-00002": 0} {
 		if n, err := drop.Run(ctx, client, scriptKeys(name), name, id); err != nil || n != want {
 			t.Errorf("archive_drop(%s) = %v, %v; want %d", id, n, err, want)

@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"fmt"
 	"math"
 	"slices"
@@ -15,9 +14,6 @@ import (
 
 // This file and asynq.lua know asynq's own keys and formats;
 // TestAsynqContract is what a new version of asynq has to pass.
-
-//go:embed asynq.lua
-var asynqLua string
 
 const asynqQueues = "asynq:queues" // set of the names of all queues
 

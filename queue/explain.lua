@@ -23,7 +23,7 @@
 --           list for each lane
 --   logs    for each: {left, oldest_us}
 local now = clock()
-before_writes = nil -- buckets are looked at, and none is saved
+save_buckets = nil -- buckets are looked at, and none is saved
 set_calendars(ARGV[2])
 local lane, id = ARGV[3], ARGV[4]
 

@@ -17,7 +17,7 @@
 --           lanes that were drawn.
 --   pauses  for each scope that is paused: {scope, "until_us by reason"}
 local now = clock()
-before_writes = nil -- buckets are looked at, and none is saved
+save_buckets = nil -- buckets are looked at, and none is saved
 attempt('limits', function() set_calendars(ARGV[2]) end)
 
 -- glance reads; where the key is damaged the answer is `none`, and that is a fault.

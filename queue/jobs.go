@@ -16,7 +16,7 @@ import (
 //go:embed jobs.lua
 var jobsLua string
 
-var jobsScript = newPlainScript(messageLua + "\n" + jobsLua)
+var jobsScript = newScript(jobsLua, messageLua)
 
 // JobQuery says which jobs of a queue are listed.
 type JobQuery struct {

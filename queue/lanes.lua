@@ -170,17 +170,17 @@ end
 
 -- buckets are read once and written once per script, however many jobs pass.
 local buckets = {}
+local function save_buckets()
+  for _, known in pairs(buckets) do limit_save(known, clock()) end
+end
+
 local function bucket(entry, now)
   local known = buckets[entry.key]
   if not known then
     known = limit_open(entry.spec, entry.key, now)
-    buckets[entry.key] = known
+    buckets[entry.key], before_writes = known, save_buckets
   end
   return known
-end
-
-before_writes = function()
-  for _, known in pairs(buckets) do limit_save(known, clock()) end
 end
 
 -- An adaptive limit is lowered by a 429 to half of what it was, and comes back
@@ -628,13 +628,13 @@ local function note_length(lane, n)
 end
 
 -- A plan that is dropped changes no lane.
-dropped = function(write)
+local function keep_length(write)
   if write[1] == 'gather' and write[5] then left[write[5]] = left[write[5]] - write[6] end
 end
 
 -- lane_drop takes a job out of its lane, in which it stands.
 local function lane_drop(lane, id)
-  left[lane] = (left[lane] or 0) - 1
+  left[lane], on_drop = (left[lane] or 0) - 1, keep_length
   gather('ZREM', lane_key(lane), id, lane, -1)
 end
 

@@ -284,7 +284,7 @@ func TestCancelledJobsAreFollowed(t *testing.T) {
 	c := startChain(t, nil)
 	ctx, client := t.Context(), c.server.Client()
 	id := c.add(t, withFollowUps)
-	cancel := newScript(recordLua + endLua + `lane_drop('a;kind=call', ARGV[2]) backlog_add('a', -1) end_waiting(ARGV[2], 'cancelled', 'not wanted', clock(), '')`)
+	cancel := newScript(`lane_drop('a;kind=call', ARGV[2]) backlog_add('a', -1) end_waiting(ARGV[2], 'cancelled', 'not wanted', clock(), '')`, recordLua, endLua)
 	if _, err := cancel.Run(ctx, client, scriptKeys(c.queue), c.queue, id); err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}

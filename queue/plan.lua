@@ -87,7 +87,7 @@ end
 -- seconds, nil for never.
 local function tally(key, n, ends) plans[#plans + 1] = {'tally', key, n, ends} end
 
--- More words say what the plan did to what the script remembers, for `dropped`.
+-- More words say what the plan did to what the script remembers, for on_drop.
 local function gather(command, key, id, ...)
   if types[key] ~= type_of(command) then
     plan(command, key, id) -- looks at the key's type
@@ -99,8 +99,8 @@ end
 -- A queue of jobs is added to once, when all that they are is written.
 local function push(key, id) gather('LPUSH', key, id) end
 
--- dropped is what the library in front of the script does about a plan that is dropped.
-local dropped
+-- on_drop is what else there is to do about a plan that is dropped; nil for nothing.
+local on_drop
 
 local faults
 local function report(what, fault)
@@ -120,7 +120,7 @@ local function stale(text) return string.sub(text, 1, 6) == 'STALE ' end
 local function give_up(what, err, known)
   for i = #plans, known + 1, -1 do
     if plans[i].undo then plans[i].undo() end
-    if dropped then dropped(plans[i]) end
+    if on_drop then on_drop(plans[i]) end
     plans[i] = nil
   end
   local text = fault_text(err)
@@ -160,7 +160,7 @@ local function save_faults()
   redis.pcall('PEXPIRE', key, FAULTS_MS)
 end
 
--- before_writes is what else the last step does, first: lanes.lua saves its buckets.
+-- before_writes is what else the last step does, first; nil for nothing.
 local before_writes
 
 -- append_entries adds to a stream, several texts to an entry, which are fields 1, 2, ...

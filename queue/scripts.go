@@ -67,37 +67,37 @@ var periodicMarkLua string
 //go:embed periodic_fire.lua
 var periodicFireLua string
 
+//go:embed asynq.lua
+var asynqLua string
+
+//go:embed message.lua
+var messageLua string
+
 var (
-	enqueueScript  = newPlainScript(enqueueLua)
-	dispatchScript = newScript(messageLua + handLua + dispatchLua).AllowOOM()
-	slotScript     = newScript(recordLua + slotLua).AllowOOM()
-	settleScript   = newScript(messageLua + recordLua + endLua + settleLua).AllowOOM()
-	recoverScript  = newPlainScript(recordLua + recoverLua)
-	watchScript    = newPlainScript(watchLua)
-	lateScript     = newPlainScript(recordLua + endLua + lateLua)
+	enqueueScript  = newScript(enqueueLua)
+	dispatchScript = newScript(dispatchLua, messageLua, handLua).AllowOOM()
+	slotScript     = newScript(slotLua, recordLua).AllowOOM()
+	settleScript   = newScript(settleLua, messageLua, recordLua, endLua).AllowOOM()
+	recoverScript  = newScript(recoverLua, recordLua)
+	watchScript    = newScript(watchLua)
+	lateScript     = newScript(lateLua, recordLua, endLua)
 	sweepScript    = newScript(sweepLua)
-	janitorScript  = newPlainScript(messageLua + janitorLua).AllowOOM()
+	janitorScript  = newScript(janitorLua, messageLua).AllowOOM()
 )
 
 // Periodic jobs, of all queues together but for the one that enqueues.
 var (
-	periodicSetScript    = throttle.NewPlainScript(periodicSetLua)
-	periodicLookScript   = throttle.NewPlainScript(periodicLua + periodicLookLua)
-	periodicChooseScript = throttle.NewPlainScript(periodicLua + periodicChooseLua)
-	periodicMarkScript   = throttle.NewPlainScript(periodicLua + periodicMarkLua)
-	periodicFireScript   = newPlainScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n" + enqueueLua + "\nend\n" + periodicFireLua)
+	periodicSetScript    = throttle.NewScript(periodicSetLua)
+	periodicLookScript   = throttle.NewScript(periodicLookLua, periodicLua)
+	periodicChooseScript = throttle.NewScript(periodicChooseLua, periodicLua)
+	periodicMarkScript   = throttle.NewScript(periodicMarkLua, periodicLua)
+	periodicFireScript   = newScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n" + enqueueLua + "\nend\n" + periodicFireLua)
 )
 
-// newScript makes a script of a body that reads, decides and plans its writes,
-// which are made when it returns: see plan.lua.
-func newScript(body string) *throttle.Script { return throttle.NewScript(withLanes(body)) }
-
-// newPlainScript is newScript for a body that asks no limits: it is not given their
-// functions, which Redis makes anew at every call.
-func newPlainScript(body string) *throttle.Script { return throttle.NewPlainScript(withLanes(body)) }
-
-func withLanes(body string) string {
-	return planLua + asynqLua + lanesLua + "\nlocal function main()\n" + body + "\nend\nreturn finish(main)\n"
+// newScript makes a script of a body that reads, decides and plans its writes, which are
+// made when it returns (plan.lua), behind what it uses of libraries.
+func newScript(body string, libraries ...string) *throttle.Script {
+	return throttle.NewScript("return finish(function()\n"+body+"\nend)\n", append([]string{planLua, asynqLua, lanesLua}, libraries...)...)
 }
 
 // key is the name of one of our keys for a queue; see lanes.lua for all of them.

@@ -7,6 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/ast"
+	"github.com/yuin/gopher-lua/parse"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 var commandsOfScripts = regexp.MustCompile(`redis\.p?call\('?([A-Za-z]+)`)
@@ -65,5 +71,114 @@ func TestBucketsAreWrittenLast(t *testing.T) {
 	}
 	if found < 10 {
 		t.Errorf("%d writes were found", found)
+	}
+}
+
+// TestScriptsNameWhatTheyUse: a script has all in front of it that it names. Redis knows
+// only when a line runs.
+func TestScriptsNameWhatTheyUse(t *testing.T) {
+	t.Parallel()
+	scripts := map[string]*throttle.Script{
+		"archive": archiveScript, "archived": archivedScript, "dispatch": dispatchScript, "enqueue": enqueueScript,
+		"explain": explainScript, "gauges": gaugesScript, "janitor": janitorScript, "jobs": jobsScript, "late": lateScript,
+		"pause": pauseScript, "periodicChoose": periodicChooseScript, "periodicFire": periodicFireScript,
+		"periodicLook": periodicLookScript, "periodicMark": periodicMarkScript, "periodicSet": periodicSetScript,
+		"recover": recoverScript, "settle": settleScript, "slot": slotScript, "sweep": sweepScript, "verbs": verbsScript,
+		"watch": watchScript,
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`(\w+)Script +(?:= |= throttle\.)[nN]ewScript\(`).FindAllSubmatch(text, -1) {
+			if !strings.HasSuffix(file, "_test.go") && scripts[string(name[1])] == nil {
+				t.Errorf("%s: add script %s to this test", file, name[1])
+			}
+		}
+	}
+	known := []string{
+		"ARGV", "KEYS", "cjson", "error", "ipairs", "math", "next", "pairs", "pcall", "redis", "select", "string", "table",
+		"tonumber", "tostring", "type", "unpack",
+	}
+	for name, script := range scripts {
+		for _, global := range globals(t, name, script.Text()) {
+			if !slices.Contains(known, global) {
+				t.Errorf("%s: %s is not declared", name, global)
+			}
+		}
+	}
+}
+
+// globals lists the global names of a Lua text.
+func globals(t *testing.T, name, text string) (names []string) {
+	stmts, err := parse.Parse(strings.NewReader(text), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := lua.Compile(stmts, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions := []*lua.FunctionProto{whole}
+	for len(functions) > 0 {
+		one := functions[0]
+		functions = append(functions[1:], one.FunctionPrototypes...)
+		for _, code := range one.Code {
+			if op := int(code >> 26); op == lua.OP_GETGLOBAL || op == lua.OP_SETGLOBAL {
+				names = append(names, one.Constants[code&0x3ffff].String())
+			}
+		}
+	}
+	return names
+}
+
+// TestLibrariesDeclare: a library consists of declarations that begin their line and do
+// nothing but declare, so that a script can be given those that it uses (throttle/link.go).
+func TestLibrariesDeclare(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"../throttle/limits.lua", "plan.lua", "asynq.lua", "lanes.lua", "message.lua", "record.lua", "end.lua", "hand.lua", "periodic.lua",
+	} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stmts, err := parse.Parse(strings.NewReader(string(text)), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begins := 0
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "local ") || strings.HasPrefix(line, "function ") {
+				begins++
+			}
+		}
+		if begins != len(stmts) {
+			t.Errorf("%s: %d statements, but %d lines begin with one", name, len(stmts), begins)
+		}
+		for _, stmt := range stmts {
+			switch s := stmt.(type) {
+			case *ast.FuncDefStmt:
+				continue
+			case *ast.LocalAssignStmt:
+				calls := slices.ContainsFunc(s.Exprs, func(e ast.Expr) bool {
+					call, is := e.(*ast.FuncCallExpr)
+					if !is {
+						return false
+					}
+					function, is := call.Func.(*ast.IdentExpr)
+					return !is || function.Value != "tonumber"
+				})
+				if !calls {
+					continue
+				}
+			}
+			t.Errorf("%s:%d: not a declaration", name, stmt.Line())
+		}
 	}
 }

@@ -13,13 +13,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-//go:embed message.lua
-var messageLua string
-
 //go:embed verbs.lua
 var verbsLua string
 
-var verbsScript = newScript(recordLua + endLua + messageLua + "\n" + verbsLua)
+var verbsScript = newScript(verbsLua, recordLua, endLua, messageLua)
 
 // Verb is what an operator does to jobs.
 type Verb string

@@ -85,7 +85,7 @@
 //
 // # Building on it
 //
-// [NewScript] gives a Lua script the functions of limits.lua, with [Limit.Spec]
+// [NewScript] gives a Lua script the functions of limits.lua that it uses, with [Limit.Spec]
 // and [Limit.Windows] as their arguments. Package
 // [github.com/headgate/headgate/throttle/httplimit] limits HTTP servers and
 // clients.

@@ -21,7 +21,7 @@ var plainLua string
 var takeLua string
 
 var (
-	plainScript = newScript(plainLua).AllowOOM()
+	plainScript = NewScript(plainLua).AllowOOM()
 	takeScript  = NewScript(takeLua).AllowOOM()
 )
 

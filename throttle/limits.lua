@@ -1,6 +1,6 @@
 -- limits.lua: when does a limit admit a call, and what is left of it afterwards?
 --
--- A library, not a script: every script of ours is this text and a body. A
+-- A library, not a script: a script has what it uses of it in front of its body. A
 -- bucket is read once, asked and used any number of times, and written once.
 --
 --   limit_open(limit, key, now)              the bucket, as it is in Redis
@@ -804,7 +804,7 @@ local KIND = {tb = 'rate', lb = 'rate', lm = 'rate', fw = 'window', sc = 'counte
 local LETTER = {r = 'rate', f = 'window', c = 'counter'}
 
 local made = {}
-local function kind(name)
+local function kind_named(name)
   local k = made[name]
   if not k then
     k = make[name]()
@@ -839,13 +839,13 @@ local function limit_turn(limit, s, now)
   limit_check(limit)
   local name = KIND[limit.a]
   if s.kind == nil then
-    s.k, s.kind = kind(name), name
+    s.k, s.kind = kind_named(name), name
     s.k.blank(s, now)
   elseif s.kind ~= name then
     -- What the old algorithm counts, the new one counts as just used, or as used
     -- at the last slot that was given, before which it gives none.
     local used, base = s.k.owed(limit, s, now)
-    s.k, s.kind, s.limit, s.stored = kind(name), name, limit, false
+    s.k, s.kind, s.limit, s.stored = kind_named(name), name, limit, false
     s.k.blank(s, now)
     if name ~= 'permits' then
       s.k.sync(limit, s, now)
@@ -869,7 +869,7 @@ function bucket_of(s, now)
     is = is.ok or is
     if is == 'zset' then return s end -- permits of calls in flight are not permits used
     if is ~= 'list' then not_a_bucket(key) end
-    s.k, s.kind = kind('log'), 'log'
+    s.k, s.kind = kind_named('log'), 'log'
     s.k.read(s, now)
     return s
   end
@@ -879,8 +879,8 @@ function bucket_of(s, now)
     if pause then text, s.pause, s.why = body, pause, why end
   end
   local is = LETTER[string.sub(text, 1, 1)] or 'rate'
-  if not kind(is).parse(s, text, now) then not_a_bucket(key) end
-  s.k, s.kind = kind(is), is
+  if not kind_named(is).parse(s, text, now) then not_a_bucket(key) end
+  s.k, s.kind = kind_named(is), is
   return s
 end
 

@@ -12,7 +12,7 @@ import (
 //go:embed limits.lua
 var library string
 
-// Script is a Lua script with the functions of limits.lua in front of its body.
+// Script is a Lua script with the functions in front of its body that the body uses.
 // [NewScript] makes it.
 //
 // It is sent at most once: a script that takes permits must not be repeated
@@ -23,11 +23,11 @@ type Script struct {
 	tight     *Script // the same, for a Redis whose memory is full; nil: it fails there
 }
 
-// NewScript puts the body behind limits.lua.
-func NewScript(body string) *Script { return newScript(library + "\n" + body) }
-
-// NewPlainScript makes a script of a body that needs no limits.
-func NewPlainScript(body string) *Script { return newScript(body) }
+// NewScript puts the body behind what it uses of limits.lua and of more libraries, in
+// which it and they may name what stands in front of them.
+func NewScript(body string, libraries ...string) *Script {
+	return newScript(linked(body, append([]string{library}, libraries...)))
+}
 
 // AllowOOM returns a script that runs also when Redis has reached its maxmemory,
 // which is right for one that hardly adds to it.
@@ -40,6 +40,9 @@ func newScript(text string) *Script {
 	sum := sha1.Sum([]byte(text)) // Redis names scripts by SHA-1; nothing is secured by it
 	return &Script{text: text, sha: hex.EncodeToString(sum[:])}
 }
+
+// Text is what Redis runs.
+func (s *Script) Text() string { return s.text.(string) }
 
 // Hash is the SHA-1 of the script's text, by which Redis knows it.
 func (s *Script) Hash() string { return s.sha.(string) }

@@ -10,7 +10,8 @@ import (
 )
 
 // instrument returns a Lua text of the same meaning, in which every statement calls
-// what mark returns for its line before it runs; nothing where that is "".
+// what mark returns for its line before it runs; nothing where that is "". A declaration
+// of a library begins its line as before (throttle/link.go), so its mark stands behind it.
 func instrument(name, text string, mark func(line int) string) (string, error) {
 	stmts, err := parse.Parse(strings.NewReader(text), name)
 	if err != nil {
@@ -24,19 +25,39 @@ func instrument(name, text string, mark func(line int) string) (string, error) {
 // printer writes Lua from its syntax tree.
 type printer struct {
 	strings.Builder
-	mark func(line int) string
+	mark  func(line int) string
+	depth int // of blocks
 }
 
 func (p *printer) f(format string, args ...any) { fmt.Fprintf(p, format, args...) }
 
 func (p *printer) block(stmts []ast.Stmt) {
+	indent := strings.Repeat("  ", p.depth)
+	p.depth++
 	for _, stmt := range stmts {
-		if mark := p.mark(stmt.Line()); mark != "" {
+		p.f("%s", indent)
+		mark := p.mark(stmt.Line())
+		switch {
+		case mark == "":
+			p.stmt(stmt)
+		case p.depth == 1 && declares(stmt):
+			p.stmt(stmt)
+			p.f("; %s", mark)
+		default:
 			p.f("%s; ", mark)
+			p.stmt(stmt)
 		}
-		p.stmt(stmt)
 		p.f(";\n")
 	}
+	p.depth--
+}
+
+func declares(stmt ast.Stmt) bool {
+	switch stmt.(type) {
+	case *ast.LocalAssignStmt, *ast.FuncDefStmt:
+		return true
+	}
+	return false
 }
 
 func (p *printer) stmt(stmt ast.Stmt) {
@@ -110,7 +131,7 @@ func (p *printer) function(fn *ast.FunctionExpr) string {
 	if fn.ParList.HasVargs {
 		names = append(names[:len(names):len(names)], "...")
 	}
-	inner := printer{mark: p.mark}
+	inner := printer{mark: p.mark, depth: p.depth}
 	inner.f("(%s)\n", strings.Join(names, ", "))
 	inner.end(fn.Stmts)
 	return inner.String()

@@ -1,0 +1,115 @@
+package throttle
+
+import (
+	"slices"
+	"strings"
+)
+
+// linked is a body behind those declarations of libraries that it reaches: Redis makes a
+// script's functions anew at every call, so each of them costs every call.
+//
+// A library consists of declarations alone: each begins with `local` or `function` at the
+// start of a line and ends where the next one begins. A declaration is reached when its
+// name is a word of the body, or of a declaration behind it that is reached. A word that
+// means something else there, such as a field, may keep too much, and never too little.
+func linked(body string, libraries []string) string {
+	var all []declaration
+	for _, library := range libraries {
+		all = append(all, declarations(code(library))...)
+	}
+	body = code(body)
+	var reach func(text string, end int)
+	keep := func(i int) {
+		if d := &all[i]; !d.kept {
+			d.kept = true
+			reach(d.text, i)
+		}
+	}
+	// reach keeps what a text means that stands behind the first `end` declarations.
+	reach = func(text string, end int) {
+		for _, word := range words(text) {
+			i := end - 1
+			for i >= 0 && !slices.Contains(all[i].names, word) {
+				i--
+			}
+			if i < 0 {
+				continue
+			}
+			keep(i)
+			// A name that is declared first gets its functions later.
+			for i++; i < len(all); i++ {
+				if all[i].later && all[i].names[0] == word {
+					keep(i)
+				}
+			}
+		}
+	}
+	reach(body, len(all))
+	var text strings.Builder
+	for _, d := range all {
+		if d.kept {
+			text.WriteString(d.text)
+		}
+	}
+	return text.String() + body
+}
+
+// declaration is a statement of a library: local names, or a function that belongs to one.
+type declaration struct {
+	names []string
+	later bool // a function of a name that was declared before, such as make.rate of make
+	text  string
+	kept  bool
+}
+
+// code is a Lua text without its empty lines and those that are comments.
+func code(text string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(text) {
+		if line = strings.TrimRight(line, "\n"); strings.TrimSpace(line) != "" && !strings.HasPrefix(strings.TrimSpace(line), "--") {
+			kept.WriteString(line + "\n")
+		}
+	}
+	return kept.String()
+}
+
+// declarations splits a library.
+func declarations(library string) []declaration {
+	var all []declaration
+	for line := range strings.Lines(library) {
+		if d, found := declares(line); found {
+			all = append(all, d)
+		}
+		last := &all[len(all)-1]
+		last.text += line
+	}
+	return all
+}
+
+// declares is the declaration that begins on a line.
+func declares(line string) (d declaration, found bool) {
+	rest, local := strings.CutPrefix(line, "local ")
+	rest, function := strings.CutPrefix(rest, "function ")
+	switch {
+	case function:
+		d.names, d.later = words(rest)[:1], !local
+	case local:
+		names, _, _ := strings.Cut(rest, "=")
+		names, _, _ = strings.Cut(names, "--")
+		d.names = words(names)
+	}
+	return d, function || local
+}
+
+// words lists the names in a Lua text without those of fields, and whatever else looks
+// like a name.
+func words(text string) []string {
+	text = strings.ReplaceAll(text, "..", " ")
+	all := strings.FieldsFunc(text, func(r rune) bool {
+		return r != '_' && r != '.' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+	})
+	for i, word := range all {
+		all[i], _, _ = strings.Cut(word, ".")
+	}
+	return all
+}

@@ -1,0 +1,75 @@
+package throttle
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestLinked: of a library a script gets what its body reaches, in the order of the
+// library, and nothing else.
+func TestLinked(t *testing.T) {
+	t.Parallel()
+	const library = `-- a library
+local ONE, TWO = 1, 2 -- more
+
+-- says what it is
+local function leaf(n)
+  -- of no use: other()
+  return n + TWO
+end
+
+local later
+local function early() return later() end
+local function later_too() return early() end
+function later() return ONE end
+
+local forms = {}
+function forms.one()
+  local k = {}
+
+  function k.leaf() return leaf(1) end
+  return k
+end
+
+local function other() return 'x'..leaf(1) end
+`
+	for body, want := range map[string]string{
+		"return 1":           "",
+		"return leaf(2)":     "ONE, TWO|leaf",
+		"-- leaf\nreturn 1":  "",
+		"return x.leaf":      "",
+		"return 1 ..leaf(2)": "ONE, TWO|leaf",
+		"return later_too()": "ONE, TWO|later|early|later_too|later",
+		"return forms.one()": "ONE, TWO|leaf|forms|forms.one",
+		"return other()":     "ONE, TWO|leaf|other",
+	} {
+		script := NewScript(body, library).Text()
+		var got []string
+		for line := range strings.Lines(script) {
+			name, found := strings.CutPrefix(line, "local ")
+			name, function := strings.CutPrefix(name, "function ")
+			if found || function {
+				name, _, _ = strings.Cut(strings.TrimSpace(name), "(")
+				name, _, _ = strings.Cut(name, " =")
+				got = append(got, name)
+			}
+		}
+		if strings.Join(got, "|") != want || !strings.HasSuffix(script, strings.TrimPrefix(body, "-- leaf\n")+"\n") {
+			t.Errorf("%s: got %s, want %s", body, got, want)
+		}
+	}
+}
+
+// TestLibraryIsOpen: a library may use what stands in front of it.
+func TestLibraryIsOpen(t *testing.T) {
+	t.Parallel()
+	script := NewScript("return two()", "local function one() return KIND end\n", "local function two() return one() end\n").Text()
+	for _, want := range []string{"local KIND = {", "local function one()", "local function two()"} {
+		if !strings.Contains(script, want) {
+			t.Errorf("%q is missing in\n%s", want, script)
+		}
+	}
+	if strings.Contains(script, "limit_open") {
+		t.Error("more of limits.lua than it uses")
+	}
+}
