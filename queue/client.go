@@ -39,6 +39,7 @@ type Client struct {
 	mu         sync.Mutex
 	registered map[string]bool     // queues
 	shared     map[string]*sharing // by queue
+	lines      []*line             // that no request uses
 
 	fit fitness
 }
@@ -157,7 +158,7 @@ func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *ret
 }
 
 func (c *Client) send(ctx context.Context, batch batchOf, results []Result, again *retry) {
-	answers, err := c.deliver(ctx, newRequest(batch.jobs), again)
+	answers, err := c.deliver(ctx, c.newRequest(batch.jobs), again)
 	for n, i := range batch.at {
 		if err != nil {
 			results[i] = Result{Err: err}

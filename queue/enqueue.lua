@@ -2,9 +2,11 @@
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2]   request: an id that stays the same when the call is repeated, or '' when it never is
--- ARGV[3]   again: 1 when an earlier try of the call may have arrived, or may still arrive
--- ARGV[4..] fifteen for each job:
+-- ARGV[2]   line: an id of calls of which each is answered before the next is sent, or ''
+--           when the call is never repeated
+-- ARGV[3]   number of the call in its line; it stays the same when the call is repeated
+-- ARGV[4]   again: 1 when an earlier try of the call may have arrived, or may still arrive
+-- ARGV[5..] fifteen for each job:
 --   id, fresh (1: the id was made for this call, so no other job has it),
 --   msg (asynq's encoding, without group), tenant (escaped),
 --   attributes ("name=value;..." escaped, sorted), kind (escaped),
@@ -21,14 +23,13 @@
 --   {-5, fault} what Redis holds for the job, or for its queue, cannot be understood
 --
 -- A reply may be lost, and the jobs done and gone when the call is repeated. So the
--- answers are kept for as long as a try may arrive. A refusal is kept only when
--- there is an earlier try, which could still be accepted after it.
-local FIRST, WORDS, REQUEST_MS = 4, 15, 60000
+-- answers are kept for as long as a try may arrive, or until the next call of the line. A
+-- refusal is kept only when there is an earlier try, which could still be accepted after it.
+local FIRST, WORDS = 5, 15
 local now = clock()
-local request, again = ARGV[2], ARGV[3]
-local answers_key = headgate .. 'request:' .. request
-if request ~= '' then
-  local answers = read('GET', answers_key)
+local line, number, again = ARGV[2], ARGV[3], ARGV[4]
+if line ~= '' then
+  local answers = answers_read(read('GET', answers_key(line)), number)
   if answers then return cjson.decode(answers) end
 end
 
@@ -155,7 +156,7 @@ for _, job in ipairs(accepted) do
 end
 for tenant, n in pairs(added) do backlog_add(tenant, n) end
 if #accepted > 0 then count(headgate .. 'totals', 'enqueued', #accepted) end
-if request ~= '' and (#accepted > 0 or again == '1') then
-  plan('SET', answers_key, cjson.encode(results), 'PX', REQUEST_MS)
+if line ~= '' and (#accepted > 0 or again == '1') then
+  plan('SET', answers_key(line), answers_write(number, cjson.encode(results)), 'PX', ANSWERS_MS)
 end
 return results

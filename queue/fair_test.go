@@ -150,7 +150,7 @@ func footprint(t *testing.T, server *redistest.Server, tenant string) []string {
 	}
 	for _, known := range client.Keys(ctx, "*{"+name+"}*").Val() {
 		_, rest, _ := strings.Cut(known, "}:")
-		if strings.HasPrefix(rest, "t:") || strings.HasPrefix(rest, "request:") {
+		if strings.HasPrefix(rest, "t:") || strings.HasPrefix(rest, "answers:") {
 			continue
 		}
 		note(rest)

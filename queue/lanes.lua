@@ -36,7 +36,8 @@
 --   deadlines   sorted set: id -> deadline, µs, of jobs that have one
 --   unique:<tenant>:<key>   id of the job that holds a key which frees itself. It expires
 --               with its window, or KEY_MS after its job was to go and was last asked for
---   request:<id>   answers to one call of enqueue.lua, for repetitions of it
+--   answers:<line>   "number answers": of the latest call of enqueue.lua in a line, for
+--               repetitions of it
 --
 -- A lane that holds jobs stands in waiting, in ready, in unserved, or in a blocked
 -- set. Its name is TENANT;attr=VALUE;... with escaped values, kind among them, and
@@ -51,11 +52,24 @@ local PERMITS = headgate .. 'permits:'
 local KEY_MS = 30 * 86400000
 local BAND = 2 ^ 51 -- µs until 2041, and three bands stay below 2^53
 
+local ATTRIBUTES = {'endpoint', 'kind'} -- of a queue without limits
+
+-- plain_attributes is config().attributes of a queue without caps, which would stand behind
+-- them, from the text of its limits: it is found faster than the limits are decoded.
+local function plain_attributes(text)
+  if not text then return ATTRIBUTES end
+  local list = type(text) == 'string' and string.match(text, '^{"attributes":%[([%w_",]+)%],"limits":')
+  if not list then return nil end
+  local names = {}
+  for name in string.gmatch(list, '[%w_]+') do names[#names + 1] = name end
+  return names
+end
+
 local conf
 local function config()
   if not conf then
     local text = read('HGET', headgate .. 'limits', '*')
-    conf = text and cjson.decode(text) or {limits = {}, attributes = {'endpoint', 'kind'}}
+    conf = text and cjson.decode(text) or {limits = {}, attributes = ATTRIBUTES}
   end
   return conf
 end
@@ -86,16 +100,34 @@ local function plain(text)
   return (string.gsub(text, '[^a-zA-Z0-9._~@%%-]', escape))
 end
 
--- lane_name joins a tenant with those of its job's attributes that limits name.
--- attributes is "name=value;...", escaped.
-local function lane_name(tenant, attributes)
+-- lane_of joins a tenant with those of its job's attributes that names lists. attributes is
+-- "name=value;...", escaped.
+local function lane_of(names, tenant, attributes)
   local lane = tenant
-  for _, name in ipairs(config().attributes) do
-    local value = string.match(';' .. attributes, ';' .. name .. '=([^;]*)')
-    if value then lane = lane .. ';' .. name .. '=' .. value end
+  attributes = ';' .. attributes
+  for i = 1, #names do
+    local value = string.match(attributes, ';' .. names[i] .. '=([^;]*)')
+    if value then lane = lane .. ';' .. names[i] .. '=' .. value end
   end
   return lane
 end
+
+local function lane_name(tenant, attributes) return lane_of(config().attributes, tenant, attributes) end
+
+local ANSWERS_MS = '60000' -- for so long the answers to a call of enqueue.lua are kept
+
+local function answers_key(line) return headgate .. 'answers:' .. line end
+
+-- answers_read are those to the call of this number; nil for none. A line's next call is
+-- sent when there is an answer to this one, so that of a higher number cannot be there.
+local function answers_read(text, number)
+  local known, answers = string.match(text or '', '^(%d+) (.*)$')
+  if not known or tonumber(known) < tonumber(number) then return nil end
+  if known ~= number then error('a later call was answered', 0) end
+  return answers
+end
+
+local function answers_write(number, answers) return number .. ' ' .. answers end
 
 local function tenant_of(lane) return plain(string.match(lane, '^[^;]*')) end
 

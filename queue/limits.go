@@ -299,10 +299,11 @@ func (q QueueLimits) attributes() []string {
 // The stored form, which the scripts read: see lanes.lua.
 type (
 	storedQueue struct {
-		Limits     []storedLimit `json:"limits"`
+		// In this order, for plain_attributes.
 		Attributes []string      `json:"attributes"`
 		MaxBacklog int64         `json:"max_backlog,omitempty"`
 		MaxQueue   int64         `json:"max_queue,omitempty"`
+		Limits     []storedLimit `json:"limits"`
 		Kinds      []string      `json:"kinds"`
 
 		SendWindows map[string]string `json:"send_windows,omitempty"` // by kind

@@ -22,7 +22,7 @@ local fence = headgate .. 'periodic'
 local oldest = tonumber(redis.call('TIME')[1]) - 25 * 3600
 local answers, firing, last = {}, {}, {}
 -- The fence is the memory of what was fired, so enqueue.lua needs none.
-ARGV = {given[1], '', '0'}
+ARGV = {given[1], '', '0', '0'}
 
 local function fire(i)
   local id, tick = given[1 + 2 * i], tonumber(given[2 + 2 * i])

@@ -13,17 +13,50 @@ import (
 type request struct {
 	queue   string
 	jobs    int
+	line    *line
 	args    []any
 	unknown time.Time // when the first try was sent of which nobody knows whether it arrived
 }
 
-func newRequest(jobs []accepted) *request {
-	r := &request{queue: jobs[0].queue, jobs: len(jobs), args: make([]any, 3, 3+acceptedWords*len(jobs))}
-	r.args[0], r.args[1], r.args[2] = r.queue, rand.Text(), false
+// line is what requests of a client have in common of which each is answered before the next
+// is sent: Redis keeps only the answers to the latest of a line.
+type line struct {
+	id       string
+	requests int64
+}
+
+func (c *Client) newRequest(jobs []accepted) *request {
+	const first = 4
+	r := &request{queue: jobs[0].queue, jobs: len(jobs), line: c.takeLine(), args: make([]any, first, first+acceptedWords*len(jobs))}
+	r.line.requests++
+	r.args[0], r.args[1], r.args[2], r.args[3] = r.queue, r.line.id, r.line.requests, false
 	for _, a := range jobs {
 		r.args = a.append(r.args)
 	}
 	return r
+}
+
+func (c *Client) takeLine() *line {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(c.lines)
+	if n == 0 {
+		return &line{id: rand.Text()}
+	}
+	l := c.lines[n-1]
+	c.lines = c.lines[:n-1]
+	return l
+}
+
+// freeLine gives the line of an answered request to the next one. A request that was sent
+// more than once keeps its line, because a try of it may still arrive.
+func (c *Client) freeLine(r *request) {
+	if !r.unknown.IsZero() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lines = append(c.lines, r.line)
 }
 
 // deliver sends a request until it is answered.
@@ -58,8 +91,10 @@ func (c *Client) try(ctx context.Context, r *request) ([]any, error) {
 	if err == nil && (!ok || len(answers) != r.jobs) {
 		err = fmt.Errorf("unexpected reply %v", reply)
 	}
-	if err != nil && r.unknown.IsZero() && !certain(err) {
-		r.unknown, r.args[2] = sent, true
+	if err == nil {
+		c.freeLine(r)
+	} else if r.unknown.IsZero() && !certain(err) {
+		r.unknown, r.args[3] = sent, true
 	}
 	return answers, err
 }

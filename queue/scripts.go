@@ -16,6 +16,9 @@ var lanesLua string
 //go:embed enqueue.lua
 var enqueueLua string
 
+//go:embed enqueue_fresh.lua
+var enqueueFreshLua string
+
 //go:embed dispatch.lua
 var dispatchLua string
 
@@ -74,7 +77,7 @@ var asynqLua string
 var messageLua string
 
 var (
-	enqueueScript  = newScript(enqueueLua)
+	enqueueScript  = throttle.NewScript(enqueueFreshLua, asynqLua, lanesLua).Else(newScript(enqueueLua))
 	dispatchScript = newScript(dispatchLua, messageLua, handLua).AllowOOM()
 	slotScript     = newScript(slotLua, recordLua).AllowOOM()
 	settleScript   = newScript(settleLua, messageLua, recordLua, endLua).AllowOOM()

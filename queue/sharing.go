@@ -55,7 +55,7 @@ func (c *Client) deliverOne(ctx context.Context, job accepted, again *retry) (an
 	s := c.sharingOf(job.queue)
 	with, mine := s.join(job)
 	if with == nil {
-		r := newRequest([]accepted{job})
+		r := c.newRequest([]accepted{job})
 		answers, err := c.try(ctx, r)
 		if next := s.next(); next != nil {
 			go c.fly(s, next)
@@ -75,7 +75,7 @@ func (c *Client) deliverOne(ctx context.Context, job accepted, again *retry) (an
 		return mine.answer, nil
 	case with.request.unknown.IsZero():
 		// Nothing was enqueued. Others may give up, so their jobs are not sent again.
-		return c.answer(ctx, newRequest([]accepted{job}), 0, nil, with.err, again)
+		return c.answer(ctx, c.newRequest([]accepted{job}), 0, nil, with.err, again)
 	}
 	// The request may have arrived, and only the same request is safe to repeat.
 	return c.answer(ctx, with.request, mine.at, nil, with.err, again)
@@ -149,7 +149,7 @@ func (c *Client) fly(s *sharing, g *gathered) {
 		for i, w := range g.jobs {
 			jobs[i], w.at = w.job, i
 		}
-		g.request = newRequest(jobs)
+		g.request = c.newRequest(jobs)
 		var answers []any
 		if answers, g.err = c.try(context.Background(), g.request); g.err == nil {
 			for i, w := range g.jobs {

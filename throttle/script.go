@@ -29,6 +29,12 @@ func NewScript(body string, libraries ...string) *Script {
 	return newScript(linked(body, append([]string{library}, libraries...)))
 }
 
+// Else returns a script that runs s, and then other where s returned nothing. The functions
+// in front of other are made only then.
+func (s *Script) Else(other *Script) *Script {
+	return newScript("local answer = (function()\n" + s.Text() + "end)()\nif answer then return answer end\n" + other.Text())
+}
+
 // AllowOOM returns a script that runs also when Redis has reached its maxmemory,
 // which is right for one that hardly adds to it.
 func (s *Script) AllowOOM() *Script {

@@ -22,7 +22,7 @@ var queueMutants = []mutant{
 		"no fence", "a repeated call answers as the first one did", "queue TestLostReplyOfEnqueue|TestLateTryOfEnqueue",
 	},
 	{
-		"queue/enqueue.lua", `if request ~= '' and (#accepted > 0 or again == '1') then`, `if request ~= '' and #accepted > 0 then`,
+		"queue/enqueue.lua", `if line ~= '' and (#accepted > 0 or again == '1') then`, `if line ~= '' and #accepted > 0 then`,
 		"no fence", "a refusal holds for a try that arrives later", "queue TestLateTryOfEnqueue",
 	},
 	{

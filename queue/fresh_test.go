@@ -1,0 +1,241 @@
+package queue
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Jobs of which enqueue_fresh.lua accepts each by itself, and jobs that it leaves to
+// enqueue.lua.
+var (
+	freshJobs = map[string]func(*Job){
+		"usual":             func(*Job) {},
+		"with attributes":   func(job *Job) { job.Attributes = map[string]string{"region": "eu west", "other": "x"} },
+		"with an end":       func(job *Job) { job.Retention = time.Hour },
+		"with its attempts": func(job *Job) { job.MaxAttempts = 3 },
+		"large":             func(job *Job) { job.Payload = json.RawMessage(`"` + strings.Repeat("x", 1000) + `"`) },
+	}
+	otherJobs = map[string]func(*Job){
+		"with a key":        func(job *Job) { job.Key = "k" },
+		"with a freed key":  func(job *Job) { job.Key, job.KeyUntil = "k", Ended },
+		"with a deadline":   func(job *Job) { job.Deadline = time.Now().Add(time.Hour) },
+		"for later":         func(job *Job) { job.In = time.Hour },
+		"with a cost":       func(job *Job) { job.Cost = 2 },
+		"with costs":        func(job *Job) { job.Costs = map[string]int64{"token": 2} },
+		"of high priority":  func(job *Job) { job.Priority = High },
+		"with a follow-up":  func(job *Job) { job.OnSuccess = &Job{Kind: "call", Payload: json.RawMessage(`{}`)} },
+		"for an empty lane": func(job *Job) { job.Tenant = "b" },
+	}
+)
+
+var (
+	freshScript = throttle.NewScript(enqueueFreshLua, asynqLua, lanesLua)
+	fullScript  = newScript(enqueueLua)
+)
+
+// twins is two queues in the same state, in which one job of tenant a waits.
+func twins(t *testing.T, limits QueueLimits, damage func(client redis.UniversalClient, queue, lane string)) (clients [2]*Client, queues [2]string) {
+	t.Helper()
+	for i := range queues {
+		client := NewClient(redistest.Shared(t).Client())
+		clients[i], queues[i] = client, redistest.Queue(t)
+		all := Limits{Queues: map[string]QueueLimits{queues[i]: limits}}
+		if err := Publish(t.Context(), client.redis, all); err != nil {
+			t.Fatal(err)
+		}
+		job := Job{Kind: "call", Queue: queues[i], Tenant: "a", Payload: json.RawMessage(`{}`)}
+		for _, edit := range []func(*Job){freshJobs["usual"], freshJobs["with attributes"]} {
+			edit(&job)
+			if _, err := client.Enqueue(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if damage != nil {
+			damage(client.redis, queues[i], "a;kind=call")
+		}
+	}
+	return clients, queues
+}
+
+// enqueueBy runs a script for a job.
+func enqueueBy(t *testing.T, client *Client, script *throttle.Script, queue string, edit func(*Job)) string {
+	t.Helper()
+	job := Job{Kind: "call", Queue: queue, Tenant: "a", Payload: json.RawMessage(`{"n":1}`)}
+	edit(&job)
+	a, err := client.accept(t.Context(), job, queue, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := client.newRequest([]accepted{a})
+	reply, err := script.Run(t.Context(), client.redis, scriptKeys(queue), r.args...)
+	return anyCode.ReplaceAllString(strings.ReplaceAll(fmt.Sprint(reply, err), queue, "QUEUE"), "CODE")
+}
+
+var (
+	anyID   = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	anyTime = regexp.MustCompile(`\b[0-9]{15,16}\b`)
+	anyLine = regexp.MustCompile(`:answers:\w+`)
+	anyCode = regexp.MustCompile(`user_script:\d+`)
+)
+
+// written is all that Redis holds for a queue, without what differs between two that are
+// treated in the same way: ids, times and lines. Of sorted sets the order remains.
+func written(t *testing.T, c *Client, queue string) string {
+	t.Helper()
+	client := c.redis
+	var lines []string
+	for _, key := range client.Keys(t.Context(), "*{"+queue+"}*").Val() {
+		if strings.HasSuffix(key, ":audit") {
+			continue // of the limits, which are published before
+		}
+		var value any
+		switch kind := client.Type(t.Context(), key).Val(); kind {
+		case "string":
+			value = client.Get(t.Context(), key).Val()
+		case "hash":
+			value = client.HGetAll(t.Context(), key).Val()
+		case "zset":
+			value = client.ZRange(t.Context(), key, 0, -1).Val()
+		case "set":
+			value = slices.Sorted(slices.Values(client.SMembers(t.Context(), key).Val()))
+		case "list":
+			value = client.LRange(t.Context(), key, 0, -1).Val()
+		default:
+			t.Fatalf("%s is a %s", key, kind)
+		}
+		line := strings.ReplaceAll(fmt.Sprintf("%s (%v): %q", key, client.TTL(t.Context(), key).Val().Round(time.Minute), value), queue, "QUEUE")
+		for with, any := range map[string]*regexp.Regexp{"ID": anyID, "TIME": anyTime, ":answers:LINE": anyLine, "CODE": anyCode} {
+			line = any.ReplaceAllString(line, with)
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// TestFreshJobsAreWrittenAlike: what enqueue_fresh.lua accepts is answered and written as
+// enqueue.lua does it, and it changes nothing where it does not.
+func TestFreshJobsAreWrittenAlike(t *testing.T) {
+	t.Parallel()
+	one := QueueLimits{Limits: []Limit{{Limit: throttle.Limit{Name: "region", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 1}, Per: []string{"region"}}}}
+	for _, limits := range []QueueLimits{{}, one} {
+		for name, edit := range freshJobs {
+			clients, queues := twins(t, limits, nil)
+			got, want := enqueueBy(t, clients[0], freshScript, queues[0], edit), enqueueBy(t, clients[1], fullScript, queues[1], edit)
+			if got != want || got != "[[1]] <nil>" {
+				t.Errorf("%s: answered with %s, want %s", name, got, want)
+			}
+			if got, want := written(t, clients[0], queues[0]), written(t, clients[1], queues[1]); got != want {
+				t.Errorf("%s: Redis holds\n%s\nwant\n%s", name, got, want)
+			}
+		}
+	}
+	for name, edit := range otherJobs {
+		clients, queues := twins(t, QueueLimits{}, nil)
+		if got := enqueueBy(t, clients[0], freshScript, queues[0], edit); got != "<nil>redis: nil" {
+			t.Errorf("%s: answered with %s", name, got)
+		}
+		if got, want := written(t, clients[0], queues[0]), written(t, clients[1], queues[1]); got != want {
+			t.Errorf("%s: Redis holds\n%s\nwant\n%s", name, got, want)
+		}
+	}
+	for name, limits := range map[string]QueueLimits{"a cap of tenants": {MaxBacklog: 9}, "a cap of the queue": {MaxQueue: 9}} {
+		clients, queues := twins(t, limits, nil)
+		if got := enqueueBy(t, clients[0], freshScript, queues[0], func(*Job) {}); got != "<nil>redis: nil" {
+			t.Errorf("%s: answered with %s", name, got)
+		}
+	}
+}
+
+// TestFreshJobMeetsDamage: where a key holds something else, the answer and what Redis holds
+// are those of enqueue.lua.
+func TestFreshJobMeetsDamage(t *testing.T) {
+	t.Parallel()
+	set := func(name string) func(redis.UniversalClient, string, string) {
+		return func(client redis.UniversalClient, queue, _ string) { client.Set(t.Context(), key(queue, name), "x", 0) }
+	}
+	field := func(name, field, value string) func(redis.UniversalClient, string, string) {
+		return func(client redis.UniversalClient, queue, _ string) {
+			client.HSet(t.Context(), key(queue, name), field, value)
+		}
+	}
+	damages := map[string]func(client redis.UniversalClient, queue, lane string){
+		"backlog is a string": set("backlog"), "totals is a string": set("totals"), "limits is a string": set("limits"),
+		"the whole backlog is no number": field("backlog", "*", "x"), "the tenant's backlog is no number": field("backlog", "a", "x"),
+		"the tenant's backlog is below 0": field("backlog", "a", "-1"), "enqueued is no number": field("totals", "enqueued", "x"),
+		"enqueued is full": field("totals", "enqueued", "9223372036854775807"), "limits are no JSON": field("limits", "*", "x"),
+		"limits are of another order": field("limits", "*", `{"limits":[],"attributes":["kind"]}`),
+		"the lane is a string": func(client redis.UniversalClient, queue, lane string) {
+			client.Set(t.Context(), asynqKey(queue, "g:"+lane), "x", 0)
+		},
+		"the lane is gone": func(client redis.UniversalClient, queue, lane string) {
+			client.Del(t.Context(), asynqKey(queue, "g:"+lane))
+		},
+	}
+	for _, name := range slices.Sorted(maps.Keys(damages)) {
+		clients, queues := twins(t, QueueLimits{}, damages[name])
+		got, want := enqueueBy(t, clients[0], enqueueScript, queues[0], func(*Job) {}), enqueueBy(t, clients[1], fullScript, queues[1], func(*Job) {})
+		if got != want {
+			t.Errorf("%s: answered with %s, want %s", name, got, want)
+		}
+		if got, want := written(t, clients[0], queues[0]), written(t, clients[1], queues[1]); got != want {
+			t.Errorf("%s: Redis holds\n%s\nwant\n%s", name, got, want)
+		}
+	}
+}
+
+// TestAnswersOfALine: of calls that follow each other Redis keeps only the answers to the
+// latest, and refuses an earlier one.
+func TestAnswersOfALine(t *testing.T) {
+	t.Parallel()
+	server, queue := redistest.Shared(t), redistest.Queue(t)
+	own := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { own.Close() })
+	seen := &tries{}
+	var first redis.Cmder
+	seen.send = func(try int, send func() error) error {
+		if try == 2 {
+			first = seen.last
+		}
+		return send()
+	}
+	client := NewClient(own)
+	enqueue := func() {
+		if _, err := client.Enqueue(t.Context(), Job{Kind: "call", Queue: queue, Tenant: "a", Payload: json.RawMessage(`{}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enqueue()
+	own.AddHook(seen)
+	for range 9 {
+		enqueue()
+	}
+	kept := server.Client().Keys(t.Context(), key(queue, "answers:*")).Val()
+	if len(kept) != 1 {
+		t.Fatalf("the answers to 10 calls are in %q; want one key", kept)
+	}
+	if got := server.Client().Get(t.Context(), kept[0]).Val(); got != "10 [[1]]" {
+		t.Errorf("kept is %q", got)
+	}
+	if ttl := server.Client().PTTL(t.Context(), kept[0]).Val(); ttl < 2*repeatFor-10*time.Second || ttl > 2*repeatFor {
+		t.Errorf("kept for %v", ttl)
+	}
+	reply, err := server.Client().Do(t.Context(), first.Args()...).Result()
+	if err == nil || !strings.Contains(err.Error(), "a later call was answered") {
+		t.Errorf("an earlier call is answered with %v, %v", reply, err)
+	}
+	if n := server.Client().ZCard(t.Context(), asynqKey(queue, "g:a;kind=call")).Val(); n != 10 {
+		t.Errorf("%d jobs wait; want 10", n)
+	}
+}
