@@ -6,15 +6,16 @@
 --           when the call is never repeated
 -- ARGV[3]   number of the call in its line; it stays the same when the call is repeated
 -- ARGV[4]   again: 1 when an earlier try of the call may have arrived, or may still arrive
--- ARGV[5..] fifteen for each job:
---   id, fresh (1: the id was made for this call, so no other job has it),
---   msg (asynq's encoding, without group), tenant (escaped),
---   attributes ("name=value;..." escaped, sorted), kind (escaped),
---   cost, costs ("unit=n;..." or ''), band (0 high, 1 normal, 2 low),
---   deadline µs or 0, due (whole Unix seconds) or 0 for now,
---   digest (what the job is), unique (the key that it holds, or ''),
---   window (µs for which it holds the key; 0: until it ends),
---   next (what follows on its end, as JSON, or '')
+-- ARGV[5..] six for each job:
+--   id, msg (asynq's encoding, without group), tenant (escaped),
+--   attributes ("kind=KIND;name=value;..." escaped), digest (what the job is),
+--   more: '' where it is "1 1  1 0 0  0 ", else with a space between
+--     fresh (1: the id was made for this call, so no other job has it),
+--     cost, costs ("unit=n;..." or ''), band (0 high, 1 normal, 2 low),
+--     deadline µs or 0, due (whole Unix seconds) or 0 for now,
+--     unique (the key that it holds, or ''),
+--     window (µs for which it holds the key; 0: until it ends),
+--     next (what follows on its end, as JSON, or '')
 -- Returns   for each job {answer, a, b}:
 --   {1}  taken            {0, state, id} the same job is there already; state '': it is forgotten
 --   {-1} another job has this id or key {-2, depth, cap} the tenant's backlog is full
@@ -25,7 +26,7 @@
 -- A reply may be lost, and the jobs done and gone when the call is repeated. So the
 -- answers are kept for as long as a try may arrive, or until the next call of the line. A
 -- refusal is kept only when there is an earlier try, which could still be accepted after it.
-local FIRST, WORDS = 5, 15
+local FIRST, WORDS = 5, 6
 local now = clock()
 local line, number, again = ARGV[2], ARGV[3], ARGV[4]
 if line ~= '' then
@@ -81,9 +82,14 @@ local function too_costly(tenant, cost, more)
   end
 end
 
+local function more_read(more)
+  if more == '' then return '1', '1', '', '1', '0', '0', '', '0', '' end
+  return string.match(more, '^([01]) (%d+) (%S*) (%d) (%d+) (%d+) (%S*) (%d+) (.*)$')
+end
+
 local function decide(i)
-  local id, fresh, msg, tenant, attributes, kind = unpack(ARGV, i, i + 5)
-  local cost, more, band, deadline, due, digest, unique, window, following = unpack(ARGV, i + 6, i + 14)
+  local id, msg, tenant, attributes, digest, rest = unpack(ARGV, i, i + WORDS - 1)
+  local fresh, cost, more, band, deadline, due, unique, window, following = more_read(rest)
   local key = task_key(id)
   if fresh == '1' then
     types[key] = 'hash' -- nothing is there, so nothing has to be read
@@ -96,7 +102,7 @@ local function decide(i)
   refusal = refusal or full(tenant) or too_costly(tenant, cost, more)
   if refusal then return refusal end
 
-  local lane = lane_name(tenant, 'kind=' .. kind .. ';' .. attributes)
+  local lane = lane_name(tenant, attributes)
   -- Jobs of one call keep their order: each stands a µs behind the one before.
   local place = tonumber(band) * BAND + (i - FIRST) / WORDS
   local state = due == '0' and 'aggregating' or 'scheduled'

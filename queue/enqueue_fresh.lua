@@ -7,10 +7,8 @@
 --
 -- So it writes by itself, and raises nothing: what cannot be read or written is enqueue.lua's
 -- to report, which writes the same task again. Only the counts are taken back.
-if #ARGV ~= 19 or ARGV[2] == '' or ARGV[4] == '1' then return end
-local id, fresh, msg, tenant, attributes, kind, cost, costs, band, deadline, due, digest, unique, _, following = unpack(ARGV, 5)
-if fresh ~= '1' or cost ~= '1' or costs ~= '' or band ~= '1' or deadline ~= '0' or due ~= '0' then return end
-if unique ~= '' or following ~= '' then return end
+local id, msg, tenant, attributes, digest, more, second = unpack(ARGV, 5)
+if more ~= '' or second or ARGV[2] == '' or ARGV[4] == '1' then return end
 
 local call = redis.pcall
 local answers, number = answers_key(ARGV[2]), ARGV[3]
@@ -18,7 +16,7 @@ local kept = call('GET', answers)
 if kept and (type(kept) ~= 'string' or answers_read(kept, number)) then return end
 local names = plain_attributes(call('HGET', headgate .. 'limits', '*'))
 if not names then return end
-local lane = lane_of(names, tenant, 'kind=' .. kind .. ';' .. attributes)
+local lane = lane_of(names, tenant, attributes)
 local length = call('ZCARD', lane_key(lane))
 if type(length) ~= 'number' or length == 0 then return end
 

@@ -189,12 +189,23 @@ type accepted struct {
 	next          []byte // what follows it; see followUps
 }
 
-const acceptedWords = 15
+const acceptedWords = 6
 
 // append adds the words of enqueue.lua for the job.
 func (a accepted) append(args []any) []any {
-	return append(args, a.id, a.fresh, a.message, a.tenant, a.attributes, a.kind, a.cost, a.costs, a.band,
-		a.deadline, a.due, a.digest, a.unique, a.window, a.next)
+	return append(args, a.id, a.message, a.tenant, "kind="+a.kind+";"+a.attributes, a.digest, a.more())
+}
+
+// more is what few jobs have, "" for the others: each word costs Redis 0.3 µs.
+func (a accepted) more() string {
+	if a.fresh && a.cost == 1 && a.costs == "" && a.band == 1 && a.deadline == 0 && a.due == 0 && a.unique == "" && len(a.next) == 0 {
+		return ""
+	}
+	fresh := 0
+	if a.fresh {
+		fresh = 1
+	}
+	return fmt.Sprintf("%d %d %s %d %d %d %s %d %s", fresh, a.cost, a.costs, a.band, a.deadline, a.due, a.unique, a.window, a.next)
 }
 
 func (a accepted) size() int { return len(a.message) + len(a.next) }
