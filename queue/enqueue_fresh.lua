@@ -1,14 +1,14 @@
 -- enqueue_fresh.lua: accept one job in the most frequent case, else leave it to enqueue.lua.
 --
--- The same arguments as enqueue.lua, which runs where this one returns nothing. It does the
--- same for the first try of one job with an id of its own, and no key, deadline, delay, costs,
--- priority or follow-up, in a lane that holds jobs and a queue without caps. It needs none of
--- the functions of the other cases, nor plan.lua.
+-- The same arguments as enqueue.lua, with a line. That runs where this one returns nothing. It
+-- does the same for one job with an id of its own, and no key, deadline, delay, costs, priority
+-- or follow-up, in a lane that holds jobs and a queue without caps. It needs none of the
+-- functions of the other cases, nor plan.lua.
 --
 -- So it writes by itself, and raises nothing: what cannot be read or written is enqueue.lua's
 -- to report, which writes the same task again. Only the counts are taken back.
 local id, msg, tenant, attributes, digest, more, second = unpack(ARGV, 5)
-if more ~= '' or second or ARGV[2] == '' or ARGV[4] == '1' then return end
+if more ~= '' or second then return end
 
 local call = redis.pcall
 local answers, number = answers_key(ARGV[2]), ARGV[3]

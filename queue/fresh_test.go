@@ -34,7 +34,7 @@ var (
 		"with a cost":       func(job *Job) { job.Cost = 2 },
 		"with costs":        func(job *Job) { job.Costs = map[string]int64{"token": 2} },
 		"of high priority":  func(job *Job) { job.Priority = High },
-		"with a follow-up":  func(job *Job) { job.OnSuccess = &Job{Kind: "call", Payload: json.RawMessage(`{}`)} },
+		"with a follow-up":  func(job *Job) { job.OnSuccess = &Job{Kind: "call", Queue: job.Queue, Payload: json.RawMessage(`{}`)} },
 		"for an empty lane": func(job *Job) { job.Tenant = "b" },
 	}
 )
@@ -196,7 +196,7 @@ func TestFreshJobMeetsDamage(t *testing.T) {
 }
 
 // TestAnswersOfALine: of calls that follow each other Redis keeps only the answers to the
-// latest, and refuses an earlier one.
+// latest. That may be made again, and an earlier one is refused.
 func TestAnswersOfALine(t *testing.T) {
 	t.Parallel()
 	server, queue := redistest.Shared(t), redistest.Queue(t)
@@ -235,7 +235,38 @@ func TestAnswersOfALine(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "a later call was answered") {
 		t.Errorf("an earlier call is answered with %v, %v", reply, err)
 	}
-	if n := server.Client().ZCard(t.Context(), asynqKey(queue, "g:a;kind=call")).Val(); n != 10 {
-		t.Errorf("%d jobs wait; want 10", n)
+	// The job of the latest is done meanwhile.
+	lane := asynqKey(queue, "g:a;kind=call")
+	if gone := server.Client().ZPopMax(t.Context(), lane).Val(); len(gone) != 1 {
+		t.Fatal("no job waits")
+	}
+	if reply, err := server.Client().Do(t.Context(), seen.last.Args()...).Result(); fmt.Sprint(reply) != "[[1]]" || err != nil {
+		t.Errorf("the latest call, made again, is answered with %v, %v", reply, err)
+	}
+	if n := server.Client().ZCard(t.Context(), lane).Val(); n != 9 {
+		t.Errorf("%d jobs wait; want 9", n)
+	}
+}
+
+// TestLinesOfRequests: a request takes the line of one that was answered, unless that was sent
+// more than once; two at a time have two lines.
+func TestLinesOfRequests(t *testing.T) {
+	t.Parallel()
+	client := NewClient(nil)
+	next := func() *request { return client.newRequest([]accepted{{queue: "q"}}) }
+	first := next()
+	client.freeLine(first)
+	second, third := next(), next()
+	if second.args[1] != first.args[1] || first.args[2] != int64(1) || second.args[2] != int64(2) {
+		t.Errorf("two requests, one after the other: %v, %v", first.args[:4], second.args[:4])
+	}
+	if third.args[1] == second.args[1] {
+		t.Errorf("two requests at a time: %v, %v", second.args[:4], third.args[:4])
+	}
+	second.unknown = time.Now()
+	client.freeLine(second) // as each caller does that shares it
+	client.freeLine(second)
+	if fourth := next(); fourth.args[1] == second.args[1] {
+		t.Errorf("after %v, which was sent twice: %v", second.args[:4], fourth.args[:4])
 	}
 }

@@ -59,7 +59,7 @@ local ATTRIBUTES = {'endpoint', 'kind'} -- of a queue without limits
 local function plain_attributes(text)
   if not text then return ATTRIBUTES end
   local list = type(text) == 'string' and string.match(text, '^{"attributes":%[([%w_",]+)%],"limits":')
-  if not list then return nil end
+  if not list or list == '"endpoint","kind"' then return list and ATTRIBUTES end
   local names = {}
   for name in string.gmatch(list, '[%w_]+') do names[#names + 1] = name end
   return names

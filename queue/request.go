@@ -51,12 +51,11 @@ func (c *Client) takeLine() *line {
 // freeLine gives the line of an answered request to the next one. A request that was sent
 // more than once keeps its line, because a try of it may still arrive.
 func (c *Client) freeLine(r *request) {
-	if !r.unknown.IsZero() {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lines = append(c.lines, r.line)
+	if r.unknown.IsZero() {
+		c.lines = append(c.lines, r.line)
+	}
 }
 
 // deliver sends a request until it is answered.

@@ -16,6 +16,24 @@ var queueMutants = []mutant{
 		"off by one", "a tenant without jobs is forgotten", "queue TestManyGhosts",
 	},
 
+	// enqueue_fresh.lua, and the lines of calls.
+	{
+		"queue/enqueue_fresh.lua", `if kept and (type(kept) ~= 'string' or answers_read(kept, number)) then return end`, `if kept and type(kept) ~= 'string' then return end`,
+		"no fence", "a repeated call of one job answers as the first one did", "queue TestAnswersOfALine",
+	},
+	{
+		"queue/enqueue_fresh.lua", `if counted(own) then call('HINCRBY', backlog, tenant, '-1') end`, `if counted(own) then call('HINCRBY', backlog, tenant, '0') end`,
+		"missing undo", "a job that is left to enqueue.lua is counted once", "queue TestFreshJobMeetsDamage",
+	},
+	{
+		"queue/lanes.lua", `if known ~= number then error('a later call was answered', 0) end`, `if known ~= number then return nil end`,
+		"no fence", "an earlier call of a line is not made again", "queue TestAnswersOfALine",
+	},
+	{
+		"queue/request.go", `if r.unknown.IsZero() {`, `if r != nil {`,
+		"no fence", "two requests at a time have two lines", "queue TestLinesOfRequests",
+	},
+
 	// enqueue.lua.
 	{
 		"queue/enqueue.lua", `if answers then return cjson.decode(answers) end`, `if answers then cjson.decode(answers) end`,
