@@ -10,7 +10,8 @@ import (
 
 var processStart = time.Now()
 
-// redisClock tells this process when a moment of the clock of a queue's Redis is.
+// redisClock tells this process when a moment of the clock of a queue's Redis is. The queues
+// of a worker share one; only in a Cluster may each have another Redis, and a clock of its own.
 //
 // An answer that tells the time bounds the offset between the two clocks from both
 // sides: Redis read its clock after the question was sent, and before the answer
@@ -38,6 +39,19 @@ const (
 	clockEvery   = 500 * time.Millisecond
 	firstSamples = 20 // before the first slot is placed
 )
+
+// newClocks makes the clocks of queues, and lists those that are to be kept right.
+func newClocks(client redis.UniversalClient, queues []string) (of map[string]*redisClock, all []*redisClock) {
+	of = map[string]*redisClock{}
+	_, apart := client.(*redis.ClusterClient)
+	for _, queue := range queues {
+		if apart || len(all) == 0 {
+			all = append(all, &redisClock{redis: client, queue: queue})
+		}
+		of[queue] = all[len(all)-1]
+	}
+	return of, all
+}
 
 // start asks for the time until the answer is good enough to place slots by.
 func (c *redisClock) start(ctx context.Context) error {

@@ -70,8 +70,6 @@ type dispatcher struct {
 	limits   *limitsCache
 	clock    *redisClock
 	pauses   *pauses
-	archive  archiver
-	faults   faultLog
 	starving *starvation
 	sending  *atomic.Int64 // calls under way, of all queues
 	unheard  unheard
@@ -101,7 +99,6 @@ const (
 	idleDispatch    = time.Second
 	slowestDispatch = 50 * time.Millisecond
 	fastestDispatch = 5 * time.Millisecond
-	sweepEvery      = 3 * time.Second
 
 	mostHanded = 50 // jobs in one call of dispatch.lua
 )
@@ -120,8 +117,6 @@ func (d *dispatcher) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var failing bool
-	var swept time.Time
-	cursor := "0"
 	for {
 		select {
 		case <-ctx.Done():
@@ -130,17 +125,6 @@ func (d *dispatcher) Run(ctx context.Context) {
 		case <-d.woken:
 		}
 		wait, err := d.round(ctx, d.room())
-		if time.Since(swept) > sweepEvery {
-			swept = time.Now()
-			// A round that failed is when they say why.
-			err = cmp.Or(err, d.faults.look(ctx, d.redis, d.queue, d.logger))
-			if err == nil {
-				cursor, err = d.sweep(ctx, cursor)
-			}
-			if err == nil {
-				err = cmp.Or(d.archive.sweep(ctx, d.redis, d.queue, d.logger), d.forget(ctx))
-			}
-		}
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -253,28 +237,6 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 		return min(max(again-horizon/2, fastestDispatch), d.poll), nil
 	}
 	return d.poll, nil
-}
-
-func (d *dispatcher) sweep(ctx context.Context, cursor string) (string, error) {
-	windows, err := d.limits.windows(ctx)
-	if err != nil {
-		return cursor, err
-	}
-	return sweepSlice(ctx, d.redis, d.queue, "", cursor, windows, true)
-}
-
-// forget deletes jobs that were kept for long enough after they were done.
-func (d *dispatcher) forget(ctx context.Context) error {
-	const most = 200
-	for range 50 { // what is left goes the next time
-		callCtx, cancel := context.WithTimeout(ctx, redisTimeout)
-		reply, err := janitorScript.Run(callCtx, d.redis, scriptKeys(d.queue), d.queue, most)
-		cancel()
-		if n, _ := reply.(int64); err != nil || n < most {
-			return err
-		}
-	}
-	return nil
 }
 
 // limitsCache knows the calendars of a queue's limits for the scripts.

@@ -246,9 +246,7 @@ func TestManyEndpoints(t *testing.T) {
 		client.SAdd(t.Context(), key(r.queue, "endpoints:a"), fmt.Sprint("a;endpoint=", i, ";kind=call"))
 	}
 	client.HSet(t.Context(), key(r.queue, "backlog"), "a", 7)
-	if _, err := r.dispatcher().sweep(t.Context(), "0"); err != nil {
-		t.Fatal(err)
-	}
+	r.sweep(t, 1)
 	if n := client.HGet(t.Context(), key(r.queue, "backlog"), "a").Val(); n != "7" {
 		t.Errorf("the count is %s; want what it was", n)
 	}

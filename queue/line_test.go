@@ -195,10 +195,7 @@ func TestRecountKnowsANewKind(t *testing.T) {
 		r.add(t, func(job *Job) { job.Tenant = fmt.Sprint("t", i) })
 		r.add(t, func(job *Job) { job.Tenant, job.Kind = fmt.Sprint("t", i), "new" })
 	}
-	d := r.dispatcher()
-	if _, err := d.sweep(t.Context(), "0"); err != nil {
-		t.Fatal(err)
-	}
+	r.sweep(t, 1)
 	for tenant, n := range client.HGetAll(t.Context(), key(r.queue, "backlog")).Val() {
 		if tenant != "*" && n != "2" || tenant == "*" && n != "100" {
 			t.Errorf("%s: %s jobs wait; want 2, and 100 in all", tenant, n)

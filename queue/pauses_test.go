@@ -31,10 +31,9 @@ func (r *rig) pauseTenants(t *testing.T, n int, until int64) {
 
 func (r *rig) sweep(t *testing.T, times int) {
 	t.Helper()
-	d, cursor := r.dispatcher(), "0"
+	c := r.chores()
 	for range times {
-		var err error
-		if cursor, err = d.sweep(t.Context(), cursor); err != nil {
+		if err := c.sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

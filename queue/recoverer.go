@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,17 +16,21 @@ import (
 // all that they run every 5 s, so one whose lease has not moved for 11 s of this
 // process's own clock belongs to a dead worker, whatever anybody's wall clock says.
 //
-// One worker watches a queue at a time, as it reads all leases twice a second. When
-// it ends, another one begins to watch within 2.5 s, and counts anew.
+// One worker watches a queue at a time, as it reads all leases twice a second, and does
+// the queue's chores. The others ask again when its watch would end. When it ends, another
+// one begins to watch within 2.5 s, and counts anew.
 type recoverer struct {
 	queue  string
 	worker string // this process
 	redis  redis.UniversalClient
 	live   *liveRuns // what this process runs
 	logger *slog.Logger
+	chores *chores
 
-	seen   map[string]sighting
-	looked time.Duration // boot time of the last look
+	watches bool // this process watched the last time that it looked
+	seen    map[string]sighting
+	looked  time.Duration // boot time of the last look
+	swept   time.Duration // boot time at which the chores were due the last time; 0: never
 }
 
 // sighting is a lease as it was when it last changed.
@@ -44,9 +50,19 @@ const (
 
 // Run watches until ctx is done.
 func (r *recoverer) Run(ctx context.Context) {
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { r.chores.Run(ctx) })
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	failing := false
-	every(ctx, lookEvery, func() {
-		err := r.look(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		wait, err := r.look(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -54,7 +70,8 @@ func (r *recoverer) Run(ctx context.Context) {
 			r.logger.Warn("recovery cannot look at leases; it goes on trying", logQueue, r.queue, logError, err)
 		}
 		failing = err != nil
-	})
+		timer.Reset(wait)
+	}
 }
 
 // every calls fn at each interval until ctx is done.
@@ -71,13 +88,41 @@ func every(ctx context.Context, interval time.Duration, fn func()) {
 	}
 }
 
-func (r *recoverer) look(ctx context.Context) error {
+// look looks for dead workers if it is for this one to do so, and says when to look again.
+func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	watches, err := r.watch(ctx)
-	if err != nil || !watches {
-		return err
+	if left := r.watched(ctx); left > 0 {
+		return left + rand.N(lookEvery), nil
 	}
+	watches, refused, err := r.watch(ctx)
+	r.watches = watches
+	// A full Redis refuses the watch, not the chores, which make room.
+	if now := bootTime(); (watches || refused) && (r.swept == 0 || now-r.swept >= sweepEvery) {
+		r.swept = now
+		r.chores.ask()
+	}
+	if watches {
+		err = r.recoverDead(ctx)
+	}
+	return lookEvery, err
+}
+
+// watched is for how long another worker watches the queue yet; 0: none does, or it is
+// not known.
+func (r *recoverer) watched(ctx context.Context) time.Duration {
+	if r.watches {
+		return 0
+	}
+	left, err := r.redis.PTTL(ctx, key(r.queue, "watcher")).Result()
+	if err != nil || left > watchLasts {
+		return 0
+	}
+	return left
+}
+
+// recoverDead takes the jobs of dead workers.
+func (r *recoverer) recoverDead(ctx context.Context) error {
 	now, err := leases(ctx, r.redis, r.queue)
 	if err != nil {
 		return err
@@ -99,12 +144,14 @@ func (r *recoverer) look(ctx context.Context) error {
 // watch reports whether it is for this worker to watch the queue. A Redis that
 // refuses the write refuses to renew leases, too: no silence says anything then, so
 // counting starts anew.
-func (r *recoverer) watch(ctx context.Context) (bool, error) {
+func (r *recoverer) watch(ctx context.Context) (watches, refused bool, err error) {
 	reply, err := watchScript.Run(ctx, r.redis, []string{key(r.queue, "watcher")}, r.queue, r.worker, watchLasts.Milliseconds())
-	if _, refused := errors.AsType[redis.Error](err); refused || err == nil && reply != int64(1) {
+	_, refused = errors.AsType[redis.Error](err)
+	watches = err == nil && reply == int64(1)
+	if refused || err == nil && !watches {
 		r.seen = nil
 	}
-	return err == nil && reply == int64(1), err
+	return watches, refused, err
 }
 
 // recover takes silent jobs from their workers. A worker that still beats has lost

@@ -315,14 +315,14 @@ func TestOneWatcher(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
 	watcher := func(worker string) *recoverer {
-		return &recoverer{queue: r.queue, worker: worker, redis: client, live: newLiveRuns(), logger: r.worker.logger}
+		return &recoverer{queue: r.queue, worker: worker, redis: client, live: newLiveRuns(), logger: r.worker.logger, chores: r.chores()}
 	}
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")
 	first, second := watcher("first"), watcher("second")
 	look := func(r *recoverer) {
 		t.Helper()
-		if err := r.look(t.Context()); err != nil {
+		if _, err := r.look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -370,13 +370,13 @@ func TestRecoveryBesideADamagedTask(t *testing.T) {
 	task := asynqKey(r.queue, "t:"+ids[0])
 	client.Del(t.Context(), task)
 	client.Set(t.Context(), task, "damaged", 0)
-	watcher := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns(), logger: r.worker.logger}
+	watcher := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns(), logger: r.worker.logger, chores: r.chores()}
 	watcher.looked = bootTime()
 	watcher.seen = map[string]sighting{}
 	for _, id := range ids {
 		watcher.seen[id] = sighting{"10", bootTime() - silence - time.Second}
 	}
-	if err := watcher.look(t.Context()); err != nil {
+	if _, err := watcher.look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if state := r.field(t, ids[1], "state"); state != "aggregating" {

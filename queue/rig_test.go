@@ -176,8 +176,13 @@ func startRig(t *testing.T, want int, limits Limits, edit func(*Config)) *rig {
 			t.Logf("faults of the scripts: %+v, %v", faults, err)
 		}
 	})
-	options := universal(t, server)
-	config := Config{Redis: options, Queues: []string{r.queue}}
+	r.makeWorker(t, edit)
+	return r
+}
+
+func (r *rig) makeWorker(t *testing.T, edit func(*Config)) {
+	t.Helper()
+	config := Config{Redis: universal(t, r.server), Queues: []string{r.queue}}
 	if edit != nil {
 		edit(&config)
 	}
@@ -197,7 +202,14 @@ func startRig(t *testing.T, want int, limits Limits, edit func(*Config)) *rig {
 		}
 		return nil
 	})
-	return r
+}
+
+// beside is another worker on the same queue, with the same receiver behind it.
+func (r *rig) beside(t *testing.T, edit func(*Config)) *rig {
+	t.Helper()
+	other := &rig{receiver: r.receiver, queue: r.queue, client: r.client, server: r.server, answer: r.answer}
+	other.makeWorker(t, edit)
+	return other
 }
 
 // served makes the queue one that a worker serves, which takes no jobs.
@@ -295,6 +307,12 @@ func (r *rig) dispatcher() *dispatcher {
 		queue: r.queue, worker: "w", runs: &atomic.Int64{}, hand: func([]handed) {}, redis: client, capacity: newCapacity(100), observer: NoObserver{},
 		limits: &limitsCache{queue: r.queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, poll: slowestDispatch, woken: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
 	}
+}
+
+// chores are those without a worker, for tests that do them by hand.
+func (r *rig) chores() *chores {
+	client := r.server.Client()
+	return newChores(r.queue, client, &limitsCache{queue: r.queue, redis: client}, discardLogger())
 }
 
 // release dispatches with so much room while there is more to do at once, and

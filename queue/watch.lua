@@ -8,8 +8,12 @@
 -- Full memory: it fails, as the renewals of leases do. A watcher that is refused
 -- knows that the workers were refused, too.
 local watcher
--- What is no id of a worker is replaced by one.
+-- What is no id of a worker is replaced by one, and so is a watch that would not end when
+-- a watch does: the clock was set back, or somebody else wrote it.
 attempt(KEYS[1], function() watcher = read('GET', KEYS[1]) end)
-if watcher and watcher ~= ARGV[2] then return 0 end
+if watcher and watcher ~= ARGV[2] then
+  local left = read('PTTL', KEYS[1])
+  if left >= 0 and left <= tonumber(ARGV[3]) then return 0 end
+end
 plan('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 return 1

@@ -145,10 +145,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
-	clocks := make(map[string]*redisClock, len(w.config.Queues))
-	for _, name := range w.config.Queues {
-		clocks[name] = &redisClock{redis: w.redis, queue: name}
-		if err := clocks[name].start(ctx); err != nil {
+	clocks, each := newClocks(w.redis, w.config.Queues)
+	for _, clock := range each {
+		if err := clock.start(ctx); err != nil {
 			return fmt.Errorf("queue: ask redis for the time: %w", err)
 		}
 	}
@@ -180,11 +179,16 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	parts.Go(func() { listen(background, w.redis, dispatchers) })
 	var recoverers []*recoverer
-	for _, name := range w.config.Queues {
-		r := &recoverer{queue: name, worker: id, redis: w.redis, live: w.live[name], logger: w.logger}
+	for _, d := range dispatchers {
+		r := &recoverer{
+			queue: d.queue, worker: id, redis: w.redis, live: w.live[d.queue], logger: w.logger,
+			chores: newChores(d.queue, w.redis, d.limits, w.logger),
+		}
 		recoverers = append(recoverers, r)
 		parts.Go(func() { r.Run(background) })
-		parts.Go(func() { clocks[name].Run(background) })
+	}
+	for _, clock := range each {
+		parts.Go(func() { clock.Run(background) })
 	}
 	parts.Go(func() { w.checkOn(background) })
 	periodic := &ticks{redis: w.redis, client: NewClient(w.redis), logger: w.logger}

@@ -88,7 +88,7 @@ var gateMutants = []mutant{
 		"wrong number", "a worker follows pauses that others begin", "queue TestRoundFollowsPauses",
 	},
 	{
-		"queue/dispatcher.go", `return sweepSlice(ctx, d.redis, d.queue, "", cursor, windows, true)`, `return sweepSlice(ctx, d.redis, d.queue, "", cursor, windows, false)`,
+		"queue/chores.go", `if c.cursor, err = sweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, true); err != nil {`, `if c.cursor, err = sweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, false); err != nil {`,
 		"swapped", "a worker mends counts and permits that asynq's tools took away", "queue TestPermitsOfDeletedJobsComeBack|TestCountsOfEndpointsAreMended|TestRecountKnowsANewKind|TestEndedPausesArePurged",
 	},
 	{

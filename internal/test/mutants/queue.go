@@ -406,8 +406,16 @@ var queueMutants = []mutant{
 		"missing write", "a run that ended late was no crash", "queue TestLateEnd|TestStoppedWorkerIsNoCrash",
 	},
 	{
-		"queue/watch.lua", `if watcher and watcher ~= ARGV[2] then return 0 end`, `if watcher and watcher == '' then return 0 end`,
+		"queue/watch.lua", `if watcher and watcher ~= ARGV[2] then`, `if watcher and watcher == '' then`,
 		"no fence", "one worker at a time watches a queue", "queue TestOneWatcher",
+	},
+	{
+		"queue/watch.lua", `if left >= 0 and left <= tonumber(ARGV[3]) then return 0 end`, `return 0`,
+		"no end", "a watch that does not end keeps nobody from watching", "queue TestWatchThatDoesNotEnd",
+	},
+	{
+		"queue/recoverer.go", `if now := bootTime(); (watches || refused) && (r.swept == 0 || now-r.swept >= sweepEvery) {`, `if now := bootTime(); (watches || refused && watches) && (r.swept == 0 || now-r.swept >= sweepEvery) {`,
+		"too strict", "a full Redis is made room in", "queue TestChoresOfAFullRedis",
 	},
 
 	// janitor.lua, sweep.lua, verbs.lua, periodic jobs.

@@ -1,0 +1,97 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// sweepEvery is how often the chores of a queue are done.
+const sweepEvery = 3 * time.Second
+
+// chores is what one worker of a queue does from time to time, the one that watches it:
+// a slice of the sweep, what was kept for long enough is forgotten, the archive is moved
+// before asynq's tools cut it, and new faults of the scripts are logged.
+type chores struct {
+	queue   string
+	redis   redis.UniversalClient
+	logger  *slog.Logger
+	limits  *limitsCache
+	archive archiver
+	faults  faultLog
+	due     chan struct{} // has a value when they are to be done
+	cursor  string        // of the sweep
+}
+
+func newChores(queue string, client redis.UniversalClient, limits *limitsCache, logger *slog.Logger) *chores {
+	return &chores{queue: queue, redis: client, logger: logger, limits: limits, due: make(chan struct{}, 1), cursor: "0"}
+}
+
+// Run does the chores each time that they are due, until ctx is done.
+func (c *chores) Run(ctx context.Context) {
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.due:
+		}
+		err := c.do(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !failing {
+			c.logger.Warn("the sweep fails; it goes on trying", logQueue, c.queue, logError, err)
+		}
+		failing = err != nil
+	}
+}
+
+// ask has the chores done, unless they are under way.
+func (c *chores) ask() {
+	select {
+	case c.due <- struct{}{}:
+	default:
+	}
+}
+
+func (c *chores) do(ctx context.Context) error {
+	// Scripts that fail are when the faults say why.
+	err := c.faults.look(ctx, c.redis, c.queue, c.logger)
+	if err == nil {
+		err = c.sweep(ctx)
+	}
+	if err == nil {
+		err = cmp.Or(c.archive.sweep(ctx, c.redis, c.queue, c.logger), c.forget(ctx))
+	}
+	return err
+}
+
+// sweep looks at the next slice of the lanes.
+func (c *chores) sweep(ctx context.Context) error {
+	windows, err := c.limits.windows(ctx)
+	if err != nil {
+		return err
+	}
+	if c.cursor, err = sweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, true); err != nil {
+		c.limits.look(err)
+	}
+	return err
+}
+
+// forget deletes jobs that were kept for long enough after they were done.
+func (c *chores) forget(ctx context.Context) error {
+	const most = 200
+	for range 50 { // what is left goes the next time
+		callCtx, cancel := context.WithTimeout(ctx, redisTimeout)
+		reply, err := janitorScript.Run(callCtx, c.redis, scriptKeys(c.queue), c.queue, most)
+		cancel()
+		if n, _ := reply.(int64); err != nil || n < most {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// sweeps is how often a worker swept its queue.
+func (r *rig) sweeps() int { return r.seen.outcomes("to redis: script:sweep") }
+
+// TestOneWorkerDoesTheChores: of the workers of a queue one does its chores, and another one
+// when that has ended.
+func TestOneWorkerDoesTheChores(t *testing.T) {
+	t.Parallel()
+	first := startRig(t, -1, limitsOf(), nil)
+	second := first.beside(t, nil)
+	first.run(t)
+	first.seen.wait(t, "to redis: script:sweep", 1)
+	second.run(t)
+	first.seen.wait(t, "to redis: script:sweep", 3)
+	if n := second.sweeps(); n > 0 {
+		t.Errorf("the second worker swept %d times beside the first one", n)
+	}
+	first.stop()
+	second.seen.wait(t, "to redis: script:sweep", 1)
+}
+
+// TestWatchThatDoesNotEnd: what is no watch, because somebody wrote it or the clock of
+// Redis was set back, keeps no worker from watching.
+func TestWatchThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	for _, lasts := range []time.Duration{0, time.Hour} {
+		r := startRig(t, -1, limitsOf(), nil)
+		client := r.server.Client()
+		client.Set(t.Context(), key(r.queue, "watcher"), "another", lasts)
+		watcher := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns(), logger: discardLogger(), chores: r.chores()}
+		if _, err := watcher.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if by := client.Get(t.Context(), key(r.queue, "watcher")).Val(); by != "w" {
+			t.Errorf("one that lasts for %v: %q watches", lasts, by)
+		}
+	}
+}
+
+// TestChoresOfAFullRedis: a Redis that takes nothing more is still made room in.
+func TestChoresOfAFullRedis(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	r := &rig{receiver: newReceiver(-1), queue: redistest.Queue(t), client: NewClient(client), server: server}
+	r.makeWorker(t, nil)
+	id := r.add(t, nil)
+	r.hold(t, id, "w:1")
+	r.settles(t, settleQuestion{id: id, outcome: "done", to: "kept 3600"})
+	r.run(t)
+	r.seen.wait(t, "to redis: script:sweep", 1)
+	client.ConfigSet(t.Context(), "maxmemory", "1")
+	until(t, "the watch is refused", func() bool { return client.Exists(t.Context(), key(r.queue, "watcher")).Val() == 0 })
+	if err := client.ZAdd(t.Context(), asynqKey(r.queue, "completed"), zOf(id, 10)).Err(); err == nil {
+		t.Fatal("this Redis is not full")
+	}
+	client.ConfigSet(t.Context(), "maxmemory", "0")
+	client.ZAdd(t.Context(), asynqKey(r.queue, "completed"), zOf(id, 10))
+	client.ConfigSet(t.Context(), "maxmemory", "1")
+	until(t, "what was kept is forgotten", func() bool { return client.Exists(t.Context(), asynqKey(r.queue, "t:"+id)).Val() == 0 })
+}
+
+// TestQueuesShareAClock: a worker asks the Redis of its queues for the time once for all.
+func TestQueuesShareAClock(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), func(c *Config) {
+		for i := range 9 {
+			c.Queues = append(c.Queues, fmt.Sprint(c.Queues[0], "-", i))
+		}
+	})
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { ended <- r.worker.Run(ctx) }()
+	until(t, "ready", func() bool { return r.worker.Ready() == nil })
+	if n := r.seen.outcomes("to redis: time"); n >= 2*firstSamples {
+		t.Errorf("it asked for the time %d times before it was ready; want %d for all queues", n, firstSamples)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
