@@ -32,7 +32,7 @@ func fillArchive(t *testing.T, client redis.UniversalClient, queue string, n int
 			t.Fatal(err)
 		}
 	}
-	if err := registerQueue(t.Context(), client, queue); err != nil {
+	if err := registerQueues(t.Context(), client, queue); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -58,10 +58,10 @@ func appendHeader(message []byte, name, value string) []byte {
 	return m
 }
 
-// registerQueue makes asynq's tools list the queue.
-func registerQueue(ctx context.Context, client redis.UniversalClient, queue string) error {
-	if err := client.SAdd(ctx, asynqQueues, queue).Err(); err != nil {
-		return fmt.Errorf("register queue %q: %w", queue, err)
+// registerQueues makes asynq's tools list the queues.
+func registerQueues(ctx context.Context, client redis.UniversalClient, queues ...string) error {
+	if err := client.SAdd(ctx, asynqQueues, queues).Err(); err != nil {
+		return fmt.Errorf("register queues %q: %w", queues, err)
 	}
 	return nil
 }
@@ -87,11 +87,10 @@ func leases(ctx context.Context, client redis.UniversalClient, queue string) (ma
 	return seen, nil
 }
 
-// aggregatorBeside reports a server whose GroupAggregator would swallow lanes.
-// asynq does not say which server has one, but an aggregation set is its trace.
-func aggregatorBeside(ctx context.Context, client redis.UniversalClient, queue string) (bool, error) {
-	n, err := client.Exists(ctx, asynqKey(queue, "aggregation_sets")).Result()
-	return n > 0, err
+// aggregatorBeside asks for a server whose GroupAggregator would swallow lanes: 1 where
+// there is one. asynq does not say which server has one, but an aggregation set is its trace.
+func aggregatorBeside(ctx context.Context, client redis.Cmdable, queue string) *redis.IntCmd {
+	return client.Exists(ctx, asynqKey(queue, "aggregation_sets"))
 }
 
 func sortedKeys[V any](m map[string]V) []string {

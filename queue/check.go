@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // check refuses a Redis that would lose jobs, with the reason and the remedy.
@@ -44,16 +46,26 @@ func (w *Worker) check(ctx context.Context, first bool) error {
 	if facts["aof_enabled"] == "0" && first {
 		w.logger.Warn("this redis does not write an append-only file: jobs accepted since its last snapshot are lost with it; set appendonly yes")
 	}
-	for _, queue := range w.config.Queues {
-		beside, err := aggregatorBeside(ctx, w.redis, queue)
-		if err != nil {
-			return fmt.Errorf("queue: look at queue %q: %w", queue, err)
-		}
-		if beside {
-			return fmt.Errorf("queue: another asynq server aggregates the groups of queue %q, which are our lanes: give it a queue of its own", queue)
-		}
-		if err := registerQueue(ctx, w.redis, queue); err != nil {
-			return err
+	return w.checkQueues(ctx)
+}
+
+// checkQueues has asynq's tools list the queues, and refuses one whose lanes a server of
+// asynq's would swallow.
+func (w *Worker) checkQueues(ctx context.Context) error {
+	if err := registerQueues(ctx, w.redis, w.config.Queues...); err != nil {
+		return err
+	}
+	pipe := w.redis.Pipeline()
+	besides := make([]*redis.IntCmd, len(w.config.Queues))
+	for i, queue := range w.config.Queues {
+		besides[i] = aggregatorBeside(ctx, pipe, queue)
+	}
+	if err := execute(ctx, pipe); err != nil {
+		return fmt.Errorf("queue: look at the queues: %w", err)
+	}
+	for i, beside := range besides {
+		if beside.Val() > 0 {
+			return fmt.Errorf("queue: another asynq server aggregates the groups of queue %q, which are our lanes: give it a queue of its own", w.config.Queues[i])
 		}
 	}
 	return nil

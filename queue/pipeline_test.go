@@ -56,7 +56,7 @@ func TestErrorBehindAMissingField(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, queue, id := t.Context(), redistest.Queue(t), "x"
-			if err := registerQueue(ctx, client, queue); err != nil {
+			if err := registerQueues(ctx, client, queue); err != nil {
 				t.Fatal(err)
 			}
 			message := encodeMessage(queue, id, "call", nil, nil, 0)

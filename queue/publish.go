@@ -35,7 +35,7 @@ func Publish(ctx context.Context, client redis.UniversalClient, limits Limits) e
 		if err := publishQueue(ctx, client, name, q, limits.storedTenants(name)); err != nil {
 			return fmt.Errorf("publish the limits of queue %q: %w", name, err)
 		}
-		if err := registerQueue(ctx, client, name); err != nil {
+		if err := registerQueues(ctx, client, name); err != nil {
 			return err
 		}
 	}

@@ -117,7 +117,7 @@ func (c *Client) register(ctx context.Context, queue string) error {
 	if known {
 		return nil
 	}
-	if err := registerQueue(ctx, c.redis, queue); err != nil {
+	if err := registerQueues(ctx, c.redis, queue); err != nil {
 		return err
 	}
 	c.mu.Lock()
