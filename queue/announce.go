@@ -7,14 +7,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// announce has the workers of a queue look at it at once: a lane may go on, because
-// limits were changed, a pause was ended or permits came back, or calls in their hands
-// may not go any more, because another worker's call began a pause or a hold. It only
-// spares them the time until they look by themselves, so it is not tried twice. What
-// enqueues announces the first job of a lane by itself (plan.lua).
+// announce has the workers that dispatch a queue look at it at once: a lane may go on,
+// because limits were changed, a pause was ended or permits came back. It only spares them
+// the time until they look by themselves, so it is not tried twice. What enqueues announces
+// the first job of a lane by itself (plan.lua).
 func announce(ctx context.Context, client redis.UniversalClient, queue string) {
 	_ = client.Publish(ctx, wakeChannel(queue), "").Err()
 }
+
+// announceToAll has all workers of a queue look at it, also those that stand by: calls in
+// their hands may not go any more, because another worker's call began a pause or a hold.
+func announceToAll(ctx context.Context, client redis.UniversalClient, queue string) {
+	_ = client.Publish(ctx, wakeChannel(queue), toAll).Err()
+}
+
+// toAll is what an announcement says that is for all workers; others say nothing.
+const toAll = "all"
 
 func wakeChannel(queue string) string { return key(queue, "wake") }
 
@@ -22,14 +30,19 @@ func wakeChannel(queue string) string { return key(queue, "wake") }
 // changes would keep every worker of a fleet at work.
 const heedEvery = fastestDispatch
 
-// listen lets the dispatchers look when something is announced, until ctx is done.
+// listen lets the dispatchers look when something is announced, until ctx is done. Those
+// that stand by only look because of what is for all.
 func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*dispatcher) {
 	of, names := map[string]*dispatcher{}, []string{}
 	for _, d := range dispatchers {
 		name := wakeChannel(d.queue)
 		of[name], names = d, append(names, name)
 	}
-	heeded := map[string]time.Time{} // or, in the future, when it will be
+	type sort struct {
+		channel string
+		all     bool
+	}
+	heeded := map[sort]time.Time{} // or, in the future, when it will be
 	channel := client.Subscribe(ctx, names...)
 	defer channel.Close()
 	messages := channel.Channel()
@@ -41,13 +54,17 @@ func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*di
 			if !open {
 				return
 			}
-			name, now := message.Channel, time.Now()
-			if heeded[name].After(now) {
-				continue // the look that is due sees it, too
+			d, s, now := of[message.Channel], sort{message.Channel, message.Payload == toAll}, time.Now()
+			if heeded[s].After(now) || !s.all && d.stands.Load() {
+				continue // the look that is due sees it, too, or the leader does
 			}
-			wait := max(heeded[name].Add(heedEvery).Sub(now), 0)
-			heeded[name] = now.Add(wait)
-			time.AfterFunc(wait, of[name].wake)
+			wait := max(heeded[s].Add(heedEvery).Sub(now), 0)
+			heeded[s] = now.Add(wait)
+			wake := d.wake
+			if s.all {
+				wake = d.call
+			}
+			time.AfterFunc(wait, wake)
 		}
 	}
 }

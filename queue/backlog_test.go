@@ -116,7 +116,7 @@ func BenchmarkDispatch(b *testing.B) {
 	released := 0
 	d := &dispatcher{
 		queue: queue, redis: client, worker: "w", runs: &atomic.Int64{}, hand: func(jobs []handed) { released += len(jobs) }, capacity: newCapacity(1000), observer: NoObserver{},
-		limits: &limitsCache{queue: queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{},
+		limits: &limitsCache{queue: queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, live: newLiveRuns(), roles: newRoles(client, "w"),
 	}
 	var took []time.Duration
 	for b.Loop() {

@@ -74,7 +74,9 @@ func BenchmarkEnqueue(b *testing.B) {
 
 // BenchmarkWake is how long a job waits for the permit of the one before it:
 // from the end of one call to the beginning of the next, one at a time.
-func BenchmarkWake(b *testing.B) {
+func BenchmarkWake(b *testing.B) { byWorkers(b, benchmarkWake) }
+
+func benchmarkWake(b *testing.B, workers int) {
 	wakeWithin(b, func(n int) (took []time.Duration) {
 		server, queue := redistest.Start(b), redistest.Queue(b)
 		one := Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}
@@ -90,14 +92,10 @@ func BenchmarkWake(b *testing.B) {
 				b.Fatal(result.Err)
 			}
 		}
-		w, err := New(Config{Redis: universal(b, server), Queues: []string{queue}})
-		if err != nil {
-			b.Fatal(err)
-		}
 		var mu sync.Mutex
 		var ended time.Time
 		done := make(chan struct{})
-		Handle(w, "call", func(context.Context, json.RawMessage) error {
+		stop := start(b, workers, Config{Redis: universal(b, server), Queues: []string{queue}}, func(context.Context, json.RawMessage) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if !ended.IsZero() {
@@ -109,7 +107,6 @@ func BenchmarkWake(b *testing.B) {
 			ended = time.Now()
 			return nil
 		})
-		stop := start(b, w)
 		<-done
 		stop()
 		return took
@@ -118,7 +115,9 @@ func BenchmarkWake(b *testing.B) {
 
 // BenchmarkAnnounce is how long a permit that another process adds waits for its call:
 // from before the change of the limit, of one call more each time.
-func BenchmarkAnnounce(b *testing.B) {
+func BenchmarkAnnounce(b *testing.B) { byWorkers(b, benchmarkAnnounce) }
+
+func benchmarkAnnounce(b *testing.B, workers int) {
 	wakeWithin(b, func(n int) (took []time.Duration) {
 		server, queue := redistest.Start(b), redistest.Queue(b)
 		raise := func(n int) {
@@ -128,21 +127,17 @@ func BenchmarkAnnounce(b *testing.B) {
 		}
 		raise(1)
 		release, called := make(chan struct{}), make(chan struct{}, n+1)
-		w, err := New(Config{Redis: universal(b, server), Queues: []string{queue}, Concurrency: 2 * (n + 1)})
-		if err != nil {
-			b.Fatal(err)
-		}
-		Handle(w, "call", func(context.Context, json.RawMessage) error {
-			called <- struct{}{}
-			<-release
-			return nil
-		})
 		for range n + 1 {
 			if _, err := NewClient(server.Client()).Enqueue(b.Context(), Job{Kind: "call", Queue: queue, Tenant: "a", Payload: json.RawMessage(`{}`)}); err != nil {
 				b.Fatal(err)
 			}
 		}
-		stop := start(b, w)
+		config := Config{Redis: universal(b, server), Queues: []string{queue}, Concurrency: 2 * (n + 1)}
+		stop := start(b, workers, config, func(context.Context, json.RawMessage) error {
+			called <- struct{}{}
+			<-release
+			return nil
+		})
 		<-called
 		for i := range n {
 			raised := time.Now()
@@ -176,15 +171,31 @@ func wakeWithin(b *testing.B, wake func(n int) []time.Duration) {
 	})
 }
 
-// start runs a worker until stop is called.
-func start(b *testing.B, w *Worker) (stop func()) {
+// byWorkers runs a benchmark with one worker, and with some of which one leads.
+func byWorkers(b *testing.B, run func(b *testing.B, workers int)) {
+	for _, workers := range []int{1, 5} {
+		b.Run(fmt.Sprint("workers=", workers), func(b *testing.B) { run(b, workers) })
+	}
+}
+
+// start runs workers until stop is called.
+func start(b *testing.B, workers int, config Config, handle func(context.Context, json.RawMessage) error) (stop func()) {
 	ctx, cancel := context.WithCancel(b.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- w.Run(ctx) }()
+	ran := make(chan error, workers)
+	for range workers {
+		w, err := New(config)
+		if err != nil {
+			b.Fatal(err)
+		}
+		Handle(w, "call", handle)
+		go func() { ran <- w.Run(ctx) }()
+	}
 	return func() {
 		cancel()
-		if err := <-ran; err != nil {
-			b.Fatal(err)
+		for range workers {
+			if err := <-ran; err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
 }

@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -37,7 +35,7 @@ func TestWatchThatDoesNotEnd(t *testing.T) {
 		r := startRig(t, -1, limitsOf(), nil)
 		client := r.server.Client()
 		client.Set(t.Context(), key(r.queue, "watcher"), "another", lasts)
-		watcher := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns(), logger: discardLogger(), chores: r.chores()}
+		watcher := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns(), logger: discardLogger(), chores: r.chores(), roles: newRoles(client, "w")}
 		if _, err := watcher.look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -67,25 +65,4 @@ func TestChoresOfAFullRedis(t *testing.T) {
 	client.ZAdd(t.Context(), asynqKey(r.queue, "completed"), zOf(id, 10))
 	client.ConfigSet(t.Context(), "maxmemory", "1")
 	until(t, "what was kept is forgotten", func() bool { return client.Exists(t.Context(), asynqKey(r.queue, "t:"+id)).Val() == 0 })
-}
-
-// TestQueuesShareAClock: a worker asks the Redis of its queues for the time once for all.
-func TestQueuesShareAClock(t *testing.T) {
-	t.Parallel()
-	r := startRig(t, -1, limitsOf(), func(c *Config) {
-		for i := range 9 {
-			c.Queues = append(c.Queues, fmt.Sprint(c.Queues[0], "-", i))
-		}
-	})
-	ended := make(chan error, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { ended <- r.worker.Run(ctx) }()
-	until(t, "ready", func() bool { return r.worker.Ready() == nil })
-	if n := r.seen.outcomes("to redis: time"); n >= 2*firstSamples {
-		t.Errorf("it asked for the time %d times before it was ready; want %d for all queues", n, firstSamples)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }

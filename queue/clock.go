@@ -36,7 +36,7 @@ type redisClock struct {
 
 const (
 	clockWindow  = 10 * time.Second
-	clockEvery   = 500 * time.Millisecond
+	clockEvery   = time.Second
 	firstSamples = 20 // before the first slot is placed
 )
 

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 )
@@ -74,5 +76,26 @@ func TestMissesSlowDown(t *testing.T) {
 	}
 	if last := missPause(1 << 30); last != longestMiss {
 		t.Errorf("the longest pause is %v", last)
+	}
+}
+
+// TestQueuesShareAClock: a worker asks the Redis of its queues for the time once for all.
+func TestQueuesShareAClock(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), func(c *Config) {
+		for i := range 9 {
+			c.Queues = append(c.Queues, fmt.Sprint(c.Queues[0], "-", i))
+		}
+	})
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { ended <- r.worker.Run(ctx) }()
+	until(t, "ready", func() bool { return r.worker.Ready() == nil })
+	if n := r.seen.outcomes("to redis: time"); n >= 2*firstSamples {
+		t.Errorf("it asked for the time %d times before it was ready; want %d for all queues", n, firstSamples)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -227,7 +227,7 @@ func (d *damage) template(t *testing.T, limits QueueLimits) []saved {
 	}
 	rounds := &dispatcher{
 		queue: damagedQueue, redis: d.client, worker: "w", runs: &atomic.Int64{}, hand: func([]handed) {}, capacity: newCapacity(100), observer: NoObserver{}, logger: discardLogger(),
-		limits: &limitsCache{queue: damagedQueue, redis: d.client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{},
+		limits: &limitsCache{queue: damagedQueue, redis: d.client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, live: newLiveRuns(), roles: newRoles(d.client, "w"),
 	}
 	_, err := rounds.round(ctx, 100)
 	fail(err)
@@ -272,6 +272,7 @@ func (d *damage) template(t *testing.T, limits QueueLimits) []saved {
 	fail(d.client.HSet(ctx, periodicFiredKey, "hourly", fired, "", fired).Err())
 	fail(d.client.ZAdd(ctx, key(damagedQueue, "periodic"), zOf("hourly", float64(fired))).Err())
 	fail(d.client.Set(ctx, key(damagedQueue, "watcher"), "worker0", 0).Err())
+	fail(d.client.Set(ctx, key(damagedQueue, "lead:,call,"), "worker0", 0).Err())
 	// What failed for a tenant is tried by its next job.
 	fail(d.client.HSet(ctx, key(damagedQueue, "pauses"), "a:call;b", "1 tried 30000000 1 - 503", "c", "1 provider 429").Err())
 	var all []saved

@@ -12,8 +12,10 @@
 -- ARGV[9]   the caller's id, ARGV[10] the number of its first run: the owner of the n-th
 --           job that is handed over is ID:(number + n - 1)
 -- ARGV[11]  that number of its first call that had no answer; 0: all had one
+-- ARGV[12]  alone: how many jobs it may take and still lead, below 0: it is not to lead;
+--           ARGV[13] lead_ms: how long a lead lasts. See lead.lua
 -- Returns   {again_us, backlog, forwarded, full 1|0, enqueued, pauses, now_us, stepped 1|0,
---           understood 1|0, jobs}
+--           understood 1|0, led_ms, jobs}
 --   jobs      for each {id, message, answer, earliest_us, latest_us, crashes, base, first,
 --             flags, accepted_us}; answer: see hand.lua; latest 0: no end
 --     base    failed attempts that were forgiven
@@ -26,13 +28,14 @@
 --   pauses    how often they were changed
 --   stepped   the clock was set back: what waits was computed by another clock
 --   understood  0: a key of the whole queue holds something else, and nothing was done
+--   led_ms    for how long another worker leads; 0: the caller is to dispatch
 -- Bound: at most 100 jobs are forwarded from each set, 100 expire, 32 lanes are looked at,
 -- 40 change their place and 50 jobs are handed over in a call, or the last one with which
 -- their messages pass 2 MiB, whatever waits.
 -- Full memory: it runs (allow-oom), so that what waits leaves. It adds a mark, a slot and a
 -- lease to jobs that are there, no more of them than workers hold, and a bucket for a tenant.
 local now = clock()
-without_queue = {0, 0, 0, 0, 0, 0, int(now), 0, 0, {}}
+without_queue = {0, 0, 0, 0, 0, 0, int(now), 0, 0, 0, {}}
 local horizon, pickup = now + tonumber(ARGV[4]), tonumber(ARGV[5])
 local lease = tonumber(ARGV[8])
 local MAX_RELEASED, MAX_LOOKS, MAX_CROWD, MAX_GHOSTS = 50, 32, 8, 16
@@ -785,5 +788,5 @@ attempt(headgate .. 'totals', function() totals = read('HMGET', headgate .. 'tot
 attempt(headgate .. 'backlog', function() waits = tonumber(read('HGET', headgate .. 'backlog', '*') or 0) or 0 end)
 return {
   int(again), waits, forwarded, full and 1 or 0, tonumber(totals[1] or 0) or 0, tonumber(totals[2] or 0) or 0, int(now),
-  stepped and 1 or 0, 1, jobs,
+  stepped and 1 or 0, 1, lead(#handed > tonumber(ARGV[12])), jobs,
 }

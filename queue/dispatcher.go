@@ -75,8 +75,13 @@ type dispatcher struct {
 	unheard  unheard
 	reserved int64         // places for what the next round hands over
 	looked   time.Duration // when the latest round ended, on the boot clock
+	roles    *roles        // of other workers
+	live     *liveRuns     // what this process runs of the queue
+	had      bool          // it had jobs of the queue after the latest round
+	stands   atomic.Bool   // another worker leads, see lead.go
 	poll     time.Duration // how long a lane that was empty goes unseen, unless something wakes the dispatcher
 	woken    chan struct{} // has a value when a lane may go on
+	called   chan struct{} // has a value when all workers are to look
 	stepped  chan struct{} // has a value when redis's clock was set back; nil: nothing is done about it
 	replans  *replans      // nil: nothing is done about them
 	lease    time.Duration // how long the call of a probe may take; 0: a minute
@@ -90,6 +95,14 @@ type unheard struct{ first, runs int64 }
 func (d *dispatcher) wake() {
 	select {
 	case d.woken <- struct{}{}:
+	default:
+	}
+}
+
+// call has it look also where it stands by.
+func (d *dispatcher) call() {
+	select {
+	case d.called <- struct{}{}:
 	default:
 	}
 }
@@ -113,18 +126,26 @@ func (d *dispatcher) Run(ctx context.Context) {
 		if d.unheard.first > 0 { // what it does not know of would wait until others miss it
 			_, _ = d.round(context.WithoutCancel(ctx), 0)
 		}
+		d.resign()
 	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var failing bool
 	for {
+		look := d.look
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		case <-d.called:
+			look = d.dispatch
 		case <-d.woken:
+			if d.stands.Load() {
+				announce(ctx, d.redis, d.queue)
+				continue
+			}
 		}
-		wait, err := d.round(ctx, d.room())
+		wait, err := look(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -176,7 +197,8 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	runs := max(min(room, mostHanded), d.unheard.runs)
 	run := d.runs.Add(runs) - runs + 1
 	reply, err := dispatchScript.Run(callCtx, d.redis, scriptKeys(d.queue), d.queue, room, ahead,
-		horizon.Microseconds(), pickup.Microseconds(), windows, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds(), d.worker, run, d.unheard.first)
+		horizon.Microseconds(), pickup.Microseconds(), windows, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds(), d.worker, run, d.unheard.first,
+		min(mostAlone-d.capacity.held.Load(), ahead-1), leadLasts.Milliseconds())
 	if err != nil {
 		d.limits.look(err)
 		if !certain(err) {
@@ -185,10 +207,10 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 		return 0, err
 	}
 	values, ok := reply.([]any)
-	if !ok || len(values) != 10 {
+	if !ok || len(values) != 11 {
 		return 0, fmt.Errorf("unexpected reply %v", reply)
 	}
-	n, err := numbers(values[:9], 9)
+	n, err := numbers(values[:10], 10)
 	if err != nil {
 		return 0, err
 	}
@@ -197,7 +219,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 		return sweepEvery, nil // what it could not understand is among the faults, which are logged
 	}
 	d.unheard = unheard{}
-	jobs, err := d.readHanded(values[9], run)
+	jobs, err := d.readHanded(values[10], run)
 	if err != nil {
 		return 0, err
 	}
@@ -220,7 +242,10 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 		Took: time.Since(began), Released: released, Waiting: n[1], Enqueued: n[4],
 		Held: d.capacity.held.Load(), Sending: d.sending.Load(), Concurrency: d.capacity.all, Starved: starved,
 	})
+	d.had = released > 0 || d.live.any()
 	switch {
+	case n[9] > 0:
+		return d.standBy(ctx, time.Duration(n[9])*time.Millisecond, released > 0 || n[2] > 0), nil
 	case full:
 		select {
 		case <-ctx.Done():

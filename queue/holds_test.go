@@ -405,11 +405,11 @@ func TestPauseThatEndsSoon(t *testing.T) {
 	if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{Tenant: "a"}, time.Now().Add(10*time.Second), ann); err != nil {
 		t.Fatal(err)
 	}
-	reply, err := dispatchScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), "w", 1, 0)
+	reply, err := dispatchScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), "w", 1, 0, mostAlone, leadLasts.Milliseconds())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if jobs := reply.([]any)[9].([]any); len(jobs) != 2 {
+	if jobs := reply.([]any)[10].([]any); len(jobs) != 2 {
 		t.Errorf("%d jobs were handed over; want the two of tenant b", len(jobs))
 	}
 }

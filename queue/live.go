@@ -80,6 +80,13 @@ func (l *liveRuns) shown() []shownRun {
 	return all
 }
 
+// any is whether the process runs jobs of the queue.
+func (l *liveRuns) any() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.runs) > 0
+}
+
 func (l *liveRuns) has(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

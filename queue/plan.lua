@@ -173,9 +173,10 @@ local function append_entries(words)
   end
 end
 
--- announces is the channel on which the script's work is announced; nil: it is not. Where
+-- announces is the channel on which the script's work is announced; nil: it is not. What
+-- is said there is announcement, see announce.go. Where
 -- that is not allowed, the workers look by themselves.
-local announces
+local announces, announcement = nil, ''
 
 local function perform()
   if before_writes then before_writes() end
@@ -241,7 +242,7 @@ local function perform()
       end
     end
   end
-  if announces then redis.pcall('PUBLISH', announces, '') end
+  if announces then redis.pcall('PUBLISH', announces, announcement) end
 end
 
 -- without_queue is what a script that runs by itself, again and again, answers where a

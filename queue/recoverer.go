@@ -3,8 +3,8 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -26,11 +26,11 @@ type recoverer struct {
 	live   *liveRuns // what this process runs
 	logger *slog.Logger
 	chores *chores
+	roles  *roles
 
-	watches bool // this process watched the last time that it looked
-	seen    map[string]sighting
-	looked  time.Duration // boot time of the last look
-	swept   time.Duration // boot time at which the chores were due the last time; 0: never
+	seen   map[string]sighting
+	looked time.Duration // boot time of the last look
+	swept  time.Duration // boot time at which the chores were due the last time; 0: never
 }
 
 // sighting is a lease as it was when it last changed.
@@ -92,15 +92,23 @@ func every(ctx context.Context, interval time.Duration, fn func()) {
 func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	if left := r.watched(ctx); left > 0 {
-		return left + rand.N(lookEvery), nil
+	if left := r.roles.left(r.role()); left > 0 {
+		return left, nil
 	}
-	watches, refused, err := r.watch(ctx)
-	r.watches = watches
+	left, err := r.watch(ctx)
+	_, refused := errors.AsType[redis.Error](err)
+	watches := err == nil && left == 0
+	if refused || left > 0 {
+		r.seen = nil
+	}
 	// A full Redis refuses the watch, not the chores, which make room.
 	if now := bootTime(); (watches || refused) && (r.swept == 0 || now-r.swept >= sweepEvery) {
 		r.swept = now
 		r.chores.ask()
+	}
+	if left > 0 {
+		r.roles.taken(r.role(), left)
+		return left, nil
 	}
 	if watches {
 		err = r.recoverDead(ctx)
@@ -108,18 +116,7 @@ func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 	return lookEvery, err
 }
 
-// watched is for how long another worker watches the queue yet; 0: none does, or it is
-// not known.
-func (r *recoverer) watched(ctx context.Context) time.Duration {
-	if r.watches {
-		return 0
-	}
-	left, err := r.redis.PTTL(ctx, key(r.queue, "watcher")).Result()
-	if err != nil || left > watchLasts {
-		return 0
-	}
-	return left
-}
+func (r *recoverer) role() string { return key(r.queue, "watcher") }
 
 // recoverDead takes the jobs of dead workers.
 func (r *recoverer) recoverDead(ctx context.Context) error {
@@ -141,17 +138,19 @@ func (r *recoverer) recoverDead(ctx context.Context) error {
 	return nil
 }
 
-// watch reports whether it is for this worker to watch the queue. A Redis that
-// refuses the write refuses to renew leases, too: no silence says anything then, so
+// watch takes the watch, and is for how long another worker has it; 0: this one has. A Redis
+// that refuses the write refuses to renew leases, too: no silence says anything then, so
 // counting starts anew.
-func (r *recoverer) watch(ctx context.Context) (watches, refused bool, err error) {
-	reply, err := watchScript.Run(ctx, r.redis, []string{key(r.queue, "watcher")}, r.queue, r.worker, watchLasts.Milliseconds())
-	_, refused = errors.AsType[redis.Error](err)
-	watches = err == nil && reply == int64(1)
-	if refused || err == nil && !watches {
-		r.seen = nil
+func (r *recoverer) watch(ctx context.Context) (time.Duration, error) {
+	reply, err := watchScript.Run(ctx, r.redis, []string{r.role()}, r.queue, r.worker, watchLasts.Milliseconds())
+	if err != nil {
+		return 0, err
 	}
-	return watches, refused, err
+	left, ok := reply.(int64)
+	if !ok {
+		return 0, fmt.Errorf("unexpected reply %v", reply)
+	}
+	return time.Duration(left) * time.Millisecond, nil
 }
 
 // recover takes silent jobs from their workers. A worker that still beats has lost

@@ -315,7 +315,7 @@ func TestOneWatcher(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
 	watcher := func(worker string) *recoverer {
-		return &recoverer{queue: r.queue, worker: worker, redis: client, live: newLiveRuns(), logger: r.worker.logger, chores: r.chores()}
+		return &recoverer{queue: r.queue, worker: worker, redis: client, live: newLiveRuns(), logger: r.worker.logger, chores: r.chores(), roles: newRoles(client, worker)}
 	}
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")
@@ -370,7 +370,7 @@ func TestRecoveryBesideADamagedTask(t *testing.T) {
 	task := asynqKey(r.queue, "t:"+ids[0])
 	client.Del(t.Context(), task)
 	client.Set(t.Context(), task, "damaged", 0)
-	watcher := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns(), logger: r.worker.logger, chores: r.chores()}
+	watcher := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns(), logger: r.worker.logger, chores: r.chores(), roles: newRoles(client, "w")}
 	watcher.looked = bootTime()
 	watcher.seen = map[string]sighting{}
 	for _, id := range ids {

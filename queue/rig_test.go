@@ -305,7 +305,7 @@ func (r *rig) dispatcher() *dispatcher {
 	client := r.server.Client()
 	return &dispatcher{
 		queue: r.queue, worker: "w", runs: &atomic.Int64{}, hand: func([]handed) {}, redis: client, capacity: newCapacity(100), observer: NoObserver{},
-		limits: &limitsCache{queue: r.queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, poll: slowestDispatch, woken: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
+		limits: &limitsCache{queue: r.queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, live: newLiveRuns(), roles: newRoles(client, "w"), sending: &atomic.Int64{}, poll: slowestDispatch, woken: make(chan struct{}, 1), called: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
 	}
 }
 

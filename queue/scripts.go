@@ -78,7 +78,7 @@ var messageLua string
 
 var (
 	enqueueScript  = throttle.NewScript(enqueueFreshLua, asynqLua, lanesLua).Else(newScript(enqueueLua))
-	dispatchScript = newScript(dispatchLua, messageLua, handLua).AllowOOM()
+	dispatchScript = newScript(dispatchLua, messageLua, handLua, leadLua).AllowOOM()
 	slotScript     = newScript(slotLua, recordLua).AllowOOM()
 	settleScript   = newScript(settleLua, messageLua, recordLua, endLua).AllowOOM()
 	recoverScript  = newScript(recoverLua, recordLua)

@@ -112,7 +112,7 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 		g.woke()
 	}
 	if slices.ContainsFunc(questions, func(q settleQuestion) bool { return q.hold.length > 0 }) {
-		announce(ctx, g.redis, g.queue)
+		announceToAll(ctx, g.redis, g.queue)
 	}
 	return answers, nil
 }

@@ -4,7 +4,7 @@
 -- ARGV[1]   queue
 -- ARGV[2]   id of the worker that asks
 -- ARGV[3]   lasts_ms: for how long it watches unless it asks again
--- Returns   1: the caller watches; 0: another worker does
+-- Returns   0: the caller watches; else for how long another worker does, ms
 -- Full memory: it fails, as the renewals of leases do. A watcher that is refused
 -- knows that the workers were refused, too.
 local watcher
@@ -13,7 +13,7 @@ local watcher
 attempt(KEYS[1], function() watcher = read('GET', KEYS[1]) end)
 if watcher and watcher ~= ARGV[2] then
   local left = read('PTTL', KEYS[1])
-  if left >= 0 and left <= tonumber(ARGV[3]) then return 0 end
+  if left >= 0 and left <= tonumber(ARGV[3]) then return math.max(left, 1) end
 end
 plan('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-return 1
+return 0

@@ -160,7 +160,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	base, cutOff := context.WithCancel(context.WithoutCancel(ctx))
 	defer cutOff()
 	running := &sync.WaitGroup{}
-	dispatchers := w.parts(id, clocks, capacity, sending, renewals, running, base, stopping, finished)
+	roles := newRoles(w.redis, id)
+	dispatchers := w.parts(id, clocks, roles, capacity, sending, renewals, running, base, stopping, finished)
 
 	// It lives until its last call is settled.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
@@ -182,7 +183,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, d := range dispatchers {
 		r := &recoverer{
 			queue: d.queue, worker: id, redis: w.redis, live: w.live[d.queue], logger: w.logger,
-			chores: newChores(d.queue, w.redis, d.limits, w.logger),
+			chores: newChores(d.queue, w.redis, d.limits, w.logger), roles: roles,
 		}
 		recoverers = append(recoverers, r)
 		parts.Go(func() { r.Run(background) })
@@ -190,6 +191,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, clock := range each {
 		parts.Go(func() { clock.Run(background) })
 	}
+	parts.Go(func() { roles.Run(background) })
 	parts.Go(func() { w.checkOn(background) })
 	periodic := &ticks{redis: w.redis, client: NewClient(w.redis), logger: w.logger}
 	parts.Go(func() { periodic.Run(background) })
@@ -230,7 +232,7 @@ func (w *Worker) finish(running *sync.WaitGroup, cutOff context.CancelFunc) {
 }
 
 // parts makes the gate and the dispatcher of each queue.
-func (w *Worker) parts(id string, clocks map[string]*redisClock, capacity *capacity, sending *atomic.Int64, renewals *renewals,
+func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, capacity *capacity, sending *atomic.Int64, renewals *renewals,
 	running *sync.WaitGroup, base context.Context, stopping, ended <-chan struct{}) []*dispatcher {
 	var dispatchers []*dispatcher
 	suspects, runs := newSuspects(w.config.Concurrency), &atomic.Int64{}
@@ -252,7 +254,7 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, capacity *capac
 		d := &dispatcher{
 			queue: name, worker: id, runs: runs, kinds: kinds, redis: w.redis, capacity: capacity, observer: w.observer, logger: w.logger,
 			limits: limits, clock: clocks[name], pauses: pauses, starving: starving, sending: sending,
-			poll: w.poll, woken: make(chan struct{}, 1), stepped: make(chan struct{}, 1), replans: replans, lease: lease,
+			roles: roles, live: w.live[name], poll: w.poll, woken: make(chan struct{}, 1), called: make(chan struct{}, 1), stepped: make(chan struct{}, 1), replans: replans, lease: lease,
 		}
 		g := (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,

@@ -56,6 +56,26 @@ var gateMutants = []mutant{
 		"missing condition", "a job that an earlier run ended meanwhile is not called", "queue TestEarlierRunEndsTheJob|TestStoppedWorkerIsNoCrash",
 	},
 	{
+		"queue/announce.go", `if heeded[s].After(now) || !s.all && d.stands.Load() {`, `if heeded[s].After(now) || d.stands.Load() {`,
+		"missing condition", "who stands by looks because of what is for all", "queue TestStandingBy",
+	},
+	{
+		"queue/lead.go", `if changed { // the leader does not know what is due after that`, `if !changed {`,
+		"swapped", "the leader looks after the round of another worker", "queue TestStandingByTellsOfItsRound",
+	},
+	{
+		"queue/lead.go", `if d.stands.Load() && !d.had {`, `if d.stands.Load() {`,
+		"missing condition", "who stands by and has jobs in its hands follows pauses", "queue TestStandingByWithJobs",
+	},
+	{
+		"queue/roles.go", `if who[i].Err() != nil || who[i].Val() == r.worker || who[i].Val() == dispatchedByAll || left[i].Val() <= 0 || left[i].Val() > longestRole {`, `if who[i].Err() != nil || who[i].Val() == r.worker || who[i].Val() == dispatchedByAll || left[i].Val() <= 0 {`,
+		"clock", "a lead does not last for longer because the clock was set back", "queue TestLeadEnds",
+	},
+	{
+		"queue/settle.go", `announceToAll(ctx, g.redis, g.queue)`, `announce(ctx, g.redis, g.queue)`,
+		"wrong call", "workers that stand by do not send what a call of another one paused", "queue TestPauseReachesWhoStandsBy",
+	},
+	{
 		"queue/dispatcher.go", `n := max(min(c.all-taken, most), 0)`, `n := max(min(c.all, most), 0)`,
 		"missing condition", "a worker takes no more jobs than it has places, of all its queues", "queue TestRoomOfAllQueues",
 	},

@@ -410,12 +410,38 @@ var queueMutants = []mutant{
 		"no fence", "one worker at a time watches a queue", "queue TestOneWatcher",
 	},
 	{
-		"queue/watch.lua", `if left >= 0 and left <= tonumber(ARGV[3]) then return 0 end`, `return 0`,
+		"queue/watch.lua", `if left >= 0 and left <= tonumber(ARGV[3]) then return math.max(left, 1) end`, `return 1`,
 		"no end", "a watch that does not end keeps nobody from watching", "queue TestWatchThatDoesNotEnd",
 	},
 	{
 		"queue/recoverer.go", `if now := bootTime(); (watches || refused) && (r.swept == 0 || now-r.swept >= sweepEvery) {`, `if now := bootTime(); (watches || refused && watches) && (r.swept == 0 || now-r.swept >= sweepEvery) {`,
 		"too strict", "a full Redis is made room in", "queue TestChoresOfAFullRedis",
+	},
+
+	// lead.lua, resign.lua.
+	{
+		"queue/lead.lua", `elseif leader ~= '' and leader ~= HAND_WORKER then`, `elseif leader ~= '' and leader == HAND_WORKER then`,
+		"swapped", "one worker leads while there is little to do", "queue TestOneLeads|TestLeaderThatDied",
+	},
+	{
+		"queue/lead.lua", `if not leader or left < 0 or left > (leader == '*' and ALL_MS or LEAD_MS) then leader, left = '', 0 end`, `if not leader or left < 0 then leader, left = '', 0 end`,
+		"clock", "a lead does not last for longer because the clock was set back", "queue TestLeadEnds",
+	},
+	{
+		"queue/lead.lua", `if not leader or left < 0 or left > (leader == '*' and ALL_MS or LEAD_MS) then leader, left = '', 0 end`, `if not leader or left > (leader == '*' and ALL_MS or LEAD_MS) then leader, left = '', 0 end`,
+		"no end", "a lead without an end is none", "queue TestLeadEnds",
+	},
+	{
+		"queue/lead.lua", `if leader ~= '*' then announces, announcement = headgate .. 'wake', 'all' end`, `if leader ~= '*' then announces, announcement = nil, 'all' end`,
+		"missing call", "a leader that has no room calls the other workers", "queue TestAllDispatchUnderLoad|TestFullLeader",
+	},
+	{
+		"queue/lead.lua", `if left < 0.75 * LEAD_MS then plan('SET', LEAD, HAND_WORKER, 'PX', int(LEAD_MS)) end`, `if left == 0 then plan('SET', LEAD, HAND_WORKER, 'PX', int(LEAD_MS)) end`,
+		"missing renewal", "a leader goes on", "queue TestLeadIsRenewed",
+	},
+	{
+		"queue/resign.lua", `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end`, `if redis.call('GET', KEYS[1]) == ARGV[1] then return 0 end`,
+		"swapped", "a worker that ends gives up its lead", "queue TestLeaderThatStops",
 	},
 
 	// janitor.lua, sweep.lua, verbs.lua, periodic jobs.

@@ -1,0 +1,369 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// named is a dispatcher of another worker; what it is told is counted.
+func (r *rig) named(worker string) (*dispatcher, *counter) {
+	d, seen := r.dispatcher(), newCounter()
+	d.worker, d.observer, d.roles = worker, seen, newRoles(r.server.Client(), worker)
+	return d, seen
+}
+
+// looks has a dispatcher look once, and returns how many rounds it has made.
+func (r *rig) looks(t *testing.T, d *dispatcher, seen *counter) int {
+	t.Helper()
+	if _, err := d.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return seen.outcomes("round")
+}
+
+// leads checks who leads the queue, among workers of any kind.
+func (r *rig) leads(t *testing.T, want string) {
+	t.Helper()
+	role := key(r.queue, "lead:")
+	who, left := r.server.Client().Get(t.Context(), role).Val(), r.server.Client().PTTL(t.Context(), role).Val()
+	longest := leadLasts
+	if want == dispatchedByAll {
+		longest = 2 * leadLasts
+	}
+	if who != want || left <= 0 || left > longest {
+		t.Errorf("%q leads for %v; want %q, for %v at most", who, left, want, longest)
+	}
+}
+
+// announcements subscribes to what is announced in the queue.
+func (r *rig) announcements(t *testing.T) <-chan *redis.Message {
+	t.Helper()
+	channel := r.server.Client().Subscribe(t.Context(), wakeChannel(r.queue))
+	t.Cleanup(func() { _ = channel.Close() })
+	if _, err := channel.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return channel.Channel()
+}
+
+// hears waits for an announcement.
+func hears(t *testing.T, announced <-chan *redis.Message, want string) {
+	t.Helper()
+	select {
+	case message := <-announced:
+		if message.Payload != want {
+			t.Errorf("%q is announced; want %q", message.Payload, want)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%q is not announced", want)
+	}
+}
+
+// TestOneLeads: the first worker that dispatches leads, and another one stands by until the
+// lead ends.
+func TestOneLeads(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	first, _ := r.named("first")
+	second, rounds := r.named("second")
+	if wait, err := first.look(t.Context()); err != nil || wait != first.poll {
+		t.Errorf("the leader looks again in %v, %v; want %v", wait, err, first.poll)
+	}
+	r.leads(t, "first")
+	for range 3 {
+		if n := r.looks(t, second, rounds); n != 1 {
+			t.Errorf("who stands by made %d rounds; want the one that told it", n)
+		}
+		second.roles.taken(second.role(), leadLasts) // however slow this machine is
+	}
+	if wait, err := second.look(t.Context()); err != nil || wait <= 0 || wait > leadLasts {
+		t.Errorf("who stands by looks again in %v, %v; want it within %v", wait, err, leadLasts)
+	}
+	r.server.Client().PExpire(t.Context(), second.role(), leadLasts)
+	second.roles.ask(t.Context())
+	if n := r.looks(t, second, rounds); n != 1 {
+		t.Errorf("while the lead lasts it made %d rounds", n)
+	}
+	r.server.Client().Del(t.Context(), second.role()) // as the end of the lead does
+	second.roles.ask(t.Context())
+	if n := r.looks(t, second, rounds); n != 2 {
+		t.Errorf("after the lead it made %d rounds; want another one", n)
+	}
+	r.leads(t, "second")
+}
+
+// TestLeadIsRenewed: who leads goes on, and writes that rarely.
+func TestLeadIsRenewed(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	d, client := r.dispatcher(), r.server.Client()
+	for _, test := range []struct {
+		left    time.Duration
+		renewed bool
+	}{{leadLasts, false}, {leadLasts - 100*time.Millisecond, false}, {leadLasts / 2, true}} {
+		client.Set(t.Context(), d.role(), d.worker, test.left)
+		r.round(t, d)
+		if left := client.PTTL(t.Context(), d.role()).Val(); (left > test.left) != test.renewed {
+			t.Errorf("of a lead of %v %v are left; renewed: want %v", test.left, left, test.renewed)
+		}
+	}
+}
+
+// TestAllDispatchUnderLoad: a leader with more to do than one should do alone lets all
+// dispatch, and calls them.
+func TestAllDispatchUnderLoad(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		jobs  int
+		room  int64
+		held  int64
+		leads bool
+	}{
+		"idle":                          {0, 100, 0, true},
+		"as many jobs as a leader has":  {mostAlone, 100, 0, true},
+		"one more":                      {mostAlone + 1, 100, 0, false},
+		"with those in its hands":       {2, 100, mostAlone - 1, false},
+		"too many in its hands":         {0, 100, mostAlone + 1, false},
+		"full":                          {1, 1, 0, false},
+		"no room":                       {1, 0, 0, false},
+		"only a part of places is free": {0, 25, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startRig(t, -1, limitsOf(), nil)
+			announced := r.announcements(t)
+			d, _ := r.named("w")
+			d.capacity.held.Store(test.held)
+			client := r.server.Client()
+			client.Set(t.Context(), d.role(), "w", leadLasts)
+			if test.jobs > 0 {
+				r.enqueue(t, "a", test.jobs)
+				hears(t, announced, "") // the first job
+			}
+			if _, err := d.round(t.Context(), test.room); err != nil {
+				t.Fatal(err)
+			}
+			if test.leads {
+				r.leads(t, "w")
+				return
+			}
+			r.leads(t, dispatchedByAll)
+			hears(t, announced, toAll)
+			other, _ := r.named("other")
+			r.round(t, other)
+			if other.stands.Load() {
+				t.Error("another worker stands by")
+			}
+			r.leads(t, dispatchedByAll)
+		})
+	}
+}
+
+// TestFullLeader: two workers have places for two calls each, which do not end. What the
+// leader has no place for goes to the other one at once.
+func TestFullLeader(t *testing.T) {
+	t.Parallel()
+	first := startRig(t, -1, limitsOf(), func(c *Config) { c.Concurrency = 2 })
+	release := make(chan struct{})
+	first.answer = func(context.Context, Running) error {
+		<-release
+		return nil
+	}
+	second := first.beside(t, func(c *Config) { c.Concurrency = 2 })
+	second.worker.poll = time.Hour
+	first.run(t)
+	first.seen.wait(t, "round", 2)
+	second.run(t)
+	second.seen.wait(t, "round", 1)
+	t.Cleanup(sync.OnceFunc(func() { close(release) }))
+	began := time.Now()
+	for range 4 {
+		first.enqueue(t, "a", 1)
+	}
+	first.seen.wait(t, "sent", 2)
+	second.seen.wait(t, "sent", 2)
+	if took := time.Since(began); took > leadLasts-time.Second {
+		t.Errorf("it took %v until all were called: as long as a lead lasts", took)
+	}
+}
+
+// TestLeadEnds: what is no lead keeps no worker from its jobs.
+func TestLeadEnds(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(client redis.UniversalClient, ctx context.Context, role string){
+		"it has no end": func(client redis.UniversalClient, ctx context.Context, role string) { client.Set(ctx, role, "x", 0) },
+		"the clock was set back by an hour": func(client redis.UniversalClient, ctx context.Context, role string) {
+			client.Set(ctx, role, "x", time.Hour)
+		},
+		"the clock was set back while all dispatched": func(client redis.UniversalClient, ctx context.Context, role string) {
+			client.Set(ctx, role, dispatchedByAll, time.Hour)
+		},
+		"it is a list": func(client redis.UniversalClient, ctx context.Context, role string) { client.RPush(ctx, role, "x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startRig(t, -1, limitsOf(), nil)
+			client := r.server.Client()
+			d, seen := r.named("w")
+			r.enqueue(t, "a", 1)
+			damage(client, t.Context(), d.role())
+			d.stands.Store(true)
+			d.roles.taken(d.role(), leadLasts)
+			d.roles.ask(t.Context())
+			if r.looks(t, d, seen) != 1 || d.stands.Load() {
+				t.Error("it stands by")
+			}
+			if n := client.LLen(t.Context(), asynqKey(r.queue, "active")).Val(); n != 1 {
+				t.Errorf("%d jobs were handed over; want 1", n)
+			}
+			r.leads(t, "w")
+		})
+	}
+}
+
+// TestLeaderThatDied: when a leader says nothing any more, another worker takes its place
+// within three seconds.
+func TestLeaderThatDied(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, limitsOf(), nil)
+	role := key(r.queue, "lead:"+kindList([]string{"call"}))
+	r.server.Client().Set(t.Context(), role, "dead", leadLasts)
+	r.run(t)
+	r.seen.wait(t, "round", 1)
+	enqueued := time.Now()
+	r.enqueue(t, "a", 1)
+	r.seen.wait(t, string(Done), 1)
+	if took := time.Since(enqueued); took > leadLasts+time.Second {
+		t.Errorf("the job waited for %v", took)
+	}
+}
+
+// TestLeaderThatStops: a worker that ends gives up its lead, and what comes then goes at
+// once.
+func TestLeaderThatStops(t *testing.T) {
+	t.Parallel()
+	first := startRig(t, -1, limitsOf(), nil)
+	second := first.beside(t, nil)
+	second.worker.poll = time.Hour
+	first.run(t)
+	first.seen.wait(t, "round", 2)
+	second.run(t)
+	second.seen.wait(t, "round", 1)
+	role := key(first.queue, "lead:"+kindList([]string{"call"}))
+	leader := first.server.Client().Get(t.Context(), role).Val()
+	first.stop()
+	if left := first.server.Client().Get(t.Context(), role).Val(); left == leader {
+		t.Error("a worker leads that has ended")
+	}
+	second.seen.wait(t, "round", 2)
+	enqueued := time.Now()
+	second.enqueue(t, "a", 1)
+	second.seen.wait(t, string(Done), 1)
+	if took := time.Since(enqueued); took > time.Second {
+		t.Errorf("the job waited for %v", took)
+	}
+}
+
+// TestLeadersOfKinds: workers of other kinds have a leader of their own.
+func TestLeadersOfKinds(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	for _, kinds := range [][]string{{"call"}, {"other"}, {"call", "other"}} {
+		d, seen := r.named(fmt.Sprint(kinds))
+		d.kinds = kindList(kinds)
+		if n := r.looks(t, d, seen); n != 1 || d.stands.Load() {
+			t.Errorf("kinds %v: %d rounds, stands by: %v", kinds, n, d.stands.Load())
+		}
+		if n := r.looks(t, d, seen); n != 2 {
+			t.Errorf("kinds %v: %d rounds; want it to lead", kinds, n)
+		}
+	}
+}
+
+// TestStandingBy: who stands by looks because of what is for all, tells the leader what it
+// learns itself, and leaves the rest to it.
+func TestStandingBy(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	client := r.server.Client()
+	d, seen := r.named("w")
+	d.poll = time.Hour
+	d.stands.Store(true)
+	d.roles.taken(d.role(), time.Hour)
+	announced := r.announcements(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	running.Go(func() { listen(ctx, client, []*dispatcher{d}) })
+	defer running.Wait()
+	defer cancel()
+	until(t, "it listens", func() bool { return client.PubSubNumSub(ctx, wakeChannel(r.queue)).Val()[wakeChannel(r.queue)] == 2 })
+
+	client.Set(ctx, d.role(), "leader", leadLasts)
+	announce(ctx, client, r.queue)
+	hears(t, announced, "")
+	d.wake() // as a settlement does
+	hears(t, announced, "")
+	if n := seen.outcomes("round"); n != 0 {
+		t.Errorf("it made %d rounds because of jobs", n)
+	}
+	announceToAll(ctx, client, r.queue)
+	hears(t, announced, toAll)
+	seen.wait(t, "round", 1)
+}
+
+// TestStandingByWithJobs: a worker that has jobs in its hands makes rounds, for pauses, and
+// one more when they have ended, so that the observer knows.
+func TestStandingByWithJobs(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	d, seen := r.named("w")
+	r.server.Client().Set(t.Context(), d.role(), "leader", leadLasts)
+	leave, _ := d.live.enter(shownRun{id: "x"}, nil, nil)
+	for n := range 3 {
+		wait, err := d.look(t.Context())
+		if err != nil || wait > d.poll || seen.outcomes("round") != n+1 {
+			t.Errorf("after %d looks: %d rounds, the next in %v, %v", n+1, seen.outcomes("round"), wait, err)
+		}
+	}
+	leave()
+	for range 3 {
+		r.looks(t, d, seen)
+	}
+	if n := seen.outcomes("round"); n != 4 {
+		t.Errorf("%d rounds; want one more, and no others", n)
+	}
+}
+
+// TestStandingByTellsOfItsRound: who did something in a round has the leader look, which
+// does not know what is due after it.
+func TestStandingByTellsOfItsRound(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	announced := r.announcements(t)
+	r.enqueue(t, "a", 1)
+	hears(t, announced, "")
+	d, _ := r.named("w")
+	r.server.Client().Set(t.Context(), d.role(), "leader", leadLasts)
+	r.round(t, d)
+	hears(t, announced, "")
+}
+
+// TestPauseReachesWhoStandsBy: a call that begins a pause is announced to all workers, of
+// which some may stand by with jobs in their hands.
+func TestPauseReachesWhoStandsBy(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, -1, limitsOf(), nil)
+	r.answer = func(context.Context, Running) error { return throttled{time.Minute} }
+	announced := r.announcements(t)
+	r.enqueue(t, "a", 1)
+	hears(t, announced, "")
+	r.run(t)
+	r.seen.wait(t, string(Throttled), 1)
+	hears(t, announced, toAll)
+}
