@@ -1,10 +1,8 @@
 package queue
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -101,14 +99,16 @@ func (in *Inspector) Outlook(ctx context.Context, queue, tenant string) (Outlook
 	return o, nil
 }
 
-// outlooks sums lanes up by escaped tenant after the model ran: of these tenants,
-// or of all.
-func (f *forecast) outlooks(members []*member, of ...string) map[string]Outlook {
-	type lanes struct {
-		n, last int
-		rate    float64
-	}
-	all := map[string]lanes{}
+// tenantLanes are the lanes of a tenant with something waiting, after the model ran.
+type tenantLanes struct {
+	n, last int // how many, and which is through last
+	jobs    int64
+	rate    float64
+}
+
+// byTenant sums lanes up by escaped tenant: of these tenants, or of all.
+func (f *forecast) byTenant(members []*member, of ...string) map[string]tenantLanes {
+	all := map[string]tenantLanes{}
 	for i, one := range members {
 		l := &f.lanes[i]
 		if l.jobs <= 0 || len(of) > 0 && !slices.Contains(of, l.tenant) {
@@ -119,45 +119,46 @@ func (f *forecast) outlooks(members []*member, of ...string) map[string]Outlook 
 			sum.last = i
 		}
 		sum.n++
+		sum.jobs += l.jobs
 		sum.rate += one.rate
 		all[l.tenant] = sum
 	}
-	outlooks := make(map[string]Outlook, len(all))
-	for tenant, sum := range all {
-		l, one := &f.lanes[sum.last], members[sum.last]
-		o := Outlook{
-			Rate: sum.rate, DrainsAt: f.notBefore(one.at), Pause: f.pause(l), Unserved: f.unserved(l), Sure: f.sure(l, one.at, sum.n),
-		}
-		if o.Pause == nil && o.Unserved == nil {
-			o.HeldBy = f.hold(l, one.limit)
-		}
-		if h := o.HeldBy; h != nil && !h.Next.IsZero() && o.Rate > 0 {
-			// A slot that passed since all was read was followed by others.
-			if behind := f.asked.Sub(h.Next).Seconds(); behind > 0 {
-				h.Next = h.Next.Add(time.Duration(math.Ceil(behind*o.Rate) / o.Rate * 1e9))
-			}
-		}
-		outlooks[tenant] = o
-	}
-	if len(of) == 0 {
-		of = slices.Collect(maps.Keys(f.backlog))
-	}
+	return all
+}
+
+// outlooks are those of some tenants, whose backlog was read, after the model ran.
+func (f *forecast) outlooks(members []*member, of ...string) map[string]Outlook {
+	outlooks := make(map[string]Outlook, len(of))
+	all := f.byTenant(members, of...)
 	for _, tenant := range of {
-		if tenant == wholeQueue {
-			continue
-		}
-		// Of lanes that were not drawn nothing but their number of jobs is known.
-		o := outlooks[tenant]
-		o.Queue, o.Tenant, o.Now = f.queue, unescape(tenant), f.asked
-		o.Waiting, _ = strconv.ParseInt(f.backlog[tenant], 10, 64)
-		if o.Sure = cmp.Or(o.Sure, NotKnown); o.Waiting <= 0 {
-			o.Rate, o.HeldBy, o.DrainsAt, o.Sure = 0, nil, time.Time{}, Steady
+		o := Outlook{Queue: f.queue, Tenant: unescape(tenant), Now: f.asked, Waiting: f.backlog[tenant], Sure: NotKnown}
+		sum, drawn := all[tenant]
+		switch {
+		case o.Waiting <= 0:
+			o.Sure = Steady
 			none := lane{tenant: tenant}
 			o.Pause, o.Unserved = f.pause(&none), f.unserved(&none)
+		case drawn: // of other lanes nothing but their number of jobs is known
+			f.foresee(&o, sum, members)
 		}
 		outlooks[tenant] = o
 	}
 	return outlooks
+}
+
+// foresee says when what waits of a tenant goes.
+func (f *forecast) foresee(o *Outlook, sum tenantLanes, members []*member) {
+	l, one := &f.lanes[sum.last], members[sum.last]
+	o.Rate, o.DrainsAt, o.Sure = sum.rate, f.notBefore(one.at), f.sure(l, one.at, sum.n)
+	if o.Pause, o.Unserved = f.pause(l), f.unserved(l); o.Pause == nil && o.Unserved == nil {
+		o.HeldBy = f.hold(l, one.limit)
+	}
+	if h := o.HeldBy; h != nil && !h.Next.IsZero() && o.Rate > 0 {
+		// A slot that passed since all was read was followed by others.
+		if behind := f.asked.Sub(h.Next).Seconds(); behind > 0 {
+			h.Next = h.Next.Add(time.Duration(math.Ceil(behind*o.Rate) / o.Rate * 1e9))
+		}
+	}
 }
 
 // Batch is jobs that are not enqueued.

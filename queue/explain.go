@@ -109,9 +109,9 @@ func (e Explanation) but() string {
 
 // Explain says why a job waits and when it will go, or what became of it. An id
 // that is not known is a state and no error. Beside what [Inspector] shares it
-// takes two round trips, whatever the number of tenants and the depth of their
-// backlogs. Of more than 5,000 lanes as many are drawn by chance and stand for all,
-// and it is not more than roughly sure.
+// takes four round trips at most, whatever the number of tenants and the depth of their
+// backlogs. Of more than 5,000 lanes 1,000 are drawn by chance and stand for all, and it is
+// not more than roughly sure.
 func (in *Inspector) Explain(ctx context.Context, queue, id string) (Explanation, error) {
 	e, _, err := in.explain(ctx, queue, id)
 	if err != nil {

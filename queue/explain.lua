@@ -7,7 +7,7 @@
 -- ARGV[4]   id of a job of the lane, '' for none
 -- ARGV[5]   n: how many other lanes to look at for costs, at most 50; together at 48
 --           of their jobs, or at two of each, spread evenly
--- ARGV[6]   since_us: when all lanes were read
+-- ARGV[6]   since_us: when the lane was read
 -- ARGV[7..] those lanes, and then logs of permits, at most 100: "key window_us most"
 -- Returns   {now, backlog, version, place, limits, own costs, other costs, logs}
 --   backlog how many jobs of the lane's tenant wait

@@ -252,7 +252,7 @@ func TestForecastNamesWhatScriptsName(t *testing.T) {
 		job.Tenant, job.Attributes, job.Costs = "ä;x=1%", attributes, map[string]int64{"tokens": 500}
 	})
 	e := r.explain(t, id)
-	f, err := readForecast(t.Context(), r.server.Client(), r.queue)
+	f, err := readForecast(t.Context(), r.server.Client(), r.queue, atOnce)
 	if err != nil {
 		t.Fatal(err)
 	}

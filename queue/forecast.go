@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,16 +23,17 @@ var explainLua string
 var explainScript = newScript(explainLua)
 
 const (
-	// mostLanes is how many lanes are looked at one by one; of more, as many are
+	// mostLanes is how many lanes are looked at one by one. Of more, about enoughLanes are
 	// drawn by chance and stand for all.
-	mostLanes = 5000
+	mostLanes   = 5000
+	enoughLanes = 1000
 
-	// mostKeys is how many keys one command reads.
+	// mostKeys is how many keys one command reads, and of how many lanes one pipeline
+	// reads the state. Most queues have no more lanes.
 	mostKeys = 500
 
-	// firstLanes is how many lanes are drawn before their number is known: most queues
-	// have no more.
-	firstLanes = 1000
+	// piecePause lies between two pieces of a reading in the background.
+	piecePause = 10 * time.Millisecond
 
 	sampledLanes = 24
 	mostLogs     = 100
@@ -50,8 +52,7 @@ type forecast struct {
 	hours     map[string][]float64
 	calendars [][]int64 // by limit; nil: none
 	pauses    map[string]string
-	kinds     map[string]bool   // escaped, that workers of the queue have handlers for
-	backlog   map[string]string // of the lanes' tenants, escaped; '*' for all
+	kinds     map[string]bool // escaped, that workers of the queue have handlers for
 	lanes     []lane
 	laneAt    map[string]int
 	part      float64 // of all lanes, those that were drawn
@@ -64,11 +65,12 @@ type forecast struct {
 	run       *modelRun
 
 	// Of one question:
-	shared *forecast // of which this is a copy
-	fresh  bool      // it was read for this question
-	final  bool      // it has to do, whatever changed since
-	asked  time.Time // when it was asked
-	seen   lookedAt  // of the subject
+	shared  *forecast        // of which this is a copy
+	fresh   bool             // it was read for this question
+	final   bool             // it has to do, whatever changed since
+	asked   time.Time        // when it was asked
+	backlog map[string]int64 // what waits of the tenants that it asks about, escaped
+	seen    lookedAt         // of the subject
 }
 
 // lane is one lane and what it stands under.
@@ -76,6 +78,7 @@ type lane struct {
 	name, tenant, kind string
 	attributes         [][2]string
 	jobs               int64
+	read               int64 // when, µs
 	buckets            []int // of the limits in their order; -1: of a concurrency limit
 	added              bool  // it was not drawn, and stands for none but itself
 }
@@ -107,10 +110,9 @@ type limitSeen struct {
 	blocked              int64 // lanes that wait for a permit of it
 }
 
-// readForecast reads what there is to know, in four round trips whatever the depth
-// of the backlog, one more for more than 1,000 lanes, and in pieces none of which
-// holds Redis up.
-func readForecast(ctx context.Context, client redis.UniversalClient, queue string) (*forecast, error) {
+// readForecast reads what there is to know, in three round trips whatever the depth of the
+// backlog, and in two more for each further 500 lanes.
+func readForecast(ctx context.Context, client redis.UniversalClient, queue string, rest func(time.Duration)) (*forecast, error) {
 	f := &forecast{
 		queue: queue, part: 1, run: &modelRun{}, laneAt: map[string]int{}, bucketAt: map[string]int{},
 		hours: map[string][]float64{}, logs: map[int][2]float64{},
@@ -120,7 +122,7 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	version := readVersion(ctx, pipe, queue)
 	stored := pipe.HGet(ctx, key(queue, "limits"), "*")
 	all := pipe.SCard(ctx, groups)
-	drawn := pipe.SRandMemberN(ctx, groups, firstLanes)
+	first := pipe.SScan(ctx, groups, 0, "", mostKeys)
 	pauses := pipe.HScan(ctx, key(queue, "pauses"), 0, "", mostKeys)
 	overrides := pipe.HScan(ctx, key(queue, "overrides"), 0, "", mostKeys)
 	adapt := pipe.HScan(ctx, key(queue, "adapt"), 0, "", mostKeys)
@@ -148,17 +150,17 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	if f.adapt, err = restOf(ctx, client, key(queue, "adapt"), adapt); err != nil {
 		return nil, err
 	}
-	names := drawn.Val()
-	if all.Val() > int64(len(names)) {
-		if names, err = drawLanes(ctx, client, groups, all.Val()); err != nil {
-			return nil, err
-		}
-		f.part = min(1, float64(len(names))/float64(all.Val()))
-	}
-	if f.now, err = f.readLanes(ctx, client, names); err != nil {
+	names, err := lanesToRead(ctx, client, groups, all.Val(), first, rest)
+	if err != nil {
 		return nil, err
 	}
-	f.limits.now, f.asked = f.now, f.now
+	if all.Val() > mostLanes {
+		f.part = min(1, float64(len(names))/float64(all.Val()))
+	}
+	if err := f.readLanes(ctx, client, names, rest); err != nil {
+		return nil, err
+	}
+	f.asked = f.now
 	for _, limit := range f.rules.Limits {
 		f.calendars = append(f.calendars, limit.Windows(f.now, exactOpenings))
 	}
@@ -174,31 +176,31 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	return f, f.sample(ctx, client)
 }
 
-// drawLanes names all lanes, or of more than are looked at as many by chance. Redis
-// draws many at once by copying them all.
-func drawLanes(ctx context.Context, client redis.UniversalClient, groups string, all int64) ([]string, error) {
-	if all <= mostLanes {
-		return client.SMembers(ctx, groups).Result()
+// lanesToRead names all lanes, of which the first were read, or draws some of very many. Redis
+// lists a set in the order of a hash that it keeps to itself, so that those which it lists
+// from anywhere on are drawn by chance; SRANDMEMBER takes longer.
+func lanesToRead(ctx context.Context, client redis.UniversalClient, groups string, all int64, first *redis.ScanCmd, rest func(time.Duration)) ([]string, error) {
+	names, cursor, err := first.Result()
+	more := func() bool { return cursor != 0 }
+	if all > mostLanes {
+		names, cursor = nil, rand.Uint64()
+		pieces := enoughLanes/mostKeys + 1 // one may end where the set does
+		more = func() bool { pieces--; return pieces >= 0 && len(names) < enoughLanes }
 	}
-	pipe := client.Pipeline()
-	var drawn []*redis.StringSliceCmd
-	for range mostLanes/mostKeys + mostLanes/mostKeys/5 { // some are drawn twice
-		drawn = append(drawn, pipe.SRandMemberN(ctx, groups, mostKeys))
+	for err == nil && more() {
+		rest(piecePause)
+		var some []string
+		some, cursor, err = client.SScan(ctx, groups, cursor, "", mostKeys).Result()
+		names = append(names, some...)
 	}
-	if err := execute(ctx, pipe); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", groups, err)
 	}
-	seen := make(map[string]bool, mostLanes)
-	var names []string
-	for _, some := range drawn {
-		for _, name := range some.Val() {
-			if !seen[name] && len(names) < mostLanes {
-				seen[name] = true
-				names = append(names, name)
-			}
-		}
+	if all > mostLanes {
+		names = names[:min(len(names), enoughLanes)]
 	}
-	return names, nil
+	slices.Sort(names)
+	return slices.Compact(names), nil // some may be listed twice
 }
 
 // plain is a name in which nothing is left to escape, as in lanes.lua: a group of asynq's
@@ -251,19 +253,38 @@ func bucketKey(queue string, limit Limit, l *lane) string {
 	return string(name)
 }
 
-// readLanes adds lanes: their lengths, the limits of their tenants and the state of
-// their buckets, and says when that was.
-func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, names []string) (time.Time, error) {
+// readLanes adds lanes: their lengths, the limits of their tenants and the state of their
+// buckets. Without any before, the forecast is of the moment at which the first were read.
+func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, names []string, rest func(time.Duration)) error {
+	for {
+		some := names[:min(len(names), mostKeys)]
+		now, err := f.readSome(ctx, client, some)
+		if err != nil {
+			return err
+		}
+		if f.now.IsZero() {
+			f.now, f.limits.now = now, now
+		}
+		if names = names[len(some):]; len(names) == 0 {
+			return nil
+		}
+		rest(piecePause)
+	}
+}
+
+// readSome reads one piece of readLanes, and says when that was.
+func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, names []string) (time.Time, error) {
 	var tenants, fields []string
 	firstLane, firstBucket := len(f.lanes), len(f.buckets)
 	f.lanes = append(f.lanes, make([]lane, len(names))...)
+	lanes := f.lanes[firstLane:]
 	seen := map[string]bool{}
 	sole := ""
 	if len(f.rules.Kinds) == 1 {
 		sole = throttle.Escape(f.rules.Kinds[0])
 	}
 	for i, name := range names {
-		l := &f.lanes[firstLane+i]
+		l := &lanes[i]
 		*l = laneOf(name)
 		f.laneAt[name] = firstLane + i
 		if l.kind == "" {
@@ -290,53 +311,54 @@ func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, 
 	}
 	pipe := client.Pipeline()
 	clock := pipe.Time(ctx)
-	var owns, backlogs, states []*redis.SliceCmd
-	for chunk := range slices.Chunk(fields, mostKeys) {
-		owns = append(owns, pipe.HMGet(ctx, key(f.queue, "limits"), chunk...))
-	}
-	counted := append(slices.Clip(tenants), wholeQueue)
-	for chunk := range slices.Chunk(counted, mostKeys) {
-		backlogs = append(backlogs, pipe.HMGet(ctx, key(f.queue, "backlog"), chunk...))
-	}
+	var owns, backlog *redis.SliceCmd
+	var states []*redis.SliceCmd
 	for chunk := range slices.Chunk(f.buckets[firstBucket:], mostKeys) {
 		states = append(states, pipe.MGet(ctx, chunk...))
 	}
-	lengths := map[int]*redis.IntCmd{}
-	for i := firstLane; i < len(f.lanes); i++ {
-		if l := &f.lanes[i]; len(l.attributes) > 0 || len(f.limits.queue.Attributes) > 0 {
+	lengths, alone := make([]*redis.IntCmd, len(lanes)), false
+	for i := range lanes {
+		if l := &lanes[i]; len(l.attributes) > 0 || len(f.limits.queue.Attributes) > 0 {
 			lengths[i] = pipe.ZCard(ctx, asynqKey(f.queue, "g:"+l.name))
-		}
-	}
-	if err := execute(ctx, pipe); err != nil {
-		return time.Time{}, err
-	}
-	if err := f.limits.tenantsOf(tenants, joined(owns)); err != nil {
-		return time.Time{}, err
-	}
-	f.texts = append(f.texts, joined(states)...)
-	if f.backlog == nil {
-		f.backlog = make(map[string]string, len(tenants)+1)
-	}
-	for i, text := range joined(backlogs) {
-		if text, ok := text.(string); ok {
-			f.backlog[counted[i]] = text
-		}
-	}
-	for i := firstLane; i < len(f.lanes); i++ {
-		l := &f.lanes[i]
-		if length, asked := lengths[i]; asked {
-			l.jobs = length.Val()
 		} else {
-			l.jobs, _ = strconv.ParseInt(f.backlog[l.tenant], 10, 64)
+			alone = true // all that waits of its tenant
+		}
+	}
+	if len(names) > 0 {
+		owns = pipe.HMGet(ctx, key(f.queue, "limits"), fields...)
+	}
+	if alone {
+		backlog = pipe.HMGet(ctx, key(f.queue, "backlog"), tenants...)
+	}
+	if err := execute(ctx, pipe); err != nil || len(names) == 0 {
+		return clock.Val(), err
+	}
+	if err := f.limits.tenantsOf(tenants, owns.Val()); err != nil {
+		return time.Time{}, err
+	}
+	for _, state := range states {
+		f.texts = append(f.texts, state.Val()...)
+	}
+	waiting := map[string]int64{}
+	if alone {
+		waiting = counts(tenants, backlog)
+	}
+	for i := range lanes {
+		l := &lanes[i]
+		if l.read = clock.Val().UnixMicro(); lengths[i] != nil {
+			l.jobs = lengths[i].Val()
+		} else {
+			l.jobs = waiting[l.tenant]
 		}
 	}
 	return clock.Val(), nil
 }
 
-func joined(replies []*redis.SliceCmd) []any {
-	var all []any
-	for _, reply := range replies {
-		all = append(all, reply.Val()...)
+// counts are numbers of a hash by field; 0 where there is none.
+func counts(fields []string, reply *redis.SliceCmd) map[string]int64 {
+	all := make(map[string]int64, len(fields))
+	for i, text := range texts(reply.Val()) {
+		all[fields[i]], _ = strconv.ParseInt(text, 10, 64)
 	}
 	return all
 }
@@ -390,10 +412,12 @@ func (f *forecast) look(ctx context.Context, client redis.UniversalClient, subje
 		return err
 	}
 	f.logs = maps.Clone(f.logs)
-	now, err := f.script(ctx, client, subject, id, nil, f.logsOf(&f.lanes[f.indexOf(subject)], nil))
+	l := &f.lanes[f.indexOf(subject)]
+	now, err := f.script(ctx, client, subject, id, nil, f.logsOf(l, nil))
 	if err != nil {
 		return err
 	}
+	f.backlog = map[string]int64{l.tenant: f.seen.backlog}
 	if !f.fresh {
 		f.asked = now
 		return nil
@@ -407,7 +431,11 @@ func (f *forecast) look(ctx context.Context, client redis.UniversalClient, subje
 
 // script runs explain.lua, and says when that was.
 func (f *forecast) script(ctx context.Context, client redis.UniversalClient, subject, id string, some []any, logs []permitLog) (time.Time, error) {
-	args := append([]any{f.queue, f.windows, subject, id, len(some), f.now.UnixMicro()}, some...)
+	since := int64(0)
+	if subject != "" {
+		since = f.lanes[f.indexOf(subject)].read
+	}
+	args := append([]any{f.queue, f.windows, subject, id, len(some), since}, some...)
 	logs = logs[:min(len(logs), mostLogs)]
 	for _, log := range logs {
 		args = append(args, log.words)
@@ -553,6 +581,9 @@ func meanCost(reply any) (map[string]float64, error) {
 // pausedUntil is when the pauses end that hold a lane, in seconds from now; +Inf:
 // when somebody resumes.
 func (f *forecast) pausedUntil(l *lane) float64 {
+	if len(f.pauses) == 0 {
+		return 0 // thousands of lanes are asked about
+	}
 	until := 0.0
 	for _, scope := range f.scopesOf(l) {
 		if text, ok := f.pauses[scope]; ok {

@@ -16,15 +16,17 @@ import (
 // what waits of whom, what became of a job. It writes nothing. [NewInspector]
 // makes it.
 //
-// What it forecasts by, which is the state of all lanes, is read at most once a
+// What it forecasts by, which is the state of the lanes, is read at most once a
 // second for each queue, and shared by all who ask within that second; where
 // reading takes more than 20 ms it is kept fifty times as long, up to 10 s, so that
-// reading never takes more than a fiftieth of the time. Pauses, overrides and
-// limits that changed are seen at once, and the job that is asked about is looked
-// at anew each time. Nothing is read while nobody asks.
+// reading never takes more than a fiftieth of the time. Of more than 500 lanes the
+// next reading is made in the background, and meanwhile all are answered by the last
+// one, until it is 10 s old. Pauses, overrides and limits that changed are seen at
+// once, and the job or tenant that is asked about is looked at anew each time: that is
+// the moment of the answer. Nothing is read while nobody asks.
 type Inspector struct {
 	redis   redis.UniversalClient
-	serving serving
+	serving renewed[serving]
 
 	mu     sync.Mutex
 	queues map[string]*watched
@@ -34,26 +36,17 @@ type Inspector struct {
 // close. It is safe for concurrent use; programs want one, for readings are shared
 // within it.
 func NewInspector(client redis.UniversalClient) *Inspector {
-	return &Inspector{redis: client, serving: serving{turn: make(chan struct{}, 1)}, queues: map[string]*watched{}}
+	return &Inspector{redis: client, serving: newRenewed[serving](), queues: map[string]*watched{}}
 }
 
-const (
-	readingAge  = time.Second      // for which a reading is shared, at least,
-	longestAge  = 10 * time.Second // and at most
-	readingPart = 50               // of the time that reading takes
-
-	// mostWatched is of how many queues readings are kept; one that does not exist
-	// can be asked about, too.
-	mostWatched = 100
-)
+// mostWatched is of how many queues readings are kept; one that does not exist can be
+// asked about, too.
+const mostWatched = 100
 
 // watched is what is kept of one queue.
 type watched struct {
-	turn  chan struct{} // holds one value: who takes it may read, and use the rest
-	last  *forecast
-	until time.Time // for which last is shared
-
-	scan     tenantScan
+	forecast renewed[forecast]
+	tenants  renewed[tenantList]
 	failures failures
 }
 
@@ -67,20 +60,9 @@ func (in *Inspector) watch(queue string) *watched {
 	if len(in.queues) >= mostWatched {
 		clear(in.queues)
 	}
-	turn := func() chan struct{} { return make(chan struct{}, 1) }
-	w := &watched{turn: turn(), scan: tenantScan{turn: turn()}, failures: failures{turn: turn()}}
+	w := &watched{forecast: newRenewed[forecast](), tenants: newRenewed[tenantList](), failures: failures{turn: make(chan struct{}, 1)}}
 	in.queues[queue] = w
 	return w
-}
-
-// take waits for a turn, which is given back by the answer.
-func take(ctx context.Context, turn chan struct{}) (done func(), err error) {
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 // errChanged: limits or pauses were changed since the forecast was read.
@@ -108,41 +90,47 @@ func (in *Inspector) ask(ctx context.Context, queue string, question func(*forec
 // forecast is the one that is shared, or a new one where that is too old. One that
 // is stale as its user found is read anew.
 func (in *Inspector) forecast(ctx context.Context, w *watched, queue string, stale *forecast) (*forecast, error) {
-	done, err := take(ctx, w.turn)
+	r := &w.forecast
+	done, err := take(ctx, r.turn)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	now := time.Now()
-	if w.last != nil && now.Before(w.until) {
-		if w.last != stale {
-			return w.last.copy(), nil
-		}
-		changed, err := w.last.onlyPauses(ctx, in.redis)
+	if stale != nil && r.last == stale {
+		changed, err := stale.onlyPauses(ctx, in.redis)
 		if err != nil {
 			return nil, err
 		}
-		if changed != nil {
-			w.last = changed
-			return changed.copy(), nil
-		}
+		r.last = changed // nil: more than pauses changed
 	}
-	f, err := readForecast(ctx, in.redis, queue)
+	f, fresh, err := r.get(ctx, r.last.oldest(), func(ctx context.Context, rest func(time.Duration)) (*forecast, error) {
+		return in.readForecast(ctx, queue, rest)
+	})
 	if err != nil {
 		return nil, err
 	}
-	if f.kinds, err = in.kindsServed(ctx, queue); err != nil {
-		return nil, err
-	}
-	w.last, w.until = f, now.Add(sharedFor(time.Since(now)))
-	fresh := f.copy()
-	fresh.fresh = true
-	return fresh, nil
+	own := f.copy()
+	own.fresh = fresh
+	return own, nil
 }
 
-// sharedFor is how long something is shared that took so long to read.
-func sharedFor(took time.Duration) time.Duration {
-	return min(max(readingAge, readingPart*took), longestAge)
+// readForecast reads a forecast with what workers serve.
+func (in *Inspector) readForecast(ctx context.Context, queue string, rest func(time.Duration)) (*forecast, error) {
+	f, err := readForecast(ctx, in.redis, queue, rest)
+	if err != nil {
+		return nil, err
+	}
+	f.kinds, err = in.kindsServed(ctx, queue)
+	return f, err
+}
+
+// oldest is how old a forecast may become while the next one is read: it takes a while
+// to read many lanes.
+func (f *forecast) oldest() time.Duration {
+	if f == nil || len(f.lanes) <= mostKeys {
+		return 0
+	}
+	return longestAge
 }
 
 // copy is a forecast for one question: it shares what was read, and may change
@@ -244,10 +232,10 @@ func (f *forecast) with(ctx context.Context, client redis.UniversalClient, names
 	}
 	// What others read is not touched.
 	f.lanes, f.buckets, f.texts = slices.Clip(f.lanes), slices.Clip(f.buckets), slices.Clip(f.texts)
-	f.laneAt, f.bucketAt, f.backlog = maps.Clone(f.laneAt), maps.Clone(f.bucketAt), maps.Clone(f.backlog)
+	f.laneAt, f.bucketAt = maps.Clone(f.laneAt), maps.Clone(f.bucketAt)
 	f.limits.tenants = maps.Clone(f.limits.tenants)
 	from := len(f.lanes)
-	if _, err := f.readLanes(ctx, client, missing); err != nil {
+	if err := f.readLanes(ctx, client, missing, atOnce); err != nil {
 		return err
 	}
 	for i := range f.lanes[from:] {

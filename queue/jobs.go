@@ -216,7 +216,7 @@ func (in *Inspector) lanesBehind(ctx context.Context, queue, tenant, from string
 	if tenant != "" && len(stored.Attributes) == 0 {
 		return []string{throttle.Escape(tenant)}, true, nil
 	}
-	known, err := in.watch(queue).tenants(ctx, in.redis, queue)
+	known, err := in.tenantList(ctx, queue)
 	if err != nil {
 		return nil, false, err
 	}

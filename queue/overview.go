@@ -77,11 +77,17 @@ func (in *Inspector) Overview(ctx context.Context, queue string) (Overview, erro
 }
 
 func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (Overview, error) {
+	run, err := f.all()
+	if err != nil {
+		return Overview{}, err
+	}
+	tenant, last, sure := f.lastTenant(run.members)
 	queue := f.queue
 	pipe := client.Pipeline()
 	now := f.check(ctx, pipe)
 	backlog := key(queue, "backlog")
-	waiting, tenants, total := pipe.HGet(ctx, backlog, "*"), pipe.HLen(ctx, backlog), pipe.HExists(ctx, backlog, "*")
+	waits := pipe.HMGet(ctx, backlog, tenant)
+	waiting, tenants, counted := pipe.HGet(ctx, backlog, "*"), pipe.HLen(ctx, backlog), pipe.HExists(ctx, backlog, "*")
 	answers := []string{"enqueued"}
 	for _, answer := range Answers() {
 		answers = append(answers, "answer:"+string(answer))
@@ -108,53 +114,54 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 		Archived: archived.Val() + moved.Val(), Tenants: tenants.Val(), Sure: Steady, Pauses: f.pausesInForce(), Faults: faults,
 	}
 	o.Waiting, _ = waiting.Int64()
-	counts := map[string]string{}
+	total := map[string]string{}
 	for i, text := range texts(totals.Val()) {
-		counts[answers[i]] = text
+		total[answers[i]] = text
 	}
-	o.Enqueued, _ = strconv.ParseInt(counts["enqueued"], 10, 64)
-	o.Answers, o.Calls = readAnswers(counts)
+	o.Enqueued, _ = strconv.ParseInt(total["enqueued"], 10, 64)
+	o.Answers, o.Calls = readAnswers(total)
 	o.Pauses = o.Pauses[:min(len(o.Pauses), mostPauses)]
-	if total.Val() {
+	if counted.Val() {
 		o.Tenants--
 	}
 	o.Unserved, o.UnservedJobs = f.unservedJobs(o.Waiting)
 	if o.Waiting <= 0 {
 		return o, nil
 	}
-	run, err := f.all()
-	if err != nil {
-		return Overview{}, err
+	if o.Allowed, o.Sure = run.allowed, sure; last.n == 0 {
+		o.Sure = NotKnown // all that waits came since
+		return o, nil
 	}
-	o.Allowed = run.allowed
-	unknown := false
-	for _, outlook := range f.outlooks(run.members) {
-		if outlook.Waiting <= 0 {
-			continue
-		}
-		unknown = unknown || outlook.DrainsAt.IsZero()
-		if o.Sure == Steady {
-			o.Sure = outlook.Sure
-		}
-		if o.Top == nil || endsLater(outlook, *o.Top) {
-			o.Top = new(outlook)
-		}
+	f.backlog = counts([]string{tenant}, waits)
+	if f.backlog[tenant] <= 0 { // it went since
+		f.backlog[tenant] = last.jobs
 	}
-	switch {
-	case unknown || o.Top == nil:
-		o.Sure = NotKnown
-	default:
+	o.Top = new(f.outlooks(run.members, tenant)[tenant])
+	if sure != NotKnown {
 		o.DrainsAt = o.Top.DrainsAt
 	}
 	return o, nil
 }
 
-// endsLater orders outlooks by when they end; what is not known ends last.
-func endsLater(a, b Outlook) bool {
-	if a.DrainsAt.IsZero() != b.DrainsAt.IsZero() {
-		return a.DrainsAt.IsZero()
+// lastTenant is the tenant that is through last, escaped, after the model ran, with how sure
+// it is when all are. What is not known ends last.
+func (f *forecast) lastTenant(members []*member) (tenant string, last tenantLanes, sure Sureness) {
+	sure = Steady
+	for name, sum := range f.byTenant(members) {
+		at := members[sum.last].at
+		switch f.sure(&f.lanes[sum.last], at, sum.n) {
+		case NotKnown:
+			sure = NotKnown
+		case Rough:
+			if sure == Steady {
+				sure = Rough
+			}
+		}
+		if last.n == 0 || cmp.Or(cmp.Compare(at, members[last.last].at), cmp.Compare(sum.jobs, last.jobs), strings.Compare(tenant, name)) > 0 {
+			tenant, last = name, sum
+		}
 	}
-	return cmp.Or(a.DrainsAt.Compare(b.DrainsAt), cmp.Compare(a.Waiting, b.Waiting), strings.Compare(b.Tenant, a.Tenant)) > 0
+	return tenant, last, sure
 }
 
 // check asks in a pipeline whether the forecast still holds, and what time it is;

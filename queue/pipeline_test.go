@@ -28,7 +28,7 @@ func TestErrorBehindAMissingField(t *testing.T) {
 		"forecast": {
 			func(queue string) string { return asynqKey(queue, "groups") },
 			func(ctx context.Context, queue, _ string) error {
-				_, err := readForecast(ctx, client, queue)
+				_, err := readForecast(ctx, client, queue, atOnce)
 				return err
 			},
 		},

@@ -95,7 +95,7 @@ func (in *Inspector) lanesKnown(ctx context.Context, f *forecast) (*tenantList, 
 	if f.part == 1 || len(f.limits.queue.Attributes) == 0 {
 		return nil, nil
 	}
-	return in.watch(f.queue).tenants(ctx, in.redis, f.queue)
+	return in.tenantList(ctx, f.queue)
 }
 
 func (f *forecast) tenant(ctx context.Context, client redis.UniversalClient, known *tenantList, tenant string) (TenantDetail, error) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -169,87 +168,79 @@ func (t *tenantList) lanesFrom(from string) []string {
 	return t.queue[at:]
 }
 
-// tenantScan reads the list of tenants in pieces.
-type tenantScan struct {
-	turn   chan struct{}
-	known  *tenantList
-	next   *tenantList // being read
-	stage  int
-	cursor uint64
-	last   time.Time     // when it was last read on
-	credit time.Duration // for which it may be read on
-	shared map[string]storedTenant
-	lanes  bool
-}
-
 // tenantStages are the hashes that know of tenants.
 var tenantStages = []string{"backlog", "done", "limits", "overrides", "pauses", "groups"}
 
-// tenants is the list of tenants, read on as far as its share of the time goes.
-func (w *watched) tenants(ctx context.Context, client redis.UniversalClient, queue string) (*tenantList, error) {
-	s := &w.scan
-	done, err := take(ctx, s.turn)
+// tenantList is the list of tenants that is shared, or a new one where that is too old.
+func (in *Inspector) tenantList(ctx context.Context, queue string) (*tenantList, error) {
+	r := &in.watch(queue).tenants
+	done, err := take(ctx, r.turn)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	began := time.Now()
-	idle := began.Sub(s.last)
-	if s.credit += idle / readingPart; idle > longestAge {
-		s.next = nil // what was read of the next one is too old
-	}
-	if s.known == nil {
-		s.credit = math.MaxInt64
-	}
-	for s.credit > 0 {
-		step := time.Now()
-		ended, err := s.step(ctx, client, queue)
-		if err != nil {
-			s.next = nil
-			return nil, err
-		}
-		s.credit -= time.Since(step)
-		if ended {
-			s.credit = min(s.credit, 0)
-		}
-	}
-	s.last = time.Now()
-	return s.known, nil
+	list, _, err := r.get(ctx, r.last.oldest(), func(ctx context.Context, rest func(time.Duration)) (*tenantList, error) {
+		return readTenants(ctx, in.redis, queue, rest)
+	})
+	return list, err
 }
 
-// step reads one piece, and says whether it was the last.
-func (s *tenantScan) step(ctx context.Context, client redis.UniversalClient, queue string) (ended bool, err error) {
-	if s.next == nil {
-		s.next = &tenantList{entries: map[string]*tenantEntry{}, lanes: map[string][]string{}, sorted: map[TenantQuery][]*tenantEntry{}}
-		s.stage, s.cursor, s.shared = 0, 0, map[string]storedTenant{}
+// oldest is how old a list may become while the next one is read, which takes half a minute
+// for 100,000 tenants.
+func (t *tenantList) oldest() time.Duration {
+	if t == nil || len(t.entries) <= mostKeys {
+		return 0
 	}
-	var fields []string
-	switch name := tenantStages[s.stage]; name {
-	case "groups":
-		// Only where a lane has more in its name than the tenant.
-		if s.lanes {
-			fields, s.cursor, err = client.SScan(ctx, asynqKey(queue, "groups"), s.cursor, "", mostKeys).Result()
-			for _, lane := range fields {
-				tenant, _, split := strings.Cut(lane, ";")
-				if names := s.next.lanes[tenant]; split && len(names) < mostLanesListed {
-					s.next.lanes[tenant] = append(names, lane)
-				}
+	return time.Minute
+}
+
+// readTenants reads the list of tenants in pieces. It rests for most of the time.
+func readTenants(ctx context.Context, client redis.UniversalClient, queue string, rest func(time.Duration)) (*tenantList, error) {
+	scan := tenantScan{list: &tenantList{
+		entries: map[string]*tenantEntry{}, lanes: map[string][]string{}, sorted: map[TenantQuery][]*tenantEntry{},
+	}, shared: map[string]storedTenant{}}
+	for _, stage := range tenantStages {
+		for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+			began := time.Now()
+			var err error
+			if cursor, err = scan.step(ctx, client, queue, stage, cursor); err != nil {
+				return nil, err
 			}
+			rest(min(readingPart*time.Since(began), readingAge))
 		}
-	default:
-		fields, s.cursor, err = client.HScan(ctx, key(queue, name), s.cursor, "", mostKeys).Result()
+	}
+	return scan.list, nil
+}
+
+// tenantScan reads a list of tenants.
+type tenantScan struct {
+	list   *tenantList
+	shared map[string]storedTenant
+	lanes  bool
+}
+
+// step reads one piece, and says where the next one begins; 0: there is none.
+func (s *tenantScan) step(ctx context.Context, client redis.UniversalClient, queue, stage string, cursor uint64) (next uint64, err error) {
+	var fields []string
+	if stage != "groups" {
+		fields, next, err = client.HScan(ctx, key(queue, stage), cursor, "", mostKeys).Result()
 		for i := 0; i+1 < len(fields) && err == nil; i += 2 {
-			err = s.note(name, fields[i], fields[i+1])
+			err = s.note(stage, fields[i], fields[i+1])
+		}
+		return next, err
+	}
+	// Only where a lane has more in its name than the tenant.
+	if !s.lanes {
+		return 0, nil
+	}
+	fields, next, err = client.SScan(ctx, asynqKey(queue, stage), cursor, "", mostKeys).Result()
+	for _, lane := range fields {
+		tenant, _, split := strings.Cut(lane, ";")
+		if names := s.list.lanes[tenant]; split && len(names) < mostLanesListed {
+			s.list.lanes[tenant] = append(names, lane)
 		}
 	}
-	if err != nil || s.cursor != 0 {
-		return false, err
-	}
-	if s.stage++; s.stage < len(tenantStages) {
-		return false, nil
-	}
-	s.known, s.next = s.next, nil
-	return true, nil
+	return next, err
 }
 
 // note adds what one hash says of one tenant.
@@ -273,11 +264,11 @@ func (s *tenantScan) note(hash, field, text string) error {
 	if tenant == wholeQueue {
 		return nil
 	}
-	e := s.next.entries[tenant]
+	e := s.list.entries[tenant]
 	if e == nil {
 		name := unescape(tenant)
 		e = &tenantEntry{escaped: tenant, name: name, folded: strings.ToLower(name), weight: 1}
-		s.next.entries[tenant] = e
+		s.list.entries[tenant] = e
 	}
 	switch hash {
 	case "backlog":

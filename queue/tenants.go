@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -95,7 +94,7 @@ func (in *Inspector) ListTenants(ctx context.Context, queue string, q TenantQuer
 		return TenantPage{}, err
 	}
 	var page TenantPage
-	known, err := in.watch(queue).tenants(ctx, in.redis, queue)
+	known, err := in.tenantList(ctx, queue)
 	if err == nil {
 		err = in.ask(ctx, queue, func(f *forecast) (err error) {
 			page, err = f.tenantPage(ctx, in.redis, known, q)
@@ -312,9 +311,6 @@ func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, know
 	if err := f.with(ctx, client, names...); err != nil {
 		return err
 	}
-	f.backlog = maps.Clone(f.backlog)
-	for i, text := range texts(waiting.Val()) {
-		f.backlog[tenants[i]] = text
-	}
+	f.backlog = counts(tenants, waiting)
 	return nil
 }

@@ -99,36 +99,28 @@ func unserved(queue, kind string, kinds map[string]bool) *Unserved {
 // its queues: it missed two beats then.
 const silentAfter = 2 * beatEvery
 
-// serving is what workers serve, as they last told. All queues share it for a second,
-// or longer where reading it takes long.
-type serving struct {
-	turn  chan struct{}
-	kinds map[string]map[string]bool // escaped, by queue
-	until time.Time
-}
+// serving is what workers serve, as they last said: escaped kinds, by queue. All queues
+// share it.
+type serving map[string]map[string]bool
 
 // kindsServed are the escaped kinds that workers of a queue have handlers for; none
 // where no worker serves it.
 func (in *Inspector) kindsServed(ctx context.Context, queue string) (map[string]bool, error) {
-	s := &in.serving
-	done, err := take(ctx, s.turn)
+	done, err := take(ctx, in.serving.turn)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	began := time.Now()
-	if began.Before(s.until) {
-		return s.kinds[queue], nil
-	}
-	kinds, err := readServing(ctx, in.redis)
+	kinds, _, err := in.serving.get(ctx, 0, func(ctx context.Context, _ func(time.Duration)) (*serving, error) {
+		return readServing(ctx, in.redis)
+	})
 	if err != nil {
 		return nil, err
 	}
-	s.kinds, s.until = kinds, began.Add(sharedFor(time.Since(began)))
-	return kinds[queue], nil
+	return (*kinds)[queue], nil
 }
 
-func readServing(ctx context.Context, client redis.UniversalClient) (map[string]map[string]bool, error) {
+func readServing(ctx context.Context, client redis.UniversalClient) (*serving, error) {
 	now, err := client.Time(ctx).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list the workers: %w", err)
@@ -137,7 +129,7 @@ func readServing(ctx context.Context, client redis.UniversalClient) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]map[string]bool{}
+	all := serving{}
 	for _, w := range workers {
 		if now.Sub(w.Seen) > silentAfter {
 			continue
@@ -151,7 +143,7 @@ func readServing(ctx context.Context, client redis.UniversalClient) (map[string]
 			}
 		}
 	}
-	return all, nil
+	return &all, nil
 }
 
 // unserved is why no worker takes the jobs of a lane; nil where one does.

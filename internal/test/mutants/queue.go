@@ -485,4 +485,14 @@ var queueMutants = []mutant{
 		"queue/periodic_choose.lua", `elseif chosen == tick then`, `elseif chosen == tick + 1 then`,
 		"off by one", "a tick goes into one queue", "queue TestPeriodic|TestTick",
 	},
+
+	// What the Inspector shares.
+	{
+		"queue/renewed.go", `case now.Sub(r.at) < oldest:`, `case now.Sub(r.at) < 0:`,
+		"missing condition", "nobody waits while very many lanes are read anew", "queue TestRenewed",
+	},
+	{
+		"queue/forecast.go", `since = f.lanes[f.indexOf(subject)].read`, `since = f.now.UnixMicro()`,
+		"wrong moment", "jobs that came before their lane was read did not come since", "queue TestInspectorFollowsTheLane",
+	},
 }
