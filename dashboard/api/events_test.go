@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -196,6 +197,39 @@ func TestSlowClient(t *testing.T) {
 	}
 	if w.tell(seen{}); len(quick.news) != 1 {
 		t.Error("the others are ended, too")
+	}
+}
+
+// TestStreamsShareLooks: however many watch, the queues are looked at once a second for all.
+func TestStreamsShareLooks(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	const looks = 3
+	server := redistest.Start(t)
+	r := newRig(t, server, nil)
+	r.want(202, "", "POST", "/jobs", r.job("acme", ""))
+	streams := make([]*watching, 10)
+	for i := range streams {
+		streams[i] = r.watch("")
+		streams[i].next("overview")
+	}
+	overviews := func() (n int) {
+		text := server.Client().Info(t.Context(), "commandstats").Val()
+		_, rest, _ := strings.Cut(text, "cmdstat_hexists:calls=") // one for each overview
+		if _, err := fmt.Sscanf(rest, "%d,", &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := overviews()
+	for range looks {
+		for _, stream := range streams {
+			stream.next("overview")
+		}
+	}
+	// What was told when a stream came waits in the others, and a look may be under way.
+	if n := overviews() - before; n > looks+1 {
+		t.Errorf("%d overviews were read for %d looks of %d streams", n, looks, len(streams))
 	}
 }
 
