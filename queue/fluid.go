@@ -17,7 +17,8 @@ type fluid struct {
 	now     float64
 	allowed float64 // jobs a second that flow at first, within soon
 
-	open []*flow // those that may go, in this step
+	open   []*flow        // those that may go, in this step
+	shared []*fluidBucket // those that are not private
 }
 
 // fluidBucket is the state of a limit's bucket. A bucket that only one lane uses
@@ -41,6 +42,7 @@ type fluidBucket struct {
 
 	in, out     float64 // permits a second, in this step
 	avail, wide float64 // of one fill
+	low         float64 // of one round of it: how far the flows that use the bucket can rise
 	held        bool
 	starved     bool // slowed down by a shared limit that is the narrower one
 }
@@ -51,6 +53,7 @@ type flow struct {
 	members []*member // by jobs, ascending
 	weight  float64   // of one member, over what a job costs
 	uses    []use
+	shared  []int     // those of uses whose bucket other flows use, too
 	from    float64   // closed until then: a pause
 	hours   []float64 // opens and closes in turns: send windows; nil: always open
 
@@ -61,7 +64,8 @@ type flow struct {
 	by     int     // the use that holds it; -1: none
 	heldBy []float64
 	low    float64
-	room   float64
+	own    float64 // how far it can rise by itself, of one fill
+	ownBy  int     // the use that stops it there; -1: none
 	frozen bool
 }
 
@@ -103,9 +107,17 @@ func (m *fluid) run(watched *member) {
 			one.at, one.limit = math.Inf(1), -1
 		}
 		f.heldBy, f.by = make([]float64, len(f.uses)), -1
+		for i, u := range f.uses {
+			if !m.buckets[u.bucket].private {
+				f.shared = append(f.shared, i)
+			}
+		}
 	}
 	for i := range m.buckets {
-		m.buckets[i].begin()
+		b := &m.buckets[i]
+		if b.begin(); !b.private {
+			m.shared = append(m.shared, b)
+		}
 	}
 	for range mostSteps {
 		m.burst()
@@ -268,38 +280,44 @@ func (m *fluid) fill(burst bool) {
 		}
 	}
 	for _, f := range m.open {
-		f.frozen, f.rate, f.room = false, 0, math.Inf(1)
+		f.frozen, f.rate, f.own, f.ownBy = false, 0, math.Inf(1), -1
 		if burst {
-			f.room = max(f.left(), 0)
+			f.own = max(f.left(), 0) / f.weight
 		}
-		for _, u := range f.uses {
+		for i, u := range f.uses {
 			b := &m.buckets[u.bucket]
-			b.wide += f.weight * u.cost * b.lanes(f)
+			if wide := f.weight * u.cost * b.lanes(f); !b.private {
+				b.wide += wide
+			} else if low := b.avail / wide; u.cost > 0 && low < f.own {
+				f.own, f.ownBy = low, i
+			}
 		}
 	}
 	for left := len(m.open); left > 0; {
-		for i := range m.buckets {
-			m.buckets[i].held = false
+		for _, b := range m.shared {
+			b.low, b.held = b.lowest(), false
 		}
 		for _, f := range m.open {
 			if f.frozen {
 				continue
 			}
-			f.low, f.by = f.room/f.weight, -1
-			for i, u := range f.uses {
-				if low := m.buckets[u.bucket].lowest(); u.cost > 0 && low < f.low {
+			f.low, f.by = f.own, f.ownBy
+			for _, i := range f.shared {
+				u := f.uses[i]
+				// Of two that stop it at once it is the first in the order of the limits.
+				if low := m.buckets[u.bucket].low; u.cost > 0 && (low < f.low || low == f.low && i < f.by) {
 					f.low, f.by = low, i
 				}
 			}
 		}
-		// A bucket has the last word on its flows once none of them stops before.
+		// A shared bucket has the last word on its flows once none of them stops before.
 		for _, f := range m.open {
 			if f.frozen {
 				continue
 			}
-			for _, u := range f.uses {
-				b := &m.buckets[u.bucket]
-				b.held = b.held || f.low < b.lowest()
+			for _, i := range f.shared {
+				b := &m.buckets[f.uses[i].bucket]
+				b.held = b.held || f.low < b.low
 			}
 		}
 		before := left
@@ -313,21 +331,26 @@ func (m *fluid) fill(burst bool) {
 		if left == before {
 			return // cannot be: the lowest flow of all is never held up
 		}
-		for i := range m.buckets {
-			m.buckets[i].wide = 0
-		}
 		// Summed anew rather than taken off, so that no rounding is left over.
-		for i := range m.buckets {
-			m.buckets[i].out = 0
+		for _, b := range m.shared {
+			b.wide, b.out = 0, 0
 		}
 		for _, f := range m.open {
-			for _, u := range f.uses {
+			for _, i := range f.shared {
+				u := f.uses[i]
 				b := &m.buckets[u.bucket]
 				if f.frozen {
 					b.out += f.rate * u.cost * b.lanes(f)
 				} else {
 					b.wide += f.weight * u.cost * b.lanes(f)
 				}
+			}
+		}
+	}
+	for _, f := range m.open {
+		for _, u := range f.uses {
+			if b := &m.buckets[u.bucket]; b.private {
+				b.out = f.rate * u.cost
 			}
 		}
 	}

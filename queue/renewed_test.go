@@ -62,7 +62,7 @@ func TestRenewed(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		fails = errors.New("redis is away")
 		ask(3, 3, false)
-		time.Sleep(time.Minute + takes)
+		time.Sleep(time.Minute + 2*takes)
 		if _, _, err := r.get(t.Context(), oldest, read); !errors.Is(err, fails) || reads != 5 {
 			t.Errorf("%v after %d readings", err, reads)
 		}
