@@ -33,7 +33,7 @@ const (
 	mostKeys = 500
 
 	// piecePause lies between two pieces of a reading in the background.
-	piecePause = 10 * time.Millisecond
+	piecePause = 20 * time.Millisecond
 
 	sampledLanes = 24
 	mostLogs     = 100
@@ -173,6 +173,7 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 			return nil, err
 		}
 	}
+	rest(piecePause)
 	return f, f.sample(ctx, client)
 }
 
@@ -257,6 +258,7 @@ func bucketKey(queue string, limit Limit, l *lane) string {
 // buckets. Without any before, the forecast is of the moment at which the first were read.
 func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, names []string, rest func(time.Duration)) error {
 	for {
+		rest(piecePause)
 		some := names[:min(len(names), mostKeys)]
 		now, err := f.readSome(ctx, client, some)
 		if err != nil {
@@ -268,7 +270,6 @@ func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, 
 		if names = names[len(some):]; len(names) == 0 {
 			return nil
 		}
-		rest(piecePause)
 	}
 }
 
