@@ -59,10 +59,12 @@ end
 -- head is the next job of a source; nil: none is left.
 local PIECE = 50
 local function head(s)
+  if s.ended then return nil end
   if not s.entries[s.i] then
     s.entries, s.i = range(s.set, s.rank, s.rank + PIECE - 1), 1
     s.rank = s.rank + PIECE
-    if #s.entries == 0 then return nil end
+    s.ended = #s.entries == 0
+    if s.ended then return nil end
   end
   return s.entries[s.i], tonumber(s.entries[s.i + 1]) * s.unit
 end

@@ -186,6 +186,33 @@ func TestListJobsIsBounded(t *testing.T) {
 	}
 }
 
+// TestListJobsReadsEachLaneOnce: a page over many short lanes costs Redis no more than one of
+// a long lane.
+func TestListJobsReadsEachLaneOnce(t *testing.T) {
+	t.Parallel()
+	const lanes, each = lanesOnce, 2
+	server := redistest.Start(t)
+	var jobs []Job
+	for i := range lanes * each {
+		jobs = append(jobs, Job{Kind: "call", Queue: "q", Tenant: fmt.Sprint("tenant-", i%lanes), Payload: i})
+	}
+	for _, result := range NewClient(server.Client()).EnqueueMany(t.Context(), jobs) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	before := commandCalls(t, server, "zrange")
+	page, err := NewInspector(server.Client()).ListJobs(t.Context(), "q", JobQuery{State: StateWaiting, Limit: lanes})
+	if err != nil || len(page.Jobs) != lanes {
+		t.Fatalf("%d jobs, %v", len(page.Jobs), err)
+	}
+	// Each lane of the page is read, and found to have ended; of the next one it is seen that
+	// there is more.
+	if n := commandCalls(t, server, "zrange") - before; n > 2*lanes/each+1 {
+		t.Errorf("%d pieces of lanes were read for %d jobs, %d in a lane", n, lanes, each)
+	}
+}
+
 func TestJobQueriesAreChecked(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)

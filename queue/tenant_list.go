@@ -196,9 +196,11 @@ func (t *tenantList) oldest() time.Duration {
 
 // readTenants reads the list of tenants in pieces. It rests for most of the time.
 func readTenants(ctx context.Context, client redis.UniversalClient, queue string, rest func(time.Duration)) (*tenantList, error) {
-	scan := tenantScan{list: &tenantList{
-		entries: map[string]*tenantEntry{}, lanes: map[string][]string{}, sorted: map[TenantQuery][]*tenantEntry{},
-	}, shared: map[string]storedTenant{}}
+	scan := tenantScan{
+		list:   &tenantList{entries: map[string]*tenantEntry{}, lanes: map[string][]string{}, sorted: map[TenantQuery][]*tenantEntry{}},
+		shared: map[string]storedTenant{},
+		lanes:  len(QueueLimits{}.attributes()) > 0, // of a queue without limits
+	}
 	for _, stage := range tenantStages {
 		for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 			began := time.Now()
