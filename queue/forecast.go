@@ -59,6 +59,7 @@ type forecast struct {
 	buckets   []string
 	bucketAt  map[string]int
 	texts     []any                         // of the buckets, as they are in Redis
+	states    []bucketState                 // of those of the lanes that were drawn
 	logs      map[int][2]float64            // left, and seconds until the oldest permit comes back
 	cost      map[string]float64            // what jobs cost on average, by unit
 	costs     map[string]map[string]float64 // likewise of lanes of which enough jobs were looked at
@@ -173,6 +174,7 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 			return nil, err
 		}
 	}
+	f.readStates()
 	rest(piecePause)
 	return f, f.sample(ctx, client)
 }

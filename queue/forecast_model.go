@@ -11,8 +11,37 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// bucket is the state of a bucket as the model takes it.
+// bucketState is the state of a bucket as the model takes it, under one limit.
+type bucketState struct {
+	spec        throttle.Spec
+	bucket      fluidBucket
+	pausedUntil float64
+}
+
+// readStates reads the states of all buckets for those who ask. A log is read for each of
+// them, and a state that cannot be read is for them to find.
+func (f *forecast) readStates() {
+	f.states = make([]bucketState, len(f.buckets))
+	for i := range f.lanes {
+		l := &f.lanes[i]
+		for j, at := range l.buckets {
+			if at < 0 || f.states[at].spec.Algorithm != "" || f.limits.queue.Limits[j].Spec.Algorithm == "sl" {
+				continue
+			}
+			spec := f.limits.spec(j, l.tenant)
+			if b, pausedUntil, err := f.bucket(j, l, spec); err == nil {
+				b.opens = slices.Clip(b.opens) // each model adds to its own
+				f.states[at] = bucketState{spec, b, pausedUntil}
+			}
+		}
+	}
+}
+
+// bucket is the state of a bucket under a limit.
 func (f *forecast) bucket(i int, l *lane, spec throttle.Spec) (b fluidBucket, pausedUntil float64, err error) {
+	if at := l.buckets[i]; at < len(f.states) && f.states[at].spec == spec {
+		return f.states[at].bucket, f.states[at].pausedUntil, nil
+	}
 	b = fluidBucket{limit: i}
 	if spec.Algorithm == "sl" {
 		log, ok := f.logs[l.buckets[i]]
