@@ -21,7 +21,7 @@ import (
 // reading takes more than 20 ms it is kept fifty times as long, up to 10 s, so that
 // reading never takes more than a fiftieth of the time. Of more than 500 lanes the
 // next reading is made in the background, and meanwhile all are answered by the last
-// one, until it is 10 s old. Pauses, overrides and limits that changed are seen at
+// one, for up to 10 s after its time. Pauses, overrides and limits that changed are seen at
 // once, and the job or tenant that is asked about is looked at anew each time: that is
 // the moment of the answer. Nothing is read while nobody asks.
 type Inspector struct {
@@ -103,7 +103,7 @@ func (in *Inspector) forecast(ctx context.Context, w *watched, queue string, sta
 		}
 		r.last = changed // nil: more than pauses changed
 	}
-	f, fresh, err := r.get(ctx, r.last.oldest(), func(ctx context.Context, rest func(time.Duration)) (*forecast, error) {
+	f, fresh, err := r.get(ctx, r.last.late(), func(ctx context.Context, rest func(time.Duration)) (*forecast, error) {
 		return in.readForecast(ctx, queue, rest)
 	})
 	if err != nil {
@@ -124,9 +124,9 @@ func (in *Inspector) readForecast(ctx context.Context, queue string, rest func(t
 	return f, err
 }
 
-// oldest is how old a forecast may become while the next one is read: it takes a while
-// to read many lanes.
-func (f *forecast) oldest() time.Duration {
+// late is for how long after its time a forecast is used while the next one is read: to
+// read many lanes takes a while.
+func (f *forecast) late() time.Duration {
 	if f == nil || len(f.lanes) <= mostKeys {
 		return 0
 	}

@@ -40,15 +40,15 @@ type readRenewed[T any] func(ctx context.Context, rest func(time.Duration)) (*T,
 func atOnce(time.Duration) {}
 
 // get is the last reading, or a new one where that is too old; fresh: it was read for this
-// question. Until the last one is `oldest` old, nobody waits for the next: who asks has it
-// read in the background. The caller holds the turn.
-func (r *renewed[T]) get(ctx context.Context, oldest time.Duration, read readRenewed[T]) (last *T, fresh bool, err error) {
+// question. For `late` after its time nobody waits for the next one: who asks has that read
+// in the background. The caller holds the turn.
+func (r *renewed[T]) get(ctx context.Context, late time.Duration, read readRenewed[T]) (last *T, fresh bool, err error) {
 	now := time.Now()
 	switch {
 	case r.last == nil:
 	case now.Before(r.until), r.renewing:
 		return r.last, false, nil
-	case now.Sub(r.at) < oldest:
+	case now.Sub(r.until) < late:
 		r.renewing = true
 		go r.renew(read)
 		return r.last, false, nil

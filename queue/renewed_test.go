@@ -18,7 +18,7 @@ import (
 // TestRenewed: a reading is shared for its time. Until it is too old, those who ask have the
 // next one read in the background and wait for nothing; then they wait for a new one.
 func TestRenewed(t *testing.T) {
-	const takes, oldest = 100 * time.Millisecond, 10 * time.Second // shared for 5 s
+	const takes, late = 100 * time.Millisecond, 10 * time.Second // shared for 5 s
 	synctest.Test(t, func(t *testing.T) {
 		r, reads, rests := newRenewed[int](), 0, 0
 		var fails error
@@ -35,7 +35,7 @@ func TestRenewed(t *testing.T) {
 		ask := func(want, readings int, wantWait bool) {
 			t.Helper()
 			began := time.Now()
-			got, fresh, err := r.get(t.Context(), oldest, read)
+			got, fresh, err := r.get(t.Context(), late, read)
 			if err != nil || *got != want || fresh != wantWait || (time.Since(began) > 0) != wantWait || reads != readings {
 				t.Fatalf("%d, fresh %t, after %v and %d readings, %v; want %d, %t, after %d", *got, fresh, time.Since(began), reads, err, want, wantWait, readings)
 			}
@@ -47,7 +47,7 @@ func TestRenewed(t *testing.T) {
 		ask(1, 1, false) // and the next one is begun
 		synctest.Wait()
 		ask(1, 2, false)
-		time.Sleep(time.Minute) // it takes longer than a reading may be old
+		time.Sleep(time.Minute) // it takes longer than a reading may be late
 		ask(1, 2, false)
 		time.Sleep(2 * takes)
 		ask(2, 2, false)
@@ -56,14 +56,14 @@ func TestRenewed(t *testing.T) {
 		}
 		time.Sleep(5*time.Second - 2*takes)
 		ask(2, 2, false)
-		time.Sleep(5*time.Second + 2*takes)
+		time.Sleep(late + 2*takes)
 		ask(3, 3, true) // the last one is too old
 		// A failure in the background is for those to find who come when the last is too old.
 		time.Sleep(6 * time.Second)
 		fails = errors.New("redis is away")
 		ask(3, 3, false)
 		time.Sleep(time.Minute + 2*takes)
-		if _, _, err := r.get(t.Context(), oldest, read); !errors.Is(err, fails) || reads != 5 {
+		if _, _, err := r.get(t.Context(), late, read); !errors.Is(err, fails) || reads != 5 {
 			t.Errorf("%v after %d readings", err, reads)
 		}
 	})
@@ -133,7 +133,7 @@ func TestNobodyWaitsForManyLanes(t *testing.T) {
 	defer release()
 	known := &inspector.watch(r.queue).forecast
 	first := known.last
-	known.until = time.Time{} // it has been shared for long enough
+	known.until = time.Now() // it has been shared for long enough
 	if _, err := Apply(t.Context(), client, r.queue, Cancel, Filter{ID: "last:0"}, Operator{"ann", "a test"}, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -179,15 +179,15 @@ func (in *Inspector) tenantList(ctx context.Context, queue string) (*tenantList,
 		return nil, err
 	}
 	defer done()
-	list, _, err := r.get(ctx, r.last.oldest(), func(ctx context.Context, rest func(time.Duration)) (*tenantList, error) {
+	list, _, err := r.get(ctx, r.last.late(), func(ctx context.Context, rest func(time.Duration)) (*tenantList, error) {
 		return readTenants(ctx, in.redis, queue, rest)
 	})
 	return list, err
 }
 
-// oldest is how old a list may become while the next one is read, which takes half a minute
-// for 100,000 tenants.
-func (t *tenantList) oldest() time.Duration {
+// late is for how long after its time a list is used while the next one is read, which takes
+// half a minute for 100,000 tenants.
+func (t *tenantList) late() time.Duration {
 	if t == nil || len(t.entries) <= mostKeys {
 		return 0
 	}

@@ -488,7 +488,7 @@ var queueMutants = []mutant{
 
 	// What the Inspector shares.
 	{
-		"queue/renewed.go", `case now.Sub(r.at) < oldest:`, `case now.Sub(r.at) < 0:`,
+		"queue/renewed.go", `case now.Sub(r.until) < late:`, `case now.Sub(r.until) < 0:`,
 		"missing condition", "nobody waits while very many lanes are read anew", "queue TestRenewed",
 	},
 	{
