@@ -83,7 +83,7 @@ func TestScriptsNameWhatTheyUse(t *testing.T) {
 		"explain": explainScript, "gauges": gaugesScript, "janitor": janitorScript, "jobs": jobsScript, "late": lateScript,
 		"pause": pauseScript, "periodicChoose": periodicChooseScript, "periodicFire": periodicFireScript,
 		"periodicLook": periodicLookScript, "periodicMark": periodicMarkScript, "periodicSet": periodicSetScript,
-		"recover": recoverScript, "settle": settleScript, "slot": slotScript, "sweep": sweepScript, "verbs": verbsScript,
+		"recover": recoverScript, "resign": resignScript, "settle": settleScript, "slot": slotScript, "sweep": sweepScript, "verbs": verbsScript,
 		"watch": watchScript,
 	}
 	files, err := filepath.Glob("*.go")
