@@ -5,23 +5,19 @@ import (
 	"time"
 )
 
-// shareWithin is the gap of round trips for jobs: at thousands a second it saves
-// Redis and the worker a third of their time, and it is little beside what a job
-// is released ahead of its slot.
-const shareWithin = 2 * time.Millisecond
-
 // batcher lets concurrent callers share round trips: what arrives while one is
 // under way goes together in the next. A lone caller waits for nobody.
 type batcher[Q, A any] struct {
 	run func([]Q) ([]A, error) // as many answers as questions
-	gap time.Duration          // least time from the beginning of one round trip to that of the next
+	gap time.Duration          // from the beginning of one round trip to that of the next, unless enough wait
 
 	size func(Q) int // of a question, in bytes; nil: they are all small
 
 	mu      sync.Mutex
 	waiting []ask[Q, A]
 	busy    bool
-	next    time.Time // when the next round trip may begin; only drain has to do with it
+	enough  chan struct{} // has a value when enoughShared questions wait; only do and drain have to do with it
+	next    time.Time     // when the next round trip may begin; only drain has to do with it
 }
 
 type ask[Q, A any] struct {
@@ -36,6 +32,7 @@ type answered[A any] struct {
 
 // A round trip ends with its 100th question, or with the one that passes 2 MiB.
 const (
+	enoughShared    = 50 // end the gap: that many jobs are also handed over in one call
 	mostShared      = 100
 	mostSharedBytes = 2 << 20
 )
@@ -47,6 +44,15 @@ func (b *batcher[Q, A]) do(question Q) (A, error) {
 	b.waiting = append(b.waiting, mine)
 	lead := !b.busy
 	b.busy = true
+	if b.enough == nil {
+		b.enough = make(chan struct{}, 1)
+	}
+	if len(b.waiting) == enoughShared {
+		select {
+		case b.enough <- struct{}{}:
+		default:
+		}
+	}
 	b.mu.Unlock()
 	if lead {
 		go b.drain()
@@ -57,7 +63,10 @@ func (b *batcher[Q, A]) do(question Q) (A, error) {
 
 func (b *batcher[Q, A]) drain() {
 	for b.more() {
-		time.Sleep(time.Until(b.next)) // what comes meanwhile goes along
+		select {
+		case <-time.After(time.Until(b.next)): // what comes meanwhile goes along
+		case <-b.enough:
+		}
 		batch := b.take()
 		questions := make([]Q, len(batch))
 		for i, ask := range batch {

@@ -21,7 +21,7 @@
 --     base    failed attempts that were forgiven
 --     first   when the first run began whose call may have been made, µs
 --     flags   1: an earlier run made a call of which nobody knows what came of it; 2: the
---             job tries what a hold keeps others from
+--             job tries what a hold keeps others from; 4: it holds permits of concurrency limits
 --     accepted_us  when it came into its lane for the first time, or was to come; 0: not known
 --   again_us  from now, when something may go next; -1: not before somebody acts
 --   full      the caller has no room left
@@ -465,7 +465,7 @@ local function release(lane, job, e, c, permits, marks, held_by)
   local fields = {'', '', 'hg_slot', slot_write(e, c, job.position), 'hg_released', format('%d %s', now, held_by and held_by.name or '')}
   if permits ~= '' then fields[7], fields[8] = 'hg_permits', permits end
   if marks and marks ~= '' then fields[#fields + 1], fields[#fields + 2] = 'hg_marks', marks end
-  job.e, job.c = e, c
+  job.e, job.c, job.permits = e, c, permits
   hand(job, hand_answer(job), e, c, tries, now, fields)
   released = released + 1
 end

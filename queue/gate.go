@@ -70,7 +70,7 @@ type gate struct {
 	stopping <-chan struct{} // closed: nothing new is sent
 	ended    <-chan struct{} // closed: nothing can be settled any more
 
-	settles batcher[settleQuestion, settled]
+	settles, ends batcher[settleQuestion, settled] // see mayWait
 }
 
 // grant is what Redis says of a job that a worker has, when it comes or asks for a slot.
@@ -78,6 +78,7 @@ type grant struct {
 	answer string // see hand.lua and slot.lua
 	slot
 	probe    bool // see Running
+	permits  bool // see Running
 	crashes  int64
 	forgiven int64         // failed attempts that do not count any more
 	first    int64         // when the first run began whose call may have been made, µs
@@ -101,8 +102,10 @@ func (c *redisClock) slot(earliest, latest int64) slot {
 }
 
 func (g *gate) init() *gate {
-	g.settles.run, g.settles.gap = g.sendSettle, shareWithin
-	g.settles.size = func(q settleQuestion) int { return len(q.message) + len(q.text) }
+	g.settles.gap, g.ends.gap = settleGap, endGap
+	for _, b := range []*batcher[settleQuestion, settled]{&g.settles, &g.ends} {
+		b.run, b.size = g.sendSettle, func(q settleQuestion) int { return len(q.message) + len(q.text) }
+	}
 	return g
 }
 
@@ -127,7 +130,7 @@ func (g *gate) process(ctx context.Context, job *Running, owner string, slot gra
 	}
 	took, err := time.Duration(0), error(nil) // of the latest question
 	job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure
-	job.Probe = slot.probe
+	job.Probe, job.permits = slot.probe, slot.permits
 	handler := g.handlers[job.Kind]
 	if handler == nil {
 		// Any worker is handed what only has to be put away.
@@ -171,7 +174,7 @@ func (g *gate) process(ctx context.Context, job *Running, owner string, slot gra
 		if runnable == 0 && slot.earliest > 0 {
 			runnable = slot.earliest
 		}
-		job.Probe = job.Probe || slot.probe
+		job.Probe, job.permits = job.Probe || slot.probe, job.permits || slot.permits
 		holds := bootTime()
 		if !marked {
 			if !g.hold(ctx, slot.earliest-inHand) {
@@ -278,7 +281,11 @@ func (g *gate) askSlot(ctx context.Context, job *Running, owner string) (grant, 
 	slot := grant{answer: fmt.Sprint(values[0]), slot: g.clock.slot(n[0], n[1])}
 	switch len(values) {
 	case 5:
-		slot.probe = fmt.Sprint(values[4]) == "1"
+		flags, err := numbers(values[4:], 1)
+		if err != nil {
+			return grant{}, err
+		}
+		slot.probe, slot.permits = flags[0]&2 > 0, flags[0]&4 > 0
 	case 6:
 		slot.reason, slot.limit = ParkReason(fmt.Sprint(values[4])), fmt.Sprint(values[5])
 	}

@@ -38,7 +38,7 @@ func (d *dispatcher) readHanded(reply any, run int64) ([]handed, error) {
 		job := handed{id: text[0], owner: ownerOf(d.worker, run+int64(i)), message: []byte(text[1])}
 		job.grant = grant{
 			answer: text[2], slot: d.clock.slot(n[0], n[1]), crashes: n[2], forgiven: n[3], first: n[4],
-			unsure: n[5]&1 > 0, probe: n[5]&2 > 0, accepted: d.clock.boot(n[6]),
+			unsure: n[5]&1 > 0, probe: n[5]&2 > 0, permits: n[5]&4 > 0, accepted: d.clock.boot(n[6]),
 		}
 		if job.answer == "go" && job.earliest > now+2*horizon {
 			job.answer = "slot" // it was given before Redis's clock was set back

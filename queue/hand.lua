@@ -63,7 +63,7 @@ local function hand(job, answer, e, c, probe, now, fields)
   plan_words(fields)
   handed[#handed + 1] = {
     job.id, job.msg, answer, e, c, job.crashes, job.base, job.first and job.began or now,
-    (job.unsure and 1 or 0) + (probe and 2 or 0), (job.position or 0) % BAND,
+    (job.unsure and 1 or 0) + (probe and 2 or 0) + ((job.permits or '') ~= '' and 4 or 0), (job.position or 0) % BAND,
   }
   handed_bytes = handed_bytes + #job.msg
   plans[#plans].undo = unhand

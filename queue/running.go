@@ -56,6 +56,8 @@ type Running struct {
 	unsure bool
 	// kept: it is remembered once it is done.
 	kept bool
+	// permits: it holds permits of concurrency limits, for which others may wait.
+	permits bool
 	// task is what asynq's encoding of the job says, and raw that encoding.
 	task taskMessage
 	raw  []byte

@@ -150,3 +150,53 @@ func TestRecoverFreesPermits(t *testing.T) {
 		t.Errorf("%d permits are taken, and it says %q", n, r.field(t, id, "hg_permits"))
 	}
 }
+
+// TestEndsThatMayWait: a settlement goes at once, unless it is that of a job that is done,
+// for which nobody waits, as those do for a permit.
+func TestEndsThatMayWait(t *testing.T) {
+	// end is the settlement of a job that is handed over, and that perhaps asks for a slot.
+	end := func(asks bool, limits ...Limit) settleQuestion {
+		t.Helper()
+		r := startRig(t, -1, limitsOf(limits...), nil)
+		var got []handed
+		d := r.dispatcher()
+		d.hand = func(jobs []handed) { got = jobs }
+		id := r.add(t, nil)
+		if _, err := d.round(t.Context(), d.room()); err != nil || len(got) != 1 {
+			t.Fatalf("%+v was handed over, %v", got, err)
+		}
+		job, grant := newRunning(r.queue, id, taskMessage{kind: "call"}), got[0].grant
+		if asks {
+			var err error
+			g := &gate{queue: r.queue, redis: d.redis, limits: d.limits, clock: d.clock}
+			if grant, err = g.newSlot(t.Context(), job, got[0].owner); err != nil || grant.answer != "go" {
+				t.Fatalf("%+v, %v", grant, err)
+			}
+		}
+		job.permits = grant.permits
+		return job.settled(got[0].owner, "done")
+	}
+	inFlight := Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}
+	plain := end(false, perTenant(100))
+	metered, failed := plain, plain
+	metered.actual, failed.outcome = "tokens=1;", "free"
+	for name, test := range map[string]struct {
+		q     settleQuestion
+		taken int64
+		want  bool
+	}{
+		"done":                            {plain, 5, true},
+		"done, with a slot that it asked": {end(true, perTenant(100)), 5, true},
+		"done, and the worker wants room": {plain, 6, false},
+		"gives back tokens":               {metered, 0, false},
+		"failed":                          {failed, 0, false},
+		"has a permit":                    {end(false, inFlight), 0, false},
+		"has a permit, and asked a slot":  {end(true, inFlight), 0, false},
+	} {
+		g := &gate{capacity: newCapacity(10)}
+		g.capacity.taken.Store(test.taken)
+		if got := g.mayWait(test.q); got != test.want {
+			t.Errorf("%s: it may wait: %t", name, got)
+		}
+	}
+}

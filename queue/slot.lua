@@ -7,8 +7,8 @@
 -- ARGV[4]   calendars as JSON, '' for none
 -- ARGV[5..] id, owner, tenant, attributes, kind, cost, costs (as for enqueue), and lease_us:
 --           how long the call of a probe may take
--- Returns   {answer, earliest_us, latest_us, now_us}, of 'go' also {probe 1|0}, and of 'park'
---           {reason, limit}
+-- Returns   {answer, earliest_us, latest_us, now_us}, of 'go' also {flags}: 2 and 4, see
+--           dispatch.lua; and of 'park' {reason, limit}
 --   answer  'go' | 'park' its slot is far: back to the lane | 'gone' not this
 --           worker's any more | 'done' and 'failed' an earlier run has ended it
 --   reason  'pause' | 'window' | 'limit' or 'concurrency', and the limit's name
@@ -49,13 +49,14 @@ local function goes()
   end
   local fields = {'hg_slot', slot_write(t, c, position or BAND + now), 'group', lane}
   if marks ~= '' then fields[5], fields[6] = 'hg_marks', marks end
+  local permits = task[5] or ''
   if not task[5] then
-    local permits = take_permits(limits, id, now)
+    permits = take_permits(limits, id, now)
     if permits ~= '' then fields[#fields + 1], fields[#fields + 2] = 'hg_permits', permits end
   end
   if due then hold_try(due, id, tonumber(ARGV[12]), now) end
   plan('HSET', key, unpack(fields))
-  return {'go', int(t), int(c), int(now), (due or tries) and 1 or 0}
+  return {'go', int(t), int(c), int(now), ((due or tries) and 2 or 0) + (permits ~= '' and 4 or 0)}
 end
 
 -- asynq's retry set is only the way back: the group says where the job belongs.

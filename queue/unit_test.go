@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -100,6 +101,34 @@ func TestBatcherKeepsItsGap(t *testing.T) {
 		}
 		if len(trips) != 7 || alone != 500*time.Microsecond {
 			t.Errorf("%d round trips; the lone caller waited %v for its own", len(trips), alone)
+		}
+	})
+}
+
+// TestEnoughQuestionsEndTheGap: at a high rate nobody waits for the end of the gap.
+func TestEnoughQuestionsEndTheGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var shared []int
+		b := &batcher[int, int]{gap: 10 * time.Millisecond, run: func(questions []int) ([]int, error) {
+			shared = append(shared, len(questions))
+			return questions, nil
+		}}
+		began := time.Now()
+		if _, err := b.do(0); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Millisecond)
+		var callers sync.WaitGroup
+		for i := range enoughShared {
+			callers.Go(func() {
+				if _, err := b.do(i); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		callers.Wait()
+		if took := time.Since(began); took != time.Millisecond || !slices.Equal(shared, []int{1, enoughShared}) {
+			t.Errorf("round trips of %v questions took %v", shared, took)
 		}
 	})
 }

@@ -270,7 +270,8 @@ var queueMutants = []mutant{
 		"no fence", "a job that ended is never called again", "queue TestDoneIsNeverCalledAgain|TestPendingTasks",
 	},
 	{
-		"queue/hand.lua", `(job.unsure and 1 or 0) + (probe and 2 or 0), (job.position or 0) % BAND,`, `(probe and 2 or 0), (job.position or 0) % BAND,`,
+		"queue/hand.lua", `(job.unsure and 1 or 0) + (probe and 2 or 0) + ((job.permits or '') ~= '' and 4 or 0), (job.position or 0) % BAND,`,
+		`(probe and 2 or 0) + ((job.permits or '') ~= '' and 4 or 0), (job.position or 0) % BAND,`,
 		"missing condition", "that an earlier call's end is not known stays known", "queue TestUnknownStaysUnknown|TestCallThatOutlivesItsWorker",
 	},
 	{
@@ -334,6 +335,11 @@ var queueMutants = []mutant{
 	{
 		"queue/settle.lua", `plan('ZADD', asynq .. 'retry', int(math.ceil((now + tonumber(n)) / 1000000)), id)`, `plan('ZADD', asynq .. 'retry', int(math.floor((now + tonumber(n)) / 1000000)), id)`,
 		"rounding", "no retry comes early", "queue TestRetriesNeverComeEarly",
+	},
+	{
+		"queue/settle.go", `return q.outcome == "done" && !q.needsLimits() && !q.frees && g.capacity.taken.Load() <= g.capacity.all/2`,
+		`return q.outcome == "done" && !q.needsLimits() && g.capacity.taken.Load() <= g.capacity.all/2`,
+		"missing condition", "who waits for a permit gets it at once", "queue TestEndsThatMayWait",
 	},
 	{
 		"queue/settle.lua", `if listed then plan('LREM', asynq .. 'active', -1, id) end`, `if listed then read('LPOS', asynq .. 'active', id) end`,
