@@ -10,16 +10,15 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 )
 
-// atDepth is what a call costs Redis at 1,000/s while so many jobs wait, in so many
-// lanes: each call enqueues a job for its tenant, so that the backlog stays as it is.
-func atDepth(t *testing.T, jobs, lanes int) usage {
+// atDepth is what each of so many calls at a rate costs Redis while so many jobs wait, in
+// so many lanes: each call enqueues a job for its tenant, so that the backlog stays as it is.
+func atDepth(t *testing.T, rate, calls int64, jobs, lanes int) usage {
 	t.Helper()
-	const calls = 2000
 	// At first the lanes that are due go into line, each once, many in each round.
-	warm := int64(200 + lanes/2)
+	warm := rate/5 + int64(lanes/2)
 	server := redistest.Start(t)
 	client := server.Client()
-	if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{sharedBy(1000)}}}}); err != nil {
+	if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{sharedBy(rate)}}}}); err != nil {
 		t.Fatal(err)
 	}
 	enqueue := NewClient(client)
@@ -57,7 +56,29 @@ func atDepth(t *testing.T, jobs, lanes int) usage {
 	before := commandStats(t, client)
 	<-done
 	after := commandStats(t, client)
-	return after.since(before, calls)
+	return after.since(before, int(calls))
+}
+
+// TestCommandsPerJobAtRates: what a job costs Redis, its enqueueing included, where rounds
+// and settlements have few jobs to share.
+func TestCommandsPerJobAtRates(t *testing.T) {
+	redistest.Slow(t)
+	for _, test := range []struct {
+		rate, calls int64
+		jobs        int
+		most        float64
+	}{
+		{100, 300, 1000, 29},
+		{500, 1500, 10_000, 20},
+	} {
+		t.Run(fmt.Sprint(test.rate, " a second"), func(t *testing.T) {
+			u := atDepth(t, test.rate, test.calls, test.jobs, 1)
+			t.Logf("%.1f commands, %.2f scripts, %.0f µs for each", u.commands, u.scripts, u.micros)
+			if u.commands > test.most {
+				t.Errorf("%.1f commands for a job; want %.0f at most", u.commands, test.most)
+			}
+		})
+	}
 }
 
 // TestCommandsPerJobAtDepth: what a job costs Redis is the same whether 100 jobs wait or
@@ -71,7 +92,7 @@ func TestCommandsPerJobAtDepth(t *testing.T) {
 		"a lane each": func(jobs int) int { return jobs },
 	} {
 		t.Run(name, func(t *testing.T) {
-			shallow, deep := atDepth(t, few, lanes(few)), atDepth(t, many, lanes(many))
+			shallow, deep := atDepth(t, 1000, 2000, few, lanes(few)), atDepth(t, 1000, 2000, many, lanes(many))
 			t.Logf("%d jobs: %.1f commands, %.2f scripts, %.0f µs for each; %d jobs: %.1f, %.2f, %.0f µs",
 				few, shallow.commands, shallow.scripts, shallow.micros, many, deep.commands, deep.scripts, deep.micros)
 			if deep.commands > 1.2*shallow.commands {

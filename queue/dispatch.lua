@@ -42,8 +42,15 @@ local MAX_RELEASED, MAX_LOOKS, MAX_CROWD, MAX_GHOSTS = 50, 32, 8, 16
 local RETRY_US = 5000000 -- until a lane that cannot be understood is looked at again
 -- Without the limits of the queue nothing is released.
 local usable = attempt('limits', function() set_calendars(ARGV[6]) end)
--- asynq's tools pause a queue.
-usable = usable and read('EXISTS', asynq .. 'paused') == 0
+-- Most queues have none of these, and one command says so. asynq's tools pause a queue.
+local unserved = headgate .. 'unserved'
+local rare = read('EXISTS', asynq .. 'paused', headgate .. 'pauses', headgate .. 'overrides', headgate .. 'skips', unserved) > 0
+if not rare then overridden, mixed = false, false end
+local function exists(key)
+  if not rare then return false end
+  return read('EXISTS', key) == 1
+end
+usable = usable and not exists(asynq .. 'paused')
 local room = math.max(0, math.min(tonumber(ARGV[2]), MAX_RELEASED))
 -- no_room is whether no more may be handed over in this call.
 local function no_room() return #handed >= room or handed_bytes >= MOST_BYTES end
@@ -53,15 +60,22 @@ local function handles(kind)
   if handled[kind] == nil then handled[kind] = ARGV[7] == '' or string.find(ARGV[7], ',' .. kind .. ',', 1, true) ~= nil end
   return handled[kind]
 end
-local pausing = read('EXISTS', headgate .. 'pauses') == 1
+local pausing = exists(headgate .. 'pauses')
 
 -- 1. Forward: scheduled, retried and parked jobs whose time has come. Their lanes
 -- have their turn in the next call, which sees them there.
 local forwarded, joined, moved = 0, {}, {}
--- due lists the ids of a set whose time has come; none where it is no set of ids.
-local function due(set, until_score)
+-- due lists the ids of a set whose time has come; none where it is no set of ids. unit: µs
+-- of its scores. sets_due is when the first of them all is due.
+local sets_due = math.huge
+local function due(set, unit)
   local ids = {}
-  attempt(set, function() ids = read('ZRANGEBYSCORE', set, '-inf', until_score, 'LIMIT', 0, 100) end)
+  attempt(set, function()
+    local at = tonumber(read('ZRANGE', set, 0, 0, 'WITHSCORES')[2])
+    if not at then return end
+    sets_due = math.min(sets_due, at * unit)
+    if at * unit <= now then ids = read('ZRANGEBYSCORE', set, '-inf', int(math.floor(now / unit)), 'LIMIT', 0, 100) end
+  end)
   return ids
 end
 
@@ -112,7 +126,7 @@ end
 
 for _, name in ipairs({'scheduled', 'retry'}) do
   local set = asynq .. name
-  local ids = due(set, int(math.floor(now / 1000000)))
+  local ids = due(set, 1000000)
   for i, id in ipairs(ids) do
     local room = true
     local understood = attempt('job ' .. id, function()
@@ -153,7 +167,7 @@ end
 -- 2. Expire: what nobody wants any more is put away by a worker, and no limit,
 -- pause or window holds it up. One that was just forwarded has its turn in the next call.
 local deadlines, gone = headgate .. 'deadlines', {}
-for _, id in ipairs(usable and due(deadlines, int(now)) or {}) do
+for _, id in ipairs(usable and due(deadlines, 1) or {}) do
   if no_room() then break end
   local understood = moved[id] or attempt('job ' .. id, function()
     local job = hand_look(id)
@@ -181,8 +195,6 @@ end
 -- 3. Release.
 local max_ahead = math.min(room, tonumber(ARGV[3]))
 local released, ahead, next_due = #handed, 0, -1
-local unserved = headgate .. 'unserved'
-
 local shared = {}
 usable = usable and attempt('limits', function()
   local all = shared_limits(now)
@@ -286,7 +298,8 @@ local function window(entries, size)
   return list, beyond
 end
 
-local ready, ready_beyond = window(read('ZRANGE', headgate .. 'ready', 0, MAX_LOOKS, 'WITHSCORES'), MAX_LOOKS)
+local in_line = read('ZRANGE', headgate .. 'ready', 0, MAX_LOOKS, 'WITHSCORES')
+local ready, ready_beyond = window(in_line, MAX_LOOKS)
 local waiting, waiting_beyond = window(read('ZRANGE', headgate .. 'waiting', 0, MAX_LOOKS, 'WITHSCORES'), MAX_LOOKS)
 if waiting_beyond <= now then
   -- A crowd is due, such as all lanes that waited for midnight. A few of it go into
@@ -334,7 +347,7 @@ end
 local served = {}
 for kind in string.gmatch(ARGV[7], '[^,]+') do served[#served + 1] = kind end
 if ARGV[7] == '' then served = read('SRANDMEMBER', unserved, MAX_LOOKS) end
-if served[1] and read('EXISTS', unserved) == 1 then
+if served[1] and exists(unserved) then
   for i, there in ipairs(read('SMISMEMBER', unserved, unpack(served))) do
     if there == 1 then
       local set = unserved .. ':' .. served[i]
@@ -411,7 +424,7 @@ local function next_job(lane)
     repeat
       if v.at > #v.jobs then
         v.jobs, v.at = read('ZRANGE', lane_key(lane), v.passed, v.passed + v.piece - 1, 'WITHSCORES'), 1
-        v.piece = 16
+        v.piece = math.min(4 * v.piece, MAX_RELEASED)
       end
       local id, position = v.jobs[v.at], tonumber(v.jobs[v.at + 1])
       v.head = nil
@@ -725,7 +738,7 @@ for lane, at in pairs(place) do
     if at and at[1] == set then
       local list = moves.ZADD[set]
       list[#list + 1], list[#list + 2] = string.format('%.17g', at[2]), lane
-    else
+    elseif set == 'waiting' or in_line[1] then
       local list = moves.ZREM[set]
       list[#list + 1] = lane
     end
@@ -765,13 +778,6 @@ if keep[1] or drop[1] or forget or stepped or math.abs(now - looked_at) > 100000
   if math.abs(now - looked_at) > 1000000 then plan('PEXPIRE', vtime, 86400000) end
 end
 
--- first_of is when the first of a set is due; unit: µs of its scores.
-local function first_of(set, unit)
-  local at
-  attempt(set, function() at = tonumber(read('ZRANGE', set, 0, 0, 'WITHSCORES')[2]) end)
-  return at and at * unit or math.huge
-end
-
 local jobs = hand_over(now)
 local again, full = -1, released >= tonumber(ARGV[2])
 if not usable then
@@ -780,7 +786,7 @@ elseif more or forwarded > 0 or next(gone) or (no_room() and not full) then
   again = 0 -- there is more to do than one call may
 else
   if next_due < 0 then next_due = math.huge end
-  next_due = math.min(next_due, pause_due, first_of(asynq .. 'scheduled', 1000000), first_of(asynq .. 'retry', 1000000), first_of(deadlines, 1))
+  next_due = math.min(next_due, pause_due, sets_due)
   if next_due < math.huge then again = math.max(0, math.min(next_due - now, 86400000000)) end
 end
 local totals, waits = {}, 0

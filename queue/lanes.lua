@@ -169,10 +169,8 @@ local function tenant_config(tenant, now)
   local known = tenants[tenant]
   if known then return known end
   known = {w = 1, l = {}, till = {}}
-  if differ == nil then
-    differ = read('HLEN', headgate .. 'limits') > 1
-    overridden = read('EXISTS', headgate .. 'overrides') == 1
-  end
+  if differ == nil then differ = read('HLEN', headgate .. 'limits') > 1 end
+  if overridden == nil then overridden = read('EXISTS', headgate .. 'overrides') == 1 end
   -- Plain ifs: an imitation of Redis gets "x = a and f()" wrong where a is false.
   local text
   if differ then text = read('HGET', headgate .. 'limits', 't:' .. tenant) end

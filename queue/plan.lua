@@ -11,8 +11,10 @@
 --   undo(fn)                   what to do should the latest plan be dropped
 --   count(key, field, n, drop) adds to a field of a hash in the last step
 --   gather(command, key, id)   a write of one more word: those of one command and key go
---                              together, behind all other writes but push
+--                              together, behind all other writes but push; XADD as a try
 --   tally(key, n, ends)        adds to a counter that is a key of its own
+--   try(command, key, ...)     a write that is not worth a failure: what Redis refuses in
+--                              the last step is reported under the key
 --   push(key, id)              adds to the left of a list in the last step, behind all else
 --   attempt(what, decide)      decides about one thing. Where that raises, its plans
 --                              are dropped, the fault is reported under the name
@@ -87,9 +89,11 @@ end
 -- seconds, nil for never.
 local function tally(key, n, ends) plans[#plans + 1] = {'tally', key, n, ends} end
 
+local function try(...) plans[#plans + 1] = {'try', ...} end
+
 -- More words say what the plan did to what the script remembers, for on_drop.
 local function gather(command, key, id, ...)
-  if types[key] ~= type_of(command) then
+  if command ~= 'XADD' and types[key] ~= type_of(command) then
     plan(command, key, id) -- looks at the key's type
     plans[#plans] = nil
   end
@@ -163,13 +167,18 @@ end
 -- before_writes is what else the last step does, first; nil for nothing.
 local before_writes
 
+local function perform_try(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err then report(select(2, ...), fault_text(reply)) end
+end
+
 -- append_entries adds to a stream, several texts to an entry, which are fields 1, 2, ...
 local MOST_ENTRIES, ENTRY = 5000, 8
 local function append_entries(words)
   for i = 3, #words, ENTRY do
     local entry = {}
     for k = i, math.min(i + ENTRY - 1, #words) do entry[#entry + 1], entry[#entry + 2] = #entry / 2 + 1, words[k] end
-    redis.call('XADD', words[2], 'MAXLEN', '~', MOST_ENTRIES, '*', unpack(entry))
+    perform_try('XADD', words[2], 'MAXLEN', '~', MOST_ENTRIES, '*', unpack(entry))
   end
 end
 
@@ -206,6 +215,8 @@ local function perform()
       local known = tallies[write[2]] or {n = 0, ends = write[4]}
       tallies[write[2]] = known
       known.n = known.n + write[3]
+    elseif write[1] == 'try' then
+      perform_try(unpack(write, 2))
     else
       redis.call(unpack(write))
     end

@@ -171,8 +171,6 @@ local function run_read(text)
 end
 
 -- go plans where a job goes that leaves its worker.
--- A list that is damaged keeps no job from its end.
-local listed = attempt(asynq .. 'active', function() read('LLEN', asynq .. 'active') end)
 local leaving, deleted = {}, {}
 local processed, failures = 0, 0
 local function unleave()
@@ -182,7 +180,7 @@ end
 local function go(id, task, failed_now, to, msg, lane, c, position)
   local what, n, failed = string.match(to, '^(%l+) ?(%d*) ?(%d?)$')
   local key = task_key(id)
-  if listed then plan('LREM', asynq .. 'active', -1, id) end
+  try('LREM', asynq .. 'active', -1, id)
   local state
   -- What asynq's own client locked for a task is free when the task is done.
   if (what == 'gone' or what == 'kept') and task.lock and task.lock ~= '' and read('GET', task.lock) == id then plan('DEL', task.lock) end
@@ -318,6 +316,6 @@ for name, n in pairs({processed = processed, failed = failures}) do
   end
 end
 if deleted[1] then plan('DEL', unpack(deleted)) end
-if leaving[1] then attempt(asynq .. 'lease', function() plan('ZREM', asynq .. 'lease', unpack(leaving)) end) end
+if leaving[1] then try('ZREM', asynq .. 'lease', unpack(leaving)) end
 results[#results + 1] = woken
 return results

@@ -236,7 +236,7 @@ var queueMutants = []mutant{
 		"clock", "a slot that was given before the clock was set back is given up", "queue TestNoFarSlotIsUsed",
 	},
 	{
-		"queue/dispatch.lua", `usable = usable and read('EXISTS', asynq .. 'paused') == 0`, `usable = usable and read('EXISTS', asynq .. 'pause') == 0`,
+		"queue/dispatch.lua", `usable = usable and not exists(asynq .. 'paused')`, `usable = usable and not exists(asynq .. 'pause')`,
 		"wrong key", "a queue that asynq's tools pause is paused", "queue TestAsynqPausesAQueue",
 	},
 	{
@@ -342,7 +342,7 @@ var queueMutants = []mutant{
 		"missing condition", "who waits for a permit gets it at once", "queue TestEndsThatMayWait",
 	},
 	{
-		"queue/settle.lua", `if listed then plan('LREM', asynq .. 'active', -1, id) end`, `if listed then read('LPOS', asynq .. 'active', id) end`,
+		"queue/settle.lua", `try('LREM', asynq .. 'active', -1, id)`, `read('LPOS', asynq .. 'active', id)`,
 		"missing write", "a job that has ended is not active", "queue TestAsynqContract|TestLostSettlement|TestRecovery",
 	},
 	{
