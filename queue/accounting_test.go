@@ -205,11 +205,11 @@ func (m *accounting) round(t *testing.T) {
 	run := m.runs.Add(mostHanded) - mostHanded + 1
 	before := m.now()
 	reply, err := dispatchScript.Run(context.Background(), m.client, scriptKeys(modelQueue), modelQueue, mostHanded, mostHanded,
-		horizon.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), worker, run, 0)
+		horizon.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), worker, run, 0, -1, leadLasts.Milliseconds())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, entry := range reply.([]any)[9].([]any) {
+	for i, entry := range reply.([]any)[10].([]any) {
 		values := entry.([]any)
 		job := heldJob{id: fmt.Sprint(values[0]), owner: ownerOf(worker, run+int64(i)), granted: before}
 		task, err := decodeMessage([]byte(fmt.Sprint(values[1])))

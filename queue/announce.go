@@ -31,7 +31,8 @@ func wakeChannel(queue string) string { return key(queue, "wake") }
 const heedEvery = fastestDispatch
 
 // listen lets the dispatchers look when something is announced, until ctx is done. Those
-// that stand by only look because of what is for all.
+// that stand by only look because of what is for all. All look when they begin to listen,
+// also again: what was announced before was not heard.
 func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*dispatcher) {
 	of, names := map[string]*dispatcher{}, []string{}
 	for _, d := range dispatchers {
@@ -45,7 +46,7 @@ func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*di
 	heeded := map[sort]time.Time{} // or, in the future, when it will be
 	channel := client.Subscribe(ctx, names...)
 	defer channel.Close()
-	messages := channel.Channel()
+	messages := channel.ChannelWithSubscriptions()
 	for {
 		select {
 		case <-ctx.Done():
@@ -54,7 +55,14 @@ func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*di
 			if !open {
 				return
 			}
-			d, s, now := of[message.Channel], sort{message.Channel, message.Payload == toAll}, time.Now()
+			var s sort
+			switch message := message.(type) {
+			case *redis.Subscription:
+				s = sort{message.Channel, true}
+			case *redis.Message:
+				s = sort{message.Channel, message.Payload == toAll}
+			}
+			d, now := of[s.channel], time.Now()
 			if heeded[s].After(now) || !s.all && d.stands.Load() {
 				continue // the look that is due sees it, too, or the leader does
 			}

@@ -64,6 +64,13 @@ func hears(t *testing.T, announced <-chan *redis.Message, want string) {
 	}
 }
 
+// heard waits until so many workers listen to what is announced.
+func (r *rig) heard(t *testing.T, workers int64) {
+	t.Helper()
+	name := wakeChannel(r.queue)
+	until(t, "workers listen", func() bool { return r.server.Client().PubSubNumSub(t.Context(), name).Val()[name] == workers })
+}
+
 // TestOneLeads: the first worker that dispatches leads, and another one stands by until the
 // lead ends.
 func TestOneLeads(t *testing.T) {
@@ -180,6 +187,7 @@ func TestFullLeader(t *testing.T) {
 	first.seen.wait(t, "round", 2)
 	second.run(t)
 	second.seen.wait(t, "round", 1)
+	first.heard(t, 2)
 	t.Cleanup(sync.OnceFunc(func() { close(release) }))
 	began := time.Now()
 	for range 4 {
@@ -254,13 +262,13 @@ func TestLeaderThatStops(t *testing.T) {
 	first.seen.wait(t, "round", 2)
 	second.run(t)
 	second.seen.wait(t, "round", 1)
+	first.heard(t, 2)
 	role := key(first.queue, "lead:"+kindList([]string{"call"}))
 	leader := first.server.Client().Get(t.Context(), role).Val()
 	first.stop()
 	if left := first.server.Client().Get(t.Context(), role).Val(); left == leader {
 		t.Error("a worker leads that has ended")
 	}
-	second.seen.wait(t, "round", 2)
 	enqueued := time.Now()
 	second.enqueue(t, "a", 1)
 	second.seen.wait(t, string(Done), 1)
@@ -293,28 +301,28 @@ func TestStandingBy(t *testing.T) {
 	client := r.server.Client()
 	d, seen := r.named("w")
 	d.poll = time.Hour
-	d.stands.Store(true)
-	d.roles.taken(d.role(), time.Hour)
+	client.Set(t.Context(), d.role(), "leader", leadLasts)
 	announced := r.announcements(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { d.Run(ctx) })
-	running.Go(func() { listen(ctx, client, []*dispatcher{d}) })
 	defer running.Wait()
 	defer cancel()
-	until(t, "it listens", func() bool { return client.PubSubNumSub(ctx, wakeChannel(r.queue)).Val()[wakeChannel(r.queue)] == 2 })
+	running.Go(func() { listen(ctx, client, []*dispatcher{d}) })
+	<-d.called // it listens
+	running.Go(func() { d.Run(ctx) })
+	until(t, "it stands by", d.stands.Load)
+	d.roles.taken(d.role(), time.Hour) // however slow this machine is
 
-	client.Set(ctx, d.role(), "leader", leadLasts)
 	announce(ctx, client, r.queue)
 	hears(t, announced, "")
 	d.wake() // as a settlement does
 	hears(t, announced, "")
-	if n := seen.outcomes("round"); n != 0 {
-		t.Errorf("it made %d rounds because of jobs", n)
+	if n := seen.outcomes("round"); n != 1 {
+		t.Errorf("it made %d rounds because of jobs", n-1)
 	}
 	announceToAll(ctx, client, r.queue)
 	hears(t, announced, toAll)
-	seen.wait(t, "round", 1)
+	seen.wait(t, "round", 2)
 }
 
 // TestStandingByWithJobs: a worker that has jobs in its hands makes rounds, for pauses, and
