@@ -212,7 +212,7 @@ func (m *accounting) round(t *testing.T) {
 	for i, entry := range reply.([]any)[10].([]any) {
 		values := entry.([]any)
 		job := heldJob{id: fmt.Sprint(values[0]), owner: ownerOf(worker, run+int64(i)), granted: before}
-		task, err := decodeMessage([]byte(fmt.Sprint(values[1])))
+		task, err := decodeMessage(fmt.Append(nil, values[1]))
 		if err != nil || fmt.Sprint(values[2]) != "go" {
 			t.Fatalf("%v, %v", values, err)
 		}
