@@ -9,14 +9,17 @@ import (
 // under way goes together in the next. A lone caller waits for nobody.
 type batcher[Q, A any] struct {
 	run func([]Q) ([]A, error) // as many answers as questions
-	gap time.Duration          // from the beginning of one round trip to that of the next, unless enough wait
+	gap time.Duration          // least time from the beginning of one round trip to that of the next
+
+	linger time.Duration // how much longer the gap is while fewer than enough questions wait
+	enough int
 
 	size func(Q) int // of a question, in bytes; nil: they are all small
 
 	mu      sync.Mutex
 	waiting []ask[Q, A]
 	busy    bool
-	enough  chan struct{} // has a value when enoughShared questions wait; only do and drain have to do with it
+	full    chan struct{} // has a value when enough wait; only do and drain have to do with it
 	next    time.Time     // when the next round trip may begin; only drain has to do with it
 }
 
@@ -32,7 +35,6 @@ type answered[A any] struct {
 
 // A round trip ends with its 100th question, or with the one that passes 2 MiB.
 const (
-	enoughShared    = 50 // end the gap: that many jobs are also handed over in one call
 	mostShared      = 100
 	mostSharedBytes = 2 << 20
 )
@@ -44,12 +46,12 @@ func (b *batcher[Q, A]) do(question Q) (A, error) {
 	b.waiting = append(b.waiting, mine)
 	lead := !b.busy
 	b.busy = true
-	if b.enough == nil {
-		b.enough = make(chan struct{}, 1)
+	if b.full == nil {
+		b.full = make(chan struct{}, 1)
 	}
-	if len(b.waiting) == enoughShared {
+	if len(b.waiting) == b.enough {
 		select {
-		case b.enough <- struct{}{}:
+		case b.full <- struct{}{}:
 		default:
 		}
 	}
@@ -63,9 +65,10 @@ func (b *batcher[Q, A]) do(question Q) (A, error) {
 
 func (b *batcher[Q, A]) drain() {
 	for b.more() {
+		time.Sleep(time.Until(b.next)) // what comes meanwhile goes along
 		select {
-		case <-time.After(time.Until(b.next)): // what comes meanwhile goes along
-		case <-b.enough:
+		case <-time.After(time.Until(b.next.Add(b.linger))):
+		case <-b.full:
 		}
 		batch := b.take()
 		questions := make([]Q, len(batch))

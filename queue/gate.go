@@ -102,7 +102,8 @@ func (c *redisClock) slot(earliest, latest int64) slot {
 }
 
 func (g *gate) init() *gate {
-	g.settles.gap, g.ends.gap = settleGap, endGap
+	g.settles.gap, g.ends.gap = settleGap, settleGap
+	g.ends.linger, g.ends.enough = endLinger, enoughEnds
 	for _, b := range []*batcher[settleQuestion, settled]{&g.settles, &g.ends} {
 		b.run, b.size = g.sendSettle, func(q settleQuestion) int { return len(q.message) + len(q.text) }
 	}

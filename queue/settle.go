@@ -55,10 +55,12 @@ const (
 	// settleGap is the gap of round trips for settlements: at thousands a second it
 	// saves Redis and the worker a third of their time.
 	settleGap = 2 * time.Millisecond
-	// endGap is the same for those that may wait. Meanwhile a call that was made is not
-	// known to Redis: a worker that is killed makes it again, as it does with the calls under
-	// way. So it is short beside what a call takes.
-	endGap = 10 * time.Millisecond
+	// endLinger is how much longer the gap may be for settlements that nobody waits for.
+	// Meanwhile a call that was made is not known to Redis: a worker that is killed makes it
+	// again, as it does with the calls under way. So it is short beside what a call takes.
+	endLinger = 8 * time.Millisecond
+	// enoughEnds wait no longer: from 12,500/s on they come within settleGap.
+	enoughEnds = 25
 )
 
 // mayWait reports whether nobody waits for a settlement: the job is done, which concerns no

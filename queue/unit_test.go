@@ -109,7 +109,8 @@ func TestBatcherKeepsItsGap(t *testing.T) {
 func TestEnoughQuestionsEndTheGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var shared []int
-		b := &batcher[int, int]{gap: 10 * time.Millisecond, run: func(questions []int) ([]int, error) {
+		const enough = 20
+		b := &batcher[int, int]{linger: 10 * time.Millisecond, enough: enough, run: func(questions []int) ([]int, error) {
 			shared = append(shared, len(questions))
 			return questions, nil
 		}}
@@ -119,7 +120,7 @@ func TestEnoughQuestionsEndTheGap(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 		var callers sync.WaitGroup
-		for i := range enoughShared {
+		for i := range enough {
 			callers.Go(func() {
 				if _, err := b.do(i); err != nil {
 					t.Error(err)
@@ -127,7 +128,7 @@ func TestEnoughQuestionsEndTheGap(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		if took := time.Since(began); took != time.Millisecond || !slices.Equal(shared, []int{1, enoughShared}) {
+		if took := time.Since(began); took != time.Millisecond || !slices.Equal(shared, []int{1, enough}) {
 			t.Errorf("round trips of %v questions took %v", shared, took)
 		}
 	})
