@@ -32,7 +32,7 @@ func TestNoFarSlotIsUsed(t *testing.T) {
 	d.clock.observe(now.UnixMicro(), bootTime(), bootTime())
 	for ahead, want := range map[time.Duration]string{0: "go", horizon: "go", 2 * time.Second: "slot", time.Hour: "slot"} {
 		e := now.Add(ahead).UnixMicro()
-		jobs, err := d.readHanded([]any{[]any{"id", "", "go", e, e + 1_000_000, int64(0), int64(0), now.UnixMicro(), int64(0), int64(0)}}, 1)
+		jobs, err := d.readHanded([]any{[]any{"id", "", "go", e, e + 1_000_000, int64(0), int64(0), now.UnixMicro(), int64(0), int64(0)}}, 1, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -219,7 +219,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 		return sweepEvery, nil // what it could not understand is among the faults, which are logged
 	}
 	d.unheard = unheard{}
-	jobs, err := d.readHanded(values[10], run)
+	jobs, err := d.readHanded(values[10], run, sent)
 	if err != nil {
 		return 0, err
 	}

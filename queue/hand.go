@@ -10,15 +10,17 @@ import (
 // handed is a job that dispatch.lua handed to this worker, whose run it is from then on.
 type handed struct {
 	id, owner string
-	message   []byte // as asynq encodes it
+	message   []byte        // as asynq encodes it
+	asked     time.Duration // when the worker asked for jobs, on the boot clock
 	grant
 }
 
 // handedWords are the values of a job in the reply of dispatch.lua.
 const handedWords = 10
 
-// readHanded reads the jobs of a reply. run is the number of the first one's run.
-func (d *dispatcher) readHanded(reply any, run int64) ([]handed, error) {
+// readHanded reads the jobs of a reply to a question that was asked at a time. run is the
+// number of the first one's run.
+func (d *dispatcher) readHanded(reply any, run int64, asked time.Duration) ([]handed, error) {
 	list, ok := reply.([]any)
 	if !ok {
 		return nil, fmt.Errorf("unexpected jobs %v", reply)
@@ -35,7 +37,7 @@ func (d *dispatcher) readHanded(reply any, run int64) ([]handed, error) {
 			return nil, err
 		}
 		text := texts(values[:3])
-		job := handed{id: text[0], owner: ownerOf(d.worker, run+int64(i)), message: []byte(text[1])}
+		job := handed{id: text[0], owner: ownerOf(d.worker, run+int64(i)), message: []byte(text[1]), asked: asked}
 		job.grant = grant{
 			answer: text[2], slot: d.clock.slot(n[0], n[1]), crashes: n[2], forgiven: n[3], first: n[4],
 			unsure: n[5]&1 > 0, probe: n[5]&2 > 0, permits: n[5]&4 > 0, accepted: d.clock.boot(n[6]),
@@ -69,13 +71,13 @@ func (g *gate) serve(h handed) {
 	message, err := decodeMessage(h.message)
 	job := newRunning(g.queue, h.id, message)
 	job.raw = h.message
-	leave, waited := g.live.enter(shownRun{h.id, job.Kind, message.payload, time.Now()}, cancel, g.stopping)
+	leave, after := g.live.enter(shownRun{h.id, job.Kind, message.payload, time.Now()}, h.asked, cancel, g.stopping)
 	if leave == nil {
 		g.keep(job, h.owner, h.slot, ParkedByStop, 0)
 		return
 	}
 	defer leave()
-	if waited && (h.answer == "go" || h.answer == "slot") {
+	if after && (h.answer == "go" || h.answer == "slot") {
 		h.grant.answer, h.slot = "slot", slot{} // the earlier run may have ended the job
 	}
 	var v verdict

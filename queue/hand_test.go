@@ -250,12 +250,17 @@ func TestJobOfAnUnknownKind(t *testing.T) {
 }
 
 // TestEarlierRunEndsTheJob: a job was recovered while its call went on, and comes back to
-// the same worker. It waits for that call, and is not made again when that succeeds.
+// the same worker. It waits for that call, and is not made again when that succeeds, also
+// where an answer that does not know of the success yet comes after it.
 func TestEarlierRunEndsTheJob(t *testing.T) {
 	for name, test := range map[string]struct {
 		earlier error
+		comes   string // when the job comes back
 		calls   int
-	}{"it succeeds": {nil, 1}, "it fails": {errors.New("no"), 2}} {
+	}{
+		"it succeeds": {nil, "meanwhile", 1}, "it fails": {errors.New("no"), "meanwhile", 2},
+		"it has succeeded": {nil, "after", 1}, "it has failed": {errors.New("no"), "after", 2},
+	} {
 		t.Run(name, func(t *testing.T) {
 			r := startRig(t, -1, limitsOf(perTenant(100)), nil)
 			called, end := make(chan struct{}, 2), make(chan struct{})
@@ -274,8 +279,14 @@ func TestEarlierRunEndsTheJob(t *testing.T) {
 			<-called
 			r.recover(t, id, "10", false)
 			r.hold(t, id, "w:2")
+			if test.comes == "after" {
+				close(end)
+				running.Wait()
+			}
 			hand(id, "w:2", "go")
-			close(end)
+			if test.comes == "meanwhile" {
+				close(end)
+			}
 			running.Wait()
 			if n := len(r.callsOf("a")); n != test.calls || r.server.Client().Exists(t.Context(), asynqKey(r.queue, "t:"+id)).Val() != 0 {
 				t.Errorf("%d calls, and it is %q; want %d, and that it is done", n, r.field(t, id, "state"), test.calls)

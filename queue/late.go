@@ -24,6 +24,7 @@ func (g *gate) endLate(job *Running, owner string, v verdict) verdict {
 			succeeded, string(v.result), string(v.answer), job.Attempt, v.took.Microseconds())
 		cancel()
 		if err == nil {
+			g.live.endedLate(job.ID)
 			return lost()
 		}
 		g.logger.Warn("redis does not take the end of a run", logQueue, g.queue, logJob, job.ID, logError, err)

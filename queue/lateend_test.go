@@ -11,7 +11,7 @@ func TestLateEndsOfSeveralRuns(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
 	job := &Running{ID: r.add(t, nil), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
-	g := &gate{queue: r.queue, redis: client, logger: r.worker.logger}
+	g := &gate{queue: r.queue, redis: client, logger: r.worker.logger, live: newLiveRuns()}
 	for _, owner := range []string{"w:1", "x:1", "y:1"} {
 		r.hold(t, job.ID, owner)
 		client.HSet(t.Context(), asynqKey(r.queue, "t:"+job.ID), "hg_called", "beside")
@@ -36,7 +36,7 @@ func TestLateEndsOfSeveralRuns(t *testing.T) {
 func TestLateEndElsewhere(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()
-	g := &gate{queue: r.queue, redis: client, logger: r.worker.logger}
+	g := &gate{queue: r.queue, redis: client, logger: r.worker.logger, live: newLiveRuns()}
 	for name, there := range map[string]bool{"it is there": true, "it is not": false} {
 		job := &Running{ID: r.add(t, func(job *Job) { job.Key, job.KeyUntil = name, Ended }), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
 		r.hold(t, job.ID, "w:1")

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 // never recovers a job of its own, and never begins a job that it still runs.
 type liveRuns struct {
 	mu   sync.Mutex
-	runs map[string]*liveRun // by job id
+	runs map[string]*liveRun      // by job id
+	late map[string]time.Duration // when runs ended late whose job was another's, by job id
 }
 
 // liveRun is one run of a job, from the moment that it was handed over.
@@ -25,23 +27,27 @@ type liveRun struct {
 	cancel context.CancelFunc
 }
 
-func newLiveRuns() *liveRuns { return &liveRuns{runs: map[string]*liveRun{}} }
+func newLiveRuns() *liveRuns {
+	return &liveRuns{runs: map[string]*liveRun{}, late: map[string]time.Duration{}}
+}
 
-// enter notes a run. Where an earlier run of the job has not ended, it waits for
-// that: the job may have been recovered while this process was silent. leave is nil
+// enter notes a run, of a job that was asked for at a time. Where an earlier run of it has
+// not ended, it waits for that: the job may have been recovered while this process was
+// silent. after is whether an earlier run ended since the job was asked for. leave is nil
 // where the worker stops meanwhile.
-func (l *liveRuns) enter(what shownRun, cancel context.CancelFunc, stopping <-chan struct{}) (leave func(), waited bool) {
+func (l *liveRuns) enter(what shownRun, asked time.Duration, cancel context.CancelFunc, stopping <-chan struct{}) (leave func(), after bool) {
 	id, run := what.id, &liveRun{what, make(chan struct{}), cancel}
 	for {
 		l.mu.Lock()
 		earlier := l.runs[id]
 		if earlier == nil {
 			l.runs[id] = run
+			after = after || l.late[id] > asked
 			l.mu.Unlock()
-			return func() { l.leave(id, run) }, waited
+			return func() { l.leave(id, run) }, after
 		}
 		l.mu.Unlock()
-		waited = true
+		after = true
 		select {
 		case <-earlier.ended:
 		case <-stopping:
@@ -55,6 +61,16 @@ func (l *liveRuns) leave(id string, run *liveRun) {
 	defer l.mu.Unlock()
 	delete(l.runs, id)
 	close(run.ended)
+}
+
+// endedLate notes that Redis knows the end of a run whose job was another's. An answer to
+// who asked for jobs before may bring it and not know that.
+func (l *liveRuns) endedLate(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := bootTime()
+	maps.DeleteFunc(l.late, func(_ string, at time.Duration) bool { return now-at > time.Minute })
+	l.late[id] = now
 }
 
 // cancel ends the context of a run, as asynq's tools ask for.

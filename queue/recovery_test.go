@@ -211,7 +211,7 @@ func TestLateEnd(t *testing.T) {
 	start := func(t *testing.T) (r *rig, g *gate, job *Running) {
 		r = startRig(t, 1, limitsOf(), nil)
 		job = &Running{ID: r.add(t, nil), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
-		return r, &gate{queue: r.queue, redis: r.server.Client(), logger: r.worker.logger}, job
+		return r, &gate{queue: r.queue, redis: r.server.Client(), logger: r.worker.logger, live: newLiveRuns()}, job
 	}
 	success := verdict{outcome: Done, answer: AnswerOK, result: []byte("[1]")}
 
@@ -344,7 +344,7 @@ func TestOneWatcher(t *testing.T) {
 	}
 
 	// What this process runs is never recovered by it.
-	leave, _ := second.live.enter(shownRun{id: id}, nil, nil)
+	leave, _ := second.live.enter(shownRun{id: id}, 0, nil, nil)
 	old := func() {
 		second.seen = map[string]sighting{id: {"10", bootTime() - silence - time.Second}}
 		look(second)

@@ -52,7 +52,7 @@ var gateMutants = []mutant{
 		"clock", "a slot that was given before the clock was set back is given up", "queue TestNoFarSlotIsUsed",
 	},
 	{
-		"queue/hand.go", `if waited && (h.answer == "go" || h.answer == "slot") {`, `if waited && h.answer == "slot" {`,
+		"queue/hand.go", `if after && (h.answer == "go" || h.answer == "slot") {`, `if after && h.answer == "slot" {`,
 		"missing condition", "a job that an earlier run ended meanwhile is not called", "queue TestEarlierRunEndsTheJob|TestStoppedWorkerIsNoCrash",
 	},
 	{
