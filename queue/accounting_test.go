@@ -83,6 +83,40 @@ func TestLittleStepBackBeforeASlowerRate(t *testing.T) {
 	}
 }
 
+// TestGivenBackSlotIsOver: a job that was given back with its slot ahead has none any more
+// when the clock was set back to before that.
+func TestGivenBackSlotIsOver(t *testing.T) {
+	t.Parallel()
+	for _, step := range []time.Duration{0, -time.Minute} {
+		r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
+		clock := &redistest.Clock{}
+		client := redis.NewClient(&redis.Options{Addr: r.server.Addr(), Dialer: clock.Dial})
+		t.Cleanup(func() { client.Close() })
+		id := r.add(t, nil)
+		round := func() (jobs []handed) {
+			d := r.dispatcher()
+			d.redis, d.limits, d.hand = client, &limitsCache{queue: r.queue, redis: client}, func(got []handed) { jobs = got }
+			if _, err := d.round(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			return jobs
+		}
+		round()
+		// As if it lay far enough ahead not to pass meanwhile.
+		ahead := time.Now().Add(time.Minute).UnixMicro()
+		client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_slot", fmt.Sprintf("1 %d 77", ahead))
+		r.giveBack(t, id)
+		clock.Step(step)
+		if err := replan(t.Context(), client, r.queue, ""); err != nil { // as workers do who see it
+			t.Fatal(err)
+		}
+		jobs := round()
+		if kept := len(jobs) == 1 && jobs[0].told == ahead; kept != (step == 0) {
+			t.Errorf("the clock was set by %v: %+v; its slot ended at %d before", step, jobs, ahead)
+		}
+	}
+}
+
 // accounting is what a run of the model knows. Moments are µs of a true clock, which nobody
 // sets; that of Redis is ahead of it.
 type accounting struct {
@@ -96,8 +130,8 @@ type accounting struct {
 	steps  []int64 // when the clock was set forward
 	held   []heldJob
 	sent   []sentCall
-	back   int64 // when the last slot has passed of a job that was given back
-	waits  int   // jobs that were enqueued, less those that were sent
+	given  map[string]bool // jobs that were given back, and are not held again
+	waits  int             // jobs that were enqueued, less those that were sent
 }
 
 const modelQueue = "q"
@@ -124,7 +158,7 @@ type sentCall struct {
 func newAccounting(t *testing.T, server *redistest.Server, seed uint64) *accounting {
 	clock := &redistest.Clock{}
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: clock.Dial})
-	m := &accounting{Rand: rand.New(rand.NewPCG(seed, 0)), clock: clock, client: client, runs: &atomic.Int64{}}
+	m := &accounting{Rand: rand.New(rand.NewPCG(seed, 0)), clock: clock, client: client, runs: &atomic.Int64{}, given: map[string]bool{}}
 	if err := server.Client().FlushDB(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -171,10 +205,12 @@ func (m *accounting) publish(t *testing.T) {
 	m.limits = append(m.limits, l)
 }
 
-// step sets Redis's clock. The workers notice at once. What was given back has gone, or its
-// slot would be another moment.
+// step sets Redis's clock. The workers notice at once. While a job waits that was given back
+// the clock stays: see TestGivenBackSlotIsOver.
 func (m *accounting) step(*testing.T) {
-	m.until(m.back + 1)
+	if len(m.given) > 0 {
+		return
+	}
 	by := m.from(-2_000_000, 2_000_000)
 	m.clock.Step(time.Duration(by) * time.Microsecond)
 	m.ahead += by
@@ -224,6 +260,7 @@ func (m *accounting) round(t *testing.T) {
 		}
 		job.slot(n[0], n[1], m.ahead)
 		m.held = append(m.held, job)
+		delete(m.given, job.id)
 	}
 }
 
@@ -292,7 +329,7 @@ func (m *accounting) giveBack(t *testing.T) {
 			q.text = "passed" // see gate.ahead
 		}
 		m.settle(t, j, q)
-		m.back = max(m.back, j.latest)
+		m.given[j.id] = true
 		return true
 	})
 }

@@ -33,7 +33,9 @@ local function hand_look(id)
   if not (job.crashes >= 0 and job.crashes < 2 ^ 31 and job.base >= 0 and job.base < 2 ^ 31 and job.began >= 0 and job.began < 2 ^ 53) then
     error('its attempts, or the begin of the first, cannot be', 0)
   end
-  job.e, job.c, job.position = slot_read(t[3])
+  local back
+  job.e, job.c, job.position, back = slot_read(t[3])
+  if job.c > 0 and back > clock() then job.e, job.c = 0, 0 end
   return job
 end
 
@@ -48,13 +50,9 @@ local function hand_answer(job)
   return job.e > 0 and 'go' or 'slot'
 end
 
-local function unhand()
-  handed_bytes = handed_bytes - #handed[#handed][2]
-  handed[#handed] = nil
-end
-
 -- hand gives a job to the worker, with the slot e to c. fields are what else changes of
--- the task, from the third word on: it becomes the command.
+-- the task, from the third word on: it becomes the command. Nothing may raise behind it: the
+-- worker would hear of what is not written.
 local function hand(job, answer, e, c, probe, now, fields)
   local owner = owner_of(HAND_RUN + #handed)
   local n = #fields
@@ -66,7 +64,6 @@ local function hand(job, answer, e, c, probe, now, fields)
     (job.unsure and 1 or 0) + (probe and 2 or 0) + ((job.permits or '') ~= '' and 4 or 0), (job.position or 0) % BAND,
   }
   handed_bytes = handed_bytes + #job.msg
-  plans[#plans].undo = unhand
 end
 
 -- hand_lost hands over again what the worker did not hear of, of the runs from `first` on.

@@ -490,17 +490,19 @@ local function backlog_add(tenant, n)
 end
 
 -- hg_slot is "earliest latest position": may go from `earliest` to `latest` (µs;
--- 0: no end), and the place in the lane to which the job returns.
+-- 0: no end), and the place in the lane to which the job returns. One that was given back
+-- has behind it when that was: a clock that shows less was set back.
 local function slot_read(text)
   if not text then return 0, 0, nil end
-  local e, c, position = string.match(text, '^(%d+) (%d+) (%d+)$')
-  if not e or #e > 16 or #c > 16 or #position > 16 then error(string.format('%q', text) .. ' is no slot', 0) end
-  return tonumber(e), tonumber(c), tonumber(position)
+  local e, c, position, more = string.match(text, '^(%d+) (%d+) (%d+)(.*)$')
+  local back = more ~= '' and string.match(more or '', '^ (%d+)$')
+  if not e or (more ~= '' and not back) or math.max(#e, #c, #position, #(back or '')) > 16 then error(string.format('%q', text) .. ' is no slot', 0) end
+  return tonumber(e), tonumber(c), tonumber(position), tonumber(back or 0)
 end
 
-local function slot_write(e, c, position)
+local function slot_write(e, c, position, back)
   if not (e >= 0 and e < 1e16 and c >= 0 and c < 1e16 and position >= 0 and position < 1e16) then error('a slot is out of range', 0) end
-  return format('%d %d %d', e, c, position)
+  return format(back and '%d %d %d %d' or '%d %d %d', e, c, position, back)
 end
 
 -- A hold is a pause for something that failed: an account, a receiver. At its end one job

@@ -45,11 +45,12 @@ func TestThrottledStopsTheBucket(t *testing.T) {
 	}
 }
 
-// TestSlotTexts: a slot is three numbers that can be moments.
+// TestSlotTexts: a slot is three numbers that can be moments, or four.
 func TestSlotTexts(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	for text, good := range map[string]bool{
 		"1 2 3": true, "0 0 9007199254740992": true, "99999999999999999 2 3": false, "1 99999999999999999 3": false, "1 2 99999999999999999": false, "1 2": false, "": false,
+		"1 2 3 4": true, "1 2 3 ": false, "1 2 3 x": false, "1 2 3 4 5": false, "1 2 3 99999999999999999": false,
 	} {
 		got := r.script(t, `return {slot_read(ARGV[2])}`, text)
 		if refused := strings.Contains(got, "is no slot"); refused == good {

@@ -239,7 +239,7 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   if task.owner ~= owner or task.state ~= 'active' then return 0 end
   local ended, new = outcome == 'done' or outcome == 'failed', not task.done
   local follows = ended and task.follows
-  local _, slot, position = slot_read(task.slot)
+  local earliest, slot, position = slot_read(task.slot)
   local lane = task.group and task.group ~= '' and task.group or tenant
   local plainly = outcome == 'done' and actual == '' and not string.find(record, KEPT)
   local run, log
@@ -278,7 +278,9 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
     plan('HDEL', key, 'hg_called')
   end
   local kept = outcome == 'keep' and text == '' and slot or 0
-  if outcome == 'keep' and kept == 0 and slot > 0 then set('hg_slot', slot_write(0, 0, position)) end
+  if outcome == 'keep' and slot > 0 then
+    set('hg_slot', kept > 0 and slot_write(earliest, kept, position, now) or slot_write(0, 0, position))
+  end
   if ended and task.unique and read('GET', headgate .. 'unique:' .. task.unique) == id then
     plan('DEL', headgate .. 'unique:' .. task.unique)
   end
