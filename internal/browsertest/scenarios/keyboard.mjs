@@ -94,6 +94,13 @@ scenario('a dialog keeps the focus, and gives it back', async (page) => {
     button('Keep as it is').click();
   }));
   assert.equal(await dialog.getByLabel('Reason').inputValue({ timeout: 2000 }), '');
+
+  // So does one that is opened right after the browser closed another, as Escape does.
+  await page.evaluate(() => {
+    document.querySelector('dialog[open]').close();
+    [...document.querySelectorAll('button')].find((b) => b.textContent === 'Retry…').click();
+  });
+  assert.equal(await dialog.getByLabel('Reason').inputValue({ timeout: 2000 }), '');
 });
 
 scenario('a menu closes, and gives the focus back', async (page) => {

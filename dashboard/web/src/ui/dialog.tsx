@@ -17,19 +17,23 @@ export function closeDialog(): void {
 export function DialogHost() {
 	const dialog = useRef<HTMLDialogElement>(null);
 	const closed = useRef(0); // by us, and not yet reported by the browser
+	const opened = useRef<typeof shown.value>(null); // what the browser shows, or showed
 	const content = shown.value;
 	useEffect(() => {
 		const d = dialog.current!;
-		if (content && !d.open) d.showModal(); // the browser keeps the focus inside, and gives it back
+		if (content) {
+			opened.current = content;
+			if (!d.open) d.showModal(); // the browser keeps the focus inside, and gives it back
+		}
 		if (!content && d.open) {
 			closed.current++;
 			d.close();
 		}
 	}, [content]);
-	// The report comes later: another dialog may have been opened by then.
+	// The report comes later: another dialog may have been opened by then, or be about to be.
 	const reported = (e: Event) => {
 		if (closed.current > 0) closed.current--;
-		else if (!(e.currentTarget as HTMLDialogElement).open) closeDialog();
+		else if (!(e.currentTarget as HTMLDialogElement).open && shown.value === opened.current) closeDialog();
 	};
 	return <dialog ref={dialog} aria-labelledby="dialog-title" onClose={reported}>{content?.()}</dialog>;
 }
