@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"runtime/pprof"
 	"sync"
 	"syscall"
 	"time"
@@ -14,6 +16,9 @@ import (
 
 // taskVariable gives a process of this program its task, as JSON.
 const taskVariable = "HEADGATE_BENCH_TASK"
+
+// profileVariable is a folder that gets a CPU profile of each worker.
+const profileVariable = "HEADGATE_BENCH_PROFILE"
 
 var errNoWorker = errors.New("this process has no task")
 
@@ -60,6 +65,13 @@ func work(ctx context.Context, in io.Reader, out io.Writer) error {
 		cancel()
 	}()
 	encoder := json.NewEncoder(out)
+	if dir := os.Getenv(profileVariable); dir != "" && !t.Enqueues && !t.Spins {
+		stop, err := profile(dir, t.Contender)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	log := newCallLog(t)
 	var told error
 	ready := sync.OnceFunc(func() { told = encoder.Encode(struct{}{}) })
@@ -91,6 +103,21 @@ func (t task) run(ctx context.Context, log *callLog, ready func()) error {
 	default:
 		return runAsynq(ctx, t, log, ready)
 	}
+}
+
+// profile writes a CPU profile of this process until it is stopped.
+func profile(dir, contender string) (stop func(), err error) {
+	f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%d.pprof", contender, os.Getpid())))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", profileVariable, err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, err
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
+	}, nil
 }
 
 // spin keeps one core busy.
