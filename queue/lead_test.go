@@ -308,7 +308,11 @@ func TestStandingBy(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { listen(ctx, client, []*dispatcher{d}) })
-	<-d.called // it listens
+	select {
+	case <-d.called: // it listens
+	case <-time.After(10 * time.Second):
+		t.Fatal("it does not look when it begins to listen")
+	}
 	running.Go(func() { d.Run(ctx) })
 	until(t, "it stands by", d.stands.Load)
 	d.roles.taken(d.role(), time.Hour) // however slow this machine is

@@ -99,7 +99,7 @@ func pacerCommand() *cobra.Command {
 		Hidden: true, // dev starts it
 		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			measured, err := runPacer(cmd.InOrStdin())
+			measured, err := runPacer(cmd.InOrStdin(), cmd.OutOrStdout())
 			if err != nil {
 				return err
 			}
@@ -109,8 +109,8 @@ func pacerCommand() *cobra.Command {
 }
 
 // runPacer sends itself a message at exact times, over a connection as a worker's calls
-// take, until the input ends.
-func runPacer(input io.Reader) (pace, error) {
+// take, until the input ends. It begins when it has written a line.
+func runPacer(input io.Reader, output io.Writer) (pace, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return pace{}, err
@@ -127,6 +127,9 @@ func runPacer(input io.Reader) (pace, error) {
 	}
 	defer receiver.Close()
 
+	if _, err := io.WriteString(output, "\n"); err != nil {
+		return pace{}, err
+	}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +14,9 @@ func TestPacer(t *testing.T) {
 	p, err := startPacer()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(p.out, make([]byte, 1)); err != nil {
+		t.Fatal(err) // it has not begun
 	}
 	time.Sleep(200 * time.Millisecond) // of its own time
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
