@@ -557,3 +557,22 @@ func (r *rig) handing() (*dispatcher, func(t *testing.T, room int64) []string) {
 		return ids
 	}
 }
+
+// TestThirdCrashIsTheLast: a job that took three workers with it is only put away.
+func TestThirdCrashIsTheLast(t *testing.T) {
+	t.Parallel()
+	for crashes, want := range map[string]string{"2": "slot", "3": "crashed"} {
+		r := startRig(t, -1, limitsOf(perTenant(10)), nil)
+		r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+r.add(t, nil)), "hg_crashes", crashes)
+		var answers []string
+		d := r.dispatcher()
+		d.hand = func(jobs []handed) {
+			for _, job := range jobs {
+				answers = append(answers, job.answer)
+			}
+		}
+		if _, err := d.round(t.Context(), 100); err != nil || !slices.Equal(answers, []string{want}) {
+			t.Errorf("after %s crashes the answer is %q, %v; want %q", crashes, answers, err, want)
+		}
+	}
+}

@@ -255,7 +255,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/hand.lua", `if job.crashes >= 3 then return 'crashed' end`, `if job.crashes >= 4 then return 'crashed' end`,
-		"off by one", "the job that took three workers with it is archived", "queue TestPoisonJobs|TestGuilt",
+		"off by one", "the job that took three workers with it is archived", "queue TestThirdCrashIsTheLast",
 	},
 	{
 		"queue/hand.lua", `plan('SET', HANDED_KEY, cjson.encode(known), 'PX', KEPT_MS)`, `plan('PEXPIRE', HANDED_KEY, KEPT_MS)`,
@@ -371,7 +371,7 @@ var queueMutants = []mutant{
 	},
 	{
 		"queue/end.lua", `plan('HSET', key, 'hg_done', '0', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')`, `plan('HSET', key, 'hg_done', '1', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')`,
-		"swapped", "a job that failed is archived with its reason", "queue TestEndsWithoutSuccess|TestArchivedJobsCanBeRunAgain|TestOutcomes|TestResults",
+		"swapped", "what follows a failure is not what follows a success", "queue TestChain|TestCancelledJobIsFollowed",
 	},
 
 	// recover.lua, late.lua, watch.lua.
