@@ -67,10 +67,10 @@ func TestMemoryOfAWaitingJob(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAHeldJob: 5,000 jobs in the hands of a worker take at most 100 MiB of its
-// memory, also under the race detector, where stacks are larger.
+// TestMemoryOfAHeldJob: 5,000 jobs in the hands of a worker take at most 100 MB of its
+// memory beside their payloads, also under the race detector, where stacks are larger.
 func TestMemoryOfAHeldJob(t *testing.T) {
-	const jobs, payload, most = 5000, 100, 100 << 20
+	const jobs, payload, most = 5000, 2, 100_000_000
 	r := startRig(t, jobs, Limits{}, func(c *Config) { c.Concurrency = jobs })
 	over := make(chan struct{})
 	r.answer = func(context.Context, Running) error {
