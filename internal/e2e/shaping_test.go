@@ -277,11 +277,8 @@ func TestMail(t *testing.T) {
 			fmt.Fprintf(&lines, `{"kind":"email","tenant":"acme","payload":{"from":"a@acme.example","to":"you@example.com","subject":"%d","text":"hello"}}`+"\n", i)
 		}
 		s.bulk(lines.String())
-		var mails []sandbox.Call
-		s.until(20*time.Second, "all mails are there", func() bool {
-			mails = s.mails()
-			return len(mails) >= jobs
-		})
+		s.until(20*time.Second, "all mails are there", func() bool { return s.received("/mails", "") >= jobs })
+		mails := s.mails()
 		s.once(mails, jobs)
 		s.run.Used("acme", times(mails, everyCall), rate, 0.98) // six seconds: three slots are 0.01
 		s.run.Law("acme", times(mails, everyCall), rate, 1)

@@ -2,8 +2,8 @@
 // that the end-to-end tests measure them without the race detector's weight.
 //
 // It prints three addresses: where webhooks go, where mail goes, and where the
-// test asks /calls, /stats and /mails, and orders /fail?n=&status=, /slow?ms=,
-// /hang and /release.
+// test asks /calls, /calls/stats, /mails and /mails/stats, and orders
+// /fail?n=&status=, /slow?ms=, /hang and /release.
 package main
 
 import (
@@ -44,15 +44,14 @@ func run() error {
 	var mu sync.Mutex
 	release := func() {}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /calls", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(provider.Calls()) // the test sees a cut answer
-	})
-	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(provider.Stats())
-	})
-	mux.HandleFunc("GET /mails", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(post.Calls())
-	})
+	for path, log := range map[string]*sandbox.Provider{"/calls": provider.Provider, "/mails": post.Provider} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode(log.Calls()) // the test sees a cut answer
+		})
+		mux.HandleFunc("GET "+path+"/stats", func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).Encode(log.Stats())
+		})
+	}
 	mux.HandleFunc("POST /fail", func(_ http.ResponseWriter, r *http.Request) {
 		provider.Fail(number(r, "n"), number(r, "status"))
 	})
