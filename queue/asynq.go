@@ -3,7 +3,9 @@ package queue
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -12,10 +14,19 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
+//go:embed asynq.lua
+var asynqLua string
+
+//go:embed message.lua
+var messageLua string
+
 // This file and asynq.lua know asynq's own keys and formats;
 // TestAsynqContract is what a new version of asynq has to pass.
 
 const asynqQueues = "asynq:queues" // set of the names of all queues
+
+// asynqCancellations is the channel on which asynq's tools name tasks to be cancelled.
+const asynqCancellations = "asynq:cancel"
 
 func asynqKey(queue, name string) string { return "asynq:{" + queue + "}:" + name }
 
@@ -42,7 +53,7 @@ func encodeMessage(queue, id, kind string, payload []byte, headers map[string]st
 	m.number(8, int64(endlessTimeout.Seconds()))
 	m.number(12, int64(retention.Seconds()))
 	b := []byte(m)
-	for _, name := range sortedKeys(headers) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		b = appendHeader(b, name, headers[name])
 	}
 	return b
@@ -93,15 +104,6 @@ func aggregatorBeside(ctx context.Context, client redis.Cmdable, queue string) *
 	return client.Exists(ctx, asynqKey(queue, "aggregation_sets"))
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 // taskMessage is what we read of a task as asynq stores it.
 type taskMessage struct {
 	id, kind, failure string
@@ -116,12 +118,7 @@ type taskMessage struct {
 	deadline time.Time
 }
 
-func (m taskMessage) tenant() string {
-	if tenant := m.headers[headerTenant]; tenant != "" {
-		return tenant
-	}
-	return noTenant
-}
+func (m taskMessage) tenant() string { return cmp.Or(m.headers[headerTenant], noTenant) }
 
 // end is when a call that begins now is cut off.
 func (m taskMessage) end(now time.Time, timeout time.Duration) time.Time {
@@ -135,7 +132,8 @@ func (m taskMessage) end(now time.Time, timeout time.Duration) time.Time {
 	return end
 }
 
-func (m taskMessage) priority() Priority { return cmp.Or(Priority(m.headers[headerPriority]), Normal) }
+// priority is one of high, normal and low.
+func (m taskMessage) priority() string { return cmp.Or(m.headers[headerPriority], "normal") }
 
 // decodeMessage is the way back from [encodeMessage] and asynq's own encoding.
 func decodeMessage(b []byte) (taskMessage, error) {

@@ -19,34 +19,46 @@ const (
 	mostShown = 500
 )
 
-func (i WorkerInfo) asynqKeys() (server, workers string) {
-	name := fmt.Sprintf(":{%s:%d:%s}", i.Host, i.PID, i.ID)
+// asynqServer is a worker as asynq's tools show it.
+type asynqServer struct {
+	Host        string
+	PID         int
+	ID          string
+	Concurrency int
+	Queues      []string
+	Started     time.Time
+	Held        int // jobs in its hands
+}
+
+func (s asynqServer) keys() (server, workers string) {
+	name := fmt.Sprintf(":{%s:%d:%s}", s.Host, s.PID, s.ID)
 	return asynqServers + name, asynqWorkers + name
 }
 
-// tellAsynq adds the commands that say that a worker runs, and what.
-func tellAsynq(ctx context.Context, pipe redis.Pipeliner, info WorkerInfo, live map[string]*liveRuns) {
-	server, workers := info.asynqKeys()
-	end := float64(time.Now().Add(beatLasts).Unix())
+// tellAsynq adds the commands that say for a while that a worker runs, and what it runs, by
+// queue.
+func tellAsynq(ctx context.Context, pipe redis.Pipeliner, s asynqServer, runs map[string][]shownRun, lasts time.Duration) {
+	server, workers := s.keys()
+	end := float64(time.Now().Add(lasts).Unix())
 	var running []any
-	for queue, runs := range live {
-		for _, run := range runs.shown() {
-			running = append(running, run.id, run.encode(info, queue))
+	for queue, runs := range runs {
+		for _, run := range runs {
+			running = append(running, run.ID, run.encode(s, queue))
 		}
 	}
-	pipe.Set(ctx, server, info.encode(), beatLasts)
+	pipe.Set(ctx, server, s.encode(), lasts)
 	pipe.ZAdd(ctx, asynqServers, redis.Z{Score: end, Member: server})
 	pipe.ZAdd(ctx, asynqWorkers, redis.Z{Score: end, Member: workers})
 	pipe.Del(ctx, workers)
 	if len(running) > 0 {
 		pipe.HSet(ctx, workers, running...)
-		pipe.Expire(ctx, workers, beatLasts)
+		pipe.Expire(ctx, workers, lasts)
 	}
 }
 
 // leaveAsynq adds the commands that say that a worker has ended.
-func leaveAsynq(ctx context.Context, pipe redis.Pipeliner, info WorkerInfo) {
-	server, workers := info.asynqKeys()
+func leaveAsynq(ctx context.Context, pipe redis.Pipeliner, s asynqServer) {
+	server, workers := s.keys()
 	pipe.Del(ctx, server)
 	pipe.Del(ctx, workers)
 	pipe.ZRem(ctx, asynqServers, server)
@@ -54,42 +66,42 @@ func leaveAsynq(ctx context.Context, pipe redis.Pipeliner, info WorkerInfo) {
 }
 
 // encode is asynq's ServerInfo, in protobuf.
-func (i WorkerInfo) encode() []byte {
+func (s asynqServer) encode() []byte {
 	var m protoMessage
-	m.text(1, i.Host)
-	m.number(2, int64(i.PID))
-	m.text(3, i.ID)
-	m.number(4, int64(i.Concurrency))
-	for _, queue := range i.Queues {
+	m.text(1, s.Host)
+	m.number(2, int64(s.PID))
+	m.text(3, s.ID)
+	m.number(4, int64(s.Concurrency))
+	for _, queue := range s.Queues {
 		var entry protoMessage
 		entry.text(1, queue)
 		entry.number(2, 1)
 		m.message(5, entry)
 	}
 	m.text(7, "active")
-	m.moment(8, i.Started)
-	m.number(9, int64(i.Held))
+	m.moment(8, s.Started)
+	m.number(9, int64(s.Held))
 	return m
 }
 
 // shownRun is a run as asynq's tools show it.
 type shownRun struct {
-	id, kind string
-	payload  []byte
-	began    time.Time
+	ID, Kind string
+	Payload  []byte
+	Began    time.Time
 }
 
 // encode is asynq's WorkerInfo.
-func (r shownRun) encode(info WorkerInfo, queue string) []byte {
+func (r shownRun) encode(s asynqServer, queue string) []byte {
 	var m protoMessage
-	m.text(1, info.Host)
-	m.number(2, int64(info.PID))
-	m.text(3, info.ID)
-	m.text(4, r.id)
-	m.text(5, r.kind)
-	m.text(6, string(r.payload))
+	m.text(1, s.Host)
+	m.number(2, int64(s.PID))
+	m.text(3, s.ID)
+	m.text(4, r.ID)
+	m.text(5, r.Kind)
+	m.text(6, string(r.Payload))
 	m.text(7, queue)
-	m.moment(8, r.began)
+	m.moment(8, r.Began)
 	return m
 }
 

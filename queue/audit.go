@@ -64,7 +64,7 @@ func (e AuditEntry) open() string {
 // first. The last 10,000 are kept.
 func Audit(ctx context.Context, client redis.UniversalClient, queue string, n int) ([]AuditEntry, error) {
 	if n < 1 || n > mostAudit {
-		return nil, &InvalidError{"n", fmt.Sprintf("%d is not within 1 to %d", n, mostAudit)}
+		return nil, invalidField("n", fmt.Sprintf("%d is not within 1 to %d", n, mostAudit))
 	}
 	texts, err := client.LRange(ctx, key(queue, "audit"), 0, int64(n)-1).Result()
 	if err != nil {

@@ -22,7 +22,7 @@ func (w *Worker) Call(ctx context.Context, job Job) (Outcome, error) {
 	}
 	registered := w.handlers[job.Kind]
 	if registered == nil {
-		return "", &InvalidError{"kind", "no handler for " + quote(job.Kind) + Suggest(job.Kind, w.Kinds())}
+		return "", invalidField("kind", "no handler for "+quote(job.Kind)+Suggest(job.Kind, w.Kinds()))
 	}
 	payload, err := encodePayload(job.Payload)
 	if err != nil {

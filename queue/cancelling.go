@@ -2,9 +2,6 @@ package queue
 
 import "context"
 
-// asynqCancellations is the channel on which asynq's tools name tasks to be cancelled.
-const asynqCancellations = "asynq:cancel"
-
 // heedCancellations ends the calls that asynq's tools cancel, until ctx is done.
 func (w *Worker) heedCancellations(ctx context.Context) {
 	cancellations := w.redis.Subscribe(ctx, asynqCancellations)

@@ -202,7 +202,7 @@ func (r *Result) read(answer any, a accepted) {
 		if unit := part(4); unit != "" {
 			field = "costs." + unit
 		}
-		*r = Result{Err: &InvalidError{field, fmt.Sprintf("%s is more than limit %s ever admits at once (%s)", part(3), quote(part(1)), part(2))}}
+		*r = Result{Err: invalidField(field, fmt.Sprintf("%s is more than limit %s ever admits at once (%s)", part(3), quote(part(1)), part(2)))}
 	case code == int64(-5):
 		*r = Result{Err: fmt.Errorf("enqueue in %q: certainly not enqueued: what Redis holds for job %s, or for its queue, is damaged: %s",
 			a.queue, quote(a.id), part(1))}

@@ -3,39 +3,12 @@ package queue
 import (
 	"context"
 	"errors"
-	"strings"
-	"unicode/utf8"
 )
 
 // A job without follow-ups ends in one step (settle.lua). One with follow-ups ends in three,
 // and none comes before the one in front of it is in Redis: its mark is written, what follows
 // it is enqueued, and the job is put away. A worker that dies between them leaves a job that
 // the next worker finds by its mark: it goes on from there, and calls nothing.
-
-// failed tells the outcomes of a job that ended for good without success.
-func (o Outcome) failed() bool {
-	switch o {
-	case Archived, Expired, Unknown, Crashed, Cancelled:
-		return true
-	}
-	return false
-}
-
-const mostReason = 1 << 10
-
-// boundReason makes an error's text fit to be stored: asynq's tools cannot decode a task
-// whose error is not UTF-8.
-func boundReason(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= mostReason {
-		return text
-	}
-	end := mostReason - len("…")
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
-}
 
 // endError is why a job ended for good without success.
 type endError struct{ err error }
@@ -74,13 +47,4 @@ func (g *gate) readEnd(ctx context.Context, id string) (end, error) {
 		}
 	}
 	return e, nil
-}
-
-// texts reads the fields of HMGET; what is not there is "".
-func texts(fields []any) []string {
-	out := make([]string, len(fields))
-	for i, field := range fields {
-		out[i], _ = field.(string)
-	}
-	return out
 }

@@ -207,16 +207,16 @@ func (in *Inspector) Estimate(ctx context.Context, queue string, batch Batch) (B
 	attributes, reason := encodeAttributes(batch.Attributes)
 	switch {
 	case textProblem(batch.Tenant, mostTenant) != "":
-		return fail(&InvalidError{"tenant", textProblem(batch.Tenant, mostTenant)})
+		return fail(invalidField("tenant", textProblem(batch.Tenant, mostTenant)))
 	case batch.Jobs < 1 || batch.Jobs > 1e12:
-		return fail(&InvalidError{"jobs", fmt.Sprintf("%d is not within 1 to 1e12", batch.Jobs)})
+		return fail(invalidField("jobs", fmt.Sprintf("%d is not within 1 to 1e12", batch.Jobs)))
 	case batch.Cost < 0:
-		return fail(&InvalidError{"cost", fmt.Sprintf("%d: a call costs at least 1", batch.Cost)})
+		return fail(invalidField("cost", fmt.Sprintf("%d: a call costs at least 1", batch.Cost)))
 	case reason != "":
-		return fail(&InvalidError{"attributes", reason})
+		return fail(invalidField("attributes", reason))
 	}
 	if _, reason := encodeCosts(batch.Costs); reason != "" {
-		return fail(&InvalidError{"costs", reason})
+		return fail(invalidField("costs", reason))
 	}
 	var e BatchEstimate
 	err := in.ask(ctx, queue, func(f *forecast) (err error) {
@@ -232,9 +232,9 @@ func (in *Inspector) Estimate(ctx context.Context, queue string, batch Batch) (B
 func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, batch Batch, attributes string) (BatchEstimate, error) {
 	fail := func(err error) (BatchEstimate, error) { return BatchEstimate{}, err }
 	if kinds := f.rules.Kinds; len(kinds) > 0 && batch.Kind != "" && !slices.Contains(kinds, batch.Kind) {
-		return fail(&InvalidError{"kind", fmt.Sprintf("queue %s does not serve %s%s", quote(f.queue), quote(batch.Kind), Suggest(batch.Kind, kinds))})
+		return fail(invalidField("kind", fmt.Sprintf("queue %s does not serve %s%s", quote(f.queue), quote(batch.Kind), Suggest(batch.Kind, kinds))))
 	} else if len(kinds) > 1 && batch.Kind == "" {
-		return fail(&InvalidError{"kind", fmt.Sprintf("queue %s serves several; which of %s?", quote(f.queue), strings.Join(kinds, ", "))})
+		return fail(invalidField("kind", fmt.Sprintf("queue %s serves several; which of %s?", quote(f.queue), strings.Join(kinds, ", "))))
 	}
 	if batch.Kind == "" {
 		batch.Kind = f.soleKind()
@@ -252,7 +252,7 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 	for i, limit := range f.rules.Limits {
 		most := f.limits.spec(i, l.tenant).Burst
 		if n := costs[limit.Unit]; most > 0 && n > float64(most) && f.limits.queue.Limits[i].Spec.Algorithm != "cc" {
-			return fail(&InvalidError{"cost", fmt.Sprintf("%.0f is more than limit %s ever admits at once (%d)", n, quote(limit.Name), most)})
+			return fail(invalidField("cost", fmt.Sprintf("%.0f is more than limit %s ever admits at once (%d)", n, quote(limit.Name), most)))
 		}
 	}
 	waiting := f.seen.place[2]

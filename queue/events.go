@@ -43,10 +43,10 @@ var cursorPattern = regexp.MustCompile(`^[0-9]{1,13}-[0-9]{1,18}(\.[0-9]{1,4})?$
 // no ID. A queue that nobody knows has no events.
 func Events(ctx context.Context, client redis.UniversalClient, queue, after string, n int) ([]Event, error) {
 	if n < 1 || n > MostEvents {
-		return nil, &InvalidError{"n", fmt.Sprintf("%d is not within 1 to %d", n, MostEvents)}
+		return nil, invalidField("n", fmt.Sprintf("%d is not within 1 to %d", n, MostEvents))
 	}
 	if after != "" && !cursorPattern.MatchString(after) {
-		return nil, &InvalidError{"after", quote(after) + " is not the id of an event, such as 1767225600000-0.1"}
+		return nil, invalidField("after", quote(after)+" is not the id of an event, such as 1767225600000-0.1")
 	}
 	events, err := readEvents(ctx, client, queue, after, n)
 	if err != nil {

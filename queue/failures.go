@@ -23,15 +23,15 @@ func (k FailureKey) check(kind, reason string) error {
 	const mostFolded = 8 << 10 // of tasks of others; ours have shorter reasons
 	switch {
 	case kind != "":
-		return &InvalidError{"kind", "the group names the kind; leave this out"}
+		return invalidField("kind", "the group names the kind; leave this out")
 	case reason != "":
-		return &InvalidError{"reason", "the group names the reason; leave this out"}
+		return invalidField("reason", "the group names the reason; leave this out")
 	case !k.Outcome.failed():
-		return &InvalidError{"group.outcome", quote(string(k.Outcome)) + " is none of archived, expired, unknown, crashed, cancelled"}
+		return invalidField("group.outcome", quote(string(k.Outcome))+" is none of archived, expired, unknown, crashed, cancelled")
 	case k.Kind == "" || len(k.Kind) > mostFolded:
-		return &InvalidError{"group.kind", fmt.Sprintf("it has %d bytes, not 1 to %d", len(k.Kind), mostFolded)}
+		return invalidField("group.kind", fmt.Sprintf("it has %d bytes, not 1 to %d", len(k.Kind), mostFolded))
 	case len(k.Reason) > mostFolded:
-		return &InvalidError{"group.reason", fmt.Sprintf("%d bytes are more than %d", len(k.Reason), mostFolded)}
+		return invalidField("group.reason", fmt.Sprintf("%d bytes are more than %d", len(k.Reason), mostFolded))
 	}
 	return nil
 }

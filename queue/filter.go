@@ -29,54 +29,33 @@ type Filter struct {
 // mostContained bounds the part of a reason that is looked for.
 const mostContained = 512
 
-// State is where a job stands, in words for operators.
-type State string
-
-// The states of a job.
-const (
-	StateWaiting   State = "waiting"   // in its lane
-	StateScheduled State = "scheduled" // for later
-	StateRetry     State = "retry"     // failed, and to be tried again
-	StatePending   State = "pending"   // released, not yet in a worker's hands
-	StateActive    State = "active"    // in a worker's hands
-	StateArchived  State = "archived"  // ended without success, with the reason
-)
-
-// stateOf is asynq's word in ours.
-func stateOf(asynqState string) State {
-	if asynqState == "aggregating" {
-		return StateWaiting
-	}
-	return State(asynqState)
-}
-
 // check names the field that is wrong.
 func (f Filter) check(verb Verb) error {
 	if reason := textProblem(f.Tenant, mostTenant); f.Tenant != "" && reason != "" {
-		return &InvalidError{"tenant", reason}
+		return invalidField("tenant", reason)
 	}
 	if f.Kind != "" && !kindPattern.MatchString(f.Kind) {
-		return &InvalidError{"kind", quote(f.Kind) + " is not 1 to 64 letters, digits, '.', '_', '-' or ':'"}
+		return invalidField("kind", quote(f.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
 	}
 	if reason := textProblem(f.ID, mostID); f.ID != "" && reason != "" {
-		return &InvalidError{"id", reason}
+		return invalidField("id", reason)
 	}
 	if reason := textProblem(f.Reason, mostContained); f.Reason != "" && reason != "" {
-		return &InvalidError{"reason", reason}
+		return invalidField("reason", reason)
 	}
 	if f.Reason != "" && !slices.Contains(verb.changes(), StateArchived) {
-		return &InvalidError{"reason", fmt.Sprintf("only archived jobs have one, and %s is for those that are %s", verb, join(verb.changes()))}
+		return invalidField("reason", fmt.Sprintf("only archived jobs have one, and %s is for those that are %s", verb, join(verb.changes())))
 	}
 	if f.Group != nil {
 		if !slices.Contains(verb.changes(), StateArchived) {
-			return &InvalidError{"group", fmt.Sprintf("groups are of archived jobs, and %s is for those that are %s", verb, join(verb.changes()))}
+			return invalidField("group", fmt.Sprintf("groups are of archived jobs, and %s is for those that are %s", verb, join(verb.changes())))
 		}
 		if err := f.Group.check(f.Kind, f.Reason); err != nil {
 			return err
 		}
 	}
 	if states := verb.changes(); f.State != "" && !slices.Contains(states, f.State) {
-		return &InvalidError{"state", fmt.Sprintf("%s is none of %s, which is what %s is for", quote(string(f.State)), join(states), verb)}
+		return invalidField("state", fmt.Sprintf("%s is none of %s, which is what %s is for", quote(string(f.State)), join(states), verb))
 	}
 	return nil
 }

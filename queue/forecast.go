@@ -28,10 +28,6 @@ const (
 	mostLanes   = 5000
 	enoughLanes = 1000
 
-	// mostKeys is how many keys one command reads, and of how many lanes one pipeline
-	// reads the state. Most queues have no more lanes.
-	mostKeys = 500
-
 	// piecePause lies between two pieces of a reading in the background.
 	piecePause = 20 * time.Millisecond
 

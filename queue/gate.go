@@ -30,8 +30,6 @@ const (
 	// that the promise allows at the receiver, by what the way there may differ.
 	late = 3 * time.Millisecond
 
-	redisTimeout = 5 * time.Second
-
 	// usualMisses is how many slots in a row a job may miss and ask for the next at
 	// once. One that misses more, whatever the reason, must not ask without end.
 	usualMisses = 3

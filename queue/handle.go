@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -63,7 +65,7 @@ func (e *undecodable) Unwrap() error   { return e.err }
 func (e *undecodable) NotCalled() bool { return true }
 
 // Kinds lists the kinds that the worker has handlers for, sorted.
-func (w *Worker) Kinds() []string { return sortedKeys(w.handlers) }
+func (w *Worker) Kinds() []string { return slices.Sorted(maps.Keys(w.handlers)) }
 
 func (w *Worker) register(kind string, fn Handler, options []HandlerOption) {
 	h := &handler{timeout: defaultTimeout, fn: fn, call: fn}

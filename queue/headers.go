@@ -2,7 +2,9 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -23,7 +25,7 @@ func headersProblem(headers map[string]string) string {
 		return fmt.Sprintf("%d are more than %d", len(headers), MostHeaders)
 	}
 	bytes := 0
-	for _, name := range sortedKeys(headers) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		value := headers[name]
 		bytes += len(name) + len(value)
 		if !headerPattern.MatchString(name) {

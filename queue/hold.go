@@ -99,9 +99,9 @@ func (s Scope) field(resume bool) (string, error) {
 	tenant, kind, endpoint := throttle.Escape(s.Tenant), throttle.Escape(s.Kind), throttle.Escape(s.Endpoint)
 	switch {
 	case s.Endpoint != "" && (!resume || s.Kind != ""):
-		return "", &InvalidError{"endpoint", "only what calls that failed hold can be resumed for an endpoint, and it has no kind"}
+		return "", invalidField("endpoint", "only what calls that failed hold can be resumed for an endpoint, and it has no kind")
 	case s.Tenant != "" && s.Kind != "" && !resume:
-		return "", &InvalidError{"tenant", "pause a tenant or a kind, not both together"}
+		return "", invalidField("tenant", "pause a tenant or a kind, not both together")
 	case s.Endpoint != "" && s.Tenant != "":
 		return endpointScope(tenant, endpoint), nil
 	case s.Endpoint != "":
@@ -110,12 +110,12 @@ func (s Scope) field(resume bool) (string, error) {
 		return ownAccountScope(kind, tenant), nil
 	case s.Tenant != "":
 		if reason := textProblem(s.Tenant, mostTenant); reason != "" {
-			return "", &InvalidError{"tenant", reason}
+			return "", invalidField("tenant", reason)
 		}
 		return throttle.Escape(s.Tenant), nil
 	case s.Kind != "":
 		if !kindPattern.MatchString(s.Kind) {
-			return "", &InvalidError{"kind", quote(s.Kind) + " is not 1 to 64 letters, digits, '.', '_', '-' or ':'"}
+			return "", invalidField("kind", quote(s.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
 		}
 		return kindScope(throttle.Escape(s.Kind)), nil
 	}
@@ -135,9 +135,9 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 	case err != nil:
 		return Pause{}, fmt.Errorf("pause queue %q: %w", queue, err)
 	case micros <= now.UnixMicro():
-		return Pause{}, &InvalidError{"until", until.UTC().Format(time.RFC3339) + " has passed"}
+		return Pause{}, invalidField("until", until.UTC().Format(time.RFC3339)+" has passed")
 	case !until.IsZero() && until.Sub(now) > mostAhead:
-		return Pause{}, &InvalidError{"until", until.UTC().Format(time.RFC3339) + " is more than 10 years ahead; leave it out to pause until resumed"}
+		return Pause{}, invalidField("until", until.UTC().Format(time.RFC3339)+" is more than 10 years ahead; leave it out to pause until resumed")
 	}
 	_, after, err := changePause(ctx, client, scope, micros, by, AuditEntry{At: now, Action: "pause", Queue: queue, Until: until})
 	return after, err
@@ -267,20 +267,4 @@ func sortPauses(pauses []Pause) {
 		}
 		return cmp.Or(strings.Compare(a.Kind+a.Tenant, b.Kind+b.Tenant), strings.Compare(a.Endpoint, b.Endpoint))
 	})
-}
-
-// scanHash reads a hash in pieces, so that a large one does not hold Redis up.
-func scanHash(ctx context.Context, client redis.UniversalClient, name string) (map[string]string, error) {
-	all := map[string]string{}
-	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
-		fields, next, err := client.HScan(ctx, name, cursor, "", 1000).Result()
-		if err != nil {
-			return nil, err
-		}
-		for i := 0; i+1 < len(fields); i += 2 {
-			all[fields[i]] = fields[i+1]
-		}
-		cursor = next
-	}
-	return all, nil
 }

@@ -38,7 +38,7 @@ type InForce struct {
 // "" those that hold where nothing differs.
 func LimitsInForce(ctx context.Context, client redis.UniversalClient, queue, tenant string) ([]InForce, error) {
 	if reason := textProblem(tenant, mostTenant); tenant != "" && reason != "" {
-		return nil, &InvalidError{"tenant", reason}
+		return nil, invalidField("tenant", reason)
 	}
 	if err := checkQueue(ctx, client, queue); err != nil {
 		return nil, err

@@ -9,12 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -150,28 +146,8 @@ const (
 	defaultMaxAttempts = 10
 	mostAttempts       = 1000
 	mostPayload        = 1 << 20
-	mostTenant         = 128
-	mostKey            = 256
-	mostAttributes     = 16
-	mostUnits          = 8
-	mostCost           = 1 << 40
 	longestKeyWindow   = 30 * 24 * time.Hour
-	mostAhead          = 10 * 365 * 24 * time.Hour
 	keyRetention       = 24 * time.Hour
-)
-
-// InvalidError reports a field of a job that cannot be accepted. Nothing was enqueued.
-type InvalidError struct {
-	Field  string // as in NDJSON: "tenant", "max_attempts", …
-	Reason string
-}
-
-func (e *InvalidError) Error() string { return e.Field + ": " + e.Reason }
-
-var (
-	kindPattern  = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
-	queuePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-	attrPattern  = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 )
 
 // accepted is a job that was checked, in the form of enqueue.lua.
@@ -222,7 +198,7 @@ func (job Job) Validate() error {
 func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
-		errs = append(errs, &InvalidError{field, fmt.Sprintf(format, args...)})
+		errs = append(errs, invalidField(field, fmt.Sprintf(format, args...)))
 	}
 	if !kindPattern.MatchString(job.Kind) {
 		wrong("kind", "%s is not 1 to 64 letters, digits, '.', '_', '-' or ':'", quote(job.Kind))
@@ -389,89 +365,6 @@ func (job Job) dueSecond(now time.Time, wrong func(field, format string, args ..
 	return at.Add(time.Second - time.Nanosecond).Unix()
 }
 
-// textProblem says why text cannot name a tenant or a key, or "".
-func textProblem(text string, most int) string {
-	switch {
-	case text == "":
-		return "it is empty"
-	case len(text) > most:
-		return fmt.Sprintf("%d bytes are more than %d", len(text), most)
-	case !utf8.ValidString(text):
-		return "it is not UTF-8"
-	case strings.ContainsFunc(text, unicode.IsControl):
-		return quote(text) + " has control characters"
-	}
-	return ""
-}
-
-func quote(text string) string {
-	if len(text) > 60 {
-		text = strings.ToValidUTF8(text[:60], "") + "…"
-	}
-	return strconv.Quote(text)
-}
-
-// encodeAttributes writes "name=value;…", escaped and sorted, or says what is wrong.
-func encodeAttributes(attributes map[string]string) (text, problem string) {
-	if len(attributes) > mostAttributes {
-		return "", fmt.Sprintf("%d are more than %d", len(attributes), mostAttributes)
-	}
-	parts := make([]string, 0, len(attributes))
-	for _, name := range sortedKeys(attributes) {
-		if !attrPattern.MatchString(name) || name == "tenant" || name == "kind" || name == attrEndpoint {
-			return "", fmt.Sprintf("the name %s is not 1 to 64 of a-z, 0-9 and '_', or is tenant, kind or endpoint", quote(name))
-		}
-		if reason := textProblem(attributes[name], mostTenant); reason != "" {
-			return "", name + ": " + reason
-		}
-		parts = append(parts, name+"="+throttle.Escape(attributes[name]))
-	}
-	return strings.Join(parts, ";"), ""
-}
-
-// encodeCosts writes "unit=n;…", sorted, or says what is wrong.
-func encodeCosts(costs map[string]int64) (text, problem string) {
-	if len(costs) > mostUnits {
-		return "", fmt.Sprintf("%d are more than %d", len(costs), mostUnits)
-	}
-	parts := make([]string, 0, len(costs))
-	for _, unit := range sortedKeys(costs) {
-		if !attrPattern.MatchString(unit) {
-			return "", fmt.Sprintf("the unit %s is not 1 to 64 of a-z, 0-9 and '_'", quote(unit))
-		}
-		if n := costs[unit]; n < 0 || n > mostCost {
-			return "", fmt.Sprintf("%s: %d is not within 0 to %d", unit, n, int64(mostCost))
-		}
-		parts = append(parts, fmt.Sprintf("%s=%d", unit, costs[unit]))
-	}
-	return strings.Join(parts, ";"), ""
-}
-
-// nothing is no costs of every unit.
-func nothing(costs map[string]int64) string {
-	none := make(map[string]int64, len(costs))
-	for unit := range costs {
-		none[unit] = 0
-	}
-	text, _ := encodeCosts(none) // the units were accepted once
-	return text
-}
-
-// decodeCosts is the way back; what cannot be read is left out.
-func decodeCosts(text string) map[string]int64 {
-	if text == "" {
-		return nil
-	}
-	costs := map[string]int64{}
-	for part := range strings.SplitSeq(text, ";") {
-		unit, number, _ := strings.Cut(part, "=")
-		if n, err := strconv.ParseInt(number, 10, 64); err == nil {
-			costs[unit] = n
-		}
-	}
-	return costs
-}
-
 func encodePayload(payload any) ([]byte, error) {
 	switch p := payload.(type) {
 	case nil:
@@ -492,15 +385,3 @@ func idempotencyKey(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(sum[:])
 }
-
-// Headers of our tasks, beside asynq's own fields.
-const (
-	headerTenant      = "headgate-tenant"
-	headerPriority    = "headgate-priority"
-	headerMaxAttempts = "headgate-max-attempts"
-	headerCost        = "headgate-cost"
-	headerCosts       = "headgate-costs"
-	headerAttributes  = "headgate-attributes"
-	headerDeadline    = "headgate-deadline"
-	headerKept        = "headgate-kept" // there when the job is remembered once it is done: asynq does not tell its handlers
-)

@@ -14,7 +14,7 @@ import (
 type JobDetail struct {
 	Explanation
 
-	Priority   Priority
+	Priority   string
 	Cost       int64             // permits of each limit without a unit
 	Costs      map[string]int64  // of limits with one, by unit; nil: none
 	Attributes map[string]string // nil: none

@@ -43,30 +43,30 @@ const (
 func (q *JobQuery) check() error {
 	states := []State{StateWaiting, StateScheduled, StateRetry, StatePending, StateActive, StateArchived}
 	if !slices.Contains(states, q.State) {
-		return &InvalidError{"state", fmt.Sprintf("%s is none of %s", quote(string(q.State)), join(states))}
+		return invalidField("state", fmt.Sprintf("%s is none of %s", quote(string(q.State)), join(states)))
 	}
 	if reason := textProblem(q.Tenant, mostTenant); q.Tenant != "" && reason != "" {
-		return &InvalidError{"tenant", reason}
+		return invalidField("tenant", reason)
 	}
 	if q.Kind != "" && !kindPattern.MatchString(q.Kind) {
-		return &InvalidError{"kind", quote(q.Kind) + " is not 1 to 64 letters, digits, '.', '_', '-' or ':'"}
+		return invalidField("kind", quote(q.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
 	}
 	if reason := textProblem(q.Reason, mostContained); q.Reason != "" && reason != "" {
-		return &InvalidError{"reason", reason}
+		return invalidField("reason", reason)
 	}
 	if q.Reason != "" && q.State != StateArchived {
-		return &InvalidError{"reason", "only archived jobs have one"}
+		return invalidField("reason", "only archived jobs have one")
 	}
 	if q.Group != nil {
 		if q.State != StateArchived {
-			return &InvalidError{"group", "only archived jobs are in groups"}
+			return invalidField("group", "only archived jobs are in groups")
 		}
 		if err := q.Group.check(q.Kind, q.Reason); err != nil {
 			return err
 		}
 	}
 	if q.Limit = cmp.Or(q.Limit, usualJobs); q.Limit < 0 || q.Limit > mostJobs {
-		return &InvalidError{"limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, mostJobs)}
+		return invalidField("limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, mostJobs))
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ type JobRow struct {
 
 	State    State
 	Outcome  Outcome // of an archived job
-	Priority Priority
+	Priority string
 	Attempt  int       // the one that is next or under way, from 1
 	At       time.Time // waits since, is due, was released, has its slot, or was archived
 	Reason   string    // the last: why it failed or was archived
@@ -141,7 +141,7 @@ func readCursor(q JobQuery) (jobCursor, error) {
 	if q.Cursor == "" {
 		return jobCursor{}, nil
 	}
-	wrong := &InvalidError{"cursor", quote(q.Cursor) + " is none that was given for this list"}
+	wrong := invalidField("cursor", quote(q.Cursor)+" is none that was given for this list")
 	parts := strings.SplitN(q.Cursor, " ", 3)
 	if len(parts) != 3 || len(q.Cursor) > mostCursor {
 		return jobCursor{}, wrong

@@ -69,7 +69,7 @@ func TestListWaitingJobs(t *testing.T) {
 	seen := map[string]bool{}
 	for _, row := range all {
 		seen[row.ID] = true
-		if row.State != StateWaiting || row.Attempt != 1 || time.Since(row.At).Abs() > time.Minute || row.Priority != Normal && row.ID != high {
+		if row.State != StateWaiting || row.Attempt != 1 || time.Since(row.At).Abs() > time.Minute || row.Priority != string(Normal) && row.ID != high {
 			t.Errorf("%+v", row)
 		}
 	}
@@ -270,7 +270,7 @@ func TestJobDetail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.State != JobWaiting || d.ID != id || d.Priority != Low || d.Cost != 1 || d.Costs["tokens"] != 500 || d.Attributes["domain"] != "x;y=z" ||
+	if d.State != JobWaiting || d.ID != id || d.Priority != string(Low) || d.Cost != 1 || d.Costs["tokens"] != 500 || d.Attributes["domain"] != "x;y=z" ||
 		len(d.Headers) != 1 || d.Headers["trace"] != "abc" || !d.Deadline.Equal(deadline) || d.Retention != time.Hour || string(d.Payload) != "{}" || d.Result != nil {
 		t.Errorf("%+v", d)
 	}

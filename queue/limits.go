@@ -166,30 +166,11 @@ func (l Limit) checkChange(c Change) error {
 	return after.Validate()
 }
 
-func unjoin(err error) []error {
-	if err == nil {
-		return nil
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	}
-	return []error{err}
-}
-
-// FieldError is a mistake in limits, at a path such as
-// queues.email.limits[2].burst.
-type FieldError struct {
-	Path   string
-	Reason string
-}
-
-func (e *FieldError) Error() string { return e.Path + ": " + e.Reason }
-
-// Validate reports every mistake as a [FieldError], joined, or nil.
+// Validate reports every mistake as a [InvalidError], joined, or nil.
 func (l Limits) Validate() error {
 	var errs []error
 	wrong := func(path, format string, args ...any) {
-		errs = append(errs, &FieldError{path, fmt.Sprintf(format, args...)})
+		errs = append(errs, invalidField(path, fmt.Sprintf(format, args...)))
 	}
 	// at puts a limit's own "field: reason" errors under its path.
 	at := func(path string, err error) {
@@ -205,7 +186,7 @@ func (l Limits) Validate() error {
 		}
 	}
 	kinds := map[string]string{}
-	for _, name := range sortedKeys(l.Queues) {
+	for _, name := range slices.Sorted(maps.Keys(l.Queues)) {
 		q, path := l.Queues[name], "queues."+name
 		if !queuePattern.MatchString(name) {
 			wrong(path, "the name is not 1 to 64 letters, digits, '.', '_' or '-'")
@@ -225,7 +206,7 @@ func (l Limits) Validate() error {
 		if q.MaxQueue < 0 {
 			wrong(path+".max_queue", "%d is negative", q.MaxQueue)
 		}
-		for _, kind := range sortedKeys(q.SendWindows) {
+		for _, kind := range slices.Sorted(maps.Keys(q.SendWindows)) {
 			if kind != AllKinds && !slices.Contains(q.Kinds, kind) {
 				wrong(path+".send_windows."+kind, "it is no kind of this queue, nor %q for all of them%s", AllKinds, Suggest(kind, q.Kinds))
 			} else if !q.SendWindows[kind].meet(q.SendWindows[AllKinds]) {
@@ -245,7 +226,7 @@ func (l Limits) Validate() error {
 			names[limit.Name] = true
 		}
 	}
-	for _, tenant := range sortedKeys(l.Tenants) {
+	for _, tenant := range slices.Sorted(maps.Keys(l.Tenants)) {
 		t, path := l.Tenants[tenant], "tenants."+tenant
 		if reason := textProblem(tenant, mostTenant); reason != "" {
 			wrong("tenants", "a tenant's name: %s", reason)
@@ -253,13 +234,13 @@ func (l Limits) Validate() error {
 		if t.Weight != 0 && !(t.Weight >= 0.001 && t.Weight <= 1000) || math.IsNaN(t.Weight) {
 			wrong(path+".weight", "%v is not within 0.001 to 1000", t.Weight)
 		}
-		for _, queue := range sortedKeys(t.Limits) {
+		for _, queue := range slices.Sorted(maps.Keys(t.Limits)) {
 			q, known := l.Queues[queue]
 			if !known {
-				wrong(path+".limits."+queue, "there is no such queue%s", Suggest(queue, sortedKeys(l.Queues)))
+				wrong(path+".limits."+queue, "there is no such queue%s", Suggest(queue, slices.Sorted(maps.Keys(l.Queues))))
 				continue
 			}
-			for _, name := range sortedKeys(t.Limits[queue]) {
+			for _, name := range slices.Sorted(maps.Keys(t.Limits[queue])) {
 				where := path + ".limits." + queue + "." + name
 				i := slices.IndexFunc(q.Limits, func(limit Limit) bool { return limit.Name == name })
 				if i < 0 {
@@ -398,39 +379,4 @@ func (l Limits) storedTenants(queue string) map[string]storedTenant {
 		}
 	}
 	return out
-}
-
-// Suggest names the candidate that was probably meant: "; did you mean …?".
-func Suggest(word string, candidates []string) string {
-	best, least := "", len(word)/3+2
-	for _, candidate := range candidates {
-		if d := distance(word, candidate); d < least {
-			best, least = candidate, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %q?", best)
-}
-
-// distance is the Levenshtein distance of two words.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			substitute := before
-			if a[i] != b[j] {
-				substitute++
-			}
-			before = row[j+1]
-			row[j+1] = min(substitute, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -68,8 +68,8 @@ func TestLimitsValidate(t *testing.T) {
 		t.Errorf("%d mistakes of send windows, want 1:\n%v", n, err)
 	}
 	for _, err := range unjoin(err) {
-		if _, ok := errors.AsType[*FieldError](err); !ok {
-			t.Errorf("%v is no *FieldError", err)
+		if _, ok := errors.AsType[*InvalidError](err); !ok {
+			t.Errorf("%v is no *InvalidError", err)
 		}
 	}
 }

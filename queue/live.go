@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ func newLiveRuns() *liveRuns {
 // silent. after is whether an earlier run ended since the job was asked for. leave is nil
 // where the worker stops meanwhile.
 func (l *liveRuns) enter(what shownRun, asked time.Duration, cancel context.CancelFunc, stopping <-chan struct{}) (leave func(), after bool) {
-	id, run := what.id, &liveRun{what, make(chan struct{}), cancel}
+	id, run := what.ID, &liveRun{what, make(chan struct{}), cancel}
 	for {
 		l.mu.Lock()
 		earlier := l.runs[id]
@@ -112,7 +113,7 @@ func (l *liveRuns) has(id string) bool {
 func (l *liveRuns) ids() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return sortedKeys(l.runs)
+	return slices.Sorted(maps.Keys(l.runs))
 }
 
 // asynqLease is how long asynq's leases last.

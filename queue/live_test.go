@@ -54,7 +54,7 @@ func TestFinish(t *testing.T) {
 func TestRunIsCancelled(t *testing.T) {
 	l := newLiveRuns()
 	ctx, cancel := context.WithCancel(t.Context())
-	leave, _ := l.enter(shownRun{id: "x"}, 0, cancel, nil)
+	leave, _ := l.enter(shownRun{ID: "x"}, 0, cancel, nil)
 	defer leave()
 	l.cancel("y")
 	if ctx.Err() != nil {
@@ -69,20 +69,20 @@ func TestRunIsCancelled(t *testing.T) {
 func TestRunsFollowEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveRuns()
-		leave, waited := l.enter(shownRun{id: "x"}, 0, nil, nil)
+		leave, waited := l.enter(shownRun{ID: "x"}, 0, nil, nil)
 		if waited {
 			t.Error("the first run waited")
 		}
 		began := false
 		go func() {
-			leave, waited := l.enter(shownRun{id: "x"}, 0, nil, nil)
+			leave, waited := l.enter(shownRun{ID: "x"}, 0, nil, nil)
 			began = waited
 			leave()
 		}()
 		stopping := make(chan struct{})
 		stopped := make(chan bool, 1)
 		go func() {
-			leave, _ := l.enter(shownRun{id: "x"}, 0, nil, stopping)
+			leave, _ := l.enter(shownRun{ID: "x"}, 0, nil, stopping)
 			stopped <- leave == nil
 		}()
 		synctest.Wait()

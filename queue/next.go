@@ -68,7 +68,7 @@ func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Tim
 	a, err := job.accept(queue, now)
 	errs := []error{err}
 	if field := job.tooDeep(mostChained); field != "" {
-		errs = append(errs, &InvalidError{field, fmt.Sprintf("more than %d jobs follow one another", mostChained)})
+		errs = append(errs, invalidField(field, fmt.Sprintf("more than %d jobs follow one another", mostChained)))
 	} else {
 		errs = append(errs, c.checkNext(ctx, job, now, "")...)
 	}
@@ -89,8 +89,9 @@ func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Tim
 		if job.OnSuccess != nil {
 			field = "on_success"
 		}
-		return accepted{}, &InvalidError{field, fmt.Sprintf("what follows the job takes %d bytes, more than %d; store large payloads elsewhere and enqueue references",
-			len(text), mostNextBytes)}
+		return accepted{}, invalidField(field, fmt.Sprintf("what follows the job takes %d bytes, more than %d; store large payloads elsewhere and enqueue references",
+			len(text), mostNextBytes))
+
 	}
 	a.next = text
 	return a, nil
@@ -137,11 +138,11 @@ func (c *Client) checkNext(ctx context.Context, job Job, now time.Time, path str
 		return errs
 	}
 	if problem := callbackProblem(job.Callback); problem != "" {
-		return append(errs, &InvalidError{path + "callback", problem})
+		return append(errs, invalidField(path+"callback", problem))
 	}
 	if _, err := c.routes.queueOf(ctx, Job{Kind: callbackKind}); err != nil {
 		if invalid, ok := errors.AsType[*InvalidError](err); ok {
-			err = &InvalidError{path + "callback", invalid.Reason}
+			err = invalidField(path+"callback", invalid.Reason)
 		}
 		errs = append(errs, err)
 	}
@@ -159,7 +160,7 @@ func under(path string, err error) []error {
 	}
 	for i, err := range all {
 		if invalid, ok := errors.AsType[*InvalidError](err); ok {
-			all[i] = &InvalidError{path + invalid.Field, invalid.Reason}
+			all[i] = invalidField(path+invalid.Field, invalid.Reason)
 		}
 	}
 	return all
@@ -228,12 +229,6 @@ type parentOf struct {
 	result     []byte
 	child      string // id of the child, where its Key is not its id
 }
-
-const (
-	headerParent       = "headgate-parent"
-	headerParentError  = "headgate-parent-error"
-	headerParentResult = "headgate-parent-result" // base64: headers are text
-)
 
 func (p *parentOf) write(headers map[string]string) {
 	if p == nil {

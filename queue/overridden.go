@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -72,7 +73,7 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 	}
 	stored := map[string]string{}
 	fields := []string{"*"}
-	for _, tenant := range sortedKeys(changed) {
+	for _, tenant := range slices.Sorted(maps.Keys(changed)) {
 		fields = append(fields, "t:"+tenant)
 	}
 	for chunk := range slices.Chunk(fields, mostKeys) {
@@ -96,7 +97,7 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 	}
 	var all []Overridden
 	for tenant := range changed {
-		for _, limit := range sortedKeys(with.overrides[tenant]) {
+		for _, limit := range slices.Sorted(maps.Keys(with.overrides[tenant])) {
 			o := with.overrides[tenant][limit]
 			if !o.holds(now) {
 				continue

@@ -43,7 +43,7 @@ func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenan
 		return err
 	}
 	if !o.Until.IsZero() && !o.Until.After(time.Now()) {
-		return &InvalidError{"until", o.Until.UTC().Format(time.RFC3339) + " has passed"}
+		return invalidField("until", o.Until.UTC().Format(time.RFC3339)+" has passed")
 	}
 	stored := storedOverride{Change: o.Change, Reason: o.Reason, Actor: o.Actor}
 	if !o.Until.IsZero() {
@@ -77,7 +77,7 @@ func ClearOverride(ctx context.Context, client redis.UniversalClient, queue, ten
 // checkOverride says why a limit cannot be changed so for one tenant, or nil.
 func checkOverride(limit Limit, change Change) error {
 	if change == (Change{}) {
-		return &InvalidError{"limit", "nothing of it changes: name a rate, a burst, a capacity or a concurrency"}
+		return invalidField("limit", "nothing of it changes: name a rate, a burst, a capacity or a concurrency")
 	}
 	if err := limit.checkChange(change); err != nil {
 		return fmt.Errorf("override of limit %q: %w", limit.Name, err)
@@ -87,13 +87,13 @@ func checkOverride(limit Limit, change Change) error {
 
 func checkTenant(ctx context.Context, client redis.UniversalClient, queue, tenant string) error {
 	if reason := textProblem(tenant, mostTenant); reason != "" {
-		return &InvalidError{"tenant", reason}
+		return invalidField("tenant", reason)
 	}
 	return checkQueue(ctx, client, queue)
 }
 
 func noSuchLimit(queue, limit string, limits []Limit) error {
-	return &InvalidError{"limit", fmt.Sprintf("queue %s has no limit %s%s", quote(queue), quote(limit), Suggest(limit, limitNames(limits)))}
+	return invalidField("limit", fmt.Sprintf("queue %s has no limit %s%s", quote(queue), quote(limit), Suggest(limit, limitNames(limits))))
 }
 
 // tenantLimits is the limits of a queue, and what differs for one escaped tenant.

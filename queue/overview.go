@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,12 +188,4 @@ func (f *forecast) pausesInForce() []Pause {
 	}
 	sortPauses(pauses)
 	return pauses
-}
-
-// unescape is the way back from [throttle.Escape].
-func unescape(text string) string {
-	if plain, err := url.PathUnescape(text); err == nil {
-		return plain
-	}
-	return text
 }

@@ -4,43 +4,11 @@ import (
 	"context"
 	"maps"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/redis/go-redis/v9"
 )
-
-// The scopes of a pause are a tenant's escaped name, the whole queue, and a kind;
-// no escaped name is like the others. Holds have scopes of their own: the account of a
-// kind, that of a tenant, one tenant's endpoint, and an endpoint for all.
-const wholeQueue = "*"
-
-func kindScope(escapedKind string) string { return "k:" + escapedKind }
-
-func accountScope(escapedKind string) string { return "a:" + escapedKind }
-
-func ownAccountScope(escapedKind, escapedTenant string) string {
-	return "a:" + escapedKind + ";" + escapedTenant
-}
-
-func endpointScope(escapedTenant, escapedEndpoint string) string {
-	return "e:" + escapedTenant + ";" + escapedEndpoint
-}
-
-func hostScope(escapedEndpoint string) string { return "h:" + escapedEndpoint }
-
-// pauseScopes are those of pauses that concern a job, and of holds; all names are escaped.
-func pauseScopes(tenant, kind string) []string { return []string{wholeQueue, tenant, kindScope(kind)} }
-
-func holdScopes(tenant, kind, endpoint string) []string {
-	scopes := []string{accountScope(kind), ownAccountScope(kind, tenant)}
-	if endpoint != "" {
-		scopes = append(scopes, endpointScope(tenant, endpoint), hostScope(endpoint))
-	}
-	return scopes
-}
 
 // mostWords bounds what is kept of a provider's words.
 const mostWords = 256
@@ -148,29 +116,4 @@ func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue
 	p.drop(now)
 	p.version, p.read = version, known
 	return nil
-}
-
-// pausedUntil is the end of a pause, µs since the epoch, as lanes.lua writes it:
-// "until_us by reason"; 0 for what is none.
-func pausedUntil(text string) int64 {
-	first, _, _ := strings.Cut(text, " ")
-	micros, _ := strconv.ParseInt(first, 10, 64)
-	return micros
-}
-
-// endless is when a pause ends that ends when somebody resumes, µs since the epoch.
-const endless = int64(9e15)
-
-// printable is a text in one line of valid text, at most so long.
-func printable(text string, most int) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "")
-	}
-	return text
 }

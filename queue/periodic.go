@@ -68,10 +68,6 @@ const (
 	periodicKey      = "headgate:periodic"       // hash: id -> storedPeriodic as JSON; '' -> number of changes
 	periodicFiredKey = "headgate:periodic:fired" // hash, see periodic.lua
 
-	// Headers of their jobs.
-	headerPeriodic = "headgate-periodic"
-	headerTick     = "headgate-tick"
-
 	mostPeriodicID  = 200
 	defaultMaxLate  = time.Hour
 	leastMaxLate    = 10 * time.Second
@@ -179,7 +175,7 @@ func ListPeriodic(ctx context.Context, client redis.UniversalClient) ([]Periodic
 func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (storedPeriodic, error) {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
-		errs = append(errs, &InvalidError{field, fmt.Sprintf(format, args...)})
+		errs = append(errs, invalidField(field, fmt.Sprintf(format, args...)))
 	}
 	if reason := textProblem(p.ID, mostPeriodicID); reason != "" {
 		wrong("id", "%s", reason)
@@ -256,7 +252,7 @@ func decodePeriodic(text []byte) (storedPeriodic, schedule, error) {
 		return stored, schedule{}, err
 	}
 	if stored.MaxLate <= 0 || stored.MaxLate > int64(mostMaxLate.Seconds()) {
-		return stored, schedule{}, &InvalidError{"max_late", fmt.Sprintf("%d seconds are not 1 to %.0f", stored.MaxLate, mostMaxLate.Seconds())}
+		return stored, schedule{}, invalidField("max_late", fmt.Sprintf("%d seconds are not 1 to %.0f", stored.MaxLate, mostMaxLate.Seconds()))
 	}
 	s, err := parseSchedule(stored.Spec, stored.Zone)
 	return stored, s, err

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +29,7 @@ func Publish(ctx context.Context, client redis.UniversalClient, limits Limits) e
 		return err
 	}
 	routes := map[string]string{}
-	for _, name := range sortedKeys(limits.Queues) {
+	for _, name := range slices.Sorted(maps.Keys(limits.Queues)) {
 		q := limits.Queues[name]
 		for _, kind := range q.Kinds {
 			routes[kind] = name
@@ -63,7 +65,7 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 		windows[tenant.Window] = true
 	}
 	delete(windows, "") // always open
-	stored.Windows = sortedKeys(windows)
+	stored.Windows = slices.Sorted(maps.Keys(windows))
 	// Empty lists, not null, for the scripts.
 	if stored.Attributes == nil {
 		stored.Attributes = []string{}
@@ -215,7 +217,7 @@ func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
 	if len(r.known) == 0 {
 		return job.Kind, nil
 	}
-	return "", &InvalidError{"kind", fmt.Sprintf("no queue serves %s%s", quote(job.Kind), Suggest(job.Kind, sortedKeys(r.known)))}
+	return "", invalidField("kind", fmt.Sprintf("no queue serves %s%s", quote(job.Kind), Suggest(job.Kind, slices.Sorted(maps.Keys(r.known)))))
 }
 
 // lookupError reports that Redis did not say which queue serves a kind.

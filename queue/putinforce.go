@@ -109,7 +109,7 @@ func replanChanged(ctx context.Context, client redis.UniversalClient, queue stri
 	if changed["*"] || len(changed) > few {
 		return replan(ctx, client, queue, "")
 	}
-	for _, field := range sortedKeys(changed) {
+	for _, field := range slices.Sorted(maps.Keys(changed)) {
 		if err := replan(ctx, client, queue, unescape(strings.TrimPrefix(field, "t:"))); err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ const besideFor = time.Minute
 // writeBeside writes a hash that will be renamed, in pieces, so that a large one does
 // not hold Redis up.
 func writeBeside(ctx context.Context, client redis.UniversalClient, name string, fields map[string]string) error {
-	for names := range slices.Chunk(sortedKeys(fields), 1000) {
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(fields)), 1000) {
 		values := make([]any, 0, 2*len(names))
 		for _, field := range names {
 			values = append(values, field, fields[field])
@@ -213,7 +213,7 @@ func differences(before, after map[string]string) (was, will map[string]string) 
 	}
 	maps.DeleteFunc(names, func(_ string, differs bool) bool { return !differs })
 	was, will = map[string]string{}, map[string]string{}
-	for i, name := range sortedKeys(names) {
+	for i, name := range slices.Sorted(maps.Keys(names)) {
 		if i == mostDifferences {
 			will["…"] = fmt.Sprintf("and %d more", len(names)-i)
 			break

@@ -344,7 +344,7 @@ func TestOneWatcher(t *testing.T) {
 	}
 
 	// What this process runs is never recovered by it.
-	leave, _ := second.live.enter(shownRun{id: id}, 0, nil, nil)
+	leave, _ := second.live.enter(shownRun{ID: id}, 0, nil, nil)
 	old := func() {
 		second.seen = map[string]sighting{id: {"10", bootTime() - silence - time.Second}}
 		look(second)

@@ -2,6 +2,8 @@ package queue
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,7 +54,7 @@ func (r *roles) Run(ctx context.Context) {
 
 func (r *roles) ask(ctx context.Context) {
 	r.mu.Lock()
-	names := sortedKeys(r.ends)
+	names := slices.Sorted(maps.Keys(r.ends))
 	r.mu.Unlock()
 	if len(names) == 0 {
 		return

@@ -150,9 +150,6 @@ func (c *call) actualCosts() string {
 	return text
 }
 
-// noTenant is who a task of asynq's own client stands for when it does not say.
-const noTenant = "default"
-
 func newRunning(queue, id string, task taskMessage) *Running {
 	headers := task.headers
 	job := &Running{

@@ -34,28 +34,28 @@ var cronParser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | 
 // parseSchedule reads a spec and the zone it is meant in.
 func parseSchedule(spec, zone string) (schedule, error) {
 	if reason := textProblem(spec, mostSpec); reason != "" {
-		return schedule{}, &InvalidError{"spec", reason}
+		return schedule{}, invalidField("spec", reason)
 	}
 	if strings.Contains(spec, "TZ=") {
-		return schedule{}, &InvalidError{"spec", fmt.Sprintf("%s names a zone; put it into the field zone", quote(spec))}
+		return schedule{}, invalidField("spec", fmt.Sprintf("%s names a zone; put it into the field zone", quote(spec)))
 	}
 	if text, ok := strings.CutPrefix(spec, everyWord); ok {
 		return parseEvery(text, zone)
 	}
 	parsed, err := cronParser.Parse(spec)
 	if err != nil {
-		return schedule{}, &InvalidError{"spec", fmt.Sprintf("%s: %v", quote(spec), err)}
+		return schedule{}, invalidField("spec", fmt.Sprintf("%s: %v", quote(spec), err))
 	}
 	clock, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return schedule{}, &InvalidError{"spec", quote(spec) + " is none that is known here"}
+		return schedule{}, invalidField("spec", quote(spec)+" is none that is known here")
 	}
 	if zone == "" || zone == "Local" {
-		return schedule{}, &InvalidError{"zone", "it is required, such as Europe/Berlin or UTC"}
+		return schedule{}, invalidField("zone", "it is required, such as Europe/Berlin or UTC")
 	}
 	location, err := time.LoadLocation(zone)
 	if err != nil {
-		return schedule{}, &InvalidError{"zone", quote(zone) + " is no time zone such as Europe/Berlin or UTC"}
+		return schedule{}, invalidField("zone", quote(zone)+" is no time zone such as Europe/Berlin or UTC")
 	}
 	clock.Location = time.UTC
 	return schedule{clock: clock, zone: location, hourly: clock.Hour&allHours == allHours}, nil
@@ -67,11 +67,11 @@ func parseEvery(text, zone string) (schedule, error) {
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		return schedule{}, &InvalidError{"spec", fmt.Sprintf("%s is not a duration such as 90s", quote(text))}
+		return schedule{}, invalidField("spec", fmt.Sprintf("%s is not a duration such as 90s", quote(text)))
 	case d < time.Second || d > mostEvery || d%time.Second != 0:
-		return schedule{}, &InvalidError{"spec", fmt.Sprintf("@every %v is not whole seconds, 1s to %v", d, mostEvery)}
+		return schedule{}, invalidField("spec", fmt.Sprintf("@every %v is not whole seconds, 1s to %v", d, mostEvery))
 	case zone != "":
-		return schedule{}, &InvalidError{"zone", "@every has none; leave it out"}
+		return schedule{}, invalidField("zone", "@every has none; leave it out")
 	}
 	return schedule{every: int64(d.Seconds())}, nil
 }

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -116,7 +117,7 @@ func TestScheduleAgainstTheClock(t *testing.T) {
 		"Pacific/Apia": "2011-12-29T00:00:00Z", "Europe/London": "2026-10-24T00:00:00Z", "Africa/Cairo": "2026-04-23T00:00:00Z", "UTC": "2026-01-01T00:00:00Z",
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		name := rapid.SampledFrom(sortedKeys(changes)).Draw(rt, "zone")
+		name := rapid.SampledFrom(slices.Sorted(maps.Keys(changes))).Draw(rt, "zone")
 		spec := strings.Join([]string{
 			rapid.SampledFrom([]string{"*", "0", "30", "*/7", "5,59", "10-20"}).Draw(rt, "minute"),
 			rapid.SampledFrom([]string{"*", "0", "1", "2", "3", "*/2", "0-3", "1,2,23", "*/1"}).Draw(rt, "hour"),

@@ -57,7 +57,7 @@ const (
 // nothing waiting, and limits all the same. Errors: [InvalidError].
 func (in *Inspector) Tenant(ctx context.Context, queue, tenant string) (TenantDetail, error) {
 	if reason := textProblem(tenant, mostTenant); reason != "" {
-		return TenantDetail{}, &InvalidError{"tenant", reason}
+		return TenantDetail{}, invalidField("tenant", reason)
 	}
 	if err := checkQueue(ctx, in.redis, queue); err != nil {
 		return TenantDetail{}, err

@@ -45,13 +45,13 @@ func (q *TenantQuery) check() error {
 	q.Sort, q.Limit = cmp.Or(q.Sort, ByWaiting), cmp.Or(q.Limit, usualTenants)
 	switch {
 	case !slices.Contains([]TenantSort{ByWaiting, ByTenant, ByDrains, ByWeight}, q.Sort):
-		return &InvalidError{"sort", quote(string(q.Sort)) + " is none of waiting, tenant, drains, weight"}
+		return invalidField("sort", quote(string(q.Sort))+" is none of waiting, tenant, drains, weight")
 	case q.Offset < 0:
-		return &InvalidError{"offset", fmt.Sprintf("%d is negative", q.Offset)}
+		return invalidField("offset", fmt.Sprintf("%d is negative", q.Offset))
 	case q.Limit < 0 || q.Limit > mostTenants:
-		return &InvalidError{"limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, mostTenants)}
+		return invalidField("limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, mostTenants))
 	case len(q.Search) > mostSearch:
-		return &InvalidError{"search", fmt.Sprintf("%d bytes are more than %d", len(q.Search), mostSearch)}
+		return invalidField("search", fmt.Sprintf("%d bytes are more than %d", len(q.Search), mostSearch))
 	}
 	return nil
 }

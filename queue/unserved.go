@@ -3,7 +3,9 @@ package queue
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -174,7 +176,7 @@ func (f *forecast) unservedJobs(waiting int64) (reasons []Unserved, jobs int64) 
 			byKind[u.Kind] += float64(l.jobs) * stands
 		}
 	}
-	for _, kind := range sortedKeys(byKind) {
+	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
 		reasons = append(reasons, Unserved{f.queue, kind})
 		jobs += int64(byKind[kind])
 	}

@@ -53,10 +53,10 @@ type Operator struct {
 
 func (by Operator) check() error {
 	if reason := textProblem(by.Actor, 256); reason != "" {
-		return &InvalidError{"actor", reason}
+		return invalidField("actor", reason)
 	}
 	if reason := textProblem(by.Reason, 1024); reason != "" {
-		return &InvalidError{"reason", reason}
+		return invalidField("reason", reason)
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ type verbRun struct {
 
 func runVerb(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter, by *Operator, progress func(Tally)) (Tally, error) {
 	if verb.places() == nil {
-		return Tally{}, &InvalidError{"verb", quote(string(verb)) + " is none of cancel, run, retry, delete"}
+		return Tally{}, invalidField("verb", quote(string(verb))+" is none of cancel, run, retry, delete")
 	}
 	if err := checkQueue(ctx, client, queue); err != nil {
 		return Tally{}, err
@@ -203,7 +203,7 @@ func checkQueue(ctx context.Context, client redis.UniversalClient, queue string)
 	if slices.Contains(names, queue) {
 		return nil
 	}
-	return &InvalidError{"queue", "there is no queue " + quote(queue) + Suggest(queue, names)}
+	return invalidField("queue", "there is no queue "+quote(queue)+Suggest(queue, names))
 }
 
 func (r *verbRun) all(ctx context.Context) error {
@@ -234,14 +234,14 @@ func (r *verbRun) one(ctx context.Context) error {
 		return err
 	}
 	if n.state == "" {
-		return &InvalidError{"id", "there is no job " + quote(r.filter.ID) + " in queue " + quote(r.queue)}
+		return invalidField("id", "there is no job "+quote(r.filter.ID)+" in queue "+quote(r.queue))
 	}
 	if n.matched+n.late+n.held == 0 {
 		state := stateOf(n.state)
 		if slices.Contains(r.verb.changes(), state) {
-			return &InvalidError{"id", "job " + quote(r.filter.ID) + " is of another tenant or kind, or ended for another reason"}
+			return invalidField("id", "job "+quote(r.filter.ID)+" is of another tenant or kind, or ended for another reason")
 		}
-		return &InvalidError{"id", fmt.Sprintf("job %s is %s: %s is for jobs that are %s", quote(r.filter.ID), state, r.verb, join(r.verb.changes()))}
+		return invalidField("id", fmt.Sprintf("job %s is %s: %s is for jobs that are %s", quote(r.filter.ID), state, r.verb, join(r.verb.changes())))
 	}
 	r.note(ctx, stateOf(n.state), n)
 	return nil

@@ -112,7 +112,7 @@ func (k Key) Validate() error {
 // tenantProblem is what package queue says of a tenant's name.
 func tenantProblem(tenant string) string {
 	err := queue.Limits{Tenants: map[string]queue.TenantLimits{tenant: {}}}.Validate()
-	if field, ok := errors.AsType[*queue.FieldError](err); ok {
+	if field, ok := errors.AsType[*queue.InvalidError](err); ok {
 		_, reason, _ := strings.Cut(field.Reason, ": ")
 		return fmt.Sprintf("%.140q: %s", tenant, reason)
 	}

@@ -137,9 +137,6 @@ func invalidFields(err error) []fieldError {
 	if wrong, ok := err.(*queue.InvalidError); ok {
 		return []fieldError{{wrong.Field, wrong.Reason}}
 	}
-	if wrong, ok := err.(*queue.FieldError); ok {
-		return []fieldError{{wrong.Path, wrong.Reason}}
-	}
 	return invalidFields(errors.Unwrap(err))
 }
 

@@ -15,7 +15,7 @@ import (
 // for each alone, because package queue does not say which of them it means.
 func (p *parser) named(key *yaml.Node, path, what string) bool {
 	err := queue.Limits{Tenants: map[string]queue.TenantLimits{key.Value: {}}}.Validate()
-	field, ok := errors.AsType[*queue.FieldError](err)
+	field, ok := errors.AsType[*queue.InvalidError](err)
 	if ok {
 		_, reason, _ := strings.Cut(field.Reason, ": ")
 		p.Wrong(key, path, "a %s's name: %s", what, reason)
@@ -66,8 +66,8 @@ func (p *parser) meaning(limits queue.Limits) []Problem {
 	problems := make([]Problem, len(all))
 	for i, err := range all {
 		problems[i] = Problem{Reason: err.Error()}
-		if field, ok := errors.AsType[*queue.FieldError](err); ok {
-			problems[i] = Problem{Path: field.Path, Reason: field.Reason, Line: p.lineOf(field.Path)}
+		if field, ok := errors.AsType[*queue.InvalidError](err); ok {
+			problems[i] = Problem{Path: field.Field, Reason: field.Reason, Line: p.lineOf(field.Field)}
 		}
 	}
 	return problems

@@ -1,0 +1,112 @@
+package queue
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	mostTenant = 128 // bytes
+	mostKey    = 256
+)
+
+var (
+	kindPattern  = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+	queuePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+	attrPattern  = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+)
+
+// textProblem says why text cannot name a tenant or a key, or "".
+func textProblem(text string, most int) string {
+	switch {
+	case text == "":
+		return "it is empty"
+	case len(text) > most:
+		return fmt.Sprintf("%d bytes are more than %d", len(text), most)
+	case !utf8.ValidString(text):
+		return "it is not UTF-8"
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return quote(text) + " has control characters"
+	}
+	return ""
+}
+
+func quote(text string) string {
+	if len(text) > 60 {
+		text = strings.ToValidUTF8(text[:60], "") + "…"
+	}
+	return strconv.Quote(text)
+}
+
+// Suggest names the candidate that was probably meant: "; did you mean …?".
+func Suggest(word string, candidates []string) string {
+	best, least := "", len(word)/3+2
+	for _, candidate := range candidates {
+		if d := distance(word, candidate); d < least {
+			best, least = candidate, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// distance is the Levenshtein distance of two words.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			substitute := before
+			if a[i] != b[j] {
+				substitute++
+			}
+			before = row[j+1]
+			row[j+1] = min(substitute, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// printable is a text in one line of valid text, at most so long.
+func printable(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "")
+	}
+	return text
+}
+
+const mostReason = 1 << 10
+
+// boundReason makes an error's text fit to be stored: asynq's tools cannot decode a task
+// whose error is not UTF-8.
+func boundReason(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= mostReason {
+		return text
+	}
+	end := mostReason - len("…")
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}
+
+// mostAhead is how far ahead a time may lie.
+const mostAhead = 10 * 365 * 24 * time.Hour
