@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 // WorkerDetails is what the program worker tells of itself beside what every
-// [queue.Worker] tells: the Details of its [queue.WorkerInfo].
+// [queue.Worker] tells: the Details of its [workers.WorkerInfo].
 type WorkerDetails struct {
 	Providers  []ProviderDetails  `json:"providers,omitempty"` // by kind
 	LimitsFile *LimitsFileDetails `json:"limits_file,omitempty"`
@@ -47,7 +47,7 @@ type LimitsFileDetails struct {
 // ReadWorkerDetails reads the details of a worker. Those of a program that tells
 // none are zero, and so is what another program tells and is not called so here.
 // The error says that they are not such as WorkerDetails can hold.
-func ReadWorkerDetails(worker queue.WorkerInfo) (WorkerDetails, error) {
+func ReadWorkerDetails(worker workers.Info) (WorkerDetails, error) {
 	details := WorkerDetails{}
 	if len(worker.Details) == 0 {
 		return details, nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/dashboard"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 // TestReadWorkerDetails: workers of other programs tell something else, or nothing.
@@ -27,7 +27,7 @@ func TestReadWorkerDetails(t *testing.T) {
 		{`"text"`, dashboard.WorkerDetails{}, true},
 		{`{`, dashboard.WorkerDetails{}, true},
 	} {
-		got, err := dashboard.ReadWorkerDetails(queue.WorkerInfo{ID: "w-1", Details: json.RawMessage(test.details)})
+		got, err := dashboard.ReadWorkerDetails(workers.Info{ID: "w-1", Details: json.RawMessage(test.details)})
 		if (err != nil) != test.fails || !reflect.DeepEqual(got, test.want) || err != nil && !strings.Contains(err.Error(), "w-1") {
 			t.Errorf("%s: %+v, %v", test.details, got, err)
 		}

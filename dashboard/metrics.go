@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // Metrics counts what workers do. It is a [queue.Observer]. Labels are what a
@@ -143,16 +144,16 @@ func (m *Metrics) beginKind(name, kind string) {
 		return
 	}
 	m.attempts.WithLabelValues(name, kind)
-	for _, answer := range queue.Answers() {
+	for _, answer := range lifecycle.Answers() {
 		m.answers.WithLabelValues(name, kind, string(answer))
 	}
-	for _, outcome := range queue.Outcomes() {
+	for _, outcome := range lifecycle.Outcomes() {
 		m.finished.WithLabelValues(name, kind, string(outcome))
 	}
 }
 
 // Finished counts a run of a job.
-func (m *Metrics) Finished(name, kind string, outcome queue.Outcome) {
+func (m *Metrics) Finished(name, kind string, outcome lifecycle.Outcome) {
 	if kind == "" {
 		kind = "unhandled"
 	}

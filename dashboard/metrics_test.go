@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // filled is a registry with a value for every metric that needs no Redis.
@@ -18,12 +19,12 @@ func filled() (*prometheus.Registry, *Metrics) {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics(registry)
 	var observer queue.Observer = m
-	observer.Finished("email", "email", queue.Done)
+	observer.Finished("email", "email", lifecycle.Done)
 	observer.Gated("email", queue.Gating{Kind: "email", Decision: "sent", Asked: 2 * time.Millisecond, Held: 30 * time.Millisecond, Runnable: 4 * time.Millisecond, Waited: 3 * time.Second})
 	observer.Gated("email", queue.Gating{Kind: "email", Decision: "missed"})
 	observer.Gated("email", queue.Gating{Kind: "email", Decision: "parked", Reason: queue.ParkedByLimit, Limit: "daily"})
-	observer.Called("email", queue.Called{Kind: "email", Attempt: 1, Took: 40 * time.Millisecond, Answer: queue.AnswerOK})
-	observer.Called("email", queue.Called{Kind: "email", Attempt: 1, Took: 40 * time.Millisecond, Answer: queue.AnswerUnknown})
+	observer.Called("email", queue.Called{Kind: "email", Attempt: 1, Took: 40 * time.Millisecond, Answer: lifecycle.AnswerOK})
+	observer.Called("email", queue.Called{Kind: "email", Attempt: 1, Took: 40 * time.Millisecond, Answer: lifecycle.AnswerUnknown})
 	observer.Dispatched("email", queue.Round{
 		Took: time.Millisecond, Released: 3, Waiting: 40, Enqueued: 50, Held: 7, Sending: 2, Concurrency: 1000, Starved: 2 * time.Second,
 	})

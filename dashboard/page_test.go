@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 var update = flag.Bool("update", false, "write the table of docs/metrics.md")
@@ -96,7 +97,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := NewMetrics(registry)
 	m.Serve("email")
-	m.Called("email", queue.Called{Kind: "email", Took: time.Second, Answer: queue.AnswerOK})
+	m.Called("email", queue.Called{Kind: "email", Took: time.Second, Answer: lifecycle.AnswerOK})
 	got := page(t, registry)
 	for _, series := range []string{
 		`headgate_gate_decisions_total{decision="missed",queue="email"}`,

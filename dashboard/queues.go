@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // Queues says of which queues [Metrics] shows what stands in Redis.
@@ -86,7 +87,7 @@ func (q *Queues) forecasts(ctx context.Context) (map[string]forecast, error) {
 	for _, name := range q.Names {
 		f := forecast{drain: -1}
 		overview, err := q.Inspector.Overview(ctx, name)
-		if _, unknown := errors.AsType[*queue.InvalidError](err); unknown {
+		if _, unknown := errors.AsType[*validation.Error](err); unknown {
 			continue // nothing was ever enqueued, and no limits were published
 		}
 		if err == nil {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestAbsenceIsNoCredit: a tenant that comes to a shared limit which another used
@@ -14,7 +16,7 @@ func TestAbsenceIsNoCredit(t *testing.T) {
 	r := startRig(t, 2*alone+both, limitsOf(sharedBy(200)), nil)
 	r.enqueue(t, "b", 2*alone)
 	r.run(t)
-	r.seen.wait(t, string(Done), alone)
+	r.seen.wait(t, string(lifecycle.Done), alone)
 	r.enqueue(t, "a", both)
 	r.wait(t, 20*time.Second)
 	r.stop()

@@ -14,6 +14,8 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/testlong"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // TestAccounting: whatever workers do with the slots that they were given, calls keep to
@@ -104,7 +106,7 @@ func TestGivenBackSlotIsOver(t *testing.T) {
 		round()
 		// As if it lay far enough ahead not to pass meanwhile.
 		ahead := time.Now().Add(time.Minute).UnixMicro()
-		client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_slot", fmt.Sprintf("1 %d 77", ahead))
+		client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_slot", fmt.Sprintf("1 %d 77", ahead))
 		r.giveBack(t, id)
 		clock.Step(step)
 		if err := replan(t.Context(), client, r.queue, ""); err != nil { // as workers do who see it
@@ -240,7 +242,7 @@ func (m *accounting) round(t *testing.T) {
 	worker := []string{"w1", "w2"}[m.IntN(2)]
 	run := m.runs.Add(mostHanded) - mostHanded + 1
 	before := m.now()
-	reply, err := dispatchScript.Run(context.Background(), m.client, scriptKeys(modelQueue), modelQueue, mostHanded, mostHanded,
+	reply, err := dispatchScript.Run(context.Background(), m.client, store.ScriptKeys(modelQueue), modelQueue, mostHanded, mostHanded,
 		horizon.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), worker, run, 0, -1, leadLasts.Milliseconds())
 	if err != nil {
 		t.Fatal(err)
@@ -248,13 +250,13 @@ func (m *accounting) round(t *testing.T) {
 	for i, entry := range reply.([]any)[10].([]any) {
 		values := entry.([]any)
 		job := heldJob{id: fmt.Sprint(values[0]), owner: ownerOf(worker, run+int64(i)), granted: before}
-		task, err := decodeMessage(fmt.Append(nil, values[1]))
+		task, err := asynqwire.Decode(fmt.Append(nil, values[1]))
 		if err != nil || fmt.Sprint(values[2]) != "go" {
 			t.Fatalf("%v, %v", values, err)
 		}
 		running := newRunning(modelQueue, job.id, task)
 		job.tenant, job.tokens = running.Tenant, running.Costs["tokens"]
-		n, err := numbers(values[3:], 2)
+		n, err := store.Numbers(values[3:], 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,7 +299,7 @@ func (m *accounting) late(t *testing.T) {
 			continue
 		}
 		granted := m.now()
-		reply, err := slotScript.Run(context.Background(), m.client, scriptKeys(modelQueue), modelQueue, (2 * horizon).Microseconds(), inHand.Microseconds(), "",
+		reply, err := slotScript.Run(context.Background(), m.client, store.ScriptKeys(modelQueue), modelQueue, (2 * horizon).Microseconds(), inHand.Microseconds(), "",
 			j.id, j.owner, j.tenant, "", "call", 1, fmt.Sprintf("tokens=%d;", j.tokens), time.Minute.Microseconds())
 		if err != nil {
 			t.Fatal(err)
@@ -308,7 +310,7 @@ func (m *accounting) late(t *testing.T) {
 			m.held[i].id = ""
 			continue
 		}
-		n, err := numbers(values[1:], 2)
+		n, err := store.Numbers(values[1:], 2)
 		if err != nil || values[0] != "go" {
 			t.Fatalf("%v, %v", values, err)
 		}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // heedEvery is how often a dispatcher looks because of what is announced, or a storm of
@@ -17,7 +19,7 @@ const heedEvery = fastestDispatch
 func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*dispatcher) {
 	of, names := map[string]*dispatcher{}, []string{}
 	for _, d := range dispatchers {
-		name := wakeChannel(d.queue)
+		name := store.WakeChannel(d.queue)
 		of[name], names = d, append(names, name)
 	}
 	type sort struct {
@@ -41,7 +43,7 @@ func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*di
 			case *redis.Subscription:
 				s = sort{message.Channel, true}
 			case *redis.Message:
-				s = sort{message.Channel, message.Payload == toAll}
+				s = sort{message.Channel, message.Payload == store.ToAll}
 			}
 			d, now := of[s.channel], time.Now()
 			if heeded[s].After(now) || !s.all && d.stands.Load() {

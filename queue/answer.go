@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // notCalledError is what a handler answers that made no call.
@@ -14,33 +16,33 @@ type notCalledError interface {
 }
 
 // answerOf reads a handler's error in the order of [judge].
-func answerOf(err error) Answer {
+func answerOf(err error) lifecycle.Answer {
 	if err == nil {
-		return AnswerOK
+		return lifecycle.AnswerOK
 	}
 	if none, ok := errors.AsType[notCalledError](err); ok && none.NotCalled() {
 		return ""
 	}
 	if _, ok := errors.AsType[throttledError](err); ok {
-		return AnswerThrottled
+		return lifecycle.AnswerThrottled
 	}
 	if _, ok := errors.AsType[postponedError](err); ok {
-		return AnswerParked
+		return lifecycle.AnswerParked
 	}
 	if unknown, ok := errors.AsType[unknownError](err); ok && unknown.Unknown() {
-		return AnswerUnknown
+		return lifecycle.AnswerUnknown
 	}
 	if permanent, ok := errors.AsType[permanentError](err); ok && permanent.Permanent() || errors.Is(err, asynq.SkipRetry) {
-		return AnswerPermanent
+		return lifecycle.AnswerPermanent
 	}
-	return AnswerRetryable
+	return lifecycle.AnswerRetryable
 }
 
 // readAnswers are the calls of all workers by what was answered, from the fields of
 // headgate:{queue}:totals, and all of them together.
-func readAnswers(totals map[string]string) (answers map[Answer]int64, calls int64) {
-	answers = map[Answer]int64{}
-	for _, a := range Answers() {
+func readAnswers(totals map[string]string) (answers map[lifecycle.Answer]int64, calls int64) {
+	answers = map[lifecycle.Answer]int64{}
+	for _, a := range lifecycle.Answers() {
 		if n, err := strconv.ParseInt(totals["answer:"+string(a)], 10, 64); err == nil && n > 0 {
 			answers[a] = n
 			calls += n

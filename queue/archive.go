@@ -10,6 +10,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 //go:embed archive.lua
@@ -19,8 +24,8 @@ var archiveLua string
 var archivedLua string
 
 var (
-	archiveScript  = newScript(archiveLua).AllowOOM()
-	archivedScript = newScript(archivedLua)
+	archiveScript  = store.NewScript(archiveLua).AllowOOM()
+	archivedScript = store.NewScript(archivedLua)
 )
 
 const (
@@ -34,8 +39,8 @@ type archiver struct{ warned bool }
 
 func (a *archiver) sweep(ctx context.Context, client redis.UniversalClient, queue string, logger *slog.Logger) error {
 	for range 50 { // what is left is moved the next time
-		callCtx, cancel := context.WithTimeout(ctx, redisTimeout)
-		reply, err := archiveScript.Run(callCtx, client, scriptKeys(queue), queue, keptByAsynq, int64(keptFor.Seconds()), mostMoved)
+		callCtx, cancel := context.WithTimeout(ctx, store.Timeout)
+		reply, err := archiveScript.Run(callCtx, client, store.ScriptKeys(queue), queue, keptByAsynq, int64(keptFor.Seconds()), mostMoved)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("move archived jobs: %w", err)
@@ -56,9 +61,9 @@ func (a *archiver) sweep(ctx context.Context, client redis.UniversalClient, queu
 type ArchivedJob struct {
 	ID, Kind, Tenant string
 
-	Outcome Outcome   // Archived also where another tool than ours archived it
-	Reason  string    // "" where another tool archived it before it was ever called
-	At      time.Time // when it was archived, to the second
+	Outcome lifecycle.Outcome // Archived also where another tool than ours archived it
+	Reason  string            // "" where another tool archived it before it was ever called
+	At      time.Time         // when it was archived, to the second
 
 	// Moved: it is so old that asynq's own tools do not list it any more.
 	Moved bool
@@ -80,7 +85,7 @@ func ListArchived(ctx context.Context, client redis.UniversalClient, queue, curs
 		var ok bool
 		at, id, ok = strings.Cut(cursor, ":")
 		if micros, err := strconv.ParseUint(at, 10, 53); err != nil || !ok {
-			return fail(fmt.Errorf("cursor %s is none that was given", quote(cursor)))
+			return fail(fmt.Errorf("cursor %s is none that was given", check.Quote(cursor)))
 		} else {
 			at = strconv.FormatUint(micros, 10)
 		}
@@ -88,7 +93,7 @@ func ListArchived(ctx context.Context, client redis.UniversalClient, queue, curs
 	if n <= 0 || n > mostListed {
 		n = mostListed
 	}
-	reply, err := archivedScript.Run(ctx, client, scriptKeys(queue), queue, at, id, n)
+	reply, err := archivedScript.Run(ctx, client, store.ScriptKeys(queue), queue, at, id, n)
 	if err != nil {
 		return fail(err)
 	}
@@ -96,21 +101,21 @@ func ListArchived(ctx context.Context, client redis.UniversalClient, queue, curs
 	if !ok || len(values)%5 != 1 {
 		return fail(fmt.Errorf("unexpected reply of %T", reply))
 	}
-	text := texts(values)
+	text := store.Texts(values)
 	for i := 1; i < len(text); i += 5 {
 		micros, err := strconv.ParseInt(text[i+1], 10, 64)
 		if err != nil {
 			return fail(err)
 		}
-		message, err := decodeMessage([]byte(text[i+3]))
+		message, err := asynqwire.Decode([]byte(text[i+3]))
 		if err != nil {
-			return fail(fmt.Errorf("job %s: %w", quote(text[i]), err))
+			return fail(fmt.Errorf("job %s: %w", check.Quote(text[i]), err))
 		}
 		job := ArchivedJob{
-			ID: text[i], Kind: message.kind, Tenant: message.tenant(), Outcome: Archived, Reason: message.failure,
+			ID: text[i], Kind: message.Kind, Tenant: message.Tenant(), Outcome: lifecycle.Archived, Reason: message.Failure,
 			At: time.UnixMicro(micros), Moved: text[i+2] == "1",
 		}
-		if outcome := Outcome(text[i+4]); outcome.failed() {
+		if outcome := lifecycle.Outcome(text[i+4]); outcome.Failed() {
 			job.Outcome = outcome
 		}
 		jobs = append(jobs, job)

@@ -14,6 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // fillArchive puts n jobs into asynq's archive, a second apart, the last now.
@@ -24,15 +27,15 @@ func fillArchive(t *testing.T, client redis.UniversalClient, queue string, n int
 		pipe := client.Pipeline()
 		for i := from; i < min(from+1000, n); i++ {
 			id := fmt.Sprintf("old-%05d", i)
-			msg := encodeMessage(queue, id, "call", []byte(`{}`), map[string]string{headerTenant: "a"}, 0)
-			pipe.HSet(t.Context(), asynqKey(queue, "t:"+id), "msg", msg, "state", "archived")
-			pipe.ZAdd(t.Context(), asynqKey(queue, "archived"), zOf(id, float64(now-int64(n-i))))
+			msg := asynqwire.Encode(queue, id, "call", []byte(`{}`), map[string]string{asynqwire.HeaderTenant: "a"}, 0)
+			pipe.HSet(t.Context(), asynqwire.Key(queue, "t:"+id), "msg", msg, "state", "archived")
+			pipe.ZAdd(t.Context(), asynqwire.Key(queue, "archived"), zOf(id, float64(now-int64(n-i))))
 		}
 		if _, err := pipe.Exec(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := registerQueues(t.Context(), client, queue); err != nil {
+	if err := asynqwire.RegisterQueues(t.Context(), client, queue); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -45,18 +48,18 @@ func TestArchiveIsNotCut(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
 	fillArchive(t, client, r.queue, jobs)
-	client.ZAdd(t.Context(), asynqKey(r.queue, "archived"), zOf("old-00000", float64(time.Now().AddDate(0, 0, -100).Unix())))
+	client.ZAdd(t.Context(), asynqwire.Key(r.queue, "archived"), zOf("old-00000", float64(time.Now().AddDate(0, 0, -100).Unix())))
 	r.answer = func(context.Context, Running) error { return permanent{} }
 	r.add(t, nil)
 	r.run(t)
-	r.seen.wait(t, string(Archived), 1)
+	r.seen.wait(t, string(lifecycle.Archived), 1)
 	r.stop()
-	both := client.ZCard(t.Context(), asynqKey(r.queue, "archived")).Val() + client.ZCard(t.Context(), key(r.queue, "archive")).Val()
+	both := client.ZCard(t.Context(), asynqwire.Key(r.queue, "archived")).Val() + client.ZCard(t.Context(), store.Key(r.queue, "archive")).Val()
 	if both != jobs+1 {
 		t.Errorf("%d jobs are archived; want all %d", both, jobs+1)
 	}
 	for _, i := range []int{0, 1, jobs - 1} {
-		if client.Exists(t.Context(), asynqKey(r.queue, fmt.Sprintf("t:old-%05d", i))).Val() != 1 {
+		if client.Exists(t.Context(), asynqwire.Key(r.queue, fmt.Sprintf("t:old-%05d", i))).Val() != 1 {
 			t.Errorf("archived job %d was deleted", i)
 		}
 	}
@@ -73,12 +76,12 @@ func TestArchiveMoves(t *testing.T) {
 	// Many of one second lie on both sides of the line.
 	pipe := client.Pipeline()
 	for i := 900; i < 1200; i++ {
-		pipe.ZAdd(ctx, asynqKey(name, "archived"), zOf(fmt.Sprintf("old-%05d", i), float64(time.Now().Unix()-jobs+1000)))
+		pipe.ZAdd(ctx, asynqwire.Key(name, "archived"), zOf(fmt.Sprintf("old-%05d", i), float64(time.Now().Unix()-jobs+1000)))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		t.Fatal(err)
 	}
-	client.HSet(ctx, asynqKey(name, "t:old-00500"), "hg_outcome", "expired")
+	client.HSet(ctx, asynqwire.Key(name, "t:old-00500"), "hg_outcome", "expired")
 	var want []string
 	collect := func(between func()) (ids []string, moved int) {
 		t.Helper()
@@ -96,7 +99,7 @@ func TestArchiveMoves(t *testing.T) {
 				if job.Kind != "call" || job.Tenant != "a" || time.Since(job.At) > 4*time.Hour {
 					t.Fatalf("listed %+v", job)
 				}
-				if wanted := map[bool]Outcome{true: Expired, false: Archived}[job.ID == "old-00500"]; job.Outcome != wanted {
+				if wanted := map[bool]lifecycle.Outcome{true: lifecycle.Expired, false: lifecycle.Archived}[job.ID == "old-00500"]; job.Outcome != wanted {
 					t.Errorf("job %s: outcome %s", job.ID, job.Outcome)
 				}
 			}
@@ -118,7 +121,7 @@ func TestArchiveMoves(t *testing.T) {
 	a, logger := &archiver{}, slog.New(slog.NewTextHandler(&log, nil))
 	// A page at a time, while a batch at a time is moved.
 	got, _ := collect(func() {
-		if _, err := archiveScript.Run(ctx, client, scriptKeys(name), name, keptByAsynq, int64(keptFor.Seconds()), 7); err != nil {
+		if _, err := archiveScript.Run(ctx, client, store.ScriptKeys(name), name, keptByAsynq, int64(keptFor.Seconds()), 7); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -154,13 +157,13 @@ func TestArchiveMoves(t *testing.T) {
 		t.Errorf("Overview.Archived = %d, %v after asynq archived one more", status.Archived, err)
 	}
 	// They do not know how to run what was moved, and say so instead of losing it.
-	if err := inspector.RunTask(name, "old-00000"); err == nil || client.HGet(ctx, asynqKey(name, "t:old-00000"), "state").Val() != "archived" {
+	if err := inspector.RunTask(name, "old-00000"); err == nil || client.HGet(ctx, asynqwire.Key(name, "t:old-00000"), "state").Val() != "archived" {
 		t.Errorf("RunTask of a job that was moved: %v", err)
 	}
 	if info, err := inspector.GetTaskInfo(name, "old-00000"); err != nil || info.State != asynq.TaskStateArchived {
 		t.Errorf("GetTaskInfo of a job that was moved: %+v, %v", info, err)
 	}
-	if r, err := NewClient(client).Result(ctx, name, "old-00000"); err != nil || r.Outcome != Archived || r.EndedAt.IsZero() {
+	if r, err := NewClient(client).Result(ctx, name, "old-00000"); err != nil || r.Outcome != lifecycle.Archived || r.EndedAt.IsZero() {
 		t.Errorf("Result of a job that was moved: %+v, %v", r, err)
 	}
 }
@@ -173,27 +176,27 @@ func TestOldArchiveMoves(t *testing.T) {
 	fillArchive(t, client, name, 10)
 	old := time.Now().AddDate(0, 0, -85)
 	for i := range 3 {
-		client.ZAdd(ctx, asynqKey(name, "archived"), zOf(fmt.Sprintf("old-%05d", i), float64(old.Unix())))
+		client.ZAdd(ctx, asynqwire.Key(name, "archived"), zOf(fmt.Sprintf("old-%05d", i), float64(old.Unix())))
 	}
-	client.Del(ctx, asynqKey(name, "t:old-00001"))
+	client.Del(ctx, asynqwire.Key(name, "t:old-00001"))
 	if err := (&archiver{}).sweep(ctx, client, name, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	if moved := client.ZRange(ctx, key(name, "archive"), 0, -1).Val(); fmt.Sprint(moved) != "[old-00000 old-00002]" {
+	if moved := client.ZRange(ctx, store.Key(name, "archive"), 0, -1).Val(); fmt.Sprint(moved) != "[old-00000 old-00002]" {
 		t.Errorf("moved %v", moved)
 	}
 	// One that was run again since is none of the archive.
-	client.HSet(ctx, asynqKey(name, "t:old-00002"), "state", "active")
+	client.HSet(ctx, asynqwire.Key(name, "t:old-00002"), "state", "active")
 	jobs, next, err := ListArchived(ctx, client, name, "", 0)
 	if err != nil || len(jobs) != 8 || next != "" || !jobs[7].Moved || jobs[7].At.Unix() != old.Unix() {
 		t.Errorf("ListArchived = %+v, %q, %v", jobs, next, err)
 	}
-	if n := client.ZCard(ctx, key(name, "archive")).Val(); n != 1 {
+	if n := client.ZCard(ctx, store.Key(name, "archive")).Val(); n != 1 {
 		t.Errorf("%d left in the archive; want 1", n)
 	}
-	drop := newScript(`return archive_drop(ARGV[2]) and 1 or 0`, endLua)
+	drop := store.NewScript(`return archive_drop(ARGV[2]) and 1 or 0`, store.EndLua)
 	for id, want := range map[string]int64{"old-00000": 1, "old-00005": 1, "old-00002": 0} {
-		if n, err := drop.Run(ctx, client, scriptKeys(name), name, id); err != nil || n != want {
+		if n, err := drop.Run(ctx, client, store.ScriptKeys(name), name, id); err != nil || n != want {
 			t.Errorf("archive_drop(%s) = %v, %v; want %d", id, n, err, want)
 		}
 	}
@@ -228,8 +231,8 @@ func TestWorkerMovesTheArchive(t *testing.T) {
 		}
 	}
 	r.run(t)
-	r.seen.wait(t, string(Archived), len(jobs))
-	until(t, "moved", func() bool { return r.server.Client().ZCard(t.Context(), key(r.queue, "archive")).Val() >= 990 })
+	r.seen.wait(t, string(lifecycle.Archived), len(jobs))
+	until(t, "moved", func() bool { return r.server.Client().ZCard(t.Context(), store.Key(r.queue, "archive")).Val() >= 990 })
 	r.stop()
 	if status, err := NewInspector(r.server.Client()).Overview(t.Context(), r.queue); err != nil || status.Archived != 10_050 {
 		t.Errorf("Status.Archived = %d, %v; want 10,050", status.Archived, err)

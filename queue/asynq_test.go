@@ -11,6 +11,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/pacer"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestAsynqContract is what a new version of asynq has to pass: through its
@@ -25,8 +27,8 @@ func TestAsynqContract(t *testing.T) {
 			t.Fatal(err)
 		}
 		if task.State != asynq.TaskStateAggregating || task.Type != "call" || string(task.Payload) != `{"n":1}` ||
-			task.Group != "a;kind=call" || task.Queue != r.queue || task.Retention != time.Hour || task.MaxRetry != endlessRetry ||
-			task.Timeout != endlessTimeout || task.Headers[headerTenant] != "a" || task.Retried != 0 {
+			task.Group != "a;kind=call" || task.Queue != r.queue || task.Retention != time.Hour || task.MaxRetry != asynqwire.EndlessRetry ||
+			task.Timeout != asynqwire.EndlessTimeout || task.Headers[asynqwire.HeaderTenant] != "a" || task.Retried != 0 {
 			t.Errorf("GetTaskInfo = %+v", task)
 		}
 		groups, err := inspector.Groups(r.queue)
@@ -81,7 +83,7 @@ func TestAsynqContract(t *testing.T) {
 			for _, options := range [][]asynq.Option{
 				{asynq.Queue(r.queue)},
 				{asynq.Queue(r.queue), asynq.MaxRetry(0)}, // asynq would archive a deferral of this one
-				{asynq.Queue(r.queue), asynq.Group(noTenant)},
+				{asynq.Queue(r.queue), asynq.Group(asynqwire.NoTenant)},
 				{asynq.Queue(r.queue), asynq.ProcessIn(time.Second)},
 			} {
 				if _, err := client.Enqueue(asynq.NewTask("call", []byte(`{}`)), options...); err != nil {
@@ -90,8 +92,8 @@ func TestAsynqContract(t *testing.T) {
 			}
 			r.run(t)
 			r.receiver.wait(t, 10*time.Second)
-			r.seen.wait(t, string(Done), 4)
-			run.Law("asynq's own", r.calls[noTenant], 4, 1)
+			r.seen.wait(t, string(lifecycle.Done), 4)
+			run.Law("asynq's own", r.calls[asynqwire.NoTenant], 4, 1)
 			if archived := r.archived(t); len(archived) != 0 {
 				t.Errorf("archived: %v", archived)
 			}
@@ -151,8 +153,8 @@ func TestAsynqContract(t *testing.T) {
 		done := r.add(t, func(job *Job) { job.Key = "k" })
 		bad := r.add(t, func(job *Job) { job.Tenant = "bad" })
 		r.run(t)
-		r.seen.wait(t, string(Done), 1)
-		r.seen.wait(t, string(Archived), 1)
+		r.seen.wait(t, string(lifecycle.Done), 1)
+		r.seen.wait(t, string(lifecycle.Archived), 1)
 		r.stop()
 		inspector := asynq.NewInspectorFromRedisClient(r.server.Client())
 		if task, err := inspector.GetTaskInfo(r.queue, done); err != nil || task.State != asynq.TaskStateCompleted {

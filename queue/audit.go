@@ -8,20 +8,24 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // AuditEntry is one change by an operator. It names jobs by what they share or
 // by their id, never by what they carry.
 type AuditEntry struct {
-	At     time.Time `json:"at"`
-	Actor  string    `json:"actor"`
-	Action string    `json:"action"` // a [Verb], pause, resume, override, clear or publish
-	Queue  string    `json:"queue"`
-	Tenant string    `json:"tenant,omitempty"`
-	Kind   string    `json:"kind,omitempty"`
-	State  State     `json:"state,omitempty"`
-	ID     string    `json:"id,omitempty"`
-	Limit  string    `json:"limit,omitempty"`
+	At     time.Time       `json:"at"`
+	Actor  string          `json:"actor"`
+	Action string          `json:"action"` // a [Verb], pause, resume, override, clear or publish
+	Queue  string          `json:"queue"`
+	Tenant string          `json:"tenant,omitempty"`
+	Kind   string          `json:"kind,omitempty"`
+	State  lifecycle.State `json:"state,omitempty"`
+	ID     string          `json:"id,omitempty"`
+	Limit  string          `json:"limit,omitempty"`
 
 	// Contains is what the reasons of the archived jobs have in them that a verb was
 	// for.
@@ -64,9 +68,9 @@ func (e AuditEntry) open() string {
 // first. The last 10,000 are kept.
 func Audit(ctx context.Context, client redis.UniversalClient, queue string, n int) ([]AuditEntry, error) {
 	if n < 1 || n > mostAudit {
-		return nil, invalidField("n", fmt.Sprintf("%d is not within 1 to %d", n, mostAudit))
+		return nil, validation.Field("n", fmt.Sprintf("%d is not within 1 to %d", n, mostAudit))
 	}
-	texts, err := client.LRange(ctx, key(queue, "audit"), 0, int64(n)-1).Result()
+	texts, err := client.LRange(ctx, store.Key(queue, "audit"), 0, int64(n)-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
 	}
@@ -81,6 +85,6 @@ func Audit(ctx context.Context, client redis.UniversalClient, queue string, n in
 
 // pushAudit adds an entry in a transaction with the change that it tells of.
 func pushAudit(ctx context.Context, p redis.Pipeliner, e AuditEntry) {
-	p.LPush(ctx, key(e.Queue, "audit"), e.text())
-	p.LTrim(ctx, key(e.Queue, "audit"), 0, mostAudit-1)
+	p.LPush(ctx, store.Key(e.Queue, "audit"), e.text())
+	p.LTrim(ctx, store.Key(e.Queue, "audit"), 0, mostAudit-1)
 }

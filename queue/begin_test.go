@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
 // TestNoFarSlotIsUsed: a slot that lies further ahead than any is given comes from a clock
@@ -16,7 +18,7 @@ func TestNoFarSlotIsUsed(t *testing.T) {
 		id := r.add(t, func(job *Job) { job.Tenant = tenant })
 		now := client.Time(t.Context()).Val()
 		slot := fmt.Sprintf("%d %d 77", now.Add(ahead).UnixMicro(), now.Add(ahead+time.Minute).UnixMicro())
-		client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_slot", slot)
+		client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_slot", slot)
 		if ids := r.release(t, r.dispatcher(), 10); len(ids) == 0 || ids[len(ids)-1] != id {
 			t.Fatalf("%v went; want %s", ids, id)
 		}
@@ -57,7 +59,7 @@ func TestKeptJobIsNotCalled(t *testing.T) {
 	if mark := r.field(t, id, "hg_called"); mark != "" {
 		t.Errorf("given back it is marked %q", mark)
 	}
-	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_owner", "w:1")
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_owner", "w:1")
 	r.settles(t, settleQuestion{id: id, outcome: "refused", record: "throttled  0 0 0 0 0 the pool is full"})
 	if log := readLog(r.field(t, id, "hg_log")); len(log) == 0 || log[len(log)-1].What != JobParked || log[len(log)-1].Detail != "the pool is full" {
 		t.Errorf("its log is %+v", log)

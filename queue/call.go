@@ -4,13 +4,17 @@ import (
 	"context"
 	"maps"
 	"time"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // Call makes the call of one job here and now, through the middleware and the
 // handler of its kind, and returns its error with what would follow from it. It
 // is for tests of handlers: there is no Redis, no slot and no second attempt, and
 // what becomes of a result is not kept.
-func (w *Worker) Call(ctx context.Context, job Job) (Outcome, error) {
+func (w *Worker) Call(ctx context.Context, job Job) (lifecycle.Outcome, error) {
 	queue := job.Queue
 	if queue == "" {
 		queue = w.config.Queues[0]
@@ -22,7 +26,7 @@ func (w *Worker) Call(ctx context.Context, job Job) (Outcome, error) {
 	}
 	registered := w.handlers[job.Kind]
 	if registered == nil {
-		return "", invalidField("kind", "no handler for "+quote(job.Kind)+Suggest(job.Kind, w.Kinds()))
+		return "", validation.Field("kind", "no handler for "+check.Quote(job.Kind)+check.Suggest(job.Kind, w.Kinds()))
 	}
 	payload, err := encodePayload(job.Payload)
 	if err != nil {

@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestAsynqCancelsACall: an operator of asynq cancels a task. The context of its call
@@ -29,9 +32,9 @@ func TestAsynqCancelsACall(t *testing.T) {
 		}
 		return len(r.callsOf("a")) == 2
 	})
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
-	if n := r.server.Client().Exists(t.Context(), asynqKey(r.queue, "t:"+id)).Val(); n != 0 {
+	if n := r.server.Client().Exists(t.Context(), asynqwire.Key(r.queue, "t:"+id)).Val(); n != 0 {
 		t.Errorf("the job is done, and asynq still has it as %s", r.field(t, id, "state"))
 	}
 }

@@ -1,10 +1,14 @@
 package queue
 
-import "context"
+import (
+	"context"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+)
 
 // heedCancellations ends the calls that asynq's tools cancel, until ctx is done.
 func (w *Worker) heedCancellations(ctx context.Context) {
-	cancellations := w.redis.Subscribe(ctx, asynqCancellations)
+	cancellations := w.redis.Subscribe(ctx, asynqwire.Cancellations)
 	defer cancellations.Close()
 	for {
 		select {

@@ -9,12 +9,15 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // check refuses a Redis that would lose jobs, with the reason and the remedy.
 // What is only a risk is logged the first time.
 func (w *Worker) check(ctx context.Context, first bool) error {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	if err := w.redis.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("queue: redis at %s: %w", strings.Join(w.config.Redis.Addrs, ","), err)
@@ -52,15 +55,15 @@ func (w *Worker) check(ctx context.Context, first bool) error {
 // checkQueues has asynq's tools list the queues, and refuses one whose lanes a server of
 // asynq's would swallow.
 func (w *Worker) checkQueues(ctx context.Context) error {
-	if err := registerQueues(ctx, w.redis, w.config.Queues...); err != nil {
+	if err := asynqwire.RegisterQueues(ctx, w.redis, w.config.Queues...); err != nil {
 		return err
 	}
 	pipe := w.redis.Pipeline()
 	besides := make([]*redis.IntCmd, len(w.config.Queues))
 	for i, queue := range w.config.Queues {
-		besides[i] = aggregatorBeside(ctx, pipe, queue)
+		besides[i] = asynqwire.AggregatorBeside(ctx, pipe, queue)
 	}
-	if err := execute(ctx, pipe); err != nil {
+	if err := store.Execute(ctx, pipe); err != nil {
 		return fmt.Errorf("queue: look at the queues: %w", err)
 	}
 	for i, beside := range besides {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // sweepEvery is how often the chores of a queue are done.
@@ -86,8 +88,8 @@ func (c *chores) sweep(ctx context.Context) error {
 func (c *chores) forget(ctx context.Context) error {
 	const most = 200
 	for range 50 { // what is left goes the next time
-		callCtx, cancel := context.WithTimeout(ctx, redisTimeout)
-		reply, err := janitorScript.Run(callCtx, c.redis, scriptKeys(c.queue), c.queue, most)
+		callCtx, cancel := context.WithTimeout(ctx, store.Timeout)
+		reply, err := janitorScript.Run(callCtx, c.redis, store.ScriptKeys(c.queue), c.queue, most)
 		cancel()
 		if n, _ := reply.(int64); err != nil || n < most {
 			return err

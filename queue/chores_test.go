@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // sweeps is how often a worker swept its queue.
@@ -34,12 +36,12 @@ func TestWatchThatDoesNotEnd(t *testing.T) {
 	for _, lasts := range []time.Duration{0, time.Hour} {
 		r := startRig(t, -1, limitsOf(), nil)
 		client := r.server.Client()
-		client.Set(t.Context(), key(r.queue, "watcher"), "another", lasts)
+		client.Set(t.Context(), store.Key(r.queue, "watcher"), "another", lasts)
 		watcher := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns(), logger: discardLogger(), chores: r.chores(), roles: newRoles(client, "w")}
 		if _, err := watcher.look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if by := client.Get(t.Context(), key(r.queue, "watcher")).Val(); by != "w" {
+		if by := client.Get(t.Context(), store.Key(r.queue, "watcher")).Val(); by != "w" {
 			t.Errorf("one that lasts for %v: %q watches", lasts, by)
 		}
 	}
@@ -57,12 +59,12 @@ func TestChoresOfAFullRedis(t *testing.T) {
 	r.run(t)
 	r.seen.wait(t, "to redis: script:sweep", 1)
 	client.ConfigSet(t.Context(), "maxmemory", "1")
-	until(t, "the watch is refused", func() bool { return client.Exists(t.Context(), key(r.queue, "watcher")).Val() == 0 })
-	if err := client.ZAdd(t.Context(), asynqKey(r.queue, "completed"), zOf(id, 10)).Err(); err == nil {
+	until(t, "the watch is refused", func() bool { return client.Exists(t.Context(), store.Key(r.queue, "watcher")).Val() == 0 })
+	if err := client.ZAdd(t.Context(), asynqwire.Key(r.queue, "completed"), zOf(id, 10)).Err(); err == nil {
 		t.Fatal("this Redis is not full")
 	}
 	client.ConfigSet(t.Context(), "maxmemory", "0")
-	client.ZAdd(t.Context(), asynqKey(r.queue, "completed"), zOf(id, 10))
+	client.ZAdd(t.Context(), asynqwire.Key(r.queue, "completed"), zOf(id, 10))
 	client.ConfigSet(t.Context(), "maxmemory", "1")
-	until(t, "what was kept is forgotten", func() bool { return client.Exists(t.Context(), asynqKey(r.queue, "t:"+id)).Val() == 0 })
+	until(t, "what was kept is forgotten", func() bool { return client.Exists(t.Context(), asynqwire.Key(r.queue, "t:"+id)).Val() == 0 })
 }

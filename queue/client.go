@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // Errors that tell what became of a job. They are wrapped with the details.
@@ -67,7 +70,7 @@ type Result struct {
 	Err error // nil: accepted; else as from [Client.Enqueue]
 }
 
-// Enqueue accepts one job. Errors: [InvalidError] for each field that cannot be
+// Enqueue accepts one job. Errors: [validation.Error] for each field that cannot be
 // accepted, [ErrConflict], [ErrBacklogFull], [ErrUnknown], [ErrEvicts], or that of Redis
 // when the job was certainly not enqueued.
 //
@@ -192,7 +195,7 @@ func (r *Result) read(answer any, a accepted) {
 	case code == int64(0):
 		r.Existing, r.State, r.ID = true, part(1), part(2)
 	case code == int64(-1):
-		*r = Result{Err: fmt.Errorf("%w: job %s in queue %q, with another kind or payload", ErrConflict, quote(a.id), a.queue)}
+		*r = Result{Err: fmt.Errorf("%w: job %s in queue %q, with another kind or payload", ErrConflict, check.Quote(a.id), a.queue)}
 	case code == int64(-2):
 		*r = Result{Err: fmt.Errorf("%w: %s jobs of the tenant wait in queue %q, at most %s may", ErrBacklogFull, part(1), a.queue, part(2))}
 	case code == int64(-4):
@@ -202,10 +205,10 @@ func (r *Result) read(answer any, a accepted) {
 		if unit := part(4); unit != "" {
 			field = "costs." + unit
 		}
-		*r = Result{Err: invalidField(field, fmt.Sprintf("%s is more than limit %s ever admits at once (%s)", part(3), quote(part(1)), part(2)))}
+		*r = Result{Err: validation.Field(field, fmt.Sprintf("%s is more than limit %s ever admits at once (%s)", part(3), check.Quote(part(1)), part(2)))}
 	case code == int64(-5):
 		*r = Result{Err: fmt.Errorf("enqueue in %q: certainly not enqueued: what Redis holds for job %s, or for its queue, is damaged: %s",
-			a.queue, quote(a.id), part(1))}
+			a.queue, check.Quote(a.id), part(1))}
 	default:
 		*r = Result{Err: fmt.Errorf("enqueue: unexpected answer %v", answer)}
 	}

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -62,7 +65,7 @@ func TestHostileJobs(t *testing.T) {
 			job := Job{Kind: "call", Queue: name, Tenant: "a", Payload: json.RawMessage(`{}`)}
 			test.edit(&job)
 			_, err := client.Enqueue(t.Context(), job)
-			invalid, ok := errors.AsType[*InvalidError](err)
+			invalid, ok := errors.AsType[*validation.Error](err)
 			if !ok || invalid.Field != test.field || !strings.Contains(invalid.Reason, test.reason) {
 				t.Errorf("Enqueue = %v; want %s: …%s…", err, test.field, test.reason)
 			}
@@ -136,7 +139,7 @@ func TestKeysAreIdempotent(t *testing.T) {
 		t.Errorf("another tenant's key: %+v, %v", receipt, err)
 	}
 	r.run(t)
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
 	after, err := r.client.Enqueue(t.Context(), job)
 	if err != nil || !after.Existing || after.State != "completed" {
@@ -185,7 +188,7 @@ func TestLaneIsFirstInFirstOut(t *testing.T) {
 		ids = append(ids, result.ID)
 	}
 	client := r.server.Client()
-	order, err := client.ZRange(t.Context(), asynqKey(r.queue, "g:a;kind=call"), 0, -1).Result()
+	order, err := client.ZRange(t.Context(), asynqwire.Key(r.queue, "g:a;kind=call"), 0, -1).Result()
 	if err != nil {
 		t.Fatal(err)
 	}

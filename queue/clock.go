@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 var processStart = time.Now()
@@ -71,11 +73,11 @@ func (c *redisClock) Run(ctx context.Context) {
 }
 
 func (c *redisClock) sample(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	node := redis.Cmdable(c.redis)
 	if cluster, ok := c.redis.(*redis.ClusterClient); ok {
-		master, err := cluster.MasterForKey(ctx, key(c.queue, "waiting"))
+		master, err := cluster.MasterForKey(ctx, store.Key(c.queue, "waiting"))
 		if err != nil {
 			return err
 		}

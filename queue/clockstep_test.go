@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestClockSteps: the clock of Redis is set while a tenant's backlog goes at its
@@ -25,11 +26,11 @@ func TestClockSteps(t *testing.T) {
 					rigs[i] = r
 					r.enqueue(t, "a", 10*rate)
 					r.run(t)
-					r.seen.wait(t, string(Done), rate)
+					r.seen.wait(t, string(lifecycle.Done), rate)
 					asked := r.asked()
 					clock.Step(step)
-					stepped, done := time.Now(), r.seen.outcomes(Done)
-					r.seen.wait(t, string(Done), done+rate)
+					stepped, done := time.Now(), r.seen.outcomes(lifecycle.Done)
+					r.seen.wait(t, string(lifecycle.Done), done+rate)
 					if took := time.Since(stepped); took > 5*time.Second {
 						t.Errorf("%d calls took %v after the step", rate, took)
 					}
@@ -63,11 +64,11 @@ func TestDeadlineAfterAStep(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), func(c *Config) { c.Redis.Dialer = clock.Dial })
 	r.enqueue(t, "a", 1)
 	r.run(t)
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	clock.Step(-time.Hour)
 	r.add(t, func(job *Job) { job.Deadline = time.Now().Add(30 * time.Minute) })
-	r.seen.wait(t, string(Done), 2)
-	if expired := r.seen.outcomes(Expired); expired != 0 {
+	r.seen.wait(t, string(lifecycle.Done), 2)
+	if expired := r.seen.outcomes(lifecycle.Expired); expired != 0 {
 		t.Errorf("%d jobs expired half an hour early", expired)
 	}
 }

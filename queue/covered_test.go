@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // handsTo starts the gate of a worker that asks for no jobs: what it runs is handed to it.
@@ -47,8 +49,8 @@ func TestNoCallWithoutALease(t *testing.T) {
 	renewals.since = 0
 	renewals.mu.Unlock()
 	running.Wait()
-	if n := len(r.callsOf("a")); n != 1 || r.seen.outcomes(Done) != 1 {
-		t.Errorf("%d calls left, and %d ended well", n, r.seen.outcomes(Done))
+	if n := len(r.callsOf("a")); n != 1 || r.seen.outcomes(lifecycle.Done) != 1 {
+		t.Errorf("%d calls left, and %d ended well", n, r.seen.outcomes(lifecycle.Done))
 	}
 }
 
@@ -56,7 +58,7 @@ func TestNoCallWithoutALease(t *testing.T) {
 // wrapped.
 func TestWrappedSkipRetry(t *testing.T) {
 	err := fmt.Errorf("no such address: %w", asynq.SkipRetry)
-	if v := judge(err, &Running{Attempt: 1, MaxAttempts: 3}, false, time.Now()); v.outcome != Archived || answerOf(err) != AnswerPermanent {
+	if v := judge(err, &Running{Attempt: 1, MaxAttempts: 3}, false, time.Now()); v.outcome != lifecycle.Archived || answerOf(err) != lifecycle.AnswerPermanent {
 		t.Errorf("it is %s, and its answer %s", v.outcome, answerOf(err))
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -21,7 +23,7 @@ func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func damagedScripts(client *redis.Client) []damagedScript {
 	// eval runs a script as it is: an error of it is an error.
 	eval := func(ctx context.Context, script *throttle.Script, args ...any) error {
-		_, err := script.Run(ctx, client, scriptKeys(damagedQueue), append([]any{damagedQueue}, args...)...)
+		_, err := script.Run(ctx, client, store.ScriptKeys(damagedQueue), append([]any{damagedQueue}, args...)...)
 		return err
 	}
 	// windows are the calendars of the limits in force, or where those are damaged, or
@@ -99,7 +101,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 			add(fmt.Sprint("verbs ", verb, " ", place.name), func(ctx context.Context, pick *rand.Rand, s sight) error {
 				args := []any{string(verb), "0", place.name, "", 100, "", "", time.Now().Add(time.Hour).UnixMicro(), "not wanted", "{", 0, windows(ctx, pick), ""}
 				if place.name == "lanes" {
-					lanes, _ := client.SMembers(ctx, asynqKey(damagedQueue, "groups")).Result()
+					lanes, _ := client.SMembers(ctx, asynqwire.Key(damagedQueue, "groups")).Result()
 					for _, lane := range lanes {
 						args = append(args, lane)
 					}
@@ -129,7 +131,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		return nil
 	})
 	add("watch", func(ctx context.Context, pick *rand.Rand, _ sight) error {
-		_, err := watchScript.Run(ctx, client, []string{key(damagedQueue, "watcher")}, damagedQueue, fmt.Sprint("worker", pick.IntN(2)), 2000)
+		_, err := watchScript.Run(ctx, client, []string{store.Key(damagedQueue, "watcher")}, damagedQueue, fmt.Sprint("worker", pick.IntN(2)), 2000)
 		return err
 	})
 	periodic := func(name string, script *throttle.Script, key string, args func(tick int64) []any) {
@@ -154,12 +156,12 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		if err != nil {
 			return err
 		}
-		fence := key(damagedQueue, "periodic")
+		fence := store.Key(damagedQueue, "periodic")
 		if err := eval(ctx, periodicFireScript, a.append([]any{1, "hourly", tick})...); err != nil {
 			return err
 		}
 		score, _ := client.ZScore(ctx, fence, "hourly").Result()
-		enqueued := client.Exists(ctx, asynqKey(damagedQueue, "t:"+a.id)).Val() == 1
+		enqueued := client.Exists(ctx, asynqwire.Key(damagedQueue, "t:"+a.id)).Val() == 1
 		if fenced := score == float64(tick); fenced != enqueued {
 			return fmt.Errorf("the tick is in the fence: %v; its job was enqueued: %v", fenced, enqueued)
 		}
@@ -187,7 +189,7 @@ func recoverArgs(ctx context.Context, client *redis.Client, s sight, ids []strin
 	var args []any
 	for _, id := range ids {
 		lease := ""
-		if score, err := client.ZScore(ctx, asynqKey(damagedQueue, "lease"), id).Result(); err == nil {
+		if score, err := client.ZScore(ctx, asynqwire.Key(damagedQueue, "lease"), id).Result(); err == nil {
 			lease = strconv.FormatFloat(score, 'f', 0, 64)
 		}
 		args = append(args, id, lease, s.Fields[id]["hg_owner"], "1")

@@ -17,6 +17,9 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/testlong"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -168,7 +171,7 @@ func damagedLimits(t *testing.T) []QueueLimits {
 	limit := func(name string, algorithm throttle.Algorithm, per ...string) Limit {
 		return Limit{Limit: throttle.Limit{Name: name, Algorithm: algorithm, Rate: throttle.Rate{Count: 1000, Period: time.Hour}}, Per: per}
 	}
-	hours, err := ParseSendWindow("mon-sun 00:00-24:00 UTC")
+	hours, err := sendwindow.Parse("mon-sun 00:00-24:00 UTC")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +188,7 @@ func damagedLimits(t *testing.T) []QueueLimits {
 		{Kinds: []string{"call"}, Limits: []Limit{limit("account", throttle.FixedWindow), running, daily}, MaxBacklog: 1000},
 		{Kinds: []string{"call", "mail"}, Limits: []Limit{
 			limit("account", throttle.FixedWindow), limit("log", throttle.SlidingWindowLog, "tenant"), limit("counter", throttle.SlidingWindowCounter, "domain"), tokens,
-		}, SendWindows: map[string]SendWindow{"call": hours}},
+		}, SendWindows: map[string]sendwindow.Window{"call": hours}},
 		{Limits: []Limit{limit("account", throttle.FixedWindow), bucket, meter}},
 	}
 }
@@ -237,19 +240,19 @@ func (d *damage) template(t *testing.T, limits QueueLimits) []saved {
 		fail(err)
 	}
 	// Some are in workers' hands, some wait for another try, some have ended.
-	active, lease := asynqKey(damagedQueue, "active"), asynqKey(damagedQueue, "lease")
+	active, lease := asynqwire.Key(damagedQueue, "active"), asynqwire.Key(damagedQueue, "lease")
 	for i := range 5 {
 		id, err := d.client.RPop(ctx, active).Result()
 		fail(err)
-		task := asynqKey(damagedQueue, "t:"+id)
+		task := asynqwire.Key(damagedQueue, "t:"+id)
 		switch i {
 		case 3:
 			fail(d.client.HSet(ctx, task, "state", "retry", "hg_slot", "0 0 2251799813685248").Err())
-			fail(d.client.ZAdd(ctx, asynqKey(damagedQueue, "retry"), zOf(id, 1)).Err())
+			fail(d.client.ZAdd(ctx, asynqwire.Key(damagedQueue, "retry"), zOf(id, 1)).Err())
 			fail(d.client.ZRem(ctx, lease, id).Err())
 		case 4:
 			fail(d.client.HSet(ctx, task, "state", "archived").Err())
-			fail(d.client.ZAdd(ctx, asynqKey(damagedQueue, "archived"), zOf(id, float64(time.Now().Unix()))).Err())
+			fail(d.client.ZAdd(ctx, asynqwire.Key(damagedQueue, "archived"), zOf(id, float64(time.Now().Unix()))).Err())
 			fail(d.client.ZRem(ctx, lease, id).Err())
 		default:
 			fail(d.client.HSet(ctx, task, "hg_owner", "worker:"+strconv.Itoa(i), "hg_first", "1 worker:"+strconv.Itoa(i)).Err())
@@ -260,21 +263,21 @@ func (d *damage) template(t *testing.T, limits QueueLimits) []saved {
 		id := fmt.Sprint("kept", i)
 		_, err := foreign.Enqueue(asynq.NewTask("call", []byte(`{}`)), asynq.Queue(damagedQueue), asynq.TaskID(id))
 		fail(err)
-		fail(d.client.LRem(ctx, asynqKey(damagedQueue, "pending"), 1, id).Err())
-		fail(d.client.HSet(ctx, asynqKey(damagedQueue, "t:"+id), "state", "completed").Err())
-		fail(d.client.ZAdd(ctx, asynqKey(damagedQueue, "completed"), zOf(id, []float64{1, 9e9, 9e9}[i])).Err())
+		fail(d.client.LRem(ctx, asynqwire.Key(damagedQueue, "pending"), 1, id).Err())
+		fail(d.client.HSet(ctx, asynqwire.Key(damagedQueue, "t:"+id), "state", "completed").Err())
+		fail(d.client.ZAdd(ctx, asynqwire.Key(damagedQueue, "completed"), zOf(id, []float64{1, 9e9, 9e9}[i])).Err())
 	}
-	for _, id := range d.client.ZRange(ctx, asynqKey(damagedQueue, "g:a;kind=call"), 0, -1).Val() {
-		fail(d.client.HSet(ctx, asynqKey(damagedQueue, "t:"+id), "hg_lost", "worker:9=1", "hg_crashes", 1).Err())
+	for _, id := range d.client.ZRange(ctx, asynqwire.Key(damagedQueue, "g:a;kind=call"), 0, -1).Val() {
+		fail(d.client.HSet(ctx, asynqwire.Key(damagedQueue, "t:"+id), "hg_lost", "worker:9=1", "hg_crashes", 1).Err())
 	}
 	fail(SetPeriodic(ctx, d.client, Periodic{ID: "hourly", Spec: "@hourly", Zone: "UTC", Job: Job{Kind: "call", Queue: damagedQueue, Tenant: "a"}}))
 	fired := time.Now().Add(-time.Hour).Unix()
 	fail(d.client.HSet(ctx, periodicFiredKey, "hourly", fired, "", fired).Err())
-	fail(d.client.ZAdd(ctx, key(damagedQueue, "periodic"), zOf("hourly", float64(fired))).Err())
-	fail(d.client.Set(ctx, key(damagedQueue, "watcher"), "worker0", 0).Err())
-	fail(d.client.Set(ctx, key(damagedQueue, "lead:,call,"), "worker0", 0).Err())
+	fail(d.client.ZAdd(ctx, store.Key(damagedQueue, "periodic"), zOf("hourly", float64(fired))).Err())
+	fail(d.client.Set(ctx, store.Key(damagedQueue, "watcher"), "worker0", 0).Err())
+	fail(d.client.Set(ctx, store.Key(damagedQueue, "lead:,call,"), "worker0", 0).Err())
 	// What failed for a tenant is tried by its next job.
-	fail(d.client.HSet(ctx, key(damagedQueue, "pauses"), "a:call;b", "1 tried 30000000 1 - 503", "c", "1 provider 429").Err())
+	fail(d.client.HSet(ctx, store.Key(damagedQueue, "pauses"), "a:call;b", "1 tried 30000000 1 - 503", "c", "1 provider 429").Err())
 	var all []saved
 	names, err := d.client.Keys(ctx, "*").Result()
 	fail(err)
@@ -321,10 +324,10 @@ func (d *damage) wound(ctx context.Context, pick *rand.Rand, names []string) {
 		}
 	}
 	if pick.IntN(8) == 0 { // a bucket of a limit that was something else before
-		pipe.Set(ctx, key(damagedQueue, "b:account"), damagedTexts[pick.IntN(len(damagedTexts))], 0)
+		pipe.Set(ctx, store.Key(damagedQueue, "b:account"), damagedTexts[pick.IntN(len(damagedTexts))], 0)
 	}
 	if pick.IntN(8) == 0 {
-		pipe.Set(ctx, key(damagedQueue, "permits:running:a"), "f 1 2 3 4 5", 0)
+		pipe.Set(ctx, store.Key(damagedQueue, "permits:running:a"), "f 1 2 3 4 5", 0)
 	}
 	_, _ = pipe.Exec(ctx)
 }
@@ -416,7 +419,7 @@ func TestDamagedBase(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
 	damaged, good := r.add(t, nil), r.add(t, nil)
-	client.HSet(t.Context(), asynqKey(r.queue, "t:"+damaged), "hg_base", "x")
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+damaged), "hg_base", "x")
 	if ids := r.release(t, r.dispatcher(), 10); !slices.Equal(ids, []string{good}) {
 		t.Errorf("%v were handed over; want %s alone", ids, good)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // capacity is how many jobs the process can hold, and how many it does.
@@ -141,7 +143,7 @@ func (d *dispatcher) Run(ctx context.Context) {
 			look = d.dispatch
 		case <-d.woken:
 			if d.stands.Load() {
-				announce(ctx, d.redis, d.queue)
+				store.Announce(ctx, d.redis, d.queue)
 				continue
 			}
 		}
@@ -192,11 +194,11 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	// a busy tenant would fill the worker and a quiet one would wait behind them.
 	ahead := max(room-d.capacity.all/4, 0)
 	began, sent := time.Now(), bootTime()
-	callCtx, cancel := context.WithTimeout(ctx, redisTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	runs := max(min(room, mostHanded), d.unheard.runs)
 	run := d.runs.Add(runs) - runs + 1
-	reply, err := dispatchScript.Run(callCtx, d.redis, scriptKeys(d.queue), d.queue, room, ahead,
+	reply, err := dispatchScript.Run(callCtx, d.redis, store.ScriptKeys(d.queue), d.queue, room, ahead,
 		horizon.Microseconds(), pickup.Microseconds(), windows, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds(), d.worker, run, d.unheard.first,
 		min(mostAlone-d.capacity.held.Load(), ahead-1), leadLasts.Milliseconds())
 	if err != nil {
@@ -210,7 +212,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	if !ok || len(values) != 11 {
 		return 0, fmt.Errorf("unexpected reply %v", reply)
 	}
-	n, err := numbers(values[:10], 10)
+	n, err := store.Numbers(values[:10], 10)
 	if err != nil {
 		return 0, err
 	}
@@ -282,7 +284,7 @@ func (c *limitsCache) windows(ctx context.Context) (string, error) {
 	if now.Before(c.until) {
 		return c.text, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	stored, err := readStored(ctx, c.redis, c.queue)
 	if err != nil && !errors.Is(err, errUnreadable) {

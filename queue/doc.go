@@ -18,11 +18,11 @@
 // ([Job].OnSuccess); [SetPeriodic] for those that come again and again.
 //
 // Making calls: [Kind.Handle] or [HandleResult], [Current] for the job, [SetResult]
-// and [SetActual] for what came of it. The handler's error decides on the [Outcome].
+// and [SetActual] for what came of it. The handler's error decides on the [lifecycle.Outcome].
 // [Worker.Use] and [Client.Use] put something around all of them.
 //
 // When they go: [Publish] puts [Limits] in force: rates, concurrency, units,
-// weights, [SendWindow] and caps. [Priority] orders the jobs of one tenant.
+// weights, [sendwindow.Window] and caps. [Priority] orders the jobs of one tenant.
 //
 // For operators: [PauseJobs], [Apply] with a [Verb], [SetOverride], [Audit],
 // [Explain], [Estimate], [ListArchived].

@@ -10,13 +10,16 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
 // script runs a script of the test's own, behind the libraries.
 func (r *rig) script(t *testing.T, body string, args ...any) string {
 	t.Helper()
-	reply, err := newScript(body).Run(t.Context(), r.server.Client(), scriptKeys(r.queue), append([]any{r.queue}, args...)...)
+	reply, err := store.NewScript(body).Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), append([]any{r.queue}, args...)...)
 	if err != nil {
 		return "error: " + err.Error()
 	}
@@ -43,7 +46,7 @@ func TestForeignMessages(t *testing.T) {
 		"\x28\x05" + kind:                                       " 5 \x28\x05" + kind,
 		kind + payload + "\x28\x85\x80\x80\x80\x80\x80\x80\x80": "call 5 " + kind + "\x28\x85\x80\x80\x80\x80\x80\x80\x80",
 	} {
-		if got := r.script(t, messageLua+`return message_kind(ARGV[2]) .. ' ' .. message_read(ARGV[2]).retry .. ' ' .. message_light(ARGV[2])`, msg); got != want {
+		if got := r.script(t, asynqwire.MessageLua+`return message_kind(ARGV[2]) .. ' ' .. message_read(ARGV[2]).retry .. ' ' .. message_light(ARGV[2])`, msg); got != want {
 			t.Errorf("%q is read as %q; want %q", msg, got, want)
 		}
 	}
@@ -84,8 +87,8 @@ func TestUniqueTaskIsForgotten(t *testing.T) {
 func TestFaultsWhereNoneCanStand(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
-	client.Set(t.Context(), key(r.queue, "faults"), "x", 0)
-	client.HSet(t.Context(), asynqKey(r.queue, "t:"+r.add(t, nil)), "hg_slot", "damaged")
+	client.Set(t.Context(), store.Key(r.queue, "faults"), "x", 0)
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+r.add(t, nil)), "hg_slot", "damaged")
 	r.round(t, r.dispatcher())
 	if faults, err := Faults(t.Context(), client, r.queue); err != nil || len(faults) != 1 {
 		t.Errorf("%v, %v; want the one fault", faults, err)
@@ -156,7 +159,7 @@ func TestBehindTheLastOpening(t *testing.T) {
 // that a failure holds back.
 func TestResumedKindIsNotHeld(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
-	r.holdBack(t, accountScope("call"), time.Now().Add(time.Hour), "-")
+	r.holdBack(t, store.AccountScope("call"), time.Now().Add(time.Hour), "-")
 	if _, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, Scope{Kind: "call"}, ann); err != nil {
 		t.Fatal(err)
 	}
@@ -209,16 +212,16 @@ func TestMovedJobsAreNotActedOn(t *testing.T) {
 	client, ctx := r.server.Client(), t.Context()
 	for _, state := range []string{"pending", "retry", "aggregating"} {
 		id := r.add(t, nil)
-		client.ZRem(ctx, asynqKey(r.queue, "g:"+r.lane("a")), id)
-		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", state)
+		client.ZRem(ctx, asynqwire.Key(r.queue, "g:"+r.lane("a")), id)
+		client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), "state", state)
 		if tally, err := Apply(ctx, client, r.queue, Cancel, Filter{ID: id}, ann, nil); err == nil || tally.Jobs != 0 || r.field(t, id, "state") != state {
 			t.Errorf("%s, and not there: %+v, %v; it is %s", state, tally, err, r.field(t, id, "state"))
 		}
 	}
 	twice := r.add(t, nil)
 	r.runByAsynq(t, twice)
-	client.LPush(ctx, asynqKey(r.queue, "pending"), twice)
-	if tally, err := Apply(ctx, client, r.queue, Cancel, Filter{State: StatePending}, ann, nil); err != nil || tally.Jobs != 1 {
+	client.LPush(ctx, asynqwire.Key(r.queue, "pending"), twice)
+	if tally, err := Apply(ctx, client, r.queue, Cancel, Filter{State: lifecycle.StatePending}, ann, nil); err != nil || tally.Jobs != 1 {
 		t.Errorf("%+v, %v; want the one job", tally, err)
 	}
 }
@@ -228,11 +231,11 @@ func TestRecoverWithoutAState(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")
-	r.server.Client().HDel(t.Context(), asynqKey(r.queue, "t:"+id), "state")
+	r.server.Client().HDel(t.Context(), asynqwire.Key(r.queue, "t:"+id), "state")
 	if n := r.recover(t, id, "10", true); n != 0 {
 		t.Errorf("%d were taken", n)
 	}
-	if err := r.server.Client().ZScore(t.Context(), asynqKey(r.queue, "lease"), id).Err(); err != nil || r.fault(t, "job "+id) == "" {
+	if err := r.server.Client().ZScore(t.Context(), asynqwire.Key(r.queue, "lease"), id).Err(); err != nil || r.fault(t, "job "+id) == "" {
 		t.Errorf("its lease: %v; the fault: %q", err, r.fault(t, "job "+id))
 	}
 }
@@ -243,11 +246,11 @@ func TestManyEndpoints(t *testing.T) {
 	client := r.server.Client()
 	r.add(t, nil)
 	for i := range 101 {
-		client.SAdd(t.Context(), key(r.queue, "endpoints:a"), fmt.Sprint("a;endpoint=", i, ";kind=call"))
+		client.SAdd(t.Context(), store.Key(r.queue, "endpoints:a"), fmt.Sprint("a;endpoint=", i, ";kind=call"))
 	}
-	client.HSet(t.Context(), key(r.queue, "backlog"), "a", 7)
+	client.HSet(t.Context(), store.Key(r.queue, "backlog"), "a", 7)
 	r.sweep(t, 1)
-	if n := client.HGet(t.Context(), key(r.queue, "backlog"), "a").Val(); n != "7" {
+	if n := client.HGet(t.Context(), store.Key(r.queue, "backlog"), "a").Val(); n != "7" {
 		t.Errorf("the count is %s; want what it was", n)
 	}
 }
@@ -261,12 +264,12 @@ func TestSweepOfABlockedLane(t *testing.T) {
 	r.round(t, r.dispatcher()) // it has the permit
 	r.add(t, nil)
 	far := float64(time.Now().Add(time.Hour).UnixMicro())
-	client.ZAdd(t.Context(), key(r.queue, "waiting"), redis.Z{Member: r.lane("a"), Score: far})
+	client.ZAdd(t.Context(), store.Key(r.queue, "waiting"), redis.Z{Member: r.lane("a"), Score: far})
 	if err := replan(t.Context(), client, r.queue, ""); err != nil {
 		t.Fatal(err)
 	}
-	blocked := client.SIsMember(t.Context(), key(r.queue, "blocked:x:"), r.lane("a")).Val()
-	if err := client.ZScore(t.Context(), key(r.queue, "waiting"), r.lane("a")).Err(); err == nil || !blocked {
+	blocked := client.SIsMember(t.Context(), store.Key(r.queue, "blocked:x:"), r.lane("a")).Val()
+	if err := client.ZScore(t.Context(), store.Key(r.queue, "waiting"), r.lane("a")).Err(); err == nil || !blocked {
 		t.Errorf("it waits for a moment: %v; for a permit: %v", err == nil, blocked)
 	}
 }
@@ -280,7 +283,7 @@ func TestKeyOfADoneJobIsFree(t *testing.T) {
 	if again := r.add(t, keyed); again != first {
 		t.Errorf("%s was enqueued beside %s, which holds its key", again, first)
 	}
-	r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+first), "hg_done", "1")
+	r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+first), "hg_done", "1")
 	if next := r.add(t, keyed); next == first {
 		t.Error("the key of a job that is done is not free")
 	}
@@ -291,14 +294,14 @@ func TestKeyOfADoneJobIsFree(t *testing.T) {
 func TestJobsThatComeTogether(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()
-	fields := client.HGetAll(ctx, asynqKey(r.queue, "t:"+r.add(t, nil))).Val()
+	fields := client.HGetAll(ctx, asynqwire.Key(r.queue, "t:"+r.add(t, nil))).Val()
 	for _, id := range []string{"x", "xy", "xyz"} {
-		client.HSet(ctx, asynqKey(r.queue, "t:"+id), fields)
-		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", "archived")
+		client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), fields)
+		client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), "state", "archived")
 	}
-	client.ZAdd(ctx, asynqKey(r.queue, "archived"), zOf("x", 5), zOf("xyz", 5))
-	client.ZAdd(ctx, key(r.queue, "archive"), zOf("xy", 5e6), zOf("xyz", 5e6))
-	page, err := NewInspector(client).ListJobs(ctx, r.queue, JobQuery{State: StateArchived})
+	client.ZAdd(ctx, asynqwire.Key(r.queue, "archived"), zOf("x", 5), zOf("xyz", 5))
+	client.ZAdd(ctx, store.Key(r.queue, "archive"), zOf("xy", 5e6), zOf("xyz", 5e6))
+	page, err := NewInspector(client).ListJobs(ctx, r.queue, JobQuery{State: lifecycle.StateArchived})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +321,7 @@ func TestPagesOfPendingJobs(t *testing.T) {
 		r.runByAsynq(t, r.add(t, nil))
 	}
 	seen := map[string]bool{}
-	query := JobQuery{State: StatePending, Limit: 2}
+	query := JobQuery{State: lifecycle.StatePending, Limit: 2}
 	for range 4 {
 		page, err := NewInspector(r.server.Client()).ListJobs(t.Context(), r.queue, query)
 		if err != nil || len(page.Jobs) > 2 {
@@ -339,7 +342,7 @@ func TestPagesOfPendingJobs(t *testing.T) {
 // TestLongLogLines: a line that alone is longer than a log is kept whole.
 func TestLongLogLines(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
-	if got := r.script(t, recordLua+`return #log_add('1\tenqueued\n', '2\t' .. string.rep('x', 3000) .. '\n')`); got < "3000" || len(got) != 4 {
+	if got := r.script(t, store.RecordLua+`return #log_add('1\tenqueued\n', '2\t' .. string.rep('x', 3000) .. '\n')`); got < "3000" || len(got) != 4 {
 		t.Errorf("the log has %s bytes; want the 3,003 of its last line and a little more", got)
 	}
 }
@@ -378,10 +381,10 @@ func TestExplainLog(t *testing.T) {
 // lanes, and among what is pending, too.
 func TestVerbsOfLargeJobs(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
-	for _, state := range []State{StateWaiting, StatePending} {
+	for _, state := range []lifecycle.State{lifecycle.StateWaiting, lifecycle.StatePending} {
 		for _, tenant := range []string{"a", "a", "a", "b", "b", "b"} {
 			id := r.add(t, func(job *Job) { job.Tenant, job.Payload = tenant, strings.Repeat("x", 800<<10) })
-			if state == StatePending {
+			if state == lifecycle.StatePending {
 				r.runByAsynq(t, id)
 			}
 		}
@@ -397,8 +400,8 @@ func TestLapsedPermit(t *testing.T) {
 	client := r.server.Client()
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")
-	permits := key(r.queue, "permits:x:a")
-	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_permits", permits)
+	permits := store.Key(r.queue, "permits:x:a")
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_permits", permits)
 	client.ZAdd(t.Context(), permits, zOf("another", 9e15))
 	r.recover(t, id, "10", true)
 	if n := client.ZCard(t.Context(), permits).Val(); n != 1 || r.field(t, id, "hg_permits") != "" {
@@ -413,24 +416,24 @@ func TestDamagedTenantsInLine(t *testing.T) {
 	client := r.server.Client()
 	for i := range 3 {
 		tenant := fmt.Sprint("t", i)
-		client.HSet(t.Context(), key(r.queue, "limits"), "t:"+tenant, "x")
+		client.HSet(t.Context(), store.Key(r.queue, "limits"), "t:"+tenant, "x")
 		id := r.add(t, func(job *Job) { job.Tenant = tenant })
 		if i == 0 { // in line, with nothing but a ghost
-			client.Del(t.Context(), asynqKey(r.queue, "t:"+id))
-			client.ZRem(t.Context(), key(r.queue, "waiting"), r.lane(tenant))
-			client.ZAdd(t.Context(), key(r.queue, "ready"), zOf(r.lane(tenant), 0))
+			client.Del(t.Context(), asynqwire.Key(r.queue, "t:"+id))
+			client.ZRem(t.Context(), store.Key(r.queue, "waiting"), r.lane(tenant))
+			client.ZAdd(t.Context(), store.Key(r.queue, "ready"), zOf(r.lane(tenant), 0))
 		}
 	}
 	r.round(t, r.dispatcher())
 	later := r.add(t, nil)
 	soon := client.Time(t.Context()).Val().Add(30 * time.Second)
-	client.ZAdd(t.Context(), key(r.queue, "waiting"), zOf(r.lane("a"), float64(soon.UnixMicro())), zOf(r.lane("t1"), 1), zOf(r.lane("t2"), 2))
+	client.ZAdd(t.Context(), store.Key(r.queue, "waiting"), zOf(r.lane("a"), float64(soon.UnixMicro())), zOf(r.lane("t1"), 1), zOf(r.lane("t2"), 2))
 	r.round(t, r.dispatcher())
 	if r.field(t, later, "state") != "aggregating" {
 		t.Error("the lane that waits was not left to wait")
 	}
 	for _, lane := range []string{"t1", "t2"} {
-		if at := client.ZScore(t.Context(), key(r.queue, "waiting"), r.lane(lane)).Val(); at < float64(time.Now().UnixMicro()) {
+		if at := client.ZScore(t.Context(), store.Key(r.queue, "waiting"), r.lane(lane)).Val(); at < float64(time.Now().UnixMicro()) {
 			t.Errorf("%s is asked again at once", lane)
 		}
 	}

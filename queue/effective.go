@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -53,7 +54,7 @@ func (e *effective) tenantsOf(tenants []string, texts []any) error {
 		own, seen := known[text]
 		if !seen {
 			if err := json.Unmarshal([]byte(text), &own); err != nil {
-				return fmt.Errorf("limits of tenant %s: %w", quote(tenants[i]), err)
+				return fmt.Errorf("limits of tenant %s: %w", check.Quote(tenants[i]), err)
 			}
 			known[text] = own
 		}
@@ -67,7 +68,7 @@ func (e *effective) overridesOf(texts map[string]string) error {
 	for tenant, text := range texts {
 		var all map[string]storedOverride
 		if err := json.Unmarshal([]byte(text), &all); err != nil {
-			return fmt.Errorf("overrides of tenant %s: %w", quote(tenant), err)
+			return fmt.Errorf("overrides of tenant %s: %w", check.Quote(tenant), err)
 		}
 		e.overrides[tenant] = all
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/sendwindow"
 )
 
 // TestEmbeddedRedis: every script also works on the Redis that needs no install.
@@ -17,7 +19,7 @@ func TestEmbeddedRedis(t *testing.T) {
 		client := redistest.Embedded(t)
 		const name, jobs = "embedded", 40
 		// The tenants differ, each in its own way, so that all that is looked up is.
-		always, err := ParseSendWindow("00:00-24:00 UTC")
+		always, err := sendwindow.Parse("00:00-24:00 UTC")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,8 +60,8 @@ func TestEmbeddedRedis(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- worker.Run(ctx) }()
-		seen.wait(t, string(Done), jobs)
-		seen.wait(t, string(Archived), 1)
+		seen.wait(t, string(lifecycle.Done), jobs)
+		seen.wait(t, string(lifecycle.Archived), 1)
 		cancel()
 		if err := <-ended; err != nil {
 			t.Fatal(err)
@@ -107,15 +109,15 @@ func TestEmbeddedInspector(t *testing.T) {
 	if d, err := inspector.Tenant(ctx, "q", "a"); err != nil || len(d.Slots) != mostSlots || len(d.Limits) != 3 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	for state, want := range map[State]int{StateWaiting: 60, StateScheduled: 30, StateRetry: 0, StatePending: 0, StateActive: 0, StateArchived: 0} {
+	for state, want := range map[lifecycle.State]int{lifecycle.StateWaiting: 60, lifecycle.StateScheduled: 30, lifecycle.StateRetry: 0, lifecycle.StatePending: 0, lifecycle.StateActive: 0, lifecycle.StateArchived: 0} {
 		if got := everyJob(t, inspector, "q", JobQuery{State: state, Tenant: "a", Limit: 7}, nil); len(got) != want {
 			t.Errorf("%s: %d, want %d", state, len(got), want)
 		}
 	}
-	if _, err := Apply(ctx, client, "q", Cancel, Filter{State: StateScheduled}, Operator{"ann", "a test"}, nil); err != nil {
+	if _, err := Apply(ctx, client, "q", Cancel, Filter{State: lifecycle.StateScheduled}, Operator{"ann", "a test"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if groups, err := inspector.Failures(ctx, "q"); err != nil || len(groups) != 1 || groups[0].Jobs != 30 || groups[0].Outcome != Cancelled {
+	if groups, err := inspector.Failures(ctx, "q"); err != nil || len(groups) != 1 || groups[0].Jobs != 30 || groups[0].Outcome != lifecycle.Cancelled {
 		t.Errorf("%+v, %v", groups, err)
 	}
 	if tally, err := Apply(ctx, client, "q", DeleteArchived, Filter{Reason: "cancelled by ann"}, Operator{"ann", "a test"}, nil); err != nil || tally.Jobs != 30 {

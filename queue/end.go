@@ -3,6 +3,11 @@ package queue
 import (
 	"context"
 	"errors"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // A job without follow-ups ends in one step (settle.lua). One with follow-ups ends in three,
@@ -13,12 +18,12 @@ import (
 // endError is why a job ended for good without success.
 type endError struct{ err error }
 
-func (e *endError) Error() string { return boundReason(e.err.Error()) }
+func (e *endError) Error() string { return check.BoundReason(e.err.Error()) }
 func (e *endError) Unwrap() error { return e.err }
 
 // end is what stands in Redis of a job that has ended.
 type end struct {
-	outcome Outcome
+	outcome lifecycle.Outcome
 	reason  string
 	result  string
 	next    string // the jobs that follow it, encoded
@@ -26,24 +31,24 @@ type end struct {
 }
 
 func (e end) verdict() verdict {
-	if e.outcome == Done {
-		return verdict{outcome: Done}
+	if e.outcome == lifecycle.Done {
+		return verdict{outcome: lifecycle.Done}
 	}
 	return archive(e.outcome, errors.New(e.reason))
 }
 
 func (g *gate) readEnd(ctx context.Context, id string) (end, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.Timeout)
 	defer cancel()
-	fields, err := g.redis.HMGet(ctx, asynqKey(g.queue, "t:"+id), "hg_done", "hg_outcome", "hg_error", "result", "hg_next", "hg_ends").Result()
+	fields, err := g.redis.HMGet(ctx, asynqwire.Key(g.queue, "t:"+id), "hg_done", "hg_outcome", "hg_error", "result", "hg_next", "hg_ends").Result()
 	if err != nil {
 		return end{}, err
 	}
-	text := texts(fields)
-	e := end{outcome: Done, reason: text[2], result: text[3], next: text[4], times: text[5]}
+	text := store.Texts(fields)
+	e := end{outcome: lifecycle.Done, reason: text[2], result: text[3], next: text[4], times: text[5]}
 	if text[0] == "0" {
-		if e.outcome = Outcome(text[1]); !e.outcome.failed() {
-			e.outcome = Archived
+		if e.outcome = lifecycle.Outcome(text[1]); !e.outcome.Failed() {
+			e.outcome = lifecycle.Archived
 		}
 	}
 	return e, nil

@@ -14,7 +14,11 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // until waits for what another goroutine brings about in Redis, which tells nobody.
@@ -33,7 +37,7 @@ func until(t *testing.T, what string, is func() bool) {
 func (r *rig) takeOver(t *testing.T, id string) {
 	t.Helper()
 	seen := ""
-	if score, err := r.server.Client().ZScore(t.Context(), asynqKey(r.queue, "lease"), id).Result(); err == nil {
+	if score, err := r.server.Client().ZScore(t.Context(), asynqwire.Key(r.queue, "lease"), id).Result(); err == nil {
 		seen = fmt.Sprintf("%.0f", score)
 	} else if !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
@@ -50,7 +54,7 @@ func (r *rig) recover(t *testing.T, id, lease string, ended bool) int64 {
 	if ended {
 		gone = 1
 	}
-	n, err := recoverScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, id, lease, r.field(t, id, "hg_owner"), gone)
+	n, err := recoverScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, id, lease, r.field(t, id, "hg_owner"), gone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +69,7 @@ func wired() (*redistest.Wire, func(*Config)) {
 
 func (r *rig) field(t *testing.T, id, name string) string {
 	t.Helper()
-	text, err := r.server.Client().HGet(t.Context(), asynqKey(r.queue, "t:"+id), name).Result()
+	text, err := r.server.Client().HGet(t.Context(), asynqwire.Key(r.queue, "t:"+id), name).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
@@ -78,13 +82,13 @@ func TestEndsWithoutSuccess(t *testing.T) {
 	tests := map[string]struct {
 		answer  error
 		edit    func(*Job)
-		outcome Outcome
+		outcome lifecycle.Outcome
 		calls   int
 	}{
-		"permanent":    {answer: permanent{}, outcome: Archived, calls: 1},
-		"last attempt": {answer: errors.New("500"), edit: func(job *Job) { job.MaxAttempts = 1 }, outcome: Archived, calls: 1},
-		"unknown":      {answer: unknown{}, outcome: Unknown, calls: 1},
-		"expired": {outcome: Expired, edit: func(job *Job) {
+		"permanent":    {answer: permanent{}, outcome: lifecycle.Archived, calls: 1},
+		"last attempt": {answer: errors.New("500"), edit: func(job *Job) { job.MaxAttempts = 1 }, outcome: lifecycle.Archived, calls: 1},
+		"unknown":      {answer: unknown{}, outcome: lifecycle.Unknown, calls: 1},
+		"expired": {outcome: lifecycle.Expired, edit: func(job *Job) {
 			job.Deadline = time.Now().Add(20 * time.Millisecond)
 		}},
 	}
@@ -93,7 +97,7 @@ func TestEndsWithoutSuccess(t *testing.T) {
 			r := startRig(t, 1, limitsOf(), nil)
 			r.answer = func(context.Context, Running) error { return test.answer }
 			id := r.add(t, test.edit)
-			if test.outcome == Expired {
+			if test.outcome == lifecycle.Expired {
 				time.Sleep(30 * time.Millisecond) // its deadline
 			}
 			r.run(t)
@@ -125,8 +129,8 @@ func TestArchivedJobsCanBeRunAgain(t *testing.T) {
 	r.answer = func(context.Context, Running) error { return <-answers }
 	id := r.add(t, func(job *Job) { job.Key, job.KeyUntil, job.Retention = "k", Ended, time.Hour })
 	r.run(t)
-	r.seen.wait(t, string(Archived), 1)
-	if n := r.server.Client().Exists(t.Context(), key(r.queue, "unique:a:k")).Val(); n != 0 {
+	r.seen.wait(t, string(lifecycle.Archived), 1)
+	if n := r.server.Client().Exists(t.Context(), store.Key(r.queue, "unique:a:k")).Val(); n != 0 {
 		t.Error("the key of a job that ended is not free")
 	}
 	until(t, "archived", func() bool { return r.field(t, id, "state") == "archived" })
@@ -136,10 +140,10 @@ func TestArchivedJobsCanBeRunAgain(t *testing.T) {
 	if err := asynq.NewInspectorFromRedisClient(r.server.Client()).RunTask(r.queue, id); err != nil {
 		t.Fatal(err)
 	}
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
 	got, err := r.client.Result(t.Context(), r.queue, id)
-	if err != nil || got.Outcome != Done || got.Err != "" || got.State != "completed" || r.jobs[id] != 2 {
+	if err != nil || got.Outcome != lifecycle.Done || got.Err != "" || got.State != "completed" || r.jobs[id] != 2 {
 		t.Errorf("Result = %+v, %v after %d calls", got, err, r.jobs[id])
 	}
 }
@@ -153,11 +157,11 @@ func TestHostileErrors(t *testing.T) {
 			r.answer = func(context.Context, Running) error { return errors.New(text) }
 			id := r.add(t, func(job *Job) { job.MaxAttempts = 2 })
 			r.run(t)
-			r.seen.wait(t, string(Retried), 1)
-			r.seen.wait(t, string(Archived), 1)
+			r.seen.wait(t, string(lifecycle.Retried), 1)
+			r.seen.wait(t, string(lifecycle.Archived), 1)
 			r.stop()
 			reason := r.archived(t)[id]
-			if reason == "" || len(reason) > mostReason || !utf8.ValidString(reason) || r.jobs[id] != 2 {
+			if reason == "" || len(reason) > check.MaxReason || !utf8.ValidString(reason) || r.jobs[id] != 2 {
 				t.Errorf("archived with %d bytes %.40q after %d calls", len(reason), reason, r.jobs[id])
 			}
 		})
@@ -187,8 +191,8 @@ func TestResults(t *testing.T) {
 			}
 			id := r.add(t, func(job *Job) { job.Retention = time.Hour })
 			r.run(t)
-			r.seen.wait(t, string(Done), 1)
-			if got, err := r.client.Result(t.Context(), r.queue, id); err != nil || got.Outcome != Done || string(got.Result) != test.want {
+			r.seen.wait(t, string(lifecycle.Done), 1)
+			if got, err := r.client.Result(t.Context(), r.queue, id); err != nil || got.Outcome != lifecycle.Done || string(got.Result) != test.want {
 				t.Errorf("Result = %+v, %v, before asynq is told; want %.40q", got, err, test.want)
 			}
 			r.stop()
@@ -230,12 +234,12 @@ func TestResultsAreRefused(t *testing.T) {
 	}
 	bad := r.add(t, func(job *Job) { job.Tenant = "bad" })
 	r.run(t)
-	r.seen.wait(t, string(Archived), 1)
+	r.seen.wait(t, string(lifecycle.Archived), 1)
 	if err := SetResult(late, 2); err == nil || !strings.Contains(err.Error(), "over") {
 		t.Errorf("after the call: %v", err)
 	}
 	id := r.add(t, nil)
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
 	if got, err := r.client.Result(t.Context(), r.queue, bad); err != nil || got.Result != nil {
 		t.Errorf("a failed job has the result %q, %v", got.Result, err)
@@ -265,13 +269,13 @@ func TestHandleResult(t *testing.T) {
 	}
 	good, bad, large := add(21), add(-1), add(0)
 	r.run(t)
-	r.seen.wait(t, string(Done), 1)
-	r.seen.wait(t, string(Archived), 2)
+	r.seen.wait(t, string(lifecycle.Done), 1)
+	r.seen.wait(t, string(lifecycle.Archived), 2)
 	r.stop()
 	if got, err := r.client.Result(t.Context(), r.queue, good); err != nil || string(got.Result) != `{"Amount":42}` {
 		t.Errorf("Result = %s, %v", got.Result, err)
 	}
-	if got, err := r.client.Result(t.Context(), r.queue, bad); err != nil || got.Outcome != Archived {
+	if got, err := r.client.Result(t.Context(), r.queue, bad); err != nil || got.Outcome != lifecycle.Archived {
 		t.Errorf("Result = %+v, %v", got, err)
 	}
 	if reason := r.archived(t)[large]; !strings.Contains(reason, "the call was made, but its result is lost") || calls.Load() != 3 {
@@ -293,15 +297,15 @@ func TestLostSettlement(t *testing.T) {
 	}
 	r.run(t)
 	r.enqueue(t, "b", 1) // Redis knows the script then
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	id := r.add(t, func(job *Job) { job.Retention = time.Hour })
-	r.seen.wait(t, string(Done), 2)
+	r.seen.wait(t, string(lifecycle.Done), 2)
 	r.stop()
 	got, err := r.client.Result(t.Context(), r.queue, id)
 	if err != nil || string(got.Result) != `"kept"` || r.jobs[id] != 1 || w.Lost() != 1 {
 		t.Errorf("Result = %+v, %v after %d calls, %d replies lost", got, err, r.jobs[id], w.Lost())
 	}
-	if done := r.server.Client().HGet(t.Context(), key(r.queue, "done"), "a").Val(); done != "1" {
+	if done := r.server.Client().HGet(t.Context(), store.Key(r.queue, "done"), "a").Val(); done != "1" {
 		t.Errorf("counted %s times", done)
 	}
 }

@@ -16,6 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // tries is a hook on a producer's Redis client that sees each time a batch is sent.
@@ -70,9 +73,9 @@ func loaded(t *testing.T, r *rig) {
 // gone waits until nothing is left of jobs.
 func (r *rig) gone(t *testing.T, n int) {
 	t.Helper()
-	r.seen.wait(t, string(Done), n)
+	r.seen.wait(t, string(lifecycle.Done), n)
 	until(t, "the jobs' hashes are gone", func() bool {
-		left := r.server.Client().Keys(t.Context(), asynqKey(r.queue, "t:*")).Val()
+		left := r.server.Client().Keys(t.Context(), asynqwire.Key(r.queue, "t:*")).Val()
 		return len(left) == 1 // the one of loaded
 	})
 }
@@ -145,7 +148,7 @@ func TestRepeatedEnqueueOnEmbeddedRedis(t *testing.T) {
 		!errors.Is(results[1].Err, ErrConflict) || results[2].Err != nil || results[2].Existing {
 		t.Errorf("%+v", results)
 	}
-	if n := embedded.ZCard(t.Context(), asynqKey("q", "g:a;kind=call")).Val(); n != 2 {
+	if n := embedded.ZCard(t.Context(), asynqwire.Key("q", "g:a;kind=call")).Val(); n != 2 {
 		t.Errorf("%d jobs wait; want 2", n)
 	}
 }
@@ -262,13 +265,13 @@ func TestOneBatchSeesItself(t *testing.T) {
 		t.Errorf("%v; want 7 that wait", states)
 	}
 	client := r.server.Client()
-	if n := client.HGetAll(t.Context(), key(r.queue, "backlog")).Val(); n["a"] != "5" || n["b"] != "2" || n["*"] != "7" {
+	if n := client.HGetAll(t.Context(), store.Key(r.queue, "backlog")).Val(); n["a"] != "5" || n["b"] != "2" || n["*"] != "7" {
 		t.Errorf("backlog %v", n)
 	}
-	if n := client.HGet(t.Context(), key(r.queue, "totals"), "enqueued").Val(); n != "7" {
+	if n := client.HGet(t.Context(), store.Key(r.queue, "totals"), "enqueued").Val(); n != "7" {
 		t.Errorf("%s are counted as enqueued", n)
 	}
-	if lanes := client.ZCard(t.Context(), key(r.queue, "waiting")).Val(); lanes != 2 {
+	if lanes := client.ZCard(t.Context(), store.Key(r.queue, "waiting")).Val(); lanes != 2 {
 		t.Errorf("the dispatcher knows %d lanes", lanes)
 	}
 }
@@ -283,18 +286,20 @@ func TestDamagedJobIsRefusedAlone(t *testing.T) {
 		edit   func(*Job)
 	}{
 		"its task is a string": {
-			func(t *testing.T, r *rig) { r.server.Client().Set(t.Context(), asynqKey(r.queue, "t:a:bad"), "x", 0) },
+			func(t *testing.T, r *rig) {
+				r.server.Client().Set(t.Context(), asynqwire.Key(r.queue, "t:a:bad"), "x", 0)
+			},
 			func(job *Job) { job.Key = "bad" },
 		},
 		"its unique key is a hash": {
 			func(t *testing.T, r *rig) {
-				r.server.Client().HSet(t.Context(), key(r.queue, "unique:a:bad"), "x", "y")
+				r.server.Client().HSet(t.Context(), store.Key(r.queue, "unique:a:bad"), "x", "y")
 			},
 			func(job *Job) { job.Key, job.KeyUntil = "bad", Ended },
 		},
 		"its lane is a string": {
 			func(t *testing.T, r *rig) {
-				r.server.Client().Set(t.Context(), asynqKey(r.queue, "g:bad;kind=call"), "x", 0)
+				r.server.Client().Set(t.Context(), asynqwire.Key(r.queue, "g:bad;kind=call"), "x", 0)
 			},
 			func(job *Job) { job.Tenant = "bad" },
 		},
@@ -317,10 +322,10 @@ func TestDamagedJobIsRefusedAlone(t *testing.T) {
 					t.Errorf("job %d: %v; want it accepted", i, result.Err)
 				}
 			}
-			if waits := r.server.Client().ZCard(t.Context(), asynqKey(r.queue, "g:a;kind=call")).Val(); waits != 2 {
+			if waits := r.server.Client().ZCard(t.Context(), asynqwire.Key(r.queue, "g:a;kind=call")).Val(); waits != 2 {
 				t.Errorf("%d jobs wait; want 2", waits)
 			}
-			if n := r.server.Client().HGet(t.Context(), key(r.queue, "backlog"), "*").Val(); n != "2" {
+			if n := r.server.Client().HGet(t.Context(), store.Key(r.queue, "backlog"), "*").Val(); n != "2" {
 				t.Errorf("backlog %s; want 2", n)
 			}
 		})
@@ -584,7 +589,7 @@ func TestKeyOfADeletedJob(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
 	job := Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "k", KeyUntil: Ended}
-	name := key(r.queue, "unique:a:k")
+	name := store.Key(r.queue, "unique:a:k")
 	first, err := r.client.Enqueue(t.Context(), job)
 	if err != nil {
 		t.Fatal(err)
@@ -618,7 +623,7 @@ func TestKeyOfADeletedJob(t *testing.T) {
 	if _, err := r.client.Enqueue(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	if left := client.PTTL(t.Context(), key(r.queue, "unique:a:later")).Val(); left < 394*24*time.Hour {
+	if left := client.PTTL(t.Context(), store.Key(r.queue, "unique:a:later")).Val(); left < 394*24*time.Hour {
 		t.Errorf("the key of a job of next year expires in %v", left)
 	}
 	// A key of a window keeps its time.
@@ -630,7 +635,7 @@ func TestKeyOfADeletedJob(t *testing.T) {
 	if _, err := r.client.Enqueue(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	if left := client.PTTL(t.Context(), key(r.queue, "unique:a:w")).Val(); left > time.Minute {
+	if left := client.PTTL(t.Context(), store.Key(r.queue, "unique:a:w")).Val(); left > time.Minute {
 		t.Errorf("a key with a window of a minute expires in %v", left)
 	}
 }
@@ -641,7 +646,7 @@ func TestTickIsFencedWithItsJob(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
-	if err := client.Set(t.Context(), asynqKey(r.queue, "g:bad;kind=call"), "x", 0).Err(); err != nil {
+	if err := client.Set(t.Context(), asynqwire.Key(r.queue, "g:bad;kind=call"), "x", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
@@ -655,7 +660,7 @@ func TestTickIsFencedWithItsJob(t *testing.T) {
 	}
 	args := append(append([]any{r.queue, 4}, ticks...), jobs...)
 	for range 2 { // the second time as after a lost reply
-		reply, err := periodicFireScript.Run(t.Context(), client, scriptKeys(r.queue), args...)
+		reply, err := periodicFireScript.Run(t.Context(), client, store.ScriptKeys(r.queue), args...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -663,11 +668,11 @@ func TestTickIsFencedWithItsJob(t *testing.T) {
 			t.Errorf("answers %s; want the damaged job refused alone", answers)
 		}
 		for lane, want := range map[string]int64{"a": 1, "b": 1} {
-			if n := client.ZCard(t.Context(), asynqKey(r.queue, "g:"+lane+";kind=call")).Val(); n != want {
+			if n := client.ZCard(t.Context(), asynqwire.Key(r.queue, "g:"+lane+";kind=call")).Val(); n != want {
 				t.Errorf("%d jobs of %s wait; want %d", n, lane, want)
 			}
 		}
-		if fenced := client.ZRange(t.Context(), key(r.queue, "periodic"), 0, -1).Val(); fmt.Sprint(fenced) != "[a b]" {
+		if fenced := client.ZRange(t.Context(), store.Key(r.queue, "periodic"), 0, -1).Val(); fmt.Sprint(fenced) != "[a b]" {
 			t.Errorf("fired ticks: %v; want those whose jobs were enqueued", fenced)
 		}
 	}

@@ -11,6 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/fluid"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -94,7 +98,7 @@ func (in *Inspector) Outlook(ctx context.Context, queue, tenant string) (Outlook
 		return nil
 	})
 	if err != nil {
-		return Outlook{}, fmt.Errorf("outlook of tenant %s in queue %q: %w", quote(tenant), queue, err)
+		return Outlook{}, fmt.Errorf("outlook of tenant %s in queue %q: %w", check.Quote(tenant), queue, err)
 	}
 	return o, nil
 }
@@ -107,7 +111,7 @@ type tenantLanes struct {
 }
 
 // byTenant sums lanes up by escaped tenant: of these tenants, or of all.
-func (f *forecast) byTenant(members []*member, of ...string) map[string]tenantLanes {
+func (f *forecast) byTenant(members []*fluid.Member, of ...string) map[string]tenantLanes {
 	all := map[string]tenantLanes{}
 	for i, one := range members {
 		l := &f.lanes[i]
@@ -115,23 +119,23 @@ func (f *forecast) byTenant(members []*member, of ...string) map[string]tenantLa
 			continue
 		}
 		sum, seen := all[l.tenant]
-		if !seen || one.at > members[sum.last].at {
+		if !seen || one.At > members[sum.last].At {
 			sum.last = i
 		}
 		sum.n++
 		sum.jobs += l.jobs
-		sum.rate += one.rate
+		sum.rate += one.Rate
 		all[l.tenant] = sum
 	}
 	return all
 }
 
 // outlooks are those of some tenants, whose backlog was read, after the model ran.
-func (f *forecast) outlooks(members []*member, of ...string) map[string]Outlook {
+func (f *forecast) outlooks(members []*fluid.Member, of ...string) map[string]Outlook {
 	outlooks := make(map[string]Outlook, len(of))
 	all := f.byTenant(members, of...)
 	for _, tenant := range of {
-		o := Outlook{Queue: f.queue, Tenant: unescape(tenant), Now: f.asked, Waiting: f.backlog[tenant], Sure: NotKnown}
+		o := Outlook{Queue: f.queue, Tenant: store.Unescape(tenant), Now: f.asked, Waiting: f.backlog[tenant], Sure: NotKnown}
 		sum, drawn := all[tenant]
 		switch {
 		case o.Waiting <= 0:
@@ -147,11 +151,11 @@ func (f *forecast) outlooks(members []*member, of ...string) map[string]Outlook 
 }
 
 // foresee says when what waits of a tenant goes.
-func (f *forecast) foresee(o *Outlook, sum tenantLanes, members []*member) {
+func (f *forecast) foresee(o *Outlook, sum tenantLanes, members []*fluid.Member) {
 	l, one := &f.lanes[sum.last], members[sum.last]
-	o.Rate, o.DrainsAt, o.Sure = sum.rate, f.notBefore(one.at), f.sure(l, one.at, sum.n)
+	o.Rate, o.DrainsAt, o.Sure = sum.rate, f.notBefore(one.At), f.sure(l, one.At, sum.n)
 	if o.Pause, o.Unserved = f.pause(l), f.unserved(l); o.Pause == nil && o.Unserved == nil {
-		o.HeldBy = f.hold(l, one.limit)
+		o.HeldBy = f.hold(l, one.Limit)
 	}
 	if h := o.HeldBy; h != nil && !h.Next.IsZero() && o.Rate > 0 {
 		// A slot that passed since all was read was followed by others.
@@ -199,24 +203,24 @@ func (e BatchEstimate) String() string {
 }
 
 // Estimate says when a batch would go if it were enqueued now, behind what waits.
-// Errors: [InvalidError] for a batch that could not be enqueued.
+// Errors: [validation.Error] for a batch that could not be enqueued.
 func (in *Inspector) Estimate(ctx context.Context, queue string, batch Batch) (BatchEstimate, error) {
 	fail := func(err error) (BatchEstimate, error) {
 		return BatchEstimate{}, fmt.Errorf("estimate in queue %q: %w", queue, err)
 	}
-	attributes, reason := encodeAttributes(batch.Attributes)
+	attributes, reason := store.EncodeAttributes(batch.Attributes)
 	switch {
-	case textProblem(batch.Tenant, mostTenant) != "":
-		return fail(invalidField("tenant", textProblem(batch.Tenant, mostTenant)))
+	case check.Text(batch.Tenant, check.MaxTenant) != "":
+		return fail(validation.Field("tenant", check.Text(batch.Tenant, check.MaxTenant)))
 	case batch.Jobs < 1 || batch.Jobs > 1e12:
-		return fail(invalidField("jobs", fmt.Sprintf("%d is not within 1 to 1e12", batch.Jobs)))
+		return fail(validation.Field("jobs", fmt.Sprintf("%d is not within 1 to 1e12", batch.Jobs)))
 	case batch.Cost < 0:
-		return fail(invalidField("cost", fmt.Sprintf("%d: a call costs at least 1", batch.Cost)))
+		return fail(validation.Field("cost", fmt.Sprintf("%d: a call costs at least 1", batch.Cost)))
 	case reason != "":
-		return fail(invalidField("attributes", reason))
+		return fail(validation.Field("attributes", reason))
 	}
-	if _, reason := encodeCosts(batch.Costs); reason != "" {
-		return fail(invalidField("costs", reason))
+	if _, reason := store.EncodeCosts(batch.Costs); reason != "" {
+		return fail(validation.Field("costs", reason))
 	}
 	var e BatchEstimate
 	err := in.ask(ctx, queue, func(f *forecast) (err error) {
@@ -232,9 +236,9 @@ func (in *Inspector) Estimate(ctx context.Context, queue string, batch Batch) (B
 func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, batch Batch, attributes string) (BatchEstimate, error) {
 	fail := func(err error) (BatchEstimate, error) { return BatchEstimate{}, err }
 	if kinds := f.rules.Kinds; len(kinds) > 0 && batch.Kind != "" && !slices.Contains(kinds, batch.Kind) {
-		return fail(invalidField("kind", fmt.Sprintf("queue %s does not serve %s%s", quote(f.queue), quote(batch.Kind), Suggest(batch.Kind, kinds))))
+		return fail(validation.Field("kind", fmt.Sprintf("queue %s does not serve %s%s", check.Quote(f.queue), check.Quote(batch.Kind), check.Suggest(batch.Kind, kinds))))
 	} else if len(kinds) > 1 && batch.Kind == "" {
-		return fail(invalidField("kind", fmt.Sprintf("queue %s serves several; which of %s?", quote(f.queue), strings.Join(kinds, ", "))))
+		return fail(validation.Field("kind", fmt.Sprintf("queue %s serves several; which of %s?", check.Quote(f.queue), strings.Join(kinds, ", "))))
 	}
 	if batch.Kind == "" {
 		batch.Kind = f.soleKind()
@@ -252,7 +256,7 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 	for i, limit := range f.rules.Limits {
 		most := f.limits.spec(i, l.tenant).Burst
 		if n := costs[limit.Unit]; most > 0 && n > float64(most) && f.limits.queue.Limits[i].Spec.Algorithm != "cc" {
-			return fail(invalidField("cost", fmt.Sprintf("%.0f is more than limit %s ever admits at once (%d)", n, quote(limit.Name), most)))
+			return fail(validation.Field("cost", fmt.Sprintf("%.0f is more than limit %s ever admits at once (%d)", n, check.Quote(limit.Name), most)))
 		}
 	}
 	waiting := f.seen.place[2]
@@ -265,17 +269,17 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 	for unit, one := range costs {
 		mean[unit] += one * n / (before + n)
 	}
-	first := &member{jobs: (before*f.seen.cost[""] + costs[""]) / mean[""]}
-	m, members, err := f.model(subject{lane, before + n, mean, []*member{first}})
+	first := &fluid.Member{Jobs: (before*f.seen.cost[""] + costs[""]) / mean[""]}
+	m, members, err := f.model(subject{lane, before + n, mean, []*fluid.Member{first}})
 	if err != nil {
 		return fail(err)
 	}
-	m.run(members[at])
-	e := BatchEstimate{Now: f.asked, Waiting: waiting, First: f.notBefore(first.at), Last: f.notBefore(members[at].at)}
+	m.Run(members[at])
+	e := BatchEstimate{Now: f.asked, Waiting: waiting, First: f.notBefore(first.At), Last: f.notBefore(members[at].At)}
 	if e.Pause, e.Unserved = f.pause(&l), f.unserved(&l); e.Pause == nil && e.Unserved == nil {
-		e.HeldBy = f.hold(&l, members[at].limit)
+		e.HeldBy = f.hold(&l, members[at].Limit)
 	}
-	e.Sure = f.sure(&l, members[at].at, f.lanesOf(l.tenant))
+	e.Sure = f.sure(&l, members[at].At, f.lanesOf(l.tenant))
 	return e, nil
 }
 
@@ -303,7 +307,7 @@ func (f *forecast) soleKind() string {
 	}
 	sole := ""
 	for i := range f.lanes {
-		kind := unescape(f.lanes[i].kind)
+		kind := store.Unescape(f.lanes[i].kind)
 		if sole != "" && kind != sole {
 			return ""
 		}
@@ -343,21 +347,8 @@ func (f *forecast) hold(l *lane, i int) *Hold {
 	if err != nil {
 		return h
 	}
-	h.Next = f.at(max(paused, b.admits(max(permits(limit, spec, f.costOf(l)), 1))))
+	h.Next = f.at(max(paused, b.Admits(max(permits(limit, spec, f.costOf(l)), 1))))
 	return h
-}
-
-// admits is in how many seconds the bucket has n permits.
-func (b *fluidBucket) admits(n float64) float64 {
-	switch n = min(n, b.most); {
-	case b.level >= n:
-		return 0
-	case b.quota > 0 && len(b.opens) > 0:
-		return b.opens[0]
-	case b.rate > 0:
-		return (n - b.level) / b.rate
-	}
-	return math.Inf(1)
 }
 
 func scopeText(limit Limit, l *lane) string {
@@ -366,7 +357,7 @@ func scopeText(limit Limit, l *lane) string {
 	}
 	var parts []string
 	for _, attr := range limit.Per {
-		parts = append(parts, strings.TrimSpace(attr+" "+unescape(l.value(attr))))
+		parts = append(parts, strings.TrimSpace(attr+" "+store.Unescape(l.value(attr))))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/pacer"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -74,7 +76,7 @@ func TestForecastIsRight(t *testing.T) {
 					r.enqueue(t, tenant, n)
 				}
 				r.run(t)
-				r.seen.wait(t, string(Done), test.after)
+				r.seen.wait(t, string(lifecycle.Done), test.after)
 				forecast := map[string]Outlook{}
 				for tenant := range test.jobs {
 					o, err := NewInspector(r.server.Client()).Outlook(t.Context(), r.queue, tenant)
@@ -84,7 +86,7 @@ func TestForecastIsRight(t *testing.T) {
 					forecast[tenant] = o
 				}
 				r.receiver.wait(t, 30*time.Second)
-				r.seen.wait(t, string(Done), all)
+				r.seen.wait(t, string(lifecycle.Done), all)
 				for tenant, o := range forecast {
 					calls := r.calls[tenant]
 					last := calls[len(calls)-1]
@@ -181,7 +183,7 @@ func TestForecastReadsForeignGroups(t *testing.T) {
 		lane := laneOf(group)
 		name := bucketKey(r.queue, windowOf("daily", 100, 24*time.Hour, "tenant", "domain"), &lane)
 		if client.Exists(t.Context(), name).Val() != 1 {
-			t.Errorf("group %q: %s is not among %q", group, name, client.Keys(t.Context(), key(r.queue, "b:*")).Val())
+			t.Errorf("group %q: %s is not among %q", group, name, client.Keys(t.Context(), store.Key(r.queue, "b:*")).Val())
 		}
 	}
 }

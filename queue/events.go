@@ -10,6 +10,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // Event is one run of a job that made a call or ended its job.
@@ -20,11 +25,11 @@ type Event struct {
 	Job     string
 	Tenant  string
 	Kind    string
-	Outcome Outcome       // of the run; Parked for a call that the worker's end cut off
-	Answer  Answer        // "" when no call was made: the job expired, crashed, was cancelled
-	Attempt int           // which call it was; without one, how many failed before
-	Took    time.Duration // the call; 0 without one
-	Reason  string        // at most 300 bytes; "" when all went well
+	Outcome lifecycle.Outcome // of the run; Parked for a call that the worker's end cut off
+	Answer  lifecycle.Answer  // "" when no call was made: the job expired, crashed, was cancelled
+	Attempt int               // which call it was; without one, how many failed before
+	Took    time.Duration     // the call; 0 without one
+	Reason  string            // at most 300 bytes; "" when all went well
 }
 
 // MostEvents is how many events one call of [Events] gives at most.
@@ -39,14 +44,14 @@ var cursorPattern = regexp.MustCompile(`^[0-9]{1,13}-[0-9]{1,18}(\.[0-9]{1,4})?$
 // Events reads the newest n events of a queue, or with the ID of an event in
 // after, the first n that came after it: the oldest first in either case. It
 // needs not be an event that is still there: at least the last 5,000 are kept. The
-// error is an [InvalidError] when n is not within 1 to [MostEvents] or after is
+// error is an [validation.Error] when n is not within 1 to [MostEvents] or after is
 // no ID. A queue that nobody knows has no events.
 func Events(ctx context.Context, client redis.UniversalClient, queue, after string, n int) ([]Event, error) {
 	if n < 1 || n > MostEvents {
-		return nil, invalidField("n", fmt.Sprintf("%d is not within 1 to %d", n, MostEvents))
+		return nil, validation.Field("n", fmt.Sprintf("%d is not within 1 to %d", n, MostEvents))
 	}
 	if after != "" && !cursorPattern.MatchString(after) {
-		return nil, invalidField("after", quote(after)+" is not the id of an event, such as 1767225600000-0.1")
+		return nil, validation.Field("after", check.Quote(after)+" is not the id of an event, such as 1767225600000-0.1")
 	}
 	events, err := readEvents(ctx, client, queue, after, n)
 	if err != nil {
@@ -60,7 +65,7 @@ func Events(ctx context.Context, client redis.UniversalClient, queue, after stri
 const eventsAtATime = 100
 
 func readEvents(ctx context.Context, client redis.UniversalClient, queue, after string, n int) (events []Event, err error) {
-	stream, most := key(queue, "events"), int64(min(n, eventsAtATime))
+	stream, most := store.Key(queue, "events"), int64(min(n, eventsAtATime))
 	if after == "" {
 		for end := "+"; len(events) < n; {
 			entries, err := client.XRevRangeN(ctx, stream, end, "-", most).Result()
@@ -128,8 +133,8 @@ func readEntry(queue string, entry redis.XMessage) []Event {
 		words := append(strings.SplitN(text, "\t", 4), "", "", "", "")
 		run := append(strings.SplitN(words[3], " ", 8), "", "", "", "", "", "", "", "")
 		events = append(events, Event{
-			ID: entry.ID + "." + strconv.Itoa(i), At: time.UnixMilli(number(millis)), Queue: queue, Job: words[0], Kind: unescape(words[1]), Tenant: unescape(words[2]),
-			Outcome: Outcome(run[0]), Answer: Answer(run[1]), Attempt: int(number(run[2])), Took: time.Duration(number(run[4])) * time.Microsecond, Reason: run[7],
+			ID: entry.ID + "." + strconv.Itoa(i), At: time.UnixMilli(number(millis)), Queue: queue, Job: words[0], Kind: store.Unescape(words[1]), Tenant: store.Unescape(words[2]),
+			Outcome: lifecycle.Outcome(run[0]), Answer: lifecycle.Answer(run[1]), Attempt: int(number(run[2])), Took: time.Duration(number(run[4])) * time.Microsecond, Reason: run[7],
 		})
 	}
 }

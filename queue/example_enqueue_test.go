@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // A key makes a job the only one of its tenant: whoever asks again gets it back.
@@ -87,7 +88,7 @@ func ExampleClient_EnqueueMany() {
 	last := SendSMS.Job("globex", SMS{To: "Ken"})
 
 	for i, result := range client.EnqueueMany(context.Background(), []queue.Job{one, other, nobody, last}) {
-		invalid, isInvalid := errors.AsType[*queue.InvalidError](result.Err)
+		invalid, isInvalid := errors.AsType[*validation.Error](result.Err)
 		switch {
 		case result.Err == nil:
 			fmt.Println(i, "accepted in", result.Queue)

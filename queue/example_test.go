@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 type SMS struct{ To, Text string }
@@ -45,7 +46,7 @@ func ExampleWorker_Use() {
 	worker.Use(func(next queue.Handler) queue.Handler {
 		return func(ctx context.Context, payload []byte) error {
 			err := next(ctx, payload)
-			if outcome := queue.OutcomeOf(ctx, err); outcome == queue.Archived {
+			if outcome := queue.OutcomeOf(ctx, err); outcome == lifecycle.Archived {
 				fmt.Println("tell somebody:", err)
 			}
 			return err

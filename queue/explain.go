@@ -10,6 +10,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/fluid"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // JobState is where a job is, in words of its own and not in asynq's.
@@ -69,7 +74,7 @@ func (e Explanation) String() string {
 	}
 	switch e.State {
 	case JobNotThere:
-		return fmt.Sprintf("there is no job %s in queue %s, or it is not remembered any more.", quote(e.ID), e.Queue)
+		return fmt.Sprintf("there is no job %s in queue %s, or it is not remembered any more.", check.Quote(e.ID), e.Queue)
 	case JobScheduled:
 		return fmt.Sprintf("%s is scheduled for %s, its call is expected %s (%s)%s.", who, clockText(e.Until, e.Now), atText(e.At, e.Now), e.Sure, e.but())
 	case JobHeld:
@@ -115,14 +120,14 @@ func (e Explanation) but() string {
 func (in *Inspector) Explain(ctx context.Context, queue, id string) (Explanation, error) {
 	e, _, err := in.explain(ctx, queue, id)
 	if err != nil {
-		return Explanation{}, fmt.Errorf("explain job %s of queue %q: %w", quote(id), queue, err)
+		return Explanation{}, fmt.Errorf("explain job %s of queue %q: %w", check.Quote(id), queue, err)
 	}
 	return e, nil
 }
 
 // explained is what is read of a task.
 type explained struct {
-	message          taskMessage
+	message          asynqwire.Message
 	cost, costs, log string
 	result           []byte // nil: none
 }
@@ -132,10 +137,10 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	e := Explanation{Queue: queue, ID: id, State: JobNotThere, Sure: NotKnown}
 	pipe := in.redis.Pipeline()
 	clock := pipe.Time(ctx)
-	fields := pipe.HMGet(ctx, asynqKey(queue, "t:"+id), "state", "msg", "group", "hg_slot", "hg_done", "hg_error", "hg_base", "hg_cost", "hg_costs", "hg_log", "result")
-	scheduled := pipe.ZScore(ctx, asynqKey(queue, "scheduled"), id)
-	retry := pipe.ZScore(ctx, asynqKey(queue, "retry"), id)
-	if err := execute(ctx, pipe); err != nil {
+	fields := pipe.HMGet(ctx, asynqwire.Key(queue, "t:"+id), "state", "msg", "group", "hg_slot", "hg_done", "hg_error", "hg_base", "hg_cost", "hg_costs", "hg_log", "result")
+	scheduled := pipe.ZScore(ctx, asynqwire.Key(queue, "scheduled"), id)
+	retry := pipe.ZScore(ctx, asynqwire.Key(queue, "retry"), id)
+	if err := store.Execute(ctx, pipe); err != nil {
 		return fail(err)
 	}
 	e.Now = clock.Val()
@@ -143,7 +148,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	if text(0) == "" {
 		return e, explained{}, nil
 	}
-	m, err := decodeMessage([]byte(text(1)))
+	m, err := asynqwire.Decode([]byte(text(1)))
 	if err != nil {
 		return fail(err)
 	}
@@ -151,15 +156,15 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	if fields.Val()[10] != nil {
 		task.result = []byte(text(10))
 	}
-	e.Kind, e.Tenant, e.Lane = m.kind, m.tenant(), text(2)
+	e.Kind, e.Tenant, e.Lane = m.Kind, m.Tenant(), text(2)
 	forgiven, _ := strconv.Atoi(text(6))
-	e.Attempt, e.MaxAttempts = m.retried-forgiven+1, defaultMaxAttempts
-	if n, err := strconv.Atoi(m.headers[headerMaxAttempts]); err == nil && n > 0 {
+	e.Attempt, e.MaxAttempts = m.Retried-forgiven+1, defaultMaxAttempts
+	if n, err := strconv.Atoi(m.Headers[asynqwire.HeaderMaxAttempts]); err == nil && n > 0 {
 		e.MaxAttempts = n
-	} else if m.retries != endlessRetry {
-		e.MaxAttempts = m.retries + 1
+	} else if m.Retries != asynqwire.EndlessRetry {
+		e.MaxAttempts = m.Retries + 1
 	}
-	e.Error = m.failure
+	e.Error = m.Failure
 	if text(5) != "" {
 		e.Error = text(5)
 	}
@@ -205,7 +210,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 }
 
 // state puts asynq's state into our words.
-func (e *Explanation) state(state, slot, done string, m taskMessage) {
+func (e *Explanation) state(state, slot, done string, m asynqwire.Message) {
 	micros := func(text string) time.Time {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n <= 0 {
@@ -219,11 +224,11 @@ func (e *Explanation) state(state, slot, done string, m taskMessage) {
 	case "aggregating":
 		e.State = JobWaiting
 	case "retry":
-		e.State, e.Since = JobRetrying, m.failed
+		e.State, e.Since = JobRetrying, m.Failed
 	case "completed":
-		e.State, e.Since, e.Error = JobCompleted, m.completed, ""
+		e.State, e.Since, e.Error = JobCompleted, m.Completed, ""
 	case "archived":
-		e.State, e.Since = endOf(e.Error), m.failed
+		e.State, e.Since = endOf(e.Error), m.Failed
 	case "pending", "active":
 		earliest, _, _ := strings.Cut(slot, " ")
 		e.State = JobSending
@@ -269,8 +274,8 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 		e.Position, turn = f.seen.place[0], f.turn()+float64(went)
 		e.Since = time.UnixMicro(f.seen.place[1] % bandScores)
 	}
-	one := &member{jobs: turn}
-	m, members, err := f.model(subject{e.Lane, max(float64(l.jobs), turn), f.seen.cost, []*member{one}})
+	one := &fluid.Member{Jobs: turn}
+	m, members, err := f.model(subject{e.Lane, max(float64(l.jobs), turn), f.seen.cost, []*fluid.Member{one}})
 	if err != nil {
 		return err
 	}
@@ -278,14 +283,14 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 	if f.lanesOf(l.tenant) > 1 {
 		last = nil // all of them have to be through
 	}
-	m.run(last)
-	e.At, e.Unserved, e.Pause = f.notBefore(one.at), f.unserved(&l), f.pause(&l)
+	m.Run(last)
+	e.At, e.Unserved, e.Pause = f.notBefore(one.At), f.unserved(&l), f.pause(&l)
 	if e.Until.After(e.At) && !e.At.IsZero() {
 		e.At = e.Until
 	}
 	outlook := f.outlooks(members, l.tenant)[l.tenant]
 	e.Waiting, e.DrainsAt = f.seen.backlog, outlook.DrainsAt
-	e.Sure = f.sure(&l, one.at, f.lanesOf(l.tenant))
+	e.Sure = f.sure(&l, one.At, f.lanesOf(l.tenant))
 	if e.State != JobWaiting {
 		if e.Sure == Steady {
 			e.Sure = Rough // what comes until then is not foreseen
@@ -293,7 +298,7 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 		return nil
 	}
 	if e.Unserved == nil && e.Pause == nil {
-		e.HeldBy = f.hold(&l, one.limit)
+		e.HeldBy = f.hold(&l, one.Limit)
 	}
 	if e.TenantPosition, err = f.tenantPosition(ctx, client, &l); err != nil {
 		return err
@@ -345,7 +350,7 @@ func (f *forecast) pause(l *lane) *Pause {
 	var held *Pause
 	var last int64
 	for _, scope := range f.scopesOf(l) {
-		until := pausedUntil(f.pauses[scope])
+		until := store.PausedUntil(f.pauses[scope])
 		if until <= f.asked.UnixMicro() || until <= last {
 			continue
 		}
@@ -364,13 +369,13 @@ func (f *forecast) tenantPosition(ctx context.Context, client redis.UniversalCli
 	var counts []*redis.IntCmd
 	for i := range f.lanes {
 		if l := &f.lanes[i]; l.tenant == of.tenant && l.name != of.name && l.jobs > 0 && len(counts) < mostOthers {
-			counts = append(counts, pipe.ZCount(ctx, asynqKey(f.queue, "g:"+l.name), "-inf", "("+strconv.FormatInt(f.seen.place[1], 10)))
+			counts = append(counts, pipe.ZCount(ctx, asynqwire.Key(f.queue, "g:"+l.name), "-inf", "("+strconv.FormatInt(f.seen.place[1], 10)))
 		}
 	}
 	if len(counts) == 0 {
 		return before, nil
 	}
-	if err := execute(ctx, pipe); err != nil {
+	if err := store.Execute(ctx, pipe); err != nil {
 		return 0, err
 	}
 	for _, count := range counts {

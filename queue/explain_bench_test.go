@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -50,7 +51,7 @@ func BenchmarkExplain(b *testing.B) {
 		start, tenant := now-now%day, fmt.Sprintf("tenant-%d", i)
 		used, owed := i*7919%10_000, int64(i*104_729%1_000_000)
 		bucket := func(name, text string) {
-			if err := client.Set(b.Context(), key("q", "b:"+name+":"+tenant), text, time.Hour).Err(); err != nil {
+			if err := client.Set(b.Context(), store.Key("q", "b:"+name+":"+tenant), text, time.Hour).Err(); err != nil {
 				b.Fatal(err)
 			}
 		}

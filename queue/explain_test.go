@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -77,9 +80,9 @@ func TestExplainStates(t *testing.T) {
 		r.add(t, func(job *Job) { job.Key = key })
 	}
 	r.run(t)
-	r.seen.wait(t, string(Done), 1)
-	r.seen.wait(t, string(Retried), 1)
-	r.seen.wait(t, string(Archived), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
+	r.seen.wait(t, string(lifecycle.Retried), 1)
+	r.seen.wait(t, string(lifecycle.Archived), 1)
 	r.stop()
 	for id, want := range map[string]Explanation{
 		scheduled: {State: JobScheduled, Until: soon, At: soon, Attempt: 1, Sure: Rough},
@@ -107,7 +110,7 @@ func TestExplainPauseAndWindow(t *testing.T) {
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
 	pause := func(scope, text string) {
 		t.Helper()
-		if err := client.HSet(t.Context(), key(r.queue, "pauses"), scope, text).Err(); err != nil {
+		if err := client.HSet(t.Context(), store.Key(r.queue, "pauses"), scope, text).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,22 +120,22 @@ func TestExplainPauseAndWindow(t *testing.T) {
 		!e.At.Equal(until) || !strings.Contains(e.String(), "a's call waits: tenant a is paused by the provider until ") {
 		t.Errorf("%v, %+v", e, e.Pause)
 	}
-	pause("*", fmt.Sprintf("%d operator ann: maintenance", endless))
+	pause("*", fmt.Sprintf("%d operator ann: maintenance", store.Endless))
 	e = r.explain(t, id)
 	if e.Pause == nil || e.Pause.Scope.String() != "the whole queue" || !e.Pause.Until.IsZero() || !e.At.IsZero() || e.Sure != NotKnown ||
 		!strings.Contains(e.String(), "the whole queue is paused by ann until somebody resumes: maintenance; ") {
 		t.Errorf("%v, %+v", e, e.Pause)
 	}
-	client.Del(t.Context(), key(r.queue, "pauses"))
+	client.Del(t.Context(), store.Key(r.queue, "pauses"))
 
 	// A window of a minute, far from now.
 	opens := time.Now().UTC().Add(10 * time.Hour).Truncate(time.Minute)
-	window, err := ParseSendWindow(opens.Format("15:04") + "-" + opens.Add(time.Minute).Format("15:04") + " UTC")
+	window, err := sendwindow.Parse(opens.Format("15:04") + "-" + opens.Add(time.Minute).Format("15:04") + " UTC")
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := limits.Queues[""]
-	q.SendWindows = map[string]SendWindow{AllKinds: window}
+	q.SendWindows = map[string]sendwindow.Window{AllKinds: window}
 	if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{r.queue: q}}); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +259,7 @@ func TestForecastNamesWhatScriptsName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	encoded, _ := encodeAttributes(attributes)
+	encoded, _ := store.EncodeAttributes(attributes)
 	if lane := f.laneName(throttle.Escape("ä;x=1%"), "call", encoded); lane != e.Lane {
 		t.Errorf("lane %q, the scripts say %q", lane, e.Lane)
 	}

@@ -8,14 +8,20 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // FailureKey names a [FailureGroup]: archived jobs of one kind that ended in the same
 // way, for reasons that differ by numbers and ids alone.
 type FailureKey struct {
-	Outcome Outcome `json:"outcome"`
-	Kind    string  `json:"kind"`
-	Reason  string  `json:"reason"` // with "#" for each number and id; "": none was given
+	Outcome lifecycle.Outcome `json:"outcome"`
+	Kind    string            `json:"kind"`
+	Reason  string            `json:"reason"` // with "#" for each number and id; "": none was given
 }
 
 // check names the field that is wrong: of the key, or beside it.
@@ -23,15 +29,15 @@ func (k FailureKey) check(kind, reason string) error {
 	const mostFolded = 8 << 10 // of tasks of others; ours have shorter reasons
 	switch {
 	case kind != "":
-		return invalidField("kind", "the group names the kind; leave this out")
+		return validation.Field("kind", "the group names the kind; leave this out")
 	case reason != "":
-		return invalidField("reason", "the group names the reason; leave this out")
-	case !k.Outcome.failed():
-		return invalidField("group.outcome", quote(string(k.Outcome))+" is none of archived, expired, unknown, crashed, cancelled")
+		return validation.Field("reason", "the group names the reason; leave this out")
+	case !k.Outcome.Failed():
+		return validation.Field("group.outcome", check.Quote(string(k.Outcome))+" is none of archived, expired, unknown, crashed, cancelled")
 	case k.Kind == "" || len(k.Kind) > mostFolded:
-		return invalidField("group.kind", fmt.Sprintf("it has %d bytes, not 1 to %d", len(k.Kind), mostFolded))
+		return validation.Field("group.kind", fmt.Sprintf("it has %d bytes, not 1 to %d", len(k.Kind), mostFolded))
 	case len(k.Reason) > mostFolded:
-		return invalidField("group.reason", fmt.Sprintf("%d bytes are more than %d", len(k.Reason), mostFolded))
+		return validation.Field("group.reason", fmt.Sprintf("%d bytes are more than %d", len(k.Reason), mostFolded))
 	}
 	return nil
 }
@@ -70,7 +76,7 @@ type failures struct {
 
 // Failures groups the newest 10,000 archived jobs of a queue by why they ended, the
 // largest group first. It is read anew when jobs left the archive, and otherwise as
-// seldom as an [Inspector] reads anything. Errors: [InvalidError].
+// seldom as an [Inspector] reads anything. Errors: [validation.Error].
 func (in *Inspector) Failures(ctx context.Context, queue string) ([]FailureGroup, error) {
 	if err := checkQueue(ctx, in.redis, queue); err != nil {
 		return nil, err
@@ -90,8 +96,8 @@ func (in *Inspector) failures(ctx context.Context, queue string) ([]FailureGroup
 	}
 	defer done()
 	pipe := in.redis.Pipeline()
-	asynqs, ours := pipe.ZCard(ctx, asynqKey(queue, "archived")), pipe.ZCard(ctx, key(queue, "archive"))
-	if err := execute(ctx, pipe); err != nil {
+	asynqs, ours := pipe.ZCard(ctx, asynqwire.Key(queue, "archived")), pipe.ZCard(ctx, store.Key(queue, "archive"))
+	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, err
 	}
 	now, archived := time.Now(), asynqs.Val()+ours.Val()
@@ -110,7 +116,7 @@ func (in *Inspector) readFailures(ctx context.Context, queue string) ([]FailureG
 	groups := map[FailureKey]*FailureGroup{}
 	at := jobCursor{}
 	for looked := 0; looked < mostFailures && !at.ended; {
-		rows, next, n, err := in.jobs(ctx, queue, JobQuery{State: StateArchived}, at, lookedOnce, lookedOnce, nil, true)
+		rows, next, n, err := in.jobs(ctx, queue, JobQuery{State: lifecycle.StateArchived}, at, lookedOnce, lookedOnce, nil, true)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // TestFailureGroupIsNamedExactly: what is done to a group of failures reaches the
@@ -34,7 +37,7 @@ func TestFailureGroupIsNamedExactly(t *testing.T) {
 		jobs += n
 	}
 	r.run(t)
-	r.seen.wait(t, string(Archived), jobs)
+	r.seen.wait(t, string(lifecycle.Archived), jobs)
 	r.stop()
 	client, ctx, by := r.server.Client(), t.Context(), Operator{"ann", "a test"}
 	tools := asynq.NewInspectorFromRedisClient(client)
@@ -54,8 +57,8 @@ func TestFailureGroupIsNamedExactly(t *testing.T) {
 		t.Fatalf("%d groups, %v; want %d: %+v", len(groups), err, len(reasons)+2, groups)
 	}
 	for _, g := range groups {
-		tally, err := Count(ctx, client, r.queue, RetryArchived, Filter{State: StateArchived, Group: &g.FailureKey})
-		page, listErr := inspector.ListJobs(ctx, r.queue, JobQuery{State: StateArchived, Group: &g.FailureKey, Limit: 100})
+		tally, err := Count(ctx, client, r.queue, RetryArchived, Filter{State: lifecycle.StateArchived, Group: &g.FailureKey})
+		page, listErr := inspector.ListJobs(ctx, r.queue, JobQuery{State: lifecycle.StateArchived, Group: &g.FailureKey, Limit: 100})
 		if err != nil || listErr != nil || tally.Jobs != g.Jobs || int64(len(page.Jobs)) != g.Jobs {
 			t.Errorf("%s %.30q has %d jobs; %d would be retried, %d are listed; %v, %v", g.Outcome, g.Reason, g.Jobs, tally.Jobs, len(page.Jobs), err, listErr)
 		}
@@ -79,16 +82,16 @@ func TestFailureGroupIsNamedExactly(t *testing.T) {
 	some := &groups[0].FailureKey
 	for name, f := range map[string]Filter{
 		"kind": {Group: some, Kind: "call"}, "reason": {Group: some, Reason: "x"}, "group.outcome": {Group: &FailureKey{Kind: "call"}},
-		"group.kind": {Group: &FailureKey{Outcome: Archived}}, "group.reason": {Group: &FailureKey{Archived, "call", strings.Repeat("x", 10_000)}},
+		"group.kind": {Group: &FailureKey{Outcome: lifecycle.Archived}}, "group.reason": {Group: &FailureKey{lifecycle.Archived, "call", strings.Repeat("x", 10_000)}},
 	} {
 		_, err := Count(ctx, client, r.queue, RetryArchived, f)
-		if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != name {
+		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != name {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, verb := range []Verb{Cancel, RunNow} {
 		_, err := Count(ctx, client, r.queue, verb, Filter{Group: some})
-		if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != "group" {
+		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != "group" {
 			t.Errorf("%s: %v", verb, err)
 		}
 	}

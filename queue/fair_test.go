@@ -10,7 +10,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -33,7 +35,7 @@ func TestOneHugeJobSaysNothingOfOthers(t *testing.T) {
 	add("returns", 10, 100)
 	of := map[string]string{}
 	for _, lane := range []string{"stays", "returns"} {
-		for _, id := range r.server.Client().ZRange(t.Context(), asynqKey(r.queue, "g:"+r.lane(lane)), 0, -1).Val() {
+		for _, id := range r.server.Client().ZRange(t.Context(), asynqwire.Key(r.queue, "g:"+r.lane(lane)), 0, -1).Val() {
 			of[id] = lane
 		}
 	}
@@ -69,7 +71,7 @@ func TestNoTenantMeetsAFieldOfOurs(t *testing.T) {
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		name := rapid.StringMatching(`[ -~]{1,12}`).Filter(func(name string) bool {
-			return textProblem(name, mostTenant) == "" && name != "other" && name != noTenant
+			return check.Text(name, check.MaxTenant) == "" && name != "other" && name != asynqwire.NoTenant
 		}).Draw(rt, "tenant")
 		if got := footprint(t, server, name); !slices.Equal(got, want) {
 			rt.Errorf("%s", difference(got, want))
@@ -189,7 +191,7 @@ func TestCrowdThatIsDueAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		largest = max(largest, commandStats(t, c.server.Client()).commands-before)
-		if went == 0 && c.server.Client().HGet(t.Context(), asynqKey(c.queue, "t:"+live), "state").Val() == "active" {
+		if went == 0 && c.server.Client().HGet(t.Context(), asynqwire.Key(c.queue, "t:"+live), "state").Val() == "active" {
 			went = round
 		}
 	}

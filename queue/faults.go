@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // Fault is something in Redis that the scripts of a queue cannot understand, such
@@ -29,7 +32,7 @@ const mostFaultText = 400
 // Faults lists what the scripts of a queue could not understand, by time: at most
 // 100, and none when nothing was reported for an hour.
 func Faults(ctx context.Context, client redis.UniversalClient, queue string) ([]Fault, error) {
-	name := key(queue, "faults")
+	name := store.Key(queue, "faults")
 	reports, err := client.HGetAll(ctx, name).Result()
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return []Fault{{What: name, Reason: err.Error()}}, nil
@@ -39,10 +42,10 @@ func Faults(ctx context.Context, client redis.UniversalClient, queue string) ([]
 	}
 	faults := make([]Fault, 0, len(reports))
 	for what, text := range reports {
-		fault := Fault{What: printable(what, mostFaultText), Reason: printable(text, mostFaultText)}
+		fault := Fault{What: check.Printable(what, mostFaultText), Reason: check.Printable(text, mostFaultText)}
 		first, reason, _ := strings.Cut(text, " ")
 		if micros, err := strconv.ParseInt(first, 10, 64); err == nil {
-			fault.At, fault.Reason = time.UnixMicro(micros), printable(reason, mostFaultText)
+			fault.At, fault.Reason = time.UnixMicro(micros), check.Printable(reason, mostFaultText)
 		}
 		faults = append(faults, fault)
 	}
@@ -54,7 +57,7 @@ func Faults(ctx context.Context, client redis.UniversalClient, queue string) ([]
 type faultLog struct{ known map[Fault]bool }
 
 func (l *faultLog) look(ctx context.Context, client redis.UniversalClient, queue string, logger *slog.Logger) error {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	faults, err := Faults(ctx, client, queue)
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/logtest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // TestFaults: what scripts reported is listed by time, whatever texts it quotes.
@@ -19,7 +21,7 @@ func TestFaults(t *testing.T) {
 	if faults, err := Faults(ctx, client, r.queue); err != nil || len(faults) != 0 {
 		t.Fatalf("without any: %v, %v", faults, err)
 	}
-	client.HSet(ctx, key(r.queue, "faults"),
+	client.HSet(ctx, store.Key(r.queue, "faults"),
 		"job 17", "1700000000000002 WRONGTYPE it is a list",
 		"lane \x1b[31m\nacme\x9b", "1700000000000001 \x1b[2Jfield\r\nhg_cost is \xff",
 		"bucket b", "no time at all",
@@ -50,10 +52,10 @@ func TestFaults(t *testing.T) {
 	}
 
 	// Something else may stand where the reports should.
-	client.Del(ctx, key(r.queue, "faults"))
-	client.Set(ctx, key(r.queue, "faults"), "x", 0)
+	client.Del(ctx, store.Key(r.queue, "faults"))
+	client.Set(ctx, store.Key(r.queue, "faults"), "x", 0)
 	faults, err = Faults(ctx, client, r.queue)
-	if err != nil || len(faults) != 1 || faults[0].What != key(r.queue, "faults") || !strings.Contains(faults[0].Reason, "WRONGTYPE") {
+	if err != nil || len(faults) != 1 || faults[0].What != store.Key(r.queue, "faults") || !strings.Contains(faults[0].Reason, "WRONGTYPE") {
 		t.Errorf("a key of another type: %+v, %v", faults, err)
 	}
 	if gauges, err := NewInspector(client).Gauges(ctx, r.queue); err != nil || gauges.Faults != 1 {
@@ -68,7 +70,7 @@ func TestScriptsReportFaults(t *testing.T) {
 	r := startRig(t, 0, limitsOf(perTenant(100)), nil)
 	ctx, client := t.Context(), r.server.Client()
 	r.add(t, nil)
-	client.Set(ctx, asynqKey(r.queue, "pending"), "x", 0)
+	client.Set(ctx, asynqwire.Key(r.queue, "pending"), "x", 0)
 	if gauges, err := NewInspector(client).Gauges(ctx, r.queue); err != nil || gauges.Waiting != 1 || gauges.Pending != 0 {
 		t.Errorf("the gauges of a queue of which one key is damaged: %+v, %v", gauges, err)
 	}
@@ -102,14 +104,14 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 		}
 	}
 	look()
-	client.HSet(ctx, key(r.queue, "faults"), "job 17", "1700000000000002 odd", "job 18", "1700000000000002 odd")
+	client.HSet(ctx, store.Key(r.queue, "faults"), "job 17", "1700000000000002 odd", "job 18", "1700000000000002 odd")
 	look("job 17", "job 18")
 	look()
-	client.HSet(ctx, key(r.queue, "faults"), "job 19", "1700000000000003 odd")
+	client.HSet(ctx, store.Key(r.queue, "faults"), "job 19", "1700000000000003 odd")
 	look("job 19")
-	client.Del(ctx, key(r.queue, "faults"))
+	client.Del(ctx, store.Key(r.queue, "faults"))
 	look()
-	client.HSet(ctx, key(r.queue, "faults"), "job 17", "1700000000000009 odd")
+	client.HSet(ctx, store.Key(r.queue, "faults"), "job 17", "1700000000000009 odd")
 	look("job 17")
 }
 
@@ -119,10 +121,10 @@ func TestWorkerLogsFaults(t *testing.T) {
 	logged := &logtest.Buffer{}
 	r := startRig(t, 0, limitsOf(), func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(logged, nil)) })
 	client := r.server.Client()
-	client.Set(t.Context(), key(r.queue, "waiting"), "x", 0)
+	client.Set(t.Context(), store.Key(r.queue, "waiting"), "x", 0)
 	r.run(t)
 	until(t, "logged", func() bool { return strings.Contains(logged.String(), "a script found what it cannot understand") })
-	client.Del(t.Context(), key(r.queue, "waiting")) // or the end of the worker is logged as a failure
+	client.Del(t.Context(), store.Key(r.queue, "waiting")) // or the end of the worker is logged as a failure
 }
 
 // TestDamagedQueueKeys: where a key of the whole queue holds something else, the rest goes
@@ -140,9 +142,9 @@ func TestDamagedQueueKeys(t *testing.T) {
 			r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
 			client, ctx := r.server.Client(), t.Context()
 			r.enqueue(t, "a", 1)
-			name := key(r.queue, test.damaged)
+			name := store.Key(r.queue, test.damaged)
 			if slices.Contains([]string{"retry", "scheduled", "pending"}, test.damaged) {
-				name = asynqKey(r.queue, test.damaged)
+				name = asynqwire.Key(r.queue, test.damaged)
 			}
 			kept := client.Dump(ctx, name).Val()
 			client.Del(ctx, name)
@@ -157,7 +159,7 @@ func TestDamagedQueueKeys(t *testing.T) {
 			if err != nil || len(faults) != 1 {
 				t.Errorf("faults %+v, %v; want one", faults, err)
 			}
-			active := asynqKey(r.queue, "active")
+			active := asynqwire.Key(r.queue, "active")
 			if n := client.LLen(ctx, active).Val(); (n == 1) != test.goes {
 				t.Errorf("%d jobs went", n)
 			}

@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/pacer"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -88,7 +92,7 @@ func TestThrottledIsOnePauseForAllWorkers(t *testing.T) {
 				}
 				r.enqueue(t, "a", jobs)
 				r.run(t)
-				r.seen.wait(t, string(Throttled), 1)
+				r.seen.wait(t, string(lifecycle.Throttled), 1)
 				provider.mu.Lock()
 				asked, inFlight := provider.answered, 0
 				for _, at := range provider.refused {
@@ -97,21 +101,21 @@ func TestThrottledIsOnePauseForAllWorkers(t *testing.T) {
 					}
 				}
 				provider.mu.Unlock()
-				r.seen.wait(t, string(Throttled), inFlight)
+				r.seen.wait(t, string(lifecycle.Throttled), inFlight)
 				pauses, err := Pauses(t.Context(), r.server.Client(), r.queue)
 				if err != nil || len(pauses) != 1 || pauses[0].By != "provider" || (pauses[0].Scope == Scope{}) != account {
 					t.Errorf("pauses: %+v, %v; want one", pauses, err)
 				} else if ends := asked.Add(pause); pauses[0].Until.Before(ends.Add(-time.Millisecond)) {
 					t.Errorf("the pause ends at %v; want %v or a little later", pauses[0].Until, ends)
 				}
-				r.seen.wait(t, string(Done), jobs)
+				r.seen.wait(t, string(lifecycle.Done), jobs)
 				provider.mu.Lock()
 				defer provider.mu.Unlock()
 				if n := len(provider.refused); n != inFlight || inFlight < 2 {
 					last := slices.MaxFunc(provider.refused, time.Time.Compare)
 					run.Wrong(asked, last, "%d calls were refused, the last %v after the first answer; want the %d that were in flight then", n, last.Sub(asked), inFlight)
 				}
-				if n := r.seen.outcomes(Throttled); n != len(provider.refused) {
+				if n := r.seen.outcomes(lifecycle.Throttled); n != len(provider.refused) {
 					t.Errorf("%d runs ended as throttled, of %d refused calls", n, len(provider.refused))
 				}
 				if provider.attempts != 1 {
@@ -160,7 +164,7 @@ func TestPauses(t *testing.T) {
 	}{
 		{"*", nil}, {"a", []string{b, other}}, {"k:call", []string{other}}, {"c", []string{a, b, other}},
 	} {
-		client.HSet(t.Context(), key(r.queue, "pauses"), test.scope, until)
+		client.HSet(t.Context(), store.Key(r.queue, "pauses"), test.scope, until)
 		r.add(t, nil)
 		ids := r.release(t, r.dispatcher(), 100)
 		goes := slices.DeleteFunc(ids, func(id string) bool { return id != a && id != b && id != other })
@@ -170,14 +174,14 @@ func TestPauses(t *testing.T) {
 			t.Errorf("paused %s: %v went; want %v", test.scope, goes, test.goes)
 		}
 		// Back to where they were.
-		client.Del(t.Context(), key(r.queue, "pauses"), asynqKey(r.queue, "active"), asynqKey(r.queue, "lease"))
+		client.Del(t.Context(), store.Key(r.queue, "pauses"), asynqwire.Key(r.queue, "active"), asynqwire.Key(r.queue, "lease"))
 		for _, id := range ids {
-			task := asynqKey(r.queue, "t:"+id)
+			task := asynqwire.Key(r.queue, "t:"+id)
 			client.HSet(t.Context(), task, "state", "aggregating")
-			client.ZAdd(t.Context(), asynqKey(r.queue, "g:"+client.HGet(t.Context(), task, "group").Val()), zOf(id, 1<<51))
+			client.ZAdd(t.Context(), asynqwire.Key(r.queue, "g:"+client.HGet(t.Context(), task, "group").Val()), zOf(id, 1<<51))
 		}
 		for _, lane := range []string{"a;kind=call", "b;kind=call", "b;kind=other", "a", "b"} {
-			client.ZAdd(t.Context(), key(r.queue, "waiting"), zOf(lane, 0))
+			client.ZAdd(t.Context(), store.Key(r.queue, "waiting"), zOf(lane, 0))
 		}
 	}
 }
@@ -190,7 +194,7 @@ func TestAdaptiveLimit(t *testing.T) {
 	r := startRig(t, 1, limitsOf(limit), nil)
 	client := r.server.Client()
 	id := r.add(t, nil)
-	task := asynqKey(r.queue, "t:"+id)
+	task := asynqwire.Key(r.queue, "t:"+id)
 	g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}}
 	throttle := func() {
 		t.Helper()
@@ -201,26 +205,26 @@ func TestAdaptiveLimit(t *testing.T) {
 		}
 	}
 	parts := func() string {
-		return client.HGet(t.Context(), key(r.queue, "adapt"), key(r.queue, "b:tenant:a")).Val()
+		return client.HGet(t.Context(), store.Key(r.queue, "adapt"), store.Key(r.queue, "b:tenant:a")).Val()
 	}
 	var got, since int64
 	for _, want := range []int64{32, 32, 16} {
 		if want == 16 { // the next pause
-			client.Del(t.Context(), key(r.queue, "b:tenant:a"))
+			client.Del(t.Context(), store.Key(r.queue, "b:tenant:a"))
 		}
 		throttle()
 		if _, err := fmt.Sscan(parts(), &got, &since); err != nil || got != want {
 			t.Fatalf("%d of 64 parts are left, %v; want %d", got, err, want)
 		}
 	}
-	rate := newScript(`
+	rate := store.NewScript(`
 local spec = lane_limits('a', tonumber(ARGV[2])).all[1].spec
 return string.format('%.0f', spec.r * 1000000 / spec.p)`)
 	for _, test := range []struct {
 		after time.Duration
 		want  string
 	}{{0, "16"}, {4999 * time.Millisecond, "16"}, {5 * time.Second, "20"}, {30 * time.Second, "40"}, {time.Minute, "64"}, {time.Hour, "64"}} {
-		reply, err := rate.Run(t.Context(), client, scriptKeys(r.queue), r.queue, since+test.after.Microseconds())
+		reply, err := rate.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, since+test.after.Microseconds())
 		if err != nil || reply != test.want {
 			t.Errorf("%v after the 429: %v/s, %v; want %s", test.after, reply, err, test.want)
 		}
@@ -233,7 +237,7 @@ func TestDeadlinePassesWhileTheTenantIsPaused(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
-	client.HSet(t.Context(), key(r.queue, "pauses"), "a", fmt.Sprint(endless, " operator a test"))
+	client.HSet(t.Context(), store.Key(r.queue, "pauses"), "a", fmt.Sprint(store.Endless, " operator a test"))
 	deadline := time.Now().Add(1200 * time.Millisecond)
 	ids := []string{
 		r.add(t, nil), // in front of the other, and without an end
@@ -241,13 +245,13 @@ func TestDeadlinePassesWhileTheTenantIsPaused(t *testing.T) {
 		r.add(t, func(job *Job) { job.Deadline, job.At = deadline, time.Now() }),
 	}
 	r.run(t)
-	r.seen.wait(t, string(Expired), 2)
+	r.seen.wait(t, string(lifecycle.Expired), 2)
 	r.stop() // asynq was told
 	archived := r.archived(t)
 	if archived[ids[1]] == "" || archived[ids[2]] == "" || len(archived) != 2 || time.Now().Before(deadline) {
 		t.Errorf("archived: %v", archived)
 	}
-	if n := client.ZCard(t.Context(), key(r.queue, "deadlines")).Val(); n != 0 {
+	if n := client.ZCard(t.Context(), store.Key(r.queue, "deadlines")).Val(); n != 0 {
 		t.Errorf("%d deadlines are left", n)
 	}
 }
@@ -265,7 +269,7 @@ func TestSettlementWakesTheBlockedLane(t *testing.T) {
 	}
 	woken := 0
 	g := &gate{queue: r.queue, redis: client, limits: d.limits, woke: func() { woken++ }}
-	client.HSet(t.Context(), asynqKey(r.queue, "t:"+first), "hg_owner", "o")
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+first), "hg_owner", "o")
 	for range 2 { // as after a lost reply
 		if mine, err := g.sendSettle([]settleQuestion{{id: first, owner: "o", tenant: "a", outcome: "done"}}); err != nil || !mine[0].mine {
 			t.Fatal(mine, err)
@@ -298,7 +302,7 @@ func TestWaitingForAnotherTryHoldsNoPermit(t *testing.T) {
 			tried := func(job *Job) { job.Kind = "tried" }
 			want := []string{r.add(t, tried), r.add(t, tried)}
 			r.run(t)
-			r.seen.wait(t, string(Done), 1)
+			r.seen.wait(t, string(lifecycle.Done), 1)
 			r.stop()
 			if len(calls) < 2 || !slices.Equal(calls[:2], want) {
 				t.Errorf("called: %v; want %v", calls, want)
@@ -312,7 +316,7 @@ func TestWaitingForAnotherTryHoldsNoPermit(t *testing.T) {
 func TestSendWindow(t *testing.T) {
 	now := time.Now().UTC()
 	day := now.AddDate(0, 0, 2).Weekday().String()[:3]
-	closed, err := ParseSendWindow(day + " 09:00-10:00 UTC")
+	closed, err := sendwindow.Parse(day + " 09:00-10:00 UTC")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,10 +324,10 @@ func TestSendWindow(t *testing.T) {
 	for name, edit := range map[string]func(*Limits, string){
 		"tenant": func(l *Limits, _ string) { l.Tenants = map[string]TenantLimits{"a": {SendWindow: closed}} },
 		"kind": func(l *Limits, queue string) {
-			l.Queues[queue] = QueueLimits{Kinds: []string{"call", "other"}, SendWindows: map[string]SendWindow{"call": closed}}
+			l.Queues[queue] = QueueLimits{Kinds: []string{"call", "other"}, SendWindows: map[string]sendwindow.Window{"call": closed}}
 		},
 		"queue": func(l *Limits, queue string) {
-			l.Queues[queue] = QueueLimits{Kinds: []string{"call", "other"}, SendWindows: map[string]SendWindow{AllKinds: closed}}
+			l.Queues[queue] = QueueLimits{Kinds: []string{"call", "other"}, SendWindows: map[string]sendwindow.Window{AllKinds: closed}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -343,7 +347,7 @@ func TestSendWindow(t *testing.T) {
 			if slices.Contains(ids, held) || name != "queue" && !slices.Contains(ids, free[name]) || name == "queue" && len(ids) > 0 {
 				t.Errorf("%v went; %s is closed, %v", ids, held, free)
 			}
-			due, err := r.server.Client().ZScore(t.Context(), key(r.queue, "waiting"), "a;kind=call").Result()
+			due, err := r.server.Client().ZScore(t.Context(), store.Key(r.queue, "waiting"), "a;kind=call").Result()
 			if err != nil || time.UnixMicro(int64(due)).UTC() != opens {
 				t.Errorf("waits until %v, %v; want %v", time.UnixMicro(int64(due)).UTC(), err, opens)
 			}

@@ -5,16 +5,19 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
 // Filter says which jobs of a queue an operator means: those to which all of
 // its fields apply. The zero Filter means all of them.
 type Filter struct {
-	Tenant string // "" for any
-	Kind   string // "" for any
-	State  State  // "" for any that the verb changes
-	ID     string // one job, wherever it is
+	Tenant string          // "" for any
+	Kind   string          // "" for any
+	State  lifecycle.State // "" for any that the verb changes
+	ID     string          // one job, wherever it is
 
 	// Reason is a part of why archived jobs ended, as it is or as [Inspector.Failures]
 	// folds it; "" for any. Only the verbs for archived jobs have it.
@@ -31,39 +34,39 @@ const mostContained = 512
 
 // check names the field that is wrong.
 func (f Filter) check(verb Verb) error {
-	if reason := textProblem(f.Tenant, mostTenant); f.Tenant != "" && reason != "" {
-		return invalidField("tenant", reason)
+	if reason := check.Text(f.Tenant, check.MaxTenant); f.Tenant != "" && reason != "" {
+		return validation.Field("tenant", reason)
 	}
-	if f.Kind != "" && !kindPattern.MatchString(f.Kind) {
-		return invalidField("kind", quote(f.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
+	if f.Kind != "" && !check.KindPattern.MatchString(f.Kind) {
+		return validation.Field("kind", check.Quote(f.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
 	}
-	if reason := textProblem(f.ID, mostID); f.ID != "" && reason != "" {
-		return invalidField("id", reason)
+	if reason := check.Text(f.ID, mostID); f.ID != "" && reason != "" {
+		return validation.Field("id", reason)
 	}
-	if reason := textProblem(f.Reason, mostContained); f.Reason != "" && reason != "" {
-		return invalidField("reason", reason)
+	if reason := check.Text(f.Reason, mostContained); f.Reason != "" && reason != "" {
+		return validation.Field("reason", reason)
 	}
-	if f.Reason != "" && !slices.Contains(verb.changes(), StateArchived) {
-		return invalidField("reason", fmt.Sprintf("only archived jobs have one, and %s is for those that are %s", verb, join(verb.changes())))
+	if f.Reason != "" && !slices.Contains(verb.changes(), lifecycle.StateArchived) {
+		return validation.Field("reason", fmt.Sprintf("only archived jobs have one, and %s is for those that are %s", verb, join(verb.changes())))
 	}
 	if f.Group != nil {
-		if !slices.Contains(verb.changes(), StateArchived) {
-			return invalidField("group", fmt.Sprintf("groups are of archived jobs, and %s is for those that are %s", verb, join(verb.changes())))
+		if !slices.Contains(verb.changes(), lifecycle.StateArchived) {
+			return validation.Field("group", fmt.Sprintf("groups are of archived jobs, and %s is for those that are %s", verb, join(verb.changes())))
 		}
 		if err := f.Group.check(f.Kind, f.Reason); err != nil {
 			return err
 		}
 	}
 	if states := verb.changes(); f.State != "" && !slices.Contains(states, f.State) {
-		return invalidField("state", fmt.Sprintf("%s is none of %s, which is what %s is for", quote(string(f.State)), join(states), verb))
+		return validation.Field("state", fmt.Sprintf("%s is none of %s, which is what %s is for", check.Quote(string(f.State)), join(states), verb))
 	}
 	return nil
 }
 
 // mostID: the id of a job with a key has both in it, escaped.
-const mostID = 3*mostTenant + 1 + 3*mostKey
+const mostID = 3*check.MaxTenant + 1 + 3*check.MaxKey
 
-func join(states []State) string {
+func join(states []lifecycle.State) string {
 	words := make([]string, len(states))
 	for i, state := range states {
 		words[i] = string(state)

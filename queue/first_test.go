@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestFirst: the first attempt is the first whose call may have had an effect:
@@ -28,7 +31,7 @@ func TestFirst(t *testing.T) {
 	}
 	r.add(t, nil)
 	r.run(t)
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
 	if len(firsts) != 4 || firsts[0].Before(began.Add(-time.Second)) || firsts[1].Sub(firsts[0]) < 250*time.Millisecond ||
 		!firsts[2].Equal(firsts[1]) || !firsts[3].Equal(firsts[1]) {
@@ -55,7 +58,7 @@ func TestParkedIsNotFirst(t *testing.T) {
 	}
 	r.add(t, nil)
 	r.run(t)
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
 	if len(firsts) != 2 || firsts[1].Sub(firsts[0]) < 250*time.Millisecond {
 		t.Errorf("first attempts: %v; want another one after the call that was parked", firsts)
@@ -85,7 +88,7 @@ func TestKeepsFirst(t *testing.T) {
 	}
 	r.add(t, func(job *Job) { job.MaxAttempts = 1 })
 	r.run(t)
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
 	if len(firsts) != 3 || !firsts[1].Equal(firsts[0]) || !firsts[2].Equal(firsts[0]) || attempts[2] != 1 {
 		t.Errorf("first attempts: %v, attempts %v; want the same first one for all, and no attempt spent", firsts, attempts)
@@ -101,12 +104,12 @@ func TestUnknownStaysUnknown(t *testing.T) {
 		name   string
 		later  error // of the second attempt of two
 		within time.Duration
-		want   Outcome
+		want   lifecycle.Outcome
 	}{
-		{"not sent", errors.New("nobody is there"), 0, Unknown},
-		{"refused for good", permanent{}, 0, Archived},
-		{"done", nil, 0, Done},
-		{"expired", tooMany{after: 2 * time.Second}, 2 * time.Second, Unknown},
+		{"not sent", errors.New("nobody is there"), 0, lifecycle.Unknown},
+		{"refused for good", permanent{}, 0, lifecycle.Archived},
+		{"done", nil, 0, lifecycle.Done},
+		{"expired", tooMany{after: 2 * time.Second}, 2 * time.Second, lifecycle.Unknown},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -126,11 +129,11 @@ func TestUnknownStaysUnknown(t *testing.T) {
 			r.run(t)
 			r.seen.wait(t, string(test.want), 1)
 			r.stop()
-			if test.want != Unknown {
+			if test.want != lifecycle.Unknown {
 				return
 			}
 			archived, _, err := ListArchived(t.Context(), r.server.Client(), r.queue, "", 0)
-			if err != nil || len(archived) != 1 || archived[0].ID != id || archived[0].Outcome != Unknown || !strings.HasSuffix(archived[0].Reason, errUnsure.Error()) {
+			if err != nil || len(archived) != 1 || archived[0].ID != id || archived[0].Outcome != lifecycle.Unknown || !strings.HasSuffix(archived[0].Reason, errUnsure.Error()) {
 				t.Errorf("%+v, %v", archived, err)
 			}
 		})
@@ -140,10 +143,10 @@ func TestUnknownStaysUnknown(t *testing.T) {
 // TestJudgeKeepsTheTime: a call that is not wanted before a time is made then.
 func TestJudgeKeepsTheTime(t *testing.T) {
 	now := time.Now()
-	for in, want := range map[time.Duration]time.Duration{5 * time.Minute: 5 * time.Minute, -time.Minute: 0, 2 * mostAhead: mostAhead} {
+	for in, want := range map[time.Duration]time.Duration{5 * time.Minute: 5 * time.Minute, -time.Minute: 0, 2 * check.MaxAhead: check.MaxAhead} {
 		v := judge(notYet{now.Add(in)}, &Running{Attempt: 1, MaxAttempts: 3}, false, now)
 		again, ok := errors.AsType[*retryError](v.err)
-		if !ok || again.after != want || v.outcome != Postponed {
+		if !ok || again.after != want || v.outcome != lifecycle.Postponed {
 			t.Errorf("parked for %v: %s, %+v; want it to wait for %v", in, v.outcome, again, want)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 const (
@@ -114,7 +115,7 @@ func TestPeriodicFleet(t *testing.T) {
 				t.Fatal(err)
 			}
 			entries[id], ticks[id] = stored, nil
-			for tick := s.next(stored.Since); tick <= until; tick = s.next(tick) {
+			for tick := s.Next(stored.Since); tick <= until; tick = s.Next(tick) {
 				ticks[id] = append(ticks[id], tick)
 				n++
 			}
@@ -268,7 +269,7 @@ func TestPeriodicLive(t *testing.T) {
 	for range 3 {
 		next("z")
 	}
-	if n := client.ZScore(ctx, key("q", "periodic"), "x").Val(); int64(n) > client.Time(ctx).Val().Unix()-2 {
+	if n := client.ZScore(ctx, store.Key("q", "periodic"), "x").Val(); int64(n) > client.Time(ctx).Val().Unix()-2 {
 		t.Error("a removed entry goes on")
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestForeignTasksBesideAFlood: tasks of asynq's own client are served while jobs of ours
@@ -20,7 +23,7 @@ func TestForeignTasksBesideAFlood(t *testing.T) {
 	}
 	r.enqueue(t, "busy", flood)
 	r.run(t)
-	r.seen.wait(t, string(Done), 100)
+	r.seen.wait(t, string(lifecycle.Done), 100)
 	client := asynq.NewClientFromRedisClient(r.server.Client())
 	for range foreign {
 		if _, err := client.Enqueue(asynq.NewTask("call", []byte(`{}`)), asynq.Queue(r.queue)); err != nil {
@@ -28,7 +31,9 @@ func TestForeignTasksBesideAFlood(t *testing.T) {
 		}
 	}
 	r.enqueue(t, "quiet", foreign)
-	until(t, "both are served", func() bool { return len(r.callsOf(noTenant)) == foreign && len(r.callsOf("quiet")) == foreign })
+	until(t, "both are served", func() bool {
+		return len(r.callsOf(asynqwire.NoTenant)) == foreign && len(r.callsOf("quiet")) == foreign
+	})
 	if n := len(r.callsOf("busy")); n > flood/2 {
 		t.Errorf("%d of %d jobs of the busy tenant went before them", n, flood)
 	}

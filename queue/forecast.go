@@ -14,13 +14,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/fluid"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
 //go:embed explain.lua
 var explainLua string
 
-var explainScript = newScript(explainLua)
+var explainScript = store.NewScript(explainLua)
 
 const (
 	// mostLanes is how many lanes are looked at one by one. Of more, about enoughLanes are
@@ -114,16 +117,16 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 		queue: queue, part: 1, run: &modelRun{}, laneAt: map[string]int{}, bucketAt: map[string]int{},
 		hours: map[string][]float64{}, logs: map[int][2]float64{},
 	}
-	groups := asynqKey(queue, "groups")
+	groups := asynqwire.Key(queue, "groups")
 	pipe := client.Pipeline()
 	version := readVersion(ctx, pipe, queue)
-	stored := pipe.HGet(ctx, key(queue, "limits"), "*")
+	stored := pipe.HGet(ctx, store.Key(queue, "limits"), "*")
 	all := pipe.SCard(ctx, groups)
-	first := pipe.SScan(ctx, groups, 0, "", mostKeys)
-	pauses := pipe.HScan(ctx, key(queue, "pauses"), 0, "", mostKeys)
-	overrides := pipe.HScan(ctx, key(queue, "overrides"), 0, "", mostKeys)
-	adapt := pipe.HScan(ctx, key(queue, "adapt"), 0, "", mostKeys)
-	if err := execute(ctx, pipe); err != nil {
+	first := pipe.SScan(ctx, groups, 0, "", store.MaxKeys)
+	pauses := pipe.HScan(ctx, store.Key(queue, "pauses"), 0, "", store.MaxKeys)
+	overrides := pipe.HScan(ctx, store.Key(queue, "overrides"), 0, "", store.MaxKeys)
+	adapt := pipe.HScan(ctx, store.Key(queue, "adapt"), 0, "", store.MaxKeys)
+	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, err
 	}
 	f.version = versionOf(version.Val())
@@ -134,17 +137,17 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	if f.rules, err = f.limits.queue.limits(); err != nil {
 		return nil, err
 	}
-	if f.pauses, err = restOf(ctx, client, key(queue, "pauses"), pauses); err != nil {
+	if f.pauses, err = restOf(ctx, client, store.Key(queue, "pauses"), pauses); err != nil {
 		return nil, err
 	}
-	changed, err := restOf(ctx, client, key(queue, "overrides"), overrides)
+	changed, err := restOf(ctx, client, store.Key(queue, "overrides"), overrides)
 	if err != nil {
 		return nil, err
 	}
 	if err := f.limits.overridesOf(changed); err != nil {
 		return nil, err
 	}
-	if f.adapt, err = restOf(ctx, client, key(queue, "adapt"), adapt); err != nil {
+	if f.adapt, err = restOf(ctx, client, store.Key(queue, "adapt"), adapt); err != nil {
 		return nil, err
 	}
 	names, err := lanesToRead(ctx, client, groups, all.Val(), first, rest)
@@ -159,7 +162,7 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	}
 	f.asked = f.now
 	for _, limit := range f.rules.Limits {
-		f.calendars = append(f.calendars, limit.Windows(f.now, exactOpenings))
+		f.calendars = append(f.calendars, limit.Windows(f.now, fluid.ExactOpenings))
 	}
 	if f.windows, err = f.limits.queue.calendars(f.now); err != nil {
 		return nil, err
@@ -183,13 +186,13 @@ func lanesToRead(ctx context.Context, client redis.UniversalClient, groups strin
 	more := func() bool { return cursor != 0 }
 	if all > mostLanes {
 		names, cursor = nil, rand.Uint64()
-		pieces := enoughLanes/mostKeys + 1 // one may end where the set does
+		pieces := enoughLanes/store.MaxKeys + 1 // one may end where the set does
 		more = func() bool { pieces--; return pieces >= 0 && len(names) < enoughLanes }
 	}
 	for err == nil && more() {
 		rest(piecePause)
 		var some []string
-		some, cursor, err = client.SScan(ctx, groups, cursor, "", mostKeys).Result()
+		some, cursor, err = client.SScan(ctx, groups, cursor, "", store.MaxKeys).Result()
 		names = append(names, some...)
 	}
 	if err != nil {
@@ -257,7 +260,7 @@ func bucketKey(queue string, limit Limit, l *lane) string {
 func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, names []string, rest func(time.Duration)) error {
 	for {
 		rest(piecePause)
-		some := names[:min(len(names), mostKeys)]
+		some := names[:min(len(names), store.MaxKeys)]
 		now, err := f.readSome(ctx, client, some)
 		if err != nil {
 			return err
@@ -312,24 +315,24 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 	clock := pipe.Time(ctx)
 	var owns, backlog *redis.SliceCmd
 	var states []*redis.SliceCmd
-	for chunk := range slices.Chunk(f.buckets[firstBucket:], mostKeys) {
+	for chunk := range slices.Chunk(f.buckets[firstBucket:], store.MaxKeys) {
 		states = append(states, pipe.MGet(ctx, chunk...))
 	}
 	lengths, alone := make([]*redis.IntCmd, len(lanes)), false
 	for i := range lanes {
 		if l := &lanes[i]; len(l.attributes) > 0 || len(f.limits.queue.Attributes) > 0 {
-			lengths[i] = pipe.ZCard(ctx, asynqKey(f.queue, "g:"+l.name))
+			lengths[i] = pipe.ZCard(ctx, asynqwire.Key(f.queue, "g:"+l.name))
 		} else {
 			alone = true // all that waits of its tenant
 		}
 	}
 	if len(names) > 0 {
-		owns = pipe.HMGet(ctx, key(f.queue, "limits"), fields...)
+		owns = pipe.HMGet(ctx, store.Key(f.queue, "limits"), fields...)
 	}
 	if alone {
-		backlog = pipe.HMGet(ctx, key(f.queue, "backlog"), tenants...)
+		backlog = pipe.HMGet(ctx, store.Key(f.queue, "backlog"), tenants...)
 	}
-	if err := execute(ctx, pipe); err != nil || len(names) == 0 {
+	if err := store.Execute(ctx, pipe); err != nil || len(names) == 0 {
 		return clock.Val(), err
 	}
 	if err := f.limits.tenantsOf(tenants, owns.Val()); err != nil {
@@ -356,7 +359,7 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 // counts are numbers of a hash by field; 0 where there is none.
 func counts(fields []string, reply *redis.SliceCmd) map[string]int64 {
 	all := make(map[string]int64, len(fields))
-	for i, text := range texts(reply.Val()) {
+	for i, text := range store.Texts(reply.Val()) {
 		all[fields[i]], _ = strconv.ParseInt(text, 10, 64)
 	}
 	return all
@@ -439,7 +442,7 @@ func (f *forecast) script(ctx context.Context, client redis.UniversalClient, sub
 	for _, log := range logs {
 		args = append(args, log.words)
 	}
-	reply, err := explainScript.Run(ctx, client, scriptKeys(f.queue), args...)
+	reply, err := explainScript.Run(ctx, client, store.ScriptKeys(f.queue), args...)
 	if err != nil {
 		if strings.Contains(err.Error(), "STALE") && !f.final {
 			err = errChanged // limits with new calendars were published
@@ -450,7 +453,7 @@ func (f *forecast) script(ctx context.Context, client redis.UniversalClient, sub
 	if !ok || len(parts) != 8 {
 		return time.Time{}, fmt.Errorf("unexpected reply %v", reply)
 	}
-	head, err := numbers(parts[:2], 2)
+	head, err := store.Numbers(parts[:2], 2)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -461,7 +464,7 @@ func (f *forecast) script(ctx context.Context, client redis.UniversalClient, sub
 		return time.Time{}, errChanged
 	}
 	f.seen = lookedAt{backlog: head[1]}
-	if f.seen.place, err = numbers(parts[3], 0); err != nil {
+	if f.seen.place, err = store.Numbers(parts[3], 0); err != nil {
 		return time.Time{}, err
 	}
 	if f.seen.limits, err = limitsSeen(parts[4]); err != nil {
@@ -480,7 +483,7 @@ func (f *forecast) script(ctx context.Context, client redis.UniversalClient, sub
 		return time.Time{}, fmt.Errorf("unexpected reply %v", parts[7])
 	}
 	for i, log := range read {
-		n, err := numbers(log, 2)
+		n, err := store.Numbers(log, 2)
 		if err != nil {
 			return time.Time{}, err
 		}
@@ -499,7 +502,7 @@ func limitsSeen(reply any) (all []limitSeen, err error) {
 		if !ok || len(fields) != 5 {
 			return nil, fmt.Errorf("unexpected reply %v", one)
 		}
-		n, err := numbers(fields[3:], 2)
+		n, err := store.Numbers(fields[3:], 2)
 		if err != nil {
 			return nil, err
 		}
@@ -586,19 +589,19 @@ func (f *forecast) pausedUntil(l *lane) float64 {
 	until := 0.0
 	for _, scope := range f.scopesOf(l) {
 		if text, ok := f.pauses[scope]; ok {
-			until = max(until, f.until(pausedUntil(text)))
+			until = max(until, f.until(store.PausedUntil(text)))
 		}
 	}
 	return until
 }
 
 func (*forecast) scopesOf(l *lane) []string {
-	return append(pauseScopes(l.tenant, l.kind), holdScopes(l.tenant, l.kind, l.value(attrEndpoint))...)
+	return append(store.PauseScopes(l.tenant, l.kind), store.HoldScopes(l.tenant, l.kind, l.value(store.EndpointAttribute))...)
 }
 
 // until is a moment as seconds from now.
 func (f *forecast) until(micros int64) float64 {
-	if micros >= endless {
+	if micros >= store.Endless {
 		return math.Inf(1)
 	}
 	return float64(micros-f.now.UnixMicro()) / 1e6

@@ -8,13 +8,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/fluid"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
 
 // bucketState is the state of a bucket as the model takes it, under one limit.
 type bucketState struct {
 	spec        throttle.Spec
-	bucket      fluidBucket
+	bucket      fluid.Bucket
 	pausedUntil float64
 }
 
@@ -30,7 +33,7 @@ func (f *forecast) readStates() {
 			}
 			spec := f.limits.spec(j, l.tenant)
 			if b, pausedUntil, err := f.bucket(j, l, spec); err == nil {
-				b.opens = slices.Clip(b.opens) // each model adds to its own
+				b.Opens = slices.Clip(b.Opens) // each model adds to its own
 				f.states[at] = bucketState{spec, b, pausedUntil}
 			}
 		}
@@ -38,18 +41,18 @@ func (f *forecast) readStates() {
 }
 
 // bucket is the state of a bucket under a limit.
-func (f *forecast) bucket(i int, l *lane, spec throttle.Spec) (b fluidBucket, pausedUntil float64, err error) {
+func (f *forecast) bucket(i int, l *lane, spec throttle.Spec) (b fluid.Bucket, pausedUntil float64, err error) {
 	if at := l.buckets[i]; at < len(f.states) && f.states[at].spec == spec {
 		return f.states[at].bucket, f.states[at].pausedUntil, nil
 	}
-	b = fluidBucket{limit: i}
+	b = fluid.Bucket{Limit: i}
 	if spec.Algorithm == "sl" {
 		log, ok := f.logs[l.buckets[i]]
 		if !ok {
 			log = [2]float64{float64(spec.Burst), 0}
 		}
-		b.quota, b.most, b.period = float64(spec.Burst), float64(spec.Burst), float64(spec.Window)/1e6
-		b.level, b.opens = log[0], []float64{max(log[1]+b.period, tiny)}
+		b.Quota, b.Max, b.Period = float64(spec.Burst), float64(spec.Burst), float64(spec.Window)/1e6
+		b.Level, b.Opens = log[0], []float64{max(log[1]+b.Period, fluid.Tiny)}
 		return b, 0, nil
 	}
 	text, _ := f.texts[l.buckets[i]].(string)
@@ -60,36 +63,36 @@ func (f *forecast) bucket(i int, l *lane, spec throttle.Spec) (b fluidBucket, pa
 	if stored.PausedUntil > 0 {
 		pausedUntil = f.until(stored.PausedUntil)
 	}
-	b.level = stored.Left
+	b.Level = stored.Left
 	switch spec.Algorithm {
 	case "fw", "sc":
-		b.quota, b.used = max(1, math.Floor(float64(spec.Burst)*f.adapted(i, l))), stored.Used
-		b.level, b.most = b.level+b.quota-float64(spec.Burst), b.quota
+		b.Quota, b.Used = max(1, math.Floor(float64(spec.Burst)*f.adapted(i, l))), stored.Used
+		b.Level, b.Max = b.Level+b.Quota-float64(spec.Burst), b.Quota
 		from := max(f.now.UnixMicro()+1, stored.Opens)
 		if spec.Window > 0 {
-			b.period = float64(spec.Window) / 1e6
-			b.opens = []float64{f.until(from + (spec.Window-from%spec.Window)%spec.Window)}
+			b.Period = float64(spec.Window) / 1e6
+			b.Opens = []float64{f.until(from + (spec.Window-from%spec.Window)%spec.Window)}
 		} else {
 			for _, opens := range f.calendars[i] {
 				if opens >= from {
-					b.opens = append(b.opens, f.until(opens))
+					b.Opens = append(b.Opens, f.until(opens))
 				}
 			}
-			n := len(b.opens)
-			b.period = (b.opens[n-1] - b.opens[0]) / float64(n-1)
+			n := len(b.Opens)
+			b.Period = (b.Opens[n-1] - b.Opens[0]) / float64(n-1)
 		}
 		if spec.Algorithm == "sc" {
-			b.spread, b.rate = true, stored.Previous/b.period
+			b.Spread, b.Rate = true, stored.Previous/b.Period
 		}
 		if stored.Opens > 0 {
-			b.level, b.rate, b.given = 0, 0, stored.Given
+			b.Level, b.Rate, b.Given = 0, 0, stored.Given
 		}
 	default:
-		b.rate = float64(spec.Flow) / float64(spec.Permit) * 1e6
-		b.most = 1
-		b.rate *= f.adapted(i, l)
+		b.Rate = float64(spec.Flow) / float64(spec.Permit) * 1e6
+		b.Max = 1
+		b.Rate *= f.adapted(i, l)
 		if spec.Algorithm == "tb" || spec.Algorithm == "lm" {
-			b.most = float64(max(spec.Burst, 1))
+			b.Max = float64(max(spec.Burst, 1))
 		}
 	}
 	return b, pausedUntil, nil
@@ -115,7 +118,7 @@ func (f *forecast) openings(l *lane) (all []float64, key string, err error) {
 	if len(f.limits.queue.Windows) == 0 {
 		return nil, "", nil
 	}
-	texts := []string{f.limits.tenants[l.tenant].Window, f.limits.queue.SendWindows[AllKinds], f.limits.queue.SendWindows[unescape(l.kind)]}
+	texts := []string{f.limits.tenants[l.tenant].Window, f.limits.queue.SendWindows[AllKinds], f.limits.queue.SendWindows[store.Unescape(l.kind)]}
 	key = strings.Join(texts, "\n")
 	if key == "\n\n" {
 		return nil, key, nil
@@ -127,7 +130,7 @@ func (f *forecast) openings(l *lane) (all []float64, key string, err error) {
 		if text == "" {
 			continue
 		}
-		window, err := ParseSendWindow(text)
+		window, err := sendwindow.Parse(text)
 		if err != nil {
 			return nil, "", err
 		}
@@ -181,12 +184,12 @@ type subject struct {
 	lane    string
 	jobs    float64            // that it has, whatever was read
 	costs   map[string]float64 // of each of them
-	watched []*member          // places in the lane
+	watched []*fluid.Member    // places in the lane
 }
 
 // model makes the model of what waits, with what is said of some lanes. All members
 // come in the order of f.lanes.
-func (f *forecast) model(subjects ...subject) (*fluid, []*member, error) {
+func (f *forecast) model(subjects ...subject) (*fluid.Model, []*fluid.Member, error) {
 	of := func(name string) *subject {
 		for i := range subjects {
 			if subjects[i].lane == name {
@@ -195,8 +198,8 @@ func (f *forecast) model(subjects ...subject) (*fluid, []*member, error) {
 		}
 		return nil
 	}
-	m := &fluid{}
-	members := make([]*member, len(f.lanes))
+	m := &fluid.Model{}
+	members := make([]*fluid.Member, len(f.lanes))
 	lanesOf, usersOf := map[string]float64{}, make([]int, len(f.buckets))
 	for i := range f.lanes {
 		l := &f.lanes[i]
@@ -209,29 +212,29 @@ func (f *forecast) model(subjects ...subject) (*fluid, []*member, error) {
 			}
 		}
 	}
-	shared, classes := make([]int, len(f.buckets)), map[string]*flow{}
+	shared, classes := make([]int, len(f.buckets)), map[string]*fluid.Flow{}
 	pausedUntil := make([]float64, len(f.buckets)) // of those that are shared
-	alike := map[*flow]float64{}                   // members of a class so far
-	all := make([]member, len(f.lanes))
-	var uses []use // of the lane at hand, as the next two
-	var private []fluidBucket
+	alike := map[*fluid.Flow]float64{}             // members of a class so far
+	all := make([]fluid.Member, len(f.lanes))
+	var uses []fluid.Use // of the lane at hand, as the next two
+	var private []fluid.Bucket
 	var class []byte
 	for i := range f.lanes {
 		l := &f.lanes[i]
 		mine := of(l.name)
 		one := &all[i]
-		*one = member{jobs: float64(l.jobs), times: 1 / f.part, limit: -1}
+		*one = fluid.Member{Jobs: float64(l.jobs), Times: 1 / f.part, Limit: -1}
 		if l.added {
-			one.times = 1
+			one.Times = 1
 		}
 		members[i] = one
 		unit := f.costOf(l)
 		if mine != nil {
-			one.jobs, one.times, unit = mine.jobs, 1, mine.costs
+			one.Jobs, one.Times, unit = mine.jobs, 1, mine.costs
 		} else if l.jobs <= 0 {
 			continue
 		}
-		weight := f.limits.weight(l.tenant) / lanesOf[l.tenant] / max(unit[""], tiny)
+		weight := f.limits.weight(l.tenant) / lanesOf[l.tenant] / max(unit[""], fluid.Tiny)
 		from := f.closedUntil(l)
 		hours, windows, err := f.openings(l)
 		if err != nil {
@@ -254,7 +257,7 @@ func (f *forecast) model(subjects ...subject) (*fluid, []*member, error) {
 			if common && shared[name] > 0 {
 				at := shared[name] - 1
 				from = max(from, pausedUntil[name])
-				uses = append(uses, use{at, cost})
+				uses = append(uses, fluid.Use{Bucket: at, Cost: cost})
 				class = binary.AppendVarint(class, int64(at))
 				continue
 			}
@@ -264,28 +267,28 @@ func (f *forecast) model(subjects ...subject) (*fluid, []*member, error) {
 			}
 			from = max(from, paused)
 			if common {
-				at := len(m.buckets)
+				at := len(m.Buckets)
 				shared[name], pausedUntil[name] = at+1, paused
-				uses = append(uses, use{at, cost})
+				uses = append(uses, fluid.Use{Bucket: at, Cost: cost})
 				class = binary.AppendVarint(class, int64(at))
-				m.buckets = append(m.buckets, b)
+				m.Buckets = append(m.Buckets, b)
 				continue
 			}
-			b.private = true
+			b.Private = true
 			// Levels that differ by less than a permit, or little beside what waits, are
 			// alike, and so are all that the lane cannot use up.
-			if need := one.jobs * cost; b.level >= need && mine == nil {
-				b.level = b.most
+			if need := one.Jobs * cost; b.Level >= need && mine == nil {
+				b.Level = b.Max
 			}
-			uses = append(uses, use{-1, cost})
+			uses = append(uses, fluid.Use{Bucket: -1, Cost: cost})
 			private = append(private, b)
-			_, size := math.Frexp(one.jobs)
+			_, size := math.Frexp(one.Jobs)
 			class = binary.AppendVarint(class, int64(-1-j))
-			class = binary.LittleEndian.AppendUint64(class, math.Float64bits(b.rate))
-			class = binary.LittleEndian.AppendUint64(class, math.Float64bits(b.most))
-			class = binary.AppendVarint(class, int64(math.Floor(b.level/max(1, b.most/64, math.Ldexp(1, size)/64))))
-			if len(b.opens) > 0 {
-				class = binary.AppendVarint(class, int64(b.opens[0]*1000))
+			class = binary.LittleEndian.AppendUint64(class, math.Float64bits(b.Rate))
+			class = binary.LittleEndian.AppendUint64(class, math.Float64bits(b.Max))
+			class = binary.AppendVarint(class, int64(math.Floor(b.Level/max(1, b.Max/64, math.Ldexp(1, size)/64))))
+			if len(b.Opens) > 0 {
+				class = binary.AppendVarint(class, int64(b.Opens[0]*1000))
 			}
 		}
 		class = binary.LittleEndian.AppendUint64(class, math.Float64bits(from))
@@ -294,32 +297,32 @@ func (f *forecast) model(subjects ...subject) (*fluid, []*member, error) {
 		}
 		known := classes[string(class)]
 		if known == nil {
-			known = &flow{weight: weight, from: from, hours: hours, uses: slices.Clone(uses)}
+			known = &fluid.Flow{Weight: weight, From: from, Hours: hours, Uses: slices.Clone(uses)}
 			if mine != nil {
-				known.members = mine.watched
+				known.Members = mine.watched
 			}
 			classes[string(class)] = known
-			m.flows = append(m.flows, known)
+			m.Flows = append(m.Flows, known)
 			next := 0
-			for k := range known.uses {
-				if known.uses[k].bucket < 0 {
-					known.uses[k].bucket = len(m.buckets)
-					m.buckets = append(m.buckets, private[next])
+			for k := range known.Uses {
+				if known.Uses[k].Bucket < 0 {
+					known.Uses[k].Bucket = len(m.Buckets)
+					m.Buckets = append(m.Buckets, private[next])
 					next++
 				}
 			}
 		} else {
 			// The class stands where its members stand on average.
 			next := 0
-			for _, u := range known.uses {
-				if b := &m.buckets[u.bucket]; b.private {
-					b.level += (private[next].level - b.level) / (alike[known] + 1)
+			for _, u := range known.Uses {
+				if b := &m.Buckets[u.Bucket]; b.Private {
+					b.Level += (private[next].Level - b.Level) / (alike[known] + 1)
 					next++
 				}
 			}
 		}
 		alike[known]++
-		known.members = append(known.members, one)
+		known.Members = append(known.Members, one)
 	}
 	return m, members, nil
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -40,8 +42,8 @@ var (
 )
 
 var (
-	freshScript = throttle.NewScript(enqueueFreshLua, asynqLua, lanesLua)
-	fullScript  = newScript(enqueueLua)
+	freshScript = throttle.NewScript(enqueueFreshLua, asynqwire.Lua, store.LanesLua)
+	fullScript  = store.NewScript(enqueueLua)
 )
 
 // twins is two queues in the same state, in which one job of tenant a waits.
@@ -78,7 +80,7 @@ func enqueueBy(t *testing.T, client *Client, script *throttle.Script, queue stri
 		t.Fatal(err)
 	}
 	r := client.newRequest([]accepted{a})
-	reply, err := script.Run(t.Context(), client.redis, scriptKeys(queue), r.args...)
+	reply, err := script.Run(t.Context(), client.redis, store.ScriptKeys(queue), r.args...)
 	return anyCode.ReplaceAllString(strings.ReplaceAll(fmt.Sprint(reply, err), queue, "QUEUE"), "CODE")
 }
 
@@ -163,11 +165,13 @@ func TestFreshJobsAreWrittenAlike(t *testing.T) {
 func TestFreshJobMeetsDamage(t *testing.T) {
 	t.Parallel()
 	set := func(name string) func(redis.UniversalClient, string, string) {
-		return func(client redis.UniversalClient, queue, _ string) { client.Set(t.Context(), key(queue, name), "x", 0) }
+		return func(client redis.UniversalClient, queue, _ string) {
+			client.Set(t.Context(), store.Key(queue, name), "x", 0)
+		}
 	}
 	field := func(name, field, value string) func(redis.UniversalClient, string, string) {
 		return func(client redis.UniversalClient, queue, _ string) {
-			client.HSet(t.Context(), key(queue, name), field, value)
+			client.HSet(t.Context(), store.Key(queue, name), field, value)
 		}
 	}
 	damages := map[string]func(client redis.UniversalClient, queue, lane string){
@@ -177,10 +181,10 @@ func TestFreshJobMeetsDamage(t *testing.T) {
 		"enqueued is full": field("totals", "enqueued", "9223372036854775807"), "limits are no JSON": field("limits", "*", "x"),
 		"limits are of another order": field("limits", "*", `{"limits":[],"attributes":["kind"]}`),
 		"the lane is a string": func(client redis.UniversalClient, queue, lane string) {
-			client.Set(t.Context(), asynqKey(queue, "g:"+lane), "x", 0)
+			client.Set(t.Context(), asynqwire.Key(queue, "g:"+lane), "x", 0)
 		},
 		"the lane is gone": func(client redis.UniversalClient, queue, lane string) {
-			client.Del(t.Context(), asynqKey(queue, "g:"+lane))
+			client.Del(t.Context(), asynqwire.Key(queue, "g:"+lane))
 		},
 	}
 	for _, name := range slices.Sorted(maps.Keys(damages)) {
@@ -221,7 +225,7 @@ func TestAnswersOfALine(t *testing.T) {
 	for range 9 {
 		enqueue()
 	}
-	kept := server.Client().Keys(t.Context(), key(queue, "answers:*")).Val()
+	kept := server.Client().Keys(t.Context(), store.Key(queue, "answers:*")).Val()
 	if len(kept) != 1 {
 		t.Fatalf("the answers to 10 calls are in %q; want one key", kept)
 	}
@@ -236,7 +240,7 @@ func TestAnswersOfALine(t *testing.T) {
 		t.Errorf("an earlier call is answered with %v, %v", reply, err)
 	}
 	// The job of the latest is done meanwhile.
-	lane := asynqKey(queue, "g:a;kind=call")
+	lane := asynqwire.Key(queue, "g:a;kind=call")
 	if gone := server.Client().ZPopMax(t.Context(), lane).Val(); len(gone) != 1 {
 		t.Fatal("no job waits")
 	}

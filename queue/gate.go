@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 const (
@@ -108,7 +112,7 @@ func (g *gate) init() *gate {
 	return g
 }
 
-func parked() verdict { return verdict{outcome: Parked, err: &retryError{err: errParked}} }
+func parked() verdict { return verdict{outcome: lifecycle.Parked, err: &retryError{err: errParked}} }
 
 // park sends a job back to its lane, and tells the observer why.
 func (g *gate) park(job *Running, reason ParkReason, limit string, asked time.Duration) verdict {
@@ -125,7 +129,7 @@ func (g *gate) process(ctx context.Context, job *Running, owner string, slot gra
 	case "done", "failed":
 		return g.putAway(ctx, job, owner)
 	case "crashed":
-		return g.finish(ctx, job, owner, archive(Crashed, errCrashed))
+		return g.finish(ctx, job, owner, archive(lifecycle.Crashed, errCrashed))
 	}
 	took, err := time.Duration(0), error(nil) // of the latest question
 	job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure
@@ -259,10 +263,10 @@ func (g *gate) askSlot(ctx context.Context, job *Running, owner string) (grant, 
 	if err != nil {
 		return grant{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	sent := bootTime()
-	reply, err := slotScript.Run(ctx, g.redis, scriptKeys(g.queue), g.queue, (2 * horizon).Microseconds(), inHand.Microseconds(), windows,
+	reply, err := slotScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, (2 * horizon).Microseconds(), inHand.Microseconds(), windows,
 		job.ID, owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs, g.lease.Microseconds())
 	if err != nil {
 		g.limits.look(err)
@@ -272,7 +276,7 @@ func (g *gate) askSlot(ctx context.Context, job *Running, owner string) (grant, 
 	if !ok || len(values) < 4 {
 		return grant{}, fmt.Errorf("unexpected reply %v", reply)
 	}
-	n, err := numbers(values[1:4], 3)
+	n, err := store.Numbers(values[1:4], 3)
 	if err != nil {
 		return grant{}, err
 	}
@@ -280,7 +284,7 @@ func (g *gate) askSlot(ctx context.Context, job *Running, owner string) (grant, 
 	slot := grant{answer: fmt.Sprint(values[0]), slot: g.clock.slot(n[0], n[1])}
 	switch len(values) {
 	case 5:
-		flags, err := numbers(values[4:], 1)
+		flags, err := store.Numbers(values[4:], 1)
 		if err != nil {
 			return grant{}, err
 		}
@@ -354,11 +358,11 @@ func (g *gate) ahead(s slot) bool {
 
 func (g *gate) paused(job *Running) bool {
 	now := g.clock.now()
-	if g.pauses.holds(now, pauseScopes(job.tenant(), job.kind())...) {
+	if g.pauses.holds(now, store.PauseScopes(job.tenant(), job.kind())...) {
 		return true
 	}
 	// A probe goes because of the holds that keep the others.
-	return !job.Probe && g.pauses.holds(now, holdScopes(job.tenant(), job.kind(), endpointIn(job.attributes))...)
+	return !job.Probe && g.pauses.holds(now, store.HoldScopes(job.tenant(), job.kind(), store.EndpointIn(job.attributes))...)
 }
 
 // mark notes that a job is about to be called whose worker died before, so that its
@@ -395,23 +399,23 @@ func (g *gate) postpone(ctx context.Context, job *Running, owner string, has slo
 // call makes the call and judges its answer.
 func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
 	current, result := &call{job: job, repeatUnknown: h.repeatUnknown}, &callResult{}
-	callCtx, cancel := context.WithDeadline(withResult(context.WithValue(ctx, callKey{}, current), result), job.task.end(time.Now(), h.timeout))
+	callCtx, cancel := context.WithDeadline(withResult(context.WithValue(ctx, callKey{}, current), result), job.task.End(time.Now(), h.timeout))
 	defer cancel()
 	called, began := g.clock.now(), time.Now()
 	g.sending.Add(1)
-	err := h.protected(callCtx, job.task.payload)
+	err := h.protected(callCtx, job.task.Payload)
 	g.sending.Add(-1)
 	took, answer := time.Since(began), answerOf(err)
 	cutOff := canceled(ctx, err)
 	if cutOff {
-		answer = AnswerUnknown
+		answer = lifecycle.AnswerUnknown
 	}
 	if answer != "" {
 		g.observer.Called(g.queue, Called{Kind: job.Kind, Attempt: job.Attempt, Took: took, Answer: answer})
 	}
 	defer func() { v.actual, v.answer, v.called, v.took = current.actualCosts(), answer, called, took }()
 	if cutOff {
-		return verdict{outcome: Parked, unsure: true, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
+		return verdict{outcome: lifecycle.Parked, unsure: true, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
 	}
 	v = judge(err, job, h.repeatUnknown, time.Now())
 	if v.hold.who == "" {
@@ -436,21 +440,21 @@ func (g *gate) finish(ctx context.Context, job *Running, owner string, v verdict
 		question.probe = "up"
 	}
 	switch {
-	case v.outcome == Done:
+	case v.outcome == lifecycle.Done:
 		question.outcome, question.text = "done", string(v.result)
-	case v.outcome.failed():
+	case v.outcome.Failed():
 		question.outcome, question.text = "failed", string(v.outcome)+" "+v.err.Error()
 	case v.unsure:
 		question.outcome = "unsure"
-	case v.outcome == Throttled || v.outcome == Postponed && !v.first || errors.Is(v.err, errParked):
+	case v.outcome == lifecycle.Throttled || v.outcome == lifecycle.Postponed && !v.first || errors.Is(v.err, errParked):
 		question.outcome = "refused"
 	}
-	if v.actual == "" && (v.outcome == Throttled || v.outcome == Postponed || v.outcome == Expired) {
+	if v.actual == "" && (v.outcome == lifecycle.Throttled || v.outcome == lifecycle.Postponed || v.outcome == lifecycle.Expired) {
 		// The provider did nothing for it.
-		question.actual = nothing(job.Costs)
+		question.actual = store.NoCosts(job.Costs)
 	}
 	if v.hold.length > 0 {
-		question.hold.reason = printable(v.hold.reason, mostWords)
+		question.hold.reason = check.Printable(v.hold.reason, mostWords)
 		g.pauses.add(job.scope(v.hold), g.clock.now(), v.hold.length)
 	}
 	question.to, question.message = v.place(job, g.clock.now())
@@ -469,18 +473,18 @@ func (g *gate) finish(ctx context.Context, job *Running, owner string, v verdict
 
 // scope is that of a pause that the job brought about.
 func (job *Running) scope(h hold) string {
-	endpoint := endpointIn(job.attributes)
+	endpoint := store.EndpointIn(job.attributes)
 	switch {
 	case h.sign == "" && h.who == ofAccount:
-		return wholeQueue
+		return store.WholeQueue
 	case h.sign == "":
 		return job.tenant()
 	case h.who == ofAccount:
-		return accountScope(job.kind())
+		return store.AccountScope(job.kind())
 	case h.who == ofEndpoint && endpoint != "":
-		return endpointScope(job.tenant(), endpoint)
+		return store.EndpointScope(job.tenant(), endpoint)
 	}
-	return ownAccountScope(job.kind(), job.tenant())
+	return store.OwnAccountScope(job.kind(), job.tenant())
 }
 
 // giveUp ends a job that was not called because the worker stops.

@@ -8,13 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
 //go:embed gauges.lua
 var gaugesLua string
 
-var gaugesScript = newScript(gaugesLua)
+var gaugesScript = store.NewScript(gaugesLua)
 
 // drawnLanes stand for all lanes of a queue in a [LimitGauge].
 const drawnLanes = 32
@@ -88,11 +89,11 @@ func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
 		if err != nil {
 			return fail(err)
 		}
-		args := []any{queue, calendars, drawnLanes, wholeQueue}
+		args := []any{queue, calendars, drawnLanes, store.WholeQueue}
 		for _, kind := range rules.Kinds {
-			args = append(args, kindScope(throttle.Escape(kind)), accountScope(throttle.Escape(kind)))
+			args = append(args, store.KindScope(throttle.Escape(kind)), store.AccountScope(throttle.Escape(kind)))
 		}
-		if reply, err = gaugesScript.Run(ctx, in.redis, scriptKeys(queue), args...); err == nil {
+		if reply, err = gaugesScript.Run(ctx, in.redis, store.ScriptKeys(queue), args...); err == nil {
 			break
 		}
 		// The limits were changed meanwhile.
@@ -112,11 +113,11 @@ func gaugesOf(queue string, rules QueueLimits, reply any) (Gauges, error) {
 	if !ok || len(parts) != 4 {
 		return Gauges{}, fmt.Errorf("unexpected reply %v", reply)
 	}
-	now, err := numbers(parts[:1], 1)
+	now, err := store.Numbers(parts[:1], 1)
 	if err != nil {
 		return Gauges{}, err
 	}
-	n, err := numbers(parts[1], 16)
+	n, err := store.Numbers(parts[1], 16)
 	if err != nil {
 		return Gauges{}, err
 	}
@@ -154,7 +155,7 @@ func limitGauge(limit Limit, reply any) (LimitGauge, error) {
 	if !ok || len(fields) != 5 {
 		return LimitGauge{}, fmt.Errorf("unexpected limit %v", reply)
 	}
-	text := texts(fields)
+	text := store.Texts(fields)
 	g := LimitGauge{Name: limit.Name, Scope: "queue", Unit: "jobs"}
 	if limit.Algorithm != throttle.Concurrency {
 		g.PerSecond = perSecond(limit.spec(), limit)
@@ -193,15 +194,15 @@ func (in *Inspector) TenantGauges(ctx context.Context, queue string, tenants []s
 		fields[i] = throttle.Escape(tenant)
 	}
 	pipe := in.redis.Pipeline()
-	waiting, done := pipe.HMGet(ctx, key(queue, "backlog"), fields...), pipe.HMGet(ctx, key(queue, "done"), fields...)
-	if err := execute(ctx, pipe); err != nil {
+	waiting, done := pipe.HMGet(ctx, store.Key(queue, "backlog"), fields...), pipe.HMGet(ctx, store.Key(queue, "done"), fields...)
+	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, fmt.Errorf("tenants of queue %q: %w", queue, err)
 	}
 	all := make([]TenantGauges, len(tenants))
 	for i, tenant := range tenants {
 		all[i].Tenant = tenant
-		all[i].Waiting, _ = strconv.ParseInt(texts(waiting.Val())[i], 10, 64)
-		all[i].Done, _ = strconv.ParseInt(texts(done.Val())[i], 10, 64)
+		all[i].Waiting, _ = strconv.ParseInt(store.Texts(waiting.Val())[i], 10, 64)
+		all[i].Done, _ = strconv.ParseInt(store.Texts(done.Val())[i], 10, 64)
 	}
 	return all, nil
 }

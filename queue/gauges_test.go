@@ -12,6 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/workers"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -45,9 +48,9 @@ func busy(t *testing.T) *rig {
 	r.run(t)
 	t.Cleanup(func() { close(release) })
 	r.receiver.wait(t, time.Minute)
-	r.seen.wait(t, string(Done), 3)
-	r.seen.wait(t, string(Archived), 1)
-	r.seen.wait(t, string(Postponed), 1)
+	r.seen.wait(t, string(lifecycle.Done), 3)
+	r.seen.wait(t, string(lifecycle.Archived), 1)
+	r.seen.wait(t, string(lifecycle.Postponed), 1)
 	r.add(t, func(job *Job) { job.At = time.Now().Add(time.Hour) })
 	r.enqueue(t, "a", 20)
 	r.enqueue(t, "b", 30)
@@ -147,7 +150,7 @@ func TestGaugesOfPauses(t *testing.T) {
 	r.answer = func(context.Context, Running) error { return tooMany{time.Minute, true} }
 	r.enqueue(t, "a", 2)
 	r.run(t)
-	r.seen.wait(t, string(Throttled), 1)
+	r.seen.wait(t, string(lifecycle.Throttled), 1)
 	g, err := NewInspector(r.server.Client()).Gauges(t.Context(), r.queue)
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +230,7 @@ func TestCountWorkers(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client()
 	now := float64(time.Now().UnixMilli())
-	client.ZAdd(t.Context(), workersKey, redis.Z{Member: "dead", Score: now - 20_000}, redis.Z{Member: "a", Score: now - 6_000}, redis.Z{Member: "b", Score: now})
+	client.ZAdd(t.Context(), workers.ListKey, redis.Z{Member: "dead", Score: now - 20_000}, redis.Z{Member: "a", Score: now - 6_000}, redis.Z{Member: "b", Score: now})
 	if n, err := NewInspector(client).CountWorkers(t.Context()); err != nil || n != 2 {
 		t.Errorf("%d workers, %v; want 2", n, err)
 	}
@@ -241,16 +244,16 @@ func TestLookingWritesNothing(t *testing.T) {
 	client := r.server.Client()
 	r.enqueue(t, "a", 20)
 	r.release(t, r.dispatcher(), 15)
-	bucket := key(r.queue, "b:tenant:a")
+	bucket := store.Key(r.queue, "b:tenant:a")
 	before := client.Get(t.Context(), bucket).Val()
-	limits := client.HGet(t.Context(), key(r.queue, "limits"), "*").Val()
-	client.HSet(t.Context(), key(r.queue, "limits"), "*", strings.Replace(limits, `"p":100000`, `"p":200000`, 1))
+	limits := client.HGet(t.Context(), store.Key(r.queue, "limits"), "*").Val()
+	client.HSet(t.Context(), store.Key(r.queue, "limits"), "*", strings.Replace(limits, `"p":100000`, `"p":200000`, 1))
 	for name, run := range map[string]func() (any, error){
 		"gauges": func() (any, error) {
-			return gaugesScript.Run(t.Context(), client, scriptKeys(r.queue), r.queue, "", 32, "*")
+			return gaugesScript.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, "", 32, "*")
 		},
 		"explain": func() (any, error) {
-			return explainScript.Run(t.Context(), client, scriptKeys(r.queue), r.queue, "", r.lane("a"), "", 0, 0)
+			return explainScript.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, "", r.lane("a"), "", 0, 0)
 		},
 	} {
 		if _, err := run(); err != nil {

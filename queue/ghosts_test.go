@@ -11,6 +11,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // round dispatches once.
@@ -24,7 +26,7 @@ func (r *rig) round(t *testing.T, d *dispatcher) {
 // fault is what is reported under a name.
 func (r *rig) fault(t *testing.T, what string) string {
 	t.Helper()
-	return r.server.Client().HGet(t.Context(), key(r.queue, "faults"), what).Val()
+	return r.server.Client().HGet(t.Context(), store.Key(r.queue, "faults"), what).Val()
 }
 
 // TestGhosts: jobs that asynq's tools put elsewhere are taken out of their lane, which
@@ -32,26 +34,26 @@ func (r *rig) fault(t *testing.T, what string) string {
 func TestGhosts(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()
-	lane := asynqKey(r.queue, "g:"+r.lane("a"))
+	lane := asynqwire.Key(r.queue, "g:"+r.lane("a"))
 	var ghosts []string
 	for _, state := range []string{"scheduled", "retry", "archived", "completed", "pending", "active"} {
 		id := r.add(t, nil)
-		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", state)
+		client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), "state", state)
 		if state == "pending" || state == "active" {
-			client.LPush(ctx, asynqKey(r.queue, state), id)
+			client.LPush(ctx, asynqwire.Key(r.queue, state), id)
 		} else {
-			client.ZAdd(ctx, asynqKey(r.queue, state), zOf(id, 9e9))
+			client.ZAdd(ctx, asynqwire.Key(r.queue, state), zOf(id, 9e9))
 		}
 		ghosts = append(ghosts, id)
 	}
 	ours := r.add(t, nil)
-	client.HSet(ctx, asynqKey(r.queue, "t:"+ours), "state", "archived")
-	client.ZAdd(ctx, key(r.queue, "archive"), zOf(ours, 9e9))
+	client.HSet(ctx, asynqwire.Key(r.queue, "t:"+ours), "state", "archived")
+	client.ZAdd(ctx, store.Key(r.queue, "archive"), zOf(ours, 9e9))
 	deleted := r.add(t, nil)
-	client.Del(ctx, asynqKey(r.queue, "t:"+deleted))
+	client.Del(ctx, asynqwire.Key(r.queue, "t:"+deleted))
 	nowhere, late := r.add(t, nil), r.add(t, nil)
-	client.HSet(ctx, asynqKey(r.queue, "t:"+nowhere), "state", "retry")
-	client.HSet(ctx, asynqKey(r.queue, "t:"+late), "hg_deadline", "soon")
+	client.HSet(ctx, asynqwire.Key(r.queue, "t:"+nowhere), "state", "retry")
+	client.HSet(ctx, asynqwire.Key(r.queue, "t:"+late), "hg_deadline", "soon")
 	good := r.add(t, nil)
 	for range 3 {
 		r.round(t, r.dispatcher())
@@ -62,10 +64,10 @@ func TestGhosts(t *testing.T) {
 	if left := client.ZRange(ctx, lane, 0, -1).Val(); !slices.Equal(left, []string{nowhere, late}) {
 		t.Errorf("%v are left in the lane; want those that cannot be understood, %s and %s", left, nowhere, late)
 	}
-	if n := client.HGet(ctx, key(r.queue, "backlog"), "a").Val(); n != "2" {
+	if n := client.HGet(ctx, store.Key(r.queue, "backlog"), "a").Val(); n != "2" {
 		t.Errorf("%s wait by the count; want 2", n)
 	}
-	if released := client.LRange(ctx, asynqKey(r.queue, "active"), 0, -1).Val(); !slices.Contains(released, good) || len(released) != 3 {
+	if released := client.LRange(ctx, asynqwire.Key(r.queue, "active"), 0, -1).Val(); !slices.Contains(released, good) || len(released) != 3 {
 		t.Errorf("%v are active; want %s, %s that was pending, and %s that was", released, good, ghosts[4], ghosts[5])
 	}
 	if text := r.fault(t, "job "+nowhere) + r.fault(t, "job "+late); !strings.Contains(text, `its state is "retry"`) || !strings.Contains(text, "no number") {
@@ -76,10 +78,10 @@ func TestGhosts(t *testing.T) {
 // TestManyGhosts: more ghosts than a call looks at do not close their lane.
 func TestManyGhosts(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
-	client, lane := r.server.Client(), asynqKey(r.queue, "g:"+r.lane("a"))
+	client, lane := r.server.Client(), asynqwire.Key(r.queue, "g:"+r.lane("a"))
 	r.enqueue(t, "a", 600)
 	for _, id := range client.ZRange(t.Context(), lane, 0, -1).Val() {
-		client.Del(t.Context(), asynqKey(r.queue, "t:"+id))
+		client.Del(t.Context(), asynqwire.Key(r.queue, "t:"+id))
 	}
 	good := r.add(t, nil)
 	d := r.dispatcher()
@@ -91,7 +93,7 @@ func TestManyGhosts(t *testing.T) {
 		r.round(t, d)
 		return r.field(t, good, "state") == "active"
 	})
-	if n := client.HGet(t.Context(), key(r.queue, "backlog"), "a").Val(); n != "" {
+	if n := client.HGet(t.Context(), store.Key(r.queue, "backlog"), "a").Val(); n != "" {
 		t.Errorf("%s wait by the count; want none", n)
 	}
 }
@@ -105,14 +107,14 @@ func TestScheduledForOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.ZAdd(t.Context(), asynqKey(r.queue, "scheduled"), zOf(info.ID, 10))
+	client.ZAdd(t.Context(), asynqwire.Key(r.queue, "scheduled"), zOf(info.ID, 10))
 	d := r.dispatcher()
 	d.kinds = ",call,"
 	r.round(t, d)
-	if err := client.ZScore(t.Context(), asynqKey(r.queue, "g:default;kind=other%3Bendpoint%3Dx"), info.ID).Err(); err != nil || r.field(t, info.ID, "state") != "aggregating" {
+	if err := client.ZScore(t.Context(), asynqwire.Key(r.queue, "g:default;kind=other%3Bendpoint%3Dx"), info.ID).Err(); err != nil || r.field(t, info.ID, "state") != "aggregating" {
 		t.Errorf("it is %s, and in its lane: %v", r.field(t, info.ID, "state"), err)
 	}
-	if client.ZCard(t.Context(), asynqKey(r.queue, "scheduled")).Val() != 0 {
+	if client.ZCard(t.Context(), asynqwire.Key(r.queue, "scheduled")).Val() != 0 {
 		t.Error("it is still scheduled")
 	}
 	r.round(t, d)
@@ -132,24 +134,24 @@ func TestDeadlinesElsewhere(t *testing.T) {
 	high := r.add(t, func(job *Job) { soon(job); job.Priority = High })
 	low := r.add(t, func(job *Job) { job.Priority = Low })
 	damaged := r.add(t, func(job *Job) { soon(job); job.Tenant = "b" })
-	task := asynqKey(r.queue, "t:"+damaged)
+	task := asynqwire.Key(r.queue, "t:"+damaged)
 	client.Del(ctx, task)
 	client.Set(ctx, task, "damaged", 0)
 	for _, id := range []string{scheduled, high, damaged} {
-		client.ZAdd(ctx, key(r.queue, "deadlines"), zOf(id, 10))
+		client.ZAdd(ctx, store.Key(r.queue, "deadlines"), zOf(id, 10))
 	}
 	r.round(t, r.dispatcher())
-	went := client.LRange(ctx, asynqKey(r.queue, "active"), 0, -1).Val()
+	went := client.LRange(ctx, asynqwire.Key(r.queue, "active"), 0, -1).Val()
 	slices.Sort(went)
 	want := []string{scheduled, high, low}
 	slices.Sort(want)
 	if !slices.Equal(went, want) {
 		t.Errorf("%v went; want %v", went, want)
 	}
-	if n := client.ZCard(ctx, asynqKey(r.queue, "scheduled")).Val(); n != 0 {
+	if n := client.ZCard(ctx, asynqwire.Key(r.queue, "scheduled")).Val(); n != 0 {
 		t.Errorf("%d are still scheduled", n)
 	}
-	if at := client.ZScore(ctx, key(r.queue, "deadlines"), damaged).Val(); at < float64(time.Now().Add(30*time.Second).UnixMicro()) {
+	if at := client.ZScore(ctx, store.Key(r.queue, "deadlines"), damaged).Val(); at < float64(time.Now().Add(30*time.Second).UnixMicro()) {
 		t.Errorf("the damaged one is looked at again at %.0f", at)
 	}
 }
@@ -161,16 +163,16 @@ func TestDeadlineBeforeTheSlot(t *testing.T) {
 	client := r.server.Client()
 	r.add(t, nil)
 	r.round(t, r.dispatcher())
-	bucket := client.Get(t.Context(), key(r.queue, "b:tenant:a")).Val()
+	bucket := client.Get(t.Context(), store.Key(r.queue, "b:tenant:a")).Val()
 	id := r.add(t, nil)
 	now := client.Time(t.Context()).Val() // its slot would come less than 100 ms later
-	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_deadline", now.Add(60*time.Millisecond).UnixMicro())
-	client.ZAdd(t.Context(), key(r.queue, "waiting"), zOf(r.lane("a"), 1))
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_deadline", now.Add(60*time.Millisecond).UnixMicro())
+	client.ZAdd(t.Context(), store.Key(r.queue, "waiting"), zOf(r.lane("a"), 1))
 	r.round(t, r.dispatcher())
 	if state := r.field(t, id, "state"); state != "active" {
 		t.Errorf("it is %s; want it to be put away", state)
 	}
-	if after := client.Get(t.Context(), key(r.queue, "b:tenant:a")).Val(); after != bucket {
+	if after := client.Get(t.Context(), store.Key(r.queue, "b:tenant:a")).Val(); after != bucket {
 		t.Errorf("its limit was %s and is %s", bucket, after)
 	}
 }
@@ -183,14 +185,14 @@ func TestDamagedTenants(t *testing.T) {
 		client := r.server.Client()
 		for i := range n {
 			tenant := fmt.Sprint("t", i)
-			client.HSet(t.Context(), key(r.queue, "limits"), "t:"+tenant, "x")
+			client.HSet(t.Context(), store.Key(r.queue, "limits"), "t:"+tenant, "x")
 			r.add(t, func(job *Job) { job.Tenant = tenant })
 			ghost := r.add(t, func(job *Job) { job.Tenant = "gone" + tenant })
-			client.HSet(t.Context(), key(r.queue, "limits"), "t:gone"+tenant, "x")
-			client.Del(t.Context(), asynqKey(r.queue, "t:"+ghost))
+			client.HSet(t.Context(), store.Key(r.queue, "limits"), "t:gone"+tenant, "x")
+			client.Del(t.Context(), asynqwire.Key(r.queue, "t:"+ghost))
 		}
 		if n == 0 { // alone, it need not stand in line
-			r.server.Client().HSet(t.Context(), key(r.queue, "limits"), "t:t0", "x")
+			r.server.Client().HSet(t.Context(), store.Key(r.queue, "limits"), "t:t0", "x")
 			r.add(t, func(job *Job) { job.Tenant = "t0" })
 		}
 		d := r.dispatcher()
@@ -213,7 +215,7 @@ func TestPendingTasks(t *testing.T) {
 	server := redistest.Start(t)
 	r := &rig{server: server, queue: "q", client: NewClient(server.Client())}
 	client, ctx := server.Client(), t.Context()
-	pending := asynqKey("q", "pending")
+	pending := asynqwire.Key("q", "pending")
 	d := r.dispatcher()
 	d.kinds = ",call,"
 	became := map[string]string{}
@@ -224,10 +226,10 @@ func TestPendingTasks(t *testing.T) {
 	}
 	waits := func(edit func(*Job), fields ...any) string {
 		id := r.add(t, edit)
-		client.ZRem(ctx, asynqKey("q", "g:"+r.field(t, id, "group")), id)
-		client.HIncrBy(ctx, key("q", "backlog"), "a", -1)
-		client.HIncrBy(ctx, key("q", "backlog"), "*", -1)
-		client.HSet(ctx, asynqKey("q", "t:"+id), append(fields, "state", "pending")...)
+		client.ZRem(ctx, asynqwire.Key("q", "g:"+r.field(t, id, "group")), id)
+		client.HIncrBy(ctx, store.Key("q", "backlog"), "a", -1)
+		client.HIncrBy(ctx, store.Key("q", "backlog"), "*", -1)
+		client.HSet(ctx, asynqwire.Key("q", "t:"+id), append(fields, "state", "pending")...)
 		client.LPush(ctx, pending, id)
 		return id
 	}

@@ -5,6 +5,11 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // handed is a job that dispatch.lua handed to this worker, whose run it is from then on.
@@ -32,11 +37,11 @@ func (d *dispatcher) readHanded(reply any, run int64, asked time.Duration) ([]ha
 		if !ok || len(values) != handedWords {
 			return nil, fmt.Errorf("unexpected job %v", entry)
 		}
-		n, err := numbers(values[3:], handedWords-3)
+		n, err := store.Numbers(values[3:], handedWords-3)
 		if err != nil {
 			return nil, err
 		}
-		text := texts(values[:3])
+		text := store.Texts(values[:3])
 		job := handed{id: text[0], owner: ownerOf(d.worker, run+int64(i)), message: []byte(text[1]), asked: asked}
 		job.grant = grant{
 			answer: text[2], slot: d.clock.slot(n[0], n[1]), crashes: n[2], forgiven: n[3], first: n[4],
@@ -68,10 +73,10 @@ func (g *gate) take(jobs []handed) {
 func (g *gate) serve(h handed) {
 	ctx, cancel := context.WithCancel(g.base)
 	defer cancel()
-	message, err := decodeMessage(h.message)
+	message, err := asynqwire.Decode(h.message)
 	job := newRunning(g.queue, h.id, message)
 	job.raw = h.message
-	leave, after := g.live.enter(shownRun{h.id, job.Kind, message.payload, time.Now()}, h.asked, cancel, g.stopping)
+	leave, after := g.live.enter(asynqwire.Run{ID: h.id, Kind: job.Kind, Payload: message.Payload, Began: time.Now()}, h.asked, cancel, g.stopping)
 	if leave == nil {
 		g.keep(job, h.owner, h.slot, ParkedByStop, 0)
 		return
@@ -82,7 +87,7 @@ func (g *gate) serve(h handed) {
 	}
 	var v verdict
 	if err != nil {
-		v = g.finish(ctx, job, h.owner, archive(Archived, fmt.Errorf("the task cannot be read: %w", err)))
+		v = g.finish(ctx, job, h.owner, archive(lifecycle.Archived, fmt.Errorf("the task cannot be read: %w", err)))
 	} else {
 		v = g.process(ctx, job, h.owner, h.grant)
 	}
@@ -92,24 +97,24 @@ func (g *gate) serve(h handed) {
 // place is where a job goes whose run ended so, as settle.lua has it, and what its
 // task is from then on; nil: as it is.
 func (v verdict) place(job *Running, now time.Time) (to string, message []byte) {
-	if v.outcome == Done {
-		if job.task.retention <= 0 {
+	if v.outcome == lifecycle.Done {
+		if job.task.Retention <= 0 {
 			return "gone", nil
 		}
-		return "kept " + strconv.FormatInt(int64(job.task.retention.Seconds()), 10), amend(job.raw, job.task.retried, job.task.failure, job.task.failed, now)
+		return "kept " + strconv.FormatInt(int64(job.task.Retention.Seconds()), 10), asynqwire.Amend(job.raw, job.task.Retried, job.task.Failure, job.task.Failed, now)
 	}
-	if v.outcome.failed() {
-		return "archived", amend(job.raw, job.task.retried, boundReason(v.err.Error()), now, time.Time{})
+	if v.outcome.Failed() {
+		return "archived", asynqwire.Amend(job.raw, job.task.Retried, check.BoundReason(v.err.Error()), now, time.Time{})
 	}
 	again, ok := v.err.(*retryError)
 	if !ok {
 		return "lane", nil
 	}
-	retried, failed := job.task.retried, 0
+	retried, failed := job.task.Retried, 0
 	if again.failed {
 		retried, failed = retried+1, 1
 	}
-	message = amend(job.raw, retried, again.Error(), now, time.Time{})
+	message = asynqwire.Amend(job.raw, retried, again.Error(), now, time.Time{})
 	if again.after <= 0 {
 		if v.answer == "" {
 			message = nil // nothing was learned

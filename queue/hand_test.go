@@ -15,6 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 // unheardRounds is a dispatcher whose network can lose replies, and what it was handed.
@@ -84,7 +87,7 @@ func TestLostReplyOfDispatch(t *testing.T) {
 					t.Errorf("job %s was handed to the run %s with %q, and its owner is %s", job.id, job.owner, job.answer, owner)
 				}
 			}
-			active := r.server.Client().LRange(t.Context(), asynqKey(r.queue, "active"), 0, -1).Val()
+			active := r.server.Client().LRange(t.Context(), asynqwire.Key(r.queue, "active"), 0, -1).Val()
 			slices.Sort(ids)
 			slices.Sort(active)
 			if len(ids) < 5 || !slices.Equal(ids, active) {
@@ -101,7 +104,7 @@ func TestLostReplyOfDispatch(t *testing.T) {
 		stays, goes := r.add(t, nil), r.add(t, nil)
 		d, wire, got := r.unheardRounds(t)
 		lost(t, d, wire)
-		r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+goes), "hg_owner", "another:1")
+		r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+goes), "hg_owner", "another:1")
 		r.round(t, d)
 		if len(*got) != 1 || (*got)[0].id != stays || r.field(t, goes, "hg_owner") != "another:1" {
 			t.Errorf("%d jobs were handed over, and %s has the owner %s", len(*got), goes, r.field(t, goes, "hg_owner"))
@@ -160,7 +163,7 @@ func TestRoomOfARound(t *testing.T) {
 		if _, err := r.dispatcher().round(t.Context(), test.room); err != nil {
 			t.Fatal(err)
 		}
-		if n := r.server.Client().LLen(t.Context(), asynqKey(r.queue, "active")).Val(); n != test.active {
+		if n := r.server.Client().LLen(t.Context(), asynqwire.Key(r.queue, "active")).Val(); n != test.active {
 			t.Errorf("with room for %d: %d jobs are active; want %d", test.room, n, test.active)
 		}
 	}
@@ -179,7 +182,7 @@ func TestLargeJobsOfARound(t *testing.T) {
 		if wait, err := d.round(t.Context(), 100); err != nil || wait > 0 && want < jobs {
 			t.Errorf("the next round is in %v, %v", wait, err)
 		}
-		if n := r.server.Client().LLen(t.Context(), asynqKey(r.queue, "active")).Val(); n != want {
+		if n := r.server.Client().LLen(t.Context(), asynqwire.Key(r.queue, "active")).Val(); n != want {
 			t.Errorf("%d jobs are active; want %d", n, want)
 		}
 	}
@@ -195,7 +198,7 @@ func TestRetriesNeverComeEarly(t *testing.T) {
 		r.hold(t, id, "w:1")
 		due := client.Time(t.Context()).Val().Add(after)
 		r.settles(t, settleQuestion{id: id, outcome: "free", to: fmt.Sprintf("retry %d 1", after.Microseconds())})
-		score := client.ZScore(t.Context(), asynqKey(r.queue, "retry"), id).Val()
+		score := client.ZScore(t.Context(), asynqwire.Key(r.queue, "retry"), id).Val()
 		if at := time.Unix(int64(score), 0); at.Before(due) || at.Sub(due) > 2*time.Second {
 			t.Errorf("after %v it would come back at %v, %v of its time", after, at, at.Sub(due))
 		}
@@ -236,13 +239,13 @@ func TestJobOfAnUnknownKind(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(1)), nil)
 	r.run(t)
 	id := r.add(t, func(job *Job) { job.Kind = "fax" })
-	client, task := r.server.Client(), asynqKey(r.queue, "t:"+id)
+	client, task := r.server.Client(), asynqwire.Key(r.queue, "t:"+id)
 	client.HSet(t.Context(), task, "hg_crashes", 3) // as it is when its workers died, who have come back since
 	client.HSet(t.Context(), task, "hg_lost", fmt.Sprint(r.beating(t), ":1=1"))
-	client.ZRem(t.Context(), asynqKey(r.queue, "g:a;kind=fax"), id)
+	client.ZRem(t.Context(), asynqwire.Key(r.queue, "g:a;kind=fax"), id)
 	client.HSet(t.Context(), task, "state", "pending")
-	client.LPush(t.Context(), asynqKey(r.queue, "pending"), id)
-	r.seen.wait(t, string(Parked), 1)
+	client.LPush(t.Context(), asynqwire.Key(r.queue, "pending"), id)
+	r.seen.wait(t, string(lifecycle.Parked), 1)
 	r.stop()
 	if n := len(r.all()); n != 0 || r.field(t, id, "hg_unsure") != "" || r.field(t, id, "state") == "active" {
 		t.Errorf("%d calls; it is %s, and unsure: %q", n, r.field(t, id, "state"), r.field(t, id, "hg_unsure"))
@@ -288,7 +291,7 @@ func TestEarlierRunEndsTheJob(t *testing.T) {
 				close(end)
 			}
 			running.Wait()
-			if n := len(r.callsOf("a")); n != test.calls || r.server.Client().Exists(t.Context(), asynqKey(r.queue, "t:"+id)).Val() != 0 {
+			if n := len(r.callsOf("a")); n != test.calls || r.server.Client().Exists(t.Context(), asynqwire.Key(r.queue, "t:"+id)).Val() != 0 {
 				t.Errorf("%d calls, and it is %q; want %d, and that it is done", n, r.field(t, id, "state"), test.calls)
 			}
 		})
@@ -384,7 +387,7 @@ func TestTasksOfAsynqsClient(t *testing.T) {
 			if got := <-left; got > test.most || got < test.most-5*time.Second {
 				t.Errorf("the call has %v left; want %v", got, test.most)
 			}
-			r.seen.wait(t, string(Done), 1)
+			r.seen.wait(t, string(lifecycle.Done), 1)
 			r.stop()
 			kept := map[bool]string{true: "completed"}[len(options) == 3]
 			if state := r.field(t, info.ID, "state"); state != kept {
@@ -401,7 +404,7 @@ func TestTasksOfAsynqsClient(t *testing.T) {
 func (r *rig) beating(t *testing.T) (id string) {
 	t.Helper()
 	until(t, "a worker beats", func() bool {
-		workers, err := Workers(t.Context(), r.server.Client())
+		workers, err := workers.List(t.Context(), r.server.Client())
 		for _, w := range workers {
 			if slices.Contains(w.Queues, r.queue) {
 				id = w.ID
@@ -424,12 +427,12 @@ func TestPanic(t *testing.T) {
 	}
 	id := r.add(t, nil)
 	r.run(t)
-	r.seen.wait(t, string(Retried), 1)
+	r.seen.wait(t, string(lifecycle.Retried), 1)
 	if text := r.field(t, id, "msg"); !strings.Contains(text, "no map") {
 		t.Errorf("its error is not stored: %q", text)
 	}
 	r.enqueue(t, "b", 1)
-	r.seen.wait(t, string(Done), 2)
+	r.seen.wait(t, string(lifecycle.Done), 2)
 }
 
 // TestTimeout: a call that takes longer than its handler says is cut off, and failed.
@@ -449,8 +452,8 @@ func TestTimeout(t *testing.T) {
 	}, Timeout(50*time.Millisecond))
 	r.add(t, func(job *Job) { job.Kind = "slow" })
 	r.run(t)
-	r.seen.wait(t, string(Done), 1)
-	if n := r.seen.outcomes(Retried); n != 1 {
+	r.seen.wait(t, string(lifecycle.Done), 1)
+	if n := r.seen.outcomes(lifecycle.Retried); n != 1 {
 		t.Errorf("%d calls failed; want the first", n)
 	}
 }
@@ -463,7 +466,7 @@ func TestNothingIsHandedOverHalf(t *testing.T) {
 	id := r.add(t, nil)
 	r.runNow(t)
 	d, handed := r.handing()
-	active := asynqKey(r.queue, "active")
+	active := asynqwire.Key(r.queue, "active")
 	client.Set(ctx, active, "damaged", 0)
 	if got := handed(t, 100); len(got) > 0 {
 		t.Errorf("%q were handed over; want none", got)
@@ -490,7 +493,7 @@ func TestPendingWaitsForRoom(t *testing.T) {
 	r := startRig(t, -1, Limits{}, nil)
 	goes, done := r.add(t, nil), r.add(t, nil)
 	r.runNow(t)
-	r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+done), "hg_done", "1")
+	r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+done), "hg_done", "1")
 	_, handed := r.handing()
 	for room, want := range [][]string{0: nil, 1: {goes}, 2: {goes, done}} {
 		if got := handed(t, int64(min(room, 1))); !slices.Equal(got, want) {
@@ -529,7 +532,7 @@ func TestDamagedPendingJobWaits(t *testing.T) {
 	r := startRig(t, -1, Limits{}, nil)
 	damaged, sound := r.add(t, nil), r.add(t, nil)
 	r.runNow(t)
-	r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+damaged), "state", "completed")
+	r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+damaged), "state", "completed")
 	_, handed := r.handing()
 	if got := handed(t, 100); !slices.Equal(got, []string{sound}) {
 		t.Errorf("%q were handed over; want the sound job", got)
@@ -563,7 +566,7 @@ func TestThirdCrashIsTheLast(t *testing.T) {
 	t.Parallel()
 	for crashes, want := range map[string]string{"2": "slot", "3": "crashed"} {
 		r := startRig(t, -1, limitsOf(perTenant(10)), nil)
-		r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+r.add(t, nil)), "hg_crashes", crashes)
+		r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+r.add(t, nil)), "hg_crashes", crashes)
 		var answers []string
 		d := r.dispatcher()
 		d.hand = func(jobs []handed) {

@@ -44,7 +44,7 @@ const defaultTimeout = time.Minute
 // ParkUntil() time.Time: not before then (and KeepsFirst() bool: the call counts
 // for [Running.First] all the same); Permanent() bool: never; Unknown() bool: sent,
 // but the answer is not known. NotCalled() bool says that no call was made at all, so
-// that the error does not count as an [Answer]. A panic counts as a failed call, and
+// that the error does not count as an [lifecycle.Answer]. A panic counts as a failed call, and
 // a payload that does not decode into T is archived: it never will.
 func Handle[T any](w *Worker, kind string, fn func(context.Context, T) error, options ...HandlerOption) {
 	w.register(kind, func(ctx context.Context, payload []byte) error {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/internal/check"
 )
 
 // How many headers a job may have, and how many bytes of names and values.
@@ -29,12 +31,12 @@ func headersProblem(headers map[string]string) string {
 		value := headers[name]
 		bytes += len(name) + len(value)
 		if !headerPattern.MatchString(name) {
-			return fmt.Sprintf("the name %s is not of a-z, 0-9 and '-'", quote(name))
+			return fmt.Sprintf("the name %s is not of a-z, 0-9 and '-'", check.Quote(name))
 		}
 		if strings.HasPrefix(name, headerPrefix) {
-			return fmt.Sprintf("the name %s is taken: it begins with %s", quote(name), headerPrefix)
+			return fmt.Sprintf("the name %s is taken: it begins with %s", check.Quote(name), headerPrefix)
 		}
-		if reason := textProblem(value, MostHeaderBytes); value != "" && reason != "" {
+		if reason := check.Text(value, MostHeaderBytes); value != "" && reason != "" {
 			return name + ": " + reason
 		}
 	}

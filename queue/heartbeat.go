@@ -13,17 +13,22 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 const beatAgain = time.Second // after one that Redis did not take
 
-// CountWorkers counts the workers that [Workers] lists, without reading them.
+// CountWorkers counts the workers that [workers.List] lists, without reading them.
 func (in *Inspector) CountWorkers(ctx context.Context) (int64, error) {
 	now, err := in.redis.Time(ctx).Result()
 	if err != nil {
 		return 0, fmt.Errorf("count the workers: %w", err)
 	}
-	n, err := in.redis.ZCount(ctx, workersKey, "("+strconv.FormatInt(now.Add(-beatLasts).UnixMilli(), 10), "+inf").Result()
+	n, err := in.redis.ZCount(ctx, workers.ListKey, "("+strconv.FormatInt(now.Add(-workers.BeatLasts).UnixMilli(), 10), "+inf").Result()
 	if err != nil {
 		return 0, fmt.Errorf("count the workers: %w", err)
 	}
@@ -41,7 +46,7 @@ type heart struct {
 	details  func() any // nil: none
 	logger   *slog.Logger
 
-	info    WorkerInfo
+	info    workers.Info
 	failing bool
 	dropped bool                 // the details were too large, and somebody was told
 	asked   chan json.RawMessage // the details that were asked for and have not come; nil: none
@@ -51,7 +56,7 @@ type heart struct {
 func (h *heart) Run(ctx context.Context) {
 	h.info.Started = h.clock.now().UTC()
 	for ctx.Err() == nil {
-		wait := beatEvery
+		wait := workers.BeatEvery
 		if h.beat(ctx); h.failing {
 			wait = beatAgain
 		}
@@ -60,12 +65,12 @@ func (h *heart) Run(ctx context.Context) {
 		case <-time.After(wait):
 		}
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.Timeout)
 	defer cancel()
 	pipe := h.redis.Pipeline()
-	pipe.Del(last, workerKey(h.info.ID))
-	pipe.ZRem(last, workersKey, h.info.ID)
-	leaveAsynq(last, pipe, h.asynqServer())
+	pipe.Del(last, workers.Key(h.info.ID))
+	pipe.ZRem(last, workers.ListKey, h.info.ID)
+	asynqwire.Leave(last, pipe, h.asynqServer())
 	_, _ = pipe.Exec(last) // what stays is gone within 15 s
 }
 
@@ -84,23 +89,23 @@ func (h *heart) beat(ctx context.Context) {
 }
 
 func (h *heart) send(ctx context.Context, text []byte, now time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	began := bootTime()
 	pipe := h.redis.Pipeline()
 	for queue, live := range h.live {
 		renewLeases(ctx, pipe, queue, live)
 	}
-	shown := make(map[string][]shownRun, len(h.live))
+	shown := make(map[string][]asynqwire.Run, len(h.live))
 	for queue, live := range h.live {
 		shown[queue] = live.shown()
 	}
-	tellAsynq(ctx, pipe, h.asynqServer(), shown, beatLasts)
-	pipe.Set(ctx, workerKey(h.info.ID), text, beatLasts)
-	pipe.ZAdd(ctx, workersKey, redis.Z{Score: float64(now.UnixMilli()), Member: h.info.ID})
+	asynqwire.Tell(ctx, pipe, h.asynqServer(), shown, workers.BeatLasts)
+	pipe.Set(ctx, workers.Key(h.info.ID), text, workers.BeatLasts)
+	pipe.ZAdd(ctx, workers.ListKey, redis.Z{Score: float64(now.UnixMilli()), Member: h.info.ID})
 	// Those of workers that died. One that only was away lists itself again.
-	pipe.ZRemRangeByScore(ctx, workersKey, "-inf", strconv.FormatInt(now.Add(-4*beatLasts).UnixMilli(), 10))
-	err := execute(ctx, pipe)
+	pipe.ZRemRangeByScore(ctx, workers.ListKey, "-inf", strconv.FormatInt(now.Add(-4*workers.BeatLasts).UnixMilli(), 10))
+	err := store.Execute(ctx, pipe)
 	if err == nil {
 		h.renewals.note(began)
 	}
@@ -108,9 +113,9 @@ func (h *heart) send(ctx context.Context, text []byte, now time.Time) error {
 }
 
 // asynqServer is this worker as asynq's tools show it.
-func (h *heart) asynqServer() asynqServer {
+func (h *heart) asynqServer() asynqwire.Server {
 	i := h.info
-	return asynqServer{Host: i.Host, PID: i.PID, ID: i.ID, Concurrency: i.Concurrency, Queues: i.Queues, Started: i.Started, Held: i.Held}
+	return asynqwire.Server{Host: i.Host, PID: i.PID, ID: i.ID, Concurrency: i.Concurrency, Queues: i.Queues, Started: i.Started, Held: i.Held}
 }
 
 // askDetails takes the details over once they are there: leases do not wait for them
@@ -138,8 +143,8 @@ func (h *heart) detailed() json.RawMessage {
 		return nil
 	}
 	text, err := encodeJSON(value)
-	if err == nil && len(text) > MostDetails {
-		err = fmt.Errorf("%d bytes of JSON are more than %d", len(text), MostDetails)
+	if err == nil && len(text) > workers.MaxDetails {
+		err = fmt.Errorf("%d bytes of JSON are more than %d", len(text), workers.MaxDetails)
 	}
 	if err != nil {
 		if !h.dropped {
@@ -167,8 +172,8 @@ func (w *Worker) newHeart(id string, clock *redisClock, capacity *capacity, send
 	return &heart{
 		redis: w.redis, clock: clock, capacity: capacity, sending: sending, details: w.config.Details, logger: w.logger,
 		live: live, renewals: renewals,
-		info: WorkerInfo{
-			ID: id, Host: printable(host, 255), PID: os.Getpid(), Version: programVersion(),
+		info: workers.Info{
+			ID: id, Host: check.Printable(host, 255), PID: os.Getpid(), Version: programVersion(),
 			Queues: w.config.Queues, Kinds: w.Kinds(), Concurrency: w.config.Concurrency,
 		},
 	}

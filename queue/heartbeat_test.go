@@ -17,6 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 // TestWorkers: a worker is listed while it runs, with what it is doing, and not
@@ -46,8 +48,8 @@ func TestWorkers(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-entered
-		mine := func() (found []WorkerInfo) {
-			all, err := Workers(t.Context(), client)
+		mine := func() (found []workers.Info) {
+			all, err := workers.List(t.Context(), client)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +61,7 @@ func TestWorkers(t *testing.T) {
 			return found
 		}
 		host, _ := os.Hostname()
-		var w WorkerInfo
+		var w workers.Info
 		for end := time.Now().Add(20 * time.Second); w.Sending != 1; { // until the next beat
 			if time.Now().After(end) {
 				t.Fatalf("%+v", mine())
@@ -73,7 +75,7 @@ func TestWorkers(t *testing.T) {
 			!slices.Equal(w.Queues, []string{"another-" + queue, queue}) || !slices.Equal(w.Kinds, []string{"bulk", "call"}) || string(w.Details) != `{"words":"<a & b>"}` {
 			t.Errorf("%+v", w)
 		}
-		if owner := strings.Split(client.HGet(t.Context(), asynqKey(queue, "t:"+onlyActive(t, client, queue)), "hg_owner").Val(), ":")[0]; owner != w.ID {
+		if owner := strings.Split(client.HGet(t.Context(), asynqwire.Key(queue, "t:"+onlyActive(t, client, queue)), "hg_owner").Val(), ":")[0]; owner != w.ID {
 			t.Errorf("the worker is %s, and the owner of its job %s", w.ID, owner)
 		}
 		cancel()
@@ -88,10 +90,10 @@ func TestWorkers(t *testing.T) {
 		if found := mine(); len(found) != 0 {
 			t.Errorf("it has ended and is there: %+v", found)
 		}
-		if _, err := client.ZScore(t.Context(), workersKey, w.ID).Result(); err != redis.Nil {
+		if _, err := client.ZScore(t.Context(), workers.ListKey, w.ID).Result(); err != redis.Nil {
 			t.Errorf("it has ended and is listed: %v", err)
 		}
-		if n := client.Exists(t.Context(), workerKey(w.ID)).Val(); n != 0 {
+		if n := client.Exists(t.Context(), workers.Key(w.ID)).Val(); n != 0 {
 			t.Error("it has ended and is remembered")
 		}
 	}
@@ -107,7 +109,7 @@ func TestWorkers(t *testing.T) {
 
 func onlyActive(t *testing.T, client *redis.Client, queue string) string {
 	t.Helper()
-	ids, err := client.LRange(t.Context(), asynqKey(queue, "active"), 0, -1).Result()
+	ids, err := client.LRange(t.Context(), asynqwire.Key(queue, "active"), 0, -1).Result()
 	if err != nil || len(ids) != 1 {
 		t.Fatal(ids, err)
 	}
@@ -142,22 +144,22 @@ func TestKilledWorkerIsGone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	workers := func(want int) []WorkerInfo {
+	listed := func(want int) []workers.Info {
 		t.Helper()
-		all, err := Workers(ctx, client)
+		all, err := workers.List(ctx, client)
 		if err != nil || len(all) != want {
 			t.Fatalf("%+v, %v; want %d workers", all, err, want)
 		}
 		return all
 	}
 	// It is ready before it first told of itself.
-	for end := time.Now().Add(20 * time.Second); client.ZCard(ctx, workersKey).Val() < 2; {
+	for end := time.Now().Add(20 * time.Second); client.ZCard(ctx, workers.ListKey).Val() < 2; {
 		if time.Now().After(end) {
 			t.Fatal("not both are listed")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	both := workers(2)
+	both := listed(2)
 	if both[0].PID > both[1].PID || processes[both[0].PID] == nil || processes[both[1].PID] == nil {
 		t.Fatalf("%+v of %v", both, processes)
 	}
@@ -166,15 +168,15 @@ func TestKilledWorkerIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = processes[killed.PID].Wait()
-	left := client.PTTL(ctx, workerKey(killed.ID)).Val()
-	if left <= 0 || left > beatLasts {
+	left := client.PTTL(ctx, workers.Key(killed.ID)).Val()
+	if left <= 0 || left > workers.BeatLasts {
 		t.Fatalf("it is remembered for %v", left)
 	}
-	workers(2)
+	listed(2)
 	for deadline := time.After(left + 5*time.Second); ; {
 		select {
 		case event := <-expired.Channel():
-			if event.Payload != workerKey(killed.ID) {
+			if event.Payload != workers.Key(killed.ID) {
 				continue
 			}
 		case <-deadline:
@@ -182,14 +184,14 @@ func TestKilledWorkerIsGone(t *testing.T) {
 		}
 		break
 	}
-	if all := workers(1); all[0].ID != other.ID || !all[0].Seen.After(other.Seen) {
+	if all := listed(1); all[0].ID != other.ID || !all[0].Seen.After(other.Seen) {
 		t.Errorf("%+v is left, want %s", all, other.ID)
 	}
 	client.RPush(ctx, "stop", "now")
 	if err := processes[other.PID].Wait(); err != nil {
 		t.Error(err)
 	}
-	workers(0)
+	listed(0)
 }
 
 // TestWorkersIndexHeals: what is listed and gone is left out, and in time
@@ -201,17 +203,17 @@ func TestWorkersIndexHeals(t *testing.T) {
 		now := time.Now()
 		id := func(what string) string { return redistest.Queue(t) + what }
 		old, recent, strange, lives := id("old"), id("recent"), id("strange"), id("lives")
-		client.ZAdd(ctx, workersKey, redis.Z{Member: old, Score: float64(now.Add(-2 * time.Minute).UnixMilli())},
+		client.ZAdd(ctx, workers.ListKey, redis.Z{Member: old, Score: float64(now.Add(-2 * time.Minute).UnixMilli())},
 			redis.Z{Member: recent, Score: float64(now.Add(-20 * time.Second).UnixMilli())}, redis.Z{Member: strange, Score: float64(now.UnixMilli())})
-		client.Set(ctx, workerKey(strange), `{"id":"another"}`, time.Minute)
+		client.Set(ctx, workers.Key(strange), `{"id":"another"}`, time.Minute)
 		h := &heart{
 			renewals: &renewals{},
 			redis:    client, clock: &redisClock{}, capacity: newCapacity(1), sending: &atomic.Int64{}, logger: slog.New(slog.DiscardHandler),
-			info: WorkerInfo{ID: lives},
+			info: workers.Info{ID: lives},
 		}
 		for range 2 {
 			h.beat(ctx)
-			all, err := Workers(ctx, client)
+			all, err := workers.List(ctx, client)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -220,14 +222,14 @@ func TestWorkersIndexHeals(t *testing.T) {
 					t.Errorf("%+v is listed", w)
 				}
 			}
-			if !slices.ContainsFunc(all, func(w WorkerInfo) bool { return w.ID == lives }) {
+			if !slices.ContainsFunc(all, func(w workers.Info) bool { return w.ID == lives }) {
 				t.Errorf("it lives and is not listed: %+v", all)
 			}
-			listed := client.ZRange(ctx, workersKey, 0, -1).Val()
+			listed := client.ZRange(ctx, workers.ListKey, 0, -1).Val()
 			if slices.Contains(listed, old) || !slices.Contains(listed, recent) {
 				t.Errorf("listed: %v", listed)
 			}
-			client.ZRem(ctx, workersKey, lives) // as a failover would lose it
+			client.ZRem(ctx, workers.ListKey, lives) // as a failover would lose it
 		}
 	})
 }
@@ -241,7 +243,7 @@ func TestDetailsAreBounded(t *testing.T) {
 	h := &heart{
 		renewals: &renewals{},
 		redis:    client, clock: &redisClock{}, capacity: newCapacity(1), sending: &atomic.Int64{}, logger: slog.New(slog.NewTextHandler(&log, nil)),
-		details: func() any { return value }, info: WorkerInfo{ID: redistest.Queue(t)},
+		details: func() any { return value }, info: workers.Info{ID: redistest.Queue(t)},
 	}
 	for _, test := range []struct {
 		value   any
@@ -257,8 +259,8 @@ func TestDetailsAreBounded(t *testing.T) {
 	} {
 		value = test.value
 		h.beat(t.Context())
-		var stored WorkerInfo
-		if err := json.Unmarshal([]byte(client.Get(t.Context(), workerKey(h.info.ID)).Val()), &stored); err != nil {
+		var stored workers.Info
+		if err := json.Unmarshal([]byte(client.Get(t.Context(), workers.Key(h.info.ID)).Val()), &stored); err != nil {
 			t.Fatal(err)
 		}
 		if string(stored.Details) != test.details || stored.ID != h.info.ID {
@@ -268,7 +270,7 @@ func TestDetailsAreBounded(t *testing.T) {
 			t.Errorf("%T: %d lines: %s", test.value, lines, &log)
 		}
 	}
-	ttl := client.PTTL(t.Context(), workerKey(h.info.ID)).Val()
+	ttl := client.PTTL(t.Context(), workers.Key(h.info.ID)).Val()
 	if ttl <= 0 || ttl > 15*time.Second {
 		t.Errorf("it is remembered for %v", ttl)
 	}
@@ -282,13 +284,13 @@ func TestLeasesDoNotWaitForDetails(t *testing.T) {
 	answer := make(chan any)
 	h := &heart{
 		redis: client, clock: &redisClock{}, capacity: newCapacity(1), sending: &atomic.Int64{}, logger: slog.New(slog.DiscardHandler),
-		renewals: &renewals{}, details: func() any { return <-answer }, info: WorkerInfo{ID: redistest.Queue(t)},
+		renewals: &renewals{}, details: func() any { return <-answer }, info: workers.Info{ID: redistest.Queue(t)},
 	}
 	beat := func(want string) {
 		t.Helper()
 		h.beat(t.Context())
-		var stored WorkerInfo
-		if err := json.Unmarshal([]byte(client.Get(t.Context(), workerKey(h.info.ID)).Val()), &stored); err != nil || string(stored.Details) != want {
+		var stored workers.Info
+		if err := json.Unmarshal([]byte(client.Get(t.Context(), workers.Key(h.info.ID)).Val()), &stored); err != nil || string(stored.Details) != want {
 			t.Errorf("%+v, %v; want details %s", stored, err, want)
 		}
 	}

@@ -12,13 +12,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
 //go:embed pause.lua
 var pauseLua string
 
-var pauseScript = newScript(pauseLua)
+var pauseScript = store.NewScript(pauseLua)
 
 // Scope is what a pause holds: one tenant's jobs, or those of one kind, or, with
 // nothing set, all of the queue. Holds are also of a tenant's jobs of one kind, of those
@@ -99,34 +102,34 @@ func (s Scope) field(resume bool) (string, error) {
 	tenant, kind, endpoint := throttle.Escape(s.Tenant), throttle.Escape(s.Kind), throttle.Escape(s.Endpoint)
 	switch {
 	case s.Endpoint != "" && (!resume || s.Kind != ""):
-		return "", invalidField("endpoint", "only what calls that failed hold can be resumed for an endpoint, and it has no kind")
+		return "", validation.Field("endpoint", "only what calls that failed hold can be resumed for an endpoint, and it has no kind")
 	case s.Tenant != "" && s.Kind != "" && !resume:
-		return "", invalidField("tenant", "pause a tenant or a kind, not both together")
+		return "", validation.Field("tenant", "pause a tenant or a kind, not both together")
 	case s.Endpoint != "" && s.Tenant != "":
-		return endpointScope(tenant, endpoint), nil
+		return store.EndpointScope(tenant, endpoint), nil
 	case s.Endpoint != "":
-		return hostScope(endpoint), nil
+		return store.HostScope(endpoint), nil
 	case s.Tenant != "" && s.Kind != "":
-		return ownAccountScope(kind, tenant), nil
+		return store.OwnAccountScope(kind, tenant), nil
 	case s.Tenant != "":
-		if reason := textProblem(s.Tenant, mostTenant); reason != "" {
-			return "", invalidField("tenant", reason)
+		if reason := check.Text(s.Tenant, check.MaxTenant); reason != "" {
+			return "", validation.Field("tenant", reason)
 		}
 		return throttle.Escape(s.Tenant), nil
 	case s.Kind != "":
-		if !kindPattern.MatchString(s.Kind) {
-			return "", invalidField("kind", quote(s.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
+		if !check.KindPattern.MatchString(s.Kind) {
+			return "", validation.Field("kind", check.Quote(s.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
 		}
-		return kindScope(throttle.Escape(s.Kind)), nil
+		return store.KindScope(throttle.Escape(s.Kind)), nil
 	}
-	return wholeQueue, nil
+	return store.WholeQueue, nil
 }
 
 // PauseJobs holds a scope until a time, or with the zero time until
 // [ResumeJobs]. It is in force at once for all workers. Of two pauses of a scope
 // the later end wins; the answer is the one in force.
 func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, scope Scope, until time.Time, by Operator) (Pause, error) {
-	micros := endless
+	micros := store.Endless
 	if !until.IsZero() {
 		micros = until.UnixMicro()
 	}
@@ -135,9 +138,9 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 	case err != nil:
 		return Pause{}, fmt.Errorf("pause queue %q: %w", queue, err)
 	case micros <= now.UnixMicro():
-		return Pause{}, invalidField("until", until.UTC().Format(time.RFC3339)+" has passed")
-	case !until.IsZero() && until.Sub(now) > mostAhead:
-		return Pause{}, invalidField("until", until.UTC().Format(time.RFC3339)+" is more than 10 years ahead; leave it out to pause until resumed")
+		return Pause{}, validation.Field("until", until.UTC().Format(time.RFC3339)+" has passed")
+	case !until.IsZero() && until.Sub(now) > check.MaxAhead:
+		return Pause{}, validation.Field("until", until.UTC().Format(time.RFC3339)+" is more than 10 years ahead; leave it out to pause until resumed")
 	}
 	_, after, err := changePause(ctx, client, scope, micros, by, AuditEntry{At: now, Action: "pause", Queue: queue, Until: until})
 	return after, err
@@ -178,7 +181,7 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope Scope,
 	if err != nil {
 		return before, after, fmt.Errorf("limits of queue %q: %w", entry.Queue, err)
 	}
-	reply, err := pauseScript.Run(ctx, client, scriptKeys(entry.Queue), entry.Queue, field, until, by.Actor+": "+by.Reason, entry.text(), windows)
+	reply, err := pauseScript.Run(ctx, client, store.ScriptKeys(entry.Queue), entry.Queue, field, until, by.Actor+": "+by.Reason, entry.text(), windows)
 	if err != nil {
 		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
 	}
@@ -193,21 +196,21 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope Scope,
 func readScope(field string) (s Scope) {
 	what, name, found := strings.Cut(field, ":")
 	if !found {
-		if field != wholeQueue {
-			s.Tenant = unescape(field)
+		if field != store.WholeQueue {
+			s.Tenant = store.Unescape(field)
 		}
 		return s
 	}
 	first, second, _ := strings.Cut(name, ";")
 	switch what {
 	case "k":
-		s.Kind = unescape(name)
+		s.Kind = store.Unescape(name)
 	case "a":
-		s.Kind, s.Tenant = unescape(first), unescape(second)
+		s.Kind, s.Tenant = store.Unescape(first), store.Unescape(second)
 	case "h":
-		s.Endpoint = unescape(name)
+		s.Endpoint = store.Unescape(name)
 	case "e":
-		s.Tenant, s.Endpoint = unescape(first), unescape(second)
+		s.Tenant, s.Endpoint = store.Unescape(first), store.Unescape(second)
 	}
 	return s
 }
@@ -216,7 +219,7 @@ func readScope(field string) (s Scope) {
 func readPause(field, text string) Pause {
 	p := Pause{Scope: readScope(field)}
 	_, rest, _ := strings.Cut(text, " ")
-	if micros := pausedUntil(text); micros > 0 {
+	if micros := store.PausedUntil(text); micros > 0 {
 		p.By, p.Reason, _ = strings.Cut(rest, " ")
 		if words := strings.SplitN(text, " ", 6); p.By == "tried" && len(words) == 6 {
 			p.By, p.Tried, p.Probing, p.Reason = byProvider, true, words[4] != "-", words[5]
@@ -227,7 +230,7 @@ func readPause(field, text string) Pause {
 		if p.By == "" {
 			p.By = byProvider
 		}
-		if micros < endless {
+		if micros < store.Endless {
 			p.Until = time.UnixMicro(micros)
 		}
 	}
@@ -241,7 +244,7 @@ func Pauses(ctx context.Context, client redis.UniversalClient, queue string) ([]
 	if err != nil {
 		return nil, fmt.Errorf("list the pauses of queue %q: %w", queue, err)
 	}
-	fields, err := scanHash(ctx, client, key(queue, "pauses"))
+	fields, err := store.ScanHash(ctx, client, store.Key(queue, "pauses"))
 	if err != nil {
 		return nil, fmt.Errorf("list the pauses of queue %q: %w", queue, err)
 	}

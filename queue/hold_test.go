@@ -8,6 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -53,7 +57,7 @@ func TestPauseScopes(t *testing.T) {
 				t.Errorf("Pauses = %+v, %v", all, err)
 			}
 			r.run(t)
-			r.seen.wait(t, string(Done), free)
+			r.seen.wait(t, string(lifecycle.Done), free)
 			r.seen.wait(t, "round", 40) // time enough for what is held to go, if it could
 			r.mu.Lock()
 			for id, n := range r.jobs {
@@ -66,7 +70,7 @@ func TestPauseScopes(t *testing.T) {
 			if was, err := ResumeJobs(t.Context(), client, r.queue, test.scope, ann); err != nil || !was {
 				t.Errorf("ResumeJobs = %v, %v", was, err)
 			}
-			r.seen.wait(t, string(Done), 12)
+			r.seen.wait(t, string(lifecycle.Done), 12)
 			if took := time.Since(resumed); took > 2*time.Second {
 				t.Errorf("what was held went %v after it was resumed", took)
 			}
@@ -94,7 +98,7 @@ func TestResumeAfterProvider(t *testing.T) {
 	}
 	r.enqueue(t, "a", 1)
 	r.run(t)
-	r.seen.wait(t, string(Throttled), 1)
+	r.seen.wait(t, string(lifecycle.Throttled), 1)
 	pauses, err := Pauses(t.Context(), r.server.Client(), r.queue)
 	if err != nil || len(pauses) != 1 || pauses[0].By != "provider" || pauses[0].Tenant != "a" {
 		t.Fatalf("%+v, %v", pauses, err)
@@ -102,7 +106,7 @@ func TestResumeAfterProvider(t *testing.T) {
 	if was, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, Scope{Tenant: "a"}, ann); err != nil || !was {
 		t.Fatalf("%v, %v", was, err)
 	}
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
 	if slots := r.seen.n["missed"]; slots > 5 {
 		t.Errorf("the worker asked for %d slots", slots)
@@ -207,7 +211,7 @@ func TestOverridesInTheAudit(t *testing.T) {
 		"no actor": SetOverride(ctx, client, r.queue, "a", "tenant", Override{Change: Change{Rate: &fast}, Reason: "x"}),
 		"limit":    SetOverride(ctx, client, r.queue, "a", "tenat", Override{Change: Change{Rate: &fast}, Reason: "x", Actor: "x"}),
 	} {
-		if _, invalid := errors.AsType[*InvalidError](err); !invalid {
+		if _, invalid := errors.AsType[*validation.Error](err); !invalid {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -221,7 +225,7 @@ func TestWeightsAreLive(t *testing.T) {
 	r.enqueue(t, "b", 200)
 	of := map[string]string{}
 	for _, tenant := range []string{"a", "b"} {
-		for _, id := range r.server.Client().ZRange(t.Context(), asynqKey(r.queue, "g:"+tenant+";kind=call"), 0, -1).Val() {
+		for _, id := range r.server.Client().ZRange(t.Context(), asynqwire.Key(r.queue, "g:"+tenant+";kind=call"), 0, -1).Val() {
 			of[id] = tenant
 		}
 	}
@@ -282,10 +286,10 @@ func TestPublishInTheAudit(t *testing.T) {
 		len(e.After) != 3 || e.After["tenant"] != "token_bucket 20/s, burst 1" || e.After["max_backlog"] != "7" || e.After["a b: weight"] != "3" {
 		t.Errorf("the audit says %+v", e)
 	}
-	if left := client.Keys(t.Context(), key(r.queue, "limits:*")).Val(); len(left) != 0 {
+	if left := client.Keys(t.Context(), store.Key(r.queue, "limits:*")).Val(); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	if ttl := client.TTL(t.Context(), key(r.queue, "limits")).Val(); ttl != -1 {
+	if ttl := client.TTL(t.Context(), store.Key(r.queue, "limits")).Val(); ttl != -1 {
 		t.Errorf("the limits expire in %v", ttl)
 	}
 }
@@ -296,7 +300,7 @@ func TestAuditIsBounded(t *testing.T) {
 	client := r.server.Client()
 	pipe := client.Pipeline()
 	for range mostAudit + 5 {
-		pipe.LPush(t.Context(), key(r.queue, "audit"), "{}")
+		pipe.LPush(t.Context(), store.Key(r.queue, "audit"), "{}")
 	}
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
@@ -305,7 +309,7 @@ func TestAuditIsBounded(t *testing.T) {
 	if _, err := Apply(t.Context(), client, r.queue, Cancel, Filter{}, ann, nil); err != nil {
 		t.Fatal(err)
 	}
-	if n := client.LLen(t.Context(), key(r.queue, "audit")).Val(); n != mostAudit {
+	if n := client.LLen(t.Context(), store.Key(r.queue, "audit")).Val(); n != mostAudit {
 		t.Errorf("%d entries", n)
 	}
 	for _, n := range []int{0, -1, mostAudit + 1} {

@@ -13,6 +13,9 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -137,7 +140,7 @@ func TestUsedUpAccount(t *testing.T) {
 	}
 	until(t, "nothing is taken but for the tries", func() bool { return used() <= float64(len(r.callsOf("a"))) })
 	up.Store(true)
-	until(t, "all jobs are done", func() bool { return r.seen.outcomes(Done) == jobs })
+	until(t, "all jobs are done", func() bool { return r.seen.outcomes(lifecycle.Done) == jobs })
 	if p, still := r.held(t)["kind call"]; still {
 		t.Errorf("it is still held: %+v", p)
 	}
@@ -155,19 +158,19 @@ func TestEndpointIsHeldAlone(t *testing.T) {
 	r := hookRig(t, limitsOf(perTenant(1000)), nil)
 	var well atomic.Bool
 	r.answer = func(_ context.Context, job Running) error {
-		if !well.Load() && job.Tenant == "a" && endpointIn(job.attributes) == "busy.example%3A443" {
+		if !well.Load() && job.Tenant == "a" && store.EndpointIn(job.attributes) == "busy.example%3A443" {
 			return usedUp{holding{who: ofEndpoint, length: 24 * time.Hour, named: true}}
 		}
 		return nil
 	}
 	r.run(t)
 	r.webhooks(t, "a", "busy.example", 1)
-	r.seen.wait(t, string(Throttled), 1)
+	r.seen.wait(t, string(lifecycle.Throttled), 1)
 	waits := r.webhooks(t, "a", "BUSY.example:443", 20)[0]
 	r.webhooks(t, "a", "well.example", 20)
 	r.webhooks(t, "b", "busy.example", 20)
-	r.seen.wait(t, string(Done), 40)
-	if n := r.seen.outcomes(Throttled); n != 1 {
+	r.seen.wait(t, string(lifecycle.Done), 40)
+	if n := r.seen.outcomes(lifecycle.Throttled); n != 1 {
 		t.Errorf("the busy receiver was called %d times", n)
 	}
 	p := r.held(t)["endpoint busy.example:443 of tenant a"]
@@ -182,7 +185,7 @@ func TestEndpointIsHeldAlone(t *testing.T) {
 	if was, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, p.Scope, ann); err != nil || !was {
 		t.Fatalf("ResumeJobs = %v, %v", was, err)
 	}
-	r.seen.wait(t, string(Done), 61)
+	r.seen.wait(t, string(lifecycle.Done), 61)
 }
 
 // TestHostIsDownForAll: an endpoint to which the calls of several tenants cannot connect
@@ -217,9 +220,9 @@ func TestHostIsDownForAll(t *testing.T) {
 		t.Errorf("tenant d, which never called it, called it %d times", n-1)
 	}
 	up.Store(true)
-	r.seen.wait(t, string(Done), 8)
+	r.seen.wait(t, string(lifecycle.Done), 8)
 	until(t, "nothing is held", func() bool { return len(r.held(t)) == 0 })
-	if n := r.server.Client().Exists(t.Context(), key(r.queue, "unreachable:down.example%3A443")).Val(); n != 0 {
+	if n := r.server.Client().Exists(t.Context(), store.Key(r.queue, "unreachable:down.example%3A443")).Val(); n != 0 {
 		t.Error("the tenants that could not connect are still counted")
 	}
 }
@@ -228,8 +231,8 @@ func TestHostIsDownForAll(t *testing.T) {
 func (r *rig) holdBack(t *testing.T, scope string, ends time.Time, probe string) {
 	t.Helper()
 	text := fmt.Sprintf("%d tried 1000000 1 %s it answered 503", ends.UnixMicro(), throttle.Escape(probe))
-	_, err := newScript(`pause_set(ARGV[2], ARGV[3], tonumber(ARGV[4])) return 1`).Run(t.Context(), r.server.Client(),
-		scriptKeys(r.queue), r.queue, scope, text, ends.Add(time.Hour).UnixMicro())
+	_, err := store.NewScript(`pause_set(ARGV[2], ARGV[3], tonumber(ARGV[4])) return 1`).Run(t.Context(), r.server.Client(),
+		store.ScriptKeys(r.queue), r.queue, scope, text, ends.Add(time.Hour).UnixMicro())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +246,7 @@ func TestOneProbe(t *testing.T) {
 	for _, tenant := range []string{"a", "b", "c"} {
 		r.enqueue(t, tenant, 5)
 	}
-	r.holdBack(t, accountScope("call"), time.Now().Add(-time.Second), "-")
+	r.holdBack(t, store.AccountScope("call"), time.Now().Add(-time.Second), "-")
 	d := r.dispatcher()
 	d.lease = time.Hour
 	if ids := r.release(t, d, 100); len(ids) != 1 {
@@ -254,7 +257,7 @@ func TestOneProbe(t *testing.T) {
 		t.Errorf("the hold is %+v", p)
 	}
 	// The time of its call is over, and nobody knows what became of it.
-	r.holdBack(t, accountScope("call"), time.Now().Add(-time.Second), "gone")
+	r.holdBack(t, store.AccountScope("call"), time.Now().Add(-time.Second), "gone")
 	if err := replan(t.Context(), r.server.Client(), r.queue, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +279,7 @@ func TestProbeThatWasNotCalled(t *testing.T) {
 			}
 		},
 		"its worker died": func(t *testing.T, r *rig, id string) {
-			n, err := recoverScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, id, "10", "w:1", 1)
+			n, err := recoverScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, id, "10", "w:1", 1)
 			if err != nil || n != int64(1) {
 				t.Fatalf("recovered %v, %v", n, err)
 			}
@@ -286,11 +289,11 @@ func TestProbeThatWasNotCalled(t *testing.T) {
 			r := startRig(t, 0, limitsOf(), nil)
 			client, ctx := r.server.Client(), t.Context()
 			id := r.add(t, nil)
-			client.ZRem(ctx, asynqKey(r.queue, "g:a;kind=call"), id)
-			client.LPush(ctx, asynqKey(r.queue, "active"), id)
-			client.ZAdd(ctx, asynqKey(r.queue, "lease"), zOf(id, 10))
-			client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", "active", "hg_owner", "w:1")
-			r.holdBack(t, accountScope("call"), time.Now().Add(time.Hour), id)
+			client.ZRem(ctx, asynqwire.Key(r.queue, "g:a;kind=call"), id)
+			client.LPush(ctx, asynqwire.Key(r.queue, "active"), id)
+			client.ZAdd(ctx, asynqwire.Key(r.queue, "lease"), zOf(id, 10))
+			client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), "state", "active", "hg_owner", "w:1")
+			r.holdBack(t, store.AccountScope("call"), time.Now().Add(time.Hour), id)
 			leave(t, r, id)
 			if p := r.held(t)["kind call"]; !p.Tried || p.Probing || p.Until.After(time.Now().Add(time.Second)) {
 				t.Errorf("the hold is %+v; want one that waits for the next probe", p)
@@ -303,8 +306,8 @@ func TestProbeThatWasNotCalled(t *testing.T) {
 // that nobody has tried for an hour.
 func TestHoldsAreForgotten(t *testing.T) {
 	r := startRig(t, 0, limitsOf(), nil)
-	r.holdBack(t, accountScope("waits"), time.Now().Add(-time.Minute), "-")
-	r.holdBack(t, endpointScope("a", "idle.example%3A443"), time.Now().Add(-2*time.Hour), "-")
+	r.holdBack(t, store.AccountScope("waits"), time.Now().Add(-time.Minute), "-")
+	r.holdBack(t, store.EndpointScope("a", "idle.example%3A443"), time.Now().Add(-2*time.Hour), "-")
 	r.sweep(t, 1)
 	if held := r.held(t); len(held) != 1 || !held["kind waits"].Tried {
 		t.Errorf("held: %+v", held)
@@ -321,7 +324,7 @@ func TestGrowingHolds(t *testing.T) {
 	id := r.add(t, nil)
 	fail := func(probe bool) time.Duration {
 		t.Helper()
-		client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_owner", "w:1", "state", "active")
+		client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_owner", "w:1", "state", "active")
 		q := (&Running{ID: id, Tenant: "a", Kind: "call", Probe: probe}).settled("w:1", "free")
 		q.hold = hold{who: ofAccount, sign: "+", length: time.Minute, reason: "it answered 503"}
 		if probe {
@@ -342,9 +345,9 @@ func TestGrowingHolds(t *testing.T) {
 // tryBy makes a job the probe of the account's hold.
 func (r *rig) tryBy(t *testing.T, id string) {
 	t.Helper()
-	client, field := r.server.Client(), accountScope("call")
-	text := client.HGet(t.Context(), key(r.queue, "pauses"), field).Val()
-	client.HSet(t.Context(), key(r.queue, "pauses"), field, strings.Replace(text, " - ", " "+throttle.Escape(id)+" ", 1))
+	client, field := r.server.Client(), store.AccountScope("call")
+	text := client.HGet(t.Context(), store.Key(r.queue, "pauses"), field).Val()
+	client.HSet(t.Context(), store.Key(r.queue, "pauses"), field, strings.Replace(text, " - ", " "+throttle.Escape(id)+" ", 1))
 }
 
 // TestEndpointLanes: each way into the queue gives a webhook the lane of its endpoint, and
@@ -359,16 +362,16 @@ func TestEndpointLanes(t *testing.T) {
 	})
 	r.add(t, func(job *Job) { job.Kind, job.Payload = "webhook", json.RawMessage(`{"url":7}`) })
 	r.add(t, func(job *Job) { job.Payload = json.RawMessage(`{"url":"https://hooks.example"}`) }) // of another kind
-	lanes := r.server.Client().SMembers(t.Context(), asynqKey(r.queue, "groups")).Val()
+	lanes := r.server.Client().SMembers(t.Context(), asynqwire.Key(r.queue, "groups")).Val()
 	slices.Sort(lanes)
 	want := []string{"a;endpoint=%5B2001%3Adb8%3A%3A1%5D%3A80;kind=webhook", "a;endpoint=hooks.example%3A443;kind=webhook", "a;kind=call", "a;kind=webhook"}
 	if !slices.Equal(lanes, want) {
 		t.Errorf("lanes %q, want %q", lanes, want)
 	}
 	r.run(t)
-	r.seen.wait(t, string(Done), 4)
+	r.seen.wait(t, string(lifecycle.Done), 4)
 	until(t, "the lanes are forgotten", func() bool {
-		return r.server.Client().SCard(t.Context(), asynqKey(r.queue, "groups")).Val() == 0
+		return r.server.Client().SCard(t.Context(), asynqwire.Key(r.queue, "groups")).Val() == 0
 	})
 	_, err := r.client.Enqueue(t.Context(), Job{Kind: "call", Queue: r.queue, Tenant: "a", Attributes: map[string]string{"endpoint": "x"}})
 	if err == nil {
@@ -388,7 +391,7 @@ func TestCountsOfEndpointsAreMended(t *testing.T) {
 	}
 	r.sweep(t, 1)
 	for _, of := range []string{"a", "*"} {
-		if n := r.server.Client().HGet(t.Context(), key(r.queue, "backlog"), of).Val(); n != "5" {
+		if n := r.server.Client().HGet(t.Context(), store.Key(r.queue, "backlog"), of).Val(); n != "5" {
 			t.Errorf("the backlog of %s is %s, want 5", of, n)
 		}
 	}
@@ -405,7 +408,7 @@ func TestPauseThatEndsSoon(t *testing.T) {
 	if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{Tenant: "a"}, time.Now().Add(10*time.Second), ann); err != nil {
 		t.Fatal(err)
 	}
-	reply, err := dispatchScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), "w", 1, 0, mostAlone, leadLasts.Milliseconds())
+	reply, err := dispatchScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), "w", 1, 0, mostAlone, leadLasts.Milliseconds())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -37,8 +39,8 @@ type InForce struct {
 // LimitsInForce lists the limits of a queue as they hold for a tenant, or with
 // "" those that hold where nothing differs.
 func LimitsInForce(ctx context.Context, client redis.UniversalClient, queue, tenant string) ([]InForce, error) {
-	if reason := textProblem(tenant, mostTenant); tenant != "" && reason != "" {
-		return nil, invalidField("tenant", reason)
+	if reason := check.Text(tenant, check.MaxTenant); tenant != "" && reason != "" {
+		return nil, validation.Field("tenant", reason)
 	}
 	if err := checkQueue(ctx, client, queue); err != nil {
 		return nil, err

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/fluid"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // Inspector answers what goes on in queues: why a job waits and when it goes,
@@ -127,7 +130,7 @@ func (in *Inspector) readForecast(ctx context.Context, queue string, rest func(t
 // late is for how long after its time a forecast is used while the next one is read: to
 // read many lanes takes a while.
 func (f *forecast) late() time.Duration {
-	if f == nil || len(f.lanes) <= mostKeys {
+	if f == nil || len(f.lanes) <= store.MaxKeys {
 		return 0
 	}
 	return longestAge
@@ -146,8 +149,8 @@ func (f *forecast) copy() *forecast {
 func (f *forecast) onlyPauses(ctx context.Context, client redis.UniversalClient) (*forecast, error) {
 	pipe := client.Pipeline()
 	version := readVersion(ctx, pipe, f.queue)
-	pauses := pipe.HScan(ctx, key(f.queue, "pauses"), 0, "", mostKeys)
-	if err := execute(ctx, pipe); err != nil {
+	pauses := pipe.HScan(ctx, store.Key(f.queue, "pauses"), 0, "", store.MaxKeys)
+	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, err
 	}
 	of := versionOf(version.Val())
@@ -157,7 +160,7 @@ func (f *forecast) onlyPauses(ctx context.Context, client redis.UniversalClient)
 	now := *f
 	now.version, now.run = of, &modelRun{}
 	var err error
-	now.pauses, err = restOf(ctx, client, key(f.queue, "pauses"), pauses)
+	now.pauses, err = restOf(ctx, client, store.Key(f.queue, "pauses"), pauses)
 	return &now, err
 }
 
@@ -166,11 +169,11 @@ type version struct{ pauses, limits string }
 
 // readVersion has to come before what it is the version of.
 func readVersion(ctx context.Context, pipe redis.Pipeliner, queue string) *redis.SliceCmd {
-	return pipe.HMGet(ctx, key(queue, "totals"), "pauses", "limits")
+	return pipe.HMGet(ctx, store.Key(queue, "totals"), "pauses", "limits")
 }
 
 func versionOf(reply []any) version {
-	text := texts(reply)
+	text := store.Texts(reply)
 	return version{text[0], text[1]}
 }
 
@@ -185,7 +188,7 @@ func restOf(ctx context.Context, client redis.UniversalClient, name string, firs
 		if cursor == 0 {
 			return all, nil
 		}
-		fields, cursor, err = client.HScan(ctx, name, cursor, "", mostKeys).Result()
+		fields, cursor, err = client.HScan(ctx, name, cursor, "", store.MaxKeys).Result()
 	}
 	return nil, fmt.Errorf("read %s: %w", name, err)
 }
@@ -194,7 +197,7 @@ func restOf(ctx context.Context, client redis.UniversalClient, name string, firs
 // when somebody asks.
 type modelRun struct {
 	once    sync.Once
-	members []*member
+	members []*fluid.Member
 	allowed float64 // jobs a second that flow
 	err     error
 }
@@ -206,14 +209,14 @@ func (f *forecast) all() (*modelRun, error) {
 		own := f.copy()
 		m, members, err := own.model()
 		if run.err = err; err == nil {
-			m.run(nil)
+			m.Run(nil)
 			// Who shares this run does not know what this question added, and that is
 			// empty: lanes with jobs have a run of their own.
 			n := len(members)
 			for n > 0 && own.lanes[n-1].added && own.lanes[n-1].jobs <= 0 {
 				n--
 			}
-			run.members, run.allowed = members[:n], m.allowed
+			run.members, run.allowed = members[:n], m.Allowed
 		}
 	})
 	return run, run.err

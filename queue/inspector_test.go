@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -33,13 +34,13 @@ func TestInspectorShares(t *testing.T) {
 	client := server.Client()
 	counter := Limit{Limit: throttle.Limit{Name: "counter", Algorithm: throttle.SlidingWindowCounter, Rate: throttle.PerSecond(50)}, Per: []string{"tenant"}}
 	log := Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(30)}, Per: []string{"tenant"}}
-	window, err := ParseSendWindow("00:00-23:59 UTC")
+	window, err := sendwindow.Parse("00:00-23:59 UTC")
 	if err != nil {
 		t.Fatal(err)
 	}
 	limits := Limits{Queues: map[string]QueueLimits{"q": {
 		Limits:      []Limit{sharedBy(60), perTenant(10), windowOf("daily", 200, 24*time.Hour, "tenant"), counter, log},
-		SendWindows: map[string]SendWindow{AllKinds: window},
+		SendWindows: map[string]sendwindow.Window{AllKinds: window},
 	}}}
 	if err := Publish(t.Context(), client, limits); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -187,7 +191,7 @@ func (a accepted) more() string {
 func (a accepted) size() int { return len(a.message) + len(a.next) }
 
 // Validate says what [Client.Enqueue] would refuse of the job, whatever the limits and
-// whatever is in Redis: an [InvalidError] for each field that is wrong, joined. What is
+// whatever is in Redis: an [validation.Error] for each field that is wrong, joined. What is
 // to follow it is left out.
 func (job Job) Validate() error {
 	_, err := job.accept(cmp.Or(job.Queue, "any"), time.Now())
@@ -198,31 +202,31 @@ func (job Job) Validate() error {
 func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
-		errs = append(errs, invalidField(field, fmt.Sprintf(format, args...)))
+		errs = append(errs, validation.Field(field, fmt.Sprintf(format, args...)))
 	}
-	if !kindPattern.MatchString(job.Kind) {
-		wrong("kind", "%s is not 1 to 64 letters, digits, '.', '_', '-' or ':'", quote(job.Kind))
+	if !check.KindPattern.MatchString(job.Kind) {
+		wrong("kind", "%s is not 1 to 64 letters, digits, '.', '_', '-' or ':'", check.Quote(job.Kind))
 	}
-	if !queuePattern.MatchString(queue) {
-		wrong("queue", "%s is not 1 to 64 letters, digits, '.', '_' or '-'", quote(queue))
+	if !check.QueuePattern.MatchString(queue) {
+		wrong("queue", "%s is not 1 to 64 letters, digits, '.', '_' or '-'", check.Quote(queue))
 	}
-	if reason := textProblem(job.Tenant, mostTenant); reason != "" {
+	if reason := check.Text(job.Tenant, check.MaxTenant); reason != "" {
 		wrong("tenant", "%s", reason)
 	}
-	if reason := textProblem(job.Key, mostKey); job.Key != "" && reason != "" {
+	if reason := check.Text(job.Key, check.MaxKey); job.Key != "" && reason != "" {
 		wrong("key", "%s", reason)
 	}
 	switch job.Priority {
 	case "", High, Normal, Low:
 	default:
-		wrong("priority", "%s is none of high, normal, low", quote(string(job.Priority)))
+		wrong("priority", "%s is none of high, normal, low", check.Quote(string(job.Priority)))
 	}
 	due := job.dueSecond(now, wrong)
 	if !job.Deadline.IsZero() {
 		switch {
 		case !job.Deadline.After(now):
 			wrong("deadline", "%s has passed", job.Deadline.UTC().Format(time.RFC3339))
-		case job.Deadline.Sub(now) > mostAhead:
+		case job.Deadline.Sub(now) > check.MaxAhead:
 			wrong("deadline", "%s is more than 10 years ahead", job.Deadline.UTC().Format(time.RFC3339))
 		case due > 0 && job.Deadline.Unix() <= due:
 			wrong("deadline", "it comes before the job may go")
@@ -234,16 +238,16 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	if job.Cost < 0 {
 		wrong("cost", "%d: a call costs at least 1", job.Cost)
 	}
-	if job.Cost > mostCost {
-		wrong("cost", "%d is more than %d", job.Cost, int64(mostCost))
+	if job.Cost > store.MaxCost {
+		wrong("cost", "%d is more than %d", job.Cost, int64(store.MaxCost))
 	}
-	costs, reason := encodeCosts(job.Costs)
+	costs, reason := store.EncodeCosts(job.Costs)
 	if reason != "" {
 		wrong("costs", "%s", reason)
 	}
 	switch {
 	case job.KeyUntil != Forgotten && job.KeyUntil != Ended:
-		wrong("key_until", "%s is neither empty nor ended", quote(string(job.KeyUntil)))
+		wrong("key_until", "%s is neither empty nor ended", check.Quote(string(job.KeyUntil)))
 	case job.KeyUntil != Forgotten && job.KeyWindow != 0:
 		wrong("key_window", "set key_until or key_window, not both")
 	case job.KeyWindow != 0 && (job.KeyWindow < time.Second || job.KeyWindow > longestKeyWindow):
@@ -251,13 +255,13 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	case job.Key == "" && (job.KeyUntil != Forgotten || job.KeyWindow != 0):
 		wrong("key", "it is empty, and key_until and key_window speak of it")
 	}
-	if job.Retention < 0 || job.Retention > mostAhead {
+	if job.Retention < 0 || job.Retention > check.MaxAhead {
 		wrong("retention", "%v is not within 0 to 10 years", job.Retention)
 	}
 	if reason := headersProblem(job.Headers); reason != "" {
 		wrong("headers", "%s", reason)
 	}
-	attributes, reason := encodeAttributes(job.Attributes)
+	attributes, reason := store.EncodeAttributes(job.Attributes)
 	if reason != "" {
 		wrong("attributes", "%s", reason)
 	}
@@ -270,7 +274,7 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	if len(errs) > 0 {
 		return accepted{}, errors.Join(errs...)
 	}
-	attributes = withEndpoint(attributes, job.Kind, payload)
+	attributes = store.WithEndpoint(attributes, job.Kind, payload)
 
 	a := accepted{
 		queue: queue, tenant: throttle.Escape(job.Tenant), attributes: attributes, kind: throttle.Escape(job.Kind),
@@ -301,32 +305,32 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", job.Kind, job.Tenant, payload))
 	a.digest = base64.RawURLEncoding.EncodeToString(sum[:12])
 
-	headers := map[string]string{headerTenant: job.Tenant}
+	headers := map[string]string{asynqwire.HeaderTenant: job.Tenant}
 	maps.Copy(headers, job.Headers)
 	job.parent.write(headers)
 	if job.Priority != "" && job.Priority != Normal {
-		headers[headerPriority] = string(job.Priority)
+		headers[asynqwire.HeaderPriority] = string(job.Priority)
 	}
 	if job.MaxAttempts > 0 {
-		headers[headerMaxAttempts] = strconv.Itoa(job.MaxAttempts)
+		headers[asynqwire.HeaderMaxAttempts] = strconv.Itoa(job.MaxAttempts)
 	}
 	if a.cost > 1 {
-		headers[headerCost] = strconv.FormatInt(a.cost, 10)
+		headers[asynqwire.HeaderCost] = strconv.FormatInt(a.cost, 10)
 	}
 	if costs != "" {
-		headers[headerCosts] = costs
+		headers[asynqwire.HeaderCosts] = costs
 	}
 	if attributes != "" {
-		headers[headerAttributes] = attributes
+		headers[asynqwire.HeaderAttributes] = attributes
 	}
 	if !job.Deadline.IsZero() {
 		a.deadline = job.Deadline.UnixMicro()
-		headers[headerDeadline] = strconv.FormatInt(a.deadline, 10)
+		headers[asynqwire.HeaderDeadline] = strconv.FormatInt(a.deadline, 10)
 	}
 	if retention > 0 {
-		headers[headerKept] = "1"
+		headers[asynqwire.HeaderKept] = "1"
 	}
-	a.message = encodeMessage(queue, a.id, job.Kind, payload, headers, retention)
+	a.message = asynqwire.Encode(queue, a.id, job.Kind, payload, headers, retention)
 	return a, nil
 }
 
@@ -343,7 +347,7 @@ func (job Job) dueSecond(now time.Time, wrong func(field, format string, args ..
 		return 0
 	case job.In > 0:
 		field = "in"
-		if job.In > mostAhead {
+		if job.In > check.MaxAhead {
 			wrong("in", "%v is more than 10 years", job.In)
 			return 0
 		}
@@ -355,7 +359,7 @@ func (job Job) dueSecond(now time.Time, wrong func(field, format string, args ..
 		wrong(field, "the year %d is a mistake", at.Year())
 		return 0
 	}
-	if at.Sub(now) > mostAhead {
+	if at.Sub(now) > check.MaxAhead {
 		wrong(field, "%s is more than 10 years ahead", at.UTC().Format(time.RFC3339))
 		return 0
 	}

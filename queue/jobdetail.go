@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // JobDetail is all that is known of one job.
@@ -34,20 +38,20 @@ type JobDetail struct {
 func (in *Inspector) Job(ctx context.Context, queue, id string) (JobDetail, error) {
 	e, task, err := in.explain(ctx, queue, id)
 	if err != nil {
-		return JobDetail{}, fmt.Errorf("job %s of queue %q: %w", quote(id), queue, err)
+		return JobDetail{}, fmt.Errorf("job %s of queue %q: %w", check.Quote(id), queue, err)
 	}
 	if e.State == JobNotThere {
-		return JobDetail{}, fmt.Errorf("%w: %s in queue %q", ErrNoJob, quote(id), queue)
+		return JobDetail{}, fmt.Errorf("%w: %s in queue %q", ErrNoJob, check.Quote(id), queue)
 	}
 	m := task.message
 	d := JobDetail{
-		Explanation: e, Priority: m.priority(), Cost: 1, Costs: decodeCosts(task.costs), Attributes: decodeAttributes(m.headers[headerAttributes]),
-		Headers: readHeaders(m.headers), Retention: m.retention, Payload: m.payload, Result: task.result, Timeline: readLog(task.log),
+		Explanation: e, Priority: m.Priority(), Cost: 1, Costs: store.DecodeCosts(task.costs), Attributes: decodeAttributes(m.Headers[asynqwire.HeaderAttributes]),
+		Headers: readHeaders(m.Headers), Retention: m.Retention, Payload: m.Payload, Result: task.result, Timeline: readLog(task.log),
 	}
 	if n, err := strconv.ParseInt(task.cost, 10, 64); err == nil {
 		d.Cost = n
 	}
-	if micros, err := strconv.ParseInt(m.headers[headerDeadline], 10, 64); err == nil {
+	if micros, err := strconv.ParseInt(m.Headers[asynqwire.HeaderDeadline], 10, 64); err == nil {
 		d.Deadline = time.UnixMicro(micros)
 	}
 	d.EnqueuedAt = d.enqueuedAt()
@@ -72,7 +76,7 @@ func (d *JobDetail) enqueuedAt() time.Time {
 	return time.Time{}
 }
 
-// decodeAttributes is the way back from [encodeAttributes].
+// decodeAttributes is the way back from [store.EncodeAttributes].
 func decodeAttributes(text string) map[string]string {
 	if text == "" {
 		return nil
@@ -80,7 +84,7 @@ func decodeAttributes(text string) map[string]string {
 	attributes := map[string]string{}
 	for part := range strings.SplitSeq(text, ";") {
 		if name, value, ok := strings.Cut(part, "="); ok {
-			attributes[name] = unescape(value)
+			attributes[name] = store.Unescape(value)
 		}
 	}
 	return attributes

@@ -10,23 +10,28 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
 //go:embed jobs.lua
 var jobsLua string
 
-var jobsScript = newScript(jobsLua, messageLua)
+var jobsScript = store.NewScript(jobsLua, asynqwire.MessageLua)
 
 // JobQuery says which jobs of a queue are listed.
 type JobQuery struct {
-	State  State       // required
-	Tenant string      // "": any
-	Kind   string      // "": any
-	Reason string      // as [Filter]'s, of archived jobs; "": any
-	Group  *FailureKey // as [Filter]'s, of archived jobs; nil: any
-	Cursor string      // [JobPage.Next] of the page before; "": the first page
-	Limit  int         // how many, at most 200; 0: 50
+	State  lifecycle.State // required
+	Tenant string          // "": any
+	Kind   string          // "": any
+	Reason string          // as [Filter]'s, of archived jobs; "": any
+	Group  *FailureKey     // as [Filter]'s, of archived jobs; nil: any
+	Cursor string          // [JobPage.Next] of the page before; "": the first page
+	Limit  int             // how many, at most 200; 0: 50
 }
 
 const (
@@ -41,32 +46,32 @@ const (
 
 // check names the field that is wrong.
 func (q *JobQuery) check() error {
-	states := []State{StateWaiting, StateScheduled, StateRetry, StatePending, StateActive, StateArchived}
+	states := []lifecycle.State{lifecycle.StateWaiting, lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StatePending, lifecycle.StateActive, lifecycle.StateArchived}
 	if !slices.Contains(states, q.State) {
-		return invalidField("state", fmt.Sprintf("%s is none of %s", quote(string(q.State)), join(states)))
+		return validation.Field("state", fmt.Sprintf("%s is none of %s", check.Quote(string(q.State)), join(states)))
 	}
-	if reason := textProblem(q.Tenant, mostTenant); q.Tenant != "" && reason != "" {
-		return invalidField("tenant", reason)
+	if reason := check.Text(q.Tenant, check.MaxTenant); q.Tenant != "" && reason != "" {
+		return validation.Field("tenant", reason)
 	}
-	if q.Kind != "" && !kindPattern.MatchString(q.Kind) {
-		return invalidField("kind", quote(q.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
+	if q.Kind != "" && !check.KindPattern.MatchString(q.Kind) {
+		return validation.Field("kind", check.Quote(q.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
 	}
-	if reason := textProblem(q.Reason, mostContained); q.Reason != "" && reason != "" {
-		return invalidField("reason", reason)
+	if reason := check.Text(q.Reason, mostContained); q.Reason != "" && reason != "" {
+		return validation.Field("reason", reason)
 	}
-	if q.Reason != "" && q.State != StateArchived {
-		return invalidField("reason", "only archived jobs have one")
+	if q.Reason != "" && q.State != lifecycle.StateArchived {
+		return validation.Field("reason", "only archived jobs have one")
 	}
 	if q.Group != nil {
-		if q.State != StateArchived {
-			return invalidField("group", "only archived jobs are in groups")
+		if q.State != lifecycle.StateArchived {
+			return validation.Field("group", "only archived jobs are in groups")
 		}
 		if err := q.Group.check(q.Kind, q.Reason); err != nil {
 			return err
 		}
 	}
 	if q.Limit = cmp.Or(q.Limit, usualJobs); q.Limit < 0 || q.Limit > mostJobs {
-		return invalidField("limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, mostJobs))
+		return validation.Field("limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, mostJobs))
 	}
 	return nil
 }
@@ -75,8 +80,8 @@ func (q *JobQuery) check() error {
 type JobRow struct {
 	ID, Kind, Tenant string
 
-	State    State
-	Outcome  Outcome // of an archived job
+	State    lifecycle.State
+	Outcome  lifecycle.Outcome // of an archived job
 	Priority string
 	Attempt  int       // the one that is next or under way, from 1
 	At       time.Time // waits since, is due, was released, has its slot, or was archived
@@ -94,7 +99,7 @@ type JobPage struct {
 // to be tried again by their time; archived ones the newest first; released and active
 // ones the newest first. A page looks at 500 jobs at most, so one with filters may have
 // few jobs or none and a Next all the same. Jobs move meanwhile: of the released and
-// active ones some may come twice. Errors: [InvalidError].
+// active ones some may come twice. Errors: [validation.Error].
 func (in *Inspector) ListJobs(ctx context.Context, queue string, q JobQuery) (JobPage, error) {
 	if err := q.check(); err != nil {
 		return JobPage{}, err
@@ -107,7 +112,7 @@ func (in *Inspector) ListJobs(ctx context.Context, queue string, q JobQuery) (Jo
 		return JobPage{}, err
 	}
 	var page JobPage
-	if q.State == StateWaiting {
+	if q.State == lifecycle.StateWaiting {
 		page, err = in.waiting(ctx, queue, q, at)
 	} else {
 		page, err = in.listed(ctx, queue, q, at)
@@ -141,7 +146,7 @@ func readCursor(q JobQuery) (jobCursor, error) {
 	if q.Cursor == "" {
 		return jobCursor{}, nil
 	}
-	wrong := invalidField("cursor", quote(q.Cursor)+" is none that was given for this list")
+	wrong := validation.Field("cursor", check.Quote(q.Cursor)+" is none that was given for this list")
 	parts := strings.SplitN(q.Cursor, " ", 3)
 	if len(parts) != 3 || len(q.Cursor) > mostCursor {
 		return jobCursor{}, wrong
@@ -151,7 +156,7 @@ func readCursor(q JobQuery) (jobCursor, error) {
 	if c.at != "" && (err != nil || strconv.FormatUint(number, 10) != c.at) {
 		return jobCursor{}, wrong
 	}
-	if (c.lane != "") != (q.State == StateWaiting) || c.at == "" && q.State != StateWaiting {
+	if (c.lane != "") != (q.State == lifecycle.StateWaiting) || c.at == "" && q.State != lifecycle.StateWaiting {
 		return jobCursor{}, wrong
 	}
 	return c, nil
@@ -236,7 +241,7 @@ func (in *Inspector) lanesBehind(ctx context.Context, queue, tenant, from string
 // jobs runs jobs.lua. next is where it ended, which is ended where nothing is behind.
 func (in *Inspector) jobs(ctx context.Context, queue string, q JobQuery, at jobCursor, rows, most int, lanes []string, merged bool) (jobs []JobRow, next jobCursor, looked int, err error) {
 	asynqState, together := string(q.State), ""
-	if q.State == StateWaiting {
+	if q.State == lifecycle.StateWaiting {
 		asynqState = "aggregating"
 	}
 	if merged {
@@ -247,7 +252,7 @@ func (in *Inspector) jobs(ctx context.Context, queue string, q JobQuery, at jobC
 	for _, lane := range lanes {
 		args = append(args, lane)
 	}
-	reply, err := jobsScript.Run(ctx, in.redis, scriptKeys(queue), args...)
+	reply, err := jobsScript.Run(ctx, in.redis, store.ScriptKeys(queue), args...)
 	if err != nil {
 		return nil, next, 0, err
 	}
@@ -256,11 +261,11 @@ func (in *Inspector) jobs(ctx context.Context, queue string, q JobQuery, at jobC
 	if !ok || len(values) < head || (len(values)-head)%each != 0 {
 		return nil, next, 0, fmt.Errorf("unexpected reply of %T", reply)
 	}
-	n, err := numbers([]any{values[0], values[3], values[4]}, 3)
+	n, err := store.Numbers([]any{values[0], values[3], values[4]}, 3)
 	if err != nil {
 		return nil, next, 0, err
 	}
-	text := texts(values)
+	text := store.Texts(values)
 	next = jobCursor{at: text[1], id: text[2], ended: n[0] == 1}
 	if i := int(n[1]); i >= 1 && i <= len(lanes) {
 		next.lane = lanes[i-1]
@@ -268,7 +273,7 @@ func (in *Inspector) jobs(ctx context.Context, queue string, q JobQuery, at jobC
 	for i := head; i < len(text); i += each {
 		row, err := jobRow(q.State, text[i:i+each])
 		if err != nil {
-			return nil, next, 0, fmt.Errorf("job %s: %w", quote(text[i]), err)
+			return nil, next, 0, fmt.Errorf("job %s: %w", check.Quote(text[i]), err)
 		}
 		jobs = append(jobs, row)
 	}
@@ -276,27 +281,27 @@ func (in *Inspector) jobs(ctx context.Context, queue string, q JobQuery, at jobC
 }
 
 // jobRow reads what jobs.lua says of one job.
-func jobRow(state State, text []string) (JobRow, error) {
+func jobRow(state lifecycle.State, text []string) (JobRow, error) {
 	micros, err := strconv.ParseInt(text[1], 10, 64)
 	if err != nil {
 		return JobRow{}, err
 	}
-	m, err := decodeMessage([]byte(text[2]))
+	m, err := asynqwire.Decode([]byte(text[2]))
 	if err != nil {
 		return JobRow{}, err
 	}
 	row := JobRow{
-		ID: text[0], Kind: m.kind, Tenant: m.tenant(), State: state, Priority: m.priority(), Reason: cmp.Or(m.failure, text[5]),
+		ID: text[0], Kind: m.Kind, Tenant: m.Tenant(), State: state, Priority: m.Priority(), Reason: cmp.Or(m.Failure, text[5]),
 	}
 	forgiven, _ := strconv.Atoi(text[3])
-	row.Attempt = max(m.retried-forgiven+1, 1)
+	row.Attempt = max(m.Retried-forgiven+1, 1)
 	switch state {
-	case StateArchived:
-		row.Outcome = Archived
-		if outcome := Outcome(text[4]); outcome.failed() {
+	case lifecycle.StateArchived:
+		row.Outcome = lifecycle.Archived
+		if outcome := lifecycle.Outcome(text[4]); outcome.Failed() {
 			row.Outcome = outcome
 		}
-	case StateWaiting:
+	case lifecycle.StateWaiting:
 		micros %= bandScores
 	}
 	if micros > 0 {

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // everyJob walks through all pages of a list; each is called between two of them.
@@ -60,16 +63,16 @@ func TestListWaitingJobs(t *testing.T) {
 	inspector := NewInspector(r.server.Client())
 	for tenant, ids := range want {
 		// Both kinds are in lanes of their own, and together in the order of going.
-		got := everyJob(t, inspector, r.queue, JobQuery{State: StateWaiting, Tenant: tenant, Limit: 7}, nil)
+		got := everyJob(t, inspector, r.queue, JobQuery{State: lifecycle.StateWaiting, Tenant: tenant, Limit: 7}, nil)
 		if !slices.Equal(idsOf(got), ids) {
 			t.Errorf("of %s: %d in the order %v, want %v", tenant, len(got), idsOf(got), ids)
 		}
 	}
-	all := everyJob(t, inspector, r.queue, JobQuery{State: StateWaiting, Limit: 11}, nil)
+	all := everyJob(t, inspector, r.queue, JobQuery{State: lifecycle.StateWaiting, Limit: 11}, nil)
 	seen := map[string]bool{}
 	for _, row := range all {
 		seen[row.ID] = true
-		if row.State != StateWaiting || row.Attempt != 1 || time.Since(row.At).Abs() > time.Minute || row.Priority != string(Normal) && row.ID != high {
+		if row.State != lifecycle.StateWaiting || row.Attempt != 1 || time.Since(row.At).Abs() > time.Minute || row.Priority != string(Normal) && row.ID != high {
 			t.Errorf("%+v", row)
 		}
 	}
@@ -79,7 +82,7 @@ func TestListWaitingJobs(t *testing.T) {
 	if !slices.IsSortedFunc(all, func(a, b JobRow) int { return strings.Compare(a.Tenant, b.Tenant) }) {
 		t.Error("not one tenant after the other")
 	}
-	if got := everyJob(t, inspector, r.queue, JobQuery{State: StateWaiting, Kind: q.Kinds[1]}, nil); len(got) != 61 {
+	if got := everyJob(t, inspector, r.queue, JobQuery{State: lifecycle.StateWaiting, Kind: q.Kinds[1]}, nil); len(got) != 61 {
 		t.Errorf("%d of the second kind, want 61", len(got))
 	}
 }
@@ -100,11 +103,11 @@ func TestListJobsWhileTheyMove(t *testing.T) {
 		ids = append(ids, receipt.ID)
 	}
 	gone, next := map[string]bool{}, 0
-	got := everyJob(t, NewInspector(r.server.Client()), r.queue, JobQuery{State: StateScheduled, Limit: 20}, func() {
+	got := everyJob(t, NewInspector(r.server.Client()), r.queue, JobQuery{State: lifecycle.StateScheduled, Limit: 20}, func() {
 		// What was listed last, and some before it, are run by another tool.
 		for _, i := range []int{next, next + 5, next + 19} {
 			gone[ids[i]] = true
-			r.server.Client().ZRem(t.Context(), asynqKey(r.queue, "scheduled"), ids[i])
+			r.server.Client().ZRem(t.Context(), asynqwire.Key(r.queue, "scheduled"), ids[i])
 		}
 		next += 20
 	})
@@ -142,11 +145,11 @@ func TestListJobsByState(t *testing.T) {
 		return states["retry"] == 1 && states["archived"] == 1
 	})
 	inspector := NewInspector(r.server.Client())
-	for state, want := range map[State]JobRow{
-		StateRetry:    {Tenant: "fails", Attempt: 2, Reason: "500 from the provider"},
-		StateArchived: {Tenant: "never", Attempt: 1, Reason: "never take it", Outcome: Archived},
-		StateActive:   {Tenant: "works", Attempt: 1},
-		StatePending:  {},
+	for state, want := range map[lifecycle.State]JobRow{
+		lifecycle.StateRetry:    {Tenant: "fails", Attempt: 2, Reason: "500 from the provider"},
+		lifecycle.StateArchived: {Tenant: "never", Attempt: 1, Reason: "never take it", Outcome: lifecycle.Archived},
+		lifecycle.StateActive:   {Tenant: "works", Attempt: 1},
+		lifecycle.StatePending:  {},
 	} {
 		page, err := inspector.ListJobs(t.Context(), r.queue, JobQuery{State: state})
 		if err != nil || want.Tenant == "" && len(page.Jobs) == 0 {
@@ -180,7 +183,7 @@ func TestListJobsIsBounded(t *testing.T) {
 	r.add(t, func(job *Job) { job.Kind = "other" })
 	inspector := NewInspector(r.server.Client())
 	pages := 0
-	rows := everyJob(t, inspector, r.queue, JobQuery{State: StateWaiting, Tenant: "a", Kind: "other"}, func() { pages++ })
+	rows := everyJob(t, inspector, r.queue, JobQuery{State: lifecycle.StateWaiting, Tenant: "a", Kind: "other"}, func() { pages++ })
 	if len(rows) != 1 || pages != 2 {
 		t.Errorf("%d found on %d pages; want 1 on 3, of 500 each", len(rows), pages+1)
 	}
@@ -202,7 +205,7 @@ func TestListJobsReadsEachLaneOnce(t *testing.T) {
 		}
 	}
 	before := commandCalls(t, server, "zrange")
-	page, err := NewInspector(server.Client()).ListJobs(t.Context(), "q", JobQuery{State: StateWaiting, Limit: lanes})
+	page, err := NewInspector(server.Client()).ListJobs(t.Context(), "q", JobQuery{State: lifecycle.StateWaiting, Limit: lanes})
 	if err != nil || len(page.Jobs) != lanes {
 		t.Fatalf("%d jobs, %v", len(page.Jobs), err)
 	}
@@ -222,22 +225,22 @@ func TestJobQueriesAreChecked(t *testing.T) {
 		field string
 		q     JobQuery
 	}{
-		{"state", JobQuery{}}, {"state", JobQuery{State: "completed"}}, {"limit", JobQuery{State: StateRetry, Limit: 201}}, {"limit", JobQuery{State: StateRetry, Limit: -1}},
-		{"tenant", JobQuery{State: StateRetry, Tenant: "\x00"}}, {"kind", JobQuery{State: StateRetry, Kind: "a b"}}, {"reason", JobQuery{State: StateRetry, Reason: "x"}},
-		{"reason", JobQuery{State: StateArchived, Reason: "a\nb"}},
-		{"cursor", JobQuery{State: StateRetry, Cursor: "x"}}, {"cursor", JobQuery{State: StateRetry, Cursor: " -1 a"}}, {"cursor", JobQuery{State: StateRetry, Cursor: " 1e9 a"}},
-		{"cursor", JobQuery{State: StateRetry, Cursor: " nan a"}}, {"cursor", JobQuery{State: StateRetry, Cursor: " 99999999999999999999 a"}},
-		{"cursor", JobQuery{State: StateRetry, Cursor: "a 1 a"}}, {"cursor", JobQuery{State: StateWaiting, Cursor: " 1 a"}}, {"cursor", JobQuery{State: StateRetry, Cursor: " " + strings.Repeat("1", 5000) + " a"}},
-		{"cursor", JobQuery{State: StatePending, Cursor: "  "}},
+		{"state", JobQuery{}}, {"state", JobQuery{State: "completed"}}, {"limit", JobQuery{State: lifecycle.StateRetry, Limit: 201}}, {"limit", JobQuery{State: lifecycle.StateRetry, Limit: -1}},
+		{"tenant", JobQuery{State: lifecycle.StateRetry, Tenant: "\x00"}}, {"kind", JobQuery{State: lifecycle.StateRetry, Kind: "a b"}}, {"reason", JobQuery{State: lifecycle.StateRetry, Reason: "x"}},
+		{"reason", JobQuery{State: lifecycle.StateArchived, Reason: "a\nb"}},
+		{"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: "x"}}, {"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: " -1 a"}}, {"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: " 1e9 a"}},
+		{"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: " nan a"}}, {"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: " 99999999999999999999 a"}},
+		{"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: "a 1 a"}}, {"cursor", JobQuery{State: lifecycle.StateWaiting, Cursor: " 1 a"}}, {"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: " " + strings.Repeat("1", 5000) + " a"}},
+		{"cursor", JobQuery{State: lifecycle.StatePending, Cursor: "  "}},
 	} {
 		_, err := inspector.ListJobs(t.Context(), r.queue, test.q)
-		if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != test.field {
+		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != test.field {
 			t.Errorf("%+v: %v; want a mistake of %s", test.q, err, test.field)
 		}
 	}
 	// What looks like a cursor is a place, whoever made it.
 	for _, cursor := range []string{" 1 \x00\xff", " 9007199254740991 ", " 0 " + strings.Repeat("x", 1000)} {
-		for _, state := range []State{StateScheduled, StateRetry, StatePending, StateActive, StateArchived} {
+		for _, state := range []lifecycle.State{lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StatePending, lifecycle.StateActive, lifecycle.StateArchived} {
 			if _, err := inspector.ListJobs(t.Context(), r.queue, JobQuery{State: state, Cursor: cursor}); err != nil {
 				t.Errorf("%s at %q: %v", state, cursor, err)
 			}
@@ -245,7 +248,7 @@ func TestJobQueriesAreChecked(t *testing.T) {
 	}
 	for _, cursor := range []string{"zzz 0 x", "a;b 0 x", "a 9007199254740991 x", "%00 7 "} {
 		for _, tenant := range []string{"", "a"} {
-			if page, err := inspector.ListJobs(t.Context(), r.queue, JobQuery{State: StateWaiting, Tenant: tenant, Cursor: cursor}); err != nil || page.Next != "" {
+			if page, err := inspector.ListJobs(t.Context(), r.queue, JobQuery{State: lifecycle.StateWaiting, Tenant: tenant, Cursor: cursor}); err != nil || page.Next != "" {
 				t.Errorf("%q: %+v, %v", cursor, page, err)
 			}
 		}
@@ -278,7 +281,7 @@ func TestJobDetail(t *testing.T) {
 		t.Errorf("enqueued at %v, expected at %v", d.EnqueuedAt, d.At)
 	}
 	r.run(t)
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
 	if d, err := inspector.Job(t.Context(), r.queue, id); err != nil || d.State != JobCompleted || string(d.Result) != `{"n":1}` || len(d.Timeline) == 0 || d.Timeline[len(d.Timeline)-1].What != JobEnded {
 		t.Errorf("%+v, %v", d, err)
@@ -309,7 +312,7 @@ func TestFailures(t *testing.T) {
 		r.add(t, func(job *Job) { job.Tenant = strconv.Itoa(i) })
 	}
 	r.run(t)
-	r.seen.wait(t, string(Archived), jobs)
+	r.seen.wait(t, string(lifecycle.Archived), jobs)
 	r.stop()
 	client, ctx, by := r.server.Client(), t.Context(), Operator{"ann", "a test"}
 	inspector := NewInspector(client)
@@ -318,13 +321,13 @@ func TestFailures(t *testing.T) {
 		t.Fatalf("%+v, %v", groups, err)
 	}
 	for _, g := range groups {
-		if g.Jobs != jobs/3 || g.Kind != "call" || g.Outcome != Archived || g.Newest.IsZero() || foldReason(g.Example) != g.Reason || strings.ContainsAny(g.Reason, "0123456789") {
+		if g.Jobs != jobs/3 || g.Kind != "call" || g.Outcome != lifecycle.Archived || g.Newest.IsZero() || foldReason(g.Example) != g.Reason || strings.ContainsAny(g.Reason, "0123456789") {
 			t.Errorf("%+v", g)
 		}
 		// By the group's reason, and by a part of it as it is.
 		for _, reason := range []string{g.Reason, g.Example[:4]} {
 			tally, err := Count(ctx, client, r.queue, RetryArchived, Filter{Reason: reason})
-			page, listErr := inspector.ListJobs(ctx, r.queue, JobQuery{State: StateArchived, Reason: reason, Limit: 100})
+			page, listErr := inspector.ListJobs(ctx, r.queue, JobQuery{State: lifecycle.StateArchived, Reason: reason, Limit: 100})
 			if err != nil || listErr != nil || tally.Jobs != jobs/3 || len(page.Jobs) != jobs/3 {
 				t.Errorf("%q: %d would be retried, %d are listed, %v, %v", reason, tally.Jobs, len(page.Jobs), err, listErr)
 			}
@@ -342,7 +345,7 @@ func TestFailures(t *testing.T) {
 	}
 	for _, verb := range []Verb{Cancel, RunNow} {
 		_, err := Count(ctx, client, r.queue, verb, Filter{Reason: "x"})
-		if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != "reason" {
+		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != "reason" {
 			t.Errorf("%s: %v", verb, err)
 		}
 	}
@@ -357,7 +360,7 @@ func TestFoldIsTheSame(t *testing.T) {
 	for _, reason := range []string{
 		"", "plain words", "429", "v2beta of 17", "id 0b6f6a1e-77aa-4b7e-b7b0-0123456789ab!", "a_b-c1 is short", "longwordwithoutany", "longword1", "eightle8", "sevenl7", "ünïcödé 12 ß3", "%d 5% #7", "1\n2\t3",
 	} {
-		folded, err := client.Eval(t.Context(), "local function tenant_of() end\nlocal function varint() end\nlocal asynq, task_key = '', nil\n"+messageLua+"\nreturn fold(ARGV[2])", nil, "q", reason).Text()
+		folded, err := client.Eval(t.Context(), "local function tenant_of() end\nlocal function varint() end\nlocal asynq, task_key = '', nil\n"+asynqwire.MessageLua+"\nreturn fold(ARGV[2])", nil, "q", reason).Text()
 		if err != nil || folded != foldReason(reason) {
 			t.Errorf("%q: %q in Lua, %q in Go, %v", reason, folded, foldReason(reason), err)
 		}

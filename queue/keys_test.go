@@ -4,6 +4,10 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestKeyUntilEnded: a key is taken while its job lives, and free when that has
@@ -35,14 +39,14 @@ func TestKeyUntilEnded(t *testing.T) {
 		t.Errorf("another tenant's key: %+v", receipt)
 	}
 	r.run(t)
-	r.seen.wait(t, string(Done), 2)
-	if n := client.Exists(ctx, key(r.queue, "unique:a:k")).Val(); n != 0 {
+	r.seen.wait(t, string(lifecycle.Done), 2)
+	if n := client.Exists(ctx, store.Key(r.queue, "unique:a:k")).Val(); n != 0 {
 		t.Error("the key is left behind")
 	}
 	if receipt := enqueue(job); receipt.Existing || receipt.ID == first.ID {
 		t.Errorf("after its end: %+v", receipt)
 	}
-	r.seen.wait(t, string(Done), 3)
+	r.seen.wait(t, string(lifecycle.Done), 3)
 }
 
 // TestKeyOfAnArchivedJobIsFree: archived is ended.
@@ -55,7 +59,7 @@ func TestKeyOfAnArchivedJobIsFree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, end := range []string{"archived", "gone"} {
-		task := asynqKey(r.queue, "t:"+first.ID)
+		task := asynqwire.Key(r.queue, "t:"+first.ID)
 		if r.server.Client().HSet(t.Context(), task, "state", end); end == "gone" {
 			r.server.Client().Del(t.Context(), task)
 		}
@@ -78,11 +82,11 @@ func TestKeyWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := key(r.queue, "unique:a:k")
+	name := store.Key(r.queue, "unique:a:k")
 	if left := client.PTTL(ctx, name).Val(); left < 59*time.Minute || left > time.Hour {
 		t.Errorf("the key is held for %v", left)
 	}
-	client.Del(ctx, asynqKey(r.queue, "t:"+first.ID)) // ended, and not remembered
+	client.Del(ctx, asynqwire.Key(r.queue, "t:"+first.ID)) // ended, and not remembered
 	again, err := r.client.Enqueue(ctx, job)
 	if err != nil || !again.Existing || again.ID != first.ID || again.State != "" {
 		t.Errorf("within the window: %+v, %v; want %s", again, err, first.ID)

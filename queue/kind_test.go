@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 type greeting struct {
@@ -35,8 +37,8 @@ func TestKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.run(t)
-	r.seen.wait(t, string(Done), 2)
-	r.seen.wait(t, string(Archived), 1)
+	r.seen.wait(t, string(lifecycle.Done), 2)
+	r.seen.wait(t, string(lifecycle.Archived), 1)
 	r.stop()
 	if got := map[greeting]bool{<-got: true, <-got: true}; !got[greeting{"Ada", "hello"}] || !got[greeting{"Bob", "hi"}] {
 		t.Errorf("payloads = %v", got)

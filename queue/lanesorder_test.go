@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestNoLaneOfATenantStarves: a tenant's jobs for several endpoints wait in several lanes
@@ -36,12 +38,12 @@ func TestNoLaneOfATenantStarves(t *testing.T) {
 				}
 				r.enqueue(t, "other", 2*many)
 				r.run(t)
-				r.seen.wait(t, string(Done), 15)
+				r.seen.wait(t, string(lifecycle.Done), 15)
 				ids := []string{}
 				for range few {
 					ids = append(ids, add(hosts[1]))
 				}
-				r.seen.wait(t, string(Done), 3*many+few)
+				r.seen.wait(t, string(lifecycle.Done), 3*many+few)
 				r.stop()
 				if last := slices.Index(order, ids[few-1]); last > many/2 {
 					t.Errorf("the last of the few was call %d of %d", last, len(order))

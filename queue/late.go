@@ -8,6 +8,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 // endLate ends a run whose job is not this worker's any more: it was silent for so
@@ -15,12 +20,12 @@ import (
 // that it was no crash, and a success.
 func (g *gate) endLate(job *Running, owner string, v verdict) verdict {
 	succeeded := 0
-	if v.outcome == Done {
+	if v.outcome == lifecycle.Done {
 		succeeded = 1
 	}
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
-		_, err := lateScript.Run(ctx, g.redis, scriptKeys(g.queue), g.queue, job.ID, owner, job.tenant(), job.kind(),
+		ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
+		_, err := lateScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, job.ID, owner, job.tenant(), job.kind(),
 			succeeded, string(v.result), string(v.answer), job.Attempt, v.took.Microseconds())
 		cancel()
 		if err == nil {
@@ -42,8 +47,8 @@ func (g *gate) certain(ctx context.Context, job *Running) bool {
 	for {
 		runs, err := g.readLost(ctx, job.ID)
 		if err == nil {
-			ended := endedWorkers(ctx, g.redis, runs)
-			return !slices.ContainsFunc(runs, func(owner string) bool { return !ended[workerOf(owner)] })
+			ended := workers.Ended(ctx, g.redis, runs)
+			return !slices.ContainsFunc(runs, func(owner string) bool { return !ended[workers.Of(owner)] })
 		}
 		if g.pauseAfter(ctx, "crashed", job, err) != nil {
 			return false // nothing is done about it any more
@@ -53,9 +58,9 @@ func (g *gate) certain(ctx context.Context, job *Running) bool {
 
 // readLost lists the runs that were counted as crashes of a job.
 func (g *gate) readLost(ctx context.Context, id string) (owners []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	runs, err := g.redis.HGet(ctx, asynqKey(g.queue, "t:"+id), "hg_lost").Result()
+	runs, err := g.redis.HGet(ctx, asynqwire.Key(g.queue, "t:"+id), "hg_lost").Result()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
@@ -68,4 +73,4 @@ func (g *gate) readLost(ctx context.Context, id string) (owners []string, err er
 }
 
 // lost is the end of a run whose job another run has by now.
-func lost() verdict { return verdict{outcome: Lost} }
+func lost() verdict { return verdict{outcome: lifecycle.Lost} }

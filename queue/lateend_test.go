@@ -3,6 +3,10 @@ package queue
 import (
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestLateEndsOfSeveralRuns: three runs of a job were taken from their workers. Each that
@@ -14,7 +18,7 @@ func TestLateEndsOfSeveralRuns(t *testing.T) {
 	g := &gate{queue: r.queue, redis: client, logger: r.worker.logger, live: newLiveRuns()}
 	for _, owner := range []string{"w:1", "x:1", "y:1"} {
 		r.hold(t, job.ID, owner)
-		client.HSet(t.Context(), asynqKey(r.queue, "t:"+job.ID), "hg_called", "beside")
+		client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+job.ID), "hg_called", "beside")
 		r.recover(t, job.ID, "10", true)
 	}
 	state := func() string {
@@ -24,7 +28,7 @@ func TestLateEndsOfSeveralRuns(t *testing.T) {
 		t.Fatalf("the job says %s; want %s", got, want)
 	}
 	for _, step := range [][2]string{{"y:1", "2, 0: w:1=1 x:1=1"}, {"w:1", "1, 0: x:1=1"}, {"z:1", "1, 0: x:1=1"}} {
-		g.endLate(job, step[0], verdict{outcome: Retried})
+		g.endLate(job, step[0], verdict{outcome: lifecycle.Retried})
 		if got := state(); got != step[1] {
 			t.Errorf("after the end of %s: %s; want %s", step[0], got, step[1])
 		}
@@ -41,21 +45,21 @@ func TestLateEndElsewhere(t *testing.T) {
 		job := &Running{ID: r.add(t, func(job *Job) { job.Key, job.KeyUntil = name, Ended }), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
 		r.hold(t, job.ID, "w:1")
 		r.recover(t, job.ID, "10", true)
-		client.ZRem(ctx, asynqKey(r.queue, "g:"+r.lane("a")), job.ID)
-		client.HSet(ctx, asynqKey(r.queue, "t:"+job.ID), "state", "retry")
+		client.ZRem(ctx, asynqwire.Key(r.queue, "g:"+r.lane("a")), job.ID)
+		client.HSet(ctx, asynqwire.Key(r.queue, "t:"+job.ID), "state", "retry")
 		if there {
-			client.ZAdd(ctx, asynqKey(r.queue, "retry"), zOf(job.ID, 9e9))
+			client.ZAdd(ctx, asynqwire.Key(r.queue, "retry"), zOf(job.ID, 9e9))
 		}
-		g.endLate(job, "w:1", verdict{outcome: Done, answer: AnswerOK})
+		g.endLate(job, "w:1", verdict{outcome: lifecycle.Done, answer: lifecycle.AnswerOK})
 		state, done := r.field(t, job.ID, "state"), r.field(t, job.ID, "hg_done")
-		keys := len(client.Keys(ctx, key(r.queue, "unique:")+"*").Val())
-		if there && (state != "pending" || done != "1" || keys != 0 || client.ZCard(ctx, asynqKey(r.queue, "retry")).Val() != 0) {
+		keys := len(client.Keys(ctx, store.Key(r.queue, "unique:")+"*").Val())
+		if there && (state != "pending" || done != "1" || keys != 0 || client.ZCard(ctx, asynqwire.Key(r.queue, "retry")).Val() != 0) {
 			t.Errorf("%s: it is %s, done %q, %d keys, and among those to be tried again", name, state, done, keys)
 		}
 		if !there && (state != "retry" || done != "" || !strings.Contains(r.fault(t, "job "+job.ID), "not where its state says")) {
 			t.Errorf("%s: it is %s, done %q; the fault is %q", name, state, done, r.fault(t, "job "+job.ID))
 		}
-		for _, left := range client.Keys(ctx, key(r.queue, "unique:")+"*").Val() {
+		for _, left := range client.Keys(ctx, store.Key(r.queue, "unique:")+"*").Val() {
 			client.Del(ctx, left)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -40,7 +41,7 @@ const (
 	dispatchedByAll = "*"
 )
 
-func (d *dispatcher) role() string { return key(d.queue, "lead:"+d.kinds) }
+func (d *dispatcher) role() string { return store.Key(d.queue, "lead:"+d.kinds) }
 
 // look makes a round, unless another worker leads, and says when to look again.
 func (d *dispatcher) look(ctx context.Context) (time.Duration, error) {
@@ -67,7 +68,7 @@ func (d *dispatcher) standBy(ctx context.Context, left time.Duration, changed bo
 	d.stands.Store(true)
 	d.roles.taken(d.role(), left)
 	if changed { // the leader does not know what is due after that
-		announce(ctx, d.redis, d.queue)
+		store.Announce(ctx, d.redis, d.queue)
 	}
 	if d.had {
 		return min(left, d.poll)
@@ -83,5 +84,5 @@ func (d *dispatcher) resign() {
 	// Later it would have ended by itself.
 	ctx, cancel := context.WithTimeout(context.Background(), leadLasts)
 	defer cancel()
-	_, _ = resignScript.Run(ctx, d.redis, []string{d.role()}, d.worker, wakeChannel(d.queue), toAll)
+	_, _ = resignScript.Run(ctx, d.redis, []string{d.role()}, d.worker, store.WakeChannel(d.queue), store.ToAll)
 }

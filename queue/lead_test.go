@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // named is a dispatcher of another worker; what it is told is counted.
@@ -29,7 +33,7 @@ func (r *rig) looks(t *testing.T, d *dispatcher, seen *counter) int {
 // leads checks who leads the queue, among workers of any kind.
 func (r *rig) leads(t *testing.T, want string) {
 	t.Helper()
-	role := key(r.queue, "lead:")
+	role := store.Key(r.queue, "lead:")
 	who, left := r.server.Client().Get(t.Context(), role).Val(), r.server.Client().PTTL(t.Context(), role).Val()
 	longest := leadLasts
 	if want == dispatchedByAll {
@@ -43,7 +47,7 @@ func (r *rig) leads(t *testing.T, want string) {
 // announcements subscribes to what is announced in the queue.
 func (r *rig) announcements(t *testing.T) <-chan *redis.Message {
 	t.Helper()
-	channel := r.server.Client().Subscribe(t.Context(), wakeChannel(r.queue))
+	channel := r.server.Client().Subscribe(t.Context(), store.WakeChannel(r.queue))
 	t.Cleanup(func() { _ = channel.Close() })
 	if _, err := channel.Receive(t.Context()); err != nil {
 		t.Fatal(err)
@@ -67,7 +71,7 @@ func hears(t *testing.T, announced <-chan *redis.Message, want string) {
 // heard waits until so many workers listen to what is announced.
 func (r *rig) heard(t *testing.T, workers int64) {
 	t.Helper()
-	name := wakeChannel(r.queue)
+	name := store.WakeChannel(r.queue)
 	until(t, "workers listen", func() bool { return r.server.Client().PubSubNumSub(t.Context(), name).Val()[name] == workers })
 }
 
@@ -160,7 +164,7 @@ func TestAllDispatchUnderLoad(t *testing.T) {
 				return
 			}
 			r.leads(t, dispatchedByAll)
-			hears(t, announced, toAll)
+			hears(t, announced, store.ToAll)
 			other, _ := r.named("other")
 			r.round(t, other)
 			if other.stands.Load() {
@@ -226,7 +230,7 @@ func TestLeadEnds(t *testing.T) {
 			if r.looks(t, d, seen) != 1 || d.stands.Load() {
 				t.Error("it stands by")
 			}
-			if n := client.LLen(t.Context(), asynqKey(r.queue, "active")).Val(); n != 1 {
+			if n := client.LLen(t.Context(), asynqwire.Key(r.queue, "active")).Val(); n != 1 {
 				t.Errorf("%d jobs were handed over; want 1", n)
 			}
 			r.leads(t, "w")
@@ -239,13 +243,13 @@ func TestLeadEnds(t *testing.T) {
 func TestLeaderThatDied(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
-	role := key(r.queue, "lead:"+kindList([]string{"call"}))
+	role := store.Key(r.queue, "lead:"+kindList([]string{"call"}))
 	r.server.Client().Set(t.Context(), role, "dead", leadLasts)
 	r.run(t)
 	r.seen.wait(t, "round", 1)
 	enqueued := time.Now()
 	r.enqueue(t, "a", 1)
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	if took := time.Since(enqueued); took > leadLasts+time.Second {
 		t.Errorf("the job waited for %v", took)
 	}
@@ -263,7 +267,7 @@ func TestLeaderThatStops(t *testing.T) {
 	second.run(t)
 	second.seen.wait(t, "round", 1)
 	first.heard(t, 2)
-	role := key(first.queue, "lead:"+kindList([]string{"call"}))
+	role := store.Key(first.queue, "lead:"+kindList([]string{"call"}))
 	leader := first.server.Client().Get(t.Context(), role).Val()
 	first.stop()
 	if left := first.server.Client().Get(t.Context(), role).Val(); left == leader {
@@ -271,7 +275,7 @@ func TestLeaderThatStops(t *testing.T) {
 	}
 	enqueued := time.Now()
 	second.enqueue(t, "a", 1)
-	second.seen.wait(t, string(Done), 1)
+	second.seen.wait(t, string(lifecycle.Done), 1)
 	if took := time.Since(enqueued); took > time.Second {
 		t.Errorf("the job waited for %v", took)
 	}
@@ -317,15 +321,15 @@ func TestStandingBy(t *testing.T) {
 	until(t, "it stands by", d.stands.Load)
 	d.roles.taken(d.role(), time.Hour) // however slow this machine is
 
-	announce(ctx, client, r.queue)
+	store.Announce(ctx, client, r.queue)
 	hears(t, announced, "")
 	d.wake() // as a settlement does
 	hears(t, announced, "")
 	if n := seen.outcomes("round"); n != 1 {
 		t.Errorf("it made %d rounds because of jobs", n-1)
 	}
-	announceToAll(ctx, client, r.queue)
-	hears(t, announced, toAll)
+	store.AnnounceToAll(ctx, client, r.queue)
+	hears(t, announced, store.ToAll)
 	seen.wait(t, "round", 2)
 }
 
@@ -336,7 +340,7 @@ func TestStandingByWithJobs(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	d, seen := r.named("w")
 	r.server.Client().Set(t.Context(), d.role(), "leader", leadLasts)
-	leave, _ := d.live.enter(shownRun{ID: "x"}, 0, nil, nil)
+	leave, _ := d.live.enter(asynqwire.Run{ID: "x"}, 0, nil, nil)
 	for n := range 3 {
 		wait, err := d.look(t.Context())
 		if err != nil || wait > d.poll || seen.outcomes("round") != n+1 {
@@ -376,6 +380,6 @@ func TestPauseReachesWhoStandsBy(t *testing.T) {
 	r.enqueue(t, "a", 1)
 	hears(t, announced, "")
 	r.run(t)
-	r.seen.wait(t, string(Throttled), 1)
-	hears(t, announced, toAll)
+	r.seen.wait(t, string(lifecycle.Throttled), 1)
+	hears(t, announced, store.ToAll)
 }

@@ -3,6 +3,8 @@ package queue
 import (
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
 // TestOnTime: a call leaves in its slot, or within a few ms of its end, by either clock.
@@ -62,7 +64,7 @@ func TestPlacesForQuietTenants(t *testing.T) {
 	if _, err := d.round(t.Context(), 20); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.server.Client().LLen(t.Context(), asynqKey(r.queue, "active")).Val(); n != 1 {
+	if n := r.server.Client().LLen(t.Context(), asynqwire.Key(r.queue, "active")).Val(); n != 1 {
 		t.Errorf("%d were released into the last 20 places; want the one that may go at once", n)
 	}
 }

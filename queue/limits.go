@@ -10,6 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/sendwindow"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -40,7 +44,7 @@ type QueueLimits struct {
 	// SendWindows say when jobs of a kind may go, and under [AllKinds] when any
 	// job of the queue may. They hold together, as limits do: a kind with a
 	// window of its own keeps to both.
-	SendWindows map[string]SendWindow
+	SendWindows map[string]sendwindow.Window
 }
 
 // AllKinds stands for every kind of a queue in [QueueLimits.SendWindows].
@@ -78,7 +82,7 @@ type TenantLimits struct {
 
 	// SendWindow says when the tenant's jobs may go, in all queues, besides the
 	// queues' own windows.
-	SendWindow SendWindow
+	SendWindow sendwindow.Window
 }
 
 // Change replaces the parts of a limit that are not nil.
@@ -112,22 +116,22 @@ const mostLimits = 16
 func (l Limit) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if !attrPattern.MatchString(strings.ReplaceAll(l.Name, "-", "_")) {
-		wrong("name: %s is not 1 to 64 of a-z, 0-9, '_' and '-'", quote(l.Name))
+	if !check.AttributePattern.MatchString(strings.ReplaceAll(l.Name, "-", "_")) {
+		wrong("name: %s is not 1 to 64 of a-z, 0-9, '_' and '-'", check.Quote(l.Name))
 	}
 	seen := map[string]bool{}
 	for _, attr := range l.Per {
-		if !attrPattern.MatchString(attr) {
-			wrong("per: %s is not 1 to 64 of a-z, 0-9 and '_'", quote(attr))
+		if !check.AttributePattern.MatchString(attr) {
+			wrong("per: %s is not 1 to 64 of a-z, 0-9 and '_'", check.Quote(attr))
 		}
 		if seen[attr] {
-			wrong("per: %s stands twice", quote(attr))
+			wrong("per: %s stands twice", check.Quote(attr))
 		}
 		seen[attr] = true
 	}
 	if l.Unit != "" {
-		if !attrPattern.MatchString(l.Unit) {
-			wrong("unit: %s is not 1 to 64 of a-z, 0-9 and '_'", quote(l.Unit))
+		if !check.AttributePattern.MatchString(l.Unit) {
+			wrong("unit: %s is not 1 to 64 of a-z, 0-9 and '_'", check.Quote(l.Unit))
 		}
 		if l.Algorithm == throttle.Concurrency {
 			wrong("unit: a concurrency counts jobs, whatever they cost")
@@ -142,7 +146,7 @@ func (l Limit) Validate() error {
 	if l.Lease != 0 {
 		wrong("lease: a job holds its permit until it ends")
 	}
-	for _, err := range unjoin(l.Limit.Validate()) {
+	for _, err := range validation.Unjoin(l.Limit.Validate()) {
 		// The name was checked above, more strictly.
 		if !strings.HasPrefix(err.Error(), "name: ") {
 			errs = append(errs, err)
@@ -166,19 +170,19 @@ func (l Limit) checkChange(c Change) error {
 	return after.Validate()
 }
 
-// Validate reports every mistake as a [InvalidError], joined, or nil.
+// Validate reports every mistake as a [validation.Error], joined, or nil.
 func (l Limits) Validate() error {
 	var errs []error
 	wrong := func(path, format string, args ...any) {
-		errs = append(errs, invalidField(path, fmt.Sprintf(format, args...)))
+		errs = append(errs, validation.Field(path, fmt.Sprintf(format, args...)))
 	}
 	// at puts a limit's own "field: reason" errors under its path.
 	at := func(path string, err error) {
 		if err == nil {
 			return
 		}
-		for _, err := range unjoin(err) {
-			if field, reason, ok := strings.Cut(err.Error(), ": "); ok && attrPattern.MatchString(field) {
+		for _, err := range validation.Unjoin(err) {
+			if field, reason, ok := strings.Cut(err.Error(), ": "); ok && check.AttributePattern.MatchString(field) {
 				wrong(path+"."+field, "%s", reason)
 			} else {
 				wrong(path, "%v", err)
@@ -188,15 +192,15 @@ func (l Limits) Validate() error {
 	kinds := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(l.Queues)) {
 		q, path := l.Queues[name], "queues."+name
-		if !queuePattern.MatchString(name) {
+		if !check.QueuePattern.MatchString(name) {
 			wrong(path, "the name is not 1 to 64 letters, digits, '.', '_' or '-'")
 		}
 		for i, kind := range q.Kinds {
-			if !kindPattern.MatchString(kind) {
-				wrong(fmt.Sprintf("%s.kinds[%d]", path, i), "%s is not 1 to 64 letters, digits, '.', '_', '-' or ':'", quote(kind))
+			if !check.KindPattern.MatchString(kind) {
+				wrong(fmt.Sprintf("%s.kinds[%d]", path, i), "%s is not 1 to 64 letters, digits, '.', '_', '-' or ':'", check.Quote(kind))
 			}
 			if other, taken := kinds[kind]; taken {
-				wrong(fmt.Sprintf("%s.kinds[%d]", path, i), "%s goes to queue %s already", quote(kind), other)
+				wrong(fmt.Sprintf("%s.kinds[%d]", path, i), "%s goes to queue %s already", check.Quote(kind), other)
 			}
 			kinds[kind] = name
 		}
@@ -208,8 +212,8 @@ func (l Limits) Validate() error {
 		}
 		for _, kind := range slices.Sorted(maps.Keys(q.SendWindows)) {
 			if kind != AllKinds && !slices.Contains(q.Kinds, kind) {
-				wrong(path+".send_windows."+kind, "it is no kind of this queue, nor %q for all of them%s", AllKinds, Suggest(kind, q.Kinds))
-			} else if !q.SendWindows[kind].meet(q.SendWindows[AllKinds]) {
+				wrong(path+".send_windows."+kind, "it is no kind of this queue, nor %q for all of them%s", AllKinds, check.Suggest(kind, q.Kinds))
+			} else if !q.SendWindows[kind].Meet(q.SendWindows[AllKinds]) {
 				wrong(path+".send_windows."+kind, "it is never open together with that of %q, and jobs keep to both", AllKinds)
 			}
 		}
@@ -221,14 +225,14 @@ func (l Limits) Validate() error {
 			where := fmt.Sprintf("%s.limits[%d]", path, i)
 			at(where, limit.Validate())
 			if names[limit.Name] && limit.Name != "" {
-				wrong(where+".name", "%s is taken", quote(limit.Name))
+				wrong(where+".name", "%s is taken", check.Quote(limit.Name))
 			}
 			names[limit.Name] = true
 		}
 	}
 	for _, tenant := range slices.Sorted(maps.Keys(l.Tenants)) {
 		t, path := l.Tenants[tenant], "tenants."+tenant
-		if reason := textProblem(tenant, mostTenant); reason != "" {
+		if reason := check.Text(tenant, check.MaxTenant); reason != "" {
 			wrong("tenants", "a tenant's name: %s", reason)
 		}
 		if t.Weight != 0 && !(t.Weight >= 0.001 && t.Weight <= 1000) || math.IsNaN(t.Weight) {
@@ -237,14 +241,14 @@ func (l Limits) Validate() error {
 		for _, queue := range slices.Sorted(maps.Keys(t.Limits)) {
 			q, known := l.Queues[queue]
 			if !known {
-				wrong(path+".limits."+queue, "there is no such queue%s", Suggest(queue, slices.Sorted(maps.Keys(l.Queues))))
+				wrong(path+".limits."+queue, "there is no such queue%s", check.Suggest(queue, slices.Sorted(maps.Keys(l.Queues))))
 				continue
 			}
 			for _, name := range slices.Sorted(maps.Keys(t.Limits[queue])) {
 				where := path + ".limits." + queue + "." + name
 				i := slices.IndexFunc(q.Limits, func(limit Limit) bool { return limit.Name == name })
 				if i < 0 {
-					wrong(where, "queue %s has no such limit%s", queue, Suggest(name, limitNames(q.Limits)))
+					wrong(where, "queue %s has no such limit%s", queue, check.Suggest(name, limitNames(q.Limits)))
 					continue
 				}
 				at(where, q.Limits[i].checkChange(t.Limits[queue][name]))
@@ -266,7 +270,7 @@ func limitNames(limits []Limit) []string {
 // lanes. Several kinds do, too: one can be paused or have hours of its own.
 func (q QueueLimits) attributes() []string {
 	// Pauses, send windows and workers tell kinds apart, and holds tell endpoints.
-	names := map[string]bool{"kind": true, attrEndpoint: true}
+	names := map[string]bool{"kind": true, store.EndpointAttribute: true}
 	for _, limit := range q.Limits {
 		for _, attr := range limit.Per {
 			if attr != "tenant" {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/sendwindow"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -18,7 +20,7 @@ func TestLimitsValidate(t *testing.T) {
 				Kinds:      []string{"email", "{}"},
 				MaxBacklog: -1,
 				MaxQueue:   -2,
-				SendWindows: map[string]SendWindow{
+				SendWindows: map[string]sendwindow.Window{
 					AllKinds: {}, "email": {}, "emial": {},
 				},
 				Limits: []Limit{
@@ -67,8 +69,8 @@ func TestLimitsValidate(t *testing.T) {
 	if n := strings.Count(fmt.Sprint(err), "send_windows"); n != 1 {
 		t.Errorf("%d mistakes of send windows, want 1:\n%v", n, err)
 	}
-	for _, err := range unjoin(err) {
-		if _, ok := errors.AsType[*InvalidError](err); !ok {
+	for _, err := range validation.Unjoin(err) {
+		if _, ok := errors.AsType[*validation.Error](err); !ok {
 			t.Errorf("%v is no *InvalidError", err)
 		}
 	}
@@ -123,6 +125,28 @@ func TestParseRedisURL(t *testing.T) {
 			t.Errorf("%q: %+v; want an error", text, options)
 		} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "%zz") {
 			t.Errorf("%q: the error tells the password: %v", text, err)
+		}
+	}
+}
+
+func TestWindowsOfOneKindThatNeverMeet(t *testing.T) {
+	window := func(text string) sendwindow.Window {
+		w, err := sendwindow.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	all := window("Mon-Fri 09:00-18:00 Europe/Berlin")
+	for own, want := range map[string]string{
+		"Fri,Sat 17:59-23:00 Europe/Berlin": "<nil>",
+		"Fri,Sat 18:00-23:00 Europe/Berlin": "queues.email.send_windows.email: it is never open together with that of \"*\", and jobs keep to both",
+	} {
+		limits := Limits{Queues: map[string]QueueLimits{"email": {
+			Kinds: []string{"email"}, SendWindows: map[string]sendwindow.Window{AllKinds: all, "email": window(own)},
+		}}}
+		if got := fmt.Sprint(limits.Validate()); got != want {
+			t.Errorf("%s and %s: %s; want %s", all, own, got, want)
 		}
 	}
 }

@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestDamagedLanesHoldUpNobody: lanes whose jobs cannot be understood, more than a call
@@ -18,7 +22,7 @@ func TestDamagedLanesHoldUpNobody(t *testing.T) {
 	client := r.server.Client()
 	for i := range 80 {
 		id := r.add(t, func(job *Job) { job.Tenant = fmt.Sprint("damaged", i) })
-		client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_slot", "damaged")
+		client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_slot", "damaged")
 	}
 	good := r.add(t, func(job *Job) { job.Tenant = "good" })
 	d := r.dispatcher()
@@ -33,7 +37,7 @@ func TestDamagedLanesHoldUpNobody(t *testing.T) {
 			break
 		}
 	}
-	went = client.LRange(t.Context(), asynqKey(r.queue, "active"), 0, -1).Val()
+	went = client.LRange(t.Context(), asynqwire.Key(r.queue, "active"), 0, -1).Val()
 	if !slices.Equal(went, []string{good}) || rounds == 20 {
 		t.Errorf("%v went in %d rounds; want %s, and then nothing to do", went, rounds, good)
 	}
@@ -54,7 +58,7 @@ func TestLowIsNotStarvedUnderAConcurrency(t *testing.T) {
 		return nil
 	}
 	r.run(t)
-	r.seen.wait(t, string(Done), 21)
+	r.seen.wait(t, string(lifecycle.Done), 21)
 	r.stop()
 	if at := slices.Index(order, low); at != 9 {
 		t.Errorf("the low one went as number %d of %d; want 10", at+1, len(order))
@@ -69,13 +73,13 @@ func TestForwardedAndExpiredAtOnce(t *testing.T) {
 	client := r.server.Client()
 	id := r.add(t, func(job *Job) { job.At, job.Deadline = time.Now().Add(time.Hour), time.Now().Add(2*time.Hour) })
 	past := float64(time.Now().Unix() - 10)
-	client.ZAdd(t.Context(), asynqKey(r.queue, "scheduled"), zOf(id, past))
-	client.ZAdd(t.Context(), key(r.queue, "deadlines"), zOf(id, past*1e6))
+	client.ZAdd(t.Context(), asynqwire.Key(r.queue, "scheduled"), zOf(id, past))
+	client.ZAdd(t.Context(), store.Key(r.queue, "deadlines"), zOf(id, past*1e6))
 	if _, err := r.dispatcher().round(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
-	lane := client.ZCard(t.Context(), asynqKey(r.queue, "g:"+r.lane("a"))).Val()
-	active := client.LLen(t.Context(), asynqKey(r.queue, "active")).Val()
+	lane := client.ZCard(t.Context(), asynqwire.Key(r.queue, "g:"+r.lane("a"))).Val()
+	active := client.LLen(t.Context(), asynqwire.Key(r.queue, "active")).Val()
 	if lane+active != 1 {
 		t.Errorf("it stands %d times in its lane and %d times among the active", lane, active)
 	}
@@ -88,13 +92,13 @@ func TestTaskWithoutAState(t *testing.T) {
 	client := r.server.Client()
 	waits := r.add(t, nil)
 	later := r.add(t, func(job *Job) { job.At = time.Now().Add(time.Hour) })
-	client.ZAdd(t.Context(), asynqKey(r.queue, "scheduled"), zOf(later, float64(time.Now().Unix()-10)))
+	client.ZAdd(t.Context(), asynqwire.Key(r.queue, "scheduled"), zOf(later, float64(time.Now().Unix()-10)))
 	for _, id := range []string{waits, later} {
-		client.HDel(t.Context(), asynqKey(r.queue, "t:"+id), "state")
+		client.HDel(t.Context(), asynqwire.Key(r.queue, "t:"+id), "state")
 	}
 	r.release(t, r.dispatcher(), 100)
 	for id, set := range map[string]string{waits: "g:" + r.lane("a"), later: "scheduled"} {
-		if err := client.ZScore(t.Context(), asynqKey(r.queue, set), id).Err(); err != nil {
+		if err := client.ZScore(t.Context(), asynqwire.Key(r.queue, set), id).Err(); err != nil {
 			t.Errorf("%s is not in %s any more", id, set)
 		}
 	}
@@ -108,7 +112,7 @@ func TestKeptSlotTakesAPermit(t *testing.T) {
 	client := r.server.Client()
 	id := r.add(t, nil)
 	now := client.Time(t.Context()).Val().UnixMicro()
-	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_slot", fmt.Sprintf("%d %d %d", now, now+5_000_000, now))
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_slot", fmt.Sprintf("%d %d %d", now, now+5_000_000, now))
 	r.release(t, r.dispatcher(), 100)
 	if held := r.field(t, id, "hg_permits"); held == "" {
 		t.Error("it went without a permit")
@@ -122,18 +126,18 @@ func TestDamagedVirtualTime(t *testing.T) {
 	client := r.server.Client()
 	for _, field := range []string{"*", "*typical", "*clock", "*parts", "a"} {
 		for _, text := range []string{"nan", "inf", "-inf", "1e300", "x"} {
-			client.HSet(t.Context(), key(r.queue, "vtime"), field, text)
+			client.HSet(t.Context(), store.Key(r.queue, "vtime"), field, text)
 			id, other := r.add(t, nil), r.add(t, func(job *Job) { job.Tenant = "b" })
 			r.add(t, nil)
 			if ids := r.release(t, r.dispatcher(), 100); !slices.Contains(ids, id) || !slices.Contains(ids, other) {
 				t.Errorf("vtime %s %s: %v went; want %s and %s, too", field, text, ids, id, other)
 			}
 			for _, set := range []string{"ready", "waiting"} {
-				if left := client.ZRangeWithScores(t.Context(), key(r.queue, set), 0, -1).Val(); len(left) > 0 {
+				if left := client.ZRangeWithScores(t.Context(), store.Key(r.queue, set), 0, -1).Val(); len(left) > 0 {
 					t.Errorf("vtime %s %s: %v is left in %s", field, text, left, set)
 				}
 			}
-			client.Del(t.Context(), key(r.queue, "vtime"))
+			client.Del(t.Context(), store.Key(r.queue, "vtime"))
 		}
 	}
 }
@@ -151,13 +155,13 @@ func TestPermitPassesALaneWithoutJobs(t *testing.T) {
 		d := r.dispatcher()
 		first := r.add(t, nil)
 		r.release(t, d, 10)
-		edit(client, asynqKey(r.queue, "t:"+r.add(t, func(job *Job) { job.Tenant = "b" })))
+		edit(client, asynqwire.Key(r.queue, "t:"+r.add(t, func(job *Job) { job.Tenant = "b" })))
 		good := r.add(t, func(job *Job) { job.Tenant = "c" })
 		r.release(t, d, 10)
 		// Both wait, and b is the one that the permit wakes.
-		client.Del(t.Context(), key(r.queue, "permits:x:"), key(r.queue, "waiting"), key(r.queue, "ready"))
-		client.SAdd(t.Context(), key(r.queue, "blocked:x:"), r.lane("c"))
-		client.ZAdd(t.Context(), key(r.queue, "waiting"), zOf(r.lane("b"), 1))
+		client.Del(t.Context(), store.Key(r.queue, "permits:x:"), store.Key(r.queue, "waiting"), store.Key(r.queue, "ready"))
+		client.SAdd(t.Context(), store.Key(r.queue, "blocked:x:"), r.lane("c"))
+		client.ZAdd(t.Context(), store.Key(r.queue, "waiting"), zOf(r.lane("b"), 1))
 		if ids := r.release(t, d, 10); !slices.Equal(ids, []string{first, good}) {
 			t.Errorf("%s: %v went; want %s after %s", name, ids, good, first)
 		}
@@ -173,11 +177,11 @@ func TestKindsWithoutEnd(t *testing.T) {
 	d := r.dispatcher()
 	d.kinds = ",x,"
 	r.release(t, d, 10)
-	if there, err := client.SIsMember(t.Context(), key(r.queue, "unserved"), "call").Result(); err != nil || !there {
+	if there, err := client.SIsMember(t.Context(), store.Key(r.queue, "unserved"), "call").Result(); err != nil || !there {
 		t.Fatalf("the kind is unserved: %v, %v", there, err)
 	}
 	for i := range 1000 {
-		client.SAdd(t.Context(), key(r.queue, "unserved"), fmt.Sprint("kind", i))
+		client.SAdd(t.Context(), store.Key(r.queue, "unserved"), fmt.Sprint("kind", i))
 	}
 	d.kinds = ",call,other,"
 	if ids := r.release(t, d, 10); !slices.Equal(ids, []string{mine}) {
@@ -196,7 +200,7 @@ func TestRecountKnowsANewKind(t *testing.T) {
 		r.add(t, func(job *Job) { job.Tenant, job.Kind = fmt.Sprint("t", i), "new" })
 	}
 	r.sweep(t, 1)
-	for tenant, n := range client.HGetAll(t.Context(), key(r.queue, "backlog")).Val() {
+	for tenant, n := range client.HGetAll(t.Context(), store.Key(r.queue, "backlog")).Val() {
 		if tenant != "*" && n != "2" || tenant == "*" && n != "100" {
 			t.Errorf("%s: %s jobs wait; want 2, and 100 in all", tenant, n)
 		}
@@ -211,7 +215,7 @@ func TestDamagedLimitOfATenant(t *testing.T) {
 	} {
 		r := startRig(t, -1, limitsOf(sharedBy(1000), perTenant(1000)), nil)
 		client := r.server.Client()
-		client.HSet(t.Context(), key(r.queue, "limits"), "t:a", text)
+		client.HSet(t.Context(), store.Key(r.queue, "limits"), "t:a", text)
 		r.add(t, nil)
 		good := r.add(t, func(job *Job) { job.Tenant = "good" })
 		if ids := r.release(t, r.dispatcher(), 100); !slices.Equal(ids, []string{good}) {
@@ -226,7 +230,7 @@ func TestDamageIsNotStale(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
-	client.HSet(t.Context(), asynqKey(r.queue, "t:"+r.add(t, nil)), "hg_slot", "STALE 1")
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+r.add(t, nil)), "hg_slot", "STALE 1")
 	good := r.add(t, func(job *Job) { job.Tenant = "good" })
 	if ids := r.release(t, r.dispatcher(), 100); !slices.Equal(ids, []string{good}) {
 		t.Errorf("%v went; want %s", ids, good)

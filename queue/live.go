@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
 // liveRuns is what this process runs of one queue.
@@ -23,7 +25,7 @@ type liveRuns struct {
 
 // liveRun is one run of a job, from the moment that it was handed over.
 type liveRun struct {
-	shownRun
+	asynqwire.Run
 	ended  chan struct{}
 	cancel context.CancelFunc
 }
@@ -36,7 +38,7 @@ func newLiveRuns() *liveRuns {
 // not ended, it waits for that: the job may have been recovered while this process was
 // silent. after is whether an earlier run ended since the job was asked for. leave is nil
 // where the worker stops meanwhile.
-func (l *liveRuns) enter(what shownRun, asked time.Duration, cancel context.CancelFunc, stopping <-chan struct{}) (leave func(), after bool) {
+func (l *liveRuns) enter(what asynqwire.Run, asked time.Duration, cancel context.CancelFunc, stopping <-chan struct{}) (leave func(), after bool) {
 	id, run := what.ID, &liveRun{what, make(chan struct{}), cancel}
 	for {
 		l.mu.Lock()
@@ -84,15 +86,15 @@ func (l *liveRuns) cancel(id string) {
 }
 
 // shown is what asynq's tools are shown of the runs, of many only some.
-func (l *liveRuns) shown() []shownRun {
+func (l *liveRuns) shown() []asynqwire.Run {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make([]shownRun, 0, min(len(l.runs), mostShown))
+	all := make([]asynqwire.Run, 0, min(len(l.runs), asynqwire.MaxShown))
 	for _, run := range l.runs {
-		if len(all) == mostShown {
+		if len(all) == asynqwire.MaxShown {
 			break
 		}
-		all = append(all, run.shownRun)
+		all = append(all, run.Run)
 	}
 	return all
 }
@@ -158,7 +160,7 @@ func renewLeases(ctx context.Context, pipe redis.Pipeliner, queue string, live *
 		for i, id := range ids[:n] {
 			entries[i] = redis.Z{Member: id, Score: end}
 		}
-		pipe.ZAddXX(ctx, asynqKey(queue, "lease"), entries...)
+		pipe.ZAddXX(ctx, asynqwire.Key(queue, "lease"), entries...)
 		ids = ids[n:]
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // TestFinish: when it stops, the worker waits for what runs, cuts it off when its time is
@@ -18,7 +21,7 @@ func TestFinish(t *testing.T) {
 	}{
 		"in time":               {time.Second, true, time.Second},
 		"too long, and heeding": {time.Hour, true, time.Minute},
-		"too long":              {time.Hour, false, time.Minute + redisTimeout},
+		"too long":              {time.Hour, false, time.Minute + store.Timeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -54,7 +57,7 @@ func TestFinish(t *testing.T) {
 func TestRunIsCancelled(t *testing.T) {
 	l := newLiveRuns()
 	ctx, cancel := context.WithCancel(t.Context())
-	leave, _ := l.enter(shownRun{ID: "x"}, 0, cancel, nil)
+	leave, _ := l.enter(asynqwire.Run{ID: "x"}, 0, cancel, nil)
 	defer leave()
 	l.cancel("y")
 	if ctx.Err() != nil {
@@ -69,20 +72,20 @@ func TestRunIsCancelled(t *testing.T) {
 func TestRunsFollowEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveRuns()
-		leave, waited := l.enter(shownRun{ID: "x"}, 0, nil, nil)
+		leave, waited := l.enter(asynqwire.Run{ID: "x"}, 0, nil, nil)
 		if waited {
 			t.Error("the first run waited")
 		}
 		began := false
 		go func() {
-			leave, waited := l.enter(shownRun{ID: "x"}, 0, nil, nil)
+			leave, waited := l.enter(asynqwire.Run{ID: "x"}, 0, nil, nil)
 			began = waited
 			leave()
 		}()
 		stopping := make(chan struct{})
 		stopped := make(chan bool, 1)
 		go func() {
-			leave, _ := l.enter(shownRun{ID: "x"}, 0, nil, stopping)
+			leave, _ := l.enter(asynqwire.Run{ID: "x"}, 0, nil, stopping)
 			stopped <- leave == nil
 		}()
 		synctest.Wait()

@@ -16,6 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // What keeps a living worker from renewing its leases, and for how long: longer
@@ -68,7 +70,7 @@ func (c *livingCase) gone(limit time.Duration) bool {
 	return c.until("all jobs are done", limit, func() bool {
 		keys := make([]string, len(c.ids))
 		for i, id := range c.ids {
-			keys[i] = asynqKey("q", "t:"+id)
+			keys[i] = asynqwire.Key("q", "t:"+id)
 		}
 		n, err := client.Exists(ctx, keys...).Result()
 		return err == nil && n == 0
@@ -296,7 +298,7 @@ func (c *livingCase) stoppedWorker(stopped, length time.Duration, other string) 
 			c.errorf("job %s was called %d times by the stopped worker, %d times by the other", id, a, b)
 		}
 	}
-	if n := client.ZCard(ctx, asynqKey("q", "archived")).Val(); n > 0 {
+	if n := client.ZCard(ctx, asynqwire.Key("q", "archived")).Val(); n > 0 {
 		c.errorf("%d jobs were archived", n)
 	}
 }
@@ -330,7 +332,7 @@ func TestKilledWorkerIsACrash(t *testing.T) {
 	_ = killed.Process.Kill()
 	c.until("all calls are made again", 30*time.Second, func() bool { return len(begun("B")) == livingJobs })
 	for _, id := range c.ids {
-		if n := client.HGet(t.Context(), asynqKey("q", "t:"+id), "hg_crashes").Val(); n != "1" {
+		if n := client.HGet(t.Context(), asynqwire.Key("q", "t:"+id), "hg_crashes").Val(); n != "1" {
 			t.Errorf("job %s has %q crashes; want 1", id, n)
 		}
 	}
@@ -371,13 +373,13 @@ func TestFullRedisDrains(t *testing.T) {
 	r.seen.wait(t, "called", 20)
 	server.FillMemory()
 	r.receiver.wait(t, 20*time.Second)
-	until(t, "all have ended", func() bool { return r.seen.outcomes(Done)+r.seen.outcomes(Archived) == jobs })
+	until(t, "all have ended", func() bool { return r.seen.outcomes(lifecycle.Done)+r.seen.outcomes(lifecycle.Archived) == jobs })
 	for id, n := range r.jobs {
 		if n != 1 {
 			t.Errorf("job %s was called %d times", id, n)
 		}
 	}
-	if states := r.states(t); states["active"]+states["aggregating"]+states["pending"]+states["retry"] != 0 || states["archived"] != r.seen.outcomes(Archived) {
+	if states := r.states(t); states["active"]+states["aggregating"]+states["pending"]+states["retry"] != 0 || states["archived"] != r.seen.outcomes(lifecycle.Archived) {
 		t.Errorf("states: %v", states)
 	}
 	if n := r.seen.outcomes("to redis: script:other"); n != 0 {

@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
 // leftScript tells what a tenant's bucket has left in a second, when all slots
 // that were given have passed.
-var leftScript = newScript(`
+var leftScript = store.NewScript(`
 set_calendars(ARGV[2])
 local now = clock() + 1000000
 for _, entry in ipairs(lane_limits(ARGV[3], now).all) do
@@ -26,7 +28,7 @@ func (r *rig) left(t *testing.T, lane, limit string) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply, err := leftScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, windows, lane, limit)
+	reply, err := leftScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, windows, lane, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +57,8 @@ func TestThrottledCallCostsNothing(t *testing.T) {
 	}
 	r.add(t, func(job *Job) { job.Costs = map[string]int64{"tokens": 60} })
 	r.run(t)
-	r.seen.wait(t, string(Throttled), 1)
-	r.seen.wait(t, string(Done), 1) // it finds 60 of the 100 again, which come back in 60 hours
+	r.seen.wait(t, string(lifecycle.Throttled), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1) // it finds 60 of the 100 again, which come back in 60 hours
 }
 
 // TestMeteredLimit: an estimate is taken before the call, and corrected exactly
@@ -83,7 +85,7 @@ func TestMeteredLimit(t *testing.T) {
 				})
 			}
 			r.run(t)
-			r.seen.wait(t, string(Done), 4)
+			r.seen.wait(t, string(lifecycle.Done), 4)
 			if left := r.left(t, lane, "tokens"); left != 1000-4*70 {
 				t.Errorf("%d tokens left; want %d", left, 1000-4*70)
 			}
@@ -102,7 +104,7 @@ func TestMeteredOverrun(t *testing.T) {
 	estimate := func(job *Job) { job.Costs = map[string]int64{"tokens": 100} }
 	r.add(t, estimate)
 	r.run(t)
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	if left := r.left(t, "a", "tokens"); left != 50 {
 		t.Errorf("%d tokens left; want 50", left)
 	}
@@ -150,7 +152,7 @@ func TestBudget(t *testing.T) {
 	if ids := r.release(t, r.dispatcher(), 100); len(ids) != 2 {
 		t.Fatalf("%d jobs of 40 cents went under a budget of 100", len(ids))
 	}
-	due := r.server.Client().ZScore(t.Context(), key(r.queue, "waiting"), "a;kind=call").Val()
+	due := r.server.Client().ZScore(t.Context(), store.Key(r.queue, "waiting"), "a;kind=call").Val()
 	tomorrow := time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
 	if got := time.UnixMicro(int64(due)).UTC(); got.Before(tomorrow) || got.After(tomorrow.Add(time.Second)) {
 		t.Errorf("the third waits until %v; want %v", got, tomorrow)

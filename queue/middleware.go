@@ -5,6 +5,8 @@ import (
 	"errors"
 	"maps"
 	"time"
+
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // Handler makes one call. Its context carries the job ([Current]) and ends
@@ -37,9 +39,9 @@ func (w *Worker) around(h Handler) Handler {
 
 // OutcomeOf is what follows from a handler's error, for middleware that reports
 // it; ctx is the handler's. A call that timed out or panicked has failed.
-func OutcomeOf(ctx context.Context, err error) Outcome {
+func OutcomeOf(ctx context.Context, err error) lifecycle.Outcome {
 	if canceled(ctx, err) && errors.Is(ctx.Err(), context.Canceled) {
-		return Parked // the worker stopped; the job is called again
+		return lifecycle.Parked // the worker stopped; the job is called again
 	}
 	current, ok := ctx.Value(callKey{}).(*call)
 	if !ok {

@@ -14,6 +14,10 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // noting is middleware that writes down when it was entered and left.
@@ -52,7 +56,7 @@ func TestMiddlewareOrder(t *testing.T) {
 	})
 	r.add(t, func(job *Job) { job.Kind = "late" })
 	r.run(t)
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
 	if want := []string{"first in", "second in", "call", "second out", "first out"}; !slices.Equal(seen, want) {
 		t.Errorf("order = %v; want %v", seen, want)
@@ -74,7 +78,7 @@ func TestMiddlewareComesAfterTheSlot(t *testing.T) {
 	r.add(t, nil)
 	expiring := r.add(t, func(job *Job) { job.Deadline = time.Now().Add(400 * time.Millisecond) })
 	r.run(t)
-	r.seen.wait(t, string(Expired), 1)
+	r.seen.wait(t, string(lifecycle.Expired), 1)
 	r.stop()
 	if n := entered.n["entered"]; n != 1 || r.jobs[expiring] != 0 {
 		t.Errorf("middleware was entered %d times for one call; the job that expired: %d", n, r.jobs[expiring])
@@ -97,7 +101,7 @@ func TestHeld(t *testing.T) {
 	})
 	r.enqueue(t, "a", n)
 	r.run(t)
-	r.seen.wait(t, string(Done), n)
+	r.seen.wait(t, string(lifecycle.Done), n)
 	var all []time.Duration
 	for range n {
 		all = append(all, <-held)
@@ -111,12 +115,12 @@ func TestMiddlewareDecides(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		use      Middleware
-		outcome  Outcome
+		outcome  lifecycle.Outcome
 		archived string
 	}{
-		"its error":   {func(Handler) Handler { return func(context.Context, []byte) error { return permanent{} } }, Archived, "never take it"},
-		"its panic":   {func(Handler) Handler { return func(context.Context, []byte) error { panic("middle") } }, Archived, "panic: middle"},
-		"its silence": {func(Handler) Handler { return func(context.Context, []byte) error { return nil } }, Done, ""},
+		"its error":   {func(Handler) Handler { return func(context.Context, []byte) error { return permanent{} } }, lifecycle.Archived, "never take it"},
+		"its panic":   {func(Handler) Handler { return func(context.Context, []byte) error { panic("middle") } }, lifecycle.Archived, "panic: middle"},
+		"its silence": {func(Handler) Handler { return func(context.Context, []byte) error { return nil } }, lifecycle.Done, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -142,16 +146,16 @@ func TestOutcomeOf(t *testing.T) {
 	panics := errors.New("panics")
 	tests := map[string]struct {
 		answer error
-		want   Outcome
+		want   lifecycle.Outcome
 	}{
-		"ok":        {nil, Done},
-		"failed":    {errors.New("500"), Retried},
-		"throttled": {throttled{time.Minute}, Throttled},
-		"postponed": {postponed{time.Now().Add(time.Hour)}, Postponed},
-		"permanent": {permanent{}, Archived},
-		"unknown":   {unknown{}, Unknown},
-		"panic":     {panics, Retried},
-		"timed out": {context.DeadlineExceeded, Retried},
+		"ok":        {nil, lifecycle.Done},
+		"failed":    {errors.New("500"), lifecycle.Retried},
+		"throttled": {throttled{time.Minute}, lifecycle.Throttled},
+		"postponed": {postponed{time.Now().Add(time.Hour)}, lifecycle.Postponed},
+		"permanent": {permanent{}, lifecycle.Archived},
+		"unknown":   {unknown{}, lifecycle.Unknown},
+		"panic":     {panics, lifecycle.Retried},
+		"timed out": {context.DeadlineExceeded, lifecycle.Retried},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +198,7 @@ func TestOutcomeOf(t *testing.T) {
 func TestOutcomeOfRepeatUnknown(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
-	told := make(chan Outcome, 2)
+	told := make(chan lifecycle.Outcome, 2)
 	r.worker.Use(func(next Handler) Handler {
 		return func(ctx context.Context, payload []byte) error {
 			err := next(ctx, payload)
@@ -205,12 +209,12 @@ func TestOutcomeOfRepeatUnknown(t *testing.T) {
 	Handle(r.worker, "call", func(context.Context, json.RawMessage) error { return unknown{} }, RepeatUnknown())
 	r.add(t, nil)
 	r.run(t)
-	r.seen.wait(t, string(Retried), 1)
+	r.seen.wait(t, string(lifecycle.Retried), 1)
 	r.stop()
-	if outcome := <-told; outcome != Retried {
+	if outcome := <-told; outcome != lifecycle.Retried {
 		t.Errorf("middleware was told %s; want retried", outcome)
 	}
-	if outcome, err := r.worker.Call(t.Context(), Job{Kind: "call", Tenant: "a", Payload: 1}); outcome != Retried || !errors.Is(err, unknown{}) {
+	if outcome, err := r.worker.Call(t.Context(), Job{Kind: "call", Tenant: "a", Payload: 1}); outcome != lifecycle.Retried || !errors.Is(err, unknown{}) {
 		t.Errorf("Call = %s, %v; want retried", outcome, err)
 	}
 }
@@ -218,11 +222,11 @@ func TestOutcomeOfRepeatUnknown(t *testing.T) {
 // TestOutcomeOfACallThatWasCutOff: the end of the worker is no failure of the job's.
 func TestOutcomeOfACallThatWasCutOff(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callKey{}, &call{job: &Running{Attempt: 1, MaxAttempts: 1}}))
-	if outcome := OutcomeOf(ctx, context.Canceled); outcome != Archived {
+	if outcome := OutcomeOf(ctx, context.Canceled); outcome != lifecycle.Archived {
 		t.Errorf("canceled by the handler itself: %s; want archived", outcome)
 	}
 	cancel()
-	if outcome := OutcomeOf(ctx, fmt.Errorf("call: %w", ctx.Err())); outcome != Parked {
+	if outcome := OutcomeOf(ctx, fmt.Errorf("call: %w", ctx.Err())); outcome != lifecycle.Parked {
 		t.Errorf("cut off: %s; want parked", outcome)
 	}
 }
@@ -248,7 +252,7 @@ func TestCall(t *testing.T) {
 		seen = nil
 		job := greet.Job("acme", "Ada")
 		job.Key, job.Cost, job.Headers = "k", 3, map[string]string{"trace": "1"}
-		if outcome, err := w.Call(t.Context(), job); outcome != Done || err != nil {
+		if outcome, err := w.Call(t.Context(), job); outcome != lifecycle.Done || err != nil {
 			t.Errorf("Call = %s, %v", outcome, err)
 		}
 		if want := []string{"around in", "hello Ada", "around out"}; !slices.Equal(seen, want) {
@@ -259,11 +263,11 @@ func TestCall(t *testing.T) {
 		got.Attempt != 1 || got.MaxAttempts != defaultMaxAttempts || got.Cost != 3 || got.Headers["trace"] != "1" {
 		t.Errorf("Current = %+v", got)
 	}
-	if outcome, err := w.Call(t.Context(), greet.Job("acme", "nobody")); outcome != Retried || err == nil || err.Error() != "panic: nobody there" {
+	if outcome, err := w.Call(t.Context(), greet.Job("acme", "nobody")); outcome != lifecycle.Retried || err == nil || err.Error() != "panic: nobody there" {
 		t.Errorf("a panic: %s, %v", outcome, err)
 	}
 	HandleResult(w, "count", func(context.Context, int) (int, error) { return 2, nil })
-	if outcome, err := w.Call(t.Context(), Job{Kind: "count", Tenant: "acme", Payload: 1}); outcome != Done || err != nil {
+	if outcome, err := w.Call(t.Context(), Job{Kind: "count", Tenant: "acme", Payload: 1}); outcome != lifecycle.Done || err != nil {
 		t.Errorf("a handler with a result: %s, %v", outcome, err)
 	}
 	for name, test := range map[string]struct {
@@ -314,7 +318,7 @@ func TestClientUse(t *testing.T) {
 	if results[0].Err != nil || !errors.Is(results[1].Err, refused) || results[3].Err != nil {
 		t.Errorf("results = %+v", results)
 	}
-	if invalid, ok := errors.AsType[*InvalidError](results[2].Err); !ok || invalid.Field != "tenant" {
+	if invalid, ok := errors.AsType[*validation.Error](results[2].Err); !ok || invalid.Field != "tenant" {
 		t.Errorf("what middleware leaves is checked: %v", results[2].Err)
 	}
 	if !maps.Equal(shared, map[string]string{"mine": "1"}) || jobs[0].Tenant != "" {
@@ -324,8 +328,8 @@ func TestClientUse(t *testing.T) {
 		t.Errorf("order = %v", order)
 	}
 	task, err := asynq.NewInspectorFromRedisClient(r.server.Client()).GetTaskInfo(r.queue, results[0].ID)
-	if err != nil || task.Headers["from"] != "middleware" || task.Headers["mine"] != "1" || task.Headers[headerTenant] != "named" ||
-		task.Headers[headerAttributes] != "domain=x" {
+	if err != nil || task.Headers["from"] != "middleware" || task.Headers["mine"] != "1" || task.Headers[asynqwire.HeaderTenant] != "named" ||
+		task.Headers[asynqwire.HeaderAttributes] != "domain=x" {
 		t.Errorf("the task has %v, %v", task.Headers, err)
 	}
 }
@@ -345,7 +349,7 @@ func TestHeadersReachTheHandler(t *testing.T) {
 	r.add(t, func(job *Job) { job.Tenant, job.Headers = "retried", headers })
 	r.add(t, func(job *Job) { job.Tenant = "without" })
 	r.run(t)
-	r.seen.wait(t, string(Done), 2)
+	r.seen.wait(t, string(lifecycle.Done), 2)
 	for range 3 {
 		job := <-got
 		if want := headers; job.Tenant == "retried" && !maps.Equal(job.Headers, want) {
@@ -404,7 +408,7 @@ func TestHostileHeaders(t *testing.T) {
 	}
 	r := startRig(t, 0, limitsOf(), nil)
 	_, err := r.client.Enqueue(t.Context(), Job{Kind: "call", Queue: r.queue, Tenant: "a", Headers: map[string]string{"X": ""}})
-	if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != "headers" {
+	if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != "headers" {
 		t.Errorf("Enqueue = %v; want an InvalidError of headers", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
 // Jobs for two queues in turn take as many round trips as if they came sorted, and
@@ -29,7 +30,7 @@ func TestEnqueueManyMixed(t *testing.T) {
 		t.Errorf("%d round trips for two queues of 100 jobs", n)
 	}
 	for i, name := range names {
-		ids := server.Client().ZRange(t.Context(), asynqKey(name, "g:acme;kind=call"), 0, -1).Val()
+		ids := server.Client().ZRange(t.Context(), asynqwire.Key(name, "g:acme;kind=call"), 0, -1).Val()
 		for n, id := range ids {
 			if want := fmt.Sprintf("acme:%d", 2*n+i); id != want {
 				t.Fatalf("%s: job %d is %s; want %s", name, n, id, want)

@@ -17,6 +17,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // What follows a job is stored with it (hash field hg_next) and enqueued when it
@@ -68,7 +74,7 @@ func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Tim
 	a, err := job.accept(queue, now)
 	errs := []error{err}
 	if field := job.tooDeep(mostChained); field != "" {
-		errs = append(errs, invalidField(field, fmt.Sprintf("more than %d jobs follow one another", mostChained)))
+		errs = append(errs, validation.Field(field, fmt.Sprintf("more than %d jobs follow one another", mostChained)))
 	} else {
 		errs = append(errs, c.checkNext(ctx, job, now, "")...)
 	}
@@ -89,7 +95,7 @@ func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Tim
 		if job.OnSuccess != nil {
 			field = "on_success"
 		}
-		return accepted{}, invalidField(field, fmt.Sprintf("what follows the job takes %d bytes, more than %d; store large payloads elsewhere and enqueue references",
+		return accepted{}, validation.Field(field, fmt.Sprintf("what follows the job takes %d bytes, more than %d; store large payloads elsewhere and enqueue references",
 			len(text), mostNextBytes))
 
 	}
@@ -138,11 +144,11 @@ func (c *Client) checkNext(ctx context.Context, job Job, now time.Time, path str
 		return errs
 	}
 	if problem := callbackProblem(job.Callback); problem != "" {
-		return append(errs, invalidField(path+"callback", problem))
+		return append(errs, validation.Field(path+"callback", problem))
 	}
 	if _, err := c.routes.queueOf(ctx, Job{Kind: callbackKind}); err != nil {
-		if invalid, ok := errors.AsType[*InvalidError](err); ok {
-			err = invalidField(path+"callback", invalid.Reason)
+		if wrong, ok := errors.AsType[*validation.Error](err); ok {
+			err = validation.Field(path+"callback", wrong.Reason)
 		}
 		errs = append(errs, err)
 	}
@@ -159,8 +165,8 @@ func under(path string, err error) []error {
 		all = joined.Unwrap()
 	}
 	for i, err := range all {
-		if invalid, ok := errors.AsType[*InvalidError](err); ok {
-			all[i] = invalidField(path+invalid.Field, invalid.Reason)
+		if wrong, ok := errors.AsType[*validation.Error](err); ok {
+			all[i] = validation.Field(path+wrong.Field, wrong.Reason)
 		}
 	}
 	return all
@@ -234,18 +240,18 @@ func (p *parentOf) write(headers map[string]string) {
 	if p == nil {
 		return
 	}
-	headers[headerParent] = p.id
+	headers[asynqwire.HeaderParent] = p.id
 	if p.reason != "" {
-		headers[headerParentError] = p.reason
+		headers[asynqwire.HeaderParentError] = p.reason
 	}
 	if len(p.result) > 0 {
-		headers[headerParentResult] = base64.StdEncoding.EncodeToString(p.result)
+		headers[asynqwire.HeaderParentResult] = base64.StdEncoding.EncodeToString(p.result)
 	}
 }
 
 func (job *Running) readParent(headers map[string]string) {
-	job.Parent, job.ParentError = headers[headerParent], headers[headerParentError]
-	if text := headers[headerParentResult]; text != "" {
+	job.Parent, job.ParentError = headers[asynqwire.HeaderParent], headers[asynqwire.HeaderParentError]
+	if text := headers[asynqwire.HeaderParentResult]; text != "" {
 		job.ParentResult, _ = base64.StdEncoding.DecodeString(text)
 	}
 }
@@ -253,21 +259,21 @@ func (job *Running) readParent(headers map[string]string) {
 // callbackBody is what the receiver of a Callback gets. It must not change from
 // one sending to the next, so there is no time in it.
 type callbackBody struct {
-	ID       string          `json:"id"`
-	Kind     string          `json:"kind"`
-	Tenant   string          `json:"tenant"`
-	State    string          `json:"state"` // completed or archived
-	Outcome  Outcome         `json:"outcome"`
-	Attempts int             `json:"attempts"`
-	Result   json.RawMessage `json:"result,omitempty"` // JSON as it is, other text as a string, bytes as base64
-	Error    string          `json:"error,omitempty"`
+	ID       string            `json:"id"`
+	Kind     string            `json:"kind"`
+	Tenant   string            `json:"tenant"`
+	State    string            `json:"state"` // completed or archived
+	Outcome  lifecycle.Outcome `json:"outcome"`
+	Attempts int               `json:"attempts"`
+	Result   json.RawMessage   `json:"result,omitempty"` // JSON as it is, other text as a string, bytes as base64
+	Error    string            `json:"error,omitempty"`
 }
 
 func (e end) callback(job *Running) (json.RawMessage, error) {
 	body := callbackBody{ID: job.ID, Kind: job.Kind, Tenant: job.Tenant, State: "completed", Outcome: e.outcome, Attempts: job.Attempt}
 	switch e.outcome {
-	case Done:
-	case Expired, Crashed, Cancelled: // not by an attempt that failed
+	case lifecycle.Done:
+	case lifecycle.Expired, lifecycle.Crashed, lifecycle.Cancelled: // not by an attempt that failed
 		body.Attempts--
 		fallthrough
 	default:
@@ -294,7 +300,7 @@ func (e end) callback(job *Running) (json.RawMessage, error) {
 func (e end) nextOf(queue string, job *Running) (fields []string, jobs []Job, err error) {
 	var next followUps
 	if err := json.Unmarshal([]byte(e.next), &next); err != nil {
-		return nil, nil, fmt.Errorf("read what follows job %s: %w", quote(job.ID), err)
+		return nil, nil, fmt.Errorf("read what follows job %s: %w", check.Quote(job.ID), err)
 	}
 	add := func(field string, child Job) {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", queue, job.ID, field, e.times))
@@ -304,10 +310,10 @@ func (e end) nextOf(queue string, job *Running) (fields []string, jobs []Job, er
 		child.parent = &parentOf{id: job.ID, reason: e.reason, result: []byte(e.result), child: name}
 		fields, jobs = append(fields, field), append(jobs, child)
 	}
-	if e.outcome == Done && next.Success != nil {
+	if e.outcome == lifecycle.Done && next.Success != nil {
 		add("on_success", *next.Success.job())
 	}
-	if e.outcome != Done && next.Failure != nil {
+	if e.outcome != lifecycle.Done && next.Failure != nil {
 		add("on_failure", *next.Failure.job())
 	}
 	if next.Callback != "" {
@@ -331,7 +337,7 @@ func (g *gate) follow(ctx context.Context, job *Running, e end) (fate, error) {
 	if err != nil {
 		return refused, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.Timeout)
 	defer cancel()
 	worst, errs := followed, []error(nil)
 	for i, result := range g.client.EnqueueMany(ctx, jobs) {
@@ -354,7 +360,7 @@ const (
 )
 
 func fateOf(err error) fate {
-	if _, invalid := errors.AsType[*InvalidError](err); invalid || errors.Is(err, ErrConflict) {
+	if _, wrong := errors.AsType[*validation.Error](err); wrong || errors.Is(err, ErrConflict) {
 		return refused
 	}
 	if passing(err) || errors.Is(err, ErrUnknown) || errors.Is(err, redis.ErrClosed) {
@@ -391,14 +397,14 @@ func (g *gate) followed(ctx context.Context, job *Running) verdict {
 			return e.verdict()
 		case refused:
 			g.logger.Error("what should follow a job was refused", logQueue, g.queue, logJob, job.ID, logError, err)
-			if e.outcome == Done {
-				return archive(Archived, fmt.Errorf("the call was made, but what should follow was refused: %w", err))
+			if e.outcome == lifecycle.Done {
+				return archive(lifecycle.Archived, fmt.Errorf("the call was made, but what should follow was refused: %w", err))
 			}
 			return archive(e.outcome, fmt.Errorf("%w; what should follow was refused: %w", shortened(e.reason), err))
 		case later:
 			g.logger.Warn("what follows a job must wait", logQueue, g.queue, logJob, job.ID, logError, err)
 			pause := followPause/2 + rand.N(followPause)
-			return verdict{outcome: Parked, err: &retryError{err: fmt.Errorf("ended as %s; what follows waits: %w", e.outcome, err), after: pause}}
+			return verdict{outcome: lifecycle.Parked, err: &retryError{err: fmt.Errorf("ended as %s; what follows waits: %w", e.outcome, err), after: pause}}
 		}
 		g.logger.Warn("redis does not take what follows a job", logQueue, g.queue, logJob, job.ID, logError, err)
 		select {
@@ -414,8 +420,8 @@ var followPause = 10 * time.Second
 
 // shortened leaves room behind a reason.
 func shortened(reason string) error {
-	if len(reason) > mostReason/2 {
-		reason = strings.ToValidUTF8(reason[:mostReason/2], "") + "…"
+	if len(reason) > check.MaxReason/2 {
+		reason = strings.ToValidUTF8(reason[:check.MaxReason/2], "") + "…"
 	}
 	return errors.New(reason)
 }

@@ -13,6 +13,11 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // chain is a rig whose worker also serves what follows its jobs.
@@ -147,9 +152,9 @@ func TestFollowUpsComeOnce(t *testing.T) {
 		}},
 		"reply to what follows": {word: func(*chain, string) string { return "hg_next" }},
 		"reply to the enqueueing": {word: func(c *chain, id string) string {
-			e := end{outcome: Done, next: c.field(t, id, "hg_next")}
+			e := end{outcome: lifecycle.Done, next: c.field(t, id, "hg_next")}
 			if c.answer(t.Context(), Running{}) != nil {
-				e.outcome = Archived
+				e.outcome = lifecycle.Archived
 			}
 			_, jobs, err := e.nextOf(c.queue, &Running{ID: id})
 			if err != nil {
@@ -166,9 +171,9 @@ func TestFollowUpsComeOnce(t *testing.T) {
 				c := startChain(t, edit)
 				c.answer = func(context.Context, Running) error { return answer }
 				id := c.add(t, withFollowUps)
-				outcome := Done
+				outcome := lifecycle.Done
 				if answer != nil {
-					outcome = Archived
+					outcome = lifecycle.Archived
 				}
 				if step.crash {
 					wire.Refuse("away")
@@ -205,9 +210,9 @@ func TestCrashAfterTheMark(t *testing.T) {
 			c := startChain(t, nil)
 			ctx, client := t.Context(), c.server.Client()
 			id := c.add(t, withFollowUps)
-			client.ZRem(ctx, asynqKey(c.queue, "g:a;kind=call"), id)
-			client.HSet(ctx, asynqKey(c.queue, "t:"+id), "state", "active", "hg_owner", "w")
-			client.LPush(ctx, asynqKey(c.queue, "active"), id)
+			client.ZRem(ctx, asynqwire.Key(c.queue, "g:a;kind=call"), id)
+			client.HSet(ctx, asynqwire.Key(c.queue, "t:"+id), "state", "active", "hg_owner", "w")
+			client.LPush(ctx, asynqwire.Key(c.queue, "active"), id)
 			g := &gate{queue: c.queue, redis: client}
 			text := map[string]string{"done": "[1]", "failed": "expired it was\nlate"}[outcome]
 			got, err := g.sendSettle([]settleQuestion{{id: id, owner: "w", tenant: "a", outcome: outcome, text: text}})
@@ -241,10 +246,10 @@ func TestFollowUpsWithKeysThatFreeThemselves(t *testing.T) {
 	until(t, "refused", func() bool { return wire.Refused() > 0 })
 	c.takeOver(t, id)
 	wire.Refuse("")
-	c.seen.wait(t, string(Done), 2)
+	c.seen.wait(t, string(lifecycle.Done), 2)
 	until(t, "completed", func() bool { return c.field(t, id, "state") == "completed" })
 	c.stop()
-	if n := c.server.Client().Exists(t.Context(), key(c.queue, "unique:a:k")).Val(); n != 0 {
+	if n := c.server.Client().Exists(t.Context(), store.Key(c.queue, "unique:a:k")).Val(); n != 0 {
 		t.Error("the key is not free")
 	}
 	if states := c.states(t); len(c.children) != 1 || states["aggregating"]+states["pending"]+states["active"] != 0 {
@@ -284,19 +289,19 @@ func TestCancelledJobsAreFollowed(t *testing.T) {
 	c := startChain(t, nil)
 	ctx, client := t.Context(), c.server.Client()
 	id := c.add(t, withFollowUps)
-	cancel := newScript(`lane_drop('a;kind=call', ARGV[2]) backlog_add('a', -1) end_waiting(ARGV[2], 'cancelled', 'not wanted', clock(), '')`, recordLua, endLua)
-	if _, err := cancel.Run(ctx, client, scriptKeys(c.queue), c.queue, id); err != nil && !errors.Is(err, redis.Nil) {
+	cancel := store.NewScript(`lane_drop('a;kind=call', ARGV[2]) backlog_add('a', -1) end_waiting(ARGV[2], 'cancelled', 'not wanted', clock(), '')`, store.RecordLua, store.EndLua)
+	if _, err := cancel.Run(ctx, client, store.ScriptKeys(c.queue), c.queue, id); err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
 	c.run(t)
 	c.seen.wait(t, "child", 1)
 	c.seen.wait(t, "webhook", 1)
-	c.seen.wait(t, string(Cancelled), 1)
+	c.seen.wait(t, string(lifecycle.Cancelled), 1)
 	c.stop()
 	if child := c.children[0]; child.ParentError != "not wanted" || c.jobs[id] != 0 {
 		t.Errorf("the child sees %+v after %d calls", child, c.jobs[id])
 	}
-	if r, err := c.client.Result(ctx, c.queue, id); err != nil || r.Outcome != Cancelled || r.Err != "not wanted" || r.State != "archived" {
+	if r, err := c.client.Result(ctx, c.queue, id); err != nil || r.Outcome != lifecycle.Cancelled || r.Err != "not wanted" || r.State != "archived" {
 		t.Errorf("Result = %+v, %v", r, err)
 	}
 }
@@ -327,7 +332,7 @@ func TestFollowUpWaitsForRoom(t *testing.T) {
 				job.OnFailure = job.OnSuccess
 			})
 			c.run(t)
-			c.seen.wait(t, string(Parked), 2)
+			c.seen.wait(t, string(lifecycle.Parked), 2)
 			if r, err := c.client.Result(t.Context(), c.queue, id); err != nil || r.Outcome == "" {
 				t.Errorf("Result = %+v, %v while it waits; want its outcome", r, err)
 			}
@@ -335,10 +340,12 @@ func TestFollowUpWaitsForRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 			sweepBacklog(t, c.server.Client(), other)
-			until(t, "followed", func() bool { return c.server.Client().ZCard(t.Context(), asynqKey(other, "g:a;kind=child")).Val() == 1 })
-			outcome := Done
+			until(t, "followed", func() bool {
+				return c.server.Client().ZCard(t.Context(), asynqwire.Key(other, "g:a;kind=child")).Val() == 1
+			})
+			outcome := lifecycle.Done
 			if answer != nil {
-				outcome = Archived
+				outcome = lifecycle.Archived
 			}
 			c.seen.wait(t, string(outcome), 1)
 			c.stop()
@@ -352,8 +359,8 @@ func TestFollowUpWaitsForRoom(t *testing.T) {
 // sweepBacklog corrects the count of waiting jobs, as the dispatcher of a worker does.
 func sweepBacklog(t *testing.T, client redis.UniversalClient, queue string) {
 	t.Helper()
-	client.SAdd(t.Context(), asynqKey(queue, "groups"), "a")
-	client.HDel(t.Context(), key(queue, "backlog"), "a", "*")
+	client.SAdd(t.Context(), asynqwire.Key(queue, "groups"), "a")
+	client.HDel(t.Context(), store.Key(queue, "backlog"), "a", "*")
 }
 
 // TestRefusedFollowUp: nothing is lost in silence.
@@ -370,7 +377,7 @@ func TestRefusedFollowUp(t *testing.T) {
 				job.OnFailure = job.OnSuccess
 			})
 			c.run(t)
-			c.seen.wait(t, string(Archived), 1)
+			c.seen.wait(t, string(lifecycle.Archived), 1)
 			c.seen.wait(t, "webhook", 1)
 			until(t, "archived", func() bool { return c.field(t, id, "state") == "archived" })
 			reason := c.archived(t)[id]
@@ -469,7 +476,7 @@ func TestHostileFollowUps(t *testing.T) {
 	// Where no queue serves webhooks, no callback can come.
 	c.server.Client().HDel(t.Context(), routesKey, "webhook")
 	_, err := NewClient(c.server.Client()).Enqueue(t.Context(), Job{Kind: "call", Tenant: "a", Callback: "https://x/"})
-	if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != "callback" {
+	if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != "callback" {
 		t.Errorf("without a queue for webhooks: %v", err)
 	}
 }

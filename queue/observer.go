@@ -1,6 +1,10 @@
 package queue
 
-import "time"
+import (
+	"time"
+
+	"github.com/headgate/headgate/queue/lifecycle"
+)
 
 // Observer is told what a worker does, for metrics. Its methods are called
 // often and by many goroutines: they must be quick. Kind is "" for jobs of kinds
@@ -14,7 +18,7 @@ type Observer interface {
 	Called(queue string, call Called)
 
 	// Finished is called once for every run of a job.
-	Finished(queue, kind string, outcome Outcome)
+	Finished(queue, kind string, outcome lifecycle.Outcome)
 
 	// Dispatched is called after every round of dispatch.
 	Dispatched(queue string, round Round)
@@ -64,7 +68,7 @@ type Called struct {
 	Kind    string
 	Attempt int // as in [Running]
 	Took    time.Duration
-	Answer  Answer
+	Answer  lifecycle.Answer
 }
 
 // Round is one round of dispatch.
@@ -99,7 +103,7 @@ func (NoObserver) Gated(string, Gating) {}
 func (NoObserver) Called(string, Called) {}
 
 // Finished does nothing.
-func (NoObserver) Finished(string, string, Outcome) {}
+func (NoObserver) Finished(string, string, lifecycle.Outcome) {}
 
 // Dispatched does nothing.
 func (NoObserver) Dispatched(string, Round) {}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -28,7 +30,7 @@ func TestObserverIsToldOfHoldingAndWaiting(t *testing.T) {
 	r := startRig(t, jobs, limitsOf(perTenant(20)), nil)
 	r.enqueue(t, "a", jobs)
 	r.run(t)
-	r.seen.wait(t, string(Done), jobs)
+	r.seen.wait(t, string(lifecycle.Done), jobs)
 	sent := r.seen.sent()
 	if len(sent) != jobs {
 		t.Fatalf("%d calls were told of, want %d", len(sent), jobs)
@@ -63,7 +65,7 @@ func TestRunnableTellsThatThereAreTooFewWorkers(t *testing.T) {
 	}
 	r.enqueue(t, "a", jobs)
 	r.run(t)
-	r.seen.wait(t, string(Done), jobs)
+	r.seen.wait(t, string(lifecycle.Done), jobs)
 	sent := r.seen.sent()
 	// No limit holds them: nearly all that the last ones wait for is a worker.
 	if last := sent[len(sent)-1]; last.Runnable < last.Waited/2 || last.Runnable < 300*time.Millisecond {
@@ -86,7 +88,7 @@ func TestRunnableTellsThatThereAreTooFewWorkers(t *testing.T) {
 func TestObserverIsToldWhyJobsPark(t *testing.T) {
 	t.Parallel()
 	closed := time.Now().UTC().Add(3 * time.Hour).Truncate(time.Hour)
-	window, err := ParseSendWindow(closed.Format("15:04") + "-" + closed.Add(time.Hour).Format("15:04") + " UTC")
+	window, err := sendwindow.Parse(closed.Format("15:04") + "-" + closed.Add(time.Hour).Format("15:04") + " UTC")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +108,7 @@ func TestObserverIsToldWhyJobsPark(t *testing.T) {
 			want:  ParkedByConcurrency, limit: "one", before: 1,
 		},
 		"pause":  {pause: true, want: ParkedByPause},
-		"window": {queue: QueueLimits{SendWindows: map[string]SendWindow{AllKinds: window}}, want: ParkedByWindow},
+		"window": {queue: QueueLimits{SendWindows: map[string]sendwindow.Window{AllKinds: window}}, want: ParkedByWindow},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -139,15 +141,15 @@ func TestObserverIsToldOfAnswers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		err  error
-		want Answer
+		want lifecycle.Answer
 	}{
-		"success":   {nil, AnswerOK},
-		"429":       {throttled{time.Minute}, AnswerThrottled},
-		"later":     {notToday{time.Now().Add(time.Hour)}, AnswerParked},
-		"500":       {errors.New("500"), AnswerRetryable},
-		"panic":     {errPanic, AnswerRetryable},
-		"never":     {permanent{}, AnswerPermanent},
-		"who knows": {unknown{}, AnswerUnknown},
+		"success":   {nil, lifecycle.AnswerOK},
+		"429":       {throttled{time.Minute}, lifecycle.AnswerThrottled},
+		"later":     {notToday{time.Now().Add(time.Hour)}, lifecycle.AnswerParked},
+		"500":       {errors.New("500"), lifecycle.AnswerRetryable},
+		"panic":     {errPanic, lifecycle.AnswerRetryable},
+		"never":     {permanent{}, lifecycle.AnswerPermanent},
+		"who knows": {unknown{}, lifecycle.AnswerUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -166,7 +168,7 @@ func TestObserverIsToldOfAnswers(t *testing.T) {
 			if got := r.seen.calls[0]; got.Answer != test.want || got.Kind != "call" || got.Attempt != 1 || got.Took <= 0 {
 				t.Errorf("%+v; want answer %q", got, test.want)
 			}
-			if !slices.Contains(Answers(), test.want) {
+			if !slices.Contains(lifecycle.Answers(), test.want) {
 				t.Errorf("Answers() lacks %q", test.want)
 			}
 		})
@@ -179,7 +181,7 @@ func TestObserverIsToldOfRoundTrips(t *testing.T) {
 	r := startRig(t, jobs, limitsOf(perTenant(100)), nil)
 	r.enqueue(t, "a", jobs)
 	r.run(t)
-	r.seen.wait(t, string(Done), jobs)
+	r.seen.wait(t, string(lifecycle.Done), jobs)
 	for _, command := range []string{"time", "pipeline", "script:dispatch", "script:settle", "script:janitor", "script:watch"} {
 		r.seen.wait(t, "to redis: "+command, 1)
 	}

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // other adds jobs of a kind that the worker of the rig has no handler for.
@@ -33,8 +36,8 @@ func TestEndedJobsOfOthersArePutAway(t *testing.T) {
 	})
 	r.enqueue(t, "a", 5)
 	r.run(t)
-	r.seen.wait(t, string(Done), 5)
-	r.seen.wait(t, string(Expired), 10)
+	r.seen.wait(t, string(lifecycle.Done), 5)
+	r.seen.wait(t, string(lifecycle.Expired), 10)
 }
 
 // TestPendingJobsOfOthersWait: asynq's tools let jobs go for which the worker has no
@@ -44,13 +47,13 @@ func TestPendingJobsOfOthersWait(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), func(config *Config) { config.Concurrency = 4 })
 	r.other(t, 10, nil)
 	inspector := asynq.NewInspectorFromRedisClient(r.server.Client())
-	for _, lane := range r.server.Client().SMembers(t.Context(), asynqKey(r.queue, "groups")).Val() {
+	for _, lane := range r.server.Client().SMembers(t.Context(), asynqwire.Key(r.queue, "groups")).Val() {
 		if _, err := inspector.RunAllAggregatingTasks(r.queue, lane); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.enqueue(t, "a", 5)
 	r.run(t)
-	r.seen.wait(t, string(Done), 5)
+	r.seen.wait(t, string(lifecycle.Done), 5)
 	until(t, "the others wait in their lane", func() bool { return r.states(t)["aggregating"] == 10 })
 }

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // What a handler's error may say of itself; package clients makes such errors.
@@ -111,7 +114,7 @@ const (
 
 // verdict is what follows from a handler's answer.
 type verdict struct {
-	outcome Outcome
+	outcome lifecycle.Outcome
 	hold    hold
 	unsure  bool   // the provider may have acted on the call
 	first   bool   // the call counts for Running.First though no attempt was spent
@@ -119,7 +122,7 @@ type verdict struct {
 	err     error  // why it did not succeed; a *retryError: it goes back to its lane
 	result  []byte // of a call that succeeded
 
-	answer Answer
+	answer lifecycle.Answer
 	called time.Time // when the call left, by Redis's clock
 	took   time.Duration
 }
@@ -127,7 +130,7 @@ type verdict struct {
 // record is the run as settle.lua writes it down; "" for a job that went back to
 // its lane without a call.
 func (v verdict) record(job *Running) string {
-	if v.outcome == Parked && v.answer == "" {
+	if v.outcome == lifecycle.Parked && v.answer == "" {
 		return ""
 	}
 	attempt, called, took := job.Attempt, v.called.UnixMicro(), v.took
@@ -139,7 +142,7 @@ func (v verdict) record(job *Running) string {
 		kept = 1
 	}
 	if v.err != nil {
-		reason = printable(v.err.Error(), mostEventReason)
+		reason = check.Printable(v.err.Error(), mostEventReason)
 	}
 	if retry, ok := errors.AsType[*retryError](v.err); ok {
 		again = retry.after
@@ -150,11 +153,11 @@ func (v verdict) record(job *Running) string {
 // judge decides what follows from a handler's error.
 func judge(err error, job *Running, repeatUnknown bool, now time.Time) verdict {
 	if err == nil {
-		return verdict{outcome: Done}
+		return verdict{outcome: lifecycle.Done}
 	}
 	if throttled, ok := errors.AsType[throttledError](err); ok {
 		if h := holdOf(err); h.who != "" {
-			return verdict{outcome: Throttled, hold: h, err: &retryError{err: err}}
+			return verdict{outcome: lifecycle.Throttled, hold: h, err: &retryError{err: err}}
 		}
 		pause := throttled.RetryAfter()
 		if pause <= 0 {
@@ -162,22 +165,22 @@ func judge(err error, job *Running, repeatUnknown bool, now time.Time) verdict {
 		}
 		whole, ok := errors.AsType[accountError](err)
 		return verdict{
-			outcome: Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: min(pause, longestPause), reason: err.Error()},
+			outcome: lifecycle.Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: min(pause, longestPause), reason: err.Error()},
 			err: &retryError{err: err},
 		}
 	}
 	if postponed, ok := errors.AsType[postponedError](err); ok {
-		wait := min(max(postponed.ParkUntil().Sub(now), 0), mostAhead)
+		wait := min(max(postponed.ParkUntil().Sub(now), 0), check.MaxAhead)
 		kept, ok := errors.AsType[keptFirstError](err)
-		return verdict{outcome: Postponed, first: ok && kept.KeepsFirst(), err: &retryError{err: err, after: wait}}
+		return verdict{outcome: lifecycle.Postponed, first: ok && kept.KeepsFirst(), err: &retryError{err: err, after: wait}}
 	}
 	// Whoever looks for what a person has to decide looks for this outcome: so has
 	// a job that is unknown and cannot be asked again, for whatever reason.
-	end := Archived
+	end := lifecycle.Archived
 	said, ok := errors.AsType[unknownError](err)
 	unknown := ok && said.Unknown()
 	if unknown {
-		end = Unknown
+		end = lifecycle.Unknown
 	}
 	if permanent, final := errors.AsType[permanentError](err); final && permanent.Permanent() || errors.Is(err, asynq.SkipRetry) {
 		return archive(end, err)
@@ -188,22 +191,22 @@ func judge(err error, job *Running, repeatUnknown bool, now time.Time) verdict {
 	if job.Attempt >= job.MaxAttempts {
 		err = fmt.Errorf("attempt %d of %d: %w", job.Attempt, job.MaxAttempts, err)
 		if job.unsure && !unknown {
-			end, err = Unknown, fmt.Errorf("%w; %w", err, errUnsure)
+			end, err = lifecycle.Unknown, fmt.Errorf("%w; %w", err, errUnsure)
 		}
 		return archive(end, err)
 	}
-	return verdict{outcome: Retried, unsure: unknown, err: &retryError{err: err, failed: true, after: backoff(job.Attempt)}}
+	return verdict{outcome: lifecycle.Retried, unsure: unknown, err: &retryError{err: err, failed: true, after: backoff(job.Attempt)}}
 }
 
 // expire ends a job whose deadline has passed.
 func expire(job *Running) verdict {
 	if job.unsure {
-		return archive(Unknown, fmt.Errorf("%w; %w", errExpired, errUnsure))
+		return archive(lifecycle.Unknown, fmt.Errorf("%w; %w", errExpired, errUnsure))
 	}
-	return archive(Expired, errExpired)
+	return archive(lifecycle.Expired, errExpired)
 }
 
-func archive(outcome Outcome, err error) verdict {
+func archive(outcome lifecycle.Outcome, err error) verdict {
 	return verdict{outcome: outcome, err: &endError{err}}
 }
 
@@ -225,7 +228,7 @@ type retryError struct {
 	after  time.Duration // from now; 0: back to the lane at once
 }
 
-func (e *retryError) Error() string { return boundReason(e.err.Error()) }
+func (e *retryError) Error() string { return check.BoundReason(e.err.Error()) }
 func (e *retryError) Unwrap() error { return e.err }
 
 var (

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -50,7 +51,7 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 	}
 	changed := map[string]string{}
 	if len(tenants) == 0 {
-		if changed, err = scanHash(ctx, client, key(queue, "overrides")); err != nil {
+		if changed, err = store.ScanHash(ctx, client, store.Key(queue, "overrides")); err != nil {
 			return fail(err)
 		}
 	} else {
@@ -58,11 +59,11 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 		for i, tenant := range tenants {
 			names[i] = throttle.Escape(tenant)
 		}
-		found, err := client.HMGet(ctx, key(queue, "overrides"), names...).Result()
+		found, err := client.HMGet(ctx, store.Key(queue, "overrides"), names...).Result()
 		if err != nil {
 			return fail(err)
 		}
-		for i, text := range texts(found) {
+		for i, text := range store.Texts(found) {
 			if text != "" {
 				changed[names[i]] = text
 			}
@@ -76,12 +77,12 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 	for _, tenant := range slices.Sorted(maps.Keys(changed)) {
 		fields = append(fields, "t:"+tenant)
 	}
-	for chunk := range slices.Chunk(fields, mostKeys) {
-		found, err := client.HMGet(ctx, key(queue, "limits"), chunk...).Result()
+	for chunk := range slices.Chunk(fields, store.MaxKeys) {
+		found, err := client.HMGet(ctx, store.Key(queue, "limits"), chunk...).Result()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return fail(err)
 		}
-		for i, text := range texts(found) {
+		for i, text := range store.Texts(found) {
 			if text != "" {
 				stored[chunk[i]] = text
 			}
@@ -109,7 +110,7 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 			}
 			f.by(o)
 			f.NotInForce = with.notInForce(limit, tenant)
-			all = append(all, Overridden{unescape(tenant), f, file})
+			all = append(all, Overridden{store.Unescape(tenant), f, file})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Overridden) int { return strings.Compare(a.Tenant, b.Tenant) })

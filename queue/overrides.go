@@ -10,6 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -43,7 +46,7 @@ func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenan
 		return err
 	}
 	if !o.Until.IsZero() && !o.Until.After(time.Now()) {
-		return invalidField("until", o.Until.UTC().Format(time.RFC3339)+" has passed")
+		return validation.Field("until", o.Until.UTC().Format(time.RFC3339)+" has passed")
 	}
 	stored := storedOverride{Change: o.Change, Reason: o.Reason, Actor: o.Actor}
 	if !o.Until.IsZero() {
@@ -77,7 +80,7 @@ func ClearOverride(ctx context.Context, client redis.UniversalClient, queue, ten
 // checkOverride says why a limit cannot be changed so for one tenant, or nil.
 func checkOverride(limit Limit, change Change) error {
 	if change == (Change{}) {
-		return invalidField("limit", "nothing of it changes: name a rate, a burst, a capacity or a concurrency")
+		return validation.Field("limit", "nothing of it changes: name a rate, a burst, a capacity or a concurrency")
 	}
 	if err := limit.checkChange(change); err != nil {
 		return fmt.Errorf("override of limit %q: %w", limit.Name, err)
@@ -86,23 +89,23 @@ func checkOverride(limit Limit, change Change) error {
 }
 
 func checkTenant(ctx context.Context, client redis.UniversalClient, queue, tenant string) error {
-	if reason := textProblem(tenant, mostTenant); reason != "" {
-		return invalidField("tenant", reason)
+	if reason := check.Text(tenant, check.MaxTenant); reason != "" {
+		return validation.Field("tenant", reason)
 	}
 	return checkQueue(ctx, client, queue)
 }
 
 func noSuchLimit(queue, limit string, limits []Limit) error {
-	return invalidField("limit", fmt.Sprintf("queue %s has no limit %s%s", quote(queue), quote(limit), Suggest(limit, limitNames(limits))))
+	return validation.Field("limit", fmt.Sprintf("queue %s has no limit %s%s", check.Quote(queue), check.Quote(limit), check.Suggest(limit, limitNames(limits))))
 }
 
 // tenantLimits is the limits of a queue, and what differs for one escaped tenant.
 func tenantLimits(ctx context.Context, client redis.Cmdable, queue, tenant string) (e effective, rules []Limit, err error) {
 	pipe := client.Pipeline()
-	limits := pipe.HMGet(ctx, key(queue, "limits"), "*", "t:"+tenant)
-	overrides := pipe.HMGet(ctx, key(queue, "overrides"), tenant)
+	limits := pipe.HMGet(ctx, store.Key(queue, "limits"), "*", "t:"+tenant)
+	overrides := pipe.HMGet(ctx, store.Key(queue, "overrides"), tenant)
 	now := pipe.Time(ctx)
-	if err := execute(ctx, pipe); err != nil {
+	if err := store.Execute(ctx, pipe); err != nil {
 		return e, nil, err
 	}
 	stored, changed := map[string]string{}, map[string]string{}
@@ -131,7 +134,7 @@ func editOverrides(
 	if err := checkTenant(ctx, client, entry.Queue, entry.Tenant); err != nil {
 		return false, err
 	}
-	overrides, field := key(entry.Queue, "overrides"), throttle.Escape(entry.Tenant)
+	overrides, field := store.Key(entry.Queue, "overrides"), throttle.Escape(entry.Tenant)
 	changed := false
 	var refused error
 	change := func(tx *redis.Tx) error {
@@ -180,7 +183,7 @@ func editOverrides(
 		return err
 	}
 	for {
-		err := client.Watch(ctx, change, overrides, key(entry.Queue, "limits"))
+		err := client.Watch(ctx, change, overrides, store.Key(entry.Queue, "limits"))
 		switch {
 		case refused != nil:
 			return false, refused

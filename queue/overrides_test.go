@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -168,26 +169,26 @@ func TestPublishWithManyOverrides(t *testing.T) {
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
 	client := r.server.Client()
 	r.override(t, "t0", "tenant", rateOfChange(25, time.Second))
-	text := client.HGet(t.Context(), key(r.queue, "overrides"), "t0").Val()
+	text := client.HGet(t.Context(), store.Key(r.queue, "overrides"), "t0").Val()
 	var fields []any
 	for i := range 2500 {
 		fields = append(fields, fmt.Sprint("t", i), text)
 	}
 	fields = append(fields, "ended", strings.Replace(text, `"until":0`, `"until":1`, 1))
-	client.HSet(t.Context(), key(r.queue, "overrides"), fields...)
+	client.HSet(t.Context(), store.Key(r.queue, "overrides"), fields...)
 	changed := perTenant(10)
 	changed.Burst = 7
 	r.republish(t, nil, changed)
 	for _, tenant := range []string{"t0", "t2499"} {
 		r.wantLimit(t, tenant, "tenant", "override", "25/s, burst 7")
 	}
-	if n := client.HLen(t.Context(), key(r.queue, "overrides")).Val(); n != 2500 {
+	if n := client.HLen(t.Context(), store.Key(r.queue, "overrides")).Val(); n != 2500 {
 		t.Errorf("%d tenants with overrides; want 2500", n)
 	}
-	if left := client.Keys(t.Context(), key(r.queue, "overrides:*")).Val(); len(left) != 0 {
+	if left := client.Keys(t.Context(), store.Key(r.queue, "overrides:*")).Val(); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	if ttl := client.TTL(t.Context(), key(r.queue, "overrides")).Val(); ttl != -1 {
+	if ttl := client.TTL(t.Context(), store.Key(r.queue, "overrides")).Val(); ttl != -1 {
 		t.Errorf("the overrides expire in %v", ttl)
 	}
 }
@@ -219,10 +220,10 @@ func TestOverrideWhilePublishing(t *testing.T) {
 			return
 		default:
 		}
-		client.Del(ctx, key(r.queue, "overrides")) // the first of a tenant is made beside no other
+		client.Del(ctx, store.Key(r.queue, "overrides")) // the first of a tenant is made beside no other
 		r.override(t, "a", "daily", rateOfChange(7, 24*time.Hour))
 		pipe := client.TxPipeline()
-		limits, overrides := pipe.HGetAll(ctx, key(r.queue, "limits")), pipe.HGetAll(ctx, key(r.queue, "overrides"))
+		limits, overrides := pipe.HGetAll(ctx, store.Key(r.queue, "limits")), pipe.HGetAll(ctx, store.Key(r.queue, "overrides"))
 		if _, err := pipe.Exec(ctx); err != nil {
 			t.Fatal(err)
 		}

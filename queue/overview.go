@@ -10,6 +10,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/fluid"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // Overview is what a queue looks like right now.
@@ -31,8 +36,8 @@ type Overview struct {
 	Sure     Sureness  // of DrainsAt
 	Top      *Outlook  // the tenant that will be through last, of those looked at; nil: nothing waits
 
-	Answers map[Answer]int64 // calls ever made by all workers, by what was answered
-	Calls   int64            // all of them
+	Answers map[lifecycle.Answer]int64 // calls ever made by all workers, by what was answered
+	Calls   int64                      // all of them
 
 	// Unserved is why no worker takes jobs of the queue: nobody serves it, or workers
 	// have no handlers for kinds of which jobs wait. UnservedJobs is how many wait so.
@@ -48,7 +53,7 @@ type Overview struct {
 
 // Queues lists the queues of a Redis, sorted.
 func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error) {
-	names, err := client.SMembers(ctx, asynqQueues).Result()
+	names, err := client.SMembers(ctx, asynqwire.Queues).Result()
 	if err != nil {
 		return nil, fmt.Errorf("list the queues: %w", err)
 	}
@@ -59,7 +64,7 @@ func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error)
 // mostPauses is how many pauses an overview lists.
 const mostPauses = 100
 
-// Overview reads a queue's state. One that is not there is an [InvalidError].
+// Overview reads a queue's state. One that is not there is an [validation.Error].
 func (in *Inspector) Overview(ctx context.Context, queue string) (Overview, error) {
 	if err := checkQueue(ctx, in.redis, queue); err != nil {
 		return Overview{}, err
@@ -84,21 +89,21 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	queue := f.queue
 	pipe := client.Pipeline()
 	now := f.check(ctx, pipe)
-	backlog := key(queue, "backlog")
+	backlog := store.Key(queue, "backlog")
 	waits := pipe.HMGet(ctx, backlog, tenant)
 	waiting, tenants, counted := pipe.HGet(ctx, backlog, "*"), pipe.HLen(ctx, backlog), pipe.HExists(ctx, backlog, "*")
 	answers := []string{"enqueued"}
-	for _, answer := range Answers() {
+	for _, answer := range lifecycle.Answers() {
 		answers = append(answers, "answer:"+string(answer))
 	}
-	totals := pipe.HMGet(ctx, key(queue, "totals"), answers...)
-	scheduled := pipe.ZCard(ctx, asynqKey(queue, "scheduled"))
-	retry := pipe.ZCard(ctx, asynqKey(queue, "retry"))
-	pending := pipe.LLen(ctx, asynqKey(queue, "pending"))
-	active := pipe.LLen(ctx, asynqKey(queue, "active"))
-	archived := pipe.ZCard(ctx, asynqKey(queue, "archived"))
-	moved := pipe.ZCard(ctx, key(queue, "archive"))
-	if err := execute(ctx, pipe); err != nil {
+	totals := pipe.HMGet(ctx, store.Key(queue, "totals"), answers...)
+	scheduled := pipe.ZCard(ctx, asynqwire.Key(queue, "scheduled"))
+	retry := pipe.ZCard(ctx, asynqwire.Key(queue, "retry"))
+	pending := pipe.LLen(ctx, asynqwire.Key(queue, "pending"))
+	active := pipe.LLen(ctx, asynqwire.Key(queue, "active"))
+	archived := pipe.ZCard(ctx, asynqwire.Key(queue, "archived"))
+	moved := pipe.ZCard(ctx, store.Key(queue, "archive"))
+	if err := store.Execute(ctx, pipe); err != nil {
 		return Overview{}, err
 	}
 	if err := now(); err != nil {
@@ -114,7 +119,7 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	}
 	o.Waiting, _ = waiting.Int64()
 	total := map[string]string{}
-	for i, text := range texts(totals.Val()) {
+	for i, text := range store.Texts(totals.Val()) {
 		total[answers[i]] = text
 	}
 	o.Enqueued, _ = strconv.ParseInt(total["enqueued"], 10, 64)
@@ -144,10 +149,10 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 
 // lastTenant is the tenant that is through last, escaped, after the model ran, with how sure
 // it is when all are. What is not known ends last.
-func (f *forecast) lastTenant(members []*member) (tenant string, last tenantLanes, sure Sureness) {
+func (f *forecast) lastTenant(members []*fluid.Member) (tenant string, last tenantLanes, sure Sureness) {
 	sure = Steady
 	for name, sum := range f.byTenant(members) {
-		at := members[sum.last].at
+		at := members[sum.last].At
 		switch f.sure(&f.lanes[sum.last], at, sum.n) {
 		case NotKnown:
 			sure = NotKnown
@@ -156,7 +161,7 @@ func (f *forecast) lastTenant(members []*member) (tenant string, last tenantLane
 				sure = Rough
 			}
 		}
-		if last.n == 0 || cmp.Or(cmp.Compare(at, members[last.last].at), cmp.Compare(sum.jobs, last.jobs), strings.Compare(tenant, name)) > 0 {
+		if last.n == 0 || cmp.Or(cmp.Compare(at, members[last.last].At), cmp.Compare(sum.jobs, last.jobs), strings.Compare(tenant, name)) > 0 {
 			tenant, last = name, sum
 		}
 	}
@@ -182,7 +187,7 @@ func (f *forecast) check(ctx context.Context, pipe redis.Pipeliner) func() error
 func (f *forecast) pausesInForce() []Pause {
 	var pauses []Pause
 	for scope, text := range f.pauses {
-		if p := readPause(scope, text); p.Tried || pausedUntil(text) > f.asked.UnixMicro() {
+		if p := readPause(scope, text); p.Tried || store.PausedUntil(text) > f.asked.UnixMicro() {
 			pauses = append(pauses, p)
 		}
 	}

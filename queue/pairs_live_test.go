@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -31,12 +34,12 @@ func startLive(t *testing.T, limits Limits) *live {
 func (l *live) state(t *testing.T, id, state string) {
 	t.Helper()
 	until(t, id+" is "+state, func() bool {
-		return l.server.Client().HGet(t.Context(), asynqKey(l.queue, "t:"+id), "state").Val() == state
+		return l.server.Client().HGet(t.Context(), asynqwire.Key(l.queue, "t:"+id), "state").Val() == state
 	})
 }
 
 // ended checks what came of a job, and how often it was called.
-func (l *live) ended(t *testing.T, id string, outcome Outcome, calls int) {
+func (l *live) ended(t *testing.T, id string, outcome lifecycle.Outcome, calls int) {
 	t.Helper()
 	result, err := l.client.Result(t.Context(), l.queue, id)
 	if err != nil || result.Outcome != outcome || l.calls.of(id) != calls {
@@ -67,10 +70,10 @@ func TestCancelledWhileRetrying(t *testing.T) {
 	l.cancel(t, id)
 	other := l.add(t, kept)
 	l.goes <- nil
-	l.seen.wait(t, string(Done), 1)
+	l.seen.wait(t, string(lifecycle.Done), 1)
 	l.stop()
-	l.ended(t, id, Cancelled, 1)
-	l.ended(t, other, Done, 1)
+	l.ended(t, id, lifecycle.Cancelled, 1)
+	l.ended(t, other, lifecycle.Done, 1)
 	l.empty(t)
 }
 
@@ -85,16 +88,16 @@ func TestCancelledAtTheConcurrencyLimit(t *testing.T) {
 	until(t, "the first call is made", func() bool { return l.calls.of(first) == 1 })
 	second := l.add(t, func(job *Job) { job.Tenant, job.Retention = "b", time.Hour })
 	third := l.add(t, func(job *Job) { job.Tenant, job.Retention = "c", time.Hour })
-	blocked := key(l.queue, "blocked:narrow:")
+	blocked := store.Key(l.queue, "blocked:narrow:")
 	until(t, "blocked", func() bool { return l.server.Client().SCard(t.Context(), blocked).Val() == 2 })
 	l.cancel(t, second)
 	l.goes <- nil
 	l.goes <- nil
-	l.seen.wait(t, string(Done), 2)
+	l.seen.wait(t, string(lifecycle.Done), 2)
 	l.stop()
-	l.ended(t, first, Done, 1)
-	l.ended(t, second, Cancelled, 0)
-	l.ended(t, third, Done, 1)
+	l.ended(t, first, lifecycle.Done, 1)
+	l.ended(t, second, lifecycle.Cancelled, 0)
+	l.ended(t, third, lifecycle.Done, 1)
 	l.empty(t)
 }
 
@@ -120,9 +123,9 @@ func TestPausedWhileRetrying(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.goes <- nil
-	l.seen.wait(t, string(Done), 1)
+	l.seen.wait(t, string(lifecycle.Done), 1)
 	l.stop()
-	l.ended(t, id, Done, 2)
+	l.ended(t, id, lifecycle.Done, 2)
 	l.empty(t)
 }
 
@@ -139,7 +142,7 @@ func TestOverriddenWhileHeld(t *testing.T) {
 		ids := []string{l.add(t, kept), l.add(t, kept), l.add(t, kept)}
 		l.run(t)
 		l.goes <- nil
-		l.seen.wait(t, string(Done), 1)
+		l.seen.wait(t, string(lifecycle.Done), 1)
 		l.state(t, ids[1], "active")
 		if err := SetOverride(t.Context(), client, l.queue, "a", "tenant", override); err != nil {
 			t.Fatal(err)
@@ -150,7 +153,7 @@ func TestOverriddenWhileHeld(t *testing.T) {
 			continue
 		}
 		l.goes <- nil
-		l.seen.wait(t, string(Done), 2)
+		l.seen.wait(t, string(lifecycle.Done), 2)
 		l.seen.wait(t, "round", l.seen.outcomes("round")+10)
 		if n := l.calls.of(ids[2]); n != 0 {
 			t.Errorf("the next one was called %d times; its slot comes in an hour", n)
@@ -159,10 +162,10 @@ func TestOverriddenWhileHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.goes <- nil
-		l.seen.wait(t, string(Done), 3)
+		l.seen.wait(t, string(lifecycle.Done), 3)
 		l.stop()
 		for _, id := range ids {
-			l.ended(t, id, Done, 1)
+			l.ended(t, id, lifecycle.Done, 1)
 		}
 		l.empty(t)
 		return

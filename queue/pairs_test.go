@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -116,22 +118,22 @@ func pair(t *testing.T, one, other aspect) {
 		}
 	}
 	r.run(t)
-	want := Done
+	want := lifecycle.Done
 	switch {
 	case is("cancelled"):
-		want = Cancelled
+		want = lifecycle.Cancelled
 	case is("expired"):
-		want = Expired
+		want = lifecycle.Expired
 	}
-	if want == Cancelled {
-		r.seen.wait(t, string(Done), 1)
+	if want == lifecycle.Cancelled {
+		r.seen.wait(t, string(lifecycle.Done), 1)
 	} else {
 		r.seen.wait(t, string(want), each)
 	}
-	if want != Done {
-		r.seen.wait(t, string(Done), 1)
+	if want != lifecycle.Done {
+		r.seen.wait(t, string(lifecycle.Done), 1)
 	} else {
-		r.seen.wait(t, string(Done), each+1)
+		r.seen.wait(t, string(lifecycle.Done), each+1)
 	}
 	r.stop()
 
@@ -143,10 +145,10 @@ func pair(t *testing.T, one, other aspect) {
 		outcome, made := want, 0
 		switch {
 		case id == plain:
-			outcome, made = Done, 1
-		case want == Done && is("retrying"):
+			outcome, made = lifecycle.Done, 1
+		case want == lifecycle.Done && is("retrying"):
 			made = 2
-		case want == Done:
+		case want == lifecycle.Done:
 			made = 1
 		}
 		if result.Outcome != outcome || calls.of(id) != made {
@@ -168,17 +170,17 @@ func (r *rig) empty(t *testing.T) {
 			t.Errorf("%d jobs are left as %s", n, state)
 		}
 	}
-	for tenant, n := range client.HGetAll(t.Context(), key(r.queue, "backlog")).Val() {
+	for tenant, n := range client.HGetAll(t.Context(), store.Key(r.queue, "backlog")).Val() {
 		if n != "0" {
 			t.Errorf("%s jobs of %s are left in the count", n, tenant)
 		}
 	}
 	for _, name := range []string{"waiting", "ready", "skips"} {
-		if n := client.Exists(t.Context(), key(r.queue, name)).Val(); n != 0 {
+		if n := client.Exists(t.Context(), store.Key(r.queue, name)).Val(); n != 0 {
 			t.Errorf("%s is left behind", name)
 		}
 	}
-	for _, key := range client.Keys(t.Context(), key(r.queue, "*")).Val() {
+	for _, key := range client.Keys(t.Context(), store.Key(r.queue, "*")).Val() {
 		if strings.Contains(key, "}:b:narrow") || strings.Contains(key, "}:blocked:") || strings.Contains(key, "}:unique:") {
 			t.Errorf("%s is left behind", key)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestPauseAfter: a call that succeeded and says that the provider takes no more
@@ -31,14 +33,14 @@ func TestPauseAfter(t *testing.T) {
 				return nil
 			}
 			r.run(t)
-			r.seen.wait(t, string(Done), 1)
+			r.seen.wait(t, string(lifecycle.Done), 1)
 			pauses, err := Pauses(t.Context(), r.server.Client(), r.queue)
 			if err != nil || len(pauses) != 1 || pauses[0].By != "provider" || pauses[0].Reason != "used up" || (pauses[0].Tenant == "") != account {
 				t.Errorf("%+v, %v", pauses, err)
 			}
 			r.enqueue(t, "a", 1)
 			r.enqueue(t, "b", 1)
-			r.seen.wait(t, string(Done), 3)
+			r.seen.wait(t, string(lifecycle.Done), 3)
 			r.stop()
 			for tenant, waits := range map[string]bool{"a": true, "b": account} {
 				calls := r.calls[tenant]

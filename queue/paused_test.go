@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // TestPauseIsSaid: what a pause holds is not said to be held by a limit. Every answer
@@ -75,7 +77,7 @@ func TestPauseIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := fmt.Sprint(until.UnixMicro(), " provider 429 Too Many Requests")
-	if err := client.HSet(t.Context(), key(r.queue, "pauses"), wholeQueue, text).Err(); err != nil {
+	if err := client.HSet(t.Context(), store.Key(r.queue, "pauses"), store.WholeQueue, text).Err(); err != nil {
 		t.Fatal(err)
 	}
 	says(until, "the whole queue is paused by the provider until "+until.Local().Format("15:04")+": 429 Too Many Requests; ")

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // mostWords bounds what is kept of a provider's words.
@@ -69,8 +71,8 @@ func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue
 	}
 	changed := map[string]int64{} // 0: it is not paused
 	for more := true; more; {
-		changes, err := client.ZRangeByScoreWithScores(ctx, key(queue, "pause_changes"), &redis.ZRangeBy{
-			Min: "(" + strconv.FormatInt(known, 10), Max: "+inf", Count: mostKeys,
+		changes, err := client.ZRangeByScoreWithScores(ctx, store.Key(queue, "pause_changes"), &redis.ZRangeBy{
+			Min: "(" + strconv.FormatInt(known, 10), Max: "+inf", Count: store.MaxKeys,
 		}).Result()
 		if err != nil {
 			return err
@@ -89,16 +91,16 @@ func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue
 				return p.follow(ctx, client, queue, version, now)
 			}
 		}
-		more = len(changes) == mostKeys
+		more = len(changes) == store.MaxKeys
 		if len(scopes) == 0 {
 			continue
 		}
-		found, err := client.HMGet(ctx, key(queue, "pauses"), scopes...).Result()
+		found, err := client.HMGet(ctx, store.Key(queue, "pauses"), scopes...).Result()
 		if err != nil {
 			return err
 		}
-		for i, text := range texts(found) {
-			changed[scopes[i]] = pausedUntil(text)
+		for i, text := range store.Texts(found) {
+			changed[scopes[i]] = store.PausedUntil(text)
 		}
 	}
 	p.mu.Lock()

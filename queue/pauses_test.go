@@ -12,17 +12,19 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // pauseTenants pauses so many tenants t0, t1, ... at once, as a provider does.
-var pauseTenantsScript = newScript(`
+var pauseTenantsScript = store.NewScript(`
 for i = tonumber(ARGV[2]), tonumber(ARGV[3]) do pause('t' .. int(i), tonumber(ARGV[4]), 'provider', '429') end
 return 1`)
 
 func (r *rig) pauseTenants(t *testing.T, n int, until int64) {
 	t.Helper()
 	for first := 0; first < n; first += 1000 {
-		_, err := pauseTenantsScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, first, min(first+1000, n)-1, until)
+		_, err := pauseTenantsScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, first, min(first+1000, n)-1, until)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,11 +55,11 @@ func TestEndedPausesArePurged(t *testing.T) {
 		}
 	}
 	r.sweep(t, 40)
-	if n := client.HLen(ctx, key(r.queue, "pauses")).Val(); n != 2 {
+	if n := client.HLen(ctx, store.Key(r.queue, "pauses")).Val(); n != 2 {
 		t.Errorf("%d pauses are left of %d that have ended and 2 that hold", n, ended)
 	}
 	for _, set := range []string{"pause_changes", "pause_ends"} {
-		if n := client.ZCard(ctx, key(r.queue, set)).Val(); n > 3 {
+		if n := client.ZCard(ctx, store.Key(r.queue, set)).Val(); n > 3 {
 			t.Errorf("%d entries are left in %s", n, set)
 		}
 	}
@@ -126,7 +128,7 @@ func (r *rig) watcher(t *testing.T) *watcher {
 // read for it.
 func (w *watcher) catchUp(t *testing.T) (commands, values int64) {
 	t.Helper()
-	version, err := w.rig.server.Client().HGet(t.Context(), key(w.rig.queue, "totals"), "pauses").Int64()
+	version, err := w.rig.server.Client().HGet(t.Context(), store.Key(w.rig.queue, "totals"), "pauses").Int64()
 	if err != nil && err != redis.Nil {
 		t.Fatal(err)
 	}
@@ -152,7 +154,7 @@ func TestOnePauseAmongMany(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()
-	r.pauseTenants(t, 10_000, endless)
+	r.pauseTenants(t, 10_000, store.Endless)
 	w := r.watcher(t)
 	w.catchUp(t)
 	w.want(t, true, "t0", "t4711", "t9999")
@@ -195,10 +197,10 @@ func TestWorkersFollowPauses(t *testing.T) {
 	check := func(step int, w *watcher) {
 		t.Helper()
 		w.catchUp(t)
-		stored := client.HGetAll(ctx, key(r.queue, "pauses")).Val()
+		stored := client.HGetAll(ctx, store.Key(r.queue, "pauses")).Val()
 		for i := range 20 {
 			scope := fmt.Sprint("t", i)
-			want := pausedUntil(stored[scope]) > time.Now().UnixMicro()
+			want := store.PausedUntil(stored[scope]) > time.Now().UnixMicro()
 			if got := w.holds(time.Now(), scope); got != want {
 				t.Fatalf("step %d: the worker holds %s: %v; in Redis is %q", step, scope, got, stored[scope])
 			}
@@ -220,13 +222,13 @@ func TestWorkersFollowPauses(t *testing.T) {
 			r.pauseTenants(t, 1+random.IntN(3), time.Now().UnixMicro())
 		case 5:
 			// What has been resumed is forgotten an hour later: now.
-			ends, err := client.ZRangeWithScores(ctx, key(r.queue, "pause_ends"), 0, -1).Result()
+			ends, err := client.ZRangeWithScores(ctx, store.Key(r.queue, "pause_ends"), 0, -1).Result()
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, z := range ends {
-				if !client.HExists(ctx, key(r.queue, "pauses"), z.Member.(string)).Val() {
-					client.ZAdd(ctx, key(r.queue, "pause_ends"), zOf(z.Member.(string), 1))
+				if !client.HExists(ctx, store.Key(r.queue, "pauses"), z.Member.(string)).Val() {
+					client.ZAdd(ctx, store.Key(r.queue, "pause_ends"), zOf(z.Member.(string), 1))
 				}
 			}
 			r.sweep(t, 1)
@@ -246,11 +248,11 @@ func TestFollowManyChanges(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	w := r.watcher(t)
-	r.pauseTenants(t, 3*mostKeys+1, endless)
+	r.pauseTenants(t, 3*store.MaxKeys+1, store.Endless)
 	late := r.watcher(t)
 	for _, w := range []*watcher{w, late} {
 		w.catchUp(t)
-		for i := range 3*mostKeys + 1 {
+		for i := range 3*store.MaxKeys + 1 {
 			w.want(t, true, fmt.Sprint("t", i))
 		}
 	}
@@ -259,10 +261,10 @@ func TestFollowManyChanges(t *testing.T) {
 	w.add("lost", time.Now(), time.Hour)
 	w.catchUp(t)
 	w.want(t, false, "lost")
-	w.want(t, true, "t0", fmt.Sprint("t", 3*mostKeys))
+	w.want(t, true, "t0", fmt.Sprint("t", 3*store.MaxKeys))
 	// Nor does it read again and again where the count of changes was damaged.
 	client := r.server.Client()
-	client.HDel(t.Context(), key(r.queue, "totals"), "pauses")
+	client.HDel(t.Context(), store.Key(r.queue, "totals"), "pauses")
 	w.catchUp(t)
 	if commands, _ := w.catchUp(t); commands != 0 {
 		t.Errorf("%d commands where nothing changed", commands)
@@ -280,8 +282,8 @@ func TestFollowManyChanges(t *testing.T) {
 	}
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	if n := len(w.until); n > 10*mostKeys {
-		t.Errorf("%d pauses are known, of which %d hold", n, 3*mostKeys+1)
+	if n := len(w.until); n > 10*store.MaxKeys {
+		t.Errorf("%d pauses are known, of which %d hold", n, 3*store.MaxKeys+1)
 	}
 }
 
@@ -296,7 +298,7 @@ func TestFollowProviders(t *testing.T) {
 	var batch []settleQuestion
 	for _, length := range []time.Duration{time.Minute, time.Hour, time.Second} {
 		id := r.add(t, nil)
-		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", "active", "hg_owner", "o")
+		client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), "state", "active", "hg_owner", "o")
 		batch = append(batch, settleQuestion{id: id, owner: "o", tenant: "a", kind: "call", outcome: "free", hold: hold{who: ofTenant, length: length, reason: "429"}})
 	}
 	before := time.Now()
@@ -305,12 +307,12 @@ func TestFollowProviders(t *testing.T) {
 	}
 	w.catchUp(t)
 	w.want(t, true, "a")
-	w.want(t, false, "b", wholeQueue)
+	w.want(t, false, "b", store.WholeQueue)
 	all, err := Pauses(ctx, client, r.queue)
 	if err != nil || len(all) != 1 || all[0].By != "provider" || all[0].Until.Before(before.Add(time.Hour)) {
 		t.Errorf("Pauses = %+v, %v; want an hour", all, err)
 	}
-	if end := client.ZScore(ctx, key(r.queue, "pause_ends"), "a").Val(); len(all) == 1 && int64(end) != all[0].Until.UnixMicro() {
+	if end := client.ZScore(ctx, store.Key(r.queue, "pause_ends"), "a").Val(); len(all) == 1 && int64(end) != all[0].Until.UnixMicro() {
 		t.Errorf("the pause ends at %v, and is noted for %.0f", all[0].Until, end)
 	}
 	if was, err := ResumeJobs(ctx, client, r.queue, Scope{Tenant: "a"}, ann); err != nil || !was {

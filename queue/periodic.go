@@ -12,6 +12,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/cron"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // Periodic is a job that is enqueued again and again, at the ticks of a schedule.
@@ -90,7 +94,7 @@ type storedPeriodic struct {
 // declare its entries whenever it starts. Only ticks after the first Set, the
 // last change of Spec or Zone, and the end of a pause count.
 //
-// Errors: [InvalidError] for each field that cannot be accepted, those of the job
+// Errors: [validation.Error] for each field that cannot be accepted, those of the job
 // with "job." in front, or that of Redis.
 func SetPeriodic(ctx context.Context, client redis.UniversalClient, p Periodic) error {
 	stored, err := p.check(ctx, client)
@@ -99,10 +103,10 @@ func SetPeriodic(ctx context.Context, client redis.UniversalClient, p Periodic) 
 	}
 	schedule, body, err := stored.encode()
 	if err != nil {
-		return fmt.Errorf("periodic job %s: %w", quote(p.ID), err)
+		return fmt.Errorf("periodic job %s: %w", check.Quote(p.ID), err)
 	}
 	if _, err := periodicSetScript.Run(ctx, client, []string{periodicKey}, p.ID, strconv.FormatBool(p.Paused), body, schedule); err != nil {
-		return fmt.Errorf("set periodic job %s: %w", quote(p.ID), err)
+		return fmt.Errorf("set periodic job %s: %w", check.Quote(p.ID), err)
 	}
 	return nil
 }
@@ -112,7 +116,7 @@ func SetPeriodic(ctx context.Context, client redis.UniversalClient, p Periodic) 
 func PausePeriodic(ctx context.Context, client redis.UniversalClient, id string, paused bool) (bool, error) {
 	reply, err := periodicSetScript.Run(ctx, client, []string{periodicKey}, id, strconv.FormatBool(paused), "", "")
 	if err != nil {
-		return false, fmt.Errorf("pause periodic job %s: %w", quote(id), err)
+		return false, fmt.Errorf("pause periodic job %s: %w", check.Quote(id), err)
 	}
 	return id != "" && reply == int64(1), nil
 }
@@ -133,7 +137,7 @@ func RemovePeriodic(ctx context.Context, client redis.UniversalClient, id string
 		err = client.HDel(ctx, periodicFiredKey, id).Err()
 	}
 	if err != nil {
-		return false, fmt.Errorf("remove periodic job %s: %w", quote(id), err)
+		return false, fmt.Errorf("remove periodic job %s: %w", check.Quote(id), err)
 	}
 	return removed.Val() > 0, nil
 }
@@ -156,7 +160,7 @@ func ListPeriodic(ctx context.Context, client redis.UniversalClient) ([]Periodic
 					ID: id, Spec: stored.Spec, Zone: stored.Zone, Job: *stored.Job.job(), Paused: stored.Paused,
 					MaxLate: time.Duration(stored.MaxLate) * time.Second,
 				}
-				if next := s.next(max(now.Unix(), last, stored.Since)); next > 0 && !stored.Paused {
+				if next := s.Next(max(now.Unix(), last, stored.Since)); next > 0 && !stored.Paused {
 					state.Next = time.Unix(next, 0)
 				}
 			}
@@ -175,15 +179,15 @@ func ListPeriodic(ctx context.Context, client redis.UniversalClient) ([]Periodic
 func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (storedPeriodic, error) {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
-		errs = append(errs, invalidField(field, fmt.Sprintf(format, args...)))
+		errs = append(errs, validation.Field(field, fmt.Sprintf(format, args...)))
 	}
-	if reason := textProblem(p.ID, mostPeriodicID); reason != "" {
+	if reason := check.Text(p.ID, mostPeriodicID); reason != "" {
 		wrong("id", "%s", reason)
 	}
-	if s, err := parseSchedule(p.Spec, p.Zone); err != nil {
+	if s, err := cron.Parse(p.Spec, p.Zone); err != nil {
 		errs = append(errs, err)
-	} else if s.next(time.Now().Unix()) == 0 {
-		wrong("spec", "%s has no tick in the next five years", quote(p.Spec))
+	} else if s.Next(time.Now().Unix()) == 0 {
+		wrong("spec", "%s has no tick in the next five years", check.Quote(p.Spec))
 	}
 	late := p.MaxLate
 	if late == 0 {
@@ -210,8 +214,8 @@ func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (stor
 	if err == nil {
 		_, err = accepting.accept(ctx, plain, queue, time.Now())
 	}
-	for _, err := range unjoin(err) {
-		invalid, ok := errors.AsType[*InvalidError](err)
+	for _, err := range validation.Unjoin(err) {
+		invalid, ok := errors.AsType[*validation.Error](err)
 		if !ok {
 			return storedPeriodic{}, err
 		}
@@ -246,15 +250,15 @@ func (s storedPeriodic) encode() (schedule, body []byte, err error) {
 	return schedule, body, nil
 }
 
-func decodePeriodic(text []byte) (storedPeriodic, schedule, error) {
+func decodePeriodic(text []byte) (storedPeriodic, cron.Schedule, error) {
 	var stored storedPeriodic
 	if err := json.Unmarshal(text, &stored); err != nil {
-		return stored, schedule{}, err
+		return stored, cron.Schedule{}, err
 	}
 	if stored.MaxLate <= 0 || stored.MaxLate > int64(mostMaxLate.Seconds()) {
-		return stored, schedule{}, invalidField("max_late", fmt.Sprintf("%d seconds are not 1 to %.0f", stored.MaxLate, mostMaxLate.Seconds()))
+		return stored, cron.Schedule{}, validation.Field("max_late", fmt.Sprintf("%d seconds are not 1 to %.0f", stored.MaxLate, mostMaxLate.Seconds()))
 	}
-	s, err := parseSchedule(stored.Spec, stored.Zone)
+	s, err := cron.Parse(stored.Spec, stored.Zone)
 	return stored, s, err
 }
 

@@ -18,6 +18,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // timer is a Redis of its own with periodic jobs, and the part of a worker that
@@ -91,20 +94,20 @@ func (tm *timer) fired(queue string) map[string]int {
 	tm.t.Helper()
 	inspector := asynq.NewInspectorFromRedisClient(tm.client)
 	all := map[string]int{}
-	keys := tm.client.Keys(tm.t.Context(), asynqKey(queue, "t:*")).Val()
+	keys := tm.client.Keys(tm.t.Context(), asynqwire.Key(queue, "t:*")).Val()
 	for _, key := range keys {
-		info, err := inspector.GetTaskInfo(queue, strings.TrimPrefix(key, asynqKey(queue, "t:")))
+		info, err := inspector.GetTaskInfo(queue, strings.TrimPrefix(key, asynqwire.Key(queue, "t:")))
 		if err != nil {
 			tm.t.Fatal(err)
 		}
-		all[info.Headers[headerPeriodic]+" "+info.Headers[headerTick]]++
+		all[info.Headers[asynqwire.HeaderPeriodic]+" "+info.Headers[asynqwire.HeaderTick]]++
 	}
 	return all
 }
 
 // drop takes all jobs away, as if they were done and forgotten.
 func (tm *timer) drop(queue string) {
-	for _, key := range tm.client.Keys(tm.t.Context(), asynqKey(queue, "*")).Val() {
+	for _, key := range tm.client.Keys(tm.t.Context(), asynqwire.Key(queue, "*")).Val() {
 		tm.client.Del(tm.t.Context(), key)
 	}
 }
@@ -188,7 +191,7 @@ func TestPeriodicDeath(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := tm.entries[0]
-		e.next = e.last(e.since, tm.now())
+		e.next = e.Last(e.since, tm.now())
 		s, err := tm.choose(ctx, []shot{{entry: e, tick: e.next, queue: queue}})
 		if err != nil || len(s) != 1 {
 			t.Fatalf("%v, %v", s, err)
@@ -332,7 +335,7 @@ func TestPeriodicClockSetBack(t *testing.T) {
 	// All was fired until in an hour: the clock was an hour ahead.
 	ahead := tm.now() + 3600
 	tm.client.HSet(ctx, periodicFiredKey, "", ahead, "x", ahead)
-	tm.client.ZAdd(ctx, key("call", "periodic"), zOf("x", float64(ahead)))
+	tm.client.ZAdd(ctx, store.Key("call", "periodic"), zOf("x", float64(ahead)))
 	tm.mustRound(tm.ticks)
 	tm.done = ahead
 	tm.mustRound(tm.ticks)
@@ -374,7 +377,7 @@ func TestPeriodicRefused(t *testing.T) {
 		}
 	}
 	tm.drop("call")
-	tm.client.Del(ctx, key("call", "backlog"))
+	tm.client.Del(ctx, store.Key("call", "backlog"))
 	tm.mustRound(tm.ticks)
 	wantFired(t, tm.fired("call"), "x", today)
 }
@@ -390,7 +393,7 @@ func TestPeriodicDamaged(t *testing.T) {
 		tm.aged(queue, 48*time.Hour)
 	}
 	today := tm.now() / 86400 * 86400
-	for _, name := range []string{key("call", "periodic"), periodicFiredKey} {
+	for _, name := range []string{store.Key("call", "periodic"), periodicFiredKey} {
 		if err := tm.client.Set(ctx, name, "damaged", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -403,7 +406,7 @@ func TestPeriodicDamaged(t *testing.T) {
 	if faults, err := Faults(ctx, tm.client, "call"); err != nil || len(faults) != 1 {
 		t.Errorf("faults %+v, %v; want one", faults, err)
 	}
-	tm.client.Del(ctx, key("call", "periodic"))
+	tm.client.Del(ctx, store.Key("call", "periodic"))
 	tm.mustRound(tm.ticks)
 	wantFired(t, tm.fired("call"), "call", today)
 	wantFired(t, tm.fired("mail"), "mail", today)
@@ -509,13 +512,13 @@ func TestHostilePeriodic(t *testing.T) {
 			p := Periodic{ID: "x", Spec: "@daily", Zone: "UTC", Job: Job{Kind: "call", Tenant: "a"}}
 			test.edit(&p)
 			err := SetPeriodic(ctx, tm.client, p)
-			invalid, ok := errors.AsType[*InvalidError](err)
+			invalid, ok := errors.AsType[*validation.Error](err)
 			if !ok || invalid.Field != test.field || !strings.Contains(invalid.Reason, test.reason) || len(err.Error()) > 300 {
 				t.Errorf("%v; want %s: …%s…", err, test.field, test.reason)
 			}
 		})
 	}
-	if err := SetPeriodic(ctx, tm.client, Periodic{}); err == nil || len(unjoin(err)) != 5 {
+	if err := SetPeriodic(ctx, tm.client, Periodic{}); err == nil || len(validation.Unjoin(err)) != 5 {
 		t.Errorf("nothing at all: %v; want id, spec, and kind, queue and tenant of the job", err)
 	}
 	if n := len(tm.client.Keys(ctx, "*").Val()); n > 0 {
@@ -602,7 +605,7 @@ func TestPeriodicCrowd(t *testing.T) {
 		}
 	}
 	t.Logf("%d entries in %v", entries, time.Since(began))
-	if n, _ := tm.client.HGet(t.Context(), key("call", "totals"), "enqueued").Int(); n != entries {
+	if n, _ := tm.client.HGet(t.Context(), store.Key("call", "totals"), "enqueued").Int(); n != entries {
 		t.Errorf("%d jobs", n)
 	}
 }
@@ -620,7 +623,7 @@ func TestPeriodicOnEmbeddedRedis(t *testing.T) {
 		if _, err := newTicks(t, client).round(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n, _ := client.HGet(t.Context(), key("call", "totals"), "enqueued").Int(); n != 1 {
+		if n, _ := client.HGet(t.Context(), store.Key("call", "totals"), "enqueued").Int(); n != 1 {
 			t.Errorf("%d jobs", n)
 		}
 	}

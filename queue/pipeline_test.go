@@ -7,6 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // TestErrorBehindAMissingField: where one command of a pipeline finds nothing, an error
@@ -19,35 +21,35 @@ func TestErrorBehindAMissingField(t *testing.T) {
 		read  func(ctx context.Context, queue, id string) error
 	}{
 		"Overview": {
-			func(queue string) string { return asynqKey(queue, "retry") },
+			func(queue string) string { return asynqwire.Key(queue, "retry") },
 			func(ctx context.Context, queue, _ string) error {
 				_, err := NewInspector(client).Overview(ctx, queue)
 				return err
 			},
 		},
 		"forecast": {
-			func(queue string) string { return asynqKey(queue, "groups") },
+			func(queue string) string { return asynqwire.Key(queue, "groups") },
 			func(ctx context.Context, queue, _ string) error {
 				_, err := readForecast(ctx, client, queue, atOnce)
 				return err
 			},
 		},
 		"Explain": {
-			func(queue string) string { return asynqKey(queue, "retry") },
+			func(queue string) string { return asynqwire.Key(queue, "retry") },
 			func(ctx context.Context, queue, id string) error {
 				_, err := NewInspector(client).Explain(ctx, queue, id)
 				return err
 			},
 		},
 		"ReadTotals": {
-			func(queue string) string { return key(queue, "totals") },
+			func(queue string) string { return store.Key(queue, "totals") },
 			func(ctx context.Context, queue, _ string) error {
 				_, err := ReadTotals(ctx, client, "none", queue)
 				return err
 			},
 		},
 		"Result": {
-			func(queue string) string { return key(queue, "archive") },
+			func(queue string) string { return store.Key(queue, "archive") },
 			func(ctx context.Context, queue, id string) error {
 				_, err := NewClient(client).Result(ctx, queue, id)
 				return err
@@ -56,11 +58,11 @@ func TestErrorBehindAMissingField(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, queue, id := t.Context(), redistest.Queue(t), "x"
-			if err := registerQueues(ctx, client, queue); err != nil {
+			if err := asynqwire.RegisterQueues(ctx, client, queue); err != nil {
 				t.Fatal(err)
 			}
-			message := encodeMessage(queue, id, "call", nil, nil, 0)
-			client.HSet(ctx, asynqKey(queue, "t:"+id), "msg", message, "state", "archived")
+			message := asynqwire.Encode(queue, id, "call", nil, nil, 0)
+			client.HSet(ctx, asynqwire.Key(queue, "t:"+id), "msg", message, "state", "archived")
 			if err := test.read(ctx, queue, id); err != nil {
 				t.Fatalf("before: %v", err)
 			}

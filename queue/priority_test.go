@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // TestPriorityWithinATenant: a job of high priority goes before all that its
@@ -59,7 +61,7 @@ func TestLowIsNotStarved(t *testing.T) {
 	if ids = r.release(t, d, 100); len(ids) != 55 {
 		t.Errorf("%d went in all; want 55", len(ids))
 	}
-	if left := r.server.Client().HGetAll(t.Context(), key(r.queue, "skips")).Val(); len(left) > 0 {
+	if left := r.server.Client().HGetAll(t.Context(), store.Key(r.queue, "skips")).Val(); len(left) > 0 {
 		t.Errorf("%v is left of a lane that is empty", left)
 	}
 }
@@ -97,7 +99,7 @@ func TestPriorityOfScheduledJobs(t *testing.T) {
 	now := r.add(t, nil)
 	client := r.server.Client()
 	for _, id := range []string{normal, high} {
-		client.ZAdd(t.Context(), asynqKey(r.queue, "scheduled"), zOf(id, float64(time.Now().Unix()-1)))
+		client.ZAdd(t.Context(), asynqwire.Key(r.queue, "scheduled"), zOf(id, float64(time.Now().Unix()-1)))
 	}
 	// The one that waited in a lane came before the moment for which the other was meant.
 	if got, want := r.release(t, r.dispatcher(), 100), []string{high, now, normal}; !slices.Equal(got, want) {

@@ -13,6 +13,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/sendwindow"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -37,7 +42,7 @@ func Publish(ctx context.Context, client redis.UniversalClient, limits Limits) e
 		if err := publishQueue(ctx, client, name, q, limits.storedTenants(name)); err != nil {
 			return fmt.Errorf("publish the limits of queue %q: %w", name, err)
 		}
-		if err := registerQueues(ctx, client, name); err != nil {
+		if err := asynqwire.RegisterQueues(ctx, client, name); err != nil {
 			return err
 		}
 	}
@@ -81,7 +86,7 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 		return err
 	}
 	// A name of its own: workers that start together publish together.
-	next := key(queue, "limits:"+rand.Text())
+	next := store.Key(queue, "limits:"+rand.Text())
 	fields := map[string]string{"*": string(text)}
 	for tenant, own := range tenants {
 		text, err := json.Marshal(own)
@@ -110,7 +115,7 @@ func published(ctx context.Context, client redis.UniversalClient, queue string) 
 }
 
 func readStored(ctx context.Context, client redis.UniversalClient, queue string) (storedQueue, error) {
-	return storedOf(queue, client.HGet(ctx, key(queue, "limits"), "*"))
+	return storedOf(queue, client.HGet(ctx, store.Key(queue, "limits"), "*"))
 }
 
 func storedOf(queue string, reply *redis.StringCmd) (storedQueue, error) {
@@ -141,12 +146,12 @@ func (s storedQueue) limits() (QueueLimits, error) {
 		q.Limits = append(q.Limits, limit)
 	}
 	for kind, text := range s.SendWindows {
-		window, err := ParseSendWindow(text)
+		window, err := sendwindow.Parse(text)
 		if err != nil {
 			return QueueLimits{}, err
 		}
 		if q.SendWindows == nil {
-			q.SendWindows = map[string]SendWindow{}
+			q.SendWindows = map[string]sendwindow.Window{}
 		}
 		q.SendWindows[kind] = window
 	}
@@ -171,7 +176,7 @@ func (s storedQueue) calendars(now time.Time) (string, error) {
 		}
 	}
 	for _, text := range s.Windows {
-		window, err := ParseSendWindow(text)
+		window, err := sendwindow.Parse(text)
 		if err != nil {
 			return "", err
 		}
@@ -217,7 +222,7 @@ func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
 	if len(r.known) == 0 {
 		return job.Kind, nil
 	}
-	return "", invalidField("kind", fmt.Sprintf("no queue serves %s%s", quote(job.Kind), Suggest(job.Kind, slices.Sorted(maps.Keys(r.known)))))
+	return "", validation.Field("kind", fmt.Sprintf("no queue serves %s%s", check.Quote(job.Kind), check.Suggest(job.Kind, slices.Sorted(maps.Keys(r.known)))))
 }
 
 // lookupError reports that Redis did not say which queue serves a kind.
@@ -227,7 +232,7 @@ type lookupError struct {
 }
 
 func (e *lookupError) Error() string {
-	return fmt.Sprintf("look up the queue of kind %s: %v", quote(e.kind), e.err)
+	return fmt.Sprintf("look up the queue of kind %s: %v", check.Quote(e.kind), e.err)
 }
 
 func (e *lookupError) Unwrap() error { return e.err }

@@ -13,25 +13,27 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // putInForce makes the limits written under the name next those of the queue, with
 // the overrides computed anew from them, and tells the audit what changed. Of several
 // workers that publish the same only one finds a change.
 func putInForce(ctx context.Context, client redis.UniversalClient, queue, next string) error {
-	limits, overrides := key(queue, "limits"), key(queue, "overrides")
+	limits, overrides := store.Key(queue, "limits"), store.Key(queue, "overrides")
 	var before, after map[string]string
 	change := func(tx *redis.Tx) (err error) {
-		if before, err = scanHash(ctx, client, limits); err != nil {
+		if before, err = store.ScanHash(ctx, client, limits); err != nil {
 			return err
 		}
-		if after, err = scanHash(ctx, client, next); err != nil {
+		if after, err = store.ScanHash(ctx, client, next); err != nil {
 			return err
 		}
 		if maps.Equal(before, after) {
 			return tx.Del(ctx, next).Err()
 		}
-		changed, err := scanHash(ctx, client, overrides)
+		changed, err := store.ScanHash(ctx, client, overrides)
 		if err != nil {
 			return err
 		}
@@ -53,7 +55,7 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 			return err
 		}
 		entry.Before, entry.After = differences(was.texts(), will.texts())
-		nextOverrides := key(queue, "overrides:"+rand.Text())
+		nextOverrides := store.Key(queue, "overrides:"+rand.Text())
 		if maps.Equal(changed, resolved) {
 			nextOverrides = ""
 		} else if err := writeBeside(ctx, client, nextOverrides, resolved); err != nil {
@@ -110,7 +112,7 @@ func replanChanged(ctx context.Context, client redis.UniversalClient, queue stri
 		return replan(ctx, client, queue, "")
 	}
 	for _, field := range slices.Sorted(maps.Keys(changed)) {
-		if err := replan(ctx, client, queue, unescape(strings.TrimPrefix(field, "t:"))); err != nil {
+		if err := replan(ctx, client, queue, store.Unescape(strings.TrimPrefix(field, "t:"))); err != nil {
 			return err
 		}
 	}
@@ -144,7 +146,7 @@ func writeBeside(ctx context.Context, client redis.UniversalClient, name string,
 // noteLimits counts a change of the limits in force, by which those who know them
 // see that they know them no more.
 func noteLimits(ctx context.Context, p redis.Pipeliner, queue string) {
-	p.HIncrBy(ctx, key(queue, "totals"), "limits", 1)
+	p.HIncrBy(ctx, store.Key(queue, "totals"), "limits", 1)
 }
 
 // publisher is who publishes, as far as that is known: a program on a machine,
@@ -165,7 +167,7 @@ func (e effective) texts() map[string]string {
 		for limit, o := range overrides {
 			if o.holds(e.now) {
 				i := slices.IndexFunc(e.queue.Limits, func(l storedLimit) bool { return l.Name == limit })
-				all[unescape(tenant)+": override of "+limit] = e.inWords(i, limit, tenant)[limit]
+				all[store.Unescape(tenant)+": override of "+limit] = e.inWords(i, limit, tenant)[limit]
 			}
 		}
 	}
@@ -184,7 +186,7 @@ func (e effective) texts() map[string]string {
 		all[limit.Name] = string(limit.Text.Algorithm) + " " + e.inForce(i, "").String()
 	}
 	for escaped, own := range e.tenants {
-		tenant := unescape(escaped)
+		tenant := store.Unescape(escaped)
 		if own.Weight != 0 && own.Weight != 1 {
 			all[tenant+": weight"] = strconv.FormatFloat(own.Weight, 'g', -1, 64)
 		}

@@ -17,6 +17,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // said is an error that says of itself what a test wants.
@@ -33,17 +37,17 @@ func (e said) NotCalled() bool { return e.uncalled }
 func TestAnswerOf(t *testing.T) {
 	for _, test := range []struct {
 		err  error
-		want Answer
+		want lifecycle.Answer
 	}{
-		{nil, AnswerOK},
-		{errors.New("502"), AnswerRetryable},
-		{throttled{time.Second}, AnswerThrottled},
-		{notToday{time.Now()}, AnswerParked},
-		{permanent{}, AnswerPermanent},
-		{said{}, AnswerRetryable},
-		{said{unknown: true}, AnswerUnknown},
-		{said{permanent: true, unknown: true}, AnswerUnknown},
-		{fmt.Errorf("behind: %w", said{permanent: true}), AnswerPermanent},
+		{nil, lifecycle.AnswerOK},
+		{errors.New("502"), lifecycle.AnswerRetryable},
+		{throttled{time.Second}, lifecycle.AnswerThrottled},
+		{notToday{time.Now()}, lifecycle.AnswerParked},
+		{permanent{}, lifecycle.AnswerPermanent},
+		{said{}, lifecycle.AnswerRetryable},
+		{said{unknown: true}, lifecycle.AnswerUnknown},
+		{said{permanent: true, unknown: true}, lifecycle.AnswerUnknown},
+		{fmt.Errorf("behind: %w", said{permanent: true}), lifecycle.AnswerPermanent},
 		{fmt.Errorf("behind: %w", said{permanent: true, uncalled: true}), ""},
 		{fmt.Errorf("%w: %w", throttled{time.Second}, said{uncalled: true}), ""},
 	} {
@@ -115,7 +119,7 @@ func (r *record) add(t *testing.T, job Job) string {
 // counted is all that totals count of answers and outcomes.
 func (r *record) counted(t *testing.T) map[string]string {
 	t.Helper()
-	all, err := r.client.HGetAll(t.Context(), key(r.queue, "totals")).Result()
+	all, err := r.client.HGetAll(t.Context(), store.Key(r.queue, "totals")).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +131,7 @@ func (r *record) counted(t *testing.T) map[string]string {
 
 func (r *record) log(t *testing.T, id string) []JobEvent {
 	t.Helper()
-	text, err := r.client.HGet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_log").Result()
+	text, err := r.client.HGet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_log").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
@@ -182,7 +186,7 @@ func TestRecord(t *testing.T) {
 		r.add(t, Job{Key: "throttled", Tenant: "other"})
 		r.add(t, Job{Key: "last", MaxAttempts: 1})
 		r.add(t, Job{Key: "undecodable", Kind: "typed", Payload: "text"})
-		r.seen.wait(t, string(Throttled), 1)
+		r.seen.wait(t, string(lifecycle.Throttled), 1)
 		r.add(t, Job{Key: "expired", Tenant: "other", Deadline: time.Now().Add(100 * time.Millisecond)})
 		cancelled := r.add(t, Job{Key: "cancelled", In: time.Hour})
 		followed := r.add(t, Job{Key: "followed", In: time.Hour, OnFailure: &Job{Kind: "call", Queue: r.queue, Payload: json.RawMessage(`{}`), In: time.Hour}})
@@ -191,7 +195,7 @@ func TestRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for what, n := range map[Outcome]int{Done: 2, Retried: 1, Throttled: 1, Postponed: 2, Archived: 3, Unknown: 1, Expired: 1, Cancelled: 1} {
+		for what, n := range map[lifecycle.Outcome]int{lifecycle.Done: 2, lifecycle.Retried: 1, lifecycle.Throttled: 1, lifecycle.Postponed: 2, lifecycle.Archived: 3, lifecycle.Unknown: 1, lifecycle.Expired: 1, lifecycle.Cancelled: 1} {
 			r.seen.wait(t, string(what), n)
 		}
 		r.add(t, Job{Key: "cut"})
@@ -206,7 +210,7 @@ func TestRecord(t *testing.T) {
 		if got := r.counted(t); !maps.Equal(got, want) {
 			t.Errorf("counted %v, want %v", got, want)
 		}
-		if answers, calls := readAnswers(want); calls != 9 || answers[AnswerUnknown] != 2 || len(answers) != len(Answers()) {
+		if answers, calls := readAnswers(want); calls != 9 || answers[lifecycle.AnswerUnknown] != 2 || len(answers) != len(lifecycle.Answers()) {
 			t.Errorf("%v, %d calls", answers, calls)
 		}
 		events, err := Events(t.Context(), client, r.queue, "", 100)
@@ -224,7 +228,7 @@ func TestRecord(t *testing.T) {
 				t.Errorf("reason %q", e.Reason)
 			case e.Took > 0 && e.Answer == "" || e.Took == 0 && what == "cut":
 				t.Errorf("%s took %v", e.Job, e.Took)
-			case (e.Reason == "") != (e.Outcome == Done):
+			case (e.Reason == "") != (e.Outcome == lifecycle.Done):
 				t.Errorf("%s: reason %q", e.Job, e.Reason)
 			}
 			if want := map[bool]string{true: "other", false: "a b"}[what == "throttled" || what == "expired"]; e.Tenant != want {
@@ -263,7 +267,7 @@ func TestRecord(t *testing.T) {
 		if !slices.Equal(whats(log), []string{JobEnqueued, JobReleased, JobCalled, JobAnswered, JobPaused}) {
 			t.Fatalf("throttled: %+v", log)
 		}
-		if answered, paused := log[3], log[4]; answered.Answer != AnswerThrottled || answered.Detail != "429" || answered.Attempt != 1 ||
+		if answered, paused := log[3], log[4]; answered.Answer != lifecycle.AnswerThrottled || answered.Detail != "429" || answered.Attempt != 1 ||
 			paused.Detail != "tenant" || paused.Until.Sub(paused.At) != time.Hour {
 			t.Errorf("throttled: %+v", log)
 		}
@@ -293,14 +297,14 @@ func TestRecordIsOnce(t *testing.T) {
 		var questions []settleQuestion
 		for _, outcome := range []string{"done", "forgotten", "failed", "free", "unsure", "refused"} {
 			id := r.add(t, Job{Key: outcome})
-			client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "state", "active", "hg_owner", "o")
-			v := verdict{outcome: map[string]Outcome{"done": Done, "failed": Archived}[outcome], answer: AnswerOK, called: time.Now()}
+			client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "state", "active", "hg_owner", "o")
+			v := verdict{outcome: map[string]lifecycle.Outcome{"done": lifecycle.Done, "failed": lifecycle.Archived}[outcome], answer: lifecycle.AnswerOK, called: time.Now()}
 			if v.outcome == "" {
-				v.outcome = Retried
+				v.outcome = lifecycle.Retried
 			}
 			q := settleQuestion{id: id, owner: "o", tenant: "a%20b", kind: "call", outcome: outcome, text: "archived why", record: v.record(&Running{Attempt: 1, kept: true})}
 			if outcome == "forgotten" { // once it is done
-				v.outcome, q.outcome = Done, "done"
+				v.outcome, q.outcome = lifecycle.Done, "done"
 				q.record = v.record(&Running{Attempt: 1})
 			}
 			q.to = map[string]string{"done": "kept 60", "forgotten": "gone", "failed": "archived", "free": "retry 1000000 1"}[outcome]
@@ -334,18 +338,18 @@ func TestNoLogWhileItWaits(t *testing.T) {
 		var during map[string]string
 		var r *record
 		r = startRecord(t, client, QueueLimits{Limits: []Limit{perTenant(5)}}, func(ctx context.Context, job Running) error {
-			during = r.client.HGetAll(ctx, asynqKey(job.Queue, "t:"+job.ID)).Val()
+			during = r.client.HGetAll(ctx, asynqwire.Key(job.Queue, "t:"+job.ID)).Val()
 			return nil
 		})
 		later := r.add(t, Job{In: time.Hour})
 		for range 3 {
 			r.add(t, Job{})
 		}
-		r.seen.wait(t, string(Done), 3)
+		r.seen.wait(t, string(lifecycle.Done), 3)
 		if _, there := during["hg_log"]; there || !strings.HasSuffix(during["hg_released"], " tenant") {
 			t.Errorf("while it was called: %v", during)
 		}
-		for field := range client.HGetAll(t.Context(), asynqKey(r.queue, "t:"+later)).Val() {
+		for field := range client.HGetAll(t.Context(), asynqwire.Key(r.queue, "t:"+later)).Val() {
 			if field == "hg_log" || field == "hg_released" {
 				t.Errorf("it waits and has %s", field)
 			}
@@ -374,7 +378,7 @@ func TestReleasedNamesTheLimit(t *testing.T) {
 				for i := range test.burst * test.tenants {
 					last = r.add(t, Job{Key: fmt.Sprint(i), Tenant: fmt.Sprint("t", i%test.tenants)})
 				}
-				r.seen.wait(t, string(Done), test.burst*test.tenants)
+				r.seen.wait(t, string(lifecycle.Done), test.burst*test.tenants)
 				var limits []string
 				for _, e := range r.log(t, last) {
 					if e.What == JobReleased {
@@ -401,7 +405,7 @@ func TestLogOfAnOperatorsVerbs(t *testing.T) {
 		})
 		failed := r.add(t, Job{Key: "failed", Headers: map[string]string{"fail": "yes"}})
 		later := r.add(t, Job{Key: "later", In: time.Hour})
-		r.seen.wait(t, string(Archived), 1)
+		r.seen.wait(t, string(lifecycle.Archived), 1)
 		for end := time.Now().Add(20 * time.Second); ; { // until asynq has archived it
 			tally, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{ID: failed}, ann, nil)
 			if tally.Jobs == 1 {
@@ -415,8 +419,8 @@ func TestLogOfAnOperatorsVerbs(t *testing.T) {
 		if _, err := Apply(t.Context(), client, r.queue, RunNow, Filter{ID: later}, ann, nil); err != nil {
 			t.Fatal(err)
 		}
-		r.seen.wait(t, string(Archived), 2)
-		r.seen.wait(t, string(Done), 1)
+		r.seen.wait(t, string(lifecycle.Archived), 2)
+		r.seen.wait(t, string(lifecycle.Done), 1)
 		r.stop()
 		run := []string{JobReleased, JobCalled, JobAnswered, JobEnded}
 		want := append(append(append([]string{JobEnqueued}, run...), JobOperator), run...)
@@ -432,12 +436,12 @@ func TestLogOfAnOperatorsVerbs(t *testing.T) {
 // TestLogIsBounded: a log keeps its beginning and its end, whatever is in it.
 func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
-	add := newScript(`return log_add(ARGV[2], log_line(tonumber(ARGV[3]), 'answered', ARGV[3], '', '', 'retryable', ARGV[4]))`, recordLua)
+	add := store.NewScript(`return log_add(ARGV[2], log_line(tonumber(ARGV[3]), 'answered', ARGV[3], '', '', 'retryable', ARGV[4]))`, store.RecordLua)
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		text := ""
 		for i := 1; i <= 300; i++ {
 			detail := strings.Repeat("dropped ", i%40) + strings.Repeat("é", i%150)
-			reply, err := add.Run(t.Context(), client, scriptKeys("q"), "q", text, i, detail)
+			reply, err := add.Run(t.Context(), client, store.ScriptKeys("q"), "q", text, i, detail)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -470,7 +474,7 @@ func TestLogIsBounded(t *testing.T) {
 		}
 		// What is no log of ours does not stand in the way.
 		for _, hostile := range []string{strings.Repeat("x", 5000), strings.Repeat("\n", 5000), "\tdropped\n" + strings.Repeat("y", 5000), "\xff\n\t\t"} {
-			reply, err := add.Run(t.Context(), client, scriptKeys("q"), "q", hostile, 7, "said")
+			reply, err := add.Run(t.Context(), client, store.ScriptKeys("q"), "q", hostile, 7, "said")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -504,17 +508,17 @@ func TestEvents(t *testing.T) {
 		if events, err := Events(ctx, client, queue, "", 10); err != nil || len(events) != 0 {
 			t.Fatalf("%v, %v", events, err)
 		}
-		fill := newScript(`for i = tonumber(ARGV[2]), tonumber(ARGV[3]) do event('j' .. i, 'a', 'call', 'done', 'ok', table.concat({'done', 'ok', i, 0, i, 0, 0, ''}, ' ')) end`, recordLua)
+		fill := store.NewScript(`for i = tonumber(ARGV[2]), tonumber(ARGV[3]) do event('j' .. i, 'a', 'call', 'done', 'ok', table.concat({'done', 'ok', i, 0, i, 0, 0, ''}, ' ')) end`, store.RecordLua)
 		const calls, each = 2700, 9 // two entries for each call, of eight events and of one
 		for from := 1; from <= calls*each; from += each {
-			if _, err := fill.Run(ctx, client, scriptKeys(queue), queue, from, from+each-1); err != nil && !errors.Is(err, redis.Nil) {
+			if _, err := fill.Run(ctx, client, store.ScriptKeys(queue), queue, from, from+each-1); err != nil && !errors.Is(err, redis.Nil) {
 				t.Fatal(err)
 			}
 		}
-		if n := client.XLen(ctx, key(queue, "events")).Val(); n < 5000 || n > 5200 {
+		if n := client.XLen(ctx, store.Key(queue, "events")).Val(); n < 5000 || n > 5200 {
 			t.Errorf("%d entries are kept", n)
 		}
-		if n := client.HGet(ctx, key(queue, "totals"), "answer:ok").Val(); n != fmt.Sprint(calls*each) {
+		if n := client.HGet(ctx, store.Key(queue, "totals"), "answer:ok").Val(); n != fmt.Sprint(calls*each) {
 			t.Errorf("%s are counted", n)
 		}
 		newest, err := Events(ctx, client, queue, "", 3)
@@ -562,7 +566,7 @@ func TestEventsRefusesWhatIsWrong(t *testing.T) {
 		{"1-1\n", "after", 1}, {strings.Repeat("9", 20) + "-1", "after", 1}, {"1-" + strings.Repeat("9", 19), "after", 1}, {"-1-1", "after", 1}, {"١-1", "after", 1},
 	} {
 		_, err := Events(t.Context(), client, "q", test.after, test.n)
-		if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != test.field {
+		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != test.field {
 			t.Errorf("Events(%q, %d): %v, want an error of %s", test.after, test.n, err, test.field)
 		}
 	}

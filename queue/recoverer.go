@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 // recoverer takes jobs back from workers that are gone. Workers renew the leases of
@@ -90,7 +94,7 @@ func every(ctx context.Context, interval time.Duration, fn func()) {
 
 // look looks for dead workers if it is for this one to do so, and says when to look again.
 func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	if left := r.roles.left(r.role()); left > 0 {
 		return left, nil
@@ -116,11 +120,11 @@ func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 	return lookEvery, err
 }
 
-func (r *recoverer) role() string { return key(r.queue, "watcher") }
+func (r *recoverer) role() string { return store.Key(r.queue, "watcher") }
 
 // recoverDead takes the jobs of dead workers.
 func (r *recoverer) recoverDead(ctx context.Context) error {
-	now, err := leases(ctx, r.redis, r.queue)
+	now, err := asynqwire.Leases(ctx, r.redis, r.queue)
 	if err != nil {
 		return err
 	}
@@ -131,7 +135,7 @@ func (r *recoverer) recoverDead(ctx context.Context) error {
 			return err
 		}
 		if taken != int64(0) {
-			announce(ctx, r.redis, r.queue)
+			store.Announce(ctx, r.redis, r.queue)
 			r.logger.Warn("jobs of a dead worker are back in their lanes", logQueue, r.queue, "jobs", taken)
 		}
 	}
@@ -159,7 +163,7 @@ func (r *recoverer) recover(ctx context.Context, ids []string, leases map[string
 	pipe := r.redis.Pipeline()
 	texts := make([]*redis.StringCmd, len(ids))
 	for i, id := range ids {
-		texts[i] = pipe.HGet(ctx, asynqKey(r.queue, "t:"+id), "hg_owner")
+		texts[i] = pipe.HGet(ctx, asynqwire.Key(r.queue, "t:"+id), "hg_owner")
 	}
 	_, _ = pipe.Exec(ctx) // every command has its own error
 	owners := make([]string, len(ids))
@@ -170,16 +174,16 @@ func (r *recoverer) recover(ctx context.Context, ids []string, leases map[string
 		}
 		owners[i] = text.Val()
 	}
-	ended := endedWorkers(ctx, r.redis, owners)
+	ended := workers.Ended(ctx, r.redis, owners)
 	args := []any{r.queue}
 	for i, id := range ids {
 		gone := 0
-		if ended[workerOf(owners[i])] {
+		if ended[workers.Of(owners[i])] {
 			gone = 1
 		}
 		args = append(args, id, leases[id], owners[i], gone)
 	}
-	return recoverScript.Run(ctx, r.redis, scriptKeys(r.queue), args...)
+	return recoverScript.Run(ctx, r.redis, store.ScriptKeys(r.queue), args...)
 }
 
 // abandon gives back the jobs whose calls this worker, which ends, does not wait for any
@@ -189,9 +193,9 @@ func (r *recoverer) abandon() error {
 	if len(ids) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 	defer cancel()
-	now, err := leases(ctx, r.redis, r.queue)
+	now, err := asynqwire.Leases(ctx, r.redis, r.queue)
 	if err != nil {
 		return err
 	}

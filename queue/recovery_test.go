@@ -11,6 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 func TestRecovererCompares(t *testing.T) {
@@ -42,14 +46,14 @@ func TestRecovery(t *testing.T) {
 	r := startRig(t, 1, limitsOf(perTenant(100)), nil)
 	ctx, client := t.Context(), r.server.Client()
 	id := r.add(t, nil)
-	task := asynqKey(r.queue, "t:"+id)
+	task := asynqwire.Key(r.queue, "t:"+id)
 	// take is a worker that dequeues the job as asynq does, and whose gate saw it.
 	take := func(lease int, owner string) {
 		t.Helper()
-		client.ZRem(ctx, asynqKey(r.queue, "g:a;kind=call"), id)
+		client.ZRem(ctx, asynqwire.Key(r.queue, "g:a;kind=call"), id)
 		client.HSet(ctx, task, "state", "active", "hg_slot", "1 2 77")
-		client.LPush(ctx, asynqKey(r.queue, "active"), id)
-		client.ZAdd(ctx, asynqKey(r.queue, "lease"), redis.Z{Score: float64(lease), Member: id})
+		client.LPush(ctx, asynqwire.Key(r.queue, "active"), id)
+		client.ZAdd(ctx, asynqwire.Key(r.queue, "lease"), redis.Z{Score: float64(lease), Member: id})
 		if owner != "" {
 			client.HSet(ctx, task, "hg_owner", owner)
 		}
@@ -67,7 +71,7 @@ func TestRecovery(t *testing.T) {
 	if n := recover("10"); n != 1 || field("state") != "aggregating" || field("hg_crashes") != "1" {
 		t.Fatalf("recovered %d, state %s, crashes %s; want it in its lane with 1", n, field("state"), field("hg_crashes"))
 	}
-	if score := client.ZScore(ctx, asynqKey(r.queue, "g:a;kind=call"), id).Val(); score != 77 {
+	if score := client.ZScore(ctx, asynqwire.Key(r.queue, "g:a;kind=call"), id).Val(); score != 77 {
 		t.Errorf("it stands at %v in its lane; want its old place, 77", score)
 	}
 	if n := recover("10"); n != 0 {
@@ -100,7 +104,7 @@ func TestRecovery(t *testing.T) {
 		t.Errorf("crashes = %s, state %s; want it handed to a worker to archive", field("hg_crashes"), field("state"))
 	}
 	r.run(t)
-	r.seen.wait(t, string(Crashed), 1)
+	r.seen.wait(t, string(lifecycle.Crashed), 1)
 	r.stop()
 	if reason := r.archived(t)[id]; reason == "" || r.jobs[id] != 0 {
 		t.Errorf("archived with %q after %d calls", reason, r.jobs[id])
@@ -113,14 +117,14 @@ func TestDoneIsNeverCalledAgain(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
 	id := r.add(t, nil)
-	task := asynqKey(r.queue, "t:"+id)
+	task := asynqwire.Key(r.queue, "t:"+id)
 	ctx, client := t.Context(), r.server.Client()
-	client.ZRem(ctx, asynqKey(r.queue, "g:a;kind=call"), id)
+	client.ZRem(ctx, asynqwire.Key(r.queue, "g:a;kind=call"), id)
 	client.HSet(ctx, task, "state", "active", "hg_done", "1", "hg_owner", "w")
-	client.LPush(ctx, asynqKey(r.queue, "active"), id)
+	client.LPush(ctx, asynqwire.Key(r.queue, "active"), id)
 	r.recover(t, id, "", true)
 	r.run(t)
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
 	if r.jobs[id] != 0 {
 		t.Error("a job that was done was called again")
@@ -136,7 +140,7 @@ func TestSettleIsFenced(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	id := r.add(t, nil)
 	ctx, client := t.Context(), r.server.Client()
-	task := asynqKey(r.queue, "t:"+id)
+	task := asynqwire.Key(r.queue, "t:"+id)
 	client.HSet(ctx, task, "state", "active", "hg_owner", "theirs")
 	settle := func(owner string) bool {
 		t.Helper()
@@ -155,7 +159,7 @@ func TestSettleIsFenced(t *testing.T) {
 			t.Error("the owner could not settle")
 		}
 	}
-	if done := client.HGet(ctx, key(r.queue, "done"), "a").Val(); done != "1" {
+	if done := client.HGet(ctx, store.Key(r.queue, "done"), "a").Val(); done != "1" {
 		t.Errorf("counted %s times", done)
 	}
 }
@@ -164,11 +168,11 @@ func TestSettleIsFenced(t *testing.T) {
 func (r *rig) hold(t *testing.T, id, owner string) {
 	t.Helper()
 	ctx, client := t.Context(), r.server.Client()
-	n := client.ZRem(ctx, asynqKey(r.queue, "g:a;kind=call"), id).Val()
-	client.HIncrBy(ctx, key(r.queue, "backlog"), "a", -n)
-	client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", "active", "hg_slot", "1 2 77", "hg_owner", owner)
-	client.LPush(ctx, asynqKey(r.queue, "active"), id)
-	client.ZAdd(ctx, asynqKey(r.queue, "lease"), redis.Z{Score: 10, Member: id})
+	n := client.ZRem(ctx, asynqwire.Key(r.queue, "g:a;kind=call"), id).Val()
+	client.HIncrBy(ctx, store.Key(r.queue, "backlog"), "a", -n)
+	client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), "state", "active", "hg_slot", "1 2 77", "hg_owner", owner)
+	client.LPush(ctx, asynqwire.Key(r.queue, "active"), id)
+	client.ZAdd(ctx, asynqwire.Key(r.queue, "lease"), redis.Z{Score: 10, Member: id})
 }
 
 // TestRecoverNeedsMemory: recovery in a full Redis writes nothing at all.
@@ -181,19 +185,19 @@ func TestRecoverNeedsMemory(t *testing.T) {
 	ctx, client := t.Context(), server.Client()
 	stored := func() string {
 		var text strings.Builder
-		text.WriteString(fmt.Sprint(client.HGetAll(ctx, asynqKey("q", "t:"+id)).Val(), client.Exists(ctx, asynqKey("q", "pending")).Val()))
+		text.WriteString(fmt.Sprint(client.HGetAll(ctx, asynqwire.Key("q", "t:"+id)).Val(), client.Exists(ctx, asynqwire.Key("q", "pending")).Val()))
 		for _, name := range []string{"lease", "g:a;kind=call"} {
-			text.WriteString(fmt.Sprint(client.ZRange(ctx, asynqKey("q", name), 0, -1).Val()))
+			text.WriteString(fmt.Sprint(client.ZRange(ctx, asynqwire.Key("q", name), 0, -1).Val()))
 		}
-		return text.String() + fmt.Sprint(client.LRange(ctx, asynqKey("q", "active"), 0, -1).Val())
+		return text.String() + fmt.Sprint(client.LRange(ctx, asynqwire.Key("q", "active"), 0, -1).Val())
 	}
 	for _, done := range []bool{false, true} { // back to its lane; to be put away
 		if done {
-			client.HSet(ctx, asynqKey("q", "t:"+id), "hg_done", "1")
+			client.HSet(ctx, asynqwire.Key("q", "t:"+id), "hg_done", "1")
 		}
 		before := stored()
 		server.FillMemory()
-		if n, err := recoverScript.Run(ctx, client, scriptKeys("q"), "q", id, "10", "w:1", 1); err == nil && n != int64(0) {
+		if n, err := recoverScript.Run(ctx, client, store.ScriptKeys("q"), "q", id, "10", "w:1", 1); err == nil && n != int64(0) {
 			t.Errorf("recover took %v jobs", n)
 		}
 		if after := stored(); after != before {
@@ -213,7 +217,7 @@ func TestLateEnd(t *testing.T) {
 		job = &Running{ID: r.add(t, nil), Queue: r.queue, Kind: "call", Tenant: "a", Attempt: 1}
 		return r, &gate{queue: r.queue, redis: r.server.Client(), logger: r.worker.logger, live: newLiveRuns()}, job
 	}
-	success := verdict{outcome: Done, answer: AnswerOK, result: []byte("[1]")}
+	success := verdict{outcome: lifecycle.Done, answer: lifecycle.AnswerOK, result: []byte("[1]")}
 
 	t.Run("with a success, of a job that waits again", func(t *testing.T) {
 		r, g, job := start(t)
@@ -227,13 +231,13 @@ func TestLateEnd(t *testing.T) {
 			t.Errorf("%s crashes, result %q; want none, as its worker lives, and the result", n, r.field(t, job.ID, "result"))
 		}
 		r.run(t)
-		r.seen.wait(t, string(Done), 1)
+		r.seen.wait(t, string(lifecycle.Done), 1)
 		r.stop()
-		if r.jobs[job.ID] != 0 || r.server.Client().Exists(t.Context(), asynqKey(r.queue, "t:"+job.ID)).Val() != 0 {
+		if r.jobs[job.ID] != 0 || r.server.Client().Exists(t.Context(), asynqwire.Key(r.queue, "t:"+job.ID)).Val() != 0 {
 			t.Errorf("%d calls of a job that was done; or it is still there", r.jobs[job.ID])
 		}
-		counts := r.server.Client().HGetAll(t.Context(), key(r.queue, "done")).Val()
-		if backlog := r.server.Client().HGetAll(t.Context(), key(r.queue, "backlog")).Val(); counts["a"] != "1" || backlog["a"] != "" {
+		counts := r.server.Client().HGetAll(t.Context(), store.Key(r.queue, "done")).Val()
+		if backlog := r.server.Client().HGetAll(t.Context(), store.Key(r.queue, "backlog")).Val(); counts["a"] != "1" || backlog["a"] != "" {
 			t.Errorf("done: %v, backlog: %v", counts, backlog)
 		}
 	})
@@ -246,7 +250,7 @@ func TestLateEnd(t *testing.T) {
 		g.endLate(job, "w:1", success)
 		r.recover(t, job.ID, "10", true) // the other one dies
 		r.run(t)
-		r.seen.wait(t, string(Done), 1)
+		r.seen.wait(t, string(lifecycle.Done), 1)
 		r.stop()
 		if r.jobs[job.ID] != 0 {
 			t.Error("a job that was done was called again")
@@ -257,7 +261,7 @@ func TestLateEnd(t *testing.T) {
 		r, g, job := start(t)
 		r.hold(t, job.ID, "w:1")
 		r.recover(t, job.ID, "10", true)
-		g.endLate(job, "w:1", verdict{outcome: Retried})
+		g.endLate(job, "w:1", verdict{outcome: lifecycle.Retried})
 		if n := r.field(t, job.ID, "hg_crashes"); n != "0" {
 			t.Errorf("%q crashes; want none, as its worker lives", n)
 		}
@@ -291,18 +295,18 @@ func TestCrashNeedsAnEnd(t *testing.T) {
 	for i := range 3 {
 		owner := fmt.Sprintf("%s-%d:1", r.queue, i)
 		r.hold(t, id, owner)
-		client.HSet(ctx, asynqKey(r.queue, "t:"+id), "hg_called", "alone")
+		client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), "hg_called", "alone")
 		r.recover(t, id, "10", true)
 	}
 	if n := r.field(t, id, "hg_crashes"); n != "3" {
 		t.Fatalf("%s crashes", n)
 	}
 	// One of the three was only stopped, and beats again.
-	client.Set(ctx, workerKey(r.queue+"-1"), "{}", beatLasts)
+	client.Set(ctx, workers.Key(r.queue+"-1"), "{}", workers.BeatLasts)
 	r.run(t)
 	r.wait(t, 5*time.Second)
-	r.seen.wait(t, string(Done), 1)
-	if n := r.seen.outcomes(Crashed); n != 0 {
+	r.seen.wait(t, string(lifecycle.Done), 1)
+	if n := r.seen.outcomes(lifecycle.Crashed); n != 0 {
 		t.Error("it was archived as crashed")
 	}
 }
@@ -331,7 +335,7 @@ func TestOneWatcher(t *testing.T) {
 	if len(first.seen) != 1 || second.seen != nil {
 		t.Errorf("the first one saw %d leases, the second one %d; want only the first to look", len(first.seen), len(second.seen))
 	}
-	if left := client.PTTL(t.Context(), key(r.queue, "watcher")).Val(); left <= 0 || left > watchLasts {
+	if left := client.PTTL(t.Context(), store.Key(r.queue, "watcher")).Val(); left <= 0 || left > watchLasts {
 		t.Errorf("the watch lasts for %v", left)
 	}
 	until(t, "taken over", func() bool { // the first one looks no more
@@ -344,7 +348,7 @@ func TestOneWatcher(t *testing.T) {
 	}
 
 	// What this process runs is never recovered by it.
-	leave, _ := second.live.enter(shownRun{ID: id}, 0, nil, nil)
+	leave, _ := second.live.enter(asynqwire.Run{ID: id}, 0, nil, nil)
 	old := func() {
 		second.seen = map[string]sighting{id: {"10", bootTime() - silence - time.Second}}
 		look(second)
@@ -367,7 +371,7 @@ func TestRecoveryBesideADamagedTask(t *testing.T) {
 	for _, id := range ids {
 		r.hold(t, id, "w:1")
 	}
-	task := asynqKey(r.queue, "t:"+ids[0])
+	task := asynqwire.Key(r.queue, "t:"+ids[0])
 	client.Del(t.Context(), task)
 	client.Set(t.Context(), task, "damaged", 0)
 	watcher := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns(), logger: r.worker.logger, chores: r.chores(), roles: newRoles(client, "w")}

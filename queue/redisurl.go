@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
 )
 
 // ParseRedisURL reads where a Redis is:
@@ -37,7 +39,7 @@ func ParseRedisURL(text string) (*redis.UniversalOptions, error) {
 	case "rediss":
 		options.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	default:
-		return fail("scheme %s is none of redis, rediss, unix, redis+sentinel, redis+cluster", quote(scheme))
+		return fail("scheme %s is none of redis, rediss, unix, redis+sentinel, redis+cluster", check.Quote(scheme))
 	}
 	credentials, hosts := "", rest
 	if at := strings.LastIndex(rest, "@"); at >= 0 {
@@ -57,7 +59,7 @@ func ParseRedisURL(text string) (*redis.UniversalOptions, error) {
 		return fail("the only parameter is db")
 	} else if values.Has("db") {
 		if !readDB(values.Get("db"), options) {
-			return fail("database %s is not a number from 0", quote(values.Get("db")))
+			return fail("database %s is not a number from 0", check.Quote(values.Get("db")))
 		}
 	}
 	if base == "unix" {
@@ -83,10 +85,10 @@ func ParseRedisURL(text string) (*redis.UniversalOptions, error) {
 			return fail("sentinels want the name of the master: redis+sentinel://host/master")
 		}
 	default:
-		return fail("scheme %s is none of redis, rediss, unix, redis+sentinel, redis+cluster", quote(scheme))
+		return fail("scheme %s is none of redis, rediss, unix, redis+sentinel, redis+cluster", check.Quote(scheme))
 	}
 	if path != "" && !readDB(path, options) {
-		return fail("database %s is not a number from 0", quote(path))
+		return fail("database %s is not a number from 0", check.Quote(path))
 	}
 	for host := range strings.SplitSeq(list, ",") {
 		if host == "" {
@@ -97,7 +99,7 @@ func ParseRedisURL(text string) (*redis.UniversalOptions, error) {
 			name, hostPort = strings.Trim(host, "[]"), port
 		}
 		if n, err := strconv.Atoi(hostPort); err != nil || n < 1 || n > 65535 {
-			return fail("port %s is not within 1 to 65535", quote(hostPort))
+			return fail("port %s is not within 1 to 65535", check.Quote(hostPort))
 		}
 		options.Addrs = append(options.Addrs, net.JoinHostPort(name, hostPort))
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -21,7 +23,7 @@ func TestNoSlotBehindTheHorizon(t *testing.T) {
 	r.add(t, five)
 	r.round(t, r.dispatcher())
 	r.round(t, r.dispatcher())
-	if ids := r.server.Client().LRange(t.Context(), asynqKey(r.queue, "active"), 0, -1).Val(); !slices.Equal(ids, []string{first}) {
+	if ids := r.server.Client().LRange(t.Context(), asynqwire.Key(r.queue, "active"), 0, -1).Val(); !slices.Equal(ids, []string{first}) {
 		t.Errorf("%v were released; want %s, and the other in half a second", ids, first)
 	}
 }
@@ -35,7 +37,7 @@ func TestThrottledStopsTheBucket(t *testing.T) {
 	r.answer = func(_ context.Context, job Running) error { return throttled{time.Hour} }
 	r.run(t)
 	r.add(t, nil)
-	bucket := func() string { return r.server.Client().Get(t.Context(), key(r.queue, "b:tenant:a")).Val() }
+	bucket := func() string { return r.server.Client().Get(t.Context(), store.Key(r.queue, "b:tenant:a")).Val() }
 	until(t, "the bucket is paused", func() bool { return strings.Contains(bucket(), " !") })
 	r.stop()
 	before := bucket()
@@ -72,8 +74,8 @@ func TestBlockedLaneIsAskedAtTheEndOfItsOverride(t *testing.T) {
 	r.enqueue(t, "a", 3)
 	r.round(t, r.dispatcher())
 	r.round(t, r.dispatcher())
-	at := time.UnixMicro(int64(client.ZScore(t.Context(), key(r.queue, "waiting"), r.lane("a")).Val()))
-	if n := client.LLen(t.Context(), asynqKey(r.queue, "active")).Val(); n != 1 || at.Sub(ends).Abs() > time.Second {
+	at := time.UnixMicro(int64(client.ZScore(t.Context(), store.Key(r.queue, "waiting"), r.lane("a")).Val()))
+	if n := client.LLen(t.Context(), asynqwire.Key(r.queue, "active")).Val(); n != 1 || at.Sub(ends).Abs() > time.Second {
 		t.Errorf("%d went; the lane is asked again at %v; want that at the end of the override, %v", n, at, ends)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // TestRenewed: a reading is shared for its time. Until it is too old, those who ask have the
@@ -114,7 +116,7 @@ func TestNobodyWaitsForManyLanes(t *testing.T) {
 	for i := range 21 {
 		id = r.add(t, func(job *Job) { job.Tenant, job.Key = "last", fmt.Sprint(i) })
 	}
-	for i := range mostKeys {
+	for i := range store.MaxKeys {
 		r.add(t, func(job *Job) { job.Tenant = fmt.Sprint("tenant-", i) })
 	}
 	client := redis.NewClient(r.server.Client().Options())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -39,7 +40,7 @@ func replan(ctx context.Context, client redis.UniversalClient, queue, tenant str
 		}
 		if time.Since(announced) > slowestDispatch || next == "0" {
 			announced = time.Now()
-			announce(ctx, client, queue)
+			store.Announce(ctx, client, queue)
 		}
 		if cursor = next; cursor == "0" {
 			return nil
@@ -141,13 +142,13 @@ func (d *dispatcher) replanAfterSteps(ctx context.Context) {
 
 // sweepSlice runs sweep.lua over one slice, and returns the cursor of the next.
 func sweepSlice(ctx context.Context, client redis.UniversalClient, queue, tenant, cursor, windows string, mends bool) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	flag := 0
 	if mends {
 		flag = 1
 	}
-	reply, err := sweepScript.Run(ctx, client, scriptKeys(queue), queue, cursor, windows, tenant, flag)
+	reply, err := sweepScript.Run(ctx, client, store.ScriptKeys(queue), queue, cursor, windows, tenant, flag)
 	if err != nil {
 		return cursor, err
 	}

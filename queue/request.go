@@ -5,6 +5,9 @@ import (
 	"crypto/rand"
 	"fmt"
 	"time"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // request is one call of enqueue.lua for jobs of one queue. All tries of it are the same
@@ -85,7 +88,7 @@ func (c *Client) try(ctx context.Context, r *request) ([]any, error) {
 		return nil, &unsentError{err}
 	}
 	sent := time.Now()
-	reply, err := enqueueScript.Run(ctx, c.redis, scriptKeys(r.queue), r.args...)
+	reply, err := enqueueScript.Run(ctx, c.redis, store.ScriptKeys(r.queue), r.args...)
 	answers, ok := reply.([]any)
 	if err == nil && (!ok || len(answers) != r.jobs) {
 		err = fmt.Errorf("unexpected reply %v", reply)
@@ -117,7 +120,7 @@ func (c *Client) register(ctx context.Context, queue string) error {
 	if known {
 		return nil
 	}
-	if err := registerQueues(ctx, c.redis, queue); err != nil {
+	if err := asynqwire.RegisterQueues(ctx, c.redis, queue); err != nil {
 		return err
 	}
 	c.mu.Lock()

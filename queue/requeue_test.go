@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -69,7 +70,7 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 			r.run(t)
 			<-called
 			end(r, cut)
-			r.seen.wait(t, string(Done), 1)
+			r.seen.wait(t, string(lifecycle.Done), 1)
 			r.add(t, nil)
 			r.seen.wait(t, "round", r.seen.outcomes("round")+10) // in which the second job would go
 			r.stop()
@@ -115,7 +116,7 @@ func TestStopSettlesWhatItCutsOff(t *testing.T) {
 	close(end)
 	<-stopped
 	events, err := Events(t.Context(), r.server.Client(), r.queue, "", 10)
-	if err != nil || len(events) != 1 || events[0].Outcome != Parked || events[0].Answer != AnswerUnknown {
+	if err != nil || len(events) != 1 || events[0].Outcome != lifecycle.Parked || events[0].Answer != lifecycle.AnswerUnknown {
 		t.Errorf("%+v, %v; want one run that was cut off", events, err)
 	}
 	if unsure := r.field(t, id, "hg_unsure"); unsure != "1" {

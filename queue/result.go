@@ -7,6 +7,11 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 const mostResult = 64 << 10
@@ -104,7 +109,7 @@ type JobResult struct {
 
 	// Outcome is how the job ended; "" while it has not. It is known a moment
 	// before State says so.
-	Outcome Outcome
+	Outcome lifecycle.Outcome
 
 	Result  []byte    // what the handler set; nil for none
 	Err     string    // why it ended without success, or failed the last time
@@ -114,29 +119,29 @@ type JobResult struct {
 // Result is how a job stands and what came of it, or [ErrNoJob]. A completed
 // job is remembered for its Retention, an archived one until it is deleted.
 func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error) {
-	fields, err := c.redis.HMGet(ctx, asynqKey(queue, "t:"+id), "state", "hg_done", "hg_outcome", "hg_error", "result", "msg").Result()
+	fields, err := c.redis.HMGet(ctx, asynqwire.Key(queue, "t:"+id), "state", "hg_done", "hg_outcome", "hg_error", "result", "msg").Result()
 	if err != nil {
-		return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", quote(id), queue, err)
+		return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", check.Quote(id), queue, err)
 	}
-	text := texts(fields)
+	text := store.Texts(fields)
 	if text[0] == "" {
-		return JobResult{}, fmt.Errorf("%w: %s in queue %q", ErrNoJob, quote(id), queue)
+		return JobResult{}, fmt.Errorf("%w: %s in queue %q", ErrNoJob, check.Quote(id), queue)
 	}
-	message, err := decodeMessage([]byte(text[5]))
+	message, err := asynqwire.Decode([]byte(text[5]))
 	if err != nil {
-		return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", quote(id), queue, err)
+		return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", check.Quote(id), queue, err)
 	}
-	r := JobResult{ID: id, Queue: queue, Kind: message.kind, Tenant: message.tenant(), State: text[0], Err: message.failure}
+	r := JobResult{ID: id, Queue: queue, Kind: message.Kind, Tenant: message.Tenant(), State: text[0], Err: message.Failure}
 	if fields[4] != nil {
 		r.Result = []byte(text[4])
 	}
 	archived := r.State == "archived"
 	switch {
 	case text[1] == "1" && !archived || r.State == "completed":
-		r.Outcome, r.Err = Done, ""
+		r.Outcome, r.Err = lifecycle.Done, ""
 	case text[1] == "0" || archived:
-		r.Outcome = Archived
-		if outcome := Outcome(text[2]); outcome.failed() {
+		r.Outcome = lifecycle.Archived
+		if outcome := lifecycle.Outcome(text[2]); outcome.Failed() {
 			r.Outcome = outcome
 		}
 		if text[1] == "0" {
@@ -145,11 +150,11 @@ func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error
 	}
 	switch r.State {
 	case "completed":
-		r.EndedAt = message.completed
+		r.EndedAt = message.Completed
 	case "archived":
 		score, err := c.archivedAt(ctx, queue, id)
 		if err != nil {
-			return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", quote(id), queue, err)
+			return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", check.Quote(id), queue, err)
 		}
 		r.EndedAt = score
 	}
@@ -159,9 +164,9 @@ func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error
 // archivedAt is when a job was archived; zero when it is not.
 func (c *Client) archivedAt(ctx context.Context, queue, id string) (time.Time, error) {
 	pipe := c.redis.Pipeline()
-	asynqs := pipe.ZScore(ctx, asynqKey(queue, "archived"), id)
-	ours := pipe.ZScore(ctx, key(queue, "archive"), id)
-	if err := execute(ctx, pipe); err != nil {
+	asynqs := pipe.ZScore(ctx, asynqwire.Key(queue, "archived"), id)
+	ours := pipe.ZScore(ctx, store.Key(queue, "archive"), id)
+	if err := store.Execute(ctx, pipe); err != nil {
 		return time.Time{}, err
 	}
 	if asynqs.Err() == nil {

@@ -14,6 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -115,10 +118,10 @@ func (c *counter) Dispatched(_ string, round Round) {
 	c.count("round")
 }
 
-func (c *counter) Finished(_, _ string, outcome Outcome) { c.count(string(outcome)) }
+func (c *counter) Finished(_, _ string, outcome lifecycle.Outcome) { c.count(string(outcome)) }
 
 func (c *counter) RoundTrip(trip RoundTrip) { c.count("to redis: " + trip.Command) }
-func (c *counter) outcomes(outcome Outcome) int {
+func (c *counter) outcomes(outcome lifecycle.Outcome) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.n[string(outcome)]
@@ -167,7 +170,7 @@ func startRig(t *testing.T, want int, limits Limits, edit func(*Config)) *rig {
 		t.Fatal(err)
 	}
 	// Redis knows the script: the reply that a test loses is no NOSCRIPT.
-	if _, err := settleScript.Run(t.Context(), server.Client(), scriptKeys(r.queue), r.queue, "none", 0, "2026-01-01", 0); err != nil {
+	if _, err := settleScript.Run(t.Context(), server.Client(), store.ScriptKeys(r.queue), r.queue, "none", 0, "2026-01-01", 0); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -319,7 +322,7 @@ func (r *rig) chores() *chores {
 // returns the ids of all that was released so far, in order.
 func (r *rig) release(t *testing.T, d *dispatcher, room int64) []string {
 	t.Helper()
-	active := func() int64 { return r.server.Client().LLen(t.Context(), asynqKey(r.queue, "active")).Val() }
+	active := func() int64 { return r.server.Client().LLen(t.Context(), asynqwire.Key(r.queue, "active")).Val() }
 	for before := active(); ; {
 		wait, err := d.round(t.Context(), room-(active()-before))
 		if err != nil {
@@ -329,7 +332,7 @@ func (r *rig) release(t *testing.T, d *dispatcher, room int64) []string {
 			break
 		}
 	}
-	ids := r.server.Client().LRange(t.Context(), asynqKey(r.queue, "active"), 0, -1).Val()
+	ids := r.server.Client().LRange(t.Context(), asynqwire.Key(r.queue, "active"), 0, -1).Val()
 	slices.Reverse(ids)
 	return ids
 }

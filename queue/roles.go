@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // roles are those that other workers have in the queues of this one: one worker leads a
@@ -59,7 +61,7 @@ func (r *roles) ask(ctx context.Context) {
 	if len(names) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	pipe := r.redis.Pipeline()
 	who, left := make([]*redis.StringCmd, len(names)), make([]*redis.DurationCmd, len(names))

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -59,7 +61,7 @@ type Running struct {
 	// permits: it holds permits of concurrency limits, for which others may wait.
 	permits bool
 	// task is what asynq's encoding of the job says, and raw that encoding.
-	task taskMessage
+	task asynqwire.Message
 	raw  []byte
 
 	// Probe is whether the job tries what a hold keeps others of its account or endpoint
@@ -103,7 +105,7 @@ func SetActual(ctx context.Context, costs map[string]int64) error {
 	if !ok {
 		return errors.New("queue: SetActual: the context is not that of a handler")
 	}
-	if _, problem := encodeCosts(costs); problem != "" {
+	if _, problem := store.EncodeCosts(costs); problem != "" {
 		return fmt.Errorf("queue: SetActual: %s", problem)
 	}
 	c.mu.Lock()
@@ -146,39 +148,39 @@ func (c *call) pauseAfter() hold {
 func (c *call) actualCosts() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	text, _ := encodeCosts(c.actual) // checked when they were noted
+	text, _ := store.EncodeCosts(c.actual) // checked when they were noted
 	return text
 }
 
-func newRunning(queue, id string, task taskMessage) *Running {
-	headers := task.headers
+func newRunning(queue, id string, task asynqwire.Message) *Running {
+	headers := task.Headers
 	job := &Running{
-		ID: id, Queue: queue, Kind: task.kind, Tenant: headers[headerTenant],
-		Attempt: task.retried + 1, MaxAttempts: defaultMaxAttempts,
-		IdempotencyKey: idempotencyKey(id), Cost: 1, Headers: readHeaders(headers), attributes: headers[headerAttributes], task: task,
+		ID: id, Queue: queue, Kind: task.Kind, Tenant: headers[asynqwire.HeaderTenant],
+		Attempt: task.Retried + 1, MaxAttempts: defaultMaxAttempts,
+		IdempotencyKey: idempotencyKey(id), Cost: 1, Headers: readHeaders(headers), attributes: headers[asynqwire.HeaderAttributes], task: task,
 	}
 	if job.Tenant == "" {
-		job.Tenant = noTenant
+		job.Tenant = asynqwire.NoTenant
 	}
-	if n, err := strconv.Atoi(headers[headerMaxAttempts]); err == nil && n > 0 {
+	if n, err := strconv.Atoi(headers[asynqwire.HeaderMaxAttempts]); err == nil && n > 0 {
 		job.MaxAttempts = n
-	} else if task.retries != endlessRetry {
-		job.MaxAttempts = task.retries + 1
+	} else if task.Retries != asynqwire.EndlessRetry {
+		job.MaxAttempts = task.Retries + 1
 	}
-	job.kept = headers[headerKept] != ""
-	if endpointIn(job.attributes) == "" {
-		job.attributes = withEndpoint(job.attributes, job.Kind, task.payload)
+	job.kept = headers[asynqwire.HeaderKept] != ""
+	if store.EndpointIn(job.attributes) == "" {
+		job.attributes = store.WithEndpoint(job.attributes, job.Kind, task.Payload)
 	}
-	if n, err := strconv.ParseInt(headers[headerCost], 10, 64); err == nil && n > 0 {
+	if n, err := strconv.ParseInt(headers[asynqwire.HeaderCost], 10, 64); err == nil && n > 0 {
 		job.Cost = n
 	}
-	job.costs = headers[headerCosts]
-	job.Costs = decodeCosts(job.costs)
-	if micros, err := strconv.ParseInt(headers[headerDeadline], 10, 64); err == nil {
+	job.costs = headers[asynqwire.HeaderCosts]
+	job.Costs = store.DecodeCosts(job.costs)
+	if micros, err := strconv.ParseInt(headers[asynqwire.HeaderDeadline], 10, 64); err == nil {
 		job.Deadline = time.UnixMicro(micros)
 	}
-	if second, err := strconv.ParseInt(headers[headerTick], 10, 64); err == nil {
-		job.Periodic, job.Tick = headers[headerPeriodic], time.Unix(second, 0)
+	if second, err := strconv.ParseInt(headers[asynqwire.HeaderTick], 10, 64); err == nil {
+		job.Periodic, job.Tick = headers[asynqwire.HeaderPeriodic], time.Unix(second, 0)
 	}
 	job.readParent(headers)
 	return job

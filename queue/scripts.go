@@ -3,6 +3,8 @@ package queue
 import (
 	_ "embed"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -58,15 +60,15 @@ var periodicMarkLua string
 var periodicFireLua string
 
 var (
-	enqueueScript  = throttle.NewScript(enqueueFreshLua, asynqLua, lanesLua).Else(newScript(enqueueLua))
-	dispatchScript = newScript(dispatchLua, messageLua, handLua, leadLua).AllowOOM()
-	slotScript     = newScript(slotLua, recordLua).AllowOOM()
-	settleScript   = newScript(settleLua, messageLua, recordLua, endLua).AllowOOM()
-	recoverScript  = newScript(recoverLua, recordLua)
-	watchScript    = newScript(watchLua)
-	lateScript     = newScript(lateLua, recordLua, endLua)
-	sweepScript    = newScript(sweepLua)
-	janitorScript  = newScript(janitorLua, messageLua).AllowOOM()
+	enqueueScript  = throttle.NewScript(enqueueFreshLua, asynqwire.Lua, store.LanesLua).Else(store.NewScript(enqueueLua))
+	dispatchScript = store.NewScript(dispatchLua, asynqwire.MessageLua, handLua, leadLua).AllowOOM()
+	slotScript     = store.NewScript(slotLua, store.RecordLua).AllowOOM()
+	settleScript   = store.NewScript(settleLua, asynqwire.MessageLua, store.RecordLua, store.EndLua).AllowOOM()
+	recoverScript  = store.NewScript(recoverLua, store.RecordLua)
+	watchScript    = store.NewScript(watchLua)
+	lateScript     = store.NewScript(lateLua, store.RecordLua, store.EndLua)
+	sweepScript    = store.NewScript(sweepLua)
+	janitorScript  = store.NewScript(janitorLua, asynqwire.MessageLua).AllowOOM()
 )
 
 // Periodic jobs, of all queues together but for the one that enqueues.
@@ -75,5 +77,5 @@ var (
 	periodicLookScript   = throttle.NewScript(periodicLookLua, periodicLua)
 	periodicChooseScript = throttle.NewScript(periodicChooseLua, periodicLua)
 	periodicMarkScript   = throttle.NewScript(periodicMarkLua, periodicLua)
-	periodicFireScript   = newScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n" + enqueueLua + "\nend\n" + periodicFireLua)
+	periodicFireScript   = store.NewScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n" + enqueueLua + "\nend\n" + periodicFireLua)
 )

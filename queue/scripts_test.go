@@ -142,7 +142,8 @@ func globals(t *testing.T, name, text string) (names []string) {
 func TestLibrariesDeclare(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
-		"../throttle/limits.lua", "plan.lua", "asynq.lua", "lanes.lua", "message.lua", "record.lua", "end.lua", "hand.lua", "periodic.lua",
+		"../throttle/limits.lua", "internal/store/plan.lua", "internal/asynqwire/asynq.lua", "internal/store/lanes.lua", "internal/asynqwire/message.lua",
+		"internal/store/record.lua", "internal/store/end.lua", "hand.lua", "periodic.lua",
 	} {
 		text, err := os.ReadFile(name)
 		if err != nil {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 type settleQuestion struct {
@@ -95,7 +98,7 @@ func (g *gate) settle(q settleQuestion) settled {
 }
 
 func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 	defer cancel()
 	windows := "none"
 	if slices.ContainsFunc(questions, settleQuestion.needsLimits) {
@@ -107,17 +110,17 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	const words, others = 12, 5
 	today := time.Now().UTC()
 	args := make([]any, 0, others+words*len(questions))
-	args = append(args, g.queue, windows, pickup.Microseconds(), today.Format(time.DateOnly), today.Add(asynqStatsKept).Unix())
+	args = append(args, g.queue, windows, pickup.Microseconds(), today.Format(time.DateOnly), today.Add(asynqwire.StatsKept).Unix())
 	for _, q := range questions {
 		args = append(args, q.id, q.owner, q.tenant, q.kind, q.outcome, q.hold.length.Microseconds(), q.why(), q.actual, q.text, q.record,
 			q.to, q.message)
 	}
-	reply, err := settleScript.Run(ctx, g.redis, scriptKeys(g.queue), args...)
+	reply, err := settleScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), args...)
 	if err != nil {
 		g.limits.look(err)
 		return nil, err
 	}
-	n, err := numbers(reply, len(questions)+1)
+	n, err := store.Numbers(reply, len(questions)+1)
 	if err != nil {
 		return nil, err
 	}
@@ -128,14 +131,14 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 		case n[i]&askAll > 0:
 			g.replans.add("")
 		case n[i]&askTenant > 0:
-			g.replans.add(unescape(questions[i].tenant))
+			g.replans.add(store.Unescape(questions[i].tenant))
 		}
 	}
 	if n[len(questions)] > 0 {
 		g.woke()
 	}
 	if slices.ContainsFunc(questions, func(q settleQuestion) bool { return q.hold.length > 0 }) {
-		announceToAll(ctx, g.redis, g.queue)
+		store.AnnounceToAll(ctx, g.redis, g.queue)
 	}
 	return answers, nil
 }

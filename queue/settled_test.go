@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -36,7 +38,7 @@ func (r *rig) giveBack(t *testing.T, ids ...string) {
 // slotOf asks for a slot by hand, and returns the answer and the reason.
 func (r *rig) slotOf(t *testing.T, id string) string {
 	t.Helper()
-	reply, err := slotScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, (2 * horizon).Microseconds(), inHand.Microseconds(), "",
+	reply, err := slotScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, (2 * horizon).Microseconds(), inHand.Microseconds(), "",
 		id, "w:1", "a", "", "call", 1, "", time.Minute.Microseconds())
 	if err != nil {
 		t.Fatal(err)
@@ -60,14 +62,14 @@ func TestSettledJobIsNobodys(t *testing.T) {
 		if !r.settles(t, q).mine || r.settles(t, q).mine {
 			t.Errorf("%s: a run settles its job once", outcome)
 		}
-		place := client.ZScore(t.Context(), asynqKey(r.queue, "g:"+r.lane("a")), id).Val()
+		place := client.ZScore(t.Context(), asynqwire.Key(r.queue, "g:"+r.lane("a")), id).Val()
 		if slot, state := r.field(t, id, "hg_slot"), r.field(t, id, "state"); slot != "0 0 77" || state != "aggregating" || place != 77 {
 			t.Errorf("%s: its slot is %q, it is %s and stands at %v; want its old place, 77", outcome, slot, state, place)
 		}
 	}
 	id := r.add(t, func(job *Job) { job.Key, job.KeyUntil = "k", Ended })
 	r.hold(t, id, "w:1")
-	lock := key(r.queue, "unique:"+r.field(t, id, "hg_unique"))
+	lock := store.Key(r.queue, "unique:"+r.field(t, id, "hg_unique"))
 	if holder := client.Get(t.Context(), lock).Val(); holder != id {
 		t.Fatalf("its key is held by %q", holder)
 	}
@@ -77,7 +79,7 @@ func TestSettledJobIsNobodys(t *testing.T) {
 		t.Errorf("the key of another job is held by %q after the end of this one", holder)
 	}
 	waits := r.add(t, func(job *Job) { job.Key, job.KeyUntil = "other", Ended })
-	lock = key(r.queue, "unique:"+r.field(t, waits, "hg_unique"))
+	lock = store.Key(r.queue, "unique:"+r.field(t, waits, "hg_unique"))
 	client.Set(t.Context(), lock, "another", 0)
 	if tally, err := Apply(t.Context(), client, r.queue, Cancel, Filter{ID: waits}, ann, nil); err != nil || tally.Jobs != 1 {
 		t.Fatalf("%+v, %v", tally, err)
@@ -95,7 +97,7 @@ func TestMissedSlotMoves(t *testing.T) {
 	client := r.server.Client()
 	id := r.add(t, nil)
 	r.round(t, r.dispatcher())
-	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "state", "active", "hg_owner", "w:1")
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "state", "active", "hg_owner", "w:1")
 	if got := r.slotOf(t, id); got != "go" {
 		t.Errorf("the only slot of an hour was missed: %s; want it to move to now", got)
 	}
@@ -108,16 +110,16 @@ func TestSlotWaitsForAPause(t *testing.T) {
 	client := r.server.Client()
 	id := r.add(t, nil)
 	r.round(t, r.dispatcher())
-	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "state", "active", "hg_owner", "x:1")
-	client.HSet(t.Context(), key(r.queue, "pauses"), "a", fmt.Sprint(time.Now().Add(time.Hour).UnixMicro(), " operator why"))
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "state", "active", "hg_owner", "x:1")
+	client.HSet(t.Context(), store.Key(r.queue, "pauses"), "a", fmt.Sprint(time.Now().Add(time.Hour).UnixMicro(), " operator why"))
 	if got := r.slotOf(t, id); got != "gone" || r.field(t, id, "hg_permits") == "" {
 		t.Errorf("of another run: %s, permits %q", got, r.field(t, id, "hg_permits"))
 	}
-	client.HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_owner", "w:1")
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_owner", "w:1")
 	if got := r.slotOf(t, id); got != "park pause" {
 		t.Errorf("%s; want it to wait for the end of the pause", got)
 	}
-	if held, n := r.field(t, id, "hg_permits"), client.ZCard(t.Context(), key(r.queue, "permits:x:a")).Val(); held != "" || n != 0 {
+	if held, n := r.field(t, id, "hg_permits"), client.ZCard(t.Context(), store.Key(r.queue, "permits:x:a")).Val(); held != "" || n != 0 {
 		t.Errorf("it holds %q, and %d permits are taken", held, n)
 	}
 }
@@ -128,7 +130,7 @@ func TestRecoverLeavesOtherRuns(t *testing.T) {
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")
 	for _, seen := range [][2]string{{"10", "x:1"}, {"11", "w:1"}, {"", "w:1"}} {
-		n, err := recoverScript.Run(t.Context(), r.server.Client(), scriptKeys(r.queue), r.queue, id, seen[0], seen[1], 1)
+		n, err := recoverScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, id, seen[0], seen[1], 1)
 		if err != nil || n != int64(0) || r.field(t, id, "state") != "active" {
 			t.Errorf("seen with lease %q and owner %q: %v, %v; it is %s", seen[0], seen[1], n, err, r.field(t, id, "state"))
 		}
@@ -141,12 +143,12 @@ func TestRecoverFreesPermits(t *testing.T) {
 	client := r.server.Client()
 	id := r.add(t, nil)
 	r.round(t, r.dispatcher())
-	if client.ZCard(t.Context(), key(r.queue, "permits:x:a")).Val() != 1 {
+	if client.ZCard(t.Context(), store.Key(r.queue, "permits:x:a")).Val() != 1 {
 		t.Fatal("it was released without a permit")
 	}
 	r.hold(t, id, "w:1")
 	r.recover(t, id, "10", true)
-	if n := client.ZCard(t.Context(), key(r.queue, "permits:x:a")).Val(); n != 0 || r.field(t, id, "hg_permits") != "" {
+	if n := client.ZCard(t.Context(), store.Key(r.queue, "permits:x:a")).Val(); n != 0 || r.field(t, id, "hg_permits") != "" {
 		t.Errorf("%d permits are taken, and it says %q", n, r.field(t, id, "hg_permits"))
 	}
 }
@@ -165,7 +167,7 @@ func TestEndsThatMayWait(t *testing.T) {
 		if _, err := d.round(t.Context(), d.room()); err != nil || len(got) != 1 {
 			t.Fatalf("%+v was handed over, %v", got, err)
 		}
-		job, grant := newRunning(r.queue, id, taskMessage{kind: "call"}), got[0].grant
+		job, grant := newRunning(r.queue, id, asynqwire.Message{Kind: "call"}), got[0].grant
 		if asks {
 			var err error
 			g := &gate{queue: r.queue, redis: d.redis, limits: d.limits, clock: d.clock}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
 // crowd is concurrent calls of Enqueue that have gathered behind those under way.
@@ -80,7 +82,7 @@ func gather(t *testing.T, r *rig, jobs []Job, send func(try int, send func() err
 // waits is how many jobs of a tenant wait.
 func (c *crowd) waits(t *testing.T, tenant string) int64 {
 	t.Helper()
-	return c.server.Client().ZCard(t.Context(), asynqKey(c.queue, "g:"+tenant+";kind=call")).Val()
+	return c.server.Client().ZCard(t.Context(), asynqwire.Key(c.queue, "g:"+tenant+";kind=call")).Val()
 }
 
 // TestConcurrentEnqueuesShareRequests: calls that come while others are on their way go

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/pacer"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -31,7 +32,7 @@ func TestSlidingCounterIsUsed(t *testing.T) {
 		}
 		r.run(t)
 		r.receiver.wait(t, time.Minute)
-		r.seen.wait(t, string(Done), all)
+		r.seen.wait(t, string(lifecycle.Done), all)
 		for tenant, rate := range rates {
 			calls := r.calls[tenant]
 			run.Took(tenant, calls[0], calls[len(calls)-1], windows*rate.Period*110/100)

@@ -10,6 +10,9 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -42,13 +45,13 @@ func stage(t *testing.T) *staged {
 		job, _ := Current(ctx)
 		return s.answer(ctx, job)
 	})
-	each := func(states ...State) {
+	each := func(states ...lifecycle.State) {
 		for _, tenant := range []string{"a", "a b/%"} {
 			for _, kind := range []string{"call", "other"} {
 				for _, state := range states {
 					id := s.add(t, func(job *Job) {
 						job.Tenant, job.Kind, job.Key = tenant, kind, kind+"-"+string(state)
-						if state == StateScheduled {
+						if state == lifecycle.StateScheduled {
 							job.In = time.Hour
 						}
 					})
@@ -57,14 +60,14 @@ func stage(t *testing.T) *staged {
 			}
 		}
 	}
-	each(StateRetry, StateArchived)
+	each(lifecycle.StateRetry, lifecycle.StateArchived)
 	s.run(t)
-	s.seen.wait(t, string(Postponed), 4)
-	s.seen.wait(t, string(Archived), 4)
+	s.seen.wait(t, string(lifecycle.Postponed), 4)
+	s.seen.wait(t, string(lifecycle.Archived), 4)
 	s.stop()
-	each(StateWaiting, StateScheduled, StateActive, StatePending)
+	each(lifecycle.StateWaiting, lifecycle.StateScheduled, lifecycle.StateActive, lifecycle.StatePending)
 	inspector := asynq.NewInspectorFromRedisClient(s.server.Client())
-	for _, state := range []State{StateActive, StatePending} {
+	for _, state := range []lifecycle.State{lifecycle.StateActive, lifecycle.StatePending} {
 		for id, what := range s.ids {
 			if !strings.HasSuffix(what, string(state)) {
 				continue
@@ -75,9 +78,9 @@ func stage(t *testing.T) *staged {
 			// asynq does not know of our books; dispatch and sweep set them right.
 			tenant, _, _ := strings.Cut(what, " "+"call")
 			tenant, _, _ = strings.Cut(tenant, " other")
-			s.server.Client().HIncrBy(t.Context(), key(s.queue, "backlog"), "*", -1)
-			s.server.Client().HIncrBy(t.Context(), key(s.queue, "backlog"), throttle.Escape(tenant), -1)
-			if state == StateActive {
+			s.server.Client().HIncrBy(t.Context(), store.Key(s.queue, "backlog"), "*", -1)
+			s.server.Client().HIncrBy(t.Context(), store.Key(s.queue, "backlog"), throttle.Escape(tenant), -1)
+			if state == lifecycle.StateActive {
 				s.dequeue(t)
 			}
 		}
@@ -89,21 +92,21 @@ func stage(t *testing.T) *staged {
 func (r *rig) dequeue(t *testing.T) {
 	t.Helper()
 	ctx, client := t.Context(), r.server.Client()
-	id, err := client.LMove(ctx, asynqKey(r.queue, "pending"), asynqKey(r.queue, "active"), "right", "left").Result()
+	id, err := client.LMove(ctx, asynqwire.Key(r.queue, "pending"), asynqwire.Key(r.queue, "active"), "right", "left").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.HSet(ctx, asynqKey(r.queue, "t:"+id), "state", "active")
-	client.ZAdd(ctx, asynqKey(r.queue, "lease"), zOf(id, float64(time.Now().Unix()+30)))
+	client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), "state", "active")
+	client.ZAdd(ctx, asynqwire.Key(r.queue, "lease"), zOf(id, float64(time.Now().Unix()+30)))
 }
 
 // account says where every job of a queue is, as asynq's Inspector sees it, and
 // fails where that is not where Redis has it.
-func (r *rig) account(t *testing.T) map[string]State {
+func (r *rig) account(t *testing.T) map[string]lifecycle.State {
 	t.Helper()
-	where := map[string]State{}
+	where := map[string]lifecycle.State{}
 	inspector := asynq.NewInspectorFromRedisClient(r.server.Client())
-	note := func(state State, tasks []*asynq.TaskInfo, err error) {
+	note := func(state lifecycle.State, tasks []*asynq.TaskInfo, err error) {
 		if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
 			t.Fatal(err)
 		}
@@ -111,7 +114,7 @@ func (r *rig) account(t *testing.T) map[string]State {
 			if other, twice := where[task.ID]; twice {
 				t.Errorf("job %s is %s and %s", task.ID, other, state)
 			}
-			if info, err := inspector.GetTaskInfo(r.queue, task.ID); err != nil || stateOf(info.State.String()) != state {
+			if info, err := inspector.GetTaskInfo(r.queue, task.ID); err != nil || lifecycle.StateOf(info.State.String()) != state {
 				t.Errorf("job %s stands under %s: %+v, %v", task.ID, state, info, err)
 			}
 			where[task.ID] = state
@@ -124,33 +127,33 @@ func (r *rig) account(t *testing.T) map[string]State {
 	}
 	for _, group := range groups {
 		tasks, err := inspector.ListAggregatingTasks(r.queue, group.Group, all)
-		note(StateWaiting, tasks, err)
+		note(lifecycle.StateWaiting, tasks, err)
 		if len(tasks) == 0 {
 			t.Errorf("an empty lane %s is still listed", group.Group)
 		}
 	}
-	for state, list := range map[State]func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){
-		StateScheduled: inspector.ListScheduledTasks, StateRetry: inspector.ListRetryTasks, StatePending: inspector.ListPendingTasks,
-		StateActive: inspector.ListActiveTasks, StateArchived: inspector.ListArchivedTasks, "completed": inspector.ListCompletedTasks,
+	for state, list := range map[lifecycle.State]func(string, ...asynq.ListOption) ([]*asynq.TaskInfo, error){
+		lifecycle.StateScheduled: inspector.ListScheduledTasks, lifecycle.StateRetry: inspector.ListRetryTasks, lifecycle.StatePending: inspector.ListPendingTasks,
+		lifecycle.StateActive: inspector.ListActiveTasks, lifecycle.StateArchived: inspector.ListArchivedTasks, "completed": inspector.ListCompletedTasks,
 	} {
 		tasks, err := list(r.queue, all)
 		note(state, tasks, err)
 	}
-	ours, err := r.server.Client().ZRange(t.Context(), key(r.queue, "archive"), 0, -1).Result()
+	ours, err := r.server.Client().ZRange(t.Context(), store.Key(r.queue, "archive"), 0, -1).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range ours {
-		where[id] = StateArchived
+		where[id] = lifecycle.StateArchived
 	}
-	tasks := r.server.Client().Keys(t.Context(), asynqKey(r.queue, "t:*")).Val()
+	tasks := r.server.Client().Keys(t.Context(), asynqwire.Key(r.queue, "t:*")).Val()
 	if len(tasks) != len(where) {
 		t.Errorf("%d jobs stand somewhere, and there are %d", len(where), len(tasks))
 	}
-	backlog, _ := r.server.Client().HGet(t.Context(), key(r.queue, "backlog"), "*").Int()
+	backlog, _ := r.server.Client().HGet(t.Context(), store.Key(r.queue, "backlog"), "*").Int()
 	waiting := 0
 	for _, state := range where {
-		if state == StateWaiting {
+		if state == lifecycle.StateWaiting {
 			waiting++
 		}
 	}

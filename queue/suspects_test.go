@@ -14,6 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 const poisonEnv = "HEADGATE_TEST_POISON"
@@ -62,11 +66,11 @@ func TestPoisonJobs(t *testing.T) {
 				t.Errorf("%d archived, %v; want the %d poison jobs", len(archived), err, len(poison))
 			}
 			for _, job := range archived {
-				if !kills[job.ID] || job.Outcome != Crashed {
+				if !kills[job.ID] || job.Outcome != lifecycle.Crashed {
 					t.Errorf("%+v is archived; poison: %v", job, kills[job.ID])
 				}
 			}
-			if done := client.HGet(ctx, key("jobs", "done"), "a").Val(); done != fmt.Sprint(jobs-len(poison)) {
+			if done := client.HGet(ctx, store.Key("jobs", "done"), "a").Val(); done != fmt.Sprint(jobs-len(poison)) {
 				t.Errorf("%s jobs are done", done)
 			}
 			t.Logf("%d crashes", crashes)
@@ -91,17 +95,17 @@ func poisonProcess(t *testing.T, server *redistest.Server, queue string) (killed
 // long enough.
 func recoverAll(t *testing.T, client *redis.Client, queue string) {
 	t.Helper()
-	held, err := leases(t.Context(), client, queue)
+	held, err := asynqwire.Leases(t.Context(), client, queue)
 	if err != nil {
 		t.Fatal(err)
 	}
 	args := []any{queue}
 	for id, lease := range held {
-		owner := client.HGet(t.Context(), asynqKey(queue, "t:"+id), "hg_owner").Val()
-		client.Del(t.Context(), workerKey(workerOf(owner)))
+		owner := client.HGet(t.Context(), asynqwire.Key(queue, "t:"+id), "hg_owner").Val()
+		client.Del(t.Context(), workers.Key(workers.Of(owner)))
 		args = append(args, id, lease, owner, "1")
 	}
-	if taken, err := recoverScript.Run(t.Context(), client, scriptKeys(queue), args...); err != nil || taken != int64(len(held)) {
+	if taken, err := recoverScript.Run(t.Context(), client, store.ScriptKeys(queue), args...); err != nil || taken != int64(len(held)) {
 		t.Fatalf("%v of %d jobs were taken, %v", taken, len(held), err)
 	}
 }
@@ -131,7 +135,7 @@ func TestPoisonProcess(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- worker.Run(ctx) }()
 	for left := int64(1); left > 0; time.Sleep(5 * time.Millisecond) {
-		left = client.Exists(ctx, asynqKey(name, "pending"), asynqKey(name, "active"), asynqKey(name, "retry"), key(name, "waiting"), key(name, "ready")).Val()
+		left = client.Exists(ctx, asynqwire.Key(name, "pending"), asynqwire.Key(name, "active"), asynqwire.Key(name, "retry"), store.Key(name, "waiting"), store.Key(name, "ready")).Val()
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -174,14 +178,14 @@ func TestSuspectsWait(t *testing.T) {
 	suspected := map[string]bool{}
 	for range suspects {
 		id := r.add(t, func(job *Job) { job.In = time.Second })
-		r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_crashes", 2)
+		r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_crashes", 2)
 		suspected[id] = true
 	}
 	first := next("a suspect")
 	if mark := r.field(t, first, "hg_called"); !suspected[first] || mark != "beside" {
 		t.Fatalf("called %s, which is marked %q", first, mark)
 	}
-	r.seen.wait(t, string(Parked), suspects) // the others ask for their turn again and again
+	r.seen.wait(t, string(lifecycle.Parked), suspects) // the others ask for their turn again and again
 	for range 3 {
 		r.add(t, func(job *Job) { job.Queue = other })
 		if id := next("a job of another queue"); suspected[id] {
@@ -189,7 +193,7 @@ func TestSuspectsWait(t *testing.T) {
 		}
 	}
 	release()
-	r.seen.wait(t, string(Done), 1+suspects+3) // an hourly limit has no slot more than that
+	r.seen.wait(t, string(lifecycle.Done), 1+suspects+3) // an hourly limit has no slot more than that
 	r.stop()
 	if missed := r.seen.outcomes("missed"); missed > suspects {
 		t.Errorf("%d slots were missed", missed)
@@ -243,10 +247,10 @@ func TestGuilt(t *testing.T) {
 		"at last alone":              {[]string{"", "beside", "beside", "alone"}, "3"},
 	} {
 		id := r.add(t, nil)
-		task := asynqKey(r.queue, "t:"+id)
+		task := asynqwire.Key(r.queue, "t:"+id)
 		for i, mark := range test.marks {
-			client.ZRem(ctx, asynqKey(r.queue, "g:a;kind=call"), id)
-			client.LPush(ctx, asynqKey(r.queue, "active"), id)
+			client.ZRem(ctx, asynqwire.Key(r.queue, "g:a;kind=call"), id)
+			client.LPush(ctx, asynqwire.Key(r.queue, "active"), id)
 			client.HSet(ctx, task, "state", "active", "hg_owner", fmt.Sprint("w", i))
 			if mark != "" {
 				client.HSet(ctx, task, "hg_called", mark)
@@ -271,13 +275,13 @@ func TestCallThatEndsClears(t *testing.T) {
 		return nil
 	}
 	id := r.add(t, nil)
-	r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_crashes", 2, "hg_beside", 2)
+	r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_crashes", 2, "hg_beside", 2)
 	r.run(t)
-	r.seen.wait(t, string(Retried), 1)
+	r.seen.wait(t, string(lifecycle.Retried), 1)
 	if crashes, beside := r.field(t, id, "hg_crashes"), r.field(t, id, "hg_beside"); crashes != "0" || beside != "" {
 		t.Errorf("crashes = %q, beside = %q", crashes, beside)
 	}
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	if !slices.Equal(unsure, []bool{true, true}) {
 		t.Errorf("unsure of an earlier call: %v", unsure)
 	}

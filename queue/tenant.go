@@ -10,6 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/fluid"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -54,10 +58,10 @@ const (
 )
 
 // Tenant says how a tenant stands in a queue. One of which nothing is known has
-// nothing waiting, and limits all the same. Errors: [InvalidError].
+// nothing waiting, and limits all the same. Errors: [validation.Error].
 func (in *Inspector) Tenant(ctx context.Context, queue, tenant string) (TenantDetail, error) {
-	if reason := textProblem(tenant, mostTenant); reason != "" {
-		return TenantDetail{}, invalidField("tenant", reason)
+	if reason := check.Text(tenant, check.MaxTenant); reason != "" {
+		return TenantDetail{}, validation.Field("tenant", reason)
 	}
 	if err := checkQueue(ctx, in.redis, queue); err != nil {
 		return TenantDetail{}, err
@@ -74,7 +78,7 @@ func (in *Inspector) Tenant(ctx context.Context, queue, tenant string) (TenantDe
 		d.Recent, err = recentOf(ctx, in.redis, queue, tenant)
 	}
 	if err != nil {
-		return TenantDetail{}, fmt.Errorf("tenant %s of queue %q: %w", quote(tenant), queue, err)
+		return TenantDetail{}, fmt.Errorf("tenant %s of queue %q: %w", check.Quote(tenant), queue, err)
 	}
 	return d, nil
 }
@@ -139,7 +143,7 @@ func (f *forecast) limitStates(ctx context.Context, client redis.UniversalClient
 		}
 	}
 	if len(under) > 0 {
-		if err := execute(ctx, pipe); err != nil {
+		if err := store.Execute(ctx, pipe); err != nil {
 			return nil, err
 		}
 	}
@@ -147,7 +151,7 @@ func (f *forecast) limitStates(ctx context.Context, client redis.UniversalClient
 	for i, limit := range f.rules.Limits {
 		s := LimitState{InForce: f.limits.inForce(i, l.tenant), Scope: scopeText(limit, l), Adapted: 1}
 		s.Binding = held != nil && held.Limit == limit.Name
-		if next, known := seen[limit.Name]; known && next.next.UnixMicro() < endless {
+		if next, known := seen[limit.Name]; known && next.next.UnixMicro() < store.Endless {
 			s.Next = next.next
 		}
 		spec := f.limits.spec(i, l.tenant)
@@ -161,7 +165,7 @@ func (f *forecast) limitStates(ctx context.Context, client redis.UniversalClient
 			if err != nil {
 				return nil, err
 			}
-			s.Level, s.Capacity, s.Adapted = b.level, b.most, f.adapted(i, l)
+			s.Level, s.Capacity, s.Adapted = b.Level, b.Max, f.adapted(i, l)
 			if until := f.at(paused); paused > 0 && until.After(f.asked) {
 				s.PausedUntil = until
 			}
@@ -174,7 +178,7 @@ func (f *forecast) limitStates(ctx context.Context, client redis.UniversalClient
 // slots are when the next jobs go of a tenant, one of whose lanes was looked at.
 func (f *forecast) slots(tenant string, looked *lane) ([]time.Time, error) {
 	var lanes []subject
-	var watched []*member
+	var watched []*fluid.Member
 	for i := range f.lanes {
 		l := f.lanes[i]
 		s := subject{l.name, float64(l.jobs), f.costOf(&l), nil}
@@ -187,7 +191,7 @@ func (f *forecast) slots(tenant string, looked *lane) ([]time.Time, error) {
 			continue
 		}
 		for turn := went + 1; turn <= went+mostSlots && float64(turn) <= s.jobs; turn++ {
-			s.watched = append(s.watched, &member{jobs: float64(turn)})
+			s.watched = append(s.watched, &fluid.Member{Jobs: float64(turn)})
 		}
 		watched = append(watched, s.watched...)
 		lanes = append(lanes, s)
@@ -199,10 +203,10 @@ func (f *forecast) slots(tenant string, looked *lane) ([]time.Time, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.run(nil)
+	m.Run(nil)
 	var slots []time.Time
 	for _, one := range watched {
-		if at := f.notBefore(one.at); !at.IsZero() {
+		if at := f.notBefore(one.At); !at.IsZero() {
 			slots = append(slots, at)
 		}
 	}
@@ -252,7 +256,7 @@ func (in *Inspector) Preview(ctx context.Context, queue, tenant, limit string, c
 		return nil
 	})
 	if err != nil && !isInvalid(err) {
-		err = fmt.Errorf("preview of limit %q for tenant %s in queue %q: %w", limit, quote(tenant), queue, err)
+		err = fmt.Errorf("preview of limit %q for tenant %s in queue %q: %w", limit, check.Quote(tenant), queue, err)
 	}
 	return p, err
 }
@@ -272,6 +276,6 @@ func (f *forecast) changed(tenant, limit string, spec throttle.Spec) *forecast {
 }
 
 func isInvalid(err error) bool {
-	_, invalid := errors.AsType[*InvalidError](err)
+	_, invalid := errors.AsType[*validation.Error](err)
 	return invalid
 }

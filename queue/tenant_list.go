@@ -13,6 +13,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
 // tenantEntry is a tenant as it is found in the list of all.
@@ -105,8 +109,8 @@ func (f *forecast) drains(all []*tenantEntry) (map[*tenantEntry]float64, error) 
 	var likes []drawn
 	for i, one := range run.members {
 		if l := &f.lanes[i]; l.jobs > 0 {
-			outlooks[l.tenant] = max(outlooks[l.tenant], one.at)
-			likes = append(likes, drawn{float64(l.jobs) / f.limits.weight(l.tenant), one.at})
+			outlooks[l.tenant] = max(outlooks[l.tenant], one.At)
+			likes = append(likes, drawn{float64(l.jobs) / f.limits.weight(l.tenant), one.At})
 		}
 	}
 	slices.SortFunc(likes, func(a, b drawn) int { return cmp.Compare(a.share, b.share) })
@@ -188,7 +192,7 @@ func (in *Inspector) tenantList(ctx context.Context, queue string) (*tenantList,
 // late is for how long after its time a list is used while the next one is read, which takes
 // half a minute for 100,000 tenants.
 func (t *tenantList) late() time.Duration {
-	if t == nil || len(t.entries) <= mostKeys {
+	if t == nil || len(t.entries) <= store.MaxKeys {
 		return 0
 	}
 	return time.Minute
@@ -225,7 +229,7 @@ type tenantScan struct {
 func (s *tenantScan) step(ctx context.Context, client redis.UniversalClient, queue, stage string, cursor uint64) (next uint64, err error) {
 	var fields []string
 	if stage != "groups" {
-		fields, next, err = client.HScan(ctx, key(queue, stage), cursor, "", mostKeys).Result()
+		fields, next, err = client.HScan(ctx, store.Key(queue, stage), cursor, "", store.MaxKeys).Result()
 		for i := 0; i+1 < len(fields) && err == nil; i += 2 {
 			err = s.note(stage, fields[i], fields[i+1])
 		}
@@ -235,7 +239,7 @@ func (s *tenantScan) step(ctx context.Context, client redis.UniversalClient, que
 	if !s.lanes {
 		return 0, nil
 	}
-	fields, next, err = client.SScan(ctx, asynqKey(queue, stage), cursor, "", mostKeys).Result()
+	fields, next, err = client.SScan(ctx, asynqwire.Key(queue, stage), cursor, "", store.MaxKeys).Result()
 	for _, lane := range fields {
 		tenant, _, split := strings.Cut(lane, ";")
 		if names := s.list.lanes[tenant]; split && len(names) < mostLanesListed {
@@ -263,12 +267,12 @@ func (s *tenantScan) note(hash, field, text string) error {
 			return nil
 		}
 	}
-	if tenant == wholeQueue {
+	if tenant == store.WholeQueue {
 		return nil
 	}
 	e := s.list.entries[tenant]
 	if e == nil {
-		name := unescape(tenant)
+		name := store.Unescape(tenant)
 		e = &tenantEntry{escaped: tenant, name: name, folded: strings.ToLower(name), weight: 1}
 		s.list.entries[tenant] = e
 	}
@@ -279,7 +283,7 @@ func (s *tenantScan) note(hash, field, text string) error {
 		own, known := s.shared[text]
 		if !known {
 			if err := json.Unmarshal([]byte(text), &own); err != nil {
-				return fmt.Errorf("limits of tenant %s: %w", quote(tenant), err)
+				return fmt.Errorf("limits of tenant %s: %w", check.Quote(tenant), err)
 			}
 			s.shared[text] = own
 		}

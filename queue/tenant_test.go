@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/sendwindow"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -94,12 +97,12 @@ func TestTenantSlots(t *testing.T) {
 	}
 
 	opens = time.Now().UTC().Add(10 * time.Hour).Truncate(time.Minute)
-	window, err := ParseSendWindow(opens.Format("15:04") + "-" + opens.Add(time.Hour).Format("15:04") + " UTC")
+	window, err := sendwindow.Parse(opens.Format("15:04") + "-" + opens.Add(time.Hour).Format("15:04") + " UTC")
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := limits.Queues[r.queue]
-	q.SendWindows = map[string]SendWindow{AllKinds: window}
+	q.SendWindows = map[string]sendwindow.Window{AllKinds: window}
 	if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{r.queue: q}}); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +174,7 @@ func TestPreview(t *testing.T) {
 		t.Errorf("drains in %v, and then in %v: %+v", before, will, p)
 	}
 	// Nothing was changed, for others neither.
-	if o, err := inspector.Outlook(ctx, r.queue, "a"); err != nil || !o.DrainsAt.Equal(p.Before.DrainsAt) || client.Exists(ctx, key(r.queue, "overrides")).Val() != 0 {
+	if o, err := inspector.Outlook(ctx, r.queue, "a"); err != nil || !o.DrainsAt.Equal(p.Before.DrainsAt) || client.Exists(ctx, store.Key(r.queue, "overrides")).Val() != 0 {
 		t.Errorf("%v, %v", o, err)
 	}
 	if err := SetOverride(ctx, client, r.queue, "a", "tenant", Override{Change: Change{Rate: &fast}, Actor: "ann", Reason: "a test"}); err != nil {
@@ -194,9 +197,9 @@ func TestPreview(t *testing.T) {
 	} {
 		_, previewed := inspector.Preview(ctx, change.queue, change.tenant, change.limit, change.Change)
 		set := SetOverride(ctx, client, change.queue, change.tenant, change.limit, Override{Change: change.Change, Actor: "ann", Reason: "a test"})
-		_, invalid := errors.AsType[*InvalidError](previewed)
-		_, same := errors.AsType[*InvalidError](set)
-		if previewed == nil || set == nil || previewed.Error() != set.Error() || invalid != same {
+		_, wrong := errors.AsType[*validation.Error](previewed)
+		_, same := errors.AsType[*validation.Error](set)
+		if previewed == nil || set == nil || previewed.Error() != set.Error() || wrong != same {
 			t.Errorf("%s: a preview says %v, an override %v", name, previewed, set)
 		}
 	}

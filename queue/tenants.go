@@ -11,6 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -38,20 +42,20 @@ type TenantQuery struct {
 const (
 	usualTenants = 50
 	mostTenants  = 200
-	mostSearch   = 3 * mostTenant
+	mostSearch   = 3 * check.MaxTenant
 )
 
 func (q *TenantQuery) check() error {
 	q.Sort, q.Limit = cmp.Or(q.Sort, ByWaiting), cmp.Or(q.Limit, usualTenants)
 	switch {
 	case !slices.Contains([]TenantSort{ByWaiting, ByTenant, ByDrains, ByWeight}, q.Sort):
-		return invalidField("sort", quote(string(q.Sort))+" is none of waiting, tenant, drains, weight")
+		return validation.Field("sort", check.Quote(string(q.Sort))+" is none of waiting, tenant, drains, weight")
 	case q.Offset < 0:
-		return invalidField("offset", fmt.Sprintf("%d is negative", q.Offset))
+		return validation.Field("offset", fmt.Sprintf("%d is negative", q.Offset))
 	case q.Limit < 0 || q.Limit > mostTenants:
-		return invalidField("limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, mostTenants))
+		return validation.Field("limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, mostTenants))
 	case len(q.Search) > mostSearch:
-		return invalidField("search", fmt.Sprintf("%d bytes are more than %d", len(q.Search), mostSearch))
+		return validation.Field("search", fmt.Sprintf("%d bytes are more than %d", len(q.Search), mostSearch))
 	}
 	return nil
 }
@@ -85,7 +89,7 @@ type TenantRow struct {
 // waits or was done, limits differ for them, or they are paused. Their names and
 // order are read in pieces and kept, and refreshed in a fiftieth of the time, so
 // that the order of 100,000 tenants may be half a minute old; the rows themselves
-// are of now. Errors: [InvalidError].
+// are of now. Errors: [validation.Error].
 func (in *Inspector) ListTenants(ctx context.Context, queue string, q TenantQuery) (TenantPage, error) {
 	if err := q.check(); err != nil {
 		return TenantPage{}, err
@@ -148,18 +152,18 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 		}
 	}
 	pipe := client.Pipeline()
-	done := pipe.HMGet(ctx, key(f.queue, "done"), names...)
+	done := pipe.HMGet(ctx, store.Key(f.queue, "done"), names...)
 	due := map[string]*redis.FloatSliceCmd{}
 	for tenant, names := range lanes {
 		if len(names) == 0 {
 			continue
 		}
-		due[tenant] = pipe.ZMScore(ctx, key(f.queue, "waiting"), names...)
+		due[tenant] = pipe.ZMScore(ctx, store.Key(f.queue, "waiting"), names...)
 	}
-	if err := execute(ctx, pipe); err != nil {
+	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, err
 	}
-	dones := texts(done.Val())
+	dones := store.Texts(done.Val())
 	outlooks := f.outlooks(run.members, names...)
 	pauses := map[string][]Pause{}
 	var common []Pause
@@ -224,7 +228,7 @@ func (f *forecast) fillLevel(row *TenantRow, l *lane) {
 	if err != nil {
 		return // of another version of Headgate, and no reason to show nothing
 	}
-	row.Limit, row.Level, row.Capacity = f.rules.Limits[at].Name, b.level, b.most
+	row.Limit, row.Level, row.Capacity = f.rules.Limits[at].Name, b.Level, b.Max
 }
 
 // limitOf is the limit that holds a tenant, or the tightest of its own; -1: none.
@@ -266,7 +270,7 @@ const month = 730*time.Hour + 29*time.Minute
 func (f *forecast) scanLanes(ctx context.Context, client redis.UniversalClient, tenant string) (lanes []string, err error) {
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		var found []string
-		if found, cursor, err = client.SScan(ctx, asynqKey(f.queue, "groups"), cursor, tenant+";*", 1000).Result(); err != nil {
+		if found, cursor, err = client.SScan(ctx, asynqwire.Key(f.queue, "groups"), cursor, tenant+";*", 1000).Result(); err != nil {
 			return nil, err
 		}
 		lanes = append(lanes, found...)
@@ -281,9 +285,9 @@ func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, know
 	check := f.check(ctx, pipe)
 	var waiting *redis.SliceCmd
 	if len(tenants) > 0 {
-		waiting = pipe.HMGet(ctx, key(f.queue, "backlog"), tenants...)
+		waiting = pipe.HMGet(ctx, store.Key(f.queue, "backlog"), tenants...)
 	}
-	if err := execute(ctx, pipe); err != nil {
+	if err := store.Execute(ctx, pipe); err != nil {
 		return err
 	}
 	if err := check(); err != nil || waiting == nil {
@@ -296,7 +300,7 @@ func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, know
 	}
 	for i, tenant := range tenants {
 		lanes := known.lanesOf(tenant)
-		if len(lanes) == 0 && !seen[tenant] && known == nil && texts(waiting.Val())[i] != "" {
+		if len(lanes) == 0 && !seen[tenant] && known == nil && store.Texts(waiting.Val())[i] != "" {
 			var err error // its jobs came since all lanes were read
 			if lanes, err = f.scanLanes(ctx, client, tenant); err != nil {
 				return err

@@ -14,6 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -48,17 +51,17 @@ func manyTenants(t testing.TB, tenants int) *redis.Client {
 			for k := range lane {
 				lane[k] = zOf(fmt.Sprintf("%d-%d", i, k), float64(bandScores+now+int64(k)))
 			}
-			pipe.ZAdd(t.Context(), asynqKey("q", "g:"+name), lane...)
+			pipe.ZAdd(t.Context(), asynqwire.Key("q", "g:"+name), lane...)
 		}
-		pipe.SAdd(t.Context(), asynqKey("q", "groups"), names...)
-		pipe.HSet(t.Context(), key("q", "backlog"), backlog)
-		pipe.HSet(t.Context(), key("q", "done"), done)
-		pipe.ZAdd(t.Context(), key("q", "waiting"), due...)
+		pipe.SAdd(t.Context(), asynqwire.Key("q", "groups"), names...)
+		pipe.HSet(t.Context(), store.Key("q", "backlog"), backlog)
+		pipe.HSet(t.Context(), store.Key("q", "done"), done)
+		pipe.ZAdd(t.Context(), store.Key("q", "waiting"), due...)
 		if _, err := pipe.Exec(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := client.HSet(t.Context(), key("q", "backlog"), "*", all).Err(); err != nil {
+	if err := client.HSet(t.Context(), store.Key("q", "backlog"), "*", all).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.SlowLogReset(t.Context()).Err(); err != nil {
@@ -120,7 +123,7 @@ func TestHundredThousandTenants(t *testing.T) {
 	const tenants = 100_000
 	client := manyTenants(t, tenants)
 	ctx, by := t.Context(), Operator{"ann", "a test"}
-	if err := client.HSet(ctx, key("q", "done"), "Ancient%20One", 7).Err(); err != nil {
+	if err := client.HSet(ctx, store.Key("q", "done"), "Ancient%20One", 7).Err(); err != nil {
 		t.Fatal(err)
 	}
 	rate := throttle.PerSecond(5)
@@ -207,7 +210,7 @@ func TestHundredThousandTenants(t *testing.T) {
 	}
 
 	// A row is of now, even where the list is older.
-	if err := client.HSet(ctx, key("q", "backlog"), "tenant-000006", 1_000_000).Err(); err != nil {
+	if err := client.HSet(ctx, store.Key("q", "backlog"), "tenant-000006", 1_000_000).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if page := list(TenantQuery{Search: "tenant-000006"}); page.Total != 1 || page.Tenants[0].Waiting != 1_000_000 {
@@ -235,7 +238,7 @@ func TestTenantQueriesAreChecked(t *testing.T) {
 		"sort": {Sort: "name"}, "offset": {Offset: -1}, "limit": {Limit: 201}, "search": {Search: strings.Repeat("x", 1000)},
 	} {
 		_, err := inspector.ListTenants(t.Context(), r.queue, q)
-		if invalid, ok := errors.AsType[*InvalidError](err); !ok || invalid.Field != field {
+		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != field {
 			t.Errorf("%+v: %v; want a mistake of %s", q, err, field)
 		}
 	}
@@ -243,7 +246,7 @@ func TestTenantQueriesAreChecked(t *testing.T) {
 		func() error { _, err := inspector.ListTenants(t.Context(), "nothing", TenantQuery{}); return err },
 		func() error { _, err := inspector.Overview(t.Context(), "nothing"); return err },
 	} {
-		if invalid, ok := errors.AsType[*InvalidError](ask()); !ok || invalid.Field != "queue" {
+		if invalid, ok := errors.AsType[*validation.Error](ask()); !ok || invalid.Field != "queue" {
 			t.Errorf("%v; want a mistake of queue", ask())
 		}
 	}

@@ -12,6 +12,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/cron"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -34,7 +38,7 @@ type ticks struct {
 
 // entry is a periodic job as far as its ticks go.
 type entry struct {
-	schedule
+	cron.Schedule
 	id, spec, zoneName string
 	job                Job // kind and queue alone
 	since, maxLate     int64
@@ -85,7 +89,7 @@ func (t *ticks) round(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	looked := time.Now()
-	look, err := numbers(reply, 3)
+	look, err := store.Numbers(reply, 3)
 	if err != nil {
 		return 0, err
 	}
@@ -121,7 +125,7 @@ func (t *ticks) round(ctx context.Context) (time.Duration, error) {
 
 // load reads the entries when they have changed.
 func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
-	asking, cancel := context.WithTimeout(ctx, redisTimeout)
+	asking, cancel := context.WithTimeout(ctx, store.Timeout)
 	version, err := t.redis.HGet(asking, periodicKey, "").Result()
 	cancel()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -146,9 +150,9 @@ func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
 			from = max(from, done-ticksGrace)
 		}
 		found[id] = &entry{
-			schedule: s, id: id, spec: stored.Spec, zoneName: stored.Zone,
+			Schedule: s, id: id, spec: stored.Spec, zoneName: stored.Zone,
 			job: Job{Kind: stored.Job.Kind, Queue: stored.Job.Queue}, since: stored.Since, maxLate: stored.MaxLate,
-			next: s.next(from), order: rand.Int64(),
+			next: s.Next(from), order: rand.Int64(),
 		}
 	})
 	if err != nil {
@@ -189,14 +193,14 @@ func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool
 	for _, e := range due {
 		s := shot{entry: e, tick: e.next}
 		if !attended || e.refused > 0 || now-s.tick > e.maxLate {
-			s.tick = e.last(e.next-1, now)
+			s.tick = e.Last(e.next-1, now)
 		}
 		if s.tick == 0 || now-s.tick > e.maxLate {
 			t.goOn(e, now)
 			continue
 		}
 		s.queue, err = t.client.routes.queueOf(ctx, e.job)
-		if _, invalid := errors.AsType[*InvalidError](err); invalid {
+		if _, invalid := errors.AsType[*validation.Error](err); invalid {
 			refuse(s, err)
 			continue
 		}
@@ -235,7 +239,7 @@ func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool
 // goOn puts an entry back with its first tick after the given one.
 func (t *ticks) goOn(e *entry, after int64) {
 	e.refused = 0
-	if e.next = e.schedule.next(after); e.next > 0 {
+	if e.next = e.Schedule.Next(after); e.next > 0 {
 		heap.Push(&t.entries, e)
 	}
 }
@@ -288,7 +292,7 @@ func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, err
 	for i, s := range shots {
 		ids[i] = s.id
 	}
-	asking, cancel := context.WithTimeout(ctx, redisTimeout)
+	asking, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	texts, err := t.redis.HMGet(asking, periodicKey, ids...).Result()
 	if err != nil {
@@ -309,8 +313,8 @@ func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, err
 			refuse(s, err)
 			continue
 		}
-		s.accepted.message = appendHeader(s.accepted.message, headerPeriodic, s.id)
-		s.accepted.message = appendHeader(s.accepted.message, headerTick, strconv.FormatInt(s.tick, 10))
+		s.accepted.message = asynqwire.AppendHeader(s.accepted.message, asynqwire.HeaderPeriodic, s.id)
+		s.accepted.message = asynqwire.AppendHeader(s.accepted.message, asynqwire.HeaderTick, strconv.FormatInt(s.tick, 10))
 		ready = append(ready, s)
 	}
 	return ready, nil
@@ -346,7 +350,7 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 	for _, s := range batch {
 		args = s.accepted.append(args)
 	}
-	reply, err := t.run(ctx, periodicFireScript, scriptKeys(queue), args...)
+	reply, err := t.run(ctx, periodicFireScript, store.ScriptKeys(queue), args...)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue in %q: %w", queue, err)
 	}
@@ -363,7 +367,7 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 
 // run runs a script that Redis must answer in time.
 func (t *ticks) run(ctx context.Context, script *throttle.Script, keys []string, args ...any) (any, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	return script.Run(ctx, t.redis, keys, args...)
 }

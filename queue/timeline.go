@@ -5,18 +5,20 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // JobEvent is one moment in the life of a job. Those of a job that waits for its
 // first call are not kept, nor those of one that is forgotten.
 type JobEvent struct {
-	At      time.Time // by Redis's clock
-	What    string    // one of the Job... constants
-	Attempt int       // 0: of no attempt
-	Limit   string    // JobReleased: what held it until then; JobParked: what holds it; "": none did
-	Until   time.Time // JobPaused, JobParked, JobRetry: when it may go on; zero: not known
-	Answer  Answer    // JobAnswered
-	Detail  string    // in words, at most 200 bytes
+	At      time.Time        // by Redis's clock
+	What    string           // one of the Job... constants
+	Attempt int              // 0: of no attempt
+	Limit   string           // JobReleased: what held it until then; JobParked: what holds it; "": none did
+	Until   time.Time        // JobPaused, JobParked, JobRetry: when it may go on; zero: not known
+	Answer  lifecycle.Answer // JobAnswered
+	Detail  string           // in words, at most 200 bytes
 }
 
 // What happens to a job.
@@ -30,7 +32,7 @@ const (
 	JobRetry     = "retry"     // it failed and is tried again
 	JobRecovered = "recovered" // its worker was gone
 	JobOperator  = "operator"  // an operator did what Detail says: "run" or "retry"
-	JobEnded     = "ended"     // Detail begins with the [Outcome]
+	JobEnded     = "ended"     // Detail begins with the [lifecycle.Outcome]
 	JobDropped   = "dropped"   // what came between this and the event before is not kept
 )
 
@@ -45,7 +47,7 @@ func readLog(text string) []JobEvent {
 		if err != nil || fields[1] == "" || !utf8.ValidString(line) {
 			continue
 		}
-		e := JobEvent{At: time.UnixMicro(int64(at)), What: fields[1], Limit: fields[3], Answer: Answer(fields[5]), Detail: fields[6]}
+		e := JobEvent{At: time.UnixMicro(int64(at)), What: fields[1], Limit: fields[3], Answer: lifecycle.Answer(fields[5]), Detail: fields[6]}
 		if n, err := strconv.ParseUint(fields[2], 10, 31); err == nil {
 			e.Attempt = int(n)
 		}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -21,7 +23,7 @@ func TestDamageIsTold(t *testing.T) {
 	}
 	set := func(field, value string) func(t *testing.T, r *rig, id string) {
 		return func(t *testing.T, r *rig, id string) {
-			r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+id), field, value)
+			r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), field, value)
 		}
 	}
 	for name, test := range map[string]struct {
@@ -33,7 +35,7 @@ func TestDamageIsTold(t *testing.T) {
 		"a deadline that is no number": {set("hg_deadline", "soon"), round, "its deadline is no number"},
 		"a list of others' jobs": {
 			func(t *testing.T, r *rig, _ string) {
-				r.server.Client().Set(t.Context(), key(r.queue, "handed:w"), `[1, 2]`, time.Minute)
+				r.server.Client().Set(t.Context(), store.Key(r.queue, "handed:w"), `[1, 2]`, time.Minute)
 			},
 			func(t *testing.T, r *rig, _ string) {
 				d := r.dispatcher()
@@ -57,7 +59,7 @@ func TestDamageIsTold(t *testing.T) {
 		"a counter that is none": {
 			func(t *testing.T, r *rig, id string) {
 				r.hold(t, id, "w:1")
-				r.server.Client().Set(t.Context(), asynqKey(r.queue, "processed"), "many", 0)
+				r.server.Client().Set(t.Context(), asynqwire.Key(r.queue, "processed"), "many", 0)
 			},
 			func(t *testing.T, r *rig, id string) {
 				if !r.settles(t, settleQuestion{id: id, outcome: "done", to: "gone"}).mine {
@@ -67,7 +69,7 @@ func TestDamageIsTold(t *testing.T) {
 		},
 		"archived, and in another state": {
 			func(t *testing.T, r *rig, id string) {
-				r.server.Client().ZAdd(t.Context(), asynqKey(r.queue, "archived"), redis.Z{Score: 1, Member: id})
+				r.server.Client().ZAdd(t.Context(), asynqwire.Key(r.queue, "archived"), redis.Z{Score: 1, Member: id})
 			},
 			func(t *testing.T, r *rig, _ string) {
 				if err := (&archiver{}).sweep(t.Context(), r.server.Client(), r.queue, r.worker.logger); err != nil {

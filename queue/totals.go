@@ -7,16 +7,19 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // Totals is what a queue counts. Its differences over time are rates.
 type Totals struct {
 	Queue    string
-	At       time.Time        // when this was counted, on the clock of Redis
-	Enqueued int64            // jobs ever accepted
-	Waiting  int64            // jobs in lanes now
-	Answers  map[Answer]int64 // calls ever made, by what was answered
-	Calls    int64            // all of them
+	At       time.Time                  // when this was counted, on the clock of Redis
+	Enqueued int64                      // jobs ever accepted
+	Waiting  int64                      // jobs in lanes now
+	Answers  map[lifecycle.Answer]int64 // calls ever made, by what was answered
+	Calls    int64                      // all of them
 }
 
 // ReadTotals reads the counts of queues in one round trip, in their order. Of a
@@ -26,10 +29,10 @@ func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...str
 	at := pipe.Time(ctx)
 	counts, waiting := make([]*redis.MapStringStringCmd, len(queues)), make([]*redis.StringCmd, len(queues))
 	for i, queue := range queues {
-		counts[i] = pipe.HGetAll(ctx, key(queue, "totals"))
-		waiting[i] = pipe.HGet(ctx, key(queue, "backlog"), "*")
+		counts[i] = pipe.HGetAll(ctx, store.Key(queue, "totals"))
+		waiting[i] = pipe.HGet(ctx, store.Key(queue, "backlog"), "*")
 	}
-	if err := execute(ctx, pipe); err != nil {
+	if err := store.Execute(ctx, pipe); err != nil {
 		return nil, fmt.Errorf("read the totals of queues: %w", err)
 	}
 	all := make([]Totals, len(queues))

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 func TestBatcherSharesRoundTrips(t *testing.T) {
@@ -155,26 +157,26 @@ func TestJudge(t *testing.T) {
 		err    error
 		job    *Running
 		repeat bool
-		want   Outcome
+		want   lifecycle.Outcome
 		pause  time.Duration
 	}{
-		{nil, job, false, Done, 0},
-		{errors.New("500"), job, false, Retried, 0},
-		{errors.New("500"), last, false, Archived, 0},
-		{throttled{3 * time.Second}, last, false, Throttled, 3 * time.Second},
-		{throttled{0}, job, false, Throttled, throttledPause},
-		{throttled{-time.Hour}, job, false, Throttled, throttledPause},
-		{throttled{1 << 62}, job, false, Throttled, longestPause},
-		{fmt.Errorf("wrapped: %w", throttled{time.Second}), job, false, Throttled, time.Second},
-		{postponed{now.Add(time.Hour)}, last, false, Postponed, 0},
-		{postponed{now.Add(-time.Hour)}, job, false, Postponed, 0},
-		{permanent{}, job, false, Archived, 0},
-		{unknown{}, job, false, Unknown, 0},
-		{unknown{}, job, true, Retried, 0},
-		{unknown{}, last, true, Unknown, 0},
-		{errors.Join(permanent{}, unknown{}), job, true, Unknown, 0},
-		{errors.New("500"), &Running{Attempt: 3, MaxAttempts: 3, unsure: true}, true, Unknown, 0},
-		{permanent{}, &Running{Attempt: 3, MaxAttempts: 3, unsure: true}, true, Archived, 0}, // the provider knows the key
+		{nil, job, false, lifecycle.Done, 0},
+		{errors.New("500"), job, false, lifecycle.Retried, 0},
+		{errors.New("500"), last, false, lifecycle.Archived, 0},
+		{throttled{3 * time.Second}, last, false, lifecycle.Throttled, 3 * time.Second},
+		{throttled{0}, job, false, lifecycle.Throttled, throttledPause},
+		{throttled{-time.Hour}, job, false, lifecycle.Throttled, throttledPause},
+		{throttled{1 << 62}, job, false, lifecycle.Throttled, longestPause},
+		{fmt.Errorf("wrapped: %w", throttled{time.Second}), job, false, lifecycle.Throttled, time.Second},
+		{postponed{now.Add(time.Hour)}, last, false, lifecycle.Postponed, 0},
+		{postponed{now.Add(-time.Hour)}, job, false, lifecycle.Postponed, 0},
+		{permanent{}, job, false, lifecycle.Archived, 0},
+		{unknown{}, job, false, lifecycle.Unknown, 0},
+		{unknown{}, job, true, lifecycle.Retried, 0},
+		{unknown{}, last, true, lifecycle.Unknown, 0},
+		{errors.Join(permanent{}, unknown{}), job, true, lifecycle.Unknown, 0},
+		{errors.New("500"), &Running{Attempt: 3, MaxAttempts: 3, unsure: true}, true, lifecycle.Unknown, 0},
+		{permanent{}, &Running{Attempt: 3, MaxAttempts: 3, unsure: true}, true, lifecycle.Archived, 0}, // the provider knows the key
 	}
 	for _, test := range tests {
 		v := judge(test.err, test.job, test.repeat, now)
@@ -182,9 +184,9 @@ func TestJudge(t *testing.T) {
 			t.Errorf("judge(%v, attempt %d) = %s, pause %v; want %s, %v", test.err, test.job.Attempt, v.outcome, v.hold.length, test.want, test.pause)
 		}
 		again, isAgain := errors.AsType[*retryError](v.err)
-		if wantAgain := v.outcome == Retried || v.outcome == Throttled || v.outcome == Postponed; isAgain != wantAgain {
+		if wantAgain := v.outcome == lifecycle.Retried || v.outcome == lifecycle.Throttled || v.outcome == lifecycle.Postponed; isAgain != wantAgain {
 			t.Errorf("judge(%v): to the retry set %v, want %v", test.err, isAgain, wantAgain)
-		} else if isAgain && again.failed != (v.outcome == Retried) {
+		} else if isAgain && again.failed != (v.outcome == lifecycle.Retried) {
 			t.Errorf("judge(%v): an attempt is spent: %v", test.err, again.failed)
 		}
 	}

@@ -11,6 +11,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/workers"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -59,17 +62,17 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 		} else if kinds != nil {
 			continue
 		}
-		waiting[name] = pipe.HGet(ctx, key(name, "backlog"), wholeQueue)
+		waiting[name] = pipe.HGet(ctx, store.Key(name, "backlog"), store.WholeQueue)
 		others[name] = []*redis.IntCmd{
-			pipe.LLen(ctx, asynqKey(name, "pending")),
-			pipe.ZCount(ctx, asynqKey(name, "scheduled"), "-inf", due),
-			pipe.ZCount(ctx, asynqKey(name, "retry"), "-inf", due),
+			pipe.LLen(ctx, asynqwire.Key(name, "pending")),
+			pipe.ZCount(ctx, asynqwire.Key(name, "scheduled"), "-inf", due),
+			pipe.ZCount(ctx, asynqwire.Key(name, "retry"), "-inf", due),
 		}
 	}
 	if len(waiting) == 0 {
 		return nil, nil
 	}
-	if err := execute(ctx, pipe); err != nil {
+	if err := store.Execute(ctx, pipe); err != nil {
 		return fail(err)
 	}
 	all := map[string]int64{}
@@ -92,14 +95,14 @@ func unserved(queue, kind string, kinds map[string]bool) *Unserved {
 	case kinds == nil:
 		return &Unserved{Queue: queue}
 	case kind != "" && !kinds[kind]:
-		return &Unserved{queue, unescape(kind)}
+		return &Unserved{queue, store.Unescape(kind)}
 	}
 	return nil
 }
 
 // silentAfter is for how long a worker that tells nothing counts as one that serves
 // its queues: it missed two beats then.
-const silentAfter = 2 * beatEvery
+const silentAfter = 2 * workers.BeatEvery
 
 // serving is what workers serve, as they last said: escaped kinds, by queue. All queues
 // share it.
@@ -127,7 +130,7 @@ func readServing(ctx context.Context, client redis.UniversalClient) (*serving, e
 	if err != nil {
 		return nil, fmt.Errorf("list the workers: %w", err)
 	}
-	workers, err := Workers(ctx, client)
+	workers, err := workers.List(ctx, client)
 	if err != nil {
 		return nil, err
 	}

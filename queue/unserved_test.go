@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 // TestUnservedIsSaid: jobs that no worker takes are not promised to go, and every
@@ -51,7 +54,7 @@ func TestUnservedIsSaid(t *testing.T) {
 	r.run(t)
 	r.untilServed(t, "call")
 	r.add(t, nil)
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	says(Unserved{r.queue, "other"})
 	r.stop()
 	says(Unserved{Queue: r.queue})
@@ -64,7 +67,7 @@ func TestUnservedIsSaid(t *testing.T) {
 	Handle(worker, "other", func(context.Context, json.RawMessage) error { return nil })
 	r.worker = worker
 	r.run(t)
-	r.seen.wait(t, string(Done), 2)
+	r.seen.wait(t, string(lifecycle.Done), 2)
 	r.untilServed(t, "other")
 	overview, err := NewInspector(r.server.Client()).Overview(t.Context(), r.queue)
 	if err != nil || overview.Unserved != nil || overview.UnservedJobs != 0 {
@@ -101,12 +104,12 @@ func TestSilentWorkerServesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := "silent-" + r.queue
-		text, err := encodeJSON(WorkerInfo{ID: id, Queues: []string{r.queue}, Kinds: []string{"call"}, Seen: now.Add(seen)})
+		text, err := encodeJSON(workers.Info{ID: id, Queues: []string{r.queue}, Kinds: []string{"call"}, Seen: now.Add(seen)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		client.Set(t.Context(), workerKey(id), text, time.Minute)
-		client.ZAdd(t.Context(), workersKey, zOf(id, float64(now.UnixMilli())))
+		client.Set(t.Context(), workers.Key(id), text, time.Minute)
+		client.ZAdd(t.Context(), workers.ListKey, zOf(id, float64(now.UnixMilli())))
 		u, err := NewInspector(client).Unserved(t.Context(), r.queue, "call")
 		if err != nil || (u == nil) != want {
 			t.Errorf("a worker that was seen %v ago: %v, %v", -seen, u, err)

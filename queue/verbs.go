@@ -10,13 +10,18 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
 //go:embed verbs.lua
 var verbsLua string
 
-var verbsScript = newScript(verbsLua, recordLua, endLua, messageLua)
+var verbsScript = store.NewScript(verbsLua, store.RecordLua, store.EndLua, asynqwire.MessageLua)
 
 // Verb is what an operator does to jobs.
 type Verb string
@@ -52,27 +57,27 @@ type Operator struct {
 }
 
 func (by Operator) check() error {
-	if reason := textProblem(by.Actor, 256); reason != "" {
-		return invalidField("actor", reason)
+	if reason := check.Text(by.Actor, 256); reason != "" {
+		return validation.Field("actor", reason)
 	}
-	if reason := textProblem(by.Reason, 1024); reason != "" {
-		return invalidField("reason", reason)
+	if reason := check.Text(by.Reason, 1024); reason != "" {
+		return validation.Field("reason", reason)
 	}
 	return nil
 }
 
 // Tally is what a verb did, or would do.
 type Tally struct {
-	Jobs    int64           // that were changed
-	ByState map[State]int64 // the same, by where they had been
-	TooLate int64           // that match, but are in a worker's hands or were called already
-	Paused  int64           // that match, but are held by a pause: RunNow leaves them alone
+	Jobs    int64                     // that were changed
+	ByState map[lifecycle.State]int64 // the same, by where they had been
+	TooLate int64                     // that match, but are in a worker's hands or were called already
+	Paused  int64                     // that match, but are held by a pause: RunNow leaves them alone
 }
 
-func (t *Tally) add(state State, n tallied) {
+func (t *Tally) add(state lifecycle.State, n tallied) {
 	if n.matched > 0 {
 		if t.ByState == nil {
-			t.ByState = map[State]int64{}
+			t.ByState = map[lifecycle.State]int64{}
 		}
 		t.ByState[state] += n.matched
 	}
@@ -84,7 +89,7 @@ func (t *Tally) add(state State, n tallied) {
 // place is where jobs of a state stand.
 type place struct {
 	name  string
-	state State
+	state lifecycle.State
 }
 
 // places are where a verb looks, in the order in which jobs pass through them:
@@ -93,29 +98,29 @@ func (v Verb) places() []place {
 	switch v {
 	case Cancel:
 		return []place{
-			{"scheduled", StateScheduled}, {"retry", StateRetry}, {"lanes", StateWaiting},
-			{"pending", StatePending}, {"active", StateActive},
+			{"scheduled", lifecycle.StateScheduled}, {"retry", lifecycle.StateRetry}, {"lanes", lifecycle.StateWaiting},
+			{"pending", lifecycle.StatePending}, {"active", lifecycle.StateActive},
 		}
 	case RunNow: // first what needs it not, or that would be what it just ran
 		return []place{
-			{"pending", StatePending}, {"active", StateActive},
-			{"scheduled", StateScheduled}, {"retry", StateRetry}, {"lanes", StateWaiting},
+			{"pending", lifecycle.StatePending}, {"active", lifecycle.StateActive},
+			{"scheduled", lifecycle.StateScheduled}, {"retry", lifecycle.StateRetry}, {"lanes", lifecycle.StateWaiting},
 		}
 	case RetryArchived, DeleteArchived:
-		return []place{{"archived", StateArchived}, {"archive", StateArchived}}
+		return []place{{"archived", lifecycle.StateArchived}, {"archive", lifecycle.StateArchived}}
 	}
 	return nil
 }
 
 // changes are the states in which a verb changes jobs.
-func (v Verb) changes() []State {
+func (v Verb) changes() []lifecycle.State {
 	switch v {
 	case Cancel:
-		return []State{StateScheduled, StateRetry, StateWaiting, StatePending}
+		return []lifecycle.State{lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StateWaiting, lifecycle.StatePending}
 	case RunNow:
-		return []State{StateScheduled, StateRetry, StateWaiting}
+		return []lifecycle.State{lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StateWaiting}
 	case RetryArchived, DeleteArchived:
-		return []State{StateArchived}
+		return []lifecycle.State{lifecycle.StateArchived}
 	}
 	return nil
 }
@@ -162,7 +167,7 @@ type verbRun struct {
 
 func runVerb(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter, by *Operator, progress func(Tally)) (Tally, error) {
 	if verb.places() == nil {
-		return Tally{}, invalidField("verb", quote(string(verb))+" is none of cancel, run, retry, delete")
+		return Tally{}, validation.Field("verb", check.Quote(string(verb))+" is none of cancel, run, retry, delete")
 	}
 	if err := checkQueue(ctx, client, queue); err != nil {
 		return Tally{}, err
@@ -185,7 +190,7 @@ func runVerb(ctx context.Context, client redis.UniversalClient, queue string, ve
 		}.open()
 	}
 	if err := r.all(ctx); err != nil {
-		if _, invalid := errors.AsType[*InvalidError](err); invalid {
+		if _, invalid := errors.AsType[*validation.Error](err); invalid {
 			return r.tally, err
 		}
 		return r.tally, fmt.Errorf("%s in queue %q stopped after %d jobs: %w", verb, queue, r.tally.Jobs, err)
@@ -203,7 +208,7 @@ func checkQueue(ctx context.Context, client redis.UniversalClient, queue string)
 	if slices.Contains(names, queue) {
 		return nil
 	}
-	return invalidField("queue", "there is no queue "+quote(queue)+Suggest(queue, names))
+	return validation.Field("queue", "there is no queue "+check.Quote(queue)+check.Suggest(queue, names))
 }
 
 func (r *verbRun) all(ctx context.Context) error {
@@ -234,16 +239,16 @@ func (r *verbRun) one(ctx context.Context) error {
 		return err
 	}
 	if n.state == "" {
-		return invalidField("id", "there is no job "+quote(r.filter.ID)+" in queue "+quote(r.queue))
+		return validation.Field("id", "there is no job "+check.Quote(r.filter.ID)+" in queue "+check.Quote(r.queue))
 	}
 	if n.matched+n.late+n.held == 0 {
-		state := stateOf(n.state)
+		state := lifecycle.StateOf(n.state)
 		if slices.Contains(r.verb.changes(), state) {
-			return invalidField("id", "job "+quote(r.filter.ID)+" is of another tenant or kind, or ended for another reason")
+			return validation.Field("id", "job "+check.Quote(r.filter.ID)+" is of another tenant or kind, or ended for another reason")
 		}
-		return invalidField("id", fmt.Sprintf("job %s is %s: %s is for jobs that are %s", quote(r.filter.ID), state, r.verb, join(r.verb.changes())))
+		return validation.Field("id", fmt.Sprintf("job %s is %s: %s is for jobs that are %s", check.Quote(r.filter.ID), state, r.verb, join(r.verb.changes())))
 	}
-	r.note(ctx, stateOf(n.state), n)
+	r.note(ctx, lifecycle.StateOf(n.state), n)
 	return nil
 }
 
@@ -266,7 +271,7 @@ func (r *verbRun) walk(ctx context.Context, p place) error {
 // lanes goes through the lanes that can match, as many in one step as are short.
 func (r *verbRun) lanes(ctx context.Context) error {
 	for at, first := uint64(0), true; first || at != 0; first = false {
-		names, next, err := r.client.SScan(ctx, asynqKey(r.queue, "groups"), at, "", lookSlice).Result()
+		names, next, err := r.client.SScan(ctx, asynqwire.Key(r.queue, "groups"), at, "", lookSlice).Result()
 		if err != nil {
 			return err
 		}
@@ -283,17 +288,17 @@ func (r *verbRun) lanes(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			r.note(ctx, StateWaiting, n)
+			r.note(ctx, lifecycle.StateWaiting, n)
 			lanes, cursor = lanes[n.lanes:], n.cursor
 		}
 	}
 	return nil
 }
 
-func (r *verbRun) note(ctx context.Context, state State, n tallied) {
+func (r *verbRun) note(ctx context.Context, state lifecycle.State, n tallied) {
 	r.tally.add(state, n)
 	if r.by != nil && n.matched > 0 {
-		announce(ctx, r.client, r.queue) // they may have held permits
+		store.Announce(ctx, r.client, r.queue) // they may have held permits
 	}
 	if r.progress != nil {
 		r.progress(r.tally)
@@ -333,9 +338,9 @@ func (r *verbRun) slice(ctx context.Context, where, cursor string, more ...any) 
 }
 
 func (r *verbRun) ask(ctx context.Context, args []any) (tallied, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	reply, err := verbsScript.Run(ctx, r.client, scriptKeys(r.queue), args...)
+	reply, err := verbsScript.Run(ctx, r.client, store.ScriptKeys(r.queue), args...)
 	if err != nil {
 		return tallied{}, err
 	}
@@ -343,7 +348,7 @@ func (r *verbRun) ask(ctx context.Context, args []any) (tallied, error) {
 	if !ok || len(values) != 8 {
 		return tallied{}, fmt.Errorf("unexpected reply %v", reply)
 	}
-	n, err := numbers([]any{values[0], values[2], values[3], values[4], values[5], values[6]}, 6)
+	n, err := store.Numbers([]any{values[0], values[2], values[3], values[4], values[5], values[6]}, 6)
 	if err != nil {
 		return tallied{}, err
 	}

@@ -15,6 +15,10 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -23,7 +27,7 @@ import (
 func TestVerbsByState(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	to := map[Verb]State{Cancel: StateArchived, RunNow: StatePending, RetryArchived: StateWaiting, DeleteArchived: ""}
+	to := map[Verb]lifecycle.State{Cancel: lifecycle.StateArchived, RunNow: lifecycle.StatePending, RetryArchived: lifecycle.StateWaiting, DeleteArchived: ""}
 	filters := map[string]Filter{
 		"all": {}, "tenant": {Tenant: "a b/%"}, "kind": {Kind: "other"}, "both": {Tenant: "a", Kind: "call"}, "nobody": {Tenant: "nobody"},
 	}
@@ -31,11 +35,11 @@ func TestVerbsByState(t *testing.T) {
 		for name, filter := range filters {
 			t.Run(string(verb)+" "+name, func(t *testing.T) {
 				s := stage(t)
-				want := map[string]State{}
+				want := map[string]lifecycle.State{}
 				var tally Tally
 				for id, what := range s.ids {
 					parts := strings.Split(strings.Replace(what, "a b/%", "ab", 1), " ")
-					tenant, kind, state := strings.Replace(parts[0], "ab", "a b/%", 1), parts[1], State(parts[2])
+					tenant, kind, state := strings.Replace(parts[0], "ab", "a b/%", 1), parts[1], lifecycle.State(parts[2])
 					want[id] = state
 					if (filter.Tenant != "" && filter.Tenant != tenant) || (filter.Kind != "" && filter.Kind != kind) {
 						continue
@@ -43,11 +47,11 @@ func TestVerbsByState(t *testing.T) {
 					if slices.Contains(verb.changes(), state) {
 						want[id] = after
 						tally.Jobs++
-					} else if state == StateActive && (verb == Cancel || verb == RunNow) || state == StatePending && verb == RunNow {
+					} else if state == lifecycle.StateActive && (verb == Cancel || verb == RunNow) || state == lifecycle.StatePending && verb == RunNow {
 						tally.TooLate++
 					}
 				}
-				maps.DeleteFunc(want, func(_ string, state State) bool { return state == "" })
+				maps.DeleteFunc(want, func(_ string, state lifecycle.State) bool { return state == "" })
 				counted, err := Count(t.Context(), s.server.Client(), s.queue, verb, filter)
 				if err != nil || counted.Jobs != tally.Jobs || counted.TooLate != tally.TooLate {
 					t.Errorf("Count = %+v, %v; want %+v", counted, err, tally)
@@ -93,12 +97,12 @@ func TestCancelledComesBack(t *testing.T) {
 	if _, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{Tenant: "a"}, ann, nil); err != nil {
 		t.Fatal(err)
 	}
-	if lane := client.ZRange(t.Context(), asynqKey(r.queue, "g:a;kind=call"), 0, -1).Val(); !slices.Equal(lane, []string{second, first}) {
+	if lane := client.ZRange(t.Context(), asynqwire.Key(r.queue, "g:a;kind=call"), 0, -1).Val(); !slices.Equal(lane, []string{second, first}) {
 		t.Errorf("the lane is %v; want %s last", lane, first)
 	}
 	r.run(t)
 	r.receiver.wait(t, 10*time.Second)
-	r.seen.wait(t, string(Done), 2)
+	r.seen.wait(t, string(lifecycle.Done), 2)
 	if r.jobs[first] != 1 || r.jobs[second] != 1 {
 		t.Errorf("calls: %v", r.jobs)
 	}
@@ -113,9 +117,9 @@ func TestRetryBeginsAnew(t *testing.T) {
 	r.answer = func(context.Context, Running) error { return errors.New("no") }
 	id := r.add(t, func(job *Job) { job.MaxAttempts = 1 })
 	r.run(t)
-	r.seen.wait(t, string(Archived), 1)
+	r.seen.wait(t, string(lifecycle.Archived), 1)
 	r.stop()
-	task := asynqKey(r.queue, "t:"+id)
+	task := asynqwire.Key(r.queue, "t:"+id)
 	// As if it had failed often, and crashed workers.
 	message := client.HGet(t.Context(), task, "msg").Val()
 	client.HSet(t.Context(), task, "msg", message+"\x30\x83\x01", "hg_crashes", 3, "hg_error", "x", "hg_done", "0", "hg_beside", 2, "hg_called", "alone")
@@ -140,9 +144,9 @@ func TestRetriedJobBeginsWithItsFirstAttempt(t *testing.T) {
 	}
 	id := r.add(t, nil)
 	r.release(t, r.dispatcher(), 1)
-	r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+id), "hg_base", 2)
+	r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_base", 2)
 	message := r.field(t, id, "msg") + "\x30\x02" // it was retried twice
-	r.server.Client().HSet(t.Context(), asynqKey(r.queue, "t:"+id), "msg", message)
+	r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "msg", message)
 	r.run(t)
 	if attempt := <-attempts; attempt != 1 {
 		t.Errorf("attempt %d of a job whose two failures are forgiven", attempt)
@@ -155,7 +159,7 @@ func TestVerbsLeaveWhatIsDone(t *testing.T) {
 	s := stage(t)
 	client := s.server.Client()
 	for id := range s.ids {
-		client.HSet(t.Context(), asynqKey(s.queue, "t:"+id), "hg_done", "1")
+		client.HSet(t.Context(), asynqwire.Key(s.queue, "t:"+id), "hg_done", "1")
 	}
 	before := s.account(t)
 	for _, verb := range []Verb{Cancel, RunNow} {
@@ -171,8 +175,8 @@ func TestVerbsLeaveWhatIsDone(t *testing.T) {
 		t.Errorf("retry: %+v, %v", tally, err)
 	}
 	for id := range before {
-		fields := client.HMGet(t.Context(), asynqKey(s.queue, "t:"+id), "state", "hg_done").Val()
-		if before[id] == StateArchived && (fields[0] != "pending" || fields[1] != "1") {
+		fields := client.HMGet(t.Context(), asynqwire.Key(s.queue, "t:"+id), "state", "hg_done").Val()
+		if before[id] == lifecycle.StateArchived && (fields[0] != "pending" || fields[1] != "1") {
 			t.Errorf("the done job is %v", fields)
 		}
 	}
@@ -184,7 +188,7 @@ func TestCancelWithFollowUps(t *testing.T) {
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
 	id := r.add(t, nil)
-	task := asynqKey(r.queue, "t:"+id)
+	task := asynqwire.Key(r.queue, "t:"+id)
 	client.HSet(t.Context(), task, "hg_next", "{}")
 	if tally, err := Apply(t.Context(), client, r.queue, Cancel, Filter{}, ann, nil); err != nil || tally.Jobs != 1 {
 		t.Fatalf("%+v, %v", tally, err)
@@ -205,7 +209,7 @@ func TestVerbsAndKeys(t *testing.T) {
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
 	id := r.add(t, func(job *Job) { job.Key, job.KeyUntil = "k", Ended })
-	name := key(r.queue, "unique:a:k")
+	name := store.Key(r.queue, "unique:a:k")
 	for _, step := range []struct {
 		verb Verb
 		want string
@@ -231,7 +235,7 @@ func TestVerbsOnForeignTasks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	add(map[string]string{headerTenant: "a b"})
+	add(map[string]string{asynqwire.HeaderTenant: "a b"})
 	add(nil, asynq.Unique(time.Hour))
 	add(nil, asynq.ProcessIn(time.Hour), asynq.MaxRetry(0), asynq.TaskID("x}:pending \x00\n%s"))
 	for _, step := range []struct {
@@ -239,7 +243,7 @@ func TestVerbsOnForeignTasks(t *testing.T) {
 		filter Filter
 		want   int64
 	}{
-		{Cancel, Filter{Tenant: "a b"}, 1}, {Cancel, Filter{Kind: "call", Tenant: noTenant}, 2}, {DeleteArchived, Filter{Tenant: "a b"}, 1},
+		{Cancel, Filter{Tenant: "a b"}, 1}, {Cancel, Filter{Kind: "call", Tenant: asynqwire.NoTenant}, 2}, {DeleteArchived, Filter{Tenant: "a b"}, 1},
 		{RetryArchived, Filter{}, 2},
 	} {
 		if tally, err := Apply(t.Context(), client, r.queue, step.verb, step.filter, ann, nil); err != nil || tally.Jobs != step.want {
@@ -247,7 +251,7 @@ func TestVerbsOnForeignTasks(t *testing.T) {
 		}
 	}
 	r.run(t)
-	r.seen.wait(t, string(Done), 2)
+	r.seen.wait(t, string(lifecycle.Done), 2)
 }
 
 // By its id a job is found wherever it is; where the verb is not for its state,
@@ -259,10 +263,10 @@ func TestVerbsByID(t *testing.T) {
 	want := s.account(t)
 	for id, what := range s.ids {
 		state := want[id]
-		for verb, after := range map[Verb]State{RunNow: StatePending, RetryArchived: StateWaiting, Cancel: StateArchived} {
+		for verb, after := range map[Verb]lifecycle.State{RunNow: lifecycle.StatePending, RetryArchived: lifecycle.StateWaiting, Cancel: lifecycle.StateArchived} {
 			tally, err := Apply(t.Context(), client, s.queue, verb, Filter{ID: id}, ann, nil)
 			may := slices.Contains(verb.changes(), state)
-			late := state == StateActive || state == StatePending && verb == RunNow
+			late := state == lifecycle.StateActive || state == lifecycle.StatePending && verb == RunNow
 			switch {
 			case may && (err != nil || tally.Jobs != 1 || tally.ByState[state] != 1):
 				t.Errorf("%s %s (%s): %+v, %v", verb, what, state, tally, err)
@@ -308,13 +312,13 @@ func TestHostileFilters(t *testing.T) {
 		"long tenant":   {r.queue, Cancel, Filter{Tenant: strings.Repeat("x", 129)}, ann, "tenant: 129 bytes"},
 		"kind":          {r.queue, Cancel, Filter{Kind: "*"}, ann, "kind: "},
 		"id":            {r.queue, Cancel, Filter{ID: "a\x00"}, ann, "id: "},
-		"state":         {r.queue, Cancel, Filter{State: StateArchived}, ann, "state: "},
+		"state":         {r.queue, Cancel, Filter{State: lifecycle.StateArchived}, ann, "state: "},
 		"no actor":      {r.queue, Cancel, Filter{}, Operator{Reason: "x"}, "actor: it is empty"},
 		"no reason":     {r.queue, Cancel, Filter{}, Operator{Actor: "x"}, "reason: it is empty"},
 		"reason":        {r.queue, Cancel, Filter{}, Operator{Actor: "x", Reason: "\x1b[31m"}, "reason: "},
 	} {
 		_, err := Apply(t.Context(), client, test.queue, test.verb, test.filter, test.by, nil)
-		if _, invalid := errors.AsType[*InvalidError](err); !invalid || !strings.HasPrefix(err.Error(), test.want) {
+		if _, invalid := errors.AsType[*validation.Error](err); !invalid || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%s: %v; want %s", what, err, test.want)
 		}
 	}
@@ -337,7 +341,7 @@ func TestOperatorsAtOnce(t *testing.T) {
 	r.enqueue(t, "a", jobs/2)
 	r.enqueue(t, "b", jobs/2)
 	r.run(t)
-	r.seen.wait(t, string(Done), 5)
+	r.seen.wait(t, string(lifecycle.Done), 5)
 	var wg sync.WaitGroup
 	tallies := make([]Tally, 4)
 	for i := range tallies {
@@ -377,7 +381,7 @@ func TestOperatorsAtOnce(t *testing.T) {
 		}
 	}
 	where := r.account(t) // completed jobs without a key are not kept
-	if sent := r.seen.outcomes(Done); int(cancelled)+sent != jobs || len(where) != int(cancelled) {
+	if sent := r.seen.outcomes(lifecycle.Done); int(cancelled)+sent != jobs || len(where) != int(cancelled) {
 		t.Errorf("%d sent and %d cancelled of %d; %d are left", sent, cancelled, jobs, len(where))
 	}
 	for id := range where {
@@ -426,7 +430,7 @@ func TestCancelManyForgetsNone(t *testing.T) {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	client := r.server.Client()
-	theirs, ours := client.ZCard(t.Context(), asynqKey(r.queue, "archived")).Val(), client.ZCard(t.Context(), key(r.queue, "archive")).Val()
+	theirs, ours := client.ZCard(t.Context(), asynqwire.Key(r.queue, "archived")).Val(), client.ZCard(t.Context(), store.Key(r.queue, "archive")).Val()
 	if theirs != 5000 || ours != 300 {
 		t.Errorf("%d in asynq's archive and %d in ours", theirs, ours)
 	}
@@ -435,7 +439,7 @@ func TestCancelManyForgetsNone(t *testing.T) {
 			t.Errorf("%s: %+v, %v", verb, tally, err)
 		}
 	}
-	if left := client.Keys(t.Context(), asynqKey(r.queue, "t:*")).Val(); len(left) != 0 {
+	if left := client.Keys(t.Context(), asynqwire.Key(r.queue, "t:*")).Val(); len(left) != 0 {
 		t.Errorf("%d jobs were not deleted", len(left))
 	}
 }
@@ -486,7 +490,7 @@ func TestVerbsOnEmbeddedRedis(t *testing.T) {
 		filter Filter
 		want   int64
 	}{
-		{Cancel, Filter{Tenant: "tenant 0", Kind: "call"}, 15}, {RunNow, Filter{Kind: "call"}, 30}, {Cancel, Filter{State: StatePending}, 30},
+		{Cancel, Filter{Tenant: "tenant 0", Kind: "call"}, 15}, {RunNow, Filter{Kind: "call"}, 30}, {Cancel, Filter{State: lifecycle.StatePending}, 30},
 		{RetryArchived, Filter{Tenant: "tenant 1"}, 15}, {DeleteArchived, Filter{}, 30}, {Cancel, Filter{}, 60},
 	} {
 		counted, err := Count(ctx, client, "q", step.verb, step.filter)
@@ -544,7 +548,7 @@ func TestRetryEnds(t *testing.T) {
 			cancel()
 		} else if tally.Jobs >= 500 {
 			// From here on only what failed again would be found.
-			r.seen.wait(t, string(Archived), int(tally.Jobs)-500+60)
+			r.seen.wait(t, string(lifecycle.Archived), int(tally.Jobs)-500+60)
 		}
 	})
 	if err != nil || tally.Jobs < 500 || tally.Jobs > 600 {
@@ -570,7 +574,7 @@ func TestRetryKeepsPriority(t *testing.T) {
 	if _, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{}, ann, nil); err != nil {
 		t.Fatal(err)
 	}
-	if lane := client.ZRange(t.Context(), asynqKey(r.queue, "g:a;kind=call"), 0, -1).Val(); !slices.Equal(lane, want) {
+	if lane := client.ZRange(t.Context(), asynqwire.Key(r.queue, "g:a;kind=call"), 0, -1).Val(); !slices.Equal(lane, want) {
 		t.Errorf("the lane is %v; want %v", lane, want)
 	}
 }
@@ -589,7 +593,7 @@ func TestCancelFreesPermits(t *testing.T) {
 		t.Fatalf("%v; want one released, and one that waits for its permit", states)
 	}
 	r.giveBack(t, first)
-	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil || tally.ByState[StateWaiting] != 1 {
+	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil || tally.ByState[lifecycle.StateWaiting] != 1 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	if ids := r.release(t, d, 1); len(ids) != 1 {
@@ -614,12 +618,12 @@ func TestCancelledLanesAreNotWoken(t *testing.T) {
 	last := r.add(t, func(job *Job) { job.Tenant = "last" })
 	r.release(t, d, 1)
 	for i := range emptied {
-		if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{Tenant: fmt.Sprint("emptied", i)}, ann, nil); err != nil || tally.ByState[StateWaiting] != 1 {
+		if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{Tenant: fmt.Sprint("emptied", i)}, ann, nil); err != nil || tally.ByState[lifecycle.StateWaiting] != 1 {
 			t.Fatalf("%+v, %v", tally, err)
 		}
 	}
 	r.giveBack(t, first)
-	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil || tally.ByState[StateWaiting] != 1 {
+	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil || tally.ByState[lifecycle.StateWaiting] != 1 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	if ids := r.release(t, d, 1); !slices.Equal(ids, []string{last}) {
@@ -713,10 +717,10 @@ func TestCancelledJobIsFollowed(t *testing.T) {
 		t.Fatal(tally, err)
 	}
 	r.run(t)
-	r.seen.wait(t, string(Done), 1)
+	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
 	result, err := r.client.Result(t.Context(), r.queue, parent)
-	if err != nil || result.Outcome != Cancelled || r.jobs[parent] != 0 || r.total != 1 {
+	if err != nil || result.Outcome != lifecycle.Cancelled || r.jobs[parent] != 0 || r.total != 1 {
 		t.Errorf("%+v, %v, calls %v", result, err, r.jobs)
 	}
 }
@@ -728,14 +732,14 @@ func TestVerbThatFailsKeepsTheLane(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
 	client := r.server.Client()
 	damaged := r.add(t, nil)
-	client.HSet(t.Context(), asynqKey(r.queue, "t:"+damaged), "hg_slot", "damaged")
+	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+damaged), "hg_slot", "damaged")
 	r.add(t, nil)
 	tally, err := Apply(t.Context(), client, r.queue, Cancel, Filter{}, ann, nil)
 	if err != nil || tally.Jobs != 1 {
 		t.Fatalf("%+v, %v; want one job cancelled", tally, err)
 	}
-	listed := client.SIsMember(t.Context(), asynqKey(r.queue, "groups"), r.lane("a")).Val()
-	if stands := client.ZScore(t.Context(), key(r.queue, "waiting"), r.lane("a")).Err(); !listed || stands != nil {
+	listed := client.SIsMember(t.Context(), asynqwire.Key(r.queue, "groups"), r.lane("a")).Val()
+	if stands := client.ZScore(t.Context(), store.Key(r.queue, "waiting"), r.lane("a")).Err(); !listed || stands != nil {
 		t.Errorf("the lane holds a job: listed %v, waiting %v", listed, stands)
 	}
 	behind := r.add(t, nil)

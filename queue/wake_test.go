@@ -8,6 +8,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -45,9 +47,9 @@ func TestLimitChangesItsNature(t *testing.T) {
 			r.enqueue(t, "a", 1)
 			r.seen.wait(t, "sent", 6) // what the limit counts now is written
 			close(release)
-			r.seen.wait(t, string(Done), 6)
+			r.seen.wait(t, string(lifecycle.Done), 6)
 			r.enqueue(t, "a", 10)
-			r.seen.wait(t, string(Done), 16)
+			r.seen.wait(t, string(lifecycle.Done), 16)
 		})
 	}
 	t.Run("a job that holds a permit is cancelled", func(t *testing.T) {
@@ -89,7 +91,7 @@ func TestSecondKindIsPublished(t *testing.T) {
 	if _, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, Scope{Kind: "call"}, ann); err != nil {
 		t.Fatal(err)
 	}
-	r.seen.wait(t, string(Done), len(ids))
+	r.seen.wait(t, string(lifecycle.Done), len(ids))
 }
 
 // TestEndOfAnOverrideWakes: a lane that an override told to wait for long goes on when
@@ -106,7 +108,7 @@ func TestEndOfAnOverrideWakes(t *testing.T) {
 	}
 	r.enqueue(t, "a", 5)
 	r.run(t)
-	r.seen.wait(t, string(Done), 5) // within 20 s
+	r.seen.wait(t, string(lifecycle.Done), 5) // within 20 s
 	if now := time.Now(); now.Before(until) {
 		t.Errorf("all went %v before the end of the override", until.Sub(now))
 	}
@@ -121,12 +123,12 @@ func TestRecoveryOfAnAdaptiveLimitWakes(t *testing.T) {
 	r := startRig(t, -1, limitsOf(daily), nil)
 	client := r.server.Client()
 	now := client.Time(t.Context()).Val()
-	client.HSet(t.Context(), key(r.queue, "adapt"), key(r.queue, "b:daily:a"), fmt.Sprintf("32 %d", now.UnixMicro()))
+	client.HSet(t.Context(), store.Key(r.queue, "adapt"), store.Key(r.queue, "b:daily:a"), fmt.Sprintf("32 %d", now.UnixMicro()))
 	r.enqueue(t, "a", 4)
 	if ids := r.release(t, r.dispatcher(), 100); len(ids) != 2 {
 		t.Fatalf("%d jobs went under half of 4", len(ids))
 	}
-	for _, lane := range client.ZRangeWithScores(t.Context(), key(r.queue, "waiting"), 0, -1).Val() {
+	for _, lane := range client.ZRangeWithScores(t.Context(), store.Key(r.queue, "waiting"), 0, -1).Val() {
 		if wait := time.UnixMicro(int64(lane.Score)).Sub(now); wait > 2*time.Minute {
 			t.Errorf("lane %v is asked again in %v; the limit is whole again in 40 s", lane.Member, wait)
 		}
@@ -166,7 +168,7 @@ func TestFreedPermitIsPassedOn(t *testing.T) {
 		r.enqueue(t, fmt.Sprint("paused", i), 1)
 	}
 	r.enqueue(t, "free", 1)
-	blocked := key(r.queue, "blocked:x:")
+	blocked := store.Key(r.queue, "blocked:x:")
 	until(t, "blocked", func() bool { return client.SCard(t.Context(), blocked).Val() == 21 })
 	for i := range 20 {
 		if _, err := PauseJobs(t.Context(), client, r.queue, Scope{Tenant: fmt.Sprint("paused", i)}, time.Time{}, ann); err != nil {
@@ -223,7 +225,7 @@ func TestChangesWake(t *testing.T) {
 			r.run(t)
 			r.seen.wait(t, "sent", 1)
 			client := r.server.Client()
-			until(t, "blocked", func() bool { return len(client.Keys(t.Context(), key(r.queue, "blocked:x:*")).Val()) == 1 })
+			until(t, "blocked", func() bool { return len(client.Keys(t.Context(), store.Key(r.queue, "blocked:x:*")).Val()) == 1 })
 			r.heard(t, 1)
 			if err := change(t, r); err != nil {
 				t.Fatal(err)
@@ -251,9 +253,9 @@ func TestDeadlinesOfEndedJobs(t *testing.T) {
 		})
 	}
 	r.run(t)
-	r.seen.wait(t, string(Done), 5)
-	r.seen.wait(t, string(Archived), 5)
-	if left := r.server.Client().ZCard(t.Context(), key(r.queue, "deadlines")).Val(); left != 0 {
+	r.seen.wait(t, string(lifecycle.Done), 5)
+	r.seen.wait(t, string(lifecycle.Archived), 5)
+	if left := r.server.Client().ZCard(t.Context(), store.Key(r.queue, "deadlines")).Val(); left != 0 {
 		t.Errorf("%d deadlines are kept of 10 jobs that have ended", left)
 	}
 }
@@ -281,10 +283,10 @@ func TestWorkersOfDifferentKinds(t *testing.T) {
 	if _, err := plain.Enqueue(asynq.NewTask("other", []byte(`{}`)), asynq.Queue(r.queue)); err != nil {
 		t.Fatal(err)
 	}
-	r.seen.wait(t, string(Done), jobs)
-	seen.wait(t, string(Done), jobs+1)
+	r.seen.wait(t, string(lifecycle.Done), jobs)
+	seen.wait(t, string(lifecycle.Done), jobs+1)
 	for name, counter := range map[string]*counter{"call": r.seen, "other": seen} {
-		for _, outcome := range []Outcome{Retried, Parked, Lost} {
+		for _, outcome := range []lifecycle.Outcome{lifecycle.Retried, lifecycle.Parked, lifecycle.Lost} {
 			if n := counter.outcomes(outcome); n > 0 {
 				t.Errorf("the worker of %s: %d jobs %s", name, n, outcome)
 			}
@@ -306,7 +308,7 @@ func TestGroupOfAnyName(t *testing.T) {
 				}
 			}
 			r.run(t)
-			r.seen.wait(t, string(Done), 3)
+			r.seen.wait(t, string(lifecycle.Done), 3)
 			for _, name := range client.Keys(t.Context(), "headgate:{"+r.queue+"}:*:x:*").Val() {
 				if client.Type(t.Context(), name).Val() == "zset" && client.ZCard(t.Context(), name).Val() > 0 {
 					t.Errorf("permits are left in %q", name)
@@ -335,11 +337,11 @@ func TestWhatIsLeftExpires(t *testing.T) {
 		}
 	}
 	r.run(t)
-	r.seen.wait(t, string(Throttled), 1)
+	r.seen.wait(t, string(lifecycle.Throttled), 1)
 	client := r.server.Client()
 	for _, name := range []string{"vtime", "adapt", "metered:mine:a"} {
-		until(t, name+" is written", func() bool { return client.Exists(t.Context(), key(r.queue, name)).Val() == 1 })
-		if ttl := client.TTL(t.Context(), key(r.queue, name)).Val(); ttl <= 0 {
+		until(t, name+" is written", func() bool { return client.Exists(t.Context(), store.Key(r.queue, name)).Val() == 1 })
+		if ttl := client.TTL(t.Context(), store.Key(r.queue, name)).Val(); ttl <= 0 {
 			t.Errorf("%s never expires", name)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -42,8 +44,8 @@ type Config struct {
 	// Observer is told what happens, for metrics; nil: nobody.
 	Observer Observer
 
-	// Details goes with what the worker tells of itself every 5 s ([Workers]), as
-	// JSON: at most [MostDetails], else it is left out, which is logged once. It must be
+	// Details goes with what the worker tells of itself every 5 s ([workers.List]), as
+	// JSON: at most [workers.MaxDetails], else it is left out, which is logged once. It must be
 	// quick. nil: nothing.
 	Details func() any
 }
@@ -79,8 +81,8 @@ func New(config Config) (*Worker, error) {
 		errs = append(errs, fmt.Errorf("queue: Config.Queues: %d queues; a worker serves 1 to %d", len(config.Queues), mostQueues))
 	}
 	for _, name := range config.Queues {
-		if !queuePattern.MatchString(name) {
-			errs = append(errs, fmt.Errorf("queue: Config.Queues: %s is not 1 to 64 letters, digits, '.', '_' or '-'", quote(name)))
+		if !check.QueuePattern.MatchString(name) {
+			errs = append(errs, fmt.Errorf("queue: Config.Queues: %s is not 1 to 64 letters, digits, '.', '_' or '-'", check.Quote(name)))
 		}
 	}
 	if config.Concurrency < 0 {
@@ -212,7 +214,7 @@ func (w *Worker) Run(ctx context.Context) error {
 }
 
 // finish waits for what runs, and cuts it off when the time to stop is up. Then calls
-// have [redisTimeout] left to settle what is known of them.
+// have [store.Timeout] left to settle what is known of them.
 func (w *Worker) finish(running *sync.WaitGroup, cutOff context.CancelFunc) {
 	ended := make(chan struct{})
 	go func() {
@@ -227,7 +229,7 @@ func (w *Worker) finish(running *sync.WaitGroup, cutOff context.CancelFunc) {
 	cutOff()
 	select {
 	case <-ended:
-	case <-time.After(redisTimeout):
+	case <-time.After(store.Timeout):
 	}
 }
 
@@ -243,9 +245,9 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, c
 	}
 	kinds := kindList(escaped)
 	// A call that takes longer than this was cut off.
-	lease := redisTimeout
+	lease := store.Timeout
 	for _, h := range w.handlers {
-		lease = max(lease, h.timeout+redisTimeout)
+		lease = max(lease, h.timeout+store.Timeout)
 	}
 	for _, name := range w.config.Queues {
 		replans := newReplans()

@@ -13,6 +13,9 @@ import (
 
 	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -25,7 +28,7 @@ func TestWaitingSpendsNoAttempt(t *testing.T) {
 	}
 	r.run(t)
 	r.receiver.wait(t, 10*time.Second)
-	r.seen.wait(t, string(Done), jobs)
+	r.seen.wait(t, string(lifecycle.Done), jobs)
 	for id, calls := range r.jobs {
 		if calls != 1 {
 			t.Errorf("job %s was called %d times", id, calls)
@@ -51,7 +54,7 @@ func TestAttemptsAreCounted(t *testing.T) {
 	}
 	id := r.add(t, func(job *Job) { job.MaxAttempts = 3 })
 	r.run(t)
-	r.seen.wait(t, string(Archived), 1)
+	r.seen.wait(t, string(lifecycle.Archived), 1)
 	r.stop()
 	if fmt.Sprint(attempts) != "[1 2 3]" {
 		t.Errorf("attempts = %v", attempts)
@@ -65,14 +68,14 @@ func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		answer   error
-		outcome  Outcome
+		outcome  lifecycle.Outcome
 		archived string
 	}{
-		"permanent":       {permanent{}, Archived, "never take it"},
-		"unknown":         {unknown{}, Unknown, "outcome unknown: connection lost"},
-		"last attempt":    {errors.New("500"), Archived, "attempt 1 of 1: 500"},
-		"panics, too":     {errPanic, Archived, "panic: boom"},
-		"bad the payload": {nil, Archived, "decode the payload"},
+		"permanent":       {permanent{}, lifecycle.Archived, "never take it"},
+		"unknown":         {unknown{}, lifecycle.Unknown, "outcome unknown: connection lost"},
+		"last attempt":    {errors.New("500"), lifecycle.Archived, "attempt 1 of 1: 500"},
+		"panics, too":     {errPanic, lifecycle.Archived, "panic: boom"},
+		"bad the payload": {nil, lifecycle.Archived, "decode the payload"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -133,9 +136,9 @@ func TestThrottledPausesTheTenantAndSpendsNoAttempt(t *testing.T) {
 		r.add(t, func(job *Job) { job.MaxAttempts = 1 })
 	}
 	r.run(t)
-	r.seen.wait(t, string(Done), 5)
+	r.seen.wait(t, string(lifecycle.Done), 5)
 	// The pause is every worker's, not this one's.
-	text, err := r.server.Client().HGet(t.Context(), key(r.queue, "pauses"), "a").Result()
+	text, err := r.server.Client().HGet(t.Context(), store.Key(r.queue, "pauses"), "a").Result()
 	var pause int64
 	if err == nil {
 		_, err = fmt.Sscanf(text, "%d provider 429", &pause)
@@ -143,7 +146,7 @@ func TestThrottledPausesTheTenantAndSpendsNoAttempt(t *testing.T) {
 	if err != nil || time.UnixMicro(pause).Before(refused.Add(550*time.Millisecond)) {
 		t.Errorf("paused until %v, %v; refused at %v", time.UnixMicro(pause), err, refused)
 	}
-	if n := r.seen.outcomes(Throttled); n != 1 {
+	if n := r.seen.outcomes(lifecycle.Throttled); n != 1 {
 		t.Errorf("%d throttled", n)
 	}
 }
@@ -155,7 +158,7 @@ func TestExpiry(t *testing.T) {
 	last := r.add(t, nil)
 	r.run(t)
 	r.receiver.wait(t, 10*time.Second)
-	r.seen.wait(t, string(Expired), 1)
+	r.seen.wait(t, string(lifecycle.Expired), 1)
 	r.stop()
 	if r.jobs[first] != 1 || r.jobs[last] != 1 || r.jobs[expiring] != 0 {
 		t.Errorf("calls = %v; want the expiring job %s not called", r.jobs, expiring)
@@ -195,10 +198,10 @@ func TestStopGivesBackWhatIsHeld(t *testing.T) {
 	r := startRig(t, jobs, limitsOf(perTenant(100)), nil)
 	r.enqueue(t, "a", jobs)
 	r.run(t)
-	r.seen.wait(t, string(Done), 40)
+	r.seen.wait(t, string(lifecycle.Done), 40)
 	r.stop()
 	states := r.states(t)
-	if left := jobs - r.seen.outcomes(Done); states["aggregating"]+states["pending"] != left || states["aggregating"] == 0 ||
+	if left := jobs - r.seen.outcomes(lifecycle.Done); states["aggregating"]+states["pending"] != left || states["aggregating"] == 0 ||
 		states["retry"] != 0 || states["active"] != 0 {
 		t.Errorf("after the stop: %v; want the %d jobs that were not called in their lane", states, left)
 	}
@@ -231,7 +234,7 @@ func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
 	if _, err := round.round(ctx, 100); err != nil {
 		t.Fatal(err)
 	}
-	slot := func() string { return client.HGet(ctx, asynqKey(r.queue, "t:"+id), "hg_slot").Val() }
+	slot := func() string { return client.HGet(ctx, asynqwire.Key(r.queue, "t:"+id), "hg_slot").Val() }
 	given := slot()
 	if e, c := parseSlot(t, given); e == 0 || c < e {
 		t.Fatalf("slot = %q", given)
@@ -246,7 +249,7 @@ func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
 	if again := slot(); !sameSlot(t, given, again) {
 		t.Errorf("slot = %q after a stop, %q before", again, given)
 	}
-	if state := client.HGet(ctx, asynqKey(r.queue, "t:"+id), "state").Val(); state != "active" {
+	if state := client.HGet(ctx, asynqwire.Key(r.queue, "t:"+id), "state").Val(); state != "active" {
 		t.Errorf("state = %s; want it handed over again", state)
 	}
 }
@@ -270,7 +273,7 @@ func TestConcurrencyLimit(t *testing.T) {
 	}
 	r.enqueue(t, "a", jobs)
 	r.run(t)
-	r.seen.wait(t, string(Done), jobs)
+	r.seen.wait(t, string(lifecycle.Done), jobs)
 	if peak != most {
 		t.Errorf("%d calls at once; want %d", peak, most)
 	}
@@ -283,7 +286,7 @@ func TestSharedLimitIsDividedByWeight(t *testing.T) {
 	r.enqueue(t, "a", 600)
 	r.enqueue(t, "b", 1200)
 	r.run(t)
-	r.seen.wait(t, string(Done), 600)
+	r.seen.wait(t, string(lifecycle.Done), 600)
 	r.mu.Lock()
 	a, b := len(r.calls["a"]), len(r.calls["b"])
 	r.mu.Unlock()
@@ -305,7 +308,7 @@ func TestAttributesShareAcrossTenants(t *testing.T) {
 			})
 		}
 		r.run(t)
-		r.seen.wait(t, string(Done), 50)
+		r.seen.wait(t, string(lifecycle.Done), 50)
 		r.mu.Lock()
 		a, b := len(r.calls["a"]), len(r.calls["b"])
 		r.mu.Unlock()
@@ -322,14 +325,14 @@ func TestLimitsAreLive(t *testing.T) {
 		r := startRig(t, 1000, limitsOf(perTenant(10)), nil)
 		r.enqueue(t, "a", 1000)
 		r.run(t)
-		r.seen.wait(t, string(Done), 5)
+		r.seen.wait(t, string(lifecycle.Done), 5)
 		fast := throttle.PerSecond(400)
 		override := Override{Change: Change{Rate: &fast}, Reason: "a test", Actor: "the test"}
 		if err := SetOverride(t.Context(), r.server.Client(), r.queue, "a", "tenant", override); err != nil {
 			t.Fatal(err)
 		}
 		changed := time.Now()
-		r.seen.wait(t, string(Done), 400)
+		r.seen.wait(t, string(lifecycle.Done), 400)
 		run.Took("395 jobs after the limit was raised from 10/s to 400/s", changed, time.Now(), 2*time.Second)
 		if _, err := ClearOverride(t.Context(), r.server.Client(), r.queue, "a", "tenant", Operator{"the test", "a test"}); err != nil {
 			t.Fatal(err)
@@ -355,18 +358,18 @@ func TestRaisedQuotaWakesLanes(t *testing.T) {
 	r := startRig(t, 100, hourly(10), nil)
 	r.enqueue(t, "a", 50)
 	r.run(t)
-	r.seen.wait(t, string(Done), 10)
+	r.seen.wait(t, string(lifecycle.Done), 10)
 	more := hourly(20)
 	more.Queues = map[string]QueueLimits{r.queue: more.Queues[""]}
 	if err := Publish(t.Context(), r.server.Client(), more); err != nil {
 		t.Fatal(err)
 	}
-	r.seen.wait(t, string(Done), 20)
+	r.seen.wait(t, string(lifecycle.Done), 20)
 	rate := throttle.Rate{Count: 50, Period: time.Hour}
 	if err := SetOverride(t.Context(), r.server.Client(), r.queue, "a", "hourly", Override{Change: Change{Rate: &rate}, Reason: "a test", Actor: "the test"}); err != nil {
 		t.Fatal(err)
 	}
-	r.seen.wait(t, string(Done), 50)
+	r.seen.wait(t, string(lifecycle.Done), 50)
 }
 
 // TestPermitsOfDeletedJobsComeBack: asynq's tools know nothing of permits.

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // read is one look of the page at a queue.
@@ -43,7 +44,7 @@ func page() workload {
 			return err
 		}},
 		{"jobs", func(ctx context.Context, in *queue.Inspector, name string, _ queue.JobRow) error {
-			_, err := in.ListJobs(ctx, name, queue.JobQuery{State: queue.StateWaiting})
+			_, err := in.ListJobs(ctx, name, queue.JobQuery{State: lifecycle.StateWaiting})
 			return err
 		}},
 		{"gauges", func(ctx context.Context, in *queue.Inspector, name string, _ queue.JobRow) error {
@@ -73,9 +74,9 @@ func (b *bench) read(ctx context.Context, name string, look read) (sample, error
 	client := redis.NewClient(&redis.Options{Addr: b.server.Addr(), ClientName: me})
 	defer client.Close()
 	in := queue.NewInspector(client)
-	jobs, err := in.ListJobs(ctx, name, queue.JobQuery{State: queue.StateWaiting, Limit: 200})
+	jobs, err := in.ListJobs(ctx, name, queue.JobQuery{State: lifecycle.StateWaiting, Limit: 200})
 	for err == nil && len(jobs.Jobs) == 0 { // of few, all go at times
-		jobs, err = in.ListJobs(ctx, name, queue.JobQuery{State: queue.StateWaiting, Limit: 200})
+		jobs, err = in.ListJobs(ctx, name, queue.JobQuery{State: lifecycle.StateWaiting, Limit: 200})
 	}
 	if err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/endpoints"
-	"github.com/headgate/headgate/queue"
 )
 
 func endpointsCommand(o *options) *cobra.Command {
@@ -45,7 +45,7 @@ for one go within the hour, and with "enqueue run" at once; the job that was ans
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], queue.Suggest(args[0], []string{"list", "enable"}))}
+		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], check.Suggest(args[0], []string{"list", "enable"}))}
 	}
 	return cmd
 }

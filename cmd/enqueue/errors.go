@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // oneLine joins the errors of several fields into one line.
@@ -14,6 +14,6 @@ func oneLine(err error) error {
 
 // isInvalid tells a job that can never be accepted from a failure.
 func isInvalid(err error) bool {
-	_, ok := errors.AsType[*queue.InvalidError](err)
+	_, ok := errors.AsType[*validation.Error](err)
 	return ok
 }

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/dashboard/api"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -26,7 +26,7 @@ func keysCommand(o *options) *cobra.Command {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], queue.Suggest(args[0], []string{"new"}))}
+		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], check.Suggest(args[0], []string{"new"}))}
 	}
 	return cmd
 }

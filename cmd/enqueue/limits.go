@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/throttle"
 )
@@ -32,7 +33,7 @@ used stays used: a raised limit brings no burst.`,
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], queue.Suggest(args[0], []string{"show", "set", "clear"}))}
+		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], check.Suggest(args[0], []string{"show", "set", "clear"}))}
 	}
 	return cmd
 }

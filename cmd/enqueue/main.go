@@ -10,14 +10,17 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	_ "time/tzdata" // limits in Redis name zones, and small containers have none
+	_ "time/tzdata"
 
 	"github.com/caarlos0/env/v11"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue"
 )
+
+// limits in Redis name zones, and small containers have none
 
 // Exit codes, as the help says.
 const (
@@ -100,7 +103,7 @@ part was done: some lines were rejected, or a command was interrupted.`,
 		for _, command := range root.Commands() {
 			names = append(names, command.Name())
 		}
-		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], queue.Suggest(args[0], names))}
+		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], check.Suggest(args[0], names))}
 	}
 	return root
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -97,7 +98,7 @@ func selected(ctx context.Context, client redis.UniversalClient, name string) ([
 		return names, err
 	}
 	if !slices.Contains(names, name) {
-		return nil, usageError{fmt.Errorf("--queue: there is no queue %.60q%s", name, queue.Suggest(name, names))}
+		return nil, usageError{fmt.Errorf("--queue: there is no queue %.60q%s", name, check.Suggest(name, names))}
 	}
 	return []string{name}, nil
 }

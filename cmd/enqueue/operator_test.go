@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -73,7 +74,7 @@ func TestVerbCommands(t *testing.T) {
 	}
 	out, _, code := run("cancel", "--queue", "calls", "--dry-run", "--json")
 	var tally tallyJSON
-	if err := json.Unmarshal([]byte(out), &tally); err != nil || code != exitOK || !tally.DryRun || tally.Jobs != 2 || tally.ByState[queue.StatePending] != 1 {
+	if err := json.Unmarshal([]byte(out), &tally); err != nil || code != exitOK || !tally.DryRun || tally.Jobs != 2 || tally.ByState[lifecycle.StatePending] != 1 {
 		t.Errorf("--json: %q, %v", out, err)
 	}
 	out, _, code = run("audit", "--json")

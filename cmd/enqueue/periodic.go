@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/queue"
 )
@@ -46,7 +47,7 @@ comes twice goes the first time. A spec of every hour goes by the clock.`,
 		for _, command := range cmd.Commands() {
 			names = append(names, command.Name())
 		}
-		return usageError{fmt.Errorf("there is no command periodic %.60q%s", args[0], queue.Suggest(args[0], names))}
+		return usageError{fmt.Errorf("there is no command periodic %.60q%s", args[0], check.Suggest(args[0], names))}
 	}
 	return cmd
 }
@@ -255,5 +256,5 @@ func missing(ctx context.Context, client redis.UniversalClient, id string) error
 			names = append(names, s.ID)
 		}
 	}
-	return fmt.Errorf("there is no periodic job %.60q%s", id, queue.Suggest(id, names))
+	return fmt.Errorf("there is no periodic job %.60q%s", id, check.Suggest(id, names))
 }

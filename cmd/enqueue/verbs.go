@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // verbHelp is how a verb is described.
@@ -101,13 +102,13 @@ It works in short steps: it can be interrupted, and run again for the rest.`,
 
 // tallyJSON is what a verb prints as JSON.
 type tallyJSON struct {
-	Action  string                `json:"action"`
-	Queue   string                `json:"queue"`
-	DryRun  bool                  `json:"dry_run"`
-	Jobs    int64                 `json:"jobs"`
-	ByState map[queue.State]int64 `json:"by_state"`
-	TooLate int64                 `json:"too_late"`
-	Paused  int64                 `json:"paused"`
+	Action  string                    `json:"action"`
+	Queue   string                    `json:"queue"`
+	DryRun  bool                      `json:"dry_run"`
+	Jobs    int64                     `json:"jobs"`
+	ByState map[lifecycle.State]int64 `json:"by_state"`
+	TooLate int64                     `json:"too_late"`
+	Paused  int64                     `json:"paused"`
 }
 
 func doVerb(cmd *cobra.Command, o *options, verb queue.Verb, filter queue.Filter, who operator, dry bool) error {
@@ -149,7 +150,7 @@ func doVerb(cmd *cobra.Command, o *options, verb queue.Verb, filter queue.Filter
 	out := cmd.OutOrStdout()
 	if o.json {
 		if tally.ByState == nil {
-			tally.ByState = map[queue.State]int64{}
+			tally.ByState = map[lifecycle.State]int64{}
 		}
 		if err := json.NewEncoder(out).Encode(tallyJSON{string(verb), who.queue, dry, tally.Jobs, tally.ByState, tally.TooLate, tally.Paused}); err != nil {
 			return err
@@ -171,7 +172,7 @@ func doVerb(cmd *cobra.Command, o *options, verb queue.Verb, filter queue.Filter
 func told(tally queue.Tally, did string) string {
 	text := did + " " + jobs(tally.Jobs)
 	var parts []string
-	for _, state := range []queue.State{queue.StateWaiting, queue.StateScheduled, queue.StateRetry, queue.StatePending, queue.StateArchived} {
+	for _, state := range []lifecycle.State{lifecycle.StateWaiting, lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StatePending, lifecycle.StateArchived} {
 		if n := tally.ByState[state]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}

@@ -24,10 +24,11 @@ import (
 	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // calling makes the handlers of a worker, whose calls the test makes itself.
-func calling(t *testing.T, c config, file string) (call func(kind, tenant, payload string) (queue.Outcome, error), told *details) {
+func calling(t *testing.T, c config, file string) (call func(kind, tenant, payload string) (lifecycle.Outcome, error), told *details) {
 	t.Helper()
 	for name, d := range map[*time.Duration]time.Duration{
 		&c.BreakerPause: time.Minute, &c.WebhookTimeout: 5 * time.Second, &c.AITimeout: 5 * time.Second,
@@ -44,7 +45,7 @@ func calling(t *testing.T, c config, file string) (call func(kind, tenant, paylo
 		}
 	}
 	worker, told := handling(t, "q", c)
-	return func(kind, tenant, payload string) (queue.Outcome, error) {
+	return func(kind, tenant, payload string) (lifecycle.Outcome, error) {
 		return worker.Call(t.Context(), queue.Job{Kind: kind, Tenant: tenant, Payload: json.RawMessage(payload)})
 	}, told
 }
@@ -148,13 +149,13 @@ func TestTenantAccounts(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			for tenant, want := range map[string]string{"acme": tt.acme, "initech": tt.worker} {
-				if outcome, err := call(kind, tenant, tt.payload); outcome != queue.Done || provider.last(tenant) != want {
+				if outcome, err := call(kind, tenant, tt.payload); outcome != lifecycle.Done || provider.last(tenant) != want {
 					t.Errorf("%s: %s, %v; want the key %s", tenant, outcome, err, want)
 				}
 			}
 			outcome, err := call(kind, "globex", tt.payload)
 			throttled, ok := errors.AsType[*clients.ThrottledError](err)
-			if outcome != queue.Throttled || !ok || throttled.After != clients.KeyPause || throttled.Account ||
+			if outcome != lifecycle.Throttled || !ok || throttled.After != clients.KeyPause || throttled.Account ||
 				!strings.Contains(err.Error(), "no credentials for "+kind+" of tenant globex: it is none") || provider.last("globex") != "" {
 				t.Errorf("globex: %s, %v", outcome, err)
 			}
@@ -166,7 +167,7 @@ func TestTenantAccounts(t *testing.T) {
 		for tenant, all := range map[string]bool{"acme": false, "initech": true} {
 			outcome, err := call(kind, tenant, payload)
 			throttled, ok := errors.AsType[*clients.ThrottledError](err)
-			if outcome != queue.Throttled || !ok || throttled.Account != all || throttled.After < clients.KeyPause {
+			if outcome != lifecycle.Throttled || !ok || throttled.Account != all || throttled.After < clients.KeyPause {
 				t.Errorf("%s of %s: %s, %v", kind, tenant, outcome, err)
 			}
 		}
@@ -179,12 +180,12 @@ func TestNoAccountOfTheWorker(t *testing.T) {
 	c := config{AIProvider: "openai", StripeURL: url, AIBaseURL: "", EmailProvider: "resend", ResendURL: url}
 	call, _ := calling(t, c, "tenants: {acme: {payment: {key: sk_acme}, email: {api_key: re_acme}, ai: {api_key: sk-acme}}}")
 	for kind, payload := range map[string]string{"payment": paymentPayload, "email": mail} {
-		if outcome, err := call(kind, "acme", payload); outcome != queue.Done || provider.last("acme") == "" {
+		if outcome, err := call(kind, "acme", payload); outcome != lifecycle.Done || provider.last("acme") == "" {
 			t.Errorf("%s: %s, %v", kind, outcome, err)
 		}
 	}
 	for kind, payload := range map[string]string{"payment": paymentPayload, "email": mail, "ai": aiPayload} {
-		if outcome, err := call(kind, "globex", payload); outcome != queue.Throttled || !strings.Contains(err.Error(), "neither it nor the worker has any") {
+		if outcome, err := call(kind, "globex", payload); outcome != lifecycle.Throttled || !strings.Contains(err.Error(), "neither it nor the worker has any") {
 			t.Errorf("%s: %s, %v", kind, outcome, err)
 		}
 	}
@@ -289,7 +290,7 @@ func TestFailuresHoldWhatFailed(t *testing.T) {
 	} {
 		outcome, err := call(tt.kind, tt.tenant, tt.payload)
 		held, _ := errors.AsType[*clients.HeldError](err)
-		if outcome != queue.Retried || (held != nil) != (tt.holds != "") || held != nil && held.Who != tt.holds {
+		if outcome != lifecycle.Retried || (held != nil) != (tt.holds != "") || held != nil && held.Who != tt.holds {
 			t.Errorf("%s of %s: %s, %v, held %+v; want %q", tt.kind, tt.tenant, outcome, err, held, tt.holds)
 		}
 	}
@@ -309,7 +310,7 @@ func TestUsedUpAccounts(t *testing.T) {
 	call, _ := calling(t, config{AIProvider: "openai", AIBaseURL: url, AIAPIKey: "sk-worker"}, "tenants: {acme: {ai: {api_key: sk-acme}}}")
 	for tenant, all := range map[string]bool{"acme": false, "globex": true} {
 		outcome, err := call("ai", tenant, aiPayload)
-		if exhausted, ok := errors.AsType[*clients.ExhaustedError](err); outcome != queue.Throttled || !ok || exhausted.Account != all {
+		if exhausted, ok := errors.AsType[*clients.ExhaustedError](err); outcome != lifecycle.Throttled || !ok || exhausted.Account != all {
 			t.Errorf("%s: %s, %v", tenant, outcome, err)
 		}
 	}

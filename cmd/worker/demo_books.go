@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -73,7 +74,7 @@ func (d *demo) books(ctx context.Context) (books, error) {
 			return books{}, err
 		}
 		for _, group := range failures {
-			if group.Outcome == queue.Cancelled {
+			if group.Outcome == lifecycle.Cancelled {
 				b.failed -= group.Jobs
 				b.cancelled += group.Jobs
 			} else {

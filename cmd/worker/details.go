@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/clients/breaker"
 	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/internal/limitsfile"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 // details is what this worker tells of its providers and its limits file: to
@@ -102,7 +102,7 @@ func (d *details) read() any {
 // tooLarge is whether a worker would leave its details out.
 func tooLarge(all dashboard.WorkerDetails) bool {
 	text, err := json.Marshal(all)
-	return err == nil && len(text) > queue.MostDetails
+	return err == nil && len(text) > workers.MaxDetails
 }
 
 // quotasOf is what a client knows of its account's limits, if it does.

@@ -27,6 +27,8 @@ import (
 	"github.com/headgate/headgate/internal/limitsfile"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 // readDetails reads what a page would be shown, and fails where a worker could
@@ -34,10 +36,10 @@ import (
 func readDetails(t *testing.T, told *details) (dashboard.WorkerDetails, string) {
 	t.Helper()
 	text, err := json.Marshal(told.read())
-	if err != nil || len(text) > queue.MostDetails {
+	if err != nil || len(text) > workers.MaxDetails {
 		t.Fatalf("%d bytes, %v", len(text), err)
 	}
-	read, err := dashboard.ReadWorkerDetails(queue.WorkerInfo{ID: "w", Details: text})
+	read, err := dashboard.ReadWorkerDetails(workers.Info{ID: "w", Details: text})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,14 +65,14 @@ func TestDetails(t *testing.T) {
 		BreakerFailures: 1, WebhookAllowPrivate: true, AIProvider: "openai", AIBaseURL: provider.URL, AIAPIKey: "sk-CANARY-worker",
 	}, "tenants: {acme: {ai: {api_key: sk-CANARY-acme}}}")
 	for _, tenant := range []string{"acme", "initech"} {
-		if outcome, err := call("ai", tenant, aiPayload); outcome != queue.Done {
+		if outcome, err := call("ai", tenant, aiPayload); outcome != lifecycle.Done {
 			t.Fatal(outcome, err)
 		}
 	}
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	for range 2 {
-		if outcome, _ := call("webhook", "acme", `{"url":"`+gone.URL+`/CANARY?key=CANARY"}`); outcome == queue.Done {
+		if outcome, _ := call("webhook", "acme", `{"url":"`+gone.URL+`/CANARY?key=CANARY"}`); outcome == lifecycle.Done {
 			t.Fatal("it was taken")
 		}
 	}
@@ -121,7 +123,7 @@ func TestDetailsOfTheDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	if outcome, err := worker.Call(t.Context(), queue.Job{Kind: "ai", Tenant: "acme", Payload: json.RawMessage(aiPayload)}); outcome != queue.Done {
+	if outcome, err := worker.Call(t.Context(), queue.Job{Kind: "ai", Tenant: "acme", Payload: json.RawMessage(aiPayload)}); outcome != lifecycle.Done {
 		t.Fatal(outcome, err)
 	}
 	read, text := readDetails(t, told)
@@ -212,7 +214,7 @@ func (l lines) Write(p []byte) (int, error) {
 func TestRefusalsAreNoAnswers(t *testing.T) {
 	down := httptest.NewServer(http.NotFoundHandler())
 	down.Close()
-	calls := map[string]func(kind, tenant, payload string) (queue.Outcome, error){}
+	calls := map[string]func(kind, tenant, payload string) (lifecycle.Outcome, error){}
 	for what, c := range map[string]config{
 		"resend": {EmailProvider: "resend", ResendAPIKey: "re_x", ResendURL: down.URL, AIProvider: "openai", AIBaseURL: down.URL, AIAPIKey: "sk-x", StripeKey: "sk_x", StripeURL: down.URL, BreakerFailures: 1},
 		"smtp":   {EmailProvider: "smtp", SMTPAddr: strings.TrimPrefix(down.URL, "http://"), SMTPTLS: "none", WebhookAllowPrivate: true, BreakerFailures: 1},

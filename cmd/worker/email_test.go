@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 const mail = `{"from":"a@example.com","to":["b@example.net"],"subject":"hi","text":"hello"}`
@@ -18,7 +19,7 @@ const mail = `{"from":"a@example.com","to":["b@example.net"],"subject":"hi","tex
 func TestEmailProviders(t *testing.T) {
 	tests := map[string]struct {
 		start func(t *testing.T) *sandbox.Provider
-		lost  queue.Outcome
+		lost  lifecycle.Outcome
 	}{
 		"smtp": {func(t *testing.T) *sandbox.Provider {
 			post, err := sandbox.NewSMTP()
@@ -29,7 +30,7 @@ func TestEmailProviders(t *testing.T) {
 			t.Setenv("HEADGATE_SMTP_ADDR", post.Addr())
 			t.Setenv("HEADGATE_SMTP_TLS", "none")
 			return post.Provider
-		}, queue.Unknown},
+		}, lifecycle.Unknown},
 		"ses": {func(t *testing.T) *sandbox.Provider {
 			ses, err := sandbox.NewSES(sandbox.SESConfig{AccessKeyID: "AKIA1"})
 			if err != nil {
@@ -41,7 +42,7 @@ func TestEmailProviders(t *testing.T) {
 			}
 			t.Setenv("HEADGATE_EMAIL_PROVIDER", "ses")
 			return ses.Provider
-		}, queue.Unknown},
+		}, lifecycle.Unknown},
 		"resend": {func(t *testing.T) *sandbox.Provider {
 			resend, err := sandbox.NewResend(sandbox.ResendConfig{APIKey: "re_1"})
 			if err != nil {
@@ -52,7 +53,7 @@ func TestEmailProviders(t *testing.T) {
 			t.Setenv("HEADGATE_RESEND_API_KEY", "re_1")
 			t.Setenv("HEADGATE_RESEND_URL", resend.URL())
 			return resend.Provider
-		}, queue.Done},
+		}, lifecycle.Done},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +69,7 @@ func TestEmailProviders(t *testing.T) {
 				}
 				return ended(t, client, "email", receipt.ID)
 			}
-			if result := send(); result.Outcome != queue.Done {
+			if result := send(); result.Outcome != lifecycle.Done {
 				t.Errorf("%+v", result)
 			}
 			provider.Drop(1)

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestGone: after a 410 no job of that tenant goes to that URL, until an operator
@@ -40,7 +41,7 @@ func TestGone(t *testing.T) {
 		}
 		return receipt.ID
 	}
-	if result := ended(t, client, "webhook", send("acme", "/S3CRET")); result.Outcome != queue.Archived || !strings.Contains(result.Err, "answered 410") {
+	if result := ended(t, client, "webhook", send("acme", "/S3CRET")); result.Outcome != lifecycle.Archived || !strings.Contains(result.Err, "answered 410") {
 		t.Errorf("the first: %+v", result)
 	}
 	held := send("acme", "/S3CRET")
@@ -52,7 +53,7 @@ func TestGone(t *testing.T) {
 		t.Errorf("%d calls; want 1", n)
 	}
 	for _, other := range [][2]string{{"acme", "/other"}, {"globex", "/other"}} {
-		if result := ended(t, client, "webhook", send(other[0], other[1])); result.Outcome != queue.Done {
+		if result := ended(t, client, "webhook", send(other[0], other[1])); result.Outcome != lifecycle.Done {
 			t.Errorf("%s: %+v", other, result)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/clients.md")
@@ -229,7 +229,7 @@ func TestFailures(t *testing.T) {
 
 // fail makes a call fail for a tenant with the worker's account, and for one with an
 // account of its own.
-func (p provider) fail(t *testing.T, f failure) (holds, long string, outcome queue.Outcome) {
+func (p provider) fail(t *testing.T, f failure) (holds, long string, outcome lifecycle.Outcome) {
 	t.Helper()
 	for range 20 {
 		common := p.call(t, f, "initech", "globex")
@@ -251,7 +251,7 @@ func (p provider) fail(t *testing.T, f failure) (holds, long string, outcome que
 
 type held struct {
 	clients.Hold
-	outcome queue.Outcome
+	outcome lifecycle.Outcome
 	took    time.Duration
 }
 
@@ -287,9 +287,9 @@ func (p provider) call(t *testing.T, f failure, tenant, other string) held {
 		}
 		h.Long = f.long
 	case h.Scope != clients.JobScope:
-	case outcome == queue.Unknown:
+	case outcome == lifecycle.Unknown:
 		h.Long = clients.Holds(clients.Permanent(nil), now).Long
-	case outcome == queue.Retried: // also what is unknown, where a repeat is safe
+	case outcome == lifecycle.Retried: // also what is unknown, where a repeat is safe
 		h.Long = clients.Holds(clients.Retryable(nil), now).Long
 	}
 	return h

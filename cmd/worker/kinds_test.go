@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestKinds: a worker that is told of a model and of a Stripe account serves both,
@@ -67,11 +68,11 @@ func TestKinds(t *testing.T) {
 		Kind: "payment", Payload: json.RawMessage(`{"action":"create_and_confirm","amount":1999,"currency":"usd","payment_method":"pm_card_visa"}`),
 	})
 	for _, id := range asked {
-		if result := ended(t, client, "ai", id); result.Outcome != queue.Done || !strings.Contains(string(result.Result), `"usage"`) {
+		if result := ended(t, client, "ai", id); result.Outcome != lifecycle.Done || !strings.Contains(string(result.Result), `"usage"`) {
 			t.Errorf("completion: %+v, %s", result, result.Result)
 		}
 	}
-	if result := ended(t, client, "payment", paid); result.Outcome != queue.Done || !strings.Contains(string(result.Result), `"pi_`) {
+	if result := ended(t, client, "payment", paid); result.Outcome != lifecycle.Done || !strings.Contains(string(result.Result), `"pi_`) {
 		t.Errorf("payment: %+v, %s", result, result.Result)
 	}
 	if charges := stripe.Charges(); len(charges) != 1 {
@@ -144,7 +145,7 @@ func TestUsedUpAccount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if result := ended(t, client, "ai", receipt.ID); result.Outcome != queue.Done {
+		if result := ended(t, client, "ai", receipt.ID); result.Outcome != lifecycle.Done {
 			t.Fatalf("%+v", result)
 		}
 		pauses, err := queue.Pauses(t.Context(), server.Client(), "ai")

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestPaymentWhoseKeyIsForgotten: a charge whose answer was lost is not asked for
@@ -54,7 +55,7 @@ func TestPaymentWhoseKeyIsForgotten(t *testing.T) {
 
 	result := ended(t, client, "payment", receipt.ID)
 	jobs, _, err := queue.ListArchived(t.Context(), server.Client(), "payment", "", 0)
-	if err != nil || len(jobs) != 1 || jobs[0].Outcome != queue.Unknown ||
+	if err != nil || len(jobs) != 1 || jobs[0].Outcome != lifecycle.Unknown ||
 		!strings.HasPrefix(jobs[0].Reason, "unknown: a person has to decide: the first attempt was 24h") || !strings.Contains(jobs[0].Reason, receipt.ID) {
 		t.Errorf("%+v, %v", jobs, err)
 	}
@@ -105,7 +106,7 @@ func TestMailWhoseKeyIsForgotten(t *testing.T) {
 	}
 	aDayPasses(t, server.Client(), "email", receipt.ID)
 	result := ended(t, client, "email", receipt.ID)
-	if result.Outcome != queue.Unknown || !strings.Contains(result.Err, "Resend forgets idempotency keys") || len(resend.Calls()) != 1 {
+	if result.Outcome != lifecycle.Unknown || !strings.Contains(result.Err, "Resend forgets idempotency keys") || len(resend.Calls()) != 1 {
 		t.Errorf("%d calls, %+v; want one, and the job archived as unknown", len(resend.Calls()), result)
 	}
 }

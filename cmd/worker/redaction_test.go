@@ -21,6 +21,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // What stands in every secret of the test below, and in nothing else.
@@ -215,7 +216,7 @@ func noSecretIsTold(t *testing.T, provider string, start func(t *testing.T) (url
 					if err != nil {
 						t.Fatal(err)
 					}
-					if said = result.Err; result.Outcome == queue.Done {
+					if said = result.Err; result.Outcome == lifecycle.Done {
 						said = "done" // some providers take any 2xx for a success
 					}
 					if time.Now().After(deadline) {

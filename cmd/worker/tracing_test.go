@@ -34,6 +34,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/tracing"
 )
 
@@ -144,7 +145,7 @@ func TestTraces(t *testing.T) {
 					t.Fatal(err)
 				}
 				id = receipt.ID
-				if got := ended(t, client, "webhook", id); got.Outcome != queue.Done {
+				if got := ended(t, client, "webhook", id); got.Outcome != lifecycle.Done {
 					t.Fatalf("%+v", got)
 				}
 			})
@@ -254,7 +255,7 @@ func TestCollectorAway(t *testing.T) {
 			}
 			last = receipt.ID
 		}
-		if got := ended(t, client, "webhook", last); got.Outcome != queue.Done {
+		if got := ended(t, client, "webhook", last); got.Outcome != lifecycle.Done {
 			t.Errorf("%+v", got)
 		}
 		<-asked

@@ -11,13 +11,14 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestNotFound: a receiver that answers 404 while it is deployed gets its jobs
 // afterwards, also those with a single attempt; where the setting is 0, they are
 // archived.
 func TestNotFound(t *testing.T) {
-	for setting, want := range map[string]queue.Outcome{"": queue.Done, "0s": queue.Archived} {
+	for setting, want := range map[string]lifecycle.Outcome{"": lifecycle.Done, "0s": lifecycle.Archived} {
 		t.Run("setting "+setting, func(t *testing.T) {
 			server := redistest.Start(t)
 			var deployed atomic.Bool
@@ -40,7 +41,7 @@ func TestNotFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want == queue.Done {
+			if want == lifecycle.Done {
 				eventually(t, func() bool {
 					result, err := client.Result(t.Context(), "webhook", receipt.ID)
 					if err != nil || result.State == "archived" {

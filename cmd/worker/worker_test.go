@@ -13,7 +13,7 @@ import (
 
 	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 func TestMain(m *testing.M) {
@@ -179,26 +179,26 @@ func TestRunAndHealthcheck(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	var workers []queue.WorkerInfo
-	for len(workers) == 0 && time.Now().Before(end) { // it first tells of itself when it is ready
+	var living []workers.Info
+	for len(living) == 0 && time.Now().Before(end) { // it first tells of itself when it is ready
 		var err error
-		if workers, err = queue.Workers(t.Context(), server.Client()); err != nil {
+		if living, err = workers.List(t.Context(), server.Client()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(workers) != 1 || workers[0].PID != os.Getpid() || !slices.Equal(workers[0].Kinds, []string{"webhook"}) {
-		t.Fatalf("workers: %+v", workers)
+	if len(living) != 1 || living[0].PID != os.Getpid() || !slices.Equal(living[0].Kinds, []string{"webhook"}) {
+		t.Fatalf("workers: %+v", living)
 	}
-	told, err := dashboard.ReadWorkerDetails(workers[0])
+	told, err := dashboard.ReadWorkerDetails(living[0])
 	if err != nil || told.LimitsFile == nil || !strings.HasSuffix(told.LimitsFile.Path, "limits.yaml") ||
 		len(told.Providers) != 1 || told.Providers[0].Kind != "webhook" || told.Providers[0].Breaker == nil {
-		t.Errorf("details: %s, %v", workers[0].Details, err)
+		t.Errorf("details: %s, %v", living[0].Details, err)
 	}
 	stop()
 	if errText := <-ended; errText != "" {
 		t.Error(errText)
 	}
-	if workers, err := queue.Workers(t.Context(), server.Client()); err != nil || len(workers) != 0 {
+	if workers, err := workers.List(t.Context(), server.Client()); err != nil || len(living) != 0 {
 		t.Errorf("after its end: %+v, %v", workers, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -30,9 +31,9 @@ type action struct {
 // groupBody names a group of failures. All of it is required: without a reason it is
 // another group.
 type groupBody struct {
-	Outcome *queue.Outcome `json:"outcome"`
-	Kind    *string        `json:"kind"`
-	Reason  *string        `json:"reason"`
+	Outcome *lifecycle.Outcome `json:"outcome"`
+	Kind    *string            `json:"kind"`
+	Reason  *string            `json:"reason"`
 }
 
 // readGroup reads the name of a group of failures; without any, nil.
@@ -65,7 +66,7 @@ func (a *API) act(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	filter := queue.Filter{Tenant: body.Tenant, Kind: body.Kind, State: queue.State(body.State), Reason: body.Contains}
+	filter := queue.Filter{Tenant: body.Tenant, Kind: body.Kind, State: lifecycle.State(body.State), Reason: body.Contains}
 	if filter.Group, err = readGroup(body.Group); err != nil {
 		return answer{}, err
 	}

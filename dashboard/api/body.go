@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/internal/check"
 )
 
 // mostAction bounds the body of a request that is no job.
@@ -52,7 +52,7 @@ func decodeText(text []byte, into any) error {
 		}
 		name, _ := token.(string)
 		if !slices.Contains(known, name) {
-			return invalid(clip(name), "unknown field%s", queue.Suggest(name, known))
+			return invalid(clip(name), "unknown field%s", check.Suggest(name, known))
 		}
 		if seen[name] {
 			return invalid(name, "it stands twice")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // receipt is the answer to a job that was accepted.
@@ -32,7 +33,7 @@ type receipt struct {
 func stateWord(asynqState string) string {
 	switch asynqState {
 	case "aggregating":
-		return string(queue.StateWaiting)
+		return string(lifecycle.StateWaiting)
 	case "":
 		return "ended" // and forgotten; its key window lasts
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 const (
@@ -15,10 +16,10 @@ const (
 
 // point is what one second of a queue was like.
 type point struct {
-	Sent    calls                  `json:"sent"`
-	Allowed float64                `json:"allowed,omitempty"` // calls a second that limits let go of what waited; left out where nothing waited, or it is not known
-	Waiting int64                  `json:"waiting"`
-	Answers map[queue.Answer]calls `json:"answers"` // by what was answered
+	Sent    calls                      `json:"sent"`
+	Allowed float64                    `json:"allowed,omitempty"` // calls a second that limits let go of what waited; left out where nothing waited, or it is not known
+	Waiting int64                      `json:"waiting"`
+	Answers map[lifecycle.Answer]calls `json:"answers"` // by what was answered
 }
 
 // calls is how many calls a second had. It is no whole number: what two looks counted
@@ -74,7 +75,7 @@ func (h *history) add(all []queue.Totals, allowed map[string]float64) []newSecon
 	return ended
 }
 
-func newPoint() point { return point{Answers: map[queue.Answer]calls{}} }
+func newPoint() point { return point{Answers: map[lifecycle.Answer]calls{}} }
 
 // follows tells whether counts can be compared with those of before. The clock of
 // another Redis may be behind, and after a long sleep nothing is left of the past.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -15,7 +16,7 @@ import (
 func seconds(h *history, began time.Time, looks ...time.Duration) []point {
 	for _, after := range looks {
 		n := int64(after * 30 / time.Second)
-		h.add([]queue.Totals{{Queue: "q", At: began.Add(after), Calls: n, Waiting: 1, Answers: map[queue.Answer]int64{queue.AnswerOK: n}}}, map[string]float64{"q": 30})
+		h.add([]queue.Totals{{Queue: "q", At: began.Add(after), Calls: n, Waiting: 1, Answers: map[lifecycle.Answer]int64{lifecycle.AnswerOK: n}}}, map[string]float64{"q": 30})
 	}
 	_, points := h.of("q")
 	return points
@@ -33,7 +34,7 @@ func TestHistoryIsOfSeconds(t *testing.T) {
 		t.Errorf("%d seconds from %v on; want 8 from %v on", len(points), from, whole.Add(time.Second))
 	}
 	for i, p := range points {
-		if math.Abs(float64(p.Sent)-30) > 0.01 || math.Abs(float64(p.Answers[queue.AnswerOK])-30) > 0.01 || p.Allowed != 30 {
+		if math.Abs(float64(p.Sent)-30) > 0.01 || math.Abs(float64(p.Answers[lifecycle.AnswerOK])-30) > 0.01 || p.Allowed != 30 {
 			t.Errorf("second %d: %+v; want 30 calls", i, p)
 		}
 	}

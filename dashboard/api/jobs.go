@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // rowJobJSON is a job in a list.
@@ -23,7 +24,7 @@ type rowJobJSON struct {
 // jobs lists jobs of one state.
 func (a *API) jobs(r *request) (answer, error) {
 	query := queue.JobQuery{
-		State: queue.State(r.FormValue("state")), Tenant: r.FormValue("tenant"), Kind: r.FormValue("kind"),
+		State: lifecycle.State(r.FormValue("state")), Tenant: r.FormValue("tenant"), Kind: r.FormValue("kind"),
 		Reason: r.FormValue("reason"), Cursor: r.FormValue("cursor"),
 	}
 	var err error

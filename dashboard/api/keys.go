@@ -13,7 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -73,11 +75,11 @@ type Key struct {
 
 var keyID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// Validate reports what is wrong with a key, each as a [queue.InvalidError].
+// Validate reports what is wrong with a key, each as a [invalid.InvalidError].
 func (k Key) Validate() error {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
-		errs = append(errs, &queue.InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)})
+		errs = append(errs, validation.Field(field, fmt.Sprintf(format, args...)))
 	}
 	if !keyID.MatchString(k.ID) {
 		wrong("id", "%.70q is not 1 to 64 letters, digits, '.', '_' or '-'", k.ID)
@@ -93,7 +95,7 @@ func (k Key) Validate() error {
 	}
 	for _, scope := range k.Scopes {
 		if !slices.Contains(scopes, string(scope)) {
-			wrong("scopes", "%.40q is none of %s%s", scope, strings.Join(scopes, ", "), queue.Suggest(string(scope), scopes))
+			wrong("scopes", "%.40q is none of %s%s", scope, strings.Join(scopes, ", "), check.Suggest(string(scope), scopes))
 		}
 	}
 	for _, tenant := range k.Tenants {
@@ -112,7 +114,7 @@ func (k Key) Validate() error {
 // tenantProblem is what package queue says of a tenant's name.
 func tenantProblem(tenant string) string {
 	err := queue.Limits{Tenants: map[string]queue.TenantLimits{tenant: {}}}.Validate()
-	if field, ok := errors.AsType[*queue.InvalidError](err); ok {
+	if field, ok := errors.AsType[*validation.Error](err); ok {
 		_, reason, _ := strings.Cut(field.Reason, ": ")
 		return fmt.Sprintf("%.140q: %s", tenant, reason)
 	}

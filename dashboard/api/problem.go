@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // problem is an error as RFC 9457 has it.
@@ -134,7 +135,7 @@ func invalidFields(err error) []fieldError {
 		}
 		return all
 	}
-	if wrong, ok := err.(*queue.InvalidError); ok {
+	if wrong, ok := err.(*validation.Error); ok {
 		return []fieldError{{wrong.Field, wrong.Reason}}
 	}
 	return invalidFields(errors.Unwrap(err))

@@ -7,31 +7,33 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // overviewJSON is a queue as it is now. A caller who is for single tenants is told
 // of these alone, and not what only the queue as a whole has.
 type overviewJSON struct {
-	Queue     string                 `json:"queue"`
-	Now       moment                 `json:"now"`
-	Waiting   int64                  `json:"waiting"`
-	Scheduled *int64                 `json:"scheduled,omitempty"`
-	Retry     *int64                 `json:"retry,omitempty"`
-	Pending   *int64                 `json:"pending,omitempty"`
-	Active    *int64                 `json:"active,omitempty"`
-	Archived  *int64                 `json:"archived,omitempty"`
-	Enqueued  *int64                 `json:"enqueued,omitempty"`
-	Tenants   int64                  `json:"tenants"`
-	Allowed   float64                `json:"allowed_per_second"`
-	DrainsAt  *moment                `json:"drains_at,omitempty"`
-	Sure      string                 `json:"sure"`
-	Top       *outlookJSON           `json:"top,omitempty"`
-	Pauses    []pauseJSON            `json:"pauses"`
-	Answers   map[queue.Answer]int64 `json:"answers,omitzero"` // of calls ever made
-	Calls     *int64                 `json:"calls,omitempty"`
-	Faults    []faultJSON            `json:"faults,omitzero"`
-	Unserved  []string               `json:"unserved,omitempty"` // why no worker takes its jobs, or some
+	Queue     string                     `json:"queue"`
+	Now       moment                     `json:"now"`
+	Waiting   int64                      `json:"waiting"`
+	Scheduled *int64                     `json:"scheduled,omitempty"`
+	Retry     *int64                     `json:"retry,omitempty"`
+	Pending   *int64                     `json:"pending,omitempty"`
+	Active    *int64                     `json:"active,omitempty"`
+	Archived  *int64                     `json:"archived,omitempty"`
+	Enqueued  *int64                     `json:"enqueued,omitempty"`
+	Tenants   int64                      `json:"tenants"`
+	Allowed   float64                    `json:"allowed_per_second"`
+	DrainsAt  *moment                    `json:"drains_at,omitempty"`
+	Sure      string                     `json:"sure"`
+	Top       *outlookJSON               `json:"top,omitempty"`
+	Pauses    []pauseJSON                `json:"pauses"`
+	Answers   map[lifecycle.Answer]int64 `json:"answers,omitzero"` // of calls ever made
+	Calls     *int64                     `json:"calls,omitempty"`
+	Faults    []faultJSON                `json:"faults,omitzero"`
+	Unserved  []string                   `json:"unserved,omitempty"` // why no worker takes its jobs, or some
 }
 
 // faultJSON is something in Redis that the queue's scripts could not understand.
@@ -131,7 +133,7 @@ func (a *API) oneQueue(r *request) (answer, error) {
 func (a *API) thereIs(r *request) error {
 	names, err := queue.Queues(r.Context(), a.config.Redis)
 	if err == nil && !slices.Contains(names, r.PathValue("q")) {
-		err = newProblem(http.StatusNotFound, codeNotFound, "There is no queue %.70q%s", r.PathValue("q"), queue.Suggest(r.PathValue("q"), names))
+		err = newProblem(http.StatusNotFound, codeNotFound, "There is no queue %.70q%s", r.PathValue("q"), check.Suggest(r.PathValue("q"), names))
 	}
 	return err
 }

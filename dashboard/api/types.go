@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // moment is a time as the API writes it: RFC 3339 in UTC with ms.
@@ -105,16 +106,16 @@ func outlookOf(o queue.Outlook) outlookJSON {
 }
 
 type tallyJSON struct {
-	Jobs    int64                 `json:"jobs"`
-	ByState map[queue.State]int64 `json:"by_state"`
-	TooLate int64                 `json:"too_late"`
-	Paused  int64                 `json:"paused"`
-	DryRun  bool                  `json:"dry_run"`
+	Jobs    int64                     `json:"jobs"`
+	ByState map[lifecycle.State]int64 `json:"by_state"`
+	TooLate int64                     `json:"too_late"`
+	Paused  int64                     `json:"paused"`
+	DryRun  bool                      `json:"dry_run"`
 }
 
 func tallyOf(t queue.Tally, dry bool) tallyJSON {
 	if t.ByState == nil {
-		t.ByState = map[queue.State]int64{}
+		t.ByState = map[lifecycle.State]int64{}
 	}
 	return tallyJSON{t.Jobs, t.ByState, t.TooLate, t.Paused, dry}
 }

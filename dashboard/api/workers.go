@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 type workerJSON struct {
@@ -25,7 +25,7 @@ type workerJSON struct {
 }
 
 func (a *API) workers(r *request) (answer, error) {
-	workers, err := queue.Workers(r.Context(), a.config.Redis)
+	workers, err := workers.List(r.Context(), a.config.Redis)
 	all := []workerJSON{}
 	for _, w := range workers {
 		all = append(all, workerJSON{
@@ -62,8 +62,8 @@ type quotaTold struct {
 	ResetsAt  time.Time `json:"resets_at"`
 }
 
-func (a *API) told(r *request) ([]queue.WorkerInfo, []told, error) {
-	workers, err := queue.Workers(r.Context(), a.config.Redis)
+func (a *API) told(r *request) ([]workers.Info, []told, error) {
+	workers, err := workers.List(r.Context(), a.config.Redis)
 	all := make([]told, len(workers))
 	for i, w := range workers {
 		if len(w.Details) > 0 && json.Unmarshal(w.Details, &all[i]) != nil {

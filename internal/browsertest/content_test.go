@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate/clients/ai"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // contentLimits let little go of acme, so that what there is of it stays as it is.
@@ -55,7 +56,7 @@ func TestContent(t *testing.T) {
 	prompt := ai.Request(`{"model":"m","max_tokens":20,"messages":[{"role":"user","content":"Hi"}]}`)
 	s.enqueue(queue.Job{Kind: "ai", Tenant: "acme", Payload: prompt, Costs: ai.Estimate(prompt)})
 	until(t, 20*time.Second, "all calls were made", func() bool {
-		answers := map[queue.Answer]int64{}
+		answers := map[lifecycle.Answer]int64{}
 		for _, name := range []string{"webhook", "ai"} {
 			o, err := queue.NewInspector(s.rdb).Overview(t.Context(), name)
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestPaymentsUnderFaults: a thousand charges, of which Stripe's sandbox cuts the
@@ -121,7 +122,7 @@ queues:
 			t.Fatal(err)
 		}
 		for _, job := range page {
-			if job.Outcome != queue.Unknown {
+			if job.Outcome != lifecycle.Unknown {
 				t.Errorf("%s was archived as %s: %s", job.ID, job.Outcome, job.Reason)
 			}
 			unknown[job.ID] = true

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/internal/check"
 )
 
 // csvSource finds the records itself and has package encoding/csv read one at a
@@ -189,7 +189,7 @@ func checkHeader(header []string) error {
 		switch {
 		case isNested && (group == "attributes" || group == "costs" || group == "headers" || group == "payload") && inner != "":
 		case !slices.Contains(Fields, name):
-			return fmt.Errorf("column %.60q: unknown field%s", name, queue.Suggest(name, Fields))
+			return fmt.Errorf("column %.60q: unknown field%s", name, check.Suggest(name, Fields))
 		}
 		if seen[name] {
 			return fmt.Errorf("column %s stands twice", name)

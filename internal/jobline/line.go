@@ -15,7 +15,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // Payloads is what is known of the payloads of kinds.
@@ -160,7 +162,7 @@ func checkFields(text []byte) error {
 		}
 		name, _ := token.(string)
 		if !slices.Contains(Fields, name) {
-			return fmt.Errorf("%.60q: unknown field%s", name, queue.Suggest(name, Fields))
+			return fmt.Errorf("%.60q: unknown field%s", name, check.Suggest(name, Fields))
 		}
 		if seen[name] {
 			return fmt.Errorf("%s: it stands twice", name)
@@ -190,7 +192,7 @@ func typeName(goType string) string {
 	return "a text"
 }
 
-// Job makes the job of a line. The error joins a [queue.InvalidError] for each
+// Job makes the job of a line. The error joins a [invalid.InvalidError] for each
 // field that is wrong.
 func (l Line) Job(payloads Payloads) (queue.Job, error) {
 	job, err := l.jobAt(0, payloads)
@@ -200,10 +202,10 @@ func (l Line) Job(payloads Payloads) (queue.Job, error) {
 	// All mistakes are told at once, those of the queue among them.
 	all := unjoined(err)
 	for _, err := range unjoined(job.Validate()) {
-		invalid, ok := errors.AsType[*queue.InvalidError](err)
+		wrong, ok := errors.AsType[*validation.Error](err)
 		if ok && !slices.ContainsFunc(all, func(known error) bool {
-			of, ok := errors.AsType[*queue.InvalidError](known)
-			return ok && of.Field == invalid.Field
+			of, ok := errors.AsType[*validation.Error](known)
+			return ok && of.Field == wrong.Field
 		}) {
 			all = append(all, err)
 		}
@@ -226,7 +228,7 @@ func (l Line) jobAt(depth int, payloads Payloads) (queue.Job, error) {
 	var job queue.Job
 	var errs []error
 	wrong := func(field, format string, args ...any) {
-		errs = append(errs, &queue.InvalidError{Field: field, Reason: fmt.Sprintf(format, args...)})
+		errs = append(errs, validation.Field(field, fmt.Sprintf(format, args...)))
 	}
 	text := func(from *string) string {
 		if from == nil {
@@ -321,8 +323,8 @@ func followUp(field string, text json.RawMessage, depth int, payloads Payloads, 
 	}
 	job, err := l.jobAt(depth+1, payloads)
 	for _, err := range unjoined(err) {
-		if invalid, ok := errors.AsType[*queue.InvalidError](err); ok {
-			err = &queue.InvalidError{Field: field + "." + invalid.Field, Reason: invalid.Reason}
+		if wrong, ok := errors.AsType[*validation.Error](err); ok {
+			err = validation.Field(field+"."+wrong.Field, wrong.Reason)
 		} else if err != nil {
 			err = fmt.Errorf("%s.%w", field, err)
 		}

@@ -23,7 +23,7 @@ import (
 
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/strictyaml"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -102,7 +102,7 @@ func (r *reader) key(node *yaml.Node, path string) api.Key {
 		}
 	}
 	for _, err := range joined(key.Validate()) {
-		if invalid, ok := errors.AsType[*queue.InvalidError](err); ok {
+		if invalid, ok := errors.AsType[*validation.Error](err); ok {
 			wrong(invalid.Field, invalid.Reason)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -110,7 +111,7 @@ tenants:
 		t.Errorf("max_queue = %d, max_backlog = %d", ai.MaxQueue, ai.MaxBacklog)
 	}
 	for what, window := range map[string]struct {
-		got  queue.SendWindow
+		got  sendwindow.Window
 		want string
 	}{
 		"all kinds":        {ai.SendWindows[queue.AllKinds], "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"},

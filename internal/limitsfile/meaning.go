@@ -9,13 +9,14 @@ import (
 
 	"github.com/headgate/headgate/internal/strictyaml"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/validation"
 )
 
 // named checks the name of a tenant or plan by the rule for tenants. It is asked
 // for each alone, because package queue does not say which of them it means.
 func (p *parser) named(key *yaml.Node, path, what string) bool {
 	err := queue.Limits{Tenants: map[string]queue.TenantLimits{key.Value: {}}}.Validate()
-	field, ok := errors.AsType[*queue.InvalidError](err)
+	field, ok := errors.AsType[*validation.Error](err)
 	if ok {
 		_, reason, _ := strings.Cut(field.Reason, ": ")
 		p.Wrong(key, path, "a %s's name: %s", what, reason)
@@ -66,7 +67,7 @@ func (p *parser) meaning(limits queue.Limits) []Problem {
 	problems := make([]Problem, len(all))
 	for i, err := range all {
 		problems[i] = Problem{Reason: err.Error()}
-		if field, ok := errors.AsType[*queue.InvalidError](err); ok {
+		if field, ok := errors.AsType[*validation.Error](err); ok {
 			problems[i] = Problem{Path: field.Field, Reason: field.Reason, Line: p.lineOf(field.Field)}
 		}
 	}

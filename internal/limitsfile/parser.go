@@ -5,14 +5,18 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // time zones on machines that have none, such as small containers
+	_ "time/tzdata"
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/strictyaml"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
+
+// time zones on machines that have none, such as small containers
 
 // parser reads what a limits file holds.
 type parser struct{ *strictyaml.Parser }
@@ -34,12 +38,12 @@ func (p *parser) weight(into **float64) read {
 	}
 }
 
-func (p *parser) sendWindow(into *queue.SendWindow) read {
+func (p *parser) sendWindow(into *sendwindow.Window) read {
 	return func(node *yaml.Node, path string) {
 		if !p.Word(node, path) {
 			return
 		}
-		window, err := queue.ParseSendWindow(node.Value)
+		window, err := sendwindow.Parse(node.Value)
 		if err != nil {
 			p.Wrong(node, path, "%s", strings.TrimPrefix(err.Error(), "send window "))
 			return
@@ -102,7 +106,7 @@ func (p *parser) file(root *yaml.Node) queue.Limits {
 		if !ok {
 			// Of a plan with mistakes the name still counts as there.
 			if _, written := p.Lines["plans."+node.Value]; !written {
-				p.Wrong(node, "tenants."+tenant+".plan", "there is no plan %.60q%s", node.Value, queue.Suggest(node.Value, names))
+				p.Wrong(node, "tenants."+tenant+".plan", "there is no plan %.60q%s", node.Value, check.Suggest(node.Value, names))
 			}
 			continue
 		}
@@ -125,9 +129,9 @@ func (p *parser) queue(node *yaml.Node, path string) queue.QueueLimits {
 		"max_backlog": p.Count(&backlog),
 		"max_queue":   p.Count(&most),
 		"send_windows": func(node *yaml.Node, path string) {
-			q.SendWindows = map[string]queue.SendWindow{}
+			q.SendWindows = map[string]sendwindow.Window{}
 			p.Entries(node, path, func(kind, value *yaml.Node, at string) {
-				var window queue.SendWindow
+				var window sendwindow.Window
 				p.sendWindow(&window)(value, at)
 				q.SendWindows[kind.Value] = window
 			})

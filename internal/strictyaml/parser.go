@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -77,7 +77,7 @@ func (p *Parser) Fields(node *yaml.Node, path string, known map[string]Read) {
 			read(value, at)
 			return
 		}
-		p.Wrong(key, at, UnknownField+"%s", queue.Suggest(key.Value, slices.Sorted(maps.Keys(known))))
+		p.Wrong(key, at, UnknownField+"%s", check.Suggest(key.Value, slices.Sorted(maps.Keys(known))))
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/queuetest"
 )
 
@@ -50,10 +51,10 @@ func TestExampleHandler(t *testing.T) {
 		}
 		return nil
 	})
-	if run := q.Work(SendSMS.Job("shop", SMS{To: "Ada"})); run.Outcome != queue.Done {
+	if run := q.Work(SendSMS.Job("shop", SMS{To: "Ada"})); run.Outcome != lifecycle.Done {
 		t.Error(run)
 	}
-	if run := q.Work(SendSMS.Job("shop", SMS{})); run.Outcome != queue.Retried {
+	if run := q.Work(SendSMS.Job("shop", SMS{})); run.Outcome != lifecycle.Retried {
 		t.Error(run)
 	}
 }
@@ -86,7 +87,7 @@ func TestExampleBoth(t *testing.T) {
 	if len(sent) != 2 || sent[1] != "how was it?" {
 		t.Errorf("sent after a week: %q", sent)
 	}
-	for i, want := range []queue.Outcome{queue.Retried, queue.Done, queue.Done} {
+	for i, want := range []lifecycle.Outcome{lifecycle.Retried, lifecycle.Done, lifecycle.Done} {
 		if run := q.Outcomes()[i]; run.Outcome != want {
 			t.Errorf("run %d: %v; want %s", i, run, want)
 		}

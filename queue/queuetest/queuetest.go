@@ -33,6 +33,7 @@ import (
 
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // Queue is a queue of one test, or several of them on one Redis.
@@ -101,7 +102,7 @@ func (q *Queue) leftovers() {
 	defer q.mu.Unlock()
 	for _, run := range q.runs[q.told:] {
 		switch run.Outcome {
-		case queue.Archived, queue.Unknown, queue.Expired, queue.Crashed:
+		case lifecycle.Archived, lifecycle.Unknown, lifecycle.Expired, lifecycle.Crashed:
 			left = append(left, "failed for good: "+run.String())
 		}
 	}
@@ -141,8 +142,8 @@ func (o observer) Dispatched(name string, round queue.Round) {
 }
 
 // Finished notes jobs that ended without a call: middleware does not see them.
-func (o observer) Finished(name, kind string, outcome queue.Outcome) {
-	if outcome == queue.Expired || outcome == queue.Crashed {
+func (o observer) Finished(name, kind string, outcome lifecycle.Outcome) {
+	if outcome == lifecycle.Expired || outcome == lifecycle.Crashed {
 		o.q.add(Run{Running: queue.Running{Queue: name, Kind: kind}, Outcome: outcome})
 	}
 }

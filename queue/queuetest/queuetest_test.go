@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/queuetest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -143,7 +144,7 @@ func TestFailures(t *testing.T) {
 			answer(q, permanent{})
 			enqueue(t, q, text("a"))
 			q.Drain()
-			if runs := q.Outcomes(); len(runs) != 1 || runs[0].Outcome != queue.Archived || !errors.Is(runs[0].Err, permanent{}) || runs[0].Tenant != "shop" {
+			if runs := q.Outcomes(); len(runs) != 1 || runs[0].Outcome != lifecycle.Archived || !errors.Is(runs[0].Err, permanent{}) || runs[0].Tenant != "shop" {
 				t.Errorf("Outcomes = %v", runs)
 			}
 		}, ""},
@@ -406,10 +407,10 @@ func TestWork(t *testing.T) {
 	last.MaxAttempts = 1
 	for _, test := range []struct {
 		job  queue.Job
-		want queue.Outcome
-	}{{text("good"), queue.Done}, {text("bad"), queue.Archived}, {text("panic"), queue.Retried}, {last, queue.Archived}} {
+		want lifecycle.Outcome
+	}{{text("good"), lifecycle.Done}, {text("bad"), lifecycle.Archived}, {text("panic"), lifecycle.Retried}, {last, lifecycle.Archived}} {
 		run := q.Work(test.job)
-		if run.Outcome != test.want || run.Tenant != "shop" || run.ID == "" || (run.Err == nil) != (test.want == queue.Done) {
+		if run.Outcome != test.want || run.Tenant != "shop" || run.ID == "" || (run.Err == nil) != (test.want == lifecycle.Done) {
 			t.Errorf("Work(%v) = %v; want %s", test.job.Payload, run, test.want)
 		}
 	}

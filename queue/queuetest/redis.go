@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// This file is all that touches keys: asynq's as queue/asynq.lua, ours as
-// queue/lanes.lua describe them.
+// This file is all that touches keys: asynq's as queue/internal/asynqwire/asynq.lua, ours as
+// queue/internal/store/lanes.lua describe them.
 
 func asynqKey(queue, name string) string { return "asynq:{" + queue + "}:" + name }
 func ourKey(queue, name string) string   { return "headgate:{" + queue + "}:" + name }

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // Run is one run of a job: a call, or the end of a job that was not called
 // (expired), of which then only Queue and Kind are known.
 type Run struct {
 	queue.Running
-	Outcome queue.Outcome
+	Outcome lifecycle.Outcome
 	Err     error // the handler's
 }
 

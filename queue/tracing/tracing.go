@@ -28,6 +28,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // Config says how spans are made. The zero value will do for most.
@@ -152,7 +153,7 @@ func end(ctx context.Context, span trace.Span, err error) {
 	outcome := queue.OutcomeOf(ctx, err)
 	span.SetAttributes(attrOutcome.String(string(outcome)))
 	switch outcome {
-	case queue.Retried, queue.Archived, queue.Unknown:
+	case lifecycle.Retried, lifecycle.Archived, lifecycle.Unknown:
 		span.SetAttributes(semconv.ErrorType(err))
 		span.SetStatus(codes.Error, "")
 	}

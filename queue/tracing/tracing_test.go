@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/queuetest"
 	"github.com/headgate/headgate/queue/tracing"
 )
@@ -237,13 +238,13 @@ func (throttled) RetryAfter() time.Duration { return time.Minute }
 func TestOutcomes(t *testing.T) {
 	tests := map[string]struct {
 		answer  func() error
-		outcome queue.Outcome
+		outcome lifecycle.Outcome
 		status  codes.Code
 		fault   any
 	}{
-		"failed":    {func() error { return errors.New("500 for secret") }, queue.Archived, codes.Error, "*errors.errorString"},
-		"throttled": {func() error { return throttled{} }, queue.Throttled, codes.Unset, nil},
-		"panicked":  {func() error { panic("secret") }, queue.Archived, codes.Error, "panic"},
+		"failed":    {func() error { return errors.New("500 for secret") }, lifecycle.Archived, codes.Error, "*errors.errorString"},
+		"throttled": {func() error { return throttled{} }, lifecycle.Throttled, codes.Unset, nil},
+		"panicked":  {func() error { panic("secret") }, lifecycle.Archived, codes.Error, "panic"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -20,11 +20,11 @@ var gateMutants = []mutant{
 		"no fence", "a call leaves only while its job is certainly this worker's", "queue TestNoCallWithoutALease",
 	},
 	{
-		"queue/gate.go", `return !job.Probe && g.pauses.holds(now, holdScopes(job.tenant(), job.kind(), endpointIn(job.attributes))...)`, `return g.pauses.holds(now, holdScopes(job.tenant(), job.kind(), endpointIn(job.attributes))...)`,
+		"queue/gate.go", `return !job.Probe && g.pauses.holds(now, store.HoldScopes(job.tenant(), job.kind(), store.EndpointIn(job.attributes))...)`, `return g.pauses.holds(now, store.HoldScopes(job.tenant(), job.kind(), store.EndpointIn(job.attributes))...)`,
 		"missing condition", "a probe goes while the others are held", "queue TestNoCallWhilePaused",
 	},
 	{
-		"queue/gate.go", `if g.pauses.holds(now, pauseScopes(job.tenant(), job.kind())...) {`, `if g.pauses.holds(now, wholeQueue) {`,
+		"queue/gate.go", `if g.pauses.holds(now, store.PauseScopes(job.tenant(), job.kind())...) {`, `if g.pauses.holds(now, wholeQueue) {`,
 		"wrong key", "no call leaves while its tenant or kind is paused", "queue TestNoCallWhilePaused",
 	},
 	{
@@ -32,11 +32,11 @@ var gateMutants = []mutant{
 		"wrong number", "a job that an operator retries begins anew", "queue TestRetriedJobBeginsWithItsFirstAttempt",
 	},
 	{
-		"queue/gate.go", `question.actual = nothing(job.Costs)`, `question.actual = ""`,
+		"queue/gate.go", `question.actual = store.NoCosts(job.Costs)`, `question.actual = ""`,
 		"missing write", "a call that the provider refused gives its permits back", "queue TestThrottledCallCostsNothing",
 	},
 	{
-		"queue/gate.go", `case v.outcome == Throttled || v.outcome == Postponed && !v.first || errors.Is(v.err, errParked):`, `case v.outcome == Throttled || errors.Is(v.err, errParked):`,
+		"queue/gate.go", `case v.outcome == lifecycle.Throttled || v.outcome == lifecycle.Postponed && !v.first || errors.Is(v.err, errParked):`, `case v.outcome == lifecycle.Throttled || errors.Is(v.err, errParked):`,
 		"missing condition", "a call that is not wanted yet does not count as the first one", "queue TestParkedIsNotFirst",
 	},
 	{
@@ -44,7 +44,7 @@ var gateMutants = []mutant{
 		"missing branch", "Redis records that the end of a call is unknown", "queue TestUnknownStaysUnknown|TestOutcomeOfRepeatUnknown",
 	},
 	{
-		"queue/gate.go", `answer = AnswerUnknown`, `answer = AnswerRetryable`,
+		"queue/gate.go", `answer = lifecycle.AnswerUnknown`, `answer = AnswerRetryable`,
 		"swapped", "of a call that was cut off nobody knows the end", "queue TestOutcomeOfACallThatWasCutOff|TestStopSettlesWhatItCutsOff|TestCallThatOutlivesItsWorker|TestAnswer",
 	},
 	{
@@ -72,7 +72,7 @@ var gateMutants = []mutant{
 		"clock", "a lead does not last for longer because the clock was set back", "queue TestLeadEnds",
 	},
 	{
-		"queue/settle.go", `announceToAll(ctx, g.redis, g.queue)`, `announce(ctx, g.redis, g.queue)`,
+		"queue/settle.go", `store.AnnounceToAll(ctx, g.redis, g.queue)`, `announce(ctx, g.redis, g.queue)`,
 		"wrong call", "workers that stand by do not send what a call of another one paused", "queue TestPauseReachesWhoStandsBy",
 	},
 	{
@@ -120,7 +120,7 @@ var gateMutants = []mutant{
 		"swapped", "a call whose end is not known is repeated only where that is safe", "queue TestJudge|TestOutcomeOfRepeatUnknown",
 	},
 	{
-		"queue/outcome.go", `end, err = Unknown, fmt.Errorf("%w; %w", err, errUnsure)`, `err = fmt.Errorf("%w; %w", err, errUnsure)`,
+		"queue/outcome.go", `end, err = lifecycle.Unknown, fmt.Errorf("%w; %w", err, errUnsure)`, `err = fmt.Errorf("%w; %w", err, errUnsure)`,
 		"missing write", "a job with a call of unknown end is archived as unknown", "queue TestJudge|TestUnknownStaysUnknown",
 	},
 	{
@@ -132,11 +132,11 @@ var gateMutants = []mutant{
 		"wrong number", "a 429 without a time pauses for a second", "queue TestJudge|TestThrottled",
 	},
 	{
-		"queue/outcome.go", `outcome: Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: min(pause, longestPause), reason: err.Error()},`, `outcome: Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: pause, reason: err.Error()},`,
+		"queue/outcome.go", `outcome: lifecycle.Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: min(pause, longestPause), reason: err.Error()},`, `outcome: lifecycle.Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: pause, reason: err.Error()},`,
 		"no bound", "no provider pauses a queue for longer than a day", "queue TestJudge|TestThrottled",
 	},
 	{
-		"queue/outcome.go", `wait := min(max(postponed.ParkUntil().Sub(now), 0), mostAhead)`, `wait := min(max(postponed.ParkUntil().Sub(now)-time.Minute, 0), mostAhead)`,
+		"queue/outcome.go", `wait := min(max(postponed.ParkUntil().Sub(now), 0), check.MaxAhead)`, `wait := min(max(postponed.ParkUntil().Sub(now)-time.Minute, 0), check.MaxAhead)`,
 		"clock", "a job that is not wanted before a time does not go before it", "queue TestJudgeKeepsTheTime",
 	},
 	{

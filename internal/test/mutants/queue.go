@@ -4,15 +4,15 @@ package main
 var queueMutants = []mutant{
 	// plan.lua.
 	{
-		"queue/plan.lua", `for i = #plans, known + 1, -1 do`, `for i = #plans, known + 2, -1 do`,
+		"queue/internal/store/plan.lua", `for i = #plans, known + 1, -1 do`, `for i = #plans, known + 2, -1 do`,
 		"off by one", "what is decided about a damaged job is dropped as a whole", "queue TestScriptsOnDamagedState|TestScriptsReportFaults",
 	},
 	{
-		"queue/plan.lua", `if found ~= 'none' and found ~= is then error('WRONGTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. is, 0) end`, `if found ~= 'none' and found == is then types[key] = is end`,
+		"queue/internal/store/plan.lua", `if found ~= 'none' and found ~= is then error('WRONGTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. is, 0) end`, `if found ~= 'none' and found == is then types[key] = is end`,
 		"no fence", "no write meets a key of another type half-way", "queue TestScriptsOnDamagedState",
 	},
 	{
-		"queue/plan.lua", `elseif sum.drop and reply <= 0 then`, `elseif sum.drop and reply < 0 then`,
+		"queue/internal/store/plan.lua", `elseif sum.drop and reply <= 0 then`, `elseif sum.drop and reply < 0 then`,
 		"off by one", "a tenant without jobs is forgotten", "queue TestManyGhosts",
 	},
 
@@ -26,7 +26,7 @@ var queueMutants = []mutant{
 		"missing undo", "a job that is left to enqueue.lua is counted once", "queue TestFreshJobMeetsDamage",
 	},
 	{
-		"queue/lanes.lua", `if known ~= number then error('a later call was answered', 0) end`, `if known ~= number then return nil end`,
+		"queue/internal/store/lanes.lua", `if known ~= number then error('a later call was answered', 0) end`, `if known ~= number then return nil end`,
 		"no fence", "an earlier call of a line is not made again", "queue TestAnswersOfALine",
 	},
 	{
@@ -82,75 +82,75 @@ var queueMutants = []mutant{
 
 	// lanes.lua.
 	{
-		"queue/lanes.lua", `return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))`, `return (string.gsub(text, '[^a-zA-Z0-9._~@;=-]', function(c) return string.format('%%%02X', string.byte(c)) end))`,
+		"queue/internal/store/lanes.lua", `return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))`, `return (string.gsub(text, '[^a-zA-Z0-9._~@;=-]', function(c) return string.format('%%%02X', string.byte(c)) end))`,
 		"no escape", "no name becomes a part of another lane's", "queue TestScheduledForOthers",
 	},
 	{
-		"queue/lanes.lua", `if entry.spec.b > 0 and n > entry.spec.b then return entry.spec.b end`, `if entry.spec.b > 0 and n > entry.spec.b then return 0 end`,
+		"queue/internal/store/lanes.lua", `if entry.spec.b > 0 and n > entry.spec.b then return entry.spec.b end`, `if entry.spec.b > 0 and n > entry.spec.b then return 0 end`,
 		"wrong number", "a job that costs more than its limit holds takes all of it", "queue TestLoweredBelowACost",
 	},
 	{
-		"queue/lanes.lua", `if change.limit and (change['until'] == 0 or change['until'] > now) then`, `if change.limit then`,
+		"queue/internal/store/lanes.lua", `if change.limit and (change['until'] == 0 or change['until'] > now) then`, `if change.limit then`,
 		"clock", "an override ends at its end", "queue TestEndOfAnOverrideWakes",
 	},
 	{
-		"queue/lanes.lua", `local parts = math.max(1, math.floor(parts_now(entry.key, now) / 2))`, `local parts = math.max(1, math.floor(parts_now(entry.key, now) / 1))`,
+		"queue/internal/store/lanes.lua", `local parts = math.max(1, math.floor(parts_now(entry.key, now) / 2))`, `local parts = math.max(1, math.floor(parts_now(entry.key, now) / 1))`,
 		"wrong number", "a 429 halves an adaptive limit", "queue TestAdaptiveLimit",
 	},
 	{
-		"queue/lanes.lua", `local left = math.min(PARTS, parts + STEP * math.floor(math.max(0, now - since) / STEP_US))`, `local left = math.min(PARTS, parts + STEP * math.floor(math.max(0, now - since) / STEP))`,
+		"queue/internal/store/lanes.lua", `local left = math.min(PARTS, parts + STEP * math.floor(math.max(0, now - since) / STEP_US))`, `local left = math.min(PARTS, parts + STEP * math.floor(math.max(0, now - since) / STEP))`,
 		"clock", "an adaptive limit comes back step by step", "queue TestAdaptiveLimit|TestRecoveryOfAnAdaptiveLimitWakes",
 	},
 	{
-		"queue/lanes.lua", `if t < openings[i + 1] then return math.max(t, openings[i]) end`, `if t < openings[i + 1] then return t end`,
+		"queue/internal/store/lanes.lua", `if t < openings[i + 1] then return math.max(t, openings[i]) end`, `if t < openings[i + 1] then return t end`,
 		"clock", "no job goes outside of its send window", "queue TestSendWindow$|TestExplainPauseAndWindow",
 	},
 	{
-		"queue/lanes.lua", `lower.b = math.max(1, math.floor(spec.b * parts / PARTS))`, `lower.b = math.max(1, spec.b)`,
+		"queue/internal/store/lanes.lua", `lower.b = math.max(1, math.floor(spec.b * parts / PARTS))`, `lower.b = math.max(1, spec.b)`,
 		"wrong number", "an adaptive window is lowered, too", "queue TestRecoveryOfAnAdaptiveLimitWakes",
 	},
 	{
-		"queue/lanes.lua", `if ends > b.pause then b.pause, b.why, b.mended = ends, reason, true end`, `if ends < b.pause then b.pause, b.why, b.mended = ends, reason, true end`,
+		"queue/internal/store/lanes.lua", `if ends > b.pause then b.pause, b.why, b.mended = ends, reason, true end`, `if ends < b.pause then b.pause, b.why, b.mended = ends, reason, true end`,
 		"swapped", "a provider's pause stops the buckets, and the longer one holds", "queue TestThrottledStopsTheBucket",
 	},
 	{
-		"queue/lanes.lua", `if limit_earliest(entry.spec, bucket(entry, now), now, now, 1) > now then return entry end`, `if limit_earliest(entry.spec, bucket(entry, now), now, now, 1) > now + 1e15 then return entry end`,
+		"queue/internal/store/lanes.lua", `if limit_earliest(entry.spec, bucket(entry, now), now, now, 1) > now then return entry end`, `if limit_earliest(entry.spec, bucket(entry, now), now, now, 1) > now + 1e15 then return entry end`,
 		"wrong number", "no more calls are under way than a concurrency limit says", "queue TestConcurrencyLimit|TestKeptSlotTakesAPermit",
 	},
 	{
-		"queue/lanes.lua", `plan('ZREM', key, id)`, `read('ZSCORE', key, id)`,
+		"queue/internal/store/lanes.lua", `plan('ZREM', key, id)`, `read('ZSCORE', key, id)`,
 		"missing write", "a job that ended or waits holds no permit", "queue TestWaitingForAnotherTryHoldsNoPermit|TestCancelFreesPermits|TestConcurrencyLimit",
 	},
 	{
-		"queue/lanes.lua", `for _, lane in ipairs(pick(headgate .. 'blocked:' .. string.sub(key, #PERMITS + 1), 1)) do`, `for _, lane in ipairs(pick(headgate .. 'blocked:' .. string.sub(key, #PERMITS), 1)) do`,
+		"queue/internal/store/lanes.lua", `for _, lane in ipairs(pick(headgate .. 'blocked:' .. string.sub(key, #PERMITS + 1), 1)) do`, `for _, lane in ipairs(pick(headgate .. 'blocked:' .. string.sub(key, #PERMITS), 1)) do`,
 		"wrong key", "a freed permit lets the next lane go on", "queue TestSettlementWakesTheBlockedLane|TestFreedPermitIsPassedOn",
 	},
 	{
-		"queue/lanes.lua", `count(headgate .. 'backlog', tenant, n, 'drop')`, `count(headgate .. 'backlog', tenant, n)`,
+		"queue/internal/store/lanes.lua", `count(headgate .. 'backlog', tenant, n, 'drop')`, `count(headgate .. 'backlog', tenant, n)`,
 		"missing write", "a tenant without jobs leaves nothing in Redis", "queue TestManyGhosts",
 	},
 	{
-		"queue/lanes.lua", `latest = math.max(latest, tonumber(string.match(text, '^%d+') or 0))`, `latest = math.min(latest, tonumber(string.match(text, '^%d+') or 0))`,
+		"queue/internal/store/lanes.lua", `latest = math.max(latest, tonumber(string.match(text, '^%d+') or 0))`, `latest = math.min(latest, tonumber(string.match(text, '^%d+') or 0))`,
 		"swapped", "a pause keeps the jobs of its scope", "queue TestPauseScopes|TestPauses$",
 	},
 	{
-		"queue/lanes.lua", `if known and tonumber(string.match(known, '^%d+') or 0) >= ends then return known end`, `if known and tonumber(string.match(known, '^%d+') or 0) < ends then return known end`,
+		"queue/internal/store/lanes.lua", `if known and tonumber(string.match(known, '^%d+') or 0) >= ends then return known end`, `if known and tonumber(string.match(known, '^%d+') or 0) < ends then return known end`,
 		"swapped", "of two pauses the one that ends later holds", "queue TestPauseLaterEndWins",
 	},
 	{
-		"queue/lanes.lua", `length = math.min(math.max(2 * known.length, length), GROWTH * length)`, `length = math.min(math.max(known.length, length), GROWTH * length)`,
+		"queue/internal/store/lanes.lua", `length = math.min(math.max(2 * known.length, length), GROWTH * length)`, `length = math.min(math.max(known.length, length), GROWTH * length)`,
 		"wrong number", "the pauses of what is down grow", "queue TestGrowingHolds",
 	},
 	{
-		"queue/lanes.lua", `hold_set(scope, {ends = now + lease_us, length = hold.length, since = hold.since, probe = escape(id), reason = hold.reason})`, `hold_set(scope, {ends = now, length = hold.length, since = hold.since, probe = escape(id), reason = hold.reason})`,
+		"queue/internal/store/lanes.lua", `hold_set(scope, {ends = now + lease_us, length = hold.length, since = hold.since, probe = escape(id), reason = hold.reason})`, `hold_set(scope, {ends = now, length = hold.length, since = hold.since, probe = escape(id), reason = hold.reason})`,
 		"clock", "one probe at a time tries what is down", "queue TestOneProbe|TestUsedUpAccount",
 	},
 	{
-		"queue/lanes.lua", `plan('ZADD', headgate .. 'pause_ends', int(keep_until), scope)`, `plan('ZADD', headgate .. 'pause_ends', int(keep_until + 1e15), scope)`,
+		"queue/internal/store/lanes.lua", `plan('ZADD', headgate .. 'pause_ends', int(keep_until), scope)`, `plan('ZADD', headgate .. 'pause_ends', int(keep_until + 1e15), scope)`,
 		"clock", "pauses that ended leave nothing in Redis", "queue TestEndedPausesArePurged|TestHoldsAreForgotten",
 	},
 	{
-		"queue/lanes.lua", `if not e or (more ~= '' and not back) or math.max(#e, #c, #position, #(back or '')) > 16 then error(string.format('%q', text) .. ' is no slot', 0) end`, `if not e then error(string.format('%q', text) .. ' is no slot', 0) end`,
+		"queue/internal/store/lanes.lua", `if not e or (more ~= '' and not back) or math.max(#e, #c, #position, #(back or '')) > 16 then error(string.format('%q', text) .. ' is no slot', 0) end`, `if not e then error(string.format('%q', text) .. ' is no slot', 0) end`,
 		"no fence", "a slot that cannot be one is a fault, and no number", "queue TestSlotTexts",
 	},
 
@@ -370,7 +370,7 @@ var queueMutants = []mutant{
 		"missing write", "a call that came to an end clears its job", "queue TestCallThatEndsClears",
 	},
 	{
-		"queue/end.lua", `plan('HSET', key, 'hg_done', '0', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')`, `plan('HSET', key, 'hg_done', '1', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')`,
+		"queue/internal/store/end.lua", `plan('HSET', key, 'hg_done', '0', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')`, `plan('HSET', key, 'hg_done', '1', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')`,
 		"swapped", "what follows a failure is not what follows a success", "queue TestChain|TestCancelledJobIsFollowed",
 	},
 

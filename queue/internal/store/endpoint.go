@@ -1,4 +1,4 @@
-package queue
+package store
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -14,10 +15,10 @@ const (
 	// says concerns the jobs for it and no others, so each has lanes of its own.
 	webhookKind = "webhook"
 
-	// attrEndpoint is the attribute of such jobs, made of their URL: host:port.
-	attrEndpoint = "endpoint"
+	// EndpointAttribute is the attribute of such jobs, made of their URL: host:port.
+	EndpointAttribute = "endpoint"
 
-	mostEndpoint = 260 // a name of DNS with a port
+	maxEndpoint = 260 // a name of DNS with a port
 )
 
 // endpointOf is where a job calls, the same for all spellings of one URL: in lower case,
@@ -44,29 +45,29 @@ func endpointOf(kind string, payload []byte) string {
 		}
 	}
 	endpoint := net.JoinHostPort(strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), port)
-	if textProblem(endpoint, mostEndpoint) != "" {
+	if check.Text(endpoint, maxEndpoint) != "" {
 		return ""
 	}
 	return endpoint
 }
 
-// withEndpoint adds a job's endpoint to its attributes, as [encodeAttributes] writes them.
-func withEndpoint(attributes, kind string, payload []byte) string {
+// WithEndpoint adds a job's endpoint to its attributes, as [EncodeAttributes] writes them.
+func WithEndpoint(attributes, kind string, payload []byte) string {
 	endpoint := endpointOf(kind, payload)
 	if endpoint == "" {
 		return attributes
 	}
-	own := attrEndpoint + "=" + throttle.Escape(endpoint)
+	own := EndpointAttribute + "=" + throttle.Escape(endpoint)
 	if attributes == "" {
 		return own
 	}
 	return own + ";" + attributes
 }
 
-// endpointIn reads the escaped endpoint of encoded attributes; "" where there is none.
-func endpointIn(attributes string) string {
+// EndpointIn reads the escaped endpoint of encoded attributes; "" where there is none.
+func EndpointIn(attributes string) string {
 	for part := range strings.SplitSeq(attributes, ";") {
-		if endpoint, ok := strings.CutPrefix(part, attrEndpoint+"="); ok {
+		if endpoint, ok := strings.CutPrefix(part, EndpointAttribute+"="); ok {
 			return endpoint
 		}
 	}

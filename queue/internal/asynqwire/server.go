@@ -1,4 +1,4 @@
-package queue
+package asynqwire
 
 import (
 	"context"
@@ -12,15 +12,15 @@ import (
 // asynq's tools list the servers that run, and what each of them runs. A worker is one,
 // for as long as it says so every 5 s.
 const (
-	asynqServers = "asynq:servers" // sorted set of the keys of servers by the end of what they say, Unix seconds
-	asynqWorkers = "asynq:workers" // the same for the hashes of what they run
+	serversKey = "asynq:servers" // sorted set of the keys of servers by the end of what they say, Unix seconds
+	workersKey = "asynq:workers" // the same for the hashes of what they run
 
-	// mostShown is how many running jobs a worker names of each queue.
-	mostShown = 500
+	// MaxShown is how many running jobs a worker names of each queue.
+	MaxShown = 500
 )
 
-// asynqServer is a worker as asynq's tools show it.
-type asynqServer struct {
+// Server is a worker as asynq's tools show it.
+type Server struct {
 	Host        string
 	PID         int
 	ID          string
@@ -30,14 +30,14 @@ type asynqServer struct {
 	Held        int // jobs in its hands
 }
 
-func (s asynqServer) keys() (server, workers string) {
+func (s Server) keys() (server, workers string) {
 	name := fmt.Sprintf(":{%s:%d:%s}", s.Host, s.PID, s.ID)
-	return asynqServers + name, asynqWorkers + name
+	return serversKey + name, workersKey + name
 }
 
-// tellAsynq adds the commands that say for a while that a worker runs, and what it runs, by
+// Tell adds the commands that say for a while that a worker runs, and what it runs, by
 // queue.
-func tellAsynq(ctx context.Context, pipe redis.Pipeliner, s asynqServer, runs map[string][]shownRun, lasts time.Duration) {
+func Tell(ctx context.Context, pipe redis.Pipeliner, s Server, runs map[string][]Run, lasts time.Duration) {
 	server, workers := s.keys()
 	end := float64(time.Now().Add(lasts).Unix())
 	var running []any
@@ -47,8 +47,8 @@ func tellAsynq(ctx context.Context, pipe redis.Pipeliner, s asynqServer, runs ma
 		}
 	}
 	pipe.Set(ctx, server, s.encode(), lasts)
-	pipe.ZAdd(ctx, asynqServers, redis.Z{Score: end, Member: server})
-	pipe.ZAdd(ctx, asynqWorkers, redis.Z{Score: end, Member: workers})
+	pipe.ZAdd(ctx, serversKey, redis.Z{Score: end, Member: server})
+	pipe.ZAdd(ctx, workersKey, redis.Z{Score: end, Member: workers})
 	pipe.Del(ctx, workers)
 	if len(running) > 0 {
 		pipe.HSet(ctx, workers, running...)
@@ -56,17 +56,17 @@ func tellAsynq(ctx context.Context, pipe redis.Pipeliner, s asynqServer, runs ma
 	}
 }
 
-// leaveAsynq adds the commands that say that a worker has ended.
-func leaveAsynq(ctx context.Context, pipe redis.Pipeliner, s asynqServer) {
+// Leave adds the commands that say that a worker has ended.
+func Leave(ctx context.Context, pipe redis.Pipeliner, s Server) {
 	server, workers := s.keys()
 	pipe.Del(ctx, server)
 	pipe.Del(ctx, workers)
-	pipe.ZRem(ctx, asynqServers, server)
-	pipe.ZRem(ctx, asynqWorkers, workers)
+	pipe.ZRem(ctx, serversKey, server)
+	pipe.ZRem(ctx, workersKey, workers)
 }
 
 // encode is asynq's ServerInfo, in protobuf.
-func (s asynqServer) encode() []byte {
+func (s Server) encode() []byte {
 	var m protoMessage
 	m.text(1, s.Host)
 	m.number(2, int64(s.PID))
@@ -84,15 +84,15 @@ func (s asynqServer) encode() []byte {
 	return m
 }
 
-// shownRun is a run as asynq's tools show it.
-type shownRun struct {
+// Run is a run as asynq's tools show it.
+type Run struct {
 	ID, Kind string
 	Payload  []byte
 	Began    time.Time
 }
 
 // encode is asynq's WorkerInfo.
-func (r shownRun) encode(s asynqServer, queue string) []byte {
+func (r Run) encode(s Server, queue string) []byte {
 	var m protoMessage
 	m.text(1, s.Host)
 	m.number(2, int64(s.PID))

@@ -1,16 +1,18 @@
-package queue
+// Package sendwindow has the hours in which calls may go, such as "Mon-Fri 09:00-18:00
+// Europe/Berlin".
+package sendwindow
 
 import "time"
 
-// SendWindow says at which hours of which days calls may go, by the clocks of a
-// time zone: "Mon-Fri 09:00-18:00 Europe/Berlin". [ParseSendWindow] has its text
+// Window says at which hours of which days calls may go, by the clocks of a
+// time zone: "Mon-Fri 09:00-18:00 Europe/Berlin". [Parse] has its text
 // form. The zero value is always open.
 //
 // It is open exactly while the zone's clocks show a time within it. So where
 // clocks go forward, a window that would begin in the hour that is skipped
 // begins right after it; and where they go back, an hour that comes twice is
 // within the window both times, and outside of it both times.
-type SendWindow struct {
+type Window struct {
 	ranges []windowHours
 	week   []weekSpan // what the ranges open together: ascending, apart from each other
 	zone   *time.Location
@@ -26,7 +28,7 @@ type windowHours struct {
 type weekSpan struct{ from, to int64 }
 
 // IsZero tells whether the window is the zero one, which never closes.
-func (w SendWindow) IsZero() bool { return w.zone == nil }
+func (w Window) IsZero() bool { return w.zone == nil }
 
 const (
 	minuteMicros = int64(time.Minute / time.Microsecond)
@@ -38,7 +40,7 @@ const (
 )
 
 // OpenAt is the first moment at or after t at which the window is open.
-func (w SendWindow) OpenAt(t time.Time) time.Time {
+func (w Window) OpenAt(t time.Time) time.Time {
 	if w.IsZero() {
 		return t
 	}
@@ -57,7 +59,7 @@ func (w SendWindow) OpenAt(t time.Time) time.Time {
 //
 // An opening that lasts is cut, at the earliest a week before from and a week
 // after until: ask again before it closes.
-func (w SendWindow) Openings(from, until time.Time) []int64 {
+func (w Window) Openings(from, until time.Time) []int64 {
 	if w.IsZero() {
 		return nil
 	}
@@ -76,9 +78,9 @@ func (w SendWindow) Openings(from, until time.Time) []int64 {
 	}
 }
 
-// meet tells whether two windows are ever open together. Zones differ by the
+// Meet tells whether two windows are ever open together. Zones differ by the
 // season, so it looks at a winter and a summer, the same ones whenever it is asked.
-func (w SendWindow) meet(other SendWindow) bool {
+func (w Window) Meet(other Window) bool {
 	if w.IsZero() || other.IsZero() {
 		return true
 	}
@@ -101,7 +103,7 @@ func (w SendWindow) meet(other SendWindow) bool {
 }
 
 // between are the openings from one moment to another, cut there.
-func (w SendWindow) between(from, until time.Time) []int64 {
+func (w Window) between(from, until time.Time) []int64 {
 	var openings []int64
 	for from.Before(until) {
 		// Up to the next change of the zone its clocks run evenly.

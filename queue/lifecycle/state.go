@@ -1,4 +1,7 @@
-package queue
+// Package lifecycle names what a job goes through: the states that it is in, the answers to
+// its calls, and the outcomes of its runs. The queue, its inspector and its operator share
+// these words.
+package lifecycle
 
 // State is where a job stands, in words for operators.
 type State string
@@ -13,8 +16,8 @@ const (
 	StateArchived  State = "archived"  // ended without success, with the reason
 )
 
-// stateOf is asynq's word in ours.
-func stateOf(asynqState string) State {
+// StateOf is asynq's word in ours.
+func StateOf(asynqState string) State {
 	if asynqState == "aggregating" {
 		return StateWaiting
 	}

@@ -1,4 +1,4 @@
-package queue
+package cron
 
 import (
 	"errors"
@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/queue/validation"
 )
 
-func mustSchedule(t testing.TB, spec, zone string) schedule {
+func mustSchedule(t testing.TB, spec, zone string) Schedule {
 	t.Helper()
-	s, err := parseSchedule(spec, zone)
+	s, err := Parse(spec, zone)
 	if err != nil {
 		t.Fatalf("%s in %s: %v", spec, zone, err)
 	}
@@ -97,7 +99,7 @@ func TestScheduleWhenClocksChange(t *testing.T) {
 			if s.zone != nil {
 				zone = s.zone
 			}
-			for tick := s.next(parse(test.from)); tick > 0 && tick < parse(test.to); tick = s.next(tick) {
+			for tick := s.Next(parse(test.from)); tick > 0 && tick < parse(test.to); tick = s.Next(tick) {
 				got = append(got, time.Unix(tick, 0).In(zone).Format(time.RFC3339))
 			}
 			if !slices.Equal(got, test.want) {
@@ -124,7 +126,7 @@ func TestScheduleAgainstTheClock(t *testing.T) {
 			rapid.SampledFrom([]string{"*", "*", "1-15", "30,31"}).Draw(rt, "day"), "*",
 			rapid.SampledFrom([]string{"*", "*", "sun", "1-5"}).Draw(rt, "weekday"),
 		}, " ")
-		s, err := parseSchedule(spec, name)
+		s, err := Parse(spec, name)
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -151,17 +153,17 @@ func TestScheduleAgainstTheClock(t *testing.T) {
 			}
 		}
 		var got []int64
-		for tick := s.next(begin); tick > 0 && tick < begin+36*3600; tick = s.next(tick) {
+		for tick := s.Next(begin); tick > 0 && tick < begin+36*3600; tick = s.Next(tick) {
 			got = append(got, tick)
 		}
 		if !slices.Equal(got, want) {
 			rt.Fatalf("%s in %s from %s: %d ticks, want %d: %v, %v", spec, name, time.Unix(begin, 0).UTC(), len(got), len(want), got, want)
 		}
 		if now := begin + 36*3600 - 1; len(want) > 0 {
-			if last := s.last(begin, now); last != want[len(want)-1] {
+			if last := s.Last(begin, now); last != want[len(want)-1] {
 				rt.Fatalf("last tick %d, want %d", last, want[len(want)-1])
 			}
-		} else if last := s.last(begin, now); last != 0 {
+		} else if last := s.Last(begin, now); last != 0 {
 			rt.Fatalf("last tick %d, want none", last)
 		}
 	})
@@ -195,15 +197,15 @@ func TestHostileSchedules(t *testing.T) {
 	}
 	for what, test := range tests {
 		t.Run(what, func(t *testing.T) {
-			_, err := parseSchedule(test.spec, test.zone)
-			invalid, ok := errors.AsType[*InvalidError](err)
+			_, err := Parse(test.spec, test.zone)
+			invalid, ok := errors.AsType[*validation.Error](err)
 			if !ok || invalid.Field != test.field || !strings.Contains(invalid.Reason, test.reason) {
 				t.Errorf("%v; want %s: …%s…", err, test.field, test.reason)
 			}
 		})
 	}
 	for _, spec := range []string{"0 0 30 2 *", "0 0 31 4,6 *", ", * * * *"} {
-		if tick := mustSchedule(t, spec, "Europe/Berlin").next(time.Now().Unix()); tick != 0 {
+		if tick := mustSchedule(t, spec, "Europe/Berlin").Next(time.Now().Unix()); tick != 0 {
 			t.Errorf("%q has a tick: %v", spec, time.Unix(tick, 0))
 		}
 	}
@@ -215,17 +217,17 @@ func FuzzSchedule(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, spec string, from int64) {
 		for _, zone := range []string{"", "Europe/Berlin"} {
-			s, err := parseSchedule(spec, zone)
+			s, err := Parse(spec, zone)
 			if err != nil {
 				continue
 			}
 			from = max(from%(1<<32), -from%(1<<32)) // within the years that a Redis tells
-			tick := s.next(from)
+			tick := s.Next(from)
 			if tick != 0 && tick <= from {
 				t.Errorf("%q after %d: %d", spec, from, tick)
 			}
 			if tick > 0 {
-				if last := s.last(from, tick); last != tick {
+				if last := s.Last(from, tick); last != tick {
 					t.Errorf("%q: last %d, next %d", spec, last, tick)
 				}
 			}

@@ -1,9 +1,9 @@
-package queue
+package lifecycle
 
 // Outcome is what came of a job that a worker was handed.
 type Outcome string
 
-// The outcomes; [Observer] is told each of them.
+// The outcomes; [queue.Observer] is told each of them.
 const (
 	Done      Outcome = "done"      // the call succeeded
 	Retried   Outcome = "retried"   // it failed and will be made again: an attempt was spent
@@ -23,8 +23,8 @@ func Outcomes() []Outcome {
 	return []Outcome{Done, Retried, Throttled, Postponed, Archived, Expired, Unknown, Crashed, Parked, Cancelled, Lost}
 }
 
-// failed tells the outcomes of a job that ended for good without success.
-func (o Outcome) failed() bool {
+// Failed tells the outcomes of a job that ended for good without success.
+func (o Outcome) Failed() bool {
 	switch o {
 	case Archived, Expired, Unknown, Crashed, Cancelled:
 		return true

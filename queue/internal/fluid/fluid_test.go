@@ -1,4 +1,4 @@
-package queue
+package fluid
 
 import (
 	"math"
@@ -18,7 +18,7 @@ type exactLimit struct {
 	opened          float64
 	sliding         bool
 	previous        float64 // of a sliding counter, in the window before
-	fluid           fluidBucket
+	fluid           Bucket
 }
 
 func (l *exactLimit) earliest(t float64) float64 {
@@ -147,11 +147,11 @@ func drawLimit(pick picker, least, most int, kinds ...string) *exactLimit {
 	kind := kinds[pick.within(0, len(kinds)-1)]
 	switch kind {
 	case "leaky":
-		return &exactLimit{interval: 1 / rate, burst: 1, fluid: fluidBucket{level: 1, most: 1, rate: rate}}
+		return &exactLimit{interval: 1 / rate, burst: 1, fluid: Bucket{Level: 1, Max: 1, Rate: rate}}
 	case "token":
 		burst := float64(pick.within(2, 50))
 		owed := float64(pick.within(0, int(burst)))
-		return &exactLimit{interval: 1 / rate, burst: burst, tat: owed / rate, fluid: fluidBucket{level: burst - owed, most: burst, rate: rate}}
+		return &exactLimit{interval: 1 / rate, burst: burst, tat: owed / rate, fluid: Bucket{Level: burst - owed, Max: burst, Rate: rate}}
 	}
 	if kind == "counter" {
 		length := math.Ceil(float64(10*least) / rate)
@@ -163,16 +163,16 @@ func drawLimit(pick picker, least, most int, kinds ...string) *exactLimit {
 	used := float64(pick.within(0, int(rate*length)))
 	if pick.within(0, 3) == 0 { // given of the next window already
 		return &exactLimit{window: length, quota: rate * length, used: used, opened: length,
-			fluid: fluidBucket{most: rate * length, quota: rate * length, given: used, period: length}}
+			fluid: Bucket{Max: rate * length, Quota: rate * length, Given: used, Period: length}}
 	}
 	return &exactLimit{window: length, quota: rate * length, used: used,
-		fluid: fluidBucket{level: rate*length - used, most: rate * length, quota: rate * length, used: used, period: length}}
+		fluid: Bucket{Level: rate*length - used, Max: rate * length, Quota: rate * length, Used: used, Period: length}}
 }
 
 // slidingLimit is a sliding counter at the start of a window.
 func slidingLimit(quota, length, previous, used float64) *exactLimit {
-	return &exactLimit{sliding: true, window: length, quota: quota, previous: previous, used: used, fluid: fluidBucket{
-		spread: true, level: quota - used - previous, most: quota, quota: quota, used: used, period: length, rate: previous / length,
+	return &exactLimit{sliding: true, window: length, quota: quota, previous: previous, used: used, fluid: Bucket{
+		Spread: true, Level: quota - used - previous, Max: quota, Quota: quota, Used: used, Period: length, Rate: previous / length,
 	}}
 }
 
@@ -186,12 +186,12 @@ func TestFluidOfFewPermits(t *testing.T) {
 				for jobs := range 20 {
 					l := slidingLimit(float64(quota), 3600, float64(previous), float64(used))
 					tenant := &exactTenant{jobs: jobs + 1, weight: 1, own: []*exactLimit{l}}
-					one := &member{jobs: float64(jobs + 1), times: 1}
-					m := &fluid{buckets: []fluidBucket{l.fluid}, flows: []*flow{{weight: 1, members: []*member{one}, uses: []use{{0, 1}}}}}
+					one := &Member{Jobs: float64(jobs + 1), Times: 1}
+					m := &Model{Buckets: []Bucket{l.fluid}, Flows: []*Flow{{Weight: 1, Members: []*Member{one}, Uses: []Use{{0, 1}}}}}
 					dispatchExactly([]*exactTenant{tenant}, nil)
-					m.run(nil)
-					if math.Abs(one.at-tenant.at) > 0.01 {
-						t.Errorf("%v an hour, %v used, %v before: job %d goes at %.3f s, the model says %.3f s", quota, used, previous, jobs+1, tenant.at, one.at)
+					m.Run(nil)
+					if math.Abs(one.At-tenant.at) > 0.01 {
+						t.Errorf("%v an hour, %v used, %v before: job %d goes at %.3f s, the model says %.3f s", quota, used, previous, jobs+1, tenant.at, one.At)
 					}
 				}
 			}
@@ -209,13 +209,13 @@ func TestFluidIsDispatch(t *testing.T) {
 		// Numbers that rapid draws itself are mostly small; all come from a seed of its own.
 		seed := [32]byte(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "seed"))
 		pick := picker{rand.New(rand.NewChaCha8(seed))}
-		m := &fluid{}
+		m := &Model{}
 		var shared []*exactLimit
 		for range pick.within(0, 2) {
 			shared = append(shared, drawLimit(pick, 60, 200, "leaky", "token", "window", "counter"))
 		}
 		for _, l := range shared {
-			m.buckets = append(m.buckets, l.fluid)
+			m.Buckets = append(m.Buckets, l.fluid)
 		}
 		// A limit that saves nothing up loses what its lane waits for shared slots. The
 		// model knows how much on average; two paces may lock into each other.
@@ -224,49 +224,49 @@ func TestFluidIsDispatch(t *testing.T) {
 			kinds, bound = append(kinds, "leaky"), 0.35
 		}
 		var tenants []*exactTenant
-		var members, before []*member
+		var members, before []*Member
 		turn := 0.0
 		for i := range pick.within(1, 6) {
 			tenant := &exactTenant{
 				jobs:   pick.within(1, 800),
 				weight: float64(pick.within(1, 4)),
 			}
-			f := &flow{weight: tenant.weight, members: []*member{{jobs: float64(tenant.jobs), times: 1}}}
+			f := &Flow{Weight: tenant.weight, Members: []*Member{{Jobs: float64(tenant.jobs), Times: 1}}}
 			for i := range shared {
-				f.uses = append(f.uses, use{i, 1})
+				f.Uses = append(f.Uses, Use{i, 1})
 			}
 			for range pick.within(0, 2) {
 				l := drawLimit(pick, 3, 60, kinds...)
 				tenant.own = append(tenant.own, l)
-				l.fluid.private = true
-				f.uses = append(f.uses, use{len(m.buckets), 1})
-				m.buckets = append(m.buckets, l.fluid)
+				l.fluid.Private = true
+				f.Uses = append(f.Uses, Use{len(m.Buckets), 1})
+				m.Buckets = append(m.Buckets, l.fluid)
 			}
-			m.flows = append(m.flows, f)
-			members = append(members, f.members[0])
-			before = append(before, &member{})
-			f.members = append(f.members, before[i])
+			m.Flows = append(m.Flows, f)
+			members = append(members, f.Members[0])
+			before = append(before, &Member{})
+			f.Members = append(f.Members, before[i])
 			tenants = append(tenants, tenant)
 			turn += tenant.weight
 		}
 		few := int(turn) + 2
 		for i, tenant := range tenants {
-			before[i].jobs = max(float64(tenant.jobs-few), tiny)
+			before[i].Jobs = max(float64(tenant.jobs-few), Tiny)
 		}
 		dispatchExactly(tenants, shared)
-		m.run(nil)
+		m.Run(nil)
 		for i, tenant := range tenants {
 			earliest, latest := 0.0, (1+bound)*tenant.at
 			if n := len(tenant.calls) - 1 - few; n >= 0 {
 				earliest = (1 - bound) * tenant.calls[n]
 			}
-			if members[i].at < earliest-tiny || before[i].at > latest+tiny {
+			if members[i].At < earliest-Tiny || before[i].At > latest+Tiny {
 				t.Fatalf("tenant %d drains at %.3f s, %d jobs before that at %.3f s; the model says %.3f s and %.3f s",
-					i, tenant.at, few, earliest/(1-bound), members[i].at, before[i].at)
+					i, tenant.at, few, earliest/(1-bound), members[i].At, before[i].At)
 			}
 			if tenant.at > 1 {
 				off := &off[len(kinds)-3]
-				*off = append(*off, math.Abs(members[i].at-tenant.at)/tenant.at)
+				*off = append(*off, math.Abs(members[i].At-tenant.at)/tenant.at)
 			}
 		}
 	})
@@ -283,17 +283,17 @@ func TestFluidIsDispatch(t *testing.T) {
 // call goes at the tenth slot; beside one that is not full it loses nearly nothing.
 func TestLeakyLanesGoOnTheGrid(t *testing.T) {
 	for _, test := range []struct{ others, rate float64 }{{1000, 10}, {1, 10.9}} {
-		m := &fluid{buckets: []fluidBucket{
-			{most: 1, rate: 100}, {most: 1, rate: 11, private: true}, {most: 50, rate: test.others, private: true},
+		m := &Model{Buckets: []Bucket{
+			{Max: 1, Rate: 100}, {Max: 1, Rate: 11, Private: true}, {Max: 50, Rate: test.others, Private: true},
 		}}
-		leaky := &member{jobs: 100, times: 1}
-		m.flows = []*flow{
-			{weight: 1, members: []*member{leaky}, uses: []use{{0, 1}, {1, 1}}},
-			{weight: 1, members: []*member{{jobs: 1e6, times: 1}}, uses: []use{{0, 1}, {2, 1}}},
+		leaky := &Member{Jobs: 100, Times: 1}
+		m.Flows = []*Flow{
+			{Weight: 1, Members: []*Member{leaky}, Uses: []Use{{0, 1}, {1, 1}}},
+			{Weight: 1, Members: []*Member{{Jobs: 1e6, Times: 1}}, Uses: []Use{{0, 1}, {2, 1}}},
 		}
-		m.run(leaky)
-		if math.Abs(leaky.rate-test.rate) > 0.1 || math.Abs(leaky.at-100/leaky.rate) > 1e-6 {
-			t.Errorf("beside %v/s: %.2f/s, done at %.2f s; want %v/s", test.others, leaky.rate, leaky.at, test.rate)
+		m.Run(leaky)
+		if math.Abs(leaky.Rate-test.rate) > 0.1 || math.Abs(leaky.At-100/leaky.Rate) > 1e-6 {
+			t.Errorf("beside %v/s: %.2f/s, done at %.2f s; want %v/s", test.others, leaky.Rate, leaky.At, test.rate)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package queue
+package sendwindow
 
 import (
 	"encoding/json"
@@ -7,14 +7,18 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // the same zones on every machine
+	_ "time/tzdata"
 
 	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/check"
 )
 
-func parsedWindow(t testing.TB, text string) SendWindow {
+// the same zones on every machine
+
+func parsedWindow(t testing.TB, text string) Window {
 	t.Helper()
-	w, err := ParseSendWindow(text)
+	w, err := Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +68,7 @@ func TestSendWindowText(t *testing.T) {
 		if want == "" {
 			want = text
 		}
-		w, err := ParseSendWindow(text)
+		w, err := Parse(text)
 		if err != nil || w.String() != want {
 			t.Errorf("%q: %q, %v; want %q", text, w, err, want)
 		}
@@ -114,13 +118,13 @@ func TestSendWindowMistakes(t *testing.T) {
 		"09:00-18:00 " + strings.Repeat("/", 1000) + "UTC":     "is no time zone",
 		"09:00-18:00 UTC\x00":                                  "is no time zone",
 	} {
-		w, err := ParseSendWindow(text)
+		w, err := Parse(text)
 		if err == nil {
 			t.Errorf("%q: %v; want %q", text, w, want)
 			continue
 		}
 		got := err.Error()
-		if !strings.HasPrefix(got, "send window "+quote(text)+": ") && len(text) < 60 && strings.TrimSpace(text) == text ||
+		if !strings.HasPrefix(got, "send window "+check.Quote(text)+": ") && len(text) < 60 && strings.TrimSpace(text) == text ||
 			!strings.Contains(got, want) || !strings.HasSuffix(got, "; want such as "+windowExample) {
 			t.Errorf("%q:\n%v\nwant %q", text, got, want)
 		}
@@ -128,22 +132,22 @@ func TestSendWindowMistakes(t *testing.T) {
 			t.Errorf("%q: an error that is no short line: %q", text, got)
 		}
 	}
-	if _, err := ParseSendWindow(strings.Trim(windowExample, `"`)); err != nil {
+	if _, err := Parse(strings.Trim(windowExample, `"`)); err != nil {
 		t.Errorf("the example of every error: %v", err)
 	}
 }
 
 func TestZeroSendWindowIsAlwaysOpen(t *testing.T) {
-	var w SendWindow
+	var w Window
 	now := minuteUTC(t, "2026-11-21 09:00")
 	if !w.IsZero() || w.String() != "" || w.Openings(now, now.Add(windowMargin)) != nil || !w.OpenAt(now).Equal(now) {
 		t.Errorf("zero: %v, %q, %v, %v", w.IsZero(), w, w.Openings(now, now.Add(windowMargin)), w.OpenAt(now))
 	}
 	// Through JSON, as limits are kept.
 	type kept struct {
-		Window SendWindow `json:"window,omitzero"`
+		Window Window `json:"window,omitzero"`
 	}
-	for _, w := range []SendWindow{{}, parsedWindow(t, "Mon-Fri 09:00-18:00 Europe/Berlin")} {
+	for _, w := range []Window{{}, parsedWindow(t, "Mon-Fri 09:00-18:00 Europe/Berlin")} {
 		text, err := json.Marshal(kept{w})
 		if err != nil {
 			t.Fatal(err)
@@ -325,16 +329,8 @@ func TestWindowsThatNeverMeet(t *testing.T) {
 		{"09:00-10:00 Europe/Berlin", "06:00-07:00 UTC", false}, // never
 	} {
 		a, b := parsedWindow(t, test.a), parsedWindow(t, test.b)
-		if a.meet(b) != test.meet || b.meet(a) != test.meet || !a.meet(SendWindow{}) || !a.meet(a) {
-			t.Errorf("%s and %s meet: %v; want %v", a, b, a.meet(b), test.meet)
-		}
-		limits := Limits{Queues: map[string]QueueLimits{"email": {
-			Kinds: []string{"email"}, SendWindows: map[string]SendWindow{AllKinds: a, "email": b},
-		}}}
-		err := limits.Validate()
-		if want := "queues.email.send_windows.email: it is never open together with that of \"*\""; test.meet && err != nil ||
-			!test.meet && !strings.HasPrefix(fmt.Sprint(err), want) {
-			t.Errorf("%s and %s: %v", a, b, err)
+		if a.Meet(b) != test.meet || b.Meet(a) != test.meet || !a.Meet(Window{}) || !a.Meet(a) {
+			t.Errorf("%s and %s meet: %v; want %v", a, b, a.Meet(b), test.meet)
 		}
 	}
 }
@@ -393,7 +389,7 @@ func TestOpeningsAgreeWithTheClocks(t *testing.T) {
 			texts = append(texts, fmt.Sprintf("%s %02d:%02d-%02d:%02d", strings.Join(names, ","), from/60, from%60, to/60, to%60))
 		}
 		text := strings.Join(texts, ", ") + " " + zone
-		w, err := ParseSendWindow(text)
+		w, err := Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -441,14 +437,14 @@ func FuzzParseSendWindow(f *testing.F) {
 	}
 	now := time.Date(2026, 10, 24, 12, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, text string) {
-		w, err := ParseSendWindow(text)
+		w, err := Parse(text)
 		if err != nil {
 			if message := err.Error(); strings.Contains(message, "\n") || !strings.HasSuffix(message, windowExample) {
 				t.Errorf("%q: the error %q", text, message)
 			}
 			return
 		}
-		again, err := ParseSendWindow(w.String())
+		again, err := Parse(w.String())
 		if err != nil || again.String() != w.String() || !slices.Equal(again.week, w.week) {
 			t.Errorf("%q is %q, which is %q, %v", text, w, again, err)
 		}
@@ -462,8 +458,8 @@ func FuzzParseSendWindow(f *testing.F) {
 	})
 }
 
-func ExampleSendWindow_OpenAt() {
-	w, err := ParseSendWindow("Mon-Fri 09:00-18:00 Europe/Berlin")
+func ExampleWindow_OpenAt() {
+	w, err := Parse("Mon-Fri 09:00-18:00 Europe/Berlin")
 	if err != nil {
 		panic(err)
 	}

@@ -1,4 +1,4 @@
-package queue
+package lifecycle
 
 // Answer is what a provider's answer to a call meant, or where none came, what
 // the call's error says. A job may end otherwise: one whose last attempt failed

@@ -1,4 +1,4 @@
-package queue
+package sendwindow
 
 import (
 	"cmp"
@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/headgate/headgate/internal/check"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 
 var dayNames = [7]string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
 
-// ParseSendWindow reads the text form of a window: days, hours, and the time
+// Parse reads the text form of a window: days, hours, and the time
 // zone by whose clocks it opens.
 //
 //	Mon-Fri 09:00-18:00 Europe/Berlin
@@ -31,10 +33,10 @@ var dayNames = [7]string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
 // Without days it is every day. Hours that end before they begin end on the next
 // day, and belong to the day on which they begin; 24:00 is the end of a day. The
 // error says what is wrong with the text, in one line.
-func ParseSendWindow(text string) (SendWindow, error) {
+func Parse(text string) (Window, error) {
 	w, err := parseWindow(text)
 	if err != nil {
-		return SendWindow{}, fmt.Errorf("send window %s: %w; want such as %s", quote(text), err, windowExample)
+		return Window{}, fmt.Errorf("send window %s: %w; want such as %s", check.Quote(text), err, windowExample)
 	}
 	return w, nil
 }
@@ -42,25 +44,25 @@ func ParseSendWindow(text string) (SendWindow, error) {
 // spacedDash is a dash as people write it.
 var spacedDash = regexp.MustCompile(`\s*[-–]\s*`)
 
-func parseWindow(text string) (SendWindow, error) {
+func parseWindow(text string) (Window, error) {
 	text = strings.TrimSpace(text)
 	switch {
 	case text == "":
-		return SendWindow{}, errors.New("it is empty")
+		return Window{}, errors.New("it is empty")
 	case len(text) > mostWindowText:
-		return SendWindow{}, fmt.Errorf("%d bytes are more than %d", len(text), mostWindowText)
+		return Window{}, fmt.Errorf("%d bytes are more than %d", len(text), mostWindowText)
 	}
 	days, zone := "", text
 	if i := strings.LastIndexFunc(text, unicode.IsSpace); i >= 0 {
 		days, zone = strings.TrimSpace(text[:i]), strings.TrimSpace(text[i:])
 	}
-	var w SendWindow
+	var w Window
 	var err error
 	if w.zone, err = parseZone(zone); err != nil {
-		return SendWindow{}, err
+		return Window{}, err
 	}
 	if w.ranges, err = parseRanges(spacedDash.ReplaceAllString(days, "-")); err != nil {
-		return SendWindow{}, err
+		return Window{}, err
 	}
 	w.week = weekOf(w.ranges)
 	return w, nil
@@ -75,7 +77,7 @@ func parseZone(name string) (*time.Location, error) {
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil || len(name) > 64 {
-		return nil, fmt.Errorf("%s is no time zone such as Europe/Berlin or UTC", quote(name))
+		return nil, fmt.Errorf("%s is no time zone such as Europe/Berlin or UTC", check.Quote(name))
 	}
 	return zone, nil
 }
@@ -101,7 +103,7 @@ func parseRanges(text string) ([]windowHours, error) {
 			times, words = words[last], words[:last]
 		}
 		if len(words) > 1 {
-			return nil, fmt.Errorf("%s is more than days and hours; a comma stands between ranges", quote(strings.TrimSpace(part)))
+			return nil, fmt.Errorf("%s is more than days and hours; a comma stands between ranges", check.Quote(strings.TrimSpace(part)))
 		}
 		for _, word := range words {
 			days, err := parseDays(word)
@@ -128,7 +130,7 @@ func parseRanges(text string) ([]windowHours, error) {
 	}
 	switch {
 	case len(waiting) > 0:
-		return nil, fmt.Errorf("%s has no hours", quote(strings.Join(waiting, ",")))
+		return nil, fmt.Errorf("%s has no hours", check.Quote(strings.Join(waiting, ",")))
 	case dated && daily != "":
 		// The days before it, or all? Whoever sends on a Sunday should have said so.
 		return nil, fmt.Errorf("on which days is %s? Name them for each range, or for none", daily)
@@ -146,7 +148,7 @@ func parseDays(text string) (days [7]bool, err error) {
 	}
 	first, last := dayNumber(from), dayNumber(to)
 	if first < 0 || last < 0 {
-		return days, fmt.Errorf("%s is not one of %s, nor a range of them", quote(text), strings.Join(dayNames[:], ", "))
+		return days, fmt.Errorf("%s is not one of %s, nor a range of them", check.Quote(text), strings.Join(dayNames[:], ", "))
 	}
 	for day := first; ; day = (day + 1) % 7 {
 		days[day] = true
@@ -167,7 +169,7 @@ func parseHours(text string) (from, to int, err error) {
 	to, okTo := parseClock(end)
 	switch {
 	case !okFrom || !okTo:
-		return 0, 0, fmt.Errorf("%s is not hours such as 09:00-18:00", quote(text))
+		return 0, 0, fmt.Errorf("%s is not hours such as 09:00-18:00", check.Quote(text))
 	case from == dayMinutes:
 		return 0, 0, fmt.Errorf("%s begins when the day is over; 00:00 begins the next one", text)
 	case from == to:
@@ -220,7 +222,7 @@ func weekOf(ranges []windowHours) []weekSpan {
 }
 
 // String is the text form; "" for the zero window.
-func (w SendWindow) String() string {
+func (w Window) String() string {
 	if w.IsZero() {
 		return ""
 	}
@@ -261,15 +263,15 @@ func dayText(days [7]bool) string {
 }
 
 // MarshalText writes the text form. It never fails.
-func (w SendWindow) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+func (w Window) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
 // UnmarshalText reads the text form, and nothing as the zero window; errors are
-// those of [ParseSendWindow], and leave the window as it is.
-func (w *SendWindow) UnmarshalText(text []byte) error {
-	var parsed SendWindow
+// those of [Parse], and leave the window as it is.
+func (w *Window) UnmarshalText(text []byte) error {
+	var parsed Window
 	if len(text) > 0 {
 		var err error
-		if parsed, err = ParseSendWindow(string(text)); err != nil {
+		if parsed, err = Parse(string(text)); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package queue
+package store
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// texts reads the fields of HMGET; what is not there is "".
-func texts(fields []any) []string {
+// Texts reads the fields of HMGET; what is not there is "".
+func Texts(fields []any) []string {
 	out := make([]string, len(fields))
 	for i, field := range fields {
 		out[i], _ = field.(string)
@@ -17,8 +17,8 @@ func texts(fields []any) []string {
 	return out
 }
 
-// scanHash reads a hash in pieces, so that a large one does not hold Redis up.
-func scanHash(ctx context.Context, client redis.UniversalClient, name string) (map[string]string, error) {
+// ScanHash reads a hash in pieces, so that a large one does not hold Redis up.
+func ScanHash(ctx context.Context, client redis.UniversalClient, name string) (map[string]string, error) {
 	all := map[string]string{}
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		fields, next, err := client.HScan(ctx, name, cursor, "", 1000).Result()
@@ -33,16 +33,16 @@ func scanHash(ctx context.Context, client redis.UniversalClient, name string) (m
 	return all, nil
 }
 
-// unescape is the way back from [throttle.Escape].
-func unescape(text string) string {
+// Unescape is the way back from [throttle.Escape].
+func Unescape(text string) string {
 	if plain, err := url.PathUnescape(text); err == nil {
 		return plain
 	}
 	return text
 }
 
-const redisTimeout = 5 * time.Second
+const Timeout = 5 * time.Second
 
-// mostKeys is how many keys one command reads, and of how many lanes one pipeline
+// MaxKeys is how many keys one command reads, and of how many lanes one pipeline
 // reads the state. Most queues have no more lanes.
-const mostKeys = 500
+const MaxKeys = 500

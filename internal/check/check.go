@@ -1,4 +1,6 @@
-package queue
+// Package check tells whether names and texts can be accepted, and says what is wrong with those
+// that cannot.
+package check
 
 import (
 	"fmt"
@@ -10,19 +12,20 @@ import (
 	"unicode/utf8"
 )
 
+// The longest names, in bytes.
 const (
-	mostTenant = 128 // bytes
-	mostKey    = 256
+	MaxTenant = 128
+	MaxKey    = 256
 )
 
 var (
-	kindPattern  = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
-	queuePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-	attrPattern  = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+	KindPattern      = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+	QueuePattern     = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+	AttributePattern = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 )
 
-// textProblem says why text cannot name a tenant or a key, or "".
-func textProblem(text string, most int) string {
+// Text says why text cannot name a tenant or a key, or "".
+func Text(text string, most int) string {
 	switch {
 	case text == "":
 		return "it is empty"
@@ -31,12 +34,13 @@ func textProblem(text string, most int) string {
 	case !utf8.ValidString(text):
 		return "it is not UTF-8"
 	case strings.ContainsFunc(text, unicode.IsControl):
-		return quote(text) + " has control characters"
+		return Quote(text) + " has control characters"
 	}
 	return ""
 }
 
-func quote(text string) string {
+// Quote quotes a text, of a long one the beginning.
+func Quote(text string) string {
 	if len(text) > 60 {
 		text = strings.ToValidUTF8(text[:60], "") + "…"
 	}
@@ -78,8 +82,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// printable is a text in one line of valid text, at most so long.
-func printable(text string, most int) string {
+// Printable is a text in one line of valid text, at most so long.
+func Printable(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
@@ -92,21 +96,21 @@ func printable(text string, most int) string {
 	return text
 }
 
-const mostReason = 1 << 10
+const MaxReason = 1 << 10
 
-// boundReason makes an error's text fit to be stored: asynq's tools cannot decode a task
+// BoundReason makes an error's text fit to be stored: asynq's tools cannot decode a task
 // whose error is not UTF-8.
-func boundReason(text string) string {
+func BoundReason(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= mostReason {
+	if len(text) <= MaxReason {
 		return text
 	}
-	end := mostReason - len("…")
+	end := MaxReason - len("…")
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}
 	return text[:end] + "…"
 }
 
-// mostAhead is how far ahead a time may lie.
-const mostAhead = 10 * 365 * 24 * time.Hour
+// MaxAhead is how far ahead a time may lie.
+const MaxAhead = 10 * 365 * 24 * time.Hour

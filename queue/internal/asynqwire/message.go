@@ -1,4 +1,6 @@
-package queue
+// Package asynqwire knows asynq's keys, messages and heartbeats. Nothing else of Headgate does;
+// TestAsynqContract is what a new version of asynq has to pass.
+package asynqwire
 
 import (
 	"cmp"
@@ -14,53 +16,55 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
+// Lua is the library of functions for asynq's keys and task states.
+//
 //go:embed asynq.lua
-var asynqLua string
+var Lua string
 
+// MessageLua is the library that reads asynq's task messages.
+//
 //go:embed message.lua
-var messageLua string
+var MessageLua string
 
-// This file and asynq.lua know asynq's own keys and formats;
-// TestAsynqContract is what a new version of asynq has to pass.
+const Queues = "asynq:queues" // set of the names of all queues
 
-const asynqQueues = "asynq:queues" // set of the names of all queues
+// Cancellations is the channel on which asynq's tools name tasks to be cancelled.
+const Cancellations = "asynq:cancel"
 
-// asynqCancellations is the channel on which asynq's tools name tasks to be cancelled.
-const asynqCancellations = "asynq:cancel"
+// Key is the name of one of asynq's keys for a queue.
+func Key(queue, name string) string { return "asynq:{" + queue + "}:" + name }
 
-func asynqKey(queue, name string) string { return "asynq:{" + queue + "}:" + name }
-
-// We count attempts ourselves: asynq archives a task whose retries are used up
+// EndlessRetry is the number of retries in each task. We count attempts ourselves: asynq archives a task whose retries are used up
 // before it asks whether its error was a failure, and would archive a deferral.
-const endlessRetry = math.MaxInt32
+const EndlessRetry = math.MaxInt32
 
-// asynqStatsKept is how long asynq keeps what it counts of a day.
-const asynqStatsKept = 90 * 24 * time.Hour
+// StatsKept is how long asynq keeps what it counts of a day.
+const StatsKept = 90 * 24 * time.Hour
 
-// The handler of a job says how long a call may take. Tasks of asynq's own client say it,
+// EndlessTimeout is the timeout in each task. The handler of a job says how long a call may take. Tasks of asynq's own client say it,
 // too, and the earlier end holds.
-const endlessTimeout = 365 * 24 * time.Hour
+const EndlessTimeout = 365 * 24 * time.Hour
 
-// encodeMessage writes a task as asynq does (its TaskMessage, in protobuf). The
+// Encode writes a task as asynq does (its TaskMessage, in protobuf). The
 // group is left out: the script knows the lane and appends it.
-func encodeMessage(queue, id, kind string, payload []byte, headers map[string]string, retention time.Duration) []byte {
+func Encode(queue, id, kind string, payload []byte, headers map[string]string, retention time.Duration) []byte {
 	var m protoMessage
 	m.text(1, kind)
 	m.text(2, string(payload))
 	m.text(3, id)
 	m.text(4, queue)
-	m.number(5, endlessRetry)
-	m.number(8, int64(endlessTimeout.Seconds()))
+	m.number(5, EndlessRetry)
+	m.number(8, int64(EndlessTimeout.Seconds()))
 	m.number(12, int64(retention.Seconds()))
 	b := []byte(m)
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		b = appendHeader(b, name, headers[name])
+		b = AppendHeader(b, name, headers[name])
 	}
 	return b
 }
 
-// appendHeader adds one header to an encoded task.
-func appendHeader(message []byte, name, value string) []byte {
+// AppendHeader adds one header to an encoded task.
+func AppendHeader(message []byte, name, value string) []byte {
 	var entry protoMessage
 	entry.text(1, name)
 	entry.text(2, value)
@@ -69,22 +73,22 @@ func appendHeader(message []byte, name, value string) []byte {
 	return m
 }
 
-// registerQueues makes asynq's tools list the queues.
-func registerQueues(ctx context.Context, client redis.UniversalClient, queues ...string) error {
-	if err := client.SAdd(ctx, asynqQueues, queues).Err(); err != nil {
+// RegisterQueues makes asynq's tools list the queues.
+func RegisterQueues(ctx context.Context, client redis.UniversalClient, queues ...string) error {
+	if err := client.SAdd(ctx, Queues, queues).Err(); err != nil {
 		return fmt.Errorf("register queues %q: %w", queues, err)
 	}
 	return nil
 }
 
-// leases lists the active jobs of a queue with the end of their leases as
+// Leases lists the active jobs of a queue with the end of their leases as
 // asynq wrote it: a text that changes every 5 s while their worker lives.
-func leases(ctx context.Context, client redis.UniversalClient, queue string) (map[string]string, error) {
-	entries, err := client.ZRangeWithScores(ctx, asynqKey(queue, "lease"), 0, -1).Result()
+func Leases(ctx context.Context, client redis.UniversalClient, queue string) (map[string]string, error) {
+	entries, err := client.ZRangeWithScores(ctx, Key(queue, "lease"), 0, -1).Result()
 	if err != nil {
 		return nil, err
 	}
-	active, err := client.LRange(ctx, asynqKey(queue, "active"), 0, -1).Result()
+	active, err := client.LRange(ctx, Key(queue, "active"), 0, -1).Result()
 	if err != nil {
 		return nil, err
 	}
@@ -98,30 +102,30 @@ func leases(ctx context.Context, client redis.UniversalClient, queue string) (ma
 	return seen, nil
 }
 
-// aggregatorBeside asks for a server whose GroupAggregator would swallow lanes: 1 where
+// AggregatorBeside asks for a server whose GroupAggregator would swallow lanes: 1 where
 // there is one. asynq does not say which server has one, but an aggregation set is its trace.
-func aggregatorBeside(ctx context.Context, client redis.Cmdable, queue string) *redis.IntCmd {
-	return client.Exists(ctx, asynqKey(queue, "aggregation_sets"))
+func AggregatorBeside(ctx context.Context, client redis.Cmdable, queue string) *redis.IntCmd {
+	return client.Exists(ctx, Key(queue, "aggregation_sets"))
 }
 
-// taskMessage is what we read of a task as asynq stores it.
-type taskMessage struct {
-	id, kind, failure string
-	retries, retried  int
-	headers           map[string]string
-	payload           []byte
-	retention         time.Duration
-	completed, failed time.Time // to the second; zero: never
+// Message is what we read of a task as asynq stores it.
+type Message struct {
+	id, Kind, Failure string
+	Retries, Retried  int
+	Headers           map[string]string
+	Payload           []byte
+	Retention         time.Duration
+	Completed, Failed time.Time // to the second; zero: never
 
 	// Of asynq's own client: how long a call may take, and until when; zero: no matter.
 	timeout  time.Duration
 	deadline time.Time
 }
 
-func (m taskMessage) tenant() string { return cmp.Or(m.headers[headerTenant], noTenant) }
+func (m Message) Tenant() string { return cmp.Or(m.Headers[HeaderTenant], NoTenant) }
 
-// end is when a call that begins now is cut off.
-func (m taskMessage) end(now time.Time, timeout time.Duration) time.Time {
+// End is when a call that begins now is cut off.
+func (m Message) End(now time.Time, timeout time.Duration) time.Time {
 	if m.timeout > 0 {
 		timeout = min(timeout, m.timeout)
 	}
@@ -132,27 +136,27 @@ func (m taskMessage) end(now time.Time, timeout time.Duration) time.Time {
 	return end
 }
 
-// priority is one of high, normal and low.
-func (m taskMessage) priority() string { return cmp.Or(m.headers[headerPriority], "normal") }
+// Priority is one of high, normal and low.
+func (m Message) Priority() string { return cmp.Or(m.Headers[HeaderPriority], "normal") }
 
-// decodeMessage is the way back from [encodeMessage] and asynq's own encoding.
-func decodeMessage(b []byte) (taskMessage, error) {
-	m := taskMessage{headers: map[string]string{}}
+// Decode is the way back from [Encode] and asynq's own encoding.
+func Decode(b []byte) (Message, error) {
+	m := Message{Headers: map[string]string{}}
 	moment := func(seconds uint64) time.Time { return time.Unix(int64(seconds), 0) }
 	err := eachField(b, func(field protowire.Number, text []byte, number uint64) {
 		switch field {
 		case 1:
-			m.kind = string(text)
+			m.Kind = string(text)
 		case 2:
-			m.payload = text
+			m.Payload = text
 		case 3:
 			m.id = string(text)
 		case 5:
-			m.retries = int(number)
+			m.Retries = int(number)
 		case 6:
-			m.retried = int(number)
+			m.Retried = int(number)
 		case 7:
-			m.failure = string(text)
+			m.Failure = string(text)
 		case 8:
 			m.timeout = time.Duration(number) * time.Second
 		case 9:
@@ -160,11 +164,11 @@ func decodeMessage(b []byte) (taskMessage, error) {
 				m.deadline = moment(number)
 			}
 		case 11:
-			m.failed = moment(number)
+			m.Failed = moment(number)
 		case 12:
-			m.retention = time.Duration(number) * time.Second
+			m.Retention = time.Duration(number) * time.Second
 		case 13:
-			m.completed = moment(number)
+			m.Completed = moment(number)
 		case 15:
 			var name, value string
 			_ = eachField(text, func(field protowire.Number, text []byte, _ uint64) {
@@ -174,7 +178,7 @@ func decodeMessage(b []byte) (taskMessage, error) {
 					value = string(text)
 				}
 			})
-			m.headers[name] = value
+			m.Headers[name] = value
 		}
 	})
 	return m, err
@@ -207,9 +211,9 @@ func eachField(b []byte, do func(field protowire.Number, text []byte, number uin
 	return nil
 }
 
-// amend is an encoded task with other words about how often and when it failed or was
+// Amend is an encoded task with other words about how often and when it failed or was
 // completed, and why; zero: without them.
-func amend(message []byte, retried int, failure string, failed, completed time.Time) []byte {
+func Amend(message []byte, retried int, failure string, failed, completed time.Time) []byte {
 	out := make(protoMessage, 0, len(message)+len(failure)+32)
 	for rest := message; len(rest) > 0; {
 		field, kind, n := protowire.ConsumeTag(rest)

@@ -1,4 +1,4 @@
-package queue
+package store
 
 import (
 	"context"
@@ -7,10 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// execute sends a pipeline and returns the first error that is not redis.Nil. The
+// Execute sends a pipeline and returns the first error that is not redis.Nil. The
 // pipeline's own Exec returns the first error of all: that of a field that does not
 // exist would hide what went wrong with a later command.
-func execute(ctx context.Context, pipe redis.Pipeliner) error {
+func Execute(ctx context.Context, pipe redis.Pipeliner) error {
 	commands, err := pipe.Exec(ctx)
 	if !errors.Is(err, redis.Nil) {
 		return err

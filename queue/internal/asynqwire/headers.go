@@ -1,0 +1,25 @@
+package asynqwire
+
+// Headers of our tasks, beside asynq's own fields.
+const (
+	HeaderTenant      = "headgate-tenant"
+	HeaderPriority    = "headgate-priority"
+	HeaderMaxAttempts = "headgate-max-attempts"
+	HeaderCost        = "headgate-cost"
+	HeaderCosts       = "headgate-costs"
+	HeaderAttributes  = "headgate-attributes"
+	HeaderDeadline    = "headgate-deadline"
+	HeaderKept        = "headgate-kept" // there when the job is remembered once it is done: asynq does not tell its handlers
+
+	// Of a job that follows another.
+	HeaderParent       = "headgate-parent"
+	HeaderParentError  = "headgate-parent-error"
+	HeaderParentResult = "headgate-parent-result" // base64: headers are text
+
+	// Of a periodic job.
+	HeaderPeriodic = "headgate-periodic"
+	HeaderTick     = "headgate-tick"
+)
+
+// NoTenant is who a task of asynq's own client stands for when it does not say.
+const NoTenant = "default"

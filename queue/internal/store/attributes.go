@@ -1,0 +1,79 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/throttle"
+)
+
+const maxAttributes = 16
+
+const maxUnits = 8
+
+const MaxCost = 1 << 40
+
+// EncodeAttributes writes "name=value;…", escaped and sorted, or says what is wrong.
+func EncodeAttributes(attributes map[string]string) (text, problem string) {
+	if len(attributes) > maxAttributes {
+		return "", fmt.Sprintf("%d are more than %d", len(attributes), maxAttributes)
+	}
+	parts := make([]string, 0, len(attributes))
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		if !check.AttributePattern.MatchString(name) || name == "tenant" || name == "kind" || name == EndpointAttribute {
+			return "", fmt.Sprintf("the name %s is not 1 to 64 of a-z, 0-9 and '_', or is tenant, kind or endpoint", check.Quote(name))
+		}
+		if reason := check.Text(attributes[name], check.MaxTenant); reason != "" {
+			return "", name + ": " + reason
+		}
+		parts = append(parts, name+"="+throttle.Escape(attributes[name]))
+	}
+	return strings.Join(parts, ";"), ""
+}
+
+// EncodeCosts writes "unit=n;…", sorted, or says what is wrong.
+func EncodeCosts(costs map[string]int64) (text, problem string) {
+	if len(costs) > maxUnits {
+		return "", fmt.Sprintf("%d are more than %d", len(costs), maxUnits)
+	}
+	parts := make([]string, 0, len(costs))
+	for _, unit := range slices.Sorted(maps.Keys(costs)) {
+		if !check.AttributePattern.MatchString(unit) {
+			return "", fmt.Sprintf("the unit %s is not 1 to 64 of a-z, 0-9 and '_'", check.Quote(unit))
+		}
+		if n := costs[unit]; n < 0 || n > MaxCost {
+			return "", fmt.Sprintf("%s: %d is not within 0 to %d", unit, n, int64(MaxCost))
+		}
+		parts = append(parts, fmt.Sprintf("%s=%d", unit, costs[unit]))
+	}
+	return strings.Join(parts, ";"), ""
+}
+
+// NoCosts is no costs of every unit.
+func NoCosts(costs map[string]int64) string {
+	none := make(map[string]int64, len(costs))
+	for unit := range costs {
+		none[unit] = 0
+	}
+	text, _ := EncodeCosts(none) // the units were accepted once
+	return text
+}
+
+// DecodeCosts is the way back; what cannot be read is left out.
+func DecodeCosts(text string) map[string]int64 {
+	if text == "" {
+		return nil
+	}
+	costs := map[string]int64{}
+	for part := range strings.SplitSeq(text, ";") {
+		unit, number, _ := strings.Cut(part, "=")
+		if n, err := strconv.ParseInt(number, 10, 64); err == nil {
+			costs[unit] = n
+		}
+	}
+	return costs
+}

@@ -1,0 +1,65 @@
+// Package store knows how Headgate lays out a queue in Redis: the names of its keys, the text
+// formats of their values, and the Lua libraries that its scripts share. docs/redis.md
+// describes all of it.
+package store
+
+import (
+	_ "embed"
+	"fmt"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/throttle"
+)
+
+//go:embed plan.lua
+var planLua string
+
+// LanesLua is the library that knows the lanes of a queue and its limits.
+//
+//go:embed lanes.lua
+var LanesLua string
+
+// RecordLua is the library that keeps the events of jobs and counts answers.
+//
+//go:embed record.lua
+var RecordLua string
+
+// EndLua is the library that ends jobs.
+//
+//go:embed end.lua
+var EndLua string
+
+// NewScript makes a script of a body that reads, decides and plans its writes, which are
+// made when it returns (plan.lua), behind what it uses of libraries.
+func NewScript(body string, libraries ...string) *throttle.Script {
+	return throttle.NewScript("return finish(function()\n"+body+"\nend)\n", append([]string{planLua, asynqwire.Lua, LanesLua}, libraries...)...)
+}
+
+// Key is the name of one of our keys for a queue; see lanes.lua for all of them.
+func Key(queue, name string) string { return "headgate:{" + queue + "}:" + name }
+
+// ScriptKeys names the slot of a Cluster; the scripts build the other keys of
+// the same slot themselves, as asynq's do.
+func ScriptKeys(queue string) []string { return []string{Key(queue, "waiting")} }
+
+// Numbers reads a reply of integers.
+func Numbers(reply any, n int) ([]int64, error) {
+	values, ok := reply.([]any)
+	if !ok || len(values) < n {
+		return nil, fmt.Errorf("unexpected reply %v", reply)
+	}
+	out := make([]int64, len(values))
+	for i, value := range values {
+		switch v := value.(type) {
+		case int64:
+			out[i] = v
+		case string:
+			if _, err := fmt.Sscan(v, &out[i]); err != nil {
+				return nil, fmt.Errorf("unexpected reply %q: %w", v, err)
+			}
+		default:
+			return nil, fmt.Errorf("unexpected reply %v", reply)
+		}
+	}
+	return out, nil
+}
