@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -28,7 +29,7 @@ func everyMetric(t *testing.T) []*dto.MetricFamily {
 	enqueue(t, client, name, map[string]int{"a": 3})
 	registry, m := filled()
 	m.Queues(Queues{
-		Inspector: queue.NewInspector(client), Names: []string{name}, Tenants: Tenants{Top: 1}, Logger: slog.New(slog.DiscardHandler),
+		Inspector: inspect.New(client), Names: []string{name}, Tenants: Tenants{Top: 1}, Logger: slog.New(slog.DiscardHandler),
 	})
 	families, err := registry.Gather()
 	if err != nil {
@@ -42,7 +43,7 @@ func TestNothingIsLeftOut(t *testing.T) {
 	t.Parallel()
 	descs := make(chan *prometheus.Desc, 1000)
 	_, m := filled()
-	m.Queues(Queues{Inspector: queue.NewInspector(redistest.Shared(t).Client()), Logger: slog.New(slog.DiscardHandler)})
+	m.Queues(Queues{Inspector: inspect.New(redistest.Shared(t).Client()), Logger: slog.New(slog.DiscardHandler)})
 	m.registry.Describe(descs)
 	close(descs)
 	families := everyMetric(t)

@@ -10,13 +10,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/validation"
 )
 
 // Queues says of which queues [Metrics] shows what stands in Redis.
 type Queues struct {
-	Inspector *queue.Inspector // shared with whoever else asks it
+	Inspector *inspect.Inspector // shared with whoever else asks it
 	Names     []string
 	Tenants   Tenants
 	Logger    *slog.Logger
@@ -45,15 +45,15 @@ const (
 
 // numbers are what a look at Redis finds at once.
 type numbers struct {
-	workers  int64                   // that live; below 0: not known
-	queues   map[string]queue.Gauges // those that could be read
-	unserved map[string]int64        // jobs of queues that no worker serves
+	workers  int64                     // that live; below 0: not known
+	queues   map[string]inspect.Gauges // those that could be read
+	unserved map[string]int64          // jobs of queues that no worker serves
 }
 
 func (q *Queues) numbers(ctx context.Context) (numbers, error) {
 	ctx, cancel := context.WithTimeout(ctx, numbersBound)
 	defer cancel()
-	n := numbers{queues: map[string]queue.Gauges{}}
+	n := numbers{queues: map[string]inspect.Gauges{}}
 	workers, err := q.Inspector.CountWorkers(ctx)
 	if n.workers = workers; err != nil {
 		n.workers = -1
@@ -76,7 +76,7 @@ type forecast struct {
 	drain    time.Duration // until nothing waits; below 0: not known
 	allowed  float64
 	unserved int64 // jobs that wait and that no worker takes
-	tenants  []queue.TenantGauges
+	tenants  []inspect.TenantGauges
 }
 
 func (q *Queues) forecasts(ctx context.Context) (map[string]forecast, error) {
@@ -108,11 +108,11 @@ func (q *Queues) forecasts(ctx context.Context) (map[string]forecast, error) {
 }
 
 // shown reads the tenants that have series.
-func (q *Queues) shown(ctx context.Context, name string) ([]queue.TenantGauges, error) {
-	var tenants []queue.TenantGauges
+func (q *Queues) shown(ctx context.Context, name string) ([]inspect.TenantGauges, error) {
+	var tenants []inspect.TenantGauges
 	seen := map[string]bool{}
 	for offset := 0; offset < q.Tenants.Top; offset += tenantsPage {
-		page, err := q.Inspector.ListTenants(ctx, name, queue.TenantQuery{Offset: offset, Limit: min(q.Tenants.Top-offset, tenantsPage)})
+		page, err := q.Inspector.ListTenants(ctx, name, inspect.TenantQuery{Offset: offset, Limit: min(q.Tenants.Top-offset, tenantsPage)})
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +120,7 @@ func (q *Queues) shown(ctx context.Context, name string) ([]queue.TenantGauges, 
 			// Their order may change between two pages, and one stand on both.
 			if !seen[t.Tenant] {
 				seen[t.Tenant] = true
-				tenants = append(tenants, queue.TenantGauges{Tenant: t.Tenant, Waiting: t.Waiting, Done: t.Done})
+				tenants = append(tenants, inspect.TenantGauges{Tenant: t.Tenant, Waiting: t.Waiting, Done: t.Done})
 			}
 		}
 		if len(page.Tenants) < tenantsPage {

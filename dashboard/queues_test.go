@@ -21,17 +21,20 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
 // publish gives a queue one limit for all and one for each tenant.
 func publish(t *testing.T, client redis.UniversalClient, name string) {
 	t.Helper()
-	limits := queue.Limits{Queues: map[string]queue.QueueLimits{name: {Kinds: []string{name}, Limits: []queue.Limit{
+	limits := limits.Set{Queues: map[string]limits.Queue{name: {Kinds: []string{name}, Limits: []limits.Limit{
 		{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(100)}},
 		{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}},
 	}}}}
-	if err := queue.Publish(t.Context(), client, limits); err != nil {
+	if err := operate.Publish(t.Context(), client, limits); err != nil {
 		t.Fatal(err)
 	}
 	redistest.Serve(client, name, name)
@@ -86,7 +89,7 @@ func shown(t *testing.T, client redis.UniversalClient, tenants Tenants, names ..
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	NewMetrics(registry).Queues(Queues{
-		Inspector: queue.NewInspector(client), Names: names, Tenants: tenants, Logger: slog.New(slog.DiscardHandler),
+		Inspector: inspect.New(client), Names: names, Tenants: tenants, Logger: slog.New(slog.DiscardHandler),
 	})
 	return registry
 }
@@ -97,7 +100,7 @@ func TestQueues(t *testing.T) {
 	client, name := server.Client(), redistest.Queue(t)
 	publish(t, client, name)
 	enqueue(t, client, name, map[string]int{"a": 50, "b": 10, "c;*": 1})
-	if _, err := queue.PauseJobs(t.Context(), client, name, queue.Scope{Kind: name}, time.Time{}, queue.Operator{Actor: "test", Reason: "test"}); err != nil {
+	if _, err := operate.PauseJobs(t.Context(), client, name, inspect.Scope{Kind: name}, time.Time{}, operate.Operator{Actor: "test", Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.HSet(t.Context(), "headgate:{"+name+"}:faults", "job 17", "1 odd", "lane a", "2 odd").Err(); err != nil {
@@ -133,7 +136,7 @@ func TestQueues(t *testing.T) {
 	if drains, ok := got[fmt.Sprintf(`headgate_drain_seconds{queue=%q}`, name)]; ok {
 		t.Errorf("what is paused drains in %v s", drains)
 	}
-	if _, err := queue.ResumeJobs(t.Context(), client, name, queue.Scope{Kind: name}, queue.Operator{Actor: "test", Reason: "test"}); err != nil {
+	if _, err := operate.ResumeJobs(t.Context(), client, name, inspect.Scope{Kind: name}, operate.Operator{Actor: "test", Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	got = page(t, shown(t, client, Tenants{}, name))
@@ -329,7 +332,7 @@ func TestQueuesWhileRedisIsAway(t *testing.T) {
 	var log bytes.Buffer
 	registry := prometheus.NewRegistry()
 	NewMetrics(registry).Queues(Queues{
-		Inspector: queue.NewInspector(client), Names: []string{"q"}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Inspector: inspect.New(client), Names: []string{"q"}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	up := func() bool {
 		got := page(t, registry)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 )
 
 // series writes the series of one queue.
@@ -36,7 +36,7 @@ func (s series) labels(labels []string) []string {
 	return all
 }
 
-func (s series) queue(g queue.Gauges) {
+func (s series) queue(g inspect.Gauges) {
 	s.gauge(backlogJobs, float64(g.Waiting))
 	for _, of := range []struct {
 		state string
@@ -71,7 +71,7 @@ func (s series) queue(g queue.Gauges) {
 	}
 }
 
-func (s series) limits(g queue.Gauges) {
+func (s series) limits(g inspect.Gauges) {
 	for _, limit := range g.Limits {
 		labels := []string{limit.Name, limit.Scope, limit.Unit}
 		if limit.PerSecond > 0 {
@@ -87,7 +87,7 @@ func (s series) limits(g queue.Gauges) {
 	}
 }
 
-func (s series) forecast(g queue.Gauges, f forecast, known bool) {
+func (s series) forecast(g inspect.Gauges, f forecast, known bool) {
 	switch {
 	case g.Waiting == 0:
 		s.gauge(drainSeconds, 0)
@@ -109,7 +109,7 @@ func (s series) forecast(g queue.Gauges, f forecast, known bool) {
 	s.gauge(tenantsSuppressed, float64(max(g.Tenants-waiting, 0)))
 }
 
-func (s series) asynq(g queue.Gauges) {
+func (s series) asynq(g inspect.Gauges) {
 	size := g.Waiting
 	for _, of := range []struct {
 		state string

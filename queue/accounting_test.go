@@ -15,7 +15,10 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/testlong"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // TestAccounting: whatever workers do with the slots that they were given, calls keep to
@@ -60,7 +63,7 @@ func TestLittleStepBackBeforeASlowerRate(t *testing.T) {
 		t.Cleanup(func() { client.Close() })
 		r.enqueue(t, "a", 2000)
 		d := r.dispatcher()
-		d.redis, d.limits, d.poll = client, &limitsCache{queue: r.queue, redis: client}, time.Hour
+		d.redis, d.limits, d.poll = client, &effective.Calendars{Queue: r.queue, Redis: client}, time.Hour
 		round := func() time.Duration {
 			wait, err := d.round(t.Context(), 1000)
 			if err != nil {
@@ -71,10 +74,10 @@ func TestLittleStepBackBeforeASlowerRate(t *testing.T) {
 		for round() < 10*time.Millisecond { // until slots are given as far ahead as they are
 		}
 		clock.Step(-back)
-		if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{r.queue: {Limits: []Limit{sharedBy(9)}}}}); err != nil {
+		if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{sharedBy(9)}}}}); err != nil {
 			t.Fatal(err)
 		}
-		d.limits.until = time.Time{}
+		d.limits.Until = time.Time{}
 		round()
 		clock.Step(time.Second) // what waited by the clock as it was is due
 		// What was given ahead keeps its number of permits under the slower rate, and that
@@ -97,7 +100,7 @@ func TestGivenBackSlotIsOver(t *testing.T) {
 		id := r.add(t, nil)
 		round := func() (jobs []handed) {
 			d := r.dispatcher()
-			d.redis, d.limits, d.hand = client, &limitsCache{queue: r.queue, redis: client}, func(got []handed) { jobs = got }
+			d.redis, d.limits, d.hand = client, &effective.Calendars{Queue: r.queue, Redis: client}, func(got []handed) { jobs = got }
 			if _, err := d.round(t.Context(), 1); err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +112,7 @@ func TestGivenBackSlotIsOver(t *testing.T) {
 		client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_slot", fmt.Sprintf("1 %d 77", ahead))
 		r.giveBack(t, id)
 		clock.Step(step)
-		if err := replan(t.Context(), client, r.queue, ""); err != nil { // as workers do who see it
+		if err := effective.Replan(t.Context(), client, r.queue, ""); err != nil { // as workers do who see it
 			t.Fatal(err)
 		}
 		jobs := round()
@@ -167,7 +170,7 @@ func newAccounting(t *testing.T, server *redistest.Server, seed uint64) *account
 	if err := server.Client().ScriptFlush(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	m.gate = &gate{queue: modelQueue, redis: client, limits: &limitsCache{queue: modelQueue, redis: client}, woke: func() {}, replans: newReplans()}
+	m.gate = &gate{queue: modelQueue, redis: client, limits: &effective.Calendars{Queue: modelQueue, Redis: client}, woke: func() {}, replans: newReplans()}
 	m.publish(t)
 	return m
 }
@@ -200,7 +203,7 @@ func (m *accounting) publish(t *testing.T) {
 	own, all := perTenant(l.rate), sharedBy(l.shared)
 	own.Burst, own.Unit = l.burst, "tokens"
 	l.since = m.now()
-	err := Publish(context.Background(), m.client, Limits{Queues: map[string]QueueLimits{modelQueue: {Limits: []Limit{own, all}}}})
+	err := operate.Publish(context.Background(), m.client, limits.Set{Queues: map[string]limits.Queue{modelQueue: {Limits: []limits.Limit{own, all}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +246,7 @@ func (m *accounting) round(t *testing.T) {
 	run := m.runs.Add(mostHanded) - mostHanded + 1
 	before := m.now()
 	reply, err := dispatchScript.Run(context.Background(), m.client, store.ScriptKeys(modelQueue), modelQueue, mostHanded, mostHanded,
-		horizon.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), worker, run, 0, -1, leadLasts.Milliseconds())
+		store.Horizon.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), worker, run, 0, -1, leadLasts.Milliseconds())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +302,7 @@ func (m *accounting) late(t *testing.T) {
 			continue
 		}
 		granted := m.now()
-		reply, err := slotScript.Run(context.Background(), m.client, store.ScriptKeys(modelQueue), modelQueue, (2 * horizon).Microseconds(), inHand.Microseconds(), "",
+		reply, err := slotScript.Run(context.Background(), m.client, store.ScriptKeys(modelQueue), modelQueue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), "",
 			j.id, j.owner, j.tenant, "", "call", 1, fmt.Sprintf("tokens=%d;", j.tokens), time.Minute.Microseconds())
 		if err != nil {
 			t.Fatal(err)

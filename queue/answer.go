@@ -2,7 +2,6 @@ package queue
 
 import (
 	"errors"
-	"strconv"
 
 	"github.com/hibiken/asynq"
 
@@ -36,17 +35,4 @@ func answerOf(err error) lifecycle.Answer {
 		return lifecycle.AnswerPermanent
 	}
 	return lifecycle.AnswerRetryable
-}
-
-// readAnswers are the calls of all workers by what was answered, from the fields of
-// headgate:{queue}:totals, and all of them together.
-func readAnswers(totals map[string]string) (answers map[lifecycle.Answer]int64, calls int64) {
-	answers = map[lifecycle.Answer]int64{}
-	for _, a := range lifecycle.Answers() {
-		if n, err := strconv.ParseInt(totals["answer:"+string(a)], 10, 64); err == nil && n > 0 {
-			answers[a] = n
-			calls += n
-		}
-	}
-	return answers, calls
 }

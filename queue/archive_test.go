@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -87,7 +88,7 @@ func TestArchiveMoves(t *testing.T) {
 		t.Helper()
 		cursor := ""
 		for {
-			page, next, err := ListArchived(ctx, client, name, cursor, 70)
+			page, next, err := inspect.ListArchived(ctx, client, name, cursor, 70)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,7 +141,7 @@ func TestArchiveMoves(t *testing.T) {
 	if strings.Join(got, " ") != strings.Join(want, " ") || moved != jobs-keptByAsynq {
 		t.Errorf("%d listed, %d of them moved; want the same %d, %d moved", len(got), moved, len(want), jobs-keptByAsynq)
 	}
-	status, err := NewInspector(client).Overview(ctx, name)
+	status, err := inspect.New(client).Overview(ctx, name)
 	if err != nil || status.Archived != jobs {
 		t.Errorf("Overview.Archived = %d, %v", status.Archived, err)
 	}
@@ -153,7 +154,7 @@ func TestArchiveMoves(t *testing.T) {
 	if err := inspector.ArchiveTask(name, "by-hand"); err != nil {
 		t.Fatal(err)
 	}
-	if status, err := NewInspector(client).Overview(ctx, name); err != nil || status.Archived != jobs+1 {
+	if status, err := inspect.New(client).Overview(ctx, name); err != nil || status.Archived != jobs+1 {
 		t.Errorf("Overview.Archived = %d, %v after asynq archived one more", status.Archived, err)
 	}
 	// They do not know how to run what was moved, and say so instead of losing it.
@@ -187,7 +188,7 @@ func TestOldArchiveMoves(t *testing.T) {
 	}
 	// One that was run again since is none of the archive.
 	client.HSet(ctx, asynqwire.Key(name, "t:old-00002"), "state", "active")
-	jobs, next, err := ListArchived(ctx, client, name, "", 0)
+	jobs, next, err := inspect.ListArchived(ctx, client, name, "", 0)
 	if err != nil || len(jobs) != 8 || next != "" || !jobs[7].Moved || jobs[7].At.Unix() != old.Unix() {
 		t.Errorf("ListArchived = %+v, %q, %v", jobs, next, err)
 	}
@@ -205,11 +206,11 @@ func TestOldArchiveMoves(t *testing.T) {
 func TestListArchivedRefusesCursors(t *testing.T) {
 	server, name := redistest.Shared(t), redistest.Queue(t)
 	for _, cursor := range []string{"x", "1", "-1:x", "1e300:x", ":", "nan:x"} {
-		if _, _, err := ListArchived(t.Context(), server.Client(), name, cursor, 1); err == nil || !strings.Contains(err.Error(), "none that was given") {
+		if _, _, err := inspect.ListArchived(t.Context(), server.Client(), name, cursor, 1); err == nil || !strings.Contains(err.Error(), "none that was given") {
 			t.Errorf("cursor %q: %v", cursor, err)
 		}
 	}
-	if jobs, next, err := ListArchived(t.Context(), server.Client(), name, "", 1); err != nil || len(jobs) != 0 || next != "" {
+	if jobs, next, err := inspect.ListArchived(t.Context(), server.Client(), name, "", 1); err != nil || len(jobs) != 0 || next != "" {
 		t.Errorf("an empty archive: %v, %q, %v", jobs, next, err)
 	}
 }
@@ -234,7 +235,7 @@ func TestWorkerMovesTheArchive(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Archived), len(jobs))
 	until(t, "moved", func() bool { return r.server.Client().ZCard(t.Context(), store.Key(r.queue, "archive")).Val() >= 990 })
 	r.stop()
-	if status, err := NewInspector(r.server.Client()).Overview(t.Context(), r.queue); err != nil || status.Archived != 10_050 {
+	if status, err := inspect.New(r.server.Client()).Overview(t.Context(), r.queue); err != nil || status.Archived != 10_050 {
 		t.Errorf("Status.Archived = %d, %v; want 10,050", status.Archived, err)
 	}
 }

@@ -12,14 +12,17 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // backlog puts so many jobs in the lanes of so many tenants, of a queue whose
 // limits are its own, shared and per tenant.
 func backlog(t testing.TB, server *redistest.Server, queue string, jobs, tenants, payload int) {
 	t.Helper()
-	limits := Limits{Queues: map[string]QueueLimits{queue: {Limits: []Limit{sharedBy(2000), perTenant(5)}}}}
-	if err := Publish(t.Context(), server.Client(), limits); err != nil {
+	limits := limits.Set{Queues: map[string]limits.Queue{queue: {Limits: []limits.Limit{sharedBy(2000), perTenant(5)}}}}
+	if err := operate.Publish(t.Context(), server.Client(), limits); err != nil {
 		t.Fatal(err)
 	}
 	client := NewClient(server.Client())
@@ -71,14 +74,14 @@ func TestMemoryOfAWaitingJob(t *testing.T) {
 // memory beside their payloads, also under the race detector, where stacks are larger.
 func TestMemoryOfAHeldJob(t *testing.T) {
 	const jobs, payload, most = 5000, 2, 100_000_000
-	r := startRig(t, jobs, Limits{}, func(c *Config) { c.Concurrency = jobs })
+	r := startRig(t, jobs, limits.Set{}, func(c *Config) { c.Concurrency = jobs })
 	over := make(chan struct{})
 	r.answer = func(context.Context, Running) error {
 		<-over
 		return nil
 	}
 	backlog(t, r.server, r.queue, jobs, 1, payload)
-	if err := Publish(t.Context(), r.server.Client(), Limits{Queues: map[string]QueueLimits{r.queue: {}}}); err != nil {
+	if err := operate.Publish(t.Context(), r.server.Client(), limits.Set{Queues: map[string]limits.Queue{r.queue: {}}}); err != nil {
 		t.Fatal(err)
 	}
 	used := func() uint64 {
@@ -116,7 +119,7 @@ func BenchmarkDispatch(b *testing.B) {
 	released := 0
 	d := &dispatcher{
 		queue: queue, redis: client, worker: "w", runs: &atomic.Int64{}, hand: func(jobs []handed) { released += len(jobs) }, capacity: newCapacity(1000), observer: NoObserver{},
-		limits: &limitsCache{queue: queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, live: newLiveRuns(), roles: newRoles(client, "w"),
+		limits: &effective.Calendars{Queue: queue, Redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, live: newLiveRuns(), roles: newRoles(client, "w"),
 	}
 	var took []time.Duration
 	for b.Loop() {

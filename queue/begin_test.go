@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // TestNoFarSlotIsUsed: a slot that lies further ahead than any is given comes from a clock
@@ -32,7 +34,7 @@ func TestNoFarSlotIsUsed(t *testing.T) {
 	d := r.dispatcher()
 	now := client.Time(t.Context()).Val()
 	d.clock.observe(now.UnixMicro(), bootTime(), bootTime())
-	for ahead, want := range map[time.Duration]string{0: "go", horizon: "go", 2 * time.Second: "slot", time.Hour: "slot"} {
+	for ahead, want := range map[time.Duration]string{0: "go", store.Horizon: "go", 2 * time.Second: "slot", time.Hour: "slot"} {
 		e := now.Add(ahead).UnixMicro()
 		jobs, err := d.readHanded([]any{[]any{"id", "", "go", e, e + 1_000_000, int64(0), int64(0), now.UnixMicro(), int64(0), int64(0)}}, 1, 0)
 		if err != nil {
@@ -61,7 +63,7 @@ func TestKeptJobIsNotCalled(t *testing.T) {
 	}
 	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_owner", "w:1")
 	r.settles(t, settleQuestion{id: id, outcome: "refused", record: "throttled  0 0 0 0 0 the pool is full"})
-	if log := readLog(r.field(t, id, "hg_log")); len(log) == 0 || log[len(log)-1].What != JobParked || log[len(log)-1].Detail != "the pool is full" {
+	if log := store.ReadLog(r.field(t, id, "hg_log")); len(log) == 0 || log[len(log)-1].What != lifecycle.EventParked || log[len(log)-1].Detail != "the pool is full" {
 		t.Errorf("its log is %+v", log)
 	}
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -80,8 +82,8 @@ func BenchmarkWake(b *testing.B) { byWorkers(b, benchmarkWake) }
 func benchmarkWake(b *testing.B, workers int) {
 	wakeWithin(b, func(n int) (took []time.Duration) {
 		server, queue := redistest.Start(b), redistest.Queue(b)
-		one := Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}
-		if err := Publish(b.Context(), server.Client(), Limits{Queues: map[string]QueueLimits{queue: {Limits: []Limit{one}}}}); err != nil {
+		one := limits.Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}
+		if err := operate.Publish(b.Context(), server.Client(), limits.Set{Queues: map[string]limits.Queue{queue: {Limits: []limits.Limit{one}}}}); err != nil {
 			b.Fatal(err)
 		}
 		jobs := make([]Job, n+1)
@@ -122,7 +124,7 @@ func benchmarkAnnounce(b *testing.B, workers int) {
 	wakeWithin(b, func(n int) (took []time.Duration) {
 		server, queue := redistest.Start(b), redistest.Queue(b)
 		raise := func(n int) {
-			if err := Publish(b.Context(), server.Client(), Limits{Queues: map[string]QueueLimits{queue: {Limits: []Limit{inFlight(int64(n))}}}}); err != nil {
+			if err := operate.Publish(b.Context(), server.Client(), limits.Set{Queues: map[string]limits.Queue{queue: {Limits: []limits.Limit{inFlight(int64(n))}}}}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/validation"
 )
@@ -40,7 +41,7 @@ func (w *Worker) Call(ctx context.Context, job Job) (lifecycle.Outcome, error) {
 		Costs: maps.Clone(job.Costs), attributes: a.attributes, costs: a.costs,
 	}
 	if running.MaxAttempts == 0 {
-		running.MaxAttempts = defaultMaxAttempts
+		running.MaxAttempts = store.DefaultMaxAttempts
 	}
 	current := &call{job: running, repeatUnknown: h.repeatUnknown}
 	ctx, cancel := context.WithTimeout(withResult(context.WithValue(ctx, callKey{}, current), &callResult{}), h.timeout)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -21,14 +22,14 @@ type chores struct {
 	queue   string
 	redis   redis.UniversalClient
 	logger  *slog.Logger
-	limits  *limitsCache
+	limits  *effective.Calendars
 	archive archiver
 	faults  faultLog
 	due     chan struct{} // has a value when they are to be done
 	cursor  string        // of the sweep
 }
 
-func newChores(queue string, client redis.UniversalClient, limits *limitsCache, logger *slog.Logger) *chores {
+func newChores(queue string, client redis.UniversalClient, limits *effective.Calendars, logger *slog.Logger) *chores {
 	return &chores{queue: queue, redis: client, logger: logger, limits: limits, due: make(chan struct{}, 1), cursor: "0"}
 }
 
@@ -74,12 +75,12 @@ func (c *chores) do(ctx context.Context) error {
 
 // sweep looks at the next slice of the lanes.
 func (c *chores) sweep(ctx context.Context) error {
-	windows, err := c.limits.windows(ctx)
+	windows, err := c.limits.Text(ctx)
 	if err != nil {
 		return err
 	}
-	if c.cursor, err = sweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, true); err != nil {
-		c.limits.look(err)
+	if c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, true); err != nil {
+		c.limits.Invalidate(err)
 	}
 	return err
 }

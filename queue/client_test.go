@@ -10,8 +10,11 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
@@ -20,10 +23,10 @@ func TestHostileJobs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	client, name := NewClient(server.Client()), redistest.Queue(t)
-	limits := Limits{Queues: map[string]QueueLimits{name: {Limits: []Limit{{
+	set := limits.Set{Queues: map[string]limits.Queue{name: {Limits: []limits.Limit{{
 		Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 20}, Per: []string{"tenant"},
 	}}}}}
-	if err := Publish(t.Context(), server.Client(), limits); err != nil {
+	if err := operate.Publish(t.Context(), server.Client(), set); err != nil {
 		t.Fatal(err)
 	}
 	tests := map[string]struct {
@@ -106,7 +109,7 @@ func TestTenantsNeverShareKeys(t *testing.T) {
 			t.Errorf("%d calls of tenant %q; want the one that its own bucket allows", len(r.calls[tenant]), tenant)
 		}
 	}
-	page, err := NewInspector(r.server.Client()).ListTenants(t.Context(), r.queue, TenantQuery{})
+	page, err := inspect.New(r.server.Client()).ListTenants(t.Context(), r.queue, inspect.TenantQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,9 +152,9 @@ func TestKeysAreIdempotent(t *testing.T) {
 
 func TestBacklogCap(t *testing.T) {
 	t.Parallel()
-	limits := limitsOf()
-	limits.Queues[""] = QueueLimits{MaxBacklog: 3}
-	r := startRig(t, 1, limits, nil)
+	set := limitsOf()
+	set.Queues[""] = limits.Queue{MaxBacklog: 3}
+	r := startRig(t, 1, set, nil)
 	jobs := make([]Job, 5)
 	for i := range jobs {
 		jobs[i] = Job{Kind: "call", Queue: r.queue, Tenant: "a", Payload: json.RawMessage(`{}`)}

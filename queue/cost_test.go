@@ -13,6 +13,8 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/testlong"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // usage is what a run cost Redis, from INFO commandstats.
@@ -93,10 +95,10 @@ func TestCommandsPerJob(t *testing.T) {
 		got.wait(t, time.Minute)
 		asynqServer.Shutdown()
 	})
-	headgate := func(limits ...Limit) func(t *testing.T, server *redistest.Server) {
+	headgate := func(set ...limits.Limit) func(t *testing.T, server *redistest.Server) {
 		return func(t *testing.T, server *redistest.Server) {
 			client := server.Client()
-			if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{"q": {Limits: limits}}}); err != nil {
+			if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{"q": {Limits: set}}}); err != nil {
 				t.Fatal(err)
 			}
 			worker, err := New(Config{Redis: universal(t, server), Queues: []string{"q"}})

@@ -10,6 +10,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -17,7 +20,7 @@ import (
 // damaged is as it was. One that was not still is none, and says no less was taken,
 // unless the script gives back what jobs do not use. What a script releases with a new
 // slot, or lets go beyond its limits, is taken from each of the limits of its lane.
-func (d *damage) accountBuckets(t *testing.T, seed uint64, script string, limits []Limit, before, after sight, now time.Time) {
+func (d *damage) accountBuckets(t *testing.T, seed uint64, script string, limits []limits.Limit, before, after sight, now time.Time) {
 	t.Helper()
 	fail := func(format string, args ...any) {
 		t.Helper()
@@ -82,9 +85,9 @@ func (d *damage) accountBuckets(t *testing.T, seed uint64, script string, limits
 		if strings.ContainsRune(group, utf8.RuneError) {
 			continue // the account is JSON, which has no such bytes: its buckets are under another name
 		}
-		lane := laneOf(group)
+		lane := store.ParseLane(group)
 		for _, limit := range limits {
-			name := bucketKey(damagedQueue, limit, &lane)
+			name := store.BucketKey(damagedQueue, limit, &lane)
 			switch cost := costOf(was, limit.Unit); {
 			case limit.Concurrency > 0:
 				if !strings.Contains(" "+after.Buckets[name]+" ", " "+id+" ") && was["hg_permits"] == "" {
@@ -105,9 +108,9 @@ func (d *damage) accountBuckets(t *testing.T, seed uint64, script string, limits
 }
 
 // limitOf is the limit of a bucket, by its key; nil: there is none of that name.
-func limitOf(limits []Limit, name string) *Limit {
+func limitOf(limits []limits.Limit, name string) *limits.Limit {
 	for i, limit := range limits {
-		if strings.HasPrefix(name, bucketKey(damagedQueue, limit, &lane{})) {
+		if strings.HasPrefix(name, store.BucketKey(damagedQueue, limit, &store.Lane{})) {
 			return &limits[i]
 		}
 	}
@@ -116,9 +119,9 @@ func limitOf(limits []Limit, name string) *Limit {
 
 // taken is how many permits a bucket says were taken that have not come back. One of
 // another algorithm says nothing, for a limit may change its nature.
-func taken(limit Limit, text string, now time.Time) (float64, error) {
+func taken(limit limits.Limit, text string, now time.Time) (float64, error) {
 	is, text, _ := strings.Cut(text, " ")
-	spec := limit.spec()
+	spec := effective.Spec(limit)
 	switch is {
 	case "":
 		return 0, nil

@@ -12,8 +12,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -29,7 +32,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 	// windows are the calendars of the limits in force, or where those are damaged, or
 	// by chance, none.
 	windows := func(ctx context.Context, pick *rand.Rand) string {
-		text, err := (&limitsCache{queue: damagedQueue, redis: client}).windows(ctx)
+		text, err := (&effective.Calendars{Queue: damagedQueue, Redis: client}).Text(ctx)
 		if err != nil || pick.IntN(10) == 0 {
 			return ""
 		}
@@ -61,11 +64,11 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		scripts = append(scripts, damagedScript{name, again, run})
 	}
 	add("dispatch", func(ctx context.Context, pick *rand.Rand, _ sight) error {
-		return eval(ctx, dispatchScript, 100, 100, horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,", time.Minute.Microseconds(), "w", 1000, pick.IntN(2), pick.IntN(3)-1, leadLasts.Milliseconds())
+		return eval(ctx, dispatchScript, 100, 100, store.Horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,", time.Minute.Microseconds(), "w", 1000, pick.IntN(2), pick.IntN(3)-1, leadLasts.Milliseconds())
 	})
 	add("slot", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		ids := append(at(pick, s, "active"), "nobody")
-		return eval(ctx, slotScript, (2 * horizon).Microseconds(), inHand.Microseconds(), windows(ctx, pick),
+		return eval(ctx, slotScript, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), windows(ctx, pick),
 			ids[0], owner(s, ids[0]), "a", "", "call", "1", "tokens=3", time.Minute.Microseconds())
 	})
 	add("settle", func(ctx context.Context, pick *rand.Rand, s sight) error {
@@ -92,21 +95,25 @@ func damagedScripts(client *redis.Client) []damagedScript {
 	})
 	for _, tenant := range []string{"", "a"} {
 		add(strings.TrimSpace("sweep "+tenant), func(ctx context.Context, pick *rand.Rand, _ sight) error {
-			_, err := sweepSlice(ctx, client, damagedQueue, tenant, "0", windows(ctx, pick), tenant == "")
+			_, err := effective.SweepSlice(ctx, client, damagedQueue, tenant, "0", windows(ctx, pick), tenant == "")
 			return err
 		})
 	}
-	for _, verb := range []Verb{Cancel, RunNow, RetryArchived, DeleteArchived} {
-		for _, place := range verb.places() {
-			add(fmt.Sprint("verbs ", verb, " ", place.name), func(ctx context.Context, pick *rand.Rand, s sight) error {
-				args := []any{string(verb), "0", place.name, "", 100, "", "", time.Now().Add(time.Hour).UnixMicro(), "not wanted", "{", 0, windows(ctx, pick), ""}
-				if place.name == "lanes" {
+	for _, verb := range []operate.Verb{operate.Cancel, operate.RunNow, operate.RetryArchived, operate.DeleteArchived} {
+		places := []string{"scheduled", "retry", "lanes", "pending", "active"}
+		if verb == operate.RetryArchived || verb == operate.DeleteArchived {
+			places = []string{"archived", "archive"}
+		}
+		for _, place := range places {
+			add(fmt.Sprint("verbs ", verb, " ", place), func(ctx context.Context, pick *rand.Rand, s sight) error {
+				args := []any{string(verb), "0", place, "", 100, "", "", time.Now().Add(time.Hour).UnixMicro(), "not wanted", "{", 0, windows(ctx, pick), ""}
+				if place == "lanes" {
 					lanes, _ := client.SMembers(ctx, asynqwire.Key(damagedQueue, "groups")).Result()
 					for _, lane := range lanes {
 						args = append(args, lane)
 					}
 				}
-				return eval(ctx, verbsScript, args...)
+				return eval(ctx, store.VerbsScript, args...)
 			})
 		}
 	}
@@ -123,11 +130,11 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		return nil
 	})
 	add("pause", func(ctx context.Context, pick *rand.Rand, _ sight) error {
-		_, _ = PauseJobs(ctx, client, damagedQueue, Scope{Tenant: "a"}, time.Now().Add(time.Hour), Operator{Actor: "x", Reason: "y"})
+		_, _ = operate.PauseJobs(ctx, client, damagedQueue, inspect.Scope{Tenant: "a"}, time.Now().Add(time.Hour), operate.Operator{Actor: "x", Reason: "y"})
 		return nil
 	})
 	add("resume", func(ctx context.Context, pick *rand.Rand, _ sight) error {
-		_, _ = ResumeJobs(ctx, client, damagedQueue, Scope{}, Operator{Actor: "x", Reason: "y"})
+		_, _ = operate.ResumeJobs(ctx, client, damagedQueue, inspect.Scope{}, operate.Operator{Actor: "x", Reason: "y"})
 		return nil
 	})
 	add("watch", func(ctx context.Context, pick *rand.Rand, _ sight) error {
@@ -168,17 +175,19 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		return nil
 	})
 	add("archive", func(ctx context.Context, _ *rand.Rand, _ sight) error { return eval(ctx, archiveScript, 0, 1, 100) })
-	add("archived", func(ctx context.Context, _ *rand.Rand, _ sight) error { return eval(ctx, archivedScript, "", "", 100) })
+	add("archived", func(ctx context.Context, _ *rand.Rand, _ sight) error {
+		return eval(ctx, store.ArchivedScript, "", "", 100)
+	})
 	add("gauges", func(ctx context.Context, pick *rand.Rand, _ sight) error {
-		return eval(ctx, gaugesScript, windows(ctx, pick), 32, "*", "a")
+		return eval(ctx, store.GaugesScript, windows(ctx, pick), 32, "*", "a")
 	})
 	add("explain", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		ids := append(at(pick, s, "g:a;kind=call"), "nobody")
-		return eval(ctx, explainScript, windows(ctx, pick), "a;kind=call", ids[0], 1, strconv.FormatInt(time.Now().UnixMicro(), 10), "b;kind=call")
+		return eval(ctx, store.ExplainScript, windows(ctx, pick), "a;kind=call", ids[0], 1, strconv.FormatInt(time.Now().UnixMicro(), 10), "b;kind=call")
 	})
 	for _, state := range []string{"scheduled", "retry", "pending", "active", "archived"} {
 		add("jobs "+state, func(ctx context.Context, _ *rand.Rand, _ sight) error {
-			return eval(ctx, jobsScript, state, "", "", 100, 100, "", "", "", "")
+			return eval(ctx, store.JobsScript, state, "", "", 100, 100, "", "", "", "")
 		})
 	}
 	return scripts

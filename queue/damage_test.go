@@ -18,7 +18,10 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/testlong"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
@@ -64,7 +67,7 @@ type damage struct {
 // template is a healthy state.
 type template struct {
 	keys   []saved
-	limits []Limit
+	limits []limits.Limit
 	text   string // of the limits in Redis
 }
 
@@ -154,22 +157,22 @@ func (d *damage) account(t *testing.T) sight {
 func newDamage(t *testing.T) *damage {
 	server := redistest.Start(t)
 	d := &damage{client: server.Client(), ran: map[string]int{}, failed: map[string]int{}}
-	for _, limits := range damagedLimits(t) {
-		keys := d.template(t, limits)
-		d.templates = append(d.templates, template{keys, limits.Limits, d.account(t).Limits})
+	for _, set := range damagedLimits(t) {
+		keys := d.template(t, set)
+		d.templates = append(d.templates, template{keys, set.Limits, d.account(t).Limits})
 	}
 	d.scripts = damagedScripts(d.client)
 	return d
 }
 
 // damagedLimits are those of the templates: every algorithm is in one of them.
-func damagedLimits(t *testing.T) []QueueLimits {
+func damagedLimits(t *testing.T) []limits.Queue {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit := func(name string, algorithm throttle.Algorithm, per ...string) Limit {
-		return Limit{Limit: throttle.Limit{Name: name, Algorithm: algorithm, Rate: throttle.Rate{Count: 1000, Period: time.Hour}}, Per: per}
+	limit := func(name string, algorithm throttle.Algorithm, per ...string) limits.Limit {
+		return limits.Limit{Limit: throttle.Limit{Name: name, Algorithm: algorithm, Rate: throttle.Rate{Count: 1000, Period: time.Hour}}, Per: per}
 	}
 	hours, err := sendwindow.Parse("mon-sun 00:00-24:00 UTC")
 	if err != nil {
@@ -177,24 +180,24 @@ func damagedLimits(t *testing.T) []QueueLimits {
 	}
 	daily := limit("daily", throttle.FixedWindow, "tenant")
 	daily.Rate, daily.Location = throttle.Rate{Count: 100, Period: 24 * time.Hour}, berlin
-	running := Limit{Limit: throttle.Limit{Name: "running", Algorithm: throttle.Concurrency, Concurrency: 3}, Per: []string{"tenant"}}
+	running := limits.Limit{Limit: throttle.Limit{Name: "running", Algorithm: throttle.Concurrency, Concurrency: 3}, Per: []string{"tenant"}}
 	tokens := limit("tokens", throttle.TokenBucket)
 	tokens.Unit, tokens.Adaptive, tokens.Burst = "tokens", true, 100
 	meter := limit("meter", throttle.TokenBucket, "tenant")
 	meter.Burst = 50
 	bucket := limit("bucket", throttle.LeakyBucket, "tenant")
 	bucket.Rate.Count = 1e8
-	return []QueueLimits{
-		{Kinds: []string{"call"}, Limits: []Limit{limit("account", throttle.FixedWindow), running, daily}, MaxBacklog: 1000},
-		{Kinds: []string{"call", "mail"}, Limits: []Limit{
+	return []limits.Queue{
+		{Kinds: []string{"call"}, Limits: []limits.Limit{limit("account", throttle.FixedWindow), running, daily}, MaxBacklog: 1000},
+		{Kinds: []string{"call", "mail"}, Limits: []limits.Limit{
 			limit("account", throttle.FixedWindow), limit("log", throttle.SlidingWindowLog, "tenant"), limit("counter", throttle.SlidingWindowCounter, "domain"), tokens,
 		}, SendWindows: map[string]sendwindow.Window{"call": hours}},
-		{Limits: []Limit{limit("account", throttle.FixedWindow), bucket, meter}},
+		{Limits: []limits.Limit{limit("account", throttle.FixedWindow), bucket, meter}},
 	}
 }
 
 // template is a healthy queue with jobs in every state.
-func (d *damage) template(t *testing.T, limits QueueLimits) []saved {
+func (d *damage) template(t *testing.T, set limits.Queue) []saved {
 	t.Helper()
 	ctx := t.Context()
 	if err := d.client.FlushAll(ctx).Err(); err != nil { // of the test's own server
@@ -206,7 +209,7 @@ func (d *damage) template(t *testing.T, limits QueueLimits) []saved {
 			t.Fatal(err)
 		}
 	}
-	fail(Publish(ctx, d.client, Limits{Queues: map[string]QueueLimits{damagedQueue: limits}, Tenants: map[string]TenantLimits{"b": {Weight: 2}}}))
+	fail(operate.Publish(ctx, d.client, limits.Set{Queues: map[string]limits.Queue{damagedQueue: set}, Tenants: map[string]limits.Tenant{"b": {Weight: 2}}}))
 	client := NewClient(d.client)
 	var jobs []Job
 	for i := range 18 {
@@ -230,7 +233,7 @@ func (d *damage) template(t *testing.T, limits QueueLimits) []saved {
 	}
 	rounds := &dispatcher{
 		queue: damagedQueue, redis: d.client, worker: "w", runs: &atomic.Int64{}, hand: func([]handed) {}, capacity: newCapacity(100), observer: NoObserver{}, logger: discardLogger(),
-		limits: &limitsCache{queue: damagedQueue, redis: d.client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, live: newLiveRuns(), roles: newRoles(d.client, "w"),
+		limits: &effective.Calendars{Queue: damagedQueue, Redis: d.client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, sending: &atomic.Int64{}, live: newLiveRuns(), roles: newRoles(d.client, "w"),
 	}
 	_, err := rounds.round(ctx, 100)
 	fail(err)
@@ -395,7 +398,7 @@ func (d *damage) one(t *testing.T, seed uint64) {
 			t.Errorf("%s, state %d: job %s is in %v, and was in %v", script.name, seed, id, places, before.Places[id])
 		}
 	}
-	if err != nil && script.again && !stale(err) {
+	if err != nil && script.again && !effective.Stale(err) {
 		t.Errorf("%s, state %d: it would answer so again and again: %v", script.name, seed, err)
 	}
 	// Where the limits themselves are damaged, nothing says what they ask for.

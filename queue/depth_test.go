@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // atDepth is what each of so many calls at a rate costs Redis while so many jobs wait, in
@@ -18,7 +20,7 @@ func atDepth(t *testing.T, rate, calls int64, jobs, lanes int) usage {
 	warm := rate/5 + int64(lanes/2)
 	server := redistest.Start(t)
 	client := server.Client()
-	if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{sharedBy(rate)}}}}); err != nil {
+	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{sharedBy(rate)}}}}); err != nil {
 		t.Fatal(err)
 	}
 	enqueue := NewClient(client)

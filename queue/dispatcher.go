@@ -3,16 +3,15 @@ package queue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -69,7 +68,7 @@ type dispatcher struct {
 	capacity *capacity
 	observer Observer
 	logger   *slog.Logger
-	limits   *limitsCache
+	limits   *effective.Calendars
 	clock    *redisClock
 	pauses   *pauses
 	starving *starvation
@@ -186,7 +185,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 			d.fill(filled)
 		}
 	}()
-	windows, err := d.limits.windows(ctx)
+	windows, err := d.limits.Text(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -199,10 +198,10 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	runs := max(min(room, mostHanded), d.unheard.runs)
 	run := d.runs.Add(runs) - runs + 1
 	reply, err := dispatchScript.Run(callCtx, d.redis, store.ScriptKeys(d.queue), d.queue, room, ahead,
-		horizon.Microseconds(), pickup.Microseconds(), windows, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds(), d.worker, run, d.unheard.first,
+		store.Horizon.Microseconds(), pickup.Microseconds(), windows, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds(), d.worker, run, d.unheard.first,
 		min(mostAlone-d.capacity.held.Load(), ahead-1), leadLasts.Milliseconds())
 	if err != nil {
-		d.limits.look(err)
+		d.limits.Invalidate(err)
 		if !certain(err) {
 			d.unheard = unheard{cmp.Or(d.unheard.first, run), runs}
 		}
@@ -261,55 +260,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	case again > 0:
 		// Half of what was released ahead has gone by then: often enough to keep
 		// the rate, and far less often than a slot.
-		return min(max(again-horizon/2, fastestDispatch), d.poll), nil
+		return min(max(again-store.Horizon/2, fastestDispatch), d.poll), nil
 	}
 	return d.poll, nil
 }
-
-// limitsCache knows the calendars of a queue's limits for the scripts.
-type limitsCache struct {
-	queue string
-	redis redis.UniversalClient
-	kinds *kindLog // of a worker; nil: of none
-
-	mu    sync.Mutex
-	text  string
-	until time.Time
-}
-
-func (c *limitsCache) windows(ctx context.Context) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	if now.Before(c.until) {
-		return c.text, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
-	defer cancel()
-	stored, err := readStored(ctx, c.redis, c.queue)
-	if err != nil && !errors.Is(err, errUnreadable) {
-		return "", err
-	}
-	if c.kinds != nil {
-		c.kinds.look(c.queue, stored.Kinds)
-	}
-	if c.text, err = stored.calendars(now); err != nil {
-		c.text = "" // the scripts meet the same limits, and report what they cannot understand
-	}
-	c.until = now.Add(5 * time.Second)
-	return c.text, nil
-}
-
-// look makes the next question read the limits again if a script missed a
-// calendar: they have changed.
-func (c *limitsCache) look(err error) {
-	if !stale(err) {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.until = time.Time{}
-}
-
-// stale is whether a script missed a calendar: the limits have changed.
-func stale(err error) bool { return strings.Contains(err.Error(), "STALE") }

@@ -2,7 +2,7 @@
 // goes exactly when every limit it stands under allows.
 //
 // A [Client] accepts jobs, a [Worker] makes their calls through handlers
-// registered with [Handle], and [Limits] say how fast. A job waits in the lane
+// registered with [Handle], and [limits.Set] say how fast. A job waits in the lane
 // of its tenant, is released once with a slot, is held until that slot, and is
 // sent. What always holds:
 //
@@ -21,11 +21,11 @@
 // and [SetActual] for what came of it. The handler's error decides on the [lifecycle.Outcome].
 // [Worker.Use] and [Client.Use] put something around all of them.
 //
-// When they go: [Publish] puts [Limits] in force: rates, concurrency, units,
+// When they go: [operate.Publish] puts [limits.Set] in force: rates, concurrency, units,
 // weights, [sendwindow.Window] and caps. [Priority] orders the jobs of one tenant.
 //
-// For operators: [PauseJobs], [Apply] with a [Verb], [SetOverride], [Audit],
-// [Explain], [Estimate], [ListArchived].
+// For operators: [operate.PauseJobs], [operate.Apply] with a [operate.Verb], [operate.SetOverride], [operate.Audit],
+// [Explain], [Estimate], [inspect.ListArchived].
 //
 // Jobs are asynq tasks and lanes are asynq groups, so asynq's Inspector and
 // command line see and manage them; no other asynq server may serve our queues.

@@ -10,9 +10,13 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -74,7 +78,7 @@ func TestUniqueTaskIsForgotten(t *testing.T) {
 	if err := asynq.NewInspectorFromRedisClient(client).ArchiveTask(r.queue, info.ID); err != nil {
 		t.Fatal(err)
 	}
-	if tally, err := Apply(t.Context(), client, r.queue, DeleteArchived, Filter{}, ann, nil); err != nil || tally.Jobs != 1 {
+	if tally, err := operate.Apply(t.Context(), client, r.queue, operate.DeleteArchived, operate.Filter{}, ann, nil); err != nil || tally.Jobs != 1 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	if n := client.Exists(t.Context(), lock).Val(); n != 0 {
@@ -90,7 +94,7 @@ func TestFaultsWhereNoneCanStand(t *testing.T) {
 	client.Set(t.Context(), store.Key(r.queue, "faults"), "x", 0)
 	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+r.add(t, nil)), "hg_slot", "damaged")
 	r.round(t, r.dispatcher())
-	if faults, err := Faults(t.Context(), client, r.queue); err != nil || len(faults) != 1 {
+	if faults, err := inspect.Faults(t.Context(), client, r.queue); err != nil || len(faults) != 1 {
 		t.Errorf("%v, %v; want the one fault", faults, err)
 	}
 	if text := r.script(t, `attempt('it', function() plan('SET', headgate .. 'x', {}) end) return faults['it'] or ''`); !strings.Contains(text, "cannot write table") {
@@ -108,7 +112,7 @@ func TestLoweredBelowACost(t *testing.T) {
 	next := r.add(t, nil)
 	small := large
 	small.Burst = 4
-	if err := Publish(t.Context(), r.server.Client(), Limits{Queues: map[string]QueueLimits{r.queue: {Limits: []Limit{small}}}}); err != nil {
+	if err := operate.Publish(t.Context(), r.server.Client(), limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{small}}}}); err != nil {
 		t.Fatal(err)
 	}
 	if ids := r.release(t, r.dispatcher(), 10); !slices.Equal(ids, []string{dear}) {
@@ -160,7 +164,7 @@ func TestBehindTheLastOpening(t *testing.T) {
 func TestResumedKindIsNotHeld(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
 	r.holdBack(t, store.AccountScope("call"), time.Now().Add(time.Hour), "-")
-	if _, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, Scope{Kind: "call"}, ann); err != nil {
+	if _, err := operate.ResumeJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Kind: "call"}, ann); err != nil {
 		t.Fatal(err)
 	}
 	if held := r.held(t); len(held) != 0 {
@@ -214,14 +218,14 @@ func TestMovedJobsAreNotActedOn(t *testing.T) {
 		id := r.add(t, nil)
 		client.ZRem(ctx, asynqwire.Key(r.queue, "g:"+r.lane("a")), id)
 		client.HSet(ctx, asynqwire.Key(r.queue, "t:"+id), "state", state)
-		if tally, err := Apply(ctx, client, r.queue, Cancel, Filter{ID: id}, ann, nil); err == nil || tally.Jobs != 0 || r.field(t, id, "state") != state {
+		if tally, err := operate.Apply(ctx, client, r.queue, operate.Cancel, operate.Filter{ID: id}, ann, nil); err == nil || tally.Jobs != 0 || r.field(t, id, "state") != state {
 			t.Errorf("%s, and not there: %+v, %v; it is %s", state, tally, err, r.field(t, id, "state"))
 		}
 	}
 	twice := r.add(t, nil)
 	r.runByAsynq(t, twice)
 	client.LPush(ctx, asynqwire.Key(r.queue, "pending"), twice)
-	if tally, err := Apply(ctx, client, r.queue, Cancel, Filter{State: lifecycle.StatePending}, ann, nil); err != nil || tally.Jobs != 1 {
+	if tally, err := operate.Apply(ctx, client, r.queue, operate.Cancel, operate.Filter{State: lifecycle.StatePending}, ann, nil); err != nil || tally.Jobs != 1 {
 		t.Errorf("%+v, %v; want the one job", tally, err)
 	}
 }
@@ -265,7 +269,7 @@ func TestSweepOfABlockedLane(t *testing.T) {
 	r.add(t, nil)
 	far := float64(time.Now().Add(time.Hour).UnixMicro())
 	client.ZAdd(t.Context(), store.Key(r.queue, "waiting"), redis.Z{Member: r.lane("a"), Score: far})
-	if err := replan(t.Context(), client, r.queue, ""); err != nil {
+	if err := effective.Replan(t.Context(), client, r.queue, ""); err != nil {
 		t.Fatal(err)
 	}
 	blocked := client.SIsMember(t.Context(), store.Key(r.queue, "blocked:x:"), r.lane("a")).Val()
@@ -301,7 +305,7 @@ func TestJobsThatComeTogether(t *testing.T) {
 	}
 	client.ZAdd(ctx, asynqwire.Key(r.queue, "archived"), zOf("x", 5), zOf("xyz", 5))
 	client.ZAdd(ctx, store.Key(r.queue, "archive"), zOf("xy", 5e6), zOf("xyz", 5e6))
-	page, err := NewInspector(client).ListJobs(ctx, r.queue, JobQuery{State: lifecycle.StateArchived})
+	page, err := inspect.New(client).ListJobs(ctx, r.queue, inspect.JobQuery{State: lifecycle.StateArchived})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,9 +325,9 @@ func TestPagesOfPendingJobs(t *testing.T) {
 		r.runByAsynq(t, r.add(t, nil))
 	}
 	seen := map[string]bool{}
-	query := JobQuery{State: lifecycle.StatePending, Limit: 2}
+	query := inspect.JobQuery{State: lifecycle.StatePending, Limit: 2}
 	for range 4 {
-		page, err := NewInspector(r.server.Client()).ListJobs(t.Context(), r.queue, query)
+		page, err := inspect.New(r.server.Client()).ListJobs(t.Context(), r.queue, query)
 		if err != nil || len(page.Jobs) > 2 {
 			t.Fatalf("%d jobs, %v; want 2 at most", len(page.Jobs), err)
 		}
@@ -350,12 +354,13 @@ func TestLongLogLines(t *testing.T) {
 // TestVerbEndsBetweenLanes: the last job that one call may change is the last of its lane.
 // The next call goes on with the next lane.
 func TestVerbEndsBetweenLanes(t *testing.T) {
+	const slice = 50 // jobs that one call changes
 	r := startRig(t, -1, limitsOf(), nil)
 	for _, tenant := range []string{"a", "b", "c"} {
-		r.enqueue(t, tenant, changeSlice)
+		r.enqueue(t, tenant, slice)
 	}
-	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil); err != nil || tally.Jobs != 3*changeSlice {
-		t.Errorf("%+v, %v; want %d jobs", tally, err, 3*changeSlice)
+	if tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{}, ann, nil); err != nil || tally.Jobs != 3*slice {
+		t.Errorf("%+v, %v; want %d jobs", tally, err, 3*slice)
 	}
 }
 
@@ -368,7 +373,7 @@ func TestExplainLog(t *testing.T) {
 	r.enqueue(t, "a", 2)
 	r.release(t, r.dispatcher(), 10)
 	id := r.add(t, nil)
-	e, err := NewInspector(r.server.Client()).Explain(t.Context(), r.queue, id)
+	e, err := inspect.New(r.server.Client()).Explain(t.Context(), r.queue, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -388,7 +393,7 @@ func TestVerbsOfLargeJobs(t *testing.T) {
 				r.runByAsynq(t, id)
 			}
 		}
-		if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{State: state}, ann, nil); err != nil || tally.Jobs != 6 {
+		if tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{State: state}, ann, nil); err != nil || tally.Jobs != 6 {
 			t.Errorf("%s: %+v, %v; want 6 jobs", state, tally, err)
 		}
 	}

@@ -9,7 +9,10 @@ import (
 
 	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/sendwindow"
 )
 
@@ -23,11 +26,11 @@ func TestEmbeddedRedis(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		limits := Limits{
-			Queues:  map[string]QueueLimits{name: {Limits: []Limit{sharedBy(60), perTenant(40), tokens(10_000, "tenant")}}},
-			Tenants: map[string]TenantLimits{"a": {Weight: 3}, "bad": {SendWindow: always}},
+		limits := limits.Set{
+			Queues:  map[string]limits.Queue{name: {Limits: []limits.Limit{sharedBy(60), perTenant(40), tokens(10_000, "tenant")}}},
+			Tenants: map[string]limits.Tenant{"a": {Weight: 3}, "bad": {SendWindow: always}},
 		}
-		if err := Publish(t.Context(), client, limits); err != nil {
+		if err := operate.Publish(t.Context(), client, limits); err != nil {
 			t.Fatal(err)
 		}
 		seen, got := newCounter(), newReceiver(jobs+1)
@@ -74,9 +77,9 @@ func TestEmbeddedRedis(t *testing.T) {
 func TestEmbeddedInspector(t *testing.T) {
 	t.Parallel()
 	client, ctx := redistest.Embedded(t), t.Context()
-	domain := Limit{Limit: perTenant(5).Limit, Per: []string{"tenant", "domain"}}
+	domain := limits.Limit{Limit: perTenant(5).Limit, Per: []string{"tenant", "domain"}}
 	domain.Name = "domain"
-	if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{sharedBy(60), perTenant(10), domain}}}}); err != nil {
+	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{sharedBy(60), perTenant(10), domain}}}}); err != nil {
 		t.Fatal(err)
 	}
 	redistest.Serve(client, "q", "call")
@@ -94,33 +97,33 @@ func TestEmbeddedInspector(t *testing.T) {
 			id = receipt.ID
 		}
 	}
-	inspector := NewInspector(client)
+	inspector := inspect.New(client)
 	for range 2 {
-		if e, err := inspector.Explain(ctx, "q", id); err != nil || e.State != JobWaiting || e.TenantPosition != 59 || e.At.IsZero() {
+		if e, err := inspector.Explain(ctx, "q", id); err != nil || e.State != inspect.JobWaiting || e.TenantPosition != 59 || e.At.IsZero() {
 			t.Errorf("%+v, %v", e, err)
 		}
 	}
 	if o, err := inspector.Overview(ctx, "q"); err != nil || o.Waiting != 60 || o.Scheduled != 30 || o.Tenants != 1 || o.Allowed != 10 {
 		t.Errorf("%+v, %v", o, err)
 	}
-	if page, err := inspector.ListTenants(ctx, "q", TenantQuery{Search: "A"}); err != nil || page.Total != 1 || page.Tenants[0].Waiting != 60 {
+	if page, err := inspector.ListTenants(ctx, "q", inspect.TenantQuery{Search: "A"}); err != nil || page.Total != 1 || page.Tenants[0].Waiting != 60 {
 		t.Errorf("%+v, %v", page, err)
 	}
-	if d, err := inspector.Tenant(ctx, "q", "a"); err != nil || len(d.Slots) != mostSlots || len(d.Limits) != 3 {
+	if d, err := inspector.Tenant(ctx, "q", "a"); err != nil || len(d.Slots) != inspect.MaxSlots || len(d.Limits) != 3 {
 		t.Errorf("%+v, %v", d, err)
 	}
 	for state, want := range map[lifecycle.State]int{lifecycle.StateWaiting: 60, lifecycle.StateScheduled: 30, lifecycle.StateRetry: 0, lifecycle.StatePending: 0, lifecycle.StateActive: 0, lifecycle.StateArchived: 0} {
-		if got := everyJob(t, inspector, "q", JobQuery{State: state, Tenant: "a", Limit: 7}, nil); len(got) != want {
+		if got := everyJob(t, inspector, "q", inspect.JobQuery{State: state, Tenant: "a", Limit: 7}, nil); len(got) != want {
 			t.Errorf("%s: %d, want %d", state, len(got), want)
 		}
 	}
-	if _, err := Apply(ctx, client, "q", Cancel, Filter{State: lifecycle.StateScheduled}, Operator{"ann", "a test"}, nil); err != nil {
+	if _, err := operate.Apply(ctx, client, "q", operate.Cancel, operate.Filter{State: lifecycle.StateScheduled}, operate.Operator{Actor: "ann", Reason: "a test"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if groups, err := inspector.Failures(ctx, "q"); err != nil || len(groups) != 1 || groups[0].Jobs != 30 || groups[0].Outcome != lifecycle.Cancelled {
 		t.Errorf("%+v, %v", groups, err)
 	}
-	if tally, err := Apply(ctx, client, "q", DeleteArchived, Filter{Reason: "cancelled by ann"}, Operator{"ann", "a test"}, nil); err != nil || tally.Jobs != 30 {
+	if tally, err := operate.Apply(ctx, client, "q", operate.DeleteArchived, operate.Filter{Reason: "cancelled by ann"}, operate.Operator{Actor: "ann", Reason: "a test"}, nil); err != nil || tally.Jobs != 30 {
 		t.Errorf("%+v, %v", tally, err)
 	}
 }

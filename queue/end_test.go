@@ -244,7 +244,7 @@ func TestResultsAreRefused(t *testing.T) {
 	if got, err := r.client.Result(t.Context(), r.queue, bad); err != nil || got.Result != nil {
 		t.Errorf("a failed job has the result %q, %v", got.Result, err)
 	}
-	if _, err := r.client.Result(t.Context(), r.queue, id); !errors.Is(err, ErrNoJob) {
+	if _, err := r.client.Result(t.Context(), r.queue, id); !errors.Is(err, lifecycle.ErrNoJob) {
 		t.Errorf("a job without retention: %v", err)
 	}
 }

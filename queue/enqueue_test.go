@@ -19,6 +19,8 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // tries is a hook on a producer's Redis client that sees each time a batch is sent.
@@ -188,9 +190,9 @@ func TestLateTryOfEnqueue(t *testing.T) {
 		}
 	})
 	t.Run("refused", func(t *testing.T) {
-		limits := limitsOf()
-		limits.Queues[""] = QueueLimits{MaxBacklog: 1}
-		r := startRig(t, 1, limits, nil)
+		shape := limitsOf()
+		shape.Queues[""] = limits.Queue{MaxBacklog: 1}
+		r := startRig(t, 1, shape, nil)
 		blocking := r.add(t, nil)
 		var first redis.Cmder
 		var h *tries
@@ -204,7 +206,7 @@ func TestLateTryOfEnqueue(t *testing.T) {
 		if _, err := client.Enqueue(t.Context(), Job{Kind: "call", Queue: r.queue, Tenant: "a", Payload: json.RawMessage(`{}`)}); !errors.Is(err, ErrBacklogFull) {
 			t.Fatalf("Enqueue: %v; want ErrBacklogFull", err)
 		}
-		if _, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: blocking}, ann, nil); err != nil {
+		if _, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{ID: blocking}, ann, nil); err != nil {
 			t.Fatal(err)
 		}
 		late(t, r.server.Client(), first)
@@ -218,9 +220,9 @@ func TestLateTryOfEnqueue(t *testing.T) {
 // come in two.
 func TestOneBatchSeesItself(t *testing.T) {
 	t.Parallel()
-	limits := limitsOf()
-	limits.Queues[""] = QueueLimits{MaxBacklog: 5, MaxQueue: 7}
-	r := startRig(t, 1, limits, nil)
+	shape := limitsOf()
+	shape.Queues[""] = limits.Queue{MaxBacklog: 5, MaxQueue: 7}
+	r := startRig(t, 1, shape, nil)
 	job := func(tenant, payload string, edit func(*Job)) Job {
 		job := Job{Kind: "call", Queue: r.queue, Tenant: tenant, Payload: json.RawMessage(payload)}
 		if edit != nil {
@@ -280,7 +282,7 @@ func TestOneBatchSeesItself(t *testing.T) {
 // it, writes nothing of it, and lets the others of its batch through.
 func TestDamagedJobIsRefusedAlone(t *testing.T) {
 	t.Parallel()
-	limits := limitsOf()
+	shape := limitsOf()
 	tests := map[string]struct {
 		damage func(t *testing.T, r *rig)
 		edit   func(*Job)
@@ -306,7 +308,7 @@ func TestDamagedJobIsRefusedAlone(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := startRig(t, 1, limits, nil)
+			r := startRig(t, 1, shape, nil)
 			test.damage(t, r)
 			jobs := make([]Job, 3)
 			for i := range jobs {

@@ -8,13 +8,16 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/pacer"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
 
-func windowOf(name string, count int64, period time.Duration, per ...string) Limit {
-	return Limit{Per: per, Limit: throttle.Limit{Name: name, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: count, Period: period}}}
+func windowOf(name string, count int64, period time.Duration, per ...string) limits.Limit {
+	return limits.Limit{Per: per, Limit: throttle.Limit{Name: name, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: count, Period: period}}}
 }
 
 // TestForecastIsRight lets a worker send short backlogs and holds what was forecast
@@ -25,7 +28,7 @@ func TestForecastIsRight(t *testing.T) {
 	burst := perTenant(50)
 	burst.Burst = 30
 	tests := map[string]struct {
-		limits  []Limit
+		limits  []limits.Limit
 		weights map[string]float64
 		own     map[string]int64 // per second, of limit "tenant"
 		jobs    map[string]int
@@ -34,52 +37,52 @@ func TestForecastIsRight(t *testing.T) {
 		heldBy  map[string]string
 	}{
 		"one tenant, token bucket": {
-			limits: []Limit{burst}, jobs: map[string]int{"a": 180}, after: 5, heldBy: map[string]string{"a": "tenant"},
+			limits: []limits.Limit{burst}, jobs: map[string]int{"a": 180}, after: 5, heldBy: map[string]string{"a": "tenant"},
 		},
 		"three share a leaky bucket 1:2:3": {
-			limits: []Limit{sharedBy(120)}, weights: map[string]float64{"b": 2, "c": 3},
+			limits: []limits.Limit{sharedBy(120)}, weights: map[string]float64{"b": 2, "c": 3},
 			jobs: map[string]int{"a": 80, "b": 120, "c": 150}, after: 20,
 			heldBy: map[string]string{"a": "account", "b": "account", "c": "account"},
 		},
 		"some bound by their own, some by what they share": {
-			limits: []Limit{sharedBy(100), perTenant(1000)}, own: map[string]int64{"a": 11, "b": 23},
+			limits: []limits.Limit{sharedBy(100), perTenant(1000)}, own: map[string]int64{"a": 11, "b": 23},
 			jobs: map[string]int{"a": 30, "b": 60, "c": 120, "d": 70}, after: 20,
 			heldBy: map[string]string{"a": "tenant", "b": "tenant", "c": "account", "d": "account"},
 		},
 		"fixed windows": {
-			limits: []Limit{windowOf("quota", 60, time.Second, "tenant"), sharedBy(600)},
+			limits: []limits.Limit{windowOf("quota", 60, time.Second, "tenant"), sharedBy(600)},
 			jobs:   map[string]int{"a": 200, "b": 150}, after: 10, window: time.Second, heldBy: map[string]string{"a": "quota", "b": "quota"},
 		},
 		"sliding windows of a few": {
-			limits: []Limit{slidingOf("quota", 3, 400*time.Millisecond, "tenant"), sharedBy(600)},
+			limits: []limits.Limit{slidingOf("quota", 3, 400*time.Millisecond, "tenant"), sharedBy(600)},
 			jobs:   map[string]int{"a": 20, "b": 15}, after: 6, window: 400 * time.Millisecond, heldBy: map[string]string{"a": "quota", "b": "quota"},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			measured(t, func(t *testing.T, run *pacer.Run) {
-				limits := limitsOf(test.limits...)
-				limits.Tenants = map[string]TenantLimits{}
+				set := limitsOf(test.limits...)
+				set.Tenants = map[string]limits.Tenant{}
 				all := 0
 				for tenant, n := range test.jobs {
-					own := TenantLimits{Weight: test.weights[tenant]}
+					own := limits.Tenant{Weight: test.weights[tenant]}
 					if rate := test.own[tenant]; rate > 0 {
 						perSecond := throttle.PerSecond(rate)
-						own.Limits = map[string]map[string]Change{"": {"tenant": {Rate: &perSecond}}}
+						own.Limits = map[string]map[string]limits.Change{"": {"tenant": {Rate: &perSecond}}}
 					}
-					limits.Tenants[tenant] = own
+					set.Tenants[tenant] = own
 					all += n
 				}
-				r := startRig(t, all, limits, nil)
+				r := startRig(t, all, set, nil)
 				r.served(t) // its worker may not have said so yet
 				for tenant, n := range test.jobs {
 					r.enqueue(t, tenant, n)
 				}
 				r.run(t)
 				r.seen.wait(t, string(lifecycle.Done), test.after)
-				forecast := map[string]Outlook{}
+				forecast := map[string]inspect.Outlook{}
 				for tenant := range test.jobs {
-					o, err := NewInspector(r.server.Client()).Outlook(t.Context(), r.queue, tenant)
+					o, err := inspect.New(r.server.Client()).Outlook(t.Context(), r.queue, tenant)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -100,7 +103,7 @@ func TestForecastIsRight(t *testing.T) {
 					if o.HeldBy.Limit != test.heldBy[tenant] {
 						t.Errorf("%s: held by %v, want %s", tenant, o.HeldBy, test.heldBy[tenant])
 					}
-					if o.Sure != Steady {
+					if o.Sure != inspect.Steady {
 						t.Errorf("%s: %s", tenant, o.Sure)
 					}
 				}
@@ -113,7 +116,7 @@ func TestForecastIsRight(t *testing.T) {
 // again, and nothing of this one goes before it.
 func TestForecastOfWindowGivenAhead(t *testing.T) {
 	t.Parallel()
-	const period = aheadOfNow
+	const period = effective.AheadOfNow
 	quota := windowOf("quota", 60, period, "tenant")
 	r := startRig(t, 1, limitsOf(quota), nil)
 	r.served(t)
@@ -125,12 +128,12 @@ func TestForecastOfWindowGivenAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 		opens := time.UnixMicro(now.UnixMicro() - now.UnixMicro()%period.Microseconds()).Add(period)
-		key := bucketKey(r.queue, quota, &lane{tenant: "a", kind: "call"})
+		key := store.BucketKey(r.queue, quota, &store.Lane{Tenant: "a", Kind: "call"})
 		text := fmt.Sprintf("f %d %d 37 %d %d", opens.UnixMicro(), opens.Add(period).UnixMicro(), opens.UnixMicro(), now.UnixMicro())
 		if err := client.Set(t.Context(), key, text, time.Minute).Err(); err != nil {
 			t.Fatal(err)
 		}
-		o, err := NewInspector(client).Outlook(t.Context(), r.queue, "a")
+		o, err := inspect.New(client).Outlook(t.Context(), r.queue, "a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,14 +152,14 @@ func TestForecastOfWindowGivenAhead(t *testing.T) {
 // TestEstimateOfLog: what a log admits comes back a window after it was used.
 func TestEstimateOfLog(t *testing.T) {
 	t.Parallel()
-	log := Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}}
+	log := limits.Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}}
 	r := startRig(t, 1, limitsOf(log), nil)
 	r.served(t)
-	e, err := NewInspector(r.server.Client()).Estimate(t.Context(), r.queue, Batch{Tenant: "a", Jobs: 11})
+	e, err := inspect.New(r.server.Client()).Estimate(t.Context(), r.queue, inspect.Batch{Tenant: "a", Jobs: 11})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last := e.Last.Sub(e.Now).Round(time.Millisecond); !e.First.Equal(e.Now) || last != 2*time.Second || e.Sure != Rough ||
+	if last := e.Last.Sub(e.Now).Round(time.Millisecond); !e.First.Equal(e.Now) || last != 2*time.Second || e.Sure != inspect.Rough ||
 		e.HeldBy == nil || e.HeldBy.Limit != "log" || e.HeldBy.Rule != "5/s" {
 		t.Errorf("%v: %+v", e, e)
 	}
@@ -174,14 +177,14 @@ func TestForecastReadsForeignGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(t, "the lane is known", func() bool {
-			_, err := sweepSlice(t.Context(), client, r.queue, "", "0", "", true)
+			_, err := effective.SweepSlice(t.Context(), client, r.queue, "", "0", "", true)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return len(r.release(t, r.dispatcher(), 100)) == 1
 		})
-		lane := laneOf(group)
-		name := bucketKey(r.queue, windowOf("daily", 100, 24*time.Hour, "tenant", "domain"), &lane)
+		lane := store.ParseLane(group)
+		name := store.BucketKey(r.queue, windowOf("daily", 100, 24*time.Hour, "tenant", "domain"), &lane)
 		if client.Exists(t.Context(), name).Val() != 1 {
 			t.Errorf("group %q: %s is not among %q", group, name, client.Keys(t.Context(), store.Key(r.queue, "b:*")).Val())
 		}

@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -53,27 +57,27 @@ func ExampleHandle_throttled() {
 
 // An operator holds a tenant's jobs, and lets them go again.
 func ExamplePauseJobs() {
-	ctx, client, stop := exampleRedis()
+	ctx, client, stop := redistest.Example()
 	defer stop()
-	if err := queue.Publish(ctx, client, tenantLimit(throttle.PerSecond(10))); err != nil {
+	if err := operate.Publish(ctx, client, tenantLimit(throttle.PerSecond(10))); err != nil {
 		panic(err)
 	}
 	jobs := queue.NewClient(client)
-	by := queue.Operator{Actor: "ann", Reason: "bounces"}
-	scope := queue.Scope{Tenant: "acme"}
-	pause, err := queue.PauseJobs(ctx, client, "sms", scope, time.Time{}, by) // until resumed
+	by := operate.Operator{Actor: "ann", Reason: "bounces"}
+	scope := inspect.Scope{Tenant: "acme"}
+	pause, err := operate.PauseJobs(ctx, client, "sms", scope, time.Time{}, by) // until resumed
 	fmt.Println(pause.Scope, pause.By, pause.Reason, err)
 
 	receipt, err := jobs.Enqueue(ctx, SendSMS.Job("acme", SMS{To: "Ada"})) // still accepted
 	if err != nil {
 		panic(err)
 	}
-	job, err := queue.NewInspector(client).Explain(ctx, receipt.Queue, receipt.ID)
+	job, err := inspect.New(client).Explain(ctx, receipt.Queue, receipt.ID)
 	fmt.Println(job.State, job.Pause != nil, job.Sure, err)
 
-	resumed, err := queue.ResumeJobs(ctx, client, "sms", scope, by)
+	resumed, err := operate.ResumeJobs(ctx, client, "sms", scope, by)
 	fmt.Println(resumed, err)
-	resumed, err = queue.ResumeJobs(ctx, client, "sms", scope, by)
+	resumed, err = operate.ResumeJobs(ctx, client, "sms", scope, by)
 	fmt.Println(resumed, err)
 	// Output:
 	// tenant acme operator ann: bounces <nil>
@@ -84,7 +88,7 @@ func ExamplePauseJobs() {
 
 // The verbs of operators: count, cancel, retry, delete.
 func ExampleApply() {
-	ctx, client, stop := exampleRedis()
+	ctx, client, stop := redistest.Example()
 	defer stop()
 	jobs := queue.NewClient(client)
 	for _, tenant := range []string{"acme", "acme", "globex"} {
@@ -92,14 +96,14 @@ func ExampleApply() {
 			panic(err)
 		}
 	}
-	by := queue.Operator{Actor: "ann", Reason: "wrong template"}
-	acme := queue.Filter{Tenant: "acme"}
-	would, err := queue.Count(ctx, client, "sms", queue.Cancel, acme)
+	by := operate.Operator{Actor: "ann", Reason: "wrong template"}
+	acme := operate.Filter{Tenant: "acme"}
+	would, err := operate.Count(ctx, client, "sms", operate.Cancel, acme)
 	fmt.Println("would cancel", would.Jobs, err)
-	for _, verb := range []queue.Verb{queue.Cancel, queue.RetryArchived, queue.Cancel, queue.DeleteArchived} {
-		tally, err := queue.Apply(ctx, client, "sms", verb, acme, by, nil)
+	for _, verb := range []operate.Verb{operate.Cancel, operate.RetryArchived, operate.Cancel, operate.DeleteArchived} {
+		tally, err := operate.Apply(ctx, client, "sms", verb, acme, by, nil)
 		fmt.Println(verb, tally.Jobs, err)
-		archived, _, err := queue.ListArchived(ctx, client, "sms", "", 0)
+		archived, _, err := inspect.ListArchived(ctx, client, "sms", "", 0)
 		if err != nil {
 			panic(err)
 		}
@@ -120,39 +124,39 @@ func ExampleApply() {
 }
 
 // tenantLimit is one limit for each tenant of the queue sms.
-func tenantLimit(rate throttle.Rate) queue.Limits {
-	limit := queue.Limit{
+func tenantLimit(rate throttle.Rate) limits.Set {
+	limit := limits.Limit{
 		Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: rate},
 		Per:   []string{"tenant"},
 	}
-	return queue.Limits{Queues: map[string]queue.QueueLimits{"sms": {Kinds: []string{"sms"}, Limits: []queue.Limit{limit}}}}
+	return limits.Set{Queues: map[string]limits.Queue{"sms": {Kinds: []string{"sms"}, Limits: []limits.Limit{limit}}}}
 }
 
 // A limit is raised for one tenant and for two hours; the audit keeps who did it.
 func ExampleSetOverride() {
-	ctx, client, stop := exampleRedis()
+	ctx, client, stop := redistest.Example()
 	defer stop()
-	if err := queue.Publish(ctx, client, tenantLimit(throttle.PerSecond(10))); err != nil {
+	if err := operate.Publish(ctx, client, tenantLimit(throttle.PerSecond(10))); err != nil {
 		panic(err)
 	}
 	rate := throttle.PerSecond(50)
-	err := queue.SetOverride(ctx, client, "sms", "acme", "tenant", queue.Override{
-		Change: queue.Change{Rate: &rate}, Until: time.Now().Add(2 * time.Hour), Actor: "ann", Reason: "launch day",
+	err := operate.SetOverride(ctx, client, "sms", "acme", "tenant", operate.Override{
+		Change: limits.Change{Rate: &rate}, Until: time.Now().Add(2 * time.Hour), Actor: "ann", Reason: "launch day",
 	})
 	if err != nil {
 		panic(err)
 	}
 	for _, tenant := range []string{"acme", "globex"} {
-		limits, err := queue.LimitsInForce(ctx, client, "sms", tenant)
+		limits, err := inspect.LimitsInForce(ctx, client, "sms", tenant)
 		if err != nil {
 			panic(err)
 		}
 		fmt.Println(tenant, limits[0].Name, limits[0].Rate, "from the", limits[0].From)
 	}
-	cleared, err := queue.ClearOverride(ctx, client, "sms", "acme", "tenant", queue.Operator{Actor: "ann", Reason: "it is over"})
+	cleared, err := operate.ClearOverride(ctx, client, "sms", "acme", "tenant", operate.Operator{Actor: "ann", Reason: "it is over"})
 	fmt.Println(cleared, err)
 
-	entries, err := queue.Audit(ctx, client, "sms", 2)
+	entries, err := operate.Audit(ctx, client, "sms", 2)
 	if err != nil {
 		panic(err)
 	}
@@ -169,9 +173,9 @@ func ExampleSetOverride() {
 
 // Why does a job wait, and when will it go?
 func ExampleInspector_Explain() {
-	ctx, client, stop := exampleRedis()
+	ctx, client, stop := redistest.Example()
 	defer stop()
-	if err := queue.Publish(ctx, client, tenantLimit(throttle.Rate{Count: 1, Period: time.Minute})); err != nil {
+	if err := operate.Publish(ctx, client, tenantLimit(throttle.Rate{Count: 1, Period: time.Minute})); err != nil {
 		panic(err)
 	}
 	var receipt queue.Receipt
@@ -181,7 +185,7 @@ func ExampleInspector_Explain() {
 			panic(err)
 		}
 	}
-	job, err := queue.NewInspector(client).Explain(ctx, receipt.Queue, receipt.ID)
+	job, err := inspect.New(client).Explain(ctx, receipt.Queue, receipt.ID)
 	if err != nil {
 		panic(err)
 	}
@@ -194,13 +198,13 @@ func ExampleInspector_Explain() {
 
 // When would these be done?
 func ExampleInspector_Estimate() {
-	ctx, client, stop := exampleRedis()
+	ctx, client, stop := redistest.Example()
 	defer stop()
-	if err := queue.Publish(ctx, client, tenantLimit(throttle.PerSecond(10))); err != nil {
+	if err := operate.Publish(ctx, client, tenantLimit(throttle.PerSecond(10))); err != nil {
 		panic(err)
 	}
-	inspector := queue.NewInspector(client)
-	estimate, err := inspector.Estimate(ctx, "sms", queue.Batch{Tenant: "acme", Jobs: 6000})
+	inspector := inspect.New(client)
+	estimate, err := inspector.Estimate(ctx, "sms", inspect.Batch{Tenant: "acme", Jobs: 6000})
 	if err != nil {
 		panic(err)
 	}

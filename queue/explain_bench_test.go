@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -19,15 +22,15 @@ func BenchmarkExplain(b *testing.B) {
 	server := redistest.Start(b)
 	client := server.Client()
 	daily := windowOf("daily", 10_000, 24*time.Hour, "tenant")
-	limits := Limits{
-		Queues:  map[string]QueueLimits{"q": {Limits: []Limit{sharedBy(300), perTenant(10), daily}}},
-		Tenants: map[string]TenantLimits{},
+	set := limits.Set{
+		Queues:  map[string]limits.Queue{"q": {Limits: []limits.Limit{sharedBy(300), perTenant(10), daily}}},
+		Tenants: map[string]limits.Tenant{},
 	}
 	for i := range tenants / 10 {
 		rate := throttle.PerSecond(int64(20 + i))
-		limits.Tenants[fmt.Sprintf("tenant-%d", 10*i)] = TenantLimits{Weight: float64(1 + i%3), Limits: map[string]map[string]Change{"q": {"tenant": {Rate: &rate}}}}
+		set.Tenants[fmt.Sprintf("tenant-%d", 10*i)] = limits.Tenant{Weight: float64(1 + i%3), Limits: map[string]map[string]limits.Change{"q": {"tenant": {Rate: &rate}}}}
 	}
-	if err := Publish(b.Context(), client, limits); err != nil {
+	if err := operate.Publish(b.Context(), client, set); err != nil {
 		b.Fatal(err)
 	}
 	redistest.Serve(client, "q", "call")
@@ -58,7 +61,7 @@ func BenchmarkExplain(b *testing.B) {
 		bucket("daily", fmt.Sprintf("f %d %d %d %d %d", start, start+day, used, now, now))
 		bucket("tenant", fmt.Sprintf("r %d 0 100000 1 %d %d 0", now+owed, now, now))
 	}
-	inspector := NewInspector(client)
+	inspector := inspect.New(client)
 	var took []time.Duration
 	for b.Loop() {
 		began := time.Now()
@@ -72,7 +75,7 @@ func BenchmarkExplain(b *testing.B) {
 	var cold []time.Duration
 	for i := range min(len(took), 50) {
 		began := time.Now()
-		if _, err := NewInspector(client).Explain(b.Context(), "q", ids[i*7%len(ids)]); err != nil {
+		if _, err := inspect.New(client).Explain(b.Context(), "q", ids[i*7%len(ids)]); err != nil {
 			b.Fatal(err)
 		}
 		cold = append(cold, time.Since(began))

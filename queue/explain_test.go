@@ -4,21 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
 
-func (r *rig) explain(t *testing.T, id string) Explanation {
+func (r *rig) explain(t *testing.T, id string) inspect.Explanation {
 	t.Helper()
-	e, err := NewInspector(r.server.Client()).Explain(t.Context(), r.queue, id)
+	e, err := inspect.New(r.server.Client()).Explain(t.Context(), r.queue, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +36,8 @@ func TestExplainWaiting(t *testing.T) {
 		ids = append(ids, r.add(t, func(job *Job) { job.MaxAttempts = 4 }))
 	}
 	e := r.explain(t, ids[30])
-	if e.State != JobWaiting || e.Tenant != "a" || e.Kind != "call" || e.Attempt != 1 || e.MaxAttempts != 4 || e.Position != 30 ||
-		e.TenantPosition != 30 || e.Waiting != 40 || e.Lane != "a;kind=call" || e.Sure != Steady || e.Pause != nil || e.Full != nil {
+	if e.State != inspect.JobWaiting || e.Tenant != "a" || e.Kind != "call" || e.Attempt != 1 || e.MaxAttempts != 4 || e.Position != 30 ||
+		e.TenantPosition != 30 || e.Waiting != 40 || e.Lane != "a;kind=call" || e.Sure != inspect.Steady || e.Pause != nil || e.Full != nil {
 		t.Errorf("%+v", e)
 	}
 	if e.HeldBy == nil || e.HeldBy.Limit != "tenant" || e.HeldBy.Rule != "10/s" || e.HeldBy.Scope != "tenant a" {
@@ -56,7 +58,7 @@ func TestExplainWaiting(t *testing.T) {
 		t.Error(text)
 	}
 	e = r.explain(t, "nobody")
-	if e.State != JobNotThere || !strings.Contains(e.String(), `there is no job "nobody"`) {
+	if e.State != inspect.JobNotThere || !strings.Contains(e.String(), `there is no job "nobody"`) {
 		t.Errorf("%+v", e)
 	}
 }
@@ -84,16 +86,16 @@ func TestExplainStates(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Retried), 1)
 	r.seen.wait(t, string(lifecycle.Archived), 1)
 	r.stop()
-	for id, want := range map[string]Explanation{
-		scheduled: {State: JobScheduled, Until: soon, At: soon, Attempt: 1, Sure: Rough},
-		"a:works": {State: JobCompleted, Attempt: 1},
-		"a:fails": {State: JobRetrying, Attempt: 2, Error: "500 from the provider"},
-		"a:never": {State: JobArchived, Attempt: 1, Error: "never take it"},
+	for id, want := range map[string]inspect.Explanation{
+		scheduled: {State: inspect.JobScheduled, Until: soon, At: soon, Attempt: 1, Sure: inspect.Rough},
+		"a:works": {State: inspect.JobCompleted, Attempt: 1},
+		"a:fails": {State: inspect.JobRetrying, Attempt: 2, Error: "500 from the provider"},
+		"a:never": {State: inspect.JobArchived, Attempt: 1, Error: "never take it"},
 	} {
 		e := r.explain(t, id)
 		if e.State != want.State || e.Attempt != want.Attempt || !strings.Contains(e.Error, want.Error) || want.Error == "" && e.Error != "" ||
 			!want.Until.IsZero() && (!e.Until.Equal(want.Until) || !e.At.Equal(want.At) || e.Sure != want.Sure) ||
-			want.State == JobRetrying && (e.Until.Before(e.Now.Add(-2*time.Second)) || e.At.Before(e.Until)) {
+			want.State == inspect.JobRetrying && (e.Until.Before(e.Now.Add(-2*time.Second)) || e.At.Before(e.Until)) {
 			t.Errorf("%s: %+v; want %+v", id, e, want)
 		}
 		t.Log(e)
@@ -102,8 +104,8 @@ func TestExplainStates(t *testing.T) {
 
 func TestExplainPauseAndWindow(t *testing.T) {
 	t.Parallel()
-	limits := limitsOf(perTenant(10))
-	r := startRig(t, 1, limits, nil)
+	set := limitsOf(perTenant(10))
+	r := startRig(t, 1, set, nil)
 	r.served(t)
 	id := r.add(t, nil)
 	client := r.server.Client()
@@ -116,13 +118,13 @@ func TestExplainPauseAndWindow(t *testing.T) {
 	}
 	pause("a", fmt.Sprintf("%d provider 429 Too Many", until.UnixMicro()))
 	e := r.explain(t, id)
-	if e.Pause == nil || *e.Pause != (Pause{Scope: Scope{Tenant: "a"}, Until: e.Pause.Until, By: "provider", Reason: "429 Too Many"}) || !e.Pause.Until.Equal(until) ||
+	if e.Pause == nil || *e.Pause != (inspect.Pause{Scope: inspect.Scope{Tenant: "a"}, Until: e.Pause.Until, By: "provider", Reason: "429 Too Many"}) || !e.Pause.Until.Equal(until) ||
 		!e.At.Equal(until) || !strings.Contains(e.String(), "a's call waits: tenant a is paused by the provider until ") {
 		t.Errorf("%v, %+v", e, e.Pause)
 	}
 	pause("*", fmt.Sprintf("%d operator ann: maintenance", store.Endless))
 	e = r.explain(t, id)
-	if e.Pause == nil || e.Pause.Scope.String() != "the whole queue" || !e.Pause.Until.IsZero() || !e.At.IsZero() || e.Sure != NotKnown ||
+	if e.Pause == nil || e.Pause.Scope.String() != "the whole queue" || !e.Pause.Until.IsZero() || !e.At.IsZero() || e.Sure != inspect.NotKnown ||
 		!strings.Contains(e.String(), "the whole queue is paused by ann until somebody resumes: maintenance; ") {
 		t.Errorf("%v, %+v", e, e.Pause)
 	}
@@ -134,9 +136,9 @@ func TestExplainPauseAndWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := limits.Queues[""]
-	q.SendWindows = map[string]sendwindow.Window{AllKinds: window}
-	if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{r.queue: q}}); err != nil {
+	q := set.Queues[""]
+	q.SendWindows = map[string]sendwindow.Window{limits.AllKinds: window}
+	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{r.queue: q}}); err != nil {
 		t.Fatal(err)
 	}
 	e = r.explain(t, id)
@@ -144,7 +146,7 @@ func TestExplainPauseAndWindow(t *testing.T) {
 		t.Errorf("%v, opens %v and goes %v; want %v", e, e.WindowOpens, e.At, opens)
 	}
 	// 900 jobs at 10/s do not fit into one minute: the rest goes a day later.
-	estimate, err := NewInspector(client).Estimate(t.Context(), r.queue, Batch{Tenant: "b", Jobs: 900})
+	estimate, err := inspect.New(client).Estimate(t.Context(), r.queue, inspect.Batch{Tenant: "b", Jobs: 900})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,8 +157,8 @@ func TestExplainPauseAndWindow(t *testing.T) {
 
 func TestExplainFullConcurrency(t *testing.T) {
 	t.Parallel()
-	limits := limitsOf(Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}})
-	r := startRig(t, 1, limits, nil)
+	set := limitsOf(limits.Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}})
+	r := startRig(t, 1, set, nil)
 	under, done := make(chan struct{}), make(chan struct{})
 	r.answer = func(context.Context, Running) error {
 		close(under)
@@ -169,11 +171,11 @@ func TestExplainFullConcurrency(t *testing.T) {
 	second := r.add(t, nil)
 	defer r.stop()
 	defer close(done)
-	if e := r.explain(t, first); e.State != JobSending {
+	if e := r.explain(t, first); e.State != inspect.JobSending {
 		t.Errorf("%v", e)
 	}
 	e := r.explain(t, second)
-	if e.State != JobWaiting || e.Full == nil || e.Full.Limit != "in-flight" || e.Full.Rule != "1 at a time" || !e.At.IsZero() || e.Sure != NotKnown {
+	if e.State != inspect.JobWaiting || e.Full == nil || e.Full.Limit != "in-flight" || e.Full.Rule != "1 at a time" || !e.At.IsZero() || e.Sure != inspect.NotKnown {
 		t.Errorf("%v: %+v", e, e)
 	}
 	r.answer = nil
@@ -202,10 +204,10 @@ func TestExplainWritesNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
-	log := Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}}
-	counter := Limit{Limit: throttle.Limit{Name: "counter", Algorithm: throttle.SlidingWindowCounter, Rate: throttle.PerSecond(50)}}
-	limits := Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(5), log, counter}}}}
-	if err := Publish(t.Context(), client, limits); err != nil {
+	log := limits.Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}}
+	counter := limits.Limit{Limit: throttle.Limit{Name: "counter", Algorithm: throttle.SlidingWindowCounter, Rate: throttle.PerSecond(50)}}
+	set := limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{perTenant(5), log, counter}}}}
+	if err := operate.Publish(t.Context(), client, set); err != nil {
 		t.Fatal(err)
 	}
 	receipt, err := NewClient(client).Enqueue(t.Context(), Job{Kind: "call", Queue: "q", Tenant: "a", Payload: 1})
@@ -221,60 +223,23 @@ func TestExplainWritesNothing(t *testing.T) {
 		n, _, _ := strings.Cut(rest, "\r\n")
 		return n
 	}
-	before, inspector := dirty(), NewInspector(client)
+	before, inspector := dirty(), inspect.New(client)
 	if _, err := inspector.Explain(t.Context(), "q", receipt.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := inspector.Outlook(t.Context(), "q", "a"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := inspector.Estimate(t.Context(), "q", Batch{Tenant: "b", Jobs: 5}); err != nil {
+	if _, err := inspector.Estimate(t.Context(), "q", inspect.Batch{Tenant: "b", Jobs: 5}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := inspector.Overview(t.Context(), "q"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := inspector.ListTenants(t.Context(), "q", TenantQuery{}); err != nil {
+	if _, err := inspector.ListTenants(t.Context(), "q", inspect.TenantQuery{}); err != nil {
 		t.Fatal(err)
 	}
 	if after := dirty(); after != before {
 		t.Errorf("changes of the data: %s before, %s after", before, after)
-	}
-}
-
-// TestForecastNamesWhatScriptsName: lanes and buckets have one name each, in Go and
-// in Lua, however odd the tenant.
-func TestForecastNamesWhatScriptsName(t *testing.T) {
-	t.Parallel()
-	domain := Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(5)}, Per: []string{"domain", "tenant"}}
-	tokens := sharedBy(1000)
-	tokens.Name, tokens.Unit = "tokens", "tokens"
-	r := startRig(t, 1, limitsOf(domain, perTenant(5), tokens), nil)
-	attributes := map[string]string{"domain": "a b;c=d}:x"}
-	id := r.add(t, func(job *Job) {
-		job.Tenant, job.Attributes, job.Costs = "ä;x=1%", attributes, map[string]int64{"tokens": 500}
-	})
-	e := r.explain(t, id)
-	f, err := readForecast(t.Context(), r.server.Client(), r.queue, atOnce)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encoded, _ := store.EncodeAttributes(attributes)
-	if lane := f.laneName(throttle.Escape("ä;x=1%"), "call", encoded); lane != e.Lane {
-		t.Errorf("lane %q, the scripts say %q", lane, e.Lane)
-	}
-	if err := f.look(t.Context(), r.server.Client(), e.Lane, id); err != nil {
-		t.Fatal(err)
-	}
-	if len(f.seen.limits) != 3 || f.seen.cost["tokens"] != 500 {
-		t.Fatalf("%+v", f.seen)
-	}
-	for _, seen := range f.seen.limits {
-		if !slices.Contains(f.buckets, seen.key) {
-			t.Errorf("bucket %q is none of %q", seen.key, f.buckets)
-		}
-	}
-	if e.Tenant != "ä;x=1%" || e.HeldBy != nil && e.HeldBy.Scope == "" {
-		t.Errorf("%+v", e)
 	}
 }

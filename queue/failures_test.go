@@ -10,7 +10,9 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -39,7 +41,7 @@ func TestFailureGroupIsNamedExactly(t *testing.T) {
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Archived), jobs)
 	r.stop()
-	client, ctx, by := r.server.Client(), t.Context(), Operator{"ann", "a test"}
+	client, ctx, by := r.server.Client(), t.Context(), operate.Operator{Actor: "ann", Reason: "a test"}
 	tools := asynq.NewInspectorFromRedisClient(client)
 	for range 7 { // without a reason
 		if err := tools.ArchiveTask(r.queue, r.add(t, nil)); err != nil {
@@ -47,18 +49,18 @@ func TestFailureGroupIsNamedExactly(t *testing.T) {
 		}
 	}
 	for range 8 { // the reason of others, but cancelled
-		if _, err := Apply(ctx, client, r.queue, Cancel, Filter{ID: r.add(t, nil)}, by, nil); err != nil {
+		if _, err := operate.Apply(ctx, client, r.queue, operate.Cancel, operate.Filter{ID: r.add(t, nil)}, by, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	inspector := NewInspector(client)
+	inspector := inspect.New(client)
 	groups, err := inspector.Failures(ctx, r.queue)
 	if err != nil || len(groups) != len(reasons)+2 {
 		t.Fatalf("%d groups, %v; want %d: %+v", len(groups), err, len(reasons)+2, groups)
 	}
 	for _, g := range groups {
-		tally, err := Count(ctx, client, r.queue, RetryArchived, Filter{State: lifecycle.StateArchived, Group: &g.FailureKey})
-		page, listErr := inspector.ListJobs(ctx, r.queue, JobQuery{State: lifecycle.StateArchived, Group: &g.FailureKey, Limit: 100})
+		tally, err := operate.Count(ctx, client, r.queue, operate.RetryArchived, operate.Filter{State: lifecycle.StateArchived, Group: &g.FailureKey})
+		page, listErr := inspector.ListJobs(ctx, r.queue, inspect.JobQuery{State: lifecycle.StateArchived, Group: &g.FailureKey, Limit: 100})
 		if err != nil || listErr != nil || tally.Jobs != g.Jobs || int64(len(page.Jobs)) != g.Jobs {
 			t.Errorf("%s %.30q has %d jobs; %d would be retried, %d are listed; %v, %v", g.Outcome, g.Reason, g.Jobs, tally.Jobs, len(page.Jobs), err, listErr)
 		}
@@ -68,29 +70,29 @@ func TestFailureGroupIsNamedExactly(t *testing.T) {
 		if gone.Reason != "" {
 			continue
 		}
-		if tally, err := Apply(ctx, client, r.queue, DeleteArchived, Filter{Group: &gone.FailureKey}, by, nil); err != nil || tally.Jobs != gone.Jobs {
+		if tally, err := operate.Apply(ctx, client, r.queue, operate.DeleteArchived, operate.Filter{Group: &gone.FailureKey}, by, nil); err != nil || tally.Jobs != gone.Jobs {
 			t.Errorf("%+v, %v", tally, err)
 		}
 		if left, err := inspector.Failures(ctx, r.queue); err != nil || !slices.Equal(left, slices.Delete(slices.Clone(groups), i, i+1)) {
 			t.Errorf("left are %+v, %v", left, err)
 		}
-		if entries, err := Audit(ctx, client, r.queue, 1); err != nil || entries[0].Group == nil || *entries[0].Group != gone.FailureKey || entries[0].Count != gone.Jobs {
+		if entries, err := operate.Audit(ctx, client, r.queue, 1); err != nil || entries[0].Group == nil || *entries[0].Group != gone.FailureKey || entries[0].Count != gone.Jobs {
 			t.Errorf("%+v, %v", entries, err)
 		}
 	}
 
 	some := &groups[0].FailureKey
-	for name, f := range map[string]Filter{
-		"kind": {Group: some, Kind: "call"}, "reason": {Group: some, Reason: "x"}, "group.outcome": {Group: &FailureKey{Kind: "call"}},
-		"group.kind": {Group: &FailureKey{Outcome: lifecycle.Archived}}, "group.reason": {Group: &FailureKey{lifecycle.Archived, "call", strings.Repeat("x", 10_000)}},
+	for name, f := range map[string]operate.Filter{
+		"kind": {Group: some, Kind: "call"}, "reason": {Group: some, Reason: "x"}, "group.outcome": {Group: &inspect.FailureKey{Kind: "call"}},
+		"group.kind": {Group: &inspect.FailureKey{Outcome: lifecycle.Archived}}, "group.reason": {Group: &inspect.FailureKey{Outcome: lifecycle.Archived, Kind: "call", Reason: strings.Repeat("x", 10_000)}},
 	} {
-		_, err := Count(ctx, client, r.queue, RetryArchived, f)
+		_, err := operate.Count(ctx, client, r.queue, operate.RetryArchived, f)
 		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != name {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, verb := range []Verb{Cancel, RunNow} {
-		_, err := Count(ctx, client, r.queue, verb, Filter{Group: some})
+	for _, verb := range []operate.Verb{operate.Cancel, operate.RunNow} {
+		_, err := operate.Count(ctx, client, r.queue, verb, operate.Filter{Group: some})
 		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != "group" {
 			t.Errorf("%s: %v", verb, err)
 		}

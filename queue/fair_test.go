@@ -12,7 +12,10 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -20,7 +23,7 @@ import (
 // jobs usually cost, and no single job says what that is.
 func TestOneHugeJobSaysNothingOfOthers(t *testing.T) {
 	t.Parallel()
-	tokens := Limit{Unit: "tokens", Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1e6), Burst: 1e6}}
+	tokens := limits.Limit{Unit: "tokens", Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1e6), Burst: 1e6}}
 	r := startRig(t, -1, limitsOf(tokens), nil)
 	d := r.dispatcher()
 	add := func(tenant string, cost int64, n int) {
@@ -104,9 +107,9 @@ func footprint(t *testing.T, server *redistest.Server, tenant string) []string {
 	tokens.Name, tokens.Unit = "tokens", "tokens"
 	shared := sharedBy(1000)
 	shared.Unit, shared.Algorithm, shared.Burst = "tokens", throttle.TokenBucket, 1000
-	limits := Limits{
-		Queues:  map[string]QueueLimits{name: {Limits: []Limit{tokens, shared, inFlight(2, "tenant")}, MaxBacklog: 1000}},
-		Tenants: map[string]TenantLimits{tenant: {Weight: 2}},
+	set := limits.Set{
+		Queues:  map[string]limits.Queue{name: {Limits: []limits.Limit{tokens, shared, inFlight(2, "tenant")}, MaxBacklog: 1000}},
+		Tenants: map[string]limits.Tenant{tenant: {Weight: 2}},
 	}
 	fail := func(err error) {
 		t.Helper()
@@ -114,9 +117,9 @@ func footprint(t *testing.T, server *redistest.Server, tenant string) []string {
 			t.Fatal(err)
 		}
 	}
-	fail(Publish(ctx, client, limits))
+	fail(operate.Publish(ctx, client, set))
 	slow := throttle.PerSecond(900)
-	fail(SetOverride(ctx, client, name, tenant, "tokens", Override{Change: Change{Rate: &slow}, Actor: "ann", Reason: "x"}))
+	fail(operate.SetOverride(ctx, client, name, tenant, "tokens", operate.Override{Change: limits.Change{Rate: &slow}, Actor: "ann", Reason: "x"}))
 	enqueue := NewClient(client)
 	for i := range 4 {
 		for _, whose := range []string{tenant, "other"} {
@@ -126,7 +129,7 @@ func footprint(t *testing.T, server *redistest.Server, tenant string) []string {
 	}
 	r := &rig{queue: name, server: server}
 	r.release(t, r.dispatcher(), 4)
-	_, err := PauseJobs(ctx, client, name, Scope{Tenant: tenant}, time.Time{}, ann)
+	_, err := operate.PauseJobs(ctx, client, name, inspect.Scope{Tenant: tenant}, time.Time{}, ann)
 	fail(err)
 	r.release(t, r.dispatcher(), 4)
 
@@ -208,8 +211,8 @@ func TestCrowdThatIsDueAtOnce(t *testing.T) {
 func startCrowd(t testing.TB, server *redistest.Server, lanes int) *rig {
 	t.Helper()
 	client, ctx, name := server.Client(), t.Context(), "crowd"
-	limits := Limits{Queues: map[string]QueueLimits{name: {Kinds: []string{"call", "mail"}, Limits: []Limit{perTenant(100)}}}}
-	if err := Publish(ctx, client, limits); err != nil {
+	set := limits.Set{Queues: map[string]limits.Queue{name: {Kinds: []string{"call", "mail"}, Limits: []limits.Limit{perTenant(100)}}}}
+	if err := operate.Publish(ctx, client, set); err != nil {
 		t.Fatal(err)
 	}
 	enqueue := NewClient(client)
@@ -224,7 +227,7 @@ func startCrowd(t testing.TB, server *redistest.Server, lanes int) *rig {
 			}
 		}
 	}
-	if _, err := PauseJobs(ctx, client, name, Scope{Kind: "mail"}, time.Time{}, ann); err != nil {
+	if _, err := operate.PauseJobs(ctx, client, name, inspect.Scope{Kind: "mail"}, time.Time{}, ann); err != nil {
 		t.Fatal(err)
 	}
 	return &rig{receiver: newReceiver(-1), queue: name, server: server, client: enqueue, seen: newCounter()}

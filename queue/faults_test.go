@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/logtest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 )
@@ -18,7 +19,7 @@ func TestFaults(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	ctx, client := t.Context(), r.server.Client()
-	if faults, err := Faults(ctx, client, r.queue); err != nil || len(faults) != 0 {
+	if faults, err := inspect.Faults(ctx, client, r.queue); err != nil || len(faults) != 0 {
 		t.Fatalf("without any: %v, %v", faults, err)
 	}
 	client.HSet(ctx, store.Key(r.queue, "faults"),
@@ -27,11 +28,11 @@ func TestFaults(t *testing.T) {
 		"bucket b", "no time at all",
 		"lane "+strings.Repeat("x", 5000), "1700000000000003 "+strings.Repeat("y", 5000),
 	)
-	faults, err := Faults(ctx, client, r.queue)
+	faults, err := inspect.Faults(ctx, client, r.queue)
 	if err != nil || len(faults) != 4 {
 		t.Fatalf("%+v, %v", faults, err)
 	}
-	for i, want := range []Fault{
+	for i, want := range []inspect.Fault{
 		{What: "bucket b", Reason: "no time at all"},
 		{What: "lane  [31m acme?", Reason: " [2Jfield  hg_cost is ?", At: time.UnixMicro(1700000000000001)},
 		{What: "job 17", Reason: "WRONGTYPE it is a list", At: time.UnixMicro(1700000000000002)},
@@ -40,25 +41,25 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%d: %+v; want %+v", i, faults[i], want)
 		}
 	}
-	if long := faults[3]; len(long.What) > mostFaultText || len(long.Reason) > mostFaultText {
+	if long := faults[3]; len(long.What) > store.MaxFaultText || len(long.Reason) > store.MaxFaultText {
 		t.Errorf("%d and %d bytes", len(long.What), len(long.Reason))
 	}
-	overview, err := NewInspector(client).Overview(ctx, r.queue)
+	overview, err := inspect.New(client).Overview(ctx, r.queue)
 	if err != nil || len(overview.Faults) != 4 {
 		t.Errorf("the overview has %v, %v", overview.Faults, err)
 	}
-	if gauges, err := NewInspector(client).Gauges(ctx, r.queue); err != nil || gauges.Faults != 4 {
+	if gauges, err := inspect.New(client).Gauges(ctx, r.queue); err != nil || gauges.Faults != 4 {
 		t.Errorf("the gauges have %d, %v", gauges.Faults, err)
 	}
 
 	// Something else may stand where the reports should.
 	client.Del(ctx, store.Key(r.queue, "faults"))
 	client.Set(ctx, store.Key(r.queue, "faults"), "x", 0)
-	faults, err = Faults(ctx, client, r.queue)
+	faults, err = inspect.Faults(ctx, client, r.queue)
 	if err != nil || len(faults) != 1 || faults[0].What != store.Key(r.queue, "faults") || !strings.Contains(faults[0].Reason, "WRONGTYPE") {
 		t.Errorf("a key of another type: %+v, %v", faults, err)
 	}
-	if gauges, err := NewInspector(client).Gauges(ctx, r.queue); err != nil || gauges.Faults != 1 {
+	if gauges, err := inspect.New(client).Gauges(ctx, r.queue); err != nil || gauges.Faults != 1 {
 		t.Errorf("a key of another type: the gauges have %d, %v", gauges.Faults, err)
 	}
 }
@@ -71,10 +72,10 @@ func TestScriptsReportFaults(t *testing.T) {
 	ctx, client := t.Context(), r.server.Client()
 	r.add(t, nil)
 	client.Set(ctx, asynqwire.Key(r.queue, "pending"), "x", 0)
-	if gauges, err := NewInspector(client).Gauges(ctx, r.queue); err != nil || gauges.Waiting != 1 || gauges.Pending != 0 {
+	if gauges, err := inspect.New(client).Gauges(ctx, r.queue); err != nil || gauges.Waiting != 1 || gauges.Pending != 0 {
 		t.Errorf("the gauges of a queue of which one key is damaged: %+v, %v", gauges, err)
 	}
-	faults, err := Faults(ctx, client, r.queue)
+	faults, err := inspect.Faults(ctx, client, r.queue)
 	if err != nil || len(faults) == 0 || !strings.Contains(faults[0].Reason, "WRONGTYPE") || time.Since(faults[0].At).Abs() > time.Hour {
 		t.Errorf("%+v, %v", faults, err)
 	}
@@ -155,7 +156,7 @@ func TestDamagedQueueKeys(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			faults, err := Faults(ctx, client, r.queue)
+			faults, err := inspect.Faults(ctx, client, r.queue)
 			if err != nil || len(faults) != 1 {
 				t.Errorf("faults %+v, %v; want one", faults, err)
 			}

@@ -10,9 +10,13 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/pacer"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
@@ -102,8 +106,8 @@ func TestThrottledIsOnePauseForAllWorkers(t *testing.T) {
 				}
 				provider.mu.Unlock()
 				r.seen.wait(t, string(lifecycle.Throttled), inFlight)
-				pauses, err := Pauses(t.Context(), r.server.Client(), r.queue)
-				if err != nil || len(pauses) != 1 || pauses[0].By != "provider" || (pauses[0].Scope == Scope{}) != account {
+				pauses, err := inspect.Pauses(t.Context(), r.server.Client(), r.queue)
+				if err != nil || len(pauses) != 1 || pauses[0].By != "provider" || (pauses[0].Scope == inspect.Scope{}) != account {
 					t.Errorf("pauses: %+v, %v; want one", pauses, err)
 				} else if ends := asked.Add(pause); pauses[0].Until.Before(ends.Add(-time.Millisecond)) {
 					t.Errorf("the pause ends at %v; want %v or a little later", pauses[0].Until, ends)
@@ -126,7 +130,7 @@ func TestThrottledIsOnePauseForAllWorkers(t *testing.T) {
 					t.Errorf("%d calls after the pause; want %d", len(after), jobs-provider.after)
 				}
 				run.Law("after the pause", after, rate, 1)
-				if left, err := Pauses(t.Context(), r.server.Client(), r.queue); err != nil || len(left) > 0 {
+				if left, err := inspect.Pauses(t.Context(), r.server.Client(), r.queue); err != nil || len(left) > 0 {
 					t.Errorf("after it: %+v, %v", left, err)
 				}
 			})
@@ -150,7 +154,7 @@ func runWorker(t *testing.T, w *Worker) {
 // that ends later holds; what it held goes when it is over.
 func TestPauses(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
-	if err := Publish(t.Context(), r.server.Client(), Limits{Queues: map[string]QueueLimits{r.queue: {Kinds: []string{"call", "other"}}}}); err != nil {
+	if err := operate.Publish(t.Context(), r.server.Client(), limits.Set{Queues: map[string]limits.Queue{r.queue: {Kinds: []string{"call", "other"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	a := r.add(t, nil)
@@ -195,7 +199,7 @@ func TestAdaptiveLimit(t *testing.T) {
 	client := r.server.Client()
 	id := r.add(t, nil)
 	task := asynqwire.Key(r.queue, "t:"+id)
-	g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}}
+	g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, woke: func() {}}
 	throttle := func() {
 		t.Helper()
 		client.HSet(t.Context(), task, "hg_owner", "o", "state", "active")
@@ -259,7 +263,7 @@ func TestDeadlinePassesWhileTheTenantIsPaused(t *testing.T) {
 // TestSettlementWakesTheBlockedLane: a permit that comes back brings the next
 // round of dispatch forward, and does not wait for its time.
 func TestSettlementWakesTheBlockedLane(t *testing.T) {
-	r := startRig(t, 1, limitsOf(Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}), nil)
+	r := startRig(t, 1, limitsOf(limits.Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}), nil)
 	client := r.server.Client()
 	first := r.add(t, nil)
 	second := r.add(t, nil)
@@ -290,7 +294,7 @@ func TestWaitingForAnotherTryHoldsNoPermit(t *testing.T) {
 	for name, answer := range map[string]error{"refused": notToday{time.Now().Add(time.Hour)}, "unsure": unknown{}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startRig(t, 1, limitsOf(Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}), nil)
+			r := startRig(t, 1, limitsOf(limits.Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}), nil)
 			var calls []string
 			Handle(r.worker, "tried", func(ctx context.Context, _ json.RawMessage) error {
 				job, _ := Current(ctx)
@@ -321,20 +325,20 @@ func TestSendWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	opens := closed.OpenAt(now)
-	for name, edit := range map[string]func(*Limits, string){
-		"tenant": func(l *Limits, _ string) { l.Tenants = map[string]TenantLimits{"a": {SendWindow: closed}} },
-		"kind": func(l *Limits, queue string) {
-			l.Queues[queue] = QueueLimits{Kinds: []string{"call", "other"}, SendWindows: map[string]sendwindow.Window{"call": closed}}
+	for name, edit := range map[string]func(*limits.Set, string){
+		"tenant": func(l *limits.Set, _ string) { l.Tenants = map[string]limits.Tenant{"a": {SendWindow: closed}} },
+		"kind": func(l *limits.Set, queue string) {
+			l.Queues[queue] = limits.Queue{Kinds: []string{"call", "other"}, SendWindows: map[string]sendwindow.Window{"call": closed}}
 		},
-		"queue": func(l *Limits, queue string) {
-			l.Queues[queue] = QueueLimits{Kinds: []string{"call", "other"}, SendWindows: map[string]sendwindow.Window{AllKinds: closed}}
+		"queue": func(l *limits.Set, queue string) {
+			l.Queues[queue] = limits.Queue{Kinds: []string{"call", "other"}, SendWindows: map[string]sendwindow.Window{limits.AllKinds: closed}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := startRig(t, 1, limitsOf(), nil)
-			limits := Limits{Queues: map[string]QueueLimits{r.queue: {Kinds: []string{"call", "other"}}}}
-			edit(&limits, r.queue)
-			if err := Publish(t.Context(), r.server.Client(), limits); err != nil {
+			set := limits.Set{Queues: map[string]limits.Queue{r.queue: {Kinds: []string{"call", "other"}}}}
+			edit(&set, r.queue)
+			if err := operate.Publish(t.Context(), r.server.Client(), set); err != nil {
 				t.Fatal(err)
 			}
 			d := r.dispatcher()
@@ -352,7 +356,7 @@ func TestSendWindow(t *testing.T) {
 				t.Errorf("waits until %v, %v; want %v", time.UnixMicro(int64(due)).UTC(), err, opens)
 			}
 			// An opening that is taken back lets it go at once.
-			if err := Publish(t.Context(), r.server.Client(), Limits{Queues: map[string]QueueLimits{r.queue: {Kinds: []string{"call", "other"}}}}); err != nil {
+			if err := operate.Publish(t.Context(), r.server.Client(), limits.Set{Queues: map[string]limits.Queue{r.queue: {Kinds: []string{"call", "other"}}}}); err != nil {
 				t.Fatal(err)
 			}
 			if ids := r.release(t, d, 100); !slices.Contains(ids, held) {

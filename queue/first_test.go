@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -132,7 +133,7 @@ func TestUnknownStaysUnknown(t *testing.T) {
 			if test.want != lifecycle.Unknown {
 				return
 			}
-			archived, _, err := ListArchived(t.Context(), r.server.Client(), r.queue, "", 0)
+			archived, _, err := inspect.ListArchived(t.Context(), r.server.Client(), r.queue, "", 0)
 			if err != nil || len(archived) != 1 || archived[0].ID != id || archived[0].Outcome != lifecycle.Unknown || !strings.HasSuffix(archived[0].Reason, errUnsure.Error()) {
 				t.Errorf("%+v, %v", archived, err)
 			}

@@ -15,6 +15,8 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -47,13 +49,13 @@ var (
 )
 
 // twins is two queues in the same state, in which one job of tenant a waits.
-func twins(t *testing.T, limits QueueLimits, damage func(client redis.UniversalClient, queue, lane string)) (clients [2]*Client, queues [2]string) {
+func twins(t *testing.T, shape limits.Queue, damage func(client redis.UniversalClient, queue, lane string)) (clients [2]*Client, queues [2]string) {
 	t.Helper()
 	for i := range queues {
 		client := NewClient(redistest.Shared(t).Client())
 		clients[i], queues[i] = client, redistest.Queue(t)
-		all := Limits{Queues: map[string]QueueLimits{queues[i]: limits}}
-		if err := Publish(t.Context(), client.redis, all); err != nil {
+		all := limits.Set{Queues: map[string]limits.Queue{queues[i]: shape}}
+		if err := operate.Publish(t.Context(), client.redis, all); err != nil {
 			t.Fatal(err)
 		}
 		job := Job{Kind: "call", Queue: queues[i], Tenant: "a", Payload: json.RawMessage(`{}`)}
@@ -130,10 +132,10 @@ func written(t *testing.T, c *Client, queue string) string {
 // enqueue.lua does it, and it changes nothing where it does not.
 func TestFreshJobsAreWrittenAlike(t *testing.T) {
 	t.Parallel()
-	one := QueueLimits{Limits: []Limit{{Limit: throttle.Limit{Name: "region", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 1}, Per: []string{"region"}}}}
-	for _, limits := range []QueueLimits{{}, one} {
+	one := limits.Queue{Limits: []limits.Limit{{Limit: throttle.Limit{Name: "region", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 1}, Per: []string{"region"}}}}
+	for _, shape := range []limits.Queue{{}, one} {
 		for name, edit := range freshJobs {
-			clients, queues := twins(t, limits, nil)
+			clients, queues := twins(t, shape, nil)
 			got, want := enqueueBy(t, clients[0], freshScript, queues[0], edit), enqueueBy(t, clients[1], fullScript, queues[1], edit)
 			if got != want || got != "[[1]] <nil>" {
 				t.Errorf("%s: answered with %s, want %s", name, got, want)
@@ -144,7 +146,7 @@ func TestFreshJobsAreWrittenAlike(t *testing.T) {
 		}
 	}
 	for name, edit := range otherJobs {
-		clients, queues := twins(t, QueueLimits{}, nil)
+		clients, queues := twins(t, limits.Queue{}, nil)
 		if got := enqueueBy(t, clients[0], freshScript, queues[0], edit); got != "<nil>redis: nil" {
 			t.Errorf("%s: answered with %s", name, got)
 		}
@@ -152,8 +154,8 @@ func TestFreshJobsAreWrittenAlike(t *testing.T) {
 			t.Errorf("%s: Redis holds\n%s\nwant\n%s", name, got, want)
 		}
 	}
-	for name, limits := range map[string]QueueLimits{"a cap of tenants": {MaxBacklog: 9}, "a cap of the queue": {MaxQueue: 9}} {
-		clients, queues := twins(t, limits, nil)
+	for name, shape := range map[string]limits.Queue{"a cap of tenants": {MaxBacklog: 9}, "a cap of the queue": {MaxQueue: 9}} {
+		clients, queues := twins(t, shape, nil)
 		if got := enqueueBy(t, clients[0], freshScript, queues[0], func(*Job) {}); got != "<nil>redis: nil" {
 			t.Errorf("%s: answered with %s", name, got)
 		}
@@ -188,7 +190,7 @@ func TestFreshJobMeetsDamage(t *testing.T) {
 		},
 	}
 	for _, name := range slices.Sorted(maps.Keys(damages)) {
-		clients, queues := twins(t, QueueLimits{}, damages[name])
+		clients, queues := twins(t, limits.Queue{}, damages[name])
 		got, want := enqueueBy(t, clients[0], enqueueScript, queues[0], func(*Job) {}), enqueueBy(t, clients[1], fullScript, queues[1], func(*Job) {})
 		if got != want {
 			t.Errorf("%s: answered with %s, want %s", name, got, want)

@@ -12,16 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 const (
-	// horizon is how far ahead a slot may be given: jobs held this long in
-	// workers keep the rate exact while dispatch is under way. Not longer: a slot
-	// that is missed can be moved only while none was given after it, and at a few
-	// calls a second each slot counts.
-	horizon = 150 * time.Millisecond
 
 	// pickup is how long it usually takes from a slot that dispatch gives to the call: a
 	// round trip, and the start of the run.
@@ -56,12 +52,12 @@ type gate struct {
 
 	clock    *redisClock
 	capacity *capacity
-	suspects *suspects     // of all queues
-	sending  *atomic.Int64 // calls under way, of all queues
-	client   *Client       // for what follows a job
-	live     *liveRuns     // what this process runs of the queue
-	renewals *renewals     // of its leases
-	limits   *limitsCache  // calendars for the scripts
+	suspects *suspects            // of all queues
+	sending  *atomic.Int64        // calls under way, of all queues
+	client   *Client              // for what follows a job
+	live     *liveRuns            // what this process runs of the queue
+	renewals *renewals            // of its leases
+	limits   *effective.Calendars // calendars for the scripts
 	pauses   *pauses
 	starving *starvation
 	woke     func()          // called when a settlement let a waiting lane go on
@@ -259,17 +255,17 @@ func (g *gate) newSlot(ctx context.Context, job *Running, owner string) (grant, 
 }
 
 func (g *gate) askSlot(ctx context.Context, job *Running, owner string) (grant, error) {
-	windows, err := g.limits.windows(ctx)
+	windows, err := g.limits.Text(ctx)
 	if err != nil {
 		return grant{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	sent := bootTime()
-	reply, err := slotScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, (2 * horizon).Microseconds(), inHand.Microseconds(), windows,
+	reply, err := slotScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), windows,
 		job.ID, owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs, g.lease.Microseconds())
 	if err != nil {
-		g.limits.look(err)
+		g.limits.Invalidate(err)
 		return grant{}, err
 	}
 	values, ok := reply.([]any)

@@ -12,8 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/workers"
 	"github.com/headgate/headgate/throttle"
 )
@@ -26,7 +29,7 @@ func busy(t *testing.T) *rig {
 	daily.Location = time.UTC
 	tokens := sharedBy(50)
 	tokens.Name, tokens.Unit, tokens.Adaptive = "tokens", "tokens", true
-	r := startRig(t, 6, limitsOf(perTenant(1), daily, tokens, Limit{
+	r := startRig(t, 6, limitsOf(perTenant(1), daily, tokens, limits.Limit{
 		Limit: throttle.Limit{Name: "at-once", Algorithm: throttle.Concurrency, Concurrency: 8},
 	}), nil)
 	release := make(chan struct{})
@@ -61,7 +64,7 @@ func busy(t *testing.T) *rig {
 func TestGaugesAreAsynqs(t *testing.T) {
 	t.Parallel()
 	r := busy(t)
-	if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{}, time.Time{}, ann); err != nil {
+	if _, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{}, time.Time{}, ann); err != nil {
 		t.Fatal(err)
 	}
 	inspector := asynq.NewInspectorFromRedisClient(r.server.Client())
@@ -70,13 +73,13 @@ func TestGaugesAreAsynqs(t *testing.T) {
 	}
 	// What was in hand when the pause came goes back to its lane.
 	var info *asynq.QueueInfo
-	var g Gauges
+	var g inspect.Gauges
 	same := func() bool {
 		var err error
 		if info, err = inspector.GetQueueInfo(r.queue); err != nil {
 			t.Fatal(err)
 		}
-		if g, err = NewInspector(r.server.Client()).Gauges(t.Context(), r.queue); err != nil {
+		if g, err = inspect.New(r.server.Client()).Gauges(t.Context(), r.queue); err != nil {
 			t.Fatal(err)
 		}
 		for _, pair := range [][2]int64{
@@ -107,11 +110,11 @@ func TestGaugesAreAsynqs(t *testing.T) {
 func TestGauges(t *testing.T) {
 	t.Parallel()
 	r := busy(t)
-	var g Gauges
-	byName := map[string]LimitGauge{}
+	var g inspect.Gauges
+	byName := map[string]inspect.LimitGauge{}
 	until(t, "held back by the slots of a and of b", func() bool {
 		var err error
-		if g, err = NewInspector(r.server.Client()).Gauges(t.Context(), r.queue); err != nil {
+		if g, err = inspect.New(r.server.Client()).Gauges(t.Context(), r.queue); err != nil {
 			t.Fatal(err)
 		}
 		for _, limit := range g.Limits {
@@ -123,7 +126,7 @@ func TestGauges(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 	day := 24 * time.Hour.Seconds()
-	for _, want := range []LimitGauge{
+	for _, want := range []inspect.LimitGauge{
 		{Name: "tenant", Scope: "tenant", Unit: "jobs", PerSecond: 1, Capacity: 1, Used: 1, Buckets: 2, Adapted: 1},
 		{Name: "daily", Scope: "queue", Unit: "jobs", PerSecond: 100 / day, Capacity: 100, Used: byName["daily"].Used, Buckets: 1, Adapted: 1},
 		{Name: "tokens", Scope: "queue", Unit: "tokens", PerSecond: 50, Capacity: 1, Buckets: 1, Adapted: 1},
@@ -151,7 +154,7 @@ func TestGaugesOfPauses(t *testing.T) {
 	r.enqueue(t, "a", 2)
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Throttled), 1)
-	g, err := NewInspector(r.server.Client()).Gauges(t.Context(), r.queue)
+	g, err := inspect.New(r.server.Client()).Gauges(t.Context(), r.queue)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,10 +164,10 @@ func TestGaugesOfPauses(t *testing.T) {
 	if got := g.Limits[0]; got.Adapted < 0.5 || got.Adapted > 0.6 || got.Used != 1 {
 		t.Errorf("%+v; want it lowered to half, and nothing left of it", got)
 	}
-	if _, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, Scope{}, ann); err != nil {
+	if _, err := operate.ResumeJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{}, ann); err != nil {
 		t.Fatal(err)
 	}
-	if g, err = NewInspector(r.server.Client()).Gauges(t.Context(), r.queue); err != nil || len(g.Pauses) != 0 {
+	if g, err = inspect.New(r.server.Client()).Gauges(t.Context(), r.queue); err != nil || len(g.Pauses) != 0 {
 		t.Errorf("resumed: %+v, %v", g.Pauses, err)
 	}
 }
@@ -175,8 +178,8 @@ func TestGaugesAreBounded(t *testing.T) {
 	cost := func(tenants int) float64 {
 		server := redistest.Start(t)
 		client := server.Client()
-		limits := Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(10), sharedBy(100)}}}}
-		if err := Publish(t.Context(), client, limits); err != nil {
+		limits := limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{perTenant(10), sharedBy(100)}}}}
+		if err := operate.Publish(t.Context(), client, limits); err != nil {
 			t.Fatal(err)
 		}
 		jobs := make([]Job, tenants)
@@ -189,7 +192,7 @@ func TestGaugesAreBounded(t *testing.T) {
 			}
 		}
 		before := commandStats(t, client)
-		if _, err := NewInspector(client).Gauges(t.Context(), "q"); err != nil {
+		if _, err := inspect.New(client).Gauges(t.Context(), "q"); err != nil {
 			t.Fatal(err)
 		}
 		return commandStats(t, client).commands - before.commands
@@ -204,7 +207,7 @@ func TestGaugesAreBounded(t *testing.T) {
 func TestGaugesOfTheEmbeddedRedis(t *testing.T) {
 	t.Parallel()
 	client := redistest.Embedded(t)
-	if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(10)}}}}); err != nil {
+	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{perTenant(10)}}}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, result := range NewClient(client).EnqueueMany(t.Context(), []Job{{Kind: "call", Queue: "q", Tenant: "a"}, {Kind: "call", Queue: "q", Tenant: "b;*"}}) {
@@ -212,16 +215,16 @@ func TestGaugesOfTheEmbeddedRedis(t *testing.T) {
 			t.Fatal(result.Err)
 		}
 	}
-	g, err := NewInspector(client).Gauges(t.Context(), "q")
+	g, err := inspect.New(client).Gauges(t.Context(), "q")
 	if err != nil || g.Waiting != 2 || g.Tenants != 2 || g.Limits[0].Buckets != 2 {
 		t.Errorf("%+v, %v", g, err)
 	}
-	tenants, err := NewInspector(client).TenantGauges(t.Context(), "q", []string{"b;*", "*", "nobody"})
-	if want := []TenantGauges{{Tenant: "b;*", Waiting: 1}, {Tenant: "*"}, {Tenant: "nobody"}}; err != nil || fmt.Sprint(tenants) != fmt.Sprint(want) {
+	tenants, err := inspect.New(client).TenantGauges(t.Context(), "q", []string{"b;*", "*", "nobody"})
+	if want := []inspect.TenantGauges{{Tenant: "b;*", Waiting: 1}, {Tenant: "*"}, {Tenant: "nobody"}}; err != nil || fmt.Sprint(tenants) != fmt.Sprint(want) {
 		t.Errorf("%+v, %v; want %+v", tenants, err, want)
 	}
 	// A queue that nobody knows has nothing.
-	if g, err := NewInspector(client).Gauges(t.Context(), "none"); err != nil || g.Waiting != 0 || len(g.Limits) != 0 {
+	if g, err := inspect.New(client).Gauges(t.Context(), "none"); err != nil || g.Waiting != 0 || len(g.Limits) != 0 {
 		t.Errorf("%+v, %v", g, err)
 	}
 }
@@ -231,7 +234,7 @@ func TestCountWorkers(t *testing.T) {
 	client := redistest.Start(t).Client()
 	now := float64(time.Now().UnixMilli())
 	client.ZAdd(t.Context(), workers.ListKey, redis.Z{Member: "dead", Score: now - 20_000}, redis.Z{Member: "a", Score: now - 6_000}, redis.Z{Member: "b", Score: now})
-	if n, err := NewInspector(client).CountWorkers(t.Context()); err != nil || n != 2 {
+	if n, err := inspect.New(client).CountWorkers(t.Context()); err != nil || n != 2 {
 		t.Errorf("%d workers, %v; want 2", n, err)
 	}
 }
@@ -250,10 +253,10 @@ func TestLookingWritesNothing(t *testing.T) {
 	client.HSet(t.Context(), store.Key(r.queue, "limits"), "*", strings.Replace(limits, `"p":100000`, `"p":200000`, 1))
 	for name, run := range map[string]func() (any, error){
 		"gauges": func() (any, error) {
-			return gaugesScript.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, "", 32, "*")
+			return store.GaugesScript.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, "", 32, "*")
 		},
 		"explain": func() (any, error) {
-			return explainScript.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, "", r.lane("a"), "", 0, 0)
+			return store.ExplainScript.Run(t.Context(), client, store.ScriptKeys(r.queue), r.queue, "", r.lane("a"), "", 0, 0)
 		},
 	} {
 		if _, err := run(); err != nil {

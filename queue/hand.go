@@ -47,7 +47,7 @@ func (d *dispatcher) readHanded(reply any, run int64, asked time.Duration) ([]ha
 			answer: text[2], slot: d.clock.slot(n[0], n[1]), crashes: n[2], forgiven: n[3], first: n[4],
 			unsure: n[5]&1 > 0, probe: n[5]&2 > 0, permits: n[5]&4 > 0, accepted: d.clock.boot(n[6]),
 		}
-		if job.answer == "go" && job.earliest > now+2*horizon {
+		if job.answer == "go" && job.earliest > now+2*store.Horizon {
 			job.answer = "slot" // it was given before Redis's clock was set back
 		}
 		jobs[i] = job

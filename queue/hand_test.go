@@ -15,8 +15,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/workers"
 )
 
@@ -208,14 +211,14 @@ func TestRetriesNeverComeEarly(t *testing.T) {
 // TestRunNowIsForItsWorkers: a job that an operator lets go at once is handed to a worker
 // that handles it, beyond its limits, and to no other.
 func TestRunNowIsForItsWorkers(t *testing.T) {
-	r := startRig(t, -1, limitsOf(Limit{Per: []string{"tenant"}, Limit: hourly(1)}), nil)
+	r := startRig(t, -1, limitsOf(limits.Limit{Per: []string{"tenant"}, Limit: hourly(1)}), nil)
 	r.add(t, nil)
 	id := r.add(t, nil)
 	d := r.dispatcher()
 	r.release(t, d, 10)
 	run := func() {
 		t.Helper()
-		if tally, err := Apply(t.Context(), r.server.Client(), r.queue, RunNow, Filter{ID: id}, ann, nil); err != nil || tally.Jobs != 1 {
+		if tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.RunNow, operate.Filter{ID: id}, ann, nil); err != nil || tally.Jobs != 1 {
 			t.Fatalf("%+v, %v", tally, err)
 		}
 	}
@@ -461,7 +464,7 @@ func TestTimeout(t *testing.T) {
 // TestNothingIsHandedOverHalf: where a job cannot become active, no worker hears of it.
 func TestNothingIsHandedOverHalf(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, -1, Limits{}, nil)
+	r := startRig(t, -1, limits.Set{}, nil)
 	client, ctx := r.server.Client(), t.Context()
 	id := r.add(t, nil)
 	r.runNow(t)
@@ -481,7 +484,7 @@ func TestNothingIsHandedOverHalf(t *testing.T) {
 // runNow lets all jobs of the queue go beyond their limits.
 func (r *rig) runNow(t *testing.T) {
 	t.Helper()
-	if _, err := Apply(t.Context(), r.server.Client(), r.queue, RunNow, Filter{}, Operator{Actor: "ann", Reason: "test"}, nil); err != nil {
+	if _, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.RunNow, operate.Filter{}, operate.Operator{Actor: "ann", Reason: "test"}, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -490,7 +493,7 @@ func (r *rig) runNow(t *testing.T) {
 // handed over in its order when the worker has room.
 func TestPendingWaitsForRoom(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, -1, Limits{}, nil)
+	r := startRig(t, -1, limits.Set{}, nil)
 	goes, done := r.add(t, nil), r.add(t, nil)
 	r.runNow(t)
 	r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+done), "hg_done", "1")
@@ -506,18 +509,18 @@ func TestPendingWaitsForRoom(t *testing.T) {
 // tenant is paused before a worker took it.
 func TestPauseHoldsWhatGoesNow(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, -1, Limits{}, nil)
+	r := startRig(t, -1, limits.Set{}, nil)
 	id := r.add(t, nil)
 	r.runNow(t)
-	scope, by := Scope{Tenant: "a"}, Operator{Actor: "ann", Reason: "test"}
-	if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, scope, time.Time{}, by); err != nil {
+	scope, by := inspect.Scope{Tenant: "a"}, operate.Operator{Actor: "ann", Reason: "test"}
+	if _, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, scope, time.Time{}, by); err != nil {
 		t.Fatal(err)
 	}
 	_, handed := r.handing()
 	if got := handed(t, 100); len(got) > 0 || r.states(t)["aggregating"] != 1 {
 		t.Errorf("%q were handed over, %v; want the job in its lane", got, r.states(t))
 	}
-	if _, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, scope, by); err != nil {
+	if _, err := operate.ResumeJobs(t.Context(), r.server.Client(), r.queue, scope, by); err != nil {
 		t.Fatal(err)
 	}
 	if got := handed(t, 100); !slices.Equal(got, []string{id}) {
@@ -529,7 +532,7 @@ func TestPauseHoldsWhatGoesNow(t *testing.T) {
 // nobody, and no worker gets it.
 func TestDamagedPendingJobWaits(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, -1, Limits{}, nil)
+	r := startRig(t, -1, limits.Set{}, nil)
 	damaged, sound := r.add(t, nil), r.add(t, nil)
 	r.runNow(t)
 	r.server.Client().HSet(t.Context(), asynqwire.Key(r.queue, "t:"+damaged), "state", "completed")
@@ -537,7 +540,7 @@ func TestDamagedPendingJobWaits(t *testing.T) {
 	if got := handed(t, 100); !slices.Equal(got, []string{sound}) {
 		t.Errorf("%q were handed over; want the sound job", got)
 	}
-	if faults, err := Faults(t.Context(), r.server.Client(), r.queue); err != nil || len(faults) != 1 {
+	if faults, err := inspect.Faults(t.Context(), r.server.Client(), r.queue); err != nil || len(faults) != 1 {
 		t.Errorf("faults %+v, %v; want one", faults, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
 // How many headers a job may have, and how many bytes of names and values.
@@ -15,9 +16,6 @@ const (
 	MostHeaders     = 16
 	MostHeaderBytes = 1024
 )
-
-// Among the headers of a task, ours begin with this; all others are the user's.
-const headerPrefix = "headgate-"
 
 var headerPattern = regexp.MustCompile(`^[a-z0-9-]+$`)
 
@@ -33,8 +31,8 @@ func headersProblem(headers map[string]string) string {
 		if !headerPattern.MatchString(name) {
 			return fmt.Sprintf("the name %s is not of a-z, 0-9 and '-'", check.Quote(name))
 		}
-		if strings.HasPrefix(name, headerPrefix) {
-			return fmt.Sprintf("the name %s is taken: it begins with %s", check.Quote(name), headerPrefix)
+		if strings.HasPrefix(name, asynqwire.HeaderPrefix) {
+			return fmt.Sprintf("the name %s is taken: it begins with %s", check.Quote(name), asynqwire.HeaderPrefix)
 		}
 		if reason := check.Text(value, MostHeaderBytes); value != "" && reason != "" {
 			return name + ": " + reason
@@ -44,19 +42,4 @@ func headersProblem(headers map[string]string) string {
 		return fmt.Sprintf("%d bytes of names and values are more than %d", bytes, MostHeaderBytes)
 	}
 	return ""
-}
-
-// readHeaders is the user's part of a task's headers; nil when there is none.
-func readHeaders(task map[string]string) map[string]string {
-	var own map[string]string
-	for name, value := range task {
-		if strings.HasPrefix(name, headerPrefix) {
-			continue
-		}
-		if own == nil {
-			own = map[string]string{}
-		}
-		own[name] = value
-	}
-	return own
 }

@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
@@ -20,12 +23,12 @@ import (
 func TestPauseScopes(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		scope Scope
+		scope inspect.Scope
 		held  func(tenant, kind string) bool
 	}{
-		"tenant": {Scope{Tenant: "a:b"}, func(tenant, _ string) bool { return tenant == "a:b" }},
-		"kind":   {Scope{Kind: "other:x"}, func(_, kind string) bool { return kind == "other:x" }},
-		"queue":  {Scope{}, func(string, string) bool { return true }},
+		"tenant": {inspect.Scope{Tenant: "a:b"}, func(tenant, _ string) bool { return tenant == "a:b" }},
+		"kind":   {inspect.Scope{Kind: "other:x"}, func(_, kind string) bool { return kind == "other:x" }},
+		"queue":  {inspect.Scope{}, func(string, string) bool { return true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			limits := limitsOf(perTenant(1000))
@@ -49,11 +52,11 @@ func TestPauseScopes(t *testing.T) {
 					}
 				}
 			}
-			pause, err := PauseJobs(t.Context(), client, r.queue, test.scope, time.Time{}, ann)
+			pause, err := operate.PauseJobs(t.Context(), client, r.queue, test.scope, time.Time{}, ann)
 			if err != nil || pause.Scope != test.scope || !pause.Until.IsZero() || pause.By != "operator" || pause.Reason != "ann: the campaign was a mistake" {
 				t.Fatalf("%+v, %v", pause, err)
 			}
-			if all, err := Pauses(t.Context(), client, r.queue); err != nil || !slices.Equal(all, []Pause{pause}) {
+			if all, err := inspect.Pauses(t.Context(), client, r.queue); err != nil || !slices.Equal(all, []inspect.Pause{pause}) {
 				t.Errorf("Pauses = %+v, %v", all, err)
 			}
 			r.run(t)
@@ -67,17 +70,17 @@ func TestPauseScopes(t *testing.T) {
 			}
 			r.mu.Unlock()
 			resumed := time.Now()
-			if was, err := ResumeJobs(t.Context(), client, r.queue, test.scope, ann); err != nil || !was {
+			if was, err := operate.ResumeJobs(t.Context(), client, r.queue, test.scope, ann); err != nil || !was {
 				t.Errorf("ResumeJobs = %v, %v", was, err)
 			}
 			r.seen.wait(t, string(lifecycle.Done), 12)
 			if took := time.Since(resumed); took > 2*time.Second {
 				t.Errorf("what was held went %v after it was resumed", took)
 			}
-			if was, err := ResumeJobs(t.Context(), client, r.queue, test.scope, ann); err != nil || was {
+			if was, err := operate.ResumeJobs(t.Context(), client, r.queue, test.scope, ann); err != nil || was {
 				t.Errorf("a second time: %v, %v", was, err)
 			}
-			entries, err := Audit(t.Context(), client, r.queue, 10)
+			entries, err := operate.Audit(t.Context(), client, r.queue, 10)
 			if err != nil || len(entries) != 3 || entries[0].Action != "resume" || entries[1].Action != "pause" || entries[1].Reason != ann.Reason {
 				t.Errorf("the audit says %+v, %v", entries, err)
 			}
@@ -99,11 +102,11 @@ func TestResumeAfterProvider(t *testing.T) {
 	r.enqueue(t, "a", 1)
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Throttled), 1)
-	pauses, err := Pauses(t.Context(), r.server.Client(), r.queue)
+	pauses, err := inspect.Pauses(t.Context(), r.server.Client(), r.queue)
 	if err != nil || len(pauses) != 1 || pauses[0].By != "provider" || pauses[0].Tenant != "a" {
 		t.Fatalf("%+v, %v", pauses, err)
 	}
-	if was, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, Scope{Tenant: "a"}, ann); err != nil || !was {
+	if was, err := operate.ResumeJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Tenant: "a"}, ann); err != nil || !was {
 		t.Fatalf("%v, %v", was, err)
 	}
 	r.seen.wait(t, string(lifecycle.Done), 1)
@@ -125,29 +128,29 @@ func TestPauseLaterEndWins(t *testing.T) {
 	client := r.server.Client()
 	soon, far := time.Now().Add(time.Minute).Truncate(time.Microsecond), time.Now().Add(time.Hour).Truncate(time.Microsecond)
 	for i, step := range []struct{ until, want time.Time }{{soon, soon}, {far, far}, {soon, far}, {time.Time{}, time.Time{}}, {far, time.Time{}}} {
-		pause, err := PauseJobs(t.Context(), client, r.queue, Scope{Tenant: "a"}, step.until, ann)
+		pause, err := operate.PauseJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: "a"}, step.until, ann)
 		if err != nil || !pause.Until.Equal(step.want) {
 			t.Errorf("step %d: %+v, %v; want it until %v", i, pause, err, step.want)
 		}
 	}
 	for what, test := range map[string]struct {
-		scope Scope
+		scope inspect.Scope
 		until time.Time
-		by    Operator
+		by    operate.Operator
 		want  string
 	}{
-		"past":            {Scope{}, time.Now().Add(-time.Second), ann, "until: "},
-		"year 9999":       {Scope{}, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), ann, "until: "},
-		"tenant and kind": {Scope{Tenant: "a", Kind: "call"}, time.Time{}, ann, "tenant: pause a tenant or a kind"},
-		"tenant":          {Scope{Tenant: "a\n"}, time.Time{}, ann, "tenant: "},
-		"kind":            {Scope{Kind: "*"}, time.Time{}, ann, "kind: "},
-		"nobody":          {Scope{}, time.Time{}, Operator{}, "actor: "},
+		"past":            {inspect.Scope{}, time.Now().Add(-time.Second), ann, "until: "},
+		"year 9999":       {inspect.Scope{}, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), ann, "until: "},
+		"tenant and kind": {inspect.Scope{Tenant: "a", Kind: "call"}, time.Time{}, ann, "tenant: pause a tenant or a kind"},
+		"tenant":          {inspect.Scope{Tenant: "a\n"}, time.Time{}, ann, "tenant: "},
+		"kind":            {inspect.Scope{Kind: "*"}, time.Time{}, ann, "kind: "},
+		"nobody":          {inspect.Scope{}, time.Time{}, operate.Operator{}, "actor: "},
 	} {
-		if _, err := PauseJobs(t.Context(), client, r.queue, test.scope, test.until, test.by); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+		if _, err := operate.PauseJobs(t.Context(), client, r.queue, test.scope, test.until, test.by); err == nil || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%s: %v; want %s", what, err, test.want)
 		}
 	}
-	if _, err := PauseJobs(t.Context(), client, "nobody", Scope{}, time.Time{}, ann); err == nil {
+	if _, err := operate.PauseJobs(t.Context(), client, "nobody", inspect.Scope{}, time.Time{}, ann); err == nil {
 		t.Error("a queue that is not there was paused")
 	}
 }
@@ -159,12 +162,16 @@ func TestRunNowLeavesPaused(t *testing.T) {
 	client := r.server.Client()
 	r.enqueue(t, "a", 2)
 	r.enqueue(t, "b", 1)
-	if _, err := PauseJobs(t.Context(), client, r.queue, Scope{Tenant: "a"}, time.Time{}, ann); err != nil {
+	if _, err := operate.PauseJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: "a"}, time.Time{}, ann); err != nil {
 		t.Fatal(err)
 	}
-	for _, run := range []func() (Tally, error){
-		func() (Tally, error) { return Count(t.Context(), client, r.queue, RunNow, Filter{}) },
-		func() (Tally, error) { return Apply(t.Context(), client, r.queue, RunNow, Filter{}, ann, nil) },
+	for _, run := range []func() (operate.Tally, error){
+		func() (operate.Tally, error) {
+			return operate.Count(t.Context(), client, r.queue, operate.RunNow, operate.Filter{})
+		},
+		func() (operate.Tally, error) {
+			return operate.Apply(t.Context(), client, r.queue, operate.RunNow, operate.Filter{}, ann, nil)
+		},
 	} {
 		if tally, err := run(); err != nil || tally.Jobs != 1 || tally.Paused != 2 {
 			t.Errorf("%+v, %v", tally, err)
@@ -178,24 +185,24 @@ func TestOverridesInTheAudit(t *testing.T) {
 	client, ctx := r.server.Client(), t.Context()
 	fast := throttle.PerSecond(25)
 	until := time.Now().Add(time.Hour).Truncate(time.Microsecond)
-	if err := SetOverride(ctx, client, r.queue, "a", "tenant", Override{Change: Change{Rate: &fast}, Until: until, Reason: "sale", Actor: "ann"}); err != nil {
+	if err := operate.SetOverride(ctx, client, r.queue, "a", "tenant", operate.Override{Change: limits.Change{Rate: &fast}, Until: until, Reason: "sale", Actor: "ann"}); err != nil {
 		t.Fatal(err)
 	}
-	all, err := LimitsInForce(ctx, client, r.queue, "a")
+	all, err := inspect.LimitsInForce(ctx, client, r.queue, "a")
 	if err != nil || len(all) != 2 || all[0].From != "override" || all[0].Rate != "25/s" || all[0].Actor != "ann" || !all[0].Until.Equal(until) || all[1].Rate != "100/s" {
 		t.Errorf("LimitsInForce = %+v, %v", all, err)
 	}
-	page, err := NewInspector(client).ListTenants(ctx, r.queue, TenantQuery{})
+	page, err := inspect.New(client).ListTenants(ctx, r.queue, inspect.TenantQuery{})
 	if err != nil || len(page.Tenants) != 1 || !page.Tenants[0].Overridden || page.Tenants[0].Weight != 1 {
 		t.Errorf("ListTenants = %+v, %v", page, err)
 	}
-	if was, err := ClearOverride(ctx, client, r.queue, "a", "tenant", Operator{"bob", "sale is over"}); err != nil || !was {
+	if was, err := operate.ClearOverride(ctx, client, r.queue, "a", "tenant", operate.Operator{Actor: "bob", Reason: "sale is over"}); err != nil || !was {
 		t.Errorf("ClearOverride = %v, %v", was, err)
 	}
-	if was, err := ClearOverride(ctx, client, r.queue, "a", "tenant", Operator{"bob", "again"}); err != nil || was {
+	if was, err := operate.ClearOverride(ctx, client, r.queue, "a", "tenant", operate.Operator{Actor: "bob", Reason: "again"}); err != nil || was {
 		t.Errorf("ClearOverride of none = %v, %v", was, err)
 	}
-	entries, err := Audit(ctx, client, r.queue, 10)
+	entries, err := operate.Audit(ctx, client, r.queue, 10)
 	if err != nil || len(entries) != 3 {
 		t.Fatalf("%+v, %v", entries, err)
 	}
@@ -206,10 +213,10 @@ func TestOverridesInTheAudit(t *testing.T) {
 		t.Errorf("the audit says %+v", e)
 	}
 	for what, err := range map[string]error{
-		"nothing":  SetOverride(ctx, client, r.queue, "a", "tenant", Override{Reason: "x", Actor: "x"}),
-		"past":     SetOverride(ctx, client, r.queue, "a", "tenant", Override{Change: Change{Rate: &fast}, Until: time.Unix(1, 0), Reason: "x", Actor: "x"}),
-		"no actor": SetOverride(ctx, client, r.queue, "a", "tenant", Override{Change: Change{Rate: &fast}, Reason: "x"}),
-		"limit":    SetOverride(ctx, client, r.queue, "a", "tenat", Override{Change: Change{Rate: &fast}, Reason: "x", Actor: "x"}),
+		"nothing":  operate.SetOverride(ctx, client, r.queue, "a", "tenant", operate.Override{Reason: "x", Actor: "x"}),
+		"past":     operate.SetOverride(ctx, client, r.queue, "a", "tenant", operate.Override{Change: limits.Change{Rate: &fast}, Until: time.Unix(1, 0), Reason: "x", Actor: "x"}),
+		"no actor": operate.SetOverride(ctx, client, r.queue, "a", "tenant", operate.Override{Change: limits.Change{Rate: &fast}, Reason: "x"}),
+		"limit":    operate.SetOverride(ctx, client, r.queue, "a", "tenat", operate.Override{Change: limits.Change{Rate: &fast}, Reason: "x", Actor: "x"}),
 	} {
 		if _, invalid := errors.AsType[*validation.Error](err); !invalid {
 			t.Errorf("%s: %v", what, err)
@@ -249,8 +256,8 @@ func TestWeightsAreLive(t *testing.T) {
 	if a := share(); a < 18 || a > 22 {
 		t.Errorf("%d of 40 are a's at equal weights", a)
 	}
-	limits := Limits{Queues: map[string]QueueLimits{r.queue: {Limits: []Limit{sharedBy(10_000)}}}, Tenants: map[string]TenantLimits{"a": {Weight: 3}}}
-	if err := Publish(t.Context(), r.server.Client(), limits); err != nil {
+	limits := limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{sharedBy(10_000)}}}, Tenants: map[string]limits.Tenant{"a": {Weight: 3}}}
+	if err := operate.Publish(t.Context(), r.server.Client(), limits); err != nil {
 		t.Fatal(err)
 	}
 	if a := share(); a < 28 || a > 32 {
@@ -264,20 +271,20 @@ func TestPublishInTheAudit(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(100)), nil)
 	client := r.server.Client()
-	limits := Limits{
-		Queues:  map[string]QueueLimits{r.queue: {Limits: []Limit{perTenant(20), sharedBy(100)}, MaxBacklog: 7}},
-		Tenants: map[string]TenantLimits{"a b": {Weight: 3}},
+	limits := limits.Set{
+		Queues:  map[string]limits.Queue{r.queue: {Limits: []limits.Limit{perTenant(20), sharedBy(100)}, MaxBacklog: 7}},
+		Tenants: map[string]limits.Tenant{"a b": {Weight: 3}},
 	}
 	errs := make(chan error)
 	for range 8 {
-		go func() { errs <- Publish(context.Background(), client, limits) }()
+		go func() { errs <- operate.Publish(context.Background(), client, limits) }()
 	}
 	for range 8 {
 		if err := <-errs; err != nil {
 			t.Error(err)
 		}
 	}
-	entries, err := Audit(t.Context(), client, r.queue, 10)
+	entries, err := operate.Audit(t.Context(), client, r.queue, 10)
 	if err != nil || len(entries) != 2 {
 		t.Fatalf("%+v, %v", entries, err)
 	}
@@ -299,21 +306,21 @@ func TestAuditIsBounded(t *testing.T) {
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
 	pipe := client.Pipeline()
-	for range mostAudit + 5 {
+	for range operate.MaxAudit + 5 {
 		pipe.LPush(t.Context(), store.Key(r.queue, "audit"), "{}")
 	}
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r.enqueue(t, "a", 1)
-	if _, err := Apply(t.Context(), client, r.queue, Cancel, Filter{}, ann, nil); err != nil {
+	if _, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{}, ann, nil); err != nil {
 		t.Fatal(err)
 	}
-	if n := client.LLen(t.Context(), store.Key(r.queue, "audit")).Val(); n != mostAudit {
+	if n := client.LLen(t.Context(), store.Key(r.queue, "audit")).Val(); n != operate.MaxAudit {
 		t.Errorf("%d entries", n)
 	}
-	for _, n := range []int{0, -1, mostAudit + 1} {
-		if _, err := Audit(t.Context(), client, r.queue, n); err == nil {
+	for _, n := range []int{0, -1, operate.MaxAudit + 1} {
+		if _, err := operate.Audit(t.Context(), client, r.queue, n); err == nil {
 			t.Errorf("%d entries: no error", n)
 		}
 	}

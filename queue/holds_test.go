@@ -13,9 +13,13 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -47,7 +51,7 @@ func (r *rig) webhooks(t *testing.T, tenant, host string, n int) (ids []string) 
 }
 
 // hookRig has a handler of webhooks, which answers what answer says of a job.
-func hookRig(t *testing.T, limits Limits, edit func(*Config)) *rig {
+func hookRig(t *testing.T, limits limits.Set, edit func(*Config)) *rig {
 	t.Helper()
 	r := startRig(t, -1, limits, edit)
 	Handle(r.worker, "webhook", func(ctx context.Context, _ json.RawMessage) error {
@@ -58,13 +62,13 @@ func hookRig(t *testing.T, limits Limits, edit func(*Config)) *rig {
 	return r
 }
 
-func (r *rig) held(t *testing.T) map[string]Pause {
+func (r *rig) held(t *testing.T) map[string]inspect.Pause {
 	t.Helper()
-	pauses, err := Pauses(t.Context(), r.server.Client(), r.queue)
+	pauses, err := inspect.Pauses(t.Context(), r.server.Client(), r.queue)
 	if err != nil {
 		t.Fatal(err)
 	}
-	held := map[string]Pause{}
+	held := map[string]inspect.Pause{}
 	for _, p := range pauses {
 		held[p.Scope.String()] = p
 	}
@@ -97,7 +101,7 @@ func (r *rig) another(t *testing.T) {
 // in their order.
 func TestUsedUpAccount(t *testing.T) {
 	t.Parallel()
-	day := Limit{Limit: throttle.Limit{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}}}
+	day := limits.Limit{Limit: throttle.Limit{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}}}
 	const jobs, pause = 30, 300 * time.Millisecond
 	r := startRig(t, -1, limitsOf(day), nil)
 	var up atomic.Bool
@@ -132,7 +136,7 @@ func TestUsedUpAccount(t *testing.T) {
 		}
 	}
 	used := func() float64 {
-		detail, err := NewInspector(r.server.Client()).Tenant(t.Context(), r.queue, "a")
+		detail, err := inspect.New(r.server.Client()).Tenant(t.Context(), r.queue, "a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +186,7 @@ func TestEndpointIsHeldAlone(t *testing.T) {
 	}
 	// An operator who knows better ends it.
 	well.Store(true)
-	if was, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, p.Scope, ann); err != nil || !was {
+	if was, err := operate.ResumeJobs(t.Context(), r.server.Client(), r.queue, p.Scope, ann); err != nil || !was {
 		t.Fatalf("ResumeJobs = %v, %v", was, err)
 	}
 	r.seen.wait(t, string(lifecycle.Done), 61)
@@ -258,7 +262,7 @@ func TestOneProbe(t *testing.T) {
 	}
 	// The time of its call is over, and nobody knows what became of it.
 	r.holdBack(t, store.AccountScope("call"), time.Now().Add(-time.Second), "gone")
-	if err := replan(t.Context(), r.server.Client(), r.queue, ""); err != nil {
+	if err := effective.Replan(t.Context(), r.server.Client(), r.queue, ""); err != nil {
 		t.Fatal(err)
 	}
 	if ids := r.release(t, d, 100); len(ids) != 2 {
@@ -272,7 +276,7 @@ func TestProbeThatWasNotCalled(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(t *testing.T, r *rig, id string){
 		"given back": func(t *testing.T, r *rig, id string) {
-			g := &gate{queue: r.queue, redis: r.server.Client(), limits: &limitsCache{queue: r.queue, redis: r.server.Client()}, woke: func() {}, replans: newReplans()}
+			g := &gate{queue: r.queue, redis: r.server.Client(), limits: &effective.Calendars{Queue: r.queue, Redis: r.server.Client()}, woke: func() {}, replans: newReplans()}
 			q := (&Running{ID: id, Tenant: "a", Kind: "call", Probe: true}).settled("w:1", "keep")
 			if _, err := g.sendSettle([]settleQuestion{q}); err != nil {
 				t.Fatal(err)
@@ -320,7 +324,7 @@ func TestGrowingHolds(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
-	g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}, replans: newReplans()}
+	g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, woke: func() {}, replans: newReplans()}
 	id := r.add(t, nil)
 	fail := func(probe bool) time.Duration {
 		t.Helper()
@@ -401,11 +405,11 @@ func TestCountsOfEndpointsAreMended(t *testing.T) {
 // from slots that come after that moment.
 func TestPauseThatEndsSoon(t *testing.T) {
 	t.Parallel()
-	slow := Limit{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 20 * time.Second}}, Per: []string{"tenant"}}
+	slow := limits.Limit{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 20 * time.Second}}, Per: []string{"tenant"}}
 	r := startRig(t, 0, limitsOf(slow), nil)
 	r.enqueue(t, "a", 1)
 	r.enqueue(t, "b", 2)
-	if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{Tenant: "a"}, time.Now().Add(10*time.Second), ann); err != nil {
+	if _, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Tenant: "a"}, time.Now().Add(10*time.Second), ann); err != nil {
 		t.Fatal(err)
 	}
 	reply, err := dispatchScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), "w", 1, 0, mostAlone, leadLasts.Milliseconds())

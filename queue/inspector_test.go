@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
@@ -32,17 +35,17 @@ func TestInspectorShares(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
-	counter := Limit{Limit: throttle.Limit{Name: "counter", Algorithm: throttle.SlidingWindowCounter, Rate: throttle.PerSecond(50)}, Per: []string{"tenant"}}
-	log := Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(30)}, Per: []string{"tenant"}}
+	counter := limits.Limit{Limit: throttle.Limit{Name: "counter", Algorithm: throttle.SlidingWindowCounter, Rate: throttle.PerSecond(50)}, Per: []string{"tenant"}}
+	log := limits.Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(30)}, Per: []string{"tenant"}}
 	window, err := sendwindow.Parse("00:00-23:59 UTC")
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits := Limits{Queues: map[string]QueueLimits{"q": {
-		Limits:      []Limit{sharedBy(60), perTenant(10), windowOf("daily", 200, 24*time.Hour, "tenant"), counter, log},
-		SendWindows: map[string]sendwindow.Window{AllKinds: window},
+	set := limits.Set{Queues: map[string]limits.Queue{"q": {
+		Limits:      []limits.Limit{sharedBy(60), perTenant(10), windowOf("daily", 200, 24*time.Hour, "tenant"), counter, log},
+		SendWindows: map[string]sendwindow.Window{limits.AllKinds: window},
 	}}}
-	if err := Publish(t.Context(), client, limits); err != nil {
+	if err := operate.Publish(t.Context(), client, set); err != nil {
 		t.Fatal(err)
 	}
 	var ids []string
@@ -54,7 +57,7 @@ func TestInspectorShares(t *testing.T) {
 		results := NewClient(client).EnqueueMany(t.Context(), jobs)
 		ids = append(ids, results[len(results)-1].ID)
 	}
-	inspector, began, before := NewInspector(client), time.Now(), commandCalls(t, server, "scard")
+	inspector, began, before := inspect.New(client), time.Now(), commandCalls(t, server, "scard")
 	ask := func(i int) string {
 		tenant := fmt.Sprint("tenant-", i%20)
 		explained, err := inspector.Explain(t.Context(), "q", ids[i%20])
@@ -65,7 +68,7 @@ func TestInspectorShares(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		estimate, err := inspector.Estimate(t.Context(), "q", Batch{Tenant: fmt.Sprint("tenant-", i%25), Jobs: 30})
+		estimate, err := inspector.Estimate(t.Context(), "q", inspect.Batch{Tenant: fmt.Sprint("tenant-", i%25), Jobs: 30})
 		if err != nil {
 			return err.Error()
 		}
@@ -73,7 +76,7 @@ func TestInspectorShares(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		page, err := inspector.ListTenants(t.Context(), "q", TenantQuery{Search: tenant, Sort: ByDrains})
+		page, err := inspector.ListTenants(t.Context(), "q", inspect.TenantQuery{Search: tenant, Sort: inspect.ByDrains})
 		if err != nil || page.Total == 0 {
 			return fmt.Sprint(page, err)
 		}
@@ -90,7 +93,7 @@ func TestInspectorShares(t *testing.T) {
 		wg.Go(func() { told[i] = ask(i) })
 	}
 	wg.Wait()
-	readings, most := commandCalls(t, server, "scard")-before, 1+int(time.Since(began)/readingAge)
+	readings, most := commandCalls(t, server, "scard")-before, 1+int(time.Since(began)/time.Second)
 	if readings < 1 || readings > most {
 		t.Errorf("%d readings in %v, want at most %d", readings, time.Since(began), most)
 	}
@@ -112,9 +115,9 @@ func TestInspectorSeesChanges(t *testing.T) {
 	for range 30 {
 		id = r.add(t, nil)
 	}
-	client, ctx, by := r.server.Client(), t.Context(), Operator{"ann", "a test"}
-	inspector := NewInspector(client)
-	explain := func() Explanation {
+	client, ctx, by := r.server.Client(), t.Context(), operate.Operator{Actor: "ann", Reason: "a test"}
+	inspector := inspect.New(client)
+	explain := func() inspect.Explanation {
 		t.Helper()
 		e, err := inspector.Explain(ctx, r.queue, id)
 		if err != nil {
@@ -125,33 +128,33 @@ func TestInspectorSeesChanges(t *testing.T) {
 	if e := explain(); e.Pause != nil || e.HeldBy == nil || e.HeldBy.Rule != "10/s" {
 		t.Fatalf("%+v", e)
 	}
-	if _, err := PauseJobs(ctx, client, r.queue, Scope{Tenant: "a"}, time.Time{}, by); err != nil {
+	if _, err := operate.PauseJobs(ctx, client, r.queue, inspect.Scope{Tenant: "a"}, time.Time{}, by); err != nil {
 		t.Fatal(err)
 	}
 	if e := explain(); e.Pause == nil || !e.At.IsZero() {
 		t.Errorf("after a pause: %v", e)
 	}
-	if o, err := inspector.Outlook(ctx, r.queue, "a"); err != nil || o.Sure != NotKnown {
+	if o, err := inspector.Outlook(ctx, r.queue, "a"); err != nil || o.Sure != inspect.NotKnown {
 		t.Errorf("after a pause: %v, %v", o, err)
 	}
-	if o, err := inspector.Overview(ctx, r.queue); err != nil || len(o.Pauses) != 1 || o.Sure != NotKnown || o.Top == nil || o.Top.Tenant != "a" || o.Waiting != 30 || o.Tenants != 1 {
+	if o, err := inspector.Overview(ctx, r.queue); err != nil || len(o.Pauses) != 1 || o.Sure != inspect.NotKnown || o.Top == nil || o.Top.Tenant != "a" || o.Waiting != 30 || o.Tenants != 1 {
 		t.Errorf("after a pause: %+v, %v", o, err)
 	}
-	if _, err := ResumeJobs(ctx, client, r.queue, Scope{Tenant: "a"}, by); err != nil {
+	if _, err := operate.ResumeJobs(ctx, client, r.queue, inspect.Scope{Tenant: "a"}, by); err != nil {
 		t.Fatal(err)
 	}
 	if e := explain(); e.Pause != nil || e.At.IsZero() {
 		t.Errorf("resumed: %v", e)
 	}
 	fast := throttle.PerSecond(25)
-	if err := SetOverride(ctx, client, r.queue, "a", "tenant", Override{Change: Change{Rate: &fast}, Reason: "sale", Actor: "ann"}); err != nil {
+	if err := operate.SetOverride(ctx, client, r.queue, "a", "tenant", operate.Override{Change: limits.Change{Rate: &fast}, Reason: "sale", Actor: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 	if e := explain(); e.HeldBy == nil || e.HeldBy.Rule != "25/s" {
 		t.Errorf("after an override: %v", e)
 	}
-	limits := limitsOf(perTenant(10), sharedBy(5))
-	if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{r.queue: limits.Queues[""]}}); err != nil {
+	set := limitsOf(perTenant(10), sharedBy(5))
+	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{r.queue: set.Queues[""]}}); err != nil {
 		t.Fatal(err)
 	}
 	if e := explain(); e.HeldBy == nil || e.HeldBy.Limit != "account" {
@@ -169,7 +172,7 @@ func TestInspectorFollowsTheLane(t *testing.T) {
 	for range 400 {
 		ids = append(ids, r.add(t, nil))
 	}
-	inspector := NewInspector(r.server.Client())
+	inspector := inspect.New(r.server.Client())
 	before, err := inspector.Explain(t.Context(), r.queue, ids[300])
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +197,7 @@ func TestInspectorFollowsTheLane(t *testing.T) {
 	// Jobs of a lane that came since are explained, too. None of it went before this one.
 	late := r.add(t, func(job *Job) { job.Tenant = "late" })
 	e, err := inspector.Explain(t.Context(), r.queue, late)
-	if err != nil || e.State != JobWaiting || e.Position != 0 || !e.At.Equal(e.Now) || e.Waiting != 1 {
+	if err != nil || e.State != inspect.JobWaiting || e.Position != 0 || !e.At.Equal(e.Now) || e.Waiting != 1 {
 		t.Errorf("%v, %v", e, err)
 	}
 }
@@ -204,14 +207,14 @@ func TestInspectorFollowsTheLane(t *testing.T) {
 func TestInspectorOfNobody(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client()
-	limits := Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(1)}}}}
-	if err := Publish(t.Context(), client, limits); err != nil {
+	set := limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{perTenant(1)}}}}
+	if err := operate.Publish(t.Context(), client, set); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := NewClient(client).Enqueue(t.Context(), Job{Kind: "call", Queue: "q", Tenant: "acme"}); err != nil {
 		t.Fatal(err)
 	}
-	inspector := NewInspector(client)
+	inspector := inspect.New(client)
 	if outlook, err := inspector.Outlook(t.Context(), "q", "nobody"); err != nil || outlook.Waiting != 0 {
 		t.Errorf("outlook of nobody = %+v, %v", outlook, err)
 	}

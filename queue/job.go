@@ -147,11 +147,10 @@ const (
 )
 
 const (
-	defaultMaxAttempts = 10
-	mostAttempts       = 1000
-	mostPayload        = 1 << 20
-	longestKeyWindow   = 30 * 24 * time.Hour
-	keyRetention       = 24 * time.Hour
+	mostAttempts     = 1000
+	mostPayload      = 1 << 20
+	longestKeyWindow = 30 * 24 * time.Hour
+	keyRetention     = 24 * time.Hour
 )
 
 // accepted is a job that was checked, in the form of enqueue.lua.

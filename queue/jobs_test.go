@@ -11,13 +11,16 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/validation"
 )
 
 // everyJob walks through all pages of a list; each is called between two of them.
-func everyJob(t *testing.T, inspector *Inspector, queue string, q JobQuery, each func()) (all []JobRow) {
+func everyJob(t *testing.T, inspector *inspect.Inspector, queue string, q inspect.JobQuery, each func()) (all []inspect.JobRow) {
 	t.Helper()
 	for range 1000 {
 		page, err := inspector.ListJobs(t.Context(), queue, q)
@@ -36,7 +39,7 @@ func everyJob(t *testing.T, inspector *Inspector, queue string, q JobQuery, each
 	return nil
 }
 
-func idsOf(rows []JobRow) (ids []string) {
+func idsOf(rows []inspect.JobRow) (ids []string) {
 	for _, row := range rows {
 		ids = append(ids, row.ID)
 	}
@@ -60,15 +63,15 @@ func TestListWaitingJobs(t *testing.T) {
 	}
 	high := r.add(t, func(job *Job) { job.Kind, job.Priority = q.Kinds[1], High })
 	want["a"] = append([]string{high}, want["a"]...)
-	inspector := NewInspector(r.server.Client())
+	inspector := inspect.New(r.server.Client())
 	for tenant, ids := range want {
 		// Both kinds are in lanes of their own, and together in the order of going.
-		got := everyJob(t, inspector, r.queue, JobQuery{State: lifecycle.StateWaiting, Tenant: tenant, Limit: 7}, nil)
+		got := everyJob(t, inspector, r.queue, inspect.JobQuery{State: lifecycle.StateWaiting, Tenant: tenant, Limit: 7}, nil)
 		if !slices.Equal(idsOf(got), ids) {
 			t.Errorf("of %s: %d in the order %v, want %v", tenant, len(got), idsOf(got), ids)
 		}
 	}
-	all := everyJob(t, inspector, r.queue, JobQuery{State: lifecycle.StateWaiting, Limit: 11}, nil)
+	all := everyJob(t, inspector, r.queue, inspect.JobQuery{State: lifecycle.StateWaiting, Limit: 11}, nil)
 	seen := map[string]bool{}
 	for _, row := range all {
 		seen[row.ID] = true
@@ -79,10 +82,10 @@ func TestListWaitingJobs(t *testing.T) {
 	if len(all) != 121 || len(seen) != 121 {
 		t.Errorf("%d are listed, %d of them once", len(all), len(seen))
 	}
-	if !slices.IsSortedFunc(all, func(a, b JobRow) int { return strings.Compare(a.Tenant, b.Tenant) }) {
+	if !slices.IsSortedFunc(all, func(a, b inspect.JobRow) int { return strings.Compare(a.Tenant, b.Tenant) }) {
 		t.Error("not one tenant after the other")
 	}
-	if got := everyJob(t, inspector, r.queue, JobQuery{State: lifecycle.StateWaiting, Kind: q.Kinds[1]}, nil); len(got) != 61 {
+	if got := everyJob(t, inspector, r.queue, inspect.JobQuery{State: lifecycle.StateWaiting, Kind: q.Kinds[1]}, nil); len(got) != 61 {
 		t.Errorf("%d of the second kind, want 61", len(got))
 	}
 }
@@ -103,7 +106,7 @@ func TestListJobsWhileTheyMove(t *testing.T) {
 		ids = append(ids, receipt.ID)
 	}
 	gone, next := map[string]bool{}, 0
-	got := everyJob(t, NewInspector(r.server.Client()), r.queue, JobQuery{State: lifecycle.StateScheduled, Limit: 20}, func() {
+	got := everyJob(t, inspect.New(r.server.Client()), r.queue, inspect.JobQuery{State: lifecycle.StateScheduled, Limit: 20}, func() {
 		// What was listed last, and some before it, are run by another tool.
 		for _, i := range []int{next, next + 5, next + 19} {
 			gone[ids[i]] = true
@@ -144,14 +147,14 @@ func TestListJobsByState(t *testing.T) {
 		states := r.states(t)
 		return states["retry"] == 1 && states["archived"] == 1
 	})
-	inspector := NewInspector(r.server.Client())
-	for state, want := range map[lifecycle.State]JobRow{
+	inspector := inspect.New(r.server.Client())
+	for state, want := range map[lifecycle.State]inspect.JobRow{
 		lifecycle.StateRetry:    {Tenant: "fails", Attempt: 2, Reason: "500 from the provider"},
 		lifecycle.StateArchived: {Tenant: "never", Attempt: 1, Reason: "never take it", Outcome: lifecycle.Archived},
 		lifecycle.StateActive:   {Tenant: "works", Attempt: 1},
 		lifecycle.StatePending:  {},
 	} {
-		page, err := inspector.ListJobs(t.Context(), r.queue, JobQuery{State: state})
+		page, err := inspector.ListJobs(t.Context(), r.queue, inspect.JobQuery{State: state})
 		if err != nil || want.Tenant == "" && len(page.Jobs) == 0 {
 			continue
 		}
@@ -164,7 +167,7 @@ func TestListJobsByState(t *testing.T) {
 			row.State != state || time.Since(row.At).Abs() > time.Minute {
 			t.Errorf("%s: %+v", state, row)
 		}
-		for _, other := range []JobQuery{{Tenant: "other"}, {Kind: "other"}} {
+		for _, other := range []inspect.JobQuery{{Tenant: "other"}, {Kind: "other"}} {
 			other.State = state
 			if page, err := inspector.ListJobs(t.Context(), r.queue, other); err != nil || len(page.Jobs) != 0 {
 				t.Errorf("%+v: %+v, %v", other, page, err)
@@ -181,9 +184,9 @@ func TestListJobsIsBounded(t *testing.T) {
 	r := startRig(t, 0, limitsOf(perTenant(1)), nil)
 	r.enqueue(t, "a", 1200)
 	r.add(t, func(job *Job) { job.Kind = "other" })
-	inspector := NewInspector(r.server.Client())
+	inspector := inspect.New(r.server.Client())
 	pages := 0
-	rows := everyJob(t, inspector, r.queue, JobQuery{State: lifecycle.StateWaiting, Tenant: "a", Kind: "other"}, func() { pages++ })
+	rows := everyJob(t, inspector, r.queue, inspect.JobQuery{State: lifecycle.StateWaiting, Tenant: "a", Kind: "other"}, func() { pages++ })
 	if len(rows) != 1 || pages != 2 {
 		t.Errorf("%d found on %d pages; want 1 on 3, of 500 each", len(rows), pages+1)
 	}
@@ -193,7 +196,7 @@ func TestListJobsIsBounded(t *testing.T) {
 // a long lane.
 func TestListJobsReadsEachLaneOnce(t *testing.T) {
 	t.Parallel()
-	const lanes, each = lanesOnce, 2
+	const lanes, each = 50, 2 // as many as are asked at once
 	server := redistest.Start(t)
 	var jobs []Job
 	for i := range lanes * each {
@@ -205,7 +208,7 @@ func TestListJobsReadsEachLaneOnce(t *testing.T) {
 		}
 	}
 	before := commandCalls(t, server, "zrange")
-	page, err := NewInspector(server.Client()).ListJobs(t.Context(), "q", JobQuery{State: lifecycle.StateWaiting, Limit: lanes})
+	page, err := inspect.New(server.Client()).ListJobs(t.Context(), "q", inspect.JobQuery{State: lifecycle.StateWaiting, Limit: lanes})
 	if err != nil || len(page.Jobs) != lanes {
 		t.Fatalf("%d jobs, %v", len(page.Jobs), err)
 	}
@@ -220,18 +223,18 @@ func TestJobQueriesAreChecked(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
 	r.enqueue(t, "a", 3)
-	inspector := NewInspector(r.server.Client())
+	inspector := inspect.New(r.server.Client())
 	for _, test := range []struct {
 		field string
-		q     JobQuery
+		q     inspect.JobQuery
 	}{
-		{"state", JobQuery{}}, {"state", JobQuery{State: "completed"}}, {"limit", JobQuery{State: lifecycle.StateRetry, Limit: 201}}, {"limit", JobQuery{State: lifecycle.StateRetry, Limit: -1}},
-		{"tenant", JobQuery{State: lifecycle.StateRetry, Tenant: "\x00"}}, {"kind", JobQuery{State: lifecycle.StateRetry, Kind: "a b"}}, {"reason", JobQuery{State: lifecycle.StateRetry, Reason: "x"}},
-		{"reason", JobQuery{State: lifecycle.StateArchived, Reason: "a\nb"}},
-		{"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: "x"}}, {"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: " -1 a"}}, {"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: " 1e9 a"}},
-		{"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: " nan a"}}, {"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: " 99999999999999999999 a"}},
-		{"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: "a 1 a"}}, {"cursor", JobQuery{State: lifecycle.StateWaiting, Cursor: " 1 a"}}, {"cursor", JobQuery{State: lifecycle.StateRetry, Cursor: " " + strings.Repeat("1", 5000) + " a"}},
-		{"cursor", JobQuery{State: lifecycle.StatePending, Cursor: "  "}},
+		{"state", inspect.JobQuery{}}, {"state", inspect.JobQuery{State: "completed"}}, {"limit", inspect.JobQuery{State: lifecycle.StateRetry, Limit: 201}}, {"limit", inspect.JobQuery{State: lifecycle.StateRetry, Limit: -1}},
+		{"tenant", inspect.JobQuery{State: lifecycle.StateRetry, Tenant: "\x00"}}, {"kind", inspect.JobQuery{State: lifecycle.StateRetry, Kind: "a b"}}, {"reason", inspect.JobQuery{State: lifecycle.StateRetry, Reason: "x"}},
+		{"reason", inspect.JobQuery{State: lifecycle.StateArchived, Reason: "a\nb"}},
+		{"cursor", inspect.JobQuery{State: lifecycle.StateRetry, Cursor: "x"}}, {"cursor", inspect.JobQuery{State: lifecycle.StateRetry, Cursor: " -1 a"}}, {"cursor", inspect.JobQuery{State: lifecycle.StateRetry, Cursor: " 1e9 a"}},
+		{"cursor", inspect.JobQuery{State: lifecycle.StateRetry, Cursor: " nan a"}}, {"cursor", inspect.JobQuery{State: lifecycle.StateRetry, Cursor: " 99999999999999999999 a"}},
+		{"cursor", inspect.JobQuery{State: lifecycle.StateRetry, Cursor: "a 1 a"}}, {"cursor", inspect.JobQuery{State: lifecycle.StateWaiting, Cursor: " 1 a"}}, {"cursor", inspect.JobQuery{State: lifecycle.StateRetry, Cursor: " " + strings.Repeat("1", 5000) + " a"}},
+		{"cursor", inspect.JobQuery{State: lifecycle.StatePending, Cursor: "  "}},
 	} {
 		_, err := inspector.ListJobs(t.Context(), r.queue, test.q)
 		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != test.field {
@@ -241,14 +244,14 @@ func TestJobQueriesAreChecked(t *testing.T) {
 	// What looks like a cursor is a place, whoever made it.
 	for _, cursor := range []string{" 1 \x00\xff", " 9007199254740991 ", " 0 " + strings.Repeat("x", 1000)} {
 		for _, state := range []lifecycle.State{lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StatePending, lifecycle.StateActive, lifecycle.StateArchived} {
-			if _, err := inspector.ListJobs(t.Context(), r.queue, JobQuery{State: state, Cursor: cursor}); err != nil {
+			if _, err := inspector.ListJobs(t.Context(), r.queue, inspect.JobQuery{State: state, Cursor: cursor}); err != nil {
 				t.Errorf("%s at %q: %v", state, cursor, err)
 			}
 		}
 	}
 	for _, cursor := range []string{"zzz 0 x", "a;b 0 x", "a 9007199254740991 x", "%00 7 "} {
 		for _, tenant := range []string{"", "a"} {
-			if page, err := inspector.ListJobs(t.Context(), r.queue, JobQuery{State: lifecycle.StateWaiting, Tenant: tenant, Cursor: cursor}); err != nil || page.Next != "" {
+			if page, err := inspector.ListJobs(t.Context(), r.queue, inspect.JobQuery{State: lifecycle.StateWaiting, Tenant: tenant, Cursor: cursor}); err != nil || page.Next != "" {
 				t.Errorf("%q: %+v, %v", cursor, page, err)
 			}
 		}
@@ -268,12 +271,12 @@ func TestJobDetail(t *testing.T) {
 		job.Headers = map[string]string{"trace": "abc"}
 		job.Deadline, job.Retention = deadline, time.Hour
 	})
-	inspector := NewInspector(r.server.Client())
+	inspector := inspect.New(r.server.Client())
 	d, err := inspector.Job(t.Context(), r.queue, id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.State != JobWaiting || d.ID != id || d.Priority != string(Low) || d.Cost != 1 || d.Costs["tokens"] != 500 || d.Attributes["domain"] != "x;y=z" ||
+	if d.State != inspect.JobWaiting || d.ID != id || d.Priority != string(Low) || d.Cost != 1 || d.Costs["tokens"] != 500 || d.Attributes["domain"] != "x;y=z" ||
 		len(d.Headers) != 1 || d.Headers["trace"] != "abc" || !d.Deadline.Equal(deadline) || d.Retention != time.Hour || string(d.Payload) != "{}" || d.Result != nil {
 		t.Errorf("%+v", d)
 	}
@@ -283,10 +286,10 @@ func TestJobDetail(t *testing.T) {
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
-	if d, err := inspector.Job(t.Context(), r.queue, id); err != nil || d.State != JobCompleted || string(d.Result) != `{"n":1}` || len(d.Timeline) == 0 || d.Timeline[len(d.Timeline)-1].What != JobEnded {
+	if d, err := inspector.Job(t.Context(), r.queue, id); err != nil || d.State != inspect.JobCompleted || string(d.Result) != `{"n":1}` || len(d.Timeline) == 0 || d.Timeline[len(d.Timeline)-1].What != lifecycle.EventEnded {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if _, err := inspector.Job(t.Context(), r.queue, "nobody"); !errors.Is(err, ErrNoJob) {
+	if _, err := inspector.Job(t.Context(), r.queue, "nobody"); !errors.Is(err, lifecycle.ErrNoJob) {
 		t.Errorf("%v", err)
 	}
 }
@@ -314,42 +317,42 @@ func TestFailures(t *testing.T) {
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Archived), jobs)
 	r.stop()
-	client, ctx, by := r.server.Client(), t.Context(), Operator{"ann", "a test"}
-	inspector := NewInspector(client)
+	client, ctx, by := r.server.Client(), t.Context(), operate.Operator{Actor: "ann", Reason: "a test"}
+	inspector := inspect.New(client)
 	groups, err := inspector.Failures(ctx, r.queue)
 	if err != nil || len(groups) != 3 {
 		t.Fatalf("%+v, %v", groups, err)
 	}
 	for _, g := range groups {
-		if g.Jobs != jobs/3 || g.Kind != "call" || g.Outcome != lifecycle.Archived || g.Newest.IsZero() || foldReason(g.Example) != g.Reason || strings.ContainsAny(g.Reason, "0123456789") {
+		if g.Jobs != jobs/3 || g.Kind != "call" || g.Outcome != lifecycle.Archived || g.Newest.IsZero() || store.FoldReason(g.Example) != g.Reason || strings.ContainsAny(g.Reason, "0123456789") {
 			t.Errorf("%+v", g)
 		}
 		// By the group's reason, and by a part of it as it is.
 		for _, reason := range []string{g.Reason, g.Example[:4]} {
-			tally, err := Count(ctx, client, r.queue, RetryArchived, Filter{Reason: reason})
-			page, listErr := inspector.ListJobs(ctx, r.queue, JobQuery{State: lifecycle.StateArchived, Reason: reason, Limit: 100})
+			tally, err := operate.Count(ctx, client, r.queue, operate.RetryArchived, operate.Filter{Reason: reason})
+			page, listErr := inspector.ListJobs(ctx, r.queue, inspect.JobQuery{State: lifecycle.StateArchived, Reason: reason, Limit: 100})
 			if err != nil || listErr != nil || tally.Jobs != jobs/3 || len(page.Jobs) != jobs/3 {
 				t.Errorf("%q: %d would be retried, %d are listed, %v, %v", reason, tally.Jobs, len(page.Jobs), err, listErr)
 			}
 		}
 	}
 	gone, left := groups[0], groups[1:]
-	if tally, err := Apply(ctx, client, r.queue, DeleteArchived, Filter{Reason: gone.Reason}, by, nil); err != nil || tally.Jobs != jobs/3 {
+	if tally, err := operate.Apply(ctx, client, r.queue, operate.DeleteArchived, operate.Filter{Reason: gone.Reason}, by, nil); err != nil || tally.Jobs != jobs/3 {
 		t.Errorf("%+v, %v", tally, err)
 	}
 	if groups, err := inspector.Failures(ctx, r.queue); err != nil || !slices.Equal(groups, left) {
 		t.Errorf("%+v, %v; want %+v", groups, err, left)
 	}
-	if entries, err := Audit(ctx, client, r.queue, 1); err != nil || entries[0].Contains != gone.Reason || entries[0].Count != jobs/3 {
+	if entries, err := operate.Audit(ctx, client, r.queue, 1); err != nil || entries[0].Contains != gone.Reason || entries[0].Count != jobs/3 {
 		t.Errorf("%+v, %v", entries, err)
 	}
-	for _, verb := range []Verb{Cancel, RunNow} {
-		_, err := Count(ctx, client, r.queue, verb, Filter{Reason: "x"})
+	for _, verb := range []operate.Verb{operate.Cancel, operate.RunNow} {
+		_, err := operate.Count(ctx, client, r.queue, verb, operate.Filter{Reason: "x"})
 		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != "reason" {
 			t.Errorf("%s: %v", verb, err)
 		}
 	}
-	if _, err := Count(ctx, client, r.queue, RetryArchived, Filter{Reason: strings.Repeat("x", 1000)}); err == nil {
+	if _, err := operate.Count(ctx, client, r.queue, operate.RetryArchived, operate.Filter{Reason: strings.Repeat("x", 1000)}); err == nil {
 		t.Error("a reason of 1,000 bytes is looked for")
 	}
 }
@@ -361,8 +364,8 @@ func TestFoldIsTheSame(t *testing.T) {
 		"", "plain words", "429", "v2beta of 17", "id 0b6f6a1e-77aa-4b7e-b7b0-0123456789ab!", "a_b-c1 is short", "longwordwithoutany", "longword1", "eightle8", "sevenl7", "ünïcödé 12 ß3", "%d 5% #7", "1\n2\t3",
 	} {
 		folded, err := client.Eval(t.Context(), "local function tenant_of() end\nlocal function varint() end\nlocal asynq, task_key = '', nil\n"+asynqwire.MessageLua+"\nreturn fold(ARGV[2])", nil, "q", reason).Text()
-		if err != nil || folded != foldReason(reason) {
-			t.Errorf("%q: %q in Lua, %q in Go, %v", reason, folded, foldReason(reason), err)
+		if err != nil || folded != store.FoldReason(reason) {
+			t.Errorf("%q: %q in Lua, %q in Go, %v", reason, folded, store.FoldReason(reason), err)
 		}
 	}
 }

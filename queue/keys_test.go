@@ -8,6 +8,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 // TestKeyUntilEnded: a key is taken while its job lives, and free when that has
@@ -101,9 +102,9 @@ func TestKeyWindow(t *testing.T) {
 // which were taken.
 func TestCaps(t *testing.T) {
 	t.Parallel()
-	limits := limitsOf()
-	limits.Queues[""] = QueueLimits{MaxBacklog: 3, MaxQueue: 5}
-	r := startRig(t, 1, limits, nil)
+	set := limitsOf()
+	set.Queues[""] = limits.Queue{MaxBacklog: 3, MaxQueue: 5}
+	r := startRig(t, 1, set, nil)
 	var jobs []Job
 	for _, tenant := range []string{"a", "a", "a", "a", "b", "b", "b"} {
 		jobs = append(jobs, Job{Kind: "call", Queue: r.queue, Tenant: tenant})

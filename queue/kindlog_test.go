@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/logtest"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // TestKindLog: kinds that the worker has no handler for are logged once.
@@ -42,15 +44,15 @@ func TestWorkerLogsKinds(t *testing.T) {
 	t.Parallel()
 	logged := &logtest.Buffer{}
 	count := func(text string) int { return strings.Count(logged.String(), text) }
-	limits := Limits{Queues: map[string]QueueLimits{"": {Kinds: []string{"kindlog-fax"}}}}
-	r := startRig(t, 0, limits, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(logged, nil)) })
+	set := limits.Set{Queues: map[string]limits.Queue{"": {Kinds: []string{"kindlog-fax"}}}}
+	r := startRig(t, 0, set, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(logged, nil)) })
 	r.run(t)
 	r.seen.wait(t, "round", 1)
 	if !strings.Contains(logged.String(), "no handler for any of") || count("[kindlog-fax]") != 1 {
 		t.Errorf("logged at the start:\n%s", logged)
 	}
-	limits.Queues = map[string]QueueLimits{r.queue: {Kinds: []string{"kindlog-fax", "kindlog-telex"}}}
-	if err := Publish(t.Context(), r.server.Client(), limits); err != nil {
+	set.Queues = map[string]limits.Queue{r.queue: {Kinds: []string{"kindlog-fax", "kindlog-telex"}}}
+	if err := operate.Publish(t.Context(), r.server.Client(), set); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "logged", func() bool { return count("[kindlog-fax kindlog-telex]") > 0 })

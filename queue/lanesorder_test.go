@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 // TestNoLaneOfATenantStarves: a tenant's jobs for several endpoints wait in several lanes
@@ -15,7 +16,7 @@ import (
 func TestNoLaneOfATenantStarves(t *testing.T) {
 	t.Parallel()
 	const many, few = 60, 3
-	for name, limits := range map[string][]Limit{"its own limit": {perTenant(25)}, "and a shared one": {perTenant(25), sharedBy(50)}} {
+	for name, limits := range map[string][]limits.Limit{"its own limit": {perTenant(25)}, "and a shared one": {perTenant(25), sharedBy(50)}} {
 		for _, hosts := range [][2]string{{"a.test", "b.test"}, {"b.test", "a.test"}} {
 			t.Run(name+", few for "+hosts[1], func(t *testing.T) {
 				t.Parallel()

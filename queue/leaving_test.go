@@ -4,7 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // TestOnTime: a call leaves in its slot, or within a few ms of its end, by either clock.
@@ -88,7 +90,7 @@ func TestScopeOfAFailure(t *testing.T) {
 // TestRoundFollowsPauses: a round of dispatch tells the worker of pauses that others began.
 func TestRoundFollowsPauses(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
-	if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{Tenant: "a"}, time.Time{}, ann); err != nil {
+	if _, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Tenant: "a"}, time.Time{}, ann); err != nil {
 		t.Fatal(err)
 	}
 	d := r.dispatcher()

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
@@ -14,16 +16,16 @@ import (
 
 func TestLimitsValidate(t *testing.T) {
 	rate := throttle.PerSecond(5)
-	bad := Limits{
-		Queues: map[string]QueueLimits{
+	bad := limits.Set{
+		Queues: map[string]limits.Queue{
 			"email": {
 				Kinds:      []string{"email", "{}"},
 				MaxBacklog: -1,
 				MaxQueue:   -2,
 				SendWindows: map[string]sendwindow.Window{
-					AllKinds: {}, "email": {}, "emial": {},
+					limits.AllKinds: {}, "email": {}, "emial": {},
 				},
-				Limits: []Limit{
+				Limits: []limits.Limit{
 					{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: rate}},
 					{Limit: throttle.Limit{Name: "account", Algorithm: "sliding", Rate: rate}},
 					{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Burst: -1}, Per: []string{"tenant", "tenant", "{}"}},
@@ -34,8 +36,8 @@ func TestLimitsValidate(t *testing.T) {
 			},
 			"sms": {Kinds: []string{"email"}},
 		},
-		Tenants: map[string]TenantLimits{
-			"acme": {Weight: -1, Limits: map[string]map[string]Change{
+		Tenants: map[string]limits.Tenant{
+			"acme": {Weight: -1, Limits: map[string]map[string]limits.Change{
 				"emial": {"tenant": {Rate: &rate}},
 				"email": {"acount": {Rate: &rate}, "account": {Rate: &rate}},
 			}},
@@ -81,7 +83,7 @@ func TestStoredLimitsComeBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, limit := range []Limit{
+	for _, limit := range []limits.Limit{
 		perTenant(7), sharedBy(300),
 		{Limit: throttle.Limit{Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10000, Period: 24 * time.Hour}, Location: berlin}, Per: []string{"tenant"}},
 		{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 20}, Per: []string{"domain", "tenant"}},
@@ -89,8 +91,8 @@ func TestStoredLimitsComeBack(t *testing.T) {
 		if err := limit.Validate(); err != nil {
 			t.Errorf("%s: %v", limit.Name, err)
 		}
-		back, err := limit.stored().limit()
-		if err != nil || back.stored().Spec != limit.stored().Spec || back.Rate != limit.Rate || back.Concurrency != limit.Concurrency ||
+		back, err := effective.Store(limit).Decode()
+		if err != nil || effective.Store(back).Spec != effective.Store(limit).Spec || back.Rate != limit.Rate || back.Concurrency != limit.Concurrency ||
 			back.Location.String() != limit.Location.String() {
 			t.Errorf("%+v came back as %+v, %v", limit, back, err)
 		}
@@ -142,8 +144,8 @@ func TestWindowsOfOneKindThatNeverMeet(t *testing.T) {
 		"Fri,Sat 17:59-23:00 Europe/Berlin": "<nil>",
 		"Fri,Sat 18:00-23:00 Europe/Berlin": "queues.email.send_windows.email: it is never open together with that of \"*\", and jobs keep to both",
 	} {
-		limits := Limits{Queues: map[string]QueueLimits{"email": {
-			Kinds: []string{"email"}, SendWindows: map[string]sendwindow.Window{AllKinds: all, "email": window(own)},
+		limits := limits.Set{Queues: map[string]limits.Queue{"email": {
+			Kinds: []string{"email"}, SendWindows: map[string]sendwindow.Window{limits.AllKinds: all, "email": window(own)},
 		}}}
 		if got := fmt.Sprint(limits.Validate()); got != want {
 			t.Errorf("%s and %s: %s; want %s", all, own, got, want)

@@ -18,6 +18,8 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // What keeps a living worker from renewing its leases, and for how long: longer
@@ -347,8 +349,8 @@ func TestFullRedisDrains(t *testing.T) {
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
 	r := &rig{server: server, queue: "q", client: NewClient(client), receiver: newReceiver(jobs)}
-	limits := Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(50), inFlight(50, "tenant")}}}}
-	if err := Publish(ctx, client, limits); err != nil {
+	limits := limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{perTenant(50), inFlight(50, "tenant")}}}}
+	if err := operate.Publish(ctx, client, limits); err != nil {
 		t.Fatal(err)
 	}
 	for _, tenant := range []string{"a", "b"} {

@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -24,7 +26,7 @@ return -1
 
 func (r *rig) left(t *testing.T, lane, limit string) int64 {
 	t.Helper()
-	windows, err := (&limitsCache{queue: r.queue, redis: r.server.Client()}).windows(t.Context())
+	windows, err := (&effective.Calendars{Queue: r.queue, Redis: r.server.Client()}).Text(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,8 +38,8 @@ func (r *rig) left(t *testing.T, lane, limit string) int64 {
 }
 
 // tokens is a budget that does not refill while a test runs.
-func tokens(most int64, per ...string) Limit {
-	return Limit{Per: per, Unit: "tokens", Limit: throttle.Limit{
+func tokens(most int64, per ...string) limits.Limit {
+	return limits.Limit{Per: per, Unit: "tokens", Limit: throttle.Limit{
 		Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: most,
 	}}
 }
@@ -119,7 +121,7 @@ func TestMeteredOverrun(t *testing.T) {
 // its limits; one that names it takes no more of the others.
 func TestUnitsHoldOnlyTheirJobs(t *testing.T) {
 	t.Parallel()
-	requests := Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
+	requests := limits.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
 		Name: "requests", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: 10,
 	}}
 	r := startRig(t, 1, limitsOf(requests, tokens(1000, "tenant")), nil)
@@ -142,7 +144,7 @@ func TestUnitsHoldOnlyTheirJobs(t *testing.T) {
 // TestBudget: a tenant over its budget of the day waits for the next one.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	budget := Limit{Per: []string{"tenant"}, Unit: "cents", Limit: throttle.Limit{
+	budget := limits.Limit{Per: []string{"tenant"}, Unit: "cents", Limit: throttle.Limit{
 		Name: "budget", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 24 * time.Hour}, Location: time.UTC,
 	}}
 	r := startRig(t, 1, limitsOf(budget), nil)

@@ -16,6 +16,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/validation"
 )
@@ -260,7 +261,7 @@ func TestCall(t *testing.T) {
 		}
 	}
 	if got.ID != "acme:k" || got.IdempotencyKey != "acme:k" || got.Kind != "greet" || got.Queue != "q" || got.Tenant != "acme" ||
-		got.Attempt != 1 || got.MaxAttempts != defaultMaxAttempts || got.Cost != 3 || got.Headers["trace"] != "1" {
+		got.Attempt != 1 || got.MaxAttempts != store.DefaultMaxAttempts || got.Cost != 3 || got.Headers["trace"] != "1" {
 		t.Errorf("Current = %+v", got)
 	}
 	if outcome, err := w.Call(t.Context(), greet.Job("acme", "nobody")); outcome != lifecycle.Retried || err == nil || err.Error() != "panic: nobody there" {

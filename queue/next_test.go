@@ -17,6 +17,8 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -30,11 +32,11 @@ type chain struct {
 
 func startChain(t *testing.T, edit func(*Config)) *chain {
 	t.Helper()
-	limits := limitsOf()
-	limits.Queues[""] = QueueLimits{Kinds: []string{"call", "child", "webhook"}}
-	c := &chain{rig: startRig(t, 1, limits, edit)}
+	set := limitsOf()
+	set.Queues[""] = limits.Queue{Kinds: []string{"call", "child", "webhook"}}
+	c := &chain{rig: startRig(t, 1, set, edit)}
 	client := c.server.Client()
-	t.Cleanup(func() { client.HDel(context.Background(), routesKey, "call", "child", "webhook") })
+	t.Cleanup(func() { client.HDel(context.Background(), store.RoutesKey, "call", "child", "webhook") })
 	Handle(c.worker, "child", func(ctx context.Context, _ any) error {
 		job, _ := Current(ctx)
 		c.mu.Lock()
@@ -310,8 +312,8 @@ func TestCancelledJobsAreFollowed(t *testing.T) {
 func (c *chain) other(t *testing.T, n int64) string {
 	t.Helper()
 	name := c.queue + "-other"
-	limits := Limits{Queues: map[string]QueueLimits{name: {Limits: []Limit{perTenant(1)}, MaxBacklog: n}}}
-	if err := Publish(t.Context(), c.server.Client(), limits); err != nil {
+	set := limits.Set{Queues: map[string]limits.Queue{name: {Limits: []limits.Limit{perTenant(1)}, MaxBacklog: n}}}
+	if err := operate.Publish(t.Context(), c.server.Client(), set); err != nil {
 		t.Fatal(err)
 	}
 	return name
@@ -474,7 +476,7 @@ func TestHostileFollowUps(t *testing.T) {
 	}
 
 	// Where no queue serves webhooks, no callback can come.
-	c.server.Client().HDel(t.Context(), routesKey, "webhook")
+	c.server.Client().HDel(t.Context(), store.RoutesKey, "webhook")
 	_, err := NewClient(c.server.Client()).Enqueue(t.Context(), Job{Kind: "call", Tenant: "a", Callback: "https://x/"})
 	if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != "callback" {
 		t.Errorf("without a queue for webhooks: %v", err)

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
@@ -93,29 +96,29 @@ func TestObserverIsToldWhyJobsPark(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := map[string]struct {
-		queue  QueueLimits
+		queue  limits.Queue
 		pause  bool
 		want   ParkReason
 		limit  string
 		before int // jobs that are called first
 	}{
 		"limit": {
-			queue: QueueLimits{Limits: []Limit{windowOf("daily", 1, 24*time.Hour, "tenant")}},
+			queue: limits.Queue{Limits: []limits.Limit{windowOf("daily", 1, 24*time.Hour, "tenant")}},
 			want:  ParkedByLimit, limit: "daily", before: 1,
 		},
 		"concurrency": {
-			queue: QueueLimits{Limits: []Limit{{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}}},
+			queue: limits.Queue{Limits: []limits.Limit{{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}}},
 			want:  ParkedByConcurrency, limit: "one", before: 1,
 		},
 		"pause":  {pause: true, want: ParkedByPause},
-		"window": {queue: QueueLimits{SendWindows: map[string]sendwindow.Window{AllKinds: window}}, want: ParkedByWindow},
+		"window": {queue: limits.Queue{SendWindows: map[string]sendwindow.Window{limits.AllKinds: window}}, want: ParkedByWindow},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startRig(t, -1, Limits{Queues: map[string]QueueLimits{"": test.queue}}, nil)
+			r := startRig(t, -1, limits.Set{Queues: map[string]limits.Queue{"": test.queue}}, nil)
 			if test.pause {
-				if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{}, time.Time{}, Operator{Actor: "test", Reason: "test"}); err != nil {
+				if _, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{}, time.Time{}, operate.Operator{Actor: "test", Reason: "test"}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -142,7 +143,7 @@ func (v verdict) record(job *Running) string {
 		kept = 1
 	}
 	if v.err != nil {
-		reason = check.Printable(v.err.Error(), mostEventReason)
+		reason = check.Printable(v.err.Error(), store.MaxEventReason)
 	}
 	if retry, ok := errors.AsType[*retryError](v.err); ok {
 		again = retry.after

@@ -11,38 +11,42 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
 // republish puts other limits in force in the rig's queue.
-func (r *rig) republish(t *testing.T, tenants map[string]TenantLimits, limits ...Limit) {
+func (r *rig) republish(t *testing.T, tenants map[string]limits.Tenant, set ...limits.Limit) {
 	t.Helper()
-	err := Publish(t.Context(), r.server.Client(), Limits{Queues: map[string]QueueLimits{r.queue: {Limits: limits}}, Tenants: tenants})
+	err := operate.Publish(t.Context(), r.server.Client(), limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: set}}, Tenants: tenants})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (r *rig) override(t *testing.T, tenant, limit string, change Change) {
+func (r *rig) override(t *testing.T, tenant, limit string, change limits.Change) {
 	t.Helper()
-	if err := SetOverride(t.Context(), r.server.Client(), r.queue, tenant, limit, Override{Change: change, Reason: "a test", Actor: "ann"}); err != nil {
+	if err := operate.SetOverride(t.Context(), r.server.Client(), r.queue, tenant, limit, operate.Override{Change: change, Reason: "a test", Actor: "ann"}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // inForce is the limits of a tenant in words, by name.
-func (r *rig) inForce(t *testing.T, tenant string) map[string]InForce {
+func (r *rig) inForce(t *testing.T, tenant string) map[string]limits.Effective {
 	t.Helper()
-	all, err := LimitsInForce(t.Context(), r.server.Client(), r.queue, tenant)
+	all, err := inspect.LimitsInForce(t.Context(), r.server.Client(), r.queue, tenant)
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits := map[string]InForce{}
+	set := map[string]limits.Effective{}
 	for _, f := range all {
-		limits[f.Name] = f
+		set[f.Name] = f
 	}
-	return limits
+	return set
 }
 
 func (r *rig) wantLimit(t *testing.T, tenant, limit, from, want string) {
@@ -52,14 +56,14 @@ func (r *rig) wantLimit(t *testing.T, tenant, limit, from, want string) {
 	}
 }
 
-func daily(count int64, in *time.Location) Limit {
-	return Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
+func daily(count int64, in *time.Location) limits.Limit {
+	return limits.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
 		Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: count, Period: 24 * time.Hour}, Location: in,
 	}}
 }
 
-func rateOfChange(count int64, period time.Duration) Change {
-	return Change{Rate: &throttle.Rate{Count: count, Period: period}}
+func rateOfChange(count int64, period time.Duration) limits.Change {
+	return limits.Change{Rate: &throttle.Rate{Count: count, Period: period}}
 }
 
 // TestOverrideOutlivesTheCalendar: a limit that loses or gets a time zone keeps the
@@ -85,20 +89,20 @@ func TestOverrideOutlivesTheCalendar(t *testing.T) {
 // the limit as it is for the tenant at the time.
 func TestOverrideKeepsWhatItDoesNotChange(t *testing.T) {
 	t.Parallel()
-	bucket := func(rate, burst int64) Limit {
+	bucket := func(rate, burst int64) limits.Limit {
 		limit := perTenant(rate)
 		limit.Burst = burst
 		return limit
 	}
 	r := startRig(t, 0, limitsOf(bucket(10, 5)), nil)
-	plan := func(rate int64) map[string]TenantLimits {
+	plan := func(rate int64) map[string]limits.Tenant {
 		change := rateOfChange(rate, time.Second)
-		return map[string]TenantLimits{"gold": {Limits: map[string]map[string]Change{r.queue: {"tenant": change}}}}
+		return map[string]limits.Tenant{"gold": {Limits: map[string]map[string]limits.Change{r.queue: {"tenant": change}}}}
 	}
 	burst := int64(50)
 	r.republish(t, plan(100), bucket(10, 5))
 	for _, tenant := range []string{"plain", "gold"} {
-		r.override(t, tenant, "tenant", Change{Burst: &burst})
+		r.override(t, tenant, "tenant", limits.Change{Burst: &burst})
 	}
 	r.wantLimit(t, "plain", "tenant", "override", "10/s, burst 50")
 	r.wantLimit(t, "gold", "tenant", "override", "100/s, burst 50")
@@ -116,17 +120,17 @@ func TestOverrideThatDoesNotFit(t *testing.T) {
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
 	client := r.server.Client()
 	r.override(t, "a b", "tenant", rateOfChange(25, time.Second))
-	calls := Limit{Per: []string{"tenant"}, Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.Concurrency, Concurrency: 3}}
+	calls := limits.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.Concurrency, Concurrency: 3}}
 	shared := perTenant(10)
 	shared.Per = nil
 	for _, test := range []struct {
-		limits []Limit
+		limits []limits.Limit
 		why    string // it is not in force; "": it is
 	}{
-		{[]Limit{calls}, "rate: a concurrency has none"},
+		{[]limits.Limit{calls}, "rate: a concurrency has none"},
 		{nil, "the queue has no such limit any more"},
-		{[]Limit{shared}, "tenants share this limit: it cannot differ for one of them"},
-		{[]Limit{perTenant(7)}, ""},
+		{[]limits.Limit{shared}, "tenants share this limit: it cannot differ for one of them"},
+		{[]limits.Limit{perTenant(7)}, ""},
 	} {
 		r.enqueue(t, "a b", 1)
 		r.republish(t, nil, test.limits...)
@@ -137,27 +141,27 @@ func TestOverrideThatDoesNotFit(t *testing.T) {
 		if test.why != "" {
 			want = "override (rate 25/s, by ann) is not in force: " + test.why
 		}
-		all, err := Overrides(t.Context(), client, r.queue)
+		all, err := inspect.Overrides(t.Context(), client, r.queue)
 		if err != nil || len(all) != 1 {
 			t.Fatalf("Overrides = %+v, %v", all, err)
 		}
 		o := all[0]
-		if o.Tenant != "a b" || o.Name != "tenant" || o.NotInForce != want || o.Actor != "ann" || o.Reason != "a test" || (o.From == "override") != (want == "") {
+		if o.Tenant != "a b" || o.Name != "tenant" || o.NotInEffect != want || o.Actor != "ann" || o.Reason != "a test" || (o.From == "override") != (want == "") {
 			t.Errorf("Overrides = %+v; want %q", o, want)
 		}
-		if in, there := r.inForce(t, "a b")["tenant"]; there && in.NotInForce != want {
+		if in, there := r.inForce(t, "a b")["tenant"]; there && in.NotInEffect != want {
 			t.Errorf("LimitsInForce = %+v; want %q", in, want)
 		}
-		entries, err := Audit(t.Context(), client, r.queue, 1)
+		entries, err := operate.Audit(t.Context(), client, r.queue, 1)
 		if err != nil || !strings.Contains(entries[0].After["a b: override of tenant"], want) {
 			t.Errorf("the audit says %+v, %v; want %q", entries, err, want)
 		}
 	}
 	r.republish(t, nil)
-	if was, err := ClearOverride(t.Context(), client, r.queue, "a b", "tenant", ann); err != nil || !was {
+	if was, err := operate.ClearOverride(t.Context(), client, r.queue, "a b", "tenant", ann); err != nil || !was {
 		t.Errorf("ClearOverride of a limit that is gone = %v, %v", was, err)
 	}
-	if all, err := Overrides(t.Context(), client, r.queue); err != nil || len(all) != 0 {
+	if all, err := inspect.Overrides(t.Context(), client, r.queue); err != nil || len(all) != 0 {
 		t.Errorf("Overrides = %+v, %v", all, err)
 	}
 }
@@ -203,8 +207,8 @@ func TestOverrideWhilePublishing(t *testing.T) {
 	ended := make(chan error)
 	go func() {
 		for i := range 100 {
-			limits := Limits{Queues: map[string]QueueLimits{r.queue: {Limits: []Limit{daily(500, []*time.Location{time.UTC, nil}[i%2])}}}}
-			if err := Publish(ctx, client, limits); err != nil {
+			set := limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{daily(500, []*time.Location{time.UTC, nil}[i%2])}}}}
+			if err := operate.Publish(ctx, client, set); err != nil {
 				ended <- err
 				return
 			}
@@ -223,15 +227,15 @@ func TestOverrideWhilePublishing(t *testing.T) {
 		client.Del(ctx, store.Key(r.queue, "overrides")) // the first of a tenant is made beside no other
 		r.override(t, "a", "daily", rateOfChange(7, 24*time.Hour))
 		pipe := client.TxPipeline()
-		limits, overrides := pipe.HGetAll(ctx, store.Key(r.queue, "limits")), pipe.HGetAll(ctx, store.Key(r.queue, "overrides"))
+		set, overrides := pipe.HGetAll(ctx, store.Key(r.queue, "limits")), pipe.HGetAll(ctx, store.Key(r.queue, "overrides"))
 		if _, err := pipe.Exec(ctx); err != nil {
 			t.Fatal(err)
 		}
-		e, err := effectiveOf(limits.Val(), overrides.Val(), time.Now())
+		e, err := effective.Read(set.Val(), overrides.Val(), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if published, spec := e.queue.Limits[0], e.spec(0, "a"); spec.Burst != 7 || spec.Window != published.Spec.Window {
+		if published, spec := e.Queue.Limits[0], e.Spec(0, "a"); spec.Burst != 7 || spec.Window != published.Spec.Window {
 			t.Fatalf("the override is %+v beside the limit %+v", spec, published)
 		}
 	}
@@ -239,24 +243,24 @@ func TestOverrideWhilePublishing(t *testing.T) {
 
 // limitsModel is what was published and overridden, without Redis.
 type limitsModel struct {
-	limits    []Limit
-	tenants   map[string]map[string]Change
-	overrides map[string]map[string]Change
+	limits    []limits.Limit
+	tenants   map[string]map[string]limits.Change
+	overrides map[string]map[string]limits.Change
 }
 
 // of is a limit as it should be in force for a tenant.
-func (m *limitsModel) of(limit Limit, tenant string) (Limit, string) {
+func (m *limitsModel) of(limit limits.Limit, tenant string) (limits.Limit, string) {
 	from := "queue"
 	if change, ok := m.tenants[tenant][limit.Name]; ok {
-		limit, from = limit.changed(change), "tenant"
+		limit, from = limit.With(change), "tenant"
 	}
-	if change, ok := m.overrides[tenant][limit.Name]; ok && limit.checkChange(change) == nil {
-		limit, from = limit.changed(change), "override"
+	if change, ok := m.overrides[tenant][limit.Name]; ok && limit.CheckChange(change) == nil {
+		limit, from = limit.With(change), "override"
 	}
 	return limit, from
 }
 
-func randomRate(random *rand.Rand, limit Limit) throttle.Rate {
+func randomRate(random *rand.Rand, limit limits.Limit) throttle.Rate {
 	rate := throttle.Rate{Count: 1 + random.Int64N(300), Period: []time.Duration{time.Second, time.Minute, 7 * time.Second, 24 * time.Hour}[random.IntN(4)]}
 	if limit.Location != nil && random.IntN(8) > 0 {
 		rate.Period = limit.Rate.Period
@@ -265,9 +269,9 @@ func randomRate(random *rand.Rand, limit Limit) throttle.Rate {
 	return rate
 }
 
-func randomLimit(random *rand.Rand, name string) Limit {
+func randomLimit(random *rand.Rand, name string) limits.Limit {
 	for {
-		limit := Limit{Per: []string{"tenant"}, Limit: throttle.Limit{Name: name}}
+		limit := limits.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{Name: name}}
 		if random.IntN(8) == 0 {
 			limit.Per = nil
 		}
@@ -298,8 +302,8 @@ func randomLimit(random *rand.Rand, name string) Limit {
 	}
 }
 
-func randomChange(random *rand.Rand, limit Limit) Change {
-	var change Change
+func randomChange(random *rand.Rand, limit limits.Limit) limits.Change {
+	var change limits.Change
 	n := 1 + random.Int64N(30)
 	if random.IntN(2) == 0 {
 		rate := randomRate(random, limit)
@@ -329,26 +333,26 @@ func TestOverridesFollowTheLimits(t *testing.T) {
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
 	names, tenants := []string{"x", "y"}, []string{"a", "b:c", "d"}
-	model := limitsModel{overrides: map[string]map[string]Change{}}
+	model := limitsModel{overrides: map[string]map[string]limits.Change{}}
 	for _, tenant := range tenants {
-		model.overrides[tenant] = map[string]Change{}
+		model.overrides[tenant] = map[string]limits.Change{}
 	}
 	publish := func() {
-		model.limits, model.tenants = nil, map[string]map[string]Change{}
-		own := map[string]TenantLimits{}
+		model.limits, model.tenants = nil, map[string]map[string]limits.Change{}
+		own := map[string]limits.Tenant{}
 		for _, name := range names {
 			if random.IntN(5) > 0 {
 				model.limits = append(model.limits, randomLimit(random, name))
 			}
 		}
 		for _, tenant := range tenants {
-			model.tenants[tenant] = map[string]Change{}
+			model.tenants[tenant] = map[string]limits.Change{}
 			for _, limit := range model.limits {
-				if change := randomChange(random, limit); change != (Change{}) && limit.checkChange(change) == nil {
+				if change := randomChange(random, limit); change != (limits.Change{}) && limit.CheckChange(change) == nil {
 					model.tenants[tenant][limit.Name] = change
 				}
 			}
-			own[tenant] = TenantLimits{Limits: map[string]map[string]Change{r.queue: model.tenants[tenant]}}
+			own[tenant] = limits.Tenant{Limits: map[string]map[string]limits.Change{r.queue: model.tenants[tenant]}}
 		}
 		r.republish(t, own, model.limits...)
 	}
@@ -357,25 +361,25 @@ func TestOverridesFollowTheLimits(t *testing.T) {
 		if random.IntN(4) == 0 {
 			_, had := model.overrides[tenant][name]
 			delete(model.overrides[tenant], name)
-			if was, err := ClearOverride(t.Context(), client, r.queue, tenant, name, ann); was != had || err != nil && had {
+			if was, err := operate.ClearOverride(t.Context(), client, r.queue, tenant, name, ann); was != had || err != nil && had {
 				t.Fatalf("ClearOverride = %v, %v; want %v", was, err, had)
 			}
 			return
 		}
-		i := slices.IndexFunc(model.limits, func(l Limit) bool { return l.Name == name })
-		var limit Limit
+		i := slices.IndexFunc(model.limits, func(l limits.Limit) bool { return l.Name == name })
+		var limit limits.Limit
 		if i >= 0 {
 			limit = model.limits[i]
 		}
 		change := randomChange(random, limit)
 		fits := false
-		if i >= 0 && change != (Change{}) {
+		if i >= 0 && change != (limits.Change{}) {
 			bare := model
 			bare.overrides = nil
 			published, _ := bare.of(limit, tenant)
-			fits = published.checkChange(change) == nil
+			fits = published.CheckChange(change) == nil
 		}
-		err := SetOverride(t.Context(), client, r.queue, tenant, name, Override{Change: change, Reason: "a test", Actor: "ann"})
+		err := operate.SetOverride(t.Context(), client, r.queue, tenant, name, operate.Override{Change: change, Reason: "a test", Actor: "ann"})
 		if (err == nil) != fits {
 			t.Fatalf("override of %+v with %s: %v; want it to fit: %v", limit, change, err, fits)
 		}
@@ -415,16 +419,16 @@ func TestOverridesFollowTheLimits(t *testing.T) {
 				}
 			}
 			for name := range model.overrides[tenant] {
-				if !slices.ContainsFunc(model.limits, func(l Limit) bool { return l.Name == name }) {
+				if !slices.ContainsFunc(model.limits, func(l limits.Limit) bool { return l.Name == name }) {
 					aside++
 				}
 			}
-			listed, err := Overrides(t.Context(), client, r.queue, tenant)
+			listed, err := inspect.Overrides(t.Context(), client, r.queue, tenant)
 			if err != nil || len(listed) != len(model.overrides[tenant]) {
 				t.Fatalf("step %d: Overrides of %s = %+v, %v; want those of %v", step, tenant, listed, err, slices.Collect(maps.Keys(model.overrides[tenant])))
 			}
 			for _, o := range listed {
-				if o.NotInForce != "" {
+				if o.NotInEffect != "" {
 					aside--
 				}
 			}

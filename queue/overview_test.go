@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -14,7 +16,7 @@ func TestOverviewSaysWhatBinds(t *testing.T) {
 	t.Parallel()
 	calls := perTenant(15)
 	calls.Name = "calls"
-	tokens := Limit{Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1000), Burst: 200}, Per: []string{"tenant"}, Unit: "tokens"}
+	tokens := limits.Limit{Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1000), Burst: 200}, Per: []string{"tenant"}, Unit: "tokens"}
 	r := startRig(t, 1, limitsOf(calls, tokens), nil)
 	r.served(t)
 	for range 400 {
@@ -22,8 +24,8 @@ func TestOverviewSaysWhatBinds(t *testing.T) {
 		r.add(t, func(job *Job) { job.Tenant, job.Costs = "long", map[string]int64{"tokens": 200} })
 	}
 	r.release(t, r.dispatcher(), 100) // some are given ahead
-	inspector := NewInspector(r.server.Client())
-	for began := time.Now(); time.Since(began) < readingAge/2; {
+	inspector := inspect.New(r.server.Client())
+	for began := time.Now(); time.Since(began) < time.Second/2; {
 		o, err := inspector.Overview(t.Context(), r.queue)
 		if err != nil {
 			t.Fatal(err)
@@ -31,7 +33,7 @@ func TestOverviewSaysWhatBinds(t *testing.T) {
 		if o.Allowed < 19 || o.Allowed > 21 {
 			t.Fatalf("%.1f jobs/s are allowed; want 15 of one tenant and 5 of the other", o.Allowed)
 		}
-		page, err := inspector.ListTenants(t.Context(), r.queue, TenantQuery{Sort: ByTenant, Ascending: true})
+		page, err := inspector.ListTenants(t.Context(), r.queue, inspect.TenantQuery{Sort: inspect.ByTenant, Ascending: true})
 		if err != nil || len(page.Tenants) != 2 {
 			t.Fatalf("%+v, %v", page, err)
 		}

@@ -6,9 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -19,7 +22,7 @@ type live struct {
 	goes  chan error // what the next call answers
 }
 
-func startLive(t *testing.T, limits Limits) *live {
+func startLive(t *testing.T, limits limits.Set) *live {
 	r := startRig(t, -1, limits, nil)
 	l := &live{rig: r, calls: newLedger(), goes: make(chan error)}
 	r.answer = func(_ context.Context, job Running) error {
@@ -49,7 +52,7 @@ func (l *live) ended(t *testing.T, id string, outcome lifecycle.Outcome, calls i
 
 func (l *live) cancel(t *testing.T, id string) {
 	t.Helper()
-	if tally, err := Apply(t.Context(), l.server.Client(), l.queue, Cancel, Filter{ID: id}, bystander, nil); err != nil || tally.Jobs != 1 {
+	if tally, err := operate.Apply(t.Context(), l.server.Client(), l.queue, operate.Cancel, operate.Filter{ID: id}, bystander, nil); err != nil || tally.Jobs != 1 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 }
@@ -81,7 +84,7 @@ func TestCancelledWhileRetrying(t *testing.T) {
 // permit goes to the one behind it.
 func TestCancelledAtTheConcurrencyLimit(t *testing.T) {
 	t.Parallel()
-	narrow := Limit{Limit: throttle.Limit{Name: "narrow", Algorithm: throttle.Concurrency, Concurrency: 1}}
+	narrow := limits.Limit{Limit: throttle.Limit{Name: "narrow", Algorithm: throttle.Concurrency, Concurrency: 1}}
 	l := startLive(t, limitsOf(narrow))
 	first := l.add(t, kept)
 	l.run(t)
@@ -111,7 +114,7 @@ func TestPausedWhileRetrying(t *testing.T) {
 	l.goes <- errFirst
 	l.state(t, id, "retry")
 	client := l.server.Client()
-	if _, err := PauseJobs(t.Context(), client, l.queue, Scope{Tenant: "a"}, time.Time{}, bystander); err != nil {
+	if _, err := operate.PauseJobs(t.Context(), client, l.queue, inspect.Scope{Tenant: "a"}, time.Time{}, bystander); err != nil {
 		t.Fatal(err)
 	}
 	l.state(t, id, "aggregating")
@@ -119,7 +122,7 @@ func TestPausedWhileRetrying(t *testing.T) {
 	if n := l.calls.of(id); n != 1 {
 		t.Errorf("%d calls under the pause", n)
 	}
-	if _, err := ResumeJobs(t.Context(), client, l.queue, Scope{Tenant: "a"}, bystander); err != nil {
+	if _, err := operate.ResumeJobs(t.Context(), client, l.queue, inspect.Scope{Tenant: "a"}, bystander); err != nil {
 		t.Fatal(err)
 	}
 	l.goes <- nil
@@ -135,7 +138,7 @@ func TestPausedWhileRetrying(t *testing.T) {
 func TestOverriddenWhileHeld(t *testing.T) {
 	t.Parallel()
 	slow := throttle.Rate{Count: 1, Period: time.Hour}
-	override := Override{Change: Change{Rate: &slow}, Until: time.Now().Add(time.Hour), Actor: "ann", Reason: "a test"}
+	override := operate.Override{Change: limits.Change{Rate: &slow}, Until: time.Now().Add(time.Hour), Actor: "ann", Reason: "a test"}
 	for range 20 {
 		l := startLive(t, limitsOf(perTenant(5)))
 		client := l.server.Client()
@@ -144,7 +147,7 @@ func TestOverriddenWhileHeld(t *testing.T) {
 		l.goes <- nil
 		l.seen.wait(t, string(lifecycle.Done), 1)
 		l.state(t, ids[1], "active")
-		if err := SetOverride(t.Context(), client, l.queue, "a", "tenant", override); err != nil {
+		if err := operate.SetOverride(t.Context(), client, l.queue, "a", "tenant", override); err != nil {
 			t.Fatal(err)
 		}
 		if l.calls.of(ids[1]) > 0 {
@@ -158,7 +161,7 @@ func TestOverriddenWhileHeld(t *testing.T) {
 		if n := l.calls.of(ids[2]); n != 0 {
 			t.Errorf("the next one was called %d times; its slot comes in an hour", n)
 		}
-		if _, err := ClearOverride(t.Context(), client, l.queue, "a", "tenant", bystander); err != nil {
+		if _, err := operate.ClearOverride(t.Context(), client, l.queue, "a", "tenant", bystander); err != nil {
 			t.Fatal(err)
 		}
 		l.goes <- nil

@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -22,7 +25,7 @@ type aspect struct {
 	after func(t *testing.T, r *rig, ids []string)
 }
 
-var bystander = Operator{Actor: "ann", Reason: "a test"}
+var bystander = operate.Operator{Actor: "ann", Reason: "a test"}
 
 // aspects are the states that a job can be in besides plainly waiting.
 var aspects = []aspect{
@@ -33,7 +36,7 @@ var aspects = []aspect{
 		name: "paused",
 		after: func(t *testing.T, r *rig, _ []string) {
 			until := time.Now().Add(1500 * time.Millisecond)
-			if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{Tenant: "a"}, until, bystander); err != nil {
+			if _, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Tenant: "a"}, until, bystander); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -44,7 +47,7 @@ var aspects = []aspect{
 		name: "cancelled",
 		after: func(t *testing.T, r *rig, ids []string) {
 			for _, id := range ids {
-				tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: id}, bystander, nil)
+				tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{ID: id}, bystander, nil)
 				if err != nil || tally.Jobs != 1 {
 					t.Fatal(tally, err)
 				}
@@ -54,7 +57,7 @@ var aspects = []aspect{
 	{name: "expired", job: func(job *Job) { job.Deadline = time.Now().Add(3200 * time.Millisecond) },
 		after: func(t *testing.T, r *rig, _ []string) {
 			// Nothing goes before the deadline has passed.
-			if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{}, time.Now().Add(3500*time.Millisecond), bystander); err != nil {
+			if _, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{}, time.Now().Add(3500*time.Millisecond), bystander); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -79,7 +82,7 @@ func TestPairs(t *testing.T) {
 func pair(t *testing.T, one, other aspect) {
 	const each = 3
 	is := func(name string) bool { return one.name == name || other.name == name }
-	narrow := Limit{Limit: throttle.Limit{Name: "narrow", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"narrow"}}
+	narrow := limits.Limit{Limit: throttle.Limit{Name: "narrow", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"narrow"}}
 	limits := limitsOf(perTenant(20))
 	if is("concurrency") {
 		limits = limitsOf(perTenant(20), narrow)

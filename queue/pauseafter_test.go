@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -34,7 +35,7 @@ func TestPauseAfter(t *testing.T) {
 			}
 			r.run(t)
 			r.seen.wait(t, string(lifecycle.Done), 1)
-			pauses, err := Pauses(t.Context(), r.server.Client(), r.queue)
+			pauses, err := inspect.Pauses(t.Context(), r.server.Client(), r.queue)
 			if err != nil || len(pauses) != 1 || pauses[0].By != "provider" || pauses[0].Reason != "used up" || (pauses[0].Tenant == "") != account {
 				t.Errorf("%+v, %v", pauses, err)
 			}

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // TestPauseIsSaid: what a pause holds is not said to be held by a limit. Every answer
@@ -22,8 +24,8 @@ func TestPauseIsSaid(t *testing.T) {
 	}
 	says := func(until time.Time, wants ...string) {
 		t.Helper()
-		in := NewInspector(client)
-		check := func(what, text string, held *Hold) {
+		in := inspect.New(client)
+		check := func(what, text string, held *inspect.Hold) {
 			t.Helper()
 			for _, want := range wants {
 				if !strings.Contains(text, want) {
@@ -39,7 +41,7 @@ func TestPauseIsSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("Explain", e.String(), e.HeldBy)
-		batch, err := in.Estimate(t.Context(), r.queue, Batch{Tenant: "a", Kind: "call", Jobs: 3})
+		batch, err := in.Estimate(t.Context(), r.queue, inspect.Batch{Tenant: "a", Kind: "call", Jobs: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +51,7 @@ func TestPauseIsSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("Outlook", outlook.String(), outlook.HeldBy)
-		page, err := in.ListTenants(t.Context(), r.queue, TenantQuery{})
+		page, err := in.ListTenants(t.Context(), r.queue, inspect.TenantQuery{})
 		if err != nil || len(page.Tenants) != 1 || !page.Tenants[0].Next.Equal(until) {
 			t.Fatalf("next slots: %+v, %v; want %v", page.Tenants, err, until)
 		}
@@ -60,20 +62,20 @@ func TestPauseIsSaid(t *testing.T) {
 		}
 		check("Overview", overview.Top.String(), overview.Top.HeldBy)
 	}
-	ann := Operator{"ann", "bounces: ticket 4711"}
+	ann := operate.Operator{Actor: "ann", Reason: "bounces: ticket 4711"}
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
-	if _, err := PauseJobs(t.Context(), client, r.queue, Scope{Tenant: "a"}, until, ann); err != nil {
+	if _, err := operate.PauseJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: "a"}, until, ann); err != nil {
 		t.Fatal(err)
 	}
 	says(until, "tenant a is paused by ann until "+until.Local().Format("15:04")+": bounces: ticket 4711; ")
-	if _, err := ResumeJobs(t.Context(), client, r.queue, Scope{Tenant: "a"}, ann); err != nil {
+	if _, err := operate.ResumeJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: "a"}, ann); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := PauseJobs(t.Context(), client, r.queue, Scope{Kind: "call"}, time.Time{}, ann); err != nil {
+	if _, err := operate.PauseJobs(t.Context(), client, r.queue, inspect.Scope{Kind: "call"}, time.Time{}, ann); err != nil {
 		t.Fatal(err)
 	}
 	says(time.Time{}, "kind call is paused by ann until somebody resumes: bounces: ticket 4711; ", "not known")
-	if _, err := ResumeJobs(t.Context(), client, r.queue, Scope{Kind: "call"}, ann); err != nil {
+	if _, err := operate.ResumeJobs(t.Context(), client, r.queue, inspect.Scope{Kind: "call"}, ann); err != nil {
 		t.Fatal(err)
 	}
 	text := fmt.Sprint(until.UnixMicro(), " provider 429 Too Many Requests")

@@ -12,8 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // pauseTenants pauses so many tenants t0, t1, ... at once, as a provider does.
@@ -49,8 +52,8 @@ func TestEndedPausesArePurged(t *testing.T) {
 	client, ctx := r.server.Client(), t.Context()
 	const ended, endless = 10_000, int64(9e15)
 	r.pauseTenants(t, ended, 1)
-	for scope, until := range map[Scope]time.Time{{Tenant: "holds"}: {}, {Kind: "k"}: time.Now().Add(time.Hour)} {
-		if _, err := PauseJobs(ctx, client, r.queue, scope, until, ann); err != nil {
+	for scope, until := range map[inspect.Scope]time.Time{{Tenant: "holds"}: {}, {Kind: "k"}: time.Now().Add(time.Hour)} {
+		if _, err := operate.PauseJobs(ctx, client, r.queue, scope, until, ann); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,7 +66,7 @@ func TestEndedPausesArePurged(t *testing.T) {
 			t.Errorf("%d entries are left in %s", n, set)
 		}
 	}
-	if all, err := Pauses(ctx, client, r.queue); err != nil || len(all) != 2 {
+	if all, err := inspect.Pauses(ctx, client, r.queue); err != nil || len(all) != 2 {
 		t.Errorf("Pauses = %+v, %v", all, err)
 	}
 }
@@ -165,13 +168,13 @@ func TestOnePauseAmongMany(t *testing.T) {
 			t.Errorf("%s: %d commands with %d values were read beside 10,000 pauses", what, commands, values)
 		}
 	}
-	if _, err := PauseJobs(ctx, client, r.queue, Scope{Tenant: "one"}, time.Time{}, ann); err != nil {
+	if _, err := operate.PauseJobs(ctx, client, r.queue, inspect.Scope{Tenant: "one"}, time.Time{}, ann); err != nil {
 		t.Fatal(err)
 	}
 	bounded("a pause")
 	w.want(t, true, "one", "t0", "t9999")
 	for _, tenant := range []string{"one", "t4711"} {
-		if _, err := ResumeJobs(ctx, client, r.queue, Scope{Tenant: tenant}, ann); err != nil {
+		if _, err := operate.ResumeJobs(ctx, client, r.queue, inspect.Scope{Tenant: tenant}, ann); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -211,11 +214,11 @@ func TestWorkersFollowPauses(t *testing.T) {
 		switch random.IntN(6) {
 		case 0, 1:
 			until := []time.Time{{}, time.Now().Add(time.Hour), time.Now().Add(2 * time.Hour)}[random.IntN(3)]
-			if _, err := PauseJobs(ctx, client, r.queue, Scope{Tenant: tenant}, until, ann); err != nil {
+			if _, err := operate.PauseJobs(ctx, client, r.queue, inspect.Scope{Tenant: tenant}, until, ann); err != nil {
 				t.Fatal(err)
 			}
 		case 2, 3:
-			if _, err := ResumeJobs(ctx, client, r.queue, Scope{Tenant: tenant}, ann); err != nil {
+			if _, err := operate.ResumeJobs(ctx, client, r.queue, inspect.Scope{Tenant: tenant}, ann); err != nil {
 				t.Fatal(err)
 			}
 		case 4: // a pause that is over at once
@@ -270,7 +273,7 @@ func TestFollowManyChanges(t *testing.T) {
 		t.Errorf("%d commands where nothing changed", commands)
 	}
 	for _, tenant := range []string{"t0", "t1"} {
-		if _, err := ResumeJobs(t.Context(), client, r.queue, Scope{Tenant: tenant}, ann); err != nil {
+		if _, err := operate.ResumeJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: tenant}, ann); err != nil {
 			t.Fatal(err)
 		}
 		w.catchUp(t)
@@ -294,7 +297,7 @@ func TestFollowProviders(t *testing.T) {
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(100)), nil)
 	client, ctx := r.server.Client(), t.Context()
 	w := r.watcher(t)
-	g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}}
+	g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, woke: func() {}}
 	var batch []settleQuestion
 	for _, length := range []time.Duration{time.Minute, time.Hour, time.Second} {
 		id := r.add(t, nil)
@@ -308,14 +311,14 @@ func TestFollowProviders(t *testing.T) {
 	w.catchUp(t)
 	w.want(t, true, "a")
 	w.want(t, false, "b", store.WholeQueue)
-	all, err := Pauses(ctx, client, r.queue)
+	all, err := inspect.Pauses(ctx, client, r.queue)
 	if err != nil || len(all) != 1 || all[0].By != "provider" || all[0].Until.Before(before.Add(time.Hour)) {
 		t.Errorf("Pauses = %+v, %v; want an hour", all, err)
 	}
 	if end := client.ZScore(ctx, store.Key(r.queue, "pause_ends"), "a").Val(); len(all) == 1 && int64(end) != all[0].Until.UnixMicro() {
 		t.Errorf("the pause ends at %v, and is noted for %.0f", all[0].Until, end)
 	}
-	if was, err := ResumeJobs(ctx, client, r.queue, Scope{Tenant: "a"}, ann); err != nil || !was {
+	if was, err := operate.ResumeJobs(ctx, client, r.queue, inspect.Scope{Tenant: "a"}, ann); err != nil || !was {
 		t.Errorf("ResumeJobs = %v, %v", was, err)
 	}
 	w.catchUp(t)

@@ -6,14 +6,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
 )
 
 // A program declares its periodic jobs whenever it starts; workers fire them.
 func ExampleSetPeriodic() {
-	ctx, client, stop := exampleRedis()
+	ctx, client, stop := redistest.Example()
 	defer stop()
 	type Report struct{ Day string }
 	err := queue.SetPeriodic(ctx, client, queue.Periodic{
@@ -53,22 +52,4 @@ func ExampleRunning_tick() {
 		}
 		return nil
 	})
-}
-
-// exampleRedis is a Redis of this process.
-func exampleRedis() (context.Context, redis.UniversalClient, func()) {
-	server, err := embedded.Start(embedded.Options{Miniredis: true})
-	if err != nil {
-		panic(err)
-	}
-	options, err := queue.ParseRedisURL(server.URL())
-	if err != nil {
-		panic(err)
-	}
-	client := redis.NewUniversalClient(options)
-	redistest.Serve(client, "sms", "sms") // as a worker elsewhere says
-	return context.Background(), client, func() {
-		_ = client.Close()
-		server.Close()
-	}
 }

@@ -18,8 +18,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -356,7 +359,7 @@ func TestPeriodicRefused(t *testing.T) {
 	t.Parallel()
 	tm := newTimer(t)
 	ctx := t.Context()
-	if err := Publish(ctx, tm.client, Limits{Queues: map[string]QueueLimits{"call": {Kinds: []string{"call"}, MaxBacklog: 1}}}); err != nil {
+	if err := operate.Publish(ctx, tm.client, limits.Set{Queues: map[string]limits.Queue{"call": {Kinds: []string{"call"}, MaxBacklog: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	full := Job{Kind: "call", Tenant: "a", Payload: struct{}{}}
@@ -403,7 +406,7 @@ func TestPeriodicDamaged(t *testing.T) {
 	if got := tm.fired("call"); len(got) != 0 {
 		t.Errorf("fired %v into the damaged queue", got)
 	}
-	if faults, err := Faults(ctx, tm.client, "call"); err != nil || len(faults) != 1 {
+	if faults, err := inspect.Faults(ctx, tm.client, "call"); err != nil || len(faults) != 1 {
 		t.Errorf("faults %+v, %v; want one", faults, err)
 	}
 	tm.client.Del(ctx, store.Key("call", "periodic"))

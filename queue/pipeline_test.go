@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 )
@@ -23,28 +24,28 @@ func TestErrorBehindAMissingField(t *testing.T) {
 		"Overview": {
 			func(queue string) string { return asynqwire.Key(queue, "retry") },
 			func(ctx context.Context, queue, _ string) error {
-				_, err := NewInspector(client).Overview(ctx, queue)
+				_, err := inspect.New(client).Overview(ctx, queue)
 				return err
 			},
 		},
-		"forecast": {
+		"Outlook": {
 			func(queue string) string { return asynqwire.Key(queue, "groups") },
 			func(ctx context.Context, queue, _ string) error {
-				_, err := readForecast(ctx, client, queue, atOnce)
+				_, err := inspect.New(client).Outlook(ctx, queue, "a")
 				return err
 			},
 		},
 		"Explain": {
 			func(queue string) string { return asynqwire.Key(queue, "retry") },
 			func(ctx context.Context, queue, id string) error {
-				_, err := NewInspector(client).Explain(ctx, queue, id)
+				_, err := inspect.New(client).Explain(ctx, queue, id)
 				return err
 			},
 		},
 		"ReadTotals": {
 			func(queue string) string { return store.Key(queue, "totals") },
 			func(ctx context.Context, queue, _ string) error {
-				_, err := ReadTotals(ctx, client, "none", queue)
+				_, err := inspect.ReadTotals(ctx, client, "none", queue)
 				return err
 			},
 		},

@@ -17,9 +17,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -71,10 +75,10 @@ type record struct {
 	stop   func()
 }
 
-func startRecord(t *testing.T, client *redis.Client, limits QueueLimits, answer func(context.Context, Running) error) *record {
+func startRecord(t *testing.T, client *redis.Client, set limits.Queue, answer func(context.Context, Running) error) *record {
 	t.Helper()
 	r := &record{client: client, queue: redistest.Queue(t), seen: newCounter()}
-	if err := Publish(t.Context(), client, Limits{Queues: map[string]QueueLimits{r.queue: limits}}); err != nil {
+	if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{r.queue: set}}); err != nil {
 		t.Fatal(err)
 	}
 	worker, err := New(Config{Redis: &redis.UniversalOptions{Addrs: []string{client.Options().Addr}}, Queues: []string{r.queue}, Concurrency: 20, ShutdownTimeout: 200 * time.Millisecond, Observer: r.seen})
@@ -129,16 +133,16 @@ func (r *record) counted(t *testing.T) map[string]string {
 	return all
 }
 
-func (r *record) log(t *testing.T, id string) []JobEvent {
+func (r *record) log(t *testing.T, id string) []lifecycle.Event {
 	t.Helper()
 	text, err := r.client.HGet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_log").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
-	return readLog(text)
+	return store.ReadLog(text)
 }
 
-func whats(log []JobEvent) (all []string) {
+func whats(log []lifecycle.Event) (all []string) {
 	for _, e := range log {
 		all = append(all, e.What)
 	}
@@ -152,7 +156,7 @@ func TestRecord(t *testing.T) {
 	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		cutOff := make(chan struct{})
-		r := startRecord(t, client, QueueLimits{}, func(ctx context.Context, job Running) error {
+		r := startRecord(t, client, limits.Queue{}, func(ctx context.Context, job Running) error {
 			switch _, what, _ := strings.Cut(job.ID, ":"); what {
 			case "done", "plain":
 				return nil
@@ -191,7 +195,7 @@ func TestRecord(t *testing.T) {
 		cancelled := r.add(t, Job{Key: "cancelled", In: time.Hour})
 		followed := r.add(t, Job{Key: "followed", In: time.Hour, OnFailure: &Job{Kind: "call", Queue: r.queue, Payload: json.RawMessage(`{}`), In: time.Hour}})
 		for _, id := range []string{cancelled, followed} {
-			if _, err := Apply(t.Context(), client, r.queue, Cancel, Filter{ID: id}, ann, nil); err != nil {
+			if _, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{ID: id}, ann, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -210,10 +214,10 @@ func TestRecord(t *testing.T) {
 		if got := r.counted(t); !maps.Equal(got, want) {
 			t.Errorf("counted %v, want %v", got, want)
 		}
-		if answers, calls := readAnswers(want); calls != 9 || answers[lifecycle.AnswerUnknown] != 2 || len(answers) != len(lifecycle.Answers()) {
+		if answers, calls := store.ReadAnswers(want); calls != 9 || answers[lifecycle.AnswerUnknown] != 2 || len(answers) != len(lifecycle.Answers()) {
 			t.Errorf("%v, %d calls", answers, calls)
 		}
-		events, err := Events(t.Context(), client, r.queue, "", 100)
+		events, err := inspect.Events(t.Context(), client, r.queue, "", 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,15 +252,15 @@ func TestRecord(t *testing.T) {
 		}
 
 		for what, want := range map[string][]string{
-			"done":        {JobEnqueued, JobReleased, JobCalled, JobAnswered, JobEnded},
-			"retried":     {JobEnqueued, JobReleased, JobCalled, JobAnswered, JobRetry, JobReleased, JobCalled, JobAnswered, JobEnded},
-			"refused":     {JobEnqueued, JobReleased, JobParked},
-			"parked":      {JobEnqueued, JobReleased, JobCalled, JobAnswered, JobParked},
-			"permanent":   {JobEnqueued, JobReleased, JobCalled, JobAnswered, JobEnded},
-			"undecodable": {JobEnqueued, JobReleased, JobEnded},
-			"cancelled":   {JobEnqueued, JobEnded},
-			"followed":    {JobEnqueued, JobEnded},
-			"cut":         {JobEnqueued, JobReleased, JobCalled, JobAnswered, JobParked},
+			"done":        {lifecycle.EventEnqueued, lifecycle.EventReleased, lifecycle.EventCalled, lifecycle.EventAnswered, lifecycle.EventEnded},
+			"retried":     {lifecycle.EventEnqueued, lifecycle.EventReleased, lifecycle.EventCalled, lifecycle.EventAnswered, lifecycle.EventRetry, lifecycle.EventReleased, lifecycle.EventCalled, lifecycle.EventAnswered, lifecycle.EventEnded},
+			"refused":     {lifecycle.EventEnqueued, lifecycle.EventReleased, lifecycle.EventParked},
+			"parked":      {lifecycle.EventEnqueued, lifecycle.EventReleased, lifecycle.EventCalled, lifecycle.EventAnswered, lifecycle.EventParked},
+			"permanent":   {lifecycle.EventEnqueued, lifecycle.EventReleased, lifecycle.EventCalled, lifecycle.EventAnswered, lifecycle.EventEnded},
+			"undecodable": {lifecycle.EventEnqueued, lifecycle.EventReleased, lifecycle.EventEnded},
+			"cancelled":   {lifecycle.EventEnqueued, lifecycle.EventEnded},
+			"followed":    {lifecycle.EventEnqueued, lifecycle.EventEnded},
+			"cut":         {lifecycle.EventEnqueued, lifecycle.EventReleased, lifecycle.EventCalled, lifecycle.EventAnswered, lifecycle.EventParked},
 		} {
 			log := r.log(t, "a%20b:"+what)
 			if !slices.Equal(whats(log), want) {
@@ -264,7 +268,7 @@ func TestRecord(t *testing.T) {
 			}
 		}
 		log := r.log(t, "other:throttled")
-		if !slices.Equal(whats(log), []string{JobEnqueued, JobReleased, JobCalled, JobAnswered, JobPaused}) {
+		if !slices.Equal(whats(log), []string{lifecycle.EventEnqueued, lifecycle.EventReleased, lifecycle.EventCalled, lifecycle.EventAnswered, lifecycle.EventPaused}) {
 			t.Fatalf("throttled: %+v", log)
 		}
 		if answered, paused := log[3], log[4]; answered.Answer != lifecycle.AnswerThrottled || answered.Detail != "429" || answered.Attempt != 1 ||
@@ -293,7 +297,7 @@ func TestRecordIsOnce(t *testing.T) {
 	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		r := &record{client: client, queue: redistest.Queue(t)}
-		g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}}
+		g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, woke: func() {}}
 		var questions []settleQuestion
 		for _, outcome := range []string{"done", "forgotten", "failed", "free", "unsure", "refused"} {
 			id := r.add(t, Job{Key: outcome})
@@ -319,7 +323,7 @@ func TestRecordIsOnce(t *testing.T) {
 		if got, want := r.counted(t), map[string]string{"answer:ok": "6", "outcome:archived": "1", "outcome:retried": "3"}; !maps.Equal(got, want) {
 			t.Errorf("counted %v, want %v", got, want)
 		}
-		if events, err := Events(t.Context(), client, r.queue, "", 100); err != nil || len(events) != 6 {
+		if events, err := inspect.Events(t.Context(), client, r.queue, "", 100); err != nil || len(events) != 6 {
 			t.Errorf("%d events, %v", len(events), err)
 		}
 		for _, q := range questions {
@@ -337,7 +341,7 @@ func TestNoLogWhileItWaits(t *testing.T) {
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		var during map[string]string
 		var r *record
-		r = startRecord(t, client, QueueLimits{Limits: []Limit{perTenant(5)}}, func(ctx context.Context, job Running) error {
+		r = startRecord(t, client, limits.Queue{Limits: []limits.Limit{perTenant(5)}}, func(ctx context.Context, job Running) error {
 			during = r.client.HGetAll(ctx, asynqwire.Key(job.Queue, "t:"+job.ID)).Val()
 			return nil
 		})
@@ -373,20 +377,20 @@ func TestReleasedNamesTheLimit(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			onBothRedises(t, func(t *testing.T, client *redis.Client) {
-				r := startRecord(t, client, QueueLimits{Limits: []Limit{sharedBy(test.shared), perTenant(test.own)}}, func(context.Context, Running) error { return nil })
+				r := startRecord(t, client, limits.Queue{Limits: []limits.Limit{sharedBy(test.shared), perTenant(test.own)}}, func(context.Context, Running) error { return nil })
 				last := ""
 				for i := range test.burst * test.tenants {
 					last = r.add(t, Job{Key: fmt.Sprint(i), Tenant: fmt.Sprint("t", i%test.tenants)})
 				}
 				r.seen.wait(t, string(lifecycle.Done), test.burst*test.tenants)
-				var limits []string
+				var set []string
 				for _, e := range r.log(t, last) {
-					if e.What == JobReleased {
-						limits = append(limits, e.Limit)
+					if e.What == lifecycle.EventReleased {
+						set = append(set, e.Limit)
 					}
 				}
-				if !slices.Equal(limits, []string{test.want}) {
-					t.Errorf("released by %q, want %q: %+v", limits, test.want, r.log(t, last))
+				if !slices.Equal(set, []string{test.want}) {
+					t.Errorf("released by %q, want %q: %+v", set, test.want, r.log(t, last))
 				}
 			})
 		})
@@ -397,7 +401,7 @@ func TestReleasedNamesTheLimit(t *testing.T) {
 func TestLogOfAnOperatorsVerbs(t *testing.T) {
 	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
-		r := startRecord(t, client, QueueLimits{}, func(_ context.Context, job Running) error {
+		r := startRecord(t, client, limits.Queue{}, func(_ context.Context, job Running) error {
 			if job.Attempt == 1 && job.Headers["fail"] != "" {
 				return permanent{}
 			}
@@ -407,7 +411,7 @@ func TestLogOfAnOperatorsVerbs(t *testing.T) {
 		later := r.add(t, Job{Key: "later", In: time.Hour})
 		r.seen.wait(t, string(lifecycle.Archived), 1)
 		for end := time.Now().Add(20 * time.Second); ; { // until asynq has archived it
-			tally, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{ID: failed}, ann, nil)
+			tally, err := operate.Apply(t.Context(), client, r.queue, operate.RetryArchived, operate.Filter{ID: failed}, ann, nil)
 			if tally.Jobs == 1 {
 				break
 			}
@@ -416,18 +420,18 @@ func TestLogOfAnOperatorsVerbs(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		if _, err := Apply(t.Context(), client, r.queue, RunNow, Filter{ID: later}, ann, nil); err != nil {
+		if _, err := operate.Apply(t.Context(), client, r.queue, operate.RunNow, operate.Filter{ID: later}, ann, nil); err != nil {
 			t.Fatal(err)
 		}
 		r.seen.wait(t, string(lifecycle.Archived), 2)
 		r.seen.wait(t, string(lifecycle.Done), 1)
 		r.stop()
-		run := []string{JobReleased, JobCalled, JobAnswered, JobEnded}
-		want := append(append(append([]string{JobEnqueued}, run...), JobOperator), run...)
+		run := []string{lifecycle.EventReleased, lifecycle.EventCalled, lifecycle.EventAnswered, lifecycle.EventEnded}
+		want := append(append(append([]string{lifecycle.EventEnqueued}, run...), lifecycle.EventOperator), run...)
 		if log := r.log(t, failed); !slices.Equal(whats(log), want) || log[5].Detail != "retry" || log[4].Detail != "archived" {
 			t.Errorf("%+v, want %v", log, want)
 		}
-		if log := r.log(t, later); !slices.Equal(whats(log), []string{JobEnqueued, JobOperator, JobCalled, JobAnswered, JobEnded}) || log[1].Detail != "run" {
+		if log := r.log(t, later); !slices.Equal(whats(log), []string{lifecycle.EventEnqueued, lifecycle.EventOperator, lifecycle.EventCalled, lifecycle.EventAnswered, lifecycle.EventEnded}) || log[1].Detail != "run" {
 			t.Errorf("%+v", log)
 		}
 	})
@@ -446,7 +450,7 @@ func TestLogIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			text = fmt.Sprint(reply)
-			log := readLog(text)
+			log := store.ReadLog(text)
 			if len(text) > 2048 || !utf8.ValidString(text) || strings.Count(text, "\n") != len(log) {
 				t.Fatalf("after %d: %d bytes, %d events: %q", i, len(text), len(log), text)
 			}
@@ -455,7 +459,7 @@ func TestLogIsBounded(t *testing.T) {
 			}
 			at, gaps := 0, 0
 			for _, e := range log {
-				if e.What == JobDropped {
+				if e.What == lifecycle.EventDropped {
 					gaps++
 					at = -1
 					continue
@@ -469,7 +473,7 @@ func TestLogIsBounded(t *testing.T) {
 				t.Fatalf("after %d: %d gaps: %q", i, gaps, text)
 			}
 		}
-		if log := readLog(text); len(log) < 8 {
+		if log := store.ReadLog(text); len(log) < 8 {
 			t.Errorf("only %d events are left", len(log))
 		}
 		// What is no log of ours does not stand in the way.
@@ -478,7 +482,7 @@ func TestLogIsBounded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if log := readLog(fmt.Sprint(reply)); len(log) == 0 || log[len(log)-1].Detail != "said" {
+			if log := store.ReadLog(fmt.Sprint(reply)); len(log) == 0 || log[len(log)-1].Detail != "said" {
 				t.Errorf("behind %.20q: %+v", hostile, log)
 			}
 		}
@@ -489,7 +493,7 @@ func FuzzReadLog(f *testing.F) {
 	f.Add("1767225600000000\tenqueued\n1767225600100000\treleased\t\ttenant\n1767225600200000\tanswered\t1\t\t\tok\n")
 	f.Add("9999999999999999999999\tx\n-1\tx\n\n\t\t\t\t\t\t\t\t\t\n1\t\xff")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, e := range readLog(text) {
+		for _, e := range store.ReadLog(text) {
 			if e.What == "" || e.Attempt < 0 || e.At.Year() > 9999 || e.Until.Year() > 9999 || !utf8.ValidString(e.Detail+e.What+e.Limit) {
 				t.Errorf("%q: %+v", text, e)
 			}
@@ -505,7 +509,7 @@ func TestEvents(t *testing.T) {
 	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		ctx, queue := t.Context(), redistest.Queue(t)
-		if events, err := Events(ctx, client, queue, "", 10); err != nil || len(events) != 0 {
+		if events, err := inspect.Events(ctx, client, queue, "", 10); err != nil || len(events) != 0 {
 			t.Fatalf("%v, %v", events, err)
 		}
 		fill := store.NewScript(`for i = tonumber(ARGV[2]), tonumber(ARGV[3]) do event('j' .. i, 'a', 'call', 'done', 'ok', table.concat({'done', 'ok', i, 0, i, 0, 0, ''}, ' ')) end`, store.RecordLua)
@@ -521,11 +525,11 @@ func TestEvents(t *testing.T) {
 		if n := client.HGet(ctx, store.Key(queue, "totals"), "answer:ok").Val(); n != fmt.Sprint(calls*each) {
 			t.Errorf("%s are counted", n)
 		}
-		newest, err := Events(ctx, client, queue, "", 3)
+		newest, err := inspect.Events(ctx, client, queue, "", 3)
 		if err != nil || len(newest) != 3 || newest[0].Attempt != calls*each-2 || newest[2].Attempt != calls*each {
 			t.Fatalf("the newest: %+v, %v", newest, err)
 		}
-		all, err := Events(ctx, client, queue, "0-0", MostEvents)
+		all, err := inspect.Events(ctx, client, queue, "0-0", inspect.MostEvents)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -537,7 +541,7 @@ func TestEvents(t *testing.T) {
 				at++
 			}
 			last := all[len(all)-1]
-			if all, err = Events(ctx, client, queue, last.ID, 700); err != nil {
+			if all, err = inspect.Events(ctx, client, queue, last.ID, 700); err != nil {
 				t.Fatal(err)
 			}
 			if len(all) == 0 {
@@ -548,7 +552,7 @@ func TestEvents(t *testing.T) {
 			}
 		}
 		for _, after := range []string{"9999999999999-999999999999999999", "1-1", "0-0"} {
-			if _, err := Events(ctx, client, queue, after, 1); err != nil {
+			if _, err := inspect.Events(ctx, client, queue, after, 1); err != nil {
 				t.Errorf("after %s: %v", after, err)
 			}
 		}
@@ -565,7 +569,7 @@ func TestEventsRefusesWhatIsWrong(t *testing.T) {
 		{"-", "after", 1}, {"+", "after", 1}, {"$", "after", 1}, {"(1-1", "after", 1}, {"1", "after", 1}, {"1-*", "after", 1}, {"1-1 ", "after", 1},
 		{"1-1\n", "after", 1}, {strings.Repeat("9", 20) + "-1", "after", 1}, {"1-" + strings.Repeat("9", 19), "after", 1}, {"-1-1", "after", 1}, {"١-1", "after", 1},
 	} {
-		_, err := Events(t.Context(), client, "q", test.after, test.n)
+		_, err := inspect.Events(t.Context(), client, "q", test.after, test.n)
 		if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != test.field {
 			t.Errorf("Events(%q, %d): %v, want an error of %s", test.after, test.n, err, test.field)
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -68,7 +70,7 @@ func TestBlockedLaneIsAskedAtTheEndOfItsOverride(t *testing.T) {
 	client := r.server.Client()
 	one := int64(1)
 	ends := time.Now().Add(time.Hour)
-	if err := SetOverride(t.Context(), client, r.queue, "a", "x", Override{Change: Change{Concurrency: &one}, Until: ends, Actor: "ann", Reason: "why"}); err != nil {
+	if err := operate.SetOverride(t.Context(), client, r.queue, "a", "x", operate.Override{Change: limits.Change{Concurrency: &one}, Until: ends, Actor: "ann", Reason: "why"}); err != nil {
 		t.Fatal(err)
 	}
 	r.enqueue(t, "a", 3)

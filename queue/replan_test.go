@@ -77,7 +77,7 @@ func TestReplanBesideRounds(t *testing.T) {
 	hook := &slowReplan{release: make(chan struct{}), over: ctx.Done()}
 	client.AddHook(hook)
 	d := r.dispatcher()
-	d.redis, d.limits.redis, d.observer = client, client, r.seen
+	d.redis, d.limits.Redis, d.observer = client, client, r.seen
 	d.logger = slog.New(slog.DiscardHandler)
 	ended := make(chan struct{})
 	go func() {

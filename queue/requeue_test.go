@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -49,7 +51,7 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := startRig(t, -1, limitsOf(Limit{Per: []string{"tenant"}, Limit: hourly(2)}), func(c *Config) {
+			r := startRig(t, -1, limitsOf(limits.Limit{Per: []string{"tenant"}, Limit: hourly(2)}), func(c *Config) {
 				c.ShutdownTimeout = time.Millisecond
 				c.Concurrency = 1 // the call under way leaves no room for another
 			})
@@ -115,7 +117,7 @@ func TestStopSettlesWhatItCutsOff(t *testing.T) {
 	}
 	close(end)
 	<-stopped
-	events, err := Events(t.Context(), r.server.Client(), r.queue, "", 10)
+	events, err := inspect.Events(t.Context(), r.server.Client(), r.queue, "", 10)
 	if err != nil || len(events) != 1 || events[0].Outcome != lifecycle.Parked || events[0].Answer != lifecycle.AnswerUnknown {
 		t.Errorf("%+v, %v; want one run that was cut off", events, err)
 	}

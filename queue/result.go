@@ -95,10 +95,6 @@ func (r *callResult) take() []byte {
 	return r.value
 }
 
-// ErrNoJob: the queue knows no such job: it never did, or the job was completed
-// and its Retention is over, or it was deleted.
-var ErrNoJob = errors.New("no such job")
-
 // JobResult is what is known of one job.
 type JobResult struct {
 	ID, Queue, Kind, Tenant string
@@ -116,7 +112,7 @@ type JobResult struct {
 	EndedAt time.Time // to the second; zero while State is neither archived nor completed
 }
 
-// Result is how a job stands and what came of it, or [ErrNoJob]. A completed
+// Result is how a job stands and what came of it, or [lifecycle.ErrNoJob]. A completed
 // job is remembered for its Retention, an archived one until it is deleted.
 func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error) {
 	fields, err := c.redis.HMGet(ctx, asynqwire.Key(queue, "t:"+id), "state", "hg_done", "hg_outcome", "hg_error", "result", "msg").Result()
@@ -125,7 +121,7 @@ func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error
 	}
 	text := store.Texts(fields)
 	if text[0] == "" {
-		return JobResult{}, fmt.Errorf("%w: %s in queue %q", ErrNoJob, check.Quote(id), queue)
+		return JobResult{}, fmt.Errorf("%w: %s in queue %q", lifecycle.ErrNoJob, check.Quote(id), queue)
 	}
 	message, err := asynqwire.Decode([]byte(text[5]))
 	if err != nil {

@@ -14,9 +14,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -155,18 +159,18 @@ type rig struct {
 	answer func(context.Context, Running) error // of the handler; nil: success
 }
 
-func startRig(t *testing.T, want int, limits Limits, edit func(*Config)) *rig {
+func startRig(t *testing.T, want int, set limits.Set, edit func(*Config)) *rig {
 	t.Helper()
 	server := redistest.Shared(t)
 	r := &rig{receiver: newReceiver(want), server: server, queue: redistest.Queue(t), client: NewClient(server.Client())}
-	limits.Queues = map[string]QueueLimits{r.queue: limits.Queues[""]}
-	for tenant, own := range limits.Tenants {
+	set.Queues = map[string]limits.Queue{r.queue: set.Queues[""]}
+	for tenant, own := range set.Tenants {
 		if changes, ok := own.Limits[""]; ok {
-			own.Limits = map[string]map[string]Change{r.queue: changes}
-			limits.Tenants[tenant] = own
+			own.Limits = map[string]map[string]limits.Change{r.queue: changes}
+			set.Tenants[tenant] = own
 		}
 	}
-	if err := Publish(t.Context(), server.Client(), limits); err != nil {
+	if err := operate.Publish(t.Context(), server.Client(), set); err != nil {
 		t.Fatal(err)
 	}
 	// Redis knows the script: the reply that a test loses is no NOSCRIPT.
@@ -174,7 +178,7 @@ func startRig(t *testing.T, want int, limits Limits, edit func(*Config)) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		faults, err := Faults(context.Background(), server.Client(), r.queue)
+		faults, err := inspect.Faults(context.Background(), server.Client(), r.queue)
 		if t.Failed() {
 			t.Logf("faults of the scripts: %+v, %v", faults, err)
 		}
@@ -249,16 +253,16 @@ func (r *rig) enqueue(t *testing.T, tenant string, n int) {
 	}
 }
 
-func perTenant(rate int64) Limit {
-	return Limit{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(rate)}, Per: []string{"tenant"}}
+func perTenant(rate int64) limits.Limit {
+	return limits.Limit{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(rate)}, Per: []string{"tenant"}}
 }
 
-func sharedBy(rate int64) Limit {
-	return Limit{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(rate)}}
+func sharedBy(rate int64) limits.Limit {
+	return limits.Limit{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(rate)}}
 }
 
-func limitsOf(limits ...Limit) Limits {
-	return Limits{Queues: map[string]QueueLimits{"": {Limits: limits}}}
+func limitsOf(set ...limits.Limit) limits.Set {
+	return limits.Set{Queues: map[string]limits.Queue{"": {Limits: set}}}
 }
 
 // states counts a queue's tasks by asynq's states, as its Inspector sees them.
@@ -308,14 +312,14 @@ func (r *rig) dispatcher() *dispatcher {
 	client := r.server.Client()
 	return &dispatcher{
 		queue: r.queue, worker: "w", runs: &atomic.Int64{}, hand: func([]handed) {}, redis: client, capacity: newCapacity(100), observer: NoObserver{},
-		limits: &limitsCache{queue: r.queue, redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, live: newLiveRuns(), roles: newRoles(client, "w"), sending: &atomic.Int64{}, poll: slowestDispatch, woken: make(chan struct{}, 1), called: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
+		limits: &effective.Calendars{Queue: r.queue, Redis: client}, clock: &redisClock{}, pauses: &pauses{}, starving: &starvation{}, live: newLiveRuns(), roles: newRoles(client, "w"), sending: &atomic.Int64{}, poll: slowestDispatch, woken: make(chan struct{}, 1), called: make(chan struct{}, 1), stepped: make(chan struct{}, 1),
 	}
 }
 
 // chores are those without a worker, for tests that do them by hand.
 func (r *rig) chores() *chores {
 	client := r.server.Client()
-	return newChores(r.queue, client, &limitsCache{queue: r.queue, redis: client}, discardLogger())
+	return newChores(r.queue, client, &effective.Calendars{Queue: r.queue, Redis: client}, discardLogger())
 }
 
 // release dispatches with so much room while there is more to do at once, and

@@ -156,8 +156,8 @@ func newRunning(queue, id string, task asynqwire.Message) *Running {
 	headers := task.Headers
 	job := &Running{
 		ID: id, Queue: queue, Kind: task.Kind, Tenant: headers[asynqwire.HeaderTenant],
-		Attempt: task.Retried + 1, MaxAttempts: defaultMaxAttempts,
-		IdempotencyKey: idempotencyKey(id), Cost: 1, Headers: readHeaders(headers), attributes: headers[asynqwire.HeaderAttributes], task: task,
+		Attempt: task.Retried + 1, MaxAttempts: store.DefaultMaxAttempts,
+		IdempotencyKey: idempotencyKey(id), Cost: 1, Headers: asynqwire.ReadHeaders(headers), attributes: headers[asynqwire.HeaderAttributes], task: task,
 	}
 	if job.Tenant == "" {
 		job.Tenant = asynqwire.NoTenant

@@ -38,9 +38,6 @@ var watchLua string
 //go:embed late.lua
 var lateLua string
 
-//go:embed sweep.lua
-var sweepLua string
-
 //go:embed periodic.lua
 var periodicLua string
 
@@ -67,7 +64,6 @@ var (
 	recoverScript  = store.NewScript(recoverLua, store.RecordLua)
 	watchScript    = store.NewScript(watchLua)
 	lateScript     = store.NewScript(lateLua, store.RecordLua, store.EndLua)
-	sweepScript    = store.NewScript(sweepLua)
 	janitorScript  = store.NewScript(janitorLua, asynqwire.MessageLua).AllowOOM()
 )
 

@@ -103,7 +103,7 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	windows := "none"
 	if slices.ContainsFunc(questions, settleQuestion.needsLimits) {
 		var err error
-		if windows, err = g.limits.windows(ctx); err != nil {
+		if windows, err = g.limits.Text(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -117,7 +117,7 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	}
 	reply, err := settleScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), args...)
 	if err != nil {
-		g.limits.look(err)
+		g.limits.Invalidate(err)
 		return nil, err
 	}
 	n, err := store.Numbers(reply, len(questions)+1)

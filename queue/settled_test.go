@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -16,7 +19,7 @@ func (r *rig) settles(t *testing.T, q settleQuestion) settled {
 	t.Helper()
 	q.owner, q.tenant, q.kind = cmp.Or(q.owner, "w:1"), "a", "call"
 	client := r.server.Client()
-	g := &gate{queue: r.queue, redis: client, limits: &limitsCache{queue: r.queue, redis: client}, woke: func() {}, replans: newReplans()}
+	g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, woke: func() {}, replans: newReplans()}
 	answers, err := g.sendSettle([]settleQuestion{q})
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +41,7 @@ func (r *rig) giveBack(t *testing.T, ids ...string) {
 // slotOf asks for a slot by hand, and returns the answer and the reason.
 func (r *rig) slotOf(t *testing.T, id string) string {
 	t.Helper()
-	reply, err := slotScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, (2 * horizon).Microseconds(), inHand.Microseconds(), "",
+	reply, err := slotScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), "",
 		id, "w:1", "a", "", "call", 1, "", time.Minute.Microseconds())
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +84,7 @@ func TestSettledJobIsNobodys(t *testing.T) {
 	waits := r.add(t, func(job *Job) { job.Key, job.KeyUntil = "other", Ended })
 	lock = store.Key(r.queue, "unique:"+r.field(t, waits, "hg_unique"))
 	client.Set(t.Context(), lock, "another", 0)
-	if tally, err := Apply(t.Context(), client, r.queue, Cancel, Filter{ID: waits}, ann, nil); err != nil || tally.Jobs != 1 {
+	if tally, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{ID: waits}, ann, nil); err != nil || tally.Jobs != 1 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	if holder := client.Get(t.Context(), lock).Val(); holder != "another" {
@@ -157,7 +160,7 @@ func TestRecoverFreesPermits(t *testing.T) {
 // for which nobody waits, as those do for a permit.
 func TestEndsThatMayWait(t *testing.T) {
 	// end is the settlement of a job that is handed over, and that perhaps asks for a slot.
-	end := func(asks bool, limits ...Limit) settleQuestion {
+	end := func(asks bool, limits ...limits.Limit) settleQuestion {
 		t.Helper()
 		r := startRig(t, -1, limitsOf(limits...), nil)
 		var got []handed
@@ -178,7 +181,7 @@ func TestEndsThatMayWait(t *testing.T) {
 		job.permits = grant.permits
 		return job.settled(got[0].owner, "done")
 	}
-	inFlight := Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}
+	inFlight := limits.Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}
 	plain := end(false, perTenant(100))
 	metered, failed := plain, plain
 	metered.actual, failed.outcome = "tokens=1;", "free"

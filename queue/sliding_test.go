@@ -6,11 +6,12 @@ import (
 
 	"github.com/headgate/headgate/internal/pacer"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
 
-func slidingOf(name string, count int64, period time.Duration, per ...string) Limit {
-	return Limit{Per: per, Limit: throttle.Limit{Name: name, Algorithm: throttle.SlidingWindowCounter, Rate: throttle.Rate{Count: count, Period: period}}}
+func slidingOf(name string, count int64, period time.Duration, per ...string) limits.Limit {
+	return limits.Limit{Per: per, Limit: throttle.Limit{Name: name, Algorithm: throttle.SlidingWindowCounter, Rate: throttle.Rate{Count: count, Period: period}}}
 }
 
 // TestSlidingCounterIsUsed: a backlog behind a sliding window counter goes at the
@@ -19,14 +20,14 @@ func TestSlidingCounterIsUsed(t *testing.T) {
 	const windows = 16
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		rates := map[string]throttle.Rate{"one": {Count: 1, Period: 200 * time.Millisecond}, "five": {Count: 5, Period: 250 * time.Millisecond}}
-		limits := limitsOf(slidingOf("quota", 1, time.Second, "tenant"))
-		limits.Tenants = map[string]TenantLimits{}
+		set := limitsOf(slidingOf("quota", 1, time.Second, "tenant"))
+		set.Tenants = map[string]limits.Tenant{}
 		all := 0
 		for tenant, rate := range rates {
-			limits.Tenants[tenant] = TenantLimits{Limits: map[string]map[string]Change{"": {"quota": {Rate: &rate}}}}
+			set.Tenants[tenant] = limits.Tenant{Limits: map[string]map[string]limits.Change{"": {"quota": {Rate: &rate}}}}
 			all += windows * int(rate.Count)
 		}
-		r := startRig(t, all, limits, nil)
+		r := startRig(t, all, set, nil)
 		for tenant, rate := range rates {
 			r.enqueue(t, tenant, windows*int(rate.Count))
 		}

@@ -13,10 +13,11 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
-var ann = Operator{Actor: "ann", Reason: "the campaign was a mistake"}
+var ann = operate.Operator{Actor: "ann", Reason: "the campaign was a mistake"}
 
 // notToday is an error as package clients makes them: not before then.
 type notToday struct{ time.Time }

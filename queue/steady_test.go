@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // TestManyForOneSecond: jobs that are due at the same moment cost Redis no more
@@ -17,7 +19,7 @@ func TestManyForOneSecond(t *testing.T) {
 	run := func(at time.Time) (scripts float64) {
 		server := redistest.Start(t)
 		client := NewClient(server.Client())
-		if err := Publish(t.Context(), server.Client(), Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(rate)}}}}); err != nil {
+		if err := operate.Publish(t.Context(), server.Client(), limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{perTenant(rate)}}}}); err != nil {
 			t.Fatal(err)
 		}
 		got := newReceiver(jobs)

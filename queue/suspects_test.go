@@ -14,9 +14,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/workers"
 )
 
@@ -38,7 +41,7 @@ func TestPoisonJobs(t *testing.T) {
 			const jobs = 101
 			server := redistest.Start(t)
 			ctx, client := t.Context(), server.Client()
-			if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{"jobs": {Limits: []Limit{perTenant(1000)}}}}); err != nil {
+			if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"jobs": {Limits: []limits.Limit{perTenant(1000)}}}}); err != nil {
 				t.Fatal(err)
 			}
 			kills := map[string]bool{}
@@ -61,7 +64,7 @@ func TestPoisonJobs(t *testing.T) {
 				}
 				recoverAll(t, client, "jobs")
 			}
-			archived, _, err := ListArchived(ctx, client, "jobs", "", 0)
+			archived, _, err := inspect.ListArchived(ctx, client, "jobs", "", 0)
 			if err != nil || len(archived) != len(poison) {
 				t.Errorf("%d archived, %v; want the %d poison jobs", len(archived), err, len(poison))
 			}
@@ -148,7 +151,7 @@ func TestPoisonProcess(t *testing.T) {
 func TestSuspectsWait(t *testing.T) {
 	const suspects = 3
 	other := redistest.Queue(t) + "-other"
-	r := startRig(t, -1, limitsOf(Limit{Per: []string{"tenant"}, Limit: hourly(suspects + 1)}), func(c *Config) { c.Queues = append(c.Queues, other) })
+	r := startRig(t, -1, limitsOf(limits.Limit{Per: []string{"tenant"}, Limit: hourly(suspects + 1)}), func(c *Config) { c.Queues = append(c.Queues, other) })
 	released, called := make(chan struct{}), make(chan string, 10)
 	release := sync.OnceFunc(func() { close(released) })
 	defer release()

@@ -7,15 +7,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
 
-func (r *rig) tenant(t *testing.T, tenant string) TenantDetail {
+func (r *rig) tenant(t *testing.T, tenant string) inspect.TenantDetail {
 	t.Helper()
-	d, err := NewInspector(r.server.Client()).Tenant(t.Context(), r.queue, tenant)
+	d, err := inspect.New(r.server.Client()).Tenant(t.Context(), r.queue, tenant)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,11 +40,11 @@ func TestTenantSlots(t *testing.T) {
 	burst := perTenant(10)
 	burst.Burst = 5
 	hourly := windowOf("hourly", 8, time.Hour, "tenant")
-	calls := Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 3}, Per: []string{"tenant"}}
-	limits := limitsOf(burst, sharedBy(1000), hourly, calls)
-	r := startRig(t, 0, limits, nil)
+	calls := limits.Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 3}, Per: []string{"tenant"}}
+	shape := limitsOf(burst, sharedBy(1000), hourly, calls)
+	r := startRig(t, 0, shape, nil)
 	r.served(t)
-	client, ctx, by := r.server.Client(), t.Context(), Operator{"ann", "a test"}
+	client, ctx, by := r.server.Client(), t.Context(), operate.Operator{Actor: "ann", Reason: "a test"}
 	r.enqueue(t, "a", 12)
 	d := r.tenant(t, "a")
 	opens := d.Now.Truncate(time.Hour).Add(time.Hour)
@@ -80,19 +83,19 @@ func TestTenantSlots(t *testing.T) {
 	}
 
 	until := time.Now().Add(10 * time.Minute)
-	if _, err := PauseJobs(ctx, client, r.queue, Scope{Tenant: "a"}, until, by); err != nil {
+	if _, err := operate.PauseJobs(ctx, client, r.queue, inspect.Scope{Tenant: "a"}, until, by); err != nil {
 		t.Fatal(err)
 	}
 	if d := r.tenant(t, "a"); len(d.Pauses) != 1 || len(d.Slots) != 12 || d.Slots[0].Sub(until).Abs() > time.Millisecond {
 		t.Errorf("paused until %v: %v", until, d.Slots)
 	}
-	if _, err := PauseJobs(ctx, client, r.queue, Scope{Tenant: "a"}, time.Time{}, by); err != nil {
+	if _, err := operate.PauseJobs(ctx, client, r.queue, inspect.Scope{Tenant: "a"}, time.Time{}, by); err != nil {
 		t.Fatal(err)
 	}
-	if d := r.tenant(t, "a"); len(d.Slots) != 0 || d.Sure != NotKnown {
+	if d := r.tenant(t, "a"); len(d.Slots) != 0 || d.Sure != inspect.NotKnown {
 		t.Errorf("paused until resumed: %v", d.Slots)
 	}
-	if _, err := ResumeJobs(ctx, client, r.queue, Scope{Tenant: "a"}, by); err != nil {
+	if _, err := operate.ResumeJobs(ctx, client, r.queue, inspect.Scope{Tenant: "a"}, by); err != nil {
 		t.Fatal(err)
 	}
 
@@ -101,9 +104,9 @@ func TestTenantSlots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := limits.Queues[r.queue]
-	q.SendWindows = map[string]sendwindow.Window{AllKinds: window}
-	if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{r.queue: q}}); err != nil {
+	q := shape.Queues[r.queue]
+	q.SendWindows = map[string]sendwindow.Window{limits.AllKinds: window}
+	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{r.queue: q}}); err != nil {
 		t.Fatal(err)
 	}
 	if d := r.tenant(t, "a"); !d.WindowOpens.Equal(opens) || len(d.Slots) != 12 || !d.Slots[0].Equal(opens) {
@@ -118,7 +121,7 @@ func TestTenantIsOfOneMoment(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(1000)), nil)
 	r.served(t)
-	inspector := NewInspector(r.server.Client())
+	inspector := inspect.New(r.server.Client())
 	for ask := range 20 {
 		d, err := inspector.Tenant(t.Context(), r.queue, "a")
 		if err != nil {
@@ -135,7 +138,7 @@ func TestTenantIsOfOneMoment(t *testing.T) {
 // TestTenantOfSeveralLanes: its slots are those of all its lanes.
 func TestTenantOfSeveralLanes(t *testing.T) {
 	t.Parallel()
-	domain := Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(2)}, Per: []string{"domain"}}
+	domain := limits.Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(2)}, Per: []string{"domain"}}
 	r := startRig(t, 0, limitsOf(domain, sharedBy(1000)), nil)
 	r.served(t)
 	for range 3 {
@@ -149,7 +152,7 @@ func TestTenantOfSeveralLanes(t *testing.T) {
 			t.Errorf("slot %d in %v, want %v", i, span, want)
 		}
 	}
-	if len(d.Slots) != 6 || d.Sure != Rough {
+	if len(d.Slots) != 6 || d.Sure != inspect.Rough {
 		t.Errorf("%d slots, %s", len(d.Slots), d.Sure)
 	}
 }
@@ -163,9 +166,9 @@ func TestPreview(t *testing.T) {
 	r.enqueue(t, "a", 101)
 	r.enqueue(t, "b", 51)
 	client, ctx := r.server.Client(), t.Context()
-	inspector := NewInspector(client)
+	inspector := inspect.New(client)
 	fast := throttle.PerSecond(50)
-	p, err := inspector.Preview(ctx, r.queue, "a", "tenant", Change{Rate: &fast})
+	p, err := inspector.Preview(ctx, r.queue, "a", "tenant", limits.Change{Rate: &fast})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +180,7 @@ func TestPreview(t *testing.T) {
 	if o, err := inspector.Outlook(ctx, r.queue, "a"); err != nil || !o.DrainsAt.Equal(p.Before.DrainsAt) || client.Exists(ctx, store.Key(r.queue, "overrides")).Val() != 0 {
 		t.Errorf("%v, %v", o, err)
 	}
-	if err := SetOverride(ctx, client, r.queue, "a", "tenant", Override{Change: Change{Rate: &fast}, Actor: "ann", Reason: "a test"}); err != nil {
+	if err := operate.SetOverride(ctx, client, r.queue, "a", "tenant", operate.Override{Change: limits.Change{Rate: &fast}, Actor: "ann", Reason: "a test"}); err != nil {
 		t.Fatal(err)
 	}
 	if o, err := inspector.Outlook(ctx, r.queue, "a"); err != nil || o.DrainsAt.Sub(o.Now).Round(10*time.Millisecond) != 2*time.Second {
@@ -185,18 +188,18 @@ func TestPreview(t *testing.T) {
 	}
 	for name, change := range map[string]struct {
 		queue, tenant, limit string
-		Change
+		limits.Change
 	}{
-		"no queue":    {"nothing", "a", "tenant", Change{Rate: &fast}},
-		"no tenant":   {r.queue, "", "tenant", Change{Rate: &fast}},
-		"no limit":    {r.queue, "a", "tennant", Change{Rate: &fast}},
-		"shared":      {r.queue, "a", "account", Change{Rate: &fast}},
-		"nothing":     {r.queue, "a", "tenant", Change{}},
-		"concurrency": {r.queue, "a", "tenant", Change{Concurrency: new(int64(3))}},
-		"burst":       {r.queue, "a", "tenant", Change{Burst: new(int64(-3))}},
+		"no queue":    {"nothing", "a", "tenant", limits.Change{Rate: &fast}},
+		"no tenant":   {r.queue, "", "tenant", limits.Change{Rate: &fast}},
+		"no limit":    {r.queue, "a", "tennant", limits.Change{Rate: &fast}},
+		"shared":      {r.queue, "a", "account", limits.Change{Rate: &fast}},
+		"nothing":     {r.queue, "a", "tenant", limits.Change{}},
+		"concurrency": {r.queue, "a", "tenant", limits.Change{Concurrency: new(int64(3))}},
+		"burst":       {r.queue, "a", "tenant", limits.Change{Burst: new(int64(-3))}},
 	} {
 		_, previewed := inspector.Preview(ctx, change.queue, change.tenant, change.limit, change.Change)
-		set := SetOverride(ctx, client, change.queue, change.tenant, change.limit, Override{Change: change.Change, Actor: "ann", Reason: "a test"})
+		set := operate.SetOverride(ctx, client, change.queue, change.tenant, change.limit, operate.Override{Change: change.Change, Actor: "ann", Reason: "a test"})
 		_, wrong := errors.AsType[*validation.Error](previewed)
 		_, same := errors.AsType[*validation.Error](set)
 		if previewed == nil || set == nil || previewed.Error() != set.Error() || wrong != same {

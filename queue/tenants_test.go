@@ -14,8 +14,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
@@ -26,12 +29,12 @@ func manyTenants(t testing.TB, tenants int) *redis.Client {
 	t.Helper()
 	server := redistest.Start(t, "--save", "", "--slowlog-log-slower-than", "5000", "--slowlog-max-len", "1000")
 	client := server.Client()
-	limits := Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{sharedBy(1000), perTenant(10)}}}, Tenants: map[string]TenantLimits{}}
+	set := limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{sharedBy(1000), perTenant(10)}}}, Tenants: map[string]limits.Tenant{}}
 	for i := 0; i < tenants; i += 100 {
 		rate := throttle.PerSecond(int64(20 + i%1000))
-		limits.Tenants[fmt.Sprintf("tenant-%06d", i)] = TenantLimits{Weight: 2, Limits: map[string]map[string]Change{"q": {"tenant": {Rate: &rate}}}}
+		set.Tenants[fmt.Sprintf("tenant-%06d", i)] = limits.Tenant{Weight: 2, Limits: map[string]map[string]limits.Change{"q": {"tenant": {Rate: &rate}}}}
 	}
-	if err := Publish(t.Context(), client, limits); err != nil {
+	if err := operate.Publish(t.Context(), client, set); err != nil {
 		t.Fatal(err)
 	}
 	redistest.Serve(client, "q", "call")
@@ -49,7 +52,7 @@ func manyTenants(t testing.TB, tenants int) *redis.Client {
 			due = append(due, zOf(name, float64(now)))
 			lane := make([]redis.Z, jobs)
 			for k := range lane {
-				lane[k] = zOf(fmt.Sprintf("%d-%d", i, k), float64(bandScores+now+int64(k)))
+				lane[k] = zOf(fmt.Sprintf("%d-%d", i, k), float64(store.BandScores+now+int64(k)))
 			}
 			pipe.ZAdd(t.Context(), asynqwire.Key("q", "g:"+name), lane...)
 		}
@@ -122,21 +125,21 @@ func TestHundredThousandTenants(t *testing.T) {
 	t.Parallel()
 	const tenants = 100_000
 	client := manyTenants(t, tenants)
-	ctx, by := t.Context(), Operator{"ann", "a test"}
+	ctx, by := t.Context(), operate.Operator{Actor: "ann", Reason: "a test"}
 	if err := client.HSet(ctx, store.Key("q", "done"), "Ancient%20One", 7).Err(); err != nil {
 		t.Fatal(err)
 	}
 	rate := throttle.PerSecond(5)
-	if err := SetOverride(ctx, client, "q", "overridden", "tenant", Override{Change: Change{Rate: &rate}, Actor: "ann", Reason: "a test"}); err != nil {
+	if err := operate.SetOverride(ctx, client, "q", "overridden", "tenant", operate.Override{Change: limits.Change{Rate: &rate}, Actor: "ann", Reason: "a test"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := PauseJobs(ctx, client, "q", Scope{Tenant: "tenant-000500"}, time.Time{}, by); err != nil {
+	if _, err := operate.PauseJobs(ctx, client, "q", inspect.Scope{Tenant: "tenant-000500"}, time.Time{}, by); err != nil {
 		t.Fatal(err)
 	}
 	sizes := &replySizes{}
 	client.AddHook(sizes)
-	inspector := NewInspector(client)
-	list := func(q TenantQuery) TenantPage {
+	inspector := inspect.New(client)
+	list := func(q inspect.TenantQuery) inspect.TenantPage {
 		t.Helper()
 		page, err := inspector.ListTenants(ctx, "q", q)
 		if err != nil {
@@ -145,8 +148,8 @@ func TestHundredThousandTenants(t *testing.T) {
 		return page
 	}
 
-	page := list(TenantQuery{})
-	if page.Total != tenants+2 || len(page.Tenants) != usualTenants {
+	page := list(inspect.TenantQuery{})
+	if page.Total != tenants+2 || len(page.Tenants) != inspect.DefaultTenants {
 		t.Fatalf("%d of %d tenants", len(page.Tenants), page.Total)
 	}
 	for i, row := range page.Tenants {
@@ -154,46 +157,48 @@ func TestHundredThousandTenants(t *testing.T) {
 		if want := fmt.Sprintf("tenant-%06d", 6+7*i); row.Tenant != want || row.Waiting != 7 || row.Done != int64(6+7*i) {
 			t.Errorf("row %d: %s with %d waiting, %d done; want %s with 7", i, row.Tenant, row.Waiting, row.Done, want)
 		}
-		if row.DrainsAt.IsZero() || row.Sure != Rough || row.HeldBy == nil || row.Limit != row.HeldBy.Limit || row.Capacity < 1 || row.Next.IsZero() {
+		if row.DrainsAt.IsZero() || row.Sure != inspect.Rough || row.HeldBy == nil || row.Limit != row.HeldBy.Limit || row.Capacity < 1 || row.Next.IsZero() {
 			t.Errorf("%+v", row)
 		}
 	}
 	seen := map[string]bool{}
-	for offset := 0; ; offset += mostTenants {
-		page := list(TenantQuery{Search: "TENANT-0001", Sort: ByTenant, Ascending: true, Offset: offset, Limit: mostTenants})
+	for offset := 0; ; offset += inspect.MaxTenants {
+		page := list(inspect.TenantQuery{Search: "TENANT-0001", Sort: inspect.ByTenant, Ascending: true, Offset: offset, Limit: inspect.MaxTenants})
 		if page.Total != 100 {
 			t.Fatalf("%d match, want 100", page.Total)
 		}
 		for _, row := range page.Tenants {
 			seen[row.Tenant] = true
 		}
-		if len(page.Tenants) < mostTenants {
+		if len(page.Tenants) < inspect.MaxTenants {
 			break
 		}
 	}
 	if len(seen) != 100 || !seen["tenant-000100"] || !seen["tenant-000199"] {
 		t.Errorf("%d were found", len(seen))
 	}
-	if page := list(TenantQuery{Offset: tenants + 2}); len(page.Tenants) != 0 || page.Total != tenants+2 {
+	if page := list(inspect.TenantQuery{Offset: tenants + 2}); len(page.Tenants) != 0 || page.Total != tenants+2 {
 		t.Errorf("behind the last one: %+v", page)
 	}
 
 	// All others are known for what is not their backlog.
-	for search, check := range map[string]func(TenantRow) bool{
-		"ancient one":   func(row TenantRow) bool { return row.Done == 7 && row.Waiting == 0 && row.DrainsAt.IsZero() },
-		"overridden":    func(row TenantRow) bool { return row.Overridden && row.Limit == "tenant" && row.Level == 1 },
-		"tenant-000500": func(row TenantRow) bool { return len(row.Pauses) == 1 && row.Sure == NotKnown && row.Weight == 2 },
+	for search, check := range map[string]func(inspect.TenantRow) bool{
+		"ancient one": func(row inspect.TenantRow) bool { return row.Done == 7 && row.Waiting == 0 && row.DrainsAt.IsZero() },
+		"overridden":  func(row inspect.TenantRow) bool { return row.Overridden && row.Limit == "tenant" && row.Level == 1 },
+		"tenant-000500": func(row inspect.TenantRow) bool {
+			return len(row.Pauses) == 1 && row.Sure == inspect.NotKnown && row.Weight == 2
+		},
 	} {
-		if page := list(TenantQuery{Search: search}); page.Total != 1 || !check(page.Tenants[0]) {
+		if page := list(inspect.TenantQuery{Search: search}); page.Total != 1 || !check(page.Tenants[0]) {
 			t.Errorf("%s: %+v", search, page)
 		}
 	}
-	if row := list(TenantQuery{Sort: ByWeight, Limit: 1}).Tenants[0]; row.Weight != 2 || row.Tenant != "tenant-000000" {
+	if row := list(inspect.TenantQuery{Sort: inspect.ByWeight, Limit: 1}).Tenants[0]; row.Weight != 2 || row.Tenant != "tenant-000000" {
 		t.Errorf("of the largest weight: %+v", row)
 	}
 	// 400,000 jobs at 1,000 a second: the last ones go in 400 s. The one that is
 	// paused is last of all, and those without a backlog are first.
-	drains := list(TenantQuery{Sort: ByDrains, Ascending: true, Limit: 200})
+	drains := list(inspect.TenantQuery{Sort: inspect.ByDrains, Ascending: true, Limit: 200})
 	if drains.Tenants[0].Waiting != 0 || drains.Tenants[1].Waiting != 0 || drains.Tenants[2].Waiting == 0 {
 		t.Errorf("%+v", drains.Tenants[:3])
 	}
@@ -202,7 +207,7 @@ func TestHundredThousandTenants(t *testing.T) {
 			t.Errorf("among the first: %v", row)
 		}
 	}
-	drains = list(TenantQuery{Sort: ByDrains})
+	drains = list(inspect.TenantQuery{Sort: inspect.ByDrains})
 	for i, row := range drains.Tenants {
 		if took := row.DrainsAt.Sub(drains.Now).Round(time.Second); i > 0 && (row.Waiting != 7 || took < 350*time.Second || took > 450*time.Second) {
 			t.Errorf("among the last: %v, in %v", row, took)
@@ -213,10 +218,10 @@ func TestHundredThousandTenants(t *testing.T) {
 	if err := client.HSet(ctx, store.Key("q", "backlog"), "tenant-000006", 1_000_000).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if page := list(TenantQuery{Search: "tenant-000006"}); page.Total != 1 || page.Tenants[0].Waiting != 1_000_000 {
+	if page := list(inspect.TenantQuery{Search: "tenant-000006"}); page.Total != 1 || page.Tenants[0].Waiting != 1_000_000 {
 		t.Errorf("%+v", page)
 	}
-	if o, err := inspector.Outlook(ctx, "q", "tenant-099999"); err != nil || o.Waiting != 1+99_999%7 || o.DrainsAt.IsZero() || o.Sure != Rough {
+	if o, err := inspector.Outlook(ctx, "q", "tenant-099999"); err != nil || o.Waiting != 1+99_999%7 || o.DrainsAt.IsZero() || o.Sure != inspect.Rough {
 		t.Errorf("%+v, %v", o, err)
 	}
 	overview, err := inspector.Overview(ctx, "q")
@@ -233,8 +238,8 @@ func TestHundredThousandTenants(t *testing.T) {
 func TestTenantQueriesAreChecked(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
-	inspector := NewInspector(r.server.Client())
-	for field, q := range map[string]TenantQuery{
+	inspector := inspect.New(r.server.Client())
+	for field, q := range map[string]inspect.TenantQuery{
 		"sort": {Sort: "name"}, "offset": {Offset: -1}, "limit": {Limit: 201}, "search": {Search: strings.Repeat("x", 1000)},
 	} {
 		_, err := inspector.ListTenants(t.Context(), r.queue, q)
@@ -243,7 +248,10 @@ func TestTenantQueriesAreChecked(t *testing.T) {
 		}
 	}
 	for _, ask := range []func() error{
-		func() error { _, err := inspector.ListTenants(t.Context(), "nothing", TenantQuery{}); return err },
+		func() error {
+			_, err := inspector.ListTenants(t.Context(), "nothing", inspect.TenantQuery{})
+			return err
+		},
 		func() error { _, err := inspector.Overview(t.Context(), "nothing"); return err },
 	} {
 		if invalid, ok := errors.AsType[*validation.Error](ask()); !ok || invalid.Field != "queue" {
@@ -255,15 +263,15 @@ func TestTenantQueriesAreChecked(t *testing.T) {
 // BenchmarkListTenants lists pages of 100,000 tenants, in each of the orders.
 func BenchmarkListTenants(b *testing.B) {
 	client := manyTenants(b, 100_000)
-	inspector := NewInspector(client)
+	inspector := inspect.New(client)
 	began := time.Now()
-	if _, err := inspector.ListTenants(b.Context(), "q", TenantQuery{}); err != nil {
+	if _, err := inspector.ListTenants(b.Context(), "q", inspect.TenantQuery{}); err != nil {
 		b.Fatal(err)
 	}
 	cold := time.Since(began)
 	var took []time.Duration
 	for b.Loop() {
-		q := TenantQuery{Sort: []TenantSort{ByWaiting, ByTenant, ByDrains, ByWeight}[len(took)%4], Offset: 50 * (len(took) % 100), Search: []string{"", "9"}[len(took)/4%2]}
+		q := inspect.TenantQuery{Sort: []inspect.TenantSort{inspect.ByWaiting, inspect.ByTenant, inspect.ByDrains, inspect.ByWeight}[len(took)%4], Offset: 50 * (len(took) % 100), Search: []string{"", "9"}[len(took)/4%2]}
 		began := time.Now()
 		if page, err := inspector.ListTenants(b.Context(), "q", q); err != nil || len(page.Tenants) != 50 {
 			b.Fatalf("%d, %v", len(page.Tenants), err)

@@ -7,8 +7,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -84,7 +87,7 @@ func TestDamageIsTold(t *testing.T) {
 			id := r.add(t, nil)
 			test.damage(t, r, id)
 			test.run(t, r, id)
-			faults, err := Faults(t.Context(), r.server.Client(), r.queue)
+			faults, err := inspect.Faults(t.Context(), r.server.Client(), r.queue)
 			if err != nil || len(faults) != 1 || !strings.Contains(faults[0].Reason, test.want) {
 				t.Errorf("faults %+v, %v; want one that says %q", faults, err, test.want)
 			}
@@ -99,8 +102,8 @@ func TestPermitOfANewLimit(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(10)), nil)
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")
-	calls := Limit{Limit: throttle.Limit{Name: "calls", Algorithm: throttle.Concurrency, Concurrency: 1}}
-	if err := Publish(t.Context(), r.server.Client(), Limits{Queues: map[string]QueueLimits{r.queue: {Limits: []Limit{calls}}}}); err != nil {
+	calls := limits.Limit{Limit: throttle.Limit{Name: "calls", Algorithm: throttle.Concurrency, Concurrency: 1}}
+	if err := operate.Publish(t.Context(), r.server.Client(), limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{calls}}}}); err != nil {
 		t.Fatal(err)
 	}
 	if answer := r.slotOf(t, id); answer != "go" {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/workers"
 )
@@ -20,44 +21,44 @@ func TestUnservedIsSaid(t *testing.T) {
 	other := func(job *Job) { job.Kind = "other" }
 	id := r.add(t, other)
 	scheduled := r.add(t, func(job *Job) { job.Kind, job.At = "other", time.Now().Add(time.Hour) })
-	says := func(want Unserved) {
+	says := func(want inspect.Unserved) {
 		t.Helper()
-		in := NewInspector(r.server.Client()) // one that has read nothing yet
+		in := inspect.New(r.server.Client()) // one that has read nothing yet
 		for _, id := range []string{id, scheduled} {
 			e, err := in.Explain(t.Context(), r.queue, id)
-			if err != nil || !strings.Contains(e.String(), want.String()) || !e.At.IsZero() || e.Sure != NotKnown || e.HeldBy != nil ||
+			if err != nil || !strings.Contains(e.String(), want.String()) || !e.At.IsZero() || e.Sure != inspect.NotKnown || e.HeldBy != nil ||
 				e.Unserved == nil || *e.Unserved != want {
 				t.Errorf("Explain: %v (%s), %v", e, e.Sure, err)
 			}
 		}
-		batch, err := in.Estimate(t.Context(), r.queue, Batch{Tenant: "b", Kind: "other", Jobs: 3})
-		if err != nil || !strings.Contains(batch.String(), want.String()) || batch.Sure != NotKnown || batch.Unserved == nil {
+		batch, err := in.Estimate(t.Context(), r.queue, inspect.Batch{Tenant: "b", Kind: "other", Jobs: 3})
+		if err != nil || !strings.Contains(batch.String(), want.String()) || batch.Sure != inspect.NotKnown || batch.Unserved == nil {
 			t.Errorf("Estimate: %v (%s), %v", batch, batch.Sure, err)
 		}
 		outlook, err := in.Outlook(t.Context(), r.queue, "a")
-		if err != nil || !strings.Contains(outlook.String(), want.String()) || outlook.Sure != NotKnown || outlook.Rate != 0 || outlook.HeldBy != nil {
+		if err != nil || !strings.Contains(outlook.String(), want.String()) || outlook.Sure != inspect.NotKnown || outlook.Rate != 0 || outlook.HeldBy != nil {
 			t.Errorf("Outlook: %v (%s), %v", outlook, outlook.Sure, err)
 		}
-		page, err := in.ListTenants(t.Context(), r.queue, TenantQuery{})
+		page, err := in.ListTenants(t.Context(), r.queue, inspect.TenantQuery{})
 		if err != nil || len(page.Tenants) != 1 || !strings.Contains(page.Tenants[0].String(), want.String()) || !page.Tenants[0].Next.IsZero() {
 			t.Errorf("ListTenants: %+v, %v", page.Tenants, err)
 		}
 		overview, err := in.Overview(t.Context(), r.queue)
-		if err != nil || overview.Sure != NotKnown || overview.Top == nil || !strings.Contains(overview.Top.String(), want.String()) ||
-			!slices.Equal(overview.Unserved, []Unserved{want}) || overview.UnservedJobs != 1 {
+		if err != nil || overview.Sure != inspect.NotKnown || overview.Top == nil || !strings.Contains(overview.Top.String(), want.String()) ||
+			!slices.Equal(overview.Unserved, []inspect.Unserved{want}) || overview.UnservedJobs != 1 {
 			t.Errorf("Overview: %+v, %v", overview, err)
 		}
 	}
-	says(Unserved{Queue: r.queue})
+	says(inspect.Unserved{Queue: r.queue})
 
 	// A worker that has another handler alone.
 	r.run(t)
 	r.untilServed(t, "call")
 	r.add(t, nil)
 	r.seen.wait(t, string(lifecycle.Done), 1)
-	says(Unserved{r.queue, "other"})
+	says(inspect.Unserved{Queue: r.queue, Kind: "other"})
 	r.stop()
-	says(Unserved{Queue: r.queue})
+	says(inspect.Unserved{Queue: r.queue})
 
 	// One that has it.
 	worker, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
@@ -69,7 +70,7 @@ func TestUnservedIsSaid(t *testing.T) {
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Done), 2)
 	r.untilServed(t, "other")
-	overview, err := NewInspector(r.server.Client()).Overview(t.Context(), r.queue)
+	overview, err := inspect.New(r.server.Client()).Overview(t.Context(), r.queue)
 	if err != nil || overview.Unserved != nil || overview.UnservedJobs != 0 {
 		t.Errorf("with a worker: %+v, %v", overview, err)
 	}
@@ -82,7 +83,7 @@ func TestUnservedIsSaid(t *testing.T) {
 func (r *rig) untilServed(t *testing.T, kind string) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		u, err := NewInspector(r.server.Client()).Unserved(t.Context(), r.queue, kind)
+		u, err := inspect.New(r.server.Client()).Unserved(t.Context(), r.queue, kind)
 		if err != nil || time.Now().After(end) {
 			t.Fatalf("no worker of kind %s: %v", kind, err)
 		}
@@ -110,7 +111,7 @@ func TestSilentWorkerServesNothing(t *testing.T) {
 		}
 		client.Set(t.Context(), workers.Key(id), text, time.Minute)
 		client.ZAdd(t.Context(), workers.ListKey, zOf(id, float64(now.UnixMilli())))
-		u, err := NewInspector(client).Unserved(t.Context(), r.queue, "call")
+		u, err := inspect.New(client).Unserved(t.Context(), r.queue, "call")
 		if err != nil || (u == nil) != want {
 			t.Errorf("a worker that was seen %v ago: %v, %v", -seen, u, err)
 		}

@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -20,11 +22,11 @@ func BenchmarkVerbs(b *testing.B) {
 	for _, lanes := range []int{1, 10_000} {
 		server := redistest.Start(b)
 		client, ctx := server.Client(), b.Context()
-		limits := Limits{Queues: map[string]QueueLimits{"q": {Kinds: []string{"call"}, Limits: []Limit{
+		limits := limits.Set{Queues: map[string]limits.Queue{"q": {Kinds: []string{"call"}, Limits: []limits.Limit{
 			perTenant(10), sharedBy(300),
 			{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 5}, Per: []string{"tenant"}},
 		}}}}
-		if err := Publish(ctx, client, limits); err != nil {
+		if err := operate.Publish(ctx, client, limits); err != nil {
 			b.Fatal(err)
 		}
 		enqueuer := NewClient(client)
@@ -41,15 +43,29 @@ func BenchmarkVerbs(b *testing.B) {
 		}
 		for _, step := range []struct {
 			name string
-			do   func() (Tally, error)
+			do   func() (operate.Tally, error)
 		}{
-			{"count", func() (Tally, error) { return Count(ctx, client, "q", Cancel, Filter{}) }},
-			{"count one kind", func() (Tally, error) { return Count(ctx, client, "q", Cancel, Filter{Kind: "call"}) }},
-			{"cancel", func() (Tally, error) { return Apply(ctx, client, "q", Cancel, Filter{}, ann, nil) }},
-			{"retry", func() (Tally, error) { return Apply(ctx, client, "q", RetryArchived, Filter{}, ann, nil) }},
-			{"run", func() (Tally, error) { return Apply(ctx, client, "q", RunNow, Filter{}, ann, nil) }},
-			{"cancel what is pending", func() (Tally, error) { return Apply(ctx, client, "q", Cancel, Filter{}, ann, nil) }},
-			{"delete", func() (Tally, error) { return Apply(ctx, client, "q", DeleteArchived, Filter{}, ann, nil) }},
+			{"count", func() (operate.Tally, error) {
+				return operate.Count(ctx, client, "q", operate.Cancel, operate.Filter{})
+			}},
+			{"count one kind", func() (operate.Tally, error) {
+				return operate.Count(ctx, client, "q", operate.Cancel, operate.Filter{Kind: "call"})
+			}},
+			{"cancel", func() (operate.Tally, error) {
+				return operate.Apply(ctx, client, "q", operate.Cancel, operate.Filter{}, ann, nil)
+			}},
+			{"retry", func() (operate.Tally, error) {
+				return operate.Apply(ctx, client, "q", operate.RetryArchived, operate.Filter{}, ann, nil)
+			}},
+			{"run", func() (operate.Tally, error) {
+				return operate.Apply(ctx, client, "q", operate.RunNow, operate.Filter{}, ann, nil)
+			}},
+			{"cancel what is pending", func() (operate.Tally, error) {
+				return operate.Apply(ctx, client, "q", operate.Cancel, operate.Filter{}, ann, nil)
+			}},
+			{"delete", func() (operate.Tally, error) {
+				return operate.Apply(ctx, client, "q", operate.DeleteArchived, operate.Filter{}, ann, nil)
+			}},
 		} {
 			client.ConfigSet(ctx, "slowlog-log-slower-than", "5000")
 			client.ConfigSet(ctx, "slowlog-max-len", "100000")

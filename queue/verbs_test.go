@@ -15,9 +15,12 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
@@ -27,8 +30,8 @@ import (
 func TestVerbsByState(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	to := map[Verb]lifecycle.State{Cancel: lifecycle.StateArchived, RunNow: lifecycle.StatePending, RetryArchived: lifecycle.StateWaiting, DeleteArchived: ""}
-	filters := map[string]Filter{
+	to := map[operate.Verb]lifecycle.State{operate.Cancel: lifecycle.StateArchived, operate.RunNow: lifecycle.StatePending, operate.RetryArchived: lifecycle.StateWaiting, operate.DeleteArchived: ""}
+	filters := map[string]operate.Filter{
 		"all": {}, "tenant": {Tenant: "a b/%"}, "kind": {Kind: "other"}, "both": {Tenant: "a", Kind: "call"}, "nobody": {Tenant: "nobody"},
 	}
 	for verb, after := range to {
@@ -36,7 +39,7 @@ func TestVerbsByState(t *testing.T) {
 			t.Run(string(verb)+" "+name, func(t *testing.T) {
 				s := stage(t)
 				want := map[string]lifecycle.State{}
-				var tally Tally
+				var tally operate.Tally
 				for id, what := range s.ids {
 					parts := strings.Split(strings.Replace(what, "a b/%", "ab", 1), " ")
 					tenant, kind, state := strings.Replace(parts[0], "ab", "a b/%", 1), parts[1], lifecycle.State(parts[2])
@@ -44,19 +47,19 @@ func TestVerbsByState(t *testing.T) {
 					if (filter.Tenant != "" && filter.Tenant != tenant) || (filter.Kind != "" && filter.Kind != kind) {
 						continue
 					}
-					if slices.Contains(verb.changes(), state) {
+					if slices.Contains(verb.States(), state) {
 						want[id] = after
 						tally.Jobs++
-					} else if state == lifecycle.StateActive && (verb == Cancel || verb == RunNow) || state == lifecycle.StatePending && verb == RunNow {
+					} else if state == lifecycle.StateActive && (verb == operate.Cancel || verb == operate.RunNow) || state == lifecycle.StatePending && verb == operate.RunNow {
 						tally.TooLate++
 					}
 				}
 				maps.DeleteFunc(want, func(_ string, state lifecycle.State) bool { return state == "" })
-				counted, err := Count(t.Context(), s.server.Client(), s.queue, verb, filter)
+				counted, err := operate.Count(t.Context(), s.server.Client(), s.queue, verb, filter)
 				if err != nil || counted.Jobs != tally.Jobs || counted.TooLate != tally.TooLate {
 					t.Errorf("Count = %+v, %v; want %+v", counted, err, tally)
 				}
-				done, err := Apply(t.Context(), s.server.Client(), s.queue, verb, filter, ann, nil)
+				done, err := operate.Apply(t.Context(), s.server.Client(), s.queue, verb, filter, ann, nil)
 				if err != nil || done.Jobs != tally.Jobs || done.TooLate != tally.TooLate || !maps.Equal(done.ByState, counted.ByState) {
 					t.Errorf("Apply = %+v, %v; want %+v, as counted: %+v", done, err, tally, counted)
 				}
@@ -67,11 +70,11 @@ func TestVerbsByState(t *testing.T) {
 						}
 					}
 				}
-				if again, err := Apply(t.Context(), s.server.Client(), s.queue, verb, filter, ann, nil); err != nil || again.Jobs != 0 {
+				if again, err := operate.Apply(t.Context(), s.server.Client(), s.queue, verb, filter, ann, nil); err != nil || again.Jobs != 0 {
 					t.Errorf("a second time: %+v, %v", again, err)
 				}
-				entries, err := Audit(t.Context(), s.server.Client(), s.queue, 10)
-				verbs := slices.DeleteFunc(entries, func(e AuditEntry) bool { return e.Action != string(verb) })
+				entries, err := operate.Audit(t.Context(), s.server.Client(), s.queue, 10)
+				verbs := slices.DeleteFunc(entries, func(e operate.AuditEntry) bool { return e.Action != string(verb) })
 				if tally.Jobs == 0 && len(verbs) != 0 || tally.Jobs > 0 && (len(verbs) != 1 || verbs[0].Count != tally.Jobs || verbs[0].Actor != "ann") {
 					t.Errorf("the audit says %+v, %v", entries, err)
 				}
@@ -87,14 +90,14 @@ func TestCancelledComesBack(t *testing.T) {
 	r := startRig(t, 2, limitsOf(perTenant(1000)), nil)
 	first := r.add(t, nil)
 	client := r.server.Client()
-	if _, err := Apply(t.Context(), client, r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil {
+	if _, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{ID: first}, ann, nil); err != nil {
 		t.Fatal(err)
 	}
 	if reason := r.archived(t)[first]; reason != "cancelled by ann: the campaign was a mistake" {
 		t.Errorf("the job says %q", reason)
 	}
 	second := r.add(t, nil)
-	if _, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{Tenant: "a"}, ann, nil); err != nil {
+	if _, err := operate.Apply(t.Context(), client, r.queue, operate.RetryArchived, operate.Filter{Tenant: "a"}, ann, nil); err != nil {
 		t.Fatal(err)
 	}
 	if lane := client.ZRange(t.Context(), asynqwire.Key(r.queue, "g:a;kind=call"), 0, -1).Val(); !slices.Equal(lane, []string{second, first}) {
@@ -123,7 +126,7 @@ func TestRetryBeginsAnew(t *testing.T) {
 	// As if it had failed often, and crashed workers.
 	message := client.HGet(t.Context(), task, "msg").Val()
 	client.HSet(t.Context(), task, "msg", message+"\x30\x83\x01", "hg_crashes", 3, "hg_error", "x", "hg_done", "0", "hg_beside", 2, "hg_called", "alone")
-	if tally, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{}, ann, nil); err != nil || tally.Jobs != 1 {
+	if tally, err := operate.Apply(t.Context(), client, r.queue, operate.RetryArchived, operate.Filter{}, ann, nil); err != nil || tally.Jobs != 1 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	fields := client.HGetAll(t.Context(), task).Val()
@@ -162,8 +165,8 @@ func TestVerbsLeaveWhatIsDone(t *testing.T) {
 		client.HSet(t.Context(), asynqwire.Key(s.queue, "t:"+id), "hg_done", "1")
 	}
 	before := s.account(t)
-	for _, verb := range []Verb{Cancel, RunNow} {
-		if tally, err := Apply(t.Context(), client, s.queue, verb, Filter{}, ann, nil); err != nil || tally.Jobs != 0 || tally.TooLate == 0 {
+	for _, verb := range []operate.Verb{operate.Cancel, operate.RunNow} {
+		if tally, err := operate.Apply(t.Context(), client, s.queue, verb, operate.Filter{}, ann, nil); err != nil || tally.Jobs != 0 || tally.TooLate == 0 {
 			t.Errorf("%s: %+v, %v", verb, tally, err)
 		}
 	}
@@ -171,7 +174,7 @@ func TestVerbsLeaveWhatIsDone(t *testing.T) {
 		t.Errorf("they moved: %v, %v", before, after)
 	}
 	// Archived, it goes to a worker to be put away.
-	if tally, err := Apply(t.Context(), client, s.queue, RetryArchived, Filter{}, ann, nil); err != nil || tally.Jobs != 4 {
+	if tally, err := operate.Apply(t.Context(), client, s.queue, operate.RetryArchived, operate.Filter{}, ann, nil); err != nil || tally.Jobs != 4 {
 		t.Errorf("retry: %+v, %v", tally, err)
 	}
 	for id := range before {
@@ -190,14 +193,14 @@ func TestCancelWithFollowUps(t *testing.T) {
 	id := r.add(t, nil)
 	task := asynqwire.Key(r.queue, "t:"+id)
 	client.HSet(t.Context(), task, "hg_next", "{}")
-	if tally, err := Apply(t.Context(), client, r.queue, Cancel, Filter{}, ann, nil); err != nil || tally.Jobs != 1 {
+	if tally, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{}, ann, nil); err != nil || tally.Jobs != 1 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	if fields := client.HMGet(t.Context(), task, "state", "hg_done", "hg_outcome", "hg_error").Val(); fields[0] != "pending" ||
 		fields[1] != "0" || fields[2] != "cancelled" || fields[3] != "cancelled by ann: the campaign was a mistake" {
 		t.Errorf("the job is %v", fields)
 	}
-	if tally, err := Apply(t.Context(), client, r.queue, Cancel, Filter{}, ann, nil); err != nil || tally.Jobs != 0 || tally.TooLate != 1 {
+	if tally, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{}, ann, nil); err != nil || tally.Jobs != 0 || tally.TooLate != 1 {
 		t.Errorf("a second time: %+v, %v", tally, err)
 	}
 }
@@ -211,10 +214,10 @@ func TestVerbsAndKeys(t *testing.T) {
 	id := r.add(t, func(job *Job) { job.Key, job.KeyUntil = "k", Ended })
 	name := store.Key(r.queue, "unique:a:k")
 	for _, step := range []struct {
-		verb Verb
+		verb operate.Verb
 		want string
-	}{{Cancel, ""}, {RetryArchived, id}, {Cancel, ""}, {DeleteArchived, ""}} {
-		if tally, err := Apply(t.Context(), client, r.queue, step.verb, Filter{ID: id}, ann, nil); err != nil || tally.Jobs != 1 {
+	}{{operate.Cancel, ""}, {operate.RetryArchived, id}, {operate.Cancel, ""}, {operate.DeleteArchived, ""}} {
+		if tally, err := operate.Apply(t.Context(), client, r.queue, step.verb, operate.Filter{ID: id}, ann, nil); err != nil || tally.Jobs != 1 {
 			t.Fatalf("%s: %+v, %v", step.verb, tally, err)
 		}
 		if holder := client.Get(t.Context(), name).Val(); holder != step.want {
@@ -239,14 +242,14 @@ func TestVerbsOnForeignTasks(t *testing.T) {
 	add(nil, asynq.Unique(time.Hour))
 	add(nil, asynq.ProcessIn(time.Hour), asynq.MaxRetry(0), asynq.TaskID("x}:pending \x00\n%s"))
 	for _, step := range []struct {
-		verb   Verb
-		filter Filter
+		verb   operate.Verb
+		filter operate.Filter
 		want   int64
 	}{
-		{Cancel, Filter{Tenant: "a b"}, 1}, {Cancel, Filter{Kind: "call", Tenant: asynqwire.NoTenant}, 2}, {DeleteArchived, Filter{Tenant: "a b"}, 1},
-		{RetryArchived, Filter{}, 2},
+		{operate.Cancel, operate.Filter{Tenant: "a b"}, 1}, {operate.Cancel, operate.Filter{Kind: "call", Tenant: asynqwire.NoTenant}, 2}, {operate.DeleteArchived, operate.Filter{Tenant: "a b"}, 1},
+		{operate.RetryArchived, operate.Filter{}, 2},
 	} {
-		if tally, err := Apply(t.Context(), client, r.queue, step.verb, step.filter, ann, nil); err != nil || tally.Jobs != step.want {
+		if tally, err := operate.Apply(t.Context(), client, r.queue, step.verb, step.filter, ann, nil); err != nil || tally.Jobs != step.want {
 			t.Errorf("%s %+v: %+v, %v; want %d", step.verb, step.filter, tally, err, step.want)
 		}
 	}
@@ -263,16 +266,16 @@ func TestVerbsByID(t *testing.T) {
 	want := s.account(t)
 	for id, what := range s.ids {
 		state := want[id]
-		for verb, after := range map[Verb]lifecycle.State{RunNow: lifecycle.StatePending, RetryArchived: lifecycle.StateWaiting, Cancel: lifecycle.StateArchived} {
-			tally, err := Apply(t.Context(), client, s.queue, verb, Filter{ID: id}, ann, nil)
-			may := slices.Contains(verb.changes(), state)
-			late := state == lifecycle.StateActive || state == lifecycle.StatePending && verb == RunNow
+		for verb, after := range map[operate.Verb]lifecycle.State{operate.RunNow: lifecycle.StatePending, operate.RetryArchived: lifecycle.StateWaiting, operate.Cancel: lifecycle.StateArchived} {
+			tally, err := operate.Apply(t.Context(), client, s.queue, verb, operate.Filter{ID: id}, ann, nil)
+			may := slices.Contains(verb.States(), state)
+			late := state == lifecycle.StateActive || state == lifecycle.StatePending && verb == operate.RunNow
 			switch {
 			case may && (err != nil || tally.Jobs != 1 || tally.ByState[state] != 1):
 				t.Errorf("%s %s (%s): %+v, %v", verb, what, state, tally, err)
 			case !may && tally.Jobs != 0:
 				t.Errorf("%s %s (%s): %+v", verb, what, state, tally)
-			case !may && !(late && verb != RetryArchived) && (err == nil || !strings.Contains(err.Error(), "is "+string(state)+": "+string(verb)+" is for")):
+			case !may && !(late && verb != operate.RetryArchived) && (err == nil || !strings.Contains(err.Error(), "is "+string(state)+": "+string(verb)+" is for")):
 				t.Errorf("%s %s (%s): %v", verb, what, state, err)
 			}
 			if may {
@@ -284,8 +287,8 @@ func TestVerbsByID(t *testing.T) {
 	if got := s.account(t); !maps.Equal(got, want) {
 		t.Errorf("jobs are %v; want %v", got, want)
 	}
-	for _, filter := range []Filter{{ID: "nobody"}, {ID: first(s.ids), Tenant: "nobody"}} {
-		if _, err := Count(t.Context(), client, s.queue, Cancel, filter); err == nil {
+	for _, filter := range []operate.Filter{{ID: "nobody"}, {ID: first(s.ids), Tenant: "nobody"}} {
+		if _, err := operate.Count(t.Context(), client, s.queue, operate.Cancel, filter); err == nil {
 			t.Errorf("%+v: no error", filter)
 		}
 	}
@@ -300,30 +303,30 @@ func TestHostileFilters(t *testing.T) {
 	client := r.server.Client()
 	for what, test := range map[string]struct {
 		queue  string
-		verb   Verb
-		filter Filter
-		by     Operator
+		verb   operate.Verb
+		filter operate.Filter
+		by     operate.Operator
 		want   string
 	}{
-		"queue":         {"nobody", Cancel, Filter{}, ann, "queue: there is no queue"},
-		"queue injects": {r.queue + "}:t:x", Cancel, Filter{}, ann, "queue: there is no queue"},
-		"verb":          {r.queue, "destroy", Filter{}, ann, "verb: "},
-		"tenant":        {r.queue, Cancel, Filter{Tenant: "a\nb"}, ann, "tenant: "},
-		"long tenant":   {r.queue, Cancel, Filter{Tenant: strings.Repeat("x", 129)}, ann, "tenant: 129 bytes"},
-		"kind":          {r.queue, Cancel, Filter{Kind: "*"}, ann, "kind: "},
-		"id":            {r.queue, Cancel, Filter{ID: "a\x00"}, ann, "id: "},
-		"state":         {r.queue, Cancel, Filter{State: lifecycle.StateArchived}, ann, "state: "},
-		"no actor":      {r.queue, Cancel, Filter{}, Operator{Reason: "x"}, "actor: it is empty"},
-		"no reason":     {r.queue, Cancel, Filter{}, Operator{Actor: "x"}, "reason: it is empty"},
-		"reason":        {r.queue, Cancel, Filter{}, Operator{Actor: "x", Reason: "\x1b[31m"}, "reason: "},
+		"queue":         {"nobody", operate.Cancel, operate.Filter{}, ann, "queue: there is no queue"},
+		"queue injects": {r.queue + "}:t:x", operate.Cancel, operate.Filter{}, ann, "queue: there is no queue"},
+		"verb":          {r.queue, "destroy", operate.Filter{}, ann, "verb: "},
+		"tenant":        {r.queue, operate.Cancel, operate.Filter{Tenant: "a\nb"}, ann, "tenant: "},
+		"long tenant":   {r.queue, operate.Cancel, operate.Filter{Tenant: strings.Repeat("x", 129)}, ann, "tenant: 129 bytes"},
+		"kind":          {r.queue, operate.Cancel, operate.Filter{Kind: "*"}, ann, "kind: "},
+		"id":            {r.queue, operate.Cancel, operate.Filter{ID: "a\x00"}, ann, "id: "},
+		"state":         {r.queue, operate.Cancel, operate.Filter{State: lifecycle.StateArchived}, ann, "state: "},
+		"no actor":      {r.queue, operate.Cancel, operate.Filter{}, operate.Operator{Reason: "x"}, "actor: it is empty"},
+		"no reason":     {r.queue, operate.Cancel, operate.Filter{}, operate.Operator{Actor: "x"}, "reason: it is empty"},
+		"reason":        {r.queue, operate.Cancel, operate.Filter{}, operate.Operator{Actor: "x", Reason: "\x1b[31m"}, "reason: "},
 	} {
-		_, err := Apply(t.Context(), client, test.queue, test.verb, test.filter, test.by, nil)
+		_, err := operate.Apply(t.Context(), client, test.queue, test.verb, test.filter, test.by, nil)
 		if _, invalid := errors.AsType[*validation.Error](err); !invalid || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%s: %v; want %s", what, err, test.want)
 		}
 	}
 	for _, tenant := range []string{"*", "A", "a;", "a;x=1", "a*", "?", "[a]", "%61", ".*", "' or 1=1", "a}"} {
-		if tally, err := Apply(t.Context(), client, r.queue, Cancel, Filter{Tenant: tenant}, ann, nil); err != nil || tally.Jobs+tally.TooLate != 0 {
+		if tally, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{Tenant: tenant}, ann, nil); err != nil || tally.Jobs+tally.TooLate != 0 {
 			t.Errorf("tenant %q: %+v, %v", tenant, tally, err)
 		}
 	}
@@ -343,12 +346,12 @@ func TestOperatorsAtOnce(t *testing.T) {
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Done), 5)
 	var wg sync.WaitGroup
-	tallies := make([]Tally, 4)
+	tallies := make([]operate.Tally, 4)
 	for i := range tallies {
 		wg.Go(func() {
-			by := Operator{Actor: fmt.Sprint("operator-", i), Reason: "test"}
+			by := operate.Operator{Actor: fmt.Sprint("operator-", i), Reason: "test"}
 			var err error
-			if tallies[i], err = Apply(context.Background(), r.server.Client(), r.queue, Cancel, Filter{}, by, nil); err != nil {
+			if tallies[i], err = operate.Apply(context.Background(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{}, by, nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -356,20 +359,20 @@ func TestOperatorsAtOnce(t *testing.T) {
 	wg.Wait()
 	// What was in the worker's hands ends by itself; what it gave back meanwhile
 	// is cancelled now.
-	if _, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil); err != nil {
+	if _, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{}, ann, nil); err != nil {
 		t.Fatal(err)
 	}
 	r.stop()
-	if _, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil); err != nil {
+	if _, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{}, ann, nil); err != nil {
 		t.Fatal(err)
 	}
-	entries, err := Audit(t.Context(), r.server.Client(), r.queue, 100)
+	entries, err := operate.Audit(t.Context(), r.server.Client(), r.queue, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cancelled := int64(0)
 	for _, e := range entries {
-		if e.Action == string(Cancel) {
+		if e.Action == string(operate.Cancel) {
 			cancelled += e.Count
 		}
 	}
@@ -398,7 +401,7 @@ func TestInterruptedVerb(t *testing.T) {
 	r := startRig(t, 0, limitsOf(), nil)
 	r.enqueue(t, "a", 1000)
 	ctx, cancel := context.WithCancel(t.Context())
-	tally, err := Apply(ctx, r.server.Client(), r.queue, Cancel, Filter{}, ann, func(tally Tally) {
+	tally, err := operate.Apply(ctx, r.server.Client(), r.queue, operate.Cancel, operate.Filter{}, ann, func(tally operate.Tally) {
 		if tally.Jobs >= 300 {
 			cancel()
 		}
@@ -406,11 +409,11 @@ func TestInterruptedVerb(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || tally.Jobs < 300 || tally.Jobs == 1000 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
-	again, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil)
+	again, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{}, ann, nil)
 	if err != nil || again.Jobs+tally.Jobs != 1000 {
 		t.Errorf("%d and then %+v, %v", tally.Jobs, again, err)
 	}
-	entries, err := Audit(t.Context(), r.server.Client(), r.queue, 2)
+	entries, err := operate.Audit(t.Context(), r.server.Client(), r.queue, 2)
 	if err != nil || len(entries) != 2 || entries[0].Count != again.Jobs || entries[1].Count != tally.Jobs {
 		t.Errorf("the audit says %+v, %v", entries, err)
 	}
@@ -426,7 +429,7 @@ func TestCancelManyForgetsNone(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	r.enqueue(t, "a", 5300)
-	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil); err != nil || tally.Jobs != 5300 {
+	if tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{}, ann, nil); err != nil || tally.Jobs != 5300 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	client := r.server.Client()
@@ -434,8 +437,8 @@ func TestCancelManyForgetsNone(t *testing.T) {
 	if theirs != 5000 || ours != 300 {
 		t.Errorf("%d in asynq's archive and %d in ours", theirs, ours)
 	}
-	for _, verb := range []Verb{RetryArchived, Cancel, DeleteArchived} {
-		if tally, err := Apply(t.Context(), client, r.queue, verb, Filter{}, ann, nil); err != nil || tally.Jobs != 5300 {
+	for _, verb := range []operate.Verb{operate.RetryArchived, operate.Cancel, operate.DeleteArchived} {
+		if tally, err := operate.Apply(t.Context(), client, r.queue, verb, operate.Filter{}, ann, nil); err != nil || tally.Jobs != 5300 {
 			t.Errorf("%s: %+v, %v", verb, tally, err)
 		}
 	}
@@ -451,7 +454,7 @@ func TestRunNowIsCharged(t *testing.T) {
 	slow.Rate = throttle.Rate{Count: 1, Period: time.Minute}
 	r := startRig(t, 11, limitsOf(slow), nil)
 	r.enqueue(t, "a", 10)
-	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, RunNow, Filter{Tenant: "a"}, ann, nil); err != nil || tally.Jobs != 10 {
+	if tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.RunNow, operate.Filter{Tenant: "a"}, ann, nil); err != nil || tally.Jobs != 10 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	r.enqueue(t, "a", 1)
@@ -472,8 +475,8 @@ func TestVerbsOnEmbeddedRedis(t *testing.T) {
 	t.Parallel()
 	client := redistest.Embedded(t)
 	ctx := t.Context()
-	limits := Limits{Queues: map[string]QueueLimits{"q": {Kinds: []string{"call", "other"}, Limits: []Limit{perTenant(10), sharedBy(100)}}}}
-	if err := Publish(ctx, client, limits); err != nil {
+	limits := limits.Set{Queues: map[string]limits.Queue{"q": {Kinds: []string{"call", "other"}, Limits: []limits.Limit{perTenant(10), sharedBy(100)}}}}
+	if err := operate.Publish(ctx, client, limits); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 90 {
@@ -486,30 +489,30 @@ func TestVerbsOnEmbeddedRedis(t *testing.T) {
 		}
 	}
 	for _, step := range []struct {
-		verb   Verb
-		filter Filter
+		verb   operate.Verb
+		filter operate.Filter
 		want   int64
 	}{
-		{Cancel, Filter{Tenant: "tenant 0", Kind: "call"}, 15}, {RunNow, Filter{Kind: "call"}, 30}, {Cancel, Filter{State: lifecycle.StatePending}, 30},
-		{RetryArchived, Filter{Tenant: "tenant 1"}, 15}, {DeleteArchived, Filter{}, 30}, {Cancel, Filter{}, 60},
+		{operate.Cancel, operate.Filter{Tenant: "tenant 0", Kind: "call"}, 15}, {operate.RunNow, operate.Filter{Kind: "call"}, 30}, {operate.Cancel, operate.Filter{State: lifecycle.StatePending}, 30},
+		{operate.RetryArchived, operate.Filter{Tenant: "tenant 1"}, 15}, {operate.DeleteArchived, operate.Filter{}, 30}, {operate.Cancel, operate.Filter{}, 60},
 	} {
-		counted, err := Count(ctx, client, "q", step.verb, step.filter)
+		counted, err := operate.Count(ctx, client, "q", step.verb, step.filter)
 		if err != nil || counted.Jobs != step.want {
 			t.Errorf("Count(%s, %+v) = %+v, %v; want %d", step.verb, step.filter, counted, err, step.want)
 		}
-		if done, err := Apply(ctx, client, "q", step.verb, step.filter, ann, nil); err != nil || done.Jobs != step.want {
+		if done, err := operate.Apply(ctx, client, "q", step.verb, step.filter, ann, nil); err != nil || done.Jobs != step.want {
 			t.Errorf("%s %+v: %+v, %v; want %d", step.verb, step.filter, done, err, step.want)
 		}
 	}
-	for _, scope := range []Scope{{}, {Tenant: "tenant 1"}, {Kind: "call"}} {
-		if _, err := PauseJobs(ctx, client, "q", scope, time.Time{}, ann); err != nil {
+	for _, scope := range []inspect.Scope{{}, {Tenant: "tenant 1"}, {Kind: "call"}} {
+		if _, err := operate.PauseJobs(ctx, client, "q", scope, time.Time{}, ann); err != nil {
 			t.Error(err)
 		}
-		if was, err := ResumeJobs(ctx, client, "q", scope, ann); err != nil || !was {
+		if was, err := operate.ResumeJobs(ctx, client, "q", scope, ann); err != nil || !was {
 			t.Errorf("%+v: %v, %v", scope, was, err)
 		}
 	}
-	if entries, err := Audit(ctx, client, "q", 100); err != nil || len(entries) != 13 {
+	if entries, err := operate.Audit(ctx, client, "q", 100); err != nil || len(entries) != 13 {
 		t.Errorf("%d entries, %v", len(entries), err)
 	}
 }
@@ -522,7 +525,7 @@ func TestVerbsWithLargePayloads(t *testing.T) {
 		r.add(t, func(job *Job) { job.Payload = strings.Repeat("x", 1<<20-2) })
 	}
 	steps := 0
-	tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{Kind: "call"}, ann, func(Tally) { steps++ })
+	tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{Kind: "call"}, ann, func(operate.Tally) { steps++ })
 	if err != nil || tally.Jobs != 8 || steps < 4+4 { // four of the lane, and one of each other place
 		t.Errorf("%+v in %d steps, %v", tally, steps, err)
 	}
@@ -537,13 +540,13 @@ func TestRetryEnds(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(50)), nil)
 	r.answer = func(context.Context, Running) error { return permanent{} }
 	r.enqueue(t, "a", 500)
-	if _, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil); err != nil {
+	if _, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{}, ann, nil); err != nil {
 		t.Fatal(err)
 	}
 	r.run(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	tally, err := Apply(ctx, r.server.Client(), r.queue, RetryArchived, Filter{}, ann, func(tally Tally) {
+	tally, err := operate.Apply(ctx, r.server.Client(), r.queue, operate.RetryArchived, operate.Filter{}, ann, func(tally operate.Tally) {
 		if tally.Jobs > 700 {
 			cancel()
 		} else if tally.Jobs >= 500 {
@@ -565,13 +568,13 @@ func TestRetryKeepsPriority(t *testing.T) {
 	for _, priority := range []Priority{High, Normal, Low} {
 		first := r.add(t, func(job *Job) { job.Priority = priority })
 		retried := r.add(t, func(job *Job) { job.Priority = priority })
-		if _, err := Apply(t.Context(), client, r.queue, Cancel, Filter{ID: retried}, ann, nil); err != nil {
+		if _, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{ID: retried}, ann, nil); err != nil {
 			t.Fatal(err)
 		}
 		second := r.add(t, func(job *Job) { job.Priority = priority })
 		want = append(want, first, second, retried)
 	}
-	if _, err := Apply(t.Context(), client, r.queue, RetryArchived, Filter{}, ann, nil); err != nil {
+	if _, err := operate.Apply(t.Context(), client, r.queue, operate.RetryArchived, operate.Filter{}, ann, nil); err != nil {
 		t.Fatal(err)
 	}
 	if lane := client.ZRange(t.Context(), asynqwire.Key(r.queue, "g:a;kind=call"), 0, -1).Val(); !slices.Equal(lane, want) {
@@ -582,7 +585,7 @@ func TestRetryKeepsPriority(t *testing.T) {
 // Permits that cancelled jobs held come back.
 func TestCancelFreesPermits(t *testing.T) {
 	t.Parallel()
-	one := Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}
+	one := limits.Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}
 	r := startRig(t, 1, limitsOf(one), nil)
 	d := r.dispatcher()
 	first := r.add(t, nil)
@@ -593,7 +596,7 @@ func TestCancelFreesPermits(t *testing.T) {
 		t.Fatalf("%v; want one released, and one that waits for its permit", states)
 	}
 	r.giveBack(t, first)
-	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil || tally.ByState[lifecycle.StateWaiting] != 1 {
+	if tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{ID: first}, ann, nil); err != nil || tally.ByState[lifecycle.StateWaiting] != 1 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	if ids := r.release(t, d, 1); len(ids) != 1 {
@@ -606,7 +609,7 @@ func TestCancelFreesPermits(t *testing.T) {
 func TestCancelledLanesAreNotWoken(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	one := Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}
+	one := limits.Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}
 	r := startRig(t, 1, limitsOf(one), nil)
 	d := r.dispatcher()
 	first := r.add(t, nil)
@@ -618,84 +621,16 @@ func TestCancelledLanesAreNotWoken(t *testing.T) {
 	last := r.add(t, func(job *Job) { job.Tenant = "last" })
 	r.release(t, d, 1)
 	for i := range emptied {
-		if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{Tenant: fmt.Sprint("emptied", i)}, ann, nil); err != nil || tally.ByState[lifecycle.StateWaiting] != 1 {
+		if tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{Tenant: fmt.Sprint("emptied", i)}, ann, nil); err != nil || tally.ByState[lifecycle.StateWaiting] != 1 {
 			t.Fatalf("%+v, %v", tally, err)
 		}
 	}
 	r.giveBack(t, first)
-	if tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: first}, ann, nil); err != nil || tally.ByState[lifecycle.StateWaiting] != 1 {
+	if tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{ID: first}, ann, nil); err != nil || tally.ByState[lifecycle.StateWaiting] != 1 {
 		t.Fatalf("%+v, %v", tally, err)
 	}
 	if ids := r.release(t, d, 1); !slices.Equal(ids, []string{last}) {
 		t.Errorf("released: %v; want %s, the only one that waited for the permit", ids, last)
-	}
-}
-
-// TestVerbsInShortSteps: the work of a step is bounded however deep a lane is and however
-// many lanes there are: the jobs that it looks at or changes, and the commands.
-func TestVerbsInShortSteps(t *testing.T) {
-	redistest.Slow(t)
-	t.Parallel()
-	const jobs = 4000
-	server := redistest.Start(t)
-	client, ctx := server.Client(), t.Context()
-	r := &rig{queue: "q", server: server, client: NewClient(client)}
-	if err := Publish(ctx, client, Limits{Queues: map[string]QueueLimits{"q": {Limits: []Limit{perTenant(10), sharedBy(300), inFlight(5, "tenant")}}}}); err != nil {
-		t.Fatal(err)
-	}
-	var all []Job
-	for i := range jobs / 2 {
-		all = append(all, Job{Kind: "call", Queue: r.queue, Tenant: "deep"}, Job{Kind: "call", Queue: r.queue, Tenant: fmt.Sprint("t", i)})
-	}
-	for _, result := range r.client.EnqueueMany(ctx, all) {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-	}
-	for _, test := range []struct {
-		verb     Verb
-		apply    bool
-		most     int64
-		commands float64
-	}{
-		{Cancel, false, lookSlice, 400}, {Cancel, true, changeSlice, 1000}, {RetryArchived, true, changeSlice, 1000},
-		{RunNow, true, changeSlice, 1000}, {Cancel, true, changeSlice, 1000}, {DeleteArchived, true, changeSlice, 1000},
-	} {
-		var before Tally
-		steps, most, commands := 0, int64(0), 0.0
-		known := commandStats(t, client)
-		progress := func(now Tally) {
-			stats := commandStats(t, client)
-			most, commands = max(most, now.Jobs-before.Jobs), max(commands, stats.commands-known.commands)
-			steps++
-			before, known = now, stats
-		}
-		v := &verbRun{
-			client: client, queue: r.queue, verb: test.verb, began: time.Now().Add(time.Minute).UnixMicro(), progress: progress,
-			windows: &limitsCache{queue: r.queue, redis: client}, entry: "{",
-		}
-		if test.apply {
-			v.by = &ann
-		}
-		for _, p := range test.verb.places() {
-			if p.name == "lanes" {
-				if err := v.lanes(ctx); err != nil {
-					t.Fatal(err)
-				}
-			} else if err := v.walk(ctx, p); err != nil {
-				t.Fatal(err)
-			}
-		}
-		t.Logf("%s of %d jobs: %d steps, of at most %d jobs and %.0f commands", test.verb, v.tally.Jobs, steps, most, commands)
-		if v.tally.Jobs != jobs || most > test.most || v.longest > test.most {
-			t.Errorf("%s: %d jobs, at most %d changed and %d looked at in one step; want %d and at most %d", test.verb, v.tally.Jobs, most, v.longest, jobs, test.most)
-		}
-		if commands > test.commands {
-			t.Errorf("%s: %.0f commands in one step; want at most %.0f", test.verb, commands, test.commands)
-		}
-	}
-	if left := r.account(t); len(left) > 0 {
-		t.Errorf("%d jobs are left of those that were deleted", len(left))
 	}
 }
 
@@ -712,7 +647,7 @@ func TestCancelledJobIsFollowed(t *testing.T) {
 		return nil
 	}
 	parent = r.add(t, func(job *Job) { job.OnFailure = &Job{Kind: "call", Queue: r.queue, Payload: json.RawMessage(`{}`)} })
-	tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{ID: parent}, ann, nil)
+	tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{ID: parent}, ann, nil)
 	if err != nil || tally.Jobs != 1 {
 		t.Fatal(tally, err)
 	}
@@ -734,7 +669,7 @@ func TestVerbThatFailsKeepsTheLane(t *testing.T) {
 	damaged := r.add(t, nil)
 	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+damaged), "hg_slot", "damaged")
 	r.add(t, nil)
-	tally, err := Apply(t.Context(), client, r.queue, Cancel, Filter{}, ann, nil)
+	tally, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{}, ann, nil)
 	if err != nil || tally.Jobs != 1 {
 		t.Fatalf("%+v, %v; want one job cancelled", tally, err)
 	}

@@ -8,20 +8,23 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
-func (r *rig) publish(t *testing.T, q QueueLimits) {
+func (r *rig) publish(t *testing.T, q limits.Queue) {
 	t.Helper()
-	if err := Publish(t.Context(), r.server.Client(), Limits{Queues: map[string]QueueLimits{r.queue: q}}); err != nil {
+	if err := operate.Publish(t.Context(), r.server.Client(), limits.Set{Queues: map[string]limits.Queue{r.queue: q}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func inFlight(n int64, per ...string) Limit {
-	return Limit{Limit: throttle.Limit{Name: "x", Algorithm: throttle.Concurrency, Concurrency: n}, Per: per}
+func inFlight(n int64, per ...string) limits.Limit {
+	return limits.Limit{Limit: throttle.Limit{Name: "x", Algorithm: throttle.Concurrency, Concurrency: n}, Per: per}
 }
 
 // TestLimitChangesItsNature: a limit keeps its name and becomes another sort of limit
@@ -29,7 +32,7 @@ func inFlight(n int64, per ...string) Limit {
 func TestLimitChangesItsNature(t *testing.T) {
 	rate := perTenant(1)
 	rate.Name, rate.Rate.Period, rate.Rate.Count, rate.Burst = "x", time.Hour, 20, 20 // its bucket lives as long
-	for name, change := range map[string][2]Limit{
+	for name, change := range map[string][2]limits.Limit{
 		"a concurrency becomes a rate": {inFlight(5, "tenant"), rate},
 		"a rate becomes a concurrency": {rate, inFlight(5, "tenant")},
 	} {
@@ -43,7 +46,7 @@ func TestLimitChangesItsNature(t *testing.T) {
 			r.enqueue(t, "a", 5)
 			r.run(t)
 			r.seen.wait(t, "sent", 5)
-			r.publish(t, QueueLimits{Limits: []Limit{change[1]}})
+			r.publish(t, limits.Queue{Limits: []limits.Limit{change[1]}})
 			r.enqueue(t, "a", 1)
 			r.seen.wait(t, "sent", 6) // what the limit counts now is written
 			close(release)
@@ -60,9 +63,9 @@ func TestLimitChangesItsNature(t *testing.T) {
 			t.Fatalf("%d jobs went", len(ids))
 		}
 		r.giveBack(t, ids...)
-		r.publish(t, QueueLimits{Limits: []Limit{rate}})
+		r.publish(t, limits.Queue{Limits: []limits.Limit{rate}})
 		r.enqueue(t, "a", 1)
-		tally, err := Apply(t.Context(), r.server.Client(), r.queue, Cancel, Filter{}, ann, nil)
+		tally, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{}, ann, nil)
 		if states := r.states(t); err != nil || tally.Jobs != 4 || states["archived"] != 4 || states["pending"] != 0 {
 			t.Errorf("%+v, %v; %v", tally, err, states)
 		}
@@ -74,13 +77,13 @@ func TestLimitChangesItsNature(t *testing.T) {
 func TestSecondKindIsPublished(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
-	r.publish(t, QueueLimits{Kinds: []string{"call"}, Limits: []Limit{perTenant(1000)}})
+	r.publish(t, limits.Queue{Kinds: []string{"call"}, Limits: []limits.Limit{perTenant(1000)}})
 	ids := make([]string, 5)
 	for i := range ids {
 		ids[i] = r.add(t, nil)
 	}
-	r.publish(t, QueueLimits{Kinds: []string{"call", "other"}, Limits: []Limit{perTenant(1000)}})
-	if _, err := PauseJobs(t.Context(), r.server.Client(), r.queue, Scope{Kind: "call"}, time.Time{}, ann); err != nil {
+	r.publish(t, limits.Queue{Kinds: []string{"call", "other"}, Limits: []limits.Limit{perTenant(1000)}})
+	if _, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Kind: "call"}, time.Time{}, ann); err != nil {
 		t.Fatal(err)
 	}
 	r.run(t)
@@ -88,7 +91,7 @@ func TestSecondKindIsPublished(t *testing.T) {
 	if begun := r.seen.outcomes("to redis: script:begin"); begun != 0 || r.seen.outcomes("sent") != 0 {
 		t.Errorf("jobs of a paused kind: %d were taken into hand, %d sent", begun, r.seen.outcomes("sent"))
 	}
-	if _, err := ResumeJobs(t.Context(), r.server.Client(), r.queue, Scope{Kind: "call"}, ann); err != nil {
+	if _, err := operate.ResumeJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Kind: "call"}, ann); err != nil {
 		t.Fatal(err)
 	}
 	r.seen.wait(t, string(lifecycle.Done), len(ids))
@@ -102,8 +105,8 @@ func TestEndOfAnOverrideWakes(t *testing.T) {
 	client := r.server.Client()
 	slow := throttle.Rate{Count: 1, Period: 24 * time.Hour}
 	until := time.Now().Add(2 * time.Second)
-	override := Override{Change: Change{Rate: &slow}, Until: until, Actor: "ann", Reason: "a complaint"}
-	if err := SetOverride(t.Context(), client, r.queue, "a", "tenant", override); err != nil {
+	override := operate.Override{Change: limits.Change{Rate: &slow}, Until: until, Actor: "ann", Reason: "a complaint"}
+	if err := operate.SetOverride(t.Context(), client, r.queue, "a", "tenant", override); err != nil {
 		t.Fatal(err)
 	}
 	r.enqueue(t, "a", 5)
@@ -117,7 +120,7 @@ func TestEndOfAnOverrideWakes(t *testing.T) {
 // TestRecoveryOfAnAdaptiveLimitWakes: a lane does not wait for midnight under a limit
 // that a 429 lowered and that is whole again within two minutes.
 func TestRecoveryOfAnAdaptiveLimitWakes(t *testing.T) {
-	daily := Limit{Per: []string{"tenant"}, Adaptive: true, Limit: throttle.Limit{
+	daily := limits.Limit{Per: []string{"tenant"}, Adaptive: true, Limit: throttle.Limit{
 		Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 4, Period: 24 * time.Hour}, Location: time.UTC,
 	}}
 	r := startRig(t, -1, limitsOf(daily), nil)
@@ -171,7 +174,7 @@ func TestFreedPermitIsPassedOn(t *testing.T) {
 	blocked := store.Key(r.queue, "blocked:x:")
 	until(t, "blocked", func() bool { return client.SCard(t.Context(), blocked).Val() == 21 })
 	for i := range 20 {
-		if _, err := PauseJobs(t.Context(), client, r.queue, Scope{Tenant: fmt.Sprint("paused", i)}, time.Time{}, ann); err != nil {
+		if _, err := operate.PauseJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: fmt.Sprint("paused", i)}, time.Time{}, ann); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -192,22 +195,22 @@ func TestFreedPermitIsPassedOn(t *testing.T) {
 // there are. The worker does not look by itself.
 func TestChangesWake(t *testing.T) {
 	t.Parallel()
-	more := Override{Change: Change{Concurrency: new(int64(4))}, Until: time.Now().Add(time.Hour), Actor: "ann", Reason: "a launch"}
+	more := operate.Override{Change: limits.Change{Concurrency: new(int64(4))}, Until: time.Now().Add(time.Hour), Actor: "ann", Reason: "a launch"}
 	for name, change := range map[string]func(t *testing.T, r *rig) error{
 		"limits are published": func(t *testing.T, r *rig) error {
-			r.publish(t, QueueLimits{Limits: []Limit{inFlight(4, "tenant")}})
+			r.publish(t, limits.Queue{Limits: []limits.Limit{inFlight(4, "tenant")}})
 			return nil
 		},
 		"an override is made": func(t *testing.T, r *rig) error {
-			return SetOverride(t.Context(), r.server.Client(), r.queue, "a", "x", more)
+			return operate.SetOverride(t.Context(), r.server.Client(), r.queue, "a", "x", more)
 		},
 		"a pause is ended": func(t *testing.T, r *rig) error {
 			ctx, client := t.Context(), r.server.Client()
-			if _, err := PauseJobs(ctx, client, r.queue, Scope{Tenant: "a"}, time.Time{}, ann); err != nil {
+			if _, err := operate.PauseJobs(ctx, client, r.queue, inspect.Scope{Tenant: "a"}, time.Time{}, ann); err != nil {
 				return err
 			}
-			r.publish(t, QueueLimits{Limits: []Limit{inFlight(4, "tenant")}})
-			_, err := ResumeJobs(ctx, client, r.queue, Scope{Tenant: "a"}, ann)
+			r.publish(t, limits.Queue{Limits: []limits.Limit{inFlight(4, "tenant")}})
+			_, err := operate.ResumeJobs(ctx, client, r.queue, inspect.Scope{Tenant: "a"}, ann)
 			return err
 		},
 	} {

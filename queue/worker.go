@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
@@ -251,7 +252,7 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, c
 	}
 	for _, name := range w.config.Queues {
 		replans := newReplans()
-		limits := &limitsCache{queue: name, redis: w.redis, kinds: &kindLog{handlers: w.handlers, logger: w.logger}}
+		limits := &effective.Calendars{Queue: name, Redis: w.redis, Seen: (&kindLog{handlers: w.handlers, logger: w.logger}).look}
 		pauses, starving := &pauses{}, &starvation{}
 		d := &dispatcher{
 			queue: name, worker: id, runs: runs, kinds: kinds, redis: w.redis, capacity: capacity, observer: w.observer, logger: w.logger,

@@ -16,6 +16,8 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -257,8 +259,8 @@ func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
 func TestConcurrencyLimit(t *testing.T) {
 	t.Parallel()
 	const jobs, most = 30, 3
-	limits := limitsOf(Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: most}, Per: []string{"tenant"}})
-	r := startRig(t, jobs, limits, nil)
+	set := limitsOf(limits.Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: most}, Per: []string{"tenant"}})
+	r := startRig(t, jobs, set, nil)
 	running, peak := 0, 0
 	r.answer = func(context.Context, Running) error {
 		r.mu.Lock()
@@ -280,9 +282,9 @@ func TestConcurrencyLimit(t *testing.T) {
 }
 
 func TestSharedLimitIsDividedByWeight(t *testing.T) {
-	limits := limitsOf(sharedBy(200))
-	limits.Tenants = map[string]TenantLimits{"b": {Weight: 3}}
-	r := startRig(t, 1200, limits, nil)
+	set := limitsOf(sharedBy(200))
+	set.Tenants = map[string]limits.Tenant{"b": {Weight: 3}}
+	r := startRig(t, 1200, set, nil)
 	r.enqueue(t, "a", 600)
 	r.enqueue(t, "b", 1200)
 	r.run(t)
@@ -298,7 +300,7 @@ func TestSharedLimitIsDividedByWeight(t *testing.T) {
 // TestAttributesShareAcrossTenants: a limit per domain is one bucket for all
 // tenants, and neither tenant starves the other at it.
 func TestAttributesShareAcrossTenants(t *testing.T) {
-	domain := Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(50)}, Per: []string{"domain"}}
+	domain := limits.Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(50)}, Per: []string{"domain"}}
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		r := startRig(t, 100, limitsOf(domain), nil)
 		for i := range 100 {
@@ -327,19 +329,19 @@ func TestLimitsAreLive(t *testing.T) {
 		r.run(t)
 		r.seen.wait(t, string(lifecycle.Done), 5)
 		fast := throttle.PerSecond(400)
-		override := Override{Change: Change{Rate: &fast}, Reason: "a test", Actor: "the test"}
-		if err := SetOverride(t.Context(), r.server.Client(), r.queue, "a", "tenant", override); err != nil {
+		override := operate.Override{Change: limits.Change{Rate: &fast}, Reason: "a test", Actor: "the test"}
+		if err := operate.SetOverride(t.Context(), r.server.Client(), r.queue, "a", "tenant", override); err != nil {
 			t.Fatal(err)
 		}
 		changed := time.Now()
 		r.seen.wait(t, string(lifecycle.Done), 400)
 		run.Took("395 jobs after the limit was raised from 10/s to 400/s", changed, time.Now(), 2*time.Second)
-		if _, err := ClearOverride(t.Context(), r.server.Client(), r.queue, "a", "tenant", Operator{"the test", "a test"}); err != nil {
+		if _, err := operate.ClearOverride(t.Context(), r.server.Client(), r.queue, "a", "tenant", operate.Operator{Actor: "the test", Reason: "a test"}); err != nil {
 			t.Fatal(err)
 		}
 		cleared := time.Now()
 		after := func() []time.Time { // what was given ahead goes at the old rate
-			return slices.DeleteFunc(r.all(), func(at time.Time) bool { return at.Before(cleared.Add(2 * horizon)) })
+			return slices.DeleteFunc(r.all(), func(at time.Time) bool { return at.Before(cleared.Add(2 * store.Horizon)) })
 		}
 		until(t, "calls after the override was cleared", func() bool { return len(after()) > 20 })
 		run.Law("after the override was cleared", after(), 10, 1)
@@ -350,8 +352,8 @@ func TestLimitsAreLive(t *testing.T) {
 // waiting for it when its limit is raised, nor when an override gives it more.
 func TestRaisedQuotaWakesLanes(t *testing.T) {
 	t.Parallel()
-	hourly := func(n int64) Limits {
-		return limitsOf(Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
+	hourly := func(n int64) limits.Set {
+		return limitsOf(limits.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
 			Name: "hourly", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: n, Period: time.Hour},
 		}})
 	}
@@ -360,13 +362,13 @@ func TestRaisedQuotaWakesLanes(t *testing.T) {
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Done), 10)
 	more := hourly(20)
-	more.Queues = map[string]QueueLimits{r.queue: more.Queues[""]}
-	if err := Publish(t.Context(), r.server.Client(), more); err != nil {
+	more.Queues = map[string]limits.Queue{r.queue: more.Queues[""]}
+	if err := operate.Publish(t.Context(), r.server.Client(), more); err != nil {
 		t.Fatal(err)
 	}
 	r.seen.wait(t, string(lifecycle.Done), 20)
 	rate := throttle.Rate{Count: 50, Period: time.Hour}
-	if err := SetOverride(t.Context(), r.server.Client(), r.queue, "a", "hourly", Override{Change: Change{Rate: &rate}, Reason: "a test", Actor: "the test"}); err != nil {
+	if err := operate.SetOverride(t.Context(), r.server.Client(), r.queue, "a", "hourly", operate.Override{Change: limits.Change{Rate: &rate}, Reason: "a test", Actor: "the test"}); err != nil {
 		t.Fatal(err)
 	}
 	r.seen.wait(t, string(lifecycle.Done), 50)
@@ -375,7 +377,7 @@ func TestRaisedQuotaWakesLanes(t *testing.T) {
 // TestPermitsOfDeletedJobsComeBack: asynq's tools know nothing of permits.
 func TestPermitsOfDeletedJobsComeBack(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 1, limitsOf(Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}), nil)
+	r := startRig(t, 1, limitsOf(limits.Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}), nil)
 	client := r.server.Client()
 	deleted := r.add(t, nil)
 	kept := r.add(t, nil)

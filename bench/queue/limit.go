@@ -6,7 +6,8 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -22,19 +23,19 @@ func tenantLimit(rate int) limit { return limit{"tenant", true, rate, 1} }
 func sharedRate(rate int) limit  { return limit{"account", false, rate, 1} }
 
 // publish puts limits in force for queues.
-func publish(ctx context.Context, client redis.UniversalClient, limits []limit, queues ...string) error {
-	rules := make([]queue.Limit, len(limits))
-	for i, l := range limits {
+func publish(ctx context.Context, client redis.UniversalClient, set []limit, queues ...string) error {
+	rules := make([]limits.Limit, len(set))
+	for i, l := range set {
 		rules[i].Limit = throttle.Limit{Name: l.Name, Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(int64(l.Rate)), Burst: int64(l.Burst)}
 		if l.PerTenant {
 			rules[i].Per = []string{"tenant"}
 		}
 	}
-	all := queue.Limits{Queues: map[string]queue.QueueLimits{}}
+	all := limits.Set{Queues: map[string]limits.Queue{}}
 	for _, name := range queues {
-		all.Queues[name] = queue.QueueLimits{Limits: rules}
+		all.Queues[name] = limits.Queue{Limits: rules}
 	}
-	return queue.Publish(ctx, client, all)
+	return operate.Publish(ctx, client, all)
 }
 
 // rule is the limit and its key as redis_rate wants them.

@@ -6,12 +6,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // read is one look of the page at a queue.
-type read func(ctx context.Context, in *queue.Inspector, name string, job queue.JobRow) error
+type read func(ctx context.Context, in *inspect.Inspector, name string, job inspect.JobRow) error
 
 // page is what people read while sending goes on.
 func page() workload {
@@ -27,27 +27,27 @@ func page() workload {
 		name string
 		read
 	}{
-		{explain, func(ctx context.Context, in *queue.Inspector, name string, job queue.JobRow) error {
+		{explain, func(ctx context.Context, in *inspect.Inspector, name string, job inspect.JobRow) error {
 			_, err := in.Explain(ctx, name, job.ID)
 			return err
 		}},
-		{"overview", func(ctx context.Context, in *queue.Inspector, name string, _ queue.JobRow) error {
+		{"overview", func(ctx context.Context, in *inspect.Inspector, name string, _ inspect.JobRow) error {
 			_, err := in.Overview(ctx, name)
 			return err
 		}},
-		{"tenants", func(ctx context.Context, in *queue.Inspector, name string, _ queue.JobRow) error {
-			_, err := in.ListTenants(ctx, name, queue.TenantQuery{})
+		{"tenants", func(ctx context.Context, in *inspect.Inspector, name string, _ inspect.JobRow) error {
+			_, err := in.ListTenants(ctx, name, inspect.TenantQuery{})
 			return err
 		}},
-		{"a tenant", func(ctx context.Context, in *queue.Inspector, name string, job queue.JobRow) error {
+		{"a tenant", func(ctx context.Context, in *inspect.Inspector, name string, job inspect.JobRow) error {
 			_, err := in.Tenant(ctx, name, job.Tenant)
 			return err
 		}},
-		{"jobs", func(ctx context.Context, in *queue.Inspector, name string, _ queue.JobRow) error {
-			_, err := in.ListJobs(ctx, name, queue.JobQuery{State: lifecycle.StateWaiting})
+		{"jobs", func(ctx context.Context, in *inspect.Inspector, name string, _ inspect.JobRow) error {
+			_, err := in.ListJobs(ctx, name, inspect.JobQuery{State: lifecycle.StateWaiting})
 			return err
 		}},
-		{"gauges", func(ctx context.Context, in *queue.Inspector, name string, _ queue.JobRow) error {
+		{"gauges", func(ctx context.Context, in *inspect.Inspector, name string, _ inspect.JobRow) error {
 			_, err := in.Gauges(ctx, name)
 			return err
 		}},
@@ -73,10 +73,10 @@ func (b *bench) read(ctx context.Context, name string, look read) (sample, error
 	)
 	client := redis.NewClient(&redis.Options{Addr: b.server.Addr(), ClientName: me})
 	defer client.Close()
-	in := queue.NewInspector(client)
-	jobs, err := in.ListJobs(ctx, name, queue.JobQuery{State: lifecycle.StateWaiting, Limit: 200})
+	in := inspect.New(client)
+	jobs, err := in.ListJobs(ctx, name, inspect.JobQuery{State: lifecycle.StateWaiting, Limit: 200})
 	for err == nil && len(jobs.Jobs) == 0 { // of few, all go at times
-		jobs, err = in.ListJobs(ctx, name, queue.JobQuery{State: lifecycle.StateWaiting, Limit: 200})
+		jobs, err = in.ListJobs(ctx, name, inspect.JobQuery{State: lifecycle.StateWaiting, Limit: 200})
 	}
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 func auditCommand(o *options) *cobra.Command {
@@ -38,16 +38,16 @@ a queue are kept.`,
 
 func audit(cmd *cobra.Command, o *options, name string, n int) error {
 	ctx := cmd.Context()
-	entries := []queue.AuditEntry{}
+	entries := []operate.AuditEntry{}
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		some, err := queue.Audit(ctx, client, name, n)
+		some, err := operate.Audit(ctx, client, name, n)
 		entries = append(entries, some...)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(entries, func(a, b queue.AuditEntry) int { return b.At.Compare(a.At) })
+	slices.SortStableFunc(entries, func(a, b operate.AuditEntry) int { return b.At.Compare(a.At) })
 	entries = entries[:min(len(entries), n)]
 	if o.json {
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(entries)
@@ -66,7 +66,7 @@ func audit(cmd *cobra.Command, o *options, name string, n int) error {
 }
 
 // what a change was about.
-func what(e queue.AuditEntry) string {
+func what(e operate.AuditEntry) string {
 	var parts []string
 	for _, part := range []struct{ name, value string }{
 		{"tenant", e.Tenant}, {"kind", e.Kind}, {"state", string(e.State)}, {"id", e.ID},

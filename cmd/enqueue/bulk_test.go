@@ -18,7 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/headgate/headgate/internal/jobline"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -229,13 +231,13 @@ func TestBulkHostileCSV(t *testing.T) {
 // Lines for several queues in turn go to each in their order.
 func TestBulkSeveralQueues(t *testing.T) {
 	url, client := own(t)
-	limits := queue.Limits{Queues: map[string]queue.QueueLimits{}}
+	set := limits.Set{Queues: map[string]limits.Queue{}}
 	for _, name := range []string{"one", "two"} {
-		limits.Queues[name] = queue.QueueLimits{Kinds: []string{"kind-" + name}, Limits: []queue.Limit{{
+		set.Queues[name] = limits.Queue{Kinds: []string{"kind-" + name}, Limits: []limits.Limit{{
 			Limit: throttle.Limit{Name: "all", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(10)},
 		}}}
 	}
-	if err := queue.Publish(t.Context(), client, limits); err != nil {
+	if err := operate.Publish(t.Context(), client, set); err != nil {
 		t.Fatal(err)
 	}
 	var text strings.Builder
@@ -247,7 +249,7 @@ func TestBulkSeveralQueues(t *testing.T) {
 		t.Errorf("%s %s exit %d", out, errText, code)
 	}
 	for _, name := range []string{"one", "two"} {
-		overview, err := queue.NewInspector(client).Overview(t.Context(), name)
+		overview, err := inspect.New(client).Overview(t.Context(), name)
 		if err != nil || overview.Waiting != 600 {
 			t.Errorf("%s: %d wait, %v", name, overview.Waiting, err)
 		}

@@ -17,6 +17,9 @@ import (
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -47,10 +50,10 @@ func enqueueFrom(ctx context.Context, stdin io.Reader, args ...string) (out, err
 func own(t testing.TB) (url string, client *redis.Client) {
 	t.Helper()
 	server := redistest.Start(t)
-	limits := queue.Limits{Queues: map[string]queue.QueueLimits{"calls": {Kinds: []string{"call", "webhook", "email"}, Limits: []queue.Limit{{
+	limits := limits.Set{Queues: map[string]limits.Queue{"calls": {Kinds: []string{"call", "webhook", "email"}, Limits: []limits.Limit{{
 		Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 20}, Per: []string{"tenant"},
 	}}}}}
-	if err := queue.Publish(t.Context(), server.Client(), limits); err != nil {
+	if err := operate.Publish(t.Context(), server.Client(), limits); err != nil {
 		t.Fatal(err)
 	}
 	redistest.Serve(server.Client(), "calls", "call", "webhook", "email")
@@ -59,7 +62,7 @@ func own(t testing.TB) (url string, client *redis.Client) {
 
 func waiting(t *testing.T, client *redis.Client) int64 {
 	t.Helper()
-	overview, err := queue.NewInspector(client).Overview(t.Context(), "calls")
+	overview, err := inspect.New(client).Overview(t.Context(), "calls")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 )
 
 func explainCommand(o *options) *cobra.Command {
@@ -34,14 +34,14 @@ unknown: calls under way hold all permits, or somebody has to resume it.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.withQueue(cmd.Context(), name, func(client redis.UniversalClient) error {
-				e, err := queue.NewInspector(client).Explain(cmd.Context(), name, args[0])
+				e, err := inspect.New(client).Explain(cmd.Context(), name, args[0])
 				if err != nil {
 					return oneLine(err)
 				}
 				if err := tell(cmd.OutOrStdout(), o.json, explanationJSON(e), e.String()); err != nil {
 					return err
 				}
-				if e.State == queue.JobNotThere {
+				if e.State == inspect.JobNotThere {
 					return errNoJob
 				}
 				return nil
@@ -57,7 +57,7 @@ var errNoJob = errors.New("no such job")
 
 func estimateCommand(o *options) *cobra.Command {
 	var name string
-	var batch queue.Batch
+	var batch inspect.Batch
 	var attributes []string
 	cmd := &cobra.Command{
 		Use:   "estimate --queue QUEUE --tenant TENANT --jobs N",
@@ -75,7 +75,7 @@ were enqueued now, behind what waits. Nothing is enqueued.`,
 				return usageError{errors.New("cost: 0: a call costs at least 1")}
 			}
 			return o.withQueue(cmd.Context(), name, func(client redis.UniversalClient) error {
-				e, err := queue.NewInspector(client).Estimate(cmd.Context(), name, batch)
+				e, err := inspect.New(client).Estimate(cmd.Context(), name, batch)
 				if isInvalid(err) {
 					return usageError{oneLine(err)}
 				}
@@ -128,7 +128,7 @@ type holdJSON struct {
 	Next  *time.Time `json:"next_slot"`
 }
 
-func holdOf(h *queue.Hold) *holdJSON {
+func holdOf(h *inspect.Hold) *holdJSON {
 	if h == nil {
 		return nil
 	}
@@ -160,14 +160,14 @@ type explainedJSON struct {
 	Sentence    string     `json:"sentence"`
 }
 
-func explanationJSON(e queue.Explanation) explainedJSON {
+func explanationJSON(e inspect.Explanation) explainedJSON {
 	out := explainedJSON{
 		ID: e.ID, Queue: e.Queue, State: string(e.State), Tenant: e.Tenant, Kind: e.Kind, Attempt: e.Attempt, MaxAttempts: e.MaxAttempts,
 		Error: e.Error, Since: moment(e.Since), Until: moment(e.Until), Lane: e.Lane, Waiting: e.Waiting, HeldBy: holdOf(e.HeldBy),
 		Full: holdOf(e.Full), WindowOpens: moment(e.WindowOpens), At: moment(e.At), Sure: string(e.Sure), DrainsAt: moment(e.DrainsAt),
 		Sentence: e.String(),
 	}
-	if e.State == queue.JobWaiting {
+	if e.State == inspect.JobWaiting {
 		out.Position, out.TenantPosition = &e.Position, &e.TenantPosition
 	}
 	out.stopJSON = stopOf(e.Queue, e.Pause, e.Unserved)
@@ -180,7 +180,7 @@ type stopJSON struct {
 	Unserved string     `json:"unserved,omitempty"` // why no worker takes them
 }
 
-func stopOf(name string, pause *queue.Pause, unserved *queue.Unserved) (stop stopJSON) {
+func stopOf(name string, pause *inspect.Pause, unserved *inspect.Unserved) (stop stopJSON) {
 	if pause != nil {
 		stop.Pause = new(pauseAsJSON(name, *pause))
 	}
@@ -200,7 +200,7 @@ type estimatedJSON struct {
 	Sentence string `json:"sentence"`
 }
 
-func batchJSON(name string, e queue.BatchEstimate) estimatedJSON {
+func batchJSON(name string, e inspect.BatchEstimate) estimatedJSON {
 	return estimatedJSON{
 		moment(e.First), moment(e.Last), e.Waiting, holdOf(e.HeldBy), string(e.Sure), stopOf(name, e.Pause, e.Unserved), e.String(),
 	}

@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 )
 
 // faultJSON is something that scripts could not understand, as JSON.
@@ -16,7 +16,7 @@ type faultJSON struct {
 	At     *time.Time `json:"at"`
 }
 
-func faultsJSON(faults []queue.Fault) []faultJSON {
+func faultsJSON(faults []inspect.Fault) []faultJSON {
 	list := []faultJSON{}
 	for _, f := range faults {
 		list = append(list, faultJSON{f.What, f.Reason, moment(f.At)})
@@ -25,7 +25,7 @@ func faultsJSON(faults []queue.Fault) []faultJSON {
 }
 
 // printFaults shows what scripts could not understand, and what to do about it.
-func printFaults(out io.Writer, name string, faults []queue.Fault) error {
+func printFaults(out io.Writer, name string, faults []inspect.Fault) error {
 	if len(faults) == 0 {
 		return nil
 	}

@@ -14,7 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -65,18 +67,18 @@ func limitsShow(cmd *cobra.Command, o *options, name, tenant string) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "QUEUE\tLIMIT\tPER\tALGORITHM\tADMITS\tFROM\tUNTIL\tWHY")
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		all, err := queue.LimitsInForce(ctx, client, name, tenant)
+		all, err := inspect.LimitsInForce(ctx, client, name, tenant)
 		if err != nil {
 			return err
 		}
 		if tenant != "" {
-			overrides, err := queue.Overrides(ctx, client, name, tenant)
+			overrides, err := inspect.Overrides(ctx, client, name, tenant)
 			if err != nil {
 				return err
 			}
 			for _, o := range overrides {
-				if !slices.ContainsFunc(all, func(f queue.InForce) bool { return f.Name == o.Name }) {
-					all = append(all, o.InForce) // its limit is gone
+				if !slices.ContainsFunc(all, func(f limits.Effective) bool { return f.Name == o.Name }) {
+					all = append(all, o.Effective) // its limit is gone
 				}
 			}
 		}
@@ -89,8 +91,8 @@ func limitsShow(cmd *cobra.Command, o *options, name, tenant string) error {
 					until = when(f.Until, time.Now())
 				}
 			}
-			if f.NotInForce != "" {
-				why = f.NotInForce
+			if f.NotInEffect != "" {
+				why = f.NotInEffect
 			}
 			admits := f.String()
 			if f.Unit != "" {
@@ -157,7 +159,7 @@ that are per tenant can differ.`,
 	flags.DurationVar(&length, "for", 0, "how long, such as 2h (default: until cleared)")
 	flags.Lookup("rate").DefValue = ""
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		change := queue.Override{Reason: w.reason, Actor: w.actor}
+		change := operate.Override{Reason: w.reason, Actor: w.actor}
 		if flags.Changed("rate") {
 			change.Rate = &rate
 		}
@@ -169,7 +171,7 @@ that are per tenant can differ.`,
 				*value.into = value.from
 			}
 		}
-		if change.Change == (queue.Change{}) {
+		if change.Change == (limits.Change{}) {
 			return usageError{errors.New("nothing changes: give --rate, --burst, --capacity or --concurrency")}
 		}
 		if flags.Changed("for") {
@@ -183,7 +185,7 @@ that are per tenant can differ.`,
 	return cmd
 }
 
-func limitsSet(cmd *cobra.Command, o *options, w which, change queue.Override) error {
+func limitsSet(cmd *cobra.Command, o *options, w which, change operate.Override) error {
 	ctx := cmd.Context()
 	if err := w.check(); err != nil {
 		return err
@@ -193,7 +195,7 @@ func limitsSet(cmd *cobra.Command, o *options, w which, change queue.Override) e
 		return err
 	}
 	defer client.Close()
-	if err := queue.SetOverride(ctx, client, w.queue, w.tenant, w.limit, change); err != nil {
+	if err := operate.SetOverride(ctx, client, w.queue, w.tenant, w.limit, change); err != nil {
 		if isInvalid(err) || strings.HasPrefix(err.Error(), "override of limit") { // a change that the limit does not bear
 			return usageError{oneLine(err)}
 		}
@@ -228,7 +230,7 @@ func limitsClear(cmd *cobra.Command, o *options, w which) error {
 		return err
 	}
 	defer client.Close()
-	was, err := queue.ClearOverride(ctx, client, w.queue, w.tenant, w.limit, w.by())
+	was, err := operate.ClearOverride(ctx, client, w.queue, w.tenant, w.limit, w.by())
 	if err != nil {
 		return wrong(err)
 	}
@@ -241,7 +243,7 @@ func limitsClear(cmd *cobra.Command, o *options, w which) error {
 
 // tellLimit prints the limit as it is in force now.
 func tellLimit(cmd *cobra.Command, o *options, client redis.UniversalClient, w which, words string) error {
-	all, err := queue.LimitsInForce(cmd.Context(), client, w.queue, w.tenant)
+	all, err := inspect.LimitsInForce(cmd.Context(), client, w.queue, w.tenant)
 	if err != nil {
 		return wrong(err)
 	}
@@ -260,7 +262,7 @@ func tellLimit(cmd *cobra.Command, o *options, client redis.UniversalClient, w w
 		return err
 	}
 	if o.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(limitAsJSON(w.queue, w.tenant, queue.InForce{Name: w.limit, From: "queue"}))
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(limitAsJSON(w.queue, w.tenant, limits.Effective{Name: w.limit, From: "queue"}))
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "queue %s has no limit %s any more: the override of tenant %s is cleared\n", w.queue, w.limit, printable(w.tenant))
 	return err

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // operator is who changes something, by flags that all changing commands share.
@@ -46,7 +47,7 @@ func (o *operator) check() error {
 	return nil
 }
 
-func (o *operator) by() queue.Operator { return queue.Operator{Actor: o.actor, Reason: o.reason} }
+func (o *operator) by() operate.Operator { return operate.Operator{Actor: o.actor, Reason: o.reason} }
 
 // confirm asks on a terminal, and elsewhere wants --yes.
 func (o *operator) confirm(cmd *cobra.Command, question string) error {
@@ -93,7 +94,7 @@ func wrong(err error) error {
 
 // selected are the queues that --queue means: one, or all.
 func selected(ctx context.Context, client redis.UniversalClient, name string) ([]string, error) {
-	names, err := queue.Queues(ctx, client)
+	names, err := inspect.Queues(ctx, client)
 	if err != nil || name == "" {
 		return names, err
 	}

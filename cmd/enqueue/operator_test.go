@@ -9,6 +9,8 @@ import (
 
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -78,7 +80,7 @@ func TestVerbCommands(t *testing.T) {
 		t.Errorf("--json: %q, %v", out, err)
 	}
 	out, _, code = run("audit", "--json")
-	var entries []queue.AuditEntry
+	var entries []operate.AuditEntry
 	if err := json.Unmarshal([]byte(out), &entries); err != nil || code != exitOK || len(entries) != 6 {
 		t.Fatalf("audit: %q, %v", out, err)
 	}
@@ -180,14 +182,14 @@ func TestLimitsCommandsOfOverridesNotInForce(t *testing.T) {
 			t.Errorf("%v: %q, %q, exit %d; want %q", args, out, errText, code, want)
 		}
 	}
-	publish := func(limits ...queue.Limit) {
+	publish := func(set ...limits.Limit) {
 		t.Helper()
-		if err := queue.Publish(t.Context(), client, queue.Limits{Queues: map[string]queue.QueueLimits{"calls": {Limits: limits}}}); err != nil {
+		if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{"calls": {Limits: set}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	check("is now 50/s", set...)
-	publish(queue.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.Concurrency, Concurrency: 3}})
+	publish(limits.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.Concurrency, Concurrency: 3}})
 	check("override (rate 50/s, by ann) is not in force: rate: a concurrency has none", show...)
 	publish()
 	check("override (rate 50/s, by ann) is not in force: the queue has no such limit any more", show...)

@@ -8,7 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // pauseJSON is a pause as JSON; until null: until it is resumed.
@@ -23,13 +24,13 @@ type pauseJSON struct {
 	Tried    bool       `json:"tried,omitempty"` // it is a hold
 }
 
-func pauseAsJSON(name string, p queue.Pause) pauseJSON {
+func pauseAsJSON(name string, p inspect.Pause) pauseJSON {
 	return pauseJSON{name, p.Tenant, p.Kind, p.Endpoint, moment(p.Until), p.By, p.Reason, p.Tried}
 }
 
 func pauseCommand(o *options) *cobra.Command {
 	var who operator
-	var scope queue.Scope
+	var scope inspect.Scope
 	var length time.Duration
 	var dry bool
 	cmd := &cobra.Command{
@@ -63,13 +64,13 @@ the same jobs the one that ends later holds, be it a provider's.`,
 	return cmd
 }
 
-func scopeFlags(cmd *cobra.Command, scope *queue.Scope) {
+func scopeFlags(cmd *cobra.Command, scope *inspect.Scope) {
 	cmd.Flags().StringVar(&scope.Tenant, "tenant", "", "jobs of this tenant")
 	cmd.Flags().StringVar(&scope.Kind, "kind", "", "jobs of this kind")
 }
 
 // scopeWords names what a scope holds.
-func scopeWords(name string, scope queue.Scope) string {
+func scopeWords(name string, scope inspect.Scope) string {
 	switch {
 	case scope.Endpoint != "" || scope.Tenant != "" && scope.Kind != "":
 		return fmt.Sprintf("%s in queue %s", printable(scope.String()), name)
@@ -81,7 +82,7 @@ func scopeWords(name string, scope queue.Scope) string {
 	return "queue " + name
 }
 
-func pause(cmd *cobra.Command, o *options, who operator, scope queue.Scope, until time.Time, dry bool) error {
+func pause(cmd *cobra.Command, o *options, who operator, scope inspect.Scope, until time.Time, dry bool) error {
 	ctx := cmd.Context()
 	if scope.Tenant != "" && scope.Kind != "" {
 		return usageError{errors.New("--kind: pause a tenant or a kind, not both together")}
@@ -98,7 +99,7 @@ func pause(cmd *cobra.Command, o *options, who operator, scope queue.Scope, unti
 	}
 	defer client.Close()
 	// What would be cancelled is what a pause holds.
-	tally, err := queue.Count(ctx, client, who.queue, queue.Cancel, queue.Filter{Tenant: scope.Tenant, Kind: scope.Kind})
+	tally, err := operate.Count(ctx, client, who.queue, operate.Cancel, operate.Filter{Tenant: scope.Tenant, Kind: scope.Kind})
 	if err != nil {
 		return wrong(err)
 	}
@@ -113,7 +114,7 @@ func pause(cmd *cobra.Command, o *options, who operator, scope queue.Scope, unti
 	if err := who.confirm(cmd, fmt.Sprintf("pause %s, with %s?", scopeWords(who.queue, scope), holds)); err != nil {
 		return err
 	}
-	p, err := queue.PauseJobs(ctx, client, who.queue, scope, until, who.by())
+	p, err := operate.PauseJobs(ctx, client, who.queue, scope, until, who.by())
 	if err != nil {
 		return wrong(err)
 	}
@@ -126,7 +127,7 @@ func pause(cmd *cobra.Command, o *options, who operator, scope queue.Scope, unti
 
 func resumeCommand(o *options) *cobra.Command {
 	var who operator
-	var scope queue.Scope
+	var scope inspect.Scope
 	cmd := &cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
@@ -151,7 +152,7 @@ receiver of webhooks. "enqueue status" shows them.`,
 	return cmd
 }
 
-func resume(cmd *cobra.Command, o *options, who operator, scope queue.Scope) error {
+func resume(cmd *cobra.Command, o *options, who operator, scope inspect.Scope) error {
 	ctx := cmd.Context()
 	if err := who.check(); err != nil {
 		return err
@@ -164,7 +165,7 @@ func resume(cmd *cobra.Command, o *options, who operator, scope queue.Scope) err
 	if _, err := selected(ctx, client, who.queue); err != nil {
 		return err
 	}
-	pauses, err := queue.Pauses(ctx, client, who.queue)
+	pauses, err := inspect.Pauses(ctx, client, who.queue)
 	if err != nil {
 		return err
 	}
@@ -176,7 +177,7 @@ func resume(cmd *cobra.Command, o *options, who operator, scope queue.Scope) err
 			}
 		}
 	}
-	was, err := queue.ResumeJobs(ctx, client, who.queue, scope, who.by())
+	was, err := operate.ResumeJobs(ctx, client, who.queue, scope, who.by())
 	if err != nil {
 		return wrong(err)
 	}

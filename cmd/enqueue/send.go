@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/internal/payloads"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 )
 
 func sendCommand(o *options) *cobra.Command {
@@ -193,7 +194,7 @@ func send(ctx context.Context, o *options, job queue.Job, out io.Writer) error {
 	unserved := ""
 	if r.State != "archived" && r.State != "completed" {
 		// The job is enqueued, whether or not it can be told who takes it.
-		if u, err := queue.NewInspector(client).Unserved(ctx, r.Queue, job.Kind); err == nil && u != nil {
+		if u, err := inspect.New(client).Unserved(ctx, r.Queue, job.Kind); err == nil && u != nil {
 			unserved = u.String()
 		}
 	}

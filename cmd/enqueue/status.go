@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 )
 
 func statusCommand(o *options) *cobra.Command {
@@ -62,13 +62,13 @@ type (
 
 // queueStatus is a queue with its tenants, by name.
 type queueStatus struct {
-	queue.Overview
-	tenants []queue.TenantRow
+	inspect.Overview
+	tenants []inspect.TenantRow
 }
 
 // eachTenant lists the tenants of a queue by name.
-func eachTenant(ctx context.Context, inspector *queue.Inspector, name string, do func(queue.TenantRow) error) error {
-	q := queue.TenantQuery{Sort: queue.ByTenant, Ascending: true, Limit: 200}
+func eachTenant(ctx context.Context, inspector *inspect.Inspector, name string, do func(inspect.TenantRow) error) error {
+	q := inspect.TenantQuery{Sort: inspect.ByTenant, Ascending: true, Limit: 200}
 	for {
 		page, err := inspector.ListTenants(ctx, name, q)
 		if err != nil {
@@ -91,7 +91,7 @@ func status(ctx context.Context, o *options, name string, out io.Writer) error {
 		s, err := readStatus(ctx, client, name)
 		if err != nil {
 			// Faults may say why it cannot be read.
-			if faults, faultsErr := queue.Faults(ctx, client, name); faultsErr == nil && !o.json {
+			if faults, faultsErr := inspect.Faults(ctx, client, name); faultsErr == nil && !o.json {
 				err = cmp.Or(printFaults(out, name, faults), err)
 			}
 			return err
@@ -109,11 +109,11 @@ func status(ctx context.Context, o *options, name string, out io.Writer) error {
 }
 
 func readStatus(ctx context.Context, client redis.UniversalClient, name string) (s queueStatus, err error) {
-	inspector := queue.NewInspector(client)
+	inspector := inspect.New(client)
 	if s.Overview, err = inspector.Overview(ctx, name); err != nil {
 		return s, err
 	}
-	err = eachTenant(ctx, inspector, name, func(row queue.TenantRow) error {
+	err = eachTenant(ctx, inspector, name, func(row inspect.TenantRow) error {
 		s.tenants = append(s.tenants, row)
 		return nil
 	})
@@ -185,7 +185,7 @@ func printStatus(out io.Writer, all []queueStatus, now time.Time) error {
 }
 
 // heldWords is what holds a tenant, be it a limit or not.
-func heldWords(t queue.TenantRow, now time.Time) string {
+func heldWords(t inspect.TenantRow, now time.Time) string {
 	var all []string
 	if t.Unserved != nil {
 		all = append(all, t.Unserved.String())
@@ -197,7 +197,7 @@ func heldWords(t queue.TenantRow, now time.Time) string {
 }
 
 // heldBy is the limit that holds a tenant longest; "": none does.
-func heldBy(t queue.TenantRow) string {
+func heldBy(t inspect.TenantRow) string {
 	if t.HeldBy == nil {
 		return ""
 	}

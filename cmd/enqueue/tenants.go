@@ -14,7 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 func tenantsCommand(o *options) *cobra.Command {
@@ -64,14 +65,14 @@ type (
 	}
 )
 
-func limitAsJSON(name, tenant string, f queue.InForce) limitJSON {
+func limitAsJSON(name, tenant string, f limits.Effective) limitJSON {
 	per := f.Per
 	if per == nil {
 		per = []string{}
 	}
 	return limitJSON{
 		name, tenant, f.Name, per, f.Unit, string(f.Algorithm), f.Rate, f.Burst, f.Capacity, f.Concurrency,
-		f.From, moment(f.Until), f.Actor, f.Reason, f.NotInForce,
+		f.From, moment(f.Until), f.Actor, f.Reason, f.NotInEffect,
 	}
 }
 
@@ -81,7 +82,7 @@ func tenants(cmd *cobra.Command, o *options, name string) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "QUEUE\tTENANT\tWAITING\tDONE\tWEIGHT\tPAUSED\tOVERRIDES")
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		return eachTenant(ctx, queue.NewInspector(client), name, func(t queue.TenantRow) error {
+		return eachTenant(ctx, inspect.New(client), name, func(t inspect.TenantRow) error {
 			info := tenantInfoJSON{name, t.Tenant, t.Waiting, t.Done, t.Weight, []pauseJSON{}, []limitJSON{}}
 			var paused, changed []string
 			for _, p := range t.Pauses {
@@ -116,10 +117,10 @@ func tenants(cmd *cobra.Command, o *options, name string) error {
 }
 
 // overridesOf lists the limits that operators changed for a tenant.
-func overridesOf(ctx context.Context, client redis.UniversalClient, name string, t queue.TenantRow) ([]queue.InForce, error) {
+func overridesOf(ctx context.Context, client redis.UniversalClient, name string, t inspect.TenantRow) ([]limits.Effective, error) {
 	if !t.Overridden {
 		return nil, nil
 	}
-	all, err := queue.LimitsInForce(ctx, client, name, t.Tenant)
-	return slices.DeleteFunc(all, func(f queue.InForce) bool { return f.From != "override" }), err
+	all, err := inspect.LimitsInForce(ctx, client, name, t.Tenant)
+	return slices.DeleteFunc(all, func(f limits.Effective) bool { return f.From != "override" }), err
 }

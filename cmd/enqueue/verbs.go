@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // verbHelp is how a verb is described.
@@ -23,8 +23,8 @@ type verbHelp struct {
 	asksForOne                bool   // also for a single job
 }
 
-var verbHelps = map[queue.Verb]verbHelp{
-	queue.Cancel: {
+var verbHelps = map[operate.Verb]verbHelp{
+	operate.Cancel: {
 		use: "cancel", short: "Archive jobs that have not gone, with the reason", doing: "cancel", did: "cancelled",
 		long: `cancel archives jobs that wait in their lanes, are scheduled, are to be tried
 again, or were released but not yet taken by a worker. Each says afterwards who
@@ -35,7 +35,7 @@ catch every job of a tenant whose calls are under way, pause it first.`,
 		example: `  enqueue cancel --queue email --tenant acme --kind newsletter --reason "wrong template"
   enqueue cancel --queue email --id acme:order-4711 --reason "customer called"`,
 	},
-	queue.RunNow: {
+	operate.RunNow: {
 		use: "run", short: "Send waiting jobs at once, WHATEVER THE LIMITS SAY", doing: "run, BEYOND EVERY LIMIT,", did: "handed to the workers",
 		long: `run hands jobs that wait, are scheduled or are to be tried again to the workers
 at once. IT GOES BEYOND EVERY LIMIT of the queue, the provider's own included,
@@ -46,7 +46,7 @@ Jobs under a pause stay where they are. It needs --yes, also for a single job.`,
 		example:    `  enqueue run --queue email --id acme:password-reset --reason "customer on the phone" --yes`,
 		asksForOne: true,
 	},
-	queue.RetryArchived: {
+	operate.RetryArchived: {
 		use: "retry", short: "Put archived jobs back into their lanes", doing: "retry", did: "put back",
 		long: `retry puts archived jobs back into their lanes, behind what waits. Their
 attempts begin anew, and limits hold for them as for all others. Calls that had
@@ -54,7 +54,7 @@ succeeded are left alone.`,
 		example: `  enqueue retry --queue payments --tenant acme --reason "the provider is back"
   enqueue retry --queue payments --reason-contains "503 from" --reason "the provider is back"`,
 	},
-	queue.DeleteArchived: {
+	operate.DeleteArchived: {
 		use: "delete", short: "Forget archived jobs", doing: "forget", did: "forgot",
 		long: `delete makes Redis forget archived jobs, with what they carry. It is the only
 command that forgets a job, and there is no way back. Other jobs have to be
@@ -66,16 +66,16 @@ cancelled first.`,
 
 func verbCommands(o *options) []*cobra.Command {
 	var all []*cobra.Command
-	for _, verb := range []queue.Verb{queue.Cancel, queue.RetryArchived, queue.RunNow, queue.DeleteArchived} {
+	for _, verb := range []operate.Verb{operate.Cancel, operate.RetryArchived, operate.RunNow, operate.DeleteArchived} {
 		all = append(all, verbCommand(o, verb))
 	}
 	return all
 }
 
-func verbCommand(o *options, verb queue.Verb) *cobra.Command {
+func verbCommand(o *options, verb operate.Verb) *cobra.Command {
 	help := verbHelps[verb]
 	var who operator
-	var filter queue.Filter
+	var filter operate.Filter
 	var dry bool
 	cmd := &cobra.Command{
 		Use: help.use, Short: help.short, Example: help.example, Args: noArgs,
@@ -93,7 +93,7 @@ It works in short steps: it can be interrupted, and run again for the rest.`,
 	cmd.Flags().StringVar(&filter.Tenant, "tenant", "", "jobs of this tenant alone")
 	cmd.Flags().StringVar(&filter.Kind, "kind", "", "jobs of this kind alone")
 	cmd.Flags().StringVar(&filter.ID, "id", "", "this job alone")
-	if verb == queue.RetryArchived || verb == queue.DeleteArchived {
+	if verb == operate.RetryArchived || verb == operate.DeleteArchived {
 		cmd.Flags().StringVar(&filter.Reason, "reason-contains", "", "jobs alone that ended for a reason with this text in it")
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "count, and change nothing")
@@ -111,7 +111,7 @@ type tallyJSON struct {
 	Paused  int64                     `json:"paused"`
 }
 
-func doVerb(cmd *cobra.Command, o *options, verb queue.Verb, filter queue.Filter, who operator, dry bool) error {
+func doVerb(cmd *cobra.Command, o *options, verb operate.Verb, filter operate.Filter, who operator, dry bool) error {
 	ctx, help := cmd.Context(), verbHelps[verb]
 	if dry && who.reason == "" {
 		who.reason = "-" // nobody has to give a reason for counting
@@ -124,7 +124,7 @@ func doVerb(cmd *cobra.Command, o *options, verb queue.Verb, filter queue.Filter
 		return err
 	}
 	defer client.Close()
-	tally, err := queue.Count(ctx, client, who.queue, verb, filter)
+	tally, err := operate.Count(ctx, client, who.queue, verb, filter)
 	if err != nil {
 		return wrong(err)
 	}
@@ -132,7 +132,7 @@ func doVerb(cmd *cobra.Command, o *options, verb queue.Verb, filter queue.Filter
 		if !o.json {
 			fmt.Fprintf(cmd.ErrOrStderr(), "queue %s: %s\n", who.queue, told(tally, "would "+help.doing))
 		}
-		if verb == queue.RunNow && !who.yes {
+		if verb == operate.RunNow && !who.yes {
 			return usageError{fmt.Errorf("run sends %s beyond every limit of queue %s: say --yes if you mean it", jobs(tally.Jobs), who.queue)}
 		}
 		if filter.ID == "" || help.asksForOne {
@@ -141,7 +141,7 @@ func doVerb(cmd *cobra.Command, o *options, verb queue.Verb, filter queue.Filter
 			}
 		}
 		progress, end := verbBar(cmd.ErrOrStderr(), tally.Jobs, o.json)
-		tally, err = queue.Apply(ctx, client, who.queue, verb, filter, who.by(), progress)
+		tally, err = operate.Apply(ctx, client, who.queue, verb, filter, who.by(), progress)
 		end()
 	}
 	if err != nil && tally.Jobs == 0 {
@@ -169,7 +169,7 @@ func doVerb(cmd *cobra.Command, o *options, verb queue.Verb, filter queue.Filter
 }
 
 // told is a tally in words.
-func told(tally queue.Tally, did string) string {
+func told(tally operate.Tally, did string) string {
 	text := did + " " + jobs(tally.Jobs)
 	var parts []string
 	for _, state := range []lifecycle.State{lifecycle.StateWaiting, lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StatePending, lifecycle.StateArchived} {
@@ -197,7 +197,7 @@ func jobs(n int64) string {
 }
 
 // verbBar shows on a terminal how far a verb came, and nothing anywhere else.
-func verbBar(out io.Writer, all int64, quiet bool) (progress func(queue.Tally), end func()) {
+func verbBar(out io.Writer, all int64, quiet bool) (progress func(operate.Tally), end func()) {
 	file, ok := out.(*os.File)
 	if quiet || !ok || !term.IsTerminal(int(file.Fd())) {
 		return nil, func() {}
@@ -205,5 +205,5 @@ func verbBar(out io.Writer, all int64, quiet bool) (progress func(queue.Tally), 
 	bar := progressbar.NewOptions64(all, progressbar.OptionSetWriter(out), progressbar.OptionShowCount(),
 		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
 	// A bar that cannot be drawn is no failure.
-	return func(tally queue.Tally) { _ = bar.Set64(min(tally.Jobs, all)) }, func() { _ = bar.Finish() }
+	return func(tally operate.Tally) { _ = bar.Set64(min(tally.Jobs, all)) }, func() { _ = bar.Finish() }
 }

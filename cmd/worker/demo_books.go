@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -39,7 +40,7 @@ func (b books) missing() int64 {
 // backlogs is what waits of each of the demo's tenants.
 func (d *demo) backlogs(ctx context.Context) (map[string]int64, error) {
 	waiting := map[string]int64{}
-	inspector := queue.NewInspector(d.client)
+	inspector := inspect.New(d.client)
 	for _, kind := range demoKinds {
 		var names []string
 		for _, t := range demoTenants {
@@ -60,7 +61,7 @@ func (d *demo) backlogs(ctx context.Context) (map[string]int64, error) {
 
 func (d *demo) books(ctx context.Context) (books, error) {
 	b := books{sent: d.sent}
-	inspector := queue.NewInspector(d.client)
+	inspector := inspect.New(d.client)
 	for _, name := range demoKinds {
 		overview, err := inspector.Overview(ctx, name)
 		if err != nil {
@@ -94,12 +95,12 @@ func (d *demo) books(ctx context.Context) (books, error) {
 			b.done += n
 			b.unseen += max(n-seen[tenant], 0)
 		}
-		changes, err := queue.Audit(ctx, d.client, name, mostChanges)
+		changes, err := operate.Audit(ctx, d.client, name, mostChanges)
 		if err != nil {
 			return books{}, err
 		}
 		for _, change := range changes {
-			if change.Action == string(queue.DeleteArchived) {
+			if change.Action == string(operate.DeleteArchived) {
 				b.deleted += change.Count
 			}
 		}
@@ -109,9 +110,9 @@ func (d *demo) books(ctx context.Context) (books, error) {
 
 // doneOf is how many jobs of each tenant are done, as Redis counted them. A second
 // terminal may have made any number of tenants.
-func doneOf(ctx context.Context, inspector *queue.Inspector, name string) (map[string]int64, error) {
+func doneOf(ctx context.Context, inspector *inspect.Inspector, name string) (map[string]int64, error) {
 	done := map[string]int64{}
-	q := queue.TenantQuery{Sort: queue.ByTenant, Ascending: true, Limit: 200}
+	q := inspect.TenantQuery{Sort: inspect.ByTenant, Ascending: true, Limit: 200}
 	for {
 		page, err := inspector.ListTenants(ctx, name, q)
 		if err != nil {
@@ -156,7 +157,7 @@ type refusals struct {
 
 func (d *demo) refusals(ctx context.Context) (r refusals, err error) {
 	for _, kind := range demoKinds {
-		changes, err := queue.Audit(ctx, d.client, kind, mostChanges)
+		changes, err := operate.Audit(ctx, d.client, kind, mostChanges)
 		if err != nil {
 			return r, err
 		}
@@ -191,11 +192,11 @@ func (d *demo) refusals(ctx context.Context) (r refusals, err error) {
 // letPast is since when operators let jobs of a tenant past what its provider allows:
 // they raised a limit, or ran jobs at once, which is charged to those that follow. The
 // zero time: they did not.
-func letPast(changes []queue.AuditEntry, kind, tenant string) time.Time {
+func letPast(changes []operate.AuditEntry, kind, tenant string) time.Time {
 	shared := slices.ContainsFunc(bindingLimits, func(l demoLimit) bool { return l.kind == kind && l.tenant == "" })
 	var first time.Time
 	for _, change := range changes { // the newest first
-		past := change.Action == "override" && raises(change) || change.Action == string(queue.RunNow) && change.Count > 0
+		past := change.Action == "override" && raises(change) || change.Action == string(operate.RunNow) && change.Count > 0
 		if past && (shared || change.Tenant == "" || change.Tenant == tenant) {
 			first = change.At
 		}
@@ -205,7 +206,7 @@ func letPast(changes []queue.AuditEntry, kind, tenant string) time.Time {
 
 // raises tells whether a change of a limit lets more go than before: it is not a lower
 // rate alone.
-func raises(change queue.AuditEntry) bool {
+func raises(change operate.AuditEntry) bool {
 	for name, after := range change.After {
 		afterRate, afterRest, _ := strings.Cut(after, ",")
 		beforeRate, beforeRest, _ := strings.Cut(change.Before[name], ",")

@@ -9,6 +9,8 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -22,7 +24,7 @@ func startDemo(t *testing.T) (*demo, *bytes.Buffer) {
 	t.Cleanup(providers.close)
 	var out bytes.Buffer
 	d := newDemo(redistest.Start(t).Client(), providers, &lateness{}, &out)
-	if err := queue.Publish(t.Context(), d.client, demoLimits()); err != nil {
+	if err := operate.Publish(t.Context(), d.client, demoLimits()); err != nil {
 		t.Fatal(err)
 	}
 	d.final = d.uses()
@@ -52,10 +54,10 @@ func TestDevCountsJobsFromOutside(t *testing.T) {
 		}
 	}
 	// All but the first are done, as far as Redis knows.
-	client, by := d.client, queue.Operator{Actor: "ann", Reason: "a test"}
+	client, by := d.client, operate.Operator{Actor: "ann", Reason: "a test"}
 	for i := 1; i < outside; i++ {
-		filter := queue.Filter{Tenant: fmt.Sprint("outside-", i)}
-		if _, err := queue.Apply(ctx, client, "webhook", queue.Cancel, filter, by, nil); err != nil {
+		filter := operate.Filter{Tenant: fmt.Sprint("outside-", i)}
+		if _, err := operate.Apply(ctx, client, "webhook", operate.Cancel, filter, by, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,9 +72,9 @@ func TestDevCountsJobsFromOutside(t *testing.T) {
 	}
 
 	out.Reset()
-	filter := queue.Filter{Tenant: "outside-0"}
-	for _, verb := range []queue.Verb{queue.Cancel, queue.DeleteArchived} {
-		if tally, err := queue.Apply(ctx, client, "webhook", verb, filter, by, nil); err != nil || tally.Jobs != 1 {
+	filter := operate.Filter{Tenant: "outside-0"}
+	for _, verb := range []operate.Verb{operate.Cancel, operate.DeleteArchived} {
+		if tally, err := operate.Apply(ctx, client, "webhook", verb, filter, by, nil); err != nil || tally.Jobs != 1 {
 			t.Fatalf("%s: %+v, %v", verb, tally, err)
 		}
 	}
@@ -93,8 +95,8 @@ func TestDevTellsWhoBrokeALimit(t *testing.T) {
 		}
 	}
 	rate := throttle.PerSecond(1000)
-	raised := queue.Override{Change: queue.Change{Rate: &rate}, Actor: "ann", Reason: "a test"}
-	if err := queue.SetOverride(ctx, d.client, "webhook", "acme", "tenant", raised); err != nil {
+	raised := operate.Override{Change: limits.Change{Rate: &rate}, Actor: "ann", Reason: "a test"}
+	if err := operate.SetOverride(ctx, d.client, "webhook", "acme", "tenant", raised); err != nil {
 		t.Fatal(err)
 	}
 	tooMany("acme")
@@ -102,7 +104,7 @@ func TestDevTellsWhoBrokeALimit(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	rate = throttle.PerSecond(20)
-	if err := queue.SetOverride(ctx, d.client, "webhook", "globex", "tenant", raised); err != nil {
+	if err := operate.SetOverride(ctx, d.client, "webhook", "globex", "tenant", raised); err != nil {
 		t.Fatal(err)
 	}
 	tooMany("globex")
@@ -157,7 +159,7 @@ func TestDevFails(t *testing.T) {
 		"a job that Redis was never told of": {func(_ *testing.T, d *demo) { d.sent++ }, "1 jobs are unaccounted for"},
 		"a job that an operator cancelled": {func(t *testing.T, d *demo) {
 			id := enqueued(t, d)
-			if _, err := queue.Apply(t.Context(), d.client, "webhook", queue.Cancel, queue.Filter{ID: id}, queue.Operator{Actor: "ann", Reason: "a test"}, nil); err != nil {
+			if _, err := operate.Apply(t.Context(), d.client, "webhook", operate.Cancel, operate.Filter{ID: id}, operate.Operator{Actor: "ann", Reason: "a test"}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}, ""},

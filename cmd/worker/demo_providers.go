@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients/sandbox"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -60,34 +60,34 @@ func (l demoLimit) who() string {
 
 // demoLimits are those limits, and 10/s for any other tenant: what a second
 // terminal enqueues is shaped, too.
-func demoLimits() queue.Limits {
-	tenant := func(name, unit string, rate throttle.Rate, burst int64) queue.Limit {
-		return queue.Limit{Per: []string{"tenant"}, Unit: unit, Limit: throttle.Limit{
+func demoLimits() limits.Set {
+	tenant := func(name, unit string, rate throttle.Rate, burst int64) limits.Limit {
+		return limits.Limit{Per: []string{"tenant"}, Unit: unit, Limit: throttle.Limit{
 			Name: name, Algorithm: throttle.TokenBucket, Rate: rate, Burst: burst,
 		}}
 	}
-	limits := queue.Limits{
-		Queues: map[string]queue.QueueLimits{
-			"webhook": {Kinds: []string{"webhook"}, Limits: []queue.Limit{tenant("tenant", "", throttle.PerSecond(10), 1)}},
-			"email":   {Kinds: []string{"email"}, Limits: []queue.Limit{tenant("tenant", "", throttle.PerSecond(10), 1)}},
-			"ai": {Kinds: []string{"ai"}, Limits: []queue.Limit{
+	set := limits.Set{
+		Queues: map[string]limits.Queue{
+			"webhook": {Kinds: []string{"webhook"}, Limits: []limits.Limit{tenant("tenant", "", throttle.PerSecond(10), 1)}},
+			"email":   {Kinds: []string{"email"}, Limits: []limits.Limit{tenant("tenant", "", throttle.PerSecond(10), 1)}},
+			"ai": {Kinds: []string{"ai"}, Limits: []limits.Limit{
 				tenant("requests", "", aiCalls, 1),
 				tenant("tokens", "tokens", aiTokens, aiBurst),
 			}},
 		},
-		Tenants: map[string]queue.TenantLimits{},
+		Tenants: map[string]limits.Tenant{},
 	}
 	for _, l := range bindingLimits {
 		switch l.kind {
 		case "webhook", "email":
-			limits.Tenants[l.tenant] = queue.TenantLimits{Limits: map[string]map[string]queue.Change{l.kind: {"tenant": {Rate: &l.rate}}}}
+			set.Tenants[l.tenant] = limits.Tenant{Limits: map[string]map[string]limits.Change{l.kind: {"tenant": {Rate: &l.rate}}}}
 		case "payment":
-			limits.Queues["payment"] = queue.QueueLimits{Kinds: []string{"payment"}, Limits: []queue.Limit{{Limit: throttle.Limit{
+			set.Queues["payment"] = limits.Queue{Kinds: []string{"payment"}, Limits: []limits.Limit{{Limit: throttle.Limit{
 				Name: "account", Algorithm: throttle.LeakyBucket, Rate: l.rate,
 			}}}}
 		}
 	}
-	return limits
+	return set
 }
 
 // demoProviders are the servers that jobs go to. Each polices its own limits, which are

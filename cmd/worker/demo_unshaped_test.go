@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // A tenant that goes past the queue is refused by its receiver, and that is not the
@@ -18,7 +18,7 @@ func TestUnshaped(t *testing.T) {
 	}
 	defer providers.close()
 	client := redistest.Start(t).Client()
-	if err := queue.Publish(t.Context(), client, demoLimits()); err != nil {
+	if err := operate.Publish(t.Context(), client, demoLimits()); err != nil {
 		t.Fatal(err)
 	}
 	d := newDemo(client, providers, &lateness{}, t.Output())

@@ -28,6 +28,7 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/workers"
 )
 
@@ -174,7 +175,7 @@ func TestDetailsOfTheLimitsFile(t *testing.T) {
 	write("queues: {q: {kinds: [call]}}")
 	ctx, cancel := context.WithCancel(t.Context())
 	taken, refused := make(chan struct{}, 10), make(chan struct{}, 10)
-	watcher := limitsfile.NewWatcher(path, slog.New(slog.NewTextHandler(lines(refused), nil)), func(context.Context, queue.Limits) error {
+	watcher := limitsfile.NewWatcher(path, slog.New(slog.NewTextHandler(lines(refused), nil)), func(context.Context, limits.Set) error {
 		taken <- struct{}{}
 		return nil
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 func devCommand() *cobra.Command {
@@ -88,7 +89,7 @@ func runDemo(ctx context.Context, out io.Writer, lasts time.Duration, addr strin
 	}
 	defer page.Close()
 	providers.describe(out, page.URL(), store.URL(), store.Kind())
-	if err := queue.Publish(ctx, client, demoLimits()); err != nil {
+	if err := operate.Publish(ctx, client, demoLimits()); err != nil {
 		return err
 	}
 	late, told := &lateness{}, newDetails(nil)

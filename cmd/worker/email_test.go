@@ -9,6 +9,7 @@ import (
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -103,7 +104,7 @@ func TestRefusedKey(t *testing.T) {
 		ids = append(ids, receipt.ID)
 	}
 	eventually(t, func() bool {
-		pauses, err := queue.Pauses(t.Context(), server.Client(), "email")
+		pauses, err := inspect.Pauses(t.Context(), server.Client(), "email")
 		return err == nil && len(pauses) == 1 && time.Until(pauses[0].Until) > 30*time.Second
 	})
 	refused := 0

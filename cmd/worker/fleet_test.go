@@ -11,6 +11,9 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -37,9 +40,9 @@ func TestFleetAsksOnce(t *testing.T) {
 			}))
 			defer provider.Close()
 			ctx, client, name := t.Context(), redistest.Shared(t).Client(), redistest.Queue(t)
-			day := queue.Limit{Limit: throttle.Limit{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}}}
-			pace := queue.Limit{Limit: throttle.Limit{Name: "pace", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(20)}}
-			if err := queue.Publish(ctx, client, queue.Limits{Queues: map[string]queue.QueueLimits{name: {Limits: []queue.Limit{day, pace}}}}); err != nil {
+			day := limits.Limit{Limit: throttle.Limit{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}}}
+			pace := limits.Limit{Limit: throttle.Limit{Name: "pace", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(20)}}
+			if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{name: {Limits: []limits.Limit{day, pace}}}}); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
@@ -65,7 +68,7 @@ func TestFleetAsksOnce(t *testing.T) {
 			}
 			// All would have gone by then, and half as many again.
 			time.Sleep(jobs * 3 / 2 * 50 * time.Millisecond)
-			detail, err := queue.NewInspector(client).Tenant(ctx, name, "a")
+			detail, err := inspect.New(client).Tenant(ctx, name, "a")
 			if err != nil {
 				t.Fatal(err)
 			}

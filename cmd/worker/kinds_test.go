@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -148,7 +149,7 @@ func TestUsedUpAccount(t *testing.T) {
 		if result := ended(t, client, "ai", receipt.ID); result.Outcome != lifecycle.Done {
 			t.Fatalf("%+v", result)
 		}
-		pauses, err := queue.Pauses(t.Context(), server.Client(), "ai")
+		pauses, err := inspect.Pauses(t.Context(), server.Client(), "ai")
 		if err != nil || len(pauses) != i {
 			t.Fatalf("after the call of %s: %+v, %v; want %d pauses", tenant, pauses, err, i)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -54,7 +55,7 @@ func TestPaymentWhoseKeyIsForgotten(t *testing.T) {
 	aDayPasses(t, server.Client(), "payment", receipt.ID)
 
 	result := ended(t, client, "payment", receipt.ID)
-	jobs, _, err := queue.ListArchived(t.Context(), server.Client(), "payment", "", 0)
+	jobs, _, err := inspect.ListArchived(t.Context(), server.Client(), "payment", "", 0)
 	if err != nil || len(jobs) != 1 || jobs[0].Outcome != lifecycle.Unknown ||
 		!strings.HasPrefix(jobs[0].Reason, "unknown: a person has to decide: the first attempt was 24h") || !strings.Contains(jobs[0].Reason, receipt.ID) {
 		t.Errorf("%+v, %v", jobs, err)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -227,7 +228,7 @@ func noSecretIsTold(t *testing.T, provider string, start func(t *testing.T) (url
 			}
 		}
 		for _, name := range []string{"webhook", "email", "ai", "payment"} {
-			pauses, err := queue.Pauses(t.Context(), redisClient, name)
+			pauses, err := inspect.Pauses(t.Context(), redisClient, name)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,6 +19,9 @@ import (
 	"github.com/headgate/headgate/internal/limitsfile"
 	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/tracing"
 )
 
@@ -47,11 +50,11 @@ func run(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	limits, err := c.limits()
+	set, err := c.limits()
 	if err != nil {
 		return err
 	}
-	if c.Queues, err = c.served(limits); err != nil {
+	if c.Queues, err = c.served(set); err != nil {
 		return err
 	}
 	traces, err := readTracing()
@@ -60,7 +63,7 @@ func run(ctx context.Context, c config) error {
 	}
 	client := redis.NewUniversalClient(options)
 	defer client.Close()
-	ses, stopSES, err := c.sesLimits(ctx, func(ctx context.Context, limits queue.Limits) error { return queue.Publish(ctx, client, limits) }, logger)
+	ses, stopSES, err := c.sesLimits(ctx, func(ctx context.Context, set limits.Set) error { return operate.Publish(ctx, client, set) }, logger)
 	if err != nil {
 		return err
 	}
@@ -73,7 +76,7 @@ func run(ctx context.Context, c config) error {
 	if err != nil {
 		return err // it was checked with the other settings
 	}
-	inspector := queue.NewInspector(client)
+	inspector := inspect.New(client)
 	metrics.Queues(dashboard.Queues{Inspector: inspector, Names: c.Queues, Tenants: tenants, Logger: logger})
 	told := newDetails(metrics)
 	told.quotas("email", ses.quotas)
@@ -112,7 +115,7 @@ func run(ctx context.Context, c config) error {
 	defer stop()
 
 	if c.LimitsFile != "" {
-		if err := ses.put(ctx, limits); err != nil {
+		if err := ses.put(ctx, set); err != nil {
 			return fmt.Errorf("put the limits of %s in force: %w", c.LimitsFile, err)
 		}
 	}
@@ -135,20 +138,20 @@ func run(ctx context.Context, c config) error {
 }
 
 // limits reads the limits file; without one there are none.
-func (c config) limits() (queue.Limits, error) {
+func (c config) limits() (limits.Set, error) {
 	if c.LimitsFile == "" {
-		return queue.Limits{}, nil
+		return limits.Set{}, nil
 	}
 	return limitsfile.Read(c.LimitsFile)
 }
 
 // served is the queues to serve: by default those of the limits file.
-func (c config) served(limits queue.Limits) ([]string, error) {
+func (c config) served(set limits.Set) ([]string, error) {
 	if len(c.Queues) > 0 {
 		return c.Queues, nil
 	}
-	if len(limits.Queues) == 0 {
+	if len(set.Queues) == 0 {
 		return nil, usageError{errors.New("no queue to serve: set HEADGATE_LIMITS_FILE to a limits file, or HEADGATE_QUEUES")}
 	}
-	return slices.Sorted(maps.Keys(limits.Queues)), nil
+	return slices.Sorted(maps.Keys(set.Queues)), nil
 }

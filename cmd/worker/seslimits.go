@@ -12,7 +12,7 @@ import (
 
 	"github.com/headgate/headgate/clients/email"
 	"github.com/headgate/headgate/dashboard"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -30,19 +30,19 @@ const (
 // account's is shared by all.
 type sesLimits struct {
 	quota   func(context.Context) (email.SESQuota, error) // nil: the file's alone count
-	publish func(context.Context, queue.Limits) error
+	publish func(context.Context, limits.Set) error
 	logger  *slog.Logger
 
 	mu     sync.Mutex
-	limits queue.Limits    // of the file, as they were put in force last
+	limits limits.Set      // of the file, as they were put in force last
 	known  *email.SESQuota // nil until SES has answered
 }
 
 // put puts the file's limits in force. Before SES has answered they hold as they
 // are: SES refuses what is over its own.
-func (s *sesLimits) put(ctx context.Context, limits queue.Limits) error {
+func (s *sesLimits) put(ctx context.Context, set limits.Set) error {
 	if s.quota == nil {
-		return s.publish(ctx, limits)
+		return s.publish(ctx, set)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,14 +50,14 @@ func (s *sesLimits) put(ctx context.Context, limits queue.Limits) error {
 	if s.known != nil {
 		quota = *s.known
 	}
-	lowered, err := lower(limits, quota)
+	lowered, err := lower(set, quota)
 	if err != nil {
 		return err
 	}
 	if err := s.publish(ctx, lowered); err != nil {
 		return err
 	}
-	s.limits = limits
+	s.limits = set
 	return nil
 }
 
@@ -102,9 +102,9 @@ func (s *sesLimits) run(ctx context.Context) error {
 		err := s.ask(ctx)
 		if err == nil {
 			s.mu.Lock()
-			limits := s.limits
+			set := s.limits
 			s.mu.Unlock()
-			err = s.put(ctx, limits)
+			err = s.put(ctx, set)
 		}
 		if err != nil && ctx.Err() == nil {
 			s.logger.Warn("the limits of the SES account are as they were", "error", err)
@@ -114,34 +114,34 @@ func (s *sesLimits) run(ctx context.Context) error {
 
 // lower is the limits with those of the account, where these are lower. It refuses
 // limits in which there is nothing to lower.
-func lower(limits queue.Limits, quota email.SESQuota) (queue.Limits, error) {
+func lower(set limits.Set, quota email.SESQuota) (limits.Set, error) {
 	name := ""
-	for of, q := range limits.Queues {
+	for of, q := range set.Queues {
 		if slices.Contains(q.Kinds, "email") {
 			name = of
 		}
 	}
 	if name == "" {
-		return limits, errors.New("HEADGATE_SES_ACCOUNT_LIMITS: no queue of the limits file has the kind email")
+		return set, errors.New("HEADGATE_SES_ACCOUNT_LIMITS: no queue of the limits file has the kind email")
 	}
-	q := limits.Queues[name]
+	q := set.Queues[name]
 	q.Limits = slices.Clone(q.Limits)
-	find := func(limit string, fits func(queue.Limit) bool, want string) (*queue.Limit, error) {
-		i := slices.IndexFunc(q.Limits, func(l queue.Limit) bool { return l.Name == limit })
+	find := func(limit string, fits func(limits.Limit) bool, want string) (*limits.Limit, error) {
+		i := slices.IndexFunc(q.Limits, func(l limits.Limit) bool { return l.Name == limit })
 		if i < 0 || len(q.Limits[i].Per) > 0 || q.Limits[i].Unit != "recipients" || !fits(q.Limits[i]) {
 			return nil, fmt.Errorf("HEADGATE_SES_ACCOUNT_LIMITS: queue %s needs a limit such as {name: %s, %s, unit: recipients}, without per", name, limit, want)
 		}
 		return &q.Limits[i], nil
 	}
-	rate, err := find(sesRate, func(l queue.Limit) bool {
+	rate, err := find(sesRate, func(l limits.Limit) bool {
 		return l.Algorithm == throttle.LeakyBucket || l.Algorithm == throttle.TokenBucket
 	}, "algorithm: leaky_bucket, rate: 1000/s")
 	if err != nil {
-		return limits, err
+		return set, err
 	}
-	perDay, err := find(sesDay, func(l queue.Limit) bool { return l.Rate.Period == 24*time.Hour }, "algorithm: sliding_window_counter, rate: 1000000/day")
+	perDay, err := find(sesDay, func(l limits.Limit) bool { return l.Rate.Period == 24*time.Hour }, "algorithm: sliding_window_counter, rate: 1000000/day")
 	if err != nil {
-		return limits, err
+		return set, err
 	}
 	if quota.PerSecond > 0 && quota.PerSecond < float64(rate.Rate.Count)/rate.Rate.Period.Seconds() {
 		if rate.Rate = throttle.PerSecond(int64(quota.PerSecond)); float64(rate.Rate.Count) != quota.PerSecond {
@@ -151,9 +151,9 @@ func lower(limits queue.Limits, quota email.SESQuota) (queue.Limits, error) {
 	if quota.PerDay > 0 {
 		perDay.Rate.Count = min(perDay.Rate.Count, quota.PerDay)
 	}
-	limits.Queues = maps.Clone(limits.Queues)
-	limits.Queues[name] = q
-	return limits, nil
+	set.Queues = maps.Clone(set.Queues)
+	set.Queues[name] = q
+	return set, nil
 }
 
 // quotas is what SES told of the account last.
@@ -175,18 +175,18 @@ func (s *sesLimits) quotas() []dashboard.Quota {
 
 // sesLimits puts the account's limits before publish, where the operator wants
 // them; stop ends the connections to SES.
-func (c config) sesLimits(ctx context.Context, publish func(context.Context, queue.Limits) error, logger *slog.Logger) (limits *sesLimits, stop func(), err error) {
-	limits = &sesLimits{publish: publish, logger: logger}
+func (c config) sesLimits(ctx context.Context, publish func(context.Context, limits.Set) error, logger *slog.Logger) (set *sesLimits, stop func(), err error) {
+	set = &sesLimits{publish: publish, logger: logger}
 	if !c.SESAccountLimits {
-		return limits, func() {}, nil
+		return set, func() {}, nil
 	}
 	ses, err := c.ses()
 	if err != nil {
 		return nil, nil, err
 	}
-	limits.quota = ses.Quota
-	if err := limits.ask(ctx); err != nil {
+	set.quota = ses.Quota
+	if err := set.ask(ctx); err != nil {
 		logger.Warn("the limits of the SES account are not known yet; those of the limits file hold", "error", err)
 	}
-	return limits, ses.Close, nil
+	return set, ses.Close, nil
 }

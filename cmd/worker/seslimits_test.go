@@ -14,7 +14,8 @@ import (
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/limitsfile"
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 const sesFile = `queues:
@@ -26,7 +27,7 @@ const sesFile = `queues:
       - {name: ses-day, algorithm: sliding_window_counter, rate: 100000/day, unit: recipients}
 `
 
-func sesLimitsOf(t *testing.T, text string) queue.Limits {
+func sesLimitsOf(t *testing.T, text string) limits.Set {
 	t.Helper()
 	limits, err := limitsfile.Parse([]byte(text))
 	if err != nil {
@@ -76,7 +77,7 @@ func TestLower(t *testing.T) {
 	}
 }
 
-func rateOf(l queue.Limit) string { return l.Rate.String() }
+func rateOf(l limits.Limit) string { return l.Rate.String() }
 
 // TestSESLimitsRefresh: the account is asked every hour, and what it said last
 // holds while it does not answer.
@@ -92,7 +93,7 @@ func TestSESLimitsRefresh(t *testing.T) {
 				defer mu.Unlock()
 				return quota, failing
 			},
-			publish: func(_ context.Context, limits queue.Limits) error {
+			publish: func(_ context.Context, limits limits.Set) error {
 				mu.Lock()
 				defer mu.Unlock()
 				inForce = append(inForce, rateOf(limits.Queues["email"].Limits[1]))
@@ -157,7 +158,7 @@ func TestSESAccountLimits(t *testing.T) {
 		return code == 0
 	})
 	eventually(t, func() bool {
-		all, err := queue.LimitsInForce(t.Context(), server.Client(), "email", "")
+		all, err := inspect.LimitsInForce(t.Context(), server.Client(), "email", "")
 		return err == nil && len(all) == 3 && all[1].String() == "14/s" && strings.HasPrefix(all[2].String(), "50000/")
 	})
 }

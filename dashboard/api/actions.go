@@ -8,7 +8,10 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -37,7 +40,7 @@ type groupBody struct {
 }
 
 // readGroup reads the name of a group of failures; without any, nil.
-func readGroup(text []byte) (*queue.FailureKey, error) {
+func readGroup(text []byte) (*inspect.FailureKey, error) {
 	if len(text) == 0 {
 		return nil, nil
 	}
@@ -57,7 +60,7 @@ func readGroup(text []byte) (*queue.FailureKey, error) {
 	case body.Reason == nil:
 		return nil, invalid("group.reason", "it is required; an empty one names the jobs that have no reason")
 	}
-	return &queue.FailureKey{Outcome: *body.Outcome, Kind: *body.Kind, Reason: *body.Reason}, nil
+	return &inspect.FailureKey{Outcome: *body.Outcome, Kind: *body.Kind, Reason: *body.Reason}, nil
 }
 
 // act does a verb to many jobs, or counts them.
@@ -66,7 +69,7 @@ func (a *API) act(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	filter := queue.Filter{Tenant: body.Tenant, Kind: body.Kind, State: lifecycle.State(body.State), Reason: body.Contains}
+	filter := operate.Filter{Tenant: body.Tenant, Kind: body.Kind, State: lifecycle.State(body.State), Reason: body.Contains}
 	if filter.Group, err = readGroup(body.Group); err != nil {
 		return answer{}, err
 	}
@@ -77,9 +80,9 @@ func (a *API) act(r *request) (answer, error) {
 	} else if !r.caller.mayTenant(filter.Tenant) {
 		return answer{}, otherTenant(filter.Tenant)
 	}
-	verb := queue.Verb(body.Verb)
+	verb := operate.Verb(body.Verb)
 	if body.DryRun {
-		tally, err := queue.Count(r.Context(), a.config.Redis, r.PathValue("q"), verb, filter)
+		tally, err := operate.Count(r.Context(), a.config.Redis, r.PathValue("q"), verb, filter)
 		return answer{body: tallyOf(tally, true)}, err
 	}
 	if p := a.mayNotChange(); p != nil {
@@ -95,9 +98,9 @@ func (a *API) ownJob(r *request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if e.State == queue.JobNotThere || !r.caller.mayTenant(e.Tenant) {
+	if e.State == inspect.JobNotThere || !r.caller.mayTenant(e.Tenant) {
 		p := notYours(r, e.Tenant)
-		if e.State == queue.JobNotThere {
+		if e.State == inspect.JobNotThere {
 			p.refusal = ""
 		}
 		return "", p
@@ -106,8 +109,8 @@ func (a *API) ownJob(r *request) (string, error) {
 }
 
 // apply does a verb. What was done before an error is told with it.
-func (a *API) apply(r *request, verb queue.Verb, filter queue.Filter, reason string) (answer, error) {
-	tally, err := queue.Apply(r.Context(), a.config.Redis, r.PathValue("q"), verb, filter, r.by(reason), nil)
+func (a *API) apply(r *request, verb operate.Verb, filter operate.Filter, reason string) (answer, error) {
+	tally, err := operate.Apply(r.Context(), a.config.Redis, r.PathValue("q"), verb, filter, r.by(reason), nil)
 	if err != nil && tally.Jobs > 0 {
 		p := *problemOf(err)
 		p.Detail = fmt.Sprintf("It stopped after %d jobs, and doing it again does the rest: %s", tally.Jobs, p.Detail)
@@ -121,7 +124,7 @@ type why struct {
 	Reason string `json:"reason"`
 }
 
-var verbOf = map[string]queue.Verb{"cancel": queue.Cancel, "retry": queue.RetryArchived, "run": queue.RunNow}
+var verbOf = map[string]operate.Verb{"cancel": operate.Cancel, "retry": operate.RetryArchived, "run": operate.RunNow}
 
 // actOnOne does a verb to one job: the last word of its path, or DELETE.
 func (a *API) actOnOne(r *request) (answer, error) {
@@ -129,11 +132,11 @@ func (a *API) actOnOne(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	verb := queue.DeleteArchived
+	verb := operate.DeleteArchived
 	if r.Method != http.MethodDelete {
 		verb = verbOf[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]]
 	}
-	filter := queue.Filter{ID: r.PathValue("id")}
+	filter := operate.Filter{ID: r.PathValue("id")}
 	if !r.caller.all() {
 		if filter.Tenant, err = a.ownJob(r); err != nil {
 			return answer{}, err
@@ -149,15 +152,15 @@ type scopeBody struct {
 	Reason string `json:"reason"`
 }
 
-func (b scopeBody) scope(r *request) (queue.Scope, error) {
+func (b scopeBody) scope(r *request) (inspect.Scope, error) {
 	if b.Tenant == "" {
 		if p := wholeOnly(r); p != nil {
-			return queue.Scope{}, p
+			return inspect.Scope{}, p
 		}
 	} else if !r.caller.mayTenant(b.Tenant) {
-		return queue.Scope{}, otherTenant(b.Tenant)
+		return inspect.Scope{}, otherTenant(b.Tenant)
 	}
-	return queue.Scope{Tenant: b.Tenant, Kind: b.Kind}, nil
+	return inspect.Scope{Tenant: b.Tenant, Kind: b.Kind}, nil
 }
 
 type pauseBody struct {
@@ -178,7 +181,7 @@ func (a *API) pause(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	p, err := queue.PauseJobs(r.Context(), a.config.Redis, r.PathValue("q"), scope, end, r.by(body.Reason))
+	p, err := operate.PauseJobs(r.Context(), a.config.Redis, r.PathValue("q"), scope, end, r.by(body.Reason))
 	return answer{body: pauseOf(p)}, err
 }
 
@@ -197,7 +200,7 @@ func (a *API) resume(r *request) (answer, error) {
 		return answer{}, err
 	}
 	scope.Endpoint = body.Endpoint
-	was, err := queue.ResumeJobs(r.Context(), a.config.Redis, r.PathValue("q"), scope, r.by(body.Reason))
+	was, err := operate.ResumeJobs(r.Context(), a.config.Redis, r.PathValue("q"), scope, r.by(body.Reason))
 	return answer{body: map[string]bool{"resumed": was}}, err
 }
 
@@ -212,8 +215,8 @@ type limitBody struct {
 	ending
 }
 
-func (b limitBody) change() (queue.Change, error) {
-	change := queue.Change{Burst: b.Burst, Capacity: b.Capacity, Concurrency: b.Concurrency}
+func (b limitBody) change() (limits.Change, error) {
+	change := limits.Change{Burst: b.Burst, Capacity: b.Capacity, Concurrency: b.Concurrency}
 	if b.Rate != nil {
 		rate, err := throttle.ParseRate(*b.Rate)
 		if err != nil {
@@ -229,7 +232,7 @@ func (a *API) clearLimit(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	cleared, err := queue.ClearOverride(r.Context(), a.config.Redis, r.PathValue("q"), r.PathValue("t"), r.PathValue("limit"), r.by(body.Reason))
+	cleared, err := operate.ClearOverride(r.Context(), a.config.Redis, r.PathValue("q"), r.PathValue("t"), r.PathValue("limit"), r.by(body.Reason))
 	return answer{body: map[string]bool{"cleared": cleared}}, changeProblem(err)
 }
 
@@ -254,8 +257,8 @@ type estimateBody struct {
 	Attributes map[string]string `json:"attributes"`
 }
 
-func (b estimateBody) batch(r *request) (queue.Batch, error) {
-	batch := queue.Batch{Tenant: b.Tenant, Jobs: b.Jobs, Kind: b.Kind, Cost: b.Cost, Costs: b.Costs, Attributes: b.Attributes}
+func (b estimateBody) batch(r *request) (inspect.Batch, error) {
+	batch := inspect.Batch{Tenant: b.Tenant, Jobs: b.Jobs, Kind: b.Kind, Cost: b.Cost, Costs: b.Costs, Attributes: b.Attributes}
 	if b.Tenant != "" && !r.caller.mayTenant(b.Tenant) {
 		return batch, otherTenant(b.Tenant)
 	}

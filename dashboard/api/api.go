@@ -24,6 +24,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // Base is where the API lies below wherever it is mounted.
@@ -35,7 +37,7 @@ type Config struct {
 	Redis redis.UniversalClient
 
 	// Inspector shares its readings with whoever else asks it; nil: the API has its own.
-	Inspector *queue.Inspector
+	Inspector *inspect.Inspector
 
 	// Keys are those in force, asked anew for each request. nil: no key is needed
 	// on this machine, and nobody else is let in.
@@ -85,7 +87,7 @@ type API struct {
 	hide      *redaction
 	watch     *watch
 	expect    *expectations
-	inspector *queue.Inspector
+	inspector *inspect.Inspector
 }
 
 // New checks the configuration. Redis is not asked.
@@ -100,7 +102,7 @@ func New(config Config) (*API, error) {
 		batches: make(chan struct{}, mostBatches), refused: newRefusals(config.Redis, config.Logger), hide: newRedaction(config.Redact),
 	}
 	if a.inspector = config.Inspector; a.inspector == nil {
-		a.inspector = queue.NewInspector(config.Redis)
+		a.inspector = inspect.New(config.Redis)
 	}
 	a.expect = &expectations{inspector: a.inspector, lanes: map[laneOf]*expected{}}
 	a.watch = newWatch(a)
@@ -194,8 +196,8 @@ type request struct {
 }
 
 // by is who makes a change.
-func (r *request) by(reason string) queue.Operator {
-	return queue.Operator{Actor: r.caller.actor(), Reason: reason}
+func (r *request) by(reason string) operate.Operator {
+	return operate.Operator{Actor: r.caller.actor(), Reason: reason}
 }
 
 const (

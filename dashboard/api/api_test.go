@@ -10,6 +10,8 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -64,8 +66,8 @@ func TestEnqueueOne(t *testing.T) {
 
 func TestEnqueueRefuses(t *testing.T) {
 	r := newRig(t, redistest.Shared(t), func(c *Config) { c.Requests.PerKey = throttle.PerSecond(10_000) })
-	limits := queue.Limits{Queues: map[string]queue.QueueLimits{r.queue: {MaxBacklog: 1}}}
-	if err := queue.Publish(t.Context(), r.redis, limits); err != nil {
+	limits := limits.Set{Queues: map[string]limits.Queue{r.queue: {MaxBacklog: 1}}}
+	if err := operate.Publish(t.Context(), r.redis, limits); err != nil {
 		t.Fatal(err)
 	}
 	for body, want := range map[string]string{

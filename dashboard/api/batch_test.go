@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 )
 
 const ndjson = "application/x-ndjson"
@@ -104,7 +104,7 @@ func TestBatchWhileItComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // Redis tells nobody
-		if totals, err := queue.ReadTotals(t.Context(), r.redis, r.queue); err != nil || totals[0].Waiting >= chunkLines {
+		if totals, err := inspect.ReadTotals(t.Context(), r.redis, r.queue); err != nil || totals[0].Waiting >= chunkLines {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -57,11 +58,11 @@ func (a *API) enqueueOne(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	out := receipt{ID: got.ID, Queue: got.Queue, Existing: got.Existing, State: stateWord(got.State), Sure: string(queue.NotKnown)}
+	out := receipt{ID: got.ID, Queue: got.Queue, Existing: got.Existing, State: stateWord(got.State), Sure: string(inspect.NotKnown)}
 	if e, ok := a.expect.of(r.Context(), job, got); ok {
 		out.ExpectedAt, out.HeldBy, out.Sure, out.Text = at(e.At), holdOf(e.HeldBy), string(e.Sure), e.String()
 		out.stopJSON = stopOf(e.Pause, e.Unserved)
-		if e.State == queue.JobWaiting {
+		if e.State == inspect.JobWaiting {
 			out.Position = &e.Position
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 )
 
 const (
@@ -30,7 +30,7 @@ type eventJSON struct {
 	Reason  string  `json:"reason,omitempty"`
 }
 
-func eventOf(e queue.Event) eventJSON {
+func eventOf(e inspect.Event) eventJSON {
 	return eventJSON{
 		e.ID, moment{e.At}, e.Queue, e.Job, e.Tenant, e.Kind, string(e.Outcome), string(e.Answer), e.Attempt, e.Took.Seconds(), e.Reason,
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 )
 
 // expectations say of jobs that were just enqueued when they will go. Looking at
@@ -13,7 +14,7 @@ import (
 // the jobs that come to the same lane within a second: those behind it are counted
 // on. And looks take a twentieth of the time at most; jobs beyond are told nothing.
 type expectations struct {
-	inspector *queue.Inspector
+	inspector *inspect.Inspector
 
 	mu    sync.Mutex
 	lanes map[laneOf]*expected
@@ -27,7 +28,7 @@ type laneOf struct{ queue, tenant, kind, priority, attributes string }
 // expected is what a look found.
 type expected struct {
 	looked time.Time
-	found  queue.Explanation
+	found  inspect.Explanation
 	rate   float64 // jobs a second that the tenant gets; 0: not known
 	behind int64   // jobs that came after it
 }
@@ -41,7 +42,7 @@ const (
 )
 
 // of is what is expected of a job that was just enqueued; false: nothing is known.
-func (x *expectations) of(ctx context.Context, job queue.Job, got queue.Receipt) (queue.Explanation, bool) {
+func (x *expectations) of(ctx context.Context, job queue.Job, got queue.Receipt) (inspect.Explanation, bool) {
 	lane := laneOf{got.Queue, job.Tenant, job.Kind, string(job.Priority), textOf(job.Attributes)}
 	plain := !got.Existing && got.State == "aggregating"
 	if affords := x.afford(); plain {
@@ -49,7 +50,7 @@ func (x *expectations) of(ctx context.Context, job queue.Job, got queue.Receipt)
 			return e, ok
 		}
 	} else if !affords {
-		return queue.Explanation{}, false
+		return inspect.Explanation{}, false
 	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
@@ -65,9 +66,9 @@ func (x *expectations) of(ctx context.Context, job queue.Job, got queue.Receipt)
 	defer x.mu.Unlock()
 	x.spent += time.Since(began)
 	if err != nil {
-		return queue.Explanation{}, false
+		return inspect.Explanation{}, false
 	}
-	if plain && found.State == queue.JobWaiting {
+	if plain && found.State == inspect.JobWaiting {
 		if len(x.lanes) >= mostLooked {
 			clear(x.lanes)
 		}
@@ -78,21 +79,21 @@ func (x *expectations) of(ctx context.Context, job queue.Job, got queue.Receipt)
 
 // next counts a job on from the last look at its lane. It needs the rate for a time,
 // and without one does it only where it has to do: then it knows the place alone.
-func (x *expectations) next(lane laneOf, id string, hasTo bool) (queue.Explanation, bool) {
+func (x *expectations) next(lane laneOf, id string, hasTo bool) (inspect.Explanation, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	seen, ok := x.lanes[lane]
 	if !ok {
-		return queue.Explanation{}, false
+		return inspect.Explanation{}, false
 	}
 	age := time.Since(seen.looked)
 	if age > lookHolds {
 		delete(x.lanes, lane)
-		return queue.Explanation{}, false
+		return inspect.Explanation{}, false
 	}
 	// What no worker takes stays where it is, whatever the rate.
 	if seen.rate == 0 && !hasTo && seen.found.Unserved == nil {
-		return queue.Explanation{}, false
+		return inspect.Explanation{}, false
 	}
 	seen.behind++
 	e := seen.found
@@ -110,10 +111,10 @@ func (x *expectations) next(lane laneOf, id string, hasTo bool) (queue.Explanati
 			e.DrainsAt = e.DrainsAt.Add(more)
 		}
 	} else {
-		e.At, e.DrainsAt, e.Sure = time.Time{}, time.Time{}, queue.NotKnown
+		e.At, e.DrainsAt, e.Sure = time.Time{}, time.Time{}, inspect.NotKnown
 	}
-	if e.Sure == queue.Steady {
-		e.Sure = queue.Rough
+	if e.Sure == inspect.Steady {
+		e.Sure = inspect.Rough
 	}
 	return e, true
 }

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -44,7 +44,7 @@ type past struct {
 	points []point   // of seconds that are over, the newest last
 	end    time.Time // of the newest of them, when the second under way began
 	now    point     // the second under way, so far
-	last   queue.Totals
+	last   inspect.Totals
 }
 
 // newSeconds are those of a queue that ended by a look.
@@ -56,7 +56,7 @@ type newSeconds struct {
 
 // add enters what queues count now, and what limits let go of each. The answer has the
 // seconds that ended. Queues that are gone are forgotten.
-func (h *history) add(all []queue.Totals, allowed map[string]float64) []newSeconds {
+func (h *history) add(all []inspect.Totals, allowed map[string]float64) []newSeconds {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var ended []newSeconds
@@ -79,13 +79,13 @@ func newPoint() point { return point{Answers: map[lifecycle.Answer]calls{}} }
 
 // follows tells whether counts can be compared with those of before. The clock of
 // another Redis may be behind, and after a long sleep nothing is left of the past.
-func (p *past) follows(t queue.Totals) bool {
+func (p *past) follows(t inspect.Totals) bool {
 	passed := t.At.Sub(p.last.At)
 	return passed > -lookEvery && passed < historyLen*lookEvery
 }
 
 // add enters a look, and says how many seconds ended by it.
-func (p *past) add(t queue.Totals, allowed float64) (ended int) {
+func (p *past) add(t inspect.Totals, allowed float64) (ended int) {
 	passed := t.At.Sub(p.last.At).Seconds()
 	if passed <= 0 {
 		return 0

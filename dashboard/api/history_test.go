@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/throttle"
 )
@@ -16,7 +16,7 @@ import (
 func seconds(h *history, began time.Time, looks ...time.Duration) []point {
 	for _, after := range looks {
 		n := int64(after * 30 / time.Second)
-		h.add([]queue.Totals{{Queue: "q", At: began.Add(after), Calls: n, Waiting: 1, Answers: map[lifecycle.Answer]int64{lifecycle.AnswerOK: n}}}, map[string]float64{"q": 30})
+		h.add([]inspect.Totals{{Queue: "q", At: began.Add(after), Calls: n, Waiting: 1, Answers: map[lifecycle.Answer]int64{lifecycle.AnswerOK: n}}}, map[string]float64{"q": 30})
 	}
 	_, points := h.of("q")
 	return points
@@ -47,7 +47,7 @@ func TestHistoryTellsWhatEnded(t *testing.T) {
 	look := func(after time.Duration, want int) {
 		t.Helper()
 		got := 0
-		for _, n := range h.add([]queue.Totals{{Queue: "q", At: whole.Add(after)}}, nil) {
+		for _, n := range h.add([]inspect.Totals{{Queue: "q", At: whole.Add(after)}}, nil) {
 			got += len(n.points)
 			if end := n.from.Add(time.Duration(len(n.points)) * time.Second); end.After(whole.Add(after)) || whole.Add(after).Sub(end) >= time.Second {
 				t.Errorf("at %v it tells of seconds until %v", after, end.Sub(whole))

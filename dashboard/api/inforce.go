@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 // ruleJSON is a limit as it is in force.
@@ -35,7 +36,7 @@ type asFiled struct {
 	Concurrency int64  `json:"concurrency,omitempty"`
 }
 
-func ruleText(f queue.InForce) string {
+func ruleText(f limits.Effective) string {
 	switch {
 	case f.Rate == "" && f.Concurrency == 0: // the limit is gone
 		return "none"
@@ -45,14 +46,14 @@ func ruleText(f queue.InForce) string {
 	return f.Rate
 }
 
-func ruleOf(f queue.InForce) ruleJSON {
+func ruleOf(f limits.Effective) ruleJSON {
 	return ruleJSON{
 		Name: f.Name, Per: list(f.Per), Unit: f.Unit, Algorithm: string(f.Algorithm), Rule: ruleText(f), Burst: f.Burst, Capacity: f.Capacity,
-		Concurrency: f.Concurrency, From: f.From, Until: at(f.Until), Actor: f.Actor, Reason: f.Reason, NotInForce: f.NotInForce,
+		Concurrency: f.Concurrency, From: f.From, Until: at(f.Until), Actor: f.Actor, Reason: f.Reason, NotInForce: f.NotInEffect,
 	}
 }
 
-func filed(f queue.InForce) *asFiled {
+func filed(f limits.Effective) *asFiled {
 	return &asFiled{ruleText(f), f.Burst, f.Capacity, f.Concurrency}
 }
 
@@ -64,15 +65,15 @@ type overriddenJSON struct {
 // limits lists what is published for a queue, and what operators changed.
 func (a *API) limits(r *request) (answer, error) {
 	name := r.PathValue("q")
-	all, err := queue.LimitsInForce(r.Context(), a.config.Redis, name, "")
+	all, err := inspect.LimitsInForce(r.Context(), a.config.Redis, name, "")
 	if err != nil {
 		return answer{}, err
 	}
-	published, err := queue.Published(r.Context(), a.config.Redis, name)
+	published, err := inspect.Published(r.Context(), a.config.Redis, name)
 	if err != nil {
 		return answer{}, err
 	}
-	overrides, err := queue.Overrides(r.Context(), a.config.Redis, name, r.caller.key.Tenants...)
+	overrides, err := inspect.Overrides(r.Context(), a.config.Redis, name, r.caller.key.Tenants...)
 	if err != nil {
 		return answer{}, err
 	}
@@ -91,7 +92,7 @@ func (a *API) limits(r *request) (answer, error) {
 		out.SendWindows[kind] = window.String()
 	}
 	for _, o := range overrides {
-		rule := ruleOf(o.InForce)
+		rule := ruleOf(o.Effective)
 		rule.File = filed(o.File)
 		out.Overrides = append(out.Overrides, overriddenJSON{o.Tenant, rule})
 	}
@@ -101,7 +102,7 @@ func (a *API) limits(r *request) (answer, error) {
 // filedFor is what the limits file says of the limits that operators changed for a
 // tenant, by their names.
 func (a *API) filedFor(ctx context.Context, name, tenant string) (map[string]*asFiled, error) {
-	overrides, err := queue.Overrides(ctx, a.config.Redis, name, tenant)
+	overrides, err := inspect.Overrides(ctx, a.config.Redis, name, tenant)
 	files := map[string]*asFiled{}
 	for _, o := range overrides {
 		files[o.Name] = filed(o.File)

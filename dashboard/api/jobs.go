@@ -3,7 +3,7 @@ package api
 import (
 	"net/http"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -23,7 +23,7 @@ type rowJobJSON struct {
 
 // jobs lists jobs of one state.
 func (a *API) jobs(r *request) (answer, error) {
-	query := queue.JobQuery{
+	query := inspect.JobQuery{
 		State: lifecycle.State(r.FormValue("state")), Tenant: r.FormValue("tenant"), Kind: r.FormValue("kind"),
 		Reason: r.FormValue("reason"), Cursor: r.FormValue("cursor"),
 	}
@@ -136,7 +136,7 @@ func (a *API) job(r *request) (answer, error) {
 		EnqueuedAt: at(d.EnqueuedAt), Deadline: at(d.Deadline), Retention: d.Retention.Seconds(),
 		Payload: payload.Value, PayloadBytes: payload.Bytes, PayloadTruncated: payload.Truncated, Result: result.Value, Timeline: []timelineJSON{},
 	}
-	if d.State == queue.JobWaiting {
+	if d.State == inspect.JobWaiting {
 		out.Position, out.TenantPosition, out.Waiting = &d.Position, &d.TenantPosition, &d.Waiting
 	}
 	out.stopJSON = stopOf(d.Pause, d.Unserved)

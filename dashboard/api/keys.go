@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
@@ -113,7 +113,7 @@ func (k Key) Validate() error {
 
 // tenantProblem is what package queue says of a tenant's name.
 func tenantProblem(tenant string) string {
-	err := queue.Limits{Tenants: map[string]queue.TenantLimits{tenant: {}}}.Validate()
+	err := limits.Set{Tenants: map[string]limits.Tenant{tenant: {}}}.Validate()
 	if field, ok := errors.AsType[*validation.Error](err); ok {
 		_, reason, _ := strings.Cut(field.Reason, ": ")
 		return fmt.Sprintf("%.140q: %s", tenant, reason)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -95,7 +96,7 @@ func problemOf(err error) *problem {
 		p := newProblem(http.StatusServiceUnavailable, codeUnavailable, "%s", oneLine(err))
 		p.retryAfter = awayRetry
 		return p
-	case errors.Is(err, queue.ErrNoJob):
+	case errors.Is(err, lifecycle.ErrNoJob):
 		return newProblem(http.StatusNotFound, codeNotFound, "%s", oneLine(err))
 	}
 	if fields := invalidFields(err); len(fields) > 0 {

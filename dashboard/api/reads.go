@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -43,7 +43,7 @@ type faultJSON struct {
 	At     *moment `json:"at,omitempty"`
 }
 
-func overviewOf(o queue.Overview) overviewJSON {
+func overviewOf(o inspect.Overview) overviewJSON {
 	out := overviewJSON{
 		Queue: o.Queue, Now: moment{o.Now}, Waiting: o.Waiting, Scheduled: &o.Scheduled, Retry: &o.Retry, Pending: &o.Pending,
 		Active: &o.Active, Archived: &o.Archived, Enqueued: &o.Enqueued, Tenants: o.Tenants, Allowed: o.Allowed,
@@ -71,14 +71,14 @@ func (a *API) overviewFor(r *request, name string) (overviewJSON, error) {
 		o, err := a.inspector.Overview(r.Context(), name)
 		return overviewOf(o), err
 	}
-	out := overviewJSON{Queue: name, Now: moment{time.Now()}, Sure: string(queue.Steady), Pauses: []pauseJSON{}}
-	pauses, err := queue.Pauses(r.Context(), a.config.Redis, name)
+	out := overviewJSON{Queue: name, Now: moment{time.Now()}, Sure: string(inspect.Steady), Pauses: []pauseJSON{}}
+	pauses, err := inspect.Pauses(r.Context(), a.config.Redis, name)
 	if err != nil {
 		return out, err
 	}
 	out.Pauses = pausesOf(pauses, r.caller.mayTenant)
 	unknown := false
-	var last *queue.Outlook
+	var last *inspect.Outlook
 	for _, tenant := range r.caller.key.Tenants {
 		o, err := a.inspector.Outlook(r.Context(), name, tenant)
 		if err != nil {
@@ -99,14 +99,14 @@ func (a *API) overviewFor(r *request, name string) (overviewJSON, error) {
 	if last != nil {
 		out.Top, out.Sure = new(outlookOf(*last)), string(last.Sure)
 		if out.DrainsAt = at(last.DrainsAt); unknown {
-			out.DrainsAt, out.Sure = nil, string(queue.NotKnown)
+			out.DrainsAt, out.Sure = nil, string(inspect.NotKnown)
 		}
 	}
 	return out, nil
 }
 
 func (a *API) queues(r *request) (answer, error) {
-	names, err := queue.Queues(r.Context(), a.config.Redis)
+	names, err := inspect.Queues(r.Context(), a.config.Redis)
 	if err != nil {
 		return answer{}, err
 	}
@@ -131,7 +131,7 @@ func (a *API) oneQueue(r *request) (answer, error) {
 
 // thereIs refuses a queue that is not there.
 func (a *API) thereIs(r *request) error {
-	names, err := queue.Queues(r.Context(), a.config.Redis)
+	names, err := inspect.Queues(r.Context(), a.config.Redis)
 	if err == nil && !slices.Contains(names, r.PathValue("q")) {
 		err = newProblem(http.StatusNotFound, codeNotFound, "There is no queue %.70q%s", r.PathValue("q"), check.Suggest(r.PathValue("q"), names))
 	}
@@ -149,17 +149,17 @@ type rowJSON struct {
 	Overridden bool        `json:"overridden"`
 }
 
-func (r *request) rowOf(t queue.TenantRow) rowJSON {
+func (r *request) rowOf(t inspect.TenantRow) rowJSON {
 	return rowJSON{outlookOf(t.Outlook), t.Done, t.Weight, t.Limit, t.Level, t.Capacity, pausesOf(t.Pauses, r.caller.mayTenant), t.Overridden}
 }
 
 // tenants lists tenants: all, or the caller's own.
 func (a *API) tenants(r *request) (answer, error) {
-	query := queue.TenantQuery{Search: r.FormValue("search"), Sort: queue.TenantSort(r.FormValue("sort"))}
+	query := inspect.TenantQuery{Search: r.FormValue("search"), Sort: inspect.TenantSort(r.FormValue("sort"))}
 	var err error
 	switch order := r.FormValue("order"); order {
 	case "":
-		query.Ascending = query.Sort == queue.ByTenant
+		query.Ascending = query.Sort == inspect.ByTenant
 	case "asc", "desc":
 		query.Ascending = order == "asc"
 	default:
@@ -182,12 +182,12 @@ func (a *API) tenants(r *request) (answer, error) {
 	return answer{body: map[string]any{"now": moment{page.Now}, "total": page.Total, "tenants": rows}}, nil
 }
 
-func (a *API) tenantPage(r *request, query queue.TenantQuery) (queue.TenantPage, error) {
+func (a *API) tenantPage(r *request, query inspect.TenantQuery) (inspect.TenantPage, error) {
 	name := r.PathValue("q")
 	if r.caller.all() {
 		return a.inspector.ListTenants(r.Context(), name, query)
 	}
-	page := queue.TenantPage{Now: time.Now()}
+	page := inspect.TenantPage{Now: time.Now()}
 	for _, tenant := range r.caller.key.Tenants {
 		if !strings.Contains(strings.ToLower(tenant), strings.ToLower(query.Search)) {
 			continue
@@ -198,14 +198,14 @@ func (a *API) tenantPage(r *request, query queue.TenantQuery) (queue.TenantPage,
 		}
 		page.Now, page.Tenants = found.Now, append(page.Tenants, found.TenantRow)
 	}
-	slices.SortStableFunc(page.Tenants, func(x, y queue.TenantRow) int {
+	slices.SortStableFunc(page.Tenants, func(x, y inspect.TenantRow) int {
 		order := cmp.Compare(x.Waiting, y.Waiting)
 		switch query.Sort {
-		case queue.ByTenant:
+		case inspect.ByTenant:
 			order = strings.Compare(x.Tenant, y.Tenant)
-		case queue.ByWeight:
+		case inspect.ByWeight:
 			order = cmp.Compare(x.Weight, y.Weight)
-		case queue.ByDrains:
+		case inspect.ByDrains:
 			order = x.DrainsAt.Compare(y.DrainsAt)
 		}
 		if !query.Ascending {

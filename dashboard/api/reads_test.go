@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -251,7 +251,7 @@ func TestRedaction(t *testing.T) {
 		}
 	}
 	// The job keeps what it had.
-	d, err := queue.NewInspector(r.redis).Job(t.Context(), r.queue, id)
+	d, err := inspect.New(r.redis).Job(t.Context(), r.queue, id)
 	if err != nil || !strings.Contains(string(d.Payload), "CANARY1") {
 		t.Errorf("the payload is %s, %v", d.Payload, err)
 	}

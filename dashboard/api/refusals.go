@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 const (
@@ -27,12 +27,12 @@ const (
 type refusals struct {
 	redis  redis.UniversalClient
 	logger *slog.Logger
-	notes  chan queue.AuditEntry
+	notes  chan operate.AuditEntry
 	more   atomic.Int64 // that were not noted
 }
 
 func newRefusals(client redis.UniversalClient, logger *slog.Logger) *refusals {
-	return &refusals{redis: client, logger: logger, notes: make(chan queue.AuditEntry, mostAtOnce)}
+	return &refusals{redis: client, logger: logger, notes: make(chan operate.AuditEntry, mostAtOnce)}
 }
 
 // add notes a refusal; it never waits.
@@ -41,7 +41,7 @@ func (f *refusals) add(r *http.Request, c caller, p *problem) {
 	if where == "" {
 		where = "no such path"
 	}
-	entry := queue.AuditEntry{
+	entry := operate.AuditEntry{
 		At: time.Now().UTC(), Actor: c.actor(), Action: "refused", Queue: clip(r.PathValue("q")), Tenant: clip(r.PathValue("t")),
 		Reason: p.refusal + ": " + r.Method + " " + where + " from " + clip(r.RemoteAddr),
 	}
@@ -84,7 +84,7 @@ func (f *refusals) write(ctx context.Context) {
 		break
 	}
 	if more := f.more.Swap(0); more > 0 {
-		entry := queue.AuditEntry{At: time.Now().UTC(), Actor: nobody, Action: "refused", Reason: "more of the like", Count: more}
+		entry := operate.AuditEntry{At: time.Now().UTC(), Actor: nobody, Action: "refused", Reason: "more of the like", Count: more}
 		text, err := json.Marshal(entry)
 		if err != nil {
 			panic(err)
@@ -105,12 +105,12 @@ func (f *refusals) write(ctx context.Context) {
 }
 
 // list reads the newest n.
-func (f *refusals) list(ctx context.Context, n int) ([]queue.AuditEntry, error) {
+func (f *refusals) list(ctx context.Context, n int) ([]operate.AuditEntry, error) {
 	texts, err := f.redis.LRange(ctx, refusedKey, 0, int64(n)-1).Result()
 	if err != nil {
 		return nil, err
 	}
-	entries := make([]queue.AuditEntry, len(texts))
+	entries := make([]operate.AuditEntry, len(texts))
 	for i, text := range texts {
 		if err := json.Unmarshal([]byte(text), &entries[i]); err != nil {
 			return nil, err

@@ -13,7 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -67,10 +68,10 @@ func newRig(t testing.TB, server *redistest.Server, change func(*Config)) *rig {
 // publish puts limits of the rig's queue in force: one per tenant.
 func (r *rig) publish(rate throttle.Rate) {
 	r.t.Helper()
-	limits := queue.Limits{Queues: map[string]queue.QueueLimits{r.queue: {Limits: []queue.Limit{
+	limits := limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{
 		{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: rate, Burst: 1}, Per: []string{"tenant"}},
 	}}}}
-	if err := queue.Publish(r.t.Context(), r.redis, limits); err != nil {
+	if err := operate.Publish(r.t.Context(), r.redis, limits); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 type sessionJSON struct {
@@ -48,18 +49,18 @@ func (a *API) audit(r *request) (answer, error) {
 	}
 	names := []string{r.FormValue("queue")}
 	if names[0] == "" {
-		if names, err = queue.Queues(r.Context(), a.config.Redis); err != nil {
+		if names, err = inspect.Queues(r.Context(), a.config.Redis); err != nil {
 			return answer{}, err
 		}
 	}
-	var all []queue.AuditEntry
+	var all []operate.AuditEntry
 	for _, name := range names {
 		// Of single tenants more is read than is shown, for the others' is left out.
 		most := n
 		if !r.caller.all() {
 			most = mostAudit
 		}
-		some, err := queue.Audit(r.Context(), a.config.Redis, name, most)
+		some, err := operate.Audit(r.Context(), a.config.Redis, name, most)
 		if err != nil {
 			return answer{}, err
 		}
@@ -76,7 +77,7 @@ func (a *API) audit(r *request) (answer, error) {
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(x, y queue.AuditEntry) int { return cmp.Or(y.At.Compare(x.At)) })
+	slices.SortStableFunc(all, func(x, y operate.AuditEntry) int { return cmp.Or(y.At.Compare(x.At)) })
 	entries := []auditJSON{}
 	for _, e := range all {
 		if len(entries) < n && r.maySee(e) {
@@ -87,7 +88,7 @@ func (a *API) audit(r *request) (answer, error) {
 }
 
 // maySee tells whether an entry of the audit is about the caller's own tenants.
-func (r *request) maySee(e queue.AuditEntry) bool {
+func (r *request) maySee(e operate.AuditEntry) bool {
 	return r.caller.all() || e.Tenant != "" && r.caller.mayTenant(e.Tenant)
 }
 

@@ -3,7 +3,7 @@ package api
 import (
 	"time"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // limitJSON is a limit with the state of its bucket.
@@ -38,7 +38,7 @@ func (a *API) tenant(r *request) (answer, error) {
 	}
 	out := tenantJSON{rowJSON: r.rowOf(d.TenantRow), Limits: []limitJSON{}, Slots: []moment{}, WindowOpens: at(d.WindowOpens), Recent: []eventJSON{}}
 	for _, l := range d.Limits {
-		rule := ruleOf(l.InForce)
+		rule := ruleOf(l.Effective)
 		rule.File = files[l.Name]
 		out.Limits = append(out.Limits, limitJSON{rule, l.Scope, l.Level, l.Capacity, at(l.Next), l.Binding, at(l.PausedUntil), l.Adapted})
 	}
@@ -90,6 +90,6 @@ func (a *API) setLimit(r *request) (answer, error) {
 		return answer{body: out}, nil
 	}
 	by := r.by(body.Reason)
-	err = queue.SetOverride(r.Context(), a.config.Redis, name, tenant, limit, queue.Override{Change: change, Until: end, Reason: by.Reason, Actor: by.Actor})
+	err = operate.SetOverride(r.Context(), a.config.Redis, name, tenant, limit, operate.Override{Change: change, Until: end, Reason: by.Reason, Actor: by.Actor})
 	return answer{body: out}, changeProblem(err)
 }

@@ -3,8 +3,9 @@ package api
 import (
 	"time"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // moment is a time as the API writes it: RFC 3339 in UTC with ms.
@@ -39,7 +40,7 @@ type holdJSON struct {
 	Next  *moment `json:"next,omitempty"`
 }
 
-func holdOf(h *queue.Hold) *holdJSON {
+func holdOf(h *inspect.Hold) *holdJSON {
 	if h == nil {
 		return nil
 	}
@@ -58,11 +59,11 @@ type pauseJSON struct {
 	Probing  bool    `json:"probing,omitempty"`
 }
 
-func pauseOf(p queue.Pause) pauseJSON {
+func pauseOf(p inspect.Pause) pauseJSON {
 	return pauseJSON{p.Tenant, p.Kind, p.Endpoint, at(p.Until), p.By, p.Reason, p.Tried, at(p.Since), p.Probing}
 }
 
-func pausesOf(all []queue.Pause, may func(tenant string) bool) []pauseJSON {
+func pausesOf(all []inspect.Pause, may func(tenant string) bool) []pauseJSON {
 	out := []pauseJSON{}
 	for _, p := range all {
 		if may(p.Tenant) || p.Tenant == "" && p.Endpoint == "" { // whose endpoints are not all to see
@@ -78,7 +79,7 @@ type stopJSON struct {
 	Unserved string     `json:"unserved,omitempty"` // why no worker takes them
 }
 
-func stopOf(pause *queue.Pause, unserved *queue.Unserved) (stop stopJSON) {
+func stopOf(pause *inspect.Pause, unserved *inspect.Unserved) (stop stopJSON) {
 	if pause != nil {
 		stop.Pause = new(pauseOf(*pause))
 	}
@@ -101,7 +102,7 @@ type outlookJSON struct {
 	Text string `json:"text"`
 }
 
-func outlookOf(o queue.Outlook) outlookJSON {
+func outlookOf(o inspect.Outlook) outlookJSON {
 	return outlookJSON{o.Queue, o.Tenant, moment{o.Now}, o.Waiting, o.Rate, holdOf(o.HeldBy), at(o.DrainsAt), string(o.Sure), stopOf(o.Pause, o.Unserved), o.String()}
 }
 
@@ -113,7 +114,7 @@ type tallyJSON struct {
 	DryRun  bool                      `json:"dry_run"`
 }
 
-func tallyOf(t queue.Tally, dry bool) tallyJSON {
+func tallyOf(t operate.Tally, dry bool) tallyJSON {
 	if t.ByState == nil {
 		t.ByState = map[lifecycle.State]int64{}
 	}
@@ -131,7 +132,7 @@ type estimateJSON struct {
 	Text string `json:"text"`
 }
 
-func estimateOf(e queue.BatchEstimate) estimateJSON {
+func estimateOf(e inspect.BatchEstimate) estimateJSON {
 	return estimateJSON{moment{e.Now}, at(e.First), at(e.Last), holdOf(e.HeldBy), e.Waiting, string(e.Sure), stopOf(e.Pause, e.Unserved), e.String()}
 }
 
@@ -152,11 +153,11 @@ type auditJSON struct {
 	After  map[string]string `json:"after,omitempty"`
 	Count  int64             `json:"count"`
 
-	Contains string            `json:"contains,omitempty"` // part of the reasons of the jobs that were meant
-	Group    *queue.FailureKey `json:"group,omitempty"`    // of the archived jobs that were meant
+	Contains string              `json:"contains,omitempty"` // part of the reasons of the jobs that were meant
+	Group    *inspect.FailureKey `json:"group,omitempty"`    // of the archived jobs that were meant
 }
 
-func auditOf(e queue.AuditEntry) auditJSON {
+func auditOf(e operate.AuditEntry) auditJSON {
 	return auditJSON{
 		moment{e.At}, e.Actor, e.Action, e.Queue, e.Tenant, e.Kind, string(e.State), e.ID, e.Limit, e.Reason, at(e.Until), e.Before, e.After, e.Count, e.Contains, e.Group,
 	}

@@ -7,7 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 const (
@@ -23,11 +24,11 @@ const (
 // seen is what all queues looked like at a moment: what streams are told, before
 // it is cut to what each may see.
 type seen struct {
-	overviews []queue.Overview // nil: no news of them
-	err       error            // of Redis: the overviews are those of before
-	ended     []newSeconds     // seconds that are over
-	events    []queue.Event
-	audit     []queue.AuditEntry
+	overviews []inspect.Overview // nil: no news of them
+	err       error              // of Redis: the overviews are those of before
+	ended     []newSeconds       // seconds that are over
+	events    []inspect.Event
+	audit     []operate.AuditEntry
 }
 
 // watch looks at the queues once a second for all who watch. While nobody does it looks
@@ -44,7 +45,7 @@ type watch struct {
 
 	// Of the goroutine of run.
 	names   []string
-	last    []queue.Overview
+	last    []inspect.Overview
 	events  map[string]string    // the newest that was told, by queue
 	audited map[string]time.Time // likewise
 	allowed map[string]float64   // jobs a second that limits let go, by queue
@@ -168,8 +169,8 @@ func (w *watch) lookAtAll(ctx context.Context) {
 	w.tell(news)
 }
 
-func (w *watch) overviews(ctx context.Context) ([]queue.Overview, error) {
-	all, allowed := []queue.Overview{}, map[string]float64{}
+func (w *watch) overviews(ctx context.Context) ([]inspect.Overview, error) {
+	all, allowed := []inspect.Overview{}, map[string]float64{}
 	w.allowed, w.modeled = nil, time.Now()
 	for _, name := range w.names {
 		o, err := w.api.inspector.Overview(ctx, name)
@@ -187,7 +188,7 @@ func (w *watch) overviews(ctx context.Context) ([]queue.Overview, error) {
 func (w *watch) before(err error) seen {
 	news := seen{overviews: w.last, err: err}
 	if news.overviews == nil {
-		news.overviews = []queue.Overview{}
+		news.overviews = []inspect.Overview{}
 	}
 	return news
 }
@@ -206,13 +207,13 @@ func (w *watch) silence(ctx context.Context) (end func() bool) {
 // lookPatience is how long Redis may take before it is said to be away.
 const lookPatience = 3 * time.Second
 
-func (w *watch) totals(ctx context.Context) ([]queue.Totals, error) {
-	names, err := queue.Queues(ctx, w.api.config.Redis)
+func (w *watch) totals(ctx context.Context) ([]inspect.Totals, error) {
+	names, err := inspect.Queues(ctx, w.api.config.Redis)
 	if err != nil {
 		return nil, err
 	}
 	w.names = names
-	return queue.ReadTotals(ctx, w.api.config.Redis, names...)
+	return inspect.ReadTotals(ctx, w.api.config.Redis, names...)
 }
 
 // lookAtEvents tells what has finished since the last time. An error, but for silence, is
@@ -221,12 +222,12 @@ func (w *watch) lookAtEvents(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
 	defer w.silence(ctx)()
-	var all []queue.Event
+	var all []inspect.Event
 	for _, name := range w.names {
 		after, known := w.events[name]
 		if !known {
 			// What was before somebody watched is not news.
-			newest, err := queue.Events(ctx, w.api.config.Redis, name, "", 1)
+			newest, err := inspect.Events(ctx, w.api.config.Redis, name, "", 1)
 			if err != nil {
 				return
 			}
@@ -235,12 +236,12 @@ func (w *watch) lookAtEvents(ctx context.Context) {
 			}
 			continue
 		}
-		some, err := queue.Events(ctx, w.api.config.Redis, name, after, readEvents)
+		some, err := inspect.Events(ctx, w.api.config.Redis, name, after, readEvents)
 		if err != nil {
 			return
 		}
 		if len(some) == readEvents { // it is fast: what lies between is left out
-			if some, err = queue.Events(ctx, w.api.config.Redis, name, "", readEvents); err != nil {
+			if some, err = inspect.Events(ctx, w.api.config.Redis, name, "", readEvents); err != nil {
 				return
 			}
 		}
@@ -255,10 +256,10 @@ func (w *watch) lookAtEvents(ctx context.Context) {
 }
 
 // newAudit is what operators changed since the last time.
-func (w *watch) newAudit(ctx context.Context) ([]queue.AuditEntry, error) {
-	var all []queue.AuditEntry
+func (w *watch) newAudit(ctx context.Context) ([]operate.AuditEntry, error) {
+	var all []operate.AuditEntry
 	for _, name := range w.names {
-		entries, err := queue.Audit(ctx, w.api.config.Redis, name, readAudit)
+		entries, err := operate.Audit(ctx, w.api.config.Redis, name, readAudit)
 		if err != nil {
 			return nil, err
 		}

@@ -10,7 +10,10 @@ import (
 
 	"github.com/headgate/headgate/clients/ai"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // contentLimits let little go of acme, so that what there is of it stays as it is.
@@ -58,7 +61,7 @@ func TestContent(t *testing.T) {
 	until(t, 20*time.Second, "all calls were made", func() bool {
 		answers := map[lifecycle.Answer]int64{}
 		for _, name := range []string{"webhook", "ai"} {
-			o, err := queue.NewInspector(s.rdb).Overview(t.Context(), name)
+			o, err := inspect.New(s.rdb).Overview(t.Context(), name)
 			if err != nil {
 				return false
 			}
@@ -68,8 +71,8 @@ func TestContent(t *testing.T) {
 		}
 		return answers["ok"] == 2 && answers["throttled"] == 1 && answers["retryable"] == 2 && answers["permanent"] == 1
 	})
-	if err := queue.SetOverride(t.Context(), s.rdb, "webhook", "hooli", "tenant", queue.Override{
-		Change: queue.Change{Burst: new(int64(80))}, Until: time.Now().Add(2 * time.Hour), Actor: "anna", Reason: "launch day",
+	if err := operate.SetOverride(t.Context(), s.rdb, "webhook", "hooli", "tenant", operate.Override{
+		Change: limits.Change{Burst: new(int64(80))}, Until: time.Now().Add(2 * time.Hour), Actor: "anna", Reason: "launch day",
 	}); err != nil {
 		t.Fatal(err)
 	}

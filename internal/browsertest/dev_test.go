@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 )
 
 // newDev starts `worker dev` and a client of its Redis, and waits for its page.
@@ -38,7 +39,7 @@ func newDev(t testing.TB) (*stage, *process) {
 	t.Cleanup(func() { _ = client.Close() })
 	// It says where it is before its limits are in force.
 	until(t, 10*time.Second, "the limits of worker dev are in force", func() bool {
-		limits, err := queue.LimitsInForce(t.Context(), client, "webhook", "globex")
+		limits, err := inspect.LimitsInForce(t.Context(), client, "webhook", "globex")
 		return err == nil && len(limits) > 0
 	})
 	s := &stage{t: t, rdb: client, client: queue.NewClient(client)}

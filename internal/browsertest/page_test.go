@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/dashboard/api"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -47,7 +49,7 @@ func pick(all map[string]string, names ...string) map[string]string {
 // with a mouse and without, whatever tenants are called and jobs carry.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, limits(append(slices.Clone(hostile), "large")...))
+	s := newStage(t, limitsOf(append(slices.Clone(hostile), "large")...))
 	p := s.worker()
 	sample := s.stock()
 	given := map[string]any{"queue": "webhook", "tenant": "acme", "jobs": pick(sample, lookedAt...), "large": sample["large"]}
@@ -77,7 +79,7 @@ func (s *stage) fault() func(json.RawMessage) (any, error) {
 // TestActions: each change that the page offers does what it says, and is in Redis.
 func TestActions(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, limits("many"))
+	s := newStage(t, limitsOf("many"))
 	p := s.worker()
 	sample := s.stock()
 	s.enqueue(times(121, s.call("many", "/orders"))...) // one goes at once
@@ -86,11 +88,11 @@ func TestActions(t *testing.T) {
 	later := s.call("umbrella", "/orders")
 	later.In = time.Hour
 	for _, id := range s.enqueue(times(2, later)...) {
-		if _, err := queue.Apply(ctx, client, "webhook", queue.Cancel, queue.Filter{ID: id}, queue.Operator{Actor: "ben", Reason: "ordered"}, nil); err != nil {
+		if _, err := operate.Apply(ctx, client, "webhook", operate.Cancel, operate.Filter{ID: id}, operate.Operator{Actor: "ben", Reason: "ordered"}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	inspector := queue.NewInspector(client)
+	inspector := inspect.New(client)
 	until(t, 10*time.Second, "one of many went", func() bool { return s.waiting(t, inspector, "many") == 120 })
 
 	type which struct{ Tenant, Limit, ID string }
@@ -106,8 +108,8 @@ func TestActions(t *testing.T) {
 		},
 		control: control{
 			"pauses": asked(func(w which) (any, error) {
-				all, err := queue.Pauses(ctx, client, "webhook")
-				found := []queue.Pause{}
+				all, err := inspect.Pauses(ctx, client, "webhook")
+				found := []inspect.Pause{}
 				for _, pause := range all {
 					if pause.Tenant == w.Tenant && pause.Kind == "" {
 						found = append(found, pause)
@@ -116,11 +118,11 @@ func TestActions(t *testing.T) {
 				return found, err
 			}),
 			"limit": asked(func(w which) (any, error) {
-				all, err := queue.LimitsInForce(ctx, client, "webhook", w.Tenant)
+				all, err := inspect.LimitsInForce(ctx, client, "webhook", w.Tenant)
 				if err != nil {
 					return nil, err
 				}
-				i := slices.IndexFunc(all, func(f queue.InForce) bool { return f.Name == w.Limit })
+				i := slices.IndexFunc(all, func(f limits.Effective) bool { return f.Name == w.Limit })
 				if i < 0 {
 					return nil, errors.New("no such limit")
 				}
@@ -140,7 +142,7 @@ func TestActions(t *testing.T) {
 	})
 }
 
-func (s *stage) waiting(t testing.TB, inspector *queue.Inspector, tenant string) int64 {
+func (s *stage) waiting(t testing.TB, inspector *inspect.Inspector, tenant string) int64 {
 	t.Helper()
 	outlook, err := inspector.Outlook(t.Context(), "webhook", tenant)
 	if err != nil {
@@ -151,12 +153,12 @@ func (s *stage) waiting(t testing.TB, inspector *queue.Inspector, tenant string)
 
 // changes are what operators did since the jobs were stocked.
 func (s *stage) changes(t testing.TB) func(json.RawMessage) (any, error) {
-	before, err := queue.Audit(t.Context(), s.rdb, "webhook", 1000)
+	before, err := operate.Audit(t.Context(), s.rdb, "webhook", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return func(json.RawMessage) (any, error) {
-		after, err := queue.Audit(t.Context(), s.rdb, "webhook", 1000)
+		after, err := operate.Audit(t.Context(), s.rdb, "webhook", 1000)
 		return after[:len(after)-len(before)], err
 	}
 }
@@ -165,7 +167,7 @@ func (s *stage) changes(t testing.TB) func(json.RawMessage) (any, error) {
 // none.
 func TestReadOnly(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, limits())
+	s := newStage(t, limitsOf())
 	key, hash := api.NewKey()
 	keys := s.write("keys.yaml", fmt.Sprintf("keys:\n  - {id: viewer, hash: %q, scopes: [read]}\n", hash))
 	forbidden := s.worker("HEADGATE_READ_ONLY=true")
@@ -191,7 +193,7 @@ func TestReadOnly(t *testing.T) {
 // TestKeys: a server with keys shows nothing before it has seen one.
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, limits())
+	s := newStage(t, limitsOf())
 	key, hash := api.NewKey()
 	_, other := api.NewKey()
 	keys := func(hash api.Hash) string {
@@ -209,7 +211,7 @@ func TestKeys(t *testing.T) {
 // TestReconnect: what the page depends on goes away and comes back.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, limits(), "--appendonly", "yes", "--appendfsync", "always")
+	s := newStage(t, limitsOf(), "--appendonly", "yes", "--appendfsync", "always")
 	p := s.worker()
 	s.enqueue(times(3, s.call("acme", "/orders"))...)
 	scenario(t, "reconnect.mjs", run{
@@ -281,13 +283,13 @@ func TestDev(t *testing.T) {
 	again := s.call("globex", "/500/orders")
 	again.MaxAttempts = 3
 	ids := s.enqueue(append(jobs, again)...)
-	inspector := queue.NewInspector(s.rdb)
+	inspector := inspect.New(s.rdb)
 	until(t, time.Minute, "all of them have failed", func() bool {
 		o, err := inspector.Overview(t.Context(), "webhook")
 		return err == nil && o.Archived == int64(len(ids))
 	})
-	if err := queue.SetOverride(t.Context(), s.rdb, "webhook", "globex", "tenant", queue.Override{
-		Change: queue.Change{Rate: new(throttle.PerSecond(20)), Burst: new(int64(1))}, Until: time.Now().Add(6 * time.Hour), Actor: "anna", Reason: "their endpoint is slow today",
+	if err := operate.SetOverride(t.Context(), s.rdb, "webhook", "globex", "tenant", operate.Override{
+		Change: limits.Change{Rate: new(throttle.PerSecond(20)), Burst: new(int64(1))}, Until: time.Now().Add(6 * time.Hour), Actor: "anna", Reason: "their endpoint is slow today",
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,9 @@ import (
 
 	"github.com/headgate/headgate/clients/webhook"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // stockLimits hold most of what is stocked in place: it is there to be looked at.
@@ -58,8 +61,8 @@ var hostile = []string{
 	"a b\u00A0c\u2028d",
 }
 
-// limits names the tenants that nothing of goes.
-func limits(still ...string) string {
+// limitsOf names the tenants that nothing of goes.
+func limitsOf(still ...string) string {
 	var b strings.Builder
 	for _, name := range still {
 		quoted, _ := json.Marshal(name) // JSON's strings are YAML's
@@ -73,7 +76,7 @@ func limitsWith(limit string, still ...string) string {
 	if limit != "" {
 		limit = "      - " + limit + "\n"
 	}
-	return strings.Replace(limits(still...), `      - name: in-flight
+	return strings.Replace(limitsOf(still...), `      - name: in-flight
         per: [tenant]
         concurrency: 10
 `, limit, 1)
@@ -122,8 +125,8 @@ func (s *stage) stock() map[string]string {
 	ids := s.enqueue(times(120, acme)...)
 	sample["waiting"], sample["refusable"] = ids[119], ids[118]
 	add("paused", times(30, s.call("globex", "/orders"))...)
-	if _, err := queue.PauseJobs(s.t.Context(), s.rdb, "webhook", queue.Scope{Tenant: "globex"},
-		time.Now().Add(3*time.Hour), queue.Operator{Actor: "anna", Reason: "their endpoint is being moved"}); err != nil {
+	if _, err := operate.PauseJobs(s.t.Context(), s.rdb, "webhook", inspect.Scope{Tenant: "globex"},
+		time.Now().Add(3*time.Hour), operate.Operator{Actor: "anna", Reason: "their endpoint is being moved"}); err != nil {
 		s.t.Fatal(err)
 	}
 	kept := s.call("hooli", "/200/orders")
@@ -146,12 +149,12 @@ func (s *stage) stock() map[string]string {
 	old := s.call("umbrella", "/orders")
 	old.In = time.Hour
 	add("cancelled", times(2, old)...)
-	if _, err := queue.Apply(s.t.Context(), s.rdb, "webhook", queue.Cancel, queue.Filter{ID: sample["cancelled"]},
-		queue.Operator{Actor: "ben", Reason: "ordered twice"}, nil); err != nil {
+	if _, err := operate.Apply(s.t.Context(), s.rdb, "webhook", operate.Cancel, operate.Filter{ID: sample["cancelled"]},
+		operate.Operator{Actor: "ben", Reason: "ordered twice"}, nil); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := queue.SetOverride(s.t.Context(), s.rdb, "webhook", "hooli", "tenant", queue.Override{
-		Change: queue.Change{Burst: new(int64(80))}, Until: time.Now().Add(2 * time.Hour), Actor: "anna", Reason: "launch day",
+	if err := operate.SetOverride(s.t.Context(), s.rdb, "webhook", "hooli", "tenant", operate.Override{
+		Change: limits.Change{Burst: new(int64(80))}, Until: time.Now().Add(2 * time.Hour), Actor: "anna", Reason: "launch day",
 	}); err != nil {
 		s.t.Fatal(err)
 	}
@@ -172,7 +175,7 @@ func (s *stage) stock() map[string]string {
 // settled waits until everything that was stocked is what it is to be.
 func (s *stage) settled() {
 	s.t.Helper()
-	inspector := queue.NewInspector(s.rdb)
+	inspector := inspect.New(s.rdb)
 	until(s.t, 20*time.Second, "what was stocked is where it is to be", func() bool {
 		o, err := inspector.Overview(s.t.Context(), "webhook")
 		return err == nil && o.Archived == 22 && o.Retry+o.Active+o.Pending >= 4 && o.Scheduled == 4

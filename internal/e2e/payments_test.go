@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/clients/sandbox"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -117,8 +118,8 @@ queues:
 
 	unknown := map[string]bool{}
 	for cursor, first := "", true; first || cursor != ""; first = false {
-		var page []queue.ArchivedJob
-		if page, cursor, err = queue.ListArchived(t.Context(), client, "payment", cursor, 0); err != nil {
+		var page []inspect.ArchivedJob
+		if page, cursor, err = inspect.ListArchived(t.Context(), client, "payment", cursor, 0); err != nil {
 			t.Fatal(err)
 		}
 		for _, job := range page {

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/strictyaml"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 // mostBytes bounds a file: some 100,000 tenants.
@@ -26,16 +26,16 @@ type Problem = strictyaml.Problem
 type Error = strictyaml.Error
 
 // Read reads a file; an [Error] names every mistake in it.
-func Read(path string) (queue.Limits, error) {
+func Read(path string) (limits.Set, error) {
 	data, err := load(path)
 	if err != nil {
-		return queue.Limits{}, fmt.Errorf("limits file: %w", err)
+		return limits.Set{}, fmt.Errorf("limits file: %w", err)
 	}
-	limits, err := Parse(data)
+	set, err := Parse(data)
 	if err != nil {
-		return queue.Limits{}, fmt.Errorf("limits file %s:\n%w", path, err)
+		return limits.Set{}, fmt.Errorf("limits file %s:\n%w", path, err)
 	}
-	return limits, nil
+	return set, nil
 }
 
 // load reads a file, and of one that is too large no more than shows it.
@@ -49,13 +49,13 @@ func load(path string) ([]byte, error) {
 }
 
 // Parse reads a file's text.
-func Parse(data []byte) (queue.Limits, error) {
-	var limits queue.Limits
+func Parse(data []byte) (limits.Set, error) {
+	var set limits.Set
 	err := strictyaml.Parse(data, mostBytes, "queues with their limits", func(p *strictyaml.Parser, root *yaml.Node) {
-		limits = (&parser{p}).file(root)
+		set = (&parser{p}).file(root)
 	})
 	if err != nil {
-		return queue.Limits{}, err
+		return limits.Set{}, err
 	}
-	return limits, nil
+	return set, nil
 }

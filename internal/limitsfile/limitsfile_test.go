@@ -9,18 +9,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
 
 func TestSampleFile(t *testing.T) {
-	limits, err := Read("../../limits.yaml")
+	set, err := Read("../../limits.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(limits.Queues["email"].Limits) != 5 || len(limits.Queues["webhook"].Limits) == 0 {
-		t.Errorf("queues = %+v", limits.Queues)
+	if len(set.Queues["email"].Limits) != 5 || len(set.Queues["webhook"].Limits) == 0 {
+		t.Errorf("queues = %+v", set.Queues)
 	}
 }
 
@@ -31,15 +31,15 @@ func TestExamplesInSampleFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	commentedOut := regexp.MustCompile(`(?m)^( +)# (( *)(- )?([a-z_-]+|"\*"):( .*)?)$`)
-	limits, err := Parse(commentedOut.ReplaceAll(text, []byte("$1$2")))
+	set, err := Parse(commentedOut.ReplaceAll(text, []byte("$1$2")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	email := limits.Queues["email"]
+	email := set.Queues["email"]
 	if email.MaxQueue == 0 || len(email.SendWindows) != 2 || len(email.Limits) != 7 ||
-		len(limits.Queues["ai"].Limits) != 4 || len(limits.Queues["payment"].Limits) != 2 ||
-		limits.Tenants["initech"].SendWindow.IsZero() || limits.Tenants["hooli"].SendWindow.IsZero() {
-		t.Errorf("lacks an example: %+v", limits)
+		len(set.Queues["ai"].Limits) != 4 || len(set.Queues["payment"].Limits) != 2 ||
+		set.Tenants["initech"].SendWindow.IsZero() || set.Tenants["hooli"].SendWindow.IsZero() {
+		t.Errorf("lacks an example: %+v", set)
 	}
 }
 
@@ -62,20 +62,20 @@ tenants:
 `
 
 func TestParse(t *testing.T) {
-	limits, err := Parse([]byte(good))
+	set, err := Parse([]byte(good))
 	if err != nil {
 		t.Fatal(err)
 	}
-	email := limits.Queues["email"]
+	email := set.Queues["email"]
 	if email.MaxBacklog != 1000 || len(email.Limits) != 4 || email.Limits[2].Location.String() != "Europe/Berlin" || email.Limits[3].Concurrency != 20 {
 		t.Errorf("email = %+v", email)
 	}
-	change := func(tenant string) queue.Change { return limits.Tenants[tenant].Limits["email"]["tenant"] }
-	if c := change("acme"); *c.Rate != throttle.PerSecond(100) || *c.Burst != 200 || limits.Tenants["acme"].Weight != 3 {
-		t.Errorf("acme: a plan, and a weight of its own: %+v", limits.Tenants["acme"])
+	change := func(tenant string) limits.Change { return set.Tenants[tenant].Limits["email"]["tenant"] }
+	if c := change("acme"); *c.Rate != throttle.PerSecond(100) || *c.Burst != 200 || set.Tenants["acme"].Weight != 3 {
+		t.Errorf("acme: a plan, and a weight of its own: %+v", set.Tenants["acme"])
 	}
-	if c := change("globex"); *c.Rate != throttle.PerSecond(100) || *c.Burst != 50 || limits.Tenants["globex"].Weight != 2 {
-		t.Errorf("globex: its own burst over its plan's: %+v", limits.Tenants["globex"])
+	if c := change("globex"); *c.Rate != throttle.PerSecond(100) || *c.Burst != 50 || set.Tenants["globex"].Weight != 2 {
+		t.Errorf("globex: its own burst over its plan's: %+v", set.Tenants["globex"])
 	}
 	if c := change("initech"); *c.Rate != throttle.PerSecond(2) || c.Burst != nil {
 		t.Errorf("initech: %+v", c)
@@ -83,7 +83,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestParseUnitsAndWindows(t *testing.T) {
-	limits, err := Parse([]byte(`queues:
+	set, err := Parse([]byte(`queues:
   ai:
     kinds: [ai, ai.batch]
     limits:
@@ -103,7 +103,7 @@ tenants:
 	if err != nil {
 		t.Fatal(err)
 	}
-	ai := limits.Queues["ai"]
+	ai := set.Queues["ai"]
 	if tokens := ai.Limits[0]; tokens.Unit != "tokens" || !tokens.Adaptive || ai.Limits[1].Unit != "" || ai.Limits[1].Adaptive {
 		t.Errorf("limits = %+v", ai.Limits)
 	}
@@ -114,18 +114,18 @@ tenants:
 		got  sendwindow.Window
 		want string
 	}{
-		"all kinds":        {ai.SendWindows[queue.AllKinds], "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"},
+		"all kinds":        {ai.SendWindows[limits.AllKinds], "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"},
 		"one kind":         {ai.SendWindows["ai.batch"], "12:00-16:00 UTC"},
 		"other kinds":      {ai.SendWindows["ai"], ""},
-		"a plan's":         {limits.Tenants["acme"].SendWindow, "Mon-Fri 08:00-20:00 America/New_York"},
-		"over a plan's":    {limits.Tenants["globex"].SendWindow, "08:00-21:00 Asia/Kolkata"},
-		"without a window": {limits.Tenants["initech"].SendWindow, ""},
+		"a plan's":         {set.Tenants["acme"].SendWindow, "Mon-Fri 08:00-20:00 America/New_York"},
+		"over a plan's":    {set.Tenants["globex"].SendWindow, "08:00-21:00 Asia/Kolkata"},
+		"without a window": {set.Tenants["initech"].SendWindow, ""},
 	} {
 		if window.got.String() != window.want {
 			t.Errorf("%s: %q; want %q", what, window.got, window.want)
 		}
 	}
-	if acme := limits.Tenants["acme"]; acme.Weight != 2 {
+	if acme := set.Tenants["acme"]; acme.Weight != 2 {
 		t.Errorf("acme = %+v; want its plan's weight as well", acme)
 	}
 }
@@ -321,10 +321,10 @@ func TestUnreadableFiles(t *testing.T) {
 		"an empty time zone":   "queues: {a: {limits: [{name: x, algorithm: fixed_window, rate: 1/day, timezone: ''}]}}\n",
 		"a merge of fields":    "queues:\n  a:\n    <<: {kinds: [x]}\n",
 	} {
-		limits, err := Parse([]byte(text))
+		set, err := Parse([]byte(text))
 		problems, ok := errors.AsType[*Error](err)
 		if !ok || len(problems.Problems) == 0 {
-			t.Errorf("%s: %+v, %v; want an *Error", what, limits, err)
+			t.Errorf("%s: %+v, %v; want an *Error", what, set, err)
 		}
 	}
 	if _, err := Read(filepath.Join(t.TempDir(), "none.yaml")); !errors.Is(err, os.ErrNotExist) {
@@ -341,9 +341,9 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("queues: {a: {kinds: [k], limits: [{name: x, algorithm: leaky_bucket, rate: 1/s, unit: u, adaptive: true}], " +
 		"max_queue: 9, send_windows: {'*': 22:00-06:00 UTC, k: Mon 09:00-18:00 UTC}}}\ntenants: {t: {send_window: 09:00-18:00 UTC}}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		limits, err := Parse(data)
+		set, err := Parse(data)
 		if err == nil {
-			err = limits.Validate()
+			err = set.Validate()
 			if err != nil {
 				t.Errorf("accepted what Validate refuses: %v", err)
 			}

@@ -8,14 +8,14 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/strictyaml"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
 )
 
 // named checks the name of a tenant or plan by the rule for tenants. It is asked
 // for each alone, because package queue does not say which of them it means.
 func (p *parser) named(key *yaml.Node, path, what string) bool {
-	err := queue.Limits{Tenants: map[string]queue.TenantLimits{key.Value: {}}}.Validate()
+	err := limits.Set{Tenants: map[string]limits.Tenant{key.Value: {}}}.Validate()
 	field, ok := errors.AsType[*validation.Error](err)
 	if ok {
 		_, reason, _ := strings.Cut(field.Reason, ": ")
@@ -26,12 +26,12 @@ func (p *parser) named(key *yaml.Node, path, what string) bool {
 
 // checkMeaning adds what package queue finds wrong, with the lines that it
 // speaks of, except for what follows from mistakes that were found before.
-func (p *parser) checkMeaning(limits queue.Limits, plans map[string]queue.TenantLimits, planOf func(tenant string) string) {
+func (p *parser) checkMeaning(set limits.Set, plans map[string]limits.Tenant, planOf func(tenant string) string) {
 	written := newMistakes(p.Problems)
 	inPlans := map[string]bool{}
 	// A plan that nobody has is checked, too: its mistakes would come with its
 	// first tenant.
-	for _, problem := range p.meaning(queue.Limits{Queues: limits.Queues, Tenants: plans}) {
+	for _, problem := range p.meaning(limits.Set{Queues: set.Queues, Tenants: plans}) {
 		rest, ours := strings.CutPrefix(problem.Path, "tenants.")
 		if !ours {
 			continue // the queues' own mistakes come with the limits
@@ -42,7 +42,7 @@ func (p *parser) checkMeaning(limits queue.Limits, plans map[string]queue.Tenant
 			p.Problems = append(p.Problems, problem)
 		}
 	}
-	for _, problem := range p.meaning(limits) {
+	for _, problem := range p.meaning(set) {
 		rest, isTenant := strings.CutPrefix(problem.Path, "tenants.")
 		tenant, change, _ := strings.Cut(rest, ".limits.")
 		if isTenant && inPlans[planOf(tenant)+".limits."+change] {
@@ -55,8 +55,8 @@ func (p *parser) checkMeaning(limits queue.Limits, plans map[string]queue.Tenant
 }
 
 // meaning is what package queue says about limits.
-func (p *parser) meaning(limits queue.Limits) []Problem {
-	err := limits.Validate()
+func (p *parser) meaning(set limits.Set) []Problem {
+	err := set.Validate()
 	if err == nil {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/strictyaml"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
@@ -68,13 +68,13 @@ func (p *parser) location(into **time.Location) read {
 	}
 }
 
-func (p *parser) file(root *yaml.Node) queue.Limits {
-	limits := queue.Limits{Queues: map[string]queue.QueueLimits{}, Tenants: map[string]queue.TenantLimits{}}
-	plans := map[string]queue.TenantLimits{}
+func (p *parser) file(root *yaml.Node) limits.Set {
+	set := limits.Set{Queues: map[string]limits.Queue{}, Tenants: map[string]limits.Tenant{}}
+	plans := map[string]limits.Tenant{}
 	planOf := map[string]*yaml.Node{}
 	p.Fields(root, "", map[string]read{
 		"queues": func(node *yaml.Node, path string) {
-			p.Entries(node, path, func(key, value *yaml.Node, at string) { limits.Queues[key.Value] = p.queue(value, at) })
+			p.Entries(node, path, func(key, value *yaml.Node, at string) { set.Queues[key.Value] = p.queue(value, at) })
 		},
 		"plans": func(node *yaml.Node, path string) {
 			p.Entries(node, path, func(key, value *yaml.Node, at string) {
@@ -88,17 +88,17 @@ func (p *parser) file(root *yaml.Node) queue.Limits {
 			p.Entries(node, path, func(key, value *yaml.Node, at string) {
 				tenant := p.tenant(value, at, func(plan *yaml.Node) { planOf[key.Value] = plan })
 				if p.named(key, at, "tenant") {
-					limits.Tenants[key.Value] = tenant
+					set.Tenants[key.Value] = tenant
 				}
 			})
 		},
 	})
-	if len(limits.Queues) == 0 && len(p.Problems) == 0 {
+	if len(set.Queues) == 0 && len(p.Problems) == 0 {
 		p.Wrong(root, "queues", "there is none: nothing would be limited")
 	}
 	names := slices.Sorted(maps.Keys(plans))
 	for tenant, node := range planOf {
-		own, ok := limits.Tenants[tenant]
+		own, ok := set.Tenants[tenant]
 		if !ok {
 			continue // its name was refused
 		}
@@ -110,19 +110,19 @@ func (p *parser) file(root *yaml.Node) queue.Limits {
 			}
 			continue
 		}
-		limits.Tenants[tenant] = merge(plan, own)
+		set.Tenants[tenant] = merge(plan, own)
 	}
-	p.checkMeaning(limits, plans, func(tenant string) string {
+	p.checkMeaning(set, plans, func(tenant string) string {
 		if node := planOf[tenant]; node != nil {
 			return node.Value
 		}
 		return ""
 	})
-	return limits
+	return set
 }
 
-func (p *parser) queue(node *yaml.Node, path string) queue.QueueLimits {
-	var q queue.QueueLimits
+func (p *parser) queue(node *yaml.Node, path string) limits.Queue {
+	var q limits.Queue
 	var backlog, most *int64
 	p.Fields(node, path, map[string]read{
 		"kinds":       p.Texts(&q.Kinds),
@@ -149,10 +149,10 @@ func (p *parser) queue(node *yaml.Node, path string) queue.QueueLimits {
 	return q
 }
 
-func (p *parser) limit(node *yaml.Node, path string) queue.Limit {
-	var l queue.Limit
+func (p *parser) limit(node *yaml.Node, path string) limits.Limit {
+	var l limits.Limit
 	var algorithm string
-	var change queue.Change
+	var change limits.Change
 	known := p.changeFields(&change)
 	known["name"] = p.Text(&l.Name)
 	known["algorithm"] = p.Text(&algorithm)
@@ -176,7 +176,7 @@ func (p *parser) limit(node *yaml.Node, path string) queue.Limit {
 	return l
 }
 
-func (p *parser) changeFields(change *queue.Change) map[string]read {
+func (p *parser) changeFields(change *limits.Change) map[string]read {
 	return map[string]read{
 		"rate":        p.Rate(&change.Rate),
 		"burst":       p.Count(&change.Burst),
@@ -186,18 +186,18 @@ func (p *parser) changeFields(change *queue.Change) map[string]read {
 }
 
 // tenant reads what differs for a tenant, or for those of a plan.
-func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) queue.TenantLimits {
-	var t queue.TenantLimits
+func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) limits.Tenant {
+	var t limits.Tenant
 	var weight *float64
 	known := map[string]read{
 		"weight":      p.weight(&weight),
 		"send_window": p.sendWindow(&t.SendWindow),
 		"limits": func(node *yaml.Node, path string) {
-			t.Limits = map[string]map[string]queue.Change{}
+			t.Limits = map[string]map[string]limits.Change{}
 			p.Entries(node, path, func(name, value *yaml.Node, at string) {
-				changes := map[string]queue.Change{}
+				changes := map[string]limits.Change{}
 				p.Entries(value, at, func(limit, value *yaml.Node, at string) {
-					var change queue.Change
+					var change limits.Change
 					p.Fields(value, at, p.changeFields(&change))
 					changes[limit.Value] = change
 				})
@@ -220,18 +220,18 @@ func (p *parser) tenant(node *yaml.Node, path string, plan func(*yaml.Node)) que
 }
 
 // merge puts a tenant's own settings before those of its plan.
-func merge(plan, own queue.TenantLimits) queue.TenantLimits {
-	merged := queue.TenantLimits{Weight: plan.Weight, SendWindow: plan.SendWindow, Limits: map[string]map[string]queue.Change{}}
+func merge(plan, own limits.Tenant) limits.Tenant {
+	merged := limits.Tenant{Weight: plan.Weight, SendWindow: plan.SendWindow, Limits: map[string]map[string]limits.Change{}}
 	if own.Weight != 0 {
 		merged.Weight = own.Weight
 	}
 	if !own.SendWindow.IsZero() {
 		merged.SendWindow = own.SendWindow
 	}
-	for _, layer := range []queue.TenantLimits{plan, own} {
+	for _, layer := range []limits.Tenant{plan, own} {
 		for name, changes := range layer.Limits {
 			if merged.Limits[name] == nil {
-				merged.Limits[name] = map[string]queue.Change{}
+				merged.Limits[name] = map[string]limits.Change{}
 			}
 			for limit, change := range changes {
 				merged.Limits[name][limit] = over(merged.Limits[name][limit], change)
@@ -242,7 +242,7 @@ func merge(plan, own queue.TenantLimits) queue.TenantLimits {
 }
 
 // over is a change with the parts of another that are set put over it.
-func over(base, top queue.Change) queue.Change {
+func over(base, top limits.Change) limits.Change {
 	if top.Rate != nil {
 		base.Rate = top.Rate
 	}

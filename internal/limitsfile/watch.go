@@ -12,14 +12,14 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
 )
 
 // Watcher puts a limits file in force whenever it changes.
 type Watcher struct {
 	path   string
 	logger *slog.Logger
-	apply  func(context.Context, queue.Limits) error
+	apply  func(context.Context, limits.Set) error
 
 	settle time.Duration // how long the folder must be left alone: editors write in several steps
 	most   time.Duration // how long a busy folder can keep the file from being read
@@ -33,7 +33,7 @@ type Watcher struct {
 
 // NewWatcher makes a watcher, which [Watcher.Run] starts. Apply puts limits in
 // force; when it fails, it gets the same limits again every second.
-func NewWatcher(path string, logger *slog.Logger, apply func(context.Context, queue.Limits) error) *Watcher {
+func NewWatcher(path string, logger *slog.Logger, apply func(context.Context, limits.Set) error) *Watcher {
 	return &Watcher{
 		path: path, logger: logger, apply: apply,
 		settle: 100 * time.Millisecond, most: time.Second, again: time.Second, poll: 10 * time.Second,
@@ -115,15 +115,15 @@ func (w *Watcher) check(ctx context.Context, decided string) (now string, err er
 	if now == decided {
 		return now, nil
 	}
-	var limits queue.Limits
+	var set limits.Set
 	if err == nil {
-		limits, err = Parse(data)
+		set, err = Parse(data)
 	}
 	if err != nil {
 		w.refuse(err)
 		return now, nil
 	}
-	if err := w.apply(ctx, limits); err != nil {
+	if err := w.apply(ctx, set); err != nil {
 		if ctx.Err() == nil { // else it failed because all ends
 			w.refuse(err)
 		}

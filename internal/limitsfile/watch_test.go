@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -48,13 +48,13 @@ func replace(t *testing.T, path, text string) {
 	}
 }
 
-func rateOf(limits queue.Limits) throttle.Rate { return limits.Queues["email"].Limits[0].Rate }
+func rateOf(limits limits.Set) throttle.Rate { return limits.Queues["email"].Limits[0].Rate }
 
 // watched runs a watcher; what it takes and logs comes through the channels.
-func watched(t *testing.T, path string, adjust func(*Watcher)) (w *Watcher, taken chan queue.Limits, logged chan string) {
+func watched(t *testing.T, path string, adjust func(*Watcher)) (w *Watcher, taken chan limits.Set, logged chan string) {
 	t.Helper()
-	taken, logged = make(chan queue.Limits, 100), make(chan string, 100)
-	w = NewWatcher(path, slog.New(slog.NewTextHandler(lines(logged), &slog.HandlerOptions{Level: slog.LevelError})), func(_ context.Context, limits queue.Limits) error {
+	taken, logged = make(chan limits.Set, 100), make(chan string, 100)
+	w = NewWatcher(path, slog.New(slog.NewTextHandler(lines(logged), &slog.HandlerOptions{Level: slog.LevelError})), func(_ context.Context, limits limits.Set) error {
 		taken <- limits
 		return nil
 	})
@@ -190,7 +190,7 @@ func TestWatchOffersAgain(t *testing.T) {
 	w, taken, logged := watched(t, path, func(w *Watcher) {
 		w.again = time.Millisecond
 		apply := w.apply
-		w.apply = func(ctx context.Context, limits queue.Limits) error {
+		w.apply = func(ctx context.Context, limits limits.Set) error {
 			tries <- struct{}{}
 			if err := <-let; err != nil {
 				return err

@@ -14,7 +14,8 @@ import (
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/payloads"
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 const examples = "../../docs/examples/"
@@ -44,8 +45,8 @@ func TestExamples(t *testing.T) {
 			}
 			redis := redistest.Start(t).Client()
 			redistest.Serve(redis, "webhook", "webhook")
-			limits := queue.Limits{Queues: map[string]queue.QueueLimits{"webhook": {Kinds: []string{"webhook"}}}}
-			if err := queue.Publish(t.Context(), redis, limits); err != nil {
+			set := limits.Set{Queues: map[string]limits.Queue{"webhook": {Kinds: []string{"webhook"}}}}
+			if err := operate.Publish(t.Context(), redis, set); err != nil {
 				t.Fatal(err)
 			}
 			secret, hash := api.NewKey()

@@ -21,7 +21,8 @@ import (
 
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -87,11 +88,11 @@ func newRig(t *testing.T) *rig {
 		}
 	}
 	r := &rig{t, server, valid, redistest.Queue(t), map[string]bool{}, text}
-	limits := queue.Limits{Queues: map[string]queue.QueueLimits{r.queue: {Kinds: []string{"call"}, MaxBacklog: 1000, Limits: []queue.Limit{
+	set := limits.Set{Queues: map[string]limits.Queue{r.queue: {Kinds: []string{"call"}, MaxBacklog: 1000, Limits: []limits.Limit{
 		{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 2}, Per: []string{"tenant"}},
 		{Limit: throttle.Limit{Name: "flight", Algorithm: throttle.Concurrency, Concurrency: 5}},
 	}}}}
-	if err := queue.Publish(t.Context(), redis, limits); err != nil {
+	if err := operate.Publish(t.Context(), redis, set); err != nil {
 		t.Fatal(err)
 	}
 	return r

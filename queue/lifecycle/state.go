@@ -3,6 +3,8 @@
 // these words.
 package lifecycle
 
+import "strings"
+
 // State is where a job stands, in words for operators.
 type State string
 
@@ -22,4 +24,13 @@ func StateOf(asynqState string) State {
 		return StateWaiting
 	}
 	return State(asynqState)
+}
+
+// Join lists states for people, separated by commas.
+func Join(states []State) string {
+	words := make([]string, len(states))
+	for i, state := range states {
+		words[i] = string(state)
+	}
+	return strings.Join(words, ", ")
 }

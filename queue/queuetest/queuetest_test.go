@@ -13,6 +13,8 @@ import (
 
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/queuetest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -373,11 +375,11 @@ func TestAdvance(t *testing.T) {
 func TestDrainUnderLimits(t *testing.T) {
 	for _, per := range [][]string{{"tenant"}, nil} {
 		q := queuetest.Start(t, "sms")
-		limits := queue.Limits{Queues: map[string]queue.QueueLimits{"sms": {Limits: []queue.Limit{
+		limits := limits.Set{Queues: map[string]limits.Queue{"sms": {Limits: []limits.Limit{
 			{Limit: throttle.Limit{Name: "short", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10)}},
 			{Limit: throttle.Limit{Name: "long", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 4, Period: time.Hour}, Burst: 4}, Per: per},
 		}}}}
-		if err := queue.Publish(t.Context(), q.Redis, limits); err != nil {
+		if err := operate.Publish(t.Context(), q.Redis, limits); err != nil {
 			t.Fatal(err)
 		}
 		calls := 0

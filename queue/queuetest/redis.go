@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
 )
 
 // This file is all that touches keys: asynq's as queue/internal/asynqwire/asynq.lua, ours as
@@ -31,7 +31,7 @@ func (q *Queue) tasks(kind string) []*asynq.TaskInfo {
 	q.t.Helper()
 	ctx, cancel := timeout()
 	defer cancel()
-	names, err := queue.Queues(ctx, q.Redis)
+	names, err := inspect.Queues(ctx, q.Redis)
 	if err != nil {
 		q.t.Fatalf("queuetest: %v", err)
 	}
@@ -184,7 +184,7 @@ func (q *Queue) shift(name, from, to string, seconds float64) error {
 func (q *Queue) advance(d time.Duration) error {
 	ctx, cancel := timeout()
 	defer cancel()
-	names, err := queue.Queues(ctx, q.Redis)
+	names, err := inspect.Queues(ctx, q.Redis)
 	if err != nil {
 		return err
 	}

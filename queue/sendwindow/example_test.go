@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/sendwindow"
 )
 
@@ -14,11 +14,11 @@ func ExampleWindow_OpenAt() {
 	if err != nil {
 		panic(err)
 	}
-	limits := queue.Limits{
-		Queues: map[string]queue.QueueLimits{
+	limits := limits.Set{
+		Queues: map[string]limits.Queue{
 			"sms": {Kinds: []string{"sms"}, SendWindows: map[string]sendwindow.Window{"sms": window}},
 		},
-		Tenants: map[string]queue.TenantLimits{"acme": {SendWindow: window}},
+		Tenants: map[string]limits.Tenant{"acme": {SendWindow: window}},
 	}
 	fmt.Println(limits.Validate())
 

@@ -15,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -52,9 +54,9 @@ func enqueue(ctx context.Context, options *redis.UniversalOptions, sms SMS) erro
 func work(ctx context.Context, options *redis.UniversalOptions) error {
 	client := redis.NewUniversalClient(options)
 	defer client.Close()
-	perTenant := queue.Limit{Limit: throttle.Limit{Name: "tenant", Rate: throttle.PerSecond(10), Burst: 20, Algorithm: throttle.TokenBucket}, Per: []string{"tenant"}}
-	err := queue.Publish(ctx, client, queue.Limits{Queues: map[string]queue.QueueLimits{
-		"sms": {Kinds: []string{"sms"}, Limits: []queue.Limit{perTenant}},
+	perTenant := limits.Limit{Limit: throttle.Limit{Name: "tenant", Rate: throttle.PerSecond(10), Burst: 20, Algorithm: throttle.TokenBucket}, Per: []string{"tenant"}}
+	err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{
+		"sms": {Kinds: []string{"sms"}, Limits: []limits.Limit{perTenant}},
 	}})
 	if err != nil {
 		return err

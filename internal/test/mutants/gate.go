@@ -48,7 +48,7 @@ var gateMutants = []mutant{
 		"swapped", "of a call that was cut off nobody knows the end", "queue TestOutcomeOfACallThatWasCutOff|TestStopSettlesWhatItCutsOff|TestCallThatOutlivesItsWorker|TestAnswer",
 	},
 	{
-		"queue/hand.go", `if job.answer == "go" && job.earliest > now+2*horizon {`, `if job.answer == "go" && job.earliest > now+2000*horizon {`,
+		"queue/hand.go", `if job.answer == "go" && job.earliest > now+2*store.Horizon {`, `if job.answer == "go" && job.earliest > now+2000*store.Horizon {`,
 		"clock", "a slot that was given before the clock was set back is given up", "queue TestNoFarSlotIsUsed",
 	},
 	{
@@ -108,7 +108,7 @@ var gateMutants = []mutant{
 		"wrong number", "a worker follows pauses that others begin", "queue TestRoundFollowsPauses",
 	},
 	{
-		"queue/chores.go", `if c.cursor, err = sweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, true); err != nil {`, `if c.cursor, err = sweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, false); err != nil {`,
+		"queue/chores.go", `if c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, true); err != nil {`, `if c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, false); err != nil {`,
 		"swapped", "a worker mends counts and permits that asynq's tools took away", "queue TestPermitsOfDeletedJobsComeBack|TestCountsOfEndpointsAreMended|TestRecountKnowsANewKind|TestEndedPausesArePurged",
 	},
 	{

@@ -460,23 +460,23 @@ var queueMutants = []mutant{
 		"no fence", "a job that an earlier run ended meanwhile is not called", "queue TestEarlierRunEndsTheJob",
 	},
 	{
-		"queue/sweep.lua", `if state ~= 'pending' and state ~= 'active' and state ~= 'retry' then free_permits(id, entry.key, now) end`, `if state == 'completed' then free_permits(id, entry.key, now) end`,
+		"queue/internal/effective/sweep.lua", `if state ~= 'pending' and state ~= 'active' and state ~= 'retry' then free_permits(id, entry.key, now) end`, `if state == 'completed' then free_permits(id, entry.key, now) end`,
 		"swapped", "permits of jobs that asynq's tools deleted come back", "queue TestPermitsOfDeletedJobsComeBack",
 	},
 	{
-		"queue/sweep.lua", `if due and due <= e then return end`, `if due then return end`,
+		"queue/internal/effective/sweep.lua", `if due and due <= e then return end`, `if due then return end`,
 		"missing condition", "a limit that was raised lets its lanes go on", "queue TestRaisedQuotaWakesLanes|TestChangesWake|TestLimitsAreLive",
 	},
 	{
-		"queue/verbs.lua", `if unique and read('GET', name) == id then plan('DEL', name) end`, `if unique then plan('DEL', name) end`,
+		"queue/internal/store/verbs.lua", `if unique and read('GET', name) == id then plan('DEL', name) end`, `if unique then plan('DEL', name) end`,
 		"no fence", "an operator frees the key of a job, and not that of another one", "queue TestSettledJobIsNobodys",
 	},
 	{
-		"queue/verbs.lua", `if not may or (task.done and task.state ~= 'archived') then`, `if not may then`,
+		"queue/internal/store/verbs.lua", `if not may or (task.done and task.state ~= 'archived') then`, `if not may then`,
 		"missing condition", "no operator takes back what is done", "queue TestVerbsLeaveWhatIsDone",
 	},
 	{
-		"queue/verbs.lua", `if c <= now then -- a slot that it kept is paid for`, `if c > now then`,
+		"queue/internal/store/verbs.lua", `if c <= now then -- a slot that it kept is paid for`, `if c > now then`,
 		"swapped", "a job that an operator runs at once is charged", "queue TestRunNowIsCharged",
 	},
 	{
@@ -494,11 +494,11 @@ var queueMutants = []mutant{
 
 	// What the Inspector shares.
 	{
-		"queue/renewed.go", `case now.Sub(r.until) < late:`, `case now.Sub(r.until) < 0:`,
-		"missing condition", "nobody waits while very many lanes are read anew", "queue TestRenewed",
+		"queue/inspect/renewed.go", `case now.Sub(r.until) < late:`, `case now.Sub(r.until) < 0:`,
+		"missing condition", "nobody waits while very many lanes are read anew", "queue/inspect TestRenewed",
 	},
 	{
-		"queue/forecast.go", `since = f.lanes[f.indexOf(subject)].read`, `since = f.now.UnixMicro()`,
+		"queue/inspect/forecast.go", `since = f.lanes[f.indexOf(subject)].read`, `since = f.now.UnixMicro()`,
 		"wrong moment", "jobs that came before their lane was read did not come since", "queue TestInspectorFollowsTheLane",
 	},
 }

@@ -1,0 +1,414 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/fluid"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/validation"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Sureness is how far an expected time can be trusted.
+type Sureness string
+
+// The grades of sureness.
+const (
+	// Steady: within 5 % if nothing else comes in, and workers keep up. A limit
+	// without a burst beside a busy shared one may be off by more: its calls wait
+	// for the moments of the other.
+	Steady Sureness = "steady"
+
+	// Rough: the right order of magnitude. Something that the forecast does not
+	// know in full has a part in it, such as how long calls take.
+	Rough Sureness = "rough"
+
+	// NotKnown: it depends on somebody, or on calls that hold all permits.
+	NotKnown Sureness = "unknown"
+)
+
+// Hold is a limit that makes jobs wait.
+type Hold struct {
+	Limit string // its name
+	Scope string // whose bucket, in words: "tenant acme", "domain example.com", "the whole queue"
+	Rule  string // "10/s", "3 at a time"
+
+	// Next is when it next admits a job; zero: not known.
+	Next time.Time
+}
+
+// String is the limit as people say it: limit "tenant" (10/s).
+func (h Hold) String() string { return fmt.Sprintf("limit %q (%s)", h.Limit, h.Rule) }
+
+// Outlook is when what waits of a tenant will have gone.
+type Outlook struct {
+	Queue, Tenant string
+
+	Now      time.Time // on the clock of Redis, to which all times refer
+	Waiting  int64
+	Rate     float64   // jobs a second that it gets, once a burst is used up; 0: none waits, or not known
+	HeldBy   *Hold     // the limit that holds it longest; nil: none does, or Pause or Unserved says why
+	Pause    *Pause    // that holds it, the one that ends last; nil: none does
+	Unserved *Unserved // why no worker takes its jobs; nil: one does
+	DrainsAt time.Time // when nothing of it waits any more; zero: nothing waits, or not known
+	Sure     Sureness
+}
+
+// String says it in one sentence.
+func (o Outlook) String() string {
+	stopped := stopText(o.Unserved, o.Pause, o.Now)
+	switch {
+	case o.Waiting == 0 && stopped == "":
+		return fmt.Sprintf("nothing of %s waits in queue %s.", o.Tenant, o.Queue)
+	case o.Waiting == 0:
+		return fmt.Sprintf("nothing of %s waits in queue %s; %s.", o.Tenant, o.Queue, stopped)
+	case stopped != "":
+		return fmt.Sprintf("%s waits: %s; %s waiting, %s.", o.Tenant, stopped, thousands(o.Waiting), doneText(o.DrainsAt, o.Now))
+	}
+	return fmt.Sprintf("%s is %s%s waiting, %s.", o.Tenant, heldText(o.HeldBy, o.Now), thousands(o.Waiting), doneText(o.DrainsAt, o.Now))
+}
+
+// Outlook forecasts what waits of a tenant in a queue. It takes the backlog as it
+// is: jobs that are enqueued later are not foreseen.
+func (in *Inspector) Outlook(ctx context.Context, queue, tenant string) (Outlook, error) {
+	var o Outlook
+	err := in.ask(ctx, queue, func(f *forecast) error {
+		escaped := throttle.Escape(tenant)
+		known, err := in.lanesKnown(ctx, f)
+		if err != nil {
+			return err
+		}
+		if err := f.focus(ctx, in.redis, known, escaped); err != nil {
+			return err
+		}
+		run, err := f.all()
+		if err != nil {
+			return err
+		}
+		o = f.outlooks(run.members, escaped)[escaped]
+		return nil
+	})
+	if err != nil {
+		return Outlook{}, fmt.Errorf("outlook of tenant %s in queue %q: %w", check.Quote(tenant), queue, err)
+	}
+	return o, nil
+}
+
+// tenantLanes are the lanes of a tenant with something waiting, after the model ran.
+type tenantLanes struct {
+	n, last int // how many, and which is through last
+	jobs    int64
+	rate    float64
+}
+
+// byTenant sums lanes up by escaped tenant: of these tenants, or of all.
+func (f *forecast) byTenant(members []*fluid.Member, of ...string) map[string]tenantLanes {
+	all := map[string]tenantLanes{}
+	for i, one := range members {
+		l := &f.lanes[i]
+		if l.jobs <= 0 || len(of) > 0 && !slices.Contains(of, l.Tenant) {
+			continue
+		}
+		sum, seen := all[l.Tenant]
+		if !seen || one.At > members[sum.last].At {
+			sum.last = i
+		}
+		sum.n++
+		sum.jobs += l.jobs
+		sum.rate += one.Rate
+		all[l.Tenant] = sum
+	}
+	return all
+}
+
+// outlooks are those of some tenants, whose backlog was read, after the model ran.
+func (f *forecast) outlooks(members []*fluid.Member, of ...string) map[string]Outlook {
+	outlooks := make(map[string]Outlook, len(of))
+	all := f.byTenant(members, of...)
+	for _, tenant := range of {
+		o := Outlook{Queue: f.queue, Tenant: store.Unescape(tenant), Now: f.asked, Waiting: f.backlog[tenant], Sure: NotKnown}
+		sum, drawn := all[tenant]
+		switch {
+		case o.Waiting <= 0:
+			o.Sure = Steady
+			none := lane{Lane: store.Lane{Tenant: tenant}}
+			o.Pause, o.Unserved = f.pause(&none), f.unserved(&none)
+		case drawn: // of other lanes nothing but their number of jobs is known
+			f.foresee(&o, sum, members)
+		}
+		outlooks[tenant] = o
+	}
+	return outlooks
+}
+
+// foresee says when what waits of a tenant goes.
+func (f *forecast) foresee(o *Outlook, sum tenantLanes, members []*fluid.Member) {
+	l, one := &f.lanes[sum.last], members[sum.last]
+	o.Rate, o.DrainsAt, o.Sure = sum.rate, f.notBefore(one.At), f.sure(l, one.At, sum.n)
+	if o.Pause, o.Unserved = f.pause(l), f.unserved(l); o.Pause == nil && o.Unserved == nil {
+		o.HeldBy = f.hold(l, one.Limit)
+	}
+	if h := o.HeldBy; h != nil && !h.Next.IsZero() && o.Rate > 0 {
+		// A slot that passed since all was read was followed by others.
+		if behind := f.asked.Sub(h.Next).Seconds(); behind > 0 {
+			h.Next = h.Next.Add(time.Duration(math.Ceil(behind*o.Rate) / o.Rate * 1e9))
+		}
+	}
+}
+
+// Batch is jobs that are not enqueued.
+type Batch struct {
+	Tenant     string            // required
+	Jobs       int64             // required
+	Kind       string            // "": the only kind of the queue
+	Cost       int64             // of each, in permits; 0 means 1
+	Costs      map[string]int64  // of each by unit, as of [queue.Job]
+	Attributes map[string]string // as of [queue.Job]
+}
+
+// BatchEstimate is when the calls of a batch would be made.
+type BatchEstimate struct {
+	Now         time.Time // on the clock of Redis
+	First, Last time.Time // zero: not known
+	HeldBy      *Hold     // the limit that holds it longest; nil: none does, or Pause or Unserved says why
+	Pause       *Pause    // that holds it, the one that ends last; nil: none does
+	Unserved    *Unserved // why no worker would take it; nil: one does
+	Waiting     int64     // jobs that stand before it in its lane
+	Sure        Sureness
+}
+
+// String says it in one sentence.
+func (e BatchEstimate) String() string {
+	stopped := stopText(e.Unserved, e.Pause, e.Now)
+	switch {
+	case e.Sure == NotKnown && stopped == "":
+		return fmt.Sprintf("it is not known when they would go: %s waiting before them.", thousands(e.Waiting))
+	case e.Sure == NotKnown:
+		return fmt.Sprintf("it is not known when they would go: %s; %s waiting before them.", stopped, thousands(e.Waiting))
+	case stopped != "":
+		return fmt.Sprintf("first call %s, last call %s: %s; %s waiting before them (%s).", atText(e.First, e.Now), atText(e.Last, e.Now),
+			stopped, thousands(e.Waiting), e.Sure)
+	}
+	return fmt.Sprintf("first call %s, last call %s, %s%s waiting before them (%s).", atText(e.First, e.Now), atText(e.Last, e.Now),
+		heldText(e.HeldBy, e.Now), thousands(e.Waiting), e.Sure)
+}
+
+// Estimate says when a batch would go if it were enqueued now, behind what waits.
+// Errors: [validation.Error] for a batch that could not be enqueued.
+func (in *Inspector) Estimate(ctx context.Context, queue string, batch Batch) (BatchEstimate, error) {
+	fail := func(err error) (BatchEstimate, error) {
+		return BatchEstimate{}, fmt.Errorf("estimate in queue %q: %w", queue, err)
+	}
+	attributes, reason := store.EncodeAttributes(batch.Attributes)
+	switch {
+	case check.Text(batch.Tenant, check.MaxTenant) != "":
+		return fail(validation.Field("tenant", check.Text(batch.Tenant, check.MaxTenant)))
+	case batch.Jobs < 1 || batch.Jobs > 1e12:
+		return fail(validation.Field("jobs", fmt.Sprintf("%d is not within 1 to 1e12", batch.Jobs)))
+	case batch.Cost < 0:
+		return fail(validation.Field("cost", fmt.Sprintf("%d: a call costs at least 1", batch.Cost)))
+	case reason != "":
+		return fail(validation.Field("attributes", reason))
+	}
+	if _, reason := store.EncodeCosts(batch.Costs); reason != "" {
+		return fail(validation.Field("costs", reason))
+	}
+	var e BatchEstimate
+	err := in.ask(ctx, queue, func(f *forecast) (err error) {
+		e, err = f.estimate(ctx, in.redis, batch, attributes)
+		return err
+	})
+	if err != nil {
+		return fail(err)
+	}
+	return e, nil
+}
+
+func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, batch Batch, attributes string) (BatchEstimate, error) {
+	fail := func(err error) (BatchEstimate, error) { return BatchEstimate{}, err }
+	if kinds := f.rules.Kinds; len(kinds) > 0 && batch.Kind != "" && !slices.Contains(kinds, batch.Kind) {
+		return fail(validation.Field("kind", fmt.Sprintf("queue %s does not serve %s%s", check.Quote(f.queue), check.Quote(batch.Kind), check.Suggest(batch.Kind, kinds))))
+	} else if len(kinds) > 1 && batch.Kind == "" {
+		return fail(validation.Field("kind", fmt.Sprintf("queue %s serves several; which of %s?", check.Quote(f.queue), strings.Join(kinds, ", "))))
+	}
+	if batch.Kind == "" {
+		batch.Kind = f.soleKind()
+	}
+	lane := f.laneName(throttle.Escape(batch.Tenant), batch.Kind, attributes)
+	if err := f.look(ctx, client, lane, ""); err != nil {
+		return fail(err)
+	}
+	at := f.indexOf(lane)
+	l := f.lanes[at]
+	costs := map[string]float64{"": float64(max(batch.Cost, 1))}
+	for unit, n := range batch.Costs {
+		costs[unit] = float64(n)
+	}
+	for i, limit := range f.rules.Limits {
+		most := f.limits.Spec(i, l.Tenant).Burst
+		if n := costs[limit.Unit]; most > 0 && n > float64(most) && f.limits.Queue.Limits[i].Spec.Algorithm != "cc" {
+			return fail(validation.Field("cost", fmt.Sprintf("%.0f is more than limit %s ever admits at once (%d)", n, check.Quote(limit.Name), most)))
+		}
+	}
+	waiting := f.seen.place[2]
+	before, n := float64(waiting+f.went(&l)), float64(batch.Jobs)
+	// All jobs of a lane cost the same in the model: the mean.
+	mean := map[string]float64{}
+	for unit, one := range f.seen.cost {
+		mean[unit] = one * before / (before + n)
+	}
+	for unit, one := range costs {
+		mean[unit] += one * n / (before + n)
+	}
+	first := &fluid.Member{Jobs: (before*f.seen.cost[""] + costs[""]) / mean[""]}
+	m, members, err := f.model(subject{lane, before + n, mean, []*fluid.Member{first}})
+	if err != nil {
+		return fail(err)
+	}
+	m.Run(members[at])
+	e := BatchEstimate{Now: f.asked, Waiting: waiting, First: f.notBefore(first.At), Last: f.notBefore(members[at].At)}
+	if e.Pause, e.Unserved = f.pause(&l), f.unserved(&l); e.Pause == nil && e.Unserved == nil {
+		e.HeldBy = f.hold(&l, members[at].Limit)
+	}
+	e.Sure = f.sure(&l, members[at].At, f.lanesOf(l.Tenant))
+	return e, nil
+}
+
+func (f *forecast) indexOf(name string) int {
+	if i, known := f.laneAt[name]; known {
+		return i
+	}
+	return -1
+}
+
+// lanesOf is how many lanes a tenant has.
+func (f *forecast) lanesOf(tenant string) (n int) {
+	for i := range f.lanes {
+		if f.lanes[i].Tenant == tenant {
+			n++
+		}
+	}
+	return n
+}
+
+// soleKind is the kind of the queue's jobs where there is but one, else "".
+func (f *forecast) soleKind() string {
+	if len(f.rules.Kinds) == 1 {
+		return f.rules.Kinds[0]
+	}
+	sole := ""
+	for i := range f.lanes {
+		kind := store.Unescape(f.lanes[i].Kind)
+		if sole != "" && kind != sole {
+			return ""
+		}
+		sole = kind
+	}
+	return sole
+}
+
+// laneName is the lane of a job, as in lanes.lua.
+func (f *forecast) laneName(tenant, kind, attributes string) string {
+	var name strings.Builder
+	name.WriteString(tenant)
+	if kind != "" {
+		attributes += ";kind=" + throttle.Escape(kind)
+	}
+	for _, wanted := range f.limits.Queue.Attributes {
+		for part := range strings.SplitSeq(attributes, ";") {
+			if attr, value, ok := strings.Cut(part, "="); ok && attr == wanted {
+				name.WriteString(";" + attr + "=" + value)
+			}
+		}
+	}
+	return name.String()
+}
+
+// hold says which limit holds a lane, and when it next admits a job.
+func (f *forecast) hold(l *lane, i int) *Hold {
+	if i < 0 {
+		return nil
+	}
+	limit, spec := f.rules.Limits[i], f.limits.Spec(i, l.Tenant)
+	h := &Hold{Limit: limit.Name, Scope: scopeText(limit, l), Rule: f.ruleText(i, l.Tenant)}
+	if spec.Algorithm == "cc" {
+		return h
+	}
+	b, paused, err := f.bucket(i, l, spec)
+	if err != nil {
+		return h
+	}
+	h.Next = f.at(max(paused, b.Admits(max(permits(limit, spec, f.costOf(l)), 1))))
+	return h
+}
+
+func scopeText(limit limits.Limit, l *lane) string {
+	if len(limit.Per) == 0 {
+		return "the whole queue"
+	}
+	var parts []string
+	for _, attr := range limit.Per {
+		parts = append(parts, strings.TrimSpace(attr+" "+store.Unescape(l.Value(attr))))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// ruleText is a limit's rate in words, as it holds for a tenant.
+func (f *forecast) ruleText(i int, tenant string) string {
+	limit, spec := f.rules.Limits[i], f.limits.Spec(i, tenant)
+	if spec.Algorithm == "cc" {
+		return thousands(spec.Burst) + " at a time"
+	}
+	if spec == f.limits.Queue.Limits[i].Spec {
+		return limit.Rate.String()
+	}
+	if spec.Algorithm == "fw" || spec.Algorithm == "sc" || spec.Algorithm == "sl" {
+		rate := limit.Rate
+		rate.Count = spec.Burst
+		if spec.Window > 0 {
+			rate.Period = time.Duration(spec.Window) * time.Microsecond
+		}
+		return rate.String()
+	}
+	perSecond := float64(spec.Flow) / float64(spec.Permit) * 1e6
+	for _, unit := range []struct {
+		name    string
+		seconds float64
+	}{{"s", 1}, {"min", 60}, {"h", 3600}} {
+		if n := perSecond * unit.seconds; n >= 1 {
+			return strconv.FormatFloat(n, 'g', 6, 64) + "/" + unit.name
+		}
+	}
+	return strconv.FormatFloat(perSecond*86400, 'g', 6, 64) + "/day"
+}
+
+// sure is how sure it is when the jobs go of a lane whose tenant has so many.
+func (f *forecast) sure(l *lane, at float64, lanes int) Sureness {
+	if f.at(at).IsZero() {
+		return NotKnown
+	}
+	for _, seen := range f.seen.limits {
+		if seen.algorithm == "cc" && seen.next.After(f.asked) {
+			return NotKnown
+		}
+	}
+	rough := f.part < 1 || lanes > 1
+	for i := range f.rules.Limits {
+		a := f.limits.Spec(i, l.Tenant).Algorithm
+		rough = rough || a == "cc" || a == "sl" || l.buckets[i] >= 0 && f.adapted(i, l) < 1
+	}
+	if rough {
+		return Rough
+	}
+	return Steady
+}

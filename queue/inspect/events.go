@@ -1,0 +1,138 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
+)
+
+// Event is one run of a job that made a call or ended its job.
+type Event struct {
+	ID      string    // the cursor of [Events]
+	At      time.Time // when it was settled, by Redis's clock, to the millisecond
+	Queue   string
+	Job     string
+	Tenant  string
+	Kind    string
+	Outcome lifecycle.Outcome // of the run; Parked for a call that the worker's end cut off
+	Answer  lifecycle.Answer  // "" when no call was made: the job expired, crashed, was cancelled
+	Attempt int               // which call it was; without one, how many failed before
+	Took    time.Duration     // the call; 0 without one
+	Reason  string            // at most 300 bytes; "" when all went well
+}
+
+// MostEvents is how many events one call of [Events] gives at most.
+const MostEvents = 1000
+
+// At most 13 digits of milliseconds, until the year 2286: Redis knows no moment
+// behind the largest one.
+var cursorPattern = regexp.MustCompile(`^[0-9]{1,13}-[0-9]{1,18}(\.[0-9]{1,4})?$`)
+
+// Events reads the newest n events of a queue, or with the ID of an event in
+// after, the first n that came after it: the oldest first in either case. It
+// needs not be an event that is still there: at least the last 5,000 are kept. The
+// error is an [validation.Error] when n is not within 1 to [MostEvents] or after is
+// no ID. A queue that nobody knows has no events.
+func Events(ctx context.Context, client redis.UniversalClient, queue, after string, n int) ([]Event, error) {
+	if n < 1 || n > MostEvents {
+		return nil, validation.Field("n", fmt.Sprintf("%d is not within 1 to %d", n, MostEvents))
+	}
+	if after != "" && !cursorPattern.MatchString(after) {
+		return nil, validation.Field("after", check.Quote(after)+" is not the id of an event, such as 1767225600000-0.1")
+	}
+	events, err := readEvents(ctx, client, queue, after, n)
+	if err != nil {
+		return nil, fmt.Errorf("read the events of queue %q: %w", queue, err)
+	}
+	return events, nil
+}
+
+// eventsAtATime is how many entries of the stream are read at a time; each has at least
+// one event.
+const eventsAtATime = 100
+
+func readEvents(ctx context.Context, client redis.UniversalClient, queue, after string, n int) (events []Event, err error) {
+	stream, most := store.Key(queue, "events"), int64(min(n, eventsAtATime))
+	if after == "" {
+		for end := "+"; len(events) < n; {
+			entries, err := client.XRevRangeN(ctx, stream, end, "-", most).Result()
+			if err != nil {
+				return nil, err
+			}
+			for _, entry := range entries {
+				end = "(" + entry.ID
+				of := readEntry(queue, entry)
+				slices.Reverse(of)
+				events = append(events, of...)
+			}
+			if len(entries) < int(most) {
+				break
+			}
+		}
+		events = events[:min(n, len(events))]
+		slices.Reverse(events)
+		return events, nil
+	}
+	entry, _, _ := strings.Cut(after, ".")
+	for begin := entry; len(events) < n; {
+		entries, err := client.XRangeN(ctx, stream, begin, "+", most).Result()
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range entries {
+			begin = "(" + entry.ID
+			for _, event := range readEntry(queue, entry) {
+				if !isBehind(event.ID, after) {
+					continue
+				}
+				events = append(events, event)
+			}
+		}
+		if len(entries) < int(most) {
+			break
+		}
+	}
+	return events[:min(n, len(events))], nil
+}
+
+// isBehind reports whether an event comes after the one of a cursor.
+func isBehind(id, cursor string) bool {
+	entry, place, _ := strings.Cut(cursor, ".")
+	of, at, _ := strings.Cut(id, ".")
+	if of != entry {
+		return true // entries before it are not read
+	}
+	n, _ := strconv.Atoi(at)
+	known, err := strconv.Atoi(place)
+	return err == nil && n > known
+}
+
+// readEntry reads the events of an entry of record.lua. What cannot be read is zero.
+func readEntry(queue string, entry redis.XMessage) []Event {
+	number := func(s string) int64 { n, _ := strconv.ParseInt(s, 10, 64); return max(n, 0) }
+	millis, _, _ := strings.Cut(entry.ID, "-")
+	var events []Event
+	for i := 1; ; i++ {
+		text, ok := entry.Values[strconv.Itoa(i)].(string)
+		if !ok {
+			return events
+		}
+		words := append(strings.SplitN(text, "\t", 4), "", "", "", "")
+		run := append(strings.SplitN(words[3], " ", 8), "", "", "", "", "", "", "", "")
+		events = append(events, Event{
+			ID: entry.ID + "." + strconv.Itoa(i), At: time.UnixMilli(number(millis)), Queue: queue, Job: words[0], Kind: store.Unescape(words[1]), Tenant: store.Unescape(words[2]),
+			Outcome: lifecycle.Outcome(run[0]), Answer: lifecycle.Answer(run[1]), Attempt: int(number(run[2])), Took: time.Duration(number(run[4])) * time.Microsecond, Reason: run[7],
+		})
+	}
+}

@@ -1,0 +1,383 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/fluid"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+)
+
+// JobState is where a job is, in words of its own and not in asynq's.
+type JobState string
+
+// The states of a job.
+const (
+	JobScheduled JobState = "scheduled" // for a later time
+	JobWaiting   JobState = "waiting"   // in its lane
+	JobHeld      JobState = "held"      // in a worker's hands, until its slot
+	JobSending   JobState = "sending"   // released, or its call is being made
+	JobRetrying  JobState = "retrying"  // its call failed, and will be made again
+	JobArchived  JobState = "archived"  // it ended for good, for the reason in Error
+	JobExpired   JobState = "expired"   // its deadline passed before it could go
+	JobCancelled JobState = "cancelled" // an operator took it back
+	JobCompleted JobState = "completed" // its call succeeded
+	JobNotThere  JobState = "unknown"   // no such job, or it is not remembered any more
+)
+
+// Explanation says where a job is, what it waits for, and when it will go. All
+// times are on the clock of Redis, and zero where they do not apply.
+type Explanation struct {
+	Queue, ID   string
+	Now         time.Time
+	State       JobState
+	Tenant      string
+	Kind        string
+	Attempt     int // the one that is next or under way, from 1
+	MaxAttempts int
+	Error       string // the last: why it failed, or was put away
+
+	Since time.Time // when it came into this state, where that is known
+	Until time.Time // when the state ends by itself: scheduled for, tried again at, its slot
+
+	// Of a job that waits:
+	Lane           string
+	Position       int64     // in its lane: 0 is next
+	TenantPosition int64     // among all that waits of its tenant
+	Waiting        int64     // jobs of its tenant that wait
+	HeldBy         *Hold     // the limit that holds it longest; nil: none does
+	Full           *Hold     // a concurrency limit that has no permit left; nil: none
+	Pause          *Pause    // that ends last; nil: none
+	Unserved       *Unserved // why no worker takes it, also of one that is scheduled or was released; nil: one does
+	WindowOpens    time.Time // its send window is closed until then
+
+	At       time.Time // when its call is expected; zero: not known
+	Sure     Sureness  // how sure that is
+	DrainsAt time.Time // when nothing of its tenant waits any more
+}
+
+// String says it in one sentence.
+func (e Explanation) String() string {
+	who := fmt.Sprintf("%s's %s", e.Tenant, e.Kind)
+	because := ""
+	if e.Error != "" {
+		because = ": " + e.Error
+	}
+	switch e.State {
+	case JobNotThere:
+		return fmt.Sprintf("there is no job %s in queue %s, or it is not remembered any more.", check.Quote(e.ID), e.Queue)
+	case JobScheduled:
+		return fmt.Sprintf("%s is scheduled for %s, its call is expected %s (%s)%s.", who, clockText(e.Until, e.Now), atText(e.At, e.Now), e.Sure, e.but())
+	case JobHeld:
+		return fmt.Sprintf("%s is in a worker's hands, its slot is in %s%s.", who, spanText(e.Until.Sub(e.Now)), e.but())
+	case JobSending:
+		return fmt.Sprintf("%s is being sent, attempt %d of %d%s.", who, e.Attempt, e.MaxAttempts, e.but())
+	case JobRetrying:
+		return fmt.Sprintf("%s will be tried again %s, attempt %d of %d%s%s.", who, atText(e.Until, e.Now), e.Attempt, e.MaxAttempts, because, e.but())
+	case JobCompleted, JobArchived, JobExpired, JobCancelled:
+		since := ""
+		if !e.Since.IsZero() {
+			since = " at " + clockText(e.Since, e.Now)
+		}
+		return fmt.Sprintf("%s is %s%s%s.", who, e.State, since, because)
+	}
+	rest := fmt.Sprintf("%s before it, goes %s (%s), %s waiting, %s.", thousands(e.Position), atText(e.At, e.Now), e.Sure,
+		thousands(e.Waiting), doneText(e.DrainsAt, e.Now))
+	switch stopped := stopText(e.Unserved, e.Pause, e.Now); {
+	case stopped != "":
+		return fmt.Sprintf("%s waits: %s; %s", who, stopped, rest)
+	case !e.WindowOpens.IsZero():
+		return fmt.Sprintf("%s waits: its send window is closed until %s, %s", who, clockText(e.WindowOpens, e.Now), rest)
+	case e.Full != nil:
+		return fmt.Sprintf("%s waits for a permit of %v, all are in use, %s", who, e.Full, rest)
+	}
+	return fmt.Sprintf("%s is %s%s", who, heldText(e.HeldBy, e.Now), rest)
+}
+
+// but is what keeps a job from going that does not wait in its lane, as the end of a
+// sentence.
+func (e Explanation) but() string {
+	if stopped := stopText(e.Unserved, e.Pause, e.Now); stopped != "" {
+		return "; " + stopped
+	}
+	return ""
+}
+
+// Explain says why a job waits and when it will go, or what became of it. An id
+// that is not known is a state and no error. Beside what [Inspector] shares it
+// takes four round trips at most, whatever the number of tenants and the depth of their
+// backlogs. Of more than 5,000 lanes 1,000 are drawn by chance and stand for all, and it is
+// not more than roughly sure.
+func (in *Inspector) Explain(ctx context.Context, queue, id string) (Explanation, error) {
+	e, _, err := in.explain(ctx, queue, id)
+	if err != nil {
+		return Explanation{}, fmt.Errorf("explain job %s of queue %q: %w", check.Quote(id), queue, err)
+	}
+	return e, nil
+}
+
+// explained is what is read of a task.
+type explained struct {
+	message          asynqwire.Message
+	cost, costs, log string
+	result           []byte // nil: none
+}
+
+func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation, explained, error) {
+	fail := func(err error) (Explanation, explained, error) { return Explanation{}, explained{}, err }
+	e := Explanation{Queue: queue, ID: id, State: JobNotThere, Sure: NotKnown}
+	pipe := in.redis.Pipeline()
+	clock := pipe.Time(ctx)
+	fields := pipe.HMGet(ctx, asynqwire.Key(queue, "t:"+id), "state", "msg", "group", "hg_slot", "hg_done", "hg_error", "hg_base", "hg_cost", "hg_costs", "hg_log", "result")
+	scheduled := pipe.ZScore(ctx, asynqwire.Key(queue, "scheduled"), id)
+	retry := pipe.ZScore(ctx, asynqwire.Key(queue, "retry"), id)
+	if err := store.Execute(ctx, pipe); err != nil {
+		return fail(err)
+	}
+	e.Now = clock.Val()
+	text := func(i int) string { s, _ := fields.Val()[i].(string); return s }
+	if text(0) == "" {
+		return e, explained{}, nil
+	}
+	m, err := asynqwire.Decode([]byte(text(1)))
+	if err != nil {
+		return fail(err)
+	}
+	task := explained{message: m, cost: text(7), costs: text(8), log: text(9)}
+	if fields.Val()[10] != nil {
+		task.result = []byte(text(10))
+	}
+	e.Kind, e.Tenant, e.Lane = m.Kind, m.Tenant(), text(2)
+	forgiven, _ := strconv.Atoi(text(6))
+	e.Attempt, e.MaxAttempts = m.Retried-forgiven+1, store.DefaultMaxAttempts
+	if n, err := strconv.Atoi(m.Headers[asynqwire.HeaderMaxAttempts]); err == nil && n > 0 {
+		e.MaxAttempts = n
+	} else if m.Retries != asynqwire.EndlessRetry {
+		e.MaxAttempts = m.Retries + 1
+	}
+	e.Error = m.Failure
+	if text(5) != "" {
+		e.Error = text(5)
+	}
+	e.state(text(0), text(3), text(4), m)
+	due := func(score *redis.FloatCmd) time.Time { return time.Unix(int64(score.Val()), 0) }
+	switch e.State {
+	case JobScheduled:
+		e.Until = due(scheduled)
+	case JobRetrying:
+		e.Until = due(retry)
+		// Parked jobs take this way back into their lane; they did not fail.
+		if !e.Until.After(e.Now) && e.Lane != "" {
+			e.State, e.Until = JobWaiting, time.Time{}
+		}
+	}
+	switch e.State {
+	case JobHeld:
+		e.At, e.Sure = e.Until, Steady
+	case JobSending:
+		e.At, e.Sure = e.Now, Steady
+	case JobScheduled, JobRetrying, JobWaiting:
+		e.At = e.Until // a task of asynq's own client: its lane is known when it is released
+	default:
+		return e, task, nil
+	}
+	if e.Unserved, err = in.Unserved(ctx, queue, e.Kind); err != nil {
+		return fail(err)
+	}
+	if e.Unserved != nil {
+		e.At, e.Sure = time.Time{}, NotKnown
+	}
+	if e.Lane != "" && (e.State == JobScheduled || e.State == JobRetrying || e.State == JobWaiting) {
+		before := e
+		err := in.ask(ctx, queue, func(f *forecast) error {
+			e = before
+			return e.forecast(ctx, in.redis, f)
+		})
+		if err != nil {
+			return fail(err)
+		}
+	}
+	return e, task, nil
+}
+
+// state puts asynq's state into our words.
+func (e *Explanation) state(state, slot, done string, m asynqwire.Message) {
+	micros := func(text string) time.Time {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n <= 0 {
+			return time.Time{}
+		}
+		return time.UnixMicro(n)
+	}
+	switch state {
+	case "scheduled":
+		e.State = JobScheduled
+	case "aggregating":
+		e.State = JobWaiting
+	case "retry":
+		e.State, e.Since = JobRetrying, m.Failed
+	case "completed":
+		e.State, e.Since, e.Error = JobCompleted, m.Completed, ""
+	case "archived":
+		e.State, e.Since = endOf(e.Error), m.Failed
+	case "pending", "active":
+		earliest, _, _ := strings.Cut(slot, " ")
+		e.State = JobSending
+		switch until := micros(earliest); {
+		case done == "1":
+			e.State = JobCompleted
+		case done != "":
+			e.State = endOf(e.Error)
+		case until.After(e.Now):
+			e.State, e.Until = JobHeld, until
+		}
+	}
+	if e.State == JobCompleted || e.State == JobArchived || e.State == JobExpired || e.State == JobCancelled {
+		e.Attempt = max(e.Attempt, 1)
+	}
+}
+
+// endOf tells from its reason how a job ended.
+func endOf(reason string) JobState {
+	for _, state := range []JobState{JobExpired, JobCancelled} {
+		if strings.HasPrefix(reason, string(state)) {
+			return state
+		}
+	}
+	return JobArchived
+}
+
+// forecast says what a job waits for in its lane, and when it goes.
+func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient, f *forecast) error {
+	id := e.ID
+	if e.State != JobWaiting {
+		id = ""
+	}
+	if err := f.look(ctx, client, e.Lane, id); err != nil {
+		return err
+	}
+	e.Now = f.asked
+	l := f.lanes[f.indexOf(e.Lane)]
+	went := f.went(&l)
+	l.jobs = f.seen.place[2] + went
+	turn := float64(l.jobs) + 1 // one that is not in its lane comes behind all that are
+	if e.State == JobWaiting && f.seen.place[0] >= 0 {
+		e.Position, turn = f.seen.place[0], f.turn()+float64(went)
+		e.Since = time.UnixMicro(f.seen.place[1] % store.BandScores)
+	}
+	one := &fluid.Member{Jobs: turn}
+	m, members, err := f.model(subject{e.Lane, max(float64(l.jobs), turn), f.seen.cost, []*fluid.Member{one}})
+	if err != nil {
+		return err
+	}
+	last := members[f.indexOf(e.Lane)]
+	if f.lanesOf(l.Tenant) > 1 {
+		last = nil // all of them have to be through
+	}
+	m.Run(last)
+	e.At, e.Unserved, e.Pause = f.notBefore(one.At), f.unserved(&l), f.pause(&l)
+	if e.Until.After(e.At) && !e.At.IsZero() {
+		e.At = e.Until
+	}
+	outlook := f.outlooks(members, l.Tenant)[l.Tenant]
+	e.Waiting, e.DrainsAt = f.seen.backlog, outlook.DrainsAt
+	e.Sure = f.sure(&l, one.At, f.lanesOf(l.Tenant))
+	if e.State != JobWaiting {
+		if e.Sure == Steady {
+			e.Sure = Rough // what comes until then is not foreseen
+		}
+		return nil
+	}
+	if e.Unserved == nil && e.Pause == nil {
+		e.HeldBy = f.hold(&l, one.Limit)
+	}
+	if e.TenantPosition, err = f.tenantPosition(ctx, client, &l); err != nil {
+		return err
+	}
+	for _, seen := range f.seen.limits {
+		if e.HeldBy != nil && seen.name == e.HeldBy.Limit {
+			e.HeldBy.Next = seen.next // of this very job's cost
+		}
+		if seen.algorithm == "cc" && seen.next.After(f.asked) && e.Full == nil {
+			if i := slices.IndexFunc(f.rules.Limits, func(limit limits.Limit) bool { return limit.Name == seen.name }); i >= 0 {
+				e.Full = &Hold{Limit: seen.name, Scope: scopeText(f.rules.Limits[i], &l), Rule: f.ruleText(i, l.Tenant)}
+				e.At, e.Sure = time.Time{}, NotKnown
+			}
+		}
+	}
+	hours, _, err := f.openings(&l)
+	if err == nil && len(hours) > 0 && hours[0] > 0 {
+		e.WindowOpens = f.at(hours[0])
+	}
+	return err
+}
+
+// went is how many jobs of the lane that is looked at have gone since all was read.
+// The forecast begins with what was read, so that it counts them.
+func (f *forecast) went(l *lane) int64 {
+	length, came := f.seen.place[2], f.seen.place[5]
+	return max(0, l.jobs-(length-came))
+}
+
+// turn is after how many jobs of its lane the job goes, it being one of them. Of
+// ten jobs one is of a lower priority, where both wait.
+func (f *forecast) turn() float64 {
+	rank, score, length, bandEnd, lowerOlder := f.seen.place[0], f.seen.place[1], f.seen.place[2], f.seen.place[3], f.seen.place[4]
+	turn := float64(rank)
+	switch band := score / store.BandScores; {
+	case band == 0 && length > bandEnd:
+		turn += math.Floor(turn / 9)
+	case band > 0:
+		turn = min(turn, 10*float64(lowerOlder)+9)
+	}
+	return turn + 1
+}
+
+// pause is the one of a lane's pauses that ends last; nil: it has none.
+func (f *forecast) pause(l *lane) *Pause {
+	var held *Pause
+	var last int64
+	for _, scope := range f.scopesOf(l) {
+		until := store.PausedUntil(f.pauses[scope])
+		if until <= f.asked.UnixMicro() || until <= last {
+			continue
+		}
+		p := ParsePause(scope, f.pauses[scope])
+		last, held = until, &p
+	}
+	return held
+}
+
+// tenantPosition is how many jobs of a tenant came before the job: those of its
+// other lanes with a lower score, beside those in front of it.
+func (f *forecast) tenantPosition(ctx context.Context, client redis.UniversalClient, of *lane) (int64, error) {
+	const mostOthers = 200
+	before := max(f.seen.place[0], 0)
+	pipe := client.Pipeline()
+	var counts []*redis.IntCmd
+	for i := range f.lanes {
+		if l := &f.lanes[i]; l.Tenant == of.Tenant && l.Name != of.Name && l.jobs > 0 && len(counts) < mostOthers {
+			counts = append(counts, pipe.ZCount(ctx, asynqwire.Key(f.queue, "g:"+l.Name), "-inf", "("+strconv.FormatInt(f.seen.place[1], 10)))
+		}
+	}
+	if len(counts) == 0 {
+		return before, nil
+	}
+	if err := store.Execute(ctx, pipe); err != nil {
+		return 0, err
+	}
+	for _, count := range counts {
+		before += count.Val()
+	}
+	return before, nil
+}

@@ -1,0 +1,68 @@
+package inspect
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/throttle"
+)
+
+const (
+	MaxLanes    = mostLanes
+	EnoughLanes = enoughLanes
+)
+
+// AgeForecast makes the forecast of a queue old enough to be renewed by the next question, and
+// returns whether another one is used by now.
+func (in *Inspector) AgeForecast(queue string) (renewed func(context.Context) (bool, error)) {
+	known := &in.watch(queue).forecast
+	first := known.last
+	known.until = time.Now()
+	return func(ctx context.Context) (bool, error) {
+		done, err := take(ctx, known.turn)
+		if err != nil {
+			return false, err
+		}
+		defer done()
+		return known.last != first, nil
+	}
+}
+
+// DrawLanes are the lanes of a new forecast, and which part of all they are.
+func DrawLanes(ctx context.Context, client redis.UniversalClient, queue string) (names []string, part float64, err error) {
+	f, err := readForecast(ctx, client, queue, atOnce)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range f.lanes {
+		names = append(names, f.lanes[i].Name)
+	}
+	return names, f.part, nil
+}
+
+// Names are those of a job's lane and buckets, as Go and as the scripts write them.
+type Names struct {
+	Lane                      string
+	Buckets, BucketsOfScripts []string
+	Cost                      map[string]float64
+}
+
+// ReadNames reads the names for a job of kind "call".
+func ReadNames(ctx context.Context, client redis.UniversalClient, queue, tenant string, attributes map[string]string, lane, id string) (Names, error) {
+	f, err := readForecast(ctx, client, queue, atOnce)
+	if err != nil {
+		return Names{}, err
+	}
+	encoded, _ := store.EncodeAttributes(attributes)
+	if err := f.look(ctx, client, lane, id); err != nil {
+		return Names{}, err
+	}
+	names := Names{Lane: f.laneName(throttle.Escape(tenant), "call", encoded), Buckets: f.buckets, Cost: f.seen.cost}
+	for _, seen := range f.seen.limits {
+		names.BucketsOfScripts = append(names.BucketsOfScripts, seen.key)
+	}
+	return names, nil
+}

@@ -1,0 +1,141 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
+)
+
+// FailureKey names a [FailureGroup]: archived jobs of one kind that ended in the same
+// way, for reasons that differ by numbers and ids alone.
+type FailureKey struct {
+	Outcome lifecycle.Outcome `json:"outcome"`
+	Kind    string            `json:"kind"`
+	Reason  string            `json:"reason"` // with "#" for each number and id; "": none was given
+}
+
+// Check names the field that is wrong: of the key, or beside it.
+func (k FailureKey) Check(kind, reason string) error {
+	const mostFolded = 8 << 10 // of tasks of others; ours have shorter reasons
+	switch {
+	case kind != "":
+		return validation.Field("kind", "the group names the kind; leave this out")
+	case reason != "":
+		return validation.Field("reason", "the group names the reason; leave this out")
+	case !k.Outcome.Failed():
+		return validation.Field("group.outcome", check.Quote(string(k.Outcome))+" is none of archived, expired, unknown, crashed, cancelled")
+	case k.Kind == "" || len(k.Kind) > mostFolded:
+		return validation.Field("group.kind", fmt.Sprintf("it has %d bytes, not 1 to %d", len(k.Kind), mostFolded))
+	case len(k.Reason) > mostFolded:
+		return validation.Field("group.reason", fmt.Sprintf("%d bytes are more than %d", len(k.Reason), mostFolded))
+	}
+	return nil
+}
+
+// FailuresWanted puts a part of a reason, or a group, into the words of message.lua,
+// and says which kind is wanted.
+func FailuresWanted(kind, part string, group *FailureKey) (kindWanted, words string) {
+	switch {
+	case group != nil:
+		return group.Kind, "group " + string(group.Outcome) + " " + group.Reason
+	case part != "":
+		return kind, "part " + part
+	}
+	return kind, ""
+}
+
+// FailureGroup is the archived jobs that have a key in common.
+type FailureGroup struct {
+	FailureKey
+
+	Jobs    int64
+	Newest  time.Time // when the newest of them was archived
+	Example string    // its reason as it is
+}
+
+// mostFailures is how many archived jobs are grouped: the newest.
+const mostFailures = 10_000
+
+// failures is what is kept of one queue.
+type failures struct {
+	turn     chan struct{}
+	groups   []FailureGroup
+	archived int64
+	until    time.Time
+}
+
+// Failures groups the newest 10,000 archived jobs of a queue by why they ended, the
+// largest group first. It is read anew when jobs left the archive, and otherwise as
+// seldom as an [Inspector] reads anything. Errors: [validation.Error].
+func (in *Inspector) Failures(ctx context.Context, queue string) ([]FailureGroup, error) {
+	if err := store.CheckQueue(ctx, in.redis, queue); err != nil {
+		return nil, err
+	}
+	groups, err := in.failures(ctx, queue)
+	if err != nil {
+		return nil, fmt.Errorf("failures of queue %q: %w", queue, err)
+	}
+	return slices.Clone(groups), nil
+}
+
+func (in *Inspector) failures(ctx context.Context, queue string) ([]FailureGroup, error) {
+	known := &in.watch(queue).failures
+	done, err := take(ctx, known.turn)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	pipe := in.redis.Pipeline()
+	asynqs, ours := pipe.ZCard(ctx, asynqwire.Key(queue, "archived")), pipe.ZCard(ctx, store.Key(queue, "archive"))
+	if err := store.Execute(ctx, pipe); err != nil {
+		return nil, err
+	}
+	now, archived := time.Now(), asynqs.Val()+ours.Val()
+	if now.Before(known.until) && archived >= known.archived {
+		return known.groups, nil
+	}
+	groups, err := in.readFailures(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	known.groups, known.archived, known.until = groups, archived, now.Add(sharedFor(time.Since(now)))
+	return groups, nil
+}
+
+func (in *Inspector) readFailures(ctx context.Context, queue string) ([]FailureGroup, error) {
+	groups := map[FailureKey]*FailureGroup{}
+	at := jobCursor{}
+	for looked := 0; looked < mostFailures && !at.ended; {
+		rows, next, n, err := in.jobs(ctx, queue, JobQuery{State: lifecycle.StateArchived}, at, lookedOnce, lookedOnce, nil, true)
+		if err != nil {
+			return nil, err
+		}
+		at, looked = next, looked+n
+		for _, row := range rows {
+			of := FailureKey{Outcome: row.Outcome, Kind: row.Kind, Reason: store.FoldReason(row.Reason)}
+			g := groups[of]
+			if g == nil {
+				g = &FailureGroup{FailureKey: of, Newest: row.At, Example: row.Reason}
+				groups[of] = g
+			}
+			g.Jobs++
+		}
+	}
+	var all []FailureGroup
+	for _, g := range groups {
+		all = append(all, *g)
+	}
+	slices.SortFunc(all, func(a, b FailureGroup) int {
+		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), b.Newest.Compare(a.Newest), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Kind, b.Kind))
+	})
+	return all, nil
+}

@@ -1,0 +1,557 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/fluid"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+const (
+	// mostLanes is how many lanes are looked at one by one. Of more, about enoughLanes are
+	// drawn by chance and stand for all.
+	mostLanes   = 5000
+	enoughLanes = 1000
+
+	// piecePause lies between two pieces of a reading in the background.
+	piecePause = 20 * time.Millisecond
+
+	sampledLanes = 24
+	mostLogs     = 100
+)
+
+// forecast is what decides when a queue's jobs go, as it was read at one moment.
+// What the Inspector shares is not changed any more: see copy and with.
+type forecast struct {
+	queue     string
+	now       time.Time
+	version   version
+	rules     limits.Queue // without what differs by tenant
+	limits    effective.Limits
+	windows   string            // the calendars, for scripts
+	adapt     map[string]string // of adaptive limits, by bucket
+	hours     map[string][]float64
+	calendars [][]int64 // by limit; nil: none
+	pauses    map[string]string
+	kinds     map[string]bool // escaped, that workers of the queue have handlers for
+	lanes     []lane
+	laneAt    map[string]int
+	part      float64 // of all lanes, those that were drawn
+	buckets   []string
+	bucketAt  map[string]int
+	texts     []any                         // of the buckets, as they are in Redis
+	states    []bucketState                 // of those of the lanes that were drawn
+	logs      map[int][2]float64            // left, and seconds until the oldest permit comes back
+	cost      map[string]float64            // what jobs cost on average, by unit
+	costs     map[string]map[string]float64 // likewise of lanes of which enough jobs were looked at
+	run       *modelRun
+
+	// Of one question:
+	shared  *forecast        // of which this is a copy
+	fresh   bool             // it was read for this question
+	final   bool             // it has to do, whatever changed since
+	asked   time.Time        // when it was asked
+	backlog map[string]int64 // what waits of the tenants that it asks about, escaped
+	seen    lookedAt         // of the subject
+}
+
+// lane is one lane and what it stands under.
+type lane struct {
+	store.Lane
+	jobs    int64
+	read    int64 // when, µs
+	buckets []int // of the limits in their order; -1: of a concurrency limit
+	added   bool  // it was not drawn, and stands for none but itself
+}
+
+// lookedAt is what explain.lua says of one lane.
+type lookedAt struct {
+	place   []int64
+	limits  []limitSeen
+	cost    map[string]float64
+	backlog int64 // of its tenant
+}
+
+type limitSeen struct {
+	name, key, algorithm string
+	next                 time.Time
+	blocked              int64 // lanes that wait for a permit of it
+}
+
+// readForecast reads what there is to know, in three round trips whatever the depth of the
+// backlog, and in two more for each further 500 lanes.
+func readForecast(ctx context.Context, client redis.UniversalClient, queue string, rest func(time.Duration)) (*forecast, error) {
+	f := &forecast{
+		queue: queue, part: 1, run: &modelRun{}, laneAt: map[string]int{}, bucketAt: map[string]int{},
+		hours: map[string][]float64{}, logs: map[int][2]float64{},
+	}
+	groups := asynqwire.Key(queue, "groups")
+	pipe := client.Pipeline()
+	version := readVersion(ctx, pipe, queue)
+	stored := pipe.HGet(ctx, store.Key(queue, "limits"), "*")
+	all := pipe.SCard(ctx, groups)
+	first := pipe.SScan(ctx, groups, 0, "", store.MaxKeys)
+	pauses := pipe.HScan(ctx, store.Key(queue, "pauses"), 0, "", store.MaxKeys)
+	overrides := pipe.HScan(ctx, store.Key(queue, "overrides"), 0, "", store.MaxKeys)
+	adapt := pipe.HScan(ctx, store.Key(queue, "adapt"), 0, "", store.MaxKeys)
+	if err := store.Execute(ctx, pipe); err != nil {
+		return nil, err
+	}
+	f.version = versionOf(version.Val())
+	var err error
+	if f.limits.Queue, err = effective.QueueOf(queue, stored); err != nil {
+		return nil, err
+	}
+	if f.rules, err = f.limits.Queue.Decode(); err != nil {
+		return nil, err
+	}
+	if f.pauses, err = restOf(ctx, client, store.Key(queue, "pauses"), pauses); err != nil {
+		return nil, err
+	}
+	changed, err := restOf(ctx, client, store.Key(queue, "overrides"), overrides)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.limits.ReadOverrides(changed); err != nil {
+		return nil, err
+	}
+	if f.adapt, err = restOf(ctx, client, store.Key(queue, "adapt"), adapt); err != nil {
+		return nil, err
+	}
+	names, err := lanesToRead(ctx, client, groups, all.Val(), first, rest)
+	if err != nil {
+		return nil, err
+	}
+	if all.Val() > mostLanes {
+		f.part = min(1, float64(len(names))/float64(all.Val()))
+	}
+	if err := f.readLanes(ctx, client, names, rest); err != nil {
+		return nil, err
+	}
+	f.asked = f.now
+	for _, limit := range f.rules.Limits {
+		f.calendars = append(f.calendars, limit.Windows(f.now, fluid.ExactOpenings))
+	}
+	if f.windows, err = f.limits.Queue.Calendars(f.now); err != nil {
+		return nil, err
+	}
+	// Questions copy what they find here.
+	for i := range f.lanes {
+		if _, _, err := f.openings(&f.lanes[i]); err != nil {
+			return nil, err
+		}
+	}
+	f.readStates()
+	rest(piecePause)
+	return f, f.sample(ctx, client)
+}
+
+// lanesToRead names all lanes, of which the first were read, or draws some of very many. Redis
+// lists a set in the order of a hash that it keeps to itself, so that those which it lists
+// from anywhere on are drawn by chance; SRANDMEMBER takes longer.
+func lanesToRead(ctx context.Context, client redis.UniversalClient, groups string, all int64, first *redis.ScanCmd, rest func(time.Duration)) ([]string, error) {
+	names, cursor, err := first.Result()
+	more := func() bool { return cursor != 0 }
+	if all > mostLanes {
+		names, cursor = nil, rand.Uint64()
+		pieces := enoughLanes/store.MaxKeys + 1 // one may end where the set does
+		more = func() bool { pieces--; return pieces >= 0 && len(names) < enoughLanes }
+	}
+	for err == nil && more() {
+		rest(piecePause)
+		var some []string
+		some, cursor, err = client.SScan(ctx, groups, cursor, "", store.MaxKeys).Result()
+		names = append(names, some...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", groups, err)
+	}
+	if all > mostLanes {
+		names = names[:min(len(names), enoughLanes)]
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil // some may be listed twice
+}
+
+// readLanes adds lanes: their lengths, the limits of their tenants and the state of their
+// buckets. Without any before, the forecast is of the moment at which the first were read.
+func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, names []string, rest func(time.Duration)) error {
+	for {
+		rest(piecePause)
+		some := names[:min(len(names), store.MaxKeys)]
+		now, err := f.readSome(ctx, client, some)
+		if err != nil {
+			return err
+		}
+		if f.now.IsZero() {
+			f.now, f.limits.Now = now, now
+		}
+		if names = names[len(some):]; len(names) == 0 {
+			return nil
+		}
+	}
+}
+
+// readSome reads one piece of readLanes, and says when that was.
+func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, names []string) (time.Time, error) {
+	var tenants, fields []string
+	firstLane, firstBucket := len(f.lanes), len(f.buckets)
+	f.lanes = append(f.lanes, make([]lane, len(names))...)
+	lanes := f.lanes[firstLane:]
+	seen := map[string]bool{}
+	sole := ""
+	if len(f.rules.Kinds) == 1 {
+		sole = throttle.Escape(f.rules.Kinds[0])
+	}
+	for i, name := range names {
+		l := &lanes[i]
+		*l = lane{Lane: store.ParseLane(name)}
+		f.laneAt[name] = firstLane + i
+		if l.Kind == "" {
+			l.Kind = sole
+		}
+		if !seen[l.Tenant] {
+			seen[l.Tenant] = true
+			tenants, fields = append(tenants, l.Tenant), append(fields, "t:"+l.Tenant)
+		}
+		l.buckets = make([]int, len(f.rules.Limits))
+		for j, limit := range f.rules.Limits {
+			if l.buckets[j] = -1; f.limits.Queue.Limits[j].Spec.Algorithm == "cc" {
+				continue
+			}
+			name := store.BucketKey(f.queue, limit, &l.Lane)
+			at, ok := f.bucketAt[name]
+			if !ok {
+				at = len(f.buckets)
+				f.bucketAt[name] = at
+				f.buckets = append(f.buckets, name)
+			}
+			l.buckets[j] = at
+		}
+	}
+	pipe := client.Pipeline()
+	clock := pipe.Time(ctx)
+	var owns, backlog *redis.SliceCmd
+	var states []*redis.SliceCmd
+	for chunk := range slices.Chunk(f.buckets[firstBucket:], store.MaxKeys) {
+		states = append(states, pipe.MGet(ctx, chunk...))
+	}
+	lengths, alone := make([]*redis.IntCmd, len(lanes)), false
+	for i := range lanes {
+		if l := &lanes[i]; len(l.Attributes) > 0 || len(f.limits.Queue.Attributes) > 0 {
+			lengths[i] = pipe.ZCard(ctx, asynqwire.Key(f.queue, "g:"+l.Name))
+		} else {
+			alone = true // all that waits of its tenant
+		}
+	}
+	if len(names) > 0 {
+		owns = pipe.HMGet(ctx, store.Key(f.queue, "limits"), fields...)
+	}
+	if alone {
+		backlog = pipe.HMGet(ctx, store.Key(f.queue, "backlog"), tenants...)
+	}
+	if err := store.Execute(ctx, pipe); err != nil || len(names) == 0 {
+		return clock.Val(), err
+	}
+	if err := f.limits.ReadTenants(tenants, owns.Val()); err != nil {
+		return time.Time{}, err
+	}
+	for _, state := range states {
+		f.texts = append(f.texts, state.Val()...)
+	}
+	waiting := map[string]int64{}
+	if alone {
+		waiting = counts(tenants, backlog)
+	}
+	for i := range lanes {
+		l := &lanes[i]
+		if l.read = clock.Val().UnixMicro(); lengths[i] != nil {
+			l.jobs = lengths[i].Val()
+		} else {
+			l.jobs = waiting[l.Tenant]
+		}
+	}
+	return clock.Val(), nil
+}
+
+// counts are numbers of a hash by field; 0 where there is none.
+func counts(fields []string, reply *redis.SliceCmd) map[string]int64 {
+	all := make(map[string]int64, len(fields))
+	for i, text := range store.Texts(reply.Val()) {
+		all[fields[i]], _ = strconv.ParseInt(text, 10, 64)
+	}
+	return all
+}
+
+// sample asks what jobs of some lanes cost, and what logs of permits hold.
+func (f *forecast) sample(ctx context.Context, client redis.UniversalClient) error {
+	var some []any
+	stride := max(1, len(f.lanes)/sampledLanes)
+	for i := 0; i < len(f.lanes) && len(some) < sampledLanes; i += stride {
+		some = append(some, f.lanes[i].Name)
+	}
+	var logs []permitLog
+	for i := range f.lanes {
+		if logs = f.logsOf(&f.lanes[i], logs); len(logs) >= mostLogs {
+			break
+		}
+	}
+	if f.cost = map[string]float64{"": 1}; len(some) == 0 {
+		return nil
+	}
+	_, err := f.script(ctx, client, "", "", some, logs)
+	return err
+}
+
+// permitLog is a sliding log to be read.
+type permitLog struct {
+	bucket int
+	words  string // of explain.lua
+}
+
+// logsOf adds the logs that a lane stands under and that were not read yet.
+func (f *forecast) logsOf(l *lane, logs []permitLog) []permitLog {
+	for j, at := range l.buckets {
+		if at < 0 || f.limits.Queue.Limits[j].Spec.Algorithm != "sl" {
+			continue
+		}
+		_, known := f.logs[at]
+		if !known && !slices.ContainsFunc(logs, func(log permitLog) bool { return log.bucket == at }) {
+			spec := f.limits.Spec(j, l.Tenant)
+			logs = append(logs, permitLog{at, fmt.Sprintf("%s %d %d", f.buckets[at], spec.Window, spec.Burst)})
+		}
+	}
+	return logs
+}
+
+// look asks explain.lua of one lane all that holds it, and of a job of it where
+// that stands ("": of none). Its moment is that of the question, unless all was
+// read for this question.
+func (f *forecast) look(ctx context.Context, client redis.UniversalClient, subject, id string) error {
+	if err := f.with(ctx, client, subject); err != nil {
+		return err
+	}
+	f.logs = maps.Clone(f.logs)
+	l := &f.lanes[f.indexOf(subject)]
+	now, err := f.script(ctx, client, subject, id, nil, f.logsOf(l, nil))
+	if err != nil {
+		return err
+	}
+	f.backlog = map[string]int64{l.Tenant: f.seen.backlog}
+	if !f.fresh {
+		f.asked = now
+		return nil
+	}
+	// The script came a moment after the rest was read.
+	for i := range f.seen.limits {
+		f.seen.limits[i].next = f.seen.limits[i].next.Add(f.now.Sub(now))
+	}
+	return nil
+}
+
+// script runs explain.lua, and says when that was.
+func (f *forecast) script(ctx context.Context, client redis.UniversalClient, subject, id string, some []any, logs []permitLog) (time.Time, error) {
+	since := int64(0)
+	if subject != "" {
+		since = f.lanes[f.indexOf(subject)].read
+	}
+	args := append([]any{f.queue, f.windows, subject, id, len(some), since}, some...)
+	logs = logs[:min(len(logs), mostLogs)]
+	for _, log := range logs {
+		args = append(args, log.words)
+	}
+	reply, err := store.ExplainScript.Run(ctx, client, store.ScriptKeys(f.queue), args...)
+	if err != nil {
+		if strings.Contains(err.Error(), "STALE") && !f.final {
+			err = errChanged // limits with new calendars were published
+		}
+		return time.Time{}, err
+	}
+	parts, ok := reply.([]any)
+	if !ok || len(parts) != 8 {
+		return time.Time{}, fmt.Errorf("unexpected reply %v", reply)
+	}
+	head, err := store.Numbers(parts[:2], 2)
+	if err != nil {
+		return time.Time{}, err
+	}
+	now := time.UnixMicro(head[0])
+	if of, ok := parts[2].([]any); !ok || len(of) != 2 {
+		return time.Time{}, fmt.Errorf("unexpected reply %v", parts[2])
+	} else if versionOf(of) != f.version && !f.final && f.shared != nil {
+		return time.Time{}, errChanged
+	}
+	f.seen = lookedAt{backlog: head[1]}
+	if f.seen.place, err = store.Numbers(parts[3], 0); err != nil {
+		return time.Time{}, err
+	}
+	if f.seen.limits, err = limitsSeen(parts[4]); err != nil {
+		return time.Time{}, err
+	}
+	if f.seen.cost, err = meanCost(parts[5]); err != nil {
+		return time.Time{}, err
+	}
+	if len(some) > 0 {
+		if err := f.readCosts(some, parts[6]); err != nil {
+			return time.Time{}, err
+		}
+	}
+	read, ok := parts[7].([]any)
+	if !ok || len(read) != len(logs) {
+		return time.Time{}, fmt.Errorf("unexpected reply %v", parts[7])
+	}
+	for i, log := range read {
+		n, err := store.Numbers(log, 2)
+		if err != nil {
+			return time.Time{}, err
+		}
+		f.logs[logs[i].bucket] = [2]float64{float64(n[0]), float64(n[1]-head[0]) / 1e6}
+	}
+	return now, nil
+}
+
+func limitsSeen(reply any) (all []limitSeen, err error) {
+	list, ok := reply.([]any)
+	if !ok {
+		return nil, fmt.Errorf("unexpected reply %v", reply)
+	}
+	for _, one := range list {
+		fields, ok := one.([]any)
+		if !ok || len(fields) != 5 {
+			return nil, fmt.Errorf("unexpected reply %v", one)
+		}
+		n, err := store.Numbers(fields[3:], 2)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, limitSeen{fmt.Sprint(fields[0]), fmt.Sprint(fields[1]), fmt.Sprint(fields[2]), time.UnixMicro(n[0]), n[1]})
+	}
+	return all, nil
+}
+
+// enoughJobs is of how many jobs of a lane the costs tell what the others cost.
+const enoughJobs = 8
+
+// readCosts reads what jobs of some lanes cost.
+func (f *forecast) readCosts(some []any, reply any) error {
+	lists, ok := reply.([]any)
+	if !ok || len(lists) != len(some) {
+		return fmt.Errorf("unexpected reply %v", reply)
+	}
+	f.costs = map[string]map[string]float64{}
+	var all []any
+	for i, reply := range lists {
+		list, ok := reply.([]any)
+		if !ok {
+			return fmt.Errorf("unexpected reply %v", reply)
+		}
+		all = append(all, list...)
+		name := some[i].(string)
+		if jobs := int64(len(list) / 2); jobs >= min(enoughJobs, max(1, f.lanes[f.indexOf(name)].jobs)) {
+			mean, err := meanCost(list)
+			if err != nil {
+				return err
+			}
+			f.costs[name] = mean
+		}
+	}
+	var err error
+	f.cost, err = meanCost(all)
+	return err
+}
+
+// costOf is what the jobs of a lane cost.
+func (f *forecast) costOf(l *lane) map[string]float64 {
+	if own := f.costs[l.Name]; own != nil {
+		return own
+	}
+	return f.cost
+}
+
+// meanCost is the mean of jobs' costs by unit; 1 permit where there are no jobs.
+func meanCost(reply any) (map[string]float64, error) {
+	list, ok := reply.([]any)
+	if !ok {
+		return nil, fmt.Errorf("unexpected reply %v", reply)
+	}
+	if len(list) == 0 {
+		return map[string]float64{"": 1}, nil
+	}
+	sum := map[string]float64{}
+	for i := 0; i+1 < len(list); i += 2 {
+		n, err := strconv.ParseFloat(fmt.Sprint(list[i]), 64)
+		if err != nil {
+			return nil, fmt.Errorf("unexpected cost %v", list[i])
+		}
+		sum[""] += n
+		for part := range strings.SplitSeq(fmt.Sprint(list[i+1]), ";") {
+			if unit, text, ok := strings.Cut(part, "="); ok {
+				if n, err := strconv.ParseFloat(text, 64); err == nil {
+					sum[unit] += n
+				}
+			}
+		}
+	}
+	for unit := range sum {
+		sum[unit] /= float64(len(list) / 2)
+	}
+	return sum, nil
+}
+
+// pausedUntil is when the pauses end that hold a lane, in seconds from now; +Inf:
+// when somebody resumes.
+func (f *forecast) pausedUntil(l *lane) float64 {
+	if len(f.pauses) == 0 {
+		return 0 // thousands of lanes are asked about
+	}
+	until := 0.0
+	for _, scope := range f.scopesOf(l) {
+		if text, ok := f.pauses[scope]; ok {
+			until = max(until, f.until(store.PausedUntil(text)))
+		}
+	}
+	return until
+}
+
+func (*forecast) scopesOf(l *lane) []string {
+	return append(store.PauseScopes(l.Tenant, l.Kind), store.HoldScopes(l.Tenant, l.Kind, l.Value(store.EndpointAttribute))...)
+}
+
+// until is a moment as seconds from now.
+func (f *forecast) until(micros int64) float64 {
+	if micros >= store.Endless {
+		return math.Inf(1)
+	}
+	return float64(micros-f.now.UnixMicro()) / 1e6
+}
+
+// at is the way back; the zero time for one that is not known.
+func (f *forecast) at(seconds float64) time.Time {
+	if math.IsInf(seconds, 1) || seconds > 100*365*24*3600 {
+		return time.Time{}
+	}
+	return f.now.Add(time.Duration(seconds * 1e9))
+}
+
+// notBefore is at, but for what should have gone before the question: that is now.
+func (f *forecast) notBefore(seconds float64) time.Time {
+	at := f.at(seconds)
+	if !at.IsZero() && at.Before(f.asked) {
+		return f.asked
+	}
+	return at
+}

@@ -1,0 +1,204 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+// drawnLanes stand for all lanes of a queue in a [LimitGauge].
+const drawnLanes = 32
+
+// Gauges are the numbers of a queue for metrics, of one moment.
+type Gauges struct {
+	Queue string
+
+	Waiting   int64 // jobs in lanes
+	Scheduled int64 // jobs for later
+	Retry     int64 // failed jobs that wait to be tried again
+	Pending   int64 // released, not yet in a worker's hands
+	Active    int64 // in a worker's hands: held for their slot, or being sent
+	Archived  int64 // also those beyond what asynq's tools list
+	Completed int64 // kept for their retention
+	Enqueued  int64 // jobs ever accepted
+	Tenants   int64 // tenants with something waiting
+	Faults    int64 // of scripts; see [Faults]
+
+	Limits []LimitGauge
+	Pauses []Pause // in force, of the whole queue and of kinds, and holds of their accounts
+
+	Asynq AsynqGauges
+}
+
+// LimitGauge is a limit and how much of it is used.
+type LimitGauge struct {
+	Name  string
+	Scope string // "queue" for a limit of the whole queue, else what it is per: "tenant", "tenant,domain"
+	Unit  string // what it counts; "jobs" where the limit names nothing
+
+	PerSecond float64 // permits; 0: the limit is a concurrency
+	Capacity  float64 // permits that a bucket holds when full; of a concurrency, calls at once; 0: not known
+
+	// Used is the part of the bucket that is taken, 0 to 1. Of limits that are per
+	// something it is the mean over the buckets of lanes drawn by chance among
+	// those that hold jobs, and Buckets says how many; with 0 it is not known.
+	Used    float64
+	Buckets int64
+
+	// Adapted is the part of the rate that the provider leaves, above 0 to 1; 1 for
+	// limits that do not adapt, and for those that are per something.
+	Adapted float64
+}
+
+// AsynqGauges are what asynq's own metrics tell of a queue.
+type AsynqGauges struct {
+	Archived          int64         // that asynq's tools list
+	Processed, Failed int64         // runs of tasks, ever
+	Paused            bool          // by asynq's tools
+	Latency           time.Duration // since the oldest pending task is pending
+	Bytes             int64         // of Redis's memory, by the size of a few tasks; 0 where Redis does not say
+}
+
+// Gauges reads the numbers of a queue, anew each time. It takes Redis about a
+// millisecond, whatever waits in however many lanes. A queue that is not there has
+// nothing.
+func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
+	fail := func(err error) (Gauges, error) { return Gauges{}, fmt.Errorf("gauges of queue %q: %w", queue, err) }
+	var rules limits.Queue
+	var reply any
+	for try := 1; ; try++ {
+		stored, err := effective.ReadQueue(ctx, in.redis, queue)
+		if err != nil {
+			return fail(err)
+		}
+		if rules, err = stored.Decode(); err != nil {
+			return fail(err)
+		}
+		calendars, err := stored.Calendars(time.Now())
+		if err != nil {
+			return fail(err)
+		}
+		args := []any{queue, calendars, drawnLanes, store.WholeQueue}
+		for _, kind := range rules.Kinds {
+			args = append(args, store.KindScope(throttle.Escape(kind)), store.AccountScope(throttle.Escape(kind)))
+		}
+		if reply, err = store.GaugesScript.Run(ctx, in.redis, store.ScriptKeys(queue), args...); err == nil {
+			break
+		}
+		// The limits were changed meanwhile.
+		if !strings.Contains(err.Error(), "STALE") || try == 3 {
+			return fail(err)
+		}
+	}
+	g, err := gaugesOf(queue, rules, reply)
+	if err != nil {
+		return fail(err)
+	}
+	return g, nil
+}
+
+func gaugesOf(queue string, rules limits.Queue, reply any) (Gauges, error) {
+	parts, ok := reply.([]any)
+	if !ok || len(parts) != 4 {
+		return Gauges{}, fmt.Errorf("unexpected reply %v", reply)
+	}
+	now, err := store.Numbers(parts[:1], 1)
+	if err != nil {
+		return Gauges{}, err
+	}
+	n, err := store.Numbers(parts[1], 16)
+	if err != nil {
+		return Gauges{}, err
+	}
+	g := Gauges{
+		Queue: queue, Waiting: n[0], Tenants: n[1], Enqueued: n[2],
+		Scheduled: n[4], Retry: n[5], Pending: n[6], Active: n[7], Archived: n[8] + n[3], Completed: n[9], Faults: n[15],
+		Asynq: AsynqGauges{Archived: n[8], Processed: n[10], Failed: n[11], Paused: n[12] == 1, Bytes: n[14]},
+	}
+	if since := n[13]; since > 0 {
+		g.Asynq.Latency = max(time.Duration(now[0]-since)*time.Microsecond, 0)
+	}
+	seen, ok := parts[2].([]any)
+	if !ok || len(seen) != len(rules.Limits) {
+		return Gauges{}, fmt.Errorf("unexpected limits %v", parts[2])
+	}
+	for i, limit := range rules.Limits {
+		gauge, err := limitGauge(limit, seen[i])
+		if err != nil {
+			return Gauges{}, err
+		}
+		g.Limits = append(g.Limits, gauge)
+	}
+	pauses, _ := parts[3].([]any)
+	for _, pause := range pauses {
+		if fields, ok := pause.([]any); ok && len(fields) == 2 {
+			g.Pauses = append(g.Pauses, ParsePause(fmt.Sprint(fields[0]), fmt.Sprint(fields[1])))
+		}
+	}
+	return g, nil
+}
+
+// limitGauge joins a limit with what gauges.lua says of it.
+func limitGauge(limit limits.Limit, reply any) (LimitGauge, error) {
+	fields, ok := reply.([]any)
+	if !ok || len(fields) != 5 {
+		return LimitGauge{}, fmt.Errorf("unexpected limit %v", reply)
+	}
+	text := store.Texts(fields)
+	g := LimitGauge{Name: limit.Name, Scope: "queue", Unit: "jobs"}
+	if limit.Algorithm != throttle.Concurrency {
+		g.PerSecond = perSecond(effective.Spec(limit), limit)
+	}
+	if limit.Unit != "" {
+		g.Unit = limit.Unit
+	}
+	if len(limit.Per) > 0 {
+		g.Scope = strings.Join(limit.Per, ",")
+	}
+	g.Buckets, _ = fields[1].(int64)
+	for i, into := range []*float64{&g.Used, &g.Capacity, &g.Adapted} {
+		n, err := strconv.ParseFloat(text[2+i], 64)
+		if err != nil {
+			return LimitGauge{}, fmt.Errorf("unexpected limit %v", reply)
+		}
+		*into = n
+	}
+	return g, nil
+}
+
+// TenantGauges are the numbers of a tenant in a queue for metrics.
+type TenantGauges struct {
+	Tenant  string
+	Waiting int64 // jobs in its lanes
+	Done    int64 // calls that succeeded, ever
+}
+
+// TenantGauges reads the numbers of tenants by name, in the order of the names.
+func (in *Inspector) TenantGauges(ctx context.Context, queue string, tenants []string) ([]TenantGauges, error) {
+	if len(tenants) == 0 {
+		return nil, nil
+	}
+	fields := make([]string, len(tenants))
+	for i, tenant := range tenants {
+		fields[i] = throttle.Escape(tenant)
+	}
+	pipe := in.redis.Pipeline()
+	waiting, done := pipe.HMGet(ctx, store.Key(queue, "backlog"), fields...), pipe.HMGet(ctx, store.Key(queue, "done"), fields...)
+	if err := store.Execute(ctx, pipe); err != nil {
+		return nil, fmt.Errorf("tenants of queue %q: %w", queue, err)
+	}
+	all := make([]TenantGauges, len(tenants))
+	for i, tenant := range tenants {
+		all[i].Tenant = tenant
+		all[i].Waiting, _ = strconv.ParseInt(store.Texts(waiting.Val())[i], 10, 64)
+		all[i].Done, _ = strconv.ParseInt(store.Texts(done.Val())[i], 10, 64)
+	}
+	return all, nil
+}

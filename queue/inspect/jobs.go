@@ -1,0 +1,306 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
+	"github.com/headgate/headgate/throttle"
+)
+
+// JobQuery says which jobs of a queue are listed.
+type JobQuery struct {
+	State  lifecycle.State // required
+	Tenant string          // "": any
+	Kind   string          // "": any
+	Reason string          // as [operate.Filter]'s, of archived jobs; "": any
+	Group  *FailureKey     // as [operate.Filter]'s, of archived jobs; nil: any
+	Cursor string          // [JobPage.Next] of the page before; "": the first page
+	Limit  int             // how many, at most 200; 0: 50
+}
+
+const (
+	usualJobs = 50
+	mostJobs  = 200
+
+	// A page looks at so many jobs at most, and one script at so many of them.
+	mostLooked = 500
+	lookedOnce = 250
+	lanesOnce  = 50
+)
+
+// check names the field that is wrong.
+func (q *JobQuery) check() error {
+	states := []lifecycle.State{lifecycle.StateWaiting, lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StatePending, lifecycle.StateActive, lifecycle.StateArchived}
+	if !slices.Contains(states, q.State) {
+		return validation.Field("state", fmt.Sprintf("%s is none of %s", check.Quote(string(q.State)), lifecycle.Join(states)))
+	}
+	if reason := check.Text(q.Tenant, check.MaxTenant); q.Tenant != "" && reason != "" {
+		return validation.Field("tenant", reason)
+	}
+	if q.Kind != "" && !check.KindPattern.MatchString(q.Kind) {
+		return validation.Field("kind", check.Quote(q.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
+	}
+	if reason := check.Text(q.Reason, store.MaxContained); q.Reason != "" && reason != "" {
+		return validation.Field("reason", reason)
+	}
+	if q.Reason != "" && q.State != lifecycle.StateArchived {
+		return validation.Field("reason", "only archived jobs have one")
+	}
+	if q.Group != nil {
+		if q.State != lifecycle.StateArchived {
+			return validation.Field("group", "only archived jobs are in groups")
+		}
+		if err := q.Group.Check(q.Kind, q.Reason); err != nil {
+			return err
+		}
+	}
+	if q.Limit = cmp.Or(q.Limit, usualJobs); q.Limit < 0 || q.Limit > mostJobs {
+		return validation.Field("limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, mostJobs))
+	}
+	return nil
+}
+
+// JobRow is a job in a list.
+type JobRow struct {
+	ID, Kind, Tenant string
+
+	State    lifecycle.State
+	Outcome  lifecycle.Outcome // of an archived job
+	Priority string
+	Attempt  int       // the one that is next or under way, from 1
+	At       time.Time // waits since, is due, was released, has its slot, or was archived
+	Reason   string    // the last: why it failed or was archived
+}
+
+// JobPage is a part of a queue's jobs.
+type JobPage struct {
+	Jobs []JobRow
+	Next string // the cursor of the page behind; "": this is the last
+}
+
+// ListJobs lists jobs of one state: those of a tenant that wait in the order in which
+// they go, of all tenants one tenant after the other by name; scheduled ones and those
+// to be tried again by their time; archived ones the newest first; released and active
+// ones the newest first. A page looks at 500 jobs at most, so one with filters may have
+// few jobs or none and a Next all the same. Jobs move meanwhile: of the released and
+// active ones some may come twice. Errors: [validation.Error].
+func (in *Inspector) ListJobs(ctx context.Context, queue string, q JobQuery) (JobPage, error) {
+	if err := q.check(); err != nil {
+		return JobPage{}, err
+	}
+	if err := store.CheckQueue(ctx, in.redis, queue); err != nil {
+		return JobPage{}, err
+	}
+	at, err := readCursor(q)
+	if err != nil {
+		return JobPage{}, err
+	}
+	var page JobPage
+	if q.State == lifecycle.StateWaiting {
+		page, err = in.waiting(ctx, queue, q, at)
+	} else {
+		page, err = in.listed(ctx, queue, q, at)
+	}
+	if err != nil {
+		return JobPage{}, fmt.Errorf("list the jobs of queue %q: %w", queue, err)
+	}
+	return page, nil
+}
+
+// jobCursor is where a page ended.
+type jobCursor struct {
+	lane  string // of jobs that wait
+	at    string // µs, or how many were looked at; "": at the beginning
+	id    string
+	ended bool // there is nothing behind
+}
+
+const mostCursor = 4096
+
+// text is the cursor for the caller: "LANE at id", whose lane and number have no blanks.
+func (c jobCursor) text() string {
+	if c.ended {
+		return ""
+	}
+	return c.lane + " " + c.at + " " + c.id
+}
+
+// readCursor is the way back. A cursor comes from outside and is nothing to rely on.
+func readCursor(q JobQuery) (jobCursor, error) {
+	if q.Cursor == "" {
+		return jobCursor{}, nil
+	}
+	wrong := validation.Field("cursor", check.Quote(q.Cursor)+" is none that was given for this list")
+	parts := strings.SplitN(q.Cursor, " ", 3)
+	if len(parts) != 3 || len(q.Cursor) > mostCursor {
+		return jobCursor{}, wrong
+	}
+	c := jobCursor{lane: parts[0], at: parts[1], id: parts[2]}
+	number, err := strconv.ParseUint(c.at, 10, 53)
+	if c.at != "" && (err != nil || strconv.FormatUint(number, 10) != c.at) {
+		return jobCursor{}, wrong
+	}
+	if (c.lane != "") != (q.State == lifecycle.StateWaiting) || c.at == "" && q.State != lifecycle.StateWaiting {
+		return jobCursor{}, wrong
+	}
+	return c, nil
+}
+
+// listed lists what does not stand in lanes.
+func (in *Inspector) listed(ctx context.Context, queue string, q JobQuery, at jobCursor) (JobPage, error) {
+	var page JobPage
+	for looked := 0; ; {
+		rows, next, n, err := in.jobs(ctx, queue, q, at, q.Limit-len(page.Jobs), min(lookedOnce, mostLooked-looked), nil, true)
+		if err != nil {
+			return JobPage{}, err
+		}
+		page.Jobs, page.Next, at = append(page.Jobs, rows...), next.text(), next
+		if looked += n; next.ended || len(page.Jobs) >= q.Limit || looked >= mostLooked {
+			return page, nil
+		}
+	}
+}
+
+// waiting lists what stands in lanes: those of one tenant together, where they are few,
+// and otherwise one lane after the other.
+func (in *Inspector) waiting(ctx context.Context, queue string, q JobQuery, at jobCursor) (JobPage, error) {
+	lanes, merged, err := in.lanesBehind(ctx, queue, q.Tenant, at.lane)
+	if err != nil {
+		return JobPage{}, err
+	}
+	if !merged && len(lanes) > 0 && lanes[0] != at.lane {
+		at = jobCursor{}
+	}
+	var page JobPage
+	for looked, calls := 0, 0; len(lanes) > 0; calls++ {
+		some := lanes[:min(len(lanes), lanesOnce)]
+		if calls == mostLooked/lanesOnce || looked >= mostLooked || len(page.Jobs) >= q.Limit {
+			page.Next = jobCursor{lane: lanes[0], at: at.at, id: at.id}.text()
+			return page, nil
+		}
+		rows, next, n, err := in.jobs(ctx, queue, q, at, q.Limit-len(page.Jobs), min(lookedOnce, mostLooked-looked), some, merged)
+		if err != nil {
+			return JobPage{}, err
+		}
+		page.Jobs, looked = append(page.Jobs, rows...), looked+n
+		switch {
+		case next.ended:
+			lanes, at = lanes[len(some):], jobCursor{}
+		case merged:
+			at = next
+		default:
+			lanes, at = lanes[max(slices.Index(lanes, next.lane), 0):], next
+		}
+	}
+	return page, nil
+}
+
+// lanesBehind names the lanes of a tenant ("": of all, by tenant and name), and says
+// whether they are merged. Of those that are not it names the ones from `from` on.
+func (in *Inspector) lanesBehind(ctx context.Context, queue, tenant, from string) (lanes []string, merged bool, err error) {
+	stored, err := effective.ReadQueue(ctx, in.redis, queue)
+	if err != nil {
+		return nil, false, err
+	}
+	if tenant != "" && len(stored.Attributes) == 0 {
+		return []string{throttle.Escape(tenant)}, true, nil
+	}
+	known, err := in.tenantList(ctx, queue)
+	if err != nil {
+		return nil, false, err
+	}
+	if tenant != "" {
+		escaped := throttle.Escape(tenant)
+		lanes := append([]string{escaped}, known.lanes[escaped]...)
+		slices.Sort(lanes)
+		if len(lanes) <= lanesOnce {
+			return lanes, true, nil
+		}
+		at, _ := slices.BinarySearch(lanes, from)
+		return lanes[at:], false, nil
+	}
+	return known.lanesFrom(from), false, nil
+}
+
+// jobs runs jobs.lua. next is where it ended, which is ended where nothing is behind.
+func (in *Inspector) jobs(ctx context.Context, queue string, q JobQuery, at jobCursor, rows, most int, lanes []string, merged bool) (jobs []JobRow, next jobCursor, looked int, err error) {
+	asynqState, together := string(q.State), ""
+	if q.State == lifecycle.StateWaiting {
+		asynqState = "aggregating"
+	}
+	if merged {
+		together = "1"
+	}
+	kind, failures := FailuresWanted(q.Kind, q.Reason, q.Group)
+	args := []any{queue, asynqState, at.at, at.id, rows, most, throttle.Escape(q.Tenant), kind, failures, together}
+	for _, lane := range lanes {
+		args = append(args, lane)
+	}
+	reply, err := store.JobsScript.Run(ctx, in.redis, store.ScriptKeys(queue), args...)
+	if err != nil {
+		return nil, next, 0, err
+	}
+	const head, each = 5, 6
+	values, ok := reply.([]any)
+	if !ok || len(values) < head || (len(values)-head)%each != 0 {
+		return nil, next, 0, fmt.Errorf("unexpected reply of %T", reply)
+	}
+	n, err := store.Numbers([]any{values[0], values[3], values[4]}, 3)
+	if err != nil {
+		return nil, next, 0, err
+	}
+	text := store.Texts(values)
+	next = jobCursor{at: text[1], id: text[2], ended: n[0] == 1}
+	if i := int(n[1]); i >= 1 && i <= len(lanes) {
+		next.lane = lanes[i-1]
+	}
+	for i := head; i < len(text); i += each {
+		row, err := jobRow(q.State, text[i:i+each])
+		if err != nil {
+			return nil, next, 0, fmt.Errorf("job %s: %w", check.Quote(text[i]), err)
+		}
+		jobs = append(jobs, row)
+	}
+	return jobs, next, int(n[2]), nil
+}
+
+// jobRow reads what jobs.lua says of one job.
+func jobRow(state lifecycle.State, text []string) (JobRow, error) {
+	micros, err := strconv.ParseInt(text[1], 10, 64)
+	if err != nil {
+		return JobRow{}, err
+	}
+	m, err := asynqwire.Decode([]byte(text[2]))
+	if err != nil {
+		return JobRow{}, err
+	}
+	row := JobRow{
+		ID: text[0], Kind: m.Kind, Tenant: m.Tenant(), State: state, Priority: m.Priority(), Reason: cmp.Or(m.Failure, text[5]),
+	}
+	forgiven, _ := strconv.Atoi(text[3])
+	row.Attempt = max(m.Retried-forgiven+1, 1)
+	switch state {
+	case lifecycle.StateArchived:
+		row.Outcome = lifecycle.Archived
+		if outcome := lifecycle.Outcome(text[4]); outcome.Failed() {
+			row.Outcome = outcome
+		}
+	case lifecycle.StateWaiting:
+		micros %= store.BandScores
+	}
+	if micros > 0 {
+		row.At = time.UnixMicro(micros)
+	}
+	return row, nil
+}

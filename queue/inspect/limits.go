@@ -1,0 +1,36 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/validation"
+	"github.com/headgate/headgate/throttle"
+)
+
+// LimitsInForce lists the limits of a queue as they hold for a tenant, or with
+// "" those that hold where nothing differs.
+func LimitsInForce(ctx context.Context, client redis.UniversalClient, queue, tenant string) ([]limits.Effective, error) {
+	if reason := check.Text(tenant, check.MaxTenant); tenant != "" && reason != "" {
+		return nil, validation.Field("tenant", reason)
+	}
+	if err := store.CheckQueue(ctx, client, queue); err != nil {
+		return nil, err
+	}
+	field := throttle.Escape(tenant)
+	e, _, err := effective.ReadTenant(ctx, client, queue, field)
+	if err != nil {
+		return nil, fmt.Errorf("limits of queue %q: %w", queue, err)
+	}
+	all := make([]limits.Effective, len(e.Queue.Limits))
+	for i := range e.Queue.Limits {
+		all[i] = e.Of(i, field)
+	}
+	return all, nil
+}

@@ -1,0 +1,329 @@
+package inspect
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/queue/internal/fluid"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/sendwindow"
+	"github.com/headgate/headgate/throttle"
+)
+
+// bucketState is the state of a bucket as the model takes it, under one limit.
+type bucketState struct {
+	spec        throttle.Spec
+	bucket      fluid.Bucket
+	pausedUntil float64
+}
+
+// readStates reads the states of all buckets for those who ask. A log is read for each of
+// them, and a state that cannot be read is for them to find.
+func (f *forecast) readStates() {
+	f.states = make([]bucketState, len(f.buckets))
+	for i := range f.lanes {
+		l := &f.lanes[i]
+		for j, at := range l.buckets {
+			if at < 0 || f.states[at].spec.Algorithm != "" || f.limits.Queue.Limits[j].Spec.Algorithm == "sl" {
+				continue
+			}
+			spec := f.limits.Spec(j, l.Tenant)
+			if b, pausedUntil, err := f.bucket(j, l, spec); err == nil {
+				b.Opens = slices.Clip(b.Opens) // each model adds to its own
+				f.states[at] = bucketState{spec, b, pausedUntil}
+			}
+		}
+	}
+}
+
+// bucket is the state of a bucket under a limit.
+func (f *forecast) bucket(i int, l *lane, spec throttle.Spec) (b fluid.Bucket, pausedUntil float64, err error) {
+	if at := l.buckets[i]; at < len(f.states) && f.states[at].spec == spec {
+		return f.states[at].bucket, f.states[at].pausedUntil, nil
+	}
+	b = fluid.Bucket{Limit: i}
+	if spec.Algorithm == "sl" {
+		log, ok := f.logs[l.buckets[i]]
+		if !ok {
+			log = [2]float64{float64(spec.Burst), 0}
+		}
+		b.Quota, b.Max, b.Period = float64(spec.Burst), float64(spec.Burst), float64(spec.Window)/1e6
+		b.Level, b.Opens = log[0], []float64{max(log[1]+b.Period, fluid.Tiny)}
+		return b, 0, nil
+	}
+	text, _ := f.texts[l.buckets[i]].(string)
+	stored, err := spec.Stored(text, f.now.UnixMicro(), f.calendars[i])
+	if err != nil {
+		return b, 0, fmt.Errorf("limit %q: %w", f.rules.Limits[i].Name, err)
+	}
+	if stored.PausedUntil > 0 {
+		pausedUntil = f.until(stored.PausedUntil)
+	}
+	b.Level = stored.Left
+	switch spec.Algorithm {
+	case "fw", "sc":
+		b.Quota, b.Used = max(1, math.Floor(float64(spec.Burst)*f.adapted(i, l))), stored.Used
+		b.Level, b.Max = b.Level+b.Quota-float64(spec.Burst), b.Quota
+		from := max(f.now.UnixMicro()+1, stored.Opens)
+		if spec.Window > 0 {
+			b.Period = float64(spec.Window) / 1e6
+			b.Opens = []float64{f.until(from + (spec.Window-from%spec.Window)%spec.Window)}
+		} else {
+			for _, opens := range f.calendars[i] {
+				if opens >= from {
+					b.Opens = append(b.Opens, f.until(opens))
+				}
+			}
+			n := len(b.Opens)
+			b.Period = (b.Opens[n-1] - b.Opens[0]) / float64(n-1)
+		}
+		if spec.Algorithm == "sc" {
+			b.Spread, b.Rate = true, stored.Previous/b.Period
+		}
+		if stored.Opens > 0 {
+			b.Level, b.Rate, b.Given = 0, 0, stored.Given
+		}
+	default:
+		b.Rate = float64(spec.Flow) / float64(spec.Permit) * 1e6
+		b.Max = 1
+		b.Rate *= f.adapted(i, l)
+		if spec.Algorithm == "tb" || spec.Algorithm == "lm" {
+			b.Max = float64(max(spec.Burst, 1))
+		}
+	}
+	return b, pausedUntil, nil
+}
+
+// adapted is to which part an adaptive limit is lowered now, as in lanes.lua.
+func (f *forecast) adapted(i int, l *lane) float64 {
+	if !f.rules.Limits[i].Adaptive {
+		return 1
+	}
+	const parts, step, seconds = 64, 4, 5
+	var now, since int64
+	if _, err := fmt.Sscan(f.adapt[f.buckets[l.buckets[i]]], &now, &since); err != nil {
+		return 1
+	}
+	now += step * max(0, int64(-f.until(since)/seconds))
+	return float64(min(parts, now)) / parts
+}
+
+// openings are when the send windows of a lane are all open, as seconds from now,
+// opening and closing in turns; nil: always. key names them.
+func (f *forecast) openings(l *lane) (all []float64, key string, err error) {
+	if len(f.limits.Queue.Windows) == 0 {
+		return nil, "", nil
+	}
+	texts := []string{f.limits.Tenants[l.Tenant].Window, f.limits.Queue.SendWindows[limits.AllKinds], f.limits.Queue.SendWindows[store.Unescape(l.Kind)]}
+	key = strings.Join(texts, "\n")
+	if key == "\n\n" {
+		return nil, key, nil
+	}
+	if known, ok := f.hours[key]; ok {
+		return known, key, nil
+	}
+	for _, text := range texts {
+		if text == "" {
+			continue
+		}
+		window, err := sendwindow.Parse(text)
+		if err != nil {
+			return nil, "", err
+		}
+		var hours []float64
+		for _, moment := range window.Openings(f.now, f.now.Add(hoursAhead)) {
+			hours = append(hours, f.until(moment))
+		}
+		if all == nil {
+			all = hours
+		} else {
+			all = intersect(all, hours)
+		}
+	}
+	if f.hours == nil {
+		f.hours = map[string][]float64{}
+	}
+	f.hours[key] = all
+	return all, key, nil
+}
+
+// hoursAhead is how far send windows are looked at; beyond it they count as open.
+const hoursAhead = 400 * 24 * time.Hour
+
+// intersect is what two lists of openings have in common.
+func intersect(a, b []float64) []float64 {
+	both := []float64{}
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		if opens, closes := max(a[i], b[j]), min(a[i+1], b[j+1]); opens < closes {
+			both = append(both, opens, closes)
+		}
+		if a[i+1] < b[j+1] {
+			i += 2
+		} else {
+			j += 2
+		}
+	}
+	return both
+}
+
+// permits is what a job takes of a limit.
+func permits(limit limits.Limit, spec throttle.Spec, costs map[string]float64) float64 {
+	n := costs[limit.Unit]
+	if spec.Burst > 0 && n > float64(spec.Burst) {
+		n = float64(spec.Burst)
+	}
+	return n
+}
+
+// subject is a lane that is asked about.
+type subject struct {
+	lane    string
+	jobs    float64            // that it has, whatever was read
+	costs   map[string]float64 // of each of them
+	watched []*fluid.Member    // places in the lane
+}
+
+// model makes the model of what waits, with what is said of some lanes. All members
+// come in the order of f.lanes.
+func (f *forecast) model(subjects ...subject) (*fluid.Model, []*fluid.Member, error) {
+	of := func(name string) *subject {
+		for i := range subjects {
+			if subjects[i].lane == name {
+				return &subjects[i]
+			}
+		}
+		return nil
+	}
+	m := &fluid.Model{}
+	members := make([]*fluid.Member, len(f.lanes))
+	lanesOf, usersOf := map[string]float64{}, make([]int, len(f.buckets))
+	for i := range f.lanes {
+		l := &f.lanes[i]
+		if l.jobs > 0 || of(l.Name) != nil {
+			lanesOf[l.Tenant]++
+			for _, at := range l.buckets {
+				if at >= 0 {
+					usersOf[at]++
+				}
+			}
+		}
+	}
+	shared, classes := make([]int, len(f.buckets)), map[string]*fluid.Flow{}
+	pausedUntil := make([]float64, len(f.buckets)) // of those that are shared
+	alike := map[*fluid.Flow]float64{}             // members of a class so far
+	all := make([]fluid.Member, len(f.lanes))
+	var uses []fluid.Use // of the lane at hand, as the next two
+	var private []fluid.Bucket
+	var class []byte
+	for i := range f.lanes {
+		l := &f.lanes[i]
+		mine := of(l.Name)
+		one := &all[i]
+		*one = fluid.Member{Jobs: float64(l.jobs), Times: 1 / f.part, Limit: -1}
+		if l.added {
+			one.Times = 1
+		}
+		members[i] = one
+		unit := f.costOf(l)
+		if mine != nil {
+			one.Jobs, one.Times, unit = mine.jobs, 1, mine.costs
+		} else if l.jobs <= 0 {
+			continue
+		}
+		weight := f.limits.Weight(l.Tenant) / lanesOf[l.Tenant] / max(unit[""], fluid.Tiny)
+		from := f.closedUntil(l)
+		hours, windows, err := f.openings(l)
+		if err != nil {
+			return nil, nil, err
+		}
+		uses, private = uses[:0], private[:0]
+		class = append(binary.LittleEndian.AppendUint64(class[:0], math.Float64bits(weight)), windows...)
+		for j, limit := range f.rules.Limits {
+			name := l.buckets[j]
+			if name < 0 {
+				continue // how long calls take is not known
+			}
+			spec := f.limits.Spec(j, l.Tenant)
+			cost := permits(limit, spec, unit)
+			if cost <= 0 {
+				continue
+			}
+			class = binary.LittleEndian.AppendUint64(class, math.Float64bits(cost))
+			common := usersOf[name] > 1 || len(limit.Per) == 0
+			if common && shared[name] > 0 {
+				at := shared[name] - 1
+				from = max(from, pausedUntil[name])
+				uses = append(uses, fluid.Use{Bucket: at, Cost: cost})
+				class = binary.AppendVarint(class, int64(at))
+				continue
+			}
+			b, paused, err := f.bucket(j, l, spec)
+			if err != nil {
+				return nil, nil, err
+			}
+			from = max(from, paused)
+			if common {
+				at := len(m.Buckets)
+				shared[name], pausedUntil[name] = at+1, paused
+				uses = append(uses, fluid.Use{Bucket: at, Cost: cost})
+				class = binary.AppendVarint(class, int64(at))
+				m.Buckets = append(m.Buckets, b)
+				continue
+			}
+			b.Private = true
+			// Levels that differ by less than a permit, or little beside what waits, are
+			// alike, and so are all that the lane cannot use up.
+			if need := one.Jobs * cost; b.Level >= need && mine == nil {
+				b.Level = b.Max
+			}
+			uses = append(uses, fluid.Use{Bucket: -1, Cost: cost})
+			private = append(private, b)
+			_, size := math.Frexp(one.Jobs)
+			class = binary.AppendVarint(class, int64(-1-j))
+			class = binary.LittleEndian.AppendUint64(class, math.Float64bits(b.Rate))
+			class = binary.LittleEndian.AppendUint64(class, math.Float64bits(b.Max))
+			class = binary.AppendVarint(class, int64(math.Floor(b.Level/max(1, b.Max/64, math.Ldexp(1, size)/64))))
+			if len(b.Opens) > 0 {
+				class = binary.AppendVarint(class, int64(b.Opens[0]*1000))
+			}
+		}
+		class = binary.LittleEndian.AppendUint64(class, math.Float64bits(from))
+		if mine != nil {
+			class = append(append(class, "subject "...), mine.lane...)
+		}
+		known := classes[string(class)]
+		if known == nil {
+			known = &fluid.Flow{Weight: weight, From: from, Hours: hours, Uses: slices.Clone(uses)}
+			if mine != nil {
+				known.Members = mine.watched
+			}
+			classes[string(class)] = known
+			m.Flows = append(m.Flows, known)
+			next := 0
+			for k := range known.Uses {
+				if known.Uses[k].Bucket < 0 {
+					known.Uses[k].Bucket = len(m.Buckets)
+					m.Buckets = append(m.Buckets, private[next])
+					next++
+				}
+			}
+		} else {
+			// The class stands where its members stand on average.
+			next := 0
+			for _, u := range known.Uses {
+				if b := &m.Buckets[u.Bucket]; b.Private {
+					b.Level += (private[next].Level - b.Level) / (alike[known] + 1)
+					next++
+				}
+			}
+		}
+		alike[known]++
+		known.Members = append(known.Members, one)
+	}
+	return m, members, nil
+}

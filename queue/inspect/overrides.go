@@ -1,0 +1,120 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Published reads the limits that were published for a queue, without what differs
+// by tenant. Of one that has none all is zero.
+func Published(ctx context.Context, client redis.UniversalClient, queue string) (limits.Queue, error) {
+	if err := store.CheckQueue(ctx, client, queue); err != nil {
+		return limits.Queue{}, err
+	}
+	return effective.Published(ctx, client, queue)
+}
+
+// Overridden is a limit that an operator changed for a tenant. Where the change does
+// not fit what was published since, NotInForce says so: the limit is in force as
+// without it, and of one that is not there any more only the name is known. Until,
+// Actor and Reason are the override's in any case.
+type Overridden struct {
+	Tenant string
+	limits.Effective
+	File limits.Effective // as it is without the change
+}
+
+const mostOverridden = 1000
+
+// Overrides lists the limits that operators changed in a queue, by tenant, for these
+// tenants, or with none named for all: 1,000 at most. Those that have ended are left
+// out.
+func Overrides(ctx context.Context, client redis.UniversalClient, queue string, tenants ...string) ([]Overridden, error) {
+	if err := store.CheckQueue(ctx, client, queue); err != nil {
+		return nil, err
+	}
+	fail := func(err error) ([]Overridden, error) {
+		return nil, fmt.Errorf("overrides of queue %q: %w", queue, err)
+	}
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return fail(err)
+	}
+	changed := map[string]string{}
+	if len(tenants) == 0 {
+		if changed, err = store.ScanHash(ctx, client, store.Key(queue, "overrides")); err != nil {
+			return fail(err)
+		}
+	} else {
+		names := make([]string, len(tenants))
+		for i, tenant := range tenants {
+			names[i] = throttle.Escape(tenant)
+		}
+		found, err := client.HMGet(ctx, store.Key(queue, "overrides"), names...).Result()
+		if err != nil {
+			return fail(err)
+		}
+		for i, text := range store.Texts(found) {
+			if text != "" {
+				changed[names[i]] = text
+			}
+		}
+	}
+	if len(changed) == 0 {
+		return nil, nil
+	}
+	stored := map[string]string{}
+	fields := []string{"*"}
+	for _, tenant := range slices.Sorted(maps.Keys(changed)) {
+		fields = append(fields, "t:"+tenant)
+	}
+	for chunk := range slices.Chunk(fields, store.MaxKeys) {
+		found, err := client.HMGet(ctx, store.Key(queue, "limits"), chunk...).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return fail(err)
+		}
+		for i, text := range store.Texts(found) {
+			if text != "" {
+				stored[chunk[i]] = text
+			}
+		}
+	}
+	with, err := effective.Read(stored, changed, now)
+	if err != nil {
+		return fail(err)
+	}
+	without, err := effective.Read(stored, nil, now)
+	if err != nil {
+		return fail(err)
+	}
+	var all []Overridden
+	for tenant := range changed {
+		for _, limit := range slices.Sorted(maps.Keys(with.Overrides[tenant])) {
+			o := with.Overrides[tenant][limit]
+			if !o.Holds(now) {
+				continue
+			}
+			file := limits.Effective{Name: limit, From: "queue"}
+			f := file
+			if i := slices.IndexFunc(with.Queue.Limits, func(l effective.Limit) bool { return l.Name == limit }); i >= 0 {
+				f, file = with.Of(i, tenant), without.Of(i, tenant)
+			}
+			effective.By(&f, o)
+			f.NotInEffect = with.Problem(limit, tenant)
+			all = append(all, Overridden{store.Unescape(tenant), f, file})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Overridden) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return all[:min(len(all), mostOverridden)], nil
+}

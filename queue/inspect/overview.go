@@ -1,0 +1,185 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/fluid"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+)
+
+// Overview is what a queue looks like right now.
+type Overview struct {
+	Queue string
+	Now   time.Time // on the clock of Redis, to which all times refer
+
+	Waiting   int64 // jobs in lanes
+	Scheduled int64 // jobs for later
+	Retry     int64 // failed jobs that wait to be tried again
+	Pending   int64 // released, not yet in a worker's hands
+	Active    int64 // in a worker's hands: held for their slot, or being sent
+	Archived  int64 // also those beyond what asynq's tools list
+	Enqueued  int64 // jobs ever accepted
+	Tenants   int64 // tenants with something waiting
+
+	Allowed  float64   // jobs a second that limits let go of what waits; 0: nothing waits, or not known
+	DrainsAt time.Time // when nothing will wait any more, as things are; zero: nothing waits, or not known
+	Sure     Sureness  // of DrainsAt
+	Top      *Outlook  // the tenant that will be through last, of those looked at; nil: nothing waits
+
+	Answers map[lifecycle.Answer]int64 // calls ever made by all workers, by what was answered
+	Calls   int64                      // all of them
+
+	// Unserved is why no worker takes jobs of the queue: nobody serves it, or workers
+	// have no handlers for kinds of which jobs wait. UnservedJobs is how many wait so.
+	Unserved     []Unserved
+	UnservedJobs int64
+
+	// Pauses in force: those of the whole queue and of kinds, and then of tenants by
+	// name, 100 at most.
+	Pauses []Pause
+
+	Faults []Fault // what scripts cannot understand; see [Faults]
+}
+
+// mostPauses is how many pauses an overview lists.
+const mostPauses = 100
+
+// Overview reads a queue's state. One that is not there is an [validation.Error].
+func (in *Inspector) Overview(ctx context.Context, queue string) (Overview, error) {
+	if err := store.CheckQueue(ctx, in.redis, queue); err != nil {
+		return Overview{}, err
+	}
+	var o Overview
+	err := in.ask(ctx, queue, func(f *forecast) (err error) {
+		o, err = f.overview(ctx, in.redis)
+		return err
+	})
+	if err != nil {
+		return Overview{}, fmt.Errorf("overview of queue %q: %w", queue, err)
+	}
+	return o, nil
+}
+
+func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (Overview, error) {
+	run, err := f.all()
+	if err != nil {
+		return Overview{}, err
+	}
+	tenant, last, sure := f.lastTenant(run.members)
+	queue := f.queue
+	pipe := client.Pipeline()
+	now := f.check(ctx, pipe)
+	backlog := store.Key(queue, "backlog")
+	waits := pipe.HMGet(ctx, backlog, tenant)
+	waiting, tenants, counted := pipe.HGet(ctx, backlog, "*"), pipe.HLen(ctx, backlog), pipe.HExists(ctx, backlog, "*")
+	answers := []string{"enqueued"}
+	for _, answer := range lifecycle.Answers() {
+		answers = append(answers, "answer:"+string(answer))
+	}
+	totals := pipe.HMGet(ctx, store.Key(queue, "totals"), answers...)
+	scheduled := pipe.ZCard(ctx, asynqwire.Key(queue, "scheduled"))
+	retry := pipe.ZCard(ctx, asynqwire.Key(queue, "retry"))
+	pending := pipe.LLen(ctx, asynqwire.Key(queue, "pending"))
+	active := pipe.LLen(ctx, asynqwire.Key(queue, "active"))
+	archived := pipe.ZCard(ctx, asynqwire.Key(queue, "archived"))
+	moved := pipe.ZCard(ctx, store.Key(queue, "archive"))
+	if err := store.Execute(ctx, pipe); err != nil {
+		return Overview{}, err
+	}
+	if err := now(); err != nil {
+		return Overview{}, err
+	}
+	faults, err := Faults(ctx, client, queue)
+	if err != nil {
+		return Overview{}, err
+	}
+	o := Overview{
+		Queue: queue, Now: f.asked, Scheduled: scheduled.Val(), Retry: retry.Val(), Pending: pending.Val(), Active: active.Val(),
+		Archived: archived.Val() + moved.Val(), Tenants: tenants.Val(), Sure: Steady, Pauses: f.pausesInForce(), Faults: faults,
+	}
+	o.Waiting, _ = waiting.Int64()
+	total := map[string]string{}
+	for i, text := range store.Texts(totals.Val()) {
+		total[answers[i]] = text
+	}
+	o.Enqueued, _ = strconv.ParseInt(total["enqueued"], 10, 64)
+	o.Answers, o.Calls = store.ReadAnswers(total)
+	o.Pauses = o.Pauses[:min(len(o.Pauses), mostPauses)]
+	if counted.Val() {
+		o.Tenants--
+	}
+	o.Unserved, o.UnservedJobs = f.unservedJobs(o.Waiting)
+	if o.Waiting <= 0 {
+		return o, nil
+	}
+	if o.Allowed, o.Sure = run.allowed, sure; last.n == 0 {
+		o.Sure = NotKnown // all that waits came since
+		return o, nil
+	}
+	f.backlog = counts([]string{tenant}, waits)
+	if f.backlog[tenant] <= 0 { // it went since
+		f.backlog[tenant] = last.jobs
+	}
+	o.Top = new(f.outlooks(run.members, tenant)[tenant])
+	if sure != NotKnown {
+		o.DrainsAt = o.Top.DrainsAt
+	}
+	return o, nil
+}
+
+// lastTenant is the tenant that is through last, escaped, after the model ran, with how sure
+// it is when all are. What is not known ends last.
+func (f *forecast) lastTenant(members []*fluid.Member) (tenant string, last tenantLanes, sure Sureness) {
+	sure = Steady
+	for name, sum := range f.byTenant(members) {
+		at := members[sum.last].At
+		switch f.sure(&f.lanes[sum.last], at, sum.n) {
+		case NotKnown:
+			sure = NotKnown
+		case Rough:
+			if sure == Steady {
+				sure = Rough
+			}
+		}
+		if last.n == 0 || cmp.Or(cmp.Compare(at, members[last.last].At), cmp.Compare(sum.jobs, last.jobs), strings.Compare(tenant, name)) > 0 {
+			tenant, last = name, sum
+		}
+	}
+	return tenant, last, sure
+}
+
+// check asks in a pipeline whether the forecast still holds, and what time it is;
+// the answer is to be called when the pipeline was sent.
+func (f *forecast) check(ctx context.Context, pipe redis.Pipeliner) func() error {
+	of, now := readVersion(ctx, pipe, f.queue), pipe.Time(ctx)
+	return func() error {
+		if versionOf(of.Val()) != f.version && !f.final {
+			return errChanged
+		}
+		if !f.fresh {
+			f.asked = now.Val()
+		}
+		return nil
+	}
+}
+
+// pausesInForce lists the pauses that hold, in the order of [Pauses].
+func (f *forecast) pausesInForce() []Pause {
+	var pauses []Pause
+	for scope, text := range f.pauses {
+		if p := ParsePause(scope, text); p.Tried || store.PausedUntil(text) > f.asked.UnixMicro() {
+			pauses = append(pauses, p)
+		}
+	}
+	sortPauses(pauses)
+	return pauses
+}

@@ -1,0 +1,169 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+// Scope is what a pause holds: one tenant's jobs, or those of one kind, or, with
+// nothing set, all of the queue. Holds are also of a tenant's jobs of one kind, of those
+// for one endpoint (host:port), and of a tenant's for one endpoint.
+type Scope struct {
+	Tenant   string
+	Kind     string
+	Endpoint string
+}
+
+// Pause is a pause in force. What waits stays where it is, what workers hold goes
+// back to its lane, and calls that are being made are finished.
+type Pause struct {
+	Scope
+	Until  time.Time // zero: until it is resumed
+	By     string    // "operator" or "provider", which asked for fewer calls
+	Reason string    // of an operator: "ACTOR: REASON"
+
+	// Tried is whether it is a hold: calls failed, or an account is used up. At its end
+	// one job goes, and what comes of it decides whether others follow. Since is when it
+	// began, and Probing whether that job is under way; Until is then when it will be given up.
+	Tried   bool
+	Since   time.Time
+	Probing bool
+}
+
+// Text says until when and why: paused by ann until 14:12: too many bounces.
+func (p Pause) Text(now time.Time) string {
+	text, why := "", p.Reason
+	until := " until somebody resumes"
+	if !p.Until.IsZero() {
+		until = " until " + clockText(p.Until, now)
+	}
+	switch {
+	case p.Probing:
+		text = "held back, and one job tries it now"
+	case p.Tried && !p.Until.After(now):
+		text = "held back, and the next job tries it"
+	case p.Tried:
+		text = "held back" + until
+	case p.By == byProvider:
+		text = "paused by the provider" + until
+	default:
+		who, reason, named := strings.Cut(p.Reason, ": ")
+		if !named {
+			who, reason = p.By, p.Reason
+		}
+		text, why = "paused by "+who+until, reason
+	}
+	if why != "" {
+		text += ": " + why
+	}
+	return text
+}
+
+const byProvider = "provider"
+
+// String is the scope in words: tenant acme, kind email, the whole queue.
+func (s Scope) String() string {
+	switch {
+	case s.Endpoint != "" && s.Tenant != "":
+		return "endpoint " + s.Endpoint + " of tenant " + s.Tenant
+	case s.Endpoint != "":
+		return "endpoint " + s.Endpoint
+	case s.Kind != "" && s.Tenant != "":
+		return "kind " + s.Kind + " of tenant " + s.Tenant
+	case s.Tenant != "":
+		return "tenant " + s.Tenant
+	case s.Kind != "":
+		return "kind " + s.Kind
+	}
+	return "the whole queue"
+}
+
+// readScope is the way back from [Scope.field].
+func readScope(field string) (s Scope) {
+	what, name, found := strings.Cut(field, ":")
+	if !found {
+		if field != store.WholeQueue {
+			s.Tenant = store.Unescape(field)
+		}
+		return s
+	}
+	first, second, _ := strings.Cut(name, ";")
+	switch what {
+	case "k":
+		s.Kind = store.Unescape(name)
+	case "a":
+		s.Kind, s.Tenant = store.Unescape(first), store.Unescape(second)
+	case "h":
+		s.Endpoint = store.Unescape(name)
+	case "e":
+		s.Tenant, s.Endpoint = store.Unescape(first), store.Unescape(second)
+	}
+	return s
+}
+
+// ParsePause reads "until_us by reason", or a hold; By is "" where there is no pause.
+func ParsePause(field, text string) Pause {
+	p := Pause{Scope: readScope(field)}
+	_, rest, _ := strings.Cut(text, " ")
+	if micros := store.PausedUntil(text); micros > 0 {
+		p.By, p.Reason, _ = strings.Cut(rest, " ")
+		if words := strings.SplitN(text, " ", 6); p.By == "tried" && len(words) == 6 {
+			p.By, p.Tried, p.Probing, p.Reason = byProvider, true, words[4] != "-", words[5]
+			if since, err := strconv.ParseInt(words[3], 10, 64); err == nil {
+				p.Since = time.UnixMicro(since)
+			}
+		}
+		if p.By == "" {
+			p.By = byProvider
+		}
+		if micros < store.Endless {
+			p.Until = time.UnixMicro(micros)
+		}
+	}
+	return p
+}
+
+// Pauses lists what is paused or held in a queue: the whole queue first, then kinds,
+// then tenants, by name, and at last endpoints.
+func Pauses(ctx context.Context, client redis.UniversalClient, queue string) ([]Pause, error) {
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list the pauses of queue %q: %w", queue, err)
+	}
+	fields, err := store.ScanHash(ctx, client, store.Key(queue, "pauses"))
+	if err != nil {
+		return nil, fmt.Errorf("list the pauses of queue %q: %w", queue, err)
+	}
+	var pauses []Pause
+	for field, text := range fields {
+		p := ParsePause(field, text)
+		if p.By != "" && (p.Tried || p.Until.IsZero() || p.Until.After(now)) {
+			pauses = append(pauses, p)
+		}
+	}
+	sortPauses(pauses)
+	return pauses, nil
+}
+
+func sortPauses(pauses []Pause) {
+	slices.SortFunc(pauses, func(a, b Pause) int {
+		// Endpoints are strangers' choice and without number.
+		if (a.Endpoint == "") != (b.Endpoint == "") {
+			return strings.Compare(a.Endpoint, b.Endpoint)
+		}
+		if (a.Tenant == "") != (b.Tenant == "") {
+			return strings.Compare(a.Tenant, b.Tenant)
+		}
+		return cmp.Or(strings.Compare(a.Kind+a.Tenant, b.Kind+b.Tenant), strings.Compare(a.Endpoint, b.Endpoint))
+	})
+}

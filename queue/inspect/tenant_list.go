@@ -1,0 +1,295 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+)
+
+// tenantEntry is a tenant as it is found in the list of all.
+type tenantEntry struct {
+	escaped, name string
+	folded        string // the name as it is searched in
+	waiting       int64
+	weight        float64
+}
+
+// tenantList is all tenants of which a queue knows.
+type tenantList struct {
+	entries map[string]*tenantEntry // by escaped name
+	lanes   map[string][]string     // of tenants, where their names do not say them
+
+	mu     sync.Mutex // of what follows
+	queue  []string   // all lanes with something waiting, by tenant and name
+	sorted map[TenantQuery][]*tenantEntry
+	drains *modelRun // by which was sorted
+}
+
+// order lists who matches, in the order asked for.
+func (t *tenantList) order(q TenantQuery, f *forecast) ([]*tenantEntry, error) {
+	by := TenantQuery{Sort: q.Sort, Ascending: q.Ascending}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q.Sort == ByDrains && t.drains != f.run {
+		maps.DeleteFunc(t.sorted, func(by TenantQuery, _ []*tenantEntry) bool { return by.Sort == ByDrains })
+		t.drains = f.run
+	}
+	all, known := t.sorted[by]
+	if !known {
+		var err error
+		if all, err = t.sort(by, f); err != nil {
+			return nil, err
+		}
+		t.sorted[by] = all
+	}
+	if q.Search == "" {
+		return all, nil
+	}
+	wanted := strings.ToLower(q.Search)
+	var found []*tenantEntry
+	for _, entry := range all {
+		if strings.Contains(entry.folded, wanted) {
+			found = append(found, entry)
+		}
+	}
+	return found, nil
+}
+
+func (t *tenantList) sort(by TenantQuery, f *forecast) ([]*tenantEntry, error) {
+	all := slices.Collect(maps.Values(t.entries))
+	value := map[TenantSort]func(*tenantEntry) float64{
+		ByWaiting: func(e *tenantEntry) float64 { return float64(e.waiting) },
+		ByWeight:  func(e *tenantEntry) float64 { return e.weight },
+		ByTenant:  func(*tenantEntry) float64 { return 0 },
+	}[by.Sort]
+	if by.Sort == ByDrains {
+		ends, err := f.drains(all)
+		if err != nil {
+			return nil, err
+		}
+		value = func(e *tenantEntry) float64 { return ends[e] }
+	}
+	sign := -1
+	if by.Ascending {
+		sign = 1
+	}
+	names := 1
+	if by.Sort == ByTenant {
+		names = sign
+	}
+	slices.SortFunc(all, func(a, b *tenantEntry) int {
+		return cmp.Or(sign*cmp.Compare(value(a), value(b)), names*strings.Compare(a.name, b.name))
+	})
+	return all, nil
+}
+
+// drains is when tenants drain, in seconds: as the model says of those whose lanes
+// were drawn; the others do as those that have as much to send for their weight, but
+// not before their own limits let them. -1: nothing waits.
+func (f *forecast) drains(all []*tenantEntry) (map[*tenantEntry]float64, error) {
+	run, err := f.all()
+	if err != nil {
+		return nil, err
+	}
+	outlooks := map[string]float64{}
+	type drawn struct{ share, at float64 }
+	var likes []drawn
+	for i, one := range run.members {
+		if l := &f.lanes[i]; l.jobs > 0 {
+			outlooks[l.Tenant] = max(outlooks[l.Tenant], one.At)
+			likes = append(likes, drawn{float64(l.jobs) / f.limits.Weight(l.Tenant), one.At})
+		}
+	}
+	slices.SortFunc(likes, func(a, b drawn) int { return cmp.Compare(a.share, b.share) })
+	ends := make(map[*tenantEntry]float64, len(all))
+	for _, e := range all {
+		at, known := outlooks[e.escaped]
+		switch {
+		case known:
+			ends[e] = at
+		case e.waiting <= 0:
+			ends[e] = -1
+		default:
+			for i, limit := range f.rules.Limits {
+				spec := f.limits.Spec(i, e.escaped)
+				if slices.Contains(limit.Per, "tenant") && spec.Algorithm != "cc" {
+					at = max(at, (float64(e.waiting)*max(permits(limit, spec, f.cost), 0)-float64(spec.Burst))/perSecond(spec, limit))
+				}
+			}
+			if len(likes) > 0 {
+				i, _ := slices.BinarySearchFunc(likes, float64(e.waiting)/e.weight, func(d drawn, share float64) int { return cmp.Compare(d.share, share) })
+				at = max(at, likes[min(i, len(likes)-1)].at)
+			}
+			ends[e] = at
+		}
+	}
+	return ends, nil
+}
+
+const (
+	mostLanesOfOne  = 20   // of one tenant, that are looked at by name
+	mostLanesListed = 1000 // of one tenant, whose jobs are listed
+)
+
+func (t *tenantList) lanesOf(tenant string) []string {
+	if t == nil {
+		return nil
+	}
+	return t.lanes[tenant]
+}
+
+// lanesFrom names all lanes with something waiting from one on, by tenant and name.
+func (t *tenantList) lanesFrom(from string) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	compare := func(a, b string) int {
+		tenantA, _, _ := strings.Cut(a, ";")
+		tenantB, _, _ := strings.Cut(b, ";")
+		return cmp.Or(strings.Compare(tenantA, tenantB), strings.Compare(a, b))
+	}
+	if t.queue == nil {
+		for tenant, e := range t.entries {
+			if e.waiting > 0 {
+				t.queue = append(append(t.queue, tenant), t.lanes[tenant]...)
+			}
+		}
+		slices.SortFunc(t.queue, compare)
+	}
+	at, _ := slices.BinarySearchFunc(t.queue, from, compare)
+	return t.queue[at:]
+}
+
+// tenantStages are the hashes that know of tenants.
+var tenantStages = []string{"backlog", "done", "limits", "overrides", "pauses", "groups"}
+
+// tenantList is the list of tenants that is shared, or a new one where that is too old.
+func (in *Inspector) tenantList(ctx context.Context, queue string) (*tenantList, error) {
+	r := &in.watch(queue).tenants
+	done, err := take(ctx, r.turn)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	list, _, err := r.get(ctx, r.last.late(), func(ctx context.Context, rest func(time.Duration)) (*tenantList, error) {
+		return readTenants(ctx, in.redis, queue, rest)
+	})
+	return list, err
+}
+
+// late is for how long after its time a list is used while the next one is read, which takes
+// half a minute for 100,000 tenants.
+func (t *tenantList) late() time.Duration {
+	if t == nil || len(t.entries) <= store.MaxKeys {
+		return 0
+	}
+	return time.Minute
+}
+
+// readTenants reads the list of tenants in pieces. It rests for most of the time.
+func readTenants(ctx context.Context, client redis.UniversalClient, queue string, rest func(time.Duration)) (*tenantList, error) {
+	scan := tenantScan{
+		list:   &tenantList{entries: map[string]*tenantEntry{}, lanes: map[string][]string{}, sorted: map[TenantQuery][]*tenantEntry{}},
+		shared: map[string]effective.Tenant{},
+		lanes:  len(effective.Attributes(limits.Queue{})) > 0, // of a queue without limits
+	}
+	for _, stage := range tenantStages {
+		for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+			began := time.Now()
+			var err error
+			if cursor, err = scan.step(ctx, client, queue, stage, cursor); err != nil {
+				return nil, err
+			}
+			rest(min(readingPart*time.Since(began), readingAge))
+		}
+	}
+	return scan.list, nil
+}
+
+// tenantScan reads a list of tenants.
+type tenantScan struct {
+	list   *tenantList
+	shared map[string]effective.Tenant
+	lanes  bool
+}
+
+// step reads one piece, and says where the next one begins; 0: there is none.
+func (s *tenantScan) step(ctx context.Context, client redis.UniversalClient, queue, stage string, cursor uint64) (next uint64, err error) {
+	var fields []string
+	if stage != "groups" {
+		fields, next, err = client.HScan(ctx, store.Key(queue, stage), cursor, "", store.MaxKeys).Result()
+		for i := 0; i+1 < len(fields) && err == nil; i += 2 {
+			err = s.note(stage, fields[i], fields[i+1])
+		}
+		return next, err
+	}
+	// Only where a lane has more in its name than the tenant.
+	if !s.lanes {
+		return 0, nil
+	}
+	fields, next, err = client.SScan(ctx, asynqwire.Key(queue, stage), cursor, "", store.MaxKeys).Result()
+	for _, lane := range fields {
+		tenant, _, split := strings.Cut(lane, ";")
+		if names := s.list.lanes[tenant]; split && len(names) < mostLanesListed {
+			s.list.lanes[tenant] = append(names, lane)
+		}
+	}
+	return next, err
+}
+
+// note adds what one hash says of one tenant.
+func (s *tenantScan) note(hash, field, text string) error {
+	tenant := field
+	switch hash {
+	case "limits":
+		own, is := strings.CutPrefix(field, "t:")
+		if !is {
+			var stored effective.Queue
+			err := json.Unmarshal([]byte(text), &stored)
+			s.lanes = len(stored.Attributes) > 0
+			return err
+		}
+		tenant = own
+	case "pauses":
+		if strings.HasPrefix(field, "k:") {
+			return nil
+		}
+	}
+	if tenant == store.WholeQueue {
+		return nil
+	}
+	e := s.list.entries[tenant]
+	if e == nil {
+		name := store.Unescape(tenant)
+		e = &tenantEntry{escaped: tenant, name: name, folded: strings.ToLower(name), weight: 1}
+		s.list.entries[tenant] = e
+	}
+	switch hash {
+	case "backlog":
+		e.waiting, _ = strconv.ParseInt(text, 10, 64)
+	case "limits":
+		own, known := s.shared[text]
+		if !known {
+			if err := json.Unmarshal([]byte(text), &own); err != nil {
+				return fmt.Errorf("limits of tenant %s: %w", check.Quote(tenant), err)
+			}
+			s.shared[text] = own
+		}
+		e.weight = cmp.Or(own.Weight, 1)
+	}
+	return nil
+}

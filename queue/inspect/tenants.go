@@ -1,0 +1,321 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/validation"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TenantSort is what tenants are listed by.
+type TenantSort string
+
+// The orders; of tenants that are equal the one whose name comes first is first.
+const (
+	ByWaiting TenantSort = "waiting" // jobs that wait
+	ByTenant  TenantSort = "tenant"  // the name
+	ByDrains  TenantSort = "drains"  // when nothing waits any more; not known is last of all, and nothing waits first
+	ByWeight  TenantSort = "weight"  // the part of shared limits
+)
+
+// TenantQuery says which tenants of a queue are listed.
+type TenantQuery struct {
+	Search    string     // part of the name, whatever its case; "": all
+	Sort      TenantSort // "": by what waits
+	Ascending bool       // the least first; otherwise the most
+
+	Offset int // of the first one listed
+	Limit  int // how many, at most 200; 0: 50
+}
+
+const (
+	DefaultTenants = 50
+	MaxTenants     = 200
+	mostSearch     = 3 * check.MaxTenant
+)
+
+func (q *TenantQuery) check() error {
+	q.Sort, q.Limit = cmp.Or(q.Sort, ByWaiting), cmp.Or(q.Limit, DefaultTenants)
+	switch {
+	case !slices.Contains([]TenantSort{ByWaiting, ByTenant, ByDrains, ByWeight}, q.Sort):
+		return validation.Field("sort", check.Quote(string(q.Sort))+" is none of waiting, tenant, drains, weight")
+	case q.Offset < 0:
+		return validation.Field("offset", fmt.Sprintf("%d is negative", q.Offset))
+	case q.Limit < 0 || q.Limit > MaxTenants:
+		return validation.Field("limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, MaxTenants))
+	case len(q.Search) > mostSearch:
+		return validation.Field("search", fmt.Sprintf("%d bytes are more than %d", len(q.Search), mostSearch))
+	}
+	return nil
+}
+
+// TenantPage is a part of a queue's tenants.
+type TenantPage struct {
+	Now     time.Time
+	Total   int64 // that match
+	Tenants []TenantRow
+}
+
+// TenantRow is a tenant in one queue.
+type TenantRow struct {
+	Outlook
+
+	Done   int64     // calls that succeeded, ever
+	Weight float64   // its part of shared limits beside others' weights
+	Next   time.Time // when its own limits and pauses next admit a job; zero: none waits, or not known
+
+	// Limit is the one that holds it, or where none does the tightest of its own; ""
+	// for none. Level is how many permits its bucket has now: negative where they
+	// were given ahead. Capacity is what it holds when full.
+	Limit           string
+	Level, Capacity float64
+
+	Pauses     []Pause // that hold all its jobs: those of the whole queue, and its own
+	Overridden bool    // an operator changed a limit for it
+}
+
+// ListTenants lists the tenants of which a queue knows anything: something of them
+// waits or was done, limits differ for them, or they are paused. Their names and
+// order are read in pieces and kept, and refreshed in a fiftieth of the time, so
+// that the order of 100,000 tenants may be half a minute old; the rows themselves
+// are of now. Errors: [validation.Error].
+func (in *Inspector) ListTenants(ctx context.Context, queue string, q TenantQuery) (TenantPage, error) {
+	if err := q.check(); err != nil {
+		return TenantPage{}, err
+	}
+	if err := store.CheckQueue(ctx, in.redis, queue); err != nil {
+		return TenantPage{}, err
+	}
+	var page TenantPage
+	known, err := in.tenantList(ctx, queue)
+	if err == nil {
+		err = in.ask(ctx, queue, func(f *forecast) (err error) {
+			page, err = f.tenantPage(ctx, in.redis, known, q)
+			return err
+		})
+	}
+	if err != nil {
+		return TenantPage{}, fmt.Errorf("tenants of queue %q: %w", queue, err)
+	}
+	return page, nil
+}
+
+func (f *forecast) tenantPage(ctx context.Context, client redis.UniversalClient, known *tenantList, q TenantQuery) (TenantPage, error) {
+	order, err := known.order(q, f)
+	if err != nil {
+		return TenantPage{}, err
+	}
+	page := TenantPage{Total: int64(len(order))}
+	order = order[min(q.Offset, len(order)):]
+	order = order[:min(q.Limit, len(order))]
+	names := make([]string, len(order))
+	for i, entry := range order {
+		names[i] = entry.escaped
+	}
+	page.Tenants, err = f.tenantRows(ctx, client, known, names)
+	page.Now = f.asked
+	return page, err
+}
+
+// tenantRows reads some tenants as they are now.
+func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient, known *tenantList, names []string) ([]TenantRow, error) {
+	if err := f.focus(ctx, client, known, names...); err != nil {
+		return nil, err
+	}
+	run, err := f.all()
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	lanes, widest := map[string][]string{}, map[string]*lane{}
+	for _, name := range names {
+		lanes[name] = nil
+	}
+	for i := range f.lanes {
+		l := &f.lanes[i]
+		mine, wanted := lanes[l.Tenant]
+		if wanted && l.jobs > 0 && len(mine) < mostLanesOfOne {
+			lanes[l.Tenant] = append(mine, l.Name)
+		}
+		if known := widest[l.Tenant]; wanted && (known == nil || l.jobs > known.jobs) {
+			widest[l.Tenant] = l
+		}
+	}
+	pipe := client.Pipeline()
+	done := pipe.HMGet(ctx, store.Key(f.queue, "done"), names...)
+	due := map[string]*redis.FloatSliceCmd{}
+	for tenant, names := range lanes {
+		if len(names) == 0 {
+			continue
+		}
+		due[tenant] = pipe.ZMScore(ctx, store.Key(f.queue, "waiting"), names...)
+	}
+	if err := store.Execute(ctx, pipe); err != nil {
+		return nil, err
+	}
+	dones := store.Texts(done.Val())
+	outlooks := f.outlooks(run.members, names...)
+	pauses := map[string][]Pause{}
+	var common []Pause
+	for _, pause := range f.pausesInForce() {
+		switch {
+		case pause.Kind != "" || pause.Endpoint != "": // not all jobs of anybody
+		case pause.Tenant == "":
+			common = append(common, pause)
+		default:
+			pauses[pause.Tenant] = append(pauses[pause.Tenant], pause)
+		}
+	}
+	rows := make([]TenantRow, len(names))
+	for i, name := range names {
+		row := TenantRow{Outlook: outlooks[name], Weight: f.limits.Weight(name)}
+		row.Done, _ = strconv.ParseInt(dones[i], 10, 64)
+		row.Pauses = slices.Concat(common, pauses[row.Tenant])
+		for limit := range f.limits.Overrides[name] {
+			_, in := f.limits.Override(limit, name)
+			row.Overridden = row.Overridden || in
+		}
+		if row.Waiting > 0 {
+			row.Next = f.nextOf(due[name])
+			switch {
+			case row.Unserved != nil || row.Pause != nil && row.Pause.Until.IsZero():
+				row.Next = time.Time{}
+			case row.Pause != nil && row.Pause.Until.After(row.Next):
+				row.Next = row.Pause.Until
+			}
+		}
+		if l := widest[name]; l != nil {
+			f.fillLevel(&row, l)
+		}
+		rows[i] = row
+	}
+	return rows, nil
+}
+
+// nextOf is when the first of some lanes is due. One that is ready, and stands in no
+// order of time, waits for shared limits alone and may go as soon as they let it.
+func (f *forecast) nextOf(due *redis.FloatSliceCmd) time.Time {
+	if due == nil {
+		return f.asked
+	}
+	next := math.Inf(1)
+	for _, micros := range due.Val() {
+		next = min(next, micros)
+	}
+	if len(due.Val()) == 0 || int64(next) < f.asked.UnixMicro() {
+		return f.asked
+	}
+	return time.UnixMicro(int64(next))
+}
+
+// fillLevel says what the bucket of a lane holds of the limit that matters most.
+func (f *forecast) fillLevel(row *TenantRow, l *lane) {
+	at := f.limitOf(l.Tenant, row.HeldBy)
+	if at < 0 {
+		return
+	}
+	b, _, err := f.bucket(at, l, f.limits.Spec(at, l.Tenant))
+	if err != nil {
+		return // of another version of Headgate, and no reason to show nothing
+	}
+	row.Limit, row.Level, row.Capacity = f.rules.Limits[at].Name, b.Level, b.Max
+}
+
+// limitOf is the limit that holds a tenant, or the tightest of its own; -1: none.
+func (f *forecast) limitOf(tenant string, held *Hold) int {
+	tightest, least := -1, math.Inf(1)
+	for i, limit := range f.rules.Limits {
+		spec := f.limits.Spec(i, tenant)
+		if spec.Algorithm == "cc" {
+			continue
+		}
+		if held != nil && held.Limit == limit.Name {
+			return i
+		}
+		if rate := perSecond(spec, limit); slices.Contains(limit.Per, "tenant") && rate < least {
+			tightest, least = i, rate
+		}
+	}
+	return tightest
+}
+
+// perSecond is how many permits a limit gives on average.
+func perSecond(spec throttle.Spec, limit limits.Limit) float64 {
+	switch spec.Algorithm {
+	case "fw", "sc", "sl":
+		window := float64(spec.Window) / 1e6
+		if spec.Window == 0 {
+			window = limit.Rate.Period.Seconds() + float64(limit.Rate.Months)*month.Seconds()
+		}
+		return float64(spec.Burst) / window
+	}
+	return float64(spec.Flow) / float64(spec.Permit) * 1e6
+}
+
+// month is the mean of months.
+const month = 730*time.Hour + 29*time.Minute
+
+// scanLanes finds the lanes of a tenant, escaped, in a queue that has no more of them
+// than a forecast reads.
+func (f *forecast) scanLanes(ctx context.Context, client redis.UniversalClient, tenant string) (lanes []string, err error) {
+	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
+		var found []string
+		if found, cursor, err = client.SScan(ctx, asynqwire.Key(f.queue, "groups"), cursor, tenant+";*", 1000).Result(); err != nil {
+			return nil, err
+		}
+		lanes = append(lanes, found...)
+	}
+	return lanes, nil
+}
+
+// focus makes sure that the lanes of tenants are among those looked at, and reads
+// what waits of them now.
+func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, known *tenantList, tenants ...string) error {
+	pipe := client.Pipeline()
+	check := f.check(ctx, pipe)
+	var waiting *redis.SliceCmd
+	if len(tenants) > 0 {
+		waiting = pipe.HMGet(ctx, store.Key(f.queue, "backlog"), tenants...)
+	}
+	if err := store.Execute(ctx, pipe); err != nil {
+		return err
+	}
+	if err := check(); err != nil || waiting == nil {
+		return err
+	}
+	var names []string
+	seen := make(map[string]bool, len(f.lanes))
+	for i := range f.lanes {
+		seen[f.lanes[i].Tenant] = true
+	}
+	for i, tenant := range tenants {
+		lanes := known.lanesOf(tenant)
+		if len(lanes) == 0 && !seen[tenant] && known == nil && store.Texts(waiting.Val())[i] != "" {
+			var err error // its jobs came since all lanes were read
+			if lanes, err = f.scanLanes(ctx, client, tenant); err != nil {
+				return err
+			}
+		}
+		lanes = lanes[:min(len(lanes), mostLanesOfOne)]
+		if len(lanes) == 0 && !seen[tenant] {
+			lanes = []string{tenant} // of the tenant itself, which has its buckets
+		}
+		names = append(names, lanes...)
+	}
+	if err := f.with(ctx, client, names...); err != nil {
+		return err
+	}
+	f.backlog = counts(tenants, waiting)
+	return nil
+}

@@ -1,0 +1,47 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+)
+
+// Totals is what a queue counts. Its differences over time are rates.
+type Totals struct {
+	Queue    string
+	At       time.Time                  // when this was counted, on the clock of Redis
+	Enqueued int64                      // jobs ever accepted
+	Waiting  int64                      // jobs in lanes now
+	Answers  map[lifecycle.Answer]int64 // calls ever made, by what was answered
+	Calls    int64                      // all of them
+}
+
+// ReadTotals reads the counts of queues in one round trip, in their order. Of a
+// queue that is not there all are 0.
+func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...string) ([]Totals, error) {
+	pipe := client.Pipeline()
+	at := pipe.Time(ctx)
+	counts, waiting := make([]*redis.MapStringStringCmd, len(queues)), make([]*redis.StringCmd, len(queues))
+	for i, queue := range queues {
+		counts[i] = pipe.HGetAll(ctx, store.Key(queue, "totals"))
+		waiting[i] = pipe.HGet(ctx, store.Key(queue, "backlog"), "*")
+	}
+	if err := store.Execute(ctx, pipe); err != nil {
+		return nil, fmt.Errorf("read the totals of queues: %w", err)
+	}
+	all := make([]Totals, len(queues))
+	for i, queue := range queues {
+		t := &all[i]
+		t.Queue, t.At = queue, at.Val()
+		t.Enqueued, _ = strconv.ParseInt(counts[i].Val()["enqueued"], 10, 64)
+		t.Waiting, _ = strconv.ParseInt(waiting[i].Val(), 10, 64)
+		t.Answers, t.Calls = store.ReadAnswers(counts[i].Val())
+	}
+	return all, nil
+}

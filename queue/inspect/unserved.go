@@ -1,0 +1,187 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/workers"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Unserved is why no worker takes some jobs.
+type Unserved struct {
+	Queue string
+	Kind  string // for which no worker of the queue has a handler; "": no worker serves the queue
+}
+
+// String is the reason in words.
+func (u Unserved) String() string {
+	if u.Kind == "" {
+		return "no worker serves queue " + u.Queue
+	}
+	return fmt.Sprintf("no worker of queue %s has a handler for kind %s", u.Queue, u.Kind)
+}
+
+// Unserved says why no worker takes jobs of a kind in a queue; nil where one does. A
+// worker counts until it has been silent for 10 s.
+func (in *Inspector) Unserved(ctx context.Context, queue, kind string) (*Unserved, error) {
+	kinds, err := in.kindsServed(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	return unserved(queue, throttle.Escape(kind), kinds), nil
+}
+
+// UnservedJobs counts the jobs that could go in queues that no worker serves, by queue:
+// those that wait, were released, or whose time has come. Queues without are left out.
+func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error) {
+	fail := func(err error) (map[string]int64, error) { return nil, fmt.Errorf("count unserved jobs: %w", err) }
+	names, err := store.Queues(ctx, in.redis)
+	if err != nil {
+		return fail(err)
+	}
+	now, err := in.redis.Time(ctx).Result()
+	if err != nil {
+		return fail(err)
+	}
+	due := strconv.FormatInt(now.Unix(), 10)
+	waiting, others := map[string]*redis.StringCmd{}, map[string][]*redis.IntCmd{}
+	pipe := in.redis.Pipeline()
+	for _, name := range names {
+		if kinds, err := in.kindsServed(ctx, name); err != nil {
+			return fail(err)
+		} else if kinds != nil {
+			continue
+		}
+		waiting[name] = pipe.HGet(ctx, store.Key(name, "backlog"), store.WholeQueue)
+		others[name] = []*redis.IntCmd{
+			pipe.LLen(ctx, asynqwire.Key(name, "pending")),
+			pipe.ZCount(ctx, asynqwire.Key(name, "scheduled"), "-inf", due),
+			pipe.ZCount(ctx, asynqwire.Key(name, "retry"), "-inf", due),
+		}
+	}
+	if len(waiting) == 0 {
+		return nil, nil
+	}
+	if err := store.Execute(ctx, pipe); err != nil {
+		return fail(err)
+	}
+	all := map[string]int64{}
+	for name, text := range waiting {
+		jobs, _ := text.Int64() // none waits where there is no number
+		for _, n := range others[name] {
+			jobs += n.Val()
+		}
+		if jobs > 0 {
+			all[name] = jobs
+		}
+	}
+	return all, nil
+}
+
+// unserved is the reason for an escaped kind, of the kinds that workers of the queue
+// have handlers for. A kind that is not known may have one.
+func unserved(queue, kind string, kinds map[string]bool) *Unserved {
+	switch {
+	case kinds == nil:
+		return &Unserved{Queue: queue}
+	case kind != "" && !kinds[kind]:
+		return &Unserved{queue, store.Unescape(kind)}
+	}
+	return nil
+}
+
+// silentAfter is for how long a worker that tells nothing counts as one that serves
+// its queues: it missed two beats then.
+const silentAfter = 2 * workers.BeatEvery
+
+// serving is what workers serve, as they last said: escaped kinds, by queue. All queues
+// share it.
+type serving map[string]map[string]bool
+
+// kindsServed are the escaped kinds that workers of a queue have handlers for; none
+// where no worker serves it.
+func (in *Inspector) kindsServed(ctx context.Context, queue string) (map[string]bool, error) {
+	done, err := take(ctx, in.serving.turn)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	kinds, _, err := in.serving.get(ctx, 0, func(ctx context.Context, _ func(time.Duration)) (*serving, error) {
+		return readServing(ctx, in.redis)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return (*kinds)[queue], nil
+}
+
+func readServing(ctx context.Context, client redis.UniversalClient) (*serving, error) {
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list the workers: %w", err)
+	}
+	workers, err := workers.List(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	all := serving{}
+	for _, w := range workers {
+		if now.Sub(w.Seen) > silentAfter {
+			continue
+		}
+		for _, queue := range w.Queues {
+			if all[queue] == nil {
+				all[queue] = map[string]bool{}
+			}
+			for _, kind := range w.Kinds {
+				all[queue][throttle.Escape(kind)] = true
+			}
+		}
+	}
+	return &all, nil
+}
+
+// unserved is why no worker takes the jobs of a lane; nil where one does.
+func (f *forecast) unserved(l *lane) *Unserved { return unserved(f.queue, l.Kind, f.kinds) }
+
+// closedUntil is when a lane may go again that is paused or that no worker serves, in
+// seconds from now; +Inf: when somebody acts.
+func (f *forecast) closedUntil(l *lane) float64 {
+	if f.unserved(l) != nil {
+		return math.Inf(1)
+	}
+	return f.pausedUntil(l)
+}
+
+// unservedJobs says which jobs that wait no worker takes, and how many they are.
+func (f *forecast) unservedJobs(waiting int64) (reasons []Unserved, jobs int64) {
+	if f.kinds == nil {
+		return []Unserved{{Queue: f.queue}}, waiting
+	}
+	byKind := map[string]float64{}
+	for i := range f.lanes {
+		l := &f.lanes[i]
+		if u := f.unserved(l); u != nil && l.jobs > 0 {
+			stands := 1 / f.part
+			if l.added {
+				stands = 1
+			}
+			byKind[u.Kind] += float64(l.jobs) * stands
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
+		reasons = append(reasons, Unserved{f.queue, kind})
+		jobs += int64(byKind[kind])
+	}
+	return reasons, min(jobs, waiting)
+}

@@ -1,0 +1,22 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/headgate/headgate/queue/workers"
+)
+
+// CountWorkers counts the workers that [workers.List] lists, without reading them.
+func (in *Inspector) CountWorkers(ctx context.Context) (int64, error) {
+	now, err := in.redis.Time(ctx).Result()
+	if err != nil {
+		return 0, fmt.Errorf("count the workers: %w", err)
+	}
+	n, err := in.redis.ZCount(ctx, workers.ListKey, "("+strconv.FormatInt(now.Add(-workers.BeatLasts).UnixMilli(), 10), "+inf").Result()
+	if err != nil {
+		return 0, fmt.Errorf("count the workers: %w", err)
+	}
+	return n, nil
+}

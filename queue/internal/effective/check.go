@@ -1,0 +1,25 @@
+package effective
+
+import (
+	"fmt"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/validation"
+)
+
+// CheckOverride says why a limit cannot be changed so for one tenant, or nil.
+func CheckOverride(limit limits.Limit, change limits.Change) error {
+	if change == (limits.Change{}) {
+		return validation.Field("limit", "nothing of it changes: name a rate, a burst, a capacity or a concurrency")
+	}
+	if err := limit.CheckChange(change); err != nil {
+		return fmt.Errorf("override of limit %q: %w", limit.Name, err)
+	}
+	return nil
+}
+
+// NoSuchLimit is the error for a limit that the queue does not have.
+func NoSuchLimit(queue, limit string, rules []limits.Limit) error {
+	return validation.Field("limit", fmt.Sprintf("queue %s has no limit %s%s", check.Quote(queue), check.Quote(limit), check.Suggest(limit, limits.Names(rules))))
+}

@@ -1,0 +1,80 @@
+package effective
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Replan asks the limits anew when each waiting lane of a tenant may go, or with ""
+// each lane of the queue: what they said before a change does not hold any more. It
+// goes in slices, and leaves Redis as much time for others as each slice took.
+func Replan(ctx context.Context, client redis.UniversalClient, queue, tenant string) error {
+	fail := func(err error) error { return fmt.Errorf("ask the lanes of queue %q anew: %w", queue, err) }
+	cache := &Calendars{Queue: queue, Redis: client}
+	escaped := ""
+	if tenant != "" {
+		escaped = throttle.Escape(tenant)
+	}
+	var announced time.Time
+	for cursor := "0"; ; {
+		windows, err := cache.Text(ctx)
+		if err != nil {
+			return fail(err)
+		}
+		began := time.Now()
+		next, err := SweepSlice(ctx, client, queue, escaped, cursor, windows, false)
+		if err != nil {
+			if cache.Invalidate(err); !Stale(err) {
+				return fail(err)
+			}
+			continue
+		}
+		if time.Since(announced) > announceEvery || next == "0" {
+			announced = time.Now()
+			store.Announce(ctx, client, queue)
+		}
+		if cursor = next; cursor == "0" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fail(ctx.Err())
+		case <-time.After(time.Since(began)):
+		}
+	}
+}
+
+// announceEvery is how often a long way over the lanes tells dispatchers about those it has
+// asked.
+const announceEvery = 50 * time.Millisecond
+
+// SweepSlice runs sweep.lua over one slice, and returns the cursor of the next.
+func SweepSlice(ctx context.Context, client redis.UniversalClient, queue, tenant, cursor, windows string, mends bool) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	flag := 0
+	if mends {
+		flag = 1
+	}
+	reply, err := SweepScript.Run(ctx, client, store.ScriptKeys(queue), queue, cursor, windows, tenant, flag)
+	if err != nil {
+		return cursor, err
+	}
+	values, ok := reply.([]any)
+	if !ok || len(values) != 2 {
+		return cursor, fmt.Errorf("unexpected reply %v", reply)
+	}
+	return fmt.Sprint(values[0]), nil
+}
+
+//go:embed sweep.lua
+var sweepLua string
+
+var SweepScript = store.NewScript(sweepLua)

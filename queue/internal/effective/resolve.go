@@ -1,0 +1,105 @@
+package effective
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Resolve computes what each override of a tenant makes of the limits. It is done
+// whenever an override or the limits change, because the scripts read the result
+// alone. An override that does not fit its limit is kept, and is not in force until
+// other limits are published that it fits. Overrides that have ended are dropped.
+func (e *Limits) Resolve(rules []limits.Limit, tenant string) {
+	all := e.Overrides[tenant]
+	maps.DeleteFunc(all, func(_ string, o Override) bool { return !o.Holds(e.Now) })
+	for name, o := range all {
+		o.Limit, o.Problem = nil, ""
+		if spec, err := e.overridden(rules, tenant, name, o.Change); err != nil {
+			o.Problem = strings.ReplaceAll(err.Error(), "\n", "; ")
+		} else {
+			o.Limit = &spec
+		}
+		all[name] = o
+	}
+}
+
+// ResolveAll does so for all tenants, and returns the hash of overrides.
+func (e *Limits) ResolveAll() (map[string]string, error) {
+	q, err := e.Queue.Decode()
+	if err != nil {
+		return nil, err
+	}
+	hash := map[string]string{}
+	for tenant, all := range e.Overrides {
+		e.Resolve(q.Limits, tenant)
+		if len(all) == 0 {
+			continue
+		}
+		text, err := json.Marshal(all)
+		if err != nil {
+			return nil, err
+		}
+		hash[tenant] = string(text)
+	}
+	return hash, nil
+}
+
+func (e *Limits) overridden(rules []limits.Limit, tenant, name string, change limits.Change) (throttle.Spec, error) {
+	i := slices.IndexFunc(rules, func(l limits.Limit) bool { return l.Name == name })
+	if i < 0 {
+		return throttle.Spec{}, errors.New("the queue has no such limit any more")
+	}
+	limit := e.Published(rules[i], tenant)
+	if err := limit.CheckChange(change); err != nil {
+		return throttle.Spec{}, err
+	}
+	return Spec(limit.With(change)), nil
+}
+
+// Published is a limit as it was published for a tenant: what it is without an
+// override.
+func (e *Limits) Published(limit limits.Limit, tenant string) limits.Limit {
+	if own, ok := e.Tenants[tenant].Limits[limit.Name]; ok {
+		return withSpec(limit, own)
+	}
+	return limit
+}
+
+// withSpec is the limit that a spec was made of, which differs from l by a [limits.Change].
+func withSpec(l limits.Limit, spec throttle.Spec) limits.Limit {
+	switch spec.Algorithm {
+	case "cc":
+		l.Concurrency = spec.Burst
+	case "tb", "lb", "lm":
+		l.Rate = throttle.Rate{Count: spec.Flow, Period: time.Duration(spec.Permit) * time.Microsecond}
+		if spec.Algorithm == "tb" {
+			l.Burst = spec.Burst
+		} else {
+			l.Capacity = spec.Burst
+		}
+	default:
+		l.Rate.Count = spec.Burst
+		if l.Location == nil {
+			l.Rate.Period = time.Duration(spec.Window) * time.Microsecond
+		}
+	}
+	return l
+}
+
+// Problem is an override of a tenant that its limit does not bear, in words; "" if
+// there is none.
+func (e *Limits) Problem(limit, tenant string) string {
+	o, ok := e.Overrides[tenant][limit]
+	if !ok || !o.Holds(e.Now) || o.Limit != nil {
+		return ""
+	}
+	return fmt.Sprintf("override (%s, by %s) is not in force: %s", o.Change, o.Actor, o.Problem)
+}

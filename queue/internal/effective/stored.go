@@ -1,0 +1,243 @@
+package effective
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/sendwindow"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Attributes are the names, other than tenant, that limits are per: what splits
+// lanes. Several kinds do, too: one can be paused or have hours of its own.
+func Attributes(q limits.Queue) []string {
+	// Pauses, send windows and workers tell kinds apart, and holds tell endpoints.
+	names := map[string]bool{"kind": true, store.EndpointAttribute: true}
+	for _, limit := range q.Limits {
+		for _, attr := range limit.Per {
+			if attr != "tenant" {
+				names[attr] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// The stored form, which the scripts read: see lanes.lua.
+type (
+	Queue struct {
+		// In this order, for plain_attributes.
+		Attributes []string `json:"attributes"`
+		MaxBacklog int64    `json:"max_backlog,omitempty"`
+		MaxQueue   int64    `json:"max_queue,omitempty"`
+		Limits     []Limit  `json:"limits"`
+		Kinds      []string `json:"kinds"`
+
+		SendWindows map[string]string `json:"send_windows,omitempty"` // by kind
+		Windows     []string          `json:"windows,omitempty"`      // all of them, tenants' too
+	}
+	Limit struct {
+		Name     string        `json:"name"`
+		Per      []string      `json:"per"`
+		Spec     throttle.Spec `json:"spec"`
+		Unit     string        `json:"unit,omitempty"`
+		Adaptive bool          `json:"adaptive,omitempty"`
+		Calendar string        `json:"calendar,omitempty"` // key of set_calendars
+		Text     text          `json:"text"`
+	}
+	// text is what the spec was made from, for people and for calendars.
+	text struct {
+		Algorithm   throttle.Algorithm `json:"algorithm,omitempty"`
+		Rate        string             `json:"rate,omitempty"`
+		Burst       int64              `json:"burst,omitempty"`
+		Capacity    int64              `json:"capacity,omitempty"`
+		Concurrency int64              `json:"concurrency,omitempty"`
+		Timezone    string             `json:"timezone,omitempty"`
+	}
+	Tenant struct {
+		Weight float64                  `json:"w,omitempty"`
+		Limits map[string]throttle.Spec `json:"l,omitempty"`
+		Window string                   `json:"window,omitempty"`
+	}
+)
+
+// AheadOfNow is how far beyond now slots are ever granted, with room to spare.
+const AheadOfNow = 3 * store.Horizon
+
+// Spec is a limit as the scripts take it.
+func Spec(l limits.Limit) throttle.Spec {
+	return l.Limit.Spec(true, AheadOfNow)
+}
+
+// Store is a limit in its stored form.
+func Store(l limits.Limit) Limit {
+	s := Limit{Name: l.Name, Per: l.Per, Spec: Spec(l), Unit: l.Unit, Adaptive: l.Adaptive, Text: text{
+		Algorithm: l.Algorithm, Burst: l.Burst, Capacity: l.Capacity, Concurrency: l.Concurrency,
+	}}
+	if s.Per == nil {
+		s.Per = []string{} // an empty list, not null, for the script
+	}
+	if l.Algorithm != throttle.Concurrency {
+		s.Text.Rate = l.Rate.String()
+	}
+	if l.Location != nil {
+		s.Calendar = l.Name
+		s.Text.Timezone = l.Location.String()
+	}
+	return s
+}
+
+// Decode is the way back from the stored form.
+func (s Limit) Decode() (limits.Limit, error) {
+	l := limits.Limit{Per: s.Per, Unit: s.Unit, Adaptive: s.Adaptive, Limit: throttle.Limit{
+		Name: s.Name, Algorithm: s.Text.Algorithm, Burst: s.Text.Burst, Capacity: s.Text.Capacity, Concurrency: s.Text.Concurrency,
+	}}
+	if s.Text.Rate != "" {
+		if err := l.Rate.UnmarshalText([]byte(s.Text.Rate)); err != nil {
+			return limits.Limit{}, err
+		}
+	}
+	if s.Text.Timezone != "" {
+		loc, err := time.LoadLocation(s.Text.Timezone)
+		if err != nil {
+			return limits.Limit{}, fmt.Errorf("limit %q: %w", s.Name, err)
+		}
+		l.Location = loc
+	}
+	return l, nil
+}
+
+// StoreTenants are the tenants that differ in a queue.
+func StoreTenants(l limits.Set, queue string) map[string]Tenant {
+	out := map[string]Tenant{}
+	for tenant, t := range l.Tenants {
+		s := Tenant{Weight: cmp.Or(t.Weight, 1), Window: t.SendWindow.String()}
+		for name, change := range t.Limits[queue] {
+			for _, limit := range l.Queues[queue].Limits {
+				if limit.Name == name {
+					if s.Limits == nil {
+						s.Limits = map[string]throttle.Spec{}
+					}
+					s.Limits[name] = Spec(limit.With(change))
+				}
+			}
+		}
+		if s.Weight != 1 || s.Limits != nil || s.Window != "" {
+			out[tenant] = s
+		}
+	}
+	return out
+}
+
+// Published reads the limits in force for a queue; none is no error.
+func Published(ctx context.Context, client redis.UniversalClient, queue string) (limits.Queue, error) {
+	stored, err := ReadQueue(ctx, client, queue)
+	if err != nil {
+		return limits.Queue{}, err
+	}
+	q, err := stored.Decode()
+	if err != nil {
+		return limits.Queue{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
+	}
+	return q, nil
+}
+
+// ReadQueue reads what is published for a queue; of one without limits all is zero.
+func ReadQueue(ctx context.Context, client redis.UniversalClient, queue string) (Queue, error) {
+	return QueueOf(queue, client.HGet(ctx, store.Key(queue, "limits"), "*"))
+}
+
+// QueueOf is what a reply says that is published for a queue.
+func QueueOf(queue string, reply *redis.StringCmd) (Queue, error) {
+	text, err := reply.Bytes()
+	if errors.Is(err, redis.Nil) {
+		return Queue{Attributes: Attributes(limits.Queue{})}, nil
+	}
+	if err != nil {
+		return Queue{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
+	}
+	var stored Queue
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return Queue{}, fmt.Errorf("read the limits of queue %q: %w: %w", queue, errUnreadable, err)
+	}
+	return stored, nil
+}
+
+var errUnreadable = errors.New("what Redis holds cannot be understood; publish the limits again")
+
+// Decode is the way back from the stored form.
+func (s Queue) Decode() (limits.Queue, error) {
+	q := limits.Queue{Kinds: s.Kinds, MaxBacklog: s.MaxBacklog, MaxQueue: s.MaxQueue}
+	for _, stored := range s.Limits {
+		limit, err := stored.Decode()
+		if err != nil {
+			return limits.Queue{}, err
+		}
+		q.Limits = append(q.Limits, limit)
+	}
+	for kind, text := range s.SendWindows {
+		window, err := sendwindow.Parse(text)
+		if err != nil {
+			return limits.Queue{}, err
+		}
+		if q.SendWindows == nil {
+			q.SendWindows = map[string]sendwindow.Window{}
+		}
+		q.SendWindows[kind] = window
+	}
+	return q, nil
+}
+
+// windowsAhead is how much of a send window the scripts are told: more than a
+// week, after which it comes again.
+const windowsAhead = 9 * 24 * time.Hour
+
+// Calendars is the windows of a queue's calendar limits around now, and its send
+// windows from now on, as JSON for the scripts; "" when it has none.
+func (s Queue) Calendars(now time.Time) (string, error) {
+	q, err := s.Decode()
+	if err != nil {
+		return "", err
+	}
+	windows := map[string][]int64{}
+	for _, limit := range q.Limits {
+		if limit.Location != nil {
+			windows[limit.Name] = limit.Windows(now, 2)
+		}
+	}
+	for _, text := range s.Windows {
+		window, err := sendwindow.Parse(text)
+		if err != nil {
+			return "", err
+		}
+		windows["w:"+text] = window.Openings(now, now.Add(windowsAhead))
+	}
+	if len(windows) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(windows)
+	return string(text), err
+}
+
+// Override is an override in the form of lanes.lua. The scripts read Limit and
+// Until alone.
+type Override struct {
+	Change  limits.Change  `json:"change"`
+	Limit   *throttle.Spec `json:"limit,omitempty"`   // what the change makes of the limit; nil: it is not in force
+	Problem string         `json:"problem,omitempty"` // why it is not in force
+	Until   int64          `json:"until"`             // µs; 0: no end
+	Reason  string         `json:"reason"`
+	Actor   string         `json:"actor"`
+}
+
+func (o Override) Holds(now time.Time) bool { return o.Until == 0 || o.Until > now.UnixMicro() }

@@ -1,0 +1,154 @@
+package effective
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+// ReadTenant is the limits of a queue, and what differs for one escaped tenant.
+func ReadTenant(ctx context.Context, client redis.Cmdable, queue, tenant string) (e Limits, rules []limits.Limit, err error) {
+	pipe := client.Pipeline()
+	limits := pipe.HMGet(ctx, store.Key(queue, "limits"), "*", "t:"+tenant)
+	overrides := pipe.HMGet(ctx, store.Key(queue, "overrides"), tenant)
+	now := pipe.Time(ctx)
+	if err := store.Execute(ctx, pipe); err != nil {
+		return e, nil, err
+	}
+	stored, changed := map[string]string{}, map[string]string{}
+	for i, name := range []string{"*", "t:" + tenant} {
+		if text, ok := limits.Val()[i].(string); ok {
+			stored[name] = text
+		}
+	}
+	if text, ok := overrides.Val()[0].(string); ok {
+		changed[tenant] = text
+	}
+	if e, err = Read(stored, changed, now.Val()); err != nil {
+		return e, nil, err
+	}
+	q, err := e.Queue.Decode()
+	return e, q.Limits, err
+}
+
+// InWords is a limit of a tenant for the audit: the i-th of the queue, or with i < 0
+// one that is not there any more.
+func (e *Limits) InWords(i int, limit, tenant string) map[string]string {
+	text := e.Problem(limit, tenant)
+	if i >= 0 {
+		in := e.Of(i, tenant).String()
+		if text != "" {
+			in += "; " + text
+		}
+		text = in
+	}
+	if text == "" {
+		return nil
+	}
+	return map[string]string{limit: text}
+}
+
+// Of is the i-th limit for an escaped tenant.
+func (e *Limits) Of(i int, tenant string) limits.Effective {
+	limit := e.Queue.Limits[i]
+	f := limits.Effective{Name: limit.Name, Per: limit.Per, Unit: limit.Unit, Algorithm: limit.Text.Algorithm, From: "queue"}
+	if _, ok := e.Tenants[tenant].Limits[limit.Name]; ok {
+		f.From = "tenant"
+	}
+	f.NotInEffect = e.Problem(limit.Name, tenant)
+	if o, ok := e.Override(limit.Name, tenant); ok {
+		f.From = "override"
+		By(&f, o)
+	}
+	spec := e.Spec(i, tenant)
+	if spec.Algorithm == "cc" {
+		f.Concurrency = spec.Burst
+		return f
+	}
+	f.Rate = rateOf(spec, limit.Text.Rate)
+	switch spec.Algorithm {
+	case "tb":
+		f.Burst = spec.Burst
+	case "lb", "lm":
+		f.Capacity = spec.Burst
+	}
+	return f
+}
+
+// By notes who made an override, why, and until when.
+func By(f *limits.Effective, o Override) {
+	f.Actor, f.Reason = o.Actor, o.Reason
+	if o.Until != 0 {
+		f.Until = time.UnixMicro(o.Until)
+	}
+}
+
+// rateOf writes a spec's rate as people would. Windows of a calendar are those
+// of the limit's own rate.
+func rateOf(spec throttle.Spec, own string) string {
+	switch spec.Algorithm {
+	case "fw", "sl", "sc":
+		if spec.Window == 0 {
+			_, period, _ := strings.Cut(own, "/")
+			return strconv.FormatInt(spec.Burst, 10) + "/" + period
+		}
+		return throttle.Rate{Count: spec.Burst, Period: time.Duration(spec.Window) * time.Microsecond}.String()
+	}
+	for _, period := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
+		if units := period.Microseconds() * spec.Flow; units%spec.Permit == 0 {
+			return throttle.Rate{Count: units / spec.Permit, Period: period}.String()
+		}
+	}
+	return throttle.Rate{Count: spec.Flow, Period: time.Duration(spec.Permit) * time.Microsecond}.String()
+}
+
+// Texts are the limits in words, by name, what differs for "TENANT: NAME", and the
+// overrides.
+func (e Limits) Texts() map[string]string {
+	all := map[string]string{}
+	for tenant, overrides := range e.Overrides {
+		for limit, o := range overrides {
+			if o.Holds(e.Now) {
+				i := slices.IndexFunc(e.Queue.Limits, func(l Limit) bool { return l.Name == limit })
+				all[store.Unescape(tenant)+": override of "+limit] = e.InWords(i, limit, tenant)[limit]
+			}
+		}
+	}
+	e.Overrides = nil // the rest is what was published
+	number := func(name string, n int64) {
+		if n != 0 {
+			all[name] = strconv.FormatInt(n, 10)
+		}
+	}
+	number("max_backlog", e.Queue.MaxBacklog)
+	number("max_queue", e.Queue.MaxQueue)
+	for kind, window := range e.Queue.SendWindows {
+		all["send_windows: "+kind] = window
+	}
+	for i, limit := range e.Queue.Limits {
+		all[limit.Name] = string(limit.Text.Algorithm) + " " + e.Of(i, "").String()
+	}
+	for escaped, own := range e.Tenants {
+		tenant := store.Unescape(escaped)
+		if own.Weight != 0 && own.Weight != 1 {
+			all[tenant+": weight"] = strconv.FormatFloat(own.Weight, 'g', -1, 64)
+		}
+		if own.Window != "" {
+			all[tenant+": send_window"] = own.Window
+		}
+		for i, limit := range e.Queue.Limits {
+			if _, differs := own.Limits[limit.Name]; differs {
+				all[tenant+": "+limit.Name] = e.Of(i, escaped).String()
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,52 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+)
+
+// Fault is something in Redis that the scripts of a queue cannot understand, such
+// as a key of another type or a field that is no number.
+type Fault struct {
+	// What names it, such as "job 0198…" or "lane acme"; "script" where a script
+	// could not go on at all.
+	What   string
+	Reason string
+	At     time.Time // when it was first seen, on the clock of Redis; zero: not known
+}
+
+// MaxFaultText bounds the texts of a fault.
+const MaxFaultText = 400
+
+// ReadFaults lists what the scripts of a queue could not understand, by time: at most
+// 100, and none when nothing was reported for an hour.
+func ReadFaults(ctx context.Context, client redis.UniversalClient, queue string) ([]Fault, error) {
+	name := Key(queue, "faults")
+	reports, err := client.HGetAll(ctx, name).Result()
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return []Fault{{What: name, Reason: err.Error()}}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("faults of queue %q: %w", queue, err)
+	}
+	faults := make([]Fault, 0, len(reports))
+	for what, text := range reports {
+		fault := Fault{What: check.Printable(what, MaxFaultText), Reason: check.Printable(text, MaxFaultText)}
+		first, reason, _ := strings.Cut(text, " ")
+		if micros, err := strconv.ParseInt(first, 10, 64); err == nil {
+			fault.At, fault.Reason = time.UnixMicro(micros), check.Printable(reason, MaxFaultText)
+		}
+		faults = append(faults, fault)
+	}
+	slices.SortFunc(faults, func(a, b Fault) int { return cmp.Or(a.At.Compare(b.At), strings.Compare(a.What, b.What)) })
+	return faults, nil
+}

@@ -1,0 +1,81 @@
+package store
+
+import (
+	_ "embed"
+	"strings"
+
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Lane is what the name of a lane says; all of it is escaped.
+type Lane struct {
+	Name, Tenant, Kind string
+	Attributes         [][2]string
+}
+
+// Value is what limits mean by an attribute of the lane.
+func (l *Lane) Value(name string) string {
+	if name == "tenant" {
+		return l.Tenant
+	}
+	for _, attr := range l.Attributes {
+		if attr[0] == name {
+			return attr[1]
+		}
+	}
+	return ""
+}
+
+// ParseLane reads a lane's name.
+func ParseLane(name string) Lane {
+	l := Lane{Name: name}
+	var rest string
+	l.Tenant, rest, _ = strings.Cut(name, ";")
+	l.Tenant = plain(l.Tenant)
+	for rest != "" {
+		var part string
+		part, rest, _ = strings.Cut(rest, ";")
+		if attr, value, ok := strings.Cut(part, "="); ok {
+			l.Attributes = append(l.Attributes, [2]string{attr, plain(value)})
+		}
+	}
+	l.Kind = l.Value("kind")
+	return l
+}
+
+// BucketKey is the bucket of a limit that a lane stands under, as in lanes.lua.
+func BucketKey(queue string, limit limits.Limit, l *Lane) string {
+	name := append(make([]byte, 0, 96), "headgate:{"...)
+	kind := "}:b:"
+	if limit.Algorithm == throttle.Concurrency {
+		kind = "}:permits:"
+	}
+	name = append(append(name, queue...), kind...)
+	name = append(append(name, limit.Name...), ':')
+	for i, attr := range limit.Per {
+		if i > 0 {
+			name = append(name, ';')
+		}
+		name = append(name, l.Value(attr)...)
+	}
+	return string(name)
+}
+
+// plain is a name in which nothing is left to escape, as in lanes.lua: a group of asynq's
+// own client has any name, and may be escaped already.
+func plain(name string) string {
+	if !strings.ContainsFunc(name, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZ._~@-%", c)
+	}) {
+		return name // thousands of lanes are read for a forecast
+	}
+	parts := strings.Split(name, "%")
+	for i, part := range parts {
+		parts[i] = throttle.Escape(part)
+	}
+	return strings.Join(parts, "%")
+}
+
+// BandScores is what a lane's scores of one priority are apart.
+const BandScores = 1 << 51

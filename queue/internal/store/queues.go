@@ -1,0 +1,49 @@
+package store
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/validation"
+)
+
+// CheckQueue refuses a queue that is not there, before its typing error makes
+// an operator believe that there was nothing to do.
+func CheckQueue(ctx context.Context, client redis.UniversalClient, queue string) error {
+	names, err := Queues(ctx, client)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(names, queue) {
+		return nil
+	}
+	return validation.Field("queue", "there is no queue "+check.Quote(queue)+check.Suggest(queue, names))
+}
+
+// Queues lists the queues of a Redis, sorted.
+func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error) {
+	names, err := client.SMembers(ctx, asynqwire.Queues).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list the queues: %w", err)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+const MaxEventReason = 300
+
+// Horizon is how far ahead a slot may be given: jobs held this long in
+// workers keep the rate exact while dispatch is under way. Not longer: a slot
+// that is missed can be moved only while none was given after it, and at a few
+// calls a second each slot counts.
+const Horizon = 150 * time.Millisecond
+
+// RoutesKey maps each kind to its queue.
+const RoutesKey = "headgate:routes"

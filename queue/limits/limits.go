@@ -1,0 +1,286 @@
+// Package limits says what shapes the queues: the limits of each queue, what differs for a tenant,
+// and when jobs may go. Limits are plain values, checked by [Set.Validate]; publishing them puts
+// them in force.
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/sendwindow"
+	"github.com/headgate/headgate/queue/validation"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Set is everything that shapes the queues, usually read from a file and
+// put in force with [queue.Publish].
+type Set struct {
+	Queues  map[string]Queue
+	Tenants map[string]Tenant // what differs for one tenant, plans resolved
+}
+
+// Queue shapes one queue, which stands for one provider account.
+type Queue struct {
+	// Kinds of jobs that go to this queue by default. A kind has one queue.
+	Kinds []string
+
+	// Limits hold together: a job goes at a moment at which all admit it.
+	Limits []Limit
+
+	// MaxBacklog is how many jobs of one tenant may wait in lanes; more are refused
+	// with [queue.ErrBacklogFull], whenever they are for. Jobs for later count once they
+	// are due. 0: no bound.
+	MaxBacklog int64
+
+	// MaxQueue is how many jobs of all tenants together may wait; more are
+	// refused with [queue.ErrBacklogFull]. 0: no bound.
+	MaxQueue int64
+
+	// SendWindows say when jobs of a kind may go, and under [AllKinds] when any
+	// job of the queue may. They hold together, as limits do: a kind with a
+	// window of its own keeps to both.
+	SendWindows map[string]sendwindow.Window
+}
+
+// AllKinds stands for every kind of a queue in [Queue.SendWindows].
+const AllKinds = "*"
+
+// Limit is a rule of a queue. Shards and leases are not for queues: their limits
+// are taken together, and a job's permit comes back when the job ends.
+type Limit struct {
+	throttle.Limit
+
+	// Per names what has a bucket of its own: "tenant", or an attribute of the
+	// job. Empty: one bucket for the whole queue. Jobs without the attribute
+	// share the bucket of the empty value.
+	Per []string
+
+	// Unit names what the limit counts, such as tokens: a job takes as many
+	// permits as its costs name of it. Empty: the job's cost. A concurrency has
+	// none, for it counts jobs.
+	Unit string
+
+	// Adaptive lets the rate fall when the provider asks for fewer calls, and
+	// rise again while it does not; the limit's own rate is the most. Only a
+	// limit with a rate has it.
+	Adaptive bool
+}
+
+// Tenant is what differs for one tenant.
+type Tenant struct {
+	// Weight is the tenant's part of shared limits, beside others' weights,
+	// 0.001 to 1,000; 0 means 1.
+	Weight float64
+
+	// Limits holds changes by queue and by the limit's name.
+	Limits map[string]map[string]Change
+
+	// SendWindow says when the tenant's jobs may go, in all queues, besides the
+	// queues' own windows.
+	SendWindow sendwindow.Window
+}
+
+// Change replaces the parts of a limit that are not nil.
+type Change struct {
+	Rate        *throttle.Rate `json:"rate,omitempty"`
+	Burst       *int64         `json:"burst,omitempty"`
+	Capacity    *int64         `json:"capacity,omitempty"`
+	Concurrency *int64         `json:"concurrency,omitempty"`
+}
+
+func (l Limit) With(c Change) Limit {
+	if c.Rate != nil {
+		l.Rate = *c.Rate
+	}
+	if c.Burst != nil {
+		l.Burst = *c.Burst
+	}
+	if c.Capacity != nil {
+		l.Capacity = *c.Capacity
+	}
+	if c.Concurrency != nil {
+		l.Concurrency = *c.Concurrency
+	}
+	return l
+}
+
+const maxLimits = 16
+
+// Validate reports everything that makes the limit unusable, or nil. Each error
+// begins with the field's name, as in the file.
+func (l Limit) Validate() error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if !check.AttributePattern.MatchString(strings.ReplaceAll(l.Name, "-", "_")) {
+		wrong("name: %s is not 1 to 64 of a-z, 0-9, '_' and '-'", check.Quote(l.Name))
+	}
+	seen := map[string]bool{}
+	for _, attr := range l.Per {
+		if !check.AttributePattern.MatchString(attr) {
+			wrong("per: %s is not 1 to 64 of a-z, 0-9 and '_'", check.Quote(attr))
+		}
+		if seen[attr] {
+			wrong("per: %s stands twice", check.Quote(attr))
+		}
+		seen[attr] = true
+	}
+	if l.Unit != "" {
+		if !check.AttributePattern.MatchString(l.Unit) {
+			wrong("unit: %s is not 1 to 64 of a-z, 0-9 and '_'", check.Quote(l.Unit))
+		}
+		if l.Algorithm == throttle.Concurrency {
+			wrong("unit: a concurrency counts jobs, whatever they cost")
+		}
+	}
+	if l.Adaptive && l.Algorithm == throttle.Concurrency {
+		wrong("adaptive: only a limit with a rate adapts")
+	}
+	if l.Shards != 0 {
+		wrong("shards: a queue's limits are taken together, so none of them can be split")
+	}
+	if l.Lease != 0 {
+		wrong("lease: a job holds its permit until it ends")
+	}
+	for _, err := range validation.Unjoin(l.Limit.Validate()) {
+		// The name was checked above, more strictly.
+		if !strings.HasPrefix(err.Error(), "name: ") {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CheckChange reports why a change cannot be made to a limit, or nil.
+func (l Limit) CheckChange(c Change) error {
+	if !slices.Contains(l.Per, "tenant") {
+		return errors.New("tenants share this limit: it cannot differ for one of them")
+	}
+	if c.Concurrency != nil && l.Algorithm != throttle.Concurrency {
+		return errors.New("concurrency: this limit has a rate")
+	}
+	after := l.With(c)
+	if l.Location != nil && (after.Rate.Period != l.Rate.Period || after.Rate.Months != l.Rate.Months) {
+		return fmt.Errorf("rate: the windows of this limit are those of %v for every tenant", l.Rate)
+	}
+	return after.Validate()
+}
+
+// Validate reports every mistake as a [validation.Error], joined, or nil.
+func (l Set) Validate() error {
+	var errs []error
+	wrong := func(path, format string, args ...any) {
+		errs = append(errs, validation.Field(path, fmt.Sprintf(format, args...)))
+	}
+	// at puts a limit's own "field: reason" errors under its path.
+	at := func(path string, err error) {
+		if err == nil {
+			return
+		}
+		for _, err := range validation.Unjoin(err) {
+			if field, reason, ok := strings.Cut(err.Error(), ": "); ok && check.AttributePattern.MatchString(field) {
+				wrong(path+"."+field, "%s", reason)
+			} else {
+				wrong(path, "%v", err)
+			}
+		}
+	}
+	kinds := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(l.Queues)) {
+		q, path := l.Queues[name], "queues."+name
+		if !check.QueuePattern.MatchString(name) {
+			wrong(path, "the name is not 1 to 64 letters, digits, '.', '_' or '-'")
+		}
+		for i, kind := range q.Kinds {
+			if !check.KindPattern.MatchString(kind) {
+				wrong(fmt.Sprintf("%s.kinds[%d]", path, i), "%s is not 1 to 64 letters, digits, '.', '_', '-' or ':'", check.Quote(kind))
+			}
+			if other, taken := kinds[kind]; taken {
+				wrong(fmt.Sprintf("%s.kinds[%d]", path, i), "%s goes to queue %s already", check.Quote(kind), other)
+			}
+			kinds[kind] = name
+		}
+		if q.MaxBacklog < 0 {
+			wrong(path+".max_backlog", "%d is negative", q.MaxBacklog)
+		}
+		if q.MaxQueue < 0 {
+			wrong(path+".max_queue", "%d is negative", q.MaxQueue)
+		}
+		for _, kind := range slices.Sorted(maps.Keys(q.SendWindows)) {
+			if kind != AllKinds && !slices.Contains(q.Kinds, kind) {
+				wrong(path+".send_windows."+kind, "it is no kind of this queue, nor %q for all of them%s", AllKinds, check.Suggest(kind, q.Kinds))
+			} else if !q.SendWindows[kind].Meet(q.SendWindows[AllKinds]) {
+				wrong(path+".send_windows."+kind, "it is never open together with that of %q, and jobs keep to both", AllKinds)
+			}
+		}
+		if len(q.Limits) > maxLimits {
+			wrong(path+".limits", "%d are more than %d", len(q.Limits), maxLimits)
+		}
+		names := map[string]bool{}
+		for i, limit := range q.Limits {
+			where := fmt.Sprintf("%s.limits[%d]", path, i)
+			at(where, limit.Validate())
+			if names[limit.Name] && limit.Name != "" {
+				wrong(where+".name", "%s is taken", check.Quote(limit.Name))
+			}
+			names[limit.Name] = true
+		}
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(l.Tenants)) {
+		t, path := l.Tenants[tenant], "tenants."+tenant
+		if reason := check.Text(tenant, check.MaxTenant); reason != "" {
+			wrong("tenants", "a tenant's name: %s", reason)
+		}
+		if t.Weight != 0 && !(t.Weight >= 0.001 && t.Weight <= 1000) || math.IsNaN(t.Weight) {
+			wrong(path+".weight", "%v is not within 0.001 to 1000", t.Weight)
+		}
+		for _, queue := range slices.Sorted(maps.Keys(t.Limits)) {
+			q, known := l.Queues[queue]
+			if !known {
+				wrong(path+".limits."+queue, "there is no such queue%s", check.Suggest(queue, slices.Sorted(maps.Keys(l.Queues))))
+				continue
+			}
+			for _, name := range slices.Sorted(maps.Keys(t.Limits[queue])) {
+				where := path + ".limits." + queue + "." + name
+				i := slices.IndexFunc(q.Limits, func(limit Limit) bool { return limit.Name == name })
+				if i < 0 {
+					wrong(where, "queue %s has no such limit%s", queue, check.Suggest(name, Names(q.Limits)))
+					continue
+				}
+				at(where, q.Limits[i].CheckChange(t.Limits[queue][name]))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Names are the names of some limits.
+func Names(limits []Limit) []string {
+	names := make([]string, len(limits))
+	for i, limit := range limits {
+		names[i] = limit.Name
+	}
+	return names
+}
+
+// String is the change in words: "rate 5/s, burst 10".
+func (c Change) String() string {
+	var parts []string
+	if c.Rate != nil {
+		parts = append(parts, "rate "+c.Rate.String())
+	}
+	for _, part := range []struct {
+		name  string
+		value *int64
+	}{{"burst", c.Burst}, {"capacity", c.Capacity}, {"concurrency", c.Concurrency}} {
+		if part.value != nil {
+			parts = append(parts, part.name+" "+strconv.FormatInt(*part.value, 10))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,91 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
+)
+
+// AuditEntry is one change by an operator. It names jobs by what they share or
+// by their id, never by what they carry.
+type AuditEntry struct {
+	At     time.Time       `json:"at"`
+	Actor  string          `json:"actor"`
+	Action string          `json:"action"` // a [Verb], pause, resume, override, clear or publish
+	Queue  string          `json:"queue"`
+	Tenant string          `json:"tenant,omitempty"`
+	Kind   string          `json:"kind,omitempty"`
+	State  lifecycle.State `json:"state,omitempty"`
+	ID     string          `json:"id,omitempty"`
+	Limit  string          `json:"limit,omitempty"`
+
+	// Contains is what the reasons of the archived jobs have in them that a verb was
+	// for.
+	Contains string `json:"contains,omitempty"`
+
+	Group *inspect.FailureKey `json:"group,omitempty"` // of archived jobs, that a verb was for
+
+	Reason string    `json:"reason,omitempty"`
+	Until  time.Time `json:"until,omitzero"` // of a pause or an override; zero: until it is taken back
+
+	// Before and After are what a limit was and became, by its name; what does
+	// not differ is left out.
+	Before map[string]string `json:"before,omitempty"`
+	After  map[string]string `json:"after,omitempty"`
+
+	// Count is how many jobs a verb changed. It stands last, so that a script can
+	// write it.
+	Count int64 `json:"count"`
+}
+
+const MaxAudit = 10_000
+
+// text is the entry as it is stored.
+func (e AuditEntry) text() string {
+	e.At = e.At.UTC()
+	text, err := json.Marshal(e)
+	if err != nil { // of a year beyond 9999, which is checked before
+		panic(err)
+	}
+	return string(text)
+}
+
+// open is the entry without its count and the end.
+func (e AuditEntry) open() string {
+	e.Count = 0
+	return strings.TrimSuffix(e.text(), "0}")
+}
+
+// Audit reads the newest n changes that operators made to a queue, newest
+// first. The last 10,000 are kept.
+func Audit(ctx context.Context, client redis.UniversalClient, queue string, n int) ([]AuditEntry, error) {
+	if n < 1 || n > MaxAudit {
+		return nil, validation.Field("n", fmt.Sprintf("%d is not within 1 to %d", n, MaxAudit))
+	}
+	texts, err := client.LRange(ctx, store.Key(queue, "audit"), 0, int64(n)-1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
+	}
+	entries := make([]AuditEntry, len(texts))
+	for i, text := range texts {
+		if err := json.Unmarshal([]byte(text), &entries[i]); err != nil {
+			return nil, fmt.Errorf("read the audit of queue %q: %w", queue, err)
+		}
+	}
+	return entries, nil
+}
+
+// pushAudit adds an entry in a transaction with the change that it tells of.
+func pushAudit(ctx context.Context, p redis.Pipeliner, e AuditEntry) {
+	p.LPush(ctx, store.Key(e.Queue, "audit"), e.text())
+	p.LTrim(ctx, store.Key(e.Queue, "audit"), 0, MaxAudit-1)
+}

@@ -1,0 +1,137 @@
+package operate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/validation"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Override is a change that an operator made for one tenant. What it does not name
+// stays as it is published for the tenant, also when other limits are published.
+type Override struct {
+	limits.Change
+	Until  time.Time // when it ends by itself; zero: not
+	Reason string    // for those who wonder later; required
+	Actor  string    // who made it; required
+}
+
+// SetOverride changes a limit for one tenant, for all workers, until it ends or
+// [ClearOverride] takes it back. It replaces the tenant's override of the limit, if
+// there is one. It needs the limits of the queue published.
+func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, o Override) error {
+	if err := (Operator{o.Actor, o.Reason}).check(); err != nil {
+		return err
+	}
+	if !o.Until.IsZero() && !o.Until.After(time.Now()) {
+		return validation.Field("until", o.Until.UTC().Format(time.RFC3339)+" has passed")
+	}
+	stored := effective.Override{Change: o.Change, Reason: o.Reason, Actor: o.Actor}
+	if !o.Until.IsZero() {
+		stored.Until = o.Until.UnixMicro()
+	}
+	entry := AuditEntry{Actor: o.Actor, Action: "override", Queue: queue, Tenant: tenant, Limit: limit, Reason: o.Reason, Until: o.Until}
+	_, err := editOverrides(ctx, client, entry, func(published *limits.Limit, all map[string]effective.Override) (bool, error) {
+		if published == nil {
+			return false, nil
+		}
+		all[limit] = stored
+		return true, effective.CheckOverride(*published, o.Change)
+	})
+	return err
+}
+
+// ClearOverride takes an override back, also one that is not in force. It answers
+// false when there was none.
+func ClearOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, by Operator) (bool, error) {
+	if err := by.check(); err != nil {
+		return false, err
+	}
+	entry := AuditEntry{Actor: by.Actor, Action: "clear", Queue: queue, Tenant: tenant, Limit: limit, Reason: by.Reason}
+	return editOverrides(ctx, client, entry, func(_ *limits.Limit, all map[string]effective.Override) (bool, error) {
+		_, there := all[limit]
+		delete(all, limit)
+		return there, nil
+	})
+}
+
+// editOverrides changes a tenant's overrides so that neither two operators at once nor
+// a publication undo each other, with its entry in the audit. edit gets the limit as it
+// is published for the tenant, or nil where the queue has none of that name, and
+// refuses with an error.
+func editOverrides(
+	ctx context.Context, client redis.UniversalClient, entry AuditEntry, edit func(published *limits.Limit, all map[string]effective.Override) (changed bool, err error),
+) (bool, error) {
+	if err := store.CheckTenant(ctx, client, entry.Queue, entry.Tenant); err != nil {
+		return false, err
+	}
+	overrides, field := store.Key(entry.Queue, "overrides"), throttle.Escape(entry.Tenant)
+	changed := false
+	var refused error
+	change := func(tx *redis.Tx) error {
+		e, rules, err := effective.ReadTenant(ctx, tx, entry.Queue, field)
+		if err != nil {
+			return err
+		}
+		all := e.Overrides[field]
+		if all == nil {
+			all = map[string]effective.Override{}
+			e.Overrides[field] = all
+		}
+		e.Resolve(rules, field)
+		var published *limits.Limit
+		i := slices.IndexFunc(rules, func(l limits.Limit) bool { return l.Name == entry.Limit })
+		if i >= 0 {
+			limit := e.Published(rules[i], field)
+			published = &limit
+		}
+		entry.At, entry.Before = e.Now, e.InWords(i, entry.Limit, field)
+		if changed, refused = edit(published, all); refused != nil {
+			return nil
+		}
+		if !changed {
+			if published == nil {
+				refused = effective.NoSuchLimit(entry.Queue, entry.Limit, rules)
+			}
+			return nil
+		}
+		e.Resolve(rules, field)
+		entry.After = e.InWords(i, entry.Limit, field)
+		next, err := json.Marshal(all)
+		if err != nil {
+			return err
+		}
+		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			if len(all) == 0 {
+				p.HDel(ctx, overrides, field)
+			} else {
+				p.HSet(ctx, overrides, field, next)
+			}
+			noteLimits(ctx, p, entry.Queue)
+			pushAudit(ctx, p, entry)
+			return nil
+		})
+		return err
+	}
+	for {
+		err := client.Watch(ctx, change, overrides, store.Key(entry.Queue, "limits"))
+		switch {
+		case refused != nil:
+			return false, refused
+		case err == nil:
+			return changed, effective.Replan(ctx, client, entry.Queue, entry.Tenant)
+		case !errors.Is(err, redis.TxFailedErr):
+			return false, fmt.Errorf("overrides of queue %q: %w", entry.Queue, err)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/validation"
+	"github.com/headgate/headgate/throttle"
+)
+
+// scopeField is the scope of a pause, as lanes.lua has it, or of a hold where one is to be
+// resumed.
+func scopeField(s inspect.Scope, resume bool) (string, error) {
+	tenant, kind, endpoint := throttle.Escape(s.Tenant), throttle.Escape(s.Kind), throttle.Escape(s.Endpoint)
+	switch {
+	case s.Endpoint != "" && (!resume || s.Kind != ""):
+		return "", validation.Field("endpoint", "only what calls that failed hold can be resumed for an endpoint, and it has no kind")
+	case s.Tenant != "" && s.Kind != "" && !resume:
+		return "", validation.Field("tenant", "pause a tenant or a kind, not both together")
+	case s.Endpoint != "" && s.Tenant != "":
+		return store.EndpointScope(tenant, endpoint), nil
+	case s.Endpoint != "":
+		return store.HostScope(endpoint), nil
+	case s.Tenant != "" && s.Kind != "":
+		return store.OwnAccountScope(kind, tenant), nil
+	case s.Tenant != "":
+		if reason := check.Text(s.Tenant, check.MaxTenant); reason != "" {
+			return "", validation.Field("tenant", reason)
+		}
+		return throttle.Escape(s.Tenant), nil
+	case s.Kind != "":
+		if !check.KindPattern.MatchString(s.Kind) {
+			return "", validation.Field("kind", check.Quote(s.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
+		}
+		return store.KindScope(throttle.Escape(s.Kind)), nil
+	}
+	return store.WholeQueue, nil
+}
+
+// PauseJobs holds a scope until a time, or with the zero time until
+// [ResumeJobs]. It is in force at once for all workers. Of two pauses of a scope
+// the later end wins; the answer is the one in force.
+func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, scope inspect.Scope, until time.Time, by Operator) (inspect.Pause, error) {
+	micros := store.Endless
+	if !until.IsZero() {
+		micros = until.UnixMicro()
+	}
+	now, err := client.Time(ctx).Result()
+	switch {
+	case err != nil:
+		return inspect.Pause{}, fmt.Errorf("pause queue %q: %w", queue, err)
+	case micros <= now.UnixMicro():
+		return inspect.Pause{}, validation.Field("until", until.UTC().Format(time.RFC3339)+" has passed")
+	case !until.IsZero() && until.Sub(now) > check.MaxAhead:
+		return inspect.Pause{}, validation.Field("until", until.UTC().Format(time.RFC3339)+" is more than 10 years ahead; leave it out to pause until resumed")
+	}
+	_, after, err := changePause(ctx, client, scope, micros, by, AuditEntry{At: now, Action: "pause", Queue: queue, Until: until})
+	return after, err
+}
+
+// ResumeJobs ends the pause of a scope, whoever made it. It answers false when
+// there was none. Others that hold the same jobs stay: a paused queue is not
+// resumed for one tenant.
+func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string, scope inspect.Scope, by Operator) (bool, error) {
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return false, fmt.Errorf("resume queue %q: %w", queue, err)
+	}
+	before, _, err := changePause(ctx, client, scope, 0, by, AuditEntry{At: now, Action: "resume", Queue: queue})
+	if err != nil {
+		return false, err
+	}
+	return before.By != "", effective.Replan(ctx, client, queue, scope.Tenant)
+}
+
+func changePause(ctx context.Context, client redis.UniversalClient, scope inspect.Scope, until int64, by Operator, entry AuditEntry) (before, after inspect.Pause, err error) {
+	if err := by.check(); err != nil {
+		return before, after, err
+	}
+	field, err := scopeField(scope, until == 0)
+	if err != nil {
+		return before, after, err
+	}
+	if err := store.CheckQueue(ctx, client, entry.Queue); err != nil {
+		return before, after, err
+	}
+	entry.Actor, entry.Reason, entry.Tenant, entry.Kind = by.Actor, by.Reason, scope.Tenant, scope.Kind
+	limits, err := effective.ReadQueue(ctx, client, entry.Queue)
+	if err != nil {
+		return before, after, err
+	}
+	windows, err := limits.Calendars(entry.At)
+	if err != nil {
+		return before, after, fmt.Errorf("limits of queue %q: %w", entry.Queue, err)
+	}
+	reply, err := store.PauseScript.Run(ctx, client, store.ScriptKeys(entry.Queue), entry.Queue, field, until, by.Actor+": "+by.Reason, entry.text(), windows)
+	if err != nil {
+		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
+	}
+	values, ok := reply.([]any)
+	if !ok || len(values) != 2 {
+		return before, after, fmt.Errorf("%s queue %q: unexpected reply %v", entry.Action, entry.Queue, reply)
+	}
+	return inspect.ParsePause(field, fmt.Sprint(values[0])), inspect.ParsePause(field, fmt.Sprint(values[1])), nil
+}

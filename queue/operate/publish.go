@@ -1,0 +1,269 @@
+package operate
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
+)
+
+// putInForce makes the limits written under the name next those of the queue, with
+// the overrides computed anew from them, and tells the audit what changed. Of several
+// workers that publish the same only one finds a change.
+func putInForce(ctx context.Context, client redis.UniversalClient, queue, next string) error {
+	limits, overrides := store.Key(queue, "limits"), store.Key(queue, "overrides")
+	var before, after map[string]string
+	change := func(tx *redis.Tx) (err error) {
+		if before, err = store.ScanHash(ctx, client, limits); err != nil {
+			return err
+		}
+		if after, err = store.ScanHash(ctx, client, next); err != nil {
+			return err
+		}
+		if maps.Equal(before, after) {
+			return tx.Del(ctx, next).Err()
+		}
+		changed, err := store.ScanHash(ctx, client, overrides)
+		if err != nil {
+			return err
+		}
+		now, err := tx.Time(ctx).Result()
+		if err != nil {
+			return err
+		}
+		entry := AuditEntry{At: now, Actor: publisher(), Action: "publish", Queue: queue}
+		was, err := effective.Read(before, changed, now)
+		if err != nil { // of another version of Headgate: it is replaced
+			was = effective.Limits{}
+		}
+		will, err := effective.Read(after, changed, now)
+		if err != nil {
+			return err
+		}
+		resolved, err := will.ResolveAll()
+		if err != nil {
+			return err
+		}
+		entry.Before, entry.After = differences(was.Texts(), will.Texts())
+		nextOverrides := store.Key(queue, "overrides:"+rand.Text())
+		if maps.Equal(changed, resolved) {
+			nextOverrides = ""
+		} else if err := writeBeside(ctx, client, nextOverrides, resolved); err != nil {
+			return err
+		}
+		// What is renamed has to be there, or half of the transaction would be made.
+		if there, err := tx.Expire(ctx, next, besideFor).Result(); err != nil {
+			return err
+		} else if !there {
+			return errors.New("it took more than a minute")
+		}
+		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.Persist(ctx, next)
+			p.Rename(ctx, next, limits)
+			switch {
+			case nextOverrides == "":
+			case len(resolved) == 0:
+				p.Del(ctx, overrides)
+			default:
+				p.Persist(ctx, nextOverrides)
+				p.Rename(ctx, nextOverrides, overrides)
+			}
+			noteLimits(ctx, p, queue)
+			pushAudit(ctx, p, entry)
+			return nil
+		})
+		return err
+	}
+	for {
+		err := client.Watch(ctx, change, limits, overrides)
+		if errors.Is(err, redis.TxFailedErr) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return replanChanged(ctx, client, queue, before, after)
+	}
+}
+
+// replanChanged asks those lanes anew whose limits were changed: a lane that waits for
+// tomorrow's quota must not wait for it when the quota was raised.
+func replanChanged(ctx context.Context, client redis.UniversalClient, queue string, before, after map[string]string) error {
+	changed := map[string]bool{}
+	for _, fields := range []map[string]string{before, after} {
+		for field := range fields {
+			if before[field] != after[field] {
+				changed[field] = true
+			}
+		}
+	}
+	const few = 10 // above that one way over all lanes is shorter
+	if changed["*"] || len(changed) > few {
+		return effective.Replan(ctx, client, queue, "")
+	}
+	for _, field := range slices.Sorted(maps.Keys(changed)) {
+		if err := effective.Replan(ctx, client, queue, store.Unescape(strings.TrimPrefix(field, "t:"))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// besideFor is how long what is written beside the limits in force outlives a process
+// that ends before it puts it in force.
+const besideFor = time.Minute
+
+// writeBeside writes a hash that will be renamed, in pieces, so that a large one does
+// not hold Redis up.
+func writeBeside(ctx context.Context, client redis.UniversalClient, name string, fields map[string]string) error {
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(fields)), 1000) {
+		values := make([]any, 0, 2*len(names))
+		for _, field := range names {
+			values = append(values, field, fields[field])
+		}
+		_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.HSet(ctx, name, values...)
+			p.Expire(ctx, name, besideFor)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noteLimits counts a change of the limits in force, by which those who know them
+// see that they know them no more.
+func noteLimits(ctx context.Context, p redis.Pipeliner, queue string) {
+	p.HIncrBy(ctx, store.Key(queue, "totals"), "limits", 1)
+}
+
+// publisher is who publishes, as far as that is known: a program on a machine,
+// which read a file.
+func publisher() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return "a publisher"
+	}
+	return "a publisher on " + host
+}
+
+// mostDifferences bounds an entry of the audit; of more only the number is told.
+const mostDifferences = 100
+
+func differences(before, after map[string]string) (was, will map[string]string) {
+	names := map[string]bool{}
+	for name, text := range before {
+		names[name] = after[name] != text
+	}
+	for name, text := range after {
+		names[name] = before[name] != text
+	}
+	maps.DeleteFunc(names, func(_ string, differs bool) bool { return !differs })
+	was, will = map[string]string{}, map[string]string{}
+	for i, name := range slices.Sorted(maps.Keys(names)) {
+		if i == mostDifferences {
+			will["…"] = fmt.Sprintf("and %d more", len(names)-i)
+			break
+		}
+		if text, ok := before[name]; ok {
+			was[name] = text
+		}
+		if text, ok := after[name]; ok {
+			will[name] = text
+		}
+	}
+	return was, will
+}
+
+// Publish puts limits in force for all workers and clients of a Redis, at once
+// for each queue; what its buckets have used is kept. Overrides stay, and are
+// computed anew from what is published. One that does not fit its limit any more is
+// not in force until it fits again: see [inspect.Overrides]. Queues that limits no longer name keep theirs. The limits are checked first: an
+// error of [limits.Set.Validate] leaves everything as it was.
+func Publish(ctx context.Context, client redis.UniversalClient, limits limits.Set) error {
+	if err := limits.Validate(); err != nil {
+		return err
+	}
+	routes := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(limits.Queues)) {
+		q := limits.Queues[name]
+		for _, kind := range q.Kinds {
+			routes[kind] = name
+		}
+		if err := publishQueue(ctx, client, name, q, effective.StoreTenants(limits, name)); err != nil {
+			return fmt.Errorf("publish the limits of queue %q: %w", name, err)
+		}
+		if err := asynqwire.RegisterQueues(ctx, client, name); err != nil {
+			return err
+		}
+	}
+	if len(routes) > 0 {
+		if err := client.HSet(ctx, store.RoutesKey, routes).Err(); err != nil {
+			return fmt.Errorf("publish the queues of kinds: %w", err)
+		}
+	}
+	return nil
+}
+
+// publishQueue writes beside what is in force and then renames, so that no
+// script ever sees half of it.
+func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, q limits.Queue, tenants map[string]effective.Tenant) error {
+	stored := effective.Queue{
+		Limits: []effective.Limit{}, Attributes: effective.Attributes(q), MaxBacklog: q.MaxBacklog, MaxQueue: q.MaxQueue, Kinds: q.Kinds,
+		SendWindows: map[string]string{},
+	}
+	windows := map[string]bool{}
+	for kind, window := range q.SendWindows {
+		stored.SendWindows[kind] = window.String()
+		windows[window.String()] = true
+	}
+	for _, tenant := range tenants {
+		windows[tenant.Window] = true
+	}
+	delete(windows, "") // always open
+	stored.Windows = slices.Sorted(maps.Keys(windows))
+	// Empty lists, not null, for the scripts.
+	if stored.Attributes == nil {
+		stored.Attributes = []string{}
+	}
+	if stored.Kinds == nil {
+		stored.Kinds = []string{}
+	}
+	for _, limit := range q.Limits {
+		stored.Limits = append(stored.Limits, effective.Store(limit))
+	}
+	text, err := json.Marshal(stored)
+	if err != nil {
+		return err
+	}
+	// A name of its own: workers that start together publish together.
+	next := store.Key(queue, "limits:"+rand.Text())
+	fields := map[string]string{"*": string(text)}
+	for tenant, own := range tenants {
+		text, err := json.Marshal(own)
+		if err != nil {
+			return err
+		}
+		fields["t:"+throttle.Escape(tenant)] = string(text)
+	}
+	if err := writeBeside(ctx, client, next, fields); err != nil {
+		return err
+	}
+	return putInForce(ctx, client, queue, next)
+}

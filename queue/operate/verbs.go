@@ -1,0 +1,325 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/validation"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Verb is what an operator does to jobs.
+type Verb string
+
+// The verbs. Each job moves at once from where it was to where it goes, so that
+// none is lost whatever interrupts a verb, and running it again does the rest.
+const (
+	// Cancel archives jobs that wait, are scheduled, are to be tried again or were
+	// released, as "cancelled by ACTOR: REASON". It is too late for those in a
+	// worker's hands. One that something follows, such as a callback, is put away
+	// by a worker, which sees to that.
+	Cancel Verb = "cancel"
+
+	// RunNow hands jobs that wait, are scheduled or are to be tried again to the
+	// workers at once, whatever limits say. What they use is charged to their
+	// limits, so that others wait for it. Jobs under a pause stay where they are.
+	RunNow Verb = "run"
+
+	// RetryArchived puts archived jobs back into their lanes, behind what waits.
+	// Their attempts begin anew. Calls that had succeeded are not made again: only
+	// what was to follow them is tried again.
+	RetryArchived Verb = "retry"
+
+	// DeleteArchived makes Redis forget archived jobs. No other verb forgets one.
+	DeleteArchived Verb = "delete"
+)
+
+// Tally is what a verb did, or would do.
+type Tally struct {
+	Jobs    int64                     // that were changed
+	ByState map[lifecycle.State]int64 // the same, by where they had been
+	TooLate int64                     // that match, but are in a worker's hands or were called already
+	Paused  int64                     // that match, but are held by a pause: RunNow leaves them alone
+}
+
+func (t *Tally) add(state lifecycle.State, n tallied) {
+	if n.matched > 0 {
+		if t.ByState == nil {
+			t.ByState = map[lifecycle.State]int64{}
+		}
+		t.ByState[state] += n.matched
+	}
+	t.Jobs += n.matched
+	t.TooLate += n.late
+	t.Paused += n.held
+}
+
+// place is where jobs of a state stand.
+type place struct {
+	name  string
+	state lifecycle.State
+}
+
+// places are where a verb looks, in the order in which jobs pass through them:
+// one that moves on meanwhile is met again.
+func (v Verb) places() []place {
+	switch v {
+	case Cancel:
+		return []place{
+			{"scheduled", lifecycle.StateScheduled}, {"retry", lifecycle.StateRetry}, {"lanes", lifecycle.StateWaiting},
+			{"pending", lifecycle.StatePending}, {"active", lifecycle.StateActive},
+		}
+	case RunNow: // first what needs it not, or that would be what it just ran
+		return []place{
+			{"pending", lifecycle.StatePending}, {"active", lifecycle.StateActive},
+			{"scheduled", lifecycle.StateScheduled}, {"retry", lifecycle.StateRetry}, {"lanes", lifecycle.StateWaiting},
+		}
+	case RetryArchived, DeleteArchived:
+		return []place{{"archived", lifecycle.StateArchived}, {"archive", lifecycle.StateArchived}}
+	}
+	return nil
+}
+
+// States are those in which a verb changes jobs.
+func (v Verb) States() []lifecycle.State {
+	switch v {
+	case Cancel:
+		return []lifecycle.State{lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StateWaiting, lifecycle.StatePending}
+	case RunNow:
+		return []lifecycle.State{lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StateWaiting}
+	case RetryArchived, DeleteArchived:
+		return []lifecycle.State{lifecycle.StateArchived}
+	}
+	return nil
+}
+
+// Count says what a verb would do now. It changes nothing.
+func Count(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter) (Tally, error) {
+	return runVerb(ctx, client, queue, verb, filter, nil, nil)
+}
+
+// Apply does a verb to all jobs of a queue that match, in many short steps. It
+// tells progress, which may be nil, after each of them how far it came. An error
+// comes with the tally up to it; running the verb again does the rest.
+//
+// Jobs move while it looks at them: to catch every job of a tenant whose calls
+// are under way, [PauseJobs] first.
+func Apply(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter, by Operator, progress func(Tally)) (Tally, error) {
+	if err := by.check(); err != nil {
+		return Tally{}, err
+	}
+	return runVerb(ctx, client, queue, verb, filter, &by, progress)
+}
+
+const (
+	// A slice is what one script looks at: some 2 ms of work. Changing a job
+	// takes longer than looking at it.
+	lookSlice   = 200
+	changeSlice = 50
+)
+
+// verbRun is a verb under way.
+type verbRun struct {
+	client   redis.UniversalClient
+	queue    string
+	verb     Verb
+	filter   Filter
+	by       *Operator // nil: only count
+	began    int64     // µs on Redis's clock
+	entry    string    // of the audit, all but its end
+	windows  *effective.Calendars
+	progress func(Tally)
+	tally    Tally
+	longest  int64 // jobs that one step looked at, at most
+}
+
+func runVerb(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter, by *Operator, progress func(Tally)) (Tally, error) {
+	if verb.places() == nil {
+		return Tally{}, validation.Field("verb", check.Quote(string(verb))+" is none of cancel, run, retry, delete")
+	}
+	if err := store.CheckQueue(ctx, client, queue); err != nil {
+		return Tally{}, err
+	}
+	if err := filter.check(verb); err != nil {
+		return Tally{}, err
+	}
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return Tally{}, fmt.Errorf("%s in queue %q: %w", verb, queue, err)
+	}
+	r := &verbRun{
+		client: client, queue: queue, verb: verb, filter: filter, by: by, began: now.UnixMicro(),
+		windows: &effective.Calendars{Queue: queue, Redis: client}, progress: progress,
+	}
+	if by != nil {
+		r.entry = AuditEntry{
+			At: now, Actor: by.Actor, Action: string(verb), Queue: queue, Tenant: filter.Tenant, Kind: filter.Kind,
+			State: filter.State, ID: filter.ID, Contains: filter.Reason, Group: filter.Group, Reason: by.Reason,
+		}.open()
+	}
+	if err := r.all(ctx); err != nil {
+		if _, invalid := errors.AsType[*validation.Error](err); invalid {
+			return r.tally, err
+		}
+		return r.tally, fmt.Errorf("%s in queue %q stopped after %d jobs: %w", verb, queue, r.tally.Jobs, err)
+	}
+	return r.tally, nil
+}
+
+func (r *verbRun) all(ctx context.Context) error {
+	if r.filter.ID != "" {
+		return r.one(ctx)
+	}
+	for _, p := range r.verb.places() {
+		var err error
+		switch {
+		case r.filter.State != "" && r.filter.State != p.state:
+			continue
+		case p.name == "lanes":
+			err = r.lanes(ctx)
+		default:
+			err = r.walk(ctx, p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one does the verb to a job by its id.
+func (r *verbRun) one(ctx context.Context) error {
+	n, err := r.slice(ctx, "id", "", r.filter.ID)
+	if err != nil {
+		return err
+	}
+	if n.state == "" {
+		return validation.Field("id", "there is no job "+check.Quote(r.filter.ID)+" in queue "+check.Quote(r.queue))
+	}
+	if n.matched+n.late+n.held == 0 {
+		state := lifecycle.StateOf(n.state)
+		if slices.Contains(r.verb.States(), state) {
+			return validation.Field("id", "job "+check.Quote(r.filter.ID)+" is of another tenant or kind, or ended for another reason")
+		}
+		return validation.Field("id", fmt.Sprintf("job %s is %s: %s is for jobs that are %s", check.Quote(r.filter.ID), state, r.verb, lifecycle.Join(r.verb.States())))
+	}
+	r.note(ctx, lifecycle.StateOf(n.state), n)
+	return nil
+}
+
+// walk goes through a place, slice by slice.
+func (r *verbRun) walk(ctx context.Context, p place) error {
+	cursor := ""
+	for {
+		n, err := r.slice(ctx, p.name, cursor)
+		if err != nil {
+			return err
+		}
+		r.note(ctx, p.state, n)
+		if n.done {
+			return nil
+		}
+		cursor = n.cursor
+	}
+}
+
+// lanes goes through the lanes that can match, as many in one step as are short.
+func (r *verbRun) lanes(ctx context.Context) error {
+	for at, first := uint64(0), true; first || at != 0; first = false {
+		names, next, err := r.client.SScan(ctx, asynqwire.Key(r.queue, "groups"), at, "", lookSlice).Result()
+		if err != nil {
+			return err
+		}
+		at = next
+		var lanes []any
+		for _, name := range names {
+			if r.filter.lane(name) {
+				lanes = append(lanes, name)
+			}
+		}
+		cursor := ""
+		for len(lanes) > 0 {
+			n, err := r.slice(ctx, "lanes", cursor, lanes[:min(len(lanes), lookSlice)]...)
+			if err != nil {
+				return err
+			}
+			r.note(ctx, lifecycle.StateWaiting, n)
+			lanes, cursor = lanes[n.lanes:], n.cursor
+		}
+	}
+	return nil
+}
+
+func (r *verbRun) note(ctx context.Context, state lifecycle.State, n tallied) {
+	r.tally.add(state, n)
+	if r.by != nil && n.matched > 0 {
+		store.Announce(ctx, r.client, r.queue) // they may have held permits
+	}
+	if r.progress != nil {
+		r.progress(r.tally)
+	}
+}
+
+// tallied is the reply to one slice.
+type tallied struct {
+	done                bool
+	cursor, state       string
+	lanes, looked       int64
+	matched, late, held int64
+}
+
+func (r *verbRun) slice(ctx context.Context, where, cursor string, more ...any) (tallied, error) {
+	dry, most, reason := "1", lookSlice, ""
+	if r.by != nil {
+		dry, most, reason = "", changeSlice, "cancelled by "+r.by.Actor+": "+r.by.Reason
+	}
+	kind, failures := inspect.FailuresWanted(r.filter.Kind, r.filter.Reason, r.filter.Group)
+	for try := 1; ; try++ {
+		windows, err := r.windows.Text(ctx)
+		if err != nil {
+			return tallied{}, err
+		}
+		args := append([]any{
+			r.queue, string(r.verb), dry, where, cursor, most, throttle.Escape(r.filter.Tenant), kind, r.began,
+			reason, r.entry, r.tally.Jobs, windows, failures,
+		}, more...)
+		n, err := r.ask(ctx, args)
+		r.longest = max(r.longest, n.looked)
+		if err == nil || try == 2 || !strings.Contains(err.Error(), "STALE") {
+			return n, err
+		}
+		r.windows.Invalidate(err) // limits with new calendars were published; it has changed nothing
+	}
+}
+
+func (r *verbRun) ask(ctx context.Context, args []any) (tallied, error) {
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	reply, err := store.VerbsScript.Run(ctx, r.client, store.ScriptKeys(r.queue), args...)
+	if err != nil {
+		return tallied{}, err
+	}
+	values, ok := reply.([]any)
+	if !ok || len(values) != 8 {
+		return tallied{}, fmt.Errorf("unexpected reply %v", reply)
+	}
+	n, err := store.Numbers([]any{values[0], values[2], values[3], values[4], values[5], values[6]}, 6)
+	if err != nil {
+		return tallied{}, err
+	}
+	return tallied{
+		done: n[0] == 1, cursor: fmt.Sprint(values[1]), state: fmt.Sprint(values[7]),
+		lanes: n[1], looked: n[2], matched: n[3], late: n[4], held: n[5],
+	}, nil
+}
