@@ -116,7 +116,7 @@ func TestGivenBackSlotIsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		jobs := round()
-		if kept := len(jobs) == 1 && jobs[0].told == ahead; kept != (step == 0) {
+		if kept := len(jobs) == 1 && jobs[0].latestMicros == ahead; kept != (step == 0) {
 			t.Errorf("the clock was set by %v: %+v; its slot ended at %d before", step, jobs, ahead)
 		}
 	}
@@ -170,7 +170,7 @@ func newAccounting(t *testing.T, server *redistest.Server, seed uint64) *account
 	if err := server.Client().ScriptFlush(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	m.gate = &gate{queue: modelQueue, redis: client, limits: &effective.Calendars{Queue: modelQueue, Redis: client}, woke: func() {}, replans: newReplans()}
+	m.gate = &gate{queue: modelQueue, redis: client, limits: &effective.Calendars{Queue: modelQueue, Redis: client}, onWake: func() {}, replans: newReplans()}
 	m.publish(t)
 	return m
 }
@@ -243,9 +243,9 @@ func (m *accounting) enqueue(t *testing.T) {
 // round hands jobs over to one of two workers.
 func (m *accounting) round(t *testing.T) {
 	worker := []string{"w1", "w2"}[m.IntN(2)]
-	run := m.runs.Add(mostHanded) - mostHanded + 1
+	run := m.runs.Add(maxHanded) - maxHanded + 1
 	before := m.now()
-	reply, err := dispatchScript.Run(context.Background(), m.client, store.ScriptKeys(modelQueue), modelQueue, mostHanded, mostHanded,
+	reply, err := dispatchScript.Run(context.Background(), m.client, store.ScriptKeys(modelQueue), modelQueue, maxHanded, maxHanded,
 		store.Horizon.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), worker, run, 0, -1, leadLasts.Milliseconds())
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ var archiveScript = store.NewScript(archiveLua).AllowOOM()
 const (
 	keptByAsynq = 9000                // of the 10,000 at which asynq's own tools cut
 	keptFor     = 80 * 24 * time.Hour // of their 90 days
-	mostMoved   = 200                 // in one call of Redis
+	maxMoved    = 200                 // in one call of Redis
 )
 
 // archiver moves what asynq's tools would cut off into an archive of ours.
@@ -29,7 +29,7 @@ type archiver struct{ warned bool }
 func (a *archiver) sweep(ctx context.Context, client redis.UniversalClient, queue string, logger *slog.Logger) error {
 	for range 50 { // what is left is moved the next time
 		callCtx, cancel := context.WithTimeout(ctx, store.Timeout)
-		reply, err := archiveScript.Run(callCtx, client, store.ScriptKeys(queue), queue, keptByAsynq, int64(keptFor.Seconds()), mostMoved)
+		reply, err := archiveScript.Run(callCtx, client, store.ScriptKeys(queue), queue, keptByAsynq, int64(keptFor.Seconds()), maxMoved)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("move archived jobs: %w", err)
@@ -39,7 +39,7 @@ func (a *archiver) sweep(ctx context.Context, client redis.UniversalClient, queu
 			a.warned = true
 			logger.Warn("the archive is long: its oldest jobs are kept beside asynq's, whose tools would lose them", logQueue, queue)
 		}
-		if moved < mostMoved {
+		if moved < maxMoved {
 			break
 		}
 	}

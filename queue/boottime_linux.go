@@ -18,7 +18,7 @@ func bootTime() time.Duration {
 	monotonic := now.Sub(processStart)
 	wall := time.Duration(now.UnixNano()) - monotonic
 	known := bootKnown.Load()
-	if known == nil || (wall-known.wall).Abs() > mostDrift {
+	if known == nil || (wall-known.wall).Abs() > maxDrift {
 		known = askBoot()
 		bootKnown.Store(known)
 	}
@@ -30,8 +30,8 @@ type bootOffsets struct{ wall, boot time.Duration }
 
 var bootKnown atomic.Pointer[bootOffsets]
 
-// mostDrift is less than any error of the boot clock that would matter.
-const mostDrift = 100 * time.Microsecond
+// maxDrift is less than any error of the boot clock that would matter.
+const maxDrift = 100 * time.Microsecond
 
 // askBoot asks both clocks, and again where it was kept from asking them together.
 func askBoot() *bootOffsets {

@@ -95,8 +95,8 @@ func (c *Client) Enqueue(ctx context.Context, job Job) (Receipt, error) {
 }
 
 const (
-	mostBatch      = 100
-	mostBatchBytes = 1 << 20
+	maxBatch      = 100
+	maxBatchBytes = 1 << 20
 )
 
 // EnqueueMany accepts jobs in few round trips, each on its own: a job that is
@@ -120,7 +120,7 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 			batch = &batchOf{}
 			batches[a.queue], queues = batch, append(queues, a.queue)
 		}
-		if len(batch.jobs) == mostBatch || len(batch.jobs) > 0 && batch.bytes+a.size() > mostBatchBytes {
+		if len(batch.jobs) == maxBatch || len(batch.jobs) > 0 && batch.bytes+a.size() > maxBatchBytes {
 			c.send(ctx, *batch, results, again)
 			*batch = batchOf{}
 		}

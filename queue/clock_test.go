@@ -71,10 +71,10 @@ func TestRedisClock(t *testing.T) {
 
 // TestMissesSlowDown: a job asks at once after usual misses, and slowly after many.
 func TestMissesSlowDown(t *testing.T) {
-	if first := missPause(usualMisses + 1); first != 2*inHand {
+	if first := missPause(freeMisses + 1); first != 2*inHand {
 		t.Errorf("the first pause is %v", first)
 	}
-	if last := missPause(1 << 30); last != longestMiss {
+	if last := missPause(1 << 30); last != maxMiss {
 		t.Errorf("the longest pause is %v", last)
 	}
 }

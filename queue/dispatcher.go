@@ -59,33 +59,33 @@ func (c *capacity) free(n int64) {
 
 // dispatcher releases the jobs of one queue, as many as this worker can hold.
 type dispatcher struct {
-	queue    string
-	worker   string         // this process, in owner marks
-	runs     *atomic.Int64  // how many runs of it have a number, of all queues
-	hand     func([]handed) // takes the jobs that are handed over
-	kinds    string         // that the worker has handlers for, as dispatch.lua takes them
-	redis    redis.UniversalClient
-	capacity *capacity
-	observer Observer
-	logger   *slog.Logger
-	limits   *effective.Calendars
-	clock    *redisClock
-	pauses   *pauses
-	starving *starvation
-	sending  *atomic.Int64 // calls under way, of all queues
-	unheard  unheard
-	reserved int64         // places for what the next round hands over
-	looked   time.Duration // when the latest round ended, on the boot clock
-	roles    *roles        // of other workers
-	live     *liveRuns     // what this process runs of the queue
-	had      bool          // it had jobs of the queue after the latest round
-	stands   atomic.Bool   // another worker leads, see lead.go
-	poll     time.Duration // how long a lane that was empty goes unseen, unless something wakes the dispatcher
-	woken    chan struct{} // has a value when a lane may go on
-	called   chan struct{} // has a value when all workers are to look
-	stepped  chan struct{} // has a value when redis's clock was set back; nil: nothing is done about it
-	replans  *replans      // nil: nothing is done about them
-	lease    time.Duration // how long the call of a probe may take; 0: a minute
+	queue     string
+	worker    string         // this process, in owner marks
+	runs      *atomic.Int64  // how many runs of it have a number, of all queues
+	hand      func([]handed) // takes the jobs that are handed over
+	kinds     string         // that the worker has handlers for, as dispatch.lua takes them
+	redis     redis.UniversalClient
+	capacity  *capacity
+	observer  Observer
+	logger    *slog.Logger
+	limits    *effective.Calendars
+	clock     *redisClock
+	pauses    *pauses
+	starving  *starvation
+	sending   *atomic.Int64 // calls under way, of all queues
+	unheard   unheard
+	reserved  int64         // places for what the next round hands over
+	lastRound time.Duration // when the latest round ended, on the boot clock
+	roles     *roles        // of other workers
+	live      *liveRuns     // what this process runs of the queue
+	had       bool          // it had jobs of the queue after the latest round
+	stands    atomic.Bool   // another worker leads, see lead.go
+	poll      time.Duration // how long a lane that was empty goes unseen, unless something wakes the dispatcher
+	wakes     chan struct{} // has a value when a lane may go on
+	called    chan struct{} // has a value when all workers are to look
+	stepped   chan struct{} // has a value when redis's clock was set back; nil: nothing is done about it
+	replans   *replans      // nil: nothing is done about them
+	lease     time.Duration // how long the call of a probe may take; 0: a minute
 }
 
 // unheard is the runs of calls of dispatch.lua to which no answer came: the number of the
@@ -95,7 +95,7 @@ type unheard struct{ first, runs int64 }
 // wake brings the next round forward.
 func (d *dispatcher) wake() {
 	select {
-	case d.woken <- struct{}{}:
+	case d.wakes <- struct{}{}:
 	default:
 	}
 }
@@ -114,7 +114,7 @@ const (
 	slowestDispatch = 50 * time.Millisecond
 	fastestDispatch = 5 * time.Millisecond
 
-	mostHanded = 50 // jobs in one call of dispatch.lua
+	maxHanded = 50 // jobs in one call of dispatch.lua
 )
 
 // Run dispatches until ctx is done.
@@ -140,7 +140,7 @@ func (d *dispatcher) Run(ctx context.Context) {
 		case <-timer.C:
 		case <-d.called:
 			look = d.dispatch
-		case <-d.woken:
+		case <-d.wakes:
 			if d.stands.Load() {
 				store.Announce(ctx, d.redis, d.queue)
 				continue
@@ -166,7 +166,7 @@ func (d *dispatcher) Run(ctx context.Context) {
 
 // room is how many more jobs this process can hold. It reserves places for a round.
 func (d *dispatcher) room() int64 {
-	d.reserved += d.capacity.reserve(mostHanded - d.reserved)
+	d.reserved += d.capacity.reserve(maxHanded - d.reserved)
 	return max(d.capacity.all-d.capacity.taken.Load(), 0) + d.reserved
 }
 
@@ -195,11 +195,11 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	began, sent := time.Now(), bootTime()
 	callCtx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	runs := max(min(room, mostHanded), d.unheard.runs)
+	runs := max(min(room, maxHanded), d.unheard.runs)
 	run := d.runs.Add(runs) - runs + 1
 	reply, err := dispatchScript.Run(callCtx, d.redis, store.ScriptKeys(d.queue), d.queue, room, ahead,
 		store.Horizon.Microseconds(), pickup.Microseconds(), windows, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds(), d.worker, run, d.unheard.first,
-		min(mostAlone-d.capacity.held.Load(), ahead-1), leadLasts.Milliseconds())
+		min(maxAlone-d.capacity.held.Load(), ahead-1), leadLasts.Milliseconds())
 	if err != nil {
 		d.limits.Invalidate(err)
 		if !certain(err) {
@@ -237,8 +237,8 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	}
 	released, again, full := len(jobs), time.Duration(n[0])*time.Microsecond, n[3] == 1
 	now := bootTime()
-	starved := d.starving.note(now, d.looked, full && again == 0)
-	d.looked = now
+	starved := d.starving.note(now, d.lastRound, full && again == 0)
+	d.lastRound = now
 	d.observer.Dispatched(d.queue, Round{
 		Took: time.Since(began), Released: released, Waiting: n[1], Enqueued: n[4],
 		Held: d.capacity.held.Load(), Sending: d.sending.Load(), Concurrency: d.capacity.all, Starved: starved,

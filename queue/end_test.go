@@ -178,7 +178,7 @@ func TestResults(t *testing.T) {
 		"text":    {"é", `"é"`},
 		"bytes":   {[]byte("\x00\xff"), "\x00\xff"},
 		"raw":     {json.RawMessage(`{ "a": 1 }`), `{ "a": 1 }`},
-		"largest": {[]byte(strings.Repeat("x", mostResult)), strings.Repeat("x", mostResult)},
+		"largest": {[]byte(strings.Repeat("x", maxResult)), strings.Repeat("x", maxResult)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestResultsAreRefused(t *testing.T) {
 	var late context.Context
 	r.answer = func(ctx context.Context, job Running) error {
 		late = ctx
-		if err := SetResult(ctx, strings.Repeat("x", mostResult)); err == nil || !strings.Contains(err.Error(), "65538 bytes are more than 65536") {
+		if err := SetResult(ctx, strings.Repeat("x", maxResult)); err == nil || !strings.Contains(err.Error(), "65538 bytes are more than 65536") {
 			t.Errorf("a large one: %v", err)
 		}
 		if err := SetResult(ctx, func() {}); err == nil {
@@ -260,7 +260,7 @@ func TestHandleResult(t *testing.T) {
 			return nil, permanent{}
 		}
 		if o.Amount == 0 {
-			return strings.Repeat("x", mostResult), nil
+			return strings.Repeat("x", maxResult), nil
 		}
 		return order{2 * o.Amount}, nil
 	})

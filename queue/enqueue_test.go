@@ -371,7 +371,7 @@ func TestClientRefusesEvictingRedis(t *testing.T) {
 		t.Errorf("%.1f commands a job; want no look at the settings for each", each)
 	}
 	policy("allkeys-lru")
-	client.fit.looked = time.Time{} // as if some time had passed
+	client.fit.foundFit = time.Time{} // as if some time had passed
 	refused("later")
 
 	// Where it cannot be seen, the client trusts.
@@ -493,7 +493,7 @@ func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
 			}
 			return send()
 		})
-		client.registered["q"], client.fit.looked = true, time.Now()
+		client.registered["q"], client.fit.foundFit = true, time.Now()
 		if _, err := client.Enqueue(within(t), job); err != nil || h.n < 4 {
 			t.Errorf("after %d tries: %v", h.n, err)
 		}
@@ -565,7 +565,7 @@ func TestEnqueueGivesUp(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
 	client, h := producer(t, redistest.Shared(t), func(int, func() error) error { return redisSaid("LOADING") })
-	jobs := make([]Job, 5*mostBatch)
+	jobs := make([]Job, 5*maxBatch)
 	for i := range jobs {
 		jobs[i] = Job{Kind: "call", Queue: redistest.Queue(t), Tenant: "a"}
 		jobs[i].Queue = jobs[0].Queue
@@ -576,7 +576,7 @@ func TestEnqueueGivesUp(t *testing.T) {
 			t.Fatalf("%+v", result)
 		}
 	}
-	if took := time.Since(began); took < patience-longestRetryPause || h.n < 8 {
+	if took := time.Since(began); took < patience-maxRetryPause || h.n < 8 {
 		t.Errorf("gave up after %v and %d tries", took, h.n)
 	}
 	if h.n > 30 {

@@ -66,14 +66,14 @@ func refuseEviction(policy string) error {
 
 // fitness lets a producer look at its Redis from time to time.
 type fitness struct {
-	mu     sync.Mutex
-	looked time.Time // when it was found fit; while it is not, each call looks
+	mu       sync.Mutex
+	foundFit time.Time // when it was found fit; while it is not, each call looks
 }
 
 // check refuses a Redis that would lose jobs after it accepted them.
 func (f *fitness) check(ctx context.Context, client redis.UniversalClient) error {
 	f.mu.Lock()
-	known := time.Since(f.looked) < checkEvery
+	known := time.Since(f.foundFit) < checkEvery
 	f.mu.Unlock()
 	if known {
 		return nil
@@ -86,7 +86,7 @@ func (f *fitness) check(ctx context.Context, client redis.UniversalClient) error
 		return err
 	}
 	f.mu.Lock()
-	f.looked = time.Now()
+	f.foundFit = time.Now()
 	f.mu.Unlock()
 	return nil
 }

@@ -199,7 +199,7 @@ func TestAdaptiveLimit(t *testing.T) {
 	client := r.server.Client()
 	id := r.add(t, nil)
 	task := asynqwire.Key(r.queue, "t:"+id)
-	g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, woke: func() {}}
+	g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, onWake: func() {}}
 	throttle := func() {
 		t.Helper()
 		client.HSet(t.Context(), task, "hg_owner", "o", "state", "active")
@@ -272,7 +272,7 @@ func TestSettlementWakesTheBlockedLane(t *testing.T) {
 		t.Fatalf("%v went", ids)
 	}
 	woken := 0
-	g := &gate{queue: r.queue, redis: client, limits: d.limits, woke: func() { woken++ }}
+	g := &gate{queue: r.queue, redis: client, limits: d.limits, onWake: func() { woken++ }}
 	client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+first), "hg_owner", "o")
 	for range 2 { // as after a lost reply
 		if mine, err := g.sendSettle([]settleQuestion{{id: first, owner: "o", tenant: "a", outcome: "done"}}); err != nil || !mine[0].mine {

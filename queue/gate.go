@@ -30,15 +30,15 @@ const (
 	// that the promise allows at the receiver, by what the way there may differ.
 	late = 3 * time.Millisecond
 
-	// usualMisses is how many slots in a row a job may miss and ask for the next at
+	// freeMisses is how many slots in a row a job may miss and ask for the next at
 	// once. One that misses more, whatever the reason, must not ask without end.
-	usualMisses = 3
-	longestMiss = 500 * time.Millisecond
+	freeMisses = 3
+	maxMiss    = 500 * time.Millisecond
 )
 
 // missPause is how long a job waits that missed so many slots in a row.
 func missPause(missed int) time.Duration {
-	return min(inHand<<min(missed-usualMisses, 10), longestMiss)
+	return min(inHand<<min(missed-freeMisses, 10), maxMiss)
 }
 
 // gate stands in front of every handler of one queue: it holds the call until
@@ -60,7 +60,7 @@ type gate struct {
 	limits   *effective.Calendars // calendars for the scripts
 	pauses   *pauses
 	starving *starvation
-	woke     func()          // called when a settlement let a waiting lane go on
+	onWake   func()          // called when a settlement let a waiting lane go on
 	replans  *replans        // of lanes that a hold kept
 	lease    time.Duration   // how long the call of a probe may take
 	base     context.Context // of all runs; it ends when calls are cut off
@@ -92,7 +92,7 @@ type grant struct {
 // then.
 type slot struct {
 	earliest, latest time.Duration // on the boot clock; latest 0: no end
-	told             int64         // the latest by Redis's clock, µs
+	latestMicros     int64         // the latest by Redis's clock, µs
 }
 
 func (c *redisClock) slot(earliest, latest int64) slot {
@@ -101,7 +101,7 @@ func (c *redisClock) slot(earliest, latest int64) slot {
 
 func (g *gate) init() *gate {
 	g.settles.gap, g.ends.gap = settleGap, settleGap
-	g.ends.linger, g.ends.enough = endLinger, enoughEnds
+	g.ends.linger, g.ends.enough = endLinger, fullBatch
 	for _, b := range []*batcher[settleQuestion, settled]{&g.settles, &g.ends} {
 		b.run, b.size = g.sendSettle, func(q settleQuestion) int { return len(q.message) + len(q.text) }
 	}
@@ -209,7 +209,7 @@ func (g *gate) process(ctx context.Context, job *Running, owner string, slot gra
 		}
 		g.observer.Gated(g.queue, Gating{Kind: job.Kind, Decision: "missed", Asked: took})
 		slot.answer = "slot"
-		if missed++; missed > usualMisses && g.pause(ctx, missPause(missed)) != nil {
+		if missed++; missed > freeMisses && g.pause(ctx, missPause(missed)) != nil {
 			return g.giveUp(job, owner, slot.slot)
 		}
 	}
@@ -343,13 +343,13 @@ func (g *gate) hold(ctx context.Context, earliest time.Duration) bool {
 // Where Redis's clock was set forward since, the slot is over by that, and its limits
 // give others from then on.
 func (g *gate) onTime(s slot) bool {
-	return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.told))+late
+	return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.latestMicros))+late
 }
 
 // ahead is whether a slot is still to come, and Redis's clock was not set since it was
 // given: its limits may give others at that moment else.
 func (g *gate) ahead(s slot) bool {
-	return bootTime() < s.latest && (g.clock.boot(s.told)-s.latest).Abs() < late
+	return bootTime() < s.latest && (g.clock.boot(s.latestMicros)-s.latest).Abs() < late
 }
 
 func (g *gate) paused(job *Running) bool {
@@ -450,7 +450,7 @@ func (g *gate) finish(ctx context.Context, job *Running, owner string, v verdict
 		question.actual = store.NoCosts(job.Costs)
 	}
 	if v.hold.length > 0 {
-		question.hold.reason = check.Printable(v.hold.reason, mostWords)
+		question.hold.reason = check.Printable(v.hold.reason, maxWords)
 		g.pauses.add(job.scope(v.hold), g.clock.now(), v.hold.length)
 	}
 	question.to, question.message = v.place(job, g.clock.now())

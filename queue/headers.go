@@ -13,16 +13,16 @@ import (
 
 // How many headers a job may have, and how many bytes of names and values.
 const (
-	MostHeaders     = 16
-	MostHeaderBytes = 1024
+	MaxHeaders     = 16
+	MaxHeaderBytes = 1024
 )
 
 var headerPattern = regexp.MustCompile(`^[a-z0-9-]+$`)
 
 // headersProblem says why headers cannot be carried, or "".
 func headersProblem(headers map[string]string) string {
-	if len(headers) > MostHeaders {
-		return fmt.Sprintf("%d are more than %d", len(headers), MostHeaders)
+	if len(headers) > MaxHeaders {
+		return fmt.Sprintf("%d are more than %d", len(headers), MaxHeaders)
 	}
 	bytes := 0
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -34,12 +34,12 @@ func headersProblem(headers map[string]string) string {
 		if strings.HasPrefix(name, asynqwire.HeaderPrefix) {
 			return fmt.Sprintf("the name %s is taken: it begins with %s", check.Quote(name), asynqwire.HeaderPrefix)
 		}
-		if reason := check.Text(value, MostHeaderBytes); value != "" && reason != "" {
+		if reason := check.Text(value, MaxHeaderBytes); value != "" && reason != "" {
 			return name + ": " + reason
 		}
 	}
-	if bytes > MostHeaderBytes {
-		return fmt.Sprintf("%d bytes of names and values are more than %d", bytes, MostHeaderBytes)
+	if bytes > MaxHeaderBytes {
+		return fmt.Sprintf("%d bytes of names and values are more than %d", bytes, MaxHeaderBytes)
 	}
 	return ""
 }

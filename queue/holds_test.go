@@ -276,7 +276,7 @@ func TestProbeThatWasNotCalled(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(t *testing.T, r *rig, id string){
 		"given back": func(t *testing.T, r *rig, id string) {
-			g := &gate{queue: r.queue, redis: r.server.Client(), limits: &effective.Calendars{Queue: r.queue, Redis: r.server.Client()}, woke: func() {}, replans: newReplans()}
+			g := &gate{queue: r.queue, redis: r.server.Client(), limits: &effective.Calendars{Queue: r.queue, Redis: r.server.Client()}, onWake: func() {}, replans: newReplans()}
 			q := (&Running{ID: id, Tenant: "a", Kind: "call", Probe: true}).settled("w:1", "keep")
 			if _, err := g.sendSettle([]settleQuestion{q}); err != nil {
 				t.Fatal(err)
@@ -324,7 +324,7 @@ func TestGrowingHolds(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
 	client := r.server.Client()
-	g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, woke: func() {}, replans: newReplans()}
+	g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, onWake: func() {}, replans: newReplans()}
 	id := r.add(t, nil)
 	fail := func(probe bool) time.Duration {
 		t.Helper()
@@ -412,7 +412,7 @@ func TestPauseThatEndsSoon(t *testing.T) {
 	if _, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Tenant: "a"}, time.Now().Add(10*time.Second), ann); err != nil {
 		t.Fatal(err)
 	}
-	reply, err := dispatchScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), "w", 1, 0, mostAlone, leadLasts.Milliseconds())
+	reply, err := dispatchScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), "w", 1, 0, maxAlone, leadLasts.Milliseconds())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -147,10 +147,10 @@ const (
 )
 
 const (
-	mostAttempts     = 1000
-	mostPayload      = 1 << 20
-	longestKeyWindow = 30 * 24 * time.Hour
-	keyRetention     = 24 * time.Hour
+	maxAttempts  = 1000
+	maxPayload   = 1 << 20
+	maxKeyWindow = 30 * 24 * time.Hour
+	keyRetention = 24 * time.Hour
 )
 
 // accepted is a job that was checked, in the form of enqueue.lua.
@@ -231,8 +231,8 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 			wrong("deadline", "it comes before the job may go")
 		}
 	}
-	if job.MaxAttempts < 0 || job.MaxAttempts > mostAttempts {
-		wrong("max_attempts", "%d is not within 1 to %d", job.MaxAttempts, mostAttempts)
+	if job.MaxAttempts < 0 || job.MaxAttempts > maxAttempts {
+		wrong("max_attempts", "%d is not within 1 to %d", job.MaxAttempts, maxAttempts)
 	}
 	if job.Cost < 0 {
 		wrong("cost", "%d: a call costs at least 1", job.Cost)
@@ -249,7 +249,7 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 		wrong("key_until", "%s is neither empty nor ended", check.Quote(string(job.KeyUntil)))
 	case job.KeyUntil != Forgotten && job.KeyWindow != 0:
 		wrong("key_window", "set key_until or key_window, not both")
-	case job.KeyWindow != 0 && (job.KeyWindow < time.Second || job.KeyWindow > longestKeyWindow):
+	case job.KeyWindow != 0 && (job.KeyWindow < time.Second || job.KeyWindow > maxKeyWindow):
 		wrong("key_window", "%v is not within 1s to 720h", job.KeyWindow)
 	case job.Key == "" && (job.KeyUntil != Forgotten || job.KeyWindow != 0):
 		wrong("key", "it is empty, and key_until and key_window speak of it")
@@ -267,8 +267,8 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	payload, err := encodePayload(job.Payload)
 	if err != nil {
 		wrong("payload", "%v", err)
-	} else if len(payload) > mostPayload {
-		wrong("payload", "%d bytes are more than %d; store large data elsewhere and enqueue a reference", len(payload), mostPayload)
+	} else if len(payload) > maxPayload {
+		wrong("payload", "%d bytes are more than %d; store large data elsewhere and enqueue a reference", len(payload), maxPayload)
 	}
 	if len(errs) > 0 {
 		return accepted{}, errors.Join(errs...)

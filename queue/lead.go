@@ -34,8 +34,8 @@ var resignScript = throttle.NewScript(resignLua)
 const (
 	leadLasts = 2500 * time.Millisecond
 
-	// mostAlone is with how many jobs in its hands a worker leads.
-	mostAlone = 16
+	// maxAlone is with how many jobs in its hands a worker leads.
+	maxAlone = 16
 
 	// dispatchedByAll stands in place of the leader while there is none.
 	dispatchedByAll = "*"

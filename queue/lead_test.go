@@ -136,10 +136,10 @@ func TestAllDispatchUnderLoad(t *testing.T) {
 		leads bool
 	}{
 		"idle":                          {0, 100, 0, true},
-		"as many jobs as a leader has":  {mostAlone, 100, 0, true},
-		"one more":                      {mostAlone + 1, 100, 0, false},
-		"with those in its hands":       {2, 100, mostAlone - 1, false},
-		"too many in its hands":         {0, 100, mostAlone + 1, false},
+		"as many jobs as a leader has":  {maxAlone, 100, 0, true},
+		"one more":                      {maxAlone + 1, 100, 0, false},
+		"with those in its hands":       {2, 100, maxAlone - 1, false},
+		"too many in its hands":         {0, 100, maxAlone + 1, false},
 		"full":                          {1, 1, 0, false},
 		"no room":                       {1, 0, 0, false},
 		"only a part of places is free": {0, 25, 0, false},

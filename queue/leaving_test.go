@@ -14,11 +14,13 @@ func TestOnTime(t *testing.T) {
 	now, redis := bootTime(), time.Now().UnixMicro()
 	g := &gate{clock: &redisClock{}}
 	g.clock.observe(redis, now, now)
-	at := func(from time.Duration) slot { return slot{latest: now + from, told: redis + from.Microseconds()} }
+	at := func(from time.Duration) slot {
+		return slot{latest: now + from, latestMicros: redis + from.Microseconds()}
+	}
 	forward := at(time.Minute) // by the boot clock; Redis's was set forward since
-	forward.told -= time.Hour.Microseconds()
+	forward.latestMicros -= time.Hour.Microseconds()
 	back := at(time.Minute)
-	back.told += time.Hour.Microseconds()
+	back.latestMicros += time.Hour.Microseconds()
 	for what, test := range map[string]struct {
 		slot          slot
 		onTime, ahead bool

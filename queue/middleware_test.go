@@ -378,8 +378,8 @@ func TestHeadersAreNotWhatAJobIs(t *testing.T) {
 
 func TestHostileHeaders(t *testing.T) {
 	many := map[string]string{}
-	for i := range MostHeaders {
-		many[fmt.Sprintf("h%02d", i)] = strings.Repeat("x", MostHeaderBytes/MostHeaders-3)
+	for i := range MaxHeaders {
+		many[fmt.Sprintf("h%02d", i)] = strings.Repeat("x", MaxHeaderBytes/MaxHeaders-3)
 	}
 	if reason := headersProblem(many); reason != "" {
 		t.Errorf("as many and as long as may be: %s", reason)

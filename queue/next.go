@@ -31,10 +31,10 @@ import (
 // (after a crash, a lost reply, a second delivery) finds them there.
 
 const (
-	mostChained   = 8
-	mostNextBytes = 256 << 10
-	mostCallback  = 8 << 10
-	callbackKind  = "webhook"
+	maxChained   = 8
+	maxNextBytes = 256 << 10
+	maxCallback  = 8 << 10
+	callbackKind = "webhook"
 )
 
 // followUps is what stands in hg_next.
@@ -73,8 +73,8 @@ func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Tim
 	job.Retention = cmp.Or(job.Retention, keyRetention)
 	a, err := job.accept(queue, now)
 	errs := []error{err}
-	if field := job.tooDeep(mostChained); field != "" {
-		errs = append(errs, validation.Field(field, fmt.Sprintf("more than %d jobs follow one another", mostChained)))
+	if field := job.tooDeep(maxChained); field != "" {
+		errs = append(errs, validation.Field(field, fmt.Sprintf("more than %d jobs follow one another", maxChained)))
 	} else {
 		errs = append(errs, c.checkNext(ctx, job, now, "")...)
 	}
@@ -87,7 +87,7 @@ func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Tim
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return accepted{}, err
 	}
-	if len(text) > mostNextBytes {
+	if len(text) > maxNextBytes {
 		field := "callback"
 		if job.OnFailure != nil {
 			field = "on_failure"
@@ -96,7 +96,7 @@ func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Tim
 			field = "on_success"
 		}
 		return accepted{}, validation.Field(field, fmt.Sprintf("what follows the job takes %d bytes, more than %d; store large payloads elsewhere and enqueue references",
-			len(text), mostNextBytes))
+			len(text), maxNextBytes))
 
 	}
 	a.next = text
@@ -177,8 +177,8 @@ func under(path string, err error) []error {
 func callbackProblem(text string) string {
 	u, err := url.Parse(text)
 	switch {
-	case len(text) > mostCallback:
-		return fmt.Sprintf("%d bytes are more than %d", len(text), mostCallback)
+	case len(text) > maxCallback:
+		return fmt.Sprintf("%d bytes are more than %d", len(text), maxCallback)
 	case err != nil || !utf8.ValidString(text):
 		return "it is not a URL"
 	case u.Scheme != "http" && u.Scheme != "https":

@@ -446,7 +446,7 @@ func TestHostileFollowUps(t *testing.T) {
 		"callback password": {func(job *Job) { job.Callback = "https://u:secret@x/" }, []string{"callback: user and password"}},
 		"callback port":     {func(job *Job) { job.Callback = "https://x:0/" }, []string{"callback: its port"}},
 		"callback control":  {func(job *Job) { job.Callback = "https://x/\n" }, []string{"callback: it is not a URL"}},
-		"callback length":   {func(job *Job) { job.Callback = "https://x/" + strings.Repeat("x", mostCallback) }, []string{"callback: 8202 bytes"}},
+		"callback length":   {func(job *Job) { job.Callback = "https://x/" + strings.Repeat("x", maxCallback) }, []string{"callback: 8202 bytes"}},
 		"callback below":    {func(job *Job) { job.OnSuccess = &Job{Kind: "child", Callback: "x"} }, []string{"on_success.callback: "}},
 	}
 	for name, test := range tests {

@@ -101,16 +101,16 @@ func holdOf(err error) hold {
 	if h.length <= 0 {
 		h.length = throttledPause
 	}
-	h.length = min(h.length, longestHold)
+	h.length = min(h.length, maxHold)
 	return h
 }
 
 const (
 	throttledPause = time.Second         // when the provider does not say how long
-	longestPause   = 24 * time.Hour      // whatever the provider says
-	longestHold    = 32 * 24 * time.Hour // such as of a quota of the month
+	maxPause       = 24 * time.Hour      // whatever the provider says
+	maxHold        = 32 * 24 * time.Hour // such as of a quota of the month
 	firstBackoff   = time.Second
-	longestBackoff = 10 * time.Minute
+	maxBackoff     = 10 * time.Minute
 )
 
 // verdict is what follows from a handler's answer.
@@ -166,7 +166,7 @@ func judge(err error, job *Running, repeatUnknown bool, now time.Time) verdict {
 		}
 		whole, ok := errors.AsType[accountError](err)
 		return verdict{
-			outcome: lifecycle.Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: min(pause, longestPause), reason: err.Error()},
+			outcome: lifecycle.Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: min(pause, maxPause), reason: err.Error()},
 			err: &retryError{err: err},
 		}
 	}
@@ -215,9 +215,9 @@ func archive(outcome lifecycle.Outcome, err error) verdict {
 // minutes, of which up to half is left to chance, so that jobs that failed
 // together do not come back together.
 func backoff(attempt int) time.Duration {
-	wait := longestBackoff
+	wait := maxBackoff
 	if attempt < 20 {
-		wait = min(firstBackoff<<(attempt-1), longestBackoff)
+		wait = min(firstBackoff<<(attempt-1), maxBackoff)
 	}
 	return wait/2 + rand.N(wait/2+1)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// mostWords bounds what is kept of a provider's words.
-const mostWords = 256
+// maxWords bounds what is kept of a provider's words.
+const maxWords = 256
 
 // pauses is what this process knows of a queue's pauses, by scope: until when, by
 // Redis's clock. Those of other workers come with the next round of dispatch.

@@ -297,7 +297,7 @@ func TestFollowProviders(t *testing.T) {
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(100)), nil)
 	client, ctx := r.server.Client(), t.Context()
 	w := r.watcher(t)
-	g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, woke: func() {}}
+	g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, onWake: func() {}}
 	var batch []settleQuestion
 	for _, length := range []time.Duration{time.Minute, time.Hour, time.Second} {
 		id := r.add(t, nil)

@@ -72,10 +72,10 @@ const (
 	periodicKey      = "headgate:periodic"       // hash: id -> storedPeriodic as JSON; '' -> number of changes
 	periodicFiredKey = "headgate:periodic:fired" // hash, see periodic.lua
 
-	mostPeriodicID  = 200
+	maxPeriodicID   = 200
 	defaultMaxLate  = time.Hour
 	leastMaxLate    = 10 * time.Second
-	mostMaxLate     = 24 * time.Hour // periodic_fire.lua remembers for longer
+	maxMaxLate      = 24 * time.Hour // periodic_fire.lua remembers for longer
 	periodicAtATime = 100
 )
 
@@ -181,7 +181,7 @@ func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (stor
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, validation.Field(field, fmt.Sprintf(format, args...)))
 	}
-	if reason := check.Text(p.ID, mostPeriodicID); reason != "" {
+	if reason := check.Text(p.ID, maxPeriodicID); reason != "" {
 		wrong("id", "%s", reason)
 	}
 	if s, err := cron.Parse(p.Spec, p.Zone); err != nil {
@@ -193,8 +193,8 @@ func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (stor
 	if late == 0 {
 		late = defaultMaxLate
 	}
-	if late < leastMaxLate || late > mostMaxLate || late%time.Second != 0 {
-		wrong("max_late", "%v is not whole seconds, %v to %v", late, leastMaxLate, mostMaxLate)
+	if late < leastMaxLate || late > maxMaxLate || late%time.Second != 0 {
+		wrong("max_late", "%v is not whole seconds, %v to %v", late, leastMaxLate, maxMaxLate)
 	}
 	for field, set := range map[string]bool{"at": !p.Job.At.IsZero(), "in": p.Job.In != 0} {
 		if set {
@@ -255,8 +255,8 @@ func decodePeriodic(text []byte) (storedPeriodic, cron.Schedule, error) {
 	if err := json.Unmarshal(text, &stored); err != nil {
 		return stored, cron.Schedule{}, err
 	}
-	if stored.MaxLate <= 0 || stored.MaxLate > int64(mostMaxLate.Seconds()) {
-		return stored, cron.Schedule{}, validation.Field("max_late", fmt.Sprintf("%d seconds are not 1 to %.0f", stored.MaxLate, mostMaxLate.Seconds()))
+	if stored.MaxLate <= 0 || stored.MaxLate > int64(maxMaxLate.Seconds()) {
+		return stored, cron.Schedule{}, validation.Field("max_late", fmt.Sprintf("%d seconds are not 1 to %.0f", stored.MaxLate, maxMaxLate.Seconds()))
 	}
 	s, err := cron.Parse(stored.Spec, stored.Zone)
 	return stored, s, err

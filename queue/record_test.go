@@ -297,7 +297,7 @@ func TestRecordIsOnce(t *testing.T) {
 	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		r := &record{client: client, queue: redistest.Queue(t)}
-		g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, woke: func() {}}
+		g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, onWake: func() {}}
 		var questions []settleQuestion
 		for _, outcome := range []string{"done", "forgotten", "failed", "free", "unsure", "refused"} {
 			id := r.add(t, Job{Key: outcome})
@@ -529,7 +529,7 @@ func TestEvents(t *testing.T) {
 		if err != nil || len(newest) != 3 || newest[0].Attempt != calls*each-2 || newest[2].Attempt != calls*each {
 			t.Fatalf("the newest: %+v, %v", newest, err)
 		}
-		all, err := inspect.Events(ctx, client, queue, "0-0", inspect.MostEvents)
+		all, err := inspect.Events(ctx, client, queue, "0-0", inspect.MaxEvents)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,9 +32,9 @@ type recoverer struct {
 	chores *chores
 	roles  *roles
 
-	seen   map[string]sighting
-	looked time.Duration // boot time of the last look
-	swept  time.Duration // boot time at which the chores were due the last time; 0: never
+	seen     map[string]sighting
+	lastLook time.Duration // boot time of the last look
+	swept    time.Duration // boot time at which the chores were due the last time; 0: never
 }
 
 // sighting is a lease as it was when it last changed.
@@ -209,10 +209,10 @@ func (r *recoverer) abandon() error {
 
 // compare notes what has moved and returns the ids of what has been silent.
 func (r *recoverer) compare(leases map[string]string, now time.Duration) []string {
-	if now-r.looked > blind {
+	if now-r.lastLook > blind {
 		r.seen = nil
 	}
-	r.looked = now
+	r.lastLook = now
 	seen := make(map[string]sighting, len(leases))
 	var dead []string
 	for id, lease := range leases {

@@ -375,7 +375,7 @@ func TestRecoveryBesideADamagedTask(t *testing.T) {
 	client.Del(t.Context(), task)
 	client.Set(t.Context(), task, "damaged", 0)
 	watcher := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns(), logger: r.worker.logger, chores: r.chores(), roles: newRoles(client, "w")}
-	watcher.looked = bootTime()
+	watcher.lastLook = bootTime()
 	watcher.seen = map[string]sighting{}
 	for _, id := range ids {
 		watcher.seen[id] = sighting{"10", bootTime() - silence - time.Second}

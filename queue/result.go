@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-const mostResult = 64 << 10
+const maxResult = 64 << 10
 
 // SetResult keeps what came of a call with its job, for [Client.Result], for
 // asynq's Inspector and for the jobs that follow: []byte and json.RawMessage as
@@ -33,8 +33,8 @@ func SetResult(ctx context.Context, value any) error {
 	if err != nil {
 		return fmt.Errorf("queue: SetResult: %w", err)
 	}
-	if len(encoded) > mostResult {
-		return fmt.Errorf("queue: SetResult: %d bytes are more than %d; store large data elsewhere and keep a reference", len(encoded), mostResult)
+	if len(encoded) > maxResult {
+		return fmt.Errorf("queue: SetResult: %d bytes are more than %d; store large data elsewhere and keep a reference", len(encoded), maxResult)
 	}
 	return slot.set(encoded)
 }

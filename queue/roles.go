@@ -27,8 +27,8 @@ type roles struct {
 
 const (
 	askRoles = time.Second
-	// longestRole is for how long a role lasts at most unless it is renewed.
-	longestRole = leadLasts
+	// maxRole is for how long a role lasts at most unless it is renewed.
+	maxRole = leadLasts
 )
 
 func newRoles(client redis.UniversalClient, worker string) *roles {
@@ -74,7 +74,7 @@ func (r *roles) ask(ctx context.Context) {
 	defer r.mu.Unlock()
 	for i, name := range names {
 		// One that would not end when a role does is none.
-		if who[i].Err() != nil || who[i].Val() == r.worker || who[i].Val() == dispatchedByAll || left[i].Val() <= 0 || left[i].Val() > longestRole {
+		if who[i].Err() != nil || who[i].Val() == r.worker || who[i].Val() == dispatchedByAll || left[i].Val() <= 0 || left[i].Val() > maxRole {
 			delete(r.ends, name)
 			continue
 		}

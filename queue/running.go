@@ -134,7 +134,7 @@ func PauseAfter(ctx context.Context, length time.Duration, account bool, reason 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if length > c.pause.length {
-		c.pause = hold{who: whoOf(account), length: min(length, longestPause), reason: reason}
+		c.pause = hold{who: whoOf(account), length: min(length, maxPause), reason: reason}
 	}
 	return nil
 }

@@ -62,8 +62,8 @@ const (
 	// Meanwhile a call that was made is not known to Redis: a worker that is killed makes it
 	// again, as it does with the calls under way. So it is short beside what a call takes.
 	endLinger = 8 * time.Millisecond
-	// enoughEnds wait no longer: from 12,500/s on they come within settleGap.
-	enoughEnds = 25
+	// fullBatch wait no longer: from 12,500/s on they come within settleGap.
+	fullBatch = 25
 )
 
 // mayWait reports whether nobody waits for a settlement: the job is done, which concerns no
@@ -135,7 +135,7 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 		}
 	}
 	if n[len(questions)] > 0 {
-		g.woke()
+		g.onWake()
 	}
 	if slices.ContainsFunc(questions, func(q settleQuestion) bool { return q.hold.length > 0 }) {
 		store.AnnounceToAll(ctx, g.redis, g.queue)

@@ -19,7 +19,7 @@ func (r *rig) settles(t *testing.T, q settleQuestion) settled {
 	t.Helper()
 	q.owner, q.tenant, q.kind = cmp.Or(q.owner, "w:1"), "a", "call"
 	client := r.server.Client()
-	g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, woke: func() {}, replans: newReplans()}
+	g := &gate{queue: r.queue, redis: client, limits: &effective.Calendars{Queue: r.queue, Redis: client}, onWake: func() {}, replans: newReplans()}
 	answers, err := g.sendSettle([]settleQuestion{q})
 	if err != nil {
 		t.Fatal(err)

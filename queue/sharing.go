@@ -104,7 +104,7 @@ func (s *sharing) join(job accepted) (*gathered, *waiter) {
 	if n := len(s.waiting); n > 0 {
 		last = s.waiting[n-1]
 	}
-	if last == nil || len(last.jobs) == mostBatch || last.bytes+size > mostBatchBytes {
+	if last == nil || len(last.jobs) == maxBatch || last.bytes+size > maxBatchBytes {
 		last = &gathered{done: make(chan struct{})}
 		s.waiting = append(s.waiting, last)
 	}

@@ -89,7 +89,7 @@ func (c *crowd) waits(t *testing.T, tenant string) int64 {
 // together, a hundred at a time, each with an answer of its own.
 func TestConcurrentEnqueuesShareRequests(t *testing.T) {
 	t.Parallel()
-	jobs := make([]Job, mostBatch+20)
+	jobs := make([]Job, maxBatch+20)
 	for i := range jobs {
 		jobs[i].Tenant = fmt.Sprint("t", i)
 	}

@@ -326,7 +326,7 @@ func batches(shots []shot) [][]shot {
 	open, bytes := map[string]int{}, map[string]int{}
 	for _, s := range shots {
 		i, ok := open[s.queue]
-		if !ok || bytes[s.queue]+s.accepted.size() > mostBatchBytes {
+		if !ok || bytes[s.queue]+s.accepted.size() > maxBatchBytes {
 			i, bytes[s.queue] = len(all), 0
 			open[s.queue] = i
 			all = append(all, nil)

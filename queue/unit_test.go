@@ -166,7 +166,7 @@ func TestJudge(t *testing.T) {
 		{throttled{3 * time.Second}, last, false, lifecycle.Throttled, 3 * time.Second},
 		{throttled{0}, job, false, lifecycle.Throttled, throttledPause},
 		{throttled{-time.Hour}, job, false, lifecycle.Throttled, throttledPause},
-		{throttled{1 << 62}, job, false, lifecycle.Throttled, longestPause},
+		{throttled{1 << 62}, job, false, lifecycle.Throttled, maxPause},
 		{fmt.Errorf("wrapped: %w", throttled{time.Second}), job, false, lifecycle.Throttled, time.Second},
 		{postponed{now.Add(time.Hour)}, last, false, lifecycle.Postponed, 0},
 		{postponed{now.Add(-time.Hour)}, job, false, lifecycle.Postponed, 0},

@@ -53,7 +53,7 @@ type Config struct {
 
 const (
 	defaultConcurrency = 1000
-	mostQueues         = 10
+	maxQueues          = 10
 )
 
 // Worker runs jobs: it releases them at their slots and calls their handlers.
@@ -78,8 +78,8 @@ func New(config Config) (*Worker, error) {
 	if config.Redis == nil || len(config.Redis.Addrs) == 0 {
 		errs = append(errs, errors.New("queue: Config.Redis: an address is required"))
 	}
-	if len(config.Queues) == 0 || len(config.Queues) > mostQueues {
-		errs = append(errs, fmt.Errorf("queue: Config.Queues: %d queues; a worker serves 1 to %d", len(config.Queues), mostQueues))
+	if len(config.Queues) == 0 || len(config.Queues) > maxQueues {
+		errs = append(errs, fmt.Errorf("queue: Config.Queues: %d queues; a worker serves 1 to %d", len(config.Queues), maxQueues))
 	}
 	for _, name := range config.Queues {
 		if !check.QueuePattern.MatchString(name) {
@@ -257,12 +257,12 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, c
 		d := &dispatcher{
 			queue: name, worker: id, runs: runs, kinds: kinds, redis: w.redis, capacity: capacity, observer: w.observer, logger: w.logger,
 			limits: limits, clock: clocks[name], pauses: pauses, starving: starving, sending: sending,
-			roles: roles, live: w.live[name], poll: w.poll, woken: make(chan struct{}, 1), called: make(chan struct{}, 1), stepped: make(chan struct{}, 1), replans: replans, lease: lease,
+			roles: roles, live: w.live[name], poll: w.poll, wakes: make(chan struct{}, 1), called: make(chan struct{}, 1), stepped: make(chan struct{}, 1), replans: replans, lease: lease,
 		}
 		g := (&gate{
 			queue: name, redis: w.redis, handlers: w.handlers, observer: w.observer, logger: w.logger,
 			clock: clocks[name], capacity: capacity, suspects: suspects, sending: sending, client: client, live: w.live[name], renewals: renewals,
-			limits: limits, pauses: pauses, starving: starving, woke: d.wake, replans: replans, lease: lease,
+			limits: limits, pauses: pauses, starving: starving, onWake: d.wake, replans: replans, lease: lease,
 			base: base, running: running, stopping: stopping, ended: ended,
 		}).init()
 		d.hand = g.take

@@ -242,7 +242,7 @@ func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
 		t.Fatalf("slot = %q", given)
 	}
 	// The worker stops and gives it back with its slot.
-	g := &gate{queue: r.queue, redis: client, woke: func() {}}
+	g := &gate{queue: r.queue, redis: client, onWake: func() {}}
 	_, err := g.sendSettle([]settleQuestion{{id: id, owner: r.field(t, id, "hg_owner"), tenant: "a", kind: "call", outcome: "keep", to: "lane"}})
 	if state := r.field(t, id, "state"); err != nil || state != "aggregating" {
 		t.Fatalf("it is %s after the stop, %v", state, err)

@@ -21,8 +21,8 @@ type answer struct {
 	now     time.Time // by the provider's clock
 }
 
-// mostWords is how much of a body is looked at for words.
-const mostWords = 8 << 10
+// maxWords is how much of a body is looked at for words.
+const maxWords = 8 << 10
 
 // answerOf reads what OpenAI, Azure, Anthropic, and what copies them send:
 //
@@ -87,7 +87,7 @@ func word(value json.RawMessage) string {
 	return clip(text)
 }
 
-func clip(text string) string { return strings.TrimSpace(text[:min(len(text), mostWords)]) }
+func clip(text string) string { return strings.TrimSpace(text[:min(len(text), maxWords)]) }
 
 // clockOf is the provider's clock, against which its dates are to be held.
 func clockOf(header http.Header) time.Time {

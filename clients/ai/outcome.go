@@ -56,7 +56,7 @@ func (c *Client) outcome(a answer) error {
 	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && a.code == "slow_down":
 		wait := a.wait()
 		switch {
-		case wait > longestPause:
+		case wait > maxPause:
 			return clients.ParkUntil(time.Now().Add(wait), reason)
 		case wait == 0 && daily.MatchString(a.message):
 			return clients.ParkUntil(midnight(time.Now()), reason)
@@ -129,9 +129,9 @@ func (c *Client) unreadable(x *exchange, err error) (Result, error) {
 }
 
 const (
-	// longestPause is the longest wait that is taken for one of a rate. A queue
+	// maxPause is the longest wait that is taken for one of a rate. A queue
 	// that pauses for a day because of one job would be worse than one call more.
-	longestPause = time.Hour
+	maxPause = time.Hour
 
 	longestPark = 32 * 24 * time.Hour // a calendar month, and a day
 )

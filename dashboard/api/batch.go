@@ -17,7 +17,7 @@ import (
 const (
 	mostBatches    = 16       // under way at once: what each holds in memory is bounded, so all of it is
 	mostLines      = 100_000  // jobs in one batch
-	mostBatchBytes = 64 << 20 // of NDJSON
+	maxBatchBytes = 64 << 20 // of NDJSON
 	mostArrayBytes = 8 << 20  // of a JSON array, whose jobs are not bounded by lines
 
 	chunkLines = 200 // enqueued while the next are read
@@ -73,7 +73,7 @@ func (a *API) enqueueBatch(r *request) error {
 	if err := wantType(r.Request, lines, array); err != nil {
 		return err
 	}
-	most := int64(mostBatchBytes)
+	most := int64(maxBatchBytes)
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // was just looked at
 	if kind == array {
 		most = mostArrayBytes

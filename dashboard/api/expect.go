@@ -38,7 +38,7 @@ const (
 	lookTime   = 250 * time.Millisecond // for an answer; without one there is no expectation
 	lookPart   = 20                     // of the time
 	lookPeriod = time.Second
-	mostLooked = 10_000 // lanes that are remembered
+	maxLooked = 10_000 // lanes that are remembered
 )
 
 // of is what is expected of a job that was just enqueued; false: nothing is known.
@@ -69,7 +69,7 @@ func (x *expectations) of(ctx context.Context, job queue.Job, got queue.Receipt)
 		return inspect.Explanation{}, false
 	}
 	if plain && found.State == inspect.JobWaiting {
-		if len(x.lanes) >= mostLooked {
+		if len(x.lanes) >= maxLooked {
 			clear(x.lanes)
 		}
 		x.lanes[lane] = &expected{looked: began, found: found, rate: rate}

@@ -100,7 +100,7 @@ func FuzzShow(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		shown := hide.show(payload)
 		text, err := json.Marshal(shown.Value)
-		if err != nil || !utf8.Valid(text) || len(text) > 8*mostPayload {
+		if err != nil || !utf8.Valid(text) || len(text) > 8*maxPayload {
 			t.Errorf("%q: %d bytes, %v", payload, len(text), err)
 		}
 	})

@@ -259,7 +259,7 @@ func TestRedaction(t *testing.T) {
 
 func TestShownPayloads(t *testing.T) {
 	hide := newRedaction(nil)
-	long := strings.Repeat("é", mostPayload)
+	long := strings.Repeat("é", maxPayload)
 	for name, test := range map[string]struct {
 		payload   string
 		want      any
@@ -272,7 +272,7 @@ func TestShownPayloads(t *testing.T) {
 		"binary as UTF-8": {"a\x00b", nil, true},
 		"half a JSON":     {`{"password":"CANARY`, nil, true},
 		"two JSONs":       {`{"password":"CANARY"}{"password":"CANARY"}`, nil, true},
-		"a long text":     {long, long[:mostPayload], true},
+		"a long text":     {long, long[:maxPayload], true},
 	} {
 		got := hide.show([]byte(test.payload))
 		if test.want != nil && got.Value != test.want || got.Truncated != test.truncated || got.Bytes != len(test.payload) {
@@ -282,7 +282,7 @@ func TestShownPayloads(t *testing.T) {
 			t.Errorf("%s is shown: %.60v", name, got.Value)
 		}
 	}
-	if got := hide.show([]byte(`{"secret":"CANARY","text":"` + long + `"}`)); !got.Truncated || strings.Contains(fmt.Sprint(got.Value), "CANARY") || len(got.Value.(string)) > mostPayload {
+	if got := hide.show([]byte(`{"secret":"CANARY","text":"` + long + `"}`)); !got.Truncated || strings.Contains(fmt.Sprint(got.Value), "CANARY") || len(got.Value.(string)) > maxPayload {
 		t.Errorf("a long JSON: truncated %v, %.60v", got.Truncated, got.Value)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// mostPayload is how much of a payload is shown, in bytes.
-const mostPayload = 64 << 10
+// maxPayload is how much of a payload is shown, in bytes.
+const maxPayload = 64 << 10
 
 const hidden = "[redacted]"
 
@@ -83,7 +83,7 @@ func (r *redaction) show(payload []byte) shown {
 		var text bytes.Buffer
 		encoder := json.NewEncoder(&text)
 		encoder.SetEscapeHTML(false) // what is cut off is shown as a text
-		if err := encoder.Encode(value); err == nil && text.Len() <= mostPayload {
+		if err := encoder.Encode(value); err == nil && text.Len() <= maxPayload {
 			s.Value = value
 			return s
 		}
@@ -96,8 +96,8 @@ func (r *redaction) show(payload []byte) shown {
 		s.Truncated = true
 		return s
 	}
-	s.Truncated = len(payload) > mostPayload
-	s.Value = strings.ToValidUTF8(string(payload[:min(len(payload), mostPayload)]), "")
+	s.Truncated = len(payload) > maxPayload
+	s.Value = strings.ToValidUTF8(string(payload[:min(len(payload), maxPayload)]), "")
 	return s
 }
 

@@ -27,7 +27,7 @@ type ArchivedJob struct {
 	Moved bool
 }
 
-const mostListed = 100
+const maxListed = 100
 
 // ListArchived lists a queue's archived jobs, the newest first, also those that
 // asynq's tools do not list any more: up to n (at most 100, and 0 means 100)
@@ -48,8 +48,8 @@ func ListArchived(ctx context.Context, client redis.UniversalClient, queue, curs
 			at = strconv.FormatUint(micros, 10)
 		}
 	}
-	if n <= 0 || n > mostListed {
-		n = mostListed
+	if n <= 0 || n > maxListed {
+		n = maxListed
 	}
 	reply, err := store.ArchivedScript.Run(ctx, client, store.ScriptKeys(queue), queue, at, id, n)
 	if err != nil {

@@ -32,8 +32,8 @@ type Event struct {
 	Reason  string            // at most 300 bytes; "" when all went well
 }
 
-// MostEvents is how many events one call of [Events] gives at most.
-const MostEvents = 1000
+// MaxEvents is how many events one call of [Events] gives at most.
+const MaxEvents = 1000
 
 // At most 13 digits of milliseconds, until the year 2286: Redis knows no moment
 // behind the largest one.
@@ -42,11 +42,11 @@ var cursorPattern = regexp.MustCompile(`^[0-9]{1,13}-[0-9]{1,18}(\.[0-9]{1,4})?$
 // Events reads the newest n events of a queue, or with the ID of an event in
 // after, the first n that came after it: the oldest first in either case. It
 // needs not be an event that is still there: at least the last 5,000 are kept. The
-// error is an [validation.Error] when n is not within 1 to [MostEvents] or after is
+// error is an [validation.Error] when n is not within 1 to [MaxEvents] or after is
 // no ID. A queue that nobody knows has no events.
 func Events(ctx context.Context, client redis.UniversalClient, queue, after string, n int) ([]Event, error) {
-	if n < 1 || n > MostEvents {
-		return nil, validation.Field("n", fmt.Sprintf("%d is not within 1 to %d", n, MostEvents))
+	if n < 1 || n > MaxEvents {
+		return nil, validation.Field("n", fmt.Sprintf("%d is not within 1 to %d", n, MaxEvents))
 	}
 	if after != "" && !cursorPattern.MatchString(after) {
 		return nil, validation.Field("after", check.Quote(after)+" is not the id of an event, such as 1767225600000-0.1")

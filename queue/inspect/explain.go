@@ -361,12 +361,12 @@ func (f *forecast) pause(l *lane) *Pause {
 // tenantPosition is how many jobs of a tenant came before the job: those of its
 // other lanes with a lower score, beside those in front of it.
 func (f *forecast) tenantPosition(ctx context.Context, client redis.UniversalClient, of *lane) (int64, error) {
-	const mostOthers = 200
+	const maxOthers = 200
 	before := max(f.seen.place[0], 0)
 	pipe := client.Pipeline()
 	var counts []*redis.IntCmd
 	for i := range f.lanes {
-		if l := &f.lanes[i]; l.Tenant == of.Tenant && l.Name != of.Name && l.jobs > 0 && len(counts) < mostOthers {
+		if l := &f.lanes[i]; l.Tenant == of.Tenant && l.Name != of.Name && l.jobs > 0 && len(counts) < maxOthers {
 			counts = append(counts, pipe.ZCount(ctx, asynqwire.Key(f.queue, "g:"+l.Name), "-inf", "("+strconv.FormatInt(f.seen.place[1], 10)))
 		}
 	}

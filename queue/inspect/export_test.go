@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	MaxLanes    = mostLanes
-	EnoughLanes = enoughLanes
+	MaxLanes   = maxLanes
+	DrawnLanes = drawnLanes
 )
 
 // AgeForecast makes the forecast of a queue old enough to be renewed by the next question, and

@@ -25,7 +25,7 @@ type FailureKey struct {
 
 // Check names the field that is wrong: of the key, or beside it.
 func (k FailureKey) Check(kind, reason string) error {
-	const mostFolded = 8 << 10 // of tasks of others; ours have shorter reasons
+	const maxFolded = 8 << 10 // of tasks of others; ours have shorter reasons
 	switch {
 	case kind != "":
 		return validation.Field("kind", "the group names the kind; leave this out")
@@ -33,10 +33,10 @@ func (k FailureKey) Check(kind, reason string) error {
 		return validation.Field("reason", "the group names the reason; leave this out")
 	case !k.Outcome.Failed():
 		return validation.Field("group.outcome", check.Quote(string(k.Outcome))+" is none of archived, expired, unknown, crashed, cancelled")
-	case k.Kind == "" || len(k.Kind) > mostFolded:
-		return validation.Field("group.kind", fmt.Sprintf("it has %d bytes, not 1 to %d", len(k.Kind), mostFolded))
-	case len(k.Reason) > mostFolded:
-		return validation.Field("group.reason", fmt.Sprintf("%d bytes are more than %d", len(k.Reason), mostFolded))
+	case k.Kind == "" || len(k.Kind) > maxFolded:
+		return validation.Field("group.kind", fmt.Sprintf("it has %d bytes, not 1 to %d", len(k.Kind), maxFolded))
+	case len(k.Reason) > maxFolded:
+		return validation.Field("group.reason", fmt.Sprintf("%d bytes are more than %d", len(k.Reason), maxFolded))
 	}
 	return nil
 }
@@ -62,8 +62,8 @@ type FailureGroup struct {
 	Example string    // its reason as it is
 }
 
-// mostFailures is how many archived jobs are grouped: the newest.
-const mostFailures = 10_000
+// maxFailures is how many archived jobs are grouped: the newest.
+const maxFailures = 10_000
 
 // failures is what is kept of one queue.
 type failures struct {
@@ -114,7 +114,7 @@ func (in *Inspector) failures(ctx context.Context, queue string) ([]FailureGroup
 func (in *Inspector) readFailures(ctx context.Context, queue string) ([]FailureGroup, error) {
 	groups := map[FailureKey]*FailureGroup{}
 	at := jobCursor{}
-	for looked := 0; looked < mostFailures && !at.ended; {
+	for looked := 0; looked < maxFailures && !at.ended; {
 		rows, next, n, err := in.jobs(ctx, queue, JobQuery{State: lifecycle.StateArchived}, at, lookedOnce, lookedOnce, nil, true)
 		if err != nil {
 			return nil, err

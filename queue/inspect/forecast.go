@@ -22,16 +22,16 @@ import (
 )
 
 const (
-	// mostLanes is how many lanes are looked at one by one. Of more, about enoughLanes are
+	// maxLanes is how many lanes are looked at one by one. Of more, about drawnLanes are
 	// drawn by chance and stand for all.
-	mostLanes   = 5000
-	enoughLanes = 1000
+	maxLanes   = 5000
+	drawnLanes = 1000
 
 	// piecePause lies between two pieces of a reading in the background.
 	piecePause = 20 * time.Millisecond
 
 	sampledLanes = 24
-	mostLogs     = 100
+	maxLogs      = 100
 )
 
 // forecast is what decides when a queue's jobs go, as it was read at one moment.
@@ -136,7 +136,7 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	if err != nil {
 		return nil, err
 	}
-	if all.Val() > mostLanes {
+	if all.Val() > maxLanes {
 		f.part = min(1, float64(len(names))/float64(all.Val()))
 	}
 	if err := f.readLanes(ctx, client, names, rest); err != nil {
@@ -166,10 +166,10 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 func lanesToRead(ctx context.Context, client redis.UniversalClient, groups string, all int64, first *redis.ScanCmd, rest func(time.Duration)) ([]string, error) {
 	names, cursor, err := first.Result()
 	more := func() bool { return cursor != 0 }
-	if all > mostLanes {
+	if all > maxLanes {
 		names, cursor = nil, rand.Uint64()
-		pieces := enoughLanes/store.MaxKeys + 1 // one may end where the set does
-		more = func() bool { pieces--; return pieces >= 0 && len(names) < enoughLanes }
+		pieces := drawnLanes/store.MaxKeys + 1 // one may end where the set does
+		more = func() bool { pieces--; return pieces >= 0 && len(names) < drawnLanes }
 	}
 	for err == nil && more() {
 		rest(piecePause)
@@ -180,8 +180,8 @@ func lanesToRead(ctx context.Context, client redis.UniversalClient, groups strin
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", groups, err)
 	}
-	if all > mostLanes {
-		names = names[:min(len(names), enoughLanes)]
+	if all > maxLanes {
+		names = names[:min(len(names), drawnLanes)]
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil // some may be listed twice
@@ -306,7 +306,7 @@ func (f *forecast) sample(ctx context.Context, client redis.UniversalClient) err
 	}
 	var logs []permitLog
 	for i := range f.lanes {
-		if logs = f.logsOf(&f.lanes[i], logs); len(logs) >= mostLogs {
+		if logs = f.logsOf(&f.lanes[i], logs); len(logs) >= maxLogs {
 			break
 		}
 	}
@@ -370,7 +370,7 @@ func (f *forecast) script(ctx context.Context, client redis.UniversalClient, sub
 		since = f.lanes[f.indexOf(subject)].read
 	}
 	args := append([]any{f.queue, f.windows, subject, id, len(some), since}, some...)
-	logs = logs[:min(len(logs), mostLogs)]
+	logs = logs[:min(len(logs), maxLogs)]
 	for _, log := range logs {
 		args = append(args, log.words)
 	}
@@ -443,8 +443,8 @@ func limitsSeen(reply any) (all []limitSeen, err error) {
 	return all, nil
 }
 
-// enoughJobs is of how many jobs of a lane the costs tell what the others cost.
-const enoughJobs = 8
+// minSample is of how many jobs of a lane the costs tell what the others cost.
+const minSample = 8
 
 // readCosts reads what jobs of some lanes cost.
 func (f *forecast) readCosts(some []any, reply any) error {
@@ -461,7 +461,7 @@ func (f *forecast) readCosts(some []any, reply any) error {
 		}
 		all = append(all, list...)
 		name := some[i].(string)
-		if jobs := int64(len(list) / 2); jobs >= min(enoughJobs, max(1, f.lanes[f.indexOf(name)].jobs)) {
+		if jobs := int64(len(list) / 2); jobs >= min(minSample, max(1, f.lanes[f.indexOf(name)].jobs)) {
 			mean, err := meanCost(list)
 			if err != nil {
 				return err

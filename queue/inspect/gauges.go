@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// drawnLanes stand for all lanes of a queue in a [LimitGauge].
-const drawnLanes = 32
+// gaugedLanes stand for all lanes of a queue in a [LimitGauge].
+const gaugedLanes = 32
 
 // Gauges are the numbers of a queue for metrics, of one moment.
 type Gauges struct {
@@ -85,7 +85,7 @@ func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
 		if err != nil {
 			return fail(err)
 		}
-		args := []any{queue, calendars, drawnLanes, store.WholeQueue}
+		args := []any{queue, calendars, gaugedLanes, store.WholeQueue}
 		for _, kind := range rules.Kinds {
 			args = append(args, store.KindScope(throttle.Escape(kind)), store.AccountScope(throttle.Escape(kind)))
 		}

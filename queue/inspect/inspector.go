@@ -44,9 +44,9 @@ func New(client redis.UniversalClient) *Inspector {
 	return &Inspector{redis: client, serving: newRenewed[serving](), queues: map[string]*watched{}}
 }
 
-// mostWatched is of how many queues readings are kept; one that does not exist can be
+// maxWatched is of how many queues readings are kept; one that does not exist can be
 // asked about, too.
-const mostWatched = 100
+const maxWatched = 100
 
 // watched is what is kept of one queue.
 type watched struct {
@@ -62,7 +62,7 @@ func (in *Inspector) watch(queue string) *watched {
 	if known := in.queues[queue]; known != nil {
 		return known
 	}
-	if len(in.queues) >= mostWatched {
+	if len(in.queues) >= maxWatched {
 		clear(in.queues)
 	}
 	w := &watched{forecast: newRenewed[forecast](), tenants: newRenewed[tenantList](), failures: failures{turn: make(chan struct{}, 1)}}
@@ -135,7 +135,7 @@ func (f *forecast) late() time.Duration {
 	if f == nil || len(f.lanes) <= store.MaxKeys {
 		return 0
 	}
-	return longestAge
+	return maxAge
 }
 
 // copy is a forecast for one question: it shares what was read, and may change

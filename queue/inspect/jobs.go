@@ -30,11 +30,11 @@ type JobQuery struct {
 }
 
 const (
-	usualJobs = 50
-	mostJobs  = 200
+	defaultJobs = 50
+	maxJobs     = 200
 
 	// A page looks at so many jobs at most, and one script at so many of them.
-	mostLooked = 500
+	maxLooked  = 500
 	lookedOnce = 250
 	lanesOnce  = 50
 )
@@ -65,8 +65,8 @@ func (q *JobQuery) check() error {
 			return err
 		}
 	}
-	if q.Limit = cmp.Or(q.Limit, usualJobs); q.Limit < 0 || q.Limit > mostJobs {
-		return validation.Field("limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, mostJobs))
+	if q.Limit = cmp.Or(q.Limit, defaultJobs); q.Limit < 0 || q.Limit > maxJobs {
+		return validation.Field("limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, maxJobs))
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ type jobCursor struct {
 	ended bool // there is nothing behind
 }
 
-const mostCursor = 4096
+const maxCursor = 4096
 
 // text is the cursor for the caller: "LANE at id", whose lane and number have no blanks.
 func (c jobCursor) text() string {
@@ -143,7 +143,7 @@ func readCursor(q JobQuery) (jobCursor, error) {
 	}
 	wrong := validation.Field("cursor", check.Quote(q.Cursor)+" is none that was given for this list")
 	parts := strings.SplitN(q.Cursor, " ", 3)
-	if len(parts) != 3 || len(q.Cursor) > mostCursor {
+	if len(parts) != 3 || len(q.Cursor) > maxCursor {
 		return jobCursor{}, wrong
 	}
 	c := jobCursor{lane: parts[0], at: parts[1], id: parts[2]}
@@ -161,12 +161,12 @@ func readCursor(q JobQuery) (jobCursor, error) {
 func (in *Inspector) listed(ctx context.Context, queue string, q JobQuery, at jobCursor) (JobPage, error) {
 	var page JobPage
 	for looked := 0; ; {
-		rows, next, n, err := in.jobs(ctx, queue, q, at, q.Limit-len(page.Jobs), min(lookedOnce, mostLooked-looked), nil, true)
+		rows, next, n, err := in.jobs(ctx, queue, q, at, q.Limit-len(page.Jobs), min(lookedOnce, maxLooked-looked), nil, true)
 		if err != nil {
 			return JobPage{}, err
 		}
 		page.Jobs, page.Next, at = append(page.Jobs, rows...), next.text(), next
-		if looked += n; next.ended || len(page.Jobs) >= q.Limit || looked >= mostLooked {
+		if looked += n; next.ended || len(page.Jobs) >= q.Limit || looked >= maxLooked {
 			return page, nil
 		}
 	}
@@ -185,11 +185,11 @@ func (in *Inspector) waiting(ctx context.Context, queue string, q JobQuery, at j
 	var page JobPage
 	for looked, calls := 0, 0; len(lanes) > 0; calls++ {
 		some := lanes[:min(len(lanes), lanesOnce)]
-		if calls == mostLooked/lanesOnce || looked >= mostLooked || len(page.Jobs) >= q.Limit {
+		if calls == maxLooked/lanesOnce || looked >= maxLooked || len(page.Jobs) >= q.Limit {
 			page.Next = jobCursor{lane: lanes[0], at: at.at, id: at.id}.text()
 			return page, nil
 		}
-		rows, next, n, err := in.jobs(ctx, queue, q, at, q.Limit-len(page.Jobs), min(lookedOnce, mostLooked-looked), some, merged)
+		rows, next, n, err := in.jobs(ctx, queue, q, at, q.Limit-len(page.Jobs), min(lookedOnce, maxLooked-looked), some, merged)
 		if err != nil {
 			return JobPage{}, err
 		}

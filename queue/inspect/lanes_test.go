@@ -121,7 +121,7 @@ func TestVeryManyLanesAreDrawn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(lanes) != inspect.EnoughLanes || part != float64(inspect.EnoughLanes)/all {
+		if len(lanes) != inspect.DrawnLanes || part != float64(inspect.DrawnLanes)/all {
 			t.Fatalf("%d lanes, which are %v of %d", len(lanes), part, all)
 		}
 		for _, lane := range lanes {

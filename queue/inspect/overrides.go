@@ -35,7 +35,7 @@ type Overridden struct {
 	File limits.Effective // as it is without the change
 }
 
-const mostOverridden = 1000
+const maxOverridden = 1000
 
 // Overrides lists the limits that operators changed in a queue, by tenant, for these
 // tenants, or with none named for all: 1,000 at most. Those that have ended are left
@@ -116,5 +116,5 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Overridden) int { return strings.Compare(a.Tenant, b.Tenant) })
-	return all[:min(len(all), mostOverridden)], nil
+	return all[:min(len(all), maxOverridden)], nil
 }

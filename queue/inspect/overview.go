@@ -50,8 +50,8 @@ type Overview struct {
 	Faults []Fault // what scripts cannot understand; see [Faults]
 }
 
-// mostPauses is how many pauses an overview lists.
-const mostPauses = 100
+// maxPauses is how many pauses an overview lists.
+const maxPauses = 100
 
 // Overview reads a queue's state. One that is not there is an [validation.Error].
 func (in *Inspector) Overview(ctx context.Context, queue string) (Overview, error) {
@@ -113,7 +113,7 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	}
 	o.Enqueued, _ = strconv.ParseInt(total["enqueued"], 10, 64)
 	o.Answers, o.Calls = store.ReadAnswers(total)
-	o.Pauses = o.Pauses[:min(len(o.Pauses), mostPauses)]
+	o.Pauses = o.Pauses[:min(len(o.Pauses), maxPauses)]
 	if counted.Val() {
 		o.Tenants--
 	}

@@ -7,7 +7,7 @@ import (
 
 const (
 	readingAge  = time.Second      // for which a reading is shared, at least,
-	longestAge  = 10 * time.Second // and at most
+	maxAge      = 10 * time.Second // and at most
 	readingPart = 50               // of the time that reading takes
 )
 
@@ -85,5 +85,5 @@ func (r *renewed[T]) renew(read readRenewed[T]) {
 
 // sharedFor is how long something is shared that took so long to read.
 func sharedFor(took time.Duration) time.Duration {
-	return min(max(readingAge, readingPart*took), longestAge)
+	return min(max(readingAge, readingPart*took), maxAge)
 }

@@ -55,7 +55,7 @@ type LimitState struct {
 
 const (
 	MaxSlots       = 20  // that are foretold
-	mostRecent     = 20  // of a tenant, among
+	maxRecent      = 20  // of a tenant, among
 	eventsSearched = 500 // of its queue
 )
 
@@ -92,7 +92,7 @@ func recentOf(ctx context.Context, client redis.UniversalClient, queue, tenant s
 	}
 	events = slices.DeleteFunc(events, func(e Event) bool { return e.Tenant != tenant })
 	slices.Reverse(events)
-	return events[:min(len(events), mostRecent)], nil
+	return events[:min(len(events), maxRecent)], nil
 }
 
 // lanesKnown is the list by which lanes of a tenant are found that were not drawn;
@@ -189,7 +189,7 @@ func (f *forecast) slots(tenant string, looked *lane) ([]time.Time, error) {
 			went = f.went(&l)
 			s.jobs, s.costs = float64(f.seen.place[2]+went), f.seen.cost
 		}
-		if l.Tenant != tenant || s.jobs <= 0 || len(lanes) == mostLanesOfOne {
+		if l.Tenant != tenant || s.jobs <= 0 || len(lanes) == maxLanesOfOne {
 			continue
 		}
 		for turn := went + 1; turn <= went+MaxSlots && float64(turn) <= s.jobs; turn++ {

@@ -142,8 +142,8 @@ func (f *forecast) drains(all []*tenantEntry) (map[*tenantEntry]float64, error) 
 }
 
 const (
-	mostLanesOfOne  = 20   // of one tenant, that are looked at by name
-	mostLanesListed = 1000 // of one tenant, whose jobs are listed
+	maxLanesOfOne  = 20   // of one tenant, that are looked at by name
+	maxLanesListed = 1000 // of one tenant, whose jobs are listed
 )
 
 func (t *tenantList) lanesOf(tenant string) []string {
@@ -244,7 +244,7 @@ func (s *tenantScan) step(ctx context.Context, client redis.UniversalClient, que
 	fields, next, err = client.SScan(ctx, asynqwire.Key(queue, stage), cursor, "", store.MaxKeys).Result()
 	for _, lane := range fields {
 		tenant, _, split := strings.Cut(lane, ";")
-		if names := s.list.lanes[tenant]; split && len(names) < mostLanesListed {
+		if names := s.list.lanes[tenant]; split && len(names) < maxLanesListed {
 			s.list.lanes[tenant] = append(names, lane)
 		}
 	}

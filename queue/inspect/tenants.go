@@ -43,7 +43,7 @@ type TenantQuery struct {
 const (
 	DefaultTenants = 50
 	MaxTenants     = 200
-	mostSearch     = 3 * check.MaxTenant
+	maxSearch      = 3 * check.MaxTenant
 )
 
 func (q *TenantQuery) check() error {
@@ -55,8 +55,8 @@ func (q *TenantQuery) check() error {
 		return validation.Field("offset", fmt.Sprintf("%d is negative", q.Offset))
 	case q.Limit < 0 || q.Limit > MaxTenants:
 		return validation.Field("limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, MaxTenants))
-	case len(q.Search) > mostSearch:
-		return validation.Field("search", fmt.Sprintf("%d bytes are more than %d", len(q.Search), mostSearch))
+	case len(q.Search) > maxSearch:
+		return validation.Field("search", fmt.Sprintf("%d bytes are more than %d", len(q.Search), maxSearch))
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 	for i := range f.lanes {
 		l := &f.lanes[i]
 		mine, wanted := lanes[l.Tenant]
-		if wanted && l.jobs > 0 && len(mine) < mostLanesOfOne {
+		if wanted && l.jobs > 0 && len(mine) < maxLanesOfOne {
 			lanes[l.Tenant] = append(mine, l.Name)
 		}
 		if known := widest[l.Tenant]; wanted && (known == nil || l.jobs > known.jobs) {
@@ -307,7 +307,7 @@ func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, know
 				return err
 			}
 		}
-		lanes = lanes[:min(len(lanes), mostLanesOfOne)]
+		lanes = lanes[:min(len(lanes), maxLanesOfOne)]
 		if len(lanes) == 0 && !seen[tenant] {
 			lanes = []string{tenant} // of the tenant itself, which has its buckets
 		}

@@ -39,7 +39,7 @@ func (f Filter) check(verb Verb) error {
 	if f.Kind != "" && !check.KindPattern.MatchString(f.Kind) {
 		return validation.Field("kind", check.Quote(f.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
 	}
-	if reason := check.Text(f.ID, mostID); f.ID != "" && reason != "" {
+	if reason := check.Text(f.ID, maxID); f.ID != "" && reason != "" {
 		return validation.Field("id", reason)
 	}
 	if reason := check.Text(f.Reason, store.MaxContained); f.Reason != "" && reason != "" {
@@ -62,8 +62,8 @@ func (f Filter) check(verb Verb) error {
 	return nil
 }
 
-// mostID: the id of a job with a key has both in it, escaped.
-const mostID = 3*check.MaxTenant + 1 + 3*check.MaxKey
+// maxID: the id of a job with a key has both in it, escaped.
+const maxID = 3*check.MaxTenant + 1 + 3*check.MaxKey
 
 // lane tells whether jobs of a lane can match.
 func (f Filter) lane(name string) bool {

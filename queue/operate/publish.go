@@ -163,8 +163,8 @@ func publisher() string {
 	return "a publisher on " + host
 }
 
-// mostDifferences bounds an entry of the audit; of more only the number is told.
-const mostDifferences = 100
+// maxDifferences bounds an entry of the audit; of more only the number is told.
+const maxDifferences = 100
 
 func differences(before, after map[string]string) (was, will map[string]string) {
 	names := map[string]bool{}
@@ -177,7 +177,7 @@ func differences(before, after map[string]string) (was, will map[string]string) 
 	maps.DeleteFunc(names, func(_ string, differs bool) bool { return !differs })
 	was, will = map[string]string{}, map[string]string{}
 	for i, name := range slices.Sorted(maps.Keys(names)) {
-		if i == mostDifferences {
+		if i == maxDifferences {
 			will["…"] = fmt.Sprintf("and %d more", len(names)-i)
 			break
 		}

@@ -72,7 +72,7 @@ func Start(t testing.TB, queues ...string) *Queue {
 	t.Cleanup(func() { _ = client.Close() })
 	q := &Queue{
 		Client: queue.NewClient(client), Redis: client, t: t, served: queues,
-		inspector: asynq.NewInspectorFromRedisClient(client), rounds: make(chan int), seen: map[string]bool{}, longest: longestDrain,
+		inspector: asynq.NewInspectorFromRedisClient(client), rounds: make(chan int), seen: map[string]bool{}, longest: maxDrain,
 	}
 	q.Worker, err = queue.New(queue.Config{
 		Redis: options, Queues: queues, Concurrency: 1, ShutdownTimeout: 5 * time.Second,

@@ -87,8 +87,8 @@ func (q *Queue) Work(job queue.Job) Run {
 }
 
 const (
-	// longestDrain ends handlers that enqueue one another for ever.
-	longestDrain = 30 * time.Second
+	// maxDrain ends handlers that enqueue one another for ever.
+	maxDrain = 30 * time.Second
 
 	// patience is how long Drain waits for a limit of the test's own.
 	patience = 500 * time.Millisecond

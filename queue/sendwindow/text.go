@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	windowExample  = `"Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"`
-	mostWindowText = 2048
-	mostRanges     = 32
+	windowExample = `"Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"`
+	maxWindowText = 2048
+	maxRanges     = 32
 )
 
 var dayNames = [7]string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
@@ -49,8 +49,8 @@ func parseWindow(text string) (Window, error) {
 	switch {
 	case text == "":
 		return Window{}, errors.New("it is empty")
-	case len(text) > mostWindowText:
-		return Window{}, fmt.Errorf("%d bytes are more than %d", len(text), mostWindowText)
+	case len(text) > maxWindowText:
+		return Window{}, fmt.Errorf("%d bytes are more than %d", len(text), maxWindowText)
 	}
 	days, zone := "", text
 	if i := strings.LastIndexFunc(text, unicode.IsSpace); i >= 0 {
@@ -134,8 +134,8 @@ func parseRanges(text string) ([]windowHours, error) {
 	case dated && daily != "":
 		// The days before it, or all? Whoever sends on a Sunday should have said so.
 		return nil, fmt.Errorf("on which days is %s? Name them for each range, or for none", daily)
-	case len(ranges) > mostRanges:
-		return nil, fmt.Errorf("%d ranges are more than %d", len(ranges), mostRanges)
+	case len(ranges) > maxRanges:
+		return nil, fmt.Errorf("%d ranges are more than %d", len(ranges), maxRanges)
 	}
 	return ranges, nil
 }

@@ -109,7 +109,7 @@ func carry(ctx context.Context, headers map[string]string) map[string]string {
 		for name, value := range all {
 			bytes += len(name) + len(value)
 		}
-		if len(all) <= queue.MostHeaders && bytes <= queue.MostHeaderBytes {
+		if len(all) <= queue.MaxHeaders && bytes <= queue.MaxHeaderBytes {
 			return all
 		}
 		delete(fresh, "tracestate") // it only adds to the other

@@ -279,7 +279,7 @@ func TestRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	many := map[string]string{}
-	for i := range queue.MostHeaders {
+	for i := range queue.MaxHeaders {
 		many[fmt.Sprintf("h%d", i)] = "x"
 	}
 	tests := map[string]struct {

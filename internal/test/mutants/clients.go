@@ -77,7 +77,7 @@ var clientMutants = []mutant{
 		"missing condition", "a time that the provider names replaces a guess", "clients/ai TestAnswers",
 	},
 	{
-		"clients/ai/outcome.go", `case wait > longestPause:`, `case wait > 100*longestPause:`,
+		"clients/ai/outcome.go", `case wait > maxPause:`, `case wait > 100*maxPause:`,
 		"no bound", "a wait of more than an hour holds the one job", "clients/ai TestAnswers",
 	},
 	{

@@ -4,15 +4,15 @@ package main
 // judge by.
 var gateMutants = []mutant{
 	{
-		"queue/gate.go", `return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.told))+late`, `return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.told))+1000*late`,
+		"queue/gate.go", `return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.latestMicros))+late`, `return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.latestMicros))+1000*late`,
 		"clock", "a process that was paused sends nothing stale", "queue TestOnTime",
 	},
 	{
-		"queue/gate.go", `return bootTime() < s.latest && (g.clock.boot(s.told)-s.latest).Abs() < late`, `return bootTime() < s.latest`,
+		"queue/gate.go", `return bootTime() < s.latest && (g.clock.boot(s.latestMicros)-s.latest).Abs() < late`, `return bootTime() < s.latest`,
 		"clock", "a slot does not come back with a clock that is set back", "queue TestOnTime",
 	},
 	{
-		"queue/boottime_linux.go", `if known == nil || (wall-known.wall).Abs() > mostDrift {`, `if known == nil || wall == known.wall+1 {`,
+		"queue/boottime_linux.go", `if known == nil || (wall-known.wall).Abs() > maxDrift {`, `if known == nil || wall == known.wall+1 {`,
 		"clock", "a slot that passed while the machine slept is late", "queue TestBootTime",
 	},
 	{
@@ -68,7 +68,7 @@ var gateMutants = []mutant{
 		"missing condition", "who stands by and has jobs in its hands follows pauses", "queue TestStandingByWithJobs",
 	},
 	{
-		"queue/roles.go", `if who[i].Err() != nil || who[i].Val() == r.worker || who[i].Val() == dispatchedByAll || left[i].Val() <= 0 || left[i].Val() > longestRole {`, `if who[i].Err() != nil || who[i].Val() == r.worker || who[i].Val() == dispatchedByAll || left[i].Val() <= 0 {`,
+		"queue/roles.go", `if who[i].Err() != nil || who[i].Val() == r.worker || who[i].Val() == dispatchedByAll || left[i].Val() <= 0 || left[i].Val() > maxRole {`, `if who[i].Err() != nil || who[i].Val() == r.worker || who[i].Val() == dispatchedByAll || left[i].Val() <= 0 {`,
 		"clock", "a lead does not last for longer because the clock was set back", "queue TestLeadEnds",
 	},
 	{
@@ -132,7 +132,7 @@ var gateMutants = []mutant{
 		"wrong number", "a 429 without a time pauses for a second", "queue TestJudge|TestThrottled",
 	},
 	{
-		"queue/outcome.go", `outcome: lifecycle.Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: min(pause, longestPause), reason: err.Error()},`, `outcome: lifecycle.Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: pause, reason: err.Error()},`,
+		"queue/outcome.go", `outcome: lifecycle.Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: min(pause, maxPause), reason: err.Error()},`, `outcome: lifecycle.Throttled, hold: hold{who: whoOf(ok && whole.WholeAccount()), length: pause, reason: err.Error()},`,
 		"no bound", "no provider pauses a queue for longer than a day", "queue TestJudge|TestThrottled",
 	},
 	{
@@ -140,7 +140,7 @@ var gateMutants = []mutant{
 		"clock", "a job that is not wanted before a time does not go before it", "queue TestJudgeKeepsTheTime",
 	},
 	{
-		"queue/outcome.go", `wait = min(firstBackoff<<(attempt-1), longestBackoff)`, `wait = min(firstBackoff<<attempt, longestBackoff)`,
+		"queue/outcome.go", `wait = min(firstBackoff<<(attempt-1), maxBackoff)`, `wait = min(firstBackoff<<attempt, maxBackoff)`,
 		"off by one", "the first retry comes within a second", "queue TestBackoff",
 	},
 	{
@@ -148,7 +148,7 @@ var gateMutants = []mutant{
 		"missing call", "asynq's tools cancel a call", "queue TestAsynqCancelsACall",
 	},
 	{
-		"queue/outcome.go", `h.length = min(h.length, longestHold)`, `h.length = max(h.length, longestHold)`,
+		"queue/outcome.go", `h.length = min(h.length, maxHold)`, `h.length = max(h.length, maxHold)`,
 		"swapped", "no hold lasts longer than its length", "queue TestJudge|TestUsedUpAccount|TestEndpointIsHeldAlone|TestPauseAfter",
 	},
 	{
@@ -168,7 +168,7 @@ var gateMutants = []mutant{
 		"no fence", "a suspect is guilty only of deaths beside nothing else", "queue TestSuspectIsNotAlone|TestGuilt",
 	},
 	{
-		"queue/recoverer.go", `if now-r.looked > blind {`, `if now-r.looked > 1000*blind {`,
+		"queue/recoverer.go", `if now-r.lastLook > blind {`, `if now-r.looked > 1000*blind {`,
 		"clock", "a watcher that was stopped takes no job of a worker that lives", "queue TestRecovererCompares",
 	},
 	{

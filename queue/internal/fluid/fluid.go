@@ -96,8 +96,8 @@ const (
 	exactFlows = 32
 	stepPart   = 1.0 / 32 // of the time that has passed
 
-	mostSteps = 20_000
-	mostRate  = 1e9
+	maxSteps = 20_000
+	maxRate  = 1e9
 )
 
 // Run lets the queue flow until the watched member is through; nil: until all are.
@@ -121,7 +121,7 @@ func (m *Model) Run(watched *Member) {
 			m.shared = append(m.shared, b)
 		}
 	}
-	for range mostSteps {
+	for range maxSteps {
 		m.burst()
 		if len(m.Flows) == 0 || watched != nil && !math.IsInf(watched.At, 1) {
 			return
@@ -327,7 +327,7 @@ func (m *Model) fill(burst bool) {
 			if f.frozen || f.by >= 0 && m.Buckets[f.Uses[f.by].Bucket].held {
 				continue
 			}
-			f.frozen, f.rate = true, min(f.low*f.Weight, mostRate)
+			f.frozen, f.rate = true, min(f.low*f.Weight, maxRate)
 			left--
 		}
 		if left == before {
