@@ -34,7 +34,7 @@ func TestNoFarSlotIsUsed(t *testing.T) {
 	d := r.dispatcher()
 	now := client.Time(t.Context()).Val()
 	d.clock.observe(now.UnixMicro(), bootTime(), bootTime())
-	for ahead, want := range map[time.Duration]string{0: "go", store.Horizon: "go", 2 * time.Second: "slot", time.Hour: "slot"} {
+	for ahead, want := range map[time.Duration]answer{0: answerGo, store.Horizon: answerGo, 2 * time.Second: answerSlot, time.Hour: answerSlot} {
 		e := now.Add(ahead).UnixMicro()
 		jobs, err := d.readHanded([]any{[]any{"id", "", "go", e, e + 1_000_000, int64(0), int64(0), now.UnixMicro(), int64(0), int64(0)}}, 1, 0)
 		if err != nil {

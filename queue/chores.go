@@ -3,11 +3,13 @@ package queue
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 )
@@ -98,3 +100,8 @@ func (c *chores) forget(ctx context.Context) error {
 	}
 	return nil
 }
+
+//go:embed janitor.lua
+var janitorLua string
+
+var janitorScript = store.NewScript(janitorLua, asynqwire.MessageLua).AllowOOM()

@@ -10,8 +10,6 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-var processStart = time.Now()
-
 // redisClock tells this process when a moment of the clock of a queue's Redis is. The queues
 // of a worker share one; only in a Cluster may each have another Redis, and a clock of its own.
 //

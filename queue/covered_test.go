@@ -27,8 +27,8 @@ func (r *rig) handsTo(t *testing.T, renewals *renewals) (hand func(id, owner, an
 	running = &sync.WaitGroup{}
 	t.Cleanup(running.Wait)
 	d := r.worker.parts("w", map[string]*redisClock{r.queue: clock}, newRoles(r.server.Client(), "w"), newCapacity(10), &atomic.Int64{}, renewals, running, t.Context(), stopping, ended)[0]
-	return func(id, owner, answer string) {
-		d.hand([]handed{{id: id, owner: owner, message: []byte(r.field(t, id, "msg")), grant: grant{answer: answer}}})
+	return func(id, owner, how string) {
+		d.hand([]handed{{id: id, owner: owner, message: []byte(r.field(t, id, "msg")), grant: grant{answer: answer(how)}}})
 	}, running
 }
 

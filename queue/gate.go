@@ -71,9 +71,23 @@ type gate struct {
 	settles, ends batcher[settleQuestion, settled] // see mayWait
 }
 
-// grant is what Redis says of a job that a worker has, when it comes or asks for a slot.
+// answer says how a job stands that this worker has, when it is handed over (hand.lua) or
+// asks for a slot (slot.lua).
+type answer string
+
+const (
+	answerGo      answer = "go"      // it has a slot
+	answerSlot    answer = "slot"    // it has to ask for one
+	answerDone    answer = "done"    // its call has succeeded: what follows is to be enqueued
+	answerFailed  answer = "failed"  // it has failed for good: what follows is to be enqueued
+	answerCrashed answer = "crashed" // its calls took worker after worker with them
+	answerPark    answer = "park"    // it cannot go now
+	answerGone    answer = "gone"    // another worker has it
+)
+
+// grant is what Redis says of a job that a worker has.
 type grant struct {
-	answer string // see hand.lua and slot.lua
+	answer answer
 	slot
 	probe    bool // see Running
 	permits  bool // see Running
@@ -83,8 +97,8 @@ type grant struct {
 	unsure   bool          // see Running
 	accepted time.Duration // when it came into its lane, on the boot clock; 0: not known
 
-	reason ParkReason // of 'park'
-	limit  string     // of 'park': which one
+	reason ParkReason // of answerPark
+	limit  string     // of answerPark: which one
 }
 
 // slot is when a call may leave. It is converted when it is received, since the
@@ -116,121 +130,6 @@ func (g *gate) park(job *Running, reason ParkReason, limit string, asked time.Du
 	return parked()
 }
 
-func (g *gate) process(ctx context.Context, job *Running, owner string, slot grant) verdict {
-	began := bootTime()
-	if slot.answer == "crashed" && !g.certain(ctx, job) {
-		slot.answer = "slot" // it runs alone once more
-	}
-	switch slot.answer {
-	case "done", "failed":
-		return g.putAway(ctx, job, owner)
-	case "crashed":
-		return g.finish(ctx, job, owner, archive(lifecycle.Crashed, errCrashed))
-	}
-	took, err := time.Duration(0), error(nil) // of the latest question
-	job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure
-	job.Probe, job.permits = slot.probe, slot.permits
-	handler := g.handlers[job.Kind]
-	if handler == nil {
-		// Any worker is handed what only has to be put away.
-		if job.expired(g.clock.now()) {
-			return g.finish(ctx, job, owner, expire(job))
-		}
-		return g.keep(job, owner, slot.slot, ParkedByKind, 0)
-	}
-	var turn *turn // of a suspect
-	if slot.crashes >= suspicious {
-		if turn = g.takeTurn(ctx, job, owner); turn == nil {
-			return g.postpone(ctx, job, owner, slot.slot)
-		}
-		defer g.suspects.pass()
-	}
-	marked, accepted := slot.crashes == 0, slot.accepted
-	held := time.Duration(0)
-	runnable := time.Duration(0) // when its first slot came; 0: it had none yet
-	granted := began             // when Redis last said that the job is this worker's
-	missed := 0                  // slots in a row
-	for {
-		// What nobody wants any more needs no slot, and no pause holds it.
-		if job.expired(g.clock.now()) {
-			return g.finish(ctx, job, owner, expire(job))
-		}
-		if slot.answer == "slot" {
-			granted = bootTime()
-			slot, err = g.newSlot(ctx, job, owner)
-			took = bootTime() - granted
-			switch {
-			case err != nil:
-				return g.giveUp(job, owner, slot.slot)
-			case slot.answer == "gone":
-				return g.endLate(job, owner, verdict{})
-			case slot.answer == "done" || slot.answer == "failed":
-				return g.putAway(ctx, job, owner)
-			case slot.answer == "park":
-				return g.finish(ctx, job, owner, g.park(job, slot.reason, slot.limit, took))
-			}
-		}
-		if runnable == 0 && slot.earliest > 0 {
-			runnable = slot.earliest
-		}
-		job.Probe, job.permits = job.Probe || slot.probe, job.permits || slot.permits
-		holds := bootTime()
-		if !marked {
-			if !g.hold(ctx, slot.earliest-inHand) {
-				return g.giveUp(job, owner, slot.slot)
-			}
-			if !g.mark(job, owner, turn) {
-				return g.endLate(job, owner, verdict{})
-			}
-			marked = true
-		}
-		if !g.hold(ctx, slot.earliest) {
-			return g.giveUp(job, owner, slot.slot)
-		}
-		held += bootTime() - holds
-		if job.expired(g.clock.now()) {
-			return g.finish(ctx, job, owner, expire(job))
-		}
-		leave := func() {}
-		if turn == nil {
-			leave = g.suspects.enter()
-		}
-		paused := g.paused(job)
-		if g.onTime(slot.slot) && g.renewals.cover(granted) && !paused {
-			g.observer.Gated(g.queue, g.sent(job, took, held, runnable, began, accepted))
-			job.Held = held
-			v := g.call(ctx, handler, job)
-			leave()
-			return g.finish(ctx, job, owner, v)
-		}
-		leave()
-		if paused {
-			runnable = 0 // nobody was late
-		}
-		g.observer.Gated(g.queue, Gating{Kind: job.Kind, Decision: "missed", Asked: took})
-		slot.answer = "slot"
-		if missed++; missed > freeMisses && g.pause(ctx, missPause(missed)) != nil {
-			return g.giveUp(job, owner, slot.slot)
-		}
-	}
-}
-
-// sent is what the observer is told of a call that leaves now.
-func (g *gate) sent(job *Running, asked, held, runnable, began, accepted time.Duration) Gating {
-	now := bootTime()
-	if runnable == 0 {
-		runnable = began // no limit holds it, and nothing gave it a slot
-	}
-	if runnable <= began {
-		runnable = g.starving.since(accepted, runnable)
-	}
-	told := Gating{Kind: job.Kind, Decision: "sent", Asked: asked, Held: held, Runnable: max(now-runnable, 0)}
-	if job.Attempt == 1 && accepted > 0 {
-		told.Waited = max(now-accepted, 0)
-	}
-	return told
-}
-
 // known is a kind as the observer is told it: anybody may enqueue jobs of endless
 // kinds, and no metric is to have as many series.
 func (g *gate) known(kind string) string {
@@ -242,9 +141,9 @@ func (g *gate) known(kind string) string {
 
 // newSlot asks for a slot near now. A lost reply may waste a slot; it cannot
 // make two calls of one.
-func (g *gate) newSlot(ctx context.Context, job *Running, owner string) (grant, error) {
+func (g *gate) newSlot(ctx context.Context, job *Running) (grant, error) {
 	for {
-		slot, err := g.askSlot(ctx, job, owner)
+		slot, err := g.askSlot(ctx, job)
 		if err == nil {
 			return slot, nil
 		}
@@ -254,7 +153,7 @@ func (g *gate) newSlot(ctx context.Context, job *Running, owner string) (grant, 
 	}
 }
 
-func (g *gate) askSlot(ctx context.Context, job *Running, owner string) (grant, error) {
+func (g *gate) askSlot(ctx context.Context, job *Running) (grant, error) {
 	windows, err := g.limits.Text(ctx)
 	if err != nil {
 		return grant{}, err
@@ -263,7 +162,7 @@ func (g *gate) askSlot(ctx context.Context, job *Running, owner string) (grant, 
 	defer cancel()
 	sent := bootTime()
 	reply, err := slotScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), windows,
-		job.ID, owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs, g.lease.Microseconds())
+		job.ID, job.owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs, g.lease.Microseconds())
 	if err != nil {
 		g.limits.Invalidate(err)
 		return grant{}, err
@@ -277,7 +176,7 @@ func (g *gate) askSlot(ctx context.Context, job *Running, owner string) (grant, 
 		return grant{}, err
 	}
 	g.clock.observe(n[2], sent, bootTime())
-	slot := grant{answer: fmt.Sprint(values[0]), slot: g.clock.slot(n[0], n[1])}
+	slot := grant{answer: answer(fmt.Sprint(values[0])), slot: g.clock.slot(n[0], n[1])}
 	switch len(values) {
 	case 5:
 		flags, err := store.Numbers(values[4:], 1)
@@ -363,13 +262,13 @@ func (g *gate) paused(job *Running) bool {
 
 // mark notes that a job is about to be called whose worker died before, so that its
 // death can be told from those that it only saw. False: the job is another's.
-func (g *gate) mark(job *Running, owner string, turn *turn) bool {
+func (g *gate) mark(job *Running, turn *turn) bool {
 	mark := func(alone bool) bool {
-		outcome := "beside"
+		outcome := settleBeside
 		if alone {
-			outcome = "alone"
+			outcome = settleAlone
 		}
-		return g.settle(job.settled(owner, outcome)).mine
+		return g.settle(job.settled(outcome)).mine
 	}
 	if turn == nil {
 		return mark(false)
@@ -378,18 +277,10 @@ func (g *gate) mark(job *Running, owner string, turn *turn) bool {
 }
 
 // takeTurn waits until a suspect may be called; nil: its turn did not come.
-func (g *gate) takeTurn(ctx context.Context, job *Running, owner string) *turn {
+func (g *gate) takeTurn(ctx context.Context, job *Running) *turn {
 	waits, cancel := context.WithTimeout(ctx, turnWait)
 	defer cancel()
-	return g.suspects.take(waits, func() { g.settle(job.settled(owner, "beside")) })
-}
-
-// postpone sends a suspect back for a moment, because it is not its turn.
-func (g *gate) postpone(ctx context.Context, job *Running, owner string, has slot) verdict {
-	if !g.hold(ctx, 0) {
-		return g.giveUp(job, owner, has)
-	}
-	return g.keep(job, owner, has, ParkedBySuspicion, time.Second)
+	return g.suspects.take(waits, func() { g.settle(job.settled(settleBeside)) })
 }
 
 // call makes the call and judges its answer.
@@ -429,21 +320,21 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
 }
 
 // finish settles a job whose slot is spent: what came of its call, and where it goes.
-func (g *gate) finish(ctx context.Context, job *Running, owner string, v verdict) verdict {
-	question := job.settled(owner, "free")
+func (g *gate) finish(ctx context.Context, job *Running, v verdict) verdict {
+	question := job.settled(settleFree)
 	question.hold, question.actual, question.record = v.hold, v.actual, v.record(job)
 	if job.Probe && v.answer != "" && !errors.Is(v.err, context.Canceled) {
 		question.probe = "up"
 	}
 	switch {
 	case v.outcome == lifecycle.Done:
-		question.outcome, question.text = "done", string(v.result)
+		question.outcome, question.text = settleDone, string(v.result)
 	case v.outcome.Failed():
-		question.outcome, question.text = "failed", string(v.outcome)+" "+v.err.Error()
+		question.outcome, question.text = settleFailed, string(v.outcome)+" "+v.err.Error()
 	case v.unsure:
-		question.outcome = "unsure"
+		question.outcome = settleUnsure
 	case v.outcome == lifecycle.Throttled || v.outcome == lifecycle.Postponed && !v.first || errors.Is(v.err, errParked):
-		question.outcome = "refused"
+		question.outcome = settleRefused
 	}
 	if v.actual == "" && (v.outcome == lifecycle.Throttled || v.outcome == lifecycle.Postponed || v.outcome == lifecycle.Expired) {
 		// The provider did nothing for it.
@@ -456,13 +347,13 @@ func (g *gate) finish(ctx context.Context, job *Running, owner string, v verdict
 	question.to, question.message = v.place(job, g.clock.now())
 	switch settled := g.settle(question); {
 	case !settled.mine:
-		late := g.endLate(job, owner, v)
+		late := g.endLate(job, v)
 		if settled.repeated {
 			return v
 		}
 		return late
 	case settled.follow:
-		return g.putAway(ctx, job, owner)
+		return g.putAway(ctx, job)
 	}
 	return v
 }
@@ -484,14 +375,14 @@ func (job *Running) scope(h hold) string {
 }
 
 // giveUp ends a job that was not called because the worker stops.
-func (g *gate) giveUp(job *Running, owner string, has slot) verdict {
-	return g.keep(job, owner, has, ParkedByStop, 0)
+func (g *gate) giveUp(job *Running, has slot) verdict {
+	return g.keep(job, has, ParkedByStop, 0)
 }
 
 // keep gives a job back with its slot, for another worker to use, if that is still ahead;
 // after is how long it stays away from its lane.
-func (g *gate) keep(job *Running, owner string, has slot, reason ParkReason, after time.Duration) verdict {
-	question := job.settled(owner, "keep")
+func (g *gate) keep(job *Running, has slot, reason ParkReason, after time.Duration) verdict {
+	question := job.settled(settleKeep)
 	if !g.ahead(has) {
 		question.text = "passed"
 	}
@@ -500,7 +391,7 @@ func (g *gate) keep(job *Running, owner string, has slot, reason ParkReason, aft
 		question.to = fmt.Sprintf("retry %d 0", after.Microseconds())
 	}
 	if settled := g.settle(question); !settled.mine && !settled.repeated {
-		return g.endLate(job, owner, verdict{})
+		return g.endLate(job, verdict{})
 	}
 	return g.park(job, reason, "", 0)
 }

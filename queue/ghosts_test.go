@@ -221,7 +221,7 @@ func TestPendingTasks(t *testing.T) {
 	became := map[string]string{}
 	d.hand = func(jobs []handed) {
 		for _, job := range jobs {
-			became[job.id] = job.answer
+			became[job.id] = string(job.answer)
 		}
 	}
 	waits := func(edit func(*Job), fields ...any) string {

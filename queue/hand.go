@@ -44,11 +44,11 @@ func (d *dispatcher) readHanded(reply any, run int64, asked time.Duration) ([]ha
 		text := store.Texts(values[:3])
 		job := handed{id: text[0], owner: ownerOf(d.worker, run+int64(i)), message: []byte(text[1]), asked: asked}
 		job.grant = grant{
-			answer: text[2], slot: d.clock.slot(n[0], n[1]), crashes: n[2], forgiven: n[3], first: n[4],
+			answer: answer(text[2]), slot: d.clock.slot(n[0], n[1]), crashes: n[2], forgiven: n[3], first: n[4],
 			unsure: n[5]&1 > 0, probe: n[5]&2 > 0, permits: n[5]&4 > 0, accepted: d.clock.boot(n[6]),
 		}
-		if job.answer == "go" && job.earliest > now+2*store.Horizon {
-			job.answer = "slot" // it was given before Redis's clock was set back
+		if job.answer == answerGo && job.earliest > now+2*store.Horizon {
+			job.answer = answerSlot // it was given before Redis's clock was set back
 		}
 		jobs[i] = job
 	}
@@ -75,21 +75,21 @@ func (g *gate) serve(h handed) {
 	defer cancel()
 	message, err := asynqwire.Decode(h.message)
 	job := newRunning(g.queue, h.id, message)
-	job.raw = h.message
+	job.owner, job.raw = h.owner, h.message
 	leave, after := g.live.enter(asynqwire.Run{ID: h.id, Kind: job.Kind, Payload: message.Payload, Began: time.Now()}, h.asked, cancel, g.stopping)
 	if leave == nil {
-		g.keep(job, h.owner, h.slot, ParkedByStop, 0)
+		g.giveUp(job, h.slot)
 		return
 	}
 	defer leave()
-	if after && (h.answer == "go" || h.answer == "slot") {
-		h.grant.answer, h.slot = "slot", slot{} // the earlier run may have ended the job
+	if after && (h.answer == answerGo || h.answer == answerSlot) {
+		h.grant.answer, h.slot = answerSlot, slot{} // the earlier run may have ended the job
 	}
 	var v verdict
 	if err != nil {
-		v = g.finish(ctx, job, h.owner, archive(lifecycle.Archived, fmt.Errorf("the task cannot be read: %w", err)))
+		v = g.finish(ctx, job, archive(lifecycle.Archived, fmt.Errorf("the task cannot be read: %w", err)))
 	} else {
-		v = g.process(ctx, job, h.owner, h.grant)
+		v = g.process(ctx, job, h.grant)
 	}
 	g.observer.Finished(g.queue, g.known(job.Kind), v.outcome)
 }

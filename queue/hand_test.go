@@ -341,7 +341,7 @@ func TestCountsOfAsynq(t *testing.T) {
 	} {
 		id := r.add(t, nil)
 		r.hold(t, id, "w:1")
-		r.settles(t, settleQuestion{id: id, outcome: step.outcome, text: "archived why", to: step.to})
+		r.settles(t, settleQuestion{id: id, outcome: settlement(step.outcome), text: "archived why", to: step.to})
 		info, err := asynq.NewInspectorFromRedisClient(r.server.Client()).GetQueueInfo(r.queue)
 		if err != nil || info.ProcessedTotal != step.processed || info.FailedTotal != step.failed || info.Processed != step.processed || info.Failed != step.failed {
 			t.Errorf("after %s, %s: %d processed, %d today, %d failed, %d today, %v; want %d and %d",
@@ -574,7 +574,7 @@ func TestThirdCrashIsTheLast(t *testing.T) {
 		d := r.dispatcher()
 		d.hand = func(jobs []handed) {
 			for _, job := range jobs {
-				answers = append(answers, job.answer)
+				answers = append(answers, string(job.answer))
 			}
 		}
 		if _, err := d.round(t.Context(), 100); err != nil || !slices.Equal(answers, []string{want}) {

@@ -277,7 +277,7 @@ func TestProbeThatWasNotCalled(t *testing.T) {
 	for name, leave := range map[string]func(t *testing.T, r *rig, id string){
 		"given back": func(t *testing.T, r *rig, id string) {
 			g := &gate{queue: r.queue, redis: r.server.Client(), limits: &effective.Calendars{Queue: r.queue, Redis: r.server.Client()}, onWake: func() {}, replans: newReplans()}
-			q := (&Running{ID: id, Tenant: "a", Kind: "call", Probe: true}).settled("w:1", "keep")
+			q := (&Running{ID: id, Tenant: "a", Kind: "call", Probe: true, owner: "w:1"}).settled(settleKeep)
 			if _, err := g.sendSettle([]settleQuestion{q}); err != nil {
 				t.Fatal(err)
 			}
@@ -329,7 +329,7 @@ func TestGrowingHolds(t *testing.T) {
 	fail := func(probe bool) time.Duration {
 		t.Helper()
 		client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_owner", "w:1", "state", "active")
-		q := (&Running{ID: id, Tenant: "a", Kind: "call", Probe: probe}).settled("w:1", "free")
+		q := (&Running{ID: id, Tenant: "a", Kind: "call", Probe: probe, owner: "w:1"}).settled(settleFree)
 		q.hold = hold{who: ofAccount, sign: "+", length: time.Minute, reason: "it answered 503"}
 		if probe {
 			r.tryBy(t, id)

@@ -18,14 +18,14 @@ import (
 // endLate ends a run whose job is not this worker's any more: it was silent for so
 // long that another one recovered the job. What the run knows is noted all the same:
 // that it was no crash, and a success.
-func (g *gate) endLate(job *Running, owner string, v verdict) verdict {
+func (g *gate) endLate(job *Running, v verdict) verdict {
 	succeeded := 0
 	if v.outcome == lifecycle.Done {
 		succeeded = 1
 	}
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
-		_, err := lateScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, job.ID, owner, job.tenant(), job.kind(),
+		_, err := lateScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, job.ID, job.owner, job.tenant(), job.kind(),
 			succeeded, string(v.result), string(v.answer), job.Attempt, v.took.Microseconds())
 		cancel()
 		if err == nil {

@@ -28,7 +28,8 @@ func TestLateEndsOfSeveralRuns(t *testing.T) {
 		t.Fatalf("the job says %s; want %s", got, want)
 	}
 	for _, step := range [][2]string{{"y:1", "2, 0: w:1=1 x:1=1"}, {"w:1", "1, 0: x:1=1"}, {"z:1", "1, 0: x:1=1"}} {
-		g.endLate(job, step[0], verdict{outcome: lifecycle.Retried})
+		job.owner = step[0]
+		g.endLate(job, verdict{outcome: lifecycle.Retried})
 		if got := state(); got != step[1] {
 			t.Errorf("after the end of %s: %s; want %s", step[0], got, step[1])
 		}
@@ -50,7 +51,8 @@ func TestLateEndElsewhere(t *testing.T) {
 		if there {
 			client.ZAdd(ctx, asynqwire.Key(r.queue, "retry"), zOf(job.ID, 9e9))
 		}
-		g.endLate(job, "w:1", verdict{outcome: lifecycle.Done, answer: lifecycle.AnswerOK})
+		job.owner = "w:1"
+		g.endLate(job, verdict{outcome: lifecycle.Done, answer: lifecycle.AnswerOK})
 		state, done := r.field(t, job.ID, "state"), r.field(t, job.ID, "hg_done")
 		keys := len(client.Keys(ctx, store.Key(r.queue, "unique:")+"*").Val())
 		if there && (state != "pending" || done != "1" || keys != 0 || client.ZCard(ctx, asynqwire.Key(r.queue, "retry")).Val() != 0) {

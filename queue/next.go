@@ -374,9 +374,9 @@ func fateOf(err error) fate {
 // that it does not stand in the way of those that make room. One that is refused for
 // good leaves its job in the archive, with the reason; a job that was done stays so,
 // and to run it again only tries again what follows.
-func (g *gate) putAway(ctx context.Context, job *Running, owner string) verdict {
+func (g *gate) putAway(ctx context.Context, job *Running) verdict {
 	v := g.followed(ctx, job)
-	question := job.settled(owner, "away")
+	question := job.settled(settleAway)
 	question.to, question.message = v.place(job, g.clock.now())
 	if settled := g.settle(question); !settled.mine && !settled.repeated {
 		return lost()

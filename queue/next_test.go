@@ -217,7 +217,7 @@ func TestCrashAfterTheMark(t *testing.T) {
 			client.LPush(ctx, asynqwire.Key(c.queue, "active"), id)
 			g := &gate{queue: c.queue, redis: client}
 			text := map[string]string{"done": "[1]", "failed": "expired it was\nlate"}[outcome]
-			got, err := g.sendSettle([]settleQuestion{{id: id, owner: "w", tenant: "a", outcome: outcome, text: text}})
+			got, err := g.sendSettle([]settleQuestion{{id: id, owner: "w", tenant: "a", outcome: settlement(outcome), text: text}})
 			if err != nil || got[0] != (settled{mine: true, follow: true}) {
 				t.Fatalf("settle = %+v, %v", got, err)
 			}

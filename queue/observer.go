@@ -110,18 +110,3 @@ func (NoObserver) Dispatched(string, Round) {}
 
 // RoundTrip does nothing.
 func (NoObserver) RoundTrip(RoundTrip) {}
-
-// Attribute keys of log lines.
-const (
-	logQueue   = "queue"
-	logJob     = "job"
-	logTenant  = "tenant"
-	logKind    = "kind"
-	logError   = "error"
-	logMessage = "message"
-	logAttempt = "attempt"
-	logOutcome = "outcome"
-	logTook    = "took"
-	logWhat    = "what"
-	logReason  = "reason"
-)

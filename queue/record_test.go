@@ -306,7 +306,7 @@ func TestRecordIsOnce(t *testing.T) {
 			if v.outcome == "" {
 				v.outcome = lifecycle.Retried
 			}
-			q := settleQuestion{id: id, owner: "o", tenant: "a%20b", kind: "call", outcome: outcome, text: "archived why", record: v.record(&Running{Attempt: 1, kept: true})}
+			q := settleQuestion{id: id, owner: "o", tenant: "a%20b", kind: "call", outcome: settlement(outcome), text: "archived why", record: v.record(&Running{Attempt: 1, kept: true})}
 			if outcome == "forgotten" { // once it is done
 				v.outcome, q.outcome = lifecycle.Done, "done"
 				q.record = v.record(&Running{Attempt: 1})

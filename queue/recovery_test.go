@@ -226,7 +226,8 @@ func TestLateEnd(t *testing.T) {
 		if n := r.field(t, job.ID, "hg_crashes"); n != "1" {
 			t.Fatalf("%q crashes", n)
 		}
-		g.endLate(job, "w:1", success)
+		job.owner = "w:1"
+		g.endLate(job, success)
 		if n := r.field(t, job.ID, "hg_crashes"); n != "0" || r.field(t, job.ID, "result") != "[1]" {
 			t.Errorf("%s crashes, result %q; want none, as its worker lives, and the result", n, r.field(t, job.ID, "result"))
 		}
@@ -247,7 +248,8 @@ func TestLateEnd(t *testing.T) {
 		r.hold(t, job.ID, "w:1")
 		r.recover(t, job.ID, "10", true)
 		r.hold(t, job.ID, "x:1")
-		g.endLate(job, "w:1", success)
+		job.owner = "w:1"
+		g.endLate(job, success)
 		r.recover(t, job.ID, "10", true) // the other one dies
 		r.run(t)
 		r.seen.wait(t, string(lifecycle.Done), 1)
@@ -261,7 +263,8 @@ func TestLateEnd(t *testing.T) {
 		r, g, job := start(t)
 		r.hold(t, job.ID, "w:1")
 		r.recover(t, job.ID, "10", true)
-		g.endLate(job, "w:1", verdict{outcome: lifecycle.Retried})
+		job.owner = "w:1"
+		g.endLate(job, verdict{outcome: lifecycle.Retried})
 		if n := r.field(t, job.ID, "hg_crashes"); n != "0" {
 			t.Errorf("%q crashes; want none, as its worker lives", n)
 		}
@@ -271,7 +274,8 @@ func TestLateEnd(t *testing.T) {
 
 	t.Run("of a job that was enqueued again", func(t *testing.T) {
 		r, g, job := start(t)
-		g.endLate(job, "w:1", success)
+		job.owner = "w:1"
+		g.endLate(job, success)
 		if r.field(t, job.ID, "hg_done") != "" {
 			t.Error("a new job was done by the end of an old one")
 		}

@@ -60,6 +60,8 @@ type Running struct {
 	kept bool
 	// permits: it holds permits of concurrency limits, for which others may wait.
 	permits bool
+	// owner marks this run on the job.
+	owner string
 	// task is what asynq's encoding of the job says, and raw that encoding.
 	task asynqwire.Message
 	raw  []byte

@@ -20,9 +20,6 @@ var dispatchLua string
 //go:embed hand.lua
 var handLua string
 
-//go:embed janitor.lua
-var janitorLua string
-
 //go:embed slot.lua
 var slotLua string
 
@@ -64,7 +61,6 @@ var (
 	recoverScript  = store.NewScript(recoverLua, store.RecordLua)
 	watchScript    = store.NewScript(watchLua)
 	lateScript     = store.NewScript(lateLua, store.RecordLua, store.EndLua)
-	janitorScript  = store.NewScript(janitorLua, asynqwire.MessageLua).AllowOOM()
 )
 
 // Periodic jobs, of all queues together but for the one that enqueues.

@@ -9,15 +9,33 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-type settleQuestion struct {
-	id, owner, tenant, kind, outcome string
+// settlement says how a run stands that is settled.
+type settlement string
 
-	text   string // the result of 'done', why of 'failed', "passed" of 'keep' where the slot is over
-	hold   hold
-	probe  string // of a probe: "up" when it was answered, else "none"
-	frees  bool   // permits of concurrency limits
-	actual string // costs that the call had, "unit=n;…"
-	record string // see [verdict.record]
+const (
+	settleDone    settlement = "done"    // the call succeeded
+	settleFailed  settlement = "failed"  // the job ended for good without success
+	settleFree    settlement = "free"    // it failed, and goes on later
+	settleRefused settlement = "refused" // the provider did nothing, or there was no call
+	settleUnsure  settlement = "unsure"  // the provider may have acted on the call
+	settleKeep    settlement = "keep"    // it goes back with its slot, without a call
+	settleAway    settlement = "away"    // what follows it is in Redis: it is put away
+
+	// Before the call of a job whose worker died.
+	settleAlone  settlement = "alone"  // no other suspect is called meanwhile
+	settleBeside settlement = "beside" // others may be
+)
+
+type settleQuestion struct {
+	id, owner, tenant, kind string
+
+	outcome settlement
+	text    string // the result of settleDone, why of settleFailed, "passed" of settleKeep where the slot is over
+	hold    hold
+	probe   string // of a probe: "up" when it was answered, else "none"
+	frees   bool   // permits of concurrency limits
+	actual  string // costs that the call had, "unit=n;…"
+	record  string // see [verdict.record]
 
 	to      string // where the job goes; "": it stays with the worker
 	message []byte // of the task from then on; nil: as it is
@@ -37,9 +55,9 @@ func (q settleQuestion) why() string {
 	return text
 }
 
-func (job *Running) settled(owner, outcome string) settleQuestion {
-	q := settleQuestion{id: job.ID, owner: owner, tenant: job.tenant(), kind: job.kind(), outcome: outcome, frees: job.permits}
-	if job.Probe && outcome != "alone" && outcome != "beside" && outcome != "away" {
+func (job *Running) settled(outcome settlement) settleQuestion {
+	q := settleQuestion{id: job.ID, owner: job.owner, tenant: job.tenant(), kind: job.kind(), outcome: outcome, frees: job.permits}
+	if job.Probe && outcome != settleAlone && outcome != settleBeside && outcome != settleAway {
 		q.probe = "none"
 	}
 	return q
@@ -69,7 +87,7 @@ const (
 // mayWait reports whether nobody waits for a settlement: the job is done, which concerns no
 // other job, and the process has room for others.
 func (g *gate) mayWait(q settleQuestion) bool {
-	return q.outcome == "done" && !q.needsLimits() && !q.frees && g.capacity.taken.Load() <= g.capacity.all/2
+	return q.outcome == settleDone && !q.needsLimits() && !q.frees && g.capacity.taken.Load() <= g.capacity.all/2
 }
 
 // settle keeps on until Redis has it: a call that was made must never be
@@ -112,7 +130,7 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	args := make([]any, 0, others+words*len(questions))
 	args = append(args, g.queue, windows, pickup.Microseconds(), today.Format(time.DateOnly), today.Add(asynqwire.StatsKept).Unix())
 	for _, q := range questions {
-		args = append(args, q.id, q.owner, q.tenant, q.kind, q.outcome, q.hold.length.Microseconds(), q.why(), q.actual, q.text, q.record,
+		args = append(args, q.id, q.owner, q.tenant, q.kind, string(q.outcome), q.hold.length.Microseconds(), q.why(), q.actual, q.text, q.record,
 			q.to, q.message)
 	}
 	reply, err := settleScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), args...)

@@ -58,7 +58,7 @@ func (r *rig) slotOf(t *testing.T, id string) string {
 func TestSettledJobIsNobodys(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
-	for _, outcome := range []string{"free", "unsure", "refused"} {
+	for _, outcome := range []settlement{settleFree, settleUnsure, settleRefused} {
 		id := r.add(t, nil)
 		r.hold(t, id, "w:1") // its place is 77
 		q := settleQuestion{id: id, outcome: outcome, to: "lane"}
@@ -171,15 +171,16 @@ func TestEndsThatMayWait(t *testing.T) {
 			t.Fatalf("%+v was handed over, %v", got, err)
 		}
 		job, grant := newRunning(r.queue, id, asynqwire.Message{Kind: "call"}), got[0].grant
+		job.owner = got[0].owner
 		if asks {
 			var err error
 			g := &gate{queue: r.queue, redis: d.redis, limits: d.limits, clock: d.clock}
-			if grant, err = g.newSlot(t.Context(), job, got[0].owner); err != nil || grant.answer != "go" {
+			if grant, err = g.newSlot(t.Context(), job); err != nil || grant.answer != "go" {
 				t.Fatalf("%+v, %v", grant, err)
 			}
 		}
 		job.permits = grant.permits
-		return job.settled(got[0].owner, "done")
+		return job.settled(settleDone)
 	}
 	inFlight := limits.Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}
 	plain := end(false, perTenant(100))

@@ -16,7 +16,7 @@ var gateMutants = []mutant{
 		"clock", "a slot that passed while the machine slept is late", "queue TestBootTime",
 	},
 	{
-		"queue/gate.go", `if g.onTime(slot.slot) && g.renewals.cover(granted) && !paused {`, `if g.onTime(slot.slot) && (g.renewals.cover(granted) || true) && !paused {`,
+		"queue/run.go", `if paused || !r.onTime(r.slot) || !r.renewals.cover(r.asked) {`, `if paused || !r.onTime(r.slot) || !r.renewals.cover(r.asked) && false {`,
 		"no fence", "a call leaves only while its job is certainly this worker's", "queue TestNoCallWithoutALease",
 	},
 	{
@@ -24,11 +24,11 @@ var gateMutants = []mutant{
 		"missing condition", "a probe goes while the others are held", "queue TestNoCallWhilePaused",
 	},
 	{
-		"queue/gate.go", `if g.pauses.holds(now, store.PauseScopes(job.tenant(), job.kind())...) {`, `if g.pauses.holds(now, wholeQueue) {`,
+		"queue/gate.go", `if g.pauses.holds(now, store.PauseScopes(job.tenant(), job.kind())...) {`, `if g.pauses.holds(now, store.WholeQueue) {`,
 		"wrong key", "no call leaves while its tenant or kind is paused", "queue TestNoCallWhilePaused",
 	},
 	{
-		"queue/gate.go", `job.Attempt, job.First, job.unsure = max(job.Attempt-int(slot.forgiven), 1), time.UnixMicro(slot.first), slot.unsure`, `job.Attempt, job.First, job.unsure = max(job.Attempt, 1), time.UnixMicro(slot.first), slot.unsure`,
+		"queue/run.go", `job.Attempt, job.First, job.unsure = max(job.Attempt-int(r.forgiven), 1), time.UnixMicro(r.first), r.unsure`, `job.Attempt, job.First, job.unsure = max(job.Attempt, 1), time.UnixMicro(r.first), r.unsure`,
 		"wrong number", "a job that an operator retries begins anew", "queue TestRetriedJobBeginsWithItsFirstAttempt",
 	},
 	{
@@ -40,19 +40,19 @@ var gateMutants = []mutant{
 		"missing condition", "a call that is not wanted yet does not count as the first one", "queue TestParkedIsNotFirst",
 	},
 	{
-		"queue/gate.go", `case v.unsure:`, `case v.unsure && v.outcome == Done:`,
+		"queue/gate.go", `case v.unsure:`, `case v.unsure && v.outcome == lifecycle.Done:`,
 		"missing branch", "Redis records that the end of a call is unknown", "queue TestUnknownStaysUnknown|TestOutcomeOfRepeatUnknown",
 	},
 	{
-		"queue/gate.go", `answer = lifecycle.AnswerUnknown`, `answer = AnswerRetryable`,
+		"queue/gate.go", `answer = lifecycle.AnswerUnknown`, `answer = lifecycle.AnswerRetryable`,
 		"swapped", "of a call that was cut off nobody knows the end", "queue TestOutcomeOfACallThatWasCutOff|TestStopSettlesWhatItCutsOff|TestCallThatOutlivesItsWorker|TestAnswer",
 	},
 	{
-		"queue/hand.go", `if job.answer == "go" && job.earliest > now+2*store.Horizon {`, `if job.answer == "go" && job.earliest > now+2000*store.Horizon {`,
+		"queue/hand.go", `if job.answer == answerGo && job.earliest > now+2*store.Horizon {`, `if job.answer == answerGo && job.earliest > now+2000*store.Horizon {`,
 		"clock", "a slot that was given before the clock was set back is given up", "queue TestNoFarSlotIsUsed",
 	},
 	{
-		"queue/hand.go", `if after && (h.answer == "go" || h.answer == "slot") {`, `if after && h.answer == "slot" {`,
+		"queue/hand.go", `if after && (h.answer == answerGo || h.answer == answerSlot) {`, `if after && h.answer == answerSlot {`,
 		"missing condition", "a job that an earlier run ended meanwhile is not called", "queue TestEarlierRunEndsTheJob|TestStoppedWorkerIsNoCrash",
 	},
 	{
@@ -72,7 +72,7 @@ var gateMutants = []mutant{
 		"clock", "a lead does not last for longer because the clock was set back", "queue TestLeadEnds",
 	},
 	{
-		"queue/settle.go", `store.AnnounceToAll(ctx, g.redis, g.queue)`, `announce(ctx, g.redis, g.queue)`,
+		"queue/settle.go", `store.AnnounceToAll(ctx, g.redis, g.queue)`, `store.Announce(ctx, g.redis, g.queue)`,
 		"wrong call", "workers that stand by do not send what a call of another one paused", "queue TestPauseReachesWhoStandsBy",
 	},
 	{

@@ -337,8 +337,8 @@ var queueMutants = []mutant{
 		"rounding", "no retry comes early", "queue TestRetriesNeverComeEarly",
 	},
 	{
-		"queue/settle.go", `return q.outcome == "done" && !q.needsLimits() && !q.frees && g.capacity.taken.Load() <= g.capacity.all/2`,
-		`return q.outcome == "done" && !q.needsLimits() && g.capacity.taken.Load() <= g.capacity.all/2`,
+		"queue/settle.go", `return q.outcome == settleDone && !q.needsLimits() && !q.frees && g.capacity.taken.Load() <= g.capacity.all/2`,
+		`return q.outcome == settleDone && !q.needsLimits() && g.capacity.taken.Load() <= g.capacity.all/2`,
 		"missing condition", "who waits for a permit gets it at once", "queue TestEndsThatMayWait",
 	},
 	{

@@ -1,0 +1,7 @@
+package queue
+
+import (
+	"time"
+)
+
+var processStart = time.Now()

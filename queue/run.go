@@ -1,0 +1,193 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/headgate/headgate/queue/lifecycle"
+)
+
+// run is one run of a job that this worker was handed, up to its settlement:
+//
+//	handed ─┬─ it has ended before ────────────► putAway
+//	        ├─ it takes its workers with it ───► archived
+//	        ├─ no handler, not its turn ───────► back to its lane
+//	        └─ slot ──► wait ──► leave ──► call ──► finish
+//	            ▲                  │
+//	            └───── missed ─────┘
+//
+// Each step ends the run with a verdict, or returns nil, and the next step comes.
+type run struct {
+	*gate
+	job     *Running
+	handler *handler
+	turn    *turn // of a suspect; nil: it is none
+	grant         // the latest; of slots it has none where the answer is answerSlot
+
+	began    time.Duration // when it was handed over; all of these are on the boot clock
+	asked    time.Duration // when Redis last said that the job is this worker's
+	took     time.Duration // how long the latest question for a slot took
+	held     time.Duration // how long it waited for its slots
+	runnable time.Duration // when its first slot came; 0: it has had none yet
+	marked   bool          // Redis knows that its call may be under way
+	missed   int           // slots in a row
+}
+
+// process runs a job from its handover to its settlement.
+func (g *gate) process(ctx context.Context, job *Running, first grant) verdict {
+	now := bootTime()
+	r := &run{gate: g, job: job, grant: first, began: now, asked: now, marked: first.crashes == 0}
+	defer func() {
+		if r.turn != nil {
+			g.suspects.pass()
+		}
+	}()
+	if v := r.begin(ctx); v != nil {
+		return *v
+	}
+	for {
+		for _, step := range []func(context.Context) *verdict{r.getSlot, r.wait, r.leave, r.miss} {
+			if v := step(ctx); v != nil {
+				return *v
+			}
+		}
+	}
+}
+
+// begin ends a run that needs no call, and has a suspect wait for its turn.
+func (r *run) begin(ctx context.Context) *verdict {
+	job := r.job
+	if r.answer == answerCrashed && !r.certain(ctx, job) {
+		r.answer = answerSlot // it runs alone once more
+	}
+	switch r.answer {
+	case answerDone, answerFailed:
+		return new(r.putAway(ctx, job))
+	case answerCrashed:
+		return r.end(ctx, archive(lifecycle.Crashed, errCrashed))
+	}
+	job.Attempt, job.First, job.unsure = max(job.Attempt-int(r.forgiven), 1), time.UnixMicro(r.first), r.unsure
+	job.Probe, job.permits = r.probe, r.permits
+	if r.handler = r.handlers[job.Kind]; r.handler == nil {
+		// Any worker is handed what only has to be put away.
+		if job.expired(r.clock.now()) {
+			return r.end(ctx, expire(job))
+		}
+		return new(r.keep(job, r.slot, ParkedByKind, 0))
+	}
+	if r.crashes < suspicious {
+		return nil
+	}
+	if r.turn = r.takeTurn(ctx, job); r.turn != nil {
+		return nil
+	}
+	if !r.hold(ctx, 0) {
+		return r.stop()
+	}
+	return new(r.keep(job, r.slot, ParkedBySuspicion, time.Second))
+}
+
+// getSlot asks for a slot if the run has none.
+func (r *run) getSlot(ctx context.Context) *verdict {
+	// What nobody wants any more needs no slot, and no pause holds it.
+	if r.job.expired(r.clock.now()) {
+		return r.end(ctx, expire(r.job))
+	}
+	if r.answer == answerSlot {
+		r.asked = bootTime()
+		next, err := r.newSlot(ctx, r.job)
+		next.accepted = r.accepted
+		r.took, r.grant = bootTime()-r.asked, next
+		if err != nil {
+			return r.stop()
+		}
+		switch r.answer {
+		case answerGone:
+			return new(r.endLate(r.job, verdict{}))
+		case answerDone, answerFailed:
+			return new(r.putAway(ctx, r.job))
+		case answerPark:
+			return r.end(ctx, r.park(r.job, r.reason, r.limit, r.took))
+		}
+	}
+	if r.runnable == 0 && r.earliest > 0 {
+		r.runnable = r.earliest
+	}
+	r.job.Probe, r.job.permits = r.job.Probe || r.probe, r.job.permits || r.permits
+	return nil
+}
+
+// wait holds the job until its slot, and marks it before if its worker died once.
+func (r *run) wait(ctx context.Context) *verdict {
+	began := bootTime()
+	if !r.marked {
+		if !r.hold(ctx, r.earliest-inHand) {
+			return r.stop()
+		}
+		if !r.mark(r.job, r.turn) {
+			return new(r.endLate(r.job, verdict{}))
+		}
+		r.marked = true
+	}
+	if !r.hold(ctx, r.earliest) {
+		return r.stop()
+	}
+	r.held += bootTime() - began
+	if r.job.expired(r.clock.now()) {
+		return r.end(ctx, expire(r.job))
+	}
+	return nil
+}
+
+// leave makes the call if its slot still holds and nothing keeps it back.
+func (r *run) leave(ctx context.Context) *verdict {
+	left := func() {}
+	if r.turn == nil {
+		left = r.suspects.enter()
+	}
+	paused := r.paused(r.job)
+	if paused || !r.onTime(r.slot) || !r.renewals.cover(r.asked) {
+		left()
+		if paused {
+			r.runnable = 0 // nobody was late
+		}
+		return nil
+	}
+	r.observer.Gated(r.queue, r.sent())
+	r.job.Held = r.held
+	v := r.call(ctx, r.handler, r.job)
+	left()
+	return r.end(ctx, v)
+}
+
+// miss gives the slot up, and has the run ask for another one.
+func (r *run) miss(ctx context.Context) *verdict {
+	r.observer.Gated(r.queue, Gating{Kind: r.job.Kind, Decision: "missed", Asked: r.took})
+	r.answer = answerSlot
+	if r.missed++; r.missed > freeMisses && r.pause(ctx, missPause(r.missed)) != nil {
+		return r.stop()
+	}
+	return nil
+}
+
+// end settles the run.
+func (r *run) end(ctx context.Context, v verdict) *verdict { return new(r.finish(ctx, r.job, v)) }
+
+// stop ends a run without a call because the worker stops.
+func (r *run) stop() *verdict { return new(r.giveUp(r.job, r.slot)) }
+
+// sent is what the observer is told of a call that leaves now.
+func (r *run) sent() Gating {
+	now, runnable := bootTime(), r.runnable
+	if runnable == 0 {
+		runnable = r.began // no limit holds it, and nothing gave it a slot
+	}
+	if runnable <= r.began {
+		runnable = r.starving.since(r.accepted, runnable)
+	}
+	g := Gating{Kind: r.job.Kind, Decision: "sent", Asked: r.took, Held: r.held, Runnable: max(now-runnable, 0)}
+	if r.job.Attempt == 1 && r.accepted > 0 {
+		g.Waited = max(now-r.accepted, 0)
+	}
+	return g
+}
