@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
@@ -119,10 +120,10 @@ func TestArchiveMoves(t *testing.T) {
 	}
 
 	var log bytes.Buffer
-	a, logger := &archiver{}, slog.New(slog.NewTextHandler(&log, nil))
+	a, logger := &chores.Archiver{}, slog.New(slog.NewTextHandler(&log, nil))
 	// A page at a time, while a batch at a time is moved.
 	got, _ := collect(func() {
-		if _, err := archiveScript.Run(ctx, client, store.ScriptKeys(name), name, keptByAsynq, int64(keptFor.Seconds()), 7); err != nil {
+		if _, err := chores.ArchiveScript.Run(ctx, client, store.ScriptKeys(name), name, chores.KeptByAsynq, int64(chores.KeptFor.Seconds()), 7); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -130,7 +131,7 @@ func TestArchiveMoves(t *testing.T) {
 		t.Errorf("%d listed while the archive moved; want the same %d", len(got), len(want))
 	}
 	for range 2 {
-		if err := a.sweep(ctx, client, name, logger); err != nil {
+		if err := a.Sweep(ctx, client, name, logger); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -138,8 +139,8 @@ func TestArchiveMoves(t *testing.T) {
 		t.Errorf("%d warnings:\n%s", n, &log)
 	}
 	got, moved := collect(nil)
-	if strings.Join(got, " ") != strings.Join(want, " ") || moved != jobs-keptByAsynq {
-		t.Errorf("%d listed, %d of them moved; want the same %d, %d moved", len(got), moved, len(want), jobs-keptByAsynq)
+	if strings.Join(got, " ") != strings.Join(want, " ") || moved != jobs-chores.KeptByAsynq {
+		t.Errorf("%d listed, %d of them moved; want the same %d, %d moved", len(got), moved, len(want), jobs-chores.KeptByAsynq)
 	}
 	status, err := inspect.New(client).Overview(ctx, name)
 	if err != nil || status.Archived != jobs {
@@ -180,7 +181,7 @@ func TestOldArchiveMoves(t *testing.T) {
 		client.ZAdd(ctx, asynqwire.Key(name, "archived"), zOf(fmt.Sprintf("old-%05d", i), float64(old.Unix())))
 	}
 	client.Del(ctx, asynqwire.Key(name, "t:old-00001"))
-	if err := (&archiver{}).sweep(ctx, client, name, slog.New(slog.DiscardHandler)); err != nil {
+	if err := (&chores.Archiver{}).Sweep(ctx, client, name, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	if moved := client.ZRange(ctx, store.Key(name, "archive"), 0, -1).Val(); fmt.Sprint(moved) != "[old-00000 old-00002]" {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
@@ -33,7 +34,7 @@ func TestNoFarSlotIsUsed(t *testing.T) {
 
 	d := r.dispatcher()
 	now := client.Time(t.Context()).Val()
-	d.clock.observe(now.UnixMicro(), bootTime(), bootTime())
+	d.clock.observe(now.UnixMicro(), boottime.Now(), boottime.Now())
 	for ahead, want := range map[time.Duration]answer{0: answerGo, store.Horizon: answerGo, 2 * time.Second: answerSlot, time.Hour: answerSlot} {
 		e := now.Add(ahead).UnixMicro()
 		jobs, err := d.readHanded([]any{[]any{"id", "", "go", e, e + 1_000_000, int64(0), int64(0), now.UnixMicro(), int64(0), int64(0)}}, 1, 0)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -84,7 +85,7 @@ func (w *Worker) checkOn(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			w.logger.Error("redis is not fit", logError, err)
+			w.logger.Error("redis is not fit", logkey.Error, err)
 		}
 		w.setReady(err)
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -81,12 +82,12 @@ func (c *redisClock) sample(ctx context.Context) error {
 		}
 		node = master
 	}
-	sent := bootTime()
+	sent := boottime.Now()
 	now, err := node.Time(ctx).Result()
 	if err != nil {
 		return err
 	}
-	c.observe(now.UnixMicro(), sent, bootTime())
+	c.observe(now.UnixMicro(), sent, boottime.Now())
 	return nil
 }
 
@@ -127,5 +128,5 @@ func (c *redisClock) now() time.Time {
 	if !c.known {
 		return time.Now()
 	}
-	return time.UnixMicro((bootTime() - min(c.least, c.before)).Microseconds())
+	return time.UnixMicro((boottime.Now() - min(c.least, c.before)).Microseconds())
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/operate"
@@ -85,7 +86,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		}
 		return eval(ctx, settleScript, args...)
 	})
-	add("janitor", func(ctx context.Context, _ *rand.Rand, _ sight) error { return eval(ctx, janitorScript, 100) })
+	add("janitor", func(ctx context.Context, _ *rand.Rand, _ sight) error { return eval(ctx, chores.JanitorScript, 100) })
 	add("recover", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		return eval(ctx, recoverScript, recoverArgs(ctx, client, s, at(pick, s, "active"))...)
 	})
@@ -174,7 +175,9 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		}
 		return nil
 	})
-	add("archive", func(ctx context.Context, _ *rand.Rand, _ sight) error { return eval(ctx, archiveScript, 0, 1, 100) })
+	add("archive", func(ctx context.Context, _ *rand.Rand, _ sight) error {
+		return eval(ctx, chores.ArchiveScript, 0, 1, 100)
+	})
 	add("archived", func(ctx context.Context, _ *rand.Rand, _ sight) error {
 		return eval(ctx, store.ArchivedScript, "", "", 100)
 	})

@@ -11,7 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/boottime"
+	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -152,13 +155,13 @@ func (d *dispatcher) Run(ctx context.Context) {
 			return
 		case err != nil:
 			if !failing {
-				d.logger.Warn("dispatch fails; it goes on trying", logQueue, d.queue, logError, err)
+				d.logger.Warn("dispatch fails; it goes on trying", logkey.Queue, d.queue, logkey.Error, err)
 			}
 			failing = true
 			wait = 200 * time.Millisecond
 		case failing:
 			failing = false
-			d.logger.Info("dispatch works again", logQueue, d.queue)
+			d.logger.Info("dispatch works again", logkey.Queue, d.queue)
 		}
 		timer.Reset(wait)
 	}
@@ -192,7 +195,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	// A quarter of the places is kept for jobs that may go at once, or slots of
 	// a busy tenant would fill the worker and a quiet one would wait behind them.
 	ahead := max(room-d.capacity.all/4, 0)
-	began, sent := time.Now(), bootTime()
+	began, sent := time.Now(), boottime.Now()
 	callCtx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	runs := max(min(room, maxHanded), d.unheard.runs)
@@ -215,9 +218,9 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	if err != nil {
 		return 0, err
 	}
-	d.clock.observe(n[6], sent, bootTime())
+	d.clock.observe(n[6], sent, boottime.Now())
 	if n[8] == 0 {
-		return sweepEvery, nil // what it could not understand is among the faults, which are logged
+		return chores.Every, nil // what it could not understand is among the faults, which are logged
 	}
 	d.unheard = unheard{}
 	jobs, err := d.readHanded(values[10], run, sent)
@@ -236,7 +239,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 		}
 	}
 	released, again, full := len(jobs), time.Duration(n[0])*time.Microsecond, n[3] == 1
-	now := bootTime()
+	now := boottime.Now()
 	starved := d.starving.note(now, d.lastRound, full && again == 0)
 	d.lastRound = now
 	d.observer.Dispatched(d.queue, Round{

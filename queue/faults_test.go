@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/logtest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -88,11 +89,11 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 	r := startRig(t, 0, limitsOf(), nil)
 	ctx, client := t.Context(), r.server.Client()
 	logged := &logtest.Buffer{}
-	known := &faultLog{}
+	known := &chores.FaultLog{}
 	look := func(want ...string) {
 		t.Helper()
 		logged.Reset()
-		if err := known.look(ctx, client, r.queue, slog.New(slog.NewTextHandler(logged, nil))); err != nil {
+		if err := known.Look(ctx, client, r.queue, slog.New(slog.NewTextHandler(logged, nil))); err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(logged.String(), "level=ERROR"); n != len(want) {

@@ -12,7 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
@@ -160,7 +162,7 @@ func (g *gate) askSlot(ctx context.Context, job *Running) (grant, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	sent := bootTime()
+	sent := boottime.Now()
 	reply, err := slotScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), windows,
 		job.ID, job.owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs, g.lease.Microseconds())
 	if err != nil {
@@ -175,7 +177,7 @@ func (g *gate) askSlot(ctx context.Context, job *Running) (grant, error) {
 	if err != nil {
 		return grant{}, err
 	}
-	g.clock.observe(n[2], sent, bootTime())
+	g.clock.observe(n[2], sent, boottime.Now())
 	slot := grant{answer: answer(fmt.Sprint(values[0])), slot: g.clock.slot(n[0], n[1])}
 	switch len(values) {
 	case 5:
@@ -194,7 +196,7 @@ var errStopping = errors.New("the worker stops")
 
 // pauseAfter waits a little after an error of Redis, or says that there is no time.
 func (g *gate) pauseAfter(ctx context.Context, what string, job *Running, err error) error {
-	g.logger.Warn("redis does not answer", "step", what, logQueue, g.queue, logJob, job.ID, logError, err)
+	g.logger.Warn("redis does not answer", "step", what, logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 	return g.pause(ctx, 200*time.Millisecond)
 }
 
@@ -221,7 +223,7 @@ func (g *gate) hold(ctx context.Context, earliest time.Duration) bool {
 		return false
 	default:
 	}
-	wait := earliest - bootTime()
+	wait := earliest - boottime.Now()
 	if wait <= 0 {
 		return true
 	}
@@ -242,13 +244,13 @@ func (g *gate) hold(ctx context.Context, earliest time.Duration) bool {
 // Where Redis's clock was set forward since, the slot is over by that, and its limits
 // give others from then on.
 func (g *gate) onTime(s slot) bool {
-	return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.latestMicros))+late
+	return s.latest == 0 || boottime.Now() <= min(s.latest, g.clock.boot(s.latestMicros))+late
 }
 
 // ahead is whether a slot is still to come, and Redis's clock was not set since it was
 // given: its limits may give others at that moment else.
 func (g *gate) ahead(s slot) bool {
-	return bootTime() < s.latest && (g.clock.boot(s.latestMicros)-s.latest).Abs() < late
+	return boottime.Now() < s.latest && (g.clock.boot(s.latestMicros)-s.latest).Abs() < late
 }
 
 func (g *gate) paused(job *Running) bool {
@@ -313,8 +315,8 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
 	}
 	v.result = result.take()
 	if err != nil {
-		g.logger.Info("call failed", logQueue, g.queue, logKind, job.Kind, logJob, job.ID, logTenant, job.Tenant,
-			logAttempt, job.Attempt, logOutcome, v.outcome, logError, err)
+		g.logger.Info("call failed", logkey.Queue, g.queue, logkey.Kind, job.Kind, logkey.Job, job.ID, logkey.Tenant, job.Tenant,
+			logkey.Attempt, job.Attempt, logkey.Outcome, v.outcome, logkey.Error, err)
 	}
 	return v
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
@@ -30,7 +31,7 @@ func (d *dispatcher) readHanded(reply any, run int64, asked time.Duration) ([]ha
 	if !ok {
 		return nil, fmt.Errorf("unexpected jobs %v", reply)
 	}
-	now := bootTime()
+	now := boottime.Now()
 	jobs := make([]handed, len(list))
 	for i, entry := range list {
 		values, ok := entry.([]any)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/queue/internal/logkey"
 )
 
 // handler makes the calls of one kind.
@@ -73,7 +75,7 @@ func (w *Worker) register(kind string, fn Handler, options []HandlerOption) {
 		option(h)
 	}
 	h.panicked = func(value any, stack []byte) {
-		w.logger.Error("handler panicked", logKind, kind, "panic", fmt.Sprint(value), "stack", string(stack))
+		w.logger.Error("handler panicked", logkey.Kind, kind, "panic", fmt.Sprint(value), "stack", string(stack))
 	}
 	w.handlers[kind] = h
 }

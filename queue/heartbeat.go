@@ -16,6 +16,8 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/boottime"
+	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/workers"
 )
@@ -70,7 +72,7 @@ func (h *heart) beat(ctx context.Context) {
 		err = h.send(ctx, text, now)
 	}
 	if err != nil && !h.failing && ctx.Err() == nil {
-		h.logger.Warn("the worker cannot tell that it lives; it goes on trying", logError, err)
+		h.logger.Warn("the worker cannot tell that it lives; it goes on trying", logkey.Error, err)
 	}
 	h.failing = err != nil
 }
@@ -78,7 +80,7 @@ func (h *heart) beat(ctx context.Context) {
 func (h *heart) send(ctx context.Context, text []byte, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	began := bootTime()
+	began := boottime.Now()
 	pipe := h.redis.Pipeline()
 	for queue, live := range h.live {
 		renewLeases(ctx, pipe, queue, live)
@@ -135,7 +137,7 @@ func (h *heart) detailed() json.RawMessage {
 	}
 	if err != nil {
 		if !h.dropped {
-			h.logger.Warn("the worker's details are left out", logError, err)
+			h.logger.Warn("the worker's details are left out", logkey.Error, err)
 		}
 		h.dropped = true
 		return nil

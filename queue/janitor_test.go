@@ -25,7 +25,7 @@ func TestJanitor(t *testing.T) {
 	due, damaged, deleted := kept("completed", 10), kept("odd", 10), kept("completed", 10)
 	stays := kept("completed", time.Now().Add(time.Hour).Unix())
 	client.Del(ctx, asynqwire.Key(r.queue, "t:"+deleted))
-	if err := r.chores().forget(ctx); err != nil {
+	if err := r.chores().Forget(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string]bool{due: false, damaged: true, deleted: false, stays: true} {

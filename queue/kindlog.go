@@ -3,6 +3,8 @@ package queue
 import (
 	"log/slog"
 	"slices"
+
+	"github.com/headgate/headgate/queue/internal/logkey"
 )
 
 // kindLog warns of a queue's kinds that the worker has no handler for. Their jobs wait
@@ -29,8 +31,8 @@ func (l *kindLog) look(queue string, kinds []string) {
 	switch len(missing) {
 	case 0:
 	case len(kinds):
-		l.logger.Warn("this worker has no handler for any of a queue's kinds", logQueue, queue, "kinds", missing)
+		l.logger.Warn("this worker has no handler for any of a queue's kinds", logkey.Queue, queue, "kinds", missing)
 	default:
-		l.logger.Warn("this worker has no handler for some of a queue's kinds", logQueue, queue, "kinds", missing)
+		l.logger.Warn("this worker has no handler for some of a queue's kinds", logkey.Queue, queue, "kinds", missing)
 	}
 }

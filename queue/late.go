@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/workers"
@@ -32,7 +33,7 @@ func (g *gate) endLate(job *Running, v verdict) verdict {
 			g.live.endedLate(job.ID)
 			return lost()
 		}
-		g.logger.Warn("redis does not take the end of a run", logQueue, g.queue, logJob, job.ID, logError, err)
+		g.logger.Warn("redis does not take the end of a run", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 		select {
 		case <-g.ended:
 			return lost()

@@ -6,12 +6,13 @@ import (
 
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/operate"
 )
 
 // TestOnTime: a call leaves in its slot, or within a few ms of its end, by either clock.
 func TestOnTime(t *testing.T) {
-	now, redis := bootTime(), time.Now().UnixMicro()
+	now, redis := boottime.Now(), time.Now().UnixMicro()
 	g := &gate{clock: &redisClock{}}
 	g.clock.observe(redis, now, now)
 	at := func(from time.Duration) slot {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/boottime"
 )
 
 // liveRuns is what this process runs of one queue.
@@ -71,7 +72,7 @@ func (l *liveRuns) leave(id string, run *liveRun) {
 func (l *liveRuns) endedLate(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := bootTime()
+	now := boottime.Now()
 	maps.DeleteFunc(l.late, func(_ string, at time.Duration) bool { return now-at > time.Minute })
 	l.late[id] = now
 }
@@ -145,7 +146,7 @@ func (r *renewals) note(at time.Duration) {
 func (r *renewals) cover(at time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return at >= r.since && bootTime()-max(r.last, at) <= unbroken
+	return at >= r.since && boottime.Now()-max(r.last, at) <= unbroken
 }
 
 // renewLeases adds the commands that renew the leases of all runs. Their ends are

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -106,7 +107,7 @@ func TestRunsFollowEachOther(t *testing.T) {
 
 // TestRenewalsCover: a job stays this worker's while its lease is renewed without a gap.
 func TestRenewalsCover(t *testing.T) {
-	now := bootTime()
+	now := boottime.Now()
 	at := func(ago time.Duration) time.Duration { return now - ago }
 	r := &renewals{}
 	if !r.cover(at(time.Second)) || r.cover(at(11*time.Second)) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/headgate/headgate/queue/internal/logkey"
 )
 
 // Logging logs every call when it ended: the job's id, queue, kind, tenant and
@@ -18,9 +20,9 @@ func Logging(logger *slog.Logger, level slog.Level) Middleware {
 			err := errPanicked // unless next returns
 			defer func() {
 				job, _ := Current(ctx)
-				logger.LogAttrs(ctx, level, "call", slog.String(logJob, job.ID), slog.String(logQueue, job.Queue),
-					slog.String(logKind, job.Kind), slog.String(logTenant, job.Tenant), slog.Int(logAttempt, job.Attempt),
-					slog.Duration(logTook, time.Since(began)), slog.String(logOutcome, string(OutcomeOf(ctx, err))))
+				logger.LogAttrs(ctx, level, "call", slog.String(logkey.Job, job.ID), slog.String(logkey.Queue, job.Queue),
+					slog.String(logkey.Kind, job.Kind), slog.String(logkey.Tenant, job.Tenant), slog.Int(logkey.Attempt, job.Attempt),
+					slog.Duration(logkey.Took, time.Since(began)), slog.String(logkey.Outcome, string(OutcomeOf(ctx, err))))
 			}()
 			err = next(ctx, payload)
 			return err

@@ -20,6 +20,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/validation"
@@ -396,17 +397,17 @@ func (g *gate) followed(ctx context.Context, job *Running) verdict {
 		case followed:
 			return e.verdict()
 		case refused:
-			g.logger.Error("what should follow a job was refused", logQueue, g.queue, logJob, job.ID, logError, err)
+			g.logger.Error("what should follow a job was refused", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 			if e.outcome == lifecycle.Done {
 				return archive(lifecycle.Archived, fmt.Errorf("the call was made, but what should follow was refused: %w", err))
 			}
 			return archive(e.outcome, fmt.Errorf("%w; what should follow was refused: %w", shortened(e.reason), err))
 		case later:
-			g.logger.Warn("what follows a job must wait", logQueue, g.queue, logJob, job.ID, logError, err)
+			g.logger.Warn("what follows a job must wait", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 			pause := followPause/2 + rand.N(followPause)
 			return verdict{outcome: lifecycle.Parked, err: &retryError{err: fmt.Errorf("ended as %s; what follows waits: %w", e.outcome, err), after: pause}}
 		}
-		g.logger.Warn("redis does not take what follows a job", logQueue, g.queue, logJob, job.ID, logError, err)
+		g.logger.Warn("redis does not take what follows a job", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 		select {
 		case <-g.ended:
 			return parked() // nobody is left to tell; the next worker goes on

@@ -38,7 +38,7 @@ func (r *rig) sweep(t *testing.T, times int) {
 	t.Helper()
 	c := r.chores()
 	for range times {
-		if err := c.sweep(t.Context()); err != nil {
+		if err := c.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

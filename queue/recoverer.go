@@ -12,6 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/boottime"
+	"github.com/headgate/headgate/queue/internal/chores"
+	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/workers"
 )
@@ -29,7 +32,7 @@ type recoverer struct {
 	redis  redis.UniversalClient
 	live   *liveRuns // what this process runs
 	logger *slog.Logger
-	chores *chores
+	chores *chores.Chores
 	roles  *roles
 
 	seen     map[string]sighting
@@ -71,7 +74,7 @@ func (r *recoverer) Run(ctx context.Context) {
 			return
 		}
 		if err != nil && !failing {
-			r.logger.Warn("recovery cannot look at leases; it goes on trying", logQueue, r.queue, logError, err)
+			r.logger.Warn("recovery cannot look at leases; it goes on trying", logkey.Queue, r.queue, logkey.Error, err)
 		}
 		failing = err != nil
 		timer.Reset(wait)
@@ -106,9 +109,9 @@ func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 		r.seen = nil
 	}
 	// A full Redis refuses the watch, not the chores, which make room.
-	if now := bootTime(); (watches || refused) && (r.swept == 0 || now-r.swept >= sweepEvery) {
+	if now := boottime.Now(); (watches || refused) && (r.swept == 0 || now-r.swept >= chores.Every) {
 		r.swept = now
-		r.chores.ask()
+		r.chores.Ask()
 	}
 	if left > 0 {
 		r.roles.taken(r.role(), left)
@@ -128,7 +131,7 @@ func (r *recoverer) recoverDead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dead := slices.DeleteFunc(r.compare(now, bootTime()), r.live.has)
+	dead := slices.DeleteFunc(r.compare(now, boottime.Now()), r.live.has)
 	for ids := range slices.Chunk(dead, 50) {
 		taken, err := r.recover(ctx, ids, now)
 		if err != nil {
@@ -136,7 +139,7 @@ func (r *recoverer) recoverDead(ctx context.Context) error {
 		}
 		if taken != int64(0) {
 			store.Announce(ctx, r.redis, r.queue)
-			r.logger.Warn("jobs of a dead worker are back in their lanes", logQueue, r.queue, "jobs", taken)
+			r.logger.Warn("jobs of a dead worker are back in their lanes", logkey.Queue, r.queue, "jobs", taken)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/workers"
@@ -354,7 +355,7 @@ func TestOneWatcher(t *testing.T) {
 	// What this process runs is never recovered by it.
 	leave, _ := second.live.enter(asynqwire.Run{ID: id}, 0, nil, nil)
 	old := func() {
-		second.seen = map[string]sighting{id: {"10", bootTime() - silence - time.Second}}
+		second.seen = map[string]sighting{id: {"10", boottime.Now() - silence - time.Second}}
 		look(second)
 	}
 	if old(); r.field(t, id, "state") != "active" {
@@ -379,10 +380,10 @@ func TestRecoveryBesideADamagedTask(t *testing.T) {
 	client.Del(t.Context(), task)
 	client.Set(t.Context(), task, "damaged", 0)
 	watcher := &recoverer{queue: r.queue, worker: "w", redis: client, live: newLiveRuns(), logger: r.worker.logger, chores: r.chores(), roles: newRoles(client, "w")}
-	watcher.lastLook = bootTime()
+	watcher.lastLook = boottime.Now()
 	watcher.seen = map[string]sighting{}
 	for _, id := range ids {
-		watcher.seen[id] = sighting{"10", bootTime() - silence - time.Second}
+		watcher.seen[id] = sighting{"10", boottime.Now() - silence - time.Second}
 	}
 	if _, err := watcher.look(t.Context()); err != nil {
 		t.Fatal(err)

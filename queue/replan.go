@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/logkey"
 )
 
 const replanAgain = time.Second
@@ -60,7 +61,7 @@ func (d *dispatcher) replanAfterHolds(ctx context.Context) {
 		}
 		for _, tenant := range d.replans.take() {
 			if err := effective.Replan(ctx, d.redis, d.queue, tenant); err != nil && ctx.Err() == nil {
-				d.logger.Warn("lanes cannot be asked anew after a hold; the sweep does so", logQueue, d.queue, logError, err)
+				d.logger.Warn("lanes cannot be asked anew after a hold; the sweep does so", logkey.Queue, d.queue, logkey.Error, err)
 			}
 		}
 	}
@@ -77,7 +78,7 @@ func (d *dispatcher) replanAfterSteps(ctx context.Context) {
 			return
 		case <-d.stepped:
 		}
-		d.logger.Warn("redis's clock was set back; lanes are asked anew when they may go", logQueue, d.queue)
+		d.logger.Warn("redis's clock was set back; lanes are asked anew when they may go", logkey.Queue, d.queue)
 		failing := false
 		for {
 			err := effective.Replan(ctx, d.redis, d.queue, "")
@@ -85,7 +86,7 @@ func (d *dispatcher) replanAfterSteps(ctx context.Context) {
 				break
 			}
 			if ctx.Err() == nil && !failing {
-				d.logger.Warn("lanes cannot be asked anew; it goes on trying", logQueue, d.queue, logError, err)
+				d.logger.Warn("lanes cannot be asked anew; it goes on trying", logkey.Queue, d.queue, logkey.Error, err)
 			}
 			failing = true
 			select {

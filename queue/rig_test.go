@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
@@ -317,9 +318,9 @@ func (r *rig) dispatcher() *dispatcher {
 }
 
 // chores are those without a worker, for tests that do them by hand.
-func (r *rig) chores() *chores {
+func (r *rig) chores() *chores.Chores {
 	client := r.server.Client()
-	return newChores(r.queue, client, &effective.Calendars{Queue: r.queue, Redis: client}, discardLogger())
+	return chores.New(r.queue, client, &effective.Calendars{Queue: r.queue, Redis: client}, discardLogger())
 }
 
 // release dispatches with so much room while there is more to do at once, and

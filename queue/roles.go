@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -39,14 +40,14 @@ func newRoles(client redis.UniversalClient, worker string) *roles {
 func (r *roles) taken(name string, left time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ends[name] = bootTime() + left
+	r.ends[name] = boottime.Now() + left
 }
 
 // left is for how long another worker has a role yet, as far as it is known; 0: none has.
 func (r *roles) left(name string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return max(r.ends[name]-bootTime(), 0)
+	return max(r.ends[name]-boottime.Now(), 0)
 }
 
 // Run asks until ctx is done.
@@ -69,7 +70,7 @@ func (r *roles) ask(ctx context.Context) {
 		who[i], left[i] = pipe.Get(ctx, name), pipe.PTTL(ctx, name)
 	}
 	_, _ = pipe.Exec(ctx) // every command has its own error
-	now := bootTime()
+	now := boottime.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, name := range names {

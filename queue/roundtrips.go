@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/throttle"
 )
@@ -19,7 +20,7 @@ var scriptNames = func() map[string]string {
 	names := map[string]string{}
 	for name, script := range map[string]*throttle.Script{
 		"enqueue": enqueueScript, "dispatch": dispatchScript, "slot": slotScript, "settle": settleScript,
-		"recover": recoverScript, "watch": watchScript, "late": lateScript, "resign": resignScript, "sweep": effective.SweepScript, "janitor": janitorScript, "archive": archiveScript,
+		"recover": recoverScript, "watch": watchScript, "late": lateScript, "resign": resignScript, "sweep": effective.SweepScript, "janitor": chores.JanitorScript, "archive": chores.ArchiveScript,
 		"periodic": periodicFireScript, "periodic_look": periodicLookScript, "periodic_choose": periodicChooseScript,
 		"periodic_mark": periodicMarkScript,
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -35,7 +36,7 @@ type run struct {
 
 // process runs a job from its handover to its settlement.
 func (g *gate) process(ctx context.Context, job *Running, first grant) verdict {
-	now := bootTime()
+	now := boottime.Now()
 	r := &run{gate: g, job: job, grant: first, began: now, asked: now, marked: first.crashes == 0}
 	defer func() {
 		if r.turn != nil {
@@ -94,10 +95,10 @@ func (r *run) getSlot(ctx context.Context) *verdict {
 		return r.end(ctx, expire(r.job))
 	}
 	if r.answer == answerSlot {
-		r.asked = bootTime()
+		r.asked = boottime.Now()
 		next, err := r.newSlot(ctx, r.job)
 		next.accepted = r.accepted
-		r.took, r.grant = bootTime()-r.asked, next
+		r.took, r.grant = boottime.Now()-r.asked, next
 		if err != nil {
 			return r.stop()
 		}
@@ -119,7 +120,7 @@ func (r *run) getSlot(ctx context.Context) *verdict {
 
 // wait holds the job until its slot, and marks it before if its worker died once.
 func (r *run) wait(ctx context.Context) *verdict {
-	began := bootTime()
+	began := boottime.Now()
 	if !r.marked {
 		if !r.hold(ctx, r.earliest-inHand) {
 			return r.stop()
@@ -132,7 +133,7 @@ func (r *run) wait(ctx context.Context) *verdict {
 	if !r.hold(ctx, r.earliest) {
 		return r.stop()
 	}
-	r.held += bootTime() - began
+	r.held += boottime.Now() - began
 	if r.job.expired(r.clock.now()) {
 		return r.end(ctx, expire(r.job))
 	}
@@ -178,7 +179,7 @@ func (r *run) stop() *verdict { return new(r.giveUp(r.job, r.slot)) }
 
 // sent is what the observer is told of a call that leaves now.
 func (r *run) sent() Gating {
-	now, runnable := bootTime(), r.runnable
+	now, runnable := boottime.Now(), r.runnable
 	if runnable == 0 {
 		runnable = r.began // no limit holds it, and nothing gave it a slot
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 	"github.com/yuin/gopher-lua/parse"
 
+	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
@@ -89,8 +90,8 @@ func TestBucketsAreWrittenLast(t *testing.T) {
 func TestScriptsNameWhatTheyUse(t *testing.T) {
 	t.Parallel()
 	scripts := map[string]*throttle.Script{
-		"archive": archiveScript, "archived": store.ArchivedScript, "dispatch": dispatchScript, "enqueue": enqueueScript,
-		"explain": store.ExplainScript, "gauges": store.GaugesScript, "janitor": janitorScript, "jobs": store.JobsScript, "late": lateScript,
+		"archive": chores.ArchiveScript, "archived": store.ArchivedScript, "dispatch": dispatchScript, "enqueue": enqueueScript,
+		"explain": store.ExplainScript, "gauges": store.GaugesScript, "janitor": chores.JanitorScript, "jobs": store.JobsScript, "late": lateScript,
 		"pause": store.PauseScript, "periodicChoose": periodicChooseScript, "periodicFire": periodicFireScript,
 		"periodicLook": periodicLookScript, "periodicMark": periodicMarkScript, "periodicSet": periodicSetScript,
 		"recover": recoverScript, "resign": resignScript, "settle": settleScript, "slot": slotScript, "sweep": effective.SweepScript, "verbs": store.VerbsScript,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -106,7 +107,7 @@ func (g *gate) settle(q settleQuestion) settled {
 			return answer
 		}
 		repeated = repeated || !certain(err)
-		g.logger.Warn("redis does not take a settlement", logQueue, g.queue, logJob, q.id, "outcome", q.outcome, logError, err)
+		g.logger.Warn("redis does not take a settlement", logkey.Queue, g.queue, logkey.Job, q.id, "outcome", q.outcome, logkey.Error, err)
 		select {
 		case <-g.ended:
 			return settled{mine: true} // nobody is left to tell; the next worker recovers the job

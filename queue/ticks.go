@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/cron"
+	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
@@ -68,7 +69,7 @@ func (t *ticks) Run(ctx context.Context) {
 			// Where the round stopped is not known: begin anew.
 			t.loaded, wait = false, ticksEvery
 			if !t.failing {
-				t.logger.Warn("periodic jobs do not fire; it goes on trying", logError, err)
+				t.logger.Warn("periodic jobs do not fire; it goes on trying", logkey.Error, err)
 			}
 		} else if t.failing {
 			t.logger.Info("periodic jobs fire again")
@@ -138,7 +139,7 @@ func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
 	err = scanPeriodic(ctx, t.redis, func(id string, text []byte, fired int64) {
 		stored, s, err := decodePeriodic(text)
 		if err != nil {
-			t.logger.Warn("a periodic job cannot be read", logPeriodic, id, logError, err)
+			t.logger.Warn("a periodic job cannot be read", logPeriodic, id, logkey.Error, err)
 			return
 		}
 		if stored.Paused {
@@ -184,7 +185,7 @@ func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool
 		if s.refused != s.tick {
 			s.refused = s.tick
 			t.logger.Warn("a periodic job was refused; it is tried again until its next tick",
-				logPeriodic, s.id, logTick, time.Unix(s.tick, 0).UTC(), logError, err)
+				logPeriodic, s.id, logTick, time.Unix(s.tick, 0).UTC(), logkey.Error, err)
 		}
 		s.next = s.tick
 		refused = append(refused, s.entry)

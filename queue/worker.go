@@ -16,7 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/throttle"
 )
@@ -186,7 +188,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, d := range dispatchers {
 		r := &recoverer{
 			queue: d.queue, worker: id, redis: w.redis, live: w.live[d.queue], logger: w.logger,
-			chores: newChores(d.queue, w.redis, d.limits, w.logger), roles: roles,
+			chores: chores.New(d.queue, w.redis, d.limits, w.logger), roles: roles,
 		}
 		recoverers = append(recoverers, r)
 		parts.Go(func() { r.Run(background) })
@@ -208,7 +210,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.finish(running, cutOff)
 	for _, r := range recoverers {
 		if err := r.abandon(); err != nil { // other workers recover them
-			w.logger.Warn("jobs whose calls go on are not given back", logQueue, r.queue, logError, err)
+			w.logger.Warn("jobs whose calls go on are not given back", logkey.Queue, r.queue, logkey.Error, err)
 		}
 	}
 	return nil

@@ -4,16 +4,16 @@ package main
 // judge by.
 var gateMutants = []mutant{
 	{
-		"queue/gate.go", `return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.latestMicros))+late`, `return s.latest == 0 || bootTime() <= min(s.latest, g.clock.boot(s.latestMicros))+1000*late`,
+		"queue/gate.go", `return s.latest == 0 || boottime.Now() <= min(s.latest, g.clock.boot(s.latestMicros))+late`, `return s.latest == 0 || boottime.Now() <= min(s.latest, g.clock.boot(s.latestMicros))+1000*late`,
 		"clock", "a process that was paused sends nothing stale", "queue TestOnTime",
 	},
 	{
-		"queue/gate.go", `return bootTime() < s.latest && (g.clock.boot(s.latestMicros)-s.latest).Abs() < late`, `return bootTime() < s.latest`,
+		"queue/gate.go", `return boottime.Now() < s.latest && (g.clock.boot(s.latestMicros)-s.latest).Abs() < late`, `return boottime.Now() < s.latest`,
 		"clock", "a slot does not come back with a clock that is set back", "queue TestOnTime",
 	},
 	{
-		"queue/boottime_linux.go", `if known == nil || (wall-known.wall).Abs() > maxDrift {`, `if known == nil || wall == known.wall+1 {`,
-		"clock", "a slot that passed while the machine slept is late", "queue TestBootTime",
+		"queue/internal/boottime/boottime_linux.go", `if known == nil || (wall-known.wall).Abs() > maxDrift {`, `if known == nil || wall == known.wall+1 {`,
+		"clock", "a slot that passed while the machine slept is late", "queue/internal/boottime TestBootTime",
 	},
 	{
 		"queue/run.go", `if paused || !r.onTime(r.slot) || !r.renewals.cover(r.asked) {`, `if paused || !r.onTime(r.slot) || !r.renewals.cover(r.asked) && false {`,
@@ -108,7 +108,7 @@ var gateMutants = []mutant{
 		"wrong number", "a worker follows pauses that others begin", "queue TestRoundFollowsPauses",
 	},
 	{
-		"queue/chores.go", `if c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, true); err != nil {`, `if c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, false); err != nil {`,
+		"queue/internal/chores/chores.go", `if c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, true); err != nil {`, `if c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, false); err != nil {`,
 		"swapped", "a worker mends counts and permits that asynq's tools took away", "queue TestPermitsOfDeletedJobsComeBack|TestCountsOfEndpointsAreMended|TestRecountKnowsANewKind|TestEndedPausesArePurged",
 	},
 	{
@@ -176,7 +176,7 @@ var gateMutants = []mutant{
 		"clock", "a worker is silent after two renewals that did not come", "queue TestRecovererCompares",
 	},
 	{
-		"queue/recoverer.go", `dead := slices.DeleteFunc(r.compare(now, bootTime()), r.live.has)`, `dead := r.compare(now, bootTime())`,
+		"queue/recoverer.go", `dead := slices.DeleteFunc(r.compare(now, boottime.Now()), r.live.has)`, `dead := r.compare(now, boottime.Now())`,
 		"no fence", "a worker takes no job from itself", "queue TestOneWatcher",
 	},
 	{

@@ -420,7 +420,7 @@ var queueMutants = []mutant{
 		"no end", "a watch that does not end keeps nobody from watching", "queue TestWatchThatDoesNotEnd",
 	},
 	{
-		"queue/recoverer.go", `if now := bootTime(); (watches || refused) && (r.swept == 0 || now-r.swept >= sweepEvery) {`, `if now := bootTime(); (watches || refused && watches) && (r.swept == 0 || now-r.swept >= sweepEvery) {`,
+		"queue/recoverer.go", `if now := boottime.Now(); (watches || refused) && (r.swept == 0 || now-r.swept >= chores.Every) {`, `if now := boottime.Now(); (watches || refused && watches) && (r.swept == 0 || now-r.swept >= chores.Every) {`,
 		"too strict", "a full Redis is made room in", "queue TestChoresOfAFullRedis",
 	},
 
@@ -452,7 +452,7 @@ var queueMutants = []mutant{
 
 	// janitor.lua, sweep.lua, verbs.lua, periodic jobs.
 	{
-		"queue/janitor.lua", `if state == 'completed' then`, `if state ~= '' then`,
+		"queue/internal/chores/janitor.lua", `if state == 'completed' then`, `if state ~= '' then`,
 		"no fence", "what is kept after its end is forgotten, and nothing else", "queue TestJanitor",
 	},
 	{
@@ -480,7 +480,7 @@ var queueMutants = []mutant{
 		"swapped", "a job that an operator runs at once is charged", "queue TestRunNowIsCharged",
 	},
 	{
-		"queue/archive.lua", `if moved >= excess and at > cutoff then break end`, `if moved >= excess then break end`,
+		"queue/internal/chores/archive.lua", `if moved >= excess and at > cutoff then break end`, `if moved >= excess then break end`,
 		"missing condition", "nothing stays in asynq's archive for so long that asynq deletes it", "queue TestArchiveMoves|TestOldArchiveMoves",
 	},
 	{

@@ -1,4 +1,4 @@
-package queue
+package chores
 
 import (
 	"context"
@@ -6,13 +6,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// faultLog logs each fault of a queue once.
-type faultLog struct{ known map[store.Fault]bool }
+// FaultLog logs each fault of a queue once.
+type FaultLog struct{ known map[store.Fault]bool }
 
-func (l *faultLog) look(ctx context.Context, client redis.UniversalClient, queue string, logger *slog.Logger) error {
+func (l *FaultLog) Look(ctx context.Context, client redis.UniversalClient, queue string, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	faults, err := store.ReadFaults(ctx, client, queue)
@@ -23,7 +24,7 @@ func (l *faultLog) look(ctx context.Context, client redis.UniversalClient, queue
 	for _, fault := range faults {
 		known[fault] = true
 		if !l.known[fault] {
-			logger.Error("a script found what it cannot understand and left it as it is", logQueue, queue, logWhat, fault.What, logReason, fault.Reason)
+			logger.Error("a script found what it cannot understand and left it as it is", logkey.Queue, queue, logkey.What, fault.What, logkey.Reason, fault.Reason)
 		}
 	}
 	l.known = known

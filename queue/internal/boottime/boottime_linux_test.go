@@ -1,4 +1,4 @@
-package queue
+package boottime
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ func TestBootTime(t *testing.T) {
 		t.Helper()
 		for range 1000 {
 			before := askBootClock(t)
-			got := bootTime()
+			got := Now()
 			if after := askBootClock(t); got < before-maxDrift || got > after+maxDrift {
 				t.Fatalf("%v; want %v to %v", got, before, after)
 			}
@@ -40,6 +40,6 @@ func askBootClock(t *testing.T) time.Duration {
 
 func BenchmarkBootTime(b *testing.B) {
 	for b.Loop() {
-		bootTime()
+		Now()
 	}
 }

@@ -1,4 +1,5 @@
-package queue
+// Package chores does what one worker of a queue does for all of them every few seconds.
+package chores
 
 import (
 	"cmp"
@@ -11,32 +12,34 @@ import (
 
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// sweepEvery is how often the chores of a queue are done.
-const sweepEvery = 3 * time.Second
+// Every is how often the chores of a queue are done.
+const Every = 3 * time.Second
 
-// chores is what one worker of a queue does from time to time, the one that watches it:
+// Chores is what one worker of a queue does from time to time, the one that watches it:
 // a slice of the sweep, what was kept for long enough is forgotten, the archive is moved
 // before asynq's tools cut it, and new faults of the scripts are logged.
-type chores struct {
+type Chores struct {
 	queue   string
 	redis   redis.UniversalClient
 	logger  *slog.Logger
 	limits  *effective.Calendars
-	archive archiver
-	faults  faultLog
+	archive Archiver
+	faults  FaultLog
 	due     chan struct{} // has a value when they are to be done
 	cursor  string        // of the sweep
 }
 
-func newChores(queue string, client redis.UniversalClient, limits *effective.Calendars, logger *slog.Logger) *chores {
-	return &chores{queue: queue, redis: client, logger: logger, limits: limits, due: make(chan struct{}, 1), cursor: "0"}
+// New returns the chores of a queue, which its recoverer asks for.
+func New(queue string, client redis.UniversalClient, limits *effective.Calendars, logger *slog.Logger) *Chores {
+	return &Chores{queue: queue, redis: client, logger: logger, limits: limits, due: make(chan struct{}, 1), cursor: "0"}
 }
 
 // Run does the chores each time that they are due, until ctx is done.
-func (c *chores) Run(ctx context.Context) {
+func (c *Chores) Run(ctx context.Context) {
 	failing := false
 	for {
 		select {
@@ -49,34 +52,34 @@ func (c *chores) Run(ctx context.Context) {
 			return
 		}
 		if err != nil && !failing {
-			c.logger.Warn("the sweep fails; it goes on trying", logQueue, c.queue, logError, err)
+			c.logger.Warn("the sweep fails; it goes on trying", logkey.Queue, c.queue, logkey.Error, err)
 		}
 		failing = err != nil
 	}
 }
 
-// ask has the chores done, unless they are under way.
-func (c *chores) ask() {
+// Ask has the chores done, unless they are under way.
+func (c *Chores) Ask() {
 	select {
 	case c.due <- struct{}{}:
 	default:
 	}
 }
 
-func (c *chores) do(ctx context.Context) error {
+func (c *Chores) do(ctx context.Context) error {
 	// Scripts that fail are when the faults say why.
-	err := c.faults.look(ctx, c.redis, c.queue, c.logger)
+	err := c.faults.Look(ctx, c.redis, c.queue, c.logger)
 	if err == nil {
-		err = c.sweep(ctx)
+		err = c.Sweep(ctx)
 	}
 	if err == nil {
-		err = cmp.Or(c.archive.sweep(ctx, c.redis, c.queue, c.logger), c.forget(ctx))
+		err = cmp.Or(c.archive.Sweep(ctx, c.redis, c.queue, c.logger), c.Forget(ctx))
 	}
 	return err
 }
 
-// sweep looks at the next slice of the lanes.
-func (c *chores) sweep(ctx context.Context) error {
+// Sweep looks at the next slice of the lanes.
+func (c *Chores) Sweep(ctx context.Context) error {
 	windows, err := c.limits.Text(ctx)
 	if err != nil {
 		return err
@@ -87,12 +90,12 @@ func (c *chores) sweep(ctx context.Context) error {
 	return err
 }
 
-// forget deletes jobs that were kept for long enough after they were done.
-func (c *chores) forget(ctx context.Context) error {
+// Forget deletes jobs that were kept for long enough after they were done.
+func (c *Chores) Forget(ctx context.Context) error {
 	const most = 200
 	for range 50 { // what is left goes the next time
 		callCtx, cancel := context.WithTimeout(ctx, store.Timeout)
-		reply, err := janitorScript.Run(callCtx, c.redis, store.ScriptKeys(c.queue), c.queue, most)
+		reply, err := JanitorScript.Run(callCtx, c.redis, store.ScriptKeys(c.queue), c.queue, most)
 		cancel()
 		if n, _ := reply.(int64); err != nil || n < most {
 			return err
@@ -104,4 +107,4 @@ func (c *chores) forget(ctx context.Context) error {
 //go:embed janitor.lua
 var janitorLua string
 
-var janitorScript = store.NewScript(janitorLua, asynqwire.MessageLua).AllowOOM()
+var JanitorScript = store.NewScript(janitorLua, asynqwire.MessageLua).AllowOOM()

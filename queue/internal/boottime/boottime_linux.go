@@ -1,4 +1,4 @@
-package queue
+package boottime
 
 import (
 	"sync/atomic"
@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootTime is the time since the machine started, also while it slept: a slot
+// Now is the time since the machine started, also while it slept: a slot
 // that passed during a suspend is late, which the monotonic clock would hide.
 //
 // Asking for it is a system call, and a run asks ten times. So it is the monotonic clock
 // and what lies between the two. That is asked anew when the wall clock has moved against
 // the monotonic one: a suspend moves it, and so does whoever sets it.
-func bootTime() time.Duration {
+func Now() time.Duration {
 	now := time.Now()
-	monotonic := now.Sub(processStart)
+	monotonic := now.Sub(start)
 	wall := time.Duration(now.UnixNano()) - monotonic
 	known := bootKnown.Load()
 	if known == nil || (wall-known.wall).Abs() > maxDrift {
@@ -45,7 +45,7 @@ func askBoot() *bootOffsets {
 		}
 		took := time.Since(before)
 		if took < least {
-			monotonic := before.Sub(processStart)
+			monotonic := before.Sub(start)
 			best, least = &bootOffsets{time.Duration(before.UnixNano()) - monotonic, time.Duration(ts.Nano()) - monotonic - took/2}, took
 		}
 		if took < together {

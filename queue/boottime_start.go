@@ -1,7 +1,0 @@
-package queue
-
-import (
-	"time"
-)
-
-var processStart = time.Now()

@@ -1,0 +1,17 @@
+// Package logkey has the attribute keys of log lines.
+package logkey
+
+// Attribute keys of log lines.
+const (
+	Queue   = "queue"
+	Job     = "job"
+	Tenant  = "tenant"
+	Kind    = "kind"
+	Error   = "error"
+	Message = "message"
+	Attempt = "attempt"
+	Outcome = "outcome"
+	Took    = "took"
+	What    = "what"
+	Reason  = "reason"
+)
