@@ -17,7 +17,7 @@
 // ([Job].Key, [KeyUntil]), times and deadlines, and what follows a job
 // ([Job].OnSuccess); [SetPeriodic] for those that come again and again.
 //
-// Making calls: [Kind.Handle] or [HandleResult], [Current] for the job, [SetResult]
+// Making calls: [Handle] or [HandleResult], [Current] for the job, [SetResult]
 // and [SetActual] for what came of it. The handler's error decides on the [lifecycle.Outcome].
 // [Worker.Use] and [Client.Use] put something around all of them.
 //

@@ -132,7 +132,7 @@ func ExampleJob_deadline() {
 	if err != nil {
 		panic(err)
 	}
-	SendSMS.Handle(worker, func(context.Context, SMS) error { panic("it is too late") })
+	queue.Handle(worker, SendSMS, func(context.Context, SMS) error { panic("it is too late") })
 	stop := serve(worker)
 	defer stop()
 	fmt.Println(ended(client, receipt).Outcome)

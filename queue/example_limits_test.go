@@ -67,7 +67,7 @@ func Example_concurrencyLimit() {
 	var mu sync.Mutex
 	now, most := 0, 0
 	sent := make(chan bool)
-	SendSMS.Handle(worker, func(context.Context, SMS) error {
+	queue.Handle(worker, SendSMS, func(context.Context, SMS) error {
 		mu.Lock()
 		now++
 		most = max(most, now)

@@ -31,7 +31,7 @@ func ExampleHandle_throttled() {
 	}
 	calls := make(chan int, 2)
 	refused := false
-	SendSMS.Handle(worker, func(ctx context.Context, _ SMS) error {
+	queue.Handle(worker, SendSMS, func(ctx context.Context, _ SMS) error {
 		job, _ := queue.Current(ctx)
 		calls <- job.Attempt
 		if !refused {

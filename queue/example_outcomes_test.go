@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients"
+	"github.com/headgate/headgate/queue"
 )
 
 // A client of one's own: it says what the provider's answer means, and the queue
 // does the rest.
-func ExampleKind_Handle_outcomes() {
+func ExampleHandle_outcomes() {
 	worker := newWorker()
-	SendSMS.Handle(worker, func(_ context.Context, sms SMS) error {
+	queue.Handle(worker, SendSMS, func(_ context.Context, sms SMS) error {
 		switch status, err := gateway(sms); {
 		case err != nil: // it was sent, and nobody answered
 			return clients.Unknown(err)

@@ -44,7 +44,7 @@ func ExamplePriority() {
 		panic(err)
 	}
 	sent := make(chan string)
-	SendSMS.Handle(worker, func(_ context.Context, sms SMS) error {
+	queue.Handle(worker, SendSMS, func(_ context.Context, sms SMS) error {
 		sent <- sms.Text
 		return nil
 	})

@@ -26,9 +26,9 @@ func newWorker() *queue.Worker {
 	return worker
 }
 
-func ExampleKind_Handle() {
+func ExampleHandle() {
 	worker := newWorker()
-	SendSMS.Handle(worker, func(ctx context.Context, sms SMS) error {
+	queue.Handle(worker, SendSMS, func(ctx context.Context, sms SMS) error {
 		job, _ := queue.Current(ctx)
 		fmt.Printf("to %s for %s: %s\n", sms.To, job.Tenant, sms.Text)
 		return nil
@@ -52,7 +52,7 @@ func ExampleWorker_Use() {
 			return err
 		}
 	})
-	SendSMS.Handle(worker, func(context.Context, SMS) error { return errors.New("no such number") })
+	queue.Handle(worker, SendSMS, func(context.Context, SMS) error { return errors.New("no such number") })
 
 	job := SendSMS.Job("acme", SMS{To: "Ada"})
 	job.MaxAttempts = 1
@@ -70,7 +70,7 @@ func ExampleLogging() {
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: stable}))
 	worker.Use(queue.Logging(logger, slog.LevelInfo))
-	SendSMS.Handle(worker, func(context.Context, SMS) error { return nil })
+	queue.Handle(worker, SendSMS, func(context.Context, SMS) error { return nil })
 	_, _ = worker.Call(context.Background(), SendSMS.Job("acme", SMS{To: "Ada"}))
 	// Output: level=INFO msg=call queue=sms kind=sms tenant=acme attempt=1 outcome=done
 }

@@ -37,6 +37,32 @@ func RepeatUnknown() HandlerOption { return func(h *handler) { h.repeatUnknown =
 
 const defaultTimeout = time.Minute
 
+// Kind names a kind of job whose payload is a T. Producers and the handler
+// share one such constant, so that a payload of another type does not compile:
+//
+//	const SendSMS queue.Kind[SMS] = "sms"
+//
+// A payload travels as JSON; a T of []byte or json.RawMessage as it is.
+type Kind[T any] string
+
+// Job is a job of this kind. Its other fields are the caller's to set.
+func (k Kind[T]) Job(tenant string, payload T) Job {
+	return Job{Kind: string(k), Tenant: tenant, Payload: payload}
+}
+
+// Decode reads a payload of this kind.
+func (k Kind[T]) Decode(payload []byte) (T, error) {
+	var value T
+	if raw, ok := any(&value).(*[]byte); ok {
+		*raw = payload
+		return value, nil
+	}
+	if err := json.Unmarshal(payload, &value); err != nil {
+		return value, fmt.Errorf("decode the payload of %s: %w", string(k), err)
+	}
+	return value, nil
+}
+
 // Handle runs fn for every job of a kind, at the moment of its slot. It must be
 // called before [Worker.Run]. [Current] tells fn about the job.
 //
@@ -48,11 +74,16 @@ const defaultTimeout = time.Minute
 // but the answer is not known. NotCalled() bool says that no call was made at all, so
 // that the error does not count as an [lifecycle.Answer]. A panic counts as a failed call, and
 // a payload that does not decode into T is archived: it never will.
-func Handle[T any](w *Worker, kind string, fn func(context.Context, T) error, options ...HandlerOption) {
-	w.register(kind, func(ctx context.Context, payload []byte) error {
-		var value T
-		if err := json.Unmarshal(payload, &value); err != nil {
-			return &undecodable{fmt.Errorf("decode the payload of %s: %w: %w", kind, err, asynq.SkipRetry)}
+//
+// Fields of a payload that T does not have are passed over, so that producers
+// that know a new field can be deployed before the workers: a strict worker
+// would archive their jobs. A T that must not miss one refuses it in its own
+// UnmarshalJSON.
+func Handle[T any](w *Worker, kind Kind[T], fn func(context.Context, T) error, options ...HandlerOption) {
+	w.register(string(kind), func(ctx context.Context, payload []byte) error {
+		value, err := kind.Decode(payload)
+		if err != nil {
+			return &undecodable{fmt.Errorf("%w: %w", err, asynq.SkipRetry)}
 		}
 		return fn(ctx, value)
 	}, options)

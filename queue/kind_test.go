@@ -20,7 +20,7 @@ func TestKind(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	const greet Kind[greeting] = "greet"
 	got := make(chan greeting, 2)
-	greet.Handle(r.worker, func(_ context.Context, g greeting) error { got <- g; return nil })
+	Handle(r.worker, greet, func(_ context.Context, g greeting) error { got <- g; return nil })
 	job := greet.Job("acme", greeting{"Ada", "hello"})
 	job.Queue = r.queue
 	if _, err := r.client.Enqueue(t.Context(), job); err != nil {

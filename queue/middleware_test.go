@@ -241,7 +241,7 @@ func TestCall(t *testing.T) {
 	w.Use(noting(&seen, "around"))
 	const greet Kind[string] = "greet"
 	var got Running
-	greet.Handle(w, func(ctx context.Context, name string) error {
+	Handle(w, greet, func(ctx context.Context, name string) error {
 		got, _ = Current(ctx)
 		seen = append(seen, "hello "+name)
 		if name == "nobody" {

@@ -43,7 +43,7 @@ func SetResult(ctx context.Context, value any) error {
 // beside a nil error is the job's result, as by [SetResult]. A result that
 // cannot be kept archives the job with the reason: the call was made, and is not
 // made again.
-func HandleResult[T, R any](w *Worker, kind string, fn func(context.Context, T) (R, error), options ...HandlerOption) {
+func HandleResult[T, R any](w *Worker, kind Kind[T], fn func(context.Context, T) (R, error), options ...HandlerOption) {
 	Handle(w, kind, func(ctx context.Context, payload T) error {
 		value, err := fn(ctx, payload)
 		if err != nil {

@@ -127,13 +127,13 @@ func (c config) breaker() (*breaker.Breaker, error) {
 // handle joins a client to the queue: the one thing that both need to know is
 // which job a call is made for.
 func handle[T any](worker *queue.Worker, kind string, send func(context.Context, clients.Call, T) error, options ...queue.HandlerOption) {
-	queue.Handle(worker, kind, func(ctx context.Context, payload T) error { return send(ctx, callOf(ctx), payload) }, options...)
+	queue.Handle(worker, queue.Kind[T](kind), func(ctx context.Context, payload T) error { return send(ctx, callOf(ctx), payload) }, options...)
 }
 
 // handleResult does so for clients that answer something, which becomes the
 // job's result. What a call really cost is settled also when it failed.
 func handleResult[T, R any](worker *queue.Worker, kind string, send func(context.Context, clients.Call, T) (R, error), options ...queue.HandlerOption) {
-	queue.HandleResult(worker, kind, func(ctx context.Context, payload T) (R, error) {
+	queue.HandleResult(worker, queue.Kind[T](kind), func(ctx context.Context, payload T) (R, error) {
 		result, err := send(ctx, callOf(ctx), payload)
 		if metered, ok := any(result).(interface{ Actual() map[string]int64 }); ok {
 			if actual := metered.Actual(); actual != nil {

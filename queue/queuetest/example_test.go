@@ -45,7 +45,7 @@ func TestExampleProducer(t *testing.T) {
 // A test of the handler: one call, in this goroutine.
 func TestExampleHandler(t *testing.T) {
 	q := queuetest.Start(t, "sms")
-	SendSMS.Handle(q.Worker, func(_ context.Context, sms SMS) error {
+	queue.Handle(q.Worker, SendSMS, func(_ context.Context, sms SMS) error {
 		if sms.To == "" {
 			return errors.New("no number")
 		}
@@ -64,7 +64,7 @@ func TestExampleBoth(t *testing.T) {
 	q := queuetest.Start(t, "sms")
 	var sent []string // no lock: Drain runs one job at a time
 	failures := 1
-	SendSMS.Handle(q.Worker, func(_ context.Context, sms SMS) error {
+	queue.Handle(q.Worker, SendSMS, func(_ context.Context, sms SMS) error {
 		if failures > 0 {
 			failures--
 			return errors.New("503")

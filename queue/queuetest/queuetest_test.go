@@ -97,7 +97,7 @@ func (e throttled) RetryAfter() time.Duration { return e.after }
 // TestFailures: what a user's test fails with, and when it does not.
 func TestFailures(t *testing.T) {
 	answer := func(q *queuetest.Queue, err error) {
-		SendSMS.Handle(q.Worker, func(context.Context, SMS) error { return err })
+		queue.Handle(q.Worker, SendSMS, func(context.Context, SMS) error { return err })
 	}
 	tests := map[string]struct {
 		test func(t testing.TB, q *queuetest.Queue)
@@ -128,7 +128,7 @@ func TestFailures(t *testing.T) {
 			q.Drain()
 		}, ", attempt 1: archived: no such number"},
 		"a job panicked for good": {func(t testing.TB, q *queuetest.Queue) {
-			SendSMS.Handle(q.Worker, func(context.Context, SMS) error { panic("boom") })
+			queue.Handle(q.Worker, SendSMS, func(context.Context, SMS) error { panic("boom") })
 			job := text("a")
 			job.MaxAttempts = 1
 			enqueue(t, q, job)
@@ -200,7 +200,7 @@ func TestFailures(t *testing.T) {
 		}, "Work: tenant: it is empty"},
 		"back in time": {func(t testing.TB, q *queuetest.Queue) { q.Advance(-1) }, "Advance: -1ns is negative"},
 		"without end": {func(t testing.TB, q *queuetest.Queue) {
-			SendSMS.Handle(q.Worker, func(ctx context.Context, _ SMS) error {
+			queue.Handle(q.Worker, SendSMS, func(ctx context.Context, _ SMS) error {
 				_, err := q.Client.Enqueue(ctx, text("again"))
 				return err
 			})
@@ -227,12 +227,12 @@ func TestDrain(t *testing.T) {
 	q := queuetest.Start(t, "sms", "email")
 	const SendEmail queue.Kind[string] = "email"
 	var calls []string
-	SendSMS.Handle(q.Worker, func(ctx context.Context, sms SMS) error {
+	queue.Handle(q.Worker, SendSMS, func(ctx context.Context, sms SMS) error {
 		calls = append(calls, "sms "+sms.To)
 		_, err := q.Client.Enqueue(ctx, SendEmail.Job("shop", sms.To))
 		return err
 	})
-	SendEmail.Handle(q.Worker, func(_ context.Context, to string) error {
+	queue.Handle(q.Worker, SendEmail, func(_ context.Context, to string) error {
 		calls = append(calls, "email "+to)
 		return nil
 	})
@@ -263,7 +263,7 @@ func TestDrain(t *testing.T) {
 func TestDrainTakesNoTime(t *testing.T) {
 	q := queuetest.Start(t, "sms")
 	var calls []string
-	SendSMS.Handle(q.Worker, func(ctx context.Context, sms SMS) error {
+	queue.Handle(q.Worker, SendSMS, func(ctx context.Context, sms SMS) error {
 		calls = append(calls, sms.To)
 		switch sms.To {
 		case "slow":
@@ -320,7 +320,7 @@ func TestAdvance(t *testing.T) {
 	q := queuetest.Start(t, "sms")
 	var calls []string
 	paused := false
-	SendSMS.Handle(q.Worker, func(ctx context.Context, sms SMS) error {
+	queue.Handle(q.Worker, SendSMS, func(ctx context.Context, sms SMS) error {
 		job, _ := queue.Current(ctx)
 		calls = append(calls, fmt.Sprint(sms.To, job.Attempt))
 		switch {
@@ -383,7 +383,7 @@ func TestDrainUnderLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		calls := 0
-		SendSMS.Handle(q.Worker, func(context.Context, SMS) error { calls++; return nil })
+		queue.Handle(q.Worker, SendSMS, func(context.Context, SMS) error { calls++; return nil })
 		for i := range 6 {
 			enqueue(t, q, text(fmt.Sprint(i)))
 		}
@@ -396,7 +396,7 @@ func TestDrainUnderLimits(t *testing.T) {
 
 func TestWork(t *testing.T) {
 	q := queuetest.Start(t, "sms")
-	SendSMS.Handle(q.Worker, func(ctx context.Context, sms SMS) error {
+	queue.Handle(q.Worker, SendSMS, func(ctx context.Context, sms SMS) error {
 		switch sms.To {
 		case "panic":
 			panic("boom")

@@ -45,7 +45,7 @@ func start(t *testing.T, config tracing.Config, handler func(context.Context, SM
 	r := rig{queuetest.Start(t, "texts"), spans, provider.Tracer("application")}
 	r.Client.Use(tracing.Enqueue(config))
 	r.Worker.Use(tracing.Handle(config))
-	SendSMS.Handle(r.Worker, handler)
+	queue.Handle(r.Worker, SendSMS, handler)
 	return r
 }
 
@@ -342,7 +342,7 @@ func TestWithoutTracing(t *testing.T) {
 	q.Client.Use(tracing.Enqueue(tracing.Config{Provider: noop.NewTracerProvider()}))
 	spans := tracetest.NewSpanRecorder()
 	q.Worker.Use(tracing.Handle(tracing.Config{Provider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}))
-	SendSMS.Handle(q.Worker, func(context.Context, SMS) error { return nil })
+	queue.Handle(q.Worker, SendSMS, func(context.Context, SMS) error { return nil })
 	broken := SendSMS.Job("acme", SMS{})
 	broken.Headers = map[string]string{"traceparent": "00-zz-zz-01"}
 	for _, result := range q.Client.EnqueueMany(t.Context(), []queue.Job{SendSMS.Job("acme", SMS{}), broken}) {

@@ -65,7 +65,7 @@ func work(ctx context.Context, options *redis.UniversalOptions) error {
 	if err != nil {
 		return err
 	}
-	sendSMS.Handle(worker, func(_ context.Context, sms SMS) error {
+	queue.Handle(worker, sendSMS, func(_ context.Context, sms SMS) error {
 		fmt.Println("to", sms.To, ":", sms.Text) // call the provider here
 		return nil
 	})
