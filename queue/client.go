@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -57,11 +58,9 @@ type Receipt struct {
 	ID    string // unique in its queue
 	Queue string
 
-	// Existing: the same job had been enqueued before, and is in State (asynq's
-	// word: aggregating, pending, active, scheduled, retry, archived, completed;
-	// "": it has ended and is forgotten, but its KeyWindow lasts).
+	// Existing is whether the same job had been enqueued before. It is in State now.
 	Existing bool
-	State    string
+	State    lifecycle.State
 }
 
 // Result is what became of one job of [Client.EnqueueMany].
@@ -188,12 +187,12 @@ func (r *Result) read(answer any, a accepted) {
 	case !isInt:
 		*r = Result{Err: fmt.Errorf("enqueue: unexpected answer %v", answer)}
 	case code == int64(1):
-		r.State = "aggregating"
+		r.State = lifecycle.StateWaiting
 		if a.due > 0 {
-			r.State = "scheduled"
+			r.State = lifecycle.StateScheduled
 		}
 	case code == int64(0):
-		r.Existing, r.State, r.ID = true, part(1), part(2)
+		r.Existing, r.State, r.ID = true, lifecycle.StateOf(part(1)), part(2)
 	case code == int64(-1):
 		*r = Result{Err: fmt.Errorf("%w: job %s in queue %q, with another kind or payload", ErrConflict, check.Quote(a.id), a.queue)}
 	case code == int64(-2):

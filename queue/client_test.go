@@ -127,7 +127,7 @@ func TestKeysAreIdempotent(t *testing.T) {
 		t.Fatalf("first: %+v, %v", first, err)
 	}
 	again, err := r.client.Enqueue(t.Context(), job)
-	if err != nil || !again.Existing || again.ID != first.ID || again.State != "aggregating" {
+	if err != nil || !again.Existing || again.ID != first.ID || again.State != lifecycle.StateWaiting {
 		t.Errorf("again: %+v, %v; want the job that is there", again, err)
 	}
 	other := job

@@ -146,7 +146,7 @@ func TestRepeatedEnqueueOnEmbeddedRedis(t *testing.T) {
 	other := job
 	other.Payload = "other"
 	results := client.EnqueueMany(t.Context(), []Job{job, other, {Kind: "call", Queue: "q", Tenant: "a"}})
-	if !results[0].Existing || results[0].ID != "a:k" || results[0].State != "aggregating" ||
+	if !results[0].Existing || results[0].ID != "a:k" || results[0].State != lifecycle.StateWaiting ||
 		!errors.Is(results[1].Err, ErrConflict) || results[2].Err != nil || results[2].Existing {
 		t.Errorf("%+v", results)
 	}

@@ -27,7 +27,7 @@ func TestKeyUntilEnded(t *testing.T) {
 		return receipt
 	}
 	first := enqueue(job)
-	if again := enqueue(job); !again.Existing || again.ID != first.ID || again.State != "aggregating" {
+	if again := enqueue(job); !again.Existing || again.ID != first.ID || again.State != lifecycle.StateWaiting {
 		t.Errorf("again: %+v; want the job %s", again, first.ID)
 	}
 	other := job

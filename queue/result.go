@@ -99,9 +99,7 @@ func (r *callResult) take() []byte {
 type JobResult struct {
 	ID, Queue, Kind, Tenant string
 
-	// State is asynq's word: aggregating (it waits in its lane), pending, active,
-	// scheduled, retry, archived, completed.
-	State string
+	State lifecycle.State
 
 	// Outcome is how the job ended; "" while it has not. It is known a moment
 	// before State says so.
@@ -127,13 +125,13 @@ func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error
 	if err != nil {
 		return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", check.Quote(id), queue, err)
 	}
-	r := JobResult{ID: id, Queue: queue, Kind: message.Kind, Tenant: message.Tenant(), State: text[0], Err: message.Failure}
+	r := JobResult{ID: id, Queue: queue, Kind: message.Kind, Tenant: message.Tenant(), State: lifecycle.StateOf(text[0]), Err: message.Failure}
 	if fields[4] != nil {
 		r.Result = []byte(text[4])
 	}
-	archived := r.State == "archived"
+	archived := r.State == lifecycle.StateArchived
 	switch {
-	case text[1] == "1" && !archived || r.State == "completed":
+	case text[1] == "1" && !archived || r.State == lifecycle.StateCompleted:
 		r.Outcome, r.Err = lifecycle.Done, ""
 	case text[1] == "0" || archived:
 		r.Outcome = lifecycle.Archived
@@ -145,9 +143,9 @@ func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error
 		}
 	}
 	switch r.State {
-	case "completed":
+	case lifecycle.StateCompleted:
 		r.EndedAt = message.Completed
-	case "archived":
+	case lifecycle.StateArchived:
 		score, err := c.archivedAt(ctx, queue, id)
 		if err != nil {
 			return JobResult{}, fmt.Errorf("look up job %s in queue %q: %w", check.Quote(id), queue, err)

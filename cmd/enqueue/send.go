@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/payloads"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 func sendCommand(o *options) *cobra.Command {
@@ -192,14 +193,14 @@ func send(ctx context.Context, o *options, job queue.Job, out io.Writer) error {
 		return oneLine(err)
 	}
 	unserved := ""
-	if r.State != "archived" && r.State != "completed" {
+	if r.State != lifecycle.StateArchived && r.State != lifecycle.StateCompleted {
 		// The job is enqueued, whether or not it can be told who takes it.
 		if u, err := inspect.New(client).Unserved(ctx, r.Queue, job.Kind); err == nil && u != nil {
 			unserved = u.String()
 		}
 	}
 	if o.json {
-		return json.NewEncoder(out).Encode(receipt{r.ID, r.Queue, r.State, r.Existing, unserved})
+		return json.NewEncoder(out).Encode(receipt{r.ID, r.Queue, string(r.State), r.Existing, unserved})
 	}
 	again := ""
 	if r.Existing {
@@ -212,10 +213,10 @@ func send(ctx context.Context, o *options, job queue.Job, out io.Writer) error {
 	return err
 }
 
-// word is asynq's state in words for people.
-func word(state string) string {
-	if state == "aggregating" {
+// word is a state in words for people.
+func word(state lifecycle.State) string {
+	if state == lifecycle.StateWaiting {
 		return "waiting in its lane"
 	}
-	return state
+	return string(state)
 }

@@ -17,7 +17,7 @@ import (
 const (
 	mostBatches    = 16       // under way at once: what each holds in memory is bounded, so all of it is
 	mostLines      = 100_000  // jobs in one batch
-	maxBatchBytes = 64 << 20 // of NDJSON
+	maxBatchBytes  = 64 << 20 // of NDJSON
 	mostArrayBytes = 8 << 20  // of a JSON array, whose jobs are not bounded by lines
 
 	chunkLines = 200 // enqueued while the next are read
@@ -237,7 +237,7 @@ func (b *batch) enqueue(ctx context.Context, c *chunk) error {
 			continue
 		}
 		done++
-		result.ID, result.Queue, result.Existing, result.State = got.ID, got.Queue, got.Existing, stateWord(got.State)
+		result.ID, result.Queue, result.Existing, result.State = got.ID, got.Queue, got.Existing, string(got.State)
 	}
 	if stop != nil && done == 0 && len(b.answer.Results) == 0 {
 		return stop // nothing was done: the whole request failed

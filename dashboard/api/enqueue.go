@@ -10,7 +10,6 @@ import (
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
-	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // receipt is the answer to a job that was accepted.
@@ -30,17 +29,6 @@ type receipt struct {
 	Text string `json:"text,omitempty"`
 }
 
-// stateWord is the state of a job that was just enqueued, in the API's words.
-func stateWord(asynqState string) string {
-	switch asynqState {
-	case "aggregating":
-		return string(lifecycle.StateWaiting)
-	case "":
-		return "ended" // and forgotten; its key window lasts
-	}
-	return asynqState
-}
-
 // enqueueOne answers POST /jobs.
 func (a *API) enqueueOne(r *request) (answer, error) {
 	if err := wantType(r.Request, "application/json"); err != nil {
@@ -58,7 +46,7 @@ func (a *API) enqueueOne(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	out := receipt{ID: got.ID, Queue: got.Queue, Existing: got.Existing, State: stateWord(got.State), Sure: string(inspect.NotKnown)}
+	out := receipt{ID: got.ID, Queue: got.Queue, Existing: got.Existing, State: string(got.State), Sure: string(inspect.NotKnown)}
 	if e, ok := a.expect.of(r.Context(), job, got); ok {
 		out.ExpectedAt, out.HeldBy, out.Sure, out.Text = at(e.At), holdOf(e.HeldBy), string(e.Sure), e.String()
 		out.stopJSON = stopOf(e.Pause, e.Unserved)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // expectations say of jobs that were just enqueued when they will go. Looking at
@@ -38,13 +39,13 @@ const (
 	lookTime   = 250 * time.Millisecond // for an answer; without one there is no expectation
 	lookPart   = 20                     // of the time
 	lookPeriod = time.Second
-	maxLooked = 10_000 // lanes that are remembered
+	maxLooked  = 10_000 // lanes that are remembered
 )
 
 // of is what is expected of a job that was just enqueued; false: nothing is known.
 func (x *expectations) of(ctx context.Context, job queue.Job, got queue.Receipt) (inspect.Explanation, bool) {
 	lane := laneOf{got.Queue, job.Tenant, job.Kind, string(job.Priority), textOf(job.Attributes)}
-	plain := !got.Existing && got.State == "aggregating"
+	plain := !got.Existing && got.State == lifecycle.StateWaiting
 	if affords := x.afford(); plain {
 		if e, ok := x.next(lane, got.ID, !affords); ok || !affords {
 			return e, ok

@@ -5,7 +5,7 @@ package lifecycle
 
 import "strings"
 
-// State is where a job stands, in words for operators.
+// State is where a job stands.
 type State string
 
 // The states of a job.
@@ -16,12 +16,17 @@ const (
 	StatePending   State = "pending"   // released, not yet in a worker's hands
 	StateActive    State = "active"    // in a worker's hands
 	StateArchived  State = "archived"  // ended without success, with the reason
+	StateCompleted State = "completed" // ended with success, and remembered
+	StateEnded     State = "ended"     // and forgotten, though its key is still taken
 )
 
-// StateOf is asynq's word in ours.
+// StateOf is asynq's word in ours; "" is that of a job that has no task any more.
 func StateOf(asynqState string) State {
-	if asynqState == "aggregating" {
+	switch asynqState {
+	case "aggregating":
 		return StateWaiting
+	case "":
+		return StateEnded
 	}
 	return State(asynqState)
 }
