@@ -13,7 +13,8 @@ import (
 // is done, and the next ones of its tenant, or of all, wait for so long.
 func TestPauseAfter(t *testing.T) {
 	t.Parallel()
-	for name, account := range map[string]bool{"tenant": false, "account": true} {
+	for name, pauseFor := range map[string]func(context.Context, time.Duration, string) error{"tenant": PauseTenant, "account": PauseAccount} {
+		account := name == "account"
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const pause = 1500 * time.Millisecond
@@ -24,11 +25,11 @@ func TestPauseAfter(t *testing.T) {
 					return nil
 				}
 				for _, length := range []time.Duration{time.Millisecond, pause, time.Second} { // the longest holds
-					if err := PauseAfter(ctx, length, account, "used\nup"); err != nil {
+					if err := pauseFor(ctx, length, "used\nup"); err != nil {
 						t.Error(err)
 					}
 				}
-				if err := PauseAfter(ctx, 0, account, ""); err == nil {
+				if err := pauseFor(ctx, 0, ""); err == nil {
 					t.Error("a pause of no length was noted")
 				}
 				return nil
@@ -51,7 +52,7 @@ func TestPauseAfter(t *testing.T) {
 			}
 		})
 	}
-	if err := PauseAfter(t.Context(), time.Second, false, ""); err == nil {
+	if err := PauseTenant(t.Context(), time.Second, ""); err == nil {
 		t.Error("a pause was noted outside of a handler")
 	}
 }

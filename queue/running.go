@@ -119,24 +119,32 @@ func SetActual(ctx context.Context, costs map[string]int64) error {
 	return nil
 }
 
-// PauseAfter makes other calls wait from the end of the running one on, whatever
-// it ends with: those of its tenant, or with account those of all tenants of the
-// queue. It is for a provider that took the call and said that it was the last for
-// now; one that refuses a call is told by an error with RetryAfter. Of several the
-// longest holds, up to 24 h. An error means that nothing was noted: the context is
-// no handler's, or the length is not above 0.
-func PauseAfter(ctx context.Context, length time.Duration, account bool, reason string) error {
+// PauseTenant makes the other calls of the tenant wait once the running one has ended,
+// whatever its outcome. It is for a provider that took the call and said that it was the
+// last for now; an error with RetryAfter says so of a call that was refused. Of several
+// pauses the longest holds, up to 24 h. An error means that nothing was noted: the context
+// is not that of a handler, or the length is not above 0.
+func PauseTenant(ctx context.Context, length time.Duration, reason string) error {
+	return pauseAfter(ctx, ofTenant, length, reason)
+}
+
+// PauseAccount is [PauseTenant] for the calls of all tenants of the queue.
+func PauseAccount(ctx context.Context, length time.Duration, reason string) error {
+	return pauseAfter(ctx, ofAccount, length, reason)
+}
+
+func pauseAfter(ctx context.Context, who string, length time.Duration, reason string) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
-		return errors.New("queue: PauseAfter: the context is not that of a handler")
+		return errors.New("queue: pause: the context is not that of a handler")
 	}
 	if length <= 0 {
-		return fmt.Errorf("queue: PauseAfter: the length %v is not above 0", length)
+		return fmt.Errorf("queue: pause: the length %v is not above 0", length)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if length > c.pause.length {
-		c.pause = hold{who: whoOf(account), length: min(length, maxPause), reason: reason}
+		c.pause = hold{who: who, length: min(length, maxPause), reason: reason}
 	}
 	return nil
 }

@@ -71,7 +71,11 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *en
 			})
 			if result.Backoff >= shortestBackoff {
 				// It fails only outside of a handler.
-				_ = queue.PauseAfter(ctx, result.Backoff, models.shared(call.Tenant), "the latest answer says that the account is used up")
+				pause := queue.PauseTenant
+				if models.shared(call.Tenant) {
+					pause = queue.PauseAccount
+				}
+				_ = pause(ctx, result.Backoff, "the latest answer says that the account is used up")
 			}
 			return result, err
 		}, queue.Timeout(2*c.AITimeout), queue.RepeatUnknown())
