@@ -77,7 +77,7 @@ func TestLittleStepBackBeforeASlowerRate(t *testing.T) {
 		if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{sharedBy(9)}}}}); err != nil {
 			t.Fatal(err)
 		}
-		d.limits.Until = time.Time{}
+		d.limits = &effective.Calendars{Queue: r.queue, Redis: client}
 		round()
 		clock.Step(time.Second) // what waited by the clock as it was is due
 		// What was given ahead keeps its number of permits under the slower rate, and that

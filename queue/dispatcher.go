@@ -188,23 +188,24 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 			d.fill(filled)
 		}
 	}()
-	windows, err := d.limits.Text(ctx)
-	if err != nil {
-		return 0, err
-	}
 	// A quarter of the places is kept for jobs that may go at once, or slots of
 	// a busy tenant would fill the worker and a quiet one would wait behind them.
 	ahead := max(room-d.capacity.all/4, 0)
-	began, sent := time.Now(), boottime.Now()
-	callCtx, cancel := context.WithTimeout(ctx, store.Timeout)
-	defer cancel()
 	runs := max(min(room, maxHanded), d.unheard.runs)
 	run := d.runs.Add(runs) - runs + 1
-	reply, err := dispatchScript.Run(callCtx, d.redis, store.ScriptKeys(d.queue), d.queue, room, ahead,
-		store.Horizon.Microseconds(), pickup.Microseconds(), windows, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds(), d.worker, run, d.unheard.first,
-		min(maxAlone-d.capacity.held.Load(), ahead-1), leadLasts.Milliseconds())
+	var began time.Time
+	var sent time.Duration
+	var reply any
+	err := d.limits.Run(ctx, func(calendars string) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+		defer cancel()
+		began, sent = time.Now(), boottime.Now()
+		reply, err = dispatchScript.Run(ctx, d.redis, store.ScriptKeys(d.queue), d.queue, room, ahead,
+			store.Horizon.Microseconds(), pickup.Microseconds(), calendars, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds(), d.worker, run, d.unheard.first,
+			min(maxAlone-d.capacity.held.Load(), ahead-1), leadLasts.Milliseconds())
+		return err
+	})
 	if err != nil {
-		d.limits.Invalidate(err)
 		if !certain(err) {
 			d.unheard = unheard{cmp.Or(d.unheard.first, run), runs}
 		}
@@ -229,7 +230,9 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	}
 	filled = len(jobs)
 	d.hand(jobs)
-	if err := d.pauses.follow(callCtx, d.redis, d.queue, n[5], d.clock.now()); err != nil {
+	followCtx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	if err := d.pauses.follow(followCtx, d.redis, d.queue, n[5], d.clock.now()); err != nil {
 		return 0, err
 	}
 	if n[7] == 1 {

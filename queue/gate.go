@@ -156,17 +156,17 @@ func (g *gate) newSlot(ctx context.Context, job *Running) (grant, error) {
 }
 
 func (g *gate) askSlot(ctx context.Context, job *Running) (grant, error) {
-	windows, err := g.limits.Text(ctx)
+	var reply any
+	var sent time.Duration
+	err := g.limits.Run(ctx, func(calendars string) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+		defer cancel()
+		sent = boottime.Now()
+		reply, err = slotScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), calendars,
+			job.ID, job.owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs, g.lease.Microseconds())
+		return err
+	})
 	if err != nil {
-		return grant{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
-	defer cancel()
-	sent := boottime.Now()
-	reply, err := slotScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), windows,
-		job.ID, job.owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs, g.lease.Microseconds())
-	if err != nil {
-		g.limits.Invalidate(err)
 		return grant{}, err
 	}
 	values, ok := reply.([]any)

@@ -81,5 +81,5 @@ func (h roundTrips) name(cmd redis.Cmder) string {
 // has to be sent in full, or that a job or a limit is not as the script needs it.
 func failed(err error) bool {
 	return err != nil && !errors.Is(err, redis.Nil) && !errors.Is(err, context.Canceled) &&
-		!redis.HasErrorPrefix(err, "NOSCRIPT") && !strings.Contains(err.Error(), "STALE")
+		!redis.HasErrorPrefix(err, "NOSCRIPT") && !effective.Stale(err)
 }

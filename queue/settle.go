@@ -119,24 +119,27 @@ func (g *gate) settle(q settleQuestion) settled {
 func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
 	defer cancel()
-	windows := "none"
-	if slices.ContainsFunc(questions, settleQuestion.needsLimits) {
-		var err error
-		if windows, err = g.limits.Text(ctx); err != nil {
-			return nil, err
-		}
-	}
 	const words, others = 12, 5
 	today := time.Now().UTC()
 	args := make([]any, 0, others+words*len(questions))
-	args = append(args, g.queue, windows, pickup.Microseconds(), today.Format(time.DateOnly), today.Add(asynqwire.StatsKept).Unix())
+	args = append(args, g.queue, "none", pickup.Microseconds(), today.Format(time.DateOnly), today.Add(asynqwire.StatsKept).Unix())
 	for _, q := range questions {
 		args = append(args, q.id, q.owner, q.tenant, q.kind, string(q.outcome), q.hold.length.Microseconds(), q.why(), q.actual, q.text, q.record,
 			q.to, q.message)
 	}
-	reply, err := settleScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), args...)
+	var reply any
+	send := func(calendars string) (err error) {
+		args[1] = calendars
+		reply, err = settleScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), args...)
+		return err
+	}
+	var err error
+	if slices.ContainsFunc(questions, settleQuestion.needsLimits) {
+		err = g.limits.Run(ctx, send)
+	} else {
+		err = send("none")
+	}
 	if err != nil {
-		g.limits.Invalidate(err)
 		return nil, err
 	}
 	n, err := store.Numbers(reply, len(questions)+1)

@@ -376,7 +376,7 @@ func (f *forecast) script(ctx context.Context, client redis.UniversalClient, sub
 	}
 	reply, err := store.ExplainScript.Run(ctx, client, store.ScriptKeys(f.queue), args...)
 	if err != nil {
-		if strings.Contains(err.Error(), "STALE") && !f.final {
+		if effective.Stale(err) && !f.final {
 			err = errChanged // limits with new calendars were published
 		}
 		return time.Time{}, err

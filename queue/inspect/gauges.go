@@ -93,7 +93,7 @@ func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
 			break
 		}
 		// The limits were changed meanwhile.
-		if !strings.Contains(err.Error(), "STALE") || try == 3 {
+		if !effective.Stale(err) || try == 3 {
 			return fail(err)
 		}
 	}

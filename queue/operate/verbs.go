@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -285,22 +284,16 @@ func (r *verbRun) slice(ctx context.Context, where, cursor string, more ...any) 
 		dry, most, reason = "", changeSlice, "cancelled by "+r.by.Actor+": "+r.by.Reason
 	}
 	kind, failures := inspect.FailuresWanted(r.filter.Kind, r.filter.Reason, r.filter.Group)
-	for try := 1; ; try++ {
-		windows, err := r.windows.Text(ctx)
-		if err != nil {
-			return tallied{}, err
-		}
-		args := append([]any{
+	var n tallied
+	err := r.windows.Run(ctx, func(calendars string) (err error) {
+		n, err = r.ask(ctx, append([]any{
 			r.queue, string(r.verb), dry, where, cursor, most, throttle.Escape(r.filter.Tenant), kind, r.began,
-			reason, r.entry, r.tally.Jobs, windows, failures,
-		}, more...)
-		n, err := r.ask(ctx, args)
-		r.longest = max(r.longest, n.looked)
-		if err == nil || try == 2 || !strings.Contains(err.Error(), "STALE") {
-			return n, err
-		}
-		r.windows.Invalidate(err) // limits with new calendars were published; it has changed nothing
-	}
+			reason, r.entry, r.tally.Jobs, calendars, failures,
+		}, more...))
+		return err
+	})
+	r.longest = max(r.longest, n.looked)
+	return n, err
 }
 
 func (r *verbRun) ask(ctx context.Context, args []any) (tallied, error) {

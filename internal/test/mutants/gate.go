@@ -104,11 +104,11 @@ var gateMutants = []mutant{
 		"wrong number", "a quiet tenant finds a place in a worker that busy ones fill", "queue TestPlacesForQuietTenants",
 	},
 	{
-		"queue/dispatcher.go", `if err := d.pauses.follow(callCtx, d.redis, d.queue, n[5], d.clock.now()); err != nil {`, `if err := d.pauses.follow(callCtx, d.redis, d.queue, 0, d.clock.now()); err != nil {`,
+		"queue/dispatcher.go", `if err := d.pauses.follow(followCtx, d.redis, d.queue, n[5], d.clock.now()); err != nil {`, `if err := d.pauses.follow(followCtx, d.redis, d.queue, 0, d.clock.now()); err != nil {`,
 		"wrong number", "a worker follows pauses that others begin", "queue TestRoundFollowsPauses",
 	},
 	{
-		"queue/internal/chores/chores.go", `if c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, true); err != nil {`, `if c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, false); err != nil {`,
+		"queue/internal/chores/chores.go", `c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, calendars, true)`, `c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, calendars, false)`,
 		"swapped", "a worker mends counts and permits that asynq's tools took away", "queue TestPermitsOfDeletedJobsComeBack|TestCountsOfEndpointsAreMended|TestRecountKnowsANewKind|TestEndedPausesArePurged",
 	},
 	{
@@ -144,7 +144,7 @@ var gateMutants = []mutant{
 		"off by one", "the first retry comes within a second", "queue TestBackoff",
 	},
 	{
-		"queue/cancelling.go", `live.cancel(message.Payload)`, `live.has(message.Payload)`,
+		"queue/live.go", `live.cancel(message.Payload)`, `live.has(message.Payload)`,
 		"missing call", "asynq's tools cancel a call", "queue TestAsynqCancelsACall",
 	},
 	{
@@ -152,7 +152,7 @@ var gateMutants = []mutant{
 		"swapped", "no hold lasts longer than its length", "queue TestJudge|TestUsedUpAccount|TestEndpointIsHeldAlone|TestPauseAfter",
 	},
 	{
-		"queue/answer.go", `if none, ok := errors.AsType[notCalledError](err); ok && none.NotCalled() {`, `if none, ok := errors.AsType[notCalledError](err); ok && !none.NotCalled() {`,
+		"queue/outcome.go", `if none, ok := errors.AsType[notCalledError](err); ok && none.NotCalled() {`, `if none, ok := errors.AsType[notCalledError](err); ok && !none.NotCalled() {`,
 		"swapped", "what was never sent is no answer of the provider's", "queue TestAnswerOf|TestRecord",
 	},
 	{

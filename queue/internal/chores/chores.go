@@ -80,14 +80,10 @@ func (c *Chores) do(ctx context.Context) error {
 
 // Sweep looks at the next slice of the lanes.
 func (c *Chores) Sweep(ctx context.Context) error {
-	windows, err := c.limits.Text(ctx)
-	if err != nil {
+	return c.limits.Run(ctx, func(calendars string) (err error) {
+		c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, calendars, true)
 		return err
-	}
-	if c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, windows, true); err != nil {
-		c.limits.Invalidate(err)
-	}
-	return err
+	})
 }
 
 // Forget deletes jobs that were kept for long enough after they were done.

@@ -20,14 +20,15 @@ type Calendars struct {
 
 	mu    sync.Mutex
 	text  string
-	Until time.Time
+	until time.Time
 }
 
+// Text is the calendars as scripts take them, read at most 5 s ago.
 func (c *Calendars) Text(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if now.Before(c.Until) {
+	if now.Before(c.until) {
 		return c.text, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
@@ -42,19 +43,29 @@ func (c *Calendars) Text(ctx context.Context) (string, error) {
 	if c.text, err = stored.Calendars(now); err != nil {
 		c.text = "" // the scripts meet the same limits, and report what they cannot understand
 	}
-	c.Until = now.Add(5 * time.Second)
+	c.until = now.Add(5 * time.Second)
 	return c.text, nil
 }
 
-// Invalidate makes the next question read the limits again if a script missed a
-// calendar: they have changed.
-func (c *Calendars) Invalidate(err error) {
-	if !Stale(err) {
-		return
+// Run runs a script with the calendars, and again with new ones if it missed one, because the
+// limits have changed: such a script has changed nothing.
+func (c *Calendars) Run(ctx context.Context, script func(calendars string) error) error {
+	const tries = 3 // limits may be published while it runs
+	for try := 1; ; try++ {
+		text, err := c.Text(ctx)
+		if err != nil {
+			return err
+		}
+		if err = script(text); err == nil || !Stale(err) {
+			return err
+		}
+		c.mu.Lock()
+		c.until = time.Time{}
+		c.mu.Unlock()
+		if try == tries {
+			return err
+		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.Until = time.Time{}
 }
 
 // Stale is whether a script missed a calendar: the limits have changed.

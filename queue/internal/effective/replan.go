@@ -24,17 +24,13 @@ func Replan(ctx context.Context, client redis.UniversalClient, queue, tenant str
 	}
 	var announced time.Time
 	for cursor := "0"; ; {
-		windows, err := cache.Text(ctx)
+		began, next := time.Now(), ""
+		err := cache.Run(ctx, func(calendars string) (err error) {
+			next, err = SweepSlice(ctx, client, queue, escaped, cursor, calendars, false)
+			return err
+		})
 		if err != nil {
 			return fail(err)
-		}
-		began := time.Now()
-		next, err := SweepSlice(ctx, client, queue, escaped, cursor, windows, false)
-		if err != nil {
-			if cache.Invalidate(err); !Stale(err) {
-				return fail(err)
-			}
-			continue
 		}
 		if time.Since(announced) > announceEvery || next == "0" {
 			announced = time.Now()
