@@ -20,6 +20,7 @@ type Model struct {
 	Allowed float64 // jobs a second that flow at first, within soon
 
 	open   []*Flow   // those that may go, in this step
+	rise   float64   // how far a burst raises them at least before it looks again
 	shared []*Bucket // those that are not private
 }
 
@@ -146,12 +147,13 @@ func (m *Model) Run(watched *Member) {
 	}
 }
 
-// burst gives out what is there at this moment.
+// burst gives out what is there at this moment. All flows stop when a member of one is
+// through: the others would else take what its flow gets afterwards.
 func (m *Model) burst() {
 	for _, f := range m.Flows {
 		f.rate = 0
 	}
-	for {
+	for raised := 0.0; ; {
 		m.open = m.open[:0]
 		m.Flows = slices.DeleteFunc(m.Flows, func(f *Flow) bool {
 			f.retire(m, 0)
@@ -162,16 +164,23 @@ func (m *Model) burst() {
 				m.open = append(m.open, f)
 			}
 		}
+		if m.rise = 0; len(m.Flows) > exactFlows {
+			m.rise = raised * stepPart
+		}
 		m.fill(true)
-		ended := false
+		level := math.Inf(1)
 		for _, f := range m.open {
-			if f.rate > 0 {
-				f.served += f.rate
-				m.take(f, f.rate)
-				ended = ended || f.left() <= Tiny
+			if f.by < 0 {
+				level = min(level, max(f.rate/f.Weight, m.rise))
 			}
 		}
-		if !ended {
+		for _, f := range m.open {
+			if f.rate = min(f.rate, level*f.Weight); f.rate > 0 {
+				f.served += f.rate
+				m.take(f, f.rate)
+			}
+		}
+		if raised += level; math.IsInf(level, 1) {
 			return
 		}
 	}
@@ -284,7 +293,7 @@ func (m *Model) fill(burst bool) {
 	for _, f := range m.open {
 		f.frozen, f.rate, f.own, f.ownBy = false, 0, math.Inf(1), -1
 		if burst {
-			f.own = max(f.left(), 0) / f.Weight
+			f.own = min(max(f.left(), m.rise*f.Weight), f.Members[len(f.Members)-1].Jobs-f.served) / f.Weight
 		}
 		for i, u := range f.Uses {
 			b := &m.Buckets[u.Bucket]

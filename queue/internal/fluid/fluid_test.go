@@ -297,3 +297,23 @@ func TestLeakyLanesGoOnTheGrid(t *testing.T) {
 		}
 	}
 }
+
+// TestBurstsAreSharedByWeight: of permits that are there at once each lane gets its part,
+// whatever member of a flow or watched place is through before.
+func TestBurstsAreSharedByWeight(t *testing.T) {
+	t.Parallel()
+	short, lane, place := &Member{Jobs: 5, Times: 1}, &Member{Jobs: 100, Times: 1}, &Member{Jobs: 14}
+	long, before, after := &Member{Jobs: 100, Times: 1}, &Member{Jobs: 28}, &Member{Jobs: 29}
+	m := &Model{
+		Buckets: []Bucket{{Level: 47, Max: 47, Rate: 1}},
+		Flows: []*Flow{
+			{Weight: 1, Members: []*Member{short, place, lane}, Uses: []Use{{0, 1}}},
+			{Weight: 2, Members: []*Member{before, after, long}, Uses: []Use{{0, 1}}},
+		},
+	}
+	m.Run(nil)
+	// 5 of the short lane, and 14 and 28 of the two others, by weight.
+	if short.At != 0 || place.At != 0 || before.At != 0 || math.Abs(after.At-1.5) > 1e-6 {
+		t.Errorf("done at %.3f s, %.3f s, %.3f s and %.3f s; want 0, 0, 0 and 1.5 s", short.At, place.At, before.At, after.At)
+	}
+}
