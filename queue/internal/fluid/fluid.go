@@ -410,7 +410,7 @@ func (m *Model) slow(grid bool) (slowed bool) {
 		slot, others := 0.0, 0.0
 		for _, u := range f.Uses {
 			b := &m.Buckets[u.Bucket]
-			if b.Private || b.Quota > 0 || b.Rate == 0 || grid && !b.isFull() || !grid && b.Max >= 2*u.Cost && !b.isFull() {
+			if b.Private || b.Quota > 0 && !b.Spread || b.Rate == 0 || grid && !b.isFull() || !grid && b.Max >= 2*u.Cost && !b.isFull() {
 				continue
 			}
 			if d := u.Cost / b.Rate; d > slot {
@@ -468,7 +468,7 @@ func (m *Model) full() bool {
 
 // isFull tells a shared limit by rate all of whose slots are used.
 func (b *Bucket) isFull() bool {
-	return !b.Private && b.Quota == 0 && b.empty() && b.out > 0 && b.out >= b.in*(1-Tiny)
+	return !b.Private && (b.Quota == 0 || b.Spread) && b.empty() && b.out > 0 && b.out >= b.in*(1-Tiny)
 }
 
 // next is how long everything stays as it is.

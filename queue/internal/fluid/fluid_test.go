@@ -317,3 +317,25 @@ func TestBurstsAreSharedByWeight(t *testing.T) {
 		t.Errorf("done at %.3f s, %.3f s, %.3f s and %.3f s; want 0, 0, 0 and 1.5 s", short.At, place.At, before.At, after.At)
 	}
 }
+
+// TestLeakyLanesBesideACounter: what comes back to a sliding counter comes one permit after
+// the other, so a limit that saves nothing up waits for them as for slots of a rate: of
+// 60/s beside 100/s each call goes with the second one.
+func TestLeakyLanesBesideACounter(t *testing.T) {
+	t.Parallel()
+	counter := slidingLimit(1000, 10, 1000, 0)
+	leaky := &exactLimit{interval: 1.0 / 60, burst: 1, fluid: Bucket{Level: 1, Max: 1, Rate: 60, Private: true}}
+	tenants := []*exactTenant{{jobs: 1000, weight: 2, own: []*exactLimit{leaky}}, {jobs: 400, weight: 1}}
+	slow, other := &Member{Jobs: 1000, Times: 1}, &Member{Jobs: 400, Times: 1}
+	m := &Model{Buckets: []Bucket{counter.fluid, leaky.fluid}, Flows: []*Flow{
+		{Weight: 2, Members: []*Member{slow}, Uses: []Use{{0, 1}, {1, 1}}},
+		{Weight: 1, Members: []*Member{other}, Uses: []Use{{0, 1}}},
+	}}
+	dispatchExactly(tenants, []*exactLimit{counter})
+	m.Run(nil)
+	for i, one := range []*Member{slow, other} {
+		if at := tenants[i].at; math.Abs(one.At-at) > 0.02*at {
+			t.Errorf("tenant %d is through at %.2f s, the model says %.2f s", i, at, one.At)
+		}
+	}
+}
