@@ -88,8 +88,8 @@ type Use struct {
 }
 
 const (
-	// ExactOpenings is how many windows of a bucket are looked at one by one;
-	// beyond them their average is as good.
+	// ExactOpenings is how many windows of a bucket in which permits are used are looked
+	// at one by one; beyond them their average is as good.
 	ExactOpenings = 48
 
 	// exactFlows is how many flows are followed from change to change; of more,
@@ -490,7 +490,7 @@ func (m *Model) next() float64 {
 		if b.Spread && b.out > 0 {
 			sooner(b.unused() / b.out)
 		}
-		if len(b.Opens) > 0 {
+		if len(b.Opens) > 0 && !b.idle() {
 			sooner(b.Opens[0] - m.now)
 		}
 	}
@@ -548,6 +548,9 @@ func (b *Bucket) begin() {
 // unused is what a window has left at most.
 func (b *Bucket) unused() float64 { return b.Quota - b.Used }
 
+// idle tells a bucket of windows that is full and not used: the next window changes nothing.
+func (b *Bucket) idle() bool { return b.Used == 0 && b.out == 0 && b.Level >= b.Quota }
+
 // headStart is what counts of the window before where it weighs so much. Rounded
 // down, a permit of it that has passed in part does not count any more, so a job goes
 // as soon as the one before it has.
@@ -558,14 +561,17 @@ func (b *Bucket) openWindow() {
 	if b.Opens = b.Opens[1:]; len(b.Opens) == 0 {
 		b.Opens = append(b.Opens, at+b.Period)
 	}
-	owed := min(b.Level, 0)
+	used, owed := b.Used > 0, min(b.Level, 0)
 	b.Level = b.Quota + owed
 	if b.Spread {
 		b.Level, b.Rate = b.Quota-headStart(b.Used), b.Used/b.Period
 	}
 	b.Level -= b.Given
 	b.Used, b.Given = b.Given, 0
-	if b.opened++; b.opened == ExactOpenings {
+	if used {
+		b.opened++
+	}
+	if b.opened == ExactOpenings {
 		b.Opens, b.Rate = nil, b.Quota/b.Period
 		if !b.Spread {
 			b.Level -= b.Quota / 2

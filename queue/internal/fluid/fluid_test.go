@@ -339,3 +339,22 @@ func TestLeakyLanesBesideACounter(t *testing.T) {
 		}
 	}
 }
+
+// TestWindowsThatNobodyUses: however many windows pass while another limit is closed, the
+// ones after it are looked at one by one.
+func TestWindowsThatNobodyUses(t *testing.T) {
+	t.Parallel()
+	shared := &exactLimit{window: 30_000, quota: 1000, used: 1000, fluid: Bucket{Max: 1000, Quota: 1000, Used: 1000, Period: 30_000}}
+	own := slidingLimit(50, 1, 0, 0)
+	own.fluid.Private = true
+	tenant := &exactTenant{jobs: 100, weight: 1, own: []*exactLimit{own}}
+	one := &Member{Jobs: 100, Times: 1}
+	m := &Model{Buckets: []Bucket{shared.fluid, own.fluid}, Flows: []*Flow{
+		{Weight: 1, Members: []*Member{one}, Uses: []Use{{0, 1}, {1, 1}}},
+	}}
+	dispatchExactly([]*exactTenant{tenant}, []*exactLimit{shared})
+	m.Run(nil)
+	if math.Abs(one.At-tenant.at) > 0.05 {
+		t.Errorf("the last job goes at %.3f s, the model says %.3f s", tenant.at, one.At)
+	}
+}
