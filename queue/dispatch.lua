@@ -222,13 +222,7 @@ end
 local vtime = headgate .. 'vtime'
 local known = read('HMGET', vtime, '*', '*unit', '*parts', '*clock', '*typical')
 
--- number is a text's, or 0 where it is none to compute with: Redis refuses a score that
--- is none, in the middle of the last step.
-local function number(text)
-  local n = tonumber(text or 0)
-  return n and n > -2 ^ 63 and n < 2 ^ 63 and n or 0
-end
-local virtual, looked_at = number(known[1]), number(known[4])
+local virtual, looked_at = score_read(known[1]), score_read(known[4])
 local stepped = looked_at > now + 500000
 local unit, forget = 'permits', false
 for _, entry in ipairs(shared) do
@@ -236,12 +230,12 @@ for _, entry in ipairs(shared) do
 end
 local parts = {}
 if (known[2] or 'permits') == unit then
-  for part in string.gmatch(known[3] or '', '%S+') do parts[#parts + 1] = number(part) end
+  parts = parts_read(known[3])
 else
   -- What was counted in the other unit is dropped. The lanes that stand in line
   -- keep their order.
   local last = read('ZRANGE', headgate .. 'ready', -1, -1, 'WITHSCORES')
-  virtual, forget = math.max(virtual, number(last[2])), true
+  virtual, forget = math.max(virtual, score_read(last[2])), true
 end
 
 local function median()
@@ -249,7 +243,7 @@ local function median()
   table.sort(sorted)
   return sorted[math.ceil(#sorted / 2)]
 end
-local typical = number(known[5])
+local typical = score_read(known[5])
 if forget or typical <= 0 then typical = 1 end
 
 local function part_of(costs)
@@ -266,7 +260,7 @@ end
 local finish, was = {}, {}
 local function finish_of(tenant)
   if not finish[tenant] and was[tenant] == nil then
-    was[tenant] = forget and 0 or number(read('HGET', vtime, tenant))
+    was[tenant] = forget and 0 or score_read(read('HGET', vtime, tenant))
   end
   return finish[tenant] or was[tenant]
 end
@@ -288,7 +282,7 @@ local function window(entries, size)
   local list, beyond = {}, math.huge
   for i = 1, #entries, 2 do
     -- A score that is none of ours comes first.
-    local score = number(entries[i + 1])
+    local score = score_read(entries[i + 1])
     if i > 2 * size then
       beyond = score
     elseif not joined[entries[i]] then
@@ -475,7 +469,7 @@ local function release(lane, job, e, c, permits, marks, held_by)
   local tries = job.tries and attempt('pauses', function() hold_try(job.tries, job.id, lease, now) end)
   lane_drop(lane, job.id)
   went(lane, job.turn)
-  local fields = {'', '', 'hg_slot', slot_write(e, c, job.position), 'hg_released', format('%d %s', now, held_by and held_by.name or '')}
+  local fields = {'', '', 'hg_slot', slot_write(e, c, job.position), 'hg_released', released_write(now, held_by and held_by.name or '')}
   if permits ~= '' then fields[7], fields[8] = 'hg_permits', permits end
   if marks and marks ~= '' then fields[#fields + 1], fields[#fields + 2] = 'hg_marks', marks end
   job.e, job.c, job.permits = e, c, permits
@@ -535,7 +529,7 @@ local function limits_of(lane, job)
   local limits = lane_limits(lane, now)
   if limits.kind then return limits end
   local kind = escape(message_kind(job.msg))
-  return lane_limits(lane .. ';kind=' .. kind, now)
+  return lane_limits(lane_of_kind(lane, kind), now)
 end
 
 -- A lane that was let go on for a permit and does not take it passes it on. limits are
@@ -737,7 +731,7 @@ for lane, at in pairs(place) do
   for _, set in ipairs({'waiting', 'ready'}) do
     if at and at[1] == set then
       local list = moves.ZADD[set]
-      list[#list + 1], list[#list + 2] = string.format('%.17g', at[2]), lane
+      list[#list + 1], list[#list + 2] = score_write(at[2]), lane
     elseif set == 'waiting' or in_line[1] then
       local list = moves.ZREM[set]
       list[#list + 1] = lane
@@ -759,19 +753,18 @@ for tenant, at in pairs(finish) do
   local weight = 1
   attempt('tenant ' .. tenant, function() weight = tenant_config(tenant, now).w end)
   if at > virtual - 2 * typical / weight then
-    keep[#keep + 1], keep[#keep + 2] = tenant, string.format('%.17g', at)
+    keep[#keep + 1], keep[#keep + 2] = tenant, score_write(at)
   else
     drop[#drop + 1] = tenant
   end
 end
 if keep[1] or drop[1] or forget or stepped or math.abs(now - looked_at) > 1000000 then
-  for i, value in ipairs({'*', string.format('%.17g', virtual), '*unit', unit, '*clock', int(now)}) do table.insert(keep, i, value) end
+  for i, value in ipairs({'*', score_write(virtual), '*unit', unit, '*clock', int(now)}) do table.insert(keep, i, value) end
   while #parts > 7 do table.remove(parts, 1) end
   local usual = median()
   if usual and usual > 0 and (usual > 2 * typical or usual < typical / 2) then typical = usual end
-  for i, part in ipairs(parts) do parts[i] = string.format('%.17g', part) end
-  keep[#keep + 1], keep[#keep + 2] = '*parts', table.concat(parts, ' ')
-  keep[#keep + 1], keep[#keep + 2] = '*typical', string.format('%.17g', typical)
+  keep[#keep + 1], keep[#keep + 2] = '*parts', parts_write(parts)
+  keep[#keep + 1], keep[#keep + 2] = '*typical', score_write(typical)
   plan('HSET', vtime, unpack(keep))
   if drop[1] then plan('HDEL', vtime, unpack(drop)) end
   -- A day is more than any credit lasts.

@@ -44,7 +44,7 @@ var (
 )
 
 var (
-	freshScript = throttle.NewScript(enqueueFreshLua, asynqwire.Lua, store.LanesLua)
+	freshScript = throttle.NewScript(enqueueFreshLua, asynqwire.Lua, store.FormatsLua, store.LanesLua)
 	fullScript  = store.NewScript(enqueueLua)
 )
 

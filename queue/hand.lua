@@ -29,7 +29,7 @@ local function hand_look(id)
     permits = t[8], crashes = tonumber(t[9] or 0), base = tonumber(t[10] or 0), first = t[11], unsure = t[12] or t[9], msg = t[13] or '', owner = t[14],
   }
   if not job.deadline then error('its deadline is no number', 0) end
-  job.began = tonumber(string.match(job.first or '0', '^%d+'))
+  job.began = first_read(job.first)
   if not (job.crashes >= 0 and job.crashes < 2 ^ 31 and job.base >= 0 and job.base < 2 ^ 31 and job.began >= 0 and job.began < 2 ^ 53) then
     error('its attempts, or the begin of the first, cannot be', 0)
   end
@@ -38,8 +38,6 @@ local function hand_look(id)
   if job.c > 0 and back > clock() then job.e, job.c = 0, 0 end
   return job
 end
-
-local function owner_of(run) return format('%s:%d', HAND_WORKER, run) end
 
 -- hand_answer is what a worker has to know of a job: 'go' it has a slot, 'slot' it needs
 -- one, 'done' it was called before, 'failed' it ended before without success, 'crashed'
@@ -54,7 +52,7 @@ end
 -- the task, from the third word on: it becomes the command. Nothing may raise behind it: the
 -- worker would hear of what is not written.
 local function hand(job, answer, e, c, probe, now, fields)
-  local owner = owner_of(HAND_RUN + #handed)
+  local owner = owner_write(HAND_WORKER, HAND_RUN + #handed)
   local n = #fields
   if job.state ~= 'active' then push(asynq .. 'active', job.id) end
   fields[1], fields[2], fields[n + 1], fields[n + 2], fields[n + 3], fields[n + 4] = 'HSET', job.key, 'state', 'active', 'hg_owner', owner
@@ -68,21 +66,13 @@ end
 
 -- hand_lost hands over again what the worker did not hear of, of the runs from `first` on.
 local function hand_lost(first, now)
-  local known = {}
-  attempt(HANDED_KEY, function()
-    local text = read('GET', HANDED_KEY)
-    local list = text and cjson.decode(text) or {}
-    for i, word in ipairs(list) do
-      if type(word) ~= (i == 1 and 'number' or 'string') then error('it is no list of a number and ids', 0) end
-    end
-    known = list
-  end)
-  if not known[1] or known[1] < first then return end
-  for i = 2, #known do
-    local id = known[i]
+  local run, ids
+  attempt(HANDED_KEY, function() run, ids = handed_read(read('GET', HANDED_KEY)) end)
+  if not run or run < first then return end
+  for i, id in ipairs(ids) do
     attempt('job ' .. id, function()
       local job = hand_look(id)
-      if not job or job.state ~= 'active' or job.owner ~= owner_of(known[1] + i - 2) then return end
+      if not job or job.state ~= 'active' or job.owner ~= owner_write(HAND_WORKER, run + i - 1) then return end
       hand(job, hand_answer(job), job.e, job.c, false, now, {'', ''})
     end)
   end
@@ -93,10 +83,8 @@ local function hand_over(now)
   local leases = {}
   for i, job in ipairs(handed) do leases[2 * i - 1], leases[2 * i] = math.floor(now / 1000000) + LEASE_S, job[1] end
   if leases[1] then
-    local known = {HAND_RUN}
-    for i, job in ipairs(handed) do known[i + 1] = job[1] end
     plan('ZADD', asynq .. 'lease', unpack(leases))
-    plan('SET', HANDED_KEY, cjson.encode(known), 'PX', KEPT_MS)
+    plan('SET', HANDED_KEY, handed_write(HAND_RUN, handed), 'PX', KEPT_MS)
   end
   return handed
 end

@@ -20,8 +20,8 @@ local done = false
 local understood = attempt('job ' .. id, function()
   local task = read('HMGET', key, 'state', 'group', 'hg_lost', 'hg_crashes', 'hg_done', 'hg_unique', 'hg_permits', 'hg_owner', 'hg_beside')
   local counted, others = nil, {}
-  for run in string.gmatch(task[3] or '', '%S+') do
-    if string.sub(run, 1, -3) == owner then counted = string.sub(run, -1) else others[#others + 1] = run end
+  for _, run in ipairs(lost_read(task[3])) do
+    if run[1] == owner then counted = run[2] else others[#others + 1] = run end
   end
   if not counted then return end
 
@@ -44,9 +44,9 @@ local understood = attempt('job ' .. id, function()
     if task[1] ~= 'active' or not task[8] then free_permits(id, task[7], now) end
     if task[6] and read('GET', headgate .. 'unique:' .. task[6]) == id then plan('DEL', headgate .. 'unique:' .. task[6]) end
     count(headgate .. 'done', tenant, 1)
-    event(id, tenant, kind, 'done', ARGV[8], table.concat({'done', ARGV[8], ARGV[9], 0, ARGV[10], 0, 0, ''}, ' '))
+    event(id, tenant, kind, 'done', ARGV[8], run_write({outcome = 'done', answer = ARGV[8], attempt = ARGV[9], took = tonumber(ARGV[10])}))
   end
-  plan('HSET', key, 'hg_lost', table.concat(others, ' '))
+  plan('HSET', key, 'hg_lost', lost_write(others))
   local crashes = tonumber(task[4] or 0)
   if counted == '1' then
     plan('HSET', key, 'hg_crashes', int(math.max(crashes - 1, 0)))

@@ -18,3 +18,8 @@ local function fired(id)
   local last, chosen, where = string.match(field(id), '^(%d+) ?(%d*) ?(.*)$')
   return tonumber(last) or 0, tonumber(chosen) or 0, where
 end
+
+local function fired_write(last, chosen, where)
+  if chosen <= last then return string.format('%d', last) end
+  return string.format('%d %d %s', last, chosen, where)
+end

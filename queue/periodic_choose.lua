@@ -19,7 +19,7 @@ for i = 1, #ARGV, 3 do
   elseif chosen == tick then
     answer = {where, 0}
   else
-    redis.call('HSET', KEYS[1], id, string.format('%d %d %s', last, tick, queue))
+    redis.call('HSET', KEYS[1], id, fired_write(last, tick, queue))
     answer = {queue, 0}
   end
   answers[#answers + 1] = answer

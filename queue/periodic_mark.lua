@@ -6,10 +6,6 @@
 for i = 1, #ARGV, 2 do
   local id, tick = ARGV[i], tonumber(ARGV[i + 1])
   local last, chosen, where = fired(id)
-  if tick > last then
-    local text = string.format('%d', tick)
-    if chosen > tick then text = string.format('%d %d %s', tick, chosen, where) end
-    redis.call('HSET', KEYS[1], id, text)
-  end
+  if tick > last then redis.call('HSET', KEYS[1], id, fired_write(tick, chosen, where)) end
 end
 return #ARGV / 2

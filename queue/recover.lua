@@ -8,20 +8,11 @@
 -- Returns   how many jobs were taken; one whose lease or owner has changed is left alone.
 -- Full memory: it fails before its first write, which is one that needs memory.
 --
--- A run that was not settled is remembered in hg_lost, "owner=1" where it was counted
--- as a crash, "owner=2" where it was one beside other calls, and "owner=0" where its
--- worker lives: should the worker come back with the end of the run, late.lua knows it.
-local MAX_LOST = 8
+-- A run that was not settled is remembered in hg_lost: should its worker come back with the
+-- end of the run, late.lua knows it.
 local now = clock()
 local taken = 0
 local pausing = read('EXISTS', headgate .. 'pauses') == 1
-
-local function lost_add(known, owner, counted)
-  local runs = {}
-  for run in string.gmatch(known or '', '%S+') do runs[#runs + 1] = run end
-  runs[#runs + 1] = owner .. '=' .. counted
-  return table.concat(runs, ' ', math.max(1, #runs - MAX_LOST + 1))
-end
 
 local function take(id, seen, owner, ended)
   local lease = read('ZSCORE', asynq .. 'lease', id)
@@ -50,7 +41,9 @@ local function take(id, seen, owner, ended)
       if counted > 0 then set('hg_crashes', int(crashes)) end
       set('hg_unsure', '1')
       if not task[13] then set('hg_first', first_run(task[9], now, owner)) end
-      set('hg_lost', lost_add(task[11], owner, counted))
+      local runs = lost_read(task[11])
+      runs[#runs + 1] = {owner, counted}
+      set('hg_lost', lost_write(runs))
     end
     if not task[4] then
       local log = log_begin(task[10], task[9], position) .. log_line(now, 'recovered', '', '', '', '', 'its worker is gone')
@@ -60,7 +53,7 @@ local function take(id, seen, owner, ended)
     -- What it tried, another job tries.
     local tries
     if pausing and task[2] and task[2] ~= '' then
-      tries = select(3, paused_until(tenant_of(task[2]), string.match(task[2], ';kind=([^;]*)'), endpoint_of(task[2]), id))
+      tries = select(3, paused_until(tenant_of(task[2]), kind_of(task[2]), endpoint_of(task[2]), id))
       if tries then hold_untried(tries, now) end
     end
     if task[4] or crashes >= 3 or not task[2] or task[2] == '' then

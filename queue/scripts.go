@@ -54,7 +54,7 @@ var periodicMarkLua string
 var periodicFireLua string
 
 var (
-	enqueueScript  = throttle.NewScript(enqueueFreshLua, asynqwire.Lua, store.LanesLua).Else(store.NewScript(enqueueLua))
+	enqueueScript  = throttle.NewScript(enqueueFreshLua, asynqwire.Lua, store.FormatsLua, store.LanesLua).Else(store.NewScript(enqueueLua))
 	dispatchScript = store.NewScript(dispatchLua, asynqwire.MessageLua, handLua, leadLua).AllowOOM()
 	slotScript     = store.NewScript(slotLua, store.RecordLua).AllowOOM()
 	settleScript   = store.NewScript(settleLua, asynqwire.MessageLua, store.RecordLua, store.EndLua).AllowOOM()

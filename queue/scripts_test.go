@@ -153,7 +153,7 @@ func globals(t *testing.T, name, text string) (names []string) {
 func TestLibrariesDeclare(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
-		"../throttle/limits.lua", "internal/store/plan.lua", "internal/asynqwire/asynq.lua", "internal/store/lanes.lua", "internal/asynqwire/message.lua",
+		"../throttle/limits.lua", "internal/store/plan.lua", "internal/asynqwire/asynq.lua", "internal/store/formats.lua", "internal/store/lanes.lua", "internal/asynqwire/message.lua",
 		"internal/store/record.lua", "internal/store/end.lua", "hand.lua", "periodic.lua",
 	} {
 		text, err := os.ReadFile(name)

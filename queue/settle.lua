@@ -57,9 +57,9 @@ local function hold_scope(who, sign, lane, tenant, kind, length, reason, tries)
     for _, entry in ipairs(tries or {}) do probing = probing or entry[1] == scope end
     hold_begin(scope, length, sign == '=', probing, reason, now)
   end
-  local scope = 'a:' .. kind .. ';' .. tenant
+  local scope = account_scope(kind, tenant)
   if who == 'account' then
-    scope = 'a:' .. kind
+    scope = account_scope(kind)
   elseif who == 'endpoint' and endpoint then
     scope = endpoint_scope(tenant, endpoint)
   end
@@ -72,8 +72,8 @@ local function hold_scope(who, sign, lane, tenant, kind, length, reason, tries)
     n = n + 1
   end
   plan('PEXPIRE', set, int(math.ceil(2 * GROWTH * length / 1000)))
-  if n >= MAX_UNREACHABLE then hold('h:' .. endpoint) end
-  return scope, 'h:' .. endpoint
+  if n >= MAX_UNREACHABLE then hold(host_scope(endpoint)) end
+  return scope, host_scope(endpoint)
 end
 
 -- tried ends the holds that a probe tried, but those that it began anew, and answers
@@ -81,16 +81,16 @@ end
 local function tried(tries, came, scope, host)
   local ask = 0
   for _, entry in ipairs(tries) do
-    local of, all = entry[1], string.find(entry[1], '^h:') or string.find(entry[1], '^a:[^;]*$')
+    local of = entry[1]
     if of ~= scope and of ~= host then
       if came == 'none' then
         hold_untried({entry}, now)
       else
         pause_end(of)
-        local endpoint = string.match(of, '^e:[^;]*;(.*)$') or string.match(of, '^h:(.*)$')
+        local endpoint = scope_endpoint(of)
         if endpoint then plan('DEL', headgate .. 'unreachable:' .. endpoint) end
       end
-      ask = math.max(ask, all and 8 or 4)
+      ask = math.max(ask, scope_is_shared(of) and 8 or 4)
     end
   end
   return ask
@@ -156,18 +156,6 @@ local function log_run(known, released, position, length, why, run)
     lines = lines .. log_line(now, 'ended', run.attempt, '', '', '', run.outcome .. (rest ~= '' and ': ' .. rest or ''))
   end
   return log_add(known, lines)
-end
-
--- KEPT is a record of a job that is remembered.
-local KEPT = '^%l+ %l* %d+ %d+ %d+ %d+ 1 '
-local function run_read(text)
-  local outcome, answer, attempt, called, took, again, kept, reason =
-    string.match(text, '^(%l+) (%l*) (%d+) (%d+) (%d+) (%d+) (%d) (.*)$')
-  if not outcome then return nil end
-  return {
-    outcome = outcome, answer = answer, attempt = attempt, called = tonumber(called), took = tonumber(took),
-    again = tonumber(again), kept = kept == '1', reason = reason,
-  }
 end
 
 -- go plans where a job goes that leaves its worker.
@@ -241,7 +229,7 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   local follows = ended and task.follows
   local earliest, slot, position = slot_read(task.slot)
   local lane = task.group and task.group ~= '' and task.group or tenant
-  local plainly = outcome == 'done' and actual == '' and not string.find(record, KEPT)
+  local plainly = outcome == 'done' and actual == '' and not run_kept(record)
   local run, log
   if not plainly then
     task_read_rest(key, task)

@@ -83,7 +83,7 @@ local understood = attempt('job ' .. id, function()
   lane = task[3] ~= '' and task[3] or nil
   -- One of asynq's own client may stand in a lane that does not say its receiver.
   if not lane or (not endpoint_of(lane) and string.find(';' .. attributes, ';endpoint=', 1, true)) then
-    lane = lane_name(tenant, 'kind=' .. kind .. ';' .. attributes)
+    lane = lane_name(tenant, attributes_write(kind, attributes))
   end
   local _, _, at = slot_read(task[4])
   position = at

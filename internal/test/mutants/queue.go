@@ -26,7 +26,7 @@ var queueMutants = []mutant{
 		"missing undo", "a job that is left to enqueue.lua is counted once", "queue TestFreshJobMeetsDamage",
 	},
 	{
-		"queue/internal/store/lanes.lua", `if known ~= number then error('a later call was answered', 0) end`, `if known ~= number then return nil end`,
+		"queue/internal/store/formats.lua", `if known ~= number then error('a later call was answered', 0) end`, `if known ~= number then return nil end`,
 		"no fence", "an earlier call of a line is not made again", "queue TestAnswersOfALine",
 	},
 	{
@@ -82,7 +82,7 @@ var queueMutants = []mutant{
 
 	// lanes.lua.
 	{
-		"queue/internal/store/lanes.lua", `return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))`, `return (string.gsub(text, '[^a-zA-Z0-9._~@;=-]', function(c) return string.format('%%%02X', string.byte(c)) end))`,
+		"queue/internal/store/formats.lua", `return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))`, `return (string.gsub(text, '[^a-zA-Z0-9._~@;=-]', function(c) return string.format('%%%02X', string.byte(c)) end))`,
 		"no escape", "no name becomes a part of another lane's", "queue TestScheduledForOthers",
 	},
 	{
@@ -130,11 +130,11 @@ var queueMutants = []mutant{
 		"missing write", "a tenant without jobs leaves nothing in Redis", "queue TestManyGhosts",
 	},
 	{
-		"queue/internal/store/lanes.lua", `latest = math.max(latest, tonumber(string.match(text, '^%d+') or 0))`, `latest = math.min(latest, tonumber(string.match(text, '^%d+') or 0))`,
+		"queue/internal/store/lanes.lua", `latest = math.max(latest, pause_ends_at(text))`, `latest = math.min(latest, pause_ends_at(text))`,
 		"swapped", "a pause keeps the jobs of its scope", "queue TestPauseScopes|TestPauses$",
 	},
 	{
-		"queue/internal/store/lanes.lua", `if known and tonumber(string.match(known, '^%d+') or 0) >= ends then return known end`, `if known and tonumber(string.match(known, '^%d+') or 0) < ends then return known end`,
+		"queue/internal/store/lanes.lua", `if known and pause_ends_at(known) >= ends then return known end`, `if known and pause_ends_at(known) < ends then return known end`,
 		"swapped", "of two pauses the one that ends later holds", "queue TestPauseLaterEndWins",
 	},
 	{
@@ -150,7 +150,7 @@ var queueMutants = []mutant{
 		"clock", "pauses that ended leave nothing in Redis", "queue TestEndedPausesArePurged|TestHoldsAreForgotten",
 	},
 	{
-		"queue/internal/store/lanes.lua", `if not e or (more ~= '' and not back) or math.max(#e, #c, #position, #(back or '')) > 16 then error(string.format('%q', text) .. ' is no slot', 0) end`, `if not e then error(string.format('%q', text) .. ' is no slot', 0) end`,
+		"queue/internal/store/formats.lua", `if not e or (more ~= '' and not back) or math.max(#e, #c, #position, #(back or '')) > 16 then error(string.format('%q', text) .. ' is no slot', 0) end`, `if not e then error(string.format('%q', text) .. ' is no slot', 0) end`,
 		"no fence", "a slot that cannot be one is a fault, and no number", "queue TestSlotTexts",
 	},
 
@@ -250,7 +250,7 @@ var queueMutants = []mutant{
 
 	// hand.lua, slot.lua.
 	{
-		"queue/hand.lua", `if not job or job.state ~= 'active' or job.owner ~= owner_of(known[1] + i - 2) then return end`, `if not job or job.state ~= 'active' then return end`,
+		"queue/hand.lua", `if not job or job.state ~= 'active' or job.owner ~= owner_write(HAND_WORKER, run + i - 1) then return end`, `if not job or job.state ~= 'active' then return end`,
 		"no fence", "a job that another run has is not handed over again", "queue TestLostReplyOfDispatch",
 	},
 	{
@@ -258,7 +258,7 @@ var queueMutants = []mutant{
 		"off by one", "the job that took three workers with it is archived", "queue TestThirdCrashIsTheLast",
 	},
 	{
-		"queue/hand.lua", `plan('SET', HANDED_KEY, cjson.encode(known), 'PX', KEPT_MS)`, `plan('PEXPIRE', HANDED_KEY, KEPT_MS)`,
+		"queue/hand.lua", `plan('SET', HANDED_KEY, handed_write(HAND_RUN, handed), 'PX', KEPT_MS)`, `plan('PEXPIRE', HANDED_KEY, KEPT_MS)`,
 		"missing write", "what was handed over in a reply that was lost is handed over again", "queue TestLostReplyOfDispatch",
 	},
 	{
@@ -404,7 +404,7 @@ var queueMutants = []mutant{
 		"missing condition", "a run that failed late ends no job", "queue TestLateEnd|TestStopped",
 	},
 	{
-		"queue/late.lua", `if string.sub(run, 1, -3) == owner then counted = string.sub(run, -1) else others[#others + 1] = run end`, `if string.sub(run, 1, -3) ~= '' then counted = string.sub(run, -1) else others[#others + 1] = run end`,
+		"queue/late.lua", `if run[1] == owner then counted = run[2] else others[#others + 1] = run end`, `if run[1] ~= '' then counted = run[2] else others[#others + 1] = run end`,
 		"no fence", "a late end is that of a run which was taken", "queue TestLateEnd",
 	},
 	{
@@ -460,7 +460,7 @@ var queueMutants = []mutant{
 		"no fence", "a job that an earlier run ended meanwhile is not called", "queue TestEarlierRunEndsTheJob",
 	},
 	{
-		"queue/internal/effective/sweep.lua", `if state ~= 'pending' and state ~= 'active' and state ~= 'retry' then free_permits(id, entry.key, now) end`, `if state == 'completed' then free_permits(id, entry.key, now) end`,
+		"queue/internal/effective/sweep.lua", `if state ~= 'pending' and state ~= 'active' and state ~= 'retry' then free_permits(id, permits_write({entry.key}), now) end`, `if state == 'completed' then free_permits(id, permits_write({entry.key}), now) end`,
 		"swapped", "permits of jobs that asynq's tools deleted come back", "queue TestPermitsOfDeletedJobsComeBack",
 	},
 	{

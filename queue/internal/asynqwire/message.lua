@@ -34,7 +34,7 @@ end
 -- task_lane is the lane of a task that names none: one of asynq's own client.
 local function task_lane(msg)
   local attributes = message_read(msg).headers['headgate-attributes'] or ''
-  return lane_name(message_tenant(msg, ''), 'kind=' .. escape(message_kind(msg)) .. ';' .. attributes)
+  return lane_name(message_tenant(msg, ''), attributes_write(escape(message_kind(msg)), attributes))
 end
 
 -- message_light is a message without its payload (field 2), which may be long.

@@ -27,7 +27,7 @@ local moved = 0
 local function ask(lane, id)
   local task = read('HMGET', task_key(id), 'hg_cost', 'hg_costs', 'hg_permits', 'msg')
   local limits = lane_limits(lane, now)
-  if not limits.kind then limits = lane_limits(lane .. ';kind=' .. escape(message_kind(task[4] or '')), now) end
+  if not limits.kind then limits = lane_limits(lane_of_kind(lane, escape(message_kind(task[4] or ''))), now) end
   local paused = paused_until(limits.tenant, limits.kind, limits.endpoint)
   local e, binding = earliest_all(limits.own, now, math.max(now, paused), costs_read(task[1], task[2]))
   if binding and binding.till and binding.till > now then e = math.min(e, binding.till) end
@@ -58,7 +58,7 @@ local function mend(lane)
   for _, entry in ipairs(lane_limits(lane, now).permits) do
     for _, id in ipairs(read('ZRANDMEMBER', entry.key, 20)) do
       local state = read('HGET', task_key(id), 'state')
-      if state ~= 'pending' and state ~= 'active' and state ~= 'retry' then free_permits(id, entry.key, now) end
+      if state ~= 'pending' and state ~= 'active' and state ~= 'retry' then free_permits(id, permits_write({entry.key}), now) end
     end
   end
 end
@@ -70,8 +70,11 @@ local MAX_ENDPOINTS = 100
 local kinds, known, summed = {}, {}, {}
 local function parts_of(lane)
   if #config().attributes > 2 then return nil end
-  local tenant, kind = string.match(lane, '^([^;]*);kind=([^;]*)$')
-  if not tenant then tenant, kind = string.match(lane, '^([^;]*);endpoint=[^;]*;kind=([^;]*)$') end
+  local tenant, kind, endpoint = tenant_of(lane), kind_of(lane), endpoint_of(lane)
+  if not kind then return nil end
+  local named = 'kind=' .. kind
+  if endpoint then named = named .. ';endpoint=' .. endpoint end
+  if lane_of(ATTRIBUTES, tenant, named) ~= lane then return nil end
   return tenant, kind
 end
 
@@ -86,7 +89,7 @@ local function recount(lane)
   if not tenant or summed[tenant] then return end
   summed[tenant] = true
   local sum = 0
-  for _, one in ipairs(kinds) do sum = sum + lane_length(tenant .. ';kind=' .. one) end
+  for _, one in ipairs(kinds) do sum = sum + lane_length(lane_of_kind(tenant, one)) end
   local endpoints = headgate .. 'endpoints:' .. tenant
   if read('SCARD', endpoints) > MAX_ENDPOINTS then return end
   for _, one in ipairs(read('SMEMBERS', endpoints)) do sum = sum + lane_length(one) end

@@ -46,7 +46,7 @@ if lane ~= '' then
     rank = read('ZRANK', lane_key(lane), id) or -1
     score = tonumber(read('ZSCORE', lane_key(lane), id) or 0)
   end
-  local band = math.floor(score / BAND)
+  local band = band_of(score)
   local band_end = read('ZCOUNT', lane_key(lane), '-inf', '(' .. int((band + 1) * BAND))
   local lower_older = 0
   for other = 1, 2 do

@@ -109,6 +109,6 @@ end
 
 local pauses = {}
 for i, text in ipairs(glance({}, 'HMGET', headgate .. 'pauses', unpack(ARGV, 4))) do
-  if text and (number(string.match(text, '^%d+')) > now or hold_read(text)) then pauses[#pauses + 1] = {ARGV[3 + i], text} end
+  if text and (pause_ends_at(text) > now or hold_read(text)) then pauses[#pauses + 1] = {ARGV[3 + i], text} end
 end
 return {int(now), counts, limits, pauses}

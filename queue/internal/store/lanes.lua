@@ -1,6 +1,6 @@
 -- lanes.lua: lanes, the limits they stand under, and the order among them.
 --
--- A library behind limits.lua and asynq.lua. Keys, all under headgate:{queue}:
+-- A library behind formats.lua. Keys, all under headgate:{queue}:
 --
 --   limits      hash: '*' the queue's limits as JSON, 't:'<tenant> what differs for one
 --   overrides   hash: tenant -> JSON, what an operator changed for a time
@@ -50,7 +50,6 @@ local headgate = 'headgate:{' .. ARGV[1] .. '}:'
 local PERMITS = headgate .. 'permits:'
 
 local KEY_MS = 30 * 86400000
-local BAND = 2 ^ 51 -- µs until 2041, and three bands stay below 2^53
 
 local ATTRIBUTES = {'endpoint', 'kind'} -- of a queue without limits
 
@@ -89,72 +88,11 @@ local function set_calendars(text)
   end
 end
 
--- escape is throttle.Escape; plain makes a name safe that may be escaped already: a
--- group of asynq's own client has any name.
-local function escape(text)
-  return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))
-end
-
-local function plain(text)
-  if not string.find(text, '[^a-zA-Z0-9._~@%%-]') then return text end
-  return (string.gsub(text, '[^a-zA-Z0-9._~@%%-]', escape))
-end
-
--- lane_of joins a tenant with those of its job's attributes that names lists. attributes is
--- "name=value;...", escaped.
-local function lane_of(names, tenant, attributes)
-  local lane = tenant
-  attributes = ';' .. attributes
-  for i = 1, #names do
-    local value = string.match(attributes, ';' .. names[i] .. '=([^;]*)')
-    if value then lane = lane .. ';' .. names[i] .. '=' .. value end
-  end
-  return lane
-end
-
 local function lane_name(tenant, attributes) return lane_of(config().attributes, tenant, attributes) end
 
 local ANSWERS_MS = '60000' -- for so long the answers to a call of enqueue.lua are kept
 
 local function answers_key(line) return headgate .. 'answers:' .. line end
-
--- answers_read are those to the call of this number; nil for none. A line's next call is
--- sent when there is an answer to this one, so that of a higher number cannot be there.
-local function answers_read(text, number)
-  local known, answers = string.match(text or '', '^(%d+) (.*)$')
-  if not known or tonumber(known) < tonumber(number) then return nil end
-  if known ~= number then error('a later call was answered', 0) end
-  return answers
-end
-
-local function answers_write(number, answers) return number .. ' ' .. answers end
-
-local function tenant_of(lane) return plain(string.match(lane, '^[^;]*')) end
-
--- endpoint_of is the receiver whose jobs a lane holds; nil where they have none.
-local function endpoint_of(lane)
-  local endpoint = string.match(lane, ';endpoint=([^;]*)')
-  if endpoint then endpoint = plain(endpoint) end
-  return endpoint
-end
-
--- costs_read makes the permits of a job, by unit, of what its task says.
-local ONE = {[''] = 1}
-local function cost_read(text)
-  local n = string.find(text, '^%d+$') and tonumber(text)
-  if not n or n >= 2 ^ 53 then error(string.format('%q', text) .. ' is no cost', 0) end
-  return n
-end
-
-local function costs_read(cost, more)
-  if not more or more == '' then
-    if not cost or cost == '1' then return ONE end
-    return {[''] = cost_read(cost)}
-  end
-  local costs = {[''] = cost_read(cost or '1')}
-  for unit, n in string.gmatch(more, '([^=;]+)=(%d+)') do costs[unit] = cost_read(n) end
-  return costs
-end
 
 -- share is what an entry takes of a job's costs; 0: the limit is none of its.
 -- More than a limit ever holds (it was lowered after the job came) is all it holds.
@@ -218,8 +156,7 @@ end
 local PARTS, STEP, STEP_US = 64, 4, 5000000
 -- parts_now is the parts that are left of a limit, and when it is whole again.
 local function parts_now(key, now)
-  local parts, since = string.match(read('HGET', headgate .. 'adapt', key) or '', '^(%d+) (%d+)$')
-  parts, since = tonumber(parts), tonumber(since)
+  local parts, since = adapt_read(read('HGET', headgate .. 'adapt', key))
   -- What was lowered in the future was lowered before the clock was set back.
   if not parts or parts < 1 or since > now + 1000000 then return PARTS, 0 end
   local left = math.min(PARTS, parts + STEP * math.floor(math.max(0, now - since) / STEP_US))
@@ -246,7 +183,7 @@ end
 local function lower(entry, now)
   if not entry.adaptive then return end
   local parts = math.max(1, math.floor(parts_now(entry.key, now) / 2))
-  plan('HSET', headgate .. 'adapt', entry.key, int(parts) .. ' ' .. int(now))
+  plan('HSET', headgate .. 'adapt', entry.key, adapt_write(parts, now))
   -- By then every limit in it is whole again.
   plan('PEXPIRE', headgate .. 'adapt', int(2 * PARTS / STEP * STEP_US / 1000))
 end
@@ -274,9 +211,7 @@ local lanes = {}
 local function lane_limits(lane, now)
   local known = lanes[lane]
   if known then return known end
-  local values = {}
-  for name, value in string.gmatch(lane, ';([^=;]+)=([^;]*)') do values[name] = plain(value) end
-  values.tenant = tenant_of(lane)
+  local values = lane_values(lane)
   local tenant = tenant_config(values.tenant, now)
   known = {
     tenant = values.tenant, w = tenant.w, kind = values.kind, endpoint = values.endpoint,
@@ -357,7 +292,7 @@ local function commit_all(list, now, t, costs)
       local b = bucket(entry, now)
       b.detailed = b.detailed or entry.unit ~= ''
       limit_commit(entry.spec, b, now, t, n)
-      if b.detailed then marks = marks .. entry.name .. '=' .. int(limit_mark(b)) .. ';' end
+      if b.detailed then marks = marks_add(marks, entry.name, limit_mark(b)) end
     end
   end
   return marks
@@ -391,13 +326,6 @@ end
 -- A lane's moment was computed of what its bucket held: where calls give back it
 -- may come sooner.
 local function metered(entry) return headgate .. 'metered:' .. string.sub(entry.key, #headgate + 3) end
-
--- marks_read is the way back from commit_all: by limit.
-local function marks_read(text)
-  local marks = {}
-  for name, mark in string.gmatch(text or '', '([^=;]+)=(%d+)') do marks[name] = tonumber(mark) end
-  return marks
-end
 
 -- give_back returns n permits of a slot, as far as nothing that was given since
 -- rests on them.
@@ -460,15 +388,15 @@ local function take_permits(limits, id, now)
     limit_commit(entry.spec, bucket(entry, now), now, now, 1, id)
     keys[i] = entry.key
   end
-  return table.concat(keys, ' ')
+  return permits_write(keys)
 end
 
 -- free_permits gives back what a job held and lets one lane for each go on; it
--- returns how many. held is a list of keys, as take_permits made it.
+-- returns how many. held is what take_permits returned.
 local function free_permits(id, held, now)
   local woken = 0
   if not held or held == '' then return woken end
-  for key in string.gmatch(held, '%S+') do
+  for key in permits_read(held) do
     attempt('permits ' .. key, function()
       if string.sub(key, 1, #PERMITS) ~= PERMITS then error('job ' .. id .. ' holds a permit of no limit', 0) end
       if not read('ZSCORE', key, id) then return end
@@ -489,38 +417,11 @@ local function backlog_add(tenant, n)
   count(headgate .. 'backlog', tenant, n, 'drop')
 end
 
--- hg_slot is "earliest latest position": may go from `earliest` to `latest` (µs;
--- 0: no end), and the place in the lane to which the job returns. One that was given back
--- has behind it when that was: a clock that shows less was set back.
-local function slot_read(text)
-  if not text then return 0, 0, nil end
-  local e, c, position, more = string.match(text, '^(%d+) (%d+) (%d+)(.*)$')
-  local back = more ~= '' and string.match(more or '', '^ (%d+)$')
-  if not e or (more ~= '' and not back) or math.max(#e, #c, #position, #(back or '')) > 16 then error(string.format('%q', text) .. ' is no slot', 0) end
-  return tonumber(e), tonumber(c), tonumber(position), tonumber(back or 0)
-end
-
-local function slot_write(e, c, position, back)
-  if not (e >= 0 and e < 1e16 and c >= 0 and c < 1e16 and position >= 0 and position < 1e16) then error('a slot is out of range', 0) end
-  return format(back and '%d %d %d %d' or '%d %d %d', e, c, position, back)
-end
-
--- A hold is a pause for something that failed: an account, a receiver. At its end one job
--- goes, the probe, and the end moves on for as long as its call may take. What comes of
--- it ends the hold or begins a longer one.
-local function hold_read(text)
-  local ends, length, since, probe, reason = string.match(text, '^(%d+) tried (%d+) (%d+) (%S+) (.*)$')
-  if not ends or #ends > 16 or #length > 16 or #since > 16 then return nil end
-  return {ends = tonumber(ends), length = tonumber(length), since = tonumber(since), probe = probe, reason = reason}
-end
-
-local function endpoint_scope(tenant, endpoint) return 'e:' .. tenant .. ';' .. endpoint end
-
 -- scopes_of lists the scopes of the pauses that concern a job.
 local function scopes_of(tenant, kind, endpoint)
   kind = kind or ''
-  local scopes = {'*', tenant, 'k:' .. kind, 'a:' .. kind, 'a:' .. kind .. ';' .. tenant}
-  if endpoint then scopes[6], scopes[7] = endpoint_scope(tenant, endpoint), 'h:' .. endpoint end
+  local scopes = {'*', tenant, kind_scope(kind), account_scope(kind), account_scope(kind, tenant)}
+  if endpoint then scopes[6], scopes[7] = endpoint_scope(tenant, endpoint), host_scope(endpoint) end
   return scopes
 end
 
@@ -543,7 +444,7 @@ local function paused_until(tenant, kind, endpoint, id)
       due = due or {}
       due[#due + 1] = {scopes[i], hold}
     elseif text then
-      latest = math.max(latest, tonumber(string.match(text, '^%d+') or 0))
+      latest = math.max(latest, pause_ends_at(text))
     end
   end
   return latest, due, tries
@@ -591,8 +492,8 @@ end
 -- later holds.
 local function pause(scope, ends, by, reason)
   local known = pause_text(scope)
-  if known and tonumber(string.match(known, '^%d+') or 0) >= ends then return known end
-  local text = int(ends) .. ' ' .. by .. ' ' .. reason
+  if known and pause_ends_at(known) >= ends then return known end
+  local text = pause_write(ends, by, reason)
   pause_set(scope, text, ends)
   return text
 end
@@ -601,8 +502,7 @@ end
 local IDLE_US = 3600000000
 
 local function hold_set(scope, hold)
-  local text = table.concat({int(hold.ends), 'tried', int(hold.length), int(hold.since), hold.probe, hold.reason}, ' ')
-  pause_set(scope, text, hold.ends + IDLE_US)
+  pause_set(scope, hold_write(hold), hold.ends + IDLE_US)
 end
 
 -- hold_begin holds a scope back because of a failure. probing: the failure is that of the
@@ -647,7 +547,7 @@ local function has_bands()
 end
 
 local function note_band(lane, position)
-  if math.floor(position / BAND) == 1 then return end
+  if band_of(position) == 1 then return end
   plan('HSETNX', headgate .. 'skips', lane, 0)
   mixed = true
 end

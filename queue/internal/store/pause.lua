@@ -33,7 +33,7 @@ end
 
 local function in_force(of)
   local text = read('HGET', pauses, of) or ''
-  if tonumber(string.match(text, '^%d+') or 0) <= now and not hold_read(text) then text = '' end
+  if pause_ends_at(text) <= now and not hold_read(text) then text = '' end
   return text
 end
 
@@ -45,8 +45,9 @@ else
   if not string.find(scope, ':', 1, true) then start_buckets() end
   pause_end(scope)
   -- The account of a kind may be held as well.
-  local account = 'a:' .. string.sub(scope, 3)
-  if string.sub(scope, 1, 2) == 'k:' and in_force(account) ~= '' then
+  local kind = scope_kind(scope)
+  local account = account_scope(kind or '')
+  if kind and in_force(account) ~= '' then
     if before == '' then before = in_force(account) end
     pause_end(account)
   end

@@ -14,8 +14,11 @@
 -- detail, with tabs between them, empty ones at the end left out.
 local MOST_LOG, LOG_HEAD, MOST_DETAIL = 2048, 512, 200
 
--- first_run is when a run began, that is, when its job was released, and whose it is.
-local function first_run(released, now, owner) return (string.match(released or '', '^%d+') or int(now)) .. ' ' .. owner end
+-- first_run is hg_first of a run, which began when its job was released.
+local function first_run(released, now, owner)
+  local at = released_read(released)
+  return first_write(at or now, owner)
+end
 
 -- event also counts what it tells.
 local function event(id, tenant, kind, outcome, answer, run)
@@ -62,7 +65,7 @@ end
 local function log_begin(known, released, position)
   local lines = ''
   if (known or '') == '' and position then lines = log_line(position % BAND, 'enqueued') end
-  local at, limit = string.match(released or '', '^(%d+) (.*)$')
-  if at then lines = lines .. log_line(tonumber(at), 'released', '', limit) end
+  local at, limit = released_read(released)
+  if at then lines = lines .. log_line(at, 'released', '', limit) end
   return lines
 end

@@ -14,6 +14,11 @@ import (
 //go:embed plan.lua
 var planLua string
 
+// FormatsLua is the library that encodes and decodes the texts within values.
+//
+//go:embed formats.lua
+var FormatsLua string
+
 // LanesLua is the library that knows the lanes of a queue and its limits.
 //
 //go:embed lanes.lua
@@ -32,7 +37,7 @@ var EndLua string
 // NewScript makes a script of a body that reads, decides and plans its writes, which are
 // made when it returns (plan.lua), behind what it uses of libraries.
 func NewScript(body string, libraries ...string) *throttle.Script {
-	return throttle.NewScript("return finish(function()\n"+body+"\nend)\n", append([]string{planLua, asynqwire.Lua, LanesLua}, libraries...)...)
+	return throttle.NewScript("return finish(function()\n"+body+"\nend)\n", append([]string{planLua, asynqwire.Lua, FormatsLua, LanesLua}, libraries...)...)
 }
 
 // Key is the name of one of our keys for a queue; see lanes.lua for all of them.

@@ -94,7 +94,7 @@ function verbs.cancel(id, task)
   plan('HSET', key, 'hg_slot', slot_write(0, 0, task.position or position or BAND + now))
   local log = log_of(task, log_line(now, 'ended', '', '', '', '', 'cancelled: ' .. ARGV[10]))
   event(id, tenant_of(task.lane), escape(message_kind(task.msg)), 'cancelled', '',
-    table.concat({'cancelled', '', attempts(task), 0, 0, 0, 0, clip(ARGV[10], 300)}, ' '))
+    run_write({outcome = 'cancelled', attempt = attempts(task), reason = clip(ARGV[10], 300)}))
   if task.follows then
     end_waiting(id, 'cancelled', ARGV[10], now, log)
   else
@@ -151,7 +151,7 @@ function verbs.retry(id, task)
   if deadline then plan('ZADD', headgate .. 'deadlines', int(deadline), id) end
   if task.group == '' then return pend(id) end
   local _, _, position = slot_read(task.slot)
-  position = math.floor((position or BAND) / BAND) * BAND + now + matched
+  position = band_of(position or BAND) * BAND + now + matched
   plan('HSET', key, 'hg_slot', slot_write(0, 0, position))
   to_lane(task.group, id, position, now)
 end

@@ -1,0 +1,273 @@
+-- formats.lua: the texts inside Redis values, with one encoder and one decoder each.
+--
+-- A library behind asynq.lua. docs/redis.md describes each format and who reads it in Go.
+-- NAME_write returns a text, and NAME_read what it says. What NAME_read does with a text
+-- that it does not understand is said at each. The lines of a job's log and the entries of
+-- events are in record.lua, buckets in limits.lua, asynq's messages in message.lua.
+
+-- escape is throttle.Escape; plain makes a name safe that may be escaped already: a
+-- group of asynq's own client has any name.
+local function escape(text)
+  return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))
+end
+
+local function plain(text)
+  if not string.find(text, '[^a-zA-Z0-9._~@%%-]') then return text end
+  return (string.gsub(text, '[^a-zA-Z0-9._~@%%-]', escape))
+end
+
+-- A position is a score in a lane, band * BAND + µs: 0 high, 1 normal, 2 low, and within a
+-- band first in, first out.
+local BAND = 2 ^ 51 -- µs until 2041, and three bands stay below 2^53
+local function band_of(position) return math.floor(position / BAND) end
+
+-- Attributes of a job are "kind=KIND;name=value;...", escaped.
+local function attributes_write(kind, more) return 'kind=' .. kind .. ';' .. more end
+
+-- A lane's name is "TENANT;name=value;...", escaped. lane_of joins a tenant with those of
+-- its job's attributes that names lists.
+local function lane_of(names, tenant, attributes)
+  local lane = tenant
+  attributes = ';' .. attributes
+  for i = 1, #names do
+    local value = string.match(attributes, ';' .. names[i] .. '=([^;]*)')
+    if value then lane = lane .. ';' .. names[i] .. '=' .. value end
+  end
+  return lane
+end
+
+-- lane_values are the tenant and the attributes that a lane's name says, each safe to be
+-- a part of a key.
+local function lane_values(lane)
+  local values = {}
+  for name, value in string.gmatch(lane, ';([^=;]+)=([^;]*)') do values[name] = plain(value) end
+  values.tenant = plain(string.match(lane, '^[^;]*'))
+  return values
+end
+
+local function tenant_of(lane) return plain(string.match(lane, '^[^;]*')) end
+
+-- endpoint_of is the receiver whose jobs a lane holds, and kind_of their kind; nil where
+-- its name says none.
+local function endpoint_of(lane)
+  local endpoint = string.match(lane, ';endpoint=([^;]*)')
+  if endpoint then endpoint = plain(endpoint) end
+  return endpoint
+end
+
+local function kind_of(lane) return string.match(lane, ';kind=([^;]*)') end
+
+-- lane_of_kind is the name under which the limits of a lane are found whose name says no
+-- kind: a group of asynq's own client.
+local function lane_of_kind(lane, kind) return lane .. ';kind=' .. kind end
+
+-- hg_slot is "earliest latest position": the call may begin from `earliest` to `latest`
+-- (µs; 0: no end), and the job returns to this position in its lane. A slot that was given
+-- back has a fourth number, when that was: a clock that shows less was set back.
+-- slot_read raises where the text is no slot, and returns 0, 0, nil where there is none.
+local function slot_read(text)
+  if not text then return 0, 0, nil end
+  local e, c, position, more = string.match(text, '^(%d+) (%d+) (%d+)(.*)$')
+  local back = more ~= '' and string.match(more or '', '^ (%d+)$')
+  if not e or (more ~= '' and not back) or math.max(#e, #c, #position, #(back or '')) > 16 then error(string.format('%q', text) .. ' is no slot', 0) end
+  return tonumber(e), tonumber(c), tonumber(position), tonumber(back or 0)
+end
+
+local function slot_write(e, c, position, back)
+  if not (e >= 0 and e < 1e16 and c >= 0 and c < 1e16 and position >= 0 and position < 1e16) then error('a slot is out of range', 0) end
+  return format(back and '%d %d %d %d' or '%d %d %d', e, c, position, back)
+end
+
+-- hg_owner is "WORKER:RUN", the worker that holds a job and the number of the run.
+local function owner_write(worker, run) return format('%s:%d', worker, run) end
+
+-- hg_released is "at_us limit": when a job was released, and the name of the limit that held
+-- it until then, '' for none. released_read returns nil where there is none.
+local function released_write(at, limit) return format('%d %s', at, limit) end
+
+local function released_read(text)
+  local at, limit = string.match(text or '', '^(%d+) (.*)$')
+  return tonumber(at), limit
+end
+
+-- hg_first is "at_us OWNER": when the first run began whose call may have been made, and
+-- whose it was. first_read returns the moment, 0 where there is none and nil where the
+-- text is none.
+local function first_write(at, owner) return int(at) .. ' ' .. owner end
+
+local function first_read(text)
+  if not text then return 0 end
+  return tonumber(string.match(text, '^%d+'))
+end
+
+-- hg_lost is "OWNER=n OWNER=n ...": the runs that recovery took from their workers, the
+-- oldest first. n is '1' where it counted as a crash, '2' where other calls ran beside it,
+-- and '0' where its worker lives. lost_read returns a list of {owner, n}.
+local MAX_LOST = 8
+local function lost_read(text)
+  local runs = {}
+  for owner, n in string.gmatch(text or '', '(%S+)=(%d)') do runs[#runs + 1] = {owner, n} end
+  return runs
+end
+
+local function lost_write(runs)
+  local words = {}
+  for i = math.max(1, #runs - MAX_LOST + 1), #runs do words[#words + 1] = runs[i][1] .. '=' .. runs[i][2] end
+  return table.concat(words, ' ')
+end
+
+-- hg_permits is "KEY KEY ...": the permits' sets of concurrency limits in which the job
+-- stands. permits_read iterates over them.
+local function permits_write(keys) return table.concat(keys, ' ') end
+
+local function permits_read(text) return string.gmatch(text or '', '%S+') end
+
+-- hg_marks is "limit=mark;...": the commits of metered limits whose costs are corrected
+-- when the call was made. marks_read returns the marks by limit.
+local function marks_add(text, limit, mark) return text .. limit .. '=' .. int(mark) .. ';' end
+
+local function marks_read(text)
+  local marks = {}
+  for name, mark in string.gmatch(text or '', '([^=;]+)=(%d+)') do marks[name] = tonumber(mark) end
+  return marks
+end
+
+-- hg_cost is a number, and hg_costs "unit=n;...", as Go writes them: the permits of a job
+-- of the unit '' and of other units. costs_read returns them by unit. It raises where one
+-- is no number.
+local ONE = {[''] = 1}
+local function cost_read(text)
+  local n = string.find(text, '^%d+$') and tonumber(text)
+  if not n or n >= 2 ^ 53 then error(string.format('%q', text) .. ' is no cost', 0) end
+  return n
+end
+
+local function costs_read(cost, more)
+  if not more or more == '' then
+    if not cost or cost == '1' then return ONE end
+    return {[''] = cost_read(cost)}
+  end
+  local costs = {[''] = cost_read(cost or '1')}
+  for unit, n in string.gmatch(more, '([^=;]+)=(%d+)') do costs[unit] = cost_read(n) end
+  return costs
+end
+
+-- A run is "outcome answer attempt called_us took_us again_us kept reason": what happened in
+-- a run of a job, as settle.lua gets it and events keep it. run_read returns nil where the
+-- text is none. run_kept is whether the run is remembered in the log of its job.
+local function run_write(run)
+  return table.concat({
+    run.outcome, run.answer or '', run.attempt, int(run.called or 0), int(run.took or 0), int(run.again or 0), run.kept and 1 or 0, run.reason or '',
+  }, ' ')
+end
+
+local function run_read(text)
+  local outcome, answer, attempt, called, took, again, kept, reason =
+    string.match(text, '^(%l+) (%l*) (%d+) (%d+) (%d+) (%d+) (%d) (.*)$')
+  if not outcome then return nil end
+  return {
+    outcome = outcome, answer = answer, attempt = attempt, called = tonumber(called), took = tonumber(took),
+    again = tonumber(again), kept = kept == '1', reason = reason,
+  }
+end
+
+local function run_kept(text) return string.find(text, '^%l+ %l* %d+ %d+ %d+ %d+ 1 ') ~= nil end
+
+-- adapt holds "parts since_us" for each bucket: the 64ths to which an adaptive limit was
+-- lowered, and when. adapt_read returns nil where there is none.
+local function adapt_write(parts, since) return int(parts) .. ' ' .. int(since) end
+
+local function adapt_read(text)
+  local parts, since = string.match(text or '', '^(%d+) (%d+)$')
+  return tonumber(parts), tonumber(since)
+end
+
+-- pauses holds "until_us by reason" for each scope that is paused. pause_ends_at is when a
+-- pause or a hold ends, and 0 where the text is none.
+local function pause_write(ends, by, reason) return int(ends) .. ' ' .. by .. ' ' .. reason end
+
+local function pause_ends_at(text) return tonumber(string.match(text or '', '^%d+') or 0) end
+
+-- A hold is a pause for something that failed: an account, a receiver. Its text is
+-- "until_us tried length_us since_us probe reason". At its end one job goes, the probe, and
+-- the end moves on for as long as its call may take. hold_read returns nil where the text is
+-- none.
+local function hold_write(hold)
+  return table.concat({int(hold.ends), 'tried', int(hold.length), int(hold.since), hold.probe, hold.reason}, ' ')
+end
+
+local function hold_read(text)
+  local ends, length, since, probe, reason = string.match(text, '^(%d+) tried (%d+) (%d+) (%S+) (.*)$')
+  if not ends or #ends > 16 or #length > 16 or #since > 16 then return nil end
+  return {ends = tonumber(ends), length = tonumber(length), since = tonumber(since), probe = probe, reason = reason}
+end
+
+-- A scope of a pause is '*' the queue, TENANT, or "k:KIND"; of a hold "a:KIND" the account of
+-- a kind, "a:KIND;TENANT" a tenant's own, "e:TENANT;ENDPOINT" one receiver of a tenant, and
+-- "h:ENDPOINT" a receiver for all tenants.
+local function kind_scope(kind) return 'k:' .. kind end
+
+local function account_scope(kind, tenant) return 'a:' .. kind .. (tenant and ';' .. tenant or '') end
+
+local function endpoint_scope(tenant, endpoint) return 'e:' .. tenant .. ';' .. endpoint end
+
+local function host_scope(endpoint) return 'h:' .. endpoint end
+
+-- scope_kind is the kind of a "k:KIND", and scope_endpoint the receiver of a hold; nil for
+-- other scopes. scope_is_shared is whether a hold concerns all tenants.
+local function scope_kind(scope) return string.match(scope, '^k:(.*)$') end
+
+local function scope_endpoint(scope) return string.match(scope, '^e:[^;]*;(.*)$') or string.match(scope, '^h:(.*)$') end
+
+local function scope_is_shared(scope) return string.find(scope, '^h:') ~= nil or string.find(scope, '^a:[^;]*$') ~= nil end
+
+-- answers:<line> is "number ANSWERS": the answers to the latest call of a line, as JSON.
+-- answers_read returns those to the call of this number, nil for none. The next call of a
+-- line is sent after the answer to this one, so one of a higher number cannot be there.
+local function answers_write(number, answers) return number .. ' ' .. answers end
+
+local function answers_read(text, number)
+  local known, answers = string.match(text or '', '^(%d+) (.*)$')
+  if not known or tonumber(known) < tonumber(number) then return nil end
+  if known ~= number then error('a later call was answered', 0) end
+  return answers
+end
+
+-- handed:<worker> is a JSON list of the number of the first run and the ids of the jobs.
+-- handed_read returns the number and the list, and raises where the text is none.
+local function handed_write(run, jobs)
+  local list = {run}
+  for i, job in ipairs(jobs) do list[i + 1] = job[1] end
+  return cjson.encode(list)
+end
+
+local function handed_read(text)
+  local list = text and cjson.decode(text) or {}
+  for i, word in ipairs(list) do
+    if type(word) ~= (i == 1 and 'number' or 'string') then error('it is no list of a number and ids', 0) end
+  end
+  return table.remove(list, 1), list
+end
+
+-- A score, and what vtime holds, is a number with all its digits. '*parts' of vtime is a
+-- list of them.
+local function score_write(number) return format('%.17g', number) end
+
+local function parts_write(parts)
+  local words = {}
+  for i, part in ipairs(parts) do words[i] = score_write(part) end
+  return table.concat(words, ' ')
+end
+
+-- score_read is 0 where the text is no number to compute with: Redis refuses a score that
+-- is none, in the middle of the last step.
+local function score_read(text)
+  local n = tonumber(text or 0)
+  return n and n > -2 ^ 63 and n < 2 ^ 63 and n or 0
+end
+
+local function parts_read(text)
+  local parts = {}
+  for part in string.gmatch(text or '', '%S+') do parts[#parts + 1] = score_read(part) end
+  return parts
+end
