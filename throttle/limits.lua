@@ -67,11 +67,15 @@ local PLAIN_FROM = 1577836800000000 -- 2020, so that 19 digits last until 2049
 local PLAIN_MOST = 60000000
 local YEAR = 31622400000000
 
+local function gcd(a, b)
+  while b > 0 do a, b = b, a % b end
+  return a
+end
+
 -- rate_convert is the time that a debt of `whole` µs and `frac` units at p and r
 -- takes at the limit's rate: never less, and exact where its products are.
 local function rate_convert(limit, whole, frac, p, r)
-  local common, rest = p, limit.p
-  while rest > 0 do common, rest = rest, common % rest end
+  local common = gcd(p, limit.p)
   local units = whole * r + frac
   local permits = math.floor(units / p)
   local part = (units - permits * p) * (limit.p / common)
