@@ -44,8 +44,6 @@ local function job_of(id)
   return jobs[id] or read('HMGET', task_key(id), 'state', 'hg_digest', 'hg_done', 'hg_unique')
 end
 
-local function unique_key(unique) return headgate .. 'unique:' .. unique end
-
 -- holder answers for the job that holds a key which frees itself: nil when none does.
 local function holder(unique, window, digest)
   local id = keys[unique] or read('GET', unique_key(unique))

@@ -42,7 +42,7 @@ local understood = attempt('job ' .. id, function()
     end
     -- What it was released with is of no use any more, unless a run has begun with it.
     if task[1] ~= 'active' or not task[8] then free_permits(id, task[7], now) end
-    if task[6] and read('GET', headgate .. 'unique:' .. task[6]) == id then plan('DEL', headgate .. 'unique:' .. task[6]) end
+    free_key(id, task[6])
     count(headgate .. 'done', tenant, 1)
     event(id, tenant, kind, 'done', ARGV[8], run_write({outcome = 'done', answer = ARGV[8], attempt = ARGV[9], took = tonumber(ARGV[10])}))
   end

@@ -171,7 +171,7 @@ local function go(id, task, failed_now, to, msg, lane, c, position)
   try('LREM', asynq .. 'active', -1, id)
   local state
   -- What asynq's own client locked for a task is free when the task is done.
-  if (what == 'gone' or what == 'kept') and task.lock and task.lock ~= '' and read('GET', task.lock) == id then plan('DEL', task.lock) end
+  if what == 'gone' or what == 'kept' then unlock(id, task.lock) end
   if what == 'gone' then
     deleted[#deleted + 1] = key
   elseif what == 'kept' then
@@ -269,9 +269,7 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   if outcome == 'keep' and slot > 0 then
     set('hg_slot', kept > 0 and slot_write(earliest, kept, position, now) or slot_write(0, 0, position))
   end
-  if ended and task.unique and read('GET', headgate .. 'unique:' .. task.unique) == id then
-    plan('DEL', headgate .. 'unique:' .. task.unique)
-  end
+  if ended then free_key(id, task.unique) end
   if ended and task.deadline then plan('ZREM', headgate .. 'deadlines', id) end
   if outcome == 'alone' or outcome == 'beside' then set('hg_called', outcome) end
   if fields[1] then plan('HSET', key, unpack(fields)) end

@@ -313,11 +313,11 @@ var queueMutants = []mutant{
 		"missing write", "that a call's end is not known is remembered", "queue TestUnknownStaysUnknown|TestOutcomeOfRepeatUnknown",
 	},
 	{
-		"queue/settle.lua", `if ended and task.unique and read('GET', headgate .. 'unique:' .. task.unique) == id then`, `if ended and task.unique then`,
+		"queue/internal/store/lanes.lua", `if unique and read('GET', unique_key(unique)) == id then plan('DEL', unique_key(unique)) end`, `if unique then plan('DEL', unique_key(unique)) end`,
 		"no fence", "the end of a job frees its own key, and not that of another job", "queue TestSettledJobIsNobodys",
 	},
 	{
-		"queue/settle.lua", `plan('DEL', headgate .. 'unique:' .. task.unique)`, `read('GET', headgate .. 'unique:' .. task.unique)`,
+		"queue/settle.lua", `if ended then free_key(id, task.unique) end`, `if follows then free_key(id, task.unique) end`,
 		"missing write", "the end of a job frees its key", "queue TestKeyUntilEnded|TestKeyOfAnArchivedJobIsFree|TestWhatIsLeftExpires",
 	},
 	{
@@ -466,10 +466,6 @@ var queueMutants = []mutant{
 	{
 		"queue/internal/effective/sweep.lua", `if due and due <= e then return end`, `if due then return end`,
 		"missing condition", "a limit that was raised lets its lanes go on", "queue TestRaisedQuotaWakesLanes|TestChangesWake|TestLimitsAreLive",
-	},
-	{
-		"queue/internal/store/verbs.lua", `if unique and read('GET', name) == id then plan('DEL', name) end`, `if unique then plan('DEL', name) end`,
-		"no fence", "an operator frees the key of a job, and not that of another one", "queue TestSettledJobIsNobodys",
 	},
 	{
 		"queue/internal/store/verbs.lua", `if not may or (task.done and task.state ~= 'archived') then`, `if not may then`,

@@ -69,6 +69,11 @@ local function pend(id)
   push(asynq .. 'pending', id)
 end
 
+-- unlock gives back what asynq's own client locked for a task, its unique_key.
+local function unlock(id, lock)
+  if lock and lock ~= '' and read('GET', lock) == id then plan('DEL', lock) end
+end
+
 -- each_field calls see(field, first, last) for every text of msg[from..to], and
 -- see(field, number) for every number, until it answers true. What is cut off ends it.
 local function each_field(msg, from, to, see)

@@ -113,7 +113,6 @@ end
 
 -- forget deletes a task and what asynq's own client locked for it.
 local function forget(id)
-  local unique = read('HGET', task_key(id), 'unique_key')
-  if unique and unique ~= '' and read('GET', unique) == id then plan('DEL', unique) end
+  unlock(id, read('HGET', task_key(id), 'unique_key'))
   plan('DEL', task_key(id))
 end

@@ -173,8 +173,7 @@ local function adapted(spec, key, now)
     lower.b = math.max(1, math.floor(spec.b * parts / PARTS))
   else
     local p, r = spec.p * PARTS, spec.r * parts
-    local common, rest = p, r
-    while rest > 0 do common, rest = rest, common % rest end
+    local common = gcd(p, r)
     lower.p, lower.r = p / common, r / common
   end
   return lower, whole
@@ -537,6 +536,21 @@ local function hold_untried(tries, now)
     local scope, hold = entry[1], entry[2]
     hold_set(scope, {ends = now, length = hold.length, since = hold.since, probe = '-', reason = hold.reason})
   end
+end
+
+local function unique_key(unique) return headgate .. 'unique:' .. unique end
+
+-- free_key gives a key back that a job holds until it ends; unique is false or nil where it
+-- holds none.
+local function free_key(id, unique)
+  if unique and read('GET', unique_key(unique)) == id then plan('DEL', unique_key(unique)) end
+end
+
+-- audit_add keeps what an operator did. The latest is the first.
+local MAX_AUDIT = 10000
+local function audit_add(text)
+  plan('LPUSH', headgate .. 'audit', text)
+  plan('LTRIM', headgate .. 'audit', 0, MAX_AUDIT - 1)
 end
 
 -- Lanes that hold or held other than normal jobs stand in skips.

@@ -52,8 +52,5 @@ else
     pause_end(account)
   end
 end
-if before ~= '' or after ~= '' then
-  plan('LPUSH', headgate .. 'audit', ARGV[5])
-  plan('LTRIM', headgate .. 'audit', 0, 9999)
-end
+if before ~= '' or after ~= '' then audit_add(ARGV[5]) end
 return {before, after}

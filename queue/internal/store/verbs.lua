@@ -69,12 +69,6 @@ local function take_out(id, task, at)
   return true
 end
 
--- free_key gives a key back that a job holds until it ends.
-local function free_key(id, unique)
-  local name = headgate .. 'unique:' .. (unique or '')
-  if unique and read('GET', name) == id then plan('DEL', name) end
-end
-
 -- attempts is how many calls of a job failed, and log_of its log with one more line.
 local function attempts(task) return math.max(message_read(task.msg).retried - tonumber(task.base or 0), 0) end
 
@@ -146,7 +140,7 @@ function verbs.retry(id, task)
   plan('HSET', key, 'hg_base', int(m.retried), 'hg_log', log_of(task, log_line(now, 'operator', '', '', '', '', 'retry')))
   free_permits(id, task.permits, now)
   -- Its key is its own again, unless another job has it by now.
-  if task.unique then plan('SET', headgate .. 'unique:' .. task.unique, id, 'NX', 'PX', int(KEY_MS)) end
+  if task.unique then plan('SET', unique_key(task.unique), id, 'NX', 'PX', int(KEY_MS)) end
   local deadline = tonumber(read('HGET', key, 'hg_deadline'))
   if deadline then plan('ZADD', headgate .. 'deadlines', int(deadline), id) end
   if task.group == '' then return pend(id) end
@@ -297,9 +291,8 @@ end
 
 if matched > 0 and not dry then
   -- One entry for all slices of a verb: it says at any time how far that came.
-  local audit, before = headgate .. 'audit', tonumber(ARGV[12])
-  if before > 0 then plan('LREM', audit, 1, ARGV[11] .. int(before) .. '}') end
-  plan('LPUSH', audit, ARGV[11] .. int(before + matched) .. '}')
-  plan('LTRIM', audit, 0, 9999)
+  local before = tonumber(ARGV[12])
+  if before > 0 then plan('LREM', headgate .. 'audit', 1, ARGV[11] .. int(before) .. '}') end
+  audit_add(ARGV[11] .. int(before + matched) .. '}')
 end
 return {done and 1 or 0, cursor, lanes_done, looked, matched, late, held, state}
