@@ -32,6 +32,26 @@
 -- Bound: at most 100 jobs are forwarded from each set, 100 expire, 32 lanes are looked at,
 -- 40 change their place and 50 jobs are handed over in a call, or the last one with which
 -- their messages pass 2 MiB, whatever waits.
+--
+-- A lane whose turn it is (run) looks at its next job. The first row that fits decides:
+--
+--   there is no job              no_job: forget the lane; look at it again later, where what
+--                                stands in it could not be understood or was gone
+--   its limits cannot be read    look at the lane again in 5 s
+--   no handler for its kind      unserved_here: put the lane aside for a worker that has one
+--   it is paused                 paused: the lane waits for the end of the pause
+--   no permit is left            no_permit: the lane waits for one, among the blocked
+--   the caller has no room       no_room_left: end the round; the lane keeps its place
+--   its last slot is still good  go_with_kept_slot: no limit is asked
+--   the lane had its share, or   not_its_turn: the lane waits for its own limits
+--   they admit the job later
+--   its deadline comes first     go_expired: the worker puts it away, no limit is touched
+--   it is a suspect              go_without_slot: it asks for one when it runs alone
+--   its slot is too far ahead    too_far: end the round if only shared limits hold it, else wait
+--   another lane is due first    later: the lane waits for its own limits
+--   else                         go_with_slot: take the limits, hand the job over
+--
+-- After a row that begins with go_ the lane looks at its next job; any other row ends the turn.
 -- Full memory: it runs (allow-oom), so that what waits leaves. It adds a mark, a slot and a
 -- lease to jobs that are there, no more of them than workers hold, and a bucket for a tenant.
 local now = clock()
@@ -224,7 +244,7 @@ local known = read('HMGET', vtime, '*', '*unit', '*parts', '*clock', '*typical')
 
 local virtual, looked_at = score_read(known[1]), score_read(known[4])
 local stepped = looked_at > now + 500000
-local unit, forget = 'permits', false
+local unit, reset = 'permits', false
 for _, entry in ipairs(shared) do
   if entry.unit ~= '' then unit = 'time' end
 end
@@ -235,7 +255,7 @@ else
   -- What was counted in the other unit is dropped. The lanes that stand in line
   -- keep their order.
   local last = read('ZRANGE', headgate .. 'ready', -1, -1, 'WITHSCORES')
-  virtual, forget = math.max(virtual, score_read(last[2])), true
+  virtual, reset = math.max(virtual, score_read(last[2])), true
 end
 
 local function median()
@@ -244,7 +264,7 @@ local function median()
   return sorted[math.ceil(#sorted / 2)]
 end
 local typical = score_read(known[5])
-if forget or typical <= 0 then typical = 1 end
+if reset or typical <= 0 then typical = 1 end
 
 local function part_of(costs)
   if unit == 'permits' then return costs[''] end
@@ -260,7 +280,7 @@ end
 local finish, was = {}, {}
 local function finish_of(tenant)
   if not finish[tenant] and was[tenant] == nil then
-    was[tenant] = forget and 0 or score_read(read('HGET', vtime, tenant))
+    was[tenant] = reset and 0 or score_read(read('HGET', vtime, tenant))
   end
   return finish[tenant] or was[tenant]
 end
@@ -278,12 +298,12 @@ end
 -- is the score of the first one that was not read.
 local function before(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end
 
-local function window(entries, size)
+local function window(entries, n)
   local list, beyond = {}, math.huge
   for i = 1, #entries, 2 do
     -- A score that is none of ours comes first.
     local score = score_read(entries[i + 1])
-    if i > 2 * size then
+    if i > 2 * n then
       beyond = score
     elseif not joined[entries[i]] then
       list[#list + 1] = {score, entries[i]}
@@ -345,9 +365,9 @@ if served[1] and exists(unserved) then
   for i, there in ipairs(read('SMISMEMBER', unserved, unpack(served))) do
     if there == 1 then
       local set = unserved .. ':' .. served[i]
-      local lanes = pick(set, MAX_CROWD)
-      if #lanes < MAX_CROWD then plan('SREM', unserved, served[i]) end
-      for _, lane in ipairs(lanes) do wait(lane, now) end
+      local found = pick(set, MAX_CROWD)
+      if #found < MAX_CROWD then plan('SREM', unserved, served[i]) end
+      for _, lane in ipairs(found) do wait(lane, now) end
     end
   end
 end
@@ -410,7 +430,7 @@ end
 
 -- next_job is the job whose turn it is: the first of the highest priority. Of ten
 -- of a lane at least one is the one that waited longest among the lower ones, so
--- that none waits for ever. It also returns 'first' or 'lower' where both wait.
+-- that none waits for ever. It also returns 'first' or 'below' where both wait.
 local MAX_SKIPS = 9
 local function next_job(lane)
   local v = view(lane)
@@ -429,21 +449,21 @@ local function next_job(lane)
       end
     until false
   end
-  local first, lower
+  local first, below
   for band = 0, 2 do
     local head = head_of(lane, v, band)
     if head and not first then
       first = head
-    elseif head and (not lower or (lower[3] == 1 and head[2] - 2 * BAND < lower[2] - BAND)) then
-      lower = head
+    elseif head and (not below or (below[3] == 1 and head[2] - 2 * BAND < below[2] - BAND)) then
+      below = head
     end
   end
   if not first then return nil end
   v.head = first
-  if not lower then return first[1], first[2] end
+  if not below then return first[1], first[2] end
   if v.skips < MAX_SKIPS then return first[1], first[2], 'first' end
-  v.head = lower
-  return lower[1], lower[2], 'lower'
+  v.head = below
+  return below[1], below[2], 'below'
 end
 
 -- pass goes on to the next job of a lane.
@@ -457,24 +477,26 @@ local function pass(lane)
   end
 end
 
-local function went(lane, turn)
+local function went(lane, order)
   local v = view(lane)
-  if turn == 'first' then v.skips, v.skipped = v.skips + 1, true end
-  if turn == 'lower' then v.skips, v.skipped = 0, true end
+  if order == 'first' then v.skips, v.skipped = v.skips + 1, true end
+  if order == 'below' then v.skips, v.skipped = 0, true end
 end
 
--- release hands a job over with its slot, and notes which limit held it until then
+-- release hands a job over with the slot e to c, and notes which limit held it until then
 -- (record.lua).
-local function release(lane, job, e, c, permits, marks, held_by)
-  local tries = job.tries and attempt('pauses', function() hold_try(job.tries, job.id, lease, now) end)
+local function release(turn, job, e, c, tries, marks, held_by)
+  local lane = turn.lane
+  local probe = false
+  if tries then probe = attempt('pauses', function() hold_try(tries, job.id, lease, now) end) end
   lane_drop(lane, job.id)
-  went(lane, job.turn)
-  local fields = {'', '', 'hg_slot', slot_write(e, c, job.position), 'hg_released', released_write(now, held_by and held_by.name or '')}
-  if permits ~= '' then fields[7], fields[8] = 'hg_permits', permits end
-  if marks and marks ~= '' then fields[#fields + 1], fields[#fields + 2] = 'hg_marks', marks end
-  job.e, job.c, job.permits = e, c, permits
-  hand(job, hand_answer(job), e, c, tries, now, fields)
-  released = released + 1
+  went(lane, job.order)
+  local fields = slot_fields({'', '', 'hg_released', released_write(now, held_by and held_by.name or '')}, job, e, c, marks)
+  job.e, job.c = e, c
+  hand(job, hand_answer(job), e, c, probe, now, fields)
+  released, turn.taken = released + 1, turn.taken + 1
+  pass(lane)
+  return true
 end
 
 -- elsewhere is whether a job stands where its state says: asynq's tools may have put
@@ -491,7 +513,7 @@ end
 -- look reads the job whose turn it is; nil: the lane holds none that can be understood,
 -- or 'ghosts' stood before it. One that cannot be
 -- understood keeps its place, and the next one has its turn.
-local function look_at(id, position, turn)
+local function look_at(id, position, order)
   local job = hand_look(id)
   if not job then return nil end
   if job.state ~= 'aggregating' then
@@ -500,16 +522,16 @@ local function look_at(id, position, turn)
   end
   job.kept_e, job.kept_c = job.e, job.c
   if job.c > 0 then job.kept_position = job.position end
-  job.position, job.turn, job.suspect = position, turn, job.crashes >= 2
+  job.position, job.order, job.suspect = position, order, job.crashes >= 2
   return job
 end
 
 local function look(lane)
   local tries, damaged = 0, false
   while true do
-    local id, position, turn = next_job(lane)
+    local id, position, order = next_job(lane)
     if not id then return nil, damaged and 'damaged' end
-    local understood, job = attempt_job(id, look_at, position, turn)
+    local understood, job = attempt_job(id, look_at, position, order)
     if job then return job end
     pass(lane)
     tries = tries + 1
@@ -523,161 +545,172 @@ local function look(lane)
   end
 end
 
--- limits_of is what holds a job. The kind of a lane that does not say it (a group of
--- asynq's own client) is that of its job.
-local function limits_of(lane, job)
-  local limits = lane_limits(lane, now)
-  if limits.kind then return limits end
-  local kind = escape(message_kind(job.msg))
-  return lane_limits(lane_of_kind(lane, kind), now)
-end
-
 -- A lane that was let go on for a permit and does not take it passes it on. limits are
 -- nil where it holds no job that could be looked at.
 local function pass_on(lane, limits)
   if not limits and not attempt('lane ' .. lane, function() limits = lane_limits(lane, now) end) then return end
   for _, entry in ipairs(limits.permits) do
     attempt('lane of ' .. limits.tenant, function()
-      if limit_earliest(entry.spec, bucket(entry, now), now, now, 1) > now then return end
+      if not permit_left(entry, now) then return end
       for _, other in ipairs(pick(entry.blocked, 1)) do wait(other, now) end
     end)
   end
 end
 
-local pause_due = math.huge -- when the first pause ends of those that were met
+-- pause_due is when the first pause ends of those that were met.
+local pause_due = math.huge
 
--- weigh is what holds a job of a lane: its limits, until when it is paused and the holds
--- that it would try, the limit without a permit for it, and when its own limits admit it.
+-- weigh asks what holds a job back: its pauses, concurrency limits and own limits.
 local function weigh(lane, job)
-  local limits, paused, due, blocked = limits_of(lane, job), 0, nil, nil
-  if pausing then paused, due = paused_until(limits.tenant, limits.kind, limits.endpoint) end
-  if not job.permits then blocked = blocked_by(limits, now) end
-  local own, binding = earliest_all(limits.own, now, now, job.costs)
+  local limits = job_limits(lane, job.msg, now)
+  slot_ask(job, limits, limits.own, pausing, now)
   earliest_all(limits.shared, now, now, job.costs) -- may raise: what differs for the tenant is of them, too
-  return limits, paused, due, blocked, own, binding
 end
 
--- run releases jobs of one lane while it is the lane's turn: until another lane
--- is due (due_us), or its virtual time passes that of the next in line (share).
--- It returns true when nothing else may go before next_due.
+-- The rows of the decision table above. Each returns whether the turn goes on with the next
+-- job of the lane.
+local function no_job(turn, none)
+  local lane = turn.lane
+  if none == 'ghosts' then
+    wait(lane, now)
+    return false
+  end
+  if none == 'damaged' then
+    set_aside(lane, RETRY_US / 5) -- others may come behind the damaged ones
+  else
+    attempt('lane ' .. lane, function()
+      lane_close(lane, now)
+      place[lane] = nil
+    end)
+  end
+  if turn.taken == 0 then pass_on(lane, turn.limits) end
+end
+
+local function unserved_here(turn, job)
+  local kind = job.limits.kind
+  plan('SADD', unserved, kind)
+  plan('SADD', unserved .. ':' .. kind, turn.lane)
+  if turn.taken == 0 then pass_on(turn.lane, job.limits) end
+end
+
+local function paused(turn, job)
+  -- It has no second turn in this call: one whose pause ends within the horizon
+  -- would keep all others from theirs.
+  place[turn.lane] = {'waiting', job.paused}
+  pause_due = math.min(pause_due, job.paused)
+  if turn.taken == 0 then pass_on(turn.lane, job.limits) end
+end
+
+local function no_permit(turn, job)
+  local blocked = job.blocked
+  plan('SADD', blocked.blocked, turn.lane)
+  -- A limit that may admit more before a permit is freed is asked again then.
+  if blocked.till and blocked.till > now then wait(turn.lane, blocked.till) end
+  if turn.taken == 0 then pass_on(turn.lane, job.limits) end
+end
+
+local function later(turn, job) put_back(turn.lane, job.own, job.binding, turn.taken) end
+
+-- stop ends the round: nothing else may go before next_due. A lane of which nothing went
+-- keeps its place in line.
+local function stop(turn, job, due_us)
+  next_due, turn.stops, turn.stays = due_us, true, turn.taken == 0
+  if not turn.stays then later(turn, job) end
+end
+
+local function no_room_left(turn, job) stop(turn, job, job.own) end
+
+local function not_its_turn(turn, job)
+  later(turn, job)
+  if turn.taken == 0 then pass_on(turn.lane, job.limits) end
+end
+
+local function too_far(turn, job)
+  -- Shared capacity is kept for the lane whose turn it is, or a job of
+  -- great cost would wait for ever behind small ones.
+  if job.own <= horizon then stop(turn, job, job.all) else later(turn, job) end
+end
+
+local function go_with_kept_slot(turn, job)
+  -- It is paid for, and returns from a worker that stopped.
+  job.position, job.permits = job.kept_position or job.position, job.permits or take_permits(job.limits, job.id, now)
+  return release(turn, job, job.kept_e, job.kept_c, job.due)
+end
+
+local function go_expired(turn, job) return release(turn, job, math.max(job.deadline, now), 0) end
+
+local function go_without_slot(turn, job) return release(turn, job, 0, 0, job.due) end
+
+local function go_with_slot(turn, job)
+  local t = job.all
+  -- Lanes that wake together are set apart, or their calls would leave
+  -- at one instant, again and again, and be late behind each other.
+  local c, marks = slot_take(job, t, now + pickup + released * 250, now)
+  if t > now + pickup then ahead = ahead + 1 end
+  local held_by = job.held_by or (turn.s > job.own and turn.shared_by) or job.binding
+  release(turn, job, t, c, job.due, marks, held_by)
+  local part = part_of(job.costs)
+  parts[#parts + 1] = part
+  turn.spent, turn.last = turn.spent + part, part
+  turn.s, turn.shared_by = earliest_all(shared, now, now, ONE)
+  return true
+end
+
+-- row is the first row of the decision table that fits a job.
+local function row(turn, job)
+  local limits, own = job.limits, job.own
+  if not handles(limits.kind) then return unserved_here end
+  if job.paused > now then return paused end
+  if job.blocked then return no_permit end
+  if no_room() then return no_room_left end
+  if job.kept_c > now and job.kept_e <= horizon then return go_with_kept_slot end
+  if turn.taken > 0 and turn.spent / limits.w + turn.start > turn.share then return not_its_turn end
+  if own > (turn.share < math.huge and turn.s + patience or turn.due_us) then return not_its_turn end
+  job.all, job.held_by = earliest_all(limits.all, now, math.max(turn.s, own), job.costs)
+  local t = job.all
+  if job.deadline > 0 and job.deadline <= t and job.deadline <= horizon then return go_expired end
+  if t <= horizon and job.suspect then return go_without_slot end
+  if t > horizon or (t > now + pickup and ahead >= max_ahead) then return too_far end
+  if turn.taken > 0 and t > turn.due_us then return later end
+  return go_with_slot
+end
+
+-- run gives a lane its turn, and answers whether the round ends with it: until another lane
+-- is due (due_us), or its virtual time passes that of the next in line (share). s is when
+-- the shared limits admit a job, and shared_by the one that sets it.
 local function run(lane, start, s, shared_by, due_us, share)
-  local taken, spent, last, stop, expected = 0, 0, 0, false, typical -- last: what the latest job was of it
-  local stays, limits -- stays: the lane keeps its place in line
+  local turn = {
+    lane = lane, start = start, s = s, shared_by = shared_by, due_us = due_us, share = share,
+    taken = 0, spent = 0, last = 0, -- jobs that went, their parts of the queue, and the last of these
+    stops = false, stays = false, -- the round ends; the lane keeps its place in line
+  }
+  local expected, goes_on = typical, true
   place[lane] = false
-  while true do
-    local job, many = look(lane)
+  while goes_on do
+    local job, none = look(lane)
     if not job then
-      if many == 'ghosts' then
-        wait(lane, now)
-      elseif many then
-        set_aside(lane, RETRY_US / 5) -- others may come behind the damaged ones
-        if taken == 0 then pass_on(lane, limits) end
-      else
-        attempt('lane ' .. lane, function()
-          lane_close(lane, now)
-          place[lane] = nil
-        end)
-        if taken == 0 then pass_on(lane, limits) end
-      end
+      no_job(turn, none)
       break
     end
-    local ok, known, paused, due, blocked, own, binding = pcall(weigh, lane, job)
+    local ok, err = pcall(weigh, lane, job)
     if not ok then
-      give_up('lane ' .. lane, known, #plans)
+      give_up('lane ' .. lane, err, #plans)
       set_aside(lane)
       break
     end
-    limits = known
-    local kept = job.kept_c > now and job.kept_e <= horizon
-    job.tries = due
-    if not handles(limits.kind) then
-      plan('SADD', unserved, limits.kind)
-      plan('SADD', unserved .. ':' .. limits.kind, lane)
-      if taken == 0 then pass_on(lane, limits) end
-      break
-    elseif paused > now then
-      -- It has no second turn in this call: one whose pause ends within the horizon
-      -- would keep all others from theirs.
-      place[lane] = {'waiting', paused}
-      pause_due = math.min(pause_due, paused)
-      if taken == 0 then pass_on(lane, limits) end
-      break
-    elseif blocked then
-      plan('SADD', blocked.blocked, lane)
-      -- A limit that may admit more before a permit is freed is asked again then.
-      if blocked.till and blocked.till > now then wait(lane, blocked.till) end
-      if taken == 0 then pass_on(lane, limits) end
-      break
-    elseif no_room() then
-      next_due = own
-      stop, stays = true, taken == 0
-      if not stays then put_back(lane, own, binding, taken) end
-      break
-    elseif kept then
-      -- It returns with a slot that is paid for, from a worker that stopped.
-      job.position = job.kept_position or job.position
-      release(lane, job, job.kept_e, job.kept_c, job.permits or take_permits(limits, job.id, now))
-      taken = taken + 1
-      pass(lane)
-    elseif (taken > 0 and spent / limits.w + start > share) or own > (share < math.huge and s + patience or due_us) then
-      put_back(lane, own, binding, taken)
-      if taken == 0 then pass_on(lane, limits) end
-      break
-    else
-      local t, held_by = earliest_all(limits.all, now, math.max(s, own), job.costs)
-      if not held_by then
-        held_by = binding
-        if s > own and shared_by then held_by = shared_by end
-      end
-      if job.deadline > 0 and job.deadline <= t and job.deadline <= horizon then
-        -- It cannot go in time: the worker archives it, and no limit is touched.
-        job.tries = nil
-        release(lane, job, math.max(job.deadline, now), 0, job.permits or '')
-        taken = taken + 1
-        pass(lane)
-      elseif t <= horizon and job.suspect then
-        -- A suspect (suspects.go) asks for its slot when its turn has come.
-        release(lane, job, 0, 0, job.permits or '')
-        taken = taken + 1
-        pass(lane)
-      elseif t > horizon or (t > now + pickup and ahead >= max_ahead) then
-        -- Shared capacity is kept for the lane whose turn it is, or a job of
-        -- great cost would wait for ever behind small ones.
-        if own <= horizon then next_due, stop = t, true end
-        stays = stop and taken == 0
-        if not stays then put_back(lane, own, binding, taken) end
-        break
-      elseif taken > 0 and t > due_us then
-        put_back(lane, own, binding, taken)
-        break
-      else
-        local c, marks = 0, '' -- no limit, no end
-        if #limits.all > 0 then
-          -- Lanes that wake together are set apart, or their calls would leave
-          -- at one instant, again and again, and be late behind each other.
-          c = math.max(t, now + pickup + released * 250)
-          marks = commit_all(limits.all, now, c, job.costs)
-        end
-        if t > now + pickup then ahead = ahead + 1 end
-        release(lane, job, t, c, job.permits or take_permits(limits, job.id, now), marks, held_by)
-        local part = part_of(job.costs)
-        parts[#parts + 1] = part
-        taken, spent, last = taken + 1, spent + part, part
-        pass(lane)
-        s, shared_by = earliest_all(shared, now, now, ONE)
-      end
-    end
+    turn.limits = job.limits
+    goes_on = row(turn, job)(turn, job)
   end
   local tenant = tenant_of(lane)
-  if stays then
+  if turn.stays then
     stand(lane, start)
-  elseif limits then
-    finish[tenant] = finish_of(tenant) + (spent - expected) / limits.w
+  elseif turn.limits then
+    finish[tenant] = finish_of(tenant) + (turn.spent - expected) / turn.limits.w
   end
   -- The time is the start of the job that went last.
-  if spent > 0 then virtual = math.max(virtual, start + (spent - last) / limits.w) end
-  backlog_add(tenant, -taken)
-  return stop
+  if turn.spent > 0 then virtual = math.max(virtual, start + (turn.spent - turn.last) / turn.limits.w) end
+  backlog_add(tenant, -turn.taken)
+  return turn.stops
 end
 
 local looks, over, more = 0, not usable, false
@@ -748,7 +781,7 @@ for lane, v in pairs(views) do
 end
 
 local keep, drop = {}, {}
-if forget then plan('DEL', vtime) end
+if reset then plan('DEL', vtime) end
 for tenant, at in pairs(finish) do
   local weight = 1
   attempt('tenant ' .. tenant, function() weight = tenant_config(tenant, now).w end)
@@ -758,7 +791,7 @@ for tenant, at in pairs(finish) do
     drop[#drop + 1] = tenant
   end
 end
-if keep[1] or drop[1] or forget or stepped or math.abs(now - looked_at) > 1000000 then
+if keep[1] or drop[1] or reset or stepped or math.abs(now - looked_at) > 1000000 then
   for i, value in ipairs({'*', score_write(virtual), '*unit', unit, '*clock', int(now)}) do table.insert(keep, i, value) end
   while #parts > 7 do table.remove(parts, 1) end
   local usual = median()

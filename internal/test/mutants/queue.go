@@ -114,7 +114,7 @@ var queueMutants = []mutant{
 		"swapped", "a provider's pause stops the buckets, and the longer one holds", "queue TestThrottledStopsTheBucket",
 	},
 	{
-		"queue/internal/store/lanes.lua", `if limit_earliest(entry.spec, bucket(entry, now), now, now, 1) > now then return entry end`, `if limit_earliest(entry.spec, bucket(entry, now), now, now, 1) > now + 1e15 then return entry end`,
+		"queue/internal/store/lanes.lua", `local function permit_left(entry, now) return limit_earliest(entry.spec, bucket(entry, now), now, now, 1) <= now end`, `local function permit_left(entry, now) return limit_earliest(entry.spec, bucket(entry, now), now, now, 1) <= now + 1e15 end`,
 		"wrong number", "no more calls are under way than a concurrency limit says", "queue TestConcurrencyLimit|TestKeptSlotTakesAPermit",
 	},
 	{
@@ -168,7 +168,7 @@ var queueMutants = []mutant{
 		"wrong number", "a tenant that was away earns no credit", "queue TestAbsenceIsNoCredit",
 	},
 	{
-		"queue/dispatch.lua", `finish[tenant] = finish_of(tenant) + (spent - expected) / limits.w`, `finish[tenant] = finish_of(tenant) + (spent - expected)`,
+		"queue/dispatch.lua", `finish[tenant] = finish_of(tenant) + (turn.spent - expected) / turn.limits.w`, `finish[tenant] = finish_of(tenant) + (turn.spent - expected)`,
 		"wrong number", "a shared limit is divided by weights", "queue TestSharedLimitIsDividedByWeight|TestWeightsAreLive",
 	},
 	{
@@ -176,31 +176,31 @@ var queueMutants = []mutant{
 		"wrong number", "jobs of low priority are not starved", "queue TestLowIsNotStarved|TestPriorityWithinATenant",
 	},
 	{
-		"queue/dispatch.lua", `if turn == 'lower' then v.skips, v.skipped = 0, true end`, `if turn == 'lower' then v.skipped = true end`,
+		"queue/dispatch.lua", `if order == 'below' then v.skips, v.skipped = 0, true end`, `if order == 'below' then v.skipped = true end`,
 		"missing write", "jobs of high priority go first nine times of ten", "queue TestLowIsNotStarved|TestPriorityWithinATenant",
 	},
 	{
-		"queue/dispatch.lua", `if not job.permits then blocked = blocked_by(limits, now) end`, `if job.permits then blocked = blocked_by(limits, now) end`,
+		"queue/internal/store/lanes.lua", `if not job.permits then job.blocked = blocked_by(limits, now) end`, `if job.permits then job.blocked = blocked_by(limits, now) end`,
 		"swapped", "a lane without a permit waits for one", "queue TestConcurrencyLimit|TestKeptSlotTakesAPermit|TestFreedPermitIsPassedOn",
 	},
 	{
-		"queue/dispatch.lua", `release(lane, job, job.kept_e, job.kept_c, job.permits or take_permits(limits, job.id, now))`, `release(lane, job, job.kept_e, job.kept_c, job.permits or '')`,
+		"queue/dispatch.lua", `job.position, job.permits = job.kept_position or job.position, job.permits or take_permits(job.limits, job.id, now)`, `job.position, job.permits = job.kept_position or job.position, job.permits or ''`,
 		"missing write", "a job that kept its slot takes a permit, too", "queue TestKeptSlotTakesAPermit",
 	},
 	{
-		"queue/dispatch.lua", `if job.deadline > 0 and job.deadline <= t and job.deadline <= horizon then`, `if job.deadline > 0 and job.deadline > t and job.deadline <= horizon then`,
+		"queue/dispatch.lua", `if job.deadline > 0 and job.deadline <= t and job.deadline <= horizon then return go_expired end`, `if job.deadline > 0 and job.deadline > t and job.deadline <= horizon then return go_expired end`,
 		"swapped", "a job that cannot go before its deadline takes no slot", "queue TestDeadlineBeforeTheSlot",
 	},
 	{
-		"queue/dispatch.lua", `elseif t > horizon or (t > now + pickup and ahead >= max_ahead) then`, `elseif t > horizon + 1e6 or (t > now + pickup and ahead >= max_ahead) then`,
+		"queue/dispatch.lua", `if t > horizon or (t > now + pickup and ahead >= max_ahead) then return too_far end`, `if t > horizon + 1e6 or (t > now + pickup and ahead >= max_ahead) then return too_far end`,
 		"wrong number", "no slot is given further ahead than the horizon", "queue TestNoSlotBehindTheHorizon",
 	},
 	{
-		"queue/dispatch.lua", `marks = commit_all(limits.all, now, c, job.costs)`, `marks = commit_all(limits.all, now, t, job.costs)`,
+		"queue/internal/store/lanes.lua", `marks = commit_all(limits.all, now, c, job.costs)`, `marks = commit_all(limits.all, now, t, job.costs)`,
 		"clock", "a call is accounted at the last moment at which it may leave", "queue TestAccounting",
 	},
 	{
-		"queue/dispatch.lua", `marks = commit_all(limits.all, now, c, job.costs)`, `marks = ''`,
+		"queue/internal/store/lanes.lua", `marks = commit_all(limits.all, now, c, job.costs)`, `marks = ''`,
 		"missing write", "every release is counted by its limits", "queue TestLoweredBelowACost",
 	},
 	{
@@ -208,15 +208,15 @@ var queueMutants = []mutant{
 		"missing write", "a job is released once", "queue TestGhosts",
 	},
 	{
-		"queue/dispatch.lua", `backlog_add(tenant, -taken)`, `backlog_add(tenant, 1 - taken)`,
+		"queue/dispatch.lua", `backlog_add(tenant, -turn.taken)`, `backlog_add(tenant, 1 - turn.taken)`,
 		"off by one", "what was released does not count as waiting", "queue TestBacklogCap|TestCaps|TestVerbsByState|TestWhatIsLeftExpires",
 	},
 	{
-		"queue/dispatch.lua", `if not handles(limits.kind) then`, `if not handles('') and limits.kind == '' then`,
+		"queue/dispatch.lua", `if not handles(limits.kind) then return unserved_here end`, `if not handles('') and limits.kind == '' then return unserved_here end`,
 		"swapped", "a worker is handed no job of a kind that it does not know", "queue TestWorkersOfDifferentKinds|TestUnservedIsSaid|TestKindsWithoutEnd",
 	},
 	{
-		"queue/dispatch.lua", `elseif t <= horizon and job.suspect then`, `elseif t <= horizon and job.suspect == 3 then`,
+		"queue/dispatch.lua", `if t <= horizon and job.suspect then return go_without_slot end`, `if t <= horizon and job.suspect == 3 then return go_without_slot end`,
 		"missing branch", "a suspect is given its slot when its turn has come", "queue TestSuspect|TestPoison",
 	},
 	{
@@ -232,7 +232,7 @@ var queueMutants = []mutant{
 		"no bound", "a call looks at a bounded number of damaged jobs", "queue TestManyGhosts",
 	},
 	{
-		"queue/dispatch.lua", `local kept = job.kept_c > now and job.kept_e <= horizon`, `local kept = job.kept_c > now`,
+		"queue/dispatch.lua", `if job.kept_c > now and job.kept_e <= horizon then return go_with_kept_slot end`, `if job.kept_c > now then return go_with_kept_slot end`,
 		"clock", "a slot that was given before the clock was set back is given up", "queue TestNoFarSlotIsUsed",
 	},
 	{
@@ -279,15 +279,15 @@ var queueMutants = []mutant{
 		"no fence", "only the run that has a job gets a slot for it", "queue TestSlotWaitsForAPause",
 	},
 	{
-		"queue/slot.lua", `if missed > 0 then refund_all(limits.all, now, missed, costs, task[6]) end`, `if missed < 0 then refund_all(limits.all, now, missed, costs, task[6]) end`,
+		"queue/slot.lua", `if job.missed > 0 then refund_all(limits.all, now, job.missed, job.costs, job.marks) end`, `if job.missed < 0 then refund_all(limits.all, now, job.missed, job.costs, job.marks) end`,
 		"swapped", "a slot that was missed moves to now and is not lost", "queue TestMissedSlotMoves",
 	},
 	{
-		"queue/slot.lua", `local t, binding = earliest_all(limits.all, now, math.max(now, paused), costs)`, `local t, binding = earliest_all(limits.all, now, now, costs)`,
+		"queue/internal/store/lanes.lua", `job.own, job.binding = earliest_all(list, now, math.max(now, job.paused), job.costs)`, `job.own, job.binding = earliest_all(list, now, now, job.costs)`,
 		"missing condition", "a job that a worker holds waits for the end of a pause, too", "queue TestSlotWaitsForAPause",
 	},
 	{
-		"queue/slot.lua", `free_permits(id, task[5], now)`, `free_permits(id, nil, now)`,
+		"queue/slot.lua", `free_permits(id, job.held, now)`, `free_permits(id, nil, now)`,
 		"missing write", "a job that goes back to its lane holds no permit", "queue TestSlotWaitsForAPause",
 	},
 
@@ -456,7 +456,7 @@ var queueMutants = []mutant{
 		"no fence", "what is kept after its end is forgotten, and nothing else", "queue TestJanitor",
 	},
 	{
-		"queue/slot.lua", `if task[9] then`, `if task[9] == '2' then`,
+		"queue/slot.lua", `elseif task[9] then`, `elseif task[9] == '2' then`,
 		"no fence", "a job that an earlier run ended meanwhile is not called", "queue TestEarlierRunEndsTheJob",
 	},
 	{

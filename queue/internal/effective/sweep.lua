@@ -26,12 +26,11 @@ local moved = 0
 -- ask is the moment at which the first job of a lane may go, or the limit that blocks it.
 local function ask(lane, id)
   local task = read('HMGET', task_key(id), 'hg_cost', 'hg_costs', 'hg_permits', 'msg')
-  local limits = lane_limits(lane, now)
-  if not limits.kind then limits = lane_limits(lane_of_kind(lane, escape(message_kind(task[4] or ''))), now) end
-  local paused = paused_until(limits.tenant, limits.kind, limits.endpoint)
-  local e, binding = earliest_all(limits.own, now, math.max(now, paused), costs_read(task[1], task[2]))
+  local job, limits = {costs = costs_read(task[1], task[2]), permits = task[3]}, job_limits(lane, task[4] or '', now)
+  slot_ask(job, limits, limits.own, true, now)
+  local e, binding = job.own, job.binding
   if binding and binding.till and binding.till > now then e = math.min(e, binding.till) end
-  return e, not task[3] and blocked_by(limits, now), limits
+  return e, job.blocked, limits
 end
 
 local function look(lane)

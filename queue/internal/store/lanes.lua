@@ -258,6 +258,14 @@ local function lane_limits(lane, now)
   return known
 end
 
+-- job_limits are the limits of a job in a lane. A lane's name may not say its kind (a group
+-- of asynq's own client): it is the job's.
+local function job_limits(lane, msg, now)
+  local limits = lane_limits(lane, now)
+  if limits.kind then return limits end
+  return lane_limits(lane_of_kind(lane, escape(message_kind(msg))), now)
+end
+
 -- shared_limits are those of the whole queue, which every lane stands under.
 local function shared_limits(now) return lane_limits('', now).shared end
 
@@ -373,10 +381,12 @@ local function pause_all(list, now, ends, reason)
   end
 end
 
+local function permit_left(entry, now) return limit_earliest(entry.spec, bucket(entry, now), now, now, 1) <= now end
+
 -- blocked_by is the first concurrency limit of a lane with no permit left.
 local function blocked_by(limits, now)
   for _, entry in ipairs(limits.permits) do
-    if limit_earliest(entry.spec, bucket(entry, now), now, now, 1) > now then return entry end
+    if not permit_left(entry, now) then return entry end
   end
 end
 
@@ -447,6 +457,40 @@ local function paused_until(tenant, kind, endpoint, id)
     end
   end
   return latest, due, tries
+end
+
+-- slot_ask asks what holds a job back: when the last of its pauses ends and which holds it
+-- would try or tries (job.paused, job.due, job.tries; asked where pausing), the concurrency
+-- limit without a permit for it (job.blocked), and when the limits of the list admit it and
+-- which of them sets that (job.own, job.binding). A job holds its permits already, or has
+-- permits nil.
+local function slot_ask(job, limits, list, pausing, now)
+  job.limits, job.paused, job.due, job.tries, job.blocked = limits, 0, nil, nil, nil
+  if pausing then job.paused, job.due, job.tries = paused_until(limits.tenant, limits.kind, limits.endpoint, job.asks) end
+  if not job.permits then job.blocked = blocked_by(limits, now) end
+  job.own, job.binding = earliest_all(list, now, math.max(now, job.paused), job.costs)
+end
+
+-- slot_take takes what a job needs for a slot at t, where all its limits admit it: its costs
+-- of all limits and a permit of each concurrency limit. The slot ends at `latest`, or never
+-- where no limit holds the job. It returns the end, 0 for none, and the marks.
+local function slot_take(job, t, latest, now)
+  local limits, c, marks = job.limits, 0, ''
+  if limits.all[1] then
+    c = math.max(t, latest)
+    marks = commit_all(limits.all, now, c, job.costs)
+  end
+  job.permits = job.permits or take_permits(limits, job.id, now)
+  return c, marks
+end
+
+-- slot_fields adds to the words of an HSET what a task says of its slot.
+local function slot_fields(fields, job, e, c, marks)
+  local n = #fields
+  fields[n + 1], fields[n + 2] = 'hg_slot', slot_write(e, c, job.position)
+  if (job.permits or '') ~= '' then fields[n + 3], fields[n + 4] = 'hg_permits', job.permits end
+  if (marks or '') ~= '' then fields[#fields + 1], fields[#fields + 2] = 'hg_marks', marks end
+  return fields
 end
 
 -- note_pause numbers a change of a scope's pause, which is kept until a time.
