@@ -130,9 +130,9 @@ func TestRedisPageNamesTheCode(t *testing.T) {
 	t.Parallel()
 	page, code := readRedisPage(t), codeOfKeys(t)
 	keys, global, fields := map[string]string{}, map[string]string{}, map[string]string{}
-	all := ""
+	var all strings.Builder
 	for file, text := range code {
-		all += filepath.Base(file) + "\n" + text
+		all.WriteString(filepath.Base(file) + "\n" + text)
 		find := func(found map[string]string, pattern *regexp.Regexp) {
 			for _, match := range pattern.FindAllStringSubmatch(text, -1) {
 				found[match[len(match)-1]] = file
@@ -170,9 +170,9 @@ func TestRedisPageNamesTheCode(t *testing.T) {
 	compare("key", global, page.global)
 	compare("field", fields, slices.DeleteFunc(slices.Clone(page.fields), func(name string) bool { return !strings.HasPrefix(name, "hg_") }))
 	words := map[string]bool{}
-	for _, word := range regexp.MustCompile(`[\w.]+`).FindAllString(all, -1) {
+	for _, word := range regexp.MustCompile(`[\w.]+`).FindAllString(all.String(), -1) {
 		words[word] = true
-		for _, part := range strings.Split(word, ".") {
+		for part := range strings.SplitSeq(word, ".") {
 			words[part] = true
 		}
 	}
