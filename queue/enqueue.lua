@@ -22,6 +22,8 @@
 --   {-3, limit, most, cost, unit} the limit never admits so much
 --   {-4, depth, cap} the queue's backlog is full
 --   {-5, fault} what Redis holds for the job, or for its queue, cannot be understood
+-- Bound: the jobs that the caller passes, each with one task, one lane and one key.
+-- Full memory: it makes none of its writes, so that no job is accepted that cannot be kept.
 --
 -- A reply may be lost, and the jobs done and gone when the call is repeated. So the
 -- answers are kept for as long as a try may arrive, or until the next call of the line. A

@@ -13,6 +13,8 @@
 -- ARGV[8]   its answer, ARGV[9] attempt, ARGV[10] took_us
 -- Returns   1 when the job is done by it; 0 when nothing of it is to be noted, such as
 --           of a job that was deleted and enqueued again
+-- Bound: one job.
+-- Full memory: it makes all of its writes or none; the worker tries again.
 local now = clock()
 local id, owner, tenant, kind, succeeded = unpack(ARGV, 2, 6)
 local key = task_key(id)

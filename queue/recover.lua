@@ -5,6 +5,7 @@
 -- ARGV[1]   queue
 -- ARGV[2..] four for each job: id, lease (its score when last seen, '' for none),
 --           owner when last seen ('' for none), ended '1': that worker is gone
+-- Bound: the caller passes at most 50 jobs.
 -- Returns   how many jobs were taken; one whose lease or owner has changed is left alone.
 -- Full memory: it fails before its first write, which is one that needs memory.
 --

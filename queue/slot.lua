@@ -12,6 +12,7 @@
 --   answer  'go' | 'park' its slot is far: back to the lane | 'gone' not this
 --           worker's any more | 'done' and 'failed' an earlier run has ended it
 --   reason  'pause' | 'window' | 'limit' or 'concurrency', and the limit's name
+-- Bound: one job, and the limits of its lane.
 -- Full memory: it runs (allow-oom). It replaces a slot, or sends a job back to its lane.
 local now = clock()
 local id, owner, tenant, attributes, kind = unpack(ARGV, 5, 9)

@@ -6,6 +6,8 @@
 -- ARGV[3]   for how long they may, seconds
 -- ARGV[4]   most: how many are moved in one call
 -- Returns   how many were moved
+-- Bound: it moves at most `most` jobs, with three commands for each.
+-- Full memory: it runs (allow-oom), as it moves names from one set to another.
 without_queue = 0
 local archived, moved = asynq .. 'archived', 0
 local excess = read('ZCARD', archived) - tonumber(ARGV[2])

@@ -4,6 +4,7 @@
 -- ARGV[1]   queue
 -- ARGV[2]   most: how many are forgotten in one call
 -- Returns   how many were
+-- Bound: it deletes at most `most` jobs.
 -- Full memory: it runs (allow-oom), as it deletes.
 without_queue = 0
 local completed, now, n = asynq .. 'completed', math.floor(clock() / 1000000), 0

@@ -16,6 +16,7 @@
 -- Returns   {cursor, moved}
 -- Bound: a slice is some 100 lanes of up to 16 limits, or 2,000 names of which those of
 -- one tenant are asked.
+-- Full memory: it makes all of its writes or none; a later sweep tries again.
 local now = clock()
 without_queue = {'0', 0}
 if not attempt('limits', function() set_calendars(ARGV[3]) end) then return {'0', 0} end

@@ -7,6 +7,8 @@
 -- ARGV[4]   n: how many jobs at most
 -- Returns   {cursor of the next page or '', then five for each job: id, at_us,
 --           moved 1|0, msg, outcome}
+-- Bound: n jobs, and two searches by halves.
+-- Full memory: it runs, as it reads and deletes.
 local at, last, n = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 
 -- before orders what was archived in one µs as Redis does, whatever its locale.

@@ -16,6 +16,8 @@
 -- ARGV[11..] the lanes, of jobs that wait
 -- Returns   {done 1|0, at, id, lane: which of them, looked at, then six for each job: id,
 --           at_us, message without the payload, hg_base, hg_outcome, hg_error}
+-- Bound: the jobs to look at, and 2 MiB of their messages.
+-- Full memory: it runs, as it only reads.
 -- Scheduled jobs and those to be tried again come in the order of their time, lanes in
 -- that of going, archived ones the newest first, pending and active ones as they came.
 local state, at, last = ARGV[2], tonumber(ARGV[3]), ARGV[4]

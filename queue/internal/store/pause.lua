@@ -8,6 +8,8 @@
 -- ARGV[5]   audit entry
 -- ARGV[6]   calendars as JSON, '' for none
 -- Returns   the pause before and after, as "until_us by reason"; '' for none
+-- Bound: one scope, and the buckets that all share or those of one tenant.
+-- Full memory: it makes all of its writes or none.
 local now = clock()
 local pauses, scope, until_us = headgate .. 'pauses', ARGV[2], tonumber(ARGV[3])
 set_calendars(ARGV[6])

@@ -21,6 +21,8 @@
 -- ARGV[15..] the lanes, or the id
 -- Returns   {done 1|0, cursor, lanes done, looked at, matched, too late, held by a pause,
 --           state of the one job}
+-- Bound: `most` jobs, and 2 MiB of their messages.
+-- Full memory: it makes all of its writes or none.
 -- Each job moves at once from where it was to where it goes.
 local now = clock()
 local verb, dry, place, cursor, most = ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5], tonumber(ARGV[6])
