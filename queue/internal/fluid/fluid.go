@@ -426,12 +426,12 @@ func (m *Model) slow(grid bool) (slowed bool) {
 				continue
 			}
 			interval := u.Cost / own.Rate
-			if own.starved = grid && interval < slot; grid {
-				own.in = own.Rate * interval / onGrid(interval, slot)
-			} else {
-				own.in = own.Rate * max(0, 1-others*lostTo(interval, slot))
+			own.starved = grid && interval < slot
+			part := interval / onGrid(interval, slot)
+			if !grid {
+				part = max(part, 1-others*lostTo(interval, slot)) // it has a slot of the grid at least
 			}
-			slowed = true
+			own.in, slowed = own.Rate*part, true
 		}
 	}
 	return slowed

@@ -358,3 +358,30 @@ func TestWindowsThatNobodyUses(t *testing.T) {
 		t.Errorf("the last job goes at %.3f s, the model says %.3f s", tenant.at, one.At)
 	}
 }
+
+// TestPacesLeaveEachOtherASlot: two lanes that save nothing up and do not use all slots of a
+// shared limit do not slow each other down to less than every second slot.
+func TestPacesLeaveEachOtherASlot(t *testing.T) {
+	t.Parallel()
+	slots := &exactLimit{interval: 1.0 / 70, burst: 1, fluid: Bucket{Level: 1, Max: 1, Rate: 70}}
+	first := &exactLimit{interval: 1.0 / 58, burst: 1, fluid: Bucket{Level: 1, Max: 1, Rate: 58, Private: true}}
+	token := &exactLimit{interval: 1.0 / 24, burst: 21, fluid: Bucket{Level: 21, Max: 21, Rate: 24, Private: true}}
+	second := &exactLimit{interval: 1.0 / 57, burst: 1, fluid: Bucket{Level: 1, Max: 1, Rate: 57, Private: true}}
+	wide := &exactLimit{window: 1, quota: 100, fluid: Bucket{Level: 100, Max: 100, Quota: 100, Period: 1, Private: true}}
+	tenants := []*exactTenant{
+		{jobs: 560, weight: 1, own: []*exactLimit{token, first}},
+		{jobs: 580, weight: 1, own: []*exactLimit{second, wide}},
+	}
+	one, two := &Member{Jobs: 560, Times: 1}, &Member{Jobs: 580, Times: 1}
+	m := &Model{Buckets: []Bucket{slots.fluid, token.fluid, first.fluid, second.fluid, wide.fluid}, Flows: []*Flow{
+		{Weight: 1, Members: []*Member{one}, Uses: []Use{{0, 1}, {1, 1}, {2, 1}}},
+		{Weight: 1, Members: []*Member{two}, Uses: []Use{{0, 1}, {3, 1}, {4, 1}}},
+	}}
+	dispatchExactly(tenants, []*exactLimit{slots})
+	m.Run(nil)
+	for i, one := range []*Member{one, two} {
+		if at := tenants[i].at; math.Abs(one.At-at) > 0.05*at {
+			t.Errorf("tenant %d is through at %.2f s, the model says %.2f s", i, at, one.At)
+		}
+	}
+}
