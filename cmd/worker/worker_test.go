@@ -198,7 +198,7 @@ func TestRunAndHealthcheck(t *testing.T) {
 	if errText := <-ended; errText != "" {
 		t.Error(errText)
 	}
-	if workers, err := workers.List(t.Context(), server.Client()); err != nil || len(living) != 0 {
-		t.Errorf("after its end: %+v, %v", workers, err)
+	if living, err := workers.List(t.Context(), server.Client()); err != nil || len(living) != 0 {
+		t.Errorf("after its end: %+v, %v", living, err)
 	}
 }

@@ -3,6 +3,7 @@ package queuetest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -110,10 +111,15 @@ func (q *Queue) Drain() {
 	}()
 	err := q.drained(ctx)
 	cancel()
-	if err := cmp.Or(<-ended, err, q.release()); err != nil {
+	switch err := cmp.Or(<-ended, err, q.release()); {
+	case errors.Is(err, errNoEnd): // only now do the jobs stand still for a list
+		q.t.Fatalf("queuetest: Drain: %v%s", err, q.list())
+	case err != nil:
 		q.t.Fatalf("queuetest: Drain: %v", err)
 	}
 }
+
+var errNoEnd = errors.New("do handlers enqueue one another without end?")
 
 // drained waits until the worker has nothing to do, or ended by itself.
 func (q *Queue) drained(ctx context.Context) error {
@@ -126,8 +132,7 @@ func (q *Queue) drained(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-			_ = q.release() // so that the list has the right times
-			return fmt.Errorf("jobs still run after %v; do handlers enqueue one another without end?%s", q.longest, q.list())
+			return fmt.Errorf("jobs still run after %v; %w", q.longest, errNoEnd)
 		case released := <-q.rounds:
 			if still++; released > 0 {
 				still, since = 0, time.Now()

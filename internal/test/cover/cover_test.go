@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,7 +12,7 @@ import (
 // TestPrintedScripts: what is printed of a script is printed again in the same way.
 func TestPrintedScripts(t *testing.T) {
 	t.Chdir("../../..")
-	paths, err := filepath.Glob("[qt]*/*.lua")
+	paths, err := scriptPaths()
 	if err != nil || len(paths) < 30 {
 		t.Fatal(paths, err)
 	}

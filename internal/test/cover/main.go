@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -92,9 +93,9 @@ func run(packages []string) error {
 
 // instrumented reads the scripts, and returns their instrumented texts by path.
 func instrumented() ([]script, map[string]string, error) {
-	paths, err := filepath.Glob("[qt]*/*.lua") // queue and throttle
-	if err != nil || len(paths) == 0 {
-		return nil, nil, errors.Join(err, errors.New("no scripts: run it in the root of the module"))
+	paths, err := scriptPaths()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: run it in the root of the module", err)
 	}
 	var scripts []script
 	texts, marks := map[string]string{}, 0
@@ -115,6 +116,26 @@ func instrumented() ([]script, map[string]string, error) {
 		scripts = append(scripts, s)
 	}
 	return scripts, texts, nil
+}
+
+// scriptPaths are those of the scripts that programs load.
+func scriptPaths() ([]string, error) {
+	var paths []string
+	for _, folder := range []string{"queue", "throttle"} {
+		err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() && entry.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			if filepath.Ext(path) == ".lua" {
+				paths = append(paths, path)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return paths, nil
 }
 
 // hooks adds what makes a script say what it noted, and keeps the logs of all Redis
