@@ -10,10 +10,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
-	"github.com/headgate/headgate/throttle"
 )
 
 // accountBuckets holds the buckets after a script against those before it. One that was
@@ -143,10 +143,10 @@ func taken(limit limits.Limit, text string, now time.Time) (float64, error) {
 		return 0, fmt.Errorf("a %s is no bucket", is)
 	}
 	if spec.Algorithm == "sl" || limit.Concurrency > 0 {
-		_, err := (throttle.Spec{Algorithm: "fw", Window: 1}).Stored(text, now.UnixMicro(), nil)
+		_, err := (limitlua.Spec{Algorithm: "fw", Window: 1}).Stored(text, now.UnixMicro(), nil)
 		return 0, err
 	}
-	stored, err := spec.Stored(text, now.UnixMicro(), limit.Windows(now, 2))
+	stored, err := spec.Stored(text, now.UnixMicro(), effective.Windows(limit, now, 2))
 	if err != nil {
 		return 0, err
 	}

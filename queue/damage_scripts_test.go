@@ -12,13 +12,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/operate"
-	"github.com/headgate/headgate/throttle"
 )
 
 func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -26,7 +26,7 @@ func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 // damagedScripts are all scripts of a queue, each as the programs run it.
 func damagedScripts(client *redis.Client) []damagedScript {
 	// eval runs a script as it is: an error of it is an error.
-	eval := func(ctx context.Context, script *throttle.Script, args ...any) error {
+	eval := func(ctx context.Context, script *redisscript.Script, args ...any) error {
 		_, err := script.Run(ctx, client, store.ScriptKeys(damagedQueue), append([]any{damagedQueue}, args...)...)
 		return err
 	}
@@ -142,7 +142,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		_, err := watchScript.Run(ctx, client, []string{store.Key(damagedQueue, "watcher")}, damagedQueue, fmt.Sprint("worker", pick.IntN(2)), 2000)
 		return err
 	})
-	periodic := func(name string, script *throttle.Script, key string, args func(tick int64) []any) {
+	periodic := func(name string, script *redisscript.Script, key string, args func(tick int64) []any) {
 		add("periodic "+name, func(ctx context.Context, pick *rand.Rand, _ sight) error {
 			_, err := script.Run(ctx, client, []string{key}, args(time.Now().Unix()-int64(pick.IntN(3)))...)
 			return err

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
@@ -183,7 +184,7 @@ func TestTicksOutOfOrder(t *testing.T) {
 	client := r.server.Client()
 	fired := "test:" + r.queue
 	defer client.Del(t.Context(), fired)
-	ask := func(script *throttle.Script, args ...any) string {
+	ask := func(script *redisscript.Script, args ...any) string {
 		t.Helper()
 		reply, err := script.Run(t.Context(), client, []string{fired}, args...)
 		if err != nil {
@@ -192,7 +193,7 @@ func TestTicksOutOfOrder(t *testing.T) {
 		return fmt.Sprint(reply)
 	}
 	for _, step := range []struct {
-		script *throttle.Script
+		script *redisscript.Script
 		args   []any
 		want   string
 	}{

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -134,7 +135,7 @@ func footprint(t *testing.T, server *redistest.Server, tenant string) []string {
 	r.release(t, r.dispatcher(), 4)
 
 	seen := map[string]bool{}
-	escaped := throttle.Escape(tenant)
+	escaped := rediskey.Escape(tenant)
 	note := func(words ...string) {
 		for i, word := range words {
 			word = strings.ReplaceAll(word, name, "QUEUE")

@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -44,7 +46,7 @@ var (
 )
 
 var (
-	freshScript = throttle.NewScript(enqueueFreshLua, asynqwire.Lua, store.FormatsLua, store.LanesLua)
+	freshScript = limitlua.NewScript(enqueueFreshLua, asynqwire.Lua, store.FormatsLua, store.LanesLua)
 	fullScript  = store.NewScript(enqueueLua)
 )
 
@@ -73,7 +75,7 @@ func twins(t *testing.T, shape limits.Queue, damage func(client redis.UniversalC
 }
 
 // enqueueBy runs a script for a job.
-func enqueueBy(t *testing.T, client *Client, script *throttle.Script, queue string, edit func(*Job)) string {
+func enqueueBy(t *testing.T, client *Client, script *redisscript.Script, queue string, edit func(*Job)) string {
 	t.Helper()
 	job := Job{Kind: "call", Queue: queue, Tenant: "a", Payload: json.RawMessage(`{"n":1}`)}
 	edit(&job)

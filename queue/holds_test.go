@@ -13,6 +13,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
@@ -234,7 +235,7 @@ func TestHostIsDownForAll(t *testing.T) {
 // holdBack writes a hold by hand.
 func (r *rig) holdBack(t *testing.T, scope string, ends time.Time, probe string) {
 	t.Helper()
-	text := fmt.Sprintf("%d tried 1000000 1 %s it answered 503", ends.UnixMicro(), throttle.Escape(probe))
+	text := fmt.Sprintf("%d tried 1000000 1 %s it answered 503", ends.UnixMicro(), rediskey.Escape(probe))
 	_, err := store.NewScript(`pause_set(ARGV[2], ARGV[3], tonumber(ARGV[4])) return 1`).Run(t.Context(), r.server.Client(),
 		store.ScriptKeys(r.queue), r.queue, scope, text, ends.Add(time.Hour).UnixMicro())
 	if err != nil {
@@ -351,7 +352,7 @@ func (r *rig) tryBy(t *testing.T, id string) {
 	t.Helper()
 	client, field := r.server.Client(), store.AccountScope("call")
 	text := client.HGet(t.Context(), store.Key(r.queue, "pauses"), field).Val()
-	client.HSet(t.Context(), store.Key(r.queue, "pauses"), field, strings.Replace(text, " - ", " "+throttle.Escape(id)+" ", 1))
+	client.HSet(t.Context(), store.Key(r.queue, "pauses"), field, strings.Replace(text, " - ", " "+rediskey.Escape(id)+" ", 1))
 }
 
 // TestEndpointLanes: each way into the queue gives a webhook the lane of its endpoint, and

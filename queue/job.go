@@ -15,10 +15,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
-	"github.com/headgate/headgate/throttle"
 )
 
 // Job is one outbound call wanted by the application.
@@ -276,13 +276,13 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	attributes = store.WithEndpoint(attributes, job.Kind, payload)
 
 	a := accepted{
-		queue: queue, tenant: throttle.Escape(job.Tenant), attributes: attributes, kind: throttle.Escape(job.Kind),
+		queue: queue, tenant: rediskey.Escape(job.Tenant), attributes: attributes, kind: rediskey.Escape(job.Kind),
 		cost: max(job.Cost, 1), costs: costs, band: job.Priority.band(), due: due,
 	}
 	retention := job.Retention
 	freed := job.KeyUntil == Ended || job.KeyWindow > 0
 	if freed {
-		a.unique = a.tenant + ":" + throttle.Escape(job.Key)
+		a.unique = a.tenant + ":" + rediskey.Escape(job.Key)
 		a.window = job.KeyWindow.Microseconds()
 	}
 	if job.Key == "" || freed {
@@ -296,7 +296,7 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 		}
 	} else {
 		// Escaped parts hold no ':', so no two pairs share an id.
-		a.id = a.tenant + ":" + throttle.Escape(job.Key)
+		a.id = a.tenant + ":" + rediskey.Escape(job.Key)
 		if retention == 0 {
 			retention = keyRetention
 		}

@@ -5,8 +5,8 @@ import (
 	_ "embed"
 	"time"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/throttle"
 )
 
 //go:embed lead.lua
@@ -15,7 +15,7 @@ var leadLua string
 //go:embed resign.lua
 var resignLua string
 
-var resignScript = throttle.NewScript(resignLua)
+var resignScript = limitlua.NewScript(resignLua)
 
 // While there is little to do in a queue, one worker leads: it alone dispatches, and the
 // others stand by, so that an idle queue costs the same however many workers serve it. All

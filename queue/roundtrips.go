@@ -10,15 +10,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
-	"github.com/headgate/headgate/throttle"
 )
 
 // scriptNames are those of the scripts that a worker runs, by their hash.
 var scriptNames = func() map[string]string {
 	names := map[string]string{}
-	for name, script := range map[string]*throttle.Script{
+	for name, script := range map[string]*redisscript.Script{
 		"enqueue": enqueueScript, "dispatch": dispatchScript, "slot": slotScript, "settle": settleScript,
 		"recover": recoverScript, "watch": watchScript, "late": lateScript, "resign": resignScript, "sweep": effective.SweepScript, "janitor": chores.JanitorScript, "archive": chores.ArchiveScript,
 		"periodic": periodicFireScript, "periodic_look": periodicLookScript, "periodic_choose": periodicChooseScript,

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/throttle"
 )
 
 // Running is the job that a handler was called for.
@@ -197,5 +197,5 @@ func newRunning(queue, id string, task asynqwire.Message) *Running {
 }
 
 // tenant and kind are as the scripts spell them.
-func (job *Running) tenant() string { return throttle.Escape(job.Tenant) }
-func (job *Running) kind() string   { return throttle.Escape(job.Kind) }
+func (job *Running) tenant() string { return rediskey.Escape(job.Tenant) }
+func (job *Running) kind() string   { return rediskey.Escape(job.Kind) }

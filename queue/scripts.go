@@ -3,9 +3,9 @@ package queue
 import (
 	_ "embed"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/throttle"
 )
 
 //go:embed enqueue.lua
@@ -54,7 +54,7 @@ var periodicMarkLua string
 var periodicFireLua string
 
 var (
-	enqueueScript  = throttle.NewScript(enqueueFreshLua, asynqwire.Lua, store.FormatsLua, store.LanesLua).Else(store.NewScript(enqueueLua))
+	enqueueScript  = limitlua.NewScript(enqueueFreshLua, asynqwire.Lua, store.FormatsLua, store.LanesLua).Else(store.NewScript(enqueueLua))
 	dispatchScript = store.NewScript(dispatchLua, asynqwire.MessageLua, handLua, leadLua).AllowOOM()
 	slotScript     = store.NewScript(slotLua, store.RecordLua).AllowOOM()
 	settleScript   = store.NewScript(settleLua, asynqwire.MessageLua, store.RecordLua, store.EndLua).AllowOOM()
@@ -65,9 +65,9 @@ var (
 
 // Periodic jobs, of all queues together but for the one that enqueues.
 var (
-	periodicSetScript    = throttle.NewScript(periodicSetLua)
-	periodicLookScript   = throttle.NewScript(periodicLookLua, periodicLua)
-	periodicChooseScript = throttle.NewScript(periodicChooseLua, periodicLua)
-	periodicMarkScript   = throttle.NewScript(periodicMarkLua, periodicLua)
+	periodicSetScript    = limitlua.NewScript(periodicSetLua)
+	periodicLookScript   = limitlua.NewScript(periodicLookLua, periodicLua)
+	periodicChooseScript = limitlua.NewScript(periodicChooseLua, periodicLua)
+	periodicMarkScript   = limitlua.NewScript(periodicMarkLua, periodicLua)
 	periodicFireScript   = store.NewScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n" + enqueueLua + "\nend\n" + periodicFireLua)
 )

@@ -12,10 +12,10 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 	"github.com/yuin/gopher-lua/parse"
 
+	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/throttle"
 )
 
 var commandsOfScripts = regexp.MustCompile(`redis\.p?call\('?([A-Za-z]+)`)
@@ -59,7 +59,7 @@ func TestScriptsWriteLast(t *testing.T) {
 // TestBucketsAreWrittenLast: limits.lua writes where it saves a bucket, and nowhere else.
 func TestBucketsAreWrittenLast(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../throttle/limits.lua")
+	text, err := os.ReadFile("../internal/limitlua/limits.lua")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestBucketsAreWrittenLast(t *testing.T) {
 // only when a line runs.
 func TestScriptsNameWhatTheyUse(t *testing.T) {
 	t.Parallel()
-	scripts := map[string]*throttle.Script{
+	scripts := map[string]*redisscript.Script{
 		"archive": chores.ArchiveScript, "archived": store.ArchivedScript, "dispatch": dispatchScript, "enqueue": enqueueScript,
 		"explain": store.ExplainScript, "gauges": store.GaugesScript, "janitor": chores.JanitorScript, "jobs": store.JobsScript, "late": lateScript,
 		"pause": store.PauseScript, "periodicChoose": periodicChooseScript, "periodicFire": periodicFireScript,
@@ -149,11 +149,11 @@ func globals(t *testing.T, name, text string) (names []string) {
 }
 
 // TestLibrariesDeclare: a library consists of declarations that begin their line and do
-// nothing but declare, so that a script can be given those that it uses (throttle/link.go).
+// nothing but declare, so that a script can be given those that it uses (internal/redisscript/link.go).
 func TestLibrariesDeclare(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
-		"../throttle/limits.lua", "internal/store/plan.lua", "internal/asynqwire/asynq.lua", "internal/store/formats.lua", "internal/store/lanes.lua", "internal/asynqwire/message.lua",
+		"../internal/limitlua/limits.lua", "internal/store/plan.lua", "internal/asynqwire/asynq.lua", "internal/store/formats.lua", "internal/store/lanes.lua", "internal/asynqwire/message.lua",
 		"internal/store/record.lua", "internal/store/end.lua", "hand.lua", "periodic.lua",
 	} {
 		text, err := os.ReadFile(name)

@@ -10,11 +10,11 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/operate"
-	"github.com/headgate/headgate/throttle"
 )
 
 var ann = operate.Operator{Actor: "ann", Reason: "the campaign was a mistake"}
@@ -80,7 +80,7 @@ func stage(t *testing.T) *staged {
 			tenant, _, _ := strings.Cut(what, " "+"call")
 			tenant, _, _ = strings.Cut(tenant, " other")
 			s.server.Client().HIncrBy(t.Context(), store.Key(s.queue, "backlog"), "*", -1)
-			s.server.Client().HIncrBy(t.Context(), store.Key(s.queue, "backlog"), throttle.Escape(tenant), -1)
+			s.server.Client().HIncrBy(t.Context(), store.Key(s.queue, "backlog"), rediskey.Escape(tenant), -1)
 			if state == lifecycle.StateActive {
 				s.dequeue(t)
 			}

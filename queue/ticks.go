@@ -12,12 +12,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/cron"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
-	"github.com/headgate/headgate/throttle"
 )
 
 // ticks fires the periodic jobs. Every worker has one, and they need not know of
@@ -367,7 +367,7 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 }
 
 // run runs a script that Redis must answer in time.
-func (t *ticks) run(ctx context.Context, script *throttle.Script, keys []string, args ...any) (any, error) {
+func (t *ticks) run(ctx context.Context, script *redisscript.Script, keys []string, args ...any) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
 	return script.Run(ctx, t.redis, keys, args...)

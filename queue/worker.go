@@ -16,11 +16,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/throttle"
 )
 
 // Config says what a worker serves.
@@ -244,7 +244,7 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, c
 	client := NewClient(w.redis)
 	var escaped []string
 	for _, kind := range w.Kinds() {
-		escaped = append(escaped, throttle.Escape(kind))
+		escaped = append(escaped, rediskey.Escape(kind))
 	}
 	kinds := kindList(escaped)
 	// A call that takes longer than this was cut off.

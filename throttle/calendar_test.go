@@ -37,7 +37,7 @@ func TestWindows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := window(test.rate, loc).Windows(now, 2)
+		got := window(test.rate, loc).lua().Windows(now, 2)
 		if len(got) != len(test.want) {
 			t.Errorf("%s %s at %s: %d windows", test.zone, test.rate, test.now, len(got))
 			continue
@@ -48,7 +48,7 @@ func TestWindows(t *testing.T) {
 			}
 		}
 	}
-	if bucket("1/s", 1).Windows(time.Now(), 2) != nil || window("1/day", nil).Windows(time.Now(), 2) != nil {
+	if bucket("1/s", 1).lua().Windows(time.Now(), 2) != nil || window("1/day", nil).lua().Windows(time.Now(), 2) != nil {
 		t.Error("a limit without a calendar has windows")
 	}
 }
@@ -64,7 +64,7 @@ func TestEveryMomentHasOneWindow(t *testing.T) {
 		}
 		now := time.Unix(rapid.Int64Range(1e9, 2e9).Draw(t, "now"), 0)
 		limit := window(rapid.SampledFrom([]string{"1/day", "1/week", "1/month"}).Draw(t, "rate"), loc)
-		starts := limit.Windows(now, 3)
+		starts := limit.lua().Windows(now, 3)
 		for i := 1; i < len(starts); i++ {
 			if starts[i] <= starts[i-1] {
 				t.Fatalf("%v in %v: windows do not ascend: %v", now.In(loc), loc, starts)

@@ -23,7 +23,7 @@ func TestClockSetBackHeals(t *testing.T) {
 			t.Run(name+" "+back.String(), func(t *testing.T) {
 				onBoth(t, func(t *testing.T, client redis.UniversalClient) {
 					c := newClocked(t, client, limit)
-					most := limit.Most(false)
+					most := limit.maxCost(false)
 					c.take(most)
 					c.now = c.now.Add(-back)
 					start := c.now

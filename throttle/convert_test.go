@@ -6,11 +6,12 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
 // convertScript bares what a debt becomes under another rate.
-var convertScript = NewScript(`
+var convertScript = limitlua.NewScript(`
 local whole, frac = rate_convert({ p = tonumber(ARGV[1]), r = tonumber(ARGV[2]) },
   tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
 return { whole, frac }`)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
@@ -200,7 +201,7 @@ func TestScriptsRefuseCosts(t *testing.T) {
 func TestLibraryInAnyOrder(t *testing.T) {
 	client := redistest.Shared(t).Client()
 	c := newClocked(t, client, bucket("1/s", 1))
-	script := NewScript(`
+	script := limitlua.NewScript(`
 local now = 1700000000000000
 local function limit(a) return {a = a, p = 1000, r = 1, b = 5, ahead = 1e12, w = a ~= 'tb' and 1000000 or nil} end
 local out = {}

@@ -83,10 +83,6 @@
 // [Limit].Shards splits its bucket, and [Blocks] takes permits a block at a
 // time; both say what they cost.
 //
-// # Building on it
-//
-// [NewScript] gives a Lua script the functions of limits.lua that it uses, with [Limit.Spec]
-// and [Limit.Windows] as their arguments. Package
-// [github.com/headgate/headgate/throttle/httplimit] limits HTTP servers and
+// Package [github.com/headgate/headgate/throttle/httplimit] limits HTTP servers and
 // clients.
 package throttle

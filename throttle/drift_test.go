@@ -3,6 +3,7 @@ package throttle
 import (
 	"testing"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/testlong"
 )
@@ -14,7 +15,7 @@ import (
 //	ARGV    steps, now, seed, longest step in µs, within in µs, cost of the first
 //	        step, and the six words of the limit
 //	Returns now, seed, the permits given, and the moment of the next one
-var driftScript = NewScript(`
+var driftScript = limitlua.NewScript(`
 local steps, now, seed = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local longest, within, n = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local limit, given = limit_read(7), 0

@@ -8,12 +8,14 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/limitlua"
 )
 
 //go:embed renew.lua
 var renewLua string
 
-var renewScript = NewScript(renewLua).AllowOOM()
+var renewScript = limitlua.NewScript(renewLua).AllowOOM()
 
 func (l Limit) lease() time.Duration { return cmp.Or(l.Lease, DefaultLease) }
 
@@ -124,7 +126,7 @@ func (h *leases) extend(l *Limiter, group []renewal, patience time.Duration) {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
-	reply, err := renewScript.leave(ctx, l.client, keys, args...)
+	reply, err := renewScript.RunUntilDone(ctx, l.client, keys, args...)
 	if err != nil {
 		return
 	}

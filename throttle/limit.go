@@ -1,12 +1,13 @@
 package throttle
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/limitlua"
 )
 
 // Algorithm says how a limit spreads its rate over time. The package
@@ -212,87 +213,33 @@ func listed(algorithms []Algorithm) string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// Most is the largest cost that one call may have, in permits, when it is
+// maxCost is the largest cost that one call may have, in permits, when it is
 // reserved (shaping) or taken; 0 means that any will do. Of a limit with shards
 // it is what the smallest of them holds.
-func (l Limit) Most(shaping bool) int64 {
+func (l Limit) maxCost(shaping bool) int64 {
 	if l.Shards > 1 {
 		l = l.shard(l.Shards - 1)
 	}
-	switch l.Algorithm {
-	case TokenBucket:
-		return cmp.Or(l.Burst, 1)
-	case LeakyBucket:
-		if shaping {
-			return l.Capacity
-		}
-		return cmp.Or(l.Capacity, 1)
-	case Concurrency:
-		return 0
-	default:
-		return l.Rate.Count
-	}
+	return l.lua().MaxCost(shaping)
 }
 
-// quota is how many permits the limit holds when nothing is owed.
+// Quota is how many permits a bucket of the limit holds when nothing was taken, as
+// [Decision] reports it: of a valid limit at least 1, and of one with shards what the
+// smallest of them holds.
+func (l Limit) Quota() int64 { return l.quota(false) }
+
+// quota is Quota; of a leaky bucket that shapes, how many permits may wait.
 func (l Limit) quota(shaping bool) int64 {
 	if l.Algorithm == Concurrency {
 		return l.Concurrency
 	}
-	return max(l.Most(shaping), 1)
+	return max(l.maxCost(shaping), 1)
 }
 
-// Spec is a limit in the form that limits.lua reads; its fields are described
-// there. It is for packages that build scripts of their own on [NewScript].
-type Spec struct {
-	Algorithm string `json:"a"`           // tb, lb, lm, fw, sc, sl or cc
-	Permit    int64  `json:"p"`           // units that one permit costs
-	Flow      int64  `json:"r"`           // units that flow back per µs
-	Burst     int64  `json:"b"`           // permits of a full bucket or window, or calls
-	Window    int64  `json:"w,omitempty"` // µs; 0 with a calendar
-	Ahead     int64  `json:"ahead"`       // µs beyond now in which slots are granted
-	Lease     int64  `json:"l,omitempty"` // µs; 0: a year
-}
-
-// Spec converts a valid limit for a script that grants slots up to ahead beyond
-// Redis's clock. Shaping selects the form of the leaky bucket. The windows of
-// a calendar are not part of it: see [Limit.Windows].
-func (l Limit) Spec(shaping bool, ahead time.Duration) Spec {
-	spec := Spec{Burst: l.Most(shaping), Permit: 1, Flow: 1, Ahead: ahead.Microseconds()}
-	switch l.Algorithm {
-	case FixedWindow:
-		spec.Algorithm = "fw"
-		if l.Location == nil {
-			spec.Window = l.Rate.Period.Microseconds()
-		}
-	case SlidingWindowLog:
-		spec.Algorithm, spec.Window = "sl", l.Rate.Period.Microseconds()
-	case SlidingWindowCounter:
-		spec.Algorithm, spec.Window = "sc", l.Rate.Period.Microseconds()
-	case Concurrency:
-		return Spec{Algorithm: "cc", Burst: l.Concurrency, Lease: l.Lease.Microseconds()}
-	case TokenBucket:
-		spec.Algorithm = "tb"
-		spec.Permit, spec.Flow = l.Rate.units()
-	case LeakyBucket:
-		spec.Algorithm = "lm"
-		if shaping {
-			spec.Algorithm = "lb"
-		}
-		spec.Permit, spec.Flow = l.Rate.units()
+// lua is the limit as scripts need it.
+func (l Limit) lua() limitlua.Limit {
+	return limitlua.Limit{
+		Algorithm: string(l.Algorithm), Count: l.Rate.Count, Period: l.Rate.Period, Months: l.Rate.Months, Location: l.Location,
+		Burst: l.Burst, Capacity: l.Capacity, Concurrency: l.Concurrency, Lease: l.Lease,
 	}
-	return spec
-}
-
-// code is the interval as MMME, MMM × 10^E µs, for the plain form of a bucket;
-// empty where it has none.
-func (s Spec) code() string {
-	m, e := s.Permit, 0
-	for m >= 1000 && m%10 == 0 {
-		m, e = m/10, e+1
-	}
-	if s.Flow != 1 || s.Window > 0 || m >= 1000 || e > 9 || s.Algorithm != "tb" && s.Algorithm != "lm" {
-		return ""
-	}
-	return fmt.Sprintf("%03d%d", m, e)
 }

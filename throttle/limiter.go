@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/rediskey"
 )
 
 //go:embed plain.lua
@@ -21,8 +24,8 @@ var plainLua string
 var takeLua string
 
 var (
-	plainScript = NewScript(plainLua).AllowOOM()
-	takeScript  = NewScript(takeLua).AllowOOM()
+	plainScript = limitlua.NewScript(plainLua).AllowOOM()
+	takeScript  = limitlua.NewScript(takeLua).AllowOOM()
 )
 
 // maxWithin bounds how far ahead a slot may be reserved. Calls with different
@@ -143,7 +146,7 @@ func (l *Limiter) Peek(ctx context.Context, n int64, keys ...string) (Decision, 
 		return Decision{}, err
 	}
 	q := l.enquiry(modePeek, []*call{c})
-	reply, err := takeScript.leave(ctx, l.client, q.keys, q.args...)
+	reply, err := takeScript.RunUntilDone(ctx, l.client, q.keys, q.args...)
 	if err := cmp.Or(l.answer(q, reply, err), c.err); err != nil {
 		return Decision{}, err
 	}
@@ -165,7 +168,7 @@ func (l *Limiter) ask(mode int, n int64, within time.Duration, keys []string) (*
 		c.buckets = c.one[:]
 	}
 	for i, limit := range l.limits {
-		if most := limit.Most(mode == shape); most > 0 && n > most {
+		if most := limit.maxCost(mode == shape); most > 0 && n > most {
 			return nil, &CostError{Limit: limit.Name, Cost: n, Most: most}
 		}
 		if limit.drains() && !limit.Rate.fits(n) {
@@ -213,8 +216,8 @@ func (l *Limiter) clock() string {
 func (l *Limiter) specArgs(shaping bool) []any {
 	args := make([]any, 0, 6*len(l.limits))
 	for _, limit := range l.limits {
-		spec := limit.Spec(shaping, maxWithin)
-		span, last := spec.Ahead, spec.code()
+		spec := limit.lua().Spec(shaping, maxWithin)
+		span, last := spec.Ahead, spec.Code()
 		if spec.Window > 0 {
 			last = strconv.FormatInt(spec.Window, 10)
 		}
@@ -245,7 +248,7 @@ func (l *Limiter) calendar(limit Limit, within time.Duration) string {
 		now = l.now()
 	}
 	var b strings.Builder
-	for _, start := range limit.Windows(now, 3+int(within/day)) {
+	for _, start := range limit.lua().Windows(now, 3+int(within/day)) {
 		b.WriteString(strconv.FormatInt(start, 10))
 		b.WriteByte(',')
 	}
@@ -260,31 +263,10 @@ func (l *Limiter) bucket(limit Limit, key string) string {
 	b := room[:0]
 	if len(l.limits) == 1 {
 		b = append(append(b, l.prefix...), ':')
-		b = append(appendEscaped(b, limit.Name), ":{"...)
-		return string(append(appendEscaped(b, key), '}'))
+		b = append(rediskey.AppendEscaped(b, limit.Name), ":{"...)
+		return string(append(rediskey.AppendEscaped(b, key), '}'))
 	}
 	b = append(append(append(b, '{'), l.prefix...), "}:"...)
-	b = append(appendEscaped(b, limit.Name), ':')
-	return string(appendEscaped(b, key))
-}
-
-// Escape makes text safe as a part of a Redis key: bytes other than letters,
-// digits, '.', '_', '~', '-' and '@' become %XX, so that no two texts share a
-// key and none reaches another's.
-func Escape(text string) string {
-	var room [128]byte
-	return string(appendEscaped(room[:0], text))
-}
-
-func appendEscaped(b []byte, text string) []byte {
-	const hex = "0123456789ABCDEF"
-	for i := range len(text) {
-		switch c := text[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("._~-@", c) >= 0:
-			b = append(b, c)
-		default:
-			b = append(b, '%', hex[c>>4], hex[c&15])
-		}
-	}
-	return b
+	b = append(rediskey.AppendEscaped(b, limit.Name), ':')
+	return string(rediskey.AppendEscaped(b, key))
 }

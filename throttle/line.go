@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redisscript"
 )
 
 // The modes of take.lua.
@@ -177,7 +179,7 @@ func (q *line) fly(ctx context.Context, l *Limiter, mode string, b *batch) {
 type enquiry struct {
 	mode   string
 	calls  []*call
-	script *Script
+	script *redisscript.Script
 	keys   []string
 	args   []any
 }
@@ -230,17 +232,13 @@ func (l *Limiter) put(ctx context.Context, q enquiry) error {
 // putTogether asks several questions in one pipeline.
 func (l *Limiter) putTogether(ctx context.Context, questions []enquiry) {
 	pipe := l.client.Pipeline()
-	sent := make([]*redis.Cmd, len(questions))
+	replies := make([]func() (any, error), len(questions))
 	for i, q := range questions {
-		sent[i] = q.script.command(ctx, "evalsha", q.script.sha, q.keys, q.args)
-		_ = pipe.Process(ctx, onceCmd{sent[i]})
+		replies[i] = q.script.AddTo(ctx, pipe, l.client, q.keys, q.args...)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, q := range questions {
-		reply, err := sent[i].Result()
-		if err != nil {
-			reply, err = q.script.again(ctx, l.client, err, q.keys, q.args)
-		}
+		reply, err := replies[i]()
 		if err := l.finish(ctx, q, reply, err); err != nil {
 			for _, c := range q.calls {
 				c.err = err
@@ -391,7 +389,7 @@ func (l *Limiter) answer(q enquiry, reply any, err error) error {
 		}
 		limit := &l.limits[which-1]
 		if taken < 0 {
-			c.err = &CostError{Limit: limit.Name, Cost: c.n, Most: limit.Most(mode == modeReserve)}
+			c.err = &CostError{Limit: limit.Name, Cost: c.n, Most: limit.maxCost(mode == modeReserve)}
 			continue
 		}
 		d := &c.decision

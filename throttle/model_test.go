@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/redistest"
 )
 
@@ -277,7 +278,7 @@ type modelStep struct {
 func modelSteps(rt *rapid.T, limits []Limit, models []model, begin time.Time, steps int) []modelStep {
 	most, interval := int64(12), int64(0)
 	for _, limit := range limits {
-		if m := limit.Most(false); m > 0 {
+		if m := limit.maxCost(false); m > 0 {
 			most = min(most, m)
 		}
 		if limit.Algorithm == Concurrency {
@@ -335,7 +336,7 @@ func modelSteps(rt *rapid.T, limits []Limit, models []model, begin time.Time, st
 //go:embed testdata/steps.lua
 var stepsLua string
 
-var stepsScript = NewScript(stepsLua)
+var stepsScript = limitlua.NewScript(stepsLua)
 
 // TestExactModels holds every algorithm against its model, policing and shaping
 // in turns: the same answers to the µs for 10^5 steps, or all of them at once

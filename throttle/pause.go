@@ -8,12 +8,14 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/headgate/headgate/internal/limitlua"
 )
 
 //go:embed pause.lua
 var pauseLua string
 
-var pauseScript = NewScript(pauseLua).AllowOOM()
+var pauseScript = limitlua.NewScript(pauseLua).AllowOOM()
 
 // mostReason bounds what a pause keeps of its reason, in bytes.
 const mostReason = 200
@@ -67,7 +69,7 @@ func (l *Limiter) pause(ctx context.Context, name, key string, length time.Durat
 	args = append(args, l.appendSpecs(nil, police, 0)[6*i:6*i+6]...)
 	// A waiting leaky bucket and a metering one are one bucket, and the same after a pause.
 	args = append(args, length.Microseconds(), reason)
-	if _, err := pauseScript.leave(ctx, l.client, []string{l.bucket(limit, key)}, args...); err != nil {
+	if _, err := pauseScript.RunUntilDone(ctx, l.client, []string{l.bucket(limit, key)}, args...); err != nil {
 		return fmt.Errorf("throttle: pause %q: %w", clip(key), err)
 	}
 	return nil

@@ -112,7 +112,7 @@ func TestPauseKeepsSlots(t *testing.T) {
 			}
 			c.now = c.now.Add(5 * time.Second)
 			c.resume()
-			if d := c.reserve(1, time.Minute); d.Delay < 5400*ms-time.Duration(limit.Most(false)-1)*100*ms {
+			if d := c.reserve(1, time.Minute); d.Delay < 5400*ms-time.Duration(limit.maxCost(false)-1)*100*ms {
 				t.Errorf("%s: %+v among the slots that were given", limit.Name, d)
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/headgate/headgate/internal/limitlua"
 )
 
 // mostPlain is the longest debt of a plain bucket: PLAIN_MOST of limits.lua.
@@ -13,7 +15,7 @@ const mostPlain = time.Minute
 
 // plain is what plain.lua has to know of a limiter's limits.
 type plain struct {
-	specs []Spec
+	specs []limitlua.Spec
 	args  []any // p, b and code of each limit
 
 	// passing is how many more questions about a bucket go straight to take.lua, by a
@@ -28,8 +30,8 @@ type plain struct {
 func newPlain(limits []Limit) *plain {
 	p := &plain{seed: maphash.MakeSeed()}
 	for _, limit := range limits {
-		spec := limit.Spec(false, 0)
-		code := spec.code()
+		spec := limit.lua().Spec(false, 0)
+		code := spec.Code()
 		if code == "" || spec.Permit*spec.Burst > mostPlain.Microseconds() {
 			return nil
 		}

@@ -40,7 +40,7 @@ func TestPlainAnswersAlike(t *testing.T) {
 			for range 6 {
 				after := rapid.Int64Range(-2e6, 4*limit.Rate.Period.Microseconds()/limit.Rate.Count).Draw(rt, "after")
 				other := rapid.IntRange(0, 7).Draw(rt, "other")
-				n := rapid.Int64Range(1, limit.Most(false)).Draw(rt, "n")
+				n := rapid.Int64Range(1, limit.maxCost(false)).Draw(rt, "n")
 				times := rapid.IntRange(1, 5).Draw(rt, "times")
 				several := rapid.IntRange(0, 1).Draw(rt, "several")
 				var answers, states [2]string

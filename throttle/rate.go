@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/limitlua"
 )
 
 // Rate says how fast: Count permits in every Period, or in every calendar month.
@@ -132,16 +134,8 @@ func (r *Rate) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// units is the rate as the scripts count it: one permit is p units and r units
-// flow back per µs, in lowest terms.
-func (r Rate) units() (p, flow int64) {
-	p, flow = r.Period.Microseconds(), r.Count
-	a, b := p, flow
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return p / a, flow / a
-}
+// units is the rate as the scripts count it.
+func (r Rate) units() (p, flow int64) { return limitlua.Units(r.Count, r.Period) }
 
 // exact is the largest integer below which every whole number is a Lua number.
 const exact = 1 << 53

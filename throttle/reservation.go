@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/limitlua"
 )
 
 //go:embed settle.lua
 var settleLua string
 
-var settleScript = NewScript(settleLua).AllowOOM()
+var settleScript = limitlua.NewScript(settleLua).AllowOOM()
 
 // Reservation is a call that was given a slot, or refused one. Its methods say
 // what became of the call; the first of them ends the reservation, and later
@@ -169,7 +171,7 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 				// It must come back although ctx is done, but hold up nobody for long.
 				back, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 				defer stop()
-				return nil, errors.Join(err, r.end(back, 0, settleScript.leave))
+				return nil, errors.Join(err, r.end(back, 0, settleScript.RunUntilDone))
 			}
 			return r, nil
 		}

@@ -57,7 +57,7 @@ func TestRetryAfterIsTheMoment(t *testing.T) {
 			for _, algorithm := range algorithms {
 				limit, _ := modelled(rt, algorithm)
 				limits = append(limits, limit)
-				if m := limit.Most(true); m > 0 {
+				if m := limit.maxCost(true); m > 0 {
 					most = min(most, m)
 				}
 			}

@@ -26,7 +26,7 @@ func TestCapacityIsUsed(t *testing.T) {
 		}
 		for _, limit := range []Limit{bucket(test.rate, test.burst), leaky(test.rate, 0)} {
 			c := newClocked(t, redistest.Shared(t).Client(), limit)
-			begin, burst := c.now, limit.Most(true)
+			begin, burst := c.now, limit.maxCost(true)
 			if burst == 0 {
 				burst = 1
 			}

@@ -42,7 +42,7 @@ func (l Limit) shard(i int) Limit {
 	case l.Algorithm == Concurrency:
 		part.Concurrency = of(l.Concurrency)
 	case l.drains():
-		part.Burst = of(part.Most(false))
+		part.Burst = of(part.maxCost(false))
 		if l.Rate.Count%parts == 0 {
 			part.Rate.Count /= parts
 		} else {
@@ -78,7 +78,7 @@ func (l *Limiter) split() error {
 
 // checkCost refuses what not every part would ever admit.
 func (l *Limiter) checkCost(n int64, keys []string) error {
-	if most := l.limits[0].Most(false); most > 0 && n > most {
+	if most := l.limits[0].maxCost(false); most > 0 && n > most {
 		return &CostError{Limit: l.limits[0].Name, Cost: n, Most: most}
 	}
 	return l.checkKeys(keys)

@@ -115,7 +115,7 @@ func TestPartsAreTheWhole(t *testing.T) {
 				if limit.Algorithm == Concurrency {
 					want = 0
 				}
-				if got := split.Most(false); got != want {
+				if got := split.maxCost(false); got != want {
 					t.Errorf("%s: Most of %d parts is %d; want %d", limit.Name, shards, got, want)
 				}
 			}

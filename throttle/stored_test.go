@@ -36,12 +36,12 @@ func TestStoredIsWhatScriptsSee(t *testing.T) {
 				}
 			}
 			c.now = c.now.Add(time.Duration(rapid.IntRange(0, 500_000).Draw(rt, "then")) * time.Microsecond)
-			spec := limit.Spec(false, time.Second)
+			spec := limit.lua().Spec(false, time.Second)
 			text, err := client.Get(t.Context(), c.bucket(limit, "k")).Result()
 			if err != nil && err != redis.Nil {
 				rt.Fatal(err)
 			}
-			got, err := spec.Stored(text, c.now.UnixMicro(), limit.Windows(c.now, 2))
+			got, err := spec.Stored(text, c.now.UnixMicro(), limit.lua().Windows(c.now, 2))
 			if err != nil {
 				rt.Fatal(err)
 			}
@@ -64,10 +64,10 @@ func TestStoredIsWhatScriptsSee(t *testing.T) {
 			}
 		})
 	})
-	if _, err := limits[0].Spec(false, 0).Stored("no bucket", 0, nil); err == nil {
+	if _, err := limits[0].lua().Spec(false, 0).Stored("no bucket", 0, nil); err == nil {
 		t.Error("a text that is no bucket was read")
 	}
-	if _, err := limits[len(limits)-1].Spec(false, 0).Stored("", 0, nil); err == nil {
+	if _, err := limits[len(limits)-1].lua().Spec(false, 0).Stored("", 0, nil); err == nil {
 		t.Error("a log was read from a text")
 	}
 }
@@ -75,7 +75,7 @@ func TestStoredIsWhatScriptsSee(t *testing.T) {
 func TestStoredPause(t *testing.T) {
 	now := time.Now()
 	limit := bucket("10/s", 20)
-	got, err := limit.Spec(false, 0).Stored("r 0 0 0 1 0 0 0 !"+"1 of old", now.UnixMicro(), nil)
+	got, err := limit.lua().Spec(false, 0).Stored("r 0 0 0 1 0 0 0 !"+"1 of old", now.UnixMicro(), nil)
 	if err != nil || got.PausedUntil != 1 || got.Left != 20 {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -9,13 +9,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/throttle"
 )
 
 //go:embed decide.lua
 var decideLua string
 
-var decideScript = throttle.NewScript(decideLua)
+var decideScript = limitlua.NewScript(decideLua)
 
 // decider asks one bucket on the caller's clock.
 type decider struct {
@@ -26,7 +27,10 @@ type decider struct {
 }
 
 func newDecider(client *redis.Client, key string, limit throttle.Limit, shaping bool) *decider {
-	spec := limit.Spec(shaping, 24*time.Hour)
+	spec := limitlua.Limit{
+		Algorithm: string(limit.Algorithm), Count: limit.Rate.Count, Period: limit.Rate.Period,
+		Burst: limit.Burst, Capacity: limit.Capacity, Concurrency: limit.Concurrency,
+	}.Spec(shaping, 24*time.Hour)
 	beyond, window := spec.Ahead, ""
 	if spec.Algorithm == "cc" {
 		beyond = throttle.DefaultLease.Microseconds()

@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/fluid"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
-	"github.com/headgate/headgate/throttle"
 )
 
 // Sureness is how far an expected time can be trusted.
@@ -83,7 +83,7 @@ func (o Outlook) String() string {
 func (in *Inspector) Outlook(ctx context.Context, queue, tenant string) (Outlook, error) {
 	var o Outlook
 	err := in.ask(ctx, queue, func(f *forecast) error {
-		escaped := throttle.Escape(tenant)
+		escaped := rediskey.Escape(tenant)
 		known, err := in.lanesKnown(ctx, f)
 		if err != nil {
 			return err
@@ -244,7 +244,7 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 	if batch.Kind == "" {
 		batch.Kind = f.soleKind()
 	}
-	lane := f.laneName(throttle.Escape(batch.Tenant), batch.Kind, attributes)
+	lane := f.laneName(rediskey.Escape(batch.Tenant), batch.Kind, attributes)
 	if err := f.look(ctx, client, lane, ""); err != nil {
 		return fail(err)
 	}
@@ -322,7 +322,7 @@ func (f *forecast) laneName(tenant, kind, attributes string) string {
 	var name strings.Builder
 	name.WriteString(tenant)
 	if kind != "" {
-		attributes += ";kind=" + throttle.Escape(kind)
+		attributes += ";kind=" + rediskey.Escape(kind)
 	}
 	for _, wanted := range f.limits.Queue.Attributes {
 		for part := range strings.SplitSeq(attributes, ";") {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/throttle"
 )
 
 const (
@@ -60,7 +60,7 @@ func ReadNames(ctx context.Context, client redis.UniversalClient, queue, tenant 
 	if err := f.look(ctx, client, lane, id); err != nil {
 		return Names{}, err
 	}
-	names := Names{Lane: f.laneName(throttle.Escape(tenant), "call", encoded), Buckets: f.buckets, Cost: f.seen.cost}
+	names := Names{Lane: f.laneName(rediskey.Escape(tenant), "call", encoded), Buckets: f.buckets, Cost: f.seen.cost}
 	for _, seen := range f.seen.limits {
 		names.BucketsOfScripts = append(names.BucketsOfScripts, seen.key)
 	}

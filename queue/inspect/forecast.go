@@ -13,12 +13,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/fluid"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
-	"github.com/headgate/headgate/throttle"
 )
 
 const (
@@ -144,7 +144,7 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	}
 	f.asked = f.now
 	for _, limit := range f.rules.Limits {
-		f.calendars = append(f.calendars, limit.Windows(f.now, fluid.ExactOpenings))
+		f.calendars = append(f.calendars, effective.Windows(limit, f.now, fluid.ExactOpenings))
 	}
 	if f.windows, err = f.limits.Queue.Calendars(f.now); err != nil {
 		return nil, err
@@ -215,7 +215,7 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 	seen := map[string]bool{}
 	sole := ""
 	if len(f.rules.Kinds) == 1 {
-		sole = throttle.Escape(f.rules.Kinds[0])
+		sole = rediskey.Escape(f.rules.Kinds[0])
 	}
 	for i, name := range names {
 		l := &lanes[i]

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -87,7 +88,7 @@ func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
 		}
 		args := []any{queue, calendars, gaugedLanes, store.WholeQueue}
 		for _, kind := range rules.Kinds {
-			args = append(args, store.KindScope(throttle.Escape(kind)), store.AccountScope(throttle.Escape(kind)))
+			args = append(args, store.KindScope(rediskey.Escape(kind)), store.AccountScope(rediskey.Escape(kind)))
 		}
 		if reply, err = store.GaugesScript.Run(ctx, in.redis, store.ScriptKeys(queue), args...); err == nil {
 			break
@@ -187,7 +188,7 @@ func (in *Inspector) TenantGauges(ctx context.Context, queue string, tenants []s
 	}
 	fields := make([]string, len(tenants))
 	for i, tenant := range tenants {
-		fields[i] = throttle.Escape(tenant)
+		fields[i] = rediskey.Escape(tenant)
 	}
 	pipe := in.redis.Pipeline()
 	waiting, done := pipe.HMGet(ctx, store.Key(queue, "backlog"), fields...), pipe.HMGet(ctx, store.Key(queue, "done"), fields...)

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/validation"
-	"github.com/headgate/headgate/throttle"
 )
 
 // JobQuery says which jobs of a queue are listed.
@@ -214,14 +214,14 @@ func (in *Inspector) lanesBehind(ctx context.Context, queue, tenant, from string
 		return nil, false, err
 	}
 	if tenant != "" && len(stored.Attributes) == 0 {
-		return []string{throttle.Escape(tenant)}, true, nil
+		return []string{rediskey.Escape(tenant)}, true, nil
 	}
 	known, err := in.tenantList(ctx, queue)
 	if err != nil {
 		return nil, false, err
 	}
 	if tenant != "" {
-		escaped := throttle.Escape(tenant)
+		escaped := rediskey.Escape(tenant)
 		lanes := append([]string{escaped}, known.lanes[escaped]...)
 		slices.Sort(lanes)
 		if len(lanes) <= lanesOnce {
@@ -243,7 +243,7 @@ func (in *Inspector) jobs(ctx context.Context, queue string, q JobQuery, at jobC
 		together = "1"
 	}
 	kind, failures := FailuresWanted(q.Kind, q.Reason, q.Group)
-	args := []any{queue, asynqState, at.at, at.id, rows, most, throttle.Escape(q.Tenant), kind, failures, together}
+	args := []any{queue, asynqState, at.at, at.id, rows, most, rediskey.Escape(q.Tenant), kind, failures, together}
 	for _, lane := range lanes {
 		args = append(args, lane)
 	}

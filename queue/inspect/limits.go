@@ -7,11 +7,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
-	"github.com/headgate/headgate/throttle"
 )
 
 // LimitsInForce lists the limits of a queue as they hold for a tenant, or with
@@ -23,7 +23,7 @@ func LimitsInForce(ctx context.Context, client redis.UniversalClient, queue, ten
 	if err := store.CheckQueue(ctx, client, queue); err != nil {
 		return nil, err
 	}
-	field := throttle.Escape(tenant)
+	field := rediskey.Escape(tenant)
 	e, _, err := effective.ReadTenant(ctx, client, queue, field)
 	if err != nil {
 		return nil, fmt.Errorf("limits of queue %q: %w", queue, err)

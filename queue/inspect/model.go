@@ -8,16 +8,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/internal/fluid"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/sendwindow"
-	"github.com/headgate/headgate/throttle"
 )
 
 // bucketState is the state of a bucket as the model takes it, under one limit.
 type bucketState struct {
-	spec        throttle.Spec
+	spec        limitlua.Spec
 	bucket      fluid.Bucket
 	pausedUntil float64
 }
@@ -42,7 +42,7 @@ func (f *forecast) readStates() {
 }
 
 // bucket is the state of a bucket under a limit.
-func (f *forecast) bucket(i int, l *lane, spec throttle.Spec) (b fluid.Bucket, pausedUntil float64, err error) {
+func (f *forecast) bucket(i int, l *lane, spec limitlua.Spec) (b fluid.Bucket, pausedUntil float64, err error) {
 	if at := l.buckets[i]; at < len(f.states) && f.states[at].spec == spec {
 		return f.states[at].bucket, f.states[at].pausedUntil, nil
 	}
@@ -172,7 +172,7 @@ func intersect(a, b []float64) []float64 {
 }
 
 // permits is what a job takes of a limit.
-func permits(limit limits.Limit, spec throttle.Spec, costs map[string]float64) float64 {
+func permits(limit limits.Limit, spec limitlua.Spec, costs map[string]float64) float64 {
 	n := costs[limit.Unit]
 	if spec.Burst > 0 && n > float64(spec.Burst) {
 		n = float64(spec.Burst)

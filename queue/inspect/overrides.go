@@ -10,10 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
-	"github.com/headgate/headgate/throttle"
 )
 
 // Published reads the limits that were published for a queue, without what differs
@@ -59,7 +59,7 @@ func Overrides(ctx context.Context, client redis.UniversalClient, queue string, 
 	} else {
 		names := make([]string, len(tenants))
 		for i, tenant := range tenants {
-			names[i] = throttle.Escape(tenant)
+			names[i] = rediskey.Escape(tenant)
 		}
 		found, err := client.HMGet(ctx, store.Key(queue, "overrides"), names...).Result()
 		if err != nil {

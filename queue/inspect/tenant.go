@@ -11,12 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/fluid"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
-	"github.com/headgate/headgate/throttle"
 )
 
 // TenantDetail is a tenant in one queue, with all that holds it.
@@ -72,7 +73,7 @@ func (in *Inspector) Tenant(ctx context.Context, queue, tenant string) (TenantDe
 	err := in.ask(ctx, queue, func(f *forecast) error {
 		known, err := in.lanesKnown(ctx, f)
 		if err == nil {
-			d, err = f.tenant(ctx, in.redis, known, throttle.Escape(tenant))
+			d, err = f.tenant(ctx, in.redis, known, rediskey.Escape(tenant))
 		}
 		return err
 	})
@@ -225,7 +226,7 @@ func (in *Inspector) Preview(ctx context.Context, queue, tenant, limit string, c
 	if err := store.CheckTenant(ctx, in.redis, queue, tenant); err != nil {
 		return Preview{}, err
 	}
-	escaped := throttle.Escape(tenant)
+	escaped := rediskey.Escape(tenant)
 	e, rules, err := effective.ReadTenant(ctx, in.redis, queue, escaped)
 	if err != nil {
 		return Preview{}, fmt.Errorf("limits of queue %q: %w", queue, err)
@@ -264,7 +265,7 @@ func (in *Inspector) Preview(ctx context.Context, queue, tenant, limit string, c
 }
 
 // changed is the forecast with another limit for one tenant.
-func (f *forecast) changed(tenant, limit string, spec throttle.Spec) *forecast {
+func (f *forecast) changed(tenant, limit string, spec limitlua.Spec) *forecast {
 	after := f.copy()
 	after.run = &modelRun{}
 	after.limits.Overrides = maps.Clone(f.limits.Overrides)

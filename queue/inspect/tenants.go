@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
-	"github.com/headgate/headgate/throttle"
 )
 
 // TenantSort is what tenants are listed by.
@@ -251,7 +251,7 @@ func (f *forecast) limitOf(tenant string, held *Hold) int {
 }
 
 // perSecond is how many permits a limit gives on average.
-func perSecond(spec throttle.Spec, limit limits.Limit) float64 {
+func perSecond(spec limitlua.Spec, limit limits.Limit) float64 {
 	switch spec.Algorithm {
 	case "fw", "sc", "sl":
 		window := float64(spec.Window) / 1e6

@@ -11,10 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/workers"
-	"github.com/headgate/headgate/throttle"
 )
 
 // Unserved is why no worker takes some jobs.
@@ -38,7 +38,7 @@ func (in *Inspector) Unserved(ctx context.Context, queue, kind string) (*Unserve
 	if err != nil {
 		return nil, err
 	}
-	return unserved(queue, throttle.Escape(kind), kinds), nil
+	return unserved(queue, rediskey.Escape(kind), kinds), nil
 }
 
 // UnservedJobs counts the jobs that could go in queues that no worker serves, by queue:
@@ -144,7 +144,7 @@ func readServing(ctx context.Context, client redis.UniversalClient) (*serving, e
 				all[queue] = map[string]bool{}
 			}
 			for _, kind := range w.Kinds {
-				all[queue][throttle.Escape(kind)] = true
+				all[queue][rediskey.Escape(kind)] = true
 			}
 		}
 	}

@@ -6,11 +6,11 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/validation"
-	"github.com/headgate/headgate/throttle"
 )
 
 // Filter says which jobs of a queue an operator means: those to which all of
@@ -70,6 +70,6 @@ func (f Filter) lane(name string) bool {
 	if f.Tenant == "" {
 		return true
 	}
-	tenant := throttle.Escape(f.Tenant)
+	tenant := rediskey.Escape(f.Tenant)
 	return name == tenant || strings.HasPrefix(name, tenant+";")
 }

@@ -10,11 +10,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
-	"github.com/headgate/headgate/throttle"
 )
 
 // Override is a change that an operator made for one tenant. What it does not name
@@ -75,7 +75,7 @@ func editOverrides(
 	if err := store.CheckTenant(ctx, client, entry.Queue, entry.Tenant); err != nil {
 		return false, err
 	}
-	overrides, field := store.Key(entry.Queue, "overrides"), throttle.Escape(entry.Tenant)
+	overrides, field := store.Key(entry.Queue, "overrides"), rediskey.Escape(entry.Tenant)
 	changed := false
 	var refused error
 	change := func(tx *redis.Tx) error {

@@ -8,17 +8,17 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
-	"github.com/headgate/headgate/throttle"
 )
 
 // scopeField is the scope of a pause, as lanes.lua has it, or of a hold where one is to be
 // resumed.
 func scopeField(s inspect.Scope, resume bool) (string, error) {
-	tenant, kind, endpoint := throttle.Escape(s.Tenant), throttle.Escape(s.Kind), throttle.Escape(s.Endpoint)
+	tenant, kind, endpoint := rediskey.Escape(s.Tenant), rediskey.Escape(s.Kind), rediskey.Escape(s.Endpoint)
 	switch {
 	case s.Endpoint != "" && (!resume || s.Kind != ""):
 		return "", validation.Field("endpoint", "only what calls that failed hold can be resumed for an endpoint, and it has no kind")
@@ -34,12 +34,12 @@ func scopeField(s inspect.Scope, resume bool) (string, error) {
 		if reason := check.Text(s.Tenant, check.MaxTenant); reason != "" {
 			return "", validation.Field("tenant", reason)
 		}
-		return throttle.Escape(s.Tenant), nil
+		return rediskey.Escape(s.Tenant), nil
 	case s.Kind != "":
 		if !check.KindPattern.MatchString(s.Kind) {
 			return "", validation.Field("kind", check.Quote(s.Kind)+" is not 1 to 64 letters, digits, '.', '_', '-' or ':'")
 		}
-		return store.KindScope(throttle.Escape(s.Kind)), nil
+		return store.KindScope(rediskey.Escape(s.Kind)), nil
 	}
 	return store.WholeQueue, nil
 }

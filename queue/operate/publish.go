@@ -14,11 +14,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
-	"github.com/headgate/headgate/throttle"
 )
 
 // putInForce makes the limits written under the name next those of the queue, with
@@ -260,7 +260,7 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 		if err != nil {
 			return err
 		}
-		fields["t:"+throttle.Escape(tenant)] = string(text)
+		fields["t:"+rediskey.Escape(tenant)] = string(text)
 	}
 	if err := writeBeside(ctx, client, next, fields); err != nil {
 		return err

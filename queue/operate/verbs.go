@@ -9,13 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/validation"
-	"github.com/headgate/headgate/throttle"
 )
 
 // Verb is what an operator does to jobs.
@@ -287,7 +287,7 @@ func (r *verbRun) slice(ctx context.Context, where, cursor string, more ...any) 
 	var n tallied
 	err := r.windows.Run(ctx, func(calendars string) (err error) {
 		n, err = r.ask(ctx, append([]any{
-			r.queue, string(r.verb), dry, where, cursor, most, throttle.Escape(r.filter.Tenant), kind, r.began,
+			r.queue, string(r.verb), dry, where, cursor, most, rediskey.Escape(r.filter.Tenant), kind, r.began,
 			reason, r.entry, r.tally.Jobs, calendars, failures,
 		}, more...))
 		return err

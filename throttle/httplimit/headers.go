@@ -25,7 +25,7 @@ func policyHeader(limits []throttle.Limit) string {
 			item.Params.Add("qu", "concurrent-requests")
 			continue
 		}
-		quota, window := limit.Most(false), limit.Rate.Period
+		quota, window := limit.Quota(), limit.Rate.Period
 		if limit.Algorithm == throttle.TokenBucket || limit.Algorithm == throttle.LeakyBucket {
 			window = scaled(window, quota, limit.Rate.Count)
 		}

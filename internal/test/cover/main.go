@@ -121,7 +121,7 @@ func instrumented() ([]script, map[string]string, error) {
 // scriptPaths are those of the scripts that programs load.
 func scriptPaths() ([]string, error) {
 	var paths []string
-	for _, folder := range []string{"queue", "throttle"} {
+	for _, folder := range []string{"queue", "throttle", "internal/limitlua"} {
 		err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() && entry.Name() == "testdata" {
 				return fs.SkipDir
@@ -142,7 +142,7 @@ func scriptPaths() ([]string, error) {
 // servers in one folder.
 func hooks(texts map[string]string, logs string) error {
 	for _, change := range []struct{ path, before, after string }{
-		{"throttle/script.go", "func newScript(text string) *Script {", "func newScript(text string) *Script {\n\ttext = covered(text)"},
+		{"internal/redisscript/script.go", "func newScript(text string) *Script {", "func newScript(text string) *Script {\n\ttext = covered(text)"},
 		{
 			"internal/redisproc/redisproc.go", `log, err := os.Create(filepath.Join(p.config.Dir, "redis-server.log"))`,
 			fmt.Sprintf("log, err := os.CreateTemp(filepath.Clean(%q), \"*.log\")", logs),
@@ -156,12 +156,12 @@ func hooks(texts map[string]string, logs string) error {
 			return fmt.Errorf("%s: %w", change.path, err)
 		}
 	}
-	texts["throttle/covered.go"] = coveredGo
+	texts["internal/redisscript/covered.go"] = coveredGo
 	return nil
 }
 
 // A script with a flag is one that was made here before, with the flag in front.
-const coveredGo = `package throttle
+const coveredGo = `package redisscript
 
 import "strings"
 
@@ -179,7 +179,7 @@ return answer[2]
 }
 `
 
-// withScripts lists the packages that have tests and, with them, import throttle.
+// withScripts lists the packages that have tests and, with them, use scripts.
 func withScripts() ([]string, error) {
 	out, err := exec.Command("go", "list", "-test", "-f", `{{if .ForTest}}{{.ForTest}} {{join .Deps " "}} {{end}}`, "./...").Output()
 	if err != nil {
@@ -188,10 +188,10 @@ func withScripts() ([]string, error) {
 	var packages []string
 	for line := range strings.Lines(string(out)) {
 		words := strings.Fields(line)
-		if len(words) > 0 && (strings.HasSuffix(words[0], "/throttle") || slices.ContainsFunc(words[1:], func(name string) bool {
+		if len(words) > 0 && slices.ContainsFunc(words[1:], func(name string) bool {
 			name, _, _ = strings.Cut(name, " ")
-			return strings.HasSuffix(name, "headgate/throttle")
-		})) {
+			return strings.HasSuffix(name, "headgate/internal/redisscript")
+		}) {
 			packages = append(packages, words[0])
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // instrument returns a Lua text of the same meaning, in which every statement calls
 // what mark returns for its line before it runs; nothing where that is "". A declaration
-// of a library begins its line as before (throttle/link.go), so its mark stands behind it.
+// of a library begins its line as before (internal/redisscript/link.go), so its mark stands behind it.
 func instrument(name, text string, mark func(line int) string) (string, error) {
 	stmts, err := parse.Parse(strings.NewReader(text), name)
 	if err != nil {

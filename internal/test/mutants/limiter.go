@@ -4,145 +4,145 @@ package main
 var limiterMutants = []mutant{
 	// limits.lua, buckets with a rate.
 	{
-		"throttle/limits.lua", `units = permits * limit.p + math.ceil(part / (p / common))`, `units = permits * limit.p + math.floor(part / (p / common))`,
+		"internal/limitlua/limits.lua", `units = permits * limit.p + math.ceil(part / (p / common))`, `units = permits * limit.p + math.floor(part / (p / common))`,
 		"rounding", "a changed rate gives no part of a permit away", "throttle TestConvert",
 	},
 	{
-		"throttle/limits.lua", `local function set_back(at, now) return at - now > 1000000 and at - now or 0 end`, `local function set_back(at, now) return at - now > 1e15 and at - now or 0 end`,
+		"internal/limitlua/limits.lua", `local function set_back(at, now) return at - now > 1000000 and at - now or 0 end`, `local function set_back(at, now) return at - now > 1e15 and at - now or 0 end`,
 		"clock", "a clock that was set back holds no bucket up", "throttle TestClockSetBack",
 	},
 	{
-		"throttle/limits.lua", `s.tat, s.last, s.at, s.mended = math.max(0, s.tat - back), math.max(0, s.last - back), now, true`, `s.tat, s.last, s.at, s.mended = 0, math.max(0, s.last - back), now, true`,
+		"internal/limitlua/limits.lua", `s.tat, s.last, s.at, s.mended = math.max(0, s.tat - back), math.max(0, s.last - back), now, true`, `s.tat, s.last, s.at, s.mended = 0, math.max(0, s.last - back), now, true`,
 		"clock", "a clock that was set back refills no bucket", "throttle TestClockSetBack",
 	},
 	{
-		"throttle/limits.lua", `redis.call('SET', s.key, text, 'PX', math.max(math.ceil((ends - now) / 1000), 0) + 2000)`, `redis.call('SET', s.key, text, 'PX', math.max(math.ceil((ends - now) / 2000), 0) + 1)`,
+		"internal/limitlua/limits.lua", `redis.call('SET', s.key, text, 'PX', math.max(math.ceil((ends - now) / 1000), 0) + 2000)`, `redis.call('SET', s.key, text, 'PX', math.max(math.ceil((ends - now) / 2000), 0) + 1)`,
 		"expiry", "a bucket lives until it is full", "throttle TestExpiry|TestKeysExpire",
 	},
 	{
-		"throttle/limits.lua", `elseif s.p ~= limit.p or s.r ~= limit.r then`, `elseif s.p ~= limit.p and s.r ~= limit.r then`,
+		"internal/limitlua/limits.lua", `elseif s.p ~= limit.p or s.r ~= limit.r then`, `elseif s.p ~= limit.p and s.r ~= limit.r then`,
 		"swapped", "a changed rate counts what is owed in permits", "throttle TestChangedLimit",
 	},
 	{
-		"throttle/limits.lua", `local last = math.min(math.max(s.last, now), now + limit.ahead)`, `local last = now`,
+		"internal/limitlua/limits.lua", `local last = math.min(math.max(s.last, now), now + limit.ahead)`, `local last = now`,
 		"swapped", "a faster rate gives no slot a second time", "throttle TestFarSlotsOutliveAFasterRate|TestLawOverChanges",
 	},
 	{
-		"throttle/limits.lua", `if limit.a ~= 'lb' then floor = floor + math.ceil((limit.b - 1) * limit.p / limit.r) end`, `if limit.a == 'lb' then floor = floor + math.ceil((limit.b - 1) * limit.p / limit.r) end`,
+		"internal/limitlua/limits.lua", `if limit.a ~= 'lb' then floor = floor + math.ceil((limit.b - 1) * limit.p / limit.r) end`, `if limit.a == 'lb' then floor = floor + math.ceil((limit.b - 1) * limit.p / limit.r) end`,
 		"swapped", "after a pause a bucket begins with one permit, not with a burst", "throttle TestPause$|TestResume",
 	},
 	{
-		"throttle/limits.lua", `local slack = limit.a == 'lb' and 0 or limit.b - n -- permits that may be ahead of the rate`, `local slack = limit.a == 'lb' and 0 or limit.b - n + 1`,
+		"internal/limitlua/limits.lua", `local slack = limit.a == 'lb' and 0 or limit.b - n -- permits that may be ahead of the rate`, `local slack = limit.a == 'lb' and 0 or limit.b - n + 1`,
 		"off by one", "never more than burst + rate × time", "throttle TestSequences",
 	},
 	{
-		"throttle/limits.lua", `return math.max(t, s.tat - math.floor((slack * limit.p - s.frac) / limit.r))`, `return math.max(t, s.tat - math.ceil((slack * limit.p - s.frac) / limit.r))`,
+		"internal/limitlua/limits.lua", `return math.max(t, s.tat - math.floor((slack * limit.p - s.frac) / limit.r))`, `return math.max(t, s.tat - math.ceil((slack * limit.p - s.frac) / limit.r))`,
 		"rounding", "no call goes a part of a µs too early", "throttle TestSequences|TestExactModels/token_bucket/^redis",
 	},
 	{
-		"throttle/limits.lua", `if tat < now or tat + (frac > 0 and 1 or 0) < t then tat, frac = t, 0 end`, `if tat < t then tat, frac = t, 0 end`,
+		"internal/limitlua/limits.lua", `if tat < now or tat + (frac > 0 and 1 or 0) < t then tat, frac = t, 0 end`, `if tat < t then tat, frac = t, 0 end`,
 		"rounding", "a rate of any number is used to the last permit", "throttle TestNothingIsLostOrWonByRounding|TestCapacityIsUsed",
 	},
 	{
-		"throttle/limits.lua", `s.tat, s.frac, s.at = tat + whole, units - whole * limit.r, now`, `s.tat, s.frac, s.at = tat + whole, 0, now`,
+		"internal/limitlua/limits.lua", `s.tat, s.frac, s.at = tat + whole, units - whole * limit.r, now`, `s.tat, s.frac, s.at = tat + whole, 0, now`,
 		"rounding", "parts of a µs add up against the caller, too", "throttle TestNothingIsLostOrWonByRounding|TestExactModels/token_bucket/^redis",
 	},
 	{
-		"throttle/limits.lua", `if s.lows[i].mark > mark then`, `if s.lows[i].mark >= mark then`,
+		"internal/limitlua/limits.lua", `if s.lows[i].mark > mark then`, `if s.lows[i].mark >= mark then`,
 		"off by one", "what was owed before a call says nothing about what comes back of it", "throttle TestOlderSlotsComeBackWhereNobodyStands|TestCancelledTogether",
 	},
 	{
-		"throttle/limits.lua", `units = math.min(units, s.lows[i].low * limit.r)`, `units = math.max(units, s.lows[i].low * limit.r)`,
+		"internal/limitlua/limits.lua", `units = math.min(units, s.lows[i].low * limit.r)`, `units = math.max(units, s.lows[i].low * limit.r)`,
 		"swapped", "permits that flowed back in the meantime do not come back again", "throttle TestRefilledPermitsDoNotComeBack|TestLawOverCancelledSlots",
 	},
 	{
-		"throttle/limits.lua", `if one.mark > mark then one.low = math.max(0, one.low - math.ceil(units / limit.r)) end`, `if one.mark > mark then one.low = math.max(0, one.low) end`,
+		"internal/limitlua/limits.lua", `if one.mark > mark then one.low = math.max(0, one.low - math.ceil(units / limit.r)) end`, `if one.mark > mark then one.low = math.max(0, one.low) end`,
 		"missing write", "two cancelled calls do not get the same permits back", "throttle TestCancelledTogether",
 	},
 	{
-		"throttle/limits.lua", `local most = math.max(now, s.last) + (limit.b > 0 and 2 * size(limit) or limit.ahead)`, `local most = math.max(now, s.last) + (limit.b > 0 and 20 * size(limit) or limit.ahead)`,
+		"internal/limitlua/limits.lua", `local most = math.max(now, s.last) + (limit.b > 0 and 2 * size(limit) or limit.ahead)`, `local most = math.max(now, s.last) + (limit.b > 0 and 20 * size(limit) or limit.ahead)`,
 		"wrong number", "one call's overrun is charged up to twice the limit", "throttle TestSettle$",
 	},
 	{
-		"throttle/limits.lua", `return t - math.floor(room / limit.r)`, `return t - math.floor(room / limit.r) - 1`,
+		"internal/limitlua/limits.lua", `return t - math.floor(room / limit.r)`, `return t - math.floor(room / limit.r) - 1`,
 		"off by one", "no more wait in a leaky bucket than its capacity", "throttle TestExactModels/leaky_bucket/^redis|TestFullQueue",
 	},
 	{
-		"throttle/limits.lua", `return math.max(0, most - math.ceil(((s.tat - now) * limit.r + s.frac) / limit.p))`, `return math.max(0, most - math.floor(((s.tat - now) * limit.r + s.frac) / limit.p))`,
+		"internal/limitlua/limits.lua", `return math.max(0, most - math.ceil(((s.tat - now) * limit.r + s.frac) / limit.p))`, `return math.max(0, most - math.floor(((s.tat - now) * limit.r + s.frac) / limit.p))`,
 		"rounding", "Remaining never tells more than there is", "throttle TestExactModels/token_bucket/^redis|TestSequences",
 	},
 
 	// Windows.
 	{
-		"throttle/limits.lua", `if used(s, start, following) + n > limit.b then return following end`, `if used(s, start, following) + n > limit.b + 1 then return following end`,
+		"internal/limitlua/limits.lua", `if used(s, start, following) + n > limit.b then return following end`, `if used(s, start, following) + n > limit.b + 1 then return following end`,
 		"off by one", "a window admits its count", "throttle TestSequences",
 	},
 	{
-		"throttle/limits.lua", `if s.start == start or (s.last >= start and s.last < following) then return s.used end`, `if s.start == start then return s.used end`,
+		"internal/limitlua/limits.lua", `if s.start == start or (s.last >= start and s.last < following) then return s.used end`, `if s.start == start then return s.used end`,
 		"swapped", "what was used of a window counts when its length changes", "throttle TestChangedWindows",
 	},
 	{
-		"throttle/limits.lua", `s.used = used(s, start, following) + n`, `s.used = used(s, start, following) + 1`,
+		"internal/limitlua/limits.lua", `s.used = used(s, start, following) + n`, `s.used = used(s, start, following) + 1`,
 		"wrong number", "a call of cost n takes n permits of a window", "throttle TestSequences",
 	},
 	{
-		"throttle/limits.lua", `if previous <= room then return t end`, `if previous <= room + 1 then return t end`,
+		"internal/limitlua/limits.lua", `if previous <= room then return t end`, `if previous <= room + 1 then return t end`,
 		"off by one", "a sliding counter weighs the window before", "throttle TestSequences|TestExactModels/sliding_window_counter/^redis",
 	},
 	{
-		"throttle/limits.lua", `local d = limit.w - math.floor(((room + 1) * math.floor(limit.w / u) - 1) / previous) * u`, `local d = limit.w - math.floor((room + 1) * math.floor(limit.w / u) / previous) * u`,
+		"internal/limitlua/limits.lua", `local d = limit.w - math.floor(((room + 1) * math.floor(limit.w / u) - 1) / previous) * u`, `local d = limit.w - math.floor((room + 1) * math.floor(limit.w / u) / previous) * u`,
 		"rounding", "a sliding counter admits nothing a µs early", "throttle TestSequences|TestExactModels/sliding_window_counter/^redis",
 	},
 	{
-		"throttle/limits.lua", `previous, used, start = used, 0, start + limit.w`, `previous, used, start = 0, 0, start + limit.w`,
+		"internal/limitlua/limits.lua", `previous, used, start = used, 0, start + limit.w`, `previous, used, start = 0, 0, start + limit.w`,
 		"missing write", "what a sliding counter used weighs on the next window", "throttle TestSequences|TestExactModels/sliding_window_counter/^redis",
 	},
 	{
-		"throttle/limits.lua", `return used + math.ceil(weighed), base`, `return used + math.floor(weighed), base`,
+		"internal/limitlua/limits.lua", `return used + math.ceil(weighed), base`, `return used + math.floor(weighed), base`,
 		"rounding", "a sliding counter's changed limit gives nothing away", "throttle TestOnePermitOutlivesTheAlgorithm",
 	},
 	{
-		"throttle/limits.lua", `local rank = limit.b - n + 1`, `local rank = limit.b - n + 2`,
+		"internal/limitlua/limits.lua", `local rank = limit.b - n + 1`, `local rank = limit.b - n + 2`,
 		"off by one", "a log admits its count in any period", "throttle TestSequences",
 	},
 	{
-		"throttle/limits.lua", `if k.stored(s, middle) <= t then low = middle else high = middle - 1 end`, `if k.stored(s, middle) < t then low = middle else high = middle - 1 end`,
+		"internal/limitlua/limits.lua", `if k.stored(s, middle) <= t then low = middle else high = middle - 1 end`, `if k.stored(s, middle) < t then low = middle else high = middle - 1 end`,
 		"off by one", "a permit of a log is free again after its period, on the µs", "throttle TestSequences|TestExactModels/sliding_window_log/^redis",
 	},
 	{
-		"throttle/limits.lua", `for _, cut in ipairs(s.cuts) do redis.call('LREM', s.key, -cut.n, string.format('%.0f', cut.t)) end`, `for _, cut in ipairs(s.cuts) do redis.call('LREM', s.key, 0, string.format('%.0f', cut.t)) end`,
+		"internal/limitlua/limits.lua", `for _, cut in ipairs(s.cuts) do redis.call('LREM', s.key, -cut.n, string.format('%.0f', cut.t)) end`, `for _, cut in ipairs(s.cuts) do redis.call('LREM', s.key, 0, string.format('%.0f', cut.t)) end`,
 		"wrong number", "a log gives back what was not used and no more", "throttle TestSettleGivesBackAnyPart|TestLawOverCancelledSlots",
 	},
 
 	// Permits of calls under way.
 	{
-		"throttle/limits.lua", `local over = held(s, now) - limit.b`, `local over = held(s, now) - limit.b - 1`,
+		"internal/limitlua/limits.lua", `local over = held(s, now) - limit.b`, `local over = held(s, now) - limit.b - 1`,
 		"off by one", "no more calls are under way than the limit says", "throttle TestSequences",
 	},
 	{
-		"throttle/limits.lua", `s.held, s.taken = redis.pcall('ZCOUNT', s.key, string.format('(%.0f', now), '+inf'), {}`, `s.held, s.taken = redis.pcall('ZCOUNT', s.key, string.format('%.0f', now), '+inf'), {}`,
+		"internal/limitlua/limits.lua", `s.held, s.taken = redis.pcall('ZCOUNT', s.key, string.format('(%.0f', now), '+inf'), {}`, `s.held, s.taken = redis.pcall('ZCOUNT', s.key, string.format('%.0f', now), '+inf'), {}`,
 		"off by one", "a permit lapses at the end of its lease", "throttle TestSequences",
 	},
 	{
-		"throttle/limits.lua", `if redis.call('PTTL', s.key) < ms then redis.call('PEXPIRE', s.key, ms) end`, `if redis.call('PTTL', s.key) < ms then redis.call('PTTL', s.key) end`,
+		"internal/limitlua/limits.lua", `if redis.call('PTTL', s.key) < ms then redis.call('PEXPIRE', s.key, ms) end`, `if redis.call('PTTL', s.key) < ms then redis.call('PTTL', s.key) end`,
 		"missing write", "permits leave nothing in Redis for ever", "throttle TestPermitsExpire",
 	},
 
 	// Buckets in general.
 	{
-		"throttle/limits.lua", `if used > 0 and (not limit.c or window_at(limit, base)) then`, `if used > 1 and (not limit.c or window_at(limit, base)) then`,
+		"internal/limitlua/limits.lua", `if used > 0 and (not limit.c or window_at(limit, base)) then`, `if used > 1 and (not limit.c or window_at(limit, base)) then`,
 		"off by one", "what was used outlives a change of the algorithm", "throttle TestOnePermitOutlivesTheAlgorithm",
 	},
 	{
-		"throttle/limits.lua", `if pause then text, s.pause, s.why = body, pause, why end`, `if pause then text, s.pause, s.why = body, now, why end`,
+		"internal/limitlua/limits.lua", `if pause then text, s.pause, s.why = body, pause, why end`, `if pause then text, s.pause, s.why = body, now, why end`,
 		"clock", "a pause lasts until its end", "throttle TestPause$",
 	},
 	{
-		"throttle/limits.lua", `if s.pause > now then return 0 end`, `if s.pause > now + 1e9 then return 0 end`,
+		"internal/limitlua/limits.lua", `if s.pause > now then return 0 end`, `if s.pause > now + 1e9 then return 0 end`,
 		"wrong number", "a paused bucket has nothing left", "throttle TestPause$",
 	},
 	{
-		"throttle/limits.lua", `if not (s.dirty or s.mended) then return end`, `if not s.dirty then return end`,
+		"internal/limitlua/limits.lua", `if not (s.dirty or s.mended) then return end`, `if not s.dirty then return end`,
 		"missing write", "a refusal under a changed limit writes what is owed now", "throttle TestRefusalsFollowTheNewRate|TestClockSetBackHeals",
 	},
 
@@ -206,19 +206,19 @@ var limiterMutants = []mutant{
 
 	// Go.
 	{
-		"throttle/limiter.go", `case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("._~-@", c) >= 0:`, `case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("._~-@:}", c) >= 0:`,
-		"no escape", "no key reaches the bucket of another", "throttle TestEscape|TestKeysDoNotCollide",
+		"internal/rediskey/rediskey.go", `case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("._~-@", c) >= 0:`, `case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("._~-@:}", c) >= 0:`,
+		"no escape", "no key reaches the bucket of another", "internal/rediskey TestEscape",
 	},
 	{
-		"throttle/limiter.go", `if most := limit.Most(mode == shape); most > 0 && n > most {`, `if most := limit.Most(mode == shape); most > 0 && n > most+1 {`,
+		"throttle/limiter.go", `if most := limit.maxCost(mode == shape); most > 0 && n > most {`, `if most := limit.maxCost(mode == shape); most > 0 && n > most+1 {`,
 		"off by one", "a cost that is never admitted is an error at once", "throttle TestUnusableQuestions|TestCosts$|TestSequences",
 	},
 	{
-		"throttle/script.go", `func (onceCmd) NoRetry() bool { return true }`, `func (onceCmd) NoRetry() bool { return false }`,
+		"internal/redisscript/script.go", `func (onceCmd) NoRetry() bool { return true }`, `func (onceCmd) NoRetry() bool { return false }`,
 		"no fence", "a reply that was lost takes no permit twice", "throttle TestLostReply",
 	},
 	{
-		"throttle/script.go", `if s.tight != nil && redis.HasErrorPrefix(err, "OOM") {`, `if s.tight != nil && redis.HasErrorPrefix(err, "NOMEM") {`,
+		"internal/redisscript/script.go", `if s.tight != nil && redis.HasErrorPrefix(err, "OOM") {`, `if s.tight != nil && redis.HasErrorPrefix(err, "NOMEM") {`,
 		"swapped", "limits hold also while Redis is full", "throttle TestFullMemory",
 	},
 	{
@@ -230,11 +230,11 @@ var limiterMutants = []mutant{
 		"rounding", "Remaining is the same from either script", "throttle TestPlainAnswersAlike|TestSequences",
 	},
 	{
-		"throttle/calendar.go", `d -= (int(now.In(l.Location).Weekday()) + 6) % 7 // back to Monday`, `d -= int(now.In(l.Location).Weekday())`,
+		"internal/limitlua/calendar.go", `d -= (int(now.In(l.Location).Weekday()) + 6) % 7 // back to Monday`, `d -= int(now.In(l.Location).Weekday())`,
 		"clock", "a week begins on Monday", "throttle TestWindows",
 	},
 	{
-		"throttle/calendar.go", `y, m, d := now.In(l.Location).Date()`, `y, m, d := now.UTC().Date()`,
+		"internal/limitlua/calendar.go", `y, m, d := now.In(l.Location).Date()`, `y, m, d := now.UTC().Date()`,
 		"clock", "a day is that of the limit's time zone", "throttle TestWindows",
 	},
 	{

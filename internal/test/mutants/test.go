@@ -146,18 +146,18 @@ func (t *tester) binary(folder string) (binary, hook string, err error) {
 	if t.built[folder] != "" {
 		return binary, hook, nil
 	}
-	text, err := os.ReadFile("throttle/link.go")
+	text, err := os.ReadFile("internal/redisscript/link.go")
 	if err != nil {
 		return "", "", err
 	}
 	changed, err := overlay.ReplaceLine(string(text), scriptMaker, scriptMaker+"\n\ttext = mutated(text)")
 	if err != nil {
-		return "", "", fmt.Errorf("throttle/link.go: %w", err)
+		return "", "", fmt.Errorf("internal/redisscript/link.go: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", "", err
 	}
-	if hook, err = overlay.Write(dir, map[string]string{"throttle/link.go": changed, "throttle/mutated.go": mutatedGo}); err != nil {
+	if hook, err = overlay.Write(dir, map[string]string{"internal/redisscript/link.go": changed, "internal/redisscript/mutated.go": mutatedGo}); err != nil {
 		return "", "", err
 	}
 	cmd := exec.Command("go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary, "./"+folder)
@@ -174,7 +174,7 @@ func (t *tester) binary(folder string) (binary, hook string, err error) {
 
 const (
 	scriptMaker = "func code(text string) string {"
-	mutatedGo   = `package throttle
+	mutatedGo   = `package redisscript
 
 import (
 	"os"

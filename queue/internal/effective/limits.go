@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/internal/limitlua"
 )
 
 // Limits is the limits in force for a queue, with what differs by tenant, as
@@ -84,7 +84,7 @@ func (e *Limits) Override(limit, tenant string) (Override, bool) {
 }
 
 // Spec is the i-th limit as it holds for one tenant.
-func (e *Limits) Spec(i int, tenant string) throttle.Spec {
+func (e *Limits) Spec(i int, tenant string) limitlua.Spec {
 	limit := &e.Queue.Limits[i]
 	if o, ok := e.Override(limit.Name, tenant); ok {
 		return *o.Limit

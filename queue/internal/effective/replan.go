@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/store"
-	"github.com/headgate/headgate/throttle"
 )
 
 // Replan asks the limits anew when each waiting lane of a tenant may go, or with ""
@@ -20,7 +20,7 @@ func Replan(ctx context.Context, client redis.UniversalClient, queue, tenant str
 	cache := &Calendars{Queue: queue, Redis: client}
 	escaped := ""
 	if tenant != "" {
-		escaped = throttle.Escape(tenant)
+		escaped = rediskey.Escape(tenant)
 	}
 	var announced time.Time
 	for cursor := "0"; ; {

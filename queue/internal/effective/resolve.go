@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
@@ -52,14 +53,14 @@ func (e *Limits) ResolveAll() (map[string]string, error) {
 	return hash, nil
 }
 
-func (e *Limits) overridden(rules []limits.Limit, tenant, name string, change limits.Change) (throttle.Spec, error) {
+func (e *Limits) overridden(rules []limits.Limit, tenant, name string, change limits.Change) (limitlua.Spec, error) {
 	i := slices.IndexFunc(rules, func(l limits.Limit) bool { return l.Name == name })
 	if i < 0 {
-		return throttle.Spec{}, errors.New("the queue has no such limit any more")
+		return limitlua.Spec{}, errors.New("the queue has no such limit any more")
 	}
 	limit := e.Published(rules[i], tenant)
 	if err := limit.CheckChange(change); err != nil {
-		return throttle.Spec{}, err
+		return limitlua.Spec{}, err
 	}
 	return Spec(limit.With(change)), nil
 }
@@ -74,7 +75,7 @@ func (e *Limits) Published(limit limits.Limit, tenant string) limits.Limit {
 }
 
 // withSpec is the limit that a spec was made of, which differs from l by a [limits.Change].
-func withSpec(l limits.Limit, spec throttle.Spec) limits.Limit {
+func withSpec(l limits.Limit, spec limitlua.Spec) limits.Limit {
 	switch spec.Algorithm {
 	case "cc":
 		l.Concurrency = spec.Burst

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/sendwindow"
@@ -49,7 +50,7 @@ type (
 	Limit struct {
 		Name     string        `json:"name"`
 		Per      []string      `json:"per"`
-		Spec     throttle.Spec `json:"spec"`
+		Spec     limitlua.Spec `json:"spec"`
 		Unit     string        `json:"unit,omitempty"`
 		Adaptive bool          `json:"adaptive,omitempty"`
 		Calendar string        `json:"calendar,omitempty"` // key of set_calendars
@@ -66,7 +67,7 @@ type (
 	}
 	Tenant struct {
 		Weight float64                  `json:"w,omitempty"`
-		Limits map[string]throttle.Spec `json:"l,omitempty"`
+		Limits map[string]limitlua.Spec `json:"l,omitempty"`
 		Window string                   `json:"window,omitempty"`
 	}
 )
@@ -75,8 +76,18 @@ type (
 const AheadOfNow = 3 * store.Horizon
 
 // Spec is a limit as the scripts take it.
-func Spec(l limits.Limit) throttle.Spec {
-	return l.Limit.Spec(true, AheadOfNow)
+func Spec(l limits.Limit) limitlua.Spec {
+	return lua(l).Spec(true, AheadOfNow)
+}
+
+// Windows are the calendar windows of a limit around now, as in [limitlua.Limit.Windows].
+func Windows(l limits.Limit, now time.Time, n int) []int64 { return lua(l).Windows(now, n) }
+
+func lua(l limits.Limit) limitlua.Limit {
+	return limitlua.Limit{
+		Algorithm: string(l.Algorithm), Count: l.Rate.Count, Period: l.Rate.Period, Months: l.Rate.Months, Location: l.Location,
+		Burst: l.Burst, Capacity: l.Capacity, Concurrency: l.Concurrency,
+	}
 }
 
 // Store is a limit in its stored form.
@@ -126,7 +137,7 @@ func StoreTenants(l limits.Set, queue string) map[string]Tenant {
 			for _, limit := range l.Queues[queue].Limits {
 				if limit.Name == name {
 					if s.Limits == nil {
-						s.Limits = map[string]throttle.Spec{}
+						s.Limits = map[string]limitlua.Spec{}
 					}
 					s.Limits[name] = Spec(limit.With(change))
 				}
@@ -212,7 +223,7 @@ func (s Queue) Calendars(now time.Time) (string, error) {
 	windows := map[string][]int64{}
 	for _, limit := range q.Limits {
 		if limit.Location != nil {
-			windows[limit.Name] = limit.Windows(now, 2)
+			windows[limit.Name] = Windows(limit, now, 2)
 		}
 	}
 	for _, text := range s.Windows {
@@ -233,7 +244,7 @@ func (s Queue) Calendars(now time.Time) (string, error) {
 // Until alone.
 type Override struct {
 	Change  limits.Change  `json:"change"`
-	Limit   *throttle.Spec `json:"limit,omitempty"`   // what the change makes of the limit; nil: it is not in force
+	Limit   *limitlua.Spec `json:"limit,omitempty"`   // what the change makes of the limit; nil: it is not in force
 	Problem string         `json:"problem,omitempty"` // why it is not in force
 	Until   int64          `json:"until"`             // µs; 0: no end
 	Reason  string         `json:"reason"`

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
@@ -93,7 +94,7 @@ func By(f *limits.Effective, o Override) {
 
 // rateOf writes a spec's rate as people would. Windows of a calendar are those
 // of the limit's own rate.
-func rateOf(spec throttle.Spec, own string) string {
+func rateOf(spec limitlua.Spec, own string) string {
 	switch spec.Algorithm {
 	case "fw", "sl", "sc":
 		if spec.Window == 0 {

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/internal/rediskey"
 )
 
 const maxAttributes = 16
@@ -30,7 +30,7 @@ func EncodeAttributes(attributes map[string]string) (text, problem string) {
 		if reason := check.Text(attributes[name], check.MaxTenant); reason != "" {
 			return "", name + ": " + reason
 		}
-		parts = append(parts, name+"="+throttle.Escape(attributes[name]))
+		parts = append(parts, name+"="+rediskey.Escape(attributes[name]))
 	}
 	return strings.Join(parts, ";"), ""
 }

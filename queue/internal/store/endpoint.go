@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/internal/rediskey"
 )
 
 const (
@@ -57,7 +57,7 @@ func WithEndpoint(attributes, kind string, payload []byte) string {
 	if endpoint == "" {
 		return attributes
 	}
-	own := EndpointAttribute + "=" + throttle.Escape(endpoint)
+	own := EndpointAttribute + "=" + rediskey.Escape(endpoint)
 	if attributes == "" {
 		return own
 	}

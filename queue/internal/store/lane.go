@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"strings"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
@@ -72,7 +73,7 @@ func plain(name string) string {
 	}
 	parts := strings.Split(name, "%")
 	for i, part := range parts {
-		parts[i] = throttle.Escape(part)
+		parts[i] = rediskey.Escape(part)
 	}
 	return strings.Join(parts, "%")
 }

@@ -7,8 +7,9 @@ import (
 	_ "embed"
 	"fmt"
 
+	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
-	"github.com/headgate/headgate/throttle"
 )
 
 //go:embed plan.lua
@@ -36,8 +37,8 @@ var EndLua string
 
 // NewScript makes a script of a body that reads, decides and plans its writes, which are
 // made when it returns (plan.lua), behind what it uses of libraries.
-func NewScript(body string, libraries ...string) *throttle.Script {
-	return throttle.NewScript("return finish(function()\n"+body+"\nend)\n", append([]string{planLua, asynqwire.Lua, FormatsLua, LanesLua}, libraries...)...)
+func NewScript(body string, libraries ...string) *redisscript.Script {
+	return limitlua.NewScript("return finish(function()\n"+body+"\nend)\n", append([]string{planLua, asynqwire.Lua, FormatsLua, LanesLua}, libraries...)...)
 }
 
 // Key is the name of one of our keys for a queue; see lanes.lua for all of them.

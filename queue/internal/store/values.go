@@ -33,7 +33,7 @@ func ScanHash(ctx context.Context, client redis.UniversalClient, name string) (m
 	return all, nil
 }
 
-// Unescape is the way back from [throttle.Escape].
+// Unescape is the way back from [rediskey.Escape].
 func Unescape(text string) string {
 	if plain, err := url.PathUnescape(text); err == nil {
 		return plain

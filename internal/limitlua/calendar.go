@@ -1,4 +1,4 @@
-package throttle
+package limitlua
 
 import "time"
 
@@ -10,15 +10,15 @@ import "time"
 // the time zones. A day is as long as the zone makes it: 23 hours or 25 when
 // the clocks change.
 func (l Limit) Windows(now time.Time, n int) []int64 {
-	if l.Algorithm != FixedWindow || l.Location == nil {
+	if l.Algorithm != "fixed_window" || l.Location == nil {
 		return nil
 	}
 	y, m, d := now.In(l.Location).Date()
 	months, days := 0, 1
 	switch {
-	case l.Rate.Months != 0:
+	case l.Months != 0:
 		months, days, d = 1, 0, 1
-	case l.Rate.Period == 7*day:
+	case l.Period == 7*24*time.Hour:
 		days = 7
 		d -= (int(now.In(l.Location).Weekday()) + 6) % 7 // back to Monday
 	}
@@ -50,7 +50,7 @@ func (l Limit) Windows(now time.Time, n int) []int64 {
 // first of the two.
 func startOf(y int, m time.Month, d int, loc *time.Location) time.Time {
 	midnight := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
-	t := midnight.Add(-2 * day).In(loc) // no zone is that far from UTC
+	t := midnight.Add(-2 * 24 * time.Hour).In(loc) // no zone is that far from UTC
 	for {
 		_, offset := t.Zone()
 		start := midnight.Add(-time.Duration(offset) * time.Second)

@@ -1,4 +1,4 @@
-package throttle
+package redisscript
 
 import (
 	"strings"
@@ -43,7 +43,7 @@ local function other() return 'x'..leaf(1) end
 		"return forms.one()": "ONE, TWO|leaf|forms|forms.one",
 		"return other()":     "ONE, TWO|leaf|other",
 	} {
-		script := NewScript(body, library).Text()
+		script := New(body, library).Text()
 		var got []string
 		for line := range strings.Lines(script) {
 			name, found := strings.CutPrefix(line, "local ")
@@ -57,19 +57,5 @@ local function other() return 'x'..leaf(1) end
 		if strings.Join(got, "|") != want || !strings.HasSuffix(script, strings.TrimPrefix(body, "-- leaf\n")+"\n") {
 			t.Errorf("%s: got %s, want %s", body, got, want)
 		}
-	}
-}
-
-// TestLibraryIsOpen: a library may use what stands in front of it.
-func TestLibraryIsOpen(t *testing.T) {
-	t.Parallel()
-	script := NewScript("return two()", "local function one() return KIND end\n", "local function two() return one() end\n").Text()
-	for _, want := range []string{"local KIND = {", "local function one()", "local function two()"} {
-		if !strings.Contains(script, want) {
-			t.Errorf("%q is missing in\n%s", want, script)
-		}
-	}
-	if strings.Contains(script, "limit_open") {
-		t.Error("more of limits.lua than it uses")
 	}
 }

@@ -1,19 +1,17 @@
-package throttle
+// Package redisscript builds Lua scripts from a body and the library functions that it
+// uses, and runs each of them at most once.
+package redisscript
 
 import (
 	"context"
 	"crypto/sha1"
-	_ "embed"
 	"encoding/hex"
 
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed limits.lua
-var library string
-
 // Script is a Lua script with the functions in front of its body that the body uses.
-// [NewScript] makes it.
+// [New] makes it.
 //
 // It is sent at most once: a script that takes permits must not be repeated
 // when only its reply was lost, whatever the client's own MaxRetries. An error
@@ -23,10 +21,10 @@ type Script struct {
 	tight     *Script // the same, for a Redis whose memory is full; nil: it fails there
 }
 
-// NewScript puts the body behind what it uses of limits.lua and of more libraries, in
-// which it and they may name what stands in front of them.
-func NewScript(body string, libraries ...string) *Script {
-	return newScript(linked(body, append([]string{library}, libraries...)))
+// New returns a script that consists of the body and, in front of it, the declarations of
+// the libraries that it uses. A library may use those before it.
+func New(body string, libraries ...string) *Script {
+	return newScript(linked(body, libraries))
 }
 
 // Else returns a script that runs s, and then other where s returned nothing. The functions
@@ -38,7 +36,7 @@ func (s *Script) Else(other *Script) *Script {
 // AllowOOM returns a script that runs also when Redis has reached its maxmemory,
 // which is right for one that hardly adds to it.
 func (s *Script) AllowOOM() *Script {
-	// The flag is not said at once: imitations of Redis know no such line.
+	// The flag is sent only when it is needed: imitations of Redis do not know the line.
 	return &Script{text: s.text, sha: s.sha, tight: newScript("#!lua flags=allow-oom\n" + s.text.(string))}
 }
 
@@ -56,9 +54,9 @@ func (s *Script) Hash() string { return s.sha.(string) }
 // Full is the script as a Redis whose memory is full runs it; nil where that refuses it.
 func (s *Script) Full() *Script { return s.tight }
 
-// Run sends EVALSHA, and once more only where Redis answered with what says that
-// the script certainly did not run: that it does not know it, or has no memory. The
-// answer is what go-redis makes of it; errors are those of Redis and of the client.
+// Run sends EVALSHA. It sends the script again only where the error of Redis means that
+// the script certainly did not run: Redis does not know it, or has no memory. The reply is
+// as go-redis decodes it; errors are those of Redis and of the client.
 func (s *Script) Run(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {
 	cmd := s.command(ctx, "evalsha", s.sha, keys, args)
 	if err := client.Process(ctx, onceCmd{cmd}); err == nil {
@@ -67,7 +65,20 @@ func (s *Script) Run(ctx context.Context, client redis.UniversalClient, keys []s
 	return s.again(ctx, client, cmd.Err(), keys, args)
 }
 
-// again is what there is to do about the error of an EVALSHA.
+// AddTo adds the script to a pipeline of the client. Once the pipeline was executed,
+// reply returns what [Script.Run] would.
+func (s *Script) AddTo(ctx context.Context, pipe redis.Pipeliner, client redis.UniversalClient, keys []string, args ...any) (reply func() (any, error)) {
+	cmd := s.command(ctx, "evalsha", s.sha, keys, args)
+	_ = pipe.Process(ctx, onceCmd{cmd})
+	return func() (any, error) {
+		if err := cmd.Err(); err != nil {
+			return s.again(ctx, client, err, keys, args)
+		}
+		return cmd.Result()
+	}
+}
+
+// again handles the error of an EVALSHA.
 func (s *Script) again(ctx context.Context, client redis.UniversalClient, err error, keys []string, args []any) (any, error) {
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd := s.command(ctx, "eval", s.text, keys, args)
@@ -81,9 +92,9 @@ func (s *Script) again(ctx context.Context, client redis.UniversalClient, err er
 	return nil, err
 }
 
-// leave is Run for a caller that leaves when ctx is done, which go-redis does not
-// while a server is silent. Then it is not known whether the script ran.
-func (s *Script) leave(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {
+// RunUntilDone is [Script.Run], but returns as soon as ctx is done, even while a server
+// does not answer. It is then unknown whether the script ran.
+func (s *Script) RunUntilDone(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {
 	if ctx.Done() == nil {
 		return s.Run(ctx, client, keys, args...)
 	}

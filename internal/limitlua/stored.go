@@ -1,4 +1,4 @@
-package throttle
+package limitlua
 
 import (
 	"errors"
@@ -40,12 +40,12 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 		until, _, _ := strings.Cut(pause, " ")
 		var err error
 		if out.PausedUntil, err = strconv.ParseInt(until, 10, 64); err != nil {
-			return Stored{}, fmt.Errorf("bucket %q: its pause: %w", clip(text), err)
+			return Stored{}, fmt.Errorf("bucket %.60q: its pause: %w", text, err)
 		}
 	}
 	fields, n, err := numbersOf(text)
 	if err != nil {
-		return Stored{}, fmt.Errorf("bucket %q: %w", clip(text), err)
+		return Stored{}, fmt.Errorf("bucket %.60q: %w", text, err)
 	}
 	switch s.Algorithm {
 	case "fw", "sc":

@@ -1,0 +1,103 @@
+package limitlua
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// Limit is what a script has to know of a limit. Fields that the algorithm has no use for
+// are zero.
+type Limit struct {
+	Algorithm string         // as in throttle.Limit
+	Count     int64          // permits in each Period or calendar month
+	Period    time.Duration  // whole µs
+	Months    int            // 0 or 1
+	Location  *time.Location // of calendar windows; nil: they are aligned to the epoch
+
+	Burst, Capacity, Concurrency int64
+	Lease                        time.Duration
+}
+
+// MaxCost is the largest cost that one call may have, in permits, when it is
+// reserved (shaping) or taken; 0 means that any will do.
+func (l Limit) MaxCost(shaping bool) int64 {
+	switch l.Algorithm {
+	case "token_bucket":
+		return cmp.Or(l.Burst, 1)
+	case "leaky_bucket":
+		if shaping {
+			return l.Capacity
+		}
+		return cmp.Or(l.Capacity, 1)
+	case "concurrency":
+		return 0
+	default:
+		return l.Count
+	}
+}
+
+// Spec is a limit in the form that limits.lua reads, which describes its fields.
+type Spec struct {
+	Algorithm string `json:"a"`           // tb, lb, lm, fw, sc, sl or cc
+	Permit    int64  `json:"p"`           // units that one permit costs
+	Flow      int64  `json:"r"`           // units that flow back per µs
+	Burst     int64  `json:"b"`           // permits of a full bucket or window, or calls
+	Window    int64  `json:"w,omitempty"` // µs; 0 with a calendar
+	Ahead     int64  `json:"ahead"`       // µs beyond now in which slots are granted
+	Lease     int64  `json:"l,omitempty"` // µs; 0: a year
+}
+
+// Spec converts a valid limit for a script that grants slots up to ahead beyond
+// Redis's clock. Shaping selects the form of the leaky bucket. The windows of
+// a calendar are not part of it: see [Limit.Windows].
+func (l Limit) Spec(shaping bool, ahead time.Duration) Spec {
+	spec := Spec{Burst: l.MaxCost(shaping), Permit: 1, Flow: 1, Ahead: ahead.Microseconds()}
+	switch l.Algorithm {
+	case "fixed_window":
+		spec.Algorithm = "fw"
+		if l.Location == nil {
+			spec.Window = l.Period.Microseconds()
+		}
+	case "sliding_window_log":
+		spec.Algorithm, spec.Window = "sl", l.Period.Microseconds()
+	case "sliding_window_counter":
+		spec.Algorithm, spec.Window = "sc", l.Period.Microseconds()
+	case "concurrency":
+		return Spec{Algorithm: "cc", Burst: l.Concurrency, Lease: l.Lease.Microseconds()}
+	case "token_bucket":
+		spec.Algorithm = "tb"
+		spec.Permit, spec.Flow = Units(l.Count, l.Period)
+	case "leaky_bucket":
+		spec.Algorithm = "lm"
+		if shaping {
+			spec.Algorithm = "lb"
+		}
+		spec.Permit, spec.Flow = Units(l.Count, l.Period)
+	}
+	return spec
+}
+
+// Units is a rate as the scripts count it: one permit costs p units and r units flow back
+// per µs, in lowest terms.
+func Units(count int64, period time.Duration) (p, r int64) {
+	p, r = period.Microseconds(), count
+	a, b := p, r
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return p / a, r / a
+}
+
+// Code is the interval as MMME, MMM × 10^E µs, for the plain form of a bucket;
+// empty where it has none.
+func (s Spec) Code() string {
+	m, e := s.Permit, 0
+	for m >= 1000 && m%10 == 0 {
+		m, e = m/10, e+1
+	}
+	if s.Flow != 1 || s.Window > 0 || m >= 1000 || e > 9 || s.Algorithm != "tb" && s.Algorithm != "lm" {
+		return ""
+	}
+	return fmt.Sprintf("%03d%d", m, e)
+}
