@@ -5,9 +5,9 @@ GO ?= go
 P ?= 3
 # Those whose tests measure time come after the others, one by one: they want the
 # machine to themselves.
-MEASURING := /(internal/e2e|queue|throttle)$$
+MEASURING := /(internal/test/e2e|queue|throttle)$$
 # Those whose tests run programs, a browser or long models, for minutes.
-SLOW := /(cmd/.*|internal/(browsertest|e2e|limitplots))$$
+SLOW := /(cmd/.*|internal/test/(browsertest|e2e|limitplots))$$
 # More flags for `go test`, as in: make test TESTFLAGS='-run Gate -v'
 TESTFLAGS ?=
 # What is linted and tested.
@@ -15,7 +15,7 @@ PKGS ?= ./...
 
 # Modules beside the main one: their dependencies stay out of its go.sum. They
 # read files outside of themselves, of which Go's test cache does not know.
-MODULES := internal/composetest internal/openapitest internal/stripetest bench/limiters bench/queue
+MODULES := internal/test/composetest internal/test/openapitest internal/test/stripetest bench/limiters bench/queue
 # A program under the race detector waits a second at its end for late reports,
 # and there are as many as packages, twice.
 export GORACE ?= atexit_sleep_ms=50
@@ -82,7 +82,7 @@ deps: ## Install what the tests need, where it is missing
 
 .PHONY: images
 images: ## Take the pictures in docs/img anew
-	UPDATE_IMAGES=1 $(GO) test -count 1 -timeout 10m -run TestDev ./internal/browsertest
+	UPDATE_IMAGES=1 $(GO) test -count 1 -timeout 10m -run TestDev ./internal/test/browsertest
 
 .PHONY: clean
 clean: ## Remove what build made

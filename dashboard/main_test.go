@@ -3,7 +3,7 @@ package dashboard
 import (
 	"testing"
 
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

@@ -10,7 +10,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/headgate/headgate/internal/monitoring"
+	"github.com/headgate/headgate/internal/test/monitoring"
 )
 
 // promtool runs the one of Debian's package prometheus in dashboard/prometheus.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/redisscript"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"

@@ -6,9 +6,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/pacer"
-	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/internal/testlong"
+	"github.com/headgate/headgate/internal/test/pacer"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/testlong"
 )
 
 func TestMain(m *testing.M) {

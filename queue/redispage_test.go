@@ -102,7 +102,7 @@ func codeOfKeys(t *testing.T) map[string]string {
 		}
 		name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator)))
 		if entry.IsDir() {
-			if slices.Contains([]string{".git", "bench", "internal/test", "internal/redistest", "dashboard/web"}, name) || entry.Name() == "node_modules" || entry.Name() == "queuetest" {
+			if slices.Contains([]string{".git", "bench", "internal/test", "internal/test/redistest", "dashboard/web"}, name) || entry.Name() == "node_modules" || entry.Name() == "queuetest" {
 				return filepath.SkipDir
 			}
 			return nil

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/internal/limitlua"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 // convertScript bares what a debt becomes under another rate.

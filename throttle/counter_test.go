@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
-	"github.com/headgate/headgate/internal/testlong"
+	"github.com/headgate/headgate/internal/test/testlong"
 
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 // TestCounterSustainsItsRate: a caller that takes whatever there is as soon as it is

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/limitlua"
-	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/internal/testlong"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/testlong"
 )
 
 // driftScript walks one bucket through many steps of a clock of its own, using it

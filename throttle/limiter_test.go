@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
-	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/internal/testlong"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/testlong"
 )
 
 const ms = time.Millisecond

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/internal/limitlua"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 // A model is a limit in exact fractions, written without a look at the scripts.

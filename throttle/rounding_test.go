@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/internal/testlong"
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/internal/test/testlong"
 )
 
 // TestCapacityIsUsed drives a limit by its own answers for many intervals: what

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/cmd/settings"
 	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/queue"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/internal/law"
+	"github.com/headgate/headgate/internal/test/law"
 )
 
 // traffic is jobs far over their limits, which call a receiver.

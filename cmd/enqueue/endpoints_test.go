@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/endpoints"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 func TestEndpoints(t *testing.T) {

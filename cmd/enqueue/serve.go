@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/cmd/settings"
 	"github.com/headgate/headgate/internal/server"
+	"github.com/headgate/headgate/internal/settings"
 )
 
 // serveConfig is what a server without a worker is told.

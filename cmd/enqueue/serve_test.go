@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/keysfile"
-	"github.com/headgate/headgate/internal/logtest"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/logtest"
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 var servedAt = regexp.MustCompile(`http=(\S+)`)

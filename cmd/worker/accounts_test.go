@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/internal/credentials"
 	"github.com/headgate/headgate/internal/endpoints"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
 )

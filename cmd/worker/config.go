@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/cmd/settings"
 	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/queue"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/clients/ai"
 	"github.com/headgate/headgate/clients/email"
 	"github.com/headgate/headgate/clients/sandbox"
-	"github.com/headgate/headgate/internal/law"
+	"github.com/headgate/headgate/internal/test/law"
 )
 
 // post makes a call by hand, and returns its status.

@@ -15,11 +15,11 @@ import (
 	"github.com/headgate/headgate/clients/email"
 	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/webhook"
-	"github.com/headgate/headgate/cmd/settings"
 	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/server"
+	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/operate"
 )

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/binaries"
 	"github.com/headgate/headgate/internal/embedded"
-	"github.com/headgate/headgate/internal/testlong"
+	"github.com/headgate/headgate/internal/test/binaries"
+	"github.com/headgate/headgate/internal/test/testlong"
 )
 
 // devRun is what one run of `worker dev` showed.

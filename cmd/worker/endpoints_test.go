@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/endpoints"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
 )

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/cmd/settings"
+	"github.com/headgate/headgate/internal/settings"
 )
 
 func healthcheckCommand() *cobra.Command {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/sandbox"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"

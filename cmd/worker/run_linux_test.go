@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 // TestRunEndsWithItsHTTPServer: a worker without its API, metrics and probes does

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/dashboard"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/workers"
 )
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/jobline"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 // document is the description as far as these tests read it.

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headgate/headgate/internal/logtest"
+	"github.com/headgate/headgate/internal/test/logtest"
 )
 
 const canary = "whsec_CANARY"

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headgate/headgate/dashboard/api"
-	"github.com/headgate/headgate/internal/logtest"
+	"github.com/headgate/headgate/internal/test/logtest"
 	"github.com/headgate/headgate/throttle"
 )
 

@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/dashboard/api"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

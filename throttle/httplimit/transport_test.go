@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/pacer"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/test/pacer"
+	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 

@@ -1,0 +1,11 @@
+package browsertest
+
+import (
+	"testing"
+
+	"github.com/headgate/headgate/internal/test/redistest"
+)
+
+func TestMain(m *testing.M) {
+	redistest.Main(m)
+}

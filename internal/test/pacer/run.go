@@ -1,0 +1,301 @@
+package pacer
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/test/law"
+)
+
+const (
+	// Tolerance is how much closer to each other calls may arrive than their limit
+	// says: what Headgate promises, whatever the machine does.
+	Tolerance = 5 * time.Millisecond
+
+	// Bound is how late the pacer's own calls may arrive in a run whose broken promises
+	// fail the test. A worker still sends 3 ms after a slot, so a way that takes longer
+	// than what is left of the tolerance breaks the law of calls that left in time.
+	Bound = 2 * time.Millisecond
+
+	// Starved is the lateness of the pacer's calls from which on no run counts: what
+	// hardly gets to run proves nothing by what it does not do.
+	Starved = 250 * time.Millisecond
+
+	tries = 3
+
+	// patience is how long a test waits for a busy machine to become calm before it
+	// measures once more: what keeps it busy is often over soon.
+	patience = 20 * time.Second
+)
+
+// Run is one run of a measurement.
+type Run struct {
+	testing.TB
+	pacer    *process
+	began    time.Time // of the pacer
+	arrived  func() []Call
+	from, to time.Time // all that is judged is between
+	laws     judged
+	uses     judged
+	took     []string
+	wrong    []string
+}
+
+// judged is what was judged of one promise.
+type judged struct {
+	what, calls int
+	worst       string
+	by          float64
+}
+
+func (j *judged) add(what string, calls int, by float64, format string, args ...any) {
+	j.what++
+	j.calls += calls
+	if j.what == 1 || by > j.by {
+		j.by, j.worst = by, what+": "+fmt.Sprintf(format, args...)
+	}
+}
+
+// Call is a call of the pacer.
+type Call struct{ Due, At time.Time }
+
+// Measure runs a measurement until a run counts, and judges that one.
+func Measure(t *testing.T, once func(t *testing.T, r *Run)) {
+	t.Helper()
+	untilItCounts(t, func(try int) (busy string) {
+		t.Run(fmt.Sprint("try-", try), func(t *testing.T) {
+			r := &Run{TB: t}
+			once(t, r)
+			busy = r.verdict()
+		})
+		return busy
+	})
+}
+
+// MeasureIn is Measure where there are no subtests, as in benchmarks.
+func MeasureIn(t testing.TB, once func(r *Run)) {
+	t.Helper()
+	untilItCounts(t, func(int) string {
+		r := &Run{TB: t}
+		once(r)
+		return r.verdict()
+	})
+}
+
+func untilItCounts(t testing.TB, run func(try int) (busy string)) {
+	t.Helper()
+	var all []string
+	for try := 1; try <= tries; try++ {
+		busy := run(try)
+		if busy == "" {
+			return
+		}
+		if all = append(all, busy); try < tries {
+			awaitCalm(t)
+		}
+	}
+	t.Errorf("machine too busy: none of %d runs counts:\n%s", tries, strings.Join(all, "\n"))
+}
+
+// awaitCalm waits until the calls of a pacer that is alone are in time for a second.
+func awaitCalm(t testing.TB) {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < patience; {
+		r := &Run{TB: t}
+		r.Here()
+		time.Sleep(time.Second) // what is measured
+		if _, err := r.pacer.stop(); err != nil {
+			t.Error(err)
+			return
+		}
+		if latest(r.arrived()) <= Bound {
+			return
+		}
+	}
+}
+
+// latest is how late the latest of some calls was.
+func latest(calls []Call) (late time.Duration) {
+	for _, call := range calls {
+		late = max(late, call.At.Sub(call.Due))
+	}
+	return late
+}
+
+// At starts the pacer of calls to a receiver; arrived is which of them did.
+func (r *Run) At(target string, arrived func() []Call) {
+	r.Helper()
+	r.began = time.Now()
+	r.pacer, r.arrived = start(r.TB, target), arrived
+}
+
+// Here starts the pacer of calls to this process, where the test's own receiver is.
+func (r *Run) Here() {
+	r.Helper()
+	var mu sync.Mutex
+	var calls []Call
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+		at := time.Now()
+		if due, ok := Due(request.Header.Get("Headgate-Job")); ok {
+			mu.Lock()
+			calls = append(calls, Call{due, at})
+			mu.Unlock()
+		}
+	}))
+	r.Cleanup(server.Close)
+	r.At(server.URL, func() []Call {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(calls)
+	})
+}
+
+// Wrong notes what is wrong if the machine was not busy between two moments.
+func (r *Run) Wrong(from, to time.Time, format string, args ...any) {
+	r.span(from, to)
+	r.wrong = append(r.wrong, fmt.Sprintf(format, args...))
+}
+
+// Law judges calls by a limit: no two of them have more calls between them than
+// burst + rate × (the time between them + [Tolerance]).
+func (r *Run) Law(what string, calls []time.Time, rate float64, burst int) {
+	r.Helper()
+	if len(calls) < 2 {
+		r.Errorf("%s: %d calls, in which there is nothing to judge", what, len(calls))
+		return
+	}
+	from, to := ends(calls)
+	r.span(from, to)
+	excess := law.Excess(calls, rate, burst)
+	early := time.Duration(excess / rate * float64(time.Second))
+	r.laws.add(what, len(calls), early.Seconds(), "%.3f calls over %v/s, or %v early", excess, rate, early.Round(10*time.Microsecond))
+	if err := law.Check(calls, rate, burst, Tolerance); err != nil {
+		r.Wrong(from, to, "%s: %v", what, err)
+	}
+}
+
+// Used judges how much of a rate calls used from the first to the last.
+func (r *Run) Used(what string, calls []time.Time, rate, least float64) (share float64) {
+	r.Helper()
+	if len(calls) < 2 {
+		r.Errorf("%s: %d calls, in which there is nothing to judge", what, len(calls))
+		return 0
+	}
+	from, to := ends(calls)
+	r.span(from, to)
+	share = float64(len(calls)-1) / rate / to.Sub(from).Seconds()
+	r.uses.add(what, len(calls), -share, "%.4f of %v/s used in %v", share, rate, to.Sub(from).Round(time.Millisecond))
+	if share < least {
+		r.Wrong(from, to, "%s: %.4f of %v/s was used; want %v", what, share, rate, least)
+	}
+	return share
+}
+
+// Took judges how long something took.
+func (r *Run) Took(what string, from, to time.Time, most time.Duration) {
+	r.Most(what, from, to, to.Sub(from), most)
+}
+
+// Most judges a time that was measured between two moments.
+func (r *Run) Most(what string, from, to time.Time, got, most time.Duration) {
+	r.span(from, to)
+	r.took = append(r.took, fmt.Sprintf("%s: %v of %v", what, got.Round(time.Microsecond), most))
+	if got > most {
+		r.Wrong(from, to, "%s: %v; want at most %v", what, got, most)
+	}
+}
+
+func (r *Run) span(from, to time.Time) {
+	if r.from.IsZero() || from.Before(r.from) {
+		r.from = from
+	}
+	if to.After(r.to) {
+		r.to = to
+	}
+}
+
+// verdict ends a run. It fails the test if the run counts and something is wrong.
+func (r *Run) verdict() (busy string) {
+	r.Helper()
+	switch {
+	case r.Failed():
+		return ""
+	case r.pacer == nil || r.from.IsZero():
+		r.Error("nothing was judged, or there was no pacer")
+		return ""
+	}
+	sent, err := r.pacer.stop()
+	if err != nil {
+		r.Error(err)
+		return ""
+	}
+	// One receiver may have had several pacers, one after the other.
+	calls := slices.DeleteFunc(r.arrived(), func(call Call) bool { return call.Due.Before(r.began) })
+	arrived := len(calls)
+	calls = slices.DeleteFunc(calls, func(call Call) bool { return call.At.Before(r.from) || call.Due.After(r.to) })
+	late, beside := latest(calls), len(calls)
+	if arrived != sent || beside == 0 {
+		r.Errorf("%d of %d calls of the pacer arrived, %d of them beside what was judged", arrived, sent, beside)
+		return ""
+	}
+	r.Logf("judged, all of it:\n%s\nthe pacer's %d calls in these %v were at most %v late",
+		r.summary(), beside, r.to.Sub(r.from).Round(time.Millisecond), late.Round(10*time.Microsecond))
+	switch judge(late, len(r.wrong)) {
+	case broken:
+		r.Error(few(r.wrong))
+	case uncounted:
+		busy = fmt.Sprintf("the pacer's calls were up to %v late; %s", late.Round(10*time.Microsecond), few(r.wrong))
+		r.Logf("the machine was too busy, and this run does not count: %s", busy)
+	}
+	return busy
+}
+
+type outcome string
+
+const (
+	kept      outcome = "kept"
+	broken    outcome = "broken"
+	uncounted outcome = "uncounted"
+)
+
+// judge says what a run shows whose pacer was so late at worst.
+func judge(late time.Duration, wrong int) outcome {
+	switch {
+	case wrong > 0 && late <= Bound:
+		return broken
+	case wrong > 0 || late > Starved:
+		return uncounted
+	}
+	return kept
+}
+
+// few is the first of many.
+func few(all []string) string {
+	const most = 3
+	if len(all) > most {
+		return fmt.Sprintf("%s; and %d more", strings.Join(all[:most], "; "), len(all)-most)
+	}
+	return strings.Join(all, "; ")
+}
+
+// summary is how much was judged.
+func (r *Run) summary() string {
+	lines := slices.Clone(r.took)
+	if j := r.laws; j.what > 0 {
+		lines = append(lines, fmt.Sprintf("the law, of %d with %d calls, at worst %s", j.what, j.calls, j.worst))
+	}
+	if j := r.uses; j.what > 0 {
+		lines = append(lines, fmt.Sprintf("the use, of %d with %d calls, at worst %s", j.what, j.calls, j.worst))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func ends(times []time.Time) (first, last time.Time) {
+	return slices.MinFunc(times, time.Time.Compare), slices.MaxFunc(times, time.Time.Compare)
+}

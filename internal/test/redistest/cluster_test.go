@@ -1,0 +1,70 @@
+package redistest_test
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/test/redistest"
+)
+
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	client := cluster.Client()
+	if cluster.Client() != client {
+		t.Error("Client made a second client")
+	}
+	owners := map[*redistest.Server]int{}
+	for i := range 100 {
+		key := strconv.Itoa(i)
+		if err := client.Set(t.Context(), key, "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		owner := cluster.Owner(cluster.Slot(key))
+		if owner == cluster.Other(cluster.Slot(key)) {
+			t.Fatalf("%q: owner and other are one", key)
+		}
+		if n, err := owner.Client().Exists(t.Context(), key).Result(); n != 1 || err != nil {
+			t.Fatalf("%q is not where its slot is: %v", key, err)
+		}
+		owners[owner]++
+	}
+	if len(owners) != 3 || len(cluster.Nodes()) != 3 {
+		t.Errorf("%d nodes have keys; want 3", len(owners))
+	}
+}
+
+func TestClusterMove(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t)
+	client := cluster.Client()
+	const key, other = "{slot}1", "{slot}2"
+	slot := cluster.Slot(key)
+	from, to := cluster.Owner(slot), cluster.Other(slot)
+	incr := func(key string, want int64) {
+		t.Helper()
+		if n, err := client.Incr(t.Context(), key).Result(); n != want || err != nil {
+			t.Fatalf("incr %s = %d, %v; want %d", key, n, err, want)
+		}
+	}
+	incr(key, 1)
+	move := cluster.Move(slot, to)
+	incr(key, 2)   // the old node has it
+	incr(other, 1) // nobody has it: the new node makes it
+	if err := from.Client().Incr(t.Context(), other).Err(); !redis.HasErrorPrefix(err, "ASK ") {
+		t.Errorf("the old node of an open slot said %v", err)
+	}
+	move.Keys()
+	incr(key, 3) // on the new node, as the old one says
+	move.End()
+	incr(key, 4)
+	incr(other, 2)
+	if err := from.Client().Incr(t.Context(), key).Err(); !redis.HasErrorPrefix(err, "MOVED ") {
+		t.Errorf("the old node of a moved slot said %v", err)
+	}
+	if cluster.Owner(slot) != to {
+		t.Error("the slot did not move")
+	}
+}
