@@ -53,7 +53,7 @@ func Main() {
 	os.Exit(0)
 }
 
-// pace calls the target until stdin is closed, and prints how often.
+// pace makes all calls that are due before stdin is closed, and prints how many.
 func pace(target string) error {
 	call := webhook(target)
 	if addr, ok := strings.CutPrefix(target, "smtp://"); ok {
@@ -70,17 +70,10 @@ func pace(target string) error {
 	errs := make(chan error, 1)
 	var running sync.WaitGroup
 	began := time.Now()
-	for slot := 0; ; slot++ {
+	slot := 0
+	send := func() {
 		due := began.Add(time.Duration(slot) * every)
-		select {
-		case err := <-errs:
-			return err
-		case <-closed:
-			running.Wait()
-			fmt.Println("sent", slot)
-			return nil
-		case <-time.After(time.Until(due)):
-		}
+		slot++
 		running.Go(func() {
 			if err := call(due); err != nil {
 				select {
@@ -89,6 +82,28 @@ func pace(target string) error {
 				}
 			}
 		})
+	}
+	for {
+		select {
+		case err := <-errs:
+			return err
+		case <-time.After(time.Until(began.Add(time.Duration(slot) * every))):
+			send()
+			continue
+		case <-closed:
+		}
+		// A pacer that hardly got to run still owes calls, which tell how late it was.
+		for end := time.Now(); !began.Add(time.Duration(slot) * every).After(end); {
+			send()
+		}
+		running.Wait()
+		select {
+		case err := <-errs:
+			return err
+		default:
+		}
+		fmt.Println("sent", slot)
+		return nil
 	}
 }
 

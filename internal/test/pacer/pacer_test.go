@@ -103,19 +103,32 @@ func (r *Run) until(n int) {
 }
 
 // TestStalledPacer: a pacer that could not run for a while says so with every call that
-// was due meanwhile.
+// was due meanwhile, also when it ends right after.
 func TestStalledPacer(t *testing.T) {
-	n := &notes{TB: t}
-	r := &Run{TB: n}
-	r.Here()
-	r.until(10)
-	from := time.Now()
-	_ = r.pacer.cmd.Process.Signal(syscall.SIGSTOP)
-	time.Sleep(2 * Starved) // the stall itself
-	_ = r.pacer.cmd.Process.Signal(syscall.SIGCONT)
-	r.until(10 + int(2*Starved/every))
-	r.Took("nothing", from, time.Now(), time.Minute)
-	if busy := r.verdict(); !strings.Contains(busy, "late") || n.Failed() {
-		t.Errorf("busy: %q; errors: %q", busy, n.errors)
+	const stall = 2 * Starved
+	for name, ends := range map[string]bool{"in a run": false, "at its end": true} {
+		t.Run(name, func(t *testing.T) {
+			n := &notes{TB: t}
+			r := &Run{TB: n}
+			r.Here()
+			r.until(10)
+			from := time.Now()
+			_ = r.pacer.cmd.Process.Signal(syscall.SIGSTOP)
+			time.Sleep(stall) // the stall itself
+			if ends {
+				r.pacer.stdin.Close()
+			}
+			_ = r.pacer.cmd.Process.Signal(syscall.SIGCONT)
+			if !ends {
+				r.until(10 + int(stall/every))
+			}
+			r.Took("nothing", from, time.Now(), time.Minute)
+			if busy := r.verdict(); !strings.Contains(busy, "late") || n.Failed() {
+				t.Errorf("busy: %q; errors: %q", busy, n.errors)
+			}
+			if calls := r.arrived(); len(calls) < 10+int(stall/every) {
+				t.Errorf("%d calls in %v", len(calls), time.Since(from))
+			}
+		})
 	}
 }
