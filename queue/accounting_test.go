@@ -245,7 +245,7 @@ func (m *accounting) round(t *testing.T) {
 	worker := []string{"w1", "w2"}[m.IntN(2)]
 	run := m.runs.Add(maxHanded) - maxHanded + 1
 	before := m.now()
-	reply, err := dispatchScript.Run(context.Background(), m.client, store.ScriptKeys(modelQueue), modelQueue, maxHanded, maxHanded,
+	reply, err := store.DispatchScript.Run(context.Background(), m.client, store.ScriptKeys(modelQueue), modelQueue, maxHanded, maxHanded,
 		store.Horizon.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), worker, run, 0, -1, leadLasts.Milliseconds())
 	if err != nil {
 		t.Fatal(err)
@@ -302,7 +302,7 @@ func (m *accounting) late(t *testing.T) {
 			continue
 		}
 		granted := m.now()
-		reply, err := slotScript.Run(context.Background(), m.client, store.ScriptKeys(modelQueue), modelQueue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), "",
+		reply, err := store.SlotScript.Run(context.Background(), m.client, store.ScriptKeys(modelQueue), modelQueue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), "",
 			j.id, j.owner, j.tenant, "", "call", 1, fmt.Sprintf("tokens=%d;", j.tokens), time.Minute.Microseconds())
 		if err != nil {
 			t.Fatal(err)

@@ -123,7 +123,7 @@ func TestArchiveMoves(t *testing.T) {
 	a, logger := &chores.Archiver{}, slog.New(slog.NewTextHandler(&log, nil))
 	// A page at a time, while a batch at a time is moved.
 	got, _ := collect(func() {
-		if _, err := chores.ArchiveScript.Run(ctx, client, store.ScriptKeys(name), name, chores.KeptByAsynq, int64(chores.KeptFor.Seconds()), 7); err != nil {
+		if _, err := store.ArchiveScript.Run(ctx, client, store.ScriptKeys(name), name, chores.KeptByAsynq, int64(chores.KeptFor.Seconds()), 7); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -196,7 +196,7 @@ func TestOldArchiveMoves(t *testing.T) {
 	if n := client.ZCard(ctx, store.Key(name, "archive")).Val(); n != 1 {
 		t.Errorf("%d left in the archive; want 1", n)
 	}
-	drop := store.NewScript(`return archive_drop(ARGV[2]) and 1 or 0`, store.EndLua)
+	drop := store.NewScript(`return archive_drop(ARGV[2]) and 1 or 0`, store.Lua("end"))
 	for id, want := range map[string]int64{"old-00000": 1, "old-00005": 1, "old-00002": 0} {
 		if n, err := drop.Run(ctx, client, store.ScriptKeys(name), name, id); err != nil || n != want {
 			t.Errorf("archive_drop(%s) = %v, %v; want %d", id, n, err, want)

@@ -15,7 +15,6 @@ import (
 	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
-	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/operate"
@@ -65,11 +64,11 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		scripts = append(scripts, damagedScript{name, again, run})
 	}
 	add("dispatch", func(ctx context.Context, pick *rand.Rand, _ sight) error {
-		return eval(ctx, dispatchScript, 100, 100, store.Horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,", time.Minute.Microseconds(), "w", 1000, pick.IntN(2), pick.IntN(3)-1, leadLasts.Milliseconds())
+		return eval(ctx, store.DispatchScript, 100, 100, store.Horizon.Microseconds(), pickup.Microseconds(), windows(ctx, pick), ",call,", time.Minute.Microseconds(), "w", 1000, pick.IntN(2), pick.IntN(3)-1, leadLasts.Milliseconds())
 	})
 	add("slot", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		ids := append(at(pick, s, "active"), "nobody")
-		return eval(ctx, slotScript, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), windows(ctx, pick),
+		return eval(ctx, store.SlotScript, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), windows(ctx, pick),
 			ids[0], owner(s, ids[0]), "a", "", "call", "1", "tokens=3", time.Minute.Microseconds())
 	})
 	add("settle", func(ctx context.Context, pick *rand.Rand, s sight) error {
@@ -84,15 +83,15 @@ func damagedScripts(client *redis.Client) []damagedScript {
 			}
 			args = append(args, id, owner(s, id), "a", "call", outcome, pick.IntN(2)*1000000, "tenant slow down", "tokens=1", text, record, to, "")
 		}
-		return eval(ctx, settleScript, args...)
+		return eval(ctx, store.SettleScript, args...)
 	})
-	add("janitor", func(ctx context.Context, _ *rand.Rand, _ sight) error { return eval(ctx, chores.JanitorScript, 100) })
+	add("janitor", func(ctx context.Context, _ *rand.Rand, _ sight) error { return eval(ctx, store.JanitorScript, 100) })
 	add("recover", func(ctx context.Context, pick *rand.Rand, s sight) error {
-		return eval(ctx, recoverScript, recoverArgs(ctx, client, s, at(pick, s, "active"))...)
+		return eval(ctx, store.RecoverScript, recoverArgs(ctx, client, s, at(pick, s, "active"))...)
 	})
 	add("late", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		ids := append(at(pick, s, "g:a;kind=call"), "nobody")
-		return eval(ctx, lateScript, ids[0], "worker:9", "a", "call", "1", "", "ok", "1", "1")
+		return eval(ctx, store.LateScript, ids[0], "worker:9", "a", "call", "1", "", "ok", "1", "1")
 	})
 	for _, tenant := range []string{"", "a"} {
 		add(strings.TrimSpace("sweep "+tenant), func(ctx context.Context, pick *rand.Rand, _ sight) error {
@@ -139,7 +138,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		return nil
 	})
 	add("watch", func(ctx context.Context, pick *rand.Rand, _ sight) error {
-		_, err := watchScript.Run(ctx, client, []string{store.Key(damagedQueue, "watcher")}, damagedQueue, fmt.Sprint("worker", pick.IntN(2)), 2000)
+		_, err := store.WatchScript.Run(ctx, client, []string{store.Key(damagedQueue, "watcher")}, damagedQueue, fmt.Sprint("worker", pick.IntN(2)), 2000)
 		return err
 	})
 	periodic := func(name string, script *redisscript.Script, key string, args func(tick int64) []any) {
@@ -148,15 +147,15 @@ func damagedScripts(client *redis.Client) []damagedScript {
 			return err
 		})
 	}
-	periodic("look", periodicLookScript, periodicFiredKey, func(tick int64) []any { return []any{tick} })
-	periodic("choose", periodicChooseScript, periodicFiredKey, func(tick int64) []any {
+	periodic("look", store.PeriodicLookScript, periodicFiredKey, func(tick int64) []any { return []any{tick} })
+	periodic("choose", store.PeriodicChooseScript, periodicFiredKey, func(tick int64) []any {
 		return []any{"hourly", tick, damagedQueue, "new", tick, damagedQueue}
 	})
-	periodic("mark", periodicMarkScript, periodicFiredKey, func(tick int64) []any { return []any{"hourly", tick, "new", tick} })
-	periodic("set", periodicSetScript, periodicKey, func(int64) []any {
+	periodic("mark", store.PeriodicMarkScript, periodicFiredKey, func(tick int64) []any { return []any{"hourly", tick, "new", tick} })
+	periodic("set", store.PeriodicSetScript, periodicKey, func(int64) []any {
 		return []any{"hourly", "false", `"spec":"@every 60s","zone":"","max_late_seconds":60,"job":{}}`, `"spec":"@every 60s","zone":"",`}
 	})
-	periodic("pause", periodicSetScript, periodicKey, func(int64) []any { return []any{"hourly", "true", "", ""} })
+	periodic("pause", store.PeriodicSetScript, periodicKey, func(int64) []any { return []any{"hourly", "true", "", ""} })
 	// A tick is in the fence if and only if its job was enqueued.
 	add("periodic fire", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		tick := time.Now().Unix() - int64(pick.IntN(3))
@@ -165,7 +164,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 			return err
 		}
 		fence := store.Key(damagedQueue, "periodic")
-		if err := eval(ctx, periodicFireScript, a.append([]any{1, "hourly", tick})...); err != nil {
+		if err := eval(ctx, store.PeriodicFireScript, a.append([]any{1, "hourly", tick})...); err != nil {
 			return err
 		}
 		score, _ := client.ZScore(ctx, fence, "hourly").Result()
@@ -176,7 +175,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		return nil
 	})
 	add("archive", func(ctx context.Context, _ *rand.Rand, _ sight) error {
-		return eval(ctx, chores.ArchiveScript, 0, 1, 100)
+		return eval(ctx, store.ArchiveScript, 0, 1, 100)
 	})
 	add("archived", func(ctx context.Context, _ *rand.Rand, _ sight) error {
 		return eval(ctx, store.ArchivedScript, "", "", 100)

@@ -200,7 +200,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 		defer cancel()
 		began, sent = time.Now(), boottime.Now()
-		reply, err = dispatchScript.Run(ctx, d.redis, store.ScriptKeys(d.queue), d.queue, room, ahead,
+		reply, err = store.DispatchScript.Run(ctx, d.redis, store.ScriptKeys(d.queue), d.queue, room, ahead,
 			store.Horizon.Microseconds(), pickup.Microseconds(), calendars, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds(), d.worker, run, d.unheard.first,
 			min(maxAlone-d.capacity.held.Load(), ahead-1), leadLasts.Milliseconds())
 		return err

@@ -197,12 +197,12 @@ func TestTicksOutOfOrder(t *testing.T) {
 		args   []any
 		want   string
 	}{
-		{periodicChooseScript, []any{"e", 200, "q"}, "[[q 0]]"},
-		{periodicChooseScript, []any{"e", 100, "other"}, "[[ 199]]"},
-		{periodicMarkScript, []any{"e", 100}, "1"},
-		{periodicChooseScript, []any{"e", 200, "other"}, "[[q 0]]"},
-		{periodicMarkScript, []any{"e", 200}, "1"},
-		{periodicChooseScript, []any{"e", 200, "other"}, "[[ 200]]"},
+		{store.PeriodicChooseScript, []any{"e", 200, "q"}, "[[q 0]]"},
+		{store.PeriodicChooseScript, []any{"e", 100, "other"}, "[[ 199]]"},
+		{store.PeriodicMarkScript, []any{"e", 100}, "1"},
+		{store.PeriodicChooseScript, []any{"e", 200, "other"}, "[[q 0]]"},
+		{store.PeriodicMarkScript, []any{"e", 200}, "1"},
+		{store.PeriodicChooseScript, []any{"e", 200, "other"}, "[[ 200]]"},
 	} {
 		if got := ask(step.script, step.args...); got != step.want {
 			t.Errorf("%v: %s; want %s", step.args, got, step.want)
@@ -347,7 +347,7 @@ func TestPagesOfPendingJobs(t *testing.T) {
 // TestLongLogLines: a line that alone is longer than a log is kept whole.
 func TestLongLogLines(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
-	if got := r.script(t, store.RecordLua+`return #log_add('1\tenqueued\n', '2\t' .. string.rep('x', 3000) .. '\n')`); got < "3000" || len(got) != 4 {
+	if got := r.script(t, store.Lua("record")+`return #log_add('1\tenqueued\n', '2\t' .. string.rep('x', 3000) .. '\n')`); got < "3000" || len(got) != 4 {
 		t.Errorf("the log has %s bytes; want the 3,003 of its last line and a little more", got)
 	}
 }

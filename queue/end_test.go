@@ -54,7 +54,7 @@ func (r *rig) recover(t *testing.T, id, lease string, ended bool) int64 {
 	if ended {
 		gone = 1
 	}
-	n, err := recoverScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, id, lease, r.field(t, id, "hg_owner"), gone)
+	n, err := store.RecoverScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, id, lease, r.field(t, id, "hg_owner"), gone)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func (h *tries) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func (h *tries) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		args := cmd.Args()
-		if args[0] != "evalsha" || args[1] != enqueueScript.Hash() {
+		if args[0] != "evalsha" || args[1] != store.EnqueueScript.Hash() {
 			return next(ctx, cmd)
 		}
 		h.mu.Lock()
@@ -662,7 +662,7 @@ func TestTickIsFencedWithItsJob(t *testing.T) {
 	}
 	args := append(append([]any{r.queue, 4}, ticks...), jobs...)
 	for range 2 { // the second time as after a lost reply
-		reply, err := periodicFireScript.Run(t.Context(), client, store.ScriptKeys(r.queue), args...)
+		reply, err := store.PeriodicFireScript.Run(t.Context(), client, store.ScriptKeys(r.queue), args...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,8 +46,8 @@ var (
 )
 
 var (
-	freshScript = limitlua.NewScript(enqueueFreshLua, asynqwire.Lua, store.FormatsLua, store.LanesLua)
-	fullScript  = store.NewScript(enqueueLua)
+	freshScript = limitlua.NewScript(store.Lua("enqueue_fresh"), asynqwire.Lua, store.Lua("formats"), store.Lua("lanes"))
+	fullScript  = store.NewScript(store.Lua("enqueue"))
 )
 
 // twins is two queues in the same state, in which one job of tenant a waits.
@@ -193,7 +193,7 @@ func TestFreshJobMeetsDamage(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(damages)) {
 		clients, queues := twins(t, limits.Queue{}, damages[name])
-		got, want := enqueueBy(t, clients[0], enqueueScript, queues[0], func(*Job) {}), enqueueBy(t, clients[1], fullScript, queues[1], func(*Job) {})
+		got, want := enqueueBy(t, clients[0], store.EnqueueScript, queues[0], func(*Job) {}), enqueueBy(t, clients[1], fullScript, queues[1], func(*Job) {})
 		if got != want {
 			t.Errorf("%s: answered with %s, want %s", name, got, want)
 		}

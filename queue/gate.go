@@ -162,7 +162,7 @@ func (g *gate) askSlot(ctx context.Context, job *Running) (grant, error) {
 		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 		defer cancel()
 		sent = boottime.Now()
-		reply, err = slotScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), calendars,
+		reply, err = store.SlotScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), calendars,
 			job.ID, job.owner, job.tenant(), job.attributes, job.kind(), job.Cost, job.costs, g.lease.Microseconds())
 		return err
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
@@ -47,7 +48,7 @@ func (r *rig) unheardRounds(t *testing.T) (*dispatcher, *redistest.Wire, *[]hand
 // is not.
 func TestLostReplyOfDispatch(t *testing.T) {
 	const dispatch = "dispatch"
-	hash := dispatchScript.Hash()
+	hash := store.DispatchScript.Hash()
 	lost := func(t *testing.T, d *dispatcher, wire *redistest.Wire) {
 		t.Helper()
 		wire.LoseReply(hash)

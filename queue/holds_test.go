@@ -284,7 +284,7 @@ func TestProbeThatWasNotCalled(t *testing.T) {
 			}
 		},
 		"its worker died": func(t *testing.T, r *rig, id string) {
-			n, err := recoverScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, id, "10", "w:1", 1)
+			n, err := store.RecoverScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, id, "10", "w:1", 1)
 			if err != nil || n != int64(1) {
 				t.Fatalf("recovered %v, %v", n, err)
 			}
@@ -413,7 +413,7 @@ func TestPauseThatEndsSoon(t *testing.T) {
 	if _, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Tenant: "a"}, time.Now().Add(10*time.Second), ann); err != nil {
 		t.Fatal(err)
 	}
-	reply, err := dispatchScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), "w", 1, 0, maxAlone, leadLasts.Milliseconds())
+	reply, err := store.DispatchScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, 100, 100, time.Minute.Microseconds(), pickup.Microseconds(), "", "", time.Minute.Microseconds(), "w", 1, 0, maxAlone, leadLasts.Milliseconds())
 	if err != nil {
 		t.Fatal(err)
 	}

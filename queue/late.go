@@ -26,7 +26,7 @@ func (g *gate) endLate(job *Running, v verdict) verdict {
 	}
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		ctx, cancel := context.WithTimeout(context.Background(), store.Timeout)
-		_, err := lateScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, job.ID, job.owner, job.tenant(), job.kind(),
+		_, err := store.LateScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), g.queue, job.ID, job.owner, job.tenant(), job.kind(),
 			succeeded, string(v.result), string(v.answer), job.Attempt, v.took.Microseconds())
 		cancel()
 		if err == nil {

@@ -2,20 +2,10 @@ package queue
 
 import (
 	"context"
-	_ "embed"
 	"time"
 
-	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/internal/store"
 )
-
-//go:embed lead.lua
-var leadLua string
-
-//go:embed resign.lua
-var resignLua string
-
-var resignScript = limitlua.NewScript(resignLua)
 
 // While there is little to do in a queue, one worker leads: it alone dispatches, and the
 // others stand by, so that an idle queue costs the same however many workers serve it. All
@@ -84,5 +74,5 @@ func (d *dispatcher) resign() {
 	// Later it would have ended by itself.
 	ctx, cancel := context.WithTimeout(context.Background(), leadLasts)
 	defer cancel()
-	_, _ = resignScript.Run(ctx, d.redis, []string{d.role()}, d.worker, store.WakeChannel(d.queue), store.ToAll)
+	_, _ = store.ResignScript.Run(ctx, d.redis, []string{d.role()}, d.worker, store.WakeChannel(d.queue), store.ToAll)
 }

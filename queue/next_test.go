@@ -291,7 +291,7 @@ func TestCancelledJobsAreFollowed(t *testing.T) {
 	c := startChain(t, nil)
 	ctx, client := t.Context(), c.server.Client()
 	id := c.add(t, withFollowUps)
-	cancel := store.NewScript(`lane_drop('a;kind=call', ARGV[2]) backlog_add('a', -1) end_waiting(ARGV[2], 'cancelled', 'not wanted', clock(), '')`, store.RecordLua, store.EndLua)
+	cancel := store.NewScript(`lane_drop('a;kind=call', ARGV[2]) backlog_add('a', -1) end_waiting(ARGV[2], 'cancelled', 'not wanted', clock(), '')`, store.Lua("record"), store.Lua("end"))
 	if _, err := cancel.Run(ctx, client, store.ScriptKeys(c.queue), c.queue, id); err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/internal/cron"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -105,7 +106,7 @@ func SetPeriodic(ctx context.Context, client redis.UniversalClient, p Periodic) 
 	if err != nil {
 		return fmt.Errorf("periodic job %s: %w", check.Quote(p.ID), err)
 	}
-	if _, err := periodicSetScript.Run(ctx, client, []string{periodicKey}, p.ID, strconv.FormatBool(p.Paused), body, schedule); err != nil {
+	if _, err := store.PeriodicSetScript.Run(ctx, client, []string{periodicKey}, p.ID, strconv.FormatBool(p.Paused), body, schedule); err != nil {
 		return fmt.Errorf("set periodic job %s: %w", check.Quote(p.ID), err)
 	}
 	return nil
@@ -114,7 +115,7 @@ func SetPeriodic(ctx context.Context, client redis.UniversalClient, p Periodic) 
 // PausePeriodic pauses an entry or, with false, lets it go on with its next
 // tick. It says whether there is such an entry.
 func PausePeriodic(ctx context.Context, client redis.UniversalClient, id string, paused bool) (bool, error) {
-	reply, err := periodicSetScript.Run(ctx, client, []string{periodicKey}, id, strconv.FormatBool(paused), "", "")
+	reply, err := store.PeriodicSetScript.Run(ctx, client, []string{periodicKey}, id, strconv.FormatBool(paused), "", "")
 	if err != nil {
 		return false, fmt.Errorf("pause periodic job %s: %w", check.Quote(id), err)
 	}

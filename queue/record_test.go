@@ -440,7 +440,7 @@ func TestLogOfAnOperatorsVerbs(t *testing.T) {
 // TestLogIsBounded: a log keeps its beginning and its end, whatever is in it.
 func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
-	add := store.NewScript(`return log_add(ARGV[2], log_line(tonumber(ARGV[3]), 'answered', ARGV[3], '', '', 'retryable', ARGV[4]))`, store.RecordLua)
+	add := store.NewScript(`return log_add(ARGV[2], log_line(tonumber(ARGV[3]), 'answered', ARGV[3], '', '', 'retryable', ARGV[4]))`, store.Lua("record"))
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
 		text := ""
 		for i := 1; i <= 300; i++ {
@@ -512,7 +512,7 @@ func TestEvents(t *testing.T) {
 		if events, err := inspect.Events(ctx, client, queue, "", 10); err != nil || len(events) != 0 {
 			t.Fatalf("%v, %v", events, err)
 		}
-		fill := store.NewScript(`for i = tonumber(ARGV[2]), tonumber(ARGV[3]) do event('j' .. i, 'a', 'call', 'done', 'ok', table.concat({'done', 'ok', i, 0, i, 0, 0, ''}, ' ')) end`, store.RecordLua)
+		fill := store.NewScript(`for i = tonumber(ARGV[2]), tonumber(ARGV[3]) do event('j' .. i, 'a', 'call', 'done', 'ok', table.concat({'done', 'ok', i, 0, i, 0, 0, ''}, ' ')) end`, store.Lua("record"))
 		const calls, each = 2700, 9 // two entries for each call, of eight events and of one
 		for from := 1; from <= calls*each; from += each {
 			if _, err := fill.Run(ctx, client, store.ScriptKeys(queue), queue, from, from+each-1); err != nil && !errors.Is(err, redis.Nil) {

@@ -149,7 +149,7 @@ func (r *recoverer) recoverDead(ctx context.Context) error {
 // that refuses the write refuses to renew leases, too: no silence says anything then, so
 // counting starts anew.
 func (r *recoverer) watch(ctx context.Context) (time.Duration, error) {
-	reply, err := watchScript.Run(ctx, r.redis, []string{r.role()}, r.queue, r.worker, watchLasts.Milliseconds())
+	reply, err := store.WatchScript.Run(ctx, r.redis, []string{r.role()}, r.queue, r.worker, watchLasts.Milliseconds())
 	if err != nil {
 		return 0, err
 	}
@@ -186,7 +186,7 @@ func (r *recoverer) recover(ctx context.Context, ids []string, leases map[string
 		}
 		args = append(args, id, leases[id], owners[i], gone)
 	}
-	return recoverScript.Run(ctx, r.redis, store.ScriptKeys(r.queue), args...)
+	return store.RecoverScript.Run(ctx, r.redis, store.ScriptKeys(r.queue), args...)
 }
 
 // abandon gives back the jobs whose calls this worker, which ends, does not wait for any

@@ -198,7 +198,7 @@ func TestRecoverNeedsMemory(t *testing.T) {
 		}
 		before := stored()
 		server.FillMemory()
-		if n, err := recoverScript.Run(ctx, client, store.ScriptKeys("q"), "q", id, "10", "w:1", 1); err == nil && n != int64(0) {
+		if n, err := store.RecoverScript.Run(ctx, client, store.ScriptKeys("q"), "q", id, "10", "w:1", 1); err == nil && n != int64(0) {
 			t.Errorf("recover took %v jobs", n)
 		}
 		if after := stored(); after != before {

@@ -88,7 +88,7 @@ func (c *Client) try(ctx context.Context, r *request) ([]any, error) {
 		return nil, &unsentError{err}
 	}
 	sent := time.Now()
-	reply, err := enqueueScript.Run(ctx, c.redis, store.ScriptKeys(r.queue), r.args...)
+	reply, err := store.EnqueueScript.Run(ctx, c.redis, store.ScriptKeys(r.queue), r.args...)
 	answers, ok := reply.([]any)
 	if err == nil && (!ok || len(answers) != r.jobs) {
 		err = fmt.Errorf("unexpected reply %v", reply)

@@ -175,7 +175,7 @@ func startRig(t *testing.T, want int, set limits.Set, edit func(*Config)) *rig {
 		t.Fatal(err)
 	}
 	// Redis knows the script: the reply that a test loses is no NOSCRIPT.
-	if _, err := settleScript.Run(t.Context(), server.Client(), store.ScriptKeys(r.queue), r.queue, "none", 0, "2026-01-01", 0); err != nil {
+	if _, err := store.SettleScript.Run(t.Context(), server.Client(), store.ScriptKeys(r.queue), r.queue, "none", 0, "2026-01-01", 0); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

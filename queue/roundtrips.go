@@ -10,20 +10,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/redisscript"
-	"github.com/headgate/headgate/queue/internal/chores"
 	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// scriptNames are those of the scripts that a worker runs, by their hash.
+// scriptNames are those of all scripts, by their hash.
 var scriptNames = func() map[string]string {
 	names := map[string]string{}
-	for name, script := range map[string]*redisscript.Script{
-		"enqueue": enqueueScript, "dispatch": dispatchScript, "slot": slotScript, "settle": settleScript,
-		"recover": recoverScript, "watch": watchScript, "late": lateScript, "resign": resignScript, "sweep": effective.SweepScript, "janitor": chores.JanitorScript, "archive": chores.ArchiveScript,
-		"periodic": periodicFireScript, "periodic_look": periodicLookScript, "periodic_choose": periodicChooseScript,
-		"periodic_mark": periodicMarkScript,
-	} {
+	for name, script := range store.Scripts {
 		names[script.Hash()] = name
 		if full := script.Full(); full != nil {
 			names[full.Hash()] = name

@@ -130,7 +130,7 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	var reply any
 	send := func(calendars string) (err error) {
 		args[1] = calendars
-		reply, err = settleScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), args...)
+		reply, err = store.SettleScript.Run(ctx, g.redis, store.ScriptKeys(g.queue), args...)
 		return err
 	}
 	var err error

@@ -41,7 +41,7 @@ func (r *rig) giveBack(t *testing.T, ids ...string) {
 // slotOf asks for a slot by hand, and returns the answer and the reason.
 func (r *rig) slotOf(t *testing.T, id string) string {
 	t.Helper()
-	reply, err := slotScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), "",
+	reply, err := store.SlotScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), "",
 		id, "w:1", "a", "", "call", 1, "", time.Minute.Microseconds())
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestRecoverLeavesOtherRuns(t *testing.T) {
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")
 	for _, seen := range [][2]string{{"10", "x:1"}, {"11", "w:1"}, {"", "w:1"}} {
-		n, err := recoverScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, id, seen[0], seen[1], 1)
+		n, err := store.RecoverScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, id, seen[0], seen[1], 1)
 		if err != nil || n != int64(0) || r.field(t, id, "state") != "active" {
 			t.Errorf("seen with lease %q and owner %q: %v, %v; it is %s", seen[0], seen[1], n, err, r.field(t, id, "state"))
 		}

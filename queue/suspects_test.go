@@ -108,7 +108,7 @@ func recoverAll(t *testing.T, client *redis.Client, queue string) {
 		client.Del(t.Context(), workers.Key(workers.Of(owner)))
 		args = append(args, id, lease, owner, "1")
 	}
-	if taken, err := recoverScript.Run(t.Context(), client, store.ScriptKeys(queue), args...); err != nil || taken != int64(len(held)) {
+	if taken, err := store.RecoverScript.Run(t.Context(), client, store.ScriptKeys(queue), args...); err != nil || taken != int64(len(held)) {
 		t.Fatalf("%v of %d jobs were taken, %v", taken, len(held), err)
 	}
 }

@@ -85,7 +85,7 @@ func (t *ticks) Run(ctx context.Context) {
 
 // round fires what is due and returns when to look again.
 func (t *ticks) round(ctx context.Context) (time.Duration, error) {
-	reply, err := t.run(ctx, periodicLookScript, []string{periodicFiredKey}, t.done)
+	reply, err := t.run(ctx, store.PeriodicLookScript, []string{periodicFiredKey}, t.done)
 	if err != nil {
 		return 0, err
 	}
@@ -232,7 +232,7 @@ func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool
 		}
 	}
 	if len(fired) > 0 {
-		_, err = t.run(ctx, periodicMarkScript, []string{periodicFiredKey}, fired...)
+		_, err = t.run(ctx, store.PeriodicMarkScript, []string{periodicFiredKey}, fired...)
 	}
 	return refused, err
 }
@@ -254,7 +254,7 @@ func (t *ticks) choose(ctx context.Context, shots []shot) ([]shot, error) {
 	for _, s := range shots {
 		args = append(args, s.id, s.tick, s.queue)
 	}
-	reply, err := t.run(ctx, periodicChooseScript, []string{periodicFiredKey}, args...)
+	reply, err := t.run(ctx, store.PeriodicChooseScript, []string{periodicFiredKey}, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -351,7 +351,7 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 	for _, s := range batch {
 		args = s.accepted.append(args)
 	}
-	reply, err := t.run(ctx, periodicFireScript, store.ScriptKeys(queue), args...)
+	reply, err := t.run(ctx, store.PeriodicFireScript, store.ScriptKeys(queue), args...)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue in %q: %w", queue, err)
 	}

@@ -18,11 +18,11 @@ var queueMutants = []mutant{
 
 	// enqueue_fresh.lua, and the lines of calls.
 	{
-		"queue/enqueue_fresh.lua", `if kept and (type(kept) ~= 'string' or answers_read(kept, number)) then return end`, `if kept and type(kept) ~= 'string' then return end`,
+		"queue/internal/store/enqueue_fresh.lua", `if kept and (type(kept) ~= 'string' or answers_read(kept, number)) then return end`, `if kept and type(kept) ~= 'string' then return end`,
 		"no fence", "a repeated call of one job answers as the first one did", "queue TestAnswersOfALine",
 	},
 	{
-		"queue/enqueue_fresh.lua", `if counted(own) then call('HINCRBY', backlog, tenant, '-1') end`, `if counted(own) then call('HINCRBY', backlog, tenant, '0') end`,
+		"queue/internal/store/enqueue_fresh.lua", `if counted(own) then call('HINCRBY', backlog, tenant, '-1') end`, `if counted(own) then call('HINCRBY', backlog, tenant, '0') end`,
 		"missing undo", "a job that is left to enqueue.lua is counted once", "queue TestFreshJobMeetsDamage",
 	},
 	{
@@ -36,47 +36,47 @@ var queueMutants = []mutant{
 
 	// enqueue.lua.
 	{
-		"queue/enqueue.lua", `if answers then return cjson.decode(answers) end`, `if answers then cjson.decode(answers) end`,
+		"queue/internal/store/enqueue.lua", `if answers then return cjson.decode(answers) end`, `if answers then cjson.decode(answers) end`,
 		"no fence", "a repeated call answers as the first one did", "queue TestLostReplyOfEnqueue|TestLateTryOfEnqueue",
 	},
 	{
-		"queue/enqueue.lua", `if line ~= '' and (#accepted > 0 or again == '1') then`, `if line ~= '' and #accepted > 0 then`,
+		"queue/internal/store/enqueue.lua", `if line ~= '' and (#accepted > 0 or again == '1') then`, `if line ~= '' and #accepted > 0 then`,
 		"no fence", "a refusal holds for a try that arrives later", "queue TestLateTryOfEnqueue",
 	},
 	{
-		"queue/enqueue.lua", `if there[1] then return there[2] == digest and {0, there[1], id} or {-1} end`, `if there[1] then return {0, there[1], id} end`,
+		"queue/internal/store/enqueue.lua", `if there[1] then return there[2] == digest and {0, there[1], id} or {-1} end`, `if there[1] then return {0, there[1], id} end`,
 		"no fence", "another job of the same id is a conflict, not a repetition", "queue TestKeysAreIdempotent|TestOneBatchSeesItself",
 	},
 	{
-		"queue/enqueue.lua", `if there[1] and there[2] ~= digest then return {-1} end`, `if there[1] and not there[2] then return {-1} end`,
+		"queue/internal/store/enqueue.lua", `if there[1] and there[2] ~= digest then return {-1} end`, `if there[1] and not there[2] then return {-1} end`,
 		"no fence", "another job of the same key is a conflict, not a repetition", "queue TestKeyUntilEnded|TestOneBatchSeesItself|TestKeyWindow",
 	},
 	{
-		"queue/enqueue.lua", `if window == '0' and (not there[1] or there[3] or there[1] == 'archived' or there[1] == 'completed') then return nil end`, `if window == '0' and (not there[1] or there[1] == 'archived' or there[1] == 'completed') then return nil end`,
+		"queue/internal/store/enqueue.lua", `if window == '0' and (not there[1] or there[3] or there[1] == 'archived' or there[1] == 'completed') then return nil end`, `if window == '0' and (not there[1] or there[1] == 'archived' or there[1] == 'completed') then return nil end`,
 		"missing condition", "a key is free when its job has ended", "queue TestKeyOfADoneJobIsFree",
 	},
 	{
-		"queue/enqueue.lua", `if cap > 0 and depth >= cap then return {-2, depth, cap} end`, `if cap > 0 and depth > cap then return {-2, depth, cap} end`,
+		"queue/internal/store/enqueue.lua", `if cap > 0 and depth >= cap then return {-2, depth, cap} end`, `if cap > 0 and depth > cap then return {-2, depth, cap} end`,
 		"off by one", "a tenant's backlog ends at its cap", "queue TestBacklogCap|TestCaps",
 	},
 	{
-		"queue/enqueue.lua", `if whole > 0 and all >= whole then return {-4, all, whole} end`, `if whole > 0 and all > whole then return {-4, all, whole} end`,
+		"queue/internal/store/enqueue.lua", `if whole > 0 and all >= whole then return {-4, all, whole} end`, `if whole > 0 and all > whole then return {-4, all, whole} end`,
 		"off by one", "a queue's backlog ends at its cap", "queue TestCaps",
 	},
 	{
-		"queue/enqueue.lua", `if spec.a ~= 'cc' and spec.b > 0 and n > spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end`, `if spec.a ~= 'cc' and spec.b > 0 and n >= spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end`,
+		"queue/internal/store/enqueue.lua", `if spec.a ~= 'cc' and spec.b > 0 and n > spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end`, `if spec.a ~= 'cc' and spec.b > 0 and n >= spec.b then return {-3, limit.name, spec.b, n, limit.unit or ''} end`,
 		"off by one", "a job may cost as much as its limit holds", "queue TestMeteredLimit|TestUnitsHoldOnlyTheirJobs|TestBudget",
 	},
 	{
-		"queue/enqueue.lua", `local place = tonumber(band) * BAND + (i - FIRST) / WORDS`, `local place = tonumber(band) * BAND`,
+		"queue/internal/store/enqueue.lua", `local place = tonumber(band) * BAND + (i - FIRST) / WORDS`, `local place = tonumber(band) * BAND`,
 		"wrong number", "jobs of one call keep their order", "queue TestLaneIsFirstInFirstOut",
 	},
 	{
-		"queue/enqueue.lua", `if deadline ~= '0' then plan('ZADD', headgate .. 'deadlines', deadline, id) end`, `if deadline == '' then plan('ZADD', headgate .. 'deadlines', deadline, id) end`,
+		"queue/internal/store/enqueue.lua", `if deadline ~= '0' then plan('ZADD', headgate .. 'deadlines', deadline, id) end`, `if deadline == '' then plan('ZADD', headgate .. 'deadlines', deadline, id) end`,
 		"missing write", "a job whose deadline passes is put away wherever it waits", "queue TestDeadlinePassesWhileTheTenantIsPaused|TestDeadlineAfterAStep",
 	},
 	{
-		"queue/enqueue.lua", `if lengths[job.lane] == 0 then`, `if lengths[job.lane] == 1 then`,
+		"queue/internal/store/enqueue.lua", `if lengths[job.lane] == 0 then`, `if lengths[job.lane] == 1 then`,
 		"off by one", "a lane that gets its first job is known to the dispatcher", "queue TestKeptSlotTakesAPermit",
 	},
 
@@ -156,27 +156,27 @@ var queueMutants = []mutant{
 
 	// dispatch.lua.
 	{
-		"queue/dispatch.lua", `if room then plan('ZREM', set, id) end`, `if room then read('ZSCORE', set, id) end`,
+		"queue/internal/store/dispatch.lua", `if room then plan('ZREM', set, id) end`, `if room then read('ZSCORE', set, id) end`,
 		"missing write", "a job stands in one place", "queue TestScriptsOnDamagedState|TestForwardedAndExpiredAtOnce",
 	},
 	{
-		"queue/dispatch.lua", `local function no_room() return #handed >= room or handed_bytes >= MOST_BYTES end`, `local function no_room() return #handed > room or handed_bytes >= MOST_BYTES end`,
+		"queue/internal/store/dispatch.lua", `local function no_room() return #handed >= room or handed_bytes >= MOST_BYTES end`, `local function no_room() return #handed > room or handed_bytes >= MOST_BYTES end`,
 		"off by one", "a worker is handed no more jobs than it has places", "queue TestRoomOfARound",
 	},
 	{
-		"queue/dispatch.lua", `local start = math.max(virtual - 2 * typical / limits.w, finish_of(tenant))`, `local start = math.max(virtual - 200 * typical / limits.w, finish_of(tenant))`,
+		"queue/internal/store/dispatch.lua", `local start = math.max(virtual - 2 * typical / limits.w, finish_of(tenant))`, `local start = math.max(virtual - 200 * typical / limits.w, finish_of(tenant))`,
 		"wrong number", "a tenant that was away earns no credit", "queue TestAbsenceIsNoCredit",
 	},
 	{
-		"queue/dispatch.lua", `finish[tenant] = finish_of(tenant) + (turn.spent - expected) / turn.limits.w`, `finish[tenant] = finish_of(tenant) + (turn.spent - expected)`,
+		"queue/internal/store/dispatch.lua", `finish[tenant] = finish_of(tenant) + (turn.spent - expected) / turn.limits.w`, `finish[tenant] = finish_of(tenant) + (turn.spent - expected)`,
 		"wrong number", "a shared limit is divided by weights", "queue TestSharedLimitIsDividedByWeight|TestWeightsAreLive",
 	},
 	{
-		"queue/dispatch.lua", `local MAX_SKIPS = 9`, `local MAX_SKIPS = 900`,
+		"queue/internal/store/dispatch.lua", `local MAX_SKIPS = 9`, `local MAX_SKIPS = 900`,
 		"wrong number", "jobs of low priority are not starved", "queue TestLowIsNotStarved|TestPriorityWithinATenant",
 	},
 	{
-		"queue/dispatch.lua", `if order == 'below' then v.skips, v.skipped = 0, true end`, `if order == 'below' then v.skipped = true end`,
+		"queue/internal/store/dispatch.lua", `if order == 'below' then v.skips, v.skipped = 0, true end`, `if order == 'below' then v.skipped = true end`,
 		"missing write", "jobs of high priority go first nine times of ten", "queue TestLowIsNotStarved|TestPriorityWithinATenant",
 	},
 	{
@@ -184,15 +184,15 @@ var queueMutants = []mutant{
 		"swapped", "a lane without a permit waits for one", "queue TestConcurrencyLimit|TestKeptSlotTakesAPermit|TestFreedPermitIsPassedOn",
 	},
 	{
-		"queue/dispatch.lua", `job.position, job.permits = job.kept_position or job.position, job.permits or take_permits(job.limits, job.id, now)`, `job.position, job.permits = job.kept_position or job.position, job.permits or ''`,
+		"queue/internal/store/dispatch.lua", `job.position, job.permits = job.kept_position or job.position, job.permits or take_permits(job.limits, job.id, now)`, `job.position, job.permits = job.kept_position or job.position, job.permits or ''`,
 		"missing write", "a job that kept its slot takes a permit, too", "queue TestKeptSlotTakesAPermit",
 	},
 	{
-		"queue/dispatch.lua", `if job.deadline > 0 and job.deadline <= t and job.deadline <= horizon then return go_expired end`, `if job.deadline > 0 and job.deadline > t and job.deadline <= horizon then return go_expired end`,
+		"queue/internal/store/dispatch.lua", `if job.deadline > 0 and job.deadline <= t and job.deadline <= horizon then return go_expired end`, `if job.deadline > 0 and job.deadline > t and job.deadline <= horizon then return go_expired end`,
 		"swapped", "a job that cannot go before its deadline takes no slot", "queue TestDeadlineBeforeTheSlot",
 	},
 	{
-		"queue/dispatch.lua", `if t > horizon or (t > now + pickup and ahead >= max_ahead) then return too_far end`, `if t > horizon + 1e6 or (t > now + pickup and ahead >= max_ahead) then return too_far end`,
+		"queue/internal/store/dispatch.lua", `if t > horizon or (t > now + pickup and ahead >= max_ahead) then return too_far end`, `if t > horizon + 1e6 or (t > now + pickup and ahead >= max_ahead) then return too_far end`,
 		"wrong number", "no slot is given further ahead than the horizon", "queue TestNoSlotBehindTheHorizon",
 	},
 	{
@@ -204,82 +204,82 @@ var queueMutants = []mutant{
 		"missing write", "every release is counted by its limits", "queue TestLoweredBelowACost",
 	},
 	{
-		"queue/dispatch.lua", `lane_drop(lane, job.id)`, `view(lane)`,
+		"queue/internal/store/dispatch.lua", `lane_drop(lane, job.id)`, `view(lane)`,
 		"missing write", "a job is released once", "queue TestGhosts",
 	},
 	{
-		"queue/dispatch.lua", `backlog_add(tenant, -turn.taken)`, `backlog_add(tenant, 1 - turn.taken)`,
+		"queue/internal/store/dispatch.lua", `backlog_add(tenant, -turn.taken)`, `backlog_add(tenant, 1 - turn.taken)`,
 		"off by one", "what was released does not count as waiting", "queue TestBacklogCap|TestCaps|TestVerbsByState|TestWhatIsLeftExpires",
 	},
 	{
-		"queue/dispatch.lua", `if not handles(limits.kind) then return unserved_here end`, `if not handles('') and limits.kind == '' then return unserved_here end`,
+		"queue/internal/store/dispatch.lua", `if not handles(limits.kind) then return unserved_here end`, `if not handles('') and limits.kind == '' then return unserved_here end`,
 		"swapped", "a worker is handed no job of a kind that it does not know", "queue TestWorkersOfDifferentKinds|TestUnservedIsSaid|TestKindsWithoutEnd",
 	},
 	{
-		"queue/dispatch.lua", `if t <= horizon and job.suspect then return go_without_slot end`, `if t <= horizon and job.suspect == 3 then return go_without_slot end`,
+		"queue/internal/store/dispatch.lua", `if t <= horizon and job.suspect then return go_without_slot end`, `if t <= horizon and job.suspect == 3 then return go_without_slot end`,
 		"missing branch", "a suspect is given its slot when its turn has come", "queue TestSuspect|TestPoison",
 	},
 	{
-		"queue/dispatch.lua", `local stepped = looked_at > now + 500000`, `local stepped = looked_at > now + 5e14`,
+		"queue/internal/store/dispatch.lua", `local stepped = looked_at > now + 500000`, `local stepped = looked_at > now + 5e14`,
 		"clock", "lanes that wait by another clock are asked again", "queue TestReplanBesideRounds",
 	},
 	{
-		"queue/dispatch.lua", `if not understood then plan('ZADD', set, int(math.floor(now / 1000000) + 60), id) end`, `if not understood then plan('ZADD', set, int(math.floor(now / 1000000)), id) end`,
+		"queue/internal/store/dispatch.lua", `if not understood then plan('ZADD', set, int(math.floor(now / 1000000) + 60), id) end`, `if not understood then plan('ZADD', set, int(math.floor(now / 1000000)), id) end`,
 		"clock", "a damaged job does not stand in front of all others", "queue TestDamagedLanesHoldUpNobody|TestTaskWithoutAState|TestScriptsReportFaults",
 	},
 	{
-		"queue/dispatch.lua", `if tries >= MAX_GHOSTS then return nil, damaged and 'damaged' or 'ghosts' end`, `if tries >= 1e6 then return nil, damaged and 'damaged' or 'ghosts' end`,
+		"queue/internal/store/dispatch.lua", `if tries >= MAX_GHOSTS then return nil, damaged and 'damaged' or 'ghosts' end`, `if tries >= 1e6 then return nil, damaged and 'damaged' or 'ghosts' end`,
 		"no bound", "a call looks at a bounded number of damaged jobs", "queue TestManyGhosts",
 	},
 	{
-		"queue/dispatch.lua", `if job.kept_c > now and job.kept_e <= horizon then return go_with_kept_slot end`, `if job.kept_c > now then return go_with_kept_slot end`,
+		"queue/internal/store/dispatch.lua", `if job.kept_c > now and job.kept_e <= horizon then return go_with_kept_slot end`, `if job.kept_c > now then return go_with_kept_slot end`,
 		"clock", "a slot that was given before the clock was set back is given up", "queue TestNoFarSlotIsUsed",
 	},
 	{
-		"queue/dispatch.lua", `usable = usable and not exists(asynq .. 'paused')`, `usable = usable and not exists(asynq .. 'pause')`,
+		"queue/internal/store/dispatch.lua", `usable = usable and not exists(asynq .. 'paused')`, `usable = usable and not exists(asynq .. 'pause')`,
 		"wrong key", "a queue that asynq's tools pause is paused", "queue TestAsynqPausesAQueue",
 	},
 	{
-		"queue/dispatch.lua", `if settled(job) then`, `if settled(job) and job.done == '0' then`,
+		"queue/internal/store/dispatch.lua", `if settled(job) then`, `if settled(job) and job.done == '0' then`,
 		"missing condition", "what only has to be put away goes to any worker", "queue TestPendingTasks",
 	},
 	{
-		"queue/dispatch.lua", `if goes and handles(escape(message_kind(job.msg))) then`, `if goes then`,
+		"queue/internal/store/dispatch.lua", `if goes and handles(escape(message_kind(job.msg))) then`, `if goes then`,
 		"missing condition", "a job that an operator lets go at once goes to a worker that handles it", "queue TestRunNowIsForItsWorkers",
 	},
 
 	// hand.lua, slot.lua.
 	{
-		"queue/hand.lua", `if not job or job.state ~= 'active' or job.owner ~= owner_write(HAND_WORKER, run + i - 1) then return end`, `if not job or job.state ~= 'active' then return end`,
+		"queue/internal/store/hand.lua", `if not job or job.state ~= 'active' or job.owner ~= owner_write(HAND_WORKER, run + i - 1) then return end`, `if not job or job.state ~= 'active' then return end`,
 		"no fence", "a job that another run has is not handed over again", "queue TestLostReplyOfDispatch",
 	},
 	{
-		"queue/hand.lua", `if job.crashes >= 3 then return 'crashed' end`, `if job.crashes >= 4 then return 'crashed' end`,
+		"queue/internal/store/hand.lua", `if job.crashes >= 3 then return 'crashed' end`, `if job.crashes >= 4 then return 'crashed' end`,
 		"off by one", "the job that took three workers with it is archived", "queue TestThirdCrashIsTheLast",
 	},
 	{
-		"queue/hand.lua", `plan('SET', HANDED_KEY, handed_write(HAND_RUN, handed), 'PX', KEPT_MS)`, `plan('PEXPIRE', HANDED_KEY, KEPT_MS)`,
+		"queue/internal/store/hand.lua", `plan('SET', HANDED_KEY, handed_write(HAND_RUN, handed), 'PX', KEPT_MS)`, `plan('PEXPIRE', HANDED_KEY, KEPT_MS)`,
 		"missing write", "what was handed over in a reply that was lost is handed over again", "queue TestLostReplyOfDispatch",
 	},
 	{
-		"queue/hand.lua", `job.id, job.msg, answer, e, c, job.crashes, job.base, job.first and job.began or now,`, `job.id, job.msg, answer, e, c, job.crashes, job.base, now,`,
+		"queue/internal/store/hand.lua", `job.id, job.msg, answer, e, c, job.crashes, job.base, job.first and job.began or now,`, `job.id, job.msg, answer, e, c, job.crashes, job.base, now,`,
 		"wrong number", "the first attempt's time stays the first one's", "queue TestFirst|TestKeepsFirst",
 	},
 	{
-		"queue/hand.lua", `if job.done then return job.done == '1' and 'done' or 'failed' end`, `if job.done == '2' then return 'done' end`,
+		"queue/internal/store/hand.lua", `if job.done then return job.done == '1' and 'done' or 'failed' end`, `if job.done == '2' then return 'done' end`,
 		"no fence", "a job that ended is never called again", "queue TestDoneIsNeverCalledAgain|TestPendingTasks",
 	},
 	{
-		"queue/hand.lua", `(job.unsure and 1 or 0) + (probe and 2 or 0) + ((job.permits or '') ~= '' and 4 or 0), (job.position or 0) % BAND,`,
+		"queue/internal/store/hand.lua", `(job.unsure and 1 or 0) + (probe and 2 or 0) + ((job.permits or '') ~= '' and 4 or 0), (job.position or 0) % BAND,`,
 		`(probe and 2 or 0) + ((job.permits or '') ~= '' and 4 or 0), (job.position or 0) % BAND,`,
 		"missing condition", "that an earlier call's end is not known stays known", "queue TestUnknownStaysUnknown|TestCallThatOutlivesItsWorker",
 	},
 	{
-		"queue/slot.lua", `if task[1] ~= 'active' or task[2] ~= owner then`, `if task[1] ~= 'active' then`,
+		"queue/internal/store/slot.lua", `if task[1] ~= 'active' or task[2] ~= owner then`, `if task[1] ~= 'active' then`,
 		"no fence", "only the run that has a job gets a slot for it", "queue TestSlotWaitsForAPause",
 	},
 	{
-		"queue/slot.lua", `if job.missed > 0 then refund_all(limits.all, now, job.missed, job.costs, job.marks) end`, `if job.missed < 0 then refund_all(limits.all, now, job.missed, job.costs, job.marks) end`,
+		"queue/internal/store/slot.lua", `if job.missed > 0 then refund_all(limits.all, now, job.missed, job.costs, job.marks) end`, `if job.missed < 0 then refund_all(limits.all, now, job.missed, job.costs, job.marks) end`,
 		"swapped", "a slot that was missed moves to now and is not lost", "queue TestMissedSlotMoves",
 	},
 	{
@@ -287,29 +287,29 @@ var queueMutants = []mutant{
 		"missing condition", "a job that a worker holds waits for the end of a pause, too", "queue TestSlotWaitsForAPause",
 	},
 	{
-		"queue/slot.lua", `free_permits(id, job.held, now)`, `free_permits(id, nil, now)`,
+		"queue/internal/store/slot.lua", `free_permits(id, job.held, now)`, `free_permits(id, nil, now)`,
 		"missing write", "a job that goes back to its lane holds no permit", "queue TestSlotWaitsForAPause",
 	},
 
 	// settle.lua, end.lua.
 	{
-		"queue/settle.lua", `if task.owner ~= owner or task.state ~= 'active' then return 0 end`, `if task.state ~= 'active' then return 0 end`,
+		"queue/internal/store/settle.lua", `if task.owner ~= owner or task.state ~= 'active' then return 0 end`, `if task.state ~= 'active' then return 0 end`,
 		"no fence", "a run settles its own job, and not that of another run", "queue TestSettleIsFenced",
 	},
 	{
-		"queue/settle.lua", `if outcome == 'done' and new then`, `if outcome == 'done' then`,
+		"queue/internal/store/settle.lua", `if outcome == 'done' and new then`, `if outcome == 'done' then`,
 		"no fence", "a settlement that is sent twice counts once", "queue TestLostSettlement|TestRecordIsOnce|TestSettleIsFenced",
 	},
 	{
-		"queue/settle.lua", `count(headgate .. 'done', tenant, 1)`, `count(headgate .. 'done', tenant, 0)`,
+		"queue/internal/store/settle.lua", `count(headgate .. 'done', tenant, 1)`, `count(headgate .. 'done', tenant, 0)`,
 		"missing write", "every job that was done is counted", "queue TestSettleIsFenced",
 	},
 	{
-		"queue/settle.lua", `set('hg_slot', slot_write(0, 0, position or BAND + now))`, `set('hg_slot', slot_write(0, 0, BAND + now))`,
+		"queue/internal/store/settle.lua", `set('hg_slot', slot_write(0, 0, position or BAND + now))`, `set('hg_slot', slot_write(0, 0, BAND + now))`,
 		"wrong number", "a job that failed keeps its place in its lane", "queue TestSettledJobIsNobodys",
 	},
 	{
-		"queue/settle.lua", `if outcome == 'unsure' then set('hg_unsure', '1') end`, `if outcome == 'unsure' and task.done then set('hg_unsure', '1') end`,
+		"queue/internal/store/settle.lua", `if outcome == 'unsure' then set('hg_unsure', '1') end`, `if outcome == 'unsure' and task.done then set('hg_unsure', '1') end`,
 		"missing write", "that a call's end is not known is remembered", "queue TestUnknownStaysUnknown|TestOutcomeOfRepeatUnknown",
 	},
 	{
@@ -317,23 +317,23 @@ var queueMutants = []mutant{
 		"no fence", "the end of a job frees its own key, and not that of another job", "queue TestSettledJobIsNobodys",
 	},
 	{
-		"queue/settle.lua", `if ended then free_key(id, task.unique) end`, `if follows then free_key(id, task.unique) end`,
+		"queue/internal/store/settle.lua", `if ended then free_key(id, task.unique) end`, `if follows then free_key(id, task.unique) end`,
 		"missing write", "the end of a job frees its key", "queue TestKeyUntilEnded|TestKeyOfAnArchivedJobIsFree|TestWhatIsLeftExpires",
 	},
 	{
-		"queue/settle.lua", `if ended and task.deadline then plan('ZREM', headgate .. 'deadlines', id) end`, `if ended and task.deadline == '' then plan('ZREM', headgate .. 'deadlines', id) end`,
+		"queue/internal/store/settle.lua", `if ended and task.deadline then plan('ZREM', headgate .. 'deadlines', id) end`, `if ended and task.deadline == '' then plan('ZREM', headgate .. 'deadlines', id) end`,
 		"missing write", "no deadline is kept of a job that ended", "queue TestDeadlinesOfEndedJobs",
 	},
 	{
-		"queue/settle.lua", `if ended or spent then woken = woken + free_permits(id, task.permits, now) end`, `if ended then woken = woken + free_permits(id, task.permits, now) end`,
+		"queue/internal/store/settle.lua", `if ended or spent then woken = woken + free_permits(id, task.permits, now) end`, `if ended then woken = woken + free_permits(id, task.permits, now) end`,
 		"missing condition", "a job that waits for another try holds no permit", "queue TestWaitingForAnotherTryHoldsNoPermit",
 	},
 	{
-		"queue/settle.lua", `if task.owner ~= owner or task.state ~= 'active' then return 0 end`, `if task.owner ~= owner then return 0 end`,
+		"queue/internal/store/settle.lua", `if task.owner ~= owner or task.state ~= 'active' then return 0 end`, `if task.owner ~= owner then return 0 end`,
 		"no fence", "a job that has left its worker is not settled again", "queue TestSettledJobIsNobodys|TestRecordIsOnce",
 	},
 	{
-		"queue/settle.lua", `plan('ZADD', asynq .. 'retry', int(math.ceil((now + tonumber(n)) / 1000000)), id)`, `plan('ZADD', asynq .. 'retry', int(math.floor((now + tonumber(n)) / 1000000)), id)`,
+		"queue/internal/store/settle.lua", `plan('ZADD', asynq .. 'retry', int(math.ceil((now + tonumber(n)) / 1000000)), id)`, `plan('ZADD', asynq .. 'retry', int(math.floor((now + tonumber(n)) / 1000000)), id)`,
 		"rounding", "no retry comes early", "queue TestRetriesNeverComeEarly",
 	},
 	{
@@ -342,31 +342,31 @@ var queueMutants = []mutant{
 		"missing condition", "who waits for a permit gets it at once", "queue TestEndsThatMayWait",
 	},
 	{
-		"queue/settle.lua", `try('LREM', asynq .. 'active', -1, id)`, `read('LPOS', asynq .. 'active', id)`,
+		"queue/internal/store/settle.lua", `try('LREM', asynq .. 'active', -1, id)`, `read('LPOS', asynq .. 'active', id)`,
 		"missing write", "a job that has ended is not active", "queue TestAsynqContract|TestLostSettlement|TestRecovery",
 	},
 	{
-		"queue/settle.lua", `if what == 'lane' or (what == 'retry' and failed == '0') then return end`, `if what == 'lane' then return end`,
+		"queue/internal/store/settle.lua", `if what == 'lane' or (what == 'retry' and failed == '0') then return end`, `if what == 'lane' then return end`,
 		"missing condition", "asynq counts the runs that ended, and no job that waits", "queue TestCountsOfAsynq",
 	},
 	{
-		"queue/settle.lua", `local MAX_UNREACHABLE = 3`, `local MAX_UNREACHABLE = 2`,
+		"queue/internal/store/settle.lua", `local MAX_UNREACHABLE = 3`, `local MAX_UNREACHABLE = 2`,
 		"off by one", "an endpoint is held for all when three tenants cannot reach it", "queue TestHostIsDownForAll|TestEndpointIsHeldAlone",
 	},
 	{
-		"queue/settle.lua", `elseif who == 'endpoint' and endpoint then`, `elseif who == 'endpoint' and not endpoint then`,
+		"queue/internal/store/settle.lua", `elseif who == 'endpoint' and endpoint then`, `elseif who == 'endpoint' and not endpoint then`,
 		"swapped", "what a receiver says holds its own jobs and no others", "queue TestEndpointIsHeldAlone|TestHostIsDownForAll",
 	},
 	{
-		"queue/settle.lua", `if sign == '' then pause(who == 'account' and '*' or tenant, now + length, 'provider', reason) end`, `if sign == '' then pause('*', now + length, 'provider', reason) end`,
+		"queue/internal/store/settle.lua", `if sign == '' then pause(who == 'account' and '*' or tenant, now + length, 'provider', reason) end`, `if sign == '' then pause('*', now + length, 'provider', reason) end`,
 		"wrong key", "a tenant's 429 holds no other tenant", "queue TestThrottledPausesTheTenantAndSpendsNoAttempt|TestPauses$",
 	},
 	{
-		"queue/settle.lua", `correct_all(lane_limits(lane, now).all, now, slot, costs_read(task.cost, task.costs), costs_read('0', actual), task.marks)`, `correct_all(lane_limits(lane, now).all, now, slot, costs_read(task.cost, task.costs), costs_read('0', ''), task.marks)`,
+		"queue/internal/store/settle.lua", `correct_all(lane_limits(lane, now).all, now, slot, costs_read(task.cost, task.costs), costs_read('0', actual), task.marks)`, `correct_all(lane_limits(lane, now).all, now, slot, costs_read(task.cost, task.costs), costs_read('0', ''), task.marks)`,
 		"missing write", "what a call used beyond its estimate, or less, is corrected", "queue TestMeteredLimit|TestMeteredOverrun",
 	},
 	{
-		"queue/settle.lua", `set('hg_crashes', '0')`, `set('hg_called', '')`,
+		"queue/internal/store/settle.lua", `set('hg_crashes', '0')`, `set('hg_called', '')`,
 		"missing write", "a call that came to an end clears its job", "queue TestCallThatEndsClears",
 	},
 	{
@@ -376,47 +376,47 @@ var queueMutants = []mutant{
 
 	// recover.lua, late.lua, watch.lua.
 	{
-		"queue/recover.lua", `if (lease and tonumber(lease) or '') ~= (tonumber(seen) or '') then return end`, `if not lease and seen ~= '' then return end`,
+		"queue/internal/store/recover.lua", `if (lease and tonumber(lease) or '') ~= (tonumber(seen) or '') then return end`, `if not lease and seen ~= '' then return end`,
 		"no fence", "a job whose lease was renewed is not taken", "queue TestRecoverLeavesOtherRuns",
 	},
 	{
-		"queue/recover.lua", `if (task[8] or '') ~= owner then return end`, `if (task[8] or '') ~= owner and owner == '?' then return end`,
+		"queue/internal/store/recover.lua", `if (task[8] or '') ~= owner then return end`, `if (task[8] or '') ~= owner and owner == '?' then return end`,
 		"no fence", "a job that another run has is not taken", "queue TestRecoverLeavesOtherRuns",
 	},
 	{
-		"queue/recover.lua", `if ended == '1' and (crashes == 0 or called == 'alone' or (crashes == 1 and called)) then`, `if (crashes == 0 or called == 'alone' or (crashes == 1 and called)) then`,
+		"queue/internal/store/recover.lua", `if ended == '1' and (crashes == 0 or called == 'alone' or (crashes == 1 and called)) then`, `if (crashes == 0 or called == 'alone' or (crashes == 1 and called)) then`,
 		"missing condition", "a worker that lives has not crashed", "queue TestCrashNeedsAnEnd|TestStoppedWorkerIsNoCrash",
 	},
 	{
-		"queue/recover.lua", `set('hg_unsure', '1')`, `set('hg_called', '')`,
+		"queue/internal/store/recover.lua", `set('hg_unsure', '1')`, `set('hg_called', '')`,
 		"missing write", "of a call whose worker died nobody knows the end", "queue TestCrash|TestUnknownStaysUnknown|TestRecovery",
 	},
 	{
-		"queue/recover.lua", `free_permits(id, task[7], now)`, `free_permits(id, nil, now)`,
+		"queue/internal/store/recover.lua", `free_permits(id, task[7], now)`, `free_permits(id, nil, now)`,
 		"missing write", "a job that was recovered holds no permit", "queue TestRecoverFreesPermits",
 	},
 	{
-		"queue/recover.lua", `plan('LREM', asynq .. 'active', 1, id)`, `read('LPOS', asynq .. 'active', id)`,
+		"queue/internal/store/recover.lua", `plan('LREM', asynq .. 'active', 1, id)`, `read('LPOS', asynq .. 'active', id)`,
 		"missing write", "a job that was recovered stands in its lane alone", "queue TestRecovery|TestScriptsOnDamagedState",
 	},
 	{
-		"queue/late.lua", `done = succeeded == '1' and not task[5]`, `done = not task[5]`,
+		"queue/internal/store/late.lua", `done = succeeded == '1' and not task[5]`, `done = not task[5]`,
 		"missing condition", "a run that failed late ends no job", "queue TestLateEnd|TestStopped",
 	},
 	{
-		"queue/late.lua", `if run[1] == owner then counted = run[2] else others[#others + 1] = run end`, `if run[1] ~= '' then counted = run[2] else others[#others + 1] = run end`,
+		"queue/internal/store/late.lua", `if run[1] == owner then counted = run[2] else others[#others + 1] = run end`, `if run[1] ~= '' then counted = run[2] else others[#others + 1] = run end`,
 		"no fence", "a late end is that of a run which was taken", "queue TestLateEnd",
 	},
 	{
-		"queue/late.lua", `plan('HSET', key, 'hg_crashes', int(math.max(crashes - 1, 0)))`, `plan('HSET', key, 'hg_crashes', int(math.max(crashes, 0)))`,
+		"queue/internal/store/late.lua", `plan('HSET', key, 'hg_crashes', int(math.max(crashes - 1, 0)))`, `plan('HSET', key, 'hg_crashes', int(math.max(crashes, 0)))`,
 		"missing write", "a run that ended late was no crash", "queue TestLateEnd|TestStoppedWorkerIsNoCrash",
 	},
 	{
-		"queue/watch.lua", `if watcher and watcher ~= ARGV[2] then`, `if watcher and watcher == '' then`,
+		"queue/internal/store/watch.lua", `if watcher and watcher ~= ARGV[2] then`, `if watcher and watcher == '' then`,
 		"no fence", "one worker at a time watches a queue", "queue TestOneWatcher",
 	},
 	{
-		"queue/watch.lua", `if left >= 0 and left <= tonumber(ARGV[3]) then return math.max(left, 1) end`, `return 1`,
+		"queue/internal/store/watch.lua", `if left >= 0 and left <= tonumber(ARGV[3]) then return math.max(left, 1) end`, `return 1`,
 		"no end", "a watch that does not end keeps nobody from watching", "queue TestWatchThatDoesNotEnd",
 	},
 	{
@@ -426,45 +426,45 @@ var queueMutants = []mutant{
 
 	// lead.lua, resign.lua.
 	{
-		"queue/lead.lua", `elseif leader ~= '' and leader ~= HAND_WORKER then`, `elseif leader ~= '' and leader == HAND_WORKER then`,
+		"queue/internal/store/lead.lua", `elseif leader ~= '' and leader ~= HAND_WORKER then`, `elseif leader ~= '' and leader == HAND_WORKER then`,
 		"swapped", "one worker leads while there is little to do", "queue TestOneLeads|TestLeaderThatDied",
 	},
 	{
-		"queue/lead.lua", `if not leader or left < 0 or left > (leader == '*' and ALL_MS or LEAD_MS) then leader, left = '', 0 end`, `if not leader or left < 0 then leader, left = '', 0 end`,
+		"queue/internal/store/lead.lua", `if not leader or left < 0 or left > (leader == '*' and ALL_MS or LEAD_MS) then leader, left = '', 0 end`, `if not leader or left < 0 then leader, left = '', 0 end`,
 		"clock", "a lead does not last for longer because the clock was set back", "queue TestLeadEnds",
 	},
 	{
-		"queue/lead.lua", `if not leader or left < 0 or left > (leader == '*' and ALL_MS or LEAD_MS) then leader, left = '', 0 end`, `if not leader or left > (leader == '*' and ALL_MS or LEAD_MS) then leader, left = '', 0 end`,
+		"queue/internal/store/lead.lua", `if not leader or left < 0 or left > (leader == '*' and ALL_MS or LEAD_MS) then leader, left = '', 0 end`, `if not leader or left > (leader == '*' and ALL_MS or LEAD_MS) then leader, left = '', 0 end`,
 		"no end", "a lead without an end is none", "queue TestLeadEnds",
 	},
 	{
-		"queue/lead.lua", `if leader ~= '*' then announces, announcement = headgate .. 'wake', 'all' end`, `if leader ~= '*' then announces, announcement = nil, 'all' end`,
+		"queue/internal/store/lead.lua", `if leader ~= '*' then announces, announcement = headgate .. 'wake', 'all' end`, `if leader ~= '*' then announces, announcement = nil, 'all' end`,
 		"missing call", "a leader that has no room calls the other workers", "queue TestAllDispatchUnderLoad|TestFullLeader",
 	},
 	{
-		"queue/lead.lua", `if left < 0.75 * LEAD_MS then plan('SET', LEAD, HAND_WORKER, 'PX', int(LEAD_MS)) end`, `if left == 0 then plan('SET', LEAD, HAND_WORKER, 'PX', int(LEAD_MS)) end`,
+		"queue/internal/store/lead.lua", `if left < 0.75 * LEAD_MS then plan('SET', LEAD, HAND_WORKER, 'PX', int(LEAD_MS)) end`, `if left == 0 then plan('SET', LEAD, HAND_WORKER, 'PX', int(LEAD_MS)) end`,
 		"missing renewal", "a leader goes on", "queue TestLeadIsRenewed",
 	},
 	{
-		"queue/resign.lua", `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end`, `if redis.call('GET', KEYS[1]) == ARGV[1] then return 0 end`,
+		"queue/internal/store/resign.lua", `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end`, `if redis.call('GET', KEYS[1]) == ARGV[1] then return 0 end`,
 		"swapped", "a worker that ends gives up its lead", "queue TestLeaderThatStops",
 	},
 
 	// janitor.lua, sweep.lua, verbs.lua, periodic jobs.
 	{
-		"queue/internal/chores/janitor.lua", `if state == 'completed' then`, `if state ~= '' then`,
+		"queue/internal/store/janitor.lua", `if state == 'completed' then`, `if state ~= '' then`,
 		"no fence", "what is kept after its end is forgotten, and nothing else", "queue TestJanitor",
 	},
 	{
-		"queue/slot.lua", `elseif task[9] then`, `elseif task[9] == '2' then`,
+		"queue/internal/store/slot.lua", `elseif task[9] then`, `elseif task[9] == '2' then`,
 		"no fence", "a job that an earlier run ended meanwhile is not called", "queue TestEarlierRunEndsTheJob",
 	},
 	{
-		"queue/internal/effective/sweep.lua", `if state ~= 'pending' and state ~= 'active' and state ~= 'retry' then free_permits(id, permits_write({entry.key}), now) end`, `if state == 'completed' then free_permits(id, permits_write({entry.key}), now) end`,
+		"queue/internal/store/sweep.lua", `if state ~= 'pending' and state ~= 'active' and state ~= 'retry' then free_permits(id, permits_write({entry.key}), now) end`, `if state == 'completed' then free_permits(id, permits_write({entry.key}), now) end`,
 		"swapped", "permits of jobs that asynq's tools deleted come back", "queue TestPermitsOfDeletedJobsComeBack",
 	},
 	{
-		"queue/internal/effective/sweep.lua", `if due and due <= e then return end`, `if due then return end`,
+		"queue/internal/store/sweep.lua", `if due and due <= e then return end`, `if due then return end`,
 		"missing condition", "a limit that was raised lets its lanes go on", "queue TestRaisedQuotaWakesLanes|TestChangesWake|TestLimitsAreLive",
 	},
 	{
@@ -476,15 +476,15 @@ var queueMutants = []mutant{
 		"swapped", "a job that an operator runs at once is charged", "queue TestRunNowIsCharged",
 	},
 	{
-		"queue/internal/chores/archive.lua", `if moved >= excess and at > cutoff then break end`, `if moved >= excess then break end`,
+		"queue/internal/store/archive.lua", `if moved >= excess and at > cutoff then break end`, `if moved >= excess then break end`,
 		"missing condition", "nothing stays in asynq's archive for so long that asynq deletes it", "queue TestArchiveMoves|TestOldArchiveMoves",
 	},
 	{
-		"queue/periodic_fire.lua", `if tick <= last[id] or tick < oldest then`, `if tick < last[id] or tick < oldest then`,
+		"queue/internal/store/periodic_fire.lua", `if tick <= last[id] or tick < oldest then`, `if tick < last[id] or tick < oldest then`,
 		"no fence", "a tick is fired once", "queue TestTickIsFencedWithItsJob|TestPeriodicLostReply",
 	},
 	{
-		"queue/periodic_choose.lua", `elseif chosen == tick then`, `elseif chosen == tick + 1 then`,
+		"queue/internal/store/periodic_choose.lua", `elseif chosen == tick then`, `elseif chosen == tick + 1 then`,
 		"off by one", "a tick goes into one queue", "queue TestPeriodic|TestTick",
 	},
 

@@ -2,7 +2,6 @@ package chores
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"log/slog"
 	"time"
@@ -12,11 +11,6 @@ import (
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 )
-
-//go:embed archive.lua
-var archiveLua string
-
-var ArchiveScript = store.NewScript(archiveLua).AllowOOM()
 
 const (
 	KeptByAsynq = 9000                // of the 10,000 at which asynq's own tools cut
@@ -30,7 +24,7 @@ type Archiver struct{ warned bool }
 func (a *Archiver) Sweep(ctx context.Context, client redis.UniversalClient, queue string, logger *slog.Logger) error {
 	for range 50 { // what is left is moved the next time
 		callCtx, cancel := context.WithTimeout(ctx, store.Timeout)
-		reply, err := ArchiveScript.Run(callCtx, client, store.ScriptKeys(queue), queue, KeptByAsynq, int64(KeptFor.Seconds()), maxMoved)
+		reply, err := store.ArchiveScript.Run(callCtx, client, store.ScriptKeys(queue), queue, KeptByAsynq, int64(KeptFor.Seconds()), maxMoved)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("move archived jobs: %w", err)

@@ -4,13 +4,11 @@ package chores
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
@@ -91,7 +89,7 @@ func (c *Chores) Forget(ctx context.Context) error {
 	const most = 200
 	for range 50 { // what is left goes the next time
 		callCtx, cancel := context.WithTimeout(ctx, store.Timeout)
-		reply, err := JanitorScript.Run(callCtx, c.redis, store.ScriptKeys(c.queue), c.queue, most)
+		reply, err := store.JanitorScript.Run(callCtx, c.redis, store.ScriptKeys(c.queue), c.queue, most)
 		cancel()
 		if n, _ := reply.(int64); err != nil || n < most {
 			return err
@@ -99,8 +97,3 @@ func (c *Chores) Forget(ctx context.Context) error {
 	}
 	return nil
 }
-
-//go:embed janitor.lua
-var janitorLua string
-
-var JanitorScript = store.NewScript(janitorLua, asynqwire.MessageLua).AllowOOM()

@@ -2,7 +2,6 @@ package effective
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"time"
 
@@ -59,7 +58,7 @@ func SweepSlice(ctx context.Context, client redis.UniversalClient, queue, tenant
 	if mends {
 		flag = 1
 	}
-	reply, err := SweepScript.Run(ctx, client, store.ScriptKeys(queue), queue, cursor, windows, tenant, flag)
+	reply, err := store.SweepScript.Run(ctx, client, store.ScriptKeys(queue), queue, cursor, windows, tenant, flag)
 	if err != nil {
 		return cursor, err
 	}
@@ -69,8 +68,3 @@ func SweepSlice(ctx context.Context, client redis.UniversalClient, queue, tenant
 	}
 	return fmt.Sprint(values[0]), nil
 }
-
-//go:embed sweep.lua
-var sweepLua string
-
-var SweepScript = store.NewScript(sweepLua)

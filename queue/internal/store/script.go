@@ -4,7 +4,6 @@
 package store
 
 import (
-	_ "embed"
 	"fmt"
 
 	"github.com/headgate/headgate/internal/limitlua"
@@ -12,33 +11,10 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
-//go:embed plan.lua
-var planLua string
-
-// FormatsLua is the library that encodes and decodes the texts within values.
-//
-//go:embed formats.lua
-var FormatsLua string
-
-// LanesLua is the library that knows the lanes of a queue and its limits.
-//
-//go:embed lanes.lua
-var LanesLua string
-
-// RecordLua is the library that keeps the events of jobs and counts answers.
-//
-//go:embed record.lua
-var RecordLua string
-
-// EndLua is the library that ends jobs.
-//
-//go:embed end.lua
-var EndLua string
-
 // NewScript makes a script of a body that reads, decides and plans its writes, which are
 // made when it returns (plan.lua), behind what it uses of libraries.
 func NewScript(body string, libraries ...string) *redisscript.Script {
-	return limitlua.NewScript("return finish(function()\n"+body+"\nend)\n", append([]string{planLua, asynqwire.Lua, FormatsLua, LanesLua}, libraries...)...)
+	return limitlua.NewScript("return finish(function()\n"+body+"\nend)\n", append([]string{Lua("plan"), asynqwire.Lua, Lua("formats"), Lua("lanes")}, libraries...)...)
 }
 
 // Key is the name of one of our keys for a queue; see lanes.lua for all of them.

@@ -1,37 +1,64 @@
 package store
 
 import (
-	_ "embed"
+	"embed"
 
+	"github.com/headgate/headgate/internal/limitlua"
+	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
-//go:embed explain.lua
-var explainLua string
+//go:embed *.lua
+var texts embed.FS
 
-var ExplainScript = NewScript(explainLua)
+// Lua is the text of a script or library of this folder.
+func Lua(name string) string {
+	text, err := texts.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err) // a script without its text is a mistake of the program
+	}
+	return string(text)
+}
 
-//go:embed gauges.lua
-var gaugesLua string
+// The scripts that move jobs.
+var (
+	EnqueueScript  = limitlua.NewScript(Lua("enqueue_fresh"), asynqwire.Lua, Lua("formats"), Lua("lanes")).Else(NewScript(Lua("enqueue")))
+	DispatchScript = NewScript(Lua("dispatch"), asynqwire.MessageLua, Lua("hand"), Lua("lead")).AllowOOM()
+	SlotScript     = NewScript(Lua("slot"), Lua("record")).AllowOOM()
+	SettleScript   = NewScript(Lua("settle"), asynqwire.MessageLua, Lua("record"), Lua("end")).AllowOOM()
+	RecoverScript  = NewScript(Lua("recover"), Lua("record"))
+	WatchScript    = NewScript(Lua("watch"))
+	LateScript     = NewScript(Lua("late"), Lua("record"), Lua("end"))
+	ResignScript   = limitlua.NewScript(Lua("resign"))
+	JanitorScript  = NewScript(Lua("janitor"), asynqwire.MessageLua).AllowOOM()
+	ArchiveScript  = NewScript(Lua("archive")).AllowOOM()
+	SweepScript    = NewScript(Lua("sweep"))
+)
 
-var GaugesScript = NewScript(gaugesLua)
+// The scripts of periodic jobs, of all queues together but for the one that enqueues.
+var (
+	PeriodicSetScript    = limitlua.NewScript(Lua("periodic_set"))
+	PeriodicLookScript   = limitlua.NewScript(Lua("periodic_look"), Lua("periodic"))
+	PeriodicChooseScript = limitlua.NewScript(Lua("periodic_choose"), Lua("periodic"))
+	PeriodicMarkScript   = limitlua.NewScript(Lua("periodic_mark"), Lua("periodic"))
+	PeriodicFireScript   = NewScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n" + Lua("enqueue") + "\nend\n" + Lua("periodic_fire"))
+)
 
-//go:embed jobs.lua
-var jobsLua string
+// The scripts of operators and of pages.
+var (
+	ExplainScript  = NewScript(Lua("explain"))
+	GaugesScript   = NewScript(Lua("gauges"))
+	JobsScript     = NewScript(Lua("jobs"), asynqwire.MessageLua)
+	ArchivedScript = NewScript(Lua("archived"))
+	VerbsScript    = NewScript(Lua("verbs"), Lua("record"), Lua("end"), asynqwire.MessageLua)
+	PauseScript    = NewScript(Lua("pause"))
+)
 
-var JobsScript = NewScript(jobsLua, asynqwire.MessageLua)
-
-//go:embed verbs.lua
-var verbsLua string
-
-var VerbsScript = NewScript(verbsLua, RecordLua, EndLua, asynqwire.MessageLua)
-
-//go:embed pause.lua
-var pauseLua string
-
-var PauseScript = NewScript(pauseLua)
-
-//go:embed archived.lua
-var archivedLua string
-
-var ArchivedScript = NewScript(archivedLua)
+// Scripts are all of them, by the names of their files.
+var Scripts = map[string]*redisscript.Script{
+	"enqueue": EnqueueScript, "dispatch": DispatchScript, "slot": SlotScript, "settle": SettleScript, "recover": RecoverScript,
+	"watch": WatchScript, "late": LateScript, "resign": ResignScript, "janitor": JanitorScript, "archive": ArchiveScript, "sweep": SweepScript,
+	"periodic_set": PeriodicSetScript, "periodic_look": PeriodicLookScript, "periodic_choose": PeriodicChooseScript,
+	"periodic_mark": PeriodicMarkScript, "periodic_fire": PeriodicFireScript,
+	"explain": ExplainScript, "gauges": GaugesScript, "jobs": JobsScript, "archived": ArchivedScript, "verbs": VerbsScript, "pause": PauseScript,
+}
