@@ -31,8 +31,8 @@ import (
 func publish(t *testing.T, client redis.UniversalClient, name string) {
 	t.Helper()
 	limits := limits.Set{Queues: map[string]limits.Queue{name: {Kinds: []string{name}, Limits: []limits.Limit{
-		{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(100)}},
-		{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}},
+		{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(100)},
+		{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(5), Per: []string{"tenant"}},
 	}}}}
 	if err := operate.Publish(t.Context(), client, limits); err != nil {
 		t.Fatal(err)

@@ -82,7 +82,7 @@ func BenchmarkWake(b *testing.B) { byWorkers(b, benchmarkWake) }
 func benchmarkWake(b *testing.B, workers int) {
 	wakeWithin(b, func(n int) (took []time.Duration) {
 		server, queue := redistest.Start(b), redistest.Queue(b)
-		one := limits.Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}
+		one := limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}
 		if err := operate.Publish(b.Context(), server.Client(), limits.Set{Queues: map[string]limits.Queue{queue: {Limits: []limits.Limit{one}}}}); err != nil {
 			b.Fatal(err)
 		}

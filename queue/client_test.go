@@ -24,7 +24,7 @@ func TestHostileJobs(t *testing.T) {
 	server := redistest.Shared(t)
 	client, name := NewClient(server.Client()), redistest.Queue(t)
 	set := limits.Set{Queues: map[string]limits.Queue{name: {Limits: []limits.Limit{{
-		Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 20}, Per: []string{"tenant"},
+		Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 20, Per: []string{"tenant"},
 	}}}}}
 	if err := operate.Publish(t.Context(), server.Client(), set); err != nil {
 		t.Fatal(err)

@@ -172,7 +172,7 @@ func damagedLimits(t *testing.T) []limits.Queue {
 		t.Fatal(err)
 	}
 	limit := func(name string, algorithm throttle.Algorithm, per ...string) limits.Limit {
-		return limits.Limit{Limit: throttle.Limit{Name: name, Algorithm: algorithm, Rate: throttle.Rate{Count: 1000, Period: time.Hour}}, Per: per}
+		return limits.Limit{Name: name, Algorithm: algorithm, Rate: throttle.Rate{Count: 1000, Period: time.Hour}, Per: per}
 	}
 	hours, err := sendwindow.Parse("mon-sun 00:00-24:00 UTC")
 	if err != nil {
@@ -180,7 +180,7 @@ func damagedLimits(t *testing.T) []limits.Queue {
 	}
 	daily := limit("daily", throttle.FixedWindow, "tenant")
 	daily.Rate, daily.Location = throttle.Rate{Count: 100, Period: 24 * time.Hour}, berlin
-	running := limits.Limit{Limit: throttle.Limit{Name: "running", Algorithm: throttle.Concurrency, Concurrency: 3}, Per: []string{"tenant"}}
+	running := limits.Limit{Name: "running", Algorithm: throttle.Concurrency, Concurrency: 3, Per: []string{"tenant"}}
 	tokens := limit("tokens", throttle.TokenBucket)
 	tokens.Unit, tokens.Adaptive, tokens.Burst = "tokens", true, 100
 	meter := limit("meter", throttle.TokenBucket, "tenant")

@@ -77,8 +77,8 @@ func TestEmbeddedRedis(t *testing.T) {
 func TestEmbeddedInspector(t *testing.T) {
 	t.Parallel()
 	client, ctx := redistest.Embedded(t), t.Context()
-	domain := limits.Limit{Limit: perTenant(5).Limit, Per: []string{"tenant", "domain"}}
-	domain.Name = "domain"
+	domain := perTenant(5)
+	domain.Name, domain.Per = "domain", []string{"tenant", "domain"}
 	if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{sharedBy(60), perTenant(10), domain}}}}); err != nil {
 		t.Fatal(err)
 	}

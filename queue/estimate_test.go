@@ -17,7 +17,7 @@ import (
 )
 
 func windowOf(name string, count int64, period time.Duration, per ...string) limits.Limit {
-	return limits.Limit{Per: per, Limit: throttle.Limit{Name: name, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: count, Period: period}}}
+	return limits.Limit{Per: per, Name: name, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: count, Period: period}}
 }
 
 // TestForecastIsRight lets a worker send short backlogs and holds what was forecast
@@ -152,7 +152,7 @@ func TestForecastOfWindowGivenAhead(t *testing.T) {
 // TestEstimateOfLog: what a log admits comes back a window after it was used.
 func TestEstimateOfLog(t *testing.T) {
 	t.Parallel()
-	log := limits.Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}}
+	log := limits.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5), Per: []string{"tenant"}}
 	r := startRig(t, 1, limitsOf(log), nil)
 	r.served(t)
 	e, err := inspect.New(r.server.Client()).Estimate(t.Context(), r.queue, inspect.Batch{Tenant: "a", Jobs: 11})

@@ -20,7 +20,7 @@ import (
 func Example_tenantWeights() {
 	ctx, client, stop := redistest.Example()
 	defer stop()
-	account := limits.Limit{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(100)}}
+	account := limits.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(100)}
 	err := operate.Publish(ctx, client, limits.Set{
 		Queues:  map[string]limits.Queue{"sms": {Kinds: []string{"sms"}, Limits: []limits.Limit{account}}},
 		Tenants: map[string]limits.Tenant{"acme": {Weight: 3}}, // all others have 1
@@ -51,8 +51,8 @@ func Example_concurrencyLimit() {
 	options, client, done := endsRedis()
 	defer done()
 	inFlight := limits.Limit{
-		Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 2},
-		Per:   []string{"tenant"},
+		Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 2,
+		Per: []string{"tenant"},
 	}
 	publish(options, "sms", limits.Queue{Kinds: []string{"sms"}, Limits: []limits.Limit{inFlight}}, nil)
 	for range 6 {
@@ -97,10 +97,8 @@ func Example_budget() {
 		panic(err)
 	}
 	budget := limits.Limit{
-		Limit: throttle.Limit{
-			Name: "budget", Algorithm: throttle.FixedWindow,
-			Rate: throttle.Rate{Count: 500, Period: 24 * time.Hour}, Location: berlin,
-		},
+		Name: "budget", Algorithm: throttle.FixedWindow,
+		Rate: throttle.Rate{Count: 500, Period: 24 * time.Hour}, Location: berlin,
 		Per:  []string{"tenant"},
 		Unit: "cents",
 	}
@@ -114,11 +112,11 @@ func Example_budget() {
 // An adaptive limit falls by half when the provider asks for fewer calls.
 func Example_adaptiveLimit() {
 	limit := limits.Limit{
-		Limit:    throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(50)},
+		Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(50),
 		Adaptive: true,
 	}
 	fmt.Println(limit.Validate())
-	limit.Limit = throttle.Limit{Name: "account", Algorithm: throttle.Concurrency, Concurrency: 50}
+	limit = limits.Limit{Name: "account", Algorithm: throttle.Concurrency, Concurrency: 50, Adaptive: true}
 	fmt.Println(limit.Validate())
 	// Output:
 	// <nil>

@@ -126,8 +126,8 @@ func ExampleApply() {
 // tenantLimit is one limit for each tenant of the queue sms.
 func tenantLimit(rate throttle.Rate) limits.Set {
 	limit := limits.Limit{
-		Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: rate},
-		Per:   []string{"tenant"},
+		Name: "tenant", Algorithm: throttle.TokenBucket, Rate: rate,
+		Per: []string{"tenant"},
 	}
 	return limits.Set{Queues: map[string]limits.Queue{"sms": {Kinds: []string{"sms"}, Limits: []limits.Limit{limit}}}}
 }

@@ -65,9 +65,9 @@ func ExampleSetActual() {
 	options, client, done := endsRedis()
 	defer done()
 	tokens := limits.Limit{
-		Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: 1000},
-		Per:   []string{"tenant"},
-		Unit:  "tokens",
+		Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: 1000,
+		Per:  []string{"tenant"},
+		Unit: "tokens",
 	}
 	publish(options, "ai", limits.Queue{Kinds: []string{"ask"}, Limits: []limits.Limit{tokens}}, nil)
 	for range 3 {

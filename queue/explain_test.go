@@ -157,7 +157,7 @@ func TestExplainPauseAndWindow(t *testing.T) {
 
 func TestExplainFullConcurrency(t *testing.T) {
 	t.Parallel()
-	set := limitsOf(limits.Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}})
+	set := limitsOf(limits.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1, Per: []string{"tenant"}})
 	r := startRig(t, 1, set, nil)
 	under, done := make(chan struct{}), make(chan struct{})
 	r.answer = func(context.Context, Running) error {
@@ -204,8 +204,8 @@ func TestExplainWritesNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
-	log := limits.Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5)}, Per: []string{"tenant"}}
-	counter := limits.Limit{Limit: throttle.Limit{Name: "counter", Algorithm: throttle.SlidingWindowCounter, Rate: throttle.PerSecond(50)}}
+	log := limits.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5), Per: []string{"tenant"}}
+	counter := limits.Limit{Name: "counter", Algorithm: throttle.SlidingWindowCounter, Rate: throttle.PerSecond(50)}
 	set := limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{perTenant(5), log, counter}}}}
 	if err := operate.Publish(t.Context(), client, set); err != nil {
 		t.Fatal(err)

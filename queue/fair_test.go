@@ -24,7 +24,7 @@ import (
 // jobs usually cost, and no single job says what that is.
 func TestOneHugeJobSaysNothingOfOthers(t *testing.T) {
 	t.Parallel()
-	tokens := limits.Limit{Unit: "tokens", Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1e6), Burst: 1e6}}
+	tokens := limits.Limit{Unit: "tokens", Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1e6), Burst: 1e6}
 	r := startRig(t, -1, limitsOf(tokens), nil)
 	d := r.dispatcher()
 	add := func(tenant string, cost int64, n int) {

@@ -263,7 +263,7 @@ func TestDeadlinePassesWhileTheTenantIsPaused(t *testing.T) {
 // TestSettlementWakesTheBlockedLane: a permit that comes back brings the next
 // round of dispatch forward, and does not wait for its time.
 func TestSettlementWakesTheBlockedLane(t *testing.T) {
-	r := startRig(t, 1, limitsOf(limits.Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}), nil)
+	r := startRig(t, 1, limitsOf(limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}), nil)
 	client := r.server.Client()
 	first := r.add(t, nil)
 	second := r.add(t, nil)
@@ -294,7 +294,7 @@ func TestWaitingForAnotherTryHoldsNoPermit(t *testing.T) {
 	for name, answer := range map[string]error{"refused": notToday{time.Now().Add(time.Hour)}, "unsure": unknown{}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startRig(t, 1, limitsOf(limits.Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}), nil)
+			r := startRig(t, 1, limitsOf(limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}), nil)
 			var calls []string
 			Handle(r.worker, "tried", func(ctx context.Context, _ json.RawMessage) error {
 				job, _ := Current(ctx)

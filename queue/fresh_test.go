@@ -134,7 +134,7 @@ func written(t *testing.T, c *Client, queue string) string {
 // enqueue.lua does it, and it changes nothing where it does not.
 func TestFreshJobsAreWrittenAlike(t *testing.T) {
 	t.Parallel()
-	one := limits.Queue{Limits: []limits.Limit{{Limit: throttle.Limit{Name: "region", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 1}, Per: []string{"region"}}}}
+	one := limits.Queue{Limits: []limits.Limit{{Name: "region", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 1, Per: []string{"region"}}}}
 	for _, shape := range []limits.Queue{{}, one} {
 		for name, edit := range freshJobs {
 			clients, queues := twins(t, shape, nil)

@@ -30,7 +30,7 @@ func busy(t *testing.T) *rig {
 	tokens := sharedBy(50)
 	tokens.Name, tokens.Unit, tokens.Adaptive = "tokens", "tokens", true
 	r := startRig(t, 6, limitsOf(perTenant(1), daily, tokens, limits.Limit{
-		Limit: throttle.Limit{Name: "at-once", Algorithm: throttle.Concurrency, Concurrency: 8},
+		Name: "at-once", Algorithm: throttle.Concurrency, Concurrency: 8,
 	}), nil)
 	release := make(chan struct{})
 	r.answer = func(_ context.Context, job Running) error {

@@ -212,7 +212,7 @@ func TestRetriesNeverComeEarly(t *testing.T) {
 // TestRunNowIsForItsWorkers: a job that an operator lets go at once is handed to a worker
 // that handles it, beyond its limits, and to no other.
 func TestRunNowIsForItsWorkers(t *testing.T) {
-	r := startRig(t, -1, limitsOf(limits.Limit{Per: []string{"tenant"}, Limit: hourly(1)}), nil)
+	r := startRig(t, -1, limitsOf(hourly(1)), nil)
 	r.add(t, nil)
 	id := r.add(t, nil)
 	d := r.dispatcher()

@@ -102,7 +102,7 @@ func (r *rig) another(t *testing.T) {
 // in their order.
 func TestUsedUpAccount(t *testing.T) {
 	t.Parallel()
-	day := limits.Limit{Limit: throttle.Limit{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}}}
+	day := limits.Limit{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}}
 	const jobs, pause = 30, 300 * time.Millisecond
 	r := startRig(t, -1, limitsOf(day), nil)
 	var up atomic.Bool
@@ -406,7 +406,7 @@ func TestCountsOfEndpointsAreMended(t *testing.T) {
 // from slots that come after that moment.
 func TestPauseThatEndsSoon(t *testing.T) {
 	t.Parallel()
-	slow := limits.Limit{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 20 * time.Second}}, Per: []string{"tenant"}}
+	slow := limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 20 * time.Second}, Per: []string{"tenant"}}
 	r := startRig(t, 0, limitsOf(slow), nil)
 	r.enqueue(t, "a", 1)
 	r.enqueue(t, "b", 2)

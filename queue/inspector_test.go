@@ -35,8 +35,8 @@ func TestInspectorShares(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
-	counter := limits.Limit{Limit: throttle.Limit{Name: "counter", Algorithm: throttle.SlidingWindowCounter, Rate: throttle.PerSecond(50)}, Per: []string{"tenant"}}
-	log := limits.Limit{Limit: throttle.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(30)}, Per: []string{"tenant"}}
+	counter := limits.Limit{Name: "counter", Algorithm: throttle.SlidingWindowCounter, Rate: throttle.PerSecond(50), Per: []string{"tenant"}}
+	log := limits.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(30), Per: []string{"tenant"}}
 	window, err := sendwindow.Parse("00:00-23:59 UTC")
 	if err != nil {
 		t.Fatal(err)

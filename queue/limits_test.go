@@ -26,12 +26,12 @@ func TestLimitsValidate(t *testing.T) {
 					limits.AllKinds: {}, "email": {}, "emial": {},
 				},
 				Limits: []limits.Limit{
-					{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: rate}},
-					{Limit: throttle.Limit{Name: "account", Algorithm: "sliding", Rate: rate}},
-					{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Burst: -1}, Per: []string{"tenant", "tenant", "{}"}},
-					{Limit: throttle.Limit{Name: "both", Algorithm: throttle.TokenBucket, Rate: rate, Concurrency: 3}},
-					{Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: rate}, Unit: "{tokens}", Adaptive: true},
-					{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 3}, Unit: "tokens", Adaptive: true},
+					{Name: "account", Algorithm: throttle.LeakyBucket, Rate: rate},
+					{Name: "account", Algorithm: "sliding", Rate: rate},
+					{Name: "tenant", Algorithm: throttle.TokenBucket, Burst: -1, Per: []string{"tenant", "tenant", "{}"}},
+					{Name: "both", Algorithm: throttle.TokenBucket, Rate: rate, Concurrency: 3},
+					{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: rate, Unit: "{tokens}", Adaptive: true},
+					{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 3, Unit: "tokens", Adaptive: true},
 				},
 			},
 			"sms": {Kinds: []string{"email"}},
@@ -85,8 +85,8 @@ func TestStoredLimitsComeBack(t *testing.T) {
 	}
 	for _, limit := range []limits.Limit{
 		perTenant(7), sharedBy(300),
-		{Limit: throttle.Limit{Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10000, Period: 24 * time.Hour}, Location: berlin}, Per: []string{"tenant"}},
-		{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 20}, Per: []string{"domain", "tenant"}},
+		{Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 10000, Period: 24 * time.Hour}, Location: berlin, Per: []string{"tenant"}},
+		{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 20, Per: []string{"domain", "tenant"}},
 	} {
 		if err := limit.Validate(); err != nil {
 			t.Errorf("%s: %v", limit.Name, err)

@@ -39,9 +39,7 @@ func (r *rig) left(t *testing.T, lane, limit string) int64 {
 
 // tokens is a budget that does not refill while a test runs.
 func tokens(most int64, per ...string) limits.Limit {
-	return limits.Limit{Per: per, Unit: "tokens", Limit: throttle.Limit{
-		Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: most,
-	}}
+	return limits.Limit{Per: per, Unit: "tokens", Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: most}
 }
 
 // TestThrottledCallCostsNothing: a provider that refuses a call has used nothing of a
@@ -121,9 +119,7 @@ func TestMeteredOverrun(t *testing.T) {
 // its limits; one that names it takes no more of the others.
 func TestUnitsHoldOnlyTheirJobs(t *testing.T) {
 	t.Parallel()
-	requests := limits.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
-		Name: "requests", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: 10,
-	}}
+	requests := limits.Limit{Per: []string{"tenant"}, Name: "requests", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: 10}
 	r := startRig(t, 1, limitsOf(requests, tokens(1000, "tenant")), nil)
 	d := r.dispatcher()
 	r.add(t, func(job *Job) { job.Costs = map[string]int64{"tokens": 1000} })
@@ -144,9 +140,7 @@ func TestUnitsHoldOnlyTheirJobs(t *testing.T) {
 // TestBudget: a tenant over its budget of the day waits for the next one.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	budget := limits.Limit{Per: []string{"tenant"}, Unit: "cents", Limit: throttle.Limit{
-		Name: "budget", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 24 * time.Hour}, Location: time.UTC,
-	}}
+	budget := limits.Limit{Per: []string{"tenant"}, Unit: "cents", Name: "budget", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 24 * time.Hour}, Location: time.UTC}
 	r := startRig(t, 1, limitsOf(budget), nil)
 	for range 3 {
 		r.add(t, func(job *Job) { job.Costs = map[string]int64{"cents": 40} })

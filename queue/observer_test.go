@@ -107,7 +107,7 @@ func TestObserverIsToldWhyJobsPark(t *testing.T) {
 			want:  ParkedByLimit, limit: "daily", before: 1,
 		},
 		"concurrency": {
-			queue: limits.Queue{Limits: []limits.Limit{{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}}},
+			queue: limits.Queue{Limits: []limits.Limit{{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1, Per: []string{"tenant"}}}},
 			want:  ParkedByConcurrency, limit: "one", before: 1,
 		},
 		"pause":  {pause: true, want: ParkedByPause},

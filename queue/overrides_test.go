@@ -57,9 +57,7 @@ func (r *rig) wantLimit(t *testing.T, tenant, limit, from, want string) {
 }
 
 func daily(count int64, in *time.Location) limits.Limit {
-	return limits.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
-		Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: count, Period: 24 * time.Hour}, Location: in,
-	}}
+	return limits.Limit{Per: []string{"tenant"}, Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: count, Period: 24 * time.Hour}, Location: in}
 }
 
 func rateOfChange(count int64, period time.Duration) limits.Change {
@@ -120,7 +118,7 @@ func TestOverrideThatDoesNotFit(t *testing.T) {
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
 	client := r.server.Client()
 	r.override(t, "a b", "tenant", rateOfChange(25, time.Second))
-	calls := limits.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.Concurrency, Concurrency: 3}}
+	calls := limits.Limit{Per: []string{"tenant"}, Name: "tenant", Algorithm: throttle.Concurrency, Concurrency: 3}
 	shared := perTenant(10)
 	shared.Per = nil
 	for _, test := range []struct {
@@ -271,7 +269,7 @@ func randomRate(random *rand.Rand, limit limits.Limit) throttle.Rate {
 
 func randomLimit(random *rand.Rand, name string) limits.Limit {
 	for {
-		limit := limits.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{Name: name}}
+		limit := limits.Limit{Per: []string{"tenant"}, Name: name}
 		if random.IntN(8) == 0 {
 			limit.Per = nil
 		}

@@ -16,7 +16,7 @@ func TestOverviewSaysWhatBinds(t *testing.T) {
 	t.Parallel()
 	calls := perTenant(15)
 	calls.Name = "calls"
-	tokens := limits.Limit{Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1000), Burst: 200}, Per: []string{"tenant"}, Unit: "tokens"}
+	tokens := limits.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1000), Burst: 200, Per: []string{"tenant"}, Unit: "tokens"}
 	r := startRig(t, 1, limitsOf(calls, tokens), nil)
 	r.served(t)
 	for range 400 {

@@ -84,7 +84,7 @@ func TestCancelledWhileRetrying(t *testing.T) {
 // permit goes to the one behind it.
 func TestCancelledAtTheConcurrencyLimit(t *testing.T) {
 	t.Parallel()
-	narrow := limits.Limit{Limit: throttle.Limit{Name: "narrow", Algorithm: throttle.Concurrency, Concurrency: 1}}
+	narrow := limits.Limit{Name: "narrow", Algorithm: throttle.Concurrency, Concurrency: 1}
 	l := startLive(t, limitsOf(narrow))
 	first := l.add(t, kept)
 	l.run(t)

@@ -82,7 +82,7 @@ func TestPairs(t *testing.T) {
 func pair(t *testing.T, one, other aspect) {
 	const each = 3
 	is := func(name string) bool { return one.name == name || other.name == name }
-	narrow := limits.Limit{Limit: throttle.Limit{Name: "narrow", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"narrow"}}
+	narrow := limits.Limit{Name: "narrow", Algorithm: throttle.Concurrency, Concurrency: 1, Per: []string{"narrow"}}
 	limits := limitsOf(perTenant(20))
 	if is("concurrency") {
 		limits = limitsOf(perTenant(20), narrow)

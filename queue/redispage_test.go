@@ -206,8 +206,8 @@ func described(name string, page []string) bool {
 func TestRedisPageDescribesALife(t *testing.T) {
 	t.Parallel()
 	page := readRedisPage(t)
-	concurrency := limits.Limit{Limit: throttle.Limit{Name: "flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}
-	metered := limits.Limit{Limit: throttle.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 5}, Unit: "token"}
+	concurrency := limits.Limit{Name: "flight", Algorithm: throttle.Concurrency, Concurrency: 1, Per: []string{"tenant"}}
+	metered := limits.Limit{Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 5, Unit: "token"}
 	adaptive := perTenant(1000)
 	adaptive.Adaptive, adaptive.Burst = true, 10
 	r := startRig(t, 1, limitsOf(adaptive, sharedBy(1000), concurrency, metered), nil)

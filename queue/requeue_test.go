@@ -25,8 +25,8 @@ func (r *rig) again(t *testing.T) {
 	r.run(t)
 }
 
-func hourly(n int64) throttle.Limit {
-	return throttle.Limit{Name: "hourly", Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: n, Period: time.Hour}}
+func hourly(n int64) limits.Limit {
+	return limits.Limit{Name: "hourly", Per: []string{"tenant"}, Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: n, Period: time.Hour}}
 }
 
 // TestCallThatOutlivesItsWorker: a call that is still under way when its job goes to
@@ -51,7 +51,7 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := startRig(t, -1, limitsOf(limits.Limit{Per: []string{"tenant"}, Limit: hourly(2)}), func(c *Config) {
+			r := startRig(t, -1, limitsOf(hourly(2)), func(c *Config) {
 				c.ShutdownTimeout = time.Millisecond
 				c.Concurrency = 1 // the call under way leaves no room for another
 			})

@@ -255,11 +255,11 @@ func (r *rig) enqueue(t *testing.T, tenant string, n int) {
 }
 
 func perTenant(rate int64) limits.Limit {
-	return limits.Limit{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(rate)}, Per: []string{"tenant"}}
+	return limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(rate), Per: []string{"tenant"}}
 }
 
 func sharedBy(rate int64) limits.Limit {
-	return limits.Limit{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(rate)}}
+	return limits.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(rate)}
 }
 
 func limitsOf(set ...limits.Limit) limits.Set {

@@ -182,7 +182,7 @@ func TestEndsThatMayWait(t *testing.T) {
 		job.permits = grant.permits
 		return job.settled(settleDone)
 	}
-	inFlight := limits.Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}
+	inFlight := limits.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1, Per: []string{"tenant"}}
 	plain := end(false, perTenant(100))
 	metered, failed := plain, plain
 	metered.actual, failed.outcome = "tokens=1;", "free"

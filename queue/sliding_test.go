@@ -11,7 +11,7 @@ import (
 )
 
 func slidingOf(name string, count int64, period time.Duration, per ...string) limits.Limit {
-	return limits.Limit{Per: per, Limit: throttle.Limit{Name: name, Algorithm: throttle.SlidingWindowCounter, Rate: throttle.Rate{Count: count, Period: period}}}
+	return limits.Limit{Per: per, Name: name, Algorithm: throttle.SlidingWindowCounter, Rate: throttle.Rate{Count: count, Period: period}}
 }
 
 // TestSlidingCounterIsUsed: a backlog behind a sliding window counter goes at the

@@ -151,7 +151,7 @@ func TestPoisonProcess(t *testing.T) {
 func TestSuspectsWait(t *testing.T) {
 	const suspects = 3
 	other := redistest.Queue(t) + "-other"
-	r := startRig(t, -1, limitsOf(limits.Limit{Per: []string{"tenant"}, Limit: hourly(suspects + 1)}), func(c *Config) { c.Queues = append(c.Queues, other) })
+	r := startRig(t, -1, limitsOf(hourly(suspects+1)), func(c *Config) { c.Queues = append(c.Queues, other) })
 	released, called := make(chan struct{}), make(chan string, 10)
 	release := sync.OnceFunc(func() { close(released) })
 	defer release()

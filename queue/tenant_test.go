@@ -40,7 +40,7 @@ func TestTenantSlots(t *testing.T) {
 	burst := perTenant(10)
 	burst.Burst = 5
 	hourly := windowOf("hourly", 8, time.Hour, "tenant")
-	calls := limits.Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 3}, Per: []string{"tenant"}}
+	calls := limits.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 3, Per: []string{"tenant"}}
 	shape := limitsOf(burst, sharedBy(1000), hourly, calls)
 	r := startRig(t, 0, shape, nil)
 	r.served(t)
@@ -138,7 +138,7 @@ func TestTenantIsOfOneMoment(t *testing.T) {
 // TestTenantOfSeveralLanes: its slots are those of all its lanes.
 func TestTenantOfSeveralLanes(t *testing.T) {
 	t.Parallel()
-	domain := limits.Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(2)}, Per: []string{"domain"}}
+	domain := limits.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(2), Per: []string{"domain"}}
 	r := startRig(t, 0, limitsOf(domain, sharedBy(1000)), nil)
 	r.served(t)
 	for range 3 {

@@ -103,7 +103,7 @@ func TestPermitOfANewLimit(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(10)), nil)
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")
-	calls := limits.Limit{Limit: throttle.Limit{Name: "calls", Algorithm: throttle.Concurrency, Concurrency: 1}}
+	calls := limits.Limit{Name: "calls", Algorithm: throttle.Concurrency, Concurrency: 1}
 	if err := operate.Publish(t.Context(), r.server.Client(), limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{calls}}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func BenchmarkVerbs(b *testing.B) {
 		client, ctx := server.Client(), b.Context()
 		limits := limits.Set{Queues: map[string]limits.Queue{"q": {Kinds: []string{"call"}, Limits: []limits.Limit{
 			perTenant(10), sharedBy(300),
-			{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 5}, Per: []string{"tenant"}},
+			{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 5, Per: []string{"tenant"}},
 		}}}}
 		if err := operate.Publish(ctx, client, limits); err != nil {
 			b.Fatal(err)

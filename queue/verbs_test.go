@@ -585,7 +585,7 @@ func TestRetryKeepsPriority(t *testing.T) {
 // Permits that cancelled jobs held come back.
 func TestCancelFreesPermits(t *testing.T) {
 	t.Parallel()
-	one := limits.Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1}, Per: []string{"tenant"}}
+	one := limits.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1, Per: []string{"tenant"}}
 	r := startRig(t, 1, limitsOf(one), nil)
 	d := r.dispatcher()
 	first := r.add(t, nil)
@@ -609,7 +609,7 @@ func TestCancelFreesPermits(t *testing.T) {
 func TestCancelledLanesAreNotWoken(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
-	one := limits.Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}
+	one := limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}
 	r := startRig(t, 1, limitsOf(one), nil)
 	d := r.dispatcher()
 	first := r.add(t, nil)

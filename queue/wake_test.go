@@ -24,7 +24,7 @@ func (r *rig) publish(t *testing.T, q limits.Queue) {
 }
 
 func inFlight(n int64, per ...string) limits.Limit {
-	return limits.Limit{Limit: throttle.Limit{Name: "x", Algorithm: throttle.Concurrency, Concurrency: n}, Per: per}
+	return limits.Limit{Name: "x", Algorithm: throttle.Concurrency, Concurrency: n, Per: per}
 }
 
 // TestLimitChangesItsNature: a limit keeps its name and becomes another sort of limit
@@ -120,9 +120,7 @@ func TestEndOfAnOverrideWakes(t *testing.T) {
 // TestRecoveryOfAnAdaptiveLimitWakes: a lane does not wait for midnight under a limit
 // that a 429 lowered and that is whole again within two minutes.
 func TestRecoveryOfAnAdaptiveLimitWakes(t *testing.T) {
-	daily := limits.Limit{Per: []string{"tenant"}, Adaptive: true, Limit: throttle.Limit{
-		Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 4, Period: 24 * time.Hour}, Location: time.UTC,
-	}}
+	daily := limits.Limit{Per: []string{"tenant"}, Adaptive: true, Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 4, Period: 24 * time.Hour}, Location: time.UTC}
 	r := startRig(t, -1, limitsOf(daily), nil)
 	client := r.server.Client()
 	now := client.Time(t.Context()).Val()

@@ -259,7 +259,7 @@ func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
 func TestConcurrencyLimit(t *testing.T) {
 	t.Parallel()
 	const jobs, most = 30, 3
-	set := limitsOf(limits.Limit{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: most}, Per: []string{"tenant"}})
+	set := limitsOf(limits.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: most, Per: []string{"tenant"}})
 	r := startRig(t, jobs, set, nil)
 	running, peak := 0, 0
 	r.answer = func(context.Context, Running) error {
@@ -300,7 +300,7 @@ func TestSharedLimitIsDividedByWeight(t *testing.T) {
 // TestAttributesShareAcrossTenants: a limit per domain is one bucket for all
 // tenants, and neither tenant starves the other at it.
 func TestAttributesShareAcrossTenants(t *testing.T) {
-	domain := limits.Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(50)}, Per: []string{"domain"}}
+	domain := limits.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(50), Per: []string{"domain"}}
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		r := startRig(t, 100, limitsOf(domain), nil)
 		for i := range 100 {
@@ -353,9 +353,7 @@ func TestLimitsAreLive(t *testing.T) {
 func TestRaisedQuotaWakesLanes(t *testing.T) {
 	t.Parallel()
 	hourly := func(n int64) limits.Set {
-		return limitsOf(limits.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{
-			Name: "hourly", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: n, Period: time.Hour},
-		}})
+		return limitsOf(limits.Limit{Per: []string{"tenant"}, Name: "hourly", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: n, Period: time.Hour}})
 	}
 	r := startRig(t, 100, hourly(10), nil)
 	r.enqueue(t, "a", 50)
@@ -377,7 +375,7 @@ func TestRaisedQuotaWakesLanes(t *testing.T) {
 // TestPermitsOfDeletedJobsComeBack: asynq's tools know nothing of permits.
 func TestPermitsOfDeletedJobsComeBack(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 1, limitsOf(limits.Limit{Limit: throttle.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}}), nil)
+	r := startRig(t, 1, limitsOf(limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}), nil)
 	client := r.server.Client()
 	deleted := r.add(t, nil)
 	kept := r.add(t, nil)

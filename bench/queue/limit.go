@@ -26,7 +26,7 @@ func sharedRate(rate int) limit  { return limit{"account", false, rate, 1} }
 func publish(ctx context.Context, client redis.UniversalClient, set []limit, queues ...string) error {
 	rules := make([]limits.Limit, len(set))
 	for i, l := range set {
-		rules[i].Limit = throttle.Limit{Name: l.Name, Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(int64(l.Rate)), Burst: int64(l.Burst)}
+		rules[i] = limits.Limit{Name: l.Name, Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(int64(l.Rate)), Burst: int64(l.Burst)}
 		if l.PerTenant {
 			rules[i].Per = []string{"tenant"}
 		}

@@ -234,7 +234,7 @@ func TestBulkSeveralQueues(t *testing.T) {
 	set := limits.Set{Queues: map[string]limits.Queue{}}
 	for _, name := range []string{"one", "two"} {
 		set.Queues[name] = limits.Queue{Kinds: []string{"kind-" + name}, Limits: []limits.Limit{{
-			Limit: throttle.Limit{Name: "all", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(10)},
+			Name: "all", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(10),
 		}}}
 	}
 	if err := operate.Publish(t.Context(), client, set); err != nil {

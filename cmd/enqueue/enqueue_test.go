@@ -51,7 +51,7 @@ func own(t testing.TB) (url string, client *redis.Client) {
 	t.Helper()
 	server := redistest.Start(t)
 	limits := limits.Set{Queues: map[string]limits.Queue{"calls": {Kinds: []string{"call", "webhook", "email"}, Limits: []limits.Limit{{
-		Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 20}, Per: []string{"tenant"},
+		Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 20, Per: []string{"tenant"},
 	}}}}}
 	if err := operate.Publish(t.Context(), server.Client(), limits); err != nil {
 		t.Fatal(err)

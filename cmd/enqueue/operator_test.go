@@ -189,7 +189,7 @@ func TestLimitsCommandsOfOverridesNotInForce(t *testing.T) {
 		}
 	}
 	check("is now 50/s", set...)
-	publish(limits.Limit{Per: []string{"tenant"}, Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.Concurrency, Concurrency: 3}})
+	publish(limits.Limit{Per: []string{"tenant"}, Name: "tenant", Algorithm: throttle.Concurrency, Concurrency: 3})
 	check("override (rate 50/s, by ann) is not in force: rate: a concurrency has none", show...)
 	publish()
 	check("override (rate 50/s, by ann) is not in force: the queue has no such limit any more", show...)

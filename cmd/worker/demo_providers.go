@@ -62,9 +62,7 @@ func (l demoLimit) who() string {
 // terminal enqueues is shaped, too.
 func demoLimits() limits.Set {
 	tenant := func(name, unit string, rate throttle.Rate, burst int64) limits.Limit {
-		return limits.Limit{Per: []string{"tenant"}, Unit: unit, Limit: throttle.Limit{
-			Name: name, Algorithm: throttle.TokenBucket, Rate: rate, Burst: burst,
-		}}
+		return limits.Limit{Per: []string{"tenant"}, Unit: unit, Name: name, Algorithm: throttle.TokenBucket, Rate: rate, Burst: burst}
 	}
 	set := limits.Set{
 		Queues: map[string]limits.Queue{
@@ -82,9 +80,7 @@ func demoLimits() limits.Set {
 		case "webhook", "email":
 			set.Tenants[l.tenant] = limits.Tenant{Limits: map[string]map[string]limits.Change{l.kind: {"tenant": {Rate: &l.rate}}}}
 		case "payment":
-			set.Queues["payment"] = limits.Queue{Kinds: []string{"payment"}, Limits: []limits.Limit{{Limit: throttle.Limit{
-				Name: "account", Algorithm: throttle.LeakyBucket, Rate: l.rate,
-			}}}}
+			set.Queues["payment"] = limits.Queue{Kinds: []string{"payment"}, Limits: []limits.Limit{{Name: "account", Algorithm: throttle.LeakyBucket, Rate: l.rate}}}
 		}
 	}
 	return set

@@ -73,7 +73,7 @@ func TestProvidersAllowTheLimits(t *testing.T) {
 			}
 			rate, burst := l.rate, int64(1)
 			if l.kind != "payment" { // a leaky bucket has no burst
-				burst = limits.Queues[l.kind].Limits[0].Limit.Burst
+				burst = limits.Queues[l.kind].Limits[0].Burst
 			}
 			var accepted []time.Time
 			refused := 0
@@ -103,7 +103,7 @@ func TestProvidersAllowTheLimits(t *testing.T) {
 	// A call that needs the burst of tokens fits, and one that needs more than what can
 	// come in the 5 ms besides does not.
 	t.Run("ai tokens", func(t *testing.T) {
-		burst := limits.Queues["ai"].Limits[1].Limit.Burst
+		burst := limits.Queues["ai"].Limits[1].Burst
 		calls := providers.models.URL() + "/v1/chat/completions"
 		asks := func(completion int64) []byte {
 			return fmt.Appendf(nil, `{"model":"demo","max_tokens":%d,"messages":[{"role":"user","content":"Hi"}]}`, completion)

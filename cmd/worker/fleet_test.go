@@ -40,8 +40,8 @@ func TestFleetAsksOnce(t *testing.T) {
 			}))
 			defer provider.Close()
 			ctx, client, name := t.Context(), redistest.Shared(t).Client(), redistest.Queue(t)
-			day := limits.Limit{Limit: throttle.Limit{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}}}
-			pace := limits.Limit{Limit: throttle.Limit{Name: "pace", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(20)}}
+			day := limits.Limit{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}}
+			pace := limits.Limit{Name: "pace", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(20)}
 			if err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{name: {Limits: []limits.Limit{day, pace}}}}); err != nil {
 				t.Fatal(err)
 			}

@@ -69,7 +69,7 @@ func newRig(t testing.TB, server *redistest.Server, change func(*Config)) *rig {
 func (r *rig) publish(rate throttle.Rate) {
 	r.t.Helper()
 	limits := limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{
-		{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: rate, Burst: 1}, Per: []string{"tenant"}},
+		{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: rate, Burst: 1, Per: []string{"tenant"}},
 	}}}}
 	if err := operate.Publish(r.t.Context(), r.redis, limits); err != nil {
 		r.t.Fatal(err)

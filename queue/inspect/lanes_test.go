@@ -138,7 +138,7 @@ func TestVeryManyLanesAreDrawn(t *testing.T) {
 // in Lua, however odd the tenant.
 func TestForecastNamesWhatScriptsName(t *testing.T) {
 	t.Parallel()
-	domain := limits.Limit{Limit: throttle.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(5)}, Per: []string{"domain", "tenant"}}
+	domain := limits.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(5), Per: []string{"domain", "tenant"}}
 	tokens := sharedBy(1000)
 	tokens.Name, tokens.Unit = "tokens", "tokens"
 	r := newRig(t, domain, perTenant(5), tokens)

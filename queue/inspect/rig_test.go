@@ -47,11 +47,11 @@ func (r *rig) add(t *testing.T, edit func(*queue.Job)) string {
 }
 
 func perTenant(rate int64) limits.Limit {
-	return limits.Limit{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(rate)}, Per: []string{"tenant"}}
+	return limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(rate), Per: []string{"tenant"}}
 }
 
 func sharedBy(rate int64) limits.Limit {
-	return limits.Limit{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(rate)}}
+	return limits.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(rate)}
 }
 
 // until waits for what happens in the background.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/sendwindow"
@@ -51,10 +52,20 @@ type Queue struct {
 // AllKinds stands for every kind of a queue in [Queue.SendWindows].
 const AllKinds = "*"
 
-// Limit is a rule of a queue. Shards and leases are not for queues: their limits
-// are taken together, and a job's permit comes back when the job ends.
+// Limit is a rule of a queue. What a field means for its algorithm, [throttle.Limit] says:
+// a rule of a queue is the same rule, without Shards, as the limits of a queue are taken
+// together, and without Lease, as a job has its permit until it ends.
 type Limit struct {
-	throttle.Limit
+	// Name tells the limits of a queue apart: 1 to 64 of a-z, 0-9, '_' and '-'.
+	// Changing it starts anew.
+	Name string
+
+	Algorithm   throttle.Algorithm
+	Rate        throttle.Rate  // required, but for a concurrency, which has none
+	Burst       int64          // of a token bucket; 0 means 1
+	Capacity    int64          // of a leaky bucket; 0: bounded by time alone
+	Location    *time.Location // of the calendar windows of a fixed window; nil: none
+	Concurrency int64          // how many calls may be in flight
 
 	// Per names what has a bucket of its own: "tenant", or an attribute of the
 	// job. Empty: one bucket for the whole queue. Jobs without the attribute
@@ -141,13 +152,11 @@ func (l Limit) Validate() error {
 	if l.Adaptive && l.Algorithm == throttle.Concurrency {
 		wrong("adaptive: only a limit with a rate adapts")
 	}
-	if l.Shards != 0 {
-		wrong("shards: a queue's limits are taken together, so none of them can be split")
+	rule := throttle.Limit{
+		Name: l.Name, Algorithm: l.Algorithm, Rate: l.Rate, Burst: l.Burst, Capacity: l.Capacity,
+		Location: l.Location, Concurrency: l.Concurrency,
 	}
-	if l.Lease != 0 {
-		wrong("lease: a job holds its permit until it ends")
-	}
-	for _, err := range validation.Unjoin(l.Limit.Validate()) {
+	for _, err := range validation.Unjoin(rule.Validate()) {
 		// The name was checked above, more strictly.
 		if !strings.HasPrefix(err.Error(), "name: ") {
 			errs = append(errs, err)

@@ -25,9 +25,9 @@ func TestVerbsInShortSteps(t *testing.T) {
 	server := redistest.Start(t)
 	client, ctx := server.Client(), t.Context()
 	if err := Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{"q": {Limits: []limits.Limit{
-		{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10)}, Per: []string{"tenant"}},
-		{Limit: throttle.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(300)}},
-		{Limit: throttle.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 5}, Per: []string{"tenant"}},
+		{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Per: []string{"tenant"}},
+		{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(300)},
+		{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 5, Per: []string{"tenant"}},
 	}}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -376,8 +376,8 @@ func TestDrainUnderLimits(t *testing.T) {
 	for _, per := range [][]string{{"tenant"}, nil} {
 		q := queuetest.Start(t, "sms")
 		limits := limits.Set{Queues: map[string]limits.Queue{"sms": {Limits: []limits.Limit{
-			{Limit: throttle.Limit{Name: "short", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10)}},
-			{Limit: throttle.Limit{Name: "long", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 4, Period: time.Hour}, Burst: 4}, Per: per},
+			{Name: "short", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10)},
+			{Name: "long", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 4, Period: time.Hour}, Burst: 4, Per: per},
 		}}}}
 		if err := operate.Publish(t.Context(), q.Redis, limits); err != nil {
 			t.Fatal(err)

@@ -54,7 +54,7 @@ func enqueue(ctx context.Context, options *redis.UniversalOptions, sms SMS) erro
 func work(ctx context.Context, options *redis.UniversalOptions) error {
 	client := redis.NewUniversalClient(options)
 	defer client.Close()
-	perTenant := limits.Limit{Limit: throttle.Limit{Name: "tenant", Rate: throttle.PerSecond(10), Burst: 20, Algorithm: throttle.TokenBucket}, Per: []string{"tenant"}}
+	perTenant := limits.Limit{Name: "tenant", Rate: throttle.PerSecond(10), Burst: 20, Algorithm: throttle.TokenBucket, Per: []string{"tenant"}}
 	err := operate.Publish(ctx, client, limits.Set{Queues: map[string]limits.Queue{
 		"sms": {Kinds: []string{"sms"}, Limits: []limits.Limit{perTenant}},
 	}})

@@ -89,8 +89,8 @@ func newRig(t *testing.T) *rig {
 	}
 	r := &rig{t, server, valid, redistest.Queue(t), map[string]bool{}, text}
 	set := limits.Set{Queues: map[string]limits.Queue{r.queue: {Kinds: []string{"call"}, MaxBacklog: 1000, Limits: []limits.Limit{
-		{Limit: throttle.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 2}, Per: []string{"tenant"}},
-		{Limit: throttle.Limit{Name: "flight", Algorithm: throttle.Concurrency, Concurrency: 5}},
+		{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 2, Per: []string{"tenant"}},
+		{Name: "flight", Algorithm: throttle.Concurrency, Concurrency: 5},
 	}}}}
 	if err := operate.Publish(t.Context(), redis, set); err != nil {
 		t.Fatal(err)

@@ -110,9 +110,7 @@ func Store(l limits.Limit) Limit {
 
 // Decode is the way back from the stored form.
 func (s Limit) Decode() (limits.Limit, error) {
-	l := limits.Limit{Per: s.Per, Unit: s.Unit, Adaptive: s.Adaptive, Limit: throttle.Limit{
-		Name: s.Name, Algorithm: s.Text.Algorithm, Burst: s.Text.Burst, Capacity: s.Text.Capacity, Concurrency: s.Text.Concurrency,
-	}}
+	l := limits.Limit{Per: s.Per, Unit: s.Unit, Adaptive: s.Adaptive, Name: s.Name, Algorithm: s.Text.Algorithm, Burst: s.Text.Burst, Capacity: s.Text.Capacity, Concurrency: s.Text.Concurrency}
 	if s.Text.Rate != "" {
 		if err := l.Rate.UnmarshalText([]byte(s.Text.Rate)); err != nil {
 			return limits.Limit{}, err
