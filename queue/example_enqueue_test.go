@@ -33,7 +33,7 @@ func ExampleClient_Enqueue() {
 	fmt.Println(other.ID, other.Existing, err)
 	// Output:
 	// acme:order-4711 false <nil>
-	// acme:order-4711 true aggregating <nil>
+	// acme:order-4711 true waiting <nil>
 	// true
 	// globex:order-4711 false <nil>
 }
@@ -139,7 +139,7 @@ func ExampleJob_deadline() {
 	// Output:
 	// scheduled <nil>
 	// deadline: it comes before the job may go
-	// aggregating <nil>
+	// waiting <nil>
 	// expired
 }
 
