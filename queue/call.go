@@ -21,17 +21,17 @@ func (w *Worker) Call(ctx context.Context, job Job) (lifecycle.Outcome, error) {
 		queue = w.config.Queues[0]
 	}
 	now := time.Now()
-	a, err := job.accept(queue, now)
+	checked, err := job.check(queue, now)
+	if err != nil {
+		return "", err
+	}
+	a, err := checked.encode()
 	if err != nil {
 		return "", err
 	}
 	registered := w.handlers[job.Kind]
 	if registered == nil {
 		return "", validation.Field("kind", "no handler for "+check.Quote(job.Kind)+check.Suggest(job.Kind, w.Kinds()))
-	}
-	payload, err := encodePayload(job.Payload)
-	if err != nil {
-		return "", err
 	}
 	h := *registered
 	h.call = w.around(h.fn)
@@ -46,6 +46,6 @@ func (w *Worker) Call(ctx context.Context, job Job) (lifecycle.Outcome, error) {
 	current := &call{job: running, repeatUnknown: h.repeatUnknown}
 	ctx, cancel := context.WithTimeout(withResult(context.WithValue(ctx, callKey{}, current), &callResult{}), h.timeout)
 	defer cancel()
-	err = h.protected(ctx, payload)
+	err = h.protected(ctx, checked.payload)
 	return OutcomeOf(ctx, err), err
 }

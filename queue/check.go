@@ -1,102 +1,186 @@
 package queue
 
 import (
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
-	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/validation"
 )
 
-// check refuses a Redis that would lose jobs, with the reason and the remedy.
-// What is only a risk is logged the first time.
-func (w *Worker) check(ctx context.Context, first bool) error {
-	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
-	defer cancel()
-	if err := w.redis.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("queue: redis at %s: %w", strings.Join(w.config.Redis.Addrs, ","), err)
+// checked is a job with what was made of its fields while they were checked.
+type checked struct {
+	Job
+	queue      string
+	due        int64 // whole seconds since the epoch; 0: now
+	costs      string
+	attributes string
+	payload    []byte
+}
+
+// check reads every field of a job; the error names all that are wrong.
+func (job Job) check(queue string, now time.Time) (checked, error) {
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, validation.Field(field, fmt.Sprintf(format, args...)))
 	}
-	info, err := w.redis.Info(ctx).Result()
+	if !check.KindPattern.MatchString(job.Kind) {
+		wrong("kind", "%s is not 1 to 64 letters, digits, '.', '_', '-' or ':'", check.Quote(job.Kind))
+	}
+	if !check.QueuePattern.MatchString(queue) {
+		wrong("queue", "%s is not 1 to 64 letters, digits, '.', '_' or '-'", check.Quote(queue))
+	}
+	if reason := check.Text(job.Tenant, check.MaxTenant); reason != "" {
+		wrong("tenant", "%s", reason)
+	}
+	if reason := check.Text(job.Key, check.MaxKey); job.Key != "" && reason != "" {
+		wrong("key", "%s", reason)
+	}
+	switch job.Priority {
+	case "", High, Normal, Low:
+	default:
+		wrong("priority", "%s is none of high, normal, low", check.Quote(string(job.Priority)))
+	}
+	due := job.dueSecond(now, wrong)
+	if !job.Deadline.IsZero() {
+		switch {
+		case !job.Deadline.After(now):
+			wrong("deadline", "%s has passed", job.Deadline.UTC().Format(time.RFC3339))
+		case job.Deadline.Sub(now) > check.MaxAhead:
+			wrong("deadline", "%s is more than 10 years ahead", job.Deadline.UTC().Format(time.RFC3339))
+		case due > 0 && job.Deadline.Unix() <= due:
+			wrong("deadline", "it comes before the job may go")
+		}
+	}
+	if job.MaxAttempts < 0 || job.MaxAttempts > maxAttempts {
+		wrong("max_attempts", "%d is not within 1 to %d", job.MaxAttempts, maxAttempts)
+	}
+	if job.Cost < 0 {
+		wrong("cost", "%d: a call costs at least 1", job.Cost)
+	}
+	if job.Cost > store.MaxCost {
+		wrong("cost", "%d is more than %d", job.Cost, int64(store.MaxCost))
+	}
+	costs, reason := store.EncodeCosts(job.Costs)
+	if reason != "" {
+		wrong("costs", "%s", reason)
+	}
+	switch {
+	case job.KeyUntil != Forgotten && job.KeyUntil != Ended:
+		wrong("key_until", "%s is neither empty nor ended", check.Quote(string(job.KeyUntil)))
+	case job.KeyUntil != Forgotten && job.KeyWindow != 0:
+		wrong("key_window", "set key_until or key_window, not both")
+	case job.KeyWindow != 0 && (job.KeyWindow < time.Second || job.KeyWindow > maxKeyWindow):
+		wrong("key_window", "%v is not within 1s to 720h", job.KeyWindow)
+	case job.Key == "" && (job.KeyUntil != Forgotten || job.KeyWindow != 0):
+		wrong("key", "it is empty, and key_until and key_window speak of it")
+	}
+	if job.Retention < 0 || job.Retention > check.MaxAhead {
+		wrong("retention", "%v is not within 0 to 10 years", job.Retention)
+	}
+	if reason := headersProblem(job.Headers); reason != "" {
+		wrong("headers", "%s", reason)
+	}
+	attributes, reason := store.EncodeAttributes(job.Attributes)
+	if reason != "" {
+		wrong("attributes", "%s", reason)
+	}
+	payload, err := encodePayload(job.Payload)
 	if err != nil {
-		return fmt.Errorf("queue: redis at %s: %w", strings.Join(w.config.Redis.Addrs, ","), err)
+		wrong("payload", "%v", err)
+	} else if len(payload) > maxPayload {
+		wrong("payload", "%d bytes are more than %d; store large data elsewhere and enqueue a reference", len(payload), maxPayload)
 	}
-	facts := parseInfo(info)
-	if version := facts["redis_version"]; version != "" {
-		major, _, _ := strings.Cut(version, ".")
-		if n, err := strconv.Atoi(major); err == nil && n < 7 {
-			return fmt.Errorf("queue: redis %s is too old: 7.0 or later is needed", version)
-		}
+	if len(errs) > 0 {
+		return checked{}, errors.Join(errs...)
 	}
-	if role := facts["role"]; role == "slave" {
-		return errors.New("queue: this redis is a replica: connect to its master")
-	}
-	policy, err := evictionPolicy(ctx, w.redis)
-	if err == nil {
-		err = refuseEviction(policy)
-	}
-	if err != nil {
-		return fmt.Errorf("queue: %w", err)
-	}
-	if policy == "" && first {
-		w.logger.Warn("cannot see whether this redis evicts keys; it must have maxmemory-policy noeviction")
-	}
-	if facts["aof_enabled"] == "0" && first {
-		w.logger.Warn("this redis does not write an append-only file: jobs accepted since its last snapshot are lost with it; set appendonly yes")
-	}
-	return w.checkQueues(ctx)
+	return checked{job, queue, due, costs, store.WithEndpoint(attributes, job.Kind, payload), payload}, nil
 }
 
-// checkQueues has asynq's tools list the queues, and refuses one whose lanes a server of
-// asynq's would swallow.
-func (w *Worker) checkQueues(ctx context.Context) error {
-	if err := asynqwire.RegisterQueues(ctx, w.redis, w.config.Queues...); err != nil {
-		return err
-	}
-	pipe := w.redis.Pipeline()
-	besides := make([]*redis.IntCmd, len(w.config.Queues))
-	for i, queue := range w.config.Queues {
-		besides[i] = asynqwire.AggregatorBeside(ctx, pipe, queue)
-	}
-	if err := store.Execute(ctx, pipe); err != nil {
-		return fmt.Errorf("queue: look at the queues: %w", err)
-	}
-	for i, beside := range besides {
-		if beside.Val() > 0 {
-			return fmt.Errorf("queue: another asynq server aggregates the groups of queue %q, which are our lanes: give it a queue of its own", w.config.Queues[i])
+// dueSecond is the job's time in whole Unix seconds, rounded up so that it never
+// goes early; 0 for now.
+func (job Job) dueSecond(now time.Time, wrong func(field, format string, args ...any)) int64 {
+	at, field := job.At, "at"
+	switch {
+	case job.In != 0 && !at.IsZero():
+		wrong("in", "set at or in, not both")
+		return 0
+	case job.In < 0:
+		wrong("in", "%v is negative", job.In)
+		return 0
+	case job.In > 0:
+		field = "in"
+		if job.In > check.MaxAhead {
+			wrong("in", "%v is more than 10 years", job.In)
+			return 0
 		}
+		at = now.Add(job.In)
+	case at.IsZero():
+		return 0
 	}
-	return nil
+	if at.Year() < 2000 {
+		wrong(field, "the year %d is a mistake", at.Year())
+		return 0
+	}
+	if at.Sub(now) > check.MaxAhead {
+		wrong(field, "%s is more than 10 years ahead", at.UTC().Format(time.RFC3339))
+		return 0
+	}
+	if !at.After(now) {
+		return 0
+	}
+	return at.Add(time.Second - time.Nanosecond).Unix()
 }
 
-const checkEvery = 10 * time.Second
-
-// checkOn repeats the check while the worker runs; readiness says what it found.
-func (w *Worker) checkOn(ctx context.Context) {
-	every(ctx, checkEvery, func() {
-		err := w.check(ctx, false)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			w.logger.Error("redis is not fit", logkey.Error, err)
-		}
-		w.setReady(err)
-	})
+func encodePayload(payload any) ([]byte, error) {
+	switch p := payload.(type) {
+	case nil:
+		return nil, nil
+	case []byte:
+		return p, nil
+	case json.RawMessage:
+		return p, nil
+	}
+	return json.Marshal(payload)
 }
 
-func parseInfo(info string) map[string]string {
-	facts := map[string]string{}
-	for line := range strings.Lines(info) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			facts[name] = value
+// How many headers a job may have, and how many bytes of names and values.
+const (
+	MaxHeaders     = 16
+	MaxHeaderBytes = 1024
+)
+
+var headerPattern = regexp.MustCompile(`^[a-z0-9-]+$`)
+
+// headersProblem says why headers cannot be carried, or "".
+func headersProblem(headers map[string]string) string {
+	if len(headers) > MaxHeaders {
+		return fmt.Sprintf("%d are more than %d", len(headers), MaxHeaders)
+	}
+	bytes := 0
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		value := headers[name]
+		bytes += len(name) + len(value)
+		if !headerPattern.MatchString(name) {
+			return fmt.Sprintf("the name %s is not of a-z, 0-9 and '-'", check.Quote(name))
+		}
+		if strings.HasPrefix(name, asynqwire.HeaderPrefix) {
+			return fmt.Sprintf("the name %s is taken: it begins with %s", check.Quote(name), asynqwire.HeaderPrefix)
+		}
+		if reason := check.Text(value, MaxHeaderBytes); value != "" && reason != "" {
+			return name + ": " + reason
 		}
 	}
-	return facts
+	if bytes > MaxHeaderBytes {
+		return fmt.Sprintf("%d bytes of names and values are more than %d", bytes, MaxHeaderBytes)
+	}
+	return ""
 }

@@ -1,0 +1,130 @@
+package queue
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/headgate/headgate/internal/rediskey"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+)
+
+// accepted is a job that was checked, in the form of enqueue.lua.
+type accepted struct {
+	id, queue, tenant, attributes, kind, digest string
+	fresh                                       bool // the id is new, so no other job has it
+
+	cost          int64
+	costs         string // "unit=n;…"
+	band          int
+	deadline, due int64  // µs and whole seconds since the epoch; 0: none, now
+	unique        string // the key that it holds, where that is not its id
+	window        int64  // µs for which it holds it; 0: until it ends
+	message       []byte
+	next          []byte // what follows it; see followUps
+}
+
+const acceptedWords = 6
+
+// append adds the words of enqueue.lua for the job.
+func (a accepted) append(args []any) []any {
+	return append(args, a.id, a.message, a.tenant, "kind="+a.kind+";"+a.attributes, a.digest, a.more())
+}
+
+// more is what few jobs have, "" for the others: each word costs Redis 0.3 µs.
+func (a accepted) more() string {
+	if a.fresh && a.cost == 1 && a.costs == "" && a.band == 1 && a.deadline == 0 && a.due == 0 && a.unique == "" && len(a.next) == 0 {
+		return ""
+	}
+	fresh := 0
+	if a.fresh {
+		fresh = 1
+	}
+	return fmt.Sprintf("%d %d %s %d %d %d %s %d %s", fresh, a.cost, a.costs, a.band, a.deadline, a.due, a.unique, a.window, a.next)
+}
+
+func (a accepted) size() int { return len(a.message) + len(a.next) }
+
+// accept checks a job that nothing follows, and encodes it.
+func (job Job) accept(queue string, now time.Time) (accepted, error) {
+	c, err := job.check(queue, now)
+	if err != nil {
+		return accepted{}, err
+	}
+	return c.encode()
+}
+
+// encode makes the message of a job, which asynq's tools read, and the words of enqueue.lua.
+func (job checked) encode() (accepted, error) {
+	a := accepted{
+		queue: job.queue, tenant: rediskey.Escape(job.Tenant), attributes: job.attributes, kind: rediskey.Escape(job.Kind),
+		cost: max(job.Cost, 1), costs: job.costs, band: job.Priority.band(), due: job.due,
+	}
+	retention := job.Retention
+	freed := job.KeyUntil == Ended || job.KeyWindow > 0
+	if freed {
+		a.unique = a.tenant + ":" + rediskey.Escape(job.Key)
+		a.window = job.KeyWindow.Microseconds()
+	}
+	if job.Key == "" || freed {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return accepted{}, fmt.Errorf("make a job id: %w", err)
+		}
+		a.id, a.fresh = id.String(), true
+		if job.parent != nil {
+			a.id, a.fresh = job.parent.child, false // the same whenever it is enqueued again
+		}
+	} else {
+		// Escaped parts hold no ':', so no two pairs share an id.
+		a.id = a.tenant + ":" + rediskey.Escape(job.Key)
+		if retention == 0 {
+			retention = keyRetention
+		}
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", job.Kind, job.Tenant, job.payload))
+	a.digest = base64.RawURLEncoding.EncodeToString(sum[:12])
+
+	headers := map[string]string{asynqwire.HeaderTenant: job.Tenant}
+	maps.Copy(headers, job.Headers)
+	job.parent.write(headers)
+	if job.Priority != "" && job.Priority != Normal {
+		headers[asynqwire.HeaderPriority] = string(job.Priority)
+	}
+	if job.MaxAttempts > 0 {
+		headers[asynqwire.HeaderMaxAttempts] = strconv.Itoa(job.MaxAttempts)
+	}
+	if a.cost > 1 {
+		headers[asynqwire.HeaderCost] = strconv.FormatInt(a.cost, 10)
+	}
+	if job.costs != "" {
+		headers[asynqwire.HeaderCosts] = job.costs
+	}
+	if job.attributes != "" {
+		headers[asynqwire.HeaderAttributes] = job.attributes
+	}
+	if !job.Deadline.IsZero() {
+		a.deadline = job.Deadline.UnixMicro()
+		headers[asynqwire.HeaderDeadline] = strconv.FormatInt(a.deadline, 10)
+	}
+	if retention > 0 {
+		headers[asynqwire.HeaderKept] = "1"
+	}
+	a.message = asynqwire.Encode(job.queue, a.id, job.Kind, job.payload, headers, retention)
+	return a, nil
+}
+
+// idempotencyKey is handed to providers, whose keys may have 255 characters.
+func idempotencyKey(id string) string {
+	if len(id) <= 255 {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:])
+}

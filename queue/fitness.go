@@ -1,0 +1,184 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/logkey"
+	"github.com/headgate/headgate/queue/internal/store"
+)
+
+const noEviction = "noeviction"
+
+// evictionPolicy asks what this Redis deletes when its memory is full: "" where it
+// does not let itself be asked. Of a cluster it is a policy of some primary that
+// evicts, if there is one.
+func evictionPolicy(ctx context.Context, client redis.UniversalClient) (string, error) {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return policyOf(ctx, client)
+	}
+	var mu sync.Mutex
+	worst := noEviction
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		policy, err := policyOf(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		if policy != noEviction && (policy != "" || worst == noEviction) {
+			worst = policy
+		}
+		return err
+	})
+	return worst, err
+}
+
+// policyOf asks one server. What it answers is no error, also where it refuses.
+func policyOf(ctx context.Context, client redis.UniversalClient) (string, error) {
+	info := redis.NewStringCmd(ctx, "info", "memory")
+	err := client.Process(ctx, onceCmd{info}) // whoever asks has patience of its own
+	if policy := parseInfo(info.Val())["maxmemory_policy"]; policy != "" {
+		return policy, nil
+	}
+	if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
+		return "", err
+	}
+	config, err := client.ConfigGet(ctx, "maxmemory-policy").Result()
+	if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
+		return "", err
+	}
+	return config["maxmemory-policy"], nil
+}
+
+// onceCmd is a command that go-redis does not send again by itself.
+type onceCmd struct{ *redis.StringCmd }
+
+func (onceCmd) NoRetry() bool { return true }
+
+// refuseEviction is the error of a policy by which jobs would be lost.
+func refuseEviction(policy string) error {
+	if policy == "" || policy == noEviction {
+		return nil
+	}
+	return fmt.Errorf("%w (maxmemory-policy %s), and jobs with them: set maxmemory-policy noeviction", ErrEvicts, policy)
+}
+
+// fitness lets a producer look at its Redis from time to time.
+type fitness struct {
+	mu       sync.Mutex
+	foundFit time.Time // when it was found fit; while it is not, each call looks
+}
+
+// check refuses a Redis that would lose jobs after it accepted them.
+func (f *fitness) check(ctx context.Context, client redis.UniversalClient) error {
+	f.mu.Lock()
+	known := time.Since(f.foundFit) < checkEvery
+	f.mu.Unlock()
+	if known {
+		return nil
+	}
+	policy, err := evictionPolicy(ctx, client)
+	if err == nil {
+		err = refuseEviction(policy)
+	}
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.foundFit = time.Now()
+	f.mu.Unlock()
+	return nil
+}
+
+// check refuses a Redis that would lose jobs, with the reason and the remedy.
+// What is only a risk is logged the first time.
+func (w *Worker) check(ctx context.Context, first bool) error {
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+	defer cancel()
+	if err := w.redis.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("queue: redis at %s: %w", strings.Join(w.config.Redis.Addrs, ","), err)
+	}
+	info, err := w.redis.Info(ctx).Result()
+	if err != nil {
+		return fmt.Errorf("queue: redis at %s: %w", strings.Join(w.config.Redis.Addrs, ","), err)
+	}
+	facts := parseInfo(info)
+	if version := facts["redis_version"]; version != "" {
+		major, _, _ := strings.Cut(version, ".")
+		if n, err := strconv.Atoi(major); err == nil && n < 7 {
+			return fmt.Errorf("queue: redis %s is too old: 7.0 or later is needed", version)
+		}
+	}
+	if role := facts["role"]; role == "slave" {
+		return errors.New("queue: this redis is a replica: connect to its master")
+	}
+	policy, err := evictionPolicy(ctx, w.redis)
+	if err == nil {
+		err = refuseEviction(policy)
+	}
+	if err != nil {
+		return fmt.Errorf("queue: %w", err)
+	}
+	if policy == "" && first {
+		w.logger.Warn("cannot see whether this redis evicts keys; it must have maxmemory-policy noeviction")
+	}
+	if facts["aof_enabled"] == "0" && first {
+		w.logger.Warn("this redis does not write an append-only file: jobs accepted since its last snapshot are lost with it; set appendonly yes")
+	}
+	return w.checkQueues(ctx)
+}
+
+// checkQueues has asynq's tools list the queues, and refuses one whose lanes a server of
+// asynq's would swallow.
+func (w *Worker) checkQueues(ctx context.Context) error {
+	if err := asynqwire.RegisterQueues(ctx, w.redis, w.config.Queues...); err != nil {
+		return err
+	}
+	pipe := w.redis.Pipeline()
+	besides := make([]*redis.IntCmd, len(w.config.Queues))
+	for i, queue := range w.config.Queues {
+		besides[i] = asynqwire.AggregatorBeside(ctx, pipe, queue)
+	}
+	if err := store.Execute(ctx, pipe); err != nil {
+		return fmt.Errorf("queue: look at the queues: %w", err)
+	}
+	for i, beside := range besides {
+		if beside.Val() > 0 {
+			return fmt.Errorf("queue: another asynq server aggregates the groups of queue %q, which are our lanes: give it a queue of its own", w.config.Queues[i])
+		}
+	}
+	return nil
+}
+
+const checkEvery = 10 * time.Second
+
+// checkOn repeats the check while the worker runs; readiness says what it found.
+func (w *Worker) checkOn(ctx context.Context) {
+	every(ctx, checkEvery, func() {
+		err := w.check(ctx, false)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			w.logger.Error("redis is not fit", logkey.Error, err)
+		}
+		w.setReady(err)
+	})
+}
+
+func parseInfo(info string) map[string]string {
+	facts := map[string]string{}
+	for line := range strings.Lines(info) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			facts[name] = value
+		}
+	}
+	return facts
+}

@@ -1,0 +1,220 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/headgate/headgate/queue/validation"
+)
+
+// What follows a job is stored with it (hash field hg_next) and enqueued when it
+// ended: after its mark was written, and before it goes. The keys of the
+// jobs that follow are made from the job's id, so that whatever is repeated
+// (after a crash, a lost reply, a second delivery) finds them there.
+
+const (
+	maxChained   = 8
+	maxNextBytes = 256 << 10
+	maxCallback  = 8 << 10
+	callbackKind = "webhook"
+)
+
+// followUps is what stands in hg_next.
+type followUps struct {
+	Success  *nextJob `json:",omitzero"`
+	Failure  *nextJob `json:",omitzero"`
+	Callback string   `json:",omitzero"`
+}
+
+// nextJob is a job as JSON, with all its fields, those of tomorrow too.
+type nextJob struct {
+	jobFields
+	Payload   nextPayload
+	OnSuccess *nextJob `json:",omitzero"`
+	OnFailure *nextJob `json:",omitzero"`
+}
+
+type jobFields Job
+
+// nextPayload keeps a payload to the byte: JSON within JSON would be rewritten.
+type nextPayload struct {
+	Text  string `json:",omitzero"`
+	Bytes []byte `json:",omitzero"` // what is not UTF-8
+}
+
+func (job Job) follows() bool {
+	return job.OnSuccess != nil || job.OnFailure != nil || job.Callback != ""
+}
+
+// accept checks a job with all that follows it, and encodes both.
+func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Time) (accepted, error) {
+	if !job.follows() {
+		return job.accept(queue, now)
+	}
+	// It is remembered as a job with a key is: what came of it will be asked.
+	job.Retention = cmp.Or(job.Retention, keyRetention)
+	a, err := job.accept(queue, now)
+	errs := []error{err}
+	if field := job.tooDeep(maxChained); field != "" {
+		errs = append(errs, validation.Field(field, fmt.Sprintf("more than %d jobs follow one another", maxChained)))
+	} else {
+		errs = append(errs, c.checkNext(ctx, job, now, "")...)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return accepted{}, err
+	}
+	success, err1 := encodeNext(job.OnSuccess, job.Tenant)
+	failure, err2 := encodeNext(job.OnFailure, job.Tenant)
+	text, err3 := json.Marshal(followUps{success, failure, job.Callback})
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return accepted{}, err
+	}
+	if len(text) > maxNextBytes {
+		field := "callback"
+		if job.OnFailure != nil {
+			field = "on_failure"
+		}
+		if job.OnSuccess != nil {
+			field = "on_success"
+		}
+		return accepted{}, validation.Field(field, fmt.Sprintf("what follows the job takes %d bytes, more than %d; store large payloads elsewhere and enqueue references",
+			len(text), maxNextBytes))
+
+	}
+	a.next = text
+	return a, nil
+}
+
+// tooDeep names the field under which more than n jobs follow one another.
+func (job Job) tooDeep(n int) string {
+	for _, f := range job.children() {
+		if n == 0 || f.job.tooDeep(n-1) != "" {
+			return f.field
+		}
+	}
+	return ""
+}
+
+type childJob struct {
+	field string
+	job   *Job
+}
+
+func (job Job) children() (children []childJob) {
+	if job.OnSuccess != nil {
+		children = append(children, childJob{"on_success", job.OnSuccess})
+	}
+	if job.OnFailure != nil {
+		children = append(children, childJob{"on_failure", job.OnFailure})
+	}
+	return children
+}
+
+// checkNext says of all that follows a job what would be refused when it is enqueued.
+func (c *Client) checkNext(ctx context.Context, job Job, now time.Time, path string) (errs []error) {
+	for _, f := range job.children() {
+		child, path := *f.job, path+f.field+"."
+		child.Tenant = cmp.Or(child.Tenant, job.Tenant)
+		queue, err := c.routes.queueOf(ctx, child)
+		if err == nil {
+			_, err = child.accept(queue, now)
+		}
+		errs = append(errs, under(path, err)...)
+		errs = append(errs, c.checkNext(ctx, child, now, path)...)
+	}
+	if job.Callback == "" {
+		return errs
+	}
+	if problem := callbackProblem(job.Callback); problem != "" {
+		return append(errs, validation.Field(path+"callback", problem))
+	}
+	if _, err := c.routes.queueOf(ctx, Job{Kind: callbackKind}); err != nil {
+		if wrong, ok := errors.AsType[*validation.Error](err); ok {
+			err = validation.Field(path+"callback", wrong.Reason)
+		}
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// under puts the path of a follow-up in front of the fields that errors name.
+func under(path string, err error) []error {
+	if err == nil {
+		return nil
+	}
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	for i, err := range all {
+		if wrong, ok := errors.AsType[*validation.Error](err); ok {
+			all[i] = validation.Field(path+wrong.Field, wrong.Reason)
+		}
+	}
+	return all
+}
+
+// callbackProblem says why text is no URL to call, without repeating it: it may
+// hold secrets.
+func callbackProblem(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case len(text) > maxCallback:
+		return fmt.Sprintf("%d bytes are more than %d", len(text), maxCallback)
+	case err != nil || !utf8.ValidString(text):
+		return "it is not a URL"
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "it is not an absolute http or https URL"
+	case u.User != nil:
+		return "user and password do not belong into it"
+	case u.Hostname() == "":
+		return "it has no host"
+	case strings.ContainsFunc(u.Host, func(c rune) bool { return c <= ' ' || c == 0x7f }):
+		return "its host is no name"
+	}
+	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return "its port is not within 1 to 65535"
+		}
+	}
+	return ""
+}
+
+func encodeNext(job *Job, tenant string) (*nextJob, error) {
+	if job == nil {
+		return nil, nil
+	}
+	tenant = cmp.Or(job.Tenant, tenant)
+	payload, err1 := encodePayload(job.Payload)
+	success, err2 := encodeNext(job.OnSuccess, tenant)
+	failure, err3 := encodeNext(job.OnFailure, tenant)
+	n := &nextJob{jobFields: jobFields(*job), OnSuccess: success, OnFailure: failure}
+	n.Tenant = tenant
+	if utf8.Valid(payload) {
+		n.Payload.Text = string(payload)
+	} else {
+		n.Payload.Bytes = payload
+	}
+	return n, errors.Join(err1, err2, err3)
+}
+
+func (n *nextJob) job() *Job {
+	if n == nil {
+		return nil
+	}
+	job := Job(n.jobFields)
+	job.Payload = json.RawMessage(n.Payload.Text)
+	if n.Payload.Bytes != nil {
+		job.Payload = n.Payload.Bytes
+	}
+	job.OnSuccess, job.OnFailure = n.OnSuccess.job(), n.OnFailure.job()
+	return &job
+}
