@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -259,14 +260,20 @@ func (m *accounting) round(t *testing.T) {
 		}
 		running := newRunning(modelQueue, job.id, task)
 		job.tenant, job.tokens = running.Tenant, running.Costs["tokens"]
-		n, err := store.Numbers(values[3:], 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		job.slot(n[0], n[1], m.ahead)
+		job.slot(numberOf(t, values[3]), numberOf(t, values[4]), m.ahead)
 		m.held = append(m.held, job)
 		delete(m.given, job.id)
 	}
+}
+
+// numberOf reads an integer of a reply.
+func numberOf(t *testing.T, value any) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(fmt.Sprint(value), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func (j *heldJob) slot(earliest, latest, ahead int64) {
@@ -313,11 +320,10 @@ func (m *accounting) late(t *testing.T) {
 			m.held[i].id = ""
 			continue
 		}
-		n, err := store.Numbers(values[1:], 2)
-		if err != nil || values[0] != "go" {
-			t.Fatalf("%v, %v", values, err)
+		if values[0] != "go" {
+			t.Fatal(values)
 		}
-		m.held[i].slot(n[0], n[1], m.ahead)
+		m.held[i].slot(numberOf(t, values[1]), numberOf(t, values[2]), m.ahead)
 		m.held[i].granted = granted
 	}
 	m.held = slices.DeleteFunc(m.held, func(j heldJob) bool { return j.id == "" })

@@ -37,7 +37,7 @@ func TestNoFarSlotIsUsed(t *testing.T) {
 	d.clock.observe(now.UnixMicro(), boottime.Now(), boottime.Now())
 	for ahead, want := range map[time.Duration]answer{0: answerGo, store.Horizon: answerGo, 2 * time.Second: answerSlot, time.Hour: answerSlot} {
 		e := now.Add(ahead).UnixMicro()
-		jobs, err := d.readHanded([]any{[]any{"id", "", "go", e, e + 1_000_000, int64(0), int64(0), now.UnixMicro(), int64(0), int64(0)}}, 1, 0)
+		jobs, err := d.readHanded(store.Read([]any{[]any{"id", "", "go", e, e + 1_000_000, int64(0), int64(0), now.UnixMicro(), int64(0), int64(0)}}), 1, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

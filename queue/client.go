@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/validation"
 )
@@ -172,43 +173,37 @@ func (c *Client) send(ctx context.Context, batch batchOf, results []Result, agai
 
 // read turns one answer of enqueue.lua into the job's result.
 func (r *Result) read(answer any, a accepted) {
-	values, ok := answer.([]any)
-	code, isInt := any(nil), false
-	if ok && len(values) > 0 {
-		code, isInt = values[0], true
-	}
-	part := func(i int) string {
-		if i < len(values) {
-			return fmt.Sprint(values[i])
-		}
-		return ""
-	}
-	switch {
-	case !isInt:
-		*r = Result{Err: fmt.Errorf("enqueue: unexpected answer %v", answer)}
-	case code == int64(1):
+	read, err := store.Read(answer), error(nil)
+	switch code := read.Int(); code {
+	case 1:
 		r.State = lifecycle.StateWaiting
 		if a.due > 0 {
 			r.State = lifecycle.StateScheduled
 		}
-	case code == int64(0):
-		r.Existing, r.State, r.ID = true, lifecycle.StateOf(part(1)), part(2)
-	case code == int64(-1):
-		*r = Result{Err: fmt.Errorf("%w: job %s in queue %q, with another kind or payload", ErrConflict, check.Quote(a.id), a.queue)}
-	case code == int64(-2):
-		*r = Result{Err: fmt.Errorf("%w: %s jobs of the tenant wait in queue %q, at most %s may", ErrBacklogFull, part(1), a.queue, part(2))}
-	case code == int64(-4):
-		*r = Result{Err: fmt.Errorf("%w: %s jobs wait in queue %q, at most %s may", ErrBacklogFull, part(1), a.queue, part(2))}
-	case code == int64(-3):
-		field := "cost"
-		if unit := part(4); unit != "" {
+	case 0:
+		r.Existing, r.State, r.ID = true, lifecycle.StateOf(read.Text()), read.Text()
+	case -1:
+		err = fmt.Errorf("%w: job %s in queue %q, with another kind or payload", ErrConflict, check.Quote(a.id), a.queue)
+	case -2:
+		err = fmt.Errorf("%w: %d jobs of the tenant wait in queue %q, at most %d may", ErrBacklogFull, read.Int(), a.queue, read.Int())
+	case -4:
+		err = fmt.Errorf("%w: %d jobs wait in queue %q, at most %d may", ErrBacklogFull, read.Int(), a.queue, read.Int())
+	case -3:
+		limit, most, wanted, field := read.Text(), read.Text(), read.Text(), "cost"
+		if unit := read.Text(); unit != "" {
 			field = "costs." + unit
 		}
-		*r = Result{Err: validation.Field(field, fmt.Sprintf("%s is more than limit %s ever admits at once (%s)", part(3), check.Quote(part(1)), part(2)))}
-	case code == int64(-5):
-		*r = Result{Err: fmt.Errorf("enqueue in %q: certainly not enqueued: what Redis holds for job %s, or for its queue, is damaged: %s",
-			a.queue, check.Quote(a.id), part(1))}
+		err = validation.Field(field, fmt.Sprintf("%s is more than limit %s ever admits at once (%s)", wanted, check.Quote(limit), most))
+	case -5:
+		err = fmt.Errorf("enqueue in %q: certainly not enqueued: what Redis holds for job %s, or for its queue, is damaged: %s",
+			a.queue, check.Quote(a.id), read.Text())
 	default:
-		*r = Result{Err: fmt.Errorf("enqueue: unexpected answer %v", answer)}
+		err = fmt.Errorf("enqueue: unexpected answer %d", code)
+	}
+	if unread := read.End(); unread != nil {
+		err = fmt.Errorf("enqueue: %w", unread)
+	}
+	if err != nil {
+		*r = Result{Err: err}
 	}
 }

@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -180,6 +179,50 @@ func (d *dispatcher) fill(jobs int) {
 	d.capacity.free(unused)
 }
 
+// roundAnswer is what dispatch.lua answers, see there.
+type roundAnswer struct {
+	again                        time.Duration // below 0: not before somebody acts
+	waiting, forwarded, enqueued int64
+	pauses                       int64
+	full, stepped, understood    bool
+	led                          time.Duration
+	jobs                         []handed
+}
+
+// ask runs dispatch.lua for so many jobs. The first of the runs that it begins has the
+// number run.
+func (d *dispatcher) ask(ctx context.Context, room, run int64) (a roundAnswer, err error) {
+	// A quarter of the places is kept for jobs that may go at once, or slots of
+	// a busy tenant would fill the worker and a quiet one would wait behind them.
+	ahead := max(room-d.capacity.all/4, 0)
+	var sent time.Duration
+	var reply any
+	err = d.limits.Run(ctx, func(calendars string) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
+		defer cancel()
+		sent = boottime.Now()
+		reply, err = store.DispatchScript.Run(ctx, d.redis, store.ScriptKeys(d.queue), d.queue, room, ahead,
+			store.Horizon.Microseconds(), pickup.Microseconds(), calendars, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds(), d.worker, run, d.unheard.first,
+			min(maxAlone-d.capacity.held.Load(), ahead-1), leadLasts.Milliseconds())
+		return err
+	})
+	if err != nil {
+		return a, err
+	}
+	read := store.Read(reply)
+	a.again = time.Duration(read.Int()) * time.Microsecond
+	a.waiting, a.forwarded, a.full, a.enqueued, a.pauses = read.Int(), read.Int(), read.Flag(), read.Int(), read.Int()
+	now := read.Int()
+	a.stepped, a.understood, a.led = read.Flag(), read.Flag(), time.Duration(read.Int())*time.Millisecond
+	jobs := read.List()
+	if err := read.End(); err != nil {
+		return a, err
+	}
+	d.clock.observe(now, sent, boottime.Now())
+	a.jobs, err = d.readHanded(jobs, run, sent)
+	return a, err
+}
+
 // round releases once and says when to come back.
 func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, error) {
 	filled := 0
@@ -188,85 +231,73 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 			d.fill(filled)
 		}
 	}()
-	// A quarter of the places is kept for jobs that may go at once, or slots of
-	// a busy tenant would fill the worker and a quiet one would wait behind them.
-	ahead := max(room-d.capacity.all/4, 0)
 	runs := max(min(room, maxHanded), d.unheard.runs)
 	run := d.runs.Add(runs) - runs + 1
-	var began time.Time
-	var sent time.Duration
-	var reply any
-	err := d.limits.Run(ctx, func(calendars string) (err error) {
-		ctx, cancel := context.WithTimeout(ctx, store.Timeout)
-		defer cancel()
-		began, sent = time.Now(), boottime.Now()
-		reply, err = store.DispatchScript.Run(ctx, d.redis, store.ScriptKeys(d.queue), d.queue, room, ahead,
-			store.Horizon.Microseconds(), pickup.Microseconds(), calendars, d.kinds, cmp.Or(d.lease, time.Minute).Microseconds(), d.worker, run, d.unheard.first,
-			min(maxAlone-d.capacity.held.Load(), ahead-1), leadLasts.Milliseconds())
-		return err
-	})
-	if err != nil {
+	began := time.Now()
+	a, err := d.ask(ctx, room, run)
+	switch {
+	case err != nil:
 		if !certain(err) {
 			d.unheard = unheard{cmp.Or(d.unheard.first, run), runs}
 		}
 		return 0, err
-	}
-	values, ok := reply.([]any)
-	if !ok || len(values) != 11 {
-		return 0, fmt.Errorf("unexpected reply %v", reply)
-	}
-	n, err := store.Numbers(values[:10], 10)
-	if err != nil {
-		return 0, err
-	}
-	d.clock.observe(n[6], sent, boottime.Now())
-	if n[8] == 0 {
+	case !a.understood:
 		return chores.Every, nil // what it could not understand is among the faults, which are logged
 	}
 	d.unheard = unheard{}
-	jobs, err := d.readHanded(values[10], run, sent)
-	if err != nil {
+	filled = len(a.jobs)
+	d.hand(a.jobs)
+	if err := d.follow(ctx, a); err != nil {
 		return 0, err
 	}
-	filled = len(jobs)
-	d.hand(jobs)
-	followCtx, cancel := context.WithTimeout(ctx, store.Timeout)
+	released, now := len(a.jobs), boottime.Now()
+	starved := d.starving.note(now, d.lastRound, a.full && a.again == 0)
+	d.lastRound = now
+	d.observer.Dispatched(d.queue, Round{
+		Took: time.Since(began), Released: released, Waiting: a.waiting, Enqueued: a.enqueued,
+		Held: d.capacity.held.Load(), Sending: d.sending.Load(), Concurrency: d.capacity.all, Starved: starved,
+	})
+	d.had = released > 0 || d.live.any()
+	if a.led > 0 {
+		return d.standBy(ctx, a.led, released > 0 || a.forwarded > 0), nil
+	}
+	return d.next(ctx, a), nil
+}
+
+// follow takes note of what a round says besides jobs: pauses that were changed, and a
+// clock that was set back.
+func (d *dispatcher) follow(ctx context.Context, a roundAnswer) error {
+	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
-	if err := d.pauses.follow(followCtx, d.redis, d.queue, n[5], d.clock.now()); err != nil {
-		return 0, err
+	if err := d.pauses.follow(ctx, d.redis, d.queue, a.pauses, d.clock.now()); err != nil {
+		return err
 	}
-	if n[7] == 1 {
+	if a.stepped {
 		select {
 		case d.stepped <- struct{}{}:
 		default:
 		}
 	}
-	released, again, full := len(jobs), time.Duration(n[0])*time.Microsecond, n[3] == 1
-	now := boottime.Now()
-	starved := d.starving.note(now, d.lastRound, full && again == 0)
-	d.lastRound = now
-	d.observer.Dispatched(d.queue, Round{
-		Took: time.Since(began), Released: released, Waiting: n[1], Enqueued: n[4],
-		Held: d.capacity.held.Load(), Sending: d.sending.Load(), Concurrency: d.capacity.all, Starved: starved,
-	})
-	d.had = released > 0 || d.live.any()
+	return nil
+}
+
+// next is when the next round comes. A full worker waits for a free place first.
+func (d *dispatcher) next(ctx context.Context, a roundAnswer) time.Duration {
 	switch {
-	case n[9] > 0:
-		return d.standBy(ctx, time.Duration(n[9])*time.Millisecond, released > 0 || n[2] > 0), nil
-	case full:
+	case a.full:
 		select {
 		case <-ctx.Done():
 		case <-d.capacity.freed:
-			return fastestDispatch, nil
+			return fastestDispatch
 		case <-time.After(slowestDispatch):
 		}
-		return 0, nil
-	case again == 0:
-		return 0, nil
-	case again > 0:
+		return 0
+	case a.again > 0:
 		// Half of what was released ahead has gone by then: often enough to keep
 		// the rate, and far less often than a slot.
-		return min(max(again-store.Horizon/2, fastestDispatch), d.poll), nil
+		return min(max(a.again-store.Horizon/2, fastestDispatch), d.poll)
+	case a.again < 0:
+		return d.poll
 	}
-	return d.poll, nil
+	return 0
 }

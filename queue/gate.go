@@ -103,6 +103,9 @@ type grant struct {
 	limit  string     // of answerPark: which one
 }
 
+// flags reads what scripts say of a run in one number.
+func (g *grant) flags(n int64) { g.unsure, g.probe, g.permits = n&1 > 0, n&2 > 0, n&4 > 0 }
+
 // slot is when a call may leave. It is converted when it is received, since the
 // answer that brought it also told the time: both belong to the clock as it was set
 // then.
@@ -169,26 +172,20 @@ func (g *gate) askSlot(ctx context.Context, job *Running) (grant, error) {
 	if err != nil {
 		return grant{}, err
 	}
-	values, ok := reply.([]any)
-	if !ok || len(values) < 4 {
-		return grant{}, fmt.Errorf("unexpected reply %v", reply)
+	read := store.Read(reply)
+	slot := grant{answer: answer(read.Text())}
+	earliest, latest, now := read.Int(), read.Int(), read.Int()
+	switch read.Len() {
+	case 1:
+		slot.flags(read.Int())
+	case 2:
+		slot.reason, slot.limit = ParkReason(read.Text()), read.Text()
 	}
-	n, err := store.Numbers(values[1:4], 3)
-	if err != nil {
+	if err := read.End(); err != nil {
 		return grant{}, err
 	}
-	g.clock.observe(n[2], sent, boottime.Now())
-	slot := grant{answer: answer(fmt.Sprint(values[0])), slot: g.clock.slot(n[0], n[1])}
-	switch len(values) {
-	case 5:
-		flags, err := store.Numbers(values[4:], 1)
-		if err != nil {
-			return grant{}, err
-		}
-		slot.probe, slot.permits = flags[0]&2 > 0, flags[0]&4 > 0
-	case 6:
-		slot.reason, slot.limit = ParkReason(fmt.Sprint(values[4])), fmt.Sprint(values[5])
-	}
+	g.clock.observe(now, sent, boottime.Now())
+	slot.slot = g.clock.slot(earliest, latest)
 	return slot, nil
 }
 

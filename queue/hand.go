@@ -21,39 +21,26 @@ type handed struct {
 	grant
 }
 
-// handedWords are the values of a job in the reply of dispatch.lua.
-const handedWords = 10
-
 // readHanded reads the jobs of a reply to a question that was asked at a time. run is the
 // number of the first one's run.
-func (d *dispatcher) readHanded(reply any, run int64, asked time.Duration) ([]handed, error) {
-	list, ok := reply.([]any)
-	if !ok {
-		return nil, fmt.Errorf("unexpected jobs %v", reply)
-	}
+func (d *dispatcher) readHanded(reply *store.Reply, run int64, asked time.Duration) ([]handed, error) {
 	now := boottime.Now()
-	jobs := make([]handed, len(list))
-	for i, entry := range list {
-		values, ok := entry.([]any)
-		if !ok || len(values) != handedWords {
-			return nil, fmt.Errorf("unexpected job %v", entry)
-		}
-		n, err := store.Numbers(values[3:], handedWords-3)
-		if err != nil {
+	jobs := make([]handed, 0, reply.Len())
+	for reply.More() {
+		one := reply.List()
+		job := handed{id: one.Text(), owner: ownerOf(d.worker, run+int64(len(jobs))), message: []byte(one.Text()), asked: asked}
+		job.grant = grant{answer: answer(one.Text()), slot: d.clock.slot(one.Int(), one.Int()), crashes: one.Int(), forgiven: one.Int(), first: one.Int()}
+		job.flags(one.Int())
+		job.accepted = d.clock.boot(one.Int())
+		if err := one.End(); err != nil {
 			return nil, err
-		}
-		text := store.Texts(values[:3])
-		job := handed{id: text[0], owner: ownerOf(d.worker, run+int64(i)), message: []byte(text[1]), asked: asked}
-		job.grant = grant{
-			answer: answer(text[2]), slot: d.clock.slot(n[0], n[1]), crashes: n[2], forgiven: n[3], first: n[4],
-			unsure: n[5]&1 > 0, probe: n[5]&2 > 0, permits: n[5]&4 > 0, accepted: d.clock.boot(n[6]),
 		}
 		if job.answer == answerGo && job.earliest > now+2*store.Horizon {
 			job.answer = answerSlot // it was given before Redis's clock was set back
 		}
-		jobs[i] = job
+		jobs = append(jobs, job)
 	}
-	return jobs, nil
+	return jobs, reply.End()
 }
 
 // ownerOf marks a run of a worker on its job: hand.lua writes the same.

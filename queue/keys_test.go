@@ -89,7 +89,7 @@ func TestKeyWindow(t *testing.T) {
 	}
 	client.Del(ctx, asynqwire.Key(r.queue, "t:"+first.ID)) // ended, and not remembered
 	again, err := r.client.Enqueue(ctx, job)
-	if err != nil || !again.Existing || again.ID != first.ID || again.State != "" {
+	if err != nil || !again.Existing || again.ID != first.ID || again.State != lifecycle.StateEnded {
 		t.Errorf("within the window: %+v, %v; want %s", again, err, first.ID)
 	}
 	client.Del(ctx, name) // as the end of the window does

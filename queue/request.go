@@ -89,9 +89,9 @@ func (c *Client) try(ctx context.Context, r *request) ([]any, error) {
 	}
 	sent := time.Now()
 	reply, err := store.EnqueueScript.Run(ctx, c.redis, store.ScriptKeys(r.queue), r.args...)
-	answers, ok := reply.([]any)
-	if err == nil && (!ok || len(answers) != r.jobs) {
-		err = fmt.Errorf("unexpected reply %v", reply)
+	var answers []any
+	if err == nil {
+		answers, err = answersOf(reply, r.jobs)
 	}
 	if err == nil {
 		c.freeLine(r)
@@ -99,6 +99,15 @@ func (c *Client) try(ctx context.Context, r *request) ([]any, error) {
 		r.unknown, r.args[3] = sent, true
 	}
 	return answers, err
+}
+
+// answersOf are the answers of enqueue.lua to so many jobs.
+func answersOf(reply any, jobs int) ([]any, error) {
+	answers, ok := reply.([]any)
+	if !ok || len(answers) != jobs {
+		return nil, fmt.Errorf("unexpected reply of type %T, with %d answers to %d jobs", reply, len(answers), jobs)
+	}
+	return answers, nil
 }
 
 // ready returns why nothing can be sent to a queue.

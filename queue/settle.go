@@ -142,21 +142,23 @@ func (g *gate) sendSettle(questions []settleQuestion) ([]settled, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := store.Numbers(reply, len(questions)+1)
-	if err != nil {
-		return nil, err
-	}
+	read := store.Read(reply)
 	answers := make([]settled, len(questions))
 	for i := range answers {
-		answers[i] = settled{mine: n[i] > 0, follow: n[i]&2 > 0}
+		flags := read.Int()
+		answers[i] = settled{mine: flags > 0, follow: flags&2 > 0}
 		switch {
-		case n[i]&askAll > 0:
+		case flags&askAll > 0:
 			g.replans.add("")
-		case n[i]&askTenant > 0:
+		case flags&askTenant > 0:
 			g.replans.add(store.Unescape(questions[i].tenant))
 		}
 	}
-	if n[len(questions)] > 0 {
+	wakes := read.Int() > 0
+	if err := read.End(); err != nil {
+		return nil, err
+	}
+	if wakes {
 		g.onWake()
 	}
 	if slices.ContainsFunc(questions, func(q settleQuestion) bool { return q.hold.length > 0 }) {

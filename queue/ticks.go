@@ -90,11 +90,11 @@ func (t *ticks) round(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	looked := time.Now()
-	look, err := store.Numbers(reply, 3)
-	if err != nil {
+	look := store.Read(reply)
+	now, micros, done := look.Int(), look.Int(), look.Int()
+	if err := look.End(); err != nil {
 		return 0, err
 	}
-	now, micros, done := look[0], look[1], look[2]
 	attended := done > 0 && now-done <= ticksGrace
 	if err := t.load(ctx, done, attended); err != nil {
 		return 0, err
@@ -258,29 +258,22 @@ func (t *ticks) choose(ctx context.Context, shots []shot) ([]shot, error) {
 	if err != nil {
 		return nil, err
 	}
-	answers, ok := reply.([]any)
-	if !ok || len(answers) != len(shots) {
-		return nil, fmt.Errorf("unexpected reply %v", reply)
-	}
+	answers := store.Read(reply)
 	var left []shot
-	for i, s := range shots {
-		answer, ok := answers[i].([]any)
-		if !ok || len(answer) != 2 {
-			return nil, fmt.Errorf("unexpected reply %v", reply)
+	for _, s := range shots {
+		answer := answers.List()
+		queue, after := answer.Text(), answer.Int()
+		if err := answer.End(); err != nil {
+			return nil, err
 		}
-		queue, isText := answer[0].(string)
-		after, isNumber := answer[1].(int64)
-		switch {
-		case !isText || !isNumber:
-			return nil, fmt.Errorf("unexpected reply %v", reply)
-		case queue == "":
+		if queue == "" {
 			t.goOn(s.entry, max(after, s.tick))
-		default:
-			s.queue = queue
-			left = append(left, s)
+			continue
 		}
+		s.queue = queue
+		left = append(left, s)
 	}
-	return left, nil
+	return left, answers.End()
 }
 
 // prepare reads the jobs as they are now and encodes them. An entry that was
@@ -355,9 +348,9 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("enqueue in %q: %w", queue, err)
 	}
-	answers, ok := reply.([]any)
-	if !ok || len(answers) != len(batch) {
-		return nil, fmt.Errorf("enqueue in %q: unexpected reply %v", queue, reply)
+	answers, err := answersOf(reply, len(batch))
+	if err != nil {
+		return nil, fmt.Errorf("enqueue in %q: %w", queue, err)
 	}
 	results := make([]Result, len(batch))
 	for i, s := range batch {

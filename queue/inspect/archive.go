@@ -55,28 +55,22 @@ func ListArchived(ctx context.Context, client redis.UniversalClient, queue, curs
 	if err != nil {
 		return fail(err)
 	}
-	values, ok := reply.([]any)
-	if !ok || len(values)%5 != 1 {
-		return fail(fmt.Errorf("unexpected reply of %T", reply))
-	}
-	text := store.Texts(values)
-	for i := 1; i < len(text); i += 5 {
-		micros, err := strconv.ParseInt(text[i+1], 10, 64)
+	read := store.Read(reply)
+	next = read.Text()
+	for read.More() {
+		job := ArchivedJob{ID: read.Text(), At: time.UnixMicro(read.Int()), Moved: read.Text() == "1", Outcome: lifecycle.Archived}
+		message, err := asynqwire.Decode([]byte(read.Text()))
 		if err != nil {
-			return fail(err)
+			return fail(fmt.Errorf("job %s: %w", check.Quote(job.ID), err))
 		}
-		message, err := asynqwire.Decode([]byte(text[i+3]))
-		if err != nil {
-			return fail(fmt.Errorf("job %s: %w", check.Quote(text[i]), err))
-		}
-		job := ArchivedJob{
-			ID: text[i], Kind: message.Kind, Tenant: message.Tenant(), Outcome: lifecycle.Archived, Reason: message.Failure,
-			At: time.UnixMicro(micros), Moved: text[i+2] == "1",
-		}
-		if outcome := lifecycle.Outcome(text[i+4]); outcome.Failed() {
+		job.Kind, job.Tenant, job.Reason = message.Kind, message.Tenant(), message.Failure
+		if outcome := lifecycle.Outcome(read.Text()); outcome.Failed() {
 			job.Outcome = outcome
 		}
 		jobs = append(jobs, job)
 	}
-	return jobs, text[0], nil
+	if err := read.End(); err != nil {
+		return fail(err)
+	}
+	return jobs, next, nil
 }

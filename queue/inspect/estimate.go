@@ -260,7 +260,7 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 			return fail(validation.Field("cost", fmt.Sprintf("%.0f is more than limit %s ever admits at once (%d)", n, check.Quote(limit.Name), most)))
 		}
 	}
-	waiting := f.seen.place[2]
+	waiting := f.seen.place.length
 	before, n := float64(waiting+f.went(&l)), float64(batch.Jobs)
 	// All jobs of a lane cost the same in the model: the mean.
 	mean := map[string]float64{}

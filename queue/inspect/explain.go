@@ -269,11 +269,11 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 	e.Now = f.asked
 	l := f.lanes[f.indexOf(e.Lane)]
 	went := f.went(&l)
-	l.jobs = f.seen.place[2] + went
+	l.jobs = f.seen.place.length + went
 	turn := float64(l.jobs) + 1 // one that is not in its lane comes behind all that are
-	if e.State == JobWaiting && f.seen.place[0] >= 0 {
-		e.Position, turn = f.seen.place[0], f.turn()+float64(went)
-		e.Since = time.UnixMicro(f.seen.place[1] % store.BandScores)
+	if e.State == JobWaiting && f.seen.place.rank >= 0 {
+		e.Position, turn = f.seen.place.rank, f.turn()+float64(went)
+		e.Since = time.UnixMicro(f.seen.place.score % store.BandScores)
 	}
 	one := &fluid.Member{Jobs: turn}
 	m, members, err := f.model(subject{e.Lane, max(float64(l.jobs), turn), f.seen.cost, []*fluid.Member{one}})
@@ -325,20 +325,20 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 // went is how many jobs of the lane that is looked at have gone since all was read.
 // The forecast begins with what was read, so that it counts them.
 func (f *forecast) went(l *lane) int64 {
-	length, came := f.seen.place[2], f.seen.place[5]
+	length, came := f.seen.place.length, f.seen.place.came
 	return max(0, l.jobs-(length-came))
 }
 
 // turn is after how many jobs of its lane the job goes, it being one of them. Of
 // ten jobs one is of a lower priority, where both wait.
 func (f *forecast) turn() float64 {
-	rank, score, length, bandEnd, lowerOlder := f.seen.place[0], f.seen.place[1], f.seen.place[2], f.seen.place[3], f.seen.place[4]
-	turn := float64(rank)
-	switch band := score / store.BandScores; {
-	case band == 0 && length > bandEnd:
+	at := f.seen.place
+	turn := float64(at.rank)
+	switch band := at.score / store.BandScores; {
+	case band == 0 && at.length > at.bandEnd:
 		turn += math.Floor(turn / 9)
 	case band > 0:
-		turn = min(turn, 10*float64(lowerOlder)+9)
+		turn = min(turn, 10*float64(at.lowerOlder)+9)
 	}
 	return turn + 1
 }
@@ -362,12 +362,12 @@ func (f *forecast) pause(l *lane) *Pause {
 // other lanes with a lower score, beside those in front of it.
 func (f *forecast) tenantPosition(ctx context.Context, client redis.UniversalClient, of *lane) (int64, error) {
 	const maxOthers = 200
-	before := max(f.seen.place[0], 0)
+	before := max(f.seen.place.rank, 0)
 	pipe := client.Pipeline()
 	var counts []*redis.IntCmd
 	for i := range f.lanes {
 		if l := &f.lanes[i]; l.Tenant == of.Tenant && l.Name != of.Name && l.jobs > 0 && len(counts) < maxOthers {
-			counts = append(counts, pipe.ZCount(ctx, asynqwire.Key(f.queue, "g:"+l.Name), "-inf", "("+strconv.FormatInt(f.seen.place[1], 10)))
+			counts = append(counts, pipe.ZCount(ctx, asynqwire.Key(f.queue, "g:"+l.Name), "-inf", "("+strconv.FormatInt(f.seen.place.score, 10)))
 		}
 	}
 	if len(counts) == 0 {

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -80,7 +81,7 @@ type lane struct {
 
 // lookedAt is what explain.lua says of one lane.
 type lookedAt struct {
-	place   []int64
+	place   place
 	limits  []limitSeen
 	cost    map[string]float64
 	backlog int64 // of its tenant
@@ -381,98 +382,59 @@ func (f *forecast) script(ctx context.Context, client redis.UniversalClient, sub
 		}
 		return time.Time{}, err
 	}
-	parts, ok := reply.([]any)
-	if !ok || len(parts) != 8 {
-		return time.Time{}, fmt.Errorf("unexpected reply %v", reply)
+	read := store.Read(reply)
+	now := time.UnixMicro(read.Int())
+	f.seen = lookedAt{backlog: read.Int()}
+	of := read.List()
+	version := version{of.Text(), of.Text()}
+	f.seen.place = readPlace(read.List())
+	for limits := read.List(); limits.More(); {
+		l := limits.List()
+		f.seen.limits = append(f.seen.limits, limitSeen{l.Text(), l.Text(), l.Text(), time.UnixMicro(l.Int()), l.Int()})
 	}
-	head, err := store.Numbers(parts[:2], 2)
-	if err != nil {
-		return time.Time{}, err
-	}
-	now := time.UnixMicro(head[0])
-	if of, ok := parts[2].([]any); !ok || len(of) != 2 {
-		return time.Time{}, fmt.Errorf("unexpected reply %v", parts[2])
-	} else if versionOf(of) != f.version && !f.final && f.shared != nil {
-		return time.Time{}, errChanged
-	}
-	f.seen = lookedAt{backlog: head[1]}
-	if f.seen.place, err = store.Numbers(parts[3], 0); err != nil {
-		return time.Time{}, err
-	}
-	if f.seen.limits, err = limitsSeen(parts[4]); err != nil {
-		return time.Time{}, err
-	}
-	if f.seen.cost, err = meanCost(parts[5]); err != nil {
-		return time.Time{}, err
-	}
+	var own, all jobCosts
+	own.read(read.List())
+	f.seen.cost = own.mean()
+	others, left := read.List(), read.List()
 	if len(some) > 0 {
-		if err := f.readCosts(some, parts[6]); err != nil {
-			return time.Time{}, err
+		f.costs = map[string]map[string]float64{}
+		for _, name := range some {
+			var costs jobCosts
+			costs.read(others.List())
+			all.add(costs)
+			name := name.(string)
+			if costs.jobs >= min(minSample, max(1, f.lanes[f.indexOf(name)].jobs)) {
+				f.costs[name] = costs.mean()
+			}
 		}
+		f.cost = all.mean()
 	}
-	read, ok := parts[7].([]any)
-	if !ok || len(read) != len(logs) {
-		return time.Time{}, fmt.Errorf("unexpected reply %v", parts[7])
+	for _, log := range logs {
+		l := left.List()
+		f.logs[log.bucket] = [2]float64{float64(l.Int()), float64(l.Int()-now.UnixMicro()) / 1e6}
 	}
-	for i, log := range read {
-		n, err := store.Numbers(log, 2)
-		if err != nil {
-			return time.Time{}, err
-		}
-		f.logs[logs[i].bucket] = [2]float64{float64(n[0]), float64(n[1]-head[0]) / 1e6}
+	switch err := cmp.Or(read.End(), of.End(), others.End(), left.End()); {
+	case err != nil:
+		return time.Time{}, err
+	case version != f.version && !f.final && f.shared != nil:
+		return time.Time{}, errChanged
 	}
 	return now, nil
 }
 
-func limitsSeen(reply any) (all []limitSeen, err error) {
-	list, ok := reply.([]any)
-	if !ok {
-		return nil, fmt.Errorf("unexpected reply %v", reply)
+// place is where a job stands in its lane, and what the lane holds; see explain.lua.
+type place struct{ rank, score, length, bandEnd, lowerOlder, came int64 }
+
+// readPlace reads a place; without a lane there is none.
+func readPlace(r *store.Reply) (p place) {
+	if r.More() {
+		p = place{r.Int(), r.Int(), r.Int(), r.Int(), r.Int(), r.Int()}
 	}
-	for _, one := range list {
-		fields, ok := one.([]any)
-		if !ok || len(fields) != 5 {
-			return nil, fmt.Errorf("unexpected reply %v", one)
-		}
-		n, err := store.Numbers(fields[3:], 2)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, limitSeen{fmt.Sprint(fields[0]), fmt.Sprint(fields[1]), fmt.Sprint(fields[2]), time.UnixMicro(n[0]), n[1]})
-	}
-	return all, nil
+	return p
 }
 
 // minSample is of how many jobs of a lane the costs tell what the others cost.
 const minSample = 8
-
-// readCosts reads what jobs of some lanes cost.
-func (f *forecast) readCosts(some []any, reply any) error {
-	lists, ok := reply.([]any)
-	if !ok || len(lists) != len(some) {
-		return fmt.Errorf("unexpected reply %v", reply)
-	}
-	f.costs = map[string]map[string]float64{}
-	var all []any
-	for i, reply := range lists {
-		list, ok := reply.([]any)
-		if !ok {
-			return fmt.Errorf("unexpected reply %v", reply)
-		}
-		all = append(all, list...)
-		name := some[i].(string)
-		if jobs := int64(len(list) / 2); jobs >= min(minSample, max(1, f.lanes[f.indexOf(name)].jobs)) {
-			mean, err := meanCost(list)
-			if err != nil {
-				return err
-			}
-			f.costs[name] = mean
-		}
-	}
-	var err error
-	f.cost, err = meanCost(all)
-	return err
-}
 
 // costOf is what the jobs of a lane cost.
 func (f *forecast) costOf(l *lane) map[string]float64 {
@@ -482,34 +444,49 @@ func (f *forecast) costOf(l *lane) map[string]float64 {
 	return f.cost
 }
 
-// meanCost is the mean of jobs' costs by unit; 1 permit where there are no jobs.
-func meanCost(reply any) (map[string]float64, error) {
-	list, ok := reply.([]any)
-	if !ok {
-		return nil, fmt.Errorf("unexpected reply %v", reply)
-	}
-	if len(list) == 0 {
-		return map[string]float64{"": 1}, nil
-	}
-	sum := map[string]float64{}
-	for i := 0; i+1 < len(list); i += 2 {
-		n, err := strconv.ParseFloat(fmt.Sprint(list[i]), 64)
-		if err != nil {
-			return nil, fmt.Errorf("unexpected cost %v", list[i])
-		}
-		sum[""] += n
-		for part := range strings.SplitSeq(fmt.Sprint(list[i+1]), ";") {
+// jobCosts are what jobs cost together, by unit; "" is what they cost of limits without one.
+type jobCosts struct {
+	jobs int64
+	sum  map[string]float64
+}
+
+// read adds jobs, as hg_cost and hg_costs tell what they cost.
+func (c *jobCosts) read(list *store.Reply) {
+	one := jobCosts{sum: map[string]float64{}}
+	for list.More() {
+		one.jobs++
+		one.sum[""] += list.Float()
+		for part := range strings.SplitSeq(list.Text(), ";") {
 			if unit, text, ok := strings.Cut(part, "="); ok {
 				if n, err := strconv.ParseFloat(text, 64); err == nil {
-					sum[unit] += n
+					one.sum[unit] += n
 				}
 			}
 		}
 	}
-	for unit := range sum {
-		sum[unit] /= float64(len(list) / 2)
+	c.add(one)
+}
+
+func (c *jobCosts) add(more jobCosts) {
+	if c.sum == nil {
+		c.sum = map[string]float64{}
 	}
-	return sum, nil
+	c.jobs += more.jobs
+	for unit, n := range more.sum {
+		c.sum[unit] += n
+	}
+}
+
+// mean is what one job costs; 1 permit where there are no jobs.
+func (c jobCosts) mean() map[string]float64 {
+	if c.jobs == 0 {
+		return map[string]float64{"": 1}
+	}
+	mean := map[string]float64{}
+	for unit, n := range c.sum {
+		mean[unit] = n / float64(c.jobs)
+	}
+	return mean
 }
 
 // pausedUntil is when the pauses end that hold a lane, in seconds from now; +Inf:

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -106,53 +107,29 @@ func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
 }
 
 func gaugesOf(queue string, rules limits.Queue, reply any) (Gauges, error) {
-	parts, ok := reply.([]any)
-	if !ok || len(parts) != 4 {
-		return Gauges{}, fmt.Errorf("unexpected reply %v", reply)
+	read := store.Read(reply)
+	now, n, seen := read.Int(), read.List(), read.List()
+	g := Gauges{Queue: queue, Waiting: n.Int(), Tenants: n.Int(), Enqueued: n.Int()}
+	moved := n.Int()
+	g.Scheduled, g.Retry, g.Pending, g.Active = n.Int(), n.Int(), n.Int(), n.Int()
+	g.Asynq.Archived, g.Completed, g.Asynq.Processed, g.Asynq.Failed, g.Asynq.Paused = n.Int(), n.Int(), n.Int(), n.Int(), n.Flag()
+	g.Archived = g.Asynq.Archived + moved
+	if since := n.Int(); since > 0 {
+		g.Asynq.Latency = max(time.Duration(now-since)*time.Microsecond, 0)
 	}
-	now, err := store.Numbers(parts[:1], 1)
-	if err != nil {
-		return Gauges{}, err
+	g.Asynq.Bytes, g.Faults = n.Int(), n.Int()
+	for _, limit := range rules.Limits {
+		g.Limits = append(g.Limits, limitGauge(limit, seen.List()))
 	}
-	n, err := store.Numbers(parts[1], 16)
-	if err != nil {
-		return Gauges{}, err
+	for pauses := read.List(); pauses.More(); {
+		one := pauses.List()
+		g.Pauses = append(g.Pauses, ParsePause(one.Text(), one.Text()))
 	}
-	g := Gauges{
-		Queue: queue, Waiting: n[0], Tenants: n[1], Enqueued: n[2],
-		Scheduled: n[4], Retry: n[5], Pending: n[6], Active: n[7], Archived: n[8] + n[3], Completed: n[9], Faults: n[15],
-		Asynq: AsynqGauges{Archived: n[8], Processed: n[10], Failed: n[11], Paused: n[12] == 1, Bytes: n[14]},
-	}
-	if since := n[13]; since > 0 {
-		g.Asynq.Latency = max(time.Duration(now[0]-since)*time.Microsecond, 0)
-	}
-	seen, ok := parts[2].([]any)
-	if !ok || len(seen) != len(rules.Limits) {
-		return Gauges{}, fmt.Errorf("unexpected limits %v", parts[2])
-	}
-	for i, limit := range rules.Limits {
-		gauge, err := limitGauge(limit, seen[i])
-		if err != nil {
-			return Gauges{}, err
-		}
-		g.Limits = append(g.Limits, gauge)
-	}
-	pauses, _ := parts[3].([]any)
-	for _, pause := range pauses {
-		if fields, ok := pause.([]any); ok && len(fields) == 2 {
-			g.Pauses = append(g.Pauses, ParsePause(fmt.Sprint(fields[0]), fmt.Sprint(fields[1])))
-		}
-	}
-	return g, nil
+	return g, cmp.Or(read.End(), n.End(), seen.End())
 }
 
 // limitGauge joins a limit with what gauges.lua says of it.
-func limitGauge(limit limits.Limit, reply any) (LimitGauge, error) {
-	fields, ok := reply.([]any)
-	if !ok || len(fields) != 5 {
-		return LimitGauge{}, fmt.Errorf("unexpected limit %v", reply)
-	}
-	text := store.Texts(fields)
+func limitGauge(limit limits.Limit, read *store.Reply) LimitGauge {
 	g := LimitGauge{Name: limit.Name, Scope: "queue", Unit: "jobs"}
 	if limit.Algorithm != throttle.Concurrency {
 		g.PerSecond = perSecond(effective.Spec(limit), limit)
@@ -163,15 +140,9 @@ func limitGauge(limit limits.Limit, reply any) (LimitGauge, error) {
 	if len(limit.Per) > 0 {
 		g.Scope = strings.Join(limit.Per, ",")
 	}
-	g.Buckets, _ = fields[1].(int64)
-	for i, into := range []*float64{&g.Used, &g.Capacity, &g.Adapted} {
-		n, err := strconv.ParseFloat(text[2+i], 64)
-		if err != nil {
-			return LimitGauge{}, fmt.Errorf("unexpected limit %v", reply)
-		}
-		*into = n
-	}
-	return g, nil
+	_ = read.Text() // its name
+	g.Buckets, g.Used, g.Capacity, g.Adapted = read.Int(), read.Float(), read.Float(), read.Float()
+	return g
 }
 
 // TenantGauges are the numbers of a tenant in a queue for metrics.

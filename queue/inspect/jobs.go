@@ -251,49 +251,38 @@ func (in *Inspector) jobs(ctx context.Context, queue string, q JobQuery, at jobC
 	if err != nil {
 		return nil, next, 0, err
 	}
-	const head, each = 5, 6
-	values, ok := reply.([]any)
-	if !ok || len(values) < head || (len(values)-head)%each != 0 {
-		return nil, next, 0, fmt.Errorf("unexpected reply of %T", reply)
-	}
-	n, err := store.Numbers([]any{values[0], values[3], values[4]}, 3)
-	if err != nil {
-		return nil, next, 0, err
-	}
-	text := store.Texts(values)
-	next = jobCursor{at: text[1], id: text[2], ended: n[0] == 1}
-	if i := int(n[1]); i >= 1 && i <= len(lanes) {
+	read := store.Read(reply)
+	next = jobCursor{ended: read.Flag(), at: read.Text(), id: read.Text()}
+	if i := read.Int(); i >= 1 && int(i) <= len(lanes) {
 		next.lane = lanes[i-1]
 	}
-	for i := head; i < len(text); i += each {
-		row, err := jobRow(q.State, text[i:i+each])
+	looked = int(read.Int())
+	for read.More() {
+		row, err := jobRow(q.State, read)
 		if err != nil {
-			return nil, next, 0, fmt.Errorf("job %s: %w", check.Quote(text[i]), err)
+			return nil, next, 0, fmt.Errorf("job %s: %w", check.Quote(row.ID), err)
 		}
 		jobs = append(jobs, row)
 	}
-	return jobs, next, int(n[2]), nil
+	return jobs, next, looked, read.End()
 }
 
 // jobRow reads what jobs.lua says of one job.
-func jobRow(state lifecycle.State, text []string) (JobRow, error) {
-	micros, err := strconv.ParseInt(text[1], 10, 64)
+func jobRow(state lifecycle.State, read *store.Reply) (JobRow, error) {
+	id, micros, text, forgiven, outcome, reason := read.Text(), read.Int(), read.Text(), read.Text(), lifecycle.Outcome(read.Text()), read.Text()
+	m, err := asynqwire.Decode([]byte(text))
 	if err != nil {
-		return JobRow{}, err
-	}
-	m, err := asynqwire.Decode([]byte(text[2]))
-	if err != nil {
-		return JobRow{}, err
+		return JobRow{ID: id}, err
 	}
 	row := JobRow{
-		ID: text[0], Kind: m.Kind, Tenant: m.Tenant(), State: state, Priority: m.Priority(), Reason: cmp.Or(m.Failure, text[5]),
+		ID: id, Kind: m.Kind, Tenant: m.Tenant(), State: state, Priority: m.Priority(), Reason: cmp.Or(m.Failure, reason),
 	}
-	forgiven, _ := strconv.Atoi(text[3])
-	row.Attempt = max(m.Retried-forgiven+1, 1)
+	forgave, _ := strconv.Atoi(forgiven)
+	row.Attempt = max(m.Retried-forgave+1, 1)
 	switch state {
 	case lifecycle.StateArchived:
 		row.Outcome = lifecycle.Archived
-		if outcome := lifecycle.Outcome(text[4]); outcome.Failed() {
+		if outcome.Failed() {
 			row.Outcome = outcome
 		}
 	case lifecycle.StateWaiting:

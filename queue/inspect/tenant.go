@@ -188,7 +188,7 @@ func (f *forecast) slots(tenant string, looked *lane) ([]time.Time, error) {
 		went := int64(0)
 		if l.Name == looked.Name {
 			went = f.went(&l)
-			s.jobs, s.costs = float64(f.seen.place[2]+went), f.seen.cost
+			s.jobs, s.costs = float64(f.seen.place.length+went), f.seen.cost
 		}
 		if l.Tenant != tenant || s.jobs <= 0 || len(lanes) == maxLanesOfOne {
 			continue

@@ -104,9 +104,10 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope inspec
 	if err != nil {
 		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
 	}
-	values, ok := reply.([]any)
-	if !ok || len(values) != 2 {
-		return before, after, fmt.Errorf("%s queue %q: unexpected reply %v", entry.Action, entry.Queue, reply)
+	read := store.Read(reply)
+	was, is := read.Text(), read.Text()
+	if err := read.End(); err != nil {
+		return before, after, fmt.Errorf("%s queue %q: %w", entry.Action, entry.Queue, err)
 	}
-	return inspect.ParsePause(field, fmt.Sprint(values[0])), inspect.ParsePause(field, fmt.Sprint(values[1])), nil
+	return inspect.ParsePause(field, was), inspect.ParsePause(field, is), nil
 }

@@ -303,16 +303,10 @@ func (r *verbRun) ask(ctx context.Context, args []any) (tallied, error) {
 	if err != nil {
 		return tallied{}, err
 	}
-	values, ok := reply.([]any)
-	if !ok || len(values) != 8 {
-		return tallied{}, fmt.Errorf("unexpected reply %v", reply)
+	read := store.Read(reply)
+	n := tallied{
+		done: read.Flag(), cursor: read.Text(), lanes: read.Int(), looked: read.Int(), matched: read.Int(),
+		late: read.Int(), held: read.Int(), state: read.Text(),
 	}
-	n, err := store.Numbers([]any{values[0], values[2], values[3], values[4], values[5], values[6]}, 6)
-	if err != nil {
-		return tallied{}, err
-	}
-	return tallied{
-		done: n[0] == 1, cursor: fmt.Sprint(values[1]), state: fmt.Sprint(values[7]),
-		lanes: n[1], looked: n[2], matched: n[3], late: n[4], held: n[5],
-	}, nil
+	return n, read.End()
 }

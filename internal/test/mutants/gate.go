@@ -88,7 +88,7 @@ var gateMutants = []mutant{
 		"no fence", "a settlement of which the reply was lost is the run's own", "queue TestLostSettlement",
 	},
 	{
-		"queue/settle.go", `answers[i] = settled{mine: n[i] > 0, follow: n[i]&2 > 0}`, `answers[i] = settled{mine: true, follow: n[i]&2 > 0}`,
+		"queue/settle.go", `answers[i] = settled{mine: flags > 0, follow: flags&2 > 0}`, `answers[i] = settled{mine: true, follow: flags&2 > 0}`,
 		"no fence", "a worker that lost its job does not end it", "queue TestLost|TestSettleIsFenced|TestCallThatOutlivesItsWorker|TestStoppedWorkerIsNoCrash",
 	},
 	{
@@ -104,7 +104,7 @@ var gateMutants = []mutant{
 		"wrong number", "a quiet tenant finds a place in a worker that busy ones fill", "queue TestPlacesForQuietTenants",
 	},
 	{
-		"queue/dispatcher.go", `if err := d.pauses.follow(followCtx, d.redis, d.queue, n[5], d.clock.now()); err != nil {`, `if err := d.pauses.follow(followCtx, d.redis, d.queue, 0, d.clock.now()); err != nil {`,
+		"queue/dispatcher.go", `if err := d.pauses.follow(ctx, d.redis, d.queue, a.pauses, d.clock.now()); err != nil {`, `if err := d.pauses.follow(ctx, d.redis, d.queue, 0, d.clock.now()); err != nil {`,
 		"wrong number", "a worker follows pauses that others begin", "queue TestRoundFollowsPauses",
 	},
 	{

@@ -62,9 +62,7 @@ func SweepSlice(ctx context.Context, client redis.UniversalClient, queue, tenant
 	if err != nil {
 		return cursor, err
 	}
-	values, ok := reply.([]any)
-	if !ok || len(values) != 2 {
-		return cursor, fmt.Errorf("unexpected reply %v", reply)
-	}
-	return fmt.Sprint(values[0]), nil
+	read := store.Read(reply)
+	next, _ := read.Text(), read.Int()
+	return next, read.End()
 }

@@ -4,8 +4,6 @@
 package store
 
 import (
-	"fmt"
-
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -23,25 +21,3 @@ func Key(queue, name string) string { return "headgate:{" + queue + "}:" + name 
 // ScriptKeys names the slot of a Cluster; the scripts build the other keys of
 // the same slot themselves, as asynq's do.
 func ScriptKeys(queue string) []string { return []string{Key(queue, "waiting")} }
-
-// Numbers reads a reply of integers.
-func Numbers(reply any, n int) ([]int64, error) {
-	values, ok := reply.([]any)
-	if !ok || len(values) < n {
-		return nil, fmt.Errorf("unexpected reply %v", reply)
-	}
-	out := make([]int64, len(values))
-	for i, value := range values {
-		switch v := value.(type) {
-		case int64:
-			out[i] = v
-		case string:
-			if _, err := fmt.Sscan(v, &out[i]); err != nil {
-				return nil, fmt.Errorf("unexpected reply %q: %w", v, err)
-			}
-		default:
-			return nil, fmt.Errorf("unexpected reply %v", reply)
-		}
-	}
-	return out, nil
-}
