@@ -496,7 +496,8 @@ func (m *Model) next() float64 {
 	}
 	for _, f := range m.Flows {
 		if f.From > m.now {
-			sooner(f.From - m.now)
+			sooner(f.From - m.now) // until then no hours let it go
+			continue
 		}
 		for _, change := range f.Hours[:min(2, len(f.Hours))] {
 			if change > m.now+Tiny {
@@ -523,7 +524,7 @@ func (m *Model) pass(step float64) {
 			b.Level = min(b.Level, b.unused())
 		}
 		for len(b.Opens) > 0 && b.Opens[0] <= m.now+Tiny {
-			b.openWindow()
+			b.openWindow(m.now)
 		}
 	}
 	for _, f := range m.open {
@@ -556,10 +557,15 @@ func (b *Bucket) idle() bool { return b.Used == 0 && b.out == 0 && b.Level >= b.
 // as soon as the one before it has.
 func headStart(weighed float64) float64 { return max(weighed-1, 0) }
 
-func (b *Bucket) openWindow() {
-	at := b.Opens[0]
+// openWindow opens the next window. Those of an idle bucket are all the same until now, and
+// a wait of a day may be one of millions of them.
+func (b *Bucket) openWindow(now float64) {
+	next := b.Opens[0] + b.Period
 	if b.Opens = b.Opens[1:]; len(b.Opens) == 0 {
-		b.Opens = append(b.Opens, at+b.Period)
+		if passed := math.Floor((now - next) / b.Period); passed > 0 && b.idle() && b.Given == 0 {
+			next += passed * b.Period
+		}
+		b.Opens = append(b.Opens, next)
 	}
 	used, owed := b.Used > 0, min(b.Level, 0)
 	b.Level = b.Quota + owed

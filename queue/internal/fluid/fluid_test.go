@@ -376,6 +376,34 @@ func TestWindowsThatNobodyUses(t *testing.T) {
 	}
 }
 
+// TestWaitsCostNothing: a model that nothing flows in ends, whatever hours lanes have that
+// are paused for ever, and however short the windows of idle buckets are.
+func TestWaitsCostNothing(t *testing.T) {
+	t.Parallel()
+	const day, short = 86_400, 1e-6
+	hours := func() (hours []float64) {
+		for i := range 20_000 {
+			hours = append(hours, float64(i)*day, float64(i)*day+day/2)
+		}
+		return hours
+	}
+	counter := Bucket{Max: 50, Quota: 50, Level: 50, Period: short, Spread: true, Private: true}
+	daily := Bucket{Max: 1, Quota: 1, Level: 1, Period: day, Private: true}
+	paused, limited := &Member{Jobs: 1, Times: 1}, &Member{Jobs: 3, Times: 1}
+	counter.Opens, daily.Opens = []float64{short}, []float64{day}
+	m := &Model{Buckets: []Bucket{counter, daily}, Flows: []*Flow{
+		{Weight: 1, From: math.Inf(1), Hours: hours(), Members: []*Member{paused}, Uses: []Use{{0, 1}}},
+		{Weight: 1, Members: []*Member{limited}, Uses: []Use{{1, 1}}},
+	}}
+	m.Run(nil)
+	if !math.IsInf(paused.At, 1) || math.Abs(limited.At-2*day) > 1 {
+		t.Errorf("the paused job goes at %v, the last of one a day at %v", paused.At, limited.At)
+	}
+	if m.now > 3*day {
+		t.Errorf("it went on until %v", m.now)
+	}
+}
+
 // TestPacesLeaveEachOtherASlot: two lanes that save nothing up and do not use all slots of a
 // shared limit do not slow each other down to less than every second slot.
 func TestPacesLeaveEachOtherASlot(t *testing.T) {
