@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/queue"
 )
@@ -30,7 +30,7 @@ func runHeadgate(ctx context.Context, t task, log *callLog, ready func()) error 
 	for range max(1, t.Workers) {
 		worker, err := queue.New(queue.Config{
 			Redis: &redis.UniversalOptions{Addrs: []string{t.Redis}}, Queues: t.Queues, Concurrency: concurrency,
-			Observer: &observer{dashboard.NewMetrics(prometheus.NewRegistry()), log},
+			Observer: &observer{metrics.New(prometheus.NewRegistry()), log},
 			Logger:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 		})
 		if err != nil {
@@ -58,7 +58,7 @@ func runHeadgate(ctx context.Context, t task, log *callLog, ready func()) error 
 
 // observer keeps what the benchmark asks about beside the metrics.
 type observer struct {
-	*dashboard.Metrics
+	*metrics.Metrics
 	log *callLog
 }
 

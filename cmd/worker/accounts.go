@@ -9,7 +9,7 @@ import (
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/breaker"
-	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/credentials"
 )
 
@@ -59,7 +59,7 @@ func (a *accounts[C]) of(secrets *credentials.Secrets, tenant string) (C, error)
 }
 
 // quotas is what is known of the accounts' limits, those of the last used first.
-func (a *accounts[C]) quotas() (all []dashboard.Quota) {
+func (a *accounts[C]) quotas() (all []api.Quota) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for e := a.order.Front(); e != nil; e = e.Next() {
@@ -117,7 +117,7 @@ func (c *caller[C]) shared(tenant string) bool {
 }
 
 // quotas is what is known of the limits of the worker's account and of the tenants'.
-func (c *caller[C]) quotas() (all []dashboard.Quota) {
+func (c *caller[C]) quotas() (all []api.Quota) {
 	if c.common != nil {
 		all = quotasOf("", *c.common)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/clients"
-	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/credentials"
 	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/internal/test/redistest"
@@ -66,7 +66,7 @@ func handling(t *testing.T, name string, c config) (*queue.Worker, *details) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := newDetails(dashboard.NewMetrics(prometheus.NewRegistry()))
+	seen := newDetails(metrics.New(prometheus.NewRegistry()))
 	_, stop, err := handlers(worker, c, store, endpoints.New(redistest.Shared(t).Client(), logger), seen)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/queue"
 )
@@ -94,7 +94,7 @@ func (c config) check() error {
 	if c.Concurrency < 1 || c.Concurrency > 100_000 {
 		wrong("CONCURRENCY", "%d is not within 1 to 100000", c.Concurrency)
 	}
-	if _, err := dashboard.ParseTenants(c.MetricsTenants); err != nil {
+	if _, err := metrics.ParseTenants(c.MetricsTenants); err != nil {
 		wrong("METRICS_TENANTS", "%w", err)
 	}
 	c.HTTP.Check(wrong)

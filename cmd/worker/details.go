@@ -7,7 +7,8 @@ import (
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/breaker"
-	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/limitsfile"
 	"github.com/headgate/headgate/queue/workers"
 )
@@ -15,16 +16,16 @@ import (
 // details is what this worker tells of its providers and its limits file: to
 // metrics as numbers, and to the pages, which list workers, with names.
 type details struct {
-	metrics *dashboard.Metrics // nil: the pages alone are told
+	metrics *metrics.Metrics // nil: the pages alone are told
 
 	mu        sync.Mutex
-	providers []func() dashboard.ProviderDetails
-	told      map[string][]func() []dashboard.Quota // by kind
-	file      func() *dashboard.LimitsFileDetails
+	providers []func() api.ProviderDetails
+	told      map[string][]func() []api.Quota // by kind
+	file      func() *api.LimitsFileDetails
 }
 
-func newDetails(metrics *dashboard.Metrics) *details {
-	return &details{metrics: metrics, told: map[string][]func() []dashboard.Quota{}}
+func newDetails(metrics *metrics.Metrics) *details {
+	return &details{metrics: metrics, told: map[string][]func() []api.Quota{}}
 }
 
 // What a worker tells has little room (queue.MostDetails), and hosts and tenants are
@@ -36,7 +37,7 @@ const (
 )
 
 // quotas shows what read tells of the accounts of a kind.
-func (d *details) quotas(kind string, read func() []dashboard.Quota) {
+func (d *details) quotas(kind string, read func() []api.Quota) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.told[kind] = append(d.told[kind], read)
@@ -49,14 +50,14 @@ func (d *details) add(kind string, failures *breaker.Breaker) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.providers = append(d.providers, func() dashboard.ProviderDetails {
-		p := dashboard.ProviderDetails{Kind: kind}
+	d.providers = append(d.providers, func() api.ProviderDetails {
+		p := api.ProviderDetails{Kind: kind}
 		for _, quotas := range d.told[kind] {
 			p.Quotas = append(p.Quotas, quotas()...)
 		}
 		p.Quotas = p.Quotas[:min(len(p.Quotas), mostTold)]
 		if failures != nil {
-			p.Breaker = &dashboard.BreakerDetails{Opened: failures.Opened()}
+			p.Breaker = &api.BreakerDetails{Opened: failures.Opened()}
 		}
 		return p
 	})
@@ -67,9 +68,9 @@ func (d *details) limitsFile(path string, watcher *limitsfile.Watcher) {
 	d.metrics.LimitsFile(watcher.Err)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.file = func() *dashboard.LimitsFileDetails {
+	d.file = func() *api.LimitsFileDetails {
 		at, err := watcher.Last()
-		file := &dashboard.LimitsFileDetails{Path: clients.Printable(path, mostError)}
+		file := &api.LimitsFileDetails{Path: clients.Printable(path, mostError)}
 		if !at.IsZero() {
 			file.At = at.UTC()
 		}
@@ -84,7 +85,7 @@ func (d *details) limitsFile(path string, watcher *limitsfile.Watcher) {
 func (d *details) read() any {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := dashboard.WorkerDetails{}
+	all := api.WorkerDetails{}
 	for _, provider := range d.providers {
 		all.Providers = append(all.Providers, provider())
 	}
@@ -100,13 +101,13 @@ func (d *details) read() any {
 }
 
 // tooLarge is whether a worker would leave its details out.
-func tooLarge(all dashboard.WorkerDetails) bool {
+func tooLarge(all api.WorkerDetails) bool {
 	text, err := json.Marshal(all)
 	return err == nil && len(text) > workers.MaxDetails
 }
 
 // quotasOf is what a client knows of its account's limits, if it does.
-func quotasOf(account string, client any) (all []dashboard.Quota) {
+func quotasOf(account string, client any) (all []api.Quota) {
 	told, ok := client.(interface{ Quotas() []clients.Quota })
 	if !ok {
 		return nil
@@ -116,7 +117,7 @@ func quotasOf(account string, client any) (all []dashboard.Quota) {
 		if !q.ResetsAt.IsZero() {
 			resets = q.ResetsAt.UTC()
 		}
-		all = append(all, dashboard.Quota{
+		all = append(all, api.Quota{
 			Account: clients.Printable(account, mostKeyText), Name: clients.Printable(q.Name, mostKeyText), Limit: q.Limit, Remaining: q.Remaining, ResetsAt: resets,
 		})
 	}

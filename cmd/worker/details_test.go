@@ -22,7 +22,8 @@ import (
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/email"
 	hooks "github.com/headgate/headgate/clients/webhook"
-	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/internal/limitsfile"
 	"github.com/headgate/headgate/internal/test/redistest"
@@ -34,13 +35,13 @@ import (
 
 // readDetails reads what a page would be shown, and fails where a worker could
 // not tell it.
-func readDetails(t *testing.T, told *details) (dashboard.WorkerDetails, string) {
+func readDetails(t *testing.T, told *details) (api.WorkerDetails, string) {
 	t.Helper()
 	text, err := json.Marshal(told.read())
 	if err != nil || len(text) > workers.MaxDetails {
 		t.Fatalf("%d bytes, %v", len(text), err)
 	}
-	read, err := dashboard.ReadWorkerDetails(workers.Info{ID: "w", Details: text})
+	read, err := api.ReadWorkerDetails(workers.Info{ID: "w", Details: text})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,13 +95,13 @@ func TestDetails(t *testing.T) {
 	if b := models.Breaker; b == nil || b.Opened != 0 || models.Kind != "ai" || len(models.Quotas) != 2 {
 		t.Fatalf("ai: %s", text)
 	}
-	for i, want := range []dashboard.Quota{{Account: "", Remaining: new(int64(50))}, {Account: "acme", Remaining: new(int64(7))}} {
+	for i, want := range []api.Quota{{Account: "", Remaining: new(int64(50))}, {Account: "acme", Remaining: new(int64(7))}} {
 		got := models.Quotas[i]
 		if got.Account != want.Account || got.Name != "requests" || got.Limit != 60 || got.Remaining == nil || *got.Remaining != *want.Remaining || time.Until(got.ResetsAt) <= 0 {
 			t.Errorf("ai: %s", text)
 		}
 	}
-	want := []dashboard.Quota{{Name: "recipients/s", Limit: 14}, {Name: "recipients/24h", Limit: 50_000, Remaining: new(int64(0))}}
+	want := []api.Quota{{Name: "recipients/s", Limit: 14}, {Name: "recipients/24h", Limit: 50_000, Remaining: new(int64(0))}}
 	if mails.Breaker != nil || !reflect.DeepEqual(mails.Quotas, want) {
 		t.Errorf("email: %s", text)
 	}
@@ -141,12 +142,12 @@ func TestDetailsOfTheDemo(t *testing.T) {
 // TestDetailsAreBounded: however many accounts there are, whatever they are called, the
 // details stay such as a worker can tell.
 func TestDetailsAreBounded(t *testing.T) {
-	told := newDetails(dashboard.NewMetrics(prometheus.NewRegistry()))
+	told := newDetails(metrics.New(prometheus.NewRegistry()))
 	for _, kind := range []string{"webhook", "email", "ai", "payment"} {
 		told.add(kind, nil)
-		told.quotas(kind, func() (all []dashboard.Quota) {
+		told.quotas(kind, func() (all []api.Quota) {
 			for range 100 {
-				all = append(all, dashboard.Quota{Account: strings.Repeat("a", mostKeyText), Name: "requests", Limit: 1})
+				all = append(all, api.Quota{Account: strings.Repeat("a", mostKeyText), Name: "requests", Limit: 1})
 			}
 			return all
 		})
@@ -161,7 +162,7 @@ func TestDetailsAreBounded(t *testing.T) {
 
 // TestDetailsOfTheLimitsFile: an operator sees why the file is not in force.
 func TestDetailsOfTheLimitsFile(t *testing.T) {
-	told := newDetails(dashboard.NewMetrics(prometheus.NewRegistry()))
+	told := newDetails(metrics.New(prometheus.NewRegistry()))
 	if read, _ := readDetails(t, told); read.LimitsFile != nil {
 		t.Errorf("without a file: %+v", read.LimitsFile)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/headgate/headgate/clients/email"
 	"github.com/headgate/headgate/clients/payment"
 	"github.com/headgate/headgate/clients/webhook"
-	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/server"
@@ -160,7 +159,7 @@ func demoHandlers(worker *queue.Worker, p *demoProviders, told *details) (stop f
 	for _, kind := range demoKinds {
 		told.add(kind, nil)
 	}
-	told.quotas("ai", func() []dashboard.Quota { return quotasOf("", models) })
+	told.quotas("ai", func() []api.Quota { return quotasOf("", models) })
 	return func() {
 		webhooks.Close()
 		mails.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/internal/limitsfile"
 	"github.com/headgate/headgate/internal/server"
@@ -71,23 +71,23 @@ func run(ctx context.Context, c config) error {
 
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	metrics := dashboard.NewMetrics(registry)
-	tenants, err := dashboard.ParseTenants(c.MetricsTenants)
+	observer := metrics.New(registry)
+	tenants, err := metrics.ParseTenants(c.MetricsTenants)
 	if err != nil {
 		return err // it was checked with the other settings
 	}
 	inspector := inspect.New(client)
-	metrics.Queues(dashboard.Queues{Inspector: inspector, Names: c.Queues, Tenants: tenants, Logger: logger})
-	told := newDetails(metrics)
+	observer.Queues(metrics.Queues{Inspector: inspector, Names: c.Queues, Tenants: tenants, Logger: logger})
+	told := newDetails(observer)
 	told.quotas("email", ses.quotas)
 	worker, err := queue.New(queue.Config{
 		Redis: options, Queues: c.Queues, Concurrency: c.Concurrency, ShutdownTimeout: c.ShutdownTimeout,
-		Logger: logger, Observer: metrics, Details: told.read,
+		Logger: logger, Observer: observer, Details: told.read,
 	})
 	if err != nil {
 		return err
 	}
-	serves := c.HTTP.Server(client, logger, metrics.Handler(), worker.Ready)
+	serves := c.HTTP.Server(client, logger, observer.Handler(), worker.Ready)
 	serves.API.Inspector = inspector
 	web, err := server.Open(serves)
 	if err != nil {

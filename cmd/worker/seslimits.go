@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients/email"
-	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
 )
@@ -157,18 +157,18 @@ func lower(set limits.Set, quota email.SESQuota) (limits.Set, error) {
 }
 
 // quotas is what SES told of the account last.
-func (s *sesLimits) quotas() []dashboard.Quota {
+func (s *sesLimits) quotas() []api.Quota {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil {
 		return nil
 	}
-	var all []dashboard.Quota
+	var all []api.Quota
 	if perSecond := int64(s.known.PerSecond); perSecond > 0 {
-		all = append(all, dashboard.Quota{Name: "recipients/s", Limit: perSecond})
+		all = append(all, api.Quota{Name: "recipients/s", Limit: perSecond})
 	}
 	if s.known.PerDay > 0 {
-		all = append(all, dashboard.Quota{Name: "recipients/24h", Limit: s.known.PerDay, Remaining: new(max(s.known.PerDay-s.known.LastDay, 0))})
+		all = append(all, api.Quota{Name: "recipients/24h", Limit: s.known.PerDay, Remaining: new(max(s.known.PerDay-s.known.LastDay, 0))})
 	}
 	return all
 }

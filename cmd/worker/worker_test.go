@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/dashboard"
+	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/workers"
 )
@@ -189,7 +189,7 @@ func TestRunAndHealthcheck(t *testing.T) {
 	if len(living) != 1 || living[0].PID != os.Getpid() || !slices.Equal(living[0].Kinds, []string{"webhook"}) {
 		t.Fatalf("workers: %+v", living)
 	}
-	told, err := dashboard.ReadWorkerDetails(living[0])
+	told, err := api.ReadWorkerDetails(living[0])
 	if err != nil || told.LimitsFile == nil || !strings.HasSuffix(told.LimitsFile.Path, "limits.yaml") ||
 		len(told.Providers) != 1 || told.Providers[0].Kind != "webhook" || told.Providers[0].Breaker == nil {
 		t.Errorf("details: %s, %v", living[0].Details, err)

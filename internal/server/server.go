@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/headgate/headgate/dashboard"
 	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/dashboard/web"
 	"github.com/headgate/headgate/internal/keysfile"
 )
 
@@ -213,7 +213,8 @@ func (s *Server) mainHandler() http.Handler {
 	if s.admin == nil {
 		s.machines(mux)
 	}
-	mux.Handle("/", dashboard.NewHandler(s.api))
+	mux.Handle(api.Base+"/", s.api)
+	mux.Handle("/", web.Handler())
 	return mux
 }
 

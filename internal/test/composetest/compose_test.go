@@ -439,7 +439,7 @@ func TestChecklistNamesMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob("../../../dashboard/*.go")
+	files, err := filepath.Glob("../../../dashboard/metrics/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package dashboard
+package metrics
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 // filled is a registry with a value for every metric that needs no Redis.
 func filled() (*prometheus.Registry, *Metrics) {
 	registry := prometheus.NewRegistry()
-	m := NewMetrics(registry)
+	m := New(registry)
 	var observer queue.Observer = m
 	observer.Finished("email", "email", lifecycle.Done)
 	observer.Gated("email", queue.Gating{Kind: "email", Decision: "sent", Asked: 2 * time.Millisecond, Held: 30 * time.Millisecond, Runnable: 4 * time.Millisecond, Waited: 3 * time.Second})

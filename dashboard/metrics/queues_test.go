@@ -1,4 +1,4 @@
-package dashboard
+package metrics
 
 import (
 	"bytes"
@@ -88,7 +88,7 @@ func value(metric *dto.Metric) float64 {
 func shown(t *testing.T, client redis.UniversalClient, tenants Tenants, names ...string) *prometheus.Registry {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	NewMetrics(registry).Queues(Queues{
+	New(registry).Queues(Queues{
 		Inspector: inspect.New(client), Names: names, Tenants: tenants, Logger: slog.New(slog.DiscardHandler),
 	})
 	return registry
@@ -331,7 +331,7 @@ func TestQueuesWhileRedisIsAway(t *testing.T) {
 	enqueue(t, client, "q", map[string]int{"a": 3})
 	var log bytes.Buffer
 	registry := prometheus.NewRegistry()
-	NewMetrics(registry).Queues(Queues{
+	New(registry).Queues(Queues{
 		Inspector: inspect.New(client), Names: []string{"q"}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	up := func() bool {

@@ -1,4 +1,4 @@
-package dashboard
+package metrics
 
 import (
 	"flag"
@@ -60,7 +60,7 @@ func TestNothingIsLeftOut(t *testing.T) {
 // with -update it writes it.
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
-	const path, begins, ends = "../docs/metrics.md", "<!-- table -->\n", "<!-- end of table -->\n"
+	const path, begins, ends = "../../docs/metrics.md", "<!-- table -->\n", "<!-- end of table -->\n"
 	var table strings.Builder
 	table.WriteString("\n| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n")
 	for _, family := range everyMetric(t) {
@@ -85,7 +85,7 @@ func TestMetricsPage(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("the table of %s is not that of the registry; go test ./dashboard -run TestMetricsPage -update writes this one:\n%s", path, table.String())
+		t.Fatalf("the table of %s is not that of the registry; go test ./dashboard/metrics -run TestMetricsPage -update writes this one:\n%s", path, table.String())
 	}
 	if err := os.WriteFile(path, []byte(before+begins+table.String()+ends+after), 0o644); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestMetricsPage(t *testing.T) {
 func TestCountersBeginAtZero(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	m := NewMetrics(registry)
+	m := New(registry)
 	m.Serve("email")
 	m.Called("email", queue.Called{Kind: "email", Took: time.Second, Answer: lifecycle.AnswerOK})
 	got := page(t, registry)

@@ -1,6 +1,5 @@
-// Package dashboard shows operators what is going on: metrics now, and later
-// the pages that are built on them.
-package dashboard
+// Package metrics exports what workers and queues do to Prometheus.
+package metrics
 
 import (
 	"net/http"
@@ -59,8 +58,8 @@ func histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
 	}
 }
 
-// NewMetrics makes the metrics of a process, on the given registry.
-func NewMetrics(registry *prometheus.Registry) *Metrics {
+// New makes the metrics of a process, on the given registry.
+func New(registry *prometheus.Registry) *Metrics {
 	var all []prometheus.Collector
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "headgate", Name: name, Help: help}, labels)

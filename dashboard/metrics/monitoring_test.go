@@ -1,4 +1,4 @@
-package dashboard
+package metrics
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ func promtool(t *testing.T, args ...string) {
 		t.Fatal("no promtool in PATH; scripts/install-test-deps.sh installs it")
 	}
 	cmd := exec.Command(path, args...)
-	cmd.Dir = "prometheus"
+	cmd.Dir = "../prometheus"
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, bytes.TrimSpace(out))
 	}
@@ -36,7 +36,7 @@ func TestPromtool(t *testing.T) {
 
 func rules(t *testing.T) []monitoring.Rule {
 	t.Helper()
-	all, err := monitoring.Rules(".")
+	all, err := monitoring.Rules("..")
 	if err != nil || len(all) == 0 {
 		t.Fatalf("%d rules: %v", len(all), err)
 	}
@@ -45,7 +45,7 @@ func rules(t *testing.T) []monitoring.Rule {
 
 func boards(t *testing.T) []monitoring.Board {
 	t.Helper()
-	all, err := monitoring.Boards(".")
+	all, err := monitoring.Boards("..")
 	if err != nil || len(all) != 2 {
 		t.Fatalf("%d dashboards: %v", len(all), err)
 	}
@@ -64,7 +64,7 @@ func TestAlerts(t *testing.T) {
 			} `yaml:"alert_rule_test"`
 		} `yaml:"tests"`
 	}
-	if err := monitoring.Read("prometheus/tests.yml", &file); err != nil {
+	if err := monitoring.Read("../prometheus/tests.yml", &file); err != nil {
 		t.Fatal(err)
 	}
 	fires, silent := map[string]int{}, map[string]int{}
