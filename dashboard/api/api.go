@@ -80,7 +80,6 @@ type API struct {
 	routes    []route
 	handler   http.Handler
 	client    *queue.Client
-	singles   *coalescer
 	batches   chan struct{} // a place for each batch under way
 	refused   *refusals
 	lab       *lab
@@ -106,7 +105,6 @@ func New(config Config) (*API, error) {
 	}
 	a.expect = &expectations{inspector: a.inspector, lanes: map[laneOf]*expected{}}
 	a.watch = newWatch(a)
-	a.singles = &coalescer{enqueue: a.client.EnqueueMany}
 	var err error
 	if a.lab, err = newLab(config.Redis); err != nil {
 		return nil, err

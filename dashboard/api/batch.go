@@ -223,7 +223,7 @@ func (b *batch) jobOf(e jobline.Entry) (queue.Job, error) {
 
 // enqueue enqueues a chunk. The error is one that the next chunk would meet, too.
 func (b *batch) enqueue(ctx context.Context, c *chunk) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*mostEnqueueTime)
+	ctx, cancel := context.WithTimeout(ctx, 2*maxEnqueueTime)
 	defer cancel()
 	var stop error
 	done := 0

@@ -1,11 +1,13 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/queue"
@@ -29,6 +31,9 @@ type receipt struct {
 	Text string `json:"text,omitempty"`
 }
 
+// maxEnqueueTime bounds a round trip with its repetitions.
+const maxEnqueueTime = 10 * time.Second
+
 // enqueueOne answers POST /jobs.
 func (a *API) enqueueOne(r *request) (answer, error) {
 	if err := wantType(r.Request, "application/json"); err != nil {
@@ -42,7 +47,9 @@ func (a *API) enqueueOne(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	got, err := a.singles.do(r.Context(), job)
+	ctx, cancel := context.WithTimeout(r.Context(), maxEnqueueTime)
+	defer cancel()
+	got, err := a.client.Enqueue(ctx, job)
 	if err != nil {
 		return answer{}, err
 	}
