@@ -196,7 +196,7 @@ func limitsSet(cmd *cobra.Command, o *options, w which, change operate.Override)
 	}
 	defer client.Close()
 	if err := operate.SetOverride(ctx, client, w.queue, w.tenant, w.limit, change); err != nil {
-		if isInvalid(err) || strings.HasPrefix(err.Error(), "override of limit") { // a change that the limit does not bear
+		if _, refused := errors.AsType[*limits.ChangeError](err); refused || isInvalid(err) {
 			return usageError{oneLine(err)}
 		}
 		return err

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
@@ -238,10 +237,7 @@ func (a *API) clearLimit(r *request) (answer, error) {
 
 // changeProblem is what a limit does not bear.
 func changeProblem(err error) error {
-	if err == nil || len(invalidFields(err)) > 0 || away(err) || errors.Is(err, queue.ErrUnknown) {
-		return err
-	}
-	if strings.HasPrefix(err.Error(), "override of limit") {
+	if _, refused := errors.AsType[*limits.ChangeError](err); refused {
 		return newProblem(http.StatusBadRequest, codeInvalid, "%s", oneLine(err))
 	}
 	return err

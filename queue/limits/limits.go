@@ -165,6 +165,15 @@ func (l Limit) Validate() error {
 	return errors.Join(errs...)
 }
 
+// ChangeError reports a change that cannot be made to a limit. Nothing was changed.
+type ChangeError struct {
+	Limit  string
+	Reason error // see [Limit.CheckChange]
+}
+
+func (e *ChangeError) Error() string { return fmt.Sprintf("override of limit %q: %v", e.Limit, e.Reason) }
+func (e *ChangeError) Unwrap() error { return e.Reason }
+
 // CheckChange reports why a change cannot be made to a limit, or nil.
 func (l Limit) CheckChange(c Change) error {
 	if !slices.Contains(l.Per, "tenant") {

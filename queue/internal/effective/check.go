@@ -14,7 +14,7 @@ func CheckOverride(limit limits.Limit, change limits.Change) error {
 		return validation.Field("limit", "nothing of it changes: name a rate, a burst, a capacity or a concurrency")
 	}
 	if err := limit.CheckChange(change); err != nil {
-		return fmt.Errorf("override of limit %q: %w", limit.Name, err)
+		return &limits.ChangeError{Limit: limit.Name, Reason: err}
 	}
 	return nil
 }
