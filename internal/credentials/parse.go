@@ -12,11 +12,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/internal/filewatch"
 )
 
 // fields are those of each kind. Only webhooks have a list: the newest first, and
@@ -85,30 +86,14 @@ type entry struct {
 // version is what a file said at a moment, with the files that it named.
 type version struct {
 	tenants map[string]map[string]entry
-	stamps  map[string]stamp
-}
-
-// stamp tells whether a file has changed.
-type stamp struct {
-	there bool
-	mode  os.FileMode
-	size  int64
-	at    time.Time
-}
-
-func stampOf(path string) stamp {
-	info, err := os.Stat(path)
-	if err != nil {
-		return stamp{}
-	}
-	return stamp{true, info.Mode().Perm(), info.Size(), info.ModTime()}
+	stamps  filewatch.Version
 }
 
 // read reads the file and what it names. The stamps are those of before, so that
 // a change while reading is one that comes after it; they are there also with an
 // error.
 func read(path string, check Check) (version, error) {
-	v := version{stamps: map[string]stamp{}}
+	v := version{stamps: filewatch.Version{}}
 	text, err := v.load(path, mostBytes)
 	if err != nil {
 		return v, fmt.Errorf("credentials file: %w", err)
@@ -121,7 +106,7 @@ func read(path string, check Check) (version, error) {
 }
 
 func (v *version) load(path string, most int64) ([]byte, error) {
-	v.stamps[path] = stampOf(path)
+	v.stamps.Add(path)
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

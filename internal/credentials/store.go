@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/filewatch"
 )
 
 // Check tells what is wrong with the secrets of a kind, or nil, without repeating
@@ -39,13 +41,13 @@ type Store struct {
 	tenants map[string]map[string]entry
 
 	// Of the goroutine of Run.
-	decided map[string]stamp // of the version that was taken or refused last
-	warned  map[string]stamp
+	decided filewatch.Version // that was taken or refused last
+	warned  filewatch.Version
 }
 
 // Open reads the file. The error names the mistakes in it.
 func Open(path string, logger *slog.Logger, check Check) (*Store, error) {
-	s := &Store{path: path, logger: logger, check: check, warned: map[string]stamp{}}
+	s := &Store{path: path, logger: logger, check: check, warned: filewatch.Version{}}
 	v, err := read(path, check)
 	if err != nil {
 		return nil, err
@@ -84,40 +86,20 @@ func (s *Store) For(kind, tenant string) (*Secrets, error) {
 	return e.secrets, nil
 }
 
-// Run reads the file again whenever it, or one that it names, has changed and was
-// left alone for a second, until ctx is done. It looks instead of being told, for
-// what the file names lies in many folders; where it names thousands of files it
-// looks less often.
+// Run reads the file again whenever it, or one that it names, has changed, until ctx is
+// done. A file with mistakes changes nothing.
 func (s *Store) Run(ctx context.Context) error {
-	var restless map[string]stamp
-	for {
-		timer := time.NewTimer(time.Second + time.Duration(len(s.decided))*time.Millisecond)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		}
-		now := map[string]stamp{}
-		for path := range s.decided {
-			now[path] = stampOf(path)
-		}
-		if maps.Equal(now, s.decided) {
-			restless = nil
-			continue
-		}
-		if !maps.Equal(now, restless) {
-			restless = now // it may be half written
-			continue
-		}
+	filewatch.Run(ctx, time.Second, s.decided, func() filewatch.Version {
 		v, err := read(s.path, s.check)
 		if err != nil {
 			s.decided = v.stamps
 			s.logger.Error("the credentials file was not taken; the credentials in force stay", "error", err)
-			continue
+		} else {
+			s.take(v)
 		}
-		s.take(v)
-	}
+		return s.decided
+	})
+	return nil
 }
 
 // take puts a version in force.
@@ -129,8 +111,8 @@ func (s *Store) take(v version) {
 	s.logger.Info("the credentials file is in force", "file", s.path, "tenants", len(v.tenants))
 	for _, path := range slices.Sorted(maps.Keys(v.stamps)) {
 		const others = 0o137 // all but reading and writing by the owner, and reading by the group
-		if now := v.stamps[path]; now.mode&others != 0 && s.warned[path].mode != now.mode {
-			s.logger.Warn("SECRETS IN A FILE THAT OTHERS CAN READ OR CHANGE: chmod 600 it, or 640", "file", path, "mode", fmt.Sprintf("%04o", now.mode))
+		if now := v.stamps[path]; now.Mode&others != 0 && s.warned[path].Mode != now.Mode {
+			s.logger.Warn("SECRETS IN A FILE THAT OTHERS CAN READ OR CHANGE: chmod 600 it, or 640", "file", path, "mode", fmt.Sprintf("%04o", now.Mode))
 		}
 	}
 	s.warned = v.stamps

@@ -22,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/filewatch"
 	"github.com/headgate/headgate/internal/strictyaml"
 	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
@@ -128,22 +129,7 @@ type Store struct {
 	path   string
 	logger *slog.Logger
 	keys   atomic.Pointer[api.Keys]
-	seen   stamp // of the version that was taken or refused last
-}
-
-// stamp tells whether a file has changed.
-type stamp struct {
-	size int64
-	at   time.Time
-	err  string
-}
-
-func stampOf(path string) stamp {
-	info, err := os.Stat(path)
-	if err != nil {
-		return stamp{err: err.Error()}
-	}
-	return stamp{size: info.Size(), at: info.ModTime()}
+	seen   filewatch.Version // that was taken or refused last
 }
 
 // Open reads the file; the error names every mistake in it.
@@ -159,7 +145,7 @@ func Open(path string, logger *slog.Logger) (*Store, error) {
 func (s *Store) Keys() *api.Keys { return s.keys.Load() }
 
 func (s *Store) read() error {
-	s.seen = stampOf(s.path)
+	s.seen = filewatch.Look(s.path)
 	f, err := os.Open(s.path)
 	if err != nil {
 		return err
@@ -178,29 +164,14 @@ func (s *Store) read() error {
 	return nil
 }
 
-// Run reads the file again when it has changed and was left alone for a second,
-// until ctx is done. It looks instead of being told, which works in every kind of
-// folder. A file with mistakes changes nothing.
+// Run reads the file again when it has changed, until ctx is done. A file with mistakes
+// changes nothing.
 func (s *Store) Run(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	var restless stamp
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		now := stampOf(s.path)
-		if now == s.seen {
-			continue
-		}
-		if now != restless {
-			restless = now // it may be half written
-			continue
-		}
+	filewatch.Run(ctx, time.Second, s.seen, func() filewatch.Version {
 		if err := s.read(); err != nil {
 			s.logger.Error("the keys file was not taken; the keys in force stay", "error", err)
 		}
-	}
+		return s.seen
+	})
+	return nil
 }

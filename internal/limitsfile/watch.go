@@ -2,16 +2,15 @@ package limitsfile
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
+	"github.com/headgate/headgate/internal/filewatch"
 	"github.com/headgate/headgate/queue/limits"
 )
 
@@ -21,10 +20,9 @@ type Watcher struct {
 	logger *slog.Logger
 	apply  func(context.Context, limits.Set) error
 
-	settle time.Duration // how long the folder must be left alone: editors write in several steps
-	most   time.Duration // how long a busy folder can keep the file from being read
-	again  time.Duration // when limits that were refused are offered again
-	poll   time.Duration // when the file is read although nothing was heard of it
+	again time.Duration // when limits that were refused are offered again
+
+	decided string // what the file said that was taken or refused last
 
 	mu  sync.Mutex
 	at  time.Time // when err was set; zero: never
@@ -34,10 +32,7 @@ type Watcher struct {
 // NewWatcher makes a watcher, which [Watcher.Run] starts. Apply puts limits in
 // force; when it fails, it gets the same limits again every second.
 func NewWatcher(path string, logger *slog.Logger, apply func(context.Context, limits.Set) error) *Watcher {
-	return &Watcher{
-		path: path, logger: logger, apply: apply,
-		settle: 100 * time.Millisecond, most: time.Second, again: time.Second, poll: 10 * time.Second,
-	}
+	return &Watcher{path: path, logger: logger, apply: apply, again: time.Second}
 }
 
 // Err is why the file as it stands is not in force, or nil: an [Error] that
@@ -56,84 +51,70 @@ func (w *Watcher) Last() (at time.Time, err error) {
 	return w.at, w.err
 }
 
+// lookEvery is how often the file is looked at: changed limits are in force at once for
+// whoever edits them.
+const lookEvery = 100 * time.Millisecond
+
 // Run reads the file now and after every change, until ctx is done. A file with
-// mistakes changes nothing, and each mistake is logged once. It watches the
-// file's folder, because editors and Kubernetes replace files rather than write
-// them, and looks by itself every few seconds, because network folders, and
-// folders that are replaced themselves, do not tell.
+// mistakes changes nothing, and each mistake is logged once.
 func (w *Watcher) Run(ctx context.Context) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
+	if _, err := os.Stat(filepath.Dir(w.path)); err != nil {
 		return fmt.Errorf("watch %s: %w", w.path, err)
 	}
-	defer watcher.Close()
-	folder := filepath.Dir(w.path)
-	if err := watcher.Add(folder); err != nil {
-		return fmt.Errorf("watch %s: %w", w.path, err)
-	}
-	var decided string
-	var restless time.Time    // since when the folder changes; zero: it does not
-	timer := time.NewTimer(0) // the file may have changed since it was read first
-	defer timer.Stop()
-	soon := func() {
-		if restless.IsZero() {
-			restless = time.Now()
-		}
-		timer.Reset(min(w.settle, max(0, w.most-time.Since(restless))))
-	}
+	read := func() filewatch.Version { return w.read(ctx) }
+	filewatch.Run(ctx, lookEvery, read(), read) // it may have changed since it was read first
+	return nil
+}
+
+// read puts the file in force unless it says what was decided on before. Limits that apply
+// does not take are offered again until it does, or the file changes.
+func (w *Watcher) read(ctx context.Context) filewatch.Version {
 	for {
+		version := filewatch.Look(w.path)
+		if w.check(ctx) == nil {
+			return version
+		}
 		select {
 		case <-ctx.Done():
-			return nil
-		case err := <-watcher.Errors:
-			w.logger.Warn("watching the limits file", "file", w.path, "error", err)
-			soon() // events may have been lost
-		case <-watcher.Events:
-			soon()
-		case <-timer.C:
-			restless = time.Time{}
-			// Again, in case that the folder was replaced; else it changes nothing.
-			_ = watcher.Add(folder)
-			next := w.poll
-			if decided, err = w.check(ctx, decided); err != nil {
-				next = w.again
-			}
-			timer.Reset(next)
+			return version
+		case <-time.After(w.again):
 		}
 	}
 }
 
-// check reads the file and acts on it if it is not the one that was decided
-// before. The error is that of apply: the same file may be taken later.
-func (w *Watcher) check(ctx context.Context, decided string) (now string, err error) {
+// check reads the file and acts on it. The error is that of apply: the same file may be
+// taken later.
+func (w *Watcher) check(ctx context.Context) error {
 	data, err := load(w.path)
+	now := "file: " + string(data)
 	if err != nil {
 		now = "unreadable: " + err.Error()
-	} else {
-		now = fmt.Sprintf("%x", sha256.Sum256(data))
 	}
-	if now == decided {
-		return now, nil
+	if now == w.decided {
+		return nil
 	}
 	var set limits.Set
 	if err == nil {
 		set, err = Parse(data)
 	}
 	if err != nil {
+		w.decided = now
 		w.refuse(err)
-		return now, nil
+		return nil
 	}
 	if err := w.apply(ctx, set); err != nil {
 		if ctx.Err() == nil { // else it failed because all ends
 			w.refuse(err)
 		}
-		return "", err // it may have been put in force in part: so offer even the file before it
+		w.decided = "" // it may have been put in force in part: so offer even the file before it
+		return err
 	}
+	w.decided = now
 	w.mu.Lock()
 	w.at, w.err = time.Now(), nil
 	w.mu.Unlock()
 	w.logger.Info("the limits file is in force", "file", w.path)
-	return now, nil
+	return nil
 }
 
 // refuse keeps and logs why the file is not taken, once for the same reason.

@@ -147,7 +147,7 @@ func TestWatchInBusyFolder(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "limits.yaml")
 	write(t, path, good)
-	_, taken, _ := watched(t, path, func(w *Watcher) { w.settle, w.most, w.poll = time.Hour, 50*time.Millisecond, time.Hour })
+	_, taken, _ := watched(t, path, nil)
 	next(t, "the first read", taken)
 	replace(t, path, strings.Replace(good, "300/s", "200/s", 1))
 	for end := time.Now().Add(patience); len(taken) == 0 && time.Now().Before(end); {
@@ -170,7 +170,7 @@ func TestWatchReplacedFolder(t *testing.T) {
 		write(t, path, text)
 	}
 	put(good)
-	_, taken, _ := watched(t, path, func(w *Watcher) { w.poll = 20 * time.Millisecond })
+	_, taken, _ := watched(t, path, nil)
 	next(t, "the first read", taken)
 	if err := os.Rename(dir, dir+".old"); err != nil {
 		t.Fatal(err)

@@ -1,12 +1,14 @@
 package server
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"os"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/headgate/headgate/internal/filewatch"
 )
 
 // certificate is a pair of files that is read again when one of them changes, as
@@ -14,24 +16,8 @@ import (
 type certificate struct {
 	certFile, keyFile string
 	logger            *slog.Logger
-
-	mu     sync.Mutex
-	pair   *tls.Certificate
-	stamps [2]fileStamp
-	looked time.Time
-}
-
-type fileStamp struct {
-	size int64
-	at   time.Time
-}
-
-func stampOf(path string) fileStamp {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fileStamp{}
-	}
-	return fileStamp{info.Size(), info.ModTime()}
+	pair              atomic.Pointer[tls.Certificate]
+	seen              filewatch.Version
 }
 
 func openCertificate(certFile, keyFile string, logger *slog.Logger) (*certificate, error) {
@@ -43,33 +29,27 @@ func openCertificate(certFile, keyFile string, logger *slog.Logger) (*certificat
 }
 
 func (c *certificate) read() error {
-	c.stamps, c.looked = [2]fileStamp{stampOf(c.certFile), stampOf(c.keyFile)}, time.Now()
+	c.seen = filewatch.Look(c.certFile, c.keyFile)
 	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	if err != nil {
-		return err
+	if err == nil {
+		c.pair.Store(&pair)
 	}
-	c.pair = &pair
-	return nil
+	return err
 }
 
-// lookEvery is how often the files are looked at, at most.
-const lookEvery = time.Second
-
-// get is the certificate for a handshake. Files that do not fit together, as
-// between the writing of one and the other, leave the one before in force.
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.looked) < lookEvery {
-		return c.pair, nil
-	}
-	c.looked = time.Now()
-	if now := [2]fileStamp{stampOf(c.certFile), stampOf(c.keyFile)}; now != c.stamps {
+// Run reads the files again when they have changed, until ctx is done. Files that do not
+// fit together, as between the writing of one and the other, leave the pair before in force.
+func (c *certificate) Run(ctx context.Context) error {
+	filewatch.Run(ctx, time.Second, c.seen, func() filewatch.Version {
 		if err := c.read(); err != nil {
 			c.logger.Error("the certificate was not taken; the one before stays in force", "error", err)
 		} else {
 			c.logger.Info("the certificate was read again", "file", c.certFile)
 		}
-	}
-	return c.pair, nil
+		return c.seen
+	})
+	return nil
 }
+
+// get is the certificate for a handshake.
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.pair.Load(), nil }

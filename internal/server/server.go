@@ -169,6 +169,9 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.keys != nil {
 		parts.Go(func() error { return s.keys.Run(ctx) })
 	}
+	if s.cert != nil {
+		parts.Go(func() error { return s.cert.Run(ctx) })
+	}
 	parts.Go(func() error { return s.serve(ctx, s.main, s.mainHandler(), s.cert) })
 	if s.admin != nil {
 		parts.Go(func() error { return s.serve(ctx, s.admin, s.adminHandler(), nil) })

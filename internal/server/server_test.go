@@ -230,8 +230,10 @@ func pair(t *testing.T, folder string, serial int64) {
 func TestTLS(t *testing.T) {
 	folder := t.TempDir()
 	pair(t, folder, 1)
+	logged := make(lines, 100)
 	s, _ := running(t, func(c *Config) {
 		c.CertFile, c.KeyFile = filepath.Join(folder, "cert.pem"), filepath.Join(folder, "key.pem")
+		c.Logger = slog.New(slog.NewTextHandler(logged, nil))
 	})
 	serial := func() (int64, string) {
 		t.Helper()
@@ -255,12 +257,12 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(folder, "key.pem"), key) // the new certificate beside the old key
-	expire(s)
+	logged.await(t, "the certificate was not taken")
 	if n, _ := serial(); n != 1 {
 		t.Errorf("certificate %d; half a pair was taken", n)
 	}
 	write(t, filepath.Join(folder, "key.pem"), append(whole, '\n'))
-	expire(s)
+	logged.await(t, "the certificate was read again")
 	if n, _ := serial(); n != 2 {
 		t.Errorf("certificate %d; the new one was not taken", n)
 	}
@@ -271,11 +273,27 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// expire lets the files be looked at again at once.
-func expire(s *Server) {
-	s.cert.mu.Lock()
-	defer s.cert.mu.Unlock()
-	s.cert.looked = time.Time{}
+// lines are what a server logs.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// await waits until the server has logged something.
+func (l lines) await(t *testing.T, text string) {
+	t.Helper()
+	for {
+		select {
+		case line := <-l:
+			if strings.Contains(line, text) {
+				return
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("it does not log %q", text)
+		}
+	}
 }
 
 // The end of a server ends its streams, and does not wait for their clients.

@@ -1,0 +1,62 @@
+package filewatch_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/internal/filewatch"
+)
+
+// TestRun: a version is read once, after the files were left alone for a look, and so is
+// the end of a file.
+func TestRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	text := ""
+	write := func(more string) {
+		t.Helper()
+		text += more
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var reads atomic.Int64
+		go filewatch.Run(ctx, time.Second, filewatch.Look(path), func() filewatch.Version {
+			reads.Add(1)
+			return filewatch.Look(path)
+		})
+		time.Sleep(500 * time.Millisecond) // it acts between two looks
+		looks := func(n int, want int64, what string) {
+			t.Helper()
+			time.Sleep(time.Duration(n) * 1001 * time.Millisecond)
+			synctest.Wait()
+			if reads := reads.Load(); reads != want {
+				t.Errorf("%s: it was read %d times, want %d", what, reads, want)
+			}
+		}
+		looks(5, 0, "nothing changed")
+		for range 5 {
+			write("b")
+			looks(1, 0, "it still changes")
+		}
+		looks(1, 1, "it was left alone")
+		looks(5, 1, "nothing changed again")
+		if err := os.Chmod(path, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		looks(2, 2, "its mode changed")
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		looks(2, 3, "it is gone")
+		looks(5, 3, "it stays away")
+	})
+}
