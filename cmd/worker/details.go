@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/clients/breaker"
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/dashboard/metrics"
-	"github.com/headgate/headgate/internal/limitsfile"
+	"github.com/headgate/headgate/queue/limitsfile"
 	"github.com/headgate/headgate/queue/workers"
 )
 

@@ -25,11 +25,11 @@ import (
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/endpoints"
-	"github.com/headgate/headgate/internal/limitsfile"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/limitsfile"
 	"github.com/headgate/headgate/queue/workers"
 )
 

@@ -15,12 +15,12 @@ import (
 
 	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/endpoints"
-	"github.com/headgate/headgate/internal/limitsfile"
 	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/limitsfile"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/tracing"
 )

@@ -12,10 +12,10 @@ import (
 
 	"github.com/headgate/headgate/clients/email"
 	"github.com/headgate/headgate/clients/sandbox"
-	"github.com/headgate/headgate/internal/limitsfile"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/limitsfile"
 )
 
 const sesFile = `queues:

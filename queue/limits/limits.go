@@ -171,7 +171,9 @@ type ChangeError struct {
 	Reason error // see [Limit.CheckChange]
 }
 
-func (e *ChangeError) Error() string { return fmt.Sprintf("override of limit %q: %v", e.Limit, e.Reason) }
+func (e *ChangeError) Error() string {
+	return fmt.Sprintf("override of limit %q: %v", e.Limit, e.Reason)
+}
 func (e *ChangeError) Unwrap() error { return e.Reason }
 
 // CheckChange reports why a change cannot be made to a limit, or nil.
