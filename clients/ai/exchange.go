@@ -6,19 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"time"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 const (
-	mostAnswer       = 8 << 20
-	mostAnswerHeader = 64 << 10
-	mostDial         = 10 * time.Second
-	idleTimeout      = 60 * time.Second
-	mostIdle         = 512
+	mostAnswer = 8 << 20
+	maxIdle    = 512
 )
 
 var errTooLarge = fmt.Errorf("the answer has more than %d bytes", mostAnswer)
@@ -50,32 +46,11 @@ func (x *exchange) begin(ctx context.Context) context.Context {
 type transport struct{ base *http.Transport }
 
 func newTransport() *transport {
-	// HTTP/2 would put all calls on one connection, whose loss makes the outcome
-	// of all of them unknown.
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	return &transport{&http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dial,
-		TLSHandshakeTimeout:    mostDial,
-		Protocols:              protocols,
-		IdleConnTimeout:        idleTimeout,
-		MaxIdleConns:           mostIdle,
-		MaxIdleConnsPerHost:    mostIdle,
-		MaxResponseHeaderBytes: mostAnswerHeader,
-	}}
-}
-
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: mostDial, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return clients.Counted(conn), nil
+	return &transport{shared.New(maxIdle)}
 }
 
 func (t *transport) client() *http.Client {
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: t, CheckRedirect: shared.Stay}
 }
 
 // RoundTrip sends the exchange's body under the SDK's headers, once.

@@ -3,7 +3,6 @@ package ai
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 // outcome is what an answer other than 2xx means. Billing comes first, whatever
@@ -89,21 +89,14 @@ func (c *Client) outcome(a answer) error {
 // A completion that is made twice costs twice and harms nothing, so whoever
 // handles unknown outcomes may repeat it; but it is theirs to say.
 func (c *Client) lost(ctx, limited context.Context, x *exchange) (Result, error) {
-	err := x.err
-	if limited.Err() != nil {
-		err = context.Cause(limited)
-	}
-	switch {
-	case errors.Is(x.err, errTooLarge):
+	if errors.Is(x.err, errTooLarge) {
 		return Result{}, clients.Permanent(c.reason("%s: %v", c.host, x.err))
-	case x.status != 0, x.progress.Sent():
-		// As text: an error that matches context.Canceled would be taken for a call
-		// that was never made.
-		return Result{}, clients.Unknown(c.reason("no answer of %s after the request was sent: %v", c.host, err))
-	case ctx.Err() != nil:
-		return free(), fmt.Errorf("call %s: %w", c.host, ctx.Err())
 	}
-	return free(), clients.Unreachable(c.reason("call %s: %v", c.host, err))
+	sent, result := x.status != 0 || x.progress.Sent(), free()
+	if sent {
+		result = Result{}
+	}
+	return result, shared.Lost(ctx, c.host, sent, c.reason("%v", shared.Cause(limited, x.err)).Error())
 }
 
 // unreadable is what a 2xx without a completion means:

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	shared "github.com/headgate/headgate/clients/internal/transport"
+
 	"github.com/wneessen/go-mail/smtp"
 )
 
@@ -126,7 +128,7 @@ func (c *conn) mechanism(config Config) (smtp.Auth, error) {
 	_, offered := c.client.Extension("AUTH")
 	offers := strings.Fields(strings.ToUpper(offered))
 	_, secure := c.client.TLSConnectionState()
-	if secure || loopback(config.Host) {
+	if secure || shared.Loopback(config.Host) {
 		switch {
 		case slices.Contains(offers, "PLAIN"):
 			return smtp.PlainAuth("", config.Username, config.Password, config.Host, true), nil
@@ -141,11 +143,6 @@ func (c *conn) mechanism(config Config) (smtp.Auth, error) {
 		return smtp.CRAMMD5Auth(config.Username, config.Password), nil
 	}
 	return nil, errors.New("the server offers no way to authenticate that is safe on this connection")
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // send is one transaction.

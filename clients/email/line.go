@@ -5,48 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 // line carries the calls of providers that are reached over HTTP. It follows no
 // redirects, and bounds what an answer can make its reader hold.
 type line struct{ transport *http.Transport }
 
-const (
-	mostDial   = 10 * time.Second // for a connection, and again for TLS on it
-	mostAnswer = 64 << 10
-)
+const mostAnswer = 64 << 10
 
-func newLine(maxIdle int) *line {
-	dialer := &net.Dialer{Timeout: mostDial, KeepAlive: 30 * time.Second}
-	// HTTP/2 would put all calls on one connection, whose loss makes the outcome of
-	// all of them unknown.
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	return &line{&http.Transport{
-		Proxy: http.ProxyFromEnvironment,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			return clients.Counted(conn), nil
-		},
-		Protocols:              protocols,
-		TLSHandshakeTimeout:    mostDial,
-		IdleConnTimeout:        30 * time.Second, // less than any server should wait
-		MaxIdleConns:           max(maxIdle, 0),
-		MaxIdleConnsPerHost:    maxIdle,
-		MaxResponseHeaderBytes: 64 << 10,
-	}}
-}
+func newLine(maxIdle int) *line { return &line{shared.New(maxIdle)} }
 
 // Do makes one call, and no second one. It has the name that Amazon's SDK wants.
 func (l *line) Do(r *http.Request) (*http.Response, error) {
@@ -101,23 +75,11 @@ func (p *progress) watch(ctx context.Context) context.Context {
 //	no address, no connection, no TLS, a connection
 //	that broke, or the time was up, before it was sent unreachable
 func lost(ctx, limited context.Context, provider string, sent, tried bool, reason string) error {
-	if limited.Err() != nil {
-		reason = context.Cause(limited).Error()
+	reason = clients.Printable(shared.Cause(limited, errors.New(reason)).Error(), mostReason)
+	if !tried && !sent && ctx.Err() == nil {
+		return clients.Retryable(clients.NotCalled(fmt.Errorf("%s: %s", provider, reason)))
 	}
-	reason = clients.Printable(reason, mostReason)
-	switch {
-	case sent:
-		return clients.Unknown(fmt.Errorf("%s: no answer after the message was sent: %s", provider, reason))
-	case ctx.Err() != nil:
-		return fmt.Errorf("mail by %s: %w", provider, ctx.Err())
-	}
-	// As text: an error that matches a context's would be taken for a call that was
-	// never made.
-	err := fmt.Errorf("%s: %s", provider, reason)
-	if !tried {
-		return clients.Retryable(clients.NotCalled(err))
-	}
-	return clients.Unreachable(err)
+	return shared.Lost(ctx, provider, sent, reason)
 }
 
 // without cuts secrets out of a provider's words: some repeat what they were sent.
@@ -141,7 +103,7 @@ func checkURL(text string) error {
 		return errors.New("it has a user or a password")
 	case u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
 		return errors.New("it is not https://host, with or without a path")
-	case u.Scheme != "https" && !(u.Scheme == "http" && loopback(u.Hostname())):
+	case u.Scheme != "https" && !(u.Scheme == "http" && shared.Loopback(u.Hostname())):
 		return errors.New("it is not https, and not of this machine")
 	}
 	return nil

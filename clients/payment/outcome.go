@@ -11,6 +11,7 @@ import (
 	"github.com/stripe/stripe-go/v85"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 // outcome is what an answer of Stripe's other than success means:
@@ -102,29 +103,12 @@ func (s *Sender) busy(after time.Duration, reason error) error {
 	return clients.ParkUntil(s.now().Add(max(after, objectPause)), reason)
 }
 
-// lost is what a call without an answer means:
-//
-//	the request was sent        unknown
-//	the worker ends             ctx's error
-//	no address, no connection,
-//	no TLS, the time was up     unreachable
+// lost is what a call without an answer means: see [shared.Lost].
 func (s *Sender) lost(ctx, limited context.Context, sent bool, err error) error {
-	if limited.Err() != nil {
-		err = context.Cause(limited)
-	}
-	if err == nil {
+	if err = shared.Cause(limited, err); err == nil {
 		err = errors.New("no answer")
 	}
-	text := s.clean(err.Error())
-	switch {
-	case sent:
-		// As text: an error that matches context.Canceled would be taken for a call
-		// that was never made.
-		return clients.Unknown(fmt.Errorf("no answer of Stripe after the request was sent: %s", text))
-	case ctx.Err() != nil:
-		return fmt.Errorf("call Stripe: %w", ctx.Err())
-	}
-	return clients.Unreachable(fmt.Errorf("call Stripe: %s", text))
+	return shared.Lost(ctx, "Stripe", sent, s.clean(err.Error()))
 }
 
 // finished judges what Stripe did: a confirmed payment that waits for its

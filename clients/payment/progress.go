@@ -2,10 +2,8 @@ package payment
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/headgate/headgate/clients"
 )
@@ -41,12 +39,4 @@ func (p *progress) header(name string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.headers.Get(name)
-}
-
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: mostDial, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return clients.Counted(conn), nil
 }

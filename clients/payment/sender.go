@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/stripe/stripe-go/v85"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 // Config says which Stripe account pays and how it is reached.
@@ -63,11 +63,8 @@ type Result struct {
 }
 
 const (
-	mostKey          = 255 // characters of an idempotency key
-	mostDial         = 10 * time.Second
-	idleTimeout      = 60 * time.Second
-	mostAnswer       = 1 << 20
-	mostAnswerHeader = 64 << 10
+	mostKey    = 255 // characters of an idempotency key
+	mostAnswer = 1 << 20
 )
 
 // New makes a Sender; nothing is dialled yet. The error names every field that
@@ -88,7 +85,7 @@ func New(config Config) (*Sender, error) {
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		wrong("url: it is not one such as %s", stripe.APIURL)
-	case u.Scheme == "http" && !loopback(u.Hostname()):
+	case u.Scheme == "http" && !shared.Loopback(u.Hostname()):
 		wrong("url: http is for this machine alone; want https, for the key goes over the line")
 	case u.Scheme != "http" && u.Scheme != "https":
 		wrong("url: it is neither http nor https")
@@ -108,26 +105,13 @@ func New(config Config) (*Sender, error) {
 	config.Timeout = cmp.Or(config.Timeout, 80*time.Second)
 	config.MaxIdle = cmp.Or(config.MaxIdle, 64)
 
-	// HTTP/2 would put all calls on one connection, whose loss makes the outcome
-	// of all of them unknown.
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	transport := &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dial,
-		TLSHandshakeTimeout:    mostDial,
-		Protocols:              protocols,
-		IdleConnTimeout:        idleTimeout,
-		MaxIdleConns:           config.MaxIdle,
-		MaxIdleConnsPerHost:    config.MaxIdle,
-		MaxResponseHeaderBytes: mostAnswerHeader,
-	}
+	transport := shared.New(config.MaxIdle)
 	backends := stripe.NewBackendsWithConfig(&stripe.BackendConfig{
 		URL: stripe.String(config.URL),
 		HTTPClient: &http.Client{
 			Transport: &wire{transport},
 			// To the library everything below 400 is a success.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			CheckRedirect: shared.Stay,
 		},
 		MaxNetworkRetries: stripe.Int64(0), // the queue owns retrying
 		EnableTelemetry:   new(false),
@@ -137,11 +121,6 @@ func New(config Config) (*Sender, error) {
 		config: config, transport: transport, now: time.Now,
 		stripe: stripe.NewClient(config.Key, stripe.WithBackends(backends)),
 	}, nil
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Close closes the connections that wait for the next call. Calls under way go

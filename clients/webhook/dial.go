@@ -9,9 +9,8 @@ import (
 	"code.dny.dev/ssrf"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
-
-const mostDial = 10 * time.Second // for a connection, and again for TLS on it
 
 // dialer makes connections that count what they carry.
 type dialer struct {
@@ -20,7 +19,7 @@ type dialer struct {
 }
 
 func newDialer(config Config) *dialer {
-	d := &dialer{net: net.Dialer{Timeout: mostDial, KeepAlive: 30 * time.Second}, tls: &tls.Config{}}
+	d := &dialer{net: net.Dialer{Timeout: shared.MaxDial, KeepAlive: 30 * time.Second}, tls: &tls.Config{}}
 	if config.TLS != nil {
 		d.tls = config.TLS.Clone()
 	}
@@ -54,7 +53,7 @@ func (d *dialer) secure(ctx context.Context, network, address string) (net.Conn,
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, mostDial)
+	ctx, cancel := context.WithTimeout(ctx, shared.MaxDial)
 	defer cancel()
 	secure := tls.Client(conn, config)
 	if err := secure.HandshakeContext(ctx); err != nil {

@@ -14,6 +14,7 @@ import (
 	"code.dny.dev/ssrf"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 // outcome is what an answer other than 2xx means:
@@ -99,24 +100,17 @@ func clock(response *http.Response) time.Time {
 // Other troubles with certificates (expired, unknown authority) are the
 // receiver's to mend: until then it is unreachable.
 func lost(ctx, limited context.Context, host string, hidden secrets, sent bool, err error) error {
-	if limited.Err() != nil {
-		err = context.Cause(limited)
+	err = shared.Cause(limited, err)
+	reason := hidden.cut([]byte(err.Error()))
+	if !sent && ctx.Err() == nil {
+		if errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) {
+			return clients.Permanent(clients.NotCalled(fmt.Errorf("%s is not an address of the public internet", host)))
+		}
+		if _, other := errors.AsType[x509.HostnameError](err); other {
+			return clients.Permanent(fmt.Errorf("call %s: %s", host, reason))
+		}
 	}
-	switch {
-	case sent:
-		// As text: an error that matches context.Canceled would be taken for a call
-		// that was never made, and be repeated without a thought.
-		return clients.Unknown(fmt.Errorf("no answer of %s after the request was sent: %s", host, hidden.cut([]byte(err.Error()))))
-	case ctx.Err() != nil:
-		return fmt.Errorf("call %s: %w", host, ctx.Err())
-	case errors.Is(err, ssrf.ErrProhibitedIP), errors.Is(err, ssrf.ErrProhibitedNetwork):
-		return clients.Permanent(clients.NotCalled(fmt.Errorf("%s is not an address of the public internet", host)))
-	}
-	reason := fmt.Errorf("call %s: %w", host, &printable{err, hidden.cut([]byte(err.Error()))})
-	if _, other := errors.AsType[x509.HostnameError](err); other {
-		return clients.Permanent(reason)
-	}
-	return clients.Unreachable(reason)
+	return shared.Lost(ctx, host, sent, reason)
 }
 
 // mostReason bounds what a receiver can make an error say, in bytes.

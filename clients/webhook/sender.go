@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/clients"
+	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
 // Config says how calls are made. The zero Config is ready for use.
@@ -60,10 +61,8 @@ type Sender struct {
 }
 
 const (
-	idleTimeout      = 60 * time.Second
-	mostIdle         = 4096
-	mostAnswer       = 64 << 10
-	mostAnswerHeader = 64 << 10
+	maxIdle    = 4096
+	mostAnswer = 64 << 10
 )
 
 // New makes a Sender; fields of the Config that are not above zero mean their
@@ -76,20 +75,11 @@ func New(config Config) *Sender {
 	config.MaxIdlePerHost = cmp.Or(max(config.MaxIdlePerHost, 0), 512)
 	config.UserAgent = cmp.Or(config.UserAgent, "Headgate")
 	dialer := newDialer(config)
-	// HTTP/2 would put all calls to a host on one connection, whose loss makes
-	// the outcome of all of them unknown.
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	return &Sender{config: config, dialer: dialer, now: time.Now, transport: &http.Transport{
-		DialContext:            dialer.plain,
-		DialTLSContext:         dialer.secure,
-		Protocols:              protocols,
-		IdleConnTimeout:        idleTimeout,
-		MaxIdleConns:           max(mostIdle, config.MaxIdlePerHost),
-		MaxIdleConnsPerHost:    config.MaxIdlePerHost,
-		MaxResponseHeaderBytes: mostAnswerHeader,
-		DisableCompression:     true, // an answer is read for its first line at most
-	}}
+	transport := shared.New(config.MaxIdlePerHost)
+	transport.Proxy, transport.DialContext, transport.DialTLSContext = nil, dialer.plain, dialer.secure
+	transport.MaxIdleConns = max(maxIdle, config.MaxIdlePerHost)
+	transport.DisableCompression = true // an answer is read for its first line at most
+	return &Sender{config: config, dialer: dialer, now: time.Now, transport: transport}
 }
 
 // Close closes the connections that wait for the next call. Calls under way go

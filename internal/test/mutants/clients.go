@@ -21,11 +21,11 @@ var clientMutants = []mutant{
 		"missing branch", "409 is an attempt under way, and tried again", "clients/webhook TestAnswers",
 	},
 	{
-		"clients/webhook/outcome.go", `case errors.Is(err, ssrf.ErrProhibitedIP), errors.Is(err, ssrf.ErrProhibitedNetwork):`, `case errors.Is(err, ssrf.ErrProhibitedNetwork):`,
+		"clients/webhook/outcome.go", `if errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) {`, `if errors.Is(err, ssrf.ErrProhibitedNetwork) {`,
 		"missing branch", "a private address is refused for good", "clients/webhook TestPrivateAddresses|TestForbiddenAddresses|TestRebinding",
 	},
 	{
-		"clients/webhook/outcome.go", `case sent:`, `case sent && ctx.Err() == nil:`,
+		"clients/internal/transport/transport.go", `case sent:`, `case sent && ctx.Err() == nil:`,
 		"missing condition", "a call that was sent and cut off has no known end", "clients/webhook TestWorkerEnds|TestTimeoutAfterItWasSent|TestLostAfterItWasSent",
 	},
 	{
@@ -93,7 +93,7 @@ var clientMutants = []mutant{
 		"off by one", "a quota of a day comes back on the next one", "clients/ai TestAnswers",
 	},
 	{
-		"clients/ai/outcome.go", `case x.status != 0, x.progress.Sent():`, `case x.status != 0:`,
+		"clients/ai/outcome.go", `sent, result := x.status != 0 || x.progress.Sent(), free()`, `sent, result := x.status != 0, free()`,
 		"missing condition", "a completion without an answer has no known end", "clients/ai TestLost",
 	},
 
