@@ -203,7 +203,7 @@ func FuzzParseRetryAfter(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string, unix int64) {
 		got := clients.ParseRetryAfter(value, time.Unix(unix, 0))
-		if got < 0 || got > clients.LongestRetryAfter {
+		if got < 0 || got > clients.MaxRetryAfter {
 			t.Fatalf("ParseRetryAfter(%q) = %v", value, got)
 		}
 	})

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// LongestRetryAfter bounds what [ParseRetryAfter] believes.
-const LongestRetryAfter = 24 * time.Hour
+// MaxRetryAfter bounds what [ParseRetryAfter] believes.
+const MaxRetryAfter = 24 * time.Hour
 
 // ParseRetryAfter reads a Retry-After header: seconds (some providers send
 // fractions of them) or an HTTP date, which is held against now. The result is
-// within 0 and [LongestRetryAfter]; it is 0 for a value that is absent,
+// within 0 and [MaxRetryAfter]; it is 0 for a value that is absent,
 // malformed or in the past.
 //
 // A provider's dates are best held against the provider's own clock: its Date
@@ -20,8 +20,8 @@ const LongestRetryAfter = 24 * time.Hour
 func ParseRetryAfter(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if seconds, ok := parseSeconds(value); ok {
-		if seconds >= LongestRetryAfter.Seconds() {
-			return LongestRetryAfter
+		if seconds >= MaxRetryAfter.Seconds() {
+			return MaxRetryAfter
 		}
 		return time.Duration(math.Ceil(seconds * float64(time.Second)))
 	}
@@ -29,7 +29,7 @@ func ParseRetryAfter(value string, now time.Time) time.Duration {
 	if err != nil {
 		return 0
 	}
-	return min(max(date.Sub(now), 0), LongestRetryAfter)
+	return min(max(date.Sub(now), 0), MaxRetryAfter)
 }
 
 // parseSeconds reads digits with at most one dot between them. Numbers of any

@@ -35,8 +35,8 @@ type answered[A any] struct {
 
 // A round trip ends with its 100th question, or with the one that passes 2 MiB.
 const (
-	mostShared      = 100
-	mostSharedBytes = 2 << 20
+	maxShared      = 100
+	maxSharedBytes = 2 << 20
 )
 
 // do asks one question. It ends with the round trip, which has a bound of its own.
@@ -102,7 +102,7 @@ func (b *batcher[Q, A]) take() []ask[Q, A] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n, bytes := 0, 0
-	for n < min(len(b.waiting), mostShared) && bytes < mostSharedBytes {
+	for n < min(len(b.waiting), maxShared) && bytes < maxSharedBytes {
 		if b.size != nil {
 			bytes += b.size(b.waiting[n].question)
 		}

@@ -22,8 +22,8 @@ const (
 	// try may be on its way as long as the network was down.
 	repeatFor = 30 * time.Second
 
-	shortestRetryPause = 50 * time.Millisecond
-	maxRetryPause      = time.Second
+	minRetryPause = 50 * time.Millisecond
+	maxRetryPause = time.Second
 )
 
 // retry says when a call to Redis is made again. It belongs to one call of a
@@ -49,7 +49,7 @@ func (r *retry) wait(ctx context.Context, unknown time.Time) bool {
 	if !unknown.IsZero() && unknown.Add(repeatFor).Before(end) {
 		end = unknown.Add(repeatFor)
 	}
-	r.pause = min(max(2*r.pause, shortestRetryPause), maxRetryPause)
+	r.pause = min(max(2*r.pause, minRetryPause), maxRetryPause)
 	pause := r.pause/2 + rand.N(r.pause/2)
 	if time.Until(end) < pause {
 		return false

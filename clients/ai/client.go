@@ -142,7 +142,7 @@ func (c *Client) Send(ctx context.Context, call clients.Call, request Request) (
 
 // checked fills in the total, and tells whether the numbers can be true.
 func (u Usage) checked() (Usage, bool) {
-	if min(u.Prompt, u.Completion, u.Total) < 0 || max(u.Prompt, u.Completion, u.Total) > mostTokens {
+	if min(u.Prompt, u.Completion, u.Total) < 0 || max(u.Prompt, u.Completion, u.Total) > maxTokens {
 		return Usage{}, false
 	}
 	u.Total = max(u.Total, u.Prompt+u.Completion)
@@ -154,8 +154,8 @@ func (c *Client) reason(format string, args ...any) error {
 	return errors.New(c.redact(fmt.Sprintf(format, args...)))
 }
 
-// mostReason bounds what a provider can make an error say, in bytes.
-const mostReason = 300
+// maxReason bounds what a provider can make an error say, in bytes.
+const maxReason = 300
 
 func (c *Client) redact(text string) string {
 	const shortest = 6 // shorter ones are no secrets, and stand in many words
@@ -163,7 +163,7 @@ func (c *Client) redact(text string) string {
 		text = strings.ReplaceAll(text, c.key, "…")
 	}
 	// Some providers repeat a wrong key with a part of it left out.
-	return clients.Printable(maskedKey.ReplaceAllString(text, "…"), mostReason)
+	return clients.Printable(maskedKey.ReplaceAllString(text, "…"), maxReason)
 }
 
 // isObject tells a provider's JSON from the page of a proxy.

@@ -364,7 +364,7 @@ func TestLargeCompletion(t *testing.T) {
 				t.Fatal(err)
 			}
 			encoded, err := json.Marshal(result)
-			if err != nil || len(encoded) > MostResult || len(encoded) < MostResult-20 {
+			if err != nil || len(encoded) > MaxResult || len(encoded) < MaxResult-20 {
 				t.Errorf("%d bytes, %v", len(encoded), err)
 			}
 			if !result.Truncated || result.Completion != nil || !strings.HasPrefix(text, result.Text) || result.Actual()["tokens"] != 9 {

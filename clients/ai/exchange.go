@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	mostAnswer = 8 << 20
-	maxIdle    = 512
+	maxAnswer = 8 << 20
+	maxIdle   = 512
 )
 
-var errTooLarge = fmt.Errorf("the answer has more than %d bytes", mostAnswer)
+var errTooLarge = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 
 // exchange is one call below an SDK: what goes out, and what came back. The SDKs
 // drop fields of requests that they do not know (and a temperature of 0), and
@@ -75,9 +75,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	defer response.Body.Close()
 	x.status, x.header = response.StatusCode, response.Header
-	x.answer, x.err = io.ReadAll(io.LimitReader(response.Body, mostAnswer+1))
-	if len(x.answer) > mostAnswer {
-		x.answer, x.err = x.answer[:mostAnswer], errTooLarge
+	x.answer, x.err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if len(x.answer) > maxAnswer {
+		x.answer, x.err = x.answer[:maxAnswer], errTooLarge
 	}
 	if x.err != nil {
 		return nil, x.err

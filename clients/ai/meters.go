@@ -103,13 +103,13 @@ func (all meters) reset(name string) time.Duration { return all[name].reset }
 
 // parseReset reads a duration such as 6m0s or 12ms, a time as in RFC 3339 or in
 // HTTP, or a number of seconds. The result is within 0 and
-// [clients.LongestRetryAfter].
+// [clients.MaxRetryAfter].
 func parseReset(value string, now time.Time) time.Duration {
 	if d, err := time.ParseDuration(value); err == nil && value != "0" {
-		return min(max(d, 0), clients.LongestRetryAfter)
+		return min(max(d, 0), clients.MaxRetryAfter)
 	}
 	if t, err := time.Parse(time.RFC3339, value); err == nil {
-		return min(max(t.Sub(now), 0), clients.LongestRetryAfter)
+		return min(max(t.Sub(now), 0), clients.MaxRetryAfter)
 	}
 	return clients.ParseRetryAfter(value, now)
 }
@@ -120,7 +120,7 @@ func milliseconds(value string) time.Duration {
 	if err != nil || !(ms > 0) {
 		return 0
 	}
-	return time.Duration(math.Ceil(min(ms*1e6, float64(clients.LongestRetryAfter))))
+	return time.Duration(math.Ceil(min(ms*1e6, float64(clients.MaxRetryAfter))))
 }
 
 // waitWords finds "Please try again in 6m0s." (OpenAI) and "Please retry after 9

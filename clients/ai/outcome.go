@@ -126,7 +126,7 @@ const (
 	// that pauses for a day because of one job would be worse than one call more.
 	maxPause = time.Hour
 
-	longestPark = 32 * 24 * time.Hour // a calendar month, and a day
+	maxPark = 32 * 24 * time.Hour // a calendar month, and a day
 )
 
 var (
@@ -172,7 +172,7 @@ func (a answer) paidAgain() time.Duration {
 			at = m[2]
 		}
 		if t, err := time.Parse("2006-01-02 15:04", m[1]+" "+at); err == nil && t.After(now) {
-			return min(t.Sub(now), longestPark)
+			return min(t.Sub(now), maxPark)
 		}
 	}
 	if a.code == enforcedSpendLimit {

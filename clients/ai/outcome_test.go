@@ -292,7 +292,7 @@ func TestAnswers(t *testing.T) {
 		"200, a page":       {status: 200, source: "captive portals", body: "<html>", want: "retryable", text: "not with JSON"},
 		"200, no choices":   {status: 200, source: openAIChat, body: `{"id":"x","choices":[]}`, want: "permanent", text: "not with a completion"},
 		"200, of elsewhere": {status: 200, source: openAIChat, body: `{"choices":"none"}`, want: "permanent", text: "not with a completion"},
-		"200, endless":      {status: 200, source: "hostile servers", body: `{"x":"` + strings.Repeat("y", mostAnswer), want: "permanent", text: "more than 8388608 bytes"},
+		"200, endless":      {status: 200, source: "hostile servers", body: `{"x":"` + strings.Repeat("y", maxAnswer), want: "permanent", text: "more than 8388608 bytes"},
 	}
 	if len(tests) < 20 {
 		t.Fatal("rows are missing")
@@ -342,7 +342,7 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("it took %d tokens, known: %v", tokens, known)
 			}
 			text := err.Error()
-			if !strings.Contains(text, tt.text) || len(text) > 2*mostReason {
+			if !strings.Contains(text, tt.text) || len(text) > 2*maxReason {
 				t.Errorf("%q; want %q in it", text, tt.text)
 			}
 			for _, secret := range []string{canary, "sk-canar", "21d0"} {

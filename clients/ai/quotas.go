@@ -18,8 +18,8 @@ type quotas struct {
 
 // A provider cannot make a client keep more.
 const (
-	mostQuotas    = 16
-	mostQuotaName = 40
+	maxQuotas    = 16
+	maxQuotaName = 40
 )
 
 // Quotas is what the provider told of the account's limits in the latest answers
@@ -47,7 +47,7 @@ func (q *quotas) note(header http.Header) {
 			quota.ResetsAt = now.Add(m.reset)
 		}
 		_, known := q.known[name]
-		if !isQuotaName(name) || (!known && len(q.known) == mostQuotas) || (quota.Limit == 0 && quota.Remaining == nil) {
+		if !isQuotaName(name) || (!known && len(q.known) == maxQuotas) || (quota.Limit == 0 && quota.Remaining == nil) {
 			continue
 		}
 		if q.known == nil {
@@ -58,5 +58,5 @@ func (q *quotas) note(header http.Header) {
 }
 
 func isQuotaName(name string) bool {
-	return len(name) <= mostQuotaName && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+	return len(name) <= maxQuotaName && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }

@@ -37,7 +37,7 @@ func TestQuotas(t *testing.T) {
 	}
 	note("X-Ratelimit-Limit-Tokens", "2000")
 	all = c.Quotas()
-	if len(all) != mostQuotas || all[len(all)-1].Limit != 2000 {
+	if len(all) != maxQuotas || all[len(all)-1].Limit != 2000 {
 		t.Errorf("%d quotas: %+v", len(all), all)
 	}
 }

@@ -27,10 +27,10 @@ func (r *Request) UnmarshalJSON(body []byte) error {
 }
 
 const (
-	mostRequest  = 32 << 20 // what Anthropic takes, and OpenAI less
-	mostModel    = 256
-	mostMessages = 100_000     // Anthropic's bound
-	mostTokens   = 100_000_000 // far beyond every model
+	maxRequest  = 32 << 20 // what Anthropic takes, and OpenAI less
+	maxModel    = 256
+	maxMessages = 100_000     // Anthropic's bound
+	maxTokens   = 100_000_000 // far beyond every model
 )
 
 // Validate reports everything that makes the request unusable with any provider,
@@ -49,8 +49,8 @@ type fields struct {
 }
 
 func (r Request) parse() (fields, error) {
-	if len(r) > mostRequest {
-		return fields{}, fmt.Errorf("%d bytes are more than %d", len(r), mostRequest)
+	if len(r) > maxRequest {
+		return fields{}, fmt.Errorf("%d bytes are more than %d", len(r), maxRequest)
 	}
 	all, err := members(r)
 	if err != nil {
@@ -65,8 +65,8 @@ func (r Request) parse() (fields, error) {
 		wrong("model: it is missing")
 	case err != nil:
 		wrong("model: it is not a text")
-	case len(f.model) > mostModel:
-		wrong("model: %d bytes are more than %d", len(f.model), mostModel)
+	case len(f.model) > maxModel:
+		wrong("model: %d bytes are more than %d", len(f.model), maxModel)
 	case strings.ContainsFunc(f.model, unicode.IsControl):
 		wrong("model: it has control characters")
 	}
@@ -83,7 +83,7 @@ func (r Request) parse() (fields, error) {
 	}
 	// OpenAI has two names for the bound; the newer one wins there, too.
 	for _, name := range [...]string{"max_tokens", "max_completion_tokens"} {
-		if n, problem := count(all[name], mostTokens); problem != "" {
+		if n, problem := count(all[name], maxTokens); problem != "" {
 			wrong("%s: %s", name, problem)
 		} else if n > 0 {
 			f.completion = n
@@ -134,8 +134,8 @@ func messages(value json.RawMessage) (problems []string) {
 		return []string{": there are none"}
 	case err != nil:
 		return []string{": they are not a list"}
-	case len(list) > mostMessages:
-		return []string{fmt.Sprintf(": %d are more than %d", len(list), mostMessages)}
+	case len(list) > maxMessages:
+		return []string{fmt.Sprintf(": %d are more than %d", len(list), maxMessages)}
 	}
 	for i, message := range list {
 		var m struct {

@@ -46,7 +46,7 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
-	if err := Request(strings.Repeat(" ", mostRequest+1)).Validate(); err == nil {
+	if err := Request(strings.Repeat(" ", maxRequest+1)).Validate(); err == nil {
 		t.Error("an endless one was taken")
 	}
 }
@@ -150,11 +150,11 @@ func FuzzHeaders(f *testing.F) {
 		header := map[string][]string{name1: {value1}, name2: {value2}, "X-Ratelimit-Remaining-Tokens": nil}
 		a := answer{status: 429, header: header, message: message, kind: "requests", now: time.Unix(unix, 0)}
 		for _, wait := range []time.Duration{a.wait(), a.stated(), metersOf(header, a.now).empty()} {
-			if wait < 0 || wait > clients.LongestRetryAfter {
+			if wait < 0 || wait > clients.MaxRetryAfter {
 				t.Fatalf("%v", wait)
 			}
 		}
-		if after := a.paidAgain(); after < 0 || after > longestPark {
+		if after := a.paidAgain(); after < 0 || after > maxPark {
 			t.Fatalf("exhausted for %v", after)
 		}
 	})
@@ -167,7 +167,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status int, body string) {
 		c := &Client{host: "h", key: canary}
 		err := c.outcome(answerOf(&exchange{status: status, answer: []byte(body)}))
-		if text := err.Error(); strings.Contains(text, canary) || len(text) > mostReason+3 || strings.ContainsAny(text, "\r\n\x00") {
+		if text := err.Error(); strings.Contains(text, canary) || len(text) > maxReason+3 || strings.ContainsAny(text, "\r\n\x00") {
 			t.Fatalf("%q", text)
 		}
 	})

@@ -33,7 +33,7 @@ type Result struct {
 	Usage Usage `json:"usage"` // zero when the provider did not say
 
 	// Completion is the provider's answer as it came. It is left out when the
-	// Result would be more than [MostResult].
+	// Result would be more than [MaxResult].
 	Completion json.RawMessage `json:"completion,omitempty"`
 
 	// Truncated: Completion was left out, and Text holds as much of its text as
@@ -49,9 +49,9 @@ type Result struct {
 	known bool // Usage is what was charged
 }
 
-// MostResult is how many bytes the JSON of a Result has at most: a queue stores
+// MaxResult is how many bytes the JSON of a Result has at most: a queue stores
 // results of 64 KiB.
-const MostResult = 64 << 10
+const MaxResult = 64 << 10
 
 // Actual is what the call took of limits by unit: {"tokens": total}. It is zero
 // for a call that the provider refused or that was never sent, and nil when
@@ -68,14 +68,14 @@ func free() Result { return Result{known: true} }
 
 // fit leaves out what is too large. text is the completion's.
 func (r Result) fit(text string) Result {
-	if r.bytes() <= MostResult {
+	if r.bytes() <= MaxResult {
 		return r
 	}
 	r.Completion, r.Truncated = nil, true
 	// Escapes make the encoded text longer than the text by an unknown factor.
-	longest := sort.Search(min(len(text), MostResult)+1, func(n int) bool {
+	longest := sort.Search(min(len(text), MaxResult)+1, func(n int) bool {
 		r.Text = whole(text[:n])
-		return r.bytes() > MostResult
+		return r.bytes() > MaxResult
 	}) - 1
 	r.Text = whole(text[:max(longest, 0)])
 	return r
@@ -86,7 +86,7 @@ func (r Result) fit(text string) Result {
 func (r Result) bytes() int {
 	encoded, err := json.Marshal(r)
 	if err != nil {
-		return MostResult + 1
+		return MaxResult + 1
 	}
 	return len(encoded)
 }

@@ -70,7 +70,7 @@ func pack(call clients.Call, m Message) (*envelope, error) {
 	}
 	for name, value := range call.Headers() {
 		// One word cannot be folded, and a longer line makes servers refuse the mail.
-		if len(value) <= mostHeader {
+		if len(value) <= maxHeader {
 			msg.SetGenHeader(mail.Header(name), value)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // redirects, and bounds what an answer can make its reader hold.
 type line struct{ transport *http.Transport }
 
-const mostAnswer = 64 << 10
+const maxAnswer = 64 << 10
 
 func newLine(maxIdle int) *line { return &line{shared.New(maxIdle)} }
 
@@ -39,7 +39,7 @@ func (l *line) Do(r *http.Request) (*http.Response, error) {
 	response.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.LimitReader(response.Body, mostAnswer), response.Body}
+	}{io.LimitReader(response.Body, maxAnswer), response.Body}
 	return response, nil
 }
 
@@ -75,7 +75,7 @@ func (p *progress) watch(ctx context.Context) context.Context {
 //	no address, no connection, no TLS, a connection
 //	that broke, or the time was up, before it was sent unreachable
 func lost(ctx, limited context.Context, provider string, sent, tried bool, reason string) error {
-	reason = clients.Printable(shared.Cause(limited, errors.New(reason)).Error(), mostReason)
+	reason = clients.Printable(shared.Cause(limited, errors.New(reason)).Error(), maxReason)
 	if !tried && !sent && ctx.Err() == nil {
 		return clients.Retryable(clients.NotCalled(fmt.Errorf("%s: %s", provider, reason)))
 	}

@@ -57,8 +57,8 @@ type Attachment struct {
 }
 
 const (
-	mostRecipients = 1000
-	mostHeader     = 900 // bytes; a line of mail has at most 998
+	maxRecipients = 1000
+	maxHeader     = 900 // bytes; a line of mail has at most 998
 )
 
 // Validate reports everything that makes the message unusable, joined, or nil.
@@ -79,8 +79,8 @@ func (m Message) Validate() error {
 	switch n := len(m.To) + len(m.CC) + len(m.BCC); {
 	case n == 0:
 		wrong("to: nobody would get it")
-	case n > mostRecipients:
-		wrong("to: %d recipients are more than %d", n, mostRecipients)
+	case n > maxRecipients:
+		wrong("to: %d recipients are more than %d", n, maxRecipients)
 	}
 	if reason := lineProblem(m.Subject); reason != "" {
 		wrong("subject: %s", reason)
@@ -149,8 +149,8 @@ func lineProblem(text string) string {
 		return "it is not UTF-8"
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return "it has control characters"
-	case len(text) > mostHeader:
-		return fmt.Sprintf("%d bytes are more than %d", len(text), mostHeader)
+	case len(text) > maxHeader:
+		return fmt.Sprintf("%d bytes are more than %d", len(text), maxHeader)
 	}
 	return ""
 }

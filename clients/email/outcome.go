@@ -46,7 +46,7 @@ func outcome(host string, err error, secrets ...string) error {
 	if !spoke {
 		// As text: an error that matches a context's would be taken for a call that
 		// was never made.
-		reason := clients.Printable(without(cause(err).Error(), secrets...), mostReason)
+		reason := clients.Printable(without(cause(err).Error(), secrets...), maxReason)
 		text := fmt.Errorf("%s: %s: %s", host, at, reason)
 		switch {
 		case at == stepAnswer:
@@ -65,7 +65,7 @@ func outcome(host string, err error, secrets ...string) error {
 		}
 		return clients.Retryable(reason)
 	}
-	reason := fmt.Errorf("%s: %s: %d %s", host, at, r.code, clients.Printable(without(answer.Msg, secrets...), mostReason))
+	reason := fmt.Errorf("%s: %s: %d %s", host, at, r.code, clients.Printable(without(answer.Msg, secrets...), maxReason))
 	all := at == stepConnect || r.code == 454
 	switch {
 	case r.throttled() && r.after() == 0 && daily.MatchString(r.text):
@@ -87,8 +87,8 @@ func outcome(host string, err error, secrets ...string) error {
 	return clients.Permanent(reason)
 }
 
-// mostReason bounds what a server can make an error say, in bytes.
-const mostReason = 200
+// maxReason bounds what a server can make an error say, in bytes.
+const maxReason = 200
 
 // cause is what went wrong, without the step.
 func cause(err error) error {
@@ -147,7 +147,7 @@ func (r reply) after() time.Duration {
 	if m := wait.FindStringSubmatch(r.text); m != nil {
 		n, _ := strconv.Atoi(m[1])
 		unit := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[m[2]]
-		return min(time.Duration(n)*unit, clients.LongestRetryAfter)
+		return min(time.Duration(n)*unit, clients.MaxRetryAfter)
 	}
 	return 0
 }

@@ -129,7 +129,7 @@ func FuzzReply(f *testing.F) {
 		if strings.ContainsAny(err.Error(), "\r\n\x00\x1b") || len(err.Error()) > 300 {
 			t.Fatalf("%q", err)
 		}
-		if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && throttled.RetryAfter() > clients.LongestRetryAfter {
+		if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && throttled.RetryAfter() > clients.MaxRetryAfter {
 			t.Fatalf("%q: %v", text, throttled.RetryAfter())
 		}
 	})

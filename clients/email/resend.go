@@ -50,9 +50,9 @@ type Resend struct {
 }
 
 const (
-	mostResendRecipients = 50       // in to
-	mostResendFiles      = 40 << 20 // bytes of all attachments in base64
-	mostResendKey        = 256
+	maxResendRecipients = 50       // in to
+	maxResendFiles      = 40 << 20 // bytes of all attachments in base64
+	maxResendKey        = 256
 )
 
 // NewResend makes a sender; nothing is called yet. The error names every field
@@ -101,7 +101,7 @@ func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 		return clients.Permanent(clients.NotCalled(err))
 	}
 	key := resendKey(call)
-	advice := fmt.Sprintf("Look in Resend's log for the request with idempotency key %s; to send the mail again, enqueue a new job", clients.Printable(key, mostResendKey))
+	advice := fmt.Sprintf("Look in Resend's log for the request with idempotency key %s; to send the mail again, enqueue a new job", clients.Printable(key, maxResendKey))
 	if err := call.CheckKey(s.now(), "Resend", advice); err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func resendKey(call clients.Call) string {
 		if name != clients.HeaderIdempotencyKey {
 			continue
 		}
-		if len(key) > mostResendKey {
+		if len(key) > maxResendKey {
 			sum := sha256.Sum256([]byte(key))
 			return hex.EncodeToString(sum[:])
 		}
@@ -181,8 +181,8 @@ func resendBody(m Message) ([]byte, error) {
 	switch n := len(m.To); {
 	case n == 0:
 		return nil, errors.New("to: Resend wants a recipient there, besides those of cc and bcc")
-	case n > mostResendRecipients:
-		return nil, fmt.Errorf("to: %d recipients are more than the %d that Resend takes", n, mostResendRecipients)
+	case n > maxResendRecipients:
+		return nil, fmt.Errorf("to: %d recipients are more than the %d that Resend takes", n, maxResendRecipients)
 	}
 	mail := resendMail{
 		From: m.From, To: m.To, CC: m.CC, BCC: m.BCC, ReplyTo: m.ReplyTo, Subject: oneSpace(m.Subject),
@@ -193,8 +193,8 @@ func resendBody(m Message) ([]byte, error) {
 		size += (len(file.Content) + 2) / 3 * 4
 		mail.Attachments = append(mail.Attachments, resendFile(file))
 	}
-	if size > mostResendFiles {
-		return nil, fmt.Errorf("attachments: %d bytes in base64 are more than the %d that Resend takes", size, mostResendFiles)
+	if size > maxResendFiles {
+		return nil, fmt.Errorf("attachments: %d bytes in base64 are more than the %d that Resend takes", size, maxResendFiles)
 	}
 	return json.Marshal(mail)
 }

@@ -23,7 +23,7 @@ func resendProblem(body []byte, apiKey string) problem {
 		return problem{}
 	}
 	p.Name = clients.Printable(without(p.Name, apiKey), 60)
-	p.Message = clients.Printable(without(p.Message, apiKey), mostReason)
+	p.Message = clients.Printable(without(p.Message, apiKey), maxReason)
 	return p
 }
 

@@ -83,8 +83,8 @@ func (k *knownCredentials) secrets() []string {
 
 // What one message may have (https://docs.aws.amazon.com/ses/latest/dg/quotas.html).
 const (
-	mostSESRecipients = 50
-	mostSESBytes      = 40 << 20 // of the mail with its attachments in base64
+	maxSESRecipients = 50
+	maxSESBytes      = 40 << 20 // of the mail with its attachments in base64
 )
 
 // NewSES makes a sender; nothing is called yet. The error names every field that
@@ -123,7 +123,7 @@ func NewSES(config SESConfig) (*SES, error) {
 	} else {
 		var err error
 		if found, err = awsconfig.LoadDefaultConfig(context.Background(), awsconfig.WithRegion(config.Region)); err != nil {
-			return nil, fmt.Errorf("email: ses: %s", clients.Printable(err.Error(), mostReason))
+			return nil, fmt.Errorf("email: ses: %s", clients.Printable(err.Error(), maxReason))
 		}
 	}
 	if found.Region == "" {
@@ -184,11 +184,11 @@ func sesInput(call clients.Call, m Message) (*sesv2.SendEmailInput, error) {
 	if e.utf8 {
 		return nil, errors.New("an address is not of ASCII, which SES does not take; a domain can be written as xn--…")
 	}
-	if len(e.to) > mostSESRecipients {
-		return nil, fmt.Errorf("to: %d recipients are more than the %d that SES takes", len(e.to), mostSESRecipients)
+	if len(e.to) > maxSESRecipients {
+		return nil, fmt.Errorf("to: %d recipients are more than the %d that SES takes", len(e.to), maxSESRecipients)
 	}
-	if len(e.content) > mostSESBytes {
-		return nil, fmt.Errorf("attachments: the mail has %d bytes, more than the %d that SES takes", len(e.content), mostSESBytes)
+	if len(e.content) > maxSESBytes {
+		return nil, fmt.Errorf("attachments: the mail has %d bytes, more than the %d that SES takes", len(e.content), maxSESBytes)
 	}
 	bare := func(path string) string { return strings.Trim(path, "<>") }
 	left := slices.Clone(e.to)

@@ -85,7 +85,7 @@ type sesAnswer struct {
 func sesOutcome(now time.Time, a sesAnswer) error {
 	code := strings.TrimSuffix(a.code, "Exception")
 	words := strings.ToLower(a.message)
-	text := clients.Printable(strings.TrimSpace(fmt.Sprintf("%s answered %d %s: %s", sesName, a.status, a.code, a.message)), 2*mostReason)
+	text := clients.Printable(strings.TrimSpace(fmt.Sprintf("%s answered %d %s: %s", sesName, a.status, a.code, a.message)), 2*maxReason)
 	reason := error(&sesError{text, a.err})
 	limited := a.status == http.StatusTooManyRequests
 	switch code {

@@ -91,7 +91,7 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 		return clients.Unknown(reason)
 	case answer.Type == stripe.ErrorTypeIdempotency:
 		// Loud: either two jobs share a key, or a payload changed under its job.
-		return clients.Permanent(reason.says("THE IDEMPOTENCY KEY BELONGS TO ANOTHER CALL, nothing was done for this one; the key is " + clients.Printable(idempotencyKey(call), mostKey)))
+		return clients.Permanent(reason.says("THE IDEMPOTENCY KEY BELONGS TO ANOTHER CALL, nothing was done for this one; the key is " + clients.Printable(idempotencyKey(call), maxKey)))
 	case again == "true":
 		return clients.Retryable(reason)
 	}
@@ -142,14 +142,14 @@ const (
 	// has waited for it, too, before it answered.
 	objectPause = 2 * time.Second
 
-	// mostReason bounds what an answer can make an error say, in bytes.
-	mostReason = 200
+	// maxReason bounds what an answer can make an error say, in bytes.
+	maxReason = 200
 )
 
 // find tells the person where to look.
 func find(call clients.Call) string {
 	return fmt.Sprintf("Look in Stripe for metadata %s = %s, or for the request with idempotency key %s",
-		metadataJob, clients.Printable(clients.EscapeHeader(call.Job), mostReason), clients.Printable(idempotencyKey(call), mostKey))
+		metadataJob, clients.Printable(clients.EscapeHeader(call.Job), maxReason), clients.Printable(idempotencyKey(call), maxKey))
 }
 
 // reason is an answer of Stripe's in one line. The library's error prints the
@@ -204,7 +204,7 @@ func (s *Sender) request(seen *progress) string {
 // clean makes a text of others fit for an error. Stripe masks keys that it
 // repeats; who else answers may not.
 func (s *Sender) clean(text string) string {
-	return clients.Printable(strings.ReplaceAll(text, s.config.Key, "…"), mostReason)
+	return clients.Printable(strings.ReplaceAll(text, s.config.Key, "…"), maxReason)
 }
 
 // clock is Stripe's own, against which its dates are to be held.

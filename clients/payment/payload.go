@@ -88,11 +88,11 @@ var actions = map[string]struct{ needs, may []string }{
 }
 
 const (
-	mostAmount   = 999_999_999_999 // twelve digits, as many as Stripe takes of any currency
-	mostText     = 1000            // characters
-	mostSuffix   = 22              // characters that a statement has room for
-	mostMetadata = 49              // Stripe's 50 without headgate_job
-	metadataJob  = "headgate_job"
+	maxAmount   = 999_999_999_999 // twelve digits, as many as Stripe takes of any currency
+	maxText     = 1000            // characters
+	maxSuffix   = 22              // characters that a statement has room for
+	maxMetadata = 49              // Stripe's 50 without headgate_job
+	metadataJob = "headgate_job"
 )
 
 // UnmarshalJSON takes an object with the fields of a Payload and no others, each
@@ -196,7 +196,7 @@ func (p Payload) Validate() error {
 		case value == nil:
 		case *value < 1:
 			wrong(field, "%d is not above 0", *value)
-		case *value > mostAmount:
+		case *value > maxAmount:
 			wrong(field, "%d has more than twelve digits", *value)
 		}
 	}
@@ -233,14 +233,14 @@ func (p Payload) Validate() error {
 			wrong(field, "it has more than %d characters", most)
 		}
 	}
-	text("description", p.Description, mostText)
-	text("statement_descriptor_suffix", p.StatementDescriptorSuffix, mostSuffix)
+	text("description", p.Description, maxText)
+	text("statement_descriptor_suffix", p.StatementDescriptorSuffix, maxSuffix)
 	text("receipt_email", p.ReceiptEmail, 800)
 	if p.ReceiptEmail != "" && !strings.Contains(p.ReceiptEmail, "@") {
 		wrong("receipt_email", "it has no @")
 	}
-	if len(p.Metadata) > mostMetadata {
-		wrong("metadata", "%d entries are more than %d", len(p.Metadata), mostMetadata)
+	if len(p.Metadata) > maxMetadata {
+		wrong("metadata", "%d entries are more than %d", len(p.Metadata), maxMetadata)
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Metadata)) {
 		value := p.Metadata[key]

@@ -63,8 +63,8 @@ type Result struct {
 }
 
 const (
-	mostKey    = 255 // characters of an idempotency key
-	mostAnswer = 1 << 20
+	maxKey    = 255 // characters of an idempotency key
+	maxAnswer = 1 << 20
 )
 
 // New makes a Sender; nothing is dialled yet. The error names every field that
@@ -172,7 +172,7 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, payload Payload) (
 func idempotencyKey(call clients.Call) string {
 	for name, value := range call.Headers() {
 		if name == clients.HeaderIdempotencyKey {
-			if len(value) > mostKey {
+			if len(value) > maxKey {
 				sum := sha256.Sum256([]byte(value))
 				return "headgate-" + hex.EncodeToString(sum[:])
 			}
@@ -303,6 +303,6 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	response.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.LimitReader(response.Body, mostAnswer), response.Body}
+	}{io.LimitReader(response.Body, maxAnswer), response.Body}
 	return response, nil
 }

@@ -190,7 +190,7 @@ func (a *AI) FailAs(n int, fault Fault) {
 // ServeHTTP takes one call.
 func (a *AI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Now()
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		status := http.StatusBadRequest
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
@@ -308,9 +308,9 @@ func read(m *meter, t time.Time) reading {
 	if minute == 0 {
 		minute = float64(m.limit.Burst)
 	}
-	r := reading{limited: true, limit: int(minute), left: int(m.left(t)), reset: longestWait}
+	r := reading{limited: true, limit: int(minute), left: int(m.left(t)), reset: maxWait}
 	if m.limit.Rate > 0 {
-		r.reset = time.Duration(min(m.drained(t)/m.limit.Rate*1e9, float64(longestWait)))
+		r.reset = time.Duration(min(m.drained(t)/m.limit.Rate*1e9, float64(maxWait)))
 	}
 	return r
 }

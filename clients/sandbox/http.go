@@ -79,8 +79,8 @@ func (h *HTTP) URL() string { return "http://" + h.listener.Addr().String() }
 // Close ends all connections and waits for them. It may be called twice.
 func (h *HTTP) Close() error { return h.stop() }
 
-// mostBody is how much of a call's body is read; a larger one is refused.
-const mostBody = 8 << 20
+// maxBody is how much of a call's body is read; a larger one is refused.
+const maxBody = 8 << 20
 
 // ServeHTTP takes one call. It is exported for servers that have a listener of
 // their own; it then needs no more than the provider's limits and faults.
@@ -117,7 +117,7 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // read takes in the whole body: only then does a server notice that its caller
 // went away. What answers the call can read it again.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request) error {
-	body := http.MaxBytesReader(w, r.Body, mostBody)
+	body := http.MaxBytesReader(w, r.Body, maxBody)
 	if h.answer == nil {
 		_, err := io.Copy(io.Discard, body)
 		return err

@@ -86,11 +86,11 @@ func (m *meter) spares(t time.Time, tolerance time.Duration, n float64) (ok bool
 	if over <= m.limit.Rate*tolerance.Seconds()+rounding {
 		return true, 0
 	}
-	return false, time.Duration(min(math.Ceil(over/m.limit.Rate*1e9), float64(longestWait)))
+	return false, time.Duration(min(math.Ceil(over/m.limit.Rate*1e9), float64(maxWait)))
 }
 
-// longestWait stands for never.
-const longestWait = 24 * time.Hour
+// maxWait stands for never.
+const maxWait = 24 * time.Hour
 
 // change puts another limit in force. What was used stays used: a new limit is
 // not a new burst.

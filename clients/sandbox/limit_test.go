@@ -113,7 +113,7 @@ func TestLimitZeroValues(t *testing.T) {
 			for range 10 {
 				ok, wait := m.admits(now, 5*time.Millisecond)
 				if !ok {
-					if wait <= 0 || wait > longestWait {
+					if wait <= 0 || wait > maxWait {
 						t.Fatalf("wait is %v", wait)
 					}
 					continue

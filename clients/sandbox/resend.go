@@ -103,7 +103,7 @@ func (s *Resend) FailAs(n int, name string) {
 func (s *Resend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Now()
 	c := callOf(r.Header.Get)
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostMailBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMailBody))
 	if err != nil {
 		s.refuse(w, apiError{http.StatusRequestEntityTooLarge, "validation_error", "The request is too large."})
 		return

@@ -85,13 +85,13 @@ func (s *SES) FailAs(n int, name string) {
 	s.failAs(n, refusal)
 }
 
-const mostMailBody = 64 << 20 // SES takes 40 MB, in base64 here
+const maxMailBody = 64 << 20 // SES takes 40 MB, in base64 here
 
 // ServeHTTP takes one call.
 func (s *SES) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Now()
 	w.Header().Set("X-Amzn-Requestid", newID())
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostMailBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMailBody))
 	if err != nil {
 		s.refuse(w, apiError{http.StatusRequestEntityTooLarge, "RequestEntityTooLargeException", ""})
 		return
@@ -172,7 +172,7 @@ func (s *SES) read(body []byte) (c Call, recipients int, refusal apiError) {
 	from := m.FromEmailAddress
 	switch {
 	case m.Content.Raw != nil:
-		message, err := mail.ReadMessage(io.LimitReader(bytes.NewReader(m.Content.Raw.Data), mostHeaders))
+		message, err := mail.ReadMessage(io.LimitReader(bytes.NewReader(m.Content.Raw.Data), maxHeaders))
 		if err != nil {
 			return bad("Invalid raw message content.")
 		}

@@ -110,13 +110,13 @@ func (s *session) Rcpt(string, *smtp.RcptOptions) error { return nil }
 func (s *session) Reset()                               { s.from = "" }
 func (s *session) Logout() error                        { return nil }
 
-// mostHeaders is how much of a message is read for its headers.
-const mostHeaders = 64 << 10
+// maxHeaders is how much of a message is read for its headers.
+const maxHeaders = 64 << 10
 
 func (s *session) Data(r io.Reader) error {
 	at := time.Now()
 	c := Call{}
-	if message, err := mail.ReadMessage(io.LimitReader(r, mostHeaders)); err == nil {
+	if message, err := mail.ReadMessage(io.LimitReader(r, maxHeaders)); err == nil {
 		c = callOf(message.Header.Get)
 		if c.Key == "" {
 			c.Key = clip(message.Header.Get("Message-ID"))

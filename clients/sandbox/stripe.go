@@ -180,12 +180,12 @@ func (s *Stripe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Idempotency-Key", said.Key)
 	}
 	if refusal, ok := s.unauthorized(r); ok {
-		io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, mostBody))
+		io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxBody))
 		refusal.write(w)
 		return
 	}
 	v := s.arrive(time.Now(), said, protocol{ok: http.StatusOK, throttled: http.StatusTooManyRequests})
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		panic(http.ErrAbortHandler) // the caller went away in the middle of it
 	}

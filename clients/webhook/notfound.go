@@ -10,7 +10,7 @@ import (
 const (
 	retryNotFound      = time.Hour
 	firstNotFoundPause = 5 * time.Second
-	mostNotFoundPause  = 5 * time.Minute
+	maxNotFoundPause   = 5 * time.Minute
 )
 
 // notFound is what 404 means: the receiver may be in the middle of a deployment. The
@@ -28,6 +28,6 @@ func (s *Sender) notFound(call clients.Call, err error) error {
 	if left <= 0 {
 		return clients.Permanent(fmt.Errorf("%w; it was tried for %v", err, lasted.Round(time.Second)))
 	}
-	pause := min(max(lasted, firstNotFoundPause), mostNotFoundPause, left)
+	pause := min(max(lasted, firstNotFoundPause), maxNotFoundPause, left)
 	return clients.RepeatAt(now.Add(pause), fmt.Errorf("%w; it is tried again until %s", err, now.Add(left).UTC().Format(time.RFC3339)))
 }

@@ -113,8 +113,8 @@ func lost(ctx, limited context.Context, host string, hidden secrets, sent bool, 
 	return shared.Lost(ctx, host, sent, reason)
 }
 
-// mostReason bounds what a receiver can make an error say, in bytes.
-const mostReason = 200
+// maxReason bounds what a receiver can make an error say, in bytes.
+const maxReason = 200
 
 // printable is an error with a text that is fit for a log: its own may hold what
 // the receiver sent.
@@ -134,8 +134,8 @@ type secrets []string
 // of all of these: a receiver may name a token without the word before it.
 func secretsOf(r *http.Request) secrets {
 	const (
-		shortest     = 6 // shorter ones are no secrets, and stand in many words
-		shortestPart = 8
+		shortest = 6 // shorter ones are no secrets, and stand in many words
+		minPart  = 8
 	)
 	values := []string{r.URL.RawQuery, r.URL.EscapedPath(), r.URL.Path}
 	for name, all := range r.Header {
@@ -156,7 +156,7 @@ func secretsOf(r *http.Request) secrets {
 			list = append(list, value)
 		}
 		for part := range strings.FieldsFuncSeq(value, func(c rune) bool { return strings.ContainsRune(" \t/?&=,;:\"", c) }) {
-			if len(part) >= shortestPart {
+			if len(part) >= minPart {
 				list = append(list, part)
 			}
 		}
@@ -172,5 +172,5 @@ func (s secrets) cut(text []byte) string {
 	for _, secret := range s {
 		text = bytes.ReplaceAll(text, []byte(secret), []byte("…"))
 	}
-	return clients.Printable(string(text), mostReason)
+	return clients.Printable(string(text), maxReason)
 }

@@ -36,10 +36,10 @@ type Request struct {
 }
 
 const (
-	mostURL         = 8 << 10
-	mostMethod      = 32
-	mostHeaders     = 100
-	mostHeaderBytes = 16 << 10
+	maxURL         = 8 << 10
+	maxMethod      = 32
+	maxHeaders     = 100
+	maxHeaderBytes = 16 << 10
 )
 
 // body is what is sent: Body, or Text.
@@ -77,7 +77,7 @@ func (r Request) Validate() error {
 		wrong("url: %w", err)
 	}
 	if !usable(r.method()) {
-		wrong("method: it is not in capitals, longer than %d, CONNECT or TRACE", mostMethod)
+		wrong("method: it is not in capitals, longer than %d, CONNECT or TRACE", maxMethod)
 	}
 	if len(r.Body) > 0 && r.Text != "" {
 		wrong("text: there is a body, too")
@@ -85,8 +85,8 @@ func (r Request) Validate() error {
 	if len(r.body()) > 0 && (r.method() == http.MethodGet || r.method() == http.MethodHead) {
 		wrong("body: a %s has none", r.method())
 	}
-	if len(r.Headers) > mostHeaders {
-		wrong("headers: %d are more than %d", len(r.Headers), mostHeaders)
+	if len(r.Headers) > maxHeaders {
+		wrong("headers: %d are more than %d", len(r.Headers), maxHeaders)
 	}
 	seen := map[string]bool{}
 	size := 0
@@ -105,8 +105,8 @@ func (r Request) Validate() error {
 		seen[canonical] = true
 		size += len(name) + len(value)
 	}
-	if size > mostHeaderBytes {
-		wrong("headers: %d bytes are more than %d", size, mostHeaderBytes)
+	if size > maxHeaderBytes {
+		wrong("headers: %d bytes are more than %d", size, maxHeaderBytes)
 	}
 	return errors.Join(errs...)
 }
@@ -125,7 +125,7 @@ func usable(method string) bool {
 	case http.MethodConnect, http.MethodTrace:
 		return false
 	}
-	return len(method) <= mostMethod && !strings.ContainsFunc(strings.Trim(method, "-"), func(c rune) bool {
+	return len(method) <= maxMethod && !strings.ContainsFunc(strings.Trim(method, "-"), func(c rune) bool {
 		return (c < 'A' || c > 'Z') && c != '-'
 	}) && strings.Trim(method, "-") == method
 }
@@ -135,8 +135,8 @@ func parseURL(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, errors.New("it is empty")
 	}
-	if len(text) > mostURL {
-		return nil, fmt.Errorf("%d bytes are more than %d", len(text), mostURL)
+	if len(text) > maxURL {
+		return nil, fmt.Errorf("%d bytes are more than %d", len(text), maxURL)
 	}
 	u, err := url.Parse(text)
 	switch {

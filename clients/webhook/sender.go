@@ -61,8 +61,8 @@ type Sender struct {
 }
 
 const (
-	maxIdle    = 4096
-	mostAnswer = 64 << 10
+	maxIdle   = 4096
+	maxAnswer = 64 << 10
 )
 
 // New makes a Sender; fields of the Config that are not above zero mean their
@@ -118,7 +118,7 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 	defer response.Body.Close()
 	// Read to its end, the connection can be used again. Of a longer answer the
 	// rest is not worth the wait, and what follows the status decides nothing.
-	body, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+	body, _ := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if response.StatusCode/100 == 2 {
 		return nil
 	}

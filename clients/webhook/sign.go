@@ -18,9 +18,9 @@ import (
 // Bounds of Standard Webhooks for the bytes of a secret, and ours for how many
 // sign one call: more than a rotation needs, and few enough for a header.
 const (
-	leastSecret = 24
-	mostSecret  = 64
-	mostSecrets = 8
+	minSecret  = 24
+	maxSecret  = 64
+	maxSecrets = 8
 )
 
 const secretPrefix = "whsec_"
@@ -40,8 +40,8 @@ func newSigner(secret string) (*standardwebhooks.Webhook, error) {
 		return nil, errors.New("it is a key for asymmetric signatures, which are not made")
 	case err != nil:
 		return nil, errors.New("it is not whsec_ and base64, with its padding")
-	case len(key) < leastSecret, len(key) > mostSecret:
-		return nil, fmt.Errorf("its %d bytes are not within %d to %d", len(key), leastSecret, mostSecret)
+	case len(key) < minSecret, len(key) > maxSecret:
+		return nil, fmt.Errorf("its %d bytes are not within %d to %d", len(key), minSecret, maxSecret)
 	}
 	return standardwebhooks.NewWebhookRaw(key)
 }
@@ -57,13 +57,13 @@ func (s *Sender) sign(ctx context.Context, r *http.Request, call clients.Call, b
 	// for as long as it has attempts.
 	secrets, err := s.config.Secrets(ctx, call.Tenant)
 	if err != nil {
-		return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: %w", &printable{err, clients.Printable(err.Error(), mostReason)})))
+		return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: %w", &printable{err, clients.Printable(err.Error(), maxReason)})))
 	}
 	if len(secrets) == 0 {
 		return nil
 	}
-	if len(secrets) > mostSecrets {
-		return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: %d are more than %d", len(secrets), mostSecrets)))
+	if len(secrets) > maxSecrets {
+		return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: %d are more than %d", len(secrets), maxSecrets)))
 	}
 	id := messageID(call)
 	if id == "" {

@@ -108,7 +108,7 @@ func TestBulkRejectedInOrder(t *testing.T) {
 		{`{"kind":"call","tenant":"a"}`, "payload: it is missing"},
 		{`{"kind":"calls","tenant":"a","payload":1}`, `did you mean "call"?`},
 		{`{"kind":"call","tenant":"a","payload":1,"attributes":{"d":1}}`, "attributes"},
-		{strings.Repeat(" ", jobline.MostLine+1), "longer than"},
+		{strings.Repeat(" ", jobline.MaxLine+1), "longer than"},
 		{"\x00\x01\x02", "not JSON"},
 	} {
 		lines, wants = append(lines, bad.line), append(wants, bad.want)
@@ -193,9 +193,9 @@ func TestBulkHostileCSV(t *testing.T) {
 		"\r\n"+
 		"a,call,\"two\nlines, \"\"one\"\" cell\"\r\n"+ // 6 and 7
 		"a,call,M\xfcller\r\n"+
-		"a,call,"+strings.Repeat("x", jobline.MostLine)+"\r\n"+
+		"a,call,"+strings.Repeat("x", jobline.MaxLine)+"\r\n"+
 		"a,call,ok\r\n"+ // 10, the same as 2
-		"a,call,\"never closed\r\na,call,ok\r\n"+strings.Repeat("x", 3*jobline.MostLine))
+		"a,call,\"never closed\r\na,call,ok\r\n"+strings.Repeat("x", 3*jobline.MaxLine))
 	out, errText, code := enqueue(t, "", "bulk", "--redis", url, path)
 	if code != exitPartial || !strings.Contains(out, "3 accepted") {
 		t.Errorf("%s %s exit %d", out, errText, code)

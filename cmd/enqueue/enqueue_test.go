@@ -169,7 +169,7 @@ func TestBulk(t *testing.T) {
 		"\xff\xfe\x00 garbage",
 		`{"kind":"call","tenant":"a","payload":{},"at":"0001-01-01T00:00:00Z"}`,
 		`{"kind":"call","tenant":"a","payload":{}} {"kind":"call"}`,
-		`{"payload":"` + strings.Repeat("x", jobline.MostLine) + `"}`,
+		`{"payload":"` + strings.Repeat("x", jobline.MaxLine) + `"}`,
 	}
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
 		t.Fatal(err)

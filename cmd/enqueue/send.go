@@ -153,15 +153,15 @@ func readSome(ctx context.Context, from io.Reader) ([]byte, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		text, err := io.ReadAll(io.LimitReader(from, jobline.MostLine+1))
+		text, err := io.ReadAll(io.LimitReader(from, jobline.MaxLine+1))
 		done <- result{text, err}
 	}()
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case r := <-done:
-		if r.err == nil && len(r.text) > jobline.MostLine {
-			r.err = fmt.Errorf("it is larger than %d bytes; store large data elsewhere and enqueue a reference", jobline.MostLine)
+		if r.err == nil && len(r.text) > jobline.MaxLine {
+			r.err = fmt.Errorf("it is larger than %d bytes; store large data elsewhere and enqueue a reference", jobline.MaxLine)
 		}
 		return r.text, r.err
 	}

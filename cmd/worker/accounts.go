@@ -13,9 +13,9 @@ import (
 	"github.com/headgate/headgate/internal/credentials"
 )
 
-// mostAccounts bounds the clients of tenants with accounts of their own, for each
+// maxAccounts bounds the clients of tenants with accounts of their own, for each
 // kind: a client is made in no time, but the connections that it keeps are dear.
-const mostAccounts = 256
+const maxAccounts = 256
 
 // accounts keeps a client for each of the credentials that were used last.
 type accounts[C interface{ Close() }] struct {
@@ -50,7 +50,7 @@ func (a *accounts[C]) of(secrets *credentials.Secrets, tenant string) (C, error)
 		return client, err
 	}
 	a.known[secrets.ID] = a.order.PushFront(account[C]{secrets.ID, tenant, client})
-	if a.order.Len() > mostAccounts {
+	if a.order.Len() > maxAccounts {
 		oldest := a.order.Remove(a.order.Back()).(account[C])
 		delete(a.known, oldest.id)
 		oldest.client.Close()

@@ -225,7 +225,7 @@ func (c closed) Close() { *c.n++ }
 func TestMostAccounts(t *testing.T) {
 	var file strings.Builder
 	file.WriteString("tenants:\n")
-	const tenants = mostAccounts + 50
+	const tenants = maxAccounts + 50
 	for n := range tenants {
 		fmt.Fprintf(&file, "  t%d: {payment: {key: sk_%d}}\n", n, n)
 	}
@@ -255,7 +255,7 @@ func TestMostAccounts(t *testing.T) {
 		use(n)
 		use(0)
 	}
-	if opened != tenants || ended != tenants-mostAccounts {
+	if opened != tenants || ended != tenants-maxAccounts {
 		t.Errorf("%d opened, %d closed", opened, ended)
 	}
 	use(tenants - 1)

@@ -43,9 +43,9 @@ const (
 	tellEvery  = time.Second
 	titleEvery = 20 // lines
 
-	// mostWaiting of a tenant: enough for a backlog, and no more however long
+	// maxWaiting of a tenant: enough for a backlog, and no more however long
 	// the demo runs.
-	mostWaiting = 250
+	maxWaiting = 250
 )
 
 func newDemo(client redis.UniversalClient, providers *demoProviders, late *lateness, out io.Writer) *demo {
@@ -107,7 +107,7 @@ func (d *demo) topUp(ctx context.Context) error {
 	d.topped = now
 	var jobs []queue.Job
 	for _, t := range demoTenants {
-		if d.waiting[t.name] >= mostWaiting {
+		if d.waiting[t.name] >= maxWaiting {
 			continue
 		}
 		for d.owed[t.name] += elapsed * t.wants; d.owed[t.name] >= 1; d.owed[t.name]-- {

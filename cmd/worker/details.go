@@ -28,12 +28,12 @@ func newDetails(metrics *metrics.Metrics) *details {
 	return &details{metrics: metrics, told: map[string][]func() []api.Quota{}}
 }
 
-// What a worker tells has little room (queue.MostDetails), and hosts and tenants are
+// What a worker tells has little room (queue.MaxDetails), and hosts and tenants are
 // strangers' choice.
 const (
-	mostTold    = 20 // quotas of a kind
-	mostKeyText = 64
-	mostError   = 1000
+	maxTold    = 20 // quotas of a kind
+	maxKeyText = 64
+	maxError   = 1000
 )
 
 // quotas shows what read tells of the accounts of a kind.
@@ -55,7 +55,7 @@ func (d *details) add(kind string, failures *breaker.Breaker) {
 		for _, quotas := range d.told[kind] {
 			p.Quotas = append(p.Quotas, quotas()...)
 		}
-		p.Quotas = p.Quotas[:min(len(p.Quotas), mostTold)]
+		p.Quotas = p.Quotas[:min(len(p.Quotas), maxTold)]
 		if failures != nil {
 			p.Breaker = &api.BreakerDetails{Opened: failures.Opened()}
 		}
@@ -70,12 +70,12 @@ func (d *details) limitsFile(path string, watcher *limitsfile.Watcher) {
 	defer d.mu.Unlock()
 	d.file = func() *api.LimitsFileDetails {
 		at, err := watcher.Last()
-		file := &api.LimitsFileDetails{Path: clients.Printable(path, mostError)}
+		file := &api.LimitsFileDetails{Path: clients.Printable(path, maxError)}
 		if !at.IsZero() {
 			file.At = at.UTC()
 		}
 		if err != nil {
-			file.Error = clients.Printable(err.Error(), mostError)
+			file.Error = clients.Printable(err.Error(), maxError)
 		}
 		return file
 	}
@@ -118,7 +118,7 @@ func quotasOf(account string, client any) (all []api.Quota) {
 			resets = q.ResetsAt.UTC()
 		}
 		all = append(all, api.Quota{
-			Account: clients.Printable(account, mostKeyText), Name: clients.Printable(q.Name, mostKeyText), Limit: q.Limit, Remaining: q.Remaining, ResetsAt: resets,
+			Account: clients.Printable(account, maxKeyText), Name: clients.Printable(q.Name, maxKeyText), Limit: q.Limit, Remaining: q.Remaining, ResetsAt: resets,
 		})
 	}
 	return all

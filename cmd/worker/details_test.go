@@ -147,7 +147,7 @@ func TestDetailsAreBounded(t *testing.T) {
 		told.add(kind, nil)
 		told.quotas(kind, func() (all []api.Quota) {
 			for range 100 {
-				all = append(all, api.Quota{Account: strings.Repeat("a", mostKeyText), Name: "requests", Limit: 1})
+				all = append(all, api.Quota{Account: strings.Repeat("a", maxKeyText), Name: "requests", Limit: 1})
 			}
 			return all
 		})

@@ -11,15 +11,15 @@ import (
 	"github.com/headgate/headgate/internal/endpoints"
 )
 
-// mostParked is for how long a job to an endpoint that is gone is parked at once:
+// maxParked is for how long a job to an endpoint that is gone is parked at once:
 // an endpoint that an operator enables again gets its jobs within that time.
-const mostParked = time.Hour
+const maxParked = time.Hour
 
 // unlessGone calls no endpoint that answered 410 to a job of the same tenant.
 func unlessGone(store *endpoints.Store, send func(context.Context, clients.Call, webhook.Request) error) func(context.Context, clients.Call, webhook.Request) error {
 	return func(ctx context.Context, call clients.Call, r webhook.Request) error {
 		if e, held := store.Held(call.Tenant, r.URL); held {
-			again := time.Now().Add(mostParked)
+			again := time.Now().Add(maxParked)
 			if e.Until.Before(again) {
 				again = e.Until
 			}

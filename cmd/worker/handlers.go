@@ -69,7 +69,7 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *en
 				result, err = account.Send(ctx, call, r)
 				return err
 			})
-			if result.Backoff >= shortestBackoff {
+			if result.Backoff >= minBackoff {
 				// It fails only outside of a handler.
 				pause := queue.PauseTenant
 				if models.shared(call.Tenant) {
@@ -97,8 +97,8 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *en
 	return kinds, stop, nil
 }
 
-// shortestBackoff is less than what limits and a 429 see to by themselves.
-const shortestBackoff = time.Second
+// minBackoff is less than what limits and a 429 see to by themselves.
+const minBackoff = time.Second
 
 // newCaller makes the caller of a kind. Where the worker has an account, a mistake
 // in it ends the start.

@@ -98,7 +98,7 @@ func New(config Config) (*API, error) {
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	a := &API{
 		config: config, logger: config.Logger, mux: http.NewServeMux(), client: queue.NewClient(config.Redis),
-		batches: make(chan struct{}, mostBatches), refused: newRefusals(config.Redis, config.Logger), hide: newRedaction(config.Redact),
+		batches: make(chan struct{}, maxBatches), refused: newRefusals(config.Redis, config.Logger), hide: newRedaction(config.Redact),
 	}
 	if a.inspector = config.Inspector; a.inspector == nil {
 		a.inspector = inspect.New(config.Redis)
@@ -199,8 +199,8 @@ func (r *request) by(reason string) operate.Operator {
 }
 
 const (
-	mostAnswerTime = 15 * time.Second
-	mostActionTime = 10 * time.Minute // for verbs over many jobs
+	maxAnswerTime = 15 * time.Second
+	maxActionTime = 10 * time.Minute // for verbs over many jobs
 )
 
 // serve hands a request to its route's handler, if its caller may.
@@ -211,7 +211,7 @@ func (a *API) serve(route route, w http.ResponseWriter, httpRequest *http.Reques
 		a.fail(w, httpRequest, p)
 		return
 	}
-	if route.stream != nil || route.most > mostAnswerTime {
+	if route.stream != nil || route.most > maxAnswerTime {
 		// These take longer than a server gives a request, and end by themselves.
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Time{})
@@ -223,7 +223,7 @@ func (a *API) serve(route route, w http.ResponseWriter, httpRequest *http.Reques
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(route.most, mostAnswerTime))
+	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(route.most, maxAnswerTime))
 	defer cancel()
 	r.Request = r.WithContext(ctx)
 	answer, err := route.handle(r)

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	mostBatches    = 16       // under way at once: what each holds in memory is bounded, so all of it is
-	mostLines      = 100_000  // jobs in one batch
-	maxBatchBytes  = 64 << 20 // of NDJSON
-	mostArrayBytes = 8 << 20  // of a JSON array, whose jobs are not bounded by lines
+	maxBatches    = 16       // under way at once: what each holds in memory is bounded, so all of it is
+	maxLines      = 100_000  // jobs in one batch
+	maxBatchBytes = 64 << 20 // of NDJSON
+	maxArrayBytes = 8 << 20  // of a JSON array, whose jobs are not bounded by lines
 
 	chunkLines = 200 // enqueued while the next are read
 	chunkBytes = 4 << 20
@@ -76,7 +76,7 @@ func (a *API) enqueueBatch(r *request) error {
 	most := int64(maxBatchBytes)
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // was just looked at
 	if kind == array {
-		most = mostArrayBytes
+		most = maxArrayBytes
 	}
 	if r.ContentLength > most {
 		return tooLarge(most)
@@ -85,7 +85,7 @@ func (a *API) enqueueBatch(r *request) error {
 	case a.batches <- struct{}{}:
 		defer func() { <-a.batches }()
 	default:
-		p := newProblem(http.StatusTooManyRequests, codeBusy, "%d batches are being read, and no more are at once.", mostBatches)
+		p := newProblem(http.StatusTooManyRequests, codeBusy, "%d batches are being read, and no more are at once.", maxBatches)
 		p.retryAfter = fullRetry
 		return p
 	}
@@ -186,8 +186,8 @@ func (b *batch) next() (*chunk, error) {
 			}
 			return c, err
 		}
-		if b.read == mostLines {
-			return c, newProblem(http.StatusRequestEntityTooLarge, codeTooLarge, "A batch has at most %d jobs.", mostLines)
+		if b.read == maxLines {
+			return c, newProblem(http.StatusRequestEntityTooLarge, codeTooLarge, "A batch has at most %d jobs.", maxLines)
 		}
 		bytes += len(e.Input)
 		result := itemResult{Index: b.read}
@@ -277,8 +277,8 @@ func (s *arraySource) Next() (jobline.Entry, error) {
 		return jobline.Entry{}, notJSON(err)
 	}
 	e := jobline.Entry{Input: string(text)}
-	if len(text) > jobline.MostLine {
-		e.Err = fmt.Errorf("the job is larger than %d bytes", jobline.MostLine)
+	if len(text) > jobline.MaxLine {
+		e.Err = fmt.Errorf("the job is larger than %d bytes", jobline.MaxLine)
 		return e, nil
 	}
 	e.Line, e.Err = jobline.Parse(text)

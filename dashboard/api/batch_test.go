@@ -71,7 +71,7 @@ func TestBatch(t *testing.T) {
 	if got := r.do("POST", "/jobs/batch", `{"jobs":[`+r.job("acme", "")+`],"more":1}`); got.status != 207 || got.get(t, "stopped.code") != "invalid" || got.get(t, "accepted") != 1.0 {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	r.want(413, "too_large", "POST", "/jobs/batch", `{"jobs":["`+strings.Repeat("x", mostArrayBytes)+`"]}`)
+	r.want(413, "too_large", "POST", "/jobs/batch", `{"jobs":["`+strings.Repeat("x", maxArrayBytes)+`"]}`)
 	r.want(400, "no job", "POST", "/jobs/batch", "\n\n", "Content-Type", ndjson)
 	r.want(415, "x-ndjson or application/json", "POST", "/jobs/batch", "x", "Content-Type", "text/csv")
 }
@@ -151,7 +151,7 @@ func TestBatchWithoutRedis(t *testing.T) {
 // However many batches come, few are read at once.
 func TestMostBatches(t *testing.T) {
 	r := newRig(t, redistest.Shared(t), nil)
-	for range mostBatches {
+	for range maxBatches {
 		r.api.batches <- struct{}{}
 	}
 	if got := r.want(429, "busy", "POST", "/jobs/batch", r.job("acme", ""), "Content-Type", ndjson); got.header.Get("Retry-After") == "" {

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/check"
 )
 
-// mostAction bounds the body of a request that is no job.
-const mostAction = 64 << 10
+// maxAction bounds the body of a request that is no job.
+const maxAction = 64 << 10
 
 // decode reads a JSON object into a struct whose fields all have json tags. A
 // field that it does not have, or that stands twice, is a mistake.
@@ -24,7 +24,7 @@ func decode[T any](r *request) (T, error) {
 	if err := wantType(r.Request, "application/json"); err != nil {
 		return value, err
 	}
-	text, err := readBody(r, mostAction)
+	text, err := readBody(r, maxAction)
 	if err != nil {
 		return value, err
 	}

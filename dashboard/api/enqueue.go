@@ -39,7 +39,7 @@ func (a *API) enqueueOne(r *request) (answer, error) {
 	if err := wantType(r.Request, "application/json"); err != nil {
 		return answer{}, err
 	}
-	text, err := readBody(r, jobline.MostLine)
+	text, err := readBody(r, jobline.MaxLine)
 	if err != nil {
 		return answer{}, err
 	}

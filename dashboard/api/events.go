@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	pingEvery   = 15 * time.Second
-	comeAgain   = 2 * time.Second  // for a client whose stream broke off
-	mostWriting = 10 * time.Second // for a message to be taken
+	pingEvery  = 15 * time.Second
+	comeAgain  = 2 * time.Second  // for a client whose stream broke off
+	maxWriting = 10 * time.Second // for a message to be taken
 )
 
 type eventJSON struct {
@@ -50,7 +50,7 @@ func (a *API) events(r *request) error {
 	control := http.NewResponseController(r.w)
 	stream := a.watch.add()
 	if stream == nil {
-		p := newProblem(http.StatusTooManyRequests, codeBusy, "%d streams are open, and no more are at once; or the server ends.", mostStreams)
+		p := newProblem(http.StatusTooManyRequests, codeBusy, "%d streams are open, and no more are at once; or the server ends.", maxStreams)
 		p.retryAfter = 5 * time.Second
 		return p
 	}
@@ -60,7 +60,7 @@ func (a *API) events(r *request) error {
 	h.Set("X-Accel-Buffering", "no") // nginx would keep it back
 	r.w.WriteHeader(http.StatusOK)
 	write := func(text []byte) bool {
-		if control.SetWriteDeadline(time.Now().Add(mostWriting)) != nil {
+		if control.SetWriteDeadline(time.Now().Add(maxWriting)) != nil {
 			return false
 		}
 		_, err := r.w.Write(text)
@@ -131,7 +131,7 @@ func (t *teller) text(news seen) []byte {
 		}
 	}
 	if n := len(finished); n > 0 {
-		shown := finished[max(0, n-mostEvents):]
+		shown := finished[max(0, n-maxEvents):]
 		event("finished", map[string]any{"events": shown, "skipped": n - len(shown)})
 	}
 	for _, e := range news.audit {

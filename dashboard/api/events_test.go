@@ -180,11 +180,11 @@ func TestSilentRedis(t *testing.T) {
 func TestSlowClient(t *testing.T) {
 	w := newWatch(nil)
 	slow, quick := w.add(), w.add()
-	for range mostBehind + 1 {
+	for range maxBehind + 1 {
 		w.tell(seen{})
 		<-quick.news
 	}
-	for range mostBehind {
+	for range maxBehind {
 		<-slow.news
 	}
 	select {
@@ -235,7 +235,7 @@ func TestStreamsShareLooks(t *testing.T) {
 
 func TestMostStreams(t *testing.T) {
 	r := newRig(t, redistest.Shared(t), nil)
-	for range mostStreams {
+	for range maxStreams {
 		if r.api.watch.add() == nil {
 			t.Fatal("too few streams")
 		}

@@ -40,7 +40,7 @@ const (
 	labPrefix  = "headgate:lab"
 	labLongest = time.Minute // a delay beyond is refused
 	labKept    = time.Hour   // longer than any of its buckets
-	mostTaken  = 10
+	maxTaken   = 10
 )
 
 func newLab(client redis.UniversalClient) (*lab, error) {
@@ -110,8 +110,8 @@ func (a *API) labTake(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if body.N < 1 || body.N > mostTaken {
-		return answer{}, invalid("n", "%d is not within 1 to %d", body.N, mostTaken)
+	if body.N < 1 || body.N > maxTaken {
+		return answer{}, invalid("n", "%d is not within 1 to %d", body.N, maxTaken)
 	}
 	round, err := a.lab.round(r.Context(), b)
 	if err != nil {

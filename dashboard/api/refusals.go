@@ -18,8 +18,8 @@ const (
 	// refusedKey has what was refused for lack of rights. It is a list of its own,
 	// so that nobody can wash changes out of the audit with requests that fail.
 	refusedKey   = "headgate:api:refused"
-	mostRefused  = 1000
-	mostAtOnce   = 20 // written a second; of the others only the number is
+	maxRefused   = 1000
+	maxAtOnce    = 20 // written a second; of the others only the number is
 	refusedWrite = time.Second
 )
 
@@ -32,7 +32,7 @@ type refusals struct {
 }
 
 func newRefusals(client redis.UniversalClient, logger *slog.Logger) *refusals {
-	return &refusals{redis: client, logger: logger, notes: make(chan operate.AuditEntry, mostAtOnce)}
+	return &refusals{redis: client, logger: logger, notes: make(chan operate.AuditEntry, maxAtOnce)}
 }
 
 // add notes a refusal; it never waits.
@@ -69,7 +69,7 @@ func (f *refusals) run(ctx context.Context) {
 // write writes what was noted since the last time.
 func (f *refusals) write(ctx context.Context) {
 	var texts []any
-	for range mostAtOnce {
+	for range maxAtOnce {
 		select {
 		case entry := <-f.notes:
 			text, err := json.Marshal(entry)
@@ -98,7 +98,7 @@ func (f *refusals) write(ctx context.Context) {
 	defer cancel()
 	pipe := f.redis.TxPipeline()
 	pipe.LPush(ctx, refusedKey, texts...)
-	pipe.LTrim(ctx, refusedKey, 0, mostRefused-1)
+	pipe.LTrim(ctx, refusedKey, 0, maxRefused-1)
 	if _, err := pipe.Exec(ctx); err != nil {
 		f.logger.Warn("what was refused could not be noted", "error", err)
 	}

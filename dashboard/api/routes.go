@@ -41,7 +41,7 @@ func (a *API) table() []route {
 		{method: get, path: "/queues/{q}/failures", scopes: read, whole: true, handle: a.failures},
 		{method: post, path: "/queues/{q}/estimate", scopes: either, handle: a.estimate},
 
-		{method: post, path: "/queues/{q}/actions", scopes: admin, most: mostActionTime, handle: a.act},
+		{method: post, path: "/queues/{q}/actions", scopes: admin, most: maxActionTime, handle: a.act},
 		{method: post, path: "/queues/{q}/jobs/{id}/cancel", scopes: admin, changes: true, handle: a.actOnOne},
 		{method: post, path: "/queues/{q}/jobs/{id}/retry", scopes: admin, changes: true, handle: a.actOnOne},
 		{method: post, path: "/queues/{q}/jobs/{id}/run", scopes: admin, changes: true, handle: a.actOnOne},

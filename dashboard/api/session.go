@@ -37,13 +37,13 @@ func (a *API) session(r *request) (answer, error) {
 }
 
 const (
-	mostAudit    = 1000
+	maxAudit     = 1000
 	defaultAudit = 100
 )
 
 // audit lists changes and refusals, newest first.
 func (a *API) audit(r *request) (answer, error) {
-	n, err := number(r, "limit", defaultAudit, mostAudit)
+	n, err := number(r, "limit", defaultAudit, maxAudit)
 	if err != nil {
 		return answer{}, err
 	}
@@ -58,7 +58,7 @@ func (a *API) audit(r *request) (answer, error) {
 		// Of single tenants more is read than is shown, for the others' is left out.
 		most := n
 		if !r.caller.all() {
-			most = mostAudit
+			most = maxAudit
 		}
 		some, err := operate.Audit(r.Context(), a.config.Redis, name, most)
 		if err != nil {

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	lookTimes   = 4                // a second, at what has finished
-	seldom      = 10 * time.Second // how often it is looked at what limits let go while nobody watches
-	mostStreams = 100
-	mostBehind  = 16  // messages that a client may be behind
-	mostEvents  = 20  // in one message; of more the newest
-	readEvents  = 500 // at once
-	readAudit   = 20
+	lookTimes  = 4                // a second, at what has finished
+	seldom     = 10 * time.Second // how often it is looked at what limits let go while nobody watches
+	maxStreams = 100
+	maxBehind  = 16  // messages that a client may be behind
+	maxEvents  = 20  // in one message; of more the newest
+	readEvents = 500 // at once
+	readAudit  = 20
 )
 
 // seen is what all queues looked like at a moment: what streams are told, before
@@ -69,10 +69,10 @@ func newWatch(a *API) *watch {
 func (w *watch) add() *stream {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended || len(w.streams) >= mostStreams {
+	if w.ended || len(w.streams) >= maxStreams {
 		return nil
 	}
-	s := &stream{news: make(chan seen, mostBehind)}
+	s := &stream{news: make(chan seen, maxBehind)}
 	w.streams[s] = struct{}{}
 	select {
 	case w.wake <- struct{}{}:

@@ -364,7 +364,7 @@ func TestQueuesWhileRedisIsAway(t *testing.T) {
 }
 
 func TestParseTenants(t *testing.T) {
-	many := "list:" + strings.Repeat("x,", 3) + strings.Join(numbered(MostTenants+1), ",")
+	many := "list:" + strings.Repeat("x,", 3) + strings.Join(numbered(MaxTenants+1), ",")
 	for text, want := range map[string]string{
 		"top:0":                            "1 to 1000",
 		"top:1001":                         "1 to 1000",

@@ -16,8 +16,8 @@ type Tenants struct {
 	Named []string // these, also when nothing of them waits
 }
 
-// MostTenants is how many tenants can have series of their own.
-const MostTenants = 1000
+// MaxTenants is how many tenants can have series of their own.
+const MaxTenants = 1000
 
 const longestTenant = 128 // bytes, as of a job
 
@@ -32,8 +32,8 @@ func ParseTenants(text string) (Tenants, error) {
 		}
 	case "top":
 		n, err := strconv.Atoi(rest)
-		if err != nil || n < 1 || n > MostTenants {
-			return Tenants{}, fmt.Errorf("top:%s: want a number from 1 to %d", clip(rest), MostTenants)
+		if err != nil || n < 1 || n > MaxTenants {
+			return Tenants{}, fmt.Errorf("top:%s: want a number from 1 to %d", clip(rest), MaxTenants)
 		}
 		return Tenants{Top: n}, nil
 	case "list":
@@ -57,8 +57,8 @@ func parseNames(text string) (Tenants, error) {
 		t.Named = append(t.Named, name)
 	}
 	slices.Sort(t.Named)
-	if t.Named = slices.Compact(t.Named); len(t.Named) > MostTenants {
-		return Tenants{}, fmt.Errorf("list: %d tenants are more than %d", len(t.Named), MostTenants)
+	if t.Named = slices.Compact(t.Named); len(t.Named) > MaxTenants {
+		return Tenants{}, fmt.Errorf("list: %d tenants are more than %d", len(t.Named), MaxTenants)
 	}
 	return t, nil
 }

@@ -30,12 +30,12 @@ var fields = map[string][]string{
 }
 
 const (
-	secretList  = "secrets"
-	mostSecrets = 2
+	secretList = "secrets"
+	maxSecrets = 2
 
-	mostBytes = 10 << 20 // of the file: some 50,000 tenants
-	mostValue = 8 << 10
-	mostTold  = 10 // mistakes in one error
+	maxBytes = 10 << 20 // of the file: some 50,000 tenants
+	maxValue = 8 << 10
+	maxTold  = 10 // mistakes in one error
 )
 
 // Secrets are what the calls of one tenant and kind are made with.
@@ -94,7 +94,7 @@ type version struct {
 // error.
 func read(path string, check Check) (version, error) {
 	v := version{stamps: filewatch.Version{}}
-	text, err := v.load(path, mostBytes)
+	text, err := v.load(path, maxBytes)
 	if err != nil {
 		return v, fmt.Errorf("credentials file: %w", err)
 	}
@@ -158,8 +158,8 @@ func (p *parser) file(text []byte) error {
 			p.version.tenants[tenant] = of
 		})
 	})
-	if len(p.wrong) > mostTold {
-		p.wrong = append(p.wrong[:mostTold], fmt.Sprintf("and %d more", len(p.wrong)-mostTold))
+	if len(p.wrong) > maxTold {
+		p.wrong = append(p.wrong[:maxTold], fmt.Sprintf("and %d more", len(p.wrong)-maxTold))
 	}
 	if len(p.wrong) > 0 {
 		return errors.New(strings.Join(p.wrong, "; "))
@@ -227,8 +227,8 @@ func (p *parser) entry(node *yaml.Node, path, kind string) entry {
 			add(name, node, path)
 			return
 		}
-		if node.Kind != yaml.SequenceNode || len(node.Content) < 1 || len(node.Content) > mostSecrets {
-			p.mistake(node, path, "want a list of 1 to %d, the newest first", mostSecrets)
+		if node.Kind != yaml.SequenceNode || len(node.Content) < 1 || len(node.Content) > maxSecrets {
+			p.mistake(node, path, "want a list of 1 to %d, the newest first", maxSecrets)
 			return
 		}
 		for i, node := range node.Content {
@@ -279,7 +279,7 @@ func (p *parser) value(node *yaml.Node, path string) (value, missing string) {
 			p.mistake(name, path+"."+by, "want a path from the root, such as /run/secrets/name")
 			return
 		}
-		text, err := p.version.load(name.Value, mostValue)
+		text, err := p.version.load(name.Value, maxValue)
 		value = strings.TrimSpace(string(text))
 		switch {
 		case err != nil:
@@ -298,8 +298,8 @@ func (p *parser) value(node *yaml.Node, path string) (value, missing string) {
 }
 
 func (p *parser) fit(node *yaml.Node, path, value string) string {
-	if len(value) > mostValue {
-		p.mistake(node, path, "%d bytes are more than %d", len(value), mostValue)
+	if len(value) > maxValue {
+		p.mistake(node, path, "%d bytes are more than %d", len(value), maxValue)
 	}
 	if strings.ContainsFunc(value, unicode.IsControl) || !utf8.ValidString(value) {
 		p.mistake(node, path, "it has line breaks, or characters that no secret has")

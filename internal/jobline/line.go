@@ -303,9 +303,9 @@ func (l Line) jobAt(depth int, payloads Payloads) (queue.Job, error) {
 	return job, errors.Join(errs...)
 }
 
-// mostNested bounds what is parsed: the queue takes 8 jobs that follow one
+// maxNested bounds what is parsed: the queue takes 8 jobs that follow one
 // another, and says so itself.
-const mostNested = 9
+const maxNested = 9
 
 // followUp makes the job of a field that holds one. Its errors name its fields
 // with their path.
@@ -313,7 +313,7 @@ func followUp(field string, text json.RawMessage, depth int, payloads Payloads, 
 	if len(text) == 0 || string(text) == "null" {
 		return nil
 	}
-	if depth == mostNested {
+	if depth == maxNested {
 		return &queue.Job{}
 	}
 	l, err := Parse(text)

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// MostLine bounds a line, in bytes: a payload of 1 MiB, escaped, fits.
-	MostLine = 2 << 20
-	// mostShown is what is kept of a line that is too long.
-	mostShown = 200
+	// MaxLine bounds a line, in bytes: a payload of 1 MiB, escaped, fits.
+	MaxLine = 2 << 20
+	// maxShown is what is kept of a line that is too long.
+	maxShown = 200
 )
 
 // Entry is one line of the input: a job, or why it is none.
@@ -72,9 +72,9 @@ func (in *input) record(open func(part []byte) bool) (text []byte, number int, t
 			return nil, number, false, err
 		}
 		goesOn := open(part)
-		if tooLong = tooLong || len(text)+len(part) > MostLine; tooLong {
-			text = append(text, part[:max(0, min(len(part), mostShown-len(text)))]...)
-			text = text[:min(len(text), mostShown)]
+		if tooLong = tooLong || len(text)+len(part) > MaxLine; tooLong {
+			text = append(text, part[:max(0, min(len(part), maxShown-len(text)))]...)
+			text = text[:min(len(text), maxShown)]
 		} else {
 			text = append(text, part...)
 		}
@@ -98,7 +98,7 @@ func begin(text []byte, number int, tooLong bool) (e Entry, empty bool) {
 	switch {
 	case tooLong:
 		e.Input = strings.ToValidUTF8(e.Input, "\uFFFD") + "…"
-		e.Err = fmt.Errorf("the line is longer than %d bytes", MostLine)
+		e.Err = fmt.Errorf("the line is longer than %d bytes", MaxLine)
 	case !utf8.Valid(text):
 		e.Input, e.Err = strings.ToValidUTF8(e.Input, "\uFFFD"), errors.New("the line is not UTF-8 text")
 	}

@@ -28,13 +28,13 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// mostBytes bounds a file: some 5,000 keys.
-const mostBytes = 1 << 20
+// maxBytes bounds a file: some 5,000 keys.
+const maxBytes = 1 << 20
 
 // Parse reads a file's text; a [strictyaml.Error] names every mistake.
 func Parse(text []byte) ([]api.Key, error) {
 	var keys []api.Key
-	err := strictyaml.Parse(text, mostBytes, "keys", func(p *strictyaml.Parser, root *yaml.Node) {
+	err := strictyaml.Parse(text, maxBytes, "keys", func(p *strictyaml.Parser, root *yaml.Node) {
 		r := &reader{Parser: p, ids: map[string]bool{}, hashes: map[api.Hash]string{}}
 		p.Fields(root, "", map[string]strictyaml.Read{
 			"keys": func(node *yaml.Node, path string) {
@@ -151,7 +151,7 @@ func (s *Store) read() error {
 		return err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
 		return err
 	}

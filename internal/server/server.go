@@ -99,7 +99,7 @@ func Open(config Config) (*Server, error) {
 	return s, nil
 }
 
-const mostPorts = 20
+const maxPorts = 20
 
 func (s *Server) listen() (net.Listener, error) {
 	listener, err := net.Listen("tcp", s.config.Addr)
@@ -114,7 +114,7 @@ func (s *Server) listen() (net.Listener, error) {
 	if lookErr != nil {
 		return nil, err
 	}
-	for n := 1; n <= mostPorts && first+n <= 65535; n++ {
+	for n := 1; n <= maxPorts && first+n <= 65535; n++ {
 		if listener, again := net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(first+n))); again == nil {
 			return listener, nil
 		}
@@ -158,8 +158,8 @@ func (s *Server) Close() {
 	}
 }
 
-// mostEnding bounds what requests under way may take at the end.
-const mostEnding = 5 * time.Second
+// maxEnding bounds what requests under way may take at the end.
+const maxEnding = 5 * time.Second
 
 // Run serves until ctx is done. Then streams end, and requests under way are
 // finished, for a few seconds. The error is that of a listener that failed.
@@ -189,7 +189,7 @@ func (s *Server) serve(ctx context.Context, listener net.Listener, handler http.
 	stopped := make(chan struct{})
 	end := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), mostEnding)
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxEnding)
 		defer cancel()
 		if server.Shutdown(bounded) != nil {
 			server.Close()

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// leastProcs is one more than the least that Go gives. Where all threads are busy
+	// minProcs is one more than the least that Go gives. Where all threads are busy
 	// for 10 ms, with a scrape or a batch of replies, the timers of held calls wait
 	// for one of them: in BenchmarkHeld two threads miss 1.3 to 3 times as many slots
 	// as three, and more than three gain little. Go knows the cores and the CPU limit
 	// of its container, and where it gives more than that, its number stays.
-	leastProcs = 3
+	minProcs = 3
 
 	// gcPercent trades memory for even timing. A worker's heap is small, so Go would
 	// collect it many times a second, and each time calls leave some ms off their
@@ -36,8 +36,8 @@ func steady(container memlimit.Provider) {
 		debug.SetGCPercent(gcPercent)
 	}
 	// Set by hand, Go does not follow the container's CPU limit any more.
-	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < leastProcs {
-		runtime.GOMAXPROCS(leastProcs)
+	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < minProcs {
+		runtime.GOMAXPROCS(minProcs)
 	}
 	// Where there are no cgroups there is no limit to follow.
 	_, _ = memlimit.Set(memlimit.WithProvider(container), memlimit.WithRatio(memoryShare))

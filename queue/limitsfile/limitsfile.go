@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/queue/limits"
 )
 
-// mostBytes bounds a file: some 100,000 tenants.
-const mostBytes = 10 << 20
+// maxBytes bounds a file: some 100,000 tenants.
+const maxBytes = 10 << 20
 
 // Problem is one mistake in a file.
 type Problem = strictyaml.Problem
@@ -45,13 +45,13 @@ func load(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, mostBytes+1))
+	return io.ReadAll(io.LimitReader(f, maxBytes+1))
 }
 
 // Parse reads a file's text.
 func Parse(data []byte) (limits.Set, error) {
 	var set limits.Set
-	err := strictyaml.Parse(data, mostBytes, "queues with their limits", func(p *strictyaml.Parser, root *yaml.Node) {
+	err := strictyaml.Parse(data, maxBytes, "queues with their limits", func(p *strictyaml.Parser, root *yaml.Node) {
 		set = (&parser{p}).file(root)
 	})
 	if err != nil {

@@ -313,7 +313,7 @@ func TestUnreadableFiles(t *testing.T) {
 		"not UTF-8":            "queues: \xff\xfe",
 		"binary":               "\x00\x01\x02",
 		"an alias bomb":        "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n",
-		"too large":            "queues: {a: {}} #" + strings.Repeat("x", mostBytes),
+		"too large":            "queues: {a: {}} #" + strings.Repeat("x", maxBytes),
 		"no queues":            "plans: {}\n",
 		"an anchor around all": "&x\nqueues: {a: {}}\n",
 		"a tag":                "queues: !!map {a: {}}\n",

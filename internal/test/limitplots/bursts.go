@@ -45,7 +45,7 @@ func printBursts(ctx context.Context, client *redis.Client, out io.Writer) error
 				return err
 			}
 			for i, length := range []time.Duration{2 * time.Millisecond, 100 * time.Millisecond, time.Second} {
-				worst[i] = max(worst[i], mostWithin(went, length))
+				worst[i] = max(worst[i], maxWithin(went, length))
 			}
 		}
 		fmt.Fprintf(out, "| %s | %d | %d | %d |\n", b.name, worst[0], worst[1], worst[2])

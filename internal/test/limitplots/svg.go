@@ -77,7 +77,7 @@ func (p played) svg() []byte {
 
 // describe says in words what the picture shows.
 func (p played) describe() string {
-	most := mostWithin(p.went, time.Second)
+	most := maxWithin(p.went, time.Second)
 	text := fmt.Sprintf("%d requests come evenly within %d s. %d are let through", offered, int(span.Seconds()), len(p.went))
 	if last := p.went[len(p.went)-1]; last > span {
 		text += fmt.Sprintf(", the last one after %.1f s", last.Seconds())
@@ -110,8 +110,8 @@ func steps(moments []time.Duration) string {
 // px prints a coordinate, to a tenth and without more than it needs.
 func px(v float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0") }
 
-// mostWithin is how many of the moments, which ascend, lie within any (t - d, t].
-func mostWithin(moments []time.Duration, d time.Duration) int {
+// maxWithin is how many of the moments, which ascend, lie within any (t - d, t].
+func maxWithin(moments []time.Duration, d time.Duration) int {
 	most, from := 0, 0
 	for i, at := range moments {
 		for moments[from] <= at-d {

@@ -33,7 +33,7 @@ var clientMutants = []mutant{
 		"swapped", "no call reaches a private address", "clients/webhook TestPrivateAddresses|TestForbiddenAddresses",
 	},
 	{
-		"clients/webhook/notfound.go", `pause := min(max(lasted, firstNotFoundPause), mostNotFoundPause, left)`, `pause := min(max(lasted, firstNotFoundPause), left)`,
+		"clients/webhook/notfound.go", `pause := min(max(lasted, firstNotFoundPause), maxNotFoundPause, left)`, `pause := min(max(lasted, firstNotFoundPause), left)`,
 		"no bound", "404 is tried again every five minutes", "clients/webhook TestNotFound",
 	},
 	{
@@ -145,7 +145,7 @@ var clientMutants = []mutant{
 		"rounding", "no call comes before its Retry-After", "clients TestParseRetryAfter",
 	},
 	{
-		"clients/retryafter.go", `return min(max(date.Sub(now), 0), LongestRetryAfter)`, `return max(date.Sub(now), 0)`,
+		"clients/retryafter.go", `return min(max(date.Sub(now), 0), MaxRetryAfter)`, `return max(date.Sub(now), 0)`,
 		"no bound", "no Retry-After is longer than a day", "clients TestParseRetryAfter",
 	},
 	{

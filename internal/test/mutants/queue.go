@@ -160,7 +160,7 @@ var queueMutants = []mutant{
 		"missing write", "a job stands in one place", "queue TestScriptsOnDamagedState|TestForwardedAndExpiredAtOnce",
 	},
 	{
-		"queue/internal/store/dispatch.lua", `local function no_room() return #handed >= room or handed_bytes >= MOST_BYTES end`, `local function no_room() return #handed > room or handed_bytes >= MOST_BYTES end`,
+		"queue/internal/store/dispatch.lua", `local function no_room() return #handed >= room or handed_bytes >= MAX_BYTES end`, `local function no_room() return #handed > room or handed_bytes >= MAX_BYTES end`,
 		"off by one", "a worker is handed no more jobs than it has places", "queue TestRoomOfARound",
 	},
 	{

@@ -73,7 +73,7 @@ end
 usable = usable and not exists(asynq .. 'paused')
 local room = math.max(0, math.min(tonumber(ARGV[2]), MAX_RELEASED))
 -- no_room is whether no more may be handed over in this call.
-local function no_room() return #handed >= room or handed_bytes >= MOST_BYTES end
+local function no_room() return #handed >= room or handed_bytes >= MAX_BYTES end
 
 local handled = {}
 local function handles(kind)

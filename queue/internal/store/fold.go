@@ -9,8 +9,8 @@ import (
 // letters or more with a digit in it is an id. message.lua does the same.
 func FoldReason(reason string) string {
 	return reasonWord.ReplaceAllStringFunc(reason, func(word string) string {
-		const shortestID = 8
-		if len(word) >= shortestID && strings.ContainsAny(word, "0123456789") {
+		const minID = 8
+		if len(word) >= minID && strings.ContainsAny(word, "0123456789") {
 			return "#"
 		}
 		return digits.ReplaceAllString(word, "#")

@@ -12,7 +12,7 @@
 local HAND_WORKER, HAND_RUN, LEASE_S, KEPT_MS = ARGV[9], tonumber(ARGV[10]), 30, 60000
 local HANDED_KEY = headgate .. 'handed:' .. HAND_WORKER
 local handed, handed_bytes = {}, 0
-local MOST_BYTES = 2097152 -- of messages, in a reply
+local MAX_BYTES = 2097152 -- of messages, in a reply
 
 -- hand_look reads a task; nil: it is gone. It raises where that cannot be understood.
 local function hand_look(id)

@@ -23,7 +23,7 @@
 local state, at, last = ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local wanted, most = tonumber(ARGV[5]), tonumber(ARGV[6])
 local tenant_wanted, kind_wanted, failure_wanted = ARGV[7], ARGV[8], failures_wanted(ARGV[9])
-local MOST_BYTES = 2097152 -- of messages
+local MAX_BYTES = 2097152 -- of messages
 local newest = state == 'archived'
 local merged = newest or ARGV[10] == '1'
 
@@ -74,7 +74,7 @@ end
 local looked, bytes, rows = 0, 0, 0
 local results = {0, '', '', 0, 0}
 
-local function full() return rows >= wanted or looked >= most or bytes >= MOST_BYTES end
+local function full() return rows >= wanted or looked >= most or bytes >= MAX_BYTES end
 
 local function visit(id, us)
   looked = looked + 1

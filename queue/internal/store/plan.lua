@@ -173,12 +173,12 @@ local function perform_try(...)
 end
 
 -- append_entries adds to a stream, several texts to an entry, which are fields 1, 2, ...
-local MOST_ENTRIES, ENTRY = 5000, 8
+local MAX_ENTRIES, ENTRY = 5000, 8
 local function append_entries(words)
   for i = 3, #words, ENTRY do
     local entry = {}
     for k = i, math.min(i + ENTRY - 1, #words) do entry[#entry + 1], entry[#entry + 2] = #entry / 2 + 1, words[k] end
-    perform_try('XADD', words[2], 'MAXLEN', '~', MOST_ENTRIES, '*', unpack(entry))
+    perform_try('XADD', words[2], 'MAXLEN', '~', MAX_ENTRIES, '*', unpack(entry))
   end
 end
 

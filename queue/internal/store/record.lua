@@ -12,7 +12,7 @@
 -- On a task: hg_released "at_us limit", when it was last released and which limit
 -- held it then; hg_log lines of at_us, what, attempt, limit, until_us, answer,
 -- detail, with tabs between them, empty ones at the end left out.
-local MOST_LOG, LOG_HEAD, MOST_DETAIL = 2048, 512, 200
+local MAX_LOG, LOG_HEAD, MAX_DETAIL = 2048, 512, 200
 
 -- first_run is hg_first of a run, which began when its job was released.
 local function first_run(released, now, owner)
@@ -36,7 +36,7 @@ local function clip(text, most)
 end
 
 local function log_line(at, what, attempt, limit, till, answer, detail)
-  local line = table.concat({int(at), what, attempt or '', limit or '', till or '', answer or '', clip(detail or '', MOST_DETAIL)}, '\t')
+  local line = table.concat({int(at), what, attempt or '', limit or '', till or '', answer or '', clip(detail or '', MAX_DETAIL)}, '\t')
   return (string.gsub(line, '\t+$', '')) .. '\n'
 end
 
@@ -47,11 +47,11 @@ local function log_add(known, lines)
   known = known or ''
   if string.sub(known, -1) ~= '\n' then known = '' end -- it is none of ours
   local text = known .. lines
-  if #text <= MOST_LOG then return text end
+  if #text <= MAX_LOG then return text end
   local mark = string.find(text, DROPPED, 1, true)
   local head = #(string.match(string.sub(text, 1, mark or LOG_HEAD), '^.*\n') or '')
   local rest = mark and mark + #DROPPED - 1 or head
-  while #text - rest > MOST_LOG - head - 32 do
+  while #text - rest > MAX_LOG - head - 32 do
     local line = string.find(text, '\n', rest + 1, true)
     if not line or line == #text then break end
     rest = line

@@ -121,8 +121,8 @@ for _, lane in ipairs(slice[2]) do
 end
 if mends then
   -- Pauses that have ended, and resumes that are old.
-  local MOST_ENDED, PIECE = 500, 50
-  local ended = read('ZRANGEBYSCORE', headgate .. 'pause_ends', '-inf', int(now), 'LIMIT', 0, MOST_ENDED)
+  local MAX_ENDED, PIECE = 500, 50
+  local ended = read('ZRANGEBYSCORE', headgate .. 'pause_ends', '-inf', int(now), 'LIMIT', 0, MAX_ENDED)
   local forgotten = 0
   for first = 1, #ended, PIECE do
     local last = math.min(first + PIECE - 1, #ended)

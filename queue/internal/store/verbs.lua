@@ -30,9 +30,9 @@ local tenant_wanted, kind_wanted, began, wanted = ARGV[7], ARGV[8], tonumber(ARG
 set_calendars(ARGV[13])
 
 local looked, matched, late, held, bytes = 0, 0, 0, 0, 0
-local MOST_BYTES = 2097152 -- of messages: reading and writing a large one takes its time
+local MAX_BYTES = 2097152 -- of messages: reading and writing a large one takes its time
 
-local function full() return looked >= most or bytes >= MOST_BYTES end
+local function full() return looked >= most or bytes >= MAX_BYTES end
 
 -- What a verb finds where it may act. Elsewhere it only says that it came too late.
 local acts = {
