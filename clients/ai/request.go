@@ -1,12 +1,13 @@
 package ai
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"unicode"
+
+	"github.com/headgate/headgate/internal/strictjson"
 )
 
 // Request is the payload of an ai job: the body of a chat completion (OpenAI) or
@@ -97,34 +98,14 @@ func (r Request) parse() (fields, error) {
 	return f, errors.Join(errs...)
 }
 
-// members are the members of a JSON object. One that stands there twice is
-// refused: the provider might read the other one.
+// members are the members of a JSON object. A duplicate is refused: the provider
+// might read the other one.
 func members(body []byte) (map[string]json.RawMessage, error) {
-	body = bytes.TrimSpace(body)
-	if len(body) == 0 || body[0] != '{' || !json.Valid(body) {
+	all, err := strictjson.Members(body, nil)
+	if _, ok := errors.AsType[*strictjson.FieldError](err); err != nil && !ok {
 		return nil, errors.New("the request is not a JSON object")
 	}
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	if _, err := decoder.Token(); err != nil {
-		return nil, errors.New("the request is not a JSON object")
-	}
-	all := map[string]json.RawMessage{}
-	for decoder.More() {
-		token, err := decoder.Token()
-		if err != nil {
-			return nil, errors.New("the request is not a JSON object")
-		}
-		name, _ := token.(string)
-		if _, twice := all[name]; twice {
-			return nil, fmt.Errorf("%.40q stands there twice", name)
-		}
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return nil, errors.New("the request is not a JSON object")
-		}
-		all[name] = value
-	}
-	return all, nil
+	return all, err
 }
 
 func messages(value json.RawMessage) (problems []string) {

@@ -20,7 +20,7 @@ func TestValidate(t *testing.T) {
 		"no object":            {`[]`, "not a JSON object"},
 		"broken":               {`{"model":`, "not a JSON object"},
 		"two":                  {`{} {}`, "not a JSON object"},
-		"twice":                {`{"model":"m",` + user + `,"stream":false,"stream":true}`, `"stream" stands there twice`},
+		"twice":                {`{"model":"m",` + user + `,"stream":false,"stream":true}`, "stream: duplicate field"},
 		"no model":             {`{` + user + `}`, "model: it is missing"},
 		"null model":           {`{"model":null,` + user + `}`, "model: it is missing"},
 		"model as number":      {`{"model":1,` + user + `}`, "model: it is not a text"},

@@ -1,7 +1,6 @@
 package payment
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/internal/strictjson"
 )
 
 // The actions of a [Payload].
@@ -99,29 +100,14 @@ const (
 // once, under its exact name, and not null: a mistake in a field's name must not
 // become another payment.
 func (p *Payload) UnmarshalJSON(data []byte) error {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+	members, err := strictjson.Members(data, append(slices.Sorted(maps.Keys(p.present())), "action"))
+	if errors.Is(err, strictjson.ErrNotObject) {
 		return errors.New("a payment is an object")
 	}
-	known := slices.Collect(maps.Keys(p.present()))
-	seen := map[string]bool{}
-	for decoder.More() {
-		token, err := decoder.Token()
-		if err != nil {
-			return err
-		}
-		name, _ := token.(string)
-		switch {
-		case name != "action" && !slices.Contains(known, name):
-			return fmt.Errorf("%.60q: a payment has no such field", name)
-		case seen[name]:
-			return fmt.Errorf("%s: it stands twice", name)
-		}
-		seen[name] = true
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
+	}
+	for name, value := range members {
 		if string(value) == "null" {
 			return fmt.Errorf("%s: null is no value; leave it out", name)
 		}
@@ -134,24 +120,12 @@ func (p *Payload) UnmarshalJSON(data []byte) error {
 		case ok && strings.HasPrefix(wrong.Field, "amount"):
 			return fmt.Errorf("%s: want a whole number of the smallest unit, such as 1999 for 19.99, not %.30s", wrong.Field, wrong.Value)
 		case ok:
-			return fmt.Errorf("%s: want %s, not %.30s", wrong.Field, typeName(wrong.Type.String()), wrong.Value)
+			return fmt.Errorf("%s: want %s, not %.30s", wrong.Field, strictjson.TypeWords(wrong.Type), wrong.Value)
 		}
 		return err
 	}
 	*p = Payload(value)
 	return nil
-}
-
-func typeName(goType string) string {
-	switch {
-	case strings.Contains(goType, "bool"):
-		return "true or false"
-	case strings.HasPrefix(goType, "[]"):
-		return "a list of texts"
-	case strings.HasPrefix(goType, "map"):
-		return "an object of texts"
-	}
-	return "a text"
 }
 
 // present tells which fields besides the action are set; all of them are keys.

@@ -184,7 +184,7 @@ func TestBulk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
-		`"line":5,"reason":"cost: 0: a call costs at least 1"`, `did you mean \"deadline\"?`, "tenant: it stands twice", "tenant: want a text, not number",
+		`"line":5,"reason":"cost: 0: a call costs at least 1"`, `did you mean \"deadline\"?`, "tenant: duplicate field", "tenant: want a text, not number",
 		"want one object a line", "not UTF-8", "at: the year 1 is a mistake", "more than one object", "longer than",
 	} {
 		if line := strings.Split(string(rejected), "\n")[i]; !strings.Contains(line, want) {

@@ -10,12 +10,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/strictjson"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/validation"
 )
@@ -77,7 +75,7 @@ func Parse(text []byte) (Line, error) {
 		return l, nil
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return Line{}, fmt.Errorf("%s: want %s, not %s", wrong.Field, typeName(wrong.Type.String()), wrong.Value)
+		return Line{}, fmt.Errorf("%s: want %s, not %s", wrong.Field, strictjson.TypeWords(wrong.Type), wrong.Value)
 	}
 	return Line{}, fmt.Errorf("not JSON: %w", err)
 }
@@ -148,48 +146,14 @@ func skipValue(text []byte) []byte {
 // checkFields refuses what is no object, and fields that a job does not have or
 // has twice: a misspelled deadline must not be a job without one.
 func checkFields(text []byte) error {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	if token, err := decoder.Token(); err != nil {
-		return fmt.Errorf("not JSON: %w", err)
-	} else if token != json.Delim('{') {
+	_, err := strictjson.Members(text, Fields)
+	switch {
+	case errors.Is(err, strictjson.ErrNotObject):
 		return errors.New(`want one object a line, such as {"kind":"webhook","tenant":"acme","payload":{…}}`)
-	}
-	seen := map[string]bool{}
-	for decoder.More() {
-		token, err := decoder.Token()
-		if err != nil {
-			return fmt.Errorf("not JSON: %w", err)
-		}
-		name, _ := token.(string)
-		if !slices.Contains(Fields, name) {
-			return fmt.Errorf("%.60q: unknown field%s", name, check.Suggest(name, Fields))
-		}
-		if seen[name] {
-			return fmt.Errorf("%s: it stands twice", name)
-		}
-		seen[name] = true
-		var skipped json.RawMessage
-		if err := decoder.Decode(&skipped); err != nil {
-			return fmt.Errorf("not JSON: %w", err)
-		}
-	}
-	if _, err := decoder.Token(); err != nil {
-		return fmt.Errorf("not JSON: %w", err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+	case errors.Is(err, strictjson.ErrTrailing):
 		return errors.New("there is more than one object on the line")
 	}
-	return nil
-}
-
-func typeName(goType string) string {
-	switch {
-	case strings.Contains(goType, "int"):
-		return "a whole number"
-	case strings.Contains(goType, "map"):
-		return "an object of texts"
-	}
-	return "a text"
+	return err
 }
 
 // Job makes the job of a line. The error joins a [invalid.InvalidError] for each

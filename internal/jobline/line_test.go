@@ -62,7 +62,7 @@ func text(t *testing.T, job *queue.Job) string {
 func TestLinesWithBadFollowUps(t *testing.T) {
 	for in, want := range map[string]string{
 		`"on_success":1`:                                                 "on_success: want one object",
-		`"on_success":{"kidn":"b"}`:                                      `on_success: "kidn": unknown field`,
+		`"on_success":{"kidn":"b"}`:                                      `on_success: kidn: unknown field`,
 		`"on_success":{"kind":"b"}`:                                      "on_success.payload: it is missing",
 		`"on_failure":{"payload":1,"at":"x"}`:                            "on_failure.at: ",
 		`"on_failure":{"kind":"webhook","payload":{"url":"x"}}`:          "on_failure.payload: url: ",

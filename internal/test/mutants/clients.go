@@ -5,6 +5,10 @@ package main
 var clientMutants = []mutant{
 	// Webhooks.
 	{
+		"internal/strictjson/strictjson.go", `if _, duplicate := members[name]; duplicate {`, `if _, duplicate := members[name]; duplicate && known == nil {`,
+		"missing branch", "the second of two amounts is not the one that is paid", "clients/payment TestPayload",
+	},
+	{
 		"clients/webhook/outcome.go", `after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), clock(response)), s.config.MaxRetryAfter)`, `after := clients.ParseRetryAfter(response.Header.Get("Retry-After"), clock(response))`,
 		"no bound", "a stranger's Retry-After is bounded", "clients/webhook TestAnswers",
 	},
