@@ -1,24 +1,22 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/strictjson"
 )
 
 // maxAction bounds the body of a request that is no job.
 const maxAction = 64 << 10
 
 // decode reads a JSON object into a struct whose fields all have json tags. A
-// field that it does not have, or that stands twice, is a mistake.
+// field that it does not have, or has twice, is a mistake.
 func decode[T any](r *request) (T, error) {
 	var value T
 	if err := wantType(r.Request, "application/json"); err != nil {
@@ -40,34 +38,17 @@ func decodeText(text []byte, into any) error {
 		known = append(known, field)
 	}
 	slices.Sort(known)
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+	_, err := strictjson.Members(text, known)
+	if field, ok := errors.AsType[*strictjson.FieldError](err); ok {
+		return invalid(clip(field.Field), "%s", field.Reason)
+	}
+	switch {
+	case errors.Is(err, strictjson.ErrNotObject):
 		return bad("The body has to be a JSON object with fields of %s.", strings.Join(known, ", "))
-	}
-	seen := map[string]bool{}
-	for decoder.More() {
-		token, err := decoder.Token()
-		if err != nil {
-			return bad("not JSON: %v", err)
-		}
-		name, _ := token.(string)
-		if !slices.Contains(known, name) {
-			return invalid(clip(name), "unknown field%s", check.Suggest(name, known))
-		}
-		if seen[name] {
-			return invalid(name, "it stands twice")
-		}
-		seen[name] = true
-		var skipped json.RawMessage
-		if err := decoder.Decode(&skipped); err != nil {
-			return bad("not JSON: %v", err)
-		}
-	}
-	if _, err := decoder.Token(); err != nil {
-		return bad("not JSON: %v", err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+	case errors.Is(err, strictjson.ErrTrailing):
 		return bad("Something follows the object.")
+	case err != nil:
+		return bad("%v", err)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -75,7 +56,7 @@ func decodeText(text []byte, into any) error {
 			if within, rest, _ := strings.Cut(field, "."); !slices.Contains(known, within) {
 				field = rest // what is embedded has no name in JSON
 			}
-			return invalid(field, "want %s, not a JSON %s", typeWords(wrong.Type), wrong.Value)
+			return invalid(field, "want %s, not a JSON %s", strictjson.TypeWords(wrong.Type), wrong.Value)
 		}
 		return bad("not JSON: %v", err)
 	}
@@ -96,20 +77,6 @@ func fieldsOf(t reflect.Type) map[string]bool {
 		names[name] = true
 	}
 	return names
-}
-
-func typeWords(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int, reflect.Int64:
-		return "a whole number"
-	case reflect.Float64:
-		return "a number"
-	case reflect.Map, reflect.Struct:
-		return "an object"
-	}
-	return "a text"
 }
 
 // ending is when something ends that a body gives either as a moment or as seconds
