@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/coalesce"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/validation"
@@ -42,16 +43,16 @@ type Client struct {
 	change []func(context.Context, *Job) error
 
 	mu         sync.Mutex
-	registered map[string]bool     // queues
-	shared     map[string]*sharing // by queue
-	lines      []*line             // that no request uses
+	registered map[string]bool                       // queues
+	shared     map[string]*coalesce.Group[*gathered] // by queue
+	lines      []*line                               // that no request uses
 
 	fit fitness
 }
 
 // NewClient makes a client on the given Redis.
 func NewClient(client redis.UniversalClient) *Client {
-	return &Client{redis: client, routes: routes{redis: client}, registered: map[string]bool{}, shared: map[string]*sharing{}}
+	return &Client{redis: client, routes: routes{redis: client}, registered: map[string]bool{}, shared: map[string]*coalesce.Group[*gathered]{}}
 }
 
 // Receipt says where an accepted job is.

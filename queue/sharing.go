@@ -3,48 +3,32 @@ package queue
 import (
 	"context"
 	"fmt"
-	"runtime"
-	"slices"
-	"sync"
+
+	"github.com/headgate/headgate/internal/coalesce"
 )
 
-// maxFlights is how many requests of concurrent callers are on their way to a queue before
-// callers begin to gather: Redis answers one while another is written and read here.
-const maxFlights = 2
-
-// sharing is where jobs that were enqueued one by one gather for a queue, while as many
-// requests as may be are on their way. A lone caller waits for nobody.
-type sharing struct {
-	mu      sync.Mutex
-	flights int
-	waiting []*gathered // callers join the last one
-}
-
-// gathered is the jobs of several callers that go in one request.
+// gathered is a job that was enqueued by itself. While requests of other callers are under
+// way to its queue it waits, and then shares a request with their jobs.
 type gathered struct {
-	jobs  []*waiter
-	bytes int
+	job accepted
 
-	// Once done is closed:
+	// Once it was sent:
 	request *request
+	at      int   // its place in the request
+	answers []any // of the request
 	err     error
-	done    chan struct{}
 }
 
-// waiter is a caller's job, and its answer.
-type waiter struct {
-	job    accepted
-	answer any
-	at     int // its place in the request
-}
-
-// sharingOf is the one for a queue.
-func (c *Client) sharingOf(queue string) *sharing {
+// sharing is where the jobs of concurrent callers gather for a queue.
+func (c *Client) sharing(queue string) *coalesce.Group[*gathered] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.shared[queue]
 	if s == nil {
-		s = &sharing{}
+		s = &coalesce.Group[*gathered]{
+			Send: c.sendGathered, MaxCalls: maxBatch,
+			MaxBytes: maxBatchBytes, Size: func(g *gathered) int { return g.job.size() },
+		}
 		c.shared[queue] = s
 	}
 	return s
@@ -52,112 +36,36 @@ func (c *Client) sharingOf(queue string) *sharing {
 
 // deliverOne sends a job, alone or with those of other callers, until it is answered.
 func (c *Client) deliverOne(ctx context.Context, job accepted, again *retry) (any, error) {
-	s := c.sharingOf(job.queue)
-	with, mine := s.join(job)
-	if with == nil {
-		r := c.newRequest([]accepted{job})
-		answers, err := c.try(ctx, r)
-		if next := s.next(); next != nil {
-			go c.fly(s, next)
-		}
-		return c.answer(ctx, r, 0, answers, err, again)
-	}
-	select {
-	case <-with.done:
-	case <-ctx.Done():
-		if s.leave(with, mine) {
-			return nil, fmt.Errorf("enqueue in %q: certainly not enqueued: %w", job.queue, ctx.Err())
-		}
-		return nil, fmt.Errorf("enqueue in %q: %w: %w", job.queue, ErrUnknown, ctx.Err())
-	}
+	g := &gathered{job: job}
+	sent, err := c.sharing(job.queue).Do(ctx, g)
 	switch {
-	case with.err == nil:
-		return mine.answer, nil
-	case with.request.unknown.IsZero():
-		// Nothing was enqueued. Others may give up, so their jobs are not sent again.
-		return c.answer(ctx, c.newRequest([]accepted{job}), 0, nil, with.err, again)
+	case err != nil && sent == nil:
+		return nil, fmt.Errorf("enqueue in %q: certainly not enqueued: %w", job.queue, err)
+	case err != nil:
+		return nil, fmt.Errorf("enqueue in %q: %w: %w", job.queue, ErrUnknown, err)
 	}
-	// The request may have arrived, and only the same request is safe to repeat.
-	return c.answer(ctx, with.request, mine.at, nil, with.err, again)
-}
-
-// answer is that of one job of a request, which is tried again after an error.
-func (c *Client) answer(ctx context.Context, r *request, at int, answers []any, err error, again *retry) (any, error) {
-	answers, err = c.persist(ctx, r, answers, err, again)
+	// A request that may have arrived is repeated as it was, because only that is safe.
+	r, at := g.request, g.at
+	if g.err != nil && r.jobs > 1 && r.unknown.IsZero() {
+		// Nothing was enqueued. Other callers may give up, so their jobs are not sent again.
+		r, at = c.newRequest([]accepted{job}), 0
+	}
+	answers, err := c.persist(ctx, r, g.answers, g.err, again)
 	if err != nil {
 		return nil, err
 	}
 	return answers[at], nil
 }
 
-// join adds a job to those that wait. nil: it need not wait, and its caller calls next
-// after its first try.
-func (s *sharing) join(job accepted) (*gathered, *waiter) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.flights < maxFlights {
-		s.flights++
-		return nil, nil
+// sendGathered sends jobs of a queue in one request, once.
+func (c *Client) sendGathered(ctx context.Context, all []*gathered) {
+	jobs := make([]accepted, len(all))
+	for i, g := range all {
+		jobs[i] = g.job
 	}
-	size := job.size()
-	var last *gathered
-	if n := len(s.waiting); n > 0 {
-		last = s.waiting[n-1]
-	}
-	if last == nil || len(last.jobs) == maxBatch || last.bytes+size > maxBatchBytes {
-		last = &gathered{done: make(chan struct{})}
-		s.waiting = append(s.waiting, last)
-	}
-	mine := &waiter{job: job}
-	last.jobs, last.bytes = append(last.jobs, mine), last.bytes+size
-	return last, mine
-}
-
-// leave takes a job out again, and answers whether it was not sent.
-func (s *sharing) leave(g *gathered, mine *waiter) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := slices.Index(s.waiting, g)
-	if at < 0 {
-		return false
-	}
-	g.jobs, g.bytes = slices.DeleteFunc(g.jobs, func(w *waiter) bool { return w == mine }), g.bytes-mine.job.size()
-	if len(g.jobs) == 0 {
-		s.waiting = slices.Delete(s.waiting, at, at+1)
-	}
-	return true
-}
-
-// next is what flies next after a request, or nil: then another caller may fly alone.
-func (s *sharing) next() *gathered {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.waiting) == 0 {
-		s.flights--
-		return nil
-	}
-	g := s.waiting[0]
-	s.waiting = slices.Delete(s.waiting, 0, 1)
-	return g
-}
-
-// fly sends what has gathered until nobody waits. The callers leave by their contexts;
-// what bounds the request are the timeouts of the Redis client.
-func (c *Client) fly(s *sharing, g *gathered) {
-	for g != nil {
-		jobs := make([]accepted, len(g.jobs))
-		for i, w := range g.jobs {
-			jobs[i], w.at = w.job, i
-		}
-		g.request = c.newRequest(jobs)
-		var answers []any
-		if answers, g.err = c.try(context.Background(), g.request); g.err == nil {
-			for i, w := range g.jobs {
-				w.answer = answers[i]
-			}
-		}
-		close(g.done)
-		runtime.Gosched() // whoever was just answered and enqueues more goes along
-		g = s.next()
+	r := c.newRequest(jobs)
+	answers, err := c.try(ctx, r)
+	for i, g := range all {
+		g.request, g.at, g.answers, g.err = r, i, answers, err
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/coalesce"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
@@ -36,14 +37,14 @@ func gather(t *testing.T, r *rig, jobs []Job, send func(try int, send func() err
 	released := make(chan struct{})
 	c := &crowd{rig: r, results: make([]Result, len(jobs)), release: sync.OnceFunc(func() { close(released) })}
 	c.client, c.tries = producer(t, r.server, func(try int, sent func() error) error {
-		if try <= maxFlights {
+		if try <= coalesce.MaxFlights {
 			<-released
 			return sent()
 		}
-		return send(try-maxFlights, sent)
+		return send(try-coalesce.MaxFlights, sent)
 	})
 	t.Cleanup(func() { c.release(); c.all.Wait() })
-	for range maxFlights {
+	for range coalesce.MaxFlights {
 		c.all.Go(func() {
 			if _, err := c.client.Enqueue(t.Context(), Job{Kind: "call", Queue: r.queue, Tenant: "first", Payload: json.RawMessage(`{}`)}); err != nil {
 				t.Error(err)
@@ -53,7 +54,7 @@ func gather(t *testing.T, r *rig, jobs []Job, send func(try int, send func() err
 	until(t, "as many as may be are under way", func() bool {
 		c.tries.mu.Lock()
 		defer c.tries.mu.Unlock()
-		return c.tries.n == maxFlights
+		return c.tries.n == coalesce.MaxFlights
 	})
 	for i, job := range jobs {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -66,14 +67,8 @@ func gather(t *testing.T, r *rig, jobs []Job, send func(try int, send func() err
 			c.results[i] = Result{receipt, err}
 		})
 		until(t, "it has gathered", func() bool {
-			s := c.client.sharingOf(r.queue)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			n := 0
-			for _, g := range s.waiting {
-				n += len(g.jobs)
-			}
-			return n == i+1
+			_, waiting := c.client.sharing(r.queue).Pending()
+			return waiting == i+1
 		})
 	}
 	return c
@@ -112,7 +107,7 @@ func TestConcurrentEnqueuesShareRequests(t *testing.T) {
 		}
 		ids[result.ID] = true
 	}
-	if sent := c.tries.n - maxFlights; sent != 2 {
+	if sent := c.tries.n - coalesce.MaxFlights; sent != 2 {
 		t.Errorf("%d requests for %d jobs; want 2", sent, len(jobs))
 	}
 }
@@ -164,13 +159,13 @@ func TestCallerLeavesAfterTheRequest(t *testing.T) {
 func TestLostReplyOfASharedRequest(t *testing.T) {
 	t.Parallel()
 	const jobs = 5
-	r := startRig(t, jobs+maxFlights, limitsOf(), nil)
+	r := startRig(t, jobs+coalesce.MaxFlights, limitsOf(), nil)
 	c := gather(t, r, []Job{{Tenant: "a"}, {Tenant: "b"}, {Tenant: "b"}, {Tenant: "c"}, {Tenant: "d"}}, func(try int, send func() error) error {
 		if err := send(); err != nil || try > 1 {
 			return err
 		}
 		r.run(t)
-		r.gone(t, jobs+maxFlights)
+		r.gone(t, jobs+coalesce.MaxFlights)
 		return io.EOF
 	})
 	c.release()
@@ -184,8 +179,8 @@ func TestLostReplyOfASharedRequest(t *testing.T) {
 	}
 	r.stop()
 	states := r.states(t)
-	if left := states["aggregating"] + states["pending"] + states["active"]; left != 0 || len(r.jobs) != jobs+maxFlights || r.total != jobs+maxFlights {
-		t.Errorf("%d calls of %d jobs, and %d are left; want one of each of %d", r.total, len(r.jobs), left, jobs+maxFlights)
+	if left := states["aggregating"] + states["pending"] + states["active"]; left != 0 || len(r.jobs) != jobs+coalesce.MaxFlights || r.total != jobs+coalesce.MaxFlights {
+		t.Errorf("%d calls of %d jobs, and %d are left; want one of each of %d", r.total, len(r.jobs), left, jobs+coalesce.MaxFlights)
 	}
 }
 

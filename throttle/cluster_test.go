@@ -156,7 +156,7 @@ func concurrentCalls(t *testing.T, client redis.UniversalClient) {
 					}
 				})
 			}
-			gathered(t, &c.taking, keys*callers)
+			gathered(t, c.taking, keys*callers)
 			open()
 			calling.Wait()
 			for key := range keys {
@@ -203,7 +203,7 @@ func oneNodeAway(t *testing.T, cluster *redistest.Cluster) {
 			}
 		})
 	}
-	gathered(t, &c.taking, callers)
+	gathered(t, c.taking, callers)
 	open()
 	calling.Wait()
 }

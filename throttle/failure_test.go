@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/coalesce"
 	"github.com/headgate/headgate/internal/test/redistest"
 )
 
@@ -46,13 +47,11 @@ func soon[T any](t *testing.T, what string, c <-chan T) T {
 
 // gathered waits until so many calls of a limiter wait for an answer, or for
 // others to be answered.
-func gathered(t *testing.T, q *line, calls int) {
+func gathered(t *testing.T, q *coalesce.Group[*call], calls int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(ms) {
-		q.mu.Lock()
-		n := q.flying
-		q.mu.Unlock()
-		n += q.gathering()
+		flights, waiting := q.Pending()
+		n := flights + waiting
 		if n >= calls {
 			return
 		}
@@ -190,12 +189,7 @@ func TestContextHasEnded(t *testing.T) {
 	for _, limit := range kinds(100) {
 		c := newClocked(t, client, limit)
 		for _, q := range append([]question{peek}, questions...) {
-			for i := range 20 {
-				for _, l := range []*line{&c.taking, &c.placing} {
-					l.mu.Lock()
-					l.slow = i%2 == 1 // whatever the answer before it was
-					l.mu.Unlock()
-				}
+			for range 20 {
 				if got := q.ask(done, c); !errors.Is(got.err, context.Canceled) || got.d != (Decision{}) {
 					t.Errorf("%s, %s: %+v, %v; want %v", limit.Name, q.name, got.d, got.err, context.Canceled)
 				}
@@ -295,24 +289,36 @@ func TestLateReservationIsGivenBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			// Only after a slow answer can a caller leave that goes alone.
 			server.Pause()
-			l.placing.slow = true // only then a caller can leave
+			slowly := make(chan *Reservation, 1)
+			go func() {
+				r, err := l.Reserve(t.Context(), 1, 0, "another")
+				if err != nil {
+					t.Error(err)
+				}
+				slowly <- r
+			}()
+			time.Sleep(2 * slow)
+			server.Resume()
+			if r := <-slowly; r != nil {
+				_ = r.Release(t.Context())
+			}
+			server.Pause()
 			ctx, cancel := context.WithCancel(t.Context())
 			left := make(chan error, 1)
 			go func() {
 				_, err := l.Reserve(ctx, 1, 0, "k")
 				left <- err
 			}()
-			gathered(t, &l.placing, 1)
+			gathered(t, l.placing, 1)
 			cancel()
 			if err := <-left; !errors.Is(err, context.Canceled) {
 				t.Fatalf("Reserve: %v", err)
 			}
 			server.Resume()
 			for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-				l.placing.mu.Lock()
-				flying := l.placing.flying
-				l.placing.mu.Unlock()
+				flying, _ := l.placing.Pending()
 				d, err := l.Peek(t.Context(), 1, "k")
 				if err != nil {
 					t.Fatal(err)
@@ -335,10 +341,10 @@ func TestContextEndsWhileRedisIsSlow(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	client := patient(t, server.Addr())
-	lines := map[string]func(*clocked) *line{
-		"Take":    func(c *clocked) *line { return &c.taking },
-		"Reserve": func(c *clocked) *line { return &c.placing },
-		"Wait":    func(c *clocked) *line { return &c.placing },
+	lines := map[string]func(*clocked) *coalesce.Group[*call]{
+		"Take":    func(c *clocked) *coalesce.Group[*call] { return c.taking },
+		"Reserve": func(c *clocked) *coalesce.Group[*call] { return c.placing },
+		"Wait":    func(c *clocked) *coalesce.Group[*call] { return c.placing },
 	}
 	for _, q := range questions {
 		t.Run(q.name, func(t *testing.T) {
@@ -355,12 +361,12 @@ func TestContextEndsWhileRedisIsSlow(t *testing.T) {
 				defer ends[i]()
 				said[i] = make(chan outcome, 1)
 				go func() { said[i] <- q.ask(ctx, c) }()
-				if i < flying { // these go alone, and the others wait for them
+				if i < coalesce.MaxFlights { // these go alone, and the others wait for them
 					gathered(t, lines[q.name](c), i+1)
 				}
 			}
 			gathered(t, lines[q.name](c), callers)
-			leaves := func(i int) bool { return i >= flying && i%2 == 0 }
+			leaves := func(i int) bool { return i >= coalesce.MaxFlights && i%2 == 0 }
 			stayed := int64(0)
 			for i := range callers {
 				if leaves(i) {
@@ -479,14 +485,14 @@ func TestLostReplyOfMany(t *testing.T) {
 				}()
 			}
 			// As many as go alone, and then those that share.
-			for i := range flying {
+			for i := range coalesce.MaxFlights {
 				call("alone")
-				gathered(t, &c.taking, i+1)
+				gathered(t, c.taking, i+1)
 			}
-			for range callers - flying {
+			for range callers - coalesce.MaxFlights {
 				call("k")
 			}
-			gathered(t, &c.taking, callers)
+			gathered(t, c.taking, callers)
 			if cut {
 				wire.Cut()
 			} else {
@@ -512,7 +518,7 @@ func TestLostReplyOfMany(t *testing.T) {
 				if unknown != callers || took > callers {
 					t.Errorf("%d of %d calls without an answer took %d permits", unknown, callers, took)
 				}
-			} else if wire.Lost() != 1 || unknown != callers-flying || took != callers-flying {
+			} else if wire.Lost() != 1 || unknown != callers-coalesce.MaxFlights || took != callers-coalesce.MaxFlights {
 				t.Errorf("%d replies lost: %d calls allowed, %d without an answer, %d permits taken; want one reply lost and each call counted once", wire.Lost(), allowed, unknown, took)
 			}
 		})

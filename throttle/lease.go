@@ -105,7 +105,7 @@ func (l *Limiter) renewals(list []*Reservation) [][]renewal {
 			}
 			one := renewal{r, r.call.buckets[i], limit.lease()}
 			last := len(groups) - 1
-			if last < 0 || spread || len(groups[last]) >= mostTogether {
+			if last < 0 || spread || len(groups[last]) >= maxTogether {
 				groups = append(groups, nil)
 				last++
 			}

@@ -297,7 +297,7 @@ func TestRenewalsOfASilentRedis(t *testing.T) {
 // all of them; where keys live on different servers, each by its own.
 func TestRenewalsAreBounded(t *testing.T) {
 	client := redistest.Shared(t).Client()
-	const held = 2*mostTogether + 44
+	const held = 2*maxTogether + 44
 	groups := func(c *clocked) (sizes []int) {
 		var list []*Reservation
 		for i := range held {
@@ -321,11 +321,11 @@ func TestRenewalsAreBounded(t *testing.T) {
 		}
 		return sizes
 	}
-	if got := groups(newClocked(t, client, inFlightOf(9, 0))); !slices.Equal(got, []int{mostTogether, mostTogether, 44}) {
+	if got := groups(newClocked(t, client, inFlightOf(9, 0))); !slices.Equal(got, []int{maxTogether, maxTogether, 44}) {
 		t.Errorf("one limit: groups of %d", got)
 	}
 	layers := []Limit{bucket("1/s", 1), inFlightOf(9, 0), inFlightOf(9, 0).named("second")}
-	if got := groups(newClocked(t, client, layers...)); len(got) != 5 || slices.Max(got) > mostTogether {
+	if got := groups(newClocked(t, client, layers...)); len(got) != 5 || slices.Max(got) > maxTogether {
 		t.Errorf("layers: groups of %d", got)
 	}
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"nowhere:0"}})
@@ -343,7 +343,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 func TestManyHeldPermits(t *testing.T) {
 	t.Parallel()
 	inBubble(t, redistest.Shared(t).Client(), func(b *bubble) {
-		const held = mostTogether + 20
+		const held = maxTogether + 20
 		c := b.limiter(inFlightOf(held, 8*time.Second))
 		var all []*Reservation
 		for range held {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/coalesce"
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/internal/rediskey"
 )
@@ -48,8 +49,8 @@ type Limiter struct {
 
 	specs   [2][]any // of the limits, as the scripts read them: police, shape
 	plain   *plain   // nil: no bucket is plain
-	taking  line
-	placing line
+	taking  *coalesce.Group[*call]
+	placing *coalesce.Group[*call]
 	leases  leases
 }
 
@@ -105,6 +106,7 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 		l.specs[mode] = l.specArgs(mode == shape)
 	}
 	l.plain = newPlain(limits)
+	l.taking, l.placing = l.together(modeTake), l.together(modeReserve)
 	if limits[0].Shards > 1 {
 		if err := l.split(); err != nil {
 			return nil, err
@@ -129,7 +131,7 @@ func (l *Limiter) Take(ctx context.Context, n int64, keys ...string) (Decision, 
 	if err != nil {
 		return Decision{}, err
 	}
-	if err := l.taking.decide(ctx, l, modeTake, c, nil); err != nil {
+	if err := decide(ctx, l.taking, c, nil); err != nil {
 		return Decision{}, err
 	}
 	return c.decision, nil

@@ -97,16 +97,6 @@ func decision(r *Reservation, err error) (Decision, error) {
 	return r.Decision, nil
 }
 
-// gathering is how many calls wait until others are answered.
-func (q *line) gathering() (calls int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, b := range q.waiting {
-		calls += len(b.calls)
-	}
-	return calls
-}
-
 func keysOr(keys []string) []string {
 	if len(keys) == 0 {
 		return []string{"k"}

@@ -61,7 +61,7 @@ func (l *Limiter) Reserve(ctx context.Context, n int64, within time.Duration, ke
 		r := &Reservation{Decision: c.decision, limiter: l, call: c}
 		_ = r.Cancel(context.WithoutCancel(ctx)) // what stays is lost, or lapses
 	}
-	if err := l.placing.decide(ctx, l, modeReserve, c, late); err != nil {
+	if err := decide(ctx, l.placing, c, late); err != nil {
 		return nil, err
 	}
 	r := &Reservation{Decision: c.decision, limiter: l, call: c}

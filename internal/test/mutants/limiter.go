@@ -214,6 +214,14 @@ var limiterMutants = []mutant{
 		"off by one", "a cost that is never admitted is an error at once", "throttle TestUnusableQuestions|TestCosts$|TestSequences",
 	},
 	{
+		"internal/coalesce/coalesce.go", `if g.leave(b, call) {`, `if g.leave(b, call) || true {`,
+		"no fence", "a caller that leaves is told that its call may have been made", "internal/coalesce TestCallersLeave",
+	},
+	{
+		"internal/coalesce/coalesce.go", `if b := g.waiting[n-1]; len(b.calls) < g.MaxCalls && b.bytes+size <= g.MaxBytes {`, `if b := g.waiting[n-1]; len(b.calls) <= g.MaxCalls && b.bytes+size <= g.MaxBytes {`,
+		"off by one", "a round trip is bounded", "internal/coalesce TestCallsGather",
+	},
+	{
 		"internal/redisscript/script.go", `func (onceCmd) NoRetry() bool { return true }`, `func (onceCmd) NoRetry() bool { return false }`,
 		"no fence", "a reply that was lost takes no permit twice", "throttle TestLostReply",
 	},

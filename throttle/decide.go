@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/coalesce"
 	"github.com/headgate/headgate/internal/redisscript"
 )
 
@@ -23,17 +22,12 @@ const (
 )
 
 const (
-	// flying is how many round trips of one kind a limiter has under way at a
-	// time, before calls begin to gather: one is answered by Redis while another
-	// is read and written here.
-	flying = 2
-
-	// mostTogether bounds the calls in one round trip, and so the time for which
+	// maxTogether bounds the calls in one round trip, and so the time for which
 	// one script keeps Redis busy.
-	mostTogether = 128
+	maxTogether = 128
 
-	// slow is when an answer took so long that the next caller is better off
-	// waiting beside the call than in it.
+	// slow is how long an answer takes after which the next caller waits beside the
+	// call, so that it can leave.
 	slow = 20 * time.Millisecond
 )
 
@@ -50,129 +44,32 @@ type call struct {
 	err      error
 }
 
-// batch is calls that are sent together.
-type batch struct {
-	calls    []*call
-	answered chan struct{} // closed then
-}
-
-func newBatch(c *call) *batch { return &batch{[]*call{c}, make(chan struct{})} }
-
-// line is where calls gather while others are on their way.
-type line struct {
-	mu      sync.Mutex
-	flying  int
-	slow    bool     // the last answer was
-	waiting []*batch // calls join the last one
-}
-
-// decide has c answered: at once, or together with others. After an error c is
-// no longer the caller's: its answer may still come, and then late is called, unless it
-// is nil.
-func (q *line) decide(ctx context.Context, l *Limiter, mode string, c *call, late func()) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("throttle: decide: %w", err) // nothing was sent
-	}
-	q.mu.Lock()
-	alone := q.flying < flying
-	if alone {
-		q.flying++
-	}
-	// go-redis does not leave a call when its context is done, so that a caller
-	// who makes it waits for the client's ReadTimeout at worst. To make it in a
-	// goroutine would cost a third of what the call takes: that is done only
-	// while Redis is slow.
-	if alone && (!q.slow || ctx.Done() == nil) {
-		q.mu.Unlock()
-		begin := time.Now()
-		err := l.send(ctx, mode, []*call{c})
-		if b := q.next(time.Since(begin)); b != nil {
-			go q.fly(context.Background(), l, mode, b)
-		}
-		return cmp.Or(err, c.err)
-	}
-	var b *batch
-	if alone {
-		b = newBatch(c)
-		go q.fly(context.WithoutCancel(ctx), l, mode, b)
-	} else {
-		b = q.join(c)
-	}
-	q.mu.Unlock()
-	select {
-	case <-b.answered:
-		return c.err
-	case <-ctx.Done():
-		if sent := !q.leave(b, c); sent && late != nil {
-			go func() {
-				if <-b.answered; c.err == nil {
-					late()
-				}
-			}()
-		}
-		return fmt.Errorf("throttle: decide: %w", ctx.Err())
-	}
-}
-
-// join adds a call to those that wait.
-func (q *line) join(c *call) *batch {
-	if last := len(q.waiting) - 1; last >= 0 && len(q.waiting[last].calls) < mostTogether {
-		b := q.waiting[last]
-		b.calls = append(b.calls, c)
-		return b
-	}
-	b := newBatch(c)
-	q.waiting = append(q.waiting, b)
-	return b
-}
-
-// leave takes a call out again, if its batch was not sent, and answers whether it was out
-// in time.
-func (q *line) leave(b *batch, c *call) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	at := slices.Index(q.waiting, b)
-	if at < 0 {
-		return false
-	}
-	i := slices.Index(b.calls, c)
-	if b.calls = slices.Delete(b.calls, i, i+1); len(b.calls) == 0 {
-		q.waiting = slices.Delete(q.waiting, at, at+1)
-	}
-	return true
-}
-
-// next is what flies next, or nil: then the place is free. took is how long the
-// answer before it was on its way.
-func (q *line) next(took time.Duration) *batch {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.slow = took > slow
-	if len(q.waiting) == 0 {
-		q.flying--
-		return nil
-	}
-	b := q.waiting[0]
-	q.waiting = slices.Delete(q.waiting, 0, 1)
-	return b
-}
-
-// fly sends batches until nobody waits. One caller's context is not for all that
-// fly together: the callers leave by theirs, and what bounds the call are the
-// client's own timeouts.
-func (q *line) fly(ctx context.Context, l *Limiter, mode string, b *batch) {
-	for b != nil {
-		begin := time.Now()
-		err := l.send(ctx, mode, b.calls)
-		took := time.Since(begin)
-		for _, c := range b.calls {
+// together returns where calls of a mode share round trips.
+func (l *Limiter) together(mode string) *coalesce.Group[*call] {
+	return &coalesce.Group[*call]{MaxCalls: maxTogether, Slow: slow, Send: func(ctx context.Context, calls []*call) {
+		err := l.send(ctx, mode, calls)
+		for _, c := range calls {
 			c.err = cmp.Or(c.err, err)
 		}
-		close(b.answered)
-		// Whoever was just answered and asks again flies with the next batch.
-		runtime.Gosched()
-		b, ctx = q.next(took), context.Background()
+	}}
+}
+
+// decide has c answered: at once, or together with others. After an error of ctx c is
+// no longer the caller's: its answer may still come, and then late is called, unless it
+// is nil.
+func decide(ctx context.Context, group *coalesce.Group[*call], c *call, late func()) error {
+	answered, err := group.Do(ctx, c)
+	if err == nil {
+		return c.err
 	}
+	if answered != nil && late != nil {
+		go func() {
+			if <-answered; c.err == nil {
+				late()
+			}
+		}()
+	}
+	return fmt.Errorf("throttle: decide: %w", err)
 }
 
 // enquiry is what a script is asked for calls.

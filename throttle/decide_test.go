@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"github.com/headgate/headgate/internal/coalesce"
 	"github.com/headgate/headgate/internal/test/redistest"
 )
 
@@ -61,10 +62,10 @@ func (h *roundTrips) counted() int {
 }
 
 // stand waits until n calls are in line.
-func stand(t *testing.T, q *line, n int) {
+func stand(t *testing.T, q *coalesce.Group[*call], n int) {
 	t.Helper()
 	for begin := time.Now(); ; time.Sleep(ms) {
-		waiting := q.gathering()
+		_, waiting := q.Pending()
 		if waiting == n {
 			return
 		}
@@ -99,13 +100,13 @@ func TestCallsShareRoundTrips(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, trips := hooked(t, limits...)
-			q := &l.taking
+			q := l.taking
 			release := trips.hold()
 			allowed := map[bool]int{}
 			var lock sync.Mutex
 			var all sync.WaitGroup
 			if name == "reserved" {
-				q = &l.placing
+				q = l.placing
 			}
 			for i := range callers {
 				all.Go(func() {
@@ -123,20 +124,20 @@ func TestCallsShareRoundTrips(t *testing.T) {
 					allowed[d.Allowed]++
 					lock.Unlock()
 				})
-				if i == flying-1 {
-					for trips.counted() < flying {
+				if i == coalesce.MaxFlights-1 {
+					for trips.counted() < coalesce.MaxFlights {
 						time.Sleep(ms)
 					}
 				}
 			}
-			stand(t, q, callers-flying)
+			stand(t, q, callers-coalesce.MaxFlights)
 			release()
 			all.Wait()
 			if allowed[true] != 40 || allowed[false] != callers-40 {
 				t.Errorf("%v; want 40 allowed", allowed)
 			}
-			if got := trips.counted(); got != flying+1 {
-				t.Errorf("%d round trips for %d calls, want %d", got, callers, flying+1)
+			if got := trips.counted(); got != coalesce.MaxFlights+1 {
+				t.Errorf("%d round trips for %d calls, want %d", got, callers, coalesce.MaxFlights+1)
 			}
 		})
 	}
@@ -169,7 +170,7 @@ func TestCallersLeaveTheLine(t *testing.T) {
 		answers <- err
 	}
 	leaving, leave := context.WithCancel(t.Context())
-	for i := range flying {
+	for i := range coalesce.MaxFlights {
 		go take(t.Context())
 		for trips.counted() <= i {
 			time.Sleep(ms)
@@ -177,20 +178,20 @@ func TestCallersLeaveTheLine(t *testing.T) {
 	}
 	go take(t.Context())
 	go take(leaving)
-	stand(t, &l.taking, 2)
+	stand(t, l.taking, 2)
 	leave()
 	if err := <-answers; !errors.Is(err, context.Canceled) {
 		t.Fatalf("%v; want the context's error", err)
 	}
-	stand(t, &l.taking, 1)
+	stand(t, l.taking, 1)
 	release()
-	for range flying + 1 {
+	for range coalesce.MaxFlights + 1 {
 		if err := <-answers; err != nil {
 			t.Error(err)
 		}
 	}
-	if d, err := l.Peek(t.Context(), 1, "k"); err != nil || d.Remaining != 100-flying-1 {
-		t.Errorf("%+v, %v; want %d taken", d, err, flying+1)
+	if d, err := l.Peek(t.Context(), 1, "k"); err != nil || d.Remaining != 100-coalesce.MaxFlights-1 {
+		t.Errorf("%+v, %v; want %d taken", d, err, coalesce.MaxFlights+1)
 	}
 }
 
