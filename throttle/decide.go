@@ -166,7 +166,7 @@ func (l *Limiter) finish(ctx context.Context, q enquiry, reply any, err error) e
 
 // spread reports whether keys of one limiter may live on different servers.
 func (l *Limiter) spread() bool {
-	if len(l.limits) > 1 {
+	if l.company {
 		return false // they share a hash tag
 	}
 	switch l.client.(type) {

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func TestKeysDoNotCollide(t *testing.T) {
 		for _, many := range []bool{false, true} {
 			for _, name := range hostile {
 				for _, key := range hostile {
-					l := &Limiter{prefix: prefix, limits: make([]Limit, map[bool]int{false: 1, true: 2}[many])}
+					l := &Limiter{prefix: prefix, company: many}
 					redisKey := l.bucket(Limit{Name: name}, key)
 					from := strings.Join([]string{prefix, map[bool]string{false: "one", true: "many"}[many], name, key}, " | ")
 					if other, taken := seen[redisKey]; taken {
@@ -34,6 +35,48 @@ func TestKeysDoNotCollide(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestOnly: a limiter over some of a limiter's limits takes from the same buckets.
+func TestOnly(t *testing.T) {
+	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newClocked(t, client, bucket("1/h", 5), window("1/h", nil), bucket("1/h", 9).named("nine"))
+		left := func(l *Limiter, keys ...string) (all int64) {
+			t.Helper()
+			d, err := l.Take(t.Context(), 1, keys...)
+			if err != nil || !d.Allowed {
+				t.Fatalf("%+v, %v", d, err)
+			}
+			return d.Remaining
+		}
+		only := func(names ...string) *Limiter {
+			t.Helper()
+			l, err := c.Only(names...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		c.take(1)
+		one, two := only("nine"), only("nine", c.limits[0].Name)
+		if got := []int64{left(one, "k"), left(two, "k", "k"), left(two, "other", "k"), left(one, "k")}; !slices.Equal(got, []int64{7, 3, 2, 5}) {
+			t.Errorf("%d left; want 7 and 5 of nine, 3 and 2 of the first", got)
+		}
+		for _, names := range [][]string{nil, {"none"}, {"nine", "nine"}} {
+			if _, err := c.Only(names...); err == nil {
+				t.Errorf("no error for %q", names)
+			}
+		}
+		alone := newClocked(t, client, bucket("1/h", 5))
+		alone.take(2)
+		same, err := alone.Only(alone.limits[0].Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := left(same, "k"); got != 2 {
+			t.Errorf("%d left of a limit that was alone; want 2", got)
+		}
+	})
 }
 
 // TestStrangersAreLeftAlone: a call touches its own keys and no other.

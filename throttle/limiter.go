@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -42,6 +43,7 @@ type Limiter struct {
 	client  redis.UniversalClient
 	prefix  string
 	limits  []Limit
+	company bool             // buckets share a hash tag, as limits that are taken together need
 	shards  []*Limiter       // in place of buckets of its own; nil: it has them
 	load    *shardLoad       // of the shards
 	now     func() time.Time // tests drive the script's clock; nil: TIME of Redis
@@ -101,7 +103,7 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	l := &Limiter{client: client, prefix: prefix, limits: limits, mostKey: mostKey}
+	l := &Limiter{client: client, prefix: prefix, limits: limits, company: len(limits) > 1, mostKey: mostKey}
 	for mode := range l.specs {
 		l.specs[mode] = l.specArgs(mode == shape)
 	}
@@ -113,6 +115,27 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 		}
 	}
 	return l, nil
+}
+
+// Only returns a limiter over those of l's limits that have the names, in their order.
+// It takes from the buckets that l takes from, whereas [New] with a single one of several
+// limits would make buckets of its own. It shares no round trips with l. The error names
+// a limit that l does not have, or that is asked for twice.
+func (l *Limiter) Only(names ...string) (*Limiter, error) {
+	limits := make([]Limit, 0, len(names))
+	for _, name := range names {
+		i := slices.IndexFunc(l.limits, func(limit Limit) bool { return limit.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("throttle: there is no limit %q", clip(name))
+		}
+		limits = append(limits, l.limits[i])
+	}
+	some, err := New(l.client, l.prefix, limits...)
+	if err != nil {
+		return nil, err
+	}
+	some.company, some.now = l.company, l.now
+	return some, nil
 }
 
 // mostLayers bounds the time that one decision may keep Redis busy.
@@ -257,13 +280,13 @@ func (l *Limiter) calendar(limit Limit, within time.Duration) string {
 	return b.String()
 }
 
-// bucket is the key of one limit's state. All limits of a limiter share a hash
-// tag, so that a decision is one slot of a cluster; a single limit needs no
-// company and spreads by its key.
+// bucket is the key of one limit's state. Limits that are taken together share a hash
+// tag, because a decision has to lie in one slot of a cluster. A limit that never has
+// company spreads by its key.
 func (l *Limiter) bucket(limit Limit, key string) string {
 	var room [128]byte
 	b := room[:0]
-	if len(l.limits) == 1 {
+	if !l.company {
 		b = append(append(b, l.prefix...), ':')
 		b = append(rediskey.AppendEscaped(b, limit.Name), ":{"...)
 		return string(append(rediskey.AppendEscaped(b, key), '}'))

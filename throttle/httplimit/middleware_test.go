@@ -627,20 +627,6 @@ func TestMiddlewareConfig(t *testing.T) {
 	}
 }
 
-// TestPaddingName holds that padding is nobody's own limit.
-func TestPaddingName(t *testing.T) {
-	book := &ruleBook{}
-	for range 3 {
-		name := book.padding().Name
-		for _, rule := range book.rules {
-			if rule.Limit.Name == name {
-				t.Errorf("the padding of %+v is called %q", book.rules, name)
-			}
-		}
-		book.rules = append(book.rules, Rule{Limit: perHour(name, 1)})
-	}
-}
-
 // TestManyAtOnce runs for the race detector, too: no more get through than the
 // limit holds, whatever combination of rules applies.
 func TestManyAtOnce(t *testing.T) {

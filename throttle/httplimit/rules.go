@@ -15,9 +15,8 @@ import (
 // ruleBook has a limiter for each combination of rules that applies to a request:
 // mostly all of them.
 type ruleBook struct {
-	client redis.UniversalClient
-	prefix string
-	rules  []Rule
+	limiter *throttle.Limiter // of all rules
+	rules   []Rule
 
 	mu   sync.RWMutex
 	sets map[uint64]*ruleSet // by the rules that apply, one bit each
@@ -26,8 +25,7 @@ type ruleBook struct {
 // ruleSet are rules that are asked together, in one round trip.
 type ruleSet struct {
 	limiter *throttle.Limiter
-	limits  []throttle.Limit // without the padding
-	padded  bool
+	limits  []throttle.Limit
 	policy  string // the RateLimit-Policy header
 	holds   bool   // one of them is a concurrency limit
 }
@@ -36,18 +34,21 @@ func newRuleBook(client redis.UniversalClient, prefix string, rules []Rule) (*ru
 	if err := checkRules(rules); err != nil {
 		return nil, err
 	}
-	book := &ruleBook{client: client, prefix: prefix, rules: rules, sets: map[uint64]*ruleSet{}}
-	// The whole set is checked now; any part of it is then right as well.
-	if _, err := book.set(1<<len(rules) - 1); err != nil {
+	limits := make([]throttle.Limit, len(rules))
+	for i, rule := range rules {
+		limits[i] = rule.Limit
+	}
+	limiter, err := throttle.New(client, prefix, limits...)
+	if err != nil {
 		return nil, err
 	}
-	return book, nil
+	return &ruleBook{limiter: limiter, rules: rules, sets: map[uint64]*ruleSet{}}, nil
 }
 
 // apply finds the rules that apply to a request, and their keys. No set means
 // that none does.
 func (b *ruleBook) apply(r *http.Request) (*ruleSet, []string, error) {
-	keys := make([]string, 0, len(b.rules)+1)
+	keys := make([]string, 0, len(b.rules))
 	var which uint64
 	for i, rule := range b.rules {
 		key, err := rule.Key(r)
@@ -64,13 +65,7 @@ func (b *ruleBook) apply(r *http.Request) (*ruleSet, []string, error) {
 		return nil, nil, nil
 	}
 	set, err := b.set(which)
-	if err != nil {
-		return nil, nil, err
-	}
-	if set.padded {
-		keys = append(keys, "")
-	}
-	return set, keys, nil
+	return set, keys, err
 }
 
 func (b *ruleBook) set(which uint64) (*ruleSet, error) {
@@ -86,44 +81,24 @@ func (b *ruleBook) set(which uint64) (*ruleSet, error) {
 		return set, nil
 	}
 	set = &ruleSet{}
+	var names []string
 	for i, rule := range b.rules {
 		if which&(1<<i) != 0 {
+			names = append(names, rule.Limit.Name)
 			set.limits = append(set.limits, rule.Limit)
 			set.holds = set.holds || rule.Limit.Algorithm == throttle.Concurrency
 		}
 	}
 	set.policy = policyHeader(set.limits)
-	limits := set.limits
-	if len(limits) == 1 && len(b.rules) > 1 {
-		limits, set.padded = append(limits[:1:1], b.padding()), true
-	}
-	limiter, err := throttle.New(b.client, b.prefix, limits...)
-	if err != nil {
+	var err error
+	if set.limiter, err = b.limiter.Only(names...); err != nil {
 		return nil, err
 	}
-	set.limiter = limiter
 	b.sets[which] = set
 	return set, nil
 }
 
-// padding is a limit that admits everything. Limits that are taken together
-// have other buckets than a limit alone; where only one of several rules applies,
-// this one keeps it company, so that its bucket is the one it always has.
-func (b *ruleBook) padding() throttle.Limit {
-	name := "(none)"
-	for slices.ContainsFunc(b.rules, func(rule Rule) bool { return rule.Limit.Name == name }) {
-		name += "."
-	}
-	// So large a burst is not used up by a call that goes far in the future either.
-	return throttle.Limit{Name: name, Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1_000_000), Burst: 1 << 50}
-}
-
 // named is the limit that a decision speaks of.
 func (s *ruleSet) named(d throttle.Decision) throttle.Limit {
-	for _, limit := range s.limits {
-		if limit.Name == d.Limit {
-			return limit
-		}
-	}
-	return s.limits[0] // the padding has fewer left, which is practically no limit
+	return s.limits[slices.IndexFunc(s.limits, func(limit throttle.Limit) bool { return limit.Name == d.Limit })]
 }

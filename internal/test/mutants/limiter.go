@@ -214,6 +214,10 @@ var limiterMutants = []mutant{
 		"off by one", "a cost that is never admitted is an error at once", "throttle TestUnusableQuestions|TestCosts$|TestSequences",
 	},
 	{
+		"throttle/limiter.go", `some.company, some.now = l.company, l.now`, `some.now = l.now`,
+		"missing write", "a limit has one bucket, whether it is asked alone or with others", "throttle TestOnly",
+	},
+	{
 		"internal/coalesce/coalesce.go", `if g.leave(b, call) {`, `if g.leave(b, call) || true {`,
 		"no fence", "a caller that leaves is told that its call may have been made", "internal/coalesce TestCallersLeave",
 	},
