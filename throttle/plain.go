@@ -84,17 +84,8 @@ func (p *plain) pass(bucket string) { p.of(bucket).Store(100) }
 
 func (l *Limiter) plainEnquiry(calls []*call) enquiry {
 	q := enquiry{mode: modeTake, calls: calls, script: plainScript}
-	const one = 3
-	args := append(make([]any, 0, 6+one*(len(l.limits)+len(calls))), l.plain.args[:one]...)
-	if len(calls) == 1 && len(l.limits) == 1 {
-		q.keys, q.args = calls[0].buckets, append(args, calls[0].n)
-		if l.now != nil {
-			q.args = append(q.args, l.clock())
-		}
-		return q
-	}
-	args = append(args, "", l.clock(), len(l.limits))
-	args = append(args, l.plain.args[one:]...)
+	args := append(make([]any, 0, 2+3*(len(l.limits)+len(calls))), l.clock(), len(l.limits))
+	args = append(args, l.plain.args...)
 	q.keys = gather(calls, func(which int, c *call, times int) { args = append(args, which, c.n, times) })
 	q.args = args
 	return q

@@ -164,11 +164,15 @@ var limiterMutants = []mutant{
 		"off by one", "the cheap script never admits more than the full one", "throttle TestPlainAnswersAlike|TestSequences",
 	},
 	{
+		"throttle/plain.lua", `local w = tat - (bs[i] - n) * ps[i] - now`, `local w = tat - (bs[i] - n + 1) * ps[i] - now`,
+		"off by one", "the cheap script never admits more than the full one to calls that go together", "throttle TestPlainAnswersAlike|TestSharedAnswersAreTheSame",
+	},
+	{
 		"throttle/plain.lua", `if tat < now then tat = now end`, `if tat < 0 then tat = now end`,
 		"clock", "an idle bucket gathers no more than its burst", "throttle TestPlainAnswersAlike|TestSequences",
 	},
 	{
-		"throttle/plain.lua", `if tat > now + most then return 0 end -- the clock was set back`, `if tat > now + 1e15 then return 0 end`,
+		"throttle/plain.lua", `if tat > now + most then return nil end -- the clock was set back`, `if tat > now + 1e15 then return nil end`,
 		"clock", "the cheap script leaves a clock that was set back to the full one", "throttle TestPlainAnswersAlike|TestClockSetBack",
 	},
 	{
@@ -176,7 +180,7 @@ var limiterMutants = []mutant{
 		"swapped", "the limit with the fewest permits left is shown", "throttle TestPlainAnswersAlike",
 	},
 	{
-		"throttle/plain.lua", `tats[at_key] = tat`, `tats[at_key] = tats[at_key]`,
+		"throttle/plain.lua", `tats[key] = tat`, `tats[key] = tats[key]`,
 		"missing write", "calls that share a round trip take their permits each", "throttle TestPlainAnswersAlike|TestSharedAnswersAreTheSame",
 	},
 	{
