@@ -387,7 +387,7 @@ func TestBlocksForgetKeys(t *testing.T) {
 		if d := get(b.t, blocks, 1); d.Allowed || d.RetryAfter != 36*time.Second {
 			b.t.Errorf("%+v; want a refusal", d)
 		}
-		if _, err := blocks.Take(b.t.Context(), 1, strings.Repeat("x", mostKey+1)); err == nil {
+		if _, err := blocks.Take(b.t.Context(), 1, strings.Repeat("x", maxKey+1)); err == nil {
 			b.t.Error("a key of too many bytes")
 		}
 		ended, end := context.WithCancel(b.t.Context())
@@ -497,7 +497,7 @@ func TestLargeCallsPassBlocks(t *testing.T) {
 			b.t.Errorf("%+v; want a whole block", d)
 		}
 		_, err := blocks.Take(b.t.Context(), 101, "k")
-		if cost, ok := errors.AsType[*CostError](err); !ok || cost.Most != 100 {
+		if cost, ok := errors.AsType[*CostError](err); !ok || cost.Max != 100 {
 			b.t.Errorf("%v; want a *CostError", err)
 		}
 		for _, n := range []int64{0, -1} {

@@ -44,7 +44,7 @@ func TestClockSetBackHeals(t *testing.T) {
 					// Never longer than the bucket owed, and a step too small to
 					// be seen: a bucket that is one number shows only what is
 					// more than it can owe.
-					longest := limit.Rate.Interval() + min(back, time.Minute)
+					longest := (limit.Rate.Period+time.Duration(limit.Rate.Count)-1)/time.Duration(limit.Rate.Count) + min(back, time.Minute)
 					if limit.Algorithm == FixedWindow {
 						longest = limit.Rate.Period + min(back, limit.Rate.Period)
 					}

@@ -286,7 +286,7 @@ func (l *Limiter) answer(q enquiry, reply any, err error) error {
 		}
 		limit := &l.limits[which-1]
 		if taken < 0 {
-			c.err = &CostError{Limit: limit.Name, Cost: c.n, Most: limit.maxCost(mode == modeReserve)}
+			c.err = &CostError{Limit: limit.Name, Cost: c.n, Max: limit.maxCost(mode == modeReserve)}
 			continue
 		}
 		d := &c.decision

@@ -56,12 +56,12 @@ type Decision struct {
 type CostError struct {
 	Limit string // the name of the limit
 	Cost  int64  // permits asked for
-	Most  int64  // the largest cost that the limit admits
+	Max   int64  // the largest cost that the limit admits
 }
 
 // Error names the limit and both costs.
 func (e *CostError) Error() string {
-	return fmt.Sprintf("cost %d is more than limit %q ever admits at once (%d)", e.Cost, e.Limit, e.Most)
+	return fmt.Sprintf("cost %d is more than limit %q ever admits at once (%d)", e.Cost, e.Limit, e.Max)
 }
 
 // RefusedError reports that [Limiter.Wait] would not come to an end in time:

@@ -350,7 +350,7 @@ func ExampleCostError() {
 	}
 	_, err = limiter.Take(ctx, 80, "acme")
 	if cost, ok := errors.AsType[*throttle.CostError](err); ok {
-		fmt.Println(cost.Limit, cost.Cost, cost.Most)
+		fmt.Println(cost.Limit, cost.Cost, cost.Max)
 	}
 	fmt.Println(err)
 	// Output:

@@ -73,8 +73,8 @@ func TestExtremeRates(t *testing.T) {
 		"a cost of 10⁹ is one call": {Limit{Name: "cc", Algorithm: Concurrency, Concurrency: 2}, []step{
 			{0, 1e9, -1, true, 0, 1}, {0, 1e9, -1, true, 0, 0}, {0, 1, -1, false, DefaultLease, 0},
 		}},
-		"all of the longest log": {Limit{Name: "log", Algorithm: SlidingWindowLog, Rate: Rate{Count: mostLogged, Period: year}}, []step{
-			{0, mostLogged, -1, true, 0, 0}, {0, 1, -1, false, year, 0}, {year, mostLogged, -1, true, 0, 0},
+		"all of the longest log": {Limit{Name: "log", Algorithm: SlidingWindowLog, Rate: Rate{Count: maxLogged, Period: year}}, []step{
+			{0, maxLogged, -1, true, 0, 0}, {0, 1, -1, false, year, 0}, {year, maxLogged, -1, true, 0, 0},
 		}},
 	}
 	onBoth(t, func(t *testing.T, client redis.UniversalClient) {
@@ -105,7 +105,7 @@ func TestExtremeRates(t *testing.T) {
 		"counted exactly":         {Name: "tb", Algorithm: TokenBucket, Rate: Rate{Count: 1, Period: year}, Burst: 1e9},
 		"months differ in length": {Name: "tb", Algorithm: TokenBucket, Rate: Rate{Count: 1, Months: 1}},
 		"weighed exactly":         {Name: "sc", Algorithm: SlidingWindowCounter, Rate: Rate{Count: exact / 1024, Period: year}},
-		"a log of 10001 permits":  {Name: "sl", Algorithm: SlidingWindowLog, Rate: Rate{Count: mostLogged + 1, Period: time.Second}},
+		"a log of 10001 permits":  {Name: "sl", Algorithm: SlidingWindowLog, Rate: Rate{Count: maxLogged + 1, Period: time.Second}},
 	} {
 		if _, err := New(redistest.Shared(t).Client(), "", limit); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: %v; want an error with %q", limit, err, says)

@@ -47,12 +47,11 @@ const (
 var algorithms = []Algorithm{TokenBucket, LeakyBucket, FixedWindow, SlidingWindowLog, SlidingWindowCounter, Concurrency}
 
 const (
-	// mostLogged bounds the memory of a log, 10 bytes for a permit, and the time
+	// maxLogged bounds the memory of a log, 10 bytes for a permit, and the time
 	// one call may keep Redis busy.
-	mostLogged = 10_000
+	maxLogged = 10_000
 
-	// MostConcurrency is the largest concurrency a limit can have.
-	MostConcurrency = 100_000
+	maxConcurrency = 100_000
 
 	// DefaultLease is how long a permit of a concurrency limit outlives a
 	// process that died with it.
@@ -87,7 +86,7 @@ type Limit struct {
 	Location *time.Location
 
 	// Concurrency is how many calls may be under way at once, 1 to
-	// [MostConcurrency]. It must be 0 for the other algorithms.
+	// 100,000. It must be 0 for the other algorithms.
 	Concurrency int64
 
 	// Lease is how long a permit of Concurrency lives without being renewed, 1 s
@@ -156,8 +155,8 @@ func (l Limit) Validate() error {
 		}
 	}
 	switch {
-	case l.Shards < 0 || l.Shards > mostShards:
-		wrong("shards: %d is not within 0 to %d", l.Shards, mostShards)
+	case l.Shards < 0 || l.Shards > maxShards:
+		wrong("shards: %d is not within 0 to %d", l.Shards, maxShards)
 	case l.Shards > 1 && l.Algorithm == LeakyBucket:
 		wrong("shards: a %s lets calls go one by one, which its shards would do side by side", LeakyBucket)
 	case l.Shards > 1 && len(errs) == 0:
@@ -174,8 +173,8 @@ func (l Limit) Validate() error {
 func (l Limit) unusable() string {
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:
-		if most := max(l.Burst, l.Capacity, 1); !l.Rate.fits(most) {
-			return fmt.Sprintf("burst or capacity: %d permits at %v cannot be counted exactly; use fewer or a shorter period", most, l.Rate)
+		if full := max(l.Burst, l.Capacity, 1); !l.Rate.fits(full) {
+			return fmt.Sprintf("burst or capacity: %d permits at %v cannot be counted exactly; use fewer or a shorter period", full, l.Rate)
 		}
 	case FixedWindow:
 		switch {
@@ -191,13 +190,13 @@ func (l Limit) unusable() string {
 			return fmt.Sprintf("rate: %d permits cannot be weighed exactly", l.Rate.Count)
 		}
 	case SlidingWindowLog:
-		if l.Rate.Count > mostLogged {
-			return fmt.Sprintf("rate: a log of %d permits is more than %d; use a %s", l.Rate.Count, mostLogged, SlidingWindowCounter)
+		if l.Rate.Count > maxLogged {
+			return fmt.Sprintf("rate: a log of %d permits is more than %d; use a %s", l.Rate.Count, maxLogged, SlidingWindowCounter)
 		}
 	case Concurrency:
 		switch {
-		case l.Concurrency < 1 || l.Concurrency > MostConcurrency:
-			return fmt.Sprintf("concurrency: %d is not within 1 to %d", l.Concurrency, MostConcurrency)
+		case l.Concurrency < 1 || l.Concurrency > maxConcurrency:
+			return fmt.Sprintf("concurrency: %d is not within 1 to %d", l.Concurrency, maxConcurrency)
 		case l.Lease != 0 && (l.Lease < time.Second || l.Lease > day):
 			return fmt.Sprintf("lease: %v is not within 1s to 24h", l.Lease)
 		}

@@ -47,7 +47,7 @@ type Limiter struct {
 	shards  []*Limiter       // in place of buckets of its own; nil: it has them
 	load    *shardLoad       // of the shards
 	now     func() time.Time // tests drive the script's clock; nil: TIME of Redis
-	mostKey int              // bytes
+	maxKey  int              // bytes
 
 	specs   [2][]any // of the limits, as the scripts read them: police, shape
 	plain   *plain   // nil: no bucket is plain
@@ -84,8 +84,8 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 		return nil, errors.New("throttle: New needs at least one limit")
 	}
 	var errs []error
-	if len(limits) > mostLayers {
-		errs = append(errs, fmt.Errorf("throttle: %d limits are more than %d", len(limits), mostLayers))
+	if len(limits) > maxLimits {
+		errs = append(errs, fmt.Errorf("throttle: %d limits are more than %d", len(limits), maxLimits))
 	}
 	seen := map[string]bool{}
 	for i, limit := range limits {
@@ -103,7 +103,7 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	l := &Limiter{client: client, prefix: prefix, limits: limits, company: len(limits) > 1, mostKey: mostKey}
+	l := &Limiter{client: client, prefix: prefix, limits: limits, company: len(limits) > 1, maxKey: maxKey}
 	for mode := range l.specs {
 		l.specs[mode] = l.specArgs(mode == shape)
 	}
@@ -138,8 +138,8 @@ func (l *Limiter) Only(names ...string) (*Limiter, error) {
 	return some, nil
 }
 
-// mostLayers bounds the time that one decision may keep Redis busy.
-const mostLayers = 16
+// maxLimits bounds the time that one decision may keep Redis busy.
+const maxLimits = 16
 
 // Take takes n permits now or none: keys holds one key for each limit, in the
 // order of [New], or a single one for all. A refusal is a Decision; an error
@@ -193,11 +193,11 @@ func (l *Limiter) ask(mode int, n int64, within time.Duration, keys []string) (*
 		c.buckets = c.one[:]
 	}
 	for i, limit := range l.limits {
-		if most := limit.maxCost(mode == shape); most > 0 && n > most {
-			return nil, &CostError{Limit: limit.Name, Cost: n, Most: most}
+		if highest := limit.maxCost(mode == shape); highest > 0 && n > highest {
+			return nil, &CostError{Limit: limit.Name, Cost: n, Max: highest}
 		}
 		if limit.drains() && !limit.Rate.fits(n) {
-			return nil, &CostError{Limit: limit.Name, Cost: n, Most: limit.countable()}
+			return nil, &CostError{Limit: limit.Name, Cost: n, Max: limit.countable()}
 		}
 		if limit.Algorithm == Concurrency && c.id == "" {
 			c.id = newID()
@@ -212,15 +212,15 @@ func (l *Limiter) checkKeys(keys []string) error {
 		return fmt.Errorf("throttle: %d keys for %d limits", len(keys), len(l.limits))
 	}
 	for i, key := range keys {
-		if len(key) > l.mostKey {
-			return fmt.Errorf("throttle: key %d is longer than %d bytes", i+1, l.mostKey)
+		if len(key) > l.maxKey {
+			return fmt.Errorf("throttle: key %d is longer than %d bytes", i+1, l.maxKey)
 		}
 	}
 	return nil
 }
 
-// mostKey keeps a hostile key from filling Redis.
-const mostKey = 4096
+// maxKey keeps a hostile key from filling Redis.
+const maxKey = 4096
 
 // drains reports a limit that counts time in permits.
 func (l Limit) drains() bool { return l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket }

@@ -195,7 +195,7 @@ func TestUnusableQuestions(t *testing.T) {
 	}
 	for _, n := range []int64{6, 21, 1e9, 1 << 62} {
 		_, err := c.Take(t.Context(), n, "k")
-		if cost, ok := errors.AsType[*CostError](err); !ok || cost.Cost != n || cost.Most > 20 {
+		if cost, ok := errors.AsType[*CostError](err); !ok || cost.Cost != n || cost.Max > 20 {
 			t.Errorf("%d permits: %v; want a *CostError", n, err)
 		}
 	}

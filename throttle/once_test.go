@@ -173,7 +173,7 @@ func TestCosts(t *testing.T) {
 		for _, n := range []int64{test.most + 1, 1e9, math.MaxInt64} {
 			d, err := call(n)
 			cost, ok := errors.AsType[*CostError](err)
-			if !ok || *cost != (CostError{Limit: test.limit.Name, Cost: n, Most: test.most}) || d != (Decision{}) {
+			if !ok || *cost != (CostError{Limit: test.limit.Name, Cost: n, Max: test.most}) || d != (Decision{}) {
 				t.Errorf("%+v: %d permits: %+v, %v", test.limit, n, d, err)
 			}
 		}
@@ -196,7 +196,7 @@ func TestCosts(t *testing.T) {
 	}
 	most := c.limits[0].countable()
 	_, err := c.Reserve(t.Context(), most+1, time.Hour, "k2")
-	if cost, ok := errors.AsType[*CostError](err); !ok || cost.Most != most {
+	if cost, ok := errors.AsType[*CostError](err); !ok || cost.Max != most {
 		t.Errorf("%v; want a *CostError that names %d", err, most)
 	}
 	if d := c.reserve(most, time.Hour, "k2"); !d.Allowed {

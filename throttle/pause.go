@@ -17,8 +17,8 @@ var pauseLua string
 
 var pauseScript = limitlua.NewScript(pauseLua).AllowOOM()
 
-// mostReason bounds what a pause keeps of its reason, in bytes.
-const mostReason = 200
+// maxReason bounds what a pause keeps of its reason, in bytes.
+const maxReason = 200
 
 // Pause lets the bucket of a limit and a key admit nothing before until, by
 // every process, and survives restarts of all of them. Of several pauses the
@@ -61,8 +61,8 @@ func (l *Limiter) pause(ctx context.Context, name, key string, length time.Durat
 	if limit.Algorithm == Concurrency {
 		return fmt.Errorf("throttle: pause: limit %q is a %s, which cannot be paused", name, Concurrency)
 	}
-	if len(key) > l.mostKey {
-		return fmt.Errorf("throttle: pause: the key is longer than %d bytes", l.mostKey)
+	if len(key) > l.maxKey {
+		return fmt.Errorf("throttle: pause: the key is longer than %d bytes", l.maxKey)
 	}
 	reason = shown(reason)
 	args := []any{l.clock()}
@@ -77,8 +77,8 @@ func (l *Limiter) pause(ctx context.Context, name, key string, length time.Durat
 
 // shown is a reason as logs and headers can bear it: one line of text.
 func shown(reason string) string {
-	if len(reason) > mostReason {
-		reason = reason[:mostReason]
+	if len(reason) > maxReason {
+		reason = reason[:maxReason]
 	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/internal/limitlua"
 )
 
-// mostPlain is the longest debt of a plain bucket: PLAIN_MOST of limits.lua.
-const mostPlain = time.Minute
+// maxPlain is the longest debt of a plain bucket: PLAIN_MAX of limits.lua.
+const maxPlain = time.Minute
 
 // plain is what plain.lua has to know of a limiter's limits.
 type plain struct {
@@ -32,7 +32,7 @@ func newPlain(limits []Limit) *plain {
 	for _, limit := range limits {
 		spec := limit.lua().Spec(false, 0)
 		code := spec.Code()
-		if code == "" || spec.Permit*spec.Burst > mostPlain.Microseconds() {
+		if code == "" || spec.Permit*spec.Burst > maxPlain.Microseconds() {
 			return nil
 		}
 		p.specs = append(p.specs, spec)

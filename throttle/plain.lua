@@ -17,7 +17,7 @@
 --   limit   of which that is said: which refused, or has the fewest permits left, or
 --           is not known; 0: an earlier call that is not decided shares a bucket
 -- Clock     TIME of this Redis, read once
-local from, most = 1577836800000000, 60000000 -- PLAIN_FROM, PLAIN_MOST
+local from, max_owed = 1577836800000000, 60000000 -- PLAIN_FROM, PLAIN_MAX
 local now, count = tonumber(ARGV[1]), tonumber(ARGV[2])
 if not now then
   local time = redis.call('TIME')
@@ -31,7 +31,7 @@ local function read(key, code)
   if not text then return now end
   if type(text) ~= 'string' or #text ~= 19 or string.sub(text, 16) ~= code then return nil end
   local tat = from + string.sub(text, 1, 15)
-  if tat > now + most then return nil end -- the clock was set back
+  if tat > now + max_owed then return nil end -- the clock was set back
   if tat < now then tat = now end
   return tat
 end

@@ -89,15 +89,6 @@ func (r Rate) Validate() error {
 	return nil
 }
 
-// Interval is the time one permit takes, rounded up to whole nanoseconds; 0 for
-// calendar months, which have no fixed length.
-func (r Rate) Interval() time.Duration {
-	if r.Count < 1 || r.Months != 0 {
-		return 0
-	}
-	return (r.Period + time.Duration(r.Count) - 1) / time.Duration(r.Count)
-}
-
 // String is the shortest text that parses to the same rate.
 func (r Rate) String() string {
 	if r.Months != 0 {
@@ -151,9 +142,9 @@ func (r Rate) fits(n int64) bool {
 
 // clip keeps a hostile text from filling an error message.
 func clip(text string) string {
-	const most = 60
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + "…"
+	const maxBytes = 60
+	if len(text) > maxBytes {
+		return strings.ToValidUTF8(text[:maxBytes], "") + "…"
 	}
 	return text
 }

@@ -96,10 +96,10 @@ func TestLimitValidate(t *testing.T) {
 
 func ExampleParseRate() {
 	rate, err := ParseRate("90/min")
-	fmt.Println(rate.Count, rate.Period, rate.Interval(), rate, err)
+	fmt.Println(rate.Count, rate.Period, rate, err)
 	_, err = ParseRate("90/fortnight")
 	fmt.Println(err)
 	// Output:
-	// 90 1m0s 666.666667ms 90/min <nil>
+	// 90 1m0s 90/min <nil>
 	// rate "90/fortnight": period "fortnight" is none of s, min, h, day, week, month, nor a duration such as 90s
 }

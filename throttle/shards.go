@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// mostShards is how far one bucket can be split.
-const mostShards = 64
+// maxShards is how far one bucket can be split.
+const maxShards = 64
 
 // A sharded limiter has a limiter for each part of its limit; together they
 // never admit more than the whole. A call looks at two parts chosen at random
@@ -67,7 +67,7 @@ func (l *Limiter) split() error {
 		if err != nil {
 			return err
 		}
-		shard.mostKey += len("#63")
+		shard.maxKey += len("#63")
 		l.shards = append(l.shards, shard)
 		for j := range l.load.left {
 			l.load.left[j][i].Store(part.quota(false)) // until it was asked
@@ -78,8 +78,8 @@ func (l *Limiter) split() error {
 
 // checkCost refuses what not every part would ever admit.
 func (l *Limiter) checkCost(n int64, keys []string) error {
-	if most := l.limits[0].maxCost(false); most > 0 && n > most {
-		return &CostError{Limit: l.limits[0].Name, Cost: n, Most: most}
+	if highest := l.limits[0].maxCost(false); highest > 0 && n > highest {
+		return &CostError{Limit: l.limits[0].Name, Cost: n, Max: highest}
 	}
 	return l.checkKeys(keys)
 }

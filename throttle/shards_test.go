@@ -82,7 +82,7 @@ func TestPartsAreTheWhole(t *testing.T) {
 	t.Parallel()
 	for _, most := range []int64{2, 7, 64, 97, 100, 1000} {
 		for _, limit := range splittable(most) {
-			for shards := 2; shards <= mostShards; shards++ {
+			for shards := 2; shards <= maxShards; shards++ {
 				split := limit.split(shards)
 				if int64(shards) > most {
 					if split.Validate() == nil {
@@ -116,7 +116,7 @@ func TestPartsAreTheWhole(t *testing.T) {
 					want = 0
 				}
 				if got := split.maxCost(false); got != want {
-					t.Errorf("%s: Most of %d parts is %d; want %d", limit.Name, shards, got, want)
+					t.Errorf("%s: Max of %d parts is %d; want %d", limit.Name, shards, got, want)
 				}
 			}
 		}
@@ -283,7 +283,7 @@ func TestCostsOfShards(t *testing.T) {
 			for i, form := range ask {
 				for _, n := range []int64{4, 12, exact} {
 					cost, ok := errors.AsType[*CostError](form(n))
-					if !ok || cost.Most != 3 || cost.Cost != n || cost.Limit != limit.Name {
+					if !ok || cost.Max != 3 || cost.Cost != n || cost.Limit != limit.Name {
 						t.Errorf("%s, form %d: %v for a cost of %d", limit.Name, i, cost, n)
 					}
 				}
@@ -302,12 +302,12 @@ func TestCostsOfShards(t *testing.T) {
 		}
 	}
 	c := newSplit(t, client, kinds(11)[0], 3)
-	longest := strings.Repeat("x", mostKey)
+	longest := strings.Repeat("x", maxKey)
 	if _, err := c.Take(t.Context(), 1, longest); err != nil {
-		t.Errorf("a key of %d bytes: %v", mostKey, err)
+		t.Errorf("a key of %d bytes: %v", maxKey, err)
 	}
 	if err := c.Pause(t.Context(), kinds(11)[0].Name, longest, c.now.Add(time.Hour), "why"); err != nil {
-		t.Errorf("pause of a key of %d bytes: %v", mostKey, err)
+		t.Errorf("pause of a key of %d bytes: %v", maxKey, err)
 	}
 	for _, keys := range [][]string{nil, {"a", "b"}, {longest + "x"}} {
 		if d, err := c.Take(t.Context(), 1, keys...); err == nil || d != (Decision{}) {
@@ -507,11 +507,11 @@ func TestPausesOfShards(t *testing.T) {
 // part is another's.
 func TestShardsInSlots(t *testing.T) {
 	client := redistest.Shared(t).Client()
-	c := newSplit(t, client, kinds(1000)[0], mostShards)
+	c := newSplit(t, client, kinds(1000)[0], maxShards)
 	seen := map[string]bool{}
 	for _, key := range []string{"", "k", "alice@example.com", "k1", "k#1", "k#0", "#", "{x}", strings.Repeat("long", 1000)} {
 		slots := map[uint16]bool{}
-		for i := range mostShards {
+		for i := range maxShards {
 			bucket := c.bucket(c.limits[0], part(key, i))
 			_, tag, _ := strings.Cut(bucket, "{")
 			tag, _, _ = strings.Cut(tag, "}")
@@ -522,8 +522,8 @@ func TestShardsInSlots(t *testing.T) {
 			seen[bucket] = true
 		}
 		// 64 things in 16,384 places at random share one at most now and then.
-		if len(slots) < mostShards-1 {
-			t.Errorf("%.20q: %d parts in %d slots", key, mostShards, len(slots))
+		if len(slots) < maxShards-1 {
+			t.Errorf("%.20q: %d parts in %d slots", key, maxShards, len(slots))
 		}
 	}
 	if got := slotOf("123456789"); got != 0x31C3 { // the example of the cluster specification

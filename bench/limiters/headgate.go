@@ -39,7 +39,7 @@ func logForm(q quota) throttle.Limit {
 func concurrencyForm(q quota) throttle.Limit {
 	return throttle.Limit{
 		Algorithm:   throttle.Concurrency,
-		Concurrency: min(q.count, throttle.MostConcurrency),
+		Concurrency: min(q.count, 100_000),
 		Lease:       max(q.period, 30*time.Second),
 	}
 }

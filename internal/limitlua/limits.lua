@@ -53,7 +53,7 @@
 --            permits back: see k.refund.
 --            Plain: one integer, (tat - PLAIN_FROM) and p as MMME = MMM * 10^E, which
 --            is 80 bytes less in Redis. Enough where r = 1, nothing was given beyond
---            now, and no more than PLAIN_MOST is owed.
+--            now, and no more than PLAIN_MAX is owed.
 --   window   fw: "f start following used last at": the latest window used, the
 --            permits used in it, the moment of the last one, and when it was given
 --   counter  sc: "c start w previous used last at", likewise, with the window before it
@@ -64,7 +64,7 @@
 local function not_a_bucket(key) error('limits.lua: ' .. key .. ' holds no bucket', 0) end
 
 local PLAIN_FROM = 1577836800000000 -- 2020, so that 19 digits last until 2049
-local PLAIN_MOST = 60000000
+local PLAIN_MAX = 60000000
 local YEAR = 31622400000000
 
 local function gcd(a, b)
@@ -142,7 +142,7 @@ function make.rate()
       s.tat, s.frac, s.p, s.r, s.plain = PLAIN_FROM + digits, 0, p, 1, true
       s.last, s.at, s.mark, s.lows = now, now, 0, {}
       -- Nothing plain owes so much; the clock was set back.
-      if s.tat > now + PLAIN_MOST then s.overdue = true end
+      if s.tat > now + PLAIN_MAX then s.overdue = true end
       return true
     end
     local first, lows = string.match(text, '^r (%d+ %d+ %d+ %d+ %d+ %d+ %d+)([ %d:]*)$')
@@ -166,7 +166,7 @@ function make.rate()
       if s.pause > 0 then s.pause = math.max(0, s.pause - back) end
     end
     if s.overdue then
-      s.tat, s.overdue, s.mended = now + math.min(PLAIN_MOST, size(limit)), nil, true
+      s.tat, s.overdue, s.mended = now + math.min(PLAIN_MAX, size(limit)), nil, true
     end
     if s.tat < now then
       s.p, s.r, s.frac = limit.p, limit.r, 0
@@ -317,7 +317,7 @@ function make.rate()
   end
 
   function k.save(s, now)
-    local code = s.plain and not s.detailed and s.pause <= now and s.tat - now <= PLAIN_MOST and s.limit.code
+    local code = s.plain and not s.detailed and s.pause <= now and s.tat - now <= PLAIN_MAX and s.limit.code
     if code and s.tat > PLAIN_FROM and s.tat < PLAIN_FROM + 9e14 then
       text_write(s, now, string.format('%.0f%s', s.tat - PLAIN_FROM, code), s.tat)
     else

@@ -101,7 +101,7 @@
 //     a call earlier: what it calls a reset is when it is full.
 //   - 429 that says nothing of this pauses it for a second.
 //
-// A pause is at most [LongestPause]. Dates are held against the answer's own Date
+// A pause is at most 24 hours. Dates are held against the answer's own Date
 // header, so the provider's clock may be wrong. After a pause calls begin with
 // one, and not with a burst. [throttle.Limiter.Resume] of a limiter with the
 // same prefix and limits ends it early.

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// LongestPause bounds what a [Transport] believes of a provider's answer.
-	LongestPause = 24 * time.Hour
+	// maxPause bounds what a Transport believes of a provider's answer.
+	maxPause = 24 * time.Hour
 
 	// silentPause follows a 429 that does not say how long.
 	silentPause = time.Second
@@ -136,10 +136,10 @@ func digits(text string) bool {
 }
 
 func inSeconds(n float64) time.Duration {
-	return believable(time.Duration(min(n, LongestPause.Seconds()) * float64(time.Second)))
+	return believable(time.Duration(min(n, maxPause.Seconds()) * float64(time.Second)))
 }
 
-func believable(d time.Duration) time.Duration { return min(max(d, 0), LongestPause) }
+func believable(d time.Duration) time.Duration { return min(max(d, 0), maxPause) }
 
 // serviceLimit is what a RateLimit header says of one limit.
 type serviceLimit struct {

@@ -25,8 +25,8 @@ const (
 	FailClosed
 )
 
-// DefaultTimeout is how long Redis has for an answer.
-const DefaultTimeout = 250 * time.Millisecond
+// defaultTimeout is how long Redis has for an answer.
+const defaultTimeout = 250 * time.Millisecond
 
 // gate is what a Middleware and a Transport share.
 type gate struct {
@@ -45,7 +45,7 @@ func (g *gate) check() error {
 	if g.timeout < 0 {
 		errs = append(errs, fmt.Errorf("httplimit: Timeout: %v is negative", g.timeout))
 	}
-	g.timeout = cmp.Or(g.timeout, DefaultTimeout)
+	g.timeout = cmp.Or(g.timeout, defaultTimeout)
 	if g.onError == nil {
 		g.onError = logOncePerSecond()
 	}

@@ -35,7 +35,7 @@ type MiddlewareConfig struct {
 	Cost func(*http.Request) int64
 
 	// Timeout is how long Redis has for an answer before OnFailure decides; 0
-	// means [DefaultTimeout].
+	// means 250 ms.
 	Timeout time.Duration
 
 	// Refuse answers the requests that are not let through. The headers are set

@@ -82,7 +82,7 @@ func overLimit(d throttle.Decision, limit throttle.Limit) *Refusal {
 func tooCostly(err *throttle.CostError) *Refusal {
 	return &Refusal{
 		Status: http.StatusRequestEntityTooLarge,
-		Detail: fmt.Sprintf("The request costs %d, and limit %q never admits more than %d at once.", err.Cost, policyName(err.Limit), err.Most),
+		Detail: fmt.Sprintf("The request costs %d, and limit %q never admits more than %d at once.", err.Cost, policyName(err.Limit), err.Max),
 		Err:    err,
 	}
 }

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// DefaultMaxWait is how long a call waits for its slot at most.
-	DefaultMaxWait = time.Minute
+	// defaultMaxWait is how long a call waits for its slot at most.
+	defaultMaxWait = time.Minute
 
 	// nearby is how far ahead a slot of several limits is reserved: a far one
 	// would take a moment of a shared limit from calls that can go before it.
@@ -48,7 +48,7 @@ type TransportConfig struct {
 
 	// MaxWait is the longest that a call waits for its slot; what would take
 	// longer ends in a [WaitError] at once. The request's own deadline counts as
-	// well. 0 means [DefaultMaxWait].
+	// well. 0 means a minute.
 	MaxWait time.Duration
 
 	// Prefix of the keys in Redis; "" means "headgate:calls". Transports with
@@ -61,7 +61,7 @@ type TransportConfig struct {
 	Cost func(*http.Request) int64
 
 	// Timeout is how long Redis has for each answer before OnFailure decides; 0
-	// means [DefaultTimeout].
+	// means 250 ms.
 	Timeout time.Duration
 
 	// OnError is told of errors that no caller gets: why a call went without a
@@ -124,7 +124,7 @@ func NewTransport(client redis.UniversalClient, config TransportConfig) (*Transp
 			onError: config.OnError,
 		},
 		base:    config.Base,
-		maxWait: cmp.Or(config.MaxWait, DefaultMaxWait),
+		maxWait: cmp.Or(config.MaxWait, defaultMaxWait),
 	}
 	if t.base == nil {
 		t.base = http.DefaultTransport

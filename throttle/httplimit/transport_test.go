@@ -175,7 +175,7 @@ func TestWaitError(t *testing.T) {
 					t.Error("the request's body was not closed")
 				}
 			}
-			refused(newRequest(t, p.URL, nil), DefaultMaxWait)
+			refused(newRequest(t, p.URL, nil), defaultMaxWait)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			refused(newRequest(t, p.URL, nil).WithContext(ctx), 30*time.Second)
@@ -426,7 +426,7 @@ func TestFeedback(t *testing.T) {
 		"all is well":   {200, map[string]string{"X-RateLimit-Remaining": "5", "X-RateLimit-Reset": "1800"}, 0, 0},
 		"429":           {429, map[string]string{"Retry-After": "1800"}, 29 * time.Minute, 30 * time.Minute},
 		"503":           {503, map[string]string{"Retry-After": "1800"}, 29 * time.Minute, 30 * time.Minute},
-		"absurd":        {429, map[string]string{"Retry-After": "99999999999"}, LongestPause - time.Minute, LongestPause},
+		"absurd":        {429, map[string]string{"Retry-After": "99999999999"}, maxPause - time.Minute, maxPause},
 		"none left":     {200, map[string]string{"RateLimit": `"hourly";r=0;t=1800`}, 29 * time.Minute, 30 * time.Minute},
 		"another clock": {429, map[string]string{"Date": skewed.Format(http.TimeFormat), "Retry-After": skewed.Add(30 * time.Minute).Format(http.TimeFormat)}, 29 * time.Minute, 30 * time.Minute},
 	}

@@ -172,7 +172,7 @@ var limiterMutants = []mutant{
 		"clock", "an idle bucket gathers no more than its burst", "throttle TestPlainAnswersAlike|TestSequences",
 	},
 	{
-		"throttle/plain.lua", `if tat > now + most then return nil end -- the clock was set back`, `if tat > now + 1e15 then return nil end`,
+		"throttle/plain.lua", `if tat > now + max_owed then return nil end -- the clock was set back`, `if tat > now + 1e15 then return nil end`,
 		"clock", "the cheap script leaves a clock that was set back to the full one", "throttle TestPlainAnswersAlike|TestClockSetBack",
 	},
 	{
@@ -214,7 +214,7 @@ var limiterMutants = []mutant{
 		"no escape", "no key reaches the bucket of another", "internal/rediskey TestEscape",
 	},
 	{
-		"throttle/limiter.go", `if most := limit.maxCost(mode == shape); most > 0 && n > most {`, `if most := limit.maxCost(mode == shape); most > 0 && n > most+1 {`,
+		"throttle/limiter.go", `if highest := limit.maxCost(mode == shape); highest > 0 && n > highest {`, `if highest := limit.maxCost(mode == shape); highest > 0 && n > highest+1 {`,
 		"off by one", "a cost that is never admitted is an error at once", "throttle TestUnusableQuestions|TestCosts$|TestSequences",
 	},
 	{
