@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Blocks takes permits from a limiter a block at a time and hands them out in
-// process, for keys so hot that not even a shared round trip for each call will
-// do. [NewBlocks] makes it. What it costs is exactness, by a known amount:
+// Blocks takes permits from a limiter a block at a time and hands them out within the
+// process. It is for keys that are so hot that even shared round trips are too many. Use
+// [NewBlocks] to make one. It is less exact than its limiter, by a known amount:
 //
-//   - A permit is used up to hold after it was taken, so in any time t the calls
-//     of all processes are at most burst + rate × (t + hold). A pause of the
-//     limit shows as late.
-//   - A process that dies takes up to one block of each key with it, until the
-//     limit has refilled by as much.
-//   - While a process has permits of its own, others may be refused: it is ahead
-//     by less than one block of each key, for no longer than hold. What it has
-//     not used by then it gives back.
+//   - A permit is used up to hold after it was taken, so in any time t the calls of
+//     all processes are at most burst + rate × (t + hold). A pause of the limit also
+//     takes effect up to hold later.
+//   - If a process dies, up to one block of each key is lost until the limit has
+//     refilled by as much.
+//   - While a process holds permits, other processes may be refused: it is ahead by
+//     less than one block of each key, for at most hold. Then it gives back what it
+//     has not used.
 type Blocks struct {
 	limiter *Limiter
 	size    int64
@@ -32,24 +32,25 @@ type Blocks struct {
 
 // block is what one key has in this process.
 type block struct {
-	busy   chan struct{} // held by who uses it or fetches it: calls of one key wait for that
+	busy   chan struct{} // a lock that callers can stop waiting for
 	from   *Reservation  // nil: nothing was fetched yet
 	left   int64
 	until  time.Time
 	lapse  *time.Timer
 	lapses sync.WaitGroup
-	gone   bool // forgotten: another one stands for the key
+	gone   bool // forgotten: another block may have taken its place
 }
 
-// NewBlocks hands out permits of a limiter with a single limit, size at a time,
-// each for no longer than hold, which is 1 ms to a minute. size is at most half
-// of what the limit holds, so that no process takes all of it, and at least 2. The
-// error says which of it does not hold.
+// NewBlocks returns a Blocks that takes size permits at a time from l and keeps each
+// block for up to hold. l has a single limit without shards, and no [LeakyBucket] or
+// [Concurrency] limit. size is at least 2 and at most half of what the limit holds, so
+// that no process takes all of it. hold is 1 ms to 1 min. The error names the value that
+// is out of range.
 func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 	limit := l.limits[0]
 	switch {
 	case len(l.limits) > 1 || l.shards != nil || limit.Algorithm == Concurrency || limit.Algorithm == LeakyBucket:
-		return nil, fmt.Errorf("throttle: blocks: only a limiter of a single limit without shards has them, and no %s nor %s", LeakyBucket, Concurrency)
+		return nil, fmt.Errorf("throttle: blocks: the limiter must have a single limit without shards, and not a %s or %s", LeakyBucket, Concurrency)
 	case hold < time.Millisecond || hold > time.Minute:
 		return nil, fmt.Errorf("throttle: blocks: a hold of %v is not within 1ms to 1m", hold)
 	case size < 2 || size > limit.quota(false)/2:
@@ -58,9 +59,9 @@ func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 	return &Blocks{limiter: l, size: size, hold: hold, held: map[string]*block{}}, nil
 }
 
-// Take takes n permits now or none, from the key's block or else from Redis.
-// Errors are those of [Limiter.Take]. Of a Decision out of a block Remaining is
-// what the block still has, and ResetAfter is 0.
+// Take takes n permits now, or none, from the key's block or else from Redis. Errors are
+// those of [Limiter.Take]. If the permits came from a block, Remaining is what the block
+// still has, and ResetAfter is 0.
 func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error) {
 	if n < 1 || n > b.size {
 		return b.limiter.Take(ctx, n, key)
@@ -75,14 +76,14 @@ func (b *Blocks) Take(ctx context.Context, n int64, key string) (Decision, error
 	}
 	defer func() {
 		if own.from == nil {
-			b.forget(key, own) // no timer will
+			b.forget(key, own) // there is no timer for it
 		}
 	}()
-	// What is left is not this call's, and comes back also when its context ends.
+	// What is left belongs to other calls, so it is given back even if ctx is done.
 	if err := own.giveBack(context.WithoutCancel(ctx)); err != nil {
 		return Decision{}, err
 	}
-	// Before Redis is asked: an answer that is long on its way uses up its time.
+	// Read before Redis is asked: a slow answer shortens the time of the block.
 	until := time.Now().Add(b.hold)
 	r, err := b.limiter.Reserve(ctx, b.size, 0, key)
 	if err != nil {
@@ -136,24 +137,24 @@ func (own *block) hand(l *Limiter, n int64) Decision {
 	return Decision{Allowed: true, Limit: l.limits[0].Name, Quota: own.from.Quota, Remaining: own.left, At: own.from.At}
 }
 
-// stop keeps what was set for an earlier block from going off.
+// stop stops the timer of the block before.
 func (own *block) stop() {
 	if own.lapse != nil && own.lapse.Stop() {
 		own.lapses.Done()
 	}
 }
 
-// end gives back what a block has left once its time is over, and forgets it.
+// end gives back what a block has left when its time is over, and forgets it.
 func (b *Blocks) end(key string, own *block, r *Reservation) {
 	own.busy <- struct{}{}
 	defer own.leave()
 	if own.from != r {
 		return // another one was fetched since
 	}
-	// hold may be shorter than a stall of this process, which must not cost permits.
+	// A process that hangs for longer than hold must not lose permits.
 	ctx, stop := context.WithTimeout(context.Background(), max(b.hold, time.Second))
 	defer stop()
-	_ = own.giveBack(ctx) // without an answer it comes back by itself, as the limit refills
+	_ = own.giveBack(ctx) // after an error the limit refills by itself
 	b.forget(key, own)
 }
 
@@ -176,9 +177,9 @@ func (own *block) giveBack(ctx context.Context) error {
 	return own.from.Settle(ctx, used)
 }
 
-// Close gives back what all blocks have left, and returns when nothing of them is
-// under way any more. Calls during it and after it take new ones. The error is that
-// of every block that could not be given back.
+// Close gives back what all blocks have left, and returns when no request of them is in
+// flight. Take may be called during and after Close, and takes new blocks. The error
+// joins those of all blocks that could not be given back.
 func (b *Blocks) Close(ctx context.Context) error {
 	b.mu.Lock()
 	held := maps.Clone(b.held)

@@ -721,8 +721,8 @@ func TestUsableBlocks(t *testing.T) {
 		"more than half":  {[]Limit{bucket("1/s", 101)}, 51, time.Second, `a size of 51 is not within 2 to 50, half of what limit "tb" holds`},
 		"a short hold":    {[]Limit{bucket("1/s", 100)}, 2, ms - 1, "a hold of 999.999µs is not within 1ms to 1m"},
 		"a long hold":     {[]Limit{bucket("1/s", 100)}, 2, time.Minute + 1, "is not within 1ms to 1m"},
-		"a leaky bucket":  {[]Limit{leaky("1/s", 100)}, 2, time.Second, "no leaky_bucket nor concurrency"},
-		"calls in flight": {[]Limit{inFlightOf(100, 0)}, 2, time.Second, "no leaky_bucket nor concurrency"},
+		"a leaky bucket":  {[]Limit{leaky("1/s", 100)}, 2, time.Second, "not a leaky_bucket or concurrency"},
+		"calls in flight": {[]Limit{inFlightOf(100, 0)}, 2, time.Second, "not a leaky_bucket or concurrency"},
 		"several limits":  {[]Limit{bucket("1/s", 100), window("100/s", nil)}, 2, time.Second, "a single limit"},
 		"shards":          {[]Limit{split}, 2, time.Second, "without shards"},
 	} {

@@ -31,12 +31,12 @@ const (
 	slow = 20 * time.Millisecond
 )
 
-// call is one question, and its answer.
+// call is one question and its answer.
 type call struct {
 	n       int64
 	within  time.Duration
 	buckets []string  // one for each limit
-	one     [1]string // of a single limit, to save an allocation
+	one     [1]string // room for one bucket, which saves an allocation
 	id      string    // for concurrency limits
 
 	decision Decision
@@ -44,7 +44,7 @@ type call struct {
 	err      error
 }
 
-// together returns where calls of a mode share round trips.
+// together returns the group in which calls of a mode share round trips.
 func (l *Limiter) together(mode string) *coalesce.Group[*call] {
 	return &coalesce.Group[*call]{MaxCalls: maxTogether, Slow: slow, Send: func(ctx context.Context, calls []*call) {
 		err := l.send(ctx, mode, calls)
@@ -54,9 +54,9 @@ func (l *Limiter) together(mode string) *coalesce.Group[*call] {
 	}}
 }
 
-// decide has c answered: at once, or together with others. After an error of ctx c is
-// no longer the caller's: its answer may still come, and then late is called, unless it
-// is nil.
+// decide returns when c was answered, alone or together with other calls. After an error
+// of ctx, c no longer belongs to the caller: its answer may still come, and then late is
+// called unless it is nil.
 func decide(ctx context.Context, group *coalesce.Group[*call], c *call, late func()) error {
 	answered, err := group.Do(ctx, c)
 	if err == nil {
@@ -72,7 +72,7 @@ func decide(ctx context.Context, group *coalesce.Group[*call], c *call, late fun
 	return fmt.Errorf("throttle: decide: %w", err)
 }
 
-// enquiry is what a script is asked for calls.
+// enquiry is one run of a script that answers calls.
 type enquiry struct {
 	mode   string
 	calls  []*call
@@ -81,8 +81,8 @@ type enquiry struct {
 	args   []any
 }
 
-// send asks Redis for the calls' decisions. Each call's error is its own; the
-// one returned is that of all.
+// send asks Redis for decisions. It stores the error of one call in the call, and returns
+// an error that all calls have.
 func (l *Limiter) send(ctx context.Context, mode string, calls []*call) error {
 	if len(calls) == 1 {
 		if mode == modeTake && l.plain.knows(calls[0]) {
@@ -98,8 +98,8 @@ func (l *Limiter) send(ctx context.Context, mode string, calls []*call) error {
 	return l.put(ctx, questions[0])
 }
 
-// enquiries are what has to be asked about several calls: a script for each slot of a
-// cluster, and another where the plain script knows the answer to some of them.
+// enquiries returns what to ask for several calls: a script for each slot of a cluster,
+// or two where plain.lua knows the answer to some of the calls.
 func (l *Limiter) enquiries(mode string, calls []*call) (questions []enquiry) {
 	groups := [][]*call{calls}
 	if l.spread() {
@@ -120,13 +120,13 @@ func (l *Limiter) enquiries(mode string, calls []*call) (questions []enquiry) {
 	return questions
 }
 
-// put asks, and returns an error of all calls.
+// put runs one enquiry, and returns an error that all of its calls have.
 func (l *Limiter) put(ctx context.Context, q enquiry) error {
 	reply, err := q.script.Run(ctx, l.client, q.keys, q.args...)
 	return l.finish(ctx, q, reply, err)
 }
 
-// putTogether asks several questions in one pipeline.
+// putTogether runs several enquiries in one pipeline.
 func (l *Limiter) putTogether(ctx context.Context, questions []enquiry) {
 	pipe := l.client.Pipeline()
 	replies := make([]func() (any, error), len(questions))
@@ -144,8 +144,7 @@ func (l *Limiter) putTogether(ctx context.Context, questions []enquiry) {
 	}
 }
 
-// finish reads an answer, and asks again about calls that the plain script did not
-// know.
+// finish reads a reply, and asks take.lua about the calls that plain.lua did not know.
 func (l *Limiter) finish(ctx context.Context, q enquiry, reply any, err error) error {
 	if q.script != plainScript {
 		return l.answer(q, reply, err)
@@ -159,7 +158,7 @@ func (l *Limiter) finish(ctx context.Context, q enquiry, reply any, err error) e
 	}
 	err = l.put(ctx, l.enquiry(q.mode, unknown))
 	for _, c := range unknown {
-		c.err = cmp.Or(c.err, err) // the others have their answer
+		c.err = cmp.Or(c.err, err) // the other calls have their answers
 	}
 	return nil
 }
@@ -195,7 +194,7 @@ func byTag(calls []*call) [][]*call {
 	return groups
 }
 
-// enquiry is what take.lua is asked.
+// enquiry returns the run of take.lua for calls.
 func (l *Limiter) enquiry(mode string, calls []*call) enquiry {
 	form := police
 	if mode == modeReserve {
@@ -216,8 +215,8 @@ func (l *Limiter) enquiry(mode string, calls []*call) enquiry {
 	return q
 }
 
-// gather lists the calls' buckets, each set of them once however many calls want
-// it, and what is asked about them: once for calls in a row that ask the same.
+// gather returns the calls' buckets, each set of them once however many calls use it.
+// It calls ask once for consecutive calls that ask the same.
 func gather(calls []*call, ask func(which int, c *call, times int)) (keys []string) {
 	if len(calls) == 1 {
 		ask(1, calls[0], 1)
@@ -242,7 +241,7 @@ func gather(calls []*call, ask func(which int, c *call, times int)) (keys []stri
 	return keys
 }
 
-// set tells the keys of one call from those of another.
+// set identifies the keys of a call.
 func (c *call) set() string {
 	if len(c.buckets) == 1 {
 		return c.buckets[0]
@@ -250,7 +249,7 @@ func (c *call) set() string {
 	return strings.Join(c.buckets, " ") // escaped, so none holds a space
 }
 
-// same reports two calls that ask the same thing.
+// same reports whether two calls ask the same.
 func (c *call) same(other *call) bool {
 	return c.n == other.n && c.within == other.within && c.id == other.id && slices.Equal(c.buckets, other.buckets)
 }

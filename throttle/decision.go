@@ -5,54 +5,54 @@ import (
 	"time"
 )
 
-// Decision is a limiter's answer to one call. Permits are whole, times are whole
-// µs. The zero Decision stands beside an error and says nothing.
+// Decision is a limiter's answer to one call. Durations are whole µs. Methods that
+// return an error return the zero Decision with it, which means nothing.
 type Decision struct {
-	// Allowed says that the permits were taken; after [Limiter.Peek], that they
-	// would be.
+	// Allowed reports whether the permits were taken; after [Limiter.Peek], whether
+	// they would be.
 	Allowed bool
 
-	// Limit names the limit that Quota, Remaining and ResetAfter speak of: the
-	// one that held the call back, or, where none did, the one with the fewest
+	// Limit is the name of the limit that Quota, Remaining and ResetAfter describe:
+	// the one that held the call back or, if none did, the one with the fewest
 	// permits left.
 	Limit string
 
-	// Quota is how many permits that limit holds when nothing is owed: its
-	// burst, its capacity, the count of its window, or its concurrency.
+	// Quota is how many permits that limit holds when it is full: its burst, its
+	// capacity, the count of its window, or its concurrency.
 	Quota int64
 
-	// Remaining is how many permits could still go at once after this answer; 0
-	// during a pause. Of a reservation in a leaky bucket with a Capacity it is how
-	// many more could wait.
+	// Remaining is how many permits that limit still has after this answer; 0
+	// during a pause. For a reservation in a leaky bucket with a Capacity it is how
+	// many more permits may wait.
 	Remaining int64
 
-	// Delay is how long after this answer the call may go; 0: now. Only a
-	// reservation has one; of one that was refused it is how far away the slot was.
+	// Delay is how long after this answer the call may go; 0 means now. Only a
+	// [Reservation] has one. In a refused one it is how far away the slot was.
 	Delay time.Duration
 
-	// RetryAfter is how long to wait before the same call can be admitted;
-	// 0 when Allowed. Rounded up to the next µs. For a reservation that is when
-	// its slot is no further away than the call accepts, or when a full queue has a
-	// place. For a concurrency limit it is when a permit lapses that nobody renews:
-	// one may come back at any time.
+	// RetryAfter is how long to wait before the same call can be admitted, rounded
+	// up to the next µs; 0 if Allowed. A reservation can be admitted once its slot
+	// is no further away than the call accepts, or a full queue has a place. For a
+	// concurrency limit RetryAfter is the time until a permit lapses that is not
+	// renewed; a permit may come back at any time before that.
 	RetryAfter time.Duration
 
-	// ResetAfter is how long it takes until the limit is full again, if nothing
-	// more is taken; 0: it is.
+	// ResetAfter is how long it takes until the limit is full again if nothing more
+	// is taken; 0 if it is full.
 	ResetAfter time.Duration
 
-	// At is the moment of the slot on Redis's clock, which is also the moment of
-	// the answer plus Delay. Zero when refused.
+	// At is the moment of the slot by the clock of Redis: the moment of the answer
+	// plus Delay. It is zero if the call was refused.
 	At time.Time
 
-	// Paused is the reason of the pause that held the call back, or put its slot
-	// behind its end; empty without one, and of a pause without a reason. See
+	// Paused is the reason of the pause that held the call back or delayed its slot.
+	// It is empty without a pause, and for a pause without a reason. See
 	// [Limiter.Pause].
 	Paused string
 }
 
-// CostError reports a cost that a limit can never admit, at any time: a mistake
-// of the caller and no refusal. Redis is not asked for it.
+// CostError reports a cost that a limit can never admit. It is a mistake of the
+// caller rather than a refusal: waiting does not help.
 type CostError struct {
 	Limit string // the name of the limit
 	Cost  int64  // permits asked for
@@ -64,9 +64,9 @@ func (e *CostError) Error() string {
 	return fmt.Sprintf("cost %d is more than limit %q ever admits at once (%d)", e.Cost, e.Limit, e.Max)
 }
 
-// RefusedError reports that [Limiter.Wait] would not come to an end in time:
-// the slot lies behind the deadline of its context or a year away, or the queue is
-// full. Its Decision is the refusal, and nothing was taken.
+// RefusedError reports that [Limiter.Wait] could not end in time: the slot lies after
+// the deadline of its context or more than a year away, or the queue is full. Its
+// Decision is the refusal. Nothing was taken.
 type RefusedError struct{ Decision }
 
 // Error names the limit, how far away the slot is, and the reason of a pause.

@@ -12,21 +12,23 @@
 //	if err != nil {
 //		// The answer is not known.
 //	} else if !d.Allowed {
-//		// Come back after d.RetryAfter.
+//		// Try again after d.RetryAfter.
 //	}
 //
 // # How to ask
 //
-//   - [Limiter.Take] polices: now, or come back after RetryAfter.
-//   - [Limiter.Reserve] shapes: a slot, and how long to wait for it; refused
-//     where it lies too far away. [Reservation.Settle] corrects what it cost,
-//     [Reservation.Cancel] gives it back, [Reservation.Release] ends it.
-//   - [Limiter.Wait] reserves and sleeps until the slot.
-//   - [Limiter.Peek] is what Take would say, and changes nothing.
-//   - [Limiter.Pause] stops a bucket for a time, [Limiter.Resume] starts it.
+//   - [Limiter.Take] polices: the call goes now, or is refused and told when to
+//     try again. It suits servers.
+//   - [Limiter.Reserve] shapes: the call gets a slot in the near future and the
+//     delay until then. [Reservation.Settle] corrects what the call cost,
+//     [Reservation.Cancel] gives its permits back, [Reservation.Release] ends it.
+//   - [Limiter.Wait] reserves a slot and sleeps until then. It suits clients.
+//   - [Limiter.Peek] returns what Take would return, and takes nothing.
+//   - [Limiter.Pause] stops a bucket for a time, [Limiter.Resume] ends the pause.
+//   - [Limiter.Only] asks some of a limiter's limits.
 //
-// A call costs n permits of each limit with a rate; of a [Concurrency] limit it
-// holds one, whatever it costs.
+// A call takes n permits of each limit with a rate. Of a [Concurrency] limit it
+// holds one permit, whatever n is.
 //
 // # Which algorithm
 //
@@ -39,49 +41,48 @@
 //	LeakyBucket, Reserve   one permit per interval      Count                   250 to 394
 //	Concurrency            so many calls at a time      has no period           some 130 × calls
 //
-// In doubt take a token bucket. Take a leaky bucket and Reserve for calls that
-// should go out evenly; a log where not one too many will do, and numbers are
-// small; a fixed window where the other side counts by the hour or the calendar
-// (Location). docs/limits.md has the definitions, plots, and where each number
-// comes from.
+// When in doubt, use a token bucket. Use a leaky bucket with Reserve for calls that
+// should go out evenly, a log where a single call too many matters and counts are
+// small, and a fixed window where the other side counts by the hour or the calendar
+// (Location). docs/limits.md has the definitions, plots, and the source of each
+// number.
 //
 // # What always holds
 //
-//   - Permits are taken of all limits at one moment, or of none.
-//   - A refusal is a [Decision] and no error. It names the limit that the call
-//     waits for, and after RetryAfter the same call is admitted if nobody else
-//     comes first, nor renews a permit of a concurrency limit. It writes nothing,
-//     but where it is the first to see a changed limit or a clock that was set
+//   - Permits are taken from all limits at one moment, or from none.
+//   - A refusal is a [Decision], not an error. It names the limit that refused.
+//     After RetryAfter the same call is admitted, unless another call comes first
+//     or a permit of a concurrency limit is renewed. A refusal writes nothing,
+//     unless it is the first call to see a changed limit or a clock that was set
 //     back.
-//   - Numbers are exact integers, and rounded against the caller where they have
-//     to be: moments up to the next µs, permits down. The estimate of a sliding
-//     window counter alone is rounded down, or it could not sustain its rate.
-//   - The clock is Redis's. The processes' clocks need not agree; they only say
-//     how long a caller sleeps, and in which calendar windows to look.
-//   - No call is sent twice, whatever the client's MaxRetries.
+//   - Numbers are exact integers. Where they must be rounded, they are rounded
+//     against the caller: moments up to the next µs, permits down. The estimate of
+//     a sliding window counter is the exception: it is rounded down, because the
+//     limit could not sustain its rate otherwise.
+//   - The clock is that of Redis. The clocks of processes need not agree: they
+//     measure only how long a caller sleeps, and select the calendar windows.
+//   - A script is never sent twice, whatever the client's MaxRetries.
 //   - A changed limit keeps what was used under the old one.
-//   - A bucket's key expires by itself, 2 s after its bucket is full.
+//   - A bucket's key expires 2 s after the bucket is full.
 //
-// Limiters never sleep but in Wait, and start no goroutine that outlives the
-// reservations it renews, or the round trip it waits for. All types are safe for
-// concurrent use.
+// Only Wait sleeps. A limiter starts no goroutine that outlives the reservations
+// it renews or the round trip it waits for. All types are safe for concurrent use.
 //
 // # When something fails
 //
-// An error means that the answer is not known; whether to go then is the
-// caller's decision. Calls that run into a silent Redis are ended by their
-// context or by the client's own timeouts, and what they asked for may have been
-// taken. A replica is an error. Where memory is full, decisions go on. Buckets
-// that a failover lost, or that were evicted, start full: use noeviction. A
-// clock that is set back costs waiting and gives nothing; one that is set
-// forward gives at most what a bucket holds. Redis 7.0 or later is needed.
+// An error means that the answer is not known, and the caller decides whether to
+// go. If Redis does not answer, calls end with their context or with the client's
+// timeouts, and what they asked for may have been taken. Asking a replica is an
+// error. If the memory of Redis is full, decisions still work. Buckets that were
+// lost in a failover or evicted start full, so use noeviction. A clock of Redis
+// that is set back makes callers wait longer; one that is set forward gives at most
+// what a bucket holds. Redis 7.0 or later is required.
 //
 // # Hot keys
 //
-// Concurrent calls of one limiter share round trips by themselves; nothing needs
-// to be set for it. For a key that is hotter than one Redis can serve,
-// [Limit].Shards splits its bucket, and [Blocks] takes permits a block at a
-// time; both say what they cost.
+// Concurrent calls of one limiter share round trips without any setting. For a key
+// that is hotter than one Redis can serve, Shards of [Limit] splits its bucket, and
+// [Blocks] takes permits a block at a time. Both document what they cost.
 //
 // Package [github.com/headgate/headgate/throttle/httplimit] limits HTTP servers and
 // clients.

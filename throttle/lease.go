@@ -19,12 +19,12 @@ var renewScript = limitlua.NewScript(renewLua).AllowOOM()
 
 func (l Limit) lease() time.Duration { return cmp.Or(l.Lease, DefaultLease) }
 
-// leases are the permits that calls of this process hold, renewed while there
-// are any.
+// leases holds the reservations of this process that have permits of concurrency
+// limits, and renews them.
 type leases struct {
 	mu   sync.Mutex
 	held map[*Reservation]struct{}
-	none chan struct{} // closed when the last one goes
+	none chan struct{} // closed when the last one is removed
 }
 
 func (h *leases) add(l *Limiter, r *Reservation) {
@@ -76,7 +76,7 @@ func (h *leases) renew(l *Limiter, none <-chan struct{}) {
 			for _, group := range l.renewals(h.list()) {
 				extend := func() { h.extend(l, group, shortest/4) }
 				if l.spread() {
-					round.Go(extend) // a server that says nothing must not cost the others' permits
+					round.Go(extend) // a server that does not answer must not cost permits on other servers
 				} else {
 					extend()
 				}
@@ -93,8 +93,8 @@ type renewal struct {
 	lease time.Duration
 }
 
-// renewals groups what is held so that each group is one slot of a cluster and
-// one script of bounded length.
+// renewals groups permits so that each group is in one slot of a cluster and is renewed
+// by one script of bounded length.
 func (l *Limiter) renewals(list []*Reservation) [][]renewal {
 	var groups [][]renewal
 	spread := l.spread()
@@ -115,8 +115,8 @@ func (l *Limiter) renewals(list []*Reservation) [][]renewal {
 	return groups
 }
 
-// extend renews one group. Without an answer nothing is known: the next round
-// tries again, and says so if the permits have lapsed by then.
+// extend renews one group. Without an answer nothing is known: the next round tries
+// again, and finds out whether the permits have lapsed.
 func (h *leases) extend(l *Limiter, group []renewal, patience time.Duration) {
 	keys := make([]string, len(group))
 	args := []any{l.clock()}

@@ -19,28 +19,28 @@ const (
 	// in the long run: never more than Burst + Rate × t in any time t.
 	TokenBucket Algorithm = "token_bucket"
 
-	// LeakyBucket shapes with Reserve and in a queue: one permit per interval
-	// and never a burst, with up to Capacity waiting. With Take it polices, as a
-	// meter: a bucket that drains at the rate, and level + n <= Capacity.
+	// LeakyBucket shapes with Reserve and in a queue: it admits one permit per
+	// interval and never a burst, and up to Capacity permits wait. With Take it
+	// polices as a meter: the bucket drains at the rate, and level + n <= Capacity.
 	LeakyBucket Algorithm = "leaky_bucket"
 
 	// FixedWindow admits Rate.Count in each window. Windows are aligned to the
-	// epoch, or to the calendar of Location. Around the edge of two windows up
-	// to twice the count may go.
+	// Unix epoch, or to the calendar of Location. Around the edge of two windows
+	// up to twice the count may go.
 	FixedWindow Algorithm = "fixed_window"
 
-	// SlidingWindowLog admits Rate.Count in any Rate.Period, exactly: in every
-	// (t - Period, t]. It remembers the moment of every permit, up to 10,000.
+	// SlidingWindowLog admits exactly Rate.Count in any Rate.Period, that is in
+	// every (t - Period, t]. It stores the moment of each permit, up to 10,000.
 	SlidingWindowLog Algorithm = "sliding_window_log"
 
-	// SlidingWindowCounter admits what a weighted estimate leaves room for: the
-	// count of the window before, times the part of it that still lies within
-	// Rate.Period and rounded down, and the count of this window are never more
-	// than Rate.Count. Windows are aligned to the epoch.
+	// SlidingWindowCounter admits what a weighted estimate leaves room for. The
+	// estimate is the count of this window plus that of the window before, weighted
+	// by the part of it that still lies within Rate.Period and rounded down; it is
+	// never more than Rate.Count. Windows are aligned to the Unix epoch.
 	SlidingWindowCounter Algorithm = "sliding_window_counter"
 
 	// Concurrency admits up to Limit.Concurrency calls at a time, whatever they
-	// cost. It has no rate. See [Reservation].
+	// cost. It has no rate. [Reservation] describes how permits are held.
 	Concurrency Algorithm = "concurrency"
 )
 
@@ -48,61 +48,63 @@ var algorithms = []Algorithm{TokenBucket, LeakyBucket, FixedWindow, SlidingWindo
 
 const (
 	// maxLogged bounds the memory of a log, 10 bytes for a permit, and the time
-	// one call may keep Redis busy.
+	// for which one call keeps Redis busy.
 	maxLogged = 10_000
 
 	maxConcurrency = 100_000
 
-	// DefaultLease is how long a permit of a concurrency limit outlives a
-	// process that died with it.
+	// DefaultLease is how long a permit of a concurrency limit is kept after the
+	// process that held it died.
 	DefaultLease = 30 * time.Second
 )
 
-// Limit is a rule for the calls of one key. The zero Limit is none: Name,
-// Algorithm, and Rate or Concurrency are required. [New] checks it.
+// Limit is a rule for the calls of one key. The zero Limit is not valid: Name,
+// Algorithm, and either Rate or Concurrency are required. [New] validates limits.
 type Limit struct {
-	// Name tells limits apart, in answers and in Redis: 1 to 64 bytes. Changing
-	// it starts anew.
+	// Name identifies the limit in answers and in Redis: 1 to 64 bytes. A limit
+	// with another name has new buckets.
 	Name string
 
-	// Algorithm has no default.
+	// Algorithm is required; there is no default.
 	Algorithm Algorithm
 
-	// Rate is required, but for Concurrency, which has none.
+	// Rate is required for all algorithms but Concurrency, where it must be zero.
 	Rate Rate
 
 	// Burst is how many permits a full token bucket holds; 0 means 1.
 	// It must be 0 for the other algorithms.
 	Burst int64
 
-	// Capacity bounds a leaky bucket, in permits: with Take what it holds
-	// (0 means 1), with Reserve how many may wait (0: bounded by time alone).
-	// It must be 0 for the other algorithms.
+	// Capacity bounds a leaky bucket, in permits. With Take it is what the bucket
+	// holds, and 0 means 1. With Reserve it is how many permits may wait, and 0
+	// means that only their delay is bounded. It must be 0 for the other algorithms.
 	Capacity int64
 
-	// Location puts the windows of FixedWindow on its calendar: the rate is
-	// then per day, week (from Monday) or month. nil: windows of
-	// Rate.Period, aligned to the Unix epoch. It must be nil for the others.
+	// Location aligns the windows of FixedWindow to the calendar of a time zone;
+	// the rate is then per day, week (from Monday) or month. nil means windows of
+	// Rate.Period that are aligned to the Unix epoch. It must be nil for the other
+	// algorithms.
 	Location *time.Location
 
-	// Concurrency is how many calls may be under way at once, 1 to
-	// 100,000. It must be 0 for the other algorithms.
+	// Concurrency is how many calls may be in flight at once, 1 to 100,000. It must
+	// be 0 for the other algorithms.
 	Concurrency int64
 
-	// Lease is how long a permit of Concurrency lives without being renewed, 1 s
-	// to a day; 0 means [DefaultLease]. It must be 0 for the other algorithms.
+	// Lease is how long a permit of Concurrency is kept without being renewed, 1 s
+	// to 24 h; 0 means [DefaultLease]. It must be 0 for the other algorithms.
 	Lease time.Duration
 
-	// Shards splits the bucket of a key over that many Redis keys, for one that is
-	// hotter than a node of a cluster can serve: 0 to 64, 0 means 1. No more goes
-	// than without; but a call may be refused while parts that it did not ask have
-	// permits, and none can cost more than its part holds. A LeakyBucket cannot be
-	// split, nor a limit beside others. docs/limits.md has the numbers.
+	// Shards splits the bucket of a key over that many Redis keys, for a key that is
+	// hotter than a node of a cluster can serve: 0 to 64, and 0 means 1. The limit
+	// holds as before, but a call may be refused while shards that it did not ask
+	// have permits, and no call can cost more than a shard holds. A LeakyBucket
+	// cannot be split, nor can one of several limits of a limiter. docs/limits.md has
+	// the numbers.
 	Shards int
 }
 
-// Validate reports everything that makes the limit unusable, one problem per
-// line, or nil.
+// Validate returns an error that lists everything that is wrong with the limit, one
+// problem per line, or nil if the limit is valid.
 func (l Limit) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -158,7 +160,7 @@ func (l Limit) Validate() error {
 	case l.Shards < 0 || l.Shards > maxShards:
 		wrong("shards: %d is not within 0 to %d", l.Shards, maxShards)
 	case l.Shards > 1 && l.Algorithm == LeakyBucket:
-		wrong("shards: a %s lets calls go one by one, which its shards would do side by side", LeakyBucket)
+		wrong("shards: a %s cannot be split: it lets calls go one by one, and its shards would do so side by side", LeakyBucket)
 	case l.Shards > 1 && len(errs) == 0:
 		if whole := l.whole().quota(false); int64(l.Shards) > whole {
 			wrong("shards: %d shards for %d permits leave some without any", l.Shards, whole)
@@ -169,7 +171,7 @@ func (l Limit) Validate() error {
 	return errors.Join(errs...)
 }
 
-// unusable says what is wrong with a limit whose rate is right by itself.
+// unusable returns what is wrong with a limit whose rate is valid; "" if nothing is.
 func (l Limit) unusable() string {
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:
@@ -222,12 +224,12 @@ func (l Limit) maxCost(shaping bool) int64 {
 	return l.lua().MaxCost(shaping)
 }
 
-// Quota is how many permits a bucket of the limit holds when nothing was taken, as
-// [Decision] reports it: of a valid limit at least 1, and of one with shards what the
-// smallest of them holds.
+// Quota returns how many permits a full bucket of the limit holds, as [Limiter.Take]
+// reports it in a [Decision]: at least 1 for a valid limit. For a limit with shards it
+// is what the smallest of them holds.
 func (l Limit) Quota() int64 { return l.quota(false) }
 
-// quota is Quota; of a leaky bucket that shapes, how many permits may wait.
+// quota is Quota, or for a leaky bucket that shapes how many permits may wait.
 func (l Limit) quota(shaping bool) int64 {
 	if l.Algorithm == Concurrency {
 		return l.Concurrency

@@ -34,17 +34,17 @@ var (
 // bounds share a bucket, so each looks for slots as far ahead as any may lie.
 const maxWithin = 366 * day
 
-// Limiter takes permits from one limit, or from several at one moment. [New]
-// makes it; it needs no closing.
+// Limiter takes permits from one limit, or from several at one moment. Use [New] to
+// make one. It need not be closed.
 //
-// Calls that are made at the same time share round trips: while one is on its
-// way, others gather and follow together. A call that is alone goes at once.
+// Concurrent calls share round trips: while some are under way, others gather and go
+// together. A call that is alone goes at once.
 type Limiter struct {
 	client  redis.UniversalClient
 	prefix  string
 	limits  []Limit
 	company bool             // buckets share a hash tag, as limits that are taken together need
-	shards  []*Limiter       // in place of buckets of its own; nil: it has them
+	shards  []*Limiter       // instead of buckets of its own; nil: it has its own
 	load    *shardLoad       // of the shards
 	now     func() time.Time // tests drive the script's clock; nil: TIME of Redis
 	maxKey  int              // bytes
@@ -61,15 +61,18 @@ const (
 	shape  = 1
 )
 
-// New makes a limiter over the given limits, whose buckets live in Redis under
-// prefix; "" means "headgate:throttle". Limiters with the same prefix, the same
-// number of limits (one, or several) and the same names of limits share
-// buckets, in all processes.
+// New returns a limiter over 1 to 16 limits with different names. Their buckets are
+// kept in Redis under prefix, which must not contain braces; "" means
+// "headgate:throttle".
 //
-// To change a limit make a new limiter: a bucket keeps what was used of it
-// under another rate, size or algorithm. The error says all that is wrong with
-// the limits (1 to 16), the prefix, which holds no braces, or the client. Redis is
-// not asked.
+// A bucket is shared by all limiters, in all processes, that have the same prefix and
+// a limit of this name, and were made with one limit each or with several each:
+// several limits keep their buckets under other keys than a limit that is alone. Use
+// [Limiter.Only] to ask some of several limits.
+//
+// To change a limit, make a new limiter: a bucket keeps what was used of it under
+// another rate, size or algorithm. The error lists everything that is wrong with the
+// limits, the prefix or the client. New does not connect to Redis.
 func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter, error) {
 	if client == nil {
 		return nil, errors.New("throttle: New needs a Redis client")
@@ -97,7 +100,7 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 		}
 		seen[limit.Name] = true
 		if limit.Shards > 1 && len(limits) > 1 {
-			errs = append(errs, fmt.Errorf("throttle: limit %d %q: shards: limits that are taken together have to stand in one slot of a cluster, so none of them can be split", i+1, clip(limit.Name)))
+			errs = append(errs, fmt.Errorf("throttle: limit %d %q: shards: limits that are taken together must be in one slot of a cluster, so none of them can be split", i+1, clip(limit.Name)))
 		}
 	}
 	if len(errs) > 0 {
@@ -117,10 +120,9 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 	return l, nil
 }
 
-// Only returns a limiter over those of l's limits that have the names, in their order.
-// It takes from the buckets that l takes from, whereas [New] with a single one of several
-// limits would make buckets of its own. It shares no round trips with l. The error names
-// a limit that l does not have, or that is asked for twice.
+// Only returns a limiter over the limits of l that have the given names, in the order
+// of the names. It takes from the same buckets as l, but shares no round trips with it.
+// The error names a limit that l does not have, or that is named twice.
 func (l *Limiter) Only(names ...string) (*Limiter, error) {
 	limits := make([]Limit, 0, len(names))
 	for _, name := range names {
@@ -141,11 +143,15 @@ func (l *Limiter) Only(names ...string) (*Limiter, error) {
 // maxLimits bounds the time that one decision may keep Redis busy.
 const maxLimits = 16
 
-// Take takes n permits now or none: keys holds one key for each limit, in the
-// order of [New], or a single one for all. A refusal is a Decision; an error
-// means that the answer is not known, or that the question is unusable
-// ([CostError], n < 1, a wrong number of keys). A permit of a concurrency limit
-// comes back when its lease ends; [Limiter.Reserve] gives it back earlier.
+// Take takes n permits now, or none. keys holds one key for each limit, in the order
+// of [New], or a single key for all of them. A key is any text of up to 4096 bytes.
+//
+// A refusal is a Decision, not an error. An error means that the answer is not known,
+// or that the question is invalid: [CostError], n < 1, a wrong number of keys, or a key
+// that is too long.
+//
+// Use [Limiter.Reserve] for calls that can wait, and for concurrency limits: a permit
+// that Take took from one comes back only when its lease ends.
 func (l *Limiter) Take(ctx context.Context, n int64, keys ...string) (Decision, error) {
 	if l.shards != nil {
 		return l.takeSharded(ctx, n, keys)
@@ -160,8 +166,8 @@ func (l *Limiter) Take(ctx context.Context, n int64, keys ...string) (Decision, 
 	return c.decision, nil
 }
 
-// Peek is the answer that [Limiter.Take] would give, without taking anything:
-// Remaining is what is there now. Its errors are those of Take.
+// Peek returns the Decision that [Limiter.Take] would return, but takes nothing, so
+// that Remaining is what is there now. Its errors are those of Take.
 func (l *Limiter) Peek(ctx context.Context, n int64, keys ...string) (Decision, error) {
 	if l.shards != nil {
 		return l.peekSharded(ctx, n, keys)
@@ -222,7 +228,7 @@ func (l *Limiter) checkKeys(keys []string) error {
 // maxKey keeps a hostile key from filling Redis.
 const maxKey = 4096
 
-// drains reports a limit that counts time in permits.
+// drains reports whether the limit is a bucket that refills at its rate.
 func (l Limit) drains() bool { return l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket }
 
 // countable is the largest cost that stays exact.
@@ -237,7 +243,7 @@ func (l *Limiter) clock() string {
 	return strconv.FormatInt(l.now().UnixMicro(), 10)
 }
 
-// specArgs are six words for each limit, for limit_read.
+// specArgs returns six arguments for each limit, which limit_read reads.
 func (l *Limiter) specArgs(shaping bool) []any {
 	args := make([]any, 0, 6*len(l.limits))
 	for _, limit := range l.limits {

@@ -17,21 +17,21 @@ var pauseLua string
 
 var pauseScript = limitlua.NewScript(pauseLua).AllowOOM()
 
-// maxReason bounds what a pause keeps of its reason, in bytes.
+// maxReason bounds the reason of a pause, in bytes.
 const maxReason = 200
 
-// Pause lets the bucket of a limit and a key admit nothing before until, by
-// every process, and survives restarts of all of them. Of several pauses the
-// longest holds. After it a bucket starts with one permit and its rate, not with
-// a full burst; windows and their counts are as they were.
+// Pause makes the bucket of a limit and a key admit nothing until the given moment, for
+// all processes. Of several pauses the longest holds. After it a bucket with a rate
+// starts with one permit instead of a full burst; windows keep their counts. Slots that
+// were reserved before the pause are not taken back.
 //
-// until is a moment of this process's clock; what is sent is the time until
-// then, so the clocks need not agree. One in the past does nothing. The longest
-// is a year. The reason is shown to whoever is refused meanwhile, as one line of
-// at most 200 bytes: keep secrets out of it. Slots that were reserved before are not taken
-// back. An error is that of a limit that is
-// not there or is a concurrency limit, which cannot be paused, of a key that is too
-// long, or of Redis.
+// until is a moment of this process's clock. What is sent is the time until then, so
+// clocks need not agree. Pause does nothing if until has passed. A pause is at most a
+// year long. Calls that it refuses get reason in their Decision, as one line of at most
+// 200 bytes: it must not contain secrets.
+//
+// Pause returns an error if the limiter has no such limit, if it is a concurrency
+// limit, which cannot be paused, if the key is too long, or that of Redis.
 func (l *Limiter) Pause(ctx context.Context, limit, key string, until time.Time, reason string) error {
 	length := time.Until(until)
 	if l.now != nil {
@@ -43,8 +43,8 @@ func (l *Limiter) Pause(ctx context.Context, limit, key string, until time.Time,
 	return l.pause(ctx, limit, key, min(length, maxWithin), reason)
 }
 
-// Resume ends a pause of a bucket at once; without one it does nothing. From
-// then on the bucket is as after any pause. Errors are those of [Limiter.Pause].
+// Resume ends the pause of a bucket at once, with the same state as if the pause had
+// ended by itself. Without a pause it does nothing. Errors are those of [Limiter.Pause].
 func (l *Limiter) Resume(ctx context.Context, limit, key string) error {
 	return l.pause(ctx, limit, key, 0, "")
 }
@@ -75,7 +75,7 @@ func (l *Limiter) pause(ctx context.Context, name, key string, length time.Durat
 	return nil
 }
 
-// shown is a reason as logs and headers can bear it: one line of text.
+// shown returns a reason as one line of valid text, which is safe in logs and headers.
 func shown(reason string) string {
 	if len(reason) > maxReason {
 		reason = reason[:maxReason]

@@ -10,23 +10,23 @@ import (
 	"github.com/headgate/headgate/internal/limitlua"
 )
 
-// maxPlain is the longest debt of a plain bucket: PLAIN_MAX of limits.lua.
+// maxPlain is the longest debt that a plain bucket can have: PLAIN_MAX of limits.lua.
 const maxPlain = time.Minute
 
-// plain is what plain.lua has to know of a limiter's limits.
+// plain is what plain.lua needs to know about a limiter's limits.
 type plain struct {
 	specs []limitlua.Spec
 	args  []any // p, b and code of each limit
 
-	// passing is how many more questions about a bucket go straight to take.lua, by a
-	// hash of its key, after one that plain.lua did not know. It is soon tried again: a
-	// pause ends, and a bucket that is not plain is once it was full. Buckets that share
-	// a hash pass together, which costs time alone.
+	// passing is how many more questions about a bucket go straight to take.lua after
+	// plain.lua did not know its state, by a hash of its key. Then plain.lua is tried
+	// again: pauses end, and buckets become plain when they are full. Buckets that share
+	// a hash pass together, which costs only time.
 	seed    maphash.Seed
 	passing [1024]atomic.Int32
 }
 
-// newPlain is nil where a bucket may owe more than a plain one can say.
+// newPlain returns nil if a bucket may owe more than its plain form can express.
 func newPlain(limits []Limit) *plain {
 	p := &plain{seed: maphash.MakeSeed()}
 	for _, limit := range limits {
@@ -41,12 +41,12 @@ func newPlain(limits []Limit) *plain {
 	return p
 }
 
-// of is what is known of a bucket.
+// of returns the counter of a bucket.
 func (p *plain) of(bucket string) *atomic.Int32 {
 	return &p.passing[maphash.String(p.seed, bucket)%uint64(len(p.passing))]
 }
 
-// knows reports whether plain.lua is worth a try for a call.
+// knows reports whether plain.lua should be tried for a call.
 func (p *plain) knows(c *call) bool {
 	if p == nil {
 		return false
@@ -59,8 +59,9 @@ func (p *plain) knows(c *call) bool {
 	return true
 }
 
-// sort tells calls for which plain.lua is worth a try from the others. One that shares
-// a bucket with another one before it stays with that, so that they keep their order.
+// sort separates the calls for which plain.lua should be tried from the others. A call
+// that shares a bucket with one of the others before it joins them, so that calls of one
+// bucket keep their order.
 func (p *plain) sort(calls []*call) (known, others []*call) {
 	var asked map[string]bool // buckets of the others
 	for _, c := range calls {
@@ -79,7 +80,7 @@ func (p *plain) sort(calls []*call) (known, others []*call) {
 	return known, others
 }
 
-// pass says that plain.lua did not know a bucket.
+// pass records that plain.lua did not know a bucket.
 func (p *plain) pass(bucket string) { p.of(bucket).Store(100) }
 
 func (l *Limiter) plainEnquiry(calls []*call) enquiry {
@@ -91,8 +92,8 @@ func (l *Limiter) plainEnquiry(calls []*call) enquiry {
 	return q
 }
 
-// plainAnswer reads what the script left out because it follows from the rest, and
-// returns the calls that it did not know.
+// plainAnswer reads the reply of plain.lua into the calls, and computes what follows from
+// it. It returns the calls that the script did not know.
 func (l *Limiter) plainAnswer(calls []*call, reply any) (unknown []*call, err error) {
 	values, known := reply.([]any)
 	if !known {

@@ -13,15 +13,15 @@ import (
 
 // Rate says how fast: Count permits in every Period, or in every calendar month.
 //
-// Its text form is "COUNT/PERIOD": "300/s", "10000/day", "1/90s", "5/100ms",
-// "300000/month". The zero Rate is no rate and is refused wherever one is needed.
+// Its text form is "COUNT/PERIOD", such as "300/s", "10000/day", "1/90s", "5/100ms" or
+// "300000/month". The zero Rate is not valid.
 type Rate struct {
 	Count  int64         // permits, >= 1
 	Period time.Duration // whole µs, >= 1 µs; 0 when Months is set
-	Months int           // 0 or 1: permits per calendar month, for [FixedWindow] with a Location alone
+	Months int           // 0 or 1: permits per calendar month, only for [FixedWindow] with a Location
 }
 
-// PerSecond is n permits a second; [Rate.Validate] says whether n is usable.
+// PerSecond returns the rate of n permits a second. It does not validate n.
 func PerSecond(n int64) Rate { return Rate{Count: n, Period: time.Second} }
 
 const day = 24 * time.Hour
@@ -38,8 +38,8 @@ var periods = map[string]time.Duration{
 // maxPeriod keeps every moment and product of the scripts far below 2^53 µs.
 const maxPeriod = 366 * day
 
-// ParseRate reads the text form of a rate. The error says what is wrong with it,
-// in one line.
+// ParseRate parses the text form of a [Rate] and validates it. The error is one line
+// that quotes the text.
 func ParseRate(text string) (Rate, error) {
 	count, period, found := strings.Cut(strings.TrimSpace(text), "/")
 	if !found {
@@ -58,7 +58,7 @@ func ParseRate(text string) (Rate, error) {
 		rate.Months = 1
 	default:
 		if rate.Period, err = time.ParseDuration(period); err != nil {
-			return Rate{}, fmt.Errorf("rate %q: period %q is none of s, min, h, day, week, month, nor a duration such as 90s", clip(text), clip(period))
+			return Rate{}, fmt.Errorf("rate %q: period %q must be s, min, h, day, week, month or a duration such as 90s", clip(text), clip(period))
 		}
 	}
 	if err := rate.Validate(); err != nil {
@@ -67,8 +67,8 @@ func ParseRate(text string) (Rate, error) {
 	return rate, nil
 }
 
-// Validate reports what makes the rate unusable, or nil: it is 1 per 366 days to
-// 1,000,000 per second.
+// Validate returns an error if the rate is not valid. A valid rate is 1 per 366 days to
+// 1,000,000 per second, or a count per calendar month.
 func (r Rate) Validate() error {
 	switch {
 	case r.Count < 1:
@@ -76,7 +76,7 @@ func (r Rate) Validate() error {
 	case r.Months == 1 && r.Period == 0:
 		return nil
 	case r.Months != 0:
-		return errors.New("months: a rate is per one calendar month")
+		return errors.New("months must be 0, or 1 without a period")
 	case r.Period <= 0:
 		return errors.New("its period must be longer than 0")
 	case r.Period%time.Microsecond != 0:
@@ -89,7 +89,7 @@ func (r Rate) Validate() error {
 	return nil
 }
 
-// String is the shortest text that parses to the same rate.
+// String returns the shortest text that parses to the same rate.
 func (r Rate) String() string {
 	if r.Months != 0 {
 		return fmt.Sprintf("%d/month", r.Count)
@@ -111,11 +111,11 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%d/%v", r.Count, r.Period)
 }
 
-// MarshalText writes the text form. It never fails.
+// MarshalText returns the text form. The error is always nil.
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads the text form; errors are those of [ParseRate], and leave
-// the rate as it is.
+// UnmarshalText parses the text form. Errors are those of [ParseRate], and leave the rate
+// as it is.
 func (r *Rate) UnmarshalText(text []byte) error {
 	parsed, err := ParseRate(string(text))
 	if err != nil {
@@ -125,7 +125,7 @@ func (r *Rate) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// units is the rate as the scripts count it.
+// units returns the rate as the scripts count it.
 func (r Rate) units() (p, flow int64) { return limitlua.Units(r.Count, r.Period) }
 
 // exact is the largest integer below which every whole number is a Lua number.

@@ -101,5 +101,5 @@ func ExampleParseRate() {
 	fmt.Println(err)
 	// Output:
 	// 90 1m0s 90/min <nil>
-	// rate "90/fortnight": period "fortnight" is none of s, min, h, day, week, month, nor a duration such as 90s
+	// rate "90/fortnight": period "fortnight" must be s, min, h, day, week, month or a duration such as 90s
 }

@@ -20,14 +20,14 @@ var settleLua string
 
 var settleScript = limitlua.NewScript(settleLua).AllowOOM()
 
-// Reservation is a call that was given a slot, or refused one. Its methods say
-// what became of the call; the first of them ends the reservation, and later
-// ones do nothing. A refused reservation needs none.
+// Reservation is the slot that a call was given or refused. The first call of
+// [Reservation.Cancel], [Reservation.Settle] or [Reservation.Release] ends it, and
+// later ones do nothing. A refused reservation need not be ended.
 //
-// A permit of a [Concurrency] limit is held from the answer on, also while the
-// call waits for its slot, and renewed by its [Limiter] until the reservation
-// ends: forgetting to end it keeps the permit for as long as the process lives.
-// A process that dies or stands still gives it up after the limit's lease.
+// A permit of a [Concurrency] limit is held from the answer on, also while the call
+// waits for its slot. The [Limiter] renews it until the reservation ends, so a
+// reservation that is never ended keeps its permit for as long as the process lives.
+// If the process dies or hangs, the permit lapses after the limit's lease.
 type Reservation struct {
 	Decision
 
@@ -37,17 +37,19 @@ type Reservation struct {
 	lost    chan struct{}
 }
 
-// Reserve takes n permits at the first moment at which every limit admits them,
-// if that is at most within away, and says how long to wait. The caller must
-// not go earlier. within <= 0 accepts only now; the longest is a year. Keys and
-// errors are those of [Limiter.Take]; without an error the reservation is never
-// nil, but may be refused.
+// Reserve takes n permits at the first moment at which every limit admits them, if
+// that is at most within from now. The call may go after Delay, and not earlier.
+// within <= 0 means now or not at all; it is at most a year. Keys and errors are those
+// of [Limiter.Take]. If err is nil, the reservation is not nil, but it may be refused:
+// look at Allowed.
 //
-// A slot is taken in all limits at its moment. Where some share a limit and
-// others are their own, a far slot of one key's own limit takes that moment of
-// the shared one, and nothing before it: keep within short there.
+// A slot is taken in all limits at the same moment. If keys share one limit and have
+// another each, a distant slot of a key's own limit also takes that moment of the
+// shared limit, and later calls of all keys come after it: keep within short there.
 //
-// A concurrency limit has no slots: with no permit left the call is refused.
+// A concurrency limit has no slots: if no permit is left, the call is refused.
+//
+// Use [Limiter.Wait] to also sleep until the slot.
 func (l *Limiter) Reserve(ctx context.Context, n int64, within time.Duration, keys ...string) (*Reservation, error) {
 	if l.shards != nil {
 		return l.reserveSharded(ctx, n, within, keys)
@@ -56,10 +58,10 @@ func (l *Limiter) Reserve(ctx context.Context, n int64, within time.Duration, ke
 	if err != nil {
 		return nil, err
 	}
-	// What is reserved for a caller that has left is given back.
+	// A reservation for a caller that has left is given back.
 	late := func() {
 		r := &Reservation{Decision: c.decision, limiter: l, call: c}
-		_ = r.Cancel(context.WithoutCancel(ctx)) // what stays is lost, or lapses
+		_ = r.Cancel(context.WithoutCancel(ctx)) // after an error the permits are lost, or lapse
 	}
 	if err := decide(ctx, l.placing, c, late); err != nil {
 		return nil, err
@@ -72,18 +74,19 @@ func (l *Limiter) Reserve(ctx context.Context, n int64, within time.Duration, ke
 	return r, nil
 }
 
-// Cancel says that the call was not made, and gives back what was reserved for
-// it: of a window everything while it is the latest one used, of a token bucket
-// what is not time in which it was full, or would have been without this call, of a
-// bucket that shapes the newest slot alone, for others stand in line behind the
-// older ones. After an error it may have been given back or not, and the
-// reservation is ended all the same.
+// Cancel gives back what was reserved for a call that was not made. What comes back
+// depends on the algorithm: everything from a window as long as no later window was
+// used; from a token bucket what has not refilled since; from a bucket that shapes
+// only the newest slot, because other calls wait behind the older ones.
+//
+// After an error it is not known whether the permits were given back. The reservation
+// has ended nevertheless.
 func (r *Reservation) Cancel(ctx context.Context) error { return r.end(ctx, 0, settleScript.Run) }
 
-// Settle says that the call was made and took actual permits, >= 0, instead of
-// those reserved. Less is given back as by [Reservation.Cancel]. More is charged
-// at once, even beyond what the limit holds, but never beyond twice that, and
-// later calls wait for it. An error is that of a negative cost, or of Redis.
+// Settle corrects the cost of a call that was made to actual permits, >= 0. What was
+// reserved beyond that is given back as by [Reservation.Cancel]. What is missing is
+// charged at once, up to twice what the limit holds, and later calls wait for it. It
+// returns an error if actual is negative, or that of Redis.
 func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 {
 		return fmt.Errorf("throttle: settle %d permits: a call takes none or more", actual)
@@ -91,16 +94,16 @@ func (r *Reservation) Settle(ctx context.Context, actual int64) error {
 	return r.end(ctx, actual, settleScript.Run)
 }
 
-// Release says that the call was made and took what was reserved. It is needed
-// only with a concurrency limit; without one Redis is not asked, and there is no
-// error.
+// Release ends the reservation of a call that took what was reserved, and gives its
+// permits of concurrency limits back. Without a concurrency limit it need not be
+// called: it does not ask Redis and returns nil.
 func (r *Reservation) Release(ctx context.Context) error {
 	return r.end(ctx, r.call.n, settleScript.Run)
 }
 
-// Lost is closed when a permit of a concurrency limit lapsed although it was
-// held: Redis or this process stood still for longer than the lease, and others
-// may have been admitted in its place. nil without a concurrency limit.
+// Lost returns a channel that is closed if a permit of a concurrency limit lapsed while
+// it was held, because Redis or this process hung for longer than the lease. Another
+// call may have been admitted in its place. Without a concurrency limit it is nil.
 func (r *Reservation) Lost() <-chan struct{} { return r.lost }
 
 // runScript is [Script.Run], or leave.
@@ -116,7 +119,7 @@ func (r *Reservation) end(ctx context.Context, actual int64, run runScript) erro
 	} else if actual == c.n {
 		return nil
 	}
-	// More than twice what any limit holds charges no more than that.
+	// It is more than twice what any limit holds, and exact in Lua.
 	actual = min(actual, exact/4)
 	args := make([]any, 0, 6+7*len(l.limits))
 	args = append(args, l.clock(), len(l.limits))
@@ -139,18 +142,18 @@ var (
 
 func newID() string { return idStart + strconv.FormatInt(idCount.Add(1), 36) }
 
-// layered is how far ahead Wait reserves where a far slot would take shared
-// limits' moments from others.
-const layered = time.Second
+// nearby is how far ahead Wait reserves a slot of several limits: a distant one would
+// take a moment of a shared limit from calls that can go before it.
+const nearby = time.Second
 
-// Wait reserves and sleeps until the slot, or until ctx is done: then the slot
-// is given back and ctx's error returned. A [RefusedError] says at once that
-// the slot lies behind ctx's deadline, or that the queue in front of it is full.
-// Keys and other errors are those of [Limiter.Take].
+// Wait reserves a slot and sleeps until then. If ctx is done first, the slot is given
+// back and the error of ctx returned. Wait returns a [RefusedError] at once if the slot
+// lies after the deadline of ctx, or if the queue of a leaky bucket is full. Keys and
+// other errors are those of [Limiter.Take].
 //
-// Waiting for a single limit is first come, first served. Several limits are
-// asked again as they come near, and so are concurrency limits, and one may
-// pass another there.
+// Calls that wait for a single limit go in the order in which they came. A call that
+// waits for several limits, or for a concurrency limit, asks again from time to time,
+// so that another call may pass it.
 func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservation, error) {
 	for {
 		within := maxWithin
@@ -160,7 +163,7 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 		}
 		near := within
 		if len(l.limits) > 1 {
-			near = min(near, layered)
+			near = min(near, nearby)
 		}
 		r, err := l.Reserve(ctx, n, near, keys...)
 		if err != nil {
@@ -168,7 +171,7 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 		}
 		if r.Allowed {
 			if err := sleep(ctx, r.Delay); err != nil {
-				// It must come back although ctx is done, but hold up nobody for long.
+				// The slot is given back although ctx is done, but that must not take long.
 				back, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 				defer stop()
 				return nil, errors.Join(err, r.end(back, 0, settleScript.RunUntilDone))
@@ -188,8 +191,8 @@ func (l *Limiter) Wait(ctx context.Context, n int64, keys ...string) (*Reservati
 	}
 }
 
-// lapses reports that a refusal is a concurrency limit's, whose RetryAfter is
-// the longest it can take.
+// lapses reports whether a concurrency limit refused the call. Its RetryAfter is an
+// upper bound.
 func (r *Reservation) lapses() bool {
 	for _, limit := range r.limiter.limits {
 		if limit.Name == r.Limit {
@@ -199,12 +202,12 @@ func (r *Reservation) lapses() bool {
 	return false
 }
 
-// ahead is how long to wait before a refused call is tried again; false: it
-// never helps within the time there is.
+// ahead returns how long to wait before a refused call is tried again, or false if that
+// cannot help in time.
 func (l *Limiter) ahead(r *Reservation, near time.Duration) (time.Duration, bool) {
 	switch {
 	case r.lapses():
-		// A permit comes back when somebody ends a call, which nobody tells.
+		// A permit comes back when another call ends, and there is no event for that.
 		return min(r.RetryAfter, 20*time.Millisecond), true
 	case len(l.limits) > 1 && r.Delay > near:
 		return r.Delay - near/2, true

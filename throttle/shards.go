@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// maxShards is how far one bucket can be split.
+// maxShards bounds the shards of one bucket.
 const maxShards = 64
 
-// A sharded limiter has a limiter for each part of its limit; together they
-// never admit more than the whole. A call looks at two parts chosen at random
-// and asks the one that had more left when it last answered, and the other one
-// if that refuses. So a call may be refused although a third part has permits.
+// shardLoad is what a sharded limiter knows of its shards. It has a limiter for each
+// shard; together they never admit more than the whole limit. A call chooses two shards
+// at random and asks the one that had more left in its last answer, and then the other
+// one if that refuses. So a call may be refused although a third shard has permits.
 type shardLoad struct {
 	seed maphash.Seed
-	// left is what a part had left, for keys of one hash.
+	// left is what each shard had left in its last answer, by a hash of the key.
 	left [256][]atomic.Int64
 }
 
@@ -29,7 +29,7 @@ func (l Limit) whole() Limit {
 	return l
 }
 
-// shard is one part of the limit; the first ones get what does not divide.
+// shard returns one part of the limit. The first ones get the remainder.
 func (l Limit) shard(i int) Limit {
 	parts, part := int64(l.Shards), l.whole()
 	of := func(whole int64) int64 {
@@ -54,7 +54,7 @@ func (l Limit) shard(i int) Limit {
 	return part
 }
 
-// split makes a limiter for each part.
+// split makes a limiter for each shard.
 func (l *Limiter) split() error {
 	limit := l.limits[0]
 	l.load = &shardLoad{seed: maphash.MakeSeed()}
@@ -70,13 +70,13 @@ func (l *Limiter) split() error {
 		shard.maxKey += len("#63")
 		l.shards = append(l.shards, shard)
 		for j := range l.load.left {
-			l.load.left[j][i].Store(part.quota(false)) // until it was asked
+			l.load.left[j][i].Store(part.quota(false)) // until its first answer
 		}
 	}
 	return nil
 }
 
-// checkCost refuses what not every part would ever admit.
+// checkCost returns an error for a cost that some shard would never admit.
 func (l *Limiter) checkCost(n int64, keys []string) error {
 	if highest := l.limits[0].maxCost(false); highest > 0 && n > highest {
 		return &CostError{Limit: l.limits[0].Name, Cost: n, Max: highest}
@@ -84,7 +84,7 @@ func (l *Limiter) checkCost(n int64, keys []string) error {
 	return l.checkKeys(keys)
 }
 
-// two are the parts to ask, the better one first.
+// two chooses the shards to ask, the better one first.
 func (l *Limiter) two(key string) (left []atomic.Int64, first, second int) {
 	left = l.load.left[maphash.String(l.load.seed, key)%256]
 	first = rand.IntN(len(l.shards))
@@ -95,8 +95,8 @@ func (l *Limiter) two(key string) (left []atomic.Int64, first, second int) {
 	return left, first, second
 }
 
-// part is the key of one part's bucket. It changes the hash tag, so the parts
-// spread over a cluster.
+// part returns the key for one shard. It changes the hash tag, so that shards spread
+// over a cluster.
 func part(key string, i int) string { return key + "#" + strconv.Itoa(i) }
 
 func (l *Limiter) takeSharded(ctx context.Context, n int64, keys []string) (Decision, error) {
@@ -132,7 +132,7 @@ func (l *Limiter) reserveSharded(ctx context.Context, n int64, within time.Durat
 		if err != nil {
 			return nil, err
 		}
-		// Of two that have none left, the one whose slots lie nearer.
+		// If neither has permits left, the one whose slots are nearer is better.
 		left[i].Store(r.Remaining - r.Delay.Microseconds())
 		if r.Allowed {
 			return r, nil
@@ -144,8 +144,8 @@ func (l *Limiter) reserveSharded(ctx context.Context, n int64, within time.Durat
 	return refused, nil
 }
 
-// peekSharded asks all parts: Remaining is their sum, the rest is of the part
-// that would admit the call first.
+// peekSharded asks all shards. Remaining and Quota are sums, and the rest is that of the
+// shard that would admit the call first.
 func (l *Limiter) peekSharded(ctx context.Context, n int64, keys []string) (Decision, error) {
 	if err := l.checkCost(n, keys); err != nil {
 		return Decision{}, err

@@ -686,7 +686,7 @@ func TestUsableShards(t *testing.T) {
 		"no burst":        {bucket("100/s", 0).split(2), "shards: 2 shards for 1 permits leave some without any"},
 		"too few calls":   {inFlightOf(2, 0).split(3), "shards: 3 shards for 2 permits"},
 		"a small window":  {window("2/s", nil).split(3), "shards: 3 shards for 2 permits"},
-		"leaky":           {leaky("100/s", 100).split(2), "shards: a leaky_bucket lets calls go one by one"},
+		"leaky":           {leaky("100/s", 100).split(2), "shards: a leaky_bucket cannot be split: it lets calls go one by one"},
 		"a long period":   {Limit{Name: "x", Algorithm: TokenBucket, Rate: Rate{Count: 7, Period: 200 * day}, Burst: 4, Shards: 2}, "shards: each of 2: rate: "},
 	} {
 		said := test.limit.Validate()
@@ -698,7 +698,7 @@ func TestUsableShards(t *testing.T) {
 		}
 	}
 	for _, limits := range [][]Limit{{bucket("1/s", 9).split(2), window("9/s", nil)}, {window("9/s", nil), bucket("1/s", 9).split(2)}} {
-		if _, err := New(client, "usable", limits...); err == nil || !strings.Contains(err.Error(), "have to stand in one slot of a cluster, so none of them can be split") {
+		if _, err := New(client, "usable", limits...); err == nil || !strings.Contains(err.Error(), "must be in one slot of a cluster, so none of them can be split") {
 			t.Errorf("split beside others: %v", err)
 		}
 	}

@@ -10,27 +10,26 @@ import (
 	"strings"
 )
 
-// ClientIP finds the address that a request came from. The zero value is the
-// address of the connection, and right for a server without proxies in front.
+// ClientIP finds the address that a request came from. The zero value uses the address of
+// the connection, which is right for a server without proxies in front of it.
 type ClientIP struct {
-	// Trusted are the addresses of your own proxies and load balancers. Only
-	// what they say about others is believed; the header of anybody else is not
-	// even read. None: no header is.
+	// Trusted are the addresses of your own proxies and load balancers. Only headers
+	// that they sent are read. If it is empty, no header is read.
 	Trusted []netip.Prefix
 
-	// Header is where the proxies note whom they got a request from; "" means
-	// X-Forwarded-For. "Forwarded" is read as RFC 7239 has it, any other as a
-	// list of addresses, as X-Forwarded-For is. Your proxies must append to it or
-	// replace it. There is one, because one that they do not touch is the client's.
+	// Header is the header in which proxies record the address that they got a request
+	// from; "" means X-Forwarded-For. "Forwarded" is read as RFC 7239 defines it, and any
+	// other header as a list of addresses like X-Forwarded-For. Your proxies must append
+	// to the header or replace it: clients control a header that proxies do not touch.
 	Header string
 
-	// IPv6Bits is how much of an IPv6 address tells clients apart; 0 means 64,
-	// which is what one customer is given at least. Less groups more together:
-	// 56, 48.
+	// IPv6Bits is how many bits of an IPv6 address identify a client; 0 means 64, which
+	// is the smallest network that a customer usually gets. Fewer bits, such as 56 or 48,
+	// group more addresses together.
 	IPv6Bits int
 }
 
-// ByIP limits by the client's address, IPv6 by network: see [ClientIP]. It
+// ByIP limits by the client's address, and for IPv6 by its network: see [ClientIP]. It
 // panics if IPv6Bits is not within 0 to 128.
 func ByIP(c ClientIP) KeyFunc {
 	if c.IPv6Bits < 0 || c.IPv6Bits > 128 {
@@ -52,16 +51,17 @@ func ByIP(c ClientIP) KeyFunc {
 	}
 }
 
-// Addr is the client's address: the connection's own, unless that is a trusted
-// proxy; then the last one in the header that is none. Where a proxy noted no
-// address but something else ("unknown"), it is the proxy's: what stands before
-// may be anybody's invention. IPv4 in IPv6 is IPv4, and zones are left out.
+// Addr returns the client's address: that of the connection or, if that is a trusted
+// proxy, the last address in the header that is not one. If a proxy recorded something
+// that is not an address, such as "unknown", Addr returns the proxy's address, because
+// clients can invent what comes before. IPv4 in IPv6 is returned as IPv4, and zones are
+// removed.
 //
-// The error says that the connection has no IP address, as on a Unix socket.
+// Addr returns an error if the connection has no IP address, as on a Unix socket.
 func (c ClientIP) Addr(r *http.Request) (netip.Addr, error) {
 	client, ok := parseAddr(r.RemoteAddr)
 	if !ok {
-		return netip.Addr{}, fmt.Errorf("the connection's address %q is no IP address", r.RemoteAddr)
+		return netip.Addr{}, fmt.Errorf("the connection's address %q is not an IP address", r.RemoteAddr)
 	}
 	if !c.trusts(client) {
 		return client, nil
@@ -118,9 +118,9 @@ func lastComma(list string) (rest, last string, more bool) {
 	return list[:max(i, 0)], strings.Trim(list[i+1:], " \t"), i >= 0
 }
 
-// lastForwarded cuts the last element off a Forwarded header and returns its
-// "for"; "" if it has none that is certain. It reads from the end, where our own
-// proxies write: a quote that a client never closed cannot swallow what they add.
+// lastForwarded cuts the last element off a Forwarded header and returns its "for", or ""
+// if it does not have exactly one. It reads from the end, where our own proxies write, so
+// that a quote that a client never closed cannot hide what they add.
 func lastForwarded(list string) (rest, client string, more bool) {
 	quoted, end := false, len(list)
 	var pairs []string
@@ -157,7 +157,7 @@ func lastForwarded(list string) (rest, client string, more bool) {
 	return list[:max(i, 0)], client, i >= 0
 }
 
-// escaped reports whether what follows text is escaped by a backslash.
+// escaped reports whether a backslash at the end of text escapes what follows.
 func escaped(text string) bool {
 	return (len(text)-len(strings.TrimRight(text, `\`)))%2 == 1
 }

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// maxPause bounds what a Transport believes of a provider's answer.
+	// maxPause bounds the pause that a provider's answer can cause.
 	maxPause = 24 * time.Hour
 
-	// silentPause follows a 429 that does not say how long.
+	// silentPause is the pause after a 429 that does not say how long to wait.
 	silentPause = time.Second
 )
 
-// pauseFor is how long the sender of an answer wants no further calls, and why;
-// 0: it did not say so.
+// pauseFor returns for how long the sender of an answer wants no further calls, and why;
+// 0 if it does not ask for a pause.
 func pauseFor(resp *http.Response) (time.Duration, string) {
 	now := time.Now()
-	// The sender's moments are held against its own clock, not against ours.
+	// Moments in the answer are compared with the sender's clock, not with ours.
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		now = date
 	}
@@ -37,13 +37,13 @@ func pauseFor(resp *http.Response) (time.Duration, string) {
 		return length, fmt.Sprintf("status %d, %s: none left for %v", resp.StatusCode, header, length)
 	}
 	if tooMany && header == "" {
-		return silentPause, "status 429, which says no more"
+		return silentPause, "status 429 without a time to wait"
 	}
 	return 0, ""
 }
 
-// retryAfter reads seconds or a date; false: it is neither. Fractions of a
-// second are no standard, but sent.
+// retryAfter reads seconds or a date, or returns false. Fractions of a second are not in
+// the standard, but providers send them.
 func retryAfter(value string, now time.Time) (time.Duration, bool) {
 	value = strings.Trim(value, " \t")
 	if n, ok := number(value); ok {
@@ -55,7 +55,7 @@ func retryAfter(value string, now time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// counters are headers that count down, and those that say until when.
+// counters are headers with what remains, and those that say when it is reset.
 var counters = [][2]string{
 	{"X-Ratelimit-Remaining", "X-Ratelimit-Reset"},
 	{"Ratelimit-Remaining", "Ratelimit-Reset"},
@@ -67,11 +67,11 @@ var counters = [][2]string{
 	{"Anthropic-Ratelimit-Output-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Reset"},
 }
 
-// exhausted is the longest time for which a header says that nothing is left,
-// and that header.
+// exhausted returns the longest time for which a header says that nothing is left, and
+// the name of that header.
 func exhausted(h http.Header, now time.Time) (longest time.Duration, header string) {
 	if age, ok := number(h.Get("Age")); ok && age > 0 {
-		return 0, "" // out of a cache: counted at another time, for somebody else
+		return 0, "" // from a cache: counted at another time, for another client
 	}
 	found := func(name string, length time.Duration) {
 		if header == "" || length > longest {
@@ -95,8 +95,8 @@ func exhausted(h http.Header, now time.Time) (longest time.Duration, header stri
 	return longest, header
 }
 
-// resetAfter reads the forms in which a reset is told: seconds from now, seconds
-// or milliseconds since 1970, a duration such as 6m0s, or a date.
+// resetAfter reads the forms that providers use for a reset: seconds from now, seconds or
+// milliseconds since 1970, a duration such as 6m0s, or a date.
 func resetAfter(value string, now time.Time) (time.Duration, bool) {
 	value = strings.Trim(value, " \t")
 	if n, ok := number(value); ok {
@@ -104,7 +104,7 @@ func resetAfter(value string, now time.Time) (time.Duration, bool) {
 		case n >= 1e11:
 			n /= 1000
 			fallthrough
-		case n >= 1e9: // as seconds from now these would be decades
+		case n >= 1e9: // seconds from now would be decades
 			n -= float64(now.UnixMilli()) / 1000
 		}
 		return inSeconds(n), true
@@ -121,13 +121,13 @@ func resetAfter(value string, now time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// number reads digits with at most one dot between them, however many.
+// number reads any number of digits with at most one dot between them.
 func number(text string) (float64, bool) {
 	whole, fraction, dotted := strings.Cut(text, ".")
 	if !digits(whole) || dotted && !digits(fraction) {
 		return 0, false
 	}
-	n, _ := strconv.ParseFloat(text, 64) // its only error is that n is infinite, which is right
+	n, _ := strconv.ParseFloat(text, 64) // the only possible error is that n is infinite, which is fine
 	return n, true
 }
 
@@ -141,15 +141,15 @@ func inSeconds(n float64) time.Duration {
 
 func believable(d time.Duration) time.Duration { return min(max(d, 0), maxPause) }
 
-// serviceLimit is what a RateLimit header says of one limit.
+// serviceLimit is what a RateLimit header says about one limit.
 type serviceLimit struct {
 	remaining int64
-	window    int64 // seconds; -1: not said
+	window    int64 // seconds; -1: unknown
 }
 
-// parseRateLimit reads a RateLimit header: a list of names with parameters r and
-// t; or limit, remaining and reset, as drafts before had it. One that is
-// malformed anywhere is no header at all, as the draft demands.
+// parseRateLimit reads a RateLimit header: a list of names with parameters r and t or, as
+// in earlier drafts, a dictionary of limit, remaining and reset. A malformed header is
+// ignored as a whole, as the draft requires.
 func parseRateLimit(lines []string) (limits []serviceLimit) {
 	list, err := httpsfv.UnmarshalList(lines)
 	if err != nil {
@@ -177,7 +177,7 @@ func parseRateLimit(lines []string) (limits []serviceLimit) {
 	return limits
 }
 
-// amount is a parameter that is a whole number, or -1.
+// amount returns a parameter that is a whole number, or -1.
 func amount(item httpsfv.Item, parameter string) int64 {
 	value, _ := item.Params.Get(parameter)
 	if n, ok := value.(int64); ok && n >= 0 {

@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// Failure says what becomes of a request when Redis gives no answer: it is away,
-// too slow, or unable. There is no default, because either can be the wrong one.
+// Failure says what happens to a request if Redis does not answer, answers too late, or
+// answers with an error. There is no default, because either value can be wrong.
 type Failure int
 
 const (
-	// FailOpen lets requests through, without any limit: what is behind must be
-	// able to bear that.
+	// FailOpen lets requests through without any limit. What is behind must be able
+	// to bear that.
 	FailOpen Failure = iota + 1
 
-	// FailClosed refuses requests until Redis answers again: then Redis must be
-	// as available as what it protects.
+	// FailClosed refuses requests until Redis answers again. Redis must then be as
+	// available as what it protects.
 	FailClosed
 )
 
-// defaultTimeout is how long Redis has for an answer.
+// defaultTimeout is how long Redis has for an answer if nothing else is configured.
 const defaultTimeout = 250 * time.Millisecond
 
 // gate is what a Middleware and a Transport share.
@@ -59,8 +59,8 @@ func (g *gate) costOf(r *http.Request) int64 {
 	return max(g.cost(r), 1)
 }
 
-// tell tells the limiter something about a request that may be over already. It
-// keeps nobody longer than the timeout.
+// tell tells the limiter something about a request that may have ended. It returns after
+// the timeout at the latest.
 func (g *gate) tell(r *http.Request, do func(context.Context) error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), g.timeout)
 	defer stop()
@@ -70,15 +70,15 @@ func (g *gate) tell(r *http.Request, do func(context.Context) error) {
 	}
 }
 
-// answered is ask's answer, if that comes before ctx is done: clients of Redis
-// mostly heed their own timeouts alone. An answer that comes later is given to
-// late, if there is one, and a later error forgotten.
+// answered returns the answer of ask, or an error once ctx is done, because clients of
+// Redis usually heed only their own timeouts. An answer that comes later is given to late
+// unless that is nil, and a later error is ignored.
 func answered[T any](ctx context.Context, ask func() (T, error), late func(T)) (T, error) {
 	type answer struct {
 		value T
 		err   error
 	}
-	answers := make(chan answer) // not buffered: each answer is taken here or is late
+	answers := make(chan answer) // not buffered: each answer is received here or is late
 	go func() {
 		value, err := ask()
 		select {
@@ -98,7 +98,7 @@ func answered[T any](ctx context.Context, ask func() (T, error), late func(T)) (
 	}
 }
 
-// logOncePerSecond logs errors, but not one for every request of an outage.
+// logOncePerSecond logs at most one error per second of an outage.
 func logOncePerSecond() func(*http.Request, error) {
 	var next atomic.Int64
 	return func(r *http.Request, err error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// policyHeader is the RateLimit-Policy of limits: what each holds when full, and
-// in how many seconds so much comes back.
+// policyHeader returns the RateLimit-Policy of limits: what each holds when full, and in
+// how many seconds that comes back.
 func policyHeader(limits []throttle.Limit) string {
 	list := make(httpsfv.List, len(limits))
 	for i, limit := range limits {
@@ -30,7 +30,7 @@ func policyHeader(limits []throttle.Limit) string {
 			window = scaled(window, quota, limit.Rate.Count)
 		}
 		item.Params.Add("q", sfInteger(quota))
-		// The draft knows whole seconds alone, and no months.
+		// The draft has only whole seconds, and no months.
 		if window >= time.Second {
 			item.Params.Add("w", sfInteger(seconds(window)))
 		}
@@ -38,7 +38,7 @@ func policyHeader(limits []throttle.Limit) string {
 	return field(list)
 }
 
-// field spells a structured field. Its values are ours, and can be spelled.
+// field marshals a structured field. Our values can always be marshaled.
 func field(value httpsfv.StructuredFieldValue) string {
 	text, err := httpsfv.Marshal(value)
 	if err != nil {
@@ -47,19 +47,19 @@ func field(value httpsfv.StructuredFieldValue) string {
 	return text
 }
 
-// scaled is the time that so many permits take at a rate.
+// scaled returns the time that permits take at a rate of count per period.
 func scaled(period time.Duration, permits, count int64) time.Duration {
 	return time.Duration(min(float64(period)*float64(permits)/float64(count), math.MaxInt64/2))
 }
 
-// WriteHeaders tells what a limit decided as a [Middleware] does, for handlers
-// that ask a [throttle.Limiter] of one limit themselves.
+// WriteHeaders adds the headers that a [Middleware] adds for a decision. It is for
+// handlers that ask a [throttle.Limiter] of one limit themselves.
 func WriteHeaders(h http.Header, d throttle.Decision, limit throttle.Limit) {
 	h.Add("RateLimit-Policy", policyHeader([]throttle.Limit{limit}))
 	writeDecision(h, d, limit)
 }
 
-// writeDecision sets the headers that say what a decision left.
+// writeDecision sets the headers that describe a decision.
 func writeDecision(h http.Header, d throttle.Decision, limit throttle.Limit) {
 	inFlight := limit.Algorithm == throttle.Concurrency
 	item := httpsfv.NewItem(policyName(limit.Name))
@@ -71,7 +71,7 @@ func writeDecision(h http.Header, d throttle.Decision, limit throttle.Limit) {
 		// Nobody can say when calls in flight will end.
 		reset := seconds(d.ResetAfter)
 		if !d.Allowed {
-			// Both speak of one moment: Retry-After must not be the earlier.
+			// Both name the same moment: Retry-After must not be earlier.
 			reset = retrySeconds(d, limit)
 		}
 		item.Params.Add("t", sfInteger(reset))
@@ -83,21 +83,21 @@ func writeDecision(h http.Header, d throttle.Decision, limit throttle.Limit) {
 	}
 }
 
-// retrySeconds is when a refused request may come again.
+// retrySeconds returns in how many seconds a refused request may be repeated.
 func retrySeconds(d throttle.Decision, limit throttle.Limit) int64 {
 	if limit.Algorithm == throttle.Concurrency {
-		return 1 // RetryAfter is when its holders must have died; mostly one is done far earlier
+		return 1 // RetryAfter is when permits lapse, but usually a call ends far earlier
 	}
 	return max(seconds(d.RetryAfter), 1)
 }
 
-// seconds rounds up: a client that comes a little early is refused again.
+// seconds rounds up, because a client that comes a little early is refused again.
 func seconds(d time.Duration) int64 {
 	return int64((max(d, 0) + time.Second - 1) / time.Second)
 }
 
-// policyName is a limit's name in the letters that a header can hold: bytes
-// other than printable ASCII become %xx, and so does '%'.
+// policyName escapes a limit's name for headers: bytes other than printable ASCII, and
+// '%', become %xx.
 func policyName(name string) string {
 	odd := func(c byte) bool { return c < ' ' || c > '~' || c == '%' }
 	var b strings.Builder
@@ -112,5 +112,5 @@ func policyName(name string) string {
 	return b.String()
 }
 
-// sfInteger bounds n to the 15 digits of an integer in RFC 9651.
+// sfInteger bounds n to the 15 digits that an integer has in RFC 9651.
 func sfInteger(n int64) int64 { return min(max(n, 0), 999_999_999_999_999) }

@@ -12,53 +12,52 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// MiddlewareConfig says which requests a [Middleware] lets through.
+// MiddlewareConfig configures a [Middleware]. Rules and OnFailure are required.
 type MiddlewareConfig struct {
-	// Rules must all admit a request, and are asked in one round trip: its
-	// permits are taken from all of them or from none. 1 to 16, with different
-	// names of limits.
+	// Rules are 1 to 16 rules whose limits have different names. All of them must
+	// admit a request. They are asked in one round trip, and permits are taken from
+	// all of them or from none.
 	//
-	// A leaky bucket cannot stand beside a concurrency limit. A token bucket
-	// with its capacity as the burst admits the same.
+	// A leaky bucket cannot be combined with a concurrency limit. Use a token bucket
+	// with its capacity as the burst, which admits the same.
 	Rules []Rule
 
-	// OnFailure is required.
+	// OnFailure is required: [FailOpen] or [FailClosed].
 	OnFailure Failure
 
-	// Prefix of the keys in Redis; "" means "headgate:http". Middlewares with
-	// the same prefix, names of limits, and number of rules (one, or several)
-	// share buckets, in all processes.
+	// Prefix of the keys in Redis; "" means "headgate:http". Middlewares share buckets
+	// as limiters do that [throttle.New] makes of the limits of all rules.
 	Prefix string
 
-	// Cost is how many permits a request takes of each limit with a rate; less
-	// than 1 counts as 1. nil: each takes 1.
+	// Cost returns how many permits a request takes of each limit with a rate; less
+	// than 1 counts as 1. nil means 1.
 	Cost func(*http.Request) int64
 
 	// Timeout is how long Redis has for an answer before OnFailure decides; 0
 	// means 250 ms.
 	Timeout time.Duration
 
-	// Refuse answers the requests that are not let through. The headers are set
-	// already; it writes status and body. nil: [Refusal.ServeHTTP].
+	// Refuse answers requests that are not let through: it writes status and body.
+	// The headers about limits are already set. nil means [Refusal.ServeHTTP].
 	Refuse func(http.ResponseWriter, *http.Request, *Refusal)
 
-	// OnError is told why a limit could not be asked, a permit not be returned,
-	// or a key not be found, by whichever goroutine serves the request. nil: the
-	// default logger of log/slog is, once a second at most.
+	// OnError is called by the goroutine that serves the request if a limit could not
+	// be asked, a permit could not be given back, or a [KeyFunc] failed. nil means that
+	// errors are logged with [slog.Default], at most once a second.
 	OnError func(*http.Request, error)
 }
 
-// Middleware lets requests through to a handler as fast as its limits allow, and
-// refuses the others. The package documentation says what its answers are. It
-// is safe for concurrent use.
+// Middleware lets requests through to a handler as fast as its limits allow, and refuses
+// the rest. The package documentation describes its responses. It is safe for
+// concurrent use.
 type Middleware struct {
 	gate
 	holds  bool // a rule is a concurrency limit
 	refuse func(http.ResponseWriter, *http.Request, *Refusal)
 }
 
-// NewMiddleware checks the configuration; the error names everything that is
-// wrong with it. Redis is not asked.
+// NewMiddleware returns a Middleware whose buckets are kept in Redis. The error lists
+// everything that is wrong with the configuration. NewMiddleware does not connect to Redis.
 func NewMiddleware(client redis.UniversalClient, config MiddlewareConfig) (*Middleware, error) {
 	m := &Middleware{
 		gate: gate{
@@ -85,7 +84,7 @@ func NewMiddleware(client redis.UniversalClient, config MiddlewareConfig) (*Midd
 	}
 	var leakyErr error
 	if m.holds && leaky != "" {
-		leakyErr = fmt.Errorf("httplimit: rule %q: beside a concurrency limit a leaky bucket would let requests go one by one; a token bucket with its capacity as the burst admits what it does alone", leaky)
+		leakyErr = fmt.Errorf("httplimit: rule %q: a leaky bucket beside a concurrency limit would let requests go one by one: use a token bucket with its capacity as the burst, which admits the same", leaky)
 	}
 	var err error
 	m.rules, err = newRuleBook(client, prefix, config.Rules)
@@ -95,13 +94,13 @@ func NewMiddleware(client redis.UniversalClient, config MiddlewareConfig) (*Midd
 	return m, nil
 }
 
-// Wrap puts the middleware in front of a handler. The handler gets the
-// ResponseWriter that the server made, so all it can do it still can: flush,
-// hijack, and what else [http.ResponseController] offers.
+// Wrap returns a handler that calls next for requests that are let through. next gets the
+// ResponseWriter of the server, so that flushing, hijacking and everything else that
+// [http.ResponseController] offers still works.
 //
-// A permit of a concurrency limit is held until the handler returns or panics.
-// A handler that leaves a hijacked connection to another goroutine and returns
-// gives it back early.
+// A permit of a concurrency limit is held until next returns or panics. If next hands a
+// hijacked connection to another goroutine and returns, the permit is given back while
+// the connection is still in use.
 func (m *Middleware) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(next, w, r) })
 }
@@ -125,7 +124,7 @@ func (m *Middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		m.refuse(w, r, tooCostly(costErr))
 		return
 	case err != nil && r.Context().Err() != nil:
-		// Nothing is wrong with Redis: whoever asked has gone, or ran out of time.
+		// This is not an error of Redis: the sender has gone, or its time is over.
 		m.refuse(w, r, &Refusal{Status: http.StatusServiceUnavailable, Detail: "The request ended before it was admitted.", Err: r.Context().Err()})
 		return
 	case err != nil:
@@ -148,8 +147,8 @@ func (m *Middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 	next.ServeHTTP(w, r)
 }
 
-// decide asks the limits. A reservation comes back only where there is something
-// to give back.
+// decide asks the limits. It returns a reservation only if there is something to give
+// back later.
 func (m *Middleware) decide(r *http.Request, set *ruleSet, keys []string) (throttle.Decision, *throttle.Reservation, error) {
 	ctx, stop := context.WithTimeout(r.Context(), m.timeout)
 	defer stop()
@@ -159,8 +158,8 @@ func (m *Middleware) decide(r *http.Request, set *ruleSet, keys []string) (throt
 		decision, err := answered(ctx, take, nil)
 		return decision, nil, err
 	}
-	// Also where no concurrency limit applies: the two ask some limits in
-	// different forms, and a bucket is best asked in one.
+	// Reserve even if no concurrency limit applies to this request: Take and Reserve ask
+	// some limits in different forms, and a bucket is best asked in one form.
 	reserve := func() (*throttle.Reservation, error) { return set.limiter.Reserve(ctx, cost, 0, keys...) }
 	reservation, err := answered(ctx, reserve, func(late *throttle.Reservation) { m.tell(r, late.Cancel) })
 	if err != nil {
@@ -172,7 +171,7 @@ func (m *Middleware) decide(r *http.Request, set *ruleSet, keys []string) (throt
 	return reservation.Decision, reservation, nil
 }
 
-// noKey is the answer to a request that has no key.
+// noKey returns the refusal of a request without a key.
 func (m *Middleware) noKey(w http.ResponseWriter, r *http.Request, err error) *Refusal {
 	var fault *KeyError
 	if !errors.As(err, &fault) {

@@ -13,30 +13,30 @@ import (
 // quotaExceeded is the problem type of draft-ietf-httpapi-ratelimit-headers.
 const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
-// awayRetry is when a client may come back that was refused because of Redis.
+// awayRetry is the Retry-After of requests that are refused because Redis fails.
 const awayRetry = 5 * time.Second
 
 // Refusal is why a [Middleware] does not let a request through.
 type Refusal struct {
-	// Status of the answer: 429 over a limit; 413 for a cost that a limit never
-	// admits; 503 when Redis gave no answer or the request's context ended; 401
-	// or another of a [KeyError]; 500 when a [KeyFunc] failed.
+	// Status of the response: 429 over a limit; 413 for a cost that a limit never
+	// admits; 503 if Redis did not answer or the context of the request ended; the
+	// status of a [KeyError], such as 401; 500 if a [KeyFunc] failed.
 	Status int
 
 	// Detail is a sentence for the sender of the request. It names no key.
 	Detail string
 
-	// Decision of the limiter; the zero value when there was none. Its Paused is
-	// for operators and is not told to the sender.
+	// Decision of the limiter; the zero value if there was none. Its Paused is for
+	// operators and is not sent.
 	Decision throttle.Decision
 
-	// Err is nil over a limit. A [KeyError] and a [throttle.CostError] can be
-	// found in it with [errors.As].
+	// Err is why the limits were not asked or did not answer; nil over a limit. Use
+	// [errors.As] to find a [KeyError] or a [throttle.CostError] in it.
 	Err error
 }
 
-// ServeHTTP writes the refusal as a problem+json document (RFC 9457), to HEAD
-// without its body. A Refuse function can end with it.
+// ServeHTTP writes the refusal as a problem+json document (RFC 9457), without a body for
+// HEAD. A Refuse func may call it.
 func (f *Refusal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	problem := struct {
 		Type     string   `json:"type"`
@@ -48,11 +48,11 @@ func (f *Refusal) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.Status == http.StatusTooManyRequests {
 		problem.Type = quotaExceeded
 		problem.Title = "Request cannot be satisfied as assigned quota has been exceeded"
-		// As the headers spell it, so that the two can be held together.
+		// Spelled as in the headers, so that clients can compare them.
 		problem.Violated = []string{policyName(f.Decision.Limit)}
 	}
 	body, err := json.Marshal(problem)
-	if err != nil { // strings and numbers always can be
+	if err != nil { // impossible: strings and numbers can always be marshaled
 		body = nil
 	}
 	h := w.Header()
@@ -78,7 +78,7 @@ func overLimit(d throttle.Decision, limit throttle.Limit) *Refusal {
 	return &Refusal{Status: http.StatusTooManyRequests, Detail: detail, Decision: d}
 }
 
-// tooCostly is no 429: clients take that for "later", and this is "never".
+// tooCostly is not a 429: clients repeat those, and this request never succeeds.
 func tooCostly(err *throttle.CostError) *Refusal {
 	return &Refusal{
 		Status: http.StatusRequestEntityTooLarge,

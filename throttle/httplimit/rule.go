@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Rule is a limit, and whose calls share one bucket of it.
+// Rule is a limit and the key that says which calls share a bucket of it.
 type Rule struct {
 	Limit throttle.Limit
 
@@ -21,35 +21,36 @@ type Rule struct {
 	Key KeyFunc
 }
 
-// KeyFunc names the bucket that a request takes its permits from. Any text is
-// safe as a key, and one that is longer than 256 bytes is hashed; but what it is
-// made of must be bounded, or each request gets a bucket of its own.
+// KeyFunc returns the key of the bucket that a request takes its permits from. Any text
+// is safe as a key, and one that is longer than 256 bytes is hashed. The number of
+// different keys should be bounded: each new key starts with a full bucket.
 //
-// [ErrSkip] says that the rule does not apply to the request. A [KeyError] refuses
-// the request with the status it names. Any other error is the program's own:
-// the request is refused with a 500, and the error reported.
+// An error that is [ErrSkip] means that the rule does not apply to the request. A
+// [KeyError] refuses the request with the status it names. For any other error a
+// [Middleware] refuses the request with a 500 and reports the error to OnError; a
+// [Transport] returns it.
 type KeyFunc func(*http.Request) (key string, err error)
 
-// ErrSkip is returned by a [KeyFunc] whose rule does not apply to a request. The
-// other rules still do; a request that all rules skip is not limited.
+// ErrSkip is returned by a [KeyFunc] if its rule does not apply to a request. The other
+// rules still apply; a request that all rules skip is not limited.
 var ErrSkip = errors.New("httplimit: the rule does not apply")
 
-// KeyError refuses a request for which there is no key, through its sender's
-// fault: a missing API key, for example.
+// KeyError is returned by a [KeyFunc] to refuse a request that its sender must correct:
+// its API key is missing, for example.
 type KeyError struct {
-	Status       int    // of the answer, 400 to 499; anything else means 400
-	Detail       string // for the sender, in the answer's body
-	Authenticate string // the answer's WWW-Authenticate header, which a 401 has to have; "": none
+	Status       int    // of the response, 400 to 499; anything else means 400
+	Detail       string // for the sender, in the body of the response
+	Authenticate string // the WWW-Authenticate header of the response, which a 401 needs; "" for none
 }
 
 func (e *KeyError) Error() string { return "no key for the request: " + e.Detail }
 
-// Everyone is a key that all requests share, for a limit on the whole server.
+// Everyone is a [KeyFunc] for a limit that all requests share.
 func Everyone(*http.Request) (string, error) { return "", nil }
 
-// ByUser limits by what user says: usually who an authentication middleware in
-// front of this one found, from the request's context. The rule is skipped for
-// a request without a user (""), so give it a second rule by address.
+// ByUser limits by the user that the given func returns, usually the one whom an
+// authentication middleware in front of this one stored in the context of the request. A
+// request without a user ("") skips the rule, so add a second rule by address.
 func ByUser(user func(*http.Request) string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		if name := user(r); name != "" {
@@ -59,14 +60,13 @@ func ByUser(user func(*http.Request) string) KeyFunc {
 	}
 }
 
-// ByAPIKey limits by the API key in a header, such as X-API-Key, or by the
-// bearer token in Authorization. What becomes a part of a Redis key is its
-// SHA-256 in hexadecimal; the API key itself is written nowhere. A request
-// without it, with two of them, or with another scheme than Bearer in
-// Authorization, is refused with a 401.
+// ByAPIKey limits by the API key in a header, such as X-API-Key, or by the bearer token
+// in Authorization. Redis stores the SHA-256 of the API key, and not the key itself. A
+// request is refused with a 401 if it has no API key or several, or another scheme than
+// Bearer in Authorization.
 //
-// A key that was not checked is whatever its sender made up, and each has a
-// full bucket. Authenticate first, or add a rule by address.
+// Senders can invent keys that were not checked, and each has a full bucket.
+// Authenticate first, or add a rule by address.
 func ByAPIKey(header string) KeyFunc {
 	header = http.CanonicalHeaderKey(header)
 	bearer := header == "Authorization"
@@ -80,14 +80,14 @@ func ByAPIKey(header string) KeyFunc {
 		missing.Authenticate = "Bearer"
 	}
 	return func(r *http.Request) (string, error) {
-		// Two are not one: what is counted here might not be what is checked elsewhere.
+		// Of two values, the one that is counted here may not be the one that is checked.
 		values := r.Header[header]
 		if len(values) != 1 {
 			return "", missing
 		}
 		key := strings.Trim(values[0], " \t")
 		if bearer {
-			// One token has one bucket, however its scheme is spelled.
+			// A token has one bucket, however its scheme is spelled.
 			scheme, token, _ := strings.Cut(key, " ")
 			if key = strings.Trim(token, " \t"); !strings.EqualFold(scheme, "Bearer") {
 				key = ""
@@ -101,12 +101,12 @@ func ByAPIKey(header string) KeyFunc {
 }
 
 // ByRoute limits by the [http.ServeMux] pattern that a request matches, such as
-// "GET /users/{id}": as many buckets as there are routes, whatever paths are
-// asked for. All requests that match none share one bucket.
+// "GET /users/{id}". There are as many buckets as routes, whatever paths are requested.
+// Requests that match no pattern share one bucket.
 //
-// A mux sets the pattern when it hands a request on. A middleware around the
-// whole mux comes before that, so it needs the mux to ask; one around single
-// handlers does not, and mux may be nil.
+// A mux sets the pattern of a request when it calls the handler. A middleware around the
+// whole mux runs before that, so it has to ask the mux. For a middleware around single
+// handlers mux may be nil.
 func ByRoute(mux *http.ServeMux) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		if r.Pattern == "" && mux != nil {
@@ -117,9 +117,8 @@ func ByRoute(mux *http.ServeMux) KeyFunc {
 	}
 }
 
-// ByHost limits by the host that a request is for, with its port if it names
-// one. It is for a [Transport]: what a server is sent as Host is its clients'
-// choice.
+// ByHost limits by the host of a request's URL, with its port if there is one. Use it
+// with a [Transport]; a server should not, because clients choose the Host that they send.
 func ByHost(r *http.Request) (string, error) {
 	if r.URL != nil && r.URL.Host != "" {
 		return strings.ToLower(r.URL.Host), nil
@@ -129,12 +128,12 @@ func ByHost(r *http.Request) (string, error) {
 
 const hashPrefix = "sha256:"
 
-// bounded keeps a long key from being a long Redis key.
+// bounded hashes a key that is too long for a Redis key.
 func bounded(key string) string {
 	if len(key) <= 256 && !strings.HasPrefix(key, hashPrefix) {
 		return key
 	}
-	return hashPrefix + hashed(key) // nothing else has this prefix, so no two keys meet
+	return hashPrefix + hashed(key) // no other key has this prefix, so keys cannot collide
 }
 
 func hashed(key string) string {

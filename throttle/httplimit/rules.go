@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// ruleBook has a limiter for each combination of rules that applies to a request:
-// mostly all of them.
+// ruleBook has a limiter for each combination of rules that applies to a request, which
+// is usually all of them.
 type ruleBook struct {
 	limiter *throttle.Limiter // of all rules
 	rules   []Rule
@@ -22,7 +22,7 @@ type ruleBook struct {
 	sets map[uint64]*ruleSet // by the rules that apply, one bit each
 }
 
-// ruleSet are rules that are asked together, in one round trip.
+// ruleSet is rules that are asked together, in one round trip.
 type ruleSet struct {
 	limiter *throttle.Limiter
 	limits  []throttle.Limit
@@ -45,8 +45,8 @@ func newRuleBook(client redis.UniversalClient, prefix string, rules []Rule) (*ru
 	return &ruleBook{limiter: limiter, rules: rules, sets: map[uint64]*ruleSet{}}, nil
 }
 
-// apply finds the rules that apply to a request, and their keys. No set means
-// that none does.
+// apply returns the rules that apply to a request and the keys of their buckets. The set
+// is nil if no rule applies.
 func (b *ruleBook) apply(r *http.Request) (*ruleSet, []string, error) {
 	keys := make([]string, 0, len(b.rules))
 	var which uint64
@@ -98,7 +98,7 @@ func (b *ruleBook) set(which uint64) (*ruleSet, error) {
 	return set, nil
 }
 
-// named is the limit that a decision speaks of.
+// named returns the limit that a decision describes.
 func (s *ruleSet) named(d throttle.Decision) throttle.Limit {
 	return s.limits[slices.IndexFunc(s.limits, func(limit throttle.Limit) bool { return limit.Name == d.Limit })]
 }

@@ -19,72 +19,70 @@ import (
 )
 
 const (
-	// defaultMaxWait is how long a call waits for its slot at most.
+	// defaultMaxWait is how long a call waits for its slot if nothing else is configured.
 	defaultMaxWait = time.Minute
 
-	// nearby is how far ahead a slot of several limits is reserved: a far one
-	// would take a moment of a shared limit from calls that can go before it.
+	// nearby is how far ahead a slot of several limits is reserved: a distant one would
+	// take a moment of a shared limit from calls that can go before it.
 	nearby = time.Second
 
-	// poll is how often a call asks for a permit of a concurrency limit, of
-	// whose return nobody tells.
+	// poll is how often a call asks for a permit of a concurrency limit: there is no
+	// event when one comes back.
 	poll = 20 * time.Millisecond
 )
 
-// TransportConfig says how fast a [Transport] lets calls go.
+// TransportConfig configures a [Transport]. Rules and OnFailure are required.
 type TransportConfig struct {
-	// Rules must all admit a call. The first one with a rate is the provider's:
-	// its bucket is paused when the provider says that it has had enough. A rule
-	// without a Key has a bucket for each host. 1 to 16, with different names of
-	// limits.
+	// Rules are 1 to 16 rules whose limits have different names. All of them must
+	// admit a call. A rule without a Key has a bucket for each host. The first rule
+	// with a rate is the one whose bucket is paused if the provider asks for that.
 	Rules []Rule
 
-	// OnFailure is required: with FailClosed a call for which Redis gives no slot
-	// ends in an error, with FailOpen it goes at once.
+	// OnFailure is required: if Redis does not answer, a call goes at once with
+	// [FailOpen], and ends in an error with [FailClosed].
 	OnFailure Failure
 
 	// Base makes the calls; nil means [http.DefaultTransport].
 	Base http.RoundTripper
 
-	// MaxWait is the longest that a call waits for its slot; what would take
-	// longer ends in a [WaitError] at once. The request's own deadline counts as
-	// well. 0 means a minute.
+	// MaxWait is how long a call may wait for its slot; 0 means a minute. A call that
+	// would have to wait longer, or beyond the deadline of its context, ends in a
+	// [WaitError] at once.
 	MaxWait time.Duration
 
-	// Prefix of the keys in Redis; "" means "headgate:calls". Transports with
-	// the same prefix, names of limits, and number of rules (one, or several)
-	// share buckets, in all processes.
+	// Prefix of the keys in Redis; "" means "headgate:calls". Transports share buckets
+	// as limiters do that [throttle.New] makes of the limits of all rules.
 	Prefix string
 
-	// Cost is how many permits a call takes of each limit with a rate; less than
-	// 1 counts as 1. nil: each takes 1.
+	// Cost returns how many permits a call takes of each limit with a rate; less than
+	// 1 counts as 1. nil means 1.
 	Cost func(*http.Request) int64
 
 	// Timeout is how long Redis has for each answer before OnFailure decides; 0
 	// means 250 ms.
 	Timeout time.Duration
 
-	// OnError is told of errors that no caller gets: why a call went without a
-	// slot, or a bucket was not paused. nil: the default logger of log/slog is,
-	// once a second at most.
+	// OnError is called with errors that RoundTrip does not return: a call went without
+	// a slot, a bucket could not be paused, or a permit could not be given back. nil
+	// means that errors are logged with [slog.Default], at most once a second.
 	OnError func(*http.Request, error)
 }
 
-// Transport is an [http.RoundTripper] that holds each call until its limits
-// admit it, and pauses them as the provider's answers ask for. It never repeats
-// a call. It is safe for concurrent use.
+// Transport is an [http.RoundTripper] that delays each call until its limits admit it,
+// and pauses a limit if the answers of the provider ask for that. It never repeats a
+// call. It is safe for concurrent use.
 type Transport struct {
 	gate
 	base    http.RoundTripper
-	certain bool // base tells by a trace whether it had a connection
+	certain bool // a trace of base says whether it had a connection
 	maxWait time.Duration
 }
 
-// WaitError reports a call that was not made, because its slot is further away
-// than its MaxWait or its deadline, or because too many wait already.
+// WaitError reports a call that was not made, because its slot is further away than its
+// MaxWait or its deadline allows, or because too many calls are waiting.
 type WaitError struct {
 	Decision throttle.Decision
-	MaxWait  time.Duration // what it could have waited
+	MaxWait  time.Duration // how long the call could have waited
 }
 
 func (e *WaitError) Error() string {
@@ -93,19 +91,18 @@ func (e *WaitError) Error() string {
 		why = fmt.Sprintf(" (paused: %q)", e.Decision.Paused)
 	}
 	if e.slot() == 0 {
-		return fmt.Sprintf("limit %q has no place for the call for another %v%s", e.Decision.Limit, e.Decision.RetryAfter, why)
+		return fmt.Sprintf("limit %q has no room for the call for another %v%s", e.Decision.Limit, e.Decision.RetryAfter, why)
 	}
-	return fmt.Sprintf("limit %q admits the call in %v%s, and it may wait %v", e.Decision.Limit, e.slot(), why, e.MaxWait)
+	return fmt.Sprintf("limit %q admits the call in %v%s, but it may wait only %v", e.Decision.Limit, e.slot(), why, e.MaxWait)
 }
 
-// RetryAfter is how long to wait before the same call may go at once: until its slot,
-// where that is too far away. A call that may wait for its slot again can be tried
-// earlier, after Decision.RetryAfter.
+// RetryAfter returns how long to wait before the same call can go at once. A call that
+// can wait for its slot again may be tried earlier, after Decision.RetryAfter.
 func (e *WaitError) RetryAfter() time.Duration {
 	return max(e.Decision.RetryAfter, e.slot())
 }
 
-// slot is how far away the slot was, where that was the reason; else 0.
+// slot returns how far away the slot was if that was the reason, and 0 otherwise.
 func (e *WaitError) slot() time.Duration {
 	if e.Decision.Delay > e.MaxWait {
 		return e.Decision.Delay
@@ -113,8 +110,8 @@ func (e *WaitError) slot() time.Duration {
 	return 0
 }
 
-// NewTransport checks the configuration; the error names everything that is
-// wrong with it. Redis is not asked.
+// NewTransport returns a Transport whose buckets are kept in Redis. The error lists
+// everything that is wrong with the configuration. NewTransport does not connect to Redis.
 func NewTransport(client redis.UniversalClient, config TransportConfig) (*Transport, error) {
 	t := &Transport{
 		gate: gate{
@@ -148,11 +145,11 @@ func NewTransport(client redis.UniversalClient, config TransportConfig) (*Transp
 	return t, nil
 }
 
-// RoundTrip waits for the call's slot and makes it. Beside the errors of Base
-// there are [WaitError], the context's error when that ended while the call
-// waited, [throttle.CostError] for a cost that a limit never admits, a KeyFunc's
-// error, and with FailClosed that of Redis. After any of them but Base's own
-// nothing was sent.
+// RoundTrip waits for the call's slot and then makes the call with Base. In addition to
+// the errors of Base it returns a [WaitError], the error of the request's context if that
+// is done while the call waits, a [throttle.CostError] for a cost that a limit never
+// admits, the error of a [KeyFunc], and with [FailClosed] that of Redis. After any error
+// that is not of Base nothing was sent.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	set, keys, err := t.rules.apply(r)
 	if err != nil {
@@ -187,15 +184,15 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		held := &heldBody{ReadCloser: resp.Body, release: sync.OnceFunc(func() { t.tell(r, slot.Release) })}
 		resp.Body = held
 		if w, ok := held.ReadCloser.(io.Writer); ok {
-			resp.Body = &heldConn{held, w} // of a connection that was upgraded
+			resp.Body = &heldConn{held, w} // the connection was upgraded
 		}
 	}
 	return resp, nil
 }
 
-// send makes the call. It is certain that it was not sent if there was no
-// connection to send it on; of other transports than net/http's own, which may
-// do more than they tell, nothing is certain.
+// send makes the call. sent is false if there was no connection, so that the call
+// certainly was not sent. A transport other than that of net/http may not say whether it
+// had a connection, so sent is true.
 func (t *Transport) send(r *http.Request) (resp *http.Response, sent bool, err error) {
 	if !t.certain {
 		resp, err = t.base.RoundTrip(r)
@@ -210,9 +207,9 @@ func (t *Transport) send(r *http.Request) (resp *http.Response, sent bool, err e
 	return resp, connected.Load(), err
 }
 
-// wait returns when the call may go. It does what [throttle.Limiter.Wait] does,
-// but bounds each question to Redis, so that a Redis that hangs is told from a
-// slot that is far away.
+// wait returns when the call may go. It does what [throttle.Limiter.Wait] does, but each
+// question to Redis has a timeout, so that a Redis that hangs can be told from a slot that
+// is far away.
 func (t *Transport) wait(ctx context.Context, set *ruleSet, cost int64, keys []string) (*throttle.Reservation, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -242,7 +239,7 @@ func (t *Transport) wait(ctx context.Context, set *ruleSet, cost int64, keys []s
 		var pause time.Duration
 		switch limit := set.named(r.Decision); {
 		case left <= 0:
-			// The last try, at the very end, was in vain as well.
+			// The last try, at the end of the time, was refused too.
 		case limit.Algorithm == throttle.Concurrency:
 			pause = min(poll, left)
 		case len(set.limits) > 1 && near < r.Delay && r.Delay <= left:
@@ -289,7 +286,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// listen pauses the provider's bucket if its answer asks for that.
+// listen pauses the provider's bucket if the answer asks for that.
 func (t *Transport) listen(r *http.Request, set *ruleSet, keys []string, resp *http.Response) {
 	length, reason := pauseFor(resp)
 	if length <= 0 {
@@ -305,7 +302,7 @@ func (t *Transport) listen(r *http.Request, set *ruleSet, keys []string, resp *h
 	})
 }
 
-// heldBody gives a permit back once the answer was read or closed.
+// heldBody gives a permit back once the body was read to its end or closed.
 type heldBody struct {
 	io.ReadCloser
 	release func()
