@@ -186,7 +186,7 @@ func TestScriptsRefuseCosts(t *testing.T) {
 		}
 		c := newClocked(t, client, limit)
 		question := &call{n: 11, buckets: []string{c.bucket(limit, "k")}}
-		err := errors.Join(c.put(t.Context(), c.enquiry(modeTake, []*call{question})), question.err)
+		err := errors.Join(c.do(t.Context(), c.takeRequest(modeTake, []*call{question})), question.err)
 		if _, is := errors.AsType[*CostError](err); !is {
 			t.Errorf("%s: %+v, %v; want a CostError", limit.Name, question.decision, err)
 		}

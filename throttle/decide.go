@@ -72,8 +72,8 @@ func decide(ctx context.Context, group *coalesce.Group[*call], c *call, late fun
 	return fmt.Errorf("throttle: decide: %w", err)
 }
 
-// enquiry is one run of a script that answers calls.
-type enquiry struct {
+// request is one run of a script that answers calls.
+type request struct {
 	mode   string
 	calls  []*call
 	script *redisscript.Script
@@ -86,21 +86,21 @@ type enquiry struct {
 func (l *Limiter) send(ctx context.Context, mode string, calls []*call) error {
 	if len(calls) == 1 {
 		if mode == modeTake && l.plain.knows(calls[0]) {
-			return l.put(ctx, l.plainEnquiry(calls))
+			return l.do(ctx, l.plainRequest(calls))
 		}
-		return l.put(ctx, l.enquiry(mode, calls))
+		return l.do(ctx, l.takeRequest(mode, calls))
 	}
-	questions := l.enquiries(mode, calls)
-	if len(questions) > 1 {
-		l.putTogether(ctx, questions)
+	all := l.requests(mode, calls)
+	if len(all) > 1 {
+		l.doAll(ctx, all)
 		return nil
 	}
-	return l.put(ctx, questions[0])
+	return l.do(ctx, all[0])
 }
 
-// enquiries returns what to ask for several calls: a script for each slot of a cluster,
+// requests returns what to ask for several calls: a script for each slot of a cluster,
 // or two where plain.lua knows the answer to some of the calls.
-func (l *Limiter) enquiries(mode string, calls []*call) (questions []enquiry) {
+func (l *Limiter) requests(mode string, calls []*call) (all []request) {
 	groups := [][]*call{calls}
 	if l.spread() {
 		groups = byTag(calls)
@@ -111,33 +111,33 @@ func (l *Limiter) enquiries(mode string, calls []*call) (questions []enquiry) {
 			known, others = l.plain.sort(group)
 		}
 		if len(known) > 0 {
-			questions = append(questions, l.plainEnquiry(known))
+			all = append(all, l.plainRequest(known))
 		}
 		if len(others) > 0 {
-			questions = append(questions, l.enquiry(mode, others))
+			all = append(all, l.takeRequest(mode, others))
 		}
 	}
-	return questions
+	return all
 }
 
-// put runs one enquiry, and returns an error that all of its calls have.
-func (l *Limiter) put(ctx context.Context, q enquiry) error {
-	reply, err := q.script.Run(ctx, l.client, q.keys, q.args...)
-	return l.finish(ctx, q, reply, err)
+// do runs one request, and returns an error that all of its calls have.
+func (l *Limiter) do(ctx context.Context, r request) error {
+	reply, err := r.script.Run(ctx, l.client, r.keys, r.args...)
+	return l.finish(ctx, r, reply, err)
 }
 
-// putTogether runs several enquiries in one pipeline.
-func (l *Limiter) putTogether(ctx context.Context, questions []enquiry) {
+// doAll runs several requests in one pipeline.
+func (l *Limiter) doAll(ctx context.Context, all []request) {
 	pipe := l.client.Pipeline()
-	replies := make([]func() (any, error), len(questions))
-	for i, q := range questions {
-		replies[i] = q.script.AddTo(ctx, pipe, l.client, q.keys, q.args...)
+	replies := make([]func() (any, error), len(all))
+	for i, r := range all {
+		replies[i] = r.script.AddTo(ctx, pipe, l.client, r.keys, r.args...)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i, q := range questions {
+	for i, r := range all {
 		reply, err := replies[i]()
-		if err := l.finish(ctx, q, reply, err); err != nil {
-			for _, c := range q.calls {
+		if err := l.finish(ctx, r, reply, err); err != nil {
+			for _, c := range r.calls {
 				c.err = err
 			}
 		}
@@ -145,18 +145,18 @@ func (l *Limiter) putTogether(ctx context.Context, questions []enquiry) {
 }
 
 // finish reads a reply, and asks take.lua about the calls that plain.lua did not know.
-func (l *Limiter) finish(ctx context.Context, q enquiry, reply any, err error) error {
-	if q.script != plainScript {
-		return l.answer(q, reply, err)
+func (l *Limiter) finish(ctx context.Context, r request, reply any, err error) error {
+	if r.script != plainScript {
+		return l.answer(r, reply, err)
 	}
 	if err != nil {
 		return fmt.Errorf("throttle: decide: %w", err)
 	}
-	unknown, err := l.plainAnswer(q.calls, reply)
+	unknown, err := l.plainAnswer(r.calls, reply)
 	if err != nil || len(unknown) == 0 {
 		return err
 	}
-	err = l.put(ctx, l.enquiry(q.mode, unknown))
+	err = l.do(ctx, l.takeRequest(r.mode, unknown))
 	for _, c := range unknown {
 		c.err = cmp.Or(c.err, err) // the other calls have their answers
 	}
@@ -194,8 +194,8 @@ func byTag(calls []*call) [][]*call {
 	return groups
 }
 
-// enquiry returns the run of take.lua for calls.
-func (l *Limiter) enquiry(mode string, calls []*call) enquiry {
+// takeRequest returns the run of take.lua for calls.
+func (l *Limiter) takeRequest(mode string, calls []*call) request {
 	form := police
 	if mode == modeReserve {
 		form = shape
@@ -207,12 +207,10 @@ func (l *Limiter) enquiry(mode string, calls []*call) enquiry {
 	args := make([]any, 0, 3+6*len(l.limits)+5*len(calls))
 	args = append(args, l.clock(), mode, len(l.limits))
 	args = l.appendSpecs(args, form, within)
-	q := enquiry{mode: mode, calls: calls, script: takeScript}
-	q.keys = gather(calls, func(which int, c *call, times int) {
+	keys := gather(calls, func(which int, c *call, times int) {
 		args = append(args, which, c.n, c.within.Microseconds(), c.id, times)
 	})
-	q.args = args
-	return q
+	return request{mode: mode, calls: calls, script: takeScript, keys: keys, args: args}
 }
 
 // gather returns the calls' buckets, each set of them once however many calls use it.
@@ -255,8 +253,8 @@ func (c *call) same(other *call) bool {
 }
 
 // answer reads the reply of take.lua into the calls.
-func (l *Limiter) answer(q enquiry, reply any, err error) error {
-	calls, mode := q.calls, q.mode
+func (l *Limiter) answer(r request, reply any, err error) error {
+	calls, mode := r.calls, r.mode
 	if err != nil {
 		return fmt.Errorf("throttle: decide: %w", err)
 	}

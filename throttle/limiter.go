@@ -176,9 +176,9 @@ func (l *Limiter) Peek(ctx context.Context, n int64, keys ...string) (Decision, 
 	if err != nil {
 		return Decision{}, err
 	}
-	q := l.enquiry(modePeek, []*call{c})
-	reply, err := takeScript.RunUntilDone(ctx, l.client, q.keys, q.args...)
-	if err := cmp.Or(l.answer(q, reply, err), c.err); err != nil {
+	r := l.takeRequest(modePeek, []*call{c})
+	reply, err := takeScript.RunUntilDone(ctx, l.client, r.keys, r.args...)
+	if err := cmp.Or(l.answer(r, reply, err), c.err); err != nil {
 		return Decision{}, err
 	}
 	return c.decision, nil

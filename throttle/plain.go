@@ -83,13 +83,11 @@ func (p *plain) sort(calls []*call) (known, others []*call) {
 // pass records that plain.lua did not know a bucket.
 func (p *plain) pass(bucket string) { p.of(bucket).Store(100) }
 
-func (l *Limiter) plainEnquiry(calls []*call) enquiry {
-	q := enquiry{mode: modeTake, calls: calls, script: plainScript}
+func (l *Limiter) plainRequest(calls []*call) request {
 	args := append(make([]any, 0, 2+3*(len(l.limits)+len(calls))), l.clock(), len(l.limits))
 	args = append(args, l.plain.args...)
-	q.keys = gather(calls, func(which int, c *call, times int) { args = append(args, which, c.n, times) })
-	q.args = args
-	return q
+	keys := gather(calls, func(which int, c *call, times int) { args = append(args, which, c.n, times) })
+	return request{mode: modeTake, calls: calls, script: plainScript, keys: keys, args: args}
 }
 
 // plainAnswer reads the reply of plain.lua into the calls, and computes what follows from
