@@ -5,22 +5,24 @@ import (
 	"time"
 )
 
-// batcher lets concurrent callers share round trips: what arrives while one is
-// under way goes together in the next. A lone caller waits for nobody.
+// batcher lets concurrent callers share round trips, of which it makes one at a time.
+// Unlike internal/coalesce it keeps a gap between their beginnings, so that more callers
+// share each of them: ends of jobs are not urgent. Callers cannot leave. One who comes
+// after the gap does not wait.
 type batcher[Q, A any] struct {
 	run func([]Q) ([]A, error) // as many answers as questions
-	gap time.Duration          // least time from the beginning of one round trip to that of the next
+	gap time.Duration          // the least time between the beginnings of two round trips
 
 	linger time.Duration // how much longer the gap is while fewer than enough questions wait
 	enough int
 
-	size func(Q) int // of a question, in bytes; nil: they are all small
+	size func(Q) int // of a question, in bytes; nil: all are small
 
 	mu      sync.Mutex
 	waiting []ask[Q, A]
 	busy    bool
-	full    chan struct{} // has a value when enough wait; only do and drain have to do with it
-	next    time.Time     // when the next round trip may begin; only drain has to do with it
+	full    chan struct{} // has a value when enough wait; only do and drain use it
+	next    time.Time     // when the next round trip may begin; only drain uses it
 }
 
 type ask[Q, A any] struct {
@@ -39,7 +41,8 @@ const (
 	maxSharedBytes = 2 << 20
 )
 
-// do asks one question. It ends with the round trip, which has a bound of its own.
+// do asks one question and returns with its answer. The timeouts of the round trip bound
+// how long that takes.
 func (b *batcher[Q, A]) do(question Q) (A, error) {
 	mine := ask[Q, A]{question, make(chan answered[A], 1)}
 	b.mu.Lock()
@@ -65,7 +68,7 @@ func (b *batcher[Q, A]) do(question Q) (A, error) {
 
 func (b *batcher[Q, A]) drain() {
 	for b.more() {
-		time.Sleep(time.Until(b.next)) // what comes meanwhile goes along
+		time.Sleep(time.Until(b.next)) // questions that come meanwhile join
 		select {
 		case <-time.After(time.Until(b.next.Add(b.linger))):
 		case <-b.full:
@@ -87,7 +90,7 @@ func (b *batcher[Q, A]) drain() {
 	}
 }
 
-// more reports whether somebody waits; the drain ends when nobody does.
+// more reports whether questions wait. If none does, the drain ends.
 func (b *batcher[Q, A]) more() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -26,8 +26,8 @@ const (
 	// one script keeps Redis busy.
 	maxTogether = 128
 
-	// slow is how long an answer takes after which the next caller waits beside the
-	// call, so that it can leave.
+	// slow is how long an answer takes after which the next caller does not make its
+	// own round trip, so that it can leave.
 	slow = 20 * time.Millisecond
 )
 

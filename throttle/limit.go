@@ -119,7 +119,7 @@ func (l Limit) Validate() error {
 	case l.Algorithm == "":
 		wrong("algorithm: a limit needs one: %s", listed(algorithms))
 	case !slices.Contains(algorithms, l.Algorithm):
-		wrong("algorithm: %q is none of %s", clip(string(l.Algorithm)), listed(algorithms))
+		wrong("algorithm: %q must be %s", clip(string(l.Algorithm)), listed(algorithms))
 	}
 	if l.Algorithm != Concurrency {
 		if rateErr = l.Rate.Validate(); rateErr != nil {
@@ -214,9 +214,9 @@ func listed(algorithms []Algorithm) string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// maxCost is the largest cost that one call may have, in permits, when it is
-// reserved (shaping) or taken; 0 means that any will do. Of a limit with shards
-// it is what the smallest of them holds.
+// maxCost returns the largest cost that one call may have, in permits, when it is reserved
+// (shaping) or taken; 0 means that there is no bound. For a limit with shards it is what
+// the smallest of them holds.
 func (l Limit) maxCost(shaping bool) int64 {
 	if l.Shards > 1 {
 		l = l.shard(l.Shards - 1)

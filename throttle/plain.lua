@@ -1,21 +1,22 @@
--- plain.lua: the commonest decisions, cheaply.
+-- plain.lua: make the most common decisions cheaply.
 --
--- Of token buckets, or leaky ones that police, whose states are plain (limits.lua)
--- or absent. It decides as take.lua does, to the last bit; a call one of whose buckets
--- it does not know it leaves to that, untouched. It stands without the library,
--- whose functions Redis makes anew at every call: a third of the time.
+-- It decides calls of token buckets, and of leaky buckets that police, whose states are
+-- plain (limits.lua) or absent. Its decisions are exactly those of take.lua. A call with
+-- a bucket that it does not know is left to take.lua, and nothing is changed for it. It
+-- does not use the library, because Redis creates functions anew at every call, which
+-- would be a third of the time.
 --
 -- KEYS      buckets: one for each limit, for every distinct set of keys
 -- ARGV[1]   now_us: the caller's clock, for tests; '' for TIME of this Redis
 -- ARGV[2]   limits: how many
 -- ARGV[3..] three for each limit: p, µs that one permit takes; b, permits of a full
 --           bucket; code of p. Then three for each question: which set of keys; n,
---           permits wanted, 1..b; how many calls ask it
+--           permits wanted, 1..b; how many calls ask this
 -- Returns   {now_us, two for each call ...}, or 0: ask take.lua about all
 --   owed    when taken, µs until the limit is full again; when refused, -µs until
 --           the same call would be admitted; 0: ask take.lua
---   limit   of which that is said: which refused, or has the fewest permits left, or
---           is not known; 0: an earlier call that is not decided shares a bucket
+--   limit   the one that owed describes: the one that refused, or has the fewest permits
+--           left, or is not known; 0: an earlier call that is not decided shares a bucket
 -- Clock     TIME of this Redis, read once
 local from, max_owed = 1577836800000000, 60000000 -- PLAIN_FROM, PLAIN_MAX
 local now, count = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -40,8 +41,8 @@ local function save(key, tat, code)
   redis.call('SET', key, string.format('%d%s', tat - from, code), 'PX', string.format('%d', (tat - now) / 1000 + 2001))
 end
 
--- What follows does this, too. Without its tables and loops one call of one limit takes
--- a fifth less of Redis's time.
+-- A short way for one call of one limit. The code below would do, but its tables and
+-- loops take a fourth more time.
 if #ARGV == 8 and ARGV[8] == '1' then
   local key, p, b, code, n = KEYS[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[7])
   local tat = read(key, code)

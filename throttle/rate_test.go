@@ -76,7 +76,7 @@ func TestLimitValidate(t *testing.T) {
 		"name: a limit needs one":            {Algorithm: TokenBucket, Rate: PerSecond(1)},
 		"name: longer than":                  {Name: strings.Repeat("x", 65), Algorithm: TokenBucket, Rate: PerSecond(1)},
 		"algorithm: a limit needs one":       {Name: "x", Rate: PerSecond(1)},
-		"algorithm: \"gcra\" is none of":     {Name: "x", Algorithm: "gcra", Rate: PerSecond(1)},
+		"algorithm: \"gcra\" must be":        {Name: "x", Algorithm: "gcra", Rate: PerSecond(1)},
 		"rate: 0 permits":                    {Name: "x", Algorithm: TokenBucket},
 		"burst: -1 is negative":              {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Burst: -1},
 		"burst: only a token_bucket":         {Name: "x", Algorithm: LeakyBucket, Rate: PerSecond(1), Burst: 2},

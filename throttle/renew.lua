@@ -1,9 +1,9 @@
--- renew.lua: permits of calls that are still under way live on.
+-- renew.lua: renew the permits of calls that are in flight.
 --
 -- KEYS      sets of permits, one for each permit
 -- ARGV[1]   now_us: the caller's clock, for tests; '' for TIME of this Redis
 -- ARGV[2..] for each permit its id and its lease, µs
--- Returns   for each permit 1, or 0: it has lapsed and is not given back
+-- Returns   for each permit 1, or 0 if it has lapsed: it is not renewed then
 -- Clock     TIME of this Redis, read once
 local now = limit_clock(ARGV[1])
 local results = {}

@@ -1,5 +1,5 @@
--- settle.lua: what became of reservations: gives back or charges what differs
--- from what was reserved, and frees the permits of concurrency limits.
+-- settle.lua: end a reservation. It gives back or charges the difference between what
+-- was reserved and what was used, and frees the permits of concurrency limits.
 --
 -- KEYS      bucket of each limit
 -- ARGV[1]   now_us: the caller's clock, for tests; '' for TIME of this Redis
@@ -10,7 +10,7 @@
 --   actual  permits used, >= 0
 --   slot    the moment of the reservation, µs
 --   marks   of the reservation in each bucket (limit_mark)
--- Returns   for each limit 1, or 0 where nothing could be given back
+-- Returns   for each limit 1, or 0 if nothing could be given back
 -- Clock     TIME of this Redis, read once
 local now, count = limit_clock(ARGV[1]), tonumber(ARGV[2])
 local at = 3 + 6 * count

@@ -1,4 +1,4 @@
--- take.lua: decisions, each taking its permits from every limit or from none.
+-- take.lua: decide calls. Each takes its permits from every limit or from none.
 --
 -- KEYS      buckets: one for each limit, for every distinct set of keys
 -- ARGV[1]   now_us: the caller's clock, for tests; '' for TIME of this Redis
@@ -7,17 +7,17 @@
 -- ARGV[4..] six for each limit (limit_read), then five for each question:
 --   which   set of keys, 1..
 --   n       permits wanted, >= 1
---   within  longest delay in µs that is accepted; 0: now or not at all
+--   within  the longest delay that the call accepts, µs; 0: now or not at all
 --   id      of the call, for the permits of concurrency limits
---   times   how many calls ask it, one after the other
+--   times   how many calls ask this, one after the other
 -- Returns   {now_us, six for each call ..., and for 'reserve' the marks of
 --           each limit's bucket (limit_refund), ..., then pairs: number of a
 --           call, reason of the pause that held it}
 --   taken   1 | 0 | -1: n can never be admitted by the limit
---   limit   which set the delay or refused; where none did, which has the fewest
---           permits left
+--   limit   which limit caused the delay or refused; if none did, the one with the
+--           fewest permits left
 --   delay   µs until the slot
---   wait    µs until the same call would be admitted; 0: it was
+--   wait    µs until the same call would be admitted; 0 if it was
 --   left    permits that this limit still has
 --   reset   µs until this limit is full again
 -- Clock     TIME of this Redis, read once
@@ -54,7 +54,7 @@ local function decide(which, n, within, id)
       local e = limit_earliest(limits[i], buckets[first + i] or bucket(first + i, i), now, holds and now or t, n)
       if not e then return -1, i, 0, 0, 0, 0 end
       if e > t then t, binding, moved = e, i, true end
-      -- A permit that may lapse is none to wait for.
+      -- A permit of another call comes back or lapses; there is no slot to wait for.
       if holds and e > opens then opens, held_by = e, i end
     end
   until not moved or count == 1
@@ -88,7 +88,7 @@ for at = 4 + count * 6, #ARGV, 5 do
   local which, n, within, id = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3]
   local taken, shown, delay, wait, left, reset, why = 1
   for _ = 1, tonumber(ARGV[at + 4]) do
-    -- Who asks what was just refused is refused likewise.
+    -- A call that asks for what was just refused is refused, too.
     if taken == 1 then taken, shown, delay, wait, left, reset, why = decide(which, n, within, id) end
     local r = #reply
     if why then reasons[#reasons + 1], reasons[#reasons + 2] = (r - 1) / 6, why end
@@ -100,8 +100,8 @@ for at = 4 + count * 6, #ARGV, 5 do
   end
 end
 
--- A refusal writes nothing, but for the first one to see a changed limit or a
--- clock that was set back: what is owed would not drain as it should.
+-- A refusal writes nothing unless it is the first to see a changed limit or a clock
+-- that was set back: what is owed would not drain as it should.
 if mode ~= 'peek' then
   for _, b in pairs(opened) do limit_save(b, now) end
 end

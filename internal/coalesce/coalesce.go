@@ -28,8 +28,8 @@ type Group[C comparable] struct {
 	MaxBytes int
 	Size     func(C) int
 
-	// Slow is how long a round trip takes after which the next caller does not make its own,
-	// but waits beside it and can leave; 0 means that callers always make their own.
+	// Slow is how long a round trip takes after which a goroutine makes that of the next
+	// caller, so that the caller can leave; 0 means that callers always make their own.
 	Slow time.Duration
 
 	mu      sync.Mutex

@@ -2,13 +2,12 @@ package limitlua
 
 import "time"
 
-// Windows are the starts of the calendar windows around now, in µs since the
-// epoch, ascending: one before the window that holds now, that one, and n
-// after it. nil when the limit's windows do not follow a calendar.
+// Windows returns the starts of the calendar windows around now, in µs since the epoch,
+// ascending: that of the window before the one that holds now, of that one, and of n
+// after it. It returns nil if the limit's windows do not follow a calendar.
 //
-// They are made by package time and not in the script, because only it knows
-// the time zones. A day is as long as the zone makes it: 23 hours or 25 when
-// the clocks change.
+// Package time computes them because scripts do not know time zones. A day has 23 or 25
+// hours when the clocks change.
 func (l Limit) Windows(now time.Time, n int) []int64 {
 	if l.Algorithm != "fixed_window" || l.Location == nil {
 		return nil
@@ -25,13 +24,12 @@ func (l Limit) Windows(now time.Time, n int) []int64 {
 	start := func(i int) int64 {
 		return startOf(y, m+time.Month(i*months), d+i*days, l.Location).UnixMicro()
 	}
-	// Clocks that go back over midnight show a date again whose successor has
-	// begun already.
+	// Clocks that go back over midnight show a date again after the next one has begun.
 	holding := 0
 	for start(holding+1) <= now.UnixMicro() {
 		holding++
 	}
-	// A date that was skipped has no window: it begins with the one after it.
+	// A date that was skipped has no window: it starts when the next one does.
 	before := holding - 1
 	for start(before) == start(holding) {
 		before--
@@ -45,8 +43,8 @@ func (l Limit) Windows(now time.Time, n int) []int64 {
 	return starts
 }
 
-// startOf is the first moment at which the zone shows the date or a later one.
-// Where the clocks skip midnight that is the change; where they repeat it, the
+// startOf returns the first moment at which the zone shows the date or a later one. If the
+// clocks skip midnight, that is the moment of the change; if they repeat midnight, the
 // first of the two.
 func startOf(y int, m time.Month, d int, loc *time.Location) time.Time {
 	midnight := time.Date(y, m, d, 0, 0, 0, 0, time.UTC)

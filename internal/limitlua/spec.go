@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Limit is what a script has to know of a limit. Fields that the algorithm has no use for
-// are zero.
+// Limit is what a script needs to know about a limit. Fields that the algorithm does not
+// use are zero.
 type Limit struct {
 	Algorithm string         // as in throttle.Limit
 	Count     int64          // permits in each Period or calendar month
@@ -19,8 +19,8 @@ type Limit struct {
 	Lease                        time.Duration
 }
 
-// MaxCost is the largest cost that one call may have, in permits, when it is
-// reserved (shaping) or taken; 0 means that any will do.
+// MaxCost returns the largest cost that one call may have, in permits, when it is reserved
+// (shaping) or taken; 0 means that there is no bound.
 func (l Limit) MaxCost(shaping bool) int64 {
 	switch l.Algorithm {
 	case "token_bucket":
@@ -48,9 +48,9 @@ type Spec struct {
 	Lease     int64  `json:"l,omitempty"` // µs; 0: a year
 }
 
-// Spec converts a valid limit for a script that grants slots up to ahead beyond
-// Redis's clock. Shaping selects the form of the leaky bucket. The windows of
-// a calendar are not part of it: see [Limit.Windows].
+// Spec converts a valid limit for a script that grants slots up to ahead beyond the clock
+// of Redis. shaping selects the form of a leaky bucket. The windows of a calendar are not
+// part of a Spec: see [Limit.Windows].
 func (l Limit) Spec(shaping bool, ahead time.Duration) Spec {
 	spec := Spec{Burst: l.MaxCost(shaping), Permit: 1, Flow: 1, Ahead: ahead.Microseconds()}
 	switch l.Algorithm {
@@ -78,8 +78,8 @@ func (l Limit) Spec(shaping bool, ahead time.Duration) Spec {
 	return spec
 }
 
-// Units is a rate as the scripts count it: one permit costs p units and r units flow back
-// per µs, in lowest terms.
+// Units returns a rate as the scripts count it: a permit costs p units, and r units flow
+// back per µs, in lowest terms.
 func Units(count int64, period time.Duration) (p, r int64) {
 	p, r = period.Microseconds(), count
 	a, b := p, r
@@ -89,8 +89,8 @@ func Units(count int64, period time.Duration) (p, r int64) {
 	return p / a, r / a
 }
 
-// Code is the interval as MMME, MMM × 10^E µs, for the plain form of a bucket;
-// empty where it has none.
+// Code returns the interval as MMME, which means MMM × 10^E µs, for the plain form of a
+// bucket; "" if the bucket has no plain form.
 func (s Spec) Code() string {
 	m, e := s.Permit, 0
 	for m >= 1000 && m%10 == 0 {

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// Stored is what a bucket holds at a moment, as read from its text in Redis by
-// [Spec.Stored]. It is for forecasts over many buckets at once, for which a script
-// takes too long; who may go is decided by scripts alone.
+// Stored is what a bucket holds at a moment, as [Spec.Stored] reads it from its text in
+// Redis. It is for forecasts over many buckets, for which a script takes too long. Only
+// scripts decide which calls may go.
 type Stored struct {
-	// Left is how many permits could go at once. It is negative where permits were
-	// given ahead of their time.
+	// Left is how many permits could go at once. It is negative if permits were given
+	// ahead of their time.
 	Left float64
 
 	// Used are the permits of the window that holds the moment, and Previous those
@@ -30,9 +30,9 @@ type Stored struct {
 	PausedUntil int64
 }
 
-// Stored reads the text of a bucket; "" is one that was never used. now is in µs
-// since the epoch, and windows are the calendar windows around it, for a limit
-// that has some. A log of permits and a set of calls under way are no texts.
+// Stored reads the text of a bucket; "" is a bucket that was never used. now is in µs since
+// the epoch, and windows are the calendar windows around it, for a limit that has some.
+// Logs and concurrency limits are not stored as text, and are an error.
 func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 	var out Stored
 	if body, pause, paused := strings.Cut(text, " !"); paused {
@@ -86,8 +86,8 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 	return out, nil
 }
 
-// full is what a bucket with a rate holds at most: a leaky bucket that shapes lets
-// one go at a time, whatever its capacity.
+// full returns what a bucket with a rate holds at most. A leaky bucket that shapes lets
+// one permit go at a time, whatever its capacity.
 func (s Spec) full() float64 {
 	if s.Algorithm == "lb" {
 		return 1
@@ -95,7 +95,7 @@ func (s Spec) full() float64 {
 	return float64(max(s.Burst, 1))
 }
 
-// windowAt is the window that holds a moment; 0, 0 beyond the calendar.
+// windowAt returns the window that holds a moment; 0, 0 beyond the calendar.
 func (s Spec) windowAt(t int64, windows []int64) (start, end int64) {
 	if s.Window > 0 {
 		start = t - t%s.Window
@@ -111,7 +111,7 @@ func (s Spec) windowAt(t int64, windows []int64) (start, end int64) {
 
 const plainFrom = 1577836800000000 // as PLAIN_FROM in limits.lua
 
-// owed is how many permits were given of those that flow in from now on.
+// owed returns how many permits were given that have not flowed back by now.
 func owed(text string, fields []int64, now int64) float64 {
 	var tat, frac, permit, flow int64
 	switch {
@@ -131,11 +131,11 @@ func owed(text string, fields []int64, now int64) float64 {
 	return (float64(tat-now)*float64(flow) + float64(frac)) / float64(permit)
 }
 
-// storedNumbers is as many numbers as the text of a bucket has before its lows.
+// storedNumbers is how many numbers the text of a bucket has before its lows.
 const storedNumbers = 7
 
-// numbersOf are the whole numbers of a bucket's text, behind its letter. Forecasts
-// read thousands of them, so nothing is allocated.
+// numbersOf returns the whole numbers of a bucket's text, which follow its letter.
+// Forecasts read thousands of texts, so it does not allocate.
 func numbersOf(text string) (all [storedNumbers]int64, n int, err error) {
 	if len(text) > 1 && text[1] == ' ' {
 		text = text[2:]

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// linked is a body behind those declarations of libraries that it reaches: Redis makes a
-// script's functions anew at every call, so each of them costs every call.
+// linked returns a body with the declarations of libraries that it uses in front of it.
+// Redis creates a script's functions anew at every call, so each of them costs time.
 //
-// A library consists of declarations alone: each begins with `local` or `function` at the
-// start of a line and ends where the next one begins. A declaration is reached when its
-// name is a word of the body, or of a declaration behind it that is reached. A word that
-// means something else there, such as a field, may keep too much, and never too little.
+// A library consists only of declarations: each begins with `local` or `function` at the
+// start of a line and ends where the next one begins. A declaration is used if its name
+// is a word of the body, or of a later declaration that is used. A word that means
+// something else, such as a field, may keep too much, but never too little.
 func linked(body string, libraries []string) string {
 	var all []declaration
 	for _, library := range libraries {
@@ -25,7 +25,7 @@ func linked(body string, libraries []string) string {
 			reach(d.text, i)
 		}
 	}
-	// reach keeps what a text means that stands behind the first `end` declarations.
+	// reach keeps what a text uses of the first `end` declarations, which come before it.
 	reach = func(text string, end int) {
 		for _, word := range words(text) {
 			i := end - 1
@@ -36,7 +36,7 @@ func linked(body string, libraries []string) string {
 				continue
 			}
 			keep(i)
-			// A name that is declared first gets its functions later.
+			// A name that is declared may be given its functions later.
 			for i++; i < len(all); i++ {
 				if all[i].later && all[i].names[0] == word {
 					keep(i)
@@ -62,7 +62,7 @@ type declaration struct {
 	kept  bool
 }
 
-// code is a Lua text without its empty lines and those that are comments.
+// code returns a Lua text without its empty lines and comment lines.
 func code(text string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(text) {
@@ -86,7 +86,7 @@ func declarations(library string) []declaration {
 	return all
 }
 
-// declares is the declaration that begins on a line.
+// declares returns the declaration that begins on a line.
 func declares(line string) (d declaration, found bool) {
 	rest, local := strings.CutPrefix(line, "local ")
 	rest, function := strings.CutPrefix(rest, "function ")
@@ -101,8 +101,8 @@ func declares(line string) (d declaration, found bool) {
 	return d, function || local
 }
 
-// words lists the names in a Lua text without those of fields, and whatever else looks
-// like a name.
+// words returns the names in a Lua text except those of fields, and other words that look
+// like names.
 func words(text string) []string {
 	text = strings.ReplaceAll(text, "..", " ")
 	all := strings.FieldsFunc(text, func(r rune) bool {

@@ -18,7 +18,7 @@ import (
 // that is not an answer of Redis therefore leaves open whether it took effect.
 type Script struct {
 	text, sha any     // strings; in this form they go on the wire without being copied
-	tight     *Script // the same, for a Redis whose memory is full; nil: it fails there
+	tight     *Script // the same with allow-oom, for a Redis whose memory is full; nil: it fails there
 }
 
 // New returns a script that consists of the body and, in front of it, the declarations of
@@ -36,7 +36,7 @@ func (s *Script) Else(other *Script) *Script {
 // AllowOOM returns a script that runs also when Redis has reached its maxmemory,
 // which is right for one that hardly adds to it.
 func (s *Script) AllowOOM() *Script {
-	// The flag is sent only when it is needed: imitations of Redis do not know the line.
+	// The flag is sent only when it is needed, because imitations of Redis reject it.
 	return &Script{text: s.text, sha: s.sha, tight: newScript("#!lua flags=allow-oom\n" + s.text.(string))}
 }
 
@@ -45,13 +45,14 @@ func newScript(text string) *Script {
 	return &Script{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
-// Text is what Redis runs.
+// Text returns the Lua text that Redis runs.
 func (s *Script) Text() string { return s.text.(string) }
 
-// Hash is the SHA-1 of the script's text, by which Redis knows it.
+// Hash returns the SHA-1 of the script's text, by which Redis identifies it.
 func (s *Script) Hash() string { return s.sha.(string) }
 
-// Full is the script as a Redis whose memory is full runs it; nil where that refuses it.
+// Full returns the script that a Redis whose memory is full runs, or nil if it runs none:
+// see [Script.AllowOOM].
 func (s *Script) Full() *Script { return s.tight }
 
 // Run sends EVALSHA. It sends the script again only where the error of Redis means that
@@ -92,8 +93,8 @@ func (s *Script) again(ctx context.Context, client redis.UniversalClient, err er
 	return nil, err
 }
 
-// RunUntilDone is [Script.Run], but returns as soon as ctx is done, even while a server
-// does not answer. It is then unknown whether the script ran.
+// RunUntilDone is like [Script.Run], but returns as soon as ctx is done, even if the server
+// does not answer. Then it is not known whether the script ran.
 func (s *Script) RunUntilDone(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {
 	if ctx.Done() == nil {
 		return s.Run(ctx, client, keys, args...)
