@@ -53,7 +53,7 @@ func TestLimitsValidate(t *testing.T) {
 		`queues.email.limits[5].unit: a concurrency counts jobs`,
 		`queues.email.limits[5].adaptive: only a limit with a rate adapts`,
 		`queues.email.limits[1].name: "account" is taken`,
-		`queues.email.limits[1].algorithm: "sliding" is none of`,
+		`queues.email.limits[1].algorithm: "sliding" must be token_bucket, leaky_bucket`,
 		`queues.email.limits[2].rate: 0 permits`,
 		`queues.email.limits[2].burst: -1 is negative`,
 		`queues.email.limits[2].per: "tenant" stands twice`,
