@@ -45,24 +45,24 @@ func TestLimitsValidate(t *testing.T) {
 	}
 	err := bad.Validate()
 	for _, want := range []string{
-		`queues.email.kinds[1]: "{}" is not`,
-		`queues.email.max_backlog: -1 is negative`,
-		`queues.email.max_queue: -2 is negative`,
-		`queues.email.send_windows.emial: it is no kind of this queue, nor "*" for all of them; did you mean "email"?`,
-		`queues.email.limits[4].unit: "{tokens}" is not`,
+		`queues.email.kinds[1]: "{}" must be 1 to 64`,
+		`queues.email.max_backlog: -1 must not be negative`,
+		`queues.email.max_queue: -2 must not be negative`,
+		`queues.email.send_windows.emial: must be a kind of this queue, or "*" for all of them; did you mean "email"?`,
+		`queues.email.limits[4].unit: "{tokens}" must be 1 to 64`,
 		`queues.email.limits[5].unit: a concurrency counts jobs`,
 		`queues.email.limits[5].adaptive: only a limit with a rate adapts`,
-		`queues.email.limits[1].name: "account" is taken`,
+		`queues.email.limits[1].name: "account" is the name of another limit`,
 		`queues.email.limits[1].algorithm: "sliding" must be token_bucket, leaky_bucket`,
-		`queues.email.limits[2].rate: 0 permits`,
-		`queues.email.limits[2].burst: -1 is negative`,
-		`queues.email.limits[2].per: "tenant" stands twice`,
+		`queues.email.limits[2].rate: its count must be at least 1`,
+		`queues.email.limits[2].burst: -1 must not be negative`,
+		`queues.email.limits[2].per: "tenant" must not be listed twice`,
 		`queues.email.limits[3].concurrency: a limit has a rate or a concurrency, not both`,
-		`queues.sms.kinds[0]: "email" goes to queue email already`,
-		`tenants.acme.weight: -1 is not within`,
-		`tenants.acme.limits.emial: there is no such queue; did you mean "email"?`,
-		`tenants.acme.limits.email.acount: queue email has no such limit; did you mean "account"?`,
-		`tenants.acme.limits.email.account: tenants share this limit`,
+		`queues.sms.kinds[0]: "email" already belongs to queue email`,
+		`tenants.acme.weight: -1 must be 0.001`,
+		`tenants.acme.limits.emial: unknown queue; did you mean "email"?`,
+		`tenants.acme.limits.email.acount: queue email has no limit of this name; did you mean "account"?`,
+		`tenants.acme.limits.email.account: all tenants share this limit`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Validate lacks %q; it says:\n%v", want, err)
@@ -142,7 +142,7 @@ func TestWindowsOfOneKindThatNeverMeet(t *testing.T) {
 	all := window("Mon-Fri 09:00-18:00 Europe/Berlin")
 	for own, want := range map[string]string{
 		"Fri,Sat 17:59-23:00 Europe/Berlin": "<nil>",
-		"Fri,Sat 18:00-23:00 Europe/Berlin": "queues.email.send_windows.email: it is never open together with that of \"*\", and jobs keep to both",
+		"Fri,Sat 18:00-23:00 Europe/Berlin": "queues.email.send_windows.email: never open at the same time with that of \"*\", and jobs keep to both",
 	} {
 		limits := limits.Set{Queues: map[string]limits.Queue{"email": {
 			Kinds: []string{"email"}, SendWindows: map[string]sendwindow.Window{limits.AllKinds: all, "email": window(own)},

@@ -127,7 +127,7 @@ func TestOverrideThatDoesNotFit(t *testing.T) {
 	}{
 		{[]limits.Limit{calls}, "rate: a concurrency has none"},
 		{nil, "the queue has no such limit any more"},
-		{[]limits.Limit{shared}, "tenants share this limit: it cannot differ for one of them"},
+		{[]limits.Limit{shared}, "all tenants share this limit, so it cannot differ for one of them"},
 		{[]limits.Limit{perTenant(7)}, ""},
 	} {
 		r.enqueue(t, "a b", 1)

@@ -103,107 +103,124 @@ type Limit struct {
 	Shards int
 }
 
-// Validate returns an error that lists everything that is wrong with the limit, one
-// problem per line, or nil if the limit is valid.
+// FieldError reports a field of a [Limit] that is not valid.
+type FieldError struct {
+	Field  string // as in a limits file, such as "burst"
+	Reason string
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Reason }
+
+// Validate returns a [FieldError] for everything that is wrong with the limit, joined, or
+// nil if the limit is valid.
 func (l Limit) Validate() error {
 	var errs []error
-	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, &FieldError{field, fmt.Sprintf(format, args...)})
+	}
 	if l.Name == "" {
-		wrong("name: a limit needs one")
+		wrong("name", "required")
 	}
 	if len(l.Name) > 64 {
-		wrong("name: longer than 64 bytes")
+		wrong("name", "must be at most 64 bytes")
 	}
 	var rateErr error
 	switch {
 	case l.Algorithm == "":
-		wrong("algorithm: a limit needs one: %s", listed(algorithms))
+		wrong("algorithm", "required: %s", listed(algorithms))
 	case !slices.Contains(algorithms, l.Algorithm):
-		wrong("algorithm: %q must be %s", clip(string(l.Algorithm)), listed(algorithms))
+		wrong("algorithm", "%q must be %s", clip(string(l.Algorithm)), listed(algorithms))
 	}
 	if l.Algorithm != Concurrency {
 		if rateErr = l.Rate.Validate(); rateErr != nil {
-			wrong("rate: %w", rateErr)
+			wrong("rate", "%v", rateErr)
 		}
 	} else if l.Rate != (Rate{}) {
-		wrong("rate: a %s has none", Concurrency)
+		wrong("rate", "a %s has none", Concurrency)
 	}
 	only := func(algorithm Algorithm, field string, value int64) {
 		switch {
 		case value < 0:
-			wrong("%s: %d is negative", field, value)
+			wrong(field, "%d must not be negative", value)
 		case value > 0 && l.Algorithm != algorithm:
-			wrong("%s: only a %s has one", field, algorithm)
+			wrong(field, "only a %s has one", algorithm)
 		}
 	}
 	only(TokenBucket, "burst", l.Burst)
 	only(LeakyBucket, "capacity", l.Capacity)
 	if l.Concurrency > 0 && l.Algorithm != Concurrency {
-		wrong("concurrency: a limit has a rate or a concurrency, not both")
+		wrong("concurrency", "a limit has a rate or a concurrency, not both")
 	} else {
 		only(Concurrency, "concurrency", l.Concurrency)
 	}
 	only(Concurrency, "lease", int64(l.Lease))
 	if l.Location != nil && l.Algorithm != FixedWindow {
-		wrong("timezone: only a %s has one", FixedWindow)
+		wrong("timezone", "only a %s has one", FixedWindow)
 	}
 	if l.Rate.Months != 0 && l.Algorithm != FixedWindow {
-		wrong("rate: months differ in length, so only a %s with a timezone counts by them", FixedWindow)
+		wrong("rate", "months differ in length, so only a %s with a timezone counts by them", FixedWindow)
 		rateErr = errors.New("said")
 	}
 	if rateErr == nil {
-		if problem := l.unusable(); problem != "" {
-			wrong("%s", problem)
+		if err := l.unusable(); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	switch {
 	case l.Shards < 0 || l.Shards > maxShards:
-		wrong("shards: %d is not within 0 to %d", l.Shards, maxShards)
+		wrong("shards", "%d must be 0 to %d", l.Shards, maxShards)
 	case l.Shards > 1 && l.Algorithm == LeakyBucket:
-		wrong("shards: a %s cannot be split: it lets calls go one by one, and its shards would do so side by side", LeakyBucket)
+		wrong("shards", "a %s cannot be split: it lets calls go one by one, and its shards would do so side by side", LeakyBucket)
 	case l.Shards > 1 && len(errs) == 0:
 		if whole := l.whole().quota(false); int64(l.Shards) > whole {
-			wrong("shards: %d shards for %d permits leave some without any", l.Shards, whole)
+			wrong("shards", "%d shards for %d permits leave some without any", l.Shards, whole)
 		} else if err := l.shard(l.Shards - 1).Validate(); err != nil {
-			wrong("shards: each of %d: %w", l.Shards, err)
+			wrong("shards", "each of %d: %v", l.Shards, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// unusable returns what is wrong with a limit whose rate is valid; "" if nothing is.
-func (l Limit) unusable() string {
+// unusable returns what is wrong with a limit whose rate is valid; nil if nothing is.
+func (l Limit) unusable() *FieldError {
+	wrong := func(field, format string, args ...any) *FieldError {
+		return &FieldError{field, fmt.Sprintf(format, args...)}
+	}
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:
 		if full := max(l.Burst, l.Capacity, 1); !l.Rate.fits(full) {
-			return fmt.Sprintf("burst or capacity: %d permits at %v cannot be counted exactly; use fewer or a shorter period", full, l.Rate)
+			field := "burst"
+			if l.Algorithm == LeakyBucket {
+				field = "capacity"
+			}
+			return wrong(field, "%d permits at %v cannot be counted exactly; use fewer or a shorter period", full, l.Rate)
 		}
 	case FixedWindow:
 		switch {
 		case l.Location == nil && l.Rate.Months != 0:
-			return "timezone: windows of a month need one, such as Europe/Berlin or UTC"
+			return wrong("timezone", "windows of a month need one, such as Europe/Berlin or UTC")
 		case l.Location != nil && l.Rate.Months == 0 && l.Rate.Period != day && l.Rate.Period != 7*day:
-			return "rate: calendar windows are per day, week or month"
+			return wrong("rate", "calendar windows are per day, week or month")
 		case l.Rate.Count >= exact/2:
-			return fmt.Sprintf("rate: %d permits cannot be counted exactly", l.Rate.Count)
+			return wrong("rate", "%d permits cannot be counted exactly", l.Rate.Count)
 		}
 	case SlidingWindowCounter:
 		if l.Rate.Count >= exact/1024 {
-			return fmt.Sprintf("rate: %d permits cannot be weighed exactly", l.Rate.Count)
+			return wrong("rate", "%d permits cannot be weighed exactly", l.Rate.Count)
 		}
 	case SlidingWindowLog:
 		if l.Rate.Count > maxLogged {
-			return fmt.Sprintf("rate: a log of %d permits is more than %d; use a %s", l.Rate.Count, maxLogged, SlidingWindowCounter)
+			return wrong("rate", "a log of %d permits is more than %d; use a %s", l.Rate.Count, maxLogged, SlidingWindowCounter)
 		}
 	case Concurrency:
 		switch {
 		case l.Concurrency < 1 || l.Concurrency > maxConcurrency:
-			return fmt.Sprintf("concurrency: %d is not within 1 to %d", l.Concurrency, maxConcurrency)
+			return wrong("concurrency", "%d must be 1 to %d", l.Concurrency, maxConcurrency)
 		case l.Lease != 0 && (l.Lease < time.Second || l.Lease > day):
-			return fmt.Sprintf("lease: %v is not within 1s to 24h", l.Lease)
+			return wrong("lease", "%v must be 1s to 24h", l.Lease)
 		}
 	}
-	return ""
+	return nil
 }
 
 func listed(algorithms []Algorithm) string {

@@ -43,7 +43,7 @@ const maxPeriod = 366 * day
 func ParseRate(text string) (Rate, error) {
 	count, period, found := strings.Cut(strings.TrimSpace(text), "/")
 	if !found {
-		return Rate{}, fmt.Errorf("rate %q: want COUNT/PERIOD, such as 300/s, 10000/day or 1/90s", clip(text))
+		return Rate{}, fmt.Errorf("rate %q must be COUNT/PERIOD, such as 300/s, 10000/day or 1/90s", clip(text))
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(count), 10, 64)
 	if err != nil {
@@ -72,7 +72,7 @@ func ParseRate(text string) (Rate, error) {
 func (r Rate) Validate() error {
 	switch {
 	case r.Count < 1:
-		return fmt.Errorf("%d permits: a rate has at least 1", r.Count)
+		return fmt.Errorf("its count must be at least 1, not %d", r.Count)
 	case r.Months == 1 && r.Period == 0:
 		return nil
 	case r.Months != 0:

@@ -29,8 +29,8 @@ func TestParseRate(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                         "want COUNT/PERIOD",
-		"300":                      "want COUNT/PERIOD",
+		"":                         "must be COUNT/PERIOD",
+		"300":                      "must be COUNT/PERIOD",
 		"/s":                       "not a whole number",
 		"1.5/s":                    "not a whole number",
 		"many/s":                   "not a whole number",
@@ -45,7 +45,7 @@ func TestParseRate(t *testing.T) {
 		"1/9000h":                  "longer than",
 		"1000001/s":                "more than 1,000,000/s",
 		"1/s/s":                    "period",
-		strings.Repeat("x", 10000): "want COUNT/PERIOD",
+		strings.Repeat("x", 10000): "must be COUNT/PERIOD",
 	} {
 		_, err := ParseRate(text)
 		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 250 {
@@ -73,12 +73,12 @@ func FuzzParseRate(f *testing.F) {
 
 func TestLimitValidate(t *testing.T) {
 	for want, limit := range map[string]Limit{
-		"name: a limit needs one":            {Algorithm: TokenBucket, Rate: PerSecond(1)},
-		"name: longer than":                  {Name: strings.Repeat("x", 65), Algorithm: TokenBucket, Rate: PerSecond(1)},
-		"algorithm: a limit needs one":       {Name: "x", Rate: PerSecond(1)},
+		"name: required":                     {Algorithm: TokenBucket, Rate: PerSecond(1)},
+		"name: must be at most 64":           {Name: strings.Repeat("x", 65), Algorithm: TokenBucket, Rate: PerSecond(1)},
+		"algorithm: required":                {Name: "x", Rate: PerSecond(1)},
 		"algorithm: \"gcra\" must be":        {Name: "x", Algorithm: "gcra", Rate: PerSecond(1)},
-		"rate: 0 permits":                    {Name: "x", Algorithm: TokenBucket},
-		"burst: -1 is negative":              {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Burst: -1},
+		"rate: its count must be at least 1": {Name: "x", Algorithm: TokenBucket},
+		"burst: -1 must not be negative":     {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Burst: -1},
 		"burst: only a token_bucket":         {Name: "x", Algorithm: LeakyBucket, Rate: PerSecond(1), Burst: 2},
 		"capacity: only a leaky_bucket":      {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Capacity: 2},
 		"timezone: only a fixed_window":      {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Location: time.UTC},

@@ -1,7 +1,6 @@
 package credentials
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -17,7 +15,9 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/filewatch"
+	"github.com/headgate/headgate/internal/strictyaml"
 )
 
 // fields are those of each kind. Only webhooks have a list: the newest first, and
@@ -33,9 +33,9 @@ const (
 	secretList = "secrets"
 	maxSecrets = 2
 
-	maxBytes = 10 << 20 // of the file: some 50,000 tenants
-	maxValue = 8 << 10
-	maxTold  = 10 // mistakes in one error
+	maxBytes    = 10 << 20 // of the file: some 50,000 tenants
+	maxValue    = 8 << 10
+	maxMistakes = 10 // in one error
 )
 
 // Secrets are what the calls of one tenant and kind are made with.
@@ -89,20 +89,28 @@ type version struct {
 	stamps  filewatch.Version
 }
 
-// read reads the file and what it names. The stamps are those of before, so that
-// a change while reading is one that comes after it; they are there also with an
-// error.
+// read reads the file and what it names. The stamps are taken before, so that a change
+// while reading counts as one that comes after it. They are set also with an error.
 func read(path string, check Check) (version, error) {
-	v := version{stamps: filewatch.Version{}}
+	v := version{stamps: filewatch.Version{}, tenants: map[string]map[string]entry{}}
 	text, err := v.load(path, maxBytes)
 	if err != nil {
 		return v, fmt.Errorf("credentials file: %w", err)
 	}
-	p := &parser{version: &v, check: check}
-	if err := p.file(text); err != nil {
-		return v, fmt.Errorf("credentials file %s: %w", path, err)
+	err = strictyaml.ParseSecret(text, maxBytes, "tenants", func(p *strictyaml.Parser, root *yaml.Node) {
+		(&parser{p, &v, check}).file(root)
+	})
+	if mistakes, ok := errors.AsType[*strictyaml.Error](err); ok {
+		var lines []string
+		for _, mistake := range mistakes.Problems {
+			lines = append(lines, mistake.String())
+		}
+		if more := len(lines) - maxMistakes; more > 0 {
+			lines = append(lines[:maxMistakes], fmt.Sprintf("and %d more", more))
+		}
+		return v, fmt.Errorf("credentials file %s: %s", path, strings.Join(lines, "; "))
 	}
-	return v, nil
+	return v, err
 }
 
 func (v *version) load(path string, most int64) ([]byte, error) {
@@ -114,96 +122,48 @@ func (v *version) load(path string, most int64) ([]byte, error) {
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("%s is larger than %d bytes", path, most)
+		err = fmt.Errorf("%s: must be at most %d bytes", path, most)
 	}
 	return text, err
 }
 
-// parser walks over the file by itself: the errors of a YAML library repeat what
-// stands there.
+// parser reads the nodes of a file into a version.
 type parser struct {
+	*strictyaml.Parser
 	version *version
 	check   Check
-	wrong   []string
 }
 
-func (p *parser) mistake(node *yaml.Node, path, format string, args ...any) {
-	p.wrong = append(p.wrong, fmt.Sprintf("line %d: %s: %s", node.Line, path, fmt.Sprintf(format, args...)))
+func (p *parser) file(root *yaml.Node) {
+	p.Fields(root, "", map[string]strictyaml.Read{"tenants": p.tenants})
+	if len(root.Content) == 0 && len(p.Problems) == 0 {
+		p.Wrong(root, "tenants", "required")
+	}
 }
 
-var yamlLine = regexp.MustCompile(`line (\d+)`)
-
-func (p *parser) file(text []byte) error {
-	if !utf8.Valid(text) {
-		return errors.New("it is not UTF-8 text")
-	}
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	var document yaml.Node
-	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
-		return errors.New("it is empty: it needs tenants")
-	} else if err != nil {
-		return notYAML(err)
-	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return errors.New("it holds more than one document")
-	}
-	root := document.Content[0]
-	p.version.tenants = map[string]map[string]entry{}
-	p.each(root, "the file", []string{"tenants"}, func(_ string, tenants *yaml.Node) {
-		p.each(tenants, "tenants", nil, func(tenant string, kinds *yaml.Node) {
-			of := map[string]entry{}
-			p.each(kinds, "tenants."+tenant, sorted(fields), func(kind string, node *yaml.Node) {
-				of[kind] = p.entry(node, "tenants."+tenant+"."+kind, kind)
-			})
-			p.version.tenants[tenant] = of
-		})
-	})
-	if len(p.wrong) > maxTold {
-		p.wrong = append(p.wrong[:maxTold], fmt.Sprintf("and %d more", len(p.wrong)-maxTold))
-	}
-	if len(p.wrong) > 0 {
-		return errors.New(strings.Join(p.wrong, "; "))
-	}
-	return nil
-}
-
-func notYAML(err error) error {
-	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("line %s: it is not YAML", m[1])
-	}
-	return errors.New("it is not YAML")
-}
-
-func sorted(of map[string][]string) []string {
-	var names []string
-	for name := range of {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-// each goes over a mapping. Of names it does not repeat any that is not known: it
-// could be a value.
-func (p *parser) each(node *yaml.Node, path string, known []string, do func(name string, value *yaml.Node)) {
-	if node.Kind != yaml.MappingNode {
-		p.mistake(node, path, "want a mapping, such as {name: value}")
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		name, value := node.Content[i], node.Content[i+1]
-		switch {
-		case name.Kind != yaml.ScalarNode || name.Value == "" || strings.ContainsFunc(name.Value, unicode.IsControl):
-			p.mistake(name, path, "there is a name that is none")
-		case known != nil && !slices.Contains(known, name.Value):
-			p.mistake(name, path, "unknown name; there can be %s", strings.Join(known, ", "))
-		case seen[name.Value]:
-			p.mistake(name, path, "%s stands twice", name.Value)
-		default:
-			do(name.Value, value)
+func (p *parser) tenants(node *yaml.Node, path string) {
+	p.notEmpty(node, path)
+	p.Entries(node, path, func(tenant, kinds *yaml.Node, at string) {
+		if reason := check.Text(tenant.Value, check.MaxTenant); reason != "" {
+			p.Wrong(tenant, path, "name of a tenant: %s", reason)
+			return
 		}
-		seen[name.Value] = true
+		p.notEmpty(kinds, at)
+		entries := map[string]entry{}
+		readers := map[string]strictyaml.Read{}
+		for kind := range fields {
+			readers[kind] = func(node *yaml.Node, path string) { entries[kind] = p.entry(node, path, kind) }
+		}
+		p.Fields(kinds, at, readers)
+		p.version.tenants[tenant.Value] = entries
+	})
+}
+
+// notEmpty rejects a name without a value, which is rather a mistake than a wish to call
+// with the credentials of the worker.
+func (p *parser) notEmpty(node *yaml.Node, path string) {
+	if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
+		p.Wrong(node, path, "must not be empty")
 	}
 }
 
@@ -220,76 +180,78 @@ func (p *parser) entry(node *yaml.Node, path, kind string) entry {
 		}
 		values[name] = append(values[name], value)
 	}
-	before := len(p.wrong)
-	p.each(node, path, fields[kind], func(name string, node *yaml.Node) {
-		path := path + "." + name
-		if name != secretList {
-			add(name, node, path)
-			return
+	before := len(p.Problems)
+	readers := map[string]strictyaml.Read{}
+	for _, name := range fields[kind] {
+		readers[name] = func(node *yaml.Node, path string) { add(name, node, path) }
+	}
+	if kind == "webhook" {
+		readers[secretList] = func(node *yaml.Node, path string) {
+			p.Items(node, path, func(item *yaml.Node, at string) { add(secretList, item, at) })
+			if n := len(values[secretList]); len(p.Problems) == before && (n < 1 || n > maxSecrets) {
+				p.Wrong(node, path, "must be a list of 1 to %d, the newest first", maxSecrets)
+			}
 		}
-		if node.Kind != yaml.SequenceNode || len(node.Content) < 1 || len(node.Content) > maxSecrets {
-			p.mistake(node, path, "want a list of 1 to %d, the newest first", maxSecrets)
-			return
-		}
-		for i, node := range node.Content {
-			add(name, node, fmt.Sprintf("%s[%d]", path, i))
-		}
-	})
-	if len(p.wrong) > before {
+	}
+	p.Fields(node, path, readers)
+	switch {
+	case len(p.Problems) > before:
 		return entry{}
-	}
-	if held != "" {
+	case held != "":
 		return entry{held: held}
-	}
-	if len(values) == 0 {
-		p.mistake(node, path, "it is empty; there can be %s, or none in place of all", strings.Join(fields[kind], ", "))
+	case len(values) == 0:
+		p.Wrong(node, path, "empty; the fields are %s; or write none in place of all", strings.Join(fields[kind], ", "))
 		return entry{}
 	}
 	secrets := newSecrets(values)
 	if err := p.check(kind, secrets); err != nil {
-		p.mistake(node, path, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+		p.Wrong(node, path, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return entry{secrets: secrets}
 }
 
-// value is a text, or {file: PATH}, or {env: NAME}. What these name may be missing
-// for a while, and then holds the one tenant.
+// value reads a text, {file: PATH} or {env: NAME}. A file or variable may be missing for a
+// while, which holds the jobs of this tenant alone.
 func (p *parser) value(node *yaml.Node, path string) (value, missing string) {
 	if node.Kind == yaml.ScalarNode {
 		value = node.Value
 		if value == "" || node.Tag == "!!null" {
-			p.mistake(node, path, "it is empty")
+			p.Wrong(node, path, "must not be empty")
 		}
 		return p.fit(node, path, value), ""
 	}
-	given, before := 0, len(p.wrong)
-	p.each(node, path, []string{"env", "file"}, func(by string, name *yaml.Node) {
-		given++
-		if name.Kind != yaml.ScalarNode || name.Value == "" {
-			p.mistake(name, path+"."+by, "want a text")
-			return
-		}
-		if by == "env" {
-			if value = os.Getenv(name.Value); value == "" {
-				missing = "the environment lacks the variable that it names"
+	given, before := 0, len(p.Problems)
+	word := func(use func(node *yaml.Node, path, name string)) strictyaml.Read {
+		return func(node *yaml.Node, path string) {
+			given++
+			if p.Word(node, path) {
+				use(node, path, node.Value)
 			}
-			return
 		}
-		if !filepath.IsAbs(name.Value) { // it may be the secret itself
-			p.mistake(name, path+"."+by, "want a path from the root, such as /run/secrets/name")
-			return
-		}
-		text, err := p.version.load(name.Value, maxValue)
-		value = strings.TrimSpace(string(text))
-		switch {
-		case err != nil:
-			missing = err.Error()
-		case value == "":
-			missing = name.Value + " is empty"
-		}
+	}
+	p.Fields(node, path, map[string]strictyaml.Read{
+		"env": word(func(_ *yaml.Node, _, name string) {
+			if value = os.Getenv(name); value == "" {
+				missing = "the environment variable that it names is empty or not set"
+			}
+		}),
+		"file": word(func(node *yaml.Node, at, name string) {
+			if !filepath.IsAbs(name) { // it may be the secret itself
+				p.Wrong(node, at, "must be an absolute path, such as /run/secrets/name")
+				return
+			}
+			text, err := p.version.load(name, maxValue)
+			value = strings.TrimSpace(string(text))
+			switch {
+			case err != nil:
+				missing = err.Error()
+			case value == "":
+				missing = name + " is empty"
+			}
+		}),
 	})
-	if given != 1 && len(p.wrong) == before {
-		p.mistake(node, path, "want one of env and file")
+	if given != 1 && len(p.Problems) == before {
+		p.Wrong(node, path, "must have one of env and file")
 	}
 	if missing != "" {
 		return "", missing
@@ -299,10 +261,10 @@ func (p *parser) value(node *yaml.Node, path string) (value, missing string) {
 
 func (p *parser) fit(node *yaml.Node, path, value string) string {
 	if len(value) > maxValue {
-		p.mistake(node, path, "%d bytes are more than %d", len(value), maxValue)
+		p.Wrong(node, path, "%d bytes; at most %d are allowed", len(value), maxValue)
 	}
 	if strings.ContainsFunc(value, unicode.IsControl) || !utf8.ValidString(value) {
-		p.mistake(node, path, "it has line breaks, or characters that no secret has")
+		p.Wrong(node, path, "must not have line breaks or other control characters")
 	}
 	return value
 }

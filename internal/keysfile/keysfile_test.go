@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 // Every mistake is told with its line, and one mistake refuses the file.
 func TestMistakes(t *testing.T) {
 	for text, wants := range map[string][]string{
-		"":         {"it is empty: it needs keys"},
+		"":         {"empty; add keys"},
 		"keys: []": {"line 1: keys: there is none"},
 		"key: []":  {`line 1: key: unknown field; did you mean "keys"?`},
 		strings.Replace(good, "scopes: [enqueue, read]", "scopes: [enqeue, root]", 1): {

@@ -16,6 +16,8 @@ import (
 type Parser struct {
 	Problems []Problem
 	Lines    map[string]int // of every path that is in the file
+
+	secret bool // values of the file must not be quoted
 }
 
 // Wrong adds a mistake.
@@ -26,27 +28,41 @@ func (p *Parser) Wrong(node *yaml.Node, path, format string, args ...any) {
 // Read is how one field is read.
 type Read = func(node *yaml.Node, path string)
 
-// plain refuses what would make a file mean more than it says: a bomb of
-// aliases, or a tag that somebody's tool was to act on.
+// plain rejects anchors, aliases and tags: an alias can make a small file expand without
+// bound, and a tag asks for processing that does not happen.
 func (p *Parser) plain(node *yaml.Node, path string) bool {
 	switch {
 	case node.Kind == yaml.AliasNode || node.Anchor != "":
-		p.Wrong(node, path, "anchors and aliases are not read; write it out")
+		p.Wrong(node, path, "anchors and aliases are not supported; write the value out")
+	case node.Style&yaml.TaggedStyle != 0 && p.secret:
+		p.Wrong(node, path, "tags are not supported; remove it")
 	case node.Style&yaml.TaggedStyle != 0:
-		p.Wrong(node, path, "tags such as %.40q are not read; leave it out", node.Tag)
+		p.Wrong(node, path, "tag %.40q: tags are not supported; remove it", node.Tag)
 	default:
 		return true
 	}
 	return false
 }
 
-// Entries calls each for the entries of a mapping. Empty nodes are none.
+// Entries calls each for the entries of a mapping. An empty node has none.
 func (p *Parser) Entries(node *yaml.Node, path string, each func(key, value *yaml.Node, path string)) {
+	p.entries(node, path, nil, each)
+}
+
+// Fields reads a mapping whose fields are known.
+func (p *Parser) Fields(node *yaml.Node, path string, known map[string]Read) {
+	p.entries(node, path, slices.Sorted(maps.Keys(known)), func(key, value *yaml.Node, at string) {
+		known[key.Value](value, at)
+	})
+}
+
+// entries reads a mapping of the known fields, or of any if these are nil.
+func (p *Parser) entries(node *yaml.Node, path string, known []string, each func(key, value *yaml.Node, path string)) {
 	if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
 		return
 	}
 	if node.Kind != yaml.MappingNode {
-		p.Wrong(node, path, "want fields, not %s", Describe(node))
+		p.Wrong(node, path, "must be a mapping such as {name: value}, not %s", p.Describe(node))
 		return
 	}
 	seen := map[string]bool{}
@@ -55,10 +71,16 @@ func (p *Parser) Entries(node *yaml.Node, path string, each func(key, value *yam
 		at := join(path, key.Value)
 		switch {
 		case key.Kind != yaml.ScalarNode || key.Tag == "!!merge":
-			p.Wrong(key, path, "a field's name is a word")
+			p.Wrong(key, path, "the name of a field must be a word")
+		case known != nil && !slices.Contains(known, key.Value):
+			if p.secret {
+				p.Wrong(key, path, UnknownField+"; the fields are %s", strings.Join(known, ", "))
+			} else {
+				p.Wrong(key, at, UnknownField+"%s", check.Suggest(key.Value, known))
+			}
 		case !p.plain(key, at) || !p.plain(value, at):
 		case seen[key.Value]:
-			p.Wrong(key, at, "it stands twice")
+			p.Wrong(key, at, "duplicate field")
 		default:
 			seen[key.Value] = true
 			p.Lines[at] = key.Line
@@ -70,24 +92,13 @@ func (p *Parser) Entries(node *yaml.Node, path string, each func(key, value *yam
 // UnknownField is how the reason of an unknown field begins.
 const UnknownField = "unknown field"
 
-// Fields reads a mapping whose fields are known.
-func (p *Parser) Fields(node *yaml.Node, path string, known map[string]Read) {
-	p.Entries(node, path, func(key, value *yaml.Node, at string) {
-		if read, ok := known[key.Value]; ok {
-			read(value, at)
-			return
-		}
-		p.Wrong(key, at, UnknownField+"%s", check.Suggest(key.Value, slices.Sorted(maps.Keys(known))))
-	})
-}
-
 // Items reads a list.
 func (p *Parser) Items(node *yaml.Node, path string, each Read) {
 	if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
 		return
 	}
 	if node.Kind != yaml.SequenceNode {
-		p.Wrong(node, path, "want a list, not %s", Describe(node))
+		p.Wrong(node, path, "must be a list, not %s", p.Describe(node))
 		return
 	}
 	for i, item := range node.Content {
@@ -99,7 +110,7 @@ func (p *Parser) Items(node *yaml.Node, path string, each Read) {
 	}
 }
 
-// Text reads a word.
+// Text returns a reader of a word.
 func (p *Parser) Text(into *string) Read {
 	return func(node *yaml.Node, path string) {
 		if p.Word(node, path) {
@@ -108,16 +119,17 @@ func (p *Parser) Text(into *string) Read {
 	}
 }
 
-// Word reports what is no text. A number is one: names may be numbers.
+// Word reports whether a node is a word, and adds a mistake if it is not. Numbers are
+// words, because a name may consist of digits.
 func (p *Parser) Word(node *yaml.Node, path string) bool {
 	ok := node.Kind == yaml.ScalarNode && node.Tag != "!!null"
 	if !ok {
-		p.Wrong(node, path, "want a word, not %s", Describe(node))
+		p.Wrong(node, path, "must be a word, not %s", p.Describe(node))
 	}
 	return ok
 }
 
-// Texts reads a list of words.
+// Texts returns a reader of a list of words.
 func (p *Parser) Texts(into *[]string) Read {
 	return func(node *yaml.Node, path string) {
 		p.Items(node, path, func(item *yaml.Node, at string) {
@@ -128,36 +140,36 @@ func (p *Parser) Texts(into *[]string) Read {
 	}
 }
 
-// Count reads a whole number of at least 1: a zero that was written is a mistake.
+// Count returns a reader of a whole number of at least 1. An explicit zero is a mistake.
 func (p *Parser) Count(into **int64) Read {
 	return func(node *yaml.Node, path string) {
 		var n int64
 		if node.Kind != yaml.ScalarNode || node.Tag != "!!int" || node.Decode(&n) != nil {
-			p.Wrong(node, path, "want a whole number, not %s", Describe(node))
+			p.Wrong(node, path, "must be a whole number, not %s", p.Describe(node))
 			return
 		}
 		if n < 1 {
-			p.Wrong(node, path, "%d is less than 1", n)
+			p.Wrong(node, path, "%d must be at least 1", n)
 			return
 		}
 		*into = &n
 	}
 }
 
-// Yes reads true or false.
+// Yes returns a reader of true or false.
 func (p *Parser) Yes(into *bool) Read {
 	return func(node *yaml.Node, path string) {
 		if node.Kind != yaml.ScalarNode || node.Tag != "!!bool" || node.Decode(into) != nil {
-			p.Wrong(node, path, "want true or false, not %s", Describe(node))
+			p.Wrong(node, path, "must be true or false, not %s", p.Describe(node))
 		}
 	}
 }
 
-// Rate reads a rate such as 300/s.
+// Rate returns a reader of a rate such as 300/s.
 func (p *Parser) Rate(into **throttle.Rate) Read {
 	return func(node *yaml.Node, path string) {
 		if node.Kind != yaml.ScalarNode {
-			p.Wrong(node, path, "want a rate such as 300/s, not %s", Describe(node))
+			p.Wrong(node, path, "must be a rate such as 300/s, not %s", p.Describe(node))
 			return
 		}
 		rate, err := throttle.ParseRate(node.Value)
@@ -176,8 +188,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// Describe says what stands where something else was wanted.
-func Describe(node *yaml.Node) string {
+// Describe says what a node is, for the error that another kind was expected.
+func (p *Parser) Describe(node *yaml.Node) string {
 	switch node.Kind {
 	case yaml.MappingNode:
 		return "fields"
@@ -188,6 +200,9 @@ func Describe(node *yaml.Node) string {
 	}
 	if node.Tag == "!!null" {
 		return "nothing"
+	}
+	if p.secret {
+		return "a word"
 	}
 	return fmt.Sprintf("%.40q", node.Value)
 }

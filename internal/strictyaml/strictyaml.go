@@ -1,8 +1,6 @@
-// Package strictyaml reads files in which a mistake must not pass for a setting.
-//
-// An unknown field is a mistake, not a comment, and so are fields that stand
-// twice, anchors and tags. All mistakes are reported at once, each with its line
-// and what was probably meant.
+// Package strictyaml reads configuration files and rejects everything that it does not
+// understand: unknown and duplicate fields, anchors, aliases and tags. It reports all
+// mistakes at once, each with its line and a suggestion.
 package strictyaml
 
 import (
@@ -69,35 +67,52 @@ func whole(format string, args ...any) error {
 
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:.*?)line (\d+)(?:, column \d+)?: (.*)$`)
 
-// Parse hands the root of a file's text to read, which reports what it finds wrong
-// to the parser. The error names every mistake: that the file is larger than most
-// bytes, or empty, for it needs what needs says, or no YAML, and those of read.
-func Parse(data []byte, most int, needs string, read func(p *Parser, root *yaml.Node)) error {
+// Parse calls read with the root node of a file's text. The error is an [*Error] with every
+// mistake: that the text is longer than maxBytes, that it is empty (needs says what belongs
+// into it), that it is not YAML, or what read reported to the parser.
+func Parse(data []byte, maxBytes int, needs string, read func(p *Parser, root *yaml.Node)) error {
+	return parse(&Parser{Lines: map[string]int{}}, data, maxBytes, needs, read)
+}
+
+// ParseSecret is [Parse] for a file of secrets. Errors quote nothing of it but known fields
+// and the keys that [Parser.Entries] passes on. Only [Parser.Rate] and [Parser.Count] quote
+// values, so they are not for such a file.
+func ParseSecret(data []byte, maxBytes int, needs string, read func(p *Parser, root *yaml.Node)) error {
+	return parse(&Parser{Lines: map[string]int{}, secret: true}, data, maxBytes, needs, read)
+}
+
+func parse(p *Parser, data []byte, maxBytes int, needs string, read func(p *Parser, root *yaml.Node)) error {
 	switch {
-	case len(data) > most:
-		return whole("it is larger than %d bytes", most)
+	case len(data) > maxBytes:
+		return whole("must be at most %d bytes", maxBytes)
 	case !utf8.Valid(data):
-		return whole("it is not UTF-8 text")
+		return whole("must be UTF-8 text")
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document yaml.Node
 	if err := decoder.Decode(&document); err != nil {
 		if errors.Is(err, io.EOF) {
-			return whole("it is empty: it needs %s", needs)
+			return whole("empty; add %s", needs)
 		}
 		text := strings.TrimPrefix(err.Error(), "yaml: ")
 		if m := yamlLine.FindStringSubmatch(strings.ReplaceAll(text, "\n", " ")); m != nil {
 			line, _ := strconv.Atoi(m[1])
-			return &Error{[]Problem{{Line: line, Reason: "not YAML: " + m[2]}}}
+			reason := "not YAML: " + m[2]
+			if p.secret {
+				reason = "not YAML"
+			}
+			return &Error{[]Problem{{Line: line, Reason: reason}}}
+		}
+		if p.secret {
+			return whole("not YAML")
 		}
 		return whole("not YAML: %s", text)
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return whole("it holds more than one document")
+		return whole("must be a single YAML document")
 	}
-	p := &Parser{Lines: map[string]int{}}
 	if len(document.Content) != 1 {
-		p.Wrong(&document, "", "it is empty: it needs %s", needs)
+		p.Wrong(&document, "", "empty; add %s", needs)
 	} else if p.plain(document.Content[0], "") {
 		read(p, document.Content[0])
 	}

@@ -123,43 +123,45 @@ func (l Limit) With(c Change) Limit {
 
 const maxLimits = 16
 
-// Validate reports everything that makes the limit unusable, or nil. Each error
-// begins with the field's name, as in the file.
+// Validate returns a [validation.Error] for everything that is wrong with the limit, joined, or
+// nil. Fields have their names in a limits file.
 func (l Limit) Validate() error {
 	var errs []error
-	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, validation.Field(field, fmt.Sprintf(format, args...)))
+	}
 	if !check.AttributePattern.MatchString(strings.ReplaceAll(l.Name, "-", "_")) {
-		wrong("name: %s is not 1 to 64 of a-z, 0-9, '_' and '-'", check.Quote(l.Name))
+		wrong("name", "%s must be 1 to 64 of a-z, 0-9, '_' and '-'", check.Quote(l.Name))
 	}
 	seen := map[string]bool{}
 	for _, attr := range l.Per {
 		if !check.AttributePattern.MatchString(attr) {
-			wrong("per: %s is not 1 to 64 of a-z, 0-9 and '_'", check.Quote(attr))
+			wrong("per", "%s must be 1 to 64 of a-z, 0-9 and '_'", check.Quote(attr))
 		}
 		if seen[attr] {
-			wrong("per: %s stands twice", check.Quote(attr))
+			wrong("per", "%s must not be listed twice", check.Quote(attr))
 		}
 		seen[attr] = true
 	}
 	if l.Unit != "" {
 		if !check.AttributePattern.MatchString(l.Unit) {
-			wrong("unit: %s is not 1 to 64 of a-z, 0-9 and '_'", check.Quote(l.Unit))
+			wrong("unit", "%s must be 1 to 64 of a-z, 0-9 and '_'", check.Quote(l.Unit))
 		}
 		if l.Algorithm == throttle.Concurrency {
-			wrong("unit: a concurrency counts jobs, whatever they cost")
+			wrong("unit", "a concurrency counts jobs, whatever they cost")
 		}
 	}
 	if l.Adaptive && l.Algorithm == throttle.Concurrency {
-		wrong("adaptive: only a limit with a rate adapts")
+		wrong("adaptive", "only a limit with a rate adapts")
 	}
 	rule := throttle.Limit{
 		Name: l.Name, Algorithm: l.Algorithm, Rate: l.Rate, Burst: l.Burst, Capacity: l.Capacity,
 		Location: l.Location, Concurrency: l.Concurrency,
 	}
 	for _, err := range validation.Unjoin(rule.Validate()) {
-		// The name was checked above, more strictly.
-		if !strings.HasPrefix(err.Error(), "name: ") {
-			errs = append(errs, err)
+		field, _ := errors.AsType[*throttle.FieldError](err)
+		if field.Field != "name" { // checked above, more strictly
+			wrong(field.Field, "%s", field.Reason)
 		}
 	}
 	return errors.Join(errs...)
@@ -179,14 +181,14 @@ func (e *ChangeError) Unwrap() error { return e.Reason }
 // CheckChange reports why a change cannot be made to a limit, or nil.
 func (l Limit) CheckChange(c Change) error {
 	if !slices.Contains(l.Per, "tenant") {
-		return errors.New("tenants share this limit: it cannot differ for one of them")
+		return errors.New("all tenants share this limit, so it cannot differ for one of them")
 	}
 	if c.Concurrency != nil && l.Algorithm != throttle.Concurrency {
-		return errors.New("concurrency: this limit has a rate")
+		return validation.Field("concurrency", "this limit has a rate")
 	}
 	after := l.With(c)
 	if l.Location != nil && (after.Rate.Period != l.Rate.Period || after.Rate.Months != l.Rate.Months) {
-		return fmt.Errorf("rate: the windows of this limit are those of %v for every tenant", l.Rate)
+		return validation.Field("rate", fmt.Sprintf("the windows of this limit are those of %v for every tenant", l.Rate))
 	}
 	return after.Validate()
 }
@@ -197,14 +199,11 @@ func (l Set) Validate() error {
 	wrong := func(path, format string, args ...any) {
 		errs = append(errs, validation.Field(path, fmt.Sprintf(format, args...)))
 	}
-	// at puts a limit's own "field: reason" errors under its path.
+	// at puts a limit's own errors under its path.
 	at := func(path string, err error) {
-		if err == nil {
-			return
-		}
 		for _, err := range validation.Unjoin(err) {
-			if field, reason, ok := strings.Cut(err.Error(), ": "); ok && check.AttributePattern.MatchString(field) {
-				wrong(path+"."+field, "%s", reason)
+			if field, ok := errors.AsType[*validation.Error](err); ok {
+				wrong(path+"."+field.Field, "%s", field.Reason)
 			} else {
 				wrong(path, "%v", err)
 			}
@@ -214,39 +213,39 @@ func (l Set) Validate() error {
 	for _, name := range slices.Sorted(maps.Keys(l.Queues)) {
 		q, path := l.Queues[name], "queues."+name
 		if !check.QueuePattern.MatchString(name) {
-			wrong(path, "the name is not 1 to 64 letters, digits, '.', '_' or '-'")
+			wrong(path, "the name must be 1 to 64 letters, digits, '.', '_' or '-'")
 		}
 		for i, kind := range q.Kinds {
 			if !check.KindPattern.MatchString(kind) {
-				wrong(fmt.Sprintf("%s.kinds[%d]", path, i), "%s is not 1 to 64 letters, digits, '.', '_', '-' or ':'", check.Quote(kind))
+				wrong(fmt.Sprintf("%s.kinds[%d]", path, i), "%s must be 1 to 64 letters, digits, '.', '_', '-' or ':'", check.Quote(kind))
 			}
 			if other, taken := kinds[kind]; taken {
-				wrong(fmt.Sprintf("%s.kinds[%d]", path, i), "%s goes to queue %s already", check.Quote(kind), other)
+				wrong(fmt.Sprintf("%s.kinds[%d]", path, i), "%s already belongs to queue %s", check.Quote(kind), other)
 			}
 			kinds[kind] = name
 		}
 		if q.MaxBacklog < 0 {
-			wrong(path+".max_backlog", "%d is negative", q.MaxBacklog)
+			wrong(path+".max_backlog", "%d must not be negative", q.MaxBacklog)
 		}
 		if q.MaxQueue < 0 {
-			wrong(path+".max_queue", "%d is negative", q.MaxQueue)
+			wrong(path+".max_queue", "%d must not be negative", q.MaxQueue)
 		}
 		for _, kind := range slices.Sorted(maps.Keys(q.SendWindows)) {
 			if kind != AllKinds && !slices.Contains(q.Kinds, kind) {
-				wrong(path+".send_windows."+kind, "it is no kind of this queue, nor %q for all of them%s", AllKinds, check.Suggest(kind, q.Kinds))
+				wrong(path+".send_windows."+kind, "must be a kind of this queue, or %q for all of them%s", AllKinds, check.Suggest(kind, q.Kinds))
 			} else if !q.SendWindows[kind].Meet(q.SendWindows[AllKinds]) {
-				wrong(path+".send_windows."+kind, "it is never open together with that of %q, and jobs keep to both", AllKinds)
+				wrong(path+".send_windows."+kind, "never open at the same time as the window of %q, and jobs need both", AllKinds)
 			}
 		}
 		if len(q.Limits) > maxLimits {
-			wrong(path+".limits", "%d are more than %d", len(q.Limits), maxLimits)
+			wrong(path+".limits", "%d limits; a queue has at most %d", len(q.Limits), maxLimits)
 		}
 		names := map[string]bool{}
 		for i, limit := range q.Limits {
 			where := fmt.Sprintf("%s.limits[%d]", path, i)
 			at(where, limit.Validate())
 			if names[limit.Name] && limit.Name != "" {
-				wrong(where+".name", "%s is taken", check.Quote(limit.Name))
+				wrong(where+".name", "%s is the name of another limit of this queue", check.Quote(limit.Name))
 			}
 			names[limit.Name] = true
 		}
@@ -254,22 +253,22 @@ func (l Set) Validate() error {
 	for _, tenant := range slices.Sorted(maps.Keys(l.Tenants)) {
 		t, path := l.Tenants[tenant], "tenants."+tenant
 		if reason := check.Text(tenant, check.MaxTenant); reason != "" {
-			wrong("tenants", "a tenant's name: %s", reason)
+			wrong("tenants", "name of a tenant: %s", reason)
 		}
 		if t.Weight != 0 && !(t.Weight >= 0.001 && t.Weight <= 1000) || math.IsNaN(t.Weight) {
-			wrong(path+".weight", "%v is not within 0.001 to 1000", t.Weight)
+			wrong(path+".weight", "%v must be 0.001 to 1000", t.Weight)
 		}
 		for _, queue := range slices.Sorted(maps.Keys(t.Limits)) {
 			q, known := l.Queues[queue]
 			if !known {
-				wrong(path+".limits."+queue, "there is no such queue%s", check.Suggest(queue, slices.Sorted(maps.Keys(l.Queues))))
+				wrong(path+".limits."+queue, "unknown queue%s", check.Suggest(queue, slices.Sorted(maps.Keys(l.Queues))))
 				continue
 			}
 			for _, name := range slices.Sorted(maps.Keys(t.Limits[queue])) {
 				where := path + ".limits." + queue + "." + name
 				i := slices.IndexFunc(q.Limits, func(limit Limit) bool { return limit.Name == name })
 				if i < 0 {
-					wrong(where, "queue %s has no such limit%s", queue, check.Suggest(name, Names(q.Limits)))
+					wrong(where, "queue %s has no limit of this name%s", queue, check.Suggest(name, Names(q.Limits)))
 					continue
 				}
 				at(where, q.Limits[i].CheckChange(t.Limits[queue][name]))

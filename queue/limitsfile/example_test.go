@@ -36,5 +36,5 @@ func ExampleWatcher() {
 func ExampleParse() {
 	_, err := limitsfile.Parse([]byte("queues:\n  fax: {kinds: [fax], limits: [{name: line, rate: fast}]}\n"))
 	fmt.Println(err)
-	// Output: line 2: queues.fax.limits[0].rate: "fast": want COUNT/PERIOD, such as 300/s, 10000/day or 1/90s
+	// Output: line 2: queues.fax.limits[0].rate: "fast" must be COUNT/PERIOD, such as 300/s, 10000/day or 1/90s
 }

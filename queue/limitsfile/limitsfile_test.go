@@ -166,23 +166,23 @@ tenants:
   initech: {send_window: Mon-Fri 09:00-09:00 Local}
   umbrella: {send_window: ""}
 `))
-	want := `line 5: queues.ai.limits[0].adaptive: want true or false, not "on"
+	want := `line 5: queues.ai.limits[0].adaptive: must be true or false, not "on"
 line 6: queues.ai.limits[1].adaptive: only a limit with a rate adapts
 line 6: queues.ai.limits[1].unit: a concurrency counts jobs, whatever they cost
-line 7: queues.ai.limits[2].unit: want a word, not a list
-line 8: queues.ai.max_queue: 0 is less than 1
+line 7: queues.ai.limits[2].unit: must be a word, not a list
+line 8: queues.ai.max_queue: 0 must be at least 1
 line 9: queues.ai.send_window: unknown field; did you mean "send_windows"?
-line 13: queues.email.limits[0].unit: "To kens" is not 1 to 64 of a-z, 0-9 and '_'
-line 14: queues.email.max_queue: want a whole number, not "many"
+line 13: queues.email.limits[0].unit: "To kens" must be 1 to 64 of a-z, 0-9 and '_'
+line 14: queues.email.max_queue: must be a whole number, not "many"
 line 16: queues.email.send_windows.*: "Mon-Fri 09:00-18:00": the time zone is missing at its end; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
-line 17: queues.email.send_windows.emial: it is no kind of this queue, nor "*" for all of them; did you mean "email"?
+line 17: queues.email.send_windows.emial: must be a kind of this queue, or "*" for all of them; did you mean "email"?
 line 18: queues.email.send_windows.email: "09:00-25:00 UTC": "09:00-25:00" is not hours such as 09:00-18:00; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
-line 19: queues.email.send_windows.email: it stands twice
-line 21: queues.sms.send_windows: want fields, not "Mon-Fri 09:00-18:00 UTC"
+line 19: queues.email.send_windows.email: duplicate field
+line 21: queues.sms.send_windows: must be a mapping such as {name: value}, not "Mon-Fri 09:00-18:00 UTC"
 line 23: queues.fax.kind: unknown field; did you mean "kinds"?
-line 26: queues.post.kinds[1]: want a word, not a list
+line 26: queues.post.kinds[1]: must be a word, not a list
 line 29: plans.quiet.send_window: "09:00-18:00 Mars/Olympus": "Mars/Olympus" is no time zone such as Europe/Berlin or UTC; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
-line 31: tenants.acme.send_window: want a word, not a list
+line 31: tenants.acme.send_window: must be a word, not a list
 line 32: tenants.globex.send_windows: unknown field; did you mean "send_window"?
 line 33: tenants.initech.send_window: "Mon-Fri 09:00-09:00 Local": Local is another time zone on each machine; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
 line 34: tenants.umbrella.send_window: "": it is empty; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"`
@@ -218,15 +218,15 @@ extra: 1
 		`line 3: queues.email.kind: unknown field; did you mean "kinds"?`,
 		`line 6: queues.email.limits[0].algoritm: unknown field; did you mean "algorithm"?`,
 		`line 7: queues.email.limits[0].rate: "300/x": period "x"`,
-		`line 9: queues.email.limits[1].per: want a list`,
-		`line 12: queues.email.limits[1].burst: 0 is less than 1`,
-		`line 13: queues.email.limits[1].timezone: "Mars/Olympus" is no time zone`,
-		`line 14: queues.email.max_backlog: want a whole number`,
-		`line 15: queues.email: it stands twice`,
+		`line 9: queues.email.limits[1].per: must be a list`,
+		`line 12: queues.email.limits[1].burst: 0 must be at least 1`,
+		`line 13: queues.email.limits[1].timezone: "Mars/Olympus" must be a time zone`,
+		`line 14: queues.email.max_backlog: must be a whole number`,
+		`line 15: queues.email: duplicate field`,
 		`line 17: plans.gold.wieght: unknown field; did you mean "weight"?`,
-		`line 19: tenants.acme.weight: 0 is not within`,
-		`line 19: tenants.acme.plan: there is no plan "glod"; did you mean "gold"?`,
-		`line 20: tenants.globex: anchors and aliases are not read`,
+		`line 19: tenants.acme.weight: 0 must be 0.001`,
+		`line 19: tenants.acme.plan: unknown plan "glod"; did you mean "gold"?`,
+		`line 20: tenants.globex: anchors and aliases are not supported`,
 		`line 21: extra: unknown field`,
 	}
 	for _, line := range want {
@@ -257,8 +257,8 @@ tenants:
 	for _, line := range []string{
 		"line 7: queues.email.limits[0].burst: only a token_bucket has one",
 		"line 8: queues.email.limits[1].timezone: windows of a month need one",
-		`line 15: tenants.acme.limits.email.acount: queue email has no such limit; did you mean "account"?`,
-		"line 16: tenants.acme.limits.email.account: tenants share this limit",
+		`line 15: tenants.acme.limits.email.acount: queue email has no limit of this name; did you mean "account"?`,
+		"line 16: tenants.acme.limits.email.account: all tenants share this limit",
 	} {
 		if err == nil || !strings.Contains(err.Error(), line) {
 			t.Errorf("lacks %q in:\n%v", line, err)
@@ -293,11 +293,11 @@ tenants:
 line 5: queues.email.limits[0].rat: unknown field; did you mean "rate"?
 line 6: queues.email.limits[1].burst: only a token_bucket has one
 line 11: plans.gold.limits.hook.tenant.concurrency: this limit has a rate
-line 12: plans.: a plan's name: it is empty
-line 16: tenants.initech.limits.hok: there is no such queue; did you mean "hook"?
-line 16: tenants.initech.limits.hook.tenant.rate: "0/s": 0 permits: a rate has at least 1
-line 17: tenants.a\nb: a tenant's name: "a\nb" has control characters
-line 19: tenants.umbrella.limits.hook.tenant.rate: tags such as "!big" are not read; leave it out`
+line 12: plans.: name of a plan: it is empty
+line 16: tenants.initech.limits.hok: unknown queue; did you mean "hook"?
+line 16: tenants.initech.limits.hook.tenant.rate: "0/s": its count must be at least 1, not 0
+line 17: tenants.a\nb: name of a tenant: "a\nb" has control characters
+line 19: tenants.umbrella.limits.hook.tenant.rate: tag "!big": tags are not supported; remove it`
 	if got := fmt.Sprint(err); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}

@@ -7,21 +7,19 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/strictyaml"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// named checks the name of a tenant or plan by the rule for tenants. It is asked
-// for each alone, because package queue does not say which of them it means.
+// named checks the name of a tenant or plan.
 func (p *parser) named(key *yaml.Node, path, what string) bool {
-	err := limits.Set{Tenants: map[string]limits.Tenant{key.Value: {}}}.Validate()
-	field, ok := errors.AsType[*validation.Error](err)
-	if ok {
-		_, reason, _ := strings.Cut(field.Reason, ": ")
-		p.Wrong(key, path, "a %s's name: %s", what, reason)
+	reason := check.Text(key.Value, check.MaxTenant)
+	if reason != "" {
+		p.Wrong(key, path, "name of a %s: %s", what, reason)
 	}
-	return !ok
+	return reason == ""
 }
 
 // checkMeaning adds what package queue finds wrong, with the lines that it

@@ -27,11 +27,11 @@ func (p *parser) weight(into **float64) read {
 	return func(node *yaml.Node, path string) {
 		var w float64
 		if node.Kind != yaml.ScalarNode || (node.Tag != "!!int" && node.Tag != "!!float") || node.Decode(&w) != nil {
-			p.Wrong(node, path, "want a number, not %s", strictyaml.Describe(node))
+			p.Wrong(node, path, "must be a number, not %s", p.Describe(node))
 			return
 		}
 		if !(w >= 0.001 && w <= 1000) {
-			p.Wrong(node, path, "%v is not within 0.001 to 1000", w)
+			p.Wrong(node, path, "%v must be 0.001 to 1000", w)
 			return
 		}
 		*into = &w
@@ -61,7 +61,7 @@ func (p *parser) location(into **time.Location) read {
 		name := node.Value
 		loc, err := time.LoadLocation(name)
 		if err != nil || name == "" || name == "Local" {
-			p.Wrong(node, path, "%.60q is no time zone such as Europe/Berlin or UTC", name)
+			p.Wrong(node, path, "%.60q must be a time zone such as Europe/Berlin or UTC", name)
 			return
 		}
 		*into = loc
@@ -94,7 +94,7 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 		},
 	})
 	if len(set.Queues) == 0 && len(p.Problems) == 0 {
-		p.Wrong(root, "queues", "there is none: nothing would be limited")
+		p.Wrong(root, "queues", "required: nothing would be limited")
 	}
 	names := slices.Sorted(maps.Keys(plans))
 	for tenant, node := range planOf {
@@ -106,7 +106,7 @@ func (p *parser) file(root *yaml.Node) limits.Set {
 		if !ok {
 			// Of a plan with mistakes the name still counts as there.
 			if _, written := p.Lines["plans."+node.Value]; !written {
-				p.Wrong(node, "tenants."+tenant+".plan", "there is no plan %.60q%s", node.Value, check.Suggest(node.Value, names))
+				p.Wrong(node, "tenants."+tenant+".plan", "unknown plan %.60q%s", node.Value, check.Suggest(node.Value, names))
 			}
 			continue
 		}
