@@ -177,9 +177,6 @@ func damagedScripts(client *redis.Client) []damagedScript {
 	add("archive", func(ctx context.Context, _ *rand.Rand, _ sight) error {
 		return eval(ctx, store.ArchiveScript, 0, 1, 100)
 	})
-	add("archived", func(ctx context.Context, _ *rand.Rand, _ sight) error {
-		return eval(ctx, store.ArchivedScript, "", "", 100)
-	})
 	add("gauges", func(ctx context.Context, pick *rand.Rand, _ sight) error {
 		return eval(ctx, store.GaugesScript, windows(ctx, pick), 32, "*", "a")
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
@@ -103,11 +104,11 @@ func ExampleApply() {
 	for _, verb := range []operate.Verb{operate.Cancel, operate.RetryArchived, operate.Cancel, operate.DeleteArchived} {
 		tally, err := operate.Apply(ctx, client, "sms", verb, acme, by, nil)
 		fmt.Println(verb, tally.Jobs, err)
-		archived, _, err := inspect.ListArchived(ctx, client, "sms", "", 0)
+		archived, err := inspect.New(client).ListJobs(ctx, "sms", inspect.JobQuery{State: lifecycle.StateArchived})
 		if err != nil {
 			panic(err)
 		}
-		for _, job := range archived {
+		for _, job := range archived.Jobs {
 			fmt.Println("  archived:", job.Outcome, job.Reason)
 		}
 	}

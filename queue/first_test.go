@@ -133,7 +133,8 @@ func TestUnknownStaysUnknown(t *testing.T) {
 			if test.want != lifecycle.Unknown {
 				return
 			}
-			archived, _, err := inspect.ListArchived(t.Context(), r.server.Client(), r.queue, "", 0)
+			page, err := inspect.New(r.server.Client()).ListJobs(t.Context(), r.queue, inspect.JobQuery{State: lifecycle.StateArchived})
+			archived := page.Jobs
 			if err != nil || len(archived) != 1 || archived[0].ID != id || archived[0].Outcome != lifecycle.Unknown || !strings.HasSuffix(archived[0].Reason, errUnsure.Error()) {
 				t.Errorf("%+v, %v", archived, err)
 			}

@@ -64,7 +64,8 @@ func TestPoisonJobs(t *testing.T) {
 				}
 				recoverAll(t, client, "jobs")
 			}
-			archived, _, err := inspect.ListArchived(ctx, client, "jobs", "", 0)
+			page, err := inspect.New(client).ListJobs(ctx, "jobs", inspect.JobQuery{State: lifecycle.StateArchived, Limit: 100})
+			archived := page.Jobs
 			if err != nil || len(archived) != len(poison) {
 				t.Errorf("%d archived, %v; want the %d poison jobs", len(archived), err, len(poison))
 			}

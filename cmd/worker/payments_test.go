@@ -55,7 +55,8 @@ func TestPaymentWhoseKeyIsForgotten(t *testing.T) {
 	aDayPasses(t, server.Client(), "payment", receipt.ID)
 
 	result := ended(t, client, "payment", receipt.ID)
-	jobs, _, err := inspect.ListArchived(t.Context(), server.Client(), "payment", "", 0)
+	page, err := inspect.New(server.Client()).ListJobs(t.Context(), "payment", inspect.JobQuery{State: lifecycle.StateArchived})
+	jobs := page.Jobs
 	if err != nil || len(jobs) != 1 || jobs[0].Outcome != lifecycle.Unknown ||
 		!strings.HasPrefix(jobs[0].Reason, "unknown: a person has to decide: the first attempt was 24h") || !strings.Contains(jobs[0].Reason, receipt.ID) {
 		t.Errorf("%+v, %v", jobs, err)

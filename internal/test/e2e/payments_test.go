@@ -117,12 +117,14 @@ queues:
 	t.Logf("all jobs have ended, %v later", time.Since(failed).Round(time.Millisecond))
 
 	unknown := map[string]bool{}
-	for cursor, first := "", true; first || cursor != ""; first = false {
-		var page []inspect.ArchivedJob
-		if page, cursor, err = inspect.ListArchived(t.Context(), client, "payment", cursor, 0); err != nil {
+	inspector, query := inspect.New(client), inspect.JobQuery{State: lifecycle.StateArchived}
+	for first := true; first || query.Cursor != ""; first = false {
+		page, err := inspector.ListJobs(t.Context(), "payment", query)
+		if err != nil {
 			t.Fatal(err)
 		}
-		for _, job := range page {
+		query.Cursor = page.Next
+		for _, job := range page.Jobs {
 			if job.Outcome != lifecycle.Unknown {
 				t.Errorf("%s was archived as %s: %s", job.ID, job.Outcome, job.Reason)
 			}

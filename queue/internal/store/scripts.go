@@ -46,12 +46,11 @@ var (
 
 // The scripts of operators and of pages.
 var (
-	ExplainScript  = NewScript(Lua("explain"))
-	GaugesScript   = NewScript(Lua("gauges"))
-	JobsScript     = NewScript(Lua("jobs"), asynqwire.MessageLua)
-	ArchivedScript = NewScript(Lua("archived"))
-	VerbsScript    = NewScript(Lua("verbs"), Lua("record"), Lua("end"), asynqwire.MessageLua)
-	PauseScript    = NewScript(Lua("pause"))
+	ExplainScript = NewScript(Lua("explain"))
+	GaugesScript  = NewScript(Lua("gauges"))
+	JobsScript    = NewScript(Lua("jobs"), asynqwire.MessageLua)
+	VerbsScript   = NewScript(Lua("verbs"), Lua("record"), Lua("end"), asynqwire.MessageLua)
+	PauseScript   = NewScript(Lua("pause"))
 )
 
 // Scripts are all of them, by the names of their files.
@@ -60,5 +59,5 @@ var Scripts = map[string]*redisscript.Script{
 	"watch": WatchScript, "late": LateScript, "resign": ResignScript, "janitor": JanitorScript, "archive": ArchiveScript, "sweep": SweepScript,
 	"periodic_set": PeriodicSetScript, "periodic_look": PeriodicLookScript, "periodic_choose": PeriodicChooseScript,
 	"periodic_mark": PeriodicMarkScript, "periodic_fire": PeriodicFireScript,
-	"explain": ExplainScript, "gauges": GaugesScript, "jobs": JobsScript, "archived": ArchivedScript, "verbs": VerbsScript, "pause": PauseScript,
+	"explain": ExplainScript, "gauges": GaugesScript, "jobs": JobsScript, "verbs": VerbsScript, "pause": PauseScript,
 }
