@@ -99,7 +99,7 @@ func TestEmbeddedInspector(t *testing.T) {
 	}
 	inspector := inspect.New(client)
 	for range 2 {
-		if e, err := inspector.Explain(ctx, "q", id); err != nil || e.State != inspect.JobWaiting || e.TenantPosition != 59 || e.At.IsZero() {
+		if e, err := inspector.Explain(ctx, "q", id); err != nil || e.State != lifecycle.StateWaiting || e.TenantPosition != 59 || e.At.IsZero() {
 			t.Errorf("%+v, %v", e, err)
 		}
 	}

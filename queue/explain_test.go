@@ -36,7 +36,7 @@ func TestExplainWaiting(t *testing.T) {
 		ids = append(ids, r.add(t, func(job *Job) { job.MaxAttempts = 4 }))
 	}
 	e := r.explain(t, ids[30])
-	if e.State != inspect.JobWaiting || e.Tenant != "a" || e.Kind != "call" || e.Attempt != 1 || e.MaxAttempts != 4 || e.Position != 30 ||
+	if e.State != lifecycle.StateWaiting || e.Tenant != "a" || e.Kind != "call" || e.Attempt != 1 || e.MaxAttempts != 4 || e.Position != 30 ||
 		e.TenantPosition != 30 || e.Waiting != 40 || e.Lane != "a;kind=call" || e.Sure != inspect.Steady || e.Pause != nil || e.Full != nil {
 		t.Errorf("%+v", e)
 	}
@@ -57,9 +57,8 @@ func TestExplainWaiting(t *testing.T) {
 		!strings.Contains(text, "(steady), 40 waiting, done at ") || strings.Contains(text, "\n") {
 		t.Error(text)
 	}
-	e = r.explain(t, "nobody")
-	if e.State != inspect.JobNotThere || !strings.Contains(e.String(), `there is no job "nobody"`) {
-		t.Errorf("%+v", e)
+	if e, err := inspect.New(r.server.Client()).Explain(t.Context(), r.queue, "nobody"); !errors.Is(err, lifecycle.ErrNoJob) {
+		t.Errorf("%+v, %v", e, err)
 	}
 }
 
@@ -73,29 +72,33 @@ func TestExplainStates(t *testing.T) {
 			return fail
 		case "a:never":
 			return permanent{}
+		case "a:unsure":
+			return unknown{}
 		}
 		return nil
 	}
 	soon := time.Now().Add(time.Hour).Truncate(time.Second)
 	scheduled := r.add(t, func(job *Job) { job.At = soon })
-	for _, key := range []string{"works", "fails", "never"} {
+	for _, key := range []string{"works", "fails", "never", "unsure"} {
 		r.add(t, func(job *Job) { job.Key = key })
 	}
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.seen.wait(t, string(lifecycle.Retried), 1)
 	r.seen.wait(t, string(lifecycle.Archived), 1)
+	r.seen.wait(t, string(lifecycle.Unknown), 1)
 	r.stop()
 	for id, want := range map[string]inspect.Explanation{
-		scheduled: {State: inspect.JobScheduled, Until: soon, At: soon, Attempt: 1, Sure: inspect.Rough},
-		"a:works": {State: inspect.JobCompleted, Attempt: 1},
-		"a:fails": {State: inspect.JobRetrying, Attempt: 2, Error: "500 from the provider"},
-		"a:never": {State: inspect.JobArchived, Attempt: 1, Error: "never take it"},
+		scheduled:  {State: lifecycle.StateScheduled, Until: soon, At: soon, Attempt: 1, Sure: inspect.Rough},
+		"a:works":  {State: lifecycle.StateCompleted, Outcome: lifecycle.Done, Attempt: 1},
+		"a:fails":  {State: lifecycle.StateRetry, Attempt: 2, Error: "500 from the provider"},
+		"a:never":  {State: lifecycle.StateArchived, Outcome: lifecycle.Archived, Attempt: 1, Error: "never take it"},
+		"a:unsure": {State: lifecycle.StateArchived, Outcome: lifecycle.Unknown, Attempt: 1, Error: unknown{}.Error()},
 	} {
 		e := r.explain(t, id)
-		if e.State != want.State || e.Attempt != want.Attempt || !strings.Contains(e.Error, want.Error) || want.Error == "" && e.Error != "" ||
+		if e.State != want.State || e.Outcome != want.Outcome || e.Attempt != want.Attempt || !strings.Contains(e.Error, want.Error) || want.Error == "" && e.Error != "" ||
 			!want.Until.IsZero() && (!e.Until.Equal(want.Until) || !e.At.Equal(want.At) || e.Sure != want.Sure) ||
-			want.State == inspect.JobRetrying && (e.Until.Before(e.Now.Add(-2*time.Second)) || e.At.Before(e.Until)) {
+			want.State == lifecycle.StateRetry && (e.Until.Before(e.Now.Add(-2*time.Second)) || e.At.Before(e.Until)) {
 			t.Errorf("%s: %+v; want %+v", id, e, want)
 		}
 		t.Log(e)
@@ -171,11 +174,11 @@ func TestExplainFullConcurrency(t *testing.T) {
 	second := r.add(t, nil)
 	defer r.stop()
 	defer close(done)
-	if e := r.explain(t, first); e.State != inspect.JobSending {
+	if e := r.explain(t, first); e.State != lifecycle.StateActive || e.Until.After(e.Now) || e.Outcome != "" {
 		t.Errorf("%v", e)
 	}
 	e := r.explain(t, second)
-	if e.State != inspect.JobWaiting || e.Full == nil || e.Full.Limit != "in-flight" || e.Full.Rule != "1 at a time" || !e.At.IsZero() || e.Sure != inspect.NotKnown {
+	if e.State != lifecycle.StateWaiting || e.Full == nil || e.Full.Limit != "in-flight" || e.Full.Rule != "1 at a time" || !e.At.IsZero() || e.Sure != inspect.NotKnown {
 		t.Errorf("%v: %+v", e, e)
 	}
 	r.answer = nil

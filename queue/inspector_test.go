@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/sendwindow"
@@ -197,7 +198,7 @@ func TestInspectorFollowsTheLane(t *testing.T) {
 	// Jobs of a lane that came since are explained, too. None of it went before this one.
 	late := r.add(t, func(job *Job) { job.Tenant = "late" })
 	e, err := inspector.Explain(t.Context(), r.queue, late)
-	if err != nil || e.State != inspect.JobWaiting || e.Position != 0 || !e.At.Equal(e.Now) || e.Waiting != 1 {
+	if err != nil || e.State != lifecycle.StateWaiting || e.Position != 0 || !e.At.Equal(e.Now) || e.Waiting != 1 {
 		t.Errorf("%v, %v", e, err)
 	}
 }

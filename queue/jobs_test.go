@@ -276,7 +276,7 @@ func TestJobDetail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.State != inspect.JobWaiting || d.ID != id || d.Priority != string(Low) || d.Cost != 1 || d.Costs["tokens"] != 500 || d.Attributes["domain"] != "x;y=z" ||
+	if d.State != lifecycle.StateWaiting || d.ID != id || d.Priority != string(Low) || d.Cost != 1 || d.Costs["tokens"] != 500 || d.Attributes["domain"] != "x;y=z" ||
 		len(d.Headers) != 1 || d.Headers["trace"] != "abc" || !d.Deadline.Equal(deadline) || d.Retention != time.Hour || string(d.Payload) != "{}" || d.Result != nil {
 		t.Errorf("%+v", d)
 	}
@@ -286,7 +286,7 @@ func TestJobDetail(t *testing.T) {
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Done), 1)
 	r.stop()
-	if d, err := inspector.Job(t.Context(), r.queue, id); err != nil || d.State != inspect.JobCompleted || string(d.Result) != `{"n":1}` || len(d.Timeline) == 0 || d.Timeline[len(d.Timeline)-1].What != lifecycle.EventEnded {
+	if d, err := inspector.Job(t.Context(), r.queue, id); err != nil || d.State != lifecycle.StateCompleted || string(d.Result) != `{"n":1}` || len(d.Timeline) == 0 || d.Timeline[len(d.Timeline)-1].What != lifecycle.EventEnded {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if _, err := inspector.Job(t.Context(), r.queue, "nobody"); !errors.Is(err, lifecycle.ErrNoJob) {

@@ -129,18 +129,11 @@ func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error
 	if fields[4] != nil {
 		r.Result = []byte(text[4])
 	}
-	archived := r.State == lifecycle.StateArchived
-	switch {
-	case text[1] == "1" && !archived || r.State == lifecycle.StateCompleted:
-		r.Outcome, r.Err = lifecycle.Done, ""
-	case text[1] == "0" || archived:
-		r.Outcome = lifecycle.Archived
-		if outcome := lifecycle.Outcome(text[2]); outcome.Failed() {
-			r.Outcome = outcome
-		}
-		if text[1] == "0" {
-			r.Err = text[3]
-		}
+	switch r.Outcome = store.OutcomeOf(r.State, text[1], text[2]); {
+	case r.Outcome == lifecycle.Done:
+		r.Err = ""
+	case text[1] == "0":
+		r.Err = text[3]
 	}
 	switch r.State {
 	case lifecycle.StateCompleted:

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 func explainCommand(o *options) *cobra.Command {
@@ -38,22 +39,13 @@ unknown: calls under way hold all permits, or somebody has to resume it.`,
 				if err != nil {
 					return oneLine(err)
 				}
-				if err := tell(cmd.OutOrStdout(), o.json, explanationJSON(e), e.String()); err != nil {
-					return err
-				}
-				if e.State == inspect.JobNotThere {
-					return errNoJob
-				}
-				return nil
+				return tell(cmd.OutOrStdout(), o.json, explanationJSON(e), e.String())
 			})
 		},
 	}
 	cmd.Flags().StringVar(&name, "queue", "", "the queue that the job is in (required)")
 	return cmd
 }
-
-// errNoJob: the answer was printed, and a script sees it from the exit code.
-var errNoJob = errors.New("no such job")
 
 func estimateCommand(o *options) *cobra.Command {
 	var name string
@@ -139,6 +131,7 @@ type explainedJSON struct {
 	ID             string     `json:"id"`
 	Queue          string     `json:"queue"`
 	State          string     `json:"state"`
+	Outcome        string     `json:"outcome,omitempty"`
 	Tenant         string     `json:"tenant,omitempty"`
 	Kind           string     `json:"kind,omitempty"`
 	Attempt        int        `json:"attempt,omitempty"`
@@ -162,12 +155,12 @@ type explainedJSON struct {
 
 func explanationJSON(e inspect.Explanation) explainedJSON {
 	out := explainedJSON{
-		ID: e.ID, Queue: e.Queue, State: string(e.State), Tenant: e.Tenant, Kind: e.Kind, Attempt: e.Attempt, MaxAttempts: e.MaxAttempts,
+		ID: e.ID, Queue: e.Queue, State: string(e.State), Outcome: string(e.Outcome), Tenant: e.Tenant, Kind: e.Kind, Attempt: e.Attempt, MaxAttempts: e.MaxAttempts,
 		Error: e.Error, Since: moment(e.Since), Until: moment(e.Until), Lane: e.Lane, Waiting: e.Waiting, HeldBy: holdOf(e.HeldBy),
 		Full: holdOf(e.Full), WindowOpens: moment(e.WindowOpens), At: moment(e.At), Sure: string(e.Sure), DrainsAt: moment(e.DrainsAt),
 		Sentence: e.String(),
 	}
-	if e.State == inspect.JobWaiting {
+	if e.State == lifecycle.StateWaiting {
 		out.Position, out.TenantPosition = &e.Position, &e.TenantPosition
 	}
 	out.stopJSON = stopOf(e.Queue, e.Pause, e.Unserved)

@@ -94,15 +94,11 @@ func (a *API) act(r *request) (answer, error) {
 // not even that they are there.
 func (a *API) ownJob(r *request) (string, error) {
 	e, err := a.inspector.Explain(r.Context(), r.PathValue("q"), r.PathValue("id"))
+	if err == nil && !r.caller.mayTenant(e.Tenant) {
+		err = notYours(r, e.Tenant)
+	}
 	if err != nil {
 		return "", err
-	}
-	if e.State == inspect.JobNotThere || !r.caller.mayTenant(e.Tenant) {
-		p := notYours(r, e.Tenant)
-		if e.State == inspect.JobNotThere {
-			p.refusal = ""
-		}
-		return "", p
 	}
 	return e.Tenant, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/lifecycle"
 )
 
 // receipt is the answer to a job that was accepted.
@@ -57,7 +58,7 @@ func (a *API) enqueueOne(r *request) (answer, error) {
 	if e, ok := a.expect.of(r.Context(), job, got); ok {
 		out.ExpectedAt, out.HeldBy, out.Sure, out.Text = at(e.At), holdOf(e.HeldBy), string(e.Sure), e.String()
 		out.stopJSON = stopOf(e.Pause, e.Unserved)
-		if e.State == inspect.JobWaiting {
+		if e.State == lifecycle.StateWaiting {
 			out.Position = &e.Position
 		}
 	}

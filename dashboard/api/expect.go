@@ -69,7 +69,7 @@ func (x *expectations) of(ctx context.Context, job queue.Job, got queue.Receipt)
 	if err != nil {
 		return inspect.Explanation{}, false
 	}
-	if plain && found.State == inspect.JobWaiting {
+	if plain && found.State == lifecycle.StateWaiting {
 		if len(x.lanes) >= maxLooked {
 			clear(x.lanes)
 		}

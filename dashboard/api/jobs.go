@@ -68,6 +68,7 @@ type jobJSON struct {
 	Kind        string `json:"kind"`
 	Tenant      string `json:"tenant"`
 	State       string `json:"state"`
+	Outcome     string `json:"outcome,omitempty"`
 	Attempt     int    `json:"attempt"`
 	MaxAttempts int    `json:"max_attempts"`
 	Error       string `json:"error,omitempty"`
@@ -129,14 +130,14 @@ func (a *API) job(r *request) (answer, error) {
 	}
 	payload, result := a.hide.show(d.Payload), a.hide.show(d.Result)
 	out := jobJSON{
-		ID: d.ID, Queue: d.Queue, Kind: d.Kind, Tenant: d.Tenant, State: string(d.State), Attempt: d.Attempt, MaxAttempts: d.MaxAttempts, Error: d.Error,
+		ID: d.ID, Queue: d.Queue, Kind: d.Kind, Tenant: d.Tenant, State: string(d.State), Outcome: string(d.Outcome), Attempt: d.Attempt, MaxAttempts: d.MaxAttempts, Error: d.Error,
 		Since: at(d.Since), Until: at(d.Until), Now: moment{d.Now}, Lane: d.Lane, HeldBy: holdOf(d.HeldBy), Full: holdOf(d.Full),
 		WindowOpens: at(d.WindowOpens), ExpectedAt: at(d.At), Sure: string(d.Sure), DrainsAt: at(d.DrainsAt), Text: d.Explanation.String(),
 		Priority: string(d.Priority), Cost: d.Cost, Costs: d.Costs, Attributes: d.Attributes, Headers: a.hide.hideTexts(d.Headers),
 		EnqueuedAt: at(d.EnqueuedAt), Deadline: at(d.Deadline), Retention: d.Retention.Seconds(),
 		Payload: payload.Value, PayloadBytes: payload.Bytes, PayloadTruncated: payload.Truncated, Result: result.Value, Timeline: []timelineJSON{},
 	}
-	if d.State == inspect.JobWaiting {
+	if d.State == lifecycle.StateWaiting {
 		out.Position, out.TenantPosition, out.Waiting = &d.Position, &d.TenantPosition, &d.Waiting
 	}
 	out.stopJSON = stopOf(d.Pause, d.Unserved)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
 	"github.com/headgate/headgate/throttle"
 )
@@ -111,11 +110,9 @@ func (k Key) Validate() error {
 	return errors.Join(errs...)
 }
 
-// tenantProblem is what package queue says of a tenant's name.
+// tenantProblem returns what is wrong with the name of a tenant; "" if nothing is.
 func tenantProblem(tenant string) string {
-	err := limits.Set{Tenants: map[string]limits.Tenant{tenant: {}}}.Validate()
-	if field, ok := errors.AsType[*validation.Error](err); ok {
-		_, reason, _ := strings.Cut(field.Reason, ": ")
+	if reason := check.Text(tenant, check.MaxTenant); reason != "" {
 		return fmt.Sprintf("%.140q: %s", tenant, reason)
 	}
 	return ""

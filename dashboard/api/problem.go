@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/queue/validation"
 )
 
@@ -102,12 +103,10 @@ func problemOf(err error) *problem {
 	if fields := invalidFields(err); len(fields) > 0 {
 		p := newProblem(http.StatusBadRequest, codeInvalid, "%s", oneLine(err))
 		p.Errors = fields
-		switch reason := fields[0].Reason; {
-		case fields[0].Field == "queue" && strings.HasPrefix(reason, "there is no queue"),
-			fields[0].Field == "id" && strings.HasPrefix(reason, "there is no job"),
-			fields[0].Field == "limit" && strings.Contains(reason, "has no limit"):
+		switch {
+		case errors.Is(err, validation.ErrNotFound):
 			p.Status, p.Code = http.StatusNotFound, codeNotFound
-		case fields[0].Field == "id" && strings.HasPrefix(reason, "job "):
+		case errors.Is(err, operate.ErrState):
 			p.Status, p.Code = http.StatusConflict, codeWrongState
 		}
 		p.Title = http.StatusText(p.Status)

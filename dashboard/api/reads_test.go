@@ -187,7 +187,7 @@ func TestJobs(t *testing.T) {
 		t.Errorf("%s", got.body)
 	}
 	r.want(200, `"jobs":1`, "POST", at+"/jobs/"+id+"/cancel", `{"reason":"a try"}`)
-	if got := r.want(200, `"state":"cancelled"`, "GET", at+"/jobs/"+id, ""); !strings.Contains(got.get(t, "error").(string), "cancelled by local: a try") {
+	if got := r.want(200, `"state":"archived","outcome":"cancelled"`, "GET", at+"/jobs/"+id, ""); !strings.Contains(got.get(t, "error").(string), "cancelled by local: a try") {
 		t.Errorf("%s", got.body)
 	}
 	r.want(200, "cancelled by local", "GET", at+"/jobs?state=archived&reason=a+try", "")

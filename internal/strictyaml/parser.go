@@ -22,7 +22,7 @@ type Parser struct {
 
 // Wrong adds a mistake.
 func (p *Parser) Wrong(node *yaml.Node, path, format string, args ...any) {
-	p.Problems = append(p.Problems, Problem{node.Line, path, fmt.Sprintf(format, args...)})
+	p.Problems = append(p.Problems, Problem{Line: node.Line, Path: path, Reason: fmt.Sprintf(format, args...)})
 }
 
 // Read is how one field is read.
@@ -74,10 +74,11 @@ func (p *Parser) entries(node *yaml.Node, path string, known []string, each func
 			p.Wrong(key, path, "the name of a field must be a word")
 		case known != nil && !slices.Contains(known, key.Value):
 			if p.secret {
-				p.Wrong(key, path, UnknownField+"; the fields are %s", strings.Join(known, ", "))
+				p.Wrong(key, path, "unknown field; the fields are %s", strings.Join(known, ", "))
 			} else {
-				p.Wrong(key, at, UnknownField+"%s", check.Suggest(key.Value, known))
+				p.Wrong(key, at, "unknown field%s", check.Suggest(key.Value, known))
 			}
+			p.Problems[len(p.Problems)-1].Unknown = true
 		case !p.plain(key, at) || !p.plain(value, at):
 		case seen[key.Value]:
 			p.Wrong(key, at, "duplicate field")
@@ -88,9 +89,6 @@ func (p *Parser) entries(node *yaml.Node, path string, known []string, each func
 		}
 	}
 }
-
-// UnknownField is how the reason of an unknown field begins.
-const UnknownField = "unknown field"
 
 // Items reads a list.
 func (p *Parser) Items(node *yaml.Node, path string, each Read) {

@@ -24,6 +24,8 @@ type Problem struct {
 	Line   int    // 0 when it concerns the whole file
 	Path   string // such as queues.email.limits[1].rate; "" for the whole file
 	Reason string
+
+	Unknown bool // a field that is not known
 }
 
 func (p Problem) String() string {

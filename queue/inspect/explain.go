@@ -15,24 +15,8 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/fluid"
 	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/lifecycle"
 	"github.com/headgate/headgate/queue/limits"
-)
-
-// JobState is where a job is, in words of its own and not in asynq's.
-type JobState string
-
-// The states of a job.
-const (
-	JobScheduled JobState = "scheduled" // for a later time
-	JobWaiting   JobState = "waiting"   // in its lane
-	JobHeld      JobState = "held"      // in a worker's hands, until its slot
-	JobSending   JobState = "sending"   // released, or its call is being made
-	JobRetrying  JobState = "retrying"  // its call failed, and will be made again
-	JobArchived  JobState = "archived"  // it ended for good, for the reason in Error
-	JobExpired   JobState = "expired"   // its deadline passed before it could go
-	JobCancelled JobState = "cancelled" // an operator took it back
-	JobCompleted JobState = "completed" // its call succeeded
-	JobNotThere  JobState = "unknown"   // no such job, or it is not remembered any more
 )
 
 // Explanation says where a job is, what it waits for, and when it will go. All
@@ -40,12 +24,13 @@ const (
 type Explanation struct {
 	Queue, ID   string
 	Now         time.Time
-	State       JobState
+	State       lifecycle.State
+	Outcome     lifecycle.Outcome // how it ended; "" while it has not
 	Tenant      string
 	Kind        string
 	Attempt     int // the one that is next or under way, from 1
 	MaxAttempts int
-	Error       string // the last: why it failed, or was put away
+	Error       string // why it failed the last time, or was archived
 
 	Since time.Time // when it came into this state, where that is known
 	Until time.Time // when the state ends by itself: scheduled for, tried again at, its slot
@@ -73,23 +58,29 @@ func (e Explanation) String() string {
 	if e.Error != "" {
 		because = ": " + e.Error
 	}
-	switch e.State {
-	case JobNotThere:
-		return fmt.Sprintf("there is no job %s in queue %s, or it is not remembered any more.", check.Quote(e.ID), e.Queue)
-	case JobScheduled:
-		return fmt.Sprintf("%s is scheduled for %s, its call is expected %s (%s)%s.", who, clockText(e.Until, e.Now), atText(e.At, e.Now), e.Sure, e.but())
-	case JobHeld:
-		return fmt.Sprintf("%s is in a worker's hands, its slot is in %s%s.", who, spanText(e.Until.Sub(e.Now)), e.but())
-	case JobSending:
-		return fmt.Sprintf("%s is being sent, attempt %d of %d%s.", who, e.Attempt, e.MaxAttempts, e.but())
-	case JobRetrying:
-		return fmt.Sprintf("%s will be tried again %s, attempt %d of %d%s%s.", who, atText(e.Until, e.Now), e.Attempt, e.MaxAttempts, because, e.but())
-	case JobCompleted, JobArchived, JobExpired, JobCancelled:
-		since := ""
+	if e.Outcome != "" {
+		ended, since := "archived as "+string(e.Outcome), ""
+		switch e.Outcome {
+		case lifecycle.Done:
+			ended = "completed"
+		case lifecycle.Archived:
+			ended = "archived"
+		}
 		if !e.Since.IsZero() {
 			since = " at " + clockText(e.Since, e.Now)
 		}
-		return fmt.Sprintf("%s is %s%s%s.", who, e.State, since, because)
+		return fmt.Sprintf("%s is %s%s%s.", who, ended, since, because)
+	}
+	switch e.State {
+	case lifecycle.StateScheduled:
+		return fmt.Sprintf("%s is scheduled for %s, its call is expected %s (%s)%s.", who, clockText(e.Until, e.Now), atText(e.At, e.Now), e.Sure, e.but())
+	case lifecycle.StatePending, lifecycle.StateActive:
+		if e.Until.After(e.Now) {
+			return fmt.Sprintf("%s is in a worker's hands, its slot is in %s%s.", who, spanText(e.Until.Sub(e.Now)), e.but())
+		}
+		return fmt.Sprintf("%s is being sent, attempt %d of %d%s.", who, e.Attempt, e.MaxAttempts, e.but())
+	case lifecycle.StateRetry:
+		return fmt.Sprintf("%s will be tried again %s, attempt %d of %d%s%s.", who, atText(e.Until, e.Now), e.Attempt, e.MaxAttempts, because, e.but())
 	}
 	rest := fmt.Sprintf("%s before it, goes %s (%s), %s waiting, %s.", thousands(e.Position), atText(e.At, e.Now), e.Sure,
 		thousands(e.Waiting), doneText(e.DrainsAt, e.Now))
@@ -113,11 +104,10 @@ func (e Explanation) but() string {
 	return ""
 }
 
-// Explain says why a job waits and when it will go, or what became of it. An id
-// that is not known is a state and no error. Beside what [Inspector] shares it
-// takes four round trips at most, whatever the number of tenants and the depth of their
-// backlogs. Of more than 5,000 lanes 1,000 are drawn by chance and stand for all, and it is
-// not more than roughly sure.
+// Explain says why a job waits and when it will go, or how it ended. It returns
+// [lifecycle.ErrNoJob] for an unknown id. Beside what [Inspector] shares it takes at most four
+// round trips, whatever the number of tenants and the depth of their backlogs. With more than
+// 5,000 lanes it looks at a random sample of 1,000, and is at most roughly sure.
 func (in *Inspector) Explain(ctx context.Context, queue, id string) (Explanation, error) {
 	e, _, err := in.explain(ctx, queue, id)
 	if err != nil {
@@ -135,10 +125,10 @@ type explained struct {
 
 func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation, explained, error) {
 	fail := func(err error) (Explanation, explained, error) { return Explanation{}, explained{}, err }
-	e := Explanation{Queue: queue, ID: id, State: JobNotThere, Sure: NotKnown}
+	e := Explanation{Queue: queue, ID: id, Sure: NotKnown}
 	pipe := in.redis.Pipeline()
 	clock := pipe.Time(ctx)
-	fields := pipe.HMGet(ctx, asynqwire.Key(queue, "t:"+id), "state", "msg", "group", "hg_slot", "hg_done", "hg_error", "hg_base", "hg_cost", "hg_costs", "hg_log", "result")
+	fields := pipe.HMGet(ctx, asynqwire.Key(queue, "t:"+id), "state", "msg", "group", "hg_slot", "hg_done", "hg_error", "hg_base", "hg_cost", "hg_costs", "hg_log", "result", "hg_outcome")
 	scheduled := pipe.ZScore(ctx, asynqwire.Key(queue, "scheduled"), id)
 	retry := pipe.ZScore(ctx, asynqwire.Key(queue, "retry"), id)
 	if err := store.Execute(ctx, pipe); err != nil {
@@ -147,7 +137,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	e.Now = clock.Val()
 	text := func(i int) string { s, _ := fields.Val()[i].(string); return s }
 	if text(0) == "" {
-		return e, explained{}, nil
+		return fail(lifecycle.ErrNoJob)
 	}
 	m, err := asynqwire.Decode([]byte(text(1)))
 	if err != nil {
@@ -169,27 +159,36 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	if text(5) != "" {
 		e.Error = text(5)
 	}
-	e.state(text(0), text(3), text(4), m)
+	e.State = lifecycle.StateOf(text(0))
+	if e.Outcome = store.OutcomeOf(e.State, text(4), text(11)); e.Outcome != "" {
+		e.Attempt = max(e.Attempt, 1)
+		switch {
+		case e.Outcome == lifecycle.Done:
+			e.Since, e.Error = m.Completed, ""
+		case e.State == lifecycle.StateArchived:
+			e.Since = m.Failed
+		}
+		return e, task, nil
+	}
 	due := func(score *redis.FloatCmd) time.Time { return time.Unix(int64(score.Val()), 0) }
 	switch e.State {
-	case JobScheduled:
+	case lifecycle.StateScheduled:
 		e.Until = due(scheduled)
-	case JobRetrying:
-		e.Until = due(retry)
+		e.At = e.Until // a task of asynq's own client: its lane is known when it is released
+	case lifecycle.StateRetry:
+		e.Until, e.Since = due(retry), m.Failed
+		e.At = e.Until
 		// Parked jobs take this way back into their lane; they did not fail.
 		if !e.Until.After(e.Now) && e.Lane != "" {
-			e.State, e.Until = JobWaiting, time.Time{}
+			e.State, e.Until = lifecycle.StateWaiting, time.Time{}
 		}
-	}
-	switch e.State {
-	case JobHeld:
-		e.At, e.Sure = e.Until, Steady
-	case JobSending:
+	case lifecycle.StatePending, lifecycle.StateActive:
+		earliest, _, _ := strings.Cut(text(3), " ")
 		e.At, e.Sure = e.Now, Steady
-	case JobScheduled, JobRetrying, JobWaiting:
-		e.At = e.Until // a task of asynq's own client: its lane is known when it is released
-	default:
-		return e, task, nil
+		if micros, err := strconv.ParseInt(earliest, 10, 64); err == nil && time.UnixMicro(micros).After(e.Now) {
+			e.Until = time.UnixMicro(micros)
+			e.At = e.Until
+		}
 	}
 	if e.Unserved, err = in.Unserved(ctx, queue, e.Kind); err != nil {
 		return fail(err)
@@ -197,7 +196,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	if e.Unserved != nil {
 		e.At, e.Sure = time.Time{}, NotKnown
 	}
-	if e.Lane != "" && (e.State == JobScheduled || e.State == JobRetrying || e.State == JobWaiting) {
+	if e.Lane != "" && e.State != lifecycle.StatePending && e.State != lifecycle.StateActive {
 		before := e
 		err := in.ask(ctx, queue, func(f *forecast) error {
 			e = before
@@ -210,57 +209,10 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	return e, task, nil
 }
 
-// state puts asynq's state into our words.
-func (e *Explanation) state(state, slot, done string, m asynqwire.Message) {
-	micros := func(text string) time.Time {
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n <= 0 {
-			return time.Time{}
-		}
-		return time.UnixMicro(n)
-	}
-	switch state {
-	case "scheduled":
-		e.State = JobScheduled
-	case "aggregating":
-		e.State = JobWaiting
-	case "retry":
-		e.State, e.Since = JobRetrying, m.Failed
-	case "completed":
-		e.State, e.Since, e.Error = JobCompleted, m.Completed, ""
-	case "archived":
-		e.State, e.Since = endOf(e.Error), m.Failed
-	case "pending", "active":
-		earliest, _, _ := strings.Cut(slot, " ")
-		e.State = JobSending
-		switch until := micros(earliest); {
-		case done == "1":
-			e.State = JobCompleted
-		case done != "":
-			e.State = endOf(e.Error)
-		case until.After(e.Now):
-			e.State, e.Until = JobHeld, until
-		}
-	}
-	if e.State == JobCompleted || e.State == JobArchived || e.State == JobExpired || e.State == JobCancelled {
-		e.Attempt = max(e.Attempt, 1)
-	}
-}
-
-// endOf tells from its reason how a job ended.
-func endOf(reason string) JobState {
-	for _, state := range []JobState{JobExpired, JobCancelled} {
-		if strings.HasPrefix(reason, string(state)) {
-			return state
-		}
-	}
-	return JobArchived
-}
-
 // forecast says what a job waits for in its lane, and when it goes.
 func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient, f *forecast) error {
 	id := e.ID
-	if e.State != JobWaiting {
+	if e.State != lifecycle.StateWaiting {
 		id = ""
 	}
 	if err := f.look(ctx, client, e.Lane, id); err != nil {
@@ -271,7 +223,7 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 	went := f.went(&l)
 	l.jobs = f.seen.place.length + went
 	turn := float64(l.jobs) + 1 // one that is not in its lane comes behind all that are
-	if e.State == JobWaiting && f.seen.place.rank >= 0 {
+	if e.State == lifecycle.StateWaiting && f.seen.place.rank >= 0 {
 		e.Position, turn = f.seen.place.rank, f.turn()+float64(went)
 		e.Since = time.UnixMicro(f.seen.place.score % store.BandScores)
 	}
@@ -292,7 +244,7 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 	outlook := f.outlooks(members, l.Tenant)[l.Tenant]
 	e.Waiting, e.DrainsAt = f.seen.backlog, outlook.DrainsAt
 	e.Sure = f.sure(&l, one.At, f.lanesOf(l.Tenant))
-	if e.State != JobWaiting {
+	if e.State != lifecycle.StateWaiting {
 		if e.Sure == Steady {
 			e.Sure = Rough // what comes until then is not foreseen
 		}

@@ -41,9 +41,6 @@ func (in *Inspector) Job(ctx context.Context, queue, id string) (JobDetail, erro
 	if err != nil {
 		return JobDetail{}, fmt.Errorf("job %s of queue %q: %w", check.Quote(id), queue, err)
 	}
-	if e.State == JobNotThere {
-		return JobDetail{}, fmt.Errorf("%w: %s in queue %q", lifecycle.ErrNoJob, check.Quote(id), queue)
-	}
 	m := task.message
 	d := JobDetail{
 		Explanation: e, Priority: m.Priority(), Cost: 1, Costs: store.DecodeCosts(task.costs), Attributes: decodeAttributes(m.Headers[asynqwire.HeaderAttributes]),
@@ -71,7 +68,7 @@ func (d *JobDetail) enqueuedAt() time.Time {
 			return event.At
 		}
 	}
-	if d.State == JobWaiting && d.Attempt == 1 {
+	if d.State == lifecycle.StateWaiting && d.Attempt == 1 {
 		return d.Since
 	}
 	return time.Time{}

@@ -8,7 +8,6 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/headgate/headgate/internal/check"
-	"github.com/headgate/headgate/internal/strictyaml"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/validation"
 )
@@ -103,7 +102,7 @@ func newMistakes(problems []Problem) mistakes {
 		if at, _, _ := strings.Cut(problem.Path, ".kinds"); at != problem.Path {
 			m.kinds[at] = true
 		}
-		if strings.HasPrefix(problem.Reason, strictyaml.UnknownField) {
+		if problem.Unknown {
 			m.kinds[around(problem.Path)] = true
 		}
 		if limit := limitPath.FindString(problem.Path); limit != "" {

@@ -204,17 +204,25 @@ func (r *verbRun) one(ctx context.Context) error {
 		return err
 	}
 	if n.state == "" {
-		return validation.Field("id", "there is no job "+check.Quote(r.filter.ID)+" in queue "+check.Quote(r.queue))
+		return validation.NotFound("id", "there is no job "+check.Quote(r.filter.ID)+" in queue "+check.Quote(r.queue))
 	}
 	if n.matched+n.late+n.held == 0 {
 		state := lifecycle.StateOf(n.state)
 		if slices.Contains(r.verb.States(), state) {
-			return validation.Field("id", "job "+check.Quote(r.filter.ID)+" is of another tenant or kind, or ended for another reason")
+			return otherState("job " + check.Quote(r.filter.ID) + " is of another tenant or kind, or ended for another reason")
 		}
-		return validation.Field("id", fmt.Sprintf("job %s is %s: %s is for jobs that are %s", check.Quote(r.filter.ID), state, r.verb, lifecycle.Join(r.verb.States())))
+		return otherState(fmt.Sprintf("job %s is %s: %s is for jobs that are %s", check.Quote(r.filter.ID), state, r.verb, lifecycle.Join(r.verb.States())))
 	}
 	r.note(ctx, lifecycle.StateOf(n.state), n)
 	return nil
+}
+
+// ErrState is the cause of a [validation.Error] for a job that a verb cannot change as it is
+// now, though the filter names it.
+var ErrState = errors.New("wrong state")
+
+func otherState(reason string) error {
+	return &validation.Error{Field: "id", Reason: reason, Cause: ErrState}
 }
 
 // walk goes through a place, slice by slice.

@@ -2,13 +2,28 @@
 // of a question.
 package validation
 
+import "errors"
+
+// ErrNotFound is the [Error.Cause] of a field that names a queue, a job or a limit that does
+// not exist.
+var ErrNotFound = errors.New("not found")
+
 // Error reports a field that cannot be accepted. Nothing was done.
 type Error struct {
 	Field  string // as in a line of jobs or in the limits file: "tenant", "queues.email.limits[2].burst"
 	Reason string
+	Cause  error // for errors.Is, not part of the text; nil: the value is not valid
 }
 
 func (e *Error) Error() string { return e.Field + ": " + e.Reason }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// NotFound returns the error for a field that names something that does not exist.
+func NotFound(field, reason string) *Error {
+	return &Error{Field: field, Reason: reason, Cause: ErrNotFound}
+}
 
 // Field returns the error for one field.
 func Field(field, reason string) *Error {

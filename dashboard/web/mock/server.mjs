@@ -104,14 +104,13 @@ const events = (q, t, n) => Array.from({ length: n }, (_, i) => {
 	const outcome = outcomes[i % 8];
 	return { id: `${Date.now() - i * 90}-0`, at: iso(Date.now() - i * 90 - 40), queue: q.name, job: `0191f3a0-${String(9000 - i).padStart(4, '0')}-7000-8000-00000000acme`, tenant: t.name, kind: q.name, outcome, answer: answerOf[outcome], attempt: outcome === 'retried' ? 2 : 1, took_seconds: 0.03 + (i % 5) / 100, ...(outcome === 'done' ? {} : { reason: outcome === 'throttled' ? '429 Too Many Requests' : '550 mailbox <b>unavailable</b>' }) };
 });
-const states = { waiting: 'waiting', scheduled: 'scheduled', retry: 'retrying', archived: 'archived' };
 function jobs(q, query) {
 	const state = query.get('state') || 'waiting', from = Number(query.get('cursor') || 0), limit = Number(query.get('limit') || 50);
 	const name = query.get('tenant'), total = state === 'archived' ? q.archived : 240;
 	const list = [];
 	for (let i = from; i < Math.min(from + limit, total); i++) {
 		const [outcome, reason] = reasons[i % 4];
-		list.push({ id: `0191f3a0-${String(i).padStart(4, '0')}-7000-8000-0000${state}`, queue: q.name, kind: q.name, tenant: name ?? q.tenants[i % q.tenants.length]?.name ?? 'acme', state: states[state] ?? state, priority: i % 9 ? 'normal' : 'high', attempt: 1 + (i % 3), at: iso(Date.now() - i * 7000), ...(state === 'archived' ? { outcome, reason: reason.replace('#', '550') } : {}) });
+		list.push({ id: `0191f3a0-${String(i).padStart(4, '0')}-7000-8000-0000${state}`, queue: q.name, kind: q.name, tenant: name ?? q.tenants[i % q.tenants.length]?.name ?? 'acme', state, priority: i % 9 ? 'normal' : 'high', attempt: 1 + (i % 3), at: iso(Date.now() - i * 7000), ...(state === 'archived' ? { outcome, reason: reason.replace('#', '550') } : {}) });
 	}
 	const group = JSON.parse(query.get('group') ?? 'null');
 	return { jobs: group ? list.filter((j) => j.outcome === group.outcome && j.reason.replace('550', '#') === group.reason) : list, ...(from + limit < total ? { next: String(from + limit) } : {}) };
@@ -119,7 +118,7 @@ function jobs(q, query) {
 function job(q, id) {
 	const now = Date.now(), archived = id.endsWith('archived'), t = q.tenants[0] ?? tenant(0), o = outlook(q, t);
 	return {
-		id, queue: q.name, kind: q.name, tenant: t.name, state: archived ? 'archived' : 'waiting', attempt: archived ? 5 : 1, max_attempts: 5, now: iso(now), since: iso(now - 640_000), sure: archived ? 'unknown' : 'steady',
+		id, queue: q.name, kind: q.name, tenant: t.name, state: archived ? 'archived' : 'waiting', ...(archived ? { outcome: 'archived' } : {}), attempt: archived ? 5 : 1, max_attempts: 5, now: iso(now), since: iso(now - 640_000), sure: archived ? 'unknown' : 'steady',
 		...(archived ? { error: '550 mailbox unavailable' } : { lane: 'acme', position: 1204, tenant_position: 1204, waiting: t.waiting, held_by: o.held_by, expected_at: iso(now + 120_400), drains_at: o.drains_at }),
 		text: archived ? `${t.name}'s ${q.name} is archived: 550 mailbox unavailable.` : `${t.name}'s ${q.name} is held by limit "tenant" (10/s), next slot in 84 ms, 1,204 before it, goes at 14:02:11 (steady), 6,120 waiting, done at 14:12.`,
 		priority: 'normal', cost: 1, costs: { recipients: 3 }, attributes: { domain: 'example.com' }, headers: { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' },

@@ -3,7 +3,6 @@ package effective
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"time"
 
@@ -68,5 +67,6 @@ func (c *Calendars) Run(ctx context.Context, script func(calendars string) error
 	}
 }
 
-// Stale is whether a script missed a calendar: the limits have changed.
-func Stale(err error) bool { return strings.Contains(err.Error(), "STALE") }
+// Stale reports whether a script was not passed a calendar that it needs, because the limits
+// have changed.
+func Stale(err error) bool { return redis.HasErrorPrefix(err, "STALE ") }

@@ -21,5 +21,5 @@ func CheckOverride(limit limits.Limit, change limits.Change) error {
 
 // NoSuchLimit is the error for a limit that the queue does not have.
 func NoSuchLimit(queue, limit string, rules []limits.Limit) error {
-	return validation.Field("limit", fmt.Sprintf("queue %s has no limit %s%s", check.Quote(queue), check.Quote(limit), check.Suggest(limit, limits.Names(rules))))
+	return validation.NotFound("limit", fmt.Sprintf("queue %s has no limit %s%s", check.Quote(queue), check.Quote(limit), check.Suggest(limit, limits.Names(rules))))
 }

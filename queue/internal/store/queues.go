@@ -24,7 +24,7 @@ func CheckQueue(ctx context.Context, client redis.UniversalClient, queue string)
 	if slices.Contains(names, queue) {
 		return nil
 	}
-	return validation.Field("queue", "there is no queue "+check.Quote(queue)+check.Suggest(queue, names))
+	return validation.NotFound("queue", "there is no queue "+check.Quote(queue)+check.Suggest(queue, names))
 }
 
 // Queues lists the queues of a Redis, sorted.

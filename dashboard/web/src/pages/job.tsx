@@ -27,25 +27,32 @@ export function JobPage({ queue, id }: { queue: string; id: string }) {
 	return <Loaded of={{ ...job, error }} lines={8}>{(j) => <View j={j} />}</Loaded>;
 }
 
-const states: Record<string, [text: string, tone: Tone, icon?: IconName]> = {
+/** The badges of outcomes, and of the states of jobs that have not ended. */
+const badges: Record<string, [text: string, tone: Tone, icon?: IconName]> = {
 	waiting: ['Waiting', 'busy'],
-	held: ['About to go', 'busy'],
-	sending: ['Being sent', 'good', 'wait'],
-	retrying: ['To be tried again', 'warn', 'wait'],
+	retry: ['To be tried again', 'warn', 'wait'],
+	pending: ['Being sent', 'good', 'wait'],
+	active: ['Being sent', 'good', 'wait'],
+	done: ['Done', 'good'],
 	archived: ['Failed', 'bad'],
+	crashed: ['Crashed', 'bad'],
 	expired: ['Expired', 'bad', 'wait'],
+	unknown: ['Unknown', 'bad', 'wait'],
 	cancelled: ['Cancelled', 'quiet', 'bad'],
-	completed: ['Done', 'good'],
 };
 
+/** Whether a worker holds the job until its slot. */
+const held = (j: Job) => (j.state === 'active' || j.state === 'pending') && j.until != null && time(j.until) > time(j.now);
+
 function View({ j }: { j: Job }) {
-	const [text, tone, icon] = states[j.state] ?? [sentenceCase(j.state), 'quiet', 'wait'];
+	const state = j.outcome ?? j.state;
+	const [text, tone, icon] = held(j) ? ['About to go', 'busy'] as const : badges[state] ?? [sentenceCase(state), 'quiet', 'wait'];
 	return (
 		<div class="stack">
 			<section class="card" aria-label="Where it is">
 				<header><Badge tone={tone} icon={icon}>{text}</Badge><Verbs j={j} /></header>
 				<JobSentence j={j} />
-				{j.error && j.state !== 'completed' && <p class="answer-line"><span class="hint">{j.state === 'retrying' ? 'Last answer' : 'Reason'}</span> <bdi>{j.error}</bdi></p>}
+				{j.error && j.outcome !== 'done' && <p class="answer-line"><span class="hint">{j.state === 'retry' ? 'Last answer' : 'Reason'}</span> <bdi>{j.error}</bdi></p>}
 			</section>
 			<div class="grid wide-left">
 				<Card title="What happened"><Timeline j={j} /></Card>
@@ -80,13 +87,13 @@ function Verbs({ j }: { j: Job }) {
 	const offer = (verb: Verb) => <button type="button" class={verb === 'cancel' || verb === 'delete' ? 'risky' : ''} onClick={() => ask(verb, j)}>{verb === 'run' ? 'Run now' : name(verb)}…</button>;
 	let offered;
 	switch (j.state) {
-		case 'waiting': case 'scheduled': case 'retrying':
+		case 'waiting': case 'scheduled': case 'retry':
 			offered = <>{j.pause ? hint('Paused: resume first to run it now') : offer('run')}{offer('cancel')}</>;
 			break;
-		case 'held': case 'sending':
+		case 'pending': case 'active':
 			offered = hint('In a worker’s hands: too late to take back');
 			break;
-		case 'archived': case 'expired': case 'cancelled':
+		case 'archived':
 			offered = <>{offer('retry')}{offer('delete')}</>;
 	}
 	return <div class="end verbs">{offered}</div>;

@@ -115,7 +115,7 @@ scenario('cancel a job, retry it, run it now', async (page) => {
   await page.getByRole('button', { name: 'Cancel…' }).click();
   await at.confirm(page, 'Cancel the job', { reason: 'ordered twice' });
   await page.locator('.badge', { hasText: 'Cancelled' }).waitFor();
-  assert.equal((await ask('job', { id: jobs.waiting })).State, 'cancelled');
+  assert.equal((await ask('job', { id: jobs.waiting })).Outcome, 'cancelled');
   await page.locator('.timeline', { hasText: 'ordered twice' }).waitFor();
 
   await page.getByRole('button', { name: 'Retry…' }).click();
@@ -140,7 +140,7 @@ scenario('run what is scheduled, delete what failed', { allow: [/status of 404/]
   await page.getByRole('button', { name: 'Delete…' }).click();
   await at.confirm(page, 'Delete the job');
   await page.getByRole('heading', { name: 'Not remembered' }).waitFor();
-  assert.equal((await ask('job', { id: jobs.archived })).State, 'unknown');
+  assert.equal(await ask('job', { id: jobs.archived }), undefined, 'it is gone');
 });
 
 scenario('nothing is offered for what is in a worker’s hands', async (page) => {
@@ -196,7 +196,7 @@ scenario('what is done to a group of failures reaches no other', async (page) =>
     },
   });
   await group.waitFor({ state: 'detached' });
-  assert.equal((await ask('job', { id: jobs.cancelled })).State, 'cancelled', 'the job of another group is gone');
+  assert.equal((await ask('job', { id: jobs.cancelled })).Outcome, 'cancelled', 'the job of another group is gone');
 });
 
 scenario('every limiter of the lab', async (page) => {
