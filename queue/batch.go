@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// batcher lets concurrent callers share round trips, of which it makes one at a time.
-// Unlike internal/coalesce it keeps a gap between their beginnings, so that more callers
-// share each of them: ends of jobs are not urgent. Callers cannot leave. One who comes
-// after the gap does not wait.
+// batcher lets concurrent callers share round trips. It makes one round trip at a time.
+// Unlike internal/coalesce it keeps a gap between the starts of round trips, so that more
+// callers share each one: settlements are not urgent. A caller that comes after the gap
+// does not wait. Callers cannot leave before the answer.
 type batcher[Q, A any] struct {
-	run func([]Q) ([]A, error) // as many answers as questions
-	gap time.Duration          // the least time between the beginnings of two round trips
+	run func([]Q) ([]A, error) // returns an answer for each question
+	gap time.Duration          // minimum time between the starts of two round trips
 
-	linger time.Duration // how much longer the gap is while fewer than enough questions wait
+	linger time.Duration // added to the gap while fewer than enough questions wait
 	enough int
 
-	size func(Q) int // of a question, in bytes; nil: all are small
+	size func(Q) int // size of a question in bytes; nil: all are small
 
 	mu      sync.Mutex
 	waiting []ask[Q, A]
 	busy    bool
-	full    chan struct{} // has a value when enough wait; only do and drain use it
-	next    time.Time     // when the next round trip may begin; only drain uses it
+	full    chan struct{} // has a value when enough questions wait; used only by do and drain
+	next    time.Time     // when the next round trip may start; used only by drain
 }
 
 type ask[Q, A any] struct {
@@ -35,14 +35,14 @@ type answered[A any] struct {
 	err    error
 }
 
-// A round trip ends with its 100th question, or with the one that passes 2 MiB.
+// A round trip takes up to 100 questions, and none after the one that passes 2 MiB.
 const (
 	maxShared      = 100
 	maxSharedBytes = 2 << 20
 )
 
-// do asks one question and returns with its answer. The timeouts of the round trip bound
-// how long that takes.
+// do asks one question and waits for its answer. The timeouts of the round trip bound the
+// wait.
 func (b *batcher[Q, A]) do(question Q) (A, error) {
 	mine := ask[Q, A]{question, make(chan answered[A], 1)}
 	b.mu.Lock()
@@ -68,7 +68,7 @@ func (b *batcher[Q, A]) do(question Q) (A, error) {
 
 func (b *batcher[Q, A]) drain() {
 	for b.more() {
-		time.Sleep(time.Until(b.next)) // questions that come meanwhile join
+		time.Sleep(time.Until(b.next)) // questions that come meanwhile share the round trip
 		select {
 		case <-time.After(time.Until(b.next.Add(b.linger))):
 		case <-b.full:
@@ -90,7 +90,8 @@ func (b *batcher[Q, A]) drain() {
 	}
 }
 
-// more reports whether questions wait. If none does, the drain ends.
+// more reports whether questions wait. If not, it marks the batcher as idle, and drain
+// ends.
 func (b *batcher[Q, A]) more() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,17 +16,17 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// checked is a job with what was made of its fields while they were checked.
+// checked is a valid job with its encoded fields.
 type checked struct {
 	Job
 	queue      string
-	due        int64 // whole seconds since the epoch; 0: now
+	due        int64 // Unix seconds; 0: now
 	costs      string
 	attributes string
 	payload    []byte
 }
 
-// check reads every field of a job; the error names all that are wrong.
+// check validates and encodes the fields of a job. The error has every invalid field.
 func (job Job) check(queue string, now time.Time) (checked, error) {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
@@ -105,8 +105,8 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 	return checked{job, queue, due, costs, store.WithEndpoint(attributes, job.Kind, payload), payload}, nil
 }
 
-// dueSecond is the job's time in whole Unix seconds, rounded up so that it never
-// goes early; 0 for now.
+// dueSecond returns the job's time in Unix seconds, rounded up so that the job never goes
+// early; 0 means now.
 func (job Job) dueSecond(now time.Time, wrong func(field, format string, args ...any)) int64 {
 	at, field := job.At, "at"
 	switch {
@@ -152,15 +152,15 @@ func encodePayload(payload any) ([]byte, error) {
 	return json.Marshal(payload)
 }
 
-// How many headers a job may have, and how many bytes of names and values.
+// Bounds of [Job].Headers.
 const (
 	MaxHeaders     = 16
-	MaxHeaderBytes = 1024
+	MaxHeaderBytes = 1024 // of all names and values together
 )
 
 var headerPattern = regexp.MustCompile(`^[a-z0-9-]+$`)
 
-// headersProblem says why headers cannot be carried, or "".
+// headersProblem returns why headers are invalid, or "".
 func headersProblem(headers map[string]string) string {
 	if len(headers) > MaxHeaders {
 		return fmt.Sprintf("%d are more than %d", len(headers), MaxHeaders)

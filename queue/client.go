@@ -16,27 +16,26 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// Errors that tell what became of a job. They are wrapped with the details.
+// Errors of [Client.Enqueue]. They are wrapped with details.
 var (
-	// ErrConflict: another job of this tenant has the same key but another kind
-	// or payload. Nothing was enqueued.
+	// ErrConflict reports that the key belongs to a job with another kind or payload.
+	// Nothing was enqueued.
 	ErrConflict = errors.New("another job has this key")
 
-	// ErrBacklogFull: as many jobs of the tenant, or of the queue, wait as its
-	// limits allow. Nothing was enqueued.
+	// ErrBacklogFull reports that the backlog cap of the tenant or of the queue is
+	// reached. Nothing was enqueued.
 	ErrBacklogFull = errors.New("backlog is full")
 
-	// ErrUnknown: Redis did not answer in time, so the job may have been enqueued
-	// or not. Enqueueing it again is safe while its Key is taken.
+	// ErrUnknown reports that Redis did not answer in time, so that the job may or may
+	// not have been enqueued. Enqueueing it again is safe while its Key is taken.
 	ErrUnknown = errors.New("not known whether the job was enqueued")
 
-	// ErrEvicts: this Redis deletes keys when its memory is full, and jobs with them.
-	// Nothing was enqueued.
+	// ErrEvicts reports that Redis is configured to evict keys when its memory is full,
+	// which would lose jobs. Nothing was enqueued.
 	ErrEvicts = errors.New("this redis evicts keys when memory is full")
 )
 
-// Client accepts jobs. It is safe for concurrent use; the Redis client stays
-// the caller's to close.
+// Client enqueues jobs. It is safe for concurrent use. It does not close the Redis client.
 type Client struct {
 	redis  redis.UniversalClient
 	routes routes
@@ -45,41 +44,41 @@ type Client struct {
 	mu         sync.Mutex
 	registered map[string]bool                       // queues
 	shared     map[string]*coalesce.Group[*gathered] // by queue
-	lines      []*line                               // that no request uses
+	lines      []*line                               // not in use by a request
 
 	fit fitness
 }
 
-// NewClient makes a client on the given Redis.
+// NewClient returns a client that enqueues jobs in the given Redis.
 func NewClient(client redis.UniversalClient) *Client {
 	return &Client{redis: client, routes: routes{redis: client}, registered: map[string]bool{}, shared: map[string]*coalesce.Group[*gathered]{}}
 }
 
-// Receipt says where an accepted job is.
+// Receipt identifies an accepted job.
 type Receipt struct {
 	ID    string // unique in its queue
 	Queue string
 
-	// Existing is whether the same job had been enqueued before. It is in State now.
+	// Existing reports whether the same job had been enqueued before.
 	Existing bool
-	State    lifecycle.State
+	State    lifecycle.State // now
 }
 
-// Result is what became of one job of [Client.EnqueueMany].
+// Result is the result of enqueueing one job with [Client.EnqueueMany].
 type Result struct {
 	Receipt
-	Err error // nil: accepted; else as from [Client.Enqueue]
+	Err error // nil: accepted; otherwise an error as from [Client.Enqueue]
 }
 
-// Enqueue accepts one job. Errors: [validation.Error] for each field that cannot be
-// accepted, [ErrConflict], [ErrBacklogFull], [ErrUnknown], [ErrEvicts], or that of Redis
-// when the job was certainly not enqueued.
+// Enqueue enqueues one job. The error is a [validation.Error] for each invalid field,
+// [ErrConflict], [ErrBacklogFull], [ErrUnknown], [ErrEvicts], or an error of Redis after
+// which the job is certainly not enqueued.
 //
-// A Redis that does not answer, or that says it will take jobs later, as in a
-// failover, is asked again until ctx is done, or without a deadline for 5 seconds.
-// The job is enqueued once, however often that is.
+// While Redis does not answer or temporarily rejects jobs, as in a failover, Enqueue tries
+// again: until ctx is done, or for 5 seconds if ctx has no deadline. A retry never enqueues
+// the job twice.
 //
-// Concurrent calls share round trips. A call that is alone goes at once.
+// Concurrent calls share round trips. A single call is sent at once.
 func (c *Client) Enqueue(ctx context.Context, job Job) (Receipt, error) {
 	again := &retry{}
 	a, err := c.prepare(ctx, job, time.Now(), again)
@@ -100,14 +99,14 @@ const (
 	maxBatchBytes = 1 << 20
 )
 
-// EnqueueMany accepts jobs in few round trips, each on its own: a job that is
-// refused does not keep the others out. Jobs for several queues may be mixed.
-// Results are in the order of jobs, and so are the jobs of a lane.
+// EnqueueMany enqueues jobs in few round trips. Each job is accepted or rejected on its
+// own, and the jobs may be for several queues. The results have the order of jobs, and so
+// do the jobs of a lane.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 	results := make([]Result, len(jobs))
 	now := time.Now()
 	again := &retry{}
-	batches := map[string]*batchOf{} // one round trip serves one queue
+	batches := map[string]*batchOf{} // by queue: one round trip is for one queue
 	var queues []string
 	for i, job := range jobs {
 		a, err := c.prepare(ctx, job, now, again)
@@ -135,14 +134,15 @@ func (c *Client) EnqueueMany(ctx context.Context, jobs []Job) []Result {
 	return results
 }
 
-// batchOf is jobs for one queue and their places in the caller's list.
+// batchOf collects jobs for one queue.
 type batchOf struct {
 	jobs  []accepted
-	at    []int
+	at    []int // their indexes in the caller's list
 	bytes int
 }
 
-// prepare finds the queue of a job, checks the job and encodes it.
+// prepare applies the functions of [Client.Use], finds the queue of a job, checks the job
+// and encodes it.
 func (c *Client) prepare(ctx context.Context, job Job, now time.Time, again *retry) (accepted, error) {
 	job, err := c.changed(ctx, job)
 	if err != nil {
@@ -172,7 +172,7 @@ func (c *Client) send(ctx context.Context, batch batchOf, results []Result, agai
 	}
 }
 
-// read turns one answer of enqueue.lua into the job's result.
+// read sets the job's result from one answer of enqueue.lua.
 func (r *Result) read(answer any, a accepted) {
 	read, err := store.Read(answer), error(nil)
 	switch code := read.Int(); code {

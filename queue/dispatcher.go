@@ -17,18 +17,18 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// capacity is how many jobs the process can hold, and how many it does.
+// capacity counts the places for jobs in this process.
 type capacity struct {
-	all   int64
-	taken atomic.Int64  // places of jobs, and those that rounds under way may fill
+	all   int64         // Config.Concurrency
+	taken atomic.Int64  // places of held jobs, and places reserved for rounds under way
 	held  atomic.Int64  // jobs
-	freed chan struct{} // has a value when a place became free since it was last read
+	freed chan struct{} // has a value if a place became free since it was last read
 }
 
 func newCapacity(all int) *capacity { return &capacity{all: int64(all), freed: make(chan struct{}, 1)} }
 
-// reserve takes up to so many places for a round: the rounds of several queues would else
-// fill the same ones.
+// reserve takes at most the given number of places for a round, and returns how many it
+// took. Without it, the rounds of several queues would fill the same places.
 func (c *capacity) reserve(most int64) int64 {
 	for {
 		taken := c.taken.Load()
@@ -39,7 +39,7 @@ func (c *capacity) reserve(most int64) int64 {
 	}
 }
 
-// enter fills a place that is taken, and leave frees it.
+// enter fills a reserved place, and leave frees it.
 func (c *capacity) enter() { c.held.Add(1) }
 
 func (c *capacity) leave() {
@@ -47,7 +47,7 @@ func (c *capacity) leave() {
 	c.free(1)
 }
 
-// free gives places back; fewer than 0 of them are taken beyond what was reserved.
+// free gives back n places. A negative n takes places beyond the reserved ones.
 func (c *capacity) free(n int64) {
 	c.taken.Add(-n)
 	if n <= 0 {
@@ -59,7 +59,8 @@ func (c *capacity) free(n int64) {
 	}
 }
 
-// dispatcher releases the jobs of one queue, as many as this worker can hold.
+// dispatcher releases jobs of one queue and hands them to this worker's gate, as many as
+// the worker can hold.
 type dispatcher struct {
 	queue     string
 	worker    string         // this process, in owner marks

@@ -1,37 +1,67 @@
-// Package queue runs background jobs whose outbound calls are shaped: each
-// goes exactly when every limit it stands under allows.
+// Package queue is a background job queue for outbound calls. It sends each call as soon
+// as all limits that apply to it allow.
 //
-// A [Client] accepts jobs, a [Worker] makes their calls through handlers
-// registered with [Handle], and [limits.Set] say how fast. A job waits in the lane
-// of its tenant, is released once with a slot, is held until that slot, and is
-// sent. What always holds:
+// A [Client] enqueues jobs. A [Worker] makes their calls through handlers registered with
+// [Handle]. Published limits say how fast the calls may go. A job waits in a lane of its
+// tenant until it is released with a slot, the moment at which every limit admits it. The
+// worker holds the call until that moment.
 //
-//   - No limit is ever exceeded: at the moment of sending, any two calls i..j of
-//     one bucket satisfy count ≤ burst + rate × (t_j − t_i + 5 ms).
-//   - An accepted job ends as exactly one of completed, archived with a reason
-//     (expired is one), or cancelled by an operator. Waiting spends no attempt.
-//   - A job is called at least once, and with the same idempotency key each time.
+// # States
+//
+//	scheduled ───┐
+//	             ▼
+//	enqueue ► waiting ──► active ──┬─► completed   the call succeeded
+//	             ▲                 ├─► archived    permanent, unknown, expired, attempts used up
+//	             ├──── retry ◄─────┤               the call failed, or ParkUntil named a time
+//	             └─────────────────┘               throttled, missed its slot, worker died
+//
+// Operators can cancel a job that is not yet active, which archives it, and retry or
+// delete archived jobs. [lifecycle.State] and [lifecycle.Outcome] list all states of a job
+// and all outcomes of a run.
+//
+// # Guarantees
+//
+//   - No limit is exceeded: when they are sent, any two calls i..j of one bucket satisfy
+//     count ≤ burst + rate × (t_j − t_i + 5 ms).
+//   - An accepted job ends as exactly one of completed, archived with a reason (such as
+//     expired), or cancelled by an operator. Waiting spends no attempt.
+//   - Calls are made at least once, every time with the same idempotency key.
 //   - A shared limit is divided between tenants in proportion to their weights.
 //
-// Putting jobs in: [Client.Enqueue] and [Client.EnqueueMany], with keys
-// ([Job].Key, [KeyUntil]), times and deadlines, and what follows a job
-// ([Job].OnSuccess); [SetPeriodic] for those that come again and again.
+// # Enqueueing
 //
-// Making calls: [Handle] or [HandleResult], [Current] for the job, [SetResult]
-// and [SetActual] for what came of it. The handler's error decides on the [lifecycle.Outcome].
-// [Worker.Use] and [Client.Use] put something around all of them.
+// [Client.Enqueue] and [Client.EnqueueMany] enqueue jobs. A [Job] can have a key that
+// makes it unique (Key, KeyUntil, KeyWindow), an earliest time and a deadline, a
+// [Priority] among the jobs of its tenant, and follow-up jobs (OnSuccess, OnFailure,
+// Callback). [SetPeriodic] enqueues a job on a schedule. [Client.Result] returns a job's
+// state and result.
 //
-// When they go: [operate.Publish] puts [limits.Set] in force: rates, concurrency, units,
-// weights, [sendwindow.Window] and caps. [Priority] orders the jobs of one tenant.
+// # Handling
 //
-// For operators: [operate.PauseJobs], [operate.Apply] with a [operate.Verb], [operate.SetOverride], [operate.Audit],
-// [Explain], [Estimate], [inspect.ListArchived].
+// [Handle] and [HandleResult] register handlers. In a handler, [Current] returns the job,
+// [SetResult] stores a result and [SetActual] corrects the job's costs. The handler's
+// error decides what happens next, see [Handle]. [Worker.Use] and [Client.Use] add
+// middleware.
 //
-// Jobs are asynq tasks and lanes are asynq groups, so asynq's Inspector and
-// command line see and manage them; no other asynq server may serve our queues.
-// Redis 7.0 or later is needed.
+// # Related packages
 //
-// The manual, with the bounds in numbers and a table for those who come from
-// other queues, is docs/queue.md of the repository:
+//   - [github.com/headgate/headgate/queue/limits]: limits, weights, backlog caps
+//   - [github.com/headgate/headgate/queue/sendwindow]: hours in which calls may go
+//   - [github.com/headgate/headgate/queue/limitsfile]: reads limits from a YAML file
+//   - [github.com/headgate/headgate/queue/operate]: publish limits, override them, pause,
+//     cancel, run, retry and delete jobs, read the audit
+//   - [github.com/headgate/headgate/queue/inspect]: why a job waits and when it goes,
+//     backlogs, archived jobs
+//   - [github.com/headgate/headgate/queue/lifecycle]: states, answers and outcomes of jobs
+//   - [github.com/headgate/headgate/queue/validation]: the error of an invalid field
+//   - [github.com/headgate/headgate/queue/workers]: the workers that are alive
+//   - [github.com/headgate/headgate/queue/tracing]: OpenTelemetry
+//   - [github.com/headgate/headgate/queue/queuetest]: tests of producers and handlers
+//
+// Jobs are asynq tasks and lanes are asynq groups, so asynq's Inspector and command line
+// can list and manage them. Do not run an asynq server on the same queues: it would exceed
+// the limits. Redis 7.0 or later is required.
+//
+// The manual is docs/queue.md in the repository:
 // https://github.com/headgate/headgate/blob/main/docs/queue.md.
 package queue

@@ -15,29 +15,30 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
-// accepted is a job that was checked, in the form of enqueue.lua.
+// accepted is a valid job, encoded for enqueue.lua.
 type accepted struct {
 	id, queue, tenant, attributes, kind, digest string
-	fresh                                       bool // the id is new, so no other job has it
+	fresh                                       bool // the id was just made, so no other job has it
 
 	cost          int64
 	costs         string // "unit=n;…"
 	band          int
-	deadline, due int64  // µs and whole seconds since the epoch; 0: none, now
-	unique        string // the key that it holds, where that is not its id
-	window        int64  // µs for which it holds it; 0: until it ends
+	deadline, due int64  // Unix µs, 0: none; Unix seconds, 0: now
+	unique        string // the key that the job holds; "": none, or it is the id
+	window        int64  // µs for which it holds the key; 0: until it ends
 	message       []byte
-	next          []byte // what follows it; see followUps
+	next          []byte // its followUps as JSON; nil: none
 }
 
 const acceptedWords = 6
 
-// append adds the words of enqueue.lua for the job.
+// append adds the job's arguments of enqueue.lua, acceptedWords of them.
 func (a accepted) append(args []any) []any {
 	return append(args, a.id, a.message, a.tenant, "kind="+a.kind+";"+a.attributes, a.digest, a.more())
 }
 
-// more is what few jobs have, "" for the others: each word costs Redis 0.3 µs.
+// more packs the fields that few jobs set into one argument, "" for other jobs: each
+// argument costs Redis 0.3 µs.
 func (a accepted) more() string {
 	if a.fresh && a.cost == 1 && a.costs == "" && a.band == 1 && a.deadline == 0 && a.due == 0 && a.unique == "" && len(a.next) == 0 {
 		return ""
@@ -51,7 +52,7 @@ func (a accepted) more() string {
 
 func (a accepted) size() int { return len(a.message) + len(a.next) }
 
-// accept checks a job that nothing follows, and encodes it.
+// accept checks and encodes a job without its follow-ups.
 func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	c, err := job.check(queue, now)
 	if err != nil {
@@ -60,7 +61,7 @@ func (job Job) accept(queue string, now time.Time) (accepted, error) {
 	return c.encode()
 }
 
-// encode makes the message of a job, which asynq's tools read, and the words of enqueue.lua.
+// encode makes the asynq message of a job and its arguments of enqueue.lua.
 func (job checked) encode() (accepted, error) {
 	a := accepted{
 		queue: job.queue, tenant: rediskey.Escape(job.Tenant), attributes: job.attributes, kind: rediskey.Escape(job.Kind),
@@ -79,10 +80,10 @@ func (job checked) encode() (accepted, error) {
 		}
 		a.id, a.fresh = id.String(), true
 		if job.parent != nil {
-			a.id, a.fresh = job.parent.child, false // the same whenever it is enqueued again
+			a.id, a.fresh = job.parent.child, false // the same id when it is enqueued again
 		}
 	} else {
-		// Escaped parts hold no ':', so no two pairs share an id.
+		// Escaped parts have no ':', so each pair of tenant and key has its own id.
 		a.id = a.tenant + ":" + rediskey.Escape(job.Key)
 		if retention == 0 {
 			retention = keyRetention
@@ -120,7 +121,8 @@ func (job checked) encode() (accepted, error) {
 	return a, nil
 }
 
-// idempotencyKey is handed to providers, whose keys may have 255 characters.
+// idempotencyKey returns the key that is passed to providers. They allow 255 characters,
+// so a longer id is hashed.
 func idempotencyKey(id string) string {
 	if len(id) <= 255 {
 		return id

@@ -15,10 +15,10 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// What follows a job is stored with it (hash field hg_next) and enqueued when it
-// ended: after its mark was written, and before it goes. The keys of the
-// jobs that follow are made from the job's id, so that whatever is repeated
-// (after a crash, a lost reply, a second delivery) finds them there.
+// The follow-ups of a job are stored with it, in the hash field hg_next. They are enqueued
+// when the job has ended: after the outcome was written to the job, and before the job
+// is completed or archived. A follow-up's key is made from the job's id, so enqueueing it
+// again after a crash, a lost reply or a second delivery finds the existing job.
 
 const (
 	maxChained   = 8
@@ -27,14 +27,14 @@ const (
 	callbackKind = "webhook"
 )
 
-// followUps is what stands in hg_next.
+// followUps is the content of hg_next.
 type followUps struct {
 	Success  *nextJob `json:",omitzero"`
 	Failure  *nextJob `json:",omitzero"`
 	Callback string   `json:",omitzero"`
 }
 
-// nextJob is a job as JSON, with all its fields, those of tomorrow too.
+// nextJob is a job as JSON. It embeds all fields of Job, so new ones are encoded too.
 type nextJob struct {
 	jobFields
 	Payload   nextPayload
@@ -44,22 +44,22 @@ type nextJob struct {
 
 type jobFields Job
 
-// nextPayload keeps a payload to the byte: JSON within JSON would be rewritten.
+// nextPayload keeps the exact bytes of a payload: JSON within JSON would be rewritten.
 type nextPayload struct {
 	Text  string `json:",omitzero"`
-	Bytes []byte `json:",omitzero"` // what is not UTF-8
+	Bytes []byte `json:",omitzero"` // of a payload that is not UTF-8
 }
 
 func (job Job) follows() bool {
 	return job.OnSuccess != nil || job.OnFailure != nil || job.Callback != ""
 }
 
-// accept checks a job with all that follows it, and encodes both.
+// accept checks and encodes a job with its follow-ups.
 func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Time) (accepted, error) {
 	if !job.follows() {
 		return job.accept(queue, now)
 	}
-	// It is remembered as a job with a key is: what came of it will be asked.
+	// Kept like a job with a key, because somebody may ask for its result.
 	job.Retention = cmp.Or(job.Retention, keyRetention)
 	a, err := job.accept(queue, now)
 	errs := []error{err}
@@ -93,7 +93,7 @@ func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Tim
 	return a, nil
 }
 
-// tooDeep names the field under which more than n jobs follow one another.
+// tooDeep returns the field that has a chain of more than n jobs; "": none.
 func (job Job) tooDeep(n int) string {
 	for _, f := range job.children() {
 		if n == 0 || f.job.tooDeep(n-1) != "" {
@@ -118,7 +118,8 @@ func (job Job) children() (children []childJob) {
 	return children
 }
 
-// checkNext says of all that follows a job what would be refused when it is enqueued.
+// checkNext checks all follow-ups of a job and returns the errors that enqueueing them
+// would return. path is put before the names of their fields.
 func (c *Client) checkNext(ctx context.Context, job Job, now time.Time, path string) (errs []error) {
 	for _, f := range job.children() {
 		child, path := *f.job, path+f.field+"."
@@ -145,7 +146,7 @@ func (c *Client) checkNext(ctx context.Context, job Job, now time.Time, path str
 	return errs
 }
 
-// under puts the path of a follow-up in front of the fields that errors name.
+// under puts the path of a follow-up before the fields that errors name.
 func under(path string, err error) []error {
 	if err == nil {
 		return nil
@@ -162,8 +163,8 @@ func under(path string, err error) []error {
 	return all
 }
 
-// callbackProblem says why text is no URL to call, without repeating it: it may
-// hold secrets.
+// callbackProblem returns why text is not a valid Callback, or "". It does not quote the
+// text, which may have secrets.
 func callbackProblem(text string) string {
 	u, err := url.Parse(text)
 	switch {

@@ -5,103 +5,106 @@ import (
 	"time"
 )
 
-// Job is one outbound call wanted by the application.
+// Job is one outbound call to make.
 type Job struct {
 	// Kind names the handler that makes the call: letters, digits, '.', '_',
 	// '-' and ':', at most 64. Required.
 	Kind string
 
-	// Tenant is on whose behalf the call is made: 1 to 128 bytes of UTF-8
-	// without control characters. Required.
+	// Tenant is the customer or account on whose behalf the call is made: 1 to 128
+	// bytes of UTF-8 without control characters. Required.
 	Tenant string
 
-	// Key makes the job the only one of its tenant and queue with this key, while
-	// it lives and for Retention after: enqueueing the same again answers with
-	// the job that is there. An archived job lives until it is deleted. At most 256
-	// bytes. "" gives the job an id of its own.
+	// Key makes the job unique in its tenant and queue. Enqueueing the same job again
+	// returns the existing one. The key is taken while the job exists, and for Retention
+	// after it completed; an archived job exists until it is deleted. KeyUntil and
+	// KeyWindow change that. At most 256 bytes. "" means that the job is not unique.
 	Key string
 
-	// Queue is where the job waits. "" means the queue whose limits name Kind, or
-	// where no limits were published, the queue of Kind's own name.
+	// Queue is where the job waits. "" means the queue whose limits list Kind, or, if no
+	// limits were published, the queue named like Kind.
 	Queue string
 
-	// KeyUntil is how long Key keeps others out; "" means while the job lives or
-	// is remembered.
+	// KeyUntil says when Key is free for another job. "" means [Forgotten].
 	KeyUntil KeyUntil
 
-	// KeyWindow makes Key keep others out for so long from enqueueing, whatever
-	// becomes of the job: 1 s to 30 days. Not with KeyUntil. 0: KeyUntil says it.
+	// KeyWindow keeps Key taken for a fixed time from enqueueing, whatever happens to
+	// the job: 1 s to 30 days. 0 means that KeyUntil applies. Only one of the two can
+	// be set.
 	KeyWindow time.Duration
 
-	// Priority puts the job before its tenant's others of lower priority, never
-	// before another tenant's; "" means Normal. Of ten jobs that go at least one is
-	// the one that has waited longest among the lower ones.
+	// Priority puts the job before jobs of lower priority of the same tenant, never
+	// before another tenant's jobs. "" means Normal. At least one in ten released jobs
+	// is the longest waiting one of a lower priority.
 	Priority Priority
 
-	// At is the earliest moment of the call, to the second, at most 10 years
-	// ahead; zero or past: now. In does the same relative to now. Not both.
+	// At is the earliest time of the call, to the second, at most 10 years ahead. Zero
+	// or a past time means now. In is the same relative to now. Only one of the two can
+	// be set.
 	At time.Time
 	In time.Duration
 
-	// Deadline is when the call is not wanted any more: a job that could not go
-	// before is archived as expired, without a call. Zero means none.
+	// Deadline is the time after which the call is no longer wanted. A job whose call
+	// has not started by then is archived as expired. Zero means no deadline.
 	Deadline time.Time
 
-	// MaxAttempts is how many calls may fail before the job is archived, 1 to
-	// 1,000; 0 means 10. Waiting for a limit is not an attempt.
+	// MaxAttempts is the maximum number of failed calls before the job is archived, 1
+	// to 1,000. 0 means 10. Waiting for a limit is not an attempt.
 	MaxAttempts int
 
-	// Cost is how many permits the call takes of each limit without a unit; 0
+	// Cost is the number of permits the call takes from each limit without a unit. 0
 	// means 1.
 	Cost int64
 
-	// Costs is what the call takes of limits with a unit, such as "tokens": at
-	// most 8, 0 to 2^40 each. An estimate will do: [SetActual] corrects it after
-	// the call. Limits whose unit is not in it do not hold the job.
+	// Costs is what the call takes from limits with a unit, by unit, such as "tokens":
+	// at most 8 units, 0 to 2^40 each. It may be an estimate: [SetActual] corrects it
+	// after the call. Limits with a unit that is not in Costs do not apply to the job.
 	Costs map[string]int64
 
-	// Attributes are what limits may be per, besides the tenant: at most 16,
-	// names of a-z, 0-9 and '_', values of at most 128 bytes.
+	// Attributes are names and values that limits can use in per, besides the tenant:
+	// at most 16, names of a-z, 0-9 and '_', values of at most 128 bytes.
 	Attributes map[string]string
 
-	// Headers are carried to the handler ([Running]) beside the payload, such as
-	// a trace: at most 16 and 1 KiB in all, names of a-z, 0-9 and '-', values
-	// without control characters. Names that begin with "headgate-" are taken.
-	// They are no part of what makes two jobs with one Key the same.
+	// Headers are passed to the handler ([Running]) with the payload, such as a trace:
+	// at most 16 and 1 KiB in all, names of a-z, 0-9 and '-', values without control
+	// characters. Names that begin with "headgate-" are reserved. Headers are not
+	// compared when a job with the same Key is enqueued again.
 	Headers map[string]string
 
-	// Payload is what the handler gets: []byte and json.RawMessage as they are,
-	// anything else as JSON. At most 1 MiB.
+	// Payload is passed to the handler: []byte and json.RawMessage unchanged, any other
+	// value encoded as JSON. At most 1 MiB.
 	Payload any
 
-	// Retention is how long a completed job is remembered, so that its Key stays
-	// taken. 0 means 24 h for a job with a Key, and not at all without.
+	// Retention is how long a completed job is kept, and its Key with it. 0 means 24 h
+	// for a job with a Key, OnSuccess, OnFailure or Callback; other jobs are deleted
+	// when they complete.
 	Retention time.Duration
 
-	// OnSuccess is enqueued when the call succeeded, OnFailure when the job ended
-	// without: archived, expired or cancelled. Both are checked with the job, also
-	// what follows them in turn: at most 8 deep, 256 KiB in all. Without a Tenant
-	// they are this job's tenant's; without a Key they come exactly once for each
-	// end of this job. In counts from that end. Their handlers find this job's id
-	// and result in [Running]. One that cannot be enqueued then is not dropped:
-	// while its backlog is full, this job waits in asynq's retry set, its call
-	// made; and when it is refused for good (its Deadline has passed, its Key is
-	// another's) this job is archived with the reason. A job with any of these
-	// three is remembered like one with a Key.
+	// OnSuccess is enqueued when the call has succeeded, OnFailure when the job has
+	// ended without success: archived, expired or cancelled. Both can have follow-ups
+	// of their own, at most 8 deep and 256 KiB in all, and are checked when this job
+	// is enqueued. Tenant defaults to this job's tenant. Without a Key, each is enqueued
+	// exactly once for each end of this job. In counts from that end. The follow-up's
+	// handler finds this job's id and result in [Running].
+	//
+	// A follow-up that cannot be enqueued is not dropped. While its backlog is full,
+	// this job, whose call was made, waits in asynq's retry set. If the follow-up is
+	// rejected for good, because its Deadline has passed or its Key belongs to another
+	// job, this job is archived with the reason.
 	OnSuccess, OnFailure *Job
 
-	// Callback is an http or https URL that gets a POST when the job ended, in
-	// whatever way: a job of kind "webhook" for the same tenant, with the body
+	// Callback is an http or https URL that receives a POST when the job has ended in
+	// any way. The POST is a job of kind "webhook" of the same tenant, with the body
 	// {"id","kind","tenant","state","outcome","attempts","result" or "error"}.
 	Callback string
 
-	parent *parentOf // the job that this one follows
+	parent *parentOf // the job that this one follows; nil: none
 }
 
 // Priority orders the jobs of one tenant.
 type Priority string
 
-// The priorities; a job without one is Normal.
+// The priorities.
 const (
 	High   Priority = "high"
 	Normal Priority = "normal"
@@ -122,11 +125,11 @@ func (p Priority) band() int {
 type KeyUntil string
 
 const (
-	// Forgotten: while the job lives, and Retention after; enqueueing the same
-	// job again answers with it.
+	// Forgotten keeps the key taken while the job exists and for Retention after it
+	// completed. It is the default.
 	Forgotten KeyUntil = ""
 
-	// Ended: until the job has ended, however.
+	// Ended frees the key when the job has ended in any way.
 	Ended KeyUntil = "ended"
 )
 
@@ -137,9 +140,9 @@ const (
 	keyRetention = 24 * time.Hour
 )
 
-// Validate says what [Client.Enqueue] would refuse of the job, whatever the limits and
-// whatever is in Redis: an [validation.Error] for each field that is wrong, joined. What is
-// to follow it is left out.
+// Validate reports the invalid fields of the job: a [validation.Error] for each, joined.
+// [Client.Enqueue] checks the same and more: limits, what is in Redis, and the job's
+// follow-ups, which Validate leaves out.
 func (job Job) Validate() error {
 	_, err := job.check(cmp.Or(job.Queue, "any"), time.Now())
 	return err

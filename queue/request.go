@@ -10,19 +10,18 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// request is one call of enqueue.lua for jobs of one queue. All tries of it are the same
-// words with the same ids, so what was accepted by one whose reply was lost is known to the
-// next.
+// request is one call of enqueue.lua for jobs of one queue. Every try of a request has the
+// same arguments and ids, so a retry after a lost reply finds the jobs that were accepted.
 type request struct {
 	queue   string
 	jobs    int
 	line    *line
 	args    []any
-	unknown time.Time // when the first try was sent of which nobody knows whether it arrived
+	unknown time.Time // when the first try was sent that may have arrived; zero: none was
 }
 
-// line is what requests of a client have in common of which each is answered before the next
-// is sent: Redis keeps only the answers to the latest of a line.
+// line is a sequence of requests, each of which is answered before the next is sent. Redis
+// keeps only the answers to the latest request of a line.
 type line struct {
 	id       string
 	requests int64
@@ -51,8 +50,8 @@ func (c *Client) takeLine() *line {
 	return l
 }
 
-// freeLine gives the line of an answered request to the next one. A request that was sent
-// more than once keeps its line, because a try of it may still arrive.
+// freeLine lets later requests use the line of an answered request. A line is not used
+// again after a try without an answer, because that try may still arrive.
 func (c *Client) freeLine(r *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,13 +60,14 @@ func (c *Client) freeLine(r *request) {
 	}
 }
 
-// deliver sends a request until it is answered.
+// deliver sends a request, again if necessary, until it is answered or again gives up.
 func (c *Client) deliver(ctx context.Context, r *request, again *retry) ([]any, error) {
 	answers, err := c.try(ctx, r)
 	return c.persist(ctx, r, answers, err, again)
 }
 
-// persist tries a request again whose last try was answered so, as often as that may help.
+// persist takes the answers or the error of a request's last try. After an error it tries
+// the request again while that may help.
 func (c *Client) persist(ctx context.Context, r *request, answers []any, err error, again *retry) ([]any, error) {
 	for err != nil {
 		if certain(err) && !passing(err) || !again.wait(ctx, r.unknown) {
@@ -101,7 +101,7 @@ func (c *Client) try(ctx context.Context, r *request) ([]any, error) {
 	return answers, err
 }
 
-// answersOf are the answers of enqueue.lua to so many jobs.
+// answersOf returns the answers in a reply of enqueue.lua to this many jobs.
 func answersOf(reply any, jobs int) ([]any, error) {
 	answers, ok := reply.([]any)
 	if !ok || len(answers) != jobs {
@@ -110,7 +110,7 @@ func answersOf(reply any, jobs int) ([]any, error) {
 	return answers, nil
 }
 
-// ready returns why nothing can be sent to a queue.
+// ready prepares a queue for requests, or returns why nothing can be sent to it.
 func (c *Client) ready(ctx context.Context, queue string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (c *Client) ready(ctx context.Context, queue string) error {
 	return c.register(ctx, queue)
 }
 
-// register lists a queue among those of asynq.
+// register adds a queue to asynq's list of queues.
 func (c *Client) register(ctx context.Context, queue string) error {
 	c.mu.Lock()
 	known := c.registered[queue]

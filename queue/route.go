@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// routes knows which queue serves a kind. It asks Redis again every few
-// seconds, and for a kind that it does not know.
+// routes looks up the queue that serves a kind. It reads all routes from Redis again after
+// routesAge, or for a kind that it does not know.
 type routes struct {
 	redis redis.UniversalClient
 
@@ -51,7 +51,7 @@ func (r *routes) queueOf(ctx context.Context, job Job) (string, error) {
 	return "", validation.Field("kind", fmt.Sprintf("no queue serves %s%s", check.Quote(job.Kind), check.Suggest(job.Kind, slices.Sorted(maps.Keys(r.known)))))
 }
 
-// lookupError reports that Redis did not say which queue serves a kind.
+// lookupError reports that the queue of a kind could not be read from Redis.
 type lookupError struct {
 	kind string
 	err  error

@@ -7,19 +7,19 @@ import (
 	"github.com/headgate/headgate/internal/coalesce"
 )
 
-// gathered is a job that was enqueued by itself. While requests of other callers are under
-// way to its queue it waits, and then shares a request with their jobs.
+// gathered is a job of [Client.Enqueue]. While other requests to its queue are in flight it
+// waits, and then shares a request with the jobs of other callers.
 type gathered struct {
 	job accepted
 
-	// Once it was sent:
+	// Set when the job was sent:
 	request *request
-	at      int   // its place in the request
+	at      int   // index in the request
 	answers []any // of the request
 	err     error
 }
 
-// sharing is where the jobs of concurrent callers gather for a queue.
+// sharing returns the group that collects the jobs of concurrent callers for a queue.
 func (c *Client) sharing(queue string) *coalesce.Group[*gathered] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,7 +34,7 @@ func (c *Client) sharing(queue string) *coalesce.Group[*gathered] {
 	return s
 }
 
-// deliverOne sends a job, alone or with those of other callers, until it is answered.
+// deliverOne sends a job, alone or with the jobs of other callers, and returns its answer.
 func (c *Client) deliverOne(ctx context.Context, job accepted, again *retry) (any, error) {
 	g := &gathered{job: job}
 	sent, err := c.sharing(job.queue).Do(ctx, g)
@@ -44,10 +44,10 @@ func (c *Client) deliverOne(ctx context.Context, job accepted, again *retry) (an
 	case err != nil:
 		return nil, fmt.Errorf("enqueue in %q: %w: %w", job.queue, ErrUnknown, err)
 	}
-	// A request that may have arrived is repeated as it was, because only that is safe.
+	// If the request may have arrived, only repeating it unchanged is safe.
 	r, at := g.request, g.at
 	if g.err != nil && r.jobs > 1 && r.unknown.IsZero() {
-		// Nothing was enqueued. Other callers may give up, so their jobs are not sent again.
+		// Nothing was enqueued. The other callers may give up, so only this job is sent again.
 		r, at = c.newRequest([]accepted{job}), 0
 	}
 	answers, err := c.persist(ctx, r, g.answers, g.err, again)
@@ -57,7 +57,7 @@ func (c *Client) deliverOne(ctx context.Context, job accepted, again *retry) (an
 	return answers[at], nil
 }
 
-// sendGathered sends jobs of a queue in one request, once.
+// sendGathered sends jobs of a queue in one request, without retries.
 func (c *Client) sendGathered(ctx context.Context, all []*gathered) {
 	jobs := make([]accepted, len(all))
 	for i, g := range all {

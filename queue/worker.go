@@ -23,33 +23,33 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// Config says what a worker serves.
+// Config configures a [Worker].
 type Config struct {
-	// Redis is where the queues are. Required. The worker opens connections of
-	// its own and closes them.
+	// Redis has the options of the Redis with the queues. Required. The worker opens and
+	// closes its own connections.
 	Redis *redis.UniversalOptions
 
-	// Queues to serve, at most 10. Required.
+	// Queues are the names of the queues to serve, at most 10. Required.
 	Queues []string
 
-	// Concurrency is how many jobs the process holds at once, waiting for their
-	// slots or being sent; 0 means 1,000. Half a second of the rates it serves,
-	// and what is in flight, should find room.
+	// Concurrency is the maximum number of jobs that the process holds at once, waiting
+	// for their slots or in flight. 0 means 1,000. It should have room for half a second
+	// of the rates that the worker serves, plus the calls in flight.
 	Concurrency int
 
-	// ShutdownTimeout is how long Run waits for calls that are being made when
-	// it is told to stop; 0 means 30 s.
+	// ShutdownTimeout is how long [Worker.Run] waits for calls in flight when it stops. 0
+	// means 30 s.
 	ShutdownTimeout time.Duration
 
-	// Logger gets what happens; nil: nothing is logged.
+	// Logger receives log records. nil disables logging.
 	Logger *slog.Logger
 
-	// Observer is told what happens, for metrics; nil: nobody.
+	// Observer receives events for metrics. nil means none.
 	Observer Observer
 
-	// Details goes with what the worker tells of itself every 5 s ([workers.List]), as
-	// JSON: at most [workers.MaxDetails], else it is left out, which is logged once. It must be
-	// quick. nil: nothing.
+	// Details returns a value that is published as JSON with the worker's state every
+	// 5 s, see [workers.List]. More than [workers.MaxDetails] bytes are left out, which
+	// is logged once. Details must be fast. nil means no details.
 	Details func() any
 }
 
@@ -58,23 +58,24 @@ const (
 	maxQueues          = 10
 )
 
-// Worker runs jobs: it releases them at their slots and calls their handlers.
+// Worker runs jobs: it releases them from their lanes and calls their handlers at their
+// slots.
 type Worker struct {
 	config     Config
-	redis      redis.UniversalClient // ours
+	redis      redis.UniversalClient // opened and closed by Run
 	handlers   map[string]*handler
 	middleware []Middleware
 	observer   Observer
 	logger     *slog.Logger
 	live       map[string]*liveRuns // by queue
-	poll       time.Duration        // of the dispatchers
+	poll       time.Duration        // maximum time between two rounds of a dispatcher
 
 	mu    sync.Mutex
 	ready error
 }
 
-// New makes a worker. It does not talk to Redis yet; [Handle] registers what it
-// does and [Worker.Run] starts it.
+// New returns a worker. It does not connect to Redis: [Handle] registers handlers, and
+// [Worker.Run] starts the worker.
 func New(config Config) (*Worker, error) {
 	var errs []error
 	if config.Redis == nil || len(config.Redis.Addrs) == 0 {
@@ -113,7 +114,7 @@ func New(config Config) (*Worker, error) {
 	return w, nil
 }
 
-// Ready is nil while the worker takes jobs, else why it does not.
+// Ready returns nil while the worker takes jobs, and otherwise why it does not.
 func (w *Worker) Ready() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,16 +127,14 @@ func (w *Worker) setReady(err error) {
 	w.ready = err
 }
 
-// Run serves the queues until ctx is done, then stops: jobs that are held go
-// back to their lanes with their slots, and calls that are being made are
-// finished, or cut off after ShutdownTimeout. It returns nil once what came of
-// them is in Redis, for which calls that were cut off have 5 s, or the reason why
-// it could not start. What goes on even then is given back as a job of which nobody knows
-// what comes of it.
+// Run serves the queues until ctx is done and then stops. Jobs that wait for their slots
+// go back to their lanes with their slots. Calls in flight are finished, or cut off after
+// ShutdownTimeout and then given 5 s to settle. A call that goes on even then is given up,
+// and its job is recovered as one whose outcome is unknown. Run returns nil after a stop,
+// and an error if the worker cannot start.
 //
-// A call leaves at its slot only if a thread is free at that moment. The programs of this
-// project set Go's runtime for that, and a program of your own does well to do the same:
-// GOGC=800, and GOMAXPROCS=3 where Go gives fewer.
+// A call is sent on time only if a thread is free at its slot. The programs of this project
+// set GOGC=800, and GOMAXPROCS=3 if Go chooses fewer; do the same in your own programs.
 func (w *Worker) Run(ctx context.Context) error {
 	if len(w.handlers) == 0 {
 		return errors.New("queue: the worker has no handlers")
@@ -168,7 +167,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	roles := newRoles(w.redis, id)
 	dispatchers := w.parts(id, clocks, roles, capacity, sending, renewals, running, base, stopping, finished)
 
-	// It lives until its last call is settled.
+	// The worker reports that it is alive until its last call is settled.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	var beating sync.WaitGroup
 	heart := w.newHeart(id, clocks[w.config.Queues[0]], capacity, sending, w.live, renewals)
@@ -216,8 +215,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// finish waits for what runs, and cuts it off when the time to stop is up. Then calls
-// have [store.Timeout] left to settle what is known of them.
+// finish waits for the runs, and cuts them off after ShutdownTimeout. They then have
+// [store.Timeout] to settle.
 func (w *Worker) finish(running *sync.WaitGroup, cutOff context.CancelFunc) {
 	ended := make(chan struct{})
 	go func() {
@@ -247,7 +246,7 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, c
 		escaped = append(escaped, rediskey.Escape(kind))
 	}
 	kinds := kindList(escaped)
-	// A call that takes longer than this was cut off.
+	// No call takes longer than this: it would have been cut off.
 	lease := store.Timeout
 	for _, h := range w.handlers {
 		lease = max(lease, h.timeout+store.Timeout)
@@ -273,5 +272,5 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, c
 	return dispatchers
 }
 
-// kindList is kinds as the scripts look them up.
+// kindList joins kinds into the form in which the scripts look them up.
 func kindList(kinds []string) string { return "," + strings.Join(kinds, ",") + "," }
