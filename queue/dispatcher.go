@@ -63,10 +63,10 @@ func (c *capacity) free(n int64) {
 // the worker can hold.
 type dispatcher struct {
 	queue     string
-	worker    string         // this process, in owner marks
-	runs      *atomic.Int64  // how many runs of it have a number, of all queues
+	worker    string         // id of this process, in owner marks
+	runs      *atomic.Int64  // latest run number of this process, for all queues
 	hand      func([]handed) // takes the jobs that are handed over
-	kinds     string         // that the worker has handlers for, as dispatch.lua takes them
+	kinds     string         // kinds with a handler, in the form of dispatch.lua
 	redis     redis.UniversalClient
 	capacity  *capacity
 	observer  Observer
@@ -75,27 +75,30 @@ type dispatcher struct {
 	clock     *redisClock
 	pauses    *pauses
 	starving  *starvation
-	sending   *atomic.Int64 // calls under way, of all queues
+	sending   *atomic.Int64 // calls in flight, of all queues
 	unheard   unheard
-	reserved  int64         // places for what the next round hands over
-	lastRound time.Duration // when the latest round ended, on the boot clock
-	roles     *roles        // of other workers
-	live      *liveRuns     // what this process runs of the queue
-	had       bool          // it had jobs of the queue after the latest round
-	stands    atomic.Bool   // another worker leads, see lead.go
-	poll      time.Duration // how long a lane that was empty goes unseen, unless something wakes the dispatcher
+	reserved  int64         // places reserved for the jobs of the next round
+	lastRound time.Duration // end of the latest round, on the boot clock
+	roles     *roles        // roles of other workers
+	live      *liveRuns     // runs of the queue's jobs in this process
+	had       bool          // this process had jobs of the queue after the latest round
+	stands    atomic.Bool   // standing by, because another worker leads; see lead.go
+	poll      time.Duration // maximum time between two rounds
 	wakes     chan struct{} // has a value when a lane may go on
-	called    chan struct{} // has a value when all workers are to look
-	stepped   chan struct{} // has a value when redis's clock was set back; nil: nothing is done about it
-	replans   *replans      // nil: nothing is done about them
-	lease     time.Duration // how long the call of a probe may take; 0: a minute
+	called    chan struct{} // has a value when all workers should make a round
+	stepped   chan struct{} // has a value when Redis's clock was set back; nil: not handled
+	replans   *replans      // nil: not handled
+	lease     time.Duration // maximum time of a probe's call; 0: a minute
 }
 
-// unheard is the runs of calls of dispatch.lua to which no answer came: the number of the
-// first one, and how many jobs may have been handed over, which are asked for again.
-type unheard struct{ first, runs int64 }
+// unheard is the jobs of calls of dispatch.lua whose reply was lost. They may have been
+// handed over, so the next call asks for them again.
+type unheard struct {
+	first int64 // run number of the first such job; 0: no reply was lost
+	runs  int64 // maximum number of such jobs
+}
 
-// wake brings the next round forward.
+// wake starts the next round now.
 func (d *dispatcher) wake() {
 	select {
 	case d.wakes <- struct{}{}:
@@ -103,7 +106,7 @@ func (d *dispatcher) wake() {
 	}
 }
 
-// call has it look also where it stands by.
+// call starts the next round now, even if the dispatcher stands by.
 func (d *dispatcher) call() {
 	select {
 	case d.called <- struct{}{}:
@@ -112,10 +115,9 @@ func (d *dispatcher) call() {
 }
 
 const (
-	// idleDispatch is after how long a dispatcher looks that nobody told of anything.
-	idleDispatch    = time.Second
-	slowestDispatch = 50 * time.Millisecond
-	fastestDispatch = 5 * time.Millisecond
+	idleDispatch    = time.Second           // time between rounds while nothing happens
+	slowestDispatch = 50 * time.Millisecond // maximum wait of a full worker for a place
+	fastestDispatch = 5 * time.Millisecond  // minimum time between rounds
 
 	maxHanded = 50 // jobs in one call of dispatch.lua
 )
@@ -127,7 +129,7 @@ func (d *dispatcher) Run(ctx context.Context) {
 	beside.Go(func() { d.replanAfterSteps(ctx) })
 	beside.Go(func() { d.replanAfterHolds(ctx) })
 	defer func() {
-		if d.unheard.first > 0 { // what it does not know of would wait until others miss it
+		if d.unheard.first > 0 { // else jobs of a lost reply wait until other workers recover them
 			_, _ = d.round(context.WithoutCancel(ctx), 0)
 		}
 		d.resign()
@@ -167,22 +169,22 @@ func (d *dispatcher) Run(ctx context.Context) {
 	}
 }
 
-// room is how many more jobs this process can hold. It reserves places for a round.
+// room reserves places for a round and returns how many more jobs this process can hold.
 func (d *dispatcher) room() int64 {
 	d.reserved += d.capacity.reserve(maxHanded - d.reserved)
 	return max(d.capacity.all-d.capacity.taken.Load(), 0) + d.reserved
 }
 
-// fill gives back the reserved places that a round did not fill.
+// fill gives back the reserved places that a round with this many jobs did not use.
 func (d *dispatcher) fill(jobs int) {
 	unused := d.reserved - int64(jobs)
 	d.reserved = 0
 	d.capacity.free(unused)
 }
 
-// roundAnswer is what dispatch.lua answers, see there.
+// roundAnswer is the reply of dispatch.lua, where the fields are described.
 type roundAnswer struct {
-	again                        time.Duration // below 0: not before somebody acts
+	again                        time.Duration // time until the next round; below 0: no job is due
 	waiting, forwarded, enqueued int64
 	pauses                       int64
 	full, stepped, understood    bool
@@ -190,11 +192,11 @@ type roundAnswer struct {
 	jobs                         []handed
 }
 
-// ask runs dispatch.lua for so many jobs. The first of the runs that it begins has the
-// number run.
+// ask runs dispatch.lua for at most room jobs. The first job gets the run number run.
 func (d *dispatcher) ask(ctx context.Context, room, run int64) (a roundAnswer, err error) {
-	// A quarter of the places is kept for jobs that may go at once, or slots of
-	// a busy tenant would fill the worker and a quiet one would wait behind them.
+	// A quarter of the places is kept for jobs that may go at once. Otherwise jobs of a
+	// busy tenant that wait for their slots would fill the worker, and a quiet tenant
+	// would wait behind them.
 	ahead := max(room-d.capacity.all/4, 0)
 	var sent time.Duration
 	var reply any
@@ -224,7 +226,8 @@ func (d *dispatcher) ask(ctx context.Context, room, run int64) (a roundAnswer, e
 	return a, err
 }
 
-// round releases once and says when to come back.
+// round runs dispatch.lua once, hands over the released jobs and returns the time until the
+// next round.
 func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, error) {
 	filled := 0
 	defer func() {
@@ -243,7 +246,7 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 		}
 		return 0, err
 	case !a.understood:
-		return chores.Every, nil // what it could not understand is among the faults, which are logged
+		return chores.Every, nil // a key of the queue is damaged; the fault is logged
 	}
 	d.unheard = unheard{}
 	filled = len(a.jobs)
@@ -265,8 +268,8 @@ func (d *dispatcher) round(ctx context.Context, room int64) (time.Duration, erro
 	return d.next(ctx, a), nil
 }
 
-// follow takes note of what a round says besides jobs: pauses that were changed, and a
-// clock that was set back.
+// follow handles the rest of a round's answer: changed pauses, and a clock that was set
+// back.
 func (d *dispatcher) follow(ctx context.Context, a roundAnswer) error {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
@@ -282,7 +285,7 @@ func (d *dispatcher) follow(ctx context.Context, a roundAnswer) error {
 	return nil
 }
 
-// next is when the next round comes. A full worker waits for a free place first.
+// next returns the time until the next round. A full worker waits for a free place first.
 func (d *dispatcher) next(ctx context.Context, a roundAnswer) time.Duration {
 	switch {
 	case a.full:
@@ -294,8 +297,8 @@ func (d *dispatcher) next(ctx context.Context, a roundAnswer) time.Duration {
 		}
 		return 0
 	case a.again > 0:
-		// Half of what was released ahead has gone by then: often enough to keep
-		// the rate, and far less often than a slot.
+		// By then half of the jobs released ahead are sent. That is often enough to keep
+		// the rate, and far less often than once per slot.
 		return min(max(a.again-store.Horizon/2, fastestDispatch), d.poll)
 	case a.again < 0:
 		return d.poll

@@ -10,24 +10,25 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// A job without follow-ups ends in one step (settle.lua). One with follow-ups ends in three,
-// and none comes before the one in front of it is in Redis: its mark is written, what follows
-// it is enqueued, and the job is put away. A worker that dies between them leaves a job that
-// the next worker finds by its mark: it goes on from there, and calls nothing.
+// A job without follow-ups ends in one step, settle.lua. A job with follow-ups ends in three
+// steps, each of which starts when the one before is in Redis: its outcome is marked on the
+// job, its follow-ups are enqueued, and the job is put away (deleted, completed or archived).
+// If the worker dies in between, the next worker finds the mark and goes on from there,
+// without a call.
 
-// endError is why a job ended for good without success.
+// endError is the reason for which a job ended for good without success.
 type endError struct{ err error }
 
 func (e *endError) Error() string { return check.BoundReason(e.err.Error()) }
 func (e *endError) Unwrap() error { return e.err }
 
-// end is what stands in Redis of a job that has ended.
+// end is what Redis has of a job that has ended.
 type end struct {
 	outcome lifecycle.Outcome
 	reason  string
 	result  string
-	next    string // the jobs that follow it, encoded
-	times   string // how often it was archived and run again before; "" for never
+	next    string // followUps as JSON; "": none
+	times   string // how often it was archived and then retried before; "": never
 }
 
 func (e end) verdict() verdict {

@@ -24,11 +24,11 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// parentOf is what a job that follows another is told of it.
+// parentOf is what a follow-up carries of the job that it follows.
 type parentOf struct {
 	id, reason string
 	result     []byte
-	child      string // id of the child, where its Key is not its id
+	child      string // id of the follow-up, if its id is not made from its Key
 }
 
 func (p *parentOf) write(headers map[string]string) {
@@ -51,8 +51,8 @@ func (job *Running) readParent(headers map[string]string) {
 	}
 }
 
-// callbackBody is what the receiver of a Callback gets. It must not change from
-// one sending to the next, so there is no time in it.
+// callbackBody is the body of a Callback. It has no time in it, so that it is the same
+// whenever it is sent again.
 type callbackBody struct {
 	ID       string            `json:"id"`
 	Kind     string            `json:"kind"`
@@ -68,7 +68,7 @@ func (e end) callback(job *Running) (json.RawMessage, error) {
 	body := callbackBody{ID: job.ID, Kind: job.Kind, Tenant: job.Tenant, State: "completed", Outcome: e.outcome, Attempts: job.Attempt}
 	switch e.outcome {
 	case lifecycle.Done:
-	case lifecycle.Expired, lifecycle.Crashed, lifecycle.Cancelled: // not by an attempt that failed
+	case lifecycle.Expired, lifecycle.Crashed, lifecycle.Cancelled: // ended without another attempt
 		body.Attempts--
 		fallthrough
 	default:
@@ -91,7 +91,8 @@ func (e end) callback(job *Running) (json.RawMessage, error) {
 	return json.Marshal(body)
 }
 
-// nextOf makes the jobs that follow one that ended, with the fields that named them.
+// nextOf returns the follow-ups of a job that ended, and the fields of [Job] that define
+// them.
 func (e end) nextOf(queue string, job *Running) (fields []string, jobs []Job, err error) {
 	var next followUps
 	if err := json.Unmarshal([]byte(e.next), &next); err != nil {
@@ -122,8 +123,8 @@ func (e end) nextOf(queue string, job *Running) (fields []string, jobs []Job, er
 	return fields, jobs, nil
 }
 
-// follow enqueues what follows a job that ended. It answers how that stands:
-// followed, or with the error, refused for good, later, or not known.
+// follow enqueues the follow-ups of a job that ended. If not all of them are enqueued, it
+// returns the worst fate and the errors.
 func (g *gate) follow(ctx context.Context, job *Running, e end) (fate, error) {
 	if e.next == "" {
 		return followed, nil
@@ -144,13 +145,13 @@ func (g *gate) follow(ctx context.Context, job *Running, e end) (fate, error) {
 	return worst, errors.Join(errs...)
 }
 
-// fate is how the enqueueing of follow-ups stands, the better first.
+// fate is the result of enqueueing follow-ups. A higher value wins over a lower one.
 type fate int
 
 const (
 	followed fate = iota
-	refused       // and it will always be
-	later         // there is no room for it now
+	refused       // rejected for good
+	later         // rejected for now, such as for a full backlog
 	unclear       // Redis did not answer
 )
 
@@ -164,11 +165,11 @@ func fateOf(err error) fate {
 	return later
 }
 
-// putAway ends a job that bears its mark: it enqueues what follows, then the job goes.
-// A follow-up for which there is no room sends the job around through the retry set, so
-// that it does not stand in the way of those that make room. One that is refused for
-// good leaves its job in the archive, with the reason; a job that was done stays so,
-// and to run it again only tries again what follows.
+// putAway ends a job whose outcome is marked: it enqueues the follow-ups, and then the job
+// goes. If there is no room for a follow-up, the job waits in the retry set, so that it
+// does not block the jobs that make room. If a follow-up is rejected for good, the job is
+// archived with the reason. If the job's call had succeeded, retrying the archived job only
+// enqueues its follow-ups again.
 func (g *gate) putAway(ctx context.Context, job *Running) verdict {
 	v := g.followed(ctx, job)
 	question := job.settled(settleAway)
@@ -179,7 +180,8 @@ func (g *gate) putAway(ctx context.Context, job *Running) verdict {
 	return v
 }
 
-// followed enqueues what follows a job that has ended, and says what becomes of it.
+// followed enqueues the follow-ups of a job that has ended, and returns the verdict on the
+// job.
 func (g *gate) followed(ctx context.Context, job *Running) verdict {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		e, err := g.readEnd(ctx, job.ID)
@@ -204,16 +206,16 @@ func (g *gate) followed(ctx context.Context, job *Running) verdict {
 		g.logger.Warn("redis does not take what follows a job", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 		select {
 		case <-g.ended:
-			return parked() // nobody is left to tell; the next worker goes on
+			return parked() // the worker has stopped; another one goes on
 		case <-time.After(wait):
 		}
 	}
 }
 
-// followPause is about how long a job waits for room for what follows it.
+// followPause is the average time that a job waits before its follow-ups are tried again.
 var followPause = 10 * time.Second
 
-// shortened leaves room behind a reason.
+// shortened cuts a reason to half its maximum, to leave room for another one.
 func shortened(reason string) error {
 	if len(reason) > check.MaxReason/2 {
 		reason = strings.ToValidUTF8(reason[:check.MaxReason/2], "") + "…"

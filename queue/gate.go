@@ -21,30 +21,30 @@ import (
 
 const (
 
-	// pickup is how long it usually takes from a slot that dispatch gives to the call: a
-	// round trip, and the start of the run.
+	// pickup is the usual time from a slot given by dispatch to the call: a round trip,
+	// and the start of the run.
 	pickup = 10 * time.Millisecond
 
-	// inHand is the same for a job that has been in the worker's hands for a while.
+	// inHand is the same for a job that the worker already holds.
 	inHand = 5 * time.Millisecond
 
-	// late is how long after its slot a call may still leave: less than the 5 ms
-	// that the promise allows at the receiver, by what the way there may differ.
+	// late is how long after its slot a call may still leave. The guarantee allows 5 ms
+	// at the receiver; the rest is for differences in network delay.
 	late = 3 * time.Millisecond
 
-	// freeMisses is how many slots in a row a job may miss and ask for the next at
-	// once. One that misses more, whatever the reason, must not ask without end.
+	// freeMisses is how many slots in a row a job may miss and still ask for the next at
+	// once. After that it pauses, up to maxMiss, so that it does not ask all the time.
 	freeMisses = 3
 	maxMiss    = 500 * time.Millisecond
 )
 
-// missPause is how long a job waits that missed so many slots in a row.
+// missPause returns how long a job waits after it missed this many slots in a row.
 func missPause(missed int) time.Duration {
 	return min(inHand<<min(missed-freeMisses, 10), maxMiss)
 }
 
-// gate stands in front of every handler of one queue: it holds the call until
-// its slot, makes it, and settles what came of it.
+// gate runs the jobs of one queue: it holds each call until its slot, makes the call, and
+// settles its outcome in Redis.
 type gate struct {
 	queue    string
 	redis    redis.UniversalClient
@@ -55,63 +55,63 @@ type gate struct {
 	clock    *redisClock
 	capacity *capacity
 	suspects *suspects            // of all queues
-	sending  *atomic.Int64        // calls under way, of all queues
-	client   *Client              // for what follows a job
-	live     *liveRuns            // what this process runs of the queue
-	renewals *renewals            // of its leases
+	sending  *atomic.Int64        // calls in flight, of all queues
+	client   *Client              // enqueues follow-ups
+	live     *liveRuns            // runs of the queue's jobs in this process
+	renewals *renewals            // of the leases
 	limits   *effective.Calendars // calendars for the scripts
 	pauses   *pauses
 	starving *starvation
 	onWake   func()          // called when a settlement let a waiting lane go on
-	replans  *replans        // of lanes that a hold kept
-	lease    time.Duration   // how long the call of a probe may take
-	base     context.Context // of all runs; it ends when calls are cut off
+	replans  *replans        // lanes to plan again after a hold
+	lease    time.Duration   // maximum time of a probe's call
+	base     context.Context // of all runs; done when calls are cut off
 	running  *sync.WaitGroup // the runs of all queues
-	stopping <-chan struct{} // closed: nothing new is sent
-	ended    <-chan struct{} // closed: nothing can be settled any more
+	stopping <-chan struct{} // closed when no new call may be sent
+	ended    <-chan struct{} // closed when nothing can be settled any more
 
 	settles, ends batcher[settleQuestion, settled] // see mayWait
 }
 
-// answer says how a job stands that this worker has, when it is handed over (hand.lua) or
-// asks for a slot (slot.lua).
+// answer is the state of a job when it is handed over (hand.lua), or the answer to a request
+// for a slot (slot.lua).
 type answer string
 
 const (
-	answerGo      answer = "go"      // it has a slot
-	answerSlot    answer = "slot"    // it has to ask for one
-	answerDone    answer = "done"    // its call has succeeded: what follows is to be enqueued
-	answerFailed  answer = "failed"  // it has failed for good: what follows is to be enqueued
-	answerCrashed answer = "crashed" // its calls took worker after worker with them
-	answerPark    answer = "park"    // it cannot go now
-	answerGone    answer = "gone"    // another worker has it
+	answerGo      answer = "go"      // the job has a slot
+	answerSlot    answer = "slot"    // the worker must ask for a slot
+	answerDone    answer = "done"    // the call has succeeded; enqueue the follow-ups
+	answerFailed  answer = "failed"  // the job has failed for good; enqueue the follow-ups
+	answerCrashed answer = "crashed" // the job's workers died several times during its call
+	answerPark    answer = "park"    // the job cannot go now
+	answerGone    answer = "gone"    // another worker has the job
 )
 
-// grant is what Redis says of a job that a worker has.
+// grant is what hand.lua or slot.lua returns about a job of this worker.
 type grant struct {
 	answer answer
 	slot
-	probe    bool // see Running
-	permits  bool // see Running
-	crashes  int64
-	forgiven int64         // failed attempts that do not count any more
-	first    int64         // when the first run began whose call may have been made, µs
-	unsure   bool          // see Running
+	probe    bool          // see [Running]
+	permits  bool          // see [Running]
+	crashes  int64         // deaths of workers that held the job
+	forgiven int64         // failed attempts that no longer count
+	first    int64         // start of the first run whose call may have been made, Unix µs
+	unsure   bool          // see [Running]
 	accepted time.Duration // when it came into its lane, on the boot clock; 0: not known
 
 	reason ParkReason // of answerPark
-	limit  string     // of answerPark: which one
+	limit  string     // of answerPark: the limit that holds the job
 }
 
-// flags reads what scripts say of a run in one number.
+// flags sets the fields that scripts return as bits of one number.
 func (g *grant) flags(n int64) { g.unsure, g.probe, g.permits = n&1 > 0, n&2 > 0, n&4 > 0 }
 
-// slot is when a call may leave. It is converted when it is received, since the
-// answer that brought it also told the time: both belong to the clock as it was set
-// then.
+// slot is the time in which a call may leave. It is converted to the boot clock when it is
+// received, because the same reply has Redis's time: both are from one setting of Redis's
+// clock.
 type slot struct {
 	earliest, latest time.Duration // on the boot clock; latest 0: no end
-	latestMicros     int64         // the latest by Redis's clock, µs
+	latestMicros     int64         // latest on Redis's clock, Unix µs
 }
 
 func (c *redisClock) slot(earliest, latest int64) slot {
@@ -129,14 +129,15 @@ func (g *gate) init() *gate {
 
 func parked() verdict { return verdict{outcome: lifecycle.Parked, err: &retryError{err: errParked}} }
 
-// park sends a job back to its lane, and tells the observer why.
+// park returns the verdict that sends a job back to its lane, and reports the reason to the
+// observer.
 func (g *gate) park(job *Running, reason ParkReason, limit string, asked time.Duration) verdict {
 	g.observer.Gated(g.queue, Gating{Kind: g.known(job.Kind), Decision: "parked", Reason: reason, Limit: limit, Asked: asked})
 	return parked()
 }
 
-// known is a kind as the observer is told it: anybody may enqueue jobs of endless
-// kinds, and no metric is to have as many series.
+// known returns the kind to report to the observer: "" for a kind without a handler.
+// Producers can enqueue any number of kinds, and each would be a series of its own.
 func (g *gate) known(kind string) string {
 	if g.handlers[kind] == nil {
 		return ""
@@ -144,8 +145,8 @@ func (g *gate) known(kind string) string {
 	return kind
 }
 
-// newSlot asks for a slot near now. A lost reply may waste a slot; it cannot
-// make two calls of one.
+// newSlot asks for a slot near now until Redis answers. A lost reply may waste a slot, but
+// never leads to two calls.
 func (g *gate) newSlot(ctx context.Context, job *Running) (grant, error) {
 	for {
 		slot, err := g.askSlot(ctx, job)
@@ -191,13 +192,14 @@ func (g *gate) askSlot(ctx context.Context, job *Running) (grant, error) {
 
 var errStopping = errors.New("the worker stops")
 
-// pauseAfter waits a little after an error of Redis, or says that there is no time.
+// pauseAfter logs an error of Redis and waits before the next try. It returns an error if
+// the run ends or the worker stops meanwhile.
 func (g *gate) pauseAfter(ctx context.Context, what string, job *Running, err error) error {
 	g.logger.Warn("redis does not answer", "step", what, logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 	return g.pause(ctx, 200*time.Millisecond)
 }
 
-// pause waits, or says why there is no time.
+// pause waits for d. It returns an error if ctx is done or the worker stops before.
 func (g *gate) pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -209,8 +211,8 @@ func (g *gate) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// hold waits until the earliest moment of a slot; false: the worker stops, or
-// lost its lease, and the call must not be made.
+// hold waits until the earliest moment of a slot. It returns false if the call must not be
+// made, because the worker stops or ctx is done.
 func (g *gate) hold(ctx context.Context, earliest time.Duration) bool {
 	if ctx.Err() != nil {
 		return false
@@ -236,16 +238,17 @@ func (g *gate) hold(ctx context.Context, earliest time.Duration) bool {
 	}
 }
 
-// onTime reports whether a call that left now would still be in its slot. The
-// boot clock decides: a process that was stopped sends nothing stale when it wakes.
-// Where Redis's clock was set forward since, the slot is over by that, and its limits
-// give others from then on.
+// onTime reports whether a call that left now would be within its slot. It uses the boot
+// clock, so a process that was suspended sends nothing late when it resumes. If Redis's
+// clock was set forward since the slot was given, the slot ends earlier by the same amount:
+// the limits give later slots by the new time.
 func (g *gate) onTime(s slot) bool {
 	return s.latest == 0 || boottime.Now() <= min(s.latest, g.clock.boot(s.latestMicros))+late
 }
 
-// ahead is whether a slot is still to come, and Redis's clock was not set since it was
-// given: its limits may give others at that moment else.
+// ahead reports whether a slot can still be used by another run: it is not over, and
+// Redis's clock was not set since it was given. Otherwise limits may give the same moment
+// to other jobs.
 func (g *gate) ahead(s slot) bool {
 	return boottime.Now() < s.latest && (g.clock.boot(s.latestMicros)-s.latest).Abs() < late
 }
@@ -255,12 +258,13 @@ func (g *gate) paused(job *Running) bool {
 	if g.pauses.holds(now, store.PauseScopes(job.tenant(), job.kind())...) {
 		return true
 	}
-	// A probe goes because of the holds that keep the others.
+	// Holds do not apply to a probe: it tests whether they can end.
 	return !job.Probe && g.pauses.holds(now, store.HoldScopes(job.tenant(), job.kind(), store.EndpointIn(job.attributes))...)
 }
 
-// mark notes that a job is about to be called whose worker died before, so that its
-// death can be told from those that it only saw. False: the job is another's.
+// mark records in Redis that a job whose worker died before is about to be called. If this
+// worker dies too, the call is known to have been in flight. mark returns false if another
+// worker has the job.
 func (g *gate) mark(job *Running, turn *turn) bool {
 	mark := func(alone bool) bool {
 		outcome := settleBeside
@@ -275,14 +279,14 @@ func (g *gate) mark(job *Running, turn *turn) bool {
 	return g.suspects.mark(turn, mark)
 }
 
-// takeTurn waits until a suspect may be called; nil: its turn did not come.
+// takeTurn waits until a suspect may be called. It returns nil if its turn did not come.
 func (g *gate) takeTurn(ctx context.Context, job *Running) *turn {
 	waits, cancel := context.WithTimeout(ctx, turnWait)
 	defer cancel()
 	return g.suspects.take(waits, func() { g.settle(job.settled(settleBeside)) })
 }
 
-// call makes the call and judges its answer.
+// call makes the call and returns the verdict on its answer.
 func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
 	current, result := &call{job: job, repeatUnknown: h.repeatUnknown}, &callResult{}
 	callCtx, cancel := context.WithDeadline(withResult(context.WithValue(ctx, callKey{}, current), result), job.task.End(time.Now(), h.timeout))
@@ -305,7 +309,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
 	}
 	v = judge(err, job, h.repeatUnknown, time.Now())
 	if v.hold.who == "" {
-		v.hold = holdOf(err) // it failed, and others would
+		v.hold = holdOf(err) // the failure holds back other jobs too
 	}
 	if after := current.pauseAfter(); after.length > v.hold.length && v.hold.sign == "" {
 		v.hold = after
@@ -318,7 +322,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
 	return v
 }
 
-// finish settles a job whose slot is spent: what came of its call, and where it goes.
+// finish settles a job whose slot is used: the outcome of its call, and where the job goes.
 func (g *gate) finish(ctx context.Context, job *Running, v verdict) verdict {
 	question := job.settled(settleFree)
 	question.hold, question.actual, question.record = v.hold, v.actual, v.record(job)
@@ -336,7 +340,7 @@ func (g *gate) finish(ctx context.Context, job *Running, v verdict) verdict {
 		question.outcome = settleRefused
 	}
 	if v.actual == "" && (v.outcome == lifecycle.Throttled || v.outcome == lifecycle.Postponed || v.outcome == lifecycle.Expired) {
-		// The provider did nothing for it.
+		// The provider did no work for the call, so its costs are given back.
 		question.actual = store.NoCosts(job.Costs)
 	}
 	if v.hold.length > 0 {
@@ -357,7 +361,7 @@ func (g *gate) finish(ctx context.Context, job *Running, v verdict) verdict {
 	return v
 }
 
-// scope is that of a pause that the job brought about.
+// scope returns the scope of a hold that the job's call caused.
 func (job *Running) scope(h hold) string {
 	endpoint := store.EndpointIn(job.attributes)
 	switch {
@@ -373,13 +377,13 @@ func (job *Running) scope(h hold) string {
 	return store.OwnAccountScope(job.kind(), job.tenant())
 }
 
-// giveUp ends a job that was not called because the worker stops.
+// giveUp gives a job back that was not called because the worker stops.
 func (g *gate) giveUp(job *Running, has slot) verdict {
 	return g.keep(job, has, ParkedByStop, 0)
 }
 
-// keep gives a job back with its slot, for another worker to use, if that is still ahead;
-// after is how long it stays away from its lane.
+// keep gives a job back without a call. If its slot is still ahead, the job keeps it for
+// another worker. after is how long the job waits before it returns to its lane.
 func (g *gate) keep(job *Running, has slot, reason ParkReason, after time.Duration) verdict {
 	question := job.settled(settleKeep)
 	if !g.ahead(has) {

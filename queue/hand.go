@@ -13,16 +13,16 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// handed is a job that dispatch.lua handed to this worker, whose run it is from then on.
+// handed is a job that dispatch.lua handed to this worker.
 type handed struct {
 	id, owner string
-	message   []byte        // as asynq encodes it
+	message   []byte        // in asynq's encoding
 	asked     time.Duration // when the worker asked for jobs, on the boot clock
 	grant
 }
 
-// readHanded reads the jobs of a reply to a question that was asked at a time. run is the
-// number of the first one's run.
+// readHanded reads the jobs of a reply of dispatch.lua. run is the run number of the first
+// job, and asked is when the request was sent, on the boot clock.
 func (d *dispatcher) readHanded(reply *store.Reply, run int64, asked time.Duration) ([]handed, error) {
 	now := boottime.Now()
 	jobs := make([]handed, 0, reply.Len())
@@ -36,17 +36,17 @@ func (d *dispatcher) readHanded(reply *store.Reply, run int64, asked time.Durati
 			return nil, err
 		}
 		if job.answer == answerGo && job.earliest > now+2*store.Horizon {
-			job.answer = answerSlot // it was given before Redis's clock was set back
+			job.answer = answerSlot // the slot is from before Redis's clock was set back
 		}
 		jobs = append(jobs, job)
 	}
 	return jobs, reply.End()
 }
 
-// ownerOf marks a run of a worker on its job: hand.lua writes the same.
+// ownerOf returns the owner mark of a worker's run, as hand.lua writes it to the job.
 func ownerOf(worker string, run int64) string { return worker + ":" + strconv.FormatInt(run, 10) }
 
-// take runs jobs that were handed over, each in a goroutine of its own.
+// take runs jobs that were handed over, each in its own goroutine.
 func (g *gate) take(jobs []handed) {
 	for _, job := range jobs {
 		g.capacity.enter()
@@ -57,7 +57,7 @@ func (g *gate) take(jobs []handed) {
 	}
 }
 
-// serve runs a job once no earlier run of it is left in this process.
+// serve runs a job after its earlier run in this process has ended, if there is one.
 func (g *gate) serve(h handed) {
 	ctx, cancel := context.WithCancel(g.base)
 	defer cancel()
@@ -82,8 +82,8 @@ func (g *gate) serve(h handed) {
 	g.observer.Finished(g.queue, g.known(job.Kind), v.outcome)
 }
 
-// place is where a job goes whose run ended so, as settle.lua has it, and what its
-// task is from then on; nil: as it is.
+// place returns where the job goes after its run, in the form of settle.lua, and its new
+// asynq message; nil leaves the message unchanged.
 func (v verdict) place(job *Running, now time.Time) (to string, message []byte) {
 	if v.outcome == lifecycle.Done {
 		if job.task.Retention <= 0 {

@@ -18,39 +18,38 @@ import (
 // handler makes the calls of one kind.
 type handler struct {
 	fn            Handler
-	call          Handler // fn inside of the worker's middleware
+	call          Handler // fn wrapped in the worker's middleware
 	timeout       time.Duration
 	repeatUnknown bool
 	panicked      func(value any, stack []byte)
 }
 
-// HandlerOption changes how the jobs of one kind are run.
+// HandlerOption configures how the jobs of one kind are run.
 type HandlerOption func(*handler)
 
-// Timeout bounds one call; without it a call has a minute.
+// Timeout sets the maximum time of one call. The default is a minute.
 func Timeout(d time.Duration) HandlerOption { return func(h *handler) { h.timeout = d } }
 
-// RepeatUnknown makes a call again whose outcome is not known, for providers
-// that take the idempotency key. Without it such a job is archived, for a person
-// to decide.
+// RepeatUnknown repeats calls whose outcome is unknown. Use it for providers that accept
+// the idempotency key. Without it such a job is archived, for a person to decide.
 func RepeatUnknown() HandlerOption { return func(h *handler) { h.repeatUnknown = true } }
 
 const defaultTimeout = time.Minute
 
-// Kind names a kind of job whose payload is a T. Producers and the handler
-// share one such constant, so that a payload of another type does not compile:
+// Kind names a kind of job and has T as the type of its payload. Producers and the handler
+// share one constant, so that a payload of another type does not compile:
 //
 //	const SendSMS queue.Kind[SMS] = "sms"
 //
-// A payload travels as JSON; a T of []byte or json.RawMessage as it is.
+// Payloads are encoded as JSON, except []byte and json.RawMessage, which stay unchanged.
 type Kind[T any] string
 
-// Job is a job of this kind. Its other fields are the caller's to set.
+// Job returns a job of this kind. The caller can set its other fields.
 func (k Kind[T]) Job(tenant string, payload T) Job {
 	return Job{Kind: string(k), Tenant: tenant, Payload: payload}
 }
 
-// Decode reads a payload of this kind.
+// Decode decodes a payload of this kind.
 func (k Kind[T]) Decode(payload []byte) (T, error) {
 	var value T
 	if raw, ok := any(&value).(*[]byte); ok {
@@ -63,22 +62,28 @@ func (k Kind[T]) Decode(payload []byte) (T, error) {
 	return value, nil
 }
 
-// Handle runs fn for every job of a kind, at the moment of its slot. It must be
-// called before [Worker.Run]. [Current] tells fn about the job.
+// Handle registers fn as the handler of a kind. The worker calls fn for every job of the
+// kind, at the job's slot. Handle must be called before [Worker.Run]. In fn, [Current]
+// returns the job.
 //
-// A nil error completes the job. Others spend an attempt and are tried again
-// with growing pauses, unless the error (or one it wraps) has a method that says
-// otherwise: RetryAfter() time.Duration: the provider wants fewer calls;
-// ParkUntil() time.Time: not before then (and KeepsFirst() bool: the call counts
-// for [Running.First] all the same); Permanent() bool: never; Unknown() bool: sent,
-// but the answer is not known. NotCalled() bool says that no call was made at all, so
-// that the error does not count as an [lifecycle.Answer]. A panic counts as a failed call, and
-// a payload that does not decode into T is archived: it never will.
+// A nil error completes the job. Any other error spends an attempt, and the call is
+// repeated after a backoff, unless the error, or one that it wraps, has one of these
+// methods. A method that returns a bool applies if it returns true.
 //
-// Fields of a payload that T does not have are passed over, so that producers
-// that know a new field can be deployed before the workers: a strict worker
-// would archive their jobs. A T that must not miss one refuses it in its own
-// UnmarshalJSON.
+//   - RetryAfter() time.Duration: the provider wants fewer calls. The tenant is paused for
+//     that time, or all tenants with WholeAccount() bool. No attempt is spent.
+//   - ParkUntil() time.Time: the job goes again at that time. No attempt is spent. With
+//     KeepsFirst() bool, the call still counts for [Running].First.
+//   - Permanent() bool: the job is archived.
+//   - Unknown() bool: the call was sent, but its outcome is not known. The job is archived,
+//     or called again with [RepeatUnknown].
+//   - NotCalled() bool: no call was made, so the error is not counted as an answer.
+//
+// A panic is a failed call. A job whose payload cannot be decoded into T is archived.
+//
+// Payload fields that T does not have are ignored, so that producers that send a new field
+// can be deployed before the workers. A T that must reject unknown fields does so in its
+// UnmarshalJSON method.
 func Handle[T any](w *Worker, kind Kind[T], fn func(context.Context, T) error, options ...HandlerOption) {
 	w.register(string(kind), func(ctx context.Context, payload []byte) error {
 		value, err := kind.Decode(payload)
@@ -89,15 +94,15 @@ func Handle[T any](w *Worker, kind Kind[T], fn func(context.Context, T) error, o
 	}, options)
 }
 
-// undecodable is the error of a call that was not made because nobody can read
-// what it should carry.
+// undecodable is the error of a call that was not made because its payload cannot be
+// decoded.
 type undecodable struct{ err error }
 
 func (e *undecodable) Error() string   { return e.err.Error() }
 func (e *undecodable) Unwrap() error   { return e.err }
 func (e *undecodable) NotCalled() bool { return true }
 
-// Kinds lists the kinds that the worker has handlers for, sorted.
+// Kinds returns the kinds with a handler, sorted.
 func (w *Worker) Kinds() []string { return slices.Sorted(maps.Keys(w.handlers)) }
 
 func (w *Worker) register(kind string, fn Handler, options []HandlerOption) {
@@ -111,7 +116,8 @@ func (w *Worker) register(kind string, fn Handler, options []HandlerOption) {
 	w.handlers[kind] = h
 }
 
-// protected turns a panic into a failed call: one job must not end the others.
+// protected calls the handler and returns a panic as an error, so that one job does not
+// stop the others.
 func (h *handler) protected(ctx context.Context, payload []byte) (err error) {
 	defer func() {
 		if value := recover(); value != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/headgate/headgate/queue/workers"
 )
 
-// endLate ends a run whose job is not this worker's any more: it was silent for so
-// long that another one recovered the job. What the run knows is noted all the same:
-// that it was no crash, and a success.
+// endLate ends a run that has lost its job: this worker did not renew its leases for so long
+// that another one recovered the job. endLate still records that the run did not crash, and
+// whether its call succeeded.
 func (g *gate) endLate(job *Running, v verdict) verdict {
 	succeeded := 0
 	if v.outcome == lifecycle.Done {
@@ -42,8 +42,8 @@ func (g *gate) endLate(job *Running, v verdict) verdict {
 	}
 }
 
-// certain reports whether a job that is said to have crashed its workers did: each of
-// them has ended. One that was stopped may have come back since.
+// certain reports whether a job that was counted as crashing its workers certainly did: all
+// of these workers have ended. A worker that was only suspended may have come back.
 func (g *gate) certain(ctx context.Context, job *Running) bool {
 	for {
 		runs, err := g.readLost(ctx, job.ID)
@@ -52,12 +52,12 @@ func (g *gate) certain(ctx context.Context, job *Running) bool {
 			return !slices.ContainsFunc(runs, func(owner string) bool { return !ended[workers.Of(owner)] })
 		}
 		if g.pauseAfter(ctx, "crashed", job, err) != nil {
-			return false // nothing is done about it any more
+			return false // the run ends anyway
 		}
 	}
 }
 
-// readLost lists the runs that were counted as crashes of a job.
+// readLost returns the owner marks of the runs that were counted as crashes of a job.
 func (g *gate) readLost(ctx context.Context, id string) (owners []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
@@ -73,5 +73,5 @@ func (g *gate) readLost(ctx context.Context, id string) (owners []string, err er
 	return owners, err
 }
 
-// lost is the end of a run whose job another run has by now.
+// lost returns the verdict on a run that has lost its job.
 func lost() verdict { return verdict{outcome: lifecycle.Lost} }

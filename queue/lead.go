@@ -7,36 +7,36 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// While there is little to do in a queue, one worker leads: it alone dispatches, and the
-// others stand by, so that an idle queue costs the same however many workers serve it. All
-// workers that handle the same kinds have one leader; a worker of other kinds has jobs of
-// its own to look for.
+// While a queue has little to do, one worker leads: only the leader dispatches, and the
+// other workers stand by, so that an idle queue costs the same with any number of workers.
+// Workers that handle the same set of kinds have one leader. Workers with another set of
+// kinds have their own, because they look for other jobs.
 //
-// The lead is a key that expires. dispatch.lua writes and reads it at the end of each
-// round, so nobody has to be elected: who dispatches and finds no leader leads from then
-// on. The lead only spares rounds, and any worker may make one at any time. Who stands by
-// makes none because of jobs, and looks again when the lead would have ended, as that of a
-// worker that died does. What it learns itself, that a call of its own let a lane go on, it
-// announces to the leader.
+// The lead is a key that expires. dispatch.lua reads and writes it at the end of each
+// round, so there is no election: a worker that dispatches and finds no leader becomes the
+// leader. The lead only saves rounds; any worker may make a round at any time. A worker
+// that stands by makes no rounds for jobs. It looks again when the lead expires, which
+// covers a leader that died. If a call of its own lets a lane go on, it announces that to
+// the leader.
 //
-// A leader that is full, or has more than a few jobs in its hands, lets all dispatch: work
-// is spread then as if there were no leader.
+// A leader that is full, or holds more than maxAlone jobs, lets all workers dispatch. Work
+// is then spread as if there were no leader.
 const (
 	leadLasts = 2500 * time.Millisecond
 
-	// maxAlone is with how many jobs in its hands a worker leads.
+	// maxAlone is the maximum number of jobs that a leader holds.
 	maxAlone = 16
 
-	// dispatchedByAll stands in place of the leader while there is none.
+	// dispatchedByAll is the value of the key while all workers dispatch.
 	dispatchedByAll = "*"
 )
 
 func (d *dispatcher) role() string { return store.Key(d.queue, "lead:"+d.kinds) }
 
-// look makes a round, unless another worker leads, and says when to look again.
+// look makes a round unless another worker leads, and returns the time until the next look.
 func (d *dispatcher) look(ctx context.Context) (time.Duration, error) {
-	// With jobs in its hands it makes rounds all the same, for pauses, and a last one to
-	// tell the observer that it has none.
+	// A worker that holds jobs makes rounds even so: it has to see pauses, and makes a
+	// last round to report to the observer that it holds none.
 	if d.stands.Load() && !d.had {
 		if left := d.roles.left(d.role()); left > 0 {
 			return left, nil
@@ -45,19 +45,19 @@ func (d *dispatcher) look(ctx context.Context) (time.Duration, error) {
 	return d.dispatch(ctx)
 }
 
-// dispatch makes a round. It stands by no more, so that what is announced is heard from
-// before the round on.
+// dispatch makes a round. It stops standing by first, so that announcements during the
+// round are heard.
 func (d *dispatcher) dispatch(ctx context.Context) (time.Duration, error) {
 	d.stands.Store(false)
 	return d.round(ctx, d.room())
 }
 
-// standBy leaves the queue to another worker, which leads it for so long yet, and says when
-// to look again. changed is whether the round did anything.
+// standBy leaves the queue to the leader, whose lead lasts for left, and returns the time
+// until the next look. changed reports whether the round released or moved jobs.
 func (d *dispatcher) standBy(ctx context.Context, left time.Duration, changed bool) time.Duration {
 	d.stands.Store(true)
 	d.roles.taken(d.role(), left)
-	if changed { // the leader does not know what is due after that
+	if changed { // the leader does not know when the next job is due
 		store.Announce(ctx, d.redis, d.queue)
 	}
 	if d.had {
@@ -66,12 +66,12 @@ func (d *dispatcher) standBy(ctx context.Context, left time.Duration, changed bo
 	return left
 }
 
-// resign gives up the lead of a worker that ends.
+// resign gives up the lead of a worker that stops.
 func (d *dispatcher) resign() {
 	if d.stands.Load() {
 		return
 	}
-	// Later it would have ended by itself.
+	// After leadLasts the lead has expired anyway.
 	ctx, cancel := context.WithTimeout(context.Background(), leadLasts)
 	defer cancel()
 	_, _ = store.ResignScript.Run(ctx, d.redis, []string{d.role()}, d.worker, store.WakeChannel(d.queue), store.ToAll)

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// What a handler's error may say of itself; package clients makes such errors.
+// Methods that a handler's error may have. Package clients returns such errors.
 type (
 	throttledError interface {
 		error
@@ -40,9 +40,9 @@ type (
 		error
 		Unknown() bool
 	}
-	// A holding error is about more than its job: the "account", that of the "tenant", or
-	// the "endpoint". The length is 0 where nobody knows it, named where the provider
-	// told it. Of others, pauses grow.
+	// A holdingError holds back more than its own job: all jobs of the "account", of the
+	// "tenant"'s own account, or of the "endpoint". length is 0 if it is not known. named
+	// reports that the provider named the length; otherwise each hold in a row is longer.
 	holdingError interface {
 		error
 		Holds() (who string, length time.Duration, named bool)
@@ -53,7 +53,7 @@ type (
 	}
 )
 
-// Whom a provider's answer holds back.
+// The values of hold.who: which jobs a provider's answer holds back.
 const (
 	ofTenant   = "tenant"
 	ofAccount  = "account"
@@ -67,18 +67,18 @@ func whoOf(account bool) string {
 	return ofTenant
 }
 
-// hold is a pause that a call brings about. The zero hold is none.
+// hold is a pause that a call causes. The zero hold means none.
 type hold struct {
 	who    string
 	length time.Duration
 	reason string
-	// sign is "" for a pause that only passes. Of one whose end a single job tries it is
-	// '=' where the provider named its length, '+' where pauses grow, and '!' where they
-	// do because the endpoint could not be reached.
+	// sign is "" for a pause that simply ends. Other holds end when a single job, the
+	// probe, gets an answer: "=" if the provider named the length, "+" if each hold in a
+	// row is longer, "!" if it is also because the endpoint could not be reached.
 	sign string
 }
 
-// holdOf reads what an error says about others than its job.
+// holdOf returns the hold that an error asks for.
 func holdOf(err error) hold {
 	said, ok := errors.AsType[holdingError](err)
 	if !ok {
@@ -106,21 +106,21 @@ func holdOf(err error) hold {
 }
 
 const (
-	throttledPause = time.Second         // when the provider does not say how long
-	maxPause       = 24 * time.Hour      // whatever the provider says
-	maxHold        = 32 * 24 * time.Hour // such as of a quota of the month
+	throttledPause = time.Second         // if the provider names no length
+	maxPause       = 24 * time.Hour      // of a pause without a probe
+	maxHold        = 32 * 24 * time.Hour // of a hold, such as for a monthly quota
 	firstBackoff   = time.Second
 	maxBackoff     = 10 * time.Minute
 )
 
-// verdict is what follows from a handler's answer.
+// verdict is what happens to a job after its run.
 type verdict struct {
 	outcome lifecycle.Outcome
 	hold    hold
 	unsure  bool   // the provider may have acted on the call
-	first   bool   // the call counts for Running.First though no attempt was spent
-	actual  string // what the call cost, by unit
-	err     error  // why it did not succeed; a *retryError: it goes back to its lane
+	first   bool   // the call counts for Running.First although no attempt was spent
+	actual  string // actual costs, "unit=n;…"; "": as estimated
+	err     error  // why the job is not done; a *retryError sends it back to its lane
 	result  []byte // of a call that succeeded
 
 	answer lifecycle.Answer
@@ -128,8 +128,8 @@ type verdict struct {
 	took   time.Duration
 }
 
-// record is the run as settle.lua writes it down; "" for a job that went back to
-// its lane without a call.
+// record encodes the run for the history that settle.lua writes. It is "" for a job that
+// goes back to its lane without a call.
 func (v verdict) record(job *Running) string {
 	if v.outcome == lifecycle.Parked && v.answer == "" {
 		return ""
@@ -151,7 +151,7 @@ func (v verdict) record(job *Running) string {
 	return fmt.Sprintf("%s %s %d %d %d %d %d %s", v.outcome, v.answer, attempt, called, took.Microseconds(), again.Microseconds(), kept, reason)
 }
 
-// judge decides what follows from a handler's error.
+// judge returns the verdict on a handler's error.
 func judge(err error, job *Running, repeatUnknown bool, now time.Time) verdict {
 	if err == nil {
 		return verdict{outcome: lifecycle.Done}
@@ -175,8 +175,8 @@ func judge(err error, job *Running, repeatUnknown bool, now time.Time) verdict {
 		kept, ok := errors.AsType[keptFirstError](err)
 		return verdict{outcome: lifecycle.Postponed, first: ok && kept.KeepsFirst(), err: &retryError{err: err, after: wait}}
 	}
-	// Whoever looks for what a person has to decide looks for this outcome: so has
-	// a job that is unknown and cannot be asked again, for whatever reason.
+	// Unknown is the outcome that a person has to look at. A job whose last call has an
+	// unknown outcome gets it, for whatever reason it is not called again.
 	end := lifecycle.Archived
 	said, ok := errors.AsType[unknownError](err)
 	unknown := ok && said.Unknown()
@@ -211,9 +211,8 @@ func archive(outcome lifecycle.Outcome, err error) verdict {
 	return verdict{outcome: outcome, err: &endError{err}}
 }
 
-// backoff is the wait after a failed attempt: doubling from a second to ten
-// minutes, of which up to half is left to chance, so that jobs that failed
-// together do not come back together.
+// backoff returns the wait after a failed attempt. It doubles from 1 s up to 10 min. Up to
+// half of it is random, so that jobs that failed together do not come back together.
 func backoff(attempt int) time.Duration {
 	wait := maxBackoff
 	if attempt < 20 {
@@ -222,11 +221,11 @@ func backoff(attempt int) time.Duration {
 	return wait/2 + rand.N(wait/2+1)
 }
 
-// retryError sends a job back to its lane, at once or by way of the retry set.
+// retryError sends a job back to its lane, at once or through the retry set.
 type retryError struct {
 	err    error
-	failed bool          // it counts as a failed attempt
-	after  time.Duration // from now; 0: back to the lane at once
+	failed bool          // counts as a failed attempt
+	after  time.Duration // wait before it goes back; 0: none
 }
 
 func (e *retryError) Error() string { return check.BoundReason(e.err.Error()) }
@@ -239,18 +238,19 @@ var (
 	errCrashed = errors.New("crashed: its workers died while they called it")
 )
 
-// canceled tells a call that was cut off by the worker's end from one that failed.
+// canceled reports whether a call was cut off: its error is a cancellation, and ctx is done.
 func canceled(ctx context.Context, err error) bool {
 	return err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil
 }
 
-// notCalledError is what a handler answers that made no call.
+// notCalledError is the error of a handler that made no call.
 type notCalledError interface {
 	error
 	NotCalled() bool
 }
 
-// answerOf reads a handler's error in the order of [judge].
+// answerOf returns the answer that a handler's error stands for; "" if no call was made. It
+// tests the methods in the order of judge.
 func answerOf(err error) lifecycle.Answer {
 	if err == nil {
 		return lifecycle.AnswerOK

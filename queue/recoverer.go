@@ -19,28 +19,28 @@ import (
 	"github.com/headgate/headgate/queue/workers"
 )
 
-// recoverer takes jobs back from workers that are gone. Workers renew the leases of
-// all that they run every 5 s, so one whose lease has not moved for 11 s of this
-// process's own clock belongs to a dead worker, whatever anybody's wall clock says.
+// recoverer takes jobs back from dead workers. Workers renew the leases of all jobs that
+// they run every 5 s. If a lease has not changed for 11 s of this process's boot clock, its
+// worker is taken for dead. Wall clocks do not matter.
 //
-// One worker watches a queue at a time, as it reads all leases twice a second, and does
-// the queue's chores. The others ask again when its watch would end. When it ends, another
-// one begins to watch within 2.5 s, and counts anew.
+// One worker at a time watches a queue: it reads all leases twice a second and does the
+// queue's chores. The other workers ask again when its watch would end. If the watcher
+// ends, another worker starts to watch within 2.5 s, and starts counting from then.
 type recoverer struct {
 	queue  string
-	worker string // this process
+	worker string // id of this process
 	redis  redis.UniversalClient
-	live   *liveRuns // what this process runs
+	live   *liveRuns // runs in this process
 	logger *slog.Logger
 	chores *chores.Chores
 	roles  *roles
 
-	seen     map[string]sighting
-	lastLook time.Duration // boot time of the last look
-	swept    time.Duration // boot time at which the chores were due the last time; 0: never
+	seen     map[string]sighting // by job id
+	lastLook time.Duration       // boot time of the last look
+	swept    time.Duration       // boot time at which the chores last started; 0: never
 }
 
-// sighting is a lease as it was when it last changed.
+// sighting is a lease, and when it was first seen like this.
 type sighting struct {
 	lease string
 	since time.Duration // boot time
@@ -49,9 +49,10 @@ type sighting struct {
 const (
 	silence   = 11 * time.Second
 	lookEvery = 500 * time.Millisecond
-	// After a gap in looking, leases may have moved unseen: counting starts anew.
+	// blind is the maximum time between two looks. After a longer gap counting starts
+	// again, because leases may have changed unseen.
 	blind = 3 * time.Second
-	// watchLasts is for how long a watcher that looks no more keeps others from it.
+	// watchLasts is how long a watcher keeps the role without another look.
 	watchLasts = 2 * time.Second
 )
 
@@ -95,7 +96,8 @@ func every(ctx context.Context, interval time.Duration, fn func()) {
 	}
 }
 
-// look looks for dead workers if it is for this one to do so, and says when to look again.
+// look looks for dead workers if this worker watches the queue. It returns the time until
+// the next look.
 func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
@@ -108,7 +110,7 @@ func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 	if refused || left > 0 {
 		r.seen = nil
 	}
-	// A full Redis refuses the watch, not the chores, which make room.
+	// A full Redis rejects the watch but not the chores, which free memory.
 	if now := boottime.Now(); (watches || refused) && (r.swept == 0 || now-r.swept >= chores.Every) {
 		r.swept = now
 		r.chores.Ask()
@@ -125,7 +127,7 @@ func (r *recoverer) look(ctx context.Context) (time.Duration, error) {
 
 func (r *recoverer) role() string { return store.Key(r.queue, "watcher") }
 
-// recoverDead takes the jobs of dead workers.
+// recoverDead takes the jobs back from dead workers.
 func (r *recoverer) recoverDead(ctx context.Context) error {
 	now, err := asynqwire.Leases(ctx, r.redis, r.queue)
 	if err != nil {
@@ -145,9 +147,9 @@ func (r *recoverer) recoverDead(ctx context.Context) error {
 	return nil
 }
 
-// watch takes the watch, and is for how long another worker has it; 0: this one has. A Redis
-// that refuses the write refuses to renew leases, too: no silence says anything then, so
-// counting starts anew.
+// watch takes or renews the watch. It returns how long another worker has it; 0 means that
+// this one has. A Redis that rejects the write rejects renewed leases too. An unchanged
+// lease means nothing then, so the caller starts counting again.
 func (r *recoverer) watch(ctx context.Context) (time.Duration, error) {
 	reply, err := store.WatchScript.Run(ctx, r.redis, []string{r.role()}, r.queue, r.worker, watchLasts.Milliseconds())
 	if err != nil {
@@ -160,8 +162,9 @@ func (r *recoverer) watch(ctx context.Context) (time.Duration, error) {
 	return time.Duration(left) * time.Millisecond, nil
 }
 
-// recover takes silent jobs from their workers. A worker that still beats has lost
-// sight of the job; one that does not has ended, as far as anybody can tell.
+// recover takes jobs whose leases were not renewed from their workers. It passes to
+// recover.lua which of the workers have ended, judged by their heartbeats. A worker that
+// still has a heartbeat has only lost the job.
 func (r *recoverer) recover(ctx context.Context, ids []string, leases map[string]string) (taken any, err error) {
 	pipe := r.redis.Pipeline()
 	texts := make([]*redis.StringCmd, len(ids))
@@ -171,7 +174,7 @@ func (r *recoverer) recover(ctx context.Context, ids []string, leases map[string
 	_, _ = pipe.Exec(ctx) // every command has its own error
 	owners := make([]string, len(ids))
 	for i, text := range texts {
-		// What is no task is left to the script, which reports it.
+		// The script reports keys that are not tasks.
 		if _, answered := errors.AsType[redis.Error](text.Err()); text.Err() != nil && !answered {
 			return 0, text.Err()
 		}
@@ -189,8 +192,8 @@ func (r *recoverer) recover(ctx context.Context, ids []string, leases map[string
 	return store.RecoverScript.Run(ctx, r.redis, store.ScriptKeys(r.queue), args...)
 }
 
-// abandon gives back the jobs whose calls this worker, which ends, does not wait for any
-// more. Nobody knows what comes of them, and they are no crash.
+// abandon gives back the jobs whose calls this worker no longer waits for because it stops.
+// The outcome of these calls is unknown, and they do not count as crashes.
 func (r *recoverer) abandon() error {
 	ids := r.live.ids()
 	if len(ids) == 0 {
@@ -210,7 +213,8 @@ func (r *recoverer) abandon() error {
 	return nil
 }
 
-// compare notes what has moved and returns the ids of what has been silent.
+// compare records which leases have changed, and returns the ids of jobs whose leases have
+// not changed for longer than silence.
 func (r *recoverer) compare(leases map[string]string, now time.Duration) []string {
 	if now-r.lastLook > blind {
 		r.seen = nil

@@ -13,44 +13,44 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// roles are those that other workers have in the queues of this one: one worker leads a
-// queue, and one watches it. A role is a key that expires, with the worker as its value.
+// roles tracks the roles that other workers have in this worker's queues: one worker leads
+// a queue (lead.go), and one watches it (recoverer). A role is a key that expires, with the
+// worker's id as its value.
 //
-// Who found that another worker has a role stands by until it ends. All that this process
-// stands by for is asked for together once a second, so an idle fleet asks little.
+// A worker that finds a role taken stands by until the role ends. Once a second it reads
+// all roles for which it stands by in one round trip, so that an idle fleet costs little.
 type roles struct {
 	redis  redis.UniversalClient
-	worker string // this process
+	worker string // id of this process
 
 	mu   sync.Mutex
-	ends map[string]time.Duration // boot time, by key
+	ends map[string]time.Duration // by key: when the role ends, on the boot clock
 }
 
 const (
 	askRoles = time.Second
-	// maxRole is for how long a role lasts at most unless it is renewed.
-	maxRole = leadLasts
+	maxRole  = leadLasts // maximum time to live of a role's key
 )
 
 func newRoles(client redis.UniversalClient, worker string) *roles {
 	return &roles{redis: client, worker: worker, ends: map[string]time.Duration{}}
 }
 
-// taken notes that another worker has a role for so long yet.
+// taken records that another worker has a role for the time left.
 func (r *roles) taken(name string, left time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ends[name] = boottime.Now() + left
 }
 
-// left is for how long another worker has a role yet, as far as it is known; 0: none has.
+// left returns how long another worker has a role, as far as is known; 0: none has it.
 func (r *roles) left(name string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return max(r.ends[name]-boottime.Now(), 0)
 }
 
-// Run asks until ctx is done.
+// Run reads the roles regularly until ctx is done.
 func (r *roles) Run(ctx context.Context) {
 	every(ctx, askRoles, func() { r.ask(ctx) })
 }
@@ -74,7 +74,7 @@ func (r *roles) ask(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, name := range names {
-		// One that would not end when a role does is none.
+		// A key without an expiry, or with a longer one, is not a role.
 		if who[i].Err() != nil || who[i].Val() == r.worker || who[i].Val() == dispatchedByAll || left[i].Val() <= 0 || left[i].Val() > maxRole {
 			delete(r.ends, name)
 			continue

@@ -8,30 +8,30 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// run is one run of a job that this worker was handed, up to its settlement:
+// run is one run of a job, from its handover to this worker to its settlement:
 //
-//	handed ─┬─ it has ended before ────────────► putAway
-//	        ├─ it takes its workers with it ───► archived
-//	        ├─ no handler, not its turn ───────► back to its lane
+//	handed ─┬─ has already ended ──────────► putAway
+//	        ├─ crashed its workers ────────► archived
+//	        ├─ no handler, not its turn ───► back to its lane
 //	        └─ slot ──► wait ──► leave ──► call ──► finish
 //	            ▲                  │
 //	            └───── missed ─────┘
 //
-// Each step ends the run with a verdict, or returns nil, and the next step comes.
+// A step that returns a verdict ends the run. After nil the next step runs.
 type run struct {
 	*gate
 	job     *Running
 	handler *handler
-	turn    *turn // of a suspect; nil: it is none
-	grant         // the latest; of slots it has none where the answer is answerSlot
+	turn    *turn // of a suspect; nil: the job is not one
+	grant         // the latest; it has no slot if the answer is answerSlot
 
-	began    time.Duration // when it was handed over; all of these are on the boot clock
-	asked    time.Duration // when Redis last said that the job is this worker's
-	took     time.Duration // how long the latest question for a slot took
-	held     time.Duration // how long it waited for its slots
-	runnable time.Duration // when its first slot came; 0: it has had none yet
-	marked   bool          // Redis knows that its call may be under way
-	missed   int           // slots in a row
+	began    time.Duration // when the job was handed over, on the boot clock
+	asked    time.Duration // latest request to which Redis answered that this worker has the job, on the boot clock
+	took     time.Duration // duration of the latest request for a slot
+	held     time.Duration // total wait for slots
+	runnable time.Duration // time of the first slot, on the boot clock; 0: none yet
+	marked   bool          // Redis knows that the call may be in flight
+	missed   int           // slots missed in a row
 }
 
 // process runs a job from its handover to its settlement.
@@ -55,11 +55,11 @@ func (g *gate) process(ctx context.Context, job *Running, first grant) verdict {
 	}
 }
 
-// begin ends a run that needs no call, and has a suspect wait for its turn.
+// begin ends a run that needs no call, and lets a suspect wait for its turn.
 func (r *run) begin(ctx context.Context) *verdict {
 	job := r.job
 	if r.answer == answerCrashed && !r.certain(ctx, job) {
-		r.answer = answerSlot // it runs alone once more
+		r.answer = answerSlot // try again, as a suspect
 	}
 	switch r.answer {
 	case answerDone, answerFailed:
@@ -70,7 +70,7 @@ func (r *run) begin(ctx context.Context) *verdict {
 	job.Attempt, job.First, job.unsure = max(job.Attempt-int(r.forgiven), 1), time.UnixMicro(r.first), r.unsure
 	job.Probe, job.permits = r.probe, r.permits
 	if r.handler = r.handlers[job.Kind]; r.handler == nil {
-		// Any worker is handed what only has to be put away.
+		// Jobs that only have to be put away are handed to any worker.
 		if job.expired(r.clock.now()) {
 			return r.end(ctx, expire(job))
 		}
@@ -90,7 +90,7 @@ func (r *run) begin(ctx context.Context) *verdict {
 
 // getSlot asks for a slot if the run has none.
 func (r *run) getSlot(ctx context.Context) *verdict {
-	// What nobody wants any more needs no slot, and no pause holds it.
+	// An expired job needs no slot and is not held by pauses.
 	if r.job.expired(r.clock.now()) {
 		return r.end(ctx, expire(r.job))
 	}
@@ -118,7 +118,8 @@ func (r *run) getSlot(ctx context.Context) *verdict {
 	return nil
 }
 
-// wait holds the job until its slot, and marks it before if its worker died once.
+// wait holds the job until its slot. If a worker died with the job before, wait marks it
+// first.
 func (r *run) wait(ctx context.Context) *verdict {
 	began := boottime.Now()
 	if !r.marked {
@@ -140,7 +141,8 @@ func (r *run) wait(ctx context.Context) *verdict {
 	return nil
 }
 
-// leave makes the call if its slot still holds and nothing keeps it back.
+// leave makes the call if its slot is not over, no pause holds it, and the job is certainly
+// still this worker's.
 func (r *run) leave(ctx context.Context) *verdict {
 	left := func() {}
 	if r.turn == nil {
@@ -150,7 +152,7 @@ func (r *run) leave(ctx context.Context) *verdict {
 	if paused || !r.onTime(r.slot) || !r.renewals.cover(r.asked) {
 		left()
 		if paused {
-			r.runnable = 0 // nobody was late
+			r.runnable = 0 // the wait for the pause is not lateness
 		}
 		return nil
 	}
@@ -161,7 +163,7 @@ func (r *run) leave(ctx context.Context) *verdict {
 	return r.end(ctx, v)
 }
 
-// miss gives the slot up, and has the run ask for another one.
+// miss gives up the slot and lets the run ask for another one.
 func (r *run) miss(ctx context.Context) *verdict {
 	r.observer.Gated(r.queue, Gating{Kind: r.job.Kind, Decision: "missed", Asked: r.took})
 	r.answer = answerSlot
@@ -177,11 +179,11 @@ func (r *run) end(ctx context.Context, v verdict) *verdict { return new(r.finish
 // stop ends a run without a call because the worker stops.
 func (r *run) stop() *verdict { return new(r.giveUp(r.job, r.slot)) }
 
-// sent is what the observer is told of a call that leaves now.
+// sent returns the report to the observer of a call that leaves now.
 func (r *run) sent() Gating {
 	now, runnable := boottime.Now(), r.runnable
 	if runnable == 0 {
-		runnable = r.began // no limit holds it, and nothing gave it a slot
+		runnable = r.began // no limit applies, so the job never had a slot
 	}
 	if runnable <= r.began {
 		runnable = r.starving.since(r.accepted, runnable)

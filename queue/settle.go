@@ -10,44 +10,45 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// settlement says how a run stands that is settled.
+// settlement is what a settlement reports about a run, as settle.lua names it.
 type settlement string
 
 const (
 	settleDone    settlement = "done"    // the call succeeded
 	settleFailed  settlement = "failed"  // the job ended for good without success
-	settleFree    settlement = "free"    // it failed, and goes on later
-	settleRefused settlement = "refused" // the provider did nothing, or there was no call
+	settleFree    settlement = "free"    // the call failed, and the job goes on later
+	settleRefused settlement = "refused" // the provider did nothing, or no call was made
 	settleUnsure  settlement = "unsure"  // the provider may have acted on the call
-	settleKeep    settlement = "keep"    // it goes back with its slot, without a call
-	settleAway    settlement = "away"    // what follows it is in Redis: it is put away
+	settleKeep    settlement = "keep"    // the job goes back with its slot, without a call
+	settleAway    settlement = "away"    // the follow-ups are enqueued, and the job goes
 
-	// Before the call of a job whose worker died.
-	settleAlone  settlement = "alone"  // no other suspect is called meanwhile
-	settleBeside settlement = "beside" // others may be
+	// Marks before the call of a job whose worker died, see suspects.
+	settleAlone  settlement = "alone"  // no other call is in flight in this process
+	settleBeside settlement = "beside" // other calls may be in flight
 )
 
+// settleQuestion has the arguments of settle.lua for one job.
 type settleQuestion struct {
 	id, owner, tenant, kind string
 
 	outcome settlement
-	text    string // the result of settleDone, why of settleFailed, "passed" of settleKeep where the slot is over
+	text    string // settleDone: the result; settleFailed: the reason; settleKeep: "passed" if the slot is over
 	hold    hold
-	probe   string // of a probe: "up" when it was answered, else "none"
-	frees   bool   // permits of concurrency limits
-	actual  string // costs that the call had, "unit=n;…"
-	record  string // see [verdict.record]
+	probe   string // of a probe: "up" if it got an answer, otherwise "none"
+	frees   bool   // the job holds permits of concurrency limits
+	actual  string // actual costs of the call, "unit=n;…"
+	record  string // see verdict.record
 
-	to      string // where the job goes; "": it stays with the worker
-	message []byte // of the task from then on; nil: as it is
+	to      string // where the job goes, see verdict.place; "": it stays with the worker
+	message []byte // the new asynq message; nil: unchanged
 }
 
-// needsLimits reports whether buckets are touched.
+// needsLimits reports whether the settlement changes buckets.
 func (q settleQuestion) needsLimits() bool {
 	return q.hold.length > 0 || q.actual != "" || q.probe != ""
 }
 
-// why is the hold as settle.lua reads it.
+// why encodes the hold for settle.lua.
 func (q settleQuestion) why() string {
 	text := q.hold.who + q.hold.sign + " " + q.hold.reason
 	if q.probe != "" {
@@ -64,36 +65,39 @@ func (job *Running) settled(outcome settlement) settleQuestion {
 	return q
 }
 
-// settled is whether the job was still this worker's, and whether it ended and
-// others are to follow it. repeated: an earlier try may have arrived, after which the
-// job is nobody's.
-type settled struct{ mine, follow, repeated bool }
+// settled is the answer to a settlement.
+type settled struct {
+	mine     bool // the job was still this worker's
+	follow   bool // the job has ended, and its follow-ups must be enqueued
+	repeated bool // an earlier try may have arrived and settled the job
+}
 
-// What of a queue is to be asked anew, because a hold ended, is added to a settlement's
-// answer.
+// Flags in a settlement's answer: lanes of the tenant, or all lanes, must be planned again
+// because a hold ended.
 const askTenant, askAll = 4, 8
 
 const (
-	// settleGap is the gap of round trips for settlements: at thousands a second it
+	// settleGap is the gap between round trips for settlements. At thousands a second it
 	// saves Redis and the worker a third of their time.
 	settleGap = 2 * time.Millisecond
-	// endLinger is how much longer the gap may be for settlements that nobody waits for.
-	// Meanwhile a call that was made is not known to Redis: a worker that is killed makes it
-	// again, as it does with the calls under way. So it is short beside what a call takes.
+	// endLinger extends the gap for settlements that nobody waits for. Until then Redis
+	// does not know that the call was made. If the worker is killed, the call is repeated,
+	// like the calls in flight. So endLinger is short compared to a call.
 	endLinger = 8 * time.Millisecond
-	// fullBatch wait no longer: from 12,500/s on they come within settleGap.
+	// fullBatch is how many settlements end the linger early. From 12,500/s on, that many
+	// come within settleGap.
 	fullBatch = 25
 )
 
-// mayWait reports whether nobody waits for a settlement: the job is done, which concerns no
-// other job, and the process has room for others.
+// mayWait reports whether nobody waits for a settlement: the job is done, no other job
+// depends on it, and the process has room for more jobs.
 func (g *gate) mayWait(q settleQuestion) bool {
 	return q.outcome == settleDone && !q.needsLimits() && !q.frees && g.capacity.taken.Load() <= g.capacity.all/2
 }
 
-// settle keeps on until Redis has it: a call that was made must never be
-// forgotten, and no new work is taken meanwhile, as the job keeps its place in
-// the worker.
+// settle repeats a settlement until Redis has it, so that a call that was made is never
+// forgotten. The job keeps its place in the worker until then, so the worker takes no new
+// job instead.
 func (g *gate) settle(q settleQuestion) settled {
 	repeated := false
 	batch := &g.settles
@@ -110,7 +114,7 @@ func (g *gate) settle(q settleQuestion) settled {
 		g.logger.Warn("redis does not take a settlement", logkey.Queue, g.queue, logkey.Job, q.id, "outcome", q.outcome, logkey.Error, err)
 		select {
 		case <-g.ended:
-			return settled{mine: true} // nobody is left to tell; the next worker recovers the job
+			return settled{mine: true} // the worker has stopped; another one recovers the job
 		case <-time.After(wait):
 		}
 	}

@@ -6,46 +6,46 @@ import (
 	"time"
 )
 
-// suspects finds out which job takes its workers with it. When a worker dies, Redis
-// knows which jobs it held, but not which of them were being called: that would cost
-// a command for every job. So suspicion comes in steps, each of which costs only the
-// jobs that have come so far, and recover.lua takes them:
+// suspects finds the job whose calls crash their workers. When a worker dies, Redis knows
+// which jobs it held, but not which calls were in flight: that would cost a command for
+// every job. So suspicion grows in steps, and only jobs that reach a step pay for it.
+// recover.lua counts them:
 //
-//   - Every job that was held by a worker that died is marked from then on before it
-//     is called ("beside").
-//   - One whose worker died after such a mark is a suspect. At most one suspect at a
-//     time is called in a process. A few others wait for their turn, and all that
-//     waited for a second go back to their lanes for a while. Dispatch gives a suspect
-//     no slot: it asks for one when its turn has come.
-//   - A suspect whose worker dies while nothing else was called in it ("alone") is
-//     guilty. While other calls are under way it is only one of those that may be:
-//     it is guilty when that happened three times. One other job cannot bring it
-//     there, because after two deaths that job is a suspect itself.
+//   - A job that was held by a worker that died is marked before each later call
+//     ("beside").
+//   - A job whose worker died after such a mark is a suspect. A process calls at most one
+//     suspect at a time. A few others wait for their turn, for up to a second, and then
+//     go back to their lanes for a while. Dispatch gives a suspect no slot: the worker
+//     asks for one when its turn has come.
+//   - A suspect whose worker dies while no other call was in flight there ("alone") is
+//     guilty. If other calls were in flight, the suspect is only one of the candidates.
+//     It is guilty when that has happened three times. No other job can cause that many
+//     deaths, because it would be a suspect itself after two.
 //
-// A call that comes to an end clears its job. No other call ever waits for that of a
-// suspect, nor a suspect for those of others.
+// A call that ends clears its job. Other calls never wait for a suspect's call, nor a
+// suspect for theirs.
 //
-// There is one for all queues of a worker.
+// All queues of a worker share one suspects.
 type suspects struct {
-	waiting chan struct{} // has a value for each that waits: a part of the worker's places
+	waiting chan struct{} // has a value for each suspect that waits; bounds how many do
 	free    chan struct{} // has a value while no suspect has the turn
 
 	mu    sync.Mutex
-	calls int   // under way, but for that of the suspect
-	turn  *turn // of the suspect; nil: there is none
+	calls int   // calls in flight, except the suspect's
+	turn  *turn // the current turn; nil: none
 }
 
-// turn is that of a suspect to be called.
+// turn is the right of a suspect to be called.
 type turn struct {
 	mu    sync.Mutex
-	alone bool   // it is marked as such in Redis
-	join  func() // marks it as not alone
+	alone bool   // the suspect is marked as alone in Redis
+	join  func() // marks the suspect as not alone
 }
 
-// suspicious is from how many counted deaths on a job is a suspect.
+// suspicious is the number of counted deaths that make a job a suspect.
 const suspicious = 2
 
-// turnWait is how long a suspect waits in the worker's hands for its turn.
+// turnWait is how long a worker holds a suspect for its turn.
 const turnWait = time.Second
 
 func newSuspects(concurrency int) *suspects {
@@ -54,8 +54,8 @@ func newSuspects(concurrency int) *suspects {
 	return s
 }
 
-// enter lets a call begin that is no suspect's. A suspect that is called counts as
-// not alone from before that moment on.
+// enter records the start of a call that is not a suspect's. If a suspect's call is in
+// flight, enter first marks the suspect as not alone. leave records the end of the call.
 func (s *suspects) enter() (leave func()) {
 	s.mu.Lock()
 	s.calls++
@@ -76,7 +76,8 @@ func (s *suspects) enter() (leave func()) {
 	}
 }
 
-// take gives a suspect the turn; nil: it did not come while ctx lasted, or too many wait.
+// take waits for the turn of a suspect. It returns nil if ctx is done first, or if too many
+// suspects wait.
 func (s *suspects) take(ctx context.Context, join func()) *turn {
 	select {
 	case s.waiting <- struct{}{}:
@@ -103,7 +104,7 @@ func (s *suspects) pass() {
 	s.free <- struct{}{}
 }
 
-// mark marks the suspect whose turn it is, before its call.
+// mark marks the suspect that has the turn, before its call.
 func (s *suspects) mark(t *turn, mark func(alone bool) bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
