@@ -9,13 +9,13 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// heedEvery is how often a dispatcher looks because of what is announced, or a storm of
-// changes would keep every worker of a fleet at work.
+// heedEvery is the minimum time between two rounds because of announcements. Without it,
+// many changes at once would keep every worker of a fleet busy.
 const heedEvery = fastestDispatch
 
-// listen lets the dispatchers look when something is announced, until ctx is done. Those
-// that stand by only look because of what is for all. All look when they begin to listen,
-// also again: what was announced before was not heard.
+// listen makes dispatchers start a round when something is announced for their queue, until
+// ctx is done. Dispatchers that stand by react only to announcements to all. All of them
+// start a round after each subscription, because earlier announcements were missed.
 func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*dispatcher) {
 	of, names := map[string]*dispatcher{}, []string{}
 	for _, d := range dispatchers {
@@ -26,7 +26,7 @@ func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*di
 		channel string
 		all     bool
 	}
-	heeded := map[sort]time.Time{} // or, in the future, when it will be
+	heeded := map[sort]time.Time{} // when the last round was started, or will be
 	channel := client.Subscribe(ctx, names...)
 	defer channel.Close()
 	messages := channel.ChannelWithSubscriptions()
@@ -47,7 +47,7 @@ func listen(ctx context.Context, client redis.UniversalClient, dispatchers []*di
 			}
 			d, now := of[s.channel], time.Now()
 			if heeded[s].After(now) || !s.all && d.stands.Load() {
-				continue // the look that is due sees it, too, or the leader does
+				continue // the round that is due sees the change, or the leader's does
 			}
 			wait := max(heeded[s].Add(heedEvery).Sub(now), 0)
 			heeded[s] = now.Add(wait)

@@ -11,10 +11,9 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// Call makes the call of one job here and now, through the middleware and the
-// handler of its kind, and returns its error with what would follow from it. It
-// is for tests of handlers: there is no Redis, no slot and no second attempt, and
-// what becomes of a result is not kept.
+// Call runs the handler of one job immediately, with the worker's middleware, and returns
+// the handler's error and the outcome that it stands for. It is for tests of handlers: it
+// uses no Redis, no limits and no retries, and it drops the job's result.
 func (w *Worker) Call(ctx context.Context, job Job) (lifecycle.Outcome, error) {
 	queue := job.Queue
 	if queue == "" {

@@ -11,37 +11,38 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// redisClock tells this process when a moment of the clock of a queue's Redis is. The queues
-// of a worker share one; only in a Cluster may each have another Redis, and a clock of its own.
+// redisClock converts times of a Redis's clock to this machine's boot clock. The queues of a
+// worker share one redisClock, except in a Cluster, where each queue has its own because it
+// may be on another node.
 //
-// An answer that tells the time bounds the offset between the two clocks from both
-// sides: Redis read its clock after the question was sent, and before the answer
-// came. The least upper bound of the last seconds is kept, so that jitter of the
-// network does not shift slots. A lower bound above it proves that Redis's clock was
-// set back, or that another Redis answers: what was kept is dropped at once. A clock
-// that was set forward gives a lower upper bound by itself.
+// Each reply with Redis's time bounds the offset between the two clocks from both sides:
+// Redis read its clock after the request was sent, and before the reply came. redisClock
+// keeps the least upper bound of the last seconds, so that network jitter does not shift
+// slots. If a later lower bound is above it, Redis's clock was set back, or another Redis
+// answers; then redisClock starts again from the new bounds at once. If Redis's clock is set
+// forward, the least upper bound drops by itself.
 //
-// Answers to TIME give the closest bounds. Scripts tell the time as well, but of
-// their beginning, and they take a while. Their answers show at once that the clock
-// by which they gave a slot was set.
+// Replies to TIME give the closest bounds. Scripts return the time too, but the time of
+// their start, and they take longer. Their replies show at once if the clock by which they
+// gave a slot was set.
 type redisClock struct {
 	redis redis.UniversalClient
-	queue string // whose Redis is asked, of several in a Cluster
+	queue string // in a Cluster: the queue whose node is asked
 
 	mu            sync.Mutex
-	least, before time.Duration // of this window and the one before: boot clock less Redis's
-	since         time.Duration // when this window began
-	learned       time.Duration // when the least was last lowered, or began anew
-	known         bool
+	least, before time.Duration // least upper bound of boot clock minus Redis's clock, in this window and the previous one
+	since         time.Duration // when this window began, on the boot clock
+	learned       time.Duration // when least was last lowered or set anew, on the boot clock
+	known         bool          // least is set
 }
 
 const (
 	clockWindow  = 10 * time.Second
 	clockEvery   = time.Second
-	firstSamples = 20 // before the first slot is placed
+	firstSamples = 20 // before the first slot is used
 )
 
-// newClocks makes the clocks of queues, and lists those that are to be kept right.
+// newClocks returns the clocks by queue, and all distinct clocks.
 func newClocks(client redis.UniversalClient, queues []string) (of map[string]*redisClock, all []*redisClock) {
 	of = map[string]*redisClock{}
 	_, apart := client.(*redis.ClusterClient)
@@ -54,7 +55,7 @@ func newClocks(client redis.UniversalClient, queues []string) (of map[string]*re
 	return of, all
 }
 
-// start asks for the time until the answer is good enough to place slots by.
+// start asks for the time often enough to use the clock for slots.
 func (c *redisClock) start(ctx context.Context) error {
 	for range firstSamples {
 		if err := c.sample(ctx); err != nil {
@@ -64,10 +65,10 @@ func (c *redisClock) start(ctx context.Context) error {
 	return nil
 }
 
-// Run keeps the clock right until ctx is done.
+// Run asks for the time regularly until ctx is done.
 func (c *redisClock) Run(ctx context.Context) {
 	every(ctx, clockEvery, func() {
-		_ = c.sample(ctx) // the next one will do; others report that Redis is away
+		_ = c.sample(ctx) // the next sample will do; other parts log that Redis does not answer
 	})
 }
 
@@ -91,16 +92,16 @@ func (c *redisClock) sample(ctx context.Context) error {
 	return nil
 }
 
-// observe notes Redis's time in µs, as an answer told it that came at one moment to
-// a question that was sent at another.
+// observe records Redis's time, in Unix µs, from a reply. sent and came are the times of the
+// request and the reply on the boot clock.
 func (c *redisClock) observe(redisMicros int64, sent, came time.Duration) {
 	told := time.Duration(redisMicros) * time.Microsecond
-	lowest, most := sent-told-time.Microsecond, came-told // it tells whole microseconds
+	lowest, most := sent-told-time.Microsecond, came-told // the reply has whole microseconds
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.known && sent < c.learned:
-		// Redis may have read its clock before it was set, and we know better by now.
+		// Redis may have read its clock before it was set. What is kept is newer.
 	case !c.known || lowest > min(c.least, c.before):
 		c.known, c.least, c.before, c.since, c.learned = true, most, most, came, came
 	case came-c.since > clockWindow:
@@ -110,8 +111,8 @@ func (c *redisClock) observe(redisMicros int64, sent, came time.Duration) {
 	}
 }
 
-// boot is the moment of Redis's clock on this machine's boot clock; 0 stays what is
-// not known.
+// boot converts a time of Redis's clock, in Unix µs, to this machine's boot clock. 0, a time
+// that is not known, stays 0.
 func (c *redisClock) boot(redisMicros int64) time.Duration {
 	if redisMicros == 0 {
 		return 0
@@ -121,7 +122,7 @@ func (c *redisClock) boot(redisMicros int64) time.Duration {
 	return time.Duration(redisMicros)*time.Microsecond + min(c.least, c.before)
 }
 
-// now is the time on Redis's clock; the local time before anything was observed.
+// now returns the time on Redis's clock, or the local time if nothing was observed yet.
 func (c *redisClock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

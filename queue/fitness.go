@@ -18,9 +18,8 @@ import (
 
 const noEviction = "noeviction"
 
-// evictionPolicy asks what this Redis deletes when its memory is full: "" where it
-// does not let itself be asked. Of a cluster it is a policy of some primary that
-// evicts, if there is one.
+// evictionPolicy returns the maxmemory-policy of Redis; "" if Redis does not allow the
+// question. In a cluster it is the policy of a primary that evicts, if there is one.
 func evictionPolicy(ctx context.Context, client redis.UniversalClient) (string, error) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
@@ -40,10 +39,11 @@ func evictionPolicy(ctx context.Context, client redis.UniversalClient) (string, 
 	return worst, err
 }
 
-// policyOf asks one server. What it answers is no error, also where it refuses.
+// policyOf asks one server. A server that rejects the question is not an error: the policy
+// is "".
 func policyOf(ctx context.Context, client redis.UniversalClient) (string, error) {
 	info := redis.NewStringCmd(ctx, "info", "memory")
-	err := client.Process(ctx, onceCmd{info}) // whoever asks has patience of its own
+	err := client.Process(ctx, onceCmd{info}) // the callers retry themselves
 	if policy := parseInfo(info.Val())["maxmemory_policy"]; policy != "" {
 		return policy, nil
 	}
@@ -57,12 +57,12 @@ func policyOf(ctx context.Context, client redis.UniversalClient) (string, error)
 	return config["maxmemory-policy"], nil
 }
 
-// onceCmd is a command that go-redis does not send again by itself.
+// onceCmd is a command that go-redis does not retry.
 type onceCmd struct{ *redis.StringCmd }
 
 func (onceCmd) NoRetry() bool { return true }
 
-// refuseEviction is the error of a policy by which jobs would be lost.
+// refuseEviction returns an error if jobs could be lost under an eviction policy.
 func refuseEviction(policy string) error {
 	if policy == "" || policy == noEviction {
 		return nil
@@ -70,13 +70,14 @@ func refuseEviction(policy string) error {
 	return fmt.Errorf("%w (maxmemory-policy %s), and jobs with them: set maxmemory-policy noeviction", ErrEvicts, policy)
 }
 
-// fitness lets a producer look at its Redis from time to time.
+// fitness checks the configuration of a client's Redis from time to time.
 type fitness struct {
 	mu       sync.Mutex
-	foundFit time.Time // when it was found fit; while it is not, each call looks
+	foundFit time.Time // when the last check passed
 }
 
-// check refuses a Redis that would lose jobs after it accepted them.
+// check returns an error if Redis may evict accepted jobs. After a check that passed it does
+// not ask again for checkEvery.
 func (f *fitness) check(ctx context.Context, client redis.UniversalClient) error {
 	f.mu.Lock()
 	known := time.Since(f.foundFit) < checkEvery
@@ -97,8 +98,8 @@ func (f *fitness) check(ctx context.Context, client redis.UniversalClient) error
 	return nil
 }
 
-// check refuses a Redis that would lose jobs, with the reason and the remedy.
-// What is only a risk is logged the first time.
+// check returns an error if the worker must not use its Redis. Risks are logged if first is
+// true.
 func (w *Worker) check(ctx context.Context, first bool) error {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
@@ -135,8 +136,8 @@ func (w *Worker) check(ctx context.Context, first bool) error {
 	return w.checkQueues(ctx)
 }
 
-// checkQueues has asynq's tools list the queues, and refuses one whose lanes a server of
-// asynq's would swallow.
+// checkQueues adds the queues to asynq's list of queues. It returns an error if an asynq
+// server aggregates the groups of a queue, because it would consume the lanes.
 func (w *Worker) checkQueues(ctx context.Context) error {
 	if err := asynqwire.RegisterQueues(ctx, w.redis, w.config.Queues...); err != nil {
 		return err
@@ -159,7 +160,7 @@ func (w *Worker) checkQueues(ctx context.Context) error {
 
 const checkEvery = 10 * time.Second
 
-// checkOn repeats the check while the worker runs; readiness says what it found.
+// checkOn repeats the check while the worker runs. Its result is the worker's readiness.
 func (w *Worker) checkOn(ctx context.Context) {
 	every(ctx, checkEvery, func() {
 		err := w.check(ctx, false)

@@ -22,9 +22,10 @@ import (
 	"github.com/headgate/headgate/queue/workers"
 )
 
-const beatAgain = time.Second // after one that Redis did not take
+const beatAgain = time.Second // wait after a failed heartbeat
 
-// heart tells of a worker while it lives, and renews the leases of all that it runs.
+// heart sends the heartbeats of a worker: each one publishes its state and renews the leases
+// of all jobs that it runs.
 type heart struct {
 	redis    redis.UniversalClient
 	live     map[string]*liveRuns // by queue
@@ -37,11 +38,11 @@ type heart struct {
 
 	info    workers.Info
 	failing bool
-	dropped bool                 // the details were too large, and somebody was told
-	asked   chan json.RawMessage // the details that were asked for and have not come; nil: none
+	dropped bool                 // the latest details were invalid, which was logged
+	asked   chan json.RawMessage // receives the details that were asked for; nil: not asked
 }
 
-// Run tells until ctx is done, and then that the worker is gone.
+// Run sends heartbeats until ctx is done, and then removes the worker from Redis.
 func (h *heart) Run(ctx context.Context) {
 	h.info.Started = h.clock.now().UTC()
 	for ctx.Err() == nil {
@@ -60,7 +61,7 @@ func (h *heart) Run(ctx context.Context) {
 	pipe.Del(last, workers.Key(h.info.ID))
 	pipe.ZRem(last, workers.ListKey, h.info.ID)
 	asynqwire.Leave(last, pipe, h.asynqServer())
-	_, _ = pipe.Exec(last) // what stays is gone within 15 s
+	_, _ = pipe.Exec(last) // after an error, the worker's key expires within 15 s
 }
 
 func (h *heart) beat(ctx context.Context) {
@@ -92,7 +93,7 @@ func (h *heart) send(ctx context.Context, text []byte, now time.Time) error {
 	asynqwire.Tell(ctx, pipe, h.asynqServer(), shown, workers.BeatLasts)
 	pipe.Set(ctx, workers.Key(h.info.ID), text, workers.BeatLasts)
 	pipe.ZAdd(ctx, workers.ListKey, redis.Z{Score: float64(now.UnixMilli()), Member: h.info.ID})
-	// Those of workers that died. One that only was away lists itself again.
+	// Removes dead workers. One that was only suspended adds itself again.
 	pipe.ZRemRangeByScore(ctx, workers.ListKey, "-inf", strconv.FormatInt(now.Add(-4*workers.BeatLasts).UnixMilli(), 10))
 	err := store.Execute(ctx, pipe)
 	if err == nil {
@@ -101,14 +102,14 @@ func (h *heart) send(ctx context.Context, text []byte, now time.Time) error {
 	return err
 }
 
-// asynqServer is this worker as asynq's tools show it.
+// asynqServer returns this worker in the form that asynq's tools show.
 func (h *heart) asynqServer() asynqwire.Server {
 	i := h.info
 	return asynqwire.Server{Host: i.Host, PID: i.PID, ID: i.ID, Concurrency: i.Concurrency, Queues: i.Queues, Started: i.Started, Held: i.Held}
 }
 
-// askDetails takes the details over once they are there: leases do not wait for them
-// for longer than a second.
+// askDetails updates the details. It waits at most a second for them, because the leases
+// must be renewed; a late value is used for a later heartbeat.
 func (h *heart) askDetails() {
 	if h.details == nil {
 		return
@@ -125,7 +126,8 @@ func (h *heart) askDetails() {
 	}
 }
 
-// detailed is what [Config].Details says, or nil where that cannot be told.
+// detailed returns the value of [Config].Details as JSON; nil if there is none, or if it
+// cannot be encoded or is too large.
 func (h *heart) detailed() json.RawMessage {
 	value := h.details()
 	if value == nil {
@@ -146,7 +148,8 @@ func (h *heart) detailed() json.RawMessage {
 	return text
 }
 
-// encodeJSON leaves <, > and & as they are: nothing here is put into a page as it is.
+// encodeJSON encodes a value without escaping <, > and &: it is never put unescaped into a
+// page.
 func encodeJSON(value any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -155,9 +158,9 @@ func encodeJSON(value any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// newHeart is that of a worker with this ID.
+// newHeart returns the heart of the worker with this id.
 func (w *Worker) newHeart(id string, clock *redisClock, capacity *capacity, sending *atomic.Int64, live map[string]*liveRuns, renewals *renewals) *heart {
-	host, _ := os.Hostname() // "": the machine does not say
+	host, _ := os.Hostname() // "" after an error
 	return &heart{
 		redis: w.redis, clock: clock, capacity: capacity, sending: sending, details: w.config.Details, logger: w.logger,
 		live: live, renewals: renewals,
@@ -168,7 +171,8 @@ func (w *Worker) newHeart(id string, clock *redisClock, capacity *capacity, send
 	}
 }
 
-// programVersion is that of the main module, or the commit that it was built from.
+// programVersion returns the version of the main module, or the commit of the build; "" if
+// neither is known.
 func programVersion() string {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {

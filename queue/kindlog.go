@@ -7,16 +7,16 @@ import (
 	"github.com/headgate/headgate/queue/internal/logkey"
 )
 
-// kindLog warns of a queue's kinds that the worker has no handler for. Their jobs wait
-// for a worker that has one, and that is easily taken for a limit.
+// kindLog warns of kinds of a queue that have no handler in this worker. Their jobs wait for
+// a worker with a handler, which is easily mistaken for a limit.
 type kindLog struct {
 	handlers map[string]*handler
 	logger   *slog.Logger
-	known    []string // the kinds when it last looked
+	known    []string // the kinds of the last look
 }
 
-// look is given the kinds that the limits in force name, and warns once for each change
-// of them.
+// look takes the kinds in the queue's published limits, and warns once after each change of
+// them.
 func (l *kindLog) look(queue string, kinds []string) {
 	if slices.Equal(kinds, l.known) {
 		return

@@ -13,18 +13,18 @@ import (
 	"github.com/headgate/headgate/queue/internal/boottime"
 )
 
-// liveRuns is what this process runs of one queue.
+// liveRuns is the set of this process's runs of one queue's jobs.
 //
-// Others may take a living worker for dead: it was stopped, or cut off from Redis.
-// Only the process itself knows better. It renews the leases of all that it runs,
-// never recovers a job of its own, and never begins a job that it still runs.
+// Other workers may take a living worker for dead if it was suspended or cut off from Redis.
+// Only the process itself knows better. It renews the leases of all its runs, never recovers
+// a job that it runs, and never starts a job again while it still runs it.
 type liveRuns struct {
 	mu   sync.Mutex
 	runs map[string]*liveRun      // by job id
-	late map[string]time.Duration // when runs ended late whose job was another's, by job id
+	late map[string]time.Duration // by job id: when a run that had lost its job ended, on the boot clock
 }
 
-// liveRun is one run of a job, from the moment that it was handed over.
+// liveRun is one run of a job, from its handover.
 type liveRun struct {
 	asynqwire.Run
 	ended  chan struct{}
@@ -35,10 +35,10 @@ func newLiveRuns() *liveRuns {
 	return &liveRuns{runs: map[string]*liveRun{}, late: map[string]time.Duration{}}
 }
 
-// enter notes a run, of a job that was asked for at a time. Where an earlier run of it has
-// not ended, it waits for that: the job may have been recovered while this process was
-// silent. after is whether an earlier run ended since the job was asked for. leave is nil
-// where the worker stops meanwhile.
+// enter adds a run of a job. asked is when the worker asked for the job, on the boot clock.
+// If an earlier run of the job has not ended, enter waits for its end: the job may have been
+// recovered while this process was suspended. after reports whether an earlier run ended
+// since the job was asked for. leave removes the run; it is nil if the worker stops first.
 func (l *liveRuns) enter(what asynqwire.Run, asked time.Duration, cancel context.CancelFunc, stopping <-chan struct{}) (leave func(), after bool) {
 	id, run := what.ID, &liveRun{what, make(chan struct{}), cancel}
 	for {
@@ -67,8 +67,8 @@ func (l *liveRuns) leave(id string, run *liveRun) {
 	close(run.ended)
 }
 
-// endedLate notes that Redis knows the end of a run whose job was another's. An answer to
-// who asked for jobs before may bring it and not know that.
+// endedLate records that a run that had lost its job has ended, and that Redis knows it.
+// Replies to earlier requests for jobs may hand over the job without knowing of that end.
 func (l *liveRuns) endedLate(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +77,7 @@ func (l *liveRuns) endedLate(id string) {
 	l.late[id] = now
 }
 
-// cancel ends the context of a run, as asynq's tools ask for.
+// cancel cancels the context of a job's run.
 func (l *liveRuns) cancel(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +86,7 @@ func (l *liveRuns) cancel(id string) {
 	}
 }
 
-// shown is what asynq's tools are shown of the runs, of many only some.
+// shown returns the runs to list in asynq's tools, at most asynqwire.MaxShown.
 func (l *liveRuns) shown() []asynqwire.Run {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +100,7 @@ func (l *liveRuns) shown() []asynqwire.Run {
 	return all
 }
 
-// any is whether the process runs jobs of the queue.
+// any reports whether the process runs jobs of the queue.
 func (l *liveRuns) any() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,20 +119,20 @@ func (l *liveRuns) ids() []string {
 	return slices.Sorted(maps.Keys(l.runs))
 }
 
-// asynqLease is how long asynq's leases last.
+// asynqLease is the length of a lease, as in asynq.
 const asynqLease = 30 * time.Second
 
-// renewals says since when this process has renewed its leases without a gap in
-// which another worker may have taken its jobs. It goes by the boot clock.
+// renewals tracks since when this process has renewed its leases without a gap in which
+// another worker may have recovered its jobs. Times are on the boot clock.
 type renewals struct {
 	mu          sync.Mutex
 	last, since time.Duration
 }
 
-// unbroken is how far apart renewals may be: less than [silence].
+// unbroken is the maximum time between two renewals without a gap. It is less than silence.
 const unbroken = 10 * time.Second
 
-// note says that leases were renewed at a time.
+// note records that the leases were renewed at a time.
 func (r *renewals) note(at time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,15 +142,16 @@ func (r *renewals) note(at time.Duration) {
 	r.last = at
 }
 
-// cover reports whether a job that was this worker's at a time has been so since.
+// cover reports whether a job that was this worker's at a time certainly still is.
 func (r *renewals) cover(at time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return at >= r.since && boottime.Now()-max(r.last, at) <= unbroken
 }
 
-// renewLeases adds the commands that renew the leases of all runs. Their ends are
-// by this machine's clock, as asynq writes them; nobody compares them with another.
+// renewLeases adds the commands that renew the leases of all runs. Leases end by this
+// machine's clock, as in asynq. That is safe because they are only compared with earlier
+// values of the same lease.
 func renewLeases(ctx context.Context, pipe redis.Pipeliner, queue string, live *liveRuns) {
 	const most = 500 // in one command
 	end := float64(time.Now().Add(asynqLease).Unix())
@@ -166,7 +167,7 @@ func renewLeases(ctx context.Context, pipe redis.Pipeliner, queue string, live *
 	}
 }
 
-// heedCancellations ends the calls that asynq's tools cancel, until ctx is done.
+// heedCancellations cancels the calls that asynq's tools ask to cancel, until ctx is done.
 func (w *Worker) heedCancellations(ctx context.Context) {
 	cancellations := w.redis.Subscribe(ctx, asynqwire.Cancellations)
 	defer cancellations.Close()

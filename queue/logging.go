@@ -9,10 +9,10 @@ import (
 	"github.com/headgate/headgate/queue/internal/logkey"
 )
 
-// Logging logs every call when it ended: the job's id, queue, kind, tenant and
-// attempt, how long it took and the outcome, at the given level. It never logs
-// payloads or headers, nor the text of errors, which may quote them: the worker
-// itself logs why calls failed, to its Config.Logger.
+// Logging returns middleware that logs every call when it has ended, at the given level:
+// the job's id, queue, kind, tenant and attempt, the duration and the outcome. It does not
+// log payloads, headers, or error texts, which may quote them. The worker logs the errors of
+// failed calls to [Config].Logger.
 func Logging(logger *slog.Logger, level slog.Level) Middleware {
 	return func(next Handler) Handler {
 		return func(ctx context.Context, payload []byte) error {

@@ -9,27 +9,25 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// Handler makes one call. Its context carries the job ([Current]) and ends
-// when the call's time is up.
+// Handler makes one call. Its context has the job, see [Current], and ends after the
+// timeout of the job's kind.
 type Handler func(ctx context.Context, payload []byte) error
 
-// Middleware puts something around a handler: before and after every call.
+// Middleware wraps a handler.
 type Middleware func(next Handler) Handler
 
-// Use puts middleware around the handlers of all kinds, those registered later
-// too; the first one given is the outermost. It must be called before
-// [Worker.Run].
+// Use wraps the handlers of all kinds in middleware, including kinds registered later. The
+// first middleware is the outermost. Use must be called before [Worker.Run].
 //
-// Middleware runs once for every call that is made: after the job's slot came,
-// and within the time that its kind allows. Outside of it stay waiting and
-// holding, so that nothing done here can move a call away from its slot by more
-// than the time it takes (be quick before next); jobs that end without a call
-// (expired, crashed), of which [Observer] is told; and what becomes of the
-// error, for which see [OutcomeOf]. A panic passes through middleware, the
-// worker recovers it outside of all.
+// Middleware runs once for every call, after the job's slot has come and within the timeout
+// of its kind. Code before next delays the call beyond its slot, so keep it fast.
+//
+// Middleware does not run for jobs that end without a call (expired, crashed); [Observer]
+// is notified of these. [OutcomeOf] returns the outcome of a handler's error. A panic
+// passes through the middleware and is recovered by the worker.
 func (w *Worker) Use(middleware ...Middleware) { w.middleware = append(w.middleware, middleware...) }
 
-// around is the handler inside of all middleware.
+// around wraps a handler in all middleware.
 func (w *Worker) around(h Handler) Handler {
 	for i := len(w.middleware) - 1; i >= 0; i-- {
 		h = w.middleware[i](h)
@@ -37,8 +35,8 @@ func (w *Worker) around(h Handler) Handler {
 	return h
 }
 
-// OutcomeOf is what follows from a handler's error, for middleware that reports
-// it; ctx is the handler's. A call that timed out or panicked has failed.
+// OutcomeOf returns the outcome of a handler's error, for middleware that reports it. ctx is
+// the handler's context. A call that timed out or panicked has failed.
 func OutcomeOf(ctx context.Context, err error) lifecycle.Outcome {
 	if canceled(ctx, err) && errors.Is(ctx.Err(), context.Canceled) {
 		return lifecycle.Parked // the worker stopped; the job is called again
@@ -50,18 +48,17 @@ func OutcomeOf(ctx context.Context, err error) lifecycle.Outcome {
 	return judge(err, current.job, current.repeatUnknown, time.Now()).outcome
 }
 
-// Use lets functions see every job before it is checked, and change it, in the
-// order given: to name the tenant of a request, or to add headers. An error
-// refuses the job and is what Enqueue answers with. Use must be called before
-// the first job is enqueued.
+// Use adds functions that can change every job before it is checked, such as to set the
+// tenant or to add headers. They run in the order given. An error rejects the job and is
+// returned by [Client.Enqueue]. Use must be called before the first job is enqueued.
 //
-// The job is the client's own copy: its Headers, Attributes and Costs can be
-// written, and the caller's stay as they are.
+// The job is a copy: changing its fields, or the maps Headers, Attributes and Costs, does
+// not change the caller's job.
 func (c *Client) Use(change ...func(context.Context, *Job) error) {
 	c.change = append(c.change, change...)
 }
 
-// changed is a job after all functions of [Client.Use].
+// changed returns the job after all functions of [Client.Use].
 func (c *Client) changed(ctx context.Context, job Job) (Job, error) {
 	if len(c.change) == 0 {
 		return job, nil

@@ -6,15 +6,14 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// Observer is told what a worker does, for metrics. Its methods are called
-// often and by many goroutines: they must be quick. Kind is "" for jobs of kinds
-// that the worker has no handler for: it only puts them away. Embed [NoObserver] to
-// stay one when methods are added.
+// Observer receives events of a worker, for metrics. Its methods are called often and
+// concurrently, so they must be fast. kind is "" for kinds without a handler in the worker.
+// Embed [NoObserver] so that the type still implements Observer when methods are added.
 type Observer interface {
-	// Gated is called for every decision about the slot of a job in a worker's hands.
+	// Gated is called after every decision about the slot of a job that the worker holds.
 	Gated(queue string, gating Gating)
 
-	// Called is called after every call that was made.
+	// Called is called after every call.
 	Called(queue string, call Called)
 
 	// Finished is called once for every run of a job.
@@ -23,28 +22,28 @@ type Observer interface {
 	// Dispatched is called after every round of dispatch.
 	Dispatched(queue string, round Round)
 
-	// RoundTrip is called for every round trip to Redis, for all queues together.
+	// RoundTrip is called after every round trip to Redis.
 	RoundTrip(trip RoundTrip)
 }
 
 // Gating is one decision about a job's slot.
 type Gating struct {
 	Kind     string
-	Decision string // "sent" at its slot; "missed": too late for it, another follows; "parked": back to its lane
+	Decision string // "sent" at its slot; "missed" its slot, and gets another; "parked": went back to its lane
 
-	// Of a job that was parked.
+	// Only if Decision is "parked".
 	Reason ParkReason
-	Limit  string // whose next slot was far; "" where Reason names no limit
+	Limit  string // the limit whose next slot was far; "" if Reason is not about a limit
 
-	Asked time.Duration // what Redis took for it: the mark on the job, or another slot
+	Asked time.Duration // duration of the request to Redis for another slot; 0: there was none
 
-	// Of a call that is sent now.
-	Held     time.Duration // in the worker's hands, until its slot
-	Runnable time.Duration // since it could have gone: it had its slot, or only lacked a worker with room
-	Waited   time.Duration // since the job was accepted, or since its time came; 0 after the first attempt
+	// Only if Decision is "sent".
+	Held     time.Duration // wait for slots in this worker
+	Runnable time.Duration // time since the job had its slot, or since it only lacked a worker with room
+	Waited   time.Duration // time since the job was accepted or became due; 0 after the first attempt, or not known
 }
 
-// ParkReason is why a job in a worker's hands went back to its lane.
+// ParkReason is the reason why a worker sent a job back to its lane.
 type ParkReason string
 
 // The reasons.
@@ -53,12 +52,12 @@ const (
 	ParkedByConcurrency ParkReason = "concurrency" // all permits of a concurrency limit are taken
 	ParkedByPause       ParkReason = "pause"       // its tenant, its kind or the queue is paused
 	ParkedByWindow      ParkReason = "window"      // its send window is closed
-	ParkedBySuspicion   ParkReason = "suspicion"   // it may crash workers, and waits for its turn among such jobs
+	ParkedBySuspicion   ParkReason = "suspicion"   // it may crash workers, and such jobs are called one at a time
 	ParkedByKind        ParkReason = "kind"        // this worker has no handler for it
 	ParkedByStop        ParkReason = "stop"        // the worker stops
 )
 
-// ParkReasons lists the reasons.
+// ParkReasons returns all reasons.
 func ParkReasons() []ParkReason {
 	return []ParkReason{ParkedByLimit, ParkedByConcurrency, ParkedByPause, ParkedByWindow, ParkedBySuspicion, ParkedByKind, ParkedByStop}
 }
@@ -66,7 +65,7 @@ func ParkReasons() []ParkReason {
 // Called is one call that was made.
 type Called struct {
 	Kind    string
-	Attempt int // as in [Running]
+	Attempt int // see [Running]
 	Took    time.Duration
 	Answer  lifecycle.Answer
 }
@@ -74,26 +73,26 @@ type Called struct {
 // Round is one round of dispatch.
 type Round struct {
 	Took     time.Duration
-	Released int   // jobs handed to workers
-	Waiting  int64 // jobs in all lanes afterwards
+	Released int   // jobs handed to this worker
+	Waiting  int64 // jobs in all lanes after the round
 	Enqueued int64 // jobs ever accepted by the queue
 
-	Held        int64         // jobs in this worker's hands, of all its queues
-	Sending     int64         // of these, calls under way
-	Concurrency int64         // how many it can hold
-	Starved     time.Duration // since the round before, if jobs could go and found no room in this worker
+	Held        int64         // jobs that this worker holds, of all its queues
+	Sending     int64         // of these, calls in flight
+	Concurrency int64         // see [Config]
+	Starved     time.Duration // time since the previous round, if jobs could go but this worker had no room
 }
 
 // RoundTrip is one round trip to Redis.
 type RoundTrip struct {
-	// Command is a command's name in lower case, "script:" and a script's name, or
-	// "pipeline" for several at once.
+	// Command is the name of the command in lower case, "script:" and the name of the
+	// script, or "pipeline" for several commands.
 	Command string
 	Took    time.Duration
-	Failed  bool // no answer came, or one that refused it
+	Failed  bool // there was no reply, or an error
 }
 
-// NoObserver does nothing.
+// NoObserver is an [Observer] that does nothing.
 type NoObserver struct{}
 
 // Gated does nothing.

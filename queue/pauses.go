@@ -12,20 +12,20 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// maxWords bounds what is kept of a provider's words.
+// maxWords is the maximum length in bytes of a hold's reason, the provider's words.
 const maxWords = 256
 
-// pauses is what this process knows of a queue's pauses, by scope: until when, by
-// Redis's clock. Those of other workers come with the next round of dispatch.
+// pauses caches the pauses and holds of a queue. Those of other workers are read after the
+// next round of dispatch.
 type pauses struct {
 	mu      sync.RWMutex
-	until   map[string]int64 // µs since the epoch
-	version int64            // of the reply that was followed last
+	until   map[string]int64 // by scope: end of the pause by Redis's clock, Unix µs
+	version int64            // of the last round that was followed
 	read    int64            // number of the latest change that was read
-	dropAt  int              // at so many those that have ended are dropped
+	dropAt  int              // number of pauses at which ended ones are dropped
 }
 
-// add notes a pause before Redis has it.
+// add adds a pause before Redis has it.
 func (p *pauses) add(scope string, now time.Time, length time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,8 +36,8 @@ func (p *pauses) add(scope string, now time.Time, length time.Duration) {
 	p.drop(now)
 }
 
-// drop forgets the pauses that have ended, so seldom that it costs next to nothing for
-// each that is added.
+// drop removes ended pauses. It does so only when the map has doubled, so that it costs
+// little for each pause that is added.
 func (p *pauses) drop(now time.Time) {
 	if len(p.until) < p.dropAt {
 		return
@@ -57,7 +57,8 @@ func (p *pauses) holds(now time.Time, scopes ...string) bool {
 	return false
 }
 
-// follow reads what was changed of the pauses since this process looked.
+// follow reads the changes of the pauses since the last call. version is from the reply of
+// a round; if it has not changed, follow reads nothing.
 func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue string, version int64, now time.Time) error {
 	p.mu.RLock()
 	followed, known := p.version, p.read
@@ -65,7 +66,7 @@ func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue
 	if followed == version {
 		return nil
 	}
-	all := known == 0 || followed > version // Redis lost what this process knew
+	all := known == 0 || followed > version // the latter: Redis has lost data
 	if all {
 		known = 0
 	}
@@ -83,8 +84,8 @@ func (p *pauses) follow(ctx context.Context, client redis.UniversalClient, queue
 			if scope := change.Member.(string); scope != "" {
 				scopes = append(scopes, scope)
 			} else if !all {
-				// A change was forgotten that this process does not know, such as a
-				// resume: it begins anew.
+				// Redis has dropped changes that were not read, such as a resume. Read
+				// all pauses again.
 				p.mu.Lock()
 				p.read = 0
 				p.mu.Unlock()

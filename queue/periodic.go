@@ -19,53 +19,51 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// Periodic is a job that is enqueued again and again, at the ticks of a schedule.
+// Periodic is a job that is enqueued at every tick of a schedule.
 //
-// Any worker on this Redis fires it, whatever queues it serves, and there is no
-// leader among them: each tick is enqueued exactly once. Ticks are told by the
-// clock of Redis. One that is set back fires nothing again: entries are silent
-// until it shows a time that it has not shown before.
+// Every worker on the same Redis fires periodic jobs, whatever queues it serves. There is no
+// leader, and each tick is enqueued exactly once. Ticks go by Redis's clock. If that clock is
+// set back, no tick fires twice: periodic jobs pause until the clock has caught up.
 type Periodic struct {
 	// ID names the entry: 1 to 200 bytes of UTF-8 without control characters. Required.
 	ID string
 
-	// Spec says when: "minute hour day-of-month month day-of-week" as in crontab,
-	// with seconds in front if there are six fields; "@hourly", "@daily",
-	// "@weekly", "@monthly", "@yearly"; or "@every 90s", whole seconds counted
-	// from the Unix epoch. Required.
+	// Spec is the schedule: "minute hour day-of-month month day-of-week" as in crontab,
+	// or six fields with seconds first; "@hourly", "@daily", "@weekly", "@monthly",
+	// "@yearly"; or "@every 90s" in whole seconds, counted from the Unix epoch. Required.
 	Spec string
 
-	// Zone is the IANA name of the time zone of Spec, such as "Europe/Berlin" or
-	// "UTC". Required, except for @every, which has none.
+	// Zone is the IANA name of the time zone of Spec, such as "Europe/Berlin" or "UTC".
+	// Required, except with @every, which has no time zone.
 	//
-	// A tick in the hour that is missing in spring goes at the first moment after
-	// it, once for all that fall into the gap. A tick in the hour that comes twice
-	// in autumn goes the first time. Only a spec of every hour ("*/5 * * * *",
-	// "@hourly") goes by what the clock shows: also through the repeated hour, and
-	// with nothing made up for the missing one.
+	// When clocks go forward, all ticks in the skipped hour are replaced by one tick
+	// right after it. When clocks go back, a tick in the repeated hour fires the first
+	// time only. Specs for every hour ("*/5 * * * *", "@hourly") follow the clock
+	// instead: they fire in both repeated hours, and skip the missing one.
 	Zone string
 
-	// Job is what is enqueued, without At, In, Key and Deadline. Required.
+	// Job is the job to enqueue, without At, In, Key and Deadline. Required.
 	Job Job
 
-	// Paused entries do not fire, and miss nothing meanwhile.
+	// Paused stops the ticks. Ticks during a pause are not made up for.
 	Paused bool
 
-	// MaxLate is how late a tick may go that nobody was there to fire: when no
-	// worker ran for a while (more than 10 s), the last tick that was missed goes,
-	// once, and the others are left out. It also bounds how long a tick is tried
-	// again whose job is refused, as with a full backlog; the next tick ends that,
-	// too. 0 means an hour; 10 s to 24 h, whole seconds.
+	// MaxLate is the maximum delay of a tick. If no worker ran for more than 10 s, the
+	// latest missed tick fires once if it is not later than MaxLate, and the others are
+	// dropped. A tick whose job is rejected, as with a full backlog, is tried again for
+	// up to MaxLate or until the next tick. 10 s to 24 h in whole seconds; 0 means an
+	// hour.
 	MaxLate time.Duration
 }
 
-// PeriodicState is a periodic job as it stands.
+// PeriodicState is a periodic job with its state.
 type PeriodicState struct {
 	Periodic
-	Next      time.Time // its next tick; zero: paused, or Err
-	LastFired time.Time // the last tick whose job was enqueued; zero: none
+	Next      time.Time // the next tick; zero: paused, none, or Err is set
+	LastFired time.Time // the latest tick whose job was enqueued; zero: none
 
-	// Err says why an entry that somebody wrote by other means cannot be read.
+	// Err reports that the entry in Redis cannot be read. Only the ID is set then, and
+	// LastFired.
 	Err error
 }
 
@@ -76,13 +74,14 @@ const (
 	maxPeriodicID   = 200
 	defaultMaxLate  = time.Hour
 	leastMaxLate    = 10 * time.Second
-	maxMaxLate      = 24 * time.Hour // periodic_fire.lua remembers for longer
+	maxMaxLate      = 24 * time.Hour // periodic_fire.lua remembers ticks for longer
 	periodicAtATime = 100
 )
 
-// storedPeriodic is an entry in Redis; periodic_set.lua knows the first four fields.
+// storedPeriodic is a periodic job in Redis. periodic_set.lua relies on the order of the
+// first four fields.
 type storedPeriodic struct {
-	Since   int64    `json:"since"` // Unix second; only later ticks count
+	Since   int64    `json:"since"` // Unix seconds; only later ticks fire
 	Paused  bool     `json:"paused"`
 	Spec    string   `json:"spec"`
 	Zone    string   `json:"zone"`
@@ -90,13 +89,13 @@ type storedPeriodic struct {
 	Job     *nextJob `json:"job"`
 }
 
-// SetPeriodic adds an entry or replaces the one with its ID; all workers know it
-// within about a second. Setting the same again changes nothing, so a program may
-// declare its entries whenever it starts. Only ticks after the first Set, the
-// last change of Spec or Zone, and the end of a pause count.
+// SetPeriodic adds a periodic job, or replaces the one with the same ID. Workers see the
+// change within about a second. Setting the same job again changes nothing, so a program
+// can set its periodic jobs whenever it starts. The first tick is the first one after the
+// job was added, its Spec or Zone last changed, or its pause ended.
 //
-// Errors: [validation.Error] for each field that cannot be accepted, those of the job
-// with "job." in front, or that of Redis.
+// The error is a [validation.Error] for each invalid field, with "job." before the fields
+// of the job, or an error of Redis.
 func SetPeriodic(ctx context.Context, client redis.UniversalClient, p Periodic) error {
 	stored, err := p.check(ctx, client)
 	if err != nil {
@@ -112,8 +111,8 @@ func SetPeriodic(ctx context.Context, client redis.UniversalClient, p Periodic) 
 	return nil
 }
 
-// PausePeriodic pauses an entry or, with false, lets it go on with its next
-// tick. It says whether there is such an entry.
+// PausePeriodic pauses a periodic job, or, if paused is false, resumes it with its next
+// tick. It reports whether the periodic job exists.
 func PausePeriodic(ctx context.Context, client redis.UniversalClient, id string, paused bool) (bool, error) {
 	reply, err := store.PeriodicSetScript.Run(ctx, client, []string{periodicKey}, id, strconv.FormatBool(paused), "", "")
 	if err != nil {
@@ -122,11 +121,11 @@ func PausePeriodic(ctx context.Context, client redis.UniversalClient, id string,
 	return id != "" && reply == int64(1), nil
 }
 
-// RemovePeriodic removes an entry. Jobs that it enqueued stay. It says whether
-// there was one.
+// RemovePeriodic removes a periodic job. Jobs that it has enqueued stay. It reports whether
+// the periodic job existed.
 func RemovePeriodic(ctx context.Context, client redis.UniversalClient, id string) (bool, error) {
 	if id == "" {
-		return false, nil // the field of that name is not an entry
+		return false, nil // the field "" has the number of changes
 	}
 	var removed *redis.IntCmd
 	_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
@@ -143,7 +142,8 @@ func RemovePeriodic(ctx context.Context, client redis.UniversalClient, id string
 	return removed.Val() > 0, nil
 }
 
-// ListPeriodic lists all entries by ID. Payloads are json.RawMessage.
+// ListPeriodic returns all periodic jobs, sorted by ID. Payloads are json.RawMessage, or
+// []byte if they are not UTF-8.
 func ListPeriodic(ctx context.Context, client redis.UniversalClient) ([]PeriodicState, error) {
 	var all []PeriodicState
 	now, err := client.Time(ctx).Result()
@@ -172,11 +172,12 @@ func ListPeriodic(ctx context.Context, client redis.UniversalClient) ([]Periodic
 		return nil, fmt.Errorf("list periodic jobs: %w", err)
 	}
 	slices.SortFunc(all, func(a, b PeriodicState) int { return strings.Compare(a.ID, b.ID) })
-	// A hash that grows while it is read shows a field twice.
+	// HSCAN may return a field twice while the hash grows.
 	return slices.CompactFunc(all, func(a, b PeriodicState) bool { return a.ID == b.ID }), nil
 }
 
-// check makes what is stored of an entry; the error names every field that is wrong.
+// check validates a periodic job and returns what is stored of it. The error has every
+// invalid field.
 func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (storedPeriodic, error) {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
@@ -235,7 +236,8 @@ func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (stor
 	}, nil
 }
 
-// encode writes an entry in the form of periodic_set.lua.
+// encode returns the arguments of periodic_set.lua: the entry without since and paused, and
+// the beginning of it that has the schedule.
 func (s storedPeriodic) encode() (schedule, body []byte, err error) {
 	s.Since, s.Paused = 0, false
 	text, err := json.Marshal(s)
@@ -243,7 +245,7 @@ func (s storedPeriodic) encode() (schedule, body []byte, err error) {
 		return nil, nil, err
 	}
 	body, ok := bytes.CutPrefix(text, []byte(`{"since":0,"paused":false,`))
-	// No text before can hold these quotes unescaped.
+	// The fields before escape quotes, so this is the first match.
 	schedule, _, found := bytes.Cut(body, []byte(`"max_late_seconds":`))
 	if !ok || !found {
 		return nil, nil, fmt.Errorf("unexpected encoding %.60s", text)
@@ -263,8 +265,8 @@ func decodePeriodic(text []byte) (storedPeriodic, cron.Schedule, error) {
 	return stored, s, err
 }
 
-// scanPeriodic reads all entries, a few at a time, with the last tick of each
-// that was fired; 0: none.
+// scanPeriodic calls each for every periodic job, with the Unix second of its latest fired
+// tick; 0: none.
 func scanPeriodic(ctx context.Context, client redis.UniversalClient, each func(id string, text []byte, fired int64)) error {
 	for cursor := uint64(0); ; {
 		fields, next, err := client.HScan(ctx, periodicKey, cursor, "", periodicAtATime).Result()
@@ -285,7 +287,7 @@ func scanPeriodic(ctx context.Context, client redis.UniversalClient, each func(i
 			for i, id := range ids {
 				var last int64
 				if text, ok := fired[i].(string); ok {
-					_, _ = fmt.Sscan(text, &last) // what cannot be read is as none
+					_, _ = fmt.Sscan(text, &last) // an unreadable value counts as none
 				}
 				each(id, []byte(texts[i]), last)
 			}

@@ -37,7 +37,7 @@ type recoverer struct {
 
 	seen     map[string]sighting // by job id
 	lastLook time.Duration       // boot time of the last look
-	swept    time.Duration       // boot time at which the chores last started; 0: never
+	swept    time.Duration       // boot time at which it last asked for the chores; 0: never
 }
 
 // sighting is a lease, and when it was first seen like this.

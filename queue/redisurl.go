@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/check"
 )
 
-// ParseRedisURL reads where a Redis is:
+// ParseRedisURL parses the URL of a Redis, a socket, Sentinels or a Cluster:
 //
 //	redis://[user:password@]host[:6379][/db]
 //	rediss://…                                   with TLS
@@ -22,8 +22,7 @@ import (
 //	redis+sentinel://[user:password@]host[:26379],host…/master[/db]
 //	redis+cluster://[user:password@]host[:6379],host…
 //
-// An s at the end of the latter two schemes (rediss+sentinel) turns TLS on. The
-// error never holds the password.
+// rediss+sentinel and rediss+cluster use TLS. Errors never contain the password.
 func ParseRedisURL(text string) (*redis.UniversalOptions, error) {
 	fail := func(format string, args ...any) (*redis.UniversalOptions, error) {
 		return nil, fmt.Errorf("redis URL: "+format, args...)

@@ -13,8 +13,8 @@ import (
 
 const replanAgain = time.Second
 
-// replans are the tenants of a queue whose lanes are to be asked anew, "" for all: a
-// call of this worker ended a hold.
+// replans collects the tenants whose lanes must be planned again because a call of this
+// worker ended a hold. "" means all tenants of the queue.
 type replans struct {
 	mu      sync.Mutex
 	tenants map[string]bool
@@ -35,7 +35,7 @@ func (r *replans) add(tenant string) {
 	}
 }
 
-// take returns what was added, and nothing beside all.
+// take removes and returns the tenants, or only "" if it is among them.
 func (r *replans) take() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,8 +47,8 @@ func (r *replans) take() []string {
 	return tenants
 }
 
-// replanAfterHolds asks the lanes anew that a hold kept until it ended. What fails is
-// left to the sweep.
+// replanAfterHolds plans lanes again when a hold on them has ended. If that fails, the
+// sweep (a chore) does it later.
 func (d *dispatcher) replanAfterHolds(ctx context.Context) {
 	if d.replans == nil {
 		return
@@ -67,10 +67,10 @@ func (d *dispatcher) replanAfterHolds(ctx context.Context) {
 	}
 }
 
-// replanAfterSteps asks all lanes anew each time that a round finds Redis's clock set
-// back. The rounds go on meanwhile: many lanes take seconds. Only one round is told of a
-// step, so what fails is tried again until ctx is done; what is missing then is left to
-// the sweep.
+// replanAfterSteps plans all lanes again when a round finds that Redis's clock was set back.
+// Rounds go on meanwhile, because many lanes take seconds. Only one round reports a step, so
+// after an error it tries again until ctx is done. The sweep (a chore) does what is left
+// then.
 func (d *dispatcher) replanAfterSteps(ctx context.Context) {
 	for {
 		select {

@@ -16,14 +16,13 @@ import (
 
 const maxResult = 64 << 10
 
-// SetResult keeps what came of a call with its job, for [Client.Result], for
-// asynq's Inspector and for the jobs that follow: []byte and json.RawMessage as
-// they are, anything else as JSON, at most 64 KiB. It is stored when the handler
-// returns nil, together with the mark that the job is done; the last value
-// counts. It is kept as long as the job is: see Job.Retention.
+// SetResult sets the result of the job that is being handled, for [Client.Result], asynq's
+// Inspector and the job's follow-ups. []byte and json.RawMessage are stored unchanged, any
+// other value as JSON; at most 64 KiB. The last value is stored when the handler returns
+// nil, together with the job's outcome, and kept as long as the job, see [Job].Retention.
 //
-// The error says that the value is too large or cannot be encoded, or that ctx
-// is not that of a call under way.
+// It returns an error if the value is too large or cannot be encoded, or if ctx is not the
+// context of a call in flight.
 func SetResult(ctx context.Context, value any) error {
 	slot, ok := ctx.Value(resultKey{}).(*callResult)
 	if !ok {
@@ -39,10 +38,9 @@ func SetResult(ctx context.Context, value any) error {
 	return slot.set(encoded)
 }
 
-// HandleResult is [Handle] for calls that bring something back: what fn returns
-// beside a nil error is the job's result, as by [SetResult]. A result that
-// cannot be kept archives the job with the reason: the call was made, and is not
-// made again.
+// HandleResult is [Handle] for calls with a result. If fn returns a nil error, its value is
+// stored as by [SetResult]. If the value cannot be stored, the job is archived with the
+// reason, because the call was made and must not be repeated.
 func HandleResult[T, R any](w *Worker, kind Kind[T], fn func(context.Context, T) (R, error), options ...HandlerOption) {
 	Handle(w, kind, func(ctx context.Context, payload T) error {
 		value, err := fn(ctx, payload)
@@ -56,7 +54,7 @@ func HandleResult[T, R any](w *Worker, kind Kind[T], fn func(context.Context, T)
 	}, options...)
 }
 
-// resultError is a call that succeeded and whose result cannot be kept.
+// resultError reports that a call succeeded but its result cannot be stored.
 type resultError struct{ err error }
 
 func (e *resultError) Error() string {
@@ -65,7 +63,7 @@ func (e *resultError) Error() string {
 func (e *resultError) Unwrap() error   { return e.err }
 func (e *resultError) Permanent() bool { return true }
 
-// callResult is what the handler of one call has set.
+// callResult is the result that a handler has set for one call.
 type callResult struct {
 	mu    sync.Mutex
 	value []byte
@@ -95,23 +93,23 @@ func (r *callResult) take() []byte {
 	return r.value
 }
 
-// JobResult is what is known of one job.
+// JobResult is the state and the result of one job.
 type JobResult struct {
 	ID, Queue, Kind, Tenant string
 
 	State lifecycle.State
 
-	// Outcome is how the job ended; "" while it has not. It is known a moment
-	// before State says so.
+	// Outcome is how the job ended; "" if it has not ended. It can be set a moment before
+	// State changes.
 	Outcome lifecycle.Outcome
 
-	Result  []byte    // what the handler set; nil for none
-	Err     string    // why it ended without success, or failed the last time
+	Result  []byte    // the result set by the handler; nil: none
+	Err     string    // why it ended without success, or why its last attempt failed
 	EndedAt time.Time // to the second; zero while State is neither archived nor completed
 }
 
-// Result is how a job stands and what came of it, or [lifecycle.ErrNoJob]. A completed
-// job is remembered for its Retention, an archived one until it is deleted.
+// Result returns the state and the result of a job, or [lifecycle.ErrNoJob]. A completed job
+// is kept for its Retention, an archived one until it is deleted.
 func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error) {
 	fields, err := c.redis.HMGet(ctx, asynqwire.Key(queue, "t:"+id), "state", "hg_done", "hg_outcome", "hg_error", "result", "msg").Result()
 	if err != nil {
@@ -148,7 +146,7 @@ func (c *Client) Result(ctx context.Context, queue, id string) (JobResult, error
 	return r, nil
 }
 
-// archivedAt is when a job was archived; zero when it is not.
+// archivedAt returns when a job was archived; zero if it is not archived.
 func (c *Client) archivedAt(ctx context.Context, queue, id string) (time.Time, error) {
 	pipe := c.redis.Pipeline()
 	asynqs := pipe.ZScore(ctx, asynqwire.Key(queue, "archived"), id)

@@ -13,31 +13,29 @@ import (
 )
 
 const (
-	// patience is how long a call whose context has no deadline asks a Redis again
-	// that takes no jobs.
+	// patience is how long a call without a deadline retries.
 	patience = 5 * time.Second
 
-	// repeatFor is how long after a try that may have arrived the same jobs are
-	// sent again. enqueue.lua remembers its answers for twice as long, because a
-	// try may be on its way as long as the network was down.
+	// repeatFor is how long a request is retried after its first try that may have
+	// arrived. enqueue.lua remembers its answers for twice as long, because a try can be
+	// delayed for as long as the network is down.
 	repeatFor = 30 * time.Second
 
 	minRetryPause = 50 * time.Millisecond
 	maxRetryPause = time.Second
 )
 
-// retry says when a call to Redis is made again. It belongs to one call of a
-// client, all of whose batches share its patience.
+// retry paces the retries of one call of a client. All batches of the call share it.
 type retry struct {
-	end   time.Time // zero while Redis answers, or the context has a deadline
+	end   time.Time // when retries end; zero while Redis answers, or if the context has a deadline
 	pause time.Duration
 }
 
-// reset begins anew: Redis has answered.
+// reset starts again after Redis has answered.
 func (r *retry) reset() { *r = retry{} }
 
-// wait waits before another try, and answers false when there is no time for one.
-// unknown is when the first try was sent that may have arrived; zero: none was.
+// wait waits before another try. It returns false if there is no time for one. unknown is
+// when the first try that may have arrived was sent; zero: none was.
 func (r *retry) wait(ctx context.Context, unknown time.Time) bool {
 	end, bounded := ctx.Deadline()
 	if !bounded {
@@ -62,14 +60,14 @@ func (r *retry) wait(ctx context.Context, unknown time.Time) bool {
 	}
 }
 
-// unsentError is why a request was not sent at all.
+// unsentError reports that a request was not sent at all.
 type unsentError struct{ err error }
 
 func (e *unsentError) Error() string { return e.err.Error() }
 func (e *unsentError) Unwrap() error { return e.err }
 
-// certain reports that the request behind an error certainly had no effect: it was
-// not sent, or Redis answered that it refuses it.
+// certain reports whether a request that failed with err certainly had no effect: it was not
+// sent, or Redis replied with an error.
 func certain(err error) bool {
 	if _, unsent := errors.AsType[*unsentError](err); unsent {
 		return true
@@ -80,18 +78,18 @@ func certain(err error) bool {
 	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "dial" {
 		return true
 	}
-	// By its context go-redis gives up only while it waits for a connection. What it
-	// sends and reads has deadlines, whose errors are of the network.
+	// go-redis gives up because of the context only while it waits for a connection. Its
+	// deadlines for sending and reading return network errors.
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
-// passing reports an error that will pass, as in a failover: Redis did not answer,
-// or said that it cannot work now.
+// passing reports whether an error is temporary, as in a failover: Redis did not answer, or
+// it replied that it cannot work now.
 func passing(err error) bool {
 	if answer, ok := errors.AsType[redis.Error](err); ok {
 		for _, word := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY ",
-			"ERR max number of clients", "ERR Script attempted to access a non local key"} { // the latter: a slot is on its way to another node
+			"ERR max number of clients", "ERR Script attempted to access a non local key"} { // the latter: a hash slot is being moved to another node
 			if strings.HasPrefix(answer.Error(), word) {
 				return true
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// scriptNames are those of all scripts, by their hash.
+// scriptNames has the names of all scripts, by their hash.
 var scriptNames = func() map[string]string {
 	names := map[string]string{}
 	for name, script := range store.Scripts {
@@ -26,11 +26,11 @@ var scriptNames = func() map[string]string {
 	return names
 }()
 
-// roundTrips tells the observer of every round trip of a client. It is added
-// behind all other hooks, which answer some commands themselves.
+// roundTrips is a go-redis hook that reports every round trip to the observer. It is added
+// after all other hooks, because these answer some commands themselves.
 type roundTrips struct {
 	observer Observer
-	scripts  string // what a script is called whose name is not known
+	scripts  string // name to report for unknown scripts
 }
 
 func (h roundTrips) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -59,7 +59,7 @@ func (h roundTrips) name(cmd redis.Cmder) string {
 	switch {
 	case (command == "eval" || command == "evalsha") && len(args) > 1:
 		hash, _ := args[1].(string)
-		if command == "eval" { // by a Redis that does not know the script yet
+		if command == "eval" { // sent in full, to a Redis that does not know the script yet
 			sum := sha1.Sum([]byte(hash))
 			hash = hex.EncodeToString(sum[:])
 		}
@@ -71,8 +71,9 @@ func (h roundTrips) name(cmd redis.Cmder) string {
 	return command
 }
 
-// failed leaves out what is an answer: that something is not there, that a script
-// has to be sent in full, or that a job or a limit is not as the script needs it.
+// failed reports whether err is a failure of a round trip. A missing value, a script that
+// must be sent in full, calendars that a script reports as stale, and a cancellation by the
+// caller are not failures.
 func failed(err error) bool {
 	return err != nil && !errors.Is(err, redis.Nil) && !errors.Is(err, context.Canceled) &&
 		!redis.HasErrorPrefix(err, "NOSCRIPT") && !effective.Stale(err)

@@ -14,60 +14,56 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// Running is the job that a handler was called for.
+// Running is the job that a handler is called for.
 type Running struct {
 	ID, Queue, Kind, Tenant string
 
-	// Attempt is 1 for the first call; only failed calls count. At MaxAttempts
-	// the job is archived when the call fails.
+	// Attempt is 1 for the first call. Only failed calls count. If the call at
+	// MaxAttempts fails, the job is archived.
 	Attempt, MaxAttempts int
 
 	// IdempotencyKey is the same for every call of the job, at most 255 characters.
 	IdempotencyKey string
 
-	// First is when the first run of the job began whose call the provider may
-	// have acted on, by Redis's clock: this one's, unless an earlier one failed, was
-	// parked by an error that KeepsFirst, or its worker died. Providers forget
-	// idempotency keys some time after it.
+	// First is the start of the job's first run whose call the provider may have acted
+	// on, by Redis's clock. It is this run, unless an earlier one failed, was put off by
+	// an error with KeepsFirst, or its worker died. Providers forget idempotency keys
+	// some time after First.
 	First time.Time
 
-	// Held is how long this worker held the job for its slot, until the call;
-	// what it waited before in its lane is not in it.
+	// Held is how long this worker held the job for its slot before the call. The wait in
+	// the lane is not included.
 	Held time.Duration
 
 	Deadline time.Time // zero: none
 	Cost     int64
 	Costs    map[string]int64 // by unit; nil: none
 
-	// Periodic is the entry that a periodic job belongs to, and Tick the moment
-	// of its schedule that it was enqueued for; "" and zero for other jobs.
+	// Periodic is the ID of the [Periodic] that enqueued the job, and Tick the time of
+	// its schedule; "" and zero for other jobs.
 	Periodic string
 	Tick     time.Time
 
-	// Of the job that this one follows, if it follows one: its id, what it set by
-	// [SetResult], and why it failed.
+	// The job that this one follows, if it is a follow-up: its id, its result and its
+	// error.
 	Parent       string
 	ParentResult []byte
 	ParentError  string
 
-	// Headers are those of [Job], and of a task of asynq's own client all it has.
+	// Headers are the job's headers, see [Job]. For tasks of asynq's own client they are
+	// all headers of the task.
 	Headers map[string]string
 
 	attributes, costs string
-	// unsure: of an earlier call nobody knows what came of it.
-	unsure bool
-	// kept: it is remembered once it is done.
-	kept bool
-	// permits: it holds permits of concurrency limits, for which others may wait.
-	permits bool
-	// owner marks this run on the job.
-	owner string
-	// task is what asynq's encoding of the job says, and raw that encoding.
-	task asynqwire.Message
-	raw  []byte
+	unsure            bool   // the outcome of an earlier call is not known
+	kept              bool   // the job is kept when it is done
+	permits           bool   // the job holds permits of concurrency limits
+	owner             string // mark of this run on the job in Redis
+	task              asynqwire.Message
+	raw               []byte // task in asynq's encoding
 
-	// Probe is whether the job tries what a hold keeps others of its account or endpoint
-	// from, after a failure. What comes of it decides for them.
+	// Probe reports whether this call tests if a hold, which follows failures of an
+	// account or endpoint, can end. Its answer decides for the jobs that are held.
 	Probe bool
 }
 
@@ -75,10 +71,10 @@ func (job *Running) expired(now time.Time) bool {
 	return !job.Deadline.IsZero() && !now.Before(job.Deadline)
 }
 
-// call is what a handler says of the job while it runs.
+// call is what a handler reports about its job during the call.
 type call struct {
 	job           *Running
-	repeatUnknown bool // of its handler
+	repeatUnknown bool // option of the handler
 
 	mu     sync.Mutex
 	actual map[string]int64
@@ -87,8 +83,7 @@ type call struct {
 
 type callKey struct{}
 
-// Current is the job that a handler's context belongs to; ok is false outside
-// of a handler.
+// Current returns the job of a handler's context. ok is false if ctx is not from a handler.
 func Current(ctx context.Context) (job Running, ok bool) {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
@@ -97,11 +92,11 @@ func Current(ctx context.Context) (job Running, ok bool) {
 	return *c.job, true
 }
 
-// SetActual tells what the running call really took of the limits with a unit,
-// such as the tokens that the provider counted. The difference to [Job].Costs
-// is given back or charged, once, when the handler returns, also when it fails.
-// Units that are not named keep their estimate. An error means that nothing was
-// noted: the context is no handler's, or a number is not within 0 to 2^40.
+// SetActual sets the actual costs of the call by unit, such as the tokens that the provider
+// counted. The difference to [Job].Costs is given back to the limits, or charged, once, when
+// the handler returns, even with an error. Units that are not in costs keep their estimate.
+// It returns an error, and sets nothing, if ctx is not from a handler or costs are invalid,
+// as in [Job].Costs.
 func SetActual(ctx context.Context, costs map[string]int64) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
@@ -119,16 +114,16 @@ func SetActual(ctx context.Context, costs map[string]int64) error {
 	return nil
 }
 
-// PauseTenant makes the other calls of the tenant wait once the running one has ended,
-// whatever its outcome. It is for a provider that took the call and said that it was the
-// last for now; an error with RetryAfter says so of a call that was refused. Of several
-// pauses the longest holds, up to 24 h. An error means that nothing was noted: the context
-// is not that of a handler, or the length is not above 0.
+// PauseTenant pauses the other jobs of the tenant after the current call, whatever its
+// outcome. Use it if the provider accepted the call but wants no more for now. If the
+// provider rejected the call, return an error with RetryAfter instead, see [Handle]. The
+// longest of several pauses applies, at most 24 h. PauseTenant returns an error, and pauses
+// nothing, if ctx is not from a handler or length is not positive.
 func PauseTenant(ctx context.Context, length time.Duration, reason string) error {
 	return pauseAfter(ctx, ofTenant, length, reason)
 }
 
-// PauseAccount is [PauseTenant] for the calls of all tenants of the queue.
+// PauseAccount is [PauseTenant] for the jobs of all tenants of the queue.
 func PauseAccount(ctx context.Context, length time.Duration, reason string) error {
 	return pauseAfter(ctx, ofAccount, length, reason)
 }
@@ -158,7 +153,7 @@ func (c *call) pauseAfter() hold {
 func (c *call) actualCosts() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	text, _ := store.EncodeCosts(c.actual) // checked when they were noted
+	text, _ := store.EncodeCosts(c.actual) // SetActual has checked them
 	return text
 }
 
@@ -196,6 +191,6 @@ func newRunning(queue, id string, task asynqwire.Message) *Running {
 	return job
 }
 
-// tenant and kind are as the scripts spell them.
+// tenant and kind return the escaped names that the scripts use.
 func (job *Running) tenant() string { return rediskey.Escape(job.Tenant) }
 func (job *Running) kind() string   { return rediskey.Escape(job.Kind) }

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// starvation is when jobs of a queue could go and this worker had no room for
-// them. A slot is given to a job that finds room, so the slots alone do not tell
-// that there are too few workers.
+// starvation tracks the latest period in which jobs of a queue could go but this worker had
+// no room for them. Only jobs that find room get slots, so slots alone do not show that
+// there are too few workers.
 type starvation struct {
 	mu          sync.Mutex
-	from, until time.Duration // the latest time, on the boot clock
-	lasts       bool
+	from, until time.Duration // the period, on the boot clock
+	lasts       bool          // the period has not ended
 }
 
-// note takes in what a round of dispatch found, and says how much longer it has
-// lasted since the round before.
+// note records whether a round of dispatch was starved. It returns the time since the round
+// before if that one was starved, otherwise 0.
 func (s *starvation) note(now, before time.Duration, starved bool) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,8 +31,8 @@ func (s *starvation) note(now, before time.Duration, starved bool) time.Duration
 	return 0
 }
 
-// since is from when a job could have gone that was accepted at one moment and
-// had its slot at another.
+// since returns from when a job could have gone. accepted is when it was accepted, and slot
+// the time of its slot; both and the result are on the boot clock.
 func (s *starvation) since(accepted, slot time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,11 +20,11 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// ticks fires the periodic jobs. Every worker has one, and they need not know of
-// each other: periodic_fire.lua lets each tick go once.
+// ticks fires the periodic jobs. Every worker has one, and they do not coordinate:
+// periodic_fire.lua enqueues each tick once.
 //
-// It keeps the schedules in memory, without payloads, in a heap by their next
-// tick. When nothing is due, a look is two small commands a second.
+// It keeps the schedules in memory, without payloads, in a heap ordered by their next tick.
+// While nothing is due, it sends two small commands a second.
 type ticks struct {
 	redis  redis.UniversalClient
 	client *Client
@@ -33,20 +33,20 @@ type ticks struct {
 	entries tickHeap
 	version string // of the entries; see periodic_set.lua
 	loaded  bool
-	done    int64 // second until which everything was fired
+	done    int64 // Unix second up to which all ticks were fired
 	failing bool
 }
 
-// entry is a periodic job as far as its ticks go.
+// entry is what ticks needs to know of a periodic job.
 type entry struct {
 	cron.Schedule
 	id, spec, zoneName string
-	job                Job // kind and queue alone
-	since, maxLate     int64
+	job                Job   // only its kind and queue
+	since, maxLate     int64 // Unix seconds, seconds
 
-	next    int64 // its next tick
-	order   int64 // random: workers share a second's entries by beginning with different ones
-	refused int64 // tick that was refused and is tried again
+	next    int64 // next tick, Unix seconds
+	order   int64 // random, so that workers fire the ticks of a second in different orders
+	refused int64 // tick that was rejected and is tried again; 0: none
 }
 
 const (
@@ -54,11 +54,12 @@ const (
 	logTick     = "tick"
 
 	ticksEvery = time.Second
-	// All ticks go while somebody looked so recently. Beyond, nobody ran.
+	// ticksGrace is the number of seconds after which ticks count as missed because no
+	// worker fired them. Up to then all ticks are fired.
 	ticksGrace = 10
 )
 
-// Run fires until ctx is done.
+// Run fires ticks until ctx is done.
 func (t *ticks) Run(ctx context.Context) {
 	for {
 		wait, err := t.round(ctx)
@@ -66,7 +67,7 @@ func (t *ticks) Run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			// Where the round stopped is not known: begin anew.
+			// It is not known where the round stopped, so load everything again.
 			t.loaded, wait = false, ticksEvery
 			if !t.failing {
 				t.logger.Warn("periodic jobs do not fire; it goes on trying", logkey.Error, err)
@@ -83,7 +84,7 @@ func (t *ticks) Run(ctx context.Context) {
 	}
 }
 
-// round fires what is due and returns when to look again.
+// round fires the due ticks and returns the time until the next round.
 func (t *ticks) round(ctx context.Context) (time.Duration, error) {
 	reply, err := t.run(ctx, store.PeriodicLookScript, []string{periodicFiredKey}, t.done)
 	if err != nil {
@@ -120,11 +121,11 @@ func (t *ticks) round(ctx context.Context) (time.Duration, error) {
 	for _, e := range again {
 		heap.Push(&t.entries, e)
 	}
-	// Workers that come a little apart leave each other less to do twice.
+	// Random delays spread the workers, so that fewer of them try the same ticks.
 	return max(wait-time.Since(looked), 0) + rand.N(20*time.Millisecond), nil
 }
 
-// load reads the entries when they have changed.
+// load reads the entries if they have changed.
 func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
 	asking, cancel := context.WithTimeout(ctx, store.Timeout)
 	version, err := t.redis.HGet(asking, periodicKey, "").Result()
@@ -147,7 +148,7 @@ func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
 		}
 		from := max(fired, stored.Since)
 		if attended {
-			// Somebody was here: what is older has gone, or was refused.
+			// A worker fired ticks until now: older ones were fired or rejected.
 			from = max(from, done-ticksGrace)
 		}
 		found[id] = &entry{
@@ -170,7 +171,7 @@ func (t *ticks) load(ctx context.Context, done int64, attended bool) error {
 	return nil
 }
 
-// shot is one tick on its way into its queue.
+// shot is one tick that is being enqueued.
 type shot struct {
 	*entry
 	tick     int64
@@ -178,8 +179,8 @@ type shot struct {
 	accepted accepted
 }
 
-// fire fires one tick of each entry and puts the entries back with their next
-// ones. It returns those whose job was refused, for a later round.
+// fire fires one tick of each entry and puts the entries back into the heap with their next
+// ticks. It returns the entries whose job was rejected, for a later round.
 func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool) (refused []*entry, err error) {
 	refuse := func(s shot, err error) {
 		if s.refused != s.tick {
@@ -237,7 +238,7 @@ func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool
 	return refused, err
 }
 
-// goOn puts an entry back with its first tick after the given one.
+// goOn puts an entry back into the heap with its first tick after the given second.
 func (t *ticks) goOn(e *entry, after int64) {
 	e.refused = 0
 	if e.next = e.Schedule.Next(after); e.next > 0 {
@@ -245,7 +246,8 @@ func (t *ticks) goOn(e *entry, after int64) {
 	}
 }
 
-// choose settles the queue of each tick and leaves out what was fired.
+// choose fixes the queue of each tick, the same for all workers, and drops ticks that were
+// already fired.
 func (t *ticks) choose(ctx context.Context, shots []shot) ([]shot, error) {
 	if len(shots) == 0 {
 		return nil, nil
@@ -276,8 +278,8 @@ func (t *ticks) choose(ctx context.Context, shots []shot) ([]shot, error) {
 	return left, answers.End()
 }
 
-// prepare reads the jobs as they are now and encodes them. An entry that was
-// removed, paused or changed since it was loaded is left to the next load.
+// prepare reads the current jobs and encodes them. It drops entries that were removed,
+// paused or changed since they were loaded; the next load reads them again.
 func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, error)) ([]shot, error) {
 	if len(shots) == 0 {
 		return nil, nil
@@ -314,7 +316,7 @@ func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, err
 	return ready, nil
 }
 
-// batches splits ticks by queue, and by what one call may carry.
+// batches splits ticks by queue and by the maximum size of one request.
 func batches(shots []shot) [][]shot {
 	var all [][]shot
 	open, bytes := map[string]int{}, map[string]int{}
@@ -331,7 +333,7 @@ func batches(shots []shot) [][]shot {
 	return all
 }
 
-// enqueue enqueues ticks of one queue. A tick that went before is no error.
+// enqueue enqueues ticks of one queue. It is not an error if a tick was already enqueued.
 func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 	queue := batch[0].queue
 	if err := t.client.register(ctx, queue); err != nil {
@@ -359,7 +361,7 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 	return results, nil
 }
 
-// run runs a script that Redis must answer in time.
+// run runs a script with store.Timeout.
 func (t *ticks) run(ctx context.Context, script *redisscript.Script, keys []string, args ...any) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()
