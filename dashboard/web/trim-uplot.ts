@@ -1,11 +1,10 @@
 import type { Plugin } from 'vite';
 
-// What of uPlot is not used here, and what the bundler cannot see by itself,
-// because it hangs on properties and options: other shapes of lines than
-// straight ones without points, the legend, the joining of tables, other scales than linear
-// ones, its words for times, facets, and what follows from dragging. It is
-// two fifths of it. Each text stands in it once, or the build fails: another
-// version has to be looked at anew, not be cut in the wrong place.
+// Parts of uPlot that this page does not use, but that the bundler cannot remove because they
+// depend on properties and options: line shapes other than straight lines without points, the
+// legend, joining of tables, scales that are not linear, formatting of times, facets and
+// dragging. They are two fifths of uPlot. The build fails unless each text occurs exactly once,
+// so that a new version of uPlot is not cut in the wrong place.
 const unused: [string, string][] = [
 	['let paths = uPlot.paths = {\n\t\tpoints,\n\t};', ''],
 	['(paths.linear  = linear);', ''],
@@ -57,7 +56,7 @@ export const trimPlot: Plugin = {
 	transform(code, id) {
 		if (!id.endsWith('/uPlot.esm.js')) return;
 		for (const [text, instead] of unused) {
-			if (code.split(text).length !== 2) throw new Error(`uPlot does not have ${JSON.stringify(text)} once`);
+			if (code.split(text).length !== 2) throw new Error(`uPlot does not contain ${JSON.stringify(text)} exactly once: adapt trim-uplot.ts to its version`);
 			code = code.replace(text, () => instead);
 		}
 		return { code, map: null };

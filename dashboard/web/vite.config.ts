@@ -1,19 +1,18 @@
 import { defineConfig } from 'vite';
 import { trimPlot } from './trim-uplot';
 
-// Built once and served under any prefix, so every address is relative. One
-// script and one style sheet: the page is small, and a second round trip costs
-// more than it saves.
+// The page is built once and served under any prefix, so every address is relative. There is
+// one script and one style sheet: the page is small, and splitting them would cost a round trip.
 export default defineConfig({
 	base: './',
 	plugins: [trimPlot],
 	// h(type, props, child, …) is a tenth shorter than jsx(type, {children: […]}).
-	// It has a long name here so that no variable hides it.
+	// The long names keep variables from shadowing it.
 	oxc: { jsx: { runtime: 'classic', pragma: 'jsxElement', pragmaFrag: 'jsxFragment' } },
 	build: {
 		target: 'es2023',
 		modulePreload: { polyfill: false },
-		assetsInlineLimit: 0, // data: addresses would need a wider policy
+		assetsInlineLimit: 0, // data: addresses would need a looser policy
 		cssCodeSplit: false,
 		chunkSizeWarningLimit: 120,
 		rolldownOptions: { transform: { inject: { jsxElement: ['preact', 'h'], jsxFragment: ['preact', 'Fragment'] } } },

@@ -1,9 +1,9 @@
-// A server that talks like the API and keeps all in memory, to work on the page
-// without Redis. It serves dist, too, with the policy of the Go handler.
+// A server with the API, in memory, to work on the page without Redis. It also serves dist, with
+// the policy of the Go handler.
 //
 //   node mock/server.mjs [--port 5174] [--tenants 40] [--read-only] [--key SECRET] [--empty] [--away] [--slow MS]
 //
-// POST /mock {"away":true} makes Redis go away, {"down":true} answers nothing.
+// POST /mock {"away":true} simulates an outage of Redis, {"down":true} one of the server.
 import { createServer } from 'node:http';
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
@@ -187,7 +187,7 @@ function record(entry) {
 	audit.unshift({ at: iso(Date.now()), actor: 'dev', count: 0, ...entry });
 	for (const s of streams) s.write(`event: audit\ndata: ${JSON.stringify({ entry: audit[0] })}\n\n`);
 }
-// Its seconds are those that its clock begins.
+// Points begin at full seconds.
 const history = (q, n) => ({ queue: q.name, step_seconds: 1, from: iso((Math.floor(Date.now() / 1000) - n) * 1000), points: q.points.slice(-n) });
 const frame = () => `event: overview\ndata: ${JSON.stringify({ queues: queues.filter(() => !args.empty).map(overview), redis: knobs.away ? { ok: false, error: 'dial tcp 127.0.0.1:6379: connection refused' } : { ok: true } })}\n\n`;
 setInterval(() => {

@@ -6,13 +6,13 @@ import { ConfirmDialog, openDialog, Problem } from './ui/dialog';
 import { Skeleton } from './ui/states';
 import { say } from './ui/toast';
 
-// Changes that more than one page offers. Each says first what follows from it.
+// Changes that several pages offer. Each dialog first says what the change does.
 
 export interface Scope { tenant?: string; kind?: string }
 
 const what = (queue: string, s: Scope) => (s.tenant !== undefined ? `${s.tenant} in ${queue}` : s.kind !== undefined ? `${s.kind} in ${queue}` : `all of ${queue}`);
 
-/** For how long; the values are seconds, empty for until it is taken back. */
+/** Selects a duration in seconds; empty means without end. */
 export function Length({ value, change, none }: { value: string; change: (seconds: string) => void; none: string }) {
 	return (
 		<label class="field">For
@@ -33,8 +33,8 @@ function PauseDialog({ queue, scope, waiting }: { queue: string; scope: Scope; w
 	return (
 		<ConfirmDialog
 			title={`Pause ${what(queue, scope)}`} verb="Pause" danger={all} typed={all ? queue : undefined}
-			consequence={<p>{waiting > 0 ? `${plural(waiting, 'waiting job')} stay where they are.` : 'What comes in waits.'} Jobs are still accepted, calls under way finish, and deadlines pass meanwhile.{all && ' This holds for every tenant of the queue.'}</p>}
-			fields={<Length value={length} change={setLength} none="Until somebody resumes" />}
+			consequence={<p>{waiting > 0 ? `${plural(waiting, 'waiting job stays', 'waiting jobs stay')} in place. ` : ''}New jobs are accepted and wait. Calls in flight finish, and deadlines keep running.{all && ' This applies to every tenant of the queue.'}</p>}
+			fields={<Length value={length} change={setLength} none="Until resumed" />}
 			act={async (reason) => {
 				await send<Pause>('POST', ['queues', queue, 'pause'], { ...scope, ...(length ? { seconds: Number(length) } : {}), reason });
 				say(`Paused ${what(queue, scope)}`);
@@ -49,7 +49,7 @@ export function askResume(queue: string, scope: Scope): void {
 	openDialog(() => (
 		<ConfirmDialog
 			title={`Resume ${what(queue, scope)}`} verb="Resume"
-			consequence={<p>What waits goes on at once, as fast as its limits allow: one call, then the rate, and no burst. A pause that the provider asked for ends too.</p>}
+			consequence={<p>Waiting jobs continue at once, as fast as their limits allow: one call first, then at the rate, without a burst. A pause requested by the provider ends too.</p>}
 			act={async (reason) => {
 				const { resumed } = await send<{ resumed: boolean }>('POST', ['queues', queue, 'resume'], { ...scope, reason });
 				say(resumed ? `Resumed ${what(queue, scope)}` : `${what(queue, scope)} was not paused`);
@@ -58,26 +58,26 @@ export function askResume(queue: string, scope: Scope): void {
 	));
 }
 
-/** What a verb did, in words. */
+/** Describes what a verb did. */
 export function tallyText(done: string, t: Tally): string {
 	let text = `${done} ${plural(t.jobs, 'job')}`;
-	if (t.too_late > 0) text += `; too late for ${num(t.too_late)} in a worker’s hands`;
-	if (t.paused > 0) text += `; ${num(t.paused)} are paused and were left alone`;
+	if (t.too_late > 0) text += `; too late for ${num(t.too_late)} held by a worker or already called`;
+	if (t.paused > 0) text += `; skipped ${num(t.paused)} that ${t.paused === 1 ? 'is' : 'are'} paused`;
 	return text;
 }
 
 export interface Filter extends Scope { state?: string; group?: FailureKey }
 export type Verb = 'cancel' | 'retry' | 'run' | 'delete';
 
-/** What comes of each, for one job as for many. */
+/** What each verb does, in words for one job or many. */
 export const follows: Record<Verb, string> = {
-	cancel: 'No call is made. What is cancelled is archived with your reason, and can be retried from Failures.',
-	retry: 'What is retried goes behind what waits, with its attempts to begin anew. Limits hold as ever.',
-	run: 'Sent at once, beyond every limit and send window. What this uses is charged, so that others wait longer.',
-	delete: 'What is deleted is forgotten, with all that it carried. This cannot be undone.',
+	cancel: 'No call is made. Cancelled jobs are archived with your reason and can be retried on the Failures page.',
+	retry: 'Retried jobs wait behind other jobs, with a new count of attempts. All limits still apply.',
+	run: 'Sent at once, bypassing all limits and send windows. The permits are still charged, so other jobs wait longer.',
+	delete: 'Jobs and their payloads are permanently deleted.',
 };
 export const did: Record<Verb, string> = { cancel: 'Cancelled', retry: 'Retried', run: 'Sent', delete: 'Deleted' };
-/** More jobs than this, or any that are forgotten, want a word typed. */
+/** Changing more jobs than this, or deleting more than one, requires typing the verb. */
 const many = 100;
 
 function ActionDialog({ queue, verb, filter, of }: { queue: string; verb: Verb; filter: Filter; of: string }) {
@@ -98,8 +98,8 @@ function ActionDialog({ queue, verb, filter, of }: { queue: string; verb: Verb; 
 			consequence={error != null ? <Problem error={error} /> : count === null ? <Skeleton lines={2} /> : (
 				<>
 					<p><b>{plural(n, 'job')}</b>{states(count)}{group && <> of kind <bdi>{group.kind}</bdi>: <q><bdi>{reasonOf(group)}</bdi></q></>}. {n > 0 && follows[verb]}</p>
-					{count.too_late > 0 && <p>{plural(count.too_late, 'more is', 'more are')} in a worker’s hands, too late for this.</p>}
-					{count.paused > 0 && <p>{plural(count.paused, 'is', 'are')} held by a pause and left alone.</p>}
+					{count.too_late > 0 && <p>It is too late for {plural(count.too_late, 'more job')}, held by a worker or already called.</p>}
+					{count.paused > 0 && <p>{plural(count.paused, 'job is', 'jobs are')} paused and will be skipped.</p>}
 				</>
 			)}
 			act={async (reason) => say(tallyText(did[verb], await send<Tally>('POST', path, { verb, ...filter, dry_run: false, reason })))}
@@ -108,13 +108,13 @@ function ActionDialog({ queue, verb, filter, of }: { queue: string; verb: Verb; 
 }
 
 /** Why the jobs of a group failed. */
-export const reasonOf = (g: FailureKey): string => g.reason || 'No reason was given';
+export const reasonOf = (g: FailureKey): string => g.reason || 'No reason given';
 
 const states = (t: Tally): string => {
 	const parts = Object.entries(t.by_state ?? {}).filter(([, n]) => n > 0);
 	return parts.length > 1 ? `: ${parts.map(([state, n]) => `${num(n)} ${state}`).join(', ')}` : '';
 };
 
-/** Counts first what a verb would change, then asks; `of` says in words what the filter means. */
+/** Counts the jobs that a verb would change, then asks for confirmation. `of` describes the filter. */
 export const askAction = (queue: string, verb: Verb, filter: Filter, of: string): void =>
 	openDialog(() => <ActionDialog queue={queue} verb={verb} filter={filter} of={of} />);

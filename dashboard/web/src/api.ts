@@ -1,12 +1,12 @@
 import { signal } from '@preact/signals';
 
-// The one place that talks to the server. Answers that are no success become an
-// ApiError with the words of the server; no answer at all is one of status 0.
+// All requests to the server. An error response becomes an ApiError with the server's title
+// and detail; if there is no response, its status is 0.
 
 const base = new URL('api/v1/', document.baseURI.replace(/[?#].*$/, ''));
 const stored = 'headgate-key';
 
-/** Set while the server wants a key; the page then asks for one. */
+/** True while the server requires a key; the page then asks for one. */
 export const keyWanted = signal(false);
 
 let key = sessionStorage.getItem(stored) ?? '';
@@ -23,14 +23,14 @@ export class ApiError extends Error {
 	}
 }
 
-/** The server is there, but its Redis, or the way to it, is not. */
+/** Reports whether the server, or Redis behind it, cannot be reached. */
 export const isAway = (e: unknown): boolean => e instanceof ApiError && (e.status === 0 || e.status === 502 || e.status === 503 || e.status === 504);
 
 export function address(segments: readonly string[], query?: Record<string, string | number | boolean | undefined>): URL {
 	for (const segment of segments) {
-		// Browsers resolve these away, escaped or not, and another thing would be asked for.
+		// Browsers resolve such segments even if they are escaped, and would request another address.
 		if (segment === '.' || segment === '..' || segment === '') {
-			throw new ApiError(400, 'Cannot be addressed', `A name of “${segment}” cannot stand in an address. Use the command line for it.`);
+			throw new ApiError(400, 'Name not supported', `A URL cannot contain the name “${segment}”. Use the command line instead.`);
 		}
 	}
 	const url = new URL(segments.map(encodeURIComponent).join('/'), base);
@@ -43,7 +43,7 @@ async function problem(response: Response): Promise<ApiError> {
 	try {
 		body = await response.json();
 	} catch {
-		// Something on the way answered, not the API: its status has to do.
+		// The response is not from the API but, for example, from a proxy: only its status is known.
 	}
 	const fields = Object.fromEntries((body.errors ?? []).map((e) => [e.field, e.reason]));
 	return new ApiError(response.status, body.title ?? `The server answered ${response.status}`, body.detail ?? '', fields);

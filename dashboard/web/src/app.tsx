@@ -33,12 +33,12 @@ function placeOf(path: string[], fallback: string | undefined): Place {
 		if (what === 'failures') return { title: 'Failures', area: 'failures', queue, page: <FailuresPage key={queue} queue={queue} /> };
 		if (what === 'limits') return { title: 'Limits', area: 'limits', queue, page: <LimitsPage key={queue} queue={queue} /> };
 	}
-	// Areas of a queue, without saying which: the first one.
+	// An area without a queue: use the queue shown last, or the first one.
 	if (first === 'tenants' || first === 'failures' || first === 'limits') {
 		const title = first[0]!.toUpperCase() + first.slice(1);
 		return { title, area: first, page: fallback === undefined ? <NoQueueYet /> : <Forward to={href('queues', fallback, first)} /> };
 	}
-	return { title: 'Not found', area: '', page: <ErrorState error={new ApiError(404, '', 'There is no such page.')} /> };
+	return { title: 'Not found', area: '', page: <ErrorState error={new ApiError(404, '', 'This page does not exist.')} /> };
 }
 
 function Forward({ to }: { to: string }) {
@@ -48,7 +48,7 @@ function Forward({ to }: { to: string }) {
 
 function NoQueueYet() {
 	if (queues.value === null) return <Skeleton />;
-	return <EmptyState title="No queue yet" icon="idle">A queue is there once its limits were published or a job was enqueued.</EmptyState>;
+	return <EmptyState title="No queue yet" icon="idle">A queue appears once its limits are published or a job is enqueued.</EmptyState>;
 }
 
 const areas = ['tenants', 'failures', 'limits'];
@@ -60,7 +60,7 @@ export function App() {
 	const place = placeOf(path, last.current ?? names[0]);
 	if (place.queue !== undefined) last.current = place.queue;
 	const heading = useRef<HTMLHeadingElement>(null), where = path.join('/'), first = useRef(true);
-	// Where a link leads is told to who does not see it: by the title, and by the focus.
+	// Screen readers announce the new page by its title and by the focus.
 	useEffect(() => {
 		document.title = `${place.title}${place.queue !== undefined && place.title !== place.queue ? ` · ${place.queue}` : ''} · Headgate`;
 		if (!first.current) {
@@ -74,9 +74,9 @@ export function App() {
 	const inQueue = place.queue !== undefined && areas.includes(path[2] ?? '');
 	return (
 		<>
-			<a class="skip" href="#main" onClick={(e) => (e.preventDefault(), heading.current?.focus())}>Skip to the content</a>
+			<a class="skip" href="#main" onClick={(e) => (e.preventDefault(), heading.current?.focus())}>Skip to content</a>
 			<header class="top">
-				<a class="brand" href="#/" aria-label="Headgate, now"><svg viewBox="0 0 20 20" aria-hidden="true"><path d="M4 2v16M16 2v16M4 7h12" /><path class="flow" d="M8 12v5M12 12v5" /></svg>Headgate</a>
+				<a class="brand" href="#/" aria-label="Headgate home"><svg viewBox="0 0 20 20" aria-hidden="true"><path d="M4 2v16M16 2v16M4 7h12" /><path class="flow" d="M8 12v5M12 12v5" /></svg>Headgate</a>
 				<nav aria-label="Main"><ul>
 					{link('now', 'Now', '#/')}{link('tenants', 'Tenants', to('tenants'))}{link('providers', 'Providers', '#/providers')}
 					{link('failures', 'Failures', to('failures'))}{link('limits', 'Limits', to('limits'))}{link('lab', 'Lab', '#/lab')}
@@ -113,7 +113,7 @@ const words = { live: 'Live', connecting: 'Connecting', away: 'Reconnecting', pa
 
 function Connection() {
 	const state = connection.value;
-	if (state === 'live' && silent.value) return <Badge tone="warn">No news</Badge>;
+	if (state === 'live' && silent.value) return <Badge tone="warn">No updates</Badge>;
 	if (state === 'live' && redisError.value !== null) return <Badge tone="warn">No Redis</Badge>;
 	return <Badge tone={state === 'live' ? 'good' : state === 'away' ? 'warn' : 'quiet'} icon={state === 'live' ? 'ok' : 'wait'}>{words[state]}</Badge>;
 }
@@ -136,5 +136,5 @@ function ThemeSwitch() {
 function Who() {
 	const s = session.value;
 	if (!s || s.auth !== 'key') return null;
-	return <button type="button" class="who" onClick={signOut} title="Forget the key of this tab"><bdi class="name">{s.actor}</bdi><span>Sign out</span></button>;
+	return <button type="button" class="who" onClick={signOut} title="Remove the key from this tab"><bdi class="name">{s.actor}</bdi><span>Sign out</span></button>;
 }

@@ -9,7 +9,7 @@ import { Sentence } from './ui/sentence';
 import { Loaded } from './ui/states';
 import { say } from './ui/toast';
 
-// One tenant's limit, changed for a time; what follows is shown before.
+// Changes one tenant's limit for some time, after a preview of the effect.
 
 const own = (l: LimitState) => l.per?.includes('tenant');
 
@@ -29,16 +29,16 @@ function ChangeDialog({ queue, tenant, limits, first }: { queue: string; tenant:
 	const fields = limit ? fieldsOf(limit) : [];
 	const shown = fields.map(([field, , now]) => [field, edited[field] || now] as const);
 	const changed = shown.some(([, value], i) => value !== fields[i]![2]);
-	// All of them are sent: what an override leaves out is as for other tenants, and not as it is here.
+	// Send all fields: one that an override omits has its value for other tenants, not its current one.
 	const change = Object.fromEntries(shown.map(([field, value]) => [field, field === 'rate' ? value : Number(value)]));
 	const path = ['queues', queue, 'tenants', tenant, 'limits', name ?? ''];
 	const body = { ...change, ...(length ? { seconds: Number(length) } : {}) };
 	const { preview, error, fresh } = usePreview(path, changed ? body : null);
-	if (!limit) return <ConfirmDialog title="Change a limit" consequence={<p>No limit of this queue is per tenant, so none can differ for one.</p>} verb="Change" ready={false} act={async () => {}} />;
+	if (!limit) return <ConfirmDialog title="Change a limit" consequence={<p>This queue has no limit per tenant, so there is none to change.</p>} verb="Change" ready={false} act={async () => {}} />;
 	return (
 		<ConfirmDialog
 			title={`Change a limit of ${tenant}`} verb="Change the limit" ready={fresh}
-			consequence={<p>Holds for <bdi>{tenant}</bdi> alone, in place of the limits file, within a second and on every worker. What its bucket has used stays used: no burst follows.</p>}
+			consequence={<p>Applies to <bdi>{tenant}</bdi> only, instead of the limits file, on every worker within a second. Used permits stay used, so no burst follows.</p>}
 			fields={(
 				<>
 					<div class="fields">
@@ -51,10 +51,10 @@ function ChangeDialog({ queue, tenant, limits, first }: { queue: string; tenant:
 									onInput={(e) => setEdited({ ...edited, [field]: e.currentTarget.value })} />
 							</label>
 						))}
-						<Length value={length} change={setLength} none="Until it is cleared" />
+						<Length value={length} change={setLength} none="Until cleared" />
 					</div>
 					<div class="preview" aria-live="polite" aria-busy={!fresh && error == null && changed}>
-						{error != null ? <Problem error={error} /> : preview ? <Effect of={preview} /> : <p class="hint">Change a value to see what follows.</p>}
+						{error != null ? <Problem error={error} /> : preview ? <Effect of={preview} /> : <p class="hint">Change a value to preview the effect.</p>}
 					</div>
 				</>
 			)}
@@ -66,16 +66,16 @@ function ChangeDialog({ queue, tenant, limits, first }: { queue: string; tenant:
 	);
 }
 
-/** What of a limit can be changed: field, label, value now. */
+/** Returns the fields of a limit that can be changed: name, label, current value. */
 function fieldsOf(l: LimitState): [string, string, string][] {
-	if (l.concurrency) return [['concurrency', 'At a time', String(l.concurrency)]];
+	if (l.concurrency) return [['concurrency', 'Max in flight', String(l.concurrency)]];
 	const fields: [string, string, string][] = [['rate', 'Rate', l.rule]];
 	if (l.burst) fields.push(['burst', 'Burst', String(l.burst)]);
 	if (l.capacity) fields.push(['capacity', 'Capacity', String(l.capacity)]);
 	return fields;
 }
 
-/** Asks what a change would do, once the typing rests. */
+/** Requests a preview of a change once typing pauses. */
 function usePreview(path: string[], body: object | null) {
 	const text = body ? JSON.stringify([path, body]) : '', settled = useSettled(text, 300);
 	const [answer, set] = useState<{ of: string; preview: LimitPreview | null; error: unknown }>({ of: '', preview: null, error: null });
@@ -95,7 +95,7 @@ function Effect({ of: { before, after } }: { of: LimitPreview }) {
 	const by = time(before.drains_at) - time(after.drains_at);
 	return (
 		<>
-			<h3>As it is</h3><Sentence of={before} />
+			<h3>Now</h3><Sentence of={before} />
 			<h3>After the change</h3><Sentence of={after} />
 			{Number.isFinite(by) && <p class="hint">{Math.abs(by) < 1000 ? 'Done at the same time.' : `Done ${span(Math.abs(by))} ${by > 0 ? 'earlier' : 'later'}.`}</p>}
 		</>
@@ -106,10 +106,10 @@ export function askClear(queue: string, tenant: string, l: LimitState): void {
 	openDialog(() => (
 		<ConfirmDialog
 			title={`Clear the override of ${l.name}`} verb="Clear the override"
-			consequence={l.not_in_force ? <p>It is not in force, so no call goes sooner or later.</p> : <p>What the limits file says holds for <bdi>{tenant}</bdi> again{l.file?.rule && <>: <b>{l.file.rule}</b> instead of <b>{l.rule}</b></>}.</p>}
+			consequence={l.not_in_force ? <p>It is not in force, so clearing it does not change when calls go.</p> : <p>The limits file applies to <bdi>{tenant}</bdi> again{l.file?.rule && <>: <b>{l.file.rule}</b> instead of <b>{l.rule}</b></>}.</p>}
 			act={async (reason) => {
 				await send('DELETE', ['queues', queue, 'tenants', tenant, 'limits', l.name], { reason });
-				say(`The limits file holds for ${tenant} again`);
+				say(`The limits file applies to ${tenant} again`);
 			}}
 		/>
 	));

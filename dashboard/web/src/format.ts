@@ -1,4 +1,4 @@
-// Numbers, times and spans, in the words of the command line.
+// Numbers, times and durations, formatted as on the command line.
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const three = new Intl.NumberFormat('en', { maximumSignificantDigits: 3 });
@@ -8,7 +8,7 @@ export function num(n: number): string {
 	return Number.isInteger(n) || Math.abs(n) >= 1000 ? whole.format(n) : three.format(n);
 }
 
-/** 10/s, or 30/min where a second is too short to count in. */
+/** A rate in the shortest period in which it is at least 1: 10/s, 30/min, 2/h. */
 export function rate(perSecond: number): string {
 	if (perSecond === 0 || perSecond >= 1) return num(perSecond) + '/s';
 	if (perSecond * 60 >= 1) return num(perSecond * 60) + '/min';
@@ -21,7 +21,7 @@ export function plural(n: number, one: string, many = one + 's'): string {
 	return `${num(n)} ${n === 1 ? one : many}`;
 }
 
-/** A span in one unit: 84 ms, 12 s, 40 min. */
+/** A duration in one unit: 84 ms, 12 s, 40 min. */
 export function span(ms: number): string {
 	ms = Math.max(ms, 0);
 	if (ms < 1000) return `${Math.floor(ms)} ms`;
@@ -33,7 +33,7 @@ export function span(ms: number): string {
 
 const two = (n: number) => String(n).padStart(2, '0');
 
-/** A moment as the clock shows it here: with the date where that is not plain, with seconds where they matter. */
+/** A local time: with seconds within 5 minutes of now, with the date beyond 20 hours. */
 export function clock(t: number, now: number): string {
 	const d = new Date(t), away = Math.abs(t - now);
 	const time = `${two(d.getHours())}:${two(d.getMinutes())}`;
@@ -60,5 +60,5 @@ export const time = (text: string | undefined): number => (text ? Date.parse(tex
 
 export const algorithmName = (id: string): string => id.replaceAll('_', ' ');
 
-/** The first letter in capitals; ids of the API as labels. */
+/** An id of the API as a label: a capital first letter, and spaces for underscores. */
 export const sentenceCase = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1).replaceAll('_', ' ');

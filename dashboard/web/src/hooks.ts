@@ -3,7 +3,7 @@ import { get, keyWanted } from './api';
 import { hearClock, onMessage } from './live';
 
 export interface Resource<T> {
-	/** The last answer; it stays while a newer one is on its way, or does not come. */
+	/** The last response; kept while the next one is loading and when it fails. */
 	data: T | null;
 	error: unknown;
 	loading: boolean;
@@ -13,8 +13,8 @@ export interface Resource<T> {
 type Query = Parameters<typeof get>[1];
 
 /**
- * Asks for something, again when what is asked for changes, and each `every`
- * seconds while the page is looked at. There is one request at a time.
+ * Loads data from the API: at first, when its address changes, and every `every` seconds while
+ * the tab is visible. There is one request at a time.
  */
 export function useResource<T extends object>(segments: readonly string[] | null, query?: Query, every = 0): Resource<T> {
 	const [state, set] = useState<{ of: string; data: T | null; error: unknown; loading: boolean }>({ of: '', data: null, error: null, loading: true });
@@ -27,7 +27,7 @@ export function useResource<T extends object>(segments: readonly string[] | null
 		if (!segments || wanted) return;
 		const abort = new AbortController();
 		let timer = 0, busy = false, soon = false;
-		// Another page of the same list may be shown until the new one is here; another list may not.
+		// The old page of a list stays until its next page has loaded; another list is cleared at once.
 		const same = previous.current === place;
 		previous.current = place;
 		set((s) => ({ of, data: same ? s.data : null, error: null, loading: true }));
@@ -64,12 +64,12 @@ export function useResource<T extends object>(segments: readonly string[] | null
 			document.removeEventListener('visibilitychange', shown);
 		};
 	}, [of, every, wanted]);
-	// What an operator changed, here or elsewhere, is seen at once.
+	// Reload at once after a change by an operator, here or elsewhere.
 	useEffect(() => onMessage('audit', () => again.current()), []);
 	return { data: state.data, error: state.error, loading: state.loading || state.of !== of, refresh: () => again.current() };
 }
 
-/** The value, once it has not changed for some time. */
+/** Returns the value once it has not changed for `ms` milliseconds. */
 export function useSettled<T>(value: T, ms: number): T {
 	const [settled, set] = useState(value);
 	useEffect(() => {

@@ -3,43 +3,42 @@ import { address, ApiError, keyWanted, request } from './api';
 import { time } from './format';
 import type { AuditEntry, Event, History, Overview } from './types';
 
-// What the server sends by itself. EventSource cannot send a key, so the stream
-// is read with fetch; it rests while nobody looks, and comes back by itself.
+// The stream of events from the server. EventSource cannot send a key, so the stream is read
+// with fetch. It is closed while the tab is hidden, and reconnects automatically.
 
 export type Connection = 'connecting' | 'live' | 'away' | 'paused';
 export const connection = signal<Connection>('connecting');
 export const queues = signal<Overview[] | null>(null);
 export const redisError = signal<string | null>(null);
-/** When the overview last came, by this machine's clock. */
+/** When the last overview arrived from Redis, by the browser's clock. */
 export const heardAt = signal(0);
 
 export const queueNames = computed(() => (queues.value ?? []).map((q) => q.queue));
 
-// Times of the API are the clock of Redis. Transport only ever adds, so the
-// largest difference seen is the nearest one; it is let go slowly, for clocks
-// that are set.
+// Times of the API are from the clock of Redis. The network can only delay them, so the largest
+// difference seen is the most accurate. It shrinks slowly, to follow clocks that are adjusted.
 let offset = -Infinity;
 export function hearClock(now: string | undefined): void {
 	const seen = time(now) - Date.now();
 	if (Number.isFinite(seen)) offset = Math.max(seen, Number.isFinite(offset) ? offset - 5 : seen);
 }
 
-/** Now on the clock of the server. */
+/** The current time by the clock of Redis. */
 export const serverNow = (): number => Date.now() + (Number.isFinite(offset) ? offset : 0);
 
-/** Changes once a second while the page is looked at: what is relative to now reads it. */
+/** The time of the last tick, once a second while the tab is visible; relative times depend on it. */
 export const tick = signal(serverNow());
 setInterval(() => document.hidden || (tick.value = serverNow()), 1000);
 
 let saidAt = 0;
-/** The server has said nothing for a while: it hangs, or the way to it is cut. Of Redis it says itself, within four seconds, that it does not answer. */
+/** True if the server has sent nothing for 8 seconds: it hangs, or the connection is lost. If Redis does not answer, the server reports that within 4 seconds. */
 export const silent = computed(() => tick.value > 0 && connection.value === 'live' && Date.now() - saidAt > 8000);
 
 interface Messages { overview: { queues: Overview[]; redis: { ok: boolean; error?: string } }; finished: { events: Event[]; skipped: number }; audit: { entry: AuditEntry }; history: History }
 type Listeners = { [K in keyof Messages]: Set<(data: Messages[K]) => void> };
 const listeners: Listeners = { overview: new Set(), finished: new Set(), audit: new Set(), history: new Set() };
 
-/** Calls fn for each message of a kind until the answer is called. */
+/** Calls fn for each message of a kind until the returned function is called. */
 export function onMessage<K extends keyof Messages>(kind: K, fn: (data: Messages[K]) => void): () => void {
 	listeners[kind].add(fn);
 	return () => listeners[kind].delete(fn);
@@ -61,7 +60,7 @@ function heard(kind: string, text: string): void {
 	for (const fn of listeners[kind as keyof Messages]) fn(data);
 }
 
-/** Reads one stream until it ends. A line without news for 40 s is dead: the server pings each 15 s. */
+/** Reads one stream until it ends. It is dead after 40 s without data: the server pings every 15 s. */
 async function listen(abort: AbortController): Promise<void> {
 	let watchdog = 0;
 	const alive = () => {
@@ -99,7 +98,7 @@ const sleep = (ms: number, signal: AbortSignal) => new Promise<void>((done) => {
 	signal.addEventListener('abort', () => (clearTimeout(timer), done()), { once: true });
 });
 
-/** Keeps the stream open while the page is looked at and has its key. */
+/** Keeps the stream open while the tab is visible and the server does not ask for a key. */
 export function start(): void {
 	let run: AbortController | null = null;
 	const follow = async (mine: AbortController) => {
@@ -115,7 +114,7 @@ export function start(): void {
 			if (mine.signal.aborted) return;
 			connection.value = 'away';
 			failures = Date.now() - begun > 10_000 ? 1 : failures + 1;
-			// Half of the wait is chance, so that pages do not come back all at once.
+			// Half of the wait is random, so that pages do not reconnect all at once.
 			await sleep(Math.min(15_000, 500 * 2 ** failures) * (0.5 + Math.random() / 2), mine.signal);
 		}
 	};

@@ -1,7 +1,7 @@
 import { computed, signal } from '@preact/signals';
 
-// Routes live behind the hash, so that one file serves the page under any
-// prefix. Names of tenants and jobs stand in them escaped.
+// Routes are in the hash, so that one file serves the page under any prefix. Names of tenants
+// and ids of jobs are escaped in them.
 
 const hash = signal(location.hash);
 addEventListener('hashchange', () => (hash.value = location.hash));
@@ -12,7 +12,7 @@ function decode(segment: string): string {
 	try {
 		return decodeURIComponent(segment);
 	} catch {
-		return segment; // typed by hand: what stands there is the best guess
+		return segment; // probably typed by hand: take it literally
 	}
 }
 
@@ -32,7 +32,7 @@ export function go(to: string): void {
 	location.hash = to;
 }
 
-/** Changes what stands behind the question mark, without a new entry in the history. */
+/** Changes the query of the route without a new history entry. */
 export function setQuery(changes: Query): void {
 	const { path, query } = route.value;
 	for (const [name, value] of Object.entries(changes)) {

@@ -5,21 +5,21 @@ import { connection, onMessage } from './live';
 import { time } from './format';
 import type { Answers, History } from './types';
 
-// The last ten minutes of each queue, a point for each second that is over: what the
-// server remembers, and then what comes in.
+// The last ten minutes of each queue, with one point for each full second: at first from the
+// server's history, then from the stream.
 
 const kept = 600;
 
 export interface Series {
 	x: number[];
 	sent: number[];
-	/** What limits let go of what waited; null where nothing waited: then no limit says how many. */
+	/** How many waiting jobs the limits admitted; null where no job waited. */
 	allowed: (number | null)[];
 	answers: Answers[];
 }
 
 const all = new Map<string, Series>();
-/** Counts up with each point. */
+/** Increases with each message. */
 export const version = signal(0);
 
 const empty = (): Series => ({ x: [], sent: [], allowed: [], answers: [] });
@@ -27,7 +27,7 @@ const empty = (): Series => ({ x: [], sent: [], allowed: [], answers: [] });
 function add(s: Series, h: History): void {
 	h.points.forEach((p, i) => {
 		const at = time(h.from) / 1000 + i * h.step_seconds;
-		if (at <= (s.x.at(-1) ?? 0)) return; // it is there already
+		if (at <= (s.x.at(-1) ?? 0)) return; // a duplicate
 		s.x.push(at);
 		s.sent.push(p.sent);
 		s.allowed.push(p.allowed ?? null);
@@ -42,7 +42,7 @@ onMessage('history', (h) => {
 	if (s) add(s, h);
 });
 
-/** The series of a queue; read from the server at first, and anew after the page rested. */
+/** Returns the series of a queue. It is loaded again after each reconnection. */
 export function useSeries(queue: string): Series {
 	const live = connection.value === 'live';
 	useEffect(() => {
@@ -53,7 +53,7 @@ export function useSeries(queue: string): Series {
 			all.set(queue, s);
 			add(s, h);
 		}).catch(() => {
-			if (!all.has(queue)) all.set(queue, empty()); // it fills with what comes in
+			if (!all.has(queue)) all.set(queue, empty()); // the stream will fill it
 		});
 		return () => abort.abort();
 	}, [queue, live]);
@@ -61,16 +61,16 @@ export function useSeries(queue: string): Series {
 	return all.get(queue) ?? empty();
 }
 
-/** What came in the last minute, a second. */
+/** Returns the average per second over the last minute. */
 export function recent(list: readonly (number | null)[]): number {
 	const part = list.slice(-60);
 	return part.reduce<number>((sum, v) => sum + (v ?? 0), 0) / (part.length || 1);
 }
 
 /**
- * How much of what limits let go was sent in the last minute, of the seconds in which something
- * waited; null where nothing did. Limits never let too much go: where more was sent than those may
- * who wait, the rest was of others, and as much was allowed.
+ * Returns what share of the allowed calls was sent, over those seconds of the last minute in which
+ * jobs waited; null if none did. The allowed rate counts only tenants that wait. If more was sent,
+ * the rest came from other tenants, whose limits allowed it too.
  */
 export function shareOf(s: Series): { allowed: number; part: number; always: boolean } | null {
 	const known = s.allowed.map((a, i) => [a, s.sent[i]!] as const).slice(-60).filter(([a]) => a !== null);

@@ -6,10 +6,10 @@ import { Problem } from './ui/dialog';
 
 export const session = signal<Session | null>(null);
 
-/** Whether changes can be made here: buttons that could only fail are not shown. */
+/** Whether this session may make changes. If not, their buttons are hidden. */
 export const mayChange = computed(() => session.value !== null && !session.value.read_only && session.value.scopes.includes('admin'));
 
-/** The same for what concerns all tenants of a queue. */
+/** Whether this session may make changes that affect all tenants of a queue. */
 export const mayChangeAll = computed(() => mayChange.value && session.value?.tenants === undefined);
 
 export async function readSession(): Promise<void> {
@@ -17,7 +17,7 @@ export async function readSession(): Promise<void> {
 	keyWanted.value = false;
 }
 
-/** Asks for the session until there is one. */
+/** Loads the session, and retries until it succeeds. */
 export function useSession(): void {
 	const wanted = keyWanted.value;
 	useEffect(() => {
@@ -37,7 +37,7 @@ export function signOut(): void {
 	keyWanted.value = true;
 }
 
-/** Asks for the key, which stays in this tab and is gone with it. */
+/** Asks for the key, which is kept in this tab only, until it is closed. */
 export function KeyDialog() {
 	const dialog = useRef<HTMLDialogElement>(null), id = useId();
 	const [text, setText] = useState(''), [error, setError] = useState<unknown>(null);
@@ -54,14 +54,14 @@ export function KeyDialog() {
 			await readSession();
 			setText('');
 		} catch (e) {
-			setError(e instanceof ApiError && e.status === 401 ? new Error('This key is not known here.') : e);
+			setError(e instanceof ApiError && e.status === 401 ? new Error('The server does not accept this key.') : e);
 		}
 	};
 	return (
 		<dialog ref={dialog} aria-labelledby={id + 't'} onCancel={(e) => e.preventDefault()}>
 			<form class="confirm" onSubmit={submit}>
-				<h2 id={id + 't'}>A key, please</h2>
-				<p>This server shows its queues to those who have a key. Who runs it can give you one.</p>
+				<h2 id={id + 't'}>API key required</h2>
+				<p>This server requires an API key. Ask its operator for one.</p>
 				<label class="field" for={id + 'k'}>Key
 					<input id={id + 'k'} type="password" value={text} onInput={(e) => setText(e.currentTarget.value)} required autocomplete="off" />
 				</label>

@@ -9,7 +9,7 @@ function read(): Theme {
 }
 
 export const theme = signal<Theme>(read());
-/** Counts up when colours change, for what is drawn with them and not styled by them. */
+/** Increases when colours change, for charts, which CSS cannot restyle. */
 export const colours = signal(0);
 
 const dark = matchMedia('(prefers-color-scheme: dark)');

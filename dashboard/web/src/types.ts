@@ -1,4 +1,4 @@
-// What the API says, in its own names. Times are RFC 3339, absent when not known.
+// The types of the API, with its names. Times are RFC 3339 and absent when not known.
 
 export type Sure = 'steady' | 'rough' | 'unknown';
 export type Answer = 'ok' | 'throttled' | 'retryable' | 'parked' | 'permanent' | 'unknown';
@@ -19,7 +19,7 @@ export interface Outlook {
 export interface Overview {
 	queue: string; now: string; waiting: number; tenants: number; allowed_per_second: number; drains_at?: string; sure: Sure;
 	top?: Outlook; pauses?: Pause[] | null; unserved?: string[];
-	// Of the queue as a whole: a key for single tenants is not told.
+	// Figures of the whole queue: absent for keys that are limited to some tenants.
 	scheduled?: number; retry?: number; pending?: number; active?: number; archived?: number; enqueued?: number; answers?: Answers | null; calls?: number;
 	faults?: Fault[] | null;
 }
@@ -32,7 +32,7 @@ export interface LimitState {
 	from: string; until?: string; actor?: string; reason?: string; scope: string; level: number; full: number; next?: string;
 	binding: boolean; paused_until?: string; adapted: number;
 	file?: { rule?: string; burst?: number; capacity?: number; concurrency?: number };
-	/** The override that does not fit, and why: all but its until, actor and reason is as without it. */
+	/** The override that is not in force, and why. Only until, actor and reason are its own. */
 	not_in_force?: string;
 }
 export interface Event {
@@ -90,5 +90,5 @@ export interface Take {
 	at: string; allowed: boolean; delay_seconds?: number; remaining: number; retry_after_seconds?: number; reset_seconds?: number;
 	headers?: Record<string, string>;
 }
-/** sent are the calls that the provider accepted; the rejected ones come on top. */
+/** sent counts the calls that the provider accepted; rejected ones are not included. */
 export interface Unshaped { on: boolean; tenant: string; sent: number; rejected: number }

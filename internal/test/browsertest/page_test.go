@@ -211,7 +211,7 @@ func TestKeys(t *testing.T) {
 	scenario(t, "keys.mjs", run{
 		base:    p.page,
 		given:   map[string]any{"queue": "webhook", "names": map[string]string{"waiting": "acme"}, "key": key},
-		control: control{"take the key back": func(json.RawMessage) (any, error) { return keys(other), nil }},
+		control: control{"revoke the key": func(json.RawMessage) (any, error) { return keys(other), nil }},
 	})
 }
 

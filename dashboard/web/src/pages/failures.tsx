@@ -13,12 +13,12 @@ import { Table } from '../ui/table';
 
 const outcomes: Record<string, { text: string; tone: Tone; icon?: IconName }> = {
 	archived: { text: 'Failed', tone: 'bad' },
-	unknown: { text: 'Answer unknown', tone: 'bad', icon: 'warn' },
+	unknown: { text: 'Outcome unknown', tone: 'bad', icon: 'warn' },
 	expired: { text: 'Expired', tone: 'warn', icon: 'wait' },
 	cancelled: { text: 'Cancelled', tone: 'quiet', icon: 'bad' },
 };
 
-/** What ended without success, by its reason. */
+/** The jobs that ended without success, grouped by reason. */
 export function FailuresPage({ queue }: { queue: string }) {
 	const failures = useResource<{ groups: FailureGroup[] | null; total: number }>(['queues', queue, 'failures'], undefined, 5);
 	const { query } = route.value, text = query.get('reason') ?? '', kind = query.get('kind') ?? '';
@@ -26,7 +26,7 @@ export function FailuresPage({ queue }: { queue: string }) {
 		<Loaded of={failures}>{({ groups, total }) => {
 			const all = groups ?? [];
 			if (all.length === 0) {
-				return <EmptyState title="Nothing failed">Jobs that end without success stay here with their reason, until they are tried again or deleted.</EmptyState>;
+				return <EmptyState title="No failures">Jobs that end without success are kept here until you retry or delete them.</EmptyState>;
 			}
 			const kinds = [...new Set(all.map((g) => g.kind))].sort();
 			const shown = all.filter((g) => (kind === '' || g.kind === kind) && g.reason.toLowerCase().includes(text.toLowerCase()));
@@ -45,10 +45,10 @@ export function FailuresPage({ queue }: { queue: string }) {
 							</label>
 						)}
 						<p class="hint end" role="status">
-							{plural(jobs, 'job')} in {plural(shown.length, 'group')}{total > counted && `, of the newest ${num(counted)} of ${num(total)}`}
+							{plural(jobs, 'job')} in {plural(shown.length, 'group')}{total > counted && `, from the newest ${num(counted)} of ${num(total)} jobs`}
 						</p>
 					</header>
-					{shown.length === 0 ? <EmptyState title="None like that" icon="idle" />
+					{shown.length === 0 ? <EmptyState title="No matches" icon="idle" />
 						: <ul class="groups">{shown.map((g) => <Group key={`${g.outcome} ${g.kind} ${g.reason}`} queue={queue} g={g} />)}</ul>}
 				</section>
 			);
@@ -81,30 +81,30 @@ function Group({ queue, g }: { queue: string; g: FailureGroup }) {
 					</p>
 				)}
 			</div>
-			{open && <div id={id} class="inside">{g.example && <p class="hint">Such as: <bdi>{g.example}</bdi></p>}<Jobs queue={queue} g={g} /></div>}
+			{open && <div id={id} class="inside">{g.example && <p class="hint">Example: <bdi>{g.example}</bdi></p>}<Jobs queue={queue} g={g} /></div>}
 		</li>
 	);
 }
 
-/** The jobs of a group, the newest first; more of them each time they are asked for. */
+/** The jobs of a group, newest first, with a button to show more. */
 function Jobs({ queue, g }: { queue: string; g: FailureGroup }) {
 	const [limit, setLimit] = useState(20);
 	const page = useResource<JobPage>(['queues', queue, 'jobs'], { state: 'archived', group: JSON.stringify(keyOf(g)), limit });
 	return (
 		<Loaded of={page} lines={3}>{({ jobs, next }) => (
 			<>
-				<Table<JobRow> caption={`Jobs that failed so: ${reasonOf(g)}`} rows={jobs} id={(r) => r.id} busy={page.loading} columns={[
+				<Table<JobRow> caption={`Jobs that failed with: ${reasonOf(g)}`} rows={jobs} id={(r) => r.id} busy={page.loading} columns={[
 					{ label: 'Job', cell: (r) => <JobLink queue={queue} id={r.id} /> },
 					{ label: 'Tenant', cell: (r) => <TenantLink queue={queue} tenant={r.tenant} /> },
 					{ label: 'Ended', cell: (r) => r.at && relative(time(r.at), tick.value) },
 					{ label: 'Attempts', figure: true, cell: (r) => num(r.attempt) },
 					{ label: 'Reason', cell: (r) => <bdi class="long">{r.reason}</bdi> },
 				]} />
-				{next && (limit < most ? <p class="further"><button type="button" onClick={() => setLimit(most)}>Show more</button></p> : <p class="further hint">The newest {num(most)} are shown.</p>)}
+				{next && (limit < most ? <p class="further"><button type="button" onClick={() => setLimit(most)}>Show more</button></p> : <p class="further hint">Only the newest {num(most)} are shown.</p>)}
 			</>
 		)}</Loaded>
 	);
 }
 
-/** What the API gives at once. */
+/** The API returns at most this many jobs at once. */
 const most = 200;

@@ -16,23 +16,23 @@ import { EmptyState, Loaded } from '../ui/states';
 import { say } from '../ui/toast';
 import { Text, bytes } from '../ui/text';
 
-/** One job: where it is and why, what happened to it, and what it carries. */
+/** One job: its state and the reason for it, its history and its payload. */
 export function JobPage({ queue, id }: { queue: string; id: string }) {
 	const [gone, setGone] = useState(false);
 	const { error, ...job } = useResource<Job>(['queues', queue, 'jobs', id], undefined, gone ? 0 : 2);
 	useEffect(() => {
 		if (error instanceof ApiError && error.status === 404) setGone(true);
 	}, [error]);
-	if (gone) return <EmptyState title="Not remembered" icon="idle">There is no such job here. One that is done is forgotten, unless it has a key or is to be kept for a time; so is one that was deleted.</EmptyState>;
+	if (gone) return <EmptyState title="Job not found" icon="idle">This job never existed or has been deleted. Completed jobs are deleted at once, unless they have a retention; jobs with a key have one by default.</EmptyState>;
 	return <Loaded of={{ ...job, error }} lines={8}>{(j) => <View j={j} />}</Loaded>;
 }
 
 /** The badges of outcomes, and of the states of jobs that have not ended. */
 const badges: Record<string, [text: string, tone: Tone, icon?: IconName]> = {
 	waiting: ['Waiting', 'busy'],
-	retry: ['To be tried again', 'warn', 'wait'],
-	pending: ['Being sent', 'good', 'wait'],
-	active: ['Being sent', 'good', 'wait'],
+	retry: ['Waiting to retry', 'warn', 'wait'],
+	pending: ['Sending', 'good', 'wait'],
+	active: ['Sending', 'good', 'wait'],
 	done: ['Done', 'good'],
 	archived: ['Failed', 'bad'],
 	crashed: ['Crashed', 'bad'],
@@ -46,21 +46,21 @@ const held = (j: Job) => (j.state === 'active' || j.state === 'pending') && j.un
 
 function View({ j }: { j: Job }) {
 	const state = j.outcome ?? j.state;
-	const [text, tone, icon] = held(j) ? ['About to go', 'busy'] as const : badges[state] ?? [sentenceCase(state), 'quiet', 'wait'];
+	const [text, tone, icon] = held(j) ? ['About to be sent', 'busy'] as const : badges[state] ?? [sentenceCase(state), 'quiet', 'wait'];
 	return (
 		<div class="stack">
-			<section class="card" aria-label="Where it is">
+			<section class="card" aria-label="State">
 				<header><Badge tone={tone} icon={icon}>{text}</Badge><Verbs j={j} /></header>
 				<JobSentence j={j} />
 				{j.error && j.outcome !== 'done' && <p class="answer-line"><span class="hint">{j.state === 'retry' ? 'Last answer' : 'Reason'}</span> <bdi>{j.error}</bdi></p>}
 			</section>
 			<div class="grid wide-left">
-				<Card title="What happened"><Timeline j={j} /></Card>
-				<Card title="Facts"><Facts j={j} /></Card>
+				<Card title="History"><Timeline j={j} /></Card>
+				<Card title="Details"><Facts j={j} /></Card>
 			</div>
 			<Card title="Payload" end={<span class="hint end">{bytes(j.payload_bytes)}</span>}>
 				<Text of={j.payload} label="Payload" />
-				{j.payload_truncated && <p class="hint">This is not all of it. The handler gets all.</p>}
+				{j.payload_truncated && <p class="hint">Truncated for display. The handler receives the full payload.</p>}
 			</Card>
 			{j.result != null && <Card title="Result"><Text of={j.result} label="Result" /></Card>}
 		</div>
@@ -73,14 +73,14 @@ function ask(verb: Verb, { queue, id }: Job): void {
 		title: `${name(verb)} this job`, verb: `${name(verb)} the job`, danger: verb !== 'retry', consequence: <p>{follows[verb]}</p>,
 		act: async (reason) => {
 			const tally = await (verb === 'delete' ? send<Tally>('DELETE', path, { reason }) : send<Tally>('POST', [...path, verb], { reason }));
-			say(tally.jobs > 0 ? tallyText(did[verb], tally) : 'Nothing changed: the job has moved on meanwhile', tally.jobs === 0);
+			say(tally.jobs > 0 ? tallyText(did[verb], tally) : 'Nothing changed: the job changed its state in the meantime', tally.jobs === 0);
 		},
 	});
 }
 
 const name = (verb: Verb) => sentenceCase(verb);
 
-/** What an operator can do in each state; where nothing is left to do, why. */
+/** The actions for the job's state, or why there are none. */
 function Verbs({ j }: { j: Job }) {
 	if (!mayChange.value) return null;
 	const hint = (text: string) => <span class="hint">{text}</span>;
@@ -88,10 +88,10 @@ function Verbs({ j }: { j: Job }) {
 	let offered;
 	switch (j.state) {
 		case 'waiting': case 'scheduled': case 'retry':
-			offered = <>{j.pause ? hint('Paused: resume first to run it now') : offer('run')}{offer('cancel')}</>;
+			offered = <>{j.pause ? hint('Paused: resume it before running it now') : offer('run')}{offer('cancel')}</>;
 			break;
 		case 'pending': case 'active':
-			offered = hint('In a worker’s hands: too late to take back');
+			offered = hint('Held by a worker: too late to change');
 			break;
 		case 'archived':
 			offered = <>{offer('retry')}{offer('delete')}</>;
@@ -101,34 +101,34 @@ function Verbs({ j }: { j: Job }) {
 
 const events: Record<string, [text: string, icon: IconName, tone: Tone]> = {
 	enqueued: ['Enqueued', 'idle', 'quiet'],
-	released: ['Given a slot', 'hold', 'busy'],
+	released: ['Released for its slot', 'hold', 'busy'],
 	called: ['Call made', 'next', 'busy'],
 	answered: ['Answered', 'ok', 'good'],
-	paused: ['The provider wants fewer calls', 'pause', 'warn'],
-	parked: ['Put back to wait', 'wait', 'quiet'],
-	retry: ['To be tried again', 'wait', 'warn'],
-	recovered: ['Taken back: its worker was gone', 'warn', 'warn'],
+	paused: ['Provider asked for a pause', 'pause', 'warn'],
+	parked: ['Returned to its lane', 'wait', 'quiet'],
+	retry: ['Retry scheduled', 'wait', 'warn'],
+	recovered: ['Recovered: its worker died', 'warn', 'warn'],
 	operator: ['Changed by an operator', 'idle', 'busy'],
-	dropped: ['More happened than is kept', 'more', 'quiet'],
+	dropped: ['Some events were not kept', 'more', 'quiet'],
 	ended: ['Ended', 'bad', 'bad'],
 };
 
 const answers: Record<string, [text: string, icon: IconName, tone: Tone]> = {
 	ok: ['Accepted', 'ok', 'good'],
-	throttled: ['Too many calls', 'pause', 'warn'],
-	retryable: ['Failed, and may be tried again', 'warn', 'warn'],
-	parked: ['Put off', 'wait', 'warn'],
-	permanent: ['Refused for good', 'bad', 'bad'],
-	unknown: ['No answer: it may have been taken', 'warn', 'bad'],
+	throttled: ['Throttled', 'pause', 'warn'],
+	retryable: ['Failed, can be retried', 'warn', 'warn'],
+	parked: ['Postponed', 'wait', 'warn'],
+	permanent: ['Failed permanently', 'bad', 'bad'],
+	unknown: ['Outcome unknown: it may have been accepted', 'warn', 'bad'],
 };
 
 function Timeline({ j }: { j: Job }) {
 	const list = j.timeline ?? [], now = time(j.now), next = j.expected_at;
-	if (list.length === 0) return <p class="hint">{j.enqueued_at ? <>Enqueued at <At at={j.enqueued_at} now={now} />, and nothing since.</> : 'Nothing is kept of what happened to it.'}</p>;
+	if (list.length === 0) return <p class="hint">{j.enqueued_at ? <>Enqueued at <At at={j.enqueued_at} now={now} />; no events since.</> : 'No history was kept for this job.'}</p>;
 	return (
 		<ol class="timeline">
 			{list.map((e, i) => <Moment key={`${e.at} ${i}`} e={e} before={list[i - 1]} now={now} />)}
-			{next && time(next) > now && <li class="next quiet"><Icon name="wait" /><div><b>Goes</b> {j.sure === 'rough' && 'about '}<At at={next} now={now} /> <small>{relative(time(next), now)}</small></div></li>}
+			{next && time(next) > now && <li class="next quiet"><Icon name="wait" /><div><b>Expected</b> at {j.sure === 'rough' && 'about '}<At at={next} now={now} /> <small>{relative(time(next), now)}</small></div></li>}
 		</ol>
 	);
 }
@@ -168,7 +168,7 @@ function Facts({ j }: { j: Job }) {
 		Enqueued: at(j.enqueued_at),
 		Deadline: at(j.deadline),
 		Cost: pairs({ calls: j.cost, ...j.costs }),
-		Remembered: j.retention_seconds > 0 && `for ${span(j.retention_seconds * 1000)} after its end`,
+		Retention: j.retention_seconds > 0 && `${span(j.retention_seconds * 1000)} after completion`,
 		Attributes: pairs(j.attributes),
 		Headers: pairs(j.headers),
 		Job: <code><bdi>{j.id}</bdi></code>,

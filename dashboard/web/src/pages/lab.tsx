@@ -10,19 +10,19 @@ import { Badge } from '../ui/icon';
 import { Loaded } from '../ui/states';
 import { Stat, Stats } from '../ui/table';
 
-/** The algorithms, on the live Redis, to be tried by hand. */
+/** The algorithms, to try by hand on the live Redis. */
 export function LabPage() {
 	const lab = useResource<{ algorithms: Algorithm[] }>(['lab']);
 	return (
 		<>
-			<p class="intro">Each card is a limiter on this Redis, shared by all who look at it. In the pictures, full bars are requests that were let through, hollow ones were refused, and striped ones have their slot later, right of now.</p>
+			<p class="intro">Each card is a limiter in this Redis, shared by everyone who uses this page. Solid bars are requests that were let through, hollow bars are refused requests, and striped bars to the right of now are requests with a later slot.</p>
 			<Loaded of={lab} lines={8}>{({ algorithms }) => <div class="lab">{algorithms.map((a) => <Card key={a.id} of={a} />)}</div>}</Loaded>
 			{session.value?.demo && mayChange.value && <UnshapedSwitch />}
 		</>
 	);
 }
 
-/** So much of the past and of the future is in the picture. */
+/** The past and the future in a chart and the width of a bar, in ms; and how many results are kept. */
 const past = 20_000, ahead = 10_000, bin = 250, kept = 200;
 
 function Card({ of: a }: { of: Algorithm }) {
@@ -68,7 +68,7 @@ function Said({ of, last, places }: { of: Take[]; last: Take; places: number | u
 	);
 }
 
-/** Requests on a line of time: those that went or will go, and above them those that were refused. */
+/** Requests on a time line: those let through, now or later, and above them those refused. */
 function LetThrough({ of }: { of: Take[] }) {
 	const [now, setNow] = useState(serverNow());
 	const idle = of.length === 0;
@@ -96,7 +96,7 @@ function LetThrough({ of }: { of: Take[] }) {
 	);
 }
 
-/** Shows what happens to a tenant that is sent unshaped. */
+/** Shows what happens when the calls of a tenant are not shaped. */
 function UnshapedSwitch() {
 	const state = useResource<Unshaped>(['lab', 'unshaped'], undefined, 1);
 	const [error, setError] = useState<unknown>(null);
@@ -109,11 +109,11 @@ function UnshapedSwitch() {
 						<h2 id="unshaped">Without Headgate</h2>
 						{u.on ? <Badge tone="bad" icon="warn">Unshaped</Badge> : <Badge tone="good">Shaped</Badge>}
 						<button type="button" role="switch" aria-checked={u.on} onClick={() => send('POST', ['lab', 'unshaped'], { on: !u.on }).then(() => (setError(null), state.refresh()), setError)}>
-							{u.on ? 'Shape it again' : 'Send it unshaped'}
+							{u.on ? 'Shape again' : 'Send unshaped'}
 						</button>
 					</header>
-					<p>{u.on ? <>The calls of <b><bdi>{u.tenant}</bdi></b> go as fast as workers can make them. See what the provider says.</>
-						: <>Sends the calls of the demo tenant <b><bdi>{u.tenant}</bdi></b> without limits, so that you see the provider refuse them.</>}</p>
+					<p>{u.on ? <>Workers send the calls of <b><bdi>{u.tenant}</bdi></b> as fast as they can. Watch the provider refuse them.</>
+						: <>Sends the calls of the demo tenant <b><bdi>{u.tenant}</bdi></b> without limits, to show how the provider refuses them.</>}</p>
 					{error != null && <Problem error={error} />}
 					<Stats>
 						<Stat label="Accepted by the provider">{num(u.sent)}</Stat>

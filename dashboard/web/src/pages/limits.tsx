@@ -12,7 +12,7 @@ import { JobLink, Name, TenantLink } from '../ui/name';
 import { EmptyState, Loaded } from '../ui/states';
 import { Table, type Column } from '../ui/table';
 
-/** What a limit admits, in words. */
+/** Describes what a limit admits. */
 export function admits(l: { rule?: string | undefined; burst?: number | undefined; capacity?: number | undefined; concurrency?: number | undefined }): string {
 	if (l.concurrency) return `${num(l.concurrency)} at once`;
 	let text = l.rule ?? '';
@@ -21,7 +21,7 @@ export function admits(l: { rule?: string | undefined; burst?: number | undefine
 	return text;
 }
 
-/** What limits there are, what operators changed of them, and when. */
+/** The limits of a queue, overrides by operators, and the audit log. */
 export function LimitsPage({ queue }: { queue: string }) {
 	const limits = useResource<Limits>(['queues', queue, 'limits'], undefined, 5);
 	return (
@@ -38,14 +38,14 @@ export function LimitsPage({ queue }: { queue: string }) {
 	);
 }
 
-/** Whether each worker could read its limits file the last time that it changed. */
+/** The workers whose last reload of their limits file failed. */
 function Files() {
 	const reload = useResource<{ files: Reload[] | null }>(['limits', 'reload'], undefined, 10);
 	const bad = (reload.data?.files ?? []).filter((f) => f.error);
 	if (bad.length === 0) return null;
 	return (
 		<section class="notice bad files" role="alert">
-			<p><Icon name="warn" /> <b>The limits file was changed and cannot be used.</b> What was in force stays in force.</p>
+			<p><Icon name="warn" /> <b>The changed limits file is invalid.</b> The previous limits stay in force.</p>
 			{bad.map((f) => <div key={f.worker + f.path}><p><code><bdi>{f.path}</bdi></code> on <bdi>{f.worker}</bdi>, {relative(time(f.at), tick.value)}</p><pre><bdi>{f.error}</bdi></pre></div>)}
 		</section>
 	);
@@ -59,14 +59,14 @@ function InForce({ l }: { l: Limits }) {
 				? <EmptyState title="No limits" icon="idle">Jobs of this queue go as fast as workers can send them.</EmptyState>
 				: <Table<LimitState> caption="Limits of the queue" rows={l.limits} id={(r) => r.name} columns={[
 					{ label: 'Limit', cell: (r) => <b><Name>{r.name}</Name></b> },
-					{ label: 'Of each', cell: (r) => (r.per?.length ? r.per.join(' and ') : 'queue, shared') },
+					{ label: 'Per', cell: (r) => (r.per?.length ? r.per.join(' and ') : 'queue, shared') },
 					{ label: 'Algorithm', cell: (r) => (r.concurrency ? 'concurrency' : algorithmName(r.algorithm)) },
 					{ label: 'Admits', figure: true, cell: (r) => <>{admits(r)}{r.unit && <small> {r.unit}</small>}</> },
 				]} />}
 			{(l.max_backlog || l.max_queue || windows.length > 0) && (
 				<dl class="facts below">
-					{l.max_backlog ? <div><dt>Most waiting of a tenant</dt><dd>{num(l.max_backlog)}</dd></div> : null}
-					{l.max_queue ? <div><dt>Most waiting in all</dt><dd>{num(l.max_queue)}</dd></div> : null}
+					{l.max_backlog ? <div><dt>Max backlog per tenant</dt><dd>{num(l.max_backlog)}</dd></div> : null}
+					{l.max_queue ? <div><dt>Max backlog of the queue</dt><dd>{num(l.max_queue)}</dd></div> : null}
 					{windows.map(([kind, text]) => <div key={kind}><dt>Send window{kind !== '*' && <> of <bdi>{kind}</bdi></>}</dt><dd>{text}</dd></div>)}
 				</dl>
 			)}
@@ -74,7 +74,7 @@ function InForce({ l }: { l: Limits }) {
 	);
 }
 
-/** The same, where answers of the provider lowered the rate. */
+/** The effective limit, which answers of the provider may have lowered. */
 function effective(o: Override) {
 	if (!(o.adapted > 0 && o.adapted < 1)) return admits(o);
 	return <>{num(Math.round(o.adapted * 100))} % of {admits(o)}<small class="why">lowered by the provider’s answers</small></>;
@@ -102,16 +102,16 @@ function Overrides({ queue, l }: { queue: string; l: Limits }) {
 	}
 	const overrides = l.overrides ?? [];
 	return (
-		<Card title="Changed for one tenant">
+		<Card title="Overrides">
 			{overrides.length === 0
-				? <p class="hint">Nobody changed a limit: the limits file holds for all.</p>
-				: <Table caption="Changed limits" rows={overrides} id={(o) => `${o.tenant} ${o.name}`} columns={columns} />}
+				? <p class="hint">No overrides: the limits file applies to all tenants.</p>
+				: <Table caption="Overrides" rows={overrides} id={(o) => `${o.tenant} ${o.name}`} columns={columns} />}
 			{mayChange.value && l.limits.some((limit) => limit.per?.includes('tenant')) && <ChangeOne queue={queue} />}
 		</Card>
 	);
 }
 
-/** Names the tenant whose limit is to change. */
+/** Asks for the tenant whose limit is to be changed. */
 function ChangeOne({ queue }: { queue: string }) {
 	const [tenant, setTenant] = useState('');
 	const submit = (e: Event) => {
@@ -126,9 +126,9 @@ function ChangeOne({ queue }: { queue: string }) {
 	);
 }
 
-const actions: Record<string, string> = { cancel: 'cancelled', run: 'ran at once', retry: 'retried', delete: 'deleted' };
+const actions: Record<string, string> = { cancel: 'cancelled', run: 'ran', retry: 'retried', delete: 'deleted' };
 
-/** What an operator did, as the end of a sentence. */
+/** What an operator did: the sentence after the name. */
 function Did({ e }: { e: AuditEntry }) {
 	const whom = e.tenant ? <TenantLink queue={e.queue} tenant={e.tenant} /> : null;
 	switch (e.action) {
@@ -138,9 +138,9 @@ function Did({ e }: { e: AuditEntry }) {
 		case 'override':
 			return <>changed <q><bdi>{e.limit}</bdi></q> of {whom}{e.until && <> until <At at={e.until} now={time(e.at)} /></>}</>;
 		case 'clear':
-			return <>took back the change of <q><bdi>{e.limit}</bdi></q> of {whom}</>;
+			return <>cleared the override of <q><bdi>{e.limit}</bdi></q> of {whom}</>;
 		case 'publish':
-			return <>put a limits file in force</>;
+			return <>published a limits file</>;
 	}
 	const what = e.id ? <>job <JobLink queue={e.queue} id={e.id} /></> : <>{num(e.count)} {e.state ?? ''} {e.count === 1 ? 'job' : 'jobs'}</>;
 	return <>{actions[e.action] ?? e.action} {what}{whom && <> of {whom}</>}{e.kind && <> of kind <bdi>{e.kind}</bdi></>}</>;
@@ -160,8 +160,8 @@ function Differences({ e }: { e: AuditEntry }) {
 function Changes({ queue }: { queue: string }) {
 	const audit = useResource<{ entries: AuditEntry[] | null }>(['audit'], { queue, limit: 50 }, 0);
 	return (
-		<Card title="What was changed">
-			<Loaded of={audit}>{({ entries }) => ((entries ?? []).length === 0 ? <p class="hint">Nothing yet.</p> : (
+		<Card title="Audit log">
+			<Loaded of={audit}>{({ entries }) => ((entries ?? []).length === 0 ? <p class="hint">No changes yet.</p> : (
 				<ol class="changes">{entries!.map((e, i) => (
 					<li key={`${e.at} ${i}`}>
 						<At at={e.at} now={tick.value} title={e.at} />

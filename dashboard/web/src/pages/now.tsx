@@ -13,7 +13,7 @@ import { EmptyState, ErrorState, Skeleton } from '../ui/states';
 import { Stat, Stats } from '../ui/table';
 import { ApiError } from '../api';
 
-/** What every queue does right now, or one of them. */
+/** The current state of every queue, or of one. */
 export function NowPage({ queue }: { queue?: string }) {
 	const all = queues.value;
 	if (all === null) return <div class="cards"><div class="card"><Skeleton lines={6} /></div></div>;
@@ -22,7 +22,7 @@ export function NowPage({ queue }: { queue?: string }) {
 	if (shown.length === 0) {
 		return (
 			<EmptyState title="No queue yet" icon="idle">
-				A queue is there once its limits were published or a job was enqueued: <code>enqueue send --kind email --tenant acme …</code>
+				A queue appears once its limits are published or a job is enqueued: <code>enqueue send --kind email --tenant acme …</code>
 			</EmptyState>
 		);
 	}
@@ -36,23 +36,23 @@ function state(q: Overview) {
 	return <Badge tone="quiet">Idle</Badge>;
 }
 
-/** What holds the queue, or that nothing does. */
+/** What holds the queue, if anything. */
 function Hero({ q }: { q: Overview }) {
 	const whole = q.pauses?.find(ofAll);
 	if (q.top && q.waiting > 0) return <Sentence of={q.top} link />;
 	if (whole) return <p class="sentence"><b>{q.queue}</b> is paused {pausedBy(whole, q.now)}</p>;
-	if (q.waiting > 0) return <p class="sentence"><b>{num(q.waiting)}</b> jobs wait in {q.queue}; what holds them is not known yet</p>;
-	return <p class="sentence calm">Nothing waits in <b>{q.queue}</b>.{!q.unserved && ' What comes in goes at once, as fast as its limits allow.'}</p>;
+	if (q.waiting > 0) return <p class="sentence"><b>{plural(q.waiting, 'job')}</b> waiting in {q.queue}; what holds them is not known yet</p>;
+	return <p class="sentence calm">No jobs are waiting in <b>{q.queue}</b>.{!q.unserved && ' New jobs go at once, as fast as their limits allow.'}</p>;
 }
 
-/** What scripts could not understand, the latest by its name. */
+/** Records in Redis that scripts cannot read: how many, and the latest. */
 function Faults({ of }: { of: Fault[] }) {
 	const last = of.at(-1);
 	if (!last) return null;
 	return (
 		<p class="notice bad">
-			<Icon name="warn" /><b>{plural(of.length, 'fault')}</b>: scripts cannot understand <Name>{last.what}</Name> (<bdi>{last.reason}</bdi>).
-			{' '}Its jobs wait until somebody repairs or deletes it; <code>enqueue status</code> lists all faults.
+			<Icon name="warn" /><b>{plural(of.length, 'fault')}</b>: scripts cannot read <Name>{last.what}</Name> (<bdi>{last.reason}</bdi>).
+			{' '}Its jobs wait until it is repaired or deleted. <code>enqueue status</code> lists all faults.
 		</p>
 	);
 }
@@ -60,7 +60,7 @@ function Faults({ of }: { of: Fault[] }) {
 function QueueCard({ q }: { q: Overview }) {
 	const s = useSeries(q.queue);
 	const sent = recent(s.sent), rejected = recent(s.answers.map((a) => a.throttled ?? 0)), share = shareOf(s);
-	const part = share ? `${num(Math.round(share.part * 100))}\u00a0% of the ${rate(Math.round(share.allowed * 10) / 10)} allowed${share.always ? '' : ' while jobs waited'}` : q.waiting > 0 ? 'allowed: not known' : 'nothing waits';
+	const part = share ? `${num(Math.round(share.part * 100))}\u00a0% of the ${rate(Math.round(share.allowed * 10) / 10)} allowed${share.always ? '' : ' while jobs waited'}` : q.waiting > 0 ? 'allowed rate unknown' : 'no jobs waiting';
 	const pauses = q.pauses ?? [], others = q.tenants - 1;
 	const whole = q.active !== undefined, later = (q.scheduled ?? 0) + (q.retry ?? 0), id = `q-${q.queue}`;
 	return (
@@ -73,10 +73,10 @@ function QueueCard({ q }: { q: Overview }) {
 					: <button type="button" onClick={() => askPause(q.queue, {}, q.waiting)}>Pause…</button>)}
 			</header>
 			<Faults of={q.faults ?? []} />
-			{q.unserved?.map((why) => <p key={why} class="notice bad"><Icon name="warn" />Jobs are not taken: {why}</p>)}
+			{q.unserved?.map((why) => <p key={why} class="notice bad"><Icon name="warn" />Jobs cannot go: {why}</p>)}
 			<Hero q={q} />
 			{others > 0 && q.waiting > 0 && (
-				<p class="also">The last to be through of <a href={href('queues', q.queue, 'tenants')}>{plural(q.tenants, 'tenant')}</a> that wait.</p>
+				<p class="also">Slowest of <a href={href('queues', q.queue, 'tenants')}>{num(q.tenants)} waiting tenants</a>.</p>
 			)}
 			{pauses.filter((p) => !ofAll(p)).slice(0, 3).map((p, i) => (
 				<p key={i} class="notice"><Badge tone="warn" icon="pause">{p.tried ? 'Held' : 'Paused'}</Badge> {pausedWhat(p, q.queue)}, {pausedBy(p, q.now)}</p>
@@ -87,9 +87,9 @@ function QueueCard({ q }: { q: Overview }) {
 				{!whole && <Stat label="Allowed">{q.waiting ? rate(q.allowed_per_second) : '–'}</Stat>}
 				{whole && <Stat label="In flight" note={q.pending ? `and ${num(q.pending)} released` : null}>{num(q.active!)}</Stat>}
 				<Stat label="Drains at" note={q.waiting > 0 && q.sure !== 'unknown' ? (q.sure === 'rough' ? 'roughly' : 'steady') : null}>
-					{q.waiting === 0 ? 'empty' : q.drains_at ? clock(time(q.drains_at), time(q.now)) : 'not known'}
+					{q.waiting === 0 ? 'empty' : q.drains_at ? clock(time(q.drains_at), time(q.now)) : 'unknown'}
 				</Stat>
-				{whole && <Stat label="Provider said no" tone={rejected > 0 ? 'bad' : undefined} note="in the last minute">{rate(Math.round(rejected * 100) / 100)}</Stat>}
+				{whole && <Stat label="Throttled by provider" tone={rejected > 0 ? 'bad' : undefined} note="in the last minute">{rate(Math.round(rejected * 100) / 100)}</Stat>}
 				{whole && <Stat label="Archived">{q.archived ? <a href={href('queues', q.queue, 'failures')}>{num(q.archived)}</a> : '0'}</Stat>}
 			</Stats>
 			{whole && <Chart x={s.x} height={128} summary={`Calls sent to the provider in the last ten minutes: ${rate(sent)} in the last minute, ${part}.`}

@@ -11,7 +11,7 @@ import { pausedBy, pausedWhat } from '../ui/sentence';
 import { EmptyState, Loaded, Skeleton } from '../ui/states';
 import { Stat, Stats } from '../ui/table';
 
-/** What providers answered, and what they say of themselves. */
+/** The answers of providers, and their breakers and quotas. */
 export function ProvidersPage() {
 	const providers = useResource<{ providers: Provider[] }>(['providers'], undefined, 5);
 	const all = queues.value;
@@ -19,7 +19,7 @@ export function ProvidersPage() {
 		<div class="stack">
 			{all === null ? <div class="card"><Skeleton lines={6} /></div> : <div class="cards">{all.filter((q) => q.active !== undefined).map((q) => <Answers key={q.queue} q={q} />)}</div>}
 			<Loaded of={providers}>{({ providers: list }) => list.length === 0
-				? <div class="card"><EmptyState title="No worker has told of a provider yet" icon="idle">Breakers and quotas come with the workers’ heartbeats.</EmptyState></div>
+				? <div class="card"><EmptyState title="No providers yet" icon="idle">Workers report breakers and quotas with their heartbeats.</EmptyState></div>
 				: <div class="grid">{list.map((p) => <Card key={p.kind} of={p} />)}</div>}
 			</Loaded>
 		</div>
@@ -32,8 +32,8 @@ const shown: { answers: Answer[]; label: string; colour: string; dashed?: boolea
 	{ answers: ['permanent', 'retryable', 'unknown'], label: 'Failed', colour: '--bad' },
 ];
 
-/** What was answered, of so many calls. */
-const words: Record<Answer, string> = { ok: 'accepted', throttled: 'throttled', parked: 'postponed', retryable: 'failed for now', permanent: 'failed for good', unknown: 'without an answer' };
+/** Each answer after its number of calls. */
+const words: Record<Answer, string> = { ok: 'accepted', throttled: 'throttled', parked: 'postponed', retryable: 'failed temporarily', permanent: 'failed permanently', unknown: 'with unknown outcome' };
 
 function Answers({ q }: { q: Overview }) {
 	const s = useSeries(q.queue), id = `p-${q.queue}`;
@@ -45,10 +45,10 @@ function Answers({ q }: { q: Overview }) {
 				<h2 id={id}><a href={href('queues', q.queue)}><bdi class="name">{q.queue}</bdi></a></h2>
 				{pauses.length > 0 && <Badge tone="warn" icon="pause">{plural(pauses.length, 'pause')}</Badge>}
 			</header>
-			{!q.calls ? <EmptyState title="No call yet" icon="idle" /> : (
+			{!q.calls ? <EmptyState title="No calls yet" icon="idle" /> : (
 				<>
 					<Stats>{series.map((one) => <Stat key={one.label} label={one.label} note="in the last minute" tone={one.colour === '--bad' && recent(one.values) > 0 ? 'bad' : undefined}>{recent(one.values) > 0 ? rate(Math.round(recent(one.values) * 100) / 100) : 'none'}</Stat>)}</Stats>
-					{/* Apart, because a few refusals would not be seen below many that were accepted. */}
+					{/* Two charts, because a few refusals would not be visible beside many accepted calls. */}
 					{[series.slice(0, 1), series.slice(1)].map((part, i) => (
 						<Chart key={i} x={s.x} series={part} height={96} summary={`Answers of the provider in the last ten minutes, now ${part.map((one) => `${one.label} ${rate(recent(one.values))}`).join(', ')}.`} />
 					))}
@@ -71,18 +71,18 @@ function ProviderPause({ of: p, now, queue }: { of: Pause; now: string; queue: s
 
 function Card({ of: p }: { of: Provider }) {
 	const b = p.breaker, quotas = p.quotas ?? [], now = serverNow();
-	// What was over when it was told says nothing any more.
+	// A reset in the past is not shown.
 	const full = (at?: string) => time(at) > now && `full again in ${span(time(at) - now)}`;
 	return (
 		<section class="card provider" aria-label={`Provider of ${p.kind}`}>
 			<header><h2>{sentenceCase(p.kind)}</h2><small>{plural(p.workers, 'worker')}</small></header>
 			<h3>Breaker</h3>
-			<p>{!b ? 'This kind has none.' : b.opened > 0 ? `Held back ${plural(b.opened, 'time')} because calls failed` : 'No call failed often enough to hold it back'}</p>
-			<h3>Quotas, from its headers</h3>
-			{quotas.length === 0 ? <p>It has not named any.</p> : quotas.map((quota) => (
+			<p>{!b ? 'This kind has none.' : b.opened > 0 ? `Opened ${plural(b.opened, 'time')} after failed calls` : 'Never opened'}</p>
+			<h3>Quotas, from response headers</h3>
+			{quotas.length === 0 ? <p>None reported.</p> : quotas.map((quota) => (
 				<p class="quota" key={quota.account + '\n' + quota.name}>
 					<span><bdi>{sentenceCase(quota.name)}</bdi></span>
-					<Meter level={quota.remaining} full={quota.limit} label={`Left of ${quota.name}, ${quota.account}`} />
+					<Meter level={quota.remaining} full={quota.limit} label={`Remaining ${quota.name}, ${quota.account}`} />
 					<small><bdi>{quota.account}</bdi>{quota.account && full(quota.resets_at) && ', '}{full(quota.resets_at)}</small>
 				</p>
 			))}

@@ -16,7 +16,7 @@ import { EmptyState, Loaded } from '../ui/states';
 import { Stat, Stats, Table } from '../ui/table';
 import { isPaused, Marks } from './tenants';
 
-/** One tenant in one queue: what holds it, its next slots, what came of its calls. */
+/** One tenant in one queue: what holds it, its next slots and its recent outcomes. */
 export function TenantPage({ queue, tenant }: { queue: string; tenant: string }) {
 	const detail = useResource<Tenant>(['queues', queue, 'tenants', tenant], undefined, 1);
 	return (
@@ -37,13 +37,13 @@ export function TenantPage({ queue, tenant }: { queue: string; tenant: string })
 function Hero({ of: t }: { of: Tenant }) {
 	const { queue, tenant } = t;
 	return (
-		<section class="card" aria-label="In a sentence">
+		<section class="card" aria-label="Summary">
 			<Sentence of={t} opens={t.window_opens} />
 			<Stats>
 				<Stat label="Waiting">{num(t.waiting)}</Stat>
 				<Stat label="Rate">{t.rate_per_second ? rate(t.rate_per_second) : '–'}</Stat>
-				<Stat label="Expected end" note={t.waiting && t.sure !== 'unknown' ? t.sure : null}>{t.waiting === 0 ? 'empty' : t.drains_at ? clock(time(t.drains_at), time(t.now)) : 'not known'}</Stat>
-				<Stat label="Done, ever">{num(t.done)}</Stat>
+				<Stat label="Drains at" note={t.waiting && t.sure !== 'unknown' ? t.sure : null}>{t.waiting === 0 ? 'empty' : t.drains_at ? clock(time(t.drains_at), time(t.now)) : 'unknown'}</Stat>
+				<Stat label="Done in total">{num(t.done)}</Stat>
 				<Stat label="Weight">{num(t.weight)}</Stat>
 			</Stats>
 			{mayChange.value && (
@@ -52,7 +52,7 @@ function Hero({ of: t }: { of: Tenant }) {
 						? <button type="button" onClick={() => askResume(queue, { tenant })}>Resume…</button>
 						: <button type="button" onClick={() => askPause(queue, { tenant }, t.waiting)}>Pause…</button>}
 					<button type="button" onClick={() => askChange(queue, tenant, t.limit)}>Change limit…</button>
-					<button type="button" onClick={() => askAction(queue, 'cancel', { tenant }, `what waits of ${tenant}`)}>Cancel jobs…</button>
+					<button type="button" onClick={() => askAction(queue, 'cancel', { tenant }, `jobs of ${tenant}`)}>Cancel jobs…</button>
 					<Marks of={t} />
 				</div>
 			)}
@@ -64,7 +64,7 @@ function InSeries({ of: t }: { of: Tenant }) {
 	const limits = t.limits ?? [];
 	return (
 		<Card title={<>Limits in series <small>A job goes when all of them admit it.</small></>}>
-			{limits.length === 0 ? <p class="hint">No limit holds here.</p> : <ol class="series">{limits.map((l) => <Limit key={l.name} of={l} t={t} />)}</ol>}
+			{limits.length === 0 ? <p class="hint">No limits apply.</p> : <ol class="series">{limits.map((l) => <Limit key={l.name} of={l} t={t} />)}</ol>}
 		</Card>
 	);
 }
@@ -73,12 +73,12 @@ function Limit({ of: l, t }: { of: LimitState; t: Tenant }) {
 	const now = time(t.now), paused = time(l.paused_until) > now;
 	return (
 		<li class={l.binding ? 'binding' : ''}>
-			<h3><bdi>{l.name}</bdi>{l.binding && <Badge tone="busy">Binds</Badge>}{paused && <Badge tone="warn" icon="pause">Paused</Badge>}</h3>
+			<h3><bdi>{l.name}</bdi>{l.binding && <Badge tone="busy">Binding</Badge>}{paused && <Badge tone="warn" icon="pause">Paused</Badge>}</h3>
 			<p class="rule">{l.rule}</p>
 			<Meter level={l.level} full={l.full} label={`Permits of limit ${l.name}`} />
 			<p><small>{sentenceCase(algorithmName(l.algorithm))}, <bdi>{l.scope}</bdi>{l.unit && <>, in <bdi>{l.unit}</bdi></>}</small></p>
 			{paused ? <p><small>until {clock(time(l.paused_until), now)}</small></p> : l.next && <p><small>admits the next {relative(time(l.next), now)}</small></p>}
-			{l.adapted > 0 && l.adapted < 1 && <p><small>Lowered to {num(Math.round(l.adapted * 100))} % after the provider said no</small></p>}
+			{l.adapted > 0 && l.adapted < 1 && <p><small>Lowered to {num(Math.round(l.adapted * 100))} % because the provider throttled calls</small></p>}
 			{(l.from === 'override' || l.not_in_force) && (
 				<p><small>
 					{l.not_in_force ? <bdi>{l.not_in_force}</bdi> : <>{l.file?.rule && <>instead of {l.file.rule}, </>}by <bdi>{l.actor}</bdi>, {l.until ? `until ${clock(time(l.until), now)}` : 'until cleared'}: <bdi>{l.reason}</bdi></>}{' '}
@@ -89,12 +89,12 @@ function Limit({ of: l, t }: { of: LimitState; t: Tenant }) {
 	);
 }
 
-/** The next slots as marks on a line of time. */
+/** The next slots as marks on a time line. */
 function Slots({ of: t }: { of: Tenant }) {
 	const slots = (t.slots ?? []).map(time), now = time(t.now), last = slots.at(-1) ?? now, length = Math.max(last - now, 1);
 	return (
 		<Card title={<>Next slots {slots.length > 1 && <small>{last - now < 5 ? `${num(slots.length)} are due now` : `${num(slots.length)} within ${span(length)}`}</small>}</>}>
-			{slots.length === 0 ? <p class="hint">{t.waiting === 0 ? 'Nothing waits. A job that comes in now gets its slot at once, as far as the limits admit it.' : 'Not known: nothing says when the wait ends.'}</p> : (
+			{slots.length === 0 ? <p class="hint">{t.waiting === 0 ? 'No jobs are waiting. A new job gets a slot as soon as its limits admit it.' : 'Unknown, because the wait has no known end.'}</p> : (
 				<>
 					<ol class="slots">{slots.map((at, i) => (
 						<li key={i} style={{ '--at': (at - now) / length }} title={precise(at)}><span class="vh">{precise(at)}</span></li>
@@ -108,7 +108,7 @@ function Slots({ of: t }: { of: Tenant }) {
 
 const tones: Record<string, Tone> = { done: 'good', completed: 'good', throttled: 'warn', retried: 'warn', postponed: 'warn', unknown: 'warn', archived: 'bad', expired: 'bad', crashed: 'bad' };
 
-/** What came of a run, in a word and a shape. */
+/** The outcome of a run. */
 export function Outcome({ children }: { children: string }) {
 	return <Badge tone={tones[children] ?? 'quiet'}>{children}</Badge>;
 }
@@ -116,7 +116,7 @@ export function Outcome({ children }: { children: string }) {
 function Recent({ of, now }: { of: Event[]; now: string }) {
 	return (
 		<Card title="Recent outcomes">
-			{of.length === 0 ? <EmptyState title="No call yet" icon="idle" /> : (
+			{of.length === 0 ? <EmptyState title="No calls yet" icon="idle" /> : (
 				<Table caption="Recent outcomes" rows={of} id={(e) => e.id} columns={[
 					{ label: 'Job', cell: (e) => <JobLink queue={e.queue} id={e.job} /> },
 					{ label: 'When', cell: (e) => <span class="nowrap">{relative(time(e.at), time(now))}</span> },
@@ -135,7 +135,7 @@ function Jobs({ queue, tenant }: { queue: string; tenant: string }) {
 	const page = useResource<JobPage>(['queues', queue, 'jobs'], { tenant, state, cursor: cursors.at(-1), limit: 15 }, cursors.length ? 0 : 5);
 	return (
 		<Card title="Jobs" end={<select class="end" aria-label="State of the jobs" value={state} onChange={(e) => (setState(e.currentTarget.value), setCursors([]))}>{places.map((p) => <option key={p} value={p}>{p}</option>)}</select>}>
-			<Loaded of={page}>{({ jobs, next }) => jobs.length === 0 ? <EmptyState title={`None ${state === 'retry' ? 'to be tried again' : state}`} icon="idle" /> : (
+			<Loaded of={page}>{({ jobs, next }) => jobs.length === 0 ? <EmptyState title={`No jobs ${state === 'retry' ? 'waiting to retry' : state}`} icon="idle" /> : (
 				<>
 					<Table<JobRow> caption={`Jobs, ${state}`} rows={jobs} id={(j) => j.id} busy={page.loading} columns={[
 						{ label: 'Job', cell: (j) => <JobLink queue={queue} id={j.id} /> },

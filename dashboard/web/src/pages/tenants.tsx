@@ -16,7 +16,7 @@ import { Paging, Table, type Column } from '../ui/table';
 
 const limit = 50;
 
-/** All tenants that a queue knows. */
+/** The tenants of a queue. */
 export function TenantsPage({ queue }: { queue: string }) {
 	const { query } = route.value;
 	const search = query.get('search') ?? '', by = query.get('sort') ?? 'waiting', ascending = query.get('order') === 'asc';
@@ -26,8 +26,8 @@ export function TenantsPage({ queue }: { queue: string }) {
 		<div class="card">
 			<Search value={search} total={page.data?.total} />
 			<Loaded of={page} lines={12}>{({ tenants, total }) => total === 0
-				? search ? <EmptyState title="No tenant with that in its name" icon="idle">Upper and lower case do not matter. <button type="button" onClick={() => setQuery({ search: '', offset: '' })}>Show all</button></EmptyState>
-					: <EmptyState title={`No tenant in ${queue} yet`} icon="idle">A tenant is here from its first job on.</EmptyState>
+				? search ? <EmptyState title="No matching tenants" icon="idle">The search ignores case. <button type="button" onClick={() => setQuery({ search: '', offset: '' })}>Show all</button></EmptyState>
+					: <EmptyState title={`No tenants in ${queue} yet`} icon="idle">A tenant appears with its first job.</EmptyState>
 				: (
 					<>
 						<Table caption={`Tenants of ${queue}`} columns={columns()} rows={tenants} id={(t) => t.tenant} busy={page.loading}
@@ -62,7 +62,7 @@ function columns(): Column<TenantRow>[] {
 		{ label: 'Rate', figure: true, cell: (t) => (t.rate_per_second ? rate(t.rate_per_second) : '–') },
 		{ label: 'Held by', cell: (t) => (t.held_by ? <><bdi>{t.held_by.limit}</bdi> <small>{t.held_by.rule}</small></> : t.unserved ?? (t.pause ? <>{t.pause.tried ? 'held back' : 'paused'} {pausedBy(t.pause, t.now)}</> : '–')) },
 		{ label: 'Bucket', cell: (t) => (t.capacity > 0 ? <Meter level={t.level} full={t.capacity} label={`Permits of limit ${t.limit}`} /> : '–') },
-		{ label: 'Expected end', sort: 'drains', figure: true, cell: (t) => (t.waiting === 0 ? '–' : t.drains_at ? <>{t.sure === 'rough' && '~ '}{clock(time(t.drains_at), time(t.now))}</> : 'not known') },
+		{ label: 'Drains at', sort: 'drains', figure: true, cell: (t) => (t.waiting === 0 ? '–' : t.drains_at ? <>{t.sure === 'rough' && '~ '}{clock(time(t.drains_at), time(t.now))}</> : 'unknown') },
 		{ label: 'Weight', sort: 'weight', figure: true, cell: (t) => num(t.weight) },
 	];
 	if (mayChange.value) list.push({ label: 'Change', quiet: true, cell: (t) => <Actions of={t} /> });
@@ -82,7 +82,7 @@ function Actions({ of: t }: { of: TenantRow }) {
 				? <button type="button" onClick={() => askResume(t.queue, { tenant: t.tenant })}>Resume…</button>
 				: <button type="button" onClick={() => askPause(t.queue, { tenant: t.tenant }, t.waiting)}>Pause…</button>}
 			<button type="button" onClick={() => askChange(t.queue, t.tenant, t.limit)}>Change limit…</button>
-			<button type="button" onClick={() => askAction(t.queue, 'cancel', { tenant: t.tenant }, `what waits of ${t.tenant}`)}>Cancel jobs…</button>
+			<button type="button" onClick={() => askAction(t.queue, 'cancel', { tenant: t.tenant }, `jobs of ${t.tenant}`)}>Cancel jobs…</button>
 		</Menu>
 	);
 }

@@ -6,18 +6,18 @@ import { colours } from '../theme';
 
 export interface Series {
 	label: string;
-	/** The name of a custom property. */
+	/** The custom property that has the colour. */
 	colour: string;
 	values: (number | null)[];
 	dashed?: boolean;
-	/** Below the others, and still seen where they cover it. */
+	/** Drawn wider, so that it shows where later series cover it. */
 	broad?: boolean;
 	filled?: boolean;
 }
 
 /**
- * Lines over the last ten minutes. A canvas says nothing to a screen reader, so the summary is
- * read in its place, and the figures stand in a table behind a button.
+ * Lines over the last ten minutes. Screen readers cannot read a canvas: they read the summary
+ * instead, and a button opens a table of values.
  */
 export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
 	/** Seconds since the epoch. */
@@ -31,7 +31,7 @@ export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
 	const shape = series.map((s) => s.label).join('|');
 	useEffect(() => {
 		const el = place.current!, style = getComputedStyle(el);
-		// A property's text can be light-dark(…), which not every canvas reads; a colour is resolved.
+		// The property can be light-dark(…), which not every canvas accepts; a computed colour is resolved.
 		const colour = (name: string) => {
 			el.style.color = `var(${name})`;
 			return style.color;
@@ -65,7 +65,7 @@ export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
 			plot.current = null;
 		};
 	}, [drawn, shape, height]);
-	useEffect(() => plot.current?.setData(data)); // the lists grow in place
+	useEffect(() => plot.current?.setData(data)); // the arrays grow in place
 	return (
 		<figure class="chart">
 			<div class="plot" ref={place} style={{ '--height': height + 'px' }} role="img" aria-label={summary} />
@@ -77,7 +77,7 @@ export function Chart({ x, series, summary, height = 132, unit = '/s' }: {
 	);
 }
 
-/** The last values, one row for each 30 of them. */
+/** A table of every 30th value, newest first. */
 function ChartTable({ x, series, unit }: { x: number[]; series: Series[]; unit: string }) {
 	const rows: number[] = [];
 	for (let i = x.length - 1; i >= 0 && rows.length < 10; i -= 30) rows.push(i);

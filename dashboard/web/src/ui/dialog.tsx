@@ -16,21 +16,21 @@ export function closeDialog(): void {
 
 export function DialogHost() {
 	const dialog = useRef<HTMLDialogElement>(null);
-	const closed = useRef(0); // by us, and not yet reported by the browser
-	const opened = useRef<typeof shown.value>(null); // what the browser shows, or showed
+	const closed = useRef(0); // how often we closed it, without a close event so far
+	const opened = useRef<typeof shown.value>(null); // the content that the browser shows, or showed last
 	const content = shown.value;
 	useEffect(() => {
 		const d = dialog.current!;
 		if (content) {
 			opened.current = content;
-			if (!d.open) d.showModal(); // the browser keeps the focus inside, and gives it back
+			if (!d.open) d.showModal(); // the browser keeps the focus inside and restores it at the end
 		}
 		if (!content && d.open) {
 			closed.current++;
 			d.close();
 		}
 	}, [content]);
-	// The report comes later: another dialog may have been opened by then, or be about to be.
+	// The close event comes later, when another dialog may already be open or about to open.
 	const reported = (e: Event) => {
 		if (closed.current > 0) closed.current--;
 		else if (!(e.currentTarget as HTMLDialogElement).open && shown.value === opened.current) closeDialog();
@@ -40,12 +40,12 @@ export function DialogHost() {
 
 interface Confirmation {
 	title: string;
-	/** What will follow, in a sentence with its figures. */
+	/** What the change does, in a sentence with numbers. */
 	consequence: ComponentChildren;
-	/** On the button: a verb and its object. */
+	/** The text of the button: a verb and its object. */
 	verb: string;
 	danger?: boolean;
-	/** For what cannot be undone or is large: a word to be typed. */
+	/** A word to be typed, for changes that are large or cannot be undone. */
 	typed?: string | undefined;
 	/** More fields, between the consequence and the reason. */
 	fields?: ComponentChildren;
@@ -54,7 +54,7 @@ interface Confirmation {
 	act: (reason: string) => Promise<void>;
 }
 
-/** Asks before a change: what follows from it, why it is made, and once more where it is large. */
+/** Shows what a change does, asks for a reason, and for a typed word if the change is large. */
 export function ConfirmDialog({ title, consequence, verb, danger, typed, fields, ready = true, act }: Confirmation) {
 	const [reason, setReason] = useState(''), [word, setWord] = useState('');
 	const [busy, setBusy] = useState(false), [error, setError] = useState<unknown>(null);
@@ -81,9 +81,9 @@ export function ConfirmDialog({ title, consequence, verb, danger, typed, fields,
 			<label class="field" for={id + 'r'}>Reason
 				<input id={id + 'r'} value={reason} onInput={(e) => setReason(e.currentTarget.value)} required maxLength={200} autocomplete="off" aria-describedby={id + 'h'} />
 			</label>
-			<p class="hint" id={id + 'h'}>Kept in the audit, with your name.</p>
+			<p class="hint" id={id + 'h'}>Recorded in the audit log with your name.</p>
 			{typed !== undefined && (
-				<label class="field" for={id + 'w'}><span>Type <b><bdi>{typed}</bdi></b> to go on</span>
+				<label class="field" for={id + 'w'}><span>Type <b><bdi>{typed}</bdi></b> to confirm</span>
 					<input id={id + 'w'} value={word} onInput={(e) => setWord(e.currentTarget.value)} autocomplete="off" spellcheck={false} />
 				</label>
 			)}
@@ -96,7 +96,7 @@ export function ConfirmDialog({ title, consequence, verb, danger, typed, fields,
 	);
 }
 
-/** What the server had against a change, field by field. */
+/** An error of the server, field by field. */
 export function Problem({ error }: { error: unknown }) {
 	const fields = error instanceof ApiError ? Object.entries(error.fields) : [];
 	return (

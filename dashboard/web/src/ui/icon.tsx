@@ -1,4 +1,4 @@
-// Shapes that stand before words, so that a state is not told by its colour alone.
+// Shapes before words, so that a state is not shown by its colour alone.
 const paths = {
 	ok: 'M3 8.5l3.2 3.2L13 4.8',
 	hold: 'M4 3v10M12 3v10M4 7.5h8',

@@ -2,10 +2,10 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { Icon } from './icon';
 
-/** Buttons behind one, for rows that would be crowded with them. */
+/** A menu of buttons, for rows with little room. */
 export function Menu({ label, children }: { label: string; children: ComponentChildren }) {
 	const menu = useRef<HTMLDetailsElement>(null);
-	// What was chosen opens a dialog, which gives the focus back to what is still there then.
+	// The chosen button opens a dialog, which later restores the focus to an element that still exists.
 	const shut = () => {
 		menu.current!.open = false;
 		menu.current!.querySelector('summary')!.focus();

@@ -1,12 +1,12 @@
 import { num } from '../format';
 
-/** How full a bucket is: permits that may go at once, of those it can hold. */
+/** How full a bucket is: the permits available now, out of its capacity. */
 export function Meter({ level, full, label }: { level: number; full: number; label: string }) {
 	const part = full > 0 ? Math.min(Math.max(level / full, 0), 1) : 0;
 	const shown = Math.floor(Math.max(level, 0));
 	return (
 		<span class="meter">
-			{/* As an object: Preact sets the property, where the policy forbids the attribute. */}
+			{/* An object, so that Preact sets the property: the policy forbids the attribute. */}
 			<span class="bar" style={{ '--part': part }} role="meter" aria-label={label} aria-valuemin={0} aria-valuemax={full} aria-valuenow={shown} aria-valuetext={`${num(shown)} of ${num(full)}`} />
 			<span class="figure">{num(shown)}<span class="of">/{num(full)}</span></span>
 		</span>

@@ -1,7 +1,7 @@
 import { href } from '../router';
 
-// Names are strangers' text: set off from what stands around them, whichever
-// way they read, and cut by the style sheet where they are long.
+// Names are untrusted text: isolated from the text around them, whatever their direction, and
+// shortened by the style sheet.
 
 export function Name({ children }: { children: string }) {
 	return <bdi class="name" title={children.length > 24 ? children : undefined}>{children}</bdi>;
@@ -14,7 +14,7 @@ export function TenantLink({ queue, tenant }: { queue: string; tenant: string })
 	return <a class="name" href={tenantHref(queue, tenant)} title={tenant.length > 24 ? tenant : undefined}><bdi>{tenant}</bdi></a>;
 }
 
-/** Ids begin with the time, so those of one page differ at their end: the middle is left out. */
+/** Ids begin with the time, so those on one page differ at the end: the middle is omitted. */
 export function JobLink({ queue, id }: { queue: string; id: string }) {
 	const letters = [...id];
 	const short = letters.length > 22 ? `${letters.slice(0, 8).join('')}…${letters.slice(-11).join('')}` : id;

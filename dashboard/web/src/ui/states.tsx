@@ -17,18 +17,18 @@ export function ErrorState({ error, retry }: { error: unknown; retry?: () => voi
 		<div class="state bad" role="alert">
 			<Icon name="warn" /><h2>{title}</h2>
 			{e.detail && <p><bdi>{e.detail}</bdi></p>}
-			{isAway(e) && <p>The page tries again by itself.</p>}
+			{isAway(e) && <p>The page retries automatically.</p>}
 			{retry && <button type="button" onClick={retry}>Try again</button>}
 		</div>
 	);
 }
 
-/** Grey lines where text will stand. */
+/** Grey lines in place of text that is loading. */
 export function Skeleton({ lines = 3 }: { lines?: number }) {
 	return <div class="skeleton" role="status" aria-label="Loading">{Array.from({ length: lines }, (_, i) => <span key={i} />)}</div>;
 }
 
-/** Shows what came, or that it is on its way, or why it did not come. Old data stays, with a word that it is old. */
+/** Shows the data, or that it is loading, or the error. Old data stays, marked as not up to date. */
 export function Loaded<T>({ of, lines, children }: { of: Resource<T>; lines?: number; children: (data: T) => ComponentChildren }) {
 	if (!of.data) return of.error ? <ErrorState error={of.error} retry={of.refresh} /> : <Skeleton lines={lines ?? 5} />;
 	return (
@@ -40,24 +40,24 @@ export function Loaded<T>({ of, lines, children }: { of: Resource<T>; lines?: nu
 	);
 }
 
-/** Across the page while Redis, or the server, cannot be reached. */
+/** A banner across the page while the server or Redis does not answer. */
 export function AwayBanner() {
 	const away = connection.value === 'away' || silent.value;
 	if (redisError.value === null && !away) return null;
-	const since = heardAt.value ? <> What you see is from <b>{clock(heardAt.value, tick.peek())}</b>.</> : null;
+	const since = heardAt.value ? <> The data shown is from <b>{clock(heardAt.value, tick.peek())}</b>.</> : null;
 	return (
 		<div class="banner" role="alert">
 			<Icon name="warn" />
 			<p>
 				<b>{away ? 'The server does not answer.' : 'Redis does not answer.'}</b>{' '}
-				{away ? 'Workers that run do not need this page.' : 'Workers that cannot reach it either send nothing meanwhile; what waits goes on at its limits when it is back.'}
-				{since} The page comes back by itself.
+				{away ? 'Running workers do not need this page.' : 'Workers that cannot reach Redis send nothing. When it is back, waiting jobs continue at their limits.'}
+				{since} The page reconnects automatically.
 			</p>
 		</div>
 	);
 }
 
-/** Keeps a mistake of one page from taking the others with it. */
+/** Keeps an error in one page from breaking the others. */
 export function Boundary({ children }: { children: ComponentChildren }) {
 	const [error, again] = useErrorBoundary((e) => console.error(e));
 	return error ? <ErrorState error={error} retry={again} /> : <>{children}</>;

@@ -3,9 +3,9 @@ import { num } from '../format';
 
 export interface Column<T> {
 	label: string;
-	/** The name the API sorts by; without one the column is not sorted by. */
+	/** The name by which the API sorts; a column without one cannot be sorted. */
 	sort?: string;
-	/** Set right, in figures of one width. */
+	/** Right-aligned, with digits of equal width. */
 	figure?: boolean;
 	/** Shown to screen readers only: for a column of buttons. */
 	quiet?: boolean;
@@ -13,8 +13,8 @@ export interface Column<T> {
 }
 export interface Sorting { by: string; ascending: boolean; change: (by: string, ascending: boolean) => void }
 
-// Where the page is narrow the style sheet makes a card of each row. The roles
-// are spelt out because browsers forget them with the table's layout.
+// On a narrow page the style sheet turns each row into a card. The roles are explicit because
+// browsers drop them when the table layout is changed.
 export function Table<T>({ caption, columns, rows, id, sorting, busy }: {
 	caption: string; columns: Column<T>[]; rows: T[]; id: (row: T) => string; sorting?: Sorting; busy?: boolean;
 }) {
@@ -49,7 +49,7 @@ export function Table<T>({ caption, columns, rows, id, sorting, busy }: {
 	);
 }
 
-/** "51–100 of 100,000", and the way on. */
+/** "51–100 of 100,000", with buttons for other pages. */
 export function Paging({ offset, limit, total, go }: { offset: number; limit: number; total: number; go: (offset: number) => void }) {
 	if (total <= limit && offset === 0) return null;
 	const last = Math.max(0, Math.floor((total - 1) / limit) * limit);
@@ -58,7 +58,7 @@ export function Paging({ offset, limit, total, go }: { offset: number; limit: nu
 	return (
 		<nav class="paging" aria-label="Pages">
 			{to('«', 'First page', 0, offset <= 0)}
-			{to('‹', 'Page before', Math.max(0, offset - limit), offset <= 0)}
+			{to('‹', 'Previous page', Math.max(0, offset - limit), offset <= 0)}
 			<span>{num(Math.min(offset + 1, total))}–{num(Math.min(offset + limit, total))} of {num(total)}</span>
 			{to('›', 'Next page', Math.min(last, offset + limit), offset >= last)}
 			{to('»', 'Last page', last, offset >= last)}
@@ -66,7 +66,7 @@ export function Paging({ offset, limit, total, go }: { offset: number; limit: nu
 	);
 }
 
-/** Figures under their names. */
+/** Figures with labels. */
 export function Stats({ children }: { children: ComponentChildren }) {
 	return <dl class="stats">{children}</dl>;
 }

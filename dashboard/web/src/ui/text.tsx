@@ -9,12 +9,12 @@ export function bytes(n: number): string {
 	return `${num(unit === 0 ? n : Math.round(n * 10) / 10)} ${n === 1 && unit === 0 ? 'byte' : units[unit]}`;
 }
 
-// What the server hides stands as this in place of it.
+// The server replaces hidden values with this.
 const hidden = /(\[redacted\])/;
 
-/** A payload or a result: JSON with its structure, text as it is, and never more than text. */
+/** A payload or a result: indented JSON, or text as it is; never rendered as HTML. */
 export function Text({ of, label }: { of: unknown; label: string }) {
-	if (of == null) return <p class="hint">There is nothing that could be shown.</p>;
+	if (of == null) return <p class="hint">There is nothing to show.</p>;
 	const text = typeof of === 'string' ? of : JSON.stringify(of, null, 2);
 	return (
 		<pre class="text" tabIndex={0} role="group" aria-label={label}>

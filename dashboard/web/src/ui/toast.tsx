@@ -5,7 +5,7 @@ interface Toast { id: number; text: string; bad: boolean }
 const toasts = signal<Toast[]>([]);
 let ids = 0;
 
-/** Says what came of something, on the page and to screen readers. */
+/** Shows a short message, which screen readers announce. */
 export function say(text: string, bad = false): void {
 	const one = { id: ++ids, text, bad };
 	toasts.value = [...toasts.value.slice(-2), one];

@@ -1,5 +1,5 @@
-// The Chromium that all scenarios share: prints where it is, and ends when its
-// standard input does, that is with the test, however that ends.
+// The Chromium that all scenarios share. It prints its address, and ends when its standard input
+// is closed: with the test, however that ends.
 import process from 'node:process';
 import { chromium } from 'playwright-core';
 
@@ -9,7 +9,7 @@ const server = await chromium.launchServer({
   args: [
     '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
     '--disable-component-update', '--disable-sync',
-    // No name but this machine's leads anywhere.
+    // Only names of this machine are resolved.
     '--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost',
   ],
 }).catch((error) => {

@@ -1,4 +1,4 @@
-// What the scenarios know of the page: its addresses, and what its dialogs are like.
+// Helpers for scenarios: the addresses of the page, and its dialogs.
 import assert from 'node:assert/strict';
 import { base } from './scenario.mjs';
 
@@ -13,7 +13,7 @@ export const limits = (queue) => `queues/${escaped(queue)}/limits`;
 export const providers = () => 'providers';
 export const lab = () => 'lab';
 
-// visit goes to an address of the page, and waits until it shows what it is to show.
+// visit goes to an address of the page, and waits until it has loaded.
 export async function visit(page, to = '') {
   const from = page.url(), at = `${base}/#/${to}`;
   if (from === at) await page.reload();
@@ -27,7 +27,7 @@ export async function visit(page, to = '') {
   await settled(page);
 }
 
-// settled waits until the page is live and nothing of it is on its way any more.
+// settled waits until the page is live and nothing is loading.
 export async function settled(page) {
   await live(page);
   await page.locator('.skeleton').first().waitFor({ state: 'detached' });
@@ -36,7 +36,7 @@ export async function settled(page) {
 
 export const live = (page) => page.locator('header .badge', { hasText: /^Live$/ }).waitFor();
 
-// confirm fills in the dialog that is open, and waits until it has done what it is for.
+// confirm fills in the open dialog and submits it, and waits until it closes.
 export async function confirm(page, verb, { reason = 'a test', typed, before } = {}) {
   const dialog = page.getByRole('dialog');
   await dialog.getByRole('heading').waitFor();
@@ -49,5 +49,5 @@ export async function confirm(page, verb, { reason = 'a test', typed, before } =
   await dialog.waitFor({ state: 'hidden' });
 }
 
-// said waits for a word on what was done.
+// said waits for a message about what was done.
 export const said = (page, text) => page.locator('.toasts p', { hasText: text }).first().waitFor();

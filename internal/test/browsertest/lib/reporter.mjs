@@ -1,4 +1,4 @@
-// What Node's test runner found, a line of JSON for each test, for Go to read.
+// Reports the results of Node's test runner to Go: one line of JSON for each test.
 export default async function* report(events) {
   for await (const { type, data } of events) {
     if (type !== 'test:pass' && type !== 'test:fail') continue;
@@ -7,7 +7,7 @@ export default async function* report(events) {
     const cause = error?.cause ?? error;
     yield JSON.stringify({
       name: data.name,
-      // A test that is skipped or put off has not passed.
+      // A test that is skipped or todo has not passed.
       error: type === 'test:fail' ? String(cause?.stack ?? cause)
         : data.skip !== undefined || data.todo !== undefined ? 'it was skipped' : '',
     }) + '\n';

@@ -1,14 +1,13 @@
-// What every page keeps to.
+// Rules for every page.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
-// accessible asserts that axe finds nothing: nothing at all, or nothing that depends
-// on colours.
+// accessible asserts that axe finds no violations, of the given rules or of all.
 export async function accessible(page, what = page.url(), rules = undefined) {
-  await page.evaluate(axe); // not a script tag, which the page's policy refuses
+  await page.evaluate(axe); // the policy of the page forbids a script tag
   const found = await page.evaluate(async (rules) => {
     const { violations } = await window.axe.run(document, { resultTypes: ['violations'], ...(rules ? { runOnly: rules } : {}) });
     return violations.map((v) => `${v.id}: ${v.help}\n` + v.nodes.slice(0, 5).map((n) => `  ${n.html.slice(0, 200)}\n    ${n.any.concat(n.all, n.none).map((c) => c.message).join('; ')}`).join('\n'));
@@ -18,12 +17,12 @@ export async function accessible(page, what = page.url(), rules = undefined) {
 
 export const colours = ['color-contrast', 'link-in-text-block'];
 
-// fits asserts that nothing makes the document wider than the window.
+// fits asserts that the document is not wider than the window.
 export async function fits(page, what = page.url()) {
   const wide = await page.evaluate(() => {
     const room = document.documentElement.clientWidth;
     if (document.documentElement.scrollWidth <= room) return [];
-    // Those that stick out, and whose parent does not cut them off.
+    // Elements that overflow and that no ancestor clips.
     const clipped = (e) => {
       for (let p = e.parentElement; p && p !== document.body; p = p.parentElement) {
         if (getComputedStyle(p).overflowX !== 'visible') return true;

@@ -1,6 +1,5 @@
-// A scenario is a test with a tab of the page in it. Beside what it asserts
-// itself, it fails when the page breaks its policy, logs an error, throws, or
-// asks any host but this machine.
+// A scenario is a test with a tab of the page. Besides its own assertions, it fails if the page
+// violates its policy, logs an error, throws, or sends a request to any other machine.
 import assert from 'node:assert/strict';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,15 +7,15 @@ import { after, test } from 'node:test';
 import { chromium } from 'playwright-core';
 
 export const base = process.env.BASE_URL;
-const limit = 10_000; // ms; what takes longer does not come
+const limit = 10_000; // ms
 
 let connection;
 const browser = () => (connection ??= chromium.connect(process.env.BROWSER_WS));
 after(async () => (await connection)?.close());
 
-// scenario runs body(page, tab) in a context of its own. Options: theme (light),
-// width (1280), height, reducedMotion, allow: patterns of console errors that
-// belong to the scenario, key: of the API, as if it had been typed before.
+// scenario runs body(page, tab) in its own browser context. Options: theme (light), width (1280),
+// height, reducedMotion, allow (patterns of expected console errors), key (of the API, as if it
+// had been typed before).
 export function scenario(name, options, body) {
   if (typeof options === 'function') [options, body] = [{}, options];
   test(name, async () => {
@@ -33,7 +32,7 @@ export function scenario(name, options, body) {
   });
 }
 
-// open is a tab and what went wrong in it.
+// open opens a tab and records its problems.
 export async function open({ theme = 'light', width = 1280, height = 900, reducedMotion = 'reduce', allow = [], key } = {}) {
   const context = await (await browser()).newContext({
     colorScheme: theme, viewport: { width, height }, reducedMotion, locale: 'en-GB', timezoneId: 'UTC',
@@ -50,22 +49,22 @@ export async function open({ theme = 'light', width = 1280, height = 900, reduce
       window.__violated(`${e.effectiveDirective} blocked ${e.blockedURI} ${e.sourceFile ?? ''}:${e.lineNumber} ${e.sample}`);
     });
   });
-  // A document that is not the page's, such as an empty one, keeps no keys.
+  // Documents of other origins, such as an empty one, have no session storage.
   if (key) await context.addInitScript((key) => { try { sessionStorage.setItem('headgate-key', key); } catch {} }, key);
   context.on('request', (request) => {
     const url = new URL(request.url());
     requests.push({ at: performance.now(), method: request.method(), url, request });
     if (!['data:', 'blob:', 'about:'].includes(url.protocol) && !['127.0.0.1', 'localhost', '[::1]'].includes(url.hostname)) {
-      say(`asked another host: ${url}`);
+      say(`request to another host: ${url}`);
     }
   });
   context.on('console', (message) => {
     if (['error', 'warning'].includes(message.type())) say(`console ${message.type()}: ${message.text()} ${message.location().url}`);
   });
   context.on('weberror', (error) => say(`uncaught: ${error.error().stack ?? error.error()}`));
-  context.on('dialog', (dialog) => { say(`a dialog of the browser: ${dialog.message()}`); void dialog.dismiss(); });
+  context.on('dialog', (dialog) => { say(`browser dialog: ${dialog.message()}`); void dialog.dismiss(); });
   const page = await context.newPage();
-  const check = () => assert.deepEqual(problems, [], 'the page did what it must not');
+  const check = () => assert.deepEqual(problems, [], 'the page has problems');
   return { page, context, problems, requests, check };
 }
 
@@ -82,7 +81,7 @@ async function explain(name, { page, problems }, error) {
     `${picture ? `picture: ${picture}\n` : ''}${text.slice(0, 3000)}`;
 }
 
-// ask has Go do what the page cannot: await ask('kill worker').
+// ask makes Go do what the page cannot, as in await ask('kill the worker').
 export async function ask(what, args = {}) {
   const response = await fetch(`${process.env.CONTROL_URL}/${encodeURIComponent(what)}`, { method: 'POST', body: JSON.stringify(args) });
   const text = await response.text();
@@ -90,5 +89,5 @@ export async function ask(what, args = {}) {
   return text === '' ? undefined : JSON.parse(text);
 }
 
-// given is what Go put ready for the scenario.
+// given is the data that Go prepared for the scenario.
 export const given = JSON.parse(process.env.GIVEN ?? '{}');

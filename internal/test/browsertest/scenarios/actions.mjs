@@ -1,4 +1,4 @@
-// Every change that the page offers, and what became of it by what Go reads in Redis.
+// Every change that the page offers, checked against what Go reads from Redis.
 import assert from 'node:assert/strict';
 import { ask, base, given, scenario } from '../lib/scenario.mjs';
 import * as at from '../lib/page.mjs';
@@ -30,7 +30,7 @@ scenario('pause and resume a tenant', async (page) => {
 scenario('pause and resume a whole queue', async (page) => {
   await at.visit(page, at.queuePage(queue));
   await page.getByRole('button', { name: 'Pause…' }).click();
-  await at.confirm(page, 'Pause', { typed: queue, before: (d) => d.getByLabel('For').selectOption('Until somebody resumes') });
+  await at.confirm(page, 'Pause', { typed: queue, before: (d) => d.getByLabel('For').selectOption('Until resumed') });
   await page.getByRole('button', { name: 'Resume…' }).click();
   const [pause] = await ask('pauses', {});
   assert.match(pause.Until, /^0001-/);
@@ -39,7 +39,7 @@ scenario('pause and resume a whole queue', async (page) => {
   assert.deepEqual(await ask('pauses', {}), []);
 });
 
-scenario('change a limit, see before what follows, and clear it', { allow: [/status of 400/] }, async (page) => {
+scenario('preview and change a limit, and clear it', { allow: [/status of 400/] }, async (page) => {
   await at.visit(page, at.tenants(queue));
   await menu(page, names.waiting, 'Change limit…');
   await at.confirm(page, 'Change the limit', {
@@ -79,7 +79,7 @@ scenario('change a limit of a tenant by its name', async (page) => {
   await at.confirm(page, 'Change the limit', {
     before: async (d) => {
       await d.getByLabel('Limit').selectOption('in-flight');
-      await d.getByRole('textbox', { name: 'At a time' }).fill('3');
+      await d.getByRole('textbox', { name: 'Max in flight' }).fill('3');
       await d.getByText('After the change').waitFor();
     },
   });
@@ -87,7 +87,7 @@ scenario('change a limit of a tenant by its name', async (page) => {
   assert.equal((await ask('limit', { tenant: names.other, limit: 'in-flight' })).Concurrency, 3);
 });
 
-scenario('an override that does not fit its limit any more', async (page) => {
+scenario('an override that no longer fits its limit', async (page) => {
   const changed = row(page, names.other).filter({ hasText: 'in-flight' });
   const cells = async (problem) => {
     await changed.getByText(problem).waitFor();
@@ -106,7 +106,7 @@ scenario('an override that does not fit its limit any more', async (page) => {
   assert.deepEqual(await cells('the queue has no such limit any more'), ['none', 'none']);
   await changed.locator('details.menu summary').click();
   await page.getByRole('button', { name: 'Clear…', exact: true }).click();
-  await at.confirm(page, 'Clear the override', { before: (d) => d.getByText('It is not in force, so no call goes sooner or later.').waitFor() });
+  await at.confirm(page, 'Clear the override', { before: (d) => d.getByText('It is not in force, so clearing it does not change when calls go.').waitFor() });
   await changed.waitFor({ state: 'detached' });
 });
 
@@ -129,7 +129,7 @@ scenario('cancel a job, retry it, run it now', async (page) => {
   assert.equal((await ask('job', { id: jobs.waiting })).State, 'completed');
 });
 
-scenario('run what is scheduled, delete what failed', { allow: [/status of 404/] }, async (page) => {
+scenario('run a scheduled job, delete a failed one', { allow: [/status of 404/] }, async (page) => {
   await at.visit(page, at.job(queue, jobs.scheduled));
   await page.getByRole('button', { name: 'Run now…' }).click();
   await at.confirm(page, 'Run the job');
@@ -139,17 +139,17 @@ scenario('run what is scheduled, delete what failed', { allow: [/status of 404/]
   await at.visit(page, at.job(queue, jobs.archived));
   await page.getByRole('button', { name: 'Delete…' }).click();
   await at.confirm(page, 'Delete the job');
-  await page.getByRole('heading', { name: 'Not remembered' }).waitFor();
+  await page.getByRole('heading', { name: 'Job not found' }).waitFor();
   assert.equal(await ask('job', { id: jobs.archived }), undefined, 'it is gone');
 });
 
-scenario('nothing is offered for what is in a worker’s hands', async (page) => {
+scenario('no action is offered for a job held by a worker', async (page) => {
   await at.visit(page, at.job(queue, jobs.sending));
-  await page.getByText('too late to take back').waitFor();
+  await page.getByText('too late to change').waitFor();
   assert.equal(await page.locator('main button').count(), 0);
 });
 
-scenario('cancel all that waits of a tenant, counted before', async (page) => {
+scenario('cancel all waiting jobs of a tenant, after counting them', async (page) => {
   await at.visit(page, at.tenants(queue));
   await menu(page, names.many, 'Cancel jobs…');
   await at.confirm(page, /^Cancel 120 jobs$/, { typed: 'cancel', before: (d) => d.getByText('120 jobs').first().waitFor() });
@@ -157,11 +157,11 @@ scenario('cancel all that waits of a tenant, counted before', async (page) => {
   assert.equal(await ask('waiting', { tenant: names.many }), 0);
 });
 
-scenario('retry failures of a reason, and delete those of another', async (page) => {
+scenario('retry failures with one reason, and delete those with another', async (page) => {
   await at.visit(page, at.failures(queue));
   const group = (text) => page.locator('.group', { hasText: text });
   await page.getByLabel('Filter by reason').fill('no such words');
-  await page.getByRole('heading', { name: 'None like that' }).waitFor();
+  await page.getByRole('heading', { name: 'No matches' }).waitFor();
   await page.getByLabel('Filter by reason').fill('Not Found');
   assert.equal(await page.locator('.group').count(), 1);
   assert.match(page.url(), /reason=Not/);
@@ -178,10 +178,10 @@ scenario('retry failures of a reason, and delete those of another', async (page)
   await group('Unprocessable').getByRole('button', { name: 'Delete…' }).click();
   await at.confirm(page, new RegExp(`^Delete ${given.failed.refused} jobs$`), { typed: 'delete', before: (d) => d.getByText(`${given.failed.refused} jobs`).first().waitFor() });
   await group('Unprocessable').waitFor({ state: 'detached' });
-  assert.equal(await group('Bad Gateway').count(), 1, 'other failures are gone, too');
+  assert.equal(await group('Bad Gateway').count(), 1, 'other failures are gone too');
 });
 
-scenario('what is done to a group of failures reaches no other', async (page) => {
+scenario('an action on a group of failures changes no other group', async (page) => {
   await at.visit(page, at.failures(queue));
   const group = page.locator('.group').filter({ has: page.getByText('cancelled by ben: ordered', { exact: true }) });
   await group.getByRole('button', { expanded: false }).click();
@@ -221,7 +221,7 @@ scenario('every limiter of the lab', async (page) => {
   }
 });
 
-scenario('what the server refuses is told in the dialog, which stays', { allow: [/status of 4\d\d/] }, async (page) => {
+scenario('a refusal by the server is shown in the dialog, which stays open', { allow: [/status of 4\d\d/] }, async (page) => {
   await at.visit(page, at.job(queue, jobs.refusable));
   await page.getByRole('button', { name: 'Cancel…' }).click();
   const dialog = page.getByRole('dialog');

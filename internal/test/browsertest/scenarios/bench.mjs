@@ -1,4 +1,4 @@
-// How soon something is seen, and a page that is left open, for BenchmarkPage.
+// The times of first paint, first content and first rows, for BenchmarkPage.
 import { ask, given, scenario } from '../lib/scenario.mjs';
 import * as at from '../lib/page.mjs';
 

@@ -1,4 +1,4 @@
-// What the pages of a tenant, of providers and of limits say, of a state that is known.
+// What the pages of a tenant, of providers and of limits show for a known state.
 import assert from 'node:assert/strict';
 import { given, scenario } from '../lib/scenario.mjs';
 import * as at from '../lib/page.mjs';
@@ -11,36 +11,36 @@ const stats = async (of) => Object.fromEntries(await Promise.all((await of.locat
 const card = (page, name) => page.getByRole('region', { name, exact: true });
 const titled = (page, heading) => page.locator('section.card').filter({ has: page.getByRole('heading', { name: heading }) });
 
-// sentence is the one about a tenant's next job, once the page knows of the worker: who
-// serves a queue is read every few seconds.
+// sentence returns the sentence about a tenant, once the page has seen the worker: the list of
+// workers is read every few seconds.
 const sentence = async (page) => {
   const said = page.locator('.sentence').filter({ hasNotText: 'no worker serves' });
   await said.waitFor();
   return text(said);
 };
 
-// series is each limit of a tenant, in order: its name and marks, and what is said of it.
+// series returns the limits of a tenant in order, with what the page shows of each.
 const series = async (page) => Promise.all((await page.locator('.series > li').all()).map(async (li) => ({
   name: await text(li.locator('h3 bdi')), marks: await texts(li.locator('h3 .badge')), rule: await text(li.locator('.rule')),
   left: await li.getByRole('meter').getAttribute('aria-valuetext'), said: await texts(li.locator('p:not(.rule)')),
 })));
 
-scenario('a tenant that a limit holds', async (page) => {
+scenario('a tenant held by a limit', async (page) => {
   await at.visit(page, at.tenant(queue, 'acme'));
   assert.match(await sentence(page), /^acme’s webhook is held by limit “?tenant”? \(2\/h\), next slot in (30|29|28|27) min, 29 waiting, done at about \d\d:\d\d$/);
-  const { 'Expected end': end, ...said } = await stats(card(page, 'In a sentence'));
-  assert.deepEqual(said, { 'Waiting': '29', 'Rate': '2/h', 'Done, ever': '1', 'Weight': '3' });
+  const { 'Drains at': end, ...said } = await stats(card(page, 'Summary'));
+  assert.deepEqual(said, { 'Waiting': '29', 'Rate': '2/h', 'Done in total': '1', 'Weight': '3' });
   assert.match(end, /^\d\d:\d\d rough$/);
   const all = await series(page);
   const next = all[1].said.pop();
   assert.match(next, /^admits the next in (30|29|28|27) min$/);
   assert.deepEqual(all, [
     { name: 'account', marks: [], rule: '300/s', left: '1 of 1', said: ['Leaky bucket, the whole queue', 'admits the next now'] },
-    { name: 'tenant', marks: ['Binds'], rule: '2/h', left: '0 of 1', said: ['Token bucket, tenant acme'] },
+    { name: 'tenant', marks: ['Binding'], rule: '2/h', left: '0 of 1', said: ['Token bucket, tenant acme'] },
     { name: 'daily', marks: [], rule: '10000/day', left: '9,999 of 10,000', said: ['Sliding window log, tenant acme', 'admits the next now'] },
     { name: 'in-flight', marks: [], rule: '10 at a time', left: '10 of 10', said: ['Concurrency, tenant acme', 'admits the next now'] },
   ]);
-  // The next slots: as they are said, and where their marks are on the line.
+  // The next slots: their times, and the places of their marks on the line.
   const slots = titled(page, /^Next slots/);
   assert.match(await text(slots.getByRole('heading')), /^Next slots 20 within 10 h$/);
   const marks = await slots.locator('.slots li').evaluateAll((all) => all.map((li) => [li.title, parseFloat(getComputedStyle(li).getPropertyValue('--at'))]));
@@ -51,7 +51,7 @@ scenario('a tenant that a limit holds', async (page) => {
     assert.ok(Math.abs(marks[i][1] - marks[i - 1][1] - 0.05) < 0.005, `mark ${i} is at ${marks[i][1]}, the one before at ${marks[i - 1][1]}`);
   }
   assert.equal(marks.at(-1)[1], 1);
-  // The call that was made, and the jobs that wait.
+  // The call that was made, and the waiting jobs.
   const outcomes = await texts(page.getByRole('table', { name: 'Recent outcomes' }).locator('tbody td[data-label="Outcome"]'));
   assert.deepEqual(outcomes, ['done']);
   const jobs = page.getByRole('table', { name: 'Jobs, waiting' }).locator('tbody tr');
@@ -59,10 +59,10 @@ scenario('a tenant that a limit holds', async (page) => {
   assert.deepEqual(await texts(jobs.first().locator('td[data-label="Priority"], td[data-label="Attempt"]')), ['normal', '1']);
 });
 
-scenario('a tenant that its provider holds, with a limit that was changed', async (page) => {
+scenario('a tenant held back by its provider, with an overridden limit', async (page) => {
   await at.visit(page, at.tenant(queue, 'hooli'));
   assert.match(await sentence(page), new RegExp(`^hooli’s webhook is held back until \\d\\d:\\d\\d: ${receiver} answered 429: Too Many Requests; 1 waiting, done at about \\d\\d:\\d\\d$`));
-  assert.deepEqual(await texts(card(page, 'In a sentence').locator('.actions .badge')), ['Override']);
+  assert.deepEqual(await texts(card(page, 'Summary').locator('.actions .badge')), ['Override']);
   const [, changed] = await series(page);
   assert.equal(changed.left, '80 of 80');
   assert.match(changed.said.at(-1), /^instead of 20\/s, by anna, until \d\d:\d\d: launch day Clear…$/);
@@ -73,7 +73,7 @@ scenario('a tenant that its provider holds, with a limit that was changed', asyn
 scenario('providers', async (page) => {
   await at.visit(page, at.providers());
   const answers = titled(page, queue).filter({ has: page.locator('.also') });
-  await answers.getByText('Calls so far: 1 accepted, 1 failed for good, 2 failed for now, 1 throttled.', { exact: true }).waitFor();
+  await answers.getByText('Calls so far: 1 accepted, 1 failed permanently, 2 failed temporarily, 1 throttled.', { exact: true }).waitFor();
   assert.deepEqual(await texts(answers.locator('header .badge')), ['2 pauses']);
   const of = (tenant, answer) => new RegExp(`^Held endpoint ${receiver} of ${tenant}, until \\d\\d:\\d\\d: ${receiver} answered ${answer}$`);
   const notices = await texts(answers.locator('.notice'));
@@ -82,11 +82,11 @@ scenario('providers', async (page) => {
   assert.match(notices[1], of('initech', '503: Service Unavailable'));
   await titled(page, 'ai').getByText('Calls so far: 1 accepted.', { exact: true }).waitFor();
 
-  // What workers tell comes with their heartbeats.
+  // Workers report these with their heartbeats.
   const webhook = card(page, 'Provider of webhook'), ai = card(page, 'Provider of ai');
-  await webhook.getByText('Held back 1 time because calls failed', { exact: true }).waitFor();
-  await webhook.getByText('It has not named any.', { exact: true }).waitFor();
-  await ai.getByText('No call failed often enough to hold it back', { exact: true }).waitFor();
+  await webhook.getByText('Opened 1 time after failed calls', { exact: true }).waitFor();
+  await webhook.getByText('None reported.', { exact: true }).waitFor();
+  await ai.getByText('Never opened', { exact: true }).waitFor();
   await ai.locator('.quota').nth(1).waitFor();
   assert.deepEqual(await Promise.all((await ai.locator('.quota').all()).map(async (quota) => [
     await text(quota.locator('bdi').first()), await quota.getByRole('meter').getAttribute('aria-valuetext'),
@@ -103,8 +103,8 @@ scenario('limits', async (page) => {
     ['daily', 'tenant', 'sliding window log', '10000/day'],
     ['in-flight', 'tenant', 'concurrency', '10 at once'],
   ]);
-  assert.deepEqual(await texts(page.locator('.facts > div')), ['Most waiting of a tenant 100,000']);
-  const [changed, ...more] = await rows('Changed limits');
+  assert.deepEqual(await texts(page.locator('.facts > div')), ['Max backlog per tenant 100,000']);
+  const [changed, ...more] = await rows('Overrides');
   assert.deepEqual(more, []);
   assert.match(changed.splice(5, 1)[0], /^\d\d:\d\d$/); // until
   assert.deepEqual(changed, ['hooli', 'tenant', '20/s, burst 40', '20/s, burst 80', '20/s, burst 80', 'anna launch day']);
@@ -112,7 +112,7 @@ scenario('limits', async (page) => {
   assert.equal(await changes.count(), 2);
   assert.match(await text(changes.nth(0).locator('p')), /^anna changed “?tenant”? of hooli until \d\d:\d\d: launch day$/);
   assert.deepEqual(await texts(changes.nth(0).locator('.differences li')), ['tenant: 20/s, burst 40 → 20/s, burst 80']);
-  assert.match(await text(changes.nth(1).locator('p')), / put a limits file in force$/);
+  assert.match(await text(changes.nth(1).locator('p')), / published a limits file$/);
   assert.deepEqual(await texts(changes.nth(1).locator('.differences li')), [
     'account: leaky_bucket 300/s', 'acme: tenant: 2/h, burst 1', 'acme: weight: 3', 'daily: sliding_window_log 10000/day',
     'in-flight: concurrency 10 at once', 'max_backlog: 100000', 'tenant: token_bucket 20/s, burst 40',

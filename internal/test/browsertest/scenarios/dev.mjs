@@ -1,4 +1,4 @@
-// `worker dev`: its traffic, its switch, and the pictures of the manual.
+// `worker dev`: its traffic, its switch, and the pictures in the documentation.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -11,7 +11,7 @@ import * as at from '../lib/page.mjs';
 const { queue, tenant, job } = given;
 const stat = (of, label) => of.locator('.stats > div').filter({ has: of.page().locator('dt', { hasText: new RegExp(`^${label}$`) }) }).locator('dd');
 
-scenario('its traffic is seen', async (page) => {
+scenario('its traffic is shown', async (page) => {
   await at.visit(page);
   const cards = page.locator('.queue');
   for (const name of ['webhook', 'email', 'ai', 'payment']) {
@@ -21,13 +21,13 @@ scenario('its traffic is seen', async (page) => {
   }
 });
 
-scenario('its charts have whole seconds, as the server counted them', async (page) => {
+scenario('its charts show full seconds, as counted by the server', async (page) => {
   await at.visit(page, at.queuePage('email'));
   await page.locator('.stats').getByText(/^in the last minute, \d+\u00a0% of the \d+\/s allowed/).waitFor();
   const newest = () => page.evaluate(() => [...document.querySelector('.figures tbody tr').children].map((cell) => cell.textContent));
   await page.locator('.figures summary').click();
   const [first] = await newest();
-  await page.waitForFunction((first) => document.querySelector('.figures tbody th').textContent !== first, first); // one that came in
+  await page.waitForFunction((first) => document.querySelector('.figures tbody th').textContent !== first, first); // a point from the stream
   const [time, allowed, sent] = await newest();
   const { from, points } = await page.evaluate(async () => (await fetch('api/v1/queues/email/history')).json());
   const i = points.findIndex((_, i) => new Date(Date.parse(from) + i * 1000).toISOString().slice(11, 19) === time);
@@ -36,7 +36,7 @@ scenario('its charts have whole seconds, as the server counted them', async (pag
   assert.deepEqual([sent, allowed], [text(points[i].sent), text(Math.max(points[i].allowed, points[i].sent))]);
 });
 
-scenario('what is said of providers', async (page) => {
+scenario('its providers', async (page) => {
   await at.visit(page, at.providers());
   for (const name of ['webhook', 'email', 'ai', 'payment']) {
     const card = page.getByRole('region', { name, exact: true });
@@ -47,8 +47,8 @@ scenario('what is said of providers', async (page) => {
   for (const text of await page.locator('.quota small').allTextContents()) assert.match(text, /^(full again in .*)?$/); // the account is the worker's own
 });
 
-// In the pictures of the manual there is something to be seen of the traffic, and no call
-// that a provider refused because this machine was busy.
+// The pictures should show some traffic, but no calls that a provider refused because this machine
+// was busy.
 if (given.update) test('a minute of traffic without a refusal', async () => {
   const refused = async (name) => {
     const { points } = await (await fetch(`${base}/api/v1/queues/${name}/history`)).json();
@@ -74,7 +74,7 @@ for (const theme of ['light', 'dark']) {
       if (name === 'failures') await page.locator('.group', { hasText: 'Unprocessable' }).getByRole('button', { expanded: false }).click();
       if (name === 'lab') {
         for (const card of await page.locator('.algorithm').all()) {
-          await card.getByRole('button', { name: 'Reset' }).click(); // the other theme used it up
+          await card.getByRole('button', { name: 'Reset' }).click(); // used up by the scenario of the other theme
           await card.getByRole('button', { name: 'Burst 10' }).click();
           await card.getByRole('button', { name: 'Burst 10' }).click();
         }
@@ -87,14 +87,14 @@ for (const theme of ['light', 'dark']) {
   });
 }
 
-scenario('what happens without it', async (page) => {
+scenario('sending without shaping', async (page) => {
   await at.visit(page, at.lab());
   const card = page.locator('.unshaped');
   await card.getByText('Shaped', { exact: true }).waitFor();
-  await card.getByRole('switch', { name: 'Send it unshaped' }).click();
+  await card.getByRole('switch', { name: 'Send unshaped' }).click();
   await card.getByText('Unshaped', { exact: true }).waitFor();
   await page.waitForFunction((e) => parseFloat(e.textContent) > 0, await stat(card, 'Refused by the provider').elementHandle());
   await accessible(page);
-  await card.getByRole('switch', { name: 'Shape it again' }).click();
+  await card.getByRole('switch', { name: 'Shape again' }).click();
   await card.getByText('Shaped', { exact: true }).waitFor();
 });

@@ -1,11 +1,11 @@
-// Names and payloads that want to be more than text.
+// Names and payloads that try to be more than text.
 import assert from 'node:assert/strict';
 import { ask, given, scenario } from '../lib/scenario.mjs';
 import { accessible, fits } from '../lib/rules.mjs';
 import * as at from '../lib/page.mjs';
 
 const { queue } = given;
-// What the page itself has nowhere.
+// Elements that the page itself never has.
 const injected = 'main :is(script, img, iframe, object, embed, style, link), [onerror], [onload], [onclick]';
 
 for (const width of [1280, 375]) {
@@ -31,7 +31,7 @@ given.hostile.forEach(({ name, job }, i) => {
     assert.equal(await page.getByRole('heading', { level: 1 }).textContent(), name);
     assert.equal(await page.locator(injected).count(), 0);
     await fits(page, 'its page');
-    // It reads in its own direction and turns nothing around it.
+    // The name has its own text direction and does not change that of the text around it.
     const turned = await page.evaluate((name) => {
       const walk = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT), bad = [];
       while (walk.nextNode()) {
@@ -40,7 +40,7 @@ given.hostile.forEach(({ name, job }, i) => {
       }
       return bad;
     }, name);
-    assert.deepEqual(turned, [], 'the name stands in the text of the page itself');
+    assert.deepEqual(turned, [], 'the name is not isolated from the text of the page');
 
     await at.visit(page, at.job(queue, job));
     const payload = await page.getByRole('group', { name: 'Payload' }).textContent();
@@ -69,7 +69,7 @@ for (const width of [1280, 375]) {
 
 scenario('a payload of 1 MB', async (page) => {
   await at.visit(page, at.job(queue, given.large));
-  await page.getByText('This is not all of it').waitFor();
+  await page.getByText('Truncated for display').waitFor();
   await page.getByText(/^(1,0\d\d(\.\d)? KiB|1 MiB)$/).waitFor();
   const payload = await page.getByRole('group', { name: 'Payload' }).textContent();
   assert.match(payload, /<b>1 MB<\/b>/);
@@ -78,7 +78,7 @@ scenario('a payload of 1 MB', async (page) => {
   await fits(page);
 });
 
-scenario('a name that no address can have', async (page) => {
+scenario('a name that a URL cannot contain', async (page) => {
   await at.visit(page, `queues/${queue}/tenants/%2e%2e`);
-  await page.getByRole('heading', { name: 'Cannot be addressed' }).waitFor();
+  await page.getByRole('heading', { name: 'Name not supported' }).waitFor();
 });

@@ -8,18 +8,18 @@ const focused = (page) => page.evaluate(() => {
   return { text: e?.getAttribute('aria-label') ?? e?.textContent?.trim(), tag: e?.tagName, inDialog: Boolean(e?.closest('dialog')) };
 });
 
-scenario('the first stop leads past the navigation', async (page) => {
+scenario('the first tab stop skips the navigation', async (page) => {
   await at.visit(page, at.tenants(given.queue));
   await page.keyboard.press('Tab');
   assert.match((await focused(page)).text, /^Skip/);
   const box = await page.locator('.skip').boundingBox();
-  assert.ok(box.y >= 0, 'the link that has the focus is not to be seen');
+  assert.ok(box.y >= 0, 'the focused link is not visible');
   await page.keyboard.press('Enter');
   assert.equal((await focused(page)).tag, 'H1');
   assert.match(page.url(), /tenants$/, 'skipping led to another page');
 });
 
-scenario('every stop can be seen, in the order of the page', async (page) => {
+scenario('every tab stop is visible, in the order of the page', async (page) => {
   for (const path of [at.now(), at.tenants(given.queue), at.job(given.queue, given.jobs.archived), at.failures(given.queue), at.limits(given.queue), at.lab()]) {
     await at.visit(page, path);
     let before = -1, last = '';
@@ -36,8 +36,8 @@ scenario('every stop can be seen, in the order of the page', async (page) => {
         };
       });
       if (stop === null || stop.html === last || (stops > 0 && stop.skip)) break; // once around
-      assert.ok(stop.seen, `nothing is to be seen of ${stop.html}`);
-      assert.ok(stop.outlined, `the focus is not to be seen at ${stop.html}`);
+      assert.ok(stop.seen, `not visible: ${stop.html}`);
+      assert.ok(stop.outlined, `no focus outline at ${stop.html}`);
       assert.ok(stop.at > before, `the focus goes back to ${stop.html}`);
       before = stop.at;
       last = stop.html;
@@ -46,7 +46,7 @@ scenario('every stop can be seen, in the order of the page', async (page) => {
   }
 });
 
-scenario('a link tells where it led', async (page) => {
+scenario('following a link announces the new page', async (page) => {
   await at.visit(page, at.tenants(given.queue));
   await page.getByRole('link', { name: given.tenant, exact: true }).focus();
   await page.keyboard.press('Enter');
@@ -56,7 +56,7 @@ scenario('a link tells where it led', async (page) => {
   assert.match(await page.title(), new RegExp(given.tenant));
 });
 
-scenario('a dialog keeps the focus, and gives it back', async (page) => {
+scenario('a dialog keeps the focus, and restores it', async (page) => {
   await at.visit(page, at.job(given.queue, given.jobs.archived));
   const open = page.getByRole('button', { name: 'Retry…' });
   await open.focus();
@@ -74,7 +74,7 @@ scenario('a dialog keeps the focus, and gives it back', async (page) => {
   await dialog.waitFor({ state: 'hidden' });
   await page.waitForFunction(() => document.activeElement.textContent === 'Retry…'); // the focus came back
 
-  // What was typed into a dialog that was left is not in the next one.
+  // Text typed into a dialog that was closed is not in the next one.
   await page.keyboard.press('Enter');
   await dialog.getByLabel('Reason').fill('half a reason');
   await dialog.getByRole('button', { name: 'Keep as it is' }).click();
@@ -82,7 +82,7 @@ scenario('a dialog keeps the focus, and gives it back', async (page) => {
   await open.press('Enter');
   assert.equal(await dialog.getByLabel('Reason').inputValue(), '');
 
-  // One that is opened while the browser still reports that another was closed stays open.
+  // A dialog opened before the browser reports that another was closed stays open.
   await page.evaluate(() => new Promise((reported) => {
     const dialog = document.querySelector('dialog[open]');
     const button = (text) => [...document.querySelectorAll('button')].find((b) => b.textContent === text);
@@ -95,7 +95,7 @@ scenario('a dialog keeps the focus, and gives it back', async (page) => {
   }));
   assert.equal(await dialog.getByLabel('Reason').inputValue({ timeout: 2000 }), '');
 
-  // So does one that is opened right after the browser closed another, as Escape does.
+  // So does a dialog opened right after the browser closed another, as on Escape.
   await page.evaluate(() => {
     document.querySelector('dialog[open]').close();
     [...document.querySelectorAll('button')].find((b) => b.textContent === 'Retry…').click();
@@ -103,7 +103,7 @@ scenario('a dialog keeps the focus, and gives it back', async (page) => {
   assert.equal(await dialog.getByLabel('Reason').inputValue({ timeout: 2000 }), '');
 });
 
-scenario('a menu closes, and gives the focus back', async (page) => {
+scenario('a menu closes, and restores the focus', async (page) => {
   await at.visit(page, at.tenants(given.queue));
   const menu = page.locator('details.menu summary').first();
   await menu.focus();

@@ -1,4 +1,4 @@
-// A server that wants a key.
+// A server that requires a key.
 import assert from 'node:assert/strict';
 import { ask, given, scenario } from '../lib/scenario.mjs';
 import { accessible, fits } from '../lib/rules.mjs';
@@ -9,24 +9,24 @@ const allow = [/status of 401/];
 
 scenario('without a key nothing is shown', { allow }, async (page, tab) => {
   await page.goto(`${base}/#/${at.tenants(given.queue)}`);
-  const dialog = page.getByRole('dialog', { name: 'A key, please' });
+  const dialog = page.getByRole('dialog', { name: 'API key required' });
   await dialog.waitFor();
   await accessible(page);
   await fits(page);
   await page.keyboard.press('Escape');
-  assert.ok(await dialog.isVisible(), 'the dialog can be waved away');
+  assert.ok(await dialog.isVisible(), 'the dialog can be dismissed');
   assert.equal(await page.getByText(given.names.waiting).count(), 0);
 
   await dialog.getByLabel('Key').fill('hg_wrong');
   await dialog.getByRole('button', { name: 'Open' }).click();
-  await dialog.getByText('This key is not known here.').waitFor();
+  await dialog.getByText('The server does not accept this key.').waitFor();
   await dialog.getByLabel('Key').fill(given.key);
   await dialog.getByLabel('Key').press('Enter');
   await dialog.waitFor({ state: 'hidden' });
   await page.getByRole('link', { name: given.names.waiting, exact: true }).waitFor();
   await at.live(page);
 
-  // It is in this tab alone, in no address, and gone with it.
+  // The key is kept in this tab only, is in no address, and ends with the tab.
   assert.ok(!page.url().includes(given.key));
   assert.deepEqual(tab.requests.filter((r) => r.url.href.includes(given.key)), []);
   assert.ok(!JSON.stringify(await page.evaluate(() => ({ ...localStorage }))).includes(given.key));
@@ -34,7 +34,7 @@ scenario('without a key nothing is shown', { allow }, async (page, tab) => {
   await at.settled(page);
   const other = await tab.context.newPage();
   await other.goto(base);
-  await other.getByRole('dialog', { name: 'A key, please' }).waitFor();
+  await other.getByRole('dialog', { name: 'API key required' }).waitFor();
   await other.close();
 
   await page.getByRole('button', { name: /Sign out/ }).click();
@@ -42,8 +42,8 @@ scenario('without a key nothing is shown', { allow }, async (page, tab) => {
   assert.equal(await page.evaluate(() => sessionStorage.getItem('headgate-key')), null);
 });
 
-scenario('a key that ends while the page is open', { allow, key: given.key }, async (page) => {
+scenario('a key that is revoked while the page is open', { allow, key: given.key }, async (page) => {
   await at.visit(page, at.tenants(given.queue));
-  await ask('take the key back');
-  await page.getByRole('dialog', { name: 'A key, please' }).waitFor({ timeout: 20_000 });
+  await ask('revoke the key');
+  await page.getByRole('dialog', { name: 'API key required' }).waitFor({ timeout: 20_000 });
 });

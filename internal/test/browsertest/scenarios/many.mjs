@@ -8,11 +8,11 @@ const { queue, tenants } = given;
 const nodes = (page) => page.evaluate(() => document.querySelectorAll('*').length);
 const count = new Intl.NumberFormat('en').format(tenants);
 
-scenario('a page of them at a time', async (page, tab) => {
+scenario('one page of tenants at a time', async (page, tab) => {
   let bytes = 0;
   const cdp = await tab.context.newCDPSession(page);
   await cdp.send('Network.enable');
-  // As they came over the wire. The stream of events never finishes, and grows with time.
+  // Bytes on the wire. The stream of events never finishes, so it is not counted.
   cdp.on('Network.loadingFinished', (e) => { bytes += e.encodedDataLength; });
   await at.visit(page, at.tenants(queue));
   await page.getByText(`${count} tenants`).waitFor();
@@ -32,18 +32,18 @@ scenario('a page of them at a time', async (page, tab) => {
   await page.getByRole('heading', { level: 1, name: 'tenant-054321' }).waitFor();
   await at.settled(page);
 
-  // Back is where one came from: the search is in the address.
+  // Going back restores the search, which is in the address.
   await page.goBack();
   await page.getByRole('link', { name: 'tenant-054321' }).waitFor();
   assert.equal(await page.getByPlaceholder('Search tenants').inputValue(), 'TENANT-054321');
 });
 
-scenario('what an open page asks for', async (page, tab) => {
+scenario('the requests of an open page', async (page, tab) => {
   for (const path of [at.now(), at.tenants(queue), at.tenant(queue, 'tenant-054321')]) {
     await at.visit(page, path);
     const begin = performance.now(), before = tab.requests.length;
     for (let i = 0; i < 3; i++) {
-      // Each overview of the stream is a moment later.
+      // Give the page time for one more overview from the stream.
       await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 1000))));
     }
     const asked = tab.requests.slice(before), seconds = (performance.now() - begin) / 1000;

@@ -1,4 +1,4 @@
-// Every page: in light and dark, wide and narrow.
+// Every page, in light and dark, wide and narrow.
 import assert from 'node:assert/strict';
 import { scenario, given } from '../lib/scenario.mjs';
 import { accessible, colours, fits } from '../lib/rules.mjs';
@@ -18,8 +18,8 @@ const pages = {
 };
 const ofJobs = (states) => Object.fromEntries(states.map((state) => [`a job: ${state}`, [at.job(queue, jobs[state]), `Job ${jobs[state]}`]]));
 
-// What axe finds wide and light it would find again in the dark, but for colours, and
-// of jobs in all their states elsewhere, too.
+// In dark, axe checks only colours: everything else is the same as in light. The states of a job
+// are checked in one combination only.
 const looks = [
   ['light', 1280, undefined, { ...pages, ...ofJobs(Object.keys(jobs)) }],
   ['light', 375, undefined, { ...pages, ...ofJobs(['waiting', 'archived']) }],

@@ -1,4 +1,4 @@
-// Who may not change anything is offered no change, and could make none.
+// Without permission to make changes, the page offers none and the API refuses them.
 import assert from 'node:assert/strict';
 import { ask, base, given, scenario } from '../lib/scenario.mjs';
 import * as at from '../lib/page.mjs';

@@ -1,4 +1,4 @@
-// What the page depends on goes away and comes back, and nobody reloads it.
+// The server and Redis go away and come back, without a reload of the page.
 import assert from 'node:assert/strict';
 import { ask, base, given, scenario } from '../lib/scenario.mjs';
 import { accessible } from '../lib/rules.mjs';
@@ -14,7 +14,7 @@ scenario('the worker is killed and comes back', { allow }, async (page) => {
   await known.waitFor();
   await ask('kill the worker');
   await banner(page, 'The server does not answer.').waitFor(patience);
-  assert.ok(await known.isVisible(), 'what was known is gone');
+  assert.ok(await known.isVisible(), 'the data shown is gone');
   await accessible(page, 'without a worker');
   await ask('start the worker');
   await banner(page, 'The server does not answer.').waitFor({ state: 'detached', ...patience });
@@ -23,8 +23,8 @@ scenario('the worker is killed and comes back', { allow }, async (page) => {
   await page.getByRole('link', { name: 'newcomer', exact: true }).waitFor(patience);
 });
 
-// One that hangs closes no connection: nobody knows more than that it says nothing.
-scenario('the worker hangs and goes on', { allow }, async (page) => {
+// A worker that hangs closes no connection: the page sees only that no messages arrive.
+scenario('the worker hangs and continues', { allow }, async (page) => {
   await at.visit(page, at.tenants(given.queue));
   await page.evaluate(() => new MutationObserver(() => {
     window.said ??= document.querySelector('.banner b')?.textContent;
@@ -39,7 +39,7 @@ scenario('the worker hangs and goes on', { allow }, async (page) => {
   await page.locator('.banner').waitFor({ state: 'detached', ...patience });
 });
 
-scenario('Redis hangs and goes on', { allow }, async (page) => {
+scenario('Redis hangs and continues', { allow }, async (page) => {
   await at.visit(page, at.tenants(given.queue));
   await page.evaluate(() => new MutationObserver(() => {
     window.said ??= document.querySelector('.banner b')?.textContent;
@@ -59,7 +59,7 @@ scenario('Redis is killed and comes back', { allow }, async (page, tab) => {
   await ask('kill Redis');
   await banner(page, 'Redis does not answer.').waitFor(patience);
   await accessible(page, 'without Redis');
-  // So does one that is opened meanwhile.
+  // A page opened in the meantime shows the same.
   const late = await tab.context.newPage();
   await late.goto(`${base}/#/${at.tenants(given.queue)}`);
   await banner(late, 'Redis does not answer.').waitFor(patience);
@@ -70,7 +70,7 @@ scenario('Redis is killed and comes back', { allow }, async (page, tab) => {
   }
 });
 
-scenario('a tab that nobody looks at asks nothing', async (page, tab) => {
+scenario('a hidden tab sends no requests', async (page, tab) => {
   await page.clock.install();
   await at.visit(page, at.tenants(given.queue));
   const stream = tab.requests.findLast((r) => r.url.pathname.endsWith('/events'));
