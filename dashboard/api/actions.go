@@ -23,22 +23,22 @@ type action struct {
 	DryRun bool   `json:"dry_run"`
 	Reason string `json:"reason"`
 
-	// Contains is a part of why archived jobs ended.
+	// Contains is a part of the reason for which archived jobs ended.
 	Contains string `json:"reason_contains"`
 
-	// Group is one group of failures exactly.
+	// Group selects exactly one group of failures.
 	Group json.RawMessage `json:"group"`
 }
 
-// groupBody names a group of failures. All of it is required: without a reason it is
-// another group.
+// groupBody is the key of a group of failures. All fields are required, because an empty
+// reason names another group.
 type groupBody struct {
 	Outcome *lifecycle.Outcome `json:"outcome"`
 	Kind    *string            `json:"kind"`
 	Reason  *string            `json:"reason"`
 }
 
-// readGroup reads the name of a group of failures; without any, nil.
+// readGroup reads the key of a group of failures. It returns nil if there is none.
 func readGroup(text []byte) (*inspect.FailureKey, error) {
 	if len(text) == 0 {
 		return nil, nil
@@ -53,16 +53,16 @@ func readGroup(text []byte) (*inspect.FailureKey, error) {
 	}
 	switch {
 	case body.Outcome == nil:
-		return nil, invalid("group.outcome", "it is required")
+		return nil, invalid("group.outcome", "is required")
 	case body.Kind == nil:
-		return nil, invalid("group.kind", "it is required")
+		return nil, invalid("group.kind", "is required")
 	case body.Reason == nil:
-		return nil, invalid("group.reason", "it is required; an empty one names the jobs that have no reason")
+		return nil, invalid("group.reason", "is required; an empty reason selects the jobs without one")
 	}
 	return &inspect.FailureKey{Outcome: *body.Outcome, Kind: *body.Kind, Reason: *body.Reason}, nil
 }
 
-// act does a verb to many jobs, or counts them.
+// act applies a verb to many jobs, or counts them.
 func (a *API) act(r *request) (answer, error) {
 	body, err := decode[action](r)
 	if err != nil {
@@ -90,8 +90,8 @@ func (a *API) act(r *request) (answer, error) {
 	return a.apply(r, verb, filter, body.Reason)
 }
 
-// ownJob is the tenant of a job that is the caller's; of others nothing is told,
-// not even that they are there.
+// ownJob returns the tenant of a job if it is one of the caller's. Otherwise its error does not
+// reveal whether the job exists.
 func (a *API) ownJob(r *request) (string, error) {
 	e, err := a.inspector.Explain(r.Context(), r.PathValue("q"), r.PathValue("id"))
 	if err == nil && !r.caller.mayTenant(e.Tenant) {
@@ -103,25 +103,25 @@ func (a *API) ownJob(r *request) (string, error) {
 	return e.Tenant, nil
 }
 
-// apply does a verb. What was done before an error is told with it.
+// apply applies a verb. Its error says how many jobs were changed before it.
 func (a *API) apply(r *request, verb operate.Verb, filter operate.Filter, reason string) (answer, error) {
 	tally, err := operate.Apply(r.Context(), a.config.Redis, r.PathValue("q"), verb, filter, r.by(reason), nil)
 	if err != nil && tally.Jobs > 0 {
 		p := *problemOf(err)
-		p.Detail = fmt.Sprintf("It stopped after %d jobs, and doing it again does the rest: %s", tally.Jobs, p.Detail)
+		p.Detail = fmt.Sprintf("Stopped after %d jobs. Repeat the request for the rest: %s", tally.Jobs, p.Detail)
 		return answer{}, &p
 	}
 	return answer{body: tallyOf(tally, false)}, err
 }
 
-// why is the body of a change that needs nothing but its reason.
+// why is the body of a change that needs only a reason.
 type why struct {
 	Reason string `json:"reason"`
 }
 
 var verbOf = map[string]operate.Verb{"cancel": operate.Cancel, "retry": operate.RetryArchived, "run": operate.RunNow}
 
-// actOnOne does a verb to one job: the last word of its path, or DELETE.
+// actOnOne applies a verb to one job: the last segment of the path, or delete.
 func (a *API) actOnOne(r *request) (answer, error) {
 	body, err := decode[why](r)
 	if err != nil {
@@ -140,7 +140,7 @@ func (a *API) actOnOne(r *request) (answer, error) {
 	return a.apply(r, verb, filter, body.Reason)
 }
 
-// scope is the body of a pause.
+// scopeBody is the part that bodies of pauses and resumptions have in common.
 type scopeBody struct {
 	Tenant string `json:"tenant"`
 	Kind   string `json:"kind"`
@@ -199,7 +199,7 @@ func (a *API) resume(r *request) (answer, error) {
 	return answer{body: map[string]bool{"resumed": was}}, err
 }
 
-// limitBody is a change of a limit for one tenant.
+// limitBody is the body of a change of a limit for one tenant.
 type limitBody struct {
 	Rate        *string `json:"rate"`
 	Burst       *int64  `json:"burst"`
@@ -231,7 +231,7 @@ func (a *API) clearLimit(r *request) (answer, error) {
 	return answer{body: map[string]bool{"cleared": cleared}}, changeProblem(err)
 }
 
-// changeProblem is what a limit does not bear.
+// changeProblem makes a problem of a change that does not fit its limit.
 func changeProblem(err error) error {
 	if _, refused := errors.AsType[*limits.ChangeError](err); refused {
 		return newProblem(http.StatusBadRequest, codeInvalid, "%s", oneLine(err))
@@ -239,7 +239,7 @@ func changeProblem(err error) error {
 	return err
 }
 
-// estimateBody is a batch that is not enqueued.
+// estimateBody is a batch to be estimated, not enqueued.
 type estimateBody struct {
 	Tenant     string            `json:"tenant"`
 	Jobs       int64             `json:"jobs"`

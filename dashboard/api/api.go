@@ -1,12 +1,12 @@
-// Package api is Headgate's HTTP API: jobs come in, and operators see what goes on
-// and step in.
+// Package api is Headgate's HTTP API: programs enqueue jobs, and operators observe
+// and change queues.
 //
-// [New] makes a handler for everything below /api/v1. [API.ServeHTTP] finds out
-// who asks ([Keys]), then whether they may (scope and tenants), then whether the
-// request limits admit it; what is refused for lack of rights stands in a list of
-// its own beside the audit. Each error is a problem+json document.
+// [New] returns a handler for all paths below /api/v1. [API.ServeHTTP] authenticates
+// the caller ([Keys]), applies the request limits, and then checks the caller's scopes
+// and tenants. Requests that are refused for lack of permission are listed beside the
+// audit log. Every error is a problem+json document.
 //
-// The API describes itself at /api/v1/openapi.json; docs/api.md is for people.
+// The API is described at /api/v1/openapi.json, and for humans in docs/api.md.
 package api
 
 import (
@@ -28,51 +28,51 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// Base is where the API lies below wherever it is mounted.
+// Base is the path of the API below the prefix at which it is mounted.
 const Base = "/api/v1"
 
-// Config says what an API serves, and to whom.
+// Config configures an [API].
 type Config struct {
-	// Redis is where the queues are. Required; it stays the caller's to close.
+	// Redis has the queues. It is required. The caller closes it.
 	Redis redis.UniversalClient
 
-	// Inspector shares its readings with whoever else asks it; nil: the API has its own.
+	// Inspector can be shared, so that its readings are shared too. nil: the API creates one.
 	Inspector *inspect.Inspector
 
-	// Keys are those in force, asked anew for each request. nil: no key is needed
-	// on this machine, and nobody else is let in.
+	// Keys returns the keys in force; it is called for each request. nil: no key is needed, and
+	// only requests from this machine are accepted.
 	Keys func() *Keys
 
-	ReadOnly bool          // nothing can be enqueued or changed
-	Requests RequestLimits // how many requests are taken
+	ReadOnly bool          // refuse to enqueue jobs and to make changes
+	Requests RequestLimits // the rates at which requests are accepted
 
-	// CheckPayload says what the handler of a kind would refuse for good, and
-	// PayloadCosts what a job takes of limits with a unit when it does not say. nil:
-	// payloads are the workers' affair.
+	// CheckPayload returns the errors for which the handler of a kind would fail a payload
+	// permanently. PayloadCosts returns the estimated costs of a payload for limits with a unit;
+	// it is used for jobs that name none. nil: payloads are left to the workers.
 	CheckPayload func(kind string, payload json.RawMessage) []error
 	PayloadCosts func(kind string, payload json.RawMessage) map[string]int64
 
-	// Redact are more names of payload fields whose values are not shown, besides
-	// those that are never: passwords, tokens and the like.
+	// Redact has further names of payload fields whose values are hidden, besides those that
+	// always are, such as passwords and tokens.
 	Redact []string
 
-	Version string       // that /session names
-	Demo    Demo         // nil: this is no demo
-	Logger  *slog.Logger // nil: nothing is logged
+	Version string       // reported by /session
+	Demo    Demo         // nil: not a demo
+	Logger  *slog.Logger // nil: no logging
 }
 
-// Demo is what only a demo has.
+// Demo has the controls of a demo.
 type Demo interface {
-	// Unshaped is a tenant whose jobs go past all limits, to show what limits are
-	// good for: whether it is on, its name, and what became of its calls.
+	// Unshaped reports on the tenant whose calls can bypass all limits, to show what limits are
+	// good for: whether they do, its name, and how many of its calls were accepted and rejected.
 	Unshaped() (on bool, tenant string, sent, rejected int64)
 
-	// SetUnshaped turns it on or off.
+	// SetUnshaped turns bypassing limits on or off.
 	SetUnshaped(on bool)
 }
 
-// API is an http.Handler; [API.Run] has to run beside it. It is safe for
-// concurrent use.
+// API is an http.Handler. [API.Run] must run while it serves. It is safe for concurrent
+// use.
 type API struct {
 	config    Config
 	logger    *slog.Logger
@@ -80,7 +80,7 @@ type API struct {
 	routes    []route
 	handler   http.Handler
 	client    *queue.Client
-	batches   chan struct{} // a place for each batch under way
+	batches   chan struct{} // a slot for each batch in progress
 	refused   *refusals
 	lab       *lab
 	hide      *redaction
@@ -89,7 +89,7 @@ type API struct {
 	inspector *inspect.Inspector
 }
 
-// New checks the configuration. Redis is not asked.
+// New returns an API. It checks the configuration, but sends nothing to Redis.
 func New(config Config) (*API, error) {
 	if config.Redis == nil {
 		return nil, errors.New("api: Config.Redis is missing")
@@ -124,7 +124,7 @@ func New(config Config) (*API, error) {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
 		if err := crossOrigin.Check(r); err != nil {
-			newProblem(http.StatusForbidden, codeForbidden, "A page from elsewhere may change nothing here.").write(w, r)
+			newProblem(http.StatusForbidden, codeForbidden, "Cross-origin requests may not make changes.").write(w, r)
 			return
 		}
 		c := a.authenticate(r)
@@ -134,11 +134,11 @@ func New(config Config) (*API, error) {
 	return a, nil
 }
 
-// ServeHTTP answers requests below /api/v1.
+// ServeHTTP serves requests below /api/v1.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.ServeHTTP(w, r) }
 
-// Run keeps what is watched up to date until ctx is done, and then ends all
-// streams: a server that waits for its requests to end needs that.
+// Run updates the streams of events until ctx is done, and then ends them, so that a server
+// that shuts down does not wait for them.
 func (a *API) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { a.watch.run(ctx) })
@@ -147,7 +147,7 @@ func (a *API) Run(ctx context.Context) error {
 	return nil
 }
 
-// admitted is what the request limits let through.
+// admitted handles a request that the request limits admitted.
 func (a *API) admitted(w http.ResponseWriter, r *http.Request) {
 	c := callerOf(r)
 	if c.denied != nil {
@@ -159,15 +159,15 @@ func (a *API) admitted(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if allow := a.methodsAt(r); len(allow) > 0 {
-		p := newProblem(http.StatusMethodNotAllowed, codeMethod, "%s is none of the methods here: %s.", r.Method, strings.Join(allow, ", "))
+		p := newProblem(http.StatusMethodNotAllowed, codeMethod, "Method %s is not allowed here; use %s.", r.Method, strings.Join(allow, ", "))
 		p.allow = strings.Join(allow, ", ")
 		a.fail(w, r, p)
 		return
 	}
-	a.fail(w, r, newProblem(http.StatusNotFound, codeNotFound, "There is nothing at this path; %s/openapi.json says what there is.", Base))
+	a.fail(w, r, newProblem(http.StatusNotFound, codeNotFound, "There is no such path; see %s/openapi.json.", Base))
 }
 
-// methodsAt are those that the path of a request has.
+// methodsAt returns the methods that the path of a request supports.
 func (a *API) methodsAt(r *http.Request) []string {
 	var methods []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
@@ -180,20 +180,20 @@ func (a *API) methodsAt(r *http.Request) []string {
 	return methods
 }
 
-// answer is what a handler has to say.
+// answer is the response of a handler.
 type answer struct {
 	status int // 0: 200
 	body   any
 }
 
-// request is one that was let through to its handler.
+// request is a request with its caller.
 type request struct {
 	*http.Request
 	w      http.ResponseWriter
 	caller caller
 }
 
-// by is who makes a change.
+// by returns the operator who makes a change.
 func (r *request) by(reason string) operate.Operator {
 	return operate.Operator{Actor: r.caller.actor(), Reason: reason}
 }
@@ -203,7 +203,7 @@ const (
 	maxActionTime = 10 * time.Minute // for verbs over many jobs
 )
 
-// serve hands a request to its route's handler, if its caller may.
+// serve calls the handler of a route if the caller has permission.
 func (a *API) serve(route route, w http.ResponseWriter, httpRequest *http.Request) {
 	c := callerOf(httpRequest)
 	r := &request{Request: httpRequest, w: w, caller: c}
@@ -212,7 +212,7 @@ func (a *API) serve(route route, w http.ResponseWriter, httpRequest *http.Reques
 		return
 	}
 	if route.stream != nil || route.most > maxAnswerTime {
-		// These take longer than a server gives a request, and end by themselves.
+		// These can take longer than the timeouts of the server, and have their own.
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Time{})
 		_ = control.SetWriteDeadline(time.Time{})
@@ -234,7 +234,7 @@ func (a *API) serve(route route, w http.ResponseWriter, httpRequest *http.Reques
 	send(w, r.Request, cmp.Or(answer.status, http.StatusOK), "application/json", answer.body)
 }
 
-// mayNot says why a caller may not use a route.
+// mayNot returns why a caller may not use a route, or nil if it may.
 func (a *API) mayNot(route route, r *request) *problem {
 	forbid := func(why, format string, args ...any) *problem {
 		p := newProblem(http.StatusForbidden, codeForbidden, format, args...)
@@ -243,13 +243,13 @@ func (a *API) mayNot(route route, r *request) *problem {
 	}
 	if len(route.scopes) > 0 && !slices.ContainsFunc(route.scopes, r.caller.key.may) {
 		scope := string(route.scopes[0])
-		return forbid("no scope "+scope, "This needs a key with the scope %s.", scope)
+		return forbid("no scope "+scope, "This request needs a key with the scope %s.", scope)
 	}
 	if route.whole && !r.caller.all() {
-		return forbid("not for single tenants", "This is about whole queues, and the key is for single tenants.")
+		return forbid("not for single tenants", "This request is about whole queues, but the key is for single tenants only.")
 	}
 	if tenant := r.PathValue("t"); tenant != "" && !r.caller.mayTenant(tenant) {
-		return forbid("tenant "+clip(tenant), "The key is not for this tenant.")
+		return forbid("tenant "+clip(tenant), "The key is not valid for this tenant.")
 	}
 	if route.changes {
 		return a.mayNotChange()
@@ -259,30 +259,30 @@ func (a *API) mayNot(route route, r *request) *problem {
 
 func (a *API) mayNotChange() *problem {
 	if a.config.ReadOnly {
-		return newProblem(http.StatusForbidden, codeReadOnly, "This server changes nothing: it was started read-only.")
+		return newProblem(http.StatusForbidden, codeReadOnly, "This server is read-only.")
 	}
 	return nil
 }
 
-// otherTenant is the answer to a caller who named a tenant that is not theirs.
+// otherTenant is the problem for a caller who named a tenant that its key is not for.
 func otherTenant(tenant string) *problem {
-	p := newProblem(http.StatusForbidden, codeForbidden, "The key is not for this tenant.")
+	p := newProblem(http.StatusForbidden, codeForbidden, "The key is not valid for this tenant.")
 	p.refusal = "tenant " + clip(tenant)
 	return p
 }
 
-// wholeOnly refuses callers who are for single tenants.
+// wholeOnly refuses callers whose keys are for single tenants.
 func wholeOnly(r *request) *problem {
 	if r.caller.all() {
 		return nil
 	}
-	p := newProblem(http.StatusForbidden, codeForbidden, "The key is for single tenants: name one of them.")
+	p := newProblem(http.StatusForbidden, codeForbidden, "The key is for single tenants only: name one of them.")
 	p.refusal = "not for single tenants"
 	return p
 }
 
-// fail answers with a problem. Refusals for lack of rights are noted, and what is
-// the server's own fault is logged.
+// fail responds with a problem. It records refusals for lack of permission and logs internal
+// errors.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
 	if p.refusal != "" {
@@ -294,7 +294,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p.write(w, r)
 }
 
-// clip bounds what is told of a text.
+// clip shortens a text to 100 bytes.
 func clip(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) > 100 {

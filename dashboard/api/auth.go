@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Names in the audit that no key can have.
+// Actors in the audit log that are not ids of keys.
 const (
-	localActor = "local"  // whoever is on this machine, where no keys are needed
-	nobody     = "nobody" // who had no key, or none that is valid
+	localActor = "local"  // a caller on this machine, if no keys are configured
+	nobody     = "nobody" // a caller without a valid key
 )
 
-// caller is who asks, as far as the API found out.
+// caller is who sent a request.
 type caller struct {
-	key     Key      // zero: nobody
-	denied  *problem // why there is no key
-	pattern string   // of the route that is asked for; "": there is none
+	key     Key      // zero: denied
+	denied  *problem // why there is no valid key
+	pattern string   // of the requested route; "": there is no such route
 }
 
 func (c caller) actor() string {
@@ -30,7 +30,7 @@ func (c caller) actor() string {
 	return c.key.ID
 }
 
-// all tells whether the caller is for all tenants, and for whole queues.
+// all reports whether the caller has access to all tenants and whole queues.
 func (c caller) all() bool { return len(c.key.Tenants) == 0 }
 
 func (c caller) mayTenant(tenant string) bool {
@@ -48,7 +48,7 @@ func withCaller(r *http.Request, c caller) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 }
 
-// authenticate finds out who asks.
+// authenticate determines the caller of a request.
 func (a *API) authenticate(r *http.Request) caller {
 	if a.config.Keys == nil {
 		return localCaller(r)
@@ -60,25 +60,25 @@ func (a *API) authenticate(r *http.Request) caller {
 	}
 	values := r.Header.Values("Authorization")
 	if len(values) == 0 {
-		return deny("no key", "The request needs an API key, as in: Authorization: Bearer hg_…")
+		return deny("no key", "An API key is required, as in Authorization: Bearer hg_…")
 	}
 	scheme, token, _ := strings.Cut(strings.TrimSpace(values[0]), " ")
 	token = strings.TrimSpace(token)
 	if len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return deny("no bearer token", "The header Authorization is not one bearer token, as in: Authorization: Bearer hg_…")
+		return deny("no bearer token", "The Authorization header must have one bearer token, as in Authorization: Bearer hg_…")
 	}
 	key, ok := a.config.Keys().find(token)
 	switch {
 	case !ok:
-		return deny("unknown key", "The API key is not known.")
+		return deny("unknown key", "The API key is unknown.")
 	case !key.Expires.IsZero() && !key.Expires.After(time.Now()):
 		return deny("key "+key.ID+" has expired", "The API key has expired.")
 	}
 	return caller{key: key}
 }
 
-// localCaller lets in who is on this machine, and nobody else: not a page from
-// elsewhere either that gives its own name this machine's address.
+// localCaller accepts only requests from this machine, and only under a loopback name: a
+// remote page could resolve its own name to this machine's address.
 func localCaller(r *http.Request) caller {
 	deny := func(why, format string, args ...any) caller {
 		p := newProblem(http.StatusForbidden, codeForbidden, format, args...)
@@ -87,16 +87,16 @@ func localCaller(r *http.Request) caller {
 	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !peer.Addr().Unmap().IsLoopback() {
-		return deny("not on this machine", "Without API keys only this machine may ask. HEADGATE_API_KEYS_FILE names a file of keys; enqueue keys new makes one.")
+		return deny("not on this machine", "Without API keys, only requests from this machine are accepted. Set HEADGATE_API_KEYS_FILE to a file of keys, which enqueue keys new creates.")
 	}
 	if !LoopbackName(r.Host) {
-		return deny("host is not this machine", "Without API keys this machine has to be asked for as localhost or 127.0.0.1, not as %.100q.", r.Host)
+		return deny("host is not this machine", "Host %.100q is not a loopback name: without API keys, use localhost or 127.0.0.1.", r.Host)
 	}
 	return caller{key: Key{ID: localActor, Scopes: []Scope{Admin}}}
 }
 
-// LoopbackName tells whether a host, with or without a port, is this machine
-// whatever a name server says.
+// LoopbackName reports whether a host, with or without a port, is this machine regardless of
+// DNS.
 func LoopbackName(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

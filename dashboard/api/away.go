@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// away tells whether an error is that of a Redis that does not answer, or that
-// answers that it cannot work now.
+// away reports whether an error means that Redis does not answer, or cannot execute commands
+// now.
 func away(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, redis.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

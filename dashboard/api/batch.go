@@ -15,30 +15,30 @@ import (
 )
 
 const (
-	maxBatches    = 16       // under way at once: what each holds in memory is bounded, so all of it is
+	maxBatches    = 16       // in progress at once, which bounds their memory
 	maxLines      = 100_000  // jobs in one batch
 	maxBatchBytes = 64 << 20 // of NDJSON
-	maxArrayBytes = 8 << 20  // of a JSON array, whose jobs are not bounded by lines
+	maxArrayBytes = 8 << 20  // of a JSON array, whose elements are not limited by lines
 
-	chunkLines = 200 // enqueued while the next are read
+	chunkLines = 200 // enqueued while the next chunk is read
 	chunkBytes = 4 << 20
-	chunkTime  = 30 * time.Second // for each chunk to come
+	chunkTime  = 30 * time.Second // for each chunk to arrive
 )
 
-// batchAnswer is what became of a batch.
+// batchAnswer is the result of a batch.
 type batchAnswer struct {
 	Accepted int          `json:"accepted"`
 	Existing int          `json:"existing"`
 	Refused  int          `json:"refused"`
 	Results  []itemResult `json:"results"`
 
-	// Stopped says why jobs behind the last result were not looked at.
+	// Stopped is why the jobs after the last result were not processed.
 	Stopped *itemError `json:"stopped,omitempty"`
 }
 
-// itemResult is what became of one job of a batch.
+// itemResult is the result of one job of a batch.
 type itemResult struct {
-	Index    int        `json:"index"` // from 0, over the jobs
+	Index    int        `json:"index"` // of the job, from 0
 	ID       string     `json:"id,omitempty"`
 	Queue    string     `json:"queue,omitempty"`
 	Existing bool       `json:"existing,omitempty"`
@@ -47,9 +47,9 @@ type itemResult struct {
 }
 
 type itemError struct {
-	Field  string `json:"field,omitempty"` // the first that is wrong
+	Field  string `json:"field,omitempty"` // the first that is invalid
 	Reason string `json:"reason"`
-	Code   string `json:"code"` // as that of a problem
+	Code   string `json:"code"` // as in a problem
 }
 
 func itemErrorOf(err error) *itemError {
@@ -61,20 +61,20 @@ func itemErrorOf(err error) *itemError {
 	return e
 }
 
-// entries gives one job after the other; io.EOF ends it.
+// entries returns one job after another, and then io.EOF.
 type entries interface {
 	Next() (jobline.Entry, error)
 }
 
-// enqueueBatch answers POST /jobs/batch. It enqueues while it reads, so that a
-// batch is never in memory as a whole.
+// enqueueBatch serves POST /jobs/batch. It enqueues while it reads, so that a batch is never
+// in memory as a whole.
 func (a *API) enqueueBatch(r *request) error {
 	const lines, array = "application/x-ndjson", "application/json"
 	if err := wantType(r.Request, lines, array); err != nil {
 		return err
 	}
 	most := int64(maxBatchBytes)
-	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // was just looked at
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // wantType has parsed it
 	if kind == array {
 		most = maxArrayBytes
 	}
@@ -85,7 +85,7 @@ func (a *API) enqueueBatch(r *request) error {
 	case a.batches <- struct{}{}:
 		defer func() { <-a.batches }()
 	default:
-		p := newProblem(http.StatusTooManyRequests, codeBusy, "%d batches are being read, and no more are at once.", maxBatches)
+		p := newProblem(http.StatusTooManyRequests, codeBusy, "%d batches are in progress, which is the max: retry later.", maxBatches)
 		p.retryAfter = fullRetry
 		return p
 	}
@@ -98,7 +98,7 @@ func (a *API) enqueueBatch(r *request) error {
 		from = jobline.NewSource(body, "ndjson")
 	}
 	b := &batch{api: a, r: r, from: from}
-	err := b.all(r.Context(), func() { _ = control.SetReadDeadline(time.Now().Add(chunkTime)) }) // without deadlines it waits for the client
+	err := b.all(r.Context(), func() { _ = control.SetReadDeadline(time.Now().Add(chunkTime)) }) // a writer without deadlines waits for the client
 	if err != nil {
 		return err
 	}
@@ -110,25 +110,25 @@ func (a *API) enqueueBatch(r *request) error {
 	return nil
 }
 
-// batch is the work of one.
+// batch is a batch in progress.
 type batch struct {
 	api    *API
 	r      *request
 	from   entries
 	read   int
 	answer batchAnswer
-	denied bool // somebody else's tenant was named, and that was noted
+	denied bool // a refusal for a tenant of another key was recorded
 }
 
-// chunk is jobs that go together: what is known of each, and those that can go.
+// chunk has jobs that are enqueued together: the results of all, and those that are valid.
 type chunk struct {
 	results []itemResult
 	jobs    []queue.Job
-	at      []int // of the jobs among the results
+	at      []int // indexes of jobs in results
 }
 
 func (b *batch) all(ctx context.Context, goOn func()) error {
-	var sent chan error // the chunk that is being enqueued; nil: none
+	var sent chan error // receives the result of the chunk being enqueued; nil: none
 	wait := func() error {
 		if sent == nil {
 			return nil
@@ -170,7 +170,7 @@ func (b *batch) stop(err error) error {
 	return nil
 }
 
-// next reads a chunk. The error, if any, is why there is none behind it.
+// next reads a chunk. The error, if any, is why no chunk follows it.
 func (b *batch) next() (*chunk, error) {
 	c := &chunk{}
 	for bytes := 0; len(c.results) < chunkLines && bytes < chunkBytes; {
@@ -187,7 +187,7 @@ func (b *batch) next() (*chunk, error) {
 			return c, err
 		}
 		if b.read == maxLines {
-			return c, newProblem(http.StatusRequestEntityTooLarge, codeTooLarge, "A batch has at most %d jobs.", maxLines)
+			return c, newProblem(http.StatusRequestEntityTooLarge, codeTooLarge, "A batch can have at most %d jobs.", maxLines)
 		}
 		bytes += len(e.Input)
 		result := itemResult{Index: b.read}
@@ -221,7 +221,7 @@ func (b *batch) jobOf(e jobline.Entry) (queue.Job, error) {
 	return job, nil
 }
 
-// enqueue enqueues a chunk. The error is one that the next chunk would meet, too.
+// enqueue enqueues a chunk. Its error is one that would affect the next chunk too.
 func (b *batch) enqueue(ctx context.Context, c *chunk) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*maxEnqueueTime)
 	defer cancel()
@@ -240,7 +240,7 @@ func (b *batch) enqueue(ctx context.Context, c *chunk) error {
 		result.ID, result.Queue, result.Existing, result.State = got.ID, got.Queue, got.Existing, string(got.State)
 	}
 	if stop != nil && done == 0 && len(b.answer.Results) == 0 {
-		return stop // nothing was done: the whole request failed
+		return stop // no job was enqueued: the whole request failed
 	}
 	for _, result := range c.results {
 		switch {
@@ -256,7 +256,7 @@ func (b *batch) enqueue(ctx context.Context, c *chunk) error {
 	return stop
 }
 
-// arraySource reads {"jobs":[…]}, one job after the other.
+// arraySource reads {"jobs":[…]}, one job after another.
 type arraySource struct {
 	decoder *json.Decoder
 	began   bool
@@ -292,7 +292,7 @@ func (s *arraySource) begin() error {
 			return notJSON(err)
 		}
 		if token != want {
-			return newProblem(http.StatusBadRequest, codeInvalid, `The body has to be an object as in {"jobs":[{"kind":"webhook","tenant":"acme","payload":{…}}]}.`)
+			return newProblem(http.StatusBadRequest, codeInvalid, `The body must be an object such as {"jobs":[{"kind":"webhook","tenant":"acme","payload":{…}}]}.`)
 		}
 	}
 	return nil
@@ -305,22 +305,22 @@ func (s *arraySource) end() error {
 			return notJSON(err)
 		}
 		if token != want {
-			return newProblem(http.StatusBadRequest, codeInvalid, "There is nothing but jobs in a batch.")
+			return newProblem(http.StatusBadRequest, codeInvalid, "A batch must have no field but jobs.")
 		}
 	}
 	if _, err := s.decoder.Token(); !errors.Is(err, io.EOF) {
-		return newProblem(http.StatusBadRequest, codeInvalid, "Something follows the batch.")
+		return newProblem(http.StatusBadRequest, codeInvalid, "The body has data after the batch.")
 	}
 	return io.EOF
 }
 
-// notJSON tells a text that is no JSON from one that did not come to its end.
+// notJSON makes a problem of a body that is not JSON or was cut short.
 func notJSON(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return newProblem(http.StatusBadRequest, codeInvalid, "The body ends in the middle of the JSON.")
+		return newProblem(http.StatusBadRequest, codeInvalid, "The body ends before the JSON is complete.")
 	}
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return newProblem(http.StatusBadRequest, codeInvalid, "not JSON: %v", syntax)
+		return newProblem(http.StatusBadRequest, codeInvalid, "The body is not JSON: %v", syntax)
 	}
 	return err
 }

@@ -56,9 +56,9 @@ func TestBatch(t *testing.T) {
 	r.want(202, `"accepted":2`, "POST", "/jobs/batch", `{"jobs":[`+r.job("acme", "")+`,`+r.job("acme", "")+`]}`)
 	for body, want := range map[string]string{
 		`{"jobs":[]}`:                           "no job",
-		`{"job":[{}]}`:                          "an object as in",
-		`[` + r.job("a", "") + `]`:              "an object as in",
-		`{"jobs":[` + r.job("acme", ""):         "in the middle",
+		`{"job":[{}]}`:                          "an object such as",
+		`[` + r.job("a", "") + `]`:              "an object such as",
+		`{"jobs":[` + r.job("acme", ""):         "before the JSON is complete",
 		`{"jobs":[` + r.job("a", "") + `}`:      "not JSON",
 		`{"jobs":[` + r.job("", "") + `,oops]}`: "not JSON",
 		``:                                      "",

@@ -12,11 +12,11 @@ import (
 	"github.com/headgate/headgate/internal/strictjson"
 )
 
-// maxAction bounds the body of a request that is no job.
+// maxAction is the max size in bytes of a body without jobs.
 const maxAction = 64 << 10
 
-// decode reads a JSON object into a struct whose fields all have json tags. A
-// field that it does not have, or has twice, is a mistake.
+// decode reads a JSON object into a struct whose fields all have json tags. Unknown and
+// duplicate fields are errors.
 func decode[T any](r *request) (T, error) {
 	var value T
 	if err := wantType(r.Request, "application/json"); err != nil {
@@ -44,9 +44,9 @@ func decodeText(text []byte, into any) error {
 	}
 	switch {
 	case errors.Is(err, strictjson.ErrNotObject):
-		return bad("The body has to be a JSON object with fields of %s.", strings.Join(known, ", "))
+		return bad("The body must be a JSON object with the fields %s.", strings.Join(known, ", "))
 	case errors.Is(err, strictjson.ErrTrailing):
-		return bad("Something follows the object.")
+		return bad("The body has data after the object.")
 	case err != nil:
 		return bad("%v", err)
 	}
@@ -54,16 +54,16 @@ func decodeText(text []byte, into any) error {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 			field := wrong.Field
 			if within, rest, _ := strings.Cut(field, "."); !slices.Contains(known, within) {
-				field = rest // what is embedded has no name in JSON
+				field = rest // an embedded struct has no name in JSON
 			}
 			return invalid(field, "want %s, not a JSON %s", strictjson.TypeWords(wrong.Type), wrong.Value)
 		}
-		return bad("not JSON: %v", err)
+		return bad("The body is not JSON: %v", err)
 	}
 	return nil
 }
 
-// fieldsOf are the JSON names of a struct's fields.
+// fieldsOf returns the JSON names of a struct's fields.
 func fieldsOf(t reflect.Type) map[string]bool {
 	names := map[string]bool{}
 	for field := range t.Fields() {
@@ -79,15 +79,14 @@ func fieldsOf(t reflect.Type) map[string]bool {
 	return names
 }
 
-// ending is when something ends that a body gives either as a moment or as seconds
-// from now; zero: not by itself.
+// ending is when a change ends, given as a time or in seconds from now. Zero: never.
 type ending struct {
 	Until   *string  `json:"until"`
 	Seconds *float64 `json:"seconds"`
 }
 
 func (u ending) moment() (time.Time, error) {
-	const most = 10 * 365 * 24 * 3600 // what pauses and overrides bear
+	const most = 10 * 365 * 24 * 3600 // the max of pauses and overrides
 	switch {
 	case u.Until != nil && u.Seconds != nil:
 		return time.Time{}, invalid("seconds", "give until or seconds, not both")
@@ -99,7 +98,7 @@ func (u ending) moment() (time.Time, error) {
 		return t, nil
 	case u.Seconds != nil:
 		if !(*u.Seconds > 0 && *u.Seconds <= most) {
-			return time.Time{}, invalid("seconds", "%v is not within 0 to %d, without 0", *u.Seconds, most)
+			return time.Time{}, invalid("seconds", "%v is not in the range from more than 0 to %d", *u.Seconds, most)
 		}
 		return time.Now().Add(time.Duration(*u.Seconds * float64(time.Second))), nil
 	}

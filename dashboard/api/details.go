@@ -8,45 +8,44 @@ import (
 	"github.com/headgate/headgate/queue/workers"
 )
 
-// WorkerDetails is what the program worker tells of itself beside what every
-// [queue.Worker] tells: the Details of its [workers.WorkerInfo].
+// WorkerDetails is what the program worker reports in [workers.Info].Details, in addition
+// to what every [queue.Worker] reports.
 type WorkerDetails struct {
 	Providers  []ProviderDetails  `json:"providers,omitempty"` // by kind
 	LimitsFile *LimitsFileDetails `json:"limits_file,omitempty"`
 }
 
-// ProviderDetails is what one worker knows of those that take the calls of a kind.
+// ProviderDetails is what one worker knows of the provider of a kind.
 type ProviderDetails struct {
 	Kind    string          `json:"kind"`
-	Breaker *BreakerDetails `json:"breaker,omitempty"` // nil: calls are watched by none
-	Quotas  []Quota         `json:"quotas,omitempty"`  // as answers told them last
+	Breaker *BreakerDetails `json:"breaker,omitempty"` // nil: no breaker
+	Quotas  []Quota         `json:"quotas,omitempty"`  // from the latest responses
 }
 
-// BreakerDetails counts how often calls of the worker failed so often that a provider
-// or a receiver was held back. What is held back now is among the pauses of the queue.
+// BreakerDetails counts how often the worker held back a provider or a receiver after
+// repeated failures. Current holds are among the pauses of the queue.
 type BreakerDetails struct {
 	Opened uint64 `json:"opened"`
 }
 
 // Quota is a limit of an account at its provider.
 type Quota struct {
-	Account   string    `json:"account"` // the tenant whose account it is; "" the worker's own
+	Account   string    `json:"account"` // the tenant that owns the account; "": the worker's own
 	Name      string    `json:"name"`
-	Limit     int64     `json:"limit,omitempty"`     // 0: not known
-	Remaining *int64    `json:"remaining,omitempty"` // nil: not known
+	Limit     int64     `json:"limit,omitempty"`     // 0: unknown
+	Remaining *int64    `json:"remaining,omitempty"` // nil: unknown
 	ResetsAt  time.Time `json:"resets_at,omitzero"`
 }
 
-// LimitsFileDetails is how the limits file stands.
+// LimitsFileDetails is the state of a worker's limits file.
 type LimitsFileDetails struct {
 	Path  string    `json:"path"`
-	At    time.Time `json:"at,omitzero"`     // when it was last put in force or refused; zero: not yet
-	Error string    `json:"error,omitempty"` // why it is not in force as it stands; "": it is
+	At    time.Time `json:"at,omitzero"`     // when it was last put in force or rejected; zero: never
+	Error string    `json:"error,omitempty"` // why the current file is not in force; "": it is
 }
 
-// ReadWorkerDetails reads the details of a worker. Those of a program that tells
-// none are zero, and so is what another program tells and is not called so here.
-// The error says that they are not such as WorkerDetails can hold.
+// ReadWorkerDetails decodes the details of a worker. It returns the zero value for programs
+// that report none, ignores unknown fields, and fails if known fields have other types.
 func ReadWorkerDetails(worker workers.Info) (WorkerDetails, error) {
 	details := WorkerDetails{}
 	if len(worker.Details) == 0 {

@@ -15,16 +15,16 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// receipt is the answer to a job that was accepted.
+// receipt is the response for an accepted job.
 type receipt struct {
 	ID       string `json:"id"`
 	Queue    string `json:"queue"`
-	Existing bool   `json:"existing"` // the same job had been enqueued before
+	Existing bool   `json:"existing"` // the same job was already enqueued
 	State    string `json:"state"`
 
-	// What is expected of it. Where thousands of jobs come in a second nobody looks
-	// at each, and Sure is "unknown".
-	Position   *int64    `json:"position,omitempty"` // jobs before it in its lane
+	// The forecast. At thousands of jobs a second not every job has one; Sure is then
+	// "unknown".
+	Position   *int64    `json:"position,omitempty"` // jobs ahead of it in its lane
 	ExpectedAt *moment   `json:"expected_at,omitempty"`
 	HeldBy     *holdJSON `json:"held_by,omitempty"`
 	Sure       string    `json:"sure"`
@@ -32,10 +32,10 @@ type receipt struct {
 	Text string `json:"text,omitempty"`
 }
 
-// maxEnqueueTime bounds a round trip with its repetitions.
+// maxEnqueueTime is the max duration of a request to Redis with its retries.
 const maxEnqueueTime = 10 * time.Second
 
-// enqueueOne answers POST /jobs.
+// enqueueOne serves POST /jobs.
 func (a *API) enqueueOne(r *request) (answer, error) {
 	if err := wantType(r.Request, "application/json"); err != nil {
 		return answer{}, err
@@ -65,14 +65,14 @@ func (a *API) enqueueOne(r *request) (answer, error) {
 	return answer{http.StatusAccepted, out}, nil
 }
 
-// jobOf reads a job, which its caller must be allowed to enqueue.
+// jobOf reads a job and checks that the caller may enqueue it.
 func (a *API) jobOf(c caller, text []byte, keys []string) (queue.Job, error) {
 	line, err := jobline.Parse(text)
 	if err != nil {
 		return queue.Job{}, lineProblem(err)
 	}
 	if len(keys) > 1 {
-		return queue.Job{}, invalid("Idempotency-Key", "there are %d; a job has one key", len(keys))
+		return queue.Job{}, invalid("Idempotency-Key", "%d headers, but a job has only one key", len(keys))
 	}
 	if len(keys) == 1 && line.Key == nil {
 		line.Key = &keys[0]
@@ -88,8 +88,7 @@ func (a *API) payloads() jobline.Payloads {
 	return jobline.Payloads{Check: a.config.CheckPayload, Costs: a.config.PayloadCosts}
 }
 
-// mayEnqueue refuses jobs for others than the caller's tenants, also those that
-// would follow.
+// mayEnqueue refuses jobs and follow-ups for tenants that the caller's key is not for.
 func mayEnqueue(c caller, job *queue.Job, tenant string) error {
 	if c.all() || job == nil {
 		return nil
@@ -108,8 +107,8 @@ func mayEnqueue(c caller, job *queue.Job, tenant string) error {
 	return nil
 }
 
-// lineProblem is what is wrong with the text of a job. Mistakes of fields keep
-// their names.
+// lineProblem makes a problem of an error in the text of a job. Errors of fields keep their
+// names.
 func lineProblem(err error) error {
 	if len(invalidFields(err)) > 0 {
 		return err
@@ -117,7 +116,7 @@ func lineProblem(err error) error {
 	return newProblem(http.StatusBadRequest, codeInvalid, "%s", oneLine(err))
 }
 
-// wantType refuses a body of another type, or one that is compressed.
+// wantType refuses bodies of other types and compressed bodies.
 func wantType(r *http.Request, types ...string) error {
 	given := r.Header.Get("Content-Type")
 	kind, params, err := mime.ParseMediaType(given)
@@ -126,15 +125,15 @@ func wantType(r *http.Request, types ...string) error {
 		ok = ok || err == nil && kind == want
 	}
 	if charset := params["charset"]; !ok || charset != "" && !strings.EqualFold(charset, "utf-8") {
-		return newProblem(http.StatusUnsupportedMediaType, codeMediaType, "The body has to be %s, not %.100q.", strings.Join(types, " or "), given)
+		return newProblem(http.StatusUnsupportedMediaType, codeMediaType, "Content-Type %.100q is not supported: send %s.", given, strings.Join(types, " or "))
 	}
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return newProblem(http.StatusUnsupportedMediaType, codeMediaType, "Compressed bodies are not taken, and this one is %.40q.", encoding)
+		return newProblem(http.StatusUnsupportedMediaType, codeMediaType, "Content-Encoding %.40q is not supported: send the body uncompressed.", encoding)
 	}
 	return nil
 }
 
-// readBody reads a body of at most so many bytes.
+// readBody reads a body of at most the given number of bytes.
 func readBody(r *request, most int64) ([]byte, error) {
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
@@ -154,7 +153,7 @@ func tooLarge(most int64) *problem {
 	return newProblem(http.StatusRequestEntityTooLarge, codeTooLarge, "The body is larger than %d bytes.", most)
 }
 
-// bodyError is what reading a body failed with.
+// bodyError makes a problem of an error in reading a body.
 func bodyError(err error) error {
 	if err == nil {
 		return nil
@@ -162,5 +161,5 @@ func bodyError(err error) error {
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge(large.Limit)
 	}
-	return newProblem(http.StatusBadRequest, codeInvalid, "The body did not come to its end.")
+	return newProblem(http.StatusBadRequest, codeInvalid, "The body is incomplete.")
 }

@@ -12,8 +12,8 @@ import (
 
 const (
 	pingEvery  = 15 * time.Second
-	comeAgain  = 2 * time.Second  // for a client whose stream broke off
-	maxWriting = 10 * time.Second // for a message to be taken
+	comeAgain  = 2 * time.Second  // before a client reconnects
+	maxWriting = 10 * time.Second // to write a message
 )
 
 type eventJSON struct {
@@ -41,7 +41,7 @@ type redisJSON struct {
 	Error string `json:"error,omitempty"`
 }
 
-// events streams what happens, as server-sent events.
+// events streams server-sent events.
 func (a *API) events(r *request) error {
 	only, tenant := r.FormValue("queue"), r.FormValue("tenant")
 	if tenant != "" && !r.caller.mayTenant(tenant) {
@@ -50,14 +50,14 @@ func (a *API) events(r *request) error {
 	control := http.NewResponseController(r.w)
 	stream := a.watch.add()
 	if stream == nil {
-		p := newProblem(http.StatusTooManyRequests, codeBusy, "%d streams are open, and no more are at once; or the server ends.", maxStreams)
+		p := newProblem(http.StatusTooManyRequests, codeBusy, "Too many streams, or the server is shutting down: at most %d streams can be open.", maxStreams)
 		p.retryAfter = 5 * time.Second
 		return p
 	}
 	defer a.watch.remove(stream)
 	h := r.w.Header()
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("X-Accel-Buffering", "no") // nginx would keep it back
+	h.Set("X-Accel-Buffering", "no") // keeps nginx from buffering
 	r.w.WriteHeader(http.StatusOK)
 	write := func(text []byte) bool {
 		if control.SetWriteDeadline(time.Now().Add(maxWriting)) != nil {
@@ -82,12 +82,12 @@ func (a *API) events(r *request) error {
 		case news, ok := <-stream.news:
 			if !ok {
 				if stream.slow {
-					write([]byte(": too slow, come again\n\n"))
+					write([]byte(": too slow, reconnect\n\n"))
 				}
 				return nil
 			}
 			if a.authenticate(r.Request).denied != nil {
-				return nil // the key has ended meanwhile
+				return nil // the key was revoked or has expired
 			}
 			if text = s.text(news); len(text) == 0 {
 				continue
@@ -99,8 +99,7 @@ func (a *API) events(r *request) error {
 	}
 }
 
-// teller puts news into the words of one stream, and cuts them to what its client
-// may see.
+// teller formats events for one stream, limited to what its client may see.
 type teller struct {
 	api           *API
 	r             *request
@@ -159,7 +158,7 @@ func (t *teller) overview(news seen) any {
 		if news.err != nil {
 			continue
 		}
-		// Of single tenants it is a look of its own, by readings that are shared.
+		// A key for single tenants needs an overview of its own; the readings are shared.
 		own, err := t.api.overviewFor(t.r, o.Queue)
 		if err != nil {
 			state = redisJSON{Error: problemOf(err).Detail}
@@ -170,7 +169,7 @@ func (t *teller) overview(news seen) any {
 	return map[string]any{"queues": all, "redis": state}
 }
 
-// mustJSON encodes types that are ours.
+// mustJSON encodes a value of a type that always encodes.
 func mustJSON(value any) []byte {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -179,7 +178,7 @@ func mustJSON(value any) []byte {
 	return text
 }
 
-// historyJSON is some seconds of a queue.
+// historyJSON has some seconds of a queue.
 type historyJSON struct {
 	Queue  string  `json:"queue"`
 	Step   float64 `json:"step_seconds"`
@@ -187,7 +186,7 @@ type historyJSON struct {
 	Points []point `json:"points"`
 }
 
-// historyOf answers with the last ten minutes of a queue.
+// historyOf serves the last ten minutes of a queue.
 func (a *API) historyOf(r *request) (answer, error) {
 	if err := a.thereIs(r); err != nil {
 		return answer{}, err

@@ -10,39 +10,39 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// expectations say of jobs that were just enqueued when they will go. Looking at
-// the queue for each would cost many times what enqueueing costs, so a look serves
-// the jobs that come to the same lane within a second: those behind it are counted
-// on. And looks take a twentieth of the time at most; jobs beyond are told nothing.
+// expectations forecasts when newly enqueued jobs will go. A forecast for each job would
+// cost many times what enqueueing costs, so one serves all jobs that come to the same lane
+// within a second: those of later jobs are derived from it. At most a twentieth of the time
+// is spent on forecasts; further jobs get none.
 type expectations struct {
 	inspector *inspect.Inspector
 
 	mu    sync.Mutex
 	lanes map[laneOf]*expected
-	spent time.Duration // on looks
+	spent time.Duration // on forecasts
 	since time.Time     // when spent was 0
 }
 
-// laneOf names what jobs wait in together, as far as the job tells.
+// laneOf identifies a lane by the fields of its jobs.
 type laneOf struct{ queue, tenant, kind, priority, attributes string }
 
-// expected is what a look found.
+// expected is the forecast of a lane.
 type expected struct {
 	looked time.Time
 	found  inspect.Explanation
-	rate   float64 // jobs a second that the tenant gets; 0: not known
-	behind int64   // jobs that came after it
+	rate   float64 // jobs per second that the tenant gets; 0: unknown
+	behind int64   // jobs that came after the forecast
 }
 
 const (
 	lookHolds  = time.Second
-	lookTime   = 250 * time.Millisecond // for an answer; without one there is no expectation
-	lookPart   = 20                     // of the time
+	lookTime   = 250 * time.Millisecond // timeout of a forecast
+	lookPart   = 20                     // one part in 20 of the time
 	lookPeriod = time.Second
-	maxLooked  = 10_000 // lanes that are remembered
+	maxLooked  = 10_000 // lanes whose forecasts are kept
 )
 
-// of is what is expected of a job that was just enqueued; false: nothing is known.
+// of returns the forecast for a newly enqueued job, and false if there is none.
 func (x *expectations) of(ctx context.Context, job queue.Job, got queue.Receipt) (inspect.Explanation, bool) {
 	lane := laneOf{got.Queue, job.Tenant, job.Kind, string(job.Priority), textOf(job.Attributes)}
 	plain := !got.Existing && got.State == lifecycle.StateWaiting
@@ -78,8 +78,8 @@ func (x *expectations) of(ctx context.Context, job queue.Job, got queue.Receipt)
 	return found, true
 }
 
-// next counts a job on from the last look at its lane. It needs the rate for a time,
-// and without one does it only where it has to do: then it knows the place alone.
+// next derives the forecast of a job from the last one of its lane. Without a rate it can
+// derive only the position, and does so only if hasTo is true or no worker serves the lane.
 func (x *expectations) next(lane laneOf, id string, hasTo bool) (inspect.Explanation, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -92,7 +92,7 @@ func (x *expectations) next(lane laneOf, id string, hasTo bool) (inspect.Explana
 		delete(x.lanes, lane)
 		return inspect.Explanation{}, false
 	}
-	// What no worker takes stays where it is, whatever the rate.
+	// Jobs that no worker takes stay in place, whatever the rate.
 	if seen.rate == 0 && !hasTo && seen.found.Unserved == nil {
 		return inspect.Explanation{}, false
 	}
@@ -120,7 +120,7 @@ func (x *expectations) next(lane laneOf, id string, hasTo bool) (inspect.Explana
 	return e, true
 }
 
-// afford tells whether there is time for a look.
+// afford reports whether there is time for a forecast.
 func (x *expectations) afford() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -130,10 +130,10 @@ func (x *expectations) afford() bool {
 	return x.spent < lookPeriod/lookPart
 }
 
-// textOf is the same for the same attributes.
+// textOf returns the same text for equal attributes.
 func textOf(attributes map[string]string) string {
 	if len(attributes) == 0 {
 		return ""
 	}
-	return string(mustJSON(attributes)) // whose keys it sorts
+	return string(mustJSON(attributes)) // sorts the keys
 }

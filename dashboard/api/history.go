@@ -14,48 +14,47 @@ const (
 	historyLen = 600 // points: ten minutes
 )
 
-// point is what one second of a queue was like.
+// point is one second of a queue.
 type point struct {
 	Sent    calls                      `json:"sent"`
-	Allowed float64                    `json:"allowed,omitempty"` // calls a second that limits let go of what waited; left out where nothing waited, or it is not known
+	Allowed float64                    `json:"allowed,omitempty"` // calls per second that limits admitted of waiting jobs; omitted if no job waited, or if unknown
 	Waiting int64                      `json:"waiting"`
-	Answers map[lifecycle.Answer]calls `json:"answers"` // by what was answered
+	Answers map[lifecycle.Answer]calls `json:"answers"` // calls by answer
 }
 
-// calls is how many calls a second had. It is no whole number: what two looks counted
-// is spread over the time between them.
+// calls is the number of calls in a second. It need not be whole: calls counted between two
+// readings are spread over the time between them.
 type calls float64
 
 func (c calls) MarshalJSON() ([]byte, error) {
 	return mustJSON(math.Round(float64(c)*100) / 100), nil
 }
 
-// history is the last ten minutes of each queue in whole seconds of the clock of
-// Redis, as this process saw them. What a look finds was called since the look before,
-// and is spread evenly over the time between the two: a look may be late, and early
-// where somebody begins to watch, who gets it at once.
+// history has the last ten minutes of each queue, in full seconds of the clock of Redis, as
+// seen by this process. Calls counted since the previous reading are spread evenly over the
+// time between the two readings, because a reading can be late, or early when a stream opens.
 type history struct {
 	mu     sync.Mutex
 	queues map[string]*past
 }
 
-// past is that of one queue.
+// past is the history of one queue.
 type past struct {
-	points []point   // of seconds that are over, the newest last
-	end    time.Time // of the newest of them, when the second under way began
-	now    point     // the second under way, so far
+	points []point   // completed seconds, newest last
+	end    time.Time // of the newest of them, and the start of the current second
+	now    point     // the current second so far
 	last   inspect.Totals
 }
 
-// newSeconds are those of a queue that ended by a look.
+// newSeconds are the seconds of a queue that a reading completed.
 type newSeconds struct {
 	queue  string
-	from   time.Time // when the first of the seconds began
+	from   time.Time // start of the first second
 	points []point
 }
 
-// add enters what queues count now, and what limits let go of each. The answer has the
-// seconds that ended. Queues that are gone are forgotten.
+// add records a reading of all queues, with the rate that the limits of each allow. It returns
+// the completed seconds. Queues that no longer exist are dropped.
 func (h *history) add(all []inspect.Totals, allowed map[string]float64) []newSeconds {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,14 +76,14 @@ func (h *history) add(all []inspect.Totals, allowed map[string]float64) []newSec
 
 func newPoint() point { return point{Answers: map[lifecycle.Answer]calls{}} }
 
-// follows tells whether counts can be compared with those of before. The clock of
-// another Redis may be behind, and after a long sleep nothing is left of the past.
+// follows reports whether counts can be compared with the previous ones. They cannot if the
+// clock went back, as after a failover, or if the whole history is out of date.
 func (p *past) follows(t inspect.Totals) bool {
 	passed := t.At.Sub(p.last.At)
 	return passed > -lookEvery && passed < historyLen*lookEvery
 }
 
-// add enters a look, and says how many seconds ended by it.
+// add records a reading and returns how many seconds it completed.
 func (p *past) add(t inspect.Totals, allowed float64) (ended int) {
 	passed := t.At.Sub(p.last.At).Seconds()
 	if passed <= 0 {
@@ -96,7 +95,7 @@ func (p *past) add(t inspect.Totals, allowed float64) (ended int) {
 		if !over {
 			until = t.At
 		}
-		// The first second that was seen in part only is left out.
+		// The first second, of which only a part was seen, is omitted.
 		if seen := min(until.Sub(at), until.Sub(p.end)); seen > 0 {
 			part := seen.Seconds() / passed
 			p.now.Sent += calls(float64(max(t.Calls-p.last.Calls, 0)) * part)
@@ -122,7 +121,7 @@ func (p *past) add(t inspect.Totals, allowed float64) (ended int) {
 	return min(ended, historyLen)
 }
 
-// of is a queue's past, the oldest first, and when the first second began.
+// of returns the points of a queue, oldest first, and the start of the first.
 func (h *history) of(name string) (from time.Time, points []point) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

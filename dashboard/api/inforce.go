@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/queue/limits"
 )
 
-// ruleJSON is a limit as it is in force.
+// ruleJSON is a limit in force.
 type ruleJSON struct {
 	Name        string   `json:"name"`
 	Per         []string `json:"per"`
@@ -20,15 +20,15 @@ type ruleJSON struct {
 	Concurrency int64    `json:"concurrency,omitempty"`
 
 	From   string   `json:"from"`            // "queue", "tenant" or "override"
-	Until  *moment  `json:"until,omitempty"` // of an override; left out: until it is cleared
+	Until  *moment  `json:"until,omitempty"` // of an override; omitted: until cleared
 	Actor  string   `json:"actor,omitempty"`
 	Reason string   `json:"reason,omitempty"`
-	File   *asFiled `json:"file,omitempty"` // of an override: without it
+	File   *asFiled `json:"file,omitempty"` // of an override: the limit without it
 
-	NotInForce string `json:"not_in_force,omitempty"` // the tenant's override that does not fit, and why
+	NotInForce string `json:"not_in_force,omitempty"` // the tenant's override that does not fit its limit, and why
 }
 
-// asFiled is what the limits file says of a limit.
+// asFiled is a limit in the limits file.
 type asFiled struct {
 	Rule        string `json:"rule"`
 	Burst       int64  `json:"burst,omitempty"`
@@ -38,7 +38,7 @@ type asFiled struct {
 
 func ruleText(f limits.Effective) string {
 	switch {
-	case f.Rate == "" && f.Concurrency == 0: // the limit is gone
+	case f.Rate == "" && f.Concurrency == 0: // the limit no longer exists
 		return "none"
 	case f.Rate == "":
 		return fmt.Sprintf("%d at a time", f.Concurrency)
@@ -62,7 +62,7 @@ type overriddenJSON struct {
 	ruleJSON
 }
 
-// limits lists what is published for a queue, and what operators changed.
+// limits serves the published limits of a queue and the overrides of operators.
 func (a *API) limits(r *request) (answer, error) {
 	name := r.PathValue("q")
 	all, err := inspect.LimitsInForce(r.Context(), a.config.Redis, name, "")
@@ -99,8 +99,8 @@ func (a *API) limits(r *request) (answer, error) {
 	return answer{body: out}, nil
 }
 
-// filedFor is what the limits file says of the limits that operators changed for a
-// tenant, by their names.
+// filedFor returns, by name, the limits file's versions of the limits that are overridden for
+// a tenant.
 func (a *API) filedFor(ctx context.Context, name, tenant string) (map[string]*asFiled, error) {
 	overrides, err := inspect.Overrides(ctx, a.config.Redis, name, tenant)
 	files := map[string]*asFiled{}

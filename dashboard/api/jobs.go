@@ -21,7 +21,7 @@ type rowJobJSON struct {
 	Reason   string  `json:"reason,omitempty"`
 }
 
-// jobs lists jobs of one state.
+// jobs lists jobs in one state.
 func (a *API) jobs(r *request) (answer, error) {
 	query := inspect.JobQuery{
 		State: lifecycle.State(r.FormValue("state")), Tenant: r.FormValue("tenant"), Kind: r.FormValue("kind"),
@@ -61,7 +61,7 @@ func (a *API) jobs(r *request) (answer, error) {
 	return answer{body: out}, nil
 }
 
-// jobJSON is all that is known of a job, but for what is secret.
+// jobJSON is everything known about a job, except secrets.
 type jobJSON struct {
 	ID          string `json:"id"`
 	Queue       string `json:"queue"`
@@ -99,7 +99,7 @@ type jobJSON struct {
 	Deadline   *moment           `json:"deadline,omitempty"`
 	Retention  float64           `json:"retention_seconds"`
 
-	Payload          any  `json:"payload"` // null: it is not shown
+	Payload          any  `json:"payload"` // null: it cannot be shown
 	PayloadBytes     int  `json:"payload_bytes"`
 	PayloadTruncated bool `json:"payload_truncated"`
 	Result           any  `json:"result,omitempty"`
@@ -147,8 +147,8 @@ func (a *API) job(r *request) (answer, error) {
 	return answer{body: out}, nil
 }
 
-// notYours is the answer to who asks for the job of another tenant: the one that
-// they get who ask for one that is not there.
+// notYours is the problem for a caller who asks for another tenant's job. It is the same as
+// for a job that does not exist.
 func notYours(r *request, tenant string) *problem {
 	p := newProblem(http.StatusNotFound, codeNotFound, "There is no job %.100q in queue %.70q.", r.PathValue("id"), r.PathValue("q"))
 	p.refusal = "a job of tenant " + clip(tenant)
@@ -164,7 +164,7 @@ type failureJSON struct {
 	Example string `json:"example"`
 }
 
-// failures groups archived jobs by why they ended.
+// failures groups archived jobs by reason.
 func (a *API) failures(r *request) (answer, error) {
 	groups, err := a.inspector.Failures(r.Context(), r.PathValue("q"))
 	if err != nil {

@@ -18,43 +18,43 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Scope is what a key may be used for.
+// Scope is a permission of a key.
 type Scope string
 
-// The scopes. Admin has the other two in it.
+// The scopes. Admin includes the other two.
 const (
-	Read    Scope = "read"    // see queues, tenants, jobs with their payloads, limits and the audit
-	Enqueue Scope = "enqueue" // enqueue jobs and estimate batches; not read them back
+	Read    Scope = "read"    // see queues, tenants, jobs with their payloads, limits and the audit log
+	Enqueue Scope = "enqueue" // enqueue jobs and estimate batches, but not read jobs
 	Admin   Scope = "admin"   // change jobs, pauses and limits
 )
 
 var scopes = []string{string(Read), string(Enqueue), string(Admin)}
 
-// Hash is the SHA-256 of a key, which is all that is kept of it: a key has 256
-// random bits, so nothing slower is needed to keep it from being guessed.
+// Hash is the SHA-256 of a key; the key itself is not stored. A key has 256 random bits, so
+// it cannot be guessed even with a fast hash.
 type Hash [sha256.Size]byte
 
 const hashPrefix = "sha256:"
 
-// String is the hash as a keys file has it.
+// String returns the hash in the form of a keys file.
 func (h Hash) String() string { return hashPrefix + hex.EncodeToString(h[:]) }
 
-// ParseHash reads what [Hash.String] wrote.
+// ParseHash parses the output of [Hash.String].
 func ParseHash(text string) (Hash, error) {
 	digits, ok := strings.CutPrefix(text, hashPrefix)
 	bytes, err := hex.DecodeString(digits)
 	if !ok || err != nil || len(bytes) != sha256.Size {
-		return Hash{}, errors.New("it is not sha256: and 64 hexadecimal digits; enqueue keys new makes it")
+		return Hash{}, errors.New("is not sha256: and 64 hexadecimal digits: create a key and its hash with enqueue keys new")
 	}
 	return Hash(bytes), nil
 }
 
 const (
-	keyPrefix = "hg_" // so that tools that look for leaked secrets find it
+	keyPrefix = "hg_" // lets scanners find leaked keys
 	keyBytes  = 32
 )
 
-// NewKey makes a key and its hash. Nobody can tell the key again.
+// NewKey creates a key and its hash. The key cannot be recovered from the hash.
 func NewKey() (key string, hash Hash) {
 	bits := make([]byte, keyBytes)
 	_, _ = rand.Read(bits) // it never fails
@@ -62,19 +62,19 @@ func NewKey() (key string, hash Hash) {
 	return key, sha256.Sum256([]byte(key))
 }
 
-// Key is who may do what.
+// Key is an API key: who may do what.
 type Key struct {
-	ID      string        // whom the audit names: 1 to 64 letters, digits, '.', '_' or '-'
-	Hash    Hash          // of the key itself
+	ID      string        // the actor in the audit log: 1 to 64 letters, digits, '.', '_' or '-'
+	Hash    Hash          // of the secret key
 	Scopes  []Scope       // at least one
-	Tenants []string      // whom it is for; none: for all, and for whole queues
-	Rate    throttle.Rate // requests that it may make; zero: [RequestLimits].PerKey
+	Tenants []string      // the tenants it is for; empty: all, and whole queues
+	Rate    throttle.Rate // max rate of its requests; zero: [RequestLimits].PerKey
 	Expires time.Time     // when it ends; zero: never
 }
 
 var keyID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// Validate reports what is wrong with a key, each as a [invalid.InvalidError].
+// Validate reports all invalid fields of a key, joined, each as a [validation.Error].
 func (k Key) Validate() error {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
@@ -84,17 +84,17 @@ func (k Key) Validate() error {
 		wrong("id", "%.70q is not 1 to 64 letters, digits, '.', '_' or '-'", k.ID)
 	}
 	if k.ID == localActor || k.ID == nobody {
-		wrong("id", "%q is taken", k.ID)
+		wrong("id", "%q is reserved: choose another id", k.ID)
 	}
 	if k.Hash == (Hash{}) {
-		wrong("hash", "it is missing")
+		wrong("hash", "is required")
 	}
 	if len(k.Scopes) == 0 {
-		wrong("scopes", "there is none: name at least one of %s", strings.Join(scopes, ", "))
+		wrong("scopes", "is required: name at least one of %s", strings.Join(scopes, ", "))
 	}
 	for _, scope := range k.Scopes {
 		if !slices.Contains(scopes, string(scope)) {
-			wrong("scopes", "%.40q is none of %s%s", scope, strings.Join(scopes, ", "), check.Suggest(string(scope), scopes))
+			wrong("scopes", "%.40q is not a scope: use %s%s", scope, strings.Join(scopes, ", "), check.Suggest(string(scope), scopes))
 		}
 	}
 	for _, tenant := range k.Tenants {
@@ -110,7 +110,7 @@ func (k Key) Validate() error {
 	return errors.Join(errs...)
 }
 
-// tenantProblem returns what is wrong with the name of a tenant; "" if nothing is.
+// tenantProblem returns why a tenant's name is invalid, or "".
 func tenantProblem(tenant string) string {
 	if reason := check.Text(tenant, check.MaxTenant); reason != "" {
 		return fmt.Sprintf("%.140q: %s", tenant, reason)
@@ -122,10 +122,10 @@ func (k Key) may(scope Scope) bool {
 	return slices.Contains(k.Scopes, scope) || slices.Contains(k.Scopes, Admin)
 }
 
-// Keys are the keys in force. The zero one lets nobody in.
+// Keys is a set of keys in force. The zero value accepts no key.
 type Keys struct{ byHead map[[8]byte][]Key }
 
-// NewKeys takes keys that are valid.
+// NewKeys returns a set of keys, which must be valid.
 func NewKeys(keys []Key) *Keys {
 	k := &Keys{byHead: make(map[[8]byte][]Key, len(keys))}
 	for _, key := range keys {
@@ -135,8 +135,8 @@ func NewKeys(keys []Key) *Keys {
 	return k
 }
 
-// find is the key of a token. Its hash is found by its first bytes, which tell an
-// attacker nothing who cannot choose hashes, and compared in constant time.
+// find returns the key of a token. The hash is looked up by its first bytes, which reveals
+// nothing to attackers because they cannot choose hashes, and compared in constant time.
 func (k *Keys) find(token string) (Key, bool) {
 	hash := sha256.Sum256([]byte(token))
 	for _, key := range k.byHead[[8]byte(hash[:8])] {

@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/throttle/httplimit"
 )
 
-// lab lets people try the algorithms of package throttle, each with a bucket of
-// its own in the Redis that runs.
+// lab lets users try the algorithms of package throttle, each with its own bucket in the live
+// Redis.
 type lab struct {
 	redis   redis.UniversalClient
 	benches []*bench
@@ -38,8 +38,8 @@ type bench struct {
 
 const (
 	labPrefix  = "headgate:lab"
-	labLongest = time.Minute // a delay beyond is refused
-	labKept    = time.Hour   // longer than any of its buckets
+	labLongest = time.Minute // longer delays are refused
+	labKept    = time.Hour   // longer than any bucket lasts
 	maxTaken   = 10
 )
 
@@ -47,17 +47,17 @@ func newLab(client redis.UniversalClient) (*lab, error) {
 	five := throttle.Rate{Count: 5, Period: 5 * time.Second}
 	l := &lab{redis: client, benches: []*bench{
 		{ID: "fixed_window", Title: "Fixed window", limit: throttle.Limit{Algorithm: throttle.FixedWindow, Rate: five},
-			Describe: "Five in each window of the clock. Cheap; around the edge of two windows up to ten may go together."},
+			Describe: "Five in each fixed window of the clock. Cheap, but up to ten can go together at the boundary of two windows."},
 		{ID: "sliding_window_log", Title: "Sliding window log", limit: throttle.Limit{Algorithm: throttle.SlidingWindowLog, Rate: five},
-			Describe: "Five in any five seconds, exactly: the moment of each is remembered."},
+			Describe: "Exactly five in any five seconds: the time of each request is stored."},
 		{ID: "sliding_window_counter", Title: "Sliding window counter", limit: throttle.Limit{Algorithm: throttle.SlidingWindowCounter, Rate: five},
-			Describe: "About five in any five seconds, from two counters: the window before counts for the part of it that still lies within."},
+			Describe: "About five in any five seconds, from two counters: the previous window is weighted by the part that still overlaps."},
 		{ID: "token_bucket", Title: "Token bucket", limit: throttle.Limit{Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1), Burst: 5},
-			Describe: "One comes back each second, up to five. A full bucket lets a burst through at once."},
+			Describe: "One permit is added each second, up to five. A full bucket lets a burst through at once."},
 		{ID: "leaky_bucket_policing", Title: "Leaky bucket, policing", limit: throttle.Limit{Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(1), Capacity: 5},
-			Describe: "What comes in fills a bucket that leaks one a second; what it cannot hold is refused."},
+			Describe: "Requests fill a bucket that leaks one per second. Requests that do not fit are refused."},
 		{ID: "leaky_bucket_shaping", Title: "Leaky bucket, shaping", Mode: "shaping", limit: throttle.Limit{Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(1), Capacity: 20},
-			Describe: "One leaves each second and never two together; up to twenty wait for their turn. This is how Headgate's queues send."},
+			Describe: "One request leaves each second, never two together, and up to twenty wait for their turn. Headgate's queues send in this way."},
 	}}
 	for _, b := range l.benches {
 		b.limit.Name = b.ID
@@ -86,7 +86,7 @@ func (a *API) labList(*request) (answer, error) {
 	return answer{body: map[string]any{"algorithms": a.lab.benches}}, nil
 }
 
-// takenJSON is what a limiter said.
+// takenJSON is a limiter's decision.
 type takenJSON struct {
 	At         moment            `json:"at"`
 	Allowed    bool              `json:"allowed"`
@@ -111,7 +111,7 @@ func (a *API) labTake(r *request) (answer, error) {
 		return answer{}, err
 	}
 	if body.N < 1 || body.N > maxTaken {
-		return answer{}, invalid("n", "%d is not within 1 to %d", body.N, maxTaken)
+		return answer{}, invalid("n", "%d is not in the range 1 to %d", body.N, maxTaken)
 	}
 	round, err := a.lab.round(r.Context(), b)
 	if err != nil {
@@ -128,7 +128,7 @@ func (a *API) labTake(r *request) (answer, error) {
 	return answer{body: map[string]any{"results": results}}, nil
 }
 
-// take asks once.
+// take requests one permit.
 func (b *bench) take(ctx context.Context, round string) (takenJSON, error) {
 	var decision throttle.Decision
 	var err error
@@ -158,16 +158,16 @@ func (b *bench) take(ctx context.Context, round string) (takenJSON, error) {
 	return taken, nil
 }
 
-// places are those that are left in the line of a limiter that delays, of which nothing
-// more could go at once. What waits leaves one by one.
+// places returns the free places in the queue of a shaping limiter, from which requests leave
+// one by one.
 func (b *bench) places(d throttle.Decision) int64 {
 	interval := b.limit.Rate.Period / time.Duration(b.limit.Rate.Count)
 	waiting := int64((d.ResetAfter + interval - 1) / interval)
 	return max(0, b.limit.Capacity-waiting)
 }
 
-// round is the key that an algorithm's bucket has since it was reset last. The
-// bucket before it expires by itself, whatever it consists of.
+// round returns the key of an algorithm's bucket since the last reset. Older buckets
+// expire.
 func (l *lab) round(ctx context.Context, b *bench) (string, error) {
 	round, err := l.redis.Get(ctx, labPrefix+":round:"+b.ID).Result()
 	if errors.Is(err, redis.Nil) {
@@ -196,7 +196,7 @@ type unshapedJSON struct {
 
 func (a *API) labUnshaped(*request) (answer, error) {
 	if a.config.Demo == nil {
-		return answer{}, newProblem(http.StatusNotFound, codeNotFound, "Only worker dev has this.")
+		return answer{}, newProblem(http.StatusNotFound, codeNotFound, "Only worker dev can bypass limits.")
 	}
 	on, tenant, sent, rejected := a.config.Demo.Unshaped()
 	return answer{body: unshapedJSON{on, tenant, sent, rejected}}, nil

@@ -41,7 +41,7 @@ func TestLab(t *testing.T) {
 		}
 	}
 	r.want(404, "no algorithm", "POST", "/lab/magic/take", `{"n":1}`)
-	r.want(400, "not within 1 to 10", "POST", "/lab/token_bucket/take", `{"n":1000}`)
+	r.want(400, "not in the range 1 to 10", "POST", "/lab/token_bucket/take", `{"n":1000}`)
 	r.want(404, "Only worker dev", "GET", "/lab/unshaped", "")
 	keys := r.redis.Keys(t.Context(), "headgate:lab:*").Val()
 	for _, key := range keys {

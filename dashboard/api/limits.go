@@ -11,17 +11,16 @@ import (
 	"github.com/headgate/headgate/throttle/httplimit"
 )
 
-// RequestLimits bound the requests to the API; all three hold for each request,
-// for all processes of a Redis together. A batch is one request.
+// RequestLimits limit requests to the API, across all processes that share a Redis. All three
+// apply to each request. A batch is one request.
 //
-// While Redis is away requests are let through: there is nothing to protect, and
-// each then says for itself that Redis is away.
+// If Redis does not answer, the limits admit requests, whose handlers then report the failure.
 type RequestLimits struct {
-	PerKey   throttle.Rate // of one key that has none of its own; zero: 10,000/s
-	PerIP    throttle.Rate // from one address, or one IPv6 network of 64 bits; zero: 10,000/s
-	PerRoute throttle.Rate // to one method and path of the API; zero: 20,000/s
+	PerKey   throttle.Rate // of each key without its own rate; zero: 10,000/s
+	PerIP    throttle.Rate // from each address or IPv6 /64 network; zero: 10,000/s
+	PerRoute throttle.Rate // to each method and path of the API; zero: 20,000/s
 
-	// Trusted are proxies in front of the API, whose X-Forwarded-For is believed.
+	// Trusted are the proxies in front of the API whose X-Forwarded-For is trusted.
 	Trusted []netip.Prefix
 }
 
@@ -32,14 +31,14 @@ func (l RequestLimits) withDefaults() RequestLimits {
 	return l
 }
 
-// bucket is a rate with its own count as the burst.
+// bucket returns a limit with the rate's count as its burst.
 func bucket(name string, rate throttle.Rate) throttle.Limit {
 	return throttle.Limit{Name: name, Algorithm: throttle.TokenBucket, Rate: rate, Burst: rate.Count}
 }
 
 func perKey(rate throttle.Rate) throttle.Limit { return bucket("key", rate) }
 
-// requestLimits stand in front of the handlers, one for each rate that keys have.
+// requestLimits has a middleware for each rate of keys.
 type requestLimits struct {
 	config Config
 
@@ -53,15 +52,15 @@ func newRequestLimits(config Config) (*requestLimits, error) {
 	return l, err
 }
 
-// of is the middleware for keys of a rate.
+// of returns the middleware for keys with a rate.
 func (l *requestLimits) of(rate throttle.Rate) (*httplimit.Middleware, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if m, ok := l.byRate[rate]; ok {
 		return m, nil
 	}
-	// Whom nobody knows is limited by the address alone: else it would use up
-	// what the others have.
+	// Callers without a valid key are limited only by address, so that they do not use up the
+	// permits of others.
 	known := func(key httplimit.KeyFunc) httplimit.KeyFunc {
 		return func(r *http.Request) (string, error) {
 			if callerOf(r).denied != nil {
@@ -79,7 +78,7 @@ func (l *requestLimits) of(rate throttle.Rate) (*httplimit.Middleware, error) {
 		OnFailure: httplimit.FailOpen,
 		Prefix:    "headgate:api",
 		Timeout:   time.Second,
-		OnError:   func(*http.Request, error) {}, // the handler finds out, and says so
+		OnError:   func(*http.Request, error) {}, // the handler will report it
 		Refuse: func(w http.ResponseWriter, r *http.Request, refusal *httplimit.Refusal) {
 			p := newProblem(refusal.Status, codeRateLimited, "%s", refusal.Detail)
 			p.write(w, r)
@@ -91,7 +90,7 @@ func (l *requestLimits) of(rate throttle.Rate) (*httplimit.Middleware, error) {
 	return m, err
 }
 
-// byAddress skips what has no address, as on a Unix socket.
+// byAddress skips requests without an address, as on a Unix socket.
 func byAddress(trusted []netip.Prefix) httplimit.KeyFunc {
 	byIP := httplimit.ByIP(httplimit.ClientIP{Trusted: trusted})
 	return func(r *http.Request) (string, error) {
@@ -103,12 +102,12 @@ func byAddress(trusted []netip.Prefix) httplimit.KeyFunc {
 	}
 }
 
-// wrap limits requests to next by their caller's own rate.
+// wrap limits requests to next by their caller's rate.
 func (l *requestLimits) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rate := cmp.Or(callerOf(r).key.Rate, l.config.Requests.PerKey)
 		m, err := l.of(rate)
-		if err != nil { // of a rate that was checked
+		if err != nil { // the rate was validated
 			panic(err)
 		}
 		m.Wrap(next).ServeHTTP(w, r)

@@ -8,7 +8,7 @@ import (
 //go:embed openapi.json
 var description []byte
 
-// openapi answers with the description of the API.
+// openapi serves the description of the API.
 func (a *API) openapi(*request) (answer, error) {
 	return answer{body: json.RawMessage(description)}, nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// problem is an error as RFC 9457 has it.
+// problem is an error in the format of RFC 9457.
 type problem struct {
 	Type   string       `json:"type"`
 	Title  string       `json:"title"`
@@ -25,21 +25,21 @@ type problem struct {
 	Code   string       `json:"code"`
 	Errors []fieldError `json:"errors,omitempty"`
 
-	retryAfter   time.Duration // 0: not said
+	retryAfter   time.Duration // 0: no Retry-After
 	allow        string        // of a 405
 	authenticate bool          // of a 401
-	refusal      string        // what the audit is told of one who may not; "": nothing
+	refusal      string        // recorded for a lack of permission; "": not recorded
 }
 
 func (p *problem) Error() string { return p.Detail }
 
-// fieldError is one mistake in a request.
+// fieldError is one error in a request.
 type fieldError struct {
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason"`
 }
 
-// Codes of problems: what a program can tell them apart by.
+// Codes of problems, by which programs can distinguish them.
 const (
 	codeInvalid     = "invalid"         // 400: the request can never be accepted
 	codeNoKey       = "unauthenticated" // 401
@@ -48,14 +48,14 @@ const (
 	codeNotFound    = "not_found"       // 404
 	codeMethod      = "method_not_allowed"
 	codeConflict    = "conflict"     // 409: another job has this key
-	codeWrongState  = "wrong_state"  // 409: the verb is not for this job, as it is
+	codeWrongState  = "wrong_state"  // 409: the state of the job does not permit the verb
 	codeTooLarge    = "too_large"    // 413
 	codeMediaType   = "media_type"   // 415
 	codeBacklogFull = "backlog_full" // 429
 	codeBusy        = "busy"         // 429: too many streams, or batches
 	codeRateLimited = "rate_limited" // 429: too many requests, or another refusal of the limits
 	codeInternal    = "internal"     // 500
-	codeUnavailable = "unavailable"  // 503: Redis does not answer; certainly nothing was done
+	codeUnavailable = "unavailable"  // 503: Redis does not answer, and nothing was done
 	codeUnknown     = "unknown"      // 504: it may have been done
 )
 
@@ -72,11 +72,11 @@ func invalid(field, format string, args ...any) *problem {
 
 const (
 	awayRetry = 5 * time.Second
-	fullRetry = time.Second // where nobody knows when the backlog has room
+	fullRetry = time.Second // it is unknown when the backlog will have room
 )
 
-// problemOf tells an error to the client. What it does not know is not told: it
-// may name what is no business of the client's.
+// problemOf makes a problem of an error. Unknown errors are not shown to the client, because
+// they may contain internal details.
 func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
@@ -90,7 +90,7 @@ func problemOf(err error) *problem {
 		return p
 	case errors.Is(err, queue.ErrUnknown):
 		p := newProblem(http.StatusGatewayTimeout, codeUnknown,
-			"Redis did not answer in time, so the job may have been enqueued or not. Sending it again with the same key is safe: it is enqueued once.")
+			"Redis did not answer in time, so the job may or may not have been enqueued. Sending it again with the same key is safe.")
 		p.retryAfter = awayRetry
 		return p
 	case errors.Is(err, queue.ErrEvicts):
@@ -113,17 +113,17 @@ func problemOf(err error) *problem {
 		return p
 	}
 	if errors.Is(err, context.Canceled) {
-		return newProblem(http.StatusServiceUnavailable, codeUnavailable, "The request ended before it was answered.")
+		return newProblem(http.StatusServiceUnavailable, codeUnavailable, "The request was cancelled.")
 	}
 	if away(err) {
-		p := newProblem(http.StatusServiceUnavailable, codeUnavailable, "Redis does not answer. Nothing was changed by this request, unless it acts on many jobs: then some may have been.")
+		p := newProblem(http.StatusServiceUnavailable, codeUnavailable, "Redis does not answer. This request changed nothing, unless it acts on many jobs: then some may have been changed.")
 		p.retryAfter = awayRetry
 		return p
 	}
-	return newProblem(http.StatusInternalServerError, codeInternal, "Something is wrong in the server; its log says what.")
+	return newProblem(http.StatusInternalServerError, codeInternal, "Internal error: see the log of the server.")
 }
 
-// invalidFields are the fields that an error complains of.
+// invalidFields returns the invalid fields that an error names.
 func invalidFields(err error) []fieldError {
 	if err == nil {
 		return nil
@@ -141,7 +141,7 @@ func invalidFields(err error) []fieldError {
 	return invalidFields(errors.Unwrap(err))
 }
 
-// oneLine is an error's text without line breaks.
+// oneLine returns an error's text without line breaks.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // write sends a problem.
@@ -162,7 +162,7 @@ func (p *problem) write(w http.ResponseWriter, r *http.Request) {
 // send writes a value as JSON.
 func send(w http.ResponseWriter, r *http.Request, status int, contentType string, value any) {
 	body, err := json.Marshal(value)
-	if err != nil { // of types that are ours
+	if err != nil { // the types always encode
 		panic(err)
 	}
 	h := w.Header()
@@ -170,6 +170,6 @@ func send(w http.ResponseWriter, r *http.Request, status int, contentType string
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // a client that has gone wants no answer
+		_, _ = w.Write(body) // the client may have disconnected
 	}
 }

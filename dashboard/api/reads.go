@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// overviewJSON is a queue as it is now. A caller who is for single tenants is told
-// of these alone, and not what only the queue as a whole has.
+// overviewJSON is the current state of a queue. For keys of single tenants it covers only
+// these, and omits figures of the queue as a whole.
 type overviewJSON struct {
 	Queue     string                     `json:"queue"`
 	Now       moment                     `json:"now"`
@@ -30,13 +30,13 @@ type overviewJSON struct {
 	Sure      string                     `json:"sure"`
 	Top       *outlookJSON               `json:"top,omitempty"`
 	Pauses    []pauseJSON                `json:"pauses"`
-	Answers   map[lifecycle.Answer]int64 `json:"answers,omitzero"` // of calls ever made
+	Answers   map[lifecycle.Answer]int64 `json:"answers,omitzero"` // calls in total, by answer
 	Calls     *int64                     `json:"calls,omitempty"`
 	Faults    []faultJSON                `json:"faults,omitzero"`
-	Unserved  []string                   `json:"unserved,omitempty"` // why no worker takes its jobs, or some
+	Unserved  []string                   `json:"unserved,omitempty"` // why no worker takes its jobs, or some of them
 }
 
-// faultJSON is something in Redis that the queue's scripts could not understand.
+// faultJSON is a record in Redis that the queue's scripts could not read.
 type faultJSON struct {
 	What   string  `json:"what"`
 	Reason string  `json:"reason"`
@@ -65,7 +65,7 @@ func overviewOf(o inspect.Overview) overviewJSON {
 	return out
 }
 
-// overviewFor is a queue as its caller may see it.
+// overviewFor returns the state of a queue as far as the caller may see it.
 func (a *API) overviewFor(r *request, name string) (overviewJSON, error) {
 	if r.caller.all() {
 		o, err := a.inspector.Overview(r.Context(), name)
@@ -129,7 +129,7 @@ func (a *API) oneQueue(r *request) (answer, error) {
 	return answer{body: o}, err
 }
 
-// thereIs refuses a queue that is not there.
+// thereIs returns an error if the queue does not exist.
 func (a *API) thereIs(r *request) error {
 	names, err := inspect.Queues(r.Context(), a.config.Redis)
 	if err == nil && !slices.Contains(names, r.PathValue("q")) {
@@ -153,7 +153,7 @@ func (r *request) rowOf(t inspect.TenantRow) rowJSON {
 	return rowJSON{outlookOf(t.Outlook), t.Done, t.Weight, t.Limit, t.Level, t.Capacity, pausesOf(t.Pauses, r.caller.mayTenant), t.Overridden}
 }
 
-// tenants lists tenants: all, or the caller's own.
+// tenants lists all tenants, or only the caller's.
 func (a *API) tenants(r *request) (answer, error) {
 	query := inspect.TenantQuery{Search: r.FormValue("search"), Sort: inspect.TenantSort(r.FormValue("sort"))}
 	var err error
@@ -163,7 +163,7 @@ func (a *API) tenants(r *request) (answer, error) {
 	case "asc", "desc":
 		query.Ascending = order == "asc"
 	default:
-		return answer{}, invalid("order", "%.40q is neither asc nor desc", order)
+		return answer{}, invalid("order", "%.40q is not asc or desc", order)
 	}
 	if query.Offset, err = number(r, "offset", 0, 1<<30); err != nil {
 		return answer{}, err

@@ -8,13 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxPayload is how much of a payload is shown, in bytes.
+// maxPayload is the max number of bytes shown of a payload.
 const maxPayload = 64 << 10
 
 const hidden = "[redacted]"
 
-// secretNames are parts of the names of fields whose values are never shown, in
-// letters and digits alone.
+// secretNames are parts of names of fields whose values are always hidden, in lower-case
+// letters and digits only.
 var secretNames = []string{
 	"password", "passwd", "passphrase", "secret", "authorization", "apikey", "accesskey", "privatekey", "credential",
 	"cookie", "signature", "cardnumber", "cvc", "cvv", "iban", "accountnumber", "ssn",
@@ -33,7 +33,7 @@ func newRedaction(more []string) *redaction {
 	return r
 }
 
-// plainName makes API-Key, api_key and apiKey the same.
+// plainName maps API-Key, api_key and apiKey to the same name.
 func plainName(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -46,8 +46,8 @@ func plainName(name string) string {
 	}, name)
 }
 
-// hides tells whether the value of a field is hidden. "number" beside "cvc" is a
-// card's.
+// hides reports whether the value of a field is hidden. The number of a card, beside its cvc,
+// is handled by hide.
 func (r *redaction) hides(name string) bool {
 	name = plainName(name)
 	if strings.HasSuffix(name, "token") { // max_tokens is a number
@@ -61,15 +61,15 @@ func (r *redaction) hides(name string) bool {
 	return false
 }
 
-// shown is what is told of a payload or a result.
+// shown is a payload or a result as it is shown.
 type shown struct {
-	Value     any  // JSON, a text, or nil for what is not shown
-	Bytes     int  // in all
-	Truncated bool // Value is not all of it
+	Value     any  // JSON, text, or nil if it cannot be shown
+	Bytes     int  // the total size
+	Truncated bool // Value is incomplete
 }
 
-// show makes a payload fit for people: JSON with what is secret left out, or a
-// text as far as it goes. Of what is neither, only the length is told.
+// show returns JSON with secrets hidden, or text cut to maxPayload. Of other data it returns
+// only the size.
 func (r *redaction) show(payload []byte) shown {
 	s := shown{Bytes: len(payload)}
 	if len(payload) == 0 {
@@ -82,7 +82,7 @@ func (r *redaction) show(payload []byte) shown {
 		value = r.hide(value)
 		var text bytes.Buffer
 		encoder := json.NewEncoder(&text)
-		encoder.SetEscapeHTML(false) // what is cut off is shown as a text
+		encoder.SetEscapeHTML(false) // truncated JSON is shown as text
 		if err := encoder.Encode(value); err == nil && text.Len() <= maxPayload {
 			s.Value = value
 			return s
@@ -92,7 +92,7 @@ func (r *redaction) show(payload []byte) shown {
 		s.Truncated = true
 		return s
 	} else if looksLikeJSON(payload) {
-		// Its fields cannot be told apart, so none can be hidden.
+		// Invalid JSON: secret fields cannot be found, so nothing is shown.
 		s.Truncated = true
 		return s
 	}
@@ -127,7 +127,7 @@ func (r *redaction) hide(value any) any {
 	return value
 }
 
-// hideInURL hides what of a URL is secret: the password, and values of its query.
+// hideInURL hides the password of a URL and secret values of its query.
 func (r *redaction) hideInURL(text string) string {
 	if !strings.Contains(text, "://") {
 		return text
@@ -154,7 +154,7 @@ func (r *redaction) hideInURL(text string) string {
 	return u.String()
 }
 
-// hideTexts does so for a map of texts, such as headers.
+// hideTexts hides the secret values of a map, such as headers.
 func (r *redaction) hideTexts(texts map[string]string) map[string]string {
 	if len(texts) == 0 {
 		return nil

@@ -15,27 +15,27 @@ import (
 )
 
 const (
-	// refusedKey has what was refused for lack of rights. It is a list of its own,
-	// so that nobody can wash changes out of the audit with requests that fail.
+	// refusedKey lists requests that were refused for lack of permission. It is separate from the
+	// audit log, so that failing requests cannot push changes out of it.
 	refusedKey   = "headgate:api:refused"
 	maxRefused   = 1000
-	maxAtOnce    = 20 // written a second; of the others only the number is
+	maxAtOnce    = 20 // written per second; further ones are only counted
 	refusedWrite = time.Second
 )
 
-// refusals notes who was refused what, some a second at most.
+// refusals records refused requests, at most maxAtOnce per second.
 type refusals struct {
 	redis  redis.UniversalClient
 	logger *slog.Logger
 	notes  chan operate.AuditEntry
-	more   atomic.Int64 // that were not noted
+	more   atomic.Int64 // refusals only counted
 }
 
 func newRefusals(client redis.UniversalClient, logger *slog.Logger) *refusals {
 	return &refusals{redis: client, logger: logger, notes: make(chan operate.AuditEntry, maxAtOnce)}
 }
 
-// add notes a refusal; it never waits.
+// add records a refusal without blocking.
 func (f *refusals) add(r *http.Request, c caller, p *problem) {
 	where := strings.TrimPrefix(c.pattern, r.Method+" ")
 	if where == "" {
@@ -66,14 +66,14 @@ func (f *refusals) run(ctx context.Context) {
 	}
 }
 
-// write writes what was noted since the last time.
+// write writes the refusals recorded since the last call.
 func (f *refusals) write(ctx context.Context) {
 	var texts []any
 	for range maxAtOnce {
 		select {
 		case entry := <-f.notes:
 			text, err := json.Marshal(entry)
-			if err != nil { // of texts and a time
+			if err != nil { // strings and times always encode
 				panic(err)
 			}
 			texts = append(texts, text)
@@ -84,7 +84,7 @@ func (f *refusals) write(ctx context.Context) {
 		break
 	}
 	if more := f.more.Swap(0); more > 0 {
-		entry := operate.AuditEntry{At: time.Now().UTC(), Actor: nobody, Action: "refused", Reason: "more of the like", Count: more}
+		entry := operate.AuditEntry{At: time.Now().UTC(), Actor: nobody, Action: "refused", Reason: "further refused requests", Count: more}
 		text, err := json.Marshal(entry)
 		if err != nil {
 			panic(err)
@@ -100,11 +100,11 @@ func (f *refusals) write(ctx context.Context) {
 	pipe.LPush(ctx, refusedKey, texts...)
 	pipe.LTrim(ctx, refusedKey, 0, maxRefused-1)
 	if _, err := pipe.Exec(ctx); err != nil {
-		f.logger.Warn("what was refused could not be noted", "error", err)
+		f.logger.Warn("refused requests could not be recorded", "error", err)
 	}
 }
 
-// list reads the newest n.
+// list returns the newest n refusals.
 func (f *refusals) list(ctx context.Context, n int) ([]operate.AuditEntry, error) {
 	texts, err := f.redis.LRange(ctx, refusedKey, 0, int64(n)-1).Result()
 	if err != nil {

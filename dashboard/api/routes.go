@@ -8,15 +8,15 @@ import (
 // route is one method and path, and who may use it.
 type route struct {
 	method, path string
-	scopes       []Scope // any of them; none: every key
-	whole        bool    // not for keys of single tenants
-	changes      bool    // not on a server that is read-only
+	scopes       []Scope // any of them; empty: every key
+	whole        bool    // refused to keys for single tenants
+	changes      bool    // refused by a read-only server
 	most         time.Duration
 	handle       func(*request) (answer, error)
-	stream       func(*request) error // in place of handle: writes by itself unless it fails at once
+	stream       func(*request) error // instead of handle: writes its own response unless it returns an error
 }
 
-// table lists what the API has, in the order of its description.
+// table returns the routes in the order of openapi.json.
 func (a *API) table() []route {
 	const get, post, put, del = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete
 	read, enqueue, admin, either := []Scope{Read}, []Scope{Enqueue}, []Scope{Admin}, []Scope{Enqueue, Read}

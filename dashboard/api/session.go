@@ -12,14 +12,14 @@ import (
 type sessionJSON struct {
 	Actor    string   `json:"actor"`
 	Scopes   []Scope  `json:"scopes"`
-	Tenants  []string `json:"tenants,omitempty"` // left out: all
+	Tenants  []string `json:"tenants,omitempty"` // omitted: all
 	ReadOnly bool     `json:"read_only"`
 	Version  string   `json:"version"`
 	Demo     bool     `json:"demo"`
-	Auth     string   `json:"auth"` // "none": this machine alone, without a key; "key"
+	Auth     string   `json:"auth"` // "none": no key, only this machine; or "key"
 }
 
-// session tells callers who they are and what they may do.
+// session reports who the caller is and what it may do.
 func (a *API) session(r *request) (answer, error) {
 	s := sessionJSON{
 		Actor: r.caller.actor(), Tenants: r.caller.key.Tenants, ReadOnly: a.config.ReadOnly,
@@ -55,7 +55,7 @@ func (a *API) audit(r *request) (answer, error) {
 	}
 	var all []operate.AuditEntry
 	for _, name := range names {
-		// Of single tenants more is read than is shown, for the others' is left out.
+		// For keys of single tenants read more entries, since those of other tenants are dropped.
 		most := n
 		if !r.caller.all() {
 			most = maxAudit
@@ -87,12 +87,12 @@ func (a *API) audit(r *request) (answer, error) {
 	return answer{body: map[string]any{"entries": entries}}, nil
 }
 
-// maySee tells whether an entry of the audit is about the caller's own tenants.
+// maySee reports whether the caller may see an entry of the audit log.
 func (r *request) maySee(e operate.AuditEntry) bool {
 	return r.caller.all() || e.Tenant != "" && r.caller.mayTenant(e.Tenant)
 }
 
-// number reads a whole number from the query.
+// number returns a whole number of the query.
 func number(r *request, name string, preset, most int) (int, error) {
 	text := r.FormValue(name)
 	if text == "" {
@@ -100,7 +100,7 @@ func number(r *request, name string, preset, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || n > most {
-		return 0, invalid(name, "%.40q is not a whole number within 0 to %d", text, most)
+		return 0, invalid(name, "%.40q is not a whole number from 0 to %d", text, most)
 	}
 	return n, nil
 }

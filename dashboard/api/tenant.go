@@ -51,14 +51,14 @@ func (a *API) tenant(r *request) (answer, error) {
 	return answer{body: out}, nil
 }
 
-// changedJSON is what a change of a limit does, or would do, to a tenant's backlog.
+// changedJSON is the effect of a change of a limit on a tenant's backlog.
 type changedJSON struct {
 	Before  outlookJSON `json:"before"`
 	After   outlookJSON `json:"after"`
 	Applied bool        `json:"applied"`
 }
 
-// setLimit changes a limit for a tenant, or only says what that would do.
+// setLimit overrides a limit for a tenant or, in a dry run, previews the effect.
 func (a *API) setLimit(r *request) (answer, error) {
 	body, err := decode[limitBody](r)
 	if err != nil {

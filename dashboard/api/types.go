@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// moment is a time as the API writes it: RFC 3339 in UTC with ms.
+// moment is a time that encodes as RFC 3339 in UTC with milliseconds.
 type moment struct{ time.Time }
 
 const momentLayout = "2006-01-02T15:04:05.000Z"
@@ -17,7 +17,7 @@ func (m moment) MarshalJSON() ([]byte, error) {
 	return []byte(`"` + m.UTC().Format(momentLayout) + `"`), nil
 }
 
-// at is a time that may not be known, which is then left out.
+// at returns a time for JSON, and nil, which is omitted, for the zero time.
 func at(t time.Time) *moment {
 	if t.IsZero() {
 		return nil
@@ -25,7 +25,7 @@ func at(t time.Time) *moment {
 	return &moment{t}
 }
 
-// list is never null in JSON.
+// list returns items as a slice that is never null in JSON.
 func list[T any](items []T) []T {
 	if items == nil {
 		return []T{}
@@ -51,11 +51,11 @@ type pauseJSON struct {
 	Tenant   string  `json:"tenant,omitempty"`
 	Kind     string  `json:"kind,omitempty"`
 	Endpoint string  `json:"endpoint,omitempty"`
-	Until    *moment `json:"until,omitempty"` // left out: until it is resumed
+	Until    *moment `json:"until,omitempty"` // omitted: until resumed
 	By       string  `json:"by"`
 	Reason   string  `json:"reason"`
 	Tried    bool    `json:"tried,omitempty"`
-	Since    *moment `json:"since,omitempty"` // of one that is tried
+	Since    *moment `json:"since,omitempty"` // of a hold
 	Probing  bool    `json:"probing,omitempty"`
 }
 
@@ -66,14 +66,14 @@ func pauseOf(p inspect.Pause) pauseJSON {
 func pausesOf(all []inspect.Pause, may func(tenant string) bool) []pauseJSON {
 	out := []pauseJSON{}
 	for _, p := range all {
-		if may(p.Tenant) || p.Tenant == "" && p.Endpoint == "" { // whose endpoints are not all to see
+		if may(p.Tenant) || p.Tenant == "" && p.Endpoint == "" { // an endpoint can reveal other tenants' receivers
 			out = append(out, pauseOf(p))
 		}
 	}
 	return out
 }
 
-// stopJSON is what keeps jobs from going that no limit holds.
+// stopJSON is why jobs do not go that no limit holds.
 type stopJSON struct {
 	Pause    *pauseJSON `json:"pause,omitempty"`
 	Unserved string     `json:"unserved,omitempty"` // why no worker takes them
@@ -136,7 +136,7 @@ func estimateOf(e inspect.BatchEstimate) estimateJSON {
 	return estimateJSON{moment{e.Now}, at(e.First), at(e.Last), holdOf(e.HeldBy), e.Waiting, string(e.Sure), stopOf(e.Pause, e.Unserved), e.String()}
 }
 
-// auditJSON is an entry of the audit.
+// auditJSON is an entry of the audit log.
 type auditJSON struct {
 	At     moment            `json:"at"`
 	Actor  string            `json:"actor"`
@@ -153,8 +153,8 @@ type auditJSON struct {
 	After  map[string]string `json:"after,omitempty"`
 	Count  int64             `json:"count"`
 
-	Contains string              `json:"contains,omitempty"` // part of the reasons of the jobs that were meant
-	Group    *inspect.FailureKey `json:"group,omitempty"`    // of the archived jobs that were meant
+	Contains string              `json:"contains,omitempty"` // the part of a reason that selected the jobs
+	Group    *inspect.FailureKey `json:"group,omitempty"`    // the group of failures that selected the jobs
 }
 
 func auditOf(e operate.AuditEntry) auditJSON {

@@ -12,50 +12,50 @@ import (
 )
 
 const (
-	lookTimes  = 4                // a second, at what has finished
-	seldom     = 10 * time.Second // how often it is looked at what limits let go while nobody watches
+	lookTimes  = 4                // readings of finished jobs per second
+	seldom     = 10 * time.Second // between readings of the allowed rates while no stream is open
 	maxStreams = 100
-	maxBehind  = 16  // messages that a client may be behind
-	maxEvents  = 20  // in one message; of more the newest
+	maxBehind  = 16  // messages buffered for a slow client
+	maxEvents  = 20  // in one message; the newest
 	readEvents = 500 // at once
 	readAudit  = 20
 )
 
-// seen is what all queues looked like at a moment: what streams are told, before
-// it is cut to what each may see.
+// seen is a reading of all queues: the events for streams, before they are limited to what each
+// may see.
 type seen struct {
-	overviews []inspect.Overview // nil: no news of them
-	err       error              // of Redis: the overviews are those of before
-	ended     []newSeconds       // seconds that are over
+	overviews []inspect.Overview // nil: not read
+	err       error              // of Redis: overviews has the previous reading
+	ended     []newSeconds       // completed seconds
 	events    []inspect.Event
 	audit     []operate.AuditEntry
 }
 
-// watch looks at the queues once a second for all who watch. While nobody does it looks
-// at what the history needs: what the queues count, and more seldom, for that is dear,
-// at what their limits let go.
+// watch reads the queues once a second for all streams. While no stream is open, it reads only
+// what the history needs: the totals of the queues and, less often because it is expensive, the
+// rates that their limits allow.
 type watch struct {
 	api     *API
 	history *history
-	wake    chan struct{} // somebody has begun to watch
+	wake    chan struct{} // a stream was opened
 
 	mu      sync.Mutex
 	streams map[*stream]struct{}
 	ended   bool
 
-	// Of the goroutine of run.
+	// Used only by the goroutine of run.
 	names   []string
 	last    []inspect.Overview
-	events  map[string]string    // the newest that was told, by queue
-	audited map[string]time.Time // likewise
-	allowed map[string]float64   // jobs a second that limits let go, by queue
-	modeled time.Time            // when that was looked at
+	events  map[string]string    // id of the newest event sent, by queue
+	audited map[string]time.Time // time of the newest entry sent, by queue
+	allowed map[string]float64   // jobs per second that limits allow, by queue
+	modeled time.Time            // when allowed was read
 }
 
-// stream is a client that watches.
+// stream is an open stream of events.
 type stream struct {
 	news chan seen // closed when it ends
-	slow bool      // it ended because the client did not keep up
+	slow bool      // closed because the client did not keep up
 }
 
 func newWatch(a *API) *watch {
@@ -65,7 +65,7 @@ func newWatch(a *API) *watch {
 	}
 }
 
-// add begins a stream; nil when there are too many, or the server ends.
+// add opens a stream. It returns nil if too many are open or the server is shutting down.
 func (w *watch) add() *stream {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,8 +93,8 @@ func (w *watch) watched() bool {
 	return len(w.streams) > 0
 }
 
-// tell gives news to all streams. One that is full is ended: its client comes
-// again, and is told anew.
+// tell sends news to all streams. It closes a stream whose buffer is full; the client then
+// reconnects.
 func (w *watch) tell(news seen) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,7 +109,7 @@ func (w *watch) tell(news seen) {
 	}
 }
 
-// run looks until ctx is done, and then ends all streams.
+// run reads the queues until ctx is done, and then closes all streams.
 func (w *watch) run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery / lookTimes)
 	defer tick.Stop()
@@ -125,7 +125,7 @@ func (w *watch) run(ctx context.Context) {
 			return
 		case <-tick.C:
 		case <-w.wake:
-			n = -1 // it is told at once
+			n = -1 // read the overviews at once
 		}
 	}
 }
@@ -140,8 +140,8 @@ func (w *watch) end() {
 	clear(w.streams)
 }
 
-// lookAtAll is one look, once a second. Without Redis the last one is told again,
-// with the error.
+// lookAtAll reads all queues, once a second. If Redis fails, it sends the previous reading with
+// the error.
 func (w *watch) lookAtAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
@@ -184,7 +184,7 @@ func (w *watch) overviews(ctx context.Context) ([]inspect.Overview, error) {
 	return all, nil
 }
 
-// before is what was seen last, with why there is nothing newer.
+// before returns the previous reading with the error that prevented a newer one.
 func (w *watch) before(err error) seen {
 	news := seen{overviews: w.last, err: err}
 	if news.overviews == nil {
@@ -193,8 +193,8 @@ func (w *watch) before(err error) seen {
 	return news
 }
 
-// silence tells all who watch that Redis does not answer when a look takes too long:
-// the client of a Redis that hangs waits longer than ctx lasts. The answer ends it.
+// silence reports to all streams that Redis does not answer if ctx times out: the client of a
+// Redis that hangs can wait longer than ctx. The caller must call end.
 func (w *watch) silence(ctx context.Context) (end func() bool) {
 	news := w.before(fmt.Errorf("redis did not answer within %v: %w", lookPatience, context.DeadlineExceeded))
 	return context.AfterFunc(ctx, func() {
@@ -204,7 +204,7 @@ func (w *watch) silence(ctx context.Context) (end func() bool) {
 	})
 }
 
-// lookPatience is how long Redis may take before it is said to be away.
+// lookPatience is how long Redis may take before it is reported as not answering.
 const lookPatience = 3 * time.Second
 
 func (w *watch) totals(ctx context.Context) ([]inspect.Totals, error) {
@@ -216,8 +216,8 @@ func (w *watch) totals(ctx context.Context) ([]inspect.Totals, error) {
 	return inspect.ReadTotals(ctx, w.api.config.Redis, names...)
 }
 
-// lookAtEvents tells what has finished since the last time. An error, but for silence, is
-// for the next look at all to tell.
+// lookAtEvents sends the jobs that finished since the last call. Errors other than silence are
+// left for lookAtAll to report.
 func (w *watch) lookAtEvents(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
@@ -226,7 +226,7 @@ func (w *watch) lookAtEvents(ctx context.Context) {
 	for _, name := range w.names {
 		after, known := w.events[name]
 		if !known {
-			// What was before somebody watched is not news.
+			// Events from before the first stream are not sent.
 			newest, err := inspect.Events(ctx, w.api.config.Redis, name, "", 1)
 			if err != nil {
 				return
@@ -240,7 +240,7 @@ func (w *watch) lookAtEvents(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		if len(some) == readEvents { // it is fast: what lies between is left out
+		if len(some) == readEvents { // too many: skip to the newest
 			if some, err = inspect.Events(ctx, w.api.config.Redis, name, "", readEvents); err != nil {
 				return
 			}
@@ -255,7 +255,7 @@ func (w *watch) lookAtEvents(ctx context.Context) {
 	}
 }
 
-// newAudit is what operators changed since the last time.
+// newAudit returns the audit entries since the last call.
 func (w *watch) newAudit(ctx context.Context) ([]operate.AuditEntry, error) {
 	var all []operate.AuditEntry
 	for _, name := range w.names {

@@ -35,8 +35,8 @@ func (a *API) workers(r *request) (answer, error) {
 	return answer{body: map[string]any{"workers": all}}, err
 }
 
-// told is what the program worker tells of itself, in the form in which it does;
-// see WorkerDetails of package dashboard. Of other programs it is empty.
+// told has the details that the program worker reports, in the form of [WorkerDetails]. It is
+// empty for other programs.
 type told struct {
 	Providers []struct {
 		Kind    string       `json:"kind"`
@@ -67,7 +67,7 @@ func (a *API) told(r *request) ([]workers.Info, []told, error) {
 	all := make([]told, len(workers))
 	for i, w := range workers {
 		if len(w.Details) > 0 && json.Unmarshal(w.Details, &all[i]) != nil {
-			all[i] = told{} // of a program that tells something else
+			all[i] = told{} // the details of another program
 		}
 	}
 	return workers, all, err
@@ -87,12 +87,12 @@ type quotaJSON struct {
 
 type providerJSON struct {
 	Kind    string       `json:"kind"`
-	Workers int          `json:"workers"` // that make its calls
+	Workers int          `json:"workers"` // workers that make its calls
 	Breaker *breakerJSON `json:"breaker,omitempty"`
 	Quotas  []quotaJSON  `json:"quotas"`
 }
 
-// providers sums up what workers tell of those that take their calls.
+// providers combines what workers report about their providers.
 func (a *API) providers(r *request) (answer, error) {
 	_, all, err := a.told(r)
 	kinds := map[string]*providerJSON{}
@@ -128,7 +128,7 @@ func (p *providerJSON) addBreaker(b *breakerTold) {
 	p.Breaker.Opened += b.Opened
 }
 
-// addQuota keeps of what workers were told of one limit the least that is left.
+// addQuota keeps, of all reports of one quota, the one with the fewest remaining.
 func (p *providerJSON) addQuota(q quotaTold) {
 	one := quotaJSON{q.Account, q.Name, q.Limit, q.Remaining, at(q.ResetsAt)}
 	i := slices.IndexFunc(p.Quotas, func(known quotaJSON) bool { return known.Account == q.Account && known.Name == q.Name })
@@ -147,7 +147,7 @@ type reloadJSON struct {
 	Error  string  `json:"error,omitempty"`
 }
 
-// reload tells how each worker's limits file stands.
+// reload serves the state of each worker's limits file.
 func (a *API) reload(r *request) (answer, error) {
 	workers, all, err := a.told(r)
 	files := []reloadJSON{}

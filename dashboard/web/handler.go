@@ -1,9 +1,9 @@
-// Package web is the operators' page: what every queue does right now, why its
-// jobs wait and when they go, and the changes that operators make.
+// Package web serves the dashboard: the current state of every queue, why jobs wait and when
+// they go, and the controls for operators.
 //
-// The page is static; what it shows it asks of the API, at api/v1 beside it. It
-// is built with Vite from the sources in this folder, and what was built is
-// committed in dist, so that a Go program needs no node.
+// The page is static and gets its data from the API, at api/v1 below the same prefix. It is
+// built with Vite from the sources in this folder. The build is committed in dist, so that Go
+// programs do not need Node.
 package web
 
 import (
@@ -23,30 +23,30 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// policy lets the page load what is served beside it and nothing else, and no
-// text become code, whatever the names of tenants look like.
+// policy is the content security policy: the page can load only files from its own origin, and
+// no text can become code, such as the name of a tenant.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; font-src 'none'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Handler serves the page. It can be mounted under any prefix, which
-// [http.StripPrefix] takes off:
+// Handler returns a handler that serves the page. It can be mounted under any prefix, with
+// [http.StripPrefix]:
 //
 //	mux.Handle("/queues/", http.StripPrefix("/queues", web.Handler()))
 //	mux.Handle("/queues/api/v1/", …)
 //
-// It asks nobody who they are: the page shows nothing without the API, which
-// does.
+// It does not authenticate requests: the page has no data of its own, and the API
+// authenticates.
 func Handler() http.Handler {
 	files, err := readFiles(dist)
 	if err != nil {
-		panic(err) // it is part of the program
+		panic(err) // the files are embedded
 	}
 	return files
 }
 
-// file is one file as it is sent.
+// file is one file of the page.
 type file struct {
-	body, zipped      []byte // zipped is nil where it is not worth it
+	body, zipped      []byte // zipped is nil if compression saves too little
 	kind, etag, cache string
 }
 
@@ -65,7 +65,7 @@ func readFiles(from fs.FS) (files, error) {
 		sum := sha256.Sum256(body)
 		f := file{body: body, zipped: zip(body), kind: kindOf(name), etag: hex.EncodeToString(sum[:12]), cache: "no-cache"}
 		if strings.HasPrefix(name, "dist/assets/") {
-			f.cache = "public, max-age=31536000, immutable" // its name changes with what is in it
+			f.cache = "public, max-age=31536000, immutable" // the name has a hash of the content
 		}
 		all["/"+strings.TrimPrefix(name, "dist/")] = f
 		return nil
@@ -74,7 +74,7 @@ func readFiles(from fs.FS) (files, error) {
 	return all, err
 }
 
-// kindOf does not depend on the tables of the machine.
+// kindOf returns the media type of a file, for its own types independently of the system's tables.
 func kindOf(name string) string {
 	switch path.Ext(name) {
 	case ".html":
@@ -92,7 +92,7 @@ func kindOf(name string) string {
 func zip(body []byte) []byte {
 	var b bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	_, _ = w.Write(body) // a buffer takes everything
+	_, _ = w.Write(body) // a buffer never fails
 	_ = w.Close()
 	if b.Len() > len(body)*9/10 {
 		return nil
@@ -109,12 +109,12 @@ func (all files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
-		http.Error(w, "the page is read with GET", http.StatusMethodNotAllowed)
+		http.Error(w, "method not allowed: use GET", http.StatusMethodNotAllowed)
 		return
 	}
 	if r.URL.Path == "" {
-		// Mounted at /queues and asked for without the slash behind it, from which
-		// on the page's addresses are counted. What the prefix was, only the client knows.
+		// The page is mounted at a prefix such as /queues and was requested without the trailing
+		// slash, to which its addresses are relative. Only the request URI has the prefix.
 		asked, _, _ := strings.Cut(r.RequestURI, "?")
 		h.Set("Location", "./"+path.Base(asked)+"/")
 		w.WriteHeader(http.StatusPermanentRedirect)
@@ -122,7 +122,7 @@ func (all files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f, ok := all[r.URL.Path]
 	if !ok {
-		http.Error(w, "there is no such file; the page is at the top", http.StatusNotFound)
+		http.Error(w, "file not found: the page is at the root", http.StatusNotFound)
 		return
 	}
 	body, etag := f.body, `"`+f.etag+`"`
@@ -139,7 +139,8 @@ func (all files) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }
 
-// acceptsGzip reads what browsers send; who weighs encodings gets the plain file.
+// acceptsGzip reports whether an Accept-Encoding header names gzip. Weights such as gzip;q=1 are
+// not parsed: such clients get the uncompressed file.
 func acceptsGzip(header string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		if strings.TrimSpace(part) == "gzip" {

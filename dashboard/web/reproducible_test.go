@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// What is committed in dist is what the sources give: nobody has to trust a
-// build that nobody can read. The build also checks the types.
+// The committed dist is exactly what the sources build, so that nobody has to trust a build that
+// cannot be reviewed. The build also checks types.
 func TestDistIsWhatTheSourcesGive(t *testing.T) {
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -51,7 +51,7 @@ func TestDistIsWhatTheSourcesGive(t *testing.T) {
 		if have, ok := committed[name]; !ok {
 			t.Errorf("dist/%s is not committed: run `npm run build` in dashboard/web", name)
 		} else if !bytes.Equal(have, built[name]) {
-			t.Errorf("dist/%s is not what the sources give: run `npm run build` in dashboard/web", name)
+			t.Errorf("dist/%s differs from the build of the sources: run `npm run build` in dashboard/web", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(committed)) {

@@ -1,9 +1,9 @@
-// Package browsertest tests the operators' page as its users meet it: a real
-// Chromium, `worker run` and `worker dev` as processes, a real Redis.
+// Package browsertest tests the dashboard with a real Chromium and a real Redis, and with
+// `worker run` and `worker dev` as processes.
 //
-// The tests of Go start what is needed and run one scenario each, a file in
-// scenarios for Node and Playwright. What a scenario cannot do itself, such as
-// killing the worker, it asks of Go over HTTP. One Chromium serves them all.
+// Each Go test starts the processes and runs one file of scenarios for Node and Playwright.
+// Scenarios ask Go over HTTP to do what they cannot, such as killing the worker. All tests
+// share one Chromium.
 //
 // `make images` takes the pictures in docs/img.
 package browsertest
