@@ -142,7 +142,7 @@ func TestWindowsOfOneKindThatNeverMeet(t *testing.T) {
 	all := window("Mon-Fri 09:00-18:00 Europe/Berlin")
 	for own, want := range map[string]string{
 		"Fri,Sat 17:59-23:00 Europe/Berlin": "<nil>",
-		"Fri,Sat 18:00-23:00 Europe/Berlin": "queues.email.send_windows.email: never open at the same time with that of \"*\", and jobs keep to both",
+		"Fri,Sat 18:00-23:00 Europe/Berlin": "queues.email.send_windows.email: never open at the same time as the window of \"*\", and jobs need both",
 	} {
 		limits := limits.Set{Queues: map[string]limits.Queue{"email": {
 			Kinds: []string{"email"}, SendWindows: map[string]sendwindow.Window{limits.AllKinds: all, "email": window(own)},

@@ -60,7 +60,7 @@ var gateMutants = []mutant{
 		"missing condition", "who stands by looks because of what is for all", "queue TestStandingBy",
 	},
 	{
-		"queue/lead.go", `if changed { // the leader does not know what is due after that`, `if !changed {`,
+		"queue/lead.go", `if changed { // the leader does not know when the next job is due`, `if !changed {`,
 		"swapped", "the leader looks after the round of another worker", "queue TestStandingByTellsOfItsRound",
 	},
 	{
