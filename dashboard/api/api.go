@@ -103,7 +103,7 @@ func New(config Config) (*API, error) {
 	if a.inspector = config.Inspector; a.inspector == nil {
 		a.inspector = inspect.New(config.Redis)
 	}
-	a.expect = &expectations{inspector: a.inspector, lanes: map[laneOf]*expected{}}
+	a.expect = &expectations{inspector: a.inspector}
 	a.watch = newWatch(a)
 	var err error
 	if a.lab, err = newLab(config.Redis); err != nil {

@@ -55,7 +55,7 @@ func (a *API) enqueueOne(r *request) (answer, error) {
 		return answer{}, err
 	}
 	out := receipt{ID: got.ID, Queue: got.Queue, Existing: got.Existing, State: string(got.State), Sure: string(inspect.NotKnown)}
-	if e, ok := a.expect.of(r.Context(), job, got); ok {
+	if e, ok := a.expect.of(r.Context(), got); ok {
 		out.ExpectedAt, out.HeldBy, out.Sure, out.Text = at(e.At), holdOf(e.HeldBy), string(e.Sure), e.String()
 		out.stopJSON = stopOf(e.Pause, e.Unserved)
 		if e.State == lifecycle.StateWaiting {
