@@ -47,7 +47,7 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 	switch job.Priority {
 	case "", High, Normal, Low:
 	default:
-		wrong("priority", "%s is none of high, normal, low", check.Quote(string(job.Priority)))
+		wrong("priority", "%s is not a priority: use high, normal or low", check.Quote(string(job.Priority)))
 	}
 	due := job.dueSecond(now, wrong)
 	if !job.Deadline.IsZero() {
@@ -57,7 +57,7 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 		case job.Deadline.Sub(now) > check.MaxAhead:
 			wrong("deadline", "%s is more than 10 years ahead", job.Deadline.UTC().Format(time.RFC3339))
 		case due > 0 && job.Deadline.Unix() <= due:
-			wrong("deadline", "it comes before the job may go")
+			wrong("deadline", "must be after the job's earliest time (at or in)")
 		}
 	}
 	if job.MaxAttempts < 0 || job.MaxAttempts > maxAttempts {
@@ -75,13 +75,13 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 	}
 	switch {
 	case job.KeyUntil != Forgotten && job.KeyUntil != Ended:
-		wrong("key_until", "%s is neither empty nor ended", check.Quote(string(job.KeyUntil)))
+		wrong("key_until", "%s is not valid: use \"ended\" or leave it empty", check.Quote(string(job.KeyUntil)))
 	case job.KeyUntil != Forgotten && job.KeyWindow != 0:
 		wrong("key_window", "set key_until or key_window, not both")
 	case job.KeyWindow != 0 && (job.KeyWindow < time.Second || job.KeyWindow > maxKeyWindow):
 		wrong("key_window", "%v is not within 1s to 720h", job.KeyWindow)
 	case job.Key == "" && (job.KeyUntil != Forgotten || job.KeyWindow != 0):
-		wrong("key", "it is empty, and key_until and key_window speak of it")
+		wrong("key", "required with key_until or key_window")
 	}
 	if job.Retention < 0 || job.Retention > check.MaxAhead {
 		wrong("retention", "%v is not within 0 to 10 years", job.Retention)
@@ -127,7 +127,7 @@ func (job Job) dueSecond(now time.Time, wrong func(field, format string, args ..
 		return 0
 	}
 	if at.Year() < 2000 {
-		wrong(field, "the year %d is a mistake", at.Year())
+		wrong(field, "the year %d is before 2000", at.Year())
 		return 0
 	}
 	if at.Sub(now) > check.MaxAhead {
@@ -170,10 +170,10 @@ func headersProblem(headers map[string]string) string {
 		value := headers[name]
 		bytes += len(name) + len(value)
 		if !headerPattern.MatchString(name) {
-			return fmt.Sprintf("the name %s is not of a-z, 0-9 and '-'", check.Quote(name))
+			return fmt.Sprintf("the name %s must have only a-z, 0-9 and '-'", check.Quote(name))
 		}
 		if strings.HasPrefix(name, asynqwire.HeaderPrefix) {
-			return fmt.Sprintf("the name %s is taken: it begins with %s", check.Quote(name), asynqwire.HeaderPrefix)
+			return fmt.Sprintf("the name %s is reserved: it begins with %s", check.Quote(name), asynqwire.HeaderPrefix)
 		}
 		if reason := check.Text(value, MaxHeaderBytes); value != "" && reason != "" {
 			return name + ": " + reason

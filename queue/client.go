@@ -186,9 +186,9 @@ func (r *Result) read(answer any, a accepted) {
 	case -1:
 		err = fmt.Errorf("%w: job %s in queue %q, with another kind or payload", ErrConflict, check.Quote(a.id), a.queue)
 	case -2:
-		err = fmt.Errorf("%w: %d jobs of the tenant wait in queue %q, at most %d may", ErrBacklogFull, read.Int(), a.queue, read.Int())
+		err = fmt.Errorf("%w: %d jobs of the tenant wait in queue %q; the maximum is %d", ErrBacklogFull, read.Int(), a.queue, read.Int())
 	case -4:
-		err = fmt.Errorf("%w: %d jobs wait in queue %q, at most %d may", ErrBacklogFull, read.Int(), a.queue, read.Int())
+		err = fmt.Errorf("%w: %d jobs wait in queue %q; the maximum is %d", ErrBacklogFull, read.Int(), a.queue, read.Int())
 	case -3:
 		limit, most, wanted, field := read.Text(), read.Text(), read.Text(), "cost"
 		if unit := read.Text(); unit != "" {
@@ -196,7 +196,7 @@ func (r *Result) read(answer any, a accepted) {
 		}
 		err = validation.Field(field, fmt.Sprintf("%s is more than limit %s ever admits at once (%s)", wanted, check.Quote(limit), most))
 	case -5:
-		err = fmt.Errorf("enqueue in %q: certainly not enqueued: what Redis holds for job %s, or for its queue, is damaged: %s",
+		err = fmt.Errorf("enqueue in %q: certainly not enqueued: the data of job %s or of its queue in Redis is damaged: %s",
 			a.queue, check.Quote(a.id), read.Text())
 	default:
 		err = fmt.Errorf("enqueue: unexpected answer %d", code)

@@ -43,14 +43,14 @@ func TestHostileJobs(t *testing.T) {
 		"no kind":             {func(j *Job) { j.Kind = "" }, "kind", "1 to 64"},
 		"kind with braces":    {func(j *Job) { j.Kind = "{x}" }, "kind", "1 to 64"},
 		"queue with braces":   {func(j *Job) { j.Queue = "a}:t:X" }, "queue", "1 to 64"},
-		"priority":            {func(j *Job) { j.Priority = "urgent" }, "priority", "none of high, normal, low"},
-		"the year 1":          {func(j *Job) { j.At = time.Date(1, 2, 3, 0, 0, 0, 0, time.UTC) }, "at", "the year 1 is a mistake"},
+		"priority":            {func(j *Job) { j.Priority = "urgent" }, "priority", "is not a priority: use high, normal or low"},
+		"the year 1":          {func(j *Job) { j.At = time.Date(1, 2, 3, 0, 0, 0, 0, time.UTC) }, "at", "the year 1 is before 2000"},
 		"the year 9999":       {func(j *Job) { j.At = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) }, "at", "more than 10 years ahead"},
 		"in and at":           {func(j *Job) { j.At = time.Now(); j.In = time.Second }, "in", "not both"},
 		"in the past":         {func(j *Job) { j.In = -1 }, "in", "negative"},
 		"deadline in year 1":  {func(j *Job) { j.Deadline = time.Date(1, 2, 3, 0, 0, 0, 0, time.UTC) }, "deadline", "has passed"},
 		"deadline in 9999":    {func(j *Job) { j.Deadline = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) }, "deadline", "more than 10 years"},
-		"deadline before at":  {func(j *Job) { j.In = time.Hour; j.Deadline = time.Now().Add(time.Minute) }, "deadline", "before the job may go"},
+		"deadline before at":  {func(j *Job) { j.In = time.Hour; j.Deadline = time.Now().Add(time.Minute) }, "deadline", "after the job's earliest time"},
 		"cost -1":             {func(j *Job) { j.Cost = -1 }, "cost", "at least 1"},
 		"cost over capacity":  {func(j *Job) { j.Cost = 21 }, "cost", `21 is more than limit "tenant" ever admits at once (20)`},
 		"cost of 10^18":       {func(j *Job) { j.Cost = 1e18 }, "cost", "more than"},
@@ -163,7 +163,7 @@ func TestBacklogCap(t *testing.T) {
 	for _, result := range r.client.EnqueueMany(t.Context(), jobs) {
 		if result.Err == nil {
 			accepted++
-		} else if !errors.Is(result.Err, ErrBacklogFull) || !strings.Contains(result.Err.Error(), "at most 3 may") {
+		} else if !errors.Is(result.Err, ErrBacklogFull) || !strings.Contains(result.Err.Error(), "the maximum is 3") {
 			t.Errorf("refused with %v", result.Err)
 		}
 	}

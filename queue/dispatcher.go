@@ -157,7 +157,7 @@ func (d *dispatcher) Run(ctx context.Context) {
 			return
 		case err != nil:
 			if !failing {
-				d.logger.Warn("dispatch fails; it goes on trying", logkey.Queue, d.queue, logkey.Error, err)
+				d.logger.Warn("dispatch failed; retrying", logkey.Queue, d.queue, logkey.Error, err)
 			}
 			failing = true
 			wait = 200 * time.Millisecond

@@ -211,7 +211,7 @@ func TestResults(t *testing.T) {
 
 func TestResultsAreRefused(t *testing.T) {
 	t.Parallel()
-	if err := SetResult(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "not that of a handler") {
+	if err := SetResult(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "is not from a handler") {
 		t.Errorf("outside of a handler: %v", err)
 	}
 	r := startRig(t, 2, limitsOf(), nil)
@@ -235,7 +235,7 @@ func TestResultsAreRefused(t *testing.T) {
 	bad := r.add(t, func(job *Job) { job.Tenant = "bad" })
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Archived), 1)
-	if err := SetResult(late, 2); err == nil || !strings.Contains(err.Error(), "over") {
+	if err := SetResult(late, 2); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("after the call: %v", err)
 	}
 	id := r.add(t, nil)
@@ -278,7 +278,7 @@ func TestHandleResult(t *testing.T) {
 	if got, err := r.client.Result(t.Context(), r.queue, bad); err != nil || got.Outcome != lifecycle.Archived {
 		t.Errorf("Result = %+v, %v", got, err)
 	}
-	if reason := r.archived(t)[large]; !strings.Contains(reason, "the call was made, but its result is lost") || calls.Load() != 3 {
+	if reason := r.archived(t)[large]; !strings.Contains(reason, "the call was made, but its result cannot be stored") || calls.Load() != 3 {
 		t.Errorf("archived with %q after %d calls", reason, calls.Load())
 	}
 }

@@ -138,7 +138,7 @@ func ExampleJob_deadline() {
 	fmt.Println(ended(client, receipt).Outcome)
 	// Output:
 	// scheduled <nil>
-	// deadline: it comes before the job may go
+	// deadline: must be after the job's earliest time (at or in)
 	// waiting <nil>
 	// expired
 }

@@ -128,10 +128,10 @@ func (w *Worker) check(ctx context.Context, first bool) error {
 		return fmt.Errorf("queue: %w", err)
 	}
 	if policy == "" && first {
-		w.logger.Warn("cannot see whether this redis evicts keys; it must have maxmemory-policy noeviction")
+		w.logger.Warn("cannot check whether this redis evicts keys; make sure that maxmemory-policy is noeviction")
 	}
 	if facts["aof_enabled"] == "0" && first {
-		w.logger.Warn("this redis does not write an append-only file: jobs accepted since its last snapshot are lost with it; set appendonly yes")
+		w.logger.Warn("this redis has no append-only file: if it crashes, jobs accepted since its last snapshot are lost; set appendonly yes")
 	}
 	return w.checkQueues(ctx)
 }
@@ -148,11 +148,11 @@ func (w *Worker) checkQueues(ctx context.Context) error {
 		besides[i] = asynqwire.AggregatorBeside(ctx, pipe, queue)
 	}
 	if err := store.Execute(ctx, pipe); err != nil {
-		return fmt.Errorf("queue: look at the queues: %w", err)
+		return fmt.Errorf("queue: check the queues: %w", err)
 	}
 	for i, beside := range besides {
 		if beside.Val() > 0 {
-			return fmt.Errorf("queue: another asynq server aggregates the groups of queue %q, which are our lanes: give it a queue of its own", w.config.Queues[i])
+			return fmt.Errorf("queue: an asynq server aggregates the groups of queue %q, which are lanes of jobs: give that server a queue of its own", w.config.Queues[i])
 		}
 	}
 	return nil
@@ -168,7 +168,7 @@ func (w *Worker) checkOn(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			w.logger.Error("redis is not fit", logkey.Error, err)
+			w.logger.Error("the check of redis failed", logkey.Error, err)
 		}
 		w.setReady(err)
 	})

@@ -96,7 +96,7 @@ func (e end) callback(job *Running) (json.RawMessage, error) {
 func (e end) nextOf(queue string, job *Running) (fields []string, jobs []Job, err error) {
 	var next followUps
 	if err := json.Unmarshal([]byte(e.next), &next); err != nil {
-		return nil, nil, fmt.Errorf("read what follows job %s: %w", check.Quote(job.ID), err)
+		return nil, nil, fmt.Errorf("read the follow-ups of job %s: %w", check.Quote(job.ID), err)
 	}
 	add := func(field string, child Job) {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", queue, job.ID, field, e.times))
@@ -193,17 +193,17 @@ func (g *gate) followed(ctx context.Context, job *Running) verdict {
 		case followed:
 			return e.verdict()
 		case refused:
-			g.logger.Error("what should follow a job was refused", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
+			g.logger.Error("follow-ups were rejected", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 			if e.outcome == lifecycle.Done {
-				return archive(lifecycle.Archived, fmt.Errorf("the call was made, but what should follow was refused: %w", err))
+				return archive(lifecycle.Archived, fmt.Errorf("the call was made, but its follow-ups were rejected: %w", err))
 			}
-			return archive(e.outcome, fmt.Errorf("%w; what should follow was refused: %w", shortened(e.reason), err))
+			return archive(e.outcome, fmt.Errorf("%w; its follow-ups were rejected: %w", shortened(e.reason), err))
 		case later:
-			g.logger.Warn("what follows a job must wait", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
+			g.logger.Warn("follow-ups cannot be enqueued now; retrying later", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 			pause := followPause/2 + rand.N(followPause)
-			return verdict{outcome: lifecycle.Parked, err: &retryError{err: fmt.Errorf("ended as %s; what follows waits: %w", e.outcome, err), after: pause}}
+			return verdict{outcome: lifecycle.Parked, err: &retryError{err: fmt.Errorf("ended as %s; its follow-ups wait: %w", e.outcome, err), after: pause}}
 		}
-		g.logger.Warn("redis does not take what follows a job", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
+		g.logger.Warn("enqueueing follow-ups failed; retrying", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 		select {
 		case <-g.ended:
 			return parked() // the worker has stopped; another one goes on

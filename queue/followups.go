@@ -64,7 +64,7 @@ func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Tim
 	a, err := job.accept(queue, now)
 	errs := []error{err}
 	if field := job.tooDeep(maxChained); field != "" {
-		errs = append(errs, validation.Field(field, fmt.Sprintf("more than %d jobs follow one another", maxChained)))
+		errs = append(errs, validation.Field(field, fmt.Sprintf("more than %d levels of follow-ups", maxChained)))
 	} else {
 		errs = append(errs, c.checkNext(ctx, job, now, "")...)
 	}
@@ -85,7 +85,7 @@ func (c *Client) accept(ctx context.Context, job Job, queue string, now time.Tim
 		if job.OnSuccess != nil {
 			field = "on_success"
 		}
-		return accepted{}, validation.Field(field, fmt.Sprintf("what follows the job takes %d bytes, more than %d; store large payloads elsewhere and enqueue references",
+		return accepted{}, validation.Field(field, fmt.Sprintf("the follow-ups take %d bytes, more than %d; store large payloads elsewhere and enqueue references",
 			len(text), maxNextBytes))
 
 	}
@@ -175,11 +175,11 @@ func callbackProblem(text string) string {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return "it is not an absolute http or https URL"
 	case u.User != nil:
-		return "user and password do not belong into it"
+		return "must not contain a user or password"
 	case u.Hostname() == "":
 		return "it has no host"
 	case strings.ContainsFunc(u.Host, func(c rune) bool { return c <= ' ' || c == 0x7f }):
-		return "its host is no name"
+		return "its host is invalid"
 	}
 	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {

@@ -190,12 +190,12 @@ func (g *gate) askSlot(ctx context.Context, job *Running) (grant, error) {
 	return slot, nil
 }
 
-var errStopping = errors.New("the worker stops")
+var errStopping = errors.New("the worker is stopping")
 
 // pauseAfter logs an error of Redis and waits before the next try. It returns an error if
 // the run ends or the worker stops meanwhile.
 func (g *gate) pauseAfter(ctx context.Context, what string, job *Running, err error) error {
-	g.logger.Warn("redis does not answer", "step", what, logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
+	g.logger.Warn("a request to redis failed; retrying", "step", what, logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 	return g.pause(ctx, 200*time.Millisecond)
 }
 

@@ -73,7 +73,7 @@ func (h *heart) beat(ctx context.Context) {
 		err = h.send(ctx, text, now)
 	}
 	if err != nil && !h.failing && ctx.Err() == nil {
-		h.logger.Warn("the worker cannot tell that it lives; it goes on trying", logkey.Error, err)
+		h.logger.Warn("heartbeat failed; retrying", logkey.Error, err)
 	}
 	h.failing = err != nil
 }

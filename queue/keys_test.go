@@ -109,8 +109,8 @@ func TestCaps(t *testing.T) {
 	for _, tenant := range []string{"a", "a", "a", "a", "b", "b", "b"} {
 		jobs = append(jobs, Job{Kind: "call", Queue: r.queue, Tenant: tenant})
 	}
-	want := []string{"", "", "", `backlog is full: 3 jobs of the tenant wait in queue "` + r.queue + `", at most 3 may`, "", "",
-		`backlog is full: 5 jobs wait in queue "` + r.queue + `", at most 5 may`}
+	want := []string{"", "", "", `backlog is full: 3 jobs of the tenant wait in queue "` + r.queue + `"; the maximum is 3`, "", "",
+		`backlog is full: 5 jobs wait in queue "` + r.queue + `"; the maximum is 5`}
 	for i, result := range r.client.EnqueueMany(t.Context(), jobs) {
 		got := ""
 		if result.Err != nil {

@@ -33,7 +33,7 @@ func (g *gate) endLate(job *Running, v verdict) verdict {
 			g.live.endedLate(job.ID)
 			return lost()
 		}
-		g.logger.Warn("redis does not take the end of a run", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
+		g.logger.Warn("recording the end of a lost run failed; retrying", logkey.Queue, g.queue, logkey.Job, job.ID, logkey.Error, err)
 		select {
 		case <-g.ended:
 			return lost()

@@ -394,13 +394,13 @@ func TestHostileHeaders(t *testing.T) {
 	}{
 		"too many":      {more, "17 are more than 16"},
 		"too long":      {long, "1025 bytes of names and values are more than 1024"},
-		"ours":          {map[string]string{"headgate-tenant": "x"}, "is taken"},
-		"upper case":    {map[string]string{"Trace": "x"}, `"Trace" is not of a-z`},
-		"no name":       {map[string]string{"": "x"}, `"" is not of a-z`},
+		"ours":          {map[string]string{"headgate-tenant": "x"}, "is reserved"},
+		"upper case":    {map[string]string{"Trace": "x"}, `"Trace" must have only a-z`},
+		"no name":       {map[string]string{"": "x"}, `"" must have only a-z`},
 		"newline":       {map[string]string{"x": "a\r\nb"}, "x: \"a\\r\\nb\" has control characters"},
 		"not UTF-8":     {map[string]string{"x": "\xff"}, "x: it is not UTF-8"},
 		"a long name":   {map[string]string{strings.Repeat("x", 2000): ""}, "2000 bytes"},
-		"a hostile one": {map[string]string{strings.Repeat("\x00", 2000): ""}, "is not of a-z"},
+		"a hostile one": {map[string]string{strings.Repeat("\x00", 2000): ""}, "must have only a-z"},
 	} {
 		reason := headersProblem(test.headers)
 		if !strings.Contains(reason, test.want) || len(reason) > 300 {

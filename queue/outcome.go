@@ -234,8 +234,8 @@ func (e *retryError) Unwrap() error { return e.err }
 var (
 	errParked  = errors.New("waits in its lane for a slot")
 	errExpired = errors.New("expired: its deadline passed before it could go")
-	errUnsure  = errors.New("what came of an earlier call is not known")
-	errCrashed = errors.New("crashed: its workers died while they called it")
+	errUnsure  = errors.New("the outcome of an earlier call is not known")
+	errCrashed = errors.New("crashed: its workers died during its calls")
 )
 
 // canceled reports whether a call was cut off: its error is a cancellation, and ctx is done.

@@ -207,7 +207,7 @@ func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (stor
 		wrong("job.key", "leave it out: each tick has a job of its own")
 	}
 	if !p.Job.Deadline.IsZero() {
-		wrong("job.deadline", "leave it out: one moment cannot hold for every tick")
+		wrong("job.deadline", "leave it out: one time cannot fit every tick")
 	}
 	plain := p.Job
 	plain.At, plain.In, plain.Key, plain.Deadline = time.Time{}, 0, "", time.Time{}

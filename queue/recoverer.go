@@ -75,7 +75,7 @@ func (r *recoverer) Run(ctx context.Context) {
 			return
 		}
 		if err != nil && !failing {
-			r.logger.Warn("recovery cannot look at leases; it goes on trying", logkey.Queue, r.queue, logkey.Error, err)
+			r.logger.Warn("recovery cannot read leases; retrying", logkey.Queue, r.queue, logkey.Error, err)
 		}
 		failing = err != nil
 		timer.Reset(wait)

@@ -38,7 +38,7 @@ func ParseRedisURL(text string) (*redis.UniversalOptions, error) {
 	case "rediss":
 		options.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	default:
-		return fail("scheme %s is none of redis, rediss, unix, redis+sentinel, redis+cluster", check.Quote(scheme))
+		return fail("scheme %s is not supported: use redis, rediss, unix, redis+sentinel or redis+cluster", check.Quote(scheme))
 	}
 	credentials, hosts := "", rest
 	if at := strings.LastIndex(rest, "@"); at >= 0 {
@@ -58,12 +58,12 @@ func ParseRedisURL(text string) (*redis.UniversalOptions, error) {
 		return fail("the only parameter is db")
 	} else if values.Has("db") {
 		if !readDB(values.Get("db"), options) {
-			return fail("database %s is not a number from 0", check.Quote(values.Get("db")))
+			return fail("database %s is not a number of 0 or more", check.Quote(values.Get("db")))
 		}
 	}
 	if base == "unix" {
 		if mode != "" || !strings.HasPrefix(hosts, "/") {
-			return fail("unix:// wants the path of a socket, such as unix:///run/redis.sock")
+			return fail("unix:// needs the path of a socket, such as unix:///run/redis.sock")
 		}
 		options.Addrs = []string{hosts}
 		return options, nil
@@ -81,13 +81,13 @@ func ParseRedisURL(text string) (*redis.UniversalOptions, error) {
 		port = "26379"
 		options.MasterName, path, _ = strings.Cut(path, "/")
 		if options.MasterName == "" {
-			return fail("sentinels want the name of the master: redis+sentinel://host/master")
+			return fail("the name of the master is missing: write redis+sentinel://host/master")
 		}
 	default:
-		return fail("scheme %s is none of redis, rediss, unix, redis+sentinel, redis+cluster", check.Quote(scheme))
+		return fail("scheme %s is not supported: use redis, rediss, unix, redis+sentinel or redis+cluster", check.Quote(scheme))
 	}
 	if path != "" && !readDB(path, options) {
-		return fail("database %s is not a number from 0", check.Quote(path))
+		return fail("database %s is not a number of 0 or more", check.Quote(path))
 	}
 	for host := range strings.SplitSeq(list, ",") {
 		if host == "" {
@@ -103,7 +103,7 @@ func ParseRedisURL(text string) (*redis.UniversalOptions, error) {
 		options.Addrs = append(options.Addrs, net.JoinHostPort(name, hostPort))
 	}
 	if mode == "" && len(options.Addrs) > 1 {
-		return fail("several hosts want redis+sentinel:// or redis+cluster://")
+		return fail("several hosts need redis+sentinel:// or redis+cluster://")
 	}
 	return options, nil
 }

@@ -61,7 +61,7 @@ func (d *dispatcher) replanAfterHolds(ctx context.Context) {
 		}
 		for _, tenant := range d.replans.take() {
 			if err := effective.Replan(ctx, d.redis, d.queue, tenant); err != nil && ctx.Err() == nil {
-				d.logger.Warn("lanes cannot be asked anew after a hold; the sweep does so", logkey.Queue, d.queue, logkey.Error, err)
+				d.logger.Warn("planning lanes again after a hold failed; the sweep will do it", logkey.Queue, d.queue, logkey.Error, err)
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func (d *dispatcher) replanAfterSteps(ctx context.Context) {
 			return
 		case <-d.stepped:
 		}
-		d.logger.Warn("redis's clock was set back; lanes are asked anew when they may go", logkey.Queue, d.queue)
+		d.logger.Warn("redis's clock was set back; planning all lanes again", logkey.Queue, d.queue)
 		failing := false
 		for {
 			err := effective.Replan(ctx, d.redis, d.queue, "")
@@ -86,7 +86,7 @@ func (d *dispatcher) replanAfterSteps(ctx context.Context) {
 				break
 			}
 			if ctx.Err() == nil && !failing {
-				d.logger.Warn("lanes cannot be asked anew; it goes on trying", logkey.Queue, d.queue, logkey.Error, err)
+				d.logger.Warn("planning lanes again failed; retrying", logkey.Queue, d.queue, logkey.Error, err)
 			}
 			failing = true
 			select {

@@ -26,7 +26,7 @@ const maxResult = 64 << 10
 func SetResult(ctx context.Context, value any) error {
 	slot, ok := ctx.Value(resultKey{}).(*callResult)
 	if !ok {
-		return errors.New("queue: SetResult: the context is not that of a handler")
+		return errors.New("queue: SetResult: ctx is not from a handler")
 	}
 	encoded, err := encodePayload(value)
 	if err != nil {
@@ -58,7 +58,7 @@ func HandleResult[T, R any](w *Worker, kind Kind[T], fn func(context.Context, T)
 type resultError struct{ err error }
 
 func (e *resultError) Error() string {
-	return "the call was made, but its result is lost: " + e.err.Error()
+	return "the call was made, but its result cannot be stored: " + e.err.Error()
 }
 func (e *resultError) Unwrap() error   { return e.err }
 func (e *resultError) Permanent() bool { return true }
@@ -80,7 +80,7 @@ func (r *callResult) set(value []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
-		return errors.New("queue: SetResult: the call is over")
+		return errors.New("queue: SetResult: the call has ended")
 	}
 	r.value = slices.Clone(value)
 	return nil

@@ -100,7 +100,7 @@ func Current(ctx context.Context) (job Running, ok bool) {
 func SetActual(ctx context.Context, costs map[string]int64) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
-		return errors.New("queue: SetActual: the context is not that of a handler")
+		return errors.New("queue: SetActual: ctx is not from a handler")
 	}
 	if _, problem := store.EncodeCosts(costs); problem != "" {
 		return fmt.Errorf("queue: SetActual: %s", problem)
@@ -131,10 +131,10 @@ func PauseAccount(ctx context.Context, length time.Duration, reason string) erro
 func pauseAfter(ctx context.Context, who string, length time.Duration, reason string) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
-		return errors.New("queue: pause: the context is not that of a handler")
+		return errors.New("queue: pause: ctx is not from a handler")
 	}
 	if length <= 0 {
-		return fmt.Errorf("queue: pause: the length %v is not above 0", length)
+		return fmt.Errorf("queue: pause: the length %v is not positive", length)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -111,7 +111,7 @@ func (g *gate) settle(q settleQuestion) settled {
 			return answer
 		}
 		repeated = repeated || !certain(err)
-		g.logger.Warn("redis does not take a settlement", logkey.Queue, g.queue, logkey.Job, q.id, "outcome", q.outcome, logkey.Error, err)
+		g.logger.Warn("settlement failed; retrying", logkey.Queue, g.queue, logkey.Job, q.id, "outcome", q.outcome, logkey.Error, err)
 		select {
 		case <-g.ended:
 			return settled{mine: true} // the worker has stopped; another one recovers the job

@@ -70,7 +70,7 @@ func (t *ticks) Run(ctx context.Context) {
 			// It is not known where the round stopped, so load everything again.
 			t.loaded, wait = false, ticksEvery
 			if !t.failing {
-				t.logger.Warn("periodic jobs do not fire; it goes on trying", logkey.Error, err)
+				t.logger.Warn("firing periodic jobs failed; retrying", logkey.Error, err)
 			}
 		} else if t.failing {
 			t.logger.Info("periodic jobs fire again")
@@ -185,7 +185,7 @@ func (t *ticks) fire(ctx context.Context, due []*entry, now int64, attended bool
 	refuse := func(s shot, err error) {
 		if s.refused != s.tick {
 			s.refused = s.tick
-			t.logger.Warn("a periodic job was refused; it is tried again until its next tick",
+			t.logger.Warn("a periodic job was rejected; retrying until its next tick",
 				logPeriodic, s.id, logTick, time.Unix(s.tick, 0).UTC(), logkey.Error, err)
 		}
 		s.next = s.tick

@@ -202,14 +202,14 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.setReady(nil)
 
 	<-ctx.Done()
-	w.setReady(errors.New("the worker stops"))
+	w.setReady(errors.New("the worker is stopping"))
 	stop()
 	parts.Wait()
 	close(stopping)
 	w.finish(running, cutOff)
 	for _, r := range recoverers {
 		if err := r.abandon(); err != nil { // other workers recover them
-			w.logger.Warn("jobs whose calls go on are not given back", logkey.Queue, r.queue, logkey.Error, err)
+			w.logger.Warn("cannot give back jobs whose calls go on; other workers recover them", logkey.Queue, r.queue, logkey.Error, err)
 		}
 	}
 	return nil

@@ -102,7 +102,7 @@ func TestHostileInput(t *testing.T) {
 		"no payload":          {[]string{"--payload", ""}, "payload: it is missing"},
 		"payload too large":   {[]string{"--payload", `"` + strings.Repeat("x", 1<<20) + `"`}, "payload: 1048578 bytes are more than 1048576"},
 		"payload of a file":   {[]string{"--payload", "@/does/not/exist"}, "--payload: open /does/not/exist"},
-		"year 1":              {[]string{"--at", "0001-01-01T00:00:00Z"}, "at: the year 1 is a mistake"},
+		"year 1":              {[]string{"--at", "0001-01-01T00:00:00Z"}, "at: the year 1 is before 2000"},
 		"year 9999":           {[]string{"--at", "9999-01-01T00:00:00Z"}, "at: 9999-01-01T00:00:00Z is more than 10 years ahead"},
 		"no time":             {[]string{"--at", "tomorrow"}, `at: "tomorrow" is not a time`},
 		"deadline has passed": {[]string{"--deadline", "2020-01-01T00:00:00Z"}, "deadline: 2020-01-01T00:00:00Z has passed"},
@@ -121,9 +121,9 @@ func TestHostileInput(t *testing.T) {
 		"max attempts 0":      {[]string{"--max-attempts", "0"}, "max_attempts: 0"},
 		"attribute twice":     {[]string{"--attribute", "d=1", "--attribute", "d=2"}, `--attribute: "d" stands twice`},
 		"header":              {[]string{"--header", "x"}, `--header: "x" is not name=value`},
-		"header taken":        {[]string{"--header", "headgate-tenant=x"}, `headers: the name "headgate-tenant" is taken`},
+		"header taken":        {[]string{"--header", "headgate-tenant=x"}, `headers: the name "headgate-tenant" is reserved`},
 		"attribute tenant":    {[]string{"--attribute", "tenant=x"}, "attributes: the name"},
-		"priority":            {[]string{"--priority", "urgent"}, `priority: "urgent" is none of high, normal, low`},
+		"priority":            {[]string{"--priority", "urgent"}, `priority: "urgent" is not a priority: use high, normal or low`},
 		"at and in":           {[]string{"--at", "2099-01-01T00:00:00Z", "--in", "1h"}, "in: set at or in, not both"},
 		"endless payload":     {[]string{"--payload", "@/dev/zero"}, "--payload: it is larger than 2097152 bytes"},
 		"empty key":           {[]string{"--key", ""}, "key: it is empty"},
@@ -185,7 +185,7 @@ func TestBulk(t *testing.T) {
 	}
 	for i, want := range []string{
 		`"line":5,"reason":"cost: 0: a call costs at least 1"`, `did you mean \"deadline\"?`, "tenant: duplicate field", "tenant: want a text, not number",
-		"want one object a line", "not UTF-8", "at: the year 1 is a mistake", "more than one object", "longer than",
+		"want one object a line", "not UTF-8", "at: the year 1 is before 2000", "more than one object", "longer than",
 	} {
 		if line := strings.Split(string(rejected), "\n")[i]; !strings.Contains(line, want) {
 			t.Errorf("rejected line %d is %.200s; want %s", i, line, want)
@@ -306,7 +306,7 @@ func TestSendTellsAllMistakes(t *testing.T) {
 			[]string{"--kind", "webhook", "--payload", "{", "--at", "soon", "--attribute", "a", "--header", "b", "--priority", "urgent", "--max-attempts", "-1"},
 			[]string{
 				`--attribute: "a" is not name=value`, `--header: "b" is not name=value`, `--payload: "{" is not JSON`, `at: "soon" is not a time`,
-				"tenant: it is empty", `priority: "urgent" is none of`, "max_attempts: -1 is not",
+				"tenant: it is empty", `priority: "urgent" is not a priority`, "max_attempts: -1 is not",
 			},
 		},
 	} {

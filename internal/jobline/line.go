@@ -213,7 +213,7 @@ func (l Line) jobAt(depth int, payloads Payloads) (queue.Job, error) {
 		if err != nil {
 			wrong(field, "%.40q is not a time such as 2026-01-31T09:00:00Z", *from)
 		} else if t.Year() < 2000 {
-			wrong(field, "the year %d is a mistake", t.Year())
+			wrong(field, "the year %d is before 2000", t.Year())
 			return time.Time{}
 		}
 		return t
