@@ -104,7 +104,7 @@ type Job struct {
 // Priority orders the jobs of one tenant.
 type Priority string
 
-// The priorities.
+// The priorities of a [Job].
 const (
 	High   Priority = "high"
 	Normal Priority = "normal"

@@ -33,7 +33,7 @@ type Gating struct {
 
 	// Only if Decision is "parked".
 	Reason ParkReason
-	Limit  string // the limit whose next slot was far; "" if Reason is not about a limit
+	Limit  string // the limit that holds the job; "" if Reason is not about a limit
 
 	Asked time.Duration // duration of the request to Redis for another slot; 0: there was none
 
@@ -46,7 +46,7 @@ type Gating struct {
 // ParkReason is the reason why a worker sent a job back to its lane.
 type ParkReason string
 
-// The reasons.
+// The reasons to park a job.
 const (
 	ParkedByLimit       ParkReason = "limit"       // its next slot is far
 	ParkedByConcurrency ParkReason = "concurrency" // all permits of a concurrency limit are taken

@@ -25,7 +25,8 @@ import (
 // leader, and each tick is enqueued exactly once. Ticks go by Redis's clock. If that clock is
 // set back, no tick fires twice: periodic jobs pause until the clock has caught up.
 type Periodic struct {
-	// ID names the entry: 1 to 200 bytes of UTF-8 without control characters. Required.
+	// ID identifies the periodic job: 1 to 200 bytes of UTF-8 without control characters.
+	// Required.
 	ID string
 
 	// Spec is the schedule: "minute hour day-of-month month day-of-week" as in crontab,
