@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// TestAbsenceIsNoCredit: a tenant that comes to a shared limit which another used
-// alone gets its half from then on, and nothing for the time before.
+// TestAbsenceIsNoCredit: a tenant that joins a shared limit which another tenant used alone
+// gets half of it from then on, and nothing for the time before.
 func TestAbsenceIsNoCredit(t *testing.T) {
 	t.Parallel()
 	const alone, both = 200, 200

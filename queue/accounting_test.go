@@ -22,11 +22,11 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// TestAccounting: whatever workers do with the slots that they were given, calls keep to
-// their limits, without any tolerance. Redis runs the scripts, and this is the exact model
-// of what may have left: two workers ask for jobs in any order, send each at any moment
-// from its earliest to its latest, or too late, so that they ask for another slot, or give
-// it back; calls cost less than was estimated; limits change; the clock of Redis is set.
+// TestAccounting: whatever workers do with their slots, calls keep to the limits exactly.
+// Redis runs the scripts, and the test models which calls may have left. Two workers ask
+// for jobs in random order. They send each job at a random moment of its slot, or are too
+// late and ask for another slot, or give the job back. Calls cost less than estimated,
+// limits change, and Redis's clock is set.
 func TestAccounting(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t) // it forgets the scripts of each run
@@ -53,8 +53,8 @@ func TestAccounting(t *testing.T) {
 	}
 }
 
-// TestLittleStepBackBeforeASlowerRate: a clock that is set back by less than a second costs
-// no more than that, also where the limit is lowered then.
+// TestLittleStepBackBeforeASlowerRate: if the clock is set back by less than a second, no
+// more than that time is lost, even if the limit is then lowered.
 func TestLittleStepBackBeforeASlowerRate(t *testing.T) {
 	t.Parallel()
 	for _, back := range []time.Duration{0, 900 * time.Millisecond} {
@@ -89,8 +89,8 @@ func TestLittleStepBackBeforeASlowerRate(t *testing.T) {
 	}
 }
 
-// TestGivenBackSlotIsOver: a job that was given back with its slot ahead has none any more
-// when the clock was set back to before that.
+// TestGivenBackSlotIsOver: a job that was given back with a future slot loses the slot when
+// the clock is then set back.
 func TestGivenBackSlotIsOver(t *testing.T) {
 	t.Parallel()
 	for _, step := range []time.Duration{0, -time.Minute} {
@@ -123,8 +123,8 @@ func TestGivenBackSlotIsOver(t *testing.T) {
 	}
 }
 
-// accounting is what a run of the model knows. Moments are µs of a true clock, which nobody
-// sets; that of Redis is ahead of it.
+// accounting is the state of the model. Times are µs of a true clock that is never set.
+// Redis's clock is ahead of it.
 type accounting struct {
 	*rand.Rand
 	clock  *redistest.Clock
@@ -142,7 +142,7 @@ type accounting struct {
 
 const modelQueue = "q"
 
-// limitsInForce are the numbers of both limits from a moment on.
+// limitsInForce has the numbers of both limits from a time on.
 type limitsInForce struct {
 	since               int64
 	rate, burst, shared int64 // tokens a second of a tenant and at once, and calls a second of all
@@ -184,7 +184,7 @@ func (m *accounting) one(values ...int64) int64 { return values[m.IntN(len(value
 
 func (m *accounting) now() int64 { return m.clock.Now().UnixMicro() - m.ahead }
 
-// until lets time pass until a moment has come.
+// until advances the time to a moment.
 func (m *accounting) until(at int64) {
 	if wait := at - m.now(); wait > 0 {
 		m.clock.Step(time.Duration(wait) * time.Microsecond)
@@ -211,8 +211,8 @@ func (m *accounting) publish(t *testing.T) {
 	m.limits = append(m.limits, l)
 }
 
-// step sets Redis's clock. The workers notice at once. While a job waits that was given back
-// the clock stays: see TestGivenBackSlotIsOver.
+// step sets Redis's clock, which the workers notice at once. It does nothing while a job
+// that was given back waits: see TestGivenBackSlotIsOver.
 func (m *accounting) step(*testing.T) {
 	if len(m.given) > 0 {
 		return
@@ -302,7 +302,7 @@ func (m *accounting) send(t *testing.T) {
 	m.until(last)
 }
 
-// late asks for another slot for all whose slot has passed.
+// late asks for another slot for each job whose slot has passed.
 func (m *accounting) late(t *testing.T) {
 	for i, j := range m.held {
 		if m.end(j) >= m.now() {
@@ -353,7 +353,7 @@ func (m *accounting) settle(t *testing.T, j heldJob, q settleQuestion) {
 	}
 }
 
-// law holds every two calls against both limits.
+// law checks every two calls against both limits.
 func (m *accounting) law(t *testing.T) {
 	slices.SortStableFunc(m.sent, func(a, b sentCall) int { return int(a.at - b.at) })
 	for _, tenant := range []string{"a", "b", ""} {
@@ -384,7 +384,7 @@ func (m *accounting) law(t *testing.T) {
 	}
 }
 
-// most is what the limits allowed at most in a time.
+// most returns the maximum that the limits allowed in a period.
 func (m *accounting) most(tenant string, from, to int64) (rate, burst int64) {
 	for i, l := range m.limits {
 		if l.since > to || i+1 < len(m.limits) && m.limits[i+1].since < from {
@@ -399,7 +399,7 @@ func (m *accounting) most(tenant string, from, to int64) (rate, burst int64) {
 	return rate, burst
 }
 
-// drain sends all that is left: no job is lost, and no bucket closed for ever.
+// drain sends all remaining jobs: none may be lost, and no bucket may stay closed.
 func (m *accounting) drain(t *testing.T) {
 	for range 3000 {
 		if m.waits == 0 {

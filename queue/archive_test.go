@@ -42,8 +42,8 @@ func fillArchive(t *testing.T, client redis.UniversalClient, queue string, n int
 	}
 }
 
-// TestArchiveIsNotCut: asynq deletes what is beyond 10,000 tasks and 90 days when it
-// archives one more, and our workers do not.
+// TestArchiveIsNotCut: when asynq archives a task, it deletes archived tasks beyond 10,000
+// and older than 90 days. Headgate's workers do not.
 func TestArchiveIsNotCut(t *testing.T) {
 	t.Parallel()
 	const jobs = 10_050
@@ -67,7 +67,7 @@ func TestArchiveIsNotCut(t *testing.T) {
 	}
 }
 
-// TestArchiveMoves: what asynq's tools would cut off is kept beside, and listed.
+// TestArchiveMoves: jobs that asynq's tools would delete are moved, and still listed.
 func TestArchiveMoves(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -169,7 +169,8 @@ func TestArchiveMoves(t *testing.T) {
 	}
 }
 
-// TestOldArchiveMoves: age alone moves jobs, and what is gone is dropped.
+// TestOldArchiveMoves: old jobs are moved however few there are, and deleted ones are
+// dropped.
 func TestOldArchiveMoves(t *testing.T) {
 	t.Parallel()
 	server, name := redistest.Shared(t), redistest.Queue(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// TestAsynqContract is what a new version of asynq has to pass: through its
-// public Inspector and Client, it sees what we did and we see what it did.
+// TestAsynqContract is what a new version of asynq has to pass: asynq's Inspector and
+// Client see what Headgate did, and Headgate sees what they did.
 func TestAsynqContract(t *testing.T) {
 	t.Run("asynq sees a waiting job", func(t *testing.T) {
 		r := startRig(t, 1, limitsOf(perTenant(100)), nil)

@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// backlog puts so many jobs in the lanes of so many tenants, of a queue whose
-// limits are its own, shared and per tenant.
+// backlog enqueues jobs of several tenants in a new queue with shared limits and limits per
+// tenant.
 func backlog(t testing.TB, server *redistest.Server, queue string, jobs, tenants, payload int) {
 	t.Helper()
 	limits := limits.Set{Queues: map[string]limits.Queue{queue: {Limits: []limits.Limit{sharedBy(2000), perTenant(5)}}}}
@@ -70,8 +70,8 @@ func TestMemoryOfAWaitingJob(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAHeldJob: 5,000 jobs in the hands of a worker take at most 100 MB of its
-// memory beside their payloads, also under the race detector, where stacks are larger.
+// TestMemoryOfAHeldJob: 5,000 held jobs take at most 100 MB of a worker's memory besides
+// their payloads, even under the race detector, where stacks are larger.
 func TestMemoryOfAHeldJob(t *testing.T) {
 	const jobs, payload, most = 5000, 2, 100_000_000
 	r := startRig(t, jobs, limits.Set{}, func(c *Config) { c.Concurrency = jobs })
@@ -101,7 +101,7 @@ func TestMemoryOfAHeldJob(t *testing.T) {
 	}
 }
 
-// waitingJobs is how many jobs wait in benchmarks.
+// waitingJobs returns the number of waiting jobs in benchmarks.
 func waitingJobs() int {
 	if testing.Short() {
 		return 5_000
@@ -109,8 +109,8 @@ func waitingJobs() int {
 	return 100_000
 }
 
-// BenchmarkDispatch is a round of dispatch over 100,000 waiting jobs (5,000 with
-// -short) of 1,000 tenants; what it released goes to nobody.
+// BenchmarkDispatch measures a round of dispatch with 100,000 waiting jobs (5,000 with
+// -short) of 1,000 tenants. The released jobs are not run.
 func BenchmarkDispatch(b *testing.B) {
 	server := redistest.Start(b)
 	queue := redistest.Queue(b)

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// TestNoFarSlotIsUsed: a slot that lies further ahead than any is given comes from a clock
-// that was set back. Neither the script nor the worker goes by it.
+// TestNoFarSlotIsUsed: a slot further ahead than slots are given is from before the clock
+// was set back. Neither the script nor the worker uses it.
 func TestNoFarSlotIsUsed(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(10)), nil)
 	client := r.server.Client()
@@ -47,8 +47,8 @@ func TestNoFarSlotIsUsed(t *testing.T) {
 	}
 }
 
-// TestKeptJobIsNotCalled: a job that is given back before its call is not one that was
-// being called, though it was marked; and a run that made no call says why it waits.
+// TestKeptJobIsNotCalled: a job that is given back before its call does not count as called,
+// although it was marked; and a run without a call reports why the job waits.
 func TestKeptJobIsNotCalled(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()

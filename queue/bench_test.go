@@ -20,8 +20,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// BenchmarkEnqueue holds a batch of 1,000 jobs, each by itself, and each by one of 50
-// concurrent callers, against asynq's own client, in turns: an op is 1,000 jobs of each.
+// BenchmarkEnqueue compares asynq's own client with 1,000 jobs in a batch, one at a time,
+// and from 50 concurrent callers, in turns: an op is 1,000 jobs of each.
 func BenchmarkEnqueue(b *testing.B) {
 	const n, callers = 1000, 50
 	server := redistest.Start(b)
@@ -75,8 +75,8 @@ func BenchmarkEnqueue(b *testing.B) {
 	}
 }
 
-// BenchmarkWake is how long a job waits for the permit of the one before it:
-// from the end of one call to the beginning of the next, one at a time.
+// BenchmarkWake measures how long a job waits for the permit of the job before it, from the
+// end of one call to the start of the next, with one call at a time.
 func BenchmarkWake(b *testing.B) { byWorkers(b, benchmarkWake) }
 
 func benchmarkWake(b *testing.B, workers int) {
@@ -116,8 +116,8 @@ func benchmarkWake(b *testing.B, workers int) {
 	})
 }
 
-// BenchmarkAnnounce is how long a permit that another process adds waits for its call:
-// from before the change of the limit, of one call more each time.
+// BenchmarkAnnounce measures how long it takes until a permit that another process adds is
+// used, from before the limit is raised by one call.
 func BenchmarkAnnounce(b *testing.B) { byWorkers(b, benchmarkAnnounce) }
 
 func benchmarkAnnounce(b *testing.B, workers int) {
@@ -178,7 +178,7 @@ func wakeWithin(b *testing.B, wake func(n int) []time.Duration) {
 	})
 }
 
-// byWorkers runs a benchmark with one worker, and with some of which one leads.
+// byWorkers runs a benchmark with one worker, and with several workers of which one leads.
 func byWorkers(b *testing.B, run func(b *testing.B, workers int)) {
 	for _, workers := range []int{1, 5} {
 		b.Run(fmt.Sprint("workers=", workers), func(b *testing.B) { run(b, workers) })

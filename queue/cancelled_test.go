@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// TestAsynqCancelsACall: an operator of asynq cancels a task. The context of its call
-// ends, nobody knows what came of it, and the job is called again.
+// TestAsynqCancelsACall: a task is cancelled with asynq's tools. The context of its call
+// ends, the outcome of the call is unknown, and the job is called again.
 func TestAsynqCancelsACall(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 2, limitsOf(), nil)

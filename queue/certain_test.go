@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestCertain: only of what was never sent, or was answered, is it certain that nothing
-// was done.
+// TestCertain: a request certainly had no effect only if it was never sent or Redis replied
+// with an error.
 func TestCertain(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error

@@ -9,11 +9,11 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// sweeps is how often a worker swept its queue.
+// sweeps counts the sweeps of a worker.
 func (r *rig) sweeps() int { return r.seen.outcomes("to redis: script:sweep") }
 
-// TestOneWorkerDoesTheChores: of the workers of a queue one does its chores, and another one
-// when that has ended.
+// TestOneWorkerDoesTheChores: one worker does the chores of a queue, and another one takes
+// over when it has ended.
 func TestOneWorkerDoesTheChores(t *testing.T) {
 	t.Parallel()
 	first := startRig(t, -1, limitsOf(), nil)
@@ -29,8 +29,8 @@ func TestOneWorkerDoesTheChores(t *testing.T) {
 	second.seen.wait(t, "to redis: script:sweep", 1)
 }
 
-// TestWatchThatDoesNotEnd: what is no watch, because somebody wrote it or the clock of
-// Redis was set back, keeps no worker from watching.
+// TestWatchThatDoesNotEnd: a watch key without a valid expiry, written by hand or after
+// Redis's clock was set back, does not keep workers from watching.
 func TestWatchThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	for _, lasts := range []time.Duration{0, time.Hour} {
@@ -47,7 +47,7 @@ func TestWatchThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// TestChoresOfAFullRedis: a Redis that takes nothing more is still made room in.
+// TestChoresOfAFullRedis: chores free memory in a full Redis.
 func TestChoresOfAFullRedis(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()

@@ -86,8 +86,8 @@ func TestHostileJobs(t *testing.T) {
 	})
 }
 
-// TestTenantsNeverShareKeys: whatever a tenant is called, its jobs, its lane and
-// its buckets are its own.
+// TestTenantsNeverShareKeys: whatever their names are, tenants never share jobs, lanes or
+// buckets.
 func TestTenantsNeverShareKeys(t *testing.T) {
 	names := []string{"a", "{}", "a}:pending", "}:t:X", ":", "*", "%", "%7B%7D", "a;domain=x", "ünïcødé", "日本", "a b", "t:a", strings.Repeat("é", 64)}
 	hourly := perTenant(1)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestRedisClock: what answers to TIME prove of the offset between two clocks.
+// TestRedisClock: the bounds that replies to TIME prove for the offset between two clocks.
 func TestRedisClock(t *testing.T) {
 	const ms = time.Millisecond
 	// answer is one that was sent and came at these moments of the boot clock, when
@@ -69,7 +69,8 @@ func TestRedisClock(t *testing.T) {
 	}
 }
 
-// TestMissesSlowDown: a job asks at once after usual misses, and slowly after many.
+// TestMissesSlowDown: a job asks for another slot at once after a few misses, and slower
+// after many.
 func TestMissesSlowDown(t *testing.T) {
 	if first := missPause(freeMisses + 1); first != 2*inHand {
 		t.Errorf("the first pause is %v", first)
@@ -79,7 +80,7 @@ func TestMissesSlowDown(t *testing.T) {
 	}
 }
 
-// TestQueuesShareAClock: a worker asks the Redis of its queues for the time once for all.
+// TestQueuesShareAClock: a worker asks for Redis's time once for all its queues.
 func TestQueuesShareAClock(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), func(c *Config) {

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// TestClockSteps: the clock of Redis is set while a tenant's backlog goes at its
-// rate. It goes on at that rate, without a burst and without a spin.
+// TestClockSteps: Redis's clock is set while a tenant has a backlog. Calls go on at the
+// tenant's rate, without a burst, and workers do not ask in a busy loop.
 func TestClockSteps(t *testing.T) {
 	const rate = 50
 	measured(t, func(t *testing.T, run *pacer.Run) {
@@ -52,11 +52,10 @@ func TestClockSteps(t *testing.T) {
 	})
 }
 
-// asked is how often the worker asked for a slot.
+// asked counts the worker's requests for a slot.
 func (r *rig) asked() int { return r.seen.outcomes("to redis: script:slot") }
 
-// TestDeadlineAfterAStep: once Redis's clock was set back, deadlines go by the time
-// that it shows from then on.
+// TestDeadlineAfterAStep: after Redis's clock was set back, deadlines go by its new time.
 func TestDeadlineAfterAStep(t *testing.T) {
 	t.Parallel()
 	var clock redistest.Clock

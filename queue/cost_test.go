@@ -17,18 +17,18 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// usage is what a run cost Redis, from INFO commandstats.
+// usage is the cost of a run in Redis, from INFO commandstats.
 type usage struct {
 	commands, scripts, micros float64 // per job
 }
 
-// since is what each of some jobs cost after a moment.
+// since returns the cost per job since an earlier usage.
 func (u usage) since(before usage, jobs int) usage {
 	n := float64(jobs)
 	return usage{(u.commands - before.commands) / n, (u.scripts - before.scripts) / n, (u.micros - before.micros) / n}
 }
 
-// manyJobs is how many jobs tests send that are about large numbers of them.
+// manyJobs returns the number of jobs in tests with many jobs.
 func manyJobs() int {
 	if testlong.On() {
 		return 10_000
@@ -62,8 +62,8 @@ func commandStats(t *testing.T, client redis.UniversalClient) (all usage) {
 	return all
 }
 
-// TestCommandsPerJob measures what a job costs Redis: with asynq alone, without
-// a limit, and far over a limit. Waiting must cost next to nothing.
+// TestCommandsPerJob measures the cost of a job in Redis: with asynq alone, without a limit,
+// and far over a limit. Waiting must cost almost nothing.
 // With -v it prints the table of docs/cost.md.
 func TestCommandsPerJob(t *testing.T) {
 	redistest.Slow(t)

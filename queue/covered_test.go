@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// handsTo starts the gate of a worker that asks for no jobs: what it runs is handed to it.
+// handsTo starts the gate of a worker that asks for no jobs. The test hands jobs to it.
 func (r *rig) handsTo(t *testing.T, renewals *renewals) (hand func(id, owner, answer string), running *sync.WaitGroup) {
 	t.Helper()
 	for _, h := range r.worker.handlers {
@@ -33,8 +33,8 @@ func (r *rig) handsTo(t *testing.T, renewals *renewals) (hand func(id, owner, an
 	}, running
 }
 
-// TestNoCallWithoutALease: a call does not leave while it is not certain that its job is
-// still this worker's, and leaves when it is again.
+// TestNoCallWithoutALease: a call does not leave while the worker may have lost the job. It
+// leaves when the worker certainly has the job again.
 func TestNoCallWithoutALease(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	id := r.add(t, nil)
@@ -55,8 +55,7 @@ func TestNoCallWithoutALease(t *testing.T) {
 	}
 }
 
-// TestWrappedSkipRetry: asynq's word for a failure that is final counts also where it is
-// wrapped.
+// TestWrappedSkipRetry: a wrapped asynq.SkipRetry is a final failure too.
 func TestWrappedSkipRetry(t *testing.T) {
 	err := fmt.Errorf("no such address: %w", asynq.SkipRetry)
 	if v := judge(err, &Running{Attempt: 1, MaxAttempts: 3}, false, time.Now()); v.outcome != lifecycle.Archived || answerOf(err) != lifecycle.AnswerPermanent {

@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 )
 
-// BenchmarkCrowd: 100,000 lanes are due at one instant, while a live tenant sends at its
-// limit of 100/s. It reports how long a call of dispatch takes, with the way to Redis, and
-// which part of its limit the live tenant uses meanwhile.
+// BenchmarkCrowd: 100,000 lanes become due at the same time while another tenant sends at
+// its limit of 100/s. It reports the time of a dispatch request, with the round trip, and
+// the share of its limit that the other tenant uses meanwhile.
 func BenchmarkCrowd(b *testing.B) {
 	lanes, jobs := 100_000, 1500
 	if testing.Short() {

@@ -16,10 +16,10 @@ import (
 	"github.com/headgate/headgate/queue/limits"
 )
 
-// accountBuckets holds the buckets after a script against those before it. One that was
-// damaged is as it was. One that was not still is none, and says no less was taken,
-// unless the script gives back what jobs do not use. What a script releases with a new
-// slot, or lets go beyond its limits, is taken from each of the limits of its lane.
+// accountBuckets compares the buckets before and after a script. A damaged bucket is
+// unchanged. An intact one is still intact, and has no fewer permits taken, unless the
+// script gives back permits. Each job that a script releases with a new slot, or beyond its
+// limits, is charged to all limits of its lane.
 func (d *damage) accountBuckets(t *testing.T, seed uint64, script string, limits []limits.Limit, before, after sight, now time.Time) {
 	t.Helper()
 	fail := func(format string, args ...any) {
@@ -107,7 +107,7 @@ func (d *damage) accountBuckets(t *testing.T, seed uint64, script string, limits
 	}
 }
 
-// limitOf is the limit of a bucket, by its key; nil: there is none of that name.
+// limitOf returns the limit of a bucket, by its key; nil: there is no such limit.
 func limitOf(limits []limits.Limit, name string) *limits.Limit {
 	for i, limit := range limits {
 		if strings.HasPrefix(name, store.BucketKey(damagedQueue, limit, &store.Lane{})) {
@@ -117,8 +117,8 @@ func limitOf(limits []limits.Limit, name string) *limits.Limit {
 	return nil
 }
 
-// taken is how many permits a bucket says were taken that have not come back. One of
-// another algorithm says nothing, for a limit may change its nature.
+// taken returns how many permits of a bucket are taken; 0 for a bucket of another
+// algorithm, which is left when a limit's algorithm has changed.
 func taken(limit limits.Limit, text string, now time.Time) (float64, error) {
 	is, text, _ := strings.Cut(text, " ")
 	spec := effective.Spec(limit)
@@ -157,7 +157,7 @@ func taken(limit limits.Limit, text string, now time.Time) (float64, error) {
 	return math.Max(float64(spec.Burst), 1) - stored.Left, nil
 }
 
-// costOf is what a job takes of a limit that counts in a unit.
+// costOf returns what a job takes from a limit with a unit.
 func costOf(fields map[string]string, unit string) float64 {
 	if unit == "" {
 		cost, _ := strconv.ParseInt(fields["hg_cost"], 10, 64)

@@ -192,7 +192,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 	return scripts
 }
 
-// recoverArgs are those of recover.lua for jobs whose workers are gone.
+// recoverArgs returns the arguments of recover.lua for jobs of dead workers.
 func recoverArgs(ctx context.Context, client *redis.Client, s sight, ids []string) []any {
 	var args []any
 	for _, id := range ids {

@@ -26,11 +26,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestScriptsOnDamagedState runs the scripts over states that no script of ours
-// left: keys of another type, fields with another text, hashes without some of their
-// fields, limits that changed, calendars that are gone. Whatever a script makes of it,
-// no job leaves the queue, what is released is counted by the limits, and a script
-// that answers with an error has changed nothing.
+// TestScriptsOnDamagedState runs the scripts on states that no script leaves: keys of
+// another type, fields with other values, missing fields, changed limits, missing
+// calendars. Whatever a script does then, no job leaves the queue, released jobs are
+// charged to the limits, and a script that returns an error has changed nothing.
 func TestScriptsOnDamagedState(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -55,7 +54,7 @@ func TestScriptsOnDamagedState(t *testing.T) {
 
 const damagedQueue = "damaged"
 
-// damage makes states and looks at what scripts make of them.
+// damage makes damaged states and checks what scripts do with them.
 type damage struct {
 	client    *redis.Client
 	templates []template
@@ -80,7 +79,7 @@ type damagedScript struct {
 	run   func(ctx context.Context, pick *rand.Rand, s sight) error
 }
 
-// sight is what a queue holds: the places of each job, and a digest of all keys.
+// sight is a snapshot of a queue: the places of each job, and a digest of all keys.
 type sight struct {
 	Places  map[string][]string // by job
 	Buckets map[string]string   // with their type in front
@@ -91,8 +90,8 @@ type sight struct {
 	gone map[string]bool // the jobs that a script is asked to delete
 }
 
-// accountLua lists where each job is. Keys that a script may touch without doing
-// anything are left out of the digest.
+// accountLua returns the places of each job. The digest leaves out keys that a script may
+// write although it changes nothing.
 const accountLua = `
 local out, texts = {places = {}, fields = {}, buckets = {}, limits = ''}, {}
 local names = redis.call('KEYS', '*')
@@ -165,7 +164,7 @@ func newDamage(t *testing.T) *damage {
 	return d
 }
 
-// damagedLimits are those of the templates: every algorithm is in one of them.
+// damagedLimits has the limits of the templates, with every algorithm in one of them.
 func damagedLimits(t *testing.T) []limits.Queue {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -292,14 +291,14 @@ func (d *damage) template(t *testing.T, set limits.Queue) []saved {
 	return all
 }
 
-// texts are what damaged fields hold. None is what it should be, but some look like it.
+// texts are the values of damaged fields. All are invalid, but some look valid.
 var damagedTexts = []string{
 	"", " ", "x", "-1", "0", "nan", "inf", "1e400", "99999999999999999999999", "9007199254740993", "1 2", "1 2 3 4", "{}", "[]", `{"limits":3}`,
 	"{\"", "\x00", "\xff\xfe", "f 1 2 3", "r 1 2 3 4 5 6 7", "a;b=c;", "done", strings.Repeat("9", 300), "null", "@1 !", "1 !9 x",
 	"1 tried 30000000 1 - 503", "1 tried x 1 - 503", "9000000000000000 provider 429",
 }
 
-// wound damages a state in one to three ways.
+// wound damages a state in one to three places.
 func (d *damage) wound(ctx context.Context, pick *rand.Rand, names []string) {
 	pipe := d.client.Pipeline()
 	for range 1 + pick.IntN(3) {
@@ -417,7 +416,7 @@ func queuesOf(places []string) (n int) {
 	return n
 }
 
-// TestDamagedBase: what one job of a batch says is no answer about another.
+// TestDamagedBase: a damaged job does not keep dispatch from handing over other jobs.
 func TestDamagedBase(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()

@@ -12,8 +12,9 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// atDepth is what each of so many calls at a rate costs Redis while so many jobs wait, in
-// so many lanes: each call enqueues a job for its tenant, so that the backlog stays as it is.
+// atDepth measures the cost of a call in Redis at a rate, with a given number of waiting
+// jobs and lanes. Each call enqueues another job of its tenant, so that the backlog stays
+// the same.
 func atDepth(t *testing.T, rate, calls int64, jobs, lanes int) usage {
 	t.Helper()
 	// At first the lanes that are due go into line, each once, many in each round.
@@ -61,8 +62,8 @@ func atDepth(t *testing.T, rate, calls int64, jobs, lanes int) usage {
 	return after.since(before, int(calls))
 }
 
-// TestCommandsPerJobAtRates: what a job costs Redis, its enqueueing included, where rounds
-// and settlements have few jobs to share.
+// TestCommandsPerJobAtRates measures the cost of a job in Redis, including its enqueueing, at
+// rates at which few jobs share rounds and settlements.
 func TestCommandsPerJobAtRates(t *testing.T) {
 	redistest.Slow(t)
 	for _, test := range []struct {
@@ -83,9 +84,9 @@ func TestCommandsPerJobAtRates(t *testing.T) {
 	}
 }
 
-// TestCommandsPerJobAtDepth: what a job costs Redis is the same whether 100 jobs wait or
-// 20,000, in one lane or in a lane each. A script that reads more of a deep backlog in one
-// command does not make more commands, but takes many times as long.
+// TestCommandsPerJobAtDepth: a job costs Redis the same whether 100 or 20,000 jobs wait, in
+// one lane or in a lane each. It measures time too: a script that reads more of a deep
+// backlog in one command makes no more commands, but takes many times as long.
 func TestCommandsPerJobAtDepth(t *testing.T) {
 	redistest.Slow(t)
 	const few, many = 100, 20_000

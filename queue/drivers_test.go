@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// script runs a script of the test's own, behind the libraries.
+// script runs a script written by the test, with the libraries before it.
 func (r *rig) script(t *testing.T, body string, args ...any) string {
 	t.Helper()
 	reply, err := store.NewScript(body).Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), append([]any{r.queue}, args...)...)
@@ -39,8 +39,8 @@ func (r *rig) runByAsynq(t *testing.T, id string) {
 	}
 }
 
-// TestForeignMessages: what other programs encode is read as far as it can be: fields of
-// fixed length, a message without a payload, and one that begins with a number.
+// TestForeignMessages: messages encoded by other programs can be read: with fields of fixed
+// length, without a payload, and with a number first.
 func TestForeignMessages(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	kind, payload := "\x0a\x04call", "\x12\x02{}"
@@ -57,8 +57,8 @@ func TestForeignMessages(t *testing.T) {
 	}
 }
 
-// TestUniqueTaskIsForgotten: what asynq's own client locked for a task is free when an
-// operator deletes it, unless another task holds it by now.
+// TestUniqueTaskIsForgotten: the unique lock that asynq's client took for a task is freed
+// when an operator deletes the task, unless another task holds the lock by then.
 func TestUniqueTaskIsForgotten(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
@@ -87,8 +87,8 @@ func TestUniqueTaskIsForgotten(t *testing.T) {
 	}
 }
 
-// TestFaultsWhereNoneCanStand: where the reports of faults should be stands something
-// else. It is replaced, or nothing would ever be said.
+// TestFaultsWhereNoneCanStand: a key of another type in place of the faults is replaced.
+// Otherwise no fault would ever be reported.
 func TestFaultsWhereNoneCanStand(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
@@ -103,8 +103,8 @@ func TestFaultsWhereNoneCanStand(t *testing.T) {
 	}
 }
 
-// TestLoweredBelowACost: the limit was lowered after a job came that costs more. It takes
-// all that the limit holds, and the next one waits for all of it.
+// TestLoweredBelowACost: a limit is lowered below the cost of a waiting job. The job takes
+// all permits of the limit, and the next job waits until all of them are back.
 func TestLoweredBelowACost(t *testing.T) {
 	large := perTenant(1)
 	large.Rate, large.Burst = throttle.Rate{Count: 10, Period: time.Hour}, 10
@@ -121,8 +121,8 @@ func TestLoweredBelowACost(t *testing.T) {
 	}
 }
 
-// TestDroppedPlansOfPauses: what a script planned about a pause, and dropped, it does not
-// take for done.
+// TestDroppedPlansOfPauses: a script does not take a planned change of a pause that it
+// dropped for done.
 func TestDroppedPlansOfPauses(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	got := r.script(t, `
@@ -136,8 +136,8 @@ return known .. ', ' .. pause_text('a')`)
 	}
 }
 
-// TestHoldThatIsOverGrowsNotBack: a call that was under way fails after the hold's end. The
-// next pause is no shorter than the last one.
+// TestHoldThatIsOverGrowsNotBack: a call that was in flight fails after the end of the hold.
+// The next pause is not shorter than the last one.
 func TestHoldThatIsOverGrowsNotBack(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	got := r.script(t, `
@@ -151,8 +151,8 @@ return int(hold.length) .. ' ' .. int(hold.since) .. ' ' .. int(hold.ends - now)
 	}
 }
 
-// TestBehindTheLastOpening: what lies behind the openings that were passed is asked again
-// by then.
+// TestBehindTheLastOpening: a time after all known openings of a window gets the last known
+// opening. By then the limits are read again.
 func TestBehindTheLastOpening(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	if got := r.script(t, `return {open_at({10, 20, 30, 40}, 5), open_at({10, 20, 30, 40}, 20), open_at({10, 20, 30, 40}, 40)}`); got != "[10 30 40]" {
@@ -160,8 +160,8 @@ func TestBehindTheLastOpening(t *testing.T) {
 	}
 }
 
-// TestResumedKindIsNotHeld: an operator who resumes a kind lets its account go on, too,
-// that a failure holds back.
+// TestResumedKindIsNotHeld: resuming a kind also ends the hold of its account after a
+// failure.
 func TestResumedKindIsNotHeld(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
 	r.holdBack(t, store.AccountScope("call"), time.Now().Add(time.Hour), "-")
@@ -177,8 +177,8 @@ func TestResumedKindIsNotHeld(t *testing.T) {
 	}
 }
 
-// TestTicksOutOfOrder: two workers differ about an entry's ticks. An earlier tick than the
-// chosen one is over, and a mark of it leaves the choice.
+// TestTicksOutOfOrder: two workers are at different ticks of an entry. A tick before the
+// chosen one is not fired, and marking it as fired keeps the choice.
 func TestTicksOutOfOrder(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
@@ -210,8 +210,8 @@ func TestTicksOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestMovedJobsAreNotActedOn: an operator acts on a job that stands elsewhere than its
-// state says, or twice.
+// TestMovedJobsAreNotActedOn: verbs do not act on a job that is not where its state says, or
+// that is in two places.
 func TestMovedJobsAreNotActedOn(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()
@@ -245,7 +245,7 @@ func TestRecoverWithoutAState(t *testing.T) {
 	}
 }
 
-// TestManyEndpoints: of a tenant with more endpoints than a sweep sums nothing is summed.
+// TestManyEndpoints: a sweep sums nothing for a tenant with more endpoints than it can sum.
 func TestManyEndpoints(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
@@ -260,8 +260,8 @@ func TestManyEndpoints(t *testing.T) {
 	}
 }
 
-// TestSweepOfABlockedLane: a lane that waits for a moment, and whose concurrency is used
-// up, waits for a permit from then on.
+// TestSweepOfABlockedLane: a lane that waits for a time, but has no permits left, is moved
+// to the lanes that wait for a permit.
 func TestSweepOfABlockedLane(t *testing.T) {
 	r := startRig(t, -1, limitsOf(inFlight(1)), nil)
 	client := r.server.Client()
@@ -279,8 +279,8 @@ func TestSweepOfABlockedLane(t *testing.T) {
 	}
 }
 
-// TestKeyOfADoneJobIsFree: a key that is held until its job ends is free when that is
-// done, also while its task is still to be put away.
+// TestKeyOfADoneJobIsFree: a key with KeyUntil Ended is free when its job is done, even
+// before the task is put away.
 func TestKeyOfADoneJobIsFree(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	keyed := func(job *Job) { job.Key, job.KeyUntil = "k", Ended }
@@ -294,8 +294,8 @@ func TestKeyOfADoneJobIsFree(t *testing.T) {
 	}
 }
 
-// TestJobsThatComeTogether: jobs that ended at the same moment are listed in the order of
-// their ids, newest first, and one that stands in both archives is listed once.
+// TestJobsThatComeTogether: jobs that ended at the same time are listed in the order of
+// their ids, newest first, and a job in both archives is listed once.
 func TestJobsThatComeTogether(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()
@@ -319,7 +319,7 @@ func TestJobsThatComeTogether(t *testing.T) {
 	}
 }
 
-// TestPagesOfPendingJobs: pages of what is pending end where they are full.
+// TestPagesOfPendingJobs: a page of pending jobs ends when it is full.
 func TestPagesOfPendingJobs(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	for range 5 {
@@ -344,7 +344,7 @@ func TestPagesOfPendingJobs(t *testing.T) {
 	}
 }
 
-// TestLongLogLines: a line that alone is longer than a log is kept whole.
+// TestLongLogLines: a single line that is longer than a log may be is kept whole.
 func TestLongLogLines(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	if got := r.script(t, store.Lua("record")+`return #log_add('1\tenqueued\n', '2\t' .. string.rep('x', 3000) .. '\n')`); got < "3000" || len(got) != 4 {
@@ -352,8 +352,8 @@ func TestLongLogLines(t *testing.T) {
 	}
 }
 
-// TestVerbEndsBetweenLanes: the last job that one call may change is the last of its lane.
-// The next call goes on with the next lane.
+// TestVerbEndsBetweenLanes: the last job that one request may change is the last of its
+// lane. The next request goes on with the next lane.
 func TestVerbEndsBetweenLanes(t *testing.T) {
 	const slice = 50 // jobs that one call changes
 	r := startRig(t, -1, limitsOf(), nil)
@@ -365,7 +365,7 @@ func TestVerbEndsBetweenLanes(t *testing.T) {
 	}
 }
 
-// TestExplainLog: what a log of permits says of a tenant that has used some of it.
+// TestExplainLog: the explanation of a job under a sliding window log that is partly used.
 func TestExplainLog(t *testing.T) {
 	log := perTenant(1)
 	log.Algorithm, log.Rate = throttle.SlidingWindowLog, throttle.Rate{Count: 2, Period: time.Hour}
@@ -383,8 +383,8 @@ func TestExplainLog(t *testing.T) {
 	}
 }
 
-// TestVerbsOfLargeJobs: a call ends when the messages that it read are large, between two
-// lanes, and among what is pending, too.
+// TestVerbsOfLargeJobs: a request ends when it has read large messages, also between two
+// lanes and among pending jobs.
 func TestVerbsOfLargeJobs(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	for _, state := range []lifecycle.State{lifecycle.StateWaiting, lifecycle.StatePending} {
@@ -400,7 +400,7 @@ func TestVerbsOfLargeJobs(t *testing.T) {
 	}
 }
 
-// TestLapsedPermit: a job whose permit was freed before gives none back.
+// TestLapsedPermit: a job whose permit was already freed gives none back.
 func TestLapsedPermit(t *testing.T) {
 	r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
 	client := r.server.Client()
@@ -415,8 +415,8 @@ func TestLapsedPermit(t *testing.T) {
 	}
 }
 
-// TestDamagedTenantsInLine: lanes of tenants of which nothing is known stand in line, and
-// wait for a moment, in front of one that waits longer.
+// TestDamagedTenantsInLine: lanes of unknown tenants are in line, and wait for a time, before
+// a lane that waits longer.
 func TestDamagedTenantsInLine(t *testing.T) {
 	r := startRig(t, -1, limitsOf(inFlight(5)), nil)
 	client := r.server.Client()

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/queue/sendwindow"
 )
 
-// TestEmbeddedRedis: every script also works on the Redis that needs no install.
+// TestEmbeddedRedis: every script also works on the embedded Redis.
 func TestEmbeddedRedis(t *testing.T) {
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		client := redistest.Embedded(t)
@@ -73,7 +73,8 @@ func TestEmbeddedRedis(t *testing.T) {
 	})
 }
 
-// TestEmbeddedInspector: an Inspector says there what it says on a real Redis.
+// TestEmbeddedInspector: an Inspector gives the same answers on the embedded Redis as on a
+// real one.
 func TestEmbeddedInspector(t *testing.T) {
 	t.Parallel()
 	client, ctx := redistest.Embedded(t), t.Context()

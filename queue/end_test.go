@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// until waits for what another goroutine brings about in Redis, which tells nobody.
+// until polls for a change in Redis that another goroutine makes.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -33,7 +33,7 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// takeOver recovers a job from its worker, as another one does that takes it for dead.
+// takeOver recovers a job from its worker, like another worker that takes it for dead.
 func (r *rig) takeOver(t *testing.T, id string) {
 	t.Helper()
 	seen := ""
@@ -47,7 +47,7 @@ func (r *rig) takeOver(t *testing.T, id string) {
 	}
 }
 
-// recover takes a job from its worker, whose lease was last seen so.
+// recover takes a job with the given lease from its worker.
 func (r *rig) recover(t *testing.T, id, lease string, ended bool) int64 {
 	t.Helper()
 	gone := 0
@@ -61,7 +61,7 @@ func (r *rig) recover(t *testing.T, id, lease string, ended bool) int64 {
 	return n.(int64)
 }
 
-// wired is a worker whose network a test can break.
+// wired is a rig whose worker's network can be broken by the test.
 func wired() (*redistest.Wire, func(*Config)) {
 	w := &redistest.Wire{}
 	return w, func(c *Config) { c.Redis.Dialer = w.Dial }
@@ -118,8 +118,8 @@ func TestEndsWithoutSuccess(t *testing.T) {
 	}
 }
 
-// TestArchivedJobsCanBeRunAgain: the mark ends with the archiving, or a job that
-// an operator runs again would only be put away.
+// TestArchivedJobsCanBeRunAgain: archiving removes the mark of the job's outcome. Otherwise
+// a job that an operator retries would only be put away.
 func TestArchivedJobsCanBeRunAgain(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 2, limitsOf(perTenant(100)), nil)
@@ -148,7 +148,7 @@ func TestArchivedJobsCanBeRunAgain(t *testing.T) {
 	}
 }
 
-// TestHostileErrors: an error's text must not keep its job from being put away.
+// TestHostileErrors: jobs are put away whatever the text of their error is.
 func TestHostileErrors(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"not UTF-8": "bad \xff\xfe text", "long": strings.Repeat("é", 5000)} {
@@ -283,8 +283,8 @@ func TestHandleResult(t *testing.T) {
 	}
 }
 
-// TestLostSettlement: a settlement's reply is lost. It is sent again, and counts once, as
-// what it is.
+// TestLostSettlement: the reply to a settlement is lost. The settlement is sent again, and
+// counts once.
 func TestLostSettlement(t *testing.T) {
 	t.Parallel()
 	w, edit := wired()

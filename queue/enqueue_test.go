@@ -23,7 +23,7 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// tries is a hook on a producer's Redis client that sees each time a batch is sent.
+// tries is a hook on a producer's Redis client that sees every try of a batch.
 type tries struct {
 	mu sync.Mutex
 	n  int
@@ -55,7 +55,7 @@ func (h *tries) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// producer is a client with a Redis client of its own, whose batches pass send.
+// producer returns a client with its own Redis client, whose batches go through send.
 func producer(t *testing.T, server *redistest.Server, send func(try int, send func() error) error) (*Client, *tries) {
 	t.Helper()
 	own := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1})
@@ -66,13 +66,13 @@ func producer(t *testing.T, server *redistest.Server, send func(try int, send fu
 	return client, h
 }
 
-// loaded makes the shared Redis know the script, so that each try is one EVALSHA.
+// loaded loads the script into the shared Redis, so that each try is one EVALSHA.
 func loaded(t *testing.T, r *rig) {
 	t.Helper()
 	r.add(t, func(job *Job) { job.Tenant, job.In = "warm up", time.Hour })
 }
 
-// gone waits until nothing is left of jobs.
+// gone waits until the jobs are deleted.
 func (r *rig) gone(t *testing.T, n int) {
 	t.Helper()
 	r.seen.wait(t, string(lifecycle.Done), n)
@@ -82,8 +82,8 @@ func (r *rig) gone(t *testing.T, n int) {
 	})
 }
 
-// TestLostReplyOfEnqueue: a job that was done before its producer asked again for
-// the lost reply is not accepted a second time.
+// TestLostReplyOfEnqueue: after a lost reply, a job that was done before its producer's
+// retry is not accepted a second time.
 func TestLostReplyOfEnqueue(t *testing.T) {
 	t.Parallel()
 	edits := map[string]func(*Job){
@@ -127,7 +127,7 @@ func TestLostReplyOfEnqueue(t *testing.T) {
 	}
 }
 
-// TestRepeatedEnqueueOnEmbeddedRedis: an imitation of Redis remembers as well.
+// TestRepeatedEnqueueOnEmbeddedRedis: the embedded Redis keeps the answers too.
 func TestRepeatedEnqueueOnEmbeddedRedis(t *testing.T) {
 	t.Parallel()
 	embedded := redistest.Embedded(t)
@@ -155,8 +155,8 @@ func TestRepeatedEnqueueOnEmbeddedRedis(t *testing.T) {
 	}
 }
 
-// TestLateTryOfEnqueue: the first try arrives when its repetition was answered
-// and its job is gone.
+// TestLateTryOfEnqueue: the first try arrives after its retry was answered and the job is
+// gone.
 func TestLateTryOfEnqueue(t *testing.T) {
 	t.Parallel()
 	late := func(t *testing.T, client redis.UniversalClient, cmd redis.Cmder) any {
@@ -216,8 +216,8 @@ func TestLateTryOfEnqueue(t *testing.T) {
 	})
 }
 
-// TestOneBatchSeesItself: what comes twice in one call is decided as if it had
-// come in two.
+// TestOneBatchSeesItself: a job that is twice in one batch is treated as if it came in two
+// batches.
 func TestOneBatchSeesItself(t *testing.T) {
 	t.Parallel()
 	shape := limitsOf()
@@ -278,8 +278,8 @@ func TestOneBatchSeesItself(t *testing.T) {
 	}
 }
 
-// TestDamagedJobIsRefusedAlone: a key of another type refuses the job that needs
-// it, writes nothing of it, and lets the others of its batch through.
+// TestDamagedJobIsRefusedAlone: a key of another type rejects the job that needs it. Nothing
+// of the job is written, and the other jobs of the batch are accepted.
 func TestDamagedJobIsRefusedAlone(t *testing.T) {
 	t.Parallel()
 	shape := limitsOf()
@@ -334,7 +334,7 @@ func TestDamagedJobIsRefusedAlone(t *testing.T) {
 	}
 }
 
-// TestClientRefusesEvictingRedis: such a Redis would lose jobs that were accepted.
+// TestClientRefusesEvictingRedis: a Redis that evicts keys would lose accepted jobs.
 func TestClientRefusesEvictingRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru")
@@ -385,14 +385,14 @@ func TestClientRefusesEvictingRedis(t *testing.T) {
 	}
 }
 
-// redisSaid is an error that Redis answered.
+// redisSaid is an error reply of Redis.
 type redisSaid string
 
 func (s redisSaid) Error() string { return string(s) }
 func (redisSaid) RedisError()     {}
 
-// TestEnqueueOutlastsAFailover: what says that Redis will take the job later, or
-// that nobody listens, is asked again until the context is done.
+// TestEnqueueOutlastsAFailover: after temporary errors, and while nothing listens, the
+// client retries until the context is done.
 func TestEnqueueOutlastsAFailover(t *testing.T) {
 	t.Parallel()
 	refusedDial := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connect: connection refused")}
@@ -431,7 +431,7 @@ func TestEnqueueOutlastsAFailover(t *testing.T) {
 	}
 }
 
-// TestEnqueueOnARedisThatFailsOver does it with real servers.
+// TestEnqueueOnARedisThatFailsOver tests the same with real servers.
 func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
 	t.Parallel()
 	within := func(t *testing.T) context.Context {
@@ -519,8 +519,8 @@ func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
 	})
 }
 
-// TestEnqueueSaysWhatIsCertain: an error tells whether the job may have been
-// enqueued, whatever the last try was answered.
+// TestEnqueueSaysWhatIsCertain: the error says whether the job may have been enqueued,
+// whatever the last try returned.
 func TestEnqueueSaysWhatIsCertain(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -559,8 +559,8 @@ func TestEnqueueSaysWhatIsCertain(t *testing.T) {
 	}
 }
 
-// TestEnqueueGivesUp: without a deadline the client has a bound of its own, and
-// it holds for a whole call.
+// TestEnqueueGivesUp: without a deadline the client retries for a bounded time, which is for
+// the whole call.
 func TestEnqueueGivesUp(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -584,8 +584,8 @@ func TestEnqueueGivesUp(t *testing.T) {
 	}
 }
 
-// TestKeyOfADeletedJob: asynq's tools delete a job and know nothing of its key,
-// which is free at once, and does not stay for ever.
+// TestKeyOfADeletedJob: when asynq's tools, which know nothing of keys, delete a job, its
+// key is free at once and does not stay in Redis forever.
 func TestKeyOfADeletedJob(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -642,8 +642,8 @@ func TestKeyOfADeletedJob(t *testing.T) {
 	}
 }
 
-// TestTickIsFencedWithItsJob: a tick counts as fired if and only if its job was
-// enqueued, also beside one whose job is damaged, and twice in one call.
+// TestTickIsFencedWithItsJob: a tick counts as fired if and only if its job was enqueued,
+// even next to a damaged job and twice in one batch.
 func TestTickIsFencedWithItsJob(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)

@@ -20,10 +20,10 @@ func windowOf(name string, count int64, period time.Duration, per ...string) lim
 	return limits.Limit{Per: per, Name: name, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: count, Period: period}}
 }
 
-// TestForecastIsRight lets a worker send short backlogs and holds what was forecast
-// on the way against what the receiver saw: within 5 % of the time it took, and
-// what the machine held up. The floor of 80 ms is a horizon's half, by which the
-// jobs in workers' hands blur the moment, and a few calls at these rates.
+// TestForecastIsRight lets a worker send short backlogs and compares forecasts made on the
+// way with what the receiver saw: within 5 % of the time, plus delays of the machine. The
+// minimum tolerance of 80 ms is half a horizon, because the time of held jobs is uncertain,
+// plus a few calls at these rates.
 func TestForecastIsRight(t *testing.T) {
 	burst := perTenant(50)
 	burst.Burst = 30
@@ -112,8 +112,8 @@ func TestForecastIsRight(t *testing.T) {
 	}
 }
 
-// TestForecastOfWindowGivenAhead: what was given of the next window is not given
-// again, and nothing of this one goes before it.
+// TestForecastOfWindowGivenAhead: permits of the next window that were given ahead are not
+// given again, and no job is forecast before that window.
 func TestForecastOfWindowGivenAhead(t *testing.T) {
 	t.Parallel()
 	const period = effective.AheadOfNow
@@ -149,7 +149,7 @@ func TestForecastOfWindowGivenAhead(t *testing.T) {
 	}
 }
 
-// TestEstimateOfLog: what a log admits comes back a window after it was used.
+// TestEstimateOfLog: permits of a sliding window log come back one window after their use.
 func TestEstimateOfLog(t *testing.T) {
 	t.Parallel()
 	log := limits.Limit{Name: "log", Algorithm: throttle.SlidingWindowLog, Rate: throttle.PerSecond(5), Per: []string{"tenant"}}
@@ -165,8 +165,8 @@ func TestEstimateOfLog(t *testing.T) {
 	}
 }
 
-// TestForecastReadsForeignGroups: the buckets of a group of asynq's own client are found
-// under the name that the scripts give them.
+// TestForecastReadsForeignGroups: a forecast finds the buckets of groups that asynq's own
+// client made.
 func TestForecastReadsForeignGroups(t *testing.T) {
 	t.Parallel()
 	for _, group := range []string{"a b", "a%20b", "%", "é", "a\nb", "x;domain=y z;q=1"} {

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// endsRedis is a Redis of its own for an example.
+// endsRedis returns a client of a Redis that only one example uses.
 func endsRedis() (*redis.UniversalOptions, *queue.Client, func()) {
 	server, err := embedded.Start(embedded.Options{Miniredis: true})
 	if err != nil {
@@ -38,7 +38,7 @@ func serve(worker *queue.Worker) (stop func()) {
 	}
 }
 
-// One job follows another: a receipt for a charge, an apology where it failed.
+// A job with follow-ups: a receipt if the charge succeeded, an apology if it failed.
 func ExampleJob_chain() {
 	options, client, done := endsRedis()
 	defer done()
@@ -72,7 +72,7 @@ func ExampleJob_chain() {
 	// Output: Thank you! Your charge is {"ID":"ch_4200"}
 }
 
-// What a call brought back is kept with its job.
+// The result of a call is kept with its job.
 func ExampleSetResult() {
 	options, client, done := endsRedis()
 	defer done()

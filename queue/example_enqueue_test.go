@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// A key makes a job the only one of its tenant: whoever asks again gets it back.
+// A key makes a job unique in its tenant: enqueueing it again returns the existing job.
 func ExampleClient_Enqueue() {
 	_, client, done := endsRedis()
 	defer done()
@@ -38,7 +38,7 @@ func ExampleClient_Enqueue() {
 	// globex:order-4711 false <nil>
 }
 
-// How long a key keeps others out is the job's to say.
+// A job can say how long its key is taken.
 func ExampleKeyUntil() {
 	options, client, done := endsRedis()
 	defer done()
@@ -76,7 +76,7 @@ func ExampleKeyUntil() {
 	// ended, by KeyWindow: true true
 }
 
-// Each job of a batch is accepted or refused on its own.
+// Each job of a batch is accepted or rejected on its own.
 func ExampleClient_EnqueueMany() {
 	_, client, done := endsRedis()
 	defer done()
@@ -107,7 +107,7 @@ func ExampleClient_EnqueueMany() {
 	// 3 accepted in sms
 }
 
-// A job for later, and one that nobody wants any more after a while.
+// A job for later, and a job with a deadline.
 func ExampleJob_deadline() {
 	options, client, done := endsRedis()
 	defer done()

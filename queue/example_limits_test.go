@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Tenants share one account: while both wait, acme gets three parts of it and
-// globex one.
+// Two tenants share an account by weight: while both have a backlog, acme gets three
+// quarters of it and globex one.
 func Example_tenantWeights() {
 	ctx, client, stop := redistest.Example()
 	defer stop()
@@ -46,7 +46,7 @@ func Example_tenantWeights() {
 	// globex 1 1
 }
 
-// At most two calls of each tenant are under way at a time.
+// At most two calls of each tenant are in flight at a time.
 func Example_concurrencyLimit() {
 	options, client, done := endsRedis()
 	defer done()
@@ -88,7 +88,7 @@ func Example_concurrencyLimit() {
 	// Output: at most 2
 }
 
-// A budget is a limit with a unit, by the days of a time zone.
+// A budget is a limit with a unit and a window of a calendar day in a time zone.
 func Example_budget() {
 	options, client, done := endsRedis()
 	defer done()
@@ -109,7 +109,7 @@ func Example_budget() {
 	// Output: costs.cents: 501 is more than limit "budget" ever admits at once (500)
 }
 
-// An adaptive limit falls by half when the provider asks for fewer calls.
+// An adaptive limit is halved when the provider asks for fewer calls.
 func Example_adaptiveLimit() {
 	limit := limits.Limit{
 		Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(50),
@@ -123,7 +123,7 @@ func Example_adaptiveLimit() {
 	// adaptive: only a limit with a rate adapts
 }
 
-// So many jobs of a tenant may wait; others' are still accepted.
+// A backlog cap bounds the waiting jobs of one tenant. Other tenants are not affected.
 func Example_backlog() {
 	options, client, done := endsRedis()
 	defer done()

@@ -21,8 +21,7 @@ func (tooMany) Error() string               { return "429 Too Many Requests" }
 func (e tooMany) RetryAfter() time.Duration { return e.after }
 func (tooMany) WholeAccount() bool          { return false } // true: the whole queue pauses
 
-// A provider that says 429 spends no attempt: the tenant pauses for as long as
-// it asks.
+// A 429 spends no attempt: the tenant is paused for as long as the provider asks.
 func ExampleHandle_throttled() {
 	options, client, done := endsRedis()
 	defer done()
@@ -56,7 +55,7 @@ func ExampleHandle_throttled() {
 	// attempt 1 and a pause: true
 }
 
-// An operator holds a tenant's jobs, and lets them go again.
+// An operator pauses a tenant's jobs and resumes them.
 func ExamplePauseJobs() {
 	ctx, client, stop := redistest.Example()
 	defer stop()
@@ -87,7 +86,7 @@ func ExamplePauseJobs() {
 	// false <nil>
 }
 
-// The verbs of operators: count, cancel, retry, delete.
+// Operators can count, cancel, retry and delete jobs.
 func ExampleApply() {
 	ctx, client, stop := redistest.Example()
 	defer stop()
@@ -133,7 +132,7 @@ func tenantLimit(rate throttle.Rate) limits.Set {
 	return limits.Set{Queues: map[string]limits.Queue{"sms": {Kinds: []string{"sms"}, Limits: []limits.Limit{limit}}}}
 }
 
-// A limit is raised for one tenant and for two hours; the audit keeps who did it.
+// A limit is raised for one tenant for two hours. The audit has who did it.
 func ExampleSetOverride() {
 	ctx, client, stop := redistest.Example()
 	defer stop()
@@ -197,7 +196,7 @@ func ExampleInspector_Explain() {
 	// in 3m0s steady
 }
 
-// When would these be done?
+// When would these jobs be done?
 func ExampleInspector_Estimate() {
 	ctx, client, stop := redistest.Example()
 	defer stop()

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// A client of one's own: it says what the provider's answer means, and the queue
+// A handler of your own returns errors that say what the provider's answer means. The queue
 // does the rest.
 func ExampleHandle_outcomes() {
 	worker := newWorker()
@@ -42,7 +42,7 @@ func ExampleHandle_outcomes() {
 	// unknown no answer
 }
 
-// gateway plays the provider.
+// gateway is a fake provider.
 func gateway(sms SMS) (status int, err error) {
 	if sms.To == "Finn" {
 		return 0, errors.New("no answer")

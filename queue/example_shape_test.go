@@ -59,8 +59,8 @@ func ExamplePriority() {
 	// newsletter
 }
 
-// A model is asked under a budget of tokens: a job takes an estimate, and what
-// the call did not use comes back. At their estimates two of the three would go.
+// Jobs take an estimate from a budget of tokens, and get back what the call did not use. If
+// the estimates stayed charged, only two of the three jobs would go.
 func ExampleSetActual() {
 	options, client, done := endsRedis()
 	defer done()

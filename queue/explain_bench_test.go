@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// BenchmarkExplain explains jobs in the depth of 100,000 that wait for 1,000
-// tenants, of which each has as many others and every tenth limits of its own.
+// BenchmarkExplain explains jobs deep in a backlog of 100,000 jobs of 1,000 tenants. Every
+// tenth tenant has limits of its own.
 func BenchmarkExplain(b *testing.B) {
 	const tenants, each = 1000, 100
 	server := redistest.Start(b)

@@ -202,7 +202,7 @@ func TestExplainPriorities(t *testing.T) {
 	}
 }
 
-// TestExplainWritesNothing: who asks must not change what is asked about.
+// TestExplainWritesNothing: explaining a job changes nothing in Redis.
 func TestExplainWritesNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

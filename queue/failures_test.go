@@ -16,10 +16,9 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// TestFailureGroupIsNamedExactly: what is done to a group of failures reaches the
-// jobs of this group and of no other: neither of one whose reason contains the
-// group's, nor of one that ended otherwise for the same reason, nor, where the group
-// has no reason, of all.
+// TestFailureGroupIsNamedExactly: a verb on a group of failures changes only the jobs of the
+// group. It does not change jobs whose reason contains the group's reason, jobs with the
+// same reason and another outcome, or, if the group has no reason, all jobs.
 func TestFailureGroupIsNamedExactly(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(100_000), sharedBy(100_000)), nil)

@@ -20,8 +20,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestOneHugeJobSaysNothingOfOthers: how much credit absence earns is a matter of what
-// jobs usually cost, and no single job says what that is.
+// TestOneHugeJobSaysNothingOfOthers: the credit for absence depends on the usual cost of
+// jobs, which a single job does not change.
 func TestOneHugeJobSaysNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	tokens := limits.Limit{Unit: "tokens", Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(1e6), Burst: 1e6}
@@ -53,11 +53,11 @@ func TestOneHugeJobSaysNothingOfOthers(t *testing.T) {
 	}
 }
 
-// lane is the name of the lane of a tenant's jobs of the rig.
+// lane returns the name of a tenant's lane in the rig.
 func (r *rig) lane(tenant string) string { return tenant + ";kind=call" }
 
-// TestNoTenantMeetsAFieldOfOurs: whatever a tenant is called, Redis holds the same as
-// for any other name.
+// TestNoTenantMeetsAFieldOfOurs: no tenant's name collides with a field that Headgate uses:
+// Redis has the same data for every name.
 func TestNoTenantMeetsAFieldOfOurs(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -98,8 +98,8 @@ func difference(got, want []string) string {
 	return strings.Join(out, " ")
 }
 
-// footprint lists all keys of a queue, and the fields and members that name tenants,
-// after all that a tenant can go through. The tenant itself is TENANT.
+// footprint lists all keys of a queue, and the fields and members with tenants, after
+// everything that can happen to a tenant. The tenant's name is replaced by TENANT.
 func footprint(t *testing.T, server *redistest.Server, tenant string) []string {
 	t.Helper()
 	client, ctx, name := server.Client(), t.Context(), redistest.Queue(t)
@@ -180,8 +180,8 @@ func footprint(t *testing.T, server *redistest.Server, tenant string) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// TestCrowdThatIsDueAtOnce: a call of dispatch does little about lanes that are due at
-// one instant, and a tenant whose jobs can go does not wait for them.
+// TestCrowdThatIsDueAtOnce: if many lanes are due at the same time, a round of dispatch
+// handles few of them, and a tenant whose jobs can go does not wait for them.
 func TestCrowdThatIsDueAtOnce(t *testing.T) {
 	t.Parallel()
 	const lanes, rounds = 5000, 12
@@ -207,8 +207,8 @@ func TestCrowdThatIsDueAtOnce(t *testing.T) {
 	}
 }
 
-// startCrowd is a rig beside whose tenants wait lanes that are all due now, and whose
-// kind is paused.
+// startCrowd returns a rig with many more lanes that are all due now and whose kind is
+// paused.
 func startCrowd(t testing.TB, server *redistest.Server, lanes int) *rig {
 	t.Helper()
 	client, ctx, name := server.Client(), t.Context(), "crowd"

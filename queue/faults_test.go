@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// TestFaults: what scripts reported is listed by time, whatever texts it quotes.
+// TestFaults: faults reported by scripts are listed by time, whatever texts they quote.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
@@ -65,8 +65,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestScriptsReportFaults: a script that cannot read a key says so, and goes on with the
-// others.
+// TestScriptsReportFaults: a script that cannot read a key reports a fault and goes on with
+// the other keys.
 func TestScriptsReportFaults(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(100)), nil)
@@ -82,8 +82,8 @@ func TestScriptsReportFaults(t *testing.T) {
 	}
 }
 
-// TestFaultsAreLoggedOnce: the worker logs each fault when it is new, and again only
-// when it came back after it was forgotten.
+// TestFaultsAreLoggedOnce: the worker logs each new fault once, and again only if it comes
+// back after it was forgotten.
 func TestFaultsAreLoggedOnce(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
@@ -117,7 +117,8 @@ func TestFaultsAreLoggedOnce(t *testing.T) {
 	look("job 17")
 }
 
-// TestWorkerLogsFaults: also while dispatching fails, which is when they matter.
+// TestWorkerLogsFaults: the worker logs faults even while dispatch fails, when they matter
+// most.
 func TestWorkerLogsFaults(t *testing.T) {
 	t.Parallel()
 	logged := &logtest.Buffer{}
@@ -129,8 +130,8 @@ func TestWorkerLogsFaults(t *testing.T) {
 	client.Del(t.Context(), store.Key(r.queue, "waiting")) // or the end of the worker is logged as a failure
 }
 
-// TestDamagedQueueKeys: where a key of the whole queue holds something else, the rest goes
-// on without it, or nothing goes, and that is no error of every round.
+// TestDamagedQueueKeys: if a key of the whole queue is damaged, the queue goes on without it,
+// or nothing goes; but not every round fails with an error.
 func TestDamagedQueueKeys(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

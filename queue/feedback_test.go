@@ -30,8 +30,8 @@ func (e tooMany) Error() string             { return "429: come back later" }
 func (e tooMany) RetryAfter() time.Duration { return e.after }
 func (e tooMany) WholeAccount() bool        { return e.account }
 
-// strict is a provider that refuses all calls from one on, each when its time is over,
-// until a time after its first refusal.
+// strict is a provider that rejects all calls from the n-th one on, after the time of the
+// call, until a time after its first rejection.
 type strict struct {
 	refuses, took time.Duration
 	after         int // calls that it takes before that
@@ -64,10 +64,9 @@ func (p *strict) answer(_ context.Context, job Running) error {
 	return tooMany{time.Until(p.answered.Add(p.refuses)), p.account}
 }
 
-// TestThrottledIsOnePauseForAllWorkers: three workers under one limit; the
-// provider asks for a pause of 3 s. None but the calls that are in flight then is made
-// until it is over, the rate then begins with one call and not with a burst, and
-// no attempt is spent.
+// TestThrottledIsOnePauseForAllWorkers: three workers share one limit, and the provider asks
+// for a pause of 3 s. Except for the calls in flight, no call is made until the pause is
+// over. Then the rate starts with one call and not with a burst. No attempt is spent.
 func TestThrottledIsOnePauseForAllWorkers(t *testing.T) {
 	const jobs, rate, burst, pause = 100, 50, 20, 3 * time.Second
 	limit := perTenant(rate)
@@ -150,8 +149,8 @@ func runWorker(t *testing.T, w *Worker) {
 	})
 }
 
-// TestPauses: the scope of a pause is a tenant, a kind, or the queue; the one
-// that ends later holds; what it held goes when it is over.
+// TestPauses: a pause is for a tenant, a kind, or the queue. The pause that ends last
+// applies, and the paused jobs go when it is over.
 func TestPauses(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	if err := operate.Publish(t.Context(), r.server.Client(), limits.Set{Queues: map[string]limits.Queue{r.queue: {Kinds: []string{"call", "other"}}}}); err != nil {
@@ -190,8 +189,8 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestAdaptiveLimit: a 429 halves the rate, once for each pause, and it comes
-// back in steps, never beyond the limit.
+// TestAdaptiveLimit: a 429 halves the rate, once for each pause. The rate recovers in steps,
+// never beyond the limit.
 func TestAdaptiveLimit(t *testing.T) {
 	limit := perTenant(64)
 	limit.Adaptive = true
@@ -235,8 +234,8 @@ return string.format('%.0f', spec.r * 1000000 / spec.p)`)
 	}
 }
 
-// TestDeadlinePassesWhileTheTenantIsPaused: nothing holds up the end of a job
-// that nobody wants any more.
+// TestDeadlinePassesWhileTheTenantIsPaused: a job expires on time even while its tenant is
+// paused.
 func TestDeadlinePassesWhileTheTenantIsPaused(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -260,8 +259,8 @@ func TestDeadlinePassesWhileTheTenantIsPaused(t *testing.T) {
 	}
 }
 
-// TestSettlementWakesTheBlockedLane: a permit that comes back brings the next
-// round of dispatch forward, and does not wait for its time.
+// TestSettlementWakesTheBlockedLane: a permit that comes back starts the next round of
+// dispatch at once.
 func TestSettlementWakesTheBlockedLane(t *testing.T) {
 	r := startRig(t, 1, limitsOf(limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}), nil)
 	client := r.server.Client()
@@ -287,8 +286,8 @@ func TestSettlementWakesTheBlockedLane(t *testing.T) {
 	}
 }
 
-// TestWaitingForAnotherTryHoldsNoPermit: a job whose call the provider refused, or
-// of which nobody knows, gives its permit to the next one while it waits itself.
+// TestWaitingForAnotherTryHoldsNoPermit: a job whose call the provider rejected, or whose
+// outcome is unknown, gives its permit to the next job while it waits for its retry.
 func TestWaitingForAnotherTryHoldsNoPermit(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]error{"refused": notToday{time.Now().Add(time.Hour)}, "unsure": unknown{}} {
@@ -315,8 +314,8 @@ func TestWaitingForAnotherTryHoldsNoPermit(t *testing.T) {
 	}
 }
 
-// TestSendWindow: outside of its hours a job waits for the next opening, and
-// only where the window is meant.
+// TestSendWindow: outside of the window's hours a job waits for the next opening, but only
+// jobs of the window's kind do.
 func TestSendWindow(t *testing.T) {
 	now := time.Now().UTC()
 	day := now.AddDate(0, 0, 2).Weekday().String()[:3]

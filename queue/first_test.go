@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// TestFirst: the first attempt is the first whose call may have had an effect:
-// one that failed counts, one that the provider refused does not.
+// TestFirst: Running.First is the first run whose call may have had an effect. A failed call
+// counts, a call that the provider rejected does not.
 func TestFirst(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -40,13 +40,13 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// notYet is an outcome of a call that is not wanted before a time.
+// notYet is an error with ParkUntil.
 type notYet struct{ until time.Time }
 
 func (notYet) Error() string          { return "not before a time" }
 func (n notYet) ParkUntil() time.Time { return n.until }
 
-// TestParkedIsNotFirst: nor does a call count that the provider does not want yet.
+// TestParkedIsNotFirst: a call that is put off with ParkUntil does not count either.
 func TestParkedIsNotFirst(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
@@ -66,15 +66,15 @@ func TestParkedIsNotFirst(t *testing.T) {
 	}
 }
 
-// lasting is an outcome that lets the client count from its first attempt.
+// lasting is an error with ParkUntil and KeepsFirst.
 type lasting struct{ until time.Time }
 
 func (lasting) Error() string          { return "not there yet" }
 func (l lasting) ParkUntil() time.Time { return l.until }
 func (lasting) KeepsFirst() bool       { return true }
 
-// TestKeepsFirst: a client that parks a job without spending attempts can still tell
-// for how long it has done so.
+// TestKeepsFirst: a client that parks a job without spending attempts can still see since
+// when it does so.
 func TestKeepsFirst(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -96,9 +96,8 @@ func TestKeepsFirst(t *testing.T) {
 	}
 }
 
-// TestUnknownStaysUnknown: of a call that may have had an effect, only what the
-// provider says later tells: neither that the last attempt was not made, nor that
-// the deadline passed.
+// TestUnknownStaysUnknown: after a call with an unknown outcome, only a later answer of the
+// provider settles it. A last attempt that was not made, or a deadline that passed, does not.
 func TestUnknownStaysUnknown(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -142,7 +141,7 @@ func TestUnknownStaysUnknown(t *testing.T) {
 	}
 }
 
-// TestJudgeKeepsTheTime: a call that is not wanted before a time is made then.
+// TestJudgeKeepsTheTime: a call that is put off with ParkUntil is made at that time.
 func TestJudgeKeepsTheTime(t *testing.T) {
 	now := time.Now()
 	for in, want := range map[time.Duration]time.Duration{5 * time.Minute: 5 * time.Minute, -time.Minute: 0, 2 * check.MaxAhead: check.MaxAhead} {

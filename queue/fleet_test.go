@@ -23,8 +23,8 @@ const (
 	fleetEntries   = 500
 )
 
-// TestFleetProcess is one of the workers of TestPeriodicFleet, and nothing
-// without it.
+// TestFleetProcess is one of the worker processes of TestPeriodicFleet. By itself it does
+// nothing.
 func TestFleetProcess(t *testing.T) {
 	addr := os.Getenv(fleetEnv)
 	if addr == "" {
@@ -59,9 +59,9 @@ func TestFleetProcess(t *testing.T) {
 	parts.Wait()
 }
 
-// TestPeriodicFleet: 500 entries of seconds, in several zones and of several
-// tenants, and three workers of which one is killed in the midst: each tick of
-// each entry has one job.
+// TestPeriodicFleet: 500 periodic jobs with ticks every few seconds, in several time zones
+// and of several tenants, and three workers of which one is killed: each tick of each
+// periodic job has exactly one job.
 func TestPeriodicFleet(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel() // it measures no time, and takes a while
@@ -188,8 +188,8 @@ func TestPeriodicFleet(t *testing.T) {
 	}
 }
 
-// TestPeriodicLive: a running worker takes up what is set, and leaves what is
-// paused or removed.
+// TestPeriodicLive: a running worker fires periodic jobs that are added, and stops firing
+// those that are paused or removed.
 func TestPeriodicLive(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel() // it measures no time, and takes a while

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// TestForeignTasksBesideAFlood: tasks of asynq's own client are served while jobs of ours
-// fill the worker, and so are those of a quiet tenant.
+// TestForeignTasksBesideAFlood: while jobs of one tenant fill the worker, tasks of asynq's
+// own client and jobs of a quiet tenant are still served.
 func TestForeignTasksBesideAFlood(t *testing.T) {
 	t.Parallel()
 	const flood, foreign = 3000, 50

@@ -22,8 +22,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Jobs of which enqueue_fresh.lua accepts each by itself, and jobs that it leaves to
-// enqueue.lua.
+// Jobs that enqueue_fresh.lua accepts, and jobs that it leaves to enqueue.lua.
 var (
 	freshJobs = map[string]func(*Job){
 		"usual":             func(*Job) {},
@@ -50,7 +49,7 @@ var (
 	fullScript  = store.NewScript(store.Lua("enqueue"))
 )
 
-// twins is two queues in the same state, in which one job of tenant a waits.
+// twins is two queues in the same state, each with one waiting job of tenant a.
 func twins(t *testing.T, shape limits.Queue, damage func(client redis.UniversalClient, queue, lane string)) (clients [2]*Client, queues [2]string) {
 	t.Helper()
 	for i := range queues {
@@ -95,8 +94,8 @@ var (
 	anyCode = regexp.MustCompile(`user_script:\d+`)
 )
 
-// written is all that Redis holds for a queue, without what differs between two that are
-// treated in the same way: ids, times and lines. Of sorted sets the order remains.
+// written returns all data of a queue, except what always differs between two queues: ids,
+// times and lines. Of the scores of sorted sets, only their order is kept.
 func written(t *testing.T, c *Client, queue string) string {
 	t.Helper()
 	client := c.redis
@@ -130,8 +129,8 @@ func written(t *testing.T, c *Client, queue string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestFreshJobsAreWrittenAlike: what enqueue_fresh.lua accepts is answered and written as
-// enqueue.lua does it, and it changes nothing where it does not.
+// TestFreshJobsAreWrittenAlike: for jobs that it accepts, enqueue_fresh.lua returns and
+// writes the same as enqueue.lua. For other jobs it changes nothing.
 func TestFreshJobsAreWrittenAlike(t *testing.T) {
 	t.Parallel()
 	one := limits.Queue{Limits: []limits.Limit{{Name: "region", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(10), Burst: 1, Per: []string{"region"}}}}
@@ -164,8 +163,8 @@ func TestFreshJobsAreWrittenAlike(t *testing.T) {
 	}
 }
 
-// TestFreshJobMeetsDamage: where a key holds something else, the answer and what Redis holds
-// are those of enqueue.lua.
+// TestFreshJobMeetsDamage: if a key is damaged, the answer and the data are the same as with
+// enqueue.lua.
 func TestFreshJobMeetsDamage(t *testing.T) {
 	t.Parallel()
 	set := func(name string) func(redis.UniversalClient, string, string) {
@@ -203,8 +202,8 @@ func TestFreshJobMeetsDamage(t *testing.T) {
 	}
 }
 
-// TestAnswersOfALine: of calls that follow each other Redis keeps only the answers to the
-// latest. That may be made again, and an earlier one is refused.
+// TestAnswersOfALine: Redis keeps only the answers to the latest request of a line. That
+// request can be repeated, and an earlier one is rejected.
 func TestAnswersOfALine(t *testing.T) {
 	t.Parallel()
 	server, queue := redistest.Shared(t), redistest.Queue(t)
@@ -256,8 +255,8 @@ func TestAnswersOfALine(t *testing.T) {
 	}
 }
 
-// TestLinesOfRequests: a request takes the line of one that was answered, unless that was sent
-// more than once; two at a time have two lines.
+// TestLinesOfRequests: a request uses the line of an answered request, unless that was sent
+// more than once. Two concurrent requests have two lines.
 func TestLinesOfRequests(t *testing.T) {
 	t.Parallel()
 	client := NewClient(nil)

@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// busy is a queue with jobs in every state, and limits of every sort under which
+// busy makes a queue with jobs in every state, and with limits of every algorithm for which
 // some of them wait.
 func busy(t *testing.T) *rig {
 	t.Helper()
@@ -60,7 +60,7 @@ func busy(t *testing.T) *rig {
 	return r
 }
 
-// TestGaugesAreAsynqs: where asynq's tools count, too, they count the same.
+// TestGaugesAreAsynqs: gauges that asynq's tools have too show the same numbers.
 func TestGaugesAreAsynqs(t *testing.T) {
 	t.Parallel()
 	r := busy(t)

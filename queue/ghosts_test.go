@@ -23,14 +23,14 @@ func (r *rig) round(t *testing.T, d *dispatcher) {
 	}
 }
 
-// fault is what is reported under a name.
+// fault returns the fault that is reported under a name.
 func (r *rig) fault(t *testing.T, what string) string {
 	t.Helper()
 	return r.server.Client().HGet(t.Context(), store.Key(r.queue, "faults"), what).Val()
 }
 
-// TestGhosts: jobs that asynq's tools put elsewhere are taken out of their lane, which
-// still lists them, and are not released. One that is not where its state says stays.
+// TestGhosts: jobs that asynq's tools moved, but that their lane still lists, are removed
+// from the lane and not released. A job that is not where its state says stays.
 func TestGhosts(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()
@@ -75,7 +75,7 @@ func TestGhosts(t *testing.T) {
 	}
 }
 
-// TestManyGhosts: more ghosts than a call looks at do not close their lane.
+// TestManyGhosts: more ghosts than a round looks at do not block their lane.
 func TestManyGhosts(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client, lane := r.server.Client(), asynqwire.Key(r.queue, "g:"+r.lane("a"))
@@ -98,8 +98,8 @@ func TestManyGhosts(t *testing.T) {
 	}
 }
 
-// TestScheduledForOthers: a task of asynq's own client, of a kind that this worker does
-// not handle, comes due. It waits in the lane of its tenant, as a job does.
+// TestScheduledForOthers: a scheduled task of asynq's own client, of a kind that this worker
+// does not handle, becomes due. It waits in the lane of its tenant like a job.
 func TestScheduledForOthers(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
@@ -124,8 +124,8 @@ func TestScheduledForOthers(t *testing.T) {
 	}
 }
 
-// TestDeadlinesElsewhere: a deadline passes while its job is scheduled, and while other
-// jobs of its lane have another priority; that of a damaged job is looked at again later.
+// TestDeadlinesElsewhere: a job expires while it is scheduled, and in a lane with jobs of
+// another priority. The deadline of a damaged job is looked at again later.
 func TestDeadlinesElsewhere(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()
@@ -156,8 +156,8 @@ func TestDeadlinesElsewhere(t *testing.T) {
 	}
 }
 
-// TestDeadlineBeforeTheSlot: a job that cannot go before its deadline is given to a
-// worker to be archived, and no limit is touched for it.
+// TestDeadlineBeforeTheSlot: a job that cannot go before its deadline is handed to a worker
+// to be archived, and takes no permits.
 func TestDeadlineBeforeTheSlot(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(10)), nil)
 	client := r.server.Client()
@@ -177,8 +177,8 @@ func TestDeadlineBeforeTheSlot(t *testing.T) {
 	}
 }
 
-// TestDamagedTenants: nothing is known of the limits of the only tenants there are. They
-// are set aside, and are not asked again and again.
+// TestDamagedTenants: the limits of all tenants are damaged. Their lanes are set aside, and
+// not looked at again and again.
 func TestDamagedTenants(t *testing.T) {
 	for n := range 4 {
 		r := startRig(t, -1, limitsOf(sharedBy(1000), inFlight(5)), nil)
@@ -209,8 +209,8 @@ func TestDamagedTenants(t *testing.T) {
 	}
 }
 
-// TestPendingTasks: what asynq's clients and tools made pending goes to its lane or to a
-// worker; what cannot be understood stays, behind the others.
+// TestPendingTasks: tasks that asynq's clients and tools made pending go to their lane or to
+// a worker. Damaged ones stay, behind the others.
 func TestPendingTasks(t *testing.T) {
 	server := redistest.Start(t)
 	r := &rig{server: server, queue: "q", client: NewClient(server.Client())}

@@ -24,7 +24,8 @@ import (
 	"github.com/headgate/headgate/queue/workers"
 )
 
-// unheardRounds is a dispatcher whose network can lose replies, and what it was handed.
+// unheardRounds is a dispatcher whose network can lose replies, with the jobs that it was
+// handed.
 func (r *rig) unheardRounds(t *testing.T) (*dispatcher, *redistest.Wire, *[]handed) {
 	t.Helper()
 	if _, err := r.dispatcher().round(t.Context(), 0); err != nil { // Redis knows the script then
@@ -43,9 +44,8 @@ func (r *rig) unheardRounds(t *testing.T) (*dispatcher, *redistest.Wire, *[]hand
 	return d, wire, &got
 }
 
-// TestLostReplyOfDispatch: what was handed over in a reply that was lost is handed over
-// again, once, whatever is lost or does not arrive after it; what another run has by then
-// is not.
+// TestLostReplyOfDispatch: the jobs of a lost reply are handed over again, once, whatever
+// requests and replies are lost after it, except jobs that another run has by then.
 func TestLostReplyOfDispatch(t *testing.T) {
 	const dispatch = "dispatch"
 	hash := store.DispatchScript.Hash()
@@ -116,8 +116,7 @@ func TestLostReplyOfDispatch(t *testing.T) {
 	})
 }
 
-// TestRoomOfAllQueues: the queues of a worker share its places, also when their rounds are
-// under way at once.
+// TestRoomOfAllQueues: the queues of a worker share its places, even in concurrent rounds.
 func TestRoomOfAllQueues(t *testing.T) {
 	t.Parallel()
 	const places, jobs = 3, 30
@@ -173,8 +172,8 @@ func TestRoomOfARound(t *testing.T) {
 	}
 }
 
-// TestLargeJobsOfARound: a round hands over some 2 MiB of messages at most, and the next
-// one comes at once.
+// TestLargeJobsOfARound: a round hands over about 2 MiB of messages at most, and the next
+// round comes at once.
 func TestLargeJobsOfARound(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	const jobs = 8
@@ -192,8 +191,8 @@ func TestLargeJobsOfARound(t *testing.T) {
 	}
 }
 
-// TestRetriesNeverComeEarly: asynq's retry set counts in whole seconds. A job is back in its
-// lane when its time has come, and not before.
+// TestRetriesNeverComeEarly: although asynq's retry set has whole seconds, a job never
+// returns to its lane before its time.
 func TestRetriesNeverComeEarly(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
@@ -209,8 +208,8 @@ func TestRetriesNeverComeEarly(t *testing.T) {
 	}
 }
 
-// TestRunNowIsForItsWorkers: a job that an operator lets go at once is handed to a worker
-// that handles it, beyond its limits, and to no other.
+// TestRunNowIsForItsWorkers: a job that an operator runs now is handed, beyond its limits,
+// only to a worker with a handler for it.
 func TestRunNowIsForItsWorkers(t *testing.T) {
 	r := startRig(t, -1, limitsOf(hourly(1)), nil)
 	r.add(t, nil)
@@ -237,8 +236,8 @@ func TestRunNowIsForItsWorkers(t *testing.T) {
 	}
 }
 
-// TestJobOfAnUnknownKind: a job to put away may be of a kind that the worker does not
-// handle. One that needs a call goes back as it is, with its slot.
+// TestJobOfAnUnknownKind: a worker puts away jobs of kinds that it does not handle. A job
+// that needs a call goes back unchanged, with its slot.
 func TestJobOfAnUnknownKind(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(1)), nil)
 	r.run(t)
@@ -256,9 +255,9 @@ func TestJobOfAnUnknownKind(t *testing.T) {
 	}
 }
 
-// TestEarlierRunEndsTheJob: a job was recovered while its call went on, and comes back to
-// the same worker. It waits for that call, and is not made again when that succeeds, also
-// where an answer that does not know of the success yet comes after it.
+// TestEarlierRunEndsTheJob: a job is recovered while its call goes on, and comes back to the
+// same worker. Its new run waits for that call. If the call succeeds, it is not repeated,
+// even if a reply that was made before the success arrives after it.
 func TestEarlierRunEndsTheJob(t *testing.T) {
 	for name, test := range map[string]struct {
 		earlier error
@@ -329,8 +328,8 @@ func TestAsynqPausesAQueue(t *testing.T) {
 	})
 }
 
-// TestCountsOfAsynq: asynq counts the runs that ended a job or failed, and none that sends
-// it back to wait.
+// TestCountsOfAsynq: asynq's counters count runs that ended a job or failed, and not runs
+// that sent it back to wait.
 func TestCountsOfAsynq(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	for _, step := range []struct {
@@ -351,8 +350,8 @@ func TestCountsOfAsynq(t *testing.T) {
 	}
 }
 
-// TestTasksOfAsynqsClient: what asynq's own client says of a task holds: how long a call may
-// take, until when, that it is unique until it is done, and for how long it is kept then.
+// TestTasksOfAsynqsClient: the options Timeout, Deadline, Unique and Retention of asynq's
+// own client work.
 func TestTasksOfAsynqsClient(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -404,7 +403,7 @@ func TestTasksOfAsynqsClient(t *testing.T) {
 	}
 }
 
-// beating is the id of a worker that lives.
+// beating returns the id of a living worker.
 func (r *rig) beating(t *testing.T) (id string) {
 	t.Helper()
 	until(t, "a worker beats", func() bool {
@@ -419,7 +418,7 @@ func (r *rig) beating(t *testing.T) (id string) {
 	return id
 }
 
-// TestPanic: a handler that panics fails its call, and nothing else.
+// TestPanic: a panic fails only its own call.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, limitsOf(), nil)
@@ -439,7 +438,7 @@ func TestPanic(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Done), 2)
 }
 
-// TestTimeout: a call that takes longer than its handler says is cut off, and failed.
+// TestTimeout: a call that exceeds its handler's timeout is cut off and has failed.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 2, limitsOf(), nil)
@@ -462,7 +461,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestNothingIsHandedOverHalf: where a job cannot become active, no worker hears of it.
+// TestNothingIsHandedOverHalf: a job that cannot become active is not handed to a worker.
 func TestNothingIsHandedOverHalf(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limits.Set{}, nil)
@@ -482,7 +481,7 @@ func TestNothingIsHandedOverHalf(t *testing.T) {
 	}
 }
 
-// runNow lets all jobs of the queue go beyond their limits.
+// runNow applies the verb run to all jobs of the queue.
 func (r *rig) runNow(t *testing.T) {
 	t.Helper()
 	if _, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.RunNow, operate.Filter{}, operate.Operator{Actor: "ann", Reason: "test"}, nil); err != nil {
@@ -490,8 +489,8 @@ func (r *rig) runNow(t *testing.T) {
 	}
 }
 
-// TestPendingWaitsForRoom: what an operator let go, and what has only to be put away, is
-// handed over in its order when the worker has room.
+// TestPendingWaitsForRoom: jobs that an operator runs now, and jobs that only have to be put
+// away, are handed over in order when the worker has room.
 func TestPendingWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limits.Set{}, nil)
@@ -506,8 +505,8 @@ func TestPendingWaitsForRoom(t *testing.T) {
 	}
 }
 
-// TestPauseHoldsWhatGoesNow: a job that an operator let go returns to its lane when its
-// tenant is paused before a worker took it.
+// TestPauseHoldsWhatGoesNow: a job that an operator runs now returns to its lane if its
+// tenant is paused before a worker takes it.
 func TestPauseHoldsWhatGoesNow(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limits.Set{}, nil)
@@ -529,8 +528,8 @@ func TestPauseHoldsWhatGoesNow(t *testing.T) {
 	}
 }
 
-// TestDamagedPendingJobWaits: a job in asynq's pending list whose state is another keeps
-// nobody, and no worker gets it.
+// TestDamagedPendingJobWaits: a job in asynq's pending list with another state blocks no
+// other job, and is not handed to a worker.
 func TestDamagedPendingJobWaits(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limits.Set{}, nil)
@@ -546,8 +545,8 @@ func TestDamagedPendingJobWaits(t *testing.T) {
 	}
 }
 
-// handing is a dispatcher without a worker, and a round of it, which returns the ids of all
-// jobs that it was handed so far.
+// handing returns a dispatcher without a worker, and a function that makes a round and
+// returns the ids of all jobs handed over so far.
 func (r *rig) handing() (*dispatcher, func(t *testing.T, room int64) []string) {
 	var ids []string
 	d := r.dispatcher()
@@ -565,7 +564,7 @@ func (r *rig) handing() (*dispatcher, func(t *testing.T, room int64) []string) {
 	}
 }
 
-// TestThirdCrashIsTheLast: a job that took three workers with it is only put away.
+// TestThirdCrashIsTheLast: a job that crashed three workers is put away without a call.
 func TestThirdCrashIsTheLast(t *testing.T) {
 	t.Parallel()
 	for crashes, want := range map[string]string{"2": "slot", "3": "crashed"} {

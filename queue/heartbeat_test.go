@@ -21,8 +21,7 @@ import (
 	"github.com/headgate/headgate/queue/workers"
 )
 
-// TestWorkers: a worker is listed while it runs, with what it is doing, and not
-// when it has ended.
+// TestWorkers: a worker is listed with its state while it runs, and not after it has ended.
 func TestWorkers(t *testing.T) {
 	t.Parallel()
 	test := func(t *testing.T, client *redis.Client) {
@@ -116,8 +115,8 @@ func onlyActive(t *testing.T, client *redis.Client, queue string) string {
 	return ids[0]
 }
 
-// TestKilledWorkerIsGone: of two workers one is killed, and no longer listed once
-// Redis has forgotten it; the other one stays.
+// TestKilledWorkerIsGone: one of two workers is killed. It is no longer listed when its key
+// has expired; the other worker is.
 func TestKilledWorkerIsGone(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel() // it measures no time, and takes a while
@@ -194,8 +193,8 @@ func TestKilledWorkerIsGone(t *testing.T) {
 	listed(0)
 }
 
-// TestWorkersIndexHeals: what is listed and gone is left out, and in time
-// forgotten; a worker that lives is listed again.
+// TestWorkersIndexHeals: dead workers in the index are not listed, and are removed in time. A
+// living worker that is missing in the index is added again.
 func TestWorkersIndexHeals(t *testing.T) {
 	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
@@ -234,8 +233,8 @@ func TestWorkersIndexHeals(t *testing.T) {
 	})
 }
 
-// TestDetailsAreBounded: what is too large or no JSON is left out, which is
-// said once, and the worker is listed all the same.
+// TestDetailsAreBounded: details that are too large or not JSON are left out, which is
+// logged once, and the worker is still listed.
 func TestDetailsAreBounded(t *testing.T) {
 	client := redistest.Shared(t).Client()
 	var log bytes.Buffer
@@ -276,7 +275,7 @@ func TestDetailsAreBounded(t *testing.T) {
 	}
 }
 
-// TestLeasesDoNotWaitForDetails: a worker whose Details hang is listed without them.
+// TestLeasesDoNotWaitForDetails: a worker whose Details do not return is listed without them.
 func TestLeasesDoNotWaitForDetails(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()

@@ -18,8 +18,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A pause holds what waits and what is released; others go on, calls under way
-// finish, and after it everything goes.
+// A pause holds waiting and released jobs. Jobs outside of it go on, calls in flight finish,
+// and everything goes after the pause.
 func TestPauseScopes(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -88,7 +88,7 @@ func TestPauseScopes(t *testing.T) {
 	}
 }
 
-// A provider's pause is resumed as well, with the buckets that it stopped.
+// Operators can also resume a provider's pause, with the buckets that it stopped.
 func TestResumeAfterProvider(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(100)), nil)
 	first := true
@@ -155,7 +155,7 @@ func TestPauseLaterEndWins(t *testing.T) {
 	}
 }
 
-// Jobs under a pause are not run now; the tally says so.
+// The verb run does not run paused jobs, and the tally says so.
 func TestRunNowLeavesPaused(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
@@ -224,7 +224,7 @@ func TestOverridesInTheAudit(t *testing.T) {
 	}
 }
 
-// A tenant's new weight holds for jobs that wait already.
+// A tenant's new weight applies to jobs that already wait.
 func TestWeightsAreLive(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(sharedBy(10_000)), nil)
@@ -265,8 +265,8 @@ func TestWeightsAreLive(t *testing.T) {
 	}
 }
 
-// What is published is in the audit once, however many workers publish it, and
-// says only what changed.
+// Published limits are in the audit once, however many workers publish them, and only with
+// their changes.
 func TestPublishInTheAudit(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(100)), nil)

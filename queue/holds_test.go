@@ -24,7 +24,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// holding is an error of a handler about more than its job.
+// holding is a handler's error that holds back more than its job.
 type holding struct {
 	who         string
 	length      time.Duration
@@ -36,7 +36,7 @@ func (h holding) Error() string                        { return "it answered 503
 func (h holding) Holds() (string, time.Duration, bool) { return h.who, h.length, h.named }
 func (h holding) Unreachable() bool                    { return h.unreachable }
 
-// usedUp is one that says that the job is not to blame.
+// usedUp is a holding error that says that the job is not the cause.
 type usedUp struct{ holding }
 
 func (u usedUp) RetryAfter() time.Duration { return u.length }
@@ -51,7 +51,7 @@ func (r *rig) webhooks(t *testing.T, tenant, host string, n int) (ids []string) 
 	return ids
 }
 
-// hookRig has a handler of webhooks, which answers what answer says of a job.
+// hookRig returns a rig with a webhook handler that returns answer of the job.
 func hookRig(t *testing.T, limits limits.Set, edit func(*Config)) *rig {
 	t.Helper()
 	r := startRig(t, -1, limits, edit)
@@ -97,9 +97,8 @@ func (r *rig) another(t *testing.T) {
 	second.run(t)
 }
 
-// TestUsedUpAccount: an account that is used up is asked once a pause by all workers
-// together. Nothing is taken of limits meanwhile, no attempt is spent, and the jobs stay
-// in their order.
+// TestUsedUpAccount: all workers together send one call per pause to an account that is used
+// up. Meanwhile no permits are taken, no attempts are spent, and the jobs keep their order.
 func TestUsedUpAccount(t *testing.T) {
 	t.Parallel()
 	day := limits.Limit{Name: "day", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 1000, Period: 24 * time.Hour}}
@@ -156,8 +155,8 @@ func TestUsedUpAccount(t *testing.T) {
 	}
 }
 
-// TestEndpointIsHeldAlone: one receiver that asks to be left alone for a day holds the
-// jobs for it and no others, neither of its tenant nor of another tenant at the same host.
+// TestEndpointIsHeldAlone: an endpoint that wants no calls for a day holds only its own
+// jobs, and no other jobs of its tenant or of another tenant at the same host.
 func TestEndpointIsHeldAlone(t *testing.T) {
 	t.Parallel()
 	r := hookRig(t, limitsOf(perTenant(1000)), nil)
@@ -193,8 +192,8 @@ func TestEndpointIsHeldAlone(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Done), 61)
 }
 
-// TestHostIsDownForAll: an endpoint to which the calls of several tenants cannot connect
-// is held for all, and the first call that connects ends it for all.
+// TestHostIsDownForAll: an endpoint to which several tenants cannot connect is held for all
+// tenants, and the first call that connects ends the hold for all.
 func TestHostIsDownForAll(t *testing.T) {
 	t.Parallel()
 	r := hookRig(t, limitsOf(perTenant(1000)), nil)
@@ -243,8 +242,8 @@ func (r *rig) holdBack(t *testing.T, scope string, ends time.Time, probe string)
 	}
 }
 
-// TestOneProbe: of all lanes that a hold keeps one job goes when its time has come, and
-// another only when the first has had the time for its call.
+// TestOneProbe: when the time of a hold is over, one job of all held lanes goes, and another
+// one only after the first has had time for its call.
 func TestOneProbe(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(1000)), nil)
@@ -271,8 +270,8 @@ func TestOneProbe(t *testing.T) {
 	}
 }
 
-// TestProbeThatWasNotCalled: one whose worker gives it back, or dies, makes room for the
-// next.
+// TestProbeThatWasNotCalled: after a probe whose worker gives it back or dies, another job
+// becomes the probe.
 func TestProbeThatWasNotCalled(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(t *testing.T, r *rig, id string){
@@ -307,8 +306,8 @@ func TestProbeThatWasNotCalled(t *testing.T) {
 	}
 }
 
-// TestHoldsAreForgotten: the sweep leaves a hold that waits for a probe, and forgets one
-// that nobody has tried for an hour.
+// TestHoldsAreForgotten: the sweep keeps a hold that waits for a probe, and removes a hold
+// that had no probe for an hour.
 func TestHoldsAreForgotten(t *testing.T) {
 	r := startRig(t, 0, limitsOf(), nil)
 	r.holdBack(t, store.AccountScope("waits"), time.Now().Add(-time.Minute), "-")
@@ -319,8 +318,8 @@ func TestHoldsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestGrowingHolds: pauses double with each probe that fails, up to ten times the first,
-// and calls that were under way when the hold began change nothing.
+// TestGrowingHolds: the pause doubles with each probe that fails, up to ten times the first
+// pause. Calls that were in flight when the hold began do not change it.
 func TestGrowingHolds(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
@@ -355,8 +354,8 @@ func (r *rig) tryBy(t *testing.T, id string) {
 	client.HSet(t.Context(), store.Key(r.queue, "pauses"), field, strings.Replace(text, " - ", " "+rediskey.Escape(id)+" ", 1))
 }
 
-// TestEndpointLanes: each way into the queue gives a webhook the lane of its endpoint, and
-// a lane that is empty is forgotten.
+// TestEndpointLanes: however a webhook comes into the queue, it gets the lane of its
+// endpoint. Empty lanes are removed.
 func TestEndpointLanes(t *testing.T) {
 	t.Parallel()
 	r := hookRig(t, limitsOf(), nil)
@@ -384,8 +383,8 @@ func TestEndpointLanes(t *testing.T) {
 	}
 }
 
-// TestCountsOfEndpointsAreMended: what asynq's tools delete from the lane of an endpoint
-// does not count as waiting for long.
+// TestCountsOfEndpointsAreMended: jobs that asynq's tools deleted from an endpoint's lane
+// soon no longer count as waiting.
 func TestCountsOfEndpointsAreMended(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
@@ -402,8 +401,8 @@ func TestCountsOfEndpointsAreMended(t *testing.T) {
 	}
 }
 
-// TestPauseThatEndsSoon: a lane whose pause ends within the horizon does not keep others
-// from slots that come after that moment.
+// TestPauseThatEndsSoon: a lane whose pause ends within the horizon does not keep other lanes
+// from later slots.
 func TestPauseThatEndsSoon(t *testing.T) {
 	t.Parallel()
 	slow := limits.Limit{Name: "tenant", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: 20 * time.Second}, Per: []string{"tenant"}}

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// commandCalls is how often Redis was asked for a command.
+// commandCalls counts the calls of a command in Redis.
 func commandCalls(t *testing.T, server *redistest.Server, command string) (n int) {
 	t.Helper()
 	stats, err := server.Client().InfoMap(t.Context(), "commandstats").Result()
@@ -30,8 +30,8 @@ func commandCalls(t *testing.T, server *redistest.Server, command string) (n int
 	return n
 }
 
-// TestInspectorShares: all who ask within a second share one reading, and nobody
-// changes what another one is told.
+// TestInspectorShares: all questions within a second share one reading, and no question
+// changes the answer to another one.
 func TestInspectorShares(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -106,8 +106,8 @@ func TestInspectorShares(t *testing.T) {
 	}
 }
 
-// TestInspectorSeesChanges: what an operator has just changed is seen, however new
-// the reading is.
+// TestInspectorSeesChanges: changes of an operator are seen at once, even with an older
+// reading.
 func TestInspectorSeesChanges(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(1000)), nil)
@@ -163,8 +163,8 @@ func TestInspectorSeesChanges(t *testing.T) {
 	}
 }
 
-// TestInspectorFollowsTheLane: what went since the reading stands before a job no
-// more, and its call is expected when it was expected before.
+// TestInspectorFollowsTheLane: jobs that went since the reading are no longer before a job,
+// and the forecast of its call stays the same.
 func TestInspectorFollowsTheLane(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(100)), nil)
@@ -203,8 +203,8 @@ func TestInspectorFollowsTheLane(t *testing.T) {
 	}
 }
 
-// TestInspectorOfNobody: who is asked about and has nothing waiting changes nothing
-// for those who share the reading, whoever lets the model run.
+// TestInspectorOfNobody: a question about a tenant without waiting jobs does not change the
+// answers for other tenants from the same reading.
 func TestInspectorOfNobody(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client()

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
-// TestJanitor: jobs that were kept for long enough after they were done are forgotten, with
-// what asynq's own client locked for them, and nothing else is.
+// TestJanitor: completed jobs whose retention is over are deleted, with the unique locks of
+// asynq's own client, and nothing else is.
 func TestJanitor(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()

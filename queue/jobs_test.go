@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// everyJob walks through all pages of a list; each is called between two of them.
+// everyJob reads all pages of a list and calls each between two pages.
 func everyJob(t *testing.T, inspector *inspect.Inspector, queue string, q inspect.JobQuery, each func()) (all []inspect.JobRow) {
 	t.Helper()
 	for range 1000 {
@@ -90,8 +90,8 @@ func TestListWaitingJobs(t *testing.T) {
 	}
 }
 
-// TestListJobsWhileTheyMove: a page is found again by what stood at its end, also
-// when that is gone, and no job that stays is missed or comes twice.
+// TestListJobsWhileTheyMove: the next page starts after the last job of the page before, even
+// if that job is gone. No job that stays is missed or listed twice.
 func TestListJobsWhileTheyMove(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
@@ -177,8 +177,8 @@ func TestListJobsByState(t *testing.T) {
 	close(end)
 }
 
-// TestListJobsIsBounded: a page that finds nothing ends all the same, and goes on
-// where it ended.
+// TestListJobsIsBounded: a page without matches still ends, and the next page goes on from
+// there.
 func TestListJobsIsBounded(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(1)), nil)
@@ -192,8 +192,8 @@ func TestListJobsIsBounded(t *testing.T) {
 	}
 }
 
-// TestListJobsReadsEachLaneOnce: a page over many short lanes costs Redis no more than one of
-// a long lane.
+// TestListJobsReadsEachLaneOnce: a page of many short lanes costs Redis no more than a page
+// of one long lane.
 func TestListJobsReadsEachLaneOnce(t *testing.T) {
 	t.Parallel()
 	const lanes, each = 50, 2 // as many as are asked at once
@@ -294,8 +294,8 @@ func TestJobDetail(t *testing.T) {
 	}
 }
 
-// TestFailures: what failed alike is one group, whatever numbers and ids it names,
-// and verbs find the group by its reason.
+// TestFailures: failures that differ only in numbers and ids are one group, and verbs find
+// the group by its reason.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(100_000), sharedBy(100_000)), nil)
@@ -357,7 +357,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestFoldIsTheSame: reasons are folded alike in Go and in Lua.
+// TestFoldIsTheSame: reasons are folded in the same way in Go and in Lua.
 func TestFoldIsTheSame(t *testing.T) {
 	client := redistest.Shared(t).Client()
 	for _, reason := range []string{
@@ -370,7 +370,7 @@ func TestFoldIsTheSame(t *testing.T) {
 	}
 }
 
-// permanentWith is a provider's last word.
+// permanentWith is a permanent error with a text.
 type permanentWith string
 
 func (p permanentWith) Error() string   { return string(p) }

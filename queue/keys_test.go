@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/queue/limits"
 )
 
-// TestKeyUntilEnded: a key is taken while its job lives, and free when that has
-// ended, also when nobody is left to say so.
+// TestKeyUntilEnded: a key is taken while its job lives and free when the job has ended,
+// even if no worker reported the end.
 func TestKeyUntilEnded(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 2, limitsOf(), nil)
@@ -50,7 +50,7 @@ func TestKeyUntilEnded(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Done), 3)
 }
 
-// TestKeyOfAnArchivedJobIsFree: archived is ended.
+// TestKeyOfAnArchivedJobIsFree: with KeyUntil Ended, archiving a job frees its key.
 func TestKeyOfAnArchivedJobIsFree(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -72,8 +72,8 @@ func TestKeyOfAnArchivedJobIsFree(t *testing.T) {
 	}
 }
 
-// TestKeyWindow: within the window the same job comes back, also when it has
-// ended; after it another is made, also when the first still waits.
+// TestKeyWindow: within the window enqueueing returns the same job, even if it has ended.
+// After the window it makes another job, even if the first still waits.
 func TestKeyWindow(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -98,8 +98,8 @@ func TestKeyWindow(t *testing.T) {
 	}
 }
 
-// TestCaps: so many jobs of a tenant, and of all, may wait; of a batch it is said
-// which were taken.
+// TestCaps: backlog caps bound the waiting jobs of a tenant and of a queue. The results of a
+// batch say which jobs were accepted.
 func TestCaps(t *testing.T) {
 	t.Parallel()
 	set := limitsOf()

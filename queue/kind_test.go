@@ -48,7 +48,7 @@ func TestKind(t *testing.T) {
 	}
 }
 
-// TestKindsOfAllTypes: what Job encodes, Handle gets back.
+// TestKindsOfAllTypes: a handler gets the payload that the producer passed to Kind.Job.
 func TestKindsOfAllTypes(t *testing.T) {
 	roundTrip(t, greeting{"Ada", "hello"})
 	roundTrip(t, &greeting{"Ada", "hello"})

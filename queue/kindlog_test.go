@@ -38,8 +38,8 @@ func TestKindLog(t *testing.T) {
 	}
 }
 
-// TestWorkerLogsKinds: a worker that handles none of its queue's kinds says so when it
-// starts, and when such limits are published later; once.
+// TestWorkerLogsKinds: a worker that handles none of its queue's kinds logs that once, when
+// it starts or when such limits are published later.
 func TestWorkerLogsKinds(t *testing.T) {
 	t.Parallel()
 	logged := &logtest.Buffer{}

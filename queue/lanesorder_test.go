@@ -10,9 +10,8 @@ import (
 	"github.com/headgate/headgate/queue/limits"
 )
 
-// TestNoLaneOfATenantStarves: a tenant's jobs for several endpoints wait in several lanes
-// under the tenant's limit. A few for one endpoint go among the many for another one,
-// whatever the lanes are called.
+// TestNoLaneOfATenantStarves: a tenant has lanes for several endpoints under one limit. A few
+// jobs for one endpoint go between the many for another one, whatever the lanes' names are.
 func TestNoLaneOfATenantStarves(t *testing.T) {
 	t.Parallel()
 	const many, few = 60, 3

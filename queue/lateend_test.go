@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// TestLateEndsOfSeveralRuns: three runs of a job were taken from their workers. Each that
-// ends after all takes back what was counted for it, and nothing else.
+// TestLateEndsOfSeveralRuns: three runs of a job were recovered from their workers. Each run
+// that ends later takes back the crash that was counted for it, and nothing else.
 func TestLateEndsOfSeveralRuns(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	client := r.server.Client()
@@ -36,8 +36,8 @@ func TestLateEndsOfSeveralRuns(t *testing.T) {
 	}
 }
 
-// TestLateEndElsewhere: a run that ends late finds its job on its way back to its lane. It
-// is done then, and its key is free; but one that is not where its state says stays.
+// TestLateEndElsewhere: a run ends late while its job is on its way back to its lane. The job
+// is then done and its key is free. A job that is not where its state says stays.
 func TestLateEndElsewhere(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	client, ctx := r.server.Client(), t.Context()

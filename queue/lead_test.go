@@ -14,14 +14,14 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// named is a dispatcher of another worker; what it is told is counted.
+// named returns the dispatcher of another worker, which counts its rounds.
 func (r *rig) named(worker string) (*dispatcher, *counter) {
 	d, seen := r.dispatcher(), newCounter()
 	d.worker, d.observer, d.roles = worker, seen, newRoles(r.server.Client(), worker)
 	return d, seen
 }
 
-// looks has a dispatcher look once, and returns how many rounds it has made.
+// looks calls look of a dispatcher once, and returns how many rounds it has made.
 func (r *rig) looks(t *testing.T, d *dispatcher, seen *counter) int {
 	t.Helper()
 	if _, err := d.look(t.Context()); err != nil {
@@ -44,7 +44,7 @@ func (r *rig) leads(t *testing.T, want string) {
 	}
 }
 
-// announcements subscribes to what is announced in the queue.
+// announcements subscribes to the announcements of the queue.
 func (r *rig) announcements(t *testing.T) <-chan *redis.Message {
 	t.Helper()
 	channel := r.server.Client().Subscribe(t.Context(), store.WakeChannel(r.queue))
@@ -68,7 +68,7 @@ func hears(t *testing.T, announced <-chan *redis.Message, want string) {
 	}
 }
 
-// heard waits until so many workers listen to what is announced.
+// heard waits until this many workers listen to announcements.
 func (r *rig) heard(t *testing.T, workers int64) {
 	t.Helper()
 	name := store.WakeChannel(r.queue)
@@ -108,7 +108,7 @@ func TestOneLeads(t *testing.T) {
 	r.leads(t, "second")
 }
 
-// TestLeadIsRenewed: who leads goes on, and writes that rarely.
+// TestLeadIsRenewed: a leader keeps the lead, and rarely writes it.
 func TestLeadIsRenewed(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
@@ -125,8 +125,8 @@ func TestLeadIsRenewed(t *testing.T) {
 	}
 }
 
-// TestAllDispatchUnderLoad: a leader with more to do than one should do alone lets all
-// dispatch, and calls them.
+// TestAllDispatchUnderLoad: a leader with too many jobs lets all workers dispatch, and
+// announces that to them.
 func TestAllDispatchUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -175,8 +175,8 @@ func TestAllDispatchUnderLoad(t *testing.T) {
 	}
 }
 
-// TestFullLeader: two workers have places for two calls each, which do not end. What the
-// leader has no place for goes to the other one at once.
+// TestFullLeader: two workers have places for two calls each, and calls do not end. Jobs for
+// which the leader has no place go to the other worker at once.
 func TestFullLeader(t *testing.T) {
 	t.Parallel()
 	first := startRig(t, -1, limitsOf(), func(c *Config) { c.Concurrency = 2 })
@@ -204,7 +204,7 @@ func TestFullLeader(t *testing.T) {
 	}
 }
 
-// TestLeadEnds: what is no lead keeps no worker from its jobs.
+// TestLeadEnds: an invalid lead key keeps no worker from its jobs.
 func TestLeadEnds(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(client redis.UniversalClient, ctx context.Context, role string){
@@ -238,8 +238,7 @@ func TestLeadEnds(t *testing.T) {
 	}
 }
 
-// TestLeaderThatDied: when a leader says nothing any more, another worker takes its place
-// within three seconds.
+// TestLeaderThatDied: when a leader is dead, another worker leads within three seconds.
 func TestLeaderThatDied(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -255,8 +254,7 @@ func TestLeaderThatDied(t *testing.T) {
 	}
 }
 
-// TestLeaderThatStops: a worker that ends gives up its lead, and what comes then goes at
-// once.
+// TestLeaderThatStops: a worker that stops gives up its lead, and new jobs go at once.
 func TestLeaderThatStops(t *testing.T) {
 	t.Parallel()
 	first := startRig(t, -1, limitsOf(), nil)
@@ -297,8 +295,8 @@ func TestLeadersOfKinds(t *testing.T) {
 	}
 }
 
-// TestStandingBy: who stands by looks because of what is for all, tells the leader what it
-// learns itself, and leaves the rest to it.
+// TestStandingBy: a worker that stands by makes rounds only for announcements to all, and
+// announces to the leader what it learns itself.
 func TestStandingBy(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
@@ -333,8 +331,8 @@ func TestStandingBy(t *testing.T) {
 	seen.wait(t, "round", 2)
 }
 
-// TestStandingByWithJobs: a worker that has jobs in its hands makes rounds, for pauses, and
-// one more when they have ended, so that the observer knows.
+// TestStandingByWithJobs: a worker that stands by with jobs makes rounds because of pauses,
+// and one more when its jobs have ended, for the observer.
 func TestStandingByWithJobs(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
@@ -356,8 +354,8 @@ func TestStandingByWithJobs(t *testing.T) {
 	}
 }
 
-// TestStandingByTellsOfItsRound: who did something in a round has the leader look, which
-// does not know what is due after it.
+// TestStandingByTellsOfItsRound: a worker whose round changed something announces that to the
+// leader, which does not know when the next job is due.
 func TestStandingByTellsOfItsRound(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
@@ -370,8 +368,8 @@ func TestStandingByTellsOfItsRound(t *testing.T) {
 	hears(t, announced, "")
 }
 
-// TestPauseReachesWhoStandsBy: a call that begins a pause is announced to all workers, of
-// which some may stand by with jobs in their hands.
+// TestPauseReachesWhoStandsBy: a call that starts a pause announces it to all workers,
+// because some may stand by with jobs.
 func TestPauseReachesWhoStandsBy(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// TestOnTime: a call leaves in its slot, or within a few ms of its end, by either clock.
+// TestOnTime: a call leaves in its slot, or within a few ms after its end, by both clocks.
 func TestOnTime(t *testing.T) {
 	now, redis := boottime.Now(), time.Now().UnixMicro()
 	g := &gate{clock: &redisClock{}}
@@ -38,8 +38,8 @@ func TestOnTime(t *testing.T) {
 	}
 }
 
-// TestNoCallWhilePaused: no call leaves while anything of it is paused, but for the probe,
-// which goes because of a hold.
+// TestNoCallWhilePaused: no call leaves while any of its scopes is paused, except the probe
+// of a hold.
 func TestNoCallWhilePaused(t *testing.T) {
 	job := &Running{Kind: "call", Tenant: "a", attributes: "endpoint=x;"}
 	for scope, held := range map[string]bool{
@@ -74,7 +74,7 @@ func TestPlacesForQuietTenants(t *testing.T) {
 	}
 }
 
-// TestScopeOfAFailure: a failure holds back the smallest thing that it says something about.
+// TestScopeOfAFailure: a failure holds back the smallest scope that it is about.
 func TestScopeOfAFailure(t *testing.T) {
 	job := &Running{Kind: "call", Tenant: "a", attributes: "endpoint=x;"}
 	for want, h := range map[string]hold{
@@ -90,7 +90,7 @@ func TestScopeOfAFailure(t *testing.T) {
 	}
 }
 
-// TestRoundFollowsPauses: a round of dispatch tells the worker of pauses that others began.
+// TestRoundFollowsPauses: after a round of dispatch the worker knows pauses of other workers.
 func TestRoundFollowsPauses(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	if _, err := operate.PauseJobs(t.Context(), r.server.Client(), r.queue, inspect.Scope{Tenant: "a"}, time.Time{}, ann); err != nil {
