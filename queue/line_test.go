@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// TestDamagedLanesHoldUpNobody: lanes whose jobs cannot be understood, more than a call
-// looks at, stand in front of one that is in order.
+// TestDamagedLanesHoldUpNobody: lanes with damaged jobs, more of them than a round looks at,
+// do not block an intact lane behind them.
 func TestDamagedLanesHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(sharedBy(1000)), nil)
@@ -43,8 +43,8 @@ func TestDamagedLanesHoldUpNobody(t *testing.T) {
 	}
 }
 
-// TestLowIsNotStarvedUnderAConcurrency: a lane that waits for a permit after each job
-// remembers how many of high priority went.
+// TestLowIsNotStarvedUnderAConcurrency: a lane that waits for a permit after each job still
+// counts how many jobs of high priority went.
 func TestLowIsNotStarvedUnderAConcurrency(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
@@ -65,8 +65,8 @@ func TestLowIsNotStarvedUnderAConcurrency(t *testing.T) {
 	}
 }
 
-// TestForwardedAndExpiredAtOnce: a job whose time to be tried again and whose deadline
-// have both passed stands in one place.
+// TestForwardedAndExpiredAtOnce: a job whose retry time and deadline have both passed is in
+// only one place.
 func TestForwardedAndExpiredAtOnce(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
@@ -85,7 +85,7 @@ func TestForwardedAndExpiredAtOnce(t *testing.T) {
 	}
 }
 
-// TestTaskWithoutAState: a job of which the state is gone stays where it waits.
+// TestTaskWithoutAState: a job without a state stays in its lane.
 func TestTaskWithoutAState(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
@@ -104,8 +104,8 @@ func TestTaskWithoutAState(t *testing.T) {
 	}
 }
 
-// TestKeptSlotTakesAPermit: a job comes back with its slot, and its permit was freed
-// meanwhile, as the sweep does. It takes another with it.
+// TestKeptSlotTakesAPermit: a job comes back with its slot, but the sweep has freed its
+// permit meanwhile. The job takes another permit.
 func TestKeptSlotTakesAPermit(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
@@ -119,7 +119,7 @@ func TestKeptSlotTakesAPermit(t *testing.T) {
 	}
 }
 
-// TestDamagedVirtualTime: what fairness counts is no number. No job is lost by it.
+// TestDamagedVirtualTime: the virtual time of fairness is not a number. No job is lost.
 func TestDamagedVirtualTime(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(sharedBy(1000)), nil)
@@ -142,8 +142,8 @@ func TestDamagedVirtualTime(t *testing.T) {
 	}
 }
 
-// TestPermitPassesALaneWithoutJobs: the lane that a freed permit lets go on holds no
-// job that could take it: they were deleted, or cannot be understood.
+// TestPermitPassesALaneWithoutJobs: a freed permit passes over a lane whose jobs are all
+// deleted or damaged.
 func TestPermitPassesALaneWithoutJobs(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(client *redis.Client, task string){
@@ -168,7 +168,8 @@ func TestPermitPassesALaneWithoutJobs(t *testing.T) {
 	}
 }
 
-// TestKindsWithoutEnd: of kinds that nobody serves a worker asks for its own.
+// TestKindsWithoutEnd: with any number of kinds that nobody serves, a worker only asks for
+// its own.
 func TestKindsWithoutEnd(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
@@ -189,8 +190,8 @@ func TestKindsWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestRecountKnowsANewKind: the sweep meets a tenant's jobs of one kind before those of
-// another that is new. It counts both.
+// TestRecountKnowsANewKind: the sweep counts jobs of a new kind that it finds after jobs of
+// another kind of the same tenant.
 func TestRecountKnowsANewKind(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
@@ -207,7 +208,7 @@ func TestRecountKnowsANewKind(t *testing.T) {
 	}
 }
 
-// TestDamagedLimitOfATenant: what differs for one tenant cannot be understood. Others go.
+// TestDamagedLimitOfATenant: if the limits of one tenant are damaged, other tenants go on.
 func TestDamagedLimitOfATenant(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -224,8 +225,8 @@ func TestDamagedLimitOfATenant(t *testing.T) {
 	}
 }
 
-// TestDamageIsNotStale: a damaged text reads like the word by which a script says that
-// the limits have changed.
+// TestDamageIsNotStale: a damaged value that looks like a script's error for changed limits
+// is not taken for it.
 func TestDamageIsNotStale(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)

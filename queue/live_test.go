@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// TestFinish: when it stops, the worker waits for what runs, cuts it off when its time is
-// up, and waits no longer than 5 s for calls that do not look at their contexts.
+// TestFinish: a worker that stops waits for its runs, cuts them off after the timeout, and
+// waits no longer than 5 s for calls that ignore their contexts.
 func TestFinish(t *testing.T) {
 	for name, test := range map[string]struct {
 		takes  time.Duration
@@ -69,7 +69,7 @@ func TestRunIsCancelled(t *testing.T) {
 	}
 }
 
-// TestRunsFollowEachOther: a job is not begun while an earlier run of it goes on.
+// TestRunsFollowEachOther: a job is not started while an earlier run of it goes on.
 func TestRunsFollowEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveRuns()

@@ -22,15 +22,14 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// What keeps a living worker from renewing its leases, and for how long: longer
-// than the silence after which a worker is taken for dead, and longer than the
-// 30 s of asynq's own leases.
+// How long a living worker is kept from renewing its leases: longer than the time after
+// which a worker is taken for dead, and longer than the 30 s of asynq's own leases.
 var silences = []time.Duration{13 * time.Second, 40 * time.Second}
 
 const livingJobs = 10
 
-// livingCase is one case of a test that runs all of its cases at once, each with a
-// Redis of its own: they wait far more than they compute.
+// livingCase is a case of a test whose cases run in parallel, each with its own Redis: they
+// mostly wait.
 type livingCase struct {
 	t      *testing.T
 	name   string
@@ -42,7 +41,7 @@ func (c *livingCase) errorf(format string, args ...any) {
 	c.t.Errorf("%s: %s", c.name, fmt.Sprintf(format, args...))
 }
 
-// until waits for what others bring about in Redis, which tells nobody.
+// until polls for a change in Redis that others make.
 func (c *livingCase) until(what string, limit time.Duration, is func() bool) bool {
 	for end := time.Now().Add(limit); !is(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -79,8 +78,8 @@ func (c *livingCase) gone(limit time.Duration) bool {
 	})
 }
 
-// TestFullRedisIsNoDeath: a full Redis refuses to renew leases. The workers live:
-// nobody takes their jobs, and each is called once.
+// TestFullRedisIsNoDeath: a full Redis rejects renewals of leases. The workers are not taken
+// for dead: nobody takes their jobs, and each job is called once.
 func TestFullRedisIsNoDeath(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -149,7 +148,8 @@ func (c *livingCase) fullRedis(full, length time.Duration, workers int) {
 
 const stoppedEnv = "HEADGATE_TEST_STOPPED" // the address of Redis, a name, the length of a call, the places
 
-// TestStoppedProcess is a worker of the tests below, and nothing without them. It writes down when its calls begin and end.
+// TestStoppedProcess is the worker process of the tests below. By itself it does nothing. It
+// records the start and the end of its calls.
 func TestStoppedProcess(t *testing.T) {
 	var addr, name, length string
 	var places int
@@ -200,11 +200,11 @@ func TestStoppedProcess(t *testing.T) {
 	}
 }
 
-// TestStoppedWorkerIsNoCrash: a worker is stopped with ten calls under way, and
-// continues. While nobody else has room for its jobs, each is called once. A worker
-// that has room takes them, since nobody can tell a stopped worker from a dead one:
-// then each is called at most once by each of the two. No job is archived as
-// crashed, and no worker calls a job that it still calls.
+// TestStoppedWorkerIsNoCrash: a worker process with ten calls in flight is suspended and
+// resumed. If no other worker has room for its jobs, each is called once. A worker with room
+// takes them, because a suspended worker looks dead; then each job is called at most once by
+// each of the two. No job is archived as crashed, and no worker calls a job that it still
+// calls.
 func TestStoppedWorkerIsNoCrash(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -221,7 +221,7 @@ func TestStoppedWorkerIsNoCrash(t *testing.T) {
 	cases.Wait()
 }
 
-// process starts a worker and waits until it is ready; nil: it cannot be started.
+// process starts a worker and waits until it is ready. It returns nil if that fails.
 func (c *livingCase) process(name string, length time.Duration, places int) *exec.Cmd {
 	process := exec.Command(os.Args[0], "-test.run=^TestStoppedProcess$", "-test.timeout=5m")
 	process.Env = append(os.Environ(), fmt.Sprint(stoppedEnv, "=", c.server.Addr(), " ", name, " ", length, " ", places))
@@ -305,8 +305,8 @@ func (c *livingCase) stoppedWorker(stopped, length time.Duration, other string) 
 	}
 }
 
-// TestKilledWorkerIsACrash: of two workers one is killed with its calls under way. The
-// other one takes its jobs, and each has one crash.
+// TestKilledWorkerIsACrash: one of two workers is killed with calls in flight. The other one
+// takes its jobs, and each has one crash.
 func TestKilledWorkerIsACrash(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel() // it measures no time, and takes a while
@@ -340,8 +340,7 @@ func TestKilledWorkerIsACrash(t *testing.T) {
 	}
 }
 
-// TestFullRedisDrains: in a Redis whose memory is full what waits goes on, each job once,
-// and what leaves it makes room.
+// TestFullRedisDrains: in a full Redis waiting jobs still go, each once, and free memory.
 func TestFullRedisDrains(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// measured measures time in this process, where the receivers of rigs are: see package
-// pacer.
+// measured prepares this process for measuring time, because the receivers of rigs run in
+// it: see package pacer.
 func measured(t *testing.T, once func(t *testing.T, run *pacer.Run)) {
 	t.Helper()
 	redistest.Slow(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// leftScript tells what a tenant's bucket has left in a second, when all slots
-// that were given have passed.
+// leftScript returns what a tenant's bucket will have left in a second, when all slots that
+// were given have passed.
 var leftScript = store.NewScript(`
 set_calendars(ARGV[2])
 local now = clock() + 1000000
@@ -37,13 +37,13 @@ func (r *rig) left(t *testing.T, lane, limit string) int64 {
 	return reply.(int64)
 }
 
-// tokens is a budget that does not refill while a test runs.
+// tokens returns a budget that does not refill during a test.
 func tokens(most int64, per ...string) limits.Limit {
 	return limits.Limit{Per: per, Unit: "tokens", Name: "tokens", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: most}
 }
 
-// TestThrottledCallCostsNothing: a provider that refuses a call has used nothing of a
-// metered limit.
+// TestThrottledCallCostsNothing: a call that the provider rejects costs nothing of a metered
+// limit.
 func TestThrottledCallCostsNothing(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(tokens(100)), nil) // a limit of the tenant would begin anew
@@ -61,8 +61,8 @@ func TestThrottledCallCostsNothing(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Done), 1) // it finds 60 of the 100 again, which come back in 60 hours
 }
 
-// TestMeteredLimit: an estimate is taken before the call, and corrected exactly
-// by what the call says it used. What comes back lets the next job go.
+// TestMeteredLimit: the estimate is taken before the call and corrected exactly to what the
+// call used. The permits that come back let the next job go.
 func TestMeteredLimit(t *testing.T) {
 	t.Parallel()
 	for name, per := range map[string][]string{"tenant": {"tenant"}, "shared": nil, "attribute": {"model"}} {
@@ -93,8 +93,8 @@ func TestMeteredLimit(t *testing.T) {
 	}
 }
 
-// TestMeteredOverrun: a call that used more is charged for it, up to what the
-// limit holds, and others wait for that.
+// TestMeteredOverrun: a call that used more than its estimate is charged, up to what the
+// limit holds, and other jobs wait for that.
 func TestMeteredOverrun(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(tokens(1000, "tenant")), nil)
@@ -115,8 +115,8 @@ func TestMeteredOverrun(t *testing.T) {
 	}
 }
 
-// TestUnitsHoldOnlyTheirJobs: a job whose costs do not name a unit is not held by
-// its limits; one that names it takes no more of the others.
+// TestUnitsHoldOnlyTheirJobs: limits with a unit do not hold jobs without costs in the unit.
+// Jobs with such costs take no more from other limits.
 func TestUnitsHoldOnlyTheirJobs(t *testing.T) {
 	t.Parallel()
 	requests := limits.Limit{Per: []string{"tenant"}, Name: "requests", Algorithm: throttle.TokenBucket, Rate: throttle.Rate{Count: 1, Period: time.Hour}, Burst: 10}
@@ -137,7 +137,7 @@ func TestUnitsHoldOnlyTheirJobs(t *testing.T) {
 	}
 }
 
-// TestBudget: a tenant over its budget of the day waits for the next one.
+// TestBudget: a tenant that has used its budget of the day waits for the next day.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	budget := limits.Limit{Per: []string{"tenant"}, Unit: "cents", Name: "budget", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 100, Period: 24 * time.Hour}, Location: time.UTC}

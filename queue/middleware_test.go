@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// noting is middleware that writes down when it was entered and left.
+// noting returns middleware that records when it is entered and left.
 func noting(into *[]string, name string) Middleware {
 	return func(next Handler) Handler {
 		return func(ctx context.Context, payload []byte) error {
@@ -64,8 +64,7 @@ func TestMiddlewareOrder(t *testing.T) {
 	}
 }
 
-// TestMiddlewareComesAfterTheSlot: what middleware does before a call was made
-// is not done for a job that only waits.
+// TestMiddlewareComesAfterTheSlot: middleware does not run for a job that only waits.
 func TestMiddlewareComesAfterTheSlot(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(perTenant(1)), nil)
@@ -86,7 +85,7 @@ func TestMiddlewareComesAfterTheSlot(t *testing.T) {
 	}
 }
 
-// TestHeld: a call knows how long its worker held it for its slot, which is less
+// TestHeld: Running.Held is how long the worker held the job for its slot, which is less
 // than the job waited.
 func TestHeld(t *testing.T) {
 	t.Parallel()
@@ -141,7 +140,7 @@ func TestMiddlewareDecides(t *testing.T) {
 	}
 }
 
-// TestOutcomeOf: middleware sees the outcome that the worker then acts by.
+// TestOutcomeOf: OutcomeOf returns the outcome that the worker then uses.
 func TestOutcomeOf(t *testing.T) {
 	t.Parallel()
 	panics := errors.New("panics")
@@ -195,7 +194,7 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
-// TestOutcomeOfRepeatUnknown: the kind's own options count.
+// TestOutcomeOfRepeatUnknown: OutcomeOf respects the options of the kind.
 func TestOutcomeOfRepeatUnknown(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -220,7 +219,8 @@ func TestOutcomeOfRepeatUnknown(t *testing.T) {
 	}
 }
 
-// TestOutcomeOfACallThatWasCutOff: the end of the worker is no failure of the job's.
+// TestOutcomeOfACallThatWasCutOff: a call that is cut off by the worker's stop has not
+// failed.
 func TestOutcomeOfACallThatWasCutOff(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), callKey{}, &call{job: &Running{Attempt: 1, MaxAttempts: 1}}))
 	if outcome := OutcomeOf(ctx, context.Canceled); outcome != lifecycle.Archived {
@@ -362,7 +362,7 @@ func TestHeadersReachTheHandler(t *testing.T) {
 	}
 }
 
-// TestHeadersAreNotWhatAJobIs: the same job enqueued under another trace is the
+// TestHeadersAreNotWhatAJobIs: a job that is enqueued again with other headers is still the
 // same job.
 func TestHeadersAreNotWhatAJobIs(t *testing.T) {
 	r := startRig(t, 0, limitsOf(), nil)

@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// chain is a rig whose worker also serves what follows its jobs.
+// chain is a rig whose worker also serves the follow-ups of its jobs.
 type chain struct {
 	*rig
 	mu        sync.Mutex
@@ -55,7 +55,7 @@ func startChain(t *testing.T, edit func(*Config)) *chain {
 	return c
 }
 
-// followed is what a job of these tests has behind it.
+// followed gives a job the follow-ups of these tests.
 func withFollowUps(job *Job) {
 	job.OnSuccess = &Job{Kind: "child", Payload: "success"}
 	job.OnFailure = &Job{Kind: "child", Payload: "failure"}
@@ -136,8 +136,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestFollowUpsComeOnce kills the worker, or loses a reply, at each step between
-// the end of a call and that of its job.
+// TestFollowUpsComeOnce kills the worker, or loses a reply, at each step between the end of
+// a call and the end of its job. Each follow-up is enqueued once.
 func TestFollowUpsComeOnce(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -205,7 +205,8 @@ func TestFollowUpsComeOnce(t *testing.T) {
 	}
 }
 
-// TestCrashAfterTheMark: the worker died between the mark and what follows.
+// TestCrashAfterTheMark: the worker died after it marked the job's outcome and before it
+// enqueued the follow-ups.
 func TestCrashAfterTheMark(t *testing.T) {
 	for _, outcome := range []string{"done", "failed"} {
 		t.Run(outcome, func(t *testing.T) {
@@ -236,8 +237,8 @@ func TestCrashAfterTheMark(t *testing.T) {
 	}
 }
 
-// TestFollowUpsWithKeysThatFreeThemselves: such a key is free again when the
-// follow-up has ended, and it comes once all the same.
+// TestFollowUpsWithKeysThatFreeThemselves: a follow-up with KeyUntil Ended is enqueued once,
+// although its key is free again when it has ended.
 func TestFollowUpsWithKeysThatFreeThemselves(t *testing.T) {
 	wire, edit := wired()
 	c := startChain(t, edit)
@@ -286,7 +287,8 @@ func TestEveryEndIsFollowed(t *testing.T) {
 	}
 }
 
-// TestCancelledJobsAreFollowed: whoever takes a waiting job away ends it.
+// TestCancelledJobsAreFollowed: a waiting job that is cancelled has ended, so its follow-ups
+// are enqueued.
 func TestCancelledJobsAreFollowed(t *testing.T) {
 	c := startChain(t, nil)
 	ctx, client := t.Context(), c.server.Client()
@@ -308,7 +310,7 @@ func TestCancelledJobsAreFollowed(t *testing.T) {
 	}
 }
 
-// other is a queue that nobody serves, with room for n jobs.
+// other makes a queue that nobody serves, with room for n jobs.
 func (c *chain) other(t *testing.T, n int64) string {
 	t.Helper()
 	name := c.queue + "-other"
@@ -319,7 +321,8 @@ func (c *chain) other(t *testing.T, n int64) string {
 	return name
 }
 
-// TestFollowUpWaitsForRoom: a full backlog holds neither the worker nor the call.
+// TestFollowUpWaitsForRoom: a full backlog of a follow-up blocks neither the worker nor the
+// call.
 func TestFollowUpWaitsForRoom(t *testing.T) {
 	defer func(d time.Duration) { followPause = d }(followPause)
 	followPause = 10 * time.Millisecond
@@ -358,14 +361,14 @@ func TestFollowUpWaitsForRoom(t *testing.T) {
 	}
 }
 
-// sweepBacklog corrects the count of waiting jobs, as the dispatcher of a worker does.
+// sweepBacklog corrects the count of waiting jobs like a worker's sweep.
 func sweepBacklog(t *testing.T, client redis.UniversalClient, queue string) {
 	t.Helper()
 	client.SAdd(t.Context(), asynqwire.Key(queue, "groups"), "a")
 	client.HDel(t.Context(), store.Key(queue, "backlog"), "a", "*")
 }
 
-// TestRefusedFollowUp: nothing is lost in silence.
+// TestRefusedFollowUp: a job whose follow-up is rejected is archived with the reason.
 func TestRefusedFollowUp(t *testing.T) {
 	for _, answer := range []error{nil, permanent{}} {
 		t.Run(fmt.Sprint(answer), func(t *testing.T) {
@@ -483,7 +486,7 @@ func TestHostileFollowUps(t *testing.T) {
 	}
 }
 
-// TestFollowUpsKeepAllFields: what is stored of a job is all of it.
+// TestFollowUpsKeepAllFields: a stored follow-up has all fields of its job.
 func TestFollowUpsKeepAllFields(t *testing.T) {
 	var job Job
 	value := reflect.ValueOf(&job).Elem()

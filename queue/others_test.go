@@ -24,8 +24,8 @@ func (r *rig) other(t *testing.T, n int, edit func(*Job)) (ids []string) {
 	return ids
 }
 
-// TestEndedJobsOfOthersArePutAway: jobs of a kind that no worker handles pass their
-// deadlines, more of them than the worker can hold. It puts them away, and goes on.
+// TestEndedJobsOfOthersArePutAway: jobs of a kind that no worker handles expire, more of them
+// than the worker can hold. The worker puts them away and goes on.
 func TestEndedJobsOfOthersArePutAway(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), func(config *Config) { config.Concurrency = 4 })
@@ -40,8 +40,8 @@ func TestEndedJobsOfOthersArePutAway(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Expired), 10)
 }
 
-// TestPendingJobsOfOthersWait: asynq's tools let jobs go for which the worker has no
-// handler, more than it can hold.
+// TestPendingJobsOfOthersWait: asynq's tools run jobs for which the worker has no handler,
+// more than it can hold. They wait, and the worker goes on.
 func TestPendingJobsOfOthersWait(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), func(config *Config) { config.Concurrency = 4 })

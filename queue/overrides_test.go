@@ -35,7 +35,7 @@ func (r *rig) override(t *testing.T, tenant, limit string, change limits.Change)
 	}
 }
 
-// inForce is the limits of a tenant in words, by name.
+// inForce describes the limits in force of a tenant, by name.
 func (r *rig) inForce(t *testing.T, tenant string) map[string]limits.Effective {
 	t.Helper()
 	all, err := inspect.LimitsInForce(t.Context(), r.server.Client(), r.queue, tenant)
@@ -64,8 +64,8 @@ func rateOfChange(count int64, period time.Duration) limits.Change {
 	return limits.Change{Rate: &throttle.Rate{Count: count, Period: period}}
 }
 
-// TestOverrideOutlivesTheCalendar: a limit that loses or gets a time zone keeps the
-// override of a tenant, in its new windows.
+// TestOverrideOutlivesTheCalendar: an override stays in force, in the new windows, when its
+// limit gets or loses a time zone.
 func TestOverrideOutlivesTheCalendar(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(daily(500, time.UTC)), nil)
@@ -83,8 +83,8 @@ func TestOverrideOutlivesTheCalendar(t *testing.T) {
 	}
 }
 
-// TestOverrideKeepsWhatItDoesNotChange: an override is what the operator changed, of
-// the limit as it is for the tenant at the time.
+// TestOverrideKeepsWhatItDoesNotChange: an override changes only what the operator set, on
+// top of the tenant's limit at the time.
 func TestOverrideKeepsWhatItDoesNotChange(t *testing.T) {
 	t.Parallel()
 	bucket := func(rate, burst int64) limits.Limit {
@@ -111,8 +111,8 @@ func TestOverrideKeepsWhatItDoesNotChange(t *testing.T) {
 	r.wantLimit(t, "gold", "tenant", "override", "20/s, burst 50")
 }
 
-// TestOverrideThatDoesNotFit: an override whose limit is gone or of another nature is
-// kept, listed, and not in force; it is in force again as soon as it fits.
+// TestOverrideThatDoesNotFit: an override whose limit is gone or has another algorithm is
+// kept and listed, but not in force. It is in force again as soon as it fits.
 func TestOverrideThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
@@ -164,8 +164,8 @@ func TestOverrideThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// TestPublishWithManyOverrides: they are written in pieces, and those that have ended
-// are dropped.
+// TestPublishWithManyOverrides: publishing writes many overrides in pieces, and drops ended
+// ones.
 func TestPublishWithManyOverrides(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10)), nil)
@@ -195,8 +195,8 @@ func TestPublishWithManyOverrides(t *testing.T) {
 	}
 }
 
-// TestOverrideWhilePublishing: an override that is made while limits are published is
-// made of those that are in force.
+// TestOverrideWhilePublishing: an override that is set while limits are published is based
+// on the limits in force.
 func TestOverrideWhilePublishing(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -239,14 +239,14 @@ func TestOverrideWhilePublishing(t *testing.T) {
 	}
 }
 
-// limitsModel is what was published and overridden, without Redis.
+// limitsModel is a model of published limits and overrides, without Redis.
 type limitsModel struct {
 	limits    []limits.Limit
 	tenants   map[string]map[string]limits.Change
 	overrides map[string]map[string]limits.Change
 }
 
-// of is a limit as it should be in force for a tenant.
+// of returns the limit that should be in force for a tenant.
 func (m *limitsModel) of(limit limits.Limit, tenant string) (limits.Limit, string) {
 	from := "queue"
 	if change, ok := m.tenants[tenant][limit.Name]; ok {
@@ -319,9 +319,9 @@ func randomChange(random *rand.Rand, limit limits.Limit) limits.Change {
 	return change
 }
 
-// TestOverridesFollowTheLimits: whatever is published and overridden in whatever order,
-// each tenant has the limit that is published for it with what its override changes,
-// where that fits, and a round of dispatch understands it.
+// TestOverridesFollowTheLimits: after any sequence of published limits and overrides, each
+// tenant has its published limit with the changes of its override, if they fit, and a round
+// of dispatch can read it.
 func TestOverridesFollowTheLimits(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()

@@ -9,9 +9,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestOverviewSaysWhatBinds: each tenant is held by the limit that its own jobs run
-// into, the rates of all are what the queue may send, and a slot that is told is
-// not over yet, however old the reading is.
+// TestOverviewSaysWhatBinds: each tenant is held by the limit that its own jobs reach, the
+// tenants' rates add up to what the queue may send, and a next slot is never in the past,
+// even from an old reading.
 func TestOverviewSaysWhatBinds(t *testing.T) {
 	t.Parallel()
 	calls := perTenant(15)

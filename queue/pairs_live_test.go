@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// live is a rig whose calls the test holds: each one waits until it is let go.
+// live is a rig whose calls wait until the test lets them go.
 type live struct {
 	*rig
 	calls *ledger
@@ -33,7 +33,7 @@ func startLive(t *testing.T, limits limits.Set) *live {
 	return l
 }
 
-// state waits until a job is in a state of asynq's.
+// state waits until a job is in a state, as asynq names it.
 func (l *live) state(t *testing.T, id, state string) {
 	t.Helper()
 	until(t, id+" is "+state, func() bool {
@@ -41,7 +41,7 @@ func (l *live) state(t *testing.T, id, state string) {
 	})
 }
 
-// ended checks what came of a job, and how often it was called.
+// ended checks how a job ended and how often it was called.
 func (l *live) ended(t *testing.T, id string, outcome lifecycle.Outcome, calls int) {
 	t.Helper()
 	result, err := l.client.Result(t.Context(), l.queue, id)
@@ -132,9 +132,8 @@ func TestPausedWhileRetrying(t *testing.T) {
 	l.empty(t)
 }
 
-// TestOverriddenWhileHeld: the limit of a tenant is lowered while one of its jobs is in a
-// worker's hands with a slot. That one goes at its slot, and the next ones by the limit
-// as it is then.
+// TestOverriddenWhileHeld: the limit of a tenant is lowered while a worker holds one of its
+// jobs for its slot. That job goes at its slot, and the next ones by the new limit.
 func TestOverriddenWhileHeld(t *testing.T) {
 	t.Parallel()
 	slow := throttle.Rate{Count: 1, Period: time.Hour}

@@ -16,8 +16,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// aspect is something that can be true of a job, and what it needs of its
-// surroundings.
+// aspect is something that can be true of a job, with what it needs around the job.
 type aspect struct {
 	name string
 	job  func(*Job)
@@ -64,9 +63,9 @@ var aspects = []aspect{
 	},
 }
 
-// TestPairs: whatever two things are true of a job, it ends as exactly one of
-// done, cancelled and expired, its call is made as often as it should be and no
-// more, its limits hold, and nothing of it is left behind.
+// TestPairs: with any two aspects, a job ends as exactly one of done, cancelled and expired,
+// its call is made exactly as often as it should be, its limits hold, and nothing of it is
+// left in Redis.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	for i, one := range aspects {
@@ -164,7 +163,7 @@ func pair(t *testing.T, one, other aspect) {
 	r.empty(t)
 }
 
-// empty checks that a queue whose jobs have all ended remembers nothing else.
+// empty checks that nothing is left of a queue whose jobs have all ended.
 func (r *rig) empty(t *testing.T) {
 	t.Helper()
 	client := r.server.Client()

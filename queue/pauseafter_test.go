@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// TestPauseAfter: a call that succeeded and says that the provider takes no more
-// is done, and the next ones of its tenant, or of all, wait for so long.
+// TestPauseAfter: a call that succeeds and pauses its tenant, or all tenants, is done, and
+// the next jobs wait for the pause.
 func TestPauseAfter(t *testing.T) {
 	t.Parallel()
 	for name, pauseFor := range map[string]func(context.Context, time.Duration, string) error{"tenant": PauseTenant, "account": PauseAccount} {

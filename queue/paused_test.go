@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// TestPauseIsSaid: what a pause holds is not said to be held by a limit. Every answer
-// says who paused it, until when and why.
+// TestPauseIsSaid: paused jobs are not reported as held by a limit. Every answer says who
+// paused them, until when and why.
 func TestPauseIsSaid(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(10), sharedBy(100)), nil)

@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// pauseTenants pauses so many tenants t0, t1, ... at once, as a provider does.
+// pauseTenants pauses the tenants t0, t1, ... at once, like a provider.
 var pauseTenantsScript = store.NewScript(`
 for i = tonumber(ARGV[2]), tonumber(ARGV[3]) do pause('t' .. int(i), tonumber(ARGV[4]), 'provider', '429') end
 return 1`)
@@ -44,8 +44,8 @@ func (r *rig) sweep(t *testing.T, times int) {
 	}
 }
 
-// TestEndedPausesArePurged: however many pauses have ended, all of them go, and those
-// that hold stay.
+// TestEndedPausesArePurged: all ended pauses are removed, however many there are, and the
+// others stay.
 func TestEndedPausesArePurged(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
@@ -71,7 +71,7 @@ func TestEndedPausesArePurged(t *testing.T) {
 	}
 }
 
-// reading counts what a client asks Redis, and how much it is answered.
+// reading counts a client's requests to Redis and the size of the replies.
 type reading struct{ commands, values atomic.Int64 }
 
 func (*reading) DialHook(next redis.DialHook) redis.DialHook {
@@ -109,7 +109,7 @@ func (r *reading) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// watcher is a worker's knowledge of the pauses.
+// watcher is a worker's cache of the pauses.
 type watcher struct {
 	pauses
 	reading
@@ -127,8 +127,7 @@ func (r *rig) watcher(t *testing.T) *watcher {
 	return w
 }
 
-// catchUp does what a round of dispatch does about pauses, and returns how much was
-// read for it.
+// catchUp reads pauses like a round of dispatch, and returns how much it read.
 func (w *watcher) catchUp(t *testing.T) (commands, values int64) {
 	t.Helper()
 	version, err := w.rig.server.Client().HGet(t.Context(), store.Key(w.rig.queue, "totals"), "pauses").Int64()
@@ -151,8 +150,8 @@ func (w *watcher) want(t *testing.T, holds bool, scopes ...string) {
 	}
 }
 
-// TestOnePauseAmongMany: what a worker reads for a change does not depend on how many
-// pauses there are.
+// TestOnePauseAmongMany: a worker reads the same amount for a change, however many pauses
+// there are.
 func TestOnePauseAmongMany(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
@@ -186,8 +185,8 @@ func TestOnePauseAmongMany(t *testing.T) {
 	}
 }
 
-// TestWorkersFollowPauses: whatever is paused, by operators and providers, resumed and
-// purged, and whenever a worker looks, it then holds what Redis has.
+// TestWorkersFollowPauses: after any sequence of pauses by operators and providers, resumes
+// and purges, a worker that reads the changes has the same pauses as Redis.
 func TestWorkersFollowPauses(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -245,8 +244,8 @@ func TestWorkersFollowPauses(t *testing.T) {
 	}
 }
 
-// TestFollowManyChanges: a worker that starts late, or missed more than one reply
-// holds, knows all of it.
+// TestFollowManyChanges: a worker that starts late, or missed more changes than one reply
+// has, reads all of them.
 func TestFollowManyChanges(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
@@ -290,8 +289,8 @@ func TestFollowManyChanges(t *testing.T) {
 	}
 }
 
-// TestFollowProviders: a provider's pause by a job that ended reaches other workers,
-// and of several in one batch the longest holds.
+// TestFollowProviders: a provider's pause reaches other workers with the settlement, and of
+// several pauses in one batch the longest applies.
 func TestFollowProviders(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(100)), nil)

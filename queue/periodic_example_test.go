@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// A program declares its periodic jobs whenever it starts; workers fire them.
+// A program sets its periodic jobs whenever it starts. Workers fire them.
 func ExampleSetPeriodic() {
 	ctx, client, stop := redistest.Example()
 	defer stop()
@@ -39,7 +39,7 @@ func ExampleSetPeriodic() {
 	// morning-report 30 7 * * mon-fri Europe/Berlin true 30
 }
 
-// A handler learns which tick its job is for.
+// A handler can read the tick of its job.
 func ExampleRunning_tick() {
 	worker, err := queue.New(queue.Config{Redis: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:6379"}}, Queues: []string{"report"}})
 	if err != nil {

@@ -26,8 +26,8 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// timer is a Redis of its own with periodic jobs, and the part of a worker that
-// fires them, a round at a time.
+// timer is a Redis with periodic jobs, and the part of a worker that fires them, one round
+// at a time.
 type timer struct {
 	t      *testing.T
 	server *redistest.Server
@@ -64,7 +64,7 @@ func (tm *timer) mustRound(of *ticks) time.Duration {
 	return wait
 }
 
-// aged makes an entry as if it had been set so long ago.
+// aged makes an entry look as if it had been set some time ago.
 func (tm *timer) aged(id string, age time.Duration) {
 	tm.t.Helper()
 	ctx := tm.t.Context()
@@ -78,7 +78,7 @@ func (tm *timer) aged(id string, age time.Duration) {
 	tm.client.HIncrBy(ctx, periodicKey, "", 1)
 }
 
-// attended makes it as if a worker had fired everything until so long ago.
+// attended makes it look as if a worker had fired everything until some time ago.
 func (tm *timer) attended(ago time.Duration) {
 	tm.client.HSet(tm.t.Context(), periodicFiredKey, "", tm.now()-int64(ago.Seconds()))
 }
@@ -92,7 +92,7 @@ func (tm *timer) now() int64 {
 	return now.Unix()
 }
 
-// fired is how many jobs each (entry, tick) has in a queue.
+// fired counts the jobs of each entry and tick in a queue.
 func (tm *timer) fired(queue string) map[string]int {
 	tm.t.Helper()
 	inspector := asynq.NewInspectorFromRedisClient(tm.client)
@@ -108,7 +108,7 @@ func (tm *timer) fired(queue string) map[string]int {
 	return all
 }
 
-// drop takes all jobs away, as if they were done and forgotten.
+// drop deletes all jobs, as if they were done.
 func (tm *timer) drop(queue string) {
 	for _, key := range tm.client.Keys(tm.t.Context(), asynqwire.Key(queue, "*")).Val() {
 		tm.client.Del(tm.t.Context(), key)
@@ -126,8 +126,8 @@ func wantFired(t *testing.T, got map[string]int, id string, ticks ...int64) {
 	}
 }
 
-// TestPeriodicAfterNobodyRan: of the ticks that were missed the last one goes,
-// once, unless it is too late.
+// TestPeriodicAfterNobodyRan: after no worker ran, the latest missed tick fires once, unless
+// it is too late.
 func TestPeriodicAfterNobodyRan(t *testing.T) {
 	t.Parallel()
 	tm := newTimer(t)
@@ -180,8 +180,8 @@ func TestPeriodicStall(t *testing.T) {
 	}
 }
 
-// TestPeriodicDeath: a worker that dies at any step of firing loses nothing, and
-// whoever goes on repeats nothing, also in another queue.
+// TestPeriodicDeath: if a worker dies at any step of firing, no tick is lost, and the worker
+// that goes on repeats none, even if the queue of the kind has changed.
 func TestPeriodicDeath(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -284,7 +284,7 @@ func TestPeriodicDeath(t *testing.T) {
 	})
 }
 
-// TestPeriodicLostReply: a script whose reply was lost is not known to have run.
+// TestPeriodicLostReply: after a lost reply of any script, each tick is still enqueued once.
 func TestPeriodicLostReply(t *testing.T) {
 	t.Parallel()
 	tm := newTimer(t)
@@ -328,7 +328,7 @@ func (*losing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-// TestPeriodicClockSetBack: what the clock shows again does not fire again.
+// TestPeriodicClockSetBack: after Redis's clock was set back, no tick fires twice.
 func TestPeriodicClockSetBack(t *testing.T) {
 	t.Parallel()
 	tm := newTimer(t)
@@ -353,8 +353,8 @@ func TestPeriodicClockSetBack(t *testing.T) {
 	wantFired(t, tm.fired("call"), "x")
 }
 
-// TestPeriodicRefused: a tick whose job is refused is tried again until it goes,
-// or the next one comes.
+// TestPeriodicRefused: a tick whose job is rejected is tried again until it is accepted, or
+// until the next tick.
 func TestPeriodicRefused(t *testing.T) {
 	t.Parallel()
 	tm := newTimer(t)
@@ -385,8 +385,8 @@ func TestPeriodicRefused(t *testing.T) {
 	wantFired(t, tm.fired("call"), "x", today)
 }
 
-// TestPeriodicDamaged: a queue that cannot be understood keeps its own ticks alone, and
-// what none of our programs wrote about what was fired is replaced.
+// TestPeriodicDamaged: a damaged queue blocks only its own ticks, and damaged records of
+// fired ticks are replaced.
 func TestPeriodicDamaged(t *testing.T) {
 	t.Parallel()
 	tm := newTimer(t)
@@ -415,8 +415,8 @@ func TestPeriodicDamaged(t *testing.T) {
 	wantFired(t, tm.fired("mail"), "mail", today)
 }
 
-// TestPeriodicDeclared: setting the same again changes nothing; a change, and the
-// end of a pause, begin anew.
+// TestPeriodicDeclared: setting the same periodic job again changes nothing. After a change
+// of the schedule, or a pause, only later ticks fire.
 func TestPeriodicDeclared(t *testing.T) {
 	t.Parallel()
 	tm := newTimer(t)
@@ -561,7 +561,7 @@ func TestHostilePeriodic(t *testing.T) {
 	}
 }
 
-// TestPeriodicIdleCost: entries that are not due cost Redis nothing, however many.
+// TestPeriodicIdleCost: entries that are not due cost Redis nothing, however many there are.
 func TestPeriodicIdleCost(t *testing.T) {
 	t.Parallel()
 	tm := newTimer(t)
@@ -581,7 +581,7 @@ func TestPeriodicIdleCost(t *testing.T) {
 	}
 }
 
-// TestPeriodicCrowd: 10,000 entries at one moment, and two workers.
+// TestPeriodicCrowd: 10,000 entries with a tick at the same time, and two workers.
 func TestPeriodicCrowd(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()

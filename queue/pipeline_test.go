@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// TestErrorBehindAMissingField: where one command of a pipeline finds nothing, an error
-// of a later one is returned all the same.
+// TestErrorBehindAMissingField: if a command of a pipeline finds nothing, the error of a
+// later command is still returned.
 func TestErrorBehindAMissingField(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client()

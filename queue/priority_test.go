@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// TestPriorityWithinATenant: a job of high priority goes before all that its
-// tenant has waiting, and each band is first in, first out.
+// TestPriorityWithinATenant: a job of high priority goes before all other waiting jobs of its
+// tenant, and each priority is first in, first out.
 func TestPriorityWithinATenant(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -29,8 +29,8 @@ func TestPriorityWithinATenant(t *testing.T) {
 	}
 }
 
-// TestLowIsNotStarved: while others of higher priority wait, one of ten is the
-// one that has waited longest among the lower ones.
+// TestLowIsNotStarved: while jobs of higher priority wait, one of ten jobs that go is the
+// longest waiting one of a lower priority.
 func TestLowIsNotStarved(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -66,8 +66,8 @@ func TestLowIsNotStarved(t *testing.T) {
 	}
 }
 
-// TestPriorityIsNoShare: a tenant whose jobs are all high gets no more than
-// another one whose jobs are all low.
+// TestPriorityIsNoShare: a tenant with only high jobs gets no larger share than a tenant with
+// only low jobs.
 func TestPriorityIsNoShare(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -89,7 +89,7 @@ func TestPriorityIsNoShare(t *testing.T) {
 	}
 }
 
-// TestPriorityOfScheduledJobs: a job for later has its priority when its time comes.
+// TestPriorityOfScheduledJobs: a scheduled job has its priority when its time comes.
 func TestPriorityOfScheduledJobs(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)

@@ -27,7 +27,7 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// said is an error that says of itself what a test wants.
+// said is an error with the methods that a test wants.
 type said struct {
 	text                         string
 	unknown, permanent, uncalled bool
@@ -61,13 +61,13 @@ func TestAnswerOf(t *testing.T) {
 	}
 }
 
-// onBothRedises runs a test on a real Redis and on the one inside of the process.
+// onBothRedises runs a test on a real Redis and on the embedded one.
 func onBothRedises(t *testing.T, test func(t *testing.T, client *redis.Client)) {
 	t.Run("redis", func(t *testing.T) { test(t, redistest.Shared(t).Client()) })
 	t.Run("embedded", func(t *testing.T) { test(t, redistest.Embedded(t)) })
 }
 
-// record is a worker whose handler answers by the job's key.
+// record is a worker whose handler returns an answer by the job's key.
 type record struct {
 	client *redis.Client
 	queue  string
@@ -120,7 +120,7 @@ func (r *record) add(t *testing.T, job Job) string {
 	return receipt.ID
 }
 
-// counted is all that totals count of answers and outcomes.
+// counted returns the totals of answers and outcomes.
 func (r *record) counted(t *testing.T) map[string]string {
 	t.Helper()
 	all, err := r.client.HGetAll(t.Context(), store.Key(r.queue, "totals")).Result()
@@ -149,8 +149,8 @@ func whats(log []lifecycle.Event) (all []string) {
 	return all
 }
 
-// TestRecord: what came of every kind of run is counted and told, once, and runs
-// without a call count as no answer.
+// TestRecord: the result of every kind of run is counted and published as an event, once.
+// Runs without a call do not count as an answer.
 func TestRecord(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -291,8 +291,8 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-// TestRecordIsOnce: a settlement whose reply was lost is sent again, and nothing
-// is counted, told or written into the log a second time.
+// TestRecordIsOnce: a settlement whose reply was lost is sent again. Nothing is counted,
+// published or logged a second time.
 func TestRecordIsOnce(t *testing.T) {
 	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
@@ -334,8 +334,8 @@ func TestRecordIsOnce(t *testing.T) {
 	})
 }
 
-// TestNoLogWhileItWaits: neither a job that waits for its first call nor one that
-// is sent once and forgotten has a log.
+// TestNoLogWhileItWaits: a job that waits for its first call has no log, and neither has a
+// job that is deleted after its first call.
 func TestNoLogWhileItWaits(t *testing.T) {
 	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
@@ -361,8 +361,8 @@ func TestNoLogWhileItWaits(t *testing.T) {
 	})
 }
 
-// TestReleasedNamesTheLimit: of a tenant's own limit and one that all share, the
-// one that admitted the call last.
+// TestReleasedNamesTheLimit: the release event names the limit, the tenant's own or the
+// shared one, that admitted the call last.
 func TestReleasedNamesTheLimit(t *testing.T) {
 	redistest.Slow(t)
 	for _, test := range []struct {
@@ -397,7 +397,7 @@ func TestReleasedNamesTheLimit(t *testing.T) {
 	}
 }
 
-// TestLogOfAnOperatorsVerbs: a job tells who else had a hand in it.
+// TestLogOfAnOperatorsVerbs: a job's log has the verbs of operators.
 func TestLogOfAnOperatorsVerbs(t *testing.T) {
 	t.Parallel()
 	onBothRedises(t, func(t *testing.T, client *redis.Client) {
@@ -437,7 +437,7 @@ func TestLogOfAnOperatorsVerbs(t *testing.T) {
 	})
 }
 
-// TestLogIsBounded: a log keeps its beginning and its end, whatever is in it.
+// TestLogIsBounded: a long log keeps its beginning and its end.
 func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
 	add := store.NewScript(`return log_add(ARGV[2], log_line(tonumber(ARGV[3]), 'answered', ARGV[3], '', '', 'retryable', ARGV[4]))`, store.Lua("record"))

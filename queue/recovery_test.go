@@ -112,8 +112,8 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// TestDoneIsNeverCalledAgain: a lost acknowledgement makes asynq run a task
-// twice; the mark of the first settlement ends it without a call.
+// TestDoneIsNeverCalledAgain: a job whose success is marked, but that is handed over again,
+// ends without another call.
 func TestDoneIsNeverCalledAgain(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -135,7 +135,7 @@ func TestDoneIsNeverCalledAgain(t *testing.T) {
 	}
 }
 
-// TestSettleIsFenced: a worker that lost a job to another writes nothing.
+// TestSettleIsFenced: a worker that has lost a job to another one writes nothing.
 func TestSettleIsFenced(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -165,7 +165,7 @@ func TestSettleIsFenced(t *testing.T) {
 	}
 }
 
-// hold makes a job active with a run that a gate began, as a worker would.
+// hold makes a job active in a run, like a worker's gate.
 func (r *rig) hold(t *testing.T, id, owner string) {
 	t.Helper()
 	ctx, client := t.Context(), r.server.Client()
@@ -176,7 +176,7 @@ func (r *rig) hold(t *testing.T, id, owner string) {
 	client.ZAdd(ctx, asynqwire.Key(r.queue, "lease"), redis.Z{Score: 10, Member: id})
 }
 
-// TestRecoverNeedsMemory: recovery in a full Redis writes nothing at all.
+// TestRecoverNeedsMemory: recovery in a full Redis writes nothing.
 func TestRecoverNeedsMemory(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -210,7 +210,7 @@ func TestRecoverNeedsMemory(t *testing.T) {
 	}
 }
 
-// TestLateEnd: a worker that was taken for dead comes back with the end of its run.
+// TestLateEnd: a worker that was taken for dead comes back and ends its run.
 func TestLateEnd(t *testing.T) {
 	t.Parallel()
 	start := func(t *testing.T) (r *rig, g *gate, job *Running) {
@@ -316,8 +316,8 @@ func TestCrashNeedsAnEnd(t *testing.T) {
 	}
 }
 
-// TestOneWatcher: one worker at a time looks at the leases of a queue. When it ends,
-// another one takes over, and counts anew.
+// TestOneWatcher: one worker at a time watches the leases of a queue. When it ends, another
+// one takes over and starts counting again.
 func TestOneWatcher(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -367,7 +367,8 @@ func TestOneWatcher(t *testing.T) {
 	}
 }
 
-// TestRecoveryBesideADamagedTask: what is no task keeps nobody from being recovered.
+// TestRecoveryBesideADamagedTask: a damaged task does not keep other jobs from being
+// recovered.
 func TestRecoveryBesideADamagedTask(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)

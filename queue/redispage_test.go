@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// redisPage is what docs/redis.md says there is.
+// redisPage is the content of docs/redis.md.
 type redisPage struct {
 	keys, global, asynqs, fields []string // names in the first columns, as they are written
 	formats                      []string // functions and files behind the text formats
@@ -92,7 +92,7 @@ func moduleRoot(t *testing.T) string {
 	}
 }
 
-// codeOfKeys is the text of all Lua and Go that runs in production, by file.
+// codeOfKeys returns the text of all Lua and Go files that are not tests, by file.
 func codeOfKeys(t *testing.T) map[string]string {
 	t.Helper()
 	root, code := moduleRoot(t), map[string]string{}
@@ -193,7 +193,8 @@ func TestRedisPageNamesTheCode(t *testing.T) {
 	}
 }
 
-// described is whether a name fits one of the names of the page, whose <parts> are any text.
+// described reports whether a name matches one of the page's names, in which <parts> stand
+// for any text.
 func described(name string, page []string) bool {
 	return slices.ContainsFunc(page, func(pattern string) bool {
 		text := regexp.MustCompile(`<[a-z]+>`).ReplaceAllString(regexp.QuoteMeta(pattern), `.*`)
@@ -201,8 +202,8 @@ func described(name string, page []string) bool {
 	})
 }
 
-// TestRedisPageDescribesALife: whatever a queue leaves in Redis in a life with limits, pauses,
-// holds, failures, follow-ups, periodic jobs and overrides is described in docs/redis.md.
+// TestRedisPageDescribesALife: docs/redis.md describes everything that a queue with limits,
+// pauses, holds, failures, follow-ups, periodic jobs and overrides writes to Redis.
 func TestRedisPageDescribesALife(t *testing.T) {
 	t.Parallel()
 	page := readRedisPage(t)

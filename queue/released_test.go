@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestNoSlotBehindTheHorizon: the next permit of a shared limit is near, but the job wants
-// more, whose slot is far. It waits in its lane.
+// TestNoSlotBehindTheHorizon: the next permit of a shared limit is near, but a job needs
+// several permits, so its slot is far. It waits in its lane.
 func TestNoSlotBehindTheHorizon(t *testing.T) {
 	shared := sharedBy(10)
 	shared.Algorithm, shared.Burst = throttle.TokenBucket, 5
@@ -30,8 +30,8 @@ func TestNoSlotBehindTheHorizon(t *testing.T) {
 	}
 }
 
-// TestThrottledStopsTheBucket: the pause that a provider asks for stops the bucket itself,
-// which begins with one permit afterwards, and a shorter one does not shorten it.
+// TestThrottledStopsTheBucket: a provider's pause stops the bucket, which starts with one
+// permit afterwards. A shorter pause does not shorten it.
 func TestThrottledStopsTheBucket(t *testing.T) {
 	limit := perTenant(1000)
 	limit.Burst = 100
@@ -49,7 +49,7 @@ func TestThrottledStopsTheBucket(t *testing.T) {
 	}
 }
 
-// TestSlotTexts: a slot is three numbers that can be moments, or four.
+// TestSlotTexts: a stored slot is three or four numbers that are valid times.
 func TestSlotTexts(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	for text, good := range map[string]bool{
@@ -63,8 +63,8 @@ func TestSlotTexts(t *testing.T) {
 	}
 }
 
-// TestBlockedLaneIsAskedAtTheEndOfItsOverride: a concurrency was lowered until a time. A lane
-// that waits for a permit is asked again then.
+// TestBlockedLaneIsAskedAtTheEndOfItsOverride: a concurrency limit is lowered until a time.
+// A lane that waits for a permit is looked at again then.
 func TestBlockedLaneIsAskedAtTheEndOfItsOverride(t *testing.T) {
 	r := startRig(t, -1, limitsOf(inFlight(5, "tenant")), nil)
 	client := r.server.Client()

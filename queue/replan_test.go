@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 )
 
-// slowReplan holds each slice of a replan up until it is let go, or the test is over.
+// slowReplan blocks each slice of a replan until the test lets it go, or is over.
 type slowReplan struct {
 	release chan struct{}
 	over    <-chan struct{}
@@ -53,15 +53,15 @@ func (*slowReplan) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return next
 }
 
-// counts is how many slices have begun, are held up, and were at most at a time.
+// counts returns how many slices have started and are blocked, and the maximum at a time.
 func (h *slowReplan) counts() (began, under, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.began, h.under, h.most
 }
 
-// TestReplanBesideRounds: rounds go on while lanes are asked anew after Redis's clock
-// was set back. There is one replan at a time, and it ends with the dispatcher.
+// TestReplanBesideRounds: rounds go on while lanes are planned again after Redis's clock was
+// set back. There is one replan at a time, and it ends with the dispatcher.
 func TestReplanBesideRounds(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()

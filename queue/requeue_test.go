@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// again is a second worker on the rig's queue, in place of the first.
+// again starts a second worker on the rig's queue, in place of the first.
 func (r *rig) again(t *testing.T) {
 	t.Helper()
 	next, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
@@ -29,8 +29,8 @@ func hourly(n int64) limits.Limit {
 	return limits.Limit{Name: "hourly", Per: []string{"tenant"}, Algorithm: throttle.SlidingWindowLog, Rate: throttle.Rate{Count: n, Period: time.Hour}}
 }
 
-// TestCallThatOutlivesItsWorker: a call that is still under way when its job goes to
-// another run has used its slot, and nobody knows what comes of it.
+// TestCallThatOutlivesItsWorker: a call that is still in flight when its job goes to another
+// run has used its slot, and its outcome is unknown.
 func TestCallThatOutlivesItsWorker(t *testing.T) {
 	const stopped = "the time to stop was up"
 	spent := func(r *rig, job string) {
@@ -89,8 +89,8 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 	}
 }
 
-// TestStopSettlesWhatItCutsOff: when the time to stop is up, Run returns once it is in
-// Redis what came of the calls that were cut off.
+// TestStopSettlesWhatItCutsOff: after ShutdownTimeout, Run returns when the calls that were
+// cut off are settled in Redis.
 func TestStopSettlesWhatItCutsOff(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), func(c *Config) { c.ShutdownTimeout = time.Millisecond })

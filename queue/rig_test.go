@@ -25,7 +25,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// receiver stands where the provider would and notes when each call arrives.
+// receiver takes the place of the provider and records when each call arrives.
 type receiver struct {
 	mu    sync.Mutex
 	calls map[string][]time.Time // by tenant
@@ -56,7 +56,7 @@ func (r *receiver) handle(ctx context.Context, _ json.RawMessage) error {
 	return nil
 }
 
-// wait blocks until all wanted calls came.
+// wait blocks until all wanted calls have come.
 func (r *receiver) wait(t *testing.T, limit time.Duration) {
 	t.Helper()
 	select {
@@ -78,7 +78,7 @@ func (r *receiver) all() []time.Time {
 	return all
 }
 
-// counter is an observer that counts, and that can be waited for.
+// counter is an observer that counts, with a method to wait for a count.
 type counter struct {
 	NoObserver
 	mu      sync.Mutex
@@ -148,7 +148,7 @@ func (c *counter) wait(t *testing.T, what string, n int) {
 	}
 }
 
-// rig is a worker on a queue of its own, with a receiver behind it.
+// rig is a worker with its own queue and a receiver.
 type rig struct {
 	*receiver
 	queue  string
@@ -212,7 +212,7 @@ func (r *rig) makeWorker(t *testing.T, edit func(*Config)) {
 	})
 }
 
-// beside is another worker on the same queue, with the same receiver behind it.
+// beside returns another worker on the same queue with the same receiver.
 func (r *rig) beside(t *testing.T, edit func(*Config)) *rig {
 	t.Helper()
 	other := &rig{receiver: r.receiver, queue: r.queue, client: r.client, server: r.server, answer: r.answer}
@@ -220,7 +220,7 @@ func (r *rig) beside(t *testing.T, edit func(*Config)) *rig {
 	return other
 }
 
-// served makes the queue one that a worker serves, which takes no jobs.
+// served makes the queue look served by a worker that takes no jobs.
 func (r *rig) served(t *testing.T) {
 	t.Helper()
 	redistest.Serve(r.server.Client(), r.queue, "call")
@@ -280,7 +280,7 @@ func (r *rig) states(t *testing.T) map[string]int {
 	}
 }
 
-// archived is the reasons of the archived jobs, by id.
+// archived returns the reasons of the archived jobs, by id.
 func (r *rig) archived(t *testing.T) map[string]string {
 	t.Helper()
 	tasks, err := asynq.NewInspectorFromRedisClient(r.server.Client()).ListArchivedTasks(r.queue, asynq.PageSize(1000))
@@ -308,7 +308,7 @@ func (r *rig) add(t *testing.T, edit func(*Job)) string {
 	return receipt.ID
 }
 
-// dispatcher is one without a worker, for tests that release by hand.
+// dispatcher returns a dispatcher without a worker, for tests that release jobs themselves.
 func (r *rig) dispatcher() *dispatcher {
 	client := r.server.Client()
 	return &dispatcher{
@@ -317,14 +317,14 @@ func (r *rig) dispatcher() *dispatcher {
 	}
 }
 
-// chores are those without a worker, for tests that do them by hand.
+// chores returns the chores without a worker, for tests that do them themselves.
 func (r *rig) chores() *chores.Chores {
 	client := r.server.Client()
 	return chores.New(r.queue, client, &effective.Calendars{Queue: r.queue, Redis: client}, discardLogger())
 }
 
-// release dispatches with so much room while there is more to do at once, and
-// returns the ids of all that was released so far, in order.
+// release makes rounds with the given room while there is more to do at once. It returns the
+// ids of all jobs released so far, in order.
 func (r *rig) release(t *testing.T, d *dispatcher, room int64) []string {
 	t.Helper()
 	active := func() int64 { return r.server.Client().LLen(t.Context(), asynqwire.Key(r.queue, "active")).Val() }
@@ -361,7 +361,7 @@ func sameSlot(t *testing.T, a, b string) bool {
 	return e1 == e2 && c1 == c2
 }
 
-// ledger counts calls by job, and how many there were at a time.
+// ledger counts calls by job, and the maximum at a time.
 type ledger struct {
 	mu        sync.Mutex
 	calls     map[string]int

@@ -17,8 +17,9 @@ import (
 
 var commandsOfScripts = regexp.MustCompile(`redis\.p?call\('?([A-Za-z]+)`)
 
-// TestScriptsWriteLast: no script writes but through plan.lua, whose plans are made when
-// the script has decided. Those that stand without it are short enough to be read.
+// TestScriptsWriteLast: scripts write only through plan.lua, which executes the planned
+// writes after the script has decided everything. The few scripts without it are short
+// enough to check by reading.
 func TestScriptsWriteLast(t *testing.T) {
 	t.Parallel()
 	alone := []string{"plan.lua", "enqueue_fresh.lua", "periodic.lua", "periodic_choose.lua", "periodic_look.lua", "periodic_mark.lua", "periodic_set.lua", "resign.lua"}
@@ -74,8 +75,8 @@ func TestBucketsAreWrittenLast(t *testing.T) {
 	}
 }
 
-// TestScriptsNameWhatTheyUse: a script has all in front of it that it names. Redis knows
-// only when a line runs.
+// TestScriptsNameWhatTheyUse: every name that a script uses is declared before it. Redis
+// would find a missing one only when the line runs.
 func TestScriptsNameWhatTheyUse(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("internal/store/scripts.go")
@@ -98,7 +99,7 @@ func TestScriptsNameWhatTheyUse(t *testing.T) {
 	}
 }
 
-// globals lists the global names of a Lua text.
+// globals returns the global names in a Lua text.
 func globals(t *testing.T, name, text string) (names []string) {
 	stmts, err := parse.Parse(strings.NewReader(text), name)
 	if err != nil {
@@ -121,8 +122,9 @@ func globals(t *testing.T, name, text string) (names []string) {
 	return names
 }
 
-// TestLibrariesDeclare: a library consists of declarations that begin their line and do
-// nothing but declare, so that a script can be given those that it uses (internal/redisscript/link.go).
+// TestLibrariesDeclare: a library has only declarations at the start of a line, without
+// effects, so that a script can be linked with those that it uses
+// (internal/redisscript/link.go).
 func TestLibrariesDeclare(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
