@@ -291,7 +291,7 @@ func (d *damage) template(t *testing.T, set limits.Queue) []saved {
 	return all
 }
 
-// texts are the values of damaged fields. All are invalid, but some look valid.
+// damagedTexts are the values of damaged fields. All are invalid, but some look valid.
 var damagedTexts = []string{
 	"", " ", "x", "-1", "0", "nan", "inf", "1e400", "99999999999999999999999", "9007199254740993", "1 2", "1 2 3 4", "{}", "[]", `{"limits":3}`,
 	"{\"", "\x00", "\xff\xfe", "f 1 2 3", "r 1 2 3 4 5 6 7", "a;b=c;", "done", strings.Repeat("9", 300), "null", "@1 !", "1 !9 x",

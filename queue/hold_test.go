@@ -18,8 +18,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A pause holds waiting and released jobs. Jobs outside of it go on, calls in flight finish,
-// and everything goes after the pause.
+// TestPauseScopes: a pause holds waiting and released jobs. Jobs outside of it go on,
+// calls in flight finish, and everything goes after the pause.
 func TestPauseScopes(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -88,7 +88,8 @@ func TestPauseScopes(t *testing.T) {
 	}
 }
 
-// Operators can also resume a provider's pause, with the buckets that it stopped.
+// TestResumeAfterProvider: operators can also resume a provider's pause, with the buckets
+// that it stopped.
 func TestResumeAfterProvider(t *testing.T) {
 	r := startRig(t, -1, limitsOf(perTenant(100)), nil)
 	first := true
@@ -155,7 +156,7 @@ func TestPauseLaterEndWins(t *testing.T) {
 	}
 }
 
-// The verb run does not run paused jobs, and the tally says so.
+// TestRunNowLeavesPaused: the verb run does not run paused jobs, and the tally says so.
 func TestRunNowLeavesPaused(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
@@ -224,7 +225,7 @@ func TestOverridesInTheAudit(t *testing.T) {
 	}
 }
 
-// A tenant's new weight applies to jobs that already wait.
+// TestWeightsAreLive: a tenant's new weight applies to jobs that already wait.
 func TestWeightsAreLive(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(sharedBy(10_000)), nil)
@@ -265,8 +266,8 @@ func TestWeightsAreLive(t *testing.T) {
 	}
 }
 
-// Published limits are in the audit once, however many workers publish them, and only with
-// their changes.
+// TestPublishInTheAudit: published limits are in the audit once, however many workers
+// publish them, and only with their changes.
 func TestPublishInTheAudit(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(100)), nil)

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
-// Jobs that alternate between two queues take no more round trips than jobs sorted by queue,
-// and keep their order in each queue.
+// TestEnqueueManyMixed: jobs that alternate between two queues take no more round trips
+// than jobs sorted by queue, and keep their order in each queue.
 func TestEnqueueManyMixed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

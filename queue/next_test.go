@@ -55,7 +55,7 @@ func startChain(t *testing.T, edit func(*Config)) *chain {
 	return c
 }
 
-// followed gives a job the follow-ups of these tests.
+// withFollowUps gives a job the follow-ups of these tests.
 func withFollowUps(job *Job) {
 	job.OnSuccess = &Job{Kind: "child", Payload: "success"}
 	job.OnFailure = &Job{Kind: "child", Payload: "failure"}

@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// pauseTenants pauses the tenants t0, t1, ... at once, like a provider.
+// pauseTenantsScript pauses the tenants t0, t1, ... at once, like a provider.
 var pauseTenantsScript = store.NewScript(`
 for i = tonumber(ARGV[2]), tonumber(ARGV[3]) do pause('t' .. int(i), tonumber(ARGV[4]), 'provider', '429') end
 return 1`)

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// settles settles a job of tenant a by hand, as the run "w:1" unless it says another.
+// settles settles a job of tenant a directly, as the run "w:1" unless another run is given.
 func (r *rig) settles(t *testing.T, q settleQuestion) settled {
 	t.Helper()
 	q.owner, q.tenant, q.kind = cmp.Or(q.owner, "w:1"), "a", "call"
@@ -27,8 +27,8 @@ func (r *rig) settles(t *testing.T, q settleQuestion) settled {
 	return answers[0]
 }
 
-// giveBack sends jobs back to their lanes, with their slots and permits, as a worker does
-// that stops.
+// giveBack sends jobs back to their lanes, with their slots and permits, like a worker that
+// stops.
 func (r *rig) giveBack(t *testing.T, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -38,7 +38,7 @@ func (r *rig) giveBack(t *testing.T, ids ...string) {
 	}
 }
 
-// slotOf asks for a slot by hand, and returns the answer and the reason.
+// slotOf asks for a slot directly, and returns the answer and the reason.
 func (r *rig) slotOf(t *testing.T, id string) string {
 	t.Helper()
 	reply, err := store.SlotScript.Run(t.Context(), r.server.Client(), store.ScriptKeys(r.queue), r.queue, (2 * store.Horizon).Microseconds(), inHand.Microseconds(), "",
@@ -53,8 +53,8 @@ func (r *rig) slotOf(t *testing.T, id string) string {
 	return fmt.Sprint(values[0])
 }
 
-// TestSettledJobIsNobodys: a job whose call failed keeps its place in its lane, and has no
-// owner. Its key is its own as long as it holds it.
+// TestSettledJobIsNobodys: a job whose call failed keeps its place in its lane and has no
+// owner. Its end frees its key only while the key is its own.
 func TestSettledJobIsNobodys(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	client := r.server.Client()
@@ -92,7 +92,7 @@ func TestSettledJobIsNobodys(t *testing.T) {
 	}
 }
 
-// TestMissedSlotMoves: a slot that was missed, and after which none was given, is not lost.
+// TestMissedSlotMoves: a missed slot is not lost if no later slot was given.
 func TestMissedSlotMoves(t *testing.T) {
 	once := perTenant(1)
 	once.Rate = throttle.Rate{Count: 1, Period: time.Hour}
@@ -106,8 +106,8 @@ func TestMissedSlotMoves(t *testing.T) {
 	}
 }
 
-// TestSlotWaitsForAPause: a job in a worker's hands whose tenant is paused goes back to its
-// lane, says why, and holds no permit there. Another run's job is not touched.
+// TestSlotWaitsForAPause: a held job whose tenant is paused goes back to its lane with the
+// reason, and holds no permit there. A job of another run is not changed.
 func TestSlotWaitsForAPause(t *testing.T) {
 	r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
 	client := r.server.Client()
@@ -127,7 +127,7 @@ func TestSlotWaitsForAPause(t *testing.T) {
 	}
 }
 
-// TestRecoverLeavesOtherRuns: a job is taken from the run that was seen, and from no other.
+// TestRecoverLeavesOtherRuns: a job is recovered only from the run that was seen.
 func TestRecoverLeavesOtherRuns(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	id := r.add(t, nil)
@@ -140,7 +140,7 @@ func TestRecoverLeavesOtherRuns(t *testing.T) {
 	}
 }
 
-// TestRecoverFreesPermits: a job that is taken from its worker holds no permit.
+// TestRecoverFreesPermits: a recovered job holds no permit.
 func TestRecoverFreesPermits(t *testing.T) {
 	r := startRig(t, -1, limitsOf(inFlight(1, "tenant")), nil)
 	client := r.server.Client()
@@ -156,8 +156,8 @@ func TestRecoverFreesPermits(t *testing.T) {
 	}
 }
 
-// TestEndsThatMayWait: a settlement goes at once, unless it is that of a job that is done,
-// for which nobody waits, as those do for a permit.
+// TestEndsThatMayWait: only settlements of jobs that are done wait for a larger batch, and
+// only if no other job waits for them, such as for a permit.
 func TestEndsThatMayWait(t *testing.T) {
 	// end is the settlement of a job that is handed over, and that perhaps asks for a slot.
 	end := func(asks bool, limits ...limits.Limit) settleQuestion {

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
-// crowd is concurrent calls of Enqueue that have gathered behind those under way.
+// crowd is concurrent calls of Enqueue that wait to share a request.
 type crowd struct {
 	*rig
 	client  *Client
@@ -28,9 +28,9 @@ type crowd struct {
 	release func()
 }
 
-// gather makes as many calls as may be under way at a time, which wait for release, and
-// then one for each job, which gather. send sends their requests: it gets the number, from
-// 1 on, of the try.
+// gather makes the maximum number of calls in flight, which wait for release, and then a
+// call for each job, which wait to share a request. send sends their requests; its argument
+// is the number of the try, from 1 on.
 func gather(t *testing.T, r *rig, jobs []Job, send func(try int, send func() error) error) *crowd {
 	t.Helper()
 	loaded(t, r)
@@ -74,14 +74,14 @@ func gather(t *testing.T, r *rig, jobs []Job, send func(try int, send func() err
 	return c
 }
 
-// waits is how many jobs of a tenant wait.
+// waits returns the number of waiting jobs of a tenant.
 func (c *crowd) waits(t *testing.T, tenant string) int64 {
 	t.Helper()
 	return c.server.Client().ZCard(t.Context(), asynqwire.Key(c.queue, "g:"+tenant+";kind=call")).Val()
 }
 
-// TestConcurrentEnqueuesShareRequests: calls that come while others are on their way go
-// together, a hundred at a time, each with an answer of its own.
+// TestConcurrentEnqueuesShareRequests: calls that come while others are in flight share
+// requests of up to a hundred jobs. Each call gets its own answer.
 func TestConcurrentEnqueuesShareRequests(t *testing.T) {
 	t.Parallel()
 	jobs := make([]Job, maxBatch+20)
@@ -130,8 +130,8 @@ func TestGatheredCallersLeave(t *testing.T) {
 	}
 }
 
-// TestCallerLeavesAfterTheRequest: a caller whose context ends while its job is on its way
-// cannot know what became of it.
+// TestCallerLeavesAfterTheRequest: a caller whose context ends while its job is being sent
+// gets ErrUnknown.
 func TestCallerLeavesAfterTheRequest(t *testing.T) {
 	t.Parallel()
 	sent, answer := make(chan struct{}), make(chan struct{})
@@ -154,8 +154,8 @@ func TestCallerLeavesAfterTheRequest(t *testing.T) {
 	}
 }
 
-// TestLostReplyOfASharedRequest: each caller asks again for its job, and all of them are
-// enqueued once, though they were done in between.
+// TestLostReplyOfASharedRequest: after a lost reply each caller tries again, and each job is
+// enqueued once, although it was done in between.
 func TestLostReplyOfASharedRequest(t *testing.T) {
 	t.Parallel()
 	const jobs = 5
@@ -184,8 +184,8 @@ func TestLostReplyOfASharedRequest(t *testing.T) {
 	}
 }
 
-// TestRefusedSharedRequest: after a request that certainly had no effect each caller goes on
-// alone, so that the job of one that gives up is not enqueued by another.
+// TestRefusedSharedRequest: after a shared request that certainly had no effect, each caller
+// tries again alone. So no caller enqueues the job of another one that gives up.
 func TestRefusedSharedRequest(t *testing.T) {
 	t.Parallel()
 	refused := make(chan struct{})

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 )
 
-// TestSilentRedisCutsNoCall: calls that are under way need no Redis. They go on
-// while it is silent for longer than asynq's leases last, and are settled after.
+// TestSilentRedisCutsNoCall: calls in flight need no Redis. They go on while it does not
+// answer for longer than asynq's leases last, and are settled afterwards.
 func TestSilentRedisCutsNoCall(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel() // it measures no time, and takes a while

@@ -14,8 +14,8 @@ func slidingOf(name string, count int64, period time.Duration, per ...string) li
 	return limits.Limit{Per: per, Name: name, Algorithm: throttle.SlidingWindowCounter, Rate: throttle.Rate{Count: count, Period: period}}
 }
 
-// TestSlidingCounterIsUsed: a backlog behind a sliding window counter goes at the
-// limit's whole rate, also where that is a call in each window.
+// TestSlidingCounterIsUsed: a backlog behind a sliding window counter goes at the full rate
+// of the limit, even if that is one call per window.
 func TestSlidingCounterIsUsed(t *testing.T) {
 	const windows = 16
 	measured(t, func(t *testing.T, run *pacer.Run) {

@@ -19,14 +19,14 @@ import (
 
 var ann = operate.Operator{Actor: "ann", Reason: "the campaign was a mistake"}
 
-// notToday is an error as package clients makes them: not before then.
+// notToday is an error with ParkUntil, as in package clients.
 type notToday struct{ time.Time }
 
 func (notToday) Error() string          { return "not today" }
 func (e notToday) ParkUntil() time.Time { return e.Time }
 
-// staged is a queue with jobs in every state, of two tenants and two kinds, and
-// no worker.
+// staged is a queue without a worker and with jobs in every state, of two tenants and two
+// kinds.
 type staged struct {
 	*rig
 	ids map[string]string // id -> "TENANT KIND STATE"
@@ -89,7 +89,7 @@ func stage(t *testing.T) *staged {
 	return s
 }
 
-// dequeue takes the next pending task as asynq's workers do.
+// dequeue takes the next pending task like asynq's workers.
 func (r *rig) dequeue(t *testing.T) {
 	t.Helper()
 	ctx, client := t.Context(), r.server.Client()
@@ -101,8 +101,8 @@ func (r *rig) dequeue(t *testing.T) {
 	client.ZAdd(ctx, asynqwire.Key(r.queue, "lease"), zOf(id, float64(time.Now().Unix()+30)))
 }
 
-// account says where every job of a queue is, as asynq's Inspector sees it, and
-// fails where that is not where Redis has it.
+// account returns where every job of a queue is, as asynq's Inspector sees it. It fails the
+// test if Redis has a job elsewhere.
 func (r *rig) account(t *testing.T) map[string]lifecycle.State {
 	t.Helper()
 	where := map[string]lifecycle.State{}

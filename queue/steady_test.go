@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// TestManyForOneSecond: jobs that are due at the same moment cost Redis no more
-// than jobs that were enqueued at that moment, and none goes before it. It has the machine to
-// itself: a job that misses its slot asks for another.
+// TestManyForOneSecond: jobs scheduled for the same time cost Redis no more than jobs
+// enqueued at that time, and none goes before it. The test runs alone on the machine,
+// because a job that misses its slot asks for another one.
 func TestManyForOneSecond(t *testing.T) {
 	const rate = 1000
 	jobs := manyJobs()

@@ -25,14 +25,14 @@ import (
 
 const poisonEnv = "HEADGATE_TEST_POISON"
 
-// poisonPayload is what the worker that poison kills is called with.
+// poisonPayload is the payload of the jobs in these tests.
 type poisonPayload struct {
 	Poison bool
 	Takes  time.Duration
 }
 
-// TestPoisonJobs: jobs that kill their worker with each call are archived after a
-// few crashes, and none of the innocent ones beside them is.
+// TestPoisonJobs: jobs that kill their worker with each call are archived after a few
+// crashes, and no other job is.
 func TestPoisonJobs(t *testing.T) {
 	t.Parallel()
 	for name, poison := range map[string][]int{"one": {50}, "three": {20, 50, 80}} {
@@ -95,8 +95,7 @@ func poisonProcess(t *testing.T, server *redistest.Server, queue string) (killed
 	return err != nil
 }
 
-// recoverAll takes all jobs of a worker that is gone, as others do when it has been silent for
-// long enough.
+// recoverAll recovers all jobs of a dead worker, like other workers after its silence.
 func recoverAll(t *testing.T, client *redis.Client, queue string) {
 	t.Helper()
 	held, err := asynqwire.Leases(t.Context(), client, queue)
@@ -116,7 +115,7 @@ func recoverAll(t *testing.T, client *redis.Client, queue string) {
 
 const poisonExit = 66
 
-// TestPoisonProcess is the worker of TestPoisonJobs.
+// TestPoisonProcess is the worker process of TestPoisonJobs.
 func TestPoisonProcess(t *testing.T) {
 	var addr, name string
 	if _, err := fmt.Sscan(os.Getenv(poisonEnv), &addr, &name); err != nil {
@@ -147,8 +146,8 @@ func TestPoisonProcess(t *testing.T) {
 	}
 }
 
-// TestSuspectsWait: a suspect that waits for its turn holds nobody up, neither those
-// that are no suspects nor other queues, and spends no slot.
+// TestSuspectsWait: a suspect that waits for its turn delays no other jobs, in its own queue
+// or in others, and spends no slot.
 func TestSuspectsWait(t *testing.T) {
 	const suspects = 3
 	other := redistest.Queue(t) + "-other"
@@ -204,7 +203,8 @@ func TestSuspectsWait(t *testing.T) {
 	}
 }
 
-// TestSuspectIsNotAlone: a call that begins beside a suspect's has noted it by then.
+// TestSuspectIsNotAlone: before another call starts next to a suspect's call, the suspect is
+// marked as not alone.
 func TestSuspectIsNotAlone(t *testing.T) {
 	s := newSuspects(10)
 	var notes []string
@@ -234,7 +234,7 @@ func TestSuspectIsNotAlone(t *testing.T) {
 	}
 }
 
-// TestGuilt: what the deaths of workers say of a job that was held there.
+// TestGuilt: which deaths of workers count as crashes of the jobs that they held.
 func TestGuilt(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
@@ -267,7 +267,7 @@ func TestGuilt(t *testing.T) {
 	}
 }
 
-// TestCallThatEndsClears: a job whose call comes to an end did not kill its worker.
+// TestCallThatEndsClears: a call that ends clears its job of suspicion.
 func TestCallThatEndsClears(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)

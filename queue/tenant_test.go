@@ -25,7 +25,7 @@ func (r *rig) tenant(t *testing.T, tenant string) inspect.TenantDetail {
 	return d
 }
 
-// after are moments as spans from another one, to the millisecond.
+// after returns times as durations since another time, rounded to milliseconds.
 func after(now time.Time, moments []time.Time) (spans []time.Duration) {
 	for _, moment := range moments {
 		spans = append(spans, moment.Sub(now).Round(time.Millisecond))
@@ -33,8 +33,8 @@ func after(now time.Time, moments []time.Time) (spans []time.Duration) {
 	return spans
 }
 
-// TestTenantSlots: bursts, quotas, pauses and closed windows show in when the next
-// calls are expected.
+// TestTenantSlots: the expected times of the next calls respect bursts, quotas, pauses and
+// closed send windows.
 func TestTenantSlots(t *testing.T) {
 	t.Parallel()
 	burst := perTenant(10)
@@ -114,9 +114,9 @@ func TestTenantSlots(t *testing.T) {
 	}
 }
 
-// TestTenantIsOfOneMoment: asked once more while a reading is shared, what is said of the
-// limits is as old as the rest: one that admits a job now does so at the moment of the
-// answer, not some milliseconds after it.
+// TestTenantIsOfOneMoment: in an answer from a shared reading, all parts are of the same
+// time: a limit that admits a job now does so at the time of the answer, not some
+// milliseconds after it.
 func TestTenantIsOfOneMoment(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(1000)), nil)
@@ -135,7 +135,7 @@ func TestTenantIsOfOneMoment(t *testing.T) {
 	}
 }
 
-// TestTenantOfSeveralLanes: its slots are those of all its lanes.
+// TestTenantOfSeveralLanes: a tenant's next slots are those of all its lanes.
 func TestTenantOfSeveralLanes(t *testing.T) {
 	t.Parallel()
 	domain := limits.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(2), Per: []string{"domain"}}
@@ -157,8 +157,8 @@ func TestTenantOfSeveralLanes(t *testing.T) {
 	}
 }
 
-// TestPreview: a change is foretold as it then comes, and one that cannot be made is
-// refused alike.
+// TestPreview: the preview of a change shows what the change then does. Invalid changes are
+// rejected by both with the same error.
 func TestPreview(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(perTenant(10), sharedBy(1000)), nil)

@@ -23,8 +23,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// manyTenants fills queue "q" of a Redis of its own: tenant i has 1 + i%7 jobs,
-// and every hundredth one has a weight and limits of its own.
+// manyTenants fills queue "q" of a new Redis. Tenant i has 1 + i%7 jobs, and every hundredth
+// tenant has its own weight and limits.
 func manyTenants(t testing.TB, tenants int) *redis.Client {
 	t.Helper()
 	server := redistest.Start(t, "--save", "", "--slowlog-log-slower-than", "5000", "--slowlog-max-len", "1000")
@@ -73,7 +73,7 @@ func manyTenants(t testing.TB, tenants int) *redis.Client {
 	return client
 }
 
-// replySizes notes the largest reply of all, which bounds what one command reads.
+// replySizes records the largest reply, which bounds what one command reads.
 type replySizes struct {
 	most atomic.Int64
 	of   atomic.Value
@@ -118,8 +118,8 @@ func (s *replySizes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// TestHundredThousandTenants: all of them are listed, searched and sorted, and no
-// command reads more than a piece of them.
+// TestHundredThousandTenants: 100,000 tenants are listed, searched and sorted, and no command
+// reads more than a part of them.
 func TestHundredThousandTenants(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -260,7 +260,7 @@ func TestTenantQueriesAreChecked(t *testing.T) {
 	}
 }
 
-// BenchmarkListTenants lists pages of 100,000 tenants, in each of the orders.
+// BenchmarkListTenants lists pages of 100,000 tenants in each sort order.
 func BenchmarkListTenants(b *testing.B) {
 	client := manyTenants(b, 100_000)
 	inspector := inspect.New(client)

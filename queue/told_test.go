@@ -16,8 +16,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestDamageIsTold: what a script cannot understand is told among the faults, in words that
-// say why.
+// TestDamageIsTold: damaged data that a script finds is reported as a fault with the reason.
 func TestDamageIsTold(t *testing.T) {
 	t.Parallel()
 	round := func(t *testing.T, r *rig, _ string) {
@@ -96,8 +95,8 @@ func TestDamageIsTold(t *testing.T) {
 	}
 }
 
-// TestPermitOfANewLimit: a job that is in hand when a concurrency limit comes into force
-// takes a permit of it with its next slot.
+// TestPermitOfANewLimit: a job that is held while a new concurrency limit comes into force
+// takes a permit of the limit with its next slot.
 func TestPermitOfANewLimit(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(10)), nil)

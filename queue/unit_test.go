@@ -44,7 +44,7 @@ func TestBatcherSharesRoundTrips(t *testing.T) {
 	})
 }
 
-// TestBatcherIsBoundByBytes: large questions share no more than 2 MiB and the last one.
+// TestBatcherIsBoundByBytes: a round trip takes no more questions after 2 MiB.
 func TestBatcherIsBoundByBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		most := 0
@@ -107,7 +107,7 @@ func TestBatcherKeepsItsGap(t *testing.T) {
 	})
 }
 
-// TestEnoughQuestionsEndTheGap: at a high rate nobody waits for the end of the gap.
+// TestEnoughQuestionsEndTheGap: enough waiting questions end the linger early.
 func TestEnoughQuestionsEndTheGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var shared []int

@@ -13,8 +13,7 @@ import (
 	"github.com/headgate/headgate/queue/workers"
 )
 
-// TestUnservedIsSaid: jobs that no worker takes are not promised to go, and every
-// answer says why they do not.
+// TestUnservedIsSaid: jobs that no worker serves have no forecast, and every answer says why.
 func TestUnservedIsSaid(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(10)), nil)
@@ -79,7 +78,7 @@ func TestUnservedIsSaid(t *testing.T) {
 	}
 }
 
-// untilServed waits until a worker told that it has a handler for a kind.
+// untilServed waits until a worker has published that it has a handler for a kind.
 func (r *rig) untilServed(t *testing.T, kind string) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -93,8 +92,8 @@ func (r *rig) untilServed(t *testing.T, kind string) {
 	}
 }
 
-// TestSilentWorkerServesNothing: a worker that missed two beats does not count, though
-// Redis remembers it for five seconds more.
+// TestSilentWorkerServesNothing: a worker that missed two heartbeats does not count, although
+// Redis has it for five more seconds.
 func TestSilentWorkerServesNothing(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(10)), nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// BenchmarkVerbs does each verb to 100,000 jobs, of one lane and of 10,000, and
-// reports the longest that one of its scripts held Redis. With -short to 5,000.
+// BenchmarkVerbs applies each verb to 100,000 jobs (5,000 with -short), in one lane and in
+// 10,000 lanes, and reports the longest time that a script blocked Redis.
 func BenchmarkVerbs(b *testing.B) {
 	jobs := waitingJobs()
 	for _, lanes := range []int{1, 10_000} {
@@ -102,7 +102,7 @@ func BenchmarkVerbs(b *testing.B) {
 	}
 }
 
-// cpu is the time that a Redis has worked, in seconds.
+// cpu returns the CPU time that a Redis has used, in seconds.
 func cpu(b *testing.B, client redis.UniversalClient) float64 {
 	info, err := client.Info(b.Context(), "cpu").Result()
 	if err != nil {

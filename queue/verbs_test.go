@@ -25,8 +25,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Each verb, in each state, with each filter: the jobs that match move, all
-// others stay, and none is lost.
+// TestVerbsByState: for each verb, state and filter, the matching jobs move, all others
+// stay, and none is lost.
 func TestVerbsByState(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -83,8 +83,8 @@ func TestVerbsByState(t *testing.T) {
 	}
 }
 
-// A cancelled job says who cancelled it and why, and can be retried: it begins
-// anew, behind what waits.
+// TestCancelledComesBack: a cancelled job has who cancelled it and why. It can be
+// retried: it starts again, behind the jobs that wait.
 func TestCancelledComesBack(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 2, limitsOf(perTenant(1000)), nil)
@@ -111,8 +111,8 @@ func TestCancelledComesBack(t *testing.T) {
 	}
 }
 
-// A job that a worker has put away as failed begins anew: what it failed of is
-// cleared and its retries so far are forgiven.
+// TestRetryBeginsAnew: a job that a worker archived as failed starts again when it is
+// retried: its failure is cleared and its retries no longer count.
 func TestRetryBeginsAnew(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -135,8 +135,8 @@ func TestRetryBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestRetriedJobBeginsWithItsFirstAttempt: its failures are forgiven, and it has all of its
-// attempts again.
+// TestRetriedJobBeginsWithItsFirstAttempt: the failures of a retried job no longer count, and
+// it has all its attempts again.
 func TestRetriedJobBeginsWithItsFirstAttempt(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
@@ -156,7 +156,8 @@ func TestRetriedJobBeginsWithItsFirstAttempt(t *testing.T) {
 	}
 }
 
-// A call that succeeded is never made again, whatever an operator wants.
+// TestVerbsLeaveWhatIsDone: a call that succeeded is never made again, whatever an
+// operator wants.
 func TestVerbsLeaveWhatIsDone(t *testing.T) {
 	t.Parallel()
 	s := stage(t)
@@ -185,7 +186,8 @@ func TestVerbsLeaveWhatIsDone(t *testing.T) {
 	}
 }
 
-// A cancelled job with something that follows is marked as ended for a worker.
+// TestCancelWithFollowUps: a cancelled job with follow-ups is marked as ended, for a
+// worker to put away.
 func TestCancelWithFollowUps(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
@@ -205,8 +207,8 @@ func TestCancelWithFollowUps(t *testing.T) {
 	}
 }
 
-// A key that its job holds until it ends is free when it was cancelled, and held
-// again when it comes back.
+// TestVerbsAndKeys: a key with KeyUntil Ended is free when its job is cancelled, and
+// taken again when the job is retried.
 func TestVerbsAndKeys(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
@@ -226,8 +228,8 @@ func TestVerbsAndKeys(t *testing.T) {
 	}
 }
 
-// Tasks of asynq's own client: without a lane, with headers of ours or none, and
-// with retries that asynq counts.
+// TestVerbsOnForeignTasks: tasks of asynq's own client: without a lane, with or without
+// Headgate's headers, and with retries counted by asynq.
 func TestVerbsOnForeignTasks(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(100)), nil)
@@ -257,8 +259,8 @@ func TestVerbsOnForeignTasks(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Done), 2)
 }
 
-// By its id a job is found wherever it is; where the verb is not for its state,
-// the error says so.
+// TestVerbsByID: a job is found by its id in any state. If the verb is not for that
+// state, the error says so.
 func TestVerbsByID(t *testing.T) {
 	t.Parallel()
 	s := stage(t)
@@ -335,8 +337,8 @@ func TestHostileFilters(t *testing.T) {
 	}
 }
 
-// Two operators at once, and a worker that goes on meanwhile: every job ends
-// once, and the two do not count the same one.
+// TestOperatorsAtOnce: two operators act at once while a worker goes on: every job ends
+// once, and the two do not count the same job.
 func TestOperatorsAtOnce(t *testing.T) {
 	t.Parallel()
 	const jobs = 1500
@@ -394,7 +396,8 @@ func TestOperatorsAtOnce(t *testing.T) {
 	}
 }
 
-// A verb that is interrupted loses nothing, and running it again does the rest.
+// TestInterruptedVerb: a verb that is interrupted loses no job, and running it again does
+// the rest.
 func TestInterruptedVerb(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -422,8 +425,8 @@ func TestInterruptedVerb(t *testing.T) {
 	}
 }
 
-// asynq forgets archived jobs beyond 10,000; cancelled ones must not be among
-// those, nor push others out.
+// TestCancelManyForgetsNone: asynq deletes archived tasks beyond 10,000. Cancelled jobs
+// must not be deleted by that, and must not push others out.
 func TestCancelManyForgetsNone(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -447,7 +450,8 @@ func TestCancelManyForgetsNone(t *testing.T) {
 	}
 }
 
-// Jobs that run now go beyond their limits, and others wait for what they took.
+// TestRunNowIsCharged: jobs that are run now go beyond their limits, and other jobs wait
+// for the permits that they took.
 func TestRunNowIsCharged(t *testing.T) {
 	t.Parallel()
 	slow := perTenant(1)
@@ -470,7 +474,7 @@ func TestRunNowIsCharged(t *testing.T) {
 	}
 }
 
-// The verbs also work on the Redis that needs no install.
+// TestVerbsOnEmbeddedRedis: the verbs also work on the embedded Redis.
 func TestVerbsOnEmbeddedRedis(t *testing.T) {
 	t.Parallel()
 	client := redistest.Embedded(t)
@@ -517,7 +521,7 @@ func TestVerbsOnEmbeddedRedis(t *testing.T) {
 	}
 }
 
-// Large messages make a step shorter.
+// TestVerbsWithLargePayloads: a step changes fewer jobs if their messages are large.
 func TestVerbsWithLargePayloads(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
@@ -534,7 +538,7 @@ func TestVerbsWithLargePayloads(t *testing.T) {
 	}
 }
 
-// Retried jobs that fail again at once are not retried again and again.
+// TestRetryEnds: retried jobs that fail again at once are not retried again and again.
 func TestRetryEnds(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(50)), nil)
@@ -559,7 +563,7 @@ func TestRetryEnds(t *testing.T) {
 	}
 }
 
-// A retried job keeps its priority.
+// TestRetryKeepsPriority: a retried job keeps its priority.
 func TestRetryKeepsPriority(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 0, limitsOf(), nil)
@@ -582,7 +586,7 @@ func TestRetryKeepsPriority(t *testing.T) {
 	}
 }
 
-// Permits that cancelled jobs held come back.
+// TestCancelFreesPermits: permits that cancelled jobs held come back.
 func TestCancelFreesPermits(t *testing.T) {
 	t.Parallel()
 	one := limits.Limit{Name: "in-flight", Algorithm: throttle.Concurrency, Concurrency: 1, Per: []string{"tenant"}}
@@ -604,8 +608,8 @@ func TestCancelFreesPermits(t *testing.T) {
 	}
 }
 
-// A permit that comes back wakes a lane that still holds something, however many
-// that waited for it were emptied meanwhile.
+// TestCancelledLanesAreNotWoken: a permit that comes back wakes a lane that still has
+// jobs, however many lanes that waited for it were emptied meanwhile.
 func TestCancelledLanesAreNotWoken(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -634,8 +638,8 @@ func TestCancelledLanesAreNotWoken(t *testing.T) {
 	}
 }
 
-// TestCancelledJobIsFollowed: a job that is cancelled fails, and what follows a
-// failure goes; its own call is never made.
+// TestCancelledJobIsFollowed: when a job is cancelled, its OnFailure goes. Its own call is
+// never made.
 func TestCancelledJobIsFollowed(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(), nil)
@@ -660,8 +664,8 @@ func TestCancelledJobIsFollowed(t *testing.T) {
 	}
 }
 
-// TestVerbThatFailsKeepsTheLane: a job that a verb cannot understand stays, and so does
-// what its lane needs to be found.
+// TestVerbThatFailsKeepsTheLane: a damaged job that a verb cannot read stays, and its lane is
+// still found.
 func TestVerbThatFailsKeepsTheLane(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(1000)), nil)

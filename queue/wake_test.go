@@ -27,8 +27,8 @@ func inFlight(n int64, per ...string) limits.Limit {
 	return limits.Limit{Name: "x", Algorithm: throttle.Concurrency, Concurrency: n, Per: per}
 }
 
-// TestLimitChangesItsNature: a limit keeps its name and becomes another sort of limit
-// while calls are under way. They end, and others go on.
+// TestLimitChangesItsNature: the algorithm of a limit changes while calls are in flight. They
+// end, and other jobs go on.
 func TestLimitChangesItsNature(t *testing.T) {
 	rate := perTenant(1)
 	rate.Name, rate.Rate.Period, rate.Rate.Count, rate.Burst = "x", time.Hour, 20, 20 // its bucket lives as long
@@ -72,8 +72,8 @@ func TestLimitChangesItsNature(t *testing.T) {
 	})
 }
 
-// TestSecondKindIsPublished: jobs that came before a second kind was named keep to what
-// holds for theirs.
+// TestSecondKindIsPublished: a pause of a kind also holds its jobs that were enqueued before
+// the queue got a second kind.
 func TestSecondKindIsPublished(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(perTenant(1000)), nil)
@@ -97,7 +97,7 @@ func TestSecondKindIsPublished(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Done), len(ids))
 }
 
-// TestEndOfAnOverrideWakes: a lane that an override told to wait for long goes on when
+// TestEndOfAnOverrideWakes: a lane that has to wait long because of an override goes on when
 // the override ends.
 func TestEndOfAnOverrideWakes(t *testing.T) {
 	t.Parallel()
@@ -117,8 +117,8 @@ func TestEndOfAnOverrideWakes(t *testing.T) {
 	}
 }
 
-// TestRecoveryOfAnAdaptiveLimitWakes: a lane does not wait for midnight under a limit
-// that a 429 lowered and that is whole again within two minutes.
+// TestRecoveryOfAnAdaptiveLimitWakes: a lane does not wait until midnight for a limit that a
+// 429 has lowered and that has recovered within two minutes.
 func TestRecoveryOfAnAdaptiveLimitWakes(t *testing.T) {
 	daily := limits.Limit{Per: []string{"tenant"}, Adaptive: true, Name: "daily", Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 4, Period: 24 * time.Hour}, Location: time.UTC}
 	r := startRig(t, -1, limitsOf(daily), nil)
@@ -136,8 +136,8 @@ func TestRecoveryOfAnAdaptiveLimitWakes(t *testing.T) {
 	}
 }
 
-// swept waits until a sweep has just been made, and returns how many were: the next one
-// comes in three seconds.
+// swept waits for the end of a sweep, and returns the number of sweeps. The next sweep comes
+// three seconds later.
 func (r *rig) swept(t *testing.T) int {
 	t.Helper()
 	next := r.seen.outcomes("to redis: script:sweep") + 1
@@ -146,8 +146,8 @@ func (r *rig) swept(t *testing.T) int {
 	return next
 }
 
-// TestFreedPermitIsPassedOn: of the lanes that wait for a permit most are paused. The one
-// that is not has it at once.
+// TestFreedPermitIsPassedOn: most lanes that wait for a permit are paused. The lane that is
+// not paused gets a freed permit at once.
 func TestFreedPermitIsPassedOn(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(inFlight(1)), nil)
@@ -189,8 +189,8 @@ func TestFreedPermitIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestChangesWake: lanes that wait for a permit go on when there are more, as soon as
-// there are. The worker does not look by itself.
+// TestChangesWake: lanes that wait for a permit go on as soon as there are more permits. The
+// worker makes no rounds by itself in this test.
 func TestChangesWake(t *testing.T) {
 	t.Parallel()
 	more := operate.Override{Change: limits.Change{Concurrency: new(int64(4))}, Until: time.Now().Add(time.Hour), Actor: "ann", Reason: "a launch"}
@@ -236,7 +236,7 @@ func TestChangesWake(t *testing.T) {
 	}
 }
 
-// TestDeadlinesOfEndedJobs: what has ended has no deadline any more.
+// TestDeadlinesOfEndedJobs: no deadlines of ended jobs are kept.
 func TestDeadlinesOfEndedJobs(t *testing.T) {
 	r := startRig(t, -1, limitsOf(), nil)
 	r.answer = func(_ context.Context, job Running) error {
@@ -261,8 +261,8 @@ func TestDeadlinesOfEndedJobs(t *testing.T) {
 	}
 }
 
-// TestWorkersOfDifferentKinds: each of two workers of one queue takes what it has a
-// handler for, and nothing else.
+// TestWorkersOfDifferentKinds: each of two workers of a queue takes only jobs for which it
+// has a handler.
 func TestWorkersOfDifferentKinds(t *testing.T) {
 	t.Parallel()
 	const jobs = 60
@@ -295,7 +295,7 @@ func TestWorkersOfDifferentKinds(t *testing.T) {
 	}
 }
 
-// TestGroupOfAnyName: a lane of asynq's own client may have any name. Its permits come
+// TestGroupOfAnyName: a group of asynq's own client may have any name, and its permits come
 // back.
 func TestGroupOfAnyName(t *testing.T) {
 	for _, group := range []string{"a b", "*", "~", "a\nb", "x;domain=y z;q=1", "%", "k:call", "}:x{"} {
@@ -319,7 +319,7 @@ func TestGroupOfAnyName(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftExpires: what only speeds the dispatcher up goes with its queue.
+// TestWhatIsLeftExpires: the keys with the state of limits and fairness expire.
 func TestWhatIsLeftExpires(t *testing.T) {
 	tokens := sharedBy(10)
 	tokens.Algorithm, tokens.Burst, tokens.Unit, tokens.Name, tokens.Adaptive = throttle.TokenBucket, 10, "tokens", "tokens", true

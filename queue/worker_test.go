@@ -223,8 +223,8 @@ func TestStopGivesBackWhatIsHeld(t *testing.T) {
 	}
 }
 
-// TestHeldSlotsAreUsedByAnotherWorker: a stop costs no capacity while another
-// worker is there.
+// TestHeldSlotsAreUsedByAnotherWorker: stopping a worker wastes no slots while another worker
+// runs.
 func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
 	r := startRig(t, 100, limitsOf(perTenant(20)), nil)
 	ctx := t.Context()
@@ -297,8 +297,8 @@ func TestSharedLimitIsDividedByWeight(t *testing.T) {
 	}
 }
 
-// TestAttributesShareAcrossTenants: a limit per domain is one bucket for all
-// tenants, and neither tenant starves the other at it.
+// TestAttributesShareAcrossTenants: a limit per domain has one bucket for all tenants, and no
+// tenant starves another one there.
 func TestAttributesShareAcrossTenants(t *testing.T) {
 	domain := limits.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(50), Per: []string{"domain"}}
 	measured(t, func(t *testing.T, run *pacer.Run) {
@@ -348,8 +348,8 @@ func TestLimitsAreLive(t *testing.T) {
 	})
 }
 
-// TestRaisedQuotaWakesLanes: a lane that waits for a far moment does not go on
-// waiting for it when its limit is raised, nor when an override gives it more.
+// TestRaisedQuotaWakesLanes: a lane that has to wait long goes on when its limit is raised,
+// by publishing or by an override.
 func TestRaisedQuotaWakesLanes(t *testing.T) {
 	t.Parallel()
 	hourly := func(n int64) limits.Set {
@@ -372,7 +372,7 @@ func TestRaisedQuotaWakesLanes(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Done), 50)
 }
 
-// TestPermitsOfDeletedJobsComeBack: asynq's tools know nothing of permits.
+// TestPermitsOfDeletedJobsComeBack: permits of jobs deleted by asynq's tools come back.
 func TestPermitsOfDeletedJobsComeBack(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, limitsOf(limits.Limit{Name: "one", Algorithm: throttle.Concurrency, Concurrency: 1}), nil)
