@@ -29,7 +29,7 @@ func TestAbsenceIsNoCredit(t *testing.T) {
 			others++
 		}
 	}
-	// It catches up at most what the other was given ahead, which is a horizon of calls.
+	// It catches up at most the calls that the other was given ahead: one horizon.
 	if ahead := int(200 * store.Horizon.Seconds()); others < both/2-ahead || others > both/2+ahead {
 		t.Errorf("%d calls of the other beside %d of the tenant that came; want as many", others, both/2)
 	}

@@ -37,7 +37,7 @@ func TestAccounting(t *testing.T) {
 	for seed := range uint64(runs) {
 		m := newAccounting(t, server, seed)
 		for range 60 {
-			// What happens all the time, and what happens now and then.
+			// Frequent and rare events.
 			actions := []func(*testing.T){m.enqueue, m.round, m.round, m.round, m.send, m.send, m.late, m.pass, m.pass, m.giveBack}
 			if m.Float64() < 0.1 {
 				actions = []func(*testing.T){m.publish, m.step}
@@ -72,7 +72,7 @@ func TestLittleStepBackBeforeASlowerRate(t *testing.T) {
 			}
 			return wait
 		}
-		for round() < 10*time.Millisecond { // until slots are given as far ahead as they are
+		for round() < 10*time.Millisecond { // until slots are given that far ahead
 		}
 		clock.Step(-back)
 		if err := operate.Publish(t.Context(), client, limits.Set{Queues: map[string]limits.Queue{r.queue: {Limits: []limits.Limit{sharedBy(9)}}}}); err != nil {
@@ -80,9 +80,9 @@ func TestLittleStepBackBeforeASlowerRate(t *testing.T) {
 		}
 		d.limits = &effective.Calendars{Queue: r.queue, Redis: client}
 		round()
-		clock.Step(time.Second) // what waited by the clock as it was is due
-		// What was given ahead keeps its number of permits under the slower rate, and that
-		// is never more than goes in 450 ms.
+		clock.Step(time.Second) // jobs that wait by the old time are due
+		// Permits given ahead keep their number under the slower rate, which is
+		// never more than go in 450 ms.
 		if wait, most := round(), 450*time.Millisecond*3000/9; wait > most {
 			t.Errorf("set back by %v, the next goes in %v; want at most %v", back, wait, most)
 		}
@@ -108,12 +108,12 @@ func TestGivenBackSlotIsOver(t *testing.T) {
 			return jobs
 		}
 		round()
-		// As if it lay far enough ahead not to pass meanwhile.
+		// As if the slot were far enough ahead not to pass meanwhile.
 		ahead := time.Now().Add(time.Minute).UnixMicro()
 		client.HSet(t.Context(), asynqwire.Key(r.queue, "t:"+id), "hg_slot", fmt.Sprintf("1 %d 77", ahead))
 		r.giveBack(t, id)
 		clock.Step(step)
-		if err := effective.Replan(t.Context(), client, r.queue, ""); err != nil { // as workers do who see it
+		if err := effective.Replan(t.Context(), client, r.queue, ""); err != nil { // as by workers that see it
 			t.Fatal(err)
 		}
 		jobs := round()
@@ -373,7 +373,7 @@ func (m *accounting) law(t *testing.T) {
 				rate, burst := m.most(tenant, granted, last.at)
 				for _, at := range m.steps {
 					if granted <= at && at <= last.at {
-						burst *= 2 // the buckets saw a time that never was
+						burst *= 2 // the buckets saw a time that was taken back
 					}
 				}
 				if (n-burst)*1e6 > rate*(last.at-first.at+1) { // both moments are whole µs

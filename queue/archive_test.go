@@ -75,7 +75,7 @@ func TestArchiveMoves(t *testing.T) {
 	server, name := redistest.Shared(t), redistest.Queue(t)
 	ctx, client := t.Context(), server.Client()
 	fillArchive(t, client, name, jobs)
-	// Many of one second lie on both sides of the line.
+	// Many jobs of the same second are on both sides of the bound.
 	pipe := client.Pipeline()
 	for i := 900; i < 1200; i++ {
 		pipe.ZAdd(ctx, asynqwire.Key(name, "archived"), zOf(fmt.Sprintf("old-%05d", i), float64(time.Now().Unix()-jobs+1000)))
@@ -157,7 +157,7 @@ func TestArchiveMoves(t *testing.T) {
 	if status, err := inspect.New(client).Overview(ctx, name); err != nil || status.Archived != jobs+1 {
 		t.Errorf("Overview.Archived = %d, %v after asynq archived one more", status.Archived, err)
 	}
-	// They do not know how to run what was moved, and say so instead of losing it.
+	// They cannot run moved jobs, and return an error instead of losing them.
 	if err := inspector.RunTask(name, "old-00000"); err == nil || client.HGet(ctx, asynqwire.Key(name, "t:old-00000"), "state").Val() != "archived" {
 		t.Errorf("RunTask of a job that was moved: %v", err)
 	}
@@ -187,7 +187,7 @@ func TestOldArchiveMoves(t *testing.T) {
 	if moved := client.ZRange(ctx, store.Key(name, "archive"), 0, -1).Val(); fmt.Sprint(moved) != "[old-00000 old-00002]" {
 		t.Errorf("moved %v", moved)
 	}
-	// One that was run again since is none of the archive.
+	// A job that was retried since is not in the archive.
 	client.HSet(ctx, asynqwire.Key(name, "t:old-00002"), "state", "active")
 	page, err := inspect.New(client).ListJobs(ctx, name, inspect.JobQuery{State: lifecycle.StateArchived})
 	if err != nil || len(page.Jobs) != 8 || page.Next != "" || page.Jobs[7].ID != "old-00000" || page.Jobs[7].At.Unix() != old.Unix() {

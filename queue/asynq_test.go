@@ -69,7 +69,7 @@ func TestAsynqContract(t *testing.T) {
 		}
 		r.run(t)
 		r.receiver.wait(t, 5*time.Second)
-		r.seen.wait(t, "round", 40) // time enough for the other to go, if it could
+		r.seen.wait(t, "round", 40) // enough time for the other job to go, if it could
 		r.stop()
 		if calls, states := len(r.all()), r.states(t); calls != 1 || states["aggregating"] != 1 {
 			t.Errorf("%d calls at one an hour; states: %v", calls, states)
@@ -82,7 +82,7 @@ func TestAsynqContract(t *testing.T) {
 			client := asynq.NewClientFromRedisClient(r.server.Client())
 			for _, options := range [][]asynq.Option{
 				{asynq.Queue(r.queue)},
-				{asynq.Queue(r.queue), asynq.MaxRetry(0)}, // asynq would archive a deferral of this one
+				{asynq.Queue(r.queue), asynq.MaxRetry(0)}, // asynq would archive this one instead of deferring it
 				{asynq.Queue(r.queue), asynq.Group(asynqwire.NoTenant)},
 				{asynq.Queue(r.queue), asynq.ProcessIn(time.Second)},
 			} {

@@ -200,7 +200,7 @@ func start(b *testing.B, workers int, config Config, handle func(context.Context
 	return func() {
 		cancel()
 		for range workers {
-			// Of several workers one may be stopped while it starts.
+			// One of several workers may be stopped while it starts.
 			if err := <-ran; err != nil && !errors.Is(err, context.Canceled) {
 				b.Fatal(err)
 			}

@@ -10,11 +10,11 @@ import (
 // TestRedisClock: the bounds that replies to TIME prove for the offset between two clocks.
 func TestRedisClock(t *testing.T) {
 	const ms = time.Millisecond
-	// answer is one that was sent and came at these moments of the boot clock, when
-	// Redis's clock was so far ahead of it; Redis read it `read` after the sending.
+	// answer is a reply to a request. The times are on the boot clock, and
+	// Redis's clock is ahead of it; Redis reads its clock `read` after the request.
 	type answer struct {
 		sent, came, ahead, read time.Duration
-		off                     time.Duration // of our clock afterwards: too early by so much at least
+		off                     time.Duration // error of our clock afterwards: at least this much too early
 	}
 	for name, answers := range map[string][]answer{
 		"jitter": {
@@ -41,7 +41,7 @@ func TestRedisClock(t *testing.T) {
 		"an answer from before the step comes after one from behind it": {
 			{500 * ms, 501 * ms, time.Hour, 0, -ms},
 			{700 * ms, 710 * ms, 0, 9 * ms, -ms},
-			{600 * ms, 800 * ms, time.Hour, 0, -ms - time.Hour}, // of no use: nothing is learned
+			{600 * ms, 800 * ms, time.Hour, 0, -ms - time.Hour}, // it gives no better bound
 		},
 		"a clock that loses a little": {
 			{0, ms, 0, 0, -ms},

@@ -42,7 +42,7 @@ func TestClockSteps(t *testing.T) {
 			}
 		})
 		for i, step := range steps {
-			// A step forward is to the limit as if that time had passed: it has a full burst.
+			// To the limit, a step forward is time that has passed, so its burst is full.
 			burst := 1
 			if step > 0 {
 				burst = 2

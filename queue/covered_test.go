@@ -39,7 +39,7 @@ func TestNoCallWithoutALease(t *testing.T) {
 	r := startRig(t, 1, limitsOf(), nil)
 	id := r.add(t, nil)
 	r.hold(t, id, "w:1")
-	renewals := &renewals{since: boottime.Now() + time.Hour} // a gap, in which others may have taken it
+	renewals := &renewals{since: boottime.Now() + time.Hour} // a gap, in which others may have recovered the job
 	hand, running := r.handsTo(t, renewals)
 	hand(id, "w:1", "go")
 	r.seen.wait(t, "missed", 3)

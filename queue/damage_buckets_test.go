@@ -36,7 +36,7 @@ func (d *damage) accountBuckets(t *testing.T, seed uint64, script string, limits
 	for name, was := range before.Buckets {
 		limit := limitOf(limits, name)
 		if limit == nil {
-			continue // it is of a limit that there is no more
+			continue // its limit no longer exists
 		}
 		used, err := taken(*limit, was, now)
 		if err != nil {
@@ -71,7 +71,7 @@ func (d *damage) accountBuckets(t *testing.T, seed uint64, script string, limits
 		case strings.HasPrefix(script, "verbs run") && earliest > 0:
 			_, _ = fmt.Sscan(was["hg_slot"], &earliest, &latest, &position)
 			if latest > now.Add(-time.Minute).UnixMicro() {
-				continue // it keeps a slot that is paid for
+				continue // it keeps a slot whose permits it has
 			}
 		default:
 			continue

@@ -24,12 +24,12 @@ func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // damagedScripts are all scripts of a queue, each as the programs run it.
 func damagedScripts(client *redis.Client) []damagedScript {
-	// eval runs a script as it is: an error of it is an error.
+	// eval runs a script and returns its error.
 	eval := func(ctx context.Context, script *redisscript.Script, args ...any) error {
 		_, err := script.Run(ctx, client, store.ScriptKeys(damagedQueue), append([]any{damagedQueue}, args...)...)
 		return err
 	}
-	// windows are the calendars of the limits in force, or where those are damaged, or
+	// windows are the calendars of the limits in force; if those are damaged, or
 	// by chance, none.
 	windows := func(ctx context.Context, pick *rand.Rand) string {
 		text, err := (&effective.Calendars{Queue: damagedQueue, Redis: client}).Text(ctx)
@@ -38,7 +38,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		}
 		return text
 	}
-	// at lists the jobs of a place, in a random order, and by chance one that nobody knows.
+	// at lists the jobs of a place in random order, sometimes with one that does not exist.
 	at := func(pick *rand.Rand, s sight, place string) []string {
 		var ids []string
 		for id, places := range s.Places {
@@ -124,7 +124,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		}
 		for _, result := range NewClient(client).EnqueueMany(ctx, jobs) {
 			if result.Err == nil {
-				return nil // those that were refused were refused alone
+				return nil // rejected jobs are rejected alone
 			}
 		}
 		return nil
@@ -156,7 +156,7 @@ func damagedScripts(client *redis.Client) []damagedScript {
 		return []any{"hourly", "false", `"spec":"@every 60s","zone":"","max_late_seconds":60,"job":{}}`, `"spec":"@every 60s","zone":"",`}
 	})
 	periodic("pause", store.PeriodicSetScript, periodicKey, func(int64) []any { return []any{"hourly", "true", "", ""} })
-	// A tick is in the fence if and only if its job was enqueued.
+	// A tick is recorded as fired if and only if its job was enqueued.
 	add("periodic fire", func(ctx context.Context, pick *rand.Rand, s sight) error {
 		tick := time.Now().Unix() - int64(pick.IntN(3))
 		a, err := Job{Kind: "call", Queue: damagedQueue, Tenant: "a", Payload: 1}.accept(damagedQueue, time.Now())

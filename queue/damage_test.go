@@ -241,7 +241,7 @@ func (d *damage) template(t *testing.T, set limits.Queue) []saved {
 		_, err := foreign.Enqueue(asynq.NewTask("call", []byte(`{}`)), append(options, asynq.Queue(damagedQueue))...)
 		fail(err)
 	}
-	// Some are in workers' hands, some wait for another try, some have ended.
+	// Some are held by workers, some wait for a retry, some have ended.
 	active, lease := asynqwire.Key(damagedQueue, "active"), asynqwire.Key(damagedQueue, "lease")
 	for i := range 5 {
 		id, err := d.client.RPop(ctx, active).Result()
@@ -261,7 +261,7 @@ func (d *damage) template(t *testing.T, set limits.Queue) []saved {
 			fail(d.client.LPush(ctx, active, id).Err())
 		}
 	}
-	for i := range 3 { // of which one has been kept for long enough
+	for i := range 3 { // the retention of one of them is over
 		id := fmt.Sprint("kept", i)
 		_, err := foreign.Enqueue(asynq.NewTask("call", []byte(`{}`)), asynq.Queue(damagedQueue), asynq.TaskID(id))
 		fail(err)
@@ -278,7 +278,7 @@ func (d *damage) template(t *testing.T, set limits.Queue) []saved {
 	fail(d.client.ZAdd(ctx, store.Key(damagedQueue, "periodic"), zOf("hourly", float64(fired))).Err())
 	fail(d.client.Set(ctx, store.Key(damagedQueue, "watcher"), "worker0", 0).Err())
 	fail(d.client.Set(ctx, store.Key(damagedQueue, "lead:,call,"), "worker0", 0).Err())
-	// What failed for a tenant is tried by its next job.
+	// After a failure of a tenant, its next job is the probe.
 	fail(d.client.HSet(ctx, store.Key(damagedQueue, "pauses"), "a:call;b", "1 tried 30000000 1 - 503", "c", "1 provider 429").Err())
 	var all []saved
 	names, err := d.client.Keys(ctx, "*").Result()
@@ -325,7 +325,7 @@ func (d *damage) wound(ctx context.Context, pick *rand.Rand, names []string) {
 			pipe.Eval(ctx, woundLua, []string{name}, text, pick.IntN(1<<20), pick.IntN(4))
 		}
 	}
-	if pick.IntN(8) == 0 { // a bucket of a limit that was something else before
+	if pick.IntN(8) == 0 { // a bucket from another algorithm of its limit
 		pipe.Set(ctx, store.Key(damagedQueue, "b:account"), damagedTexts[pick.IntN(len(damagedTexts))], 0)
 	}
 	if pick.IntN(8) == 0 {
@@ -361,18 +361,18 @@ func (d *damage) one(t *testing.T, seed uint64) {
 	pipe.FlushAll(ctx) // of the test's own server
 	names := make([]string, len(template.keys))
 	for i, key := range template.keys {
-		pipe.Restore(ctx, key.name, 0, key.dump) // none expires while it is looked at
+		pipe.Restore(ctx, key.name, 0, key.dump) // no key expires during the test
 		names[i] = key.name
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if seed >= uint64(len(d.scripts)) { // each script meets a healthy state first
+	if seed >= uint64(len(d.scripts)) { // each script runs on a healthy state first
 		d.wound(ctx, pick, names)
 	}
 	script := d.scripts[seed%uint64(len(d.scripts))]
 	before := d.account(t)
-	began := time.Now() // no bucket has less in it than it will for the script
+	began := time.Now() // no bucket has fewer permits now than when the script runs
 	err := script.run(ctx, pick, before)
 	after := d.account(t)
 	d.ran[script.name]++
@@ -385,7 +385,7 @@ func (d *damage) one(t *testing.T, seed uint64) {
 	for id, places := range before.Places {
 		state, known := before.Fields[id]["state"]
 		if !known || slices.Equal(places, []string{"lease"}) {
-			continue // it is no job: nothing says what it is to do
+			continue // it is not a job: it has no message
 		}
 		forgotten := before.gone[id] && after.Fields[id] == nil || strings.HasPrefix(script.name, "verbs delete") && state == "archived" || script.name == "janitor" && state == "completed"
 		if len(after.Places[id]) == 0 && !forgotten {
@@ -400,7 +400,7 @@ func (d *damage) one(t *testing.T, seed uint64) {
 	if err != nil && script.again && !effective.Stale(err) {
 		t.Errorf("%s, state %d: it would answer so again and again: %v", script.name, seed, err)
 	}
-	// Where the limits themselves are damaged, nothing says what they ask for.
+	// If the limits themselves are damaged, it is not known what they allow.
 	if before.Limits == template.text {
 		d.accountBuckets(t, seed, script.name, template.limits, before, after, began)
 	}

@@ -17,7 +17,7 @@ import (
 // the same.
 func atDepth(t *testing.T, rate, calls int64, jobs, lanes int) usage {
 	t.Helper()
-	// At first the lanes that are due go into line, each once, many in each round.
+	// At first the due lanes get into line, each once, many in each round.
 	warm := rate/5 + int64(lanes/2)
 	server := redistest.Start(t)
 	client := server.Client()

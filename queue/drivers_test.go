@@ -424,7 +424,7 @@ func TestDamagedTenantsInLine(t *testing.T) {
 		tenant := fmt.Sprint("t", i)
 		client.HSet(t.Context(), store.Key(r.queue, "limits"), "t:"+tenant, "x")
 		id := r.add(t, func(job *Job) { job.Tenant = tenant })
-		if i == 0 { // in line, with nothing but a ghost
+		if i == 0 { // in line, with only a ghost
 			client.Del(t.Context(), asynqwire.Key(r.queue, "t:"+id))
 			client.ZRem(t.Context(), store.Key(r.queue, "waiting"), r.lane(tenant))
 			client.ZAdd(t.Context(), store.Key(r.queue, "ready"), zOf(r.lane(tenant), 0))

@@ -21,7 +21,7 @@ func TestEmbeddedRedis(t *testing.T) {
 	measured(t, func(t *testing.T, run *pacer.Run) {
 		client := redistest.Embedded(t)
 		const name, jobs = "embedded", 40
-		// The tenants differ, each in its own way, so that all that is looked up is.
+		// Each tenant has different settings, so that all lookups are made.
 		always, err := sendwindow.Parse("00:00-24:00 UTC")
 		if err != nil {
 			t.Fatal(err)

@@ -296,7 +296,7 @@ func TestLostSettlement(t *testing.T) {
 		return SetResult(ctx, "kept")
 	}
 	r.run(t)
-	r.enqueue(t, "b", 1) // Redis knows the script then
+	r.enqueue(t, "b", 1) // Redis has the script by then
 	r.seen.wait(t, string(lifecycle.Done), 1)
 	id := r.add(t, func(job *Job) { job.Retention = time.Hour })
 	r.seen.wait(t, string(lifecycle.Done), 2)

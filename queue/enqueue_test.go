@@ -27,7 +27,7 @@ import (
 type tries struct {
 	mu sync.Mutex
 	n  int
-	// send sends the try, or does not: it gets its number, from 1 on.
+	// send sends the try or drops it. Its argument is the number of the try, from 1 on.
 	send func(try int, send func() error) error
 	last redis.Cmder
 }
@@ -133,7 +133,7 @@ func TestRepeatedEnqueueOnEmbeddedRedis(t *testing.T) {
 	embedded := redistest.Embedded(t)
 	embedded.AddHook(&tries{send: func(try int, send func() error) error {
 		err := send()
-		if try == 2 { // the first one makes the script known
+		if try == 2 { // the first one loads the script
 			return io.EOF
 		}
 		return err
@@ -374,7 +374,7 @@ func TestClientRefusesEvictingRedis(t *testing.T) {
 	client.fit.foundFit = time.Time{} // as if some time had passed
 	refused("later")
 
-	// Where it cannot be seen, the client trusts.
+	// If the policy cannot be read, the client goes on.
 	if err := server.Client().Do(t.Context(), "acl", "setuser", "producer", "on", ">p", "~*", "+@all", "-info", "-config").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +424,7 @@ func TestEnqueueOutlastsAFailover(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			receipt, err := client.Enqueue(ctx, Job{Kind: "call", Queue: queue, Tenant: "a"})
-			if err != nil || h.n != 5 && h.n != 6 { // once more where Redis did not know the script
+			if err != nil || h.n != 5 && h.n != 6 { // once more if Redis did not have the script
 				t.Fatalf("after %d tries: %+v, %v", h.n, receipt, err)
 			}
 		})
@@ -450,7 +450,7 @@ func TestEnqueueOnARedisThatFailsOver(t *testing.T) {
 			}
 			return send()
 		})
-		// The list of queues is written first, and would be refused before.
+		// The list of queues is written first, and its write would be rejected.
 		client.registered["q"] = true
 		if _, err := client.Enqueue(within(t), job); err != nil || h.n < 4 {
 			t.Errorf("after %d tries: %v", h.n, err)
@@ -607,7 +607,7 @@ func TestKeyOfADeletedJob(t *testing.T) {
 		t.Fatalf("after it was deleted: %+v, %v; want a new job", second, err)
 	}
 
-	// While its job lives, whoever asks for the key prolongs it.
+	// While the job lives, each use of the key prolongs it.
 	if err := client.PExpire(t.Context(), name, time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -617,7 +617,7 @@ func TestKeyOfADeletedJob(t *testing.T) {
 	if left := client.PTTL(t.Context(), name).Val(); left < 29*24*time.Hour {
 		t.Errorf("the key of a job that waits expires in %v", left)
 	}
-	// A job of next year holds its key at least until then.
+	// A job scheduled for next year keeps its key at least until then.
 	job.Key, job.In = "later", 365*24*time.Hour
 	if _, err := r.client.Enqueue(t.Context(), job); err != nil {
 		t.Fatal(err)
@@ -628,7 +628,7 @@ func TestKeyOfADeletedJob(t *testing.T) {
 	if left := client.PTTL(t.Context(), store.Key(r.queue, "unique:a:later")).Val(); left < 394*24*time.Hour {
 		t.Errorf("the key of a job of next year expires in %v", left)
 	}
-	// A key of a window keeps its time.
+	// A key with a KeyWindow keeps its time.
 	job = Job{Kind: "call", Queue: r.queue, Tenant: "a", Key: "w", KeyWindow: time.Minute}
 	if _, err := r.client.Enqueue(t.Context(), job); err != nil {
 		t.Fatal(err)

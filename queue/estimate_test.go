@@ -74,7 +74,7 @@ func TestForecastIsRight(t *testing.T) {
 					all += n
 				}
 				r := startRig(t, all, set, nil)
-				r.served(t) // its worker may not have said so yet
+				r.served(t) // its worker may not have published its kinds yet
 				for tenant, n := range test.jobs {
 					r.enqueue(t, tenant, n)
 				}

@@ -28,7 +28,7 @@ func ExampleClient_Enqueue() {
 	_, err = client.Enqueue(ctx, job)
 	fmt.Println(errors.Is(err, queue.ErrConflict))
 
-	job.Tenant = "globex" // keys are a tenant's own
+	job.Tenant = "globex" // each tenant has its own keys
 	other, err := client.Enqueue(ctx, job)
 	fmt.Println(other.ID, other.Existing, err)
 	// Output:

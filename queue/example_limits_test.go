@@ -23,7 +23,7 @@ func Example_tenantWeights() {
 	account := limits.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(100)}
 	err := operate.Publish(ctx, client, limits.Set{
 		Queues:  map[string]limits.Queue{"sms": {Kinds: []string{"sms"}, Limits: []limits.Limit{account}}},
-		Tenants: map[string]limits.Tenant{"acme": {Weight: 3}}, // all others have 1
+		Tenants: map[string]limits.Tenant{"acme": {Weight: 3}}, // the default is 1
 	})
 	if err != nil {
 		panic(err)

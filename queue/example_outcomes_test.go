@@ -16,7 +16,7 @@ func ExampleHandle_outcomes() {
 	worker := newWorker()
 	queue.Handle(worker, SendSMS, func(_ context.Context, sms SMS) error {
 		switch status, err := gateway(sms); {
-		case err != nil: // it was sent, and nobody answered
+		case err != nil: // it was sent, but there was no answer
 			return clients.Unknown(err)
 		case status == 429:
 			return clients.Throttled(30*time.Second, errors.New("fewer of them"))

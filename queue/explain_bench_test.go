@@ -47,7 +47,7 @@ func BenchmarkExplain(b *testing.B) {
 		}
 		ids = append(ids, results[len(results)/2].ID)
 	}
-	// Every tenant has used another part of its day and of its burst.
+	// Every tenant has used a different part of its day and of its burst.
 	now := time.Now().UnixMicro()
 	day := (24 * time.Hour).Microseconds()
 	for i := range tenants {
@@ -71,7 +71,7 @@ func BenchmarkExplain(b *testing.B) {
 		}
 		took = append(took, time.Since(began))
 	}
-	// One who asks but once, as the command line does, reads all.
+	// A single question, as from the command line, reads everything.
 	var cold []time.Duration
 	for i := range min(len(took), 50) {
 		began := time.Now()

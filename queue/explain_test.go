@@ -148,7 +148,7 @@ func TestExplainPauseAndWindow(t *testing.T) {
 	if !e.WindowOpens.Equal(opens) || !e.At.Equal(opens) || !strings.Contains(e.String(), "its send window is closed until ") {
 		t.Errorf("%v, opens %v and goes %v; want %v", e, e.WindowOpens, e.At, opens)
 	}
-	// 900 jobs at 10/s do not fit into one minute: the rest goes a day later.
+	// 900 jobs at 10/s do not fit into one minute: the others go a day later.
 	estimate, err := inspect.New(client).Estimate(t.Context(), r.queue, inspect.Batch{Tenant: "b", Jobs: 900})
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestExplainPriorities(t *testing.T) {
 	if e := r.explain(t, high); e.Position != 29 || e.At.Sub(e.Now).Round(time.Second) != 32*time.Second {
 		t.Errorf("the last of 30: %v", e)
 	}
-	// It waited longest of the lower ones, and is the tenth that goes.
+	// It has waited longest of the jobs of lower priority, and is the tenth to go.
 	if e := r.explain(t, low); e.Position != 30 || e.At.Sub(e.Now).Round(time.Second) != 9*time.Second {
 		t.Errorf("one of low priority: %v", e)
 	}

@@ -47,7 +47,7 @@ func TestOneHugeJobSaysNothingOfOthers(t *testing.T) {
 	for _, id := range r.release(t, d, 40) {
 		went[of[id]]++
 	}
-	// Half and half, but for two jobs of credit and how far the first was ahead.
+	// Half each, except for two jobs of credit and the jobs given ahead.
 	if went["stays"] < 15 || went["returns"] < 15 {
 		t.Errorf("of the next 40 jobs went %v; want about as many of each tenant", went)
 	}

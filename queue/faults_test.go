@@ -53,7 +53,7 @@ func TestFaults(t *testing.T) {
 		t.Errorf("the gauges have %d, %v", gauges.Faults, err)
 	}
 
-	// Something else may stand where the reports should.
+	// The key of the faults may have another type.
 	client.Del(ctx, store.Key(r.queue, "faults"))
 	client.Set(ctx, store.Key(r.queue, "faults"), "x", 0)
 	faults, err = inspect.Faults(ctx, client, r.queue)

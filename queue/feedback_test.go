@@ -78,7 +78,7 @@ func TestThrottledIsOnePauseForAllWorkers(t *testing.T) {
 				limit.Per = nil
 			}
 			measured(t, func(t *testing.T, run *pacer.Run) {
-				// The first refusal is answered half-way between two slots.
+				// The first rejection comes halfway between two slots.
 				provider := &strict{refuses: pause, took: 250 * time.Millisecond, after: burst + 5, account: account}
 				r := startRig(t, 1, limitsOf(limit), nil)
 				r.answer = provider.answer
@@ -243,7 +243,7 @@ func TestDeadlinePassesWhileTheTenantIsPaused(t *testing.T) {
 	client.HSet(t.Context(), store.Key(r.queue, "pauses"), "a", fmt.Sprint(store.Endless, " operator a test"))
 	deadline := time.Now().Add(1200 * time.Millisecond)
 	ids := []string{
-		r.add(t, nil), // in front of the other, and without an end
+		r.add(t, nil), // before the other one, and endless
 		r.add(t, func(job *Job) { job.Deadline = deadline }),
 		r.add(t, func(job *Job) { job.Deadline, job.At = deadline, time.Now() }),
 	}
@@ -354,7 +354,7 @@ func TestSendWindow(t *testing.T) {
 			if err != nil || time.UnixMicro(int64(due)).UTC() != opens {
 				t.Errorf("waits until %v, %v; want %v", time.UnixMicro(int64(due)).UTC(), err, opens)
 			}
-			// An opening that is taken back lets it go at once.
+			// When the window is removed, the job goes at once.
 			if err := operate.Publish(t.Context(), r.server.Client(), limits.Set{Queues: map[string]limits.Queue{r.queue: {Kinds: []string{"call", "other"}}}}); err != nil {
 				t.Fatal(err)
 			}

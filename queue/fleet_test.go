@@ -182,7 +182,7 @@ func TestPeriodicFleet(t *testing.T) {
 	if len(entries) != fleetEntries {
 		t.Errorf("%d entries", len(entries))
 	}
-	// Nothing is left behind of ticks but one line for each entry.
+	// Only one field per entry is left of all ticks.
 	if keys := client.Keys(ctx, "headgate:*periodic*").Val(); len(keys) != 3 {
 		t.Errorf("keys: %v", keys)
 	}
@@ -246,8 +246,8 @@ func TestPeriodicLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	set("y", "a")
-	// When the worker has fired y it knows of the pause of x; some ticks later, so
-	// do the calls that were under way.
+	// When the worker has fired y, it knows of the pause of x. Some ticks later
+	// the calls in flight have ended too.
 	for range 3 {
 		next("y")
 	}

@@ -242,7 +242,7 @@ func TestAnswersOfALine(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "a later call was answered") {
 		t.Errorf("an earlier call is answered with %v, %v", reply, err)
 	}
-	// The job of the latest is done meanwhile.
+	// Meanwhile the job of the latest request is done.
 	lane := asynqwire.Key(queue, "g:a;kind=call")
 	if gone := server.Client().ZPopMax(t.Context(), lane).Val(); len(gone) != 1 {
 		t.Fatal("no job waits")
@@ -271,7 +271,7 @@ func TestLinesOfRequests(t *testing.T) {
 		t.Errorf("two requests at a time: %v, %v", second.args[:4], third.args[:4])
 	}
 	second.unknown = time.Now()
-	client.freeLine(second) // as each caller does that shares it
+	client.freeLine(second) // as each caller that shares it does
 	client.freeLine(second)
 	if fourth := next(); fourth.args[1] == second.args[1] {
 		t.Errorf("after %v, which was sent twice: %v", second.args[:4], fourth.args[:4])

@@ -71,7 +71,7 @@ func TestGaugesAreAsynqs(t *testing.T) {
 	if err := inspector.PauseQueue(r.queue); err != nil {
 		t.Fatal(err)
 	}
-	// What was in hand when the pause came goes back to its lane.
+	// Jobs held when the pause began go back to their lanes.
 	var info *asynq.QueueInfo
 	var g inspect.Gauges
 	same := func() bool {
@@ -91,7 +91,7 @@ func TestGaugesAreAsynqs(t *testing.T) {
 				return false
 			}
 		}
-		// asynq hears of the end of a job later than the observer.
+		// asynq sees the end of a job later than the observer.
 		return g.Asynq.Paused == info.Paused && g.Completed == 1
 	}
 	for end := time.Now().Add(10 * time.Second); !same(); {

@@ -191,7 +191,7 @@ func TestDamagedTenants(t *testing.T) {
 			client.HSet(t.Context(), store.Key(r.queue, "limits"), "t:gone"+tenant, "x")
 			client.Del(t.Context(), asynqwire.Key(r.queue, "t:"+ghost))
 		}
-		if n == 0 { // alone, it need not stand in line
+		if n == 0 { // it is alone, so it need not be in line
 			r.server.Client().HSet(t.Context(), store.Key(r.queue, "limits"), "t:t0", "x")
 			r.add(t, func(job *Job) { job.Tenant = "t0" })
 		}
@@ -242,7 +242,7 @@ func TestPendingTasks(t *testing.T) {
 	}
 	client.Del(ctx, pending)
 
-	// What has ended is only to be put away, by whomever; others belong to those who handle them.
+	// Any worker can put away ended jobs. Other jobs need a worker with a handler.
 	theirs, ended, mine := waits(other), waits(other, "hg_done", "1"), waits(nil)
 	client.LPush(ctx, pending, "deleted")
 	damaged := waits(nil, "hg_slot", "damaged")
@@ -258,7 +258,7 @@ func TestPendingTasks(t *testing.T) {
 		t.Errorf("%v are pending, and the fault is %q; want %s", left, r.fault(t, "job "+damaged), damaged)
 	}
 
-	// Deeper than a round looks, and behind a damaged one.
+	// Further back than a round looks, and behind a damaged job.
 	for range 150 {
 		waits(other)
 	}

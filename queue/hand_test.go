@@ -28,7 +28,7 @@ import (
 // handed.
 func (r *rig) unheardRounds(t *testing.T) (*dispatcher, *redistest.Wire, *[]handed) {
 	t.Helper()
-	if _, err := r.dispatcher().round(t.Context(), 0); err != nil { // Redis knows the script then
+	if _, err := r.dispatcher().round(t.Context(), 0); err != nil { // Redis has the script by then
 		t.Fatal(err)
 	}
 	wire, options := &redistest.Wire{}, universal(t, r.server)
@@ -243,7 +243,7 @@ func TestJobOfAnUnknownKind(t *testing.T) {
 	r.run(t)
 	id := r.add(t, func(job *Job) { job.Kind = "fax" })
 	client, task := r.server.Client(), asynqwire.Key(r.queue, "t:"+id)
-	client.HSet(t.Context(), task, "hg_crashes", 3) // as it is when its workers died, who have come back since
+	client.HSet(t.Context(), task, "hg_crashes", 3) // as after deaths of workers that have come back since
 	client.HSet(t.Context(), task, "hg_lost", fmt.Sprint(r.beating(t), ":1=1"))
 	client.ZRem(t.Context(), asynqwire.Key(r.queue, "g:a;kind=fax"), id)
 	client.HSet(t.Context(), task, "state", "pending")

@@ -151,7 +151,7 @@ func TestKilledWorkerIsGone(t *testing.T) {
 		}
 		return all
 	}
-	// It is ready before it first told of itself.
+	// The worker is ready before its first heartbeat.
 	for end := time.Now().Add(20 * time.Second); client.ZCard(ctx, workers.ListKey).Val() < 2; {
 		if time.Now().After(end) {
 			t.Fatal("not both are listed")
@@ -296,6 +296,6 @@ func TestLeasesDoNotWaitForDetails(t *testing.T) {
 	beat("")
 	answer <- 1
 	beat("1")
-	beat("1") // it hangs again: the last ones are told
+	beat("1") // it hangs again: the last details are published
 	close(answer)
 }

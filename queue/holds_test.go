@@ -184,7 +184,7 @@ func TestEndpointIsHeldAlone(t *testing.T) {
 	if e := r.explain(t, waits); e.Pause == nil || !strings.Contains(e.String(), "a's webhook waits: endpoint busy.example:443 of tenant a is held back until ") {
 		t.Errorf("it is explained as %v", e)
 	}
-	// An operator who knows better ends it.
+	// An operator can end the hold.
 	well.Store(true)
 	if was, err := operate.ResumeJobs(t.Context(), r.server.Client(), r.queue, p.Scope, ann); err != nil || !was {
 		t.Fatalf("ResumeJobs = %v, %v", was, err)
@@ -218,7 +218,7 @@ func TestHostIsDownForAll(t *testing.T) {
 		t.Fatalf("it is not held for all: %v", r.held(t))
 	}
 	r.webhooks(t, "d", "down.example", 5)
-	r.webhooks(t, "d", "well.example", 1) // has its turn after the others
+	r.webhooks(t, "d", "well.example", 1) // its turn is after the others
 	r.seen.wait(t, "called", 4)
 	if n := len(r.callsOf("d")); n > 1 {
 		t.Errorf("tenant d, which never called it, called it %d times", n-1)
@@ -260,7 +260,7 @@ func TestOneProbe(t *testing.T) {
 	if !p.Probing || time.Until(p.Until) < 50*time.Minute {
 		t.Errorf("the hold is %+v", p)
 	}
-	// The time of its call is over, and nobody knows what became of it.
+	// The time for its call is over, and its outcome is unknown.
 	r.holdBack(t, store.AccountScope("call"), time.Now().Add(-time.Second), "gone")
 	if err := effective.Replan(t.Context(), r.server.Client(), r.queue, ""); err != nil {
 		t.Fatal(err)

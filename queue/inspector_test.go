@@ -83,7 +83,7 @@ func TestInspectorShares(t *testing.T) {
 		}
 		return fmt.Sprint(explained.At, explained.Position, outlook.DrainsAt, estimate.Last, overview.DrainsAt, overview.Top.Tenant, page.Tenants[0].DrainsAt)
 	}
-	// The first of a reading goes alone; the others find what it found.
+	// The first question reads alone; the others use its reading.
 	want := make([]string, 20)
 	for i := range want {
 		want[i] = ask(i)
@@ -99,7 +99,7 @@ func TestInspectorShares(t *testing.T) {
 		t.Errorf("%d readings in %v, want at most %d", readings, time.Since(began), most)
 	}
 	for i, got := range told {
-		// Of another reading the moments are others.
+		// Another reading has other times.
 		if readings == 1 && i%100 < 20 && got != want[i%20] {
 			t.Errorf("%d was told %s; alone: %s", i, got, want[i%20])
 		}
@@ -195,7 +195,7 @@ func TestInspectorFollowsTheLane(t *testing.T) {
 	if off := after.At.Sub(before.At).Abs(); off > time.Millisecond || !after.Now.After(before.Now) {
 		t.Errorf("expected at %v, and before %d went at %v", after.At, gone, before.At)
 	}
-	// Jobs of a lane that came since are explained, too. None of it went before this one.
+	// Jobs that came since the reading are explained too.
 	late := r.add(t, func(job *Job) { job.Tenant = "late" })
 	e, err := inspector.Explain(t.Context(), r.queue, late)
 	if err != nil || e.State != lifecycle.StateWaiting || e.Position != 0 || !e.At.Equal(e.Now) || e.Waiting != 1 {

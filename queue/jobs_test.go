@@ -65,7 +65,7 @@ func TestListWaitingJobs(t *testing.T) {
 	want["a"] = append([]string{high}, want["a"]...)
 	inspector := inspect.New(r.server.Client())
 	for tenant, ids := range want {
-		// Both kinds are in lanes of their own, and together in the order of going.
+		// Each kind has its own lane. The list has both in the order in which they go.
 		got := everyJob(t, inspector, r.queue, inspect.JobQuery{State: lifecycle.StateWaiting, Tenant: tenant, Limit: 7}, nil)
 		if !slices.Equal(idsOf(got), ids) {
 			t.Errorf("of %s: %d in the order %v, want %v", tenant, len(got), idsOf(got), ids)
@@ -107,7 +107,7 @@ func TestListJobsWhileTheyMove(t *testing.T) {
 	}
 	gone, next := map[string]bool{}, 0
 	got := everyJob(t, inspect.New(r.server.Client()), r.queue, inspect.JobQuery{State: lifecycle.StateScheduled, Limit: 20}, func() {
-		// What was listed last, and some before it, are run by another tool.
+		// The last listed job, and some before it, are run by another tool.
 		for _, i := range []int{next, next + 5, next + 19} {
 			gone[ids[i]] = true
 			r.server.Client().ZRem(t.Context(), asynqwire.Key(r.queue, "scheduled"), ids[i])
@@ -212,8 +212,8 @@ func TestListJobsReadsEachLaneOnce(t *testing.T) {
 	if err != nil || len(page.Jobs) != lanes {
 		t.Fatalf("%d jobs, %v", len(page.Jobs), err)
 	}
-	// Each lane of the page is read, and found to have ended; of the next one it is seen that
-	// there is more.
+	// Each lane of the page is read to its end. Of the next lane the page only sees that
+	// it has jobs.
 	if n := commandCalls(t, server, "zrange") - before; n > 2*lanes/each+1 {
 		t.Errorf("%d pieces of lanes were read for %d jobs, %d in a lane", n, lanes, each)
 	}
@@ -241,7 +241,7 @@ func TestJobQueriesAreChecked(t *testing.T) {
 			t.Errorf("%+v: %v; want a mistake of %s", test.q, err, test.field)
 		}
 	}
-	// What looks like a cursor is a place, whoever made it.
+	// Any valid cursor is a place, whoever made it.
 	for _, cursor := range []string{" 1 \x00\xff", " 9007199254740991 ", " 0 " + strings.Repeat("x", 1000)} {
 		for _, state := range []lifecycle.State{lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StatePending, lifecycle.StateActive, lifecycle.StateArchived} {
 			if _, err := inspector.ListJobs(t.Context(), r.queue, inspect.JobQuery{State: state, Cursor: cursor}); err != nil {

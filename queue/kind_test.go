@@ -26,7 +26,7 @@ func TestKind(t *testing.T) {
 	if _, err := r.client.Enqueue(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	// A producer that is newer than this worker knows a field more.
+	// A producer that is newer than this worker sends another field.
 	job.Payload = json.RawMessage(`{"to":"Bob","word":"hi","urgent":true}`)
 	if _, err := r.client.Enqueue(t.Context(), job); err != nil {
 		t.Fatal(err)

@@ -158,7 +158,7 @@ func TestPermitPassesALaneWithoutJobs(t *testing.T) {
 		edit(client, asynqwire.Key(r.queue, "t:"+r.add(t, func(job *Job) { job.Tenant = "b" })))
 		good := r.add(t, func(job *Job) { job.Tenant = "c" })
 		r.release(t, d, 10)
-		// Both wait, and b is the one that the permit wakes.
+		// Both wait, and the permit wakes b.
 		client.Del(t.Context(), store.Key(r.queue, "permits:x:"), store.Key(r.queue, "waiting"), store.Key(r.queue, "ready"))
 		client.SAdd(t.Context(), store.Key(r.queue, "blocked:x:"), r.lane("c"))
 		client.ZAdd(t.Context(), store.Key(r.queue, "waiting"), zOf(r.lane("b"), 1))

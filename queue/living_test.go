@@ -22,8 +22,8 @@ import (
 	"github.com/headgate/headgate/queue/operate"
 )
 
-// silences are how long a living worker is kept from renewing its leases: longer than the time after
-// which a worker is taken for dead, and longer than the 30 s of asynq's own leases.
+// silences are how long a living worker is kept from renewing its leases: longer than the
+// time after which it is taken for dead, and longer than the 30 s of asynq's own leases.
 var silences = []time.Duration{13 * time.Second, 40 * time.Second}
 
 const livingJobs = 10

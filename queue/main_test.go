@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) {
 	pacer.Main()
-	// Tests that run beside others wait far more than they compute.
+	// Parallel tests mostly wait.
 	_ = flag.Set("test.parallel", "8")
 	if !testlong.On() { // fewer random cases, the same ones each time
 		_ = flag.Set("rapid.checks", "25")

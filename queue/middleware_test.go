@@ -50,7 +50,7 @@ func TestMiddlewareOrder(t *testing.T) {
 			return next(ctx, payload)
 		}
 	})
-	// Registered after Use, and inside of it all the same.
+	// Registered after Use, and still wrapped.
 	Handle(r.worker, "late", func(context.Context, json.RawMessage) error {
 		seen = append(seen, "call")
 		return nil

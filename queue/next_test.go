@@ -66,7 +66,7 @@ func TestChain(t *testing.T) {
 	tests := map[string]struct {
 		answer func(context.Context, Running) error
 		edit   func(*Job)
-		parent Running // what the child is told
+		parent Running // what the follow-up sees
 		body   string
 	}{
 		"done": {
@@ -142,7 +142,7 @@ func TestFollowUpsComeOnce(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		word  func(c *chain, id string) string // reply to lose
-		crash bool                             // its worker is taken for dead
+		crash bool                             // the worker is taken for dead
 	}
 	steps := map[string]step{
 		"crash before it goes away": {crash: true},
@@ -396,7 +396,7 @@ func TestRefusedFollowUp(t *testing.T) {
 			if answer != nil {
 				return
 			}
-			// Once the way is free, it is run again, and only what follows is tried.
+			// Once the cause is gone, the job is retried, and only its follow-ups are enqueued.
 			inspector := asynq.NewInspectorFromRedisClient(c.server.Client())
 			if err := inspector.DeleteTask(other, taken); err != nil {
 				t.Fatal(err)
@@ -478,7 +478,7 @@ func TestHostileFollowUps(t *testing.T) {
 		})
 	}
 
-	// Where no queue serves webhooks, no callback can come.
+	// If no queue serves webhooks, a callback is impossible.
 	c.server.Client().HDel(t.Context(), store.RoutesKey, "webhook")
 	_, err := NewClient(c.server.Client()).Enqueue(t.Context(), Job{Kind: "call", Tenant: "a", Callback: "https://x/"})
 	if invalid, ok := errors.AsType[*validation.Error](err); !ok || invalid.Field != "callback" {

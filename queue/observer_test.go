@@ -52,7 +52,7 @@ func TestObserverIsToldOfHoldingAndWaiting(t *testing.T) {
 	if held <= 0 {
 		t.Error("none was held for its slot")
 	}
-	// A backlog that its limit holds asks for no more workers.
+	// A backlog that is held by its limit needs no more workers.
 	if last.Runnable > last.Waited/3 {
 		t.Errorf("the last could have gone %v earlier, of %v that it waited for its limit", last.Runnable, last.Waited)
 	}
@@ -70,7 +70,7 @@ func TestRunnableTellsThatThereAreTooFewWorkers(t *testing.T) {
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Done), jobs)
 	sent := r.seen.sent()
-	// No limit holds them: nearly all that the last ones wait for is a worker.
+	// No limit holds the jobs: the last ones wait almost only for a worker.
 	if last := sent[len(sent)-1]; last.Runnable < last.Waited/2 || last.Runnable < 300*time.Millisecond {
 		t.Errorf("the last could have gone %v earlier, of %v that it waited for a worker", last.Runnable, last.Waited)
 	}
@@ -192,7 +192,7 @@ func TestObserverIsToldOfRoundTrips(t *testing.T) {
 	r.seen.mu.Lock()
 	defer r.seen.mu.Unlock()
 	for what, n := range r.seen.n {
-		// The names are few and say what was done: neither a hash nor a key is among them.
+		// There are few names, and none of them is a hash or a key.
 		if command, ok := strings.CutPrefix(what, "to redis: "); ok && (len(command) > 24 || command == "script:other" || strings.Contains(command, "{")) {
 			t.Errorf("%d round trips of %q", n, command)
 		}

@@ -222,7 +222,7 @@ func TestOverrideWhilePublishing(t *testing.T) {
 			return
 		default:
 		}
-		client.Del(ctx, store.Key(r.queue, "overrides")) // the first of a tenant is made beside no other
+		client.Del(ctx, store.Key(r.queue, "overrides")) // the first override of a tenant is made alone
 		r.override(t, "a", "daily", rateOfChange(7, 24*time.Hour))
 		pipe := client.TxPipeline()
 		set, overrides := pipe.HGetAll(ctx, store.Key(r.queue, "limits")), pipe.HGetAll(ctx, store.Key(r.queue, "overrides"))

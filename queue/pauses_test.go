@@ -223,7 +223,7 @@ func TestWorkersFollowPauses(t *testing.T) {
 		case 4: // a pause that is over at once
 			r.pauseTenants(t, 1+random.IntN(3), time.Now().UnixMicro())
 		case 5:
-			// What has been resumed is forgotten an hour later: now.
+			// Resumed pauses are removed an hour later: now.
 			ends, err := client.ZRangeWithScores(ctx, store.Key(r.queue, "pause_ends"), 0, -1).Result()
 			if err != nil {
 				t.Fatal(err)
@@ -235,7 +235,7 @@ func TestWorkersFollowPauses(t *testing.T) {
 			}
 			r.sweep(t, 1)
 		}
-		if w := random.IntN(10); w < 2 { // the third one stays behind until the end
+		if w := random.IntN(10); w < 2 { // the third one does not read until the end
 			check(step, workers[w])
 		}
 	}
@@ -264,7 +264,7 @@ func TestFollowManyChanges(t *testing.T) {
 	w.catchUp(t)
 	w.want(t, false, "lost")
 	w.want(t, true, "t0", fmt.Sprint("t", 3*store.MaxKeys))
-	// Nor does it read again and again where the count of changes was damaged.
+	// It does not read again and again if the count of changes is damaged.
 	client := r.server.Client()
 	client.HDel(t.Context(), store.Key(r.queue, "totals"), "pauses")
 	w.catchUp(t)
@@ -278,7 +278,7 @@ func TestFollowManyChanges(t *testing.T) {
 		w.catchUp(t)
 		w.want(t, false, tenant)
 	}
-	// What has ended is not kept for ever.
+	// Ended pauses are not kept forever.
 	for i := range 100_000 {
 		w.add(fmt.Sprint("short", i), time.Now(), 0)
 	}

@@ -155,7 +155,7 @@ func TestPeriodicMaxLate(t *testing.T) {
 	wantFired(t, tm.fired("call"), "short")
 	tm.set(Periodic{ID: "long", Spec: spec, Zone: "UTC"})
 	tm.aged("long", time.Hour)
-	tm.client.HDel(t.Context(), periodicFiredKey, "") // nobody was here
+	tm.client.HDel(t.Context(), periodicFiredKey, "") // no worker ran
 	tm.mustRound(newTicks(t, tm.client))
 	if got := tm.fired("call"); len(got) != 1 || !strings.HasPrefix(fmt.Sprint(got), "map[long ") {
 		t.Errorf("fired %v, want the one that may be an hour late", got)
@@ -229,7 +229,7 @@ func TestPeriodicDeath(t *testing.T) {
 	t.Run("and its queue changes", func(t *testing.T) {
 		tm, s := begin(t, "old")
 		ready := prepare(tm, s)
-		// As a kind that has moved: the schedule is the same.
+		// As if the kind's queue had changed. The schedule is the same.
 		text := tm.client.HGet(ctx, periodicKey, "x").Val()
 		tm.client.HSet(ctx, periodicKey, "x", strings.Replace(text, `"Queue":"old"`, `"Queue":"new"`, 1))
 		tm.mustRound(newTicks(t, tm.client))
@@ -261,7 +261,7 @@ func TestPeriodicDeath(t *testing.T) {
 	t.Run("a straggler wakes after days", func(t *testing.T) {
 		tm, s := begin(t, "call")
 		ready := prepare(tm, s)
-		ready[0].tick -= 26 * 3600 // nothing remembers it
+		ready[0].tick -= 26 * 3600 // there is no record of it
 		if _, err := tm.enqueue(ctx, ready); err != nil {
 			t.Fatal(err)
 		}
@@ -335,7 +335,7 @@ func TestPeriodicClockSetBack(t *testing.T) {
 	ctx := t.Context()
 	tm.set(Periodic{ID: "x", Spec: "* * * * * *", Zone: "UTC"})
 	tm.aged("x", 10*time.Hour)
-	// All was fired until in an hour: the clock was an hour ahead.
+	// All ticks of the next hour were fired, because the clock was an hour ahead.
 	ahead := tm.now() + 3600
 	tm.client.HSet(ctx, periodicFiredKey, "", ahead, "x", ahead)
 	tm.client.ZAdd(ctx, store.Key("call", "periodic"), zOf("x", float64(ahead)))
@@ -346,7 +346,7 @@ func TestPeriodicClockSetBack(t *testing.T) {
 	if done, _ := tm.client.HGet(ctx, periodicFiredKey, "").Int64(); done > tm.now() {
 		t.Errorf("everything is said to be fired until %d, which has not come", done)
 	}
-	// A worker that was loaded before the clock went back holds on as well.
+	// A worker that loaded the entries before the clock was set back fires nothing either.
 	e := tm.entries[0]
 	e.next = tm.now() - 1
 	tm.mustRound(tm.ticks)
@@ -528,7 +528,7 @@ func TestHostilePeriodic(t *testing.T) {
 		t.Errorf("%d keys were written", n)
 	}
 
-	// Entries of any name, with any payload, fire next to what cannot be read.
+	// Entries of any name and payload fire next to damaged ones.
 	ids := []string{"{}", "*", "a b", "0", "日本", `"`, `{"since":1,"paused":true,`, "%d %s", strings.Repeat("é", 100), "\u202e"}
 	for _, id := range ids {
 		tm.set(Periodic{ID: id, Spec: "@every 24h", MaxLate: 24 * time.Hour, Job: Job{Kind: "call", Tenant: "a", Payload: []byte("\xff\x00" + id)}})

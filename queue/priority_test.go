@@ -101,7 +101,7 @@ func TestPriorityOfScheduledJobs(t *testing.T) {
 	for _, id := range []string{normal, high} {
 		client.ZAdd(t.Context(), asynqwire.Key(r.queue, "scheduled"), zOf(id, float64(time.Now().Unix()-1)))
 	}
-	// The one that waited in a lane came before the moment for which the other was meant.
+	// The waiting job came before the time for which the other one was scheduled.
 	if got, want := r.release(t, r.dispatcher(), 100), []string{high, now, normal}; !slices.Equal(got, want) {
 		t.Errorf("went %v; want %v", got, want)
 	}

@@ -476,7 +476,7 @@ func TestLogIsBounded(t *testing.T) {
 		if log := store.ReadLog(text); len(log) < 8 {
 			t.Errorf("only %d events are left", len(log))
 		}
-		// What is no log of ours does not stand in the way.
+		// An invalid log is ignored.
 		for _, hostile := range []string{strings.Repeat("x", 5000), strings.Repeat("\n", 5000), "\tdropped\n" + strings.Repeat("y", 5000), "\xff\n\t\t"} {
 			reply, err := add.Run(t.Context(), client, store.ScriptKeys("q"), "q", hostile, 7, "said")
 			if err != nil {

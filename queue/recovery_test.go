@@ -28,12 +28,12 @@ func TestRecovererCompares(t *testing.T) {
 			t.Errorf("at %v s: dead = %v; want %v", seconds, got, dead)
 		}
 	}
-	// b is renewed, a is silent, c stands in active without a lease.
+	// b is renewed, a is not, and c is active without a lease.
 	for s := 0.0; s <= 11; s++ {
 		at(100+s, map[string]string{"a": "7", "b": strconv.Itoa(int(s) / 5), "c": ""})
 	}
 	at(111.5, map[string]string{"a": "7", "b": "2", "c": ""}, "a", "c")
-	// A gap in looking: whatever was silent may have moved, so it counts anew.
+	// After a gap without a look, counting starts again.
 	at(130, map[string]string{"a": "7", "b": "2"})
 	for s := 131.0; s <= 141; s++ {
 		at(s, map[string]string{"a": "7", "b": "9"})
@@ -48,7 +48,7 @@ func TestRecovery(t *testing.T) {
 	ctx, client := t.Context(), r.server.Client()
 	id := r.add(t, nil)
 	task := asynqwire.Key(r.queue, "t:"+id)
-	// take is a worker that dequeues the job as asynq does, and whose gate saw it.
+	// take dequeues the job like asynq, and marks it like a worker's gate.
 	take := func(lease int, owner string) {
 		t.Helper()
 		client.ZRem(ctx, asynqwire.Key(r.queue, "g:a;kind=call"), id)
@@ -306,7 +306,7 @@ func TestCrashNeedsAnEnd(t *testing.T) {
 	if n := r.field(t, id, "hg_crashes"); n != "3" {
 		t.Fatalf("%s crashes", n)
 	}
-	// One of the three was only stopped, and beats again.
+	// One of the three was only suspended, and has a heartbeat again.
 	client.Set(ctx, workers.Key(r.queue+"-1"), "{}", workers.BeatLasts)
 	r.run(t)
 	r.wait(t, 5*time.Second)
@@ -343,7 +343,7 @@ func TestOneWatcher(t *testing.T) {
 	if left := client.PTTL(t.Context(), store.Key(r.queue, "watcher")).Val(); left <= 0 || left > watchLasts {
 		t.Errorf("the watch lasts for %v", left)
 	}
-	until(t, "taken over", func() bool { // the first one looks no more
+	until(t, "taken over", func() bool { // the first one no longer looks
 		look(second)
 		return len(second.seen) == 1
 	})
@@ -352,7 +352,7 @@ func TestOneWatcher(t *testing.T) {
 		t.Error("the first one remembers what it saw while another one watched")
 	}
 
-	// What this process runs is never recovered by it.
+	// A process never recovers jobs that it runs itself.
 	leave, _ := second.live.enter(asynqwire.Run{ID: id}, 0, nil, nil)
 	old := func() {
 		second.seen = map[string]sighting{id: {"10", boottime.Now() - silence - time.Second}}

@@ -215,7 +215,7 @@ func TestRedisPageDescribesALife(t *testing.T) {
 	client := r.server.Client()
 	ann := operate.Operator{Actor: "ann", Reason: "to see"}
 
-	// The first run of a tenant's job ends as the tenant is named.
+	// The first run of a job ends as its tenant's name says.
 	begun, goOn := make(chan struct{}, 2), make(chan struct{})
 	r.answer = func(ctx context.Context, job Running) error {
 		if job.Attempt > 1 {
@@ -276,7 +276,7 @@ func TestRedisPageDescribesALife(t *testing.T) {
 		}
 	}
 
-	// What waits.
+	// Waiting jobs.
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -304,7 +304,7 @@ func TestRedisPageDescribesALife(t *testing.T) {
 	r.webhooks(t, "paused", "there.example", 1)
 	look()
 
-	// What runs, and what waits for its permit.
+	// A running job, and jobs that wait for its permit.
 	of("slow", nil)
 	of("slow", nil)
 	r.run(t)
@@ -316,7 +316,7 @@ func TestRedisPageDescribesALife(t *testing.T) {
 	look()
 	close(goOn)
 
-	// What fails.
+	// Failures.
 	for _, tenant := range []string{"busy", "again", "broken", "counts"} {
 		of(tenant, func(job *Job) { job.Costs = map[string]int64{"token": 5} })
 	}

@@ -53,7 +53,7 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := startRig(t, -1, limitsOf(hourly(2)), func(c *Config) {
 				c.ShutdownTimeout = time.Millisecond
-				c.Concurrency = 1 // the call under way leaves no room for another
+				c.Concurrency = 1 // the call in flight leaves no room for another one
 			})
 			called, release := make(chan struct{}), make(chan struct{})
 			defer close(release)
@@ -64,7 +64,7 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 				crashes = append(crashes, r.field(t, job.ID, "hg_crashes"))
 				if len(unsure) == 1 {
 					close(called)
-					<-release // it does not look at its context
+					<-release // it ignores its context
 				}
 				return nil
 			}
@@ -74,7 +74,7 @@ func TestCallThatOutlivesItsWorker(t *testing.T) {
 			end(r, cut)
 			r.seen.wait(t, string(lifecycle.Done), 1)
 			r.add(t, nil)
-			r.seen.wait(t, "round", r.seen.outcomes("round")+10) // in which the second job would go
+			r.seen.wait(t, "round", r.seen.outcomes("round")+10) // time in which the second job would go
 			r.stop()
 			if r.jobs[cut] != 2 || r.total != 2 {
 				t.Errorf("%d calls in an hour, %d of the job that was cut off; its limit allows 2", r.total, r.jobs[cut])

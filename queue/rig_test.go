@@ -174,7 +174,7 @@ func startRig(t *testing.T, want int, set limits.Set, edit func(*Config)) *rig {
 	if err := operate.Publish(t.Context(), server.Client(), set); err != nil {
 		t.Fatal(err)
 	}
-	// Redis knows the script: the reply that a test loses is no NOSCRIPT.
+	// Redis has the script, so the reply that a test loses is not NOSCRIPT.
 	if _, err := store.SettleScript.Run(t.Context(), server.Client(), store.ScriptKeys(r.queue), r.queue, "none", 0, "2026-01-01", 0); err != nil {
 		t.Fatal(err)
 	}

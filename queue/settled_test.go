@@ -159,7 +159,7 @@ func TestRecoverFreesPermits(t *testing.T) {
 // TestEndsThatMayWait: only settlements of jobs that are done wait for a larger batch, and
 // only if no other job waits for them, such as for a permit.
 func TestEndsThatMayWait(t *testing.T) {
-	// end is the settlement of a job that is handed over, and that perhaps asks for a slot.
+	// end returns the settlement of a job that is handed over and may ask for a slot.
 	end := func(asks bool, limits ...limits.Limit) settleQuestion {
 		t.Helper()
 		r := startRig(t, -1, limitsOf(limits...), nil)

@@ -76,7 +76,7 @@ func stage(t *testing.T) *staged {
 			if err := inspector.RunTask(s.queue, id); err != nil {
 				t.Fatal(err)
 			}
-			// asynq does not know of our books; dispatch and sweep set them right.
+			// asynq does not update Headgate's counts; dispatch and the sweep correct them.
 			tenant, _, _ := strings.Cut(what, " "+"call")
 			tenant, _, _ = strings.Cut(tenant, " other")
 			s.server.Client().HIncrBy(t.Context(), store.Key(s.queue, "backlog"), "*", -1)

@@ -119,7 +119,7 @@ const poisonExit = 66
 func TestPoisonProcess(t *testing.T) {
 	var addr, name string
 	if _, err := fmt.Sscan(os.Getenv(poisonEnv), &addr, &name); err != nil {
-		return // a test like the others: there is nothing to do
+		return // run as a normal test: there is nothing to do
 	}
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()
@@ -177,7 +177,7 @@ func TestSuspectsWait(t *testing.T) {
 	if id := next("the first job"); id != open {
 		t.Fatal(id)
 	}
-	// They were under way when two workers died.
+	// They were in flight when two workers died.
 	suspected := map[string]bool{}
 	for range suspects {
 		id := r.add(t, func(job *Job) { job.In = time.Second })
@@ -196,7 +196,7 @@ func TestSuspectsWait(t *testing.T) {
 		}
 	}
 	release()
-	r.seen.wait(t, string(lifecycle.Done), 1+suspects+3) // an hourly limit has no slot more than that
+	r.seen.wait(t, string(lifecycle.Done), 1+suspects+3) // an hourly limit has no more slots
 	r.stop()
 	if missed := r.seen.outcomes("missed"); missed > suspects {
 		t.Errorf("%d slots were missed", missed)
@@ -215,7 +215,7 @@ func TestSuspectIsNotAlone(t *testing.T) {
 		})
 	}
 	turn := s.take(t.Context(), func() { notes = append(notes, "joined") })
-	s.enter()() // before the mark, and over by then
+	s.enter()() // it starts before the mark, and ends before it
 	mark(turn)
 	leave := s.enter()
 	s.enter()()

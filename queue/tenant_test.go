@@ -49,7 +49,7 @@ func TestTenantSlots(t *testing.T) {
 	d := r.tenant(t, "a")
 	opens := d.Now.Truncate(time.Hour).Add(time.Hour)
 	want := []time.Duration{0, 0, 0, 0, 0, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond}
-	// The shared limit sets them 1 ms apart.
+	// The shared limit puts them 1 ms apart.
 	near := func(a, b time.Duration) bool { return (a - b).Abs() <= 8*time.Millisecond }
 	if len(d.Slots) != 12 || !slices.EqualFunc(after(d.Now, d.Slots[:8]), want, near) {
 		t.Fatalf("slots at %v", after(d.Now, d.Slots))
@@ -77,7 +77,7 @@ func TestTenantSlots(t *testing.T) {
 		t.Errorf("limits %s", got)
 	}
 
-	// One of which nothing is known has limits, and no slots.
+	// An unknown tenant has limits and no slots.
 	if d := r.tenant(t, "nobody"); d.Waiting != 0 || len(d.Slots) != 0 || len(d.Limits) != 4 || d.Limits[0].Level != 5 || d.Limit == "" {
 		t.Errorf("%+v", d)
 	}
@@ -176,7 +176,7 @@ func TestPreview(t *testing.T) {
 		p.Before.HeldBy.Rule != "10/s" || p.After.HeldBy.Rule != "50/s" || p.After.Waiting != 101 {
 		t.Errorf("drains in %v, and then in %v: %+v", before, will, p)
 	}
-	// Nothing was changed, for others neither.
+	// Nothing was changed, for no tenant.
 	if o, err := inspector.Outlook(ctx, r.queue, "a"); err != nil || !o.DrainsAt.Equal(p.Before.DrainsAt) || client.Exists(ctx, store.Key(r.queue, "overrides")).Val() != 0 {
 		t.Errorf("%v, %v", o, err)
 	}

@@ -153,7 +153,7 @@ func TestHundredThousandTenants(t *testing.T) {
 		t.Fatalf("%d of %d tenants", len(page.Tenants), page.Total)
 	}
 	for i, row := range page.Tenants {
-		// The first of those with the most jobs, by name; all were made known alike.
+		// The first ones by name of the tenants with the most jobs.
 		if want := fmt.Sprintf("tenant-%06d", 6+7*i); row.Tenant != want || row.Waiting != 7 || row.Done != int64(6+7*i) {
 			t.Errorf("row %d: %s with %d waiting, %d done; want %s with 7", i, row.Tenant, row.Waiting, row.Done, want)
 		}
@@ -181,7 +181,7 @@ func TestHundredThousandTenants(t *testing.T) {
 		t.Errorf("behind the last one: %+v", page)
 	}
 
-	// All others are known for what is not their backlog.
+	// All others are known for something other than a backlog.
 	for search, check := range map[string]func(inspect.TenantRow) bool{
 		"ancient one": func(row inspect.TenantRow) bool { return row.Done == 7 && row.Waiting == 0 && row.DrainsAt.IsZero() },
 		"overridden":  func(row inspect.TenantRow) bool { return row.Overridden && row.Limit == "tenant" && row.Level == 1 },
@@ -196,8 +196,8 @@ func TestHundredThousandTenants(t *testing.T) {
 	if row := list(inspect.TenantQuery{Sort: inspect.ByWeight, Limit: 1}).Tenants[0]; row.Weight != 2 || row.Tenant != "tenant-000000" {
 		t.Errorf("of the largest weight: %+v", row)
 	}
-	// 400,000 jobs at 1,000 a second: the last ones go in 400 s. The one that is
-	// paused is last of all, and those without a backlog are first.
+	// 400,000 jobs at 1,000 a second: the last ones go in 400 s. The paused tenant
+	// is last, and those without a backlog are first.
 	drains := list(inspect.TenantQuery{Sort: inspect.ByDrains, Ascending: true, Limit: 200})
 	if drains.Tenants[0].Waiting != 0 || drains.Tenants[1].Waiting != 0 || drains.Tenants[2].Waiting == 0 {
 		t.Errorf("%+v", drains.Tenants[:3])
@@ -214,7 +214,7 @@ func TestHundredThousandTenants(t *testing.T) {
 		}
 	}
 
-	// A row is of now, even where the list is older.
+	// A row is current, even if the list is older.
 	if err := client.HSet(ctx, store.Key("q", "backlog"), "tenant-000006", 1_000_000).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestHundredThousandTenants(t *testing.T) {
 	if err != nil || overview.Tenants != tenants || overview.Allowed < 990 || overview.Allowed > 1010 || len(overview.Pauses) != 1 {
 		t.Errorf("%+v, %v", overview, err)
 	}
-	// A piece is 500 fields with their values, or somewhat more where a bucket of
+	// A piece is 500 fields with their values, or slightly more if a bucket of
 	// Redis's table holds several.
 	if most := sizes.most.Load(); most > 1200 {
 		t.Errorf("a reply of %d: %v", most, sizes.of.Load())

@@ -22,7 +22,7 @@ func TestUnservedIsSaid(t *testing.T) {
 	scheduled := r.add(t, func(job *Job) { job.Kind, job.At = "other", time.Now().Add(time.Hour) })
 	says := func(want inspect.Unserved) {
 		t.Helper()
-		in := inspect.New(r.server.Client()) // one that has read nothing yet
+		in := inspect.New(r.server.Client()) // with no reading yet
 		for _, id := range []string{id, scheduled} {
 			e, err := in.Explain(t.Context(), r.queue, id)
 			if err != nil || !strings.Contains(e.String(), want.String()) || !e.At.IsZero() || e.Sure != inspect.NotKnown || e.HeldBy != nil ||
@@ -50,7 +50,7 @@ func TestUnservedIsSaid(t *testing.T) {
 	}
 	says(inspect.Unserved{Queue: r.queue})
 
-	// A worker that has another handler alone.
+	// A worker with only another handler.
 	r.run(t)
 	r.untilServed(t, "call")
 	r.add(t, nil)
@@ -59,7 +59,7 @@ func TestUnservedIsSaid(t *testing.T) {
 	r.stop()
 	says(inspect.Unserved{Queue: r.queue})
 
-	// One that has it.
+	// A worker with the handler.
 	worker, err := New(Config{Redis: universal(t, r.server), Queues: []string{r.queue}, Observer: r.seen})
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func BenchmarkVerbs(b *testing.B) {
 			client.ConfigSet(ctx, "slowlog-log-slower-than", "5000")
 			client.ConfigSet(ctx, "slowlog-max-len", "100000")
 			client.Do(ctx, "SLOWLOG", "RESET")
-			// What was done cannot be done again: it is measured once, however often
+			// A verb cannot be applied to the same jobs again: it is measured once, however often
 			// the benchmark runs.
 			before, began := cpu(b, client), time.Now()
 			tally, err := step.do()

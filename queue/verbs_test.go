@@ -174,7 +174,7 @@ func TestVerbsLeaveWhatIsDone(t *testing.T) {
 	if after := s.account(t); !maps.Equal(before, after) {
 		t.Errorf("they moved: %v, %v", before, after)
 	}
-	// Archived, it goes to a worker to be put away.
+	// When retried, the archived job goes to a worker to be put away.
 	if tally, err := operate.Apply(t.Context(), client, s.queue, operate.RetryArchived, operate.Filter{}, ann, nil); err != nil || tally.Jobs != 4 {
 		t.Errorf("retry: %+v, %v", tally, err)
 	}
@@ -359,8 +359,8 @@ func TestOperatorsAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// What was in the worker's hands ends by itself; what it gave back meanwhile
-	// is cancelled now.
+	// Jobs held by the worker end by themselves. Jobs that it gave back meanwhile
+	// are cancelled now.
 	if _, err := operate.Apply(t.Context(), r.server.Client(), r.queue, operate.Cancel, operate.Filter{}, ann, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -554,7 +554,7 @@ func TestRetryEnds(t *testing.T) {
 		if tally.Jobs > 700 {
 			cancel()
 		} else if tally.Jobs >= 500 {
-			// From here on only what failed again would be found.
+			// From here on only jobs that failed again would be found.
 			r.seen.wait(t, string(lifecycle.Archived), int(tally.Jobs)-500+60)
 		}
 	})

@@ -48,7 +48,7 @@ func TestLimitChangesItsNature(t *testing.T) {
 			r.seen.wait(t, "sent", 5)
 			r.publish(t, limits.Queue{Limits: []limits.Limit{change[1]}})
 			r.enqueue(t, "a", 1)
-			r.seen.wait(t, "sent", 6) // what the limit counts now is written
+			r.seen.wait(t, "sent", 6) // the limit's new count is written
 			close(release)
 			r.seen.wait(t, string(lifecycle.Done), 6)
 			r.enqueue(t, "a", 10)
@@ -87,7 +87,7 @@ func TestSecondKindIsPublished(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.run(t)
-	r.seen.wait(t, "round", 20) // time enough for them to go, if they could
+	r.seen.wait(t, "round", 20) // enough time for them to go, if they could
 	if begun := r.seen.outcomes("to redis: script:begin"); begun != 0 || r.seen.outcomes("sent") != 0 {
 		t.Errorf("jobs of a paused kind: %d were taken into hand, %d sent", begun, r.seen.outcomes("sent"))
 	}
@@ -142,7 +142,7 @@ func (r *rig) swept(t *testing.T) int {
 	t.Helper()
 	next := r.seen.outcomes("to redis: script:sweep") + 1
 	r.seen.wait(t, "to redis: script:sweep", next)
-	r.seen.wait(t, "round", r.seen.outcomes("round")+5) // what the sweep woke was looked at
+	r.seen.wait(t, "round", r.seen.outcomes("round")+5) // the lanes woken by the sweep were looked at
 	return next
 }
 

@@ -139,7 +139,7 @@ func TestThrottledPausesTheTenantAndSpendsNoAttempt(t *testing.T) {
 	}
 	r.run(t)
 	r.seen.wait(t, string(lifecycle.Done), 5)
-	// The pause is every worker's, not this one's.
+	// The pause is for every worker, not only this one.
 	text, err := r.server.Client().HGet(t.Context(), store.Key(r.queue, "pauses"), "a").Result()
 	var pause int64
 	if err == nil {
@@ -231,7 +231,7 @@ func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
 	client := r.server.Client()
 	r.add(t, nil)
 	id := r.add(t, nil)
-	// The first takes the moment, the second a slot 50 ms later.
+	// The first job goes at once, the second has a slot 50 ms later.
 	round := r.dispatcher()
 	if _, err := round.round(ctx, 100); err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestHeldSlotsAreUsedByAnotherWorker(t *testing.T) {
 	if e, c := parseSlot(t, given); e == 0 || c < e {
 		t.Fatalf("slot = %q", given)
 	}
-	// The worker stops and gives it back with its slot.
+	// The worker stops and gives the job back with its slot.
 	g := &gate{queue: r.queue, redis: client, onWake: func() {}}
 	_, err := g.sendSettle([]settleQuestion{{id: id, owner: r.field(t, id, "hg_owner"), tenant: "a", kind: "call", outcome: "keep", to: "lane"}})
 	if state := r.field(t, id, "state"); err != nil || state != "aggregating" {
@@ -340,7 +340,7 @@ func TestLimitsAreLive(t *testing.T) {
 			t.Fatal(err)
 		}
 		cleared := time.Now()
-		after := func() []time.Time { // what was given ahead goes at the old rate
+		after := func() []time.Time { // slots given ahead are at the old rate
 			return slices.DeleteFunc(r.all(), func(at time.Time) bool { return at.Before(cleared.Add(2 * store.Horizon)) })
 		}
 		until(t, "calls after the override was cleared", func() bool { return len(after()) > 20 })
