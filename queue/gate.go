@@ -78,7 +78,7 @@ type gate struct {
 type answer string
 
 const (
-	answerGo      answer = "go"      // the job has a slot
+	answerGo      answer = "go"      // the job may go at its slot
 	answerSlot    answer = "slot"    // the worker must ask for a slot
 	answerDone    answer = "done"    // the call has succeeded; enqueue the follow-ups
 	answerFailed  answer = "failed"  // the job has failed for good; enqueue the follow-ups
