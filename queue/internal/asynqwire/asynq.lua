@@ -1,20 +1,21 @@
--- asynq.lua: all that our scripts do to asynq's own keys.
+-- asynq.lua: everything that the scripts do to asynq's own keys.
 --
--- A library in front of every script of ours, whose ARGV[1] is the queue. The
--- layout is asynq v0.26's (unchanged since v0.23); its contract test is what a
--- new version of asynq has to pass. Keys are built from the queue's name, as
--- asynq's scripts do: all of a queue's keys share its hash tag.
+-- A library in front of all scripts of a queue; ARGV[1] is the queue. The layout is that of
+-- asynq v0.26, unchanged since v0.23; a new version of asynq has to pass the contract test.
+-- Keys are built from the queue's name, as asynq's scripts do: all keys of a queue share its
+-- hash tag.
 --
---   t:<id>              hash of a task: msg, state, group, pending_since; ours begin with hg_
---   pending, active     lists of ids: LPUSH on the left, taken on the right
---   scheduled, retry    sorted sets of ids by due time in whole Unix seconds
+--   t:<id>              hash of a task: msg, state, group, pending_since; Headgate's own fields
+--                       begin with hg_
+--   pending, active     lists of ids: added on the left with LPUSH, taken from the right
+--   scheduled, retry    sorted sets of ids by due time, in whole Unix seconds
 --   lease               sorted set of the active ids by the end of their lease, Unix seconds
---   g:<group>, groups   a group's ids, and the set of all groups: our lanes. asynq only
---                       lists them, so our scores are µs: first in, first out
---                       within a second too.
+--   g:<group>, groups   the ids of a group, and the set of all groups. Groups are the lanes.
+--                       asynq only lists them, so their scores can be µs: first in, first
+--                       out also within a second
 local asynq = 'asynq:{' .. ARGV[1] .. '}:'
 
--- clock is Redis's time in µs, the same for the whole script.
+-- clock returns the time of Redis in µs. It is the same throughout a script.
 local moment
 local function clock()
   if not moment then
@@ -24,7 +25,7 @@ local function clock()
   return moment
 end
 
--- int writes a number, which must be one.
+-- int returns a number as text without decimals. It raises if the number is out of range.
 local format = string.format
 local function int(number)
   if not (number > -1e19 and number < 1e19) then error(tostring(number) .. ' is out of range', 0) end
@@ -33,7 +34,7 @@ end
 
 local function task_key(id) return asynq .. 't:' .. id end
 
--- varint is a number in protobuf's form, for the few fields that we append.
+-- varint returns a number in protobuf's encoding, for the few fields that scripts append.
 local function varint(n)
   local text = ''
   while n >= 128 do
@@ -42,8 +43,8 @@ local function varint(n)
   return text .. string.char(n)
 end
 
--- with_group appends group_key (field 14) to an encoded task message: the lane
--- depends on the limits in force, which only the script sees.
+-- with_group appends group_key (field 14) to an encoded task message. Scripts do this
+-- because the lane depends on the limits in force, which only they see.
 local function with_group(msg, lane)
   return msg .. string.char(114) .. varint(#lane) .. lane
 end
@@ -55,27 +56,27 @@ local function lane_push(lane, id, score)
   plan('SADD', asynq .. 'groups', lane)
 end
 
--- lane_append is lane_push for a lane that holds jobs, and is listed therefore.
+-- lane_append is lane_push for a lane that holds jobs, and is therefore listed already.
 local function lane_append(lane, id, score) plan('ZADD', lane_key(lane), int(score), id) end
 
 local function lane_length(lane) return read('ZCARD', lane_key(lane)) end
 
--- An empty group that stays listed breaks asynq's memory figure of the queue.
+-- asynq computes the memory use of a queue wrongly if an empty group stays listed.
 local function lane_forget(lane) plan('SREM', asynq .. 'groups', lane) end
 
--- pend hands a task to asynq's workers; it is the last of the pending list.
+-- pend hands a task to asynq's workers, at the end of the pending list.
 local function pend(id)
   plan('HSET', task_key(id), 'state', 'pending', 'pending_since', int(clock() * 1000))
   push(asynq .. 'pending', id)
 end
 
--- unlock gives back what asynq's own client locked for a task, its unique_key.
+-- unlock releases the lock that asynq's own client took for a task, its unique_key.
 local function unlock(id, lock)
   if lock and lock ~= '' and read('GET', lock) == id then plan('DEL', lock) end
 end
 
 -- each_field calls see(field, first, last) for every text of msg[from..to], and
--- see(field, number) for every number, until it answers true. What is cut off ends it.
+-- see(field, number) for every number, until see returns true or the message is cut off.
 local function each_field(msg, from, to, see)
   local at = from
   local function number()
@@ -102,7 +103,7 @@ local function each_field(msg, from, to, see)
   end
 end
 
--- message_kind is a task's kind, which asynq writes first.
+-- message_kind returns a task's kind, which asynq writes first.
 local function message_kind(msg)
   local kind = ''
   each_field(msg, 1, #msg, function(field, first, last)

@@ -1,10 +1,10 @@
--- message.lua: what stands in asynq's encoded task messages, and how to change it.
+-- message.lua: read and change asynq's encoded task messages.
 --
--- A library behind asynq.lua, for the scripts that need to know more of a task
--- than its hash says. A message is protobuf: of a field that stands twice the
--- last one counts, so that a change is appended and nothing is encoded anew.
+-- A library behind asynq.lua, for scripts that need more of a task than the fields of its
+-- hash. A message is protobuf: if a field occurs twice, the last one counts. So a change is
+-- appended, and nothing is encoded again.
 
--- message_read gives how often a task may be and was retried, and its headers.
+-- message_read returns how often a task may be retried and was retried, and its headers.
 local function message_read(msg)
   local m = {retry = 0, retried = 0, headers = {}}
   each_field(msg, 1, #msg, function(field, first, last)
@@ -23,21 +23,21 @@ local function message_read(msg)
   return m
 end
 
--- message_tenant is the tenant of a task, escaped; lane is the one that it names, or
--- '' where it names none: one of asynq's own client.
+-- message_tenant returns the tenant of a task, escaped. lane is the lane that the task
+-- names, or '' if it names none because asynq's own client enqueued it.
 local function message_tenant(msg, lane)
   if lane ~= '' then return tenant_of(lane) end
   local tenant = message_read(msg).headers['headgate-tenant'] or ''
   return escape(tenant ~= '' and tenant or 'default')
 end
 
--- task_lane is the lane of a task that names none: one of asynq's own client.
+-- task_lane returns the lane of a task that names none: one of asynq's own client.
 local function task_lane(msg)
   local attributes = message_read(msg).headers['headgate-attributes'] or ''
   return lane_name(message_tenant(msg, ''), attributes_write(escape(message_kind(msg)), attributes))
 end
 
--- message_light is a message without its payload (field 2), which may be long.
+-- message_light returns a message without its payload (field 2), which may be long.
 local function message_light(msg)
   local from, to
   each_field(msg, 1, #msg, function(field, first, last)
@@ -48,7 +48,8 @@ local function message_light(msg)
   return string.sub(msg, 1, from - 2 - #varint(to - from + 1)) .. string.sub(msg, to + 1)
 end
 
--- fold makes reasons alike that differ by numbers and ids, as foldReason does in Go.
+-- fold replaces numbers and ids in a reason, so that reasons that differ only in these
+-- become equal. foldReason does the same in Go.
 local function fold(reason)
   return (string.gsub(reason, '[%w_-]+', function(word)
     if #word >= 8 and string.find(word, '%d') then return '#' end
@@ -56,8 +57,8 @@ local function fold(reason)
   end))
 end
 
--- message_reason is why a task failed. Of tasks that never failed the other reason
--- counts.
+-- message_reason returns why a task failed; `other` if the message has no reason, as for a
+-- task that never failed.
 local function message_reason(msg, other)
   local reason = ''
   each_field(msg, 1, #msg, function(field, first, last)
@@ -68,10 +69,10 @@ end
 
 local failed = {archived = true, expired = true, unknown = true, crashed = true, cancelled = true}
 
--- failures_wanted reads which archived jobs are wanted: 'part TEXT', those whose
--- reason has a text in it, as it is or folded; 'group OUTCOME REASON', those with this
--- outcome and folded reason. The answer says of a job, by its message, hg_outcome and
--- hg_error, whether it is one of them; nil: any is.
+-- failures_wanted reads which archived jobs are wanted: 'part TEXT' means those whose reason
+-- contains a text, as it is or folded; 'group OUTCOME REASON' those with this outcome and
+-- folded reason. It returns a function that reports whether a job is wanted, from its
+-- message, hg_outcome and hg_error; nil if all are wanted.
 local function failures_wanted(words)
   if words == '' then return nil end
   local part = string.match(words, '^part (.*)$')
@@ -88,16 +89,16 @@ local function failures_wanted(words)
   end
 end
 
--- message_failed says why and when a task failed (fields 7 and 11).
+-- message_failed sets why and when a task failed (fields 7 and 11).
 local function message_failed(msg, reason, now)
   return msg .. string.char(58) .. varint(#reason) .. reason .. string.char(88) .. varint(math.floor(now / 1000000))
 end
 
--- message_unretried lets asynq count a task's retries anew (field 6).
+-- message_unretried resets asynq's count of a task's retries (field 6).
 local function message_unretried(msg) return msg .. string.char(48, 0) end
 
--- asynq forgets archived tasks, the oldest first, when it archives one more than
--- 10,000. What would come near that is kept in a set that is only ours.
+-- When asynq archives a task while there are more than 10,000, it deletes the oldest. Jobs
+-- that would come near that number go into a set of Headgate's own.
 local OURS = 'headgate:{' .. ARGV[1] .. '}:archive'
 
 local added = 0
@@ -111,7 +112,7 @@ local function archive_add(id, now)
   plan('HSET', task_key(id), 'state', 'archived')
 end
 
--- forget deletes a task and what asynq's own client locked for it.
+-- forget deletes a task and the lock that asynq's own client took for it.
 local function forget(id)
   unlock(id, read('HGET', task_key(id), 'unique_key'))
   plan('DEL', task_key(id))

@@ -1,13 +1,13 @@
--- archive.lua: move the oldest of asynq's archive into ours, which nothing cuts.
+-- archive.lua: move the oldest jobs of asynq's archive into Headgate's, which is not trimmed.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2]   keep: how many may stay in asynq's
--- ARGV[3]   for how long they may, seconds
--- ARGV[4]   most: how many are moved in one call
--- Returns   how many were moved
+-- ARGV[2]   keep: how many jobs may stay in asynq's archive
+-- ARGV[3]   for how many seconds they may stay there
+-- ARGV[4]   most: the maximum number of jobs to move in one call
+-- Returns   how many jobs were moved
 -- Bound: it moves at most `most` jobs, with three commands for each.
--- Full memory: it runs (allow-oom), as it moves names from one set to another.
+-- Full memory: it runs (allow-oom), as it only moves ids from one set to another.
 without_queue = 0
 local archived, moved = asynq .. 'archived', 0
 local excess = read('ZCARD', archived) - tonumber(ARGV[2])
@@ -25,7 +25,7 @@ for i = 1, #oldest, 2 do
       plan('ZADD', headgate .. 'archive', int(at * 1000000), id)
     elseif read('EXISTS', task_key(id)) == 1 then
       error('it is among the archived, and its state is ' .. tostring(state), 0)
-    end -- else asynq's tools deleted all but its name
+    end -- else asynq's tools deleted the task and left its id
     plan('ZREM', archived, id)
     moved = moved + 1
   end)

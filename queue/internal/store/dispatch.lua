@@ -1,68 +1,68 @@
--- dispatch.lua: bring back what is due, and hand over what may go soon.
+-- dispatch.lua: bring due jobs back to their lanes, and hand over jobs that may go soon.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2]   max: jobs the caller can take (its free capacity)
--- ARGV[3]   max_ahead: of these, how many may be released before their slot
--- ARGV[4]   horizon_us: how far ahead of now a slot may lie
--- ARGV[5]   pickup_us: how long the answer takes to reach the job's call
+-- ARGV[2]   max: how many jobs the caller can take (its free capacity)
+-- ARGV[3]   max_ahead: how many of these may be released before their slot
+-- ARGV[4]   horizon_us: how far ahead of now a slot may be
+-- ARGV[5]   pickup_us: how long after the reply a job's call begins
 -- ARGV[6]   calendars as JSON {id: [window starts]}, '' for none
 -- ARGV[7]   the kinds that the caller handles, escaped, ',KIND,KIND,'; '' for any
 -- ARGV[8]   lease_us: how long the call of a probe may take
 -- ARGV[9]   the caller's id, ARGV[10] the number of its first run: the owner of the n-th
 --           job that is handed over is ID:(number + n - 1)
--- ARGV[11]  that number of its first call that had no answer; 0: all had one
+-- ARGV[11]  that number in the first of its calls that got no reply; 0: all got one
 -- ARGV[12]  alone: how many jobs it may take and still lead, below 0: it is not to lead;
 --           ARGV[13] lead_ms: how long a lead lasts. See lead.lua
 -- Returns   {again_us, backlog, forwarded, full 1|0, enqueued, pauses, now_us, stepped 1|0,
 --           understood 1|0, led_ms, jobs}
 --   jobs      for each {id, message, answer, earliest_us, latest_us, crashes, base, first,
 --             flags, accepted_us}; answer: see hand.lua; latest 0: no end
---     base    failed attempts that were forgiven
+--     base    failed attempts that do not count any more
 --     first   when the first run began whose call may have been made, µs
---     flags   1: an earlier run made a call of which nobody knows what came of it; 2: the
---             job tries what a hold keeps others from; 4: it holds permits of concurrency limits
---     accepted_us  when it came into its lane for the first time, or was to come; 0: not known
---   again_us  from now, when something may go next; -1: not before somebody acts
+--     flags   1: an earlier run made a call whose result is unknown; 2: the job is the probe
+--             of a hold; 4: it holds permits of concurrency limits
+--     accepted_us  when it first came into its lane, or was due to; 0: not known
+--   again_us  from now, when something may go next; -1: not before something changes
 --   full      the caller has no room left
 --   pauses    how often they were changed
---   stepped   the clock was set back: what waits was computed by another clock
---   understood  0: a key of the whole queue holds something else, and nothing was done
---   led_ms    for how long another worker leads; 0: the caller is to dispatch
--- Bound: at most 100 jobs are forwarded from each set, 100 expire, 32 lanes are looked at,
--- 40 change their place and 50 jobs are handed over in a call, or the last one with which
--- their messages pass 2 MiB, whatever waits.
+--   stepped   the clock was set back: the times of waiting lanes are from before
+--   understood  0: a key of the whole queue is damaged, and nothing was done
+--   led_ms    how long another worker leads; 0: the caller is to dispatch
+-- Bound: in one call at most 100 jobs are forwarded from each set, 100 expire, 32 lanes are
+-- looked at, 40 change their place, and 50 jobs are handed over, or as many as it takes for
+-- their messages to exceed 2 MiB, however much waits.
 --
 -- A lane whose turn it is (run) looks at its next job. The first row that fits decides:
 --
---   there is no job              no_job: forget the lane; look at it again later, where what
---                                stands in it could not be understood or was gone
+--   there is no job              no_job: remove the lane from all sets; or look at it again
+--                                later if its jobs are damaged or were deleted
 --   its limits cannot be read    look at the lane again in 5 s
 --   no handler for its kind      unserved_here: put the lane aside for a worker that has one
 --   it is paused                 paused: the lane waits for the end of the pause
---   no permit is left            no_permit: the lane waits for one, among the blocked
+--   no permit is left            no_permit: the lane waits for one in the blocked set
 --   the caller has no room       no_room_left: end the round; the lane keeps its place
---   its last slot is still good  go_with_kept_slot: no limit is asked
+--   its last slot is still good  go_with_kept_slot: ask no limit
 --   the lane had its share, or   not_its_turn: the lane waits for its own limits
 --   they admit the job later
---   its deadline comes first     go_expired: the worker puts it away, no limit is touched
---   it is a suspect              go_without_slot: it asks for one when it runs alone
+--   its deadline comes first     go_expired: the worker puts it away; no limit is charged
+--   it is a suspect              go_without_slot: it asks for a slot when it runs alone
 --   its slot is too far ahead    too_far: end the round if only shared limits hold it, else wait
 --   another lane is due first    later: the lane waits for its own limits
---   else                         go_with_slot: take the limits, hand the job over
+--   else                         go_with_slot: take the permits, hand the job over
 --
--- After a row that begins with go_ the lane looks at its next job; any other row ends the turn.
--- Full memory: it runs (allow-oom), so that what waits leaves. It adds a mark, a slot and a
--- lease to jobs that are there, no more of them than workers hold, and a bucket for a tenant.
+-- After a row that begins with go_, the lane looks at its next job. Other rows end its turn.
+-- Full memory: it runs (allow-oom), so that waiting jobs leave. It adds a mark, a slot and a
+-- lease to existing jobs, no more of them than workers can hold, and a bucket for a tenant.
 local now = clock()
 without_queue = {0, 0, 0, 0, 0, 0, int(now), 0, 0, 0, {}}
 local horizon, pickup = now + tonumber(ARGV[4]), tonumber(ARGV[5])
 local lease = tonumber(ARGV[8])
 local MAX_RELEASED, MAX_LOOKS, MAX_CROWD, MAX_GHOSTS = 50, 32, 8, 16
-local RETRY_US = 5000000 -- until a lane that cannot be understood is looked at again
--- Without the limits of the queue nothing is released.
+local RETRY_US = 5000000 -- until a damaged lane is looked at again
+-- Without the limits of the queue, nothing is released.
 local usable = attempt('limits', function() set_calendars(ARGV[6]) end)
--- Most queues have none of these, and one command says so. asynq's tools pause a queue.
+-- Most queues have none of these, and one command checks that. asynq's tools can pause a queue.
 local unserved = headgate .. 'unserved'
 local rare = read('EXISTS', asynq .. 'paused', headgate .. 'pauses', headgate .. 'overrides', headgate .. 'skips', unserved) > 0
 if not rare then overridden, mixed = false, false end
@@ -72,7 +72,7 @@ local function exists(key)
 end
 usable = usable and not exists(asynq .. 'paused')
 local room = math.max(0, math.min(tonumber(ARGV[2]), MAX_RELEASED))
--- no_room is whether no more may be handed over in this call.
+-- no_room reports whether no more jobs may be handed over in this call.
 local function no_room() return #handed >= room or handed_bytes >= MAX_BYTES end
 
 local handled = {}
@@ -82,11 +82,11 @@ local function handles(kind)
 end
 local pausing = exists(headgate .. 'pauses')
 
--- 1. Forward: scheduled, retried and parked jobs whose time has come. Their lanes
--- have their turn in the next call, which sees them there.
+-- 1. Forward: scheduled, retried and parked jobs whose time has come. Their lanes get their
+-- turn in the next call, which sees the jobs there.
 local forwarded, joined, moved = 0, {}, {}
--- due lists the ids of a set whose time has come; none where it is no set of ids. unit: µs
--- of its scores. sets_due is when the first of them all is due.
+-- due returns the ids of a set whose time has come; none if the key is damaged. unit: the
+-- unit of its scores in µs. sets_due is when the first job of all these sets is due.
 local sets_due = math.huge
 local function due(set, unit)
   local ids = {}
@@ -99,12 +99,12 @@ local function due(set, unit)
   return ids
 end
 
--- settled is whether a task only has to be put away: no limit, pause or window holds it.
+-- settled reports whether a job only has to be put away: no limit, pause or window holds it.
 local function settled(job) return job.done or job.crashes >= 3 or (job.deadline > 0 and job.deadline <= now) end
 
 if ARGV[11] ~= '0' then hand_lost(tonumber(ARGV[11]), now) end
 
--- without_slot is a job whose slot, if it has one, is not for its call.
+-- without_slot drops a job's slot, which is not for the call that follows.
 local function without_slot(job)
   job.e, job.c = 0, 0
   return job
@@ -113,14 +113,15 @@ end
 local function join(job, lane, i, at_once)
   if job.group ~= lane then plan('HSET', task_key(job.id), 'group', lane) end
   if job.state == 'pending' and read('ZSCORE', lane_key(lane), job.id) then
-    plan('HSET', task_key(job.id), 'state', 'aggregating') -- its lane had still listed it
+    plan('HSET', task_key(job.id), 'state', 'aggregating') -- it is still in its lane
   else
     to_lane(lane, job.id, job.position or BAND + now + i, now, at_once)
   end
   joined[lane] = true
 end
 
--- bring puts one task where it belongs that has left its place: false: there is no room for it.
+-- bring puts a job that has left its place where it belongs. It returns false if the job is
+-- to be handed over and there is no room.
 local function bring(job, i)
   if settled(job) then
     if no_room() then return false end
@@ -128,7 +129,7 @@ local function bring(job, i)
     return true
   end
   local lane = job.group ~= '' and job.group or task_lane(job.msg)
-  -- An operator let it go now, beyond its limits.
+  -- Slot and pending state mean that an operator let it go now, beyond its limits.
   local goes = job.state == 'pending' and job.e > 0 and job.c == 0 and job.e <= now + 10000000
   if goes and handles(escape(message_kind(job.msg))) then
     local paused, due = 0, nil
@@ -139,7 +140,7 @@ local function bring(job, i)
       return true
     end
   end
-  -- A slot that it still holds is used as soon as the lane is looked at.
+  -- A slot that it still holds is used the next time its lane is looked at.
   join(job, lane, i, job.c > now)
   return true
 end
@@ -155,13 +156,13 @@ for _, name in ipairs({'scheduled', 'retry'}) do
       if room then plan('ZREM', set, id) end
       moved[id] = true
     end)
-    -- It stays, but not in front of all others.
+    -- A damaged job stays, but not ahead of all others.
     if not understood then plan('ZADD', set, int(math.floor(now / 1000000) + 60), id) end
   end
   forwarded = forwarded + #ids
 end
 
--- What asynq's clients and tools made pending goes to its lane, or is handed over.
+-- Jobs that asynq's clients and tools made pending go to their lanes, or are handed over.
 local pending = {}
 if usable then
   attempt(asynq .. 'pending', function() pending = read('LRANGE', asynq .. 'pending', -100, -1) end)
@@ -176,7 +177,7 @@ for i = #pending, 1, -1 do
     moved[id] = true
   end)
   if not understood then
-    -- It stays, behind all others.
+    -- A damaged job stays, behind all others.
     plan('LREM', asynq .. 'pending', -1, id)
     push(asynq .. 'pending', id)
   end
@@ -184,8 +185,8 @@ for i = #pending, 1, -1 do
   forwarded = forwarded + 1
 end
 
--- 2. Expire: what nobody wants any more is put away by a worker, and no limit,
--- pause or window holds it up. One that was just forwarded has its turn in the next call.
+-- 2. Expire: a worker puts away jobs whose deadline has passed; no limit, pause or window
+-- holds them. A job that was just forwarded has its turn in the next call.
 local deadlines, gone = headgate .. 'deadlines', {}
 for _, id in ipairs(usable and due(deadlines, 1) or {}) do
   if no_room() then break end
@@ -195,7 +196,7 @@ for _, id in ipairs(usable and due(deadlines, 1) or {}) do
     if not job then return end
     local waits = job.state == 'scheduled' or job.state == 'retry'
     if job.state == 'pending' or job.state == 'active' then
-      -- Its worker looks at the deadline; should the job come back, it is looked at here.
+      -- Its worker checks the deadline. If the job comes back, it is checked here.
       plan('ZADD', deadlines, int(now + 5000000), id)
     elseif waits or job.state == 'aggregating' then
       if waits then
@@ -222,23 +223,23 @@ usable = usable and attempt('limits', function()
   shared = all
 end)
 
--- A lane whose turn it is may be later than the shared limits by a part of
--- their interval too small to matter, such as the rounding of two equal rates;
--- else it would lose its turn to it each time.
+-- When a lane has its turn, its own limits may admit a job later than the shared limits by a
+-- small part of their interval, such as the rounding of two equal rates. Without patience
+-- for that it would lose its turn each time.
 local patience = 1
 for _, entry in ipairs(shared) do
   if KIND[entry.spec.a] == 'rate' then patience = math.max(patience, math.ceil(entry.spec.p / entry.spec.r / 256)) end
 end
 
--- Start-time fair queueing: every lane that is ready stands at a virtual start
--- time; the least goes first; a job moves its tenant on by cost / weight. A
--- tenant that was away starts two usual jobs before the queue's time: absence earns
--- no more credit than that, and one that its own limit holds for a moment when its
--- turn comes does not lose the turn.
+-- Start-time fair queueing: each ready lane has a virtual start time. The lane with the least
+-- goes first, and a job moves its tenant on by cost / weight. A tenant that was away starts
+-- two typical jobs before the queue's virtual time. So absence earns no more credit than
+-- that, and a lane that its own limit holds for a moment when its turn comes does not lose
+-- the turn.
 --
--- A job's part of the queue is its cost. Where shared limits count in other
--- units, too, it is the time that it takes of the limit that it takes most of. What
--- is usual follows the median of the last seven jobs, so that no single one says it.
+-- A job's part of the queue is its cost. If shared limits also count in other units, it is
+-- the time that the job takes of the limit of which it takes most. The typical part follows
+-- the median of the last seven jobs, so that no single job determines it.
 local vtime = headgate .. 'vtime'
 local known = read('HMGET', vtime, '*', '*unit', '*parts', '*clock', '*typical')
 
@@ -252,8 +253,7 @@ local parts = {}
 if (known[2] or 'permits') == unit then
   parts = parts_read(known[3])
 else
-  -- What was counted in the other unit is dropped. The lanes that stand in line
-  -- keep their order.
+  -- What was counted in the other unit is dropped. The ready lanes keep their order.
   local last = read('ZRANGE', headgate .. 'ready', -1, -1, 'WITHSCORES')
   virtual, reset = math.max(virtual, score_read(last[2])), true
 end
@@ -276,7 +276,7 @@ local function part_of(costs)
   return most
 end
 
--- finish holds the virtual finish times of tenants; was, those in Redis.
+-- finish holds the virtual finish times of tenants; `was` those in Redis.
 local finish, was = {}, {}
 local function finish_of(tenant)
   if not finish[tenant] and was[tenant] == nil then
@@ -289,19 +289,19 @@ local function start_of(lane)
   local limits = lane_limits(lane, now)
   local tenant = limits.tenant
   local start = math.max(virtual - 2 * typical / limits.w, finish_of(tenant))
-  finish[tenant] = start + typical / limits.w -- as if its next job were like the others; run corrects it
+  finish[tenant] = start + typical / limits.w -- as if its next job were typical; run corrects it
   return start
 end
 
--- The first lanes of both sets are read once, and what becomes of them is written
--- once: ready and waiting are lists of {score, lane}, in Redis's order, and beyond
--- is the score of the first one that was not read.
+-- The first lanes of both sets are read once, and their new places are written once. ready
+-- and waiting are lists of {score, lane} in Redis's order. ready_beyond and waiting_beyond
+-- are the scores of the first lanes that were not read.
 local function before(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end
 
 local function window(entries, n)
   local list, beyond = {}, math.huge
   for i = 1, #entries, 2 do
-    -- A score that is none of ours comes first.
+    -- A score that is out of range counts as 0, and comes first.
     local score = score_read(entries[i + 1])
     if i > 2 * n then
       beyond = score
@@ -316,9 +316,9 @@ local in_line = read('ZRANGE', headgate .. 'ready', 0, MAX_LOOKS, 'WITHSCORES')
 local ready, ready_beyond = window(in_line, MAX_LOOKS)
 local waiting, waiting_beyond = window(read('ZRANGE', headgate .. 'waiting', 0, MAX_LOOKS, 'WITHSCORES'), MAX_LOOKS)
 if waiting_beyond <= now then
-  -- A crowd is due, such as all lanes that waited for midnight. A few of it go into
-  -- line at a time, beside the lanes that came due last: those are of tenants whose
-  -- jobs go all the time.
+  -- Many lanes are due at once, such as all that waited for midnight. A few of them become
+  -- ready at a time, beside the lanes that came due last: those belong to tenants whose jobs
+  -- go all the time.
   local mine = {}
   while #waiting > MAX_CROWD do waiting_beyond = table.remove(waiting)[1] end
   for _, entry in ipairs(waiting) do mine[entry[2]] = true end
@@ -336,7 +336,7 @@ local function insert(list, score, lane)
   table.insert(list, at, entry)
 end
 
--- place holds where a lane stands from now on: {set, score}, or false for nowhere.
+-- place holds the new place of each lane: {set, score}, or false for none.
 local place = {}
 local function stand(lane, start)
   place[lane] = {'ready', start}
@@ -348,7 +348,7 @@ local function wait(lane, e)
   if e < waiting_beyond then insert(waiting, e, lane) end
 end
 
--- Each lane is given its turn once in a call in which it is not understood.
+-- A damaged lane gets one turn in a call.
 local function set_aside(lane, us) place[lane] = {'waiting', now + (us or RETRY_US)} end
 
 local function make_ready(lane)
@@ -356,8 +356,8 @@ local function make_ready(lane)
   if attempt('lane ' .. lane, function() start = start_of(lane) end) then stand(lane, start) else set_aside(lane) end
 end
 
--- Lanes that another worker put aside and that this one can serve. Kinds without end may
--- be unserved, so each of its own is asked for.
+-- Lanes that another worker put aside and that this worker can serve. There may be any number
+-- of unserved kinds, so it asks for each of its own.
 local served = {}
 for kind in string.gmatch(ARGV[7], '[^,]+') do served[#served + 1] = kind end
 if ARGV[7] == '' then served = read('SRANDMEMBER', unserved, MAX_LOOKS) end
@@ -372,12 +372,12 @@ if served[1] and exists(unserved) then
   end
 end
 
--- put_back lets a lane wait for its own limits. Lanes that wait for one moment
--- of one bucket are spread over its interval, or all were looked at for each
--- job that goes. A limit that may admit more before that is asked again then. A lane
--- that has just been served (taken > 0) comes behind those that wait for the same moment:
--- by their names one lane of a tenant would have all of its slots. The least step of such
--- a moment is a quarter of a µs, which no slot is late by.
+-- put_back makes a lane wait for its own limits. Lanes that wait for the same moment of one
+-- bucket are spread over its interval; otherwise all of them would be looked at for each job
+-- that goes. A limit that may admit more before that moment is asked again then. A lane
+-- that has just been served (taken > 0) comes after those that wait for the same moment:
+-- otherwise the order of names would give one lane of a tenant all slots. The smallest step
+-- between such moments is a quarter of a µs, too small to make a slot late.
 local crowd = {}
 local function put_back(lane, e, binding, taken)
   if binding then
@@ -401,8 +401,8 @@ local function put_back(lane, e, binding, taken)
   wait(lane, e)
 end
 
--- view is the jobs of a lane that this call has not dealt with, in order. A lane of
--- one priority is read in pieces, one of several by priority.
+-- view returns the jobs of a lane that this call has not dealt with, in order. A lane with
+-- one priority is read in pieces, a lane with several by priority.
 local views = {}
 local function view(lane)
   local v = views[lane]
@@ -428,9 +428,9 @@ local function head_of(lane, v, band)
   return v.heads[band]
 end
 
--- next_job is the job whose turn it is: the first of the highest priority. Of ten
--- of a lane at least one is the one that waited longest among the lower ones, so
--- that none waits for ever. It also returns 'first' or 'below' where both wait.
+-- next_job returns the job whose turn it is: the first of the highest priority. At least one
+-- of ten jobs of a lane is the one of lower priority that waited longest, so that none waits
+-- forever. It also returns 'first' or 'below' if jobs of several priorities wait.
 local MAX_SKIPS = 9
 local function next_job(lane)
   local v = view(lane)
@@ -466,7 +466,7 @@ local function next_job(lane)
   return below[1], below[2], 'below'
 end
 
--- pass goes on to the next job of a lane.
+-- pass moves on to the next job of a lane.
 local function pass(lane)
   local v = view(lane)
   if v.skips then
@@ -483,7 +483,7 @@ local function went(lane, order)
   if order == 'below' then v.skips, v.skipped = 0, true end
 end
 
--- release hands a job over with the slot e to c, and notes which limit held it until then
+-- release hands a job over with the slot e to c, and records which limit held it until then
 -- (record.lua).
 local function release(turn, job, e, c, tries, marks, held_by)
   local lane = turn.lane
@@ -499,8 +499,8 @@ local function release(turn, job, e, c, tries, marks, held_by)
   return true
 end
 
--- elsewhere is whether a job stands where its state says: asynq's tools may have put
--- it there while its lane still lists it.
+-- elsewhere returns whether a job is where its state says: asynq's tools may have moved it
+-- while its lane still lists it.
 local SETS = {scheduled = true, retry = true, archived = true, completed = true}
 local function elsewhere(id, state)
   if SETS[state] then
@@ -510,9 +510,10 @@ local function elsewhere(id, state)
   end
 end
 
--- look reads the job whose turn it is; nil: the lane holds none that can be understood,
--- or 'ghosts' stood before it. One that cannot be
--- understood keeps its place, and the next one has its turn.
+-- look_at reads the job whose turn it is; nil if it is gone or elsewhere. look returns the
+-- first job of the lane that it can read; nil if there is none, and 'damaged' if some are
+-- damaged, or 'ghosts' if too many were gone. A damaged job keeps its place, and the next one
+-- has its turn.
 local function look_at(id, position, order)
   local job = hand_look(id)
   if not job then return nil end
@@ -545,8 +546,8 @@ local function look(lane)
   end
 end
 
--- A lane that was let go on for a permit and does not take it passes it on. limits are
--- nil where it holds no job that could be looked at.
+-- A lane that was woken for a permit and does not take it wakes another one. limits are nil
+-- if the lane holds no readable job.
 local function pass_on(lane, limits)
   if not limits and not attempt('lane ' .. lane, function() limits = lane_limits(lane, now) end) then return end
   for _, entry in ipairs(limits.permits) do
@@ -557,18 +558,18 @@ local function pass_on(lane, limits)
   end
 end
 
--- pause_due is when the first pause ends of those that were met.
+-- pause_due is when the first of the pauses that were met ends.
 local pause_due = math.huge
 
--- weigh asks what holds a job back: its pauses, concurrency limits and own limits.
+-- weigh computes what holds a job back: its pauses, concurrency limits and own limits.
 local function weigh(lane, job)
   local limits = job_limits(lane, job.msg, now)
   slot_ask(job, limits, limits.own, pausing, now)
-  earliest_all(limits.shared, now, now, job.costs) -- may raise: what differs for the tenant is of them, too
+  earliest_all(limits.shared, now, now, job.costs) -- may raise: a tenant's values apply to these, too
 end
 
--- The rows of the decision table above. Each returns whether the turn goes on with the next
--- job of the lane.
+-- The rows of the decision table above. Each returns whether the lane continues with its
+-- next job.
 local function no_job(turn, none)
   local lane = turn.lane
   if none == 'ghosts' then
@@ -576,7 +577,7 @@ local function no_job(turn, none)
     return false
   end
   if none == 'damaged' then
-    set_aside(lane, RETRY_US / 5) -- others may come behind the damaged ones
+    set_aside(lane, RETRY_US / 5) -- others may come after the damaged ones
   else
     attempt('lane ' .. lane, function()
       lane_close(lane, now)
@@ -594,8 +595,8 @@ local function unserved_here(turn, job)
 end
 
 local function paused(turn, job)
-  -- It has no second turn in this call: one whose pause ends within the horizon
-  -- would keep all others from theirs.
+  -- It has no second turn in this call: a lane whose pause ends within the horizon would keep
+  -- all others from their turn.
   place[turn.lane] = {'waiting', job.paused}
   pause_due = math.min(pause_due, job.paused)
   if turn.taken == 0 then pass_on(turn.lane, job.limits) end
@@ -611,8 +612,8 @@ end
 
 local function later(turn, job) put_back(turn.lane, job.own, job.binding, turn.taken) end
 
--- stop ends the round: nothing else may go before next_due. A lane of which nothing went
--- keeps its place in line.
+-- stop ends the round: nothing else may go before due_us. A lane that released no job keeps
+-- its place in line.
 local function stop(turn, job, due_us)
   next_due, turn.stops, turn.stays = due_us, true, turn.taken == 0
   if not turn.stays then later(turn, job) end
@@ -626,13 +627,13 @@ local function not_its_turn(turn, job)
 end
 
 local function too_far(turn, job)
-  -- Shared capacity is kept for the lane whose turn it is, or a job of
-  -- great cost would wait for ever behind small ones.
+  -- Shared capacity is kept for the lane whose turn it is. Otherwise a job of high cost would
+  -- wait forever behind small ones.
   if job.own <= horizon then stop(turn, job, job.all) else later(turn, job) end
 end
 
 local function go_with_kept_slot(turn, job)
-  -- It is paid for, and returns from a worker that stopped.
+  -- Its permits are taken already: it returns from a worker that stopped.
   job.position, job.permits = job.kept_position or job.position, job.permits or take_permits(job.limits, job.id, now)
   return release(turn, job, job.kept_e, job.kept_c, job.due)
 end
@@ -643,8 +644,8 @@ local function go_without_slot(turn, job) return release(turn, job, 0, 0, job.du
 
 local function go_with_slot(turn, job)
   local t = job.all
-  -- Lanes that wake together are set apart, or their calls would leave
-  -- at one instant, again and again, and be late behind each other.
+  -- Lanes that wake together are spread out. Otherwise their calls would leave at one instant
+  -- each time, and delay each other.
   local c, marks = slot_take(job, t, now + pickup + released * 250, now)
   if t > now + pickup then ahead = ahead + 1 end
   local held_by = job.held_by or (turn.s > job.own and turn.shared_by) or job.binding
@@ -656,7 +657,7 @@ local function go_with_slot(turn, job)
   return true
 end
 
--- row is the first row of the decision table that fits a job.
+-- row returns the first row of the decision table that fits a job.
 local function row(turn, job)
   local limits, own = job.limits, job.own
   if not handles(limits.kind) then return unserved_here end
@@ -675,13 +676,14 @@ local function row(turn, job)
   return go_with_slot
 end
 
--- run gives a lane its turn, and answers whether the round ends with it: until another lane
--- is due (due_us), or its virtual time passes that of the next in line (share). s is when
--- the shared limits admit a job, and shared_by the one that sets it.
+-- run gives a lane its turn, and returns whether the round ends with it. The turn lasts until
+-- another lane is due (due_us), or until the lane's virtual time passes that of the next
+-- ready lane (share). s is when the shared limits admit a job, and shared_by the limit that
+-- determines it.
 local function run(lane, start, s, shared_by, due_us, share)
   local turn = {
     lane = lane, start = start, s = s, shared_by = shared_by, due_us = due_us, share = share,
-    taken = 0, spent = 0, last = 0, -- jobs that went, their parts of the queue, and the last of these
+    taken = 0, spent = 0, last = 0, -- released jobs, the sum of their parts of the queue, and the last part
     stops = false, stays = false, -- the round ends; the lane keeps its place in line
   }
   local expected, goes_on = typical, true
@@ -707,7 +709,7 @@ local function run(lane, start, s, shared_by, due_us, share)
   elseif turn.limits then
     finish[tenant] = finish_of(tenant) + (turn.spent - expected) / turn.limits.w
   end
-  -- The time is the start of the job that went last.
+  -- The queue's virtual time is the start of the job that went last.
   if turn.spent > 0 then virtual = math.max(virtual, start + (turn.spent - turn.last) / turn.limits.w) end
   backlog_add(tenant, -turn.taken)
   return turn.stops
@@ -723,7 +725,7 @@ while not over do
     if first < math.huge then next_due = first end
     break
   end
-  -- Nobody is ready: on to the first lane that will be.
+  -- No lane is ready: take the first that will be.
   if not ready[1] then s = math.max(s, first) end
   local second = math.floor(waiting[2] and waiting[2][1] or waiting_beyond)
   local lane, start, share = nil, nil, math.huge
@@ -740,7 +742,7 @@ while not over do
       share = ready[1] and ready[1][1] or ready_beyond
     end
   elseif s <= horizon and not no_room() then
-    -- It is alone, and need not stand in line.
+    -- It is the only one, and does not have to become ready first.
     lane = table.remove(waiting, 1)[2]
     if not attempt('lane ' .. lane, function() start = start_of(lane) end) then
       set_aside(lane)
@@ -800,7 +802,7 @@ if keep[1] or drop[1] or reset or stepped or math.abs(now - looked_at) > 1000000
   keep[#keep + 1], keep[#keep + 2] = '*typical', score_write(typical)
   plan('HSET', vtime, unpack(keep))
   if drop[1] then plan('HDEL', vtime, unpack(drop)) end
-  -- A day is more than any credit lasts.
+  -- A credit never lasts longer than a day.
   if math.abs(now - looked_at) > 1000000 then plan('PEXPIRE', vtime, 86400000) end
 end
 
@@ -809,7 +811,7 @@ local again, full = -1, released >= tonumber(ARGV[2])
 if not usable then
   again = RETRY_US / 5
 elseif more or forwarded > 0 or next(gone) or (no_room() and not full) then
-  again = 0 -- there is more to do than one call may
+  again = 0 -- there is more to do than fits in one call
 else
   if next_due < 0 then next_due = math.huge end
   next_due = math.min(next_due, pause_due, sets_due)

@@ -1,5 +1,5 @@
--- end.lua: the marks of jobs that have ended. A job that bears one is never
--- called again: it is only put away, however often a worker gets it.
+-- end.lua: the marks of jobs that have ended. A job with a mark is never called again: a
+-- worker that gets it only puts it away.
 local function mark_done(key, result, log)
   local fields = {'hg_done', '1'}
   if result ~= '' then fields[3], fields[4] = 'result', result end
@@ -8,14 +8,14 @@ local function mark_done(key, result, log)
   plan('HDEL', key, 'hg_error', 'hg_outcome')
 end
 
--- mark_failed takes "<outcome> <reason>".
+-- mark_failed marks a job that failed. text is "<outcome> <reason>".
 local function mark_failed(key, text, log)
   local outcome, reason = string.match(text, '^(%l+) (.*)$')
   plan('HSET', key, 'hg_done', '0', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')
 end
 
--- end_waiting ends a job that no worker holds, and that its caller has taken
--- from where it waited: a worker puts it away, with all that follows from it.
+-- end_waiting ends a job that no worker holds and that its caller has removed from where it
+-- waited. A worker puts the job away and enqueues its follow-ups.
 local function end_waiting(id, outcome, reason, now, log)
   local key = task_key(id)
   mark_failed(key, outcome .. ' ' .. reason, log)
@@ -23,7 +23,7 @@ local function end_waiting(id, outcome, reason, now, log)
   pend(id)
 end
 
--- archive_drop takes a job out of the archive, asynq's or ours; false: it is in neither.
+-- archive_drop removes a job from both archives, and returns whether it was in one.
 local function archive_drop(id)
   local there = false
   for _, set in ipairs({asynq .. 'archived', headgate .. 'archive'}) do

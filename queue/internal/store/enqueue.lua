@@ -1,33 +1,34 @@
--- enqueue.lua: accept jobs, each on its own: taken, known already, or refused.
+-- enqueue.lua: accept jobs. Each one is accepted, known already, or refused by itself.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2]   line: an id of calls of which each is answered before the next is sent, or ''
---           when the call is never repeated
+-- ARGV[2]   line: an id of a sequence of calls, each of which is sent after the answer to the
+--           one before; '' if the call is never repeated
 -- ARGV[3]   number of the call in its line; it stays the same when the call is repeated
--- ARGV[4]   again: 1 when an earlier try of the call may have arrived, or may still arrive
+-- ARGV[4]   again: 1 if an earlier try of the call may have arrived, or may still arrive
 -- ARGV[5..] six for each job:
 --   id, msg (asynq's encoding, without group), tenant (escaped),
---   attributes ("kind=KIND;name=value;..." escaped), digest (what the job is),
---   more: '' where it is "1 1  1 0 0  0 ", else with a space between
+--   attributes ("kind=KIND;name=value;..." escaped), digest (of the job's content),
+--   more: '' if it is "1 1  1 0 0  0 ", else these, with a space between them:
 --     fresh (1: the id was made for this call, so no other job has it),
 --     cost, costs ("unit=n;..." or ''), band (0 high, 1 normal, 2 low),
 --     deadline µs or 0, due (whole Unix seconds) or 0 for now,
---     unique (the key that it holds, or ''),
+--     unique (the key that the job holds, or ''),
 --     window (µs for which it holds the key; 0: until it ends),
---     next (what follows on its end, as JSON, or '')
+--     next (its follow-ups as JSON, or '')
 -- Returns   for each job {answer, a, b}:
---   {1}  taken            {0, state, id} the same job is there already; state '': it is forgotten
+--   {1}  accepted         {0, state, id} the same job is there already; state '': it was deleted
 --   {-1} another job has this id or key {-2, depth, cap} the tenant's backlog is full
---   {-3, limit, most, cost, unit} the limit never admits so much
+--   {-3, limit, most, cost, unit} the limit never admits that many permits
 --   {-4, depth, cap} the queue's backlog is full
---   {-5, fault} what Redis holds for the job, or for its queue, cannot be understood
+--   {-5, fault} what Redis holds for the job or its queue is damaged
 -- Bound: the jobs that the caller passes, each with one task, one lane and one key.
--- Full memory: it makes none of its writes, so that no job is accepted that cannot be kept.
+-- Full memory: it makes none of its writes, so that no job is accepted that cannot be stored.
 --
--- A reply may be lost, and the jobs done and gone when the call is repeated. So the
--- answers are kept for as long as a try may arrive, or until the next call of the line. A
--- refusal is kept only when there is an earlier try, which could still be accepted after it.
+-- A reply may be lost, and the jobs may be done and deleted when the call is repeated. So the
+-- answers are kept for as long as a try may arrive, or until the next call of the line. If no
+-- job was accepted, they are kept only after an earlier try, which might still arrive and be
+-- accepted.
 local FIRST, WORDS = 5, 6
 local now = clock()
 local line, number, again = ARGV[2], ARGV[3], ARGV[4]
@@ -36,31 +37,31 @@ if line ~= '' then
   if answers then return cjson.decode(answers) end
 end
 
--- What the jobs of this call did is only planned, so Redis does not show it yet.
-local accepted = {}         -- the jobs that were taken, in order
+-- The writes for the jobs of this call are only planned, so Redis does not show them yet.
+local accepted = {}         -- the accepted jobs, in order
 local jobs, keys = {}, {}   -- id -> {state, digest, done, unique}; unique key -> id
-local added, total = {}, 0  -- tenant -> how many more wait; all together
+local added, total = {}, 0  -- tenant -> how many more jobs wait; their sum
 local depths, lengths = {}, {}
 
 local function job_of(id)
   return jobs[id] or read('HMGET', task_key(id), 'state', 'hg_digest', 'hg_done', 'hg_unique')
 end
 
--- holder answers for the job that holds a key which frees itself: nil when none does.
+-- holder returns the answer if a job holds the key; nil if no job does.
 local function holder(unique, window, digest)
   local id = keys[unique] or read('GET', unique_key(unique))
   if not id then return nil end
   local there = job_of(id)
   if window == '0' and (not there[1] or there[3] or there[1] == 'archived' or there[1] == 'completed') then return nil end
   if there[1] and there[2] ~= digest then return {-1} end
-  -- A key that is still asked for outlasts its job, however long that waits.
+  -- While a key is asked for, it must not expire before its job ends, however long that waits.
   if window == '0' and there[4] == unique and there[1] ~= 'scheduled' then
     plan('SET', unique_key(unique), id, 'PX', int(KEY_MS))
   end
   return {0, there[1] or '', id}
 end
 
--- full answers for a backlog that has reached its cap.
+-- full returns the answer if a backlog has reached its cap; nil otherwise.
 local function full(tenant)
   local cap, whole = config().max_backlog or 0, config().max_queue or 0
   if cap == 0 and whole == 0 then return nil end
@@ -71,8 +72,8 @@ local function full(tenant)
   if cap > 0 and depth >= cap then return {-2, depth, cap} end
 end
 
--- too_costly answers for a job of more permits than a limit ever admits at once.
--- Only b is read of the limits, so their calendars are not needed.
+-- too_costly returns the answer for a job that needs more permits than a limit ever admits
+-- at once; nil otherwise. It reads only b of the limits, so it needs no calendars.
 local function too_costly(tenant, cost, more)
   if cost == '1' and more == '' then return nil end
   local own, costs = tenant_config(tenant, now), costs_read(cost, more)
@@ -92,7 +93,7 @@ local function decide(i)
   local fresh, cost, more, band, deadline, due, unique, window, following = more_read(rest)
   local key = task_key(id)
   if fresh == '1' then
-    types[key] = 'hash' -- nothing is there, so nothing has to be read
+    types[key] = 'hash' -- the key does not exist, so nothing has to be read
   else
     local there = job_of(id)
     if there[1] then return there[2] == digest and {0, there[1], id} or {-1} end
@@ -103,7 +104,7 @@ local function decide(i)
   if refusal then return refusal end
 
   local lane = lane_name(tenant, attributes)
-  -- Jobs of one call keep their order: each stands a µs behind the one before.
+  -- Jobs of one call keep their order: each is placed 1 µs after the one before.
   local place = tonumber(band) * BAND + (i - FIRST) / WORDS
   local state = due == '0' and 'aggregating' or 'scheduled'
   local fields = {'msg', with_group(msg, lane), 'group', lane, 'state', state, 'hg_digest', digest}
@@ -117,7 +118,7 @@ local function decide(i)
   plan('HSET', key, unpack(fields))
   if deadline ~= '0' then plan('ZADD', headgate .. 'deadlines', deadline, id) end
   if unique ~= '' then
-    -- Asynq's tools delete a job and leave its key, which must not stay for ever.
+    -- asynq's tools delete a job and leave its key, which must not stay forever.
     local ms = math.ceil(tonumber(window) / 1000)
     if window == '0' then ms = KEY_MS + math.max(0, tonumber(due) * 1000 - math.floor(now / 1000)) end
     plan('SET', unique_key(unique), id, 'PX', int(ms))
@@ -153,7 +154,7 @@ for _, job in ipairs(accepted) do
       lane_open(job.lane, job.id, job.position)
       wake(job.lane, now)
     else
-      -- A lane with jobs is listed, and known to the dispatcher.
+      -- A lane with jobs is listed already, and the dispatcher knows it.
       lane_append(job.lane, job.id, job.position)
     end
     lengths[job.lane] = lengths[job.lane] + 1

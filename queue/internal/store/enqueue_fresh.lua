@@ -1,12 +1,14 @@
--- enqueue_fresh.lua: accept one job in the most frequent case, else leave it to enqueue.lua.
+-- enqueue_fresh.lua: accept one job in the most frequent case, and leave the others to
+-- enqueue.lua.
 --
--- The same arguments as enqueue.lua, with a line. That runs where this one returns nothing. It
--- does the same for one job with an id of its own, and no key, deadline, delay, costs, priority
--- or follow-up, in a lane that holds jobs and a queue without caps. It needs none of the
--- functions of the other cases, nor plan.lua.
+-- It takes the same arguments as enqueue.lua, with a line. If it returns nothing, the caller
+-- runs enqueue.lua. It does the same as enqueue.lua for one job with an id of its own and
+-- without key, deadline, delay, costs, priority or follow-up, in a lane that holds jobs and
+-- a queue without caps. It needs none of the functions for other cases, nor plan.lua.
 --
--- So it writes by itself, and raises nothing: what cannot be read or written is enqueue.lua's
--- to report, which writes the same task again. Only the counts are taken back.
+-- So it writes directly, and never raises. If it cannot read or write something, it returns
+-- nothing: enqueue.lua reports the fault and writes the same task again. Only the counts are
+-- taken back.
 local id, msg, tenant, attributes, digest, more, second = unpack(ARGV, 5)
 if more ~= '' or second then return end
 

@@ -1,29 +1,27 @@
--- explain.lua: what holds a lane now, and what jobs cost. It writes nothing.
+-- explain.lua: what holds a lane now, and what jobs cost. It writes only faults.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2]   calendars as JSON, '' for none
 -- ARGV[3]   lane to look at, '' for none
 -- ARGV[4]   id of a job of the lane, '' for none
--- ARGV[5]   n: how many other lanes to look at for costs, at most 50; together at 48
---           of their jobs, or at two of each, spread evenly
+-- ARGV[5]   n: how many other lanes to sample for costs, at most 50. In all 48 of their jobs
+--           are read, or two of each lane, evenly spread
 -- ARGV[6]   since_us: when the lane was read
--- ARGV[7..] those lanes, and then logs of permits, at most 100: "key window_us most"
+-- ARGV[7..] those lanes, then logs of sliding windows, at most 100: "key window_us most"
 -- Returns   {now, backlog, version, place, limits, own costs, other costs, logs}
 --   backlog how many jobs of the lane's tenant wait
---   version {pauses, limits}: changes of them, '' for none
---   place   {rank, score, length, band_end, lower_older, came}: how many stand in
---           front of the job, its score, how many jobs the lane holds, how many of
---           them are of its priority or a higher one, how many of the lower
---           priorities of the lane have waited longer than it, and how many of the
---           lane came after since_us
---   limits  for each of the lane's: name, bucket, algorithm, next_us (when it admits
---           the job, or one of cost 1), lanes that are blocked before it has one
---   costs   for each job looked at: hg_cost, hg_costs, as they are; of others in a
---           list for each lane
+--   version {pauses, limits}: the numbers of their changes, '' for none
+--   place   {rank, score, length, band_end, lower_older, came}: how many jobs are ahead of
+--           the job in its lane, its score, how many jobs the lane holds, how many of these
+--           have its priority or a higher one, how many have a lower priority and have
+--           waited longer, and how many came after since_us
+--   limits  for each of the lane's limits: name, bucket, algorithm, next_us (when it admits
+--           the job, or a job of cost 1), number of lanes that are blocked by it
+--   costs   for each sampled job: hg_cost, hg_costs, as stored; for other lanes, a list each
 --   logs    for each: {left, oldest_us}
 local now = clock()
-save_buckets = nil -- buckets are looked at, and none is saved
+save_buckets = nil -- buckets are only read
 set_calendars(ARGV[2])
 local lane, id = ARGV[3], ARGV[4]
 
@@ -59,7 +57,7 @@ if lane ~= '' then
   end
   place = {rank, int(score), length, band_end, lower_older, came}
 
-  -- Costs of up to 32 jobs, spread evenly over those that are before it.
+  -- Costs of up to 32 jobs, evenly spread over those ahead of the job.
   local until_rank = id ~= '' and math.max(rank, 0) or length - 1
   local stride = math.max(1, math.ceil((until_rank + 1) / 32))
   for at = 0, until_rank, stride do

@@ -1,12 +1,12 @@
--- formats.lua: the texts inside Redis values, with one encoder and one decoder each.
+-- formats.lua: the texts inside Redis values. Each has one encoder and one decoder here.
 --
--- A library behind asynq.lua. docs/redis.md describes each format and who reads it in Go.
--- NAME_write returns a text, and NAME_read what it says. What NAME_read does with a text
--- that it does not understand is said at each. The lines of a job's log and the entries of
--- events are in record.lua, buckets in limits.lua, asynq's messages in message.lua.
+-- A library behind asynq.lua. docs/redis.md describes each format, and names its reader in
+-- Go. NAME_write returns a text, and NAME_read reads it. The comment of each says what
+-- NAME_read does with a text that it does not understand. The lines of a job's log and the
+-- entries of events are in record.lua, buckets in limits.lua, asynq's messages in message.lua.
 
--- escape is throttle.Escape; plain makes a name safe that may be escaped already: a
--- group of asynq's own client has any name.
+-- escape is throttle.Escape. plain makes a name safe that may be escaped already: a group of
+-- asynq's own client can have any name.
 local function escape(text)
   return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))
 end
@@ -16,16 +16,16 @@ local function plain(text)
   return (string.gsub(text, '[^a-zA-Z0-9._~@%%-]', escape))
 end
 
--- A position is a score in a lane, band * BAND + µs: 0 high, 1 normal, 2 low, and within a
--- band first in, first out.
+-- A position is a score in a lane, band * BAND + µs. The band is 0 for high, 1 for normal, 2
+-- for low priority; within a band it is first in, first out.
 local BAND = 2 ^ 51 -- µs until 2041, and three bands stay below 2^53
 local function band_of(position) return math.floor(position / BAND) end
 
 -- Attributes of a job are "kind=KIND;name=value;...", escaped.
 local function attributes_write(kind, more) return 'kind=' .. kind .. ';' .. more end
 
--- A lane's name is "TENANT;name=value;...", escaped. lane_of joins a tenant with those of
--- its job's attributes that names lists.
+-- A lane's name is "TENANT;name=value;...", escaped. lane_of joins a tenant with those
+-- attributes of its job that are listed in names.
 local function lane_of(names, tenant, attributes)
   local lane = tenant
   attributes = ';' .. attributes
@@ -36,8 +36,8 @@ local function lane_of(names, tenant, attributes)
   return lane
 end
 
--- lane_values are the tenant and the attributes that a lane's name says, each safe to be
--- a part of a key.
+-- lane_values returns the tenant and the attributes in a lane's name, each safe to be part
+-- of a key.
 local function lane_values(lane)
   local values = {}
   for name, value in string.gmatch(lane, ';([^=;]+)=([^;]*)') do values[name] = plain(value) end
@@ -47,8 +47,8 @@ end
 
 local function tenant_of(lane) return plain(string.match(lane, '^[^;]*')) end
 
--- endpoint_of is the receiver whose jobs a lane holds, and kind_of their kind; nil where
--- its name says none.
+-- endpoint_of returns the receiver whose jobs a lane holds, and kind_of their kind; nil if
+-- the lane's name has none.
 local function endpoint_of(lane)
   local endpoint = string.match(lane, ';endpoint=([^;]*)')
   if endpoint then endpoint = plain(endpoint) end
@@ -57,14 +57,14 @@ end
 
 local function kind_of(lane) return string.match(lane, ';kind=([^;]*)') end
 
--- lane_of_kind is the name under which the limits of a lane are found whose name says no
--- kind: a group of asynq's own client.
+-- lane_of_kind returns the name under which the limits of a lane are found whose own name
+-- has no kind: a group of asynq's own client.
 local function lane_of_kind(lane, kind) return lane .. ';kind=' .. kind end
 
 -- hg_slot is "earliest latest position": the call may begin from `earliest` to `latest`
 -- (µs; 0: no end), and the job returns to this position in its lane. A slot that was given
--- back has a fourth number, when that was: a clock that shows less was set back.
--- slot_read raises where the text is no slot, and returns 0, 0, nil where there is none.
+-- back has a fourth number, the time of that: if the clock shows less, it was set back.
+-- slot_read returns 0, 0, nil for nil, and raises if the text is not a slot.
 local function slot_read(text)
   if not text then return 0, 0, nil end
   local e, c, position, more = string.match(text, '^(%d+) (%d+) (%d+)(.*)$')
@@ -78,11 +78,11 @@ local function slot_write(e, c, position, back)
   return format(back and '%d %d %d %d' or '%d %d %d', e, c, position, back)
 end
 
--- hg_owner is "WORKER:RUN", the worker that holds a job and the number of the run.
+-- hg_owner is "WORKER:RUN": the worker that holds a job, and the number of the run.
 local function owner_write(worker, run) return format('%s:%d', worker, run) end
 
 -- hg_released is "at_us limit": when a job was released, and the name of the limit that held
--- it until then, '' for none. released_read returns nil where there is none.
+-- it until then, '' for none. released_read returns nil if the text has another form.
 local function released_write(at, limit) return format('%d %s', at, limit) end
 
 local function released_read(text)
@@ -90,9 +90,9 @@ local function released_read(text)
   return tonumber(at), limit
 end
 
--- hg_first is "at_us OWNER": when the first run began whose call may have been made, and
--- whose it was. first_read returns the moment, 0 where there is none and nil where the
--- text is none.
+-- hg_first is "at_us OWNER": when the first run began whose call may have been made, and the
+-- owner of that run. first_read returns the moment, 0 for nil, and nil if the text has
+-- another form.
 local function first_write(at, owner) return int(at) .. ' ' .. owner end
 
 local function first_read(text)
@@ -100,9 +100,9 @@ local function first_read(text)
   return tonumber(string.match(text, '^%d+'))
 end
 
--- hg_lost is "OWNER=n OWNER=n ...": the runs that recovery took from their workers, the
--- oldest first. n is '1' where it counted as a crash, '2' where other calls ran beside it,
--- and '0' where its worker lives. lost_read returns a list of {owner, n}.
+-- hg_lost is "OWNER=n OWNER=n ...": the runs that recovery took from their workers, oldest
+-- first. n is '1' if the run counted as a crash, '2' if other calls ran beside it, and '0' if
+-- it was not counted. lost_read returns a list of {owner, n}.
 local MAX_LOST = 8
 local function lost_read(text)
   local runs = {}
@@ -116,14 +116,14 @@ local function lost_write(runs)
   return table.concat(words, ' ')
 end
 
--- hg_permits is "KEY KEY ...": the permits' sets of concurrency limits in which the job
--- stands. permits_read iterates over them.
+-- hg_permits is "KEY KEY ...": the keys of the concurrency limits of which the job holds a
+-- permit. permits_read iterates over them.
 local function permits_write(keys) return table.concat(keys, ' ') end
 
 local function permits_read(text) return string.gmatch(text or '', '%S+') end
 
--- hg_marks is "limit=mark;...": the commits of metered limits whose costs are corrected
--- when the call was made. marks_read returns the marks by limit.
+-- hg_marks is "limit=mark;...": the slots of metered limits whose costs are corrected after
+-- the call. marks_read returns the marks by limit.
 local function marks_add(text, limit, mark) return text .. limit .. '=' .. int(mark) .. ';' end
 
 local function marks_read(text)
@@ -132,9 +132,9 @@ local function marks_read(text)
   return marks
 end
 
--- hg_cost is a number, and hg_costs "unit=n;...", as Go writes them: the permits of a job
--- of the unit '' and of other units. costs_read returns them by unit. It raises where one
--- is no number.
+-- hg_cost is a number, and hg_costs "unit=n;...", as Go writes them: how many permits a job
+-- takes of limits without a unit, and of limits of other units. costs_read returns them by
+-- unit, and raises if one is not a number.
 local ONE = {[''] = 1}
 local function cost_read(text)
   local n = string.find(text, '^%d+$') and tonumber(text)
@@ -153,8 +153,8 @@ local function costs_read(cost, more)
 end
 
 -- A run is "outcome answer attempt called_us took_us again_us kept reason": what happened in
--- a run of a job, as settle.lua gets it and events keep it. run_read returns nil where the
--- text is none. run_kept is whether the run is remembered in the log of its job.
+-- a run of a job, as settle.lua receives it and events keep it. run_read returns nil if the
+-- text has another form. run_kept reports whether the job's log keeps the run.
 local function run_write(run)
   return table.concat({
     run.outcome, run.answer or '', run.attempt, int(run.called or 0), int(run.took or 0), int(run.again or 0), run.kept and 1 or 0, run.reason or '',
@@ -173,8 +173,8 @@ end
 
 local function run_kept(text) return string.find(text, '^%l+ %l* %d+ %d+ %d+ %d+ 1 ') ~= nil end
 
--- adapt holds "parts since_us" for each bucket: the 64ths to which an adaptive limit was
--- lowered, and when. adapt_read returns nil where there is none.
+-- adapt holds "parts since_us" for each bucket: to how many 64ths an adaptive limit was
+-- lowered, and when. adapt_read returns nil if the text has another form.
 local function adapt_write(parts, since) return int(parts) .. ' ' .. int(since) end
 
 local function adapt_read(text)
@@ -182,16 +182,16 @@ local function adapt_read(text)
   return tonumber(parts), tonumber(since)
 end
 
--- pauses holds "until_us by reason" for each scope that is paused. pause_ends_at is when a
--- pause or a hold ends, and 0 where the text is none.
+-- pauses holds "until_us by reason" for each paused scope. pause_ends_at returns when a pause
+-- or a hold ends, and 0 if the text has another form.
 local function pause_write(ends, by, reason) return int(ends) .. ' ' .. by .. ' ' .. reason end
 
 local function pause_ends_at(text) return tonumber(string.match(text or '', '^%d+') or 0) end
 
--- A hold is a pause for something that failed: an account, a receiver. Its text is
--- "until_us tried length_us since_us probe reason". At its end one job goes, the probe, and
--- the end moves on for as long as its call may take. hold_read returns nil where the text is
--- none.
+-- A hold is a pause after a failure of an account or a receiver. Its text is
+-- "until_us tried length_us since_us probe reason". When it ends, one job goes, the probe, and
+-- the end moves by the time that its call may take. hold_read returns nil if the text has
+-- another form.
 local function hold_write(hold)
   return table.concat({int(hold.ends), 'tried', int(hold.length), int(hold.since), hold.probe, hold.reason}, ' ')
 end
@@ -202,9 +202,9 @@ local function hold_read(text)
   return {ends = tonumber(ends), length = tonumber(length), since = tonumber(since), probe = probe, reason = reason}
 end
 
--- A scope of a pause is '*' the queue, TENANT, or "k:KIND"; of a hold "a:KIND" the account of
--- a kind, "a:KIND;TENANT" a tenant's own, "e:TENANT;ENDPOINT" one receiver of a tenant, and
--- "h:ENDPOINT" a receiver for all tenants.
+-- The scope of a pause is '*' for the queue, TENANT, or "k:KIND". That of a hold is "a:KIND"
+-- for the account of a kind, "a:KIND;TENANT" for a tenant's own account, "e:TENANT;ENDPOINT"
+-- for one receiver of a tenant, and "h:ENDPOINT" for a receiver of all tenants.
 local function kind_scope(kind) return 'k:' .. kind end
 
 local function account_scope(kind, tenant) return 'a:' .. kind .. (tenant and ';' .. tenant or '') end
@@ -213,8 +213,8 @@ local function endpoint_scope(tenant, endpoint) return 'e:' .. tenant .. ';' .. 
 
 local function host_scope(endpoint) return 'h:' .. endpoint end
 
--- scope_kind is the kind of a "k:KIND", and scope_endpoint the receiver of a hold; nil for
--- other scopes. scope_is_shared is whether a hold concerns all tenants.
+-- scope_kind returns the kind of a "k:KIND", and scope_endpoint the receiver of a hold; nil
+-- for other scopes. scope_is_shared reports whether a hold concerns all tenants.
 local function scope_kind(scope) return string.match(scope, '^k:(.*)$') end
 
 local function scope_endpoint(scope) return string.match(scope, '^e:[^;]*;(.*)$') or string.match(scope, '^h:(.*)$') end
@@ -222,8 +222,9 @@ local function scope_endpoint(scope) return string.match(scope, '^e:[^;]*;(.*)$'
 local function scope_is_shared(scope) return string.find(scope, '^h:') ~= nil or string.find(scope, '^a:[^;]*$') ~= nil end
 
 -- answers:<line> is "number ANSWERS": the answers to the latest call of a line, as JSON.
--- answers_read returns those to the call of this number, nil for none. The next call of a
--- line is sent after the answer to this one, so one of a higher number cannot be there.
+-- answers_read returns the answers to the call with this number, nil if there are none. It
+-- raises for a higher number: the next call of a line is sent only after the answer to this
+-- one.
 local function answers_write(number, answers) return number .. ' ' .. answers end
 
 local function answers_read(text, number)
@@ -234,7 +235,7 @@ local function answers_read(text, number)
 end
 
 -- handed:<worker> is a JSON list of the number of the first run and the ids of the jobs.
--- handed_read returns the number and the list, and raises where the text is none.
+-- handed_read returns the number and the list, and raises if the text has another form.
 local function handed_write(run, jobs)
   local list = {run}
   for i, job in ipairs(jobs) do list[i + 1] = job[1] end
@@ -249,8 +250,8 @@ local function handed_read(text)
   return table.remove(list, 1), list
 end
 
--- A score, and what vtime holds, is a number with all its digits. '*parts' of vtime is a
--- list of them.
+-- A score, and a number in vtime, is written with all its digits. '*parts' of vtime is a
+-- list of such numbers.
 local function score_write(number) return format('%.17g', number) end
 
 local function parts_write(parts)
@@ -259,8 +260,8 @@ local function parts_write(parts)
   return table.concat(words, ' ')
 end
 
--- score_read is 0 where the text is no number to compute with: Redis refuses a score that
--- is none, in the middle of the last step.
+-- score_read returns 0 if the text is not a number in the range of ±2^63. Redis would refuse
+-- such a score in the middle of the last step.
 local function score_read(text)
   local n = tonumber(text or 0)
   return n and n > -2 ^ 63 and n < 2 ^ 63 and n or 0

@@ -1,26 +1,26 @@
--- gauges.lua: the numbers of a queue for metrics, in one look. It writes nothing
--- but faults, and takes as long for 100,000 lanes as for a hundred.
+-- gauges.lua: the numbers of a queue for metrics, in one call. It writes only faults, and
+-- takes as long for 100,000 lanes as for a hundred.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2]   calendars as JSON, '' for none
--- ARGV[3]   how many lanes to draw by chance
--- ARGV[4..] scopes of pauses to look at
+-- ARGV[3]   how many lanes to draw at random
+-- ARGV[4..] scopes of pauses to look up
 -- Returns   {now, counts, limits, pauses}
 --   counts  waiting, tenants, enqueued, moved, scheduled, retry, pending, active, archived,
 --           completed, processed, failed, paused 1|0, oldest_us (since when the oldest
---           pending task is; 0: none is), bytes (about), faults
---   limits  for each {name, looked, used, capacity, adapted}: how many buckets were looked
---           at, the mean of what is used of them, 0 to 1, what one holds when full, and what
---           is left of a rate that the provider lowered, 0 to 1; the last three as text.
---           Of limits of the whole queue it is their bucket, of others those of the
---           lanes that were drawn.
+--           pending task is pending; 0: there is none), bytes (estimate), faults
+--   limits  for each {name, looked, used, capacity, adapted}: how many buckets were read, the
+--           mean share of them that is used, 0 to 1, the capacity of a bucket, and the share
+--           that is left of a rate that the provider lowered, 0 to 1; the last three as text.
+--           A limit of the whole queue has one bucket; of other limits the buckets of the
+--           drawn lanes are read.
 --   pauses  for each scope that is paused: {scope, "until_us by reason"}
 local now = clock()
-save_buckets = nil -- buckets are looked at, and none is saved
+save_buckets = nil -- buckets are only read
 attempt('limits', function() set_calendars(ARGV[2]) end)
 
--- glance reads; where the key is damaged the answer is `none`, and that is a fault.
+-- glance reads a key. If the key is damaged, it returns `none` and reports a fault.
 local function glance(none, command, key, ...)
   local words, reply = {...}, none
   attempt(key, function() reply = read(command, key, unpack(words)) end)
@@ -28,17 +28,17 @@ local function glance(none, command, key, ...)
 end
 local function number(text) return tonumber(text or 0) or 0 end
 
--- bytes is what a key takes; 0 where Redis does not say.
+-- bytes returns the memory that a key takes; 0 if Redis does not say.
 local function bytes(key)
   local n = redis.pcall('MEMORY', 'USAGE', key)
   return type(n) == 'number' and n or 0
 end
 
--- What stands where the reports of faults should is one, too.
+-- If the key of the faults holds something else, that is a fault, too.
 local faults = redis.pcall('HLEN', headgate .. 'faults')
 if type(faults) ~= 'number' then faults = 1 end
 
--- tasks_bytes is what n tasks take, by the mean of a few of them.
+-- tasks_bytes returns the estimated memory of n tasks, from the mean of a few of them.
 local function tasks_bytes(ids, n)
   local all = 0
   for _, id in ipairs(ids) do all = all + bytes(task_key(id)) end

@@ -1,11 +1,11 @@
--- hand.lua: jobs into the hands of the worker that asks.
+-- hand.lua: hand jobs over to the worker that asks.
 --
--- A library behind lanes.lua, for dispatch.lua. A job that is handed over is active, has
--- a lease, and bears the mark of its run: only its owner may settle it. The reply tells
--- the worker all that it has to know of the job.
+-- A library behind lanes.lua, for dispatch.lua. A job that is handed over is active, has a
+-- lease, and carries the mark of its run: only its owner may settle it. The reply contains
+-- everything that the worker needs to know of the job.
 --
--- A reply may be lost. What was handed over last is kept for a minute, and handed over
--- once more when the worker says that it did not hear of it.
+-- A reply may be lost. The ids of the jobs handed over last are kept for a minute, and the
+-- jobs are handed over again if the worker says that it got no reply.
 --
 --   handed:<worker>   JSON list of what it was last handed: the number of its first run, and
 --                     the ids
@@ -14,13 +14,13 @@ local HANDED_KEY = headgate .. 'handed:' .. HAND_WORKER
 local handed, handed_bytes = {}, 0
 local MAX_BYTES = 2097152 -- of messages, in a reply
 
--- hand_look reads a task; nil: it is gone. It raises where that cannot be understood.
+-- hand_look reads a task, and returns nil if it is gone. It raises if the task is damaged.
 local function hand_look(id)
   local key = task_key(id)
   local t = read('HMGET', key, 'state', 'group', 'hg_slot', 'hg_done', 'hg_cost', 'hg_costs', 'hg_deadline',
     'hg_permits', 'hg_crashes', 'hg_base', 'hg_first', 'hg_unsure', 'msg', 'hg_owner')
   if not t[1] then
-    -- A task without a state was deleted by asynq's tools, or is damaged: that one stays.
+    -- A task that is gone was deleted by asynq's tools. One without a state is damaged.
     if read('EXISTS', key) == 1 then error('its state is gone', 0) end
     return nil
   end
@@ -39,18 +39,18 @@ local function hand_look(id)
   return job
 end
 
--- hand_answer is what a worker has to know of a job: 'go' it has a slot, 'slot' it needs
--- one, 'done' it was called before, 'failed' it ended before without success, 'crashed'
--- it took three workers with it.
+-- hand_answer returns what the worker is to do with a job: 'go' it has a slot, 'slot' it
+-- needs one, 'done' its call succeeded before, 'failed' it ended before without success,
+-- 'crashed' three workers died with it.
 local function hand_answer(job)
   if job.done then return job.done == '1' and 'done' or 'failed' end
   if job.crashes >= 3 then return 'crashed' end
   return job.e > 0 and 'go' or 'slot'
 end
 
--- hand gives a job to the worker, with the slot e to c. fields are what else changes of
--- the task, from the third word on: it becomes the command. Nothing may raise behind it: the
--- worker would hear of what is not written.
+-- hand gives a job to the worker, with the slot e to c. fields are the other changes of the
+-- task, from the third word on: the list becomes the command. Nothing after it may raise, or
+-- the worker would get a job whose task was not written.
 local function hand(job, answer, e, c, probe, now, fields)
   local owner = owner_write(HAND_WORKER, HAND_RUN + #handed)
   local n = #fields
@@ -64,7 +64,8 @@ local function hand(job, answer, e, c, probe, now, fields)
   handed_bytes = handed_bytes + #job.msg
 end
 
--- hand_lost hands over again what the worker did not hear of, of the runs from `first` on.
+-- hand_lost hands over again the jobs whose reply the worker did not get, if they are of the
+-- runs from `first` on.
 local function hand_lost(first, now)
   local run, ids
   attempt(HANDED_KEY, function() run, ids = handed_read(read('GET', HANDED_KEY)) end)
@@ -78,7 +79,7 @@ local function hand_lost(first, now)
   end
 end
 
--- hand_over makes the leases, once for all, and answers what was handed over.
+-- hand_over makes all leases in one command, and returns the jobs that were handed over.
 local function hand_over(now)
   local leases = {}
   for i, job in ipairs(handed) do leases[2 * i - 1], leases[2 * i] = math.floor(now / 1000000) + LEASE_S, job[1] end

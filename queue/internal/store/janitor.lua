@@ -1,14 +1,14 @@
--- janitor.lua: forget jobs that were kept for long enough after they were done.
+-- janitor.lua: delete completed jobs whose retention is over.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2]   most: how many are forgotten in one call
--- Returns   how many were
+-- ARGV[2]   most: the maximum number of jobs in one call
+-- Returns   how many jobs were deleted or, if they are damaged, put off
 -- Bound: it deletes at most `most` jobs.
 -- Full memory: it runs (allow-oom), as it deletes.
 without_queue = 0
 local completed, now, n = asynq .. 'completed', math.floor(clock() / 1000000), 0
-local LATER_S = 3600 -- until one that cannot be understood is looked at again
+local LATER_S = 3600 -- until a damaged job is looked at again
 for _, id in ipairs(read('ZRANGEBYSCORE', completed, '-inf', int(now), 'LIMIT', 0, tonumber(ARGV[2]))) do
   local understood = attempt('job ' .. id, function()
     local state = read('HGET', task_key(id), 'state')
@@ -19,7 +19,7 @@ for _, id in ipairs(read('ZRANGEBYSCORE', completed, '-inf', int(now), 'LIMIT', 
     end
     plan('ZREM', completed, id)
   end)
-  -- It stays, but not in front of all others.
+  -- A damaged job stays, but not ahead of all others.
   if not understood then plan('ZADD', completed, int(now + LATER_S), id) end
   n = n + 1
 end

@@ -4,22 +4,23 @@
 -- ARGV[1]   queue
 -- ARGV[2]   state: 'aggregating' | 'scheduled' | 'retry' | 'pending' | 'active' | 'archived'
 -- ARGV[3]   at: µs, and
--- ARGV[4]   id of the last job that was looked at before; '' to begin. Of the lists,
---           pending and active, `at` is how many were
--- ARGV[5]   rows wanted, at most
--- ARGV[6]   jobs to look at, at most
+-- ARGV[4]   id of the last job that was looked at; '' to begin. For the lists, pending and
+--           active, `at` is how many jobs were looked at
+-- ARGV[5]   the maximum number of rows
+-- ARGV[6]   the maximum number of jobs to look at
 -- ARGV[7]   tenant (escaped), '' for any
 -- ARGV[8]   kind, '' for any
 -- ARGV[9]   which archived jobs: words of failures_wanted in message.lua, '' for any
 -- ARGV[10]  '1': the lanes are merged; else one comes after the other, and the cursor
---           is of the first
--- ARGV[11..] the lanes, of jobs that wait
--- Returns   {done 1|0, at, id, lane: which of them, looked at, then six for each job: id,
+--           belongs to the first
+-- ARGV[11..] the lanes, for waiting jobs
+-- Returns   {done 1|0, at, id, index of its lane, looked at, then six for each job: id,
 --           at_us, message without the payload, hg_base, hg_outcome, hg_error}
 -- Bound: the jobs to look at, and 2 MiB of their messages.
 -- Full memory: it runs, as it only reads.
--- Scheduled jobs and those to be tried again come in the order of their time, lanes in
--- that of going, archived ones the newest first, pending and active ones as they came.
+-- Scheduled jobs and jobs to be retried come in the order of their time, jobs of lanes in
+-- the order in which they will go, archived jobs newest first, pending and active jobs in the
+-- order of their lists.
 local state, at, last = ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local wanted, most = tonumber(ARGV[5]), tonumber(ARGV[6])
 local tenant_wanted, kind_wanted, failure_wanted = ARGV[7], ARGV[8], failures_wanted(ARGV[9])
@@ -42,8 +43,8 @@ local function range(set, from, to)
   return read(newest and 'ZREVRANGE' or 'ZRANGE', set, from, to, 'WITHSCORES')
 end
 
--- sources are sorted sets with a place in each: behind the cursor, which is found by
--- halves, for its own job may be gone.
+-- sources are sorted sets, each with a place in it: the one after the cursor. A binary
+-- search finds it, as the cursor's own job may be gone.
 local sources = {}
 local function source(set, unit, number, begun, other)
   local low, high = 0, read('ZCARD', set)
@@ -58,7 +59,7 @@ local function source(set, unit, number, begun, other)
   sources[#sources + 1] = {set = set, unit = unit, number = number, other = other, rank = low, entries = {}, i = 1}
 end
 
--- head is the next job of a source; nil: none is left.
+-- head returns the next job of a source; nil if none is left.
 local PIECE = 50
 local function head(s)
   if s.ended then return nil end
@@ -79,7 +80,7 @@ local function full() return rows >= wanted or looked >= most or bytes >= MAX_BY
 local function visit(id, us)
   looked = looked + 1
   local f = read('HMGET', task_key(id), 'state', 'msg', 'group', 'hg_base', 'hg_outcome', 'hg_error', 'hg_slot', 'pending_since')
-  if f[1] ~= state then return end -- a ghost, or it just moved on
+  if f[1] ~= state then return end -- it was deleted, or has just changed its state
   local msg = f[2] or ''
   bytes = bytes + #msg
   if kind_wanted ~= '' and message_kind(msg) ~= kind_wanted then return end
@@ -94,7 +95,7 @@ local function visit(id, us)
 end
 
 if state == 'pending' or state == 'active' then
-  -- asynq adds on the left: what comes meanwhile makes some come twice, and none be missed.
+  -- asynq adds on the left: jobs that come meanwhile make some appear twice, but none is missed.
   local first = at or 0
   local ids = read('LRANGE', asynq .. state, int(first), int(first + most - 1))
   for _, id in ipairs(ids) do
@@ -127,7 +128,8 @@ else
     end
     best.i = best.i + 2
     results[2], results[3], results[4] = int(us), id, best.number
-    -- One that was run again, and archived again, is asynq's; ours is only what is left of it.
+    -- A job that was retried and archived again belongs to asynq's archive; its entry in
+    -- Headgate's is a leftover.
     if best.other and read('ZSCORE', best.other, id) then
       looked = looked + 1
     else

@@ -1,51 +1,51 @@
--- lanes.lua: lanes, the limits they stand under, and the order among them.
+-- lanes.lua: lanes, the limits that apply to them, and the order among them.
 --
 -- A library behind formats.lua. Keys, all under headgate:{queue}:
 --
---   limits      hash: '*' the queue's limits as JSON, 't:'<tenant> what differs for one
+--   limits      hash: '*' the queue's limits as JSON, 't:'<tenant> what differs for one tenant
 --   overrides   hash: tenant -> JSON, what an operator changed for a time
 --   b:<limit>:<values>   bucket of one limit (limits.lua)
---   permits:<limit>:<values>   permits of a concurrency limit, held by job ids. A limit
---               that becomes a rate, or a concurrency, under its old name finds a key
---               of its own
+--   permits:<limit>:<values>   permits of a concurrency limit, held by job ids. A limit that
+--               becomes a concurrency limit under its old name, or stops being one, so has
+--               a new key
 --   blocked:<limit>:<values>   lanes that wait for a permit of a concurrency limit
---   metered:<limit>:<values>   lanes that wait for a limit of which calls give back
---   waiting     sorted set: lane -> when its own limits next admit, µs
---   ready       sorted set: lane -> virtual start time, among lanes that only share limits hold
---   unserved    set of kinds, and unserved:<kind> set of lanes that were put aside: the
---               worker that looked at them has no handler for their kind
+--   metered:<limit>:<values>   lanes that wait for a limit to which calls give permits back
+--   waiting     sorted set: lane -> when its own limits next admit a job, µs
+--   ready       sorted set: lane -> virtual start time, for lanes that only shared limits hold
+--   unserved    set of kinds, and unserved:<kind> set of lanes that were put aside, because
+--               the worker that looked at them has no handler for their kind
 --   vtime       hash: tenant -> virtual finish time; '*' -> the queue's virtual time;
---               '*unit' -> what it counts; '*parts' -> what the last jobs added to it and
---               '*typical' -> what one usually adds; '*clock' -> when dispatch last looked, µs
---   pauses      hash: scope -> "until_us by reason", or of a hold (below)
+--               '*unit' -> its unit; '*parts' -> what the last jobs added to it;
+--               '*typical' -> what a job usually adds; '*clock' -> time of the last dispatch, µs
+--   pauses      hash: scope -> "until_us by reason", or for a hold (see formats.lua)
 --               "until_us tried length_us since_us probe reason"; scope: a tenant, '*' the
---               queue, k:KIND; of holds a:KIND the account of a kind, a:KIND;TENANT a
+--               queue, k:KIND; for holds a:KIND the account of a kind, a:KIND;TENANT a
 --               tenant's own, e:TENANT;ENDPOINT one receiver, h:ENDPOINT the same for all
---   endpoints:<tenant>   set of the lanes of its endpoints that hold jobs
+--   endpoints:<tenant>   set of the tenant's lanes with an endpoint that hold jobs
 --   unreachable:<endpoint>   set of tenants whose calls could not connect to it
 --   pause_changes   sorted set: scope -> number of the latest change of its pause, by which
---               workers read what they do not know; '' -> the latest that was forgotten
---   pause_ends  sorted set: scope -> when its pause ends, or its resume or its hold may be
---               forgotten, µs
+--               workers read only what is new to them; '' -> the latest deleted number
+--   pause_ends  sorted set: scope -> when its pause ends, or when its resume or hold may be
+--               deleted, µs
 --   backlog     hash: tenant -> jobs in its lanes; '*' -> all
---   done        hash: tenant -> jobs done
---   totals      hash: 'enqueued' -> jobs accepted; 'pauses' and 'limits' -> changes of them;
---               more in record.lua
+--   done        hash: tenant -> completed jobs
+--   totals      hash: 'enqueued' -> accepted jobs; 'pauses' and 'limits' -> number of their
+--               changes; more in record.lua
 --   skips       hash: lane -> jobs that went since one of lower priority did
 --   adapt       hash: bucket -> "parts since_us": to what a 429 lowered an adaptive limit
---   deadlines   sorted set: id -> deadline, µs, of jobs that have one
---   unique:<tenant>:<key>   id of the job that holds a key which frees itself. It expires
---               with its window, or KEY_MS after its job was to go and was last asked for
---   answers:<line>   "number answers": of the latest call of enqueue.lua in a line, for
---               repetitions of it
+--   deadlines   sorted set: id -> deadline, µs, for jobs that have one
+--   unique:<tenant>:<key>   id of the job that holds a key. It expires with its window, or
+--               KEY_MS after its job was due and the key was last asked for
+--   answers:<line>   "number answers" of the latest call of enqueue.lua in a line, in case
+--               the call is repeated
 --
--- A lane that holds jobs stands in waiting, in ready, in unserved, or in a blocked
--- set. Its name is TENANT;attr=VALUE;... with escaped values, kind among them, and
--- says all that its limits need to know. Names of ours begin with '*', which no
--- escaped name holds.
+-- A lane that holds jobs is in waiting, in ready, in unserved, or in a blocked set. Its name
+-- is TENANT;attr=VALUE;... with escaped values, the kind among them, and contains everything
+-- that selects its limits. Names of Headgate's own begin with '*', which no escaped name
+-- contains.
 --
--- A lane's scores are band * BAND + µs: 0 high, 1 normal, 2 low, and within a
--- band first in, first out.
+-- A lane's scores are band * BAND + µs: 0 high, 1 normal, 2 low, and within a band first in,
+-- first out.
 local headgate = 'headgate:{' .. ARGV[1] .. '}:'
 local PERMITS = headgate .. 'permits:'
 
@@ -53,8 +53,9 @@ local KEY_MS = 30 * 86400000
 
 local ATTRIBUTES = {'endpoint', 'kind'} -- of a queue without limits
 
--- plain_attributes is config().attributes of a queue without caps, which would stand behind
--- them, from the text of its limits: it is found faster than the limits are decoded.
+-- plain_attributes returns config().attributes of a queue without caps, from the text of its
+-- limits, in which caps would come after them. This is faster than decoding the limits. It
+-- returns nil if the text has another form.
 local function plain_attributes(text)
   if not text then return ATTRIBUTES end
   local list = type(text) == 'string' and string.match(text, '^{"attributes":%[([%w_",]+)%],"limits":')
@@ -73,10 +74,10 @@ local function config()
   return conf
 end
 
--- set_calendars takes what the caller made of time zones: the windows of calendar
--- limits, and under "w:TEXT" the openings of send windows.
--- All that is published has to be there, before anything is written: a caller
--- that does not know the newest limits reads them again.
+-- set_calendars takes what the caller computed from time zones: the windows of calendar
+-- limits, and under "w:TEXT" the openings of send windows. All published ones must be
+-- there before anything is written; if the caller does not know the newest limits, it reads
+-- them again.
 local calendars = {}
 local function set_calendars(text)
   if text ~= '' then calendars = cjson.decode(text) end
@@ -90,12 +91,13 @@ end
 
 local function lane_name(tenant, attributes) return lane_of(config().attributes, tenant, attributes) end
 
-local ANSWERS_MS = '60000' -- for so long the answers to a call of enqueue.lua are kept
+local ANSWERS_MS = '60000' -- how long the answers to a call of enqueue.lua are kept
 
 local function answers_key(line) return headgate .. 'answers:' .. line end
 
--- share is what an entry takes of a job's costs; 0: the limit is none of its.
--- More than a limit ever holds (it was lowered after the job came) is all it holds.
+-- share_of returns how many permits a job with these costs takes of an entry; 0: the limit
+-- does not apply to it. If the limit was lowered after the job came, and never holds that
+-- many, the job takes all that it holds.
 local function share_of(entry, costs)
   local n = costs[entry.unit] or 0
   if entry.spec.b > 0 and n > entry.spec.b then return entry.spec.b end
@@ -109,7 +111,7 @@ local function tenant_config(tenant, now)
   known = {w = 1, l = {}, till = {}}
   if differ == nil then differ = read('HLEN', headgate .. 'limits') > 1 end
   if overridden == nil then overridden = read('EXISTS', headgate .. 'overrides') == 1 end
-  -- Plain ifs: an imitation of Redis gets "x = a and f()" wrong where a is false.
+  -- Plain ifs: an imitation of Redis evaluates "x = a and f()" wrongly if a is false.
   local text
   if differ then text = read('HGET', headgate .. 'limits', 't:' .. tenant) end
   if text then
@@ -125,7 +127,7 @@ local function tenant_config(tenant, now)
   if overridden then changes = read('HGET', headgate .. 'overrides', tenant) end
   if changes then
     for name, change in pairs(cjson.decode(changes)) do
-      -- Without a limit it does not fit the limits in force.
+      -- A change without a limit does not fit the limits in force.
       if change.limit and (change['until'] == 0 or change['until'] > now) then
         known.l[name] = change.limit
         if change['until'] > 0 then known.till[name] = change['until'] end
@@ -136,7 +138,7 @@ local function tenant_config(tenant, now)
   return known
 end
 
--- buckets are read once and written once per script, however many jobs pass.
+-- A script reads each bucket once and writes it once, however many jobs take permits.
 local buckets = {}
 local function save_buckets()
   for _, known in pairs(buckets) do limit_save(known, clock()) end
@@ -151,13 +153,13 @@ local function bucket(entry, now)
   return known
 end
 
--- An adaptive limit is lowered by a 429 to half of what it was, and comes back
--- by a sixteenth of the limit every five seconds, in 64ths.
+-- A 429 lowers an adaptive limit to half of what it was. The limit recovers by a sixteenth
+-- every five seconds, counted in 64ths.
 local PARTS, STEP, STEP_US = 64, 4, 5000000
--- parts_now is the parts that are left of a limit, and when it is whole again.
+-- parts_now returns how many parts of a limit are left, and when it is whole again.
 local function parts_now(key, now)
   local parts, since = adapt_read(read('HGET', headgate .. 'adapt', key))
-  -- What was lowered in the future was lowered before the clock was set back.
+  -- A time in the future means that the clock was set back.
   if not parts or parts < 1 or since > now + 1000000 then return PARTS, 0 end
   local left = math.min(PARTS, parts + STEP * math.floor(math.max(0, now - since) / STEP_US))
   return left, since + math.ceil((PARTS - parts) / STEP) * STEP_US
@@ -183,20 +185,20 @@ local function lower(entry, now)
   if not entry.adaptive then return end
   local parts = math.max(1, math.floor(parts_now(entry.key, now) / 2))
   plan('HSET', headgate .. 'adapt', entry.key, adapt_write(parts, now))
-  -- By then every limit in it is whole again.
+  -- By then every limit in the hash is whole again.
   plan('PEXPIRE', headgate .. 'adapt', int(2 * PARTS / STEP * STEP_US / 1000))
 end
 
--- A send window is a limit of its own: a job goes only while it is open.
+-- window_entry returns a send window as a limit: a job goes only while it is open.
 local function window_entry(text)
   local openings = calendars['w:' .. text]
-  -- All that were published were passed (set_calendars).
+  -- set_calendars made sure that all published ones were passed.
   if not openings then error(tostring(text) .. ' is no send window of the queue', 0) end
   return {name = 'send window', openings = openings, unit = ''}
 end
 
--- open_at is the first moment >= t in an opening. What lies behind the last one is
--- days away, and is asked again by then.
+-- open_at returns the first moment >= t in an opening. After the last opening it returns t:
+-- that is days away, and is computed again by then.
 local function open_at(openings, t)
   for i = 1, #openings, 2 do
     if t < openings[i + 1] then return math.max(t, openings[i]) end
@@ -205,8 +207,8 @@ local function open_at(openings, t)
 end
 
 local lanes = {}
--- lane_limits lists what holds a lane: `shared` limits of the whole queue,
--- `own` ones, and `permits` of concurrency limits, each with its bucket's name.
+-- lane_limits returns what can hold a lane: `shared` limits of the whole queue, its `own`
+-- limits, and `permits` of concurrency limits, each with the name of its bucket.
 local function lane_limits(lane, now)
   local known = lanes[lane]
   if known then return known end
@@ -234,7 +236,7 @@ local function lane_limits(lane, now)
     local suffix = limit.name .. ':' .. table.concat(parts, ';')
     local entry = {
       name = limit.name, spec = spec, key = headgate .. 'b:' .. suffix, unit = limit.unit or '', adaptive = limit.adaptive,
-      -- till: when it may come to admit more than it says now.
+      -- till: when it may begin to admit more than it says now.
       till = tenant.till[limit.name],
     }
     if spec.a == 'cc' then
@@ -258,19 +260,19 @@ local function lane_limits(lane, now)
   return known
 end
 
--- job_limits are the limits of a job in a lane. A lane's name may not say its kind (a group
--- of asynq's own client): it is the job's.
+-- job_limits returns the limits of a job in a lane. If the lane's name has no kind (a group
+-- of asynq's own client), the kind is the job's.
 local function job_limits(lane, msg, now)
   local limits = lane_limits(lane, now)
   if limits.kind then return limits end
   return lane_limits(lane_of_kind(lane, escape(message_kind(msg))), now)
 end
 
--- shared_limits are those of the whole queue, which every lane stands under.
+-- shared_limits returns the limits of the whole queue, which apply to all lanes.
 local function shared_limits(now) return lane_limits('', now).shared end
 
--- earliest_all is the first moment >= t at which every limit of the list admits
--- a job of these costs, and the entry that set it.
+-- earliest_all returns the first moment >= t at which all limits of the list admit a job
+-- with these costs, and the entry that determines it.
 local function earliest_all(list, now, t, costs)
   local binding
   repeat
@@ -289,8 +291,8 @@ local function earliest_all(list, now, t, costs)
   return t, binding
 end
 
--- commit_all takes the permits, and returns what has to be remembered of metered
--- limits, whose costs are corrected when the call was made: "limit=mark;...".
+-- commit_all takes the permits. It returns the marks of metered limits, whose costs are
+-- corrected after the call: "limit=mark;...".
 local function commit_all(list, now, t, costs)
   local marks = ''
   for _, entry in ipairs(list) do
@@ -305,15 +307,15 @@ local function commit_all(list, now, t, costs)
   return marks
 end
 
--- wake makes a lane with jobs known to the dispatcher. At once also puts a lane
--- forward that waits for its limits, for a job that brings its slot with it.
+-- wake makes a lane with jobs known to the dispatcher. at_once also moves a lane forward
+-- that waits for its limits, for a job that still has its slot.
 local function wake(lane, now, at_once)
   if read('ZSCORE', headgate .. 'ready', lane) then return end
   plan('ZADD', headgate .. 'waiting', at_once and 'LT' or 'NX', int(now), lane)
 end
 
--- pick returns up to n lanes of a set that this script has not picked yet. They
--- leave the set.
+-- pick returns up to n lanes of a set that this script has not picked yet, and removes them
+-- from the set.
 local picked = {}
 local function pick(set, n)
   local gone = picked[set] or {n = 0}
@@ -330,12 +332,11 @@ local function pick(set, n)
   return found
 end
 
--- A lane's moment was computed of what its bucket held: where calls give back it
--- may come sooner.
+-- metered returns the key of the lanes that wait for an entry. Their moments were computed
+-- from the content of the bucket, and may come sooner if calls give permits back.
 local function metered(entry) return headgate .. 'metered:' .. string.sub(entry.key, #headgate + 3) end
 
--- give_back returns n permits of a slot, as far as nothing that was given since
--- rests on them.
+-- give_back gives n permits of a slot back, unless later slots depend on them.
 local function give_back(entry, now, slot, n, mark)
   local b = bucket(entry, now)
   if mark then b.detailed = true end
@@ -345,7 +346,7 @@ local function give_back(entry, now, slot, n, mark)
   end
 end
 
--- refund_all takes a slot back that was not used.
+-- refund_all gives back the permits of a slot that was not used.
 local function refund_all(list, now, slot, costs, marks)
   marks = marks_read(marks)
   for _, entry in ipairs(list) do
@@ -354,8 +355,8 @@ local function refund_all(list, now, slot, costs, marks)
   end
 end
 
--- correct_all gives back or charges what a call used less or more than it was
--- given, of the metered limits that it names.
+-- correct_all gives back or charges the difference between what a call was given and what it
+-- used, for the metered limits that actual names.
 local function correct_all(list, now, slot, costs, actual, marks)
   marks = marks_read(marks)
   for _, entry in ipairs(list) do
@@ -368,8 +369,8 @@ local function correct_all(list, now, slot, costs, actual, marks)
   end
 end
 
--- pause_all stops the buckets of a list; of two pauses the longer one holds.
--- Afterwards they begin with one permit, and not with a burst.
+-- pause_all stops the buckets of a list; of two pauses the longer one holds. After the pause
+-- they begin with one permit, not with a burst.
 local function pause_all(list, now, ends, reason)
   for _, entry in ipairs(list) do
     if entry.spec then
@@ -383,14 +384,15 @@ end
 
 local function permit_left(entry, now) return limit_earliest(entry.spec, bucket(entry, now), now, now, 1) <= now end
 
--- blocked_by is the first concurrency limit of a lane with no permit left.
+-- blocked_by returns the first concurrency limit of a lane without a free permit.
 local function blocked_by(limits, now)
   for _, entry in ipairs(limits.permits) do
     if not permit_left(entry, now) then return entry end
   end
 end
 
--- take_permits returns the names of the permits' sets, for the task to carry.
+-- take_permits takes a permit of each concurrency limit. It returns the keys of the permits,
+-- for the task to carry.
 local function take_permits(limits, id, now)
   local keys = {}
   for i, entry in ipairs(limits.permits) do
@@ -400,8 +402,8 @@ local function take_permits(limits, id, now)
   return permits_write(keys)
 end
 
--- free_permits gives back what a job held and lets one lane for each go on; it
--- returns how many. held is what take_permits returned.
+-- free_permits gives back the permits that a job held, and wakes one lane for each. It
+-- returns how many lanes it woke. held is what take_permits returned.
 local function free_permits(id, held, now)
   local woken = 0
   if not held or held == '' then return woken end
@@ -420,13 +422,14 @@ local function free_permits(id, held, now)
   return woken
 end
 
--- backlog_add counts jobs of a tenant that wait. A tenant without any is forgotten.
+-- backlog_add adds n to the number of waiting jobs of a tenant. A tenant without any is
+-- deleted.
 local function backlog_add(tenant, n)
   count(headgate .. 'backlog', '*', n)
   count(headgate .. 'backlog', tenant, n, 'drop')
 end
 
--- scopes_of lists the scopes of the pauses that concern a job.
+-- scopes_of returns the scopes of the pauses that concern a job.
 local function scopes_of(tenant, kind, endpoint)
   kind = kind or ''
   local scopes = {'*', tenant, kind_scope(kind), account_scope(kind), account_scope(kind, tenant)}
@@ -434,11 +437,11 @@ local function scopes_of(tenant, kind, endpoint)
   return scopes
 end
 
-local planned_pauses = {} -- of this script: the text of each, false for one that ended
+local planned_pauses = {} -- pauses that this script changes: their texts, or false if ended
 
--- paused_until is when the last of the pauses ends that hold a job; 0: none does. It also
--- returns the holds that wait for a probe, and those that this job tries (id given), as
--- lists of {scope, hold}; nil for none.
+-- paused_until returns when the last of the pauses that hold a job ends; 0: no pause holds
+-- it. It also returns the holds that wait for a probe, and those whose probe the job is (if
+-- id is given), as lists of {scope, hold}; nil for none.
 local function paused_until(tenant, kind, endpoint, id)
   local latest, due, tries = 0, nil, nil
   local scopes = scopes_of(tenant, kind, endpoint)
@@ -459,11 +462,11 @@ local function paused_until(tenant, kind, endpoint, id)
   return latest, due, tries
 end
 
--- slot_ask asks what holds a job back: when the last of its pauses ends and which holds it
--- would try or tries (job.paused, job.due, job.tries; asked where pausing), the concurrency
--- limit without a permit for it (job.blocked), and when the limits of the list admit it and
--- which of them sets that (job.own, job.binding). A job holds its permits already, or has
--- permits nil.
+-- slot_ask computes what holds a job back: when the last of its pauses ends, and which holds
+-- it would probe or is probing (job.paused, job.due, job.tries; only if pausing), the
+-- concurrency limit without a permit for it (job.blocked), and when the limits of the list
+-- admit it and which one determines that (job.own, job.binding). job.permits is nil unless
+-- the job holds its permits already.
 local function slot_ask(job, limits, list, pausing, now)
   job.limits, job.paused, job.due, job.tries, job.blocked = limits, 0, nil, nil, nil
   if pausing then job.paused, job.due, job.tries = paused_until(limits.tenant, limits.kind, limits.endpoint, job.asks) end
@@ -471,9 +474,10 @@ local function slot_ask(job, limits, list, pausing, now)
   job.own, job.binding = earliest_all(list, now, math.max(now, job.paused), job.costs)
 end
 
--- slot_take takes what a job needs for a slot at t, where all its limits admit it: its costs
--- of all limits and a permit of each concurrency limit. The slot ends at `latest`, or never
--- where no limit holds the job. It returns the end, 0 for none, and the marks.
+-- slot_take takes what a job needs for a slot at t, when all its limits admit it: its costs
+-- from all limits, and a permit of each concurrency limit. The slot ends at t or `latest`,
+-- whichever is later, or never if no limit applies to the job. It returns the end, 0 for
+-- none, and the marks.
 local function slot_take(job, t, latest, now)
   local limits, c, marks = job.limits, 0, ''
   if limits.all[1] then
@@ -484,7 +488,7 @@ local function slot_take(job, t, latest, now)
   return c, marks
 end
 
--- slot_fields adds to the words of an HSET what a task says of its slot.
+-- slot_fields adds the fields of a task that describe its slot to the words of an HSET.
 local function slot_fields(fields, job, e, c, marks)
   local n = #fields
   fields[n + 1], fields[n + 2] = 'hg_slot', slot_write(e, c, job.position)
@@ -493,7 +497,7 @@ local function slot_fields(fields, job, e, c, marks)
   return fields
 end
 
--- note_pause numbers a change of a scope's pause, which is kept until a time.
+-- note_pause gives a number to a change of a scope's pause, and keeps it until keep_until.
 local pause_number
 local function note_pause(scope, keep_until)
   if not pause_number then
@@ -519,8 +523,8 @@ local function pause_set(scope, text, keep_until)
   note_pause(scope, keep_until)
 end
 
--- For so long workers find the end of a pause by its number. One that was away for longer
--- reads all pauses.
+-- How long workers can find the end of a pause by its number. A worker that was away for
+-- longer reads all pauses.
 local RESUME_KEPT_US = 3600000000
 
 local function pause_end(scope)
@@ -531,8 +535,7 @@ local function pause_end(scope)
   note_pause(scope, clock() + RESUME_KEPT_US)
 end
 
--- pause stops a scope, and returns the pause in force; of two pauses the one that ends
--- later holds.
+-- pause stops a scope, and returns the pause in force: of two pauses the one that ends later.
 local function pause(scope, ends, by, reason)
   local known = pause_text(scope)
   if known and pause_ends_at(known) >= ends then return known end
@@ -541,7 +544,7 @@ local function pause(scope, ends, by, reason)
   return text
 end
 
--- A hold that nobody tries, because no job of it waits, is forgotten after this.
+-- How long a hold is kept after its end if no job waits that could probe it.
 local IDLE_US = 3600000000
 
 local function hold_set(scope, hold)
@@ -549,14 +552,15 @@ local function hold_set(scope, hold)
 end
 
 -- hold_begin holds a scope back because of a failure. probing: the failure is that of the
--- probe. Without named the length is a first one, and doubles with each probe that fails.
+-- probe. named: the provider gave the length. Otherwise the length is that of the first
+-- hold, and doubles with each probe that fails.
 local GROWTH = 10
 local function hold_begin(scope, length, named, probing, reason, now)
   local known
   local text = pause_text(scope)
   if text then known = hold_read(text) end
   if known and not probing then
-    -- Calls that were under way when it began tell nothing new.
+    -- Calls that were in flight when the hold began say nothing new.
     if known.ends > now and (known.probe ~= '-' or not named or known.ends > now + length) then return end
     if not named then length = math.max(known.length, length) end
   elseif known and not named then
@@ -574,7 +578,7 @@ local function hold_try(due, id, lease_us, now)
   end
 end
 
--- hold_untried lets the next job try, because this one was not called.
+-- hold_untried makes the next job the probe, because this one was not called.
 local function hold_untried(tries, now)
   for _, entry in ipairs(tries) do
     local scope, hold = entry[1], entry[2]
@@ -584,20 +588,20 @@ end
 
 local function unique_key(unique) return headgate .. 'unique:' .. unique end
 
--- free_key gives a key back that a job holds until it ends; unique is false or nil where it
--- holds none.
+-- free_key releases a key that a job holds until it ends. unique is false or nil if it holds
+-- none.
 local function free_key(id, unique)
   if unique and read('GET', unique_key(unique)) == id then plan('DEL', unique_key(unique)) end
 end
 
--- audit_add keeps what an operator did. The latest is the first.
+-- audit_add records what an operator did. The latest entry is the first.
 local MAX_AUDIT = 10000
 local function audit_add(text)
   plan('LPUSH', headgate .. 'audit', text)
   plan('LTRIM', headgate .. 'audit', 0, MAX_AUDIT - 1)
 end
 
--- Lanes that hold or held other than normal jobs stand in skips.
+-- The hash skips lists the lanes that hold or held jobs of high or low priority.
 local mixed
 local function has_bands()
   if mixed == nil then mixed = read('EXISTS', headgate .. 'skips') == 1 end
@@ -610,32 +614,32 @@ local function note_band(lane, position)
   mixed = true
 end
 
--- left is by how many jobs the plans of this script change a lane.
+-- left is by how many jobs the plans of this script change the length of a lane.
 local left = {}
 local function note_length(lane, n)
   left[lane] = (left[lane] or 0) + n
   undo(function() left[lane] = left[lane] - n end)
 end
 
--- A plan that is dropped changes no lane.
+-- A plan that is dropped does not change the length of its lane.
 local function keep_length(write)
   if write[1] == 'gather' and write[5] then left[write[5]] = left[write[5]] - write[6] end
 end
 
--- lane_drop takes a job out of its lane, in which it stands.
+-- lane_drop removes a job from its lane. The job must be in it.
 local function lane_drop(lane, id)
   left[lane], on_drop = (left[lane] or 0) - 1, keep_length
   gather('ZREM', lane_key(lane), id, lane, -1)
 end
 
--- lane_open puts a job into a lane that may have been empty.
+-- lane_open adds a job to a lane that may be empty.
 local function lane_open(lane, id, position)
   lane_push(lane, id, position)
   if endpoint_of(lane) then plan('SADD', headgate .. 'endpoints:' .. tenant_of(lane), lane) end
 end
 
--- lane_close forgets a lane that holds nothing any more. One that is left among
--- the blocked would be woken in place of another.
+-- lane_close removes an empty lane from all sets. A lane left in a blocked set would be woken
+-- in place of another.
 local function lane_close(lane, now)
   if lane_length(lane) + (left[lane] or 0) > 0 then return end
   lane_forget(lane)
@@ -646,7 +650,7 @@ local function lane_close(lane, now)
   for _, entry in ipairs(lane_limits(lane, now).permits) do plan('SREM', entry.blocked, lane) end
 end
 
--- to_lane puts a job (back) into its lane.
+-- to_lane puts a job into its lane, or back into it.
 local function to_lane(lane, id, position, now, at_once)
   plan('HSET', task_key(id), 'state', 'aggregating')
   lane_open(lane, id, position)

@@ -1,6 +1,6 @@
--- late.lua: the end of a run whose job was taken from its worker, which was silent
--- and lives. The run was no crash. If its call succeeded, the job is done, and is not
--- called again, whoever has it by now.
+-- late.lua: the end of a run whose job was taken from its worker, which did not answer but
+-- is alive. The run was not a crash. If its call succeeded, the job is done and is not
+-- called again, even if another worker has it now.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
@@ -11,8 +11,8 @@
 -- ARGV[6]   '1': the call succeeded
 -- ARGV[7]   its result
 -- ARGV[8]   its answer, ARGV[9] attempt, ARGV[10] took_us
--- Returns   1 when the job is done by it; 0 when nothing of it is to be noted, such as
---           of a job that was deleted and enqueued again
+-- Returns   1 if this call made the job done; else 0, for example if the job was deleted
+--           and enqueued again
 -- Bound: one job.
 -- Full memory: it makes all of its writes or none; the worker tries again.
 local now = clock()
@@ -33,7 +33,7 @@ local understood = attempt('job ' .. id, function()
     if task[1] == 'aggregating' or task[1] == 'retry' or task[1] == 'scheduled' then
       local set = task[1] == 'aggregating' and lane_key(task[2]) or asynq .. task[1]
       if not read('ZSCORE', set, id) then error('it is not where its state says, ' .. task[1], 0) end
-      -- A worker puts it away: no slot is needed.
+      -- A worker puts it away, and needs no slot for that.
       pend(id)
       if task[1] == 'aggregating' then
         lane_drop(task[2], id)
@@ -42,7 +42,7 @@ local understood = attempt('job ' .. id, function()
         plan('ZREM', set, id)
       end
     end
-    -- What it was released with is of no use any more, unless a run has begun with it.
+    -- The permits that it was released with are free, unless another run has begun with them.
     if task[1] ~= 'active' or not task[8] then free_permits(id, task[7], now) end
     free_key(id, task[6])
     count(headgate .. 'done', tenant, 1)

@@ -1,21 +1,21 @@
 -- lead.lua: which worker dispatches while there is little to do.
 --
--- A library behind hand.lua, for dispatch.lua. Of the workers that handle the same kinds
--- one leads, and the others stand by until its lead would end (lead.go). One with more jobs
--- in its hands than it should have alone lets all of them dispatch for a while.
+-- A library behind hand.lua, for dispatch.lua. Of the workers that handle the same kinds, one
+-- leads, and the others stand by until its lead would end (lead.go). A leader with more jobs
+-- than it should have alone makes all of them dispatch for a while.
 --
 --   lead:<kinds>  the worker that leads, or '*': all dispatch. It expires.
 local LEAD, LEAD_MS = headgate .. 'lead:' .. ARGV[7], tonumber(ARGV[13])
 local ALL_MS = 2 * LEAD_MS
 
--- lead is for how long another worker leads, ms; 0: the caller is to dispatch. busy is
--- whether it has too many jobs in its hands to lead.
+-- lead returns for how long another worker leads, in ms; 0: the caller is to dispatch. busy:
+-- the caller has too many jobs to lead.
 local function lead(busy)
   local leader, left
   attempt(LEAD, function() leader = read('GET', LEAD) end)
   if leader then left = read('PTTL', LEAD) end
-  -- One that would not end when a lead does was written before the clock was set back, or
-  -- by somebody else.
+  -- A lead that lasts longer than it can was written before the clock was set back, or by
+  -- something else.
   if not leader or left < 0 or left > (leader == '*' and ALL_MS or LEAD_MS) then leader, left = '', 0 end
   if busy then
     if leader ~= '*' then announces, announcement = headgate .. 'wake', 'all' end

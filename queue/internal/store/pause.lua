@@ -1,20 +1,20 @@
--- pause.lua: hold a scope of a queue, or let it go.
+-- pause.lua: pause a scope of a queue, or resume it.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2]   scope: an escaped tenant, '*' or 'k:'<kind>; of a resume also that of a hold
+-- ARGV[2]   scope: an escaped tenant, '*' or 'k:'<kind>; to resume also the scope of a hold
 -- ARGV[3]   until_us: 9e15 until it is resumed; 0: resume
 -- ARGV[4]   reason
 -- ARGV[5]   audit entry
 -- ARGV[6]   calendars as JSON, '' for none
 -- Returns   the pause before and after, as "until_us by reason"; '' for none
--- Bound: one scope, and the buckets that all share or those of one tenant.
+-- Bound: one scope, and either the shared buckets or those of one tenant.
 -- Full memory: it makes all of its writes or none.
 local now = clock()
 local pauses, scope, until_us = headgate .. 'pauses', ARGV[2], tonumber(ARGV[3])
 set_calendars(ARGV[6])
 
--- A provider's pause stops buckets, too.
+-- A pause from the provider stops buckets, too.
 local function start_buckets()
   local list = shared_limits(now)
   if scope ~= '*' then
@@ -46,7 +46,7 @@ if until_us > 0 then
 else
   if not string.find(scope, ':', 1, true) then start_buckets() end
   pause_end(scope)
-  -- The account of a kind may be held as well.
+  -- The account of a kind may have a hold, too.
   local kind = scope_kind(scope)
   local account = account_scope(kind or '')
   if kind and in_force(account) ~= '' then

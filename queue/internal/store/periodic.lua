@@ -1,10 +1,10 @@
--- periodic.lua: what was fired of each entry, for the scripts of periodic jobs.
+-- periodic.lua: which ticks of each entry were fired, for the scripts of periodic jobs.
 --
--- KEYS[1]   headgate:periodic:fired, a hash: id -> "F" or "F T queue": F was the last
---           tick that was fired, and T goes to the queue; '' -> the second until which
---           all was fired
--- What stands there of another type is replaced: no tick goes twice for that, for each
--- queue knows what was fired into it.
+-- KEYS[1]   headgate:periodic:fired, a hash: id -> "F" or "F T queue": F was the last tick
+--           that was fired, and T goes to the queue; '' -> the second until which everything
+--           was fired
+-- A value of another type is replaced. No tick goes twice because of that: each queue knows
+-- which ticks were fired into it.
 local function field(id)
   local text = redis.pcall('HGET', KEYS[1], id)
   if type(text) == 'table' then

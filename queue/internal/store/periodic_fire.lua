@@ -1,27 +1,27 @@
 -- periodic_fire.lua: enqueue the jobs of ticks, each tick once.
 --
--- Behind enqueue.lua, which is the function enqueue_jobs here and reads its
+-- It comes after enqueue.lua, which is the function enqueue_jobs here and reads its
 -- arguments from ARGV.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2]   n, the number of ticks
 -- ARGV[3..] n pairs: entry's id, tick (Unix second); then the n jobs as in enqueue.lua
--- Returns   for each tick what enqueue.lua says, or {0, 'fired', ''} when it went
---           before, or is too old to tell; {-5, fault} for all when the queue is damaged
+-- Returns   for each tick what enqueue.lua returns, or {0, 'fired', ''} if it was fired
+--           before or is too old to know; {-5, fault} for all if the queue is damaged
 -- Clock     TIME of this Redis
 --
--- headgate:{queue}:periodic, a sorted set, has the last tick of each entry that
--- went into this queue. It is written together with the job, so a tick is in it
--- if and only if its job was enqueued, whatever becomes of the job or the worker.
--- No tick goes when it is more than a day late, so what is older can be
--- forgotten: a process that was paused for longer is refused by the time alone.
+-- headgate:{queue}:periodic, a sorted set, has the last tick of each entry that was fired
+-- into this queue. It is written together with the job, so it contains a tick if and only
+-- if the tick's job was enqueued, whatever happens to the job or the worker. No tick is fired
+-- more than a day late, so older ones are deleted: a process that was paused for longer is
+-- refused because of the time alone.
 local given, n = ARGV, tonumber(ARGV[2])
 local width = (#given - 2 - 2 * n) / n
 local fence = headgate .. 'periodic'
 local oldest = tonumber(redis.call('TIME')[1]) - 25 * 3600
 local answers, firing, last = {}, {}, {}
--- The fence is the memory of what was fired, so enqueue.lua needs none.
+-- The fence remembers what was fired, so enqueue.lua does not need to.
 ARGV = {given[1], '', '0', '0'}
 
 local function fire(i)

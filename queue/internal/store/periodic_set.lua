@@ -1,11 +1,11 @@
--- periodic_set.lua: add or change a periodic job, or pause one that is there.
+-- periodic_set.lua: add or change a periodic job, or pause an existing one.
 --
 -- KEYS[1]   headgate:periodic
 -- ARGV[1]   id
 -- ARGV[2]   paused: 'true' or 'false'
--- ARGV[3]   the entry's JSON behind '{"since":N,"paused":B,', or '' to keep it
--- ARGV[4]   the part of it, from the start, that is its schedule
--- Returns   1; 0 when there is no entry to keep
+-- ARGV[3]   the entry's JSON after '{"since":N,"paused":B,', or '' to keep it
+-- ARGV[4]   the beginning of ARGV[3] that is its schedule
+-- Returns   1; 0 if there is no entry to keep
 -- Clock     TIME of this Redis
 -- The field '' counts changes, so that workers know when to read again.
 local id, paused, body, schedule = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -15,14 +15,14 @@ if body == '' then
   if not kept then return 0 end
   body, schedule = kept, ''
 end
--- Ticks before a change of the schedule, or of a pause, were not missed.
+-- Ticks before a change of the schedule, or during a pause, were not missed.
 local same = kept and string.sub(kept, 1, #schedule) == schedule
 if not same or (was == 'true' and paused == 'false') then
   since = redis.call('TIME')[1]
 end
 local entry = '{"since":' .. since .. ',"paused":' .. paused .. ',' .. body
 if entry ~= old then
-  redis.call('HINCRBY', KEYS[1], '', 1) -- first, for it raises where the count is no number
+  redis.call('HINCRBY', KEYS[1], '', 1) -- first, as it raises if the count is not a number
   redis.call('HSET', KEYS[1], id, entry)
 end
 return 1

@@ -1,34 +1,35 @@
 -- plan.lua: read, decide, write.
 --
--- Redis keeps what a script wrote before it raised. So no script of ours writes
--- while it decides: it plans its writes, and they are made in one last step, when
--- nothing can raise any more.
+-- Redis keeps what a script wrote before it raised. So scripts do not write while they
+-- decide: they plan their writes, which are made in one last step, when nothing can raise
+-- any more.
 --
---   read(command, key, ...)    a command that reads. It raises where the key holds
+--   read(command, key, ...)    runs a command that reads. It raises if the key holds
 --                              another type, as every command of Redis does.
---   plan(command, key, ...)    a write for the last step. It raises where the key
---                              holds another type, so that the last step cannot.
---   undo(fn)                   what to do should the latest plan be dropped
+--   plan(command, key, ...)    adds a write to the last step. It raises if the key holds
+--                              another type, so that the last step cannot.
+--   undo(fn)                   sets what to do if the latest plan is dropped
 --   count(key, field, n, drop) adds to a field of a hash in the last step
---   gather(command, key, id)   a write of one more word: those of one command and key go
---                              together, behind all other writes but push; XADD as a try
+--   gather(command, key, id)   adds a word to a write: the words of one command and key are
+--                              written together, after all other writes but push; XADD as
+--                              with try
 --   tally(key, n, ends)        adds to a counter that is a key of its own
---   try(command, key, ...)     a write that is not worth a failure: what Redis refuses in
---                              the last step is reported under the key
---   push(key, id)              adds to the left of a list in the last step, behind all else
---   attempt(what, decide)      decides about one thing. Where that raises, its plans
---                              are dropped, the fault is reported under the name
---                              `what`, the answer is false, and the script goes on.
---   attempt_job(id, decide, ...)  the same about a job; it also returns decide's answer
---   report(what, fault)        reports something that cannot be understood, once
---   finish(main)               runs a script: main decides, then the plans are made
+--   try(command, key, ...)     a write that may fail: if Redis refuses it in the last step,
+--                              that is reported under the key
+--   push(key, id)              adds to the left of a list in the last step, after all else
+--   attempt(what, decide)      decides about one thing. If decide raises, its plans are
+--                              dropped, the fault is reported under the name `what`,
+--                              attempt returns false, and the script continues.
+--   attempt_job(id, decide, ...)  the same for a job; it also returns what decide returns
+--   report(what, fault)        reports a fault
+--   finish(main)               runs a script: main decides, then the plans are performed
 --
--- Faults stand in the hash headgate:{queue}:faults, `what` -> "at_us text", for an
--- hour after the latest was seen.
+-- Faults are in the hash headgate:{queue}:faults, `what` -> "at_us text", until an hour after
+-- the latest one was seen.
 local MAX_FAULTS, MAX_FAULT, FAULTS_MS = 100, 300, 3600000
 
--- type_of is the type of the keys of a command, by its name; nil where it takes any.
--- It is no table, which Redis would make anew at every call of a script.
+-- type_of returns the type of the keys of a command, by its name; nil if it takes any type.
+-- It is not a table, because Redis would create that at every call of a script.
 local H, Z, L, R, S, G, X = 72, 90, 76, 82, 83, 71, 88
 local function type_of(command)
   local first = string.byte(command)
@@ -40,7 +41,7 @@ local function type_of(command)
   if first == X then return 'stream' end
 end
 
--- types holds the type of each key that was read or is planned to be written.
+-- types holds the type of each key that was read or will be written.
 local types = {}
 
 local function read(command, key, ...)
@@ -53,7 +54,7 @@ end
 
 local plans = {}
 
--- plan_words is plan for a command that is a table already.
+-- plan_words is plan for a command that is already a table.
 local function plan_words(write)
   local command, key = write[1], write[2]
   local is = type_of(command)
@@ -76,34 +77,34 @@ local function plan(command, key, ...)
   return plan_words(write)
 end
 
--- What a script remembers of its plans has to go with them.
+-- If a plan is dropped, what the script remembers of it has to be undone.
 local function undo(fn) plans[#plans].undo = fn end
 
--- A counter is not worth a failure: what is no number, or in no hash, is reported.
--- With drop a field that is not above 0 any more is deleted.
+-- A counter must not fail a script: if the field is not a number, or the key not a hash, that
+-- is reported. With drop, a field that falls to 0 or below is deleted.
 local function count(key, field, n, drop)
   plans[#plans + 1] = {'count', key, field, n, drop}
 end
 
--- tally adds to a counter of its own in the last step; ends is when it expires, Unix
--- seconds, nil for never.
+-- tally adds to a counter that is a key of its own, in the last step. ends is when the
+-- counter expires, in Unix seconds; nil for never.
 local function tally(key, n, ends) plans[#plans + 1] = {'tally', key, n, ends} end
 
 local function try(...) plans[#plans + 1] = {'try', ...} end
 
--- More words say what the plan did to what the script remembers, for on_drop.
+-- The words after id are for on_drop: they describe what the script remembers of the plan.
 local function gather(command, key, id, ...)
   if command ~= 'XADD' and types[key] ~= type_of(command) then
-    plan(command, key, id) -- looks at the key's type
+    plan(command, key, id) -- checks the key's type
     plans[#plans] = nil
   end
   plans[#plans + 1] = {'gather', command, key, id, ...}
 end
 
--- A queue of jobs is added to once, when all that they are is written.
+-- Ids are added to a list last, when everything about their jobs is written.
 local function push(key, id) gather('LPUSH', key, id) end
 
--- on_drop is what else there is to do about a plan that is dropped; nil for nothing.
+-- on_drop is called for each plan that is dropped; nil for nothing.
 local on_drop
 
 local faults
@@ -112,15 +113,16 @@ local function report(what, fault)
   faults[what] = fault
 end
 
--- fault_text is what pcall caught. Redis's own errors are tables.
+-- fault_text returns the text of what pcall caught. Redis's own errors are tables.
 local function fault_text(err)
   return type(err) == 'table' and (err.err or err[1]) or tostring(err)
 end
 
--- The caller reads the limits again and comes back: nothing is damaged.
+-- stale reports whether the caller has to read the limits again and repeat the call; nothing
+-- is damaged.
 local function stale(text) return string.sub(text, 1, 6) == 'STALE ' end
 
--- give_up drops what was planned since about something that cannot be understood.
+-- give_up drops the plans since `known` about something damaged, and reports it.
 local function give_up(what, err, known)
   for i = #plans, known + 1, -1 do
     if plans[i].undo then plans[i].undo() end
@@ -139,7 +141,7 @@ local function attempt(what, decide)
   return ok
 end
 
--- attempt_job is attempt for one of many jobs: decide(id, ...), whose answer it returns.
+-- attempt_job is attempt for one of many jobs. It also returns what decide(id, ...) returns.
 local function attempt_job(id, decide, ...)
   local known = #plans
   local ok, answer = pcall(decide, id, ...)
@@ -164,7 +166,7 @@ local function save_faults()
   redis.pcall('PEXPIRE', key, FAULTS_MS)
 end
 
--- before_writes is what else the last step does, first; nil for nothing.
+-- before_writes is what the last step does first; nil for nothing.
 local before_writes
 
 local function perform_try(...)
@@ -172,7 +174,7 @@ local function perform_try(...)
   if type(reply) == 'table' and reply.err then report(select(2, ...), fault_text(reply)) end
 end
 
--- append_entries adds to a stream, several texts to an entry, which are fields 1, 2, ...
+-- append_entries adds texts to a stream, several to an entry, as fields 1, 2, ...
 local MAX_ENTRIES, ENTRY = 5000, 8
 local function append_entries(words)
   for i = 3, #words, ENTRY do
@@ -182,9 +184,9 @@ local function append_entries(words)
   end
 end
 
--- announces is the channel on which the script's work is announced; nil: it is not. What
--- is said there is announcement, see announce.go. Where
--- that is not allowed, the workers look by themselves.
+-- announces is the channel on which the script's work is announced, nil for none, and
+-- announcement is the message; see announce.go. If publishing is not allowed, workers find
+-- the work by themselves.
 local announces, announcement = nil, ''
 
 local function perform()
@@ -221,7 +223,7 @@ local function perform()
       redis.call(unpack(write))
     end
   end
-  -- A job that is pushed is all that it is to be.
+  -- Lists come last, when everything else about their jobs is written.
   for pass = 1, 2 do
     for _, words in ipairs(order) do
       if (words[1] == 'LPUSH') == (pass == 2) then
@@ -256,9 +258,9 @@ local function perform()
   if announces then redis.pcall('PUBLISH', announces, announcement) end
 end
 
--- without_queue is what a script that runs by itself, again and again, answers where a
--- key of the whole queue cannot be understood. It has decided nothing then, and that is
--- among the faults: an error would be one at every run.
+-- without_queue is what a script that runs again and again returns if a key of the whole
+-- queue is damaged. It has decided nothing then, and the damage is among the faults. Raising
+-- would make an error of every run.
 local without_queue
 
 local function finish(main)

@@ -1,33 +1,33 @@
--- record.lua: what is remembered of what came of jobs: counts, the last events
--- of a queue, and for jobs that live on, a log of their own.
+-- record.lua: the record of how jobs ended: counts, the last events of a queue, and a log
+-- for each job that is not deleted.
 --
 -- A library behind lanes.lua. Keys, under headgate:{queue}:
 --
---   totals      hash: 'answer:'<class> -> calls that were answered so;
---               'outcome:'<outcome> -> runs that ended so, but for done, which is answer:ok
+--   totals      hash: 'answer:'<class> -> calls with this answer; 'outcome:'<outcome> ->
+--               runs that ended so, except done, which is answer:ok
 --   events      stream of the last runs that made a call or ended their job. An entry has
 --               up to 8 of them, each in a field: "ID KIND TENANT RUN" with tabs between;
 --               kind and tenant are escaped, RUN: see settle.lua, record
 --
--- On a task: hg_released "at_us limit", when it was last released and which limit
--- held it then; hg_log lines of at_us, what, attempt, limit, until_us, answer,
--- detail, with tabs between them, empty ones at the end left out.
+-- On a task: hg_released "at_us limit", when it was last released and which limit held it
+-- until then; hg_log lines of at_us, what, attempt, limit, until_us, answer, detail,
+-- separated by tabs, without empty ones at the end.
 local MAX_LOG, LOG_HEAD, MAX_DETAIL = 2048, 512, 200
 
--- first_run is hg_first of a run, which began when its job was released.
+-- first_run returns the hg_first of a run, which began when its job was released.
 local function first_run(released, now, owner)
   local at = released_read(released)
   return first_write(at or now, owner)
 end
 
--- event also counts what it tells.
+-- event adds a run to the events, and counts its answer and outcome.
 local function event(id, tenant, kind, outcome, answer, run)
   gather('XADD', headgate .. 'events', id .. '\t' .. kind .. '\t' .. tenant .. '\t' .. run)
   if answer ~= '' then count(headgate .. 'totals', 'answer:' .. answer, 1) end
   if outcome ~= 'done' then count(headgate .. 'totals', 'outcome:' .. outcome, 1) end
 end
 
--- clip cuts a text between two letters.
+-- clip cuts a text to `most` bytes, between two characters.
 local function clip(text, most)
   if #text <= most then return text end
   local last = most
@@ -40,12 +40,12 @@ local function log_line(at, what, attempt, limit, till, answer, detail)
   return (string.gsub(line, '\t+$', '')) .. '\n'
 end
 
--- log_add is a log with more lines. One that grows too long keeps its beginning
--- and its end: what was left out between them is one line.
+-- log_add returns a log with more lines. A log that grows too long keeps its beginning and
+-- its end; one line stands for those removed between them.
 local DROPPED = '\tdropped\n'
 local function log_add(known, lines)
   known = known or ''
-  if string.sub(known, -1) ~= '\n' then known = '' end -- it is none of ours
+  if string.sub(known, -1) ~= '\n' then known = '' end -- it is not a log
   local text = known .. lines
   if #text <= MAX_LOG then return text end
   local mark = string.find(text, DROPPED, 1, true)
@@ -60,8 +60,8 @@ local function log_add(known, lines)
   return string.sub(text, 1, head) .. (string.match(kept, '^%d+') or '0') .. DROPPED .. kept
 end
 
--- log_begin is the lines that come before a run's own: that it came into its lane,
--- where the log is new, and that it was released.
+-- log_begin returns the lines that come before a run's own: that the job came into its lane,
+-- if the log is new, and that it was released.
 local function log_begin(known, released, position)
   local lines = ''
   if (known or '') == '' and position then lines = log_line(position % BAND, 'enqueued') end

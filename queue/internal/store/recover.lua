@@ -1,16 +1,16 @@
--- recover.lua: take jobs from a worker that renews their leases no more, and send
--- them on their way.
+-- recover.lua: take jobs from a worker that does not renew their leases any more, and put
+-- them where they continue.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2..] four for each job: id, lease (its score when last seen, '' for none),
 --           owner when last seen ('' for none), ended '1': that worker is gone
 -- Bound: the caller passes at most 50 jobs.
--- Returns   how many jobs were taken; one whose lease or owner has changed is left alone.
+-- Returns   how many jobs were taken. A job whose lease or owner has changed is left alone.
 -- Full memory: it fails before its first write, which is one that needs memory.
 --
--- A run that was not settled is remembered in hg_lost: should its worker come back with the
--- end of the run, late.lua knows it.
+-- hg_lost records a run that was not settled. If its worker comes back with the end of the
+-- run, late.lua finds it there.
 local now = clock()
 local taken = 0
 local pausing = read('EXISTS', headgate .. 'pauses') == 1
@@ -27,8 +27,8 @@ local function take(id, seen, owner, ended)
     local _, _, position = slot_read(task[3])
     local crashes, called, fields = tonumber(task[5] or 0), task[6], {}
     local function set(name, value) fields[#fields + 1], fields[#fields + 2] = name, value end
-    -- A job that no gate had seen, or that was settled, cannot have hurt its worker.
-    -- For what follows of a crash see suspects.go.
+    -- A job that was not admitted by a gate, or that was settled, cannot have crashed its worker.
+    -- suspects.go explains what follows from a crash.
     if owner ~= '' and not task[4] then
       local counted = 0
       if ended == '1' and (crashes == 0 or called == 'alone' or (crashes == 1 and called)) then
@@ -51,14 +51,14 @@ local function take(id, seen, owner, ended)
       set('hg_log', log_add(task[10], log))
       set('hg_released', '')
     end
-    -- What it tried, another job tries.
+    -- Another job becomes the probe of the holds that it tried.
     local tries
     if pausing and task[2] and task[2] ~= '' then
       tries = select(3, paused_until(tenant_of(task[2]), kind_of(task[2]), endpoint_of(task[2]), id))
       if tries then hold_untried(tries, now) end
     end
     if task[4] or crashes >= 3 or not task[2] or task[2] == '' then
-      -- Only to be put away by a worker, or without a lane: no slot is needed.
+      -- A worker only has to put it away, or it has no lane: it needs no slot.
       pend(id)
     else
       to_lane(task[2], id, position or BAND + now, now, tries ~= nil)

@@ -1,7 +1,7 @@
--- resign.lua: a worker that ends gives up its lead, and all look at once.
+-- resign.lua: a worker that ends gives up its lead, and all others look at once.
 --
 -- KEYS[1]   headgate:{queue}:lead:<kinds>, see lead.lua
--- ARGV[1]   the worker, ARGV[2] the channel of the queue's workers, ARGV[3] what to say there
+-- ARGV[1]   the worker, ARGV[2] the channel of the queue's workers, ARGV[3] the message there
 -- Returns   1: it led; 0: it did not
 -- Full memory: it runs, as it only deletes.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end

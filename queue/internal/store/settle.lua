@@ -1,55 +1,57 @@
--- settle.lua: what came of calls, and where their jobs go, in one round trip for all.
+-- settle.lua: the results of calls, and where their jobs go, in one round trip for all.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2]   calendars as JSON, '' for none; 'none' where no limit is touched
+-- ARGV[2]   calendars as JSON, '' for none; 'none' if no limit is touched
 -- ARGV[3]   pickup_us: how long a worker usually takes to pick a job up
--- ARGV[4]   day, YYYY-MM-DD, of asynq's counters, and ARGV[5] when those of a day expire, Unix seconds
--- ARGV[6..] twelve for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why, actual, text, record,
---           to, message
+-- ARGV[4]   day of asynq's counters, YYYY-MM-DD, and ARGV[5] when those of a day expire, Unix
+--           seconds
+-- ARGV[6..] twelve for each job: id, owner, tenant, kind (both escaped), outcome, pause_us, why,
+--           actual, text, record, to, message
 --   outcome  'done'    the call succeeded: it must never be made again
---            'failed'  it ended for good without success: nor must this one, unless an
---                      operator runs it again; its slot is spent
---            'keep'    not called: the job keeps its slot for another worker, unless text says
---                      that it has 'passed'
---            'free'    failed: the slot is spent
---            'unsure'  likewise, and the provider may have acted on it
---            'refused' not called, or the provider did nothing: likewise, and this run
---                      was not the first
---            'alone'   about to be called with nothing beside it (see suspects.go)
---            'beside'  the same, or other calls may be under way meanwhile
---            'away'    its end is known, and what follows it is enqueued
+--            'failed'  it ended for good without success, and must not be called again
+--                      unless an operator retries it; its slot is used up
+--            'keep'    not called: the job keeps its slot for another worker, unless text
+--                      is 'passed'
+--            'free'    failed: the slot is used up
+--            'unsure'  the same, and the provider may have acted on it
+--            'refused' not called, or the provider did nothing: the slot is used up, and this
+--                      was not the first run
+--            'alone'   about to be called with no other call in flight (see suspects.go)
+--            'beside'  about to be called; other calls may be in flight
+--            'away'    its end is known, and its follow-ups are enqueued
 --   pause_us for how long from now the provider wants no calls; 0: it does not say so
---   why      who is to pause, and the provider's words: "tenant REASON", "account REASON" or
---            "endpoint REASON". A sign behind who makes it a hold: '=' until then, '+' with
---            growing pauses, '!' the same, and the endpoint could not be reached.
---            In front of it, of a probe: "?up " it was answered, "?none " it was not called
+--   why      what is to pause, and the provider's words: "tenant REASON", "account REASON" or
+--            "endpoint REASON". A sign after the first word makes it a hold: '=' for exactly
+--            this long, '+' with growing length, '!' the same, and the endpoint could not be
+--            connected to. Before it, for a probe: "?up " it got an answer, "?none " it was
+--            not called
 --   actual   what the call used of metered limits, "unit=n;...", or ''
---   text     of 'done': the result; of 'failed': "<outcome> <reason>"
---   record   of a run that ended: "<outcome> <answer> <attempt> <called_us> <took_us> <again_us>
---            <kept 1|0> <reason>", else ''; answer is empty when no call was made, again_us is
---            from now until the job may be tried again, kept: it is remembered once it is done
+--   text     for 'done': the result; for 'failed': "<outcome> <reason>"
+--   record   for a run that ended: "<outcome> <answer> <attempt> <called_us> <took_us> <again_us>
+--            <kept 1|0> <reason>", else ''. answer is empty if no call was made, again_us is
+--            from now until the job may be tried again, kept 1: the job is kept once it is done
 --   to       where it goes: 'gone' it is deleted; 'kept SECONDS' it is completed and kept;
---            'archived'; 'retry US FAILED' into the retry set until then, FAILED 1 or 0; 'lane'
---            back to its lane; '' it stays with the worker. One with follow-ups that ends
---            stays, too, until it is 'away'
---   message  the task as it is from then on; '' it is not changed
--- Returns   for each job 1, 2 when it ended and has follow-ups, or 0 when it is
---           not this worker's any more (then nothing was written), and with it 4 when
---           lanes of its tenant are to be asked anew, 8 when all are; and at last how
---           many lanes may go on
+--            'archived'; 'retry US FAILED' into the retry set for that long, FAILED 1 or 0;
+--            'lane' back to its lane; '' it stays with the worker. A job with follow-ups that
+--            ends stays, too, until it is 'away'
+--   message  the new message of the task; '' if it does not change
+-- Returns   for each job 1, 2 if it ended and has follow-ups, or 0 if it does not belong to
+--           this worker any more (then nothing was written); plus 4 if the lanes of its tenant
+--           are to be swept, or 8 if all lanes are. The last number is how many lanes were woken
 -- Bound: 100 jobs.
--- Full memory: it runs (allow-oom): most jobs are deleted by it, and the others grow by a
--- reason, a result and a log, which are bounded.
+-- Full memory: it runs (allow-oom): it deletes most jobs, and the others grow by a reason, a
+-- result and a log, which are bounded.
 local now = clock()
--- Jobs end also where the limits cannot be understood.
+-- Jobs end even if the limits are damaged.
 if ARGV[2] ~= 'none' then attempt('limits', function() set_calendars(ARGV[2]) end) end
 local results, woken = {}, 0
 
--- So many tenants whose calls could not connect hold an endpoint for all.
+-- How many tenants' calls must fail to connect before an endpoint is held for all.
 local MAX_UNREACHABLE = 3
 
--- hold_scope holds back what failed, and answers its scope.
+-- hold_scope begins a hold of what failed, and returns its scope; and the scope of the
+-- endpoint for all tenants, if calls could not connect to it.
 local function hold_scope(who, sign, lane, tenant, kind, length, reason, tries)
   local endpoint = endpoint_of(lane)
   local function hold(scope)
@@ -76,8 +78,8 @@ local function hold_scope(who, sign, lane, tenant, kind, length, reason, tries)
   return scope, host_scope(endpoint)
 end
 
--- tried ends the holds that a probe tried, but those that it began anew, and answers
--- which lanes are to be asked anew: 0, 4 those of its tenant, 8 all.
+-- tried ends the holds whose probe the job was, except those that it began again. It returns
+-- which lanes are to be swept: 0 none, 4 those of its tenant, 8 all.
 local function tried(tries, came, scope, host)
   local ask = 0
   for _, entry in ipairs(tries) do
@@ -96,7 +98,7 @@ local function tried(tries, came, scope, host)
   return ask
 end
 
--- The tenant's own buckets stop, or those that all share.
+-- hold_back stops the buckets of the tenant, of the endpoint, or those that all share.
 local function hold_back(lane, tenant, length, who, sign, reason)
   local limits, list = lane_limits(lane, now), {}
   if who == 'account' then
@@ -106,14 +108,14 @@ local function hold_back(lane, tenant, length, who, sign, reason)
       if (who == 'endpoint' and entry.endpoints) or (who ~= 'endpoint' and entry.tenants) then list[#list + 1] = entry end
     end
   end
-  -- Buckets stop a little longer: the first calls are in workers' hands when they
-  -- may go, and none catches up with the one before it.
+  -- Buckets stop a little longer, so that the first calls are in workers' hands when they may
+  -- go, and none catches up with the one before it.
   pause_all(list, now, now + length + tonumber(ARGV[3]), reason)
   if sign == '' then pause(who == 'account' and '*' or tenant, now + length, 'provider', reason) end
 end
 
--- pauses_of does what a job's end says about pauses, and answers which lanes are to be
--- asked anew.
+-- pauses_of begins and ends pauses as the end of a job requires, and returns which lanes are
+-- to be swept.
 local function pauses_of(lane, tenant, kind, id, length, why, wanted)
   local came, rest = string.match(why, '^%?(%a+) (.*)$')
   local who, sign, reason = string.match(rest or why, '^(%a+)([=+!]?) (.*)$')
@@ -121,7 +123,7 @@ local function pauses_of(lane, tenant, kind, id, length, why, wanted)
   if came then tries = select(3, paused_until(tenant, kind, endpoint_of(lane), id)) end
   if length > 0 and who and wanted then
     if sign ~= '' then scope, host = hold_scope(who, sign, lane, tenant, kind, length, reason, tries) end
-    -- A provider that is down is not too slow: its limits stay as they are.
+    -- A provider that is down does not mean that calls are too fast: its limits stay as they are.
     if sign == '' or (sign == '=' and who == 'endpoint') then hold_back(lane, tenant, length, who, sign, reason) end
   end
   if not tries then return 0 end
@@ -133,8 +135,8 @@ local function pauses_of(lane, tenant, kind, id, length, why, wanted)
   return ask
 end
 
--- log_run is the log of a job with the run that ended. What a call said stands
--- beside its answer; why there was none, beside what follows.
+-- log_run returns the log of a job with the run that ended. The reason is beside the answer
+-- if a call was made, otherwise beside what follows.
 local function log_run(known, released, position, length, why, run)
   local lines, rest = log_begin(known, released, position), run.reason
   if run.answer ~= '' then
@@ -158,7 +160,7 @@ local function log_run(known, released, position, length, why, run)
   return log_add(known, lines)
 end
 
--- go plans where a job goes that leaves its worker.
+-- go plans where a job that leaves its worker goes.
 local leaving, deleted = {}, {}
 local processed, failures = 0, 0
 local function unleave()
@@ -170,7 +172,7 @@ local function go(id, task, failed_now, to, msg, lane, c, position)
   local key = task_key(id)
   try('LREM', asynq .. 'active', -1, id)
   local state
-  -- What asynq's own client locked for a task is free when the task is done.
+  -- The lock that asynq's own client took for a task is released when the task is done.
   if what == 'gone' or what == 'kept' then unlock(id, task.lock) end
   if what == 'gone' then
     deleted[#deleted + 1] = key
@@ -179,7 +181,7 @@ local function go(id, task, failed_now, to, msg, lane, c, position)
     plan('ZADD', asynq .. 'completed', int(math.floor(now / 1000000) + tonumber(n)), id)
   elseif what == 'archived' then
     archive_add(id, now)
-    -- Without its mark it is called again, should an operator want that.
+    -- Without its mark it is called again if an operator retries it.
     if failed_now or task.done == '0' then
       plan('HDEL', key, 'hg_done')
       count(key, 'hg_ends', 1)
@@ -205,8 +207,8 @@ local function go(id, task, failed_now, to, msg, lane, c, position)
   if what == 'archived' or what == 'retry' then failures = failures + 1 end
 end
 
--- task_read reads what every settlement asks of a task, and task_read_rest what those
--- ask that are no plain end.
+-- task_read reads the fields that every settlement needs, and task_read_rest those for all
+-- but a plain success.
 local function task_read(key)
   local t = read('HMGET', key, 'state', 'hg_owner', 'hg_done', 'group', 'hg_permits', 'hg_slot', 'hg_unique', 'hg_next', 'hg_deadline', 'unique_key')
   return {
@@ -219,8 +221,8 @@ local function task_read_rest(key, task)
   task.released, task.log, task.first, task.cost, task.costs, task.marks, task.crashes, task.called = unpack(t, 1, 8)
 end
 
--- settle_one plans what becomes of one job, and answers whether it is still this
--- worker's, and whether others follow it.
+-- settle_one plans everything for one job. It returns 0 if the job does not belong to this
+-- worker any more, and otherwise the answer of this script for the job.
 local function settle_one(id, owner, tenant, kind, outcome, length, why, actual, text, record, to, msg)
   local key = task_key(id)
   local task = task_read(key)
@@ -241,7 +243,7 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
   local fields = {}
   local function set(name, value) fields[#fields + 1], fields[#fields + 2] = name, value end
   if outcome == 'unsure' then set('hg_unsure', '1') end
-  -- When it was released is when its first run began whose call may have been made.
+  -- Its first run whose call may have been made began when it was released.
   if (outcome == 'unsure' or outcome == 'free' or outcome == 'failed') and not task.first then set('hg_first', first_run(task.released, now, owner)) end
   local spent = outcome == 'refused' or outcome == 'unsure' or outcome == 'free'
   if outcome == 'done' and new then
@@ -257,7 +259,7 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
       set('hg_released', '')
     end
     if task.crashes and run and run.answer ~= '' then
-      -- Its call came to an end. That earlier ones did not stays known.
+      -- Its call ended. hg_unsure still says that earlier ones did not.
       set('hg_crashes', '0')
       plan('HDEL', key, 'hg_beside')
     end
@@ -280,7 +282,7 @@ local function settle_one(id, owner, tenant, kind, outcome, length, why, actual,
     event(id, tenant, kind, run.outcome, run.answer, record)
   end
   if to ~= '' and not follows then go(id, task, outcome == 'failed' and new, to, msg, lane, kept, position) end
-  -- The job has ended whatever becomes of this.
+  -- The job has ended, whatever happens here.
   if actual ~= '' and new then
     attempt('lane ' .. lane, function()
       correct_all(lane_limits(lane, now).all, now, slot, costs_read(task.cost, task.costs), costs_read('0', actual), task.marks)

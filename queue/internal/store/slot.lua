@@ -1,16 +1,16 @@
--- slot.lua: a slot for a job that a worker holds and that has none (any more).
+-- slot.lua: give a slot to a job that a worker holds and that has none, or none any more.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
--- ARGV[2]   near_us: how far ahead of now the slot may lie
--- ARGV[3]   pickup_us: how long after its earliest moment the call may still go
+-- ARGV[2]   near_us: how far ahead of now the slot may be
+-- ARGV[3]   pickup_us: how long after its earliest moment the call may still begin
 -- ARGV[4]   calendars as JSON, '' for none
 -- ARGV[5..] id, owner, tenant, attributes, kind, cost, costs (as for enqueue), and lease_us:
 --           how long the call of a probe may take
--- Returns   {answer, earliest_us, latest_us, now_us}, of 'go' also {flags}: 2 and 4, see
---           dispatch.lua; and of 'park' {reason, limit}
---   answer  'go' | 'park' its slot is far: back to the lane | 'gone' not this
---           worker's any more | 'done' and 'failed' an earlier run has ended it
+-- Returns   {answer, earliest_us, latest_us, now_us}; for 'go' also {flags}: 2 and 4, see
+--           dispatch.lua; for 'park' also {reason, limit}
+--   answer  'go' | 'park' its slot is too far ahead: it is back in its lane | 'gone' it does
+--           not belong to this worker any more | 'done' and 'failed' an earlier run ended it
 --   reason  'pause' | 'window' | 'limit' or 'concurrency', and the limit's name
 -- Bound: one job, and the limits of its lane.
 -- Full memory: it runs (allow-oom). It replaces a slot, or sends a job back to its lane.
@@ -19,20 +19,21 @@ local id, owner, tenant, attributes, kind = unpack(ARGV, 5, 9)
 local near, latest, lease = now + tonumber(ARGV[2]), now + tonumber(ARGV[3]), tonumber(ARGV[12])
 local key = task_key(id)
 
--- held_by is why a job goes back to its lane: the reason, the limit, and when it may go.
+-- held_by returns why a job goes back to its lane: the reason, the limit, and when it may go.
 local function held_by(job)
-  if job.paused > near then return 'pause', '', int(job.own) end -- a pause of the provider's stops buckets, too
+  if job.paused > near then return 'pause', '', int(job.own) end -- a pause from the provider stops buckets, too
   if job.blocked then return 'concurrency', job.blocked.name, '' end
   if not job.binding.spec then return 'window', '', int(job.own) end
   return 'limit', job.binding.name, int(job.own)
 end
 
--- go plans a slot, and returns the reply; nil and why, where it is far.
+-- go plans a slot, and returns the reply; if the slot is too far ahead, it returns nil and
+-- what held_by returns.
 local function go(job, lane)
   set_calendars(ARGV[4])
   local limits = lane_limits(kind_of(lane) and lane or lane_of_kind(lane, kind), now)
-  -- Its slot was missed. Where nothing was given after it, it moves to now, and
-  -- only the time since is lost.
+  -- Its slot was missed. If no later slot was given, it moves to now, and only the time since
+  -- is lost.
   if job.missed > 0 then refund_all(limits.all, now, job.missed, job.costs, job.marks) end
   slot_ask(job, limits, limits.all, true, now)
   if job.blocked or job.own > near then return nil, held_by(job) end
@@ -42,8 +43,8 @@ local function go(job, lane)
   return {'go', int(job.own), int(c), int(now), ((job.due or job.tries) and 2 or 0) + (job.permits ~= '' and 4 or 0)}
 end
 
--- park sends a job back to its lane. asynq's retry set is only the way: the group says
--- where the job belongs.
+-- park sends a job back to its lane. asynq's retry set is only the way: the group names the
+-- lane.
 local function park(job, lane, why, limit, till)
   local log = log_add(job.log, log_begin(job.log, job.released, job.enqueued) .. log_line(now, 'parked', '', limit, till, '', why))
   plan('HSET', key, 'group', lane, 'hg_slot', slot_write(0, 0, job.position), 'hg_log', log, 'hg_released', '')
@@ -52,8 +53,8 @@ local function park(job, lane, why, limit, till)
   return {'park', 0, 0, int(now), why, limit}
 end
 
--- lane_for is the lane of the job. One of asynq's own client may stand in a lane that does
--- not say its receiver.
+-- lane_for returns the lane of the job. A job of asynq's own client may be in a lane whose
+-- name does not contain its receiver.
 local function lane_for(group)
   local lane = group ~= '' and group or nil
   if lane and (endpoint_of(lane) or not string.find(';' .. attributes, ';endpoint=', 1, true)) then return lane end
@@ -78,7 +79,7 @@ local understood = attempt('job ' .. id, function()
 end)
 if not understood then return {'gone', 0, 0, int(now)} end
 if reply then return reply end
--- Where its limits cannot be understood it goes back to its lane, and waits there.
+-- If its limits are damaged, it goes back to its lane, and waits there.
 local why, limit, till
 if not attempt('lane ' .. lane, function() reply, why, limit, till = go(job, lane) end) then why, limit, till = 'limit', '', '' end
 return reply or park(job, lane, why, limit, till)

@@ -1,21 +1,21 @@
--- sweep.lua: look again at lanes, a slice at a time.
+-- sweep.lua: look at lanes again, a slice at a time.
 --
--- A lane waits for the moment that its limits named when they were last asked. Limits
--- that were changed, a pause that was ended or a clock that was set back make that
--- wrong, and foreign producers add lanes that dispatch does not know. Each lane of the
--- slice that is not in line is asked anew and put where it belongs. The sweep of the
--- worker also mends counts of waiting jobs and permits of jobs that asynq's tools took
--- away, and forgets pauses that are over.
+-- A lane waits for the moment that its limits named when they were last asked. That moment
+-- is wrong after limits were changed, a pause was ended or the clock was set back; and other
+-- producers add lanes that the dispatcher does not know. Each lane of the slice that is not
+-- ready is asked again and put where it belongs. The sweep of a worker also corrects the
+-- counts of waiting jobs and the permits of jobs that asynq's tools took away, and deletes
+-- pauses that are over.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2]   cursor: where the last slice ended, '0' to begin
 -- ARGV[3]   calendars as JSON, '' for none
 -- ARGV[4]   the tenant whose lanes are asked, escaped; '' for all
--- ARGV[5]   '1': also mend counts and permits
+-- ARGV[5]   '1': also correct counts and permits, and delete pauses
 -- Returns   {cursor, moved}
--- Bound: a slice is some 100 lanes of up to 16 limits, or 2,000 names of which those of
--- one tenant are asked.
+-- Bound: a slice has some 100 lanes of up to 16 limits; for one tenant 2,000 names, of which
+-- only its lanes are asked.
 -- Full memory: it makes all of its writes or none; a later sweep tries again.
 local now = clock()
 without_queue = {'0', 0}
@@ -24,7 +24,7 @@ local tenant_wanted, mends = ARGV[4], ARGV[5] == '1'
 local SOON_US = 1000000
 local moved = 0
 
--- ask is the moment at which the first job of a lane may go, or the limit that blocks it.
+-- ask returns when the first job of a lane may go, the limit that blocks it, and its limits.
 local function ask(lane, id)
   local task = read('HMGET', task_key(id), 'hg_cost', 'hg_costs', 'hg_permits', 'msg')
   local job, limits = {costs = costs_read(task[1], task[2]), permits = task[3]}, job_limits(lane, task[4] or '', now)
@@ -63,9 +63,9 @@ local function mend(lane)
   end
 end
 
--- The count of a tenant is the sum of its lanes, where they differ by kind and endpoint
--- alone. So all kinds have to be known, of those that are new all of the slice, before
--- one is summed. Of more endpoints than these none are summed.
+-- The count of a tenant is the sum of its lanes, if these differ only by kind and endpoint.
+-- So all kinds have to be known, including the new ones of the whole slice, before a tenant
+-- is summed. A tenant with more than MAX_ENDPOINTS endpoints is not summed.
 local MAX_ENDPOINTS = 100
 local kinds, known, summed = {}, {}, {}
 local function parts_of(lane)

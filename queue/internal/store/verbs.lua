@@ -1,20 +1,20 @@
--- verbs.lua: look at a slice of a queue's jobs, and do an operator's verb to
--- those that match.
+-- verbs.lua: look at a slice of a queue's jobs, and apply an operator's verb to those that
+-- match.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
 -- ARGV[2]   verb: 'cancel' | 'run' | 'retry' | 'delete'
--- ARGV[3]   '1': change nothing, only count
+-- ARGV[3]   '1': a dry run, which only counts
 -- ARGV[4]   place: 'lanes' | 'scheduled' | 'retry' | 'pending' | 'active' | 'archived'
 --           | 'archive' | 'id' one job, wherever it is
--- ARGV[5]   cursor: where the slice before ended, '' to begin
--- ARGV[6]   most: jobs to look at
+-- ARGV[5]   cursor: where the last slice ended, '' to begin
+-- ARGV[6]   most: the maximum number of jobs to look at
 -- ARGV[7]   tenant (escaped), '' for any
 -- ARGV[8]   kind, '' for any
--- ARGV[9]   began_us: of the archived jobs, those archived since are left alone, or
---           one that fails again at once would be retried for ever
+-- ARGV[9]   began_us: jobs archived after this are left alone; otherwise a job that fails
+--           again at once would be retried forever
 -- ARGV[10]  reason, for jobs that are cancelled
--- ARGV[11]  audit entry, all but its end: the count and '}'
+-- ARGV[11]  audit entry without its end, which is the count and '}'
 -- ARGV[12]  count so far
 -- ARGV[13]  calendars as JSON, '' for none
 -- ARGV[14]  which archived jobs: words of failures_wanted in message.lua, '' for any
@@ -23,18 +23,19 @@
 --           state of the one job}
 -- Bound: `most` jobs, and 2 MiB of their messages.
 -- Full memory: it makes all of its writes or none.
--- Each job moves at once from where it was to where it goes.
+-- Each job moves in one step from where it was to where it goes.
 local now = clock()
 local verb, dry, place, cursor, most = ARGV[2], ARGV[3] == '1', ARGV[4], ARGV[5], tonumber(ARGV[6])
 local tenant_wanted, kind_wanted, began, wanted = ARGV[7], ARGV[8], tonumber(ARGV[9]), failures_wanted(ARGV[14])
 set_calendars(ARGV[13])
 
 local looked, matched, late, held, bytes = 0, 0, 0, 0, 0
-local MAX_BYTES = 2097152 -- of messages: reading and writing a large one takes its time
+local MAX_BYTES = 2097152 -- of messages: reading and writing large ones takes time
 
 local function full() return looked >= most or bytes >= MAX_BYTES end
 
--- What a verb finds where it may act. Elsewhere it only says that it came too late.
+-- acts has the states in which a verb acts on a job, and comes_late those in which it only
+-- counts the job as too late.
 local acts = {
   cancel = {aggregating = true, scheduled = true, retry = true, pending = true},
   run = {aggregating = true, scheduled = true, retry = true},
@@ -44,9 +45,9 @@ local acts = {
 local comes_late = {cancel = {active = true}, run = {pending = true, active = true}, retry = {}, delete = {}}
 
 local pausing = read('EXISTS', headgate .. 'pauses') == 1
--- take_out takes a job from where it waits; false when it is not there. Of the
--- pending list only a mark is left for now: taking out of its middle costs as
--- much for one as for many.
+-- take_out removes a job from where it waits, and returns false if it is not there. In the
+-- pending list a mark replaces it for now: one command removes all marks, and takes as long
+-- as removing one job.
 local MARK = '\0'
 local marked = 0
 local function take_out(id, task, at)
@@ -71,7 +72,7 @@ local function take_out(id, task, at)
   return true
 end
 
--- attempts is how many calls of a job failed, and log_of its log with one more line.
+-- attempts returns how many calls of a job failed, and log_of its log with one more line.
 local function attempts(task) return math.max(message_read(task.msg).retried - tonumber(task.base or 0), 0) end
 
 local function log_of(task, line)
@@ -98,14 +99,14 @@ function verbs.cancel(id, task)
       'hg_log', log, 'hg_released', '')
     archive_add(id, now)
   end
-  -- What was taken for a call that will not be made is given back.
+  -- The permits of a call that will not be made are given back.
   if c > 0 then refund_all(lane_limits(task.lane, now).all, now, c, task.costs, task.marks) end
 end
 
 function verbs.run(id, task)
   local _, c, position = slot_read(task.slot)
   local limits = lane_limits(task.lane, now)
-  blocked_by(limits, now) -- opens what is taken below
+  blocked_by(limits, now) -- opens the buckets that are used below
   for _, entry in ipairs(limits.all) do
     if entry.spec then limit_left(entry.spec, bucket(entry, now), now) end
   end
@@ -125,23 +126,23 @@ function verbs.run(id, task)
   end
 end
 
--- A job that is retried stands behind all that waits, among those of its priority.
+-- A retried job goes behind all waiting jobs of its priority.
 function verbs.retry(id, task)
   local key = task_key(id)
   if task.done == '1' then
-    -- Its call succeeded, and is never made again: only what follows it is.
+    -- Its call succeeded, and is never made again: only its follow-ups are enqueued.
     return pend(id)
   end
   plan('HDEL', key, 'hg_done', 'hg_error', 'hg_outcome', 'hg_crashes', 'hg_beside', 'hg_called', 'hg_lost', 'hg_owner')
   local m = message_read(task.msg)
   if m.retry < 2147483647 then
-    -- Of asynq's own client: asynq itself counts its retries.
+    -- A job of asynq's own client: asynq itself counts its retries.
     plan('HSET', key, 'msg', message_unretried(task.msg))
     m.retried = 0
   end
   plan('HSET', key, 'hg_base', int(m.retried), 'hg_log', log_of(task, log_line(now, 'operator', '', '', '', '', 'retry')))
   free_permits(id, task.permits, now)
-  -- Its key is its own again, unless another job has it by now.
+  -- It holds its key again, unless another job has it by now.
   if task.unique then plan('SET', unique_key(task.unique), id, 'NX', 'PX', int(KEY_MS)) end
   local deadline = tonumber(read('HGET', key, 'hg_deadline'))
   if deadline then plan('ZADD', headgate .. 'deadlines', int(deadline), id) end
@@ -169,11 +170,11 @@ local function task_read(id)
   }
 end
 
--- visit does the verb to one job if it matches, and says whether the job left
--- its place. expected is the state of what stands there, or nil for any.
+-- visit_one applies the verb to a job if it matches, and returns whether the job left its
+-- place. expected is the state that a job in this place has, or nil for any.
 local function visit_one(id, expected, position, at)
   local task = task_read(id)
-  if not task or (expected and task.state ~= expected) then return false end -- a ghost: asynq's tools were here
+  if not task or (expected and task.state ~= expected) then return false end -- asynq's tools moved or deleted it
   local may = acts[verb][task.state]
   if not may and not comes_late[verb][task.state] then return false end
   local rewrites = not dry and (verb == 'cancel' or verb == 'retry')
@@ -186,7 +187,7 @@ local function visit_one(id, expected, position, at)
   task.lane, task.position = task.group ~= '' and task.group or task_lane(task.msg), position
   local tenant = tenant_of(task.lane)
   if tenant_wanted ~= '' and tenant ~= tenant_wanted then return false end
-  -- What has ended is only to be put away, and cannot be taken back.
+  -- A job that has ended only has to be put away, and cannot be taken back.
   if not may or (task.done and task.state ~= 'archived') then
     late = late + 1
     return false
@@ -210,7 +211,7 @@ end
 
 local seen = {}
 local function visit(id, expected, position, at)
-  if seen[id] then return false end -- damaged: it stands here twice
+  if seen[id] then return false end -- damaged: the list has it twice
   seen[id] = true
   local left = false
   attempt('job ' .. id, function() left = visit_one(id, expected, position, at) end)
@@ -218,7 +219,7 @@ local function visit(id, expected, position, at)
   return left
 end
 
--- behind lists what stands behind the cursor, "score id", in a sorted set.
+-- behind returns up to n jobs after the cursor, "score id", of a sorted set.
 local function behind(set, n)
   local score, id = string.match(cursor, '^(%S+) (.*)$')
   if score then
@@ -231,7 +232,7 @@ local function behind(set, n)
   return read('ZRANGEBYSCORE', set, score or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, n)
 end
 
--- walk visits a sorted set; true: all of it. The cursor stays at the last job
+-- walk visits a sorted set, and returns true at its end. The cursor stays at the last job
 -- that was left in place.
 local function walk(set, expected, latest)
   local n = most - looked
@@ -247,8 +248,8 @@ local function walk(set, expected, latest)
   return #entries < 2 * n
 end
 
--- walk_list visits a list from its left, where asynq adds: what comes meanwhile
--- shifts it to the right, so that some are looked at twice and none is missed.
+-- walk_list visits a list from its left, where asynq adds. Jobs that come meanwhile shift it
+-- to the right, so that some are looked at twice and none is missed.
 local function walk_list(list, expected)
   local first = tonumber(cursor) or 0
   local ids = read('LRANGE', list, first, first + most - 1)
@@ -292,7 +293,7 @@ else
 end
 
 if matched > 0 and not dry then
-  -- One entry for all slices of a verb: it says at any time how far that came.
+  -- All slices of a verb have one entry, which always shows the count so far.
   local before = tonumber(ARGV[12])
   if before > 0 then plan('LREM', headgate .. 'audit', 1, ARGV[11] .. int(before) .. '}') end
   audit_add(ARGV[11] .. int(before + matched) .. '}')

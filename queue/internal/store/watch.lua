@@ -1,15 +1,15 @@
--- watch.lua: who looks for dead workers of a queue: one worker at a time.
+-- watch.lua: choose the worker that looks for dead workers of a queue: one at a time.
 --
 -- KEYS[1]   headgate:{queue}:watcher: id of the worker that watches
 -- ARGV[1]   queue
 -- ARGV[2]   id of the worker that asks
 -- ARGV[3]   lasts_ms: for how long it watches unless it asks again
--- Returns   0: the caller watches; else for how long another worker does, ms
--- Full memory: it fails, as the renewals of leases do. A watcher that is refused
--- knows that the workers were refused, too.
+-- Returns   0: the caller watches; else for how long another worker does, in ms
+-- Full memory: it fails, as the renewals of leases do. So a watcher that is refused knows
+-- that the other workers were refused, too.
 local watcher
--- What is no id of a worker is replaced by one, and so is a watch that would not end when
--- a watch does: the clock was set back, or somebody else wrote it.
+-- A value of another type is replaced, and so is a watch that lasts longer than it can: the
+-- clock was set back, or something else wrote it.
 attempt(KEYS[1], function() watcher = read('GET', KEYS[1]) end)
 if watcher and watcher ~= ARGV[2] then
   local left = read('PTTL', KEYS[1])
