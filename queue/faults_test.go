@@ -126,7 +126,7 @@ func TestWorkerLogsFaults(t *testing.T) {
 	client := r.server.Client()
 	client.Set(t.Context(), store.Key(r.queue, "waiting"), "x", 0)
 	r.run(t)
-	until(t, "logged", func() bool { return strings.Contains(logged.String(), "a script found what it cannot understand") })
+	until(t, "logged", func() bool { return strings.Contains(logged.String(), "a script found damaged data in Redis") })
 	client.Del(t.Context(), store.Key(r.queue, "waiting")) // or the end of the worker is logged as a failure
 }
 

@@ -126,7 +126,7 @@ func TestOverrideThatDoesNotFit(t *testing.T) {
 		why    string // it is not in force; "": it is
 	}{
 		{[]limits.Limit{calls}, "rate: a concurrency has none"},
-		{nil, "the queue has no such limit any more"},
+		{nil, "the queue no longer has this limit"},
 		{[]limits.Limit{shared}, "all tenants share this limit, so it cannot differ for one of them"},
 		{[]limits.Limit{perTenant(7)}, ""},
 	} {

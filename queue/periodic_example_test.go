@@ -34,7 +34,7 @@ func ExampleSetPeriodic() {
 		fmt.Println(entry.ID, entry.Spec, entry.Zone, entry.LastFired.IsZero(), entry.Next.UTC().Minute())
 	}
 	// Output:
-	// zone: it is required, such as Europe/Berlin or UTC
+	// zone: it is required; write a name such as Europe/Berlin or UTC
 	// job.tenant: it is empty
 	// morning-report 30 7 * * mon-fri Europe/Berlin true 30
 }

@@ -192,6 +192,6 @@ func TestLimitsCommandsOfOverridesNotInForce(t *testing.T) {
 	publish(limits.Limit{Per: []string{"tenant"}, Name: "tenant", Algorithm: throttle.Concurrency, Concurrency: 3})
 	check("override (rate 50/s, by ann) is not in force: rate: a concurrency has none", show...)
 	publish()
-	check("override (rate 50/s, by ann) is not in force: the queue has no such limit any more", show...)
+	check("override (rate 50/s, by ann) is not in force: the queue no longer has this limit", show...)
 	check("queue calls has no limit tenant any more: the override of tenant acme is cleared", clear...)
 }

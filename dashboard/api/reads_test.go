@@ -146,7 +146,7 @@ func TestLimits(t *testing.T) {
 	r.want(200, `"cleared":false`, "DELETE", limit, `{"reason":"it is over"}`)
 
 	for body, want := range map[string]string{
-		`{"reason":"x"}`:                                                         "nothing of it changes",
+		`{"reason":"x"}`:                                                         "the change is empty",
 		`{"rate":"fast","reason":"x"}`:                                           `"field":"rate"`,
 		`{"rate":"1/s"}`:                                                         `"field":"reason"`,
 		`{"concurrency":3,"reason":"x"}`:                                         "",

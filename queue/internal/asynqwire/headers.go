@@ -1,6 +1,6 @@
 package asynqwire
 
-// Headers of our tasks, beside asynq's own fields.
+// Headers of Headgate's tasks, beside asynq's own fields.
 const (
 	HeaderTenant      = "headgate-tenant"
 	HeaderPriority    = "headgate-priority"
@@ -9,7 +9,7 @@ const (
 	HeaderCosts       = "headgate-costs"
 	HeaderAttributes  = "headgate-attributes"
 	HeaderDeadline    = "headgate-deadline"
-	HeaderKept        = "headgate-kept" // there when the job is remembered once it is done: asynq does not tell its handlers
+	HeaderKept        = "headgate-kept" // present if the job is kept once it is done: asynq does not tell its handlers
 
 	// Of a job that follows another.
 	HeaderParent       = "headgate-parent"
@@ -21,5 +21,5 @@ const (
 	HeaderTick     = "headgate-tick"
 )
 
-// NoTenant is who a task of asynq's own client stands for when it does not say.
+// NoTenant is the tenant of a task of asynq's own client that names none.
 const NoTenant = "default"

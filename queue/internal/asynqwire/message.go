@@ -1,5 +1,5 @@
-// Package asynqwire knows asynq's keys, messages and heartbeats. Nothing else of Headgate does;
-// TestAsynqContract is what a new version of asynq has to pass.
+// Package asynqwire has asynq's keys, messages and heartbeats. Nothing else of Headgate depends
+// on them. A new version of asynq has to pass TestAsynqContract.
 package asynqwire
 
 import (
@@ -31,22 +31,23 @@ const Queues = "asynq:queues" // set of the names of all queues
 // Cancellations is the channel on which asynq's tools name tasks to be cancelled.
 const Cancellations = "asynq:cancel"
 
-// Key is the name of one of asynq's keys for a queue.
+// Key returns the name of one of asynq's keys for a queue.
 func Key(queue, name string) string { return "asynq:{" + queue + "}:" + name }
 
-// EndlessRetry is the number of retries in each task. We count attempts ourselves: asynq archives a task whose retries are used up
-// before it asks whether its error was a failure, and would archive a deferral.
+// EndlessRetry is the number of retries in each task. Headgate counts attempts itself: asynq
+// archives a task whose retries are used up before it asks whether its error was a failure, and
+// so would archive a deferral.
 const EndlessRetry = math.MaxInt32
 
-// StatsKept is how long asynq keeps what it counts of a day.
+// StatsKept is how long asynq keeps the counts of a day.
 const StatsKept = 90 * 24 * time.Hour
 
-// EndlessTimeout is the timeout in each task. The handler of a job says how long a call may take. Tasks of asynq's own client say it,
-// too, and the earlier end holds.
+// EndlessTimeout is the timeout in each task. The handler of a job determines how long a call
+// may take. Tasks of asynq's own client have timeouts, too; then the earlier end counts.
 const EndlessTimeout = 365 * 24 * time.Hour
 
-// Encode writes a task as asynq does (its TaskMessage, in protobuf). The
-// group is left out: the script knows the lane and appends it.
+// Encode writes a task as asynq does (its TaskMessage, in protobuf). The group is left out: the
+// script knows the lane and appends it.
 func Encode(queue, id, kind string, payload []byte, headers map[string]string, retention time.Duration) []byte {
 	var m protoMessage
 	m.text(1, kind)
@@ -81,8 +82,9 @@ func RegisterQueues(ctx context.Context, client redis.UniversalClient, queues ..
 	return nil
 }
 
-// Leases lists the active jobs of a queue with the end of their leases as
-// asynq wrote it: a text that changes every 5 s while their worker lives.
+// Leases returns the active jobs of a queue with the end of their leases, as asynq wrote it: a
+// text that changes every 5 s while their worker is alive. The text is "" for a job without a
+// lease.
 func Leases(ctx context.Context, client redis.UniversalClient, queue string) (map[string]string, error) {
 	entries, err := client.ZRangeWithScores(ctx, Key(queue, "lease"), 0, -1).Result()
 	if err != nil {
@@ -94,7 +96,7 @@ func Leases(ctx context.Context, client redis.UniversalClient, queue string) (ma
 	}
 	seen := make(map[string]string, len(active))
 	for _, id := range active {
-		seen[id] = "" // active without a lease: asynq would never recover it
+		seen[id] = "" // active without a lease; asynq would never recover it
 	}
 	for _, entry := range entries {
 		seen[fmt.Sprint(entry.Member)] = fmt.Sprintf("%.0f", entry.Score)
@@ -102,13 +104,14 @@ func Leases(ctx context.Context, client redis.UniversalClient, queue string) (ma
 	return seen, nil
 }
 
-// AggregatorBeside asks for a server whose GroupAggregator would swallow lanes: 1 where
-// there is one. asynq does not say which server has one, but an aggregation set is its trace.
+// AggregatorBeside asks whether a server with a GroupAggregator runs, which would take the jobs
+// out of lanes: the command returns 1 if one does. asynq does not say which servers have one,
+// but an aggregation set shows it.
 func AggregatorBeside(ctx context.Context, client redis.Cmdable, queue string) *redis.IntCmd {
 	return client.Exists(ctx, Key(queue, "aggregation_sets"))
 }
 
-// Message is what we read of a task as asynq stores it.
+// Message is what Headgate reads of a task as asynq stores it.
 type Message struct {
 	id, Kind, Failure string
 	Retries, Retried  int
@@ -117,14 +120,14 @@ type Message struct {
 	Retention         time.Duration
 	Completed, Failed time.Time // to the second; zero: never
 
-	// Of asynq's own client: how long a call may take, and until when; zero: no matter.
+	// In tasks of asynq's own client: how long a call may take, and until when; zero: no limit.
 	timeout  time.Duration
 	deadline time.Time
 }
 
 func (m Message) Tenant() string { return cmp.Or(m.Headers[HeaderTenant], NoTenant) }
 
-// End is when a call that begins now is cut off.
+// End returns when a call that begins now is cut off.
 func (m Message) End(now time.Time, timeout time.Duration) time.Time {
 	if m.timeout > 0 {
 		timeout = min(timeout, m.timeout)
@@ -136,10 +139,10 @@ func (m Message) End(now time.Time, timeout time.Duration) time.Time {
 	return end
 }
 
-// Priority is one of high, normal and low.
+// Priority returns high, normal or low.
 func (m Message) Priority() string { return cmp.Or(m.Headers[HeaderPriority], "normal") }
 
-// Decode is the way back from [Encode] and asynq's own encoding.
+// Decode reads what [Encode] and asynq's own clients write.
 func Decode(b []byte) (Message, error) {
 	m := Message{Headers: map[string]string{}}
 	moment := func(seconds uint64) time.Time { return time.Unix(int64(seconds), 0) }
@@ -184,7 +187,7 @@ func Decode(b []byte) (Message, error) {
 	return m, err
 }
 
-// eachField hands out the fields of a protobuf message that are bytes or numbers.
+// eachField calls do with each field of a protobuf message that is bytes or a number.
 func eachField(b []byte, do func(field protowire.Number, text []byte, number uint64)) error {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeTag(b)
@@ -211,14 +214,14 @@ func eachField(b []byte, do func(field protowire.Number, text []byte, number uin
 	return nil
 }
 
-// Amend is an encoded task with other words about how often and when it failed or was
-// completed, and why; zero: without them.
+// Amend returns an encoded task with another count of retries, another failure, and other times
+// at which it failed or was completed. Zero values remove the fields.
 func Amend(message []byte, retried int, failure string, failed, completed time.Time) []byte {
 	out := make(protoMessage, 0, len(message)+len(failure)+32)
 	for rest := message; len(rest) > 0; {
 		field, kind, n := protowire.ConsumeTag(rest)
 		if n < 0 {
-			return message // it is no task of asynq's
+			return message // not a task of asynq's
 		}
 		size := protowire.ConsumeFieldValue(field, kind, rest[n:])
 		if size < 0 {

@@ -2,10 +2,10 @@ package asynqwire
 
 import "strings"
 
-// HeaderPrefix begins the names of our headers of a task; all others are the user's.
+// HeaderPrefix begins the names of Headgate's headers of a task. All others are the user's.
 const HeaderPrefix = "headgate-"
 
-// ReadHeaders is the user's part of a task's headers; nil when there is none.
+// ReadHeaders returns the user's headers of a task; nil if there are none.
 func ReadHeaders(task map[string]string) map[string]string {
 	var own map[string]string
 	for name, value := range task {

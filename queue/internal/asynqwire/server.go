@@ -9,13 +9,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// asynq's tools list the servers that run, and what each of them runs. A worker is one,
-// for as long as it says so every 5 s.
+// asynq's tools list the running servers, and what each of them runs. A worker appears there
+// because it writes such an entry every 5 s.
 const (
-	serversKey = "asynq:servers" // sorted set of the keys of servers by the end of what they say, Unix seconds
+	serversKey = "asynq:servers" // sorted set of the keys of servers by when their entries expire, Unix seconds
 	workersKey = "asynq:workers" // the same for the hashes of what they run
 
-	// MaxShown is how many running jobs a worker names of each queue.
+	// MaxShown is the maximum number of running jobs that a worker shows for each queue.
 	MaxShown = 500
 )
 
@@ -27,7 +27,7 @@ type Server struct {
 	Concurrency int
 	Queues      []string
 	Started     time.Time
-	Held        int // jobs in its hands
+	Held        int // jobs that it holds
 }
 
 func (s Server) keys() (server, workers string) {
@@ -35,8 +35,7 @@ func (s Server) keys() (server, workers string) {
 	return serversKey + name, workersKey + name
 }
 
-// Tell adds the commands that say for a while that a worker runs, and what it runs, by
-// queue.
+// Tell adds the commands that show a worker for a while, and what it runs, by queue.
 func Tell(ctx context.Context, pipe redis.Pipeliner, s Server, runs map[string][]Run, lasts time.Duration) {
 	server, workers := s.keys()
 	end := float64(time.Now().Add(lasts).Unix())
@@ -56,7 +55,7 @@ func Tell(ctx context.Context, pipe redis.Pipeliner, s Server, runs map[string][
 	}
 }
 
-// Leave adds the commands that say that a worker has ended.
+// Leave adds the commands that remove a worker that has ended.
 func Leave(ctx context.Context, pipe redis.Pipeliner, s Server) {
 	server, workers := s.keys()
 	pipe.Del(ctx, server)
@@ -65,7 +64,7 @@ func Leave(ctx context.Context, pipe redis.Pipeliner, s Server) {
 	pipe.ZRem(ctx, workersKey, workers)
 }
 
-// encode is asynq's ServerInfo, in protobuf.
+// encode returns asynq's ServerInfo, in protobuf.
 func (s Server) encode() []byte {
 	var m protoMessage
 	m.text(1, s.Host)
@@ -91,7 +90,7 @@ type Run struct {
 	Began    time.Time
 }
 
-// encode is asynq's WorkerInfo.
+// encode returns asynq's WorkerInfo, in protobuf.
 func (r Run) encode(s Server, queue string) []byte {
 	var m protoMessage
 	m.text(1, s.Host)
@@ -124,7 +123,7 @@ func (m *protoMessage) message(field protowire.Number, value protoMessage) {
 	*m = protowire.AppendBytes(protowire.AppendTag(*m, field, protowire.BytesType), value)
 }
 
-// moment is protobuf's Timestamp.
+// moment adds a Timestamp of protobuf.
 func (m *protoMessage) moment(field protowire.Number, at time.Time) {
 	var value protoMessage
 	value.number(1, at.Unix())

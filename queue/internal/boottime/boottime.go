@@ -1,4 +1,4 @@
-// Package boottime is the clock by which calls leave: one that no change of the wall clock moves.
+// Package boottime is the clock by which calls leave. Changes of the wall clock do not move it.
 package boottime
 
 import "time"

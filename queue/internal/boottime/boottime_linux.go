@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now is the time since the machine started, also while it slept: a slot
+// Now returns the time since the machine started, including the time that it slept. So a slot
 // that passed during a suspend is late, which the monotonic clock would hide.
 //
-// Asking for it is a system call, and a run asks ten times. So it is the monotonic clock
-// and what lies between the two. That is asked anew when the wall clock has moved against
-// the monotonic one: a suspend moves it, and so does whoever sets it.
+// Reading that clock is a system call, and a run reads it ten times. So Now adds an offset to
+// the monotonic clock. It measures the offset again when the wall clock has moved against the
+// monotonic one: a suspend does that, and so does setting the clock.
 func Now() time.Duration {
 	now := time.Now()
 	monotonic := now.Sub(start)
@@ -25,15 +25,15 @@ func Now() time.Duration {
 	return monotonic + known.boot
 }
 
-// bootOffsets is how far two clocks are ahead of the monotonic one.
+// bootOffsets is how far the wall clock and the boot clock are ahead of the monotonic one.
 type bootOffsets struct{ wall, boot time.Duration }
 
 var bootKnown atomic.Pointer[bootOffsets]
 
-// maxDrift is less than any error of the boot clock that would matter.
+// maxDrift is smaller than any error of the boot clock that would matter.
 const maxDrift = 100 * time.Microsecond
 
-// askBoot asks both clocks, and again where it was kept from asking them together.
+// askBoot reads both clocks. It reads them again if they were not read close together.
 func askBoot() *bootOffsets {
 	const tries, together = 10, 5 * time.Microsecond
 	best, least := &bootOffsets{}, time.Duration(1<<62)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestBootTime: it is the boot clock, also after the machine slept.
+// TestBootTime: Now follows the boot clock, also after the machine slept.
 func TestBootTime(t *testing.T) {
 	check := func() {
 		t.Helper()
@@ -20,11 +20,11 @@ func TestBootTime(t *testing.T) {
 		}
 	}
 	check()
-	// Asleep, the monotonic clock stood still: the other two are further ahead of it.
+	// While the machine slept, the monotonic clock stood still: the others are further ahead of it.
 	known := *askBoot()
 	bootKnown.Store(&bootOffsets{known.wall - time.Hour, known.boot - time.Hour})
 	check()
-	// Somebody set the wall clock.
+	// The wall clock was set.
 	bootKnown.Store(&bootOffsets{known.wall + time.Hour, known.boot})
 	check()
 }

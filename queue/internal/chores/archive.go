@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	KeptByAsynq = 9000                // of the 10,000 at which asynq's own tools cut
-	KeptFor     = 80 * 24 * time.Hour // of their 90 days
-	maxMoved    = 200                 // in one call of Redis
+	KeptByAsynq = 9000                // of the 10,000 that asynq keeps
+	KeptFor     = 80 * 24 * time.Hour // of the 90 days for which asynq keeps them
+	maxMoved    = 200                 // in one call
 )
 
-// Archiver moves what asynq's tools would cut off into an archive of ours.
+// Archiver moves archived jobs that asynq would delete into Headgate's own archive.
 type Archiver struct{ warned bool }
 
 func (a *Archiver) Sweep(ctx context.Context, client redis.UniversalClient, queue string, logger *slog.Logger) error {
-	for range 50 { // what is left is moved the next time
+	for range 50 { // the rest is moved the next time
 		callCtx, cancel := context.WithTimeout(ctx, store.Timeout)
 		reply, err := store.ArchiveScript.Run(callCtx, client, store.ScriptKeys(queue), queue, KeptByAsynq, int64(KeptFor.Seconds()), maxMoved)
 		cancel()
@@ -32,7 +32,7 @@ func (a *Archiver) Sweep(ctx context.Context, client redis.UniversalClient, queu
 		moved, _ := reply.(int64)
 		if moved > 0 && !a.warned {
 			a.warned = true
-			logger.Warn("the archive is long: its oldest jobs are kept beside asynq's, whose tools would lose them", logkey.Queue, queue)
+			logger.Warn("the archive is long: moving its oldest jobs to Headgate's own archive, because asynq would delete them", logkey.Queue, queue)
 		}
 		if moved < maxMoved {
 			break

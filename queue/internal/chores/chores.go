@@ -1,4 +1,4 @@
-// Package chores does what one worker of a queue does for all of them every few seconds.
+// Package chores does the periodic work of a queue, which one worker does for all of them.
 package chores
 
 import (
@@ -14,12 +14,12 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// Every is how often the chores of a queue are done.
+// Every is the interval between the chores of a queue.
 const Every = 3 * time.Second
 
-// Chores is what one worker of a queue does from time to time, the one that watches it:
-// a slice of the sweep, what was kept for long enough is forgotten, the archive is moved
-// before asynq's tools cut it, and new faults of the scripts are logged.
+// Chores is the periodic work that the worker that watches a queue does: it sweeps a slice of
+// the lanes, deletes jobs whose retention is over, moves archived jobs before asynq deletes
+// them, and logs new faults of the scripts.
 type Chores struct {
 	queue   string
 	redis   redis.UniversalClient
@@ -27,16 +27,16 @@ type Chores struct {
 	limits  *effective.Calendars
 	archive Archiver
 	faults  FaultLog
-	due     chan struct{} // has a value when they are to be done
+	due     chan struct{} // has a value when the chores are due
 	cursor  string        // of the sweep
 }
 
-// New returns the chores of a queue, which its recoverer asks for.
+// New returns the chores of a queue. Its recoverer calls [Chores.Ask] when they are due.
 func New(queue string, client redis.UniversalClient, limits *effective.Calendars, logger *slog.Logger) *Chores {
 	return &Chores{queue: queue, redis: client, logger: logger, limits: limits, due: make(chan struct{}, 1), cursor: "0"}
 }
 
-// Run does the chores each time that they are due, until ctx is done.
+// Run does the chores each time they are due, until ctx is done.
 func (c *Chores) Run(ctx context.Context) {
 	failing := false
 	for {
@@ -50,13 +50,13 @@ func (c *Chores) Run(ctx context.Context) {
 			return
 		}
 		if err != nil && !failing {
-			c.logger.Warn("the sweep fails; it goes on trying", logkey.Queue, c.queue, logkey.Error, err)
+			c.logger.Warn("the chores of the queue failed; they will be retried", logkey.Queue, c.queue, logkey.Error, err)
 		}
 		failing = err != nil
 	}
 }
 
-// Ask has the chores done, unless they are under way.
+// Ask makes Run do the chores once more; calls while they are already due change nothing.
 func (c *Chores) Ask() {
 	select {
 	case c.due <- struct{}{}:
@@ -65,7 +65,7 @@ func (c *Chores) Ask() {
 }
 
 func (c *Chores) do(ctx context.Context) error {
-	// Scripts that fail are when the faults say why.
+	// Faults come first: when scripts fail, they explain why.
 	err := c.faults.Look(ctx, c.redis, c.queue, c.logger)
 	if err == nil {
 		err = c.Sweep(ctx)
@@ -76,7 +76,7 @@ func (c *Chores) do(ctx context.Context) error {
 	return err
 }
 
-// Sweep looks at the next slice of the lanes.
+// Sweep runs the sweep over the next slice of the lanes.
 func (c *Chores) Sweep(ctx context.Context) error {
 	return c.limits.Run(ctx, func(calendars string) (err error) {
 		c.cursor, err = effective.SweepSlice(ctx, c.redis, c.queue, "", c.cursor, calendars, true)
@@ -84,10 +84,10 @@ func (c *Chores) Sweep(ctx context.Context) error {
 	})
 }
 
-// Forget deletes jobs that were kept for long enough after they were done.
+// Forget deletes completed jobs whose retention is over.
 func (c *Chores) Forget(ctx context.Context) error {
 	const most = 200
-	for range 50 { // what is left goes the next time
+	for range 50 { // the rest is deleted the next time
 		callCtx, cancel := context.WithTimeout(ctx, store.Timeout)
 		reply, err := store.JanitorScript.Run(callCtx, c.redis, store.ScriptKeys(c.queue), c.queue, most)
 		cancel()

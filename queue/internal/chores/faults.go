@@ -24,7 +24,7 @@ func (l *FaultLog) Look(ctx context.Context, client redis.UniversalClient, queue
 	for _, fault := range faults {
 		known[fault] = true
 		if !l.known[fault] {
-			logger.Error("a script found what it cannot understand and left it as it is", logkey.Queue, queue, logkey.What, fault.What, logkey.Reason, fault.Reason)
+			logger.Error("a script found damaged data in Redis and left it unchanged", logkey.Queue, queue, logkey.What, fault.What, logkey.Reason, fault.Reason)
 		}
 	}
 	l.known = known

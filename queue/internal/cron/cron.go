@@ -13,14 +13,13 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// Schedule is the ticks of a periodic job, in whole Unix seconds.
+// Schedule computes the ticks of a periodic job, in whole Unix seconds.
 //
-// The cron package is asked about a clock without time zones, on which no hour
-// is missing or stands twice; what the zone makes of that is decided here. Its
-// own way through a changed clock loses days that begin at 01:00, and ticks that
-// fall into a missing hour.
+// The cron package computes ticks of a clock without time zones, on which no hour is missing
+// or repeated. This package applies the time zone, because the cron package loses days that
+// begin at 01:00, and ticks in an hour that is skipped.
 type Schedule struct {
-	every  int64 // seconds; 0: by the clock
+	every  int64 // seconds; 0: the schedule follows the clock
 	clock  *cron.SpecSchedule
 	zone   *time.Location
 	hourly bool // every hour of the day
@@ -35,13 +34,13 @@ const (
 
 var cronParser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// Parse reads a spec and the zone it is meant in.
+// Parse reads a spec and its time zone. Errors are of type [*validation.Error].
 func Parse(spec, zone string) (Schedule, error) {
 	if reason := check.Text(spec, maxSpec); reason != "" {
 		return Schedule{}, validation.Field("spec", reason)
 	}
 	if strings.Contains(spec, "TZ=") {
-		return Schedule{}, validation.Field("spec", fmt.Sprintf("%s names a zone; put it into the field zone", check.Quote(spec)))
+		return Schedule{}, validation.Field("spec", fmt.Sprintf("%s contains a time zone; set the field zone instead", check.Quote(spec)))
 	}
 	if text, ok := strings.CutPrefix(spec, everyWord); ok {
 		return parseEvery(text, zone)
@@ -52,21 +51,21 @@ func Parse(spec, zone string) (Schedule, error) {
 	}
 	clock, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return Schedule{}, validation.Field("spec", check.Quote(spec)+" is none that is known here")
+		return Schedule{}, validation.Field("spec", check.Quote(spec)+" is not a supported schedule")
 	}
 	if zone == "" || zone == "Local" {
-		return Schedule{}, validation.Field("zone", "it is required, such as Europe/Berlin or UTC")
+		return Schedule{}, validation.Field("zone", "it is required; write a name such as Europe/Berlin or UTC")
 	}
 	location, err := time.LoadLocation(zone)
 	if err != nil {
-		return Schedule{}, validation.Field("zone", check.Quote(zone)+" is no time zone such as Europe/Berlin or UTC")
+		return Schedule{}, validation.Field("zone", check.Quote(zone)+" is not a time zone such as Europe/Berlin or UTC")
 	}
 	clock.Location = time.UTC
 	return Schedule{clock: clock, zone: location, hourly: clock.Hour&allHours == allHours}, nil
 }
 
-// parseEvery counts from the Unix epoch, so that everybody knows the ticks and
-// nobody has to remember the first.
+// parseEvery counts from the Unix epoch, so that all workers know the ticks without remembering
+// the first one.
 func parseEvery(text, zone string) (Schedule, error) {
 	d, err := time.ParseDuration(text)
 	switch {
@@ -75,17 +74,17 @@ func parseEvery(text, zone string) (Schedule, error) {
 	case d < time.Second || d > maxEvery || d%time.Second != 0:
 		return Schedule{}, validation.Field("spec", fmt.Sprintf("@every %v is not whole seconds, 1s to %v", d, maxEvery))
 	case zone != "":
-		return Schedule{}, validation.Field("zone", "@every has none; leave it out")
+		return Schedule{}, validation.Field("zone", "it must be empty for an @every schedule")
 	}
 	return Schedule{every: int64(d.Seconds())}, nil
 }
 
-// Next is the first tick after the given second; 0: none in five years.
+// Next returns the first tick after the given second; 0 if there is none in five years.
 //
-// In spring, ticks in the hour that is missing become one, at the first moment
-// after it. In autumn a tick goes the first time that the clock shows it, and
-// not again; only a schedule of every hour goes on through the repeated hour, and
-// makes nothing up for the missing one.
+// When clocks go forward, the ticks in the skipped hour become one, at the first moment after
+// it. When clocks go back, a tick goes the first time that the clock shows it, and not again.
+// Only a schedule of every hour continues through the repeated hour, and has no tick for a
+// skipped one.
 func (s Schedule) Next(after int64) int64 {
 	if s.every > 0 {
 		return (after/s.every + 1) * s.every
@@ -95,7 +94,7 @@ func (s Schedule) Next(after int64) int64 {
 	offset := offsetOf(at)
 	wall := after + offset
 	if !s.hourly && !start.IsZero() {
-		// What the clock showed before it was put back has gone already.
+		// The ticks that the clock showed before it went back have gone already.
 		wall = max(wall, start.Unix()+offsetOf(start.Add(-time.Second))-1)
 	}
 	for {
@@ -107,7 +106,7 @@ func (s Schedule) Next(after int64) int64 {
 		if end.IsZero() || moment < end.Unix() {
 			return moment
 		}
-		// The clock changes before: the same tick by the clock after the change.
+		// The clock changes before that: take the same tick by the clock after the change.
 		change := end.Unix()
 		wall = change + offset - 1
 		offset = offsetOf(end)
@@ -125,8 +124,8 @@ func offsetOf(t time.Time) int64 {
 	return int64(offset)
 }
 
-// Last is the last tick in (after, now]; 0: there is none. It looks back further
-// and further, so that a tick of each second does not cost a step of each second.
+// Last returns the last tick in (after, now]; 0 if there is none. It looks back in steps of
+// growing length, so that it stays fast for a tick every second.
 func (s Schedule) Last(after, now int64) int64 {
 	for back := int64(1); ; back *= 2 {
 		from := max(after, now-back)

@@ -11,18 +11,18 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// Calendars knows the calendars of a queue's limits for the scripts.
+// Calendars computes the calendars of a queue's limits for the scripts, and caches them.
 type Calendars struct {
 	Queue string
 	Redis redis.UniversalClient
-	Seen  func(queue string, kinds []string) // is told the kinds of the queue; nil: nobody
+	Seen  func(queue string, kinds []string) // called with the kinds of the queue; may be nil
 
 	mu    sync.Mutex
 	text  string
 	until time.Time
 }
 
-// Text is the calendars as scripts take them, read at most 5 s ago.
+// Text returns the calendars in the form that scripts take, read at most 5 s ago.
 func (c *Calendars) Text(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,16 +40,16 @@ func (c *Calendars) Text(ctx context.Context) (string, error) {
 		c.Seen(c.Queue, stored.Kinds)
 	}
 	if c.text, err = stored.Calendars(now); err != nil {
-		c.text = "" // the scripts meet the same limits, and report what they cannot understand
+		c.text = "" // the scripts read the same limits, and report the damage
 	}
 	c.until = now.Add(5 * time.Second)
 	return c.text, nil
 }
 
-// Run runs a script with the calendars, and again with new ones if it missed one, because the
-// limits have changed: such a script has changed nothing.
+// Run runs a script with the calendars. If the script reports that one is missing, because the
+// limits have changed, Run reads them again and repeats the script, which has changed nothing.
 func (c *Calendars) Run(ctx context.Context, script func(calendars string) error) error {
-	const tries = 3 // limits may be published while it runs
+	const tries = 3 // limits may change while it runs
 	for try := 1; ; try++ {
 		text, err := c.Text(ctx)
 		if err != nil {

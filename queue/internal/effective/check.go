@@ -8,10 +8,10 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// CheckOverride says why a limit cannot be changed so for one tenant, or nil.
+// CheckOverride returns an error if a limit cannot be changed in this way for one tenant.
 func CheckOverride(limit limits.Limit, change limits.Change) error {
 	if change == (limits.Change{}) {
-		return validation.Field("limit", "nothing of it changes: name a rate, a burst, a capacity or a concurrency")
+		return validation.Field("limit", "the change is empty: set a rate, a burst, a capacity or a concurrency")
 	}
 	if err := limit.CheckChange(change); err != nil {
 		return &limits.ChangeError{Limit: limit.Name, Reason: err}
@@ -19,7 +19,7 @@ func CheckOverride(limit limits.Limit, change limits.Change) error {
 	return nil
 }
 
-// NoSuchLimit is the error for a limit that the queue does not have.
+// NoSuchLimit returns the error for a limit that the queue does not have.
 func NoSuchLimit(queue, limit string, rules []limits.Limit) error {
 	return validation.NotFound("limit", fmt.Sprintf("queue %s has no limit %s%s", check.Quote(queue), check.Quote(limit), check.Suggest(limit, limits.Names(rules))))
 }

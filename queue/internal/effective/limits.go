@@ -1,5 +1,5 @@
-// Package effective reads the limits in force for a queue from Redis: what was published, what
-// operators changed for a tenant, and what both make of a limit together.
+// Package effective reads the effective limits of a queue from Redis: the published limits with
+// the overrides of operators applied.
 package effective
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/limitlua"
 )
 
-// Limits is the limits in force for a queue, with what differs by tenant, as
-// the scripts see them.
+// Limits is the effective limits of a queue, with the differences of tenants, as the scripts
+// see them.
 type Limits struct {
 	Queue     Queue
 	Tenants   map[string]Tenant              // by escaped tenant
@@ -21,7 +21,7 @@ type Limits struct {
 	Now       time.Time
 }
 
-// Read reads the hashes of limits and of overrides.
+// Read decodes the hashes of limits and of overrides.
 func Read(limits, overrides map[string]string, now time.Time) (Limits, error) {
 	e := Limits{Now: now}
 	var tenants []string
@@ -41,8 +41,8 @@ func Read(limits, overrides map[string]string, now time.Time) (Limits, error) {
 	return e, e.ReadOverrides(overrides)
 }
 
-// ReadTenants adds what differs for tenants. Those of one plan have the same text,
-// which is decoded once.
+// ReadTenants adds the differences of tenants. Tenants of one plan have the same text, which is
+// decoded once.
 func (e *Limits) ReadTenants(tenants []string, texts []any) error {
 	if e.Tenants == nil {
 		e.Tenants = make(map[string]Tenant, len(tenants))
@@ -77,13 +77,13 @@ func (e *Limits) ReadOverrides(texts map[string]string) error {
 	return nil
 }
 
-// Override is what an operator changed of a limit for a tenant, while it is in force.
+// Override returns an operator's override of a limit for a tenant, if it is in force.
 func (e *Limits) Override(limit, tenant string) (Override, bool) {
 	o, ok := e.Overrides[tenant][limit]
 	return o, ok && o.Limit != nil && o.Holds(e.Now)
 }
 
-// Spec is the i-th limit as it holds for one tenant.
+// Spec returns the i-th limit of the queue for one tenant.
 func (e *Limits) Spec(i int, tenant string) limitlua.Spec {
 	limit := &e.Queue.Limits[i]
 	if o, ok := e.Override(limit.Name, tenant); ok {

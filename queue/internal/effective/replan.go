@@ -11,11 +11,11 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// Replan asks the limits anew when each waiting lane of a tenant may go, or with ""
-// each lane of the queue: what they said before a change does not hold any more. It
-// goes in slices, and leaves Redis as much time for others as each slice took.
+// Replan computes again when each waiting lane of a tenant, or with "" each lane of the queue,
+// may go: after a change of limits, the old times are wrong. It works in slices, and pauses
+// after each one for as long as it took, so that Redis can serve others.
 func Replan(ctx context.Context, client redis.UniversalClient, queue, tenant string) error {
-	fail := func(err error) error { return fmt.Errorf("ask the lanes of queue %q anew: %w", queue, err) }
+	fail := func(err error) error { return fmt.Errorf("replan the lanes of queue %q: %w", queue, err) }
 	cache := &Calendars{Queue: queue, Redis: client}
 	escaped := ""
 	if tenant != "" {
@@ -46,11 +46,10 @@ func Replan(ctx context.Context, client redis.UniversalClient, queue, tenant str
 	}
 }
 
-// announceEvery is how often a long way over the lanes tells dispatchers about those it has
-// asked.
+// announceEvery is how often a long Replan tells dispatchers about the lanes it has done.
 const announceEvery = 50 * time.Millisecond
 
-// SweepSlice runs sweep.lua over one slice, and returns the cursor of the next.
+// SweepSlice runs sweep.lua over one slice, and returns the cursor of the next one.
 func SweepSlice(ctx context.Context, client redis.UniversalClient, queue, tenant, cursor, windows string, mends bool) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, store.Timeout)
 	defer cancel()

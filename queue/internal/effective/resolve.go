@@ -14,10 +14,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Resolve computes what each override of a tenant makes of the limits. It is done
-// whenever an override or the limits change, because the scripts read the result
-// alone. An override that does not fit its limit is kept, and is not in force until
-// other limits are published that it fits. Overrides that have ended are dropped.
+// Resolve applies each override of a tenant to its limit. It is called whenever an override or
+// the limits change, because scripts read only the result. An override that does not fit its
+// limit is kept, but is not in force until limits are published that it fits. Overrides that
+// have ended are removed.
 func (e *Limits) Resolve(rules []limits.Limit, tenant string) {
 	all := e.Overrides[tenant]
 	maps.DeleteFunc(all, func(_ string, o Override) bool { return !o.Holds(e.Now) })
@@ -32,7 +32,7 @@ func (e *Limits) Resolve(rules []limits.Limit, tenant string) {
 	}
 }
 
-// ResolveAll does so for all tenants, and returns the hash of overrides.
+// ResolveAll calls [Limits.Resolve] for all tenants, and returns the hash of overrides.
 func (e *Limits) ResolveAll() (map[string]string, error) {
 	q, err := e.Queue.Decode()
 	if err != nil {
@@ -56,7 +56,7 @@ func (e *Limits) ResolveAll() (map[string]string, error) {
 func (e *Limits) overridden(rules []limits.Limit, tenant, name string, change limits.Change) (limitlua.Spec, error) {
 	i := slices.IndexFunc(rules, func(l limits.Limit) bool { return l.Name == name })
 	if i < 0 {
-		return limitlua.Spec{}, errors.New("the queue has no such limit any more")
+		return limitlua.Spec{}, errors.New("the queue no longer has this limit")
 	}
 	limit := e.Published(rules[i], tenant)
 	if err := limit.CheckChange(change); err != nil {
@@ -65,8 +65,7 @@ func (e *Limits) overridden(rules []limits.Limit, tenant, name string, change li
 	return Spec(limit.With(change)), nil
 }
 
-// Published is a limit as it was published for a tenant: what it is without an
-// override.
+// Published returns a limit as it was published for a tenant: without an override.
 func (e *Limits) Published(limit limits.Limit, tenant string) limits.Limit {
 	if own, ok := e.Tenants[tenant].Limits[limit.Name]; ok {
 		return withSpec(limit, own)
@@ -74,7 +73,7 @@ func (e *Limits) Published(limit limits.Limit, tenant string) limits.Limit {
 	return limit
 }
 
-// withSpec is the limit that a spec was made of, which differs from l by a [limits.Change].
+// withSpec returns the limit from which a spec was made; it differs from l by a [limits.Change].
 func withSpec(l limits.Limit, spec limitlua.Spec) limits.Limit {
 	switch spec.Algorithm {
 	case "cc":
@@ -95,8 +94,8 @@ func withSpec(l limits.Limit, spec limitlua.Spec) limits.Limit {
 	return l
 }
 
-// Problem is an override of a tenant that its limit does not bear, in words; "" if
-// there is none.
+// Problem returns why an override of a tenant does not fit its limit; "" if there is no such
+// override.
 func (e *Limits) Problem(limit, tenant string) string {
 	o, ok := e.Overrides[tenant][limit]
 	if !ok || !o.Holds(e.Now) || o.Limit != nil {

@@ -19,10 +19,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Attributes are the names, other than tenant, that limits are per: what splits
-// lanes. Several kinds do, too: one can be paused or have hours of its own.
+// Attributes returns the names of the attributes that split lanes: those in the `per` of
+// limits, without tenant, and always the kind and the endpoint.
 func Attributes(q limits.Queue) []string {
-	// Pauses, send windows and workers tell kinds apart, and holds tell endpoints.
+	// A kind can be paused or have a send window, and an endpoint can be held.
 	names := map[string]bool{"kind": true, store.EndpointAttribute: true}
 	for _, limit := range q.Limits {
 		for _, attr := range limit.Per {
@@ -34,10 +34,10 @@ func Attributes(q limits.Queue) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// The stored form, which the scripts read: see lanes.lua.
+// The stored form of limits, which the scripts read: see lanes.lua.
 type (
 	Queue struct {
-		// In this order, for plain_attributes.
+		// The script plain_attributes depends on the order of the first fields.
 		Attributes []string `json:"attributes"`
 		MaxBacklog int64    `json:"max_backlog,omitempty"`
 		MaxQueue   int64    `json:"max_queue,omitempty"`
@@ -45,7 +45,7 @@ type (
 		Kinds      []string `json:"kinds"`
 
 		SendWindows map[string]string `json:"send_windows,omitempty"` // by kind
-		Windows     []string          `json:"windows,omitempty"`      // all of them, tenants' too
+		Windows     []string          `json:"windows,omitempty"`      // all of them, including those of tenants
 	}
 	Limit struct {
 		Name     string        `json:"name"`
@@ -56,7 +56,7 @@ type (
 		Calendar string        `json:"calendar,omitempty"` // key of set_calendars
 		Text     text          `json:"text"`
 	}
-	// text is what the spec was made from, for people and for calendars.
+	// text is what the spec was made from; it is shown to users, and calendars need it.
 	text struct {
 		Algorithm   throttle.Algorithm `json:"algorithm,omitempty"`
 		Rate        string             `json:"rate,omitempty"`
@@ -72,15 +72,15 @@ type (
 	}
 )
 
-// AheadOfNow is how far beyond now slots are ever granted, with room to spare.
+// AheadOfNow is more than the farthest time from now for which slots are ever granted.
 const AheadOfNow = 3 * store.Horizon
 
-// Spec is a limit as the scripts take it.
+// Spec returns a limit in the form that the scripts take.
 func Spec(l limits.Limit) limitlua.Spec {
 	return lua(l).Spec(true, AheadOfNow)
 }
 
-// Windows are the calendar windows of a limit around now, as in [limitlua.Limit.Windows].
+// Windows returns the calendar windows of a limit around now; see [limitlua.Limit.Windows].
 func Windows(l limits.Limit, now time.Time, n int) []int64 { return lua(l).Windows(now, n) }
 
 func lua(l limits.Limit) limitlua.Limit {
@@ -90,7 +90,7 @@ func lua(l limits.Limit) limitlua.Limit {
 	}
 }
 
-// Store is a limit in its stored form.
+// Store returns the stored form of a limit.
 func Store(l limits.Limit) Limit {
 	s := Limit{Name: l.Name, Per: l.Per, Spec: Spec(l), Unit: l.Unit, Adaptive: l.Adaptive, Text: text{
 		Algorithm: l.Algorithm, Burst: l.Burst, Capacity: l.Capacity, Concurrency: l.Concurrency,
@@ -126,7 +126,7 @@ func (s Limit) Decode() (limits.Limit, error) {
 	return l, nil
 }
 
-// StoreTenants are the tenants that differ in a queue.
+// StoreTenants returns the stored form of the tenants that differ from others in a queue.
 func StoreTenants(l limits.Set, queue string) map[string]Tenant {
 	out := map[string]Tenant{}
 	for tenant, t := range l.Tenants {
@@ -148,7 +148,7 @@ func StoreTenants(l limits.Set, queue string) map[string]Tenant {
 	return out
 }
 
-// Published reads the limits in force for a queue; none is no error.
+// Published reads the published limits of a queue; without any it returns no error.
 func Published(ctx context.Context, client redis.UniversalClient, queue string) (limits.Queue, error) {
 	stored, err := ReadQueue(ctx, client, queue)
 	if err != nil {
@@ -161,12 +161,12 @@ func Published(ctx context.Context, client redis.UniversalClient, queue string) 
 	return q, nil
 }
 
-// ReadQueue reads what is published for a queue; of one without limits all is zero.
+// ReadQueue reads what is published for a queue. Without limits only Attributes is set.
 func ReadQueue(ctx context.Context, client redis.UniversalClient, queue string) (Queue, error) {
 	return QueueOf(queue, client.HGet(ctx, store.Key(queue, "limits"), "*"))
 }
 
-// QueueOf is what a reply says that is published for a queue.
+// QueueOf decodes a reply with what is published for a queue.
 func QueueOf(queue string, reply *redis.StringCmd) (Queue, error) {
 	text, err := reply.Bytes()
 	if errors.Is(err, redis.Nil) {
@@ -182,7 +182,7 @@ func QueueOf(queue string, reply *redis.StringCmd) (Queue, error) {
 	return stored, nil
 }
 
-var errUnreadable = errors.New("what Redis holds cannot be understood; publish the limits again")
+var errUnreadable = errors.New("the limits in Redis are damaged; publish them again")
 
 // Decode is the way back from the stored form.
 func (s Queue) Decode() (limits.Queue, error) {
@@ -207,12 +207,12 @@ func (s Queue) Decode() (limits.Queue, error) {
 	return q, nil
 }
 
-// windowsAhead is how much of a send window the scripts are told: more than a
-// week, after which it comes again.
+// windowsAhead is how far ahead the scripts know the openings of a send window: more than a
+// week, after which they repeat.
 const windowsAhead = 9 * 24 * time.Hour
 
-// Calendars is the windows of a queue's calendar limits around now, and its send
-// windows from now on, as JSON for the scripts; "" when it has none.
+// Calendars returns the windows of a queue's calendar limits around now, and the openings of its
+// send windows from now on, as JSON for the scripts; "" if there are none.
 func (s Queue) Calendars(now time.Time) (string, error) {
 	q, err := s.Decode()
 	if err != nil {
@@ -238,11 +238,11 @@ func (s Queue) Calendars(now time.Time) (string, error) {
 	return string(text), err
 }
 
-// Override is an override in the form of lanes.lua. The scripts read Limit and
-// Until alone.
+// Override is an override in its stored form; see lanes.lua. The scripts read only Limit and
+// Until.
 type Override struct {
 	Change  limits.Change  `json:"change"`
-	Limit   *limitlua.Spec `json:"limit,omitempty"`   // what the change makes of the limit; nil: it is not in force
+	Limit   *limitlua.Spec `json:"limit,omitempty"`   // the limit with the change applied; nil: the override is not in force
 	Problem string         `json:"problem,omitempty"` // why it is not in force
 	Until   int64          `json:"until"`             // µs; 0: no end
 	Reason  string         `json:"reason"`

@@ -15,7 +15,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// ReadTenant is the limits of a queue, and what differs for one escaped tenant.
+// ReadTenant reads the limits of a queue, and the differences and overrides of one escaped
+// tenant.
 func ReadTenant(ctx context.Context, client redis.Cmdable, queue, tenant string) (e Limits, rules []limits.Limit, err error) {
 	pipe := client.Pipeline()
 	limits := pipe.HMGet(ctx, store.Key(queue, "limits"), "*", "t:"+tenant)
@@ -40,8 +41,8 @@ func ReadTenant(ctx context.Context, client redis.Cmdable, queue, tenant string)
 	return e, q.Limits, err
 }
 
-// InWords is a limit of a tenant for the audit: the i-th of the queue, or with i < 0
-// one that is not there any more.
+// InWords returns a limit of a tenant as text, for the audit: the i-th of the queue, or with
+// i < 0 a limit that the queue no longer has. nil if there is nothing to say.
 func (e *Limits) InWords(i int, limit, tenant string) map[string]string {
 	text := e.Problem(limit, tenant)
 	if i >= 0 {
@@ -57,7 +58,7 @@ func (e *Limits) InWords(i int, limit, tenant string) map[string]string {
 	return map[string]string{limit: text}
 }
 
-// Of is the i-th limit for an escaped tenant.
+// Of returns the i-th limit of the queue for an escaped tenant.
 func (e *Limits) Of(i int, tenant string) limits.Effective {
 	limit := e.Queue.Limits[i]
 	f := limits.Effective{Name: limit.Name, Per: limit.Per, Unit: limit.Unit, Algorithm: limit.Text.Algorithm, From: "queue"}
@@ -84,7 +85,7 @@ func (e *Limits) Of(i int, tenant string) limits.Effective {
 	return f
 }
 
-// By notes who made an override, why, and until when.
+// By sets who made an override, why, and until when.
 func By(f *limits.Effective, o Override) {
 	f.Actor, f.Reason = o.Actor, o.Reason
 	if o.Until != 0 {
@@ -92,8 +93,8 @@ func By(f *limits.Effective, o Override) {
 	}
 }
 
-// rateOf writes a spec's rate as people would. Windows of a calendar are those
-// of the limit's own rate.
+// rateOf returns a spec's rate as people would write it. For the windows of a calendar, the
+// period is that of the limit's own rate.
 func rateOf(spec limitlua.Spec, own string) string {
 	switch spec.Algorithm {
 	case "fw", "sl", "sc":
@@ -111,8 +112,8 @@ func rateOf(spec limitlua.Spec, own string) string {
 	return throttle.Rate{Count: spec.Flow, Period: time.Duration(spec.Permit) * time.Microsecond}.String()
 }
 
-// Texts are the limits in words, by name, what differs for "TENANT: NAME", and the
-// overrides.
+// Texts returns the limits as texts by name: those of the queue under their names, differences
+// under "TENANT: NAME", overrides under "TENANT: override of NAME".
 func (e Limits) Texts() map[string]string {
 	all := map[string]string{}
 	for tenant, overrides := range e.Overrides {

@@ -8,77 +8,76 @@ import (
 	"slices"
 )
 
-// Model is a model of a queue in which jobs flow like water: every lane gives as
-// much as its limits let through, and limits that lanes share are divided among
-// them by weight, what one cannot use going to the others, as dispatch.lua does
-// job by job. It steps from one change to the next: a lane runs dry, a bucket does,
-// a window opens. Times are seconds from now.
+// Model is a queue in which jobs flow like water. Each lane gets as much as its limits admit.
+// Limits that lanes share are divided among them by weight, and what one lane cannot use goes to
+// the others, as dispatch.lua does job by job. The model steps from one change to the next: a
+// lane or a bucket runs empty, or a window opens. Times are seconds from now.
 type Model struct {
 	Buckets []Bucket
 	Flows   []*Flow
 	now     float64
-	Allowed float64 // jobs a second that flow at first, within soon
+	Allowed float64 // jobs per second that flow at first, within soon
 
-	open   []*Flow   // those that may go, in this step
-	rise   float64   // how far a burst raises them at least before it looks again
-	shared []*Bucket // those that are not private
+	open   []*Flow   // flows that may go, in this step
+	rise   float64   // the least by which a burst raises them before it looks again
+	shared []*Bucket // buckets that are not private
 }
 
-// Bucket is the state of a limit's bucket. A bucket that only one lane uses
-// stands for those of all members of its flow.
+// Bucket is the state of a limit's bucket. A private bucket, which only one lane uses, stands for
+// the equal buckets of all members of its flow.
 type Bucket struct {
-	Limit   int // which of the queue's limits
+	Limit   int // index of the limit in the queue
 	Private bool
 
-	Level float64 // permits there are, at most `most`; below 0: owed
+	Level float64 // permits in the bucket, at most Max; below 0: owed
 	Max   float64
-	Rate  float64 // permits a second that flow in
+	Rate  float64 // permits per second that flow in
 
-	// Of limits that count by windows:
-	Quota  float64   // permits of a window; 0: no windows
-	Period float64   // its length
-	Opens  []float64 // when the next ones open; beyond them, period after period
-	Spread bool      // a sliding counter: what was used comes back over the next window
-	Used   float64   // in this window
-	Given  float64   // ahead, of the window that opens next
+	// For limits that count by windows:
+	Quota  float64   // permits in a window; 0: no windows
+	Period float64   // length of a window
+	Opens  []float64 // when the next windows open; after these, one every Period
+	Spread bool      // a sliding counter: used permits come back over the next window
+	Used   float64   // permits used in this window
+	Given  float64   // permits already given of the window that opens next
 	opened int
 
-	in, out     float64 // permits a second, in this step
-	avail, wide float64 // of one fill
-	low         float64 // of one round of it: how far the flows that use the bucket can rise
+	in, out     float64 // permits per second, in this step
+	avail, wide float64 // in one fill
+	low         float64 // in one round of a fill: how far the flows that use the bucket can rise
 	held        bool
-	starved     bool // slowed down by a shared limit that is the narrower one
+	starved     bool // slowed down by a narrower shared limit
 }
 
-// Flow is lanes that are alike: of equal weight, under equal limits, in the same
-// state. Its members differ in how many jobs they have.
+// Flow is a group of equal lanes: of equal weight, under equal limits, in the same state. Its
+// members differ only in how many jobs they have.
 type Flow struct {
 	Members []*Member // by jobs, ascending
-	Weight  float64   // of one member, over what a job costs
+	Weight  float64   // of one member, divided by the cost of a job
 	Uses    []Use
-	shared  []int     // those of uses whose bucket other flows use, too
-	From    float64   // closed until then: a pause
-	Hours   []float64 // opens and closes in turns: send windows; nil: always open
+	shared  []int     // indexes of the uses whose buckets are shared
+	From    float64   // the flow is closed until then, by a pause
+	Hours   []float64 // when send windows open and close, alternating; nil: always open
 
-	done   int     // members that are through
-	n      float64 // the others' number
-	served float64 // jobs, of each member
-	rate   float64 // jobs a second, of each member
-	by     int     // the use that holds it; -1: none
+	done   int     // members that have finished
+	n      float64 // number of the other lanes
+	served float64 // jobs of each member that went
+	rate   float64 // jobs per second of each member
+	by     int     // index of the use that holds it; -1: none
 	heldBy []float64
 	low    float64
-	own    float64 // how far it can rise by itself, of one fill
-	ownBy  int     // the use that stops it there; -1: none
+	own    float64 // how far it can rise by itself, in one fill
+	ownBy  int     // index of the use that stops it there; -1: none
 	frozen bool
 }
 
-// Member is one lane, or with no weight in numbers a place in it that is watched.
+// Member is a lane, several equal lanes, or a place in a lane that is only watched.
 type Member struct {
 	Jobs  float64
 	Times float64 // how many lanes it stands for; 0: it is only watched
 	At    float64 // when its last job goes; +Inf: not known
-	Limit int     // that held it longest; -1: none did
-	Rate  float64 // jobs a second, when it was first held
+	Limit int     // the limit that held it longest; -1: none did
+	Rate  float64 // jobs per second, when it first began to flow
 }
 
 // Use is a bucket that each job of a flow takes permits from.
@@ -88,20 +87,20 @@ type Use struct {
 }
 
 const (
-	// ExactOpenings is how many windows of a bucket in which permits are used are looked
-	// at one by one; beyond them their average is as good.
+	// ExactOpenings is how many windows of a bucket are modeled one by one while permits are used.
+	// After these, their average is as good.
 	ExactOpenings = 48
 
-	// exactFlows is how many flows are followed from change to change; of more,
-	// changes that are close to each other are taken together.
+	// exactFlows is up to how many flows the model steps exactly from change to change. With more
+	// flows, it takes changes together that are close to each other.
 	exactFlows = 32
-	stepPart   = 1.0 / 32 // of the time that has passed
+	stepPart   = 1.0 / 32 // the step as a part of the time that has passed
 
 	maxSteps = 20_000
 	maxRate  = 1e9
 )
 
-// Run lets the queue flow until the watched member is through; nil: until all are.
+// Run lets the queue flow until the watched member has finished; if it is nil, until all have.
 func (m *Model) Run(watched *Member) {
 	for _, f := range m.Flows {
 		slices.SortStableFunc(f.Members, func(a, b *Member) int { return cmp.Compare(a.Jobs, b.Jobs) })
@@ -147,8 +146,8 @@ func (m *Model) Run(watched *Member) {
 	}
 }
 
-// burst gives out what is there at this moment. All flows stop when a member of one is
-// through: the others would else take what its flow gets afterwards.
+// burst gives out the permits that are available at this moment. All flows stop when a member of
+// one has finished; otherwise the others would take what its flow gets afterwards.
 func (m *Model) burst() {
 	for _, f := range m.Flows {
 		f.rate = 0
@@ -186,7 +185,7 @@ func (m *Model) burst() {
 	}
 }
 
-// soon is how long slots that were given ahead keep lanes closed that flow.
+// soon is for how many seconds slots that were given ahead keep flowing lanes closed.
 const soon = 1.0
 
 const Tiny = 1e-9
@@ -198,10 +197,10 @@ func (f *Flow) isOpen(now float64) bool {
 	return f.From <= now && (len(f.Hours) == 0 || f.Hours[0] <= now+Tiny)
 }
 
-// left is how many jobs the smallest member has left.
+// left returns how many jobs the smallest member has left.
 func (f *Flow) left() float64 { return f.Members[f.done].Jobs - f.served }
 
-// retire ends the members that have no jobs left. step is how long they took.
+// retire ends the members that have no jobs left. step is the time that these took.
 func (f *Flow) retire(m *Model, step float64) {
 	for f.done < len(f.Members) && f.left() <= Tiny*max(1, f.served) {
 		one := f.Members[f.done]
@@ -215,7 +214,7 @@ func (f *Flow) retire(m *Model, step float64) {
 	}
 }
 
-// longest is the limit that held the flow most of the time so far; -1: none.
+// longest returns the limit that held the flow most of the time so far; -1: none.
 func (f *Flow) longest(m *Model) int {
 	limit, most := -1, 0.0
 	for i, time := range f.heldBy {
@@ -226,7 +225,7 @@ func (f *Flow) longest(m *Model) int {
 	return limit
 }
 
-// heldNow is the use that holds the flow in this step; -1: none.
+// heldNow returns the use that holds the flow in this step; -1: none.
 func (f *Flow) heldNow(m *Model) int {
 	if f.by < 0 || !m.Buckets[f.Uses[f.by].Bucket].starved {
 		return f.by
@@ -237,7 +236,7 @@ func (f *Flow) heldNow(m *Model) int {
 	return f.by
 }
 
-// settleHeld says of the lanes that never end what holds them.
+// settleHeld sets the limits that hold the lanes that never end.
 func (m *Model) settleHeld() {
 	for _, f := range m.Flows {
 		if f.by >= 0 {
@@ -258,7 +257,7 @@ func (m *Model) take(f *Flow, jobs float64) {
 	}
 }
 
-// lanes is how many of the flow's lanes draw on the one bucket.
+// lanes returns how many of the flow's lanes use one bucket.
 func (b *Bucket) lanes(f *Flow) float64 {
 	if b.Private {
 		return 1
@@ -268,10 +267,9 @@ func (b *Bucket) lanes(f *Flow) float64 {
 
 func (b *Bucket) empty() bool { return b.Level <= Tiny*max(1, b.Max) }
 
-// fill raises what the open flows get, together and each by its weight, and stops
-// a flow where a bucket that it uses has no more: of what the buckets hold now
-// (burst), or of what flows into those that are empty. It leaves the amount in rate
-// and the use that stopped it in by.
+// fill raises the rates of the open flows together, each by its weight, and stops a flow when a
+// bucket that it uses has no more: from what the buckets hold now (burst), or from what flows
+// into those that are empty. It sets rate to the amount and by to the use that stopped the flow.
 func (m *Model) fill(burst bool) {
 	for i := range m.Buckets {
 		b := &m.Buckets[i]
@@ -315,13 +313,13 @@ func (m *Model) fill(burst bool) {
 			f.low, f.by = f.own, f.ownBy
 			for _, i := range f.shared {
 				u := f.Uses[i]
-				// Of two that stop it at once it is the first in the order of the limits.
+				// Of two that stop it at the same time, the first in the order of the limits counts.
 				if low := m.Buckets[u.Bucket].low; u.Cost > 0 && (low < f.low || low == f.low && i < f.by) {
 					f.low, f.by = low, i
 				}
 			}
 		}
-		// A shared bucket has the last word on its flows once none of them stops before.
+		// A shared bucket decides about its flows once none of them stops earlier.
 		for _, f := range m.open {
 			if f.frozen {
 				continue
@@ -340,9 +338,9 @@ func (m *Model) fill(burst bool) {
 			left--
 		}
 		if left == before {
-			return // cannot be: the lowest flow of all is never held up
+			return // cannot happen: the lowest flow of all is never held up
 		}
-		// Summed anew rather than taken off, so that no rounding is left over.
+		// Summed again rather than subtracted, so that no rounding error is left.
 		for _, b := range m.shared {
 			b.wide, b.out = 0, 0
 		}
@@ -367,7 +365,7 @@ func (m *Model) fill(burst bool) {
 	}
 }
 
-// lowest is how far the flows that use the bucket can rise.
+// lowest returns how far the flows that use the bucket can rise.
 func (b *Bucket) lowest() float64 {
 	if math.IsInf(b.avail, 1) || b.wide <= 0 {
 		return math.Inf(1)
@@ -385,7 +383,7 @@ func (m *Model) flow() {
 			return
 		}
 	}
-	// So slowed down they left room: they wait for the others' calls now and then.
+	// The slowed lanes left room: from time to time they wait for calls of others.
 	m.level()
 	m.fill(false)
 	if m.slow(false) {
@@ -393,7 +391,7 @@ func (m *Model) flow() {
 	}
 }
 
-// level lets the buckets' full rates in.
+// level sets the inflow of the buckets to their full rates.
 func (m *Model) level() {
 	for i := range m.Buckets {
 		b := &m.Buckets[i]
@@ -403,8 +401,8 @@ func (m *Model) level() {
 	}
 }
 
-// slow slows lanes down whose own limit saves nothing up while they wait for a
-// slot of a limit that they share.
+// slow slows down lanes whose own limit saves no permits while they wait for a slot of a shared
+// limit. It reports whether there are any.
 func (m *Model) slow(grid bool) (slowed bool) {
 	for _, f := range m.open {
 		slot, others := 0.0, 0.0
@@ -429,7 +427,7 @@ func (m *Model) slow(grid bool) (slowed bool) {
 			own.starved = grid && interval < slot
 			part := interval / onGrid(interval, slot)
 			if !grid {
-				part = max(part, 1-others*lostTo(interval, slot)) // it has a slot of the grid at least
+				part = max(part, 1-others*lostTo(interval, slot)) // it gets at least a slot of the grid
 			}
 			own.in, slowed = own.Rate*part, true
 		}
@@ -437,19 +435,19 @@ func (m *Model) slow(grid bool) (slowed bool) {
 	return slowed
 }
 
-// onGrid is the time between a lane's calls where all slots of a shared limit are
-// used: of 11/s beside 100/s each goes at the tenth slot, every 100 ms and not 91.
+// onGrid returns the time between a lane's calls if all slots of a shared limit are used: a lane
+// of 11/s under a shared 100/s uses each tenth slot, so it calls every 100 ms and not every 91.
 func onGrid(interval, slot float64) float64 {
 	return max(math.Ceil(interval/slot-1.0/256), 1) * slot
 }
 
-// lostTo is how long a lane is held up by one call of another that comes at any
-// moment between two of its own.
+// lostTo returns how long, on average, a lane is delayed by a call of another lane that comes at
+// a random moment between two of its own.
 func lostTo(interval, slot float64) float64 {
 	if interval <= slot {
 		return slot
 	}
-	// At u the other's call takes the slot up to max(u, slot) + slot.
+	// A call of the other at u takes the slot until max(u, slot) + slot.
 	early := min(slot, interval)
 	lost := early * max(0, 2*slot-interval)
 	from := max(slot, interval-slot)
@@ -466,12 +464,12 @@ func (m *Model) full() bool {
 	return false
 }
 
-// isFull tells a shared limit by rate all of whose slots are used.
+// isFull reports whether the bucket is of a shared limit by rate whose slots are all used.
 func (b *Bucket) isFull() bool {
 	return !b.Private && (b.Quota == 0 || b.Spread) && b.empty() && b.out > 0 && b.out >= b.in*(1-Tiny)
 }
 
-// next is how long everything stays as it is.
+// next returns how long nothing changes.
 func (m *Model) next() float64 {
 	step := math.Inf(1)
 	sooner := func(d float64) {
@@ -496,7 +494,7 @@ func (m *Model) next() float64 {
 	}
 	for _, f := range m.Flows {
 		if f.From > m.now {
-			sooner(f.From - m.now) // until then no hours let it go
+			sooner(f.From - m.now) // send windows do not matter until then
 			continue
 		}
 		for _, change := range f.Hours[:min(2, len(f.Hours))] {
@@ -514,7 +512,7 @@ func (m *Model) next() float64 {
 	return step
 }
 
-// pass lets time go by.
+// pass advances the time by step.
 func (m *Model) pass(step float64) {
 	m.now += step
 	for i := range m.Buckets {
@@ -546,19 +544,19 @@ func (b *Bucket) begin() {
 	}
 }
 
-// unused is what a window has left at most.
+// unused returns how many permits a window has left at most.
 func (b *Bucket) unused() float64 { return b.Quota - b.Used }
 
-// idle tells a bucket of windows that is full and not used: the next window changes nothing.
+// idle reports whether the bucket is full and not used, so that its next window changes nothing.
 func (b *Bucket) idle() bool { return b.Used == 0 && b.out == 0 && b.Level >= b.Quota }
 
-// headStart is what counts of the window before where it weighs so much. Rounded
-// down, a permit of it that has passed in part does not count any more, so a job goes
-// as soon as the one before it has.
+// headStart returns how much of the weighed use of the last window counts. A permit that has
+// partly passed does not count any more, because the count is rounded down: a job goes as soon as
+// the one before it has passed.
 func headStart(weighed float64) float64 { return max(weighed-1, 0) }
 
-// openWindow opens the next window. Those of an idle bucket are all the same until now, and
-// a wait of a day may be one of millions of them.
+// openWindow opens the next window. The windows of an idle bucket are all equal until now, and
+// are skipped: a wait of a day may contain millions of them.
 func (b *Bucket) openWindow(now float64) {
 	next := b.Opens[0] + b.Period
 	if b.Opens = b.Opens[1:]; len(b.Opens) == 0 {
@@ -586,7 +584,7 @@ func (b *Bucket) openWindow(now float64) {
 	}
 }
 
-// Admits is in how many seconds the bucket has n permits.
+// Admits returns in how many seconds the bucket has n permits.
 func (b *Bucket) Admits(n float64) float64 {
 	switch n = min(n, b.Max); {
 	case b.Level >= n:

@@ -1,4 +1,4 @@
-// Package logkey has the attribute keys of log lines.
+// Package logkey defines the attribute keys of log lines.
 package logkey
 
 // Attribute keys of log lines.

@@ -6,8 +6,8 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// ReadAnswers are the calls of all workers by what was answered, from the fields of
-// headgate:{queue}:totals, and all of them together.
+// ReadAnswers returns the calls of all workers by their answer, from the fields of
+// headgate:{queue}:totals, and their sum.
 func ReadAnswers(totals map[string]string) (answers map[lifecycle.Answer]int64, calls int64) {
 	answers = map[lifecycle.Answer]int64{}
 	for _, a := range lifecycle.Answers() {

@@ -17,7 +17,7 @@ const maxUnits = 8
 
 const MaxCost = 1 << 40
 
-// EncodeAttributes writes "name=value;…", escaped and sorted, or says what is wrong.
+// EncodeAttributes returns "name=value;…", escaped and sorted, or a text that says what is wrong.
 func EncodeAttributes(attributes map[string]string) (text, problem string) {
 	if len(attributes) > maxAttributes {
 		return "", fmt.Sprintf("%d are more than %d", len(attributes), maxAttributes)
@@ -35,7 +35,7 @@ func EncodeAttributes(attributes map[string]string) (text, problem string) {
 	return strings.Join(parts, ";"), ""
 }
 
-// EncodeCosts writes "unit=n;…", sorted, or says what is wrong.
+// EncodeCosts returns "unit=n;…", sorted, or a text that says what is wrong.
 func EncodeCosts(costs map[string]int64) (text, problem string) {
 	if len(costs) > maxUnits {
 		return "", fmt.Sprintf("%d are more than %d", len(costs), maxUnits)
@@ -53,17 +53,17 @@ func EncodeCosts(costs map[string]int64) (text, problem string) {
 	return strings.Join(parts, ";"), ""
 }
 
-// NoCosts is no costs of every unit.
+// NoCosts returns encoded costs of 0 for each unit of costs.
 func NoCosts(costs map[string]int64) string {
 	none := make(map[string]int64, len(costs))
 	for unit := range costs {
 		none[unit] = 0
 	}
-	text, _ := EncodeCosts(none) // the units were accepted once
+	text, _ := EncodeCosts(none) // the units were accepted before
 	return text
 }
 
-// DecodeCosts is the way back; what cannot be read is left out.
+// DecodeCosts reads what [EncodeCosts] writes. It leaves out what it cannot read.
 func DecodeCosts(text string) map[string]int64 {
 	if text == "" {
 		return nil

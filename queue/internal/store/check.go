@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// CheckTenant refuses a name that is none, and a queue that is not there.
+// CheckTenant returns an error if the name is not valid or the queue does not exist.
 func CheckTenant(ctx context.Context, client redis.UniversalClient, queue, tenant string) error {
 	if reason := check.Text(tenant, check.MaxTenant); reason != "" {
 		return validation.Field("tenant", reason)
@@ -17,8 +17,8 @@ func CheckTenant(ctx context.Context, client redis.UniversalClient, queue, tenan
 	return CheckQueue(ctx, client, queue)
 }
 
-// MaxContained bounds the part of a reason that is looked for.
+// MaxContained is the maximum length in bytes of the part of a reason that is searched for.
 const MaxContained = 512
 
-// DefaultMaxAttempts is the number of attempts of a job that says none.
+// DefaultMaxAttempts is the number of attempts of a job that does not set it.
 const DefaultMaxAttempts = 10

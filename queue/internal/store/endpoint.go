@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// webhookKind is the kind of jobs that call a URL of their own. What one receiver
-	// says concerns the jobs for it and no others, so each has lanes of its own.
+	// webhookKind is the kind of jobs that call a URL of their own. What one receiver answers
+	// concerns only its own jobs, so each receiver has lanes of its own.
 	webhookKind = "webhook"
 
-	// EndpointAttribute is the attribute of such jobs, made of their URL: host:port.
+	// EndpointAttribute is the attribute of webhook jobs that holds the host:port of their URL.
 	EndpointAttribute = "endpoint"
 
-	maxEndpoint = 260 // a name of DNS with a port
+	maxEndpoint = 260 // a DNS name with a port
 )
 
-// endpointOf is where a job calls, the same for all spellings of one URL: in lower case,
-// with the port. It is "" for other kinds, and for a URL that is none.
+// endpointOf returns where a job calls, the same for all spellings of a URL: in lower case, with
+// the port. It returns "" for other kinds, and if the URL is not valid.
 func endpointOf(kind string, payload []byte) string {
 	if kind != webhookKind {
 		return ""
@@ -64,7 +64,7 @@ func WithEndpoint(attributes, kind string, payload []byte) string {
 	return own + ";" + attributes
 }
 
-// EndpointIn reads the escaped endpoint of encoded attributes; "" where there is none.
+// EndpointIn returns the escaped endpoint in encoded attributes; "" if there is none.
 func EndpointIn(attributes string) string {
 	for part := range strings.SplitSeq(attributes, ";") {
 		if endpoint, ok := strings.CutPrefix(part, EndpointAttribute+"="); ok {

@@ -9,13 +9,13 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Lane is what the name of a lane says; all of it is escaped.
+// Lane is the content of a lane's name. All texts are escaped.
 type Lane struct {
 	Name, Tenant, Kind string
 	Attributes         [][2]string
 }
 
-// Value is what limits mean by an attribute of the lane.
+// Value returns the lane's value of an attribute that limits have in `per`; "" if it has none.
 func (l *Lane) Value(name string) string {
 	if name == "tenant" {
 		return l.Tenant
@@ -45,7 +45,7 @@ func ParseLane(name string) Lane {
 	return l
 }
 
-// BucketKey is the bucket of a limit that a lane stands under, as in lanes.lua.
+// BucketKey returns the key of a limit's bucket for a lane, as in lanes.lua.
 func BucketKey(queue string, limit limits.Limit, l *Lane) string {
 	name := append(make([]byte, 0, 96), "headgate:{"...)
 	kind := "}:b:"
@@ -63,8 +63,8 @@ func BucketKey(queue string, limit limits.Limit, l *Lane) string {
 	return string(name)
 }
 
-// plain is a name in which nothing is left to escape, as in lanes.lua: a group of asynq's
-// own client has any name, and may be escaped already.
+// plain escapes a name that may be escaped already, as in formats.lua: a group of asynq's own
+// client can have any name.
 func plain(name string) string {
 	if !strings.ContainsFunc(name, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZ._~@-%", c)
@@ -78,5 +78,5 @@ func plain(name string) string {
 	return strings.Join(parts, "%")
 }
 
-// BandScores is what a lane's scores of one priority are apart.
+// BandScores is the distance between a lane's scores of one priority and those of the next.
 const BandScores = 1 << 51

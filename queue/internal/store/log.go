@@ -9,8 +9,7 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// ReadLog reads hg_log (record.lua), the oldest first. Lines that are none are
-// left out.
+// ReadLog reads hg_log (record.lua), the oldest event first. It skips lines that it cannot read.
 func ReadLog(text string) []lifecycle.Event {
 	var events []lifecycle.Event
 	for line := range strings.Lines(text) {

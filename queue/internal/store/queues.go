@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// CheckQueue refuses a queue that is not there, before its typing error makes
-// an operator believe that there was nothing to do.
+// CheckQueue returns an error if a queue does not exist. Otherwise a typing error would make an
+// operator believe that there was nothing to do.
 func CheckQueue(ctx context.Context, client redis.UniversalClient, queue string) error {
 	names, err := Queues(ctx, client)
 	if err != nil {
@@ -27,7 +27,7 @@ func CheckQueue(ctx context.Context, client redis.UniversalClient, queue string)
 	return validation.NotFound("queue", "there is no queue "+check.Quote(queue)+check.Suggest(queue, names))
 }
 
-// Queues lists the queues of a Redis, sorted.
+// Queues returns the queues of a Redis, sorted.
 func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	names, err := client.SMembers(ctx, asynqwire.Queues).Result()
 	if err != nil {
@@ -39,11 +39,10 @@ func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error)
 
 const MaxEventReason = 300
 
-// Horizon is how far ahead a slot may be given: jobs held this long in
-// workers keep the rate exact while dispatch is under way. Not longer: a slot
-// that is missed can be moved only while none was given after it, and at a few
-// calls a second each slot counts.
+// Horizon is how far ahead of now a slot may be given. Jobs that workers hold this long keep the
+// rate exact while dispatch runs. It is not longer because a slot that is missed can be moved
+// only if none was given after it, and at a few calls a second each slot counts.
 const Horizon = 150 * time.Millisecond
 
-// RoutesKey maps each kind to its queue.
+// RoutesKey is the key of the hash that maps each kind to its queue.
 const RoutesKey = "headgate:routes"

@@ -5,17 +5,16 @@ import (
 	"strconv"
 )
 
-// Reply reads the values that a script returned, one after the other. After the first value
-// that is not what was asked for all others are zero, and [Reply.End] says so: nothing is
-// to be made of the values before it was asked. Its error names types and no values, among
-// which may be payloads.
+// Reply reads the values that a script returned, one after the other. After a value of the wrong
+// type, all further values are zero and [Reply.End] returns an error, so call it before the
+// values are used. The error names types but no values, which may be payloads.
 type Reply struct {
 	left []any
 	at   int
 	err  *error // of the whole reply
 }
 
-// Read begins to read a reply.
+// Read returns a Reply for what a script returned.
 func Read(reply any) *Reply {
 	whole := &Reply{left: []any{reply}, err: new(error)}
 	return whole.List()
@@ -37,13 +36,13 @@ func (r *Reply) fail(value any) {
 	}
 }
 
-// More is whether values are left.
+// More reports whether values are left.
 func (r *Reply) More() bool { return *r.err == nil && len(r.left) > 0 }
 
-// Len is how many values are left.
+// Len returns how many values are left.
 func (r *Reply) Len() int { return len(r.left) }
 
-// Int reads an integer. A script writes one beyond 2^53 as text.
+// Int reads an integer. A script writes integers beyond 2^53 as text.
 func (r *Reply) Int() int64 {
 	value := r.next()
 	switch v := value.(type) {
@@ -58,10 +57,10 @@ func (r *Reply) Int() int64 {
 	return 0
 }
 
-// Flag reads an integer that is 1 for true.
+// Flag reads an integer and reports whether it is 1.
 func (r *Reply) Flag() bool { return r.Int() == 1 }
 
-// Float reads a number that a script wrote as text, because Redis cuts fractions off.
+// Float reads a number that a script wrote as text, because Redis drops fractions.
 func (r *Reply) Float() float64 {
 	text := r.Text()
 	n, err := strconv.ParseFloat(text, 64)
@@ -71,7 +70,7 @@ func (r *Reply) Float() float64 {
 	return n
 }
 
-// Text reads a text, or a number as one. What is not there is "".
+// Text reads a text, or a number as text. A nil is "".
 func (r *Reply) Text() string {
 	value := r.next()
 	switch v := value.(type) {
@@ -96,7 +95,7 @@ func (r *Reply) List() *Reply {
 	return &Reply{left: values, err: r.err}
 }
 
-// End says what was wrong with the reply so far. Values that are left are wrong, too.
+// End returns an error if a value so far was of the wrong type, or if values are left.
 func (r *Reply) End() error {
 	if len(r.left) > 0 {
 		r.fail(r.left[0])

@@ -11,11 +11,11 @@ import (
 //go:embed *.lua
 var texts embed.FS
 
-// Lua is the text of a script or library of this folder.
+// Lua returns the text of a script or library in this folder.
 func Lua(name string) string {
 	text, err := texts.ReadFile(name + ".lua")
 	if err != nil {
-		panic(err) // a script without its text is a mistake of the program
+		panic(err) // the name is wrong
 	}
 	return string(text)
 }
@@ -35,7 +35,7 @@ var (
 	SweepScript    = NewScript(Lua("sweep"))
 )
 
-// The scripts of periodic jobs, of all queues together but for the one that enqueues.
+// The scripts of periodic jobs. They concern all queues together, except the one that enqueues.
 var (
 	PeriodicSetScript    = limitlua.NewScript(Lua("periodic_set"))
 	PeriodicLookScript   = limitlua.NewScript(Lua("periodic_look"), Lua("periodic"))
@@ -44,7 +44,7 @@ var (
 	PeriodicFireScript   = NewScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n" + Lua("enqueue") + "\nend\n" + Lua("periodic_fire"))
 )
 
-// The scripts of operators and of pages.
+// The scripts of operators and of the dashboard.
 var (
 	ExplainScript = NewScript(Lua("explain"))
 	GaugesScript  = NewScript(Lua("gauges"))
@@ -53,7 +53,7 @@ var (
 	PauseScript   = NewScript(Lua("pause"))
 )
 
-// Scripts are all of them, by the names of their files.
+// Scripts has all scripts by the names of their files.
 var Scripts = map[string]*redisscript.Script{
 	"enqueue": EnqueueScript, "dispatch": DispatchScript, "slot": SlotScript, "settle": SettleScript, "recover": RecoverScript,
 	"watch": WatchScript, "late": LateScript, "resign": ResignScript, "janitor": JanitorScript, "archive": ArchiveScript, "sweep": SweepScript,

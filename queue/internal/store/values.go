@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Texts reads the fields of HMGET; what is not there is "".
+// Texts returns the fields of an HMGET; "" for those that do not exist.
 func Texts(fields []any) []string {
 	out := make([]string, len(fields))
 	for i, field := range fields {
@@ -17,7 +17,7 @@ func Texts(fields []any) []string {
 	return out
 }
 
-// ScanHash reads a hash in pieces, so that a large one does not hold Redis up.
+// ScanHash reads a hash in pieces, so that a large one does not block Redis.
 func ScanHash(ctx context.Context, client redis.UniversalClient, name string) (map[string]string, error) {
 	all := map[string]string{}
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
@@ -33,7 +33,7 @@ func ScanHash(ctx context.Context, client redis.UniversalClient, name string) (m
 	return all, nil
 }
 
-// Unescape is the way back from [rediskey.Escape].
+// Unescape reverses [rediskey.Escape]. It returns the text itself if it is not valid.
 func Unescape(text string) string {
 	if plain, err := url.PathUnescape(text); err == nil {
 		return plain
@@ -43,6 +43,6 @@ func Unescape(text string) string {
 
 const Timeout = 5 * time.Second
 
-// MaxKeys is how many keys one command reads, and of how many lanes one pipeline
-// reads the state. Most queues have no more lanes.
+// MaxKeys is the maximum number of keys that one command reads, and of lanes whose state one
+// pipeline reads. Most queues have fewer lanes.
 const MaxKeys = 500

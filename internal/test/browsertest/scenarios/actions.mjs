@@ -103,7 +103,7 @@ scenario('an override that no longer fits its limit', async (page) => {
 
   await ask('in-flight is', '');
   await at.visit(page, at.limits(queue));
-  assert.deepEqual(await cells('the queue has no such limit any more'), ['none', 'none']);
+  assert.deepEqual(await cells('the queue no longer has this limit'), ['none', 'none']);
   await changed.locator('details.menu summary').click();
   await page.getByRole('button', { name: 'Clear…', exact: true }).click();
   await at.confirm(page, 'Clear the override', { before: (d) => d.getByText('It is not in force, so clearing it does not change when calls go.').waitFor() });
