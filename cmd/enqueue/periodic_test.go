@@ -69,7 +69,7 @@ func TestHostilePeriodic(t *testing.T) {
 		"no spec":           {[]string{"--spec", ""}, "spec: it is empty"},
 		"never":             {[]string{"--spec", "0 0 30 2 *"}, "no tick in the next five years"},
 		"no zone":           {[]string{"--zone", ""}, "zone: it is required; write a name such as Europe/Berlin"},
-		"unknown zone":      {[]string{"--zone", "Mars"}, `zone: "Mars" is no time zone`},
+		"unknown zone":      {[]string{"--zone", "Mars"}, `zone: "Mars" is not a time zone`},
 		"late":              {[]string{"--max-late", "1ms"}, "max_late: "},
 		"no tenant":         {[]string{"--tenant", ""}, "job.tenant: it is empty"},
 		"unknown kind":      {[]string{"--kind", "cal"}, `did you mean "call"?`},

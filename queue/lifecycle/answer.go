@@ -1,22 +1,22 @@
 package lifecycle
 
-// Answer is what a provider's answer to a call meant, or where none came, what
-// the call's error says. A job may end otherwise: one whose last attempt failed
-// is [Archived], and its answer AnswerRetryable. A call that the end of its worker
-// cut off is unknown. A run without a call has no answer, "".
+// Answer is the class of a provider's answer to a call or, if none came, of the call's error. A
+// job may have another outcome: if its last attempt failed, the outcome is [Archived] and the
+// answer AnswerRetryable. A call that ended with its worker is AnswerUnknown. A run without a call
+// has no answer, "".
 type Answer string
 
 // The classes of answers.
 const (
 	AnswerOK        Answer = "ok"
-	AnswerThrottled Answer = "throttled" // not now: fewer calls are wanted
-	AnswerRetryable Answer = "retryable" // it failed, and may succeed another time
-	AnswerParked    Answer = "parked"    // not before a time that it names
-	AnswerPermanent Answer = "permanent" // never
-	AnswerUnknown   Answer = "unknown"   // sent, and nobody knows what came of it
+	AnswerThrottled Answer = "throttled" // not now: the provider wants fewer calls
+	AnswerRetryable Answer = "retryable" // it failed, and may succeed later
+	AnswerParked    Answer = "parked"    // not before a time that the provider names
+	AnswerPermanent Answer = "permanent" // it will never succeed
+	AnswerUnknown   Answer = "unknown"   // sent, but the result is unknown
 )
 
-// Answers lists the classes.
+// Answers returns all classes.
 func Answers() []Answer {
 	return []Answer{AnswerOK, AnswerThrottled, AnswerRetryable, AnswerParked, AnswerPermanent, AnswerUnknown}
 }

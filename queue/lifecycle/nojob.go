@@ -2,6 +2,6 @@ package lifecycle
 
 import "errors"
 
-// ErrNoJob reports that the queue knows no such job: it never did, or the job was completed
-// and its Retention is over, or it was deleted.
+// ErrNoJob reports that the queue does not know the job: it never existed, it was deleted, or it
+// was completed and its Retention is over.
 var ErrNoJob = errors.New("no such job")

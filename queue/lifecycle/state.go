@@ -1,26 +1,26 @@
-// Package lifecycle names what a job goes through: the states that it is in, the answers to
-// its calls, and the outcomes of its runs. The queue, its inspector and its operator share
-// these words.
+// Package lifecycle defines the states of a job, the answers to its calls, and the outcomes of its
+// runs. The packages queue, inspect and operate share them.
 package lifecycle
 
 import "strings"
 
-// State is where a job stands.
+// State is the state of a job.
 type State string
 
 // The states of a job.
 const (
 	StateWaiting   State = "waiting"   // in its lane
-	StateScheduled State = "scheduled" // for later
-	StateRetry     State = "retry"     // failed, and to be tried again
-	StatePending   State = "pending"   // released, not yet in a worker's hands
-	StateActive    State = "active"    // in a worker's hands
-	StateArchived  State = "archived"  // ended without success, with the reason
-	StateCompleted State = "completed" // ended with success, and remembered
-	StateEnded     State = "ended"     // and forgotten, though its key is still taken
+	StateScheduled State = "scheduled" // to be sent later
+	StateRetry     State = "retry"     // failed, and will be retried
+	StatePending   State = "pending"   // released, not yet taken by a worker
+	StateActive    State = "active"    // held by a worker
+	StateArchived  State = "archived"  // ended without success, with a reason
+	StateCompleted State = "completed" // the call succeeded, and the job is kept for its retention
+	StateEnded     State = "ended"     // deleted, but its key is still taken
 )
 
-// StateOf is asynq's word in ours; "" is that of a job that has no task any more.
+// StateOf returns the State for asynq's state of a task; [StateEnded] for "", which means that
+// there is no task any more.
 func StateOf(asynqState string) State {
 	switch asynqState {
 	case "aggregating":
@@ -31,7 +31,7 @@ func StateOf(asynqState string) State {
 	return State(asynqState)
 }
 
-// Join lists states for people, separated by commas.
+// Join returns states as text, separated by commas.
 func Join(states []State) string {
 	words := make([]string, len(states))
 	for i, state := range states {

@@ -174,18 +174,18 @@ line 8: queues.ai.max_queue: 0 must be at least 1
 line 9: queues.ai.send_window: unknown field; did you mean "send_windows"?
 line 13: queues.email.limits[0].unit: "To kens" must be 1 to 64 of a-z, 0-9 and '_'
 line 14: queues.email.max_queue: must be a whole number, not "many"
-line 16: queues.email.send_windows.*: "Mon-Fri 09:00-18:00": the time zone is missing at its end; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
+line 16: queues.email.send_windows.*: "Mon-Fri 09:00-18:00": the time zone is missing at the end; write it like "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
 line 17: queues.email.send_windows.emial: must be a kind of this queue, or "*" for all of them; did you mean "email"?
-line 18: queues.email.send_windows.email: "09:00-25:00 UTC": "09:00-25:00" is not hours such as 09:00-18:00; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
+line 18: queues.email.send_windows.email: "09:00-25:00 UTC": "09:00-25:00" is not a range of hours such as 09:00-18:00; write it like "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
 line 19: queues.email.send_windows.email: duplicate field
 line 21: queues.sms.send_windows: must be a mapping such as {name: value}, not "Mon-Fri 09:00-18:00 UTC"
 line 23: queues.fax.kind: unknown field; did you mean "kinds"?
 line 26: queues.post.kinds[1]: must be a word, not a list
-line 29: plans.quiet.send_window: "09:00-18:00 Mars/Olympus": "Mars/Olympus" is no time zone such as Europe/Berlin or UTC; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
+line 29: plans.quiet.send_window: "09:00-18:00 Mars/Olympus": "Mars/Olympus" is not a time zone such as Europe/Berlin or UTC; write it like "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
 line 31: tenants.acme.send_window: must be a word, not a list
 line 32: tenants.globex.send_windows: unknown field; did you mean "send_window"?
-line 33: tenants.initech.send_window: "Mon-Fri 09:00-09:00 Local": Local is another time zone on each machine; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
-line 34: tenants.umbrella.send_window: "": it is empty; want such as "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"`
+line 33: tenants.initech.send_window: "Mon-Fri 09:00-09:00 Local": Local is a different time zone on each machine; write it like "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
+line 34: tenants.umbrella.send_window: "": it is empty; write it like "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"`
 	if got := fmt.Sprint(err); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/queue/sendwindow"
 )
 
-// Calls go in office hours, by the clocks of Berlin.
+// Calls go in office hours, in Berlin time.
 func ExampleWindow_OpenAt() {
 	window, err := sendwindow.Parse("Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin")
 	if err != nil {

@@ -22,21 +22,21 @@ const (
 
 var dayNames = [7]string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
 
-// Parse reads the text form of a window: days, hours, and the time
-// zone by whose clocks it opens.
+// Parse reads the text form of a window: days, hours, and the time zone of the clocks by which it
+// opens.
 //
 //	Mon-Fri 09:00-18:00 Europe/Berlin
 //	Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin
 //	Mon,Wed,Fri 08:00-12:00 UTC
 //	22:00-06:00 America/New_York
 //
-// Without days it is every day. Hours that end before they begin end on the next
-// day, and belong to the day on which they begin; 24:00 is the end of a day. The
-// error says what is wrong with the text, in one line.
+// Without days, the hours are those of every day. Hours whose end is before their start end on
+// the next day, and belong to the day on which they start; 24:00 is the end of a day. The error
+// says in one line what is wrong with the text.
 func Parse(text string) (Window, error) {
 	w, err := parseWindow(text)
 	if err != nil {
-		return Window{}, fmt.Errorf("send window %s: %w; want such as %s", check.Quote(text), err, windowExample)
+		return Window{}, fmt.Errorf("send window %s: %w; write it like %s", check.Quote(text), err, windowExample)
 	}
 	return w, nil
 }
@@ -70,40 +70,40 @@ func parseWindow(text string) (Window, error) {
 
 func parseZone(name string) (*time.Location, error) {
 	if _, err := parseDays(name); err == nil || strings.Contains(name, ":") {
-		return nil, errors.New("the time zone is missing at its end")
+		return nil, errors.New("the time zone is missing at the end")
 	}
 	if lower := strings.ToLower(name); lower == "local" || lower == "localtime" {
-		return nil, fmt.Errorf("%s is another time zone on each machine", name)
+		return nil, fmt.Errorf("%s is a different time zone on each machine", name)
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil || len(name) > 64 {
-		return nil, fmt.Errorf("%s is no time zone such as Europe/Berlin or UTC", check.Quote(name))
+		return nil, fmt.Errorf("%s is not a time zone such as Europe/Berlin or UTC", check.Quote(name))
 	}
 	return zone, nil
 }
 
-// parseRanges reads "Mon,Wed 09:00-12:00, Sat 10:00-14:00". A comma stands
-// between days as well as between ranges, so days wait for their hours.
+// parseRanges reads "Mon,Wed 09:00-12:00, Sat 10:00-14:00". Commas separate both days and ranges,
+// so days are collected until their hours come.
 func parseRanges(text string) ([]windowHours, error) {
 	if text == "" {
-		return nil, errors.New("it names no hours")
+		return nil, errors.New("it has no hours")
 	}
 	var ranges []windowHours
 	var waiting []string
 	var next windowHours
-	daily := "" // the hours of a range that names no days
+	daily := "" // the hours of a range without days
 	dated := false
 	for part := range strings.SplitSeq(text, ",") {
 		words := strings.Fields(part)
 		if len(words) == 0 {
-			return nil, errors.New("there is nothing at one side of a comma")
+			return nil, errors.New("there is nothing before or after a comma")
 		}
 		times := ""
 		if last := len(words) - 1; last == 1 || strings.ContainsAny(words[last], "0123456789") {
 			times, words = words[last], words[:last]
 		}
 		if len(words) > 1 {
-			return nil, fmt.Errorf("%s is more than days and hours; a comma stands between ranges", check.Quote(strings.TrimSpace(part)))
+			return nil, fmt.Errorf("%s is more than days and hours; separate ranges with commas", check.Quote(strings.TrimSpace(part)))
 		}
 		for _, word := range words {
 			days, err := parseDays(word)
@@ -132,8 +132,8 @@ func parseRanges(text string) ([]windowHours, error) {
 	case len(waiting) > 0:
 		return nil, fmt.Errorf("%s has no hours", check.Quote(strings.Join(waiting, ",")))
 	case dated && daily != "":
-		// The days before it, or all? Whoever sends on a Sunday should have said so.
-		return nil, fmt.Errorf("on which days is %s? Name them for each range, or for none", daily)
+		// Without days it could mean the days before it, or all. Sending on a Sunday must be explicit.
+		return nil, fmt.Errorf("%s has no days; write days for each range, or for none", daily)
 	case len(ranges) > maxRanges:
 		return nil, fmt.Errorf("%d ranges are more than %d", len(ranges), maxRanges)
 	}
@@ -169,11 +169,11 @@ func parseHours(text string) (from, to int, err error) {
 	to, okTo := parseClock(end)
 	switch {
 	case !okFrom || !okTo:
-		return 0, 0, fmt.Errorf("%s is not hours such as 09:00-18:00", check.Quote(text))
+		return 0, 0, fmt.Errorf("%s is not a range of hours such as 09:00-18:00", check.Quote(text))
 	case from == dayMinutes:
-		return 0, 0, fmt.Errorf("%s begins when the day is over; 00:00 begins the next one", text)
+		return 0, 0, fmt.Errorf("%s begins when the day is over; write 00:00 for the start of the next day", text)
 	case from == to:
-		return 0, 0, fmt.Errorf("%s is never open; the whole day is 00:00-24:00", text)
+		return 0, 0, fmt.Errorf("%s is never open; write 00:00-24:00 for the whole day", text)
 	case to < from:
 		to += dayMinutes
 	}
@@ -193,8 +193,8 @@ func parseClock(text string) (minutes int, ok bool) {
 	return minutes, minutes <= dayMinutes
 }
 
-// weekOf is what ranges open together. What goes on after Sunday is at the
-// week's beginning.
+// weekOf returns when any of the ranges is open in a week. Hours that continue after Sunday are at
+// the start of the week.
 func weekOf(ranges []windowHours) []weekSpan {
 	var all []weekSpan
 	for _, r := range ranges {
@@ -221,7 +221,7 @@ func weekOf(ranges []windowHours) []weekSpan {
 	return week
 }
 
-// String is the text form; "" for the zero window.
+// String returns the text form; "" for the zero window.
 func (w Window) String() string {
 	if w.IsZero() {
 		return ""
@@ -245,7 +245,7 @@ func hourText(minutes int) string {
 	return fmt.Sprintf("%02d:%02d", minutes/60, minutes%60)
 }
 
-// dayText writes three or more days in a row as a range.
+// dayText returns days as text, with three or more consecutive days as a range.
 func dayText(days [7]bool) string {
 	var parts []string
 	for day := 0; day < 7; day++ {
@@ -262,11 +262,11 @@ func dayText(days [7]bool) string {
 	return strings.Join(parts, ",")
 }
 
-// MarshalText writes the text form. It never fails.
+// MarshalText returns the text form. It never fails.
 func (w Window) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// UnmarshalText reads the text form, and nothing as the zero window; errors are
-// those of [Parse], and leave the window as it is.
+// UnmarshalText reads the text form, and an empty text as the zero window. Errors are those of
+// [Parse]; they leave the window unchanged.
 func (w *Window) UnmarshalText(text []byte) error {
 	var parsed Window
 	if len(text) > 0 {

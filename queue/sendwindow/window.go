@@ -1,33 +1,31 @@
-// Package sendwindow has the hours in which calls may go, such as "Mon-Fri 09:00-18:00
+// Package sendwindow defines the hours in which calls may go, such as "Mon-Fri 09:00-18:00
 // Europe/Berlin".
 package sendwindow
 
 import "time"
 
-// Window says at which hours of which days calls may go, by the clocks of a
-// time zone: "Mon-Fri 09:00-18:00 Europe/Berlin". [Parse] has its text
-// form. The zero value is always open.
+// Window is the hours of a week in which calls may go, by the clocks of a time zone: "Mon-Fri
+// 09:00-18:00 Europe/Berlin". [Parse] reads its text form. The zero value is always open.
 //
-// It is open exactly while the zone's clocks show a time within it. So where
-// clocks go forward, a window that would begin in the hour that is skipped
-// begins right after it; and where they go back, an hour that comes twice is
-// within the window both times, and outside of it both times.
+// It is open exactly while the zone's clocks show a time within it. So when clocks go forward, a
+// window that would begin in the skipped hour begins right after it. When clocks go back, the
+// repeated hour is within the window both times, or outside of it both times.
 type Window struct {
 	ranges []windowHours
-	week   []weekSpan // what the ranges open together: ascending, apart from each other
+	week   []weekSpan // when any of the ranges is open: ascending, without overlaps
 	zone   *time.Location
 }
 
-// windowHours are the same on several days.
+// windowHours is a range of hours that is open on several days.
 type windowHours struct {
 	days     [7]bool // Monday first
-	from, to int     // minutes since midnight; to is beyond 24:00 when it is on the next day
+	from, to int     // minutes since midnight; to is beyond 24:00 if it is on the next day
 }
 
 // weekSpan is a part of the week, in minutes since Monday 00:00.
 type weekSpan struct{ from, to int64 }
 
-// IsZero tells whether the window is the zero one, which never closes.
+// IsZero reports whether w is the zero window, which is always open.
 func (w Window) IsZero() bool { return w.zone == nil }
 
 const (
@@ -35,11 +33,11 @@ const (
 	weekMinutes  = 7 * dayMinutes
 	dayMinutes   = 24 * 60
 
-	// windowMargin is more than a week, after which a window's hours come again.
+	// windowMargin is more than a week, after which the hours of a window repeat.
 	windowMargin = 8 * 24 * time.Hour
 )
 
-// OpenAt is the first moment at or after t at which the window is open.
+// OpenAt returns the first moment at or after t at which the window is open.
 func (w Window) OpenAt(t time.Time) time.Time {
 	if w.IsZero() {
 		return t
@@ -51,14 +49,13 @@ func (w Window) OpenAt(t time.Time) time.Time {
 	return time.UnixMicro(open).In(t.Location())
 }
 
-// Openings are when the window opens and closes, in turns, in µs since the
-// epoch, ascending. It is open from each opening up to, not including, the
-// closing after it. They begin with the opening that holds from or, if the
-// window is closed then, with the next one, which may be later than until; and
-// they go on with all others before until. nil for the zero window.
+// Openings returns when the window opens and closes, alternating, in µs since the epoch,
+// ascending. It is open from each opening up to, not including, the closing after it. The first
+// opening is the one that contains from or, if the window is closed then, the next one, which may
+// be later than until. The others are all before until. It returns nil for the zero window.
 //
-// An opening that lasts is cut, at the earliest a week before from and a week
-// after until: ask again before it closes.
+// An opening that does not end is cut, at the earliest a week before from and a week after until:
+// call Openings again before it closes.
 func (w Window) Openings(from, until time.Time) []int64 {
 	if w.IsZero() {
 		return nil
@@ -78,8 +75,8 @@ func (w Window) Openings(from, until time.Time) []int64 {
 	}
 }
 
-// Meet tells whether two windows are ever open together. Zones differ by the
-// season, so it looks at a winter and a summer, the same ones whenever it is asked.
+// Meet reports whether two windows are ever open at the same time. Time zones differ between
+// seasons, so it checks a winter and a summer, always the same ones.
 func (w Window) Meet(other Window) bool {
 	if w.IsZero() || other.IsZero() {
 		return true
@@ -91,7 +88,7 @@ func (w Window) Meet(other Window) bool {
 			if max(ours[0], theirs[0]) < min(ours[1], theirs[1]) {
 				return true
 			}
-			// What closes first meets nothing that comes later.
+			// The one that closes first meets nothing that comes later.
 			if ours[1] < theirs[1] {
 				ours = ours[2:]
 			} else {
@@ -102,11 +99,11 @@ func (w Window) Meet(other Window) bool {
 	return false
 }
 
-// between are the openings from one moment to another, cut there.
+// between returns the openings between two moments, cut there.
 func (w Window) between(from, until time.Time) []int64 {
 	var openings []int64
 	for from.Before(until) {
-		// Up to the next change of the zone its clocks run evenly.
+		// Until the zone's next change its clocks run evenly.
 		local := from.In(w.zone)
 		_, offset := local.Zone()
 		_, change := local.ZoneBounds()
@@ -121,7 +118,7 @@ func (w Window) between(from, until time.Time) []int64 {
 				closes := min(last, monday+span.to*minuteMicros-ahead)
 				n := len(openings)
 				switch {
-				case opens >= closes: // outside of what is asked
+				case opens >= closes: // outside of the range
 				case n > 0 && openings[n-1] == opens:
 					openings[n-1] = closes
 				default:
@@ -134,8 +131,8 @@ func (w Window) between(from, until time.Time) []int64 {
 	return openings
 }
 
-// mondayBefore is when the week began that holds a moment, both in µs of a
-// zone's own clock since 1970, whose first Monday was the 5th of January.
+// mondayBefore returns when the week of a moment began, both in µs of a zone's own clock since
+// 1970, whose first Monday was the 5th of January.
 func mondayBefore(micros int64) int64 {
 	const week, first = weekMinutes * minuteMicros, 4 * dayMinutes * minuteMicros
 	since := (micros - first) % week

@@ -1,17 +1,16 @@
-// Package tracing follows jobs with OpenTelemetry: from the code that enqueued
-// them, however long they waited, to every call that was made for them.
+// Package tracing traces jobs with OpenTelemetry: from the code that enqueued them, however long
+// they waited, to each call that was made for them.
 //
 //	client.Use(tracing.Enqueue(tracing.Config{}))
 //	worker.Use(tracing.Handle(tracing.Config{}))
 //
-// [Enqueue] makes a producer span for each job, also for each of a batch, and
-// sends its context along in the job's headers traceparent and tracestate (W3C
-// Trace Context). [Handle] makes a consumer span for each call, linked to it:
-// retries are several spans with the same link. The spans follow the semantic
-// conventions for messaging; their names are "create KIND" and "process KIND".
+// [Enqueue] makes a producer span for each job, also in a batch, and sends its context in the job's
+// headers traceparent and tracestate (W3C Trace Context). [Handle] makes a consumer span for each
+// call, linked to the producer span: retries are several spans with the same link. The spans
+// follow the semantic conventions for messaging. Their names are "create KIND" and "process KIND".
 //
-// Payloads, headers and the text of errors, which may quote them, are never
-// recorded. A handler that knows its errors to be harmless adds them itself:
+// Payloads, headers and the text of errors, which may quote them, are never recorded. A handler
+// whose errors contain nothing secret can record them:
 //
 //	trace.SpanFromContext(ctx).RecordError(err)
 package tracing
@@ -31,54 +30,54 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// Config says how spans are made. The zero value will do for most.
+// Config sets how spans are made. The zero value is a good default.
 type Config struct {
-	// Provider makes the spans; nil: the global one.
+	// Provider makes the spans; nil means the global one.
 	Provider trace.TracerProvider
 
-	// Child makes the span of a call a child of the one that enqueued the job,
-	// besides the link: one trace shows both. Not for jobs that wait long or that
-	// a batch enqueued by the thousand: their trace would not end, or not load.
+	// Child makes the span of a call a child of the span that enqueued the job, besides the link,
+	// so that one trace shows both. Do not set it for jobs that wait long, or that a batch
+	// enqueues by the thousand: their trace would not end, or be too large to load.
 	Child bool
 
-	// Tenant puts the tenant on spans. It is off because a tenant is often a
-	// customer's name or a person's address, which whoever reads traces need not
-	// know, and because every other value is one more for the backend to index.
+	// Tenant adds the tenant to spans. It is off by default because a tenant is often a customer's
+	// name or a person's address, which readers of traces need not know, and because the backend
+	// has to index each value.
 	Tenant bool
 }
 
-// Attributes of our spans beyond the conventions.
+// Attributes of spans beyond the conventions.
 const (
 	attrKind    = attribute.Key("headgate.job.kind")
 	attrAttempt = attribute.Key("headgate.job.attempt")
-	attrHeld    = attribute.Key("headgate.job.held_seconds") // in the worker, for its slot
-	attrOutcome = attribute.Key("headgate.job.outcome")      // a queue.Outcome
+	attrHeld    = attribute.Key("headgate.job.held_seconds") // time that the worker held the job for its slot
+	attrOutcome = attribute.Key("headgate.job.outcome")      // a lifecycle.Outcome
 	attrTenant  = attribute.Key("headgate.tenant")
 )
 
 var (
-	// The global propagator is not used: it may send baggage, which is the
-	// application's own and has no place in a job that is kept for days.
+	// The global propagator is not used: it may send baggage, which belongs to the application
+	// and should not be stored in a job for days.
 	w3c    = propagation.TraceContext{}
 	system = semconv.MessagingSystemKey.String("headgate")
 )
 
-// Enqueue is for [queue.Client.Use], behind what changes the kind, the queue or
-// the tenant. Its span stands for the making of one job and ends before the job
-// is sent; whether it was accepted is told to the caller of Enqueue alone.
+// Enqueue returns a function for [queue.Client.Use]. Install it after middleware that changes the
+// kind, the queue or the tenant. Its span covers the making of one job and ends before the job is
+// sent. Only the caller of Enqueue knows whether the job was accepted.
 //
-// A job whose headers have no room for the trace goes without it.
+// A job whose headers have no room for the trace is enqueued without it.
 func Enqueue(config Config) func(context.Context, *queue.Job) error {
 	tracer := config.tracer()
 	return func(ctx context.Context, job *queue.Job) error {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
-			// Who wrote the job may have sent a trace along, as in a line of NDJSON.
+			// The author of the job may have set the headers of a trace, as in a line of NDJSON.
 			ctx = w3c.Extract(ctx, propagation.MapCarrier(job.Headers))
 		}
 		attributes := []attribute.KeyValue{
 			system, semconv.MessagingOperationTypeCreate, semconv.MessagingOperationName("create"), attrKind.String(job.Kind),
 		}
-		if job.Queue != "" { // else it is found by the kind, later
+		if job.Queue != "" { // otherwise the kind determines it later
 			attributes = append(attributes, semconv.MessagingDestinationName(job.Queue))
 		}
 		attributes = config.tenant(attributes, job.Tenant)
@@ -91,7 +90,7 @@ func Enqueue(config Config) func(context.Context, *queue.Job) error {
 	}
 }
 
-// carry puts the trace of ctx into headers, as much of it as there is room for.
+// carry adds the trace of ctx to headers, as much of it as there is room for.
 func carry(ctx context.Context, headers map[string]string) map[string]string {
 	without := maps.Clone(headers)
 	for _, name := range w3c.Fields() {
@@ -112,13 +111,13 @@ func carry(ctx context.Context, headers map[string]string) map[string]string {
 		if len(all) <= queue.MaxHeaders && bytes <= queue.MaxHeaderBytes {
 			return all
 		}
-		delete(fresh, "tracestate") // it only adds to the other
+		delete(fresh, "tracestate") // it only extends traceparent
 	}
 	return without
 }
 
-// Handle is for [queue.Worker.Use], outside of middleware whose work belongs to
-// the span.
+// Handle returns middleware for [queue.Worker.Use]. Install it outside of middleware whose work
+// belongs to the span.
 func Handle(config Config) queue.Middleware {
 	tracer := config.tracer()
 	return func(next queue.Handler) queue.Handler {
@@ -147,8 +146,7 @@ func Handle(config Config) queue.Middleware {
 	}
 }
 
-// end closes the span of a call with what came of it. A call that the provider
-// put off has not failed.
+// end closes the span of a call with its outcome. A call that the provider put off has not failed.
 func end(ctx context.Context, span trace.Span, err error) {
 	outcome := queue.OutcomeOf(ctx, err)
 	span.SetAttributes(attrOutcome.String(string(outcome)))

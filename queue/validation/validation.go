@@ -1,5 +1,4 @@
-// Package validation has the error for a field that cannot be accepted, of a job, of limits or
-// of a question.
+// Package validation defines the error for an invalid field of a job, of limits or of a query.
 package validation
 
 import "errors"
@@ -30,7 +29,7 @@ func Field(field, reason string) *Error {
 	return &Error{Field: field, Reason: reason}
 }
 
-// Unjoin returns the errors that were joined into one; none for nil.
+// Unjoin returns the errors that were joined into err; nil for nil.
 func Unjoin(err error) []error {
 	if err == nil {
 		return nil

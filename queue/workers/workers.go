@@ -1,4 +1,4 @@
-// Package workers tells which workers of a Redis are alive, and what they serve.
+// Package workers lists the workers that are alive, and what they serve.
 package workers
 
 import (
@@ -15,41 +15,41 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// Info is a worker as it last told of itself.
+// Info is what a worker reported about itself in its last heartbeat.
 type Info struct {
-	ID          string          `json:"id"` // of this run of it
+	ID          string          `json:"id"` // of this run of the worker
 	Host        string          `json:"host"`
 	PID         int             `json:"pid"`
-	Version     string          `json:"version,omitempty"` // of its program: that of the module, or the commit; "": not known
+	Version     string          `json:"version,omitempty"` // of its module, or the commit; "": not known
 	Started     time.Time       `json:"started"`
-	Seen        time.Time       `json:"seen"` // when it told this; both by Redis's clock
+	Seen        time.Time       `json:"seen"` // time of the heartbeat; both by the clock of Redis
 	Queues      []string        `json:"queues"`
-	Kinds       []string        `json:"kinds"` // that it has handlers for
+	Kinds       []string        `json:"kinds"` // for which it has handlers
 	Concurrency int             `json:"concurrency"`
-	Held        int             `json:"held"`    // jobs in its hands
-	Sending     int             `json:"sending"` // of these, calls under way
+	Held        int             `json:"held"`    // jobs that it holds
+	Sending     int             `json:"sending"` // of these, calls in flight
 	Details     json.RawMessage `json:"details,omitempty"`
 }
 
-// BeatEvery is the time between the heartbeats of a worker.
+// BeatEvery is the interval between the heartbeats of a worker.
 const BeatEvery = 5 * time.Second
 
 // BeatLasts is how long a worker counts as alive after its last heartbeat.
 const BeatLasts = 3 * BeatEvery
 
-// MaxDetails is how many bytes the Details of a worker may have as JSON.
+// MaxDetails is the maximum length in bytes of the Details of a worker, as JSON.
 const MaxDetails = 16 << 10
 
-// ListKey is a sorted set of the workers by the time of their last heartbeat. What each says
-// is under a key of its own, which expires; in a Cluster the two lie apart, so that nothing
-// but time keeps them together.
+// ListKey is a sorted set of the workers by the time of their last heartbeat. What each worker
+// reports is under a key of its own, which expires. In a Cluster the keys are on different nodes,
+// so that nothing but time keeps them consistent.
 const ListKey = "headgate:workers"
 
-// Key is where a worker tells of itself.
+// Key returns the key under which a worker reports.
 func Key(id string) string { return "headgate:worker:" + id }
 
-// List lists the workers that live, by host, process and ID. One that ended
-// is listed no longer; one that died, for up to 15 s.
+// List returns the workers that are alive, by host, process and ID. A worker that ended is not
+// in the list; one that died is in it for up to 15 s.
 func List(ctx context.Context, client redis.UniversalClient) ([]Info, error) {
 	fail := func(err error) ([]Info, error) { return nil, fmt.Errorf("list the workers: %w", err) }
 	ids, err := client.ZRange(ctx, ListKey, 0, -1).Result()
@@ -79,16 +79,16 @@ func List(ctx context.Context, client redis.UniversalClient) ([]Info, error) {
 	return workers, nil
 }
 
-// Of is the worker that an owner mark on a task names; "" for none.
+// Of returns the id of the worker in the owner mark of a task; "" if there is none.
 func Of(owner string) string {
 	worker, _, _ := strings.Cut(owner, ":")
 	return worker
 }
 
-// Ended names those workers, of some owner marks, that missed two beats: they
-// have ended, as far as anybody can tell. A worker of which Redis does not answer is
-// not among them. Leases are renewed with each beat, so when the leases of a dead
-// worker have been silent for long enough, so has the worker.
+// Ended returns which workers of some owner marks missed two heartbeats and so, as far as anyone
+// can know, have ended. A worker is not among them if Redis returns an error for it. Leases are
+// renewed with each heartbeat, so when the leases of a dead worker have been silent for long
+// enough, so has the worker.
 func Ended(ctx context.Context, client redis.UniversalClient, owners []string) map[string]bool {
 	pipe := client.Pipeline()
 	left := map[string]*redis.DurationCmd{}
