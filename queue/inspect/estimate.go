@@ -19,48 +19,48 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// Sureness is how far an expected time can be trusted.
+// Sureness is how far an expected time can be trusted: the confidence of a forecast.
 type Sureness string
 
 // The grades of sureness.
 const (
-	// Steady: within 5 % if nothing else comes in, and workers keep up. A limit
-	// without a burst beside a busy shared one may be off by more: its calls wait
-	// for the moments of the other.
+	// Steady means within 5 %, if no other jobs come in and workers keep up. A limit
+	// without a burst beside a busy shared limit may be off by more, because its calls
+	// wait for slots of the other.
 	Steady Sureness = "steady"
 
-	// Rough: the right order of magnitude. Something that the forecast does not
-	// know in full has a part in it, such as how long calls take.
+	// Rough means the right order of magnitude. The forecast depends on something that is
+	// not fully known, such as how long calls take.
 	Rough Sureness = "rough"
 
-	// NotKnown: it depends on somebody, or on calls that hold all permits.
+	// NotKnown means that it depends on an operator, or on calls that hold all permits.
 	NotKnown Sureness = "unknown"
 )
 
 // Hold is a limit that makes jobs wait.
 type Hold struct {
 	Limit string // its name
-	Scope string // whose bucket, in words: "tenant acme", "domain example.com", "the whole queue"
+	Scope string // whose bucket it is: "tenant acme", "domain example.com", "the whole queue"
 	Rule  string // "10/s", "3 at a time"
 
 	// Next is when it next admits a job; zero: not known.
 	Next time.Time
 }
 
-// String is the limit as people say it: limit "tenant" (10/s).
+// String returns the limit as text: limit "tenant" (10/s).
 func (h Hold) String() string { return fmt.Sprintf("limit %q (%s)", h.Limit, h.Rule) }
 
-// Outlook is when what waits of a tenant will have gone.
+// Outlook is a forecast of when the waiting jobs of a tenant will have gone.
 type Outlook struct {
 	Queue, Tenant string
 
 	Now      time.Time // on the clock of Redis, to which all times refer
 	Waiting  int64
-	Rate     float64   // jobs a second that it gets, once a burst is used up; 0: none waits, or not known
-	HeldBy   *Hold     // the limit that holds it longest; nil: none does, or Pause or Unserved says why
-	Pause    *Pause    // that holds it, the one that ends last; nil: none does
-	Unserved *Unserved // why no worker takes its jobs; nil: one does
-	DrainsAt time.Time // when nothing of it waits any more; zero: nothing waits, or not known
+	Rate     float64   // jobs per second that it gets after a burst; 0: no job waits, or not known
+	HeldBy   *Hold     // the limit that holds it longest; nil: none, or Pause or Unserved is the reason
+	Pause    *Pause    // the pause that holds it, and ends last; nil: none
+	Unserved *Unserved // why no worker takes its jobs; nil: a worker does
+	DrainsAt time.Time // when its last waiting job will have gone; zero: no job waits, or not known
 	Sure     Sureness
 }
 
@@ -69,17 +69,17 @@ func (o Outlook) String() string {
 	stopped := stopText(o.Unserved, o.Pause, o.Now)
 	switch {
 	case o.Waiting == 0 && stopped == "":
-		return fmt.Sprintf("nothing of %s waits in queue %s.", o.Tenant, o.Queue)
+		return fmt.Sprintf("no job of %s waits in queue %s.", o.Tenant, o.Queue)
 	case o.Waiting == 0:
-		return fmt.Sprintf("nothing of %s waits in queue %s; %s.", o.Tenant, o.Queue, stopped)
+		return fmt.Sprintf("no job of %s waits in queue %s; %s.", o.Tenant, o.Queue, stopped)
 	case stopped != "":
 		return fmt.Sprintf("%s waits: %s; %s waiting, %s.", o.Tenant, stopped, thousands(o.Waiting), doneText(o.DrainsAt, o.Now))
 	}
 	return fmt.Sprintf("%s is %s%s waiting, %s.", o.Tenant, heldText(o.HeldBy, o.Now), thousands(o.Waiting), doneText(o.DrainsAt, o.Now))
 }
 
-// Outlook forecasts what waits of a tenant in a queue. It takes the backlog as it
-// is: jobs that are enqueued later are not foreseen.
+// Outlook forecasts when the jobs of a tenant that wait in a queue will have gone. It
+// does not foresee jobs that are enqueued later.
 func (in *Inspector) Outlook(ctx context.Context, queue, tenant string) (Outlook, error) {
 	var o Outlook
 	err := in.ask(ctx, queue, func(f *forecast) error {
@@ -104,14 +104,14 @@ func (in *Inspector) Outlook(ctx context.Context, queue, tenant string) (Outlook
 	return o, nil
 }
 
-// tenantLanes are the lanes of a tenant with something waiting, after the model ran.
+// tenantLanes sums up the lanes of a tenant in which jobs wait, after the model ran.
 type tenantLanes struct {
-	n, last int // how many, and which is through last
+	n, last int // number of lanes, and index of the one that finishes last
 	jobs    int64
 	rate    float64
 }
 
-// byTenant sums lanes up by escaped tenant: of these tenants, or of all.
+// byTenant returns the sums of lanes by escaped tenant, for these tenants or for all.
 func (f *forecast) byTenant(members []*fluid.Member, of ...string) map[string]tenantLanes {
 	all := map[string]tenantLanes{}
 	for i, one := range members {
@@ -131,7 +131,7 @@ func (f *forecast) byTenant(members []*fluid.Member, of ...string) map[string]te
 	return all
 }
 
-// outlooks are those of some tenants, whose backlog was read, after the model ran.
+// outlooks returns the outlooks of tenants whose backlog was read, after the model ran.
 func (f *forecast) outlooks(members []*fluid.Member, of ...string) map[string]Outlook {
 	outlooks := make(map[string]Outlook, len(of))
 	all := f.byTenant(members, of...)
@@ -143,7 +143,7 @@ func (f *forecast) outlooks(members []*fluid.Member, of ...string) map[string]Ou
 			o.Sure = Steady
 			none := lane{Lane: store.Lane{Tenant: tenant}}
 			o.Pause, o.Unserved = f.pause(&none), f.unserved(&none)
-		case drawn: // of other lanes nothing but their number of jobs is known
+		case drawn: // for other lanes only their number of jobs is known
 			f.foresee(&o, sum, members)
 		}
 		outlooks[tenant] = o
@@ -151,7 +151,7 @@ func (f *forecast) outlooks(members []*fluid.Member, of ...string) map[string]Ou
 	return outlooks
 }
 
-// foresee says when what waits of a tenant goes.
+// foresee sets when the waiting jobs of a tenant go.
 func (f *forecast) foresee(o *Outlook, sum tenantLanes, members []*fluid.Member) {
 	l, one := &f.lanes[sum.last], members[sum.last]
 	o.Rate, o.DrainsAt, o.Sure = sum.rate, f.notBefore(one.At), f.sure(l, one.At, sum.n)
@@ -159,31 +159,31 @@ func (f *forecast) foresee(o *Outlook, sum tenantLanes, members []*fluid.Member)
 		o.HeldBy = f.hold(l, one.Limit)
 	}
 	if h := o.HeldBy; h != nil && !h.Next.IsZero() && o.Rate > 0 {
-		// A slot that passed since all was read was followed by others.
+		// Since everything was read, more slots have passed than this one.
 		if behind := f.asked.Sub(h.Next).Seconds(); behind > 0 {
 			h.Next = h.Next.Add(time.Duration(math.Ceil(behind*o.Rate) / o.Rate * 1e9))
 		}
 	}
 }
 
-// Batch is jobs that are not enqueued.
+// Batch describes jobs that are not enqueued.
 type Batch struct {
 	Tenant     string            // required
 	Jobs       int64             // required
 	Kind       string            // "": the only kind of the queue
-	Cost       int64             // of each, in permits; 0 means 1
-	Costs      map[string]int64  // of each by unit, as of [queue.Job]
-	Attributes map[string]string // as of [queue.Job]
+	Cost       int64             // of each job, in permits; 0 means 1
+	Costs      map[string]int64  // of each job by unit, as in [queue.Job]
+	Attributes map[string]string // as in [queue.Job]
 }
 
-// BatchEstimate is when the calls of a batch would be made.
+// BatchEstimate is a forecast of when the calls of a batch would be made.
 type BatchEstimate struct {
 	Now         time.Time // on the clock of Redis
 	First, Last time.Time // zero: not known
-	HeldBy      *Hold     // the limit that holds it longest; nil: none does, or Pause or Unserved says why
-	Pause       *Pause    // that holds it, the one that ends last; nil: none does
-	Unserved    *Unserved // why no worker would take it; nil: one does
-	Waiting     int64     // jobs that stand before it in its lane
+	HeldBy      *Hold     // the limit that holds it longest; nil: none, or Pause or Unserved is the reason
+	Pause       *Pause    // the pause that holds it, and ends last; nil: none
+	Unserved    *Unserved // why no worker would take it; nil: a worker would
+	Waiting     int64     // jobs ahead of it in its lane
 	Sure        Sureness
 }
 
@@ -203,8 +203,8 @@ func (e BatchEstimate) String() string {
 		heldText(e.HeldBy, e.Now), thousands(e.Waiting), e.Sure)
 }
 
-// Estimate says when a batch would go if it were enqueued now, behind what waits.
-// Errors: [validation.Error] for a batch that could not be enqueued.
+// Estimate returns when a batch would go if it were enqueued now, after the waiting jobs.
+// It returns a [validation.Error] for a batch that could not be enqueued.
 func (in *Inspector) Estimate(ctx context.Context, queue string, batch Batch) (BatchEstimate, error) {
 	fail := func(err error) (BatchEstimate, error) {
 		return BatchEstimate{}, fmt.Errorf("estimate in queue %q: %w", queue, err)
@@ -239,7 +239,7 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 	if kinds := f.rules.Kinds; len(kinds) > 0 && batch.Kind != "" && !slices.Contains(kinds, batch.Kind) {
 		return fail(validation.Field("kind", fmt.Sprintf("queue %s does not serve %s%s", check.Quote(f.queue), check.Quote(batch.Kind), check.Suggest(batch.Kind, kinds))))
 	} else if len(kinds) > 1 && batch.Kind == "" {
-		return fail(validation.Field("kind", fmt.Sprintf("queue %s serves several; which of %s?", check.Quote(f.queue), strings.Join(kinds, ", "))))
+		return fail(validation.Field("kind", fmt.Sprintf("queue %s has several kinds; set one of %s", check.Quote(f.queue), strings.Join(kinds, ", "))))
 	}
 	if batch.Kind == "" {
 		batch.Kind = f.soleKind()
@@ -262,7 +262,7 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 	}
 	waiting := f.seen.place.length
 	before, n := float64(waiting+f.went(&l)), float64(batch.Jobs)
-	// All jobs of a lane cost the same in the model: the mean.
+	// In the model all jobs of a lane have the same cost, the mean.
 	mean := map[string]float64{}
 	for unit, one := range f.seen.cost {
 		mean[unit] = one * before / (before + n)
@@ -291,7 +291,7 @@ func (f *forecast) indexOf(name string) int {
 	return -1
 }
 
-// lanesOf is how many lanes a tenant has.
+// lanesOf returns how many lanes a tenant has.
 func (f *forecast) lanesOf(tenant string) (n int) {
 	for i := range f.lanes {
 		if f.lanes[i].Tenant == tenant {
@@ -301,7 +301,7 @@ func (f *forecast) lanesOf(tenant string) (n int) {
 	return n
 }
 
-// soleKind is the kind of the queue's jobs where there is but one, else "".
+// soleKind returns the kind of the queue's jobs if there is only one, else "".
 func (f *forecast) soleKind() string {
 	if len(f.rules.Kinds) == 1 {
 		return f.rules.Kinds[0]
@@ -317,7 +317,7 @@ func (f *forecast) soleKind() string {
 	return sole
 }
 
-// laneName is the lane of a job, as in lanes.lua.
+// laneName returns the name of a job's lane, as lanes.lua computes it.
 func (f *forecast) laneName(tenant, kind, attributes string) string {
 	var name strings.Builder
 	name.WriteString(tenant)
@@ -334,7 +334,7 @@ func (f *forecast) laneName(tenant, kind, attributes string) string {
 	return name.String()
 }
 
-// hold says which limit holds a lane, and when it next admits a job.
+// hold returns the limit that holds a lane, and when it next admits a job.
 func (f *forecast) hold(l *lane, i int) *Hold {
 	if i < 0 {
 		return nil
@@ -363,7 +363,7 @@ func scopeText(limit limits.Limit, l *lane) string {
 	return strings.Join(parts, ", ")
 }
 
-// ruleText is a limit's rate in words, as it holds for a tenant.
+// ruleText returns a limit's rate as text, as it applies to a tenant.
 func (f *forecast) ruleText(i int, tenant string) string {
 	limit, spec := f.rules.Limits[i], f.limits.Spec(i, tenant)
 	if spec.Algorithm == "cc" {
@@ -392,7 +392,8 @@ func (f *forecast) ruleText(i int, tenant string) string {
 	return strconv.FormatFloat(perSecond*86400, 'g', 6, 64) + "/day"
 }
 
-// sure is how sure it is when the jobs go of a lane whose tenant has so many.
+// sure returns the confidence in when the jobs of a lane go, whose tenant has this number
+// of lanes.
 func (f *forecast) sure(l *lane, at float64, lanes int) Sureness {
 	if f.at(at).IsZero() {
 		return NotKnown

@@ -17,33 +17,33 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// Event is one run of a job that made a call or ended its job.
+// Event is a run of a job that made a call or ended the job.
 type Event struct {
 	ID      string    // the cursor of [Events]
-	At      time.Time // when it was settled, by Redis's clock, to the millisecond
+	At      time.Time // when it was settled, by the clock of Redis, to the millisecond
 	Queue   string
 	Job     string
 	Tenant  string
 	Kind    string
-	Outcome lifecycle.Outcome // of the run; Parked for a call that the worker's end cut off
-	Answer  lifecycle.Answer  // "" when no call was made: the job expired, crashed, was cancelled
-	Attempt int               // which call it was; without one, how many failed before
-	Took    time.Duration     // the call; 0 without one
-	Reason  string            // at most 300 bytes; "" when all went well
+	Outcome lifecycle.Outcome // of the run; Parked for a call that ended with its worker
+	Answer  lifecycle.Answer  // "" if no call was made: the job expired, crashed, or was cancelled
+	Attempt int               // number of the call; without a call, how many failed before
+	Took    time.Duration     // duration of the call; 0 without one
+	Reason  string            // at most 300 bytes; "" after success
 }
 
-// MaxEvents is how many events one call of [Events] gives at most.
+// MaxEvents is the maximum number of events that one call of [Events] returns.
 const MaxEvents = 1000
 
-// At most 13 digits of milliseconds, until the year 2286: Redis knows no moment
-// behind the largest one.
+// Milliseconds have at most 13 digits until the year 2286. Redis refuses larger times
+// than its largest one.
 var cursorPattern = regexp.MustCompile(`^[0-9]{1,13}-[0-9]{1,18}(\.[0-9]{1,4})?$`)
 
-// Events reads the newest n events of a queue, or with the ID of an event in
-// after, the first n that came after it: the oldest first in either case. It
-// needs not be an event that is still there: at least the last 5,000 are kept. The
-// error is an [validation.Error] when n is not within 1 to [MaxEvents] or after is
-// no ID. A queue that nobody knows has no events.
+// Events returns the newest n events of a queue or, if after is the ID of an event, the
+// first n after that one; in both cases oldest first. The event of that ID may be deleted
+// already: at least the last 5,000 are kept. The error is a [validation.Error] if n is
+// not within 1 to [MaxEvents] or after is not an ID. A queue that does not exist has no
+// events.
 func Events(ctx context.Context, client redis.UniversalClient, queue, after string, n int) ([]Event, error) {
 	if n < 1 || n > MaxEvents {
 		return nil, validation.Field("n", fmt.Sprintf("%d is not within 1 to %d", n, MaxEvents))
@@ -58,7 +58,7 @@ func Events(ctx context.Context, client redis.UniversalClient, queue, after stri
 	return events, nil
 }
 
-// eventsAtATime is how many entries of the stream are read at a time; each has at least
+// eventsAtATime is how many entries of the stream are read at a time. Each has at least
 // one event.
 const eventsAtATime = 100
 
@@ -118,7 +118,8 @@ func isBehind(id, cursor string) bool {
 	return err == nil && n > known
 }
 
-// readEntry reads the events of an entry of record.lua. What cannot be read is zero.
+// readEntry reads the events of an entry that record.lua wrote. Fields that it cannot
+// read are zero.
 func readEntry(queue string, entry redis.XMessage) []Event {
 	number := func(s string) int64 { n, _ := strconv.ParseInt(s, 10, 64); return max(n, 0) }
 	millis, _, _ := strings.Cut(entry.ID, "-")

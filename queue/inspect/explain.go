@@ -19,8 +19,8 @@ import (
 	"github.com/headgate/headgate/queue/limits"
 )
 
-// Explanation says where a job is, what it waits for, and when it will go. All
-// times are on the clock of Redis, and zero where they do not apply.
+// Explanation describes where a job is, what it waits for, and when it will go. All
+// times are on the clock of Redis, and zero if they do not apply.
 type Explanation struct {
 	Queue, ID   string
 	Now         time.Time
@@ -28,27 +28,27 @@ type Explanation struct {
 	Outcome     lifecycle.Outcome // how it ended; "" while it has not
 	Tenant      string
 	Kind        string
-	Attempt     int // the one that is next or under way, from 1
+	Attempt     int // the next or current attempt, from 1
 	MaxAttempts int
 	Error       string // why it failed the last time, or was archived
 
-	Since time.Time // when it came into this state, where that is known
-	Until time.Time // when the state ends by itself: scheduled for, tried again at, its slot
+	Since time.Time // when it came into this state, if that is known
+	Until time.Time // when the state ends: the time it is scheduled for or retried at, or its slot
 
-	// Of a job that waits:
+	// For a waiting job:
 	Lane           string
 	Position       int64     // in its lane: 0 is next
-	TenantPosition int64     // among all that waits of its tenant
-	Waiting        int64     // jobs of its tenant that wait
-	HeldBy         *Hold     // the limit that holds it longest; nil: none does
-	Full           *Hold     // a concurrency limit that has no permit left; nil: none
-	Pause          *Pause    // that ends last; nil: none
-	Unserved       *Unserved // why no worker takes it, also of one that is scheduled or was released; nil: one does
+	TenantPosition int64     // among all waiting jobs of its tenant
+	Waiting        int64     // waiting jobs of its tenant
+	HeldBy         *Hold     // the limit that holds it longest; nil: none
+	Full           *Hold     // a concurrency limit without a free permit; nil: none
+	Pause          *Pause    // the pause that ends last; nil: none
+	Unserved       *Unserved // why no worker takes it, also if it is scheduled or released; nil: a worker does
 	WindowOpens    time.Time // its send window is closed until then
 
 	At       time.Time // when its call is expected; zero: not known
-	Sure     Sureness  // how sure that is
-	DrainsAt time.Time // when nothing of its tenant waits any more
+	Sure     Sureness  // the confidence of At
+	DrainsAt time.Time // when the last waiting job of its tenant will have gone
 }
 
 // String says it in one sentence.
@@ -76,7 +76,7 @@ func (e Explanation) String() string {
 		return fmt.Sprintf("%s is scheduled for %s, its call is expected %s (%s)%s.", who, clockText(e.Until, e.Now), atText(e.At, e.Now), e.Sure, e.but())
 	case lifecycle.StatePending, lifecycle.StateActive:
 		if e.Until.After(e.Now) {
-			return fmt.Sprintf("%s is in a worker's hands, its slot is in %s%s.", who, spanText(e.Until.Sub(e.Now)), e.but())
+			return fmt.Sprintf("%s is held by a worker, its slot is in %s%s.", who, spanText(e.Until.Sub(e.Now)), e.but())
 		}
 		return fmt.Sprintf("%s is being sent, attempt %d of %d%s.", who, e.Attempt, e.MaxAttempts, e.but())
 	case lifecycle.StateRetry:
@@ -95,8 +95,7 @@ func (e Explanation) String() string {
 	return fmt.Sprintf("%s is %s%s", who, heldText(e.HeldBy, e.Now), rest)
 }
 
-// but is what keeps a job from going that does not wait in its lane, as the end of a
-// sentence.
+// but returns what stops a job that is not in its lane, as the end of a sentence.
 func (e Explanation) but() string {
 	if stopped := stopText(e.Unserved, e.Pause, e.Now); stopped != "" {
 		return "; " + stopped
@@ -116,7 +115,7 @@ func (in *Inspector) Explain(ctx context.Context, queue, id string) (Explanation
 	return e, nil
 }
 
-// explained is what is read of a task.
+// explained is what explain reads of a task besides the Explanation.
 type explained struct {
 	message          asynqwire.Message
 	cost, costs, log string
@@ -178,7 +177,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	case lifecycle.StateRetry:
 		e.Until, e.Since = due(retry), m.Failed
 		e.At = e.Until
-		// Parked jobs take this way back into their lane; they did not fail.
+		// Parked jobs return to their lane through the retry set; they did not fail.
 		if !e.Until.After(e.Now) && e.Lane != "" {
 			e.State, e.Until = lifecycle.StateWaiting, time.Time{}
 		}
@@ -209,7 +208,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	return e, task, nil
 }
 
-// forecast says what a job waits for in its lane, and when it goes.
+// forecast sets what a job waits for in its lane, and when it goes.
 func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient, f *forecast) error {
 	id := e.ID
 	if e.State != lifecycle.StateWaiting {
@@ -234,7 +233,7 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 	}
 	last := members[f.indexOf(e.Lane)]
 	if f.lanesOf(l.Tenant) > 1 {
-		last = nil // all of them have to be through
+		last = nil // all of them have to finish
 	}
 	m.Run(last)
 	e.At, e.Unserved, e.Pause = f.notBefore(one.At), f.unserved(&l), f.pause(&l)
@@ -246,7 +245,7 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 	e.Sure = f.sure(&l, one.At, f.lanesOf(l.Tenant))
 	if e.State != lifecycle.StateWaiting {
 		if e.Sure == Steady {
-			e.Sure = Rough // what comes until then is not foreseen
+			e.Sure = Rough // jobs that come until then are not foreseen
 		}
 		return nil
 	}
@@ -258,7 +257,7 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 	}
 	for _, seen := range f.seen.limits {
 		if e.HeldBy != nil && seen.name == e.HeldBy.Limit {
-			e.HeldBy.Next = seen.next // of this very job's cost
+			e.HeldBy.Next = seen.next // for the cost of this job
 		}
 		if seen.algorithm == "cc" && seen.next.After(f.asked) && e.Full == nil {
 			if i := slices.IndexFunc(f.rules.Limits, func(limit limits.Limit) bool { return limit.Name == seen.name }); i >= 0 {
@@ -274,15 +273,15 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 	return err
 }
 
-// went is how many jobs of the lane that is looked at have gone since all was read.
-// The forecast begins with what was read, so that it counts them.
+// went returns how many jobs of the lane have gone since everything was read. The
+// forecast starts from what was read, so it includes them.
 func (f *forecast) went(l *lane) int64 {
 	length, came := f.seen.place.length, f.seen.place.came
 	return max(0, l.jobs-(length-came))
 }
 
-// turn is after how many jobs of its lane the job goes, it being one of them. Of
-// ten jobs one is of a lower priority, where both wait.
+// turn returns the place of the job in the order in which its lane's jobs go, from 1. One
+// of ten jobs has a lower priority, if jobs of several priorities wait.
 func (f *forecast) turn() float64 {
 	at := f.seen.place
 	turn := float64(at.rank)
@@ -295,7 +294,7 @@ func (f *forecast) turn() float64 {
 	return turn + 1
 }
 
-// pause is the one of a lane's pauses that ends last; nil: it has none.
+// pause returns the pause of a lane that ends last; nil if there is none.
 func (f *forecast) pause(l *lane) *Pause {
 	var held *Pause
 	var last int64
@@ -310,8 +309,8 @@ func (f *forecast) pause(l *lane) *Pause {
 	return held
 }
 
-// tenantPosition is how many jobs of a tenant came before the job: those of its
-// other lanes with a lower score, beside those in front of it.
+// tenantPosition returns how many jobs of a tenant are ahead of the job: those before it
+// in its own lane, and those of the tenant's other lanes with a lower score.
 func (f *forecast) tenantPosition(ctx context.Context, client redis.UniversalClient, of *lane) (int64, error) {
 	const maxOthers = 200
 	before := max(f.seen.place.rank, 0)

@@ -15,8 +15,8 @@ const (
 	DrawnLanes = drawnLanes
 )
 
-// AgeForecast makes the forecast of a queue old enough to be renewed by the next question, and
-// returns whether another one is used by now.
+// AgeForecast makes the forecast of a queue old enough to be renewed by the next
+// question. The function that it returns reports whether another forecast is used by now.
 func (in *Inspector) AgeForecast(queue string) (renewed func(context.Context) (bool, error)) {
 	known := &in.watch(queue).forecast
 	first := known.last
@@ -31,7 +31,7 @@ func (in *Inspector) AgeForecast(queue string) (renewed func(context.Context) (b
 	}
 }
 
-// DrawLanes are the lanes of a new forecast, and which part of all they are.
+// DrawLanes returns the lanes of a new forecast, and which part of all lanes they are.
 func DrawLanes(ctx context.Context, client redis.UniversalClient, queue string) (names []string, part float64, err error) {
 	f, err := readForecast(ctx, client, queue, atOnce)
 	if err != nil {
@@ -43,7 +43,7 @@ func DrawLanes(ctx context.Context, client redis.UniversalClient, queue string) 
 	return names, f.part, nil
 }
 
-// Names are those of a job's lane and buckets, as Go and as the scripts write them.
+// Names are the names of a job's lane and buckets, as Go and the scripts write them.
 type Names struct {
 	Lane                      string
 	Buckets, BucketsOfScripts []string

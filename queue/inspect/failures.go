@@ -15,24 +15,25 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// FailureKey names a [FailureGroup]: archived jobs of one kind that ended in the same
-// way, for reasons that differ by numbers and ids alone.
+// FailureKey identifies a [FailureGroup]: archived jobs of one kind with the same
+// outcome, whose reasons differ only in numbers and ids.
 type FailureKey struct {
 	Outcome lifecycle.Outcome `json:"outcome"`
 	Kind    string            `json:"kind"`
-	Reason  string            `json:"reason"` // with "#" for each number and id; "": none was given
+	Reason  string            `json:"reason"` // with "#" for each number and id; "": there is none
 }
 
-// Check names the field that is wrong: of the key, or beside it.
+// Check returns the error for an invalid field of the key, or for a kind or reason beside
+// it.
 func (k FailureKey) Check(kind, reason string) error {
-	const maxFolded = 8 << 10 // of tasks of others; ours have shorter reasons
+	const maxFolded = 8 << 10 // for tasks of other tools; Headgate's reasons are shorter
 	switch {
 	case kind != "":
-		return validation.Field("kind", "the group names the kind; leave this out")
+		return validation.Field("kind", "the group has the kind; leave this out")
 	case reason != "":
-		return validation.Field("reason", "the group names the reason; leave this out")
+		return validation.Field("reason", "the group has the reason; leave this out")
 	case !k.Outcome.Failed():
-		return validation.Field("group.outcome", check.Quote(string(k.Outcome))+" is none of archived, expired, unknown, crashed, cancelled")
+		return validation.Field("group.outcome", check.Quote(string(k.Outcome))+" is not one of archived, expired, unknown, crashed, cancelled")
 	case k.Kind == "" || len(k.Kind) > maxFolded:
 		return validation.Field("group.kind", fmt.Sprintf("it has %d bytes, not 1 to %d", len(k.Kind), maxFolded))
 	case len(k.Reason) > maxFolded:
@@ -41,8 +42,8 @@ func (k FailureKey) Check(kind, reason string) error {
 	return nil
 }
 
-// FailuresWanted puts a part of a reason, or a group, into the words of message.lua,
-// and says which kind is wanted.
+// FailuresWanted returns which kind is wanted, and the words of failures_wanted in
+// message.lua for a part of a reason or a group.
 func FailuresWanted(kind, part string, group *FailureKey) (kindWanted, words string) {
 	switch {
 	case group != nil:
@@ -53,19 +54,19 @@ func FailuresWanted(kind, part string, group *FailureKey) (kindWanted, words str
 	return kind, ""
 }
 
-// FailureGroup is the archived jobs that have a key in common.
+// FailureGroup is the archived jobs that have the same key.
 type FailureGroup struct {
 	FailureKey
 
 	Jobs    int64
 	Newest  time.Time // when the newest of them was archived
-	Example string    // its reason as it is
+	Example string    // the unfolded reason of the newest
 }
 
-// maxFailures is how many archived jobs are grouped: the newest.
+// maxFailures is how many archived jobs are grouped, the newest.
 const maxFailures = 10_000
 
-// failures is what is kept of one queue.
+// failures is what an Inspector keeps about the failures of one queue.
 type failures struct {
 	turn     chan struct{}
 	groups   []FailureGroup
@@ -74,8 +75,8 @@ type failures struct {
 }
 
 // Failures groups the newest 10,000 archived jobs of a queue by why they ended, the
-// largest group first. It is read anew when jobs left the archive, and otherwise as
-// seldom as an [Inspector] reads anything. Errors: [validation.Error].
+// largest group first. The groups are read again if jobs left the archive, and otherwise
+// as seldom as an [Inspector] reads anything. Errors: [validation.Error].
 func (in *Inspector) Failures(ctx context.Context, queue string) ([]FailureGroup, error) {
 	if err := store.CheckQueue(ctx, in.redis, queue); err != nil {
 		return nil, err

@@ -23,63 +23,63 @@ import (
 )
 
 const (
-	// maxLanes is how many lanes are looked at one by one. Of more, about drawnLanes are
-	// drawn by chance and stand for all.
+	// maxLanes is how many lanes are read one by one. Of more lanes, about drawnLanes are
+	// drawn at random and stand for all.
 	maxLanes   = 5000
 	drawnLanes = 1000
 
-	// piecePause lies between two pieces of a reading in the background.
+	// piecePause is the pause between two pieces of a reading in the background.
 	piecePause = 20 * time.Millisecond
 
 	sampledLanes = 24
 	maxLogs      = 100
 )
 
-// forecast is what decides when a queue's jobs go, as it was read at one moment.
-// What the Inspector shares is not changed any more: see copy and with.
+// forecast is everything that determines when a queue's jobs go, as it was read at one
+// moment. A forecast that the Inspector shares is never changed: see copy and with.
 type forecast struct {
 	queue     string
 	now       time.Time
 	version   version
-	rules     limits.Queue // without what differs by tenant
+	rules     limits.Queue // without the differences of tenants
 	limits    effective.Limits
 	windows   string            // the calendars, for scripts
-	adapt     map[string]string // of adaptive limits, by bucket
+	adapt     map[string]string // state of adaptive limits, by bucket
 	hours     map[string][]float64
 	calendars [][]int64 // by limit; nil: none
 	pauses    map[string]string
-	kinds     map[string]bool // escaped, that workers of the queue have handlers for
+	kinds     map[string]bool // escaped kinds for which workers of the queue have handlers
 	lanes     []lane
 	laneAt    map[string]int
-	part      float64 // of all lanes, those that were drawn
+	part      float64 // the part of all lanes that was drawn, 0 to 1
 	buckets   []string
 	bucketAt  map[string]int
-	texts     []any                         // of the buckets, as they are in Redis
-	states    []bucketState                 // of those of the lanes that were drawn
-	logs      map[int][2]float64            // left, and seconds until the oldest permit comes back
-	cost      map[string]float64            // what jobs cost on average, by unit
-	costs     map[string]map[string]float64 // likewise of lanes of which enough jobs were looked at
+	texts     []any                         // of the buckets, as stored in Redis
+	states    []bucketState                 // of the buckets of the drawn lanes
+	logs      map[int][2]float64            // permits left, and seconds until the oldest one comes back
+	cost      map[string]float64            // mean cost of a job, by unit
+	costs     map[string]map[string]float64 // the same, for lanes with a large enough sample
 	run       *modelRun
 
-	// Of one question:
-	shared  *forecast        // of which this is a copy
-	fresh   bool             // it was read for this question
-	final   bool             // it has to do, whatever changed since
+	// For one question:
+	shared  *forecast        // the forecast of which this is a copy
+	fresh   bool             // the forecast was read for this question
+	final   bool             // it is used even if something changed since
 	asked   time.Time        // when it was asked
-	backlog map[string]int64 // what waits of the tenants that it asks about, escaped
-	seen    lookedAt         // of the subject
+	backlog map[string]int64 // waiting jobs of the tenants in question, by escaped name
+	seen    lookedAt         // what was read about the subject
 }
 
-// lane is one lane and what it stands under.
+// lane is a lane and the buckets of its limits.
 type lane struct {
 	store.Lane
 	jobs    int64
-	read    int64 // when, µs
-	buckets []int // of the limits in their order; -1: of a concurrency limit
-	added   bool  // it was not drawn, and stands for none but itself
+	read    int64 // when it was read, µs
+	buckets []int // of the limits in their order; -1 for a concurrency limit
+	added   bool  // it was not drawn, and stands only for itself
 }
 
-// lookedAt is what explain.lua says of one lane.
+// lookedAt is what explain.lua returns about one lane.
 type lookedAt struct {
 	place   place
 	limits  []limitSeen
@@ -93,7 +93,7 @@ type limitSeen struct {
 	blocked              int64 // lanes that wait for a permit of it
 }
 
-// readForecast reads what there is to know, in three round trips whatever the depth of the
+// readForecast reads a forecast, in three round trips regardless of the size of the
 // backlog, and in two more for each further 500 lanes.
 func readForecast(ctx context.Context, client redis.UniversalClient, queue string, rest func(time.Duration)) (*forecast, error) {
 	f := &forecast{
@@ -150,7 +150,7 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	if f.windows, err = f.limits.Queue.Calendars(f.now); err != nil {
 		return nil, err
 	}
-	// Questions copy what they find here.
+	// Questions copy the openings that are cached here.
 	for i := range f.lanes {
 		if _, _, err := f.openings(&f.lanes[i]); err != nil {
 			return nil, err
@@ -161,15 +161,15 @@ func readForecast(ctx context.Context, client redis.UniversalClient, queue strin
 	return f, f.sample(ctx, client)
 }
 
-// lanesToRead names all lanes, of which the first were read, or draws some of very many. Redis
-// lists a set in the order of a hash that it keeps to itself, so that those which it lists
-// from anywhere on are drawn by chance; SRANDMEMBER takes longer.
+// lanesToRead returns the names of all lanes, of which the first were read, or of a
+// random part of very many. Redis lists a set in the order of a secret hash, so the lanes
+// that it lists from any cursor on are random. SRANDMEMBER takes longer.
 func lanesToRead(ctx context.Context, client redis.UniversalClient, groups string, all int64, first *redis.ScanCmd, rest func(time.Duration)) ([]string, error) {
 	names, cursor, err := first.Result()
 	more := func() bool { return cursor != 0 }
 	if all > maxLanes {
 		names, cursor = nil, rand.Uint64()
-		pieces := drawnLanes/store.MaxKeys + 1 // one may end where the set does
+		pieces := drawnLanes/store.MaxKeys + 1 // one may reach the end of the set
 		more = func() bool { pieces--; return pieces >= 0 && len(names) < drawnLanes }
 	}
 	for err == nil && more() {
@@ -189,7 +189,7 @@ func lanesToRead(ctx context.Context, client redis.UniversalClient, groups strin
 }
 
 // readLanes adds lanes: their lengths, the limits of their tenants and the state of their
-// buckets. Without any before, the forecast is of the moment at which the first were read.
+// buckets. The time of the forecast is that at which its first lanes were read.
 func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, names []string, rest func(time.Duration)) error {
 	for {
 		rest(piecePause)
@@ -207,7 +207,7 @@ func (f *forecast) readLanes(ctx context.Context, client redis.UniversalClient, 
 	}
 }
 
-// readSome reads one piece of readLanes, and says when that was.
+// readSome reads one piece of readLanes, and returns the time of that.
 func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, names []string) (time.Time, error) {
 	var tenants, fields []string
 	firstLane, firstBucket := len(f.lanes), len(f.buckets)
@@ -256,7 +256,7 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 		if l := &lanes[i]; len(l.Attributes) > 0 || len(f.limits.Queue.Attributes) > 0 {
 			lengths[i] = pipe.ZCard(ctx, asynqwire.Key(f.queue, "g:"+l.Name))
 		} else {
-			alone = true // all that waits of its tenant
+			alone = true // its length is the backlog of its tenant
 		}
 	}
 	if len(names) > 0 {
@@ -289,7 +289,7 @@ func (f *forecast) readSome(ctx context.Context, client redis.UniversalClient, n
 	return clock.Val(), nil
 }
 
-// counts are numbers of a hash by field; 0 where there is none.
+// counts returns the numbers in a hash by field; 0 for those that do not exist.
 func counts(fields []string, reply *redis.SliceCmd) map[string]int64 {
 	all := make(map[string]int64, len(fields))
 	for i, text := range store.Texts(reply.Val()) {
@@ -298,7 +298,7 @@ func counts(fields []string, reply *redis.SliceCmd) map[string]int64 {
 	return all
 }
 
-// sample asks what jobs of some lanes cost, and what logs of permits hold.
+// sample reads what jobs of some lanes cost, and the state of sliding windows.
 func (f *forecast) sample(ctx context.Context, client redis.UniversalClient) error {
 	var some []any
 	stride := max(1, len(f.lanes)/sampledLanes)
@@ -318,13 +318,13 @@ func (f *forecast) sample(ctx context.Context, client redis.UniversalClient) err
 	return err
 }
 
-// permitLog is a sliding log to be read.
+// permitLog is the log of a sliding window that is to be read.
 type permitLog struct {
 	bucket int
 	words  string // of explain.lua
 }
 
-// logsOf adds the logs that a lane stands under and that were not read yet.
+// logsOf adds the logs that apply to a lane and were not read yet.
 func (f *forecast) logsOf(l *lane, logs []permitLog) []permitLog {
 	for j, at := range l.buckets {
 		if at < 0 || f.limits.Queue.Limits[j].Spec.Algorithm != "sl" {
@@ -339,9 +339,9 @@ func (f *forecast) logsOf(l *lane, logs []permitLog) []permitLog {
 	return logs
 }
 
-// look asks explain.lua of one lane all that holds it, and of a job of it where
-// that stands ("": of none). Its moment is that of the question, unless all was
-// read for this question.
+// look reads from explain.lua everything that holds a lane, and the place of a job in it
+// ("": no job). The time of the question becomes that of the script, unless everything
+// was read for this question.
 func (f *forecast) look(ctx context.Context, client redis.UniversalClient, subject, id string) error {
 	if err := f.with(ctx, client, subject); err != nil {
 		return err
@@ -357,14 +357,14 @@ func (f *forecast) look(ctx context.Context, client redis.UniversalClient, subje
 		f.asked = now
 		return nil
 	}
-	// The script came a moment after the rest was read.
+	// The script ran a moment after the rest was read.
 	for i := range f.seen.limits {
 		f.seen.limits[i].next = f.seen.limits[i].next.Add(f.now.Sub(now))
 	}
 	return nil
 }
 
-// script runs explain.lua, and says when that was.
+// script runs explain.lua, and returns the time of that.
 func (f *forecast) script(ctx context.Context, client redis.UniversalClient, subject, id string, some []any, logs []permitLog) (time.Time, error) {
 	since := int64(0)
 	if subject != "" {
@@ -422,10 +422,10 @@ func (f *forecast) script(ctx context.Context, client redis.UniversalClient, sub
 	return now, nil
 }
 
-// place is where a job stands in its lane, and what the lane holds; see explain.lua.
+// place is the place of a job in its lane, and numbers of the lane; see explain.lua.
 type place struct{ rank, score, length, bandEnd, lowerOlder, came int64 }
 
-// readPlace reads a place; without a lane there is none.
+// readPlace reads a place; it is zero without a lane.
 func readPlace(r *store.Reply) (p place) {
 	if r.More() {
 		p = place{r.Int(), r.Int(), r.Int(), r.Int(), r.Int(), r.Int()}
@@ -433,10 +433,11 @@ func readPlace(r *store.Reply) (p place) {
 	return p
 }
 
-// minSample is of how many jobs of a lane the costs tell what the others cost.
+// minSample is how many jobs of a lane must be sampled to know the mean cost of the
+// others.
 const minSample = 8
 
-// costOf is what the jobs of a lane cost.
+// costOf returns what the jobs of a lane cost.
 func (f *forecast) costOf(l *lane) map[string]float64 {
 	if own := f.costs[l.Name]; own != nil {
 		return own
@@ -444,13 +445,13 @@ func (f *forecast) costOf(l *lane) map[string]float64 {
 	return f.cost
 }
 
-// jobCosts are what jobs cost together, by unit; "" is what they cost of limits without one.
+// jobCosts is the sum of the costs of jobs by unit; "" is for limits without a unit.
 type jobCosts struct {
 	jobs int64
 	sum  map[string]float64
 }
 
-// read adds jobs, as hg_cost and hg_costs tell what they cost.
+// read adds jobs, from their hg_cost and hg_costs.
 func (c *jobCosts) read(list *store.Reply) {
 	one := jobCosts{sum: map[string]float64{}}
 	for list.More() {
@@ -477,7 +478,7 @@ func (c *jobCosts) add(more jobCosts) {
 	}
 }
 
-// mean is what one job costs; 1 permit where there are no jobs.
+// mean returns the mean cost of a job; 1 permit if there are no jobs.
 func (c jobCosts) mean() map[string]float64 {
 	if c.jobs == 0 {
 		return map[string]float64{"": 1}
@@ -489,11 +490,11 @@ func (c jobCosts) mean() map[string]float64 {
 	return mean
 }
 
-// pausedUntil is when the pauses end that hold a lane, in seconds from now; +Inf:
-// when somebody resumes.
+// pausedUntil returns when the pauses that hold a lane end, in seconds from now; +Inf if
+// they last until resumed.
 func (f *forecast) pausedUntil(l *lane) float64 {
 	if len(f.pauses) == 0 {
-		return 0 // thousands of lanes are asked about
+		return 0 // this runs for thousands of lanes
 	}
 	until := 0.0
 	for _, scope := range f.scopesOf(l) {
@@ -508,7 +509,7 @@ func (*forecast) scopesOf(l *lane) []string {
 	return append(store.PauseScopes(l.Tenant, l.Kind), store.HoldScopes(l.Tenant, l.Kind, l.Value(store.EndpointAttribute))...)
 }
 
-// until is a moment as seconds from now.
+// until returns a time as seconds from now.
 func (f *forecast) until(micros int64) float64 {
 	if micros >= store.Endless {
 		return math.Inf(1)
@@ -516,7 +517,7 @@ func (f *forecast) until(micros int64) float64 {
 	return float64(micros-f.now.UnixMicro()) / 1e6
 }
 
-// at is the way back; the zero time for one that is not known.
+// at reverses until; the zero time for one that is not known.
 func (f *forecast) at(seconds float64) time.Time {
 	if math.IsInf(seconds, 1) || seconds > 100*365*24*3600 {
 		return time.Time{}
@@ -524,7 +525,8 @@ func (f *forecast) at(seconds float64) time.Time {
 	return f.now.Add(time.Duration(seconds * 1e9))
 }
 
-// notBefore is at, but for what should have gone before the question: that is now.
+// notBefore is like at, but returns the time of the question for jobs that should have
+// gone earlier.
 func (f *forecast) notBefore(seconds float64) time.Time {
 	at := f.at(seconds)
 	if !at.IsZero() && at.Before(f.asked) {

@@ -15,26 +15,26 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// gaugedLanes stand for all lanes of a queue in a [LimitGauge].
+// gaugedLanes is how many lanes stand for all lanes of a queue in a [LimitGauge].
 const gaugedLanes = 32
 
-// Gauges are the numbers of a queue for metrics, of one moment.
+// Gauges is the numbers of a queue for metrics at one moment.
 type Gauges struct {
 	Queue string
 
 	Waiting   int64 // jobs in lanes
-	Scheduled int64 // jobs for later
-	Retry     int64 // failed jobs that wait to be tried again
-	Pending   int64 // released, not yet in a worker's hands
-	Active    int64 // in a worker's hands: held for their slot, or being sent
-	Archived  int64 // also those beyond what asynq's tools list
+	Scheduled int64 // jobs to be sent later
+	Retry     int64 // failed jobs that will be retried
+	Pending   int64 // released, not yet taken by a worker
+	Active    int64 // held by a worker for their slot, or being sent
+	Archived  int64 // including those that asynq's tools do not list
 	Completed int64 // kept for their retention
 	Enqueued  int64 // jobs ever accepted
-	Tenants   int64 // tenants with something waiting
-	Faults    int64 // of scripts; see [Faults]
+	Tenants   int64 // tenants with waiting jobs
+	Faults    int64 // faults of scripts; see [Faults]
 
 	Limits []LimitGauge
-	Pauses []Pause // in force, of the whole queue and of kinds, and holds of their accounts
+	Pauses []Pause // in force for the whole queue or a kind, and holds of the accounts of kinds
 
 	Asynq AsynqGauges
 }
@@ -42,35 +42,35 @@ type Gauges struct {
 // LimitGauge is a limit and how much of it is used.
 type LimitGauge struct {
 	Name  string
-	Scope string // "queue" for a limit of the whole queue, else what it is per: "tenant", "tenant,domain"
-	Unit  string // what it counts; "jobs" where the limit names nothing
+	Scope string // "queue" for a limit of the whole queue, else its per: "tenant", "tenant,domain"
+	Unit  string // what it counts; "jobs" if the limit has no unit
 
-	PerSecond float64 // permits; 0: the limit is a concurrency
-	Capacity  float64 // permits that a bucket holds when full; of a concurrency, calls at once; 0: not known
+	PerSecond float64 // permits per second; 0 for a concurrency limit
+	Capacity  float64 // permits in a full bucket; for a concurrency limit, calls at once; 0: not known
 
-	// Used is the part of the bucket that is taken, 0 to 1. Of limits that are per
-	// something it is the mean over the buckets of lanes drawn by chance among
-	// those that hold jobs, and Buckets says how many; with 0 it is not known.
+	// Used is the used part of the bucket, 0 to 1. For limits with a per it is the mean
+	// over the buckets of lanes drawn at random from those that hold jobs. Buckets is how
+	// many buckets were read; if it is 0, Used is not known.
 	Used    float64
 	Buckets int64
 
 	// Adapted is the part of the rate that the provider leaves, above 0 to 1; 1 for
-	// limits that do not adapt, and for those that are per something.
+	// limits that are not adaptive, and for those with a per.
 	Adapted float64
 }
 
-// AsynqGauges are what asynq's own metrics tell of a queue.
+// AsynqGauges is what asynq's own metrics report about a queue.
 type AsynqGauges struct {
-	Archived          int64         // that asynq's tools list
+	Archived          int64         // archived jobs that asynq's tools list
 	Processed, Failed int64         // runs of tasks, ever
 	Paused            bool          // by asynq's tools
 	Latency           time.Duration // since the oldest pending task is pending
-	Bytes             int64         // of Redis's memory, by the size of a few tasks; 0 where Redis does not say
+	Bytes             int64         // memory used in Redis, estimated from a few tasks; 0 if Redis does not say
 }
 
-// Gauges reads the numbers of a queue, anew each time. It takes Redis about a
-// millisecond, whatever waits in however many lanes. A queue that is not there has
-// nothing.
+// Gauges reads the numbers of a queue, again at each call. It takes Redis about a
+// millisecond, regardless of how many jobs wait in how many lanes. For a queue that does
+// not exist they are zero.
 func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
 	fail := func(err error) (Gauges, error) { return Gauges{}, fmt.Errorf("gauges of queue %q: %w", queue, err) }
 	var rules limits.Queue
@@ -128,7 +128,7 @@ func gaugesOf(queue string, rules limits.Queue, reply any) (Gauges, error) {
 	return g, cmp.Or(read.End(), n.End(), seen.End())
 }
 
-// limitGauge joins a limit with what gauges.lua says of it.
+// limitGauge joins a limit with what gauges.lua returns about it.
 func limitGauge(limit limits.Limit, read *store.Reply) LimitGauge {
 	g := LimitGauge{Name: limit.Name, Scope: "queue", Unit: "jobs"}
 	if limit.Algorithm != throttle.Concurrency {
@@ -145,14 +145,14 @@ func limitGauge(limit limits.Limit, read *store.Reply) LimitGauge {
 	return g
 }
 
-// TenantGauges are the numbers of a tenant in a queue for metrics.
+// TenantGauges is the numbers of a tenant in a queue for metrics.
 type TenantGauges struct {
 	Tenant  string
 	Waiting int64 // jobs in its lanes
 	Done    int64 // calls that succeeded, ever
 }
 
-// TenantGauges reads the numbers of tenants by name, in the order of the names.
+// TenantGauges returns the numbers of tenants, in the order of names.
 func (in *Inspector) TenantGauges(ctx context.Context, queue string, tenants []string) ([]TenantGauges, error) {
 	if len(tenants) == 0 {
 		return nil, nil

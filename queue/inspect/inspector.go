@@ -1,5 +1,6 @@
-// Package inspect tells what goes on in queues: why a job waits and when it goes, what tenants
-// have waiting, what became of a job, which limits are in effect. It writes nothing.
+// Package inspect shows the state of queues: why a job waits and when it will go, how
+// many jobs of which tenants wait, how a job ended, and which limits are in effect. It
+// changes nothing.
 package inspect
 
 import (
@@ -17,18 +18,17 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// Inspector answers what goes on in queues: why a job waits and when it goes,
-// what waits of whom, what became of a job. It writes nothing. [New]
-// makes it.
+// Inspector answers questions about queues: why a job waits and when it will go, how many
+// jobs of which tenants wait, how a job ended. It changes nothing. [New] makes it.
 //
-// What it forecasts by, which is the state of the lanes, is read at most once a
-// second for each queue, and shared by all who ask within that second; where
-// reading takes more than 20 ms it is kept fifty times as long, up to 10 s, so that
-// reading never takes more than a fiftieth of the time. Of more than 500 lanes the
-// next reading is made in the background, and meanwhile all are answered by the last
-// one, for up to 10 s after its time. Pauses, overrides and limits that changed are seen at
-// once, and the job or tenant that is asked about is looked at anew each time: that is
-// the moment of the answer. Nothing is read while nobody asks.
+// Forecasts are computed from the state of the lanes. An Inspector reads that at most
+// once per second for each queue and shares it among all who ask within that second. If
+// reading takes more than 20 ms, the result is kept fifty times as long, up to 10 s, so
+// that reading takes at most a fiftieth of the time. For more than 500 lanes the next
+// reading is made in the background, and meanwhile the last one is used for up to 10 s
+// beyond its time. Changes of pauses, overrides and limits are seen at once, and the job
+// or tenant in question is read again for each question: the time of that is the time of
+// the answer. Nothing is read while nobody asks.
 type Inspector struct {
 	redis   redis.UniversalClient
 	serving renewed[serving]
@@ -37,25 +37,25 @@ type Inspector struct {
 	queues map[string]*watched
 }
 
-// New makes an Inspector on the given Redis, which stays the caller's to
-// close. It is safe for concurrent use; programs want one, for readings are shared
-// within it.
+// New returns an Inspector that uses the given Redis client, which the caller has to
+// close. It is safe for concurrent use. A program should have only one, because readings
+// are shared within it.
 func New(client redis.UniversalClient) *Inspector {
 	return &Inspector{redis: client, serving: newRenewed[serving](), queues: map[string]*watched{}}
 }
 
-// maxWatched is of how many queues readings are kept; one that does not exist can be
-// asked about, too.
+// maxWatched is for how many queues readings are kept. Callers can also ask about queues
+// that do not exist.
 const maxWatched = 100
 
-// watched is what is kept of one queue.
+// watched is what an Inspector keeps about one queue.
 type watched struct {
 	forecast renewed[forecast]
 	tenants  renewed[tenantList]
 	failures failures
 }
 
-// watch is what is kept of a queue.
+// watch returns what is kept about a queue.
 func (in *Inspector) watch(queue string) *watched {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -70,12 +70,12 @@ func (in *Inspector) watch(queue string) *watched {
 	return w
 }
 
-// errChanged: limits or pauses were changed since the forecast was read.
+// errChanged reports that limits or pauses were changed since the forecast was read.
 var errChanged = errors.New("limits or pauses were changed meanwhile")
 
-// ask answers a question by a copy of the forecast that is its own. One that finds
-// that something changed since is asked again by a new one, but not for ever:
-// providers may pause tenants all the time.
+// ask calls question with a copy of the forecast. If the question finds that something
+// has changed since, ask calls it again with a new forecast, but at most three times in
+// all: providers may pause tenants all the time.
 func (in *Inspector) ask(ctx context.Context, queue string, question func(*forecast) error) error {
 	w := in.watch(queue)
 	var stale *forecast
@@ -92,8 +92,9 @@ func (in *Inspector) ask(ctx context.Context, queue string, question func(*forec
 	}
 }
 
-// forecast is the one that is shared, or a new one where that is too old. One that
-// is stale as its user found is read anew.
+// forecast returns a copy of the shared forecast, or of a new one if that is too old. If
+// stale is the shared forecast, its caller found that something has changed, and it is
+// read again.
 func (in *Inspector) forecast(ctx context.Context, w *watched, queue string, stale *forecast) (*forecast, error) {
 	r := &w.forecast
 	done, err := take(ctx, r.turn)
@@ -119,7 +120,7 @@ func (in *Inspector) forecast(ctx context.Context, w *watched, queue string, sta
 	return own, nil
 }
 
-// readForecast reads a forecast with what workers serve.
+// readForecast reads a forecast and the kinds that workers serve.
 func (in *Inspector) readForecast(ctx context.Context, queue string, rest func(time.Duration)) (*forecast, error) {
 	f, err := readForecast(ctx, in.redis, queue, rest)
 	if err != nil {
@@ -129,8 +130,8 @@ func (in *Inspector) readForecast(ctx context.Context, queue string, rest func(t
 	return f, err
 }
 
-// late is for how long after its time a forecast is used while the next one is read: to
-// read many lanes takes a while.
+// late returns for how long after its time a forecast is used while the next one is read,
+// because reading many lanes takes a while.
 func (f *forecast) late() time.Duration {
 	if f == nil || len(f.lanes) <= store.MaxKeys {
 		return 0
@@ -138,15 +139,15 @@ func (f *forecast) late() time.Duration {
 	return maxAge
 }
 
-// copy is a forecast for one question: it shares what was read, and may change
-// what questions change.
+// copy returns a forecast for one question. It shares what was read, and the question may
+// change the rest.
 func (f *forecast) copy() *forecast {
 	own := *f
 	own.shared, own.hours, own.seen = f, maps.Clone(f.hours), lookedAt{}
 	return &own
 }
 
-// onlyPauses is the forecast under the pauses of now; nil where more than pauses
+// onlyPauses returns the forecast with the current pauses; nil if more than pauses
 // changed.
 func (f *forecast) onlyPauses(ctx context.Context, client redis.UniversalClient) (*forecast, error) {
 	pipe := client.Pipeline()
@@ -166,10 +167,11 @@ func (f *forecast) onlyPauses(ctx context.Context, client redis.UniversalClient)
 	return &now, err
 }
 
-// version is what changes with what operators and providers change.
+// version changes when operators or providers change pauses or limits.
 type version struct{ pauses, limits string }
 
-// readVersion has to come before what it is the version of.
+// readVersion reads the version. It must come before the reads of what it is the version
+// of.
 func readVersion(ctx context.Context, pipe redis.Pipeliner, queue string) *redis.SliceCmd {
 	return pipe.HMGet(ctx, store.Key(queue, "totals"), "pauses", "limits")
 }
@@ -179,7 +181,7 @@ func versionOf(reply []any) version {
 	return version{text[0], text[1]}
 }
 
-// restOf is a hash whose first piece was read.
+// restOf returns a hash whose first piece was read already.
 func restOf(ctx context.Context, client redis.UniversalClient, name string, first *redis.ScanCmd) (map[string]string, error) {
 	fields, cursor, err := first.Result()
 	all := make(map[string]string, len(fields)/2)
@@ -195,16 +197,16 @@ func restOf(ctx context.Context, client redis.UniversalClient, name string, firs
 	return nil, fmt.Errorf("read %s: %w", name, err)
 }
 
-// modelRun is what the model makes of all that waits: it is run once for a reading,
-// when somebody asks.
+// modelRun is the result of the model for all waiting jobs. The model runs once for a
+// reading, when it is first needed.
 type modelRun struct {
 	once    sync.Once
 	members []*fluid.Member
-	allowed float64 // jobs a second that flow
+	allowed float64 // jobs per second that flow
 	err     error
 }
 
-// all is when all goes that waits, by the members of the lanes that were read.
+// all returns when all waiting jobs go, by the members of the lanes that were read.
 func (f *forecast) all() (*modelRun, error) {
 	run := f.run
 	run.once.Do(func() {
@@ -212,8 +214,8 @@ func (f *forecast) all() (*modelRun, error) {
 		m, members, err := own.model()
 		if run.err = err; err == nil {
 			m.Run(nil)
-			// Who shares this run does not know what this question added, and that is
-			// empty: lanes with jobs have a run of their own.
+			// Other users of this run do not have the lanes that this question added.
+			// These are empty: with added lanes that hold jobs, the run is not shared.
 			n := len(members)
 			for n > 0 && own.lanes[n-1].added && own.lanes[n-1].jobs <= 0 {
 				n--
@@ -224,7 +226,7 @@ func (f *forecast) all() (*modelRun, error) {
 	return run, run.err
 }
 
-// with makes a forecast look at these lanes, too, beside those that were drawn.
+// with adds these lanes to a forecast, unless they were read already.
 func (f *forecast) with(ctx context.Context, client redis.UniversalClient, names ...string) error {
 	var missing []string
 	for _, name := range names {
@@ -235,7 +237,7 @@ func (f *forecast) with(ctx context.Context, client redis.UniversalClient, names
 	if len(missing) == 0 {
 		return nil
 	}
-	// What others read is not touched.
+	// What is shared with others is not changed.
 	f.lanes, f.buckets, f.texts = slices.Clip(f.lanes), slices.Clip(f.buckets), slices.Clip(f.texts)
 	f.laneAt, f.bucketAt = maps.Clone(f.laneAt), maps.Clone(f.bucketAt)
 	f.limits.Tenants = maps.Clone(f.limits.Tenants)
@@ -247,13 +249,13 @@ func (f *forecast) with(ctx context.Context, client redis.UniversalClient, names
 		l := &f.lanes[from+i]
 		l.added = true
 		if l.jobs > 0 {
-			f.run = &modelRun{} // an empty one changes nothing
+			f.run = &modelRun{} // an empty lane changes nothing
 		}
 	}
 	return nil
 }
 
-// Queues lists the queues of a Redis, sorted.
+// Queues returns the queues of a Redis, sorted.
 func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error) {
 	return store.Queues(ctx, client)
 }

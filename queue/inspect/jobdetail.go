@@ -15,27 +15,28 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// JobDetail is all that is known of one job.
+// JobDetail is everything that is known about one job.
 type JobDetail struct {
 	Explanation
 
 	Priority   string
 	Cost       int64             // permits of each limit without a unit
-	Costs      map[string]int64  // of limits with one, by unit; nil: none
+	Costs      map[string]int64  // permits of limits with a unit, by unit; nil: none
 	Attributes map[string]string // nil: none
 	Headers    map[string]string // the user's own; nil: none
 
-	EnqueuedAt time.Time     // zero: not known, for a job with a key that no log tells of
+	EnqueuedAt time.Time     // zero: not known, for a job with a key and no log
 	Deadline   time.Time     // zero: none
-	Retention  time.Duration // for which it is remembered when it is done; 0: not
+	Retention  time.Duration // how long it is kept once it is done; 0: it is not kept
 
 	Payload  []byte
 	Result   []byte            // nil: none
-	Timeline []lifecycle.Event // the oldest first; of a job that waits for its first call: none
+	Timeline []lifecycle.Event // oldest first; empty for a job that waits for its first call
 }
 
-// Job is all that is known of one job, or [lifecycle.ErrNoJob]. It carries the payload, the
-// headers and the result as they are, which those who show it may have to redact.
+// Job returns everything that is known about one job, or [lifecycle.ErrNoJob]. The
+// payload, the headers and the result are complete; callers that show them may have to
+// redact them.
 func (in *Inspector) Job(ctx context.Context, queue, id string) (JobDetail, error) {
 	e, task, err := in.explain(ctx, queue, id)
 	if err != nil {
@@ -56,7 +57,8 @@ func (in *Inspector) Job(ctx context.Context, queue, id string) (JobDetail, erro
 	return d, nil
 }
 
-// enqueuedAt is when the job came: an id that we made tells it, and else the log.
+// enqueuedAt returns when the job was enqueued, from an id that Headgate made, or else
+// from the log.
 func (d *JobDetail) enqueuedAt() time.Time {
 	const timeOrdered = 7
 	if id, err := uuid.Parse(d.ID); err == nil && id.Version() == timeOrdered {
@@ -74,7 +76,7 @@ func (d *JobDetail) enqueuedAt() time.Time {
 	return time.Time{}
 }
 
-// decodeAttributes is the way back from [store.EncodeAttributes].
+// decodeAttributes reads what [store.EncodeAttributes] writes.
 func decodeAttributes(text string) map[string]string {
 	if text == "" {
 		return nil

@@ -18,32 +18,32 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// JobQuery says which jobs of a queue are listed.
+// JobQuery selects jobs of a queue.
 type JobQuery struct {
 	State  lifecycle.State // required
 	Tenant string          // "": any
 	Kind   string          // "": any
-	Reason string          // as [operate.Filter]'s, of archived jobs; "": any
-	Group  *FailureKey     // as [operate.Filter]'s, of archived jobs; nil: any
-	Cursor string          // [JobPage.Next] of the page before; "": the first page
-	Limit  int             // how many, at most 200; 0: 50
+	Reason string          // of archived jobs, as in [operate.Filter]; "": any
+	Group  *FailureKey     // of archived jobs, as in [operate.Filter]; nil: any
+	Cursor string          // [JobPage.Next] of the previous page; "": the first page
+	Limit  int             // number of jobs, at most 200; 0 means 50
 }
 
 const (
 	defaultJobs = 50
 	maxJobs     = 200
 
-	// A page looks at so many jobs at most, and one script at so many of them.
+	// The maximum number of jobs that a page, and a script, looks at.
 	maxLooked  = 500
 	lookedOnce = 250
 	lanesOnce  = 50
 )
 
-// check names the field that is wrong.
+// check sets defaults and returns the error for the first invalid field.
 func (q *JobQuery) check() error {
 	states := []lifecycle.State{lifecycle.StateWaiting, lifecycle.StateScheduled, lifecycle.StateRetry, lifecycle.StatePending, lifecycle.StateActive, lifecycle.StateArchived}
 	if !slices.Contains(states, q.State) {
-		return validation.Field("state", fmt.Sprintf("%s is none of %s", check.Quote(string(q.State)), lifecycle.Join(states)))
+		return validation.Field("state", fmt.Sprintf("%s is not one of %s", check.Quote(string(q.State)), lifecycle.Join(states)))
 	}
 	if reason := check.Text(q.Tenant, check.MaxTenant); q.Tenant != "" && reason != "" {
 		return validation.Field("tenant", reason)
@@ -55,7 +55,7 @@ func (q *JobQuery) check() error {
 		return validation.Field("reason", reason)
 	}
 	if q.Reason != "" && q.State != lifecycle.StateArchived {
-		return validation.Field("reason", "only archived jobs have one")
+		return validation.Field("reason", "only archived jobs have a reason")
 	}
 	if q.Group != nil {
 		if q.State != lifecycle.StateArchived {
@@ -78,23 +78,23 @@ type JobRow struct {
 	State    lifecycle.State
 	Outcome  lifecycle.Outcome // of an archived job
 	Priority string
-	Attempt  int       // the one that is next or under way, from 1
-	At       time.Time // waits since, is due, was released, has its slot, or was archived
-	Reason   string    // the last: why it failed or was archived
+	Attempt  int       // the next or current attempt, from 1
+	At       time.Time // when it began to wait, is due, was released, has its slot, or was archived
+	Reason   string    // why it last failed or was archived
 }
 
 // JobPage is a part of a queue's jobs.
 type JobPage struct {
 	Jobs []JobRow
-	Next string // the cursor of the page behind; "": this is the last
+	Next string // the cursor of the next page; "": this is the last
 }
 
-// ListJobs lists jobs of one state: those of a tenant that wait in the order in which
-// they go, of all tenants one tenant after the other by name; scheduled ones and those
-// to be tried again by their time; archived ones the newest first; released and active
-// ones the newest first. A page looks at 500 jobs at most, so one with filters may have
-// few jobs or none and a Next all the same. Jobs move meanwhile: of the released and
-// active ones some may come twice. Errors: [validation.Error].
+// ListJobs returns jobs of one state. Waiting jobs of a tenant come in the order in which
+// they will go; those of all tenants come one tenant after the other, by name. Scheduled
+// and retried jobs come in the order of their time. Archived, released and active jobs
+// come newest first. A page looks at 500 jobs at most, so with filters it may have few
+// jobs or none, and a Next nevertheless. Jobs move meanwhile: some released and active
+// ones may appear twice. Errors: [validation.Error].
 func (in *Inspector) ListJobs(ctx context.Context, queue string, q JobQuery) (JobPage, error) {
 	if err := q.check(); err != nil {
 		return JobPage{}, err
@@ -120,15 +120,15 @@ func (in *Inspector) ListJobs(ctx context.Context, queue string, q JobQuery) (Jo
 
 // jobCursor is where a page ended.
 type jobCursor struct {
-	lane  string // of jobs that wait
-	at    string // µs, or how many were looked at; "": at the beginning
+	lane  string // for waiting jobs
+	at    string // µs, or how many jobs were looked at; "" at the beginning
 	id    string
-	ended bool // there is nothing behind
+	ended bool // nothing comes after it
 }
 
 const maxCursor = 4096
 
-// text is the cursor for the caller: "LANE at id", whose lane and number have no blanks.
+// text returns the cursor for the caller: "LANE at id". LANE and at contain no spaces.
 func (c jobCursor) text() string {
 	if c.ended {
 		return ""
@@ -136,12 +136,12 @@ func (c jobCursor) text() string {
 	return c.lane + " " + c.at + " " + c.id
 }
 
-// readCursor is the way back. A cursor comes from outside and is nothing to rely on.
+// readCursor reads what text returns. A cursor comes from outside and cannot be trusted.
 func readCursor(q JobQuery) (jobCursor, error) {
 	if q.Cursor == "" {
 		return jobCursor{}, nil
 	}
-	wrong := validation.Field("cursor", check.Quote(q.Cursor)+" is none that was given for this list")
+	wrong := validation.Field("cursor", check.Quote(q.Cursor)+" is not a cursor of this list; use that of the previous page")
 	parts := strings.SplitN(q.Cursor, " ", 3)
 	if len(parts) != 3 || len(q.Cursor) > maxCursor {
 		return jobCursor{}, wrong
@@ -157,7 +157,7 @@ func readCursor(q JobQuery) (jobCursor, error) {
 	return c, nil
 }
 
-// listed lists what does not stand in lanes.
+// listed returns jobs that are not in lanes.
 func (in *Inspector) listed(ctx context.Context, queue string, q JobQuery, at jobCursor) (JobPage, error) {
 	var page JobPage
 	for looked := 0; ; {
@@ -172,8 +172,8 @@ func (in *Inspector) listed(ctx context.Context, queue string, q JobQuery, at jo
 	}
 }
 
-// waiting lists what stands in lanes: those of one tenant together, where they are few,
-// and otherwise one lane after the other.
+// waiting returns jobs that are in lanes: those of one tenant together, if it has few
+// lanes, and otherwise one lane after the other.
 func (in *Inspector) waiting(ctx context.Context, queue string, q JobQuery, at jobCursor) (JobPage, error) {
 	lanes, merged, err := in.lanesBehind(ctx, queue, q.Tenant, at.lane)
 	if err != nil {
@@ -206,8 +206,8 @@ func (in *Inspector) waiting(ctx context.Context, queue string, q JobQuery, at j
 	return page, nil
 }
 
-// lanesBehind names the lanes of a tenant ("": of all, by tenant and name), and says
-// whether they are merged. Of those that are not it names the ones from `from` on.
+// lanesBehind returns the lanes of a tenant ("": of all, by tenant and name), and whether
+// they are merged. If they are not, it returns only the lanes from `from` on.
 func (in *Inspector) lanesBehind(ctx context.Context, queue, tenant, from string) (lanes []string, merged bool, err error) {
 	stored, err := effective.ReadQueue(ctx, in.redis, queue)
 	if err != nil {
@@ -233,7 +233,7 @@ func (in *Inspector) lanesBehind(ctx context.Context, queue, tenant, from string
 	return known.lanesFrom(from), false, nil
 }
 
-// jobs runs jobs.lua. next is where it ended, which is ended where nothing is behind.
+// jobs runs jobs.lua. next is where it ended.
 func (in *Inspector) jobs(ctx context.Context, queue string, q JobQuery, at jobCursor, rows, most int, lanes []string, merged bool) (jobs []JobRow, next jobCursor, looked int, err error) {
 	asynqState, together := string(q.State), ""
 	if q.State == lifecycle.StateWaiting {
@@ -267,7 +267,7 @@ func (in *Inspector) jobs(ctx context.Context, queue string, q JobQuery, at jobC
 	return jobs, next, looked, read.End()
 }
 
-// jobRow reads what jobs.lua says of one job.
+// jobRow reads what jobs.lua returns about one job.
 func jobRow(state lifecycle.State, read *store.Reply) (JobRow, error) {
 	id, micros, text, forgiven, outcome, reason := read.Text(), read.Int(), read.Text(), read.Text(), lifecycle.Outcome(read.Text()), read.Text()
 	m, err := asynqwire.Decode([]byte(text))

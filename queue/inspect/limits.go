@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// LimitsInForce lists the limits of a queue as they hold for a tenant, or with
-// "" those that hold where nothing differs.
+// LimitsInForce returns the effective limits of a queue for a tenant, or with "" for
+// tenants without differences.
 func LimitsInForce(ctx context.Context, client redis.UniversalClient, queue, tenant string) ([]limits.Effective, error) {
 	if reason := check.Text(tenant, check.MaxTenant); tenant != "" && reason != "" {
 		return nil, validation.Field("tenant", reason)

@@ -15,15 +15,16 @@ import (
 	"github.com/headgate/headgate/queue/sendwindow"
 )
 
-// bucketState is the state of a bucket as the model takes it, under one limit.
+// bucketState is the state of a bucket under one limit, in the form that the model takes.
 type bucketState struct {
 	spec        limitlua.Spec
 	bucket      fluid.Bucket
 	pausedUntil float64
 }
 
-// readStates reads the states of all buckets for those who ask. A log is read for each of
-// them, and a state that cannot be read is for them to find.
+// readStates computes the states of the buckets once for all questions. It leaves out
+// sliding windows, whose logs are read separately, and states with an error, which
+// questions meet themselves.
 func (f *forecast) readStates() {
 	f.states = make([]bucketState, len(f.buckets))
 	for i := range f.lanes {
@@ -34,14 +35,14 @@ func (f *forecast) readStates() {
 			}
 			spec := f.limits.Spec(j, l.Tenant)
 			if b, pausedUntil, err := f.bucket(j, l, spec); err == nil {
-				b.Opens = slices.Clip(b.Opens) // each model adds to its own
+				b.Opens = slices.Clip(b.Opens) // each model appends to its own copy
 				f.states[at] = bucketState{spec, b, pausedUntil}
 			}
 		}
 	}
 }
 
-// bucket is the state of a bucket under a limit.
+// bucket returns the state of a bucket under a limit.
 func (f *forecast) bucket(i int, l *lane, spec limitlua.Spec) (b fluid.Bucket, pausedUntil float64, err error) {
 	if at := l.buckets[i]; at < len(f.states) && f.states[at].spec == spec {
 		return f.states[at].bucket, f.states[at].pausedUntil, nil
@@ -99,7 +100,7 @@ func (f *forecast) bucket(i int, l *lane, spec limitlua.Spec) (b fluid.Bucket, p
 	return b, pausedUntil, nil
 }
 
-// adapted is to which part an adaptive limit is lowered now, as in lanes.lua.
+// adapted returns the part to which an adaptive limit is lowered now, as in lanes.lua.
 func (f *forecast) adapted(i int, l *lane) float64 {
 	if !f.rules.Limits[i].Adaptive {
 		return 1
@@ -113,8 +114,8 @@ func (f *forecast) adapted(i int, l *lane) float64 {
 	return float64(min(parts, now)) / parts
 }
 
-// openings are when the send windows of a lane are all open, as seconds from now,
-// opening and closing in turns; nil: always. key names them.
+// openings returns when the send windows of a lane are all open, in seconds from now,
+// opening and closing in turns; nil if they always are. key identifies the windows.
 func (f *forecast) openings(l *lane) (all []float64, key string, err error) {
 	if len(f.limits.Queue.Windows) == 0 {
 		return nil, "", nil
@@ -152,10 +153,10 @@ func (f *forecast) openings(l *lane) (all []float64, key string, err error) {
 	return all, key, nil
 }
 
-// hoursAhead is how far send windows are looked at; beyond it they count as open.
+// hoursAhead is how far ahead send windows are computed. After that they count as open.
 const hoursAhead = 400 * 24 * time.Hour
 
-// intersect is what two lists of openings have in common.
+// intersect returns the openings that two lists have in common.
 func intersect(a, b []float64) []float64 {
 	both := []float64{}
 	for i, j := 0, 0; i < len(a) && j < len(b); {
@@ -171,7 +172,7 @@ func intersect(a, b []float64) []float64 {
 	return both
 }
 
-// permits is what a job takes of a limit.
+// permits returns how many permits a job takes of a limit.
 func permits(limit limits.Limit, spec limitlua.Spec, costs map[string]float64) float64 {
 	n := costs[limit.Unit]
 	if spec.Burst > 0 && n > float64(spec.Burst) {
@@ -180,16 +181,16 @@ func permits(limit limits.Limit, spec limitlua.Spec, costs map[string]float64) f
 	return n
 }
 
-// subject is a lane that is asked about.
+// subject is a lane in question.
 type subject struct {
 	lane    string
-	jobs    float64            // that it has, whatever was read
-	costs   map[string]float64 // of each of them
+	jobs    float64            // its number of jobs, which replaces what was read
+	costs   map[string]float64 // of each job
 	watched []*fluid.Member    // places in the lane
 }
 
-// model makes the model of what waits, with what is said of some lanes. All members
-// come in the order of f.lanes.
+// model returns the model of all waiting jobs, in which the subjects replace their lanes.
+// The members are in the order of f.lanes.
 func (f *forecast) model(subjects ...subject) (*fluid.Model, []*fluid.Member, error) {
 	of := func(name string) *subject {
 		for i := range subjects {
@@ -214,10 +215,10 @@ func (f *forecast) model(subjects ...subject) (*fluid.Model, []*fluid.Member, er
 		}
 	}
 	shared, classes := make([]int, len(f.buckets)), map[string]*fluid.Flow{}
-	pausedUntil := make([]float64, len(f.buckets)) // of those that are shared
-	alike := map[*fluid.Flow]float64{}             // members of a class so far
+	pausedUntil := make([]float64, len(f.buckets)) // for shared buckets
+	alike := map[*fluid.Flow]float64{}             // number of members of a class so far
 	all := make([]fluid.Member, len(f.lanes))
-	var uses []fluid.Use // of the lane at hand, as the next two
+	var uses []fluid.Use // of the current lane, as are the next two
 	var private []fluid.Bucket
 	var class []byte
 	for i := range f.lanes {
@@ -276,8 +277,8 @@ func (f *forecast) model(subjects ...subject) (*fluid.Model, []*fluid.Member, er
 				continue
 			}
 			b.Private = true
-			// Levels that differ by less than a permit, or little beside what waits, are
-			// alike, and so are all that the lane cannot use up.
+			// Levels count as equal if they differ by less than a permit, or by little
+			// compared to the waiting jobs, or if the lane cannot use them up.
 			if need := one.Jobs * cost; b.Level >= need && mine == nil {
 				b.Level = b.Max
 			}
@@ -313,7 +314,7 @@ func (f *forecast) model(subjects ...subject) (*fluid.Model, []*fluid.Member, er
 				}
 			}
 		} else {
-			// The class stands where its members stand on average.
+			// The level of a class is the mean of its members' levels.
 			next := 0
 			for _, u := range known.Uses {
 				if b := &m.Buckets[u.Bucket]; b.Private {

@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/queue/limits"
 )
 
-// Published reads the limits that were published for a queue, without what differs
-// by tenant. Of one that has none all is zero.
+// Published returns the limits that were published for a queue, without the differences
+// of tenants. It is zero for a queue without limits.
 func Published(ctx context.Context, client redis.UniversalClient, queue string) (limits.Queue, error) {
 	if err := store.CheckQueue(ctx, client, queue); err != nil {
 		return limits.Queue{}, err
@@ -25,20 +25,20 @@ func Published(ctx context.Context, client redis.UniversalClient, queue string) 
 	return effective.Published(ctx, client, queue)
 }
 
-// Overridden is a limit that an operator changed for a tenant. Where the change does
-// not fit what was published since, NotInForce says so: the limit is in force as
-// without it, and of one that is not there any more only the name is known. Until,
-// Actor and Reason are the override's in any case.
+// Overridden is a limit that an operator changed for a tenant. If the change does not fit
+// the limits published since, NotInEffect says so, and the limit is in force without the
+// change; if the queue no longer has the limit, only its name is set. Until, Actor and
+// Reason are always those of the override.
 type Overridden struct {
 	Tenant string
 	limits.Effective
-	File limits.Effective // as it is without the change
+	File limits.Effective // the limit without the change
 }
 
 const maxOverridden = 1000
 
-// Overrides lists the limits that operators changed in a queue, by tenant, for these
-// tenants, or with none named for all: 1,000 at most. Those that have ended are left
+// Overrides returns the limits of a queue that operators changed, by tenant: for these
+// tenants, or for all if none is given; 1,000 at most. Overrides that have ended are left
 // out.
 func Overrides(ctx context.Context, client redis.UniversalClient, queue string, tenants ...string) ([]Overridden, error) {
 	if err := store.CheckQueue(ctx, client, queue); err != nil {

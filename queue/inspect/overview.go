@@ -16,44 +16,46 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// Overview is what a queue looks like right now.
+// Overview is the state of a queue.
 type Overview struct {
 	Queue string
 	Now   time.Time // on the clock of Redis, to which all times refer
 
 	Waiting   int64 // jobs in lanes
-	Scheduled int64 // jobs for later
-	Retry     int64 // failed jobs that wait to be tried again
-	Pending   int64 // released, not yet in a worker's hands
-	Active    int64 // in a worker's hands: held for their slot, or being sent
-	Archived  int64 // also those beyond what asynq's tools list
+	Scheduled int64 // jobs to be sent later
+	Retry     int64 // failed jobs that will be retried
+	Pending   int64 // released, not yet taken by a worker
+	Active    int64 // held by a worker for their slot, or being sent
+	Archived  int64 // including those that asynq's tools do not list
 	Enqueued  int64 // jobs ever accepted
-	Tenants   int64 // tenants with something waiting
+	Tenants   int64 // tenants with waiting jobs
 
-	Allowed  float64   // jobs a second that limits let go of what waits; 0: nothing waits, or not known
-	DrainsAt time.Time // when nothing will wait any more, as things are; zero: nothing waits, or not known
-	Sure     Sureness  // of DrainsAt
-	Top      *Outlook  // the tenant that will be through last, of those looked at; nil: nothing waits
+	Allowed  float64   // waiting jobs per second that the limits admit; 0: no job waits, or not known
+	DrainsAt time.Time // when the last waiting job will have gone; zero: no job waits, or not known
+	Sure     Sureness  // the confidence of DrainsAt
+	Top      *Outlook  // the slowest of the waiting tenants that were read; nil: no job waits
 
-	Answers map[lifecycle.Answer]int64 // calls ever made by all workers, by what was answered
-	Calls   int64                      // all of them
+	Answers map[lifecycle.Answer]int64 // calls ever made by all workers, by their answer
+	Calls   int64                      // the sum of Answers
 
-	// Unserved is why no worker takes jobs of the queue: nobody serves it, or workers
-	// have no handlers for kinds of which jobs wait. UnservedJobs is how many wait so.
+	// Unserved is why no worker takes jobs of the queue: no worker serves it, or workers
+	// have no handlers for kinds of waiting jobs. UnservedJobs is how many jobs wait
+	// because of that.
 	Unserved     []Unserved
 	UnservedJobs int64
 
-	// Pauses in force: those of the whole queue and of kinds, and then of tenants by
+	// Pauses are those in force: of the whole queue and of kinds, then of tenants by
 	// name, 100 at most.
 	Pauses []Pause
 
-	Faults []Fault // what scripts cannot understand; see [Faults]
+	Faults []Fault // damaged data that scripts found; see [Faults]
 }
 
-// maxPauses is how many pauses an overview lists.
+// maxPauses is the maximum number of pauses in an overview.
 const maxPauses = 100
 
-// Overview reads a queue's state. One that is not there is an [validation.Error].
+// Overview reads a queue's state. It returns a [validation.Error] if the queue does not
+// exist.
 func (in *Inspector) Overview(ctx context.Context, queue string) (Overview, error) {
 	if err := store.CheckQueue(ctx, in.redis, queue); err != nil {
 		return Overview{}, err
@@ -122,11 +124,11 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 		return o, nil
 	}
 	if o.Allowed, o.Sure = run.allowed, sure; last.n == 0 {
-		o.Sure = NotKnown // all that waits came since
+		o.Sure = NotKnown // all waiting jobs came since
 		return o, nil
 	}
 	f.backlog = counts([]string{tenant}, waits)
-	if f.backlog[tenant] <= 0 { // it went since
+	if f.backlog[tenant] <= 0 { // its jobs went since
 		f.backlog[tenant] = last.jobs
 	}
 	o.Top = new(f.outlooks(run.members, tenant)[tenant])
@@ -136,8 +138,8 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	return o, nil
 }
 
-// lastTenant is the tenant that is through last, escaped, after the model ran, with how sure
-// it is when all are. What is not known ends last.
+// lastTenant returns the tenant that finishes last, escaped, after the model ran, and the
+// confidence in when all have finished. A tenant whose end is not known is the last.
 func (f *forecast) lastTenant(members []*fluid.Member) (tenant string, last tenantLanes, sure Sureness) {
 	sure = Steady
 	for name, sum := range f.byTenant(members) {
@@ -157,8 +159,8 @@ func (f *forecast) lastTenant(members []*fluid.Member) (tenant string, last tena
 	return tenant, last, sure
 }
 
-// check asks in a pipeline whether the forecast still holds, and what time it is;
-// the answer is to be called when the pipeline was sent.
+// check adds to a pipeline the reads of the version and the time. Call its result when
+// the pipeline was sent: it returns errChanged if the forecast is out of date.
 func (f *forecast) check(ctx context.Context, pipe redis.Pipeliner) func() error {
 	of, now := readVersion(ctx, pipe, f.queue), pipe.Time(ctx)
 	return func() error {
@@ -172,7 +174,7 @@ func (f *forecast) check(ctx context.Context, pipe redis.Pipeliner) func() error
 	}
 }
 
-// pausesInForce lists the pauses that hold, in the order of [Pauses].
+// pausesInForce returns the pauses in force, in the order of [Pauses].
 func (f *forecast) pausesInForce() []Pause {
 	var pauses []Pause
 	for scope, text := range f.pauses {

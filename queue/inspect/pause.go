@@ -15,32 +15,33 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// Scope is what a pause holds: one tenant's jobs, or those of one kind, or, with
-// nothing set, all of the queue. Holds are also of a tenant's jobs of one kind, of those
-// for one endpoint (host:port), and of a tenant's for one endpoint.
+// Scope is the jobs that a pause holds: those of a tenant, of a kind, or if all fields
+// are empty, of the whole queue. Holds can also be of a tenant's jobs of one kind, of all
+// jobs for one endpoint (host:port), and of a tenant's jobs for one endpoint.
 type Scope struct {
 	Tenant   string
 	Kind     string
 	Endpoint string
 }
 
-// Pause is a pause in force. What waits stays where it is, what workers hold goes
-// back to its lane, and calls that are being made are finished.
+// Pause is a pause in force. Waiting jobs stay where they are, jobs held by workers go
+// back to their lanes, and calls in flight are finished.
 type Pause struct {
 	Scope
 	Until  time.Time // zero: until it is resumed
 	By     string    // "operator" or "provider", which asked for fewer calls
 	Reason string    // of an operator: "ACTOR: REASON"
 
-	// Tried is whether it is a hold: calls failed, or an account is used up. At its end
-	// one job goes, and what comes of it decides whether others follow. Since is when it
-	// began, and Probing whether that job is under way; Until is then when it will be given up.
+	// Tried reports whether it is a hold: calls failed, or an account is used up. When it
+	// ends, one job goes, and its result decides whether others follow. Since is when it
+	// began. Probing reports whether the call of that job is in flight; then Until is
+	// when that is given up.
 	Tried   bool
 	Since   time.Time
 	Probing bool
 }
 
-// Text says until when and why: paused by ann until 14:12: too many bounces.
+// Text returns until when and why as text: paused by ann until 14:12: too many bounces.
 func (p Pause) Text(now time.Time) string {
 	text, why := "", p.Reason
 	until := " until somebody resumes"
@@ -49,9 +50,9 @@ func (p Pause) Text(now time.Time) string {
 	}
 	switch {
 	case p.Probing:
-		text = "held back, and one job tries it now"
+		text = "held back, and one job is trying it now"
 	case p.Tried && !p.Until.After(now):
-		text = "held back, and the next job tries it"
+		text = "held back, and the next job will try it"
 	case p.Tried:
 		text = "held back" + until
 	case p.By == byProvider:
@@ -71,7 +72,7 @@ func (p Pause) Text(now time.Time) string {
 
 const byProvider = "provider"
 
-// String is the scope in words: tenant acme, kind email, the whole queue.
+// String returns the scope as text: tenant acme, kind email, the whole queue.
 func (s Scope) String() string {
 	switch {
 	case s.Endpoint != "" && s.Tenant != "":
@@ -88,7 +89,7 @@ func (s Scope) String() string {
 	return "the whole queue"
 }
 
-// readScope is the way back from [Scope.field].
+// readScope reads the scope in the hash of pauses.
 func readScope(field string) (s Scope) {
 	what, name, found := strings.Cut(field, ":")
 	if !found {
@@ -111,7 +112,7 @@ func readScope(field string) (s Scope) {
 	return s
 }
 
-// ParsePause reads "until_us by reason", or a hold; By is "" where there is no pause.
+// ParsePause reads "until_us by reason", or a hold. By is "" if there is no pause.
 func ParsePause(field, text string) Pause {
 	p := Pause{Scope: readScope(field)}
 	_, rest, _ := strings.Cut(text, " ")
@@ -133,8 +134,8 @@ func ParsePause(field, text string) Pause {
 	return p
 }
 
-// Pauses lists what is paused or held in a queue: the whole queue first, then kinds,
-// then tenants, by name, and at last endpoints.
+// Pauses returns the pauses and holds of a queue: of the whole queue first, then of
+// kinds, then of tenants, by name, and then of endpoints.
 func Pauses(ctx context.Context, client redis.UniversalClient, queue string) ([]Pause, error) {
 	now, err := client.Time(ctx).Result()
 	if err != nil {
@@ -157,7 +158,7 @@ func Pauses(ctx context.Context, client redis.UniversalClient, queue string) ([]
 
 func sortPauses(pauses []Pause) {
 	slices.SortFunc(pauses, func(a, b Pause) int {
-		// Endpoints are strangers' choice and without number.
+		// Endpoints come last: others choose them, and there may be any number.
 		if (a.Endpoint == "") != (b.Endpoint == "") {
 			return strings.Compare(a.Endpoint, b.Endpoint)
 		}

@@ -6,23 +6,23 @@ import (
 )
 
 const (
-	readingAge  = time.Second      // for which a reading is shared, at least,
+	readingAge  = time.Second      // how long a reading is shared at least,
 	maxAge      = 10 * time.Second // and at most
-	readingPart = 50               // of the time that reading takes
+	readingPart = 50               // times as long as the reading took
 )
 
-// renewed is something that is read for all who ask, and read anew when it is too old.
+// renewed is something that is read once for several users, and again when it is too old.
 type renewed[T any] struct {
-	turn     chan struct{} // holds one value: who takes it may read, and use the rest
+	turn     chan struct{} // a lock for reading and for the other fields; see take
 	last     *T
-	at       time.Time // when last was there
-	until    time.Time // for which it is shared
+	at       time.Time // when last was set
+	until    time.Time // until when last is shared
 	renewing bool      // the next one is being read in the background
 }
 
 func newRenewed[T any]() renewed[T] { return renewed[T]{turn: make(chan struct{}, 1)} }
 
-// take waits for a turn, which is given back by the answer.
+// take waits for a turn. Call done to give it back.
 func take(ctx context.Context, turn chan struct{}) (done func(), err error) {
 	select {
 	case turn <- struct{}{}:
@@ -32,16 +32,16 @@ func take(ctx context.Context, turn chan struct{}) (done func(), err error) {
 	}
 }
 
-// readRenewed reads something anew. It calls rest between its pieces, which waits in the
-// background alone, so that whoever else asks Redis comes in between.
+// readRenewed reads something. Between its pieces it calls rest, which waits only in the
+// background, so that other clients of Redis are served in between.
 type readRenewed[T any] func(ctx context.Context, rest func(time.Duration)) (*T, error)
 
-// atOnce is the rest between pieces for which somebody waits: none.
+// atOnce is the rest when a caller waits for the reading: none.
 func atOnce(time.Duration) {}
 
-// get is the last reading, or a new one where that is too old; fresh: it was read for this
-// question. For `late` after its time nobody waits for the next one: who asks has that read
-// in the background. The caller holds the turn.
+// get returns the last reading, or a new one if that is too old; fresh reports that it
+// was read for this question. For `late` after its time, the last reading is returned and
+// the next one read in the background. The caller holds the turn.
 func (r *renewed[T]) get(ctx context.Context, late time.Duration, read readRenewed[T]) (last *T, fresh bool, err error) {
 	now := time.Now()
 	switch {
@@ -66,8 +66,8 @@ func (r *renewed[T]) set(next *T, took time.Duration) {
 	r.until = r.at.Add(sharedFor(took))
 }
 
-// renew reads in the background. An error is for those to find who ask when the last
-// reading has become too old.
+// renew reads in the background. It drops an error: callers meet it themselves when the
+// last reading is too old.
 func (r *renewed[T]) renew(read readRenewed[T]) {
 	began, rested := time.Now(), time.Duration(0)
 	next, err := read(context.Background(), func(d time.Duration) {
@@ -83,7 +83,7 @@ func (r *renewed[T]) renew(read readRenewed[T]) {
 	}
 }
 
-// sharedFor is how long something is shared that took so long to read.
+// sharedFor returns how long a reading is shared that took this long.
 func sharedFor(took time.Duration) time.Duration {
 	return min(max(readingAge, readingPart*took), maxAge)
 }

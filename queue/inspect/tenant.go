@@ -20,23 +20,23 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// TenantDetail is a tenant in one queue, with all that holds it.
+// TenantDetail is a tenant in one queue, and everything that holds it.
 type TenantDetail struct {
 	TenantRow
 
-	// Limits are those that its jobs pass, in the order of the limits file: all of
-	// them have to admit a job at one moment. Those per attribute are shown as they
-	// hold for the lane in which most of its jobs wait.
+	// Limits are those that its jobs have to pass, in the order of the limits file: all
+	// of them have to admit a job at the same moment. Limits per attribute are those of
+	// the lane in which most of its jobs wait.
 	Limits []LimitState
 
-	// Slots are when its next calls are expected, 20 at most; fewer where fewer
-	// wait, or where it is not known.
+	// Slots are when its next calls are expected, 20 at most; fewer if fewer jobs wait,
+	// or if it is not known.
 	Slots []time.Time
 
 	WindowOpens time.Time // its send window is closed until then; zero: it is open
 
-	// Recent are its last runs, the newest first, 20 at most and among the last 500
-	// of its queue.
+	// Recent are its last runs, newest first, 20 at most, from the last 500 runs of the
+	// queue.
 	Recent []Event
 }
 
@@ -44,24 +44,24 @@ type TenantDetail struct {
 type LimitState struct {
 	limits.Effective
 
-	Scope    string  // whose bucket, in words: "tenant acme", "the whole queue"
-	Level    float64 // permits there are; negative where they were given ahead
-	Capacity float64 // permits when full
+	Scope    string  // whose bucket it is: "tenant acme", "the whole queue"
+	Level    float64 // permits in the bucket; negative if permits were given ahead
+	Capacity float64 // permits in a full bucket
 
 	Next        time.Time // when it next admits a job; zero: not known
-	Binding     bool      // it is the one that holds the tenant
-	PausedUntil time.Time // a provider asked for fewer calls; zero: it is not paused
+	Binding     bool      // it is the limit that holds the tenant
+	PausedUntil time.Time // until then, because a provider asked for fewer calls; zero: not paused
 	Adapted     float64   // the part to which an adaptive limit is lowered; 1: it is not
 }
 
 const (
-	MaxSlots       = 20  // that are foretold
-	maxRecent      = 20  // of a tenant, among
-	eventsSearched = 500 // of its queue
+	MaxSlots       = 20  // maximum number of forecast slots
+	maxRecent      = 20  // maximum number of runs of a tenant, from
+	eventsSearched = 500 // runs of its queue
 )
 
-// Tenant says how a tenant stands in a queue. One of which nothing is known has
-// nothing waiting, and limits all the same. Errors: [validation.Error].
+// Tenant returns the state of a tenant in a queue. An unknown tenant has no waiting jobs,
+// but has limits. Errors: [validation.Error].
 func (in *Inspector) Tenant(ctx context.Context, queue, tenant string) (TenantDetail, error) {
 	if reason := check.Text(tenant, check.MaxTenant); reason != "" {
 		return TenantDetail{}, validation.Field("tenant", reason)
@@ -96,8 +96,8 @@ func recentOf(ctx context.Context, client redis.UniversalClient, queue, tenant s
 	return events[:min(len(events), maxRecent)], nil
 }
 
-// lanesKnown is the list by which lanes of a tenant are found that were not drawn;
-// nil where it is not needed.
+// lanesKnown returns the list in which the lanes of a tenant are found that were not
+// drawn; nil if it is not needed.
 func (in *Inspector) lanesKnown(ctx context.Context, f *forecast) (*tenantList, error) {
 	if f.part == 1 || len(f.limits.Queue.Attributes) == 0 {
 		return nil, nil
@@ -120,7 +120,7 @@ func (f *forecast) tenant(ctx context.Context, client redis.UniversalClient, kno
 	if err := f.look(ctx, client, widest.Name, ""); err != nil {
 		return TenantDetail{}, err
 	}
-	d.Now = f.asked // the limits' moment, later than that of a reading that is shared
+	d.Now = f.asked // when the limits were read, later than a shared reading
 	if d.Limits, err = f.limitStates(ctx, client, widest, d.HeldBy); err != nil {
 		return TenantDetail{}, err
 	}
@@ -134,7 +134,7 @@ func (f *forecast) tenant(ctx context.Context, client redis.UniversalClient, kno
 	return d, err
 }
 
-// limitStates are the limits of the lane that was looked at.
+// limitStates returns the limits of the lane that was looked at.
 func (f *forecast) limitStates(ctx context.Context, client redis.UniversalClient, l *lane, held *Hold) ([]LimitState, error) {
 	pipe := client.Pipeline()
 	under := map[string]*redis.IntCmd{}
@@ -161,7 +161,7 @@ func (f *forecast) limitStates(ctx context.Context, client redis.UniversalClient
 		if calls := under[limit.Name]; calls != nil {
 			s.Capacity, s.Level = float64(spec.Burst), float64(spec.Burst-calls.Val())
 			if s.Level <= 0 {
-				s.Next = time.Time{} // when a call ends, which nobody knows
+				s.Next = time.Time{} // when a call ends, which is not known
 			}
 		} else if spec.Algorithm != "cc" {
 			b, paused, err := f.bucket(i, l, spec)
@@ -178,7 +178,7 @@ func (f *forecast) limitStates(ctx context.Context, client redis.UniversalClient
 	return all, nil
 }
 
-// slots are when the next jobs go of a tenant, one of whose lanes was looked at.
+// slots returns when the next jobs of a tenant go. looked is the lane that was looked at.
 func (f *forecast) slots(tenant string, looked *lane) ([]time.Time, error) {
 	var lanes []subject
 	var watched []*fluid.Member
@@ -217,11 +217,12 @@ func (f *forecast) slots(tenant string, looked *lane) ([]time.Time, error) {
 	return slots[:min(len(slots), MaxSlots)], nil
 }
 
-// Preview is a tenant's outlook under a limit as it is, and as it would be.
+// Preview is a tenant's outlook with and without a change of a limit.
 type Preview struct{ Before, After Outlook }
 
-// Preview says what a change of a limit for one tenant would do to its backlog,
-// without making it. A change that cannot be made is refused as by [operate.SetOverride].
+// Preview returns what a change of a limit for one tenant would do to its backlog,
+// without making it. Its errors for a change that cannot be made are those of
+// [operate.SetOverride].
 func (in *Inspector) Preview(ctx context.Context, queue, tenant, limit string, change limits.Change) (Preview, error) {
 	if err := store.CheckTenant(ctx, in.redis, queue, tenant); err != nil {
 		return Preview{}, err
@@ -264,7 +265,7 @@ func (in *Inspector) Preview(ctx context.Context, queue, tenant, limit string, c
 	return p, err
 }
 
-// changed is the forecast with another limit for one tenant.
+// changed returns the forecast with another limit for one tenant.
 func (f *forecast) changed(tenant, limit string, spec limitlua.Spec) *forecast {
 	after := f.copy()
 	after.run = &modelRun{}

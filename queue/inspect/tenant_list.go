@@ -21,26 +21,26 @@ import (
 	"github.com/headgate/headgate/queue/limits"
 )
 
-// tenantEntry is a tenant as it is found in the list of all.
+// tenantEntry is a tenant in the list of all.
 type tenantEntry struct {
 	escaped, name string
-	folded        string // the name as it is searched in
+	folded        string // the name in lower case, for searches
 	waiting       int64
 	weight        float64
 }
 
-// tenantList is all tenants of which a queue knows.
+// tenantList is all tenants that a queue knows.
 type tenantList struct {
 	entries map[string]*tenantEntry // by escaped name
-	lanes   map[string][]string     // of tenants, where their names do not say them
+	lanes   map[string][]string     // by tenant, if lanes have more in their names than the tenant
 
-	mu     sync.Mutex // of what follows
-	queue  []string   // all lanes with something waiting, by tenant and name
+	mu     sync.Mutex // guards the following fields
+	queue  []string   // all lanes with waiting jobs, by tenant and name
 	sorted map[TenantQuery][]*tenantEntry
-	drains *modelRun // by which was sorted
+	drains *modelRun // by which ByDrains was sorted
 }
 
-// order lists who matches, in the order asked for.
+// order returns the tenants that match, in the order asked for.
 func (t *tenantList) order(q TenantQuery, f *forecast) ([]*tenantEntry, error) {
 	by := TenantQuery{Sort: q.Sort, Ascending: q.Ascending}
 	t.mu.Lock()
@@ -98,9 +98,9 @@ func (t *tenantList) sort(by TenantQuery, f *forecast) ([]*tenantEntry, error) {
 	return all, nil
 }
 
-// drains is when tenants drain, in seconds: as the model says of those whose lanes
-// were drawn; the others do as those that have as much to send for their weight, but
-// not before their own limits let them. -1: nothing waits.
+// drains returns when tenants drain, in seconds. For tenants whose lanes were drawn, the
+// model says it. The others are like those that have as many jobs for their weight, but
+// not before their own limits admit them. It is -1 for tenants without waiting jobs.
 func (f *forecast) drains(all []*tenantEntry) (map[*tenantEntry]float64, error) {
 	run, err := f.all()
 	if err != nil {
@@ -142,8 +142,8 @@ func (f *forecast) drains(all []*tenantEntry) (map[*tenantEntry]float64, error) 
 }
 
 const (
-	maxLanesOfOne  = 20   // of one tenant, that are looked at by name
-	maxLanesListed = 1000 // of one tenant, whose jobs are listed
+	maxLanesOfOne  = 20   // lanes of one tenant that are read by name
+	maxLanesListed = 1000 // lanes of one tenant whose jobs are listed
 )
 
 func (t *tenantList) lanesOf(tenant string) []string {
@@ -153,7 +153,7 @@ func (t *tenantList) lanesOf(tenant string) []string {
 	return t.lanes[tenant]
 }
 
-// lanesFrom names all lanes with something waiting from one on, by tenant and name.
+// lanesFrom returns all lanes with waiting jobs from one on, by tenant and name.
 func (t *tenantList) lanesFrom(from string) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -174,10 +174,10 @@ func (t *tenantList) lanesFrom(from string) []string {
 	return t.queue[at:]
 }
 
-// tenantStages are the hashes that know of tenants.
+// tenantStages are the keys in which tenants are found.
 var tenantStages = []string{"backlog", "done", "limits", "overrides", "pauses", "groups"}
 
-// tenantList is the list of tenants that is shared, or a new one where that is too old.
+// tenantList returns the shared list of tenants, or a new one if that is too old.
 func (in *Inspector) tenantList(ctx context.Context, queue string) (*tenantList, error) {
 	r := &in.watch(queue).tenants
 	done, err := take(ctx, r.turn)
@@ -191,8 +191,8 @@ func (in *Inspector) tenantList(ctx context.Context, queue string) (*tenantList,
 	return list, err
 }
 
-// late is for how long after its time a list is used while the next one is read, which takes
-// half a minute for 100,000 tenants.
+// late returns for how long after its time a list is used while the next one is read,
+// which takes half a minute for 100,000 tenants.
 func (t *tenantList) late() time.Duration {
 	if t == nil || len(t.entries) <= store.MaxKeys {
 		return 0
@@ -200,12 +200,13 @@ func (t *tenantList) late() time.Duration {
 	return time.Minute
 }
 
-// readTenants reads the list of tenants in pieces. It rests for most of the time.
+// readTenants reads the list of tenants in pieces. In the background it rests most of the
+// time.
 func readTenants(ctx context.Context, client redis.UniversalClient, queue string, rest func(time.Duration)) (*tenantList, error) {
 	scan := tenantScan{
 		list:   &tenantList{entries: map[string]*tenantEntry{}, lanes: map[string][]string{}, sorted: map[TenantQuery][]*tenantEntry{}},
 		shared: map[string]effective.Tenant{},
-		lanes:  len(effective.Attributes(limits.Queue{})) > 0, // of a queue without limits
+		lanes:  len(effective.Attributes(limits.Queue{})) > 0, // as in a queue without limits
 	}
 	for _, stage := range tenantStages {
 		for cursor, first := uint64(0), true; first || cursor != 0; first = false {
@@ -227,7 +228,7 @@ type tenantScan struct {
 	lanes  bool
 }
 
-// step reads one piece, and says where the next one begins; 0: there is none.
+// step reads one piece, and returns where the next one begins; 0 if there is none.
 func (s *tenantScan) step(ctx context.Context, client redis.UniversalClient, queue, stage string, cursor uint64) (next uint64, err error) {
 	var fields []string
 	if stage != "groups" {
@@ -237,7 +238,7 @@ func (s *tenantScan) step(ctx context.Context, client redis.UniversalClient, que
 		}
 		return next, err
 	}
-	// Only where a lane has more in its name than the tenant.
+	// Only if lanes have more in their names than the tenant.
 	if !s.lanes {
 		return 0, nil
 	}
@@ -251,7 +252,7 @@ func (s *tenantScan) step(ctx context.Context, client redis.UniversalClient, que
 	return next, err
 }
 
-// note adds what one hash says of one tenant.
+// note adds what one hash contains about one tenant.
 func (s *tenantScan) note(hash, field, text string) error {
 	tenant := field
 	switch hash {

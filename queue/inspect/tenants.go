@@ -19,25 +19,25 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// TenantSort is what tenants are listed by.
+// TenantSort is the order in which tenants are listed.
 type TenantSort string
 
-// The orders; of tenants that are equal the one whose name comes first is first.
+// The orders. Tenants that are equal come in the order of their names.
 const (
-	ByWaiting TenantSort = "waiting" // jobs that wait
+	ByWaiting TenantSort = "waiting" // number of waiting jobs
 	ByTenant  TenantSort = "tenant"  // the name
-	ByDrains  TenantSort = "drains"  // when nothing waits any more; not known is last of all, and nothing waits first
-	ByWeight  TenantSort = "weight"  // the part of shared limits
+	ByDrains  TenantSort = "drains"  // when the last waiting job will have gone: none waiting comes first, not known last
+	ByWeight  TenantSort = "weight"  // the weight in shared limits
 )
 
-// TenantQuery says which tenants of a queue are listed.
+// TenantQuery selects and orders tenants of a queue.
 type TenantQuery struct {
-	Search    string     // part of the name, whatever its case; "": all
-	Sort      TenantSort // "": by what waits
-	Ascending bool       // the least first; otherwise the most
+	Search    string     // part of the name, in any case; "": all
+	Sort      TenantSort // "" means ByWaiting
+	Ascending bool       // the least first; otherwise the most first
 
-	Offset int // of the first one listed
-	Limit  int // how many, at most 200; 0: 50
+	Offset int // of the first tenant
+	Limit  int // number of tenants, at most 200; 0 means 50
 }
 
 const (
@@ -50,7 +50,7 @@ func (q *TenantQuery) check() error {
 	q.Sort, q.Limit = cmp.Or(q.Sort, ByWaiting), cmp.Or(q.Limit, DefaultTenants)
 	switch {
 	case !slices.Contains([]TenantSort{ByWaiting, ByTenant, ByDrains, ByWeight}, q.Sort):
-		return validation.Field("sort", check.Quote(string(q.Sort))+" is none of waiting, tenant, drains, weight")
+		return validation.Field("sort", check.Quote(string(q.Sort))+" is not one of waiting, tenant, drains, weight")
 	case q.Offset < 0:
 		return validation.Field("offset", fmt.Sprintf("%d is negative", q.Offset))
 	case q.Limit < 0 || q.Limit > MaxTenants:
@@ -64,7 +64,7 @@ func (q *TenantQuery) check() error {
 // TenantPage is a part of a queue's tenants.
 type TenantPage struct {
 	Now     time.Time
-	Total   int64 // that match
+	Total   int64 // number of tenants that match
 	Tenants []TenantRow
 }
 
@@ -73,24 +73,23 @@ type TenantRow struct {
 	Outlook
 
 	Done   int64     // calls that succeeded, ever
-	Weight float64   // its part of shared limits beside others' weights
-	Next   time.Time // when its own limits and pauses next admit a job; zero: none waits, or not known
+	Weight float64   // its part of shared limits, relative to others' weights
+	Next   time.Time // when its own limits and pauses next admit a job; zero: no job waits, or not known
 
-	// Limit is the one that holds it, or where none does the tightest of its own; ""
-	// for none. Level is how many permits its bucket has now: negative where they
-	// were given ahead. Capacity is what it holds when full.
+	// Limit is the limit that holds it, or if none does the tightest of its own; "" for
+	// none. Level is how many permits its bucket has now, negative if permits were given
+	// ahead. Capacity is how many it has when full.
 	Limit           string
 	Level, Capacity float64
 
-	Pauses     []Pause // that hold all its jobs: those of the whole queue, and its own
+	Pauses     []Pause // pauses that hold all its jobs: those of the whole queue, and its own
 	Overridden bool    // an operator changed a limit for it
 }
 
-// ListTenants lists the tenants of which a queue knows anything: something of them
-// waits or was done, limits differ for them, or they are paused. Their names and
-// order are read in pieces and kept, and refreshed in a fiftieth of the time, so
-// that the order of 100,000 tenants may be half a minute old; the rows themselves
-// are of now. Errors: [validation.Error].
+// ListTenants returns the tenants that a queue knows: those with waiting or completed
+// jobs, with limits of their own, or with pauses. Their names and order are read in
+// pieces, in at most a fiftieth of the time, so the order of 100,000 tenants may be half
+// a minute old. The rows themselves are current. Errors: [validation.Error].
 func (in *Inspector) ListTenants(ctx context.Context, queue string, q TenantQuery) (TenantPage, error) {
 	if err := q.check(); err != nil {
 		return TenantPage{}, err
@@ -129,7 +128,7 @@ func (f *forecast) tenantPage(ctx context.Context, client redis.UniversalClient,
 	return page, err
 }
 
-// tenantRows reads some tenants as they are now.
+// tenantRows reads the current state of some tenants.
 func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient, known *tenantList, names []string) ([]TenantRow, error) {
 	if err := f.focus(ctx, client, known, names...); err != nil {
 		return nil, err
@@ -170,7 +169,7 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 	var common []Pause
 	for _, pause := range f.pausesInForce() {
 		switch {
-		case pause.Kind != "" || pause.Endpoint != "": // not all jobs of anybody
+		case pause.Kind != "" || pause.Endpoint != "": // does not hold all jobs of a tenant
 		case pause.Tenant == "":
 			common = append(common, pause)
 		default:
@@ -203,8 +202,8 @@ func (f *forecast) tenantRows(ctx context.Context, client redis.UniversalClient,
 	return rows, nil
 }
 
-// nextOf is when the first of some lanes is due. One that is ready, and stands in no
-// order of time, waits for shared limits alone and may go as soon as they let it.
+// nextOf returns when the first of some lanes is due. A lane that is ready has no time:
+// it waits only for shared limits and may go as soon as these admit it.
 func (f *forecast) nextOf(due *redis.FloatSliceCmd) time.Time {
 	if due == nil {
 		return f.asked
@@ -219,7 +218,7 @@ func (f *forecast) nextOf(due *redis.FloatSliceCmd) time.Time {
 	return time.UnixMicro(int64(next))
 }
 
-// fillLevel says what the bucket of a lane holds of the limit that matters most.
+// fillLevel sets the state of a lane's bucket of the limit that matters most.
 func (f *forecast) fillLevel(row *TenantRow, l *lane) {
 	at := f.limitOf(l.Tenant, row.HeldBy)
 	if at < 0 {
@@ -227,12 +226,12 @@ func (f *forecast) fillLevel(row *TenantRow, l *lane) {
 	}
 	b, _, err := f.bucket(at, l, f.limits.Spec(at, l.Tenant))
 	if err != nil {
-		return // of another version of Headgate, and no reason to show nothing
+		return // written by another version of Headgate; the rest of the row is still shown
 	}
 	row.Limit, row.Level, row.Capacity = f.rules.Limits[at].Name, b.Level, b.Max
 }
 
-// limitOf is the limit that holds a tenant, or the tightest of its own; -1: none.
+// limitOf returns the limit that holds a tenant, or the tightest of its own; -1 for none.
 func (f *forecast) limitOf(tenant string, held *Hold) int {
 	tightest, least := -1, math.Inf(1)
 	for i, limit := range f.rules.Limits {
@@ -250,7 +249,7 @@ func (f *forecast) limitOf(tenant string, held *Hold) int {
 	return tightest
 }
 
-// perSecond is how many permits a limit gives on average.
+// perSecond returns how many permits a limit gives per second on average.
 func perSecond(spec limitlua.Spec, limit limits.Limit) float64 {
 	switch spec.Algorithm {
 	case "fw", "sc", "sl":
@@ -263,10 +262,10 @@ func perSecond(spec limitlua.Spec, limit limits.Limit) float64 {
 	return float64(spec.Flow) / float64(spec.Permit) * 1e6
 }
 
-// month is the mean of months.
+// month is the mean length of a month.
 const month = 730*time.Hour + 29*time.Minute
 
-// scanLanes finds the lanes of a tenant, escaped, in a queue that has no more of them
+// scanLanes returns the lanes of an escaped tenant, in a queue that has no more lanes
 // than a forecast reads.
 func (f *forecast) scanLanes(ctx context.Context, client redis.UniversalClient, tenant string) (lanes []string, err error) {
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
@@ -279,8 +278,8 @@ func (f *forecast) scanLanes(ctx context.Context, client redis.UniversalClient, 
 	return lanes, nil
 }
 
-// focus makes sure that the lanes of tenants are among those looked at, and reads
-// what waits of them now.
+// focus adds the lanes of tenants to those that were read, and reads their current
+// backlogs.
 func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, known *tenantList, tenants ...string) error {
 	pipe := client.Pipeline()
 	check := f.check(ctx, pipe)
@@ -302,14 +301,14 @@ func (f *forecast) focus(ctx context.Context, client redis.UniversalClient, know
 	for i, tenant := range tenants {
 		lanes := known.lanesOf(tenant)
 		if len(lanes) == 0 && !seen[tenant] && known == nil && store.Texts(waiting.Val())[i] != "" {
-			var err error // its jobs came since all lanes were read
+			var err error // its jobs came after all lanes were read
 			if lanes, err = f.scanLanes(ctx, client, tenant); err != nil {
 				return err
 			}
 		}
 		lanes = lanes[:min(len(lanes), maxLanesOfOne)]
 		if len(lanes) == 0 && !seen[tenant] {
-			lanes = []string{tenant} // of the tenant itself, which has its buckets
+			lanes = []string{tenant} // the tenant's own lane, which has its buckets
 		}
 		names = append(names, lanes...)
 	}

@@ -12,18 +12,18 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// Totals is what a queue counts. Its differences over time are rates.
+// Totals is the counts of a queue. Their differences over time are rates.
 type Totals struct {
 	Queue    string
-	At       time.Time                  // when this was counted, on the clock of Redis
+	At       time.Time                  // when they were read, by the clock of Redis
 	Enqueued int64                      // jobs ever accepted
 	Waiting  int64                      // jobs in lanes now
-	Answers  map[lifecycle.Answer]int64 // calls ever made, by what was answered
-	Calls    int64                      // all of them
+	Answers  map[lifecycle.Answer]int64 // calls ever made, by their answer
+	Calls    int64                      // the sum of Answers
 }
 
-// ReadTotals reads the counts of queues in one round trip, in their order. Of a
-// queue that is not there all are 0.
+// ReadTotals returns the counts of queues, in their order, in one round trip. For a queue
+// that does not exist all are 0.
 func ReadTotals(ctx context.Context, client redis.UniversalClient, queues ...string) ([]Totals, error) {
 	pipe := client.Pipeline()
 	at := pipe.Time(ctx)

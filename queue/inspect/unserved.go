@@ -17,13 +17,13 @@ import (
 	"github.com/headgate/headgate/queue/workers"
 )
 
-// Unserved is why no worker takes some jobs.
+// Unserved is the reason why no worker takes some jobs.
 type Unserved struct {
 	Queue string
 	Kind  string // for which no worker of the queue has a handler; "": no worker serves the queue
 }
 
-// String is the reason in words.
+// String returns the reason as text.
 func (u Unserved) String() string {
 	if u.Kind == "" {
 		return "no worker serves queue " + u.Queue
@@ -31,7 +31,7 @@ func (u Unserved) String() string {
 	return fmt.Sprintf("no worker of queue %s has a handler for kind %s", u.Queue, u.Kind)
 }
 
-// Unserved says why no worker takes jobs of a kind in a queue; nil where one does. A
+// Unserved returns why no worker takes jobs of a kind in a queue; nil if a worker does. A
 // worker counts until it has been silent for 10 s.
 func (in *Inspector) Unserved(ctx context.Context, queue, kind string) (*Unserved, error) {
 	kinds, err := in.kindsServed(ctx, queue)
@@ -41,8 +41,9 @@ func (in *Inspector) Unserved(ctx context.Context, queue, kind string) (*Unserve
 	return unserved(queue, rediskey.Escape(kind), kinds), nil
 }
 
-// UnservedJobs counts the jobs that could go in queues that no worker serves, by queue:
-// those that wait, were released, or whose time has come. Queues without are left out.
+// UnservedJobs returns how many jobs could go in queues that no worker serves, by queue:
+// waiting and released jobs, and those whose time has come. Queues without such jobs are
+// left out.
 func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error) {
 	fail := func(err error) (map[string]int64, error) { return nil, fmt.Errorf("count unserved jobs: %w", err) }
 	names, err := store.Queues(ctx, in.redis)
@@ -77,7 +78,7 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 	}
 	all := map[string]int64{}
 	for name, text := range waiting {
-		jobs, _ := text.Int64() // none waits where there is no number
+		jobs, _ := text.Int64() // 0 if there is no number
 		for _, n := range others[name] {
 			jobs += n.Val()
 		}
@@ -88,8 +89,8 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 	return all, nil
 }
 
-// unserved is the reason for an escaped kind, of the kinds that workers of the queue
-// have handlers for. A kind that is not known may have one.
+// unserved returns the reason for an escaped kind. kinds are those that workers of the
+// queue have handlers for. It returns nil for the kind "", which is not known.
 func unserved(queue, kind string, kinds map[string]bool) *Unserved {
 	switch {
 	case kinds == nil:
@@ -100,16 +101,16 @@ func unserved(queue, kind string, kinds map[string]bool) *Unserved {
 	return nil
 }
 
-// silentAfter is for how long a worker that tells nothing counts as one that serves
-// its queues: it missed two beats then.
+// silentAfter is how long a silent worker counts as serving its queues: it has missed two
+// heartbeats then.
 const silentAfter = 2 * workers.BeatEvery
 
-// serving is what workers serve, as they last said: escaped kinds, by queue. All queues
-// share it.
+// serving is the escaped kinds that workers serve, as they last reported, by queue. All
+// queues share it.
 type serving map[string]map[string]bool
 
-// kindsServed are the escaped kinds that workers of a queue have handlers for; none
-// where no worker serves it.
+// kindsServed returns the escaped kinds for which workers of a queue have handlers; nil
+// if no worker serves the queue.
 func (in *Inspector) kindsServed(ctx context.Context, queue string) (map[string]bool, error) {
 	done, err := take(ctx, in.serving.turn)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// thousands writes a number as 6,120.
+// thousands formats a number as 6,120.
 func thousands(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
@@ -16,7 +16,7 @@ func thousands(n int64) string {
 	return text
 }
 
-// spanText writes a time in one unit: 84 ms, 12 s, 40 min.
+// spanText formats a duration in one unit: 84 ms, 12 s, 40 min.
 func spanText(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -31,8 +31,8 @@ func spanText(d time.Duration) string {
 	return fmt.Sprintf("%.0f days", d.Hours()/24)
 }
 
-// clockText writes a moment as the clock shows it, with the date where that is
-// not plain, and with seconds where they matter.
+// clockText formats a time of day, with the date if it is not near, and with seconds if
+// it is very near.
 func clockText(t, now time.Time) string {
 	t = t.Local()
 	switch away := t.Sub(now).Abs(); {
@@ -44,7 +44,7 @@ func clockText(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04")
 }
 
-// atText is when something happens: "now", "at 14:12".
+// atText returns when something happens: "now", "at 14:12".
 func atText(t, now time.Time) string {
 	switch {
 	case t.IsZero():
@@ -62,7 +62,7 @@ func doneText(t, now time.Time) string {
 	return "done " + atText(t, now)
 }
 
-// heldText is the beginning of a sentence on what holds jobs.
+// heldText returns the beginning of a sentence about what holds jobs.
 func heldText(h *Hold, now time.Time) string {
 	switch {
 	case h == nil:
@@ -75,8 +75,8 @@ func heldText(h *Hold, now time.Time) string {
 	return fmt.Sprintf("held by %v, next slot in %s, ", h, spanText(h.Next.Sub(now)))
 }
 
-// stopText is what keeps jobs from going that no limit holds: no worker takes them,
-// they are paused, or both; "": neither.
+// stopText returns what stops jobs besides limits: no worker takes them, they are paused,
+// or both; "" for neither.
 func stopText(unserved *Unserved, pause *Pause, now time.Time) string {
 	var reasons []string
 	if unserved != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/headgate/headgate/queue/workers"
 )
 
-// CountWorkers counts the workers that [workers.List] lists, without reading them.
+// CountWorkers returns how many workers [workers.List] would return, without reading
+// them.
 func (in *Inspector) CountWorkers(ctx context.Context) (int64, error) {
 	now, err := in.redis.Time(ctx).Result()
 	if err != nil {

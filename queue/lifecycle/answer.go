@@ -1,9 +1,9 @@
 package lifecycle
 
-// Answer is the class of a provider's answer to a call or, if none came, of the call's error. A
-// job may have another outcome: if its last attempt failed, the outcome is [Archived] and the
-// answer AnswerRetryable. A call that ended with its worker is AnswerUnknown. A run without a call
-// has no answer, "".
+// Answer is the class of a provider's answer to a call or, if none came, of the call's
+// error. A job may have another outcome: if its last attempt failed, the outcome is
+// [Archived] and the answer AnswerRetryable. A call that ended with its worker is
+// AnswerUnknown. A run without a call has no answer, "".
 type Answer string
 
 // The classes of answers.

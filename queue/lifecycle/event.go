@@ -2,8 +2,8 @@ package lifecycle
 
 import "time"
 
-// Event is an event in the life of a job. No events are kept of a job that waits for its first
-// call, or that is deleted.
+// Event is an event in the life of a job. No events are kept of a job that waits for its
+// first call, or that is deleted.
 type Event struct {
 	At      time.Time // by the clock of Redis
 	What    string    // one of the Event... constants

@@ -1,5 +1,5 @@
-// Package lifecycle defines the states of a job, the answers to its calls, and the outcomes of its
-// runs. The packages queue, inspect and operate share them.
+// Package lifecycle defines the states of a job, the answers to its calls, and the
+// outcomes of its runs. The packages queue, inspect and operate share them.
 package lifecycle
 
 import "strings"
@@ -19,8 +19,8 @@ const (
 	StateEnded     State = "ended"     // deleted, but its key is still taken
 )
 
-// StateOf returns the State for asynq's state of a task; [StateEnded] for "", which means that
-// there is no task any more.
+// StateOf returns the State for asynq's state of a task; [StateEnded] for "", which means
+// that there is no task any more.
 func StateOf(asynqState string) State {
 	switch asynqState {
 	case "aggregating":

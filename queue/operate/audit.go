@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// AuditEntry is one change by an operator. It names jobs by what they share or
-// by their id, never by what they carry.
+// AuditEntry is one change by an operator. It identifies jobs by a filter or an id, and
+// never contains their payloads.
 type AuditEntry struct {
 	At     time.Time       `json:"at"`
 	Actor  string          `json:"actor"`
@@ -28,45 +28,45 @@ type AuditEntry struct {
 	ID     string          `json:"id,omitempty"`
 	Limit  string          `json:"limit,omitempty"`
 
-	// Contains is what the reasons of the archived jobs have in them that a verb was
-	// for.
+	// Contains is the Reason of the verb's [Filter].
 	Contains string `json:"contains,omitempty"`
 
-	Group *inspect.FailureKey `json:"group,omitempty"` // of archived jobs, that a verb was for
+	Group *inspect.FailureKey `json:"group,omitempty"` // of the verb's Filter
 
 	Reason string    `json:"reason,omitempty"`
-	Until  time.Time `json:"until,omitzero"` // of a pause or an override; zero: until it is taken back
+	Until  time.Time `json:"until,omitzero"` // of a pause or an override; zero: until it is removed
 
-	// Before and After are what a limit was and became, by its name; what does
-	// not differ is left out.
+	// Before and After are the limits before and after the change, by name. Limits that
+	// did not change are left out.
 	Before map[string]string `json:"before,omitempty"`
 	After  map[string]string `json:"after,omitempty"`
 
-	// Count is how many jobs a verb changed. It stands last, so that a script can
+	// Count is how many jobs a verb changed. It is the last field, so that a script can
 	// write it.
 	Count int64 `json:"count"`
 }
 
 const MaxAudit = 10_000
 
-// text is the entry as it is stored.
+// text returns the entry in its stored form.
 func (e AuditEntry) text() string {
 	e.At = e.At.UTC()
 	text, err := json.Marshal(e)
-	if err != nil { // of a year beyond 9999, which is checked before
+	if err != nil { // a year beyond 9999, which is checked before
 		panic(err)
 	}
 	return string(text)
 }
 
-// open is the entry without its count and the end.
+// open returns the stored form without the count and what follows it.
 func (e AuditEntry) open() string {
 	e.Count = 0
 	return strings.TrimSuffix(e.text(), "0}")
 }
 
-// Audit reads the newest n changes that operators made to a queue, newest
-// first. The last 10,000 are kept.
+// Audit returns the newest n changes that operators made to a queue, newest first. n is
+// at most [MaxAudit], which is how many are kept. Errors: [validation.Error] for another
+// n.
 func Audit(ctx context.Context, client redis.UniversalClient, queue string, n int) ([]AuditEntry, error) {
 	if n < 1 || n > MaxAudit {
 		return nil, validation.Field("n", fmt.Sprintf("%d is not within 1 to %d", n, MaxAudit))
@@ -84,7 +84,7 @@ func Audit(ctx context.Context, client redis.UniversalClient, queue string, n in
 	return entries, nil
 }
 
-// pushAudit adds an entry in a transaction with the change that it tells of.
+// pushAudit adds an entry to the transaction of the change that it describes.
 func pushAudit(ctx context.Context, p redis.Pipeliner, e AuditEntry) {
 	p.LPush(ctx, store.Key(e.Queue, "audit"), e.text())
 	p.LTrim(ctx, store.Key(e.Queue, "audit"), 0, MaxAudit-1)

@@ -13,25 +13,26 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// Filter says which jobs of a queue an operator means: those to which all of
-// its fields apply. The zero Filter means all of them.
+// Filter selects jobs of a queue: those that match all its fields. The zero Filter
+// selects all.
 type Filter struct {
 	Tenant string          // "" for any
 	Kind   string          // "" for any
-	State  lifecycle.State // "" for any that the verb changes
-	ID     string          // one job, wherever it is
+	State  lifecycle.State // "" for all states in which the verb changes jobs
+	ID     string          // one job, in any state; "" for any
 
-	// Reason is a part of why archived jobs ended, as it is or as [inspect.Inspector.Failures]
-	// folds it; "" for any. Only the verbs for archived jobs have it.
+	// Reason is a part of the reason why archived jobs ended, as it is or as
+	// [inspect.Inspector.Failures] folds it; "" for any. Only verbs for archived jobs
+	// accept it.
 	Reason string
 
-	// Group is one group of archived jobs exactly, as [inspect.Inspector.Failures] lists it;
-	// nil for any. Only the verbs for archived jobs have it, and Kind and Reason have
-	// to be left out beside it.
+	// Group is one group of archived jobs, as [inspect.Inspector.Failures] returns it;
+	// nil for any. Only verbs for archived jobs accept it, and Kind and Reason must be
+	// empty then.
 	Group *inspect.FailureKey
 }
 
-// check names the field that is wrong.
+// check returns the error for the first invalid field.
 func (f Filter) check(verb Verb) error {
 	if reason := check.Text(f.Tenant, check.MaxTenant); f.Tenant != "" && reason != "" {
 		return validation.Field("tenant", reason)
@@ -46,26 +47,27 @@ func (f Filter) check(verb Verb) error {
 		return validation.Field("reason", reason)
 	}
 	if f.Reason != "" && !slices.Contains(verb.States(), lifecycle.StateArchived) {
-		return validation.Field("reason", fmt.Sprintf("only archived jobs have one, and %s is for those that are %s", verb, lifecycle.Join(verb.States())))
+		return validation.Field("reason", fmt.Sprintf("only archived jobs have a reason; %s is for jobs that are %s", verb, lifecycle.Join(verb.States())))
 	}
 	if f.Group != nil {
 		if !slices.Contains(verb.States(), lifecycle.StateArchived) {
-			return validation.Field("group", fmt.Sprintf("groups are of archived jobs, and %s is for those that are %s", verb, lifecycle.Join(verb.States())))
+			return validation.Field("group", fmt.Sprintf("only archived jobs are in groups; %s is for jobs that are %s", verb, lifecycle.Join(verb.States())))
 		}
 		if err := f.Group.Check(f.Kind, f.Reason); err != nil {
 			return err
 		}
 	}
 	if states := verb.States(); f.State != "" && !slices.Contains(states, f.State) {
-		return validation.Field("state", fmt.Sprintf("%s is none of %s, which is what %s is for", check.Quote(string(f.State)), lifecycle.Join(states), verb))
+		return validation.Field("state", fmt.Sprintf("%s is not one of %s, the states of jobs that %s changes", check.Quote(string(f.State)), lifecycle.Join(states), verb))
 	}
 	return nil
 }
 
-// maxID: the id of a job with a key has both in it, escaped.
+// maxID is the maximum length of an id: that of a job with a key contains the tenant and
+// the key, escaped.
 const maxID = 3*check.MaxTenant + 1 + 3*check.MaxKey
 
-// lane tells whether jobs of a lane can match.
+// lane reports whether jobs of a lane can match.
 func (f Filter) lane(name string) bool {
 	if f.Tenant == "" {
 		return true

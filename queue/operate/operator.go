@@ -1,6 +1,6 @@
-// Package operate has what operators do to queues: publish limits, change a limit for a tenant,
-// pause and resume, cancel, run, retry and delete jobs. Every change is in the audit, with who
-// made it and why.
+// Package operate has the actions of operators: publish limits, change a limit for a
+// tenant, pause and resume, and cancel, run, retry and delete jobs. Each change is
+// recorded in the audit, with who made it and why.
 package operate
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// Operator is who changes something, and why. Both are required, for those who
-// wonder later.
+// Operator is who makes a change, and why. Both fields are required: they are recorded in
+// the audit.
 type Operator struct {
 	Actor  string
 	Reason string

@@ -17,18 +17,18 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// Override is a change that an operator made for one tenant. What it does not name
-// stays as it is published for the tenant, also when other limits are published.
+// Override is a change of a limit that an operator makes for one tenant. Fields that it
+// does not set keep their published values, also when other limits are published.
 type Override struct {
 	limits.Change
-	Until  time.Time // when it ends by itself; zero: not
-	Reason string    // for those who wonder later; required
+	Until  time.Time // when it ends; zero: never
+	Reason string    // why it was made; required
 	Actor  string    // who made it; required
 }
 
 // SetOverride changes a limit for one tenant, for all workers, until it ends or
-// [ClearOverride] takes it back. It replaces the tenant's override of the limit, if
-// there is one. It needs the limits of the queue published.
+// [ClearOverride] removes it. It replaces the tenant's override of the limit, if there is
+// one. The limits of the queue must have been published.
 func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, o Override) error {
 	if err := (Operator{o.Actor, o.Reason}).check(); err != nil {
 		return err
@@ -51,8 +51,8 @@ func SetOverride(ctx context.Context, client redis.UniversalClient, queue, tenan
 	return err
 }
 
-// ClearOverride takes an override back, also one that is not in force. It answers
-// false when there was none.
+// ClearOverride removes an override, also one that is not in force. It returns false if
+// there was none.
 func ClearOverride(ctx context.Context, client redis.UniversalClient, queue, tenant, limit string, by Operator) (bool, error) {
 	if err := by.check(); err != nil {
 		return false, err
@@ -65,10 +65,10 @@ func ClearOverride(ctx context.Context, client redis.UniversalClient, queue, ten
 	})
 }
 
-// editOverrides changes a tenant's overrides so that neither two operators at once nor
-// a publication undo each other, with its entry in the audit. edit gets the limit as it
-// is published for the tenant, or nil where the queue has none of that name, and
-// refuses with an error.
+// editOverrides changes a tenant's overrides in a transaction, so that concurrent
+// operators and publications do not undo each other's changes, and adds the entry to the
+// audit. edit gets the limit as it is published for the tenant, or nil if the queue has
+// no limit of that name. If it returns an error, nothing is changed.
 func editOverrides(
 	ctx context.Context, client redis.UniversalClient, entry AuditEntry, edit func(published *limits.Limit, all map[string]effective.Override) (changed bool, err error),
 ) (bool, error) {

@@ -15,15 +15,15 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// scopeField is the scope of a pause, as lanes.lua has it, or of a hold where one is to be
-// resumed.
+// scopeField returns the scope of a pause as lanes.lua writes it; with resume also that
+// of a hold.
 func scopeField(s inspect.Scope, resume bool) (string, error) {
 	tenant, kind, endpoint := rediskey.Escape(s.Tenant), rediskey.Escape(s.Kind), rediskey.Escape(s.Endpoint)
 	switch {
 	case s.Endpoint != "" && (!resume || s.Kind != ""):
-		return "", validation.Field("endpoint", "only what calls that failed hold can be resumed for an endpoint, and it has no kind")
+		return "", validation.Field("endpoint", "an endpoint cannot be paused, only resumed after a hold; leave out the kind")
 	case s.Tenant != "" && s.Kind != "" && !resume:
-		return "", validation.Field("tenant", "pause a tenant or a kind, not both together")
+		return "", validation.Field("tenant", "pause a tenant or a kind, not both")
 	case s.Endpoint != "" && s.Tenant != "":
 		return store.EndpointScope(tenant, endpoint), nil
 	case s.Endpoint != "":
@@ -44,9 +44,9 @@ func scopeField(s inspect.Scope, resume bool) (string, error) {
 	return store.WholeQueue, nil
 }
 
-// PauseJobs holds a scope until a time, or with the zero time until
-// [ResumeJobs]. It is in force at once for all workers. Of two pauses of a scope
-// the later end wins; the answer is the one in force.
+// PauseJobs pauses a scope until a time, or with the zero time until [ResumeJobs]. The
+// pause is in force at once for all workers. Of two pauses of a scope the one that ends
+// later is in force; PauseJobs returns that one.
 func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, scope inspect.Scope, until time.Time, by Operator) (inspect.Pause, error) {
 	micros := store.Endless
 	if !until.IsZero() {
@@ -65,9 +65,9 @@ func PauseJobs(ctx context.Context, client redis.UniversalClient, queue string, 
 	return after, err
 }
 
-// ResumeJobs ends the pause of a scope, whoever made it. It answers false when
-// there was none. Others that hold the same jobs stay: a paused queue is not
-// resumed for one tenant.
+// ResumeJobs ends the pause of a scope, regardless of who made it. It returns false if
+// there was none. Pauses of other scopes that hold the same jobs stay: resuming a tenant
+// does not resume the queue.
 func ResumeJobs(ctx context.Context, client redis.UniversalClient, queue string, scope inspect.Scope, by Operator) (bool, error) {
 	now, err := client.Time(ctx).Result()
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/headgate/headgate/queue/limits"
 )
 
-// putInForce makes the limits written under the name next those of the queue, with
-// the overrides computed anew from them, and tells the audit what changed. Of several
-// workers that publish the same only one finds a change.
+// putInForce replaces the limits of the queue by those written under the name next,
+// applies the overrides to them, and adds the differences to the audit. If several
+// workers publish the same limits, only one finds a difference.
 func putInForce(ctx context.Context, client redis.UniversalClient, queue, next string) error {
 	limits, overrides := store.Key(queue, "limits"), store.Key(queue, "overrides")
 	var before, after map[string]string
@@ -47,7 +47,7 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		}
 		entry := AuditEntry{At: now, Actor: publisher(), Action: "publish", Queue: queue}
 		was, err := effective.Read(before, changed, now)
-		if err != nil { // of another version of Headgate: it is replaced
+		if err != nil { // written by another version of Headgate: replace them
 			was = effective.Limits{}
 		}
 		will, err := effective.Read(after, changed, now)
@@ -65,11 +65,11 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		} else if err := writeBeside(ctx, client, nextOverrides, resolved); err != nil {
 			return err
 		}
-		// What is renamed has to be there, or half of the transaction would be made.
+		// Renamed keys must exist, or only half of the transaction would be made.
 		if there, err := tx.Expire(ctx, next, besideFor).Result(); err != nil {
 			return err
 		} else if !there {
-			return errors.New("it took more than a minute")
+			return errors.New("writing them took more than a minute; publish them again")
 		}
 		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.Persist(ctx, next)
@@ -100,8 +100,8 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 	}
 }
 
-// replanChanged asks those lanes anew whose limits were changed: a lane that waits for
-// tomorrow's quota must not wait for it when the quota was raised.
+// replanChanged computes again when lanes may go whose limits were changed: a lane that
+// waits for tomorrow's quota must not do so after the quota was raised.
 func replanChanged(ctx context.Context, client redis.UniversalClient, queue string, before, after map[string]string) error {
 	changed := map[string]bool{}
 	for _, fields := range []map[string]string{before, after} {
@@ -111,7 +111,7 @@ func replanChanged(ctx context.Context, client redis.UniversalClient, queue stri
 			}
 		}
 	}
-	const few = 10 // above that one way over all lanes is shorter
+	const few = 10 // for more tenants, one pass over all lanes is faster
 	if changed["*"] || len(changed) > few {
 		return effective.Replan(ctx, client, queue, "")
 	}
@@ -123,12 +123,12 @@ func replanChanged(ctx context.Context, client redis.UniversalClient, queue stri
 	return nil
 }
 
-// besideFor is how long what is written beside the limits in force outlives a process
-// that ends before it puts it in force.
+// besideFor is how long new limits are kept if the process that writes them ends before
+// it puts them in force.
 const besideFor = time.Minute
 
-// writeBeside writes a hash that will be renamed, in pieces, so that a large one does
-// not hold Redis up.
+// writeBeside writes a hash that will be renamed, in pieces, so that a large one does not
+// block Redis.
 func writeBeside(ctx context.Context, client redis.UniversalClient, name string, fields map[string]string) error {
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(fields)), 1000) {
 		values := make([]any, 0, 2*len(names))
@@ -147,14 +147,13 @@ func writeBeside(ctx context.Context, client redis.UniversalClient, name string,
 	return nil
 }
 
-// noteLimits counts a change of the limits in force, by which those who know them
-// see that they know them no more.
+// noteLimits counts a change of the limits in force, so that readers see that what they
+// read is out of date.
 func noteLimits(ctx context.Context, p redis.Pipeliner, queue string) {
 	p.HIncrBy(ctx, store.Key(queue, "totals"), "limits", 1)
 }
 
-// publisher is who publishes, as far as that is known: a program on a machine,
-// which read a file.
+// publisher returns who publishes, as far as that is known: a program on a machine.
 func publisher() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -163,7 +162,8 @@ func publisher() string {
 	return "a publisher on " + host
 }
 
-// maxDifferences bounds an entry of the audit; of more only the number is told.
+// maxDifferences is the maximum number of limits in an entry of the audit; the number of
+// further ones is added.
 const maxDifferences = 100
 
 func differences(before, after map[string]string) (was, will map[string]string) {
@@ -191,11 +191,12 @@ func differences(before, after map[string]string) (was, will map[string]string) 
 	return was, will
 }
 
-// Publish puts limits in force for all workers and clients of a Redis, at once
-// for each queue; what its buckets have used is kept. Overrides stay, and are
-// computed anew from what is published. One that does not fit its limit any more is
-// not in force until it fits again: see [inspect.Overrides]. Queues that limits no longer name keep theirs. The limits are checked first: an
-// error of [limits.Set.Validate] leaves everything as it was.
+// Publish puts limits in force for all workers and clients of a Redis, at once for each
+// queue. The used permits of their buckets are kept. Overrides stay, and are applied to
+// the new limits. An override that does not fit its limit any more is not in force until
+// it fits again: see [inspect.Overrides]. Queues that limits does not contain keep
+// theirs. Publish checks the limits first: after an error of [limits.Set.Validate]
+// nothing has changed.
 func Publish(ctx context.Context, client redis.UniversalClient, limits limits.Set) error {
 	if err := limits.Validate(); err != nil {
 		return err
@@ -221,8 +222,8 @@ func Publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 	return nil
 }
 
-// publishQueue writes beside what is in force and then renames, so that no
-// script ever sees half of it.
+// publishQueue writes to a new key and then renames it, so that no script ever reads a
+// part of the limits.
 func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, q limits.Queue, tenants map[string]effective.Tenant) error {
 	stored := effective.Queue{
 		Limits: []effective.Limit{}, Attributes: effective.Attributes(q), MaxBacklog: q.MaxBacklog, MaxQueue: q.MaxQueue, Kinds: q.Kinds,
@@ -252,7 +253,7 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 	if err != nil {
 		return err
 	}
-	// A name of its own: workers that start together publish together.
+	// A unique name: workers that start together publish at the same time.
 	next := store.Key(queue, "limits:"+rand.Text())
 	fields := map[string]string{"*": string(text)}
 	for tenant, own := range tenants {

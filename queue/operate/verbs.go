@@ -18,38 +18,37 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// Verb is what an operator does to jobs.
+// Verb is an action of an operator on jobs.
 type Verb string
 
-// The verbs. Each job moves at once from where it was to where it goes, so that
-// none is lost whatever interrupts a verb, and running it again does the rest.
+// The verbs. Each job moves in one step from where it was to where it goes. So none is
+// lost if a verb is interrupted, and running the verb again does the rest.
 const (
-	// Cancel archives jobs that wait, are scheduled, are to be tried again or were
-	// released, as "cancelled by ACTOR: REASON". It is too late for those in a
-	// worker's hands. One that something follows, such as a callback, is put away
-	// by a worker, which sees to that.
+	// Cancel archives waiting, scheduled, retried and released jobs, as "cancelled by
+	// ACTOR: REASON". It is too late for jobs that a worker holds. A worker puts away a
+	// job with follow-ups, such as a callback, and enqueues these.
 	Cancel Verb = "cancel"
 
-	// RunNow hands jobs that wait, are scheduled or are to be tried again to the
-	// workers at once, whatever limits say. What they use is charged to their
-	// limits, so that others wait for it. Jobs under a pause stay where they are.
+	// RunNow hands waiting, scheduled and retried jobs to the workers at once, whatever
+	// the limits say. Their permits are charged to their limits, so that other jobs wait
+	// for these. Jobs under a pause stay where they are.
 	RunNow Verb = "run"
 
-	// RetryArchived puts archived jobs back into their lanes, behind what waits.
-	// Their attempts begin anew. Calls that had succeeded are not made again: only
-	// what was to follow them is tried again.
+	// RetryArchived puts archived jobs back into their lanes, after the waiting jobs.
+	// Their attempts start again. Calls that succeeded are not made again: only their
+	// follow-ups are enqueued again.
 	RetryArchived Verb = "retry"
 
-	// DeleteArchived makes Redis forget archived jobs. No other verb forgets one.
+	// DeleteArchived deletes archived jobs permanently. No other verb deletes jobs.
 	DeleteArchived Verb = "delete"
 )
 
-// Tally is what a verb did, or would do.
+// Tally is how many jobs a verb changed, or would change.
 type Tally struct {
-	Jobs    int64                     // that were changed
-	ByState map[lifecycle.State]int64 // the same, by where they had been
-	TooLate int64                     // that match, but are in a worker's hands or were called already
-	Paused  int64                     // that match, but are held by a pause: RunNow leaves them alone
+	Jobs    int64                     // changed jobs
+	ByState map[lifecycle.State]int64 // changed jobs by their state before
+	TooLate int64                     // jobs that match, but are held by a worker or have ended
+	Paused  int64                     // jobs that match, but are paused: RunNow does not change them
 }
 
 func (t *Tally) add(state lifecycle.State, n tallied) {
@@ -64,14 +63,14 @@ func (t *Tally) add(state lifecycle.State, n tallied) {
 	t.Paused += n.held
 }
 
-// place is where jobs of a state stand.
+// place is where jobs of a state are.
 type place struct {
 	name  string
 	state lifecycle.State
 }
 
-// places are where a verb looks, in the order in which jobs pass through them:
-// one that moves on meanwhile is met again.
+// places returns where a verb looks, in the order in which jobs pass through them, so
+// that it finds jobs that move meanwhile.
 func (v Verb) places() []place {
 	switch v {
 	case Cancel:
@@ -79,7 +78,7 @@ func (v Verb) places() []place {
 			{"scheduled", lifecycle.StateScheduled}, {"retry", lifecycle.StateRetry}, {"lanes", lifecycle.StateWaiting},
 			{"pending", lifecycle.StatePending}, {"active", lifecycle.StateActive},
 		}
-	case RunNow: // first what needs it not, or that would be what it just ran
+	case RunNow: // released jobs first, so that it does not count those that it released itself
 		return []place{
 			{"pending", lifecycle.StatePending}, {"active", lifecycle.StateActive},
 			{"scheduled", lifecycle.StateScheduled}, {"retry", lifecycle.StateRetry}, {"lanes", lifecycle.StateWaiting},
@@ -90,7 +89,7 @@ func (v Verb) places() []place {
 	return nil
 }
 
-// States are those in which a verb changes jobs.
+// States returns the states in which a verb changes jobs.
 func (v Verb) States() []lifecycle.State {
 	switch v {
 	case Cancel:
@@ -103,17 +102,17 @@ func (v Verb) States() []lifecycle.State {
 	return nil
 }
 
-// Count says what a verb would do now. It changes nothing.
+// Count returns what a verb would do now, without changing anything.
 func Count(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter) (Tally, error) {
 	return runVerb(ctx, client, queue, verb, filter, nil, nil)
 }
 
-// Apply does a verb to all jobs of a queue that match, in many short steps. It
-// tells progress, which may be nil, after each of them how far it came. An error
-// comes with the tally up to it; running the verb again does the rest.
+// Apply applies a verb to all matching jobs of a queue, in many short steps. After each
+// step it calls progress, which may be nil, with the tally so far. An error comes with
+// the tally up to it; running the verb again does the rest.
 //
-// Jobs move while it looks at them: to catch every job of a tenant whose calls
-// are under way, [PauseJobs] first.
+// Jobs move meanwhile: to catch every job of a tenant whose calls are in flight, call
+// [PauseJobs] first.
 func Apply(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter, by Operator, progress func(Tally)) (Tally, error) {
 	if err := by.check(); err != nil {
 		return Tally{}, err
@@ -122,30 +121,30 @@ func Apply(ctx context.Context, client redis.UniversalClient, queue string, verb
 }
 
 const (
-	// A slice is what one script looks at: some 2 ms of work. Changing a job
-	// takes longer than looking at it.
+	// A slice is what one script looks at: about 2 ms of work. Changing a job takes
+	// longer than looking at it.
 	lookSlice   = 200
 	changeSlice = 50
 )
 
-// verbRun is a verb under way.
+// verbRun is a running verb.
 type verbRun struct {
 	client   redis.UniversalClient
 	queue    string
 	verb     Verb
 	filter   Filter
 	by       *Operator // nil: only count
-	began    int64     // µs on Redis's clock
-	entry    string    // of the audit, all but its end
+	began    int64     // µs, by the clock of Redis
+	entry    string    // of the audit, without its end
 	windows  *effective.Calendars
 	progress func(Tally)
 	tally    Tally
-	longest  int64 // jobs that one step looked at, at most
+	longest  int64 // the most jobs that one step looked at
 }
 
 func runVerb(ctx context.Context, client redis.UniversalClient, queue string, verb Verb, filter Filter, by *Operator, progress func(Tally)) (Tally, error) {
 	if verb.places() == nil {
-		return Tally{}, validation.Field("verb", check.Quote(string(verb))+" is none of cancel, run, retry, delete")
+		return Tally{}, validation.Field("verb", check.Quote(string(verb))+" is not one of cancel, run, retry, delete")
 	}
 	if err := store.CheckQueue(ctx, client, queue); err != nil {
 		return Tally{}, err
@@ -197,7 +196,7 @@ func (r *verbRun) all(ctx context.Context) error {
 	return nil
 }
 
-// one does the verb to a job by its id.
+// one applies the verb to a job by its id.
 func (r *verbRun) one(ctx context.Context) error {
 	n, err := r.slice(ctx, "id", "", r.filter.ID)
 	if err != nil {
@@ -209,7 +208,7 @@ func (r *verbRun) one(ctx context.Context) error {
 	if n.matched+n.late+n.held == 0 {
 		state := lifecycle.StateOf(n.state)
 		if slices.Contains(r.verb.States(), state) {
-			return otherState("job " + check.Quote(r.filter.ID) + " is of another tenant or kind, or ended for another reason")
+			return otherState("job " + check.Quote(r.filter.ID) + " belongs to another tenant or kind, or ended for another reason")
 		}
 		return otherState(fmt.Sprintf("job %s is %s: %s is for jobs that are %s", check.Quote(r.filter.ID), state, r.verb, lifecycle.Join(r.verb.States())))
 	}
@@ -241,7 +240,7 @@ func (r *verbRun) walk(ctx context.Context, p place) error {
 	}
 }
 
-// lanes goes through the lanes that can match, as many in one step as are short.
+// lanes applies the verb to all lanes that can match, several short ones in one step.
 func (r *verbRun) lanes(ctx context.Context) error {
 	for at, first := uint64(0), true; first || at != 0; first = false {
 		names, next, err := r.client.SScan(ctx, asynqwire.Key(r.queue, "groups"), at, "", lookSlice).Result()
@@ -271,7 +270,7 @@ func (r *verbRun) lanes(ctx context.Context) error {
 func (r *verbRun) note(ctx context.Context, state lifecycle.State, n tallied) {
 	r.tally.add(state, n)
 	if r.by != nil && n.matched > 0 {
-		store.Announce(ctx, r.client, r.queue) // they may have held permits
+		store.Announce(ctx, r.client, r.queue) // the jobs may have held permits
 	}
 	if r.progress != nil {
 		r.progress(r.tally)

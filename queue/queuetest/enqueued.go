@@ -21,13 +21,13 @@ type Job[T any] struct {
 
 	Due     time.Time // when it may go; zero: now
 	Attempt int       // of its next call
-	Err     string    // why the last call failed
+	Err     string    // why the last call failed; "" if none did
 }
 
-// Enqueued are the jobs of a kind that are not done: first those that may go
-// now, in the order in which they came, then those for later by their time. The
-// kind is a [queue.Kind] or a name: Enqueued[SMS](q, "sms"). Having seen them,
-// the test may end without running them.
+// Enqueued returns the jobs of a kind that are not done: first those that may go now, in
+// the order in which they were enqueued, then those for later by their time. kind is a
+// [queue.Kind] or a name: Enqueued[SMS](q, "sms"). After this, the test may end without
+// running these jobs.
 func Enqueued[T any](q *Queue, kind queue.Kind[T]) []Job[T] {
 	q.t.Helper()
 	var jobs []Job[T]
@@ -54,9 +54,9 @@ func Enqueued[T any](q *Queue, kind queue.Kind[T]) []Job[T] {
 	return jobs
 }
 
-// RequireEnqueued fails the test unless the jobs of a kind that are not done
-// have just these payloads, in the order of [Enqueued], and returns them. Without
-// payloads there must be no such job.
+// RequireEnqueued fails the test unless the jobs of a kind that are not done have exactly
+// these payloads, in the order of [Enqueued]. Without payloads there must be no such job.
+// It returns the jobs.
 func RequireEnqueued[T any](q *Queue, kind queue.Kind[T], want ...T) []Job[T] {
 	q.t.Helper()
 	jobs := Enqueued(q, kind)
@@ -74,7 +74,7 @@ func RequireEnqueued[T any](q *Queue, kind queue.Kind[T], want ...T) []Job[T] {
 	return jobs
 }
 
-// payloads is a list for messages: as JSON, which shows what pointers point to.
+// payloads returns a list for messages, as JSON, which shows what pointers point to.
 func payloads[T any](list []T) string {
 	if len(list) == 0 {
 		return "none"

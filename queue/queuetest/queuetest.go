@@ -1,20 +1,20 @@
-// Package queuetest is for tests of code that enqueues jobs or handles them.
-// [Start] gives a test a queue of its own, with a Redis inside of the process:
-// nothing to install, nothing shared with other tests.
+// Package queuetest helps to test code that enqueues or handles jobs. [Start] gives a
+// test a queue of its own, with a Redis inside the process: there is nothing to install,
+// and nothing is shared with other tests.
 //
 //	q := queuetest.Start(t, "sms")
 //	shop := NewShop(q.Client)
 //	shop.Order(ctx, "Ada")
 //	queuetest.RequireEnqueued(q, SendSMS, SMS{To: "Ada", Text: "on its way"})
 //
-// Nothing runs by itself. [Queue.Drain] runs what may go now, through the real
-// worker: handlers, middleware, attempts, keys and follow-ups are as in
-// production. It runs one job at a time, so handlers in a test need no locks.
-// [Queue.Advance] brings nearer what waits for later. [Queue.Work] calls one
-// handler with one job, without any queue.
+// Nothing runs by itself. [Queue.Drain] runs the jobs that may go now, with a real
+// worker: handlers, middleware, attempts, keys and follow-ups are as in production. It
+// runs one job at a time, so handlers in a test need no locks. [Queue.Advance] brings
+// forward what waits for a later time. [Queue.Work] calls one handler with one job,
+// without a queue.
 //
-// There are no limits until the test publishes some, so that it is quick. When
-// it ends, jobs that it never looked at fail it, as do jobs that failed for good:
+// There are no limits until the test publishes some, so that tests are fast. When the
+// test ends, it fails if there are jobs that it never looked at, or that failed for good:
 // see [Enqueued] and [Queue.Outcomes].
 package queuetest
 
@@ -36,7 +36,7 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// Queue is a queue of one test, or several of them on one Redis.
+// Queue is a queue of one test, or several queues on one Redis.
 type Queue struct {
 	Client *queue.Client
 	Worker *queue.Worker // handlers are registered on it; Drain runs it
@@ -45,18 +45,18 @@ type Queue struct {
 	t         testing.TB
 	served    []string
 	inspector *asynq.Inspector
-	rounds    chan int      // jobs released by each round of dispatch, while somebody listens
-	longest   time.Duration // that a Drain may take
+	rounds    chan int      // jobs released by each round of dispatch, while Drain listens
+	longest   time.Duration // the maximum duration of a Drain
 
 	mu   sync.Mutex
 	runs []Run
-	seen map[string]bool // ids of jobs that the test was shown
-	told int             // so many of runs, too
+	seen map[string]bool // ids of jobs that Enqueued returned
+	told int             // how many of runs Outcomes returned
 }
 
-// Start starts a Redis, a client and a worker that serves the queues named.
-// Where the test publishes no limits, the jobs of a kind wait in the queue of
-// the kind's own name. Everything ends with the test; a subtest starts its own.
+// Start starts a Redis, a client and a worker that serves the given queues. If the test
+// publishes no limits, jobs wait in the queue that has the name of their kind. All of it
+// is closed when the test ends. A subtest calls Start itself.
 func Start(t testing.TB, queues ...string) *Queue {
 	t.Helper()
 	server, err := embedded.Start(embedded.Options{Miniredis: true})
@@ -76,7 +76,7 @@ func Start(t testing.TB, queues ...string) *Queue {
 	}
 	q.Worker, err = queue.New(queue.Config{
 		Redis: options, Queues: queues, Concurrency: 1, ShutdownTimeout: 5 * time.Second,
-		// Of failed calls Outcomes tells; of panics only the log has the stack.
+		// Outcomes has the failed calls. Only the log has the stack of a panic.
 		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})), Observer: observer{q: q},
 	})
 	if err != nil {
@@ -111,7 +111,7 @@ func (q *Queue) leftovers() {
 	}
 }
 
-// describe says what a job is and why it is there.
+// describe returns what a job is and why it is there.
 func (q *Queue) describe(task *asynq.TaskInfo) string {
 	text := fmt.Sprintf("%s for %s in queue %s, job %s", task.Type, tenantOf(task), task.Queue, task.ID)
 	switch {
@@ -127,21 +127,21 @@ func (q *Queue) describe(task *asynq.TaskInfo) string {
 	return text
 }
 
-// observer tells Drain what the worker does.
+// observer reports to Drain what the worker does.
 type observer struct {
 	queue.NoObserver
 	q *Queue
 }
 
 func (o observer) Dispatched(name string, round queue.Round) {
-	_ = o.q.hold(name) // where Redis fails, the look that follows says so
+	_ = o.q.hold(name) // if Redis fails, the next call of state returns the error
 	select {
 	case o.q.rounds <- round.Released:
 	default:
 	}
 }
 
-// Finished notes jobs that ended without a call: middleware does not see them.
+// Finished records jobs that ended without a call, which middleware does not see.
 func (o observer) Finished(name, kind string, outcome lifecycle.Outcome) {
 	if outcome == lifecycle.Expired || outcome == lifecycle.Crashed {
 		o.q.add(Run{Running: queue.Running{Queue: name, Kind: kind}, Outcome: outcome})

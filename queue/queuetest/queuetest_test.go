@@ -207,7 +207,7 @@ func TestFailures(t *testing.T) {
 			enqueue(t, q, text("a"))
 			q.DrainAtMost(300 * time.Millisecond)
 			q.Drain()
-		}, "jobs still run after 300ms; do handlers enqueue one another without end?\n\tsms for shop"},
+		}, "jobs still run after 300ms; do handlers enqueue each other without end?\n\tsms for shop"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

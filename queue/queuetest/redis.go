@@ -17,16 +17,16 @@ import (
 	"github.com/headgate/headgate/queue/inspect"
 )
 
-// This file is all that touches keys: asynq's as queue/internal/asynqwire/asynq.lua, ours as
-// queue/internal/store/lanes.lua describe them.
+// Only this file uses keys of Redis: asynq's as described in
+// queue/internal/asynqwire/asynq.lua, Headgate's as in queue/internal/store/lanes.lua.
 
 func asynqKey(queue, name string) string { return "asynq:{" + queue + "}:" + name }
 func ourKey(queue, name string) string   { return "headgate:{" + queue + "}:" + name }
 
-// A lane's score is its job's place in line, µs, above which stands its priority.
+// A job's score in its lane is its time in µs plus its priority times priorityBand.
 const priorityBand = 1 << 51
 
-// tasks are the jobs that are not done, of one kind or, for "", of all.
+// tasks returns the jobs that are not done, of one kind or, for "", of all.
 func (q *Queue) tasks(kind string) []*asynq.TaskInfo {
 	q.t.Helper()
 	ctx, cancel := timeout()
@@ -57,7 +57,7 @@ func (q *Queue) tasks(kind string) []*asynq.TaskInfo {
 	return all
 }
 
-// ids lists a queue's jobs in the order in which they may go.
+// ids returns a queue's jobs in the order in which they may go.
 func (q *Queue) ids(ctx context.Context, name string) ([]string, error) {
 	var ids []string
 	for _, list := range []string{"active", "pending"} {
@@ -65,7 +65,7 @@ func (q *Queue) ids(ctx context.Context, name string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		slices.Reverse(taken) // they are taken on the right
+		slices.Reverse(taken) // jobs are taken from the right
 		ids = append(ids, taken...)
 	}
 	lanes, err := q.Redis.SMembers(ctx, asynqKey(name, "groups")).Result()
@@ -98,10 +98,10 @@ func (q *Queue) ids(ctx context.Context, name string) ([]string, error) {
 	return ids, nil
 }
 
-// state is what the served queues look like at one moment.
+// state is the state of the served queues at one moment.
 type state struct {
-	working bool // jobs are in the worker's hands, or on their way there
-	due     bool // jobs might go before long
+	working bool // the worker holds jobs, or is about to
+	due     bool // jobs may go soon
 }
 
 func (q *Queue) state() (state, error) {
@@ -109,11 +109,11 @@ func (q *Queue) state() (state, error) {
 	defer cancel()
 	var all state
 	for _, name := range q.served {
-		pipe := q.Redis.TxPipeline() // or a job on its way from one set to another is missed
+		pipe := q.Redis.TxPipeline() // otherwise a job that moves between two sets could be missed
 		clock := pipe.Time(ctx)
 		pending, active := pipe.LLen(ctx, asynqKey(name, "pending")), pipe.LLen(ctx, asynqKey(name, "active"))
 		ready := pipe.ZCard(ctx, ourKey(name, "ready"))
-		first := map[*redis.ZSliceCmd]time.Duration{ // and the unit of its scores
+		first := map[*redis.ZSliceCmd]time.Duration{ // with the unit of its scores
 			pipe.ZRangeWithScores(ctx, asynqKey(name, "scheduled"), 0, 0): time.Second,
 			pipe.ZRangeWithScores(ctx, asynqKey(name, "retry"), 0, 0):     time.Second,
 			pipe.ZRangeWithScores(ctx, ourKey(name, "waiting"), 0, 0):     time.Microsecond,
@@ -136,11 +136,11 @@ func (q *Queue) state() (state, error) {
 	return all, nil
 }
 
-// While a Drain runs, what is not due yet stands so many seconds later.
+// While a Drain runs, the times of jobs that are not due yet are this many seconds later.
 const heldBack = 1e10
 
-// hold keeps what a queue has for later from becoming due. It comes after every
-// round of dispatch, so that nothing goes that was not due when it was first seen.
+// hold keeps a queue's jobs for later from becoming due. It is called after each round of
+// dispatch, so that only jobs go that were due when they were first seen.
 func (q *Queue) hold(name string) error {
 	now := strconv.FormatInt(time.Now().Unix(), 10)
 	return q.shift(name, "("+now, fmt.Sprintf("(%.0f", heldBack), heldBack)
@@ -156,7 +156,8 @@ func (q *Queue) release() error {
 	return nil
 }
 
-// shift moves what a queue has for later between two moments by some seconds.
+// shift adds seconds to the times of a queue's jobs for later that are between from and
+// to.
 func (q *Queue) shift(name, from, to string, seconds float64) error {
 	ctx, cancel := timeout()
 	defer cancel()
@@ -172,7 +173,7 @@ func (q *Queue) shift(name, from, to string, seconds float64) error {
 		if len(jobs) == 0 {
 			continue
 		}
-		// XX: what ran meanwhile does not come back.
+		// XX: jobs that ran meanwhile must not come back.
 		if err := q.Redis.ZAddXX(ctx, key, jobs...).Err(); err != nil {
 			return fmt.Errorf("jobs for later in queue %s: %w", name, err)
 		}
@@ -180,7 +181,7 @@ func (q *Queue) shift(name, from, to string, seconds float64) error {
 	return nil
 }
 
-// advance moves all that waits for a moment.
+// advance brings forward by d everything that waits for a time.
 func (q *Queue) advance(d time.Duration) error {
 	ctx, cancel := timeout()
 	defer cancel()
@@ -199,7 +200,8 @@ func (q *Queue) advance(d time.Duration) error {
 			}
 			for i := range members {
 				members[i].Score -= math.Ceil(float64(d) / float64(set.unit))
-				// Moments were rounded up to the second: what is due within it is due.
+				// Times are rounded up to the second: what is due within the second is
+				// due now.
 				if now := float64(time.Now().Unix()); set.unit == time.Second && members[i].Score <= now+1 {
 					members[i].Score = now
 				}

@@ -13,12 +13,12 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// Run is one run of a job: a call, or the end of a job that was not called
-// (expired), of which then only Queue and Kind are known.
+// Run is one run of a job: a call, or the end of a job that expired or crashed without
+// being called; then only Queue, Kind and Outcome are set.
 type Run struct {
 	queue.Running
 	Outcome lifecycle.Outcome
-	Err     error // the handler's
+	Err     error // returned by the handler
 }
 
 func (r Run) String() string {
@@ -33,8 +33,8 @@ func (r Run) String() string {
 	return text
 }
 
-// Outcomes are the runs of [Queue.Drain] until now, in order. Having seen them,
-// the test may end with jobs among them that failed for good.
+// Outcomes returns the runs of [Queue.Drain] so far, in order. After this, the test may
+// end although some of them failed for good.
 func (q *Queue) Outcomes() []Run {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -50,7 +50,7 @@ func (q *Queue) add(run Run) {
 
 type workKey struct{}
 
-// record is the outermost middleware: it notes every call.
+// record is the outermost middleware. It records each call.
 func (q *Queue) record(next queue.Handler) queue.Handler {
 	return func(ctx context.Context, payload []byte) (err error) {
 		note := func(err error) {
@@ -72,10 +72,9 @@ func (q *Queue) record(next queue.Handler) queue.Handler {
 	}
 }
 
-// Work calls the handler of one job here and now, in the test's own goroutine,
-// through the worker's middleware. The job is not enqueued, and its MaxAttempts
-// of 1 make the call its last. A job that could not be enqueued, or has no
-// handler, fails the test.
+// Work calls the handler of a job now, in the goroutine of the test, through the worker's
+// middleware. The job is not enqueued. Set its MaxAttempts to 1 to make the call its
+// last. Work fails the test if the job could not be enqueued or has no handler.
 func (q *Queue) Work(job queue.Job) Run {
 	q.t.Helper()
 	var run Run
@@ -88,40 +87,40 @@ func (q *Queue) Work(job queue.Job) Run {
 }
 
 const (
-	// maxDrain ends handlers that enqueue one another for ever.
+	// maxDrain ends a Drain whose handlers enqueue each other forever.
 	maxDrain = 30 * time.Second
 
-	// patience is how long Drain waits for a limit of the test's own.
+	// patience is how long Drain waits for a limit that the test published.
 	patience = 500 * time.Millisecond
 )
 
-// Drain runs the jobs that may go now, and those that they enqueue, one at a
-// time, until none is left that may. For them it takes no time: what is for later
-// stays, and so do failed jobs that wait for their next attempt, however long the
-// others run. Jobs of a paused tenant stay, too, and what a limit holds for more
-// than half a second: see [Queue.Advance].
+// Drain runs the jobs that may go now, and those that they enqueue, one at a time, until
+// no more may go. It does not let time pass for the jobs: those for later stay, and so do
+// failed jobs that wait for their next attempt, however long the others run. Jobs of a
+// paused tenant also stay, and those that a limit holds for more than half a second: see
+// [Queue.Advance].
 func (q *Queue) Drain() {
 	q.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		defer cancel() // it may not start at all
+		defer cancel() // Run may fail at its start
 		ended <- q.Worker.Run(ctx)
 	}()
 	err := q.drained(ctx)
 	cancel()
 	switch err := cmp.Or(<-ended, err, q.release()); {
-	case errors.Is(err, errNoEnd): // only now do the jobs stand still for a list
+	case errors.Is(err, errNoEnd): // the worker has stopped, so the jobs can be listed
 		q.t.Fatalf("queuetest: Drain: %v%s", err, q.list())
 	case err != nil:
 		q.t.Fatalf("queuetest: Drain: %v", err)
 	}
 }
 
-var errNoEnd = errors.New("do handlers enqueue one another without end?")
+var errNoEnd = errors.New("do handlers enqueue each other without end?")
 
-// drained waits until the worker has nothing to do, or ended by itself.
+// drained waits until the worker has nothing to do, or has ended by itself.
 func (q *Queue) drained(ctx context.Context) error {
 	timer := time.NewTimer(q.longest)
 	defer timer.Stop()
@@ -151,7 +150,7 @@ func (q *Queue) drained(ctx context.Context) error {
 	}
 }
 
-// list names what is left, for messages.
+// list returns the jobs that are left, for messages.
 func (q *Queue) list() string {
 	var text strings.Builder
 	for i, task := range q.tasks("") {
@@ -164,10 +163,10 @@ func (q *Queue) list() string {
 	return text.String()
 }
 
-// Advance lets what waits for time wait d less: jobs for later, the next
-// attempts of failed ones, and pauses, to the second. It runs nothing:
-// [Queue.Drain] does. Deadlines, kept results and the rates of limits go by the
-// real time.
+// Advance brings forward by d everything that waits for a time, to the second: jobs for
+// later, the next attempts of failed jobs, and pauses. It runs nothing; call
+// [Queue.Drain] for that. Deadlines, retention and the rates of limits follow the real
+// time.
 func (q *Queue) Advance(d time.Duration) {
 	q.t.Helper()
 	if d < 0 {

@@ -22,17 +22,17 @@ const (
 
 var dayNames = [7]string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
 
-// Parse reads the text form of a window: days, hours, and the time zone of the clocks by which it
-// opens.
+// Parse reads the text form of a window: days, hours, and the time zone of the clocks by
+// which it opens.
 //
 //	Mon-Fri 09:00-18:00 Europe/Berlin
 //	Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin
 //	Mon,Wed,Fri 08:00-12:00 UTC
 //	22:00-06:00 America/New_York
 //
-// Without days, the hours are those of every day. Hours whose end is before their start end on
-// the next day, and belong to the day on which they start; 24:00 is the end of a day. The error
-// says in one line what is wrong with the text.
+// Without days, the hours are those of every day. Hours whose end is before their start
+// end on the next day, and belong to the day on which they start; 24:00 is the end of a
+// day. The error says in one line what is wrong with the text.
 func Parse(text string) (Window, error) {
 	w, err := parseWindow(text)
 	if err != nil {
@@ -82,8 +82,8 @@ func parseZone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// parseRanges reads "Mon,Wed 09:00-12:00, Sat 10:00-14:00". Commas separate both days and ranges,
-// so days are collected until their hours come.
+// parseRanges reads "Mon,Wed 09:00-12:00, Sat 10:00-14:00". Commas separate both days and
+// ranges, so days are collected until their hours come.
 func parseRanges(text string) ([]windowHours, error) {
 	if text == "" {
 		return nil, errors.New("it has no hours")
@@ -132,7 +132,8 @@ func parseRanges(text string) ([]windowHours, error) {
 	case len(waiting) > 0:
 		return nil, fmt.Errorf("%s has no hours", check.Quote(strings.Join(waiting, ",")))
 	case dated && daily != "":
-		// Without days it could mean the days before it, or all. Sending on a Sunday must be explicit.
+		// Without days it could mean the days before it, or all. Sending on a Sunday must
+		// be explicit.
 		return nil, fmt.Errorf("%s has no days; write days for each range, or for none", daily)
 	case len(ranges) > maxRanges:
 		return nil, fmt.Errorf("%d ranges are more than %d", len(ranges), maxRanges)
@@ -193,8 +194,8 @@ func parseClock(text string) (minutes int, ok bool) {
 	return minutes, minutes <= dayMinutes
 }
 
-// weekOf returns when any of the ranges is open in a week. Hours that continue after Sunday are at
-// the start of the week.
+// weekOf returns when any of the ranges is open in a week. Hours that continue after
+// Sunday are at the start of the week.
 func weekOf(ranges []windowHours) []weekSpan {
 	var all []weekSpan
 	for _, r := range ranges {
@@ -265,8 +266,8 @@ func dayText(days [7]bool) string {
 // MarshalText returns the text form. It never fails.
 func (w Window) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// UnmarshalText reads the text form, and an empty text as the zero window. Errors are those of
-// [Parse]; they leave the window unchanged.
+// UnmarshalText reads the text form, and an empty text as the zero window. Errors are
+// those of [Parse]; they leave the window unchanged.
 func (w *Window) UnmarshalText(text []byte) error {
 	var parsed Window
 	if len(text) > 0 {

@@ -1,15 +1,17 @@
-// Package sendwindow defines the hours in which calls may go, such as "Mon-Fri 09:00-18:00
-// Europe/Berlin".
+// Package sendwindow defines the hours in which calls may go, such as "Mon-Fri
+// 09:00-18:00 Europe/Berlin".
 package sendwindow
 
 import "time"
 
-// Window is the hours of a week in which calls may go, by the clocks of a time zone: "Mon-Fri
-// 09:00-18:00 Europe/Berlin". [Parse] reads its text form. The zero value is always open.
+// Window is the hours of a week in which calls may go, by the clocks of a time zone:
+// "Mon-Fri 09:00-18:00 Europe/Berlin". [Parse] reads its text form. The zero value is
+// always open.
 //
-// It is open exactly while the zone's clocks show a time within it. So when clocks go forward, a
-// window that would begin in the skipped hour begins right after it. When clocks go back, the
-// repeated hour is within the window both times, or outside of it both times.
+// It is open exactly while the zone's clocks show a time within it. So when clocks go
+// forward, a window that would begin in the skipped hour begins right after it. When
+// clocks go back, the repeated hour is within the window both times, or outside of it
+// both times.
 type Window struct {
 	ranges []windowHours
 	week   []weekSpan // when any of the ranges is open: ascending, without overlaps
@@ -50,12 +52,13 @@ func (w Window) OpenAt(t time.Time) time.Time {
 }
 
 // Openings returns when the window opens and closes, alternating, in µs since the epoch,
-// ascending. It is open from each opening up to, not including, the closing after it. The first
-// opening is the one that contains from or, if the window is closed then, the next one, which may
-// be later than until. The others are all before until. It returns nil for the zero window.
+// ascending. It is open from each opening up to, not including, the closing after it. The
+// first opening is the one that contains from or, if the window is closed then, the next
+// one, which may be later than until. The others are all before until. It returns nil for
+// the zero window.
 //
-// An opening that does not end is cut, at the earliest a week before from and a week after until:
-// call Openings again before it closes.
+// An opening that does not end is cut, at the earliest a week before from and a week
+// after until: call Openings again before it closes.
 func (w Window) Openings(from, until time.Time) []int64 {
 	if w.IsZero() {
 		return nil
@@ -75,8 +78,8 @@ func (w Window) Openings(from, until time.Time) []int64 {
 	}
 }
 
-// Meet reports whether two windows are ever open at the same time. Time zones differ between
-// seasons, so it checks a winter and a summer, always the same ones.
+// Meet reports whether two windows are ever open at the same time. Time zones differ
+// between seasons, so it checks a winter and a summer, always the same ones.
 func (w Window) Meet(other Window) bool {
 	if w.IsZero() || other.IsZero() {
 		return true
@@ -131,8 +134,8 @@ func (w Window) between(from, until time.Time) []int64 {
 	return openings
 }
 
-// mondayBefore returns when the week of a moment began, both in µs of a zone's own clock since
-// 1970, whose first Monday was the 5th of January.
+// mondayBefore returns when the week of a moment began, both in µs of a zone's own clock
+// since 1970, whose first Monday was the 5th of January.
 func mondayBefore(micros int64) int64 {
 	const week, first = weekMinutes * minuteMicros, 4 * dayMinutes * minuteMicros
 	since := (micros - first) % week

@@ -1,16 +1,17 @@
-// Package tracing traces jobs with OpenTelemetry: from the code that enqueued them, however long
-// they waited, to each call that was made for them.
+// Package tracing traces jobs with OpenTelemetry: from the code that enqueued them,
+// however long they waited, to each call that was made for them.
 //
 //	client.Use(tracing.Enqueue(tracing.Config{}))
 //	worker.Use(tracing.Handle(tracing.Config{}))
 //
-// [Enqueue] makes a producer span for each job, also in a batch, and sends its context in the job's
-// headers traceparent and tracestate (W3C Trace Context). [Handle] makes a consumer span for each
-// call, linked to the producer span: retries are several spans with the same link. The spans
-// follow the semantic conventions for messaging. Their names are "create KIND" and "process KIND".
+// [Enqueue] makes a producer span for each job, also in a batch, and sends its context in
+// the job's headers traceparent and tracestate (W3C Trace Context). [Handle] makes a
+// consumer span for each call, linked to the producer span: retries are several spans
+// with the same link. The spans follow the semantic conventions for messaging. Their
+// names are "create KIND" and "process KIND".
 //
-// Payloads, headers and the text of errors, which may quote them, are never recorded. A handler
-// whose errors contain nothing secret can record them:
+// Payloads, headers and the text of errors, which may quote them, are never recorded. A
+// handler whose errors contain nothing secret can record them:
 //
 //	trace.SpanFromContext(ctx).RecordError(err)
 package tracing
@@ -35,14 +36,15 @@ type Config struct {
 	// Provider makes the spans; nil means the global one.
 	Provider trace.TracerProvider
 
-	// Child makes the span of a call a child of the span that enqueued the job, besides the link,
-	// so that one trace shows both. Do not set it for jobs that wait long, or that a batch
-	// enqueues by the thousand: their trace would not end, or be too large to load.
+	// Child makes the span of a call a child of the span that enqueued the job, besides
+	// the link, so that one trace shows both. Do not set it for jobs that wait long, or
+	// that a batch enqueues by the thousand: their trace would not end, or be too large
+	// to load.
 	Child bool
 
-	// Tenant adds the tenant to spans. It is off by default because a tenant is often a customer's
-	// name or a person's address, which readers of traces need not know, and because the backend
-	// has to index each value.
+	// Tenant adds the tenant to spans. It is off by default because a tenant is often a
+	// customer's name or a person's address, which readers of traces need not know, and
+	// because the backend has to index each value.
 	Tenant bool
 }
 
@@ -56,22 +58,24 @@ const (
 )
 
 var (
-	// The global propagator is not used: it may send baggage, which belongs to the application
-	// and should not be stored in a job for days.
+	// The global propagator is not used: it may send baggage, which belongs to the
+	// application and should not be stored in a job for days.
 	w3c    = propagation.TraceContext{}
 	system = semconv.MessagingSystemKey.String("headgate")
 )
 
-// Enqueue returns a function for [queue.Client.Use]. Install it after middleware that changes the
-// kind, the queue or the tenant. Its span covers the making of one job and ends before the job is
-// sent. Only the caller of Enqueue knows whether the job was accepted.
+// Enqueue returns a function for [queue.Client.Use]. Install it after middleware that
+// changes the kind, the queue or the tenant. Its span covers the making of one job and
+// ends before the job is sent. Only the caller of Enqueue knows whether the job was
+// accepted.
 //
 // A job whose headers have no room for the trace is enqueued without it.
 func Enqueue(config Config) func(context.Context, *queue.Job) error {
 	tracer := config.tracer()
 	return func(ctx context.Context, job *queue.Job) error {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
-			// The author of the job may have set the headers of a trace, as in a line of NDJSON.
+			// The author of the job may have set the headers of a trace, as in a line of
+			// NDJSON.
 			ctx = w3c.Extract(ctx, propagation.MapCarrier(job.Headers))
 		}
 		attributes := []attribute.KeyValue{
@@ -116,8 +120,8 @@ func carry(ctx context.Context, headers map[string]string) map[string]string {
 	return without
 }
 
-// Handle returns middleware for [queue.Worker.Use]. Install it outside of middleware whose work
-// belongs to the span.
+// Handle returns middleware for [queue.Worker.Use]. Install it outside of middleware
+// whose work belongs to the span.
 func Handle(config Config) queue.Middleware {
 	tracer := config.tracer()
 	return func(next queue.Handler) queue.Handler {
@@ -146,7 +150,8 @@ func Handle(config Config) queue.Middleware {
 	}
 }
 
-// end closes the span of a call with its outcome. A call that the provider put off has not failed.
+// end closes the span of a call with its outcome. A call that the provider put off has
+// not failed.
 func end(ctx context.Context, span trace.Span, err error) {
 	outcome := queue.OutcomeOf(ctx, err)
 	span.SetAttributes(attrOutcome.String(string(outcome)))

@@ -1,4 +1,5 @@
-// Package validation defines the error for an invalid field of a job, of limits or of a query.
+// Package validation defines the error for an invalid field of a job, of limits or of a
+// query.
 package validation
 
 import "errors"

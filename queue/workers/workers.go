@@ -40,16 +40,16 @@ const BeatLasts = 3 * BeatEvery
 // MaxDetails is the maximum length in bytes of the Details of a worker, as JSON.
 const MaxDetails = 16 << 10
 
-// ListKey is a sorted set of the workers by the time of their last heartbeat. What each worker
-// reports is under a key of its own, which expires. In a Cluster the keys are on different nodes,
-// so that nothing but time keeps them consistent.
+// ListKey is a sorted set of the workers by the time of their last heartbeat. What each
+// worker reports is under a key of its own, which expires. In a Cluster the keys are on
+// different nodes, so that nothing but time keeps them consistent.
 const ListKey = "headgate:workers"
 
 // Key returns the key under which a worker reports.
 func Key(id string) string { return "headgate:worker:" + id }
 
-// List returns the workers that are alive, by host, process and ID. A worker that ended is not
-// in the list; one that died is in it for up to 15 s.
+// List returns the workers that are alive, by host, process and ID. A worker that ended
+// is not in the list; one that died is in it for up to 15 s.
 func List(ctx context.Context, client redis.UniversalClient) ([]Info, error) {
 	fail := func(err error) ([]Info, error) { return nil, fmt.Errorf("list the workers: %w", err) }
 	ids, err := client.ZRange(ctx, ListKey, 0, -1).Result()
@@ -85,10 +85,10 @@ func Of(owner string) string {
 	return worker
 }
 
-// Ended returns which workers of some owner marks missed two heartbeats and so, as far as anyone
-// can know, have ended. A worker is not among them if Redis returns an error for it. Leases are
-// renewed with each heartbeat, so when the leases of a dead worker have been silent for long
-// enough, so has the worker.
+// Ended returns which workers of some owner marks missed two heartbeats and so, as far as
+// anyone can know, have ended. A worker is not among them if Redis returns an error for
+// it. Leases are renewed with each heartbeat, so when the leases of a dead worker have
+// been silent for long enough, so has the worker.
 func Ended(ctx context.Context, client redis.UniversalClient, owners []string) map[string]bool {
 	pipe := client.Pipeline()
 	left := map[string]*redis.DurationCmd{}

@@ -1,9 +1,9 @@
 -- asynq.lua: everything that the scripts do to asynq's own keys.
 --
--- A library in front of all scripts of a queue; ARGV[1] is the queue. The layout is that of
--- asynq v0.26, unchanged since v0.23; a new version of asynq has to pass the contract test.
--- Keys are built from the queue's name, as asynq's scripts do: all keys of a queue share its
--- hash tag.
+-- A library in front of all scripts of a queue; ARGV[1] is the queue. The layout is that
+-- of asynq v0.26, unchanged since v0.23; a new version of asynq has to pass the contract
+-- test. Keys are built from the queue's name, as asynq's scripts do: all keys of a queue
+-- share its hash tag.
 --
 --   t:<id>              hash of a task: msg, state, group, pending_since; Headgate's own fields
 --                       begin with hg_

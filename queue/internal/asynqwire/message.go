@@ -1,5 +1,5 @@
-// Package asynqwire has asynq's keys, messages and heartbeats. Nothing else of Headgate depends
-// on them. A new version of asynq has to pass TestAsynqContract.
+// Package asynqwire has asynq's keys, messages and heartbeats. Nothing else of Headgate
+// depends on them. A new version of asynq has to pass TestAsynqContract.
 package asynqwire
 
 import (
@@ -34,20 +34,21 @@ const Cancellations = "asynq:cancel"
 // Key returns the name of one of asynq's keys for a queue.
 func Key(queue, name string) string { return "asynq:{" + queue + "}:" + name }
 
-// EndlessRetry is the number of retries in each task. Headgate counts attempts itself: asynq
-// archives a task whose retries are used up before it asks whether its error was a failure, and
-// so would archive a deferral.
+// EndlessRetry is the number of retries in each task. Headgate counts attempts itself:
+// asynq archives a task whose retries are used up before it asks whether its error was a
+// failure, and so would archive a deferral.
 const EndlessRetry = math.MaxInt32
 
 // StatsKept is how long asynq keeps the counts of a day.
 const StatsKept = 90 * 24 * time.Hour
 
-// EndlessTimeout is the timeout in each task. The handler of a job determines how long a call
-// may take. Tasks of asynq's own client have timeouts, too; then the earlier end counts.
+// EndlessTimeout is the timeout in each task. The handler of a job determines how long a
+// call may take. Tasks of asynq's own client have timeouts, too; then the earlier end
+// counts.
 const EndlessTimeout = 365 * 24 * time.Hour
 
-// Encode writes a task as asynq does (its TaskMessage, in protobuf). The group is left out: the
-// script knows the lane and appends it.
+// Encode writes a task as asynq does (its TaskMessage, in protobuf). The group is left
+// out: the script knows the lane and appends it.
 func Encode(queue, id, kind string, payload []byte, headers map[string]string, retention time.Duration) []byte {
 	var m protoMessage
 	m.text(1, kind)
@@ -82,9 +83,9 @@ func RegisterQueues(ctx context.Context, client redis.UniversalClient, queues ..
 	return nil
 }
 
-// Leases returns the active jobs of a queue with the end of their leases, as asynq wrote it: a
-// text that changes every 5 s while their worker is alive. The text is "" for a job without a
-// lease.
+// Leases returns the active jobs of a queue with the end of their leases, as asynq wrote
+// it: a text that changes every 5 s while their worker is alive. The text is "" for a job
+// without a lease.
 func Leases(ctx context.Context, client redis.UniversalClient, queue string) (map[string]string, error) {
 	entries, err := client.ZRangeWithScores(ctx, Key(queue, "lease"), 0, -1).Result()
 	if err != nil {
@@ -104,9 +105,9 @@ func Leases(ctx context.Context, client redis.UniversalClient, queue string) (ma
 	return seen, nil
 }
 
-// AggregatorBeside asks whether a server with a GroupAggregator runs, which would take the jobs
-// out of lanes: the command returns 1 if one does. asynq does not say which servers have one,
-// but an aggregation set shows it.
+// AggregatorBeside asks whether a server with a GroupAggregator runs, which would take
+// the jobs out of lanes: the command returns 1 if one does. asynq does not say which
+// servers have one, but an aggregation set shows it.
 func AggregatorBeside(ctx context.Context, client redis.Cmdable, queue string) *redis.IntCmd {
 	return client.Exists(ctx, Key(queue, "aggregation_sets"))
 }
@@ -120,7 +121,8 @@ type Message struct {
 	Retention         time.Duration
 	Completed, Failed time.Time // to the second; zero: never
 
-	// In tasks of asynq's own client: how long a call may take, and until when; zero: no limit.
+	// In tasks of asynq's own client: how long a call may take, and until when; zero: no
+	// limit.
 	timeout  time.Duration
 	deadline time.Time
 }
@@ -214,8 +216,8 @@ func eachField(b []byte, do func(field protowire.Number, text []byte, number uin
 	return nil
 }
 
-// Amend returns an encoded task with another count of retries, another failure, and other times
-// at which it failed or was completed. Zero values remove the fields.
+// Amend returns an encoded task with another count of retries, another failure, and other
+// times at which it failed or was completed. Zero values remove the fields.
 func Amend(message []byte, retried int, failure string, failed, completed time.Time) []byte {
 	out := make(protoMessage, 0, len(message)+len(failure)+32)
 	for rest := message; len(rest) > 0; {

@@ -1,8 +1,8 @@
 -- message.lua: read and change asynq's encoded task messages.
 --
 -- A library behind asynq.lua, for scripts that need more of a task than the fields of its
--- hash. A message is protobuf: if a field occurs twice, the last one counts. So a change is
--- appended, and nothing is encoded again.
+-- hash. A message is protobuf: if a field occurs twice, the last one counts. So a change
+-- is appended, and nothing is encoded again.
 
 -- message_read returns how often a task may be retried and was retried, and its headers.
 local function message_read(msg)
@@ -57,8 +57,8 @@ local function fold(reason)
   end))
 end
 
--- message_reason returns why a task failed; `other` if the message has no reason, as for a
--- task that never failed.
+-- message_reason returns why a task failed; `other` if the message has no reason, as for
+-- a task that never failed.
 local function message_reason(msg, other)
   local reason = ''
   each_field(msg, 1, #msg, function(field, first, last)
@@ -69,10 +69,10 @@ end
 
 local failed = {archived = true, expired = true, unknown = true, crashed = true, cancelled = true}
 
--- failures_wanted reads which archived jobs are wanted: 'part TEXT' means those whose reason
--- contains a text, as it is or folded; 'group OUTCOME REASON' those with this outcome and
--- folded reason. It returns a function that reports whether a job is wanted, from its
--- message, hg_outcome and hg_error; nil if all are wanted.
+-- failures_wanted reads which archived jobs are wanted: 'part TEXT' means those whose
+-- reason contains a text, as it is or folded; 'group OUTCOME REASON' those with this
+-- outcome and folded reason. It returns a function that reports whether a job is wanted,
+-- from its message, hg_outcome and hg_error; nil if all are wanted.
 local function failures_wanted(words)
   if words == '' then return nil end
   local part = string.match(words, '^part (.*)$')
@@ -97,8 +97,8 @@ end
 -- message_unretried resets asynq's count of a task's retries (field 6).
 local function message_unretried(msg) return msg .. string.char(48, 0) end
 
--- When asynq archives a task while there are more than 10,000, it deletes the oldest. Jobs
--- that would come near that number go into a set of Headgate's own.
+-- When asynq archives a task while there are more than 10,000, it deletes the oldest.
+-- Jobs that would come near that number go into a set of Headgate's own.
 local OURS = 'headgate:{' .. ARGV[1] .. '}:archive'
 
 local added = 0

@@ -2,7 +2,8 @@ package asynqwire
 
 import "strings"
 
-// HeaderPrefix begins the names of Headgate's headers of a task. All others are the user's.
+// HeaderPrefix begins the names of Headgate's headers of a task. All others are the
+// user's.
 const HeaderPrefix = "headgate-"
 
 // ReadHeaders returns the user's headers of a task; nil if there are none.

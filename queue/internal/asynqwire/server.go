@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// asynq's tools list the running servers, and what each of them runs. A worker appears there
-// because it writes such an entry every 5 s.
+// asynq's tools list the running servers, and what each of them runs. A worker appears
+// there because it writes such an entry every 5 s.
 const (
 	serversKey = "asynq:servers" // sorted set of the keys of servers by when their entries expire, Unix seconds
 	workersKey = "asynq:workers" // the same for the hashes of what they run

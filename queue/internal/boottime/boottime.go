@@ -1,4 +1,5 @@
-// Package boottime is the clock by which calls leave. Changes of the wall clock do not move it.
+// Package boottime is the clock by which calls leave. Changes of the wall clock do not
+// move it.
 package boottime
 
 import "time"

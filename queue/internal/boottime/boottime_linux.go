@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now returns the time since the machine started, including the time that it slept. So a slot
-// that passed during a suspend is late, which the monotonic clock would hide.
+// Now returns the time since the machine started, including the time that it slept. So a
+// slot that passed during a suspend is late, which the monotonic clock would hide.
 //
-// Reading that clock is a system call, and a run reads it ten times. So Now adds an offset to
-// the monotonic clock. It measures the offset again when the wall clock has moved against the
-// monotonic one: a suspend does that, and so does setting the clock.
+// Reading that clock is a system call, and a run reads it ten times. So Now adds an
+// offset to the monotonic clock. It measures the offset again when the wall clock has
+// moved against the monotonic one: a suspend does that, and so does setting the clock.
 func Now() time.Duration {
 	now := time.Now()
 	monotonic := now.Sub(start)
@@ -25,7 +25,8 @@ func Now() time.Duration {
 	return monotonic + known.boot
 }
 
-// bootOffsets is how far the wall clock and the boot clock are ahead of the monotonic one.
+// bootOffsets is how far the wall clock and the boot clock are ahead of the monotonic
+// one.
 type bootOffsets struct{ wall, boot time.Duration }
 
 var bootKnown atomic.Pointer[bootOffsets]

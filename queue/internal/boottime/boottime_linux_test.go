@@ -20,7 +20,8 @@ func TestBootTime(t *testing.T) {
 		}
 	}
 	check()
-	// While the machine slept, the monotonic clock stood still: the others are further ahead of it.
+	// While the machine slept, the monotonic clock stood still: the others are further
+	// ahead of it.
 	known := *askBoot()
 	bootKnown.Store(&bootOffsets{known.wall - time.Hour, known.boot - time.Hour})
 	check()

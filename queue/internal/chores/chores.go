@@ -1,4 +1,5 @@
-// Package chores does the periodic work of a queue, which one worker does for all of them.
+// Package chores does the periodic work of a queue, which one worker does for all of
+// them.
 package chores
 
 import (
@@ -17,9 +18,9 @@ import (
 // Every is the interval between the chores of a queue.
 const Every = 3 * time.Second
 
-// Chores is the periodic work that the worker that watches a queue does: it sweeps a slice of
-// the lanes, deletes jobs whose retention is over, moves archived jobs before asynq deletes
-// them, and logs new faults of the scripts.
+// Chores is the periodic work that the worker that watches a queue does: it sweeps a
+// slice of the lanes, deletes jobs whose retention is over, moves archived jobs before
+// asynq deletes them, and logs new faults of the scripts.
 type Chores struct {
 	queue   string
 	redis   redis.UniversalClient

@@ -15,9 +15,9 @@ import (
 
 // Schedule computes the ticks of a periodic job, in whole Unix seconds.
 //
-// The cron package computes ticks of a clock without time zones, on which no hour is missing
-// or repeated. This package applies the time zone, because the cron package loses days that
-// begin at 01:00, and ticks in an hour that is skipped.
+// The cron package computes ticks of a clock without time zones, on which no hour is
+// missing or repeated. This package applies the time zone, because the cron package loses
+// days that begin at 01:00, and ticks in an hour that is skipped.
 type Schedule struct {
 	every  int64 // seconds; 0: the schedule follows the clock
 	clock  *cron.SpecSchedule
@@ -64,8 +64,8 @@ func Parse(spec, zone string) (Schedule, error) {
 	return Schedule{clock: clock, zone: location, hourly: clock.Hour&allHours == allHours}, nil
 }
 
-// parseEvery counts from the Unix epoch, so that all workers know the ticks without remembering
-// the first one.
+// parseEvery counts from the Unix epoch, so that all workers know the ticks without
+// remembering the first one.
 func parseEvery(text, zone string) (Schedule, error) {
 	d, err := time.ParseDuration(text)
 	switch {
@@ -81,10 +81,10 @@ func parseEvery(text, zone string) (Schedule, error) {
 
 // Next returns the first tick after the given second; 0 if there is none in five years.
 //
-// When clocks go forward, the ticks in the skipped hour become one, at the first moment after
-// it. When clocks go back, a tick goes the first time that the clock shows it, and not again.
-// Only a schedule of every hour continues through the repeated hour, and has no tick for a
-// skipped one.
+// When clocks go forward, the ticks in the skipped hour become one, at the first moment
+// after it. When clocks go back, a tick goes the first time that the clock shows it, and
+// not again. Only a schedule of every hour continues through the repeated hour, and has
+// no tick for a skipped one.
 func (s Schedule) Next(after int64) int64 {
 	if s.every > 0 {
 		return (after/s.every + 1) * s.every
@@ -106,7 +106,8 @@ func (s Schedule) Next(after int64) int64 {
 		if end.IsZero() || moment < end.Unix() {
 			return moment
 		}
-		// The clock changes before that: take the same tick by the clock after the change.
+		// The clock changes before that: take the same tick by the clock after the
+		// change.
 		change := end.Unix()
 		wall = change + offset - 1
 		offset = offsetOf(end)
@@ -124,8 +125,8 @@ func offsetOf(t time.Time) int64 {
 	return int64(offset)
 }
 
-// Last returns the last tick in (after, now]; 0 if there is none. It looks back in steps of
-// growing length, so that it stays fast for a tick every second.
+// Last returns the last tick in (after, now]; 0 if there is none. It looks back in steps
+// of growing length, so that it stays fast for a tick every second.
 func (s Schedule) Last(after, now int64) int64 {
 	for back := int64(1); ; back *= 2 {
 		from := max(after, now-back)

@@ -46,8 +46,9 @@ func (c *Calendars) Text(ctx context.Context) (string, error) {
 	return c.text, nil
 }
 
-// Run runs a script with the calendars. If the script reports that one is missing, because the
-// limits have changed, Run reads them again and repeats the script, which has changed nothing.
+// Run runs a script with the calendars. If the script reports that one is missing,
+// because the limits have changed, Run reads them again and repeats the script, which has
+// changed nothing.
 func (c *Calendars) Run(ctx context.Context, script func(calendars string) error) error {
 	const tries = 3 // limits may change while it runs
 	for try := 1; ; try++ {

@@ -1,5 +1,5 @@
-// Package effective reads the effective limits of a queue from Redis: the published limits with
-// the overrides of operators applied.
+// Package effective reads the effective limits of a queue from Redis: the published
+// limits with the overrides of operators applied.
 package effective
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/limitlua"
 )
 
-// Limits is the effective limits of a queue, with the differences of tenants, as the scripts
-// see them.
+// Limits is the effective limits of a queue, with the differences of tenants, as the
+// scripts see them.
 type Limits struct {
 	Queue     Queue
 	Tenants   map[string]Tenant              // by escaped tenant
@@ -41,8 +41,8 @@ func Read(limits, overrides map[string]string, now time.Time) (Limits, error) {
 	return e, e.ReadOverrides(overrides)
 }
 
-// ReadTenants adds the differences of tenants. Tenants of one plan have the same text, which is
-// decoded once.
+// ReadTenants adds the differences of tenants. Tenants of one plan have the same text,
+// which is decoded once.
 func (e *Limits) ReadTenants(tenants []string, texts []any) error {
 	if e.Tenants == nil {
 		e.Tenants = make(map[string]Tenant, len(tenants))

@@ -11,9 +11,9 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// Replan computes again when each waiting lane of a tenant, or with "" each lane of the queue,
-// may go: after a change of limits, the old times are wrong. It works in slices, and pauses
-// after each one for as long as it took, so that Redis can serve others.
+// Replan computes again when each waiting lane of a tenant, or with "" each lane of the
+// queue, may go: after a change of limits, the old times are wrong. It works in slices,
+// and pauses after each one for as long as it took, so that Redis can serve others.
 func Replan(ctx context.Context, client redis.UniversalClient, queue, tenant string) error {
 	fail := func(err error) error { return fmt.Errorf("replan the lanes of queue %q: %w", queue, err) }
 	cache := &Calendars{Queue: queue, Redis: client}

@@ -14,10 +14,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Resolve applies each override of a tenant to its limit. It is called whenever an override or
-// the limits change, because scripts read only the result. An override that does not fit its
-// limit is kept, but is not in force until limits are published that it fits. Overrides that
-// have ended are removed.
+// Resolve applies each override of a tenant to its limit. It is called whenever an
+// override or the limits change, because scripts read only the result. An override that
+// does not fit its limit is kept, but is not in force until limits are published that it
+// fits. Overrides that have ended are removed.
 func (e *Limits) Resolve(rules []limits.Limit, tenant string) {
 	all := e.Overrides[tenant]
 	maps.DeleteFunc(all, func(_ string, o Override) bool { return !o.Holds(e.Now) })
@@ -73,7 +73,8 @@ func (e *Limits) Published(limit limits.Limit, tenant string) limits.Limit {
 	return limit
 }
 
-// withSpec returns the limit from which a spec was made; it differs from l by a [limits.Change].
+// withSpec returns the limit from which a spec was made; it differs from l by a
+// [limits.Change].
 func withSpec(l limits.Limit, spec limitlua.Spec) limits.Limit {
 	switch spec.Algorithm {
 	case "cc":
@@ -94,8 +95,8 @@ func withSpec(l limits.Limit, spec limitlua.Spec) limits.Limit {
 	return l
 }
 
-// Problem returns why an override of a tenant does not fit its limit; "" if there is no such
-// override.
+// Problem returns why an override of a tenant does not fit its limit; "" if there is no
+// such override.
 func (e *Limits) Problem(limit, tenant string) string {
 	o, ok := e.Overrides[tenant][limit]
 	if !ok || !o.Holds(e.Now) || o.Limit != nil {

@@ -80,7 +80,8 @@ func Spec(l limits.Limit) limitlua.Spec {
 	return lua(l).Spec(true, AheadOfNow)
 }
 
-// Windows returns the calendar windows of a limit around now; see [limitlua.Limit.Windows].
+// Windows returns the calendar windows of a limit around now; see
+// [limitlua.Limit.Windows].
 func Windows(l limits.Limit, now time.Time, n int) []int64 { return lua(l).Windows(now, n) }
 
 func lua(l limits.Limit) limitlua.Limit {
@@ -207,12 +208,12 @@ func (s Queue) Decode() (limits.Queue, error) {
 	return q, nil
 }
 
-// windowsAhead is how far ahead the scripts know the openings of a send window: more than a
-// week, after which they repeat.
+// windowsAhead is how far ahead the scripts know the openings of a send window: more than
+// a week, after which they repeat.
 const windowsAhead = 9 * 24 * time.Hour
 
-// Calendars returns the windows of a queue's calendar limits around now, and the openings of its
-// send windows from now on, as JSON for the scripts; "" if there are none.
+// Calendars returns the windows of a queue's calendar limits around now, and the openings
+// of its send windows from now on, as JSON for the scripts; "" if there are none.
 func (s Queue) Calendars(now time.Time) (string, error) {
 	q, err := s.Decode()
 	if err != nil {
@@ -238,8 +239,8 @@ func (s Queue) Calendars(now time.Time) (string, error) {
 	return string(text), err
 }
 
-// Override is an override in its stored form; see lanes.lua. The scripts read only Limit and
-// Until.
+// Override is an override in its stored form; see lanes.lua. The scripts read only Limit
+// and Until.
 type Override struct {
 	Change  limits.Change  `json:"change"`
 	Limit   *limitlua.Spec `json:"limit,omitempty"`   // the limit with the change applied; nil: the override is not in force

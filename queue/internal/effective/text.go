@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// ReadTenant reads the limits of a queue, and the differences and overrides of one escaped
-// tenant.
+// ReadTenant reads the limits of a queue, and the differences and overrides of one
+// escaped tenant.
 func ReadTenant(ctx context.Context, client redis.Cmdable, queue, tenant string) (e Limits, rules []limits.Limit, err error) {
 	pipe := client.Pipeline()
 	limits := pipe.HMGet(ctx, store.Key(queue, "limits"), "*", "t:"+tenant)
@@ -41,8 +41,8 @@ func ReadTenant(ctx context.Context, client redis.Cmdable, queue, tenant string)
 	return e, q.Limits, err
 }
 
-// InWords returns a limit of a tenant as text, for the audit: the i-th of the queue, or with
-// i < 0 a limit that the queue no longer has. nil if there is nothing to say.
+// InWords returns a limit of a tenant as text, for the audit: the i-th of the queue, or
+// with i < 0 a limit that the queue no longer has. nil if there is nothing to say.
 func (e *Limits) InWords(i int, limit, tenant string) map[string]string {
 	text := e.Problem(limit, tenant)
 	if i >= 0 {
@@ -93,8 +93,8 @@ func By(f *limits.Effective, o Override) {
 	}
 }
 
-// rateOf returns a spec's rate as people would write it. For the windows of a calendar, the
-// period is that of the limit's own rate.
+// rateOf returns a spec's rate as people would write it. For the windows of a calendar,
+// the period is that of the limit's own rate.
 func rateOf(spec limitlua.Spec, own string) string {
 	switch spec.Algorithm {
 	case "fw", "sl", "sc":
@@ -112,8 +112,8 @@ func rateOf(spec limitlua.Spec, own string) string {
 	return throttle.Rate{Count: spec.Flow, Period: time.Duration(spec.Permit) * time.Microsecond}.String()
 }
 
-// Texts returns the limits as texts by name: those of the queue under their names, differences
-// under "TENANT: NAME", overrides under "TENANT: override of NAME".
+// Texts returns the limits as texts by name: those of the queue under their names,
+// differences under "TENANT: NAME", overrides under "TENANT: override of NAME".
 func (e Limits) Texts() map[string]string {
 	all := map[string]string{}
 	for tenant, overrides := range e.Overrides {

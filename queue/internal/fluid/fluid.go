@@ -8,10 +8,11 @@ import (
 	"slices"
 )
 
-// Model is a queue in which jobs flow like water. Each lane gets as much as its limits admit.
-// Limits that lanes share are divided among them by weight, and what one lane cannot use goes to
-// the others, as dispatch.lua does job by job. The model steps from one change to the next: a
-// lane or a bucket runs empty, or a window opens. Times are seconds from now.
+// Model is a queue in which jobs flow like water. Each lane gets as much as its limits
+// admit. Limits that lanes share are divided among them by weight, and what one lane
+// cannot use goes to the others, as dispatch.lua does job by job. The model steps from
+// one change to the next: a lane or a bucket runs empty, or a window opens. Times are
+// seconds from now.
 type Model struct {
 	Buckets []Bucket
 	Flows   []*Flow
@@ -23,8 +24,8 @@ type Model struct {
 	shared []*Bucket // buckets that are not private
 }
 
-// Bucket is the state of a limit's bucket. A private bucket, which only one lane uses, stands for
-// the equal buckets of all members of its flow.
+// Bucket is the state of a limit's bucket. A private bucket, which only one lane uses,
+// stands for the equal buckets of all members of its flow.
 type Bucket struct {
 	Limit   int // index of the limit in the queue
 	Private bool
@@ -49,8 +50,8 @@ type Bucket struct {
 	starved     bool // slowed down by a narrower shared limit
 }
 
-// Flow is a group of equal lanes: of equal weight, under equal limits, in the same state. Its
-// members differ only in how many jobs they have.
+// Flow is a group of equal lanes: of equal weight, under equal limits, in the same state.
+// Its members differ only in how many jobs they have.
 type Flow struct {
 	Members []*Member // by jobs, ascending
 	Weight  float64   // of one member, divided by the cost of a job
@@ -87,12 +88,12 @@ type Use struct {
 }
 
 const (
-	// ExactOpenings is how many windows of a bucket are modeled one by one while permits are used.
-	// After these, their average is as good.
+	// ExactOpenings is how many windows of a bucket are modeled one by one while permits
+	// are used. After these, their average is as good.
 	ExactOpenings = 48
 
-	// exactFlows is up to how many flows the model steps exactly from change to change. With more
-	// flows, it takes changes together that are close to each other.
+	// exactFlows is up to how many flows the model steps exactly from change to change.
+	// With more flows, it takes changes together that are close to each other.
 	exactFlows = 32
 	stepPart   = 1.0 / 32 // the step as a part of the time that has passed
 
@@ -100,7 +101,8 @@ const (
 	maxRate  = 1e9
 )
 
-// Run lets the queue flow until the watched member has finished; if it is nil, until all have.
+// Run lets the queue flow until the watched member has finished; if it is nil, until all
+// have.
 func (m *Model) Run(watched *Member) {
 	for _, f := range m.Flows {
 		slices.SortStableFunc(f.Members, func(a, b *Member) int { return cmp.Compare(a.Jobs, b.Jobs) })
@@ -146,8 +148,9 @@ func (m *Model) Run(watched *Member) {
 	}
 }
 
-// burst gives out the permits that are available at this moment. All flows stop when a member of
-// one has finished; otherwise the others would take what its flow gets afterwards.
+// burst gives out the permits that are available at this moment. All flows stop when a
+// member of one has finished; otherwise the others would take what its flow gets
+// afterwards.
 func (m *Model) burst() {
 	for _, f := range m.Flows {
 		f.rate = 0
@@ -267,9 +270,10 @@ func (b *Bucket) lanes(f *Flow) float64 {
 
 func (b *Bucket) empty() bool { return b.Level <= Tiny*max(1, b.Max) }
 
-// fill raises the rates of the open flows together, each by its weight, and stops a flow when a
-// bucket that it uses has no more: from what the buckets hold now (burst), or from what flows
-// into those that are empty. It sets rate to the amount and by to the use that stopped the flow.
+// fill raises the rates of the open flows together, each by its weight, and stops a flow
+// when a bucket that it uses has no more: from what the buckets hold now (burst), or from
+// what flows into those that are empty. It sets rate to the amount and by to the use that
+// stopped the flow.
 func (m *Model) fill(burst bool) {
 	for i := range m.Buckets {
 		b := &m.Buckets[i]
@@ -313,7 +317,8 @@ func (m *Model) fill(burst bool) {
 			f.low, f.by = f.own, f.ownBy
 			for _, i := range f.shared {
 				u := f.Uses[i]
-				// Of two that stop it at the same time, the first in the order of the limits counts.
+				// Of two that stop it at the same time, the first in the order of the
+				// limits counts.
 				if low := m.Buckets[u.Bucket].low; u.Cost > 0 && (low < f.low || low == f.low && i < f.by) {
 					f.low, f.by = low, i
 				}
@@ -401,8 +406,8 @@ func (m *Model) level() {
 	}
 }
 
-// slow slows down lanes whose own limit saves no permits while they wait for a slot of a shared
-// limit. It reports whether there are any.
+// slow slows down lanes whose own limit saves no permits while they wait for a slot of a
+// shared limit. It reports whether there are any.
 func (m *Model) slow(grid bool) (slowed bool) {
 	for _, f := range m.open {
 		slot, others := 0.0, 0.0
@@ -435,14 +440,15 @@ func (m *Model) slow(grid bool) (slowed bool) {
 	return slowed
 }
 
-// onGrid returns the time between a lane's calls if all slots of a shared limit are used: a lane
-// of 11/s under a shared 100/s uses each tenth slot, so it calls every 100 ms and not every 91.
+// onGrid returns the time between a lane's calls if all slots of a shared limit are used:
+// a lane of 11/s under a shared 100/s uses each tenth slot, so it calls every 100 ms and
+// not every 91.
 func onGrid(interval, slot float64) float64 {
 	return max(math.Ceil(interval/slot-1.0/256), 1) * slot
 }
 
-// lostTo returns how long, on average, a lane is delayed by a call of another lane that comes at
-// a random moment between two of its own.
+// lostTo returns how long, on average, a lane is delayed by a call of another lane that
+// comes at a random moment between two of its own.
 func lostTo(interval, slot float64) float64 {
 	if interval <= slot {
 		return slot
@@ -464,7 +470,8 @@ func (m *Model) full() bool {
 	return false
 }
 
-// isFull reports whether the bucket is of a shared limit by rate whose slots are all used.
+// isFull reports whether the bucket is of a shared limit by rate whose slots are all
+// used.
 func (b *Bucket) isFull() bool {
 	return !b.Private && (b.Quota == 0 || b.Spread) && b.empty() && b.out > 0 && b.out >= b.in*(1-Tiny)
 }
@@ -547,16 +554,17 @@ func (b *Bucket) begin() {
 // unused returns how many permits a window has left at most.
 func (b *Bucket) unused() float64 { return b.Quota - b.Used }
 
-// idle reports whether the bucket is full and not used, so that its next window changes nothing.
+// idle reports whether the bucket is full and not used, so that its next window changes
+// nothing.
 func (b *Bucket) idle() bool { return b.Used == 0 && b.out == 0 && b.Level >= b.Quota }
 
-// headStart returns how much of the weighed use of the last window counts. A permit that has
-// partly passed does not count any more, because the count is rounded down: a job goes as soon as
-// the one before it has passed.
+// headStart returns how much of the weighed use of the last window counts. A permit that
+// has partly passed does not count any more, because the count is rounded down: a job
+// goes as soon as the one before it has passed.
 func headStart(weighed float64) float64 { return max(weighed-1, 0) }
 
-// openWindow opens the next window. The windows of an idle bucket are all equal until now, and
-// are skipped: a wait of a day may contain millions of them.
+// openWindow opens the next window. The windows of an idle bucket are all equal until
+// now, and are skipped: a wait of a day may contain millions of them.
 func (b *Bucket) openWindow(now float64) {
 	next := b.Opens[0] + b.Period
 	if b.Opens = b.Opens[1:]; len(b.Opens) == 0 {

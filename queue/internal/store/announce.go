@@ -6,17 +6,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Announce tells the workers that dispatch a queue to look at it at once, because limits were
-// changed, a pause was ended or permits came back. It only saves the time until they look by
-// themselves, so it is not retried. Scripts announce the first job of a lane themselves
-// (plan.lua).
+// Announce tells the workers that dispatch a queue to look at it at once, because limits
+// were changed, a pause was ended or permits came back. It only saves the time until they
+// look by themselves, so it is not retried. Scripts announce the first job of a lane
+// themselves (plan.lua).
 func Announce(ctx context.Context, client redis.UniversalClient, queue string) {
 	_ = client.Publish(ctx, WakeChannel(queue), "").Err()
 }
 
-// AnnounceToAll tells all workers of a queue to look at it, including those that stand by. The
-// calls that they hold may not go any more, because another worker's call began a pause or a
-// hold.
+// AnnounceToAll tells all workers of a queue to look at it, including those that stand
+// by. The calls that they hold may not go any more, because another worker's call began a
+// pause or a hold.
 func AnnounceToAll(ctx context.Context, client redis.UniversalClient, queue string) {
 	_ = client.Publish(ctx, WakeChannel(queue), ToAll).Err()
 }

@@ -1,4 +1,5 @@
--- archive.lua: move the oldest jobs of asynq's archive into Headgate's, which is not trimmed.
+-- archive.lua: move the oldest jobs of asynq's archive into Headgate's, which is not
+-- trimmed.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue

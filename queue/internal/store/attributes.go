@@ -17,7 +17,8 @@ const maxUnits = 8
 
 const MaxCost = 1 << 40
 
-// EncodeAttributes returns "name=value;…", escaped and sorted, or a text that says what is wrong.
+// EncodeAttributes returns "name=value;…", escaped and sorted, or a text that says what
+// is wrong.
 func EncodeAttributes(attributes map[string]string) (text, problem string) {
 	if len(attributes) > maxAttributes {
 		return "", fmt.Sprintf("%d are more than %d", len(attributes), maxAttributes)

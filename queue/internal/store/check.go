@@ -17,7 +17,8 @@ func CheckTenant(ctx context.Context, client redis.UniversalClient, queue, tenan
 	return CheckQueue(ctx, client, queue)
 }
 
-// MaxContained is the maximum length in bytes of the part of a reason that is searched for.
+// MaxContained is the maximum length in bytes of the part of a reason that is searched
+// for.
 const MaxContained = 512
 
 // DefaultMaxAttempts is the number of attempts of a job that does not set it.

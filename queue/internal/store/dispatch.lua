@@ -62,7 +62,8 @@ local MAX_RELEASED, MAX_LOOKS, MAX_CROWD, MAX_GHOSTS = 50, 32, 8, 16
 local RETRY_US = 5000000 -- until a damaged lane is looked at again
 -- Without the limits of the queue, nothing is released.
 local usable = attempt('limits', function() set_calendars(ARGV[6]) end)
--- Most queues have none of these, and one command checks that. asynq's tools can pause a queue.
+-- Most queues have none of these, and one command checks that. asynq's tools can pause a
+-- queue.
 local unserved = headgate .. 'unserved'
 local rare = read('EXISTS', asynq .. 'paused', headgate .. 'pauses', headgate .. 'overrides', headgate .. 'skips', unserved) > 0
 if not rare then overridden, mixed = false, false end
@@ -82,8 +83,8 @@ local function handles(kind)
 end
 local pausing = exists(headgate .. 'pauses')
 
--- 1. Forward: scheduled, retried and parked jobs whose time has come. Their lanes get their
--- turn in the next call, which sees the jobs there.
+-- 1. Forward: scheduled, retried and parked jobs whose time has come. Their lanes get
+-- their turn in the next call, which sees the jobs there.
 local forwarded, joined, moved = 0, {}, {}
 -- due returns the ids of a set whose time has come; none if the key is damaged. unit: the
 -- unit of its scores in µs. sets_due is when the first job of all these sets is due.
@@ -99,7 +100,8 @@ local function due(set, unit)
   return ids
 end
 
--- settled reports whether a job only has to be put away: no limit, pause or window holds it.
+-- settled reports whether a job only has to be put away: no limit, pause or window holds
+-- it.
 local function settled(job) return job.done or job.crashes >= 3 or (job.deadline > 0 and job.deadline <= now) end
 
 if ARGV[11] ~= '0' then hand_lost(tonumber(ARGV[11]), now) end
@@ -120,8 +122,8 @@ local function join(job, lane, i, at_once)
   joined[lane] = true
 end
 
--- bring puts a job that has left its place where it belongs. It returns false if the job is
--- to be handed over and there is no room.
+-- bring puts a job that has left its place where it belongs. It returns false if the job
+-- is to be handed over and there is no room.
 local function bring(job, i)
   if settled(job) then
     if no_room() then return false end
@@ -223,23 +225,23 @@ usable = usable and attempt('limits', function()
   shared = all
 end)
 
--- When a lane has its turn, its own limits may admit a job later than the shared limits by a
--- small part of their interval, such as the rounding of two equal rates. Without patience
--- for that it would lose its turn each time.
+-- When a lane has its turn, its own limits may admit a job later than the shared limits
+-- by a small part of their interval, such as the rounding of two equal rates. Without
+-- patience for that it would lose its turn each time.
 local patience = 1
 for _, entry in ipairs(shared) do
   if KIND[entry.spec.a] == 'rate' then patience = math.max(patience, math.ceil(entry.spec.p / entry.spec.r / 256)) end
 end
 
--- Start-time fair queueing: each ready lane has a virtual start time. The lane with the least
--- goes first, and a job moves its tenant on by cost / weight. A tenant that was away starts
--- two typical jobs before the queue's virtual time. So absence earns no more credit than
--- that, and a lane that its own limit holds for a moment when its turn comes does not lose
--- the turn.
+-- Start-time fair queueing: each ready lane has a virtual start time. The lane with the
+-- least goes first, and a job moves its tenant on by cost / weight. A tenant that was
+-- away starts two typical jobs before the queue's virtual time. So absence earns no more
+-- credit than that, and a lane that its own limit holds for a moment when its turn comes
+-- does not lose the turn.
 --
--- A job's part of the queue is its cost. If shared limits also count in other units, it is
--- the time that the job takes of the limit of which it takes most. The typical part follows
--- the median of the last seven jobs, so that no single job determines it.
+-- A job's part of the queue is its cost. If shared limits also count in other units, it
+-- is the time that the job takes of the limit of which it takes most. The typical part
+-- follows the median of the last seven jobs, so that no single job determines it.
 local vtime = headgate .. 'vtime'
 local known = read('HMGET', vtime, '*', '*unit', '*parts', '*clock', '*typical')
 
@@ -293,9 +295,9 @@ local function start_of(lane)
   return start
 end
 
--- The first lanes of both sets are read once, and their new places are written once. ready
--- and waiting are lists of {score, lane} in Redis's order. ready_beyond and waiting_beyond
--- are the scores of the first lanes that were not read.
+-- The first lanes of both sets are read once, and their new places are written once.
+-- ready and waiting are lists of {score, lane} in Redis's order. ready_beyond and
+-- waiting_beyond are the scores of the first lanes that were not read.
 local function before(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end
 
 local function window(entries, n)
@@ -316,9 +318,9 @@ local in_line = read('ZRANGE', headgate .. 'ready', 0, MAX_LOOKS, 'WITHSCORES')
 local ready, ready_beyond = window(in_line, MAX_LOOKS)
 local waiting, waiting_beyond = window(read('ZRANGE', headgate .. 'waiting', 0, MAX_LOOKS, 'WITHSCORES'), MAX_LOOKS)
 if waiting_beyond <= now then
-  -- Many lanes are due at once, such as all that waited for midnight. A few of them become
-  -- ready at a time, beside the lanes that came due last: those belong to tenants whose jobs
-  -- go all the time.
+  -- Many lanes are due at once, such as all that waited for midnight. A few of them
+  -- become ready at a time, beside the lanes that came due last: those belong to tenants
+  -- whose jobs go all the time.
   local mine = {}
   while #waiting > MAX_CROWD do waiting_beyond = table.remove(waiting)[1] end
   for _, entry in ipairs(waiting) do mine[entry[2]] = true end
@@ -356,8 +358,8 @@ local function make_ready(lane)
   if attempt('lane ' .. lane, function() start = start_of(lane) end) then stand(lane, start) else set_aside(lane) end
 end
 
--- Lanes that another worker put aside and that this worker can serve. There may be any number
--- of unserved kinds, so it asks for each of its own.
+-- Lanes that another worker put aside and that this worker can serve. There may be any
+-- number of unserved kinds, so it asks for each of its own.
 local served = {}
 for kind in string.gmatch(ARGV[7], '[^,]+') do served[#served + 1] = kind end
 if ARGV[7] == '' then served = read('SRANDMEMBER', unserved, MAX_LOOKS) end
@@ -372,12 +374,12 @@ if served[1] and exists(unserved) then
   end
 end
 
--- put_back makes a lane wait for its own limits. Lanes that wait for the same moment of one
--- bucket are spread over its interval; otherwise all of them would be looked at for each job
--- that goes. A limit that may admit more before that moment is asked again then. A lane
--- that has just been served (taken > 0) comes after those that wait for the same moment:
--- otherwise the order of names would give one lane of a tenant all slots. The smallest step
--- between such moments is a quarter of a µs, too small to make a slot late.
+-- put_back makes a lane wait for its own limits. Lanes that wait for the same moment of
+-- one bucket are spread over its interval; otherwise all of them would be looked at for
+-- each job that goes. A limit that may admit more before that moment is asked again then.
+-- A lane that has just been served (taken > 0) comes after those that wait for the same
+-- moment: otherwise the order of names would give one lane of a tenant all slots. The
+-- smallest step between such moments is a quarter of a µs, too small to make a slot late.
 local crowd = {}
 local function put_back(lane, e, binding, taken)
   if binding then
@@ -401,8 +403,8 @@ local function put_back(lane, e, binding, taken)
   wait(lane, e)
 end
 
--- view returns the jobs of a lane that this call has not dealt with, in order. A lane with
--- one priority is read in pieces, a lane with several by priority.
+-- view returns the jobs of a lane that this call has not dealt with, in order. A lane
+-- with one priority is read in pieces, a lane with several by priority.
 local views = {}
 local function view(lane)
   local v = views[lane]
@@ -428,9 +430,10 @@ local function head_of(lane, v, band)
   return v.heads[band]
 end
 
--- next_job returns the job whose turn it is: the first of the highest priority. At least one
--- of ten jobs of a lane is the one of lower priority that waited longest, so that none waits
--- forever. It also returns 'first' or 'below' if jobs of several priorities wait.
+-- next_job returns the job whose turn it is: the first of the highest priority. At least
+-- one of ten jobs of a lane is the one of lower priority that waited longest, so that
+-- none waits forever. It also returns 'first' or 'below' if jobs of several priorities
+-- wait.
 local MAX_SKIPS = 9
 local function next_job(lane)
   local v = view(lane)
@@ -483,8 +486,8 @@ local function went(lane, order)
   if order == 'below' then v.skips, v.skipped = 0, true end
 end
 
--- release hands a job over with the slot e to c, and records which limit held it until then
--- (record.lua).
+-- release hands a job over with the slot e to c, and records which limit held it until
+-- then (record.lua).
 local function release(turn, job, e, c, tries, marks, held_by)
   local lane = turn.lane
   local probe = false
@@ -499,8 +502,8 @@ local function release(turn, job, e, c, tries, marks, held_by)
   return true
 end
 
--- elsewhere returns whether a job is where its state says: asynq's tools may have moved it
--- while its lane still lists it.
+-- elsewhere returns whether a job is where its state says: asynq's tools may have moved
+-- it while its lane still lists it.
 local SETS = {scheduled = true, retry = true, archived = true, completed = true}
 local function elsewhere(id, state)
   if SETS[state] then
@@ -510,10 +513,10 @@ local function elsewhere(id, state)
   end
 end
 
--- look_at reads the job whose turn it is; nil if it is gone or elsewhere. look returns the
--- first job of the lane that it can read; nil if there is none, and 'damaged' if some are
--- damaged, or 'ghosts' if too many were gone. A damaged job keeps its place, and the next one
--- has its turn.
+-- look_at reads the job whose turn it is; nil if it is gone or elsewhere. look returns
+-- the first job of the lane that it can read; nil if there is none, and 'damaged' if some
+-- are damaged, or 'ghosts' if too many were gone. A damaged job keeps its place, and the
+-- next one has its turn.
 local function look_at(id, position, order)
   local job = hand_look(id)
   if not job then return nil end
@@ -546,8 +549,8 @@ local function look(lane)
   end
 end
 
--- A lane that was woken for a permit and does not take it wakes another one. limits are nil
--- if the lane holds no readable job.
+-- A lane that was woken for a permit and does not take it wakes another one. limits are
+-- nil if the lane holds no readable job.
 local function pass_on(lane, limits)
   if not limits and not attempt('lane ' .. lane, function() limits = lane_limits(lane, now) end) then return end
   for _, entry in ipairs(limits.permits) do
@@ -595,8 +598,8 @@ local function unserved_here(turn, job)
 end
 
 local function paused(turn, job)
-  -- It has no second turn in this call: a lane whose pause ends within the horizon would keep
-  -- all others from their turn.
+  -- It has no second turn in this call: a lane whose pause ends within the horizon would
+  -- keep all others from their turn.
   place[turn.lane] = {'waiting', job.paused}
   pause_due = math.min(pause_due, job.paused)
   if turn.taken == 0 then pass_on(turn.lane, job.limits) end
@@ -612,8 +615,8 @@ end
 
 local function later(turn, job) put_back(turn.lane, job.own, job.binding, turn.taken) end
 
--- stop ends the round: nothing else may go before due_us. A lane that released no job keeps
--- its place in line.
+-- stop ends the round: nothing else may go before due_us. A lane that released no job
+-- keeps its place in line.
 local function stop(turn, job, due_us)
   next_due, turn.stops, turn.stays = due_us, true, turn.taken == 0
   if not turn.stays then later(turn, job) end
@@ -627,8 +630,8 @@ local function not_its_turn(turn, job)
 end
 
 local function too_far(turn, job)
-  -- Shared capacity is kept for the lane whose turn it is. Otherwise a job of high cost would
-  -- wait forever behind small ones.
+  -- Shared capacity is kept for the lane whose turn it is. Otherwise a job of high cost
+  -- would wait forever behind small ones.
   if job.own <= horizon then stop(turn, job, job.all) else later(turn, job) end
 end
 
@@ -644,8 +647,8 @@ local function go_without_slot(turn, job) return release(turn, job, 0, 0, job.du
 
 local function go_with_slot(turn, job)
   local t = job.all
-  -- Lanes that wake together are spread out. Otherwise their calls would leave at one instant
-  -- each time, and delay each other.
+  -- Lanes that wake together are spread out. Otherwise their calls would leave at one
+  -- instant each time, and delay each other.
   local c, marks = slot_take(job, t, now + pickup + released * 250, now)
   if t > now + pickup then ahead = ahead + 1 end
   local held_by = job.held_by or (turn.s > job.own and turn.shared_by) or job.binding
@@ -676,10 +679,10 @@ local function row(turn, job)
   return go_with_slot
 end
 
--- run gives a lane its turn, and returns whether the round ends with it. The turn lasts until
--- another lane is due (due_us), or until the lane's virtual time passes that of the next
--- ready lane (share). s is when the shared limits admit a job, and shared_by the limit that
--- determines it.
+-- run gives a lane its turn, and returns whether the round ends with it. The turn lasts
+-- until another lane is due (due_us), or until the lane's virtual time passes that of the
+-- next ready lane (share). s is when the shared limits admit a job, and shared_by the
+-- limit that determines it.
 local function run(lane, start, s, shared_by, due_us, share)
   local turn = {
     lane = lane, start = start, s = s, shared_by = shared_by, due_us = due_us, share = share,

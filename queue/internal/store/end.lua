@@ -14,8 +14,8 @@ local function mark_failed(key, text, log)
   plan('HSET', key, 'hg_done', '0', 'hg_outcome', outcome, 'hg_error', reason, 'hg_log', log, 'hg_released', '')
 end
 
--- end_waiting ends a job that no worker holds and that its caller has removed from where it
--- waited. A worker puts the job away and enqueues its follow-ups.
+-- end_waiting ends a job that no worker holds and that its caller has removed from where
+-- it waited. A worker puts the job away and enqueues its follow-ups.
 local function end_waiting(id, outcome, reason, now, log)
   local key = task_key(id)
   mark_failed(key, outcome .. ' ' .. reason, log)

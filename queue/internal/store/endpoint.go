@@ -11,18 +11,19 @@ import (
 )
 
 const (
-	// webhookKind is the kind of jobs that call a URL of their own. What one receiver answers
-	// concerns only its own jobs, so each receiver has lanes of its own.
+	// webhookKind is the kind of jobs that call a URL of their own. What one receiver
+	// answers concerns only its own jobs, so each receiver has lanes of its own.
 	webhookKind = "webhook"
 
-	// EndpointAttribute is the attribute of webhook jobs that holds the host:port of their URL.
+	// EndpointAttribute is the attribute of webhook jobs that holds the host:port of
+	// their URL.
 	EndpointAttribute = "endpoint"
 
 	maxEndpoint = 260 // a DNS name with a port
 )
 
-// endpointOf returns where a job calls, the same for all spellings of a URL: in lower case, with
-// the port. It returns "" for other kinds, and if the URL is not valid.
+// endpointOf returns where a job calls, the same for all spellings of a URL: in lower
+// case, with the port. It returns "" for other kinds, and if the URL is not valid.
 func endpointOf(kind string, payload []byte) string {
 	if kind != webhookKind {
 		return ""

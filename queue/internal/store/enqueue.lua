@@ -25,10 +25,10 @@
 -- Bound: the jobs that the caller passes, each with one task, one lane and one key.
 -- Full memory: it makes none of its writes, so that no job is accepted that cannot be stored.
 --
--- A reply may be lost, and the jobs may be done and deleted when the call is repeated. So the
--- answers are kept for as long as a try may arrive, or until the next call of the line. If no
--- job was accepted, they are kept only after an earlier try, which might still arrive and be
--- accepted.
+-- A reply may be lost, and the jobs may be done and deleted when the call is repeated. So
+-- the answers are kept for as long as a try may arrive, or until the next call of the
+-- line. If no job was accepted, they are kept only after an earlier try, which might
+-- still arrive and be accepted.
 local FIRST, WORDS = 5, 6
 local now = clock()
 local line, number, again = ARGV[2], ARGV[3], ARGV[4]
@@ -54,7 +54,8 @@ local function holder(unique, window, digest)
   local there = job_of(id)
   if window == '0' and (not there[1] or there[3] or there[1] == 'archived' or there[1] == 'completed') then return nil end
   if there[1] and there[2] ~= digest then return {-1} end
-  -- While a key is asked for, it must not expire before its job ends, however long that waits.
+  -- While a key is asked for, it must not expire before its job ends, however long that
+  -- waits.
   if window == '0' and there[4] == unique and there[1] ~= 'scheduled' then
     plan('SET', unique_key(unique), id, 'PX', int(KEY_MS))
   end
@@ -72,8 +73,8 @@ local function full(tenant)
   if cap > 0 and depth >= cap then return {-2, depth, cap} end
 end
 
--- too_costly returns the answer for a job that needs more permits than a limit ever admits
--- at once; nil otherwise. It reads only b of the limits, so it needs no calendars.
+-- too_costly returns the answer for a job that needs more permits than a limit ever
+-- admits at once; nil otherwise. It reads only b of the limits, so it needs no calendars.
 local function too_costly(tenant, cost, more)
   if cost == '1' and more == '' then return nil end
   local own, costs = tenant_config(tenant, now), costs_read(cost, more)

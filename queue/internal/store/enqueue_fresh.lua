@@ -1,14 +1,15 @@
 -- enqueue_fresh.lua: accept one job in the most frequent case, and leave the others to
 -- enqueue.lua.
 --
--- It takes the same arguments as enqueue.lua, with a line. If it returns nothing, the caller
--- runs enqueue.lua. It does the same as enqueue.lua for one job with an id of its own and
--- without key, deadline, delay, costs, priority or follow-up, in a lane that holds jobs and
--- a queue without caps. It needs none of the functions for other cases, nor plan.lua.
+-- It takes the same arguments as enqueue.lua, with a line. If it returns nothing, the
+-- caller runs enqueue.lua. It does the same as enqueue.lua for one job with an id of its
+-- own and without key, deadline, delay, costs, priority or follow-up, in a lane that
+-- holds jobs and a queue without caps. It needs none of the functions for other cases,
+-- nor plan.lua.
 --
--- So it writes directly, and never raises. If it cannot read or write something, it returns
--- nothing: enqueue.lua reports the fault and writes the same task again. Only the counts are
--- taken back.
+-- So it writes directly, and never raises. If it cannot read or write something, it
+-- returns nothing: enqueue.lua reports the fault and writes the same task again. Only the
+-- counts are taken back.
 local id, msg, tenant, attributes, digest, more, second = unpack(ARGV, 5)
 if more ~= '' or second then return end
 

@@ -14,11 +14,11 @@ import (
 	"github.com/headgate/headgate/internal/check"
 )
 
-// Fault is damaged data in Redis that the scripts of a queue found, such as a key of another
-// type or a field that is not a number.
+// Fault is damaged data in Redis that the scripts of a queue found, such as a key of
+// another type or a field that is not a number.
 type Fault struct {
-	// What names it, such as "job 0198…" or "lane acme"; "script" if a script could not run at
-	// all.
+	// What names it, such as "job 0198…" or "lane acme"; "script" if a script could not
+	// run at all.
 	What   string
 	Reason string
 	At     time.Time // when it was first seen, by the clock of Redis; zero: not known
@@ -27,8 +27,8 @@ type Fault struct {
 // MaxFaultText is the maximum length of the texts of a fault.
 const MaxFaultText = 400
 
-// ReadFaults returns the faults of a queue, by time: at most 100, and none if no fault was
-// reported for an hour.
+// ReadFaults returns the faults of a queue, by time: at most 100, and none if no fault
+// was reported for an hour.
 func ReadFaults(ctx context.Context, client redis.UniversalClient, queue string) ([]Fault, error) {
 	name := Key(queue, "faults")
 	reports, err := client.HGetAll(ctx, name).Result()

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// FoldReason replaces numbers and ids in a reason by #, so that reasons that differ only in
-// these become equal. A word of eight or more characters with a digit is an id. message.lua
-// does the same.
+// FoldReason replaces numbers and ids in a reason by #, so that reasons that differ only
+// in these become equal. A word of eight or more characters with a digit is an id.
+// message.lua does the same.
 func FoldReason(reason string) string {
 	return reasonWord.ReplaceAllStringFunc(reason, func(word string) string {
 		const minID = 8

@@ -1,12 +1,13 @@
 -- formats.lua: the texts inside Redis values. Each has one encoder and one decoder here.
 --
--- A library behind asynq.lua. docs/redis.md describes each format, and names its reader in
--- Go. NAME_write returns a text, and NAME_read reads it. The comment of each says what
--- NAME_read does with a text that it does not understand. The lines of a job's log and the
--- entries of events are in record.lua, buckets in limits.lua, asynq's messages in message.lua.
+-- A library behind asynq.lua. docs/redis.md describes each format, and names its reader
+-- in Go. NAME_write returns a text, and NAME_read reads it. The comment of each says what
+-- NAME_read does with a text that it does not understand. The lines of a job's log and
+-- the entries of events are in record.lua, buckets in limits.lua, asynq's messages in
+-- message.lua.
 
--- escape is throttle.Escape. plain makes a name safe that may be escaped already: a group of
--- asynq's own client can have any name.
+-- escape is throttle.Escape. plain makes a name safe that may be escaped already: a group
+-- of asynq's own client can have any name.
 local function escape(text)
   return (string.gsub(text, '[^a-zA-Z0-9._~@-]', function(c) return string.format('%%%02X', string.byte(c)) end))
 end
@@ -16,8 +17,8 @@ local function plain(text)
   return (string.gsub(text, '[^a-zA-Z0-9._~@%%-]', escape))
 end
 
--- A position is a score in a lane, band * BAND + µs. The band is 0 for high, 1 for normal, 2
--- for low priority; within a band it is first in, first out.
+-- A position is a score in a lane, band * BAND + µs. The band is 0 for high, 1 for
+-- normal, 2 for low priority; within a band it is first in, first out.
 local BAND = 2 ^ 51 -- µs until 2041, and three bands stay below 2^53
 local function band_of(position) return math.floor(position / BAND) end
 
@@ -36,8 +37,8 @@ local function lane_of(names, tenant, attributes)
   return lane
 end
 
--- lane_values returns the tenant and the attributes in a lane's name, each safe to be part
--- of a key.
+-- lane_values returns the tenant and the attributes in a lane's name, each safe to be
+-- part of a key.
 local function lane_values(lane)
   local values = {}
   for name, value in string.gmatch(lane, ';([^=;]+)=([^;]*)') do values[name] = plain(value) end
@@ -47,8 +48,8 @@ end
 
 local function tenant_of(lane) return plain(string.match(lane, '^[^;]*')) end
 
--- endpoint_of returns the receiver whose jobs a lane holds, and kind_of their kind; nil if
--- the lane's name has none.
+-- endpoint_of returns the receiver whose jobs a lane holds, and kind_of their kind; nil
+-- if the lane's name has none.
 local function endpoint_of(lane)
   local endpoint = string.match(lane, ';endpoint=([^;]*)')
   if endpoint then endpoint = plain(endpoint) end
@@ -90,9 +91,9 @@ local function released_read(text)
   return tonumber(at), limit
 end
 
--- hg_first is "at_us OWNER": when the first run began whose call may have been made, and the
--- owner of that run. first_read returns the moment, 0 for nil, and nil if the text has
--- another form.
+-- hg_first is "at_us OWNER": when the first run began whose call may have been made, and
+-- the owner of that run. first_read returns the moment, 0 for nil, and nil if the text
+-- has another form.
 local function first_write(at, owner) return int(at) .. ' ' .. owner end
 
 local function first_read(text)
@@ -100,9 +101,9 @@ local function first_read(text)
   return tonumber(string.match(text, '^%d+'))
 end
 
--- hg_lost is "OWNER=n OWNER=n ...": the runs that recovery took from their workers, oldest
--- first. n is '1' if the run counted as a crash, '2' if other calls ran beside it, and '0' if
--- it was not counted. lost_read returns a list of {owner, n}.
+-- hg_lost is "OWNER=n OWNER=n ...": the runs that recovery took from their workers,
+-- oldest first. n is '1' if the run counted as a crash, '2' if other calls ran beside it,
+-- and '0' if it was not counted. lost_read returns a list of {owner, n}.
 local MAX_LOST = 8
 local function lost_read(text)
   local runs = {}
@@ -116,14 +117,14 @@ local function lost_write(runs)
   return table.concat(words, ' ')
 end
 
--- hg_permits is "KEY KEY ...": the keys of the concurrency limits of which the job holds a
--- permit. permits_read iterates over them.
+-- hg_permits is "KEY KEY ...": the keys of the concurrency limits of which the job holds
+-- a permit. permits_read iterates over them.
 local function permits_write(keys) return table.concat(keys, ' ') end
 
 local function permits_read(text) return string.gmatch(text or '', '%S+') end
 
--- hg_marks is "limit=mark;...": the slots of metered limits whose costs are corrected after
--- the call. marks_read returns the marks by limit.
+-- hg_marks is "limit=mark;...": the slots of metered limits whose costs are corrected
+-- after the call. marks_read returns the marks by limit.
 local function marks_add(text, limit, mark) return text .. limit .. '=' .. int(mark) .. ';' end
 
 local function marks_read(text)
@@ -132,9 +133,9 @@ local function marks_read(text)
   return marks
 end
 
--- hg_cost is a number, and hg_costs "unit=n;...", as Go writes them: how many permits a job
--- takes of limits without a unit, and of limits of other units. costs_read returns them by
--- unit, and raises if one is not a number.
+-- hg_cost is a number, and hg_costs "unit=n;...", as Go writes them: how many permits a
+-- job takes of limits without a unit, and of limits of other units. costs_read returns
+-- them by unit, and raises if one is not a number.
 local ONE = {[''] = 1}
 local function cost_read(text)
   local n = string.find(text, '^%d+$') and tonumber(text)
@@ -152,9 +153,9 @@ local function costs_read(cost, more)
   return costs
 end
 
--- A run is "outcome answer attempt called_us took_us again_us kept reason": what happened in
--- a run of a job, as settle.lua receives it and events keep it. run_read returns nil if the
--- text has another form. run_kept reports whether the job's log keeps the run.
+-- A run is "outcome answer attempt called_us took_us again_us kept reason": what happened
+-- in a run of a job, as settle.lua receives it and events keep it. run_read returns nil
+-- if the text has another form. run_kept reports whether the job's log keeps the run.
 local function run_write(run)
   return table.concat({
     run.outcome, run.answer or '', run.attempt, int(run.called or 0), int(run.took or 0), int(run.again or 0), run.kept and 1 or 0, run.reason or '',
@@ -182,15 +183,15 @@ local function adapt_read(text)
   return tonumber(parts), tonumber(since)
 end
 
--- pauses holds "until_us by reason" for each paused scope. pause_ends_at returns when a pause
--- or a hold ends, and 0 if the text has another form.
+-- pauses holds "until_us by reason" for each paused scope. pause_ends_at returns when a
+-- pause or a hold ends, and 0 if the text has another form.
 local function pause_write(ends, by, reason) return int(ends) .. ' ' .. by .. ' ' .. reason end
 
 local function pause_ends_at(text) return tonumber(string.match(text or '', '^%d+') or 0) end
 
--- A hold is a pause after a failure of an account or a receiver. Its text is
--- "until_us tried length_us since_us probe reason". When it ends, one job goes, the probe, and
--- the end moves by the time that its call may take. hold_read returns nil if the text has
+-- A hold is a pause after a failure of an account or a receiver. Its text is "until_us
+-- tried length_us since_us probe reason". When it ends, one job goes, the probe, and the
+-- end moves by the time that its call may take. hold_read returns nil if the text has
 -- another form.
 local function hold_write(hold)
   return table.concat({int(hold.ends), 'tried', int(hold.length), int(hold.since), hold.probe, hold.reason}, ' ')
@@ -202,9 +203,10 @@ local function hold_read(text)
   return {ends = tonumber(ends), length = tonumber(length), since = tonumber(since), probe = probe, reason = reason}
 end
 
--- The scope of a pause is '*' for the queue, TENANT, or "k:KIND". That of a hold is "a:KIND"
--- for the account of a kind, "a:KIND;TENANT" for a tenant's own account, "e:TENANT;ENDPOINT"
--- for one receiver of a tenant, and "h:ENDPOINT" for a receiver of all tenants.
+-- The scope of a pause is '*' for the queue, TENANT, or "k:KIND". That of a hold is
+-- "a:KIND" for the account of a kind, "a:KIND;TENANT" for a tenant's own account,
+-- "e:TENANT;ENDPOINT" for one receiver of a tenant, and "h:ENDPOINT" for a receiver of
+-- all tenants.
 local function kind_scope(kind) return 'k:' .. kind end
 
 local function account_scope(kind, tenant) return 'a:' .. kind .. (tenant and ';' .. tenant or '') end
@@ -213,8 +215,8 @@ local function endpoint_scope(tenant, endpoint) return 'e:' .. tenant .. ';' .. 
 
 local function host_scope(endpoint) return 'h:' .. endpoint end
 
--- scope_kind returns the kind of a "k:KIND", and scope_endpoint the receiver of a hold; nil
--- for other scopes. scope_is_shared reports whether a hold concerns all tenants.
+-- scope_kind returns the kind of a "k:KIND", and scope_endpoint the receiver of a hold;
+-- nil for other scopes. scope_is_shared reports whether a hold concerns all tenants.
 local function scope_kind(scope) return string.match(scope, '^k:(.*)$') end
 
 local function scope_endpoint(scope) return string.match(scope, '^e:[^;]*;(.*)$') or string.match(scope, '^h:(.*)$') end
@@ -222,9 +224,9 @@ local function scope_endpoint(scope) return string.match(scope, '^e:[^;]*;(.*)$'
 local function scope_is_shared(scope) return string.find(scope, '^h:') ~= nil or string.find(scope, '^a:[^;]*$') ~= nil end
 
 -- answers:<line> is "number ANSWERS": the answers to the latest call of a line, as JSON.
--- answers_read returns the answers to the call with this number, nil if there are none. It
--- raises for a higher number: the next call of a line is sent only after the answer to this
--- one.
+-- answers_read returns the answers to the call with this number, nil if there are none.
+-- It raises for a higher number: the next call of a line is sent only after the answer to
+-- this one.
 local function answers_write(number, answers) return number .. ' ' .. answers end
 
 local function answers_read(text, number)
@@ -260,8 +262,8 @@ local function parts_write(parts)
   return table.concat(words, ' ')
 end
 
--- score_read returns 0 if the text is not a number in the range of ±2^63. Redis would refuse
--- such a score in the middle of the last step.
+-- score_read returns 0 if the text is not a number in the range of ±2^63. Redis would
+-- refuse such a score in the middle of the last step.
 local function score_read(text)
   local n = tonumber(text or 0)
   return n and n > -2 ^ 63 and n < 2 ^ 63 and n or 0

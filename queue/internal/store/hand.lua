@@ -1,11 +1,11 @@
 -- hand.lua: hand jobs over to the worker that asks.
 --
--- A library behind lanes.lua, for dispatch.lua. A job that is handed over is active, has a
--- lease, and carries the mark of its run: only its owner may settle it. The reply contains
--- everything that the worker needs to know of the job.
+-- A library behind lanes.lua, for dispatch.lua. A job that is handed over is active, has
+-- a lease, and carries the mark of its run: only its owner may settle it. The reply
+-- contains everything that the worker needs to know of the job.
 --
--- A reply may be lost. The ids of the jobs handed over last are kept for a minute, and the
--- jobs are handed over again if the worker says that it got no reply.
+-- A reply may be lost. The ids of the jobs handed over last are kept for a minute, and
+-- the jobs are handed over again if the worker says that it got no reply.
 --
 --   handed:<worker>   JSON list of what it was last handed: the number of its first run, and
 --                     the ids
@@ -14,7 +14,8 @@ local HANDED_KEY = headgate .. 'handed:' .. HAND_WORKER
 local handed, handed_bytes = {}, 0
 local MAX_BYTES = 2097152 -- of messages, in a reply
 
--- hand_look reads a task, and returns nil if it is gone. It raises if the task is damaged.
+-- hand_look reads a task, and returns nil if it is gone. It raises if the task is
+-- damaged.
 local function hand_look(id)
   local key = task_key(id)
   local t = read('HMGET', key, 'state', 'group', 'hg_slot', 'hg_done', 'hg_cost', 'hg_costs', 'hg_deadline',
@@ -48,9 +49,9 @@ local function hand_answer(job)
   return job.e > 0 and 'go' or 'slot'
 end
 
--- hand gives a job to the worker, with the slot e to c. fields are the other changes of the
--- task, from the third word on: the list becomes the command. Nothing after it may raise, or
--- the worker would get a job whose task was not written.
+-- hand gives a job to the worker, with the slot e to c. fields are the other changes of
+-- the task, from the third word on: the list becomes the command. Nothing after it may
+-- raise, or the worker would get a job whose task was not written.
 local function hand(job, answer, e, c, probe, now, fields)
   local owner = owner_write(HAND_WORKER, HAND_RUN + #handed)
   local n = #fields
@@ -64,8 +65,8 @@ local function hand(job, answer, e, c, probe, now, fields)
   handed_bytes = handed_bytes + #job.msg
 end
 
--- hand_lost hands over again the jobs whose reply the worker did not get, if they are of the
--- runs from `first` on.
+-- hand_lost hands over again the jobs whose reply the worker did not get, if they are of
+-- the runs from `first` on.
 local function hand_lost(first, now)
   local run, ids
   attempt(HANDED_KEY, function() run, ids = handed_read(read('GET', HANDED_KEY)) end)

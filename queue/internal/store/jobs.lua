@@ -95,7 +95,8 @@ local function visit(id, us)
 end
 
 if state == 'pending' or state == 'active' then
-  -- asynq adds on the left: jobs that come meanwhile make some appear twice, but none is missed.
+  -- asynq adds on the left: jobs that come meanwhile make some appear twice, but none is
+  -- missed.
   local first = at or 0
   local ids = read('LRANGE', asynq .. state, int(first), int(first + most - 1))
   for _, id in ipairs(ids) do

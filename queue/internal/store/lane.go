@@ -15,7 +15,8 @@ type Lane struct {
 	Attributes         [][2]string
 }
 
-// Value returns the lane's value of an attribute that limits have in `per`; "" if it has none.
+// Value returns the lane's value of an attribute that limits have in `per`; "" if it has
+// none.
 func (l *Lane) Value(name string) string {
 	if name == "tenant" {
 		return l.Tenant
@@ -63,8 +64,8 @@ func BucketKey(queue string, limit limits.Limit, l *Lane) string {
 	return string(name)
 }
 
-// plain escapes a name that may be escaped already, as in formats.lua: a group of asynq's own
-// client can have any name.
+// plain escapes a name that may be escaped already, as in formats.lua: a group of asynq's
+// own client can have any name.
 func plain(name string) string {
 	if !strings.ContainsFunc(name, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && !strings.ContainsRune("ABCDEFGHIJKLMNOPQRSTUVWXYZ._~@-%", c)
@@ -78,5 +79,6 @@ func plain(name string) string {
 	return strings.Join(parts, "%")
 }
 
-// BandScores is the distance between a lane's scores of one priority and those of the next.
+// BandScores is the distance between a lane's scores of one priority and those of the
+// next.
 const BandScores = 1 << 51

@@ -39,13 +39,13 @@
 --   answers:<line>   "number answers" of the latest call of enqueue.lua in a line, in case
 --               the call is repeated
 --
--- A lane that holds jobs is in waiting, in ready, in unserved, or in a blocked set. Its name
--- is TENANT;attr=VALUE;... with escaped values, the kind among them, and contains everything
--- that selects its limits. Names of Headgate's own begin with '*', which no escaped name
--- contains.
+-- A lane that holds jobs is in waiting, in ready, in unserved, or in a blocked set. Its
+-- name is TENANT;attr=VALUE;... with escaped values, the kind among them, and contains
+-- everything that selects its limits. Names of Headgate's own begin with '*', which no
+-- escaped name contains.
 --
--- A lane's scores are band * BAND + µs: 0 high, 1 normal, 2 low, and within a band first in,
--- first out.
+-- A lane's scores are band * BAND + µs: 0 high, 1 normal, 2 low, and within a band first
+-- in, first out.
 local headgate = 'headgate:{' .. ARGV[1] .. '}:'
 local PERMITS = headgate .. 'permits:'
 
@@ -53,9 +53,9 @@ local KEY_MS = 30 * 86400000
 
 local ATTRIBUTES = {'endpoint', 'kind'} -- of a queue without limits
 
--- plain_attributes returns config().attributes of a queue without caps, from the text of its
--- limits, in which caps would come after them. This is faster than decoding the limits. It
--- returns nil if the text has another form.
+-- plain_attributes returns config().attributes of a queue without caps, from the text of
+-- its limits, in which caps would come after them. This is faster than decoding the
+-- limits. It returns nil if the text has another form.
 local function plain_attributes(text)
   if not text then return ATTRIBUTES end
   local list = type(text) == 'string' and string.match(text, '^{"attributes":%[([%w_",]+)%],"limits":')
@@ -76,8 +76,8 @@ end
 
 -- set_calendars takes what the caller computed from time zones: the windows of calendar
 -- limits, and under "w:TEXT" the openings of send windows. All published ones must be
--- there before anything is written; if the caller does not know the newest limits, it reads
--- them again.
+-- there before anything is written; if the caller does not know the newest limits, it
+-- reads them again.
 local calendars = {}
 local function set_calendars(text)
   if text ~= '' then calendars = cjson.decode(text) end
@@ -95,9 +95,9 @@ local ANSWERS_MS = '60000' -- how long the answers to a call of enqueue.lua are 
 
 local function answers_key(line) return headgate .. 'answers:' .. line end
 
--- share_of returns how many permits a job with these costs takes of an entry; 0: the limit
--- does not apply to it. If the limit was lowered after the job came, and never holds that
--- many, the job takes all that it holds.
+-- share_of returns how many permits a job with these costs takes of an entry; 0: the
+-- limit does not apply to it. If the limit was lowered after the job came, and never
+-- holds that many, the job takes all that it holds.
 local function share_of(entry, costs)
   local n = costs[entry.unit] or 0
   if entry.spec.b > 0 and n > entry.spec.b then return entry.spec.b end
@@ -153,8 +153,8 @@ local function bucket(entry, now)
   return known
 end
 
--- A 429 lowers an adaptive limit to half of what it was. The limit recovers by a sixteenth
--- every five seconds, counted in 64ths.
+-- A 429 lowers an adaptive limit to half of what it was. The limit recovers by a
+-- sixteenth every five seconds, counted in 64ths.
 local PARTS, STEP, STEP_US = 64, 4, 5000000
 -- parts_now returns how many parts of a limit are left, and when it is whole again.
 local function parts_now(key, now)
@@ -197,8 +197,8 @@ local function window_entry(text)
   return {name = 'send window', openings = openings, unit = ''}
 end
 
--- open_at returns the first moment >= t in an opening. After the last opening it returns t:
--- that is days away, and is computed again by then.
+-- open_at returns the first moment >= t in an opening. After the last opening it returns
+-- t: that is days away, and is computed again by then.
 local function open_at(openings, t)
   for i = 1, #openings, 2 do
     if t < openings[i + 1] then return math.max(t, openings[i]) end
@@ -260,8 +260,8 @@ local function lane_limits(lane, now)
   return known
 end
 
--- job_limits returns the limits of a job in a lane. If the lane's name has no kind (a group
--- of asynq's own client), the kind is the job's.
+-- job_limits returns the limits of a job in a lane. If the lane's name has no kind (a
+-- group of asynq's own client), the kind is the job's.
 local function job_limits(lane, msg, now)
   local limits = lane_limits(lane, now)
   if limits.kind then return limits end
@@ -314,8 +314,8 @@ local function wake(lane, now, at_once)
   plan('ZADD', headgate .. 'waiting', at_once and 'LT' or 'NX', int(now), lane)
 end
 
--- pick returns up to n lanes of a set that this script has not picked yet, and removes them
--- from the set.
+-- pick returns up to n lanes of a set that this script has not picked yet, and removes
+-- them from the set.
 local picked = {}
 local function pick(set, n)
   local gone = picked[set] or {n = 0}
@@ -332,8 +332,9 @@ local function pick(set, n)
   return found
 end
 
--- metered returns the key of the lanes that wait for an entry. Their moments were computed
--- from the content of the bucket, and may come sooner if calls give permits back.
+-- metered returns the key of the lanes that wait for an entry. Their moments were
+-- computed from the content of the bucket, and may come sooner if calls give permits
+-- back.
 local function metered(entry) return headgate .. 'metered:' .. string.sub(entry.key, #headgate + 3) end
 
 -- give_back gives n permits of a slot back, unless later slots depend on them.
@@ -355,8 +356,8 @@ local function refund_all(list, now, slot, costs, marks)
   end
 end
 
--- correct_all gives back or charges the difference between what a call was given and what it
--- used, for the metered limits that actual names.
+-- correct_all gives back or charges the difference between what a call was given and what
+-- it used, for the metered limits that actual names.
 local function correct_all(list, now, slot, costs, actual, marks)
   marks = marks_read(marks)
   for _, entry in ipairs(list) do
@@ -369,8 +370,8 @@ local function correct_all(list, now, slot, costs, actual, marks)
   end
 end
 
--- pause_all stops the buckets of a list; of two pauses the longer one holds. After the pause
--- they begin with one permit, not with a burst.
+-- pause_all stops the buckets of a list; of two pauses the longer one holds. After the
+-- pause they begin with one permit, not with a burst.
 local function pause_all(list, now, ends, reason)
   for _, entry in ipairs(list) do
     if entry.spec then
@@ -391,8 +392,8 @@ local function blocked_by(limits, now)
   end
 end
 
--- take_permits takes a permit of each concurrency limit. It returns the keys of the permits,
--- for the task to carry.
+-- take_permits takes a permit of each concurrency limit. It returns the keys of the
+-- permits, for the task to carry.
 local function take_permits(limits, id, now)
   local keys = {}
   for i, entry in ipairs(limits.permits) do
@@ -439,9 +440,9 @@ end
 
 local planned_pauses = {} -- pauses that this script changes: their texts, or false if ended
 
--- paused_until returns when the last of the pauses that hold a job ends; 0: no pause holds
--- it. It also returns the holds that wait for a probe, and those whose probe the job is (if
--- id is given), as lists of {scope, hold}; nil for none.
+-- paused_until returns when the last of the pauses that hold a job ends; 0: no pause
+-- holds it. It also returns the holds that wait for a probe, and those whose probe the
+-- job is (if id is given), as lists of {scope, hold}; nil for none.
 local function paused_until(tenant, kind, endpoint, id)
   local latest, due, tries = 0, nil, nil
   local scopes = scopes_of(tenant, kind, endpoint)
@@ -462,11 +463,11 @@ local function paused_until(tenant, kind, endpoint, id)
   return latest, due, tries
 end
 
--- slot_ask computes what holds a job back: when the last of its pauses ends, and which holds
--- it would probe or is probing (job.paused, job.due, job.tries; only if pausing), the
--- concurrency limit without a permit for it (job.blocked), and when the limits of the list
--- admit it and which one determines that (job.own, job.binding). job.permits is nil unless
--- the job holds its permits already.
+-- slot_ask computes what holds a job back: when the last of its pauses ends, and which
+-- holds it would probe or is probing (job.paused, job.due, job.tries; only if pausing),
+-- the concurrency limit without a permit for it (job.blocked), and when the limits of the
+-- list admit it and which one determines that (job.own, job.binding). job.permits is nil
+-- unless the job holds its permits already.
 local function slot_ask(job, limits, list, pausing, now)
   job.limits, job.paused, job.due, job.tries, job.blocked = limits, 0, nil, nil, nil
   if pausing then job.paused, job.due, job.tries = paused_until(limits.tenant, limits.kind, limits.endpoint, job.asks) end
@@ -474,10 +475,10 @@ local function slot_ask(job, limits, list, pausing, now)
   job.own, job.binding = earliest_all(list, now, math.max(now, job.paused), job.costs)
 end
 
--- slot_take takes what a job needs for a slot at t, when all its limits admit it: its costs
--- from all limits, and a permit of each concurrency limit. The slot ends at t or `latest`,
--- whichever is later, or never if no limit applies to the job. It returns the end, 0 for
--- none, and the marks.
+-- slot_take takes what a job needs for a slot at t, when all its limits admit it: its
+-- costs from all limits, and a permit of each concurrency limit. The slot ends at t or
+-- `latest`, whichever is later, or never if no limit applies to the job. It returns the
+-- end, 0 for none, and the marks.
 local function slot_take(job, t, latest, now)
   local limits, c, marks = job.limits, 0, ''
   if limits.all[1] then
@@ -497,7 +498,8 @@ local function slot_fields(fields, job, e, c, marks)
   return fields
 end
 
--- note_pause gives a number to a change of a scope's pause, and keeps it until keep_until.
+-- note_pause gives a number to a change of a scope's pause, and keeps it until
+-- keep_until.
 local pause_number
 local function note_pause(scope, keep_until)
   if not pause_number then
@@ -535,7 +537,8 @@ local function pause_end(scope)
   note_pause(scope, clock() + RESUME_KEPT_US)
 end
 
--- pause stops a scope, and returns the pause in force: of two pauses the one that ends later.
+-- pause stops a scope, and returns the pause in force: of two pauses the one that ends
+-- later.
 local function pause(scope, ends, by, reason)
   local known = pause_text(scope)
   if known and pause_ends_at(known) >= ends then return known end
@@ -588,8 +591,8 @@ end
 
 local function unique_key(unique) return headgate .. 'unique:' .. unique end
 
--- free_key releases a key that a job holds until it ends. unique is false or nil if it holds
--- none.
+-- free_key releases a key that a job holds until it ends. unique is false or nil if it
+-- holds none.
 local function free_key(id, unique)
   if unique and read('GET', unique_key(unique)) == id then plan('DEL', unique_key(unique)) end
 end
@@ -638,8 +641,8 @@ local function lane_open(lane, id, position)
   if endpoint_of(lane) then plan('SADD', headgate .. 'endpoints:' .. tenant_of(lane), lane) end
 end
 
--- lane_close removes an empty lane from all sets. A lane left in a blocked set would be woken
--- in place of another.
+-- lane_close removes an empty lane from all sets. A lane left in a blocked set would be
+-- woken in place of another.
 local function lane_close(lane, now)
   if lane_length(lane) + (left[lane] or 0) > 0 then return end
   lane_forget(lane)

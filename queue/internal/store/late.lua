@@ -1,6 +1,6 @@
--- late.lua: the end of a run whose job was taken from its worker, which did not answer but
--- is alive. The run was not a crash. If its call succeeded, the job is done and is not
--- called again, even if another worker has it now.
+-- late.lua: the end of a run whose job was taken from its worker, which did not answer
+-- but is alive. The run was not a crash. If its call succeeded, the job is done and is
+-- not called again, even if another worker has it now.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
@@ -42,7 +42,8 @@ local understood = attempt('job ' .. id, function()
         plan('ZREM', set, id)
       end
     end
-    -- The permits that it was released with are free, unless another run has begun with them.
+    -- The permits that it was released with are free, unless another run has begun with
+    -- them.
     if task[1] ~= 'active' or not task[8] then free_permits(id, task[7], now) end
     free_key(id, task[6])
     count(headgate .. 'done', tenant, 1)

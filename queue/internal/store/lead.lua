@@ -1,15 +1,15 @@
 -- lead.lua: which worker dispatches while there is little to do.
 --
--- A library behind hand.lua, for dispatch.lua. Of the workers that handle the same kinds, one
--- leads, and the others stand by until its lead would end (lead.go). A leader with more jobs
--- than it should have alone makes all of them dispatch for a while.
+-- A library behind hand.lua, for dispatch.lua. Of the workers that handle the same kinds,
+-- one leads, and the others stand by until its lead would end (lead.go). A leader with
+-- more jobs than it should have alone makes all of them dispatch for a while.
 --
 --   lead:<kinds>  the worker that leads, or '*': all dispatch. It expires.
 local LEAD, LEAD_MS = headgate .. 'lead:' .. ARGV[7], tonumber(ARGV[13])
 local ALL_MS = 2 * LEAD_MS
 
--- lead returns for how long another worker leads, in ms; 0: the caller is to dispatch. busy:
--- the caller has too many jobs to lead.
+-- lead returns for how long another worker leads, in ms; 0: the caller is to dispatch.
+-- busy: the caller has too many jobs to lead.
 local function lead(busy)
   local leader, left
   attempt(LEAD, function() leader = read('GET', LEAD) end)

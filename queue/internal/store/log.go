@@ -9,7 +9,8 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// ReadLog reads hg_log (record.lua), the oldest event first. It skips lines that it cannot read.
+// ReadLog reads hg_log (record.lua), the oldest event first. It skips lines that it
+// cannot read.
 func ReadLog(text string) []lifecycle.Event {
 	var events []lifecycle.Event
 	for line := range strings.Lines(text) {

@@ -3,8 +3,8 @@
 -- KEYS[1]   headgate:periodic:fired, a hash: id -> "F" or "F T queue": F was the last tick
 --           that was fired, and T goes to the queue; '' -> the second until which everything
 --           was fired
--- A value of another type is replaced. No tick goes twice because of that: each queue knows
--- which ticks were fired into it.
+-- A value of another type is replaced. No tick goes twice because of that: each queue
+-- knows which ticks were fired into it.
 local function field(id)
   local text = redis.pcall('HGET', KEYS[1], id)
   if type(text) == 'table' then

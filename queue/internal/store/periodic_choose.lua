@@ -13,8 +13,8 @@ for i = 1, #ARGV, 3 do
   if last >= tick then
     answer = {'', last}
   elseif chosen > tick then
-    -- A worker that chose a later tick has finished this one. The later tick may still have to
-    -- be fired.
+    -- A worker that chose a later tick has finished this one. The later tick may still
+    -- have to be fired.
     answer = {'', chosen - 1}
   elseif chosen == tick then
     answer = {where, 0}

@@ -13,9 +13,9 @@
 --
 -- headgate:{queue}:periodic, a sorted set, has the last tick of each entry that was fired
 -- into this queue. It is written together with the job, so it contains a tick if and only
--- if the tick's job was enqueued, whatever happens to the job or the worker. No tick is fired
--- more than a day late, so older ones are deleted: a process that was paused for longer is
--- refused because of the time alone.
+-- if the tick's job was enqueued, whatever happens to the job or the worker. No tick is
+-- fired more than a day late, so older ones are deleted: a process that was paused for
+-- longer is refused because of the time alone.
 local given, n = ARGV, tonumber(ARGV[2])
 local width = (#given - 2 - 2 * n) / n
 local fence = headgate .. 'periodic'

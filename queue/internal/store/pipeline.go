@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Execute sends a pipeline and returns the first error that is not [redis.Nil]. The pipeline's
-// own Exec returns the first error of any kind: that of a field that does not exist would hide
-// the error of a later command.
+// Execute sends a pipeline and returns the first error that is not [redis.Nil]. The
+// pipeline's own Exec returns the first error of any kind: that of a field that does not
+// exist would hide the error of a later command.
 func Execute(ctx context.Context, pipe redis.Pipeliner) error {
 	commands, err := pipe.Exec(ctx)
 	if !errors.Is(err, redis.Nil) {

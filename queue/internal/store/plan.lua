@@ -24,12 +24,12 @@
 --   report(what, fault)        reports a fault
 --   finish(main)               runs a script: main decides, then the plans are performed
 --
--- Faults are in the hash headgate:{queue}:faults, `what` -> "at_us text", until an hour after
--- the latest one was seen.
+-- Faults are in the hash headgate:{queue}:faults, `what` -> "at_us text", until an hour
+-- after the latest one was seen.
 local MAX_FAULTS, MAX_FAULT, FAULTS_MS = 100, 300, 3600000
 
--- type_of returns the type of the keys of a command, by its name; nil if it takes any type.
--- It is not a table, because Redis would create that at every call of a script.
+-- type_of returns the type of the keys of a command, by its name; nil if it takes any
+-- type. It is not a table, because Redis would create that at every call of a script.
 local H, Z, L, R, S, G, X = 72, 90, 76, 82, 83, 71, 88
 local function type_of(command)
   local first = string.byte(command)
@@ -80,8 +80,8 @@ end
 -- If a plan is dropped, what the script remembers of it has to be undone.
 local function undo(fn) plans[#plans].undo = fn end
 
--- A counter must not fail a script: if the field is not a number, or the key not a hash, that
--- is reported. With drop, a field that falls to 0 or below is deleted.
+-- A counter must not fail a script: if the field is not a number, or the key not a hash,
+-- that is reported. With drop, a field that falls to 0 or below is deleted.
 local function count(key, field, n, drop)
   plans[#plans + 1] = {'count', key, field, n, drop}
 end
@@ -92,7 +92,8 @@ local function tally(key, n, ends) plans[#plans + 1] = {'tally', key, n, ends} e
 
 local function try(...) plans[#plans + 1] = {'try', ...} end
 
--- The words after id are for on_drop: they describe what the script remembers of the plan.
+-- The words after id are for on_drop: they describe what the script remembers of the
+-- plan.
 local function gather(command, key, id, ...)
   if command ~= 'XADD' and types[key] ~= type_of(command) then
     plan(command, key, id) -- checks the key's type
@@ -118,8 +119,8 @@ local function fault_text(err)
   return type(err) == 'table' and (err.err or err[1]) or tostring(err)
 end
 
--- stale reports whether the caller has to read the limits again and repeat the call; nothing
--- is damaged.
+-- stale reports whether the caller has to read the limits again and repeat the call;
+-- nothing is damaged.
 local function stale(text) return string.sub(text, 1, 6) == 'STALE ' end
 
 -- give_up drops the plans since `known` about something damaged, and reports it.
@@ -141,7 +142,8 @@ local function attempt(what, decide)
   return ok
 end
 
--- attempt_job is attempt for one of many jobs. It also returns what decide(id, ...) returns.
+-- attempt_job is attempt for one of many jobs. It also returns what decide(id, ...)
+-- returns.
 local function attempt_job(id, decide, ...)
   local known = #plans
   local ok, answer = pcall(decide, id, ...)
@@ -185,8 +187,8 @@ local function append_entries(words)
 end
 
 -- announces is the channel on which the script's work is announced, nil for none, and
--- announcement is the message; see announce.go. If publishing is not allowed, workers find
--- the work by themselves.
+-- announcement is the message; see announce.go. If publishing is not allowed, workers
+-- find the work by themselves.
 local announces, announcement = nil, ''
 
 local function perform()
@@ -259,8 +261,8 @@ local function perform()
 end
 
 -- without_queue is what a script that runs again and again returns if a key of the whole
--- queue is damaged. It has decided nothing then, and the damage is among the faults. Raising
--- would make an error of every run.
+-- queue is damaged. It has decided nothing then, and the damage is among the faults.
+-- Raising would make an error of every run.
 local without_queue
 
 local function finish(main)

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// CheckQueue returns an error if a queue does not exist. Otherwise a typing error would make an
-// operator believe that there was nothing to do.
+// CheckQueue returns an error if a queue does not exist. Otherwise a typing error would
+// make an operator believe that there was nothing to do.
 func CheckQueue(ctx context.Context, client redis.UniversalClient, queue string) error {
 	names, err := Queues(ctx, client)
 	if err != nil {
@@ -39,9 +39,10 @@ func Queues(ctx context.Context, client redis.UniversalClient) ([]string, error)
 
 const MaxEventReason = 300
 
-// Horizon is how far ahead of now a slot may be given. Jobs that workers hold this long keep the
-// rate exact while dispatch runs. It is not longer because a slot that is missed can be moved
-// only if none was given after it, and at a few calls a second each slot counts.
+// Horizon is how far ahead of now a slot may be given. Jobs that workers hold this long
+// keep the rate exact while dispatch runs. It is not longer because a slot that is missed
+// can be moved only if none was given after it, and at a few calls a second each slot
+// counts.
 const Horizon = 150 * time.Millisecond
 
 // RoutesKey is the key of the hash that maps each kind to its queue.

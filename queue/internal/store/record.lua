@@ -40,8 +40,8 @@ local function log_line(at, what, attempt, limit, till, answer, detail)
   return (string.gsub(line, '\t+$', '')) .. '\n'
 end
 
--- log_add returns a log with more lines. A log that grows too long keeps its beginning and
--- its end; one line stands for those removed between them.
+-- log_add returns a log with more lines. A log that grows too long keeps its beginning
+-- and its end; one line stands for those removed between them.
 local DROPPED = '\tdropped\n'
 local function log_add(known, lines)
   known = known or ''
@@ -60,8 +60,8 @@ local function log_add(known, lines)
   return string.sub(text, 1, head) .. (string.match(kept, '^%d+') or '0') .. DROPPED .. kept
 end
 
--- log_begin returns the lines that come before a run's own: that the job came into its lane,
--- if the log is new, and that it was released.
+-- log_begin returns the lines that come before a run's own: that the job came into its
+-- lane, if the log is new, and that it was released.
 local function log_begin(known, released, position)
   local lines = ''
   if (known or '') == '' and position then lines = log_line(position % BAND, 'enqueued') end

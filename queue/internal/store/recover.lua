@@ -9,8 +9,8 @@
 -- Returns   how many jobs were taken. A job whose lease or owner has changed is left alone.
 -- Full memory: it fails before its first write, which is one that needs memory.
 --
--- hg_lost records a run that was not settled. If its worker comes back with the end of the
--- run, late.lua finds it there.
+-- hg_lost records a run that was not settled. If its worker comes back with the end of
+-- the run, late.lua finds it there.
 local now = clock()
 local taken = 0
 local pausing = read('EXISTS', headgate .. 'pauses') == 1
@@ -27,8 +27,8 @@ local function take(id, seen, owner, ended)
     local _, _, position = slot_read(task[3])
     local crashes, called, fields = tonumber(task[5] or 0), task[6], {}
     local function set(name, value) fields[#fields + 1], fields[#fields + 2] = name, value end
-    -- A job that was not admitted by a gate, or that was settled, cannot have crashed its worker.
-    -- suspects.go explains what follows from a crash.
+    -- A job that was not admitted by a gate, or that was settled, cannot have crashed its
+    -- worker. suspects.go explains what follows from a crash.
     if owner ~= '' and not task[4] then
       local counted = 0
       if ended == '1' and (crashes == 0 or called == 'alone' or (crashes == 1 and called)) then

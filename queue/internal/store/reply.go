@@ -5,9 +5,10 @@ import (
 	"strconv"
 )
 
-// Reply reads the values that a script returned, one after the other. After a value of the wrong
-// type, all further values are zero and [Reply.End] returns an error, so call it before the
-// values are used. The error names types but no values, which may be payloads.
+// Reply reads the values that a script returned, one after the other. After a value of
+// the wrong type, all further values are zero and [Reply.End] returns an error, so call
+// it before the values are used. The error names types but no values, which may be
+// payloads.
 type Reply struct {
 	left []any
 	at   int

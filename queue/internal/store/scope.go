@@ -5,16 +5,17 @@ import (
 	"strings"
 )
 
-// WholeQueue is the scope of a pause of all jobs. The other scopes of pauses are a tenant's
-// escaped name and a kind. Holds have scopes of their own: the account of a kind, a tenant's own
-// account, one tenant's endpoint, and an endpoint for all tenants. No escaped name looks like
-// another scope.
+// WholeQueue is the scope of a pause of all jobs. The other scopes of pauses are a
+// tenant's escaped name and a kind. Holds have scopes of their own: the account of a
+// kind, a tenant's own account, one tenant's endpoint, and an endpoint for all tenants.
+// No escaped name looks like another scope.
 const WholeQueue = "*"
 
 // KindScope returns the scope of a pause of all jobs of a kind.
 func KindScope(escapedKind string) string { return "k:" + escapedKind }
 
-// AccountScope returns the scope of a hold of the account that all tenants share for a kind.
+// AccountScope returns the scope of a hold of the account that all tenants share for a
+// kind.
 func AccountScope(escapedKind string) string { return "a:" + escapedKind }
 
 // OwnAccountScope returns the scope of a hold of one tenant's account for a kind.

@@ -1,6 +1,6 @@
-// Package store defines how Headgate stores a queue in Redis: the names of its keys, the text
-// formats of their values, and the Lua libraries that its scripts share. docs/redis.md describes
-// all of it.
+// Package store defines how Headgate stores a queue in Redis: the names of its keys, the
+// text formats of their values, and the Lua libraries that its scripts share.
+// docs/redis.md describes all of it.
 package store
 
 import (
@@ -9,15 +9,17 @@ import (
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 )
 
-// NewScript returns a script whose body reads, decides and plans writes, which are performed
-// when it returns (plan.lua). What the body uses of the libraries comes before it.
+// NewScript returns a script whose body reads, decides and plans writes, which are
+// performed when it returns (plan.lua). What the body uses of the libraries comes before
+// it.
 func NewScript(body string, libraries ...string) *redisscript.Script {
 	return limitlua.NewScript("return finish(function()\n"+body+"\nend)\n", append([]string{Lua("plan"), asynqwire.Lua, Lua("formats"), Lua("lanes")}, libraries...)...)
 }
 
-// Key returns the name of one of Headgate's keys for a queue; see lanes.lua for all of them.
+// Key returns the name of one of Headgate's keys for a queue; see lanes.lua for all of
+// them.
 func Key(queue, name string) string { return "headgate:{" + queue + "}:" + name }
 
-// ScriptKeys returns the KEYS of a script, which select the slot of a Cluster. The scripts build
-// the other keys of the same slot themselves, as those of asynq do.
+// ScriptKeys returns the KEYS of a script, which select the slot of a Cluster. The
+// scripts build the other keys of the same slot themselves, as those of asynq do.
 func ScriptKeys(queue string) []string { return []string{Key(queue, "waiting")} }

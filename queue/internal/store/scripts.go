@@ -35,7 +35,8 @@ var (
 	SweepScript    = NewScript(Lua("sweep"))
 )
 
-// The scripts of periodic jobs. They concern all queues together, except the one that enqueues.
+// The scripts of periodic jobs. They concern all queues together, except the one that
+// enqueues.
 var (
 	PeriodicSetScript    = limitlua.NewScript(Lua("periodic_set"))
 	PeriodicLookScript   = limitlua.NewScript(Lua("periodic_look"), Lua("periodic"))

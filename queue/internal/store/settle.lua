@@ -78,8 +78,8 @@ local function hold_scope(who, sign, lane, tenant, kind, length, reason, tries)
   return scope, host_scope(endpoint)
 end
 
--- tried ends the holds whose probe the job was, except those that it began again. It returns
--- which lanes are to be swept: 0 none, 4 those of its tenant, 8 all.
+-- tried ends the holds whose probe the job was, except those that it began again. It
+-- returns which lanes are to be swept: 0 none, 4 those of its tenant, 8 all.
 local function tried(tries, came, scope, host)
   local ask = 0
   for _, entry in ipairs(tries) do
@@ -108,14 +108,14 @@ local function hold_back(lane, tenant, length, who, sign, reason)
       if (who == 'endpoint' and entry.endpoints) or (who ~= 'endpoint' and entry.tenants) then list[#list + 1] = entry end
     end
   end
-  -- Buckets stop a little longer, so that the first calls are in workers' hands when they may
-  -- go, and none catches up with the one before it.
+  -- Buckets stop a little longer, so that the first calls are in workers' hands when they
+  -- may go, and none catches up with the one before it.
   pause_all(list, now, now + length + tonumber(ARGV[3]), reason)
   if sign == '' then pause(who == 'account' and '*' or tenant, now + length, 'provider', reason) end
 end
 
--- pauses_of begins and ends pauses as the end of a job requires, and returns which lanes are
--- to be swept.
+-- pauses_of begins and ends pauses as the end of a job requires, and returns which lanes
+-- are to be swept.
 local function pauses_of(lane, tenant, kind, id, length, why, wanted)
   local came, rest = string.match(why, '^%?(%a+) (.*)$')
   local who, sign, reason = string.match(rest or why, '^(%a+)([=+!]?) (.*)$')
@@ -123,7 +123,8 @@ local function pauses_of(lane, tenant, kind, id, length, why, wanted)
   if came then tries = select(3, paused_until(tenant, kind, endpoint_of(lane), id)) end
   if length > 0 and who and wanted then
     if sign ~= '' then scope, host = hold_scope(who, sign, lane, tenant, kind, length, reason, tries) end
-    -- A provider that is down does not mean that calls are too fast: its limits stay as they are.
+    -- A provider that is down does not mean that calls are too fast: its limits stay as
+    -- they are.
     if sign == '' or (sign == '=' and who == 'endpoint') then hold_back(lane, tenant, length, who, sign, reason) end
   end
   if not tries then return 0 end
@@ -135,8 +136,8 @@ local function pauses_of(lane, tenant, kind, id, length, why, wanted)
   return ask
 end
 
--- log_run returns the log of a job with the run that ended. The reason is beside the answer
--- if a call was made, otherwise beside what follows.
+-- log_run returns the log of a job with the run that ended. The reason is beside the
+-- answer if a call was made, otherwise beside what follows.
 local function log_run(known, released, position, length, why, run)
   local lines, rest = log_begin(known, released, position), run.reason
   if run.answer ~= '' then
@@ -207,8 +208,8 @@ local function go(id, task, failed_now, to, msg, lane, c, position)
   if what == 'archived' or what == 'retry' then failures = failures + 1 end
 end
 
--- task_read reads the fields that every settlement needs, and task_read_rest those for all
--- but a plain success.
+-- task_read reads the fields that every settlement needs, and task_read_rest those for
+-- all but a plain success.
 local function task_read(key)
   local t = read('HMGET', key, 'state', 'hg_owner', 'hg_done', 'group', 'hg_permits', 'hg_slot', 'hg_unique', 'hg_next', 'hg_deadline', 'unique_key')
   return {
@@ -221,8 +222,8 @@ local function task_read_rest(key, task)
   task.released, task.log, task.first, task.cost, task.costs, task.marks, task.crashes, task.called = unpack(t, 1, 8)
 end
 
--- settle_one plans everything for one job. It returns 0 if the job does not belong to this
--- worker any more, and otherwise the answer of this script for the job.
+-- settle_one plans everything for one job. It returns 0 if the job does not belong to
+-- this worker any more, and otherwise the answer of this script for the job.
 local function settle_one(id, owner, tenant, kind, outcome, length, why, actual, text, record, to, msg)
   local key = task_key(id)
   local task = task_read(key)

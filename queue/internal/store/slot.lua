@@ -19,7 +19,8 @@ local id, owner, tenant, attributes, kind = unpack(ARGV, 5, 9)
 local near, latest, lease = now + tonumber(ARGV[2]), now + tonumber(ARGV[3]), tonumber(ARGV[12])
 local key = task_key(id)
 
--- held_by returns why a job goes back to its lane: the reason, the limit, and when it may go.
+-- held_by returns why a job goes back to its lane: the reason, the limit, and when it may
+-- go.
 local function held_by(job)
   if job.paused > near then return 'pause', '', int(job.own) end -- a pause from the provider stops buckets, too
   if job.blocked then return 'concurrency', job.blocked.name, '' end
@@ -27,13 +28,13 @@ local function held_by(job)
   return 'limit', job.binding.name, int(job.own)
 end
 
--- go plans a slot, and returns the reply; if the slot is too far ahead, it returns nil and
--- what held_by returns.
+-- go plans a slot, and returns the reply; if the slot is too far ahead, it returns nil
+-- and what held_by returns.
 local function go(job, lane)
   set_calendars(ARGV[4])
   local limits = lane_limits(kind_of(lane) and lane or lane_of_kind(lane, kind), now)
-  -- Its slot was missed. If no later slot was given, it moves to now, and only the time since
-  -- is lost.
+  -- Its slot was missed. If no later slot was given, it moves to now, and only the time
+  -- since is lost.
   if job.missed > 0 then refund_all(limits.all, now, job.missed, job.costs, job.marks) end
   slot_ask(job, limits, limits.all, true, now)
   if job.blocked or job.own > near then return nil, held_by(job) end
@@ -43,8 +44,8 @@ local function go(job, lane)
   return {'go', int(job.own), int(c), int(now), ((job.due or job.tries) and 2 or 0) + (job.permits ~= '' and 4 or 0)}
 end
 
--- park sends a job back to its lane. asynq's retry set is only the way: the group names the
--- lane.
+-- park sends a job back to its lane. asynq's retry set is only the way: the group names
+-- the lane.
 local function park(job, lane, why, limit, till)
   local log = log_add(job.log, log_begin(job.log, job.released, job.enqueued) .. log_line(now, 'parked', '', limit, till, '', why))
   plan('HSET', key, 'group', lane, 'hg_slot', slot_write(0, 0, job.position), 'hg_log', log, 'hg_released', '')
@@ -53,8 +54,8 @@ local function park(job, lane, why, limit, till)
   return {'park', 0, 0, int(now), why, limit}
 end
 
--- lane_for returns the lane of the job. A job of asynq's own client may be in a lane whose
--- name does not contain its receiver.
+-- lane_for returns the lane of the job. A job of asynq's own client may be in a lane
+-- whose name does not contain its receiver.
 local function lane_for(group)
   local lane = group ~= '' and group or nil
   if lane and (endpoint_of(lane) or not string.find(';' .. attributes, ';endpoint=', 1, true)) then return lane end

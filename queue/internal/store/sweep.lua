@@ -1,11 +1,11 @@
 -- sweep.lua: look at lanes again, a slice at a time.
 --
--- A lane waits for the moment that its limits named when they were last asked. That moment
--- is wrong after limits were changed, a pause was ended or the clock was set back; and other
--- producers add lanes that the dispatcher does not know. Each lane of the slice that is not
--- ready is asked again and put where it belongs. The sweep of a worker also corrects the
--- counts of waiting jobs and the permits of jobs that asynq's tools took away, and deletes
--- pauses that are over.
+-- A lane waits for the moment that its limits named when they were last asked. That
+-- moment is wrong after limits were changed, a pause was ended or the clock was set back;
+-- and other producers add lanes that the dispatcher does not know. Each lane of the slice
+-- that is not ready is asked again and put where it belongs. The sweep of a worker also
+-- corrects the counts of waiting jobs and the permits of jobs that asynq's tools took
+-- away, and deletes pauses that are over.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
@@ -24,7 +24,8 @@ local tenant_wanted, mends = ARGV[4], ARGV[5] == '1'
 local SOON_US = 1000000
 local moved = 0
 
--- ask returns when the first job of a lane may go, the limit that blocks it, and its limits.
+-- ask returns when the first job of a lane may go, the limit that blocks it, and its
+-- limits.
 local function ask(lane, id)
   local task = read('HMGET', task_key(id), 'hg_cost', 'hg_costs', 'hg_permits', 'msg')
   local job, limits = {costs = costs_read(task[1], task[2]), permits = task[3]}, job_limits(lane, task[4] or '', now)
@@ -63,9 +64,10 @@ local function mend(lane)
   end
 end
 
--- The count of a tenant is the sum of its lanes, if these differ only by kind and endpoint.
--- So all kinds have to be known, including the new ones of the whole slice, before a tenant
--- is summed. A tenant with more than MAX_ENDPOINTS endpoints is not summed.
+-- The count of a tenant is the sum of its lanes, if these differ only by kind and
+-- endpoint. So all kinds have to be known, including the new ones of the whole slice,
+-- before a tenant is summed. A tenant with more than MAX_ENDPOINTS endpoints is not
+-- summed.
 local MAX_ENDPOINTS = 100
 local kinds, known, summed = {}, {}, {}
 local function parts_of(lane)

@@ -43,6 +43,6 @@ func Unescape(text string) string {
 
 const Timeout = 5 * time.Second
 
-// MaxKeys is the maximum number of keys that one command reads, and of lanes whose state one
-// pipeline reads. Most queues have fewer lanes.
+// MaxKeys is the maximum number of keys that one command reads, and of lanes whose state
+// one pipeline reads. Most queues have fewer lanes.
 const MaxKeys = 500

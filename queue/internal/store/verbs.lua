@@ -1,5 +1,5 @@
--- verbs.lua: look at a slice of a queue's jobs, and apply an operator's verb to those that
--- match.
+-- verbs.lua: look at a slice of a queue's jobs, and apply an operator's verb to those
+-- that match.
 --
 -- KEYS[1]   headgate:{queue}:waiting
 -- ARGV[1]   queue
@@ -34,8 +34,8 @@ local MAX_BYTES = 2097152 -- of messages: reading and writing large ones takes t
 
 local function full() return looked >= most or bytes >= MAX_BYTES end
 
--- acts has the states in which a verb acts on a job, and comes_late those in which it only
--- counts the job as too late.
+-- acts has the states in which a verb acts on a job, and comes_late those in which it
+-- only counts the job as too late.
 local acts = {
   cancel = {aggregating = true, scheduled = true, retry = true, pending = true},
   run = {aggregating = true, scheduled = true, retry = true},
@@ -45,9 +45,9 @@ local acts = {
 local comes_late = {cancel = {active = true}, run = {pending = true, active = true}, retry = {}, delete = {}}
 
 local pausing = read('EXISTS', headgate .. 'pauses') == 1
--- take_out removes a job from where it waits, and returns false if it is not there. In the
--- pending list a mark replaces it for now: one command removes all marks, and takes as long
--- as removing one job.
+-- take_out removes a job from where it waits, and returns false if it is not there. In
+-- the pending list a mark replaces it for now: one command removes all marks, and takes
+-- as long as removing one job.
 local MARK = '\0'
 local marked = 0
 local function take_out(id, task, at)
@@ -248,8 +248,8 @@ local function walk(set, expected, latest)
   return #entries < 2 * n
 end
 
--- walk_list visits a list from its left, where asynq adds. Jobs that come meanwhile shift it
--- to the right, so that some are looked at twice and none is missed.
+-- walk_list visits a list from its left, where asynq adds. Jobs that come meanwhile shift
+-- it to the right, so that some are looked at twice and none is missed.
 local function walk_list(list, expected)
   local first = tonumber(cursor) or 0
   local ids = read('LRANGE', list, first, first + most - 1)

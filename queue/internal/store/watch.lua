@@ -8,8 +8,8 @@
 -- Full memory: it fails, as the renewals of leases do. So a watcher that is refused knows
 -- that the other workers were refused, too.
 local watcher
--- A value of another type is replaced, and so is a watch that lasts longer than it can: the
--- clock was set back, or something else wrote it.
+-- A value of another type is replaced, and so is a watch that lasts longer than it can:
+-- the clock was set back, or something else wrote it.
 attempt(KEYS[1], function() watcher = read('GET', KEYS[1]) end)
 if watcher and watcher ~= ARGV[2] then
   local left = read('PTTL', KEYS[1])
