@@ -46,7 +46,7 @@ func TestExplain(t *testing.T) {
 		"cost: -1":               {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--cost", "-1"},
 		"is not name=value":      {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--attribute", "x"},
 		"cost: 21 is more than ": {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--kind", "call", "--cost", "21"},
-		"which of call":          {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1"},
+		"set one of call":        {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1"},
 	} {
 		if out, errText, code := enqueue(t, "", append(args, "--redis", url)...); code != exitUsage || !strings.Contains(errText, want) || out != "" {
 			t.Errorf("%v: %q %q %d", args, out, errText, code)

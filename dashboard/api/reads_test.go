@@ -229,7 +229,7 @@ func TestJobs(t *testing.T) {
 	r.want(200, `"dry_run":true`, "POST", at+"/actions", `{"verb":"cancel","tenant":"acme","dry_run":true}`)
 	r.want(200, `"jobs":5`, "POST", at+"/actions", `{"verb":"cancel","tenant":"acme","reason":"all of them"}`)
 	r.want(200, `"jobs":5`, "POST", at+"/actions", `{"verb":"delete","reason_contains":"all of them","reason":"done with"}`)
-	r.want(400, "none of cancel", "POST", at+"/actions", `{"verb":"destroy","reason":"x"}`)
+	r.want(400, "not one of cancel", "POST", at+"/actions", `{"verb":"destroy","reason":"x"}`)
 	r.want(400, `"field":"state"`, "POST", at+"/actions", `{"verb":"retry","state":"waiting","reason":"x"}`)
 }
 

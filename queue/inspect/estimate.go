@@ -22,7 +22,7 @@ import (
 // Sureness is how far an expected time can be trusted: the confidence of a forecast.
 type Sureness string
 
-// The grades of sureness.
+// The grades of confidence.
 const (
 	// Steady means within 5 %, if no other jobs come in and workers keep up. A limit
 	// without a burst beside a busy shared limit may be off by more, because its calls
@@ -64,7 +64,7 @@ type Outlook struct {
 	Sure     Sureness
 }
 
-// String says it in one sentence.
+// String returns it as one sentence.
 func (o Outlook) String() string {
 	stopped := stopText(o.Unserved, o.Pause, o.Now)
 	switch {
@@ -187,7 +187,7 @@ type BatchEstimate struct {
 	Sure        Sureness
 }
 
-// String says it in one sentence.
+// String returns it as one sentence.
 func (e BatchEstimate) String() string {
 	stopped := stopText(e.Unserved, e.Pause, e.Now)
 	switch {

@@ -51,7 +51,7 @@ type Explanation struct {
 	DrainsAt time.Time // when the last waiting job of its tenant will have gone
 }
 
-// String says it in one sentence.
+// String returns it as one sentence.
 func (e Explanation) String() string {
 	who := fmt.Sprintf("%s's %s", e.Tenant, e.Kind)
 	because := ""

@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// gated holds up what reads all lanes.
+// gated blocks the reading of all lanes.
 type gated struct {
 	held atomic.Int64
 	open chan struct{}
@@ -47,8 +47,8 @@ func (g *gated) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestNobodyWaitsForManyLanes: while the lanes are read anew, who asks is answered by what was
-// read before, and of this moment what is said of the job itself.
+// TestNobodyWaitsForManyLanes: while the lanes are read again, questions are answered
+// from the last reading, except that the job itself is read anew.
 func TestNobodyWaitsForManyLanes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, perTenant(100), sharedBy(1000))
@@ -82,7 +82,7 @@ func TestNobodyWaitsForManyLanes(t *testing.T) {
 	gate.open = make(chan struct{})
 	release := sync.OnceFunc(func() { close(gate.open) })
 	defer release()
-	renewed := inspector.AgeForecast(r.queue) // it has been shared for long enough
+	renewed := inspector.AgeForecast(r.queue) // the forecast has become too old
 	if _, err := operate.Apply(t.Context(), client, r.queue, operate.Cancel, operate.Filter{ID: "last:0"}, operate.Operator{Actor: "ann", Reason: "a test"}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -102,8 +102,8 @@ func TestNobodyWaitsForManyLanes(t *testing.T) {
 	})
 }
 
-// TestVeryManyLanesAreDrawn: a forecast of very many lanes reads some that are drawn by
-// chance, and they stand for all.
+// TestVeryManyLanesAreDrawn: a forecast of very many lanes reads some that are drawn at
+// random, which stand for all.
 func TestVeryManyLanesAreDrawn(t *testing.T) {
 	t.Parallel()
 	const all = inspect.MaxLanes + 1000
@@ -128,14 +128,15 @@ func TestVeryManyLanesAreDrawn(t *testing.T) {
 			drawn[lane] = true
 		}
 	}
-	// One that is drawn for a sixth each time is left out of all 60 in one of 50,000 cases.
+	// A lane that is drawn with a probability of 1/6 each time is missed by all 60 draws
+	// in one of 50,000 cases.
 	if len(drawn) < all*9/10 {
 		t.Errorf("%d of %d lanes were drawn", len(drawn), all)
 	}
 }
 
-// TestForecastNamesWhatScriptsName: lanes and buckets have one name each, in Go and
-// in Lua, however odd the tenant.
+// TestForecastNamesWhatScriptsName: lanes and buckets have the same names in Go and in
+// Lua, however odd the tenant.
 func TestForecastNamesWhatScriptsName(t *testing.T) {
 	t.Parallel()
 	domain := limits.Limit{Name: "domain", Algorithm: throttle.TokenBucket, Rate: throttle.PerSecond(5), Per: []string{"domain", "tenant"}}

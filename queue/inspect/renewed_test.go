@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestRenewed: a reading is shared for its time. Until it is too old, those who ask have the
-// next one read in the background and wait for nothing; then they wait for a new one.
+// TestRenewed: a reading is shared for its time. After that, until it is too old, callers
+// do not wait while the next one is read in the background. Then they wait for a new one.
 func TestRenewed(t *testing.T) {
 	const takes, late = 100 * time.Millisecond, 10 * time.Second // shared for 5 s
 	synctest.Test(t, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestRenewed(t *testing.T) {
 			began := time.Now()
 			got, fresh, err := get()
 			waited := time.Since(began)
-			synctest.Wait() // what it begins in the background has begun
+			synctest.Wait() // the reading in the background has begun
 			if err != nil || *got != want || fresh != wantWait || (waited > 0) != wantWait || reads != readings {
 				t.Fatalf("%d, fresh %t, after %v and %d readings, %v; want %d, %t, after %d", *got, fresh, waited, reads, err, want, wantWait, readings)
 			}
@@ -47,7 +47,7 @@ func TestRenewed(t *testing.T) {
 		time.Sleep(5*time.Second - 2*takes)
 		ask(1, 1, false)
 		time.Sleep(2 * takes)
-		ask(1, 2, false) // and the next one is begun
+		ask(1, 2, false) // and the next reading begins
 		ask(1, 2, false)
 		time.Sleep(time.Minute) // it takes longer than a reading may be late
 		ask(1, 2, false)
@@ -60,7 +60,8 @@ func TestRenewed(t *testing.T) {
 		ask(2, 2, false)
 		time.Sleep(late + 2*takes)
 		ask(3, 3, true) // the last one is too old
-		// A failure in the background is for those to find who come when the last is too old.
+		// Callers do not see a failure in the background until the last reading is too
+		// old.
 		time.Sleep(6 * time.Second)
 		fails = errors.New("redis is away")
 		ask(3, 4, false)

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// rig is a queue of its own that a worker serves, which takes no jobs.
+// rig is a queue with a worker that serves it but takes no jobs.
 type rig struct {
 	queue    string
 	client   *redis.Client
@@ -54,7 +54,7 @@ func sharedBy(rate int64) limits.Limit {
 	return limits.Limit{Name: "account", Algorithm: throttle.LeakyBucket, Rate: throttle.PerSecond(rate)}
 }
 
-// until waits for what happens in the background.
+// until waits for something that happens in the background.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

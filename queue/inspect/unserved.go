@@ -152,11 +152,11 @@ func readServing(ctx context.Context, client redis.UniversalClient) (*serving, e
 	return &all, nil
 }
 
-// unserved is why no worker takes the jobs of a lane; nil where one does.
+// unserved returns why no worker takes the jobs of a lane; nil if a worker does.
 func (f *forecast) unserved(l *lane) *Unserved { return unserved(f.queue, l.Kind, f.kinds) }
 
-// closedUntil is when a lane may go again that is paused or that no worker serves, in
-// seconds from now; +Inf: when somebody acts.
+// closedUntil returns when a lane may go again that is paused or that no worker serves,
+// in seconds from now; +Inf if somebody has to act first.
 func (f *forecast) closedUntil(l *lane) float64 {
 	if f.unserved(l) != nil {
 		return math.Inf(1)
@@ -164,7 +164,8 @@ func (f *forecast) closedUntil(l *lane) float64 {
 	return f.pausedUntil(l)
 }
 
-// unservedJobs says which jobs that wait no worker takes, and how many they are.
+// unservedJobs returns why no worker takes some of the waiting jobs, and how many these
+// are.
 func (f *forecast) unservedJobs(waiting int64) (reasons []Unserved, jobs int64) {
 	if f.kinds == nil {
 		return []Unserved{{Queue: f.queue}}, waiting

@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestVerbsInShortSteps: the work of a step is bounded however deep a lane is and however
-// many lanes there are: the jobs that it looks at or changes, and the commands.
+// TestVerbsInShortSteps: the work of a step is bounded, in jobs and in commands, however
+// long a lane is and however many lanes there are.
 func TestVerbsInShortSteps(t *testing.T) {
 	redistest.Slow(t)
 	t.Parallel()
@@ -87,7 +87,7 @@ func TestVerbsInShortSteps(t *testing.T) {
 	}
 }
 
-// commandsOf is how many commands a Redis was given, those of scripts among them.
+// commandsOf returns how many commands a Redis has run, including those of scripts.
 func commandsOf(t *testing.T, client *redis.Client) (all float64) {
 	t.Helper()
 	info, err := client.Info(t.Context(), "commandstats").Result()

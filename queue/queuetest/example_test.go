@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/queue/queuetest"
 )
 
-// What is tested here: a shop that sends a text for every order, now, and asks
-// for an opinion a week later.
+// The code under test: a shop that sends a text for each order, now, and asks for an
+// opinion a week later.
 
 type SMS struct{ To, Text string }
 
@@ -59,7 +59,7 @@ func TestExampleHandler(t *testing.T) {
 	}
 }
 
-// A test of both and of the time between them: a provider that fails once.
+// A test of both and of the time between them, with a provider that fails once.
 func TestExampleBoth(t *testing.T) {
 	q := queuetest.Start(t, "sms")
 	var sent []string // no lock: Drain runs one job at a time

@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// trial is the test that a user writes: it may fail, and we look at how.
+// trial is a user's test, which may fail.
 type trial struct {
 	testing.TB
 	mu       sync.Mutex
@@ -48,7 +48,7 @@ func (t *trial) Failed() bool {
 	return len(t.failures) > 0
 }
 
-// try runs a user's test to its end and returns what it failed with.
+// try runs a user's test to its end and returns its failures.
 func try(t *testing.T, test func(t testing.TB, q *queuetest.Queue), queues ...string) string {
 	t.Helper()
 	if len(queues) == 0 {
@@ -94,7 +94,7 @@ type throttled struct{ after time.Duration }
 func (throttled) Error() string               { return "429" }
 func (e throttled) RetryAfter() time.Duration { return e.after }
 
-// TestFailures: what a user's test fails with, and when it does not.
+// TestFailures: when a user's test fails, and with which message.
 func TestFailures(t *testing.T) {
 	answer := func(q *queuetest.Queue, err error) {
 		queue.Handle(q.Worker, SendSMS, func(context.Context, SMS) error { return err })
@@ -222,7 +222,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestDrain: handlers that enqueue, in several queues; one at a time, in order.
+// TestDrain: handlers that enqueue jobs in several queues; one job runs at a time, in
+// order.
 func TestDrain(t *testing.T) {
 	q := queuetest.Start(t, "sms", "email")
 	const SendEmail queue.Kind[string] = "email"
@@ -253,13 +254,13 @@ func TestDrain(t *testing.T) {
 	if runs := q.Outcomes(); len(runs) != 2*jobs {
 		t.Errorf("%d outcomes", len(runs))
 	}
-	q.Drain() // nothing is left, and nothing comes twice
+	q.Drain() // no job is left, and none runs twice
 	if len(calls) != 2*jobs {
 		t.Errorf("%d calls after another Drain", len(calls))
 	}
 }
 
-// TestDrainTakesNoTime: what was for later stays, also when the others take longer.
+// TestDrainTakesNoTime: jobs for later stay, even if the others take longer.
 func TestDrainTakesNoTime(t *testing.T) {
 	q := queuetest.Start(t, "sms")
 	var calls []string
@@ -271,7 +272,7 @@ func TestDrainTakesNoTime(t *testing.T) {
 				return err
 			}
 		case "slower":
-			<-time.After(1200 * time.Millisecond) // times are to the second
+			<-time.After(1200 * time.Millisecond) // times are rounded to the second
 		}
 		return nil
 	})
@@ -290,7 +291,8 @@ func TestDrainTakesNoTime(t *testing.T) {
 	}
 }
 
-// TestEnqueuedOrder: across tenants as they came, then by their time.
+// TestEnqueuedOrder: jobs of all tenants in the order in which they came, then by their
+// time.
 func TestEnqueuedOrder(t *testing.T) {
 	q := queuetest.Start(t, "sms")
 	for i, tenant := range []string{"b", "a", "c", "a"} {
@@ -315,7 +317,7 @@ func TestEnqueuedOrder(t *testing.T) {
 	}
 }
 
-// TestAdvance: what waits comes nearer, step by step, and nothing else goes.
+// TestAdvance: waiting jobs become due step by step, and no other job goes.
 func TestAdvance(t *testing.T) {
 	q := queuetest.Start(t, "sms")
 	var calls []string
@@ -370,8 +372,8 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestDrainUnderLimits: a test may publish limits. Drain waits for those that
-// admit soon, and leaves what they hold for long.
+// TestDrainUnderLimits: a test may publish limits. Drain waits for limits that admit a
+// job soon, and leaves jobs that limits hold for longer.
 func TestDrainUnderLimits(t *testing.T) {
 	for _, per := range [][]string{{"tenant"}, nil} {
 		q := queuetest.Start(t, "sms")

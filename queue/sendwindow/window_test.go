@@ -143,7 +143,7 @@ func TestZeroSendWindowIsAlwaysOpen(t *testing.T) {
 	if !w.IsZero() || w.String() != "" || w.Openings(now, now.Add(windowMargin)) != nil || !w.OpenAt(now).Equal(now) {
 		t.Errorf("zero: %v, %q, %v, %v", w.IsZero(), w, w.Openings(now, now.Add(windowMargin)), w.OpenAt(now))
 	}
-	// Through JSON, as limits are kept.
+	// Through JSON, in which limits are stored.
 	type kept struct {
 		Window Window `json:"window,omitzero"`
 	}
@@ -171,11 +171,11 @@ func TestZeroSendWindowIsAlwaysOpen(t *testing.T) {
 	}
 }
 
-// TestOpenings has its moments computed by hand, from the zones' laws: in 2026
+// TestOpenings has times computed by hand from the rules of the zones: in 2026
 // Berlin (+1) has summer time (+2) from March 29 to October 25, 01:00 UTC each;
 // New York (-5) from March 8, 07:00 UTC to November 1, 06:00 UTC (-4); Lord Howe
-// (+10:30) goes to +11 on October 3, 15:30 UTC, and came back from it on April 4,
-// 15:00 UTC; Kolkata is at +5:30 all the year.
+// (+10:30) changes to +11 on October 3, 15:30 UTC, and back on April 4, 15:00 UTC;
+// Kolkata is at +5:30 all year.
 func TestOpenings(t *testing.T) {
 	tests := []struct {
 		name, window, from, until string // in UTC
@@ -348,8 +348,8 @@ func TestMondayBefore(t *testing.T) {
 	}
 }
 
-// windowShows tells whether a clock of the window's zone shows a time within it, from
-// what was drawn and not from what the parser made of it.
+// windowShows reports whether a clock of the window's zone shows a time within it, from
+// the values that were drawn and not from the parsed window.
 func windowShows(clock time.Time, days []time.Weekday, from, to int) bool {
 	minute, today := clock.Hour()*60+clock.Minute(), clock.Weekday()
 	if from < to {
@@ -359,7 +359,8 @@ func windowShows(clock time.Time, days []time.Weekday, from, to int) bool {
 	return slices.Contains(days, today) && from <= minute || slices.Contains(days, yesterday) && minute < to
 }
 
-// TestOpeningsAgreeWithTheClocks looks at the zone's clocks minute by minute.
+// TestOpeningsAgreeWithTheClocks compares openings with the zone's clocks minute by
+// minute.
 func TestOpeningsAgreeWithTheClocks(t *testing.T) {
 	t.Parallel()
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "America/Havana", "Asia/Kolkata", "Asia/Kathmandu",

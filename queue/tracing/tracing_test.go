@@ -34,7 +34,7 @@ const SendSMS queue.Kind[SMS] = "sms"
 type rig struct {
 	*queuetest.Queue
 	spans  *tracetest.SpanRecorder
-	tracer trace.Tracer // of the application
+	tracer trace.Tracer // the application's
 }
 
 func start(t *testing.T, config tracing.Config, handler func(context.Context, SMS) error) rig {
@@ -61,7 +61,7 @@ func (r rig) enqueue(t *testing.T, ctx context.Context, jobs ...queue.Job) {
 	}
 }
 
-// named are the ended spans of a name, in the order of their beginning.
+// named returns the ended spans of a name, in the order of their starts.
 func (r rig) named(name string) []sdktrace.ReadOnlySpan {
 	var spans []sdktrace.ReadOnlySpan
 	for _, span := range r.spans.Ended() {
@@ -81,7 +81,7 @@ func attributes(span sdktrace.ReadOnlySpan) map[string]any {
 	return all
 }
 
-// linked fails unless a span has just one link, to another.
+// linked fails the test unless a span has exactly one link, to the other.
 func linked(t *testing.T, span, origin sdktrace.ReadOnlySpan) {
 	t.Helper()
 	links := span.Links()
@@ -176,13 +176,13 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestBatch: every job of a batch has a span of its own to be linked to.
+// TestBatch: each job of a batch has a span of its own to link to.
 func TestBatch(t *testing.T) {
 	r := start(t, tracing.Config{}, func(context.Context, SMS) error { return nil })
 	ctx, request := r.tracer.Start(t.Context(), "request")
 	const n = 5
 	jobs := make([]queue.Job, n)
-	shared := map[string]string{"mine": "1"} // by all jobs, and not to be written to
+	shared := map[string]string{"mine": "1"} // by all jobs; it must not be changed
 	for i := range jobs {
 		jobs[i] = SendSMS.Job("acme", SMS{fmt.Sprint(i)})
 		jobs[i].Headers = shared
@@ -234,7 +234,7 @@ type throttled struct{}
 func (throttled) Error() string             { return "429 for secret" }
 func (throttled) RetryAfter() time.Duration { return time.Minute }
 
-// TestOutcomes: what came of the call, and nothing of what was in it.
+// TestOutcomes: spans have the outcome of the call, and none of its content.
 func TestOutcomes(t *testing.T) {
 	tests := map[string]struct {
 		answer  func() error
@@ -257,7 +257,7 @@ func TestOutcomes(t *testing.T) {
 			if runs := r.Outcomes(); len(runs) != 1 || runs[0].Outcome != test.outcome {
 				t.Errorf("runs = %v", runs)
 			}
-			queuetest.Enqueued(r.Queue, SendSMS) // what was throttled stays
+			queuetest.Enqueued(r.Queue, SendSMS) // throttled jobs stay
 			span := r.named("process sms")[0]
 			got := attributes(span)
 			if got["headgate.job.outcome"] != string(test.outcome) || got["error.type"] != test.fault || span.Status().Code != test.status {
@@ -272,7 +272,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestRoom: the trace never keeps a job out.
+// TestRoom: a job is never refused because of its trace.
 func TestRoom(t *testing.T) {
 	state, err := trace.ParseTraceState("vendor=" + strings.Repeat("x", 200))
 	if err != nil {
@@ -307,7 +307,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestOldTrace: nothing is left of a trace that another has taken the place of.
+// TestOldTrace: a new trace replaces an old one completely.
 func TestOldTrace(t *testing.T) {
 	r := start(t, tracing.Config{}, nil)
 	ctx, request := r.tracer.Start(t.Context(), "request")
@@ -321,7 +321,7 @@ func TestOldTrace(t *testing.T) {
 	}
 }
 
-// TestTraceOfTheLine: a job that was written with a trace continues it.
+// TestTraceOfTheLine: a job with the headers of a trace continues that trace.
 func TestTraceOfTheLine(t *testing.T) {
 	r := start(t, tracing.Config{}, func(context.Context, SMS) error { return nil })
 	job := SendSMS.Job("acme", SMS{})
@@ -335,8 +335,8 @@ func TestTraceOfTheLine(t *testing.T) {
 	linked(t, r.named("process sms")[0], created)
 }
 
-// TestWithoutTracing: a program that records nothing sends nothing along, and a
-// job that came without a trace or with a broken one runs all the same.
+// TestWithoutTracing: a program that records nothing sends no trace, and a job without a
+// trace or with a broken one runs nevertheless.
 func TestWithoutTracing(t *testing.T) {
 	q := queuetest.Start(t, "sms")
 	q.Client.Use(tracing.Enqueue(tracing.Config{Provider: noop.NewTracerProvider()}))

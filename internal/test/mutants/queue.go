@@ -472,7 +472,7 @@ var queueMutants = []mutant{
 		"missing condition", "no operator takes back what is done", "queue TestVerbsLeaveWhatIsDone",
 	},
 	{
-		"queue/internal/store/verbs.lua", `if c <= now then -- a slot that it kept is paid for`, `if c > now then`,
+		"queue/internal/store/verbs.lua", `if c <= now then -- the permits of a slot that it kept are taken already`, `if c > now then`,
 		"swapped", "a job that an operator runs at once is charged", "queue TestRunNowIsCharged",
 	},
 	{

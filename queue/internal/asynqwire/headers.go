@@ -11,12 +11,12 @@ const (
 	HeaderDeadline    = "headgate-deadline"
 	HeaderKept        = "headgate-kept" // present if the job is kept once it is done: asynq does not tell its handlers
 
-	// Of a job that follows another.
+	// For a job that follows another.
 	HeaderParent       = "headgate-parent"
 	HeaderParentError  = "headgate-parent-error"
 	HeaderParentResult = "headgate-parent-result" // base64: headers are text
 
-	// Of a periodic job.
+	// For a periodic job.
 	HeaderPeriodic = "headgate-periodic"
 	HeaderTick     = "headgate-tick"
 )

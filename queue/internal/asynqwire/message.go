@@ -28,7 +28,8 @@ var MessageLua string
 
 const Queues = "asynq:queues" // set of the names of all queues
 
-// Cancellations is the channel on which asynq's tools name tasks to be cancelled.
+// Cancellations is the channel on which asynq's tools publish the ids of tasks to be
+// cancelled.
 const Cancellations = "asynq:cancel"
 
 // Key returns the name of one of asynq's keys for a queue.

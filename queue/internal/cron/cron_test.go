@@ -22,8 +22,8 @@ func mustSchedule(t testing.TB, spec, zone string) Schedule {
 	return s
 }
 
-// TestScheduleWhenClocksChange: what becomes of ticks in the hour that is
-// missing, and in the hour that comes twice.
+// TestScheduleWhenClocksChange: ticks in the hour that is skipped, and in the hour that
+// is repeated.
 func TestScheduleWhenClocksChange(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -109,8 +109,8 @@ func TestScheduleWhenClocksChange(t *testing.T) {
 	}
 }
 
-// TestScheduleAgainstTheClock walks minute by minute through clock changes, and
-// looks at the clock on the wall as a person would.
+// TestScheduleAgainstTheClock walks through clock changes minute by minute, and reads the
+// clock on the wall as a person would.
 func TestScheduleAgainstTheClock(t *testing.T) {
 	t.Parallel()
 	changes := map[string]string{ // the day before one
@@ -221,7 +221,7 @@ func FuzzSchedule(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			from = max(from%(1<<32), -from%(1<<32)) // within the years that a Redis tells
+			from = max(from%(1<<32), -from%(1<<32)) // within the years that Redis can return
 			tick := s.Next(from)
 			if tick != 0 && tick <= from {
 				t.Errorf("%q after %d: %d", spec, from, tick)

@@ -109,7 +109,7 @@ func Store(l limits.Limit) Limit {
 	return s
 }
 
-// Decode is the way back from the stored form.
+// Decode reads the stored form.
 func (s Limit) Decode() (limits.Limit, error) {
 	l := limits.Limit{Per: s.Per, Unit: s.Unit, Adaptive: s.Adaptive, Name: s.Name, Algorithm: s.Text.Algorithm, Burst: s.Text.Burst, Capacity: s.Text.Capacity, Concurrency: s.Text.Concurrency}
 	if s.Text.Rate != "" {
@@ -185,7 +185,7 @@ func QueueOf(queue string, reply *redis.StringCmd) (Queue, error) {
 
 var errUnreadable = errors.New("the limits in Redis are damaged; publish them again")
 
-// Decode is the way back from the stored form.
+// Decode reads the stored form.
 func (s Queue) Decode() (limits.Queue, error) {
 	q := limits.Queue{Kinds: s.Kinds, MaxBacklog: s.MaxBacklog, MaxQueue: s.MaxQueue}
 	for _, stored := range s.Limits {

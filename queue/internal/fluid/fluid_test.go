@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// exactLimit is a limit job by job. Times are seconds.
+// exactLimit models a limit job by job. Times are in seconds.
 type exactLimit struct {
 	interval, burst float64 // of a token bucket; burst 1 is a leaky one
 	tat             float64
@@ -45,7 +45,7 @@ func (l *exactLimit) earliest(t float64) float64 {
 	return max(t, l.tat-(l.burst-1)*l.interval)
 }
 
-// counts are what a sliding counter knows of the window that holds t.
+// counts returns what a sliding counter knows of the window that contains t.
 func (l *exactLimit) counts(t float64) (start, previous, used float64) {
 	switch start = math.Floor(t/l.window+1e-9) * l.window; math.Round((start - l.opened) / l.window) {
 	case 0:
@@ -81,8 +81,9 @@ type exactTenant struct {
 	calls  []float64
 }
 
-// dispatchExactly is dispatch.lua without a clock: one job after the other, of the
-// tenant whose virtual time is least among those that their own limits let go.
+// dispatchExactly is dispatch.lua without a clock. It releases one job after the other,
+// each time of the tenant with the least virtual time among those that their own limits
+// admit.
 func dispatchExactly(tenants []*exactTenant, shared []*exactLimit) {
 	earliest := func(list []*exactLimit, t float64) float64 {
 		for moved := true; moved; {
@@ -140,8 +141,8 @@ type picker struct{ *rand.Rand }
 
 func (p picker) within(least, most int) int { return least + p.IntN(most-least+1) }
 
-// drawLimit draws a limit by which at least so many go in a second, and in a window
-// ten times as many.
+// drawLimit draws a limit that admits at least this many permits in a second, and ten
+// times as many in a window.
 func drawLimit(pick picker, least, most int, kinds ...string) *exactLimit {
 	rate := float64(pick.within(least, most))
 	kind := kinds[pick.within(0, len(kinds)-1)]
@@ -176,8 +177,8 @@ func slidingLimit(quota, length, previous, used float64) *exactLimit {
 	}}
 }
 
-// TestFluidOfFewPermits: of a sliding counter with few permits in a long window each
-// job is forecast for when it goes, and not for the window after it.
+// TestFluidOfFewPermits: with a sliding counter of few permits in a long window, the
+// forecast of each job is when it goes, and not the window after it.
 func TestFluidOfFewPermits(t *testing.T) {
 	t.Parallel()
 	for _, quota := range []int{1, 2, 3, 7} {
@@ -199,21 +200,22 @@ func TestFluidOfFewPermits(t *testing.T) {
 	}
 }
 
-// TestFluidIsDispatch holds the model against dispatch itself, job by job: every tenant
-// drains when the model says, within 5 %, give or take the few jobs that go while all the
-// others have their turn.
+// TestFluidIsDispatch compares the model with dispatch, job by job: each tenant drains
+// when the model says, within 5 %, give or take the few jobs that go while all others
+// have their turn.
 //
-// A limit without a burst loses what its lane waits for shared slots. The model knows how
-// much on average, but two paces may lock into each other: a lane that would go at every
-// second slot and each time loses it goes at every third, and the model has half as many
-// jobs again for it and as many fewer for the others. So where such lanes share limits, that
-// many jobs may go earlier or later. No bound on the time would do: with one job more than a
-// shared window has left, a tenant drains a window later.
+// A limit without a burst loses the time for which its lane waits for shared slots. The
+// model knows the mean of this, but two paces may lock into each other: a lane that would
+// use every second slot but misses it each time uses every third, and the model gives it
+// half as many jobs more, and the others as many fewer. So if such lanes share limits,
+// that many jobs may go earlier or later. A bound on the time would not do: with one job
+// more than a shared window has left, a tenant drains a window later.
 func TestFluidIsDispatch(t *testing.T) {
 	t.Parallel()
 	var off [2][]float64
 	rapid.Check(t, func(t *rapid.T) {
-		// Numbers that rapid draws itself are mostly small; all come from a seed of its own.
+		// Numbers that rapid draws are mostly small, so all of them come from a random
+		// seed instead.
 		seed := [32]byte(rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "seed"))
 		pick := picker{rand.New(rand.NewChaCha8(seed))}
 		m := &Model{}
@@ -296,8 +298,8 @@ func TestFluidIsDispatch(t *testing.T) {
 	}
 }
 
-// TestLeakyLanesGoOnTheGrid: of 11/s beside a limit of 100/s that others fill, each
-// call goes at the tenth slot; beside one that is not full it loses nearly nothing.
+// TestLeakyLanesGoOnTheGrid: a lane of 11/s under a limit of 100/s that others use up
+// calls at every tenth slot; under one that is not used up it loses almost nothing.
 func TestLeakyLanesGoOnTheGrid(t *testing.T) {
 	for _, test := range []struct{ others, rate float64 }{{1000, 10}, {1, 10.9}} {
 		m := &Model{Buckets: []Bucket{
@@ -315,8 +317,8 @@ func TestLeakyLanesGoOnTheGrid(t *testing.T) {
 	}
 }
 
-// TestBurstsAreSharedByWeight: of permits that are there at once each lane gets its part,
-// whatever member of a flow or watched place is through before.
+// TestBurstsAreSharedByWeight: each lane gets its part of the permits that are available
+// at once, whichever member of a flow or watched place finishes earlier.
 func TestBurstsAreSharedByWeight(t *testing.T) {
 	t.Parallel()
 	short, lane, place := &Member{Jobs: 5, Times: 1}, &Member{Jobs: 100, Times: 1}, &Member{Jobs: 14}
@@ -329,15 +331,15 @@ func TestBurstsAreSharedByWeight(t *testing.T) {
 		},
 	}
 	m.Run(nil)
-	// 5 of the short lane, and 14 and 28 of the two others, by weight.
+	// The short lane gets 5, and the two others 14 and 28, by weight.
 	if short.At != 0 || place.At != 0 || before.At != 0 || math.Abs(after.At-1.5) > 1e-6 {
 		t.Errorf("done at %.3f s, %.3f s, %.3f s and %.3f s; want 0, 0, 0 and 1.5 s", short.At, place.At, before.At, after.At)
 	}
 }
 
-// TestLeakyLanesBesideACounter: what comes back to a sliding counter comes one permit after
-// the other, so a limit that saves nothing up waits for them as for slots of a rate: of
-// 60/s beside 100/s each call goes with the second one.
+// TestLeakyLanesBesideACounter: permits come back to a sliding counter one by one, so a
+// limit that saves no permits waits for them as for the slots of a rate: with 60/s under
+// 100/s each call goes with every second permit.
 func TestLeakyLanesBesideACounter(t *testing.T) {
 	t.Parallel()
 	counter := slidingLimit(1000, 10, 1000, 0)
@@ -358,7 +360,7 @@ func TestLeakyLanesBesideACounter(t *testing.T) {
 }
 
 // TestWindowsThatNobodyUses: however many windows pass while another limit is closed, the
-// ones after it are looked at one by one.
+// windows after that are modeled one by one.
 func TestWindowsThatNobodyUses(t *testing.T) {
 	t.Parallel()
 	shared := &exactLimit{window: 30_000, quota: 1000, used: 1000, fluid: Bucket{Max: 1000, Quota: 1000, Used: 1000, Period: 30_000}}
@@ -376,8 +378,8 @@ func TestWindowsThatNobodyUses(t *testing.T) {
 	}
 }
 
-// TestWaitsCostNothing: a model that nothing flows in ends, whatever hours lanes have that
-// are paused for ever, and however short the windows of idle buckets are.
+// TestWaitsCostNothing: a model in which nothing flows ends, even if lanes with send
+// windows are paused forever, and however short the windows of idle buckets are.
 func TestWaitsCostNothing(t *testing.T) {
 	t.Parallel()
 	const day, short = 86_400, 1e-6
@@ -404,8 +406,8 @@ func TestWaitsCostNothing(t *testing.T) {
 	}
 }
 
-// TestPacesLeaveEachOtherASlot: two lanes that save nothing up and do not use all slots of a
-// shared limit do not slow each other down to less than every second slot.
+// TestPacesLeaveEachOtherASlot: two lanes that save no permits and do not use all slots
+// of a shared limit do not slow each other down to less than every second slot.
 func TestPacesLeaveEachOtherASlot(t *testing.T) {
 	t.Parallel()
 	slots := &exactLimit{interval: 1.0 / 70, burst: 1, fluid: Bucket{Level: 1, Max: 1, Rate: 70}}

@@ -7,8 +7,8 @@ import (
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// TestReply: values come in their order, and what is not as asked for is an error that
-// names no value.
+// TestReply: values come in their order, and a value of the wrong type is an error that
+// does not contain the value.
 func TestReply(t *testing.T) {
 	t.Parallel()
 	r := store.Read([]any{int64(1), "9007199254740993", "0.25", nil, []any{"a", int64(7)}, int64(2), int64(3)})

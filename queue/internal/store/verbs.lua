@@ -114,7 +114,7 @@ function verbs.run(id, task)
   pend(id)
   plan('HSET', task_key(id), 'group', task.lane, 'hg_log', log, 'hg_released', '',
     'hg_slot', slot_write(now, 0, task.position or position or BAND + now))
-  if c <= now then -- a slot that it kept is paid for
+  if c <= now then -- the permits of a slot that it kept are taken already
     for _, entry in ipairs(limits.all) do
       local n = entry.spec and share_of(entry, task.costs) or 0
       if n > 0 then limit_charge(entry.spec, bucket(entry, now), now, n) end
