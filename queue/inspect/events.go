@@ -35,8 +35,8 @@ type Event struct {
 // MaxEvents is the maximum number of events that one call of [Events] returns.
 const MaxEvents = 1000
 
-// Milliseconds have at most 13 digits until the year 2286. Redis refuses larger times
-// than its largest one.
+// Milliseconds have at most 13 digits until the year 2286, and Redis rejects IDs above
+// its largest one.
 var cursorPattern = regexp.MustCompile(`^[0-9]{1,13}-[0-9]{1,18}(\.[0-9]{1,4})?$`)
 
 // Events returns the newest n events of a queue or, if after is the ID of an event, the

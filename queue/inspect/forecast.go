@@ -298,7 +298,7 @@ func counts(fields []string, reply *redis.SliceCmd) map[string]int64 {
 	return all
 }
 
-// sample reads what jobs of some lanes cost, and the state of sliding windows.
+// sample reads what jobs of some lanes cost, and the state of sliding window logs.
 func (f *forecast) sample(ctx context.Context, client redis.UniversalClient) error {
 	var some []any
 	stride := max(1, len(f.lanes)/sampledLanes)
@@ -318,7 +318,7 @@ func (f *forecast) sample(ctx context.Context, client redis.UniversalClient) err
 	return err
 }
 
-// permitLog is the log of a sliding window that is to be read.
+// permitLog is a sliding window log that is to be read.
 type permitLog struct {
 	bucket int
 	words  string // of explain.lua

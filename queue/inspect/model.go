@@ -23,8 +23,8 @@ type bucketState struct {
 }
 
 // readStates computes the states of the buckets once for all questions. It leaves out
-// sliding windows, whose logs are read separately, and states with an error, which
-// questions meet themselves.
+// sliding window logs, which are read separately, and states with an error, which each
+// question finds itself.
 func (f *forecast) readStates() {
 	f.states = make([]bucketState, len(f.buckets))
 	for i := range f.lanes {

@@ -90,7 +90,8 @@ func (in *Inspector) UnservedJobs(ctx context.Context) (map[string]int64, error)
 }
 
 // unserved returns the reason for an escaped kind. kinds are those that workers of the
-// queue have handlers for. It returns nil for the kind "", which is not known.
+// queue have handlers for; nil means that no worker serves the queue. The kind "" is not
+// known, and any worker may have a handler for it.
 func unserved(queue, kind string, kinds map[string]bool) *Unserved {
 	switch {
 	case kinds == nil:

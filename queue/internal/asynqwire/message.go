@@ -1,5 +1,5 @@
-// Package asynqwire has asynq's keys, messages and heartbeats. Nothing else of Headgate
-// depends on them. A new version of asynq has to pass TestAsynqContract.
+// Package asynqwire defines asynq's keys, messages and heartbeats for the other packages.
+// A new version of asynq has to pass TestAsynqContract.
 package asynqwire
 
 import (

@@ -49,7 +49,7 @@ local function message_light(msg)
 end
 
 -- fold replaces numbers and ids in a reason, so that reasons that differ only in these
--- become equal. foldReason does the same in Go.
+-- become equal. store.FoldReason does the same in Go.
 local function fold(reason)
   return (string.gsub(reason, '[%w_-]+', function(word)
     if #word >= 8 and string.find(word, '%d') then return '#' end
@@ -97,8 +97,8 @@ end
 -- message_unretried resets asynq's count of a task's retries (field 6).
 local function message_unretried(msg) return msg .. string.char(48, 0) end
 
--- When asynq archives a task while there are more than 10,000, it deletes the oldest.
--- Jobs that would come near that number go into a set of Headgate's own.
+-- When asynq archives a task and there are more than 10,000, it deletes the oldest. Jobs
+-- that would come near that number go into a set of Headgate's own.
 local OURS = 'headgate:{' .. ARGV[1] .. '}:archive'
 
 local added = 0

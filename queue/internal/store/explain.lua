@@ -8,7 +8,7 @@
 -- ARGV[5]   n: how many other lanes to sample for costs, at most 50. In all 48 of their jobs
 --           are read, or two of each lane, evenly spread
 -- ARGV[6]   since_us: when the lane was read
--- ARGV[7..] those lanes, then logs of sliding windows, at most 100: "key window_us most"
+-- ARGV[7..] those lanes, then sliding window logs, at most 100: "key window_us most"
 -- Returns   {now, backlog, version, place, limits, own costs, other costs, logs}
 --   backlog how many jobs of the lane's tenant wait
 --   version {pauses, limits}: the numbers of their changes, '' for none
