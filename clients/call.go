@@ -16,30 +16,28 @@ const (
 	HeaderIdempotencyKey = "Idempotency-Key"
 )
 
-// Call is what every call tells its provider about the job that it is made for.
+// Call is what every call tells its provider about its job.
 type Call struct {
 	Job     string // the job's id
 	Tenant  string // on whose behalf
 	Attempt int    // 1 for the first
 
-	// IdempotencyKey is the same for all attempts of a job, so that a provider
-	// that has seen it can tell a repeat from a new call.
+	// IdempotencyKey is the same for all attempts of a job, so that the provider can distinguish
+	// a repeat from a new call.
 	IdempotencyKey string
 
-	// First is when the first attempt of the job was made that the provider may
-	// have acted on; the attempt that is being made counts, and those that ended as
-	// throttled or parked do not. Earlier than that is safe, later is not: the time
-	// at which the job was enqueued will do. Providers forget idempotency keys, and
-	// a call that comes too late is not sent then.
+	// First is the time of the job's first attempt on which the provider may have acted. The
+	// current attempt counts; attempts that were throttled or parked do not. An earlier time is
+	// safe, such as when the job was enqueued, but a later time is not: providers forget
+	// idempotency keys, and clients do not send a call after that.
 	//
-	// Zero means that nobody knows. Clients to which it matters then take Attempt 1
-	// for the first, and send no other.
+	// Zero means unknown. Clients that need it then send only Attempt 1.
 	First time.Time
 }
 
-// Headers are the names and values to send; fields that are empty are left out.
-// Job and tenant are escaped as [UnescapeHeader] undoes it. The idempotency key
-// is nobody's to read back, so it is escaped only where a header cannot hold it.
+// Headers returns the names and values of the headers to send, without those of empty fields.
+// Job and tenant are escaped with [EscapeHeader]. The idempotency key is escaped only if it
+// has characters that a header cannot hold, because no receiver needs to decode it.
 func (c Call) Headers() iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		attempt := ""
@@ -63,9 +61,9 @@ func (c Call) Headers() iter.Seq2[string, string] {
 	}
 }
 
-// EscapeHeader makes any text safe as the value of a header: every byte that is
-// not printable ASCII becomes %XX, and so do spaces, which headers lose at their
-// ends and mail folds at, and '%' itself.
+// EscapeHeader returns a text that is safe as the value of a header. Bytes other than printable
+// ASCII become %XX. So do '%' and spaces, because headers are trimmed, and mail folds lines at
+// spaces.
 func EscapeHeader(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return unfit(r) || r == '%' }) {
 		return text
@@ -82,8 +80,8 @@ func EscapeHeader(text string) string {
 	return b.String()
 }
 
-// UnescapeHeader is the text that [EscapeHeader] was given. A value that it did
-// not make is returned as it is.
+// UnescapeHeader reverses [EscapeHeader]. It returns values that are not validly escaped
+// unchanged.
 func UnescapeHeader(value string) string {
 	if text, err := url.PathUnescape(value); err == nil {
 		return text

@@ -1,23 +1,21 @@
-// Package clients says what came of a call to a provider, in words that all
-// providers share.
+// Package clients defines the outcomes of calls to providers, for all providers.
 //
-// A client (one folder below this one for each protocol) makes exactly one call
-// and answers nil, or an error that says what to do next:
+// A client (one package below this one for each protocol) makes exactly one call and returns
+// nil, or an error that says what to do next:
 //
-//   - [Throttled]: the provider wants fewer calls; no attempt is spent.
-//   - [Exhausted]: the account can do nothing for now; no attempt is spent.
-//   - [ParkUntil]: not this call before a known moment; no attempt is spent. [RepeatAt]
+//   - [Throttled]: the provider wants fewer calls. No attempt is spent.
+//   - [Exhausted]: the account is used up for now. No attempt is spent.
+//   - [ParkUntil]: this call must wait until a known time. No attempt is spent. [RepeatAt]
 //     is the same for a failure that the client ends after some time.
-//   - [Permanent]: never; the job is archived with the reason.
-//   - [Unknown]: sent, but the answer never came; [Undecided]: and no repeat is safe.
-//   - [Unavailable]: the provider failed, and not the call; an attempt is spent.
+//   - [Permanent]: the call can never succeed. The job is archived with the reason.
+//   - [Unknown]: the call was sent, but no answer came. [Undecided]: and no repeat is safe.
+//   - [Unavailable]: the provider failed, not the call. An attempt is spent.
 //   - [Retryable], and every other error: an attempt is spent.
 //
-// Callers ask for the behaviour (an error with RetryAfter() time.Duration, with
-// Permanent() bool, …), not for these types; [Holds] does so in words. What a [Call]
-// carries to every provider is here, too.
+// Callers check for behaviour (an error with RetryAfter() time.Duration, with
+// Permanent() bool, …), not for these types; [Holds] describes it. [Call] is what every call
+// tells its provider.
 //
-// What always holds: error texts are one short line that is fit for a log and
-// holds no credentials; clients never repeat a call that may have arrived; all
-// of them are safe for concurrent use.
+// Error texts are one short line that can be logged and has no credentials. Clients never
+// repeat a call that may have arrived. All clients are safe for concurrent use.
 package clients

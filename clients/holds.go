@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Scope is what an outcome says something about, and holds back.
+// Scope is what an outcome holds back.
 type Scope string
 
-// The scopes, the smallest first.
+// The scopes, smallest first.
 const (
 	NoScope       Scope = ""         // nothing waits
 	JobScope      Scope = "job"      // the one job
@@ -18,15 +18,15 @@ const (
 	AccountScope  Scope = "account"  // the jobs of all tenants that share the account
 )
 
-// Hold is what waits because of an outcome, and for how long.
+// Hold says which jobs wait because of an outcome, and for how long.
 type Hold struct {
 	Scope Scope
-	For   time.Duration // 0: it does not say, or for good
-	Long  string        // For in words, with what happens then
+	For   time.Duration // 0: unknown, or permanent
+	Long  string        // For in words, and what happens next
 }
 
-// Holds reads an error in the order in which a queue does, by its behaviour alone. It
-// is for tables and messages: the queue judges by itself.
+// Holds describes what an error holds back, by its behaviours in the order in which a queue
+// checks them. It is for tables and messages; queues do not use it.
 func Holds(err error, now time.Time) Hold {
 	if err == nil {
 		return Hold{}
@@ -81,7 +81,7 @@ func Holds(err error, now time.Time) Hold {
 	return Hold{Scope: JobScope, Long: "1 s, doubling up to 10 min"}
 }
 
-// held is what an error says of others than its job and tenant.
+// held returns the hold of an error that has a Holds method.
 func held(err error) (Hold, bool) {
 	e, ok := errors.AsType[interface {
 		error
@@ -105,7 +105,7 @@ func held(err error) (Hold, bool) {
 	return h, true
 }
 
-// inWords is a time in its largest unit that fits.
+// inWords formats a duration in the largest unit of which it is a multiple.
 func inWords(d time.Duration) string {
 	d = d.Round(time.Second)
 	for _, unit := range []struct {

@@ -5,9 +5,8 @@ import (
 	"unicode"
 )
 
-// Printable makes a provider's words fit for a log line: at most most bytes (and
-// an ellipsis for what was cut off), in one line, with nothing that a terminal
-// would act on or hide.
+// Printable makes a provider's text fit for a log: one line of at most most bytes, plus an
+// ellipsis if it was cut, without characters that a terminal interprets or hides.
 func Printable(text string, most int) string {
 	var b strings.Builder
 	space := false
@@ -17,7 +16,7 @@ func Printable(text string, most int) string {
 			space = b.Len() > 0
 			continue
 		case r == unicode.ReplacementChar || !unicode.IsPrint(r):
-			r = '?' // also a byte that is not UTF-8
+			r = '?' // also for invalid UTF-8
 		}
 		gap := 0
 		if space {

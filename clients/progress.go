@@ -12,28 +12,28 @@ import (
 	"sync/atomic"
 )
 
-// Progress tells how far a call over HTTP got, which decides whether one without
-// an answer may have been taken ([Unknown]) or can be made again ([Retryable]).
-// The zero Progress is ready, for one call whose connections are [Counted].
+// Progress tracks how far an HTTP call got. That decides whether a call without an answer may
+// have been accepted ([Unknown]) or can be repeated ([Retryable]). The zero Progress is ready to
+// use, for one call whose connections are [Counted].
 //
-// That net/http reports a request as written says little, for it may still be in
-// a buffer; what counts is whether bytes went out.
+// net/http also reports a request as written if it is still in a buffer, so Progress counts the
+// bytes written to the connection.
 type Progress struct {
 	mu     sync.Mutex
 	conn   *countedConn
-	before int64 // bytes that the connection had carried for others
-	partly bool  // writing failed
-	tried  bool  // a connection was asked for
+	before int64 // bytes written to the connection by earlier calls
+	partly bool  // writing the request failed
+	tried  bool  // a connection was requested
 }
 
-// Watch makes the context under which the call is to be made.
+// Watch returns the context with which the call must be made.
 func (p *Progress) Watch(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { p.on(nil) }, // also for the second try after a broken connection
+		GetConn: func(string) { p.on(nil) }, // also for a retry by net/http after a broken connection
 		GotConn: func(info httptrace.GotConnInfo) {
 			conn, ok := info.Conn.(*countedConn)
 			if secure, is := info.Conn.(*tls.Conn); is && !ok {
-				conn, _ = secure.NetConn().(*countedConn) // the handshake is over
+				conn, _ = secure.NetConn().(*countedConn) // the handshake has ended
 			}
 			p.on(conn)
 		},
@@ -54,23 +54,23 @@ func (p *Progress) on(conn *countedConn) {
 	}
 }
 
-// Tried reports whether a connection was asked for at all: a call that fails before says
-// nothing about its provider.
+// Tried reports whether a connection was requested: a call that fails before that says nothing
+// about its provider.
 func (p *Progress) Tried() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.tried
 }
 
-// Began reports whether a single byte of the request went out.
+// Began reports whether at least one byte of the request was written.
 func (p *Progress) Began() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.began()
 }
 
-// Sent reports whether the provider may have the whole request. In doubt it is
-// true: a call that is taken for unsent is made again.
+// Sent reports whether the provider may have the whole request. In doubt it returns true,
+// because calls that were not sent are repeated.
 func (p *Progress) Sent() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,8 +79,8 @@ func (p *Progress) Sent() bool {
 
 func (p *Progress) began() bool { return p.conn != nil && p.conn.written.Load() > p.before }
 
-// Counted counts the bytes that go out over a connection, for [Progress]. It may
-// stand above TLS or below it.
+// Counted wraps a connection to count the bytes written, for [Progress]. It can be above or
+// below TLS.
 func Counted(conn net.Conn) net.Conn { return &countedConn{Conn: conn} }
 
 type countedConn struct {
@@ -90,18 +90,17 @@ type countedConn struct {
 
 func (c *countedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	c.written.Add(int64(n)) // net/http fails no call while a write of its is under way
+	c.written.Add(int64(n)) // net/http does not fail a call during a write
 	return n, err
 }
 
-// NeverRepeat keeps net/http from sending a request again on its own, which it
-// does when a kept connection breaks after one that it takes for idempotent: with
-// an Idempotency-Key, or a GET. To the provider, and to every limit, that is one
-// call more. It changes the request, and must come last.
+// NeverRepeat keeps net/http from repeating a request by itself. It does that if a reused
+// connection breaks after a request that it considers idempotent, such as a GET or one with an
+// Idempotency-Key. For the provider and for every limit, that is another call. NeverRepeat
+// modifies the request and must be called last.
 //
-// net/http does not look for the key under a name in lower case, nor does it
-// touch a body that it cannot rewind. A request of which nothing was written is
-// still sent once more, if it can be.
+// It uses that net/http does not find the key under a lower-case name, and does not resend a body
+// that it cannot rewind. net/http still resends a request of which nothing was written.
 func NeverRepeat(r *http.Request) {
 	if key := r.Header.Values(HeaderIdempotencyKey); len(key) > 0 {
 		r.Header.Del(HeaderIdempotencyKey)

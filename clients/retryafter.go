@@ -7,16 +7,14 @@ import (
 	"time"
 )
 
-// MaxRetryAfter bounds what [ParseRetryAfter] believes.
+// MaxRetryAfter is the longest time that [ParseRetryAfter] returns.
 const MaxRetryAfter = 24 * time.Hour
 
-// ParseRetryAfter reads a Retry-After header: seconds (some providers send
-// fractions of them) or an HTTP date, which is held against now. The result is
-// within 0 and [MaxRetryAfter]; it is 0 for a value that is absent,
-// malformed or in the past.
+// ParseRetryAfter parses a Retry-After header: seconds, which may have a fraction, or an HTTP
+// date relative to now. The result is in the range 0 to [MaxRetryAfter], and 0 if the value is
+// missing, malformed or in the past.
 //
-// A provider's dates are best held against the provider's own clock: its Date
-// header.
+// For now, use the provider's own clock, its Date header, if there is one.
 func ParseRetryAfter(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if seconds, ok := parseSeconds(value); ok {
@@ -32,9 +30,8 @@ func ParseRetryAfter(value string, now time.Time) time.Duration {
 	return min(max(date.Sub(now), 0), MaxRetryAfter)
 }
 
-// parseSeconds reads digits with at most one dot between them. Numbers of any
-// length are numbers: a provider that means "for ever" must not be taken for one
-// that said nothing.
+// parseSeconds parses a decimal number without sign or exponent. It accepts any length, so that
+// a provider that means "forever" is not treated as one that said nothing.
 func parseSeconds(value string) (seconds float64, ok bool) {
 	whole, fraction, dotted := strings.Cut(value, ".")
 	if whole == "" || dotted && fraction == "" {

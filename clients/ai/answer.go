@@ -9,11 +9,11 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// answer is a refusal, whichever dialect it came in.
+// answer is a refusal, in any provider's format.
 type answer struct {
 	status  int
-	isError bool   // the body says that it is one
-	isPage  bool   // the body is not JSON: somebody in between answered
+	isError bool   // the body is an error object
+	isPage  bool   // the body is not JSON, so it is probably a proxy's
 	kind    string // "rate_limit_error", "tokens"
 	code    string // "insufficient_quota", "429"
 	message string
@@ -21,10 +21,10 @@ type answer struct {
 	now     time.Time // by the provider's clock
 }
 
-// maxWords is how much of a body is looked at for words.
+// maxWords is the max number of bytes of a text that are kept.
 const maxWords = 8 << 10
 
-// answerOf reads what OpenAI, Azure, Anthropic, and what copies them send:
+// answerOf parses errors of OpenAI, Azure, Anthropic and compatible servers:
 //
 //	{"error": {"message": …, "type": …, "code": …}}
 //	{"type": "error", "error": {"type": …, "message": …, "details": {"error_code": …}}}
@@ -32,7 +32,7 @@ const maxWords = 8 << 10
 //	{"error": "model not found"}                                    (Ollama)
 //	{"detail": …}, {"message": …}                                   (frameworks, gateways)
 //
-// What is none of these is a message as a whole.
+// Any other body is the message as a whole.
 func answerOf(x *exchange) answer {
 	a := answer{status: x.status, header: x.header, now: clockOf(x.header)}
 	var top map[string]json.RawMessage
@@ -74,8 +74,8 @@ func answerOf(x *exchange) answer {
 	return a
 }
 
-// word is a text, or else the JSON itself: codes come as numbers, too, and
-// messages as lists.
+// word returns a string, or else the JSON itself: codes can be numbers, and messages can be
+// lists.
 func word(value json.RawMessage) string {
 	var text string
 	if value == nil || string(value) == "null" {
@@ -89,7 +89,7 @@ func word(value json.RawMessage) string {
 
 func clip(text string) string { return strings.TrimSpace(text[:min(len(text), maxWords)]) }
 
-// clockOf is the provider's clock, against which its dates are to be held.
+// clockOf returns the time by the provider's clock, to which its dates are relative.
 func clockOf(header http.Header) time.Time {
 	if now, err := http.ParseTime(header.Get("Date")); err == nil {
 		return now
@@ -97,10 +97,10 @@ func clockOf(header http.Header) time.Time {
 	return time.Now()
 }
 
-// wait is how long the provider wants fewer calls; 0 when it does not say. What
-// it states for this call wins. The meters' headers tell when a meter is full
-// again, which is later than needed, so they stand in only where nothing is
-// stated: the longest of the empty ones, or the one that the error names.
+// wait returns how long the provider wants fewer calls; 0 if it does not say. A time stated for
+// this call has precedence. Otherwise it is that of the headers: the longest of the empty
+// meters, or the one that the error names. Headers say when a meter is full again, which is later
+// than necessary.
 func (a answer) wait() time.Duration {
 	if wait := a.stated(); wait > 0 {
 		return wait
@@ -112,7 +112,7 @@ func (a answer) wait() time.Duration {
 	return all.reset(a.kind)
 }
 
-// stated is the longest wait that is told in so many words.
+// stated returns the longest wait that the answer states explicitly.
 func (a answer) stated() time.Duration {
 	return max(
 		milliseconds(a.header.Get("Retry-After-Ms")),

@@ -13,29 +13,28 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/packages/param"
 )
 
-// anthropicAPI speaks to Anthropic.
+// anthropicAPI calls Anthropic.
 type anthropicAPI struct{ messages anthropic.MessageService }
 
 func newAnthropic(config Config, t *transport) *anthropicAPI {
-	// A service by itself, unlike a client, takes nothing from the environment:
-	// neither keys nor addresses.
+	// A service, unlike a client, reads neither keys nor addresses from the environment.
 	return &anthropicAPI{anthropic.NewMessageService(
 		option.WithBaseURL(cmp.Or(config.BaseURL, "https://api.anthropic.com/")),
 		option.WithAPIKey(config.APIKey),
 		option.WithHTTPClient(t.client()),
 		option.WithMaxRetries(0),
-		// The context bounds the call. Without a bound of its own the SDK refuses
-		// what may take longer than ten minutes.
+		// The context limits the call. Without a timeout of its own, the SDK refuses calls that may
+		// take longer than ten minutes.
 		option.WithRequestTimeout(config.Timeout+time.Minute),
 	)}
 }
 
 func (a *anthropicAPI) check(f fields) error {
 	if f.completion == 0 {
-		return errors.New("max_tokens: it is missing, and Anthropic wants it")
+		return errors.New("max_tokens: it is missing, but Anthropic requires it")
 	}
 	if f.all["n"] != nil {
-		return errors.New("n: Anthropic makes one completion a call; leave it out")
+		return errors.New("n: Anthropic returns one completion per call: remove n")
 	}
 	return nil
 }
@@ -46,7 +45,7 @@ func (a *anthropicAPI) complete(ctx context.Context, _ fields, body []byte) (Res
 		return Result{}, "", err
 	}
 	if message == nil || message.Type != "message" {
-		return Result{}, "", errors.New("it is not a message")
+		return Result{}, "", errors.New("the answer is not a message")
 	}
 	var text strings.Builder
 	for _, block := range message.Content {

@@ -14,30 +14,29 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// Config says where completions come from.
+// Config configures a [Client].
 type Config struct {
-	// Provider is "openai", "azure" or "anthropic". Servers that copy OpenAI's API
-	// (vLLM, Ollama, gateways) are "openai" with a BaseURL.
+	// Provider is "openai", "azure" or "anthropic". For servers compatible with OpenAI's API
+	// (vLLM, Ollama, gateways) use "openai" with a BaseURL.
 	Provider string
 
-	// BaseURL is http or https, without user, query and fragment. "" means the
-	// provider's own; Azure has none. OpenAI's ends in /v1, and so do most copies;
-	// Anthropic's and Azure's (https://NAME.openai.azure.com) end with the host.
+	// BaseURL is an http or https URL without user, query and fragment. "" means the provider's
+	// default; Azure has none. The URLs of OpenAI and of most compatible servers end in /v1;
+	// those of Anthropic and Azure (https://NAME.openai.azure.com) end with the host.
 	BaseURL string
 
-	// APIKey is never repeated in an error. "" is for servers that want none.
+	// APIKey is never included in an error. "" is for servers that need no key.
 	APIKey string
 
-	// APIVersion is Azure's. "" means 2024-10-21.
+	// APIVersion is the version of Azure's API. "" means 2024-10-21.
 	APIVersion string
 
-	// Timeout bounds a call from dialling to the end of its answer. 0 means 10
-	// minutes, as with the SDKs: long completions take long.
+	// Timeout limits a call, from dialling to the end of the answer. 0 means 10 minutes, as in
+	// the SDKs, because long completions take long.
 	Timeout time.Duration
 }
 
-// Client asks one provider. It keeps connections for later calls and is safe for
-// concurrent use.
+// Client calls one provider. It reuses connections and is safe for concurrent use.
 type Client struct {
 	provider  provider
 	transport *transport
@@ -49,13 +48,13 @@ type Client struct {
 
 // provider makes a call through its SDK.
 type provider interface {
-	// check says what this provider would refuse.
+	// check returns an error for a request that this provider would refuse.
 	check(fields) error
-	// complete reads the answer: the Result, and the text of its completion.
+	// complete makes the call and returns the Result and the text of the completion.
 	complete(ctx context.Context, f fields, body []byte) (Result, string, error)
 }
 
-// New makes a Client. The error names the field of the Config that is wrong.
+// New returns a Client. Its error names the invalid field of the Config.
 func New(config Config) (*Client, error) {
 	config.Timeout = cmp.Or(max(config.Timeout, 0), 10*time.Minute)
 	for _, c := range []byte(config.APIKey) {
@@ -75,36 +74,35 @@ func New(config Config) (*Client, error) {
 		base = cmp.Or(base, "https://api.anthropic.com")
 		c.provider = newAnthropic(config, c.transport)
 	default:
-		return nil, fmt.Errorf("%.40q as Provider is none of openai, azure, anthropic", config.Provider)
+		return nil, fmt.Errorf("Provider: %.40q is not one of openai, azure, anthropic", config.Provider)
 	}
 	if config.APIKey == "" && (config.BaseURL == "" || config.Provider == "azure") {
-		return nil, fmt.Errorf("APIKey: it is missing, and %s wants one", config.Provider)
+		return nil, fmt.Errorf("APIKey: it is missing, but %s requires one", config.Provider)
 	}
 	u, err := url.Parse(base)
 	switch {
 	case base == "":
-		return nil, errors.New("BaseURL: it is missing; Azure's is https://NAME.openai.azure.com")
-	case err != nil: // its text would repeat the URL
+		return nil, errors.New("BaseURL: it is missing: for Azure it is https://NAME.openai.azure.com")
+	case err != nil: // its text would include the URL
 		return nil, errors.New("BaseURL: it is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "":
-		return nil, errors.New("BaseURL: it is not http:// or https:// and a host")
+		return nil, errors.New("BaseURL: it must be http:// or https:// and a host")
 	case u.User != nil, u.RawQuery != "", u.Fragment != "":
-		return nil, errors.New("BaseURL: user, query and fragment do not belong there; a key goes to APIKey")
+		return nil, errors.New("BaseURL: it must not have a user, query or fragment: set the key in APIKey")
 	}
 	c.host = u.Host
 	return c, nil
 }
 
-// Close closes the connections that wait for the next call. Calls under way go
-// on; the Client stays usable.
+// Close closes idle connections. Calls in flight continue, and the Client stays usable.
 func (c *Client) Close() { c.transport.base.CloseIdleConnections() }
 
-// Send makes the call. The error is nil when a completion came; otherwise see the
-// table at [outcome] for answers, and [Client.lost] for calls without one. The
-// Result says also of a failed call what it took, see [Result.Actual].
+// Send makes the call. It returns nil if a completion came; otherwise see the tables at
+// [Client.outcome] for answers and at [Client.lost] for calls without an answer. The Result also
+// says what a failed call used, see [Result.Actual].
 //
-// When ctx is cancelled before the request was sent, the error wraps ctx's.
-// Cancelled later, the outcome is unknown, as after a lost connection.
+// If ctx is cancelled before the request was sent, the error wraps ctx's. If it is cancelled
+// later, the outcome is unknown, as after a lost connection.
 func (c *Client) Send(ctx context.Context, call clients.Call, request Request) (Result, error) {
 	f, err := request.parse()
 	if err == nil {
@@ -113,7 +111,7 @@ func (c *Client) Send(ctx context.Context, call clients.Call, request Request) (
 	if err != nil {
 		return free(), clients.Permanent(clients.NotCalled(err))
 	}
-	// Its own cause tells the end of the time from the end of the worker.
+	// The cause distinguishes a timeout from a shutdown of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("gave up after %v", c.timeout))
 	defer cancel()
 	x := &exchange{call: call, body: request}
@@ -125,7 +123,7 @@ func (c *Client) Send(ctx context.Context, call clients.Call, request Request) (
 	case !x.asked && ctx.Err() != nil:
 		return free(), fmt.Errorf("call %s: %w", c.host, ctx.Err())
 	case !x.asked:
-		// The SDK would not: a model that it knows not to chat, for one.
+		// The SDK refused, for example a model that it knows is not for chat.
 		return free(), clients.Permanent(clients.NotCalled(c.reason("%v", err)))
 	case x.status == 0, x.status/100 == 2 && x.err != nil:
 		return c.lost(ctx, limited, x)
@@ -140,7 +138,7 @@ func (c *Client) Send(ctx context.Context, call clients.Call, request Request) (
 	return result.fit(text), nil
 }
 
-// checked fills in the total, and tells whether the numbers can be true.
+// checked fills in the total, and reports whether the numbers are plausible.
 func (u Usage) checked() (Usage, bool) {
 	if min(u.Prompt, u.Completion, u.Total) < 0 || max(u.Prompt, u.Completion, u.Total) > maxTokens {
 		return Usage{}, false
@@ -149,24 +147,24 @@ func (u Usage) checked() (Usage, bool) {
 	return u, u.Total > 0
 }
 
-// reason is an error whose text is fit for a log, and without the key.
+// reason returns an error whose text can be logged, without the key.
 func (c *Client) reason(format string, args ...any) error {
 	return errors.New(c.redact(fmt.Sprintf(format, args...)))
 }
 
-// maxReason bounds what a provider can make an error say, in bytes.
+// maxReason is the max number of bytes of a provider's text in an error.
 const maxReason = 300
 
 func (c *Client) redact(text string) string {
-	const shortest = 6 // shorter ones are no secrets, and stand in many words
+	const shortest = 6 // shorter keys are not secret, and occur in many words
 	if len(c.key) >= shortest {
 		text = strings.ReplaceAll(text, c.key, "…")
 	}
-	// Some providers repeat a wrong key with a part of it left out.
+	// Some providers repeat a part of an invalid key.
 	return clients.Printable(maskedKey.ReplaceAllString(text, "…"), maxReason)
 }
 
-// isObject tells a provider's JSON from the page of a proxy.
+// isObject reports whether a body is a JSON object, as opposed to the page of a proxy.
 func isObject(body []byte) bool {
 	var object map[string]json.RawMessage
 	return json.Unmarshal(body, &object) == nil && object != nil

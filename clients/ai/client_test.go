@@ -28,16 +28,16 @@ func TestConfig(t *testing.T) {
 		"anthropic":       {Config{Provider: "anthropic", APIKey: "k"}, ""},
 		"azure":           {Config{Provider: "azure", APIKey: "k", BaseURL: "https://x.openai.azure.com"}, ""},
 		"Ollama, no key":  {Config{Provider: "openai", BaseURL: "http://127.0.0.1:11434/v1"}, ""},
-		"nobody":          {Config{}, `"" as Provider`},
+		"nobody":          {Config{}, `Provider: "" is not one of`},
 		"no key":          {Config{Provider: "openai"}, "APIKey: it is missing"},
 		"azure's key":     {Config{Provider: "azure", BaseURL: "https://x"}, "APIKey: it is missing"},
 		"azure's address": {Config{Provider: "azure", APIKey: "k"}, "BaseURL: it is missing"},
 		"line break":      {Config{Provider: "openai", APIKey: canary + "\n"}, "APIKey: it has characters"},
-		"key in the URL":  {Config{Provider: "openai", APIKey: "k", BaseURL: "https://" + canary + "@x"}, "BaseURL: user"},
-		"key as query":    {Config{Provider: "openai", APIKey: "k", BaseURL: "https://x?key=" + canary}, "BaseURL: user"},
+		"key in the URL":  {Config{Provider: "openai", APIKey: "k", BaseURL: "https://" + canary + "@x"}, "BaseURL: it must not have a user"},
+		"key as query":    {Config{Provider: "openai", APIKey: "k", BaseURL: "https://x?key=" + canary}, "BaseURL: it must not have a user"},
 		"broken":          {Config{Provider: "openai", APIKey: "k", BaseURL: "http://" + canary + "\x7f"}, "BaseURL: it is not a URL"},
-		"relative":        {Config{Provider: "openai", APIKey: "k", BaseURL: "/v1"}, "BaseURL: it is not http"},
-		"file":            {Config{Provider: "openai", APIKey: "k", BaseURL: "file:///x"}, "BaseURL: it is not http"},
+		"relative":        {Config{Provider: "openai", APIKey: "k", BaseURL: "/v1"}, "BaseURL: it must be http"},
+		"file":            {Config{Provider: "openai", APIKey: "k", BaseURL: "file:///x"}, "BaseURL: it must be http"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -130,14 +130,14 @@ func TestWhatIsSent(t *testing.T) {
 func TestRefusedBeforeItIsSent(t *testing.T) {
 	server := newServer(t, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
 	for name, tt := range map[string]struct{ provider, body, wrong string }{
-		"streaming":         {"openai", `{"model":"m","messages":[{"role":"user"}],"stream":true}`, "stream: a completion is stored"},
+		"streaming":         {"openai", `{"model":"m","messages":[{"role":"user"}],"stream":true}`, "stream: streaming is not supported"},
 		"no bound":          {"anthropic", `{"model":"m","messages":[{"role":"user"}]}`, "max_tokens: it is missing"},
 		"many":              {"anthropic", `{"model":"m","messages":[{"role":"user"}],"max_tokens":1,"n":2}`, "n: Anthropic"},
-		"path as a model":   {"azure", `{"model":"../../x?y=","messages":[{"role":"user"}]}`, "model: Azure wants"},
-		"dots as a model":   {"azure", `{"model":"..","messages":[{"role":"user"}]}`, "model: Azure wants"},
+		"path as a model":   {"azure", `{"model":"../../x?y=","messages":[{"role":"user"}]}`, "model: Azure requires"},
+		"dots as a model":   {"azure", `{"model":"..","messages":[{"role":"user"}]}`, "model: Azure requires"},
 		"not for chat":      {"openai", `{"model":"text-davinci-003","messages":[{"role":"user"}]}`, "this model is not supported"},
 		"nothing":           {"openai", ``, "not a JSON object"},
-		"several at a time": {"openai", `{"messages":[]}`, "model: it is missing\nmessages: there are none"},
+		"several at a time": {"openai", `{"messages":[]}`, "model: it is missing\nmessages: it is missing or empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result, err := newClient(t, tt.provider, server.URL).Send(t.Context(), call, Request(tt.body))

@@ -1,22 +1,18 @@
-// Package ai asks language models for completions.
+// Package ai requests completions from language models.
 //
-// A [Client] makes one call for a [Request], which is the provider's own request
-// body, and answers with a [Result] or with an error that says what to do next;
-// package clients has the words. It speaks to OpenAI and to everything that
-// copies its API (Azure, vLLM, Ollama, gateways), and to Anthropic, through their
-// Go SDKs.
+// A [Client] makes one call for a [Request], the provider's own request body, and returns a
+// [Result] or an outcome of package clients. It calls OpenAI, servers compatible with its API
+// (Azure, vLLM, Ollama, gateways), and Anthropic, through their Go SDKs.
 //
-// Providers meter twice: requests, and tokens. [Estimate] says what a request
-// will take of limits with the unit "tokens", for the job's costs, and
-// [Result.Actual] what it took, for settling.
+// Providers limit both requests and tokens. [Estimate] returns the tokens that a request will
+// use, for the costs of its job, and [Result.Actual] those that it used, to correct the costs.
 //
-// What always holds:
+// Guarantees:
 //
-//   - The request goes out byte for byte as it came in: fields that this package
-//     does not know are the provider's to accept or to refuse.
-//   - A call is sent once. The SDKs' own retries are off, for they would pass by
-//     every limit.
-//   - Redirects are not followed: they would carry the key elsewhere.
-//   - Of an answer, no more than 8 MiB is read.
-//   - Errors name the host, and hold the provider's words, but never the key.
+//   - The request is sent unchanged, byte for byte. The provider decides about fields that this
+//     package does not know.
+//   - A call is sent once. The SDKs' own retries are off, because they would bypass all limits.
+//   - Redirects are not followed, because they would send the key elsewhere.
+//   - At most 8 MiB of an answer is read.
+//   - Errors have the host and the provider's text, but never the key.
 package ai

@@ -6,30 +6,28 @@ import (
 )
 
 const (
-	// bytesPerToken is low on purpose. English has some four bytes a token, code
-	// and most other languages about three, and a call that takes more than it
-	// announced goes over the limit, while one that takes less gives the rest back.
+	// bytesPerToken is low on purpose. English has about four bytes per token, code and most
+	// other languages about three. A call that uses more than estimated exceeds the limit, while
+	// one that uses less returns the rest.
 	bytesPerToken = 3
 
-	perMessage = 4    // what sets one message off from the next
+	perMessage = 4    // separators between messages
 	perMedia   = 1600 // an image at its largest; see Estimate
 
-	// unbounded is taken for a completion without max_tokens.
+	// unbounded is the estimate for a completion without max_tokens.
 	unbounded = 1024
 )
 
-// Estimate is what a request will take of limits by unit, for the costs of its
-// job: {"tokens": prompt + completion}. It is 0 for a request that [Request.Validate]
-// refuses. A limit in requests needs nothing of it.
+// Estimate returns the estimated costs of a request, for its job: {"tokens": prompt +
+// completion}. It is 0 tokens for a request that [Request.Validate] refuses.
 //
-// The prompt is guessed: a token for every 3 bytes of text in messages, system
-// and tools, 4 for every message, and 1,600 for every image or document that
-// stands in it, encoded or by its address. The completion is max_tokens (or
-// max_completion_tokens) times n; 1,024 where the request does not bound it,
-// which long answers exceed. Long documents cost more, too: give such jobs costs
-// of your own.
+// The prompt is estimated as one token for every 3 bytes of text in messages, system and tools,
+// 4 tokens for each message, and 1,600 for each image or document, encoded or by URL. The
+// completion is max_tokens (or max_completion_tokens) times n. Without a maximum it is 1,024
+// times n, which long answers exceed. Long documents use more tokens too: set the costs of such
+// jobs yourself.
 //
-// [Result.Actual] corrects the guess after the call.
+// [Result.Actual] corrects the estimate after the call.
 func Estimate(r Request) map[string]int64 {
 	f, err := r.parse()
 	if err != nil {
@@ -38,7 +36,7 @@ func Estimate(r Request) map[string]int64 {
 	return map[string]int64{"tokens": f.prompt() + f.bound()*f.choices}
 }
 
-// bound is how many tokens one completion may have.
+// bound returns the max number of tokens of one completion.
 func (f fields) bound() int64 {
 	if f.completion > 0 {
 		return f.completion
@@ -59,7 +57,7 @@ func (f fields) prompt() int64 {
 	return (s.text+bytesPerToken-1)/bytesPerToken + s.media*perMedia + int64(len(list))*perMessage
 }
 
-// size is what stands in a prompt.
+// size is the size of a prompt: bytes of text, and the number of media.
 type size struct{ text, media int64 }
 
 func (s *size) add(value any) {
@@ -88,8 +86,8 @@ func (s *size) add(value any) {
 	}
 }
 
-// media tells whether an object is a picture, a sound or a file, in OpenAI's
-// words or in Anthropic's. Its encoding says nothing about its tokens.
+// media reports whether an object is an image, a sound or a file, in OpenAI's or Anthropic's
+// format. The size of its encoding says nothing about its tokens.
 func media(object map[string]any) bool {
 	switch object["type"] {
 	case "image_url", "input_audio", "file", "image":

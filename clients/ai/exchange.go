@@ -17,27 +17,27 @@ const (
 	maxIdle   = 512
 )
 
-var errTooLarge = fmt.Errorf("the answer has more than %d bytes", maxAnswer)
+var errTooLarge = fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
 
-// exchange is one call below an SDK: what goes out, and what came back. The SDKs
-// drop fields of requests that they do not know (and a temperature of 0), and
-// headers and bodies of refusals, so both are taken from here.
+// exchange is one call below an SDK: its request and its response. The SDKs drop unknown fields
+// of requests (and a temperature of 0), and the headers and bodies of refusals, so both are
+// kept here.
 type exchange struct {
 	call clients.Call
 	body []byte
 
 	progress clients.Progress
 
-	asked  bool // the SDK came as far as to send
+	asked  bool // the SDK tried to send the request
 	status int  // 0: no answer
 	header http.Header
-	answer []byte // as much as was read
-	err    error  // why there is no answer, or not all of it
+	answer []byte // the part that was read
+	err    error  // why there is no answer, or only a part
 }
 
 type exchangeKey struct{}
 
-// begin puts the exchange below ctx, and watches how far the request gets.
+// begin returns a context with the exchange, and tracks how far the request gets.
 func (x *exchange) begin(ctx context.Context) context.Context {
 	return x.progress.Watch(context.WithValue(ctx, exchangeKey{}, x))
 }
@@ -53,11 +53,11 @@ func (t *transport) client() *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: shared.Stay}
 }
 
-// RoundTrip sends the exchange's body under the SDK's headers, once.
+// RoundTrip sends the exchange's body with the SDK's headers, once.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	x, ok := r.Context().Value(exchangeKey{}).(*exchange)
 	if !ok || x.asked {
-		return nil, errors.New("ai: not a call of this client, or its second try")
+		return nil, errors.New("ai: not a call of this client, or a retry by the SDK")
 	}
 	x.asked = true
 	r = r.Clone(r.Context())

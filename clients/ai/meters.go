@@ -11,19 +11,19 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// meters are the limits of an account as headers tell them, by name: "requests",
-// "tokens", "input-tokens".
+// meters are the limits of an account from response headers, by name: "requests", "tokens",
+// "input-tokens".
 type meters map[string]meter
 
 type meter struct {
-	remaining *int64        // nil: it does not say
-	limit     int64         // what it holds when it is full; 0: it does not say
-	reset     time.Duration // until it is full again; 0: it does not say
+	remaining *int64        // nil: not reported
+	limit     int64         // the maximum; 0: not reported
+	reset     time.Duration // until it is full again; 0: not reported
 }
 
 // metersOf reads the headers x-ratelimit-limit-NAME, -remaining-NAME and -reset-NAME
 // of OpenAI, whose resets are durations, and anthropic-ratelimit-NAME-limit,
-// -remaining and -reset, whose resets are times. What cannot be read is left out.
+// -remaining and -reset, whose resets are times. Invalid values are ignored.
 //
 // Sources: the rate limit guides of both, and ratelimit.go of go-openai.
 func metersOf(header http.Header, now time.Time) meters {
@@ -66,7 +66,7 @@ func metersOf(header http.Header, now time.Time) meters {
 
 func (m meter) empty() bool { return m.remaining != nil && *m.remaining == 0 }
 
-// empty is how long until all meters that are empty now are full again.
+// empty returns how long until all empty meters are full again.
 func (all meters) empty() (longest time.Duration) {
 	for _, m := range all {
 		if m.empty() {
@@ -76,9 +76,9 @@ func (all meters) empty() (longest time.Duration) {
 	return longest
 }
 
-// room is how long until all meters that are empty now have room for another call
-// of so many tokens: they fill up evenly, as both providers say. Where a limit is
-// not told it is how long until they are full.
+// room returns how long until all empty meters have room for another call with that many tokens.
+// Both providers document that meters refill evenly. If a limit is not reported, room returns
+// how long until its meter is full.
 func (all meters) room(tokens int64) (longest time.Duration) {
 	for name, m := range all {
 		if !m.empty() {
@@ -97,13 +97,11 @@ func (all meters) room(tokens int64) (longest time.Duration) {
 	return longest
 }
 
-// reset is that of the meter that an error is about: OpenAI gives it as the
-// error's type.
+// reset returns the reset of the meter that an error names: OpenAI's error type is a meter.
 func (all meters) reset(name string) time.Duration { return all[name].reset }
 
-// parseReset reads a duration such as 6m0s or 12ms, a time as in RFC 3339 or in
-// HTTP, or a number of seconds. The result is within 0 and
-// [clients.MaxRetryAfter].
+// parseReset parses a duration such as 6m0s or 12ms, a time in the format of RFC 3339 or HTTP,
+// or a number of seconds. The result is in the range 0 to [clients.MaxRetryAfter].
 func parseReset(value string, now time.Time) time.Duration {
 	if d, err := time.ParseDuration(value); err == nil && value != "0" {
 		return min(max(d, 0), clients.MaxRetryAfter)
@@ -114,7 +112,7 @@ func parseReset(value string, now time.Time) time.Duration {
 	return clients.ParseRetryAfter(value, now)
 }
 
-// milliseconds reads Retry-After-Ms, which Azure sends beside Retry-After.
+// milliseconds parses Retry-After-Ms, which Azure sends in addition to Retry-After.
 func milliseconds(value string) time.Duration {
 	ms, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 	if err != nil || !(ms > 0) {
@@ -123,11 +121,11 @@ func milliseconds(value string) time.Duration {
 	return time.Duration(math.Ceil(min(ms*1e6, float64(clients.MaxRetryAfter))))
 }
 
-// waitWords finds "Please try again in 6m0s." (OpenAI) and "Please retry after 9
+// waitWords matches "Please try again in 6m0s." (OpenAI) and "Please retry after 9
 // seconds." (Azure).
 var waitWords = regexp.MustCompile(`(?i)\b(?:try again|retry) (?:in|after) (\d[\d.hmsuµn]*)(?: (second|minute|hour)s?\b)?`)
 
-// waitIn is the wait that a message asks for; 0 when it names none.
+// waitIn returns the wait that a message asks for; 0 if none.
 func waitIn(message string) time.Duration {
 	m := waitWords.FindStringSubmatch(message)
 	if m == nil {

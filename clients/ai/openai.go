@@ -11,7 +11,7 @@ import (
 	"github.com/sashabaranov/go-openai"
 )
 
-// openAI speaks to OpenAI, Azure and what copies them.
+// openAI calls OpenAI, Azure and compatible servers.
 type openAI struct {
 	client *openai.Client
 	azure  bool
@@ -22,7 +22,7 @@ func newOpenAI(config Config, t *transport) *openAI {
 	if config.Provider == "azure" {
 		c = openai.DefaultAzureConfig(config.APIKey, config.BaseURL)
 		c.APIVersion = cmp.Or(config.APIVersion, "2024-10-21")
-		// The model names the deployment. It becomes a part of the path.
+		// The model is the name of the deployment, which becomes a part of the path.
 		c.AzureModelMapperFunc = url.PathEscape
 	}
 	c.BaseURL = cmp.Or(config.BaseURL, c.BaseURL)
@@ -34,20 +34,20 @@ var deployment = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
 
 func (o *openAI) check(f fields) error {
 	if o.azure && !deployment.MatchString(f.model) {
-		return errors.New("model: Azure wants the name of a deployment: letters, digits, '.', '_' and '-'")
+		return errors.New("model: Azure requires the name of a deployment: letters, digits, '.', '_' and '-'")
 	}
 	return nil
 }
 
-// complete has the SDK address and sign the call. Of the request it is told the
-// model alone, so that it neither judges nor loses any other field.
+// complete makes the SDK address and authenticate the call. It gives the SDK only the model, so
+// that the SDK neither validates nor drops other fields; the transport sends the whole body.
 func (o *openAI) complete(ctx context.Context, f fields, _ []byte) (Result, string, error) {
 	answer, err := o.client.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: f.model})
 	if err != nil {
 		return Result{}, "", err
 	}
 	if len(answer.Choices) == 0 {
-		return Result{}, "", errors.New("it has no choices")
+		return Result{}, "", errors.New("the answer has no choices")
 	}
 	first := answer.Choices[0]
 	var text strings.Builder

@@ -13,36 +13,36 @@ import (
 	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
-// outcome is what an answer other than 2xx means. Billing comes first, whatever
-// the status: providers send it as 400, 402, 403 and 429.
+// outcome returns what an answer other than 2xx means. Billing has precedence over the status:
+// providers send it as 400, 402, 403 and 429.
 //
 //	no credit, spend or usage limit, quota,
-//	account not active, 402                   the account is exhausted: until the moment that
-//	                                          is told, or the next month
+//	account not active, 402                   the account is exhausted: until the time that is
+//	                                          stated, or the next month
 //	                                          (enforced_spend_limit_reached)
-//	the same of an end user                   that of the tenant is exhausted
-//	429, the request alone is over the limit  permanent
-//	429, to wait for more than an hour        parked until then: this is no rate
-//	429, of a day, without a time             parked until the next day, UTC
-//	429, of an end user                       throttled
+//	the same for an end user                  the tenant's account is exhausted
+//	429, the request alone exceeds the limit  permanent
+//	429, with a wait of more than an hour     parked until then: this is not a rate
+//	429, daily limit without a time           parked until the next day, UTC
+//	429, for an end user                      throttled
 //	429, 503 slow_down                        the account is throttled
 //	401                                       the account is throttled, for 1 min
 //	403                                       parked for 5 min
 //	403 for the content of a prompt           permanent
 //	529, other 5xx                            unavailable
 //	408, 409, 425                             retryable
-//	404 with a page: a proxy whose server
-//	is being deployed                         retryable
+//	404 with a page, as from a proxy during
+//	a deployment                              retryable
 //	400, 404, 413, 422, other 4xx,
-//	a context or policy that is exceeded      permanent
+//	context length or policy exceeded         permanent
 //	3xx                                       permanent: redirects are not followed
 //
-// All tenants share one key, so a 429 is the account's unless it names a user, as
-// gateways do. A refusal of a prompt for its content is permanent; a completion
-// that was cut off for it is a success, see [Result.StopReason].
+// All tenants share one key, so a 429 concerns the account unless it names a user, as gateways
+// do. A prompt that is refused for its content is permanent; a completion that was cut off for
+// its content is a success, see [Result.StopReason].
 //
-// A wrong key is the operator's to mend, see [clients.KeyPause]. A key may be good
-// for some models and not for others, so 403 parks the one job.
+// The operator must fix an invalid key, see [clients.KeyPause]. A key can be valid for some
+// models and not for others, so 403 parks only the one job.
 func (c *Client) outcome(a answer) error {
 	reason := c.reason("%s answered %s", c.host, a)
 	switch {
@@ -65,9 +65,9 @@ func (c *Client) outcome(a answer) error {
 		}
 		return clients.AccountThrottled(wait, reason)
 	case a.status == http.StatusUnauthorized:
-		return clients.AccountThrottled(max(a.wait(), clients.KeyPause), c.reason("%s refuses the key, and its jobs wait for another: it answered %s", c.host, a))
+		return clients.AccountThrottled(max(a.wait(), clients.KeyPause), c.reason("%s refused the key, and its jobs wait for a valid one: it answered %s", c.host, a))
 	case a.status == http.StatusForbidden && !content.MatchString(a.String()):
-		return clients.ParkUntil(time.Now().Add(clients.AccessPause), c.reason("the key may not do that, and the job waits until it may: %s answered %s", c.host, a))
+		return clients.ParkUntil(time.Now().Add(clients.AccessPause), c.reason("the key has no permission for this, and the job waits for it: %s answered %s", c.host, a))
 	case a.status == http.StatusRequestTimeout, a.status == http.StatusConflict, a.status == http.StatusTooEarly,
 		a.status == http.StatusNotFound && a.isPage:
 		return clients.Retryable(reason)
@@ -79,15 +79,15 @@ func (c *Client) outcome(a answer) error {
 	return clients.Permanent(reason)
 }
 
-// lost is what a call without a whole answer means:
+// lost returns what a call without a complete answer means:
 //
-//	sent, and no answer, or a part of one    unknown
+//	sent, and no answer or a part of one     unknown
 //	a completion of more than 8 MiB          permanent: another would be as long
-//	the worker ends before it was sent       ctx's error
-//	no connection, no TLS, no time, before   unreachable
+//	worker shutdown before it was sent       ctx's error
+//	no connection, no TLS, timeout before    unreachable
 //
-// A completion that is made twice costs twice and harms nothing, so whoever
-// handles unknown outcomes may repeat it; but it is theirs to say.
+// A repeated completion costs twice but does no harm, so callers may choose to repeat unknown
+// outcomes.
 func (c *Client) lost(ctx, limited context.Context, x *exchange) (Result, error) {
 	if errors.Is(x.err, errTooLarge) {
 		return Result{}, clients.Permanent(c.reason("%s: %v", c.host, x.err))
@@ -99,10 +99,10 @@ func (c *Client) lost(ctx, limited context.Context, x *exchange) (Result, error)
 	return result, shared.Lost(ctx, c.host, sent, c.reason("%v", shared.Cause(limited, x.err)).Error())
 }
 
-// unreadable is what a 2xx without a completion means:
+// unreadable returns what a 2xx without a completion means:
 //
-//	an error object, as gateways send it     as if the error's own status had come
-//	not JSON: the page of a proxy            retryable
+//	an error object, as from gateways        the outcome of the error's own status
+//	not JSON, as from a proxy                retryable
 //	other JSON                               permanent: it was charged, and another
 //	                                         would be the same
 func (c *Client) unreadable(x *exchange, err error) (Result, error) {
@@ -122,11 +122,11 @@ func (c *Client) unreadable(x *exchange, err error) (Result, error) {
 }
 
 const (
-	// maxPause is the longest wait that is taken for one of a rate. A queue
-	// that pauses for a day because of one job would be worse than one call more.
+	// maxPause is the longest wait that is treated as that of a rate limit. Pausing a queue for a
+	// day because of one job would be worse than an additional call.
 	maxPause = time.Hour
 
-	maxPark = 32 * 24 * time.Hour // a calendar month, and a day
+	maxPark = 32 * 24 * time.Hour // a calendar month and a day
 )
 
 var (
@@ -137,11 +137,11 @@ var (
 	unpaid   = regexp.MustCompile(`(?i)credit balance is too low|exceeded your current quota|api usage limits|insufficient (balance|credits|funds)|billing hard limit`)
 	regained = regexp.MustCompile(`(?i)regain access on (\d{4}-\d\d-\d\d)(?: at (\d\d:\d\d) UTC)?`)
 
-	// What providers leave of a wrong key: sk-proj-****abcd, or ****abcd.
+	// A partly masked invalid key in a provider's text: sk-proj-****abcd, or ****abcd.
 	maskedKey = regexp.MustCompile(`\bsk-[\w*-]*[\w*]{4}|[\w-]*\*{3,}\w*`)
 )
 
-// billing tells whether money or a budget is at its end, rather than a rate.
+// billing reports whether money or a budget is used up, rather than a rate.
 func (a answer) billing() bool {
 	switch a.status {
 	case http.StatusPaymentRequired:
@@ -163,7 +163,7 @@ func (a answer) billing() bool {
 
 const enforcedSpendLimit = "enforced_spend_limit_reached"
 
-// paidAgain is how long the account may not be used; 0: nobody says so.
+// paidAgain returns how long the account cannot be used; 0: not stated.
 func (a answer) paidAgain() time.Duration {
 	now := time.Now()
 	if m := regained.FindStringSubmatch(a.message); m != nil {
@@ -182,13 +182,13 @@ func (a answer) paidAgain() time.Duration {
 	return a.stated()
 }
 
-// midnight is the next one, UTC.
+// midnight returns the next midnight, UTC.
 func midnight(now time.Time) time.Time {
 	year, month, day := now.UTC().Date()
 	return time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC)
 }
 
-// String is the status and the provider's words.
+// String returns the status and the provider's text.
 func (a answer) String() string {
 	text := strconv.Itoa(a.status)
 	for _, word := range [...]string{a.kind, a.code} {

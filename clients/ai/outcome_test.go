@@ -292,7 +292,7 @@ func TestAnswers(t *testing.T) {
 		"200, a page":       {status: 200, source: "captive portals", body: "<html>", want: "retryable", text: "not with JSON"},
 		"200, no choices":   {status: 200, source: openAIChat, body: `{"id":"x","choices":[]}`, want: "permanent", text: "not with a completion"},
 		"200, of elsewhere": {status: 200, source: openAIChat, body: `{"choices":"none"}`, want: "permanent", text: "not with a completion"},
-		"200, endless":      {status: 200, source: "hostile servers", body: `{"x":"` + strings.Repeat("y", maxAnswer), want: "permanent", text: "more than 8388608 bytes"},
+		"200, endless":      {status: 200, source: "hostile servers", body: `{"x":"` + strings.Repeat("y", maxAnswer), want: "permanent", text: "larger than 8388608 bytes"},
 	}
 	if len(tests) < 20 {
 		t.Fatal("rows are missing")

@@ -10,20 +10,20 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// quotas keeps what answers told of an account.
+// quotas has the limits of an account that answers reported.
 type quotas struct {
 	mu    sync.Mutex
 	known map[string]clients.Quota
 }
 
-// A provider cannot make a client keep more.
+// Bounds on what a provider can make a client keep.
 const (
 	maxQuotas    = 16
 	maxQuotaName = 40
 )
 
-// Quotas is what the provider told of the account's limits in the latest answers
-// that named them, by name. Calls under way are not in it.
+// Quotas returns the account's limits, sorted by name, as last reported in answers. Calls in
+// flight are not included.
 func (c *Client) Quotas() []clients.Quota {
 	c.quotas.mu.Lock()
 	defer c.quotas.mu.Unlock()
@@ -35,7 +35,7 @@ func (c *Client) Quotas() []clients.Quota {
 	return all
 }
 
-// note takes over what an answer's headers tell.
+// note records the limits in an answer's headers.
 func (q *quotas) note(header http.Header) {
 	told := metersOf(header, clockOf(header))
 	now := time.Now()

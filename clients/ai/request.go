@@ -10,43 +10,42 @@ import (
 	"github.com/headgate/headgate/internal/strictjson"
 )
 
-// Request is the payload of an ai job: the body of a chat completion (OpenAI) or
-// of a message (Anthropic), as the provider documents it. Those of the SDKs,
-// encoded, are such bodies. Its JSON is the body itself.
+// Request is the payload of an ai job: the body of a chat completion (OpenAI) or of a message
+// (Anthropic), as documented by the provider. The encoded request types of the SDKs are such
+// bodies. A Request encodes as the body itself.
 //
-// Whoever makes one names model and messages; max_tokens bounds what it costs.
-// What else stands in it goes to the provider as it is. Streaming is refused: the
-// completion is the job's result, and that is stored whole.
+// model and messages are required; max_tokens limits the cost. Other fields are passed to the
+// provider unchanged. Streaming is refused, because the completion is stored as the job's result.
 type Request json.RawMessage
 
-// MarshalJSON is the body.
+// MarshalJSON returns the body.
 func (r Request) MarshalJSON() ([]byte, error) { return json.RawMessage(r).MarshalJSON() }
 
-// UnmarshalJSON keeps a copy of the body, and checks nothing: see Validate.
+// UnmarshalJSON keeps a copy of the body without checking it: see [Request.Validate].
 func (r *Request) UnmarshalJSON(body []byte) error {
 	return (*json.RawMessage)(r).UnmarshalJSON(body)
 }
 
 const (
-	maxRequest  = 32 << 20 // what Anthropic takes, and OpenAI less
+	maxRequest  = 32 << 20 // Anthropic's max; OpenAI's is lower
 	maxModel    = 256
-	maxMessages = 100_000     // Anthropic's bound
-	maxTokens   = 100_000_000 // far beyond every model
+	maxMessages = 100_000     // Anthropic's max
+	maxTokens   = 100_000_000 // far more than any model allows
 )
 
-// Validate reports everything that makes the request unusable with any provider,
-// joined, or nil. The texts name the field without repeating its value.
+// Validate returns all errors that make the request invalid for every provider, joined, or nil.
+// Their texts name the field, but not its value.
 func (r Request) Validate() error {
 	_, err := r.parse()
 	return err
 }
 
-// fields is what this package needs to know of a request.
+// fields has the fields of a request that this package uses.
 type fields struct {
 	all        map[string]json.RawMessage
 	model      string
-	completion int64 // tokens that the answer may have; 0: the request does not say
-	choices    int64 // completions wanted; 1 or more
+	completion int64 // max tokens of the answer; 0: not set
+	choices    int64 // number of completions; 1 or more
 }
 
 func (r Request) parse() (fields, error) {
@@ -65,7 +64,7 @@ func (r Request) parse() (fields, error) {
 	case all["model"] == nil || err == nil && f.model == "":
 		wrong("model: it is missing")
 	case err != nil:
-		wrong("model: it is not a text")
+		wrong("model: it is not a string")
 	case len(f.model) > maxModel:
 		wrong("model: %d bytes are more than %d", len(f.model), maxModel)
 	case strings.ContainsFunc(f.model, unicode.IsControl):
@@ -77,12 +76,12 @@ func (r Request) parse() (fields, error) {
 	if stream := all["stream"]; stream != nil {
 		var on bool
 		if err := json.Unmarshal(stream, &on); err != nil {
-			wrong("stream: it is neither true nor false")
+			wrong("stream: it is not true or false")
 		} else if on {
-			wrong("stream: a completion is stored as the job's result when it is whole, so it cannot be streamed; leave it out")
+			wrong("stream: streaming is not supported, because the whole completion is stored as the job's result: remove stream")
 		}
 	}
-	// OpenAI has two names for the bound; the newer one wins there, too.
+	// OpenAI has two names for the max; as there, the newer one has precedence.
 	for _, name := range [...]string{"max_tokens", "max_completion_tokens"} {
 		if n, problem := count(all[name], maxTokens); problem != "" {
 			wrong("%s: %s", name, problem)
@@ -98,8 +97,8 @@ func (r Request) parse() (fields, error) {
 	return f, errors.Join(errs...)
 }
 
-// members are the members of a JSON object. A duplicate is refused: the provider
-// might read the other one.
+// members returns the members of a JSON object. Duplicates are refused, because the provider
+// might use the other one.
 func members(body []byte) (map[string]json.RawMessage, error) {
 	all, err := strictjson.Members(body, nil)
 	if _, ok := errors.AsType[*strictjson.FieldError](err); err != nil && !ok {
@@ -112,9 +111,9 @@ func messages(value json.RawMessage) (problems []string) {
 	var list []json.RawMessage
 	switch err := json.Unmarshal(value, &list); {
 	case value == nil || err == nil && len(list) == 0:
-		return []string{": there are none"}
+		return []string{": it is missing or empty"}
 	case err != nil:
-		return []string{": they are not a list"}
+		return []string{": it is not a list"}
 	case len(list) > maxMessages:
 		return []string{fmt.Sprintf(": %d are more than %d", len(list), maxMessages)}
 	}
@@ -129,13 +128,13 @@ func messages(value json.RawMessage) (problems []string) {
 	return nil
 }
 
-// count reads a whole number of 1 or more; 0 when there is none.
+// count parses a whole number of 1 or more; 0 if there is none.
 func count(value json.RawMessage, most int64) (n int64, problem string) {
 	if value == nil || string(value) == "null" {
 		return 0, ""
 	}
 	if err := json.Unmarshal(value, &n); err != nil || n < 1 || n > most {
-		return 0, fmt.Sprintf("it is not a whole number within 1 to %d", most)
+		return 0, fmt.Sprintf("it is not a whole number from 1 to %d", most)
 	}
 	return n, ""
 }

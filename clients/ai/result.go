@@ -7,55 +7,53 @@ import (
 	"unicode/utf8"
 )
 
-// Usage is what the provider counted.
+// Usage is the usage that the provider reported.
 type Usage struct {
-	// Prompt is in tokens, as the provider's limits count them: what Anthropic
-	// read from its cache is left out, for it counts towards no limit there.
+	// Prompt is the number of tokens that count towards the provider's limits. Tokens that
+	// Anthropic read from its cache do not count.
 	Prompt int64 `json:"prompt"`
 
-	// Completion is in tokens, with those that a model spent on thinking.
+	// Completion is the number of tokens, including those that the model spent on thinking.
 	Completion int64 `json:"completion"`
 
 	Total int64 `json:"total"` // tokens
 }
 
-// Result is what came of a call. The zero Result is that of a call of which
-// nothing is known.
+// Result is the result of a call. The zero Result means that nothing is known about the call.
 type Result struct {
-	ID    string `json:"id,omitempty"`    // the provider's, of the completion
-	Model string `json:"model,omitempty"` // that answered
+	ID    string `json:"id,omitempty"`    // the provider's id of the completion
+	Model string `json:"model,omitempty"` // the model that answered
 
-	// StopReason is why it ended, in the provider's words: "stop", "end_turn";
-	// "length" or "max_tokens" when it was cut off; "content_filter" or "refusal"
-	// when the model would not. All of them were charged, and are no errors.
+	// StopReason is the provider's reason for the end of the completion: "stop" or "end_turn";
+	// "length" or "max_tokens" if it was cut off; "content_filter" or "refusal" if the model
+	// refused. All of these are charged and are not errors.
 	StopReason string `json:"stop_reason,omitempty"`
 
-	Usage Usage `json:"usage"` // zero when the provider did not say
+	Usage Usage `json:"usage"` // zero if the provider did not report it
 
-	// Completion is the provider's answer as it came. It is left out when the
-	// Result would be more than [MaxResult].
+	// Completion is the provider's unchanged answer. It is omitted if the Result would exceed
+	// [MaxResult].
 	Completion json.RawMessage `json:"completion,omitempty"`
 
-	// Truncated: Completion was left out, and Text holds as much of its text as
-	// there is room for.
+	// Truncated means that Completion was omitted, and that Text has as much of its text as
+	// fits.
 	Truncated bool   `json:"truncated,omitempty"`
 	Text      string `json:"text,omitempty"`
 
-	// Backoff is how long until the account has room for another call like this
-	// one, by the provider's headers; 0 when none of its meters is empty, or none is
-	// told.
+	// Backoff is how long until the account has room for another call like this one, according
+	// to the provider's headers; 0 if no meter is empty or reported.
 	Backoff time.Duration `json:"-"`
 
 	known bool // Usage is what was charged
 }
 
-// MaxResult is how many bytes the JSON of a Result has at most: a queue stores
-// results of 64 KiB.
+// MaxResult is the max number of bytes of the JSON of a Result: a queue stores results of up to
+// 64 KiB.
 const MaxResult = 64 << 10
 
-// Actual is what the call took of limits by unit: {"tokens": total}. It is zero
-// for a call that the provider refused or that was never sent, and nil when
-// nobody knows: no answer came, or one without usage. The estimate then stays.
+// Actual returns the actual costs of the call: {"tokens": total}. It is 0 tokens for a call that
+// the provider refused or that was not sent. It is nil if the usage is unknown, because no answer
+// came or it had no usage; the estimate then remains.
 func (r Result) Actual() map[string]int64 {
 	if !r.known {
 		return nil
@@ -63,16 +61,16 @@ func (r Result) Actual() map[string]int64 {
 	return map[string]int64{"tokens": r.Usage.Total}
 }
 
-// free is the Result of a call that cost nothing.
+// free returns the Result of a call that cost nothing.
 func free() Result { return Result{known: true} }
 
-// fit leaves out what is too large. text is the completion's.
+// fit shortens the Result to MaxResult. text is the text of the completion.
 func (r Result) fit(text string) Result {
 	if r.bytes() <= MaxResult {
 		return r
 	}
 	r.Completion, r.Truncated = nil, true
-	// Escapes make the encoded text longer than the text by an unknown factor.
+	// Escapes make the encoded text longer by an unknown factor.
 	longest := sort.Search(min(len(text), MaxResult)+1, func(n int) bool {
 		r.Text = whole(text[:n])
 		return r.bytes() > MaxResult
@@ -81,8 +79,8 @@ func (r Result) fit(text string) Result {
 	return r
 }
 
-// bytes is the length of the encoded Result. Encoding escapes <, > and &, also
-// within the completion.
+// bytes returns the length of the encoded Result. Encoding escapes <, > and &, also in the
+// completion.
 func (r Result) bytes() int {
 	encoded, err := json.Marshal(r)
 	if err != nil {
@@ -91,7 +89,7 @@ func (r Result) bytes() int {
 	return len(encoded)
 }
 
-// whole drops a character of which only a part is left.
+// whole drops an incomplete character at the end.
 func whole(text string) string {
 	for i := 1; i <= utf8.UTFMax && i <= len(text); i++ {
 		if b := text[len(text)-i]; utf8.RuneStart(b) {

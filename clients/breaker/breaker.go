@@ -10,28 +10,28 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// Config says when a provider is down. The zero Config is ready for use.
+// Config configures a [Breaker]. The zero Config is ready to use.
 type Config struct {
-	// Failures is how many calls in a row have to fail. 0 means 5.
+	// Failures is the number of consecutive failures after which a provider is down. 0 means 5.
 	Failures int
 
-	// Pause is how long no call goes after that. 0 means 30 s.
+	// Pause is how long calls are then held back. 0 means 30 s.
 	Pause time.Duration
 
-	// MaxKeys is how many providers with failures are counted at a time. 0 means 10,000.
+	// MaxKeys is the max number of providers whose failures are counted. 0 means 10,000.
 	MaxKeys int
 }
 
-// Breaker counts the failures of each provider. A nil one counts none.
+// Breaker counts the consecutive failures of each provider. A nil Breaker counts none.
 type Breaker struct {
 	config Config
 
 	mu       sync.Mutex
-	failures map[string]int // in a row; no entry: none
+	failures map[string]int // consecutive; no entry: 0
 	opened   uint64
 }
 
-// New makes a Breaker. The error names every field that is wrong.
+// New returns a Breaker. Its error names all invalid fields.
 func New(config Config) (*Breaker, error) {
 	var errs []error
 	for _, field := range []struct {
@@ -39,7 +39,7 @@ func New(config Config) (*Breaker, error) {
 		below bool
 	}{{"failures", config.Failures < 0}, {"pause", config.Pause < 0}, {"max keys", config.MaxKeys < 0}} {
 		if field.below {
-			errs = append(errs, fmt.Errorf("breaker: %s: it is below 0", field.name))
+			errs = append(errs, fmt.Errorf("breaker: %s: must not be negative", field.name))
 		}
 	}
 	if len(errs) > 0 {
@@ -51,10 +51,10 @@ func New(config Config) (*Breaker, error) {
 	return &Breaker{config: config, failures: map[string]int{}}, nil
 }
 
-// Note takes the outcome of a call, and returns what the caller is to answer: the same,
-// or when it was one failure too many, one that holds who back ([clients.Held]). key
-// names the provider, for each that can be down by itself; with "" nothing is counted.
-// The failure of a probe, which tried a provider that is held back, is always one too many.
+// Note records the outcome of a call and returns the outcome to report: err itself or, after
+// too many failures, one that holds back who ([clients.Held]). key identifies the provider; if
+// it is "", nothing is counted. The failure of a probe, which tries a provider that is held
+// back, always counts as too many.
 func (b *Breaker) Note(key, who string, probe bool, err error) error {
 	if b == nil || key == "" {
 		return err
@@ -73,7 +73,7 @@ func (b *Breaker) Note(key, who string, probe bool, err error) error {
 			b.failures[key] = n
 			return err
 		}
-		// Calls that are under way will fail, too, and are no new evidence.
+		// Calls in flight will fail too; start counting again, since they are no new evidence.
 		delete(b.failures, key)
 		if !probe {
 			b.opened++
@@ -83,8 +83,8 @@ func (b *Breaker) Note(key, who string, probe bool, err error) error {
 	return err
 }
 
-// forget makes room. Hosts are often a stranger's choice, and must cost neither memory
-// nor time without bound.
+// forget removes an arbitrary entry. Hosts are chosen by strangers, so memory and time for them
+// must be bounded.
 func (b *Breaker) forget() {
 	for key := range b.failures {
 		delete(b.failures, key)
@@ -92,7 +92,7 @@ func (b *Breaker) forget() {
 	}
 }
 
-// Opened is how often a provider went down, since the start; 0 for a nil Breaker.
+// Opened returns how often a provider went down since the start; 0 for a nil Breaker.
 func (b *Breaker) Opened() uint64 {
 	if b == nil {
 		return 0
@@ -102,7 +102,7 @@ func (b *Breaker) Opened() uint64 {
 	return b.opened
 }
 
-// evidence is what an outcome says of the provider.
+// evidence is what an outcome says about the provider.
 type evidence int
 
 const (

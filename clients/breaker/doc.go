@@ -1,19 +1,19 @@
-// Package breaker answers when calls have failed so often that a provider is down.
+// Package breaker detects providers that are down because calls to them keep failing.
 //
-// A [Breaker] counts the failures in a row of each provider in this process. The one
-// that is too many is marked ([clients.Held]): the queue then holds back the account or
-// the endpoint, for all workers, and lets one job try it after a time.
+// A [Breaker] counts the consecutive failures of each provider in this process. After too many
+// it marks the failure ([clients.Held]): the queue then holds back the account or the endpoint,
+// for all workers, and after some time lets one job try it.
 //
-// What an outcome says of the provider:
+// What an outcome says about the provider:
 //
 //	unavailable, unknown             it is down
 //	ok, throttled, parked,
 //	exhausted                        it answers
 //	retryable, permanent, not called,
-//	the end of the worker, a panic   nothing
+//	worker shutdown, a panic         nothing
 //
-// Retryable and permanent answers (a conflict, greylisting, a wrong address) are about
-// the one call.
+// Retryable and permanent answers (a conflict, greylisting, a wrong address) are about the
+// call only.
 //
-// It is safe for concurrent use.
+// A Breaker is safe for concurrent use.
 package breaker

@@ -16,7 +16,7 @@ import (
 	"github.com/wneessen/go-mail/smtp"
 )
 
-// step is how far a message got.
+// step is a step of an SMTP session.
 type step string
 
 const (
@@ -28,7 +28,7 @@ const (
 	stepAnswer  step = "answer" // everything was sent
 )
 
-// stepError tells at which step the line or the server said no.
+// stepError reports the step at which the connection or the server failed.
 type stepError struct {
 	step step
 	err  error
@@ -44,16 +44,16 @@ func stepOf(err error) step {
 	return stepConnect
 }
 
-// conn is a connection that the server has greeted.
+// conn is a connection to the server after its greeting.
 type conn struct {
 	raw    net.Conn
 	client *smtp.Client
 	sent   int       // messages
-	idle   time.Time // since when it is kept
+	idle   time.Time // since when it is idle
 }
 
-// dial connects, secures and introduces. go-mail's own dialling knows nothing of
-// ctx once it is connected, and leaves the connection open when it fails.
+// dial connects, starts TLS and authenticates. go-mail's own dialling ignores ctx after
+// connecting, and leaves the connection open if it fails.
 func dial(ctx context.Context, config Config) (*conn, error) {
 	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", config.address())
 	if err != nil {
@@ -67,8 +67,8 @@ func dial(ctx context.Context, config Config) (*conn, error) {
 	return c, nil
 }
 
-// during does something with the connection, and closes it when ctx ends: what
-// go-mail waits for can be interrupted in no other way.
+// during calls do and closes the connection if ctx ends before: nothing else can interrupt
+// go-mail.
 func (c *conn) during(ctx context.Context, do func() error) error {
 	stop := context.AfterFunc(ctx, func() { c.raw.Close() })
 	defer stop()
@@ -122,8 +122,8 @@ func (c *conn) secure(config Config) error {
 	return nil
 }
 
-// mechanism is the way to authenticate. Without TLS the password itself is sent
-// to this machine alone; the others prove that we know it.
+// mechanism returns the mechanism to authenticate. Without TLS, the password itself is sent only
+// to this machine; SCRAM and CRAM prove knowledge of it without sending it.
 func (c *conn) mechanism(config Config) (smtp.Auth, error) {
 	_, offered := c.client.Extension("AUTH")
 	offers := strings.Fields(strings.ToUpper(offered))
@@ -142,17 +142,17 @@ func (c *conn) mechanism(config Config) (smtp.Auth, error) {
 	case slices.Contains(offers, "CRAM-MD5"):
 		return smtp.CRAMMD5Auth(config.Username, config.Password), nil
 	}
-	return nil, errors.New("the server offers no way to authenticate that is safe on this connection")
+	return nil, errors.New("the server offers no authentication mechanism that is safe on this connection")
 }
 
-// send is one transaction.
+// send sends one message.
 func (c *conn) send(e *envelope) error {
 	c.sent++
 	if known, _ := c.client.Extension("SMTPUTF8"); e.utf8 && !known {
 		return &stepError{stepMail, errNoUTF8}
 	}
-	// Servers ask of the next one what a message asks of them, so that asking for
-	// more than it needs makes mail bounce.
+	// A server requires SMTPUTF8 of the next one if the message did, so requesting it without
+	// need makes mail bounce.
 	c.client.SkipSMTPUTF8(!e.utf8)
 	if err := c.client.Mail(e.from); err != nil {
 		return &stepError{stepMail, err}
@@ -167,7 +167,7 @@ func (c *conn) send(e *envelope) error {
 		return &stepError{stepData, err}
 	}
 	if _, err := w.Write(e.content); err != nil {
-		// Without its last line a message counts for nothing.
+		// Without its final line a message is not accepted.
 		return &stepError{stepData, err}
 	}
 	if err := w.Close(); err != nil {
@@ -176,11 +176,11 @@ func (c *conn) send(e *envelope) error {
 	return nil
 }
 
-// errNoUTF8 is the server's limit, and the message's for as long as it stays so.
-var errNoUTF8 = errors.New("an address is not of ASCII, which the server does not take")
+// errNoUTF8 reports that the server does not support the message's addresses.
+var errNoUTF8 = errors.New("an address is not ASCII, which the server does not support")
 
-// usable tells whether the next message can go over the connection after this
-// outcome of one: the server must have spoken, and not have said goodbye.
+// usable reports whether the connection can be used for another message after this outcome: the
+// server must have answered, and not be closing the connection.
 func usable(err error) bool {
 	if err == nil || errors.Is(err, errNoUTF8) {
 		return true
@@ -189,8 +189,7 @@ func usable(err error) bool {
 	return ok && reply.Code != 421
 }
 
-// stale tells whether a kept connection was dead before the server accepted a
-// sender over it.
+// stale reports whether a reused connection was already dead when the message began.
 func stale(err error) bool {
 	if err == nil || stepOf(err) != stepMail || errors.Is(err, errNoUTF8) {
 		return false
@@ -199,7 +198,7 @@ func stale(err error) bool {
 	return !ok || reply.Code == 421 && goodbye(reply.Msg)
 }
 
-// close says goodbye without waiting for the answer: nothing depends on it.
+// close sends QUIT without waiting for the answer, and closes the connection.
 func (c *conn) close() {
 	c.raw.SetDeadline(time.Now().Add(time.Second))
 	c.client.Text.Cmd("QUIT")

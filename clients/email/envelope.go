@@ -15,16 +15,16 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// envelope is a message as it goes over the line.
+// envelope is a message as it is sent.
 type envelope struct {
-	from    string // in angle brackets; so are the recipients
+	from    string // in angle brackets, like the recipients
 	to      []string
 	content []byte
-	utf8    bool // an address is not of ASCII
+	utf8    bool // an address is not ASCII
 }
 
-// pack makes the envelope of a message that is valid. Everything that can go
-// wrong with a message goes wrong here, before a server hears of it.
+// pack makes the envelope of a valid message. All errors of a message occur here, before a
+// connection is used.
 func pack(call clients.Call, m Message) (*envelope, error) {
 	from, err := parseAddress(m.From)
 	if err != nil {
@@ -41,7 +41,7 @@ func pack(call clients.Call, m Message) (*envelope, error) {
 			}
 		}
 		if len(list) == 0 {
-			continue // an empty header is none of mail
+			continue // an empty header is invalid
 		}
 		switch field {
 		case "to":
@@ -69,7 +69,7 @@ func pack(call clients.Call, m Message) (*envelope, error) {
 		msg.SetGenHeader(mail.Header(name), oneSpace(value))
 	}
 	for name, value := range call.Headers() {
-		// One word cannot be folded, and a longer line makes servers refuse the mail.
+		// A word cannot be folded, and servers refuse mail with longer lines.
 		if len(value) <= maxHeader {
 			msg.SetGenHeader(mail.Header(name), value)
 		}
@@ -94,13 +94,13 @@ func pack(call clients.Call, m Message) (*envelope, error) {
 	return e, nil
 }
 
-// path is an address as MAIL and RCPT want it.
+// path returns an address in the form of MAIL and RCPT.
 func path(address *netmail.Address) string {
 	return (&netmail.Address{Address: address.Address}).String()
 }
 
-// messageID is the same for the same job: receivers that see it twice can throw
-// one away.
+// messageID returns the same id for all attempts of a job, so that receivers can discard
+// duplicates.
 func messageID(id, from string) string {
 	domain := from[strings.LastIndexByte(from, '@')+1:]
 	if !ascii(domain) || strings.HasPrefix(domain, "[") {
@@ -110,8 +110,8 @@ func messageID(id, from string) string {
 	return hex.EncodeToString(sum[:16]) + "@" + domain
 }
 
-// oneSpace leaves one space where there were several: mail is folded at spaces,
-// and a line of nothing else is the end of the headers to some servers.
+// oneSpace collapses white space: mail is folded at spaces, and some servers treat a line of
+// only spaces as the end of the headers.
 func oneSpace(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 func ascii(text string) bool {

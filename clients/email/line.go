@@ -14,15 +14,15 @@ import (
 	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
-// line carries the calls of providers that are reached over HTTP. It follows no
-// redirects, and bounds what an answer can make its reader hold.
+// line makes the calls of providers with an HTTP API. It follows no redirects and limits the
+// size of answers.
 type line struct{ transport *http.Transport }
 
 const maxAnswer = 64 << 10
 
 func newLine(maxIdle int) *line { return &line{shared.New(maxIdle)} }
 
-// Do makes one call, and no second one. It has the name that Amazon's SDK wants.
+// Do makes one call, without repeats. Amazon's SDK requires this name.
 func (l *line) Do(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	if r.Body != nil && r.Body != http.NoBody {
@@ -43,9 +43,9 @@ func (l *line) Do(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// twiceClosed is a body that the SDK closes, too, as soon as there is an answer.
-// For net/http to hear of it from Close would make a request that was written
-// look as if it was not, and cost the connection.
+// twiceClosed is a body that the SDK also closes as soon as there is an answer. If Close
+// returned the error of the second call, net/http would treat the request as not written and
+// drop the connection.
 type twiceClosed struct{ io.ReadCloser }
 
 func (b twiceClosed) Close() error {
@@ -55,7 +55,7 @@ func (b twiceClosed) Close() error {
 
 func (l *line) close() { l.transport.CloseIdleConnections() }
 
-// progress is how far a call got, and the status of its answer.
+// progress tracks how far a call got, and the status of its answer.
 type progress struct {
 	clients.Progress
 	status atomic.Int64 // 0: no answer came
@@ -67,13 +67,13 @@ func (p *progress) watch(ctx context.Context) context.Context {
 	return p.Watch(context.WithValue(ctx, progressKey{}, p))
 }
 
-// lost is what a call without an answer means:
+// lost returns what a call without an answer means:
 //
 //	it was sent                                       unknown
-//	the worker ends                                   ctx's error
-//	no connection was asked for: no credentials       retryable, not called
-//	no address, no connection, no TLS, a connection
-//	that broke, or the time was up, before it was sent unreachable
+//	the worker is shutting down                       ctx's error
+//	no connection was requested: no credentials       retryable, not called
+//	no address, no connection, no TLS, or a broken
+//	connection or a timeout before it was sent        unreachable
 func lost(ctx, limited context.Context, provider string, sent, tried bool, reason string) error {
 	reason = clients.Printable(shared.Cause(limited, errors.New(reason)).Error(), maxReason)
 	if !tried && !sent && ctx.Err() == nil {
@@ -82,7 +82,7 @@ func lost(ctx, limited context.Context, provider string, sent, tried bool, reaso
 	return shared.Lost(ctx, provider, sent, reason)
 }
 
-// without cuts secrets out of a provider's words: some repeat what they were sent.
+// without removes secrets from a provider's text: some repeat what they were sent.
 func without(text string, secrets ...string) string {
 	for _, secret := range secrets {
 		if secret != "" {
@@ -92,19 +92,19 @@ func without(text string, secrets ...string) string {
 	return text
 }
 
-// checkURL wants https, or this machine: a message and what authenticates it go
-// over the line. Its errors do not repeat the text.
+// checkURL requires https, except on this machine, because messages and credentials are sent to
+// it. Its errors do not repeat the URL.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
 		return errors.New("it is not a URL")
 	case u.User != nil:
-		return errors.New("it has a user or a password")
+		return errors.New("it must not have a user or a password")
 	case u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
 		return errors.New("it is not https://host, with or without a path")
 	case u.Scheme != "https" && !(u.Scheme == "http" && shared.Loopback(u.Hostname())):
-		return errors.New("it is not https, and not of this machine")
+		return errors.New("it is not https, which only this machine may be without")
 	}
 	return nil
 }

@@ -12,29 +12,29 @@ import (
 	"unicode/utf8"
 )
 
-// Message is one mail, and the payload of an email job. Addresses are as in
-// mail, with or without a name: "Ann <ann@example.com>".
+// Message is one mail, and the payload of an email job. Addresses can have a name, as in
+// "Ann <ann@example.com>".
 type Message struct {
 	From    string    `json:"from"`
 	To      Addresses `json:"to,omitempty"`
 	CC      Addresses `json:"cc,omitempty"`
-	BCC     Addresses `json:"bcc,omitempty"` // not to be seen in the mail
+	BCC     Addresses `json:"bcc,omitempty"` // hidden from other recipients
 	ReplyTo Addresses `json:"reply_to,omitempty"`
 	Subject string    `json:"subject,omitempty"`
 
-	// Text and HTML are two forms of one body. Without either it is empty.
+	// Text and HTML are two forms of the body. Without both, it is empty.
 	Text string `json:"text,omitempty"`
 	HTML string `json:"html,omitempty"`
 
-	// Headers are added to the mail's own, which they cannot replace.
+	// Headers are additional headers. They cannot replace those of the mail itself.
 	Headers     map[string]string `json:"headers,omitempty"`
 	Attachments []Attachment      `json:"attachments,omitempty"`
 }
 
-// Addresses is a list of addresses; in JSON a single one may stand for itself.
+// Addresses is a list of addresses. In JSON it can also be a single string.
 type Addresses []string
 
-// UnmarshalJSON takes a string or a list of strings.
+// UnmarshalJSON reads a string or a list of strings.
 func (a *Addresses) UnmarshalJSON(data []byte) error {
 	var list []string
 	if err := json.Unmarshal(data, &list); err == nil {
@@ -43,16 +43,16 @@ func (a *Addresses) UnmarshalJSON(data []byte) error {
 	}
 	var one string
 	if err := json.Unmarshal(data, &one); err != nil {
-		return errors.New("an address, or a list of them, is wanted")
+		return errors.New("want an address or a list of addresses")
 	}
 	*a = Addresses{one}
 	return nil
 }
 
-// Attachment is a file that goes with a mail.
+// Attachment is a file attached to a mail.
 type Attachment struct {
 	Filename    string `json:"filename"`
-	ContentType string `json:"content_type,omitempty"` // "": by the end of the name
+	ContentType string `json:"content_type,omitempty"` // "": by the extension of the name
 	Content     []byte `json:"content"`                // base64 in JSON
 }
 
@@ -61,7 +61,7 @@ const (
 	maxHeader     = 900 // bytes; a line of mail has at most 998
 )
 
-// Validate reports everything that makes the message unusable, joined, or nil.
+// Validate returns all errors of the message, joined, or nil.
 func (m Message) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -78,7 +78,7 @@ func (m Message) Validate() error {
 	}
 	switch n := len(m.To) + len(m.CC) + len(m.BCC); {
 	case n == 0:
-		wrong("to: nobody would get it")
+		wrong("to: there are no recipients")
 	case n > maxRecipients:
 		wrong("to: %d recipients are more than %d", n, maxRecipients)
 	}
@@ -90,11 +90,11 @@ func (m Message) Validate() error {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch {
 		case !fieldName(name):
-			wrong("headers: a name is empty, longer than 76, or not of printable ASCII without ':'")
+			wrong("headers: a name is empty, longer than 76, or has characters other than printable ASCII without ':'")
 		case reserved(canonical):
-			wrong("headers: %s is not the message's to set", canonical)
+			wrong("headers: %s is reserved", canonical)
 		case seen[canonical]:
-			wrong("headers: %s stands there twice", canonical)
+			wrong("headers: %s: duplicate header", canonical)
 		case lineProblem(value) != "":
 			wrong("headers: %s: %s", canonical, lineProblem(value))
 		}
@@ -107,22 +107,22 @@ func (m Message) Validate() error {
 		if kind := file.ContentType; kind != "" {
 			_, _, err := mime.ParseMediaType(kind)
 			if err != nil || len(kind) > 200 || !ascii(kind) || lineProblem(kind) != "" {
-				wrong("attachments[%d]: content_type: it is not one", i)
+				wrong("attachments[%d]: content_type: it is not a media type such as text/plain", i)
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// lists are the lists of addresses, by the name of their field.
+// lists iterates over the lists of addresses and the names of their fields.
 func (m Message) lists() func(yield func(field string, list Addresses) bool) {
 	return func(yield func(string, Addresses) bool) {
 		_ = yield("to", m.To) && yield("cc", m.CC) && yield("bcc", m.BCC) && yield("reply_to", m.ReplyTo)
 	}
 }
 
-// parseAddress reads one address. What net/mail would take, and a mail server
-// or the line that it is written on would not, is refused.
+// parseAddress parses one address. It also refuses addresses that net/mail accepts but mail
+// servers or headers do not.
 func parseAddress(text string) (*mail.Address, error) {
 	if text == "" {
 		return nil, errors.New("it is empty")
@@ -142,7 +142,7 @@ func parseAddress(text string) (*mail.Address, error) {
 	return address, nil
 }
 
-// lineProblem says why text cannot stand on one line of a mail, or "".
+// lineProblem returns why a text cannot be one line of a mail, or "".
 func lineProblem(text string) string {
 	switch {
 	case !utf8.ValidString(text):
@@ -155,13 +155,13 @@ func lineProblem(text string) string {
 	return ""
 }
 
-// fieldName tells whether text can be the name of a header (RFC 5322, 2.2).
+// fieldName reports whether a text can be the name of a header (RFC 5322, 2.2).
 func fieldName(text string) bool {
 	return text != "" && len(text) <= 76 && !strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' || c == ':' })
 }
 
-// reserved tells whether a header is made from the message's other fields, or
-// by mail servers on its way, or from the call.
+// reserved reports whether a header is set from other fields of the message, from the call, or
+// by mail servers.
 func reserved(canonical string) bool {
 	switch canonical {
 	case "From", "To", "Cc", "Bcc", "Reply-To", "Sender", "Subject", "Date", "Message-Id",

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// outcome is what a failed message means:
+// outcome returns what a failed message means:
 //
 //	no connection, no TLS                            unreachable
 //	refused at the greeting, other 421               unavailable
@@ -20,32 +20,32 @@ import (
 //	throttled at the greeting, or by 454             throttled, the whole account
 //	421                                              throttled, unless 4.3.x or 4.4.x
 //	450, 451, 452 with 4.7.x                         throttled, unless greylisted
-//	other 4xx that speaks of a rate                  throttled
+//	other 4xx that mentions a rate                   throttled
 //	other 4xx                                        retryable
-//	5xx that speaks of a sending limit, 5.4.5        throttled
-//	any of these that speaks of a day                exhausted, the whole account where
-//	                                                 it would be throttled
+//	5xx that mentions a sending limit, 5.4.5         throttled
+//	any of these that mentions a day                 exhausted, the whole account if it
+//	                                                 would be throttled
 //	other 5xx                                        permanent
 //	lost before the message was complete             unreachable
 //	lost after                                       unknown
-//	an address that the server cannot take           permanent
+//	an address that the server does not support      permanent
 //
-// Credentials, the greeting and the server's trust in us are the operator's to
-// mend; they say nothing about the message, which must not be archived for them.
-// Credentials hold the queue, see [clients.KeyPause].
-// Greylisting asks this one message to come again, not for fewer of them, and x.2.x
-// is about one mailbox, also where that receives too much. After
-// 4.5.3 (too many recipients) a pause would change nothing either, and pauses
-// spend no attempts: it would never end. Before a sender was named a server can
-// only mean all of them, and 454 is how Amazon SES speaks of an account.
+// The operator must fix credentials and refusals at the greeting. They do not concern the
+// message, which must not be archived for them. Credentials hold the queue, see
+// [clients.KeyPause].
 //
-// The secrets are cut out of what the server says.
+// Greylisting asks to send this message again, not to send fewer, and x.2.x concerns one
+// mailbox, even if that receives too much. After 4.5.3 (too many recipients) a pause would not
+// help either, and would never end, because pauses spend no attempts. Before the sender is sent,
+// a refusal can only concern the account, and with 454 Amazon SES means the account.
+//
+// Secrets are removed from the server's text.
 func outcome(host string, err error, secrets ...string) error {
 	at := stepOf(err)
 	answer, spoke := errors.AsType[*textproto.Error](err)
 	if !spoke {
-		// As text: an error that matches a context's would be taken for a call that
-		// was never made.
+		// Use only the text: an error that matches a context's would be treated as a call that was
+		// never made.
 		reason := clients.Printable(without(cause(err).Error(), secrets...), maxReason)
 		text := fmt.Errorf("%s: %s: %s", host, at, reason)
 		switch {
@@ -58,7 +58,7 @@ func outcome(host string, err error, secrets ...string) error {
 	}
 	r := reply{answer.Code, enhanced(answer.Msg), strings.ToLower(answer.Msg)}
 	if at == stepAuth {
-		// What a server says about credentials may repeat them.
+		// The server's text may repeat the credentials.
 		reason := fmt.Errorf("%s: %s: %s", host, at, strings.TrimSpace(fmt.Sprint(r.code, " ", r.enhanced)))
 		if r.code/100 == 5 {
 			return clients.AccountThrottled(clients.KeyPause, reason)
@@ -87,10 +87,10 @@ func outcome(host string, err error, secrets ...string) error {
 	return clients.Permanent(reason)
 }
 
-// maxReason bounds what a server can make an error say, in bytes.
+// maxReason is the max number of bytes of a server's text in an error.
 const maxReason = 200
 
-// cause is what went wrong, without the step.
+// cause returns the error without its step.
 func cause(err error) error {
 	if e, ok := errors.AsType[*stepError](err); ok {
 		return e.err
@@ -98,10 +98,10 @@ func cause(err error) error {
 	return err
 }
 
-// reply is what a server said.
+// reply is a server's reply.
 type reply struct {
 	code     int
-	enhanced string // such as 4.7.0; "" when there is none
+	enhanced string // such as 4.7.0; "": none
 	text     string // in lower case
 }
 
@@ -119,7 +119,7 @@ func enhanced(text string) string { return enhancedCode.FindString(text) }
 
 func (r reply) class(prefix string) bool { return strings.HasPrefix(r.enhanced, prefix) }
 
-// throttled tells whether the server wants fewer messages.
+// throttled reports whether the server wants fewer messages.
 func (r reply) throttled() bool {
 	if r.code != 421 && (r.class("4.2.") || r.class("5.2.")) {
 		return false // about the recipient's mailbox (RFC 3463, 3.3)
@@ -142,7 +142,7 @@ func (r reply) throttled() bool {
 	return false
 }
 
-// after is how long the server wants fewer messages, as far as it says so.
+// after returns how long the server wants fewer messages; 0 if it does not say.
 func (r reply) after() time.Duration {
 	if m := wait.FindStringSubmatch(r.text); m != nil {
 		n, _ := strconv.Atoi(m[1])
@@ -152,7 +152,7 @@ func (r reply) after() time.Duration {
 	return 0
 }
 
-// operators tells whether the answer is about us and not about the message.
+// operators reports whether the reply concerns the account's credentials, not the message.
 func (r reply) operators() bool {
 	switch r.code {
 	case 530, 534, 535, 538:
@@ -161,8 +161,8 @@ func (r reply) operators() bool {
 	return false
 }
 
-// goodbye tells whether 421 is the end of a connection that was kept for too
-// long, and not a call for fewer messages.
+// goodbye reports whether a 421 with this text ends a connection that was idle for too long, as
+// opposed to asking for fewer messages.
 func goodbye(text string) bool {
 	r := reply{421, enhanced(text), strings.ToLower(text)}
 	return r.class("4.4.") || r.enhanced == "" && farewell.MatchString(r.text) && !rateWords.MatchString(r.text)

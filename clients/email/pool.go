@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// pool keeps connections between messages, the latest used first: so the others
-// grow old and can be closed.
+// pool keeps idle connections. It reuses the most recent one first, so that the others expire.
 type pool struct {
 	most, perConn int
 	timeout       time.Duration
 
 	mu     sync.Mutex
-	idle   []*conn // in the order in which they were put
+	idle   []*conn // oldest first
 	sweep  *time.Timer
 	closed bool
 }
@@ -21,7 +20,7 @@ func newPool(config Config) *pool {
 	return &pool{most: max(config.MaxIdle, 0), perConn: config.MaxPerConn, timeout: config.IdleTimeout}
 }
 
-// take is a kept connection, or nil.
+// take returns an idle connection, or nil.
 func (p *pool) take() *conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -35,7 +34,7 @@ func (p *pool) take() *conn {
 	return c
 }
 
-// put keeps a connection, or closes it.
+// put adds a connection to the pool, or closes it.
 func (p *pool) put(c *conn) {
 	p.mu.Lock()
 	if p.closed || len(p.idle) >= p.most || c.sent >= p.perConn {
@@ -47,12 +46,12 @@ func (p *pool) put(c *conn) {
 	c.idle = time.Now()
 	p.idle = append(p.idle, c)
 	if p.sweep == nil {
-		// One timer for all, which runs only while something is kept.
+		// One timer for all connections, which runs only while there are any.
 		p.sweep = time.AfterFunc(p.timeout, p.expire)
 	}
 }
 
-// expire closes what was kept for too long.
+// expire closes connections that were idle for too long.
 func (p *pool) expire() {
 	p.mu.Lock()
 	n := 0

@@ -17,29 +17,28 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// ResendConfig says which team of Resend sends mail.
+// ResendConfig configures a [Resend].
 type ResendConfig struct {
-	// APIKey is the team's, re_…; required.
+	// APIKey is the API key of the team, re_…. It is required.
 	APIKey string
 
-	// URL is where Resend's API is. "" means Resend's own; without https it can be
-	// on this machine alone.
+	// URL is the address of Resend's API. "" means Resend's own. It must be https, except on this
+	// machine.
 	URL string
 
-	// Timeout bounds a message from dialling to the end of the answer. 0 means 60 s.
+	// Timeout limits the sending of a message, from dialling to the end of the answer. 0 means
+	// 60 s.
 	Timeout time.Duration
 
-	// MaxIdle is how many connections are kept for the next messages; more may be
-	// open while they are in use. 0 means 256.
+	// MaxIdle is the max number of idle connections; more can be open while in use. 0 means 256.
 	MaxIdle int
 }
 
-// Resend sends mail by the API of Resend. It keeps connections for later messages.
+// Resend sends mail with the API of Resend. It reuses connections.
 //
-// The job's idempotency key goes with every attempt, and Resend sends a mail once
-// for a key within 24 hours. For that, attempts must not differ in anything: what
-// tells of the call is in headers of the request, not of the mail. An attempt that
-// comes when Resend may have forgotten the key is not sent; see
+// Every attempt has the job's idempotency key, and within 24 hours Resend sends only one mail per
+// key. Attempts must be identical for that, so the headers about the call are in the request, not
+// in the mail. An attempt is not sent if Resend may have forgotten the key; see
 // [clients.Call.CheckKey].
 type Resend struct {
 	line    *line
@@ -55,20 +54,19 @@ const (
 	maxResendKey        = 256
 )
 
-// NewResend makes a sender; nothing is called yet. The error names every field
-// that is wrong.
+// NewResend returns a sender without connecting. Its error names all invalid fields.
 func NewResend(config ResendConfig) (*Resend, error) {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf("email: resend: "+format, args...)) }
 	if config.APIKey == "" || strings.ContainsFunc(config.APIKey, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		wrong("api key: it is empty, or has spaces or other characters that no key has")
+		wrong("api key: it is empty, or has spaces or other invalid characters")
 	}
 	config.URL = strings.TrimRight(cmp.Or(config.URL, "https://api.resend.com"), "/")
 	if err := checkURL(config.URL); err != nil {
 		wrong("url: %w", err)
 	}
 	if config.Timeout < 0 || config.MaxIdle < 0 {
-		wrong("a time or a number is below 0")
+		wrong("times and numbers must not be negative")
 	}
 	if config.Timeout > clients.ClocksApart {
 		wrong("timeout: %v is more than %v", config.Timeout, clients.ClocksApart)
@@ -85,16 +83,15 @@ func NewResend(config ResendConfig) (*Resend, error) {
 	}, nil
 }
 
-// Close closes the connections that wait for the next message. Messages under way
-// go on; the sender stays usable.
+// Close closes idle connections. Messages in flight continue, and the sender stays usable.
 func (s *Resend) Close() { s.line.close() }
 
-// Send hands the message to Resend. nil means that Resend has taken it for every
-// recipient, now or at an earlier attempt; otherwise see the tables at
-// [resendOutcome] for answers, and [lost] for calls without one.
+// Send sends the message. If the error is nil, Resend has accepted it for every recipient, now
+// or in an earlier attempt; otherwise see the tables at resendOutcome for answers and at lost for
+// calls without an answer.
 //
-// When ctx is cancelled before the message was sent, the error wraps ctx's.
-// Cancelled later, the outcome is unknown, as after a lost connection.
+// If ctx is cancelled before the message was sent, the error wraps ctx's. If it is cancelled
+// later, the outcome is unknown, as after a lost connection.
 func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 	body, err := resendBody(m)
 	if err != nil {
@@ -105,7 +102,7 @@ func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 	if err := call.CheckKey(s.now(), "Resend", advice); err != nil {
 		return err
 	}
-	// Its own cause tells the end of the time from the end of the worker.
+	// The cause distinguishes a timeout from a shutdown of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))
 	defer cancel()
 	seen := &progress{}
@@ -128,8 +125,7 @@ func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 		return lost(ctx, limited, "Resend", seen.Sent(), seen.Tried(), without(innermost(err).Error(), s.apiKey))
 	}
 	defer response.Body.Close()
-	// Of what follows a 2xx nothing is needed, but only a connection that was read
-	// to the end can be used again.
+	// The body of a 2xx is not needed, but a connection can be reused only after reading it.
 	content, _ := io.ReadAll(response.Body)
 	if response.StatusCode/100 == 2 {
 		return nil
@@ -137,7 +133,8 @@ func (s *Resend) Send(ctx context.Context, call clients.Call, m Message) error {
 	return resendOutcome(s.now(), response, resendProblem(content, s.apiKey))
 }
 
-// resendKey is one per job. A longer one than Resend takes is as good as its hash.
+// resendKey returns the idempotency key of the job. A key that is too long for Resend is
+// replaced by its hash.
 func resendKey(call clients.Call) string {
 	call.IdempotencyKey = cmp.Or(call.IdempotencyKey, call.Job)
 	for name, key := range call.Headers() {
@@ -153,7 +150,7 @@ func resendKey(call clients.Call) string {
 	return ""
 }
 
-// resendMail is a message in Resend's words
+// resendMail is a message in Resend's format
 // (https://resend.com/docs/api-reference/emails/send-email).
 type resendMail struct {
 	From        string            `json:"from"`
@@ -180,9 +177,9 @@ func resendBody(m Message) ([]byte, error) {
 	}
 	switch n := len(m.To); {
 	case n == 0:
-		return nil, errors.New("to: Resend wants a recipient there, besides those of cc and bcc")
+		return nil, errors.New("to: it is missing: Resend requires a recipient in to, besides those in cc and bcc")
 	case n > maxResendRecipients:
-		return nil, fmt.Errorf("to: %d recipients are more than the %d that Resend takes", n, maxResendRecipients)
+		return nil, fmt.Errorf("to: %d recipients are more than Resend's max of %d", n, maxResendRecipients)
 	}
 	mail := resendMail{
 		From: m.From, To: m.To, CC: m.CC, BCC: m.BCC, ReplyTo: m.ReplyTo, Subject: oneSpace(m.Subject),
@@ -194,7 +191,7 @@ func resendBody(m Message) ([]byte, error) {
 		mail.Attachments = append(mail.Attachments, resendFile(file))
 	}
 	if size > maxResendFiles {
-		return nil, fmt.Errorf("attachments: %d bytes in base64 are more than the %d that Resend takes", size, maxResendFiles)
+		return nil, fmt.Errorf("attachments: %d bytes in base64 are more than Resend's max of %d", size, maxResendFiles)
 	}
 	return json.Marshal(mail)
 }

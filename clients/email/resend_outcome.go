@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// problem is Resend's refusal. name is "" when the answer is not in Resend's form.
+// problem is a refusal of Resend. Name is "" if the answer is not in Resend's format.
 type problem struct {
 	Name    string `json:"name"`
 	Message string `json:"message"`
@@ -27,7 +27,7 @@ func resendProblem(body []byte, apiKey string) problem {
 	return p
 }
 
-// resendOutcome is what an answer other than 2xx means, first by its name:
+// resendOutcome returns what an answer other than 2xx means, first by its name:
 //
 //	daily_quota_exceeded, monthly_quota_exceeded      the account is exhausted
 //	rate_limit_exceeded, other 429                    throttled, the whole account
@@ -38,13 +38,13 @@ func resendProblem(body []byte, apiKey string) problem {
 //	invalid_idempotent_request                        permanent
 //	5xx                                               unavailable
 //	408, 425                                          retryable
-//	what is not in Resend's form                      retryable
+//	not in Resend's format                            retryable
 //	validation_error, invalid_…, missing_…,
 //	security_error, other 4xx                         permanent
 //
-// The limits are of the team, which all of its keys share. Keys are the
-// operator's to mend, see [clients.KeyPause], and so are addresses of the API. After 5xx a message may have been taken:
-// Resend says to try again, and the idempotency key makes that safe for 24 hours.
+// The limits are those of the team, for all of its keys. The operator must fix invalid keys, see
+// [clients.KeyPause], and wrong addresses of the API. After a 5xx the message may have been
+// accepted: Resend says to try again, and the idempotency key makes that safe for 24 hours.
 func resendOutcome(now time.Time, response *http.Response, p problem) error {
 	status := response.StatusCode
 	text := fmt.Sprintf("Resend answered %d", status)
@@ -57,11 +57,11 @@ func resendOutcome(now time.Time, response *http.Response, p problem) error {
 	reason := errors.New(text)
 	switch p.Name {
 	case "daily_quota_exceeded", "monthly_quota_exceeded":
-		return clients.AccountExhausted(0, reason) // when the day or the month began it does not say
+		return clients.AccountExhausted(0, reason) // Resend does not say when the quota is renewed
 	case "missing_api_key", "invalid_api_key", "invalid_api_Key", "suspended_api_key":
-		return clients.AccountThrottled(clients.KeyPause, fmt.Errorf("%w; its jobs wait for another key", reason))
+		return clients.AccountThrottled(clients.KeyPause, fmt.Errorf("%w; its jobs wait for a valid key", reason))
 	case "restricted_api_key":
-		return clients.ParkUntil(now.Add(clients.AccessPause), fmt.Errorf("%w; the job waits until the key may", reason))
+		return clients.ParkUntil(now.Add(clients.AccessPause), fmt.Errorf("%w; the job waits for the permission", reason))
 	case "not_found", "method_not_allowed", "concurrent_idempotent_requests":
 		return clients.Retryable(reason)
 	}
@@ -73,15 +73,15 @@ func resendOutcome(now time.Time, response *http.Response, p problem) error {
 	case status/100 == 5:
 		return clients.Unavailable(reason)
 	case p.Name == "" || status/100 != 4:
-		return clients.Retryable(fmt.Errorf("%d is not an answer of Resend; check the URL", status))
+		return clients.Retryable(fmt.Errorf("the %d is not an answer of Resend; check the URL", status))
 	}
 	return clients.Permanent(reason)
 }
 
-// resendWait is how long to send less: both headers are of the rate.
+// resendWait returns how long to send less. Both headers concern the rate limit.
 func resendWait(now time.Time, header http.Header) time.Duration {
 	if date, err := http.ParseTime(header.Get("Date")); err == nil {
-		now = date // its own clock, against which its dates are to be held
+		now = date // dates are relative to Resend's clock
 	}
 	for _, name := range []string{"Retry-After", "Ratelimit-Reset"} {
 		if value := strings.TrimSpace(header.Get(name)); value != "" {

@@ -41,7 +41,7 @@ func TestNewResend(t *testing.T) {
 		"api key:": {},
 		"api key":  {APIKey: "hunter22\r\nX: 1"},
 		"url:":     {APIKey: "hunter22", URL: "http://example.com"},
-		"below 0":  {APIKey: "hunter22", MaxIdle: -1},
+		"negative": {APIKey: "hunter22", MaxIdle: -1},
 	} {
 		if _, err := NewResend(config); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "hunter22") {
 			t.Errorf("%s: %v", name, err)
@@ -195,7 +195,7 @@ func TestResendRefusesBefore(t *testing.T) {
 	change := func(f func(m *Message)) Message { m := plain(); f(&m); return m }
 	for want, m := range map[string]Message{
 		"subject: ":     change(func(m *Message) { m.Subject = "a\r\nBcc: evil@x.y" }),
-		"to: Resend":    change(func(m *Message) { m.To, m.BCC = nil, Addresses{"b@y.z"} }),
+		"to: it is":     change(func(m *Message) { m.To, m.BCC = nil, Addresses{"b@y.z"} }),
 		"to: 51":        change(func(m *Message) { m.To = make(Addresses, 51); fill(m.To) }),
 		"attachments: ": change(func(m *Message) { m.Attachments = []Attachment{{Filename: "f", Content: make([]byte, 31<<20)}} }),
 	} {

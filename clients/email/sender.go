@@ -17,57 +17,56 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// The ways to secure the connection to the server.
+// How the connection to the server is secured.
 const (
-	TLSNone          = "none"          // never, also when the server offers it
-	TLSOpportunistic = "opportunistic" // STARTTLS when the server offers it
+	TLSNone          = "none"          // never, even if the server offers it
+	TLSOpportunistic = "opportunistic" // STARTTLS if the server offers it
 	TLSMandatory     = "mandatory"     // STARTTLS, or nothing is sent
-	TLSImplicit      = "implicit"      // from the first byte
+	TLSImplicit      = "implicit"      // TLS from the first byte
 )
 
-// Config says where mail goes.
+// Config configures a [Sender].
 type Config struct {
 	Host string // name or address of the server; required
 	Port int    // 0 means 465 with implicit TLS and 587 otherwise
 
-	// Username and Password are told to the server when Username is not "".
-	// Without TLS they are told to this machine alone.
+	// Username and Password authenticate to the server, unless Username is "". Without TLS, the
+	// password is sent only to this machine.
 	Username, Password string
 
 	// TLS is one of none, opportunistic, mandatory and implicit; "" means mandatory.
 	TLS string
 
-	// TLSConfig holds further roots, or a certificate of ours. nil means the
-	// system's roots and the name Host.
+	// TLSConfig can have other roots or a client certificate. nil means the system's roots and
+	// the server name Host.
 	TLSConfig *tls.Config
 
-	// Timeout bounds a message from dialling to the server's last word. 0 means 60 s.
+	// Timeout limits the sending of a message, from dialling to the server's final reply. 0 means
+	// 60 s.
 	Timeout time.Duration
 
-	// MaxIdle is how many connections are kept for the next messages; more may be
-	// open while they are in use. 0 means 256; negative means none.
+	// MaxIdle is the max number of idle connections; more can be open while in use. 0 means 256; negative means none.
 	MaxIdle int
 
-	// IdleTimeout is how long a connection is kept without use. 0 means 30 s, which
-	// is less than any server should wait.
+	// IdleTimeout is how long an idle connection is kept. 0 means 30 s, which is less than the
+	// timeout of servers should be.
 	IdleTimeout time.Duration
 
-	// MaxPerConn is how many messages one connection carries; servers put an end
-	// to it, too, and not always politely. 0 means 100.
+	// MaxPerConn is the max number of messages per connection; servers have a max too, and some
+	// just close the connection. 0 means 100.
 	MaxPerConn int
 
-	// LocalName is what this machine calls itself. "" means its host name.
+	// LocalName is the name of this machine in EHLO. "" means its host name.
 	LocalName string
 }
 
-// Sender sends mail to one server. It keeps connections for later messages.
+// Sender sends mail to one server. It reuses connections.
 type Sender struct {
 	config Config
 	pool   *pool
 }
 
-// New makes a Sender; nothing is dialled yet. The error names every field that
-// is wrong.
+// New returns a Sender without connecting. Its error names all invalid fields.
 func New(config Config) (*Sender, error) {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf("email: "+format, args...)) }
@@ -81,21 +80,21 @@ func New(config Config) (*Sender, error) {
 	case TLSImplicit:
 		port = 465
 	default:
-		wrong("tls: %q is none of none, opportunistic, mandatory, implicit", config.TLS)
+		wrong("tls: %q is not one of none, opportunistic, mandatory, implicit", config.TLS)
 	}
 	config.Port = cmp.Or(config.Port, port)
 	if config.Port < 1 || config.Port > 65535 {
-		wrong("port: %d is not within 1 to 65535", config.Port)
+		wrong("port: %d is not in the range 1 to 65535", config.Port)
 	}
 	if config.Timeout < 0 || config.IdleTimeout < 0 || config.MaxPerConn < 0 {
-		wrong("a time or a number is below 0")
+		wrong("times and numbers must not be negative")
 	}
 	if config.LocalName == "" {
 		config.LocalName, _ = os.Hostname()
 	}
 	config.LocalName = cmp.Or(config.LocalName, "localhost")
 	if strings.ContainsFunc(config.LocalName, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		wrong("local name: %q is not one", config.LocalName)
+		wrong("local name: %q is not a host name", config.LocalName)
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -113,15 +112,15 @@ func New(config Config) (*Sender, error) {
 	return &Sender{config: config, pool: newPool(config)}, nil
 }
 
-// Close closes the connections that are kept. Messages under way are finished;
-// later ones still go, over connections of their own.
+// Close closes idle connections. Messages in flight continue. Later messages can still be sent,
+// each over its own connection.
 func (s *Sender) Close() { s.pool.close() }
 
-// Send hands the message to the server. nil means that the server has taken it
-// for every recipient; otherwise see the table at [outcome].
+// Send sends the message. If the error is nil, the server has accepted it for every recipient;
+// otherwise see the table at outcome.
 //
-// When ctx is cancelled before the message was sent, the error wraps ctx's.
-// Cancelled later, the outcome is unknown, as after a lost connection.
+// If ctx is cancelled before the message was sent, the error wraps ctx's. If it is cancelled
+// later, the outcome is unknown, as after a lost connection.
 func (s *Sender) Send(ctx context.Context, call clients.Call, m Message) error {
 	if err := m.Validate(); err != nil {
 		return clients.Permanent(clients.NotCalled(err))
@@ -130,7 +129,7 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, m Message) error {
 	if err != nil {
 		return clients.Permanent(clients.NotCalled(err))
 	}
-	// Its own cause tells the end of the time from the end of the worker.
+	// The cause distinguishes a timeout from a shutdown of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.config.Timeout, fmt.Errorf("gave up after %v", s.config.Timeout))
 	defer cancel()
 
@@ -147,13 +146,13 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, m Message) error {
 	return s.judge(ctx, limited, s.over(limited, c, e))
 }
 
-// over sends over a connection, and keeps it or closes it.
+// over sends over a connection, and then returns it to the pool or closes it.
 func (s *Sender) over(ctx context.Context, c *conn, e *envelope) error {
 	err := c.during(ctx, func() error { return c.send(e) })
 	if usable(err) && (err == nil || c.during(ctx, c.client.Reset) == nil) {
 		s.pool.put(c)
 	} else {
-		c.raw.Close() // without a word: to go-mail one might be the end of a message
+		c.raw.Close() // without QUIT, since go-mail could end a message with it
 	}
 	return err
 }
@@ -174,7 +173,7 @@ func (s *Sender) judge(ctx, limited context.Context, err error) error {
 	return outcome(s.config.Host, err, s.config.secrets()...)
 }
 
-// secrets are the password and the forms in which it goes over the line.
+// secrets returns the password and the forms in which it is sent.
 func (c Config) secrets() []string {
 	if c.Password == "" {
 		return nil

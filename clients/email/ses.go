@@ -20,37 +20,34 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// SESConfig says which account of Amazon SES sends mail.
+// SESConfig configures an [SES].
 type SESConfig struct {
-	// Region is such as eu-central-1. "" means what the environment says
-	// (AWS_REGION, or the profile); there must be one.
+	// Region is the AWS region, such as eu-central-1. "" means the region of the environment
+	// (AWS_REGION or the profile). One of them is required.
 	Region string
 
-	// AccessKeyID, SecretAccessKey and SessionToken are the account's. Without the
-	// first two they are looked for where Amazon's SDKs look: environment, profile,
-	// role of the container or of the machine. They need ses:SendEmail, and
-	// ses:GetAccount for [SES.Quota].
+	// AccessKeyID, SecretAccessKey and SessionToken are the credentials. Without the first two,
+	// they come from the usual sources of Amazon's SDKs: environment, profile, role of the
+	// container or of the machine. They need the permission ses:SendEmail, and ses:GetAccount for
+	// [SES.Quota].
 	AccessKeyID, SecretAccessKey, SessionToken string
 
-	// Endpoint is where SES is. "" means the region's; without https it can be on
-	// this machine alone.
+	// Endpoint is the URL of SES. "" means that of the region. It must be https, except on this
+	// machine.
 	Endpoint string
 
-	// Timeout bounds a message from dialling to SES's answer. 0 means 60 s.
+	// Timeout limits the sending of a message, from dialling to SES's answer. 0 means 60 s.
 	Timeout time.Duration
 
-	// MaxIdle is how many connections are kept for the next messages; more may be
-	// open while they are in use. 0 means 256.
+	// MaxIdle is the max number of idle connections; more can be open while in use. 0 means 256.
 	MaxIdle int
 }
 
-// SES sends mail by the API of Amazon SES, version 2. It keeps connections for
-// later messages.
+// SES sends mail with version 2 of the API of Amazon SES. It reuses connections.
 //
-// SES takes no idempotency key and gives every mail a Message-ID of its own, so
-// neither it nor a receiver can tell a repeat: what has an unknown outcome should
-// not be sent again by itself. The job's id and key are among the mail's headers
-// for people to find it by.
+// SES accepts no idempotency key and gives every mail a new Message-ID, so neither SES nor a
+// receiver can detect a repeat: mail with an unknown outcome should not be sent again
+// automatically. The mail's headers have the job's id and key, by which people can find it.
 type SES struct {
 	client  *sesv2.Client
 	line    *line
@@ -59,8 +56,8 @@ type SES struct {
 	now     func() time.Time
 }
 
-// knownCredentials remembers which credentials were used last, so that they can be
-// cut out of errors.
+// knownCredentials keeps the credentials that were used last, so that they can be removed from
+// errors.
 type knownCredentials struct {
 	aws.CredentialsProvider
 	last atomic.Pointer[aws.Credentials]
@@ -81,25 +78,24 @@ func (k *knownCredentials) secrets() []string {
 	return nil
 }
 
-// What one message may have (https://docs.aws.amazon.com/ses/latest/dg/quotas.html).
+// SES's maxima for one message (https://docs.aws.amazon.com/ses/latest/dg/quotas.html).
 const (
 	maxSESRecipients = 50
 	maxSESBytes      = 40 << 20 // of the mail with its attachments in base64
 )
 
-// NewSES makes a sender; nothing is called yet. The error names every field that
-// is wrong.
+// NewSES returns a sender without connecting. Its error names all invalid fields.
 func NewSES(config SESConfig) (*SES, error) {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf("email: ses: "+format, args...)) }
 	if strings.ContainsFunc(config.Region, func(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') }) {
-		wrong("region: %q is not one", config.Region)
+		wrong("region: %q is not a region such as eu-central-1", config.Region)
 	}
 	if (config.AccessKeyID == "") != (config.SecretAccessKey == "") {
-		wrong("access key: its id and its secret go together")
+		wrong("access key: set both its id and its secret, or neither")
 	}
 	if config.AccessKeyID == "" && config.SessionToken != "" {
-		wrong("session token: it goes with an access key")
+		wrong("session token: it requires an access key")
 	}
 	if config.Endpoint != "" {
 		if err := checkURL(config.Endpoint); err != nil {
@@ -107,7 +103,7 @@ func NewSES(config SESConfig) (*SES, error) {
 		}
 	}
 	if config.Timeout < 0 || config.MaxIdle < 0 {
-		wrong("a time or a number is below 0")
+		wrong("times and numbers must not be negative")
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -127,13 +123,13 @@ func NewSES(config SESConfig) (*SES, error) {
 		}
 	}
 	if found.Region == "" {
-		return nil, errors.New("email: ses: region: there is none, here or in AWS_REGION")
+		return nil, errors.New("email: ses: region: it is missing: set it here or in AWS_REGION")
 	}
 	s.known = &knownCredentials{CredentialsProvider: found.Credentials}
 	s.client = sesv2.NewFromConfig(found, func(o *sesv2.Options) {
 		o.HTTPClient = s.line
 		o.Credentials = s.known
-		o.Retryer = aws.NopRetryer{} // the queue owns retrying
+		o.Retryer = aws.NopRetryer{} // the queue retries
 		if config.Endpoint != "" {
 			o.BaseEndpoint = aws.String(config.Endpoint)
 		}
@@ -141,22 +137,20 @@ func NewSES(config SESConfig) (*SES, error) {
 	return s, nil
 }
 
-// Close closes the connections that wait for the next message. Messages under way
-// go on; the sender stays usable.
+// Close closes idle connections. Messages in flight continue, and the sender stays usable.
 func (s *SES) Close() { s.line.close() }
 
-// Send hands the message to SES. nil means that SES has taken it for every
-// recipient; otherwise see the tables at [sesOutcome] for answers, and [lost] for
-// calls without one.
+// Send sends the message. If the error is nil, SES has accepted it for every recipient;
+// otherwise see the tables at sesOutcome for answers and at lost for calls without an answer.
 //
-// When ctx is cancelled before the message was sent, the error wraps ctx's.
-// Cancelled later, the outcome is unknown, as after a lost connection.
+// If ctx is cancelled before the message was sent, the error wraps ctx's. If it is cancelled
+// later, the outcome is unknown, as after a lost connection.
 func (s *SES) Send(ctx context.Context, call clients.Call, m Message) error {
 	input, err := sesInput(call, m)
 	if err != nil {
 		return clients.Permanent(clients.NotCalled(err))
 	}
-	// Its own cause tells the end of the time from the end of the worker.
+	// The cause distinguishes a timeout from a shutdown of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))
 	defer cancel()
 	seen := &progress{}
@@ -164,17 +158,17 @@ func (s *SES) Send(ctx context.Context, call clients.Call, m Message) error {
 	return s.judge(ctx, limited, seen, err)
 }
 
-// sesInput makes the request of a message. The mail is made here and not by SES
-// (its Simple content), so that it is the same one as over SMTP.
+// sesInput makes the request for a message. The mail is encoded here, not by SES (its Simple
+// content), so that it is the same as over SMTP.
 func sesInput(call clients.Call, m Message) (*sesv2.SendEmailInput, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
 	for name := range m.Headers {
-		// With these SES is told whose identity and which settings to use, which is
-		// for the account's owner to say.
+		// These headers select SES's identities and settings, which only the owner of the account
+		// may do.
 		if canonical := textproto.CanonicalMIMEHeaderKey(name); strings.HasPrefix(canonical, "X-Ses-") {
-			return nil, fmt.Errorf("headers: %s is not the message's to set", canonical)
+			return nil, fmt.Errorf("headers: %s is reserved", canonical)
 		}
 	}
 	e, err := pack(call, m)
@@ -182,13 +176,13 @@ func sesInput(call clients.Call, m Message) (*sesv2.SendEmailInput, error) {
 		return nil, err
 	}
 	if e.utf8 {
-		return nil, errors.New("an address is not of ASCII, which SES does not take; a domain can be written as xn--…")
+		return nil, errors.New("an address is not ASCII, which SES does not support: write its domain as xn--…")
 	}
 	if len(e.to) > maxSESRecipients {
-		return nil, fmt.Errorf("to: %d recipients are more than the %d that SES takes", len(e.to), maxSESRecipients)
+		return nil, fmt.Errorf("to: %d recipients are more than SES's max of %d", len(e.to), maxSESRecipients)
 	}
 	if len(e.content) > maxSESBytes {
-		return nil, fmt.Errorf("attachments: the mail has %d bytes, more than the %d that SES takes", len(e.content), maxSESBytes)
+		return nil, fmt.Errorf("attachments: the mail has %d bytes, more than SES's max of %d", len(e.content), maxSESBytes)
 	}
 	bare := func(path string) string { return strings.Trim(path, "<>") }
 	left := slices.Clone(e.to)
@@ -197,9 +191,9 @@ func sesInput(call clients.Call, m Message) (*sesv2.SendEmailInput, error) {
 		for _, text := range list {
 			address, err := parseAddress(text)
 			if err != nil {
-				continue // pack took it
+				continue // cannot happen: pack has parsed it
 			}
-			// Each recipient counts and is written to once.
+			// List each recipient only once.
 			if i := slices.Index(left, path(address)); i >= 0 {
 				own, left = append(own, bare(left[i])), slices.Delete(left, i, i+1)
 			}
@@ -213,24 +207,24 @@ func sesInput(call clients.Call, m Message) (*sesv2.SendEmailInput, error) {
 	}, nil
 }
 
-// SESQuota is what an account may send in its region. All numbers are of
-// recipients: a mail to five counts five times, as [Estimate] does.
+// SESQuota has the sending limits of an account in its region. All numbers count recipients, as
+// [Estimate] does: a mail to five counts five times.
 type SESQuota struct {
 	PerSecond float64
 	PerDay    int64 // in any 24 hours; 0: no limit
 	LastDay   int64 // sent in the last 24 hours
 
-	// Sending is false while the account may not send, see [sesOutcome].
+	// Sending is false while the account must not send, see sesOutcome.
 	Sending bool
 
-	// Production is false for an account in SES's sandbox, which can write to
-	// verified addresses alone.
+	// Production is false for an account in SES's sandbox, which can send only to verified
+	// addresses.
 	Production bool
 }
 
-// Quota asks SES for the account's limits, so that they can be set as limits of
-// the queue: SES refuses what is over them. An error is like those of Send, but
-// never unknown: asking changes nothing.
+// Quota requests the account's limits from SES, so that they can be set as limits of the queue:
+// SES refuses mail above them. Its errors are those of Send, but never unknown, because the
+// request changes nothing.
 func (s *SES) Quota(ctx context.Context) (SESQuota, error) {
 	limited, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))
 	defer cancel()
@@ -248,15 +242,15 @@ func (s *SES) Quota(ctx context.Context) (SESQuota, error) {
 	}
 	return SESQuota{
 		PerSecond:  account.SendQuota.MaxSendRate,
-		PerDay:     max(int64(account.SendQuota.Max24HourSend), 0), // SES says -1 for none
+		PerDay:     max(int64(account.SendQuota.Max24HourSend), 0), // SES reports -1 for no limit
 		LastDay:    int64(account.SendQuota.SentLast24Hours),
 		Sending:    account.SendingEnabled,
 		Production: account.ProductionAccessEnabled,
 	}, nil
 }
 
-// Estimate is what a message takes of limits in "recipients", which is what SES
-// and most others count. A message that is not valid takes as many as it names.
+// Estimate returns the costs of a message in "recipients", which SES and most other providers
+// count. It also counts the recipients of an invalid message.
 func Estimate(m Message) map[string]int64 {
 	seen := map[string]bool{}
 	for field, list := range m.lists() {

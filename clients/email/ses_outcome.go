@@ -15,7 +15,7 @@ import (
 
 const sesName = "Amazon SES"
 
-// judge says what an error of the SDK means.
+// judge returns the outcome of a call that returned err.
 func (s *SES) judge(ctx, limited context.Context, seen *progress, err error) error {
 	if err == nil {
 		return nil
@@ -28,16 +28,16 @@ func (s *SES) judge(ctx, limited context.Context, seen *progress, err error) err
 	if e, ok := errors.AsType[smithy.APIError](err); ok {
 		a.code, a.message = e.ErrorCode(), without(e.ErrorMessage(), s.known.secrets()...)
 		if a.message == e.ErrorMessage() {
-			a.err = e // an error that holds a secret is left out
+			a.err = e // an error with a secret is dropped
 		}
 	}
 	if status/100 == 2 {
-		return clients.Unknown(fmt.Errorf("%s answered %d, and the answer cannot be read", sesName, status))
+		return clients.Unknown(fmt.Errorf("%s answered %d, but the answer cannot be read", sesName, status))
 	}
 	return sesOutcome(s.now(), a)
 }
 
-// innermost leaves out the SDK's words about what it was doing.
+// innermost returns the cause without the SDK's text about the operation.
 func innermost(err error) error {
 	for {
 		next := errors.Unwrap(err)
@@ -51,11 +51,11 @@ func innermost(err error) error {
 // sesAnswer is an answer other than 2xx.
 type sesAnswer struct {
 	status        int
-	code, message string          // code is "" or UnknownError when it is not SES's
+	code, message string          // code is "" or UnknownError if the answer is not from SES
 	err           smithy.APIError // may be nil
 }
 
-// sesOutcome is what SES's answer means:
+// sesOutcome returns what an answer of SES means:
 //
 //	daily quota                              the account is exhausted
 //	TooManyRequests, Throttling, other 429   throttled, the whole account
@@ -67,21 +67,20 @@ type sesAnswer struct {
 //	LimitExceeded, 408                       retryable
 //	500, 503                                 unavailable
 //	other 5xx                                unknown
-//	what is not in SES's form                retryable
+//	not in SES's format                      retryable
 //	MessageRejected, MailFromDomainNotVerified,
 //	NotFound, BadRequest, other 4xx          permanent
 //
-// The daily quota is of the last 24 hours at every moment, and SES does not say when
-// there will be room, nor when a pause or a suspension ends. So one job asks now and
-// then. Quota is the way to never be refused. A suspension is called permanent in SES's
-// documentation, but it is of the account and Amazon lifts it on appeal: for the whole
-// backlog to be archived would lose it.
+// The daily quota covers the last 24 hours at any time. SES does not say when there will be room,
+// or when a pause or a suspension ends, so one job tries from time to time. To avoid refusals, use
+// the limits of [SES.Quota]. SES's documentation calls a suspension permanent, but it concerns the
+// account and Amazon lifts it on appeal; archiving the whole backlog would lose it.
 //
-// Credentials are the operator's to mend, see [clients.KeyPause]. Permissions may be
-// of one sender's address, so their lack parks the one job.
+// The operator must fix credentials, see [clients.KeyPause]. Permissions may concern one sender
+// address, so a lack of them parks only the one job.
 //
-// SES says to repeat what it answered with 5xx. 502 and 504 are said by machines
-// before it, which do not know what came of the message.
+// SES says to repeat calls after its 5xx. 502 and 504 come from machines in front of SES, which
+// do not know whether SES accepted the message.
 func sesOutcome(now time.Time, a sesAnswer) error {
 	code := strings.TrimSuffix(a.code, "Exception")
 	words := strings.ToLower(a.message)
@@ -97,15 +96,15 @@ func sesOutcome(now time.Time, a sesAnswer) error {
 	case (limited || code == "LimitExceeded") && (strings.Contains(words, "daily") || strings.Contains(words, "24-hour")):
 		return clients.AccountExhausted(0, reason)
 	case limited:
-		return clients.AccountThrottled(0, reason) // SES says not for how long
+		return clients.AccountThrottled(0, reason) // SES does not say how long
 	case code == "SendingPaused", code == "AccountSendingPaused", code == "ConfigurationSetSendingPaused",
 		code == "MessageRejected" && strings.Contains(words, "sending paused"):
 		return clients.AccountExhausted(0, reason)
 	case code == "AccountSuspended":
 		return clients.AccountExhausted(0, reason)
 	case sesOperators(code):
-		// The message about a wrong signature repeats what was signed, which may hold
-		// the session token.
+		// The message about an invalid signature repeats the signed text, which may include the
+		// session token.
 		text := fmt.Errorf("%s answered %d %s: check the credentials, their permissions, and this machine's clock", sesName, a.status, clients.Printable(a.code, 60))
 		switch code {
 		case "UnknownOperation", "InvalidAction": // of another service
@@ -121,13 +120,13 @@ func sesOutcome(now time.Time, a sesAnswer) error {
 	case a.status/100 == 5:
 		return clients.Unknown(reason)
 	case foreign:
-		return clients.Retryable(fmt.Errorf("%d is not an answer of %s; check the endpoint", a.status, sesName))
+		return clients.Retryable(fmt.Errorf("the %d is not an answer of %s; check the endpoint", a.status, sesName))
 	}
 	return clients.Permanent(reason)
 }
 
-// sesOperators tells whether an error is about us and not about the message: the
-// common errors of all of Amazon's services.
+// sesOperators reports whether an error concerns credentials or permissions, not the message:
+// the common errors of all Amazon services.
 func sesOperators(code string) bool {
 	switch code {
 	case "AccessDenied", "ExpiredToken", "IncompleteSignature", "InvalidSignature", "SignatureDoesNotMatch", "InvalidClientTokenId",
@@ -138,8 +137,8 @@ func sesOperators(code string) bool {
 	return false
 }
 
-// sesError has the SDK's own error below it, and none of the request and answer
-// that the SDK keeps beside it.
+// sesError wraps the SDK's error, without the request and the response that the SDK keeps with
+// it.
 type sesError struct {
 	text string
 	err  smithy.APIError

@@ -58,11 +58,11 @@ func TestNewSES(t *testing.T) {
 	good := SESConfig{Region: "eu-central-1", AccessKeyID: "AKIDEXAMPLE", SecretAccessKey: "hunter22"}
 	for name, change := range map[string]func(c *SESConfig){
 		"region:":        func(c *SESConfig) { c.Region = "eu/../" },
-		"region: there":  func(c *SESConfig) { c.Region = "" },
+		"region: it is":  func(c *SESConfig) { c.Region = "" },
 		"access key:":    func(c *SESConfig) { c.AccessKeyID = "" },
 		"session token:": func(c *SESConfig) { c.AccessKeyID, c.SecretAccessKey, c.SessionToken = "", "", "hunter22" },
 		"endpoint:":      func(c *SESConfig) { c.Endpoint = "http://example.com" },
-		"below 0":        func(c *SESConfig) { c.Timeout = -1 },
+		"negative":       func(c *SESConfig) { c.Timeout = -1 },
 	} {
 		config := good
 		change(&config)
@@ -159,7 +159,7 @@ func TestSESRefusesBefore(t *testing.T) {
 		"from: ":        change(func(m *Message) { m.From = "a@b.c\r\nBcc: evil@x.y" }),
 		"to: 51":        change(func(m *Message) { m.To = many }),
 		"to: 52":        change(func(m *Message) { m.To, m.CC = many[:26], slices.Concat(many[26:], Addresses{"one@more.z"}) }),
-		"not of ASCII":  change(func(m *Message) { m.To = Addresses{"jürgen@example.com"} }),
+		"not ASCII":     change(func(m *Message) { m.To = Addresses{"jürgen@example.com"} }),
 		"X-Ses-Source":  change(func(m *Message) { m.Headers = map[string]string{"x-ses-source-arn": "arn:aws:ses:x"} }),
 		"attachments: ": change(func(m *Message) { m.Attachments = []Attachment{{Filename: "f", Content: make([]byte, 31<<20)}} }),
 	} {

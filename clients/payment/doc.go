@@ -1,39 +1,35 @@
-// Package payment makes payments over Stripe: it creates, confirms and captures
-// PaymentIntents, and refunds them.
+// Package payment makes payments with Stripe: it creates, confirms, captures and refunds
+// PaymentIntents.
 //
-// A [Sender] makes one call for a [Payload] and says what came of it; package
-// clients has the words. What always holds:
+// A [Sender] makes one call for a [Payload] and returns a [Result] or an outcome of package
+// clients. Guarantees:
 //
-//   - Every call carries the job's idempotency key, the same for all attempts. A
-//     job without a key is refused: Stripe's library would make up a new one for
-//     each attempt.
-//   - Nothing is sent that could charge twice: an attempt that comes when Stripe
-//     may have forgotten the key of the first one is not sent. It ends as
-//     permanent and unknown, with the words "unknown: a person has to decide".
-//   - Nothing is sent twice by this package. The library's own retries are off.
-//     The one repeat is over a kept connection that broke before the first byte
-//     was written.
-//   - The key of the account, and the client secrets of PaymentIntents, are in no
-//     error and in no [Result].
+//   - Every call has the job's idempotency key, the same for all attempts. A job without a key
+//     is refused, because Stripe's library would generate a new one for each attempt.
+//   - Nothing is sent that could charge twice: an attempt is not sent if Stripe may have
+//     forgotten the key of the first one. It ends as permanent and unknown, with the text
+//     "unknown: a person has to decide".
+//   - This package sends nothing twice. The library's own retries are off. A call is repeated
+//     only if a reused connection broke before the first byte was written.
+//   - No error and no [Result] has the account key or the client secret of a PaymentIntent.
 //
-// # What Stripe remembers
+// # Stripe's idempotency
 //
-// Stripe keeps the answer to the first request of a key, whatever it was, from
-// the moment at which it began to work on it, and gives it to all later ones:
-// declines and errors 500, too (https://docs.stripe.com/api/idempotent_requests).
-// So a declined job stays declined: to charge again, after the customer changed
-// something, enqueue a new job. And a 500 that Stripe itself calls final can be
-// asked for again for a day and stays a 500; only a person can tell what became
-// of the payment. Refusals for a rate, for a wrong account key and for invalid
-// parameters come before that and are not kept.
+// Once Stripe has begun to execute the first request with a key, it stores the answer, including
+// declines and 500 errors, and returns it for all later requests
+// (https://docs.stripe.com/api/idempotent_requests). So a declined job stays declined: to charge
+// again after the customer changed something, enqueue a new job. A 500 that Stripe calls final
+// stays a 500 for a day, and only a person can find out what happened to the payment. Refusals
+// for a rate limit, an invalid account key or invalid parameters come earlier and are not
+// stored.
 //
-// The job's id stands in the metadata of what was created, as headgate_job: by
-// it a payment whose outcome is unknown is found in Stripe's dashboard.
+// The metadata of created objects has the job's id as headgate_job. With it, a payment with an
+// unknown outcome can be found in Stripe's dashboard.
 //
 // # Order
 //
-// Payments of one customer go one after another when the queue's limits say so;
-// the producer gives each job the attribute (the payload is not read for it):
+// The queue's limits can make payments of one customer go one after another. The producer sets
+// the attribute of each job, because the payload is not read for it:
 //
 //	queues:
 //	  payments:

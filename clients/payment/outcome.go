@@ -14,7 +14,7 @@ import (
 	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
-// outcome is what an answer of Stripe's other than success means:
+// outcome returns what an answer of Stripe other than success means:
 //
 //	401, an expired account key             throttled, the account, for 1 min
 //	403                                     parked for 5 min
@@ -22,7 +22,7 @@ import (
 //	other 429, also without a body          throttled, the account
 //	409, idempotency_key_in_use             parked for 2 s
 //	402                                     permanent, with the decline's codes
-//	400 idempotency_error                   permanent: the key is another call's
+//	400 idempotency_error                   permanent: the key belongs to another call
 //	other 4xx                               permanent
 //	4xx with Stripe-Should-Retry: true      retryable
 //	4xx that cannot be read, 3xx            retryable
@@ -30,34 +30,30 @@ import (
 //	other 5xx                               unknown
 //	2xx that cannot be read                 unknown
 //
-// A wrong account key is the operator's to mend, and says nothing about the
-// payments: it must not archive all that come by while it is wrong. So the whole
-// queue pauses, one call a minute looks whether it was mended, and no attempt is
-// spent. A restricted key may allow charges and no refunds, so 403 parks the one
-// job. Neither has an end but the job's deadline.
+// The operator must fix an invalid account key. It must not archive the payments that come up
+// in the meantime, so the whole queue pauses, one call per minute tries again, and no attempt is
+// spent. A restricted key may permit charges but not refunds, so 403 parks only the one job. Both
+// end only with the job's deadline.
 //
-// Stripe's limits are the account's, of which its reasons name different parts;
-// only resource-specific and the locks are about one object, so they hold the one
-// job and say nothing about the tenant's others
-// (https://docs.stripe.com/rate-limits). It sends no Retry-After; one is honoured
-// if it comes. Stripe-Should-Retry: false with a 429 is no more than this: not at
-// once.
+// Stripe's limits are those of the account. Only resource-specific limits and locks concern a
+// single object, so they hold only the one job (https://docs.stripe.com/rate-limits). Stripe
+// sends no Retry-After, but one is respected. Stripe-Should-Retry: false with a 429 only means
+// not to retry at once.
 //
-// 409 is another request with this key that is still under way: an attempt whose
-// connection was lost. That, too, concerns the one job.
+// 409 means that another request with this key is in progress: an attempt whose connection was
+// lost. It also concerns only the one job.
 //
-// A 5xx may have moved money or not; Stripe says to take it for neither
-// (https://docs.stripe.com/error-low-level). The same key asks again without
-// harm: Stripe does what it had not begun, and otherwise gives the answer that it
-// kept, which for a 500 is usually the same 500. Final is a 5xx with
-// Stripe-Should-Retry: false, or one that was a replay already: this key gives no
-// other answer any more, and another key could be another charge.
+// A 5xx may or may not have moved money (https://docs.stripe.com/error-low-level). Repeating the
+// call with the same key is safe: Stripe executes it if it had not begun, and otherwise returns
+// the stored answer, which for a 500 is usually the same 500. A 5xx is final if it has
+// Stripe-Should-Retry: false or is itself a replay: the answer to this key will not change, and
+// another key could charge twice.
 func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 	status := seen.status()
 	answer, spoke := errors.AsType[*stripe.Error](err)
 	after := clients.ParseRetryAfter(seen.header("Retry-After"), clock(seen))
 	if !spoke {
-		text := fmt.Errorf("stripe answered %d, and the rest was cut off or is not Stripe's%s", status, s.request(seen))
+		text := fmt.Errorf("stripe answered %d, but the body is incomplete or not from Stripe%s", status, s.request(seen))
 		switch {
 		case status == http.StatusTooManyRequests:
 			return clients.AccountThrottled(after, text)
@@ -70,9 +66,9 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 	again := seen.header("Stripe-Should-Retry")
 	switch {
 	case status == http.StatusUnauthorized, answer.Code == stripe.ErrorCodeAPIKeyExpired, answer.Code == stripe.ErrorCodePlatformAPIKeyExpired:
-		return clients.AccountThrottled(max(after, clients.KeyPause), reason.says("the account key is refused; its jobs wait for another"))
+		return clients.AccountThrottled(max(after, clients.KeyPause), reason.says("the account key was refused; its jobs wait for a valid one"))
 	case status == http.StatusForbidden:
-		return clients.ParkUntil(s.now().Add(max(after, clients.AccessPause)), reason.says("the account key may not do that; the job waits until it may"))
+		return clients.ParkUntil(s.now().Add(max(after, clients.AccessPause)), reason.says("the account key has no permission for this; the job waits for it"))
 	case status == http.StatusTooManyRequests, answer.Code == stripe.ErrorCodeLockTimeout:
 		limit := s.clean(seen.header("Stripe-Rate-Limited-Reason"))
 		if limit != "" {
@@ -86,11 +82,11 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 		return s.busy(after, reason)
 	case status/100 == 5:
 		if again == "false" || again != "true" && seen.header("Idempotent-Replayed") == "true" {
-			return clients.Undecided(reason.says("Stripe gives no other answer to this key. " + find(call)))
+			return clients.Undecided(reason.says("Stripe will return the same answer for this key. " + find(call)))
 		}
 		return clients.Unknown(reason)
 	case answer.Type == stripe.ErrorTypeIdempotency:
-		// Loud: either two jobs share a key, or a payload changed under its job.
+		// In capitals: two jobs share a key, or the payload of a job changed.
 		return clients.Permanent(reason.says("THE IDEMPOTENCY KEY BELONGS TO ANOTHER CALL, nothing was done for this one; the key is " + clients.Printable(idempotencyKey(call), maxKey)))
 	case again == "true":
 		return clients.Retryable(reason)
@@ -98,12 +94,12 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 	return clients.Permanent(reason)
 }
 
-// busy parks a job whose object, or whose key, another request holds.
+// busy parks a job whose object or key is locked by another request.
 func (s *Sender) busy(after time.Duration, reason error) error {
 	return clients.ParkUntil(s.now().Add(max(after, objectPause)), reason)
 }
 
-// lost is what a call without an answer means: see [shared.Lost].
+// lost returns what a call without an answer means: see [shared.Lost].
 func (s *Sender) lost(ctx, limited context.Context, sent bool, err error) error {
 	if err = shared.Cause(limited, err); err == nil {
 		err = errors.New("no answer")
@@ -111,8 +107,8 @@ func (s *Sender) lost(ctx, limited context.Context, sent bool, err error) error 
 	return shared.Lost(ctx, "Stripe", sent, s.clean(err.Error()))
 }
 
-// finished judges what Stripe did: a confirmed payment that waits for its
-// customer, or a refund that failed, is no success though the answer was 200.
+// finished checks the status of the result: a confirmed payment that waits for its customer, or
+// a failed refund, is not a success, even if the answer was 200.
 func (s *Sender) finished(action string, result Result) (Result, error) {
 	bad := false
 	switch action {
@@ -132,28 +128,28 @@ func (s *Sender) finished(action string, result Result) (Result, error) {
 	}
 	text := fmt.Sprintf("%s: %s is %s", action, s.clean(result.ID), s.clean(result.Status))
 	if result.Status == string(stripe.PaymentIntentStatusRequiresAction) {
-		text += ": its customer has to act (next_action); off_session declines such payments instead"
+		text += ": the customer must act (next_action); set off_session to decline such payments instead"
 	}
 	return Result{}, clients.Permanent(errors.New(text))
 }
 
 const (
-	// objectPause is how long a job waits for what another request holds. Stripe
-	// has waited for it, too, before it answered.
+	// objectPause is how long a job waits for a lock of another request. Stripe also waits for
+	// the lock before it answers.
 	objectPause = 2 * time.Second
 
-	// maxReason bounds what an answer can make an error say, in bytes.
+	// maxReason is the max number of bytes of an answer's text in an error.
 	maxReason = 200
 )
 
-// find tells the person where to look.
+// find returns advice on where to look.
 func find(call clients.Call) string {
 	return fmt.Sprintf("Look in Stripe for metadata %s = %s, or for the request with idempotency key %s",
 		metadataJob, clients.Printable(clients.EscapeHeader(call.Job), maxReason), clients.Printable(idempotencyKey(call), maxKey))
 }
 
-// reason is an answer of Stripe's in one line. The library's error prints the
-// whole answer, with the client secrets in it.
+// reason is an answer of Stripe in one line. The library's error prints the whole answer,
+// including client secrets.
 type reason struct {
 	text  string
 	error *stripe.Error
@@ -185,7 +181,7 @@ func (s *Sender) reason(answer *stripe.Error, seen *progress) *reason {
 		b.WriteString(", " + s.clean(answer.PaymentIntent.ID))
 	}
 	b.WriteString(s.request(seen))
-	// What a caller may ask the library's error for, without the objects in it.
+	// The fields of the library's error that callers may use, without its objects.
 	return &reason{b.String(), &stripe.Error{
 		Type: stripe.ErrorType(s.clean(string(answer.Type))), Code: stripe.ErrorCode(s.clean(string(answer.Code))),
 		DeclineCode: stripe.DeclineCode(s.clean(string(answer.DeclineCode))), Param: s.clean(answer.Param),
@@ -201,13 +197,13 @@ func (s *Sender) request(seen *progress) string {
 	return ""
 }
 
-// clean makes a text of others fit for an error. Stripe masks keys that it
-// repeats; who else answers may not.
+// clean makes a foreign text fit for an error. Stripe masks keys that it repeats, but proxies
+// may not.
 func (s *Sender) clean(text string) string {
 	return clients.Printable(strings.ReplaceAll(text, s.config.Key, "…"), maxReason)
 }
 
-// clock is Stripe's own, against which its dates are to be held.
+// clock returns the time by Stripe's clock, to which its dates are relative.
 func clock(seen *progress) time.Time {
 	if now, err := http.ParseTime(seen.header("Date")); err == nil {
 		return now

@@ -125,7 +125,7 @@ func TestOutcome(t *testing.T) {
 		{name: "processing", source: lifecycle, status: 200, body: intent("processing"), want: "ok"},
 		{name: "authorized", source: lifecycle, status: 200, body: intent("requires_capture"), want: "ok"},
 		{name: "replayed", source: idempotency, status: 200, header: "Idempotent-Replayed: true", body: intent("succeeded"), want: "ok"},
-		{name: "customer has to act", source: lifecycle, status: 200, body: intent("requires_action"), want: "permanent", says: "pi_1 is requires_action: its customer has to act"},
+		{name: "customer has to act", source: lifecycle, status: 200, body: intent("requires_action"), want: "permanent", says: "pi_1 is requires_action: the customer must act"},
 		{name: "cancelled meanwhile", source: lifecycle, status: 200, body: intent("canceled"), want: "permanent", says: "pi_1 is canceled"},
 		{name: "refund pending", source: refunds, status: 200, body: refund("pending"), payload: aRefund, want: "ok"},
 		{name: "refund failed", source: refunds, status: 200, body: refund("failed"), payload: aRefund, want: "permanent", says: "re_1 is failed"},
@@ -151,7 +151,7 @@ func TestOutcome(t *testing.T) {
 
 		{name: "no key", source: apiErrors, status: 401, body: failure(invalid, "", ""), want: "account throttled", after: time.Minute, says: "its jobs wait"},
 		{name: "expired key", source: codes, status: 401, body: failure(invalid, "api_key_expired", ""), want: "account throttled", after: time.Minute},
-		{name: "restricted key", source: apiErrors, status: 403, body: failure(invalid, "", ""), want: "parked", says: "may not do that"},
+		{name: "restricted key", source: apiErrors, status: 403, body: failure(invalid, "", ""), want: "parked", says: "has no permission"},
 
 		{name: "global rate", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: global-rate\nStripe-Should-Retry: false", body: failure(invalid, "rate_limit", ""), want: "account throttled", says: "for global-rate"},
 		{name: "global concurrency", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: global-concurrency", body: failure(invalid, "rate_limit", ""), want: "account throttled"},

@@ -17,43 +17,42 @@ import (
 
 // The actions of a [Payload].
 const (
-	Create           = "create"             // a PaymentIntent that someone else confirms
-	Confirm          = "confirm"            // a PaymentIntent that is there
+	Create           = "create"             // a PaymentIntent to be confirmed by someone else
+	Confirm          = "confirm"            // an existing PaymentIntent
 	CreateAndConfirm = "create_and_confirm" // both in one call: a charge
-	Capture          = "capture"            // what was authorized before
-	Refund           = "refund"             // all that is left of a payment, or a part
+	Capture          = "capture"            // an authorized payment
+	Refund           = "refund"             // the rest of a payment, or a part
 )
 
-// Payload is one call to Stripe, and the payload of a payment job. The fields
-// besides Action are those of Stripe's own request bodies; each belongs to some
-// actions, and is refused with the others.
+// Payload is one call to Stripe, and the payload of a payment job. The fields other than Action
+// are those of Stripe's request bodies. Each is allowed only with some actions.
 type Payload struct {
 	// Action is create, confirm, create_and_confirm, capture or refund.
 	Action string `json:"action"`
 
-	// Amount is in the currency's smallest unit: 1999 are 19.99 USD, and 1999 JPY.
-	// create and create_and_confirm need it. For refund, nil means all that is left.
+	// Amount is in the currency's smallest unit: 1999 is 19.99 USD or 1999 JPY. It is required for
+	// create and create_and_confirm. For refund, nil means the whole rest.
 	Amount *int64 `json:"amount,omitempty"`
 
-	// AmountToCapture, of capture, is in the smallest unit, too. nil means all; of
-	// less the rest is released.
+	// AmountToCapture, for capture, is also in the smallest unit. nil means the whole amount; if
+	// it is less, the rest is released.
 	AmountToCapture *int64 `json:"amount_to_capture,omitempty"`
 
 	Currency           string   `json:"currency,omitempty"`             // such as usd; create*
 	Customer           string   `json:"customer,omitempty"`             // create*
 	PaymentMethod      string   `json:"payment_method,omitempty"`       // create*, confirm
-	PaymentMethodTypes []string `json:"payment_method_types,omitempty"` // create*; nil: as the dashboard says
+	PaymentMethodTypes []string `json:"payment_method_types,omitempty"` // create*; nil: as set in the dashboard
 	PaymentIntent      string   `json:"payment_intent,omitempty"`       // confirm, capture, refund
 
 	// CaptureMethod is automatic, automatic_async or manual (authorize now, capture
 	// later); "" means Stripe's default. create*, confirm
 	CaptureMethod string `json:"capture_method,omitempty"`
 
-	// OffSession says that the customer is not there to authenticate: the payment
-	// is declined if it would be needed. create_and_confirm, confirm
+	// OffSession means that the customer is not present to authenticate: a payment that requires
+	// it is declined. create_and_confirm, confirm
 	OffSession bool `json:"off_session,omitempty"`
 
-	// ReturnURL is for payment methods that lead the customer away. "" means that
+	// ReturnURL is for payment methods that redirect the customer. "" means that
 	// create_and_confirm uses none of these. create_and_confirm, confirm
 	ReturnURL string `json:"return_url,omitempty"`
 
@@ -64,7 +63,7 @@ type Payload struct {
 	Metadata                  map[string]string `json:"metadata,omitempty"`                    // all but confirm
 }
 
-// The fields that an action needs, and those that it may have besides.
+// The required and the optional fields of each action.
 var actions = map[string]struct{ needs, may []string }{
 	Create: {
 		[]string{"amount", "currency"},
@@ -89,27 +88,26 @@ var actions = map[string]struct{ needs, may []string }{
 }
 
 const (
-	maxAmount   = 999_999_999_999 // twelve digits, as many as Stripe takes of any currency
+	maxAmount   = 999_999_999_999 // twelve digits, Stripe's max of all currencies
 	maxText     = 1000            // characters
-	maxSuffix   = 22              // characters that a statement has room for
+	maxSuffix   = 22              // characters, the max of a statement
 	maxMetadata = 49              // Stripe's 50 without headgate_job
 	metadataJob = "headgate_job"
 )
 
-// UnmarshalJSON takes an object with the fields of a Payload and no others, each
-// once, under its exact name, and not null: a mistake in a field's name must not
-// become another payment.
+// UnmarshalJSON reads an object with fields of a Payload. It refuses unknown, duplicate and null
+// fields, so that a misspelled field does not result in another payment.
 func (p *Payload) UnmarshalJSON(data []byte) error {
 	members, err := strictjson.Members(data, append(slices.Sorted(maps.Keys(p.present())), "action"))
 	if errors.Is(err, strictjson.ErrNotObject) {
-		return errors.New("a payment is an object")
+		return errors.New("a payment must be a JSON object")
 	}
 	if err != nil {
 		return err
 	}
 	for name, value := range members {
 		if string(value) == "null" {
-			return fmt.Errorf("%s: null is no value; leave it out", name)
+			return fmt.Errorf("%s: it is null: set a value or remove the field", name)
 		}
 	}
 	type plain Payload // without this method
@@ -128,7 +126,7 @@ func (p *Payload) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// present tells which fields besides the action are set; all of them are keys.
+// present reports, for each field other than the action, whether it is set.
 func (p *Payload) present() map[string]bool {
 	return map[string]bool{
 		"amount": p.Amount != nil, "amount_to_capture": p.AmountToCapture != nil,
@@ -141,10 +139,9 @@ func (p *Payload) present() map[string]bool {
 	}
 }
 
-// Validate reports everything that makes the payload unusable, joined, each with
-// the field's name, or nil. It asks nobody: that a customer exists, that an amount
-// is above Stripe's least, and which currencies, capture methods and reasons there
-// are, only Stripe can tell.
+// Validate returns all errors of the payload, joined, each with the field's name, or nil. It
+// makes no requests: only Stripe knows whether a customer exists, its minimum amounts, and the
+// currencies, capture methods and reasons.
 func (p Payload) Validate() error {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
@@ -152,17 +149,17 @@ func (p Payload) Validate() error {
 	}
 	action, known := actions[p.Action]
 	if !known {
-		return errors.New("action: it is none of create, confirm, create_and_confirm, capture, refund")
+		return errors.New("action: it is not one of create, confirm, create_and_confirm, capture, refund")
 	}
 	present := p.present()
 	for _, field := range action.needs {
 		if !present[field] {
-			wrong(field, "it is missing; %s needs it", p.Action)
+			wrong(field, "it is missing, but %s requires it", p.Action)
 		}
 	}
 	for _, field := range slices.Sorted(maps.Keys(present)) {
 		if present[field] && !slices.Contains(action.needs, field) && !slices.Contains(action.may, field) {
-			wrong(field, "%s has no such field", p.Action)
+			wrong(field, "not allowed with %s", p.Action)
 		}
 	}
 	amount := func(field string, value *int64) {
@@ -180,12 +177,12 @@ func (p Payload) Validate() error {
 		wrong("currency", "want three lower-case letters such as usd, not %.10q", p.Currency)
 	}
 	for field, id := range map[string]string{"customer": p.Customer, "payment_method": p.PaymentMethod, "payment_intent": p.PaymentIntent} {
-		// The texts do not repeat the value: someone may have put a secret there.
+		// The texts do not repeat the value, which may be a secret.
 		switch {
 		case strings.Contains(id, "_secret_"):
-			wrong(field, "that is a client secret; want the id in front of it")
+			wrong(field, "it is a client secret: use only the id before _secret_")
 		case id != "" && !isID(id):
-			wrong(field, "it is not an id of Stripe's: letters, digits, _ and -, at most 255")
+			wrong(field, "it is not a Stripe id: at most 255 letters, digits, _ and -")
 		}
 	}
 	for field, name := range map[string]string{"capture_method": p.CaptureMethod, "reason": p.Reason} {
@@ -220,7 +217,7 @@ func (p Payload) Validate() error {
 		value := p.Metadata[key]
 		switch {
 		case key == metadataJob:
-			wrong("metadata", "%s is not the sender's to set", metadataJob)
+			wrong("metadata", "%s is reserved", metadataJob)
 		case key == "" || utf8.RuneCountInString(key) > 40 || !utf8.ValidString(key) || strings.ContainsAny(key, "[]") || strings.ContainsFunc(key, unicode.IsControl):
 			wrong("metadata", "a key is empty, longer than 40 characters, or has brackets or control characters")
 		case !utf8.ValidString(value) || utf8.RuneCountInString(value) > 500:
@@ -230,11 +227,11 @@ func (p Payload) Validate() error {
 	return errors.Join(errs...)
 }
 
-// currency is the form of an ISO code, as Stripe writes it.
+// currency matches an ISO code in Stripe's spelling.
 var currency = regexp.MustCompile(`^[a-z]{3}$`)
 
-// isID tells whether text can be an id. Ids become parts of paths, so nothing
-// with a meaning there may be in them. Their prefixes are Stripe's to change.
+// isID reports whether a text can be an id. Ids become parts of paths, so they must have no
+// special characters. Prefixes are not checked, because Stripe may change them.
 func isID(text string) bool {
 	return text != "" && len(text) <= 255 && !strings.ContainsFunc(text, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-')

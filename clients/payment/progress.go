@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// progress is how far a call got, and what the answer to it was.
+// progress tracks how far a call got, and its answer.
 type progress struct {
 	clients.Progress
 

@@ -20,26 +20,25 @@ import (
 	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
-// Config says which Stripe account pays and how it is reached.
+// Config configures a [Sender].
 type Config struct {
-	// Key is the secret key of the account, sk_… or rk_…; required. A restricted
-	// key needs to write PaymentIntents, and for refunds Charges.
+	// Key is the secret key of the account, sk_… or rk_…. It is required. A restricted key needs
+	// permission to write PaymentIntents and, for refunds, Charges.
 	Key string
 
-	// URL is where Stripe's API is. "" means Stripe's own; without https it can be
-	// on this machine alone, for the key goes over the line.
+	// URL is the address of Stripe's API. "" means Stripe's own. It must be https, except on this
+	// machine, because the key is sent to it.
 	URL string
 
-	// Timeout bounds a call from dialling to the end of its answer. 0 means 80 s,
-	// as in Stripe's own libraries: banks take their time.
+	// Timeout limits a call, from dialling to the end of the answer. 0 means 80 s, as in Stripe's
+	// own libraries, because banks can be slow.
 	Timeout time.Duration
 
-	// MaxIdle is how many connections are kept for the next calls; more may be
-	// open while they are in use. 0 means 64.
+	// MaxIdle is the max number of idle connections; more can be open while in use. 0 means 64.
 	MaxIdle int
 }
 
-// Sender makes calls for one account. It keeps connections for later ones.
+// Sender makes calls for one account. It reuses connections.
 type Sender struct {
 	config    Config
 	stripe    *stripe.Client
@@ -47,15 +46,15 @@ type Sender struct {
 	now       func() time.Time
 }
 
-// Result is what Stripe did.
+// Result is what a call did at Stripe.
 type Result struct {
 	ID       string `json:"id"`               // pi_… of a PaymentIntent, re_… of a refund
-	Status   string `json:"status"`           // as Stripe calls it: succeeded, requires_capture, pending, …
-	Charge   string `json:"charge,omitempty"` // ch_…; "" while there is none
+	Status   string `json:"status"`           // Stripe's status: succeeded, requires_capture, pending, …
+	Charge   string `json:"charge,omitempty"` // ch_…; "": none so far
 	Amount   int64  `json:"amount"`           // in the smallest unit
 	Currency string `json:"currency"`
 
-	// Replayed tells that an earlier attempt had done it, whose answer was lost.
+	// Replayed means that an earlier attempt, whose answer was lost, had done it.
 	Replayed bool `json:"replayed,omitempty"`
 
 	// Request is the id of the request in Stripe's own log.
@@ -67,28 +66,27 @@ const (
 	maxAnswer = 1 << 20
 )
 
-// New makes a Sender; nothing is dialled yet. The error names every field that
-// is wrong.
+// New returns a Sender without connecting. Its error names all invalid fields.
 func New(config Config) (*Sender, error) {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf("payment: "+format, args...)) }
 	switch {
 	case config.Key == "":
-		wrong("key: it is missing; want the secret key of the Stripe account")
+		wrong("key: it is missing: set the secret key of the Stripe account")
 	case strings.HasPrefix(config.Key, "pk_"):
-		wrong("key: that is the publishable key; want the secret one, sk_… or rk_…")
+		wrong("key: it is a publishable key: use a secret key, sk_… or rk_…")
 	case strings.ContainsFunc(config.Key, func(c rune) bool { return c <= ' ' || c > '~' }):
-		wrong("key: it has spaces, or characters that no key has")
+		wrong("key: it has spaces or other invalid characters")
 	}
 	config.URL = cmp.Or(strings.TrimRight(config.URL, "/"), stripe.APIURL)
 	u, err := url.Parse(config.URL)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		wrong("url: it is not one such as %s", stripe.APIURL)
+		wrong("url: it is not a URL such as %s", stripe.APIURL)
 	case u.Scheme == "http" && !shared.Loopback(u.Hostname()):
-		wrong("url: http is for this machine alone; want https, for the key goes over the line")
+		wrong("url: http is allowed only on this machine: use https, because the key is sent to it")
 	case u.Scheme != "http" && u.Scheme != "https":
-		wrong("url: it is neither http nor https")
+		wrong("url: it is not http or https")
 	}
 	if config.Timeout < 0 {
 		wrong("timeout: %v is below 0", config.Timeout)
@@ -110,12 +108,12 @@ func New(config Config) (*Sender, error) {
 		URL: stripe.String(config.URL),
 		HTTPClient: &http.Client{
 			Transport: &wire{transport},
-			// To the library everything below 400 is a success.
+			// The library treats every status below 400 as a success.
 			CheckRedirect: shared.Stay,
 		},
-		MaxNetworkRetries: stripe.Int64(0), // the queue owns retrying
+		MaxNetworkRetries: stripe.Int64(0), // the queue retries
 		EnableTelemetry:   new(false),
-		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // it would log what Stripe answered
+		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // it would log Stripe's answers
 	})
 	return &Sender{
 		config: config, transport: transport, now: time.Now,
@@ -123,34 +121,31 @@ func New(config Config) (*Sender, error) {
 	}, nil
 }
 
-// Close closes the connections that wait for the next call. Calls under way go
-// on; the Sender stays usable.
+// Close closes idle connections. Calls in flight continue, and the Sender stays usable.
 func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 
-// Send makes the call. nil means that Stripe did what was asked for; what it did
-// is in the Result, which is zero otherwise. For errors see the table at
-// [outcome]; those with an answer of Stripe's hold its [*stripe.Error], without
-// what was secret in it.
+// Send makes the call. If the error is nil, Stripe executed the action, and the Result says what
+// it did; otherwise the Result is zero. For errors see the table at [Sender.outcome]; those with
+// an answer of Stripe wrap a [*stripe.Error] without secrets.
 //
-// call.IdempotencyKey is required, and the same for all attempts. call.First
-// should be set: without it an attempt after the first is not sent.
+// call.IdempotencyKey is required, and must be the same for all attempts. call.First should be
+// set: without it, only the first attempt is sent.
 //
-// When ctx is cancelled before the request was sent, the error wraps ctx's.
-// Cancelled later, the outcome is unknown, as after a lost connection. An unknown
-// outcome may be repeated with the same key: register the handler with
-// queue.RepeatUnknown.
+// If ctx is cancelled before the request was sent, the error wraps ctx's. If it is cancelled
+// later, the outcome is unknown, as after a lost connection. An unknown outcome may be repeated
+// with the same key: register the handler with queue.RepeatUnknown.
 func (s *Sender) Send(ctx context.Context, call clients.Call, payload Payload) (Result, error) {
 	if err := payload.Validate(); err != nil {
 		return Result{}, clients.Permanent(clients.NotCalled(err))
 	}
 	key := idempotencyKey(call)
 	if key == "" {
-		return Result{}, clients.Permanent(clients.NotCalled(errors.New("idempotency key: it is missing, and without it a repeat would be a second payment")))
+		return Result{}, clients.Permanent(clients.NotCalled(errors.New("idempotency key: it is missing: without it, a repeat would be a second payment")))
 	}
 	if err := call.CheckKey(s.now(), "Stripe", find(call)); err != nil {
 		return Result{}, err
 	}
-	// Its own cause tells the end of the time from the end of the worker.
+	// The cause distinguishes a timeout from a shutdown of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.config.Timeout, fmt.Errorf("gave up after %v", s.config.Timeout))
 	defer cancel()
 	seen := &progress{}
@@ -161,14 +156,14 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, payload Payload) (
 		return s.finished(payload.Action, result)
 	}
 	if seen.status() == 0 {
-		// In doubt it was sent: for money a single byte is enough.
+		// If even one byte was written, treat it as sent, because it is about money.
 		return Result{}, s.lost(ctx, limited, seen.Began(), err)
 	}
 	return Result{}, s.outcome(seen, err, call)
 }
 
-// idempotencyKey is the job's, as a header can hold it. One that is too long for
-// Stripe is replaced by one that stands for it.
+// idempotencyKey returns the job's key, escaped for a header. A key that is too long for Stripe
+// is replaced by its hash.
 func idempotencyKey(call clients.Call) string {
 	for name, value := range call.Headers() {
 		if name == clients.HeaderIdempotencyKey {
@@ -202,7 +197,7 @@ func (s *Sender) do(ctx context.Context, call clients.Call, key string, p Payloa
 			Description: optional(p.Description), ReceiptEmail: optional(p.ReceiptEmail),
 			StatementDescriptorSuffix: optional(p.StatementDescriptorSuffix), ReturnURL: optional(p.ReturnURL),
 		}
-		if p.PaymentMethodTypes != nil { // an empty list would be sent as one
+		if p.PaymentMethodTypes != nil { // the library would send an empty list
 			create.PaymentMethodTypes = stripe.StringSlice(p.PaymentMethodTypes)
 		}
 		if p.Action == CreateAndConfirm {
@@ -211,8 +206,8 @@ func (s *Sender) do(ctx context.Context, call clients.Call, key string, p Payloa
 				create.OffSession = new(true)
 			}
 			if p.ReturnURL == "" && p.PaymentMethodTypes == nil {
-				// Stripe refuses to confirm without a return_url when one of the
-				// dashboard's payment methods might need it.
+				// Stripe refuses to confirm without a return_url if one of the dashboard's payment
+				// methods may need it.
 				create.AutomaticPaymentMethods = &stripe.PaymentIntentCreateAutomaticPaymentMethodsParams{
 					Enabled: new(true), AllowRedirects: stripe.String("never"),
 				}
@@ -267,7 +262,7 @@ func optional(text string) *string {
 	return &text
 }
 
-// metadata is the payload's, and the job, by which a person finds a payment.
+// metadata returns the payload's metadata with the job's id, by which a payment can be found.
 func metadata(call clients.Call, p Payload) map[string]string {
 	if job := clients.EscapeHeader(call.Job); job != "" && len(job) <= 500 {
 		with := map[string]string{metadataJob: job}
@@ -277,8 +272,7 @@ func metadata(call clients.Call, p Payload) map[string]string {
 	return emptyIsNil(p.Metadata)
 }
 
-// emptyIsNil keeps an empty map from being sent: to Stripe it means that all
-// metadata is to be deleted.
+// emptyIsNil keeps an empty map from being sent: Stripe would delete all metadata.
 func emptyIsNil(metadata map[string]string) map[string]string {
 	if len(metadata) == 0 {
 		return nil
@@ -286,8 +280,8 @@ func emptyIsNil(metadata map[string]string) map[string]string {
 	return metadata
 }
 
-// wire is the library's way to the network. It writes down how the call went, of
-// which the library's own errors tell too little.
+// wire is the library's transport. It records the answer, of which the library's errors say too
+// little.
 type wire struct{ transport *http.Transport }
 
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {

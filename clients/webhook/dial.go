@@ -12,7 +12,7 @@ import (
 	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
-// dialer makes connections that count what they carry.
+// dialer makes counted connections.
 type dialer struct {
 	net net.Dialer
 	tls *tls.Config
@@ -25,8 +25,8 @@ func newDialer(config Config) *dialer {
 	}
 	d.tls.NextProtos = []string{"http/1.1"}
 	if !config.AllowPrivate {
-		// Asked for the address that is about to be dialled, not for the name: a
-		// name may resolve to something else the second time.
+		// Check the address that is dialled, not the name, which may resolve to another address
+		// the second time.
 		d.net.Control = ssrf.New(ssrf.WithAnyPort()).Safe
 	}
 	return d

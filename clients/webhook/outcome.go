@@ -17,20 +17,20 @@ import (
 	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
-// outcome is what an answer other than 2xx means:
+// outcome returns what an answer other than 2xx means:
 //
 //	429, and 502, 503, 504
-//	with Retry-After                 the endpoint is throttled for that long, at most
-//	                                 for Config.MaxRetryAfter
+//	with Retry-After                 the endpoint is throttled for that time, at most
+//	                                 Config.MaxRetryAfter
 //	other 5xx                        unavailable
 //	408, 409, 425                    retryable
 //	410                              permanent, with a [GoneError]
 //	404                              see [Sender.notFound]
 //	3xx                              permanent: redirects are not followed
-//	other 4xx, and what is left      permanent
+//	other 4xx, and all others        permanent
 //
-// 409 is how a receiver that knows idempotency keys says that it is still busy
-// with an earlier attempt.
+// With 409, a receiver that supports idempotency keys says that an earlier attempt is still in
+// progress.
 func (s *Sender) outcome(response *http.Response, body string) error {
 	status := response.StatusCode
 	text := fmt.Sprintf("%s answered %d", response.Request.URL.Host, status)
@@ -41,7 +41,7 @@ func (s *Sender) outcome(response *http.Response, body string) error {
 		text += ": " + body
 	}
 	err := errors.New(text)
-	// A stranger says how long, and must not put the tenant's jobs off for a day.
+	// Limited, because a stranger must not delay the tenant's jobs for a day.
 	after := min(clients.ParseRetryAfter(response.Header.Get("Retry-After"), clock(response)), s.config.MaxRetryAfter)
 	switch status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -62,24 +62,23 @@ func (s *Sender) outcome(response *http.Response, body string) error {
 	return clients.Permanent(err)
 }
 
-// GoneError reports that a receiver answered 410: it wants no calls to this URL
-// any more. Its job is archived with that reason. A Sender remembers nothing, so
-// whoever chose the URL should disable it and make no more jobs for it; the worker
-// leaves it alone by itself.
+// GoneError reports that a receiver answered 410: it wants no more calls to this URL. The job is
+// archived with that reason. A Sender has no memory of it, so the owner of the URL should disable
+// it and stop enqueueing jobs for it. The program worker holds the endpoint by itself.
 type GoneError struct {
 	Host string
-	Body string // of the answer, one short line; "" when there was none
+	Body string // of the answer, as one short line; "": none
 }
 
 func (e *GoneError) Error() string {
-	text := e.Host + " answered 410: the endpoint is gone for good and is to be disabled"
+	text := e.Host + " answered 410: the endpoint is permanently gone; disable it"
 	if e.Body != "" {
 		text += ": " + e.Body
 	}
 	return text
 }
 
-// clock is the receiver's own, against which its dates are to be held.
+// clock returns the time by the receiver's clock, to which its dates are relative.
 func clock(response *http.Response) time.Time {
 	if now, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 		return now
@@ -87,24 +86,24 @@ func clock(response *http.Response) time.Time {
 	return time.Now()
 }
 
-// lost is what a call without an answer means:
+// lost returns what a call without an answer means:
 //
 //	the request was sent             unknown
-//	the worker ends                  ctx's error
+//	the worker is shutting down      ctx's error
 //	a private address                permanent
 //	a certificate for another name   permanent: the URL is wrong
 //	no address, no connection, no
-//	TLS, a broken connection, the
-//	time was up before it was sent   unreachable
+//	TLS, or a broken connection or
+//	a timeout before it was sent     unreachable
 //
-// Other troubles with certificates (expired, unknown authority) are the
-// receiver's to mend: until then it is unreachable.
+// The receiver must fix other problems with certificates (expired, unknown authority); until
+// then it is unreachable.
 func lost(ctx, limited context.Context, host string, hidden secrets, sent bool, err error) error {
 	err = shared.Cause(limited, err)
 	reason := hidden.cut([]byte(err.Error()))
 	if !sent && ctx.Err() == nil {
 		if errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) {
-			return clients.Permanent(clients.NotCalled(fmt.Errorf("%s is not an address of the public internet", host)))
+			return clients.Permanent(clients.NotCalled(fmt.Errorf("%s is not a public internet address", host)))
 		}
 		if _, other := errors.AsType[x509.HostnameError](err); other {
 			return clients.Permanent(fmt.Errorf("call %s: %s", host, reason))
@@ -113,11 +112,11 @@ func lost(ctx, limited context.Context, host string, hidden secrets, sent bool, 
 	return shared.Lost(ctx, host, sent, reason)
 }
 
-// maxReason bounds what a receiver can make an error say, in bytes.
+// maxReason is the max number of bytes of a receiver's text in an error.
 const maxReason = 200
 
-// printable is an error with a text that is fit for a log: its own may hold what
-// the receiver sent.
+// printable is an error with a text that can be logged. The text of the wrapped error may have
+// unprintable characters.
 type printable struct {
 	err  error
 	text string
@@ -126,15 +125,15 @@ type printable struct {
 func (p *printable) Error() string { return p.text }
 func (p *printable) Unwrap() error { return p.err }
 
-// secrets are what of a request must not stand in an error. Longer ones come
-// first, for a shorter one may be a part of them.
+// secrets are the parts of a request that must not be in an error. Longer ones come first,
+// because a shorter one may be a part of them.
 type secrets []string
 
-// secretsOf lists the values of headers, the URL's path and query, and the parts
-// of all of these: a receiver may name a token without the word before it.
+// secretsOf returns the values of headers, the URL's path and query, and parts of all these,
+// because a receiver may repeat a token without the word before it.
 func secretsOf(r *http.Request) secrets {
 	const (
-		shortest = 6 // shorter ones are no secrets, and stand in many words
+		shortest = 6 // shorter values are not secret, and occur in many words
 		minPart  = 8
 	)
 	values := []string{r.URL.RawQuery, r.URL.EscapedPath(), r.URL.Path}
@@ -165,8 +164,8 @@ func secretsOf(r *http.Request) secrets {
 	return list
 }
 
-// cut is the beginning of an answer or of an error's text, as one line. Some
-// receivers repeat in it what they were sent, so the secrets are cut out.
+// cut returns the beginning of an answer or of an error's text as one line, without secrets:
+// some receivers repeat what they were sent.
 func (s secrets) cut(text []byte) string {
 	text = text[:min(len(text), 8<<10)]
 	for _, secret := range s {

@@ -14,24 +14,23 @@ import (
 
 // Request is one call, and the payload of a webhook job.
 type Request struct {
-	// URL is http or https, without user and password: those belong into a
-	// header. Its fragment is not sent.
+	// URL is an http or https URL without user and password, which belong in a header. Its
+	// fragment is not sent.
 	URL string `json:"url"`
 
-	// Method is any in capitals, but for CONNECT and TRACE; "" means POST.
+	// Method is any method in capitals, except CONNECT and TRACE. "" means POST.
 	Method string `json:"method,omitempty"`
 
-	// Headers are sent besides those of the call; at most 100, of 16 KiB together.
-	// Those that belong to the connection, the call's own and those of its
-	// signature are refused.
+	// Headers are sent in addition to those of the call: at most 100, with 16 KiB in total.
+	// Headers of the connection, of the call and of its signature are refused.
 	Headers map[string]string `json:"headers,omitempty"`
 
-	// Body is sent as it is; absent means none. A GET or HEAD has none. Without a
-	// Content-Type among the headers it is application/json.
+	// Body is sent unchanged. A GET or HEAD must not have one. The default Content-Type is
+	// application/json.
 	Body json.RawMessage `json:"body,omitempty"`
 
-	// Text is a body that is not JSON: a form, XML. Without a Content-Type among
-	// the headers it is text/plain; charset=utf-8. "" means that Body is sent.
+	// Text is a body that is not JSON, such as a form or XML. The default Content-Type is
+	// text/plain; charset=utf-8. If it is "", Body is sent.
 	Text string `json:"text,omitempty"`
 }
 
@@ -42,7 +41,7 @@ const (
 	maxHeaderBytes = 16 << 10
 )
 
-// body is what is sent: Body, or Text.
+// body returns the body to send: Body or Text.
 func (r Request) body() []byte {
 	if len(r.Body) > 0 {
 		return r.Body
@@ -50,8 +49,8 @@ func (r Request) body() []byte {
 	return []byte(r.Text)
 }
 
-// Host is where the call goes, the same for all spellings of one URL: in lower
-// case, with the port. It is "" when the URL is unusable.
+// Host returns the host of the URL in lower case with its port, the same for all spellings, or
+// "" if the URL is invalid.
 func (r Request) Host() string {
 	u, err := parseURL(r.URL)
 	if err != nil {
@@ -67,9 +66,8 @@ func (r Request) Host() string {
 	return net.JoinHostPort(strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), port)
 }
 
-// Validate reports everything that makes the request unusable, joined, or nil.
-// The texts name what is wrong without repeating it: URLs and headers hold
-// secrets.
+// Validate returns all errors of the request, joined, or nil. Their texts do not repeat values,
+// because URLs and headers can have secrets.
 func (r Request) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -77,13 +75,13 @@ func (r Request) Validate() error {
 		wrong("url: %w", err)
 	}
 	if !usable(r.method()) {
-		wrong("method: it is not in capitals, longer than %d, CONNECT or TRACE", maxMethod)
+		wrong("method: it must be in capitals, at most %d long, and not CONNECT or TRACE", maxMethod)
 	}
 	if len(r.Body) > 0 && r.Text != "" {
-		wrong("text: there is a body, too")
+		wrong("text: set body or text, not both")
 	}
 	if len(r.body()) > 0 && (r.method() == http.MethodGet || r.method() == http.MethodHead) {
-		wrong("body: a %s has none", r.method())
+		wrong("body: a %s must not have one", r.method())
 	}
 	if len(r.Headers) > maxHeaders {
 		wrong("headers: %d are more than %d", len(r.Headers), maxHeaders)
@@ -96,9 +94,9 @@ func (r Request) Validate() error {
 		case !token(name):
 			wrong("headers: a name is empty or has characters other than letters, digits and !#$%%&'*+-.^_`|~")
 		case reserved(canonical):
-			wrong("headers: %s is not the sender's to set", canonical)
+			wrong("headers: %s is reserved", canonical)
 		case seen[canonical]:
-			wrong("headers: %s stands there twice", canonical)
+			wrong("headers: %s: duplicate header", canonical)
 		case strings.ContainsFunc(value, control):
 			wrong("headers: %s has control characters", canonical)
 		}
@@ -118,8 +116,8 @@ func (r Request) method() string {
 	return r.Method
 }
 
-// usable tells whether a method can be sent. CONNECT asks for a tunnel, and
-// TRACE for all headers in the answer.
+// usable reports whether a method can be sent. CONNECT requests a tunnel, and TRACE returns all
+// headers in the answer.
 func usable(method string) bool {
 	switch method {
 	case http.MethodConnect, http.MethodTrace:
@@ -130,7 +128,7 @@ func usable(method string) bool {
 	}) && strings.Trim(method, "-") == method
 }
 
-// parseURL has errors of its own: those of net/url repeat the text.
+// parseURL parses a URL. Its errors do not repeat the text, unlike those of net/url.
 func parseURL(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, errors.New("it is empty")
@@ -143,29 +141,29 @@ func parseURL(text string) (*url.URL, error) {
 	case err != nil:
 		return nil, errors.New("it is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, errors.New("it is neither http nor https")
+		return nil, errors.New("it is not http or https")
 	case u.User != nil:
-		return nil, errors.New("user and password belong into a header")
+		return nil, errors.New("it must not have a user or password: send them in a header")
 	case u.Hostname() == "":
 		return nil, errors.New("it has no host")
 	case strings.ContainsFunc(u.Host, func(c rune) bool { return c <= ' ' || c == 0x7f }):
-		return nil, errors.New("its host is no name")
+		return nil, errors.New("its host is not a name")
 	case strings.Contains(u.Hostname(), "%"):
-		return nil, errors.New("its host has a zone, which is of this machine alone")
+		return nil, errors.New("its host has a zone, which is valid only on one machine")
 	case oddAddress(u.Hostname()):
-		return nil, errors.New("its host is a number and no plain IPv4 address, such as 192.0.2.1")
+		return nil, errors.New("its host is a number: write an IPv4 address as 192.0.2.1")
 	}
 	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return nil, errors.New("its port is not within 1 to 65535")
+			return nil, errors.New("its port is not in the range 1 to 65535")
 		}
 	}
 	return u, nil
 }
 
-// oddAddress tells whether a host is a spelling of an IPv4 address that some
-// resolvers understand and others take for a name: 127.1, 2130706433, 0x7f.1,
-// 0177.0.0.1. Its last part is a number, as that of no name is.
+// oddAddress reports whether a host is a spelling of an IPv4 address that some resolvers accept
+// and others treat as a name: 127.1, 2130706433, 0x7f.1, 0177.0.0.1. Its last part is a number,
+// which the last part of a name never is.
 func oddAddress(host string) bool {
 	last := strings.TrimSuffix(host, ".")
 	last = last[strings.LastIndexByte(last, '.')+1:]
@@ -182,7 +180,7 @@ func oddAddress(host string) bool {
 	return err != nil
 }
 
-// reserved tells whether a header belongs to the connection or to the call.
+// reserved reports whether a header belongs to the connection or to the call.
 func reserved(canonical string) bool {
 	switch canonical {
 	case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive",
@@ -193,7 +191,7 @@ func reserved(canonical string) bool {
 	return strings.HasPrefix(canonical, "Proxy-") || strings.HasPrefix(canonical, "Headgate-")
 }
 
-// token tells whether text can be the name of a header (RFC 9110, 5.6.2).
+// token reports whether a text can be the name of a header (RFC 9110, 5.6.2).
 func token(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(c rune) bool {
 		switch {

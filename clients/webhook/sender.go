@@ -15,44 +15,41 @@ import (
 	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
-// Config says how calls are made. The zero Config is ready for use.
+// Config configures a [Sender]. The zero Config is ready to use.
 type Config struct {
-	// Timeout bounds a call from dialling to the end of its answer. 0 means 30 s.
+	// Timeout limits a call, from dialling to the end of the answer. 0 means 30 s.
 	Timeout time.Duration
 
-	// AllowPrivate lets calls go to addresses that are not of the public internet.
+	// AllowPrivate allows calls to addresses that are not public internet addresses.
 	AllowPrivate bool
 
-	// Secrets gives the signing secrets of a tenant, as [CheckSecret] wants them:
-	// with each of them every call is signed as Standard Webhooks has it, so that
-	// during a rotation the old and the new one are given. Without an error and
-	// without secrets, the tenant's calls are not signed. It is asked before each
-	// call, by many at once. nil means that nothing is signed.
+	// Secrets returns the signing secrets of a tenant, in the form of [CheckSecret]. Every call is
+	// signed with each of them according to Standard Webhooks; during a rotation, return the old
+	// and the new secret. If it returns neither secrets nor an error, the tenant's calls are not
+	// signed. It is called before each call, concurrently. nil means that no call is signed.
 	Secrets func(ctx context.Context, tenant string) ([]string, error)
 
-	// RetryNotFound is for how long after its first attempt a job whose receiver
-	// answers 404 is tried again. 0 means an hour; below 0, 404 is permanent.
+	// RetryNotFound is how long after its first attempt a job is retried if the receiver answers
+	// 404. 0 means an hour. If it is negative, 404 is permanent.
 	RetryNotFound time.Duration
-	// MaxRetryAfter bounds for how long a receiver can ask to be left alone. 0 means
-	// an hour.
+	// MaxRetryAfter is the max Retry-After of a receiver. 0 means an hour.
 	MaxRetryAfter time.Duration
 
-	// MaxBody is how many bytes the body of a request may have. 0 means 1 MiB.
+	// MaxBody is the max number of bytes of a request body. 0 means 1 MiB.
 	MaxBody int
 
-	// UserAgent is sent when the request names none. "" means Headgate.
+	// UserAgent is the default User-Agent. "" means Headgate.
 	UserAgent string
 
-	// TLS holds further roots, or a certificate of ours. nil means the system's
-	// roots.
+	// TLS can have other roots or a client certificate. nil means the system's roots.
 	TLS *tls.Config
 
-	// MaxIdlePerHost is how many connections to one host are kept for the next
-	// calls; more may be open while they are in use. 0 means 512.
+	// MaxIdlePerHost is the max number of idle connections per host; more can be open while in
+	// use. 0 means 512.
 	MaxIdlePerHost int
 }
 
-// Sender makes calls. It keeps connections for later ones.
+// Sender makes calls. It reuses connections.
 type Sender struct {
 	config    Config
 	dialer    *dialer
@@ -65,8 +62,8 @@ const (
 	maxAnswer = 64 << 10
 )
 
-// New makes a Sender; fields of the Config that are not above zero mean their
-// defaults, but for RetryNotFound.
+// New returns a Sender. Fields of the Config that are zero or negative mean their defaults,
+// except a negative RetryNotFound.
 func New(config Config) *Sender {
 	config.Timeout = cmp.Or(max(config.Timeout, 0), 30*time.Second)
 	config.RetryNotFound = cmp.Or(config.RetryNotFound, retryNotFound)
@@ -78,20 +75,18 @@ func New(config Config) *Sender {
 	transport := shared.New(config.MaxIdlePerHost)
 	transport.Proxy, transport.DialContext, transport.DialTLSContext = nil, dialer.plain, dialer.secure
 	transport.MaxIdleConns = max(maxIdle, config.MaxIdlePerHost)
-	transport.DisableCompression = true // an answer is read for its first line at most
+	transport.DisableCompression = true // at most the beginning of an answer is used
 	return &Sender{config: config, dialer: dialer, now: time.Now, transport: transport}
 }
 
-// Close closes the connections that wait for the next call. Calls under way go
-// on; the Sender stays usable.
+// Close closes idle connections. Calls in flight continue, and the Sender stays usable.
 func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 
-// Send makes the call. nil means that it was answered with 2xx; otherwise see
-// the tables at [outcome] and [Sender.notFound] for answers, and [lost] for calls
-// without one.
+// Send makes the call. If the error is nil, the answer was 2xx; otherwise see the tables at
+// [Sender.outcome] and [Sender.notFound] for answers, and at lost for calls without an answer.
 //
-// When ctx is cancelled before the request was sent, the error wraps ctx's.
-// Cancelled later, the outcome is unknown, as after a lost connection.
+// If ctx is cancelled before the request was sent, the error wraps ctx's. If it is cancelled
+// later, the outcome is unknown, as after a lost connection.
 func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) error {
 	if err := request.Validate(); err != nil {
 		return clients.Permanent(clients.NotCalled(err))
@@ -99,7 +94,7 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 	if size := len(request.body()); size > s.config.MaxBody {
 		return clients.Permanent(clients.NotCalled(fmt.Errorf("body: %d bytes are more than %d", size, s.config.MaxBody)))
 	}
-	// Its own cause tells the end of the time from the end of the worker.
+	// The cause distinguishes a timeout from a shutdown of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.config.Timeout, fmt.Errorf("gave up after %v", s.config.Timeout))
 	defer cancel()
 	seen := &clients.Progress{}
@@ -116,8 +111,8 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 		return lost(ctx, limited, r.URL.Host, hidden, seen.Sent(), err)
 	}
 	defer response.Body.Close()
-	// Read to its end, the connection can be used again. Of a longer answer the
-	// rest is not worth the wait, and what follows the status decides nothing.
+	// A connection can be reused only after reading the answer to its end. The rest of a longer
+	// answer is not worth the wait; only the status matters.
 	body, _ := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if response.StatusCode/100 == 2 {
 		return nil
@@ -137,7 +132,7 @@ func (s *Sender) build(ctx context.Context, call clients.Call, request Request) 
 	u.Fragment, u.RawFragment = "", ""
 	r, err := http.NewRequestWithContext(ctx, request.method(), "", nil)
 	if err != nil {
-		return nil, errors.New("method: it is not one of HTTP")
+		return nil, errors.New("method: it is not an HTTP method")
 	}
 	r.URL, r.Host = u, u.Host
 	if body := request.body(); len(body) > 0 {

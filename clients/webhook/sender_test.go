@@ -95,8 +95,8 @@ func TestAnswers(t *testing.T) {
 		"407":                  {status: 407, want: "permanent", source: "RFC 9110, 15.5.8: there is no proxy of ours"},
 		"408":                  {status: 408, want: "retryable", source: "RFC 9110, 15.5.9: may be repeated"},
 		"409":                  {status: 409, want: "retryable", source: idem + ": an earlier attempt is under way"},
-		"410":                  {status: 410, want: "permanent", text: "answered 410: the endpoint is gone for good and is to be disabled", source: std},
-		"410, with a wait":     {status: 410, header: "7", body: "bye", want: "permanent", text: "is to be disabled: bye", source: std},
+		"410":                  {status: 410, want: "permanent", text: "answered 410: the endpoint is permanently gone; disable it", source: std},
+		"410, with a wait":     {status: 410, header: "7", body: "bye", want: "permanent", text: "disable it: bye", source: std},
 		"411":                  {status: 411, want: "permanent", source: "RFC 9110, 15.5.12"},
 		"413":                  {status: 413, want: "permanent", source: "RFC 9110, 15.5.14"},
 		"415":                  {status: 415, want: "permanent", source: "RFC 9110, 15.5.16"},
@@ -385,7 +385,7 @@ func TestPrivateAddresses(t *testing.T) {
 		"10.0.0.1", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "[fe80::1]", "[fd00:ec2::254]",
 	} {
 		err := s.Send(t.Context(), call, Request{URL: "http://" + host + ":" + port + "/"})
-		if kind(err) != "permanent" || !strings.Contains(err.Error(), "not an address of the public internet") {
+		if kind(err) != "permanent" || !strings.Contains(err.Error(), "not a public internet address") {
 			t.Errorf("%s: %s: %v", host, kind(err), err)
 		}
 	}

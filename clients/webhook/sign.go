@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// Bounds of Standard Webhooks for the bytes of a secret, and ours for how many
-// sign one call: more than a rotation needs, and few enough for a header.
+// The min and max size of a secret according to Standard Webhooks, and the max number of secrets
+// per call: more than a rotation needs, and few enough for a header.
 const (
 	minSecret  = 24
 	maxSecret  = 64
@@ -25,9 +25,8 @@ const (
 
 const secretPrefix = "whsec_"
 
-// CheckSecret tells what is wrong with a signing secret, or nil: it is "whsec_"
-// (which may be left out) and the base64 of 24 to 64 bytes. The text does not
-// repeat it.
+// CheckSecret returns an error if a signing secret is invalid. A secret is "whsec_", which can be
+// omitted, and the base64 of 24 to 64 bytes. The text of the error does not repeat the secret.
 func CheckSecret(secret string) error {
 	_, err := newSigner(secret)
 	return err
@@ -37,24 +36,22 @@ func newSigner(secret string) (*standardwebhooks.Webhook, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
 	switch {
 	case strings.HasPrefix(secret, "whsk_"), strings.HasPrefix(secret, "whpk_"):
-		return nil, errors.New("it is a key for asymmetric signatures, which are not made")
+		return nil, errors.New("it is a key for asymmetric signatures, which are not supported")
 	case err != nil:
-		return nil, errors.New("it is not whsec_ and base64, with its padding")
+		return nil, errors.New("it is not whsec_ and base64 with padding")
 	case len(key) < minSecret, len(key) > maxSecret:
-		return nil, fmt.Errorf("its %d bytes are not within %d to %d", len(key), minSecret, maxSecret)
+		return nil, fmt.Errorf("its %d bytes are not in the range %d to %d", len(key), minSecret, maxSecret)
 	}
 	return standardwebhooks.NewWebhookRaw(key)
 }
 
-// sign adds the headers of Standard Webhooks, a signature for each secret of the
-// tenant. Calls of a tenant without secrets stay as they are. A call that should
-// be signed and cannot be is never sent.
+// sign adds the headers of Standard Webhooks, with a signature for each secret of the tenant.
+// Calls of a tenant without secrets are not signed. A call is not sent if signing it fails.
 func (s *Sender) sign(ctx context.Context, r *http.Request, call clients.Call, body []byte) error {
 	if s.config.Secrets == nil {
 		return nil
 	}
-	// What is wrong with secrets is for an operator to mend, so the job is kept
-	// for as long as it has attempts.
+	// An operator must fix invalid secrets, so errors are retryable.
 	secrets, err := s.config.Secrets(ctx, call.Tenant)
 	if err != nil {
 		return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: %w", &printable{err, clients.Printable(err.Error(), maxReason)})))
@@ -77,7 +74,7 @@ func (s *Sender) sign(ctx context.Context, r *http.Request, call clients.Call, b
 			return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: number %d: %w", i+1, err)))
 		}
 		if signatures[i], err = signer.Sign(id, now, body); err != nil {
-			return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: number %d does not sign", i+1)))
+			return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: number %d failed to sign", i+1)))
 		}
 	}
 	r.Header.Set(standardwebhooks.HeaderWebhookID, id)
@@ -86,8 +83,8 @@ func (s *Sender) sign(ctx context.Context, r *http.Request, call clients.Call, b
 	return nil
 }
 
-// messageID is the same for all attempts of a job. It has no dot, which divides
-// what is signed: with one, a part of an id could pass for a timestamp.
+// messageID returns the same id for all attempts of a job. It has no dot, because dots separate
+// the signed parts: a part of an id could otherwise be taken for a timestamp.
 func messageID(call clients.Call) string {
 	id := call.IdempotencyKey
 	if id == "" {

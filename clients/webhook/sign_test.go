@@ -215,7 +215,7 @@ func TestCheckSecret(t *testing.T) {
 		"shortest":    {of(24), ""},
 		"longest":     {of(64), ""},
 		"empty":       {"", "its 0 bytes"},
-		"too short":   {of(23), "its 23 bytes are not within 24 to 64"},
+		"too short":   {of(23), "its 23 bytes are not in the range 24 to 64"},
 		"too long":    {of(65), "its 65 bytes"},
 		"not base64":  {"whsec_CANARY-CANARY", "not whsec_ and base64"},
 		"no padding":  {strings.TrimRight(of(32), "="), "not whsec_ and base64"},

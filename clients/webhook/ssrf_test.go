@@ -165,7 +165,7 @@ func TestForbiddenAddresses(t *testing.T) {
 			err := s.Send(t.Context(), call, request)
 			if kind(err) != "permanent" || calls.Load() != 0 {
 				t.Errorf("%s, %d got through: %v", kind(err), calls.Swap(0), err)
-			} else if text := err.Error(); !strings.HasPrefix(text, "url: ") && !strings.Contains(text, "not an address of the public internet") {
+			} else if text := err.Error(); !strings.HasPrefix(text, "url: ") && !strings.Contains(text, "not a public internet address") {
 				t.Errorf("refused for another reason: %v", err)
 			}
 			if !tt.arrives {

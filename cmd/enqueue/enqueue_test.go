@@ -112,7 +112,7 @@ func TestHostileInput(t *testing.T) {
 		"unknown kind":        {[]string{"--kind", "cal"}, `did you mean "call"?`},
 		"webhook without url": {[]string{"--kind", "webhook", "--payload", "{}"}, "payload: url: it is empty"},
 		"webhook with a typo": {[]string{"--kind", "webhook", "--payload", `{"ulr":"http://x"}`}, `payload: unknown field "ulr"`},
-		"email without to":    {[]string{"--kind", "email", "--payload", `{"from":"a@b","text":"x"}`}, "payload: to: nobody would get it"},
+		"email without to":    {[]string{"--kind", "email", "--payload", `{"from":"a@b","text":"x"}`}, "payload: to: there are no recipients"},
 		"attribute":           {[]string{"--attribute", "x"}, "--attribute: "},
 		"unknown flag":        {[]string{"--tennant", "x"}, "unknown flag: --tennant"},
 		"an argument":         {[]string{"x"}, "takes no arguments"},
@@ -226,7 +226,7 @@ func TestBulkCSV(t *testing.T) {
 	if code != exitPartial || !strings.Contains(out, "2 accepted, 0 known already, 3 rejected") {
 		t.Errorf("%s %s exit %d", out, errText, code)
 	}
-	for _, want := range []string{"line 4: payload: url: it is neither http nor https", "line 5: 2 cells under 5 columns", "line 6: cost"} {
+	for _, want := range []string{"line 4: payload: url: it is not http or https", "line 5: 2 cells under 5 columns", "line 6: cost"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q: %s", want, out)
 		}

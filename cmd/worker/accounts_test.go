@@ -200,7 +200,7 @@ func TestWrongCredentials(t *testing.T) {
 		want   string
 	}{
 		"webhook: {secrets: [CANARY]}":                         {config{}, "webhook: secrets[0]: it is not whsec_ and base64"},
-		"payment: {key: pk_CANARY}":                            {config{}, "that is the publishable key"},
+		"payment: {key: pk_CANARY}":                            {config{}, "it is a publishable key"},
 		"email: {api_key: CANARY}":                             {ses, "access_key_id: it is missing, and ses needs it; secret_access_key: it is missing, and ses needs it; api_key: ses has none"},
 		"email: {access_key_id: a, secret_access_key: CANARY}": {config{SMTPAddr: "h:1"}, "username: it is missing, and smtp needs it"},
 		"ai: {api_key: CAN ARY\u00e4}":                         {config{AIProvider: "openai"}, "APIKey: it has characters that a header cannot hold"},

@@ -115,7 +115,7 @@ func TestRefusedKey(t *testing.T) {
 			if err != nil || result.State == "archived" {
 				t.Fatalf("%+v, %v", result, err)
 			}
-			if strings.Contains(result.Err, "wait for another key") {
+			if strings.Contains(result.Err, "wait for a valid key") {
 				refused++
 			}
 		}

@@ -58,7 +58,7 @@ func TestPaymentWhoseKeyIsForgotten(t *testing.T) {
 	page, err := inspect.New(server.Client()).ListJobs(t.Context(), "payment", inspect.JobQuery{State: lifecycle.StateArchived})
 	jobs := page.Jobs
 	if err != nil || len(jobs) != 1 || jobs[0].Outcome != lifecycle.Unknown ||
-		!strings.HasPrefix(jobs[0].Reason, "unknown: a person has to decide: the first attempt was 24h") || !strings.Contains(jobs[0].Reason, receipt.ID) {
+		!strings.HasPrefix(jobs[0].Reason, "unknown: a person has to decide: not sent: the first attempt was 24h") || !strings.Contains(jobs[0].Reason, receipt.ID) {
 		t.Errorf("%+v, %v", jobs, err)
 	}
 	if len(stripe.Calls()) != 1 || len(stripe.Ledger()) != 1 || result.State != "archived" {

@@ -47,7 +47,7 @@ func TestNotFound(t *testing.T) {
 					if err != nil || result.State == "archived" {
 						t.Fatalf("%+v, %v", result, err)
 					}
-					return result.State == "retry" && strings.Contains(result.Err, "answered 404") && strings.Contains(result.Err, "it is tried again until")
+					return result.State == "retry" && strings.Contains(result.Err, "answered 404") && strings.Contains(result.Err, "it is retried until")
 				})
 				deployed.Store(true)
 			}

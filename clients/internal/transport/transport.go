@@ -1,5 +1,5 @@
-// Package transport has what clients share that speak HTTP: connections that are counted and
-// carry one call at a time, and what a call means to which no answer came.
+// Package transport is shared by the clients that use HTTP: its connections are counted and
+// carry one call at a time, and it classifies calls without an answer.
 package transport
 
 import (
@@ -12,13 +12,13 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// MaxDial is how long a connection may take, and again TLS on it.
+// MaxDial is the timeout for connecting, and again for the TLS handshake.
 const MaxDial = 10 * time.Second
 
-// New returns a transport that keeps up to maxIdle connections for the next calls. Servers
-// close connections that are idle for longer than it keeps them.
+// New returns a transport that keeps up to maxIdle idle connections, for less time than servers
+// usually do.
 func New(maxIdle int) *http.Transport {
-	// HTTP/2 would put all calls on one connection, whose loss makes the outcome of all
+	// HTTP/2 would send all calls over one connection, and losing it would make the outcome of all
 	// of them unknown.
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -42,16 +42,16 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return clients.Counted(conn), nil
 }
 
-// Stay is for [http.Client.CheckRedirect]: a redirect is an answer, and is not followed.
+// Stay is a value for [http.Client.CheckRedirect] that does not follow redirects.
 func Stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Loopback tells whether a host is this machine.
+// Loopback reports whether a host is this machine.
 func Loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Cause is why a call ended: its time was up, which limited knows, or err.
+// Cause returns why a call ended: the cause of limited if that has ended, or err.
 func Cause(limited context.Context, err error) error {
 	if limited.Err() != nil {
 		return context.Cause(limited)
@@ -59,15 +59,15 @@ func Cause(limited context.Context, err error) error {
 	return err
 }
 
-// Lost is what a call without an answer means:
+// Lost returns the outcome of a call without an answer:
 //
 //	the request was sent                    unknown
-//	the worker ends                         the error of ctx
+//	the worker is shutting down             the error of ctx
 //	no address, no connection, no TLS, or
-//	the time was up before it was sent      unreachable
+//	a timeout before it was sent            unreachable
 //
-// reason is the text of the cause, without secrets. It is text because an error that
-// matches that of a context would be taken for a call that was never made, and be repeated.
+// reason is the text of the cause, without secrets. It is not an error, because an error that
+// matches a context's would be treated as a call that was never made, and be repeated.
 func Lost(ctx context.Context, host string, sent bool, reason string) error {
 	switch {
 	case sent:

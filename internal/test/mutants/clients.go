@@ -71,7 +71,7 @@ var clientMutants = []mutant{
 		"swapped", "a payment that waits for its customer is no success", "clients/payment Test",
 	},
 	{
-		"clients/payment/outcome.go", `return clients.AccountThrottled(max(after, clients.KeyPause), reason.says("the account key is refused; its jobs wait for another"))`, `return clients.Permanent(reason.says("the account key is refused; its jobs wait for another"))`,
+		"clients/payment/outcome.go", `return clients.AccountThrottled(max(after, clients.KeyPause), reason.says("the account key was refused; its jobs wait for a valid one"))`, `return clients.Permanent(reason.says("the account key was refused; its jobs wait for a valid one"))`,
 		"swapped", "no payment is archived for a wrong key", "clients/payment TestOutcome|TestWrongKey",
 	},
 
@@ -139,7 +139,7 @@ var clientMutants = []mutant{
 		"missing branch", "a quota of a day holds the account", "clients/email TestAnswers|TestResend",
 	},
 	{
-		"clients/email/resend_outcome.go", `now = date // its own clock, against which its dates are to be held`, `_ = date`,
+		"clients/email/resend_outcome.go", `now = date // dates are relative to Resend's clock`, `_ = date`,
 		"clock", "Resend's dates are held against its own clock", "clients/email TestAnswers|TestResend",
 	},
 
