@@ -13,76 +13,71 @@ import (
 	"time"
 )
 
-// AIConfig says how a provider of completions behaves. The zero AIConfig accepts
-// everything.
+// AIConfig configures an [AI]. The zero AIConfig accepts all calls.
 type AIConfig struct {
-	Config // Limit and Account are in requests; Answer is not asked
+	Config // Limit and Account are in requests; Answer is not used
 
-	Tokens        Limit // of each tenant that [AI.SetTokenLimit] did not name; zero: none
+	Tokens        Limit // of each tenant without [AI.SetTokenLimit]; zero: none
 	AccountTokens Limit // of all tenants together; zero: none
 
-	// APIKey is what calls have to bring. "" means any or none.
+	// APIKey is the required key of calls. "" means any key or none.
 	APIKey string
 
-	// Completion is how many tokens an answer has, up to what the call allows. 0
-	// means 20.
+	// Completion is the number of tokens of an answer, up to the max of the call. 0 means 20.
 	Completion int
 }
 
-// AI is a provider of completions with the paths, headers, answers and refusals
-// of OpenAI or of Anthropic. The tenant is in the header Headgate-Tenant, or else
-// it is the API key.
+// AI is a provider of completions with the paths, headers, answers and refusals of OpenAI or
+// Anthropic. The tenant is the header Headgate-Tenant or, without it, the API key.
 //
-// It meters requests and tokens, of tenants and of the account, all together or
-// not at all. A call takes its prompt and all that its answer may have when it
-// arrives, and when it was answered gets back what the answer had not. A refusal
-// names the account ("organization"), or the user when the tenant's own limit is
-// the nearer one.
+// It limits requests and tokens, of tenants and of the account. A call is charged to all limits
+// or to none. On arrival, a call is charged its prompt and the max of its answer; what the answer
+// did not use is returned afterwards. A refusal names the account ("organization"), or the user
+// if the tenant's own limit has less room.
 type AI struct {
 	*HTTP
 	config  AIConfig
 	dialect dialect
 
-	// Under the Provider's lock.
+	// Guarded by the Provider's lock.
 	tokens  map[string]*meter
 	account meter // in tokens
 	stats   map[string]*AIStats
-	fault   Fault // of the next faults calls that are struck
+	fault   Fault // of the next calls that fail on demand
 	faults  int
 	served  int
 }
 
-// AIStats counts the calls of a tenant. A refusal counts for every meter that was
-// over.
+// AIStats counts the calls of a tenant. A refusal counts for every limit that was exceeded.
 type AIStats struct {
 	Requests, Tokens               int // refused by the tenant's own limits: violations
-	AccountRequests, AccountTokens int // refused by the account's: violations
+	AccountRequests, AccountTokens int // refused by the account's limits: violations
 
 	Prompt, Completion int64 // tokens of the answers
 }
 
-// Fault is a refusal that calls get on demand, see [AI.FailAs].
+// Fault is a refusal on demand, see [AI.FailAs].
 type Fault int
 
-// Faults. Each has the status and the words of its provider.
+// The faults. Each has the status and the text of its provider.
 const (
 	InsufficientQuota Fault = iota + 1 // no credit left
-	SpendLimit                         // the month's limit is used up
-	Overloaded                         // too many calls of everybody
+	SpendLimit                         // the monthly limit is used up
+	Overloaded                         // the provider is overloaded
 	ContextLength                      // the prompt is too long
-	ContentPolicy                      // the prompt is refused for what it says
-	TooLarge                           // the call alone is over a limit
+	ContentPolicy                      // the prompt is refused for its content
+	TooLarge                           // the call alone exceeds a limit
 )
 
-// dialect is one provider's way of saying things.
+// dialect is the format of one provider.
 type dialect interface {
-	// path tells whether calls are taken there.
+	// path reports whether it is a path for calls.
 	path(path string) bool
 	key(r *http.Request) string
-	// wrong is what the provider would not take of a call, as 400; "" is nothing.
+	// wrong returns why the provider refuses a call with 400, or "".
 	wrong(r *http.Request, c chat) string
 	completion(id string, c chat, tokens int) any
-	// refusal is the body of a status; words are in the provider's own.
+	// refusal returns the body for a status, in the provider's format.
 	refusal(status int, kind, code, words, id string) any
 	limited(s state) (kind, code, words string)
 	headers(h http.Header, s state)
@@ -90,7 +85,7 @@ type dialect interface {
 	status(status int) (kind, code, words string)
 }
 
-// chat is what a call asks for.
+// chat is the body of a call.
 type chat struct {
 	Model               string            `json:"model"`
 	Messages            []json.RawMessage `json:"messages"`
@@ -107,32 +102,31 @@ type chat struct {
 func (c chat) bound() int   { return max(c.MaxTokens, c.MaxCompletionTokens, 0) }
 func (c chat) choices() int { return min(max(c.N, 1), 128) }
 
-// state is what headers and refusals tell of the meters.
+// state is the state of the meters for headers and refusals.
 type state struct {
 	at        time.Time
 	model     string
-	tenant    string // "": the account's limits are the nearer ones
+	tenant    string // "": the account's limits have less room
 	requests  reading
 	tokens    reading
-	inTokens  bool          // refused for its tokens, else for being one more request
+	inTokens  bool          // refused for its tokens, otherwise for its request
 	requested int           // tokens
 	wait      time.Duration // refused: until there is room
 }
 
-// reading is one meter's.
+// reading is the state of one meter.
 type reading struct {
 	limited     bool
-	limit, left int           // limit is a minute's
+	limit, left int           // limit is per minute
 	reset       time.Duration // until it is full
 }
 
-// NewOpenAI starts a provider that speaks as OpenAI does: its URL with /v1 is the
-// base of calls. It takes those of Azure, too. The error is the network's. Close
-// ends it.
+// NewOpenAI starts a provider with the API of OpenAI; the base URL of calls is its URL with /v1.
+// It also accepts calls in Azure's format. It returns errors of the network. Close stops it.
 func NewOpenAI(config AIConfig) (*AI, error) { return newAI(config, openAI{}) }
 
-// NewAnthropic starts a provider that speaks as Anthropic does. The error is the
-// network's. Close ends it.
+// NewAnthropic starts a provider with the API of Anthropic. It returns errors of the network.
+// Close stops it.
 func NewAnthropic(config AIConfig) (*AI, error) { return newAI(config, anthropic{}) }
 
 func newAI(config AIConfig, d dialect) (*AI, error) {
@@ -150,15 +144,14 @@ func newAI(config AIConfig, d dialect) (*AI, error) {
 	return a, nil
 }
 
-// SetTokenLimit gives a tenant a limit of tokens of its own from now on; zero:
-// none. What the tenant has used of the old one stays used.
+// SetTokenLimit sets the token limit of a tenant; zero: none. Tokens that are used stay used.
 func (a *AI) SetTokenLimit(tenant string, limit Limit) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.tokensOf(tenant).change(limit, a.clock(time.Now()))
 }
 
-// AIStats are the counts of each tenant that called, since the start.
+// AIStats returns the counts of each tenant since the start.
 func (a *AI) AIStats() map[string]AIStats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -169,7 +162,7 @@ func (a *AI) AIStats() map[string]AIStats {
 	return all
 }
 
-// Fail is [Provider.Fail] with the words of this provider.
+// Fail is [Provider.Fail] with this provider's format.
 func (a *AI) Fail(n, status int) {
 	a.mu.Lock()
 	a.faults = 0
@@ -177,8 +170,7 @@ func (a *AI) Fail(n, status int) {
 	a.Provider.Fail(n, status)
 }
 
-// FailAs makes the next n calls that are within their limits fail in a way that
-// the provider knows. n ≤ 0 ends it.
+// FailAs makes the next n calls within their limits fail with a fault. n ≤ 0 ends it.
 func (a *AI) FailAs(n int, fault Fault) {
 	status, _, _, _ := a.dialect.fault(fault, chat{})
 	a.mu.Lock()
@@ -187,7 +179,7 @@ func (a *AI) FailAs(n int, fault Fault) {
 	a.Provider.Fail(n, status)
 }
 
-// ServeHTTP takes one call.
+// ServeHTTP handles one call.
 func (a *AI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Now()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -199,7 +191,7 @@ func (a *AI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, status, "")
 		return
 	}
-	// What is no call at all is not metered.
+	// Requests that are not calls are not charged.
 	key := a.dialect.key(r)
 	switch {
 	case !a.dialect.path(r.URL.Path):
@@ -258,7 +250,7 @@ func (a *AI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// arrives asks all meters for a call, and reads them.
+// arrives charges a call to all meters or to none, and reads them.
 func (a *AI) arrives(at time.Time, asked Call, model string, tokens int) (v visit, s state, fault Fault, id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -272,7 +264,7 @@ func (a *AI) arrives(at time.Time, asked Call, model string, tokens int) (v visi
 	byTenant := !requests.limit.unlimited() || !own.limit.unlimited()
 	byAccount := !account.limit.unlimited() || !a.account.limit.unlimited()
 	if v.rejected {
-		// Nothing was used, so the meters say the same as before.
+		// Nothing was charged, so the meters are unchanged.
 		over := func(m *meter, n float64, count *int) time.Duration {
 			ok, wait := m.spares(at, a.tolerance, n)
 			if !ok {
@@ -315,7 +307,7 @@ func read(m *meter, t time.Time) reading {
 	return r
 }
 
-// settle gives back what an answer did not need, and counts what it did.
+// settle returns the tokens that an answer did not use, and counts those that it did.
 func (a *AI) settle(tenant string, taken, prompt, completion int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -345,7 +337,7 @@ func (a *AI) statsOf(tenant string) *AIStats {
 	return s
 }
 
-// limit answers a call that is over a limit.
+// limit answers a call that exceeds a limit.
 func (a *AI) limit(w http.ResponseWriter, s state, tenant string, taken int, id string) {
 	const status = http.StatusTooManyRequests
 	if a.neverFits(tenant, taken) {
@@ -353,13 +345,13 @@ func (a *AI) limit(w http.ResponseWriter, s state, tenant string, taken int, id 
 		a.write(w, status, a.dialect.refusal(status, kind, code, words, id))
 		return
 	}
-	// Rounded up: whoever waits for so long is not too early.
+	// Rounded up, so that a caller that waits for this time is not too early.
 	w.Header().Set("Retry-After", strconv.Itoa(max(int(math.Ceil(s.wait.Seconds())), 1)))
 	kind, code, words := a.dialect.limited(s)
 	a.write(w, status, a.dialect.refusal(status, kind, code, words, id))
 }
 
-// neverFits tells whether a call is larger than a full meter.
+// neverFits reports whether a call is larger than a full meter.
 func (a *AI) neverFits(tenant string, taken int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -387,15 +379,15 @@ func (a *AI) write(w http.ResponseWriter, status int, body any) {
 	}
 }
 
-// object is JSON as the providers write it.
+// object is a JSON object.
 type object map[string]any
 
-// answerText has as many tokens as promptTokens would count.
+// answerText returns a text with the number of tokens that promptTokens would count.
 func answerText(tokens int) string { return strings.TrimSpace(strings.Repeat("ok ", tokens)) }
 
-// promptTokens counts as a tokenizer would, roughly: a token for four letters of
-// a word, for three digits, for every sign and every character beyond ASCII, and
-// some for each message. It shares nothing with what clients guess.
+// promptTokens counts roughly like a tokenizer: one token for four letters of a word, for three
+// digits, for every sign and every character beyond ASCII, and some for each message. It is
+// independent of the estimates of clients.
 func promptTokens(c chat) int {
 	tokens := 3
 	for _, message := range c.Messages {
@@ -424,7 +416,7 @@ func valueTokens(value any) int {
 	case map[string]any:
 		switch v["type"] {
 		case "image_url", "image", "file", "document", "input_audio":
-			return 765 // a picture of 1024 x 1024, as OpenAI's guide counts it
+			return 765 // an image of 1024 x 1024 according to OpenAI's guide
 		}
 		for _, element := range v {
 			tokens += valueTokens(element)

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// anthropic is Anthropic's dialect. Sources: the pages on errors and rate limits
-// (docs.anthropic.com/en/api), package shared of anthropic-sdk-go, and refusals as
-// users quote them in public threads.
+// anthropic is the dialect of Anthropic. Sources: the pages on errors and rate limits
+// (docs.anthropic.com/en/api), package shared of anthropic-sdk-go, and refusals quoted in public
+// threads.
 type anthropic struct{}
 
 func (anthropic) path(path string) bool { return path == "/v1/messages" }
@@ -95,7 +95,7 @@ func (anthropic) fault(f Fault, c chat) (status int, kind, code, words string) {
 	case ContentPolicy:
 		return 400, "invalid_request_error", "", "Output blocked by content filtering policy"
 	case TooLarge:
-		// Anthropic has no words of its own for it: it is one more 429.
+		// Anthropic has no separate text for it: it is a normal 429.
 		return 429, "rate_limit_error", "", "This request would exceed your organization's rate limit of tokens per minute. Please reduce the prompt length or the maximum tokens requested, or try again later."
 	}
 	return 500, "api_error", "", "Internal server error"

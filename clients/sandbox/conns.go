@@ -10,8 +10,8 @@ import (
 	"github.com/emersion/go-smtp"
 )
 
-// connTracker is a listener that can close what it accepted: go-smtp's own way
-// to do so pulls the session away from under a message that is being taken.
+// connTracker is a listener that can close its connections: go-smtp's own method would end the
+// session while a message is being received.
 type connTracker struct {
 	net.Listener
 	mu     sync.Mutex
@@ -35,7 +35,7 @@ func (t *connTracker) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// Close may be called twice: go-smtp does so, too.
+// Close can be called twice, as go-smtp does.
 func (t *connTracker) Close() error {
 	if err := t.Listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
@@ -79,17 +79,17 @@ func (c *trackedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// raw is the connection below that of the session, without TLS.
+// raw returns the connection below that of the session, without TLS.
 func (s *session) raw() *trackedConn {
 	conn := s.conn.Conn()
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
-	return conn.(*trackedConn) // nothing else is accepted
+	return conn.(*trackedConn) // the listener returns no others
 }
 
-// refusal is a reply for go-smtp to write. After 421 the connection is closed,
-// as the code says; go-smtp leaves that to its user.
+// refusal returns a reply for go-smtp to write. After a 421 it closes the connection, which
+// go-smtp leaves to its user.
 func (c *trackedConn) refusal(code int, enhanced smtp.EnhancedCode, text string) error {
 	if code == 421 {
 		c.last.Store(true)

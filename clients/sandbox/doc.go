@@ -1,17 +1,15 @@
-// Package sandbox plays the providers: servers on loopback that take calls and
-// police their own limits, for tests, demos and development.
+// Package sandbox simulates providers: servers on loopback that accept calls and enforce their
+// own limits, for tests, demos and development.
 //
-// [HTTP], [SMTP], [SES], [Resend], [Stripe] and [AI] are a [Provider] behind a
-// protocol. A provider admits a call when its tenant's [Limit] and the account's
-// allow it, refuses it otherwise as real ones do, fails on demand, and keeps a log
-// of what arrived and when.
+// [HTTP], [SMTP], [SES], [Resend], [Stripe] and [AI] are a [Provider] with a protocol. A provider
+// admits a call if the [Limit] of its tenant and that of the account allow it, and otherwise
+// refuses it like a real one. It fails on demand and keeps a log of calls and their times.
 //
-// What always holds: with the calls it admitted, every window obeys
+// Guarantee: for any two admitted calls i ≤ j
 //
 //	count(i..j) ≤ burst + rate × (t_j − t_i + tolerance)
 //
-// for any two of them i ≤ j, exactly, and at a fixed cost per call; a refused
-// call uses up nothing. The limits are judged by this package alone, so that it
-// can bear witness for or against any limiter. Times are monotonic. Everything
-// is safe for concurrent use.
+// exactly, and at a constant cost per call. A refused call uses no permits. The limits are
+// implemented independently in this package, so that it can verify any limiter. Times are
+// monotonic. Everything is safe for concurrent use.
 package sandbox

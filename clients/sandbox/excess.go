@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Excess is by how many calls the worst window is over what the limit allows:
-// the largest count(i..j) − burst − rate × (t_j − t_i) over any two of the calls
-// i ≤ j, admitted or not. The limit was kept, with no tolerance, when it is not
-// above 0. The calls may come in any order; without calls it is −burst.
+// Excess returns by how many calls the worst window exceeds the limit: the largest
+// count(i..j) − burst − rate × (t_j − t_i) over any two calls i ≤ j, admitted or not. The limit
+// was kept, without tolerance, if it is not above 0. The calls can be in any order. Without calls
+// it returns −burst.
 func Excess(calls []Call, limit Limit) float64 {
 	times := make([]time.Time, len(calls))
 	for i, call := range calls {
@@ -24,7 +24,7 @@ func Excess(calls []Call, limit Limit) float64 {
 	return worst - float64(m.limit.Burst)
 }
 
-// OfTenant are those of the calls that were made for a tenant.
+// OfTenant returns the calls of a tenant.
 func OfTenant(calls []Call, tenant string) []Call {
 	var own []Call
 	for _, call := range calls {

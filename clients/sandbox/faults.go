@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// NoAnswer, in place of a status, closes the connection when the call was read
-// completely: the caller cannot know what came of it.
+// NoAnswer, instead of a status, closes the connection after reading the whole call, so that the
+// caller cannot know its outcome.
 const NoAnswer = 0
 
-// faults is what goes wrong with calls that are within their limits.
+// faults are the failures on demand of calls within their limits.
 type faults struct {
 	next       int // calls that still fail
 	nextStatus int
 
 	fraction       float64
 	fractionStatus int
-	owed           float64 // grows by fraction; a whole one is paid with a failure
+	owed           float64 // increases by fraction; at 1, a call fails
 
 	hanging chan struct{} // closed by release; nil: calls do not hang
 	latency time.Duration
 }
 
-// strike decides about one call.
+// strike decides whether a call fails.
 func (f *faults) strike() (status int, struck bool) {
 	if f.next > 0 {
 		f.next--
@@ -37,9 +37,8 @@ func (f *faults) strike() (status int, struck bool) {
 	return f.fractionStatus, true
 }
 
-// Fail makes the next n calls that are within their limits fail with a
-// status of the protocol, or with [NoAnswer]. They use up the limits all the
-// same. n ≤ 0 ends it.
+// Fail makes the next n calls within their limits fail with a status of the protocol or with
+// [NoAnswer]. They are still charged to the limits. n ≤ 0 ends it.
 func (p *Provider) Fail(n, status int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,8 +48,8 @@ func (p *Provider) Fail(n, status int) {
 // Drop makes the next n calls fail with [NoAnswer]; see Fail.
 func (p *Provider) Drop(n int) { p.Fail(n, NoAnswer) }
 
-// FailFraction makes a fraction (0 to 1) of the calls within their limits fail
-// with a status, evenly: with 0.25 it is every fourth. 0 ends it.
+// FailFraction makes a fraction (0 to 1) of the calls within their limits fail with a status, at
+// even intervals: with 0.25, every fourth. 0 ends it.
 func (p *Provider) FailFraction(fraction float64, status int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,16 +59,16 @@ func (p *Provider) FailFraction(fraction float64, status int) {
 	p.faults.fraction, p.faults.fractionStatus, p.faults.owed = min(fraction, 1), status, 0
 }
 
-// Slow delays all answers by d, refusals too. 0 ends it.
+// Slow delays all answers by d, including refusals. 0 ends it.
 func (p *Provider) Slow(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults.latency = d
 }
 
-// Hang lets the calls within their limits that arrive from now on wait, until
-// release is called, their caller goes away, or the provider is closed. Then
-// they are answered as others. Calls to release after the first do nothing.
+// Hang makes calls within their limits that arrive from now on wait until release is called,
+// their caller disconnects, or the provider is closed. They are then answered normally. Only the
+// first call of release has an effect.
 func (p *Provider) Hang() (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,8 +84,7 @@ func (p *Provider) Hang() (release func()) {
 	})
 }
 
-// linger waits for as long as the call is to be kept waiting; false when nobody
-// is there any more to be answered.
+// linger waits while the call must wait. It returns false if the caller has disconnected.
 func (p *Provider) linger(ctx context.Context, v visit) bool {
 	if v.hanging != nil {
 		select {

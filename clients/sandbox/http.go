@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// HTTP is a provider that speaks HTTP/1.1 on a loopback port of its own. The
-// tenant is in the header Headgate-Tenant. A call arrives when its headers were
-// read. One that is over a limit is answered with 429 and Retry-After.
+// HTTP is a provider with HTTP/1.1 on its own loopback port. The tenant is the header
+// Headgate-Tenant. A call arrives when its headers were read. A call that exceeds a limit is
+// answered with 429 and Retry-After.
 type HTTP struct {
 	*Provider
 	listener net.Listener
@@ -27,8 +27,8 @@ type HTTP struct {
 	stop     func() error
 }
 
-// NewHTTP starts a provider; the error is the network's. No config, or the zero
-// one, accepts everything. Close ends it.
+// NewHTTP starts a provider. It returns errors of the network. Without a Config, or with the zero
+// one, it accepts all calls. Close stops it.
 func NewHTTP(config ...Config) (*HTTP, error) {
 	h, err := listen(one(config))
 	if err != nil {
@@ -38,7 +38,7 @@ func NewHTTP(config ...Config) (*HTTP, error) {
 	return h, nil
 }
 
-// listen makes a provider that takes no calls before serve.
+// listen returns a provider that accepts no calls until serve.
 func listen(config Config) (*HTTP, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,7 +61,7 @@ func listen(config Config) (*HTTP, error) {
 	h.stop = sync.OnceValue(func() error {
 		close(h.done)
 		err := h.server.Close()
-		h.serving.Wait() // no connection is new after this
+		h.serving.Wait() // there are no new connections after this
 		h.conns.Wait()
 		return err
 	})
@@ -73,17 +73,16 @@ func (h *HTTP) serve(handler http.Handler) {
 	h.serving.Go(func() { h.server.Serve(h.listener) })
 }
 
-// URL is where it listens: http://127.0.0.1:port, with no slash at the end.
+// URL returns the address, http://127.0.0.1:port, without a trailing slash.
 func (h *HTTP) URL() string { return "http://" + h.listener.Addr().String() }
 
-// Close ends all connections and waits for them. It may be called twice.
+// Close closes all connections and waits for their handlers. It can be called twice.
 func (h *HTTP) Close() error { return h.stop() }
 
-// maxBody is how much of a call's body is read; a larger one is refused.
+// maxBody is the max number of bytes of a call's body.
 const maxBody = 8 << 20
 
-// ServeHTTP takes one call. It is exported for servers that have a listener of
-// their own; it then needs no more than the provider's limits and faults.
+// ServeHTTP handles one call. It is exported for servers with their own listener.
 func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := h.arrive(time.Now(), callOf(r.Header.Get), protocol{ok: http.StatusOK, throttled: http.StatusTooManyRequests})
 	if err := h.read(w, r); err != nil {
@@ -114,8 +113,8 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// read takes in the whole body: only then does a server notice that its caller
-// went away. What answers the call can read it again.
+// read reads the whole body, because only then does a server notice that its caller has
+// disconnected. The handler can read it again.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request) error {
 	body := http.MaxBytesReader(w, r.Body, maxBody)
 	if h.answer == nil {

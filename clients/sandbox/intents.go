@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// stripeIntent is a PaymentIntent, as Stripe's API shows it.
+// stripeIntent is a PaymentIntent in the format of Stripe's API.
 type stripeIntent struct {
 	ID               string            `json:"id"`
 	Object           string            `json:"object"`
@@ -35,8 +35,8 @@ type stripeIntent struct {
 	refunded int64
 }
 
-// stripeDeclines are Stripe's test payment methods that fail, with the code and
-// the decline code, if any, that they fail with (https://docs.stripe.com/testing).
+// stripeDeclines are Stripe's failing test payment methods, with their code and decline code, if
+// any (https://docs.stripe.com/testing).
 var stripeDeclines = map[string][2]string{
 	"pm_card_visa_chargeDeclined":                      {"card_declined", "generic_decline"},
 	"pm_card_visa_chargeDeclinedInsufficientFunds":     {"card_declined", "insufficient_funds"},
@@ -49,12 +49,12 @@ var stripeDeclines = map[string][2]string{
 	"pm_card_radarBlock":                               {"card_declined", "fraudulent"},
 }
 
-// needsCustomer is the test payment method that wants to be authenticated.
+// needsCustomer is the test payment method that requires authentication.
 const needsCustomer = "pm_card_authenticationRequired"
 
 const intentsPath = "/v1/payment_intents"
 
-// intentOf is the PaymentIntent that a request is about; "" for a new one.
+// intentOf returns the id of the PaymentIntent of a request; "" for a new one.
 func intentOf(r *http.Request, form url.Values) string {
 	if rest, ok := strings.CutPrefix(r.URL.Path, intentsPath+"/"); ok {
 		id, _, _ := strings.Cut(rest, "/")
@@ -63,7 +63,7 @@ func intentOf(r *http.Request, form url.Values) string {
 	return form.Get("payment_intent")
 }
 
-// work does what a request asks for.
+// work executes a request.
 func (s *Stripe) work(r *http.Request, form url.Values, said Call) stripeAnswer {
 	s.stripe.Lock()
 	defer s.stripe.Unlock()
@@ -127,7 +127,7 @@ func (s *Stripe) create(form url.Values, said Call) stripeAnswer {
 	return s.confirm(intent, form, said)
 }
 
-// takeMethod gives the intent the payment method that a request names.
+// takeMethod sets the payment method that a request names.
 func (i *stripeIntent) takeMethod(form url.Values) (stripeAnswer, bool) {
 	method := given(form, "payment_method")
 	switch {
@@ -250,7 +250,7 @@ func (s *Stripe) refund(intent *stripeIntent, form url.Values, said Call) stripe
 	}}
 }
 
-// fine is an intent as it is now; later changes are none of the answer's.
+// fine returns an answer with a copy of the intent, which later changes do not affect.
 func fine(intent *stripeIntent) stripeAnswer {
 	return stripeAnswer{status: http.StatusOK, body: *intent, header: map[string]string{}, keep: true}
 }
@@ -268,7 +268,7 @@ func unexpected(intent *stripeIntent, verb string) stripeAnswer {
 	return answer
 }
 
-// amountOf is a parameter; 0 when it is not there.
+// amountOf returns an amount parameter; 0 if it is missing.
 func amountOf(form url.Values, name string, needed bool) (amount int64, refusal stripeAnswer, bad bool) {
 	text := form.Get(name)
 	if text == "" {

@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// Limit is what a provider allows: at most Burst + Rate × t calls in any time t.
-// The zero Limit allows everything.
+// Limit allows at most Burst + Rate × t calls in any time t. The zero Limit allows all calls.
 type Limit struct {
-	Rate  float64 // calls per second; 0 with a Burst: Burst calls and never more
-	Burst int     // calls that may come at once; 0 with a Rate means 1
+	Rate  float64 // calls per second; 0 with a Burst: Burst calls in total
+	Burst int     // calls at once; 0 with a Rate means 1
 }
 
 func (l Limit) normal() Limit {
@@ -27,29 +26,27 @@ func (l Limit) normal() Limit {
 
 func (l Limit) unlimited() bool { return l.Burst == 0 || math.IsInf(l.Rate, 1) }
 
-// meter holds calls against a limit, or what calls use of another unit.
+// meter checks calls against a limit, or units that calls use.
 //
-// Its level is the fullest window that ends now: the largest
+// Its level is that of the fullest window that ends now: the largest
 //
 //	count(i..j) − rate × (t_j − t_i)
 //
-// over all i ≤ j, where j is the last call. A window that ends with the next
-// call is one of these, longer by one call and by the time in between, or the
-// new call alone. So the largest follows from the largest before, in
-// [meter.add], and no call needs to be remembered. A call that uses n units
-// counts as n calls at the same time.
+// over all i ≤ j, where j is the last call. A window that ends with the next call is one of
+// these, extended by that call and the time in between, or the new call alone. So the next level
+// follows from the previous one, and no calls need to be stored. A call that uses n units counts
+// as n calls at the same time.
 type meter struct {
-	limit Limit // normal
+	limit Limit // normalized
 	level float64
 	last  time.Time
 }
 
-// rounding is what sums of floating point may be off by, in calls: a perfect
-// pacer walks on the line and must not fall off it.
+// rounding is the tolerance for rounding errors, in calls: a perfect pacer uses the limit exactly
+// and must not be refused.
 const rounding = 1e-6
 
-// with is the level if a call of n units came at t, which is not before the last
-// one.
+// with returns the level after a call of n units at t, which must not be before the last call.
 func (m *meter) with(t time.Time, n float64) float64 { return m.drained(t) + n }
 
 func (m *meter) drained(t time.Time) float64 {
@@ -61,18 +58,18 @@ func (m *meter) drained(t time.Time) float64 {
 
 func (m *meter) add(t time.Time) { m.use(t, 1) }
 
-// use adds n units; fewer than 0 are given back.
+// use adds n units; a negative n returns units.
 func (m *meter) use(t time.Time, n float64) {
 	m.level, m.last = max(m.with(t, n), 0), t
 }
 
-// left is how many units a call at t may use.
+// left returns how many units a call at t may use.
 func (m *meter) left(t time.Time) float64 {
 	return max(float64(m.limit.Burst)-m.drained(t), 0)
 }
 
-// admits tells whether a call at t keeps to the limit, and if not, how long
-// until one would. The tolerance forgives; it is not part of the wait.
+// admits reports whether a call at t is within the limit and, if not, how long until one would
+// be. The tolerance does not shorten the wait.
 func (m *meter) admits(t time.Time, tolerance time.Duration) (ok bool, wait time.Duration) {
 	return m.spares(t, tolerance, 1)
 }
@@ -89,11 +86,11 @@ func (m *meter) spares(t time.Time, tolerance time.Duration, n float64) (ok bool
 	return false, time.Duration(min(math.Ceil(over/m.limit.Rate*1e9), float64(maxWait)))
 }
 
-// maxWait stands for never.
+// maxWait means never.
 const maxWait = 24 * time.Hour
 
-// change puts another limit in force. What was used stays used: a new limit is
-// not a new burst.
+// change replaces the limit. Units that are used stay used: a new limit does not give a new
+// burst.
 func (m *meter) change(limit Limit, t time.Time) {
 	m.level, m.last, m.limit = m.drained(t), t, limit.normal()
 }

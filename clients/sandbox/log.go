@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Call is one call as the provider saw it.
+// Call is one call as seen by the provider.
 type Call struct {
 	At      time.Time // of arrival, with a monotonic reading
 	Tenant  string
-	Job     string // "" when the call did not say; so for the others
-	Attempt string // as the call wrote it
+	Job     string // "": the call does not say; also for the next fields
+	Attempt string // as sent by the call
 	Key     string // the idempotency key
 
-	// Accepted: within the limits, and not struck by a fault.
+	// Accepted is true for a call within the limits that did not fail on demand.
 	Accepted bool
 
-	// Status is the code that it was or will be answered with; [NoAnswer] when
-	// the connection was closed instead, and for a call that hangs.
+	// Status is the status of the answer; [NoAnswer] if the connection was closed instead, and for
+	// a call that hangs.
 	Status int
 }
 
@@ -26,11 +26,11 @@ type Call struct {
 type Stats struct {
 	Accepted int // within the limits
 	Rejected int // over a limit: violations
-	Failed   int // within the limits, and struck by a fault
+	Failed   int // within the limits, but failed on demand
 }
 
-// calls is the log: the latest calls, up to a number. Sequence numbers count
-// from 0 and go on when a call is overwritten.
+// calls is the log: the latest calls, up to a maximum. Sequence numbers start at 0 and continue
+// when a call is overwritten.
 type calls struct {
 	most int
 	ring []Call
@@ -48,7 +48,7 @@ func (l *calls) add(c Call) (seq int) {
 	return seq
 }
 
-// at is the call of a sequence number; nil when it was overwritten.
+// at returns the call with a sequence number; nil if it was overwritten.
 func (l *calls) at(seq int) *Call {
 	if seq < l.next-len(l.ring) {
 		return nil
@@ -56,7 +56,7 @@ func (l *calls) at(seq int) *Call {
 	return &l.ring[seq%l.most]
 }
 
-// all are the calls from the oldest to the latest.
+// all returns the calls, oldest first.
 func (l *calls) all() []Call {
 	if len(l.ring) < l.most {
 		return slices.Clone(l.ring)
@@ -65,8 +65,8 @@ func (l *calls) all() []Call {
 	return slices.Concat(l.ring[oldest:], l.ring[:oldest])
 }
 
-// clip bounds what a caller can make the log hold, and lets go of the buffer
-// that the text was cut from.
+// clip limits the size of a caller's text in the log. It copies the text, so that its buffer can
+// be freed.
 func clip(text string) string {
 	const most = 512
 	return strings.Clone(text[:min(len(text), most)])

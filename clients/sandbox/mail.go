@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// mailAPI is what the providers that take mail over HTTP have in common. All that
-// comes to them is counted in recipients.
+// mailAPI is the common part of the providers of mail over HTTP. They count recipients.
 type mailAPI struct {
 	*HTTP
 
 	mail    sync.Mutex
-	as      apiError // what struck calls of its status are answered with
+	as      apiError // the answer of calls that fail on demand with its status
 	dropped int
 	taken   int
 }
@@ -34,32 +33,31 @@ func (a *mailAPI) failAs(n int, refusal apiError) {
 	a.Fail(n, refusal.status)
 }
 
-// DropAnswers closes the connections of the next n mails that are taken, instead
-// of answering: the caller cannot know, and the mail is on its way. See
-// [Provider.Drop] for mails that are not taken.
+// DropAnswers closes the connections of the next n accepted mails instead of answering: the mail
+// is sent, but the caller cannot know. See [Provider.Drop] for mails that are not accepted.
 func (a *mailAPI) DropAnswers(n int) {
 	a.mail.Lock()
 	defer a.mail.Unlock()
 	a.dropped = max(n, 0)
 }
 
-// Taken is how many mails the provider took: each is one in somebody's inbox.
+// Taken returns how many mails the provider accepted; each is delivered once.
 func (a *mailAPI) Taken() int {
 	a.mail.Lock()
 	defer a.mail.Unlock()
 	return a.taken
 }
 
-// mailVisit is what became of one mail.
+// mailVisit is the decision about one mail.
 type mailVisit struct {
 	visit
-	over    *quota // the quota that it was over; nil: none
+	over    *quota // the quota that it exceeded; nil: none
 	dropped bool
 	as      apiError
 }
 
-// admit decides about a mail to n recipients, with the lock held. As SES does, it
-// takes a mail for which there is any room, and the others wait the longer.
+// admit decides about a mail to n recipients, with the lock held. Like SES, it accepts a mail if
+// there is any room at all; later mails then wait longer.
 func (a *mailAPI) admit(at time.Time, c Call, n int, codes protocol, quotas ...*quota) mailVisit {
 	at = a.now(at)
 	for _, q := range quotas {
@@ -87,7 +85,7 @@ func (a *mailAPI) admit(at time.Time, c Call, n int, codes protocol, quotas ...*
 	return v
 }
 
-// fault is the refusal of a struck call.
+// fault returns the refusal of a call that fails on demand.
 func (v mailVisit) fault(otherwise apiError) apiError {
 	if v.as.status == v.status {
 		return v.as
@@ -99,7 +97,7 @@ func (v mailVisit) fault(otherwise apiError) apiError {
 	return otherwise
 }
 
-// now is the provider's time of something that happened at t.
+// now returns the provider's time at t.
 func (p *Provider) now(t time.Time) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +110,7 @@ func (p *Provider) delay() time.Duration {
 	return p.faults.latency
 }
 
-// charge adds n units to what a call at t used.
+// charge charges n more units to a call at t.
 func (p *Provider) charge(t time.Time, tenant string, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +120,7 @@ func (p *Provider) charge(t time.Time, tenant string, n int) {
 	}
 }
 
-// note writes down a call that no limit was asked about. A violation is counted.
+// note logs a call that was not checked against the limits. It counts violations.
 func (p *Provider) note(at time.Time, c Call, status int, violation bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,9 +131,9 @@ func (p *Provider) note(at time.Time, c Call, status int, violation bool) {
 	p.log.add(c)
 }
 
-// quota counts what was sent within a time that ends now.
+// quota counts the recipients within the latest period.
 type quota struct {
-	most int // 0: any number
+	most int // 0: no limit
 	span time.Duration
 	uses []use
 	sum  int
@@ -158,8 +156,8 @@ func (q *quota) used(now time.Time) int {
 	return q.sum
 }
 
-// use adds n. Uses within a second of another are counted as one with it, which
-// keeps them for up to that much too long, and bounds how many there are.
+// use adds n. It merges uses within a second, which bounds their number and keeps some of them up
+// to a second too long.
 func (q *quota) use(now time.Time, n int) {
 	q.sum += n
 	if last := len(q.uses) - 1; last >= 0 && now.Sub(q.uses[last].at) < time.Second {
@@ -175,7 +173,7 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	json.NewEncoder(w).Encode(body)
 }
 
-// newID is 16 random bytes as a UUID is written.
+// newID returns 16 random bytes in the format of a UUID.
 func newID() string {
 	var b [16]byte
 	rand.Read(b[:])

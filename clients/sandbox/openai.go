@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// openAI is OpenAI's dialect. Sources: the API reference and the guides to rate
-// limits and error codes (platform.openai.com/docs), error.go and ratelimit.go of
-// go-openai, and refusals as users quote them in public threads.
+// openAI is the dialect of OpenAI. Sources: the API reference and the guides to rate limits and
+// error codes (platform.openai.com/docs), error.go and ratelimit.go of go-openai, and refusals
+// quoted in public threads.
 type openAI struct{}
 
 func (openAI) path(path string) bool {
@@ -78,7 +78,7 @@ func (openAI) limited(s state) (kind, code, words string) {
 	if s.inTokens {
 		kind, unit, r, requested = "tokens", "tokens per min (TPM)", s.tokens, s.requested
 	}
-	// In whole milliseconds, and never too early.
+	// Rounded up to whole milliseconds, so that it is never too early.
 	wait := time.Duration(math.Ceil(float64(s.wait)/1e6)) * time.Millisecond
 	return kind, "rate_limit_exceeded", fmt.Sprintf(
 		"Rate limit reached for %s %s %s on %s: Limit %d, Used %d, Requested %d. Please try again in %v. Visit https://platform.openai.com/account/rate-limits to learn more.",

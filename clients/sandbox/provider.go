@@ -10,35 +10,34 @@ import (
 	"github.com/headgate/headgate/clients"
 )
 
-// Config says how a provider behaves. The zero Config accepts everything.
+// Config configures a provider. The zero Config accepts all calls.
 type Config struct {
-	Limit   Limit // of each tenant that [Provider.SetLimit] did not name; zero: none
+	Limit   Limit // of each tenant without [Provider.SetLimit]; zero: none
 	Account Limit // of all tenants together; zero: none
 
-	// Tolerance is how much earlier than its limit a call may come. 0 means 5 ms;
-	// negative means none.
+	// Tolerance is how much earlier than its limit a call may arrive. 0 means 5 ms; negative means
+	// none.
 	Tolerance time.Duration
 
-	// MaxCalls is how many of the latest calls the log keeps. 0 means 200,000.
+	// MaxCalls is the number of latest calls that the log keeps. 0 means 200,000.
 	MaxCalls int
 
 	// Answer answers the calls that [HTTP] accepts. nil means 200 and {"ok":true}.
 	Answer http.Handler
 
-	// ThrottleCode is the reply of [SMTP] to a message over a limit, 450 (the
-	// default) or 421, which ends the connection.
+	// ThrottleCode is the reply of [SMTP] to a message that exceeds a limit: 450, the default, or
+	// 421, which ends the connection.
 	ThrottleCode int
 
-	// Username and Password are what [SMTP] wants to be told first. "" means that
-	// it asks for nothing. [Stripe] wants the Password as its secret key; "" means
-	// that any key will do.
+	// Username and Password are required by [SMTP]; "" means no authentication. The Password is
+	// also the secret key that [Stripe] requires; "" means any key.
 	Username, Password string
 
-	// TLS is for STARTTLS of [SMTP]. nil means that it is not offered.
+	// TLS is for STARTTLS of [SMTP]. nil means that STARTTLS is not offered.
 	TLS *tls.Config
 }
 
-// Provider is the part of a provider that knows nothing of its protocol.
+// Provider is the part of a provider that is independent of its protocol.
 type Provider struct {
 	tolerance time.Duration
 	limit     Limit
@@ -68,7 +67,7 @@ func newProvider(config Config) *Provider {
 	}
 }
 
-// one is the config of a constructor's optional argument.
+// one returns the Config of a constructor's optional argument.
 func one(config []Config) Config {
 	if len(config) == 0 {
 		return Config{}
@@ -76,23 +75,22 @@ func one(config []Config) Config {
 	return config[0]
 }
 
-// SetLimit gives a tenant a limit of its own from now on; zero: none. What the
-// tenant has used of the old limit stays used.
+// SetLimit sets the limit of a tenant; zero: none. Permits that are used stay used.
 func (p *Provider) SetLimit(name string, limit Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.tenant(name).meter.change(limit, p.clock(time.Now()))
 }
 
-// SetAccountLimit changes the limit of all tenants together; zero: none. What
-// was used of the old limit stays used.
+// SetAccountLimit sets the limit of all tenants together; zero: none. Permits that are used stay
+// used.
 func (p *Provider) SetAccountLimit(limit Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.account.change(limit, p.clock(time.Now()))
 }
 
-// Stats are the counts of each tenant that called, since the start.
+// Stats returns the counts of each tenant since the start.
 func (p *Provider) Stats() map[string]Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,60 +103,57 @@ func (p *Provider) Stats() map[string]Stats {
 	return stats
 }
 
-// Calls are the latest calls in the order of their arrival, at most
-// Config.MaxCalls.
+// Calls returns the latest calls in the order of their arrival, at most Config.MaxCalls.
 func (p *Provider) Calls() []Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.log.all()
 }
 
-// Excess is [Excess] of what arrived from a tenant and is still in the log.
+// Excess returns the [Excess] of a tenant's calls in the log.
 func (p *Provider) Excess(tenant string, limit Limit) float64 {
 	return Excess(OfTenant(p.Calls(), tenant), limit)
 }
 
-// AccountExcess is [Excess] of everything that is still in the log.
+// AccountExcess returns the [Excess] of all calls in the log.
 func (p *Provider) AccountExcess(limit Limit) float64 {
 	return Excess(p.Calls(), limit)
 }
 
-// visit is what the provider decided about one call when it arrived.
+// visit is the decision about one call on its arrival.
 type visit struct {
 	seq      int
 	rejected bool
-	wait     time.Duration // when rejected: until a call would be admitted
-	struck   bool          // by a fault
-	status   int           // when struck
+	wait     time.Duration // if rejected: until a call would be admitted
+	struck   bool          // fails on demand
+	status   int           // if struck
 	ok       int           // the status of an accepted call
 	hanging  <-chan struct{}
 	latency  time.Duration
 }
 
-// protocol is what the same decision is called on the wire.
+// protocol has the statuses of the decisions in a protocol.
 type protocol struct{ ok, throttled int }
 
-// arrive decides about a call and writes it down. c holds what the call says of
-// itself; at is when it arrived.
+// arrive decides about a call and logs it. c has the headers of the call; at is when it arrived.
 func (p *Provider) arrive(at time.Time, c Call, codes protocol) visit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.decide(p.clock(at), c, codes)
 }
 
-// charge is what a call uses of a meter of another unit.
+// charge is what a call uses of a meter with another unit.
 type charge struct {
 	meter *meter
 	n     float64
 }
 
-// decide is arrive with the lock held and charges besides the call itself.
+// decide is arrive with the lock held, and with charges in addition to the call itself.
 func (p *Provider) decide(at time.Time, c Call, codes protocol, charges ...charge) visit {
 	t := p.tenant(c.Tenant)
 	v := visit{ok: codes.ok, latency: p.faults.latency}
 
-	// All limits are asked before any is used: a call that one of them refuses
-	// must cost nothing of the others.
+	// Check all limits before charging any: a refused call must not be charged to the others.
 	tenantOK, tenantWait := t.meter.admits(at, p.tolerance)
 	accountOK, accountWait := p.account.admits(at, p.tolerance)
 	within := tenantOK && accountOK
@@ -196,7 +191,7 @@ func (p *Provider) decide(at time.Time, c Call, codes protocol, charges ...charg
 	return v
 }
 
-// settle writes down the status of a call that hangs no more.
+// settle logs the status of a call that no longer hangs.
 func (p *Provider) settle(v visit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,8 +203,8 @@ func (p *Provider) settle(v visit) {
 	}
 }
 
-// clock keeps time from running backwards: calls that arrived at the same time
-// may reach the lock in another order.
+// clock keeps the time from going backwards: calls that arrive at about the same time may get
+// the lock in another order.
 func (p *Provider) clock(t time.Time) time.Time {
 	if t.After(p.latest) {
 		p.latest = t
@@ -226,7 +221,7 @@ func (p *Provider) tenant(name string) *tenant {
 	return t
 }
 
-// callOf reads what a call says of itself from its headers.
+// callOf returns a Call with the headers of a request.
 func callOf(header func(name string) string) Call {
 	text := func(name string) string { return clip(clients.UnescapeHeader(header(name))) }
 	return Call{

@@ -12,37 +12,37 @@ import (
 	"time"
 )
 
-// ResendConfig says how Resend behaves. The zero ResendConfig accepts everything.
+// ResendConfig configures a [Resend]. The zero ResendConfig accepts all mails.
 type ResendConfig struct {
-	// Config's limits are in requests, and Account is the team's rate; Answer is not
-	// asked.
+	// The limits of Config are in requests, and Account is the rate of the team; Answer is not
+	// used.
 	Config
 
-	// Daily and Monthly are how many recipients may be written to in any 24 hours,
-	// and in any 30 days. 0 means any number.
+	// Daily and Monthly are the max numbers of recipients in any 24 hours and in any 30 days. 0
+	// means no limit.
 	Daily, Monthly int
 
-	// APIKey is what calls have to bring. "" means any.
+	// APIKey is the required key of calls. "" means any.
 	APIKey string
 
 	// Domains are the verified ones. None means all.
 	Domains []string
 }
 
-// Resend plays the part of Resend's API that sends mail, with Resend's own bodies
-// and headers. The tenant is in the header Headgate-Tenant, or else the domain of
-// the mail's sender. A call arrives when its headers were read.
+// Resend simulates the part of Resend's API that sends mail, with Resend's bodies and headers.
+// The tenant is the header Headgate-Tenant or, without it, the domain of the mail's sender. A
+// call arrives when its headers were read.
 //
-// Idempotency keys work as https://resend.com/docs/dashboard/emails/idempotency-keys
-// says: within 24 hours the same request is answered as the first time and sent
-// once, another request with the key is refused, and so is one that comes while
-// the first has no answer.
+// Idempotency keys work as documented at
+// https://resend.com/docs/dashboard/emails/idempotency-keys: within 24 hours the same request
+// gets the first answer and is sent only once. Another request with the key is refused, and so is
+// one that arrives while the first is in progress.
 type Resend struct {
 	mailAPI
 	config     ResendConfig
 	day, month quota
 	keys       map[string]*resendKey
-	order      []string // of the keys, by age
+	order      []string // of the keys, oldest first
 }
 
 type resendKey struct {
@@ -51,7 +51,7 @@ type resendKey struct {
 	id   string // "": still in progress
 }
 
-// NewResend starts a provider; the error is the network's. Close ends it.
+// NewResend starts a provider. It returns errors of the network. Close stops it.
 func NewResend(config ResendConfig) (*Resend, error) {
 	s := &Resend{
 		config: config, keys: map[string]*resendKey{},
@@ -89,8 +89,8 @@ var resendErrors = map[string]apiError{
 	"internal_server_error":          {500, "internal_server_error", "An unexpected error occurred."},
 }
 
-// FailAs makes the next n calls that are within their limits fail with an error of
-// Resend, by its name. It panics for a name that it does not know.
+// FailAs makes the next n calls within their limits fail with an error of Resend, by its name. It
+// panics for an unknown name.
 func (s *Resend) FailAs(n int, name string) {
 	refusal, known := resendErrors[name]
 	if !known {
@@ -99,7 +99,7 @@ func (s *Resend) FailAs(n int, name string) {
 	s.failAs(n, refusal)
 }
 
-// ServeHTTP takes one call.
+// ServeHTTP handles one call.
 func (s *Resend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Now()
 	c := callOf(r.Header.Get)
@@ -143,7 +143,7 @@ func (s *Resend) stranger(r *http.Request) apiError {
 	return apiError{}
 }
 
-// read looks at a mail as Resend would before it takes it.
+// read validates a mail like Resend.
 func (s *Resend) read(body []byte) (from string, recipients int, refusal apiError) {
 	var m struct {
 		From        string   `json:"from"`
@@ -201,7 +201,7 @@ func (s *Resend) send(w http.ResponseWriter, r *http.Request, at time.Time, c Ca
 	switch {
 	case key == nil:
 		if v = s.admit(at, c, 1, codes, &s.day, &s.month); !v.rejected && !v.struck {
-			// A mail is one request, and as many of the quotas as it has recipients.
+			// A mail is one request, and is charged to the quotas once per recipient.
 			s.day.use(at, recipients-1)
 			s.month.use(at, recipients-1)
 			if answer = newID(); name != "" {
@@ -215,7 +215,7 @@ func (s *Resend) send(w http.ResponseWriter, r *http.Request, at time.Time, c Ca
 	case key.id == "":
 		refusal = resendErrors["concurrent_idempotent_requests"]
 	default:
-		// A replay is a call like others, and no mail.
+		// A replay is charged as a call, but sends no mail.
 		v.visit, answer, key = s.arrive(at, c, codes), key.id, nil
 		v.as = s.as
 	}
@@ -250,7 +250,7 @@ func (s *Resend) send(w http.ResponseWriter, r *http.Request, at time.Time, c Ca
 	}
 }
 
-// forget drops the keys that are a day old, as Resend does.
+// forget drops keys after a day, like Resend.
 func (s *Resend) forget(now time.Time) {
 	for len(s.order) > 0 && now.Sub(s.keys[s.order[0]].at) >= 24*time.Hour {
 		delete(s.keys, s.order[0])
@@ -258,7 +258,7 @@ func (s *Resend) forget(now time.Time) {
 	}
 }
 
-// left is how many calls the team may make right now; -1: any number.
+// left returns how many calls the team may make now; -1: no limit.
 func (s *Resend) left(now time.Time) int {
 	s.Provider.mu.Lock()
 	defer s.Provider.mu.Unlock()

@@ -11,38 +11,35 @@ import (
 	"time"
 )
 
-// SESConfig says how Amazon SES behaves. The zero SESConfig accepts everything.
+// SESConfig configures an [SES]. The zero SESConfig accepts all mails.
 type SESConfig struct {
-	// Config's limits are in recipients, and Account is the sending rate; Answer is
-	// not asked.
+	// The limits of Config are in recipients, and Account is the sending rate; Answer is not
+	// used.
 	Config
 
-	// Daily is how many recipients may be written to in any 24 hours. 0 means any
-	// number.
+	// Daily is the max number of recipients in any 24 hours. 0 means no limit.
 	Daily int
 
-	// AccessKeyID is what calls have to be signed with; signatures are not verified.
-	// "" means any.
+	// AccessKeyID is the key that must sign calls; signatures are not verified. "" means any.
 	AccessKeyID string
 
 	// Senders are the verified domains and addresses. None means all.
 	Senders []string
 }
 
-// SES plays the part of the API of Amazon SES, version 2, that sends mail and
-// tells the account's quota, with SES's own bodies and headers. The tenant is in
-// the header Headgate-Tenant of the mail, or else the domain of its sender. A call
-// arrives when its headers were read.
+// SES simulates the part of version 2 of the API of Amazon SES that sends mail and returns the
+// account's quota, with SES's bodies and headers. The tenant is the header Headgate-Tenant of the
+// mail or, without it, the domain of its sender. A call arrives when its headers were read.
 //
-// As in SES a limit counts recipients, a mail for which there is any room is taken
-// whole, no idempotency key is known, and a refusal does not say for how long.
+// As in SES, limits count recipients, a mail is accepted as a whole if there is any room, there
+// are no idempotency keys, and refusals do not say how long to wait.
 type SES struct {
 	mailAPI
 	config SESConfig
 	daily  quota
 }
 
-// NewSES starts a provider; the error is the network's. Close ends it.
+// NewSES starts a provider. It returns errors of the network. Close stops it.
 func NewSES(config SESConfig) (*SES, error) {
 	s := &SES{config: config, daily: quota{most: config.Daily, span: 24 * time.Hour}}
 	var err error
@@ -53,8 +50,8 @@ func NewSES(config SESConfig) (*SES, error) {
 	return s, nil
 }
 
-// The errors of SendEmail and those of all services of Amazon, by their names
-// without Exception (https://docs.aws.amazon.com/ses/latest/APIReference-V2/API_SendEmail.html).
+// The errors of SendEmail and the common errors of Amazon's services, by their names without
+// Exception (https://docs.aws.amazon.com/ses/latest/APIReference-V2/API_SendEmail.html).
 var sesErrors = map[string]apiError{
 	"AccountSuspended":          {400, "AccountSuspendedException", "Account is suspended."},
 	"BadRequest":                {400, "BadRequestException", "The input you provided is invalid."},
@@ -74,9 +71,9 @@ var sesErrors = map[string]apiError{
 	"ServiceUnavailable":        {503, "ServiceUnavailable", ""},
 }
 
-// FailAs makes the next n calls that are within their limits fail with an error of
-// SES, by its name without Exception, such as "SendingPaused". "DailyQuota" is the
-// one of the daily quota. It panics for a name that it does not know.
+// FailAs makes the next n calls within their limits fail with an error of SES, by its name
+// without Exception, such as "SendingPaused". "DailyQuota" is the error of the daily quota. It
+// panics for an unknown name.
 func (s *SES) FailAs(n int, name string) {
 	refusal, known := sesErrors[name]
 	if !known {
@@ -85,9 +82,9 @@ func (s *SES) FailAs(n int, name string) {
 	s.failAs(n, refusal)
 }
 
-const maxMailBody = 64 << 20 // SES takes 40 MB, in base64 here
+const maxMailBody = 64 << 20 // SES's max is 40 MB, here in base64
 
-// ServeHTTP takes one call.
+// ServeHTTP handles one call.
 func (s *SES) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Now()
 	w.Header().Set("X-Amzn-Requestid", newID())
@@ -111,7 +108,7 @@ func (s *SES) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stranger is the refusal of a caller who is not known.
+// stranger returns the refusal of an unknown caller.
 func (s *SES) stranger(authorization string) apiError {
 	_, credential, signed := strings.Cut(authorization, "AWS4-HMAC-SHA256 Credential=")
 	if !signed {
@@ -123,7 +120,7 @@ func (s *SES) stranger(authorization string) apiError {
 	return apiError{}
 }
 
-// sesMail is the body of SendEmail, as far as it is looked at.
+// sesMail has the used fields of the body of SendEmail.
 type sesMail struct {
 	FromEmailAddress string
 	Destination      struct{ ToAddresses, CcAddresses, BccAddresses []string }
@@ -160,7 +157,7 @@ func (s *SES) send(w http.ResponseWriter, r *http.Request, at time.Time, body []
 	}
 }
 
-// read looks at a mail as SES would before it takes it.
+// read validates a mail like SES.
 func (s *SES) read(body []byte) (c Call, recipients int, refusal apiError) {
 	bad := func(format string, args ...any) (Call, int, apiError) {
 		return c, 0, apiError{http.StatusBadRequest, "BadRequestException", fmt.Sprintf(format, args...)}
@@ -216,7 +213,7 @@ func (s *SES) read(body []byte) (c Call, recipients int, refusal apiError) {
 	return c, recipients, apiError{}
 }
 
-// addressProblem is what SES says of an address that it does not take, or "".
+// addressProblem returns SES's error for an address, or "".
 func addressProblem(to string) string {
 	if _, err := mail.ParseAddress(to); err != nil {
 		return "Missing final '@domain'"
@@ -227,8 +224,8 @@ func addressProblem(to string) string {
 	return ""
 }
 
-// account tells what may be sent. A rate or quota without a limit is a large one
-// and -1, as SES says it.
+// account serves the sending limits. Without a limit, the rate is a large number and the quota
+// is -1, as with SES.
 func (s *SES) account(w http.ResponseWriter) {
 	s.mail.Lock()
 	defer s.mail.Unlock()

@@ -17,13 +17,12 @@ import (
 	"github.com/emersion/go-smtp"
 )
 
-// SMTP is a mail server on a loopback port of its own, that throws away what it
-// accepts. The tenant is in the header Headgate-Tenant of the message, or else
-// the domain of its sender. A call arrives when DATA begins: everything before
-// can still be taken back, and how long the message takes is up to the caller's
-// line. One that is over a limit is refused after DATA with 450 4.7.0 or 421
-// 4.7.0, as the Config says. A message that hangs does not notice that its caller
-// went away.
+// SMTP is a mail server on its own loopback port that discards accepted messages. The tenant is
+// the header Headgate-Tenant of the message or, without it, the domain of its sender. A call
+// arrives when DATA begins: everything before can still be undone, and the duration of DATA
+// depends on the caller. A message that exceeds a limit is refused after DATA with 450 4.7.0 or
+// 421 4.7.0, see Config.ThrottleCode. A message that hangs does not notice that its caller has
+// disconnected.
 type SMTP struct {
 	*Provider
 	config   Config
@@ -33,8 +32,8 @@ type SMTP struct {
 	stop     func() error
 }
 
-// NewSMTP starts a provider; the error is the network's. No config, or the zero
-// one, accepts everything. Close ends it.
+// NewSMTP starts a provider. It returns errors of the network. Without a Config, or with the zero
+// one, it accepts all messages. Close stops it.
 func NewSMTP(config ...Config) (*SMTP, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -48,33 +47,33 @@ func NewSMTP(config ...Config) (*SMTP, error) {
 	s.server.Domain = "sandbox.invalid"
 	s.server.MaxMessageBytes = 32 << 20
 	s.server.MaxRecipients = 1000
-	s.server.ReadTimeout = 5 * time.Minute // as RFC 5321 wants it
-	s.server.AllowInsecureAuth = true      // it is loopback, and the password is made up
+	s.server.ReadTimeout = 5 * time.Minute // as required by RFC 5321
+	s.server.AllowInsecureAuth = true      // loopback only, with a test password
 	s.server.TLSConfig = s.config.TLS
 	s.server.ErrorLog = log.New(io.Discard, "", 0) // hostile callers are expected
 	s.stop = sync.OnceValue(func() error {
 		close(s.done)
 		err := s.listener.closeAll()
-		s.serving.Wait()                        // no connection is new after this
-		s.server.Shutdown(context.Background()) // waits for those that were closed
+		s.serving.Wait()                        // there are no new connections after this
+		s.server.Shutdown(context.Background()) // waits for their handlers
 		return err
 	})
 	s.serving.Go(func() { s.server.Serve(s.listener) })
 	return s, nil
 }
 
-// Addr is where it listens: 127.0.0.1:port.
+// Addr returns the address, 127.0.0.1:port.
 func (s *SMTP) Addr() string { return s.listener.Addr().String() }
 
-// Close ends all connections and waits for them. It may be called twice.
+// Close closes all connections and waits for their handlers. It can be called twice.
 func (s *SMTP) Close() error { return s.stop() }
 
-// session is one connection's.
+// session is the session of one connection.
 type session struct {
 	provider *SMTP
 	conn     *smtp.Conn
 	from     string
-	known    bool // by username and password
+	known    bool // authenticated by username and password
 }
 
 func (s *session) AuthMechanisms() []string {
@@ -110,7 +109,7 @@ func (s *session) Rcpt(string, *smtp.RcptOptions) error { return nil }
 func (s *session) Reset()                               { s.from = "" }
 func (s *session) Logout() error                        { return nil }
 
-// maxHeaders is how much of a message is read for its headers.
+// maxHeaders is the max number of bytes read for the headers of a message.
 const maxHeaders = 64 << 10
 
 func (s *session) Data(r io.Reader) error {
@@ -154,5 +153,5 @@ func (s *session) Data(r io.Reader) error {
 	return nil
 }
 
-// errAborted goes to nobody: the connection is closed.
+// errAborted is not sent: the connection is closed.
 var errAborted = &smtp.SMTPError{Code: 421, EnhancedCode: smtp.EnhancedCode{4, 0, 0}, Message: "aborted"}

@@ -13,20 +13,18 @@ import (
 	"time"
 )
 
-// Stripe plays the part of Stripe's API that makes payments: PaymentIntents are
-// created, confirmed, captured, read and refunded, with Stripe's own bodies and
-// headers. The account's limit is [Config].Account; a call over it is answered
-// with 429 and the reason global-rate.
+// Stripe simulates the part of Stripe's API that makes payments: it creates, confirms, captures,
+// reads and refunds PaymentIntents, with Stripe's bodies and headers. The account's limit is
+// [Config].Account; a call that exceeds it is answered with 429 and the reason global-rate.
 //
-// Idempotency keys work as https://docs.stripe.com/api/idempotent_requests says:
-// the answer to the first request of a key is kept once work has begun, and
-// given again, with Idempotent-Replayed, to the same request; another request
-// with the key is an idempotency_error, and one that comes meanwhile is a 409.
+// Idempotency keys work as documented at https://docs.stripe.com/api/idempotent_requests: once
+// execution has begun, the answer to the first request with a key is stored, and returned, with
+// Idempotent-Replayed, for the same request. Another request with the key is an
+// idempotency_error, and one that arrives while the first is in progress is a 409.
 //
-// Cards are declined by Stripe's test payment methods, such as
-// pm_card_visa_chargeDeclined (https://docs.stripe.com/testing); all other ids
-// that begin with pm_ work. A request whose caller goes away is worked on all the
-// same.
+// Stripe's test payment methods for declines, such as pm_card_visa_chargeDeclined
+// (https://docs.stripe.com/testing), are declined; all other ids that begin with pm_ work. A
+// request whose caller disconnects is executed anyway.
 type Stripe struct {
 	*HTTP
 	secret string
@@ -36,23 +34,23 @@ type Stripe struct {
 	fault    func(n int) StripeFault
 	keys     map[string]*stripeKey
 	intents  map[string]*stripeIntent
-	busy     map[string]bool // PaymentIntents that a request works on
+	busy     map[string]bool // PaymentIntents locked by a request
 	working  int
 	ledger   []StripeEntry
 }
 
-// StripeFault is what goes wrong with one request.
+// StripeFault is a failure of one request.
 type StripeFault string
 
 const (
 	StripeFine        StripeFault = ""
-	StripeCutBefore   StripeFault = "cut before"   // the connection is closed, and nothing was done
-	StripeCutAfter    StripeFault = "cut after"    // it was done, and the connection is closed
-	StripeErrorBefore StripeFault = "error before" // 503, and nothing was done
-	StripeErrorAfter  StripeFault = "error after"  // it was done; the answer is 500, and is kept
-	StripeLockTimeout StripeFault = "lock timeout" // 429: another request works on the object
+	StripeCutBefore   StripeFault = "cut before"   // not executed, and the connection is closed
+	StripeCutAfter    StripeFault = "cut after"    // executed, and the connection is closed
+	StripeErrorBefore StripeFault = "error before" // not executed, and answered with 503
+	StripeErrorAfter  StripeFault = "error after"  // executed; the answer is 500, and is stored
+	StripeLockTimeout StripeFault = "lock timeout" // 429: another request has locked the object
 
-	// 429 for these reasons.
+	// 429 with these reasons.
 	StripeEndpointRate     StripeFault = "endpoint-rate"
 	StripeEndpointBusy     StripeFault = "endpoint-concurrency"
 	StripeAccountBusy      StripeFault = "global-concurrency"
@@ -62,19 +60,19 @@ const (
 // StripeEntry is one movement of money.
 type StripeEntry struct {
 	At       time.Time
-	Refund   bool // money went back
+	Refund   bool // a refund
 	Intent   string
-	Charge   string // for a refund its own id
+	Charge   string // for a refund, its own id
 	Amount   int64
 	Currency string
 	Customer string
 
-	// What the request said of itself.
+	// From the headers of the request.
 	Key, Job, Tenant string
 }
 
-// NewStripe starts a provider; the error is the network's. No config, or the zero
-// one, accepts every key and any number of calls. Close ends it.
+// NewStripe starts a provider. It returns errors of the network. Without a Config, or with the
+// zero one, it accepts every key and all calls. Close stops it.
 func NewStripe(config ...Config) (*Stripe, error) {
 	h, err := listen(one(config))
 	if err != nil {
@@ -88,38 +86,37 @@ func NewStripe(config ...Config) (*Stripe, error) {
 	return s, nil
 }
 
-// Inject decides what goes wrong with each POST from now on; they are counted
-// from 0 since the start. nil ends it.
+// Inject sets a function that returns the failure of each POST; POSTs are counted from 0 since
+// the start. nil ends it.
 func (s *Stripe) Inject(fault func(n int) StripeFault) {
 	s.stripe.Lock()
 	defer s.stripe.Unlock()
 	s.fault = fault
 }
 
-// ForgetKeys drops the kept answers, as Stripe does after a day: a request with
-// an old key is then a new one.
+// ForgetKeys drops the stored answers, as Stripe does after a day. A request with an old key is
+// then a new request.
 func (s *Stripe) ForgetKeys() {
 	s.stripe.Lock()
 	defer s.stripe.Unlock()
 	maps.DeleteFunc(s.keys, func(_ string, k *stripeKey) bool { return !k.inFlight })
 }
 
-// InFlight is how many POSTs hold their key now, and have no answer yet.
+// InFlight returns the number of POSTs with a key that have no answer yet.
 func (s *Stripe) InFlight() int {
 	s.stripe.Lock()
 	defer s.stripe.Unlock()
 	return s.working
 }
 
-// Ledger is all the money that moved, in order.
+// Ledger returns all movements of money, in order.
 func (s *Stripe) Ledger() []StripeEntry {
 	s.stripe.Lock()
 	defer s.stripe.Unlock()
 	return append([]StripeEntry(nil), s.ledger...)
 }
 
-// Charges counts the charges by idempotency key; the charges of requests without
-// one stand under "".
+// Charges returns the number of charges by idempotency key; "" for requests without one.
 func (s *Stripe) Charges() map[string]int {
 	charges := map[string]int{}
 	for _, entry := range s.Ledger() {
@@ -130,9 +127,9 @@ func (s *Stripe) Charges() map[string]int {
 	return charges
 }
 
-// Doubles counts the movements of money that a job made after its first; refunds
-// and charges of one job are held apart. A request without a job stands for its
-// key. It is what a client must keep at 0.
+// Doubles returns the number of movements of money beyond the first of each job, separately for
+// charges and refunds. Requests without a job are identified by their key. With a correct client
+// it is 0.
 func (s *Stripe) Doubles() int {
 	type maker struct {
 		tenant, job string
@@ -152,7 +149,7 @@ func (s *Stripe) Doubles() int {
 	return doubles
 }
 
-// stripeKey is what is known of an idempotency key.
+// stripeKey is the state of an idempotency key.
 type stripeKey struct {
 	request  string // method, path and parameters of the first request
 	id       string // of the first request
@@ -164,10 +161,10 @@ type stripeAnswer struct {
 	status int
 	body   any
 	header map[string]string
-	keep   bool // for later requests with the key
+	keep   bool // store it for later requests with the key
 }
 
-// ServeHTTP takes one call.
+// ServeHTTP handles one call.
 func (s *Stripe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := "req_" + rand.Text()[:14]
 	w.Header().Set("Request-Id", id)
@@ -187,7 +184,7 @@ func (s *Stripe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := s.arrive(time.Now(), said, protocol{ok: http.StatusOK, throttled: http.StatusTooManyRequests})
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		panic(http.ErrAbortHandler) // the caller went away in the middle of it
+		panic(http.ErrAbortHandler) // the caller has disconnected
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
@@ -212,11 +209,10 @@ func (s *Stripe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		stripeLimited(string(fault)).write(w)
 		return
 	}
-	// What was said of the key is decided before anything is done, and the key is
-	// taken until there is an answer.
+	// Check the key before executing anything, and lock it until there is an answer.
 	taken, answer, done := s.take(id, r, form, said)
 	if done {
-		v.hanging = nil // what hangs is work
+		v.hanging = nil // only execution hangs
 		s.linger(r.Context(), v)
 		answer.write(w)
 		return
@@ -273,8 +269,8 @@ func (s *Stripe) unauthorized(r *http.Request) (stripeAnswer, bool) {
 	return stripeAnswer{}, false
 }
 
-// take looks up the key of a request. done means that it is answered already;
-// otherwise the key, and the PaymentIntent, are the request's until release.
+// take looks up and locks the key of a request and its PaymentIntent, until release. If it
+// returns done, the request was answered and nothing is locked.
 func (s *Stripe) take(id string, r *http.Request, form url.Values, said Call) (taken *stripeKey, answer stripeAnswer, done bool) {
 	s.stripe.Lock()
 	defer s.stripe.Unlock()
@@ -313,8 +309,8 @@ func (s *Stripe) take(id string, r *http.Request, form url.Values, said Call) (t
 	return taken, stripeAnswer{}, false
 }
 
-// release ends what take began. An answer that is not to be kept leaves the key
-// as if it had never been used.
+// release unlocks what take locked. If the answer is not stored, the key is as if it had never
+// been used.
 func (s *Stripe) release(taken *stripeKey, r *http.Request, answer stripeAnswer) {
 	if taken == nil {
 		return
@@ -327,7 +323,7 @@ func (s *Stripe) release(taken *stripeKey, r *http.Request, answer stripeAnswer)
 		maps.DeleteFunc(s.keys, func(_ string, k *stripeKey) bool { return k == taken })
 	}
 	_, query, _ := strings.Cut(taken.request, "?")
-	form, _ := url.ParseQuery(query) // it was encoded here
+	form, _ := url.ParseQuery(query) // it was encoded by this package
 	delete(s.busy, intentOf(r, form))
 }
 
