@@ -7,9 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Breakers shows how often the calls of a kind failed so often that their provider or
-// receiver was held back, at each scrape. The label is the kind alone: the hosts of
-// webhooks are strangers' choice and without number.
+// Breakers exports how often a provider or receiver of a kind was held back after repeated
+// failures, read at each scrape. The only label is the kind, because the hosts of webhooks are
+// chosen by strangers and unlimited in number.
 func (m *Metrics) Breakers(kind string, opened func() uint64) {
 	m.breakers.mu.Lock()
 	defer m.breakers.mu.Unlock()
@@ -31,10 +31,10 @@ func newBreakers() *breakers {
 	}
 }
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (b *breakers) Describe(out chan<- *prometheus.Desc) { out <- b.desc }
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (b *breakers) Collect(out chan<- prometheus.Metric) {
 	b.mu.Lock()
 	opened := maps.Clone(b.opened)

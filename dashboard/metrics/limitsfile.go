@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// LimitsFile shows whether the limits file as it stands is in force: failed is
-// why it is not, or nil. Without a file there is no such series.
+// LimitsFile exports whether the current limits file is in force. failed returns why it is not,
+// or nil. Without a limits file there is no such series.
 func (m *Metrics) LimitsFile(failed func() error) {
 	m.limitsFile.mu.Lock()
 	defer m.limitsFile.mu.Unlock()
@@ -25,10 +25,10 @@ func newLimitsFile() *limitsFile {
 	return &limitsFile{desc: prometheus.NewDesc("headgate_limits_file_failed", "1 when the limits file as it stands was not put in force, and the limits of before hold; else 0.", nil, nil)}
 }
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (l *limitsFile) Describe(out chan<- *prometheus.Desc) { out <- l.desc }
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (l *limitsFile) Collect(out chan<- prometheus.Metric) {
 	l.mu.Lock()
 	failed := l.failed

@@ -1,4 +1,4 @@
-// Package metrics exports what workers and queues do to Prometheus.
+// Package metrics exports metrics of workers and queues to Prometheus.
 package metrics
 
 import (
@@ -13,35 +13,35 @@ import (
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
-// Metrics counts what workers do. It is a [queue.Observer]. Labels are what a
-// limits file names and what the code names (queue, kind, limit, outcome): never
-// a job, and a tenant only where [Metrics.Queues] was told so, so that series stay
-// few. docs/metrics.md lists them all.
+// Metrics has the metrics of a worker. It is a [queue.Observer]. Labels are names from limits
+// files and from the code (queue, kind, limit, outcome). To keep the number of series small, jobs
+// are never labels, and tenants only if [Metrics.Queues] says so. docs/metrics.md lists all
+// metrics.
 type Metrics struct {
 	registry *prometheus.Registry
 
-	// Of this worker's jobs.
+	// The jobs of this worker.
 	finished, attempts, answers, gated, missed, parked *prometheus.CounterVec
 	hold, wait, runnable, gate, call                   *prometheus.HistogramVec
 
-	// Of this worker's dispatch.
+	// The dispatch of this worker.
 	released, starved *prometheus.CounterVec
 	dispatch          *prometheus.HistogramVec
 	held, calls       prometheus.Gauge
 	concurrency       prometheus.Gauge
 
-	// Of this worker and Redis.
+	// Round trips of this worker to Redis.
 	trips, tripErrors *prometheus.CounterVec
 	trip              prometheus.Histogram
 
 	breakers   *breakers
 	limitsFile *limitsFile
 
-	begun sync.Map // queue and kind whose counters stand
+	begun sync.Map // queues and kinds whose counters exist
 }
 
-// Buckets, in seconds. A job is held within the half second that slots are given
-// ahead, and may wait for days.
+// Buckets, in seconds. Jobs are held for at most the half second by which slots are granted in
+// advance, but can wait for days.
 var (
 	shortBuckets    = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
 	runnableBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
@@ -49,8 +49,9 @@ var (
 	waitBuckets     = []float64{.05, .1, .25, .5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600}
 )
 
-// histogram is one with classic buckets, and native ones for a Prometheus that
-// asks for them, at most so many that hostile times do not fill the memory.
+// histogram returns options with classic buckets, and with native ones for a Prometheus that
+// requests them. The number of native buckets is limited, so that extreme values do not fill the
+// memory.
 func histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Namespace: "headgate", Name: name, Help: help, Buckets: buckets,
@@ -58,7 +59,7 @@ func histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
 	}
 }
 
-// New makes the metrics of a process, on the given registry.
+// New registers the metrics of a process.
 func New(registry *prometheus.Registry) *Metrics {
 	var all []prometheus.Collector
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -110,21 +111,21 @@ func New(registry *prometheus.Registry) *Metrics {
 	return m
 }
 
-// Handler serves the metrics in Prometheus's formats.
+// Handler returns a handler that serves the metrics in Prometheus's formats.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }
 
-// Serve says which queues the worker serves: their counters stand at 0 from then
-// on, as do those of a kind from its first run.
+// Serve creates the counters of the queues that the worker serves, with the value 0. Those of a
+// kind are created with its first run.
 func (m *Metrics) Serve(queues ...string) {
 	for _, name := range queues {
 		m.begin(name)
 	}
 }
 
-// begin lets a queue's counters stand at 0 before there is anything to count: a
-// rate is not known before its counter was seen once.
+// begin creates the counters of a queue with the value 0, because Prometheus can compute a rate
+// only from a counter that it has scraped before.
 func (m *Metrics) begin(name string) {
 	for _, decision := range []string{"sent", "missed", "parked"} {
 		m.gated.WithLabelValues(name, decision)
@@ -137,7 +138,7 @@ func (m *Metrics) begin(name string) {
 	m.starved.WithLabelValues(name)
 }
 
-// beginKind does so for a kind in a queue.
+// beginKind does the same for a kind in a queue.
 func (m *Metrics) beginKind(name, kind string) {
 	if _, begun := m.begun.LoadOrStore([2]string{name, kind}, true); begun {
 		return

@@ -14,39 +14,38 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// Queues says of which queues [Metrics] shows what stands in Redis.
+// Queues configures [Metrics.Queues].
 type Queues struct {
-	Inspector *inspect.Inspector // shared with whoever else asks it
+	Inspector *inspect.Inspector // can be shared
 	Names     []string
 	Tenants   Tenants
 	Logger    *slog.Logger
 }
 
-// Queues shows what stands in Redis of some queues, which is the same at every
-// worker that serves them: aggregate it by max, not by sum. Redis is read at most
-// once a second, however many scrape.
+// Queues exports metrics of queues that are read from Redis. They are identical on every worker
+// that serves the queues: aggregate them with max, not sum. Redis is read at most once a second,
+// regardless of the number of scrapes.
 func (m *Metrics) Queues(q Queues) {
 	m.Serve(q.Names...)
 	m.registry.MustRegister(&queues{Queues: q, numbers: &shared[numbers]{read: q.numbers}, forecasts: &shared[map[string]forecast]{read: q.forecasts}})
 }
 
 const (
-	// Redis answers within it, or a scrape says that it does not.
+	// The timeout for reading the numbers; after it, a scrape reports that Redis does not answer.
 	numbersBound = 2 * time.Second
 
-	// The forecast and the tenants of a queue take longer where there are many. A
-	// scrape waits a second for them, and shows those of before where that is not
-	// enough.
+	// The forecast and the tenants of a queue with many tenants take longer. A scrape waits a second
+	// for them, and then exports the previous ones.
 	forecastsBound = 30 * time.Second
 	forecastsWait  = time.Second
 
 	tenantsPage = 200
 )
 
-// numbers are what a look at Redis finds at once.
+// numbers are the metrics that can be read quickly.
 type numbers struct {
-	workers  int64                     // that live; below 0: not known
-	queues   map[string]inspect.Gauges // those that could be read
+	workers  int64                     // live workers; negative: unknown
+	queues   map[string]inspect.Gauges // of the queues that could be read
 	unserved map[string]int64          // jobs of queues that no worker serves
 }
 
@@ -71,7 +70,7 @@ func (q *Queues) numbers(ctx context.Context) (numbers, error) {
 	return n, errors.Join(errs...)
 }
 
-// forecast is when a queue drains, and how its tenants stand.
+// forecast is when a queue drains, and the metrics of its tenants.
 type forecast struct {
 	drain    time.Duration // until nothing waits; below 0: not known
 	allowed  float64
@@ -117,7 +116,7 @@ func (q *Queues) shown(ctx context.Context, name string) ([]inspect.TenantGauges
 			return nil, err
 		}
 		for _, t := range page.Tenants {
-			// Their order may change between two pages, and one stand on both.
+			// The order can change between two pages, so a tenant can be on both.
 			if !seen[t.Tenant] {
 				seen[t.Tenant] = true
 				tenants = append(tenants, inspect.TenantGauges{Tenant: t.Tenant, Waiting: t.Waiting, Done: t.Done})
@@ -131,8 +130,7 @@ func (q *Queues) shown(ctx context.Context, name string) ([]inspect.TenantGauges
 	return append(tenants, named...), err
 }
 
-// queues is the collector. Redis may be away or silent: then it says so, and shows
-// nothing that is old.
+// queues is the collector. If Redis does not answer, it reports that and exports no old values.
 type queues struct {
 	Queues
 
@@ -143,14 +141,14 @@ type queues struct {
 	failing bool
 }
 
-// complain logs that reading fails, once until it works again.
+// complain logs that reading fails, once until it succeeds again.
 func (c *queues) complain(err error) {
 	c.mu.Lock()
 	known := c.failing
 	c.failing = err != nil
 	c.mu.Unlock()
 	if err != nil && !known {
-		c.Logger.Warn("the queues cannot be read for metrics; it goes on trying", "error", err)
+		c.Logger.Warn("the queues cannot be read for metrics; retrying", "error", err)
 	}
 }
 
@@ -181,7 +179,7 @@ var (
 	tenantDone        = queueDesc("headgate_tenant_calls_succeeded_total", "Calls of a tenant that succeeded, of the tenants that are shown.", "tenant")
 	tenantsSuppressed = queueDesc("headgate_tenants_suppressed", "Tenants with jobs in lanes that have no series of their own.")
 
-	// Under the names that asynq's own collector gives them (package x/metrics).
+	// With the names of asynq's own collector (package x/metrics).
 	asynqTasks     = queueDesc("asynq_tasks_enqueued_total", "Tasks by state, as asynq's collector shows them.", "state")
 	asynqSize      = queueDesc("asynq_queue_size", "Tasks in the queue, those that wait in lanes among them.")
 	asynqLatency   = queueDesc("asynq_queue_latency_seconds", "Time since the oldest pending task is pending.")
@@ -197,14 +195,14 @@ var (
 	}
 )
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (c *queues) Describe(out chan<- *prometheus.Desc) {
 	for _, desc := range queueDescs {
 		out <- desc
 	}
 }
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (c *queues) Collect(out chan<- prometheus.Metric) {
 	n, err := c.numbers.get(numbersBound, 0)
 	var forecasts map[string]forecast

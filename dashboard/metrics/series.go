@@ -24,8 +24,8 @@ func (s series) counter(desc *prometheus.Desc, value int64, labels ...string) {
 	s.out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), s.labels(labels)...)
 }
 
-// labels are of valid UTF-8, as Prometheus wants them; a foreign task may have
-// brought other bytes.
+// labels returns labels in valid UTF-8, as required by Prometheus; a foreign task may have other
+// bytes.
 func (s series) labels(labels []string) []string {
 	all := append([]string{s.name}, labels...)
 	for i, label := range all {
@@ -105,7 +105,7 @@ func (s series) forecast(g inspect.Gauges, f forecast, known bool) {
 			waiting++
 		}
 	}
-	// Read at another moment than the tenants were counted, more of them may wait.
+	// The tenants were read at another time than their number, so more of them may wait.
 	s.gauge(tenantsSuppressed, float64(max(g.Tenants-waiting, 0)))
 }
 

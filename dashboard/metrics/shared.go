@@ -7,29 +7,28 @@ import (
 	"time"
 )
 
-// readingAge is for how long a reading is shown again.
+// readingAge is how long a reading is reused.
 const readingAge = time.Second
 
-// shared lets many ask for what is dear to read: those who ask while it is read, or
-// soon after, get the same.
+// shared shares an expensive reading: callers get the reading in progress or a recent one.
 type shared[T any] struct {
-	read func(context.Context) (T, error) // with a bound of its own
+	read func(context.Context) (T, error) // must have its own timeout
 
 	mu      sync.Mutex
-	last    *result[T] // the latest that was read
-	current *result[T] // under way; nil: none is
+	last    *result[T] // the latest complete reading
+	current *result[T] // the reading in progress; nil: none
 }
 
-// result is one reading. What could be read is in it beside an error, too.
+// result is one reading. Even with an error, value has what could be read.
 type result[T any] struct {
-	done  chan struct{} // closed when the rest is there
+	done  chan struct{} // closed when the other fields are set
 	at    time.Time
 	value T
 	err   error
 }
 
-// get is the reading of just now. When it takes longer than wait, it is the one
-// before, unless that is older than oldest: then it is an error.
+// get returns a current reading. If that takes longer than wait, get returns the previous one, or
+// an error if that is older than oldest.
 func (s *shared[T]) get(wait, oldest time.Duration) (T, error) {
 	s.mu.Lock()
 	last := s.last
@@ -48,7 +47,7 @@ func (s *shared[T]) get(wait, oldest time.Duration) (T, error) {
 	select {
 	case <-current.done:
 		return current.value, current.err
-	case <-timer.C: // a silent Redis is waited for longer than any context lasts
+	case <-timer.C: // the client of a Redis that hangs can wait longer than its context
 	}
 	if last != nil && time.Since(last.at) < oldest {
 		return last.value, last.err

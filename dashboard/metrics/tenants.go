@@ -9,20 +9,20 @@ import (
 	"unicode/utf8"
 )
 
-// Tenants says of which tenants there are series. The zero value means none: a
-// series for each of 100,000 tenants is more than Prometheus should be asked to keep.
+// Tenants selects the tenants that have series. The zero value means none: series for each of
+// 100,000 tenants would be too many for Prometheus.
 type Tenants struct {
-	Top   int      // so many of those with the longest backlog
-	Named []string // these, also when nothing of them waits
+	Top   int      // number of tenants with the longest backlog
+	Named []string // tenants by name, even if no job of them waits
 }
 
-// MaxTenants is how many tenants can have series of their own.
+// MaxTenants is the max number of tenants with series.
 const MaxTenants = 1000
 
-const longestTenant = 128 // bytes, as of a job
+const longestTenant = 128 // bytes, as in a job
 
-// ParseTenants reads "" (none), "top:N" or "list:NAME,NAME,…", in which a comma or
-// a percent sign of a name is %2C or %25.
+// ParseTenants parses "" (none), "top:N" or "list:NAME,NAME,…", in which a comma or a percent
+// sign in a name is %2C or %25.
 func ParseTenants(text string) (Tenants, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	switch kind {
@@ -39,7 +39,7 @@ func ParseTenants(text string) (Tenants, error) {
 	case "list":
 		return parseNames(rest)
 	}
-	return Tenants{}, fmt.Errorf("%q is neither empty (no tenants), nor top:N, nor list:NAME,NAME", clip(text))
+	return Tenants{}, fmt.Errorf("%q is not a selection of tenants: want top:N, list:NAME,NAME or nothing", clip(text))
 }
 
 func parseNames(text string) (Tenants, error) {
@@ -50,9 +50,9 @@ func parseNames(text string) (Tenants, error) {
 		case err != nil:
 			return Tenants{}, fmt.Errorf("list: %q: write a percent sign as %%25", clip(part))
 		case name == "":
-			return Tenants{}, fmt.Errorf("list: a name is empty; list the tenants' names, separated by commas")
+			return Tenants{}, fmt.Errorf("list: a name is empty: write names of tenants separated by commas")
 		case len(name) > longestTenant || !utf8.ValidString(name):
-			return Tenants{}, fmt.Errorf("list: %q is no tenant's name: that has at most %d bytes of UTF-8", clip(name), longestTenant)
+			return Tenants{}, fmt.Errorf("list: %q is not a tenant's name: names have at most %d bytes of UTF-8", clip(name), longestTenant)
 		}
 		t.Named = append(t.Named, name)
 	}
@@ -63,7 +63,7 @@ func parseNames(text string) (Tenants, error) {
 	return t, nil
 }
 
-// clip keeps a hostile text from filling an error message.
+// clip limits the size of a foreign text in an error.
 func clip(text string) string {
 	if len(text) > 60 {
 		return text[:60] + "…"

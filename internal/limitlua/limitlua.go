@@ -1,5 +1,5 @@
-// Package limitlua is what Go and Lua share about limits: the library limits.lua, the
-// [Spec] that tells it what a limit is, and the buckets that it leaves in Redis.
+// Package limitlua has what Go and Lua share about limits: the library limits.lua, the [Spec]
+// that describes a limit to it, and the format of its buckets in Redis.
 package limitlua
 
 import (
@@ -11,7 +11,7 @@ import (
 //go:embed limits.lua
 var limitsLua string
 
-// NewScript returns a script that may use limits.lua and more libraries.
+// NewScript returns a script that can use limits.lua and other libraries.
 func NewScript(body string, libraries ...string) *redisscript.Script {
 	return redisscript.New(body, append([]string{limitsLua}, libraries...)...)
 }

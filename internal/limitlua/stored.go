@@ -8,31 +8,31 @@ import (
 	"strings"
 )
 
-// Stored is what a bucket holds at a moment, as [Spec.Stored] reads it from its text in
-// Redis. It is for forecasts over many buckets, for which a script takes too long. Only
-// scripts decide which calls may go.
+// Stored is the state of a bucket at a given time, which [Spec.Stored] reads from its text in
+// Redis. It is for forecasts over many buckets, for which scripts would take too long. Only scripts
+// decide which calls may go.
 type Stored struct {
-	// Left is how many permits could go at once. It is negative if permits were given
-	// ahead of their time.
+	// Left is how many permits could go at once. It is negative if permits were granted in
+	// advance.
 	Left float64
 
-	// Used are the permits of the window that holds the moment, and Previous those
-	// of the window before it, which a sliding window counter needs.
+	// Used is the number of permits used in the current window, and Previous that of the window
+	// before it, for a sliding window counter.
 	Used, Previous float64
 
-	// Opens is the start of a later window, in µs since the epoch, of which permits
-	// were given ahead, and Given is how many: nothing more is given before it, and
-	// Used are the permits of the window before it. 0: there is none.
+	// Opens is the start of a later window, in µs since the epoch, of which permits were granted in
+	// advance, and Given is their number. No more permits are granted before it, and Used is that
+	// of the window before it. 0: none.
 	Opens int64
 	Given float64
 
-	// PausedUntil is when a pause ends, in µs since the epoch; 0: there is none.
+	// PausedUntil is when a pause ends, in µs since the epoch; 0: no pause.
 	PausedUntil int64
 }
 
-// Stored reads the text of a bucket; "" is a bucket that was never used. now is in µs since
-// the epoch, and windows are the calendar windows around it, for a limit that has some.
-// Logs and concurrency limits are not stored as text, and are an error.
+// Stored parses the text of a bucket; "" is a bucket that was never used. now is in µs since the
+// epoch; windows are the calendar windows around it, for limits with a calendar. It returns an
+// error for logs and concurrency limits, which are not stored as text.
 func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 	var out Stored
 	if body, pause, paused := strings.Cut(text, " !"); paused {
@@ -77,7 +77,7 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 	case "tb", "lb", "lm":
 		out.Left = s.full() - owed(text, fields[:n], now)
 		if out.PausedUntil > now {
-			// After a pause the rate starts with one permit, and not with a burst.
+			// After a pause the rate starts with one permit, not with a burst.
 			out.Left = min(out.Left, 1-float64(out.PausedUntil-now)*float64(s.Flow)/float64(s.Permit))
 		}
 	default:
@@ -86,8 +86,8 @@ func (s Spec) Stored(text string, now int64, windows []int64) (Stored, error) {
 	return out, nil
 }
 
-// full returns what a bucket with a rate holds at most. A leaky bucket that shapes lets
-// one permit go at a time, whatever its capacity.
+// full returns the max number of permits that could go at once. A shaping leaky bucket lets one
+// permit go at a time, whatever its capacity.
 func (s Spec) full() float64 {
 	if s.Algorithm == "lb" {
 		return 1
@@ -95,7 +95,7 @@ func (s Spec) full() float64 {
 	return float64(max(s.Burst, 1))
 }
 
-// windowAt returns the window that holds a moment; 0, 0 beyond the calendar.
+// windowAt returns the window around a time; 0, 0 beyond the calendar.
 func (s Spec) windowAt(t int64, windows []int64) (start, end int64) {
 	if s.Window > 0 {
 		start = t - t%s.Window
@@ -111,14 +111,14 @@ func (s Spec) windowAt(t int64, windows []int64) (start, end int64) {
 
 const plainFrom = 1577836800000000 // as PLAIN_FROM in limits.lua
 
-// owed returns how many permits were given that have not flowed back by now.
+// owed returns how many granted permits have not flowed back by now.
 func owed(text string, fields []int64, now int64) float64 {
 	var tat, frac, permit, flow int64
 	switch {
 	case strings.HasPrefix(text, "r ") && len(fields) == storedNumbers:
 		tat, frac, permit, flow = fields[0], fields[1], fields[2], fields[3]
 	case len(fields) == 1 && len(text) > 4:
-		// MMME stands behind the moment.
+		// MMME follows the time.
 		code := fields[0] % 10000
 		tat, permit, flow = plainFrom+fields[0]/10000, code/10, 1
 		for range code % 10 {

@@ -1,11 +1,10 @@
-// Package rediskey writes text of any origin into Redis keys.
+// Package rediskey escapes arbitrary text for Redis keys.
 package rediskey
 
 import "strings"
 
-// Escape makes text safe as a part of a Redis key: bytes other than letters,
-// digits, '.', '_', '~', '-' and '@' become %XX, so that no two texts share a
-// key and none reaches another's.
+// Escape escapes a text for a part of a Redis key: bytes other than letters, digits, '.', '_',
+// '~', '-' and '@' become %XX. Different texts have different escaped forms.
 func Escape(text string) string {
 	var room [128]byte
 	return string(AppendEscaped(room[:0], text))

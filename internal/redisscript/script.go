@@ -10,15 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Script is a Lua script with the functions in front of its body that the body uses.
-// [New] makes it.
+// Script is a Lua script: a body after the library functions that it uses. [New] creates it.
 //
-// It is sent at most once: a script that takes permits must not be repeated
-// when only its reply was lost, whatever the client's own MaxRetries. An error
-// that is not an answer of Redis therefore leaves open whether it took effect.
+// A script runs at most once, whatever the client's MaxRetries: one that takes permits must not
+// be repeated if only its reply was lost. After an error that is not an answer of Redis it is
+// therefore unknown whether the script took effect.
 type Script struct {
 	text, sha any     // strings; in this form they go on the wire without being copied
-	tight     *Script // the same with allow-oom, for a Redis whose memory is full; nil: it fails there
+	tight     *Script // the same with allow-oom, for a Redis without free memory; nil: the script fails there
 }
 
 // New returns a script that consists of the body and, in front of it, the declarations of
@@ -27,16 +26,16 @@ func New(body string, libraries ...string) *Script {
 	return newScript(linked(body, libraries))
 }
 
-// Else returns a script that runs s, and then other where s returned nothing. The functions
-// in front of other are made only then.
+// Else returns a script that runs s and then, only if s returned nothing, other. The functions of
+// other are created only then.
 func (s *Script) Else(other *Script) *Script {
 	return newScript("local answer = (function()\n" + s.Text() + "end)()\nif answer then return answer end\n" + other.Text())
 }
 
-// AllowOOM returns a script that runs also when Redis has reached its maxmemory,
-// which is right for one that hardly adds to it.
+// AllowOOM returns a script that also runs if Redis has reached its maxmemory. Use it for scripts
+// that need hardly any memory.
 func (s *Script) AllowOOM() *Script {
-	// The flag is sent only when it is needed, because imitations of Redis reject it.
+	// The flag is sent only if needed, because imitations of Redis reject it.
 	return &Script{text: s.text, sha: s.sha, tight: newScript("#!lua flags=allow-oom\n" + s.text.(string))}
 }
 
@@ -51,12 +50,12 @@ func (s *Script) Text() string { return s.text.(string) }
 // Hash returns the SHA-1 of the script's text, by which Redis identifies it.
 func (s *Script) Hash() string { return s.sha.(string) }
 
-// Full returns the script that a Redis whose memory is full runs, or nil if it runs none:
-// see [Script.AllowOOM].
+// Full returns the script that runs if Redis has reached its maxmemory, or nil: see
+// [Script.AllowOOM].
 func (s *Script) Full() *Script { return s.tight }
 
-// Run sends EVALSHA. It sends the script again only where the error of Redis means that
-// the script certainly did not run: Redis does not know it, or has no memory. The reply is
+// Run sends EVALSHA. It sends the script again only if the error of Redis means that the script
+// did not run: Redis does not know it, or has no memory. The reply is
 // as go-redis decodes it; errors are those of Redis and of the client.
 func (s *Script) Run(ctx context.Context, client redis.UniversalClient, keys []string, args ...any) (any, error) {
 	cmd := s.command(ctx, "evalsha", s.sha, keys, args)

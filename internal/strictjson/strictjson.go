@@ -1,5 +1,5 @@
-// Package strictjson reads JSON objects in which a misspelled or repeated field must
-// not be ignored, as encoding/json does.
+// Package strictjson reads JSON objects and, unlike encoding/json, refuses unknown and duplicate
+// fields.
 package strictjson
 
 import (
@@ -17,7 +17,7 @@ import (
 var (
 	// ErrNotObject reports JSON that is not an object.
 	ErrNotObject = errors.New("want a JSON object")
-	// ErrTrailing reports that something follows the object.
+	// ErrTrailing reports data after the object.
 	ErrTrailing = errors.New("there is more than one JSON object")
 )
 
@@ -26,8 +26,8 @@ type FieldError struct{ Field, Reason string }
 
 func (e *FieldError) Error() string { return check.Printable(e.Field, 60) + ": " + e.Reason }
 
-// Members returns the members of an object, which must have exact names of known, each
-// once. If known is nil, all names are allowed.
+// Members returns the members of an object. Each name must be in known, with the same case, and
+// occur once. If known is nil, all names are allowed.
 func Members(text []byte, known []string) (map[string]json.RawMessage, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	token, err := decoder.Token()
@@ -67,7 +67,7 @@ func Members(text []byte, known []string) (map[string]json.RawMessage, error) {
 
 func notJSON(err error) error { return fmt.Errorf("not JSON: %w", err) }
 
-// TypeWords names the JSON that a Go type is read from.
+// TypeWords describes the JSON from which a Go type is read, such as "a whole number".
 func TypeWords(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// Build builds the packages into a new folder, without the race detector: what
-// runs as a process of its own is often measured. Root is the repository, as seen
-// from the test.
+// Build builds the packages into a new folder. It does not use the race detector, because programs
+// run as processes are often measured. root is the path from the test to the repository.
 func Build(root string, packages ...string) (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "headgate-test-"); err != nil {
 		return "", err
@@ -27,8 +26,8 @@ func Build(root string, packages ...string) (dir string, err error) {
 	return dir, nil
 }
 
-// readSources reads what programs are built from: the test cache takes a result for
-// good until a file changes that the test itself has read.
+// readSources reads the sources of the programs, so that the test cache depends on them: a cached
+// result is valid until a file changes that the test itself has read.
 func readSources(root string) error {
 	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {

@@ -1,5 +1,4 @@
 // Package composetest checks docker-compose.yml and the files it mounts.
 //
-// It is a module of its own, so that what reads Compose files stays out of
-// everybody else's go.sum.
+// It is a separate module, so that the library for Compose files is not in the main go.sum.
 package composetest

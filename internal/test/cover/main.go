@@ -1,18 +1,16 @@
-// Command cover says which lines of the Lua scripts the tests run.
+// Command cover reports which lines of the Lua scripts the tests cover.
 //
-// It runs the tests on instrumented copies of the scripts, which `go test -overlay`
-// embeds in place of those of the tree: each statement notes that it ran, in the
-// table KEYS, which every run of a script has of its own and whose other keys nobody
-// asks for. At its end a script writes what it noted to the log of its redis-server,
-// also where it raised. So no key, no command and no reply differs from those of the
-// scripts themselves; their hashes, their lengths and the time that they take do, so
-// a test that asserts one of these may fail here, and is named.
+// It runs the tests with instrumented copies of the scripts, which `go test -overlay` embeds
+// instead of the originals. Each statement records that it ran in the table KEYS, which is local
+// to each run of a script. At its end, even after an error, a script writes the records to the log
+// of its redis-server. Keys, commands and replies are the same as with the originals. Hashes,
+// lengths and durations differ, so tests that assert these may fail here and are reported.
 //
-// A line is covered when every statement that begins on it ran. Tests on the imitation
-// of Redis do not count: it has no log.
+// A line is covered if every statement that begins on it ran. Tests on the imitation of Redis do
+// not count, because it has no log.
 //
-// Usage: cover [package ...], by default all whose tests can run scripts. It exits
-// with 1 when a line is not covered.
+// Usage: cover [package ...]. The default is all packages whose tests can run scripts. The exit
+// status is 1 if a line is not covered.
 package main
 
 import (
@@ -39,7 +37,7 @@ import (
 type script struct {
 	path  string
 	text  []string
-	lines map[int][]int // by number: the marks of the statements that begin there
+	lines map[int][]int // by line number: the marks of the statements that begin there
 }
 
 func main() {
@@ -55,7 +53,7 @@ func run(packages []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	// Whoever interrupts this interrupts the tests, too; what is left is reported.
+	// An interrupt also reaches the tests; the rest is still reported.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 
@@ -91,7 +89,7 @@ func run(packages []string) error {
 	return report(scripts, ran)
 }
 
-// instrumented reads the scripts, and returns their instrumented texts by path.
+// instrumented reads the scripts and returns their instrumented texts by path.
 func instrumented() ([]script, map[string]string, error) {
 	paths, err := scriptPaths()
 	if err != nil {
@@ -118,7 +116,7 @@ func instrumented() ([]script, map[string]string, error) {
 	return scripts, texts, nil
 }
 
-// scriptPaths are those of the scripts that programs load.
+// scriptPaths returns the paths of the scripts that programs load.
 func scriptPaths() ([]string, error) {
 	var paths []string
 	for _, folder := range []string{"queue", "throttle", "internal/limitlua"} {
@@ -138,8 +136,8 @@ func scriptPaths() ([]string, error) {
 	return paths, nil
 }
 
-// hooks adds what makes a script say what it noted, and keeps the logs of all Redis
-// servers in one folder.
+// hooks adds the code that makes scripts write their records, and that keeps the logs of all
+// Redis servers in one folder.
 func hooks(texts map[string]string, logs string) error {
 	for _, change := range []struct{ path, before, after string }{
 		{"internal/redisscript/script.go", "func newScript(text string) *Script {", "func newScript(text string) *Script {\n\ttext = covered(text)"},
@@ -160,7 +158,7 @@ func hooks(texts map[string]string, logs string) error {
 	return nil
 }
 
-// A script with a flag is one that was made here before, with the flag in front.
+// A script that begins with a flag was instrumented before the flag was added.
 const coveredGo = `package redisscript
 
 import "strings"
@@ -179,7 +177,7 @@ return answer[2]
 }
 `
 
-// withScripts lists the packages that have tests and, with them, use scripts.
+// withScripts lists the packages whose tests can run scripts.
 func withScripts() ([]string, error) {
 	out, err := exec.Command("go", "list", "-test", "-f", `{{if .ForTest}}{{.ForTest}} {{join .Deps " "}} {{end}}`, "./...").Output()
 	if err != nil {
@@ -199,11 +197,11 @@ func withScripts() ([]string, error) {
 	return slices.Compact(packages), nil
 }
 
-// test runs the tests of a package. Their failure is no error of this program.
+// test runs the tests of a package. Failing tests are not an error of this program.
 func test(name, overlay string) error {
 	began := time.Now()
 	cmd := exec.Command("go", "test", "-count", "1", "-timeout", "30m", name)
-	// By the environment, so that programs that tests build have it, too.
+	// In the environment, so that it also applies to programs that tests build.
 	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay)
 	out, err := cmd.CombinedOutput()
 	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
@@ -225,7 +223,7 @@ func test(name, overlay string) error {
 	return nil
 }
 
-// collect reads the marks in the logs, and removes the logs.
+// collect reads the marks from the logs and removes the logs.
 func collect(logs string, ran map[int]bool) error {
 	files, err := filepath.Glob(filepath.Join(logs, "*.log"))
 	if err != nil {
@@ -292,5 +290,5 @@ func report(scripts []script, ran map[int]bool) error {
 	if len(uncovered) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d lines are not covered: each wants a test, or is dead\n%s", len(uncovered), strings.Join(uncovered, "\n"))
+	return fmt.Errorf("%d lines are not covered: add tests, or remove dead lines\n%s", len(uncovered), strings.Join(uncovered, "\n"))
 }

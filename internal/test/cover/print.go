@@ -9,9 +9,9 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// instrument returns a Lua text of the same meaning, in which every statement calls
-// what mark returns for its line before it runs; nothing where that is "". A declaration
-// of a library begins its line as before (internal/redisscript/link.go), so its mark stands behind it.
+// instrument returns an equivalent Lua text in which the code that mark returns for a line runs
+// before each statement of that line. The mark of a declaration in a library follows it, because a
+// declaration must begin its line (internal/redisscript/link.go).
 func instrument(name, text string, mark func(line int) string) (string, error) {
 	stmts, err := parse.Parse(strings.NewReader(text), name)
 	if err != nil {
@@ -22,7 +22,7 @@ func instrument(name, text string, mark func(line int) string) (string, error) {
 	return p.String(), nil
 }
 
-// printer writes Lua from its syntax tree.
+// printer writes a Lua syntax tree as text.
 type printer struct {
 	strings.Builder
 	mark  func(line int) string
@@ -66,7 +66,7 @@ func (p *printer) stmt(stmt ast.Stmt) {
 		p.f("%s = %s", list(p, s.Lhs), list(p, s.Rhs))
 	case *ast.LocalAssignStmt:
 		if fn, ok := only[*ast.FunctionExpr](s.Exprs); ok && len(s.Names) == 1 {
-			p.f("local function %s%s", s.Names[0], p.function(fn)) // it may call itself
+			p.f("local function %s%s", s.Names[0], p.function(fn)) // it can be recursive
 			return
 		}
 		p.f("local %s", strings.Join(s.Names, ", "))
@@ -125,7 +125,7 @@ func (p *printer) end(stmts []ast.Stmt) {
 	p.f("end")
 }
 
-// function is what follows the word function and its name.
+// function returns the text after the keyword function and the name.
 func (p *printer) function(fn *ast.FunctionExpr) string {
 	names := fn.ParList.Names
 	if fn.ParList.HasVargs {
@@ -137,7 +137,7 @@ func (p *printer) function(fn *ast.FunctionExpr) string {
 	return inner.String()
 }
 
-// path is a.b.c, which `function` takes instead of a["b"]["c"].
+// path returns a.b.c, which `function` requires instead of a["b"]["c"].
 func (p *printer) path(expr ast.Expr) string {
 	if get, ok := expr.(*ast.AttrGetExpr); ok {
 		return p.path(get.Object) + "." + get.Key.(*ast.StringExpr).Value
@@ -163,7 +163,7 @@ func (p *printer) expr(expr ast.Expr) string {
 		return one("...", e.AdjustRet)
 	case *ast.AttrGetExpr:
 		if key, ok := e.Key.(*ast.StringExpr); ok && identifier.MatchString(key.Value) && !keyword.MatchString(key.Value) {
-			return p.prefix(e.Object) + "." + key.Value // as it was written: tests replace redis.call('TIME')
+			return p.prefix(e.Object) + "." + key.Value // in the original spelling: tests replace redis.call('TIME')
 		}
 		return p.prefix(e.Object) + "[" + p.expr(e.Key) + "]"
 	case *ast.TableExpr:
@@ -212,7 +212,7 @@ func (p *printer) binary(left ast.Expr, operator string, right ast.Expr) string 
 	return "(" + p.expr(left) + " " + operator + " " + p.expr(right) + ")"
 }
 
-// prefix is what may be called or indexed.
+// prefix returns an expression that can be called or indexed.
 func (p *printer) prefix(expr ast.Expr) string {
 	text := p.expr(expr)
 	switch expr.(type) {
@@ -222,7 +222,7 @@ func (p *printer) prefix(expr ast.Expr) string {
 	return "(" + text + ")"
 }
 
-// one keeps the first of several values where the source does.
+// one adds parentheses, which keep only the first value, if the source has them.
 func one(text string, adjust bool) string {
 	if adjust {
 		return "(" + text + ")"
@@ -238,7 +238,7 @@ func list(p *printer, exprs []ast.Expr) string {
 	return strings.Join(texts, ", ")
 }
 
-// only is the one element of a slice, if it has this type.
+// only returns the single element of a slice, if it has this type.
 func only[T ast.Expr](exprs []ast.Expr) (T, bool) {
 	var none T
 	if len(exprs) != 1 {

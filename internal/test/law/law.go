@@ -1,10 +1,10 @@
-// Package law states what limiters promise, for the tests of all of them.
+// Package law defines what all limiters guarantee, for their tests.
 //
-// The law: of the calls of one bucket, any two calls i ≤ j satisfy
+// The law: any two calls i ≤ j of one bucket satisfy
 //
 //	count(i..j) ≤ burst + rate × (t_j − t_i + tolerance)
 //
-// and a capacity that tenants share is shared evenly ([Jain]).
+// and tenants get equal shares of a shared capacity ([Jain]).
 package law
 
 import (
@@ -14,23 +14,23 @@ import (
 	"time"
 )
 
-// Excess is by how many calls the worst window is over burst + rate × length:
-// the largest count(i..j) − burst − rate × (t_j − t_i) over all i ≤ j. Zero or
-// less means that the law holds with no tolerance. The rate is per second; the
-// times may come in any order. Without times it is −burst.
+// Excess returns by how many calls the worst window exceeds burst + rate × length: the largest
+// count(i..j) − burst − rate × (t_j − t_i) over all i ≤ j. Zero or less means that the law holds
+// without tolerance. The rate is per second; the times can be in any order. Without times it
+// returns −burst.
 func Excess(times []time.Time, rate float64, burst int) float64 {
 	return worst(sorted(times), rate, burst).excess
 }
 
-// Check returns an error that names the worst window if the times break the
-// law. It returns an error, too, for a rate or burst that is no limit.
+// Check returns an error that names the worst window if the times break the law. It also returns
+// an error for an invalid rate or burst.
 func Check(times []time.Time, rate float64, burst int, tolerance time.Duration) error {
 	if !(rate >= 0) || math.IsInf(rate, 1) || burst < 0 || tolerance < 0 {
-		return fmt.Errorf("law: rate %v/s, burst %d, tolerance %v is no limit", rate, burst, tolerance)
+		return fmt.Errorf("law: rate %v/s, burst %d, tolerance %v is not a limit", rate, burst, tolerance)
 	}
 	times = sorted(times)
 	w := worst(times, rate, burst)
-	const rounding = 1e-6 // of a call: an exact pacer sits on the line
+	const rounding = 1e-6 // of a call: an exact pacer uses the limit exactly
 	if w.excess <= rate*tolerance.Seconds()+rounding {
 		return nil
 	}
@@ -40,9 +40,8 @@ func Check(times []time.Time, rate float64, burst int, tolerance time.Duration) 
 		burst, rate, float64(burst)+rate*length.Seconds(), w.excess, tolerance)
 }
 
-// Jain is the fairness index of the shares: 1 when all are equal, 1/n when one
-// of n has everything. Nothing to share out is not fair either: it is 0 when
-// no share is positive, and when one is negative or no number.
+// Jain returns Jain's fairness index of the shares: 1 if all are equal, 1/n if one of n has
+// everything. It returns 0 if no share is positive, or if one is negative or not a number.
 func Jain(shares []float64) float64 {
 	largest := 0.0
 	for _, share := range shares {
@@ -68,9 +67,9 @@ type window struct {
 	excess      float64
 }
 
-// worst is one pass: count(i..j) − rate × (t_j − t_i) is
-// (j + 1 − rate × t_j) − (i − rate × t_i), so for each j the best i so far is
-// the one with the smallest i − rate × t_i.
+// worst needs one pass: count(i..j) − rate × (t_j − t_i) is
+// (j + 1 − rate × t_j) − (i − rate × t_i), so for each j the worst i so far is the one with the
+// smallest i − rate × t_i.
 func worst(times []time.Time, rate float64, burst int) window {
 	w := window{excess: -float64(burst)}
 	first, least := 0, 0.0

@@ -55,9 +55,9 @@ func TestCheck(t *testing.T) {
 		"early by more than that":       {at(0, 94), 10, 1, 5 * ms, "calls 0..1 of 2"},
 		"late, then on the old grid":    {at(0, 150, 200, 300), 10, 1, 5 * ms, "calls 1..2 of 4"},
 		"unsorted, in the end too many": {at(300, 0, 200, 100, 250), 10, 1, 5 * ms, "calls 0..4 of 5"},
-		"a negative rate":               {nil, -1, 1, 0, "is no limit"},
-		"a rate that is no number":      {nil, math.NaN(), 1, 0, "is no limit"},
-		"a negative burst":              {nil, 1, -1, 0, "is no limit"},
+		"a negative rate":               {nil, -1, 1, 0, "is not a limit"},
+		"a rate that is no number":      {nil, math.NaN(), 1, 0, "is not a limit"},
+		"a negative burst":              {nil, 1, -1, 0, "is not a limit"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// hundred is the rate at which bursts are looked for.
+// hundred is the rate at which bursts are measured.
 var hundred = throttle.PerSecond(100)
 
 var bursting = []struct {
@@ -29,13 +29,13 @@ var bursting = []struct {
 	{"leaky bucket, shaping", throttle.Limit{Algorithm: throttle.LeakyBucket, Rate: hundred}, time.Hour},
 }
 
-// printBursts prints the most that goes within a short time. The caller comes
-// after a rest and takes whatever there is as soon as it is there; when in a
-// window it begins, matters, and the worst of several moments counts.
+// printBursts prints the max number of calls within a short time. After a rest, the caller takes
+// every permit as soon as it is available. The result depends on the offset within a window at
+// which it begins; the worst of several offsets counts.
 func printBursts(ctx context.Context, client *redis.Client, out io.Writer) error {
 	fmt.Fprintln(out, "| limit, 100 permits a second | most in any 2 ms | in any 100 ms | in any 1 s |")
 	fmt.Fprintln(out, "|---|---|---|---|")
-	window := time.Unix(1_800_000_000, 0) // where one begins
+	window := time.Unix(1_800_000_000, 0) // the start of a window
 	for _, b := range bursting {
 		var worst [3]int
 		for _, into := range []time.Duration{0, 250 * time.Millisecond, 500 * time.Millisecond, 999 * time.Millisecond} {
@@ -53,8 +53,8 @@ func printBursts(ctx context.Context, client *redis.Client, out io.Writer) error
 	return nil
 }
 
-// greedy asks again and again for a bit more than two seconds, and after a
-// refusal as soon as it may. It says when its requests go.
+// greedy sends requests for a bit more than two seconds, and after a refusal as soon as it may. It
+// returns the times at which the requests go.
 func greedy(ctx context.Context, d *decider, begin time.Time, within time.Duration) ([]time.Duration, error) {
 	const long = 2100 * time.Millisecond
 	var went []time.Duration
@@ -66,7 +66,7 @@ func greedy(ctx context.Context, d *decider, begin time.Time, within time.Durati
 		case !allowed:
 			after += delay
 		case delay > long:
-			return went, nil // the queue is longer than the time that is looked at
+			return went, nil // the queue is longer than the measured time
 		default:
 			went = append(went, after+delay)
 		}

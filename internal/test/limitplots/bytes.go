@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// load is a kind of bucket to weigh.
+// load is a kind of bucket to measure.
 type load struct {
 	name    string
 	limit   throttle.Limit
@@ -26,7 +26,7 @@ type load struct {
 }
 
 func loads() []load {
-	slow := throttle.Rate{Count: 2, Period: time.Minute} // one permit is 30 s: a whole µs, and less than a minute
+	slow := throttle.Rate{Count: 2, Period: time.Minute} // one permit takes 30 s: whole µs, and less than a minute
 	hourly := func(n int64) throttle.Rate { return throttle.Rate{Count: n, Period: time.Hour} }
 	const many = 10_000
 	token := throttle.Limit{Name: "t", Algorithm: throttle.TokenBucket, Rate: slow, Burst: 20}
@@ -52,8 +52,8 @@ func loads() []load {
 	return list
 }
 
-// printBytes prints what used_memory grows by for each key, with its share of
-// the tables that hold the keys and their times to live.
+// printBytes prints by how much used_memory grows for each key, including its share of the tables
+// for keys and expiry times.
 func printBytes(ctx context.Context, client *redis.Client, out io.Writer) error {
 	fmt.Fprintln(out, "| bucket | keys | bytes per key |")
 	fmt.Fprintln(out, "|---|---|---|")
@@ -75,7 +75,7 @@ func (l load) weigh(ctx context.Context, client *redis.Client) (float64, error) 
 	if err := client.FlushAll(ctx).Err(); err != nil {
 		return 0, err
 	}
-	// The first call loads what is loaded once.
+	// The first call loads the script.
 	if err := l.use(ctx, limiter, "user-000000"); err != nil {
 		return 0, err
 	}
@@ -110,7 +110,7 @@ func (l load) weigh(ctx context.Context, client *redis.Client) (float64, error) 
 		return 0, err
 	}
 	if n, err := client.DBSize(ctx).Result(); err != nil || n != int64(l.keys) {
-		return 0, fmt.Errorf("%d keys of %d are there; did some expire? %w", n, l.keys, err)
+		return 0, fmt.Errorf("%d of %d keys exist; did some expire? %w", n, l.keys, err)
 	}
 	return float64(after-before) / float64(l.keys), nil
 }
@@ -138,8 +138,8 @@ func (l load) use(ctx context.Context, limiter *throttle.Limiter, key string) er
 	return nil
 }
 
-// settled is the memory in use, without the buffers of connections, once it
-// does not change any more: tables that grew are then rehashed.
+// settled returns the memory in use, without connection buffers, once it no longer changes: all
+// tables are then rehashed.
 func settled(ctx context.Context, client *redis.Client) (int64, error) {
 	last, same := int64(0), 0
 	for range 100 {
@@ -154,7 +154,7 @@ func settled(ctx context.Context, client *redis.Client) (int64, error) {
 			return last, nil
 		}
 	}
-	return 0, errors.New("used_memory does not come to rest")
+	return 0, errors.New("used_memory keeps changing")
 }
 
 func used(ctx context.Context, client *redis.Client) (int64, error) {

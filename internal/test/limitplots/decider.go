@@ -18,11 +18,11 @@ var decideLua string
 
 var decideScript = limitlua.NewScript(decideLua)
 
-// decider asks one bucket on the caller's clock.
+// decider makes decisions with one bucket, on the caller's clock.
 type decider struct {
 	client       *redis.Client
 	key          string
-	limit        []any // six words for limit_read
+	limit        []any // six arguments for limit_read
 	given, freed int   // permits of a concurrency limit
 }
 
@@ -41,7 +41,7 @@ func newDecider(client *redis.Client, key string, limit throttle.Limit, shaping 
 	return &decider{client: client, key: key, limit: []any{spec.Algorithm, spec.Permit, spec.Flow, spec.Burst, beyond, window}}
 }
 
-// decide asks for one permit at now, at most within away.
+// decide requests one permit at now, with a wait of at most within.
 func (d *decider) decide(ctx context.Context, now time.Time, within time.Duration) (allowed bool, delay time.Duration, err error) {
 	args := append([]any{now.UnixMicro(), within.Microseconds(), d.given}, d.limit...)
 	reply, err := decideScript.Run(ctx, d.client, []string{d.key}, args...)

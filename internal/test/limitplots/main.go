@@ -1,15 +1,14 @@
-// Command limitplots makes the figures of docs/limits.md: it runs every
-// algorithm of package throttle and shows what it lets through.
+// Command limitplots makes the figures of docs/limits.md: it runs every algorithm of package
+// throttle and shows what it lets through.
 //
-//	limitplots [-o DIR]   writes a plot of each algorithm, SVG
-//	limitplots bursts     prints the most that goes within a short time
-//	limitplots bytes      prints what a bucket costs Redis; needs a redis-server
-//	limitplots shards     prints how much of a split bucket is found
-//	limitplots ranges     prints the largest and smallest limits there are
+//	limitplots [-o DIR]   writes an SVG plot of each algorithm
+//	limitplots bursts     prints the max number of calls within a short time
+//	limitplots bytes      prints the Redis memory of a bucket; needs redis-server
+//	limitplots shards     prints how many permits of a sharded bucket are found
+//	limitplots ranges     prints the largest and smallest valid limits
 //
-// It needs nothing: its Redis is the embedded one. The plots and the bursts
-// are made on a clock that the program drives, so that every run gives the same
-// bytes.
+// Except for bytes, it uses the embedded Redis. The plots and the bursts use a simulated clock,
+// so that every run has the same output.
 package main
 
 import (
@@ -62,7 +61,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer server.Close()
 	if what == "bytes" && server.Kind() == "miniredis" {
-		return errors.New("bytes: an imitation of Redis weighs nothing; install redis-server")
+		return errors.New("bytes: the embedded Redis cannot measure memory: install redis-server")
 	}
 	options, err := redis.ParseURL(server.URL())
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// printRanges prints the largest size that a limit of each rate may have.
+// printRanges prints the largest valid size of limits with various rates.
 func printRanges(out io.Writer) error {
 	fmt.Fprintln(out, "| rate | largest burst or capacity | count of a fixed window | of a sliding window counter |")
 	fmt.Fprintln(out, "|---|---|---|---|")
@@ -17,7 +17,7 @@ func printRanges(out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		// A count is the rate itself: that many in the same period.
+		// A count is the rate itself, with the same period.
 		count := func(algorithm throttle.Algorithm) string {
 			return largest(func(n int64) throttle.Limit {
 				return throttle.Limit{Name: "x", Algorithm: algorithm, Rate: throttle.Rate{Count: n, Period: rate.Period}}
@@ -31,13 +31,13 @@ func printRanges(out io.Writer) error {
 	return nil
 }
 
-// largest is the largest n whose limit is valid.
+// largest returns the largest n for which the limit is valid.
 func largest(limit func(n int64) throttle.Limit) string {
 	n := sort.Search(1<<53, func(n int) bool { return n > 0 && limit(int64(n)).Validate() != nil }) - 1
 	return grouped(n)
 }
 
-// grouped writes a number with commas between its thousands.
+// grouped formats a number with thousands separators.
 func grouped(n int) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0; i -= 3 {

@@ -12,21 +12,21 @@ import (
 
 const (
 	offered = 60              // requests
-	span    = 2 * time.Second // in which they come, evenly
+	span    = 2 * time.Second // in which they arrive at even intervals
 )
 
-// scene is one algorithm before the requests.
+// scene is the plot of one algorithm.
 type scene struct {
 	file, title string
 	limit       throttle.Limit
-	within      time.Duration // 0: policing; else how long a request may wait
-	lasts       time.Duration // a call, for concurrency
+	within      time.Duration // 0: policing; otherwise how long a request may wait
+	lasts       time.Duration // duration of a call, for concurrency
 	edges       bool          // windows are aligned
 }
 
 var tenPerSecond = throttle.PerSecond(10)
 
-// The requests come half a second into a window.
+// The requests begin half a second after the start of a window.
 var scenes = []scene{
 	{file: "fixed-window", title: "Fixed window, 10 per second",
 		limit: throttle.Limit{Algorithm: throttle.FixedWindow, Rate: tenPerSecond}, edges: true},
@@ -44,19 +44,19 @@ var scenes = []scene{
 		limit: throttle.Limit{Algorithm: throttle.Concurrency, Concurrency: 4}, lasts: 400 * time.Millisecond},
 }
 
-// played is what became of the requests, after their first moment.
+// played has the results of the requests, relative to the first.
 type played struct {
 	scene
 	came, went, refused []time.Duration
 }
 
-// play offers the requests to the limit.
+// play sends the requests to the limit.
 func (s scene) play(ctx context.Context, client *redis.Client) (played, error) {
 	p := played{scene: s}
 	d := newDecider(client, "plot:"+s.file, s.limit, s.within > 0)
-	// Half a second into a window of a second. Not the time of day: the same on every run.
+	// Half a second after the start of a window of a second, the same on every run.
 	begin := time.Unix(1_800_000_000, 0).Add(500 * time.Millisecond)
-	var ends []time.Duration // of calls under way, by their number
+	var ends []time.Duration // of calls in flight, by number
 	for i := range offered {
 		after := (span * time.Duration(i) / offered).Truncate(time.Microsecond)
 		for len(ends) > 0 && ends[0] <= after {

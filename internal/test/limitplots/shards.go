@@ -11,9 +11,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// printShards prints how many of 1,000 permits one caller, who asks for one
-// after the other, has got when it is refused for the first time, and for the
-// tenth time in a row.
+// printShards prints how many of 1,000 permits a caller, which takes one at a time, has got when
+// it is refused for the first time, and for the tenth time in a row.
 func printShards(ctx context.Context, client *redis.Client, out io.Writer) error {
 	const permits, rounds = 1000, 20
 	fmt.Fprintln(out, "| shards | permits of 1,000 before the first refusal, mean | least | before ten in a row, mean |")

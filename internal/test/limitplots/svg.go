@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// The picture, in px. The axes go to 3 s and to all the requests there are.
+// The dimensions of the picture in px. The axes extend to 3 s and to the number of requests.
 const (
 	width, height = 640, 330
-	left, right   = 52, 520 // of the time axis; what follows is for the names of the lines
+	left, right   = 52, 520 // of the time axis; the names of the lines are to the right of it
 	top, bottom   = 64, 244 // of the count axis
 	marks         = 262     // where refusals are marked
 	longest       = 3 * time.Second
@@ -32,7 +32,7 @@ svg{--back:#fff;--text:#1f2328;--dim:#59636e;--grid:#d8dee4;--came:#6e7781;--wen
 @media (prefers-color-scheme:dark){svg{--back:#0d1117;--text:#e6edf3;--dim:#9198a1;--grid:#2b3139;--came:#8b949e;--went:#58a6ff;--no:#f0883e}}
 `
 
-// svg draws how many requests had come and how many had gone at each moment.
+// svg draws how many requests had arrived and how many had gone at each time.
 func (p played) svg() []byte {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -75,7 +75,7 @@ func (p played) svg() []byte {
 	return []byte(b.String())
 }
 
-// describe says in words what the picture shows.
+// describe returns a description of the picture.
 func (p played) describe() string {
 	most := maxWithin(p.went, time.Second)
 	text := fmt.Sprintf("%d requests come evenly within %d s. %d are let through", offered, int(span.Seconds()), len(p.went))
@@ -91,7 +91,7 @@ func x(at time.Duration) float64 {
 
 func y(n int) float64 { return bottom - float64(bottom-top)*float64(n)/offered }
 
-// steps draws a count that grows by one at each of the moments, to the end of the axis.
+// steps draws a count that increases by one at each of the times, to the end of the axis.
 func steps(moments []time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "M%d %d", left, bottom)
@@ -107,10 +107,10 @@ func steps(moments []time.Duration) string {
 	return b.String()
 }
 
-// px prints a coordinate, to a tenth and without more than it needs.
+// px formats a coordinate with at most one decimal.
 func px(v float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0") }
 
-// maxWithin is how many of the moments, which ascend, lie within any (t - d, t].
+// maxWithin returns the max number of the times, which ascend, within any (t - d, t].
 func maxWithin(moments []time.Duration, d time.Duration) int {
 	most, from := 0, 0
 	for i, at := range moments {

@@ -1,4 +1,5 @@
-// Package logtest keeps what a program says while a test reads along.
+// Package logtest has a buffer for the output of a program that tests can read while it is
+// written.
 package logtest
 
 import (
@@ -6,34 +7,33 @@ import (
 	"sync"
 )
 
-// Buffer is a bytes.Buffer that is written to and read at once. Its zero value is
-// empty and ready.
+// Buffer is a bytes.Buffer that is safe for concurrent use. The zero value is an empty buffer.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-// Write never fails.
+// Write appends p. It never fails.
 func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.Write(p)
 }
 
-// String is all that was written.
+// String returns the contents.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
 }
 
-// Tail is the last n bytes of it, or all.
+// Tail returns the last n bytes, or all if there are fewer.
 func (b *Buffer) Tail(n int) string {
 	text := b.String()
 	return text[max(0, len(text)-n):]
 }
 
-// Reset forgets what was written.
+// Reset empties the buffer.
 func (b *Buffer) Reset() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

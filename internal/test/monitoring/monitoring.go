@@ -1,6 +1,5 @@
-// Package monitoring reads the files under dashboard/prometheus and
-// dashboard/grafana, for the tests that hold them against a registry and against a
-// real Prometheus.
+// Package monitoring reads the files in dashboard/prometheus and dashboard/grafana, for tests that
+// check them against a registry and a real Prometheus.
 package monitoring
 
 import (
@@ -22,7 +21,7 @@ type Rule struct {
 	Annotations map[string]string `yaml:"annotations"`
 }
 
-// Rules are those of rules.yml and alerts.yml in the folder dashboard.
+// Rules reads the rules of rules.yml and alerts.yml in the folder dashboard.
 func Rules(dashboard string) ([]Rule, error) {
 	var all []Rule
 	for _, name := range []string{"rules.yml", "alerts.yml"} {
@@ -41,7 +40,7 @@ func Rules(dashboard string) ([]Rule, error) {
 	return all, nil
 }
 
-// Read decodes a file of YAML.
+// Read decodes a YAML file.
 func Read(path string, into any) error {
 	text, err := os.ReadFile(path)
 	if err == nil {
@@ -92,7 +91,7 @@ type Panel struct {
 	} `json:"targets"`
 }
 
-// Boards are all dashboards in the folder dashboard.
+// Boards reads all Grafana dashboards in the folder dashboard.
 func Boards(dashboard string) ([]Board, error) {
 	paths, err := filepath.Glob(filepath.Join(dashboard, "grafana", "dashboards", "*.json"))
 	if err != nil {

@@ -1,15 +1,14 @@
-// Command mutants tests the tests: it breaks one promise at a time, by a change of one
-// line, and runs the tests that should notice.
+// Command mutants tests the tests: it breaks one guarantee at a time by changing one line, and
+// runs the tests that should notice.
 //
-// A change is made in a copy that `go test -overlay` compiles in place of the file, so
-// no file of the tree is touched. Scripts are changed while the tests run, in a binary
-// with a hook, which an overlay puts into it, too. A mutant is killed when a test fails that passes
-// without it, or when it runs into the time limit of a mutant; the test is named. What
-// the compiler refuses is not killed but wrong, and so is a mutant whose line is gone:
-// a text that changed needs its mutants changed, too.
+// It changes a copy that `go test -overlay` compiles instead of the file, so the tree is not
+// modified. Scripts are changed when the tests run, by a hook that an overlay adds to the test
+// binary. A mutant is killed if a test fails that passes without it, or exceeds the time limit of
+// a mutant; the test is reported. A mutant that does not compile, or whose line no longer exists,
+// is wrong: when a line changes, its mutants must change too.
 //
-// Usage: mutants [flags] [regexp], of the mutants' numbers, files and promises. It exits
-// with 1 when a mutant survives.
+// Usage: mutants [flags] [regexp]. The regexp selects mutants by number, file and promise. The
+// exit status is 1 if a mutant survives.
 package main
 
 import (
@@ -30,20 +29,20 @@ import (
 // mutant is a change of one line that breaks a promise.
 type mutant struct {
 	file          string
-	before, after string // the whole line, without the spaces around it
-	kind          string // of mistake, in a word or two
+	before, after string // the whole line, without surrounding spaces
+	kind          string // the kind of mistake, in a word or two
 	breaks        string // the promise that it breaks
-	by            string // who should notice: a folder, and a pattern for `go test -run`
+	by            string // the tests that should notice: a folder and a pattern for `go test -run`
 }
 
-// mutants are all of them.
+// mutants returns all mutants.
 func mutants() []mutant {
 	return slices.Concat(limiterMutants, queueMutants, gateMutants, clientMutants)
 }
 
 type result struct {
 	verdict string
-	by      string // the test, or what went wrong
+	by      string // the test that failed, or what is wrong
 	took    time.Duration
 }
 
@@ -135,7 +134,7 @@ func report(all []mutant, chosen []int, results []result, took time.Duration) er
 	fmt.Printf("%d mutants: %d killed, %d survived, %d wrong, in %v\n",
 		len(chosen), verdicts[killed], verdicts[survived], verdicts[wrong], took.Round(time.Second))
 	if verdicts[killed] < len(chosen) {
-		return errors.New("each mutant that survived wants a test, and each wrong one to be put right")
+		return errors.New("add tests for the mutants that survived, and fix the wrong ones")
 	}
 	return nil
 }

@@ -21,8 +21,7 @@ import (
 	"github.com/headgate/headgate/internal/test/overlay"
 )
 
-// text is the mutant's file with the changed line. The error says what is wrong with
-// the mutant.
+// text returns the mutant's file with the changed line, or an error if the mutant is wrong.
 func (m mutant) text() (string, error) {
 	text, err := os.ReadFile(m.file)
 	if err != nil {
@@ -33,7 +32,7 @@ func (m mutant) text() (string, error) {
 		return "", fmt.Errorf("%s: %w", m.file, err)
 	}
 	if m.before == m.after {
-		return "", fmt.Errorf("%s: it changes nothing: %s", m.file, m.before)
+		return "", fmt.Errorf("%s: the mutant changes nothing: %s", m.file, m.before)
 	}
 	if filepath.Ext(m.file) == ".lua" {
 		_, err = parse.Parse(strings.NewReader(changed), m.file)
@@ -43,9 +42,9 @@ func (m mutant) text() (string, error) {
 	return changed, err
 }
 
-// tester runs tests over changed files.
+// tester runs tests with changed files.
 type tester struct {
-	dir   string // for what it builds
+	dir   string // for the files that it builds
 	whole bool
 	limit time.Duration
 
@@ -53,7 +52,7 @@ type tester struct {
 	built map[string]string // test binaries by folder
 }
 
-// unchanged runs the tests of mutants over the tree as it is: they have to pass.
+// unchanged runs the tests of mutants with the unchanged tree: they must pass.
 func (t *tester) unchanged(all []mutant, chosen []int) error {
 	patterns := map[string][]string{}
 	for _, i := range chosen {
@@ -106,9 +105,9 @@ func (t *tester) test(m mutant) (r result) {
 	return result{verdict: survived}
 }
 
-// goTest runs tests over a changed Go file, or none. The answers are those of failure.
+// goTest runs tests with a changed Go file, or none. Its results are those of failure.
 func (t *tester) goTest(list, folder, pattern string, limit time.Duration) (failed, out string) {
-	// Most of a mutant's time is that of the tools: no vet, and no tables for debuggers.
+	// Most of the time of a mutant is that of the tools, so vet and debug tables are off.
 	args := []string{"test", "-json", "-vet=off", "-ldflags=-s -w"}
 	args = append(args, "./"+folder)
 	cmd := exec.Command("go", append(args, t.flags(folder, pattern, limit)...)...)
@@ -118,8 +117,8 @@ func (t *tester) goTest(list, folder, pattern string, limit time.Duration) (fail
 	return failure(cmd)
 }
 
-// scriptTest runs tests over a changed script. Their binary is built once for all scripts,
-// for it takes the text of the script from the file that its environment names.
+// scriptTest runs tests with a changed script. The test binary is built once for all scripts: it
+// reads the text of the script from a file that its environment names.
 func (t *tester) scriptTest(list, script, folder, pattern string) (failed, out string) {
 	binary, hook, err := t.binary(folder)
 	if err != nil {
@@ -137,7 +136,7 @@ func (t *tester) scriptTest(list, script, folder, pattern string) (failed, out s
 	return failure(cmd)
 }
 
-// binary is the test binary of a folder, and the overlay that it was built with.
+// binary returns the test binary of a folder, and the overlay with which it was built.
 func (t *tester) binary(folder string) (binary, hook string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -195,20 +194,20 @@ func mutated(text string) string {
 `
 )
 
-// overlaid is an environment in which everything is built with an overlay, programs
-// that tests build among them.
+// overlaid returns an environment in which everything is built with an overlay, including
+// programs that tests build.
 func overlaid(list string) []string {
 	return append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+list)
 }
 
-// flags are those of a test binary.
+// flags returns the flags of a test binary.
 func (t *tester) flags(folder, pattern string, limit time.Duration) []string {
 	flags := []string{"-test.count=1", "-test.failfast", "-test.timeout=" + limit.String()}
 	if !t.whole {
 		flags = append(flags, "-test.run="+pattern)
 	}
 	if usesRapid(folder) {
-		// The same steps at each run, and no files of those that fail.
+		// The same steps in each run, and no files for failures.
 		flags = append(flags, "-rapid.seed=1", "-rapid.nofailfile")
 	}
 	return flags
@@ -222,8 +221,8 @@ var (
 	runningTests = regexp.MustCompile(`Test\S*`)
 )
 
-// failure runs a command that prints events, and returns the first test that failed, with
-// what was printed. Where none failed and something else did, the first is "".
+// failure runs a command that prints events. It returns the first test that failed and the
+// output. If something else failed, the test is "".
 func failure(cmd *exec.Cmd) (failed, out string) {
 	lines, err := cmd.Output()
 	var printed strings.Builder
@@ -233,7 +232,7 @@ func failure(cmd *exec.Cmd) (failed, out string) {
 			continue
 		}
 		printed.WriteString(e.Output)
-		// The inner test comes before the outer one.
+		// Subtests come before their parents.
 		if e.Action == "fail" && e.Test != "" && failed == "" {
 			failed = e.Test
 		}

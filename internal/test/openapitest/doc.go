@@ -1,6 +1,5 @@
-// Package openapitest holds the HTTP API against its own description: the document
-// is OpenAPI 3.1, and what the handlers take and answer is what it says.
+// Package openapitest checks that the description of the HTTP API is valid OpenAPI 3.1 and that
+// requests and responses of the handlers match it.
 //
-// It is a module of its own, so that the library that reads such documents stays
-// out of everybody else's go.sum.
+// It is a separate module, so that the library for OpenAPI is not in the main go.sum.
 package openapitest

@@ -1,5 +1,5 @@
-// Package overlay makes changed copies of source files for `go build -overlay`, so
-// that a program can test a changed tree and touch no file of it.
+// Package overlay makes changed copies of source files for `go build -overlay`, so that a program
+// can test a changed tree without modifying files.
 package overlay
 
 import (
@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// ReplaceLine returns the text with one line replaced, which has to occur exactly
-// once. Spaces and tabs around the line do not count, and those before it stay.
+// ReplaceLine returns the text with one line replaced, which must occur exactly once. Spaces and
+// tabs around the line are ignored, and those before it are kept.
 func ReplaceLine(text, before, after string) (string, error) {
 	lines := strings.Split(text, "\n")
 	at, found := 0, 0
@@ -29,8 +29,8 @@ func ReplaceLine(text, before, after string) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// Write puts the texts into dir, and returns the file that `-overlay` takes. The
-// texts' keys are paths below the working directory.
+// Write writes the texts to dir and returns the file for `-overlay`. The keys of texts are paths
+// relative to the working directory.
 func Write(dir string, texts map[string]string) (string, error) {
 	replace := map[string]string{}
 	for path, text := range texts {

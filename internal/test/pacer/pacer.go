@@ -1,18 +1,16 @@
-// Package pacer tells a broken promise from a busy machine, in tests that measure
-// time.
+// Package pacer distinguishes a broken promise from a busy machine, in tests that measure time.
 //
-// A pacer is a process of its own that calls the receiver of a test at exact times,
-// while the test's workers call it, too. [Measure] judges a run as a whole, by the promise
-// alone: every call of every tenant, and every window. Delays can only break the promises
-// that are judged here: they bring calls closer together, use less of a limit and take
-// time. So a run that keeps all of them passes. One that does not fails the test if the
-// pacer's own calls were in time ([Bound]) while it was judged. If they were not, the run
-// does not count and is made again when the machine is calm, and after three such runs the
-// test fails as "machine too busy". A worker that slows down the machine, or the process of
-// the receiver, delays the pacer as well: it can make a test fail in other words, but never
-// pass.
+// A pacer is a separate process that calls the receiver of a test at exact times, at the same time
+// as the test's workers. [Measure] judges a run as a whole, by the promises alone: every call of
+// every tenant, and every window. Delays can only break these promises: they bring calls closer
+// together, use less of a limit and take time. So a run that keeps all promises passes. A run that
+// breaks one fails the test if the pacer's own calls were in time ([Bound]) during the judged
+// period. If they were late, the run does not count and is repeated when the machine is calm. After
+// three such runs the test fails with "machine too busy". A worker that slows down the machine or
+// the receiver delays the pacer too: that changes the reason for which a test fails, but cannot
+// make it pass.
 //
-// The pacer is the test binary itself, so its TestMain begins with [Main].
+// The pacer is the test binary itself, so its TestMain must begin with [Main].
 package pacer
 
 import (
@@ -31,7 +29,7 @@ import (
 	"time"
 )
 
-// Tenant is the tenant of a pacer's calls, and their job is when they were due, in ns
+// Tenant is the tenant of a pacer's calls. Their job is the time at which they were due, in ns
 // since 1970: see [Due].
 const Tenant = "the-pacer"
 
@@ -40,7 +38,7 @@ const (
 	variable = "HEADGATE_TEST_PACER"
 )
 
-// Main makes this process a pacer if a test started it as one; else it returns.
+// Main turns this process into a pacer if a test started it as one. Otherwise it returns.
 func Main() {
 	target := os.Getenv(variable)
 	if target == "" {
@@ -53,7 +51,7 @@ func Main() {
 	os.Exit(0)
 }
 
-// pace makes all calls that are due before stdin is closed, and prints how many.
+// pace makes all calls that are due until stdin is closed, and prints their number.
 func pace(target string) error {
 	call := webhook(target)
 	if addr, ok := strings.CutPrefix(target, "smtp://"); ok {
@@ -92,7 +90,7 @@ func pace(target string) error {
 			continue
 		case <-closed:
 		}
-		// A pacer that hardly got to run still owes calls, which tell how late it was.
+		// A pacer that hardly ran still makes its overdue calls, which show how late it was.
 		for end := time.Now(); !began.Add(time.Duration(slot) * every).After(end); {
 			send()
 		}
@@ -159,7 +157,7 @@ func mail(addr string) func(due time.Time) error {
 	}
 }
 
-// job names the call that is due at a time; "" is the one that connects.
+// job returns the job of the call that is due at a time; "" for the one that only connects.
 func job(due time.Time) string {
 	if due.IsZero() {
 		return ""
@@ -167,13 +165,13 @@ func job(due time.Time) string {
 	return strconv.FormatInt(due.UnixNano(), 10)
 }
 
-// Due is when a call of a pacer was due; false: it counts for nothing.
+// Due returns when a call of a pacer was due, and false for a call that does not count.
 func Due(job string) (time.Time, bool) {
 	ns, err := strconv.ParseInt(job, 10, 64)
 	return time.Unix(0, ns), err == nil
 }
 
-// process is a pacer under way.
+// process is a running pacer.
 type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -208,7 +206,7 @@ func start(t testing.TB, target string) *process {
 	return p
 }
 
-// stop ends the pacer when its last call was answered, and returns how many it made.
+// stop ends the pacer after the answer to its last call, and returns the number of its calls.
 func (p *process) stop() (sent int, err error) {
 	p.stdin.Close()
 	line, _ := p.out.ReadString('\n')

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// Tolerance is how much closer to each other calls may arrive than their limit
-	// says: what Headgate promises, whatever the machine does.
+	// Tolerance is how much closer together calls may arrive than their limit allows. Headgate
+	// promises that on any machine.
 	Tolerance = 5 * time.Millisecond
 
-	// Bound is how late the pacer's own calls may arrive in a run whose broken promises
-	// fail the test. A worker still sends 3 ms after a slot, so a way that takes longer
-	// than what is left of the tolerance breaks the law of calls that left in time.
+	// Bound is how late the pacer's own calls may arrive in a run whose broken promises fail the
+	// test. A worker may send up to 3 ms after a slot, so a transmission that takes longer than the
+	// rest of the tolerance breaks the law for calls that were sent in time.
 	Bound = 2 * time.Millisecond
 
-	// Starved is the lateness of the pacer's calls from which on no run counts: what
-	// hardly gets to run proves nothing by what it does not do.
+	// Starved is the lateness of the pacer's calls from which no run counts: a process that hardly
+	// runs proves nothing by what it does not do.
 	Starved = 250 * time.Millisecond
 
 	tries = 3
 
-	// patience is how long a test waits for a busy machine to become calm before it
-	// measures once more: what keeps it busy is often over soon.
+	// patience is how long a test waits for a busy machine to become calm before it measures again:
+	// the load is often short.
 	patience = 20 * time.Second
 )
 
@@ -38,16 +38,16 @@ const (
 type Run struct {
 	testing.TB
 	pacer    *process
-	began    time.Time // of the pacer
+	began    time.Time // when the pacer began
 	arrived  func() []Call
-	from, to time.Time // all that is judged is between
+	from, to time.Time // the judged period
 	laws     judged
 	uses     judged
 	took     []string
 	wrong    []string
 }
 
-// judged is what was judged of one promise.
+// judged counts what was judged for one promise.
 type judged struct {
 	what, calls int
 	worst       string
@@ -65,7 +65,7 @@ func (j *judged) add(what string, calls int, by float64, format string, args ...
 // Call is a call of the pacer.
 type Call struct{ Due, At time.Time }
 
-// Measure runs a measurement until a run counts, and judges that one.
+// Measure repeats a measurement until a run counts, and judges that run.
 func Measure(t *testing.T, once func(t *testing.T, r *Run)) {
 	t.Helper()
 	untilItCounts(t, func(try int) (busy string) {
@@ -78,7 +78,7 @@ func Measure(t *testing.T, once func(t *testing.T, r *Run)) {
 	})
 }
 
-// MeasureIn is Measure where there are no subtests, as in benchmarks.
+// MeasureIn is [Measure] without subtests, as in benchmarks.
 func MeasureIn(t testing.TB, once func(r *Run)) {
 	t.Helper()
 	untilItCounts(t, func(int) string {
@@ -103,13 +103,13 @@ func untilItCounts(t testing.TB, run func(try int) (busy string)) {
 	t.Errorf("machine too busy: none of %d runs counts:\n%s", tries, strings.Join(all, "\n"))
 }
 
-// awaitCalm waits until the calls of a pacer that is alone are in time for a second.
+// awaitCalm waits until the calls of a pacer alone are in time for a second.
 func awaitCalm(t testing.TB) {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < patience; {
 		r := &Run{TB: t}
 		r.Here()
-		time.Sleep(time.Second) // what is measured
+		time.Sleep(time.Second) // the measured time
 		if _, err := r.pacer.stop(); err != nil {
 			t.Error(err)
 			return
@@ -120,7 +120,7 @@ func awaitCalm(t testing.TB) {
 	}
 }
 
-// latest is how late the latest of some calls was.
+// latest returns the max lateness of calls.
 func latest(calls []Call) (late time.Duration) {
 	for _, call := range calls {
 		late = max(late, call.At.Sub(call.Due))
@@ -128,14 +128,14 @@ func latest(calls []Call) (late time.Duration) {
 	return late
 }
 
-// At starts the pacer of calls to a receiver; arrived is which of them did.
+// At starts a pacer with calls to a receiver; arrived returns those that arrived.
 func (r *Run) At(target string, arrived func() []Call) {
 	r.Helper()
 	r.began = time.Now()
 	r.pacer, r.arrived = start(r.TB, target), arrived
 }
 
-// Here starts the pacer of calls to this process, where the test's own receiver is.
+// Here starts a pacer with calls to the test's own receiver in this process.
 func (r *Run) Here() {
 	r.Helper()
 	var mu sync.Mutex
@@ -156,14 +156,14 @@ func (r *Run) Here() {
 	})
 }
 
-// Wrong notes what is wrong if the machine was not busy between two moments.
+// Wrong records an error that counts if the machine was not busy between two times.
 func (r *Run) Wrong(from, to time.Time, format string, args ...any) {
 	r.span(from, to)
 	r.wrong = append(r.wrong, fmt.Sprintf(format, args...))
 }
 
-// Law judges calls by a limit: no two of them have more calls between them than
-// burst + rate × (the time between them + [Tolerance]).
+// Law judges calls by a limit: between any two of them there are at most
+// burst + rate × (the time between them + [Tolerance]) calls.
 func (r *Run) Law(what string, calls []time.Time, rate float64, burst int) {
 	r.Helper()
 	if len(calls) < 2 {
@@ -180,7 +180,7 @@ func (r *Run) Law(what string, calls []time.Time, rate float64, burst int) {
 	}
 }
 
-// Used judges how much of a rate calls used from the first to the last.
+// Used judges how much of a rate was used from the first to the last call.
 func (r *Run) Used(what string, calls []time.Time, rate, least float64) (share float64) {
 	r.Helper()
 	if len(calls) < 2 {
@@ -197,12 +197,12 @@ func (r *Run) Used(what string, calls []time.Time, rate, least float64) (share f
 	return share
 }
 
-// Took judges how long something took.
+// Took judges a duration.
 func (r *Run) Took(what string, from, to time.Time, most time.Duration) {
 	r.Most(what, from, to, to.Sub(from), most)
 }
 
-// Most judges a time that was measured between two moments.
+// Most judges a duration that was measured between two times.
 func (r *Run) Most(what string, from, to time.Time, got, most time.Duration) {
 	r.span(from, to)
 	r.took = append(r.took, fmt.Sprintf("%s: %v of %v", what, got.Round(time.Microsecond), most))
@@ -220,7 +220,7 @@ func (r *Run) span(from, to time.Time) {
 	}
 }
 
-// verdict ends a run. It fails the test if the run counts and something is wrong.
+// verdict ends a run. It fails the test if the run counts and has errors.
 func (r *Run) verdict() (busy string) {
 	r.Helper()
 	switch {
@@ -235,7 +235,7 @@ func (r *Run) verdict() (busy string) {
 		r.Error(err)
 		return ""
 	}
-	// One receiver may have had several pacers, one after the other.
+	// A receiver can have had several pacers, one after another.
 	calls := slices.DeleteFunc(r.arrived(), func(call Call) bool { return call.Due.Before(r.began) })
 	arrived := len(calls)
 	calls = slices.DeleteFunc(calls, func(call Call) bool { return call.At.Before(r.from) || call.Due.After(r.to) })
@@ -264,7 +264,7 @@ const (
 	uncounted outcome = "uncounted"
 )
 
-// judge says what a run shows whose pacer was so late at worst.
+// judge returns the verdict on a run with the max lateness of its pacer.
 func judge(late time.Duration, wrong int) outcome {
 	switch {
 	case wrong > 0 && late <= Bound:
@@ -275,7 +275,7 @@ func judge(late time.Duration, wrong int) outcome {
 	return kept
 }
 
-// few is the first of many.
+// few returns the first of many errors.
 func few(all []string) string {
 	const most = 3
 	if len(all) > most {
@@ -284,7 +284,7 @@ func few(all []string) string {
 	return strings.Join(all, "; ")
 }
 
-// summary is how much was judged.
+// summary describes how much was judged.
 func (r *Run) summary() string {
 	lines := slices.Clone(r.took)
 	if j := r.laws; j.what > 0 {

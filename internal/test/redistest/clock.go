@@ -13,22 +13,21 @@ import (
 	"time"
 )
 
-// Clock is the network between a client and a server whose clock a test can set.
-// Its Dial is the client's dialer, and [Clock.Step] sets the clock of that server,
-// as this client sees it: what TIME answers, and what redis.call('TIME') is, so
-// spelled, in the client's scripts. Clients that see the same clock share a Clock. The zero Clock
-// shows the server's own time.
+// Clock is the network between a client and a server, and lets a test set the server's clock. Its
+// Dial is the client's dialer. [Clock.Step] sets the clock as seen by the client: in answers to
+// TIME and in redis.call('TIME'), in this spelling, in the client's scripts. Clients that must see
+// the same clock share a Clock. The zero Clock shows the server's own time.
 //
-// It needs no other server: it changes the commands on their way, not the answers.
-// Key expiry goes by the server's own clock, which nobody steps.
+// It changes commands in transit, not answers, so it works with any server. Key expiry uses the
+// server's own clock, which is not changed.
 type Clock struct {
 	mu     sync.Mutex
-	ahead  time.Duration     // of the server's own clock
-	bodies map[string]string // scripts, by the hash that clients know
-	loaded map[string]string // the hash that the server knows, of those sent since the last step
+	ahead  time.Duration     // relative to the server's own clock
+	bodies map[string]string // scripts, by their original hash
+	loaded map[string]string // hashes at the server of the scripts sent since the last step
 }
 
-// Step moves the clock forward, or back where by is negative.
+// Step moves the clock forward, or back if by is negative.
 func (c *Clock) Step(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,7 +35,7 @@ func (c *Clock) Step(by time.Duration) {
 	clear(c.loaded)
 }
 
-// Now is the time on this clock, where the server runs on this machine.
+// Now returns the time on this clock, if the server runs on this machine.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +54,7 @@ func (c *Clock) Dial(ctx context.Context, network, addr string) (net.Conn, error
 type clockConn struct {
 	net.Conn
 	clock *Clock
-	rest  []byte // of a command that was not written as a whole
+	rest  []byte // of an incomplete command
 }
 
 func (c *clockConn) Write(p []byte) (int, error) {
@@ -75,7 +74,7 @@ func (c *clockConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readCommand is the first command of b and its length; 0 while it is not complete.
+// readCommand returns the first command of b and its length, or 0 if it is incomplete.
 func readCommand(b []byte) (words []string, n int) {
 	number := func(mark byte) (int, bool) {
 		end := bytes.Index(b[n:], []byte("\r\n"))
@@ -112,8 +111,8 @@ func appendCommand(b []byte, words []string) []byte {
 	return b
 }
 
-// noScript is no script's hash: the server answers that it does not know it, and
-// the client sends the script itself.
+// noScript is the hash of no script: the server answers that it does not know it, and the client
+// sends the script itself.
 var noScript = strings.Repeat("0", 40)
 
 func (c *Clock) rewrite(words []string) []string {
@@ -128,7 +127,7 @@ func (c *Clock) rewrite(words []string) []string {
 		body, known := c.bodies[words[1]]
 		switch {
 		case !known:
-			words[1] = noScript // the server may know it from others, with its own time
+			words[1] = noScript // the server may have the unchanged script from other clients
 		case c.loaded[words[1]] == "":
 			return c.send(words, words[1], body)
 		default:
@@ -138,7 +137,7 @@ func (c *Clock) rewrite(words []string) []string {
 	return words
 }
 
-// send makes a command of one that runs a script, and notes the script.
+// send returns the changed form of a command that runs a script, and records the script.
 func (c *Clock) send(words []string, name, body string) []string {
 	if c.bodies == nil {
 		c.bodies, c.loaded = map[string]string{}, map[string]string{}
@@ -154,7 +153,7 @@ func hash(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// shifted is a script for which TIME is ahead.
+// shifted returns a script with a shifted TIME.
 func (c *Clock) shifted(body string) string {
 	return strings.ReplaceAll(body, "redis.call('TIME')", fmt.Sprintf(`(function()
 local time = redis.call('TIME')

@@ -21,8 +21,8 @@ type Cluster struct {
 	client func() *redis.ClusterClient
 }
 
-// StartCluster runs a cluster that is this test's own and stops with it. It takes
-// two seconds: a node that was just started waits as long before it serves.
+// StartCluster starts a cluster for this test, which stops with it. It takes two seconds, because
+// new nodes wait that long before they serve.
 func StartCluster(t testing.TB, config ...string) *Cluster {
 	t.Helper()
 	const nodes = 3
@@ -30,7 +30,7 @@ func StartCluster(t testing.TB, config ...string) *Cluster {
 	config = append([]string{
 		"--cluster-enabled", "yes",
 		"--cluster-announce-ip", "127.0.0.1",
-		// A node of a busy machine is slow and not gone.
+		// On a busy machine a node can be slow without having failed.
 		"--cluster-node-timeout", "60000",
 	}, config...)
 	for range nodes {
@@ -44,7 +44,7 @@ func StartCluster(t testing.TB, config ...string) *Cluster {
 		c.ids[node] = id
 		c.ask(node, "cluster", "set-config-epoch", i+1)
 		c.ask(node, "cluster", "addslotsrange", i*slots/nodes, (i+1)*slots/nodes-1)
-		// Each meets each: by hearsay it may take seconds.
+		// Each node meets each: through gossip it could take seconds.
 		for _, other := range c.nodes[:i] {
 			host, port := other.hostPort()
 			c.ask(node, "cluster", "meet", host, port)
@@ -65,10 +65,10 @@ func StartCluster(t testing.TB, config ...string) *Cluster {
 	return c
 }
 
-// Client is a client of the cluster, always the same one, closed with the test.
+// Client returns the client of the cluster, always the same one, which is closed with the test.
 func (c *Cluster) Client() *redis.ClusterClient { return c.client() }
 
-// NewClient makes a client that the caller closes. Addresses are filled in.
+// NewClient returns a client that the caller must close. It sets the addresses of options.
 func (c *Cluster) NewClient(options *redis.ClusterOptions) *redis.ClusterClient {
 	for _, node := range c.nodes {
 		options.Addrs = append(options.Addrs, node.Addr())
@@ -77,10 +77,10 @@ func (c *Cluster) NewClient(options *redis.ClusterOptions) *redis.ClusterClient 
 	return redis.NewClusterClient(options)
 }
 
-// Nodes are the cluster's servers.
+// Nodes returns the cluster's servers.
 func (c *Cluster) Nodes() []*Server { return c.nodes }
 
-// Slot is the slot of a key.
+// Slot returns the slot of a key.
 func (c *Cluster) Slot(key string) int {
 	c.t.Helper()
 	slot, err := c.nodes[0].Client().ClusterKeySlot(c.t.Context(), key).Result()
@@ -90,10 +90,10 @@ func (c *Cluster) Slot(key string) int {
 	return int(slot)
 }
 
-// Owner is the node that serves a slot.
+// Owner returns the node that serves a slot.
 func (c *Cluster) Owner(slot int) *Server { return c.find(slot, true) }
 
-// Other is a node that does not serve the slot.
+// Other returns a node that does not serve the slot.
 func (c *Cluster) Other(slot int) *Server { return c.find(slot, false) }
 
 func (c *Cluster) find(slot int, owns bool) *Server {
@@ -117,15 +117,15 @@ func (c *Cluster) find(slot int, owns bool) *Server {
 	return nil
 }
 
-// Move is a slot on its way from one node to another.
+// Move is the migration of a slot from one node to another.
 type Move struct {
 	cluster  *Cluster
 	slot     int
 	from, to *Server
 }
 
-// Move opens a slot on both sides, as the first step of moving it: its owner
-// answers for the keys that it still has, and redirects for the others.
+// Move begins the migration of a slot: its owner answers for the keys that it still has, and
+// redirects for the others.
 func (c *Cluster) Move(slot int, to *Server) *Move {
 	c.t.Helper()
 	m := &Move{cluster: c, slot: slot, from: c.Owner(slot), to: to}
@@ -134,7 +134,7 @@ func (c *Cluster) Move(slot int, to *Server) *Move {
 	return m
 }
 
-// Keys moves the keys that the slot has on its old node, one at a time.
+// Keys moves the keys of the slot on its old node, one at a time.
 func (m *Move) Keys() {
 	t := m.cluster.t
 	t.Helper()
@@ -151,20 +151,20 @@ func (m *Move) Keys() {
 	}
 }
 
-// End moves the keys that are left, and gives the slot to its new node. All nodes
-// know of it when End returns.
+// End moves the remaining keys and gives the slot to its new node. When it returns, all nodes know
+// the new owner.
 func (m *Move) End() {
 	m.cluster.t.Helper()
 	m.Keys()
-	// The new owner first: it must not be asked for a slot that nobody has.
+	// The new owner first, so that the slot always has an owner.
 	for _, node := range append([]*Server{m.to, m.from}, m.cluster.nodes...) {
 		m.cluster.ask(node, "cluster", "setslot", m.slot, "node", m.cluster.ids[m.to])
 	}
 	m.cluster.agree()
 }
 
-// agree waits until the nodes say the same of all slots and of who came last. Two
-// moves of one slot before that are a dispute, whose loser drops its keys.
+// agree waits until all nodes have the same view of slots and epochs. Moving a slot twice before
+// that would be a conflict, whose loser drops its keys.
 func (c *Cluster) agree() {
 	c.t.Helper()
 	wait(c.t, "agreement of the nodes", func() bool {
@@ -173,7 +173,7 @@ func (c *Cluster) agree() {
 	})
 }
 
-// view is what a node knows: of each node its id, its epoch and its slots.
+// view returns what a node knows of each node: its id, its epoch and its slots.
 func (c *Cluster) view(node *Server) string {
 	c.t.Helper()
 	said, err := node.Client().ClusterNodes(c.t.Context()).Result()

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/internal/embedded"
 )
 
-// Example starts an embedded Redis for a documented example, with a worker that serves queue
-// sms. The caller stops it.
+// Example starts an embedded Redis for a documentation example, with a worker that serves queue
+// sms. The caller must stop it.
 func Example() (ctx context.Context, client redis.UniversalClient, stop func()) {
 	server, err := embedded.Start(embedded.Options{Miniredis: true})
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/embedded"
 )
 
-// Embedded is a client of an embedded Redis in this process, which ends with the
-// test.
+// Embedded returns a client of an embedded Redis in this process, which ends with the test.
 func Embedded(t testing.TB) *redis.Client {
 	t.Helper()
 	server, err := embedded.Start(embedded.Options{Miniredis: true})
@@ -24,13 +23,13 @@ func Embedded(t testing.TB) *redis.Client {
 	return imitated(t, server.URL())
 }
 
-// Imitation is a client of an embedded Redis that runs until the test ends, as a
-// process of its own: the race detector does not slow it down, nor look at it.
+// Imitation returns a client of an embedded Redis in a separate process, which ends with the test.
+// The race detector does not apply to it, and does not slow it down.
 func Imitation(t testing.TB) *redis.Client {
 	t.Helper()
 	cmd := exec.Command(imitation(t))
 	cmd.Stderr = os.Stderr
-	cmd.Env = append(os.Environ(), "GOGC=400") // most of what its Lua makes is garbage at once
+	cmd.Env = append(os.Environ(), "GOGC=400") // most of its Lua allocations are garbage at once
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +43,7 @@ func Imitation(t testing.TB) *redis.Client {
 	}
 	t.Cleanup(func() {
 		in.Close()
-		_ = cmd.Wait() // what it had to say stands in the log
+		_ = cmd.Wait() // its output is in the log
 	})
 	var url string
 	if _, err := fmt.Fscan(out, &url); err != nil {
@@ -64,7 +63,7 @@ func imitated(t testing.TB, url string) *redis.Client {
 	return client
 }
 
-// imitation is the program, which the first caller builds.
+// imitation returns the program, which the first caller builds.
 func imitation(t testing.TB) string {
 	t.Helper()
 	shared.Lock()

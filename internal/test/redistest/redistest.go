@@ -1,13 +1,13 @@
-// Package redistest gives tests a real Redis.
+// Package redistest provides real Redis servers for tests.
 //
-// [Shared] is one server for a whole test binary, for tests that keep to queue
-// names or key prefixes of their own ([Queue]); [Start] is a server for one
-// test, which may pause, kill and restart it. Packages that use Shared have
+// [Shared] returns one server for a whole test binary, for tests that use only their own queue
+// names or key prefixes ([Queue]). [Start] starts a server for one test, which can pause, kill and
+// restart it. Packages that use Shared have
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
-// A machine without redis-server fails the tests: none is skipped. Nothing
-// here flushes a database.
+// Without redis-server, tests fail instead of being skipped. This package never flushes a
+// database.
 package redistest
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/internal/redisproc"
 )
 
-// Server is a redis-server as seen by one test.
+// Server is a redis-server, as used by one test.
 type Server struct {
 	t       testing.TB
 	process *redisproc.Process
@@ -29,12 +29,12 @@ type Server struct {
 	client  func() *redis.Client
 }
 
-// Start runs a server that is this test's own and stops with it. The config is
-// more redis.conf settings: "--appendonly", "yes".
+// Start starts a server for this test, which stops with it. config has additional redis.conf
+// settings, such as "--appendonly", "yes".
 func Start(t testing.TB, config ...string) *Server {
 	t.Helper()
 	process := start(t, t.TempDir(), config...)
-	t.Cleanup(process.Kill) // its data goes too
+	t.Cleanup(process.Kill) // also deletes its data
 	return newServer(t, process, false)
 }
 
@@ -68,30 +68,29 @@ func newServer(t testing.TB, process *redisproc.Process, shared bool) *Server {
 	return s
 }
 
-// Addr is the server's host:port.
+// Addr returns the server's host:port.
 func (s *Server) Addr() string { return s.process.Addr() }
 
-// URL is the server's redis:// URL.
+// URL returns the server's redis:// URL.
 func (s *Server) URL() string { return "redis://" + s.Addr() }
 
-// Client is a client of the server, always the same one, closed with the test.
+// Client returns the client of the server, always the same one, which is closed with the test.
 func (s *Server) Client() *redis.Client { return s.client() }
 
-// Pause freezes the server: connections stay open, nothing is answered.
+// Pause freezes the server: connections stay open, but nothing is answered.
 func (s *Server) Pause() { s.own("pause", s.process.Pause) }
 
-// Resume lets a paused server run on.
+// Resume continues a paused server.
 func (s *Server) Resume() { s.own("resume", s.process.Resume) }
 
-// Kill ends the server as a power cut would.
+// Kill ends the server as in a power failure.
 func (s *Server) Kill() { s.own("kill", func() error { s.process.Kill(); return nil }) }
 
-// Restart starts the server again on the same port and data folder, after a
-// clean stop if it still runs. Without "--appendonly", "yes" it comes back
-// empty.
+// Restart starts the server again with the same port and data folder, after a clean stop if it
+// still runs. Without "--appendonly", "yes" it is empty afterwards.
 func (s *Server) Restart() { s.own("restart", s.process.Restart) }
 
-// own does to the server what other tests would notice.
+// own applies a change to the server that other tests would notice, so it must not be shared.
 func (s *Server) own(verb string, do func() error) {
 	s.t.Helper()
 	if s.shared {

@@ -8,11 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// readyTimeout is for what servers do among themselves; far more than they need.
+// readyTimeout is the timeout for servers to synchronize, far more than they need.
 const readyTimeout = time.Minute
 
-// StartReplica starts a read-only copy of the server, which is in step with it
-// when StartReplica returns.
+// StartReplica starts a replica of the server, which is in sync when StartReplica returns.
 func (s *Server) StartReplica(config ...string) *Server {
 	s.t.Helper()
 	replica := Start(s.t, config...)
@@ -20,11 +19,11 @@ func (s *Server) StartReplica(config ...string) *Server {
 	return replica
 }
 
-// Follow makes the server a read-only copy of another, and forget what it had.
+// Follow makes the server a replica of another, and discards its data.
 func (s *Server) Follow(primary *Server) {
 	s.t.Helper()
 	primary.own("replicate", func() error {
-		// By default the first copy waits five seconds for a second one.
+		// By default, the primary waits five seconds for a second replica.
 		return primary.Client().ConfigSet(s.t.Context(), "repl-diskless-sync-delay", "0").Err()
 	})
 	host, port := primary.hostPort()
@@ -32,7 +31,7 @@ func (s *Server) Follow(primary *Server) {
 	primary.Sync(s)
 }
 
-// Sync waits until a replica has everything that was written.
+// Sync waits until a replica has all writes.
 func (s *Server) Sync(replica *Server) {
 	s.t.Helper()
 	wait(s.t, "a replica in step", func() bool {
@@ -41,15 +40,14 @@ func (s *Server) Sync(replica *Server) {
 	})
 }
 
-// Promote makes a replica a primary, as a failover does. What its old primary
-// takes from then on is lost to it.
+// Promote makes a replica a primary, as in a failover. It does not get later writes to its old
+// primary.
 func (s *Server) Promote() {
 	s.t.Helper()
 	s.own("promote", func() error { return s.Client().ReplicaOf(s.t.Context(), "NO", "ONE").Err() })
 }
 
-// FillMemory makes the server refuse what needs more memory, as one that has
-// reached maxmemory.
+// FillMemory makes the server refuse commands that need memory, as if it had reached maxmemory.
 func (s *Server) FillMemory() {
 	s.t.Helper()
 	s.own("fill", func() error { return s.Client().ConfigSet(s.t.Context(), "maxmemory", "1").Err() })
@@ -72,7 +70,7 @@ func info(t testing.TB, client *redis.Client) map[string]string {
 	return sections["Replication"]
 }
 
-// wait looks until it is done. Servers tell nobody when they are ready.
+// wait polls until a condition holds, because servers do not report when they are ready.
 func wait(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(readyTimeout); !done(); time.Sleep(5 * time.Millisecond) {

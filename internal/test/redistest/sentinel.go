@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/redisproc"
 )
 
-// Sentinel is a redis-sentinel, which makes a replica the primary when the
-// primary is gone, and tells clients which one it is.
+// Sentinel is a redis-sentinel. It makes a replica the primary if the primary fails, and tells
+// clients the address of the primary.
 type Sentinel struct {
 	t       testing.TB
 	process *redisproc.Process
@@ -23,9 +23,9 @@ type Sentinel struct {
 
 const sentinelMaster = "main"
 
-// StartSentinel starts a sentinel that watches the server, and returns once it
-// knows the server's replicas. A single one decides alone; it takes some seconds
-// from the death of the server until a replica is the primary.
+// StartSentinel starts a sentinel that monitors the server, and returns when it knows the server's
+// replicas. It decides alone. After the server dies, it takes some seconds until a replica is the
+// primary.
 func (s *Server) StartSentinel(replicas ...*Server) *Sentinel {
 	s.t.Helper()
 	host, port := s.hostPort()
@@ -63,12 +63,12 @@ func (s *Server) StartSentinel(replicas ...*Server) *Sentinel {
 	return sentinel
 }
 
-// URL is where clients ask for the primary, as package queue reads it.
+// URL returns the URL of the sentinel, in the form of package queue.
 func (s *Sentinel) URL() string {
 	return "redis+sentinel://" + s.process.Addr() + "/" + sentinelMaster
 }
 
-// Primary is the host:port that the sentinel sends clients to now.
+// Primary returns the host:port of the current primary.
 func (s *Sentinel) Primary() string {
 	s.t.Helper()
 	addr, err := s.client.GetMasterAddrByName(s.t.Context(), sentinelMaster).Result()

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Serve tells Redis, as a worker does with each beat, that a worker serves a queue and
-// has handlers for these kinds. It takes no jobs, so that tests and examples can look
-// at what waits. It lasts for an hour.
+// Serve records in Redis, like the heartbeat of a worker, that a worker serves a queue and has
+// handlers for these kinds. It takes no jobs, so that tests and examples can inspect waiting jobs.
+// The record lasts for an hour.
 func Serve(client redis.UniversalClient, queue string, kinds ...string) {
 	ctx := context.Background()
 	id := "served-" + queue + "-" + strings.Join(kinds, "-")

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/redisproc"
 )
 
-// shared is the server of this test binary; all zero until it is needed.
+// shared is the server of this test binary; zero until it is needed.
 var shared struct {
 	sync.Mutex
 	inMain  bool
@@ -21,8 +21,8 @@ var shared struct {
 	dir     string
 }
 
-// Shared returns the server of this test binary, which the first caller starts
-// and [Main] stops. Tests may run in parallel on it; none may pause or kill it.
+// Shared returns the server of this test binary, which the first call starts and [Main] stops.
+// Tests can use it in parallel, but must not pause or kill it.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.Lock()
@@ -34,7 +34,7 @@ func Shared(t testing.TB) *Server {
 	return newServer(t, shared.process, true)
 }
 
-// sharedDir is there until the test binary ends. Its caller holds shared.
+// sharedDir returns a folder that exists until the test binary ends. The caller must hold shared.
 func sharedDir(t testing.TB) string {
 	t.Helper()
 	if !shared.inMain {
@@ -50,8 +50,8 @@ func sharedDir(t testing.TB) string {
 	return shared.dir
 }
 
-// Queue returns a queue name that no other call returns, of the letters a-z,
-// digits, _ and -. It begins with the test's name.
+// Queue returns a unique queue name that begins with the test's name. It consists of the letters
+// a-z, digits, _ and -.
 func Queue(t testing.TB) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -65,7 +65,7 @@ func Queue(t testing.TB) string {
 	return name[:min(len(name), 40)] + "-" + strings.ToLower(rand.Text()[:10])
 }
 
-// Slow marks a test that takes seconds: make check leaves it out.
+// Slow marks a test that takes seconds: make check skips it.
 func Slow(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
@@ -73,15 +73,15 @@ func Slow(t testing.TB) {
 	}
 }
 
-// Main is the TestMain of packages whose tests meet Redis: it runs the tests,
-// stops the shared server, and fails the run if a goroutine is left.
+// Main is the TestMain of packages whose tests use Redis: it runs the tests, stops the shared
+// server, and fails if goroutines are left.
 func Main(m *testing.M, options ...goleak.Option) {
 	shared.inMain = true
 	code := m.Run()
 	stopShared()
 	if code == 0 {
-		// Of a client that was closed while its server was away, a goroutine sleeps on
-		// for up to a second.
+		// After a client is closed while its server is away, one of its goroutines can sleep for up to
+		// a second.
 		options = append(options, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 		if err := goleak.Find(options...); err != nil {
 			fmt.Fprintf(os.Stderr, "redistest: the tests passed, but %v\n", err)

@@ -9,16 +9,16 @@ import (
 	"sync"
 )
 
-// Wire is the network between a client and its server, which a test can break.
-// Its Dial is the client's dialer. The zero Wire works.
+// Wire is the network between a client and its server, which a test can break. Its Dial is the
+// client's dialer. The zero Wire is ready to use.
 type Wire struct {
 	mu    sync.Mutex
 	conns map[*wireConn]struct{}
 	cut   bool
-	lose  []byte // nil when nothing is to be lost
+	lose  []byte // nil: lose nothing
 	lost  int
 
-	refuse  []byte // nil when nothing is refused
+	refuse  []byte // nil: refuse nothing
 	refused int
 }
 
@@ -50,16 +50,16 @@ func (w *Wire) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return conn, nil
 }
 
-// LoseReply loses the reply to the next command that holds this word, its name or
-// a key: the server does its work, and the client sees its connection break.
+// LoseReply drops the reply to the next command that contains this word, such as its name or a
+// key: the server executes the command, but the client's connection breaks.
 func (w *Wire) LoseReply(word string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lose = []byte("\r\n" + word + "\r\n")
 }
 
-// Refuse breaks the connection in front of every command that holds this word, which
-// never arrives; "" ends it.
+// Refuse breaks the connection before every command that contains this word, so that it does not
+// arrive. "" ends it.
 func (w *Wire) Refuse(word string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,21 +68,21 @@ func (w *Wire) Refuse(word string) {
 	}
 }
 
-// Refused is how many commands did not arrive.
+// Refused returns how many commands did not arrive.
 func (w *Wire) Refused() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.refused
 }
 
-// Lost is how many replies were lost.
+// Lost returns how many replies were lost.
 func (w *Wire) Lost() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lost
 }
 
-// Cut breaks all connections, and none can be made until Mend.
+// Cut breaks all connections, and refuses new ones until [Wire.Mend].
 func (w *Wire) Cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +93,7 @@ func (w *Wire) Cut() {
 	clear(w.conns)
 }
 
-// Mend ends a Cut.
+// Mend ends a [Wire.Cut].
 func (w *Wire) Mend() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,7 +1,5 @@
-// Package stripetest holds clients/payment and its sandbox against stripe-mock,
-// which knows the parameters and the answers of Stripe's API by its OpenAPI
-// description.
+// Package stripetest compares clients/payment and its sandbox with stripe-mock, which implements
+// the parameters and answers of Stripe's API from its OpenAPI description.
 //
-// It is a module of its own, so that stripe-mock stays out of everybody else's
-// go.sum.
+// It is a separate module, so that stripe-mock is not in the main go.sum.
 package stripetest

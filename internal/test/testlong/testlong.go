@@ -1,4 +1,4 @@
-// Package testlong says whether tests run at their full length.
+// Package testlong reports whether tests run at full length.
 package testlong
 
 import "os"

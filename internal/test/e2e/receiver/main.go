@@ -1,9 +1,9 @@
-// Command receiver is the sandbox's providers as a process of their own, so
-// that the end-to-end tests measure them without the race detector's weight.
+// Command receiver runs providers of the sandbox in a separate process, so that the race detector
+// does not slow them down in the end-to-end tests.
 //
-// It prints three addresses: where webhooks go, where mail goes, and where the
-// test asks /calls, /calls/stats, /mails and /mails/stats, and orders
-// /fail?n=&status=, /slow?ms=, /hang and /release.
+// It prints three addresses: of the webhook receiver, of the mail server, and of the control
+// server with /calls, /calls/stats, /mails, /mails/stats, /fail?n=&status=, /slow?ms=, /hang and
+// /release.
 package main
 
 import (
@@ -46,7 +46,7 @@ func run() error {
 	mux := http.NewServeMux()
 	for path, log := range map[string]*sandbox.Provider{"/calls": provider.Provider, "/mails": post.Provider} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
-			_ = json.NewEncoder(w).Encode(log.Calls()) // the test sees a cut answer
+			_ = json.NewEncoder(w).Encode(log.Calls()) // the test notices a truncated answer
 		})
 		mux.HandleFunc("GET "+path+"/stats", func(w http.ResponseWriter, _ *http.Request) {
 			_ = json.NewEncoder(w).Encode(log.Stats())
@@ -73,6 +73,6 @@ func run() error {
 }
 
 func number(r *http.Request, name string) int {
-	n, _ := strconv.Atoi(r.URL.Query().Get(name)) // 0 for what is missing
+	n, _ := strconv.Atoi(r.URL.Query().Get(name)) // 0 if missing
 	return n
 }
