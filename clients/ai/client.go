@@ -74,7 +74,7 @@ func New(config Config) (*Client, error) {
 		base = cmp.Or(base, "https://api.anthropic.com")
 		c.provider = newAnthropic(config, c.transport)
 	default:
-		return nil, fmt.Errorf("Provider: %.40q is not one of openai, azure, anthropic", config.Provider)
+		return nil, fmt.Errorf("%.40q is not a Provider: use openai, azure or anthropic", config.Provider)
 	}
 	if config.APIKey == "" && (config.BaseURL == "" || config.Provider == "azure") {
 		return nil, fmt.Errorf("APIKey: it is missing, but %s requires one", config.Provider)

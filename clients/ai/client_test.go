@@ -28,7 +28,7 @@ func TestConfig(t *testing.T) {
 		"anthropic":       {Config{Provider: "anthropic", APIKey: "k"}, ""},
 		"azure":           {Config{Provider: "azure", APIKey: "k", BaseURL: "https://x.openai.azure.com"}, ""},
 		"Ollama, no key":  {Config{Provider: "openai", BaseURL: "http://127.0.0.1:11434/v1"}, ""},
-		"nobody":          {Config{}, `Provider: "" is not one of`},
+		"nobody":          {Config{}, `"" is not a Provider`},
 		"no key":          {Config{Provider: "openai"}, "APIKey: it is missing"},
 		"azure's key":     {Config{Provider: "azure", BaseURL: "https://x"}, "APIKey: it is missing"},
 		"azure's address": {Config{Provider: "azure", APIKey: "k"}, "BaseURL: it is missing"},
