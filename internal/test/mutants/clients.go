@@ -1,7 +1,7 @@
 package main
 
-// clientMutants break what an answer of a provider is taken for, and what keeps calls
-// from being made twice.
+// clientMutants break how answers of providers are classified, and how calls are kept from being
+// made twice.
 var clientMutants = []mutant{
 	// Webhooks.
 	{
@@ -56,7 +56,7 @@ var clientMutants = []mutant{
 	},
 	{
 		"clients/payment/outcome.go", `if again == "false" || again != "true" && seen.header("Idempotent-Replayed") == "true" {`, `if again == "false" {`,
-		"missing condition", "a 500 that is a replay is not asked for again", "clients/payment TestOutcome",
+		"missing condition", "a 500 that is a replay is not requested again", "clients/payment TestOutcome",
 	},
 	{
 		"clients/payment/outcome.go", `return clients.Unknown(reason)`, `return clients.Retryable(reason)`,
@@ -68,7 +68,7 @@ var clientMutants = []mutant{
 	},
 	{
 		"clients/payment/outcome.go", `case stripe.PaymentIntentStatusSucceeded, stripe.PaymentIntentStatusProcessing, stripe.PaymentIntentStatusRequiresCapture:`, `case stripe.PaymentIntentStatusSucceeded, stripe.PaymentIntentStatusProcessing, stripe.PaymentIntentStatusRequiresCapture, stripe.PaymentIntentStatusRequiresAction:`,
-		"swapped", "a payment that waits for its customer is no success", "clients/payment Test",
+		"swapped", "a payment that waits for its customer is not a success", "clients/payment Test",
 	},
 	{
 		"clients/payment/outcome.go", `return clients.AccountThrottled(max(after, clients.KeyPause), reason.says("the account key was refused; its jobs wait for a valid one"))`, `return clients.Permanent(reason.says("the account key was refused; its jobs wait for a valid one"))`,
@@ -86,11 +86,11 @@ var clientMutants = []mutant{
 	},
 	{
 		"clients/ai/outcome.go", `case a.status == http.StatusForbidden && !content.MatchString(a.String()):`, `case a.status == http.StatusForbidden:`,
-		"missing condition", "a prompt that is refused for its content is not asked again", "clients/ai TestAnswers",
+		"missing condition", "a prompt that is refused for its content is not sent again", "clients/ai TestAnswers",
 	},
 	{
 		"clients/ai/outcome.go", `case a.status == http.StatusTooManyRequests && tooLarge.MatchString(a.message):`, `case a.status == http.StatusTooManyRequests && tooLarge.MatchString(a.code):`,
-		"wrong key", "a request that alone is over the limit is not asked again", "clients/ai TestAnswers",
+		"wrong key", "a request that alone exceeds the limit is not sent again", "clients/ai TestAnswers",
 	},
 	{
 		"clients/ai/outcome.go", `return time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC)`, `return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)`,
@@ -124,7 +124,7 @@ var clientMutants = []mutant{
 	},
 	{
 		"clients/email/ses_outcome.go", `case a.status == http.StatusInternalServerError, a.status == http.StatusServiceUnavailable:`, `case a.status/100 == 5:`,
-		"swapped", "after a 502 nobody knows whether SES took the message", "clients/email TestAnswers|TestSES",
+		"swapped", "after a 502 it is unknown whether SES accepted the message", "clients/email TestAnswers|TestSES",
 	},
 	{
 		"clients/email/ses_outcome.go", `case "AccessDenied", "NotAuthorized":`, `case "NotAuthorized":`,
@@ -143,7 +143,7 @@ var clientMutants = []mutant{
 		"clock", "Resend's dates are held against its own clock", "clients/email TestAnswers|TestResend",
 	},
 
-	// What all clients share.
+	// Shared by all clients.
 	{
 		"clients/retryafter.go", `return time.Duration(math.Ceil(seconds * float64(time.Second)))`, `return time.Duration(math.Floor(seconds))`,
 		"rounding", "no call comes before its Retry-After", "clients TestParseRetryAfter",
@@ -158,15 +158,15 @@ var clientMutants = []mutant{
 	},
 	{
 		"clients/keylife.go", `case age < -ClocksApart:`, `case age < -1000*ClocksApart:`,
-		"clock", "where clocks are far apart no age of a key is believed", "clients/payment TestKeyLife",
+		"clock", "no age of a key is trusted if clocks are far apart", "clients/payment TestKeyLife",
 	},
 	{
 		"clients/keylife.go", `if c.Attempt <= 1 {`, `if c.Attempt <= 2 {`,
-		"off by one", "a repetition of which nobody knows the first try is not made", "clients/payment TestKeyLife",
+		"off by one", "a repeat is not made if the time of the first attempt is unknown", "clients/payment TestKeyLife",
 	},
 	{
 		"clients/progress.go", `func (p *Progress) began() bool { return p.conn != nil && p.conn.written.Load() > p.before }`, `func (p *Progress) began() bool { return p.conn != nil && p.conn.written.Load() > 0 }`,
-		"wrong number", "what a kept connection carried before was not this call", "clients TestProgress",
+		"wrong number", "bytes of earlier calls on a reused connection do not count", "clients TestProgress",
 	},
 	{
 		"clients/progress.go", `r.Header[strings.ToLower(HeaderIdempotencyKey)] = key`, `r.Header[HeaderIdempotencyKey] = key`,
@@ -174,7 +174,7 @@ var clientMutants = []mutant{
 	},
 	{
 		"clients/call.go", `func unfit(r rune) bool { return r <= ' ' || r > '~' }`, `func unfit(r rune) bool { return r < ' ' || r > '~' }`,
-		"no escape", "a tenant's name is a header's value as it is", "clients TestCallHeaders",
+		"no escape", "any tenant's name is a valid header value", "clients TestCallHeaders",
 	},
 	{
 		"clients/breaker/breaker.go", `if n++; n < b.config.Failures && !probe {`, `if n++; n <= b.config.Failures && !probe {`,

@@ -1,7 +1,7 @@
 package main
 
-// gateMutants break the Go of package queue: the gate, the dispatcher, and what they
-// judge by.
+// gateMutants break the Go code of package queue: the gate, the dispatcher, and the code that
+// they use.
 var gateMutants = []mutant{
 	{
 		"queue/gate.go", `return s.latest == 0 || boottime.Now() <= min(s.latest, g.clock.boot(s.latestMicros))+late`, `return s.latest == 0 || boottime.Now() <= min(s.latest, g.clock.boot(s.latestMicros))+1000*late`,

@@ -1,6 +1,6 @@
 package main
 
-// limiterMutants break package throttle: its scripts and its Go.
+// limiterMutants break package throttle: its scripts and its Go code.
 var limiterMutants = []mutant{
 	// limits.lua, buckets with a rate.
 	{
@@ -114,7 +114,7 @@ var limiterMutants = []mutant{
 		"wrong number", "a log gives back what was not used and no more", "throttle TestSettleGivesBackAnyPart|TestLawOverCancelledSlots",
 	},
 
-	// Permits of calls under way.
+	// Permits of calls in flight.
 	{
 		"internal/limitlua/limits.lua", `local over = held(s, now) - limit.b`, `local over = held(s, now) - limit.b - 1`,
 		"off by one", "no more calls are under way than the limit says", "throttle TestSequences",
