@@ -61,7 +61,7 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 		}
 	}
 	if job.MaxAttempts < 0 || job.MaxAttempts > maxAttempts {
-		wrong("max_attempts", "%d is not within 1 to %d", job.MaxAttempts, maxAttempts)
+		wrong("max_attempts", "%d must be 1 to %d", job.MaxAttempts, maxAttempts)
 	}
 	if job.Cost < 0 {
 		wrong("cost", "%d: a call costs at least 1", job.Cost)
@@ -79,12 +79,12 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 	case job.KeyUntil != Forgotten && job.KeyWindow != 0:
 		wrong("key_window", "set key_until or key_window, not both")
 	case job.KeyWindow != 0 && (job.KeyWindow < time.Second || job.KeyWindow > maxKeyWindow):
-		wrong("key_window", "%v is not within 1s to 720h", job.KeyWindow)
+		wrong("key_window", "%v must be 1s to 720h", job.KeyWindow)
 	case job.Key == "" && (job.KeyUntil != Forgotten || job.KeyWindow != 0):
 		wrong("key", "required with key_until or key_window")
 	}
 	if job.Retention < 0 || job.Retention > check.MaxAhead {
-		wrong("retention", "%v is not within 0 to 10 years", job.Retention)
+		wrong("retention", "%v must be 0 to 10 years", job.Retention)
 	}
 	if reason := headersProblem(job.Headers); reason != "" {
 		wrong("headers", "%s", reason)
@@ -97,7 +97,7 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 	if err != nil {
 		wrong("payload", "%v", err)
 	} else if len(payload) > maxPayload {
-		wrong("payload", "%d bytes are more than %d; store large data elsewhere and enqueue a reference", len(payload), maxPayload)
+		wrong("payload", "%d bytes; the maximum is %d; store large data elsewhere and enqueue a reference", len(payload), maxPayload)
 	}
 	if len(errs) > 0 {
 		return checked{}, errors.Join(errs...)
@@ -163,7 +163,7 @@ var headerPattern = regexp.MustCompile(`^[a-z0-9-]+$`)
 // headersProblem returns why headers are invalid, or "".
 func headersProblem(headers map[string]string) string {
 	if len(headers) > MaxHeaders {
-		return fmt.Sprintf("%d are more than %d", len(headers), MaxHeaders)
+		return fmt.Sprintf("%d; the maximum is %d", len(headers), MaxHeaders)
 	}
 	bytes := 0
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -180,7 +180,7 @@ func headersProblem(headers map[string]string) string {
 		}
 	}
 	if bytes > MaxHeaderBytes {
-		return fmt.Sprintf("%d bytes of names and values are more than %d", bytes, MaxHeaderBytes)
+		return fmt.Sprintf("%d bytes of names and values; the maximum is %d", bytes, MaxHeaderBytes)
 	}
 	return ""
 }

@@ -35,11 +35,11 @@ func TestHostileJobs(t *testing.T) {
 		reason string
 	}{
 		"no tenant":           {func(j *Job) { j.Tenant = "" }, "tenant", "empty"},
-		"tenant of 1 KB":      {func(j *Job) { j.Tenant = strings.Repeat("x", 1024) }, "tenant", "1024 bytes are more than 128"},
+		"tenant of 1 KB":      {func(j *Job) { j.Tenant = strings.Repeat("x", 1024) }, "tenant", "1024 bytes; the maximum is 128"},
 		"tenant with newline": {func(j *Job) { j.Tenant = "a\nb" }, "tenant", "control characters"},
 		"tenant with NUL":     {func(j *Job) { j.Tenant = "a\x00" }, "tenant", "control characters"},
 		"tenant not UTF-8":    {func(j *Job) { j.Tenant = "\xff" }, "tenant", "not UTF-8"},
-		"key of 1 KB":         {func(j *Job) { j.Key = strings.Repeat("x", 1024) }, "key", "more than 256"},
+		"key of 1 KB":         {func(j *Job) { j.Key = strings.Repeat("x", 1024) }, "key", "the maximum is 256"},
 		"no kind":             {func(j *Job) { j.Kind = "" }, "kind", "1 to 64"},
 		"kind with braces":    {func(j *Job) { j.Kind = "{x}" }, "kind", "1 to 64"},
 		"queue with braces":   {func(j *Job) { j.Queue = "a}:t:X" }, "queue", "1 to 64"},
@@ -54,14 +54,14 @@ func TestHostileJobs(t *testing.T) {
 		"cost -1":             {func(j *Job) { j.Cost = -1 }, "cost", "at least 1"},
 		"cost over capacity":  {func(j *Job) { j.Cost = 21 }, "cost", `21 is more than limit "tenant" ever admits at once (20)`},
 		"cost of 10^18":       {func(j *Job) { j.Cost = 1e18 }, "cost", "more than"},
-		"attempts -1":         {func(j *Job) { j.MaxAttempts = -1 }, "max_attempts", "within 1 to"},
-		"attempts 10^6":       {func(j *Job) { j.MaxAttempts = 1e6 }, "max_attempts", "within 1 to"},
-		"payload of 2 MiB":    {func(j *Job) { j.Payload = make([]byte, 2<<20) }, "payload", "bytes are more than 1048576"},
+		"attempts -1":         {func(j *Job) { j.MaxAttempts = -1 }, "max_attempts", "must be 1 to"},
+		"attempts 10^6":       {func(j *Job) { j.MaxAttempts = 1e6 }, "max_attempts", "must be 1 to"},
+		"payload of 2 MiB":    {func(j *Job) { j.Payload = make([]byte, 2<<20) }, "payload", "bytes; the maximum is 1048576"},
 		"payload not JSON":    {func(j *Job) { j.Payload = func() {} }, "payload", "unsupported type"},
 		"attribute named {}":  {func(j *Job) { j.Attributes = map[string]string{"{}": "x"} }, "attributes", "the name"},
 		"attribute tenant":    {func(j *Job) { j.Attributes = map[string]string{"tenant": "x"} }, "attributes", "the name"},
 		"empty attribute":     {func(j *Job) { j.Attributes = map[string]string{"domain": ""} }, "attributes", "domain: it is empty"},
-		"retention -1":        {func(j *Job) { j.Retention = -1 }, "retention", "within 0 to"},
+		"retention -1":        {func(j *Job) { j.Retention = -1 }, "retention", "must be 0 to"},
 	}
 	for what, test := range tests {
 		t.Run(what, func(t *testing.T) {

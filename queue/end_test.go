@@ -218,7 +218,7 @@ func TestResultsAreRefused(t *testing.T) {
 	var late context.Context
 	r.answer = func(ctx context.Context, job Running) error {
 		late = ctx
-		if err := SetResult(ctx, strings.Repeat("x", maxResult)); err == nil || !strings.Contains(err.Error(), "65538 bytes are more than 65536") {
+		if err := SetResult(ctx, strings.Repeat("x", maxResult)); err == nil || !strings.Contains(err.Error(), "65538 bytes; the maximum is 65536") {
 			t.Errorf("a large one: %v", err)
 		}
 		if err := SetResult(ctx, func() {}); err == nil {

@@ -169,7 +169,7 @@ func callbackProblem(text string) string {
 	u, err := url.Parse(text)
 	switch {
 	case len(text) > maxCallback:
-		return fmt.Sprintf("%d bytes are more than %d", len(text), maxCallback)
+		return fmt.Sprintf("%d bytes; the maximum is %d", len(text), maxCallback)
 	case err != nil || !utf8.ValidString(text):
 		return "it is not a URL"
 	case u.Scheme != "http" && u.Scheme != "https":
@@ -183,7 +183,7 @@ func callbackProblem(text string) string {
 	}
 	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return "its port is not within 1 to 65535"
+			return "its port must be 1 to 65535"
 		}
 	}
 	return ""

@@ -135,7 +135,7 @@ func (h *heart) detailed() json.RawMessage {
 	}
 	text, err := encodeJSON(value)
 	if err == nil && len(text) > workers.MaxDetails {
-		err = fmt.Errorf("%d bytes of JSON are more than %d", len(text), workers.MaxDetails)
+		err = fmt.Errorf("%d bytes of JSON; the maximum is %d", len(text), workers.MaxDetails)
 	}
 	if err != nil {
 		if !h.dropped {

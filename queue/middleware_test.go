@@ -392,8 +392,8 @@ func TestHostileHeaders(t *testing.T) {
 		headers map[string]string
 		want    string
 	}{
-		"too many":      {more, "17 are more than 16"},
-		"too long":      {long, "1025 bytes of names and values are more than 1024"},
+		"too many":      {more, "17; the maximum is 16"},
+		"too long":      {long, "1025 bytes of names and values; the maximum is 1024"},
 		"ours":          {map[string]string{"headgate-tenant": "x"}, "is reserved"},
 		"upper case":    {map[string]string{"Trace": "x"}, `"Trace" must have only a-z`},
 		"no name":       {map[string]string{"": "x"}, `"" must have only a-z`},

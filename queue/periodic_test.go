@@ -488,7 +488,7 @@ func TestHostilePeriodic(t *testing.T) {
 		field, reason string
 	}{
 		"no id":          {func(p *Periodic) { p.ID = "" }, "id", "empty"},
-		"id of 201":      {func(p *Periodic) { p.ID = strings.Repeat("x", 201) }, "id", "more than 200"},
+		"id of 201":      {func(p *Periodic) { p.ID = strings.Repeat("x", 201) }, "id", "the maximum is 200"},
 		"id with NUL":    {func(p *Periodic) { p.ID = "a\x00" }, "id", "control"},
 		"id not UTF-8":   {func(p *Periodic) { p.ID = "\xff" }, "id", "UTF-8"},
 		"no spec":        {func(p *Periodic) { p.Spec = "" }, "spec", "empty"},
@@ -504,11 +504,11 @@ func TestHostilePeriodic(t *testing.T) {
 		"no kind":        {func(p *Periodic) { p.Job.Kind = "" }, "job.kind", "1 to 64"},
 		"no tenant":      {func(p *Periodic) { p.Job.Tenant = "" }, "job.tenant", "empty"},
 		"queue":          {func(p *Periodic) { p.Job.Queue = "{}" }, "job.queue", "1 to 64"},
-		"a large job":    {func(p *Periodic) { p.Job.Payload = make([]byte, 2<<20) }, "job.payload", "more than"},
+		"a large job":    {func(p *Periodic) { p.Job.Payload = make([]byte, 2<<20) }, "job.payload", "the maximum is"},
 		"a func":         {func(p *Periodic) { p.Job.Payload = func() {} }, "job.payload", "unsupported type"},
 		"key window":     {func(p *Periodic) { p.Job.KeyWindow = time.Hour }, "job.key", "key_window"},
 		"costs":          {func(p *Periodic) { p.Job.Costs = map[string]int64{"tokens": -1} }, "job.costs", "tokens"},
-		"attempts":       {func(p *Periodic) { p.Job.MaxAttempts = -1 }, "job.max_attempts", "within"},
+		"attempts":       {func(p *Periodic) { p.Job.MaxAttempts = -1 }, "job.max_attempts", "must be 1 to"},
 	}
 	for what, test := range tests {
 		t.Run(what, func(t *testing.T) {

@@ -98,7 +98,7 @@ func ParseRedisURL(text string) (*redis.UniversalOptions, error) {
 			name, hostPort = strings.Trim(host, "[]"), port
 		}
 		if n, err := strconv.Atoi(hostPort); err != nil || n < 1 || n > 65535 {
-			return fail("port %s is not within 1 to 65535", check.Quote(hostPort))
+			return fail("port %s must be 1 to 65535", check.Quote(hostPort))
 		}
 		options.Addrs = append(options.Addrs, net.JoinHostPort(name, hostPort))
 	}

@@ -33,7 +33,7 @@ func SetResult(ctx context.Context, value any) error {
 		return fmt.Errorf("queue: SetResult: %w", err)
 	}
 	if len(encoded) > maxResult {
-		return fmt.Errorf("queue: SetResult: %d bytes are more than %d; store large data elsewhere and keep a reference", len(encoded), maxResult)
+		return fmt.Errorf("queue: SetResult: %d bytes; the maximum is %d; store large data elsewhere and keep a reference", len(encoded), maxResult)
 	}
 	return slot.set(encoded)
 }

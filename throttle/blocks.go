@@ -52,9 +52,9 @@ func NewBlocks(l *Limiter, size int64, hold time.Duration) (*Blocks, error) {
 	case len(l.limits) > 1 || l.shards != nil || limit.Algorithm == Concurrency || limit.Algorithm == LeakyBucket:
 		return nil, fmt.Errorf("throttle: blocks: the limiter must have a single limit without shards, and not a %s or %s", LeakyBucket, Concurrency)
 	case hold < time.Millisecond || hold > time.Minute:
-		return nil, fmt.Errorf("throttle: blocks: a hold of %v is not within 1ms to 1m", hold)
+		return nil, fmt.Errorf("throttle: blocks: a hold of %v must be 1ms to 1m", hold)
 	case size < 2 || size > limit.quota(false)/2:
-		return nil, fmt.Errorf("throttle: blocks: a size of %d is not within 2 to %d, half of what limit %q holds", size, limit.quota(false)/2, limit.Name)
+		return nil, fmt.Errorf("throttle: blocks: a size of %d must be 2 to %d, half of what limit %q holds", size, limit.quota(false)/2, limit.Name)
 	}
 	return &Blocks{limiter: l, size: size, hold: hold, held: map[string]*block{}}, nil
 }

@@ -88,7 +88,7 @@ func New(client redis.UniversalClient, prefix string, limits ...Limit) (*Limiter
 	}
 	var errs []error
 	if len(limits) > maxLimits {
-		errs = append(errs, fmt.Errorf("throttle: %d limits are more than %d", len(limits), maxLimits))
+		errs = append(errs, fmt.Errorf("throttle: %d limits; the maximum is %d", len(limits), maxLimits))
 	}
 	seen := map[string]bool{}
 	for i, limit := range limits {

@@ -50,7 +50,7 @@ type fields struct {
 
 func (r Request) parse() (fields, error) {
 	if len(r) > maxRequest {
-		return fields{}, fmt.Errorf("%d bytes are more than %d", len(r), maxRequest)
+		return fields{}, fmt.Errorf("%d bytes; the maximum is %d", len(r), maxRequest)
 	}
 	all, err := members(r)
 	if err != nil {
@@ -66,7 +66,7 @@ func (r Request) parse() (fields, error) {
 	case err != nil:
 		wrong("model: it is not a string")
 	case len(f.model) > maxModel:
-		wrong("model: %d bytes are more than %d", len(f.model), maxModel)
+		wrong("model: %d bytes; the maximum is %d", len(f.model), maxModel)
 	case strings.ContainsFunc(f.model, unicode.IsControl):
 		wrong("model: it has control characters")
 	}
@@ -115,7 +115,7 @@ func messages(value json.RawMessage) (problems []string) {
 	case err != nil:
 		return []string{": it is not a list"}
 	case len(list) > maxMessages:
-		return []string{fmt.Sprintf(": %d are more than %d", len(list), maxMessages)}
+		return []string{fmt.Sprintf(": %d; the maximum is %d", len(list), maxMessages)}
 	}
 	for i, message := range list {
 		var m struct {

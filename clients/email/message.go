@@ -43,7 +43,7 @@ func (a *Addresses) UnmarshalJSON(data []byte) error {
 	}
 	var one string
 	if err := json.Unmarshal(data, &one); err != nil {
-		return errors.New("want an address or a list of addresses")
+		return errors.New("must be an address or a list of addresses")
 	}
 	*a = Addresses{one}
 	return nil
@@ -80,7 +80,7 @@ func (m Message) Validate() error {
 	case n == 0:
 		wrong("to: there are no recipients")
 	case n > maxRecipients:
-		wrong("to: %d recipients are more than %d", n, maxRecipients)
+		wrong("to: %d recipients; the maximum is %d", n, maxRecipients)
 	}
 	if reason := lineProblem(m.Subject); reason != "" {
 		wrong("subject: %s", reason)
@@ -150,7 +150,7 @@ func lineProblem(text string) string {
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return "it has control characters"
 	case len(text) > maxHeader:
-		return fmt.Sprintf("%d bytes are more than %d", len(text), maxHeader)
+		return fmt.Sprintf("%d bytes; the maximum is %d", len(text), maxHeader)
 	}
 	return ""
 }

@@ -179,7 +179,7 @@ func resendBody(m Message) ([]byte, error) {
 	case n == 0:
 		return nil, errors.New("to: it is missing: Resend requires a recipient in to, besides those in cc and bcc")
 	case n > maxResendRecipients:
-		return nil, fmt.Errorf("to: %d recipients are more than Resend's max of %d", n, maxResendRecipients)
+		return nil, fmt.Errorf("to: %d recipients; the maximum of Resend is %d", n, maxResendRecipients)
 	}
 	mail := resendMail{
 		From: m.From, To: m.To, CC: m.CC, BCC: m.BCC, ReplyTo: m.ReplyTo, Subject: oneSpace(m.Subject),
@@ -191,7 +191,7 @@ func resendBody(m Message) ([]byte, error) {
 		mail.Attachments = append(mail.Attachments, resendFile(file))
 	}
 	if size > maxResendFiles {
-		return nil, fmt.Errorf("attachments: %d bytes in base64 are more than Resend's max of %d", size, maxResendFiles)
+		return nil, fmt.Errorf("attachments: %d bytes in base64; the maximum of Resend is %d", size, maxResendFiles)
 	}
 	return json.Marshal(mail)
 }

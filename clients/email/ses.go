@@ -179,7 +179,7 @@ func sesInput(call clients.Call, m Message) (*sesv2.SendEmailInput, error) {
 		return nil, errors.New("an address is not ASCII, which SES does not support: write its domain as xn--…")
 	}
 	if len(e.to) > maxSESRecipients {
-		return nil, fmt.Errorf("to: %d recipients are more than SES's max of %d", len(e.to), maxSESRecipients)
+		return nil, fmt.Errorf("to: %d recipients; the maximum of SES is %d", len(e.to), maxSESRecipients)
 	}
 	if len(e.content) > maxSESBytes {
 		return nil, fmt.Errorf("attachments: the mail has %d bytes, more than SES's max of %d", len(e.content), maxSESBytes)

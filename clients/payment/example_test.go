@@ -72,6 +72,6 @@ func ExamplePayload_Validate() {
 	// Output:
 	// <nil>
 	// amount: 0 is not above 0
-	// currency: want three lower-case letters such as usd, not "USD"
-	// amount: want a whole number of the smallest unit, such as 1999 for 19.99, not number 19.99
+	// currency: must be three lower-case letters such as usd, not "USD"
+	// amount: must be a whole number of the smallest unit, such as 1999 for 19.99, not number 19.99
 }

@@ -116,9 +116,9 @@ func (p *Payload) UnmarshalJSON(data []byte) error {
 		wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 		switch {
 		case ok && strings.HasPrefix(wrong.Field, "amount"):
-			return fmt.Errorf("%s: want a whole number of the smallest unit, such as 1999 for 19.99, not %.30s", wrong.Field, wrong.Value)
+			return fmt.Errorf("%s: must be a whole number of the smallest unit, such as 1999 for 19.99, not %.30s", wrong.Field, wrong.Value)
 		case ok:
-			return fmt.Errorf("%s: want %s, not %.30s", wrong.Field, strictjson.TypeWords(wrong.Type), wrong.Value)
+			return fmt.Errorf("%s: must be %s, not %.30s", wrong.Field, strictjson.TypeWords(wrong.Type), wrong.Value)
 		}
 		return err
 	}
@@ -174,7 +174,7 @@ func (p Payload) Validate() error {
 	amount("amount", p.Amount)
 	amount("amount_to_capture", p.AmountToCapture)
 	if p.Currency != "" && !currency.MatchString(p.Currency) {
-		wrong("currency", "want three lower-case letters such as usd, not %.10q", p.Currency)
+		wrong("currency", "must be three lower-case letters such as usd, not %.10q", p.Currency)
 	}
 	for field, id := range map[string]string{"customer": p.Customer, "payment_method": p.PaymentMethod, "payment_intent": p.PaymentIntent} {
 		// The texts do not repeat the value, which may be a secret.
@@ -191,7 +191,7 @@ func (p Payload) Validate() error {
 		}
 	}
 	if n := len(p.PaymentMethodTypes); n > 50 || n == 0 && p.PaymentMethodTypes != nil || slices.ContainsFunc(p.PaymentMethodTypes, func(name string) bool { return !isID(name) }) {
-		wrong("payment_method_types", "want a list of names such as card")
+		wrong("payment_method_types", "must be a list of names such as card")
 	}
 	if u, err := url.Parse(p.ReturnURL); p.ReturnURL != "" && (err != nil || u.Scheme == "" || len(p.ReturnURL) > 5000) {
 		wrong("return_url", "it is not a URL")
@@ -211,7 +211,7 @@ func (p Payload) Validate() error {
 		wrong("receipt_email", "it has no @")
 	}
 	if len(p.Metadata) > maxMetadata {
-		wrong("metadata", "%d entries are more than %d", len(p.Metadata), maxMetadata)
+		wrong("metadata", "%d entries; the maximum is %d", len(p.Metadata), maxMetadata)
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.Metadata)) {
 		value := p.Metadata[key]

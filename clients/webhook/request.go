@@ -84,7 +84,7 @@ func (r Request) Validate() error {
 		wrong("body: a %s must not have one", r.method())
 	}
 	if len(r.Headers) > maxHeaders {
-		wrong("headers: %d are more than %d", len(r.Headers), maxHeaders)
+		wrong("headers: %d; the maximum is %d", len(r.Headers), maxHeaders)
 	}
 	seen := map[string]bool{}
 	size := 0
@@ -104,7 +104,7 @@ func (r Request) Validate() error {
 		size += len(name) + len(value)
 	}
 	if size > maxHeaderBytes {
-		wrong("headers: %d bytes are more than %d", size, maxHeaderBytes)
+		wrong("headers: %d bytes; the maximum is %d", size, maxHeaderBytes)
 	}
 	return errors.Join(errs...)
 }
@@ -134,7 +134,7 @@ func parseURL(text string) (*url.URL, error) {
 		return nil, errors.New("it is empty")
 	}
 	if len(text) > maxURL {
-		return nil, fmt.Errorf("%d bytes are more than %d", len(text), maxURL)
+		return nil, fmt.Errorf("%d bytes; the maximum is %d", len(text), maxURL)
 	}
 	u, err := url.Parse(text)
 	switch {

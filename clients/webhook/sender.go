@@ -92,7 +92,7 @@ func (s *Sender) Send(ctx context.Context, call clients.Call, request Request) e
 		return clients.Permanent(clients.NotCalled(err))
 	}
 	if size := len(request.body()); size > s.config.MaxBody {
-		return clients.Permanent(clients.NotCalled(fmt.Errorf("body: %d bytes are more than %d", size, s.config.MaxBody)))
+		return clients.Permanent(clients.NotCalled(fmt.Errorf("body: %d bytes; the maximum is %d", size, s.config.MaxBody)))
 	}
 	// The cause distinguishes a timeout from a shutdown of the worker.
 	limited, cancel := context.WithTimeoutCause(ctx, s.config.Timeout, fmt.Errorf("gave up after %v", s.config.Timeout))

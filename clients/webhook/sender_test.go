@@ -400,7 +400,7 @@ func TestPrivateAddresses(t *testing.T) {
 func TestBodyTooLarge(t *testing.T) {
 	s := newSender(t, Config{MaxBody: 4})
 	err := s.Send(t.Context(), call, Request{URL: "http://127.0.0.1:1", Body: json.RawMessage(`"1234"`)})
-	if kind(err) != "permanent" || err.Error() != "body: 6 bytes are more than 4" {
+	if kind(err) != "permanent" || err.Error() != "body: 6 bytes; the maximum is 4" {
 		t.Errorf("%s: %v", kind(err), err)
 	}
 }

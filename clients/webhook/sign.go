@@ -60,7 +60,7 @@ func (s *Sender) sign(ctx context.Context, r *http.Request, call clients.Call, b
 		return nil
 	}
 	if len(secrets) > maxSecrets {
-		return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: %d are more than %d", len(secrets), maxSecrets)))
+		return clients.Retryable(clients.NotCalled(fmt.Errorf("signing secrets: %d; the maximum is %d", len(secrets), maxSecrets)))
 	}
 	id := messageID(call)
 	if id == "" {

@@ -73,7 +73,7 @@ func bulk(cmd *cobra.Command, o *options, name string, f bulkFlags) error {
 			f.format = "csv"
 		}
 	default:
-		return usageError{fmt.Errorf("--format: %.20q is none of ndjson, csv, auto", f.format)}
+		return usageError{fmt.Errorf("--format: %.20q is not one of ndjson, csv, auto", f.format)}
 	}
 	input, size, rejectedPath := cmd.InOrStdin(), int64(-1), "enqueue.rejected"
 	var info os.FileInfo

@@ -98,7 +98,7 @@ func TestBulkRejectedInOrder(t *testing.T) {
 		{`{"kind":"call","tenant":"a","payload":"<&>","cost":0}`, "cost: 0"},
 		{`{"kind":"call","tenant":"a","payload":1,"cost":21}`, "cost: 21 is more than"},
 		{`{"kind":"call","tenant":"a","payload":1,"cost":-1}`, "cost: -1"},
-		{`{"kind":"call","tenant":"a","payload":1,"cost":1e3}`, "cost: want a whole number"},
+		{`{"kind":"call","tenant":"a","payload":1,"cost":1e3}`, "cost: must be a whole number"},
 		{`{"kind":"call","tenant":"","payload":1}`, "tenant: it is empty"},
 		{`{"kind":"call","tenant":"a\nb","payload":1}`, "control characters"},
 		{`{"kind":"call","tenant":"` + strings.Repeat("x", 1024) + `","payload":1}`, "tenant: 1024 bytes"},
@@ -223,7 +223,7 @@ func TestBulkHostileCSV(t *testing.T) {
 		t.Errorf("another header: %s exit %d", out, code)
 	}
 	put(t, path, "tenant\xff,kind\n")
-	if _, errText, code := enqueue(t, "", "bulk", "--redis", url, path); code != exitUsage || !strings.Contains(errText, "line 1: want a header in UTF-8") {
+	if _, errText, code := enqueue(t, "", "bulk", "--redis", url, path); code != exitUsage || !strings.Contains(errText, "line 1: must be a header in UTF-8") {
 		t.Errorf("a header of bytes: %s exit %d", errText, code)
 	}
 }

@@ -96,11 +96,11 @@ func TestHostileInput(t *testing.T) {
 		want string
 	}{
 		"empty tenant":        {[]string{"--tenant", ""}, "tenant: it is empty"},
-		"tenant of 1 KB":      {[]string{"--tenant", strings.Repeat("x", 1024)}, "tenant: 1024 bytes are more than 128"},
+		"tenant of 1 KB":      {[]string{"--tenant", strings.Repeat("x", 1024)}, "tenant: 1024 bytes; the maximum is 128"},
 		"tenant with newline": {[]string{"--tenant", "a\nb"}, "tenant: "},
 		"payload not JSON":    {[]string{"--payload", "{"}, "--payload: "},
 		"no payload":          {[]string{"--payload", ""}, "payload: it is missing"},
-		"payload too large":   {[]string{"--payload", `"` + strings.Repeat("x", 1<<20) + `"`}, "payload: 1048578 bytes are more than 1048576"},
+		"payload too large":   {[]string{"--payload", `"` + strings.Repeat("x", 1<<20) + `"`}, "payload: 1048578 bytes; the maximum is 1048576"},
 		"payload of a file":   {[]string{"--payload", "@/does/not/exist"}, "--payload: open /does/not/exist"},
 		"year 1":              {[]string{"--at", "0001-01-01T00:00:00Z"}, "at: the year 1 is before 2000"},
 		"year 9999":           {[]string{"--at", "9999-01-01T00:00:00Z"}, "at: 9999-01-01T00:00:00Z is more than 10 years ahead"},
@@ -119,7 +119,7 @@ func TestHostileInput(t *testing.T) {
 		"wrong Redis URL":     {[]string{"--redis", "http://x"}, "--redis: redis URL: scheme"},
 		"password in the URL": {[]string{"--redis", "http://u:hush@x"}, "--redis: redis URL"},
 		"max attempts 0":      {[]string{"--max-attempts", "0"}, "max_attempts: 0"},
-		"attribute twice":     {[]string{"--attribute", "d=1", "--attribute", "d=2"}, `--attribute: "d" stands twice`},
+		"attribute twice":     {[]string{"--attribute", "d=1", "--attribute", "d=2"}, `--attribute: "d" is a duplicate`},
 		"header":              {[]string{"--header", "x"}, `--header: "x" is not name=value`},
 		"header taken":        {[]string{"--header", "headgate-tenant=x"}, `headers: the name "headgate-tenant" is reserved`},
 		"attribute tenant":    {[]string{"--attribute", "tenant=x"}, "attributes: the name"},
@@ -184,8 +184,8 @@ func TestBulk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
-		`"line":5,"reason":"cost: 0: a call costs at least 1"`, `did you mean \"deadline\"?`, "tenant: duplicate field", "tenant: want a text, not number",
-		"want one object a line", "not UTF-8", "at: the year 1 is before 2000", "more than one object", "longer than",
+		`"line":5,"reason":"cost: 0: a call costs at least 1"`, `did you mean \"deadline\"?`, "tenant: duplicate field", "tenant: must be a text, not number",
+		"must be one object a line", "not UTF-8", "at: the year 1 is before 2000", "more than one object", "longer than",
 	} {
 		if line := strings.Split(string(rejected), "\n")[i]; !strings.Contains(line, want) {
 			t.Errorf("rejected line %d is %.200s; want %s", i, line, want)
@@ -306,7 +306,7 @@ func TestSendTellsAllMistakes(t *testing.T) {
 			[]string{"--kind", "webhook", "--payload", "{", "--at", "soon", "--attribute", "a", "--header", "b", "--priority", "urgent", "--max-attempts", "-1"},
 			[]string{
 				`--attribute: "a" is not name=value`, `--header: "b" is not name=value`, `--payload: "{" is not JSON`, `at: "soon" is not a time`,
-				"tenant: it is empty", `priority: "urgent" is not a priority`, "max_attempts: -1 is not",
+				"tenant: it is empty", `priority: "urgent" is not a priority`, "max_attempts: -1 must be",
 			},
 		},
 	} {

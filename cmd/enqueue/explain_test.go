@@ -41,7 +41,7 @@ func TestExplain(t *testing.T) {
 		"--queue: say which":     {"explain", id},
 		`did you mean "calls"?`:  {"explain", id, "--queue", "cals"},
 		"tenant: it is empty":    {"estimate", "--queue", "calls", "--jobs", "5"},
-		"jobs: 0 is not":         {"estimate", "--queue", "calls", "--tenant", "a"},
+		"jobs: 0 must be":        {"estimate", "--queue", "calls", "--tenant", "a"},
 		"cost: 0":                {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--cost", "0"},
 		"cost: -1":               {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--cost", "-1"},
 		"is not name=value":      {"estimate", "--queue", "calls", "--tenant", "a", "--jobs", "1", "--attribute", "x"},

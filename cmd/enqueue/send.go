@@ -108,7 +108,7 @@ func pairs(flag string, given []string) (map[string]string, error) {
 			return nil, fmt.Errorf("%s: %.60q is not name=value", flag, pair)
 		}
 		if _, taken := pairs[name]; taken {
-			return nil, fmt.Errorf("%s: %.60q stands twice", flag, name)
+			return nil, fmt.Errorf("%s: %.60q is a duplicate", flag, name)
 		}
 		pairs[name] = value
 	}

@@ -156,7 +156,7 @@ func TestTenantAccounts(t *testing.T) {
 			outcome, err := call(kind, "globex", tt.payload)
 			throttled, ok := errors.AsType[*clients.ThrottledError](err)
 			if outcome != lifecycle.Throttled || !ok || throttled.After != clients.KeyPause || throttled.Account ||
-				!strings.Contains(err.Error(), "no credentials for "+kind+" of tenant globex: it is none") || provider.last("globex") != "" {
+				!strings.Contains(err.Error(), "no credentials for "+kind+" of tenant globex: it has none") || provider.last("globex") != "" {
 				t.Errorf("globex: %s, %v", outcome, err)
 			}
 		})

@@ -92,7 +92,7 @@ func (c config) check() error {
 		wrong("REDIS_URL", "%w", err)
 	}
 	if c.Concurrency < 1 || c.Concurrency > 100_000 {
-		wrong("CONCURRENCY", "%d is not within 1 to 100000", c.Concurrency)
+		wrong("CONCURRENCY", "%d must be 1 to 100000", c.Concurrency)
 	}
 	if _, err := metrics.ParseTenants(c.MetricsTenants); err != nil {
 		wrong("METRICS_TENANTS", "%w", err)
@@ -143,7 +143,7 @@ func (c config) checkEmail(wrong func(name, format string, args ...any)) {
 			lacks("RESEND_API_KEY")
 		}
 	default:
-		wrong("EMAIL_PROVIDER", "%q is none of smtp, ses, resend", c.EmailProvider)
+		wrong("EMAIL_PROVIDER", "%q is not one of smtp, ses, resend", c.EmailProvider)
 	}
 	if c.SESAccountLimits && (c.emailProvider() != sesProvider || c.LimitsFile == "") {
 		wrong("SES_ACCOUNT_LIMITS", "it needs "+prefix+"EMAIL_PROVIDER=ses and "+prefix+"LIMITS_FILE")
@@ -156,7 +156,7 @@ func (c config) checkEmail(wrong func(name, format string, args ...any)) {
 	switch c.SMTPTLS {
 	case "none", "opportunistic", "mandatory", "implicit":
 	default:
-		wrong("SMTP_TLS", "%q is none of none, opportunistic, mandatory, implicit", c.SMTPTLS)
+		wrong("SMTP_TLS", "%q is not one of none, opportunistic, mandatory, implicit", c.SMTPTLS)
 	}
 }
 
@@ -174,7 +174,7 @@ func (c config) checkAI(wrong func(name, format string, args ...any)) {
 			lacks("AI_BASE_URL")
 		}
 	default:
-		wrong("AI_PROVIDER", "%q is none of openai, azure, anthropic", c.AIProvider)
+		wrong("AI_PROVIDER", "%q is not one of openai, azure, anthropic", c.AIProvider)
 	}
 	if !c.hasAI() && c.CredentialsFile == "" {
 		lacks("AI_API_KEY")

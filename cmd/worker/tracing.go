@@ -68,7 +68,7 @@ func readTracing() (tracingConfig, error) {
 	case exporter == "otlp" || exporter == "":
 		c.exporter = "otlp"
 	default:
-		return c, usageError{fmt.Errorf("%s: %.40q is none of otlp, console, none", otelExporter, exporter)}
+		return c, usageError{fmt.Errorf("%s: %.40q is not one of otlp, console, none", otelExporter, exporter)}
 	}
 	errs := []error{checkSampler()}
 	if c.exporter == "otlp" {
@@ -101,7 +101,7 @@ func checkSampler() error {
 			return fmt.Errorf("%s: %.40q is no ratio from 0 to 1", otelArgument, argument)
 		}
 	default:
-		return fmt.Errorf("%s: %.40q is none of always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, parentbased_traceidratio", otelSampler, sampler)
+		return fmt.Errorf("%s: %.40q is not one of always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, parentbased_traceidratio", otelSampler, sampler)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (c *tracingConfig) readOTLP() error {
 		protocol = "http/protobuf"
 	}
 	if c.protocol = protocol; !slices.Contains([]string{"http/protobuf", "http/json", "grpc"}, protocol) {
-		errs = append(errs, fmt.Errorf("%s: %.40q is none of http/protobuf, http/json, grpc", variable, protocol))
+		errs = append(errs, fmt.Errorf("%s: %.40q is not one of http/protobuf, http/json, grpc", variable, protocol))
 	}
 	variable, endpoint := ofTraces("ENDPOINT")
 	u, err := url.Parse(endpoint)

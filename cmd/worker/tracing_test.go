@@ -353,8 +353,8 @@ func TestWrongTracing(t *testing.T) {
 		environment []string
 		want        string
 	}{
-		"exporter":        {[]string{"OTEL_TRACES_EXPORTER", "zipkin"}, `OTEL_TRACES_EXPORTER: "zipkin" is none of otlp, console, none`},
-		"protocol":        {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL", "http"}, `OTEL_EXPORTER_OTLP_PROTOCOL: "http" is none of http/protobuf, http/json, grpc`},
+		"exporter":        {[]string{"OTEL_TRACES_EXPORTER", "zipkin"}, `OTEL_TRACES_EXPORTER: "zipkin" is not one of otlp, console, none`},
+		"protocol":        {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL", "http"}, `OTEL_EXPORTER_OTLP_PROTOCOL: "http" is not one of http/protobuf, http/json, grpc`},
 		"its own":         {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "udp"}, `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: "udp"`},
 		"endpoint":        {[]string{"OTEL_EXPORTER_OTLP_ENDPOINT", "hush:4318"}, "OTEL_EXPORTER_OTLP_ENDPOINT: it is no URL such as http://collector:4318"},
 		"grpc's endpoint": {[]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"}, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: it is no URL"},

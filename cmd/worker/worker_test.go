@@ -65,7 +65,7 @@ func TestWrongSettings(t *testing.T) {
 		"HEADGATE_CONCURRENCY":      {"hush", "HEADGATE_CONCURRENCY: not a valid int"},
 		"HEADGATE_HTTP_ADDR":        {"9090", `HEADGATE_HTTP_ADDR: "9090" is not host:port`},
 		"HEADGATE_LOG_FORMAT":       {"xml", "HEADGATE_LOG_FORMAT: "},
-		"HEADGATE_METRICS_TENANTS":  {"top:0", "HEADGATE_METRICS_TENANTS: top:0: want a number from 1 to 1000"},
+		"HEADGATE_METRICS_TENANTS":  {"top:0", "HEADGATE_METRICS_TENANTS: top:0: must be a number from 1 to 1000"},
 		"HEADGATE_SHUTDOWN_TIMEOUT": {"-1s", "HEADGATE_SHUTDOWN_TIMEOUT: -1s is not longer than 0"},
 		"HEADGATE_BREAKER_FAILURES": {"-1", "HEADGATE_BREAKER_FAILURES: -1 is below 0"},
 		"HEADGATE_BREAKER_PAUSE":    {"0s", "HEADGATE_BREAKER_PAUSE: 0s is not longer than 0"},
@@ -86,13 +86,13 @@ func TestWrongSettings(t *testing.T) {
 		environment map[string]string
 		want        string
 	}{
-		"no such provider":       {map[string]string{"EMAIL_PROVIDER": "pigeon"}, `HEADGATE_EMAIL_PROVIDER: "pigeon" is none of smtp, ses, resend`},
+		"no such provider":       {map[string]string{"EMAIL_PROVIDER": "pigeon"}, `HEADGATE_EMAIL_PROVIDER: "pigeon" is not one of smtp, ses, resend`},
 		"smtp without a server":  {map[string]string{"EMAIL_PROVIDER": "smtp"}, "HEADGATE_SMTP_ADDR: it is missing, and HEADGATE_EMAIL_PROVIDER=smtp needs it"},
 		"resend without a key":   {map[string]string{"EMAIL_PROVIDER": "resend"}, "HEADGATE_RESEND_API_KEY: it is missing"},
 		"ses, half a key":        {map[string]string{"EMAIL_PROVIDER": "ses", "SES_ACCESS_KEY_ID": "hush", "SES_REGION": "eu-central-1"}, "HEADGATE_SES_SECRET_ACCESS_KEY: it is missing"},
 		"ses, the other half":    {map[string]string{"EMAIL_PROVIDER": "ses", "SES_SECRET_ACCESS_KEY": "hush", "SES_REGION": "eu-central-1"}, "HEADGATE_SES_ACCESS_KEY_ID: it is missing"},
 		"ses without a region":   {map[string]string{"EMAIL_PROVIDER": "ses", "SES_ACCESS_KEY_ID": "hush", "SES_SECRET_ACCESS_KEY": "hush"}, "HEADGATE_SES_REGION: it is missing"},
-		"no such model provider": {map[string]string{"AI_PROVIDER": "hal"}, `HEADGATE_AI_PROVIDER: "hal" is none of openai, azure, anthropic`},
+		"no such model provider": {map[string]string{"AI_PROVIDER": "hal"}, `HEADGATE_AI_PROVIDER: "hal" is not one of openai, azure, anthropic`},
 		"openai without a key":   {map[string]string{"AI_PROVIDER": "openai"}, "HEADGATE_AI_API_KEY: it is missing"},
 		"azure without its url":  {map[string]string{"AI_PROVIDER": "azure", "AI_API_KEY": "hush"}, "HEADGATE_AI_BASE_URL: it is missing"},
 		"no time":                {map[string]string{"RESEND_TIMEOUT": "0s"}, "HEADGATE_RESEND_TIMEOUT: 0s is not longer than 0"},

@@ -72,13 +72,13 @@ func TestEnqueueRefuses(t *testing.T) {
 	}
 	for body, want := range map[string]string{
 		`{"kind":"call","tenant":"a","paylod":1}`: `did you mean \"payload\"?`,
-		`[]`: "want one object",
+		`[]`: "must be one object",
 		`{`:  "not JSON",
 		`{"kind":"call","tenant":"","payload":1}`:                       `"field":"tenant"`,
 		`{"kind":"a b","tenant":"t","payload":1,"at":"x"}`:              `"field":"at"`,
 		`{"kind":"call","tenant":"a","payload":1,"cost":0,"key":""}`:    `"field":"cost"`,
 		`{"kind":"call","tenant":"a","payload":1}{"kind":"call"}`:       "more than one object",
-		`{"kind":"call","tenant":"a","payload":1,"max_attempts":"ten"}`: "max_attempts: want a whole number",
+		`{"kind":"call","tenant":"a","payload":1,"max_attempts":"ten"}`: "max_attempts: must be a whole number",
 	} {
 		got := r.want(400, want, "POST", "/jobs", body)
 		if got.get(t, "code") != "invalid" || got.get(t, "status") != 400.0 {

@@ -56,7 +56,7 @@ func decodeText(text []byte, into any) error {
 			if within, rest, _ := strings.Cut(field, "."); !slices.Contains(known, within) {
 				field = rest // an embedded struct has no name in JSON
 			}
-			return invalid(field, "want %s, not a JSON %s", strictjson.TypeWords(wrong.Type), wrong.Value)
+			return invalid(field, "must be %s, not a JSON %s", strictjson.TypeWords(wrong.Type), wrong.Value)
 		}
 		return bad("The body is not JSON: %v", err)
 	}

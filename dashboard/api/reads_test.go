@@ -155,7 +155,7 @@ func TestLimits(t *testing.T) {
 		`{"rate":"1/s","seconds":"1m","reason":"x"}`:                             `"field":"seconds"`,
 		`{"rate":"1/s","seconds":1,"until":"2099-01-01T00:00:00Z","reason":"x"}`: "not both",
 		`{"rate":"1/s","until":"2001-01-01T00:00:00Z","reason":"x"}`:             "has passed",
-		`{"rate":1,"reason":"x"}`:                                                "want a text, not a JSON number",
+		`{"rate":1,"reason":"x"}`:                                                "must be a text, not a JSON number",
 		`{"rat":"1/s"}`:                                                          "did you mean",
 	} {
 		r.want(400, want, "PUT", limit, body)

@@ -377,7 +377,7 @@ func TestParseTenants(t *testing.T) {
 		"list:50%":                         "%25",
 		"list:%ff":                         "is not a tenant's name",
 		"list:" + strings.Repeat("x", 129): "at most 128 bytes",
-		many:                               "more than 1000",
+		many:                               "the maximum is 1000",
 	} {
 		got, err := ParseTenants(text)
 		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 200 || got.Top != 0 || got.Named != nil {

@@ -33,13 +33,13 @@ func ParseTenants(text string) (Tenants, error) {
 	case "top":
 		n, err := strconv.Atoi(rest)
 		if err != nil || n < 1 || n > MaxTenants {
-			return Tenants{}, fmt.Errorf("top:%s: want a number from 1 to %d", clip(rest), MaxTenants)
+			return Tenants{}, fmt.Errorf("top:%s: must be a number from 1 to %d", clip(rest), MaxTenants)
 		}
 		return Tenants{Top: n}, nil
 	case "list":
 		return parseNames(rest)
 	}
-	return Tenants{}, fmt.Errorf("%q is not a selection of tenants: want top:N, list:NAME,NAME or nothing", clip(text))
+	return Tenants{}, fmt.Errorf("%q is not a selection of tenants: must be top:N, list:NAME,NAME or nothing", clip(text))
 }
 
 func parseNames(text string) (Tenants, error) {
@@ -58,7 +58,7 @@ func parseNames(text string) (Tenants, error) {
 	}
 	slices.Sort(t.Named)
 	if t.Named = slices.Compact(t.Named); len(t.Named) > MaxTenants {
-		return Tenants{}, fmt.Errorf("list: %d tenants are more than %d", len(t.Named), MaxTenants)
+		return Tenants{}, fmt.Errorf("list: %d tenants; the maximum is %d", len(t.Named), MaxTenants)
 	}
 	return t, nil
 }

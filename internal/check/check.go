@@ -30,7 +30,7 @@ func Text(text string, most int) string {
 	case text == "":
 		return "it is empty"
 	case len(text) > most:
-		return fmt.Sprintf("%d bytes are more than %d", len(text), most)
+		return fmt.Sprintf("%d bytes; the maximum is %d", len(text), most)
 	case !utf8.ValidString(text):
 		return "it is not UTF-8"
 	case strings.ContainsFunc(text, unicode.IsControl):

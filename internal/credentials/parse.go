@@ -170,7 +170,7 @@ func (p *parser) notEmpty(node *yaml.Node, path string) {
 // entry reads what a tenant has for a kind.
 func (p *parser) entry(node *yaml.Node, path, kind string) entry {
 	if node.Kind == yaml.ScalarNode && node.Value == "none" {
-		return entry{held: "it is none in the credentials file"}
+		return entry{held: "it has none in the credentials file"}
 	}
 	values, held := map[string][]string{}, ""
 	add := func(name string, node *yaml.Node, path string) {

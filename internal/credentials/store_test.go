@@ -67,7 +67,7 @@ tenants:
 		{"acme", "email", "password", "p w", ""},
 		{"globex", "email", "", "", ""},
 		{"initech", "ai", "", "", ""},
-		{"globex", "payment", "", "", "it is none in the credentials file"},
+		{"globex", "payment", "", "", "it has none in the credentials file"},
 		{"globex", "ai", "", "", "api_key: the environment variable"},
 		{"globex", "webhook", "", "", "secrets: open " + folder + "/nothing"},
 	} {

@@ -62,11 +62,11 @@ func (s *csvSource) readHeader() error {
 	text, _, tooLong, err := s.in.record(quotes.open)
 	switch {
 	case errors.Is(err, io.EOF):
-		return HeaderError{errors.New("line 1: the file is empty; want a header such as kind,tenant,payload.url")}
+		return HeaderError{errors.New("line 1: the file is empty; add a header such as kind,tenant,payload.url")}
 	case err != nil:
 		return err
 	case tooLong || !utf8.Valid(text) || len(bytes.TrimSpace(text)) == 0:
-		return HeaderError{errors.New("line 1: want a header in UTF-8 text, such as kind,tenant,payload.url")}
+		return HeaderError{errors.New("line 1: must be a header in UTF-8 text, such as kind,tenant,payload.url")}
 	}
 	header, err := readRecord(text)
 	if err == nil {
@@ -192,7 +192,7 @@ func checkHeader(header []string) error {
 			return fmt.Errorf("column %.60q: unknown field%s", name, check.Suggest(name, Fields))
 		}
 		if seen[name] {
-			return fmt.Errorf("column %s stands twice", name)
+			return fmt.Errorf("duplicate column %s", name)
 		}
 		seen[name] = true
 	}

@@ -75,7 +75,7 @@ func Parse(text []byte) (Line, error) {
 		return l, nil
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return Line{}, fmt.Errorf("%s: want %s, not %s", wrong.Field, strictjson.TypeWords(wrong.Type), wrong.Value)
+		return Line{}, fmt.Errorf("%s: must be %s, not %s", wrong.Field, strictjson.TypeWords(wrong.Type), wrong.Value)
 	}
 	return Line{}, fmt.Errorf("not JSON: %w", err)
 }
@@ -149,7 +149,7 @@ func checkFields(text []byte) error {
 	_, err := strictjson.Members(text, Fields)
 	switch {
 	case errors.Is(err, strictjson.ErrNotObject):
-		return errors.New(`want one object a line, such as {"kind":"webhook","tenant":"acme","payload":{…}}`)
+		return errors.New(`must be one object a line, such as {"kind":"webhook","tenant":"acme","payload":{…}}`)
 	case errors.Is(err, strictjson.ErrTrailing):
 		return errors.New("there is more than one object on the line")
 	}

@@ -61,13 +61,13 @@ func text(t *testing.T, job *queue.Job) string {
 
 func TestLinesWithBadFollowUps(t *testing.T) {
 	for in, want := range map[string]string{
-		`"on_success":1`:                                                 "on_success: want one object",
+		`"on_success":1`:                                                 "on_success: must be one object",
 		`"on_success":{"kidn":"b"}`:                                      `on_success: kidn: unknown field`,
 		`"on_success":{"kind":"b"}`:                                      "on_success.payload: it is missing",
 		`"on_failure":{"payload":1,"at":"x"}`:                            "on_failure.at: ",
 		`"on_failure":{"kind":"webhook","payload":{"url":"x"}}`:          "on_failure.payload: url: ",
 		`"on_success":{"payload":1,"on_failure":{"payload":1,"cost":0}}`: "on_success.on_failure.cost: 0",
-		`"on_success":{"payload":1,"on_failure":[]}`:                     "on_success.on_failure: want one object",
+		`"on_success":{"payload":1,"on_failure":[]}`:                     "on_success.on_failure: must be one object",
 		`"callback":""`:                                                  "callback: it is empty",
 	} {
 		l, err := Parse([]byte(`{"kind":"a","payload":1,` + in + `}`))
@@ -78,7 +78,7 @@ func TestLinesWithBadFollowUps(t *testing.T) {
 			t.Errorf("%s: %v; want %s", in, err, want)
 		}
 	}
-	if _, err := Parse([]byte(`{"kind":"a","payload":1,"callback":{}}`)); err == nil || !strings.Contains(err.Error(), "callback: want a text") {
+	if _, err := Parse([]byte(`{"kind":"a","payload":1,"callback":{}}`)); err == nil || !strings.Contains(err.Error(), "callback: must be a text") {
 		t.Errorf("a callback that is no text: %v", err)
 	}
 	if _, err := csvLine([]string{"kind", "on_success"}, []string{"a", "{"}); err == nil || !strings.Contains(err.Error(), "on_success: ") {
@@ -130,10 +130,10 @@ func TestCostsAndKeys(t *testing.T) {
 		}
 	}
 	for text, says := range map[string]string{
-		`{"kind":"call","tenant":"a","payload":1,"costs":{"tokens":1.5}}`:                  "costs: want",
-		`{"kind":"call","tenant":"a","payload":1,"costs":{"tokens":"many"}}`:               "costs: want",
+		`{"kind":"call","tenant":"a","payload":1,"costs":{"tokens":1.5}}`:                  "costs: must be",
+		`{"kind":"call","tenant":"a","payload":1,"costs":{"tokens":"many"}}`:               "costs: must be",
 		`{"kind":"call","tenant":"a","payload":1,"key":"k","key_window":"soon"}`:           `key_window: "soon" is not a duration`,
-		`{"kind":"call","tenant":"a","payload":1,"key":"k","key_until":1}`:                 "key_until: want a text",
+		`{"kind":"call","tenant":"a","payload":1,"key":"k","key_until":1}`:                 "key_until: must be a text",
 		`{"kind":"call","tenant":"a","payload":1,"key":"k","retention":"for a long time"}`: "retention: ",
 	} {
 		l, err := Parse([]byte(text))

@@ -42,7 +42,7 @@ func Parse(text []byte) ([]api.Key, error) {
 			},
 		})
 		if len(keys) == 0 && len(p.Problems) == 0 {
-			p.Wrong(root, "keys", "there is none: nobody could come in")
+			p.Wrong(root, "keys", "required: without a key nobody has access")
 		}
 	})
 	return keys, err

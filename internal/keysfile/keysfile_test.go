@@ -46,7 +46,7 @@ func TestParse(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	for text, wants := range map[string][]string{
 		"":         {"empty; add keys"},
-		"keys: []": {"line 1: keys: there is none"},
+		"keys: []": {"line 1: keys: required"},
 		"key: []":  {`line 1: key: unknown field; did you mean "keys"?`},
 		strings.Replace(good, "scopes: [enqueue, read]", "scopes: [enqeue, root]", 1): {
 			`line 4: keys[0].scopes: "enqeue" is not a scope: use read, enqueue, admin; did you mean "enqueue"?`, `"root" is not a scope`,

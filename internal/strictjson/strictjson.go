@@ -16,7 +16,7 @@ import (
 
 var (
 	// ErrNotObject reports JSON that is not an object.
-	ErrNotObject = errors.New("want a JSON object")
+	ErrNotObject = errors.New("must be a JSON object")
 	// ErrTrailing reports data after the object.
 	ErrTrailing = errors.New("there is more than one JSON object")
 )

@@ -214,7 +214,7 @@ func (in *Inspector) Estimate(ctx context.Context, queue string, batch Batch) (B
 	case check.Text(batch.Tenant, check.MaxTenant) != "":
 		return fail(validation.Field("tenant", check.Text(batch.Tenant, check.MaxTenant)))
 	case batch.Jobs < 1 || batch.Jobs > 1e12:
-		return fail(validation.Field("jobs", fmt.Sprintf("%d is not within 1 to 1e12", batch.Jobs)))
+		return fail(validation.Field("jobs", fmt.Sprintf("%d must be 1 to 1e12", batch.Jobs)))
 	case batch.Cost < 0:
 		return fail(validation.Field("cost", fmt.Sprintf("%d: a call costs at least 1", batch.Cost)))
 	case reason != "":

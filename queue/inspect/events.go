@@ -46,7 +46,7 @@ var cursorPattern = regexp.MustCompile(`^[0-9]{1,13}-[0-9]{1,18}(\.[0-9]{1,4})?$
 // events.
 func Events(ctx context.Context, client redis.UniversalClient, queue, after string, n int) ([]Event, error) {
 	if n < 1 || n > MaxEvents {
-		return nil, validation.Field("n", fmt.Sprintf("%d is not within 1 to %d", n, MaxEvents))
+		return nil, validation.Field("n", fmt.Sprintf("%d must be 1 to %d", n, MaxEvents))
 	}
 	if after != "" && !cursorPattern.MatchString(after) {
 		return nil, validation.Field("after", check.Quote(after)+" is not the id of an event, such as 1767225600000-0.1")

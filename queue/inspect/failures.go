@@ -37,7 +37,7 @@ func (k FailureKey) Check(kind, reason string) error {
 	case k.Kind == "" || len(k.Kind) > maxFolded:
 		return validation.Field("group.kind", fmt.Sprintf("it has %d bytes, not 1 to %d", len(k.Kind), maxFolded))
 	case len(k.Reason) > maxFolded:
-		return validation.Field("group.reason", fmt.Sprintf("%d bytes are more than %d", len(k.Reason), maxFolded))
+		return validation.Field("group.reason", fmt.Sprintf("%d bytes; the maximum is %d", len(k.Reason), maxFolded))
 	}
 	return nil
 }

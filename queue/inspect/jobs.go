@@ -66,7 +66,7 @@ func (q *JobQuery) check() error {
 		}
 	}
 	if q.Limit = cmp.Or(q.Limit, defaultJobs); q.Limit < 0 || q.Limit > maxJobs {
-		return validation.Field("limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, maxJobs))
+		return validation.Field("limit", fmt.Sprintf("%d must be 1 to %d", q.Limit, maxJobs))
 	}
 	return nil
 }

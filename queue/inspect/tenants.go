@@ -54,9 +54,9 @@ func (q *TenantQuery) check() error {
 	case q.Offset < 0:
 		return validation.Field("offset", fmt.Sprintf("%d is negative", q.Offset))
 	case q.Limit < 0 || q.Limit > MaxTenants:
-		return validation.Field("limit", fmt.Sprintf("%d is not within 1 to %d", q.Limit, MaxTenants))
+		return validation.Field("limit", fmt.Sprintf("%d must be 1 to %d", q.Limit, MaxTenants))
 	case len(q.Search) > maxSearch:
-		return validation.Field("search", fmt.Sprintf("%d bytes are more than %d", len(q.Search), maxSearch))
+		return validation.Field("search", fmt.Sprintf("%d bytes; the maximum is %d", len(q.Search), maxSearch))
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func (e AuditEntry) open() string {
 // n.
 func Audit(ctx context.Context, client redis.UniversalClient, queue string, n int) ([]AuditEntry, error) {
 	if n < 1 || n > MaxAudit {
-		return nil, validation.Field("n", fmt.Sprintf("%d is not within 1 to %d", n, MaxAudit))
+		return nil, validation.Field("n", fmt.Sprintf("%d must be 1 to %d", n, MaxAudit))
 	}
 	texts, err := client.LRange(ctx, store.Key(queue, "audit"), 0, int64(n)-1).Result()
 	if err != nil {

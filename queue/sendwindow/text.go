@@ -50,7 +50,7 @@ func parseWindow(text string) (Window, error) {
 	case text == "":
 		return Window{}, errors.New("it is empty")
 	case len(text) > maxWindowText:
-		return Window{}, fmt.Errorf("%d bytes are more than %d", len(text), maxWindowText)
+		return Window{}, fmt.Errorf("%d bytes; the maximum is %d", len(text), maxWindowText)
 	}
 	days, zone := "", text
 	if i := strings.LastIndexFunc(text, unicode.IsSpace); i >= 0 {
@@ -136,7 +136,7 @@ func parseRanges(text string) ([]windowHours, error) {
 		// be explicit.
 		return nil, fmt.Errorf("%s has no days; write days for each range, or for none", daily)
 	case len(ranges) > maxRanges:
-		return nil, fmt.Errorf("%d ranges are more than %d", len(ranges), maxRanges)
+		return nil, fmt.Errorf("%d ranges; the maximum is %d", len(ranges), maxRanges)
 	}
 	return ranges, nil
 }

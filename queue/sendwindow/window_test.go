@@ -113,8 +113,8 @@ func TestSendWindowMistakes(t *testing.T) {
 		"Mon 09:00-12:00 13:00-18:00 UTC":      `"Mon 09:00-12:00 13:00-18:00" is more than days and hours`,
 		"Mon-Fri 09:00-12:00, 13:00-18:00 UTC": "13:00-18:00 has no days",
 		"09:00-12:00, Sat 13:00-18:00 UTC":     "09:00-12:00 has no days",
-		strings.Repeat("01:00-02:00,", 32) + "03:00-04:00 UTC": "33 ranges are more than 32",
-		strings.Repeat("x", 5000) + " UTC":                     "5004 bytes are more than 2048",
+		strings.Repeat("01:00-02:00,", 32) + "03:00-04:00 UTC": "33 ranges; the maximum is 32",
+		strings.Repeat("x", 5000) + " UTC":                     "5004 bytes; the maximum is 2048",
 		"09:00-18:00 " + strings.Repeat("/", 1000) + "UTC":     "is not a time zone",
 		"09:00-18:00 UTC\x00":                                  "is not a time zone",
 	} {

@@ -33,7 +33,7 @@ type ClientIP struct {
 // panics if IPv6Bits is not within 0 to 128.
 func ByIP(c ClientIP) KeyFunc {
 	if c.IPv6Bits < 0 || c.IPv6Bits > 128 {
-		panic(fmt.Sprintf("httplimit: ClientIP.IPv6Bits: %d is not within 0 to 128", c.IPv6Bits))
+		panic(fmt.Sprintf("httplimit: ClientIP.IPv6Bits: %d must be 0 to 128", c.IPv6Bits))
 	}
 	return func(r *http.Request) (string, error) {
 		addr, err := c.Addr(r)

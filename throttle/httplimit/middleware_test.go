@@ -594,7 +594,7 @@ func TestMiddlewareConfig(t *testing.T) {
 		"no key":           {func(c *MiddlewareConfig) { c.Rules = []Rule{{Limit: perHour("a", 1)}} }, []string{`rule 1 "a"`, "Key"}},
 		"bad limit":        {func(c *MiddlewareConfig) { c.Rules[0].Limit.Rate = throttle.Rate{} }, []string{"rate"}},
 		"name taken":       {func(c *MiddlewareConfig) { c.Rules = slices.Repeat(c.Rules, 2) }, []string{"taken"}},
-		"too many":         {func(c *MiddlewareConfig) { c.Rules = slices.Repeat(c.Rules, 70) }, []string{"more than 16"}},
+		"too many":         {func(c *MiddlewareConfig) { c.Rules = slices.Repeat(c.Rules, 70) }, []string{"the maximum is 16"}},
 		"negative timeout": {func(c *MiddlewareConfig) { c.Timeout = -1 }, []string{"Timeout"}},
 		"prefix":           {func(c *MiddlewareConfig) { c.Prefix = "{x}" }, []string{"prefix"}},
 		"leaky beside concurrency": {func(c *MiddlewareConfig) {

@@ -173,7 +173,7 @@ func TestHostileSchedules(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ spec, zone, field, reason string }{
 		"empty":            {"", "UTC", "spec", "empty"},
-		"too long":         {strings.Repeat("1,", 200) + "1 * * * *", "UTC", "spec", "bytes are more than 256"},
+		"too long":         {strings.Repeat("1,", 200) + "1 * * * *", "UTC", "spec", "bytes; the maximum is 256"},
 		"NUL":              {"* * * * \x00", "UTC", "spec", "control characters"},
 		"zone in the spec": {"TZ=UTC * * * * *", "UTC", "spec", "field zone"},
 		"zone alone":       {"CRON_TZ=UTC", "UTC", "spec", "field zone"}, // the library panics

@@ -21,7 +21,7 @@ const MaxCost = 1 << 40
 // is wrong.
 func EncodeAttributes(attributes map[string]string) (text, problem string) {
 	if len(attributes) > maxAttributes {
-		return "", fmt.Sprintf("%d are more than %d", len(attributes), maxAttributes)
+		return "", fmt.Sprintf("%d; the maximum is %d", len(attributes), maxAttributes)
 	}
 	parts := make([]string, 0, len(attributes))
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
@@ -39,7 +39,7 @@ func EncodeAttributes(attributes map[string]string) (text, problem string) {
 // EncodeCosts returns "unit=n;…", sorted, or a text that says what is wrong.
 func EncodeCosts(costs map[string]int64) (text, problem string) {
 	if len(costs) > maxUnits {
-		return "", fmt.Sprintf("%d are more than %d", len(costs), maxUnits)
+		return "", fmt.Sprintf("%d; the maximum is %d", len(costs), maxUnits)
 	}
 	parts := make([]string, 0, len(costs))
 	for _, unit := range slices.Sorted(maps.Keys(costs)) {
@@ -47,7 +47,7 @@ func EncodeCosts(costs map[string]int64) (text, problem string) {
 			return "", fmt.Sprintf("the unit %s is not 1 to 64 of a-z, 0-9 and '_'", check.Quote(unit))
 		}
 		if n := costs[unit]; n < 0 || n > MaxCost {
-			return "", fmt.Sprintf("%s: %d is not within 0 to %d", unit, n, int64(MaxCost))
+			return "", fmt.Sprintf("%s: %d must be 0 to %d", unit, n, int64(MaxCost))
 		}
 		parts = append(parts, fmt.Sprintf("%s=%d", unit, costs[unit]))
 	}
