@@ -104,7 +104,7 @@ func checkURL(text string) error {
 	case u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "":
 		return errors.New("it is not https://host, with or without a path")
 	case u.Scheme != "https" && !(u.Scheme == "http" && shared.Loopback(u.Hostname())):
-		return errors.New("it is not https, which only this machine may be without")
+		return errors.New("it is not https, which is required except on this machine")
 	}
 	return nil
 }
