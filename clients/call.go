@@ -27,7 +27,7 @@ type Call struct {
 	IdempotencyKey string
 
 	// First is the time of the job's first attempt on which the provider may have acted. The
-	// current attempt counts; attempts that were throttled or parked do not. An earlier time is
+	// current attempt counts; attempts that were throttled or postponed do not. An earlier time is
 	// safe, such as when the job was enqueued, but a later time is not: providers forget
 	// idempotency keys, and clients do not send a call after that.
 	//

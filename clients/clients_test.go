@@ -25,12 +25,12 @@ func TestOutcomes(t *testing.T) {
 		}](err)
 		return ok && e.RetryAfter() == 3*time.Second
 	}
-	asParked := func(err error) bool {
+	asPostponed := func(err error) bool {
 		e, ok := errors.AsType[interface {
 			error
-			ParkUntil() time.Time
+			PostponeUntil() time.Time
 		}](err)
-		return ok && e.ParkUntil().Equal(until)
+		return ok && e.PostponeUntil().Equal(until)
 	}
 	asPermanent := func(err error) bool {
 		e, ok := errors.AsType[interface {
@@ -54,12 +54,12 @@ func TestOutcomes(t *testing.T) {
 		return ok && e.NotCalled()
 	}
 	tests := map[string]struct {
-		make                                  func(error) error
-		throttled, parked, permanent, unknown bool
-		uncalled                              bool
+		make                                     func(error) error
+		throttled, postponed, permanent, unknown bool
+		uncalled                                 bool
 	}{
 		"throttled": {make: func(err error) error { return clients.Throttled(3*time.Second, err) }, throttled: true},
-		"parked":    {make: func(err error) error { return clients.ParkUntil(until, err) }, parked: true},
+		"postponed": {make: func(err error) error { return clients.PostponeUntil(until, err) }, postponed: true},
 		"permanent": {make: clients.Permanent, permanent: true},
 		"unknown":   {make: clients.Unknown, unknown: true},
 		"retryable": {make: clients.Retryable},
@@ -78,8 +78,8 @@ func TestOutcomes(t *testing.T) {
 			if got := asThrottled(err); got != tt.throttled {
 				t.Errorf("throttled: %v", got)
 			}
-			if got := asParked(err); got != tt.parked {
-				t.Errorf("parked: %v", got)
+			if got := asPostponed(err); got != tt.postponed {
+				t.Errorf("postponed: %v", got)
 			}
 			if got := asPermanent(err); got != tt.permanent {
 				t.Errorf("permanent: %v", got)

@@ -5,7 +5,7 @@
 //
 //   - [Throttled]: the provider wants fewer calls. No attempt is spent.
 //   - [Exhausted]: the account is used up for now. No attempt is spent.
-//   - [ParkUntil]: this call must wait until a known time. No attempt is spent. [RepeatAt]
+//   - [PostponeUntil]: this call must wait until a known time. No attempt is spent. [RepeatAt]
 //     is the same for a failure that the client ends after some time.
 //   - [Permanent]: the call can never succeed. The job is archived with the reason.
 //   - [Unknown]: the call was sent, but no answer came. [Undecided]: and no repeat is safe.

@@ -52,9 +52,9 @@ func Holds(err error, now time.Time) Hold {
 	}
 	if e, ok := errors.AsType[interface {
 		error
-		ParkUntil() time.Time
+		PostponeUntil() time.Time
 	}](err); ok {
-		h := Hold{Scope: JobScope, For: max(e.ParkUntil().Sub(now), 0)}
+		h := Hold{Scope: JobScope, For: max(e.PostponeUntil().Sub(now), 0)}
 		h.Long = inWords(h.For)
 		if first, ok := errors.AsType[interface {
 			error

@@ -120,42 +120,42 @@ func (e *HeldError) Holds() (who string, length time.Duration, named bool) {
 // How long calls wait after a provider refused their key. The operator must fix that, so the
 // job must not be archived for it. While a key is invalid, one call per KeyPause tries it again
 // ([AccountThrottled]). A key without permission for one call holds only that job, for
-// AccessPause ([ParkUntil]). Neither spends an attempt, and both end only with the job's deadline.
+// AccessPause ([PostponeUntil]). Neither spends an attempt, and both end only with the job's deadline.
 const (
 	KeyPause    = time.Minute
 	AccessPause = 5 * time.Minute
 )
 
-// ParkedError reports that a call must wait until a known time.
-type ParkedError struct {
+// PostponedError reports that a call must wait until a known time.
+type PostponedError struct {
 	Until     time.Time
 	KeepFirst bool  // see [RepeatAt]
 	Err       error // never nil
 }
 
-// ParkUntil returns the outcome of a call that the provider will refuse until t, for a reason
+// PostponeUntil returns the outcome of a call that the provider will refuse until t, for a reason
 // that does not affect other calls: a permission, a limit of one model. Use [Throttled] if the
 // provider asks for a slower pace, and [Exhausted] if it means the whole account. The error is
 // never nil, even if err is.
-func ParkUntil(t time.Time, err error) error {
-	return &ParkedError{Until: t, Err: reason(err, "parked until "+t.UTC().Format(time.RFC3339))}
+func PostponeUntil(t time.Time, err error) error {
+	return &PostponedError{Until: t, Err: reason(err, "postponed until "+t.UTC().Format(time.RFC3339))}
 }
 
-// RepeatAt is [ParkUntil] for a call that failed and is repeated at t without spending an
+// RepeatAt is [PostponeUntil] for a call that failed and is repeated at t without spending an
 // attempt. The attempt counts for [Call.First], so that the client knows how long this has gone
 // on and can end it; otherwise only the job's deadline does.
 func RepeatAt(t time.Time, err error) error {
-	return &ParkedError{Until: t, KeepFirst: true, Err: reason(err, "repeated at "+t.UTC().Format(time.RFC3339))}
+	return &PostponedError{Until: t, KeepFirst: true, Err: reason(err, "repeated at "+t.UTC().Format(time.RFC3339))}
 }
 
-func (e *ParkedError) Error() string { return e.Err.Error() }
-func (e *ParkedError) Unwrap() error { return e.Err }
+func (e *PostponedError) Error() string { return e.Err.Error() }
+func (e *PostponedError) Unwrap() error { return e.Err }
 
-// ParkUntil returns the earliest time at which the call may succeed.
-func (e *ParkedError) ParkUntil() time.Time { return e.Until }
+// PostponeUntil returns the earliest time at which the call may succeed.
+func (e *PostponedError) PostponeUntil() time.Time { return e.Until }
 
 // KeepsFirst reports whether the attempt counts for [Call.First].
-func (e *ParkedError) KeepsFirst() bool { return e.KeepFirst }
+func (e *PostponedError) KeepsFirst() bool { return e.KeepFirst }
 
 // PermanentError reports that a call will never succeed.
 type PermanentError struct {

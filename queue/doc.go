@@ -12,7 +12,7 @@
 //	             ▼
 //	enqueue ► waiting ──► active ──┬─► completed   the call succeeded
 //	             ▲                 ├─► archived    permanent, unknown, expired, attempts used up
-//	             ├──── retry ◄─────┤               the call failed, or ParkUntil named a time
+//	             ├──── retry ◄─────┤               the call failed, or PostponeUntil named a time
 //	             └─────────────────┘               throttled, missed its slot, worker died
 //
 // Operators can cancel a job that is not yet active, which archives it, and retry or

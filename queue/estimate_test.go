@@ -103,8 +103,8 @@ func TestForecastIsRight(t *testing.T) {
 					if o.HeldBy.Limit != test.heldBy[tenant] {
 						t.Errorf("%s: held by %v, want %s", tenant, o.HeldBy, test.heldBy[tenant])
 					}
-					if o.Sure != inspect.Steady {
-						t.Errorf("%s: %s", tenant, o.Sure)
+					if o.Confidence != inspect.Steady {
+						t.Errorf("%s: %s", tenant, o.Confidence)
 					}
 				}
 			})
@@ -159,7 +159,7 @@ func TestEstimateOfLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last := e.Last.Sub(e.Now).Round(time.Millisecond); !e.First.Equal(e.Now) || last != 2*time.Second || e.Sure != inspect.Rough ||
+	if last := e.Last.Sub(e.Now).Round(time.Millisecond); !e.First.Equal(e.Now) || last != 2*time.Second || e.Confidence != inspect.Rough ||
 		e.HeldBy == nil || e.HeldBy.Limit != "log" || e.HeldBy.Rule != "5/s" {
 		t.Errorf("%v: %+v", e, e)
 	}

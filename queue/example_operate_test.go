@@ -73,7 +73,7 @@ func ExamplePauseJobs() {
 		panic(err)
 	}
 	job, err := inspect.New(client).Explain(ctx, receipt.Queue, receipt.ID)
-	fmt.Println(job.State, job.Pause != nil, job.Sure, err)
+	fmt.Println(job.State, job.Pause != nil, job.Confidence, err)
 
 	resumed, err := operate.ResumeJobs(ctx, client, "sms", scope, by)
 	fmt.Println(resumed, err)
@@ -81,7 +81,7 @@ func ExamplePauseJobs() {
 	fmt.Println(resumed, err)
 	// Output:
 	// tenant acme operator ann: bounces <nil>
-	// waiting true unknown <nil>
+	// waiting true none <nil>
 	// true <nil>
 	// false <nil>
 }
@@ -190,7 +190,7 @@ func ExampleInspector_Explain() {
 		panic(err)
 	}
 	fmt.Println(job.State, "behind", job.Position, "held by", job.HeldBy)
-	fmt.Println("in", job.At.Sub(job.Now).Round(10*time.Second), job.Sure)
+	fmt.Println("in", job.At.Sub(job.Now).Round(10*time.Second), job.Confidence)
 	// Output:
 	// waiting behind 3 held by limit "tenant" (1/min)
 	// in 3m0s steady
@@ -208,7 +208,7 @@ func ExampleInspector_Estimate() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(estimate.Last.Sub(estimate.Now).Round(10*time.Second), estimate.HeldBy, estimate.Sure)
+	fmt.Println(estimate.Last.Sub(estimate.Now).Round(10*time.Second), estimate.HeldBy, estimate.Confidence)
 
 	// Nothing was enqueued.
 	overview, err := inspector.Overview(ctx, "sms")

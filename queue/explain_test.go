@@ -37,7 +37,7 @@ func TestExplainWaiting(t *testing.T) {
 	}
 	e := r.explain(t, ids[30])
 	if e.State != lifecycle.StateWaiting || e.Tenant != "a" || e.Kind != "call" || e.Attempt != 1 || e.MaxAttempts != 4 || e.Position != 30 ||
-		e.TenantPosition != 30 || e.Waiting != 40 || e.Lane != "a;kind=call" || e.Sure != inspect.Steady || e.Pause != nil || e.Full != nil {
+		e.TenantPosition != 30 || e.Waiting != 40 || e.Lane != "a;kind=call" || e.Confidence != inspect.Steady || e.Pause != nil || e.Full != nil {
 		t.Errorf("%+v", e)
 	}
 	if e.HeldBy == nil || e.HeldBy.Limit != "tenant" || e.HeldBy.Rule != "10/s" || e.HeldBy.Scope != "tenant a" {
@@ -89,7 +89,7 @@ func TestExplainStates(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Unknown), 1)
 	r.stop()
 	for id, want := range map[string]inspect.Explanation{
-		scheduled:  {State: lifecycle.StateScheduled, Until: soon, At: soon, Attempt: 1, Sure: inspect.Rough},
+		scheduled:  {State: lifecycle.StateScheduled, Until: soon, At: soon, Attempt: 1, Confidence: inspect.Rough},
 		"a:works":  {State: lifecycle.StateCompleted, Outcome: lifecycle.Done, Attempt: 1},
 		"a:fails":  {State: lifecycle.StateRetry, Attempt: 2, Error: "500 from the provider"},
 		"a:never":  {State: lifecycle.StateArchived, Outcome: lifecycle.Archived, Attempt: 1, Error: "never take it"},
@@ -97,7 +97,7 @@ func TestExplainStates(t *testing.T) {
 	} {
 		e := r.explain(t, id)
 		if e.State != want.State || e.Outcome != want.Outcome || e.Attempt != want.Attempt || !strings.Contains(e.Error, want.Error) || want.Error == "" && e.Error != "" ||
-			!want.Until.IsZero() && (!e.Until.Equal(want.Until) || !e.At.Equal(want.At) || e.Sure != want.Sure) ||
+			!want.Until.IsZero() && (!e.Until.Equal(want.Until) || !e.At.Equal(want.At) || e.Confidence != want.Confidence) ||
 			want.State == lifecycle.StateRetry && (e.Until.Before(e.Now.Add(-2*time.Second)) || e.At.Before(e.Until)) {
 			t.Errorf("%s: %+v; want %+v", id, e, want)
 		}
@@ -127,7 +127,7 @@ func TestExplainPauseAndWindow(t *testing.T) {
 	}
 	pause("*", fmt.Sprintf("%d operator ann: maintenance", store.Endless))
 	e = r.explain(t, id)
-	if e.Pause == nil || e.Pause.Scope.String() != "the whole queue" || !e.Pause.Until.IsZero() || !e.At.IsZero() || e.Sure != inspect.NotKnown ||
+	if e.Pause == nil || e.Pause.Scope.String() != "the whole queue" || !e.Pause.Until.IsZero() || !e.At.IsZero() || e.Confidence != inspect.NoForecast ||
 		!strings.Contains(e.String(), "the whole queue is paused by ann until somebody resumes: maintenance; ") {
 		t.Errorf("%v, %+v", e, e.Pause)
 	}
@@ -178,7 +178,7 @@ func TestExplainFullConcurrency(t *testing.T) {
 		t.Errorf("%v", e)
 	}
 	e := r.explain(t, second)
-	if e.State != lifecycle.StateWaiting || e.Full == nil || e.Full.Limit != "in-flight" || e.Full.Rule != "1 at a time" || !e.At.IsZero() || e.Sure != inspect.NotKnown {
+	if e.State != lifecycle.StateWaiting || e.Full == nil || e.Full.Limit != "in-flight" || e.Full.Rule != "1 at a time" || !e.At.IsZero() || e.Confidence != inspect.NoForecast {
 		t.Errorf("%v: %+v", e, e)
 	}
 	r.answer = nil

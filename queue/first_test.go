@@ -40,13 +40,13 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// notYet is an error with ParkUntil.
+// notYet is an error with PostponeUntil.
 type notYet struct{ until time.Time }
 
-func (notYet) Error() string          { return "not before a time" }
-func (n notYet) ParkUntil() time.Time { return n.until }
+func (notYet) Error() string              { return "not before a time" }
+func (n notYet) PostponeUntil() time.Time { return n.until }
 
-// TestParkedIsNotFirst: a call that is put off with ParkUntil does not count either.
+// TestParkedIsNotFirst: a call that is put off with PostponeUntil does not count either.
 func TestParkedIsNotFirst(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, -1, limitsOf(), nil)
@@ -66,12 +66,12 @@ func TestParkedIsNotFirst(t *testing.T) {
 	}
 }
 
-// lasting is an error with ParkUntil and KeepsFirst.
+// lasting is an error with PostponeUntil and KeepsFirst.
 type lasting struct{ until time.Time }
 
-func (lasting) Error() string          { return "not there yet" }
-func (l lasting) ParkUntil() time.Time { return l.until }
-func (lasting) KeepsFirst() bool       { return true }
+func (lasting) Error() string              { return "not there yet" }
+func (l lasting) PostponeUntil() time.Time { return l.until }
+func (lasting) KeepsFirst() bool           { return true }
 
 // TestKeepsFirst: a client that parks a job without spending attempts can still see since
 // when it does so.
@@ -141,7 +141,7 @@ func TestUnknownStaysUnknown(t *testing.T) {
 	}
 }
 
-// TestJudgeKeepsTheTime: a call that is put off with ParkUntil is made at that time.
+// TestJudgeKeepsTheTime: a call that is put off with PostponeUntil is made at that time.
 func TestJudgeKeepsTheTime(t *testing.T) {
 	now := time.Now()
 	for in, want := range map[time.Duration]time.Duration{5 * time.Minute: 5 * time.Minute, -time.Minute: 0, 2 * check.MaxAhead: check.MaxAhead} {

@@ -72,7 +72,7 @@ func (k Kind[T]) Decode(payload []byte) (T, error) {
 //
 //   - RetryAfter() time.Duration: the provider wants fewer calls. The tenant is paused for
 //     that time, or all tenants with WholeAccount() bool. No attempt is spent.
-//   - ParkUntil() time.Time: the job goes again at that time. No attempt is spent. With
+//   - PostponeUntil() time.Time: the job goes again at that time. No attempt is spent. With
 //     KeepsFirst() bool, the call still counts for [Running].First.
 //   - Permanent() bool: the job is archived.
 //   - Unknown() bool: the call was sent, but its outcome is not known. The job is archived,

@@ -135,10 +135,10 @@ func TestInspectorSeesChanges(t *testing.T) {
 	if e := explain(); e.Pause == nil || !e.At.IsZero() {
 		t.Errorf("after a pause: %v", e)
 	}
-	if o, err := inspector.Outlook(ctx, r.queue, "a"); err != nil || o.Sure != inspect.NotKnown {
+	if o, err := inspector.Outlook(ctx, r.queue, "a"); err != nil || o.Confidence != inspect.NoForecast {
 		t.Errorf("after a pause: %v, %v", o, err)
 	}
-	if o, err := inspector.Overview(ctx, r.queue); err != nil || len(o.Pauses) != 1 || o.Sure != inspect.NotKnown || o.Top == nil || o.Top.Tenant != "a" || o.Waiting != 30 || o.Tenants != 1 {
+	if o, err := inspector.Overview(ctx, r.queue); err != nil || len(o.Pauses) != 1 || o.Confidence != inspect.NoForecast || o.Top == nil || o.Top.Tenant != "a" || o.Waiting != 30 || o.Tenants != 1 {
 		t.Errorf("after a pause: %+v, %v", o, err)
 	}
 	if _, err := operate.ResumeJobs(ctx, client, r.queue, inspect.Scope{Tenant: "a"}, by); err != nil {

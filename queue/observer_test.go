@@ -148,7 +148,7 @@ func TestObserverIsToldOfAnswers(t *testing.T) {
 	}{
 		"success":   {nil, lifecycle.AnswerOK},
 		"429":       {throttled{time.Minute}, lifecycle.AnswerThrottled},
-		"later":     {notToday{time.Now().Add(time.Hour)}, lifecycle.AnswerParked},
+		"later":     {notToday{time.Now().Add(time.Hour)}, lifecycle.AnswerPostponed},
 		"500":       {errors.New("500"), lifecycle.AnswerRetryable},
 		"panic":     {errPanic, lifecycle.AnswerRetryable},
 		"never":     {permanent{}, lifecycle.AnswerPermanent},

@@ -26,7 +26,7 @@ type (
 	}
 	postponedError interface {
 		error
-		ParkUntil() time.Time
+		PostponeUntil() time.Time
 	}
 	keptFirstError interface {
 		error
@@ -171,7 +171,7 @@ func judge(err error, job *Running, repeatUnknown bool, now time.Time) verdict {
 		}
 	}
 	if postponed, ok := errors.AsType[postponedError](err); ok {
-		wait := min(max(postponed.ParkUntil().Sub(now), 0), check.MaxAhead)
+		wait := min(max(postponed.PostponeUntil().Sub(now), 0), check.MaxAhead)
 		kept, ok := errors.AsType[keptFirstError](err)
 		return verdict{outcome: lifecycle.Postponed, first: ok && kept.KeepsFirst(), err: &retryError{err: err, after: wait}}
 	}
@@ -262,7 +262,7 @@ func answerOf(err error) lifecycle.Answer {
 		return lifecycle.AnswerThrottled
 	}
 	if _, ok := errors.AsType[postponedError](err); ok {
-		return lifecycle.AnswerParked
+		return lifecycle.AnswerPostponed
 	}
 	if unknown, ok := errors.AsType[unknownError](err); ok && unknown.Unknown() {
 		return lifecycle.AnswerUnknown

@@ -46,7 +46,7 @@ func TestAnswerOf(t *testing.T) {
 		{nil, lifecycle.AnswerOK},
 		{errors.New("502"), lifecycle.AnswerRetryable},
 		{throttled{time.Second}, lifecycle.AnswerThrottled},
-		{notToday{time.Now()}, lifecycle.AnswerParked},
+		{notToday{time.Now()}, lifecycle.AnswerPostponed},
 		{permanent{}, lifecycle.AnswerPermanent},
 		{said{}, lifecycle.AnswerRetryable},
 		{said{unknown: true}, lifecycle.AnswerUnknown},
@@ -207,7 +207,7 @@ func TestRecord(t *testing.T) {
 		r.stop()
 
 		want := map[string]string{
-			"answer:ok": "2", "answer:retryable": "2", "answer:throttled": "1", "answer:parked": "1", "answer:permanent": "1", "answer:unknown": "2",
+			"answer:ok": "2", "answer:retryable": "2", "answer:throttled": "1", "answer:postponed": "1", "answer:permanent": "1", "answer:unknown": "2",
 			"outcome:retried": "1", "outcome:throttled": "1", "outcome:postponed": "1", "outcome:archived": "3", "outcome:unknown": "1",
 			"outcome:expired": "1", "outcome:cancelled": "2", "outcome:parked": "1",
 		}
@@ -243,7 +243,7 @@ func TestRecord(t *testing.T) {
 			}
 		}
 		wantTold := map[string][]string{
-			"done": {"done ok 1"}, "retried": {"retried retryable 1", "done ok 2"}, "throttled": {"throttled throttled 1"}, "parked": {"postponed parked 1"},
+			"done": {"done ok 1"}, "retried": {"retried retryable 1", "done ok 2"}, "throttled": {"throttled throttled 1"}, "parked": {"postponed postponed 1"},
 			"permanent": {"archived permanent 1"}, "unknown": {"unknown unknown 1"}, "last": {"archived retryable 1"}, "undecodable": {"archived  0"},
 			"expired": {"expired  0"}, "cancelled": {"cancelled  0"}, "followed": {"cancelled  0"}, "cut": {"parked unknown 1"},
 		}

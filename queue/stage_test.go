@@ -19,11 +19,11 @@ import (
 
 var ann = operate.Operator{Actor: "ann", Reason: "the campaign was a mistake"}
 
-// notToday is an error with ParkUntil, as in package clients.
+// notToday is an error with PostponeUntil, as in package clients.
 type notToday struct{ time.Time }
 
-func (notToday) Error() string          { return "not today" }
-func (e notToday) ParkUntil() time.Time { return e.Time }
+func (notToday) Error() string              { return "not today" }
+func (e notToday) PostponeUntil() time.Time { return e.Time }
 
 // staged is a queue without a worker and with jobs in every state, of two tenants and two
 // kinds.

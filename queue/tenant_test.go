@@ -92,7 +92,7 @@ func TestTenantSlots(t *testing.T) {
 	if _, err := operate.PauseJobs(ctx, client, r.queue, inspect.Scope{Tenant: "a"}, time.Time{}, by); err != nil {
 		t.Fatal(err)
 	}
-	if d := r.tenant(t, "a"); len(d.Slots) != 0 || d.Sure != inspect.NotKnown {
+	if d := r.tenant(t, "a"); len(d.Slots) != 0 || d.Confidence != inspect.NoForecast {
 		t.Errorf("paused until resumed: %v", d.Slots)
 	}
 	if _, err := operate.ResumeJobs(ctx, client, r.queue, inspect.Scope{Tenant: "a"}, by); err != nil {
@@ -152,8 +152,8 @@ func TestTenantOfSeveralLanes(t *testing.T) {
 			t.Errorf("slot %d in %v, want %v", i, span, want)
 		}
 	}
-	if len(d.Slots) != 6 || d.Sure != inspect.Rough {
-		t.Errorf("%d slots, %s", len(d.Slots), d.Sure)
+	if len(d.Slots) != 6 || d.Confidence != inspect.Rough {
+		t.Errorf("%d slots, %s", len(d.Slots), d.Confidence)
 	}
 }
 

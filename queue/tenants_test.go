@@ -157,7 +157,7 @@ func TestHundredThousandTenants(t *testing.T) {
 		if want := fmt.Sprintf("tenant-%06d", 6+7*i); row.Tenant != want || row.Waiting != 7 || row.Done != int64(6+7*i) {
 			t.Errorf("row %d: %s with %d waiting, %d done; want %s with 7", i, row.Tenant, row.Waiting, row.Done, want)
 		}
-		if row.DrainsAt.IsZero() || row.Sure != inspect.Rough || row.HeldBy == nil || row.Limit != row.HeldBy.Limit || row.Capacity < 1 || row.Next.IsZero() {
+		if row.DrainsAt.IsZero() || row.Confidence != inspect.Rough || row.HeldBy == nil || row.Limit != row.HeldBy.Limit || row.Capacity < 1 || row.Next.IsZero() {
 			t.Errorf("%+v", row)
 		}
 	}
@@ -186,7 +186,7 @@ func TestHundredThousandTenants(t *testing.T) {
 		"ancient one": func(row inspect.TenantRow) bool { return row.Done == 7 && row.Waiting == 0 && row.DrainsAt.IsZero() },
 		"overridden":  func(row inspect.TenantRow) bool { return row.Overridden && row.Limit == "tenant" && row.Level == 1 },
 		"tenant-000500": func(row inspect.TenantRow) bool {
-			return len(row.Pauses) == 1 && row.Sure == inspect.NotKnown && row.Weight == 2
+			return len(row.Pauses) == 1 && row.Confidence == inspect.NoForecast && row.Weight == 2
 		},
 	} {
 		if page := list(inspect.TenantQuery{Search: search}); page.Total != 1 || !check(page.Tenants[0]) {
@@ -221,7 +221,7 @@ func TestHundredThousandTenants(t *testing.T) {
 	if page := list(inspect.TenantQuery{Search: "tenant-000006"}); page.Total != 1 || page.Tenants[0].Waiting != 1_000_000 {
 		t.Errorf("%+v", page)
 	}
-	if o, err := inspector.Outlook(ctx, "q", "tenant-099999"); err != nil || o.Waiting != 1+99_999%7 || o.DrainsAt.IsZero() || o.Sure != inspect.Rough {
+	if o, err := inspector.Outlook(ctx, "q", "tenant-099999"); err != nil || o.Waiting != 1+99_999%7 || o.DrainsAt.IsZero() || o.Confidence != inspect.Rough {
 		t.Errorf("%+v, %v", o, err)
 	}
 	overview, err := inspector.Overview(ctx, "q")

@@ -194,5 +194,5 @@ func TestJudge(t *testing.T) {
 
 type postponed struct{ until time.Time }
 
-func (postponed) Error() string          { return "quota" }
-func (e postponed) ParkUntil() time.Time { return e.until }
+func (postponed) Error() string              { return "quota" }
+func (e postponed) PostponeUntil() time.Time { return e.until }

@@ -25,25 +25,25 @@ func TestUnservedIsSaid(t *testing.T) {
 		in := inspect.New(r.server.Client()) // with no reading yet
 		for _, id := range []string{id, scheduled} {
 			e, err := in.Explain(t.Context(), r.queue, id)
-			if err != nil || !strings.Contains(e.String(), want.String()) || !e.At.IsZero() || e.Sure != inspect.NotKnown || e.HeldBy != nil ||
+			if err != nil || !strings.Contains(e.String(), want.String()) || !e.At.IsZero() || e.Confidence != inspect.NoForecast || e.HeldBy != nil ||
 				e.Unserved == nil || *e.Unserved != want {
-				t.Errorf("Explain: %v (%s), %v", e, e.Sure, err)
+				t.Errorf("Explain: %v (%s), %v", e, e.Confidence, err)
 			}
 		}
 		batch, err := in.Estimate(t.Context(), r.queue, inspect.Batch{Tenant: "b", Kind: "other", Jobs: 3})
-		if err != nil || !strings.Contains(batch.String(), want.String()) || batch.Sure != inspect.NotKnown || batch.Unserved == nil {
-			t.Errorf("Estimate: %v (%s), %v", batch, batch.Sure, err)
+		if err != nil || !strings.Contains(batch.String(), want.String()) || batch.Confidence != inspect.NoForecast || batch.Unserved == nil {
+			t.Errorf("Estimate: %v (%s), %v", batch, batch.Confidence, err)
 		}
 		outlook, err := in.Outlook(t.Context(), r.queue, "a")
-		if err != nil || !strings.Contains(outlook.String(), want.String()) || outlook.Sure != inspect.NotKnown || outlook.Rate != 0 || outlook.HeldBy != nil {
-			t.Errorf("Outlook: %v (%s), %v", outlook, outlook.Sure, err)
+		if err != nil || !strings.Contains(outlook.String(), want.String()) || outlook.Confidence != inspect.NoForecast || outlook.Rate != 0 || outlook.HeldBy != nil {
+			t.Errorf("Outlook: %v (%s), %v", outlook, outlook.Confidence, err)
 		}
 		page, err := in.ListTenants(t.Context(), r.queue, inspect.TenantQuery{})
 		if err != nil || len(page.Tenants) != 1 || !strings.Contains(page.Tenants[0].String(), want.String()) || !page.Tenants[0].Next.IsZero() {
 			t.Errorf("ListTenants: %+v, %v", page.Tenants, err)
 		}
 		overview, err := in.Overview(t.Context(), r.queue)
-		if err != nil || overview.Sure != inspect.NotKnown || overview.Top == nil || !strings.Contains(overview.Top.String(), want.String()) ||
+		if err != nil || overview.Confidence != inspect.NoForecast || overview.Top == nil || !strings.Contains(overview.Top.String(), want.String()) ||
 			!slices.Equal(overview.Unserved, []inspect.Unserved{want}) || overview.UnservedJobs != 1 {
 			t.Errorf("Overview: %+v, %v", overview, err)
 		}

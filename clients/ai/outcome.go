@@ -22,12 +22,12 @@ import (
 //	                                          (enforced_spend_limit_reached)
 //	the same for an end user                  the tenant's account is exhausted
 //	429, the request alone exceeds the limit  permanent
-//	429, with a wait of more than an hour     parked until then: this is not a rate
-//	429, daily limit without a time           parked until the next day, UTC
+//	429, with a wait of more than an hour     postponed until then: this is not a rate
+//	429, daily limit without a time           postponed until the next day, UTC
 //	429, for an end user                      throttled
 //	429, 503 slow_down                        the account is throttled
 //	401                                       the account is throttled, for 1 min
-//	403                                       parked for 5 min
+//	403                                       postponed for 5 min
 //	403 for the content of a prompt           permanent
 //	529, other 5xx                            unavailable
 //	408, 409, 425                             retryable
@@ -57,9 +57,9 @@ func (c *Client) outcome(a answer) error {
 		wait := a.wait()
 		switch {
 		case wait > maxPause:
-			return clients.ParkUntil(time.Now().Add(wait), reason)
+			return clients.PostponeUntil(time.Now().Add(wait), reason)
 		case wait == 0 && daily.MatchString(a.message):
-			return clients.ParkUntil(midnight(time.Now()), reason)
+			return clients.PostponeUntil(midnight(time.Now()), reason)
 		case endUser.MatchString(a.message):
 			return clients.Throttled(wait, reason)
 		}
@@ -67,7 +67,7 @@ func (c *Client) outcome(a answer) error {
 	case a.status == http.StatusUnauthorized:
 		return clients.AccountThrottled(max(a.wait(), clients.KeyPause), c.reason("%s refused the key, and its jobs wait for a valid one: it answered %s", c.host, a))
 	case a.status == http.StatusForbidden && !content.MatchString(a.String()):
-		return clients.ParkUntil(time.Now().Add(clients.AccessPause), c.reason("the key has no permission for this, and the job waits for it: %s answered %s", c.host, a))
+		return clients.PostponeUntil(time.Now().Add(clients.AccessPause), c.reason("the key has no permission for this, and the job waits for it: %s answered %s", c.host, a))
 	case a.status == http.StatusRequestTimeout, a.status == http.StatusConflict, a.status == http.StatusTooEarly,
 		a.status == http.StatusNotFound && a.isPage:
 		return clients.Retryable(reason)

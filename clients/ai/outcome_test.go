@@ -61,8 +61,8 @@ func kind(err error) string {
 		}
 		return "exhausted"
 	}
-	if _, is := errors.AsType[*clients.ParkedError](err); is {
-		return "parked"
+	if _, is := errors.AsType[*clients.PostponedError](err); is {
+		return "postponed"
 	}
 	if _, is := errors.AsType[*clients.PermanentError](err); is {
 		return "permanent"
@@ -114,7 +114,7 @@ func TestAnswers(t *testing.T) {
 		source   string
 		want     string
 		after    time.Duration    // throttled
-		until    func() time.Time // parked, or exhausted where it is told
+		until    func() time.Time // postponed, or exhausted where it is told
 		text     string
 	}{
 		"rate, requests": {
@@ -158,7 +158,7 @@ func TestAnswers(t *testing.T) {
 			body:    openAIError("Rate limit reached", "tokens", "rate_limit_exceeded"), want: "account throttled", after: 4200 * time.Millisecond,
 		},
 		"rate, nothing said": {status: 429, source: "Ollama, vLLM behind a proxy", body: "too many requests", want: "account throttled", text: "answered 429: too many requests"},
-		"rate, absurd wait":  {status: 429, source: quoted, headers: headers{"Retry-After": "999999999"}, want: "parked", until: func() time.Time { return time.Now().Add(24 * time.Hour) }},
+		"rate, absurd wait":  {status: 429, source: quoted, headers: headers{"Retry-After": "999999999"}, want: "postponed", until: func() time.Time { return time.Now().Add(24 * time.Hour) }},
 		"rate, Azure": {
 			status: 429, source: azureLimits, headers: headers{"Retry-After": "9", "Retry-After-Ms": "8734"},
 			body: `{"error":{"code":"429","message": "Requests to the ChatCompletions_Create Operation under Azure OpenAI API version 2024-10-21 have exceeded token rate limit of your current OpenAI S0 pricing tier. Please retry after 9 seconds."}}`,
@@ -167,11 +167,11 @@ func TestAnswers(t *testing.T) {
 		"rate, Azure, for a day": {
 			status: 429, source: quoted,
 			body: `{"error":{"code":"429","message": "… have exceeded token rate limit of your current OpenAI S0 pricing tier. Please retry after 86400 seconds."}}`,
-			want: "parked", until: func() time.Time { return time.Now().Add(24 * time.Hour) },
+			want: "postponed", until: func() time.Time { return time.Now().Add(24 * time.Hour) },
 		},
 		"rate, of a day, without a time": {
 			status: 429, source: "openrouter.ai/docs/api-reference/limits", body: `{"error":{"code":429,"message":"Rate limit exceeded: free-models-per-day"}}`,
-			want: "parked", until: func() time.Time { return time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour) },
+			want: "postponed", until: func() time.Time { return time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour) },
 		},
 		"rate, of a day, with a time": {
 			status: 429, source: "openrouter.ai/docs/api-reference/limits", headers: headers{"Retry-After": "30"},
@@ -221,7 +221,7 @@ func TestAnswers(t *testing.T) {
 		"content":     {status: 400, source: quoted, body: openAIError("Your request was rejected as a result of our safety system.", "invalid_request_error", "content_policy_violation"), want: "permanent"},
 		"wrong key":   {status: 401, source: openAICodes, body: openAIError("Incorrect API key provided: sk-canar*********21d0. You can find your API key at https://platform.openai.com/account/api-keys.", "invalid_request_error", "invalid_api_key"), want: "account throttled", after: clients.KeyPause, text: "Incorrect API key provided: …. You can find"},
 		"key as sent": {status: 401, source: "servers that repeat what they got", body: openAIError("no such key: "+canary, "invalid_request_error", "invalid_api_key"), want: "account throttled", after: clients.KeyPause, text: "no such key: …"},
-		"country":     {status: 403, source: openAICodes, body: openAIError("Country, region, or territory not supported", "request_forbidden", "unsupported_country_region_territory"), want: "parked", until: inAWhile},
+		"country":     {status: 403, source: openAICodes, body: openAIError("Country, region, or territory not supported", "request_forbidden", "unsupported_country_region_territory"), want: "postponed", until: inAWhile},
 		"content, by a gateway": {
 			status: 403, source: "openrouter.ai/docs/api-reference/errors",
 			body: `{"error":{"code":403,"message":"Your chosen model requires moderation and your input was flagged"}}`, want: "permanent",
@@ -281,7 +281,7 @@ func TestAnswers(t *testing.T) {
 		"Anthropic, wrong":       {provider: "anthropic", status: 400, source: anthErrors, body: anthError("invalid_request_error", "max_tokens: 100000 > 8192, which is the maximum"), want: "permanent"},
 		"Anthropic, too long":    {provider: "anthropic", status: 400, source: quoted, body: anthError("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"), want: "permanent"},
 		"Anthropic, key":         {provider: "anthropic", status: 401, source: anthErrors, body: anthError("authentication_error", "invalid x-api-key"), want: "account throttled", after: clients.KeyPause},
-		"Anthropic, permission":  {provider: "anthropic", status: 403, source: anthErrors, body: anthError("permission_error", "Your API key does not have permission"), want: "parked", until: inAWhile},
+		"Anthropic, permission":  {provider: "anthropic", status: 403, source: anthErrors, body: anthError("permission_error", "Your API key does not have permission"), want: "postponed", until: inAWhile},
 		"Anthropic, model":       {provider: "anthropic", status: 404, source: anthErrors, body: anthError("not_found_error", "model: m-1"), want: "permanent"},
 		"Anthropic, large":       {provider: "anthropic", status: 413, source: anthErrors, body: anthError("request_too_large", "Request exceeds the maximum size"), want: "permanent"},
 		"Anthropic, not JSON":    {provider: "anthropic", status: 520, source: "Cloudflare", body: "error code: 520", want: "retryable", text: "520: error code: 520"},
@@ -333,9 +333,9 @@ func TestAnswers(t *testing.T) {
 					t.Errorf("exhausted for %v", e.After)
 				}
 			}
-			if e, is := errors.AsType[*clients.ParkedError](err); is {
-				if off := e.ParkUntil().Sub(tt.until()).Abs(); off > time.Minute {
-					t.Errorf("parked until %v; want %v", e.ParkUntil(), tt.until())
+			if e, is := errors.AsType[*clients.PostponedError](err); is {
+				if off := e.PostponeUntil().Sub(tt.until()).Abs(); off > time.Minute {
+					t.Errorf("postponed until %v; want %v", e.PostponeUntil(), tt.until())
 				}
 			}
 			if tokens, known := result.Actual()["tokens"]; known != (tt.status/100 != 2) || tokens != 0 {

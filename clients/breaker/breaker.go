@@ -141,7 +141,7 @@ func judge(err error) evidence {
 	}
 	if _, answered := errors.AsType[interface {
 		error
-		ParkUntil() time.Time
+		PostponeUntil() time.Time
 	}](err); answered {
 		return up
 	}

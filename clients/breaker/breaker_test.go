@@ -55,7 +55,7 @@ func TestEvidence(t *testing.T) {
 		"too few":                  {[]error{errLost, errDown}, nil},
 		"one that worked":          {[]error{errDown, errDown, nil, errDown, errDown}, nil},
 		"throttled answers":        {[]error{errDown, errDown, errBusy, errDown, errDown}, nil},
-		"parked answers":           {[]error{errDown, errDown, clients.ParkUntil(time.Now(), nil), errDown, errDown}, nil},
+		"postponed answers":        {[]error{errDown, errDown, clients.PostponeUntil(time.Now(), nil), errDown, errDown}, nil},
 		"exhausted answers":        {[]error{errDown, errDown, clients.Exhausted(0, nil), errDown, errDown}, nil},
 		"permanent is no evidence": {[]error{errDown, errDown, errBad, errDown}, []int{3}},
 		"permanent alone":          {slices.Repeat([]error{errBad}, 50), nil},

@@ -7,7 +7,7 @@
 // What an outcome says about the provider:
 //
 //	unavailable, unknown             it is down
-//	ok, throttled, parked,
+//	ok, throttled, postponed,
 //	exhausted                        it answers
 //	retryable, permanent, not called,
 //	worker shutdown, a panic         nothing

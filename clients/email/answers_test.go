@@ -92,7 +92,7 @@ func TestAnswers(t *testing.T) {
 		{"ses", answer{status: 404, kind: "NotFoundException", message: "Configuration set <x> does not exist."}, "permanent", 0, sesSendEmail},
 		{"ses", answer{status: 413, kind: "RequestEntityTooLargeException"}, "permanent", 0, sesCommon},
 		{"ses", answer{status: 400, kind: "ValidationError", message: "x"}, "permanent", 0, sesCommon},
-		{"ses", answer{status: 403, kind: "AccessDeniedException", message: "not authorized to perform: ses:SendEmail"}, "parked", clients.AccessPause, sesCommon},
+		{"ses", answer{status: 403, kind: "AccessDeniedException", message: "not authorized to perform: ses:SendEmail"}, "postponed", clients.AccessPause, sesCommon},
 		{"ses", answer{status: 403, kind: "ExpiredTokenException", message: "x"}, account, clients.KeyPause, sesCommon},
 		{"ses", answer{status: 403, kind: "InvalidSignatureException:http://internal.amazon.com/coral/", message: "x"}, account, clients.KeyPause, sesCommon},
 		{"ses", answer{status: 403, kind: "UnrecognizedClientException", message: "The security token included in the request is invalid."}, account, clients.KeyPause, sesCommon},
@@ -121,7 +121,7 @@ func TestAnswers(t *testing.T) {
 		{"resend", answer{status: 422, kind: "invalid_from_address"}, "permanent", 0, resendErrors},
 		{"resend", answer{status: 451, kind: "security_error"}, "permanent", 0, resendErrors},
 		{"resend", answer{status: 401, kind: "missing_api_key"}, account, clients.KeyPause, resendErrors},
-		{"resend", answer{status: 401, kind: "restricted_api_key"}, "parked", clients.AccessPause, resendErrors},
+		{"resend", answer{status: 401, kind: "restricted_api_key"}, "postponed", clients.AccessPause, resendErrors},
 		{"resend", answer{status: 403, kind: "invalid_api_key"}, account, clients.KeyPause, resendErrors},
 		{"resend", answer{status: 403, kind: "suspended_api_key"}, account, clients.KeyPause, resendNode},
 		{"resend", answer{status: 404, kind: "not_found"}, "retryable", 0, resendErrors},
@@ -158,10 +158,10 @@ func TestAnswers(t *testing.T) {
 			}
 			err := tt.answer.give(t, tt.provider)
 			got := kind(err)
-			if parked, ok := errors.AsType[*clients.ParkedError](err); ok {
-				got = "parked"
-				if wait := parked.ParkUntil().Sub(sent); wait < tt.wait || wait > tt.wait+time.Minute {
-					t.Errorf("parked for %v; want %v", wait, tt.wait)
+			if postponed, ok := errors.AsType[*clients.PostponedError](err); ok {
+				got = "postponed"
+				if wait := postponed.PostponeUntil().Sub(sent); wait < tt.wait || wait > tt.wait+time.Minute {
+					t.Errorf("postponed for %v; want %v", wait, tt.wait)
 				}
 			}
 			if exhausted, ok := errors.AsType[*clients.ExhaustedError](err); ok {

@@ -32,7 +32,7 @@ func resendProblem(body []byte, apiKey string) problem {
 //	daily_quota_exceeded, monthly_quota_exceeded      the account is exhausted
 //	rate_limit_exceeded, other 429                    throttled, the whole account
 //	missing_, invalid_, suspended_api_key             throttled, the whole account, for 1 min
-//	restricted_api_key                                parked for 5 min
+//	restricted_api_key                                postponed for 5 min
 //	not_found, method_not_allowed                     retryable
 //	concurrent_idempotent_requests                    retryable
 //	invalid_idempotent_request                        permanent
@@ -61,7 +61,7 @@ func resendOutcome(now time.Time, response *http.Response, p problem) error {
 	case "missing_api_key", "invalid_api_key", "invalid_api_Key", "suspended_api_key":
 		return clients.AccountThrottled(clients.KeyPause, fmt.Errorf("%w; its jobs wait for a valid key", reason))
 	case "restricted_api_key":
-		return clients.ParkUntil(now.Add(clients.AccessPause), fmt.Errorf("%w; the job waits for the permission", reason))
+		return clients.PostponeUntil(now.Add(clients.AccessPause), fmt.Errorf("%w; the job waits for the permission", reason))
 	case "not_found", "method_not_allowed", "concurrent_idempotent_requests":
 		return clients.Retryable(reason)
 	}

@@ -62,7 +62,7 @@ type sesAnswer struct {
 //	SendingPaused, "sending paused"          the account is exhausted
 //	AccountSuspended                         the account is exhausted
 //	credentials                              throttled, the whole account, for 1 min
-//	AccessDenied, NotAuthorized              parked for 5 min
+//	AccessDenied, NotAuthorized              postponed for 5 min
 //	UnknownOperation, InvalidAction          retryable
 //	LimitExceeded, 408                       retryable
 //	500, 503                                 unavailable
@@ -110,7 +110,7 @@ func sesOutcome(now time.Time, a sesAnswer) error {
 		case "UnknownOperation", "InvalidAction": // of another service
 			return clients.Retryable(text)
 		case "AccessDenied", "NotAuthorized":
-			return clients.ParkUntil(now.Add(clients.AccessPause), text)
+			return clients.PostponeUntil(now.Add(clients.AccessPause), text)
 		}
 		return clients.AccountThrottled(clients.KeyPause, text)
 	case code == "LimitExceeded", a.status == http.StatusRequestTimeout:

@@ -192,13 +192,13 @@ func TestSESErrorTypes(t *testing.T) {
 		"Throttling":                {is(new(*smithy.GenericAPIError)), "throttled"},
 		"InternalFailure":           {is(new(*smithy.GenericAPIError)), "retryable"},
 		"ServiceUnavailable":        {is(new(*smithy.GenericAPIError)), "retryable"},
-		"AccessDenied":              {func(error) bool { return true }, "parked"},
+		"AccessDenied":              {func(error) bool { return true }, "postponed"},
 	} {
 		provider.FailAs(1, name)
 		err := s.Send(t.Context(), call, plain())
 		got := kind(err)
-		if _, parked := errors.AsType[*clients.ParkedError](err); parked {
-			got = "parked"
+		if _, postponed := errors.AsType[*clients.PostponedError](err); postponed {
+			got = "postponed"
 		}
 		if got != tt.want || !tt.as(err) {
 			t.Errorf("%s: %s, %v", name, got, err)

@@ -17,10 +17,10 @@ import (
 // outcome returns what an answer of Stripe other than success means:
 //
 //	401, an expired account key             throttled, the account, for 1 min
-//	403                                     parked for 5 min
-//	429 lock_timeout, resource-specific     parked for 2 s
+//	403                                     postponed for 5 min
+//	429 lock_timeout, resource-specific     postponed for 2 s
 //	other 429, also without a body          throttled, the account
-//	409, idempotency_key_in_use             parked for 2 s
+//	409, idempotency_key_in_use             postponed for 2 s
 //	402                                     permanent, with the decline's codes
 //	400 idempotency_error                   permanent: the key belongs to another call
 //	other 4xx                               permanent
@@ -68,7 +68,7 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 	case status == http.StatusUnauthorized, answer.Code == stripe.ErrorCodeAPIKeyExpired, answer.Code == stripe.ErrorCodePlatformAPIKeyExpired:
 		return clients.AccountThrottled(max(after, clients.KeyPause), reason.says("the account key was refused; its jobs wait for a valid one"))
 	case status == http.StatusForbidden:
-		return clients.ParkUntil(s.now().Add(max(after, clients.AccessPause)), reason.says("the account key has no permission for this; the job waits for it"))
+		return clients.PostponeUntil(s.now().Add(max(after, clients.AccessPause)), reason.says("the account key has no permission for this; the job waits for it"))
 	case status == http.StatusTooManyRequests, answer.Code == stripe.ErrorCodeLockTimeout:
 		limit := s.clean(seen.header("Stripe-Rate-Limited-Reason"))
 		if limit != "" {
@@ -96,7 +96,7 @@ func (s *Sender) outcome(seen *progress, err error, call clients.Call) error {
 
 // busy parks a job whose object or key is locked by another request.
 func (s *Sender) busy(after time.Duration, reason error) error {
-	return clients.ParkUntil(s.now().Add(max(after, objectPause)), reason)
+	return clients.PostponeUntil(s.now().Add(max(after, objectPause)), reason)
 }
 
 // lost returns what a call without an answer means: see [shared.Lost].

@@ -37,8 +37,8 @@ func kind(err error) string {
 	case unknown:
 		return "unknown"
 	}
-	if _, ok := errors.AsType[*clients.ParkedError](err); ok {
-		return "parked"
+	if _, ok := errors.AsType[*clients.PostponedError](err); ok {
+		return "postponed"
 	}
 	if _, ok := errors.AsType[*clients.RetryableError](err); ok {
 		return "retryable"
@@ -118,7 +118,7 @@ func TestOutcome(t *testing.T) {
 		body    string
 		payload Payload // zero: a charge
 		want    string
-		after   time.Duration // when throttled or parked; of a parked one 0 means clients.AccessPause
+		after   time.Duration // when throttled or postponed; of a postponed one 0 means clients.AccessPause
 		says    string
 	}{
 		{name: "succeeded", source: lifecycle, status: 200, body: intent("succeeded"), want: "ok"},
@@ -145,24 +145,24 @@ func TestOutcome(t *testing.T) {
 		{name: "402, asked not to repeat", source: library, status: 402, header: "Stripe-Should-Retry: false", body: failure(card, "card_declined", ""), want: "permanent"},
 
 		{name: "key of another call", source: idempotency, status: 400, body: failure(idem, "", ""), want: "permanent", says: "BELONGS TO ANOTHER CALL"},
-		{name: "key in use", source: codes, status: 409, body: failure(idem, "idempotency_key_in_use", ""), want: "parked", after: objectPause},
-		{name: "key in use, as 400", source: codes, status: 400, body: failure(idem, "idempotency_key_in_use", ""), want: "parked", after: objectPause},
-		{name: "conflict", source: library, status: 409, body: failure(invalid, "", ""), want: "parked", after: objectPause},
+		{name: "key in use", source: codes, status: 409, body: failure(idem, "idempotency_key_in_use", ""), want: "postponed", after: objectPause},
+		{name: "key in use, as 400", source: codes, status: 400, body: failure(idem, "idempotency_key_in_use", ""), want: "postponed", after: objectPause},
+		{name: "conflict", source: library, status: 409, body: failure(invalid, "", ""), want: "postponed", after: objectPause},
 
 		{name: "no key", source: apiErrors, status: 401, body: failure(invalid, "", ""), want: "account throttled", after: time.Minute, says: "its jobs wait"},
 		{name: "expired key", source: codes, status: 401, body: failure(invalid, "api_key_expired", ""), want: "account throttled", after: time.Minute},
-		{name: "restricted key", source: apiErrors, status: 403, body: failure(invalid, "", ""), want: "parked", says: "has no permission"},
+		{name: "restricted key", source: apiErrors, status: 403, body: failure(invalid, "", ""), want: "postponed", says: "has no permission"},
 
 		{name: "global rate", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: global-rate\nStripe-Should-Retry: false", body: failure(invalid, "rate_limit", ""), want: "account throttled", says: "for global-rate"},
 		{name: "global concurrency", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: global-concurrency", body: failure(invalid, "rate_limit", ""), want: "account throttled"},
 		{name: "endpoint rate", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: endpoint-rate", body: failure(invalid, "rate_limit", ""), want: "account throttled"},
 		{name: "endpoint concurrency", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: endpoint-concurrency", body: failure(invalid, "rate_limit", ""), want: "account throttled"},
-		{name: "of one object", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: resource-specific", body: failure(invalid, "rate_limit", ""), want: "parked", after: objectPause},
+		{name: "of one object", source: rateLimits, status: 429, header: "Stripe-Rate-Limited-Reason: resource-specific", body: failure(invalid, "rate_limit", ""), want: "postponed", after: objectPause},
 		{name: "no reason", source: rateLimits, status: 429, body: failure(invalid, "rate_limit", ""), want: "account throttled"},
 		{name: "with Retry-After", source: "RFC 9110, 10.2.3", status: 429, header: "Retry-After: 7", body: failure(invalid, "rate_limit", ""), want: "account throttled", after: 7 * time.Second},
-		{name: "lock", source: rateLimits, status: 429, header: "Stripe-Should-Retry: true", body: failure(invalid, "lock_timeout", ""), want: "parked", after: objectPause, says: "lock_timeout"},
-		{name: "lock, with Retry-After", source: rateLimits, status: 429, header: "Retry-After: 7", body: failure(invalid, "lock_timeout", ""), want: "parked", after: 7 * time.Second},
-		{name: "lock, as 400", source: codes, status: 400, body: failure(invalid, "lock_timeout", ""), want: "parked", after: objectPause},
+		{name: "lock", source: rateLimits, status: 429, header: "Stripe-Should-Retry: true", body: failure(invalid, "lock_timeout", ""), want: "postponed", after: objectPause, says: "lock_timeout"},
+		{name: "lock, with Retry-After", source: rateLimits, status: 429, header: "Retry-After: 7", body: failure(invalid, "lock_timeout", ""), want: "postponed", after: 7 * time.Second},
+		{name: "lock, as 400", source: codes, status: 400, body: failure(invalid, "lock_timeout", ""), want: "postponed", after: objectPause},
 		{name: "429 of another", source: transport, status: 429, header: "Retry-After: 3", body: "<html>", want: "account throttled", after: 3 * time.Second},
 
 		{name: "500", source: lowLevel, status: 500, body: failure(api, "", ""), want: "unknown"},
@@ -203,8 +203,8 @@ func TestOutcome(t *testing.T) {
 			if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && throttled.After != tt.after {
 				t.Errorf("after %v; want %v", throttled.After, tt.after)
 			}
-			if parked, ok := errors.AsType[*clients.ParkedError](err); ok && parked.Until.Sub(now) != cmp.Or(tt.after, clients.AccessPause) {
-				t.Errorf("parked for %v; want %v", parked.Until.Sub(now), cmp.Or(tt.after, clients.AccessPause))
+			if postponed, ok := errors.AsType[*clients.PostponedError](err); ok && postponed.Until.Sub(now) != cmp.Or(tt.after, clients.AccessPause) {
+				t.Errorf("postponed for %v; want %v", postponed.Until.Sub(now), cmp.Or(tt.after, clients.AccessPause))
 			}
 			if !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%q does not say %q", err, tt.says)

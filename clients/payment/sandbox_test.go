@@ -209,7 +209,7 @@ func TestInFlight(t *testing.T) {
 		time.Sleep(time.Millisecond) // until it works on it
 	}
 	for n, want := range map[int]string{2: "idempotency_key_in_use", 3: "lock_timeout"} {
-		if _, err := s.Send(t.Context(), next(n), confirm); kind(err) != "parked" || !strings.Contains(err.Error(), want) {
+		if _, err := s.Send(t.Context(), next(n), confirm); kind(err) != "postponed" || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s, want %s: %v", kind(err), want, err)
 		}
 	}
@@ -349,7 +349,7 @@ func TestThousandCharges(t *testing.T) {
 					seen[kind(err)]++
 					mu.Unlock()
 					switch kind(err) {
-					case "parked", "account throttled":
+					case "postponed", "account throttled":
 						continue // no attempt is spent
 					case "unknown", "retryable":
 						c.Attempt++
@@ -392,7 +392,7 @@ func TestThousandCharges(t *testing.T) {
 			t.Errorf("%s: charged %v, and ended as %q", job, charged[job], end)
 		}
 	}
-	if ok+listed != charges || listed == 0 || seen["unknown"] == 0 || seen["parked"] == 0 || seen["account throttled"] == 0 {
+	if ok+listed != charges || listed == 0 || seen["unknown"] == 0 || seen["postponed"] == 0 || seen["account throttled"] == 0 {
 		t.Errorf("%d charged, %d listed, %v", ok, listed, seen)
 	}
 	t.Logf("%d charged, %d listed as unknown; %d requests; answers by outcome: %v, of %v", ok, listed, len(provider.Calls()), seen, slices.Sorted(maps.Keys(seen)))

@@ -190,16 +190,16 @@ func TestNotFound(t *testing.T) {
 		want   string
 		after  time.Duration
 	}{
-		"first":              {0, 0, "parked", 5 * time.Second},
-		"10 s later":         {0, 10 * time.Second, "parked", 10 * time.Second},
-		"2 min later":        {0, 2 * time.Minute, "parked", 2 * time.Minute},
-		"20 min later":       {0, 20 * time.Minute, "parked", 5 * time.Minute},
-		"the last time":      {0, 58 * time.Minute, "parked", 2 * time.Minute},
+		"first":              {0, 0, "postponed", 5 * time.Second},
+		"10 s later":         {0, 10 * time.Second, "postponed", 10 * time.Second},
+		"2 min later":        {0, 2 * time.Minute, "postponed", 2 * time.Minute},
+		"20 min later":       {0, 20 * time.Minute, "postponed", 5 * time.Minute},
+		"the last time":      {0, 58 * time.Minute, "postponed", 2 * time.Minute},
 		"an hour later":      {0, time.Hour, "permanent", 0},
-		"clocks apart":       {0, -time.Minute, "parked", 5 * time.Second},
+		"clocks apart":       {0, -time.Minute, "postponed", 5 * time.Second},
 		"nobody knows":       {0, -1, "permanent", 0},
 		"never":              {-1, 0, "permanent", 0},
-		"a day: later":       {24 * time.Hour, 2 * time.Hour, "parked", 5 * time.Minute},
+		"a day: later":       {24 * time.Hour, 2 * time.Hour, "postponed", 5 * time.Minute},
 		"a day: a day later": {24 * time.Hour, 24 * time.Hour, "permanent", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -211,16 +211,16 @@ func TestNotFound(t *testing.T) {
 				c.First = now.Add(-tt.age)
 			}
 			err := s.Send(t.Context(), c, Request{URL: server.URL})
-			parked, is := errors.AsType[*clients.ParkedError](err)
+			postponed, is := errors.AsType[*clients.PostponedError](err)
 			if is {
-				if got := parked.Until.Sub(now); got != tt.after || !parked.KeepsFirst() {
-					t.Errorf("parked for %v, first is kept: %v; want %v", got, parked.KeepsFirst(), tt.after)
+				if got := postponed.Until.Sub(now); got != tt.after || !postponed.KeepsFirst() {
+					t.Errorf("postponed for %v, first is kept: %v; want %v", got, postponed.KeepsFirst(), tt.after)
 				}
 			}
 			if _, permanent := errors.AsType[*clients.PermanentError](err); permanent == is {
-				t.Errorf("parked %v, permanent %v", is, permanent)
+				t.Errorf("postponed %v, permanent %v", is, permanent)
 			}
-			if is != (tt.want == "parked") || !is && kind(err) != tt.want || !strings.Contains(err.Error(), "answered 404") {
+			if is != (tt.want == "postponed") || !is && kind(err) != tt.want || !strings.Contains(err.Error(), "answered 404") {
 				t.Errorf("%v; want %s", err, tt.want)
 			}
 		})

@@ -148,7 +148,7 @@ type explainedJSON struct {
 	stopJSON
 	WindowOpens *time.Time `json:"window_opens"`
 	At          *time.Time `json:"expected_at"`
-	Sure        string     `json:"sure"`
+	Confidence  string     `json:"confidence"`
 	DrainsAt    *time.Time `json:"drains_at"`
 	Sentence    string     `json:"sentence"`
 }
@@ -157,7 +157,7 @@ func explanationJSON(e inspect.Explanation) explainedJSON {
 	out := explainedJSON{
 		ID: e.ID, Queue: e.Queue, State: string(e.State), Outcome: string(e.Outcome), Tenant: e.Tenant, Kind: e.Kind, Attempt: e.Attempt, MaxAttempts: e.MaxAttempts,
 		Error: e.Error, Since: moment(e.Since), Until: moment(e.Until), Lane: e.Lane, Waiting: e.Waiting, HeldBy: holdOf(e.HeldBy),
-		Full: holdOf(e.Full), WindowOpens: moment(e.WindowOpens), At: moment(e.At), Sure: string(e.Sure), DrainsAt: moment(e.DrainsAt),
+		Full: holdOf(e.Full), WindowOpens: moment(e.WindowOpens), At: moment(e.At), Confidence: string(e.Confidence), DrainsAt: moment(e.DrainsAt),
 		Sentence: e.String(),
 	}
 	if e.State == lifecycle.StateWaiting {
@@ -184,17 +184,17 @@ func stopOf(name string, pause *inspect.Pause, unserved *inspect.Unserved) (stop
 }
 
 type estimatedJSON struct {
-	First   *time.Time `json:"first_call"`
-	Last    *time.Time `json:"last_call"`
-	Waiting int64      `json:"waiting_before"`
-	HeldBy  *holdJSON  `json:"held_by"`
-	Sure    string     `json:"sure"`
+	First      *time.Time `json:"first_call"`
+	Last       *time.Time `json:"last_call"`
+	Waiting    int64      `json:"waiting_before"`
+	HeldBy     *holdJSON  `json:"held_by"`
+	Confidence string     `json:"confidence"`
 	stopJSON
 	Sentence string `json:"sentence"`
 }
 
 func batchJSON(name string, e inspect.BatchEstimate) estimatedJSON {
 	return estimatedJSON{
-		moment(e.First), moment(e.Last), e.Waiting, holdOf(e.HeldBy), string(e.Sure), stopOf(name, e.Pause, e.Unserved), e.String(),
+		moment(e.First), moment(e.Last), e.Waiting, holdOf(e.HeldBy), string(e.Confidence), stopOf(name, e.Pause, e.Unserved), e.String(),
 	}
 }

@@ -58,7 +58,7 @@ func TestEstimate(t *testing.T) {
 	url, _ := own(t)
 	out, errText, code := enqueue(t, "", "estimate", "--redis", url, "--queue", "calls", "--tenant", "acme", "--jobs", "620", "--cost", "2", "--kind", "email", "--json")
 	var e estimatedJSON
-	if err := json.Unmarshal([]byte(out), &e); err != nil || code != exitOK || e.First == nil || e.Last == nil || e.Sure != "steady" ||
+	if err := json.Unmarshal([]byte(out), &e); err != nil || code != exitOK || e.First == nil || e.Last == nil || e.Confidence != "steady" ||
 		e.Last.Sub(*e.First).Round(time.Second) != 122*time.Second || e.HeldBy == nil || e.HeldBy.Limit != "tenant" {
 		t.Errorf("%s %q %d, %v", out, errText, code, err)
 	}

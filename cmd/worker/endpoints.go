@@ -11,19 +11,19 @@ import (
 	"github.com/headgate/headgate/internal/endpoints"
 )
 
-// maxParked is for how long a job to an endpoint that is gone is parked at once:
+// maxPostponed is for how long a job to an endpoint that is gone is postponed at once:
 // an endpoint that an operator enables again gets its jobs within that time.
-const maxParked = time.Hour
+const maxPostponed = time.Hour
 
 // unlessGone calls no endpoint that answered 410 to a job of the same tenant.
 func unlessGone(store *endpoints.Store, send func(context.Context, clients.Call, webhook.Request) error) func(context.Context, clients.Call, webhook.Request) error {
 	return func(ctx context.Context, call clients.Call, r webhook.Request) error {
 		if e, held := store.Held(call.Tenant, r.URL); held {
-			again := time.Now().Add(maxParked)
+			again := time.Now().Add(maxPostponed)
 			if e.Until.Before(again) {
 				again = e.Until
 			}
-			return clients.ParkUntil(again, clients.NotCalled(fmt.Errorf("%s answered 410 at %s and is left alone until %s; enable it with: enqueue endpoints enable %s",
+			return clients.PostponeUntil(again, clients.NotCalled(fmt.Errorf("%s answered 410 at %s and is left alone until %s; enable it with: enqueue endpoints enable %s",
 				clients.Printable(e.Host, 200), e.Since.Format(time.RFC3339), e.Until.Format(time.RFC3339), e.ID)))
 		}
 		err := send(ctx, call, r)

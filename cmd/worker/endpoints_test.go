@@ -62,7 +62,7 @@ func TestGone(t *testing.T) {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	if left := retriedIn(t, server, held); left < 50*time.Minute || left > 61*time.Minute {
-		t.Errorf("it is parked for %v", left)
+		t.Errorf("it is postponed for %v", left)
 	}
 	status.Store(200)
 	if _, err := endpoints.Enable(t.Context(), server.Client(), list[0].ID); err != nil {

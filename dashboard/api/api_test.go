@@ -40,7 +40,7 @@ func TestEnqueueOne(t *testing.T) {
 	if got.get(t, "id") == "" || got.get(t, "queue") != r.queue || got.get(t, "existing") != false {
 		t.Errorf("%s", got.body)
 	}
-	if got.get(t, "position") != 0.0 || got.get(t, "expected_at") == nil || got.get(t, "sure") == "unknown" {
+	if got.get(t, "position") != 0.0 || got.get(t, "expected_at") == nil || got.get(t, "confidence") == "none" {
 		t.Errorf("what is expected of it: %s", got.body)
 	}
 	// The second waits for the first, and a second for its own permit.

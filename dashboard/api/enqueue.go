@@ -27,7 +27,7 @@ type receipt struct {
 	Position   *int64    `json:"position,omitempty"` // jobs ahead of it in its lane
 	ExpectedAt *moment   `json:"expected_at,omitempty"`
 	HeldBy     *holdJSON `json:"held_by,omitempty"`
-	Sure       string    `json:"sure"`
+	Confidence string    `json:"confidence"`
 	stopJSON
 	Text string `json:"text,omitempty"`
 }
@@ -54,9 +54,9 @@ func (a *API) enqueueOne(r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	out := receipt{ID: got.ID, Queue: got.Queue, Existing: got.Existing, State: string(got.State), Sure: string(inspect.NotKnown)}
+	out := receipt{ID: got.ID, Queue: got.Queue, Existing: got.Existing, State: string(got.State), Confidence: string(inspect.NoForecast)}
 	if e, ok := a.expect.of(r.Context(), got); ok {
-		out.ExpectedAt, out.HeldBy, out.Sure, out.Text = at(e.At), holdOf(e.HeldBy), string(e.Sure), e.String()
+		out.ExpectedAt, out.HeldBy, out.Confidence, out.Text = at(e.At), holdOf(e.HeldBy), string(e.Confidence), e.String()
 		out.stopJSON = stopOf(e.Pause, e.Unserved)
 		if e.State == lifecycle.StateWaiting {
 			out.Position = &e.Position

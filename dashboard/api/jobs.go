@@ -86,7 +86,7 @@ type jobJSON struct {
 	stopJSON
 	WindowOpens *moment `json:"window_opens,omitempty"`
 	ExpectedAt  *moment `json:"expected_at,omitempty"`
-	Sure        string  `json:"sure"`
+	Confidence  string  `json:"confidence"`
 	DrainsAt    *moment `json:"drains_at,omitempty"`
 	Text        string  `json:"text"`
 
@@ -132,7 +132,7 @@ func (a *API) job(r *request) (answer, error) {
 	out := jobJSON{
 		ID: d.ID, Queue: d.Queue, Kind: d.Kind, Tenant: d.Tenant, State: string(d.State), Outcome: string(d.Outcome), Attempt: d.Attempt, MaxAttempts: d.MaxAttempts, Error: d.Error,
 		Since: at(d.Since), Until: at(d.Until), Now: moment{d.Now}, Lane: d.Lane, HeldBy: holdOf(d.HeldBy), Full: holdOf(d.Full),
-		WindowOpens: at(d.WindowOpens), ExpectedAt: at(d.At), Sure: string(d.Sure), DrainsAt: at(d.DrainsAt), Text: d.Explanation.String(),
+		WindowOpens: at(d.WindowOpens), ExpectedAt: at(d.At), Confidence: string(d.Confidence), DrainsAt: at(d.DrainsAt), Text: d.Explanation.String(),
 		Priority: string(d.Priority), Cost: d.Cost, Costs: d.Costs, Attributes: d.Attributes, Headers: a.hide.hideTexts(d.Headers),
 		EnqueuedAt: at(d.EnqueuedAt), Deadline: at(d.Deadline), Retention: d.Retention.Seconds(),
 		Payload: payload.Value, PayloadBytes: payload.Bytes, PayloadTruncated: payload.Truncated, Result: result.Value, Timeline: []timelineJSON{},

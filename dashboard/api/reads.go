@@ -15,25 +15,25 @@ import (
 // overviewJSON is the current state of a queue. For keys of single tenants it covers only
 // these, and omits figures of the queue as a whole.
 type overviewJSON struct {
-	Queue     string                     `json:"queue"`
-	Now       moment                     `json:"now"`
-	Waiting   int64                      `json:"waiting"`
-	Scheduled *int64                     `json:"scheduled,omitempty"`
-	Retry     *int64                     `json:"retry,omitempty"`
-	Pending   *int64                     `json:"pending,omitempty"`
-	Active    *int64                     `json:"active,omitempty"`
-	Archived  *int64                     `json:"archived,omitempty"`
-	Enqueued  *int64                     `json:"enqueued,omitempty"`
-	Tenants   int64                      `json:"tenants"`
-	Allowed   float64                    `json:"allowed_per_second"`
-	DrainsAt  *moment                    `json:"drains_at,omitempty"`
-	Sure      string                     `json:"sure"`
-	Top       *outlookJSON               `json:"top,omitempty"`
-	Pauses    []pauseJSON                `json:"pauses"`
-	Answers   map[lifecycle.Answer]int64 `json:"answers,omitzero"` // calls in total, by answer
-	Calls     *int64                     `json:"calls,omitempty"`
-	Faults    []faultJSON                `json:"faults,omitzero"`
-	Unserved  []string                   `json:"unserved,omitempty"` // why no worker takes its jobs, or some of them
+	Queue      string                     `json:"queue"`
+	Now        moment                     `json:"now"`
+	Waiting    int64                      `json:"waiting"`
+	Scheduled  *int64                     `json:"scheduled,omitempty"`
+	Retry      *int64                     `json:"retry,omitempty"`
+	Pending    *int64                     `json:"pending,omitempty"`
+	Active     *int64                     `json:"active,omitempty"`
+	Archived   *int64                     `json:"archived,omitempty"`
+	Enqueued   *int64                     `json:"enqueued,omitempty"`
+	Tenants    int64                      `json:"tenants"`
+	Allowed    float64                    `json:"allowed_per_second"`
+	DrainsAt   *moment                    `json:"drains_at,omitempty"`
+	Confidence string                     `json:"confidence"`
+	Top        *outlookJSON               `json:"top,omitempty"`
+	Pauses     []pauseJSON                `json:"pauses"`
+	Answers    map[lifecycle.Answer]int64 `json:"answers,omitzero"` // calls in total, by answer
+	Calls      *int64                     `json:"calls,omitempty"`
+	Faults     []faultJSON                `json:"faults,omitzero"`
+	Unserved   []string                   `json:"unserved,omitempty"` // why no worker takes its jobs, or some of them
 }
 
 // faultJSON is a record in Redis that the queue's scripts could not read.
@@ -47,7 +47,7 @@ func overviewOf(o inspect.Overview) overviewJSON {
 	out := overviewJSON{
 		Queue: o.Queue, Now: moment{o.Now}, Waiting: o.Waiting, Scheduled: &o.Scheduled, Retry: &o.Retry, Pending: &o.Pending,
 		Active: &o.Active, Archived: &o.Archived, Enqueued: &o.Enqueued, Tenants: o.Tenants, Allowed: o.Allowed,
-		DrainsAt: at(o.DrainsAt), Sure: string(o.Sure), Pauses: []pauseJSON{},
+		DrainsAt: at(o.DrainsAt), Confidence: string(o.Confidence), Pauses: []pauseJSON{},
 		Answers: o.Answers, Calls: &o.Calls, Faults: []faultJSON{},
 	}
 	for _, u := range o.Unserved {
@@ -71,7 +71,7 @@ func (a *API) overviewFor(r *request, name string) (overviewJSON, error) {
 		o, err := a.inspector.Overview(r.Context(), name)
 		return overviewOf(o), err
 	}
-	out := overviewJSON{Queue: name, Now: moment{time.Now()}, Sure: string(inspect.Steady), Pauses: []pauseJSON{}}
+	out := overviewJSON{Queue: name, Now: moment{time.Now()}, Confidence: string(inspect.Steady), Pauses: []pauseJSON{}}
 	pauses, err := inspect.Pauses(r.Context(), a.config.Redis, name)
 	if err != nil {
 		return out, err
@@ -97,9 +97,9 @@ func (a *API) overviewFor(r *request, name string) (overviewJSON, error) {
 		}
 	}
 	if last != nil {
-		out.Top, out.Sure = new(outlookOf(*last)), string(last.Sure)
+		out.Top, out.Confidence = new(outlookOf(*last)), string(last.Confidence)
 		if out.DrainsAt = at(last.DrainsAt); unknown {
-			out.DrainsAt, out.Sure = nil, string(inspect.NotKnown)
+			out.DrainsAt, out.Confidence = nil, string(inspect.NoForecast)
 		}
 	}
 	return out, nil

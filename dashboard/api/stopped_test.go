@@ -27,7 +27,7 @@ func TestStoppedIsSaid(t *testing.T) {
 	other := strings.Replace(r.job("acme", ""), `"call"`, `"other"`, 1)
 	for range 2 { // the second is counted on from the look at the first
 		got := r.want(202, "", "POST", "/jobs", other)
-		says(got, whole, `waits: `+unserved, `"sure":"unknown"`)
+		says(got, whole, `waits: `+unserved, `"confidence":"none"`)
 		id, _ := got.get(t, "id").(string)
 		says(r.want(200, "", "GET", at+"/jobs/"+id, ""), whole)
 	}
@@ -44,5 +44,5 @@ func TestStoppedIsSaid(t *testing.T) {
 	says(r.want(200, "", "GET", at+"/tenants/globex", ""), pause, text)
 
 	nobodys := strings.Replace(r.job("acme", ""), r.queue, r.queue+"-2", 1)
-	says(r.want(202, "", "POST", "/jobs", nobodys), `"unserved":"no worker serves queue `+r.queue+`-2"`, `"sure":"unknown"`)
+	says(r.want(202, "", "POST", "/jobs", nobodys), `"unserved":"no worker serves queue `+r.queue+`-2"`, `"confidence":"none"`)
 }

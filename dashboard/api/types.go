@@ -90,20 +90,20 @@ func stopOf(pause *inspect.Pause, unserved *inspect.Unserved) (stop stopJSON) {
 }
 
 type outlookJSON struct {
-	Queue    string    `json:"queue"`
-	Tenant   string    `json:"tenant"`
-	Now      moment    `json:"now"`
-	Waiting  int64     `json:"waiting"`
-	Rate     float64   `json:"rate_per_second"`
-	HeldBy   *holdJSON `json:"held_by,omitempty"`
-	DrainsAt *moment   `json:"drains_at,omitempty"`
-	Sure     string    `json:"sure"`
+	Queue      string    `json:"queue"`
+	Tenant     string    `json:"tenant"`
+	Now        moment    `json:"now"`
+	Waiting    int64     `json:"waiting"`
+	Rate       float64   `json:"rate_per_second"`
+	HeldBy     *holdJSON `json:"held_by,omitempty"`
+	DrainsAt   *moment   `json:"drains_at,omitempty"`
+	Confidence string    `json:"confidence"`
 	stopJSON
 	Text string `json:"text"`
 }
 
 func outlookOf(o inspect.Outlook) outlookJSON {
-	return outlookJSON{o.Queue, o.Tenant, moment{o.Now}, o.Waiting, o.Rate, holdOf(o.HeldBy), at(o.DrainsAt), string(o.Sure), stopOf(o.Pause, o.Unserved), o.String()}
+	return outlookJSON{o.Queue, o.Tenant, moment{o.Now}, o.Waiting, o.Rate, holdOf(o.HeldBy), at(o.DrainsAt), string(o.Confidence), stopOf(o.Pause, o.Unserved), o.String()}
 }
 
 type tallyJSON struct {
@@ -122,18 +122,18 @@ func tallyOf(t operate.Tally, dry bool) tallyJSON {
 }
 
 type estimateJSON struct {
-	Now     moment    `json:"now"`
-	First   *moment   `json:"first,omitempty"`
-	Last    *moment   `json:"last,omitempty"`
-	HeldBy  *holdJSON `json:"held_by,omitempty"`
-	Waiting int64     `json:"waiting"`
-	Sure    string    `json:"sure"`
+	Now        moment    `json:"now"`
+	First      *moment   `json:"first,omitempty"`
+	Last       *moment   `json:"last,omitempty"`
+	HeldBy     *holdJSON `json:"held_by,omitempty"`
+	Waiting    int64     `json:"waiting"`
+	Confidence string    `json:"confidence"`
 	stopJSON
 	Text string `json:"text"`
 }
 
 func estimateOf(e inspect.BatchEstimate) estimateJSON {
-	return estimateJSON{moment{e.Now}, at(e.First), at(e.Last), holdOf(e.HeldBy), e.Waiting, string(e.Sure), stopOf(e.Pause, e.Unserved), e.String()}
+	return estimateJSON{moment{e.Now}, at(e.First), at(e.Last), holdOf(e.HeldBy), e.Waiting, string(e.Confidence), stopOf(e.Pause, e.Unserved), e.String()}
 }
 
 // auditJSON is an entry of the audit log.

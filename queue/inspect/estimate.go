@@ -19,22 +19,22 @@ import (
 	"github.com/headgate/headgate/queue/validation"
 )
 
-// Sureness is how far an expected time can be trusted: the confidence of a forecast.
-type Sureness string
+// Confidence is how far an expected time can be trusted: the confidence of a forecast.
+type Confidence string
 
 // The grades of confidence.
 const (
 	// Steady means within 5 %, if no other jobs come in and workers keep up. A limit
 	// without a burst beside a busy shared limit may be off by more, because its calls
 	// wait for slots of the other.
-	Steady Sureness = "steady"
+	Steady Confidence = "steady"
 
 	// Rough means the right order of magnitude. The forecast depends on something that is
 	// not fully known, such as how long calls take.
-	Rough Sureness = "rough"
+	Rough Confidence = "rough"
 
-	// NotKnown means that it depends on an operator, or on calls that hold all permits.
-	NotKnown Sureness = "unknown"
+	// NoForecast means that it depends on an operator, or on calls that hold all permits.
+	NoForecast Confidence = "none"
 )
 
 // Hold is a limit that makes jobs wait.
@@ -54,14 +54,14 @@ func (h Hold) String() string { return fmt.Sprintf("limit %q (%s)", h.Limit, h.R
 type Outlook struct {
 	Queue, Tenant string
 
-	Now      time.Time // on the clock of Redis, to which all times refer
-	Waiting  int64
-	Rate     float64   // jobs per second that it gets after a burst; 0: no job waits, or not known
-	HeldBy   *Hold     // the limit that holds it longest; nil: none, or Pause or Unserved is the reason
-	Pause    *Pause    // the pause that holds it, and ends last; nil: none
-	Unserved *Unserved // why no worker takes its jobs; nil: a worker does
-	DrainsAt time.Time // when its last waiting job will have gone; zero: no job waits, or not known
-	Sure     Sureness
+	Now        time.Time // on the clock of Redis, to which all times refer
+	Waiting    int64
+	Rate       float64   // jobs per second that it gets after a burst; 0: no job waits, or not known
+	HeldBy     *Hold     // the limit that holds it longest; nil: none, or Pause or Unserved is the reason
+	Pause      *Pause    // the pause that holds it, and ends last; nil: none
+	Unserved   *Unserved // why no worker takes its jobs; nil: a worker does
+	DrainsAt   time.Time // when its last waiting job will have gone; zero: no job waits, or not known
+	Confidence Confidence
 }
 
 // String returns it as one sentence.
@@ -136,11 +136,11 @@ func (f *forecast) outlooks(members []*fluid.Member, of ...string) map[string]Ou
 	outlooks := make(map[string]Outlook, len(of))
 	all := f.byTenant(members, of...)
 	for _, tenant := range of {
-		o := Outlook{Queue: f.queue, Tenant: store.Unescape(tenant), Now: f.asked, Waiting: f.backlog[tenant], Sure: NotKnown}
+		o := Outlook{Queue: f.queue, Tenant: store.Unescape(tenant), Now: f.asked, Waiting: f.backlog[tenant], Confidence: NoForecast}
 		sum, drawn := all[tenant]
 		switch {
 		case o.Waiting <= 0:
-			o.Sure = Steady
+			o.Confidence = Steady
 			none := lane{Lane: store.Lane{Tenant: tenant}}
 			o.Pause, o.Unserved = f.pause(&none), f.unserved(&none)
 		case drawn: // for other lanes only their number of jobs is known
@@ -154,7 +154,7 @@ func (f *forecast) outlooks(members []*fluid.Member, of ...string) map[string]Ou
 // foresee sets when the waiting jobs of a tenant go.
 func (f *forecast) foresee(o *Outlook, sum tenantLanes, members []*fluid.Member) {
 	l, one := &f.lanes[sum.last], members[sum.last]
-	o.Rate, o.DrainsAt, o.Sure = sum.rate, f.notBefore(one.At), f.sure(l, one.At, sum.n)
+	o.Rate, o.DrainsAt, o.Confidence = sum.rate, f.notBefore(one.At), f.confidence(l, one.At, sum.n)
 	if o.Pause, o.Unserved = f.pause(l), f.unserved(l); o.Pause == nil && o.Unserved == nil {
 		o.HeldBy = f.hold(l, one.Limit)
 	}
@@ -184,23 +184,23 @@ type BatchEstimate struct {
 	Pause       *Pause    // the pause that holds it, and ends last; nil: none
 	Unserved    *Unserved // why no worker would take it; nil: a worker would
 	Waiting     int64     // jobs ahead of it in its lane
-	Sure        Sureness
+	Confidence  Confidence
 }
 
 // String returns it as one sentence.
 func (e BatchEstimate) String() string {
 	stopped := stopText(e.Unserved, e.Pause, e.Now)
 	switch {
-	case e.Sure == NotKnown && stopped == "":
+	case e.Confidence == NoForecast && stopped == "":
 		return fmt.Sprintf("it is not known when they would go: %s waiting before them.", thousands(e.Waiting))
-	case e.Sure == NotKnown:
+	case e.Confidence == NoForecast:
 		return fmt.Sprintf("it is not known when they would go: %s; %s waiting before them.", stopped, thousands(e.Waiting))
 	case stopped != "":
 		return fmt.Sprintf("first call %s, last call %s: %s; %s waiting before them (%s).", atText(e.First, e.Now), atText(e.Last, e.Now),
-			stopped, thousands(e.Waiting), e.Sure)
+			stopped, thousands(e.Waiting), e.Confidence)
 	}
 	return fmt.Sprintf("first call %s, last call %s, %s%s waiting before them (%s).", atText(e.First, e.Now), atText(e.Last, e.Now),
-		heldText(e.HeldBy, e.Now), thousands(e.Waiting), e.Sure)
+		heldText(e.HeldBy, e.Now), thousands(e.Waiting), e.Confidence)
 }
 
 // Estimate returns when a batch would go if it were enqueued now, after the waiting jobs.
@@ -280,7 +280,7 @@ func (f *forecast) estimate(ctx context.Context, client redis.UniversalClient, b
 	if e.Pause, e.Unserved = f.pause(&l), f.unserved(&l); e.Pause == nil && e.Unserved == nil {
 		e.HeldBy = f.hold(&l, members[at].Limit)
 	}
-	e.Sure = f.sure(&l, members[at].At, f.lanesOf(l.Tenant))
+	e.Confidence = f.confidence(&l, members[at].At, f.lanesOf(l.Tenant))
 	return e, nil
 }
 
@@ -394,13 +394,13 @@ func (f *forecast) ruleText(i int, tenant string) string {
 
 // sure returns the confidence in when the jobs of a lane go, whose tenant has this number
 // of lanes.
-func (f *forecast) sure(l *lane, at float64, lanes int) Sureness {
+func (f *forecast) confidence(l *lane, at float64, lanes int) Confidence {
 	if f.at(at).IsZero() {
-		return NotKnown
+		return NoForecast
 	}
 	for _, seen := range f.seen.limits {
 		if seen.algorithm == "cc" && seen.next.After(f.asked) {
-			return NotKnown
+			return NoForecast
 		}
 	}
 	rough := f.part < 1 || lanes > 1

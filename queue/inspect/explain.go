@@ -46,9 +46,9 @@ type Explanation struct {
 	Unserved       *Unserved // why no worker takes it, also if it is scheduled or released; nil: a worker does
 	WindowOpens    time.Time // its send window is closed until then
 
-	At       time.Time // when its call is expected; zero: not known
-	Sure     Sureness  // the confidence of At
-	DrainsAt time.Time // when the last waiting job of its tenant will have gone
+	At         time.Time  // when its call is expected; zero: not known
+	Confidence Confidence // the confidence of At
+	DrainsAt   time.Time  // when the last waiting job of its tenant will have gone
 }
 
 // String returns it as one sentence.
@@ -73,7 +73,7 @@ func (e Explanation) String() string {
 	}
 	switch e.State {
 	case lifecycle.StateScheduled:
-		return fmt.Sprintf("%s is scheduled for %s, its call is expected %s (%s)%s.", who, clockText(e.Until, e.Now), atText(e.At, e.Now), e.Sure, e.but())
+		return fmt.Sprintf("%s is scheduled for %s, its call is expected %s%s.", who, clockText(e.Until, e.Now), e.expected(), e.but())
 	case lifecycle.StatePending, lifecycle.StateActive:
 		if e.Until.After(e.Now) {
 			return fmt.Sprintf("%s is held by a worker, its slot is in %s%s.", who, spanText(e.Until.Sub(e.Now)), e.but())
@@ -82,7 +82,7 @@ func (e Explanation) String() string {
 	case lifecycle.StateRetry:
 		return fmt.Sprintf("%s will be tried again %s, attempt %d of %d%s%s.", who, atText(e.Until, e.Now), e.Attempt, e.MaxAttempts, because, e.but())
 	}
-	rest := fmt.Sprintf("%s before it, goes %s (%s), %s waiting, %s.", thousands(e.Position), atText(e.At, e.Now), e.Sure,
+	rest := fmt.Sprintf("%s before it, goes %s, %s waiting, %s.", thousands(e.Position), e.expected(),
 		thousands(e.Waiting), doneText(e.DrainsAt, e.Now))
 	switch stopped := stopText(e.Unserved, e.Pause, e.Now); {
 	case stopped != "":
@@ -93,6 +93,15 @@ func (e Explanation) String() string {
 		return fmt.Sprintf("%s waits for a permit of %v, all are in use, %s", who, e.Full, rest)
 	}
 	return fmt.Sprintf("%s is %s%s", who, heldText(e.HeldBy, e.Now), rest)
+}
+
+// expected returns when its call is expected, and how far that can be trusted.
+func (e Explanation) expected() string {
+	text := atText(e.At, e.Now)
+	if e.Confidence != NoForecast {
+		text += fmt.Sprintf(" (%s)", e.Confidence)
+	}
+	return text
 }
 
 // but returns what stops a job that is not in its lane, as the end of a sentence.
@@ -124,7 +133,7 @@ type explained struct {
 
 func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation, explained, error) {
 	fail := func(err error) (Explanation, explained, error) { return Explanation{}, explained{}, err }
-	e := Explanation{Queue: queue, ID: id, Sure: NotKnown}
+	e := Explanation{Queue: queue, ID: id, Confidence: NoForecast}
 	pipe := in.redis.Pipeline()
 	clock := pipe.Time(ctx)
 	fields := pipe.HMGet(ctx, asynqwire.Key(queue, "t:"+id), "state", "msg", "group", "hg_slot", "hg_done", "hg_error", "hg_base", "hg_cost", "hg_costs", "hg_log", "result", "hg_outcome")
@@ -183,7 +192,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 		}
 	case lifecycle.StatePending, lifecycle.StateActive:
 		earliest, _, _ := strings.Cut(text(3), " ")
-		e.At, e.Sure = e.Now, Steady
+		e.At, e.Confidence = e.Now, Steady
 		if micros, err := strconv.ParseInt(earliest, 10, 64); err == nil && time.UnixMicro(micros).After(e.Now) {
 			e.Until = time.UnixMicro(micros)
 			e.At = e.Until
@@ -193,7 +202,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 		return fail(err)
 	}
 	if e.Unserved != nil {
-		e.At, e.Sure = time.Time{}, NotKnown
+		e.At, e.Confidence = time.Time{}, NoForecast
 	}
 	if e.Lane != "" && e.State != lifecycle.StatePending && e.State != lifecycle.StateActive {
 		before := e
@@ -242,10 +251,10 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 	}
 	outlook := f.outlooks(members, l.Tenant)[l.Tenant]
 	e.Waiting, e.DrainsAt = f.seen.backlog, outlook.DrainsAt
-	e.Sure = f.sure(&l, one.At, f.lanesOf(l.Tenant))
+	e.Confidence = f.confidence(&l, one.At, f.lanesOf(l.Tenant))
 	if e.State != lifecycle.StateWaiting {
-		if e.Sure == Steady {
-			e.Sure = Rough // jobs that come until then are not foreseen
+		if e.Confidence == Steady {
+			e.Confidence = Rough // jobs that come until then are not foreseen
 		}
 		return nil
 	}
@@ -262,7 +271,7 @@ func (e *Explanation) forecast(ctx context.Context, client redis.UniversalClient
 		if seen.algorithm == "cc" && seen.next.After(f.asked) && e.Full == nil {
 			if i := slices.IndexFunc(f.rules.Limits, func(limit limits.Limit) bool { return limit.Name == seen.name }); i >= 0 {
 				e.Full = &Hold{Limit: seen.name, Scope: scopeText(f.rules.Limits[i], &l), Rule: f.ruleText(i, l.Tenant)}
-				e.At, e.Sure = time.Time{}, NotKnown
+				e.At, e.Confidence = time.Time{}, NoForecast
 			}
 		}
 	}

@@ -76,7 +76,7 @@ func TestNobodyWaitsForManyLanes(t *testing.T) {
 		return e
 	}
 	before := explain()
-	if before.Position != 20 || before.At.IsZero() || before.Sure != inspect.Steady {
+	if before.Position != 20 || before.At.IsZero() || before.Confidence != inspect.Steady {
 		t.Fatalf("%+v", before)
 	}
 	gate.open = make(chan struct{})

@@ -30,10 +30,10 @@ type Overview struct {
 	Enqueued  int64 // jobs ever accepted
 	Tenants   int64 // tenants with waiting jobs
 
-	Allowed  float64   // waiting jobs per second that the limits admit; 0: no job waits, or not known
-	DrainsAt time.Time // when the last waiting job will have gone; zero: no job waits, or not known
-	Sure     Sureness  // the confidence of DrainsAt
-	Top      *Outlook  // the slowest of the waiting tenants that were read; nil: no job waits
+	Allowed    float64    // waiting jobs per second that the limits admit; 0: no job waits, or not known
+	DrainsAt   time.Time  // when the last waiting job will have gone; zero: no job waits, or not known
+	Confidence Confidence // the confidence of DrainsAt
+	Top        *Outlook   // the slowest of the waiting tenants that were read; nil: no job waits
 
 	Answers map[lifecycle.Answer]int64 // calls ever made by all workers, by their answer
 	Calls   int64                      // the sum of Answers
@@ -106,7 +106,7 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	}
 	o := Overview{
 		Queue: queue, Now: f.asked, Scheduled: scheduled.Val(), Retry: retry.Val(), Pending: pending.Val(), Active: active.Val(),
-		Archived: archived.Val() + moved.Val(), Tenants: tenants.Val(), Sure: Steady, Pauses: f.pausesInForce(), Faults: faults,
+		Archived: archived.Val() + moved.Val(), Tenants: tenants.Val(), Confidence: Steady, Pauses: f.pausesInForce(), Faults: faults,
 	}
 	o.Waiting, _ = waiting.Int64()
 	total := map[string]string{}
@@ -123,8 +123,8 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 	if o.Waiting <= 0 {
 		return o, nil
 	}
-	if o.Allowed, o.Sure = run.allowed, sure; last.n == 0 {
-		o.Sure = NotKnown // all waiting jobs came since
+	if o.Allowed, o.Confidence = run.allowed, sure; last.n == 0 {
+		o.Confidence = NoForecast // all waiting jobs came since
 		return o, nil
 	}
 	f.backlog = counts([]string{tenant}, waits)
@@ -132,7 +132,7 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 		f.backlog[tenant] = last.jobs
 	}
 	o.Top = new(f.outlooks(run.members, tenant)[tenant])
-	if sure != NotKnown {
+	if sure != NoForecast {
 		o.DrainsAt = o.Top.DrainsAt
 	}
 	return o, nil
@@ -140,13 +140,13 @@ func (f *forecast) overview(ctx context.Context, client redis.UniversalClient) (
 
 // lastTenant returns the tenant that finishes last, escaped, after the model ran, and the
 // confidence in when all have finished. A tenant whose end is not known is the last.
-func (f *forecast) lastTenant(members []*fluid.Member) (tenant string, last tenantLanes, sure Sureness) {
+func (f *forecast) lastTenant(members []*fluid.Member) (tenant string, last tenantLanes, sure Confidence) {
 	sure = Steady
 	for name, sum := range f.byTenant(members) {
 		at := members[sum.last].At
-		switch f.sure(&f.lanes[sum.last], at, sum.n) {
-		case NotKnown:
-			sure = NotKnown
+		switch f.confidence(&f.lanes[sum.last], at, sum.n) {
+		case NoForecast:
+			sure = NoForecast
 		case Rough:
 			if sure == Steady {
 				sure = Rough

@@ -11,12 +11,12 @@ const (
 	AnswerOK        Answer = "ok"
 	AnswerThrottled Answer = "throttled" // not now: the provider wants fewer calls
 	AnswerRetryable Answer = "retryable" // it failed, and may succeed later
-	AnswerParked    Answer = "parked"    // not before a time that the provider names
+	AnswerPostponed Answer = "postponed" // not before a time that the provider names
 	AnswerPermanent Answer = "permanent" // it will never succeed
 	AnswerUnknown   Answer = "unknown"   // sent, but the result is unknown
 )
 
 // Answers returns all classes.
 func Answers() []Answer {
-	return []Answer{AnswerOK, AnswerThrottled, AnswerRetryable, AnswerParked, AnswerPermanent, AnswerUnknown}
+	return []Answer{AnswerOK, AnswerThrottled, AnswerRetryable, AnswerPostponed, AnswerPermanent, AnswerUnknown}
 }

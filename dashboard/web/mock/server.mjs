@@ -29,7 +29,7 @@ function tenant(i) {
 	const perSecond = i === 0 ? 10 : [10, 10, 10, 2, 50][i % 5];
 	return { name, rate: perSecond, burst: perSecond * 2, waiting: i === 0 ? 6120 : i % 3 ? Math.floor(random() * 900) : 0, done: Math.floor(random() * 1e5), weight: i % 7 ? 1 : 3, override: i === 2 };
 }
-const queue = (name, n, account) => ({ name, account, tenants: args.empty ? [] : Array.from({ length: n }, (_, i) => tenant(i)), pauses: [], calls: 40213, answers: { ok: 39100, throttled: 640, retryable: 300, parked: 43, permanent: 120, unknown: 10 }, points: [], archived: 131 });
+const queue = (name, n, account) => ({ name, account, tenants: args.empty ? [] : Array.from({ length: n }, (_, i) => tenant(i)), pauses: [], calls: 40213, answers: { ok: 39100, throttled: 640, retryable: 300, postponed: 43, permanent: 120, unknown: 10 }, points: [], archived: 131 });
 const queues = [queue('email', Number(args.tenants), 300), queue('webhook', 12, 500), queue('ai', 0, 50)];
 queues[0].tenants[0] && (queues[0].tenants[0].lanes = 1);
 if (!args.empty) queues[0].pauses.push({ tenant: 'wayne', by: 'provider', reason: '429 Too Many Requests', until: iso(Date.now() + 240_000) });
@@ -65,11 +65,11 @@ setInterval(() => knobs.away || queues.forEach(step), 1000);
 const spanText = (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
 function outlook(q, t) {
 	const now = Date.now(), rate = t.got ?? t.rate, own = rate >= t.rate;
-	const base = { queue: q.name, tenant: t.name, now: iso(now), waiting: t.waiting, rate_per_second: t.waiting ? rate : 0, sure: t.waiting ? 'steady' : 'unknown' };
+	const base = { queue: q.name, tenant: t.name, now: iso(now), waiting: t.waiting, rate_per_second: t.waiting ? rate : 0, confidence: t.waiting ? 'steady' : 'none' };
 	if (!t.waiting) return { ...base, pause: pausedOf(q, t)[0], text: `nothing of ${t.name} waits in queue ${q.name}.` };
 	const wait = (now % 997) % (1000 / rate), pause = pausedOf(q, t)[0];
 	const held = own ? { limit: 'tenant', scope: `tenant ${t.name}`, rule: `${t.rate}/s`, next: iso(now + wait) } : { limit: 'account', scope: 'the whole queue', rule: `${q.account}/s`, next: iso(now + wait) };
-	if (pause) return { ...base, rate_per_second: 0, pause, sure: 'unknown', text: `${t.name} is paused` };
+	if (pause) return { ...base, rate_per_second: 0, pause, confidence: 'none', text: `${t.name} is paused` };
 	const drains = now + (t.waiting / rate) * 1000;
 	return { ...base, held_by: held, drains_at: iso(drains), text: `${t.name} is held by limit "${held.limit}" (${held.rule}), next slot in ${spanText(wait)}, ${t.waiting} waiting, done at ${new Date(drains).toTimeString().slice(0, 5)}.` };
 }
@@ -84,7 +84,7 @@ function overview(q) {
 	const now = Date.now(), n = waiting.reduce((sum, t) => sum + t.waiting, 0);
 	return {
 		queue: q.name, now: iso(now), waiting: n, scheduled: q.name === 'email' ? 212 : 0, retry: waiting.length ? 4 : 0, pending: waiting.length ? 6 : 0, active: waiting.length ? 12 : 0, archived: q.archived, enqueued: q.calls + n,
-		tenants: waiting.length, allowed_per_second: q.allowed ?? 0, sure: n ? 'steady' : 'unknown', ...(n ? { drains_at: iso(now + ends[top] * 1000), top: outlook(q, waiting[top]) } : {}), pauses: q.pauses, answers: q.answers, calls: q.calls,
+		tenants: waiting.length, allowed_per_second: q.allowed ?? 0, confidence: n ? 'steady' : 'none', ...(n ? { drains_at: iso(now + ends[top] * 1000), top: outlook(q, waiting[top]) } : {}), pauses: q.pauses, answers: q.answers, calls: q.calls,
 	};
 }
 const limitsOf = (q, t) => {
@@ -118,7 +118,7 @@ function jobs(q, query) {
 function job(q, id) {
 	const now = Date.now(), archived = id.endsWith('archived'), t = q.tenants[0] ?? tenant(0), o = outlook(q, t);
 	return {
-		id, queue: q.name, kind: q.name, tenant: t.name, state: archived ? 'archived' : 'waiting', ...(archived ? { outcome: 'archived' } : {}), attempt: archived ? 5 : 1, max_attempts: 5, now: iso(now), since: iso(now - 640_000), sure: archived ? 'unknown' : 'steady',
+		id, queue: q.name, kind: q.name, tenant: t.name, state: archived ? 'archived' : 'waiting', ...(archived ? { outcome: 'archived' } : {}), attempt: archived ? 5 : 1, max_attempts: 5, now: iso(now), since: iso(now - 640_000), confidence: archived ? 'none' : 'steady',
 		...(archived ? { error: '550 mailbox unavailable' } : { lane: 'acme', position: 1204, tenant_position: 1204, waiting: t.waiting, held_by: o.held_by, expected_at: iso(now + 120_400), drains_at: o.drains_at }),
 		text: archived ? `${t.name}'s ${q.name} is archived: 550 mailbox unavailable.` : `${t.name}'s ${q.name} is held by limit "tenant" (10/s), next slot in 84 ms, 1,204 before it, goes at 14:02:11 (steady), 6,120 waiting, done at 14:12.`,
 		priority: 'normal', cost: 1, costs: { recipients: 3 }, attributes: { domain: 'example.com' }, headers: { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' },

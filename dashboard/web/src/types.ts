@@ -1,7 +1,7 @@
 // The types of the API, with its names. Times are RFC 3339 and absent when not known.
 
-export type Sure = 'steady' | 'rough' | 'unknown';
-export type Answer = 'ok' | 'throttled' | 'retryable' | 'parked' | 'permanent' | 'unknown';
+export type Confidence = 'steady' | 'rough' | 'none';
+export type Answer = 'ok' | 'throttled' | 'retryable' | 'postponed' | 'permanent' | 'unknown';
 export type Answers = Partial<Record<Answer, number>>;
 
 export interface Hold { limit: string; scope: string; rule: string; next?: string }
@@ -11,13 +11,13 @@ export interface Fault { what: string; reason: string; at?: string }
 
 export interface Outlook {
 	queue: string; tenant: string; now: string; waiting: number; rate_per_second: number;
-	held_by?: Hold; drains_at?: string; sure: Sure; text: string;
+	held_by?: Hold; drains_at?: string; confidence: Confidence; text: string;
 	pause?: Pause;
 	/** Why no worker takes the jobs. */
 	unserved?: string;
 }
 export interface Overview {
-	queue: string; now: string; waiting: number; tenants: number; allowed_per_second: number; drains_at?: string; sure: Sure;
+	queue: string; now: string; waiting: number; tenants: number; allowed_per_second: number; drains_at?: string; confidence: Confidence;
 	top?: Outlook; pauses?: Pause[] | null; unserved?: string[];
 	// Figures of the whole queue: absent for keys that are limited to some tenants.
 	scheduled?: number; retry?: number; pending?: number; active?: number; archived?: number; enqueued?: number; answers?: Answers | null; calls?: number;
@@ -49,7 +49,7 @@ export interface JobEvent { at: string; what: string; attempt?: number; limit?: 
 export interface Job {
 	id: string; queue: string; kind: string; tenant: string; state: string; outcome?: string; attempt: number; max_attempts: number; error?: string;
 	since?: string; until?: string; now: string; lane?: string; position?: number; tenant_position?: number; waiting?: number;
-	held_by?: Hold; full?: Hold; pause?: Pause; unserved?: string; window_opens?: string; expected_at?: string; sure: Sure; drains_at?: string; text: string;
+	held_by?: Hold; full?: Hold; pause?: Pause; unserved?: string; window_opens?: string; expected_at?: string; confidence: Confidence; drains_at?: string; text: string;
 	priority: string; cost: number; costs?: Record<string, number>; attributes?: Record<string, string>; headers?: Record<string, string>;
 	enqueued_at?: string; deadline?: string; retention_seconds: number; payload: unknown; payload_bytes: number; payload_truncated: boolean;
 	result?: unknown; timeline?: JobEvent[] | null;

@@ -136,7 +136,7 @@ var gateMutants = []mutant{
 		"no bound", "no provider pauses a queue for longer than a day", "queue TestJudge|TestThrottled",
 	},
 	{
-		"queue/outcome.go", `wait := min(max(postponed.ParkUntil().Sub(now), 0), check.MaxAhead)`, `wait := min(max(postponed.ParkUntil().Sub(now)-time.Minute, 0), check.MaxAhead)`,
+		"queue/outcome.go", `wait := min(max(postponed.PostponeUntil().Sub(now), 0), check.MaxAhead)`, `wait := min(max(postponed.PostponeUntil().Sub(now)-time.Minute, 0), check.MaxAhead)`,
 		"clock", "a job that is not wanted before a time does not go before it", "queue TestJudgeKeepsTheTime",
 	},
 	{

@@ -117,7 +117,7 @@ const answers: Record<string, [text: string, icon: IconName, tone: Tone]> = {
 	ok: ['Accepted', 'ok', 'good'],
 	throttled: ['Throttled', 'pause', 'warn'],
 	retryable: ['Failed, can be retried', 'warn', 'warn'],
-	parked: ['Postponed', 'wait', 'warn'],
+	postponed: ['Postponed', 'wait', 'warn'],
 	permanent: ['Failed permanently', 'bad', 'bad'],
 	unknown: ['Outcome unknown: it may have been accepted', 'warn', 'bad'],
 };
@@ -128,7 +128,7 @@ function Timeline({ j }: { j: Job }) {
 	return (
 		<ol class="timeline">
 			{list.map((e, i) => <Moment key={`${e.at} ${i}`} e={e} before={list[i - 1]} now={now} />)}
-			{next && time(next) > now && <li class="next quiet"><Icon name="wait" /><div><b>Expected</b> at {j.sure === 'rough' && 'about '}<At at={next} now={now} /> <small>{relative(time(next), now)}</small></div></li>}
+			{next && time(next) > now && <li class="next quiet"><Icon name="wait" /><div><b>Expected</b> at {j.confidence === 'rough' && 'about '}<At at={next} now={now} /> <small>{relative(time(next), now)}</small></div></li>}
 		</ol>
 	);
 }

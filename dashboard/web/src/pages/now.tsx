@@ -86,7 +86,7 @@ function QueueCard({ q }: { q: Overview }) {
 				<Stat label="Waiting" note={later > 0 ? `and ${num(later)} for later` : null}>{num(q.waiting)}</Stat>
 				{!whole && <Stat label="Allowed">{q.waiting ? rate(q.allowed_per_second) : '–'}</Stat>}
 				{whole && <Stat label="In flight" note={q.pending ? `and ${num(q.pending)} released` : null}>{num(q.active!)}</Stat>}
-				<Stat label="Drains at" note={q.waiting > 0 && q.sure !== 'unknown' ? (q.sure === 'rough' ? 'roughly' : 'steady') : null}>
+				<Stat label="Drains at" note={q.waiting > 0 && q.confidence !== 'none' ? (q.confidence === 'rough' ? 'roughly' : 'steady') : null}>
 					{q.waiting === 0 ? 'empty' : q.drains_at ? clock(time(q.drains_at), time(q.now)) : 'unknown'}
 				</Stat>
 				{whole && <Stat label="Throttled by provider" tone={rejected > 0 ? 'bad' : undefined} note="in the last minute">{rate(Math.round(rejected * 100) / 100)}</Stat>}

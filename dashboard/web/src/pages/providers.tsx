@@ -28,12 +28,12 @@ export function ProvidersPage() {
 
 const shown: { answers: Answer[]; label: string; colour: string; dashed?: boolean }[] = [
 	{ answers: ['ok'], label: 'Accepted', colour: '--accent' },
-	{ answers: ['throttled', 'parked'], label: 'Throttled', colour: '--warn', dashed: true },
+	{ answers: ['throttled', 'postponed'], label: 'Throttled', colour: '--warn', dashed: true },
 	{ answers: ['permanent', 'retryable', 'unknown'], label: 'Failed', colour: '--bad' },
 ];
 
 /** Each answer after its number of calls. */
-const words: Record<Answer, string> = { ok: 'accepted', throttled: 'throttled', parked: 'postponed', retryable: 'failed temporarily', permanent: 'failed permanently', unknown: 'with unknown outcome' };
+const words: Record<Answer, string> = { ok: 'accepted', throttled: 'throttled', postponed: 'postponed', retryable: 'failed temporarily', permanent: 'failed permanently', unknown: 'with unknown outcome' };
 
 function Answers({ q }: { q: Overview }) {
 	const s = useSeries(q.queue), id = `p-${q.queue}`;

@@ -42,7 +42,7 @@ function Hero({ of: t }: { of: Tenant }) {
 			<Stats>
 				<Stat label="Waiting">{num(t.waiting)}</Stat>
 				<Stat label="Rate">{t.rate_per_second ? rate(t.rate_per_second) : '–'}</Stat>
-				<Stat label="Drains at" note={t.waiting && t.sure !== 'unknown' ? t.sure : null}>{t.waiting === 0 ? 'empty' : t.drains_at ? clock(time(t.drains_at), time(t.now)) : 'unknown'}</Stat>
+				<Stat label="Drains at" note={t.waiting && t.confidence !== 'none' ? t.confidence : null}>{t.waiting === 0 ? 'empty' : t.drains_at ? clock(time(t.drains_at), time(t.now)) : 'unknown'}</Stat>
 				<Stat label="Done in total">{num(t.done)}</Stat>
 				<Stat label="Weight">{num(t.weight)}</Stat>
 			</Stats>

@@ -62,7 +62,7 @@ function columns(): Column<TenantRow>[] {
 		{ label: 'Rate', figure: true, cell: (t) => (t.rate_per_second ? rate(t.rate_per_second) : '–') },
 		{ label: 'Held by', cell: (t) => (t.held_by ? <><bdi>{t.held_by.limit}</bdi> <small>{t.held_by.rule}</small></> : t.unserved ?? (t.pause ? <>{t.pause.tried ? 'held back' : 'paused'} {pausedBy(t.pause, t.now)}</> : '–')) },
 		{ label: 'Bucket', cell: (t) => (t.capacity > 0 ? <Meter level={t.level} full={t.capacity} label={`Permits of limit ${t.limit}`} /> : '–') },
-		{ label: 'Drains at', sort: 'drains', figure: true, cell: (t) => (t.waiting === 0 ? '–' : t.drains_at ? <>{t.sure === 'rough' && '~ '}{clock(time(t.drains_at), time(t.now))}</> : 'unknown') },
+		{ label: 'Drains at', sort: 'drains', figure: true, cell: (t) => (t.waiting === 0 ? '–' : t.drains_at ? <>{t.confidence === 'rough' && '~ '}{clock(time(t.drains_at), time(t.now))}</> : 'unknown') },
 		{ label: 'Weight', sort: 'weight', figure: true, cell: (t) => num(t.weight) },
 	];
 	if (mayChange.value) list.push({ label: 'Change', quiet: true, cell: (t) => <Actions of={t} /> });

@@ -8,7 +8,7 @@ import { Sentence } from './sentence';
 export function JobSentence({ j }: { j: Job }) {
 	const now = time(j.now), attempt = `, attempt ${num(j.attempt)} of ${num(j.max_attempts)}`;
 	const at = (text: string | undefined, unknown = '') => (!text ? unknown : time(text) <= now + 1 && unknown ? 'now' : <>at <b class="nowrap"><At at={text} now={now} /></b></>);
-	const goes = <>{j.sure === 'rough' && 'roughly '}{at(j.expected_at, 'at an unknown time')}</>;
+	const goes = <>{j.confidence === 'rough' && 'roughly '}{at(j.expected_at, 'at an unknown time')}</>;
 	if (j.state === 'waiting') {
 		return <Sentence of={{ ...j, waiting: 1 }} opens={j.window_opens} full={j.full} link rest={<><b>{num(j.position ?? 0)}</b> ahead of it, expected {goes}</>} />;
 	}

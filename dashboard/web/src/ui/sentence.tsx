@@ -4,11 +4,11 @@ import type { Hold, Outlook, Pause } from '../types';
 import { tenantHref } from './name';
 
 /** When jobs will be done: "done at 14:12". */
-export function DoneAt({ at, now, sure }: { at?: string | undefined; now: string; sure: string }) {
+export function DoneAt({ at, now, confidence }: { at?: string | undefined; now: string; confidence: string }) {
 	if (!at) return <>done at an unknown time</>;
 	const t = time(at), n = time(now);
 	if (t <= n + 1) return <>done now</>;
-	return <>done at {sure === 'rough' && 'about '}<time class="key" dateTime={at}>{clock(t, n)}</time></>;
+	return <>done at {confidence === 'rough' && 'about '}<time class="key" dateTime={at}>{clock(t, n)}</time></>;
 }
 
 /** Who paused something, until when, and why. The reason of an operator's pause begins with the name. */
@@ -54,7 +54,7 @@ export function Sentence({ of, link, opens, full, rest }: {
 	return (
 		<p class="sentence">
 			{who}’s {queue} {why}{of.unserved || paused ? ' ' : ', '}
-			{rest ?? <><b>{num(of.waiting)}</b> waiting, <DoneAt at={of.drains_at} now={now} sure={of.sure} /></>}
+			{rest ?? <><b>{num(of.waiting)}</b> waiting, <DoneAt at={of.drains_at} now={now} confidence={of.confidence} /></>}
 		</p>
 	);
 }
