@@ -361,7 +361,7 @@ func TestWrongTracing(t *testing.T) {
 		"headers":         {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_HEADERS", "a=b,hush"}, "OTEL_EXPORTER_OTLP_HEADERS: header 2 is not name=value with a percent-encoded value"},
 		"a header's name": {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "hush hush=b"}, "OTEL_EXPORTER_OTLP_TRACES_HEADERS: header 1"},
 		"an escape":       {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_EXPORTER_OTLP_HEADERS", "a=hush%zz"}, "OTEL_EXPORTER_OTLP_HEADERS: header 1"},
-		"sampler":         {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_TRACES_SAMPLER", "sometimes"}, `OTEL_TRACES_SAMPLER: "sometimes" is none of`},
+		"sampler":         {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_TRACES_SAMPLER", "sometimes"}, `OTEL_TRACES_SAMPLER: "sometimes" is not one of`},
 		"ratio":           {[]string{"OTEL_TRACES_EXPORTER", "otlp", "OTEL_TRACES_SAMPLER", "traceidratio", "OTEL_TRACES_SAMPLER_ARG", "10"}, `OTEL_TRACES_SAMPLER_ARG: "10" is no ratio from 0 to 1`},
 		"two at once":     {[]string{"OTEL_EXPORTER_OTLP_ENDPOINT", "x", "OTEL_TRACES_SAMPLER", "y"}, "OTEL_EXPORTER_OTLP_ENDPOINT"},
 	} {
