@@ -21,10 +21,9 @@ func auditCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Who changed what, when and why",
-		Long: `audit lists what operators changed, newest first: jobs cancelled, retried, run
-and deleted, pauses, and limits with what they were before and after. It names jobs
-by what they share or by id, never by what they carry. The last 10,000 changes of
-a queue are kept.`,
+		Long: `audit lists the changes made by operators, newest first: jobs cancelled, retried, run and
+deleted, pauses, and limits before and after. Jobs are identified by their filter or their
+id; payloads are never recorded. The last 10,000 changes of a queue are kept.`,
 		Example: "  enqueue audit --queue email -n 50",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -34,14 +34,15 @@ func bulkCommand(o *options) *cobra.Command {
 		Short: "Enqueue many jobs from NDJSON or CSV",
 		Long: `bulk enqueues a job for each line of a file, or of standard input.
 
-NDJSON: one object a line with the fields kind, tenant, key, queue, priority, at,
-in, deadline, max_attempts, cost, attributes, headers and payload. CSV: a header names
-the same fields; columns payload.NAME, attributes.NAME and headers.NAME build
-objects of texts, and empty cells are left out.
+NDJSON: one object per line with the fields kind, tenant, payload, key, key_until,
+key_window, queue, priority, at, in, deadline, max_attempts, cost, costs, retention,
+attributes, headers, on_success, on_failure and callback. docs/jobs.md explains them.
+CSV: the header names the same fields. Columns such as payload.NAME, attributes.NAME and
+headers.NAME build objects of strings. Empty cells are left out.
 
-Lines that are rejected go to FILE.rejected with the reason. A line without a key
-gets one made from its content, so running the same file again enqueues nothing
-twice while its jobs live and for a day after.`,
+Rejected lines are written to FILE.rejected, with the reason. A line without a key gets
+one derived from its content, so running the same file again enqueues no job twice while
+its jobs exist, and for a day after they completed.`,
 		Example: "  enqueue bulk jobs.ndjson\n  zcat jobs.csv.gz | enqueue bulk --format csv -",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -57,10 +58,10 @@ twice while its jobs live and for a day after.`,
 			return bulk(cmd, o, name, f)
 		},
 	}
-	cmd.Flags().StringVar(&f.format, "format", "auto", "ndjson, csv, or auto: by the file's ending")
-	cmd.Flags().StringVar(&f.kind, "kind", "", "kind of lines that name none")
-	cmd.Flags().StringVar(&f.tenant, "tenant", "", "tenant of lines that name none")
-	cmd.Flags().StringVar(&f.rejected, "rejected", "", "where rejected lines go (default FILE.rejected, or enqueue.rejected)")
+	cmd.Flags().StringVar(&f.format, "format", "auto", "ndjson, csv, or auto: by the extension of the file")
+	cmd.Flags().StringVar(&f.kind, "kind", "", "kind of lines without one")
+	cmd.Flags().StringVar(&f.tenant, "tenant", "", "tenant of lines without one")
+	cmd.Flags().StringVar(&f.rejected, "rejected", "", "file for rejected lines (default FILE.rejected, or enqueue.rejected)")
 	return cmd
 }
 

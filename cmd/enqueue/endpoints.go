@@ -17,23 +17,23 @@ func endpointsCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "endpoints",
 		Short: "See which receivers of webhooks are gone, and call one again",
-		Long: `endpoints lists the URLs that answered 410 to a webhook. All jobs of that tenant to
-that URL wait: for a day, after which one job tries it, or until it is enabled. A
-URL is often a secret and is not stored: an ID stands for it and its tenant, and the
-last error of each job that waits names it.`,
+		Long: `endpoints lists the URLs that answered a webhook with 410. Jobs of that tenant to that URL
+wait for a day, after which one job tries it, or until the endpoint is enabled. URLs often
+hold secrets and are not stored: an ID stands for the URL and its tenant, and the last error
+of each waiting job has it.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	var tenant string
 	list := &cobra.Command{
 		Use:   "list",
-		Short: "The endpoints that are left alone",
+		Short: "List endpoints that get no calls",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return listEndpoints(cmd, o, tenant) },
 	}
 	list.Flags().StringVar(&tenant, "tenant", "", "of this tenant (default: all)")
 	enable := &cobra.Command{
 		Use:   "enable ID...",
-		Short: "Call endpoints again",
+		Short: "Send to endpoints again",
 		Long: `enable lets endpoints be called again, by all workers within seconds. Jobs that wait
 for one go within the hour, and with "enqueue run" at once; the job that was answered
 410 is in the archive, and "enqueue retry" sends it again.`,

@@ -18,7 +18,7 @@ import (
 func keysCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "Make keys for the HTTP API",
+		Short: "Create keys for the HTTP API",
 		Args:  cobra.ArbitraryArgs,
 	}
 	cmd.AddCommand(keysNewCommand(o))
@@ -46,7 +46,7 @@ func keysNewCommand(o *options) *cobra.Command {
 	var lasts time.Duration
 	cmd := &cobra.Command{
 		Use:   "new --id NAME --scope SCOPE",
-		Short: "Make a key, and print it once",
+		Short: "Create a key and print it once",
 		Long: `new makes a key and prints it, together with the entry for the file of keys that
 HEADGATE_API_KEYS_FILE names. The entry has the key's hash: nobody can tell the key
 again, so give it to whom it is for now.

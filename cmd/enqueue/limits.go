@@ -24,10 +24,9 @@ func limitsCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits",
 		Short: "See the limits in force, and change one for a tenant",
-		Long: `limits shows which limits are in force and where they come from, and changes one
-for a tenant without touching the limits file: for a time, or until it is cleared.
-A change is in force for all workers within a second. What a limit's bucket has
-used stays used: a raised limit brings no burst.`,
+		Long: `limits shows which limits are in effect and where they come from. It changes a limit for
+one tenant without the limits file, for a time or until the change is cleared. All workers
+follow within a second. What a bucket has used stays used, so a raised limit brings no burst.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	cmd.AddCommand(limitsShowCommand(o), limitsSetCommand(o), limitsClearCommand(o))
@@ -44,7 +43,7 @@ func limitsShowCommand(o *options) *cobra.Command {
 	var name, tenant string
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "The limits in force, for a tenant or where nothing differs",
+		Short: "Show the limits in effect, of a tenant or in general",
 		Long: `show lists the limits of the queues as they hold for a tenant, and where each
 comes from: "queue" (the limits file, for all), "tenant" (the file, for this one or
 its plan), or "override" (an operator, with until when, who and why). An override
@@ -208,7 +207,7 @@ func limitsClearCommand(o *options) *cobra.Command {
 	var w which
 	cmd := &cobra.Command{
 		Use:     "clear",
-		Short:   "Take a change of a limit back",
+		Short:   "Remove the change of a limit",
 		Long:    `clear takes back what "enqueue limits set" changed: the limits file holds again.`,
 		Example: `  enqueue limits clear --queue email --tenant acme --limit tenant --reason "launch is over"`,
 		Args:    noArgs,

@@ -89,8 +89,8 @@ part was done: some lines were rejected, or a command was interrupted.`,
 		SilenceErrors: true,
 		Args:          cobra.ArbitraryArgs, // so that a misspelled command comes to RunE
 	}
-	root.PersistentFlags().StringVar(&o.redisURL, "redis", "", "where the queues are, such as redis://127.0.0.1:6379 [$HEADGATE_REDIS_URL]")
-	root.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON for programs")
+	root.PersistentFlags().StringVar(&o.redisURL, "redis", "", "URL of Redis, such as redis://127.0.0.1:6379 [$HEADGATE_REDIS_URL]")
+	root.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(sendCommand(&o), bulkCommand(&o), statusCommand(&o), tenantsCommand(&o), limitsCommand(&o),
 		pauseCommand(&o), resumeCommand(&o), auditCommand(&o), periodicCommand(&o), explainCommand(&o), estimateCommand(&o), endpointsCommand(&o), serveCommand(&o), healthcheckCommand(), keysCommand(&o))

@@ -27,12 +27,12 @@ type operator struct {
 
 func (o *operator) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.queue, "queue", "", "the queue (required)")
-	cmd.Flags().StringVar(&o.reason, "reason", "", "why, for those who wonder later (required)")
-	cmd.Flags().StringVar(&o.actor, "actor", os.Getenv("USER"), "who you are [$USER]")
+	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, recorded in the audit log (required)")
+	cmd.Flags().StringVar(&o.actor, "actor", os.Getenv("USER"), "your name, recorded in the audit log [$USER]")
 }
 
 func (o *operator) askFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask first")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask for confirmation")
 }
 
 func (o *operator) check() error {

@@ -36,12 +36,12 @@ func pauseCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause",
 		Short: "Hold the jobs of a tenant, of a kind, or of a whole queue",
-		Long: `pause holds jobs where they are: those of one tenant, those of one kind, or with
---queue alone all of the queue. Jobs go on being accepted, released ones go back
-to their lanes, and calls that are being made finish. All workers obey at once.
+		Long: `pause stops the jobs of one tenant, of one kind, or with --queue alone of the whole queue.
+New jobs are still accepted, released jobs go back to their lanes, and calls in flight
+finish. All workers follow at once.
 
-It lasts for as long as --for says, or until "enqueue resume". Of two pauses of
-the same jobs the one that ends later holds, be it a provider's.`,
+A pause lasts for --for, or until "enqueue resume". Of two pauses of the same jobs, the one
+that ends later counts, including pauses asked for by a provider.`,
 		Example: `  enqueue pause --queue email --tenant acme --for 2h --reason "bounces, ticket 4711"
   enqueue pause --queue payments --reason "the provider is down" --yes`,
 		Args: noArgs,
@@ -59,8 +59,8 @@ the same jobs the one that ends later holds, be it a provider's.`,
 	who.flags(cmd)
 	who.askFlag(cmd)
 	scopeFlags(cmd, &scope)
-	cmd.Flags().DurationVar(&length, "for", 0, "how long, such as 90s or 2h (default: until resumed)")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "count what would be held, and change nothing")
+	cmd.Flags().DurationVar(&length, "for", 0, "duration, such as 90s or 2h (default: until resumed)")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "show what would be paused, and change nothing")
 	return cmd
 }
 
@@ -131,13 +131,13 @@ func resumeCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
-		Long: `resume ends the pause of a tenant, of a kind, or with --queue alone that of the
-whole queue, whoever made it. What waited goes as fast as limits allow, and not
-in a burst. Other pauses of the same jobs stay: "enqueue tenants" shows them.
+		Long: `resume ends the pause of a tenant, of a kind, or with --queue alone that of the whole queue,
+whether an operator or a provider caused it. The jobs then go as fast as limits allow, without
+a burst. Other pauses of the same jobs stay: "enqueue tenants" shows them.
 
-It also ends what failed calls hold back: --kind alone an account, --tenant with
---kind the tenant's own account, and --endpoint with or without --tenant a
-receiver of webhooks. "enqueue status" shows them.`,
+It also ends holds after failed calls: with --kind that of an account, with --tenant and
+--kind that of the tenant's own account, and with --endpoint, with or without --tenant, that
+of a receiver of webhooks. "enqueue status" shows them.`,
 		Example: `  enqueue resume --queue email --tenant acme --reason "the list was cleaned"
   enqueue resume --queue webhook --tenant acme --endpoint hooks.example.com:443 --reason "mended"`,
 		Args: noArgs,

@@ -23,21 +23,21 @@ func periodicCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "periodic",
 		Short: "Jobs that are enqueued again and again",
-		Long: `periodic manages jobs that are enqueued at the ticks of a schedule, each tick
-once, whatever number of workers runs. Changes reach them within about a second.
+		Long: `periodic manages jobs that are enqueued on a schedule. Each tick is enqueued once, with any
+number of workers. Workers follow changes within about a second.
 
 A spec is "minute hour day-of-month month day-of-week" as in crontab, with
 seconds in front if there are six fields; @hourly, @daily, @weekly, @monthly,
 @yearly; or "@every 90s". All but @every need a time zone. In spring, a tick in
-the hour that is missing goes right after it; in autumn, one in the hour that
-comes twice goes the first time. A spec of every hour goes by the clock.`,
+the missing hour runs right after it. In autumn, a tick in the repeated hour runs the first
+time. A spec for every hour follows the clock.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	cmd.AddCommand(
 		periodicListCommand(o), periodicAddCommand(o),
-		entriesCommand(o, "remove", "Remove entries; jobs that they enqueued stay", "removed", queue.RemovePeriodic),
-		entriesCommand(o, "pause", "Keep entries from firing; their ticks meanwhile are left out", "paused", pausing(true)),
-		entriesCommand(o, "resume", "Let paused entries go on with their next ticks", "resumed", pausing(false)),
+		entriesCommand(o, "remove", "Remove entries; enqueued jobs stay", "removed", queue.RemovePeriodic),
+		entriesCommand(o, "pause", "Pause entries; ticks during the pause are skipped", "paused", pausing(true)),
+		entriesCommand(o, "resume", "Resume paused entries at their next ticks", "resumed", pausing(false)),
 	)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -82,13 +82,13 @@ func periodicAddCommand(o *options) *cobra.Command {
 	flags.DurationVar(&p.MaxLate, "max-late", 0, "how late the last tick may go that no worker was there to fire (default 1h)")
 	flags.BoolVar(&p.Paused, "paused", false, "do not fire until it is resumed")
 	l.Kind, l.Tenant, l.Queue, l.Priority = new(""), new(""), new(""), new("")
-	flags.StringVar(l.Kind, "kind", "", "what sort of call (webhook, email, or your own)")
-	flags.StringVar(l.Tenant, "tenant", "", "on whose behalf")
+	flags.StringVar(l.Kind, "kind", "", "kind of the job: webhook, email, or your own")
+	flags.StringVar(l.Tenant, "tenant", "", "tenant of the job (required)")
 	flags.StringVar(l.Queue, "queue", "", "where the jobs wait (default: the queue of their kind)")
 	flags.StringVar(l.Priority, "priority", "", "high, normal or low (default normal)")
 	attempts := flags.Int("max-attempts", 0, "calls that may fail before a job is archived (default 10)")
 	cost := flags.Int64("cost", 0, "permits that a call takes (default 1)")
-	flags.StringToStringVar(&attributes, "attribute", nil, "name=value, what limits may be per; may be repeated")
+	flags.StringToStringVar(&attributes, "attribute", nil, "attribute as name=value, which limits may use in per; may be repeated")
 	flags.StringVar(&payload, "payload", "", "JSON, @FILE, or - for standard input")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p.ID = args[0]
@@ -129,7 +129,7 @@ func periodicAddCommand(o *options) *cobra.Command {
 func periodicListCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "All entries, with their next and last ticks",
+		Short: "List entries with their next and last ticks",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := o.connect(cmd.Context())

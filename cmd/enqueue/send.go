@@ -37,26 +37,26 @@ func sendCommand(o *options) *cobra.Command {
 		"at": &l.At, "in": &l.In, "deadline": &l.Deadline, "key-until": &l.KeyUntil, "key-window": &l.KeyWindow, "retention": &l.Retention,
 	}
 	for name, usage := range map[string]string{
-		"kind":     "what sort of call (webhook, email, or your own)",
-		"tenant":   "on whose behalf",
-		"key":      "makes the job the only one of its tenant with this key",
-		"queue":    "where it waits (default: the queue of its kind)",
+		"kind":     "kind of the job: webhook, email, or your own",
+		"tenant":   "tenant of the job (required)",
+		"key":      "unique key of the job in its tenant and queue",
+		"queue":    "queue of the job (default: the queue of its kind)",
 		"priority": "high, normal or low (default normal)",
-		"at":       "not before this time, such as 2026-01-31T09:00:00Z",
-		"in":       "not before this long from now, such as 90s",
-		"deadline": "not after this time",
+		"at":       "earliest time of the call, such as 2026-01-31T09:00:00Z",
+		"in":       "earliest time of the call, as a duration from now, such as 90s",
+		"deadline": "latest time of the call",
 
-		"key-until":  "ended: the key is free once the job has ended (default: once it is forgotten)",
-		"key-window": "the key is taken for so long from now, such as 5m, whatever becomes of the job",
-		"retention":  "how long the job is remembered once it is done, such as 24h",
+		"key-until":  "ended: the key is free once the job has ended (default: once the job is deleted)",
+		"key-window": "how long the key stays taken, such as 5m, whatever happens to the job",
+		"retention":  "how long the completed job is kept, such as 24h",
 	} {
 		flags.String(name, "", usage)
 	}
-	flags.Int("max-attempts", 0, "calls that may fail before the job is archived (default 10)")
+	flags.Int("max-attempts", 0, "failed calls after which the job is archived (default 10)")
 	flags.Int64("cost", 0, "permits that the call takes (default 1)")
-	flags.StringArrayVar(&attributes, "attribute", nil, "name=value, what limits may be per; may be repeated")
-	flags.StringToInt64Var(&l.Costs, "costs", nil, "unit=n, permits that the call takes of limits with a unit; may be repeated")
-	flags.StringArrayVar(&headers, "header", nil, "name=value, carried to the handler beside the payload; may be repeated")
+	flags.StringArrayVar(&attributes, "attribute", nil, "attribute as name=value, which limits may use in per; may be repeated")
+	flags.StringToInt64Var(&l.Costs, "costs", nil, "permits of limits with a unit, as unit=n; may be repeated")
+	flags.StringArrayVar(&headers, "header", nil, "header for the handler, as name=value; may be repeated")
 	flags.StringVar(&payload, "payload", "", "JSON, @FILE, or - for standard input")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for name, into := range texts {

@@ -23,7 +23,7 @@ func statusCommand(o *options) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "What waits, what is done, and when the backlog drains, for each tenant",
+		Short: "Show backlog, throughput and drain time of each tenant",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return status(cmd.Context(), o, name, cmd.OutOrStdout())

@@ -26,39 +26,36 @@ type verbHelp struct {
 var verbHelps = map[operate.Verb]verbHelp{
 	operate.Cancel: {
 		use: "cancel", short: "Archive jobs that have not gone, with the reason", doing: "cancel", did: "cancelled",
-		long: `cancel archives jobs that wait in their lanes, are scheduled, are to be tried
-again, or were released but not yet taken by a worker. Each says afterwards who
-cancelled it and why, and "enqueue retry" brings it back.
+		long: `cancel archives jobs that are waiting, scheduled, to be retried, or released but not yet
+taken by a worker. Each records who cancelled it and why. "enqueue retry" brings them back.
 
-It is too late for jobs in a worker's hands: they are counted, and finish. To
-catch every job of a tenant whose calls are under way, pause it first.`,
+Jobs that a worker holds cannot be cancelled: they are counted, and finish. To catch all
+jobs of a busy tenant, pause it first.`,
 		example: `  enqueue cancel --queue email --tenant acme --kind newsletter --reason "wrong template"
   enqueue cancel --queue email --id acme:order-4711 --reason "customer called"`,
 	},
 	operate.RunNow: {
 		use: "run", short: "Send waiting jobs at once, WHATEVER THE LIMITS SAY", doing: "run, BEYOND EVERY LIMIT,", did: "handed to the workers",
-		long: `run hands jobs that wait, are scheduled or are to be tried again to the workers
-at once. IT GOES BEYOND EVERY LIMIT of the queue, the provider's own included,
-and beyond send windows: a provider may answer with 429, or block the account.
+		long: `run sends waiting, scheduled and retried jobs at once. IT EXCEEDS EVERY LIMIT of the queue,
+including those of the provider, and ignores send windows: the provider may answer with 429,
+or block the account.
 
-What the jobs use is charged to their limits, so that other jobs wait for it.
-Jobs under a pause stay where they are. It needs --yes, also for a single job.`,
+The jobs are charged to their limits, so other jobs wait for them. Paused jobs stay where
+they are. The flag --yes is required, even for a single job.`,
 		example:    `  enqueue run --queue email --id acme:password-reset --reason "customer on the phone" --yes`,
 		asksForOne: true,
 	},
 	operate.RetryArchived: {
 		use: "retry", short: "Put archived jobs back into their lanes", doing: "retry", did: "put back",
-		long: `retry puts archived jobs back into their lanes, behind what waits. Their
-attempts begin anew, and limits hold for them as for all others. Calls that had
-succeeded are left alone.`,
+		long: `retry puts archived jobs back at the end of their lanes. Their attempts start again at one,
+and limits apply as usual. Jobs whose call succeeded are not retried.`,
 		example: `  enqueue retry --queue payments --tenant acme --reason "the provider is back"
   enqueue retry --queue payments --reason-contains "503 from" --reason "the provider is back"`,
 	},
 	operate.DeleteArchived: {
 		use: "delete", short: "Forget archived jobs", doing: "forget", did: "forgot",
-		long: `delete makes Redis forget archived jobs, with what they carry. It is the only
-command that forgets a job, and there is no way back. Other jobs have to be
-cancelled first.`,
+		long: `delete permanently deletes archived jobs and their payloads. No other command deletes jobs.
+Jobs that are not archived must be cancelled first.`,
 		example:    `  enqueue delete --queue email --tenant acme --reason "erasure requested"`,
 		asksForOne: true,
 	},
@@ -81,22 +78,22 @@ func verbCommand(o *options, verb operate.Verb) *cobra.Command {
 		Use: help.use, Short: help.short, Example: help.example, Args: noArgs,
 		Long: help.long + `
 
-Jobs are chosen by all the flags given together; with --queue alone it is all of
-its jobs. They are counted first, and the count is shown before anything happens.
-It works in short steps: it can be interrupted, and run again for the rest.`,
+A job must match all given flags; --queue alone selects all jobs of the queue. The jobs are
+counted first, and the count is shown before anything is changed. The command works in short
+steps: it can be interrupted, and run again for the rest.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return doVerb(cmd, o, verb, filter, who, dry)
 		},
 	}
 	who.flags(cmd)
 	who.askFlag(cmd)
-	cmd.Flags().StringVar(&filter.Tenant, "tenant", "", "jobs of this tenant alone")
-	cmd.Flags().StringVar(&filter.Kind, "kind", "", "jobs of this kind alone")
-	cmd.Flags().StringVar(&filter.ID, "id", "", "this job alone")
+	cmd.Flags().StringVar(&filter.Tenant, "tenant", "", "only jobs of this tenant")
+	cmd.Flags().StringVar(&filter.Kind, "kind", "", "only jobs of this kind")
+	cmd.Flags().StringVar(&filter.ID, "id", "", "only this job")
 	if verb == operate.RetryArchived || verb == operate.DeleteArchived {
 		cmd.Flags().StringVar(&filter.Reason, "reason-contains", "", "jobs alone that ended for a reason with this text in it")
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "count, and change nothing")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "count the jobs, and change nothing")
 	return cmd
 }
 

@@ -21,55 +21,55 @@ import (
 // config is what a worker is told, by the environment and by flags.
 type config struct {
 	RedisURL        string        `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379" flag:"redis" help:"Redis: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"`
-	LimitsFile      string        `env:"LIMITS_FILE" flag:"limits" help:"limits file; it is reloaded when it changes. None: the limits in Redis stay"`
-	Queues          []string      `env:"QUEUES" flag:"queues" help:"queues to serve. None: those of the limits file"`
-	Concurrency     int           `env:"CONCURRENCY" envDefault:"1000" flag:"concurrency" help:"jobs held at once, waiting for their slot or being sent"`
-	MetricsTenants  string        `env:"METRICS_TENANTS" flag:"metrics-tenants" help:"tenants with series of their own in /metrics: top:N by backlog, or list:NAME,NAME. None: no tenant has any"`
+	LimitsFile      string        `env:"LIMITS_FILE" flag:"limits" help:"limits file; reloaded when it changes. Empty: the limits in Redis stay in effect"`
+	Queues          []string      `env:"QUEUES" flag:"queues" help:"queues to serve. Empty: those of the limits file"`
+	Concurrency     int           `env:"CONCURRENCY" envDefault:"1000" flag:"concurrency" help:"max jobs held by the worker, waiting for their slot or being sent"`
+	MetricsTenants  string        `env:"METRICS_TENANTS" flag:"metrics-tenants" help:"tenants with series of their own in /metrics: top:N by backlog, or list:NAME,NAME. Empty: none"`
 	LogFormat       string        `env:"LOG_FORMAT" envDefault:"text" flag:"log-format" help:"text or json"`
-	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT" envDefault:"30s" flag:"shutdown-timeout" help:"how long calls that are being made may take at the end"`
+	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT" envDefault:"30s" flag:"shutdown-timeout" help:"how long calls in flight may take at shutdown"`
 
 	settings.HTTP
 
-	CredentialsFile string `env:"CREDENTIALS_FILE" flag:"credentials" help:"file of tenants' own secrets; it is read again when it changes. None: all use the worker's"`
+	CredentialsFile string `env:"CREDENTIALS_FILE" flag:"credentials" help:"file with secrets of tenants; reloaded when it changes. Empty: all use those of the worker"`
 
-	BreakerFailures int           `env:"BREAKER_FAILURES" envDefault:"5" flag:"breaker-failures" help:"calls in a row that got no connection, no answer or a 5xx, after which a provider, or a receiver of one tenant's webhooks, is held back. 0: it is called nevertheless"`
-	BreakerPause    time.Duration `env:"BREAKER_PAUSE" envDefault:"30s" flag:"breaker-pause" help:"how long a provider that is down is left alone before one job tries it; each try that fails doubles it, up to ten times this"`
+	BreakerFailures int           `env:"BREAKER_FAILURES" envDefault:"5" flag:"breaker-failures" help:"consecutive calls without a connection or an answer, or with a 5xx, after which a provider or a webhook receiver of one tenant is held back. 0: never"`
+	BreakerPause    time.Duration `env:"BREAKER_PAUSE" envDefault:"30s" flag:"breaker-pause" help:"how long a failing provider is held back before one job tries it; each failed try doubles it, up to ten times this"`
 
 	WebhookAllowPrivate bool          `env:"WEBHOOK_ALLOW_PRIVATE" flag:"webhook-allow-private" help:"let webhooks call private and loopback addresses"`
-	WebhookTimeout      time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"30s" flag:"webhook-timeout" help:"bound of one webhook call"`
+	WebhookTimeout      time.Duration `env:"WEBHOOK_TIMEOUT" envDefault:"30s" flag:"webhook-timeout" help:"timeout of a webhook call"`
 
-	WebhookRetryNotFound time.Duration `env:"WEBHOOK_RETRY_NOT_FOUND" envDefault:"1h" flag:"webhook-retry-not-found" help:"for how long a webhook whose receiver answers 404 is tried again, without spending attempts. 0: its job is archived at once"`
-	WebhookMaxRetryAfter time.Duration `env:"WEBHOOK_MAX_RETRY_AFTER" envDefault:"1h" flag:"webhook-max-retry-after" help:"for how long a receiver of webhooks can ask to be left alone; its tenant's calls to others go on"`
+	WebhookRetryNotFound time.Duration `env:"WEBHOOK_RETRY_NOT_FOUND" envDefault:"1h" flag:"webhook-retry-not-found" help:"how long a webhook is retried whose receiver answers 404, without using up attempts. 0: its job is archived at once"`
+	WebhookMaxRetryAfter time.Duration `env:"WEBHOOK_MAX_RETRY_AFTER" envDefault:"1h" flag:"webhook-max-retry-after" help:"max time for which a webhook receiver can ask for a pause; calls to other receivers go on"`
 
-	EmailProvider string `env:"EMAIL_PROVIDER" flag:"email" help:"smtp, ses or resend. None: smtp where there is a mail server, else this worker sends no email"`
+	EmailProvider string `env:"EMAIL_PROVIDER" flag:"email" help:"smtp, ses or resend. Empty: smtp if a mail server is set, otherwise this worker sends no email"`
 
 	SMTPAddr     string        `env:"SMTP_ADDR" flag:"smtp" help:"mail server, host:port"`
-	SMTPUsername string        `env:"SMTP_USERNAME" flag:"smtp-username" help:"user at the mail server"`
+	SMTPUsername string        `env:"SMTP_USERNAME" flag:"smtp-username" help:"user name at the mail server"`
 	SMTPPassword string        `env:"SMTP_PASSWORD" help:"password at the mail server" secret:"true"`
 	SMTPTLS      string        `env:"SMTP_TLS" envDefault:"mandatory" flag:"smtp-tls" help:"none, opportunistic, mandatory (STARTTLS) or implicit"`
-	SMTPTimeout  time.Duration `env:"SMTP_TIMEOUT" envDefault:"30s" flag:"smtp-timeout" help:"bound of one delivery"`
+	SMTPTimeout  time.Duration `env:"SMTP_TIMEOUT" envDefault:"30s" flag:"smtp-timeout" help:"timeout of a delivery"`
 
-	SESRegion          string        `env:"SES_REGION" flag:"ses-region" help:"of Amazon SES, such as eu-central-1. None: what AWS_REGION or the profile says"`
+	SESRegion          string        `env:"SES_REGION" flag:"ses-region" help:"region of Amazon SES, such as eu-central-1. Empty: from AWS_REGION or the profile"`
 	SESAccessKeyID     string        `env:"SES_ACCESS_KEY_ID" help:"access key of Amazon SES. None: it is looked for where Amazon's own tools look" secret:"true"`
 	SESSecretAccessKey string        `env:"SES_SECRET_ACCESS_KEY" help:"secret of that access key" secret:"true"`
 	SESSessionToken    string        `env:"SES_SESSION_TOKEN" help:"of an access key that is temporary" secret:"true"`
-	SESEndpoint        string        `env:"SES_ENDPOINT" flag:"ses-endpoint" help:"where Amazon SES is. None: the region's own"`
-	SESTimeout         time.Duration `env:"SES_TIMEOUT" envDefault:"30s" flag:"ses-timeout" help:"bound of one message to Amazon SES"`
-	SESAccountLimits   bool          `env:"SES_ACCOUNT_LIMITS" flag:"ses-account-limits" help:"hold the limits ses-rate and ses-day at what Amazon SES says of the account, where that is lower"`
+	SESEndpoint        string        `env:"SES_ENDPOINT" flag:"ses-endpoint" help:"endpoint of Amazon SES. Empty: that of the region"`
+	SESTimeout         time.Duration `env:"SES_TIMEOUT" envDefault:"30s" flag:"ses-timeout" help:"timeout of a message to Amazon SES"`
+	SESAccountLimits   bool          `env:"SES_ACCOUNT_LIMITS" flag:"ses-account-limits" help:"lower the limits ses-rate and ses-day to what Amazon SES reports for the account"`
 
 	ResendAPIKey  string        `env:"RESEND_API_KEY" help:"key of Resend" secret:"true"`
-	ResendURL     string        `env:"RESEND_URL" flag:"resend-url" help:"where Resend's API is. None: Resend's own"`
-	ResendTimeout time.Duration `env:"RESEND_TIMEOUT" envDefault:"30s" flag:"resend-timeout" help:"bound of one message to Resend"`
+	ResendURL     string        `env:"RESEND_URL" flag:"resend-url" help:"base URL of Resend's API. Empty: the public one"`
+	ResendTimeout time.Duration `env:"RESEND_TIMEOUT" envDefault:"30s" flag:"resend-timeout" help:"timeout of a message to Resend"`
 
-	AIProvider   string        `env:"AI_PROVIDER" flag:"ai" help:"openai (and servers that copy its API), azure or anthropic. None: this worker asks no model"`
-	AIBaseURL    string        `env:"AI_BASE_URL" flag:"ai-url" help:"where its API is, such as http://127.0.0.1:11434/v1. None: the provider's own"`
+	AIProvider   string        `env:"AI_PROVIDER" flag:"ai" help:"openai (or a compatible server), azure or anthropic. Empty: this worker sends no prompts"`
+	AIBaseURL    string        `env:"AI_BASE_URL" flag:"ai-url" help:"base URL of the API, such as http://127.0.0.1:11434/v1. Empty: that of the provider"`
 	AIAPIKey     string        `env:"AI_API_KEY" help:"key of the AI provider" secret:"true"`
-	AIAPIVersion string        `env:"AI_API_VERSION" flag:"ai-api-version" help:"of azure"`
-	AITimeout    time.Duration `env:"AI_TIMEOUT" envDefault:"10m" flag:"ai-timeout" help:"bound of one completion"`
+	AIAPIVersion string        `env:"AI_API_VERSION" flag:"ai-api-version" help:"API version of azure"`
+	AITimeout    time.Duration `env:"AI_TIMEOUT" envDefault:"10m" flag:"ai-timeout" help:"timeout of a completion"`
 
 	StripeKey     string        `env:"STRIPE_KEY" help:"secret key of the Stripe account. None: this worker makes no payments" secret:"true"`
-	StripeURL     string        `env:"STRIPE_URL" flag:"stripe-url" help:"where Stripe's API is. None: Stripe's own"`
-	StripeTimeout time.Duration `env:"STRIPE_TIMEOUT" envDefault:"80s" flag:"stripe-timeout" help:"bound of one call to Stripe"`
+	StripeURL     string        `env:"STRIPE_URL" flag:"stripe-url" help:"base URL of Stripe's API. Empty: the public one"`
+	StripeTimeout time.Duration `env:"STRIPE_TIMEOUT" envDefault:"80s" flag:"stripe-timeout" help:"timeout of a call to Stripe"`
 }
 
 const prefix = settings.Prefix
@@ -216,7 +216,7 @@ func (c config) logger() *slog.Logger {
 func configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Print the settings in force, with secrets left out",
+		Short: "Print the effective settings, without secrets",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := readConfig(cmd)

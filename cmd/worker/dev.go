@@ -32,12 +32,11 @@ func devCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Try it: a Redis of its own, sandbox providers, demo traffic; needs nothing",
-		Long: `dev runs everything in one process, on loopback alone: a Redis (redis-server
-where there is one, else one in this process), receivers of webhooks, mail,
-prompts and payments that police their own limits, and traffic of tenants that
-each want more than they may have. Once a second it says what went out and what
-was allowed.
+		Short: "Try Headgate: runs a Redis, sandbox providers and demo traffic, without any setup",
+		Long: `dev runs everything in one process, on loopback only: a Redis (redis-server if installed,
+otherwise one in this process), sandbox providers for webhooks, mail, prompts and payments
+that enforce their own limits, and tenants that each enqueue more than their limits allow.
+Once a second it prints what was sent and what was allowed.
 
 It exits 1 if a provider refused a call, a job failed for good, was called twice or is
 unaccounted for, or the providers counted other calls than Redis did. It exits 3 if calls
@@ -51,9 +50,9 @@ were refused, but this machine was too busy to tell whose fault that is.`,
 			return dev(cmd.Context(), cmd.OutOrStdout(), lasts, addr, embedded.Options{Port: port, Miniredis: miniredis})
 		},
 	}
-	cmd.Flags().DurationVar(&lasts, "for", 0, "end by itself after this long (default: until interrupted)")
-	cmd.Flags().BoolVar(&miniredis, "miniredis", false, "use the Redis in this process even where there is a redis-server")
-	cmd.Flags().StringVar(&addr, "http", "127.0.0.1:8080", "address of the page and the API; the next free port where it is taken")
+	cmd.Flags().DurationVar(&lasts, "for", 0, "stop after this time (default: until interrupted)")
+	cmd.Flags().BoolVar(&miniredis, "miniredis", false, "use the Redis in this process even if redis-server is installed")
+	cmd.Flags().StringVar(&addr, "http", "127.0.0.1:8080", "address of the page and the API; if the port is taken, the next free one")
 	cmd.Flags().IntVar(&port, "redis-port", 0, "port of the Redis (default: a free one)")
 	return cmd
 }

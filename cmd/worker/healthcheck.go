@@ -12,7 +12,7 @@ import (
 func healthcheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
-		Short: "Ask the worker on this machine whether it takes jobs; exit 1 when not",
+		Short: "Check that the worker on this machine is ready; exits 1 if not",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := readConfig(cmd)

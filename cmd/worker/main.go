@@ -41,11 +41,10 @@ func root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "worker",
 		Short: "Run background jobs whose outbound calls are shaped to every limit",
-		Long: `worker runs Headgate's jobs: it releases each at the moment that all of its
-limits allow, and makes the call.
+		Long: `worker runs Headgate's jobs: it makes each call as soon as all limits allow it.
 
-Settings come from the environment (HEADGATE_…) and from flags, which win;
-"worker config" prints what is in force. Try "worker dev" first: it needs nothing.`,
+Settings come from the environment (HEADGATE_…) and from flags, which take precedence.
+"worker config" prints the effective settings. Try "worker dev" first: it needs no setup.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -28,7 +28,7 @@ import (
 func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Serve queues until told to stop (SIGINT or SIGTERM)",
+		Short: "Serve queues until stopped by SIGINT or SIGTERM",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := readConfig(cmd)

@@ -18,18 +18,18 @@ import (
 
 // HTTP is what the servers of our programs have in common.
 type HTTP struct {
-	HTTPAddr       string         `env:"HTTP_ADDR" envDefault:"127.0.0.1:9090" flag:"http" help:"address of the page and the API, and without an admin address of /metrics, /livez and /readyz"`
-	AdminAddr      string         `env:"ADMIN_ADDR" flag:"admin" help:"address of /metrics, /livez, /readyz and /debug/pprof. None: they are at the other one, without pprof"`
-	AdminPprof     bool           `env:"ADMIN_PPROF" flag:"admin-pprof" help:"serve /debug/pprof also where the admin address is not this machine alone"`
-	APIKeysFile    string         `env:"API_KEYS_FILE" flag:"keys" help:"file of API keys; it is read again when it changes. None: this machine alone may ask, without a key"`
-	TLSCert        string         `env:"TLS_CERT" flag:"tls-cert" help:"certificate file of the page and the API; it is read again when it changes. None: no TLS"`
+	HTTPAddr       string         `env:"HTTP_ADDR" envDefault:"127.0.0.1:9090" flag:"http" help:"address of the page and the API, and of /metrics, /livez and /readyz if there is no admin address"`
+	AdminAddr      string         `env:"ADMIN_ADDR" flag:"admin" help:"address of /metrics, /livez, /readyz and /debug/pprof. Empty: they are served at the HTTP address, without pprof"`
+	AdminPprof     bool           `env:"ADMIN_PPROF" flag:"admin-pprof" help:"serve /debug/pprof even if the admin address is not loopback"`
+	APIKeysFile    string         `env:"API_KEYS_FILE" flag:"keys" help:"file of API keys; reloaded when it changes. Empty: no key is needed, and only this machine has access"`
+	TLSCert        string         `env:"TLS_CERT" flag:"tls-cert" help:"certificate file of the page and the API; reloaded when it changes. Empty: no TLS"`
 	TLSKey         string         `env:"TLS_KEY" flag:"tls-key" help:"key file of the certificate"`
-	ReadOnly       bool           `env:"READ_ONLY" flag:"read-only" help:"let nobody enqueue or change anything over HTTP"`
-	Redact         []string       `env:"REDACT" flag:"redact" help:"more names of payload fields whose values are not shown"`
-	RatePerKey     throttle.Rate  `env:"API_RATE_PER_KEY" envDefault:"10000/s" flag:"api-rate-per-key" help:"API requests of a key that has no rate of its own"`
-	RatePerIP      throttle.Rate  `env:"API_RATE_PER_IP" envDefault:"10000/s" flag:"api-rate-per-ip" help:"API requests from an address"`
+	ReadOnly       bool           `env:"READ_ONLY" flag:"read-only" help:"reject enqueueing and changes over HTTP"`
+	Redact         []string       `env:"REDACT" flag:"redact" help:"additional payload fields whose values are hidden"`
+	RatePerKey     throttle.Rate  `env:"API_RATE_PER_KEY" envDefault:"10000/s" flag:"api-rate-per-key" help:"API requests of a key without a rate of its own"`
+	RatePerIP      throttle.Rate  `env:"API_RATE_PER_IP" envDefault:"10000/s" flag:"api-rate-per-ip" help:"API requests from an IP address"`
 	RatePerRoute   throttle.Rate  `env:"API_RATE_PER_ROUTE" envDefault:"20000/s" flag:"api-rate-per-route" help:"API requests to one method and path"`
-	TrustedProxies []netip.Prefix `env:"TRUSTED_PROXIES" flag:"trusted-proxies" help:"networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8"`
+	TrustedProxies []netip.Prefix `env:"TRUSTED_PROXIES" flag:"trusted-proxies" help:"networks of proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8"`
 }
 
 // Check says what is wrong, under the names of the settings.
