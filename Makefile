@@ -81,7 +81,7 @@ deps: ## Install what the tests need, where it is missing
 	scripts/install-test-deps.sh
 
 .PHONY: images
-images: ## Take the pictures in docs/img anew
+images: ## Take the pictures in docs/img again
 	UPDATE_IMAGES=1 $(GO) test -count 1 -timeout 10m -run TestDev ./internal/test/browsertest
 
 .PHONY: clean

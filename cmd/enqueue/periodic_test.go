@@ -95,7 +95,7 @@ func TestHostilePeriodic(t *testing.T) {
 			t.Errorf("%v: %q, exit %d", args, errText, code)
 		}
 	}
-	if out, _, code := enqueue(t, "", "periodic"); code != exitOK || !strings.Contains(out, "comes twice") || !strings.Contains(out, "resume") {
+	if out, _, code := enqueue(t, "", "periodic"); code != exitOK || !strings.Contains(out, "repeated hour") || !strings.Contains(out, "resume") {
 		t.Errorf("help: %q %d", out, code)
 	}
 }
