@@ -81,6 +81,8 @@ for (const theme of ['light', 'dark']) {
         await page.locator('.algorithm').last().getByText(/places left/).waitFor();
       }
       await at.settled(page);
+      // A call that was late by this machine's fault may have been refused, which pauses its queue.
+      await page.getByRole('button', { name: 'Resume…' }).first().waitFor({ state: 'detached' });
       await page.evaluate(() => scrollTo(0, 0));
       await picture(page, join(given.images, `${name}-${theme}`), given.update);
     }
