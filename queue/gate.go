@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/coalesce"
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
@@ -70,7 +71,7 @@ type gate struct {
 	stopping <-chan struct{} // closed when no new call may be sent
 	ended    <-chan struct{} // closed when nothing can be settled any more
 
-	settles, ends batcher[settleQuestion, settled] // see mayWait
+	settles, ends coalesce.Batcher[settleQuestion, settled] // see mayWait
 }
 
 // answer is the state of a job when it is handed over (hand.lua), or the answer to a request
@@ -119,10 +120,10 @@ func (c *redisClock) slot(earliest, latest int64) slot {
 }
 
 func (g *gate) init() *gate {
-	g.settles.gap, g.ends.gap = settleGap, settleGap
-	g.ends.linger, g.ends.enough = endLinger, fullBatch
-	for _, b := range []*batcher[settleQuestion, settled]{&g.settles, &g.ends} {
-		b.run, b.size = g.sendSettle, func(q settleQuestion) int { return len(q.message) + len(q.text) }
+	g.settles.Gap, g.ends.Gap = settleGap, settleGap
+	g.ends.Linger, g.ends.Enough = endLinger, fullBatch
+	for _, b := range []*coalesce.Batcher[settleQuestion, settled]{&g.settles, &g.ends} {
+		b.Run, b.Size = g.sendSettle, func(q settleQuestion) int { return len(q.message) + len(q.text) }
 	}
 	return g
 }

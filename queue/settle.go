@@ -105,7 +105,7 @@ func (g *gate) settle(q settleQuestion) settled {
 		batch = &g.ends
 	}
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		answer, err := batch.do(q)
+		answer, err := batch.Do(q)
 		if err == nil {
 			answer.repeated = repeated
 			return answer

@@ -184,7 +184,7 @@ var gateMutants = []mutant{
 		"missing condition", "an enqueue of which nobody knows the end is not called failed", "queue TestCertain",
 	},
 	{
-		"queue/batch.go", `a.answer = answers[i]`, `a.answer = answers[len(answers)-1-i]`,
-		"wrong key", "callers that share a round trip get their own answers", "queue TestBatcher",
+		"internal/coalesce/batcher.go", `a.answer = answers[i]`, `a.answer = answers[len(answers)-1-i]`,
+		"wrong key", "callers that share a round trip get their own answers", "internal/coalesce TestBatcher",
 	},
 }

@@ -1,27 +1,27 @@
-package queue
+package coalesce
 
 import (
 	"sync"
 	"time"
 )
 
-// batcher lets concurrent callers share round trips. It makes one round trip at a time.
-// Unlike internal/coalesce it keeps a gap between the starts of round trips, so that more
-// callers share each one: settlements are not urgent. A caller that comes after the gap
-// does not wait. Callers cannot leave before the answer.
-type batcher[Q, A any] struct {
-	run func([]Q) ([]A, error) // returns an answer for each question
-	gap time.Duration          // minimum time between the starts of two round trips
+// Batcher lets concurrent callers share round trips. It makes one round trip at a time, and
+// unlike a [Group] it keeps a gap between their starts, so that more callers share each one.
+// It is for questions that are not urgent. A caller that comes after the gap does not wait.
+// Callers cannot leave before the answer. Its exported fields are set before its first use.
+type Batcher[Q, A any] struct {
+	Run func([]Q) ([]A, error) // returns an answer for each question
+	Gap time.Duration          // minimum time between the starts of two round trips
 
-	linger time.Duration // added to the gap while fewer than enough questions wait
-	enough int
+	Linger time.Duration // added to the gap while fewer than Enough questions wait
+	Enough int
 
-	size func(Q) int // size of a question in bytes; nil: all are small
+	Size func(Q) int // size of a question in bytes; nil: all are small
 
 	mu      sync.Mutex
 	waiting []ask[Q, A]
 	busy    bool
-	full    chan struct{} // has a value when enough questions wait; used only by do and drain
+	full    chan struct{} // has a value when enough questions wait; used only by Do and drain
 	next    time.Time     // when the next round trip may start; used only by drain
 }
 
@@ -41,9 +41,9 @@ const (
 	maxSharedBytes = 2 << 20
 )
 
-// do asks one question and waits for its answer. The timeouts of the round trip bound the
+// Do asks one question and waits for its answer. The timeouts of the round trip bound the
 // wait.
-func (b *batcher[Q, A]) do(question Q) (A, error) {
+func (b *Batcher[Q, A]) Do(question Q) (A, error) {
 	mine := ask[Q, A]{question, make(chan answered[A], 1)}
 	b.mu.Lock()
 	b.waiting = append(b.waiting, mine)
@@ -52,7 +52,7 @@ func (b *batcher[Q, A]) do(question Q) (A, error) {
 	if b.full == nil {
 		b.full = make(chan struct{}, 1)
 	}
-	if len(b.waiting) == b.enough {
+	if len(b.waiting) == b.Enough {
 		select {
 		case b.full <- struct{}{}:
 		default:
@@ -66,11 +66,11 @@ func (b *batcher[Q, A]) do(question Q) (A, error) {
 	return a.answer, a.err
 }
 
-func (b *batcher[Q, A]) drain() {
+func (b *Batcher[Q, A]) drain() {
 	for b.more() {
 		time.Sleep(time.Until(b.next)) // questions that come meanwhile share the round trip
 		select {
-		case <-time.After(time.Until(b.next.Add(b.linger))):
+		case <-time.After(time.Until(b.next.Add(b.Linger))):
 		case <-b.full:
 		}
 		batch := b.take()
@@ -78,8 +78,8 @@ func (b *batcher[Q, A]) drain() {
 		for i, ask := range batch {
 			questions[i] = ask.question
 		}
-		b.next = time.Now().Add(b.gap)
-		answers, err := b.run(questions)
+		b.next = time.Now().Add(b.Gap)
+		answers, err := b.Run(questions)
 		for i, ask := range batch {
 			a := answered[A]{err: err}
 			if err == nil {
@@ -90,9 +90,9 @@ func (b *batcher[Q, A]) drain() {
 	}
 }
 
-// more reports whether questions wait. If not, it marks the batcher as idle, and drain
+// more reports whether questions wait. If not, it marks the Batcher as idle, and drain
 // ends.
-func (b *batcher[Q, A]) more() bool {
+func (b *Batcher[Q, A]) more() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.busy = len(b.waiting) > 0
@@ -102,13 +102,13 @@ func (b *batcher[Q, A]) more() bool {
 	return b.busy
 }
 
-func (b *batcher[Q, A]) take() []ask[Q, A] {
+func (b *Batcher[Q, A]) take() []ask[Q, A] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n, bytes := 0, 0
 	for n < min(len(b.waiting), maxShared) && bytes < maxSharedBytes {
-		if b.size != nil {
-			bytes += b.size(b.waiting[n].question)
+		if b.Size != nil {
+			bytes += b.Size(b.waiting[n].question)
 		}
 		n++
 	}
