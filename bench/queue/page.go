@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,6 +30,9 @@ func page() workload {
 	}{
 		{explain, func(ctx context.Context, in *inspect.Inspector, name string, job inspect.JobRow) error {
 			_, err := in.Explain(ctx, name, job.ID)
+			if errors.Is(err, lifecycle.ErrNoJob) {
+				return nil // it was sent meanwhile
+			}
 			return err
 		}},
 		{"overview", func(ctx context.Context, in *inspect.Inspector, name string, _ inspect.JobRow) error {
