@@ -15,16 +15,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/store"
 )
 
-// Only this file uses keys of Redis: asynq's as described in
-// queue/internal/asynqwire/asynq.lua, Headgate's as in queue/internal/store/lanes.lua.
-
-func asynqKey(queue, name string) string { return "asynq:{" + queue + "}:" + name }
-func ourKey(queue, name string) string   { return "headgate:{" + queue + "}:" + name }
-
-// A job's score in its lane is its time in µs plus its priority times priorityBand.
-const priorityBand = 1 << 51
+// Only this file of the package uses keys of Redis.
 
 // tasks returns the jobs that are not done, of one kind or, for "", of all.
 func (q *Queue) tasks(kind string) []*asynq.TaskInfo {
@@ -61,29 +56,29 @@ func (q *Queue) tasks(kind string) []*asynq.TaskInfo {
 func (q *Queue) ids(ctx context.Context, name string) ([]string, error) {
 	var ids []string
 	for _, list := range []string{"active", "pending"} {
-		taken, err := q.Redis.LRange(ctx, asynqKey(name, list), 0, -1).Result()
+		taken, err := q.Redis.LRange(ctx, asynqwire.Key(name, list), 0, -1).Result()
 		if err != nil {
 			return nil, err
 		}
 		slices.Reverse(taken) // jobs are taken from the right
 		ids = append(ids, taken...)
 	}
-	lanes, err := q.Redis.SMembers(ctx, asynqKey(name, "groups")).Result()
+	lanes, err := q.Redis.SMembers(ctx, asynqwire.Key(name, "groups")).Result()
 	if err != nil {
 		return nil, err
 	}
 	var waiting, later []redis.Z
 	for _, lane := range lanes {
-		jobs, err := q.Redis.ZRangeWithScores(ctx, asynqKey(name, "g:"+lane), 0, -1).Result()
+		jobs, err := q.Redis.ZRangeWithScores(ctx, asynqwire.Key(name, "g:"+lane), 0, -1).Result()
 		if err != nil {
 			return nil, err
 		}
 		for _, job := range jobs {
-			waiting = append(waiting, redis.Z{Member: job.Member, Score: math.Mod(job.Score, priorityBand)})
+			waiting = append(waiting, redis.Z{Member: job.Member, Score: math.Mod(job.Score, store.BandScores)})
 		}
 	}
 	for _, set := range []string{"scheduled", "retry"} {
-		jobs, err := q.Redis.ZRangeWithScores(ctx, asynqKey(name, set), 0, -1).Result()
+		jobs, err := q.Redis.ZRangeWithScores(ctx, asynqwire.Key(name, set), 0, -1).Result()
 		if err != nil {
 			return nil, err
 		}
@@ -111,12 +106,12 @@ func (q *Queue) state() (state, error) {
 	for _, name := range q.served {
 		pipe := q.Redis.TxPipeline() // otherwise a job that moves between two sets could be missed
 		clock := pipe.Time(ctx)
-		pending, active := pipe.LLen(ctx, asynqKey(name, "pending")), pipe.LLen(ctx, asynqKey(name, "active"))
-		ready := pipe.ZCard(ctx, ourKey(name, "ready"))
+		pending, active := pipe.LLen(ctx, asynqwire.Key(name, "pending")), pipe.LLen(ctx, asynqwire.Key(name, "active"))
+		ready := pipe.ZCard(ctx, store.Key(name, "ready"))
 		first := map[*redis.ZSliceCmd]time.Duration{ // with the unit of its scores
-			pipe.ZRangeWithScores(ctx, asynqKey(name, "scheduled"), 0, 0): time.Second,
-			pipe.ZRangeWithScores(ctx, asynqKey(name, "retry"), 0, 0):     time.Second,
-			pipe.ZRangeWithScores(ctx, ourKey(name, "waiting"), 0, 0):     time.Microsecond,
+			pipe.ZRangeWithScores(ctx, asynqwire.Key(name, "scheduled"), 0, 0): time.Second,
+			pipe.ZRangeWithScores(ctx, asynqwire.Key(name, "retry"), 0, 0):     time.Second,
+			pipe.ZRangeWithScores(ctx, store.Key(name, "waiting"), 0, 0):       time.Microsecond,
 		}
 		if _, err := pipe.Exec(ctx); err != nil {
 			return state{}, fmt.Errorf("look at queue %s: %w", name, err)
@@ -162,7 +157,7 @@ func (q *Queue) shift(name, from, to string, seconds float64) error {
 	ctx, cancel := timeout()
 	defer cancel()
 	for _, set := range []string{"scheduled", "retry"} {
-		key := asynqKey(name, set)
+		key := asynqwire.Key(name, set)
 		jobs, err := q.Redis.ZRangeByScoreWithScores(ctx, key, &redis.ZRangeBy{Min: from, Max: to}).Result()
 		if err != nil {
 			return fmt.Errorf("jobs for later in queue %s: %w", name, err)
@@ -193,7 +188,7 @@ func (q *Queue) advance(d time.Duration) error {
 		for _, set := range []struct {
 			key  string
 			unit time.Duration // of its scores
-		}{{asynqKey(name, "scheduled"), time.Second}, {asynqKey(name, "retry"), time.Second}, {ourKey(name, "waiting"), time.Microsecond}, {ourKey(name, "pause_ends"), time.Microsecond}} {
+		}{{asynqwire.Key(name, "scheduled"), time.Second}, {asynqwire.Key(name, "retry"), time.Second}, {store.Key(name, "waiting"), time.Microsecond}, {store.Key(name, "pause_ends"), time.Microsecond}} {
 			members, err := q.Redis.ZRangeWithScores(ctx, set.key, 0, -1).Result()
 			if err != nil {
 				return err
@@ -213,7 +208,7 @@ func (q *Queue) advance(d time.Duration) error {
 				return err
 			}
 		}
-		pauses, err := q.Redis.HGetAll(ctx, ourKey(name, "pauses")).Result()
+		pauses, err := q.Redis.HGetAll(ctx, store.Key(name, "pauses")).Result()
 		if err != nil {
 			return err
 		}
@@ -224,7 +219,7 @@ func (q *Queue) advance(d time.Duration) error {
 				return fmt.Errorf("pause of %s: %w", scope, err)
 			}
 			moved := strconv.FormatInt(micros-d.Microseconds(), 10) + strings.TrimPrefix(pause, until)
-			if err := q.Redis.HSet(ctx, ourKey(name, "pauses"), scope, moved).Err(); err != nil {
+			if err := q.Redis.HSet(ctx, store.Key(name, "pauses"), scope, moved).Err(); err != nil {
 				return err
 			}
 		}
