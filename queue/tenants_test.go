@@ -293,3 +293,28 @@ func BenchmarkListTenants(b *testing.B) {
 	b.ReportMetric(float64(len(slow)), "commands>5ms")
 	b.ReportMetric(float64(longest.Microseconds())/1000, "slowest-command-ms")
 }
+
+// TestHoldsAreNoTenants: the scope of a hold, or of a pause of a kind, is not listed as a
+// tenant.
+func TestHoldsAreNoTenants(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, limitsOf(perTenant(10)), nil)
+	ctx, client := t.Context(), r.server.Client()
+	r.enqueue(t, "acme", 1)
+	until := time.Now().Add(time.Hour).UnixMicro()
+	for _, scope := range []string{
+		"paused", store.WholeQueue, store.KindScope("call"), store.AccountScope("call"), store.OwnAccountScope("call", "acme"),
+		store.EndpointScope("acme", "example.com%3A443"), store.HostScope("example.com%3A443"),
+	} {
+		client.HSet(ctx, store.Key(r.queue, "pauses"), scope, fmt.Sprintf("%d provider down", until))
+	}
+	page, err := inspect.New(client).ListTenants(ctx, r.queue, inspect.TenantQuery{})
+	var names []string
+	for _, row := range page.Tenants {
+		names = append(names, row.Tenant)
+	}
+	slices.Sort(names)
+	if err != nil || !slices.Equal(names, []string{"acme", "paused"}) {
+		t.Errorf("tenants %q, %v; want acme, which has a job, and the tenant that is paused", names, err)
+	}
+}

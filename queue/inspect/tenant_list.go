@@ -266,7 +266,7 @@ func (s *tenantScan) note(hash, field, text string) error {
 		}
 		tenant = own
 	case "pauses":
-		if strings.HasPrefix(field, "k:") {
+		if scope := readScope(field); scope != (Scope{Tenant: scope.Tenant}) {
 			return nil
 		}
 	}
