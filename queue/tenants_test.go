@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -316,5 +317,22 @@ func TestHoldsAreNoTenants(t *testing.T) {
 	slices.Sort(names)
 	if err != nil || !slices.Equal(names, []string{"acme", "paused"}) {
 		t.Errorf("tenants %q, %v; want acme, which has a job, and the tenant that is paused", names, err)
+	}
+}
+
+// TestResumedEndpointIsInTheAudit: the audit names the endpoint whose hold an operator ended.
+func TestResumedEndpointIsInTheAudit(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, limitsOf(perTenant(10)), nil)
+	ctx, client := t.Context(), r.server.Client()
+	r.enqueue(t, "acme", 1)
+	client.HSet(ctx, store.Key(r.queue, "pauses"), store.EndpointScope("acme", rediskey.Escape("example.com:443")), fmt.Sprintf("%d provider down", time.Now().Add(time.Hour).UnixMicro()))
+	scope := inspect.Scope{Tenant: "acme", Endpoint: "example.com:443"}
+	if ended, err := operate.ResumeJobs(ctx, client, r.queue, scope, operate.Operator{Actor: "ann", Reason: "repaired"}); err != nil || !ended {
+		t.Fatal(ended, err)
+	}
+	entries, err := operate.Audit(ctx, client, r.queue, 1)
+	if err != nil || len(entries) != 1 || entries[0].Action != "resume" || entries[0].Tenant != scope.Tenant || entries[0].Endpoint != scope.Endpoint {
+		t.Errorf("audit %+v, %v", entries, err)
 	}
 }

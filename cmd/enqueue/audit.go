@@ -68,7 +68,7 @@ func audit(cmd *cobra.Command, o *options, name string, n int) error {
 func what(e operate.AuditEntry) string {
 	var parts []string
 	for _, part := range []struct{ name, value string }{
-		{"tenant", e.Tenant}, {"kind", e.Kind}, {"state", string(e.State)}, {"id", e.ID},
+		{"tenant", e.Tenant}, {"kind", e.Kind}, {"endpoint", e.Endpoint}, {"state", string(e.State)}, {"id", e.ID},
 	} {
 		if part.value != "" {
 			parts = append(parts, part.name+" "+part.value)

@@ -153,12 +153,13 @@ type auditJSON struct {
 	After  map[string]string `json:"after,omitempty"`
 	Count  int64             `json:"count"`
 
+	Endpoint string              `json:"endpoint,omitempty"` // whose hold was ended
 	Contains string              `json:"contains,omitempty"` // the part of a reason that selected the jobs
 	Group    *inspect.FailureKey `json:"group,omitempty"`    // the group of failures that selected the jobs
 }
 
 func auditOf(e operate.AuditEntry) auditJSON {
 	return auditJSON{
-		moment{e.At}, e.Actor, e.Action, e.Queue, e.Tenant, e.Kind, string(e.State), e.ID, e.Limit, e.Reason, at(e.Until), e.Before, e.After, e.Count, e.Contains, e.Group,
+		moment{e.At}, e.Actor, e.Action, e.Queue, e.Tenant, e.Kind, string(e.State), e.ID, e.Limit, e.Reason, at(e.Until), e.Before, e.After, e.Count, e.Endpoint, e.Contains, e.Group,
 	}
 }

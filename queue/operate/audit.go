@@ -28,6 +28,9 @@ type AuditEntry struct {
 	ID     string          `json:"id,omitempty"`
 	Limit  string          `json:"limit,omitempty"`
 
+	// Endpoint is the host:port whose hold was ended.
+	Endpoint string `json:"endpoint,omitempty"`
+
 	// Contains is the Reason of the verb's [Filter].
 	Contains string `json:"contains,omitempty"`
 

@@ -91,7 +91,8 @@ func changePause(ctx context.Context, client redis.UniversalClient, scope inspec
 	if err := store.CheckQueue(ctx, client, entry.Queue); err != nil {
 		return before, after, err
 	}
-	entry.Actor, entry.Reason, entry.Tenant, entry.Kind = by.Actor, by.Reason, scope.Tenant, scope.Kind
+	entry.Actor, entry.Reason = by.Actor, by.Reason
+	entry.Tenant, entry.Kind, entry.Endpoint = scope.Tenant, scope.Kind, scope.Endpoint
 	limits, err := effective.ReadQueue(ctx, client, entry.Queue)
 	if err != nil {
 		return before, after, err

@@ -75,7 +75,7 @@ export interface Limits {
 }
 export interface Reload { worker: string; path: string; at: string; error?: string }
 export interface AuditEntry {
-	at: string; actor: string; action: string; queue: string; tenant?: string; kind?: string; state?: string; id?: string; limit?: string;
+	at: string; actor: string; action: string; queue: string; tenant?: string; kind?: string; state?: string; id?: string; limit?: string; endpoint?: string;
 	reason?: string; until?: string; before?: Record<string, string>; after?: Record<string, string>; count: number;
 }
 export interface Session {

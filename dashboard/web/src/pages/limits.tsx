@@ -134,7 +134,7 @@ function Did({ e }: { e: AuditEntry }) {
 	switch (e.action) {
 		case 'pause':
 		case 'resume':
-			return <>{e.action === 'pause' ? 'paused' : 'resumed'} {whom ?? (e.kind ? <>jobs of kind <bdi>{e.kind}</bdi></> : 'all of the queue')}{e.action === 'pause' && e.until && <> until <At at={e.until} now={time(e.at)} /></>}</>;
+			return <>{e.action === 'pause' ? 'paused' : 'resumed'} {e.endpoint && <>endpoint <bdi>{e.endpoint}</bdi>{whom && ' of '}</>}{whom ?? (e.kind ? <>jobs of kind <bdi>{e.kind}</bdi></> : !e.endpoint && 'all of the queue')}{e.action === 'pause' && e.until && <> until <At at={e.until} now={time(e.at)} /></>}</>;
 		case 'override':
 			return <>changed <q><bdi>{e.limit}</bdi></q> of {whom}{e.until && <> until <At at={e.until} now={time(e.at)} /></>}</>;
 		case 'clear':
