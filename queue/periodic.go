@@ -129,7 +129,7 @@ func RemovePeriodic(ctx context.Context, client redis.UniversalClient, id string
 		return false, nil // the field "" has the number of changes
 	}
 	var removed *redis.IntCmd
-	_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	err := store.Transaction(ctx, client, func(p redis.Pipeliner) error {
 		removed = p.HDel(ctx, periodicKey, id)
 		p.HIncrBy(ctx, periodicKey, "", 1)
 		return nil

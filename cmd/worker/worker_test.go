@@ -148,6 +148,18 @@ func TestRunRefuses(t *testing.T) {
 			t.Errorf("%q, exit %d", errText, code)
 		}
 	})
+	t.Run("a replica", func(t *testing.T) {
+		quietly(t, redistest.Start(t).StartReplica().URL(), limits)
+		if _, errText, code := command(t.Context(), "run"); code != 1 || !strings.Contains(errText, "read only replica") {
+			t.Errorf("%q, exit %d", errText, code)
+		}
+	})
+	t.Run("a full Redis", func(t *testing.T) {
+		quietly(t, redistest.Start(t, "--maxmemory", "1mb", "--maxmemory-policy", "noeviction").URL(), limits)
+		if _, errText, code := command(t.Context(), "run"); code != 1 || !strings.Contains(errText, "OOM") {
+			t.Errorf("%q, exit %d", errText, code)
+		}
+	})
 	t.Run("a limits file with mistakes", func(t *testing.T) {
 		quietly(t, redistest.Shared(t).URL(), "queues: {webhook: {kind: [webhook]}}")
 		if _, errText, code := command(t.Context(), "run"); code != 1 || !strings.Contains(errText, `line 1: queues.webhook.kind: unknown field; did you mean "kinds"?`) {

@@ -111,7 +111,7 @@ func editOverrides(
 		if err != nil {
 			return err
 		}
-		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		err = store.Transaction(ctx, tx, func(p redis.Pipeliner) error {
 			if len(all) == 0 {
 				p.HDel(ctx, overrides, field)
 			} else {

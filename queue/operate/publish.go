@@ -71,7 +71,7 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		} else if !there {
 			return errors.New("writing them took more than a minute; publish them again")
 		}
-		_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		err = store.Transaction(ctx, tx, func(p redis.Pipeliner) error {
 			p.Persist(ctx, next)
 			p.Rename(ctx, next, limits)
 			switch {
@@ -135,7 +135,7 @@ func writeBeside(ctx context.Context, client redis.UniversalClient, name string,
 		for _, field := range names {
 			values = append(values, field, fields[field])
 		}
-		_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		err := store.Transaction(ctx, client, func(p redis.Pipeliner) error {
 			p.HSet(ctx, name, values...)
 			p.Expire(ctx, name, besideFor)
 			return nil

@@ -22,3 +22,18 @@ func Execute(ctx context.Context, pipe redis.Pipeliner) error {
 	}
 	return nil
 }
+
+// Transaction runs commands in a transaction. If Redis rejects one of them, the error says why:
+// that of TxPipelined says only that the transaction was discarded.
+func Transaction(ctx context.Context, client redis.Cmdable, fn func(redis.Pipeliner) error) error {
+	commands, err := client.TxPipelined(ctx, fn)
+	if !redis.HasErrorPrefix(err, "EXECABORT") {
+		return err
+	}
+	for _, command := range commands {
+		if rejected := command.Err(); rejected != nil && !redis.HasErrorPrefix(rejected, "EXECABORT") {
+			return rejected
+		}
+	}
+	return err
+}
