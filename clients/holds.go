@@ -38,7 +38,7 @@ func Holds(err error, now time.Time) Hold {
 		error
 		RetryAfter() time.Duration
 	}](err); ok {
-		h := Hold{Scope: TenantScope, For: e.RetryAfter(), Long: "1 s, since it does not say"}
+		h := Hold{Scope: TenantScope, For: e.RetryAfter(), Long: "1 s by default"}
 		if whole, ok := errors.AsType[interface {
 			error
 			WholeAccount() bool
@@ -98,7 +98,7 @@ func held(err error) (Hold, bool) {
 	h := Hold{Scope: scope, For: length, Long: inWords(length)}
 	switch {
 	case length == 0:
-		h.Long = "1 s, since it does not say"
+		h.Long = "1 s by default"
 	case !named:
 		h.Long += ", and longer each time"
 	}

@@ -18,7 +18,7 @@ func TestHolds(t *testing.T) {
 	}{
 		"done":      {nil, clients.Hold{}},
 		"tenant":    {clients.Throttled(30*time.Second, cause), clients.Hold{Scope: clients.TenantScope, For: 30 * time.Second, Long: "30 s"}},
-		"no time":   {clients.Throttled(0, cause), clients.Hold{Scope: clients.TenantScope, Long: "1 s, since it does not say"}},
+		"no time":   {clients.Throttled(0, cause), clients.Hold{Scope: clients.TenantScope, Long: "1 s by default"}},
 		"account":   {clients.AccountThrottled(time.Minute, cause), clients.Hold{Scope: clients.AccountScope, For: time.Minute, Long: "1 min"}},
 		"postponed": {clients.PostponeUntil(now.Add(24*time.Hour), cause), clients.Hold{Scope: clients.JobScope, For: 24 * time.Hour, Long: "24 h"}},
 		"over":      {clients.PostponeUntil(now.Add(-time.Hour), cause), clients.Hold{Scope: clients.JobScope, Long: "0 s"}},
