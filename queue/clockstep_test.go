@@ -8,6 +8,8 @@ import (
 	"github.com/headgate/headgate/internal/test/pacer"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/throttle"
 )
 
 // TestClockSteps: Redis's clock is set while a tenant has a backlog. Calls go on at the
@@ -69,5 +71,29 @@ func TestDeadlineAfterAStep(t *testing.T) {
 	r.seen.wait(t, string(lifecycle.Done), 2)
 	if expired := r.seen.outcomes(lifecycle.Expired); expired != 0 {
 		t.Errorf("%d jobs expired half an hour early", expired)
+	}
+}
+
+// TestQuotaIfRedisIsDaysAway: a daily quota holds even if the clocks of a worker and of Redis
+// are days apart.
+func TestQuotaIfRedisIsDaysAway(t *testing.T) {
+	t.Parallel()
+	for _, days := range []int{-400, -10, -2, 2, 10, 400} {
+		t.Run(fmt.Sprint(days), func(t *testing.T) {
+			t.Parallel()
+			var clock redistest.Clock
+			clock.Step(time.Duration(days) * 24 * time.Hour)
+			daily := limits.Limit{Name: "daily", Per: []string{"tenant"}, Algorithm: throttle.FixedWindow, Rate: throttle.Rate{Count: 2, Period: 24 * time.Hour}, Location: time.UTC}
+			r := startRig(t, -1, limitsOf(daily), func(c *Config) { c.Redis.Dialer = clock.Dial })
+			r.enqueue(t, "a", 5)
+			r.run(t)
+			r.seen.wait(t, string(lifecycle.Done), 2)
+			rounds := r.seen.outcomes("round")
+			r.seen.wait(t, "round", rounds+3)
+			r.stop()
+			if done := r.seen.outcomes(lifecycle.Done); done != 2 {
+				t.Errorf("%d calls of 2 a day were made", done)
+			}
+		})
 	}
 }

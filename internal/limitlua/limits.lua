@@ -380,7 +380,8 @@ function make.window()
     return 0
   end
 
-  -- Beyond the calendar that was passed nothing is granted, only estimated.
+  -- A time beyond the calendar is only an estimate. The present must lie in it: otherwise the
+  -- caller's clock is days away from Redis's, and nothing would be counted.
   function k.earliest(limit, s, now, t, n)
     if n > limit.b then return nil end
     -- One window is remembered: once a later one was used, none before it is given.
@@ -388,7 +389,12 @@ function make.window()
     if s.start > t and s.start <= now + limit.ahead then t = s.start end
     if s.pause > t then t = s.pause end
     local start, following = window_at(limit, t)
-    if not start then return t end
+    if not start then
+      if not window_at(limit, now) then
+        error("STALE the calendar does not hold the time of Redis: compare the clocks of this machine and of Redis's", 0)
+      end
+      return t
+    end
     if used(s, start, following) + n > limit.b then return following end
     return t
   end

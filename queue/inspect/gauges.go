@@ -83,7 +83,11 @@ func (in *Inspector) Gauges(ctx context.Context, queue string) (Gauges, error) {
 		if rules, err = stored.Decode(); err != nil {
 			return fail(err)
 		}
-		calendars, err := stored.Calendars(time.Now())
+		now, err := in.redis.Time(ctx).Result()
+		if err != nil {
+			return fail(err)
+		}
+		calendars, err := stored.Calendars(now)
 		if err != nil {
 			return fail(err)
 		}

@@ -36,10 +36,14 @@ func (c *Calendars) Text(ctx context.Context) (string, error) {
 	if err != nil && !errors.Is(err, errUnreadable) {
 		return "", err
 	}
+	redisNow, err := c.Redis.Time(ctx).Result() // this machine's clock may be wrong by days
+	if err != nil {
+		return "", err
+	}
 	if c.Seen != nil {
 		c.Seen(c.Queue, stored.Kinds)
 	}
-	if c.text, err = stored.Calendars(now); err != nil {
+	if c.text, err = stored.Calendars(redisNow); err != nil {
 		c.text = "" // the scripts read the same limits, and report the damage
 	}
 	c.until = now.Add(5 * time.Second)
