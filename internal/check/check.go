@@ -1,5 +1,5 @@
-// Package check tells whether names and texts can be accepted, and says what is wrong with those
-// that cannot.
+// Package check reports what is wrong with names and texts, and makes texts fit to be shown
+// or stored.
 package check
 
 import (
@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// The longest names, in bytes.
+// The maximum lengths of names, in bytes.
 const (
 	MaxTenant = 128
 	MaxKey    = 256
@@ -24,7 +24,8 @@ var (
 	AttributePattern = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 )
 
-// Text says why text cannot name a tenant or a key, or "".
+// Text returns why text cannot be the name of a tenant or a key, or "" if it can. most is the
+// maximum length in bytes.
 func Text(text string, most int) string {
 	switch {
 	case text == "":
@@ -39,7 +40,7 @@ func Text(text string, most int) string {
 	return ""
 }
 
-// Quote quotes a text, of a long one the beginning.
+// Quote returns text as a quoted string. It cuts a text of more than 60 bytes.
 func Quote(text string) string {
 	if len(text) > 60 {
 		text = strings.ToValidUTF8(text[:60], "") + "…"
@@ -47,7 +48,8 @@ func Quote(text string) string {
 	return strconv.Quote(text)
 }
 
-// Suggest names the candidate that was probably meant: "; did you mean …?".
+// Suggest returns `; did you mean "…"?` with the candidate most like word, or "" if none is
+// similar.
 func Suggest(word string, candidates []string) string {
 	best, least := "", len(word)/3+2
 	for _, candidate := range candidates {
@@ -61,7 +63,7 @@ func Suggest(word string, candidates []string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// distance is the Levenshtein distance of two words.
+// distance returns the Levenshtein distance of two words.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -82,7 +84,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Printable is a text in one line of valid text, at most so long.
+// Printable returns text as one line of valid UTF-8 without control characters, cut to most
+// bytes.
 func Printable(text string, most int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -96,10 +99,11 @@ func Printable(text string, most int) string {
 	return text
 }
 
+// MaxReason is the maximum length of a stored error text, in bytes.
 const MaxReason = 1 << 10
 
-// BoundReason makes an error's text fit to be stored: asynq's tools cannot decode a task
-// whose error is not UTF-8.
+// BoundReason returns an error's text as valid UTF-8 of at most [MaxReason] bytes. asynq's
+// tools cannot decode a task whose error is not UTF-8.
 func BoundReason(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= MaxReason {
@@ -112,5 +116,5 @@ func BoundReason(text string) string {
 	return text[:end] + "…"
 }
 
-// MaxAhead is how far ahead a time may lie.
+// MaxAhead is how far in the future a time may be.
 const MaxAhead = 10 * 365 * 24 * time.Hour

@@ -1,10 +1,10 @@
-// Package embedded gives a program a Redis of its own, to try things out
-// without installing or configuring one.
+// Package embedded starts a Redis for the current program, to try things out without
+// installing or configuring one.
 //
-// It is a redis-server where there is one in PATH, else miniredis, an
-// imitation in this process that copes with some 700 jobs a second and 2,000
-// waiting ones. Either listens on 127.0.0.1 only, keeps everything in memory,
-// never evicts, and is gone with this process.
+// It runs redis-server if there is one of version 7 or later in PATH. Otherwise it runs
+// miniredis, an imitation inside this process that handles about 700 jobs a second and 2,000
+// waiting jobs. Both listen on 127.0.0.1 only, keep everything in memory, never evict, and end
+// with this process.
 package embedded
 
 import (
@@ -21,10 +21,11 @@ import (
 	"github.com/headgate/headgate/internal/redisproc"
 )
 
-// Options say which Redis to start. The zero value is the best one there is.
+// Options selects the Redis to start. The zero value starts redis-server if possible, on a
+// free port.
 type Options struct {
 	Port      int  // on 127.0.0.1; 0: a free one
-	Miniredis bool // even where a redis-server could be used
+	Miniredis bool // even if there is a redis-server
 }
 
 // Redis is a running server.
@@ -34,8 +35,8 @@ type Redis struct {
 	close func()
 }
 
-// Start starts a Redis that answers when Start returns. The caller closes it.
-// A redis-server older than 7.0 is passed over.
+// Start starts a Redis and returns when it answers. The caller must close it. A redis-server
+// older than 7.0 is not used.
 func Start(options Options) (*Redis, error) {
 	if !options.Miniredis {
 		r, err := startServer(options.Port)
@@ -46,13 +47,13 @@ func Start(options Options) (*Redis, error) {
 	return startMiniredis(options.Port)
 }
 
-// URL is the server's redis:// URL.
+// URL returns the server's redis:// URL.
 func (r *Redis) URL() string { return "redis://" + r.addr }
 
-// Kind names what runs: "redis-server 7.0.15" or "miniredis".
+// Kind returns the name of the server: "redis-server 7.0.15" or "miniredis".
 func (r *Redis) Kind() string { return r.kind }
 
-// Close stops the server and forgets its data. A second Close does nothing.
+// Close stops the server and deletes its data. A second Close does nothing.
 func (r *Redis) Close() { r.close() }
 
 var errNoServer = errors.New("no redis-server to use")
@@ -103,8 +104,8 @@ func startMiniredis(port int) (*Redis, error) {
 	}, nil
 }
 
-// age lets miniredis' keys expire, which it does not do by itself. Each step
-// walks all keys, so once a second and not more often.
+// age expires miniredis's keys, which miniredis does not do by itself. Each step walks all
+// keys, so it runs only once a second.
 func age(server *miniredis.Miniredis, stop <-chan struct{}) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()

@@ -1,10 +1,10 @@
-// Package endpoints remembers which receivers of webhooks answered 410, so that
-// they are left alone.
+// Package endpoints remembers which receivers of webhooks answered 410, so that workers stop
+// calling them.
 //
-// The memory is in Redis, for all workers: one 410 holds back every job of that
-// tenant to that URL, and a restart forgets none of it. Workers read it every few
-// seconds and decide from their copy, so a call costs no round trip more. URLs are
-// not stored, for they are often the receiver's secret: what is, is a hash.
+// The list is in Redis and shared by all workers: one 410 holds back every job of that tenant
+// to that URL, and the list survives restarts. Workers read it every few seconds and decide
+// from their copy, so a call needs no extra round trip. URLs are often secrets of the
+// receiver, so only a hash of them is stored.
 package endpoints
 
 import (
@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// Hold is for how long an endpoint is left alone. Then one job tries it.
+	// Hold is how long an endpoint is not called. Then one job tries it.
 	Hold = 24 * time.Hour
 
-	// most bounds what strangers can make Redis hold. Endpoints for which there is
-	// no room are not remembered: each job to them finds out by itself.
+	// most is the maximum number of endpoints, so that receivers cannot fill Redis.
+	// Endpoints beyond it are not remembered: each job calls them and gets its own 410.
 	most = 10_000
 
 	hash    = "headgate:endpoints"
@@ -35,38 +35,39 @@ const (
 	piece   = 500 // fields in one round trip
 )
 
-// Endpoint is a URL that a tenant's webhooks went to and that is gone.
+// Endpoint is a URL of a tenant's webhooks that answered 410.
 type Endpoint struct {
-	ID     string    `json:"id"` // stands for the tenant and the URL
+	ID     string    `json:"id"` // hash of the tenant and the URL
 	Tenant string    `json:"tenant"`
 	Host   string    `json:"host"`
 	Since  time.Time `json:"since"`
 	Until  time.Time `json:"until"` // when it is tried again
 }
 
-// ID is that of a tenant's endpoint. A fragment is never sent, so it is left out.
+// ID returns the id of a tenant's endpoint. It ignores the fragment of the URL, which is
+// never sent.
 func ID(tenant, url string) string {
 	url, _, _ = strings.Cut(url, "#")
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", tenant, url))
 	return hex.EncodeToString(sum[:12])
 }
 
-// Store is a worker's copy. It is safe for concurrent use.
+// Store is a worker's copy of the list. It is safe for concurrent use.
 type Store struct {
 	client redis.UniversalClient
 	logger *slog.Logger
 
 	mu     sync.Mutex
 	gone   map[string]Endpoint
-	unsaid map[string]Endpoint // what Redis has not been told yet
+	unsaid map[string]Endpoint // not written to Redis yet
 }
 
-// New makes an empty copy, which [Store.Run] fills.
+// New returns an empty copy. [Store.Run] fills it.
 func New(client redis.UniversalClient, logger *slog.Logger) *Store {
 	return &Store{client: client, logger: logger, gone: map[string]Endpoint{}, unsaid: map[string]Endpoint{}}
 }
 
-// Held tells whether a tenant's endpoint is to be left alone.
+// Held returns a tenant's endpoint and reports whether it must not be called now.
 func (s *Store) Held(tenant, url string) (Endpoint, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +75,8 @@ func (s *Store) Held(tenant, url string) (Endpoint, bool) {
 	return e, ok && time.Now().Before(e.Until)
 }
 
-// Gone remembers an endpoint that answered 410, here at once and for all workers
-// within seconds. It answers false when there is no room.
+// Gone remembers an endpoint that answered 410, in this worker at once and in all workers
+// within seconds. It returns false if the list is full.
 func (s *Store) Gone(ctx context.Context, tenant, url, host string) bool {
 	now := time.Now().UTC()
 	e := Endpoint{ID: ID(tenant, url), Tenant: tenant, Host: host, Since: now, Until: now.Add(Hold)}
@@ -93,7 +94,7 @@ func (s *Store) Gone(ctx context.Context, tenant, url, host string) bool {
 	return true
 }
 
-// tell writes what Redis has not been told.
+// tell writes the endpoints that are not in Redis yet.
 func (s *Store) tell(ctx context.Context) error {
 	s.mu.Lock()
 	unsaid := make([]Endpoint, 0, len(s.unsaid))
@@ -119,8 +120,8 @@ func (s *Store) tell(ctx context.Context) error {
 	return nil
 }
 
-// Run keeps the copy like Redis until ctx is done. While Redis is away the copy
-// stays as it is.
+// Run updates the copy from Redis every 5 s until ctx is done. While Redis does not answer,
+// the copy stays as it is. The error is always nil.
 func (s *Store) Run(ctx context.Context) error {
 	ticker := time.NewTicker(refresh)
 	defer ticker.Stop()
@@ -159,17 +160,17 @@ func (s *Store) read(ctx context.Context) error {
 	defer s.mu.Unlock()
 	for id, e := range s.gone {
 		if _, unsaid := s.unsaid[id]; unsaid || e.Since.After(began) {
-			gone[id] = e // it came while Redis was read
+			gone[id] = e // added while the list was read
 		}
 	}
 	s.gone = gone
 	return nil
 }
 
-// List lists the endpoints that are gone, by tenant and host.
+// List returns the endpoints that are gone, sorted by tenant and host.
 func List(ctx context.Context, client redis.UniversalClient) ([]Endpoint, error) {
 	list := []Endpoint{}
-	known := map[string]bool{} // HSCAN may tell a field twice
+	known := map[string]bool{} // HSCAN may return a field twice
 	for cursor, first := uint64(0), true; first || cursor != 0; first = false {
 		fields, next, err := client.HScan(ctx, hash, cursor, "", piece).Result()
 		if err != nil {
@@ -190,8 +191,8 @@ func List(ctx context.Context, client redis.UniversalClient) ([]Endpoint, error)
 	return list, nil
 }
 
-// Enable lets an endpoint be called again, by all workers within seconds. It
-// answers false when it was not held.
+// Enable lets all workers call an endpoint again within seconds. It returns false if the
+// endpoint was not in the list.
 func Enable(ctx context.Context, client redis.UniversalClient, id string) (bool, error) {
 	n, err := client.HDel(ctx, hash, id).Result()
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package filewatch reads files again when they change.
+// Package filewatch reloads files when they change.
 //
-// It looks at them instead of being told, which works in every kind of folder: on a network,
-// and where editors, Kubernetes and renewers of certificates replace files and folders
-// rather than write them.
+// It polls the files instead of subscribing to events. Polling works in every kind of folder:
+// on network file systems, and where editors, Kubernetes and certificate tools replace files
+// and folders instead of writing to them.
 package filewatch
 
 import (
@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// Stamp tells one version of a file from the next. The zero Stamp is that of a file that
-// cannot be looked at.
+// Stamp identifies a version of a file. The zero Stamp means that the file cannot be read
+// with [os.Stat].
 type Stamp struct {
 	Mode fs.FileMode
 	Size int64
 	At   time.Time
 }
 
-// Version is the stamps of files by their paths.
+// Version maps the paths of files to their stamps.
 type Version map[string]Stamp
 
-// Look returns the version of some files as they are now.
+// Look returns the current version of the files.
 func Look(paths ...string) Version {
 	v := Version{}
 	for _, path := range paths {
@@ -33,7 +33,7 @@ func Look(paths ...string) Version {
 	return v
 }
 
-// Add puts the stamp of a file into a version.
+// Add puts the current stamp of a file into v.
 func (v Version) Add(path string) {
 	v[path] = Stamp{}
 	if info, err := os.Stat(path); err == nil {
@@ -41,10 +41,10 @@ func (v Version) Add(path string) {
 	}
 }
 
-// Run calls read each time that the files of a version have changed and were then left
-// alone from one look to the next, because what still changes may be half written. It looks
-// that often, and a millisecond later for each file. read returns the version that it took
-// or refused, as it was before it read. Run ends with ctx.
+// Run calls read when the files of seen have changed and then stayed the same for one more
+// poll, because a file that still changes may be half written. The interval between polls is
+// every plus a millisecond for each file. read returns the version that it loaded or
+// rejected, as of before it read the files. Run returns when ctx is done.
 func Run(ctx context.Context, every time.Duration, seen Version, read func() Version) {
 	var restless Version
 	for {

@@ -1,11 +1,11 @@
-// Package keysfile reads the file that says which keys the HTTP API takes.
+// Package keysfile reads the file of API keys.
 //
 //	keys:
 //	  - id: shop
-//	    hash: "sha256:…"            # enqueue keys new makes it
-//	    scopes: [enqueue, read]     # or admin, which has both in it
-//	    tenants: [acme]             # none: all
-//	    rate: 100/s                 # none: what holds for all keys
+//	    hash: "sha256:…"            # printed by enqueue keys new
+//	    scopes: [enqueue, read]     # or admin, which includes both
+//	    tenants: [acme]             # if missing: all
+//	    rate: 100/s                 # if missing: the default for all keys
 //	    expires: 2027-01-31T00:00:00Z
 package keysfile
 
@@ -28,10 +28,11 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// maxBytes bounds a file: some 5,000 keys.
+// maxBytes is the maximum size of a file, about 5,000 keys.
 const maxBytes = 1 << 20
 
-// Parse reads a file's text; a [strictyaml.Error] names every mistake.
+// Parse returns the keys in the text of a file. Its error is a [strictyaml.Error] with every
+// mistake.
 func Parse(text []byte) ([]api.Key, error) {
 	var keys []api.Key
 	err := strictyaml.Parse(text, maxBytes, "keys", func(p *strictyaml.Parser, root *yaml.Node) {
@@ -73,7 +74,7 @@ func (r *reader) key(node *yaml.Node, path string) api.Key {
 	before := len(r.Problems)
 	r.Fields(node, path, known)
 	if len(r.Problems) > before {
-		return key // what it means is asked once it is well written
+		return key // check the meaning only if the syntax is right
 	}
 	wrong := func(field, reason string) {
 		at := node
@@ -92,7 +93,7 @@ func (r *reader) key(node *yaml.Node, path string) api.Key {
 	var err error
 	if key.Hash, err = api.ParseHash(hash); hash != "" && err != nil {
 		wrong("hash", err.Error())
-		key.Hash[0] = 1 // said once
+		key.Hash[0] = 1 // so that Validate does not report it again
 	}
 	if lines["tenants"] != nil && len(key.Tenants) == 0 {
 		wrong("tenants", "it is empty, and would be taken for all: leave it out, or name them")
@@ -124,15 +125,15 @@ func joined(err error) []error {
 	return nil
 }
 
-// Store holds the keys of a file, which it reads again when it changes.
+// Store holds the keys of a file. [Store.Run] reloads the file when it changes.
 type Store struct {
 	path   string
 	logger *slog.Logger
 	keys   atomic.Pointer[api.Keys]
-	seen   filewatch.Version // that was taken or refused last
+	seen   filewatch.Version // last loaded or rejected
 }
 
-// Open reads the file; the error names every mistake in it.
+// Open reads the file. The error names every mistake in it.
 func Open(path string, logger *slog.Logger) (*Store, error) {
 	s := &Store{path: path, logger: logger}
 	if err := s.read(); err != nil {
@@ -141,7 +142,7 @@ func Open(path string, logger *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// Keys are those in force.
+// Keys returns the keys in effect.
 func (s *Store) Keys() *api.Keys { return s.keys.Load() }
 
 func (s *Store) read() error {
@@ -164,8 +165,8 @@ func (s *Store) read() error {
 	return nil
 }
 
-// Run reads the file again when it has changed, until ctx is done. A file with mistakes
-// changes nothing.
+// Run reloads the file when it changes, until ctx is done. A file with mistakes changes
+// nothing. The error is always nil.
 func (s *Store) Run(ctx context.Context) error {
 	filewatch.Run(ctx, time.Second, s.seen, func() filewatch.Version {
 		if err := s.read(); err != nil {

@@ -1,5 +1,5 @@
-// Package payloads knows the payloads of the kinds that Headgate brings handlers
-// for. Of other kinds it knows nothing.
+// Package payloads checks the payloads of the kinds for which Headgate has handlers, and
+// estimates their costs. It accepts any payload of another kind.
 package payloads
 
 import (
@@ -14,7 +14,8 @@ import (
 	"github.com/headgate/headgate/clients/webhook"
 )
 
-// Check says what a kind's own handler would refuse for good.
+// Check returns the reasons why the kind's own handler would reject the payload for good. It
+// returns nil if there are none, or if Headgate has no handler for the kind.
 func Check(kind string, payload json.RawMessage) []error {
 	var value interface{ Validate() error }
 	switch kind {
@@ -44,7 +45,8 @@ func Check(kind string, payload json.RawMessage) []error {
 	return nil
 }
 
-// Costs is what a job takes of limits with a unit when nobody says.
+// Costs estimates how much a job takes of limits with a unit. It returns nil if the kind has
+// no estimate.
 func Costs(kind string, payload json.RawMessage) map[string]int64 {
 	switch kind {
 	case "ai":
