@@ -13,22 +13,22 @@ import (
 	"github.com/headgate/headgate/internal/credentials"
 )
 
-// maxAccounts bounds the clients of tenants with accounts of their own, for each
-// kind: a client is made in no time, but the connections that it keeps are dear.
+// maxAccounts is the maximum number of clients for tenants' own accounts, per kind. A client
+// is cheap to create, but its open connections are not.
 const maxAccounts = 256
 
-// accounts keeps a client for each of the credentials that were used last.
+// accounts caches a client for each of the most recently used credentials.
 type accounts[C interface{ Close() }] struct {
 	open func(*credentials.Secrets) (C, error)
 
 	mu    sync.Mutex
 	known map[string]*list.Element // by the secrets' ID
-	order list.List                // of account[C], the last used first
+	order list.List                // of account[C], most recently used first
 }
 
 type account[C any] struct {
 	id     string
-	tenant string // that used it first
+	tenant string // the first tenant that used it
 	client C
 }
 
@@ -36,8 +36,8 @@ func newAccounts[C interface{ Close() }](open func(*credentials.Secrets) (C, err
 	return &accounts[C]{open: open, known: map[string]*list.Element{}}
 }
 
-// of is the client of an account. One that others drove out meanwhile is only
-// closed, which ends no call.
+// of returns the client of an account, and creates it if necessary. It may close the least
+// recently used client, which does not end calls of that client.
 func (a *accounts[C]) of(secrets *credentials.Secrets, tenant string) (C, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,7 +58,7 @@ func (a *accounts[C]) of(secrets *credentials.Secrets, tenant string) (C, error)
 	return client, nil
 }
 
-// quotas is what is known of the accounts' limits, those of the last used first.
+// quotas returns the known limits of the accounts, most recently used first.
 func (a *accounts[C]) quotas() (all []api.Quota) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,7 +69,7 @@ func (a *accounts[C]) quotas() (all []api.Quota) {
 	return all
 }
 
-// Close closes what is kept.
+// Close closes all cached clients.
 func (a *accounts[C]) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,8 +78,8 @@ func (a *accounts[C]) Close() {
 	}
 }
 
-// caller makes the calls of a kind with the account of the job's tenant, or with
-// the worker's where the tenant has none.
+// caller makes the calls of a kind with the account of the job's tenant, or with the worker's
+// account if the tenant has none.
 type caller[C interface{ Close() }] struct {
 	kind     string
 	store    *credentials.Store
@@ -88,8 +88,9 @@ type caller[C interface{ Close() }] struct {
 	failures *breaker.Breaker
 }
 
-// do makes one call. Nothing is called with an account that is not the tenant's to
-// use: a job whose tenant should have one and has none waits, with its tenant.
+// do makes one call. If the credentials of the tenant cannot be used, or neither the tenant
+// nor the worker has an account, it makes no call and returns an error that holds the
+// tenant's jobs.
 func (c *caller[C]) do(ctx context.Context, call clients.Call, send func(C) error) error {
 	secrets, err := c.store.For(c.kind, call.Tenant)
 	if err != nil {
@@ -110,13 +111,13 @@ func (c *caller[C]) do(ctx context.Context, call clients.Call, send func(C) erro
 
 const sharedAccount = "the worker's account"
 
-// shared tells whether a tenant's calls are made with the worker's account.
+// shared reports whether a tenant has no credentials of its own.
 func (c *caller[C]) shared(tenant string) bool {
 	secrets, err := c.store.For(c.kind, tenant)
 	return secrets == nil && err == nil
 }
 
-// quotas is what is known of the limits of the worker's account and of the tenants'.
+// quotas returns the known limits of the worker's account and of the tenants' accounts.
 func (c *caller[C]) quotas() (all []api.Quota) {
 	if c.common != nil {
 		all = quotasOf("", *c.common)
@@ -132,8 +133,8 @@ func (c *caller[C]) Close() {
 	}
 }
 
-// ofTenant turns what holds an account, and with it all tenants, into what holds
-// the one tenant whose account it is.
+// ofTenant turns an error that holds a whole account into one that holds only the tenant who
+// owns the account.
 func ofTenant(err error) error {
 	if throttled, ok := errors.AsType[*clients.ThrottledError](err); ok && throttled.Account {
 		return clients.Throttled(throttled.After, throttled.Err)

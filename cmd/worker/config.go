@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/queue"
 )
 
-// config is what a worker is told, by the environment and by flags.
+// config holds the settings of a worker, from the environment and from flags.
 type config struct {
 	RedisURL        string        `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379" flag:"redis" help:"Redis: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"`
 	LimitsFile      string        `env:"LIMITS_FILE" flag:"limits" help:"limits file; reloaded when it changes. Empty: the limits in Redis stay in effect"`
@@ -74,7 +74,7 @@ type config struct {
 
 const prefix = settings.Prefix
 
-// readConfig reads the environment, then the flags that were given.
+// readConfig reads the environment, and then the flags that are set.
 func readConfig(cmd *cobra.Command) (config, error) {
 	var c config
 	if err := settings.Read(cmd, &c); err != nil {
@@ -117,7 +117,7 @@ func (c config) check() error {
 	return nil
 }
 
-// checkEmail says what the provider that was chosen lacks.
+// checkEmail reports missing and invalid settings of the email provider.
 func (c config) checkEmail(wrong func(name, format string, args ...any)) {
 	lacks := func(name string) {
 		wrong(name, "it is missing, and "+prefix+"EMAIL_PROVIDER=%s needs it", c.emailProvider())
@@ -160,7 +160,7 @@ func (c config) checkEmail(wrong func(name, format string, args ...any)) {
 	}
 }
 
-// checkAI does so for models.
+// checkAI reports missing and invalid settings of the AI provider.
 func (c config) checkAI(wrong func(name, format string, args ...any)) {
 	lacks := func(name string) {
 		wrong(name, "it is missing, and "+prefix+"AI_PROVIDER=%s needs it", c.AIProvider)
@@ -181,22 +181,23 @@ func (c config) checkAI(wrong func(name, format string, args ...any)) {
 	}
 }
 
-// hasMails tells whether the worker has an account of its own for email.
+// hasMails reports whether the worker has an account of its own for email.
 func (c config) hasMails() bool { return c.emailProvider() != resendProvider || c.ResendAPIKey != "" }
 
-// hasAI does so for models. Servers of one's own want no key.
+// hasAI reports whether the worker has an account of its own for AI. Self-hosted servers need
+// no key.
 func (c config) hasAI() bool {
 	return c.AIAPIKey != "" || c.AIBaseURL != "" && c.AIProvider != "azure"
 }
 
-// The providers of email.
+// The email providers.
 const (
 	smtpProvider   = "smtp"
 	sesProvider    = "ses"
 	resendProvider = "resend"
 )
 
-// emailProvider is "" for a worker that sends no email.
+// emailProvider returns the email provider, or "" if the worker sends no email.
 func (c config) emailProvider() string {
 	if c.EmailProvider == "" && c.SMTPAddr != "" {
 		return smtpProvider

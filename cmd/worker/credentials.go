@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/credentials"
 )
 
-// credentials opens the file of tenants' own accounts; nil when there is none.
+// credentials opens the credentials file. It returns nil if none is configured.
 func (c config) credentials(logger *slog.Logger) (*credentials.Store, error) {
 	if c.CredentialsFile == "" {
 		return nil, nil
@@ -23,8 +23,8 @@ func (c config) credentials(logger *slog.Logger) (*credentials.Store, error) {
 	return credentials.Open(c.CredentialsFile, logger, c.checkSecrets)
 }
 
-// checkSecrets says what is wrong with a tenant's secrets. Those of a kind that
-// this worker does not send are another worker's.
+// checkSecrets returns what is wrong with a tenant's secrets. It does not check email and AI
+// secrets if this worker does not send that kind.
 func (c config) checkSecrets(kind string, s *credentials.Secrets) error {
 	var account interface{ Close() }
 	var err error
@@ -55,7 +55,8 @@ func (c config) checkSecrets(kind string, s *credentials.Secrets) error {
 	return err
 }
 
-// signing gives the secrets with which a tenant's webhooks are signed.
+// signing returns a function that returns the secrets with which a tenant's webhooks are
+// signed. It returns nil if store is nil.
 func signing(store *credentials.Store) func(context.Context, string) ([]string, error) {
 	if store == nil {
 		return nil
@@ -90,8 +91,8 @@ func (c config) paymentFor(s *credentials.Secrets) (*payment.Sender, error) {
 	return payment.New(payment.Config{Key: own.StripeKey, URL: own.StripeURL, Timeout: own.StripeTimeout})
 }
 
-// mailsFor makes the client of the email provider. A tenant has an account of its
-// own at the provider, and no provider of its own.
+// mailsFor returns a client of the worker's email provider, with the tenant's account if s is
+// not nil. A tenant cannot have another provider.
 func (c config) mailsFor(s *credentials.Secrets) (mailer, error) {
 	own := c
 	if s != nil {
@@ -111,8 +112,8 @@ func (c config) mailsFor(s *credentials.Secrets) (mailer, error) {
 	return own.smtp()
 }
 
-// checkFields says which of a tenant's fields the email provider does not have,
-// and which it lacks.
+// checkFields returns an error for each field of a tenant that is missing or that the email
+// provider does not use.
 func (c config) checkFields(s *credentials.Secrets) error {
 	needed, optional := []string{"username", "password"}, ""
 	switch c.emailProvider() {
