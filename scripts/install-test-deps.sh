@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Gets what the tests need beside Go: redis-server, prometheus with promtool, a C
-# compiler for the race detector, node with npm to build the page, and a browser to
-# look at it with. It does nothing when all of them are there.
+# Installs the programs that the tests need besides Go: redis-server, prometheus with
+# promtool, a C compiler for the race detector, node with npm to build the page, and a
+# browser to test it. It does nothing if all of them are present.
 #
-# redis-server and prometheus are unpacked into a folder of the user's, and not
-# installed: Debian's packages of them start services, and unpacking needs no root.
-# The Makefile has the programs of that folder in PATH.
+# redis-server and prometheus are unpacked into a folder of the user instead of being
+# installed: Debian's packages would start services, and unpacking does not need root. The
+# Makefile adds that folder to PATH.
 set -euo pipefail
 
 deps=${XDG_CACHE_HOME:-$HOME/.cache}/headgate-test
@@ -25,7 +25,7 @@ has_browser() {
     [ -x "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome" ]
 }
 
-# missing prints what the tests need and this machine does not have.
+# missing prints the programs that the tests need and that are not on this machine.
 missing() {
   has_redis || echo "redis-server 7.0 or later"
   has_prometheus || echo "prometheus and promtool"
@@ -34,13 +34,13 @@ missing() {
   has_browser || echo "chromium or google-chrome"
 }
 
-# apt VERB... is apt-get with package lists in a folder of its own, so that it needs
-# no root.
+# apt VERB... runs apt-get with package lists in a separate folder, so that it does not
+# need root.
 apt() {
   apt-get -qq -o Dir::State::Lists="$scratch/lists" -o Dir::Cache="$scratch" -o APT::Sandbox::User="$(id -un)" "$@"
 }
 
-# unpack PACKAGE... downloads packages and puts their files below $deps/root.
+# unpack PACKAGE... downloads packages and unpacks their files into $deps/root.
 unpack() {
   mkdir -p "$deps/bin" "$deps/root"
   (cd "$scratch" && apt download "$@")
@@ -50,8 +50,8 @@ unpack() {
   done
 }
 
-# unpack_redis takes the package of Redis's tools: all of them are one program, and
-# its package has no service. The libraries that it needs come along.
+# unpack_redis unpacks the package of Redis's tools and the libraries that it needs. Tools
+# and server are one program, and this package starts no service.
 unpack_redis() {
   local packages
   packages=$(apt --simulate --no-install-recommends install redis-tools | awk '/^Inst / {print $2}')
@@ -101,7 +101,7 @@ fi
 
 if [ -n "$(missing)" ]; then
   {
-    echo "install-test-deps: the tests need programs that this script cannot get here. Please put into PATH:"
+    echo "install-test-deps: the tests need programs that this script cannot install here. Put these into PATH:"
     missing | sed 's/^/  /'
     [ -z "$hint" ] || echo "$hint"
   } >&2

@@ -1,8 +1,8 @@
-"""Enqueue jobs over HTTP, with nothing but Python's own library.
+"""Enqueue jobs over HTTP, with Python's standard library only.
 
     HEADGATE_URL=http://127.0.0.1:9090 HEADGATE_API_KEY=hg_... python3 client.py
 
-Without a file of keys the server asks this machine for none.
+A server without a keys file needs no key from this machine.
 """
 
 import json
@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 
 class Problem(Exception):
-    """An answer that is no success, as RFC 9457 has it."""
+    """An error response, as defined by RFC 9457."""
 
     def __init__(self, status, document):
         super().__init__(document.get("detail") or document.get("title"))
@@ -42,14 +42,14 @@ class Headgate:
                 with urllib.request.urlopen(request, timeout=30) as response:
                     return json.load(response)
             except urllib.error.HTTPError as error:
-                # Over a limit, or Redis is away: Retry-After says when to come back.
+                # Over a limit, or Redis is down: Retry-After says when to try again.
                 if error.code in (429, 503, 504) and attempt + 1 < tries:
                     time.sleep(float(error.headers.get("Retry-After", 1)))
                     continue
                 raise Problem(error.code, json.load(error)) from None
 
     def enqueue(self, kind, tenant, payload, key, **more):
-        """Enqueues a job once, however often it is sent: that is what the key is for."""
+        """Enqueues a job. Sent again with the same key, it is enqueued only once."""
         job = {"kind": kind, "tenant": tenant, "payload": payload, **more}
         return self.call("POST", "/jobs", job, {"Idempotency-Key": key})
 

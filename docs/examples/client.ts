@@ -2,7 +2,7 @@
 //
 //   HEADGATE_URL=http://127.0.0.1:9090 HEADGATE_API_KEY=hg_… npx tsx client.ts
 //
-// Without a file of keys the server asks this machine for none.
+// A server without a keys file needs no key from this machine.
 
 export interface Job {
 	kind: string;
@@ -35,7 +35,7 @@ export interface BatchResult {
 	results: { index: number; id?: string; error?: { field?: string; reason: string; code: string } }[];
 }
 
-/** An answer that is no success, as RFC 9457 has it. */
+/** An error response, as defined by RFC 9457. */
 export class Problem extends Error {
 	status: number;
 	code: string;
@@ -63,7 +63,7 @@ export class Headgate {
 		for (let attempt = 1; ; attempt++) {
 			const response = await fetch(this.base + path, { method, headers, body: body ?? null });
 			if (response.ok) return (await response.json()) as T;
-			// Over a limit, or Redis is away: Retry-After says when to come back.
+			// Over a limit, or Redis is down: Retry-After says when to try again.
 			if ([429, 503, 504].includes(response.status) && attempt < tries) {
 				const seconds = Number(response.headers.get('Retry-After') ?? 1);
 				await new Promise((done) => setTimeout(done, seconds * 1000));
@@ -73,7 +73,7 @@ export class Headgate {
 		}
 	}
 
-	/** Enqueues a job once, however often it is sent: that is what the key is for. */
+	/** Enqueues a job. Sent again with the same key, it is enqueued only once. */
 	enqueue(job: Job, key: string): Promise<Receipt> {
 		return this.call('POST', '/jobs', JSON.stringify(job), { 'Content-Type': 'application/json', 'Idempotency-Key': key });
 	}

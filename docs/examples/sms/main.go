@@ -1,4 +1,4 @@
-// Command sms is a worker of a kind of its own, and what enqueues into it.
+// Command sms runs a worker for a kind of its own, or enqueues a job for it.
 //
 //	go run ./docs/examples/sms            # the worker
 //	go run ./docs/examples/sms +49…       # a job for it
@@ -20,10 +20,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// SMS is what a job carries.
+// SMS is the payload of a job.
 type SMS struct{ To, Text string }
 
-// sendSMS is shared by both sides: another payload does not compile.
+// sendSMS is shared by producer and worker, so another payload type does not compile.
 const sendSMS queue.Kind[SMS] = "sms"
 
 func main() {
