@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/breaker"
@@ -143,4 +144,26 @@ func ofTenant(err error) error {
 		return clients.Exhausted(exhausted.After, exhausted.Err)
 	}
 	return err
+}
+
+// maxName is the maximum length of an account's or a quota's name on the dashboard: others
+// choose them.
+const maxName = 64
+
+// quotasOf returns the limits that a provider's client knows of its account.
+func quotasOf(account string, client any) (all []api.Quota) {
+	known, ok := client.(interface{ Quotas() []clients.Quota })
+	if !ok {
+		return nil
+	}
+	for _, q := range known.Quotas() {
+		resets := time.Time{}
+		if !q.ResetsAt.IsZero() {
+			resets = q.ResetsAt.UTC()
+		}
+		all = append(all, api.Quota{
+			Account: clients.Printable(account, maxName), Name: clients.Printable(q.Name, maxName), Limit: q.Limit, Remaining: q.Remaining, ResetsAt: resets,
+		})
+	}
+	return all
 }

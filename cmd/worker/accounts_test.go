@@ -25,10 +25,11 @@ import (
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
+	"github.com/headgate/headgate/worker"
 )
 
 // calling makes the handlers of a worker, whose calls the test makes itself.
-func calling(t *testing.T, c config, file string) (call func(kind, tenant, payload string) (lifecycle.Outcome, error), told *details) {
+func calling(t *testing.T, c config, file string) (call func(kind, tenant, payload string) (lifecycle.Outcome, error), told handled) {
 	t.Helper()
 	for name, d := range map[*time.Duration]time.Duration{
 		&c.BreakerPause: time.Minute, &c.WebhookTimeout: 5 * time.Second, &c.AITimeout: 5 * time.Second,
@@ -44,21 +45,27 @@ func calling(t *testing.T, c config, file string) (call func(kind, tenant, paylo
 			t.Fatal(err)
 		}
 	}
-	worker, told := handling(t, "q", c)
+	w, told := handling(t, "q", c)
 	return func(kind, tenant, payload string) (lifecycle.Outcome, error) {
-		return worker.Call(t.Context(), queue.Job{Kind: kind, Tenant: tenant, Payload: json.RawMessage(payload)})
+		return w.Call(t.Context(), queue.Job{Kind: kind, Tenant: tenant, Payload: json.RawMessage(payload)})
 	}, told
 }
 
+// handled is what the handlers of a worker report.
+type handled struct {
+	*worker.Details
+	metrics *metrics.Metrics
+}
+
 // handling makes a worker of a queue with the handlers of a configuration.
-func handling(t *testing.T, name string, c config) (*queue.Worker, *details) {
+func handling(t *testing.T, name string, c config) (*queue.Worker, handled) {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	options, err := queue.ParseRedisURL(redistest.Shared(t).URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	worker, err := queue.New(queue.Config{Redis: options, Queues: []string{name}, Logger: logger})
+	w, err := queue.New(queue.Config{Redis: options, Queues: []string{name}, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,13 +73,14 @@ func handling(t *testing.T, name string, c config) (*queue.Worker, *details) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := newDetails(metrics.New(prometheus.NewRegistry()))
-	_, stop, err := handlers(worker, c, store, endpoints.New(redistest.Shared(t).Client(), logger), seen)
+	seen := handled{metrics: metrics.New(prometheus.NewRegistry())}
+	seen.Details = worker.NewDetails(seen.metrics)
+	stop, err := handlers(w, c, store, endpoints.New(redistest.Shared(t).Client(), logger), seen.Details)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	return worker, seen
+	return w, seen
 }
 
 // keys plays all providers over HTTP, and writes down who called with what.

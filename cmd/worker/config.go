@@ -1,34 +1,21 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
-	"os"
-	"text/tabwriter"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/headgate/headgate/dashboard/metrics"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/settings"
-	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/worker"
 )
 
-// config holds the settings of a worker, from the environment and from flags.
+// config holds the settings of this worker, from the environment and from flags.
 type config struct {
-	RedisURL        string        `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379" flag:"redis" help:"Redis: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"`
-	LimitsFile      string        `env:"LIMITS_FILE" flag:"limits" help:"limits file; reloaded when it changes. Empty: the limits in Redis stay in effect"`
-	Queues          []string      `env:"QUEUES" flag:"queues" help:"queues to serve. Empty: those of the limits file"`
-	Concurrency     int           `env:"CONCURRENCY" envDefault:"1000" flag:"concurrency" help:"max jobs held by the worker, waiting for their slot or being sent"`
-	MetricsTenants  string        `env:"METRICS_TENANTS" flag:"metrics-tenants" help:"tenants with series of their own in /metrics: top:N by backlog, or list:NAME,NAME. Empty: none"`
-	LogFormat       string        `env:"LOG_FORMAT" envDefault:"text" flag:"log-format" help:"text or json"`
-	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT" envDefault:"30s" flag:"shutdown-timeout" help:"how long calls in flight may take at shutdown"`
-
-	settings.HTTP
+	worker.Settings
 
 	CredentialsFile string `env:"CREDENTIALS_FILE" flag:"credentials" help:"file with secrets of tenants; reloaded when it changes. Empty: all use those of the worker"`
 
@@ -77,44 +64,32 @@ const prefix = settings.Prefix
 // readConfig reads the environment, and then the flags that are set.
 func readConfig(cmd *cobra.Command) (config, error) {
 	var c config
-	if err := settings.Read(cmd, &c); err != nil {
-		return config{}, usageError{err}
+	err := settings.Read(cmd, &c)
+	if err == nil {
+		err = c.check()
 	}
-	return c, c.check()
+	if err != nil {
+		return config{}, &program.UsageError{Err: err}
+	}
+	return c, nil
 }
 
 func (c config) check() error {
-	var errs []error
+	errs := []error{c.Validate()}
 	wrong := func(name, format string, args ...any) {
 		errs = append(errs, fmt.Errorf(prefix+name+": "+format, args...))
-	}
-	if _, err := queue.ParseRedisURL(c.RedisURL); err != nil {
-		wrong("REDIS_URL", "%w", err)
-	}
-	if c.Concurrency < 1 || c.Concurrency > 100_000 {
-		wrong("CONCURRENCY", "%d must be 1 to 100000", c.Concurrency)
-	}
-	if _, err := metrics.ParseTenants(c.MetricsTenants); err != nil {
-		wrong("METRICS_TENANTS", "%w", err)
-	}
-	c.HTTP.Check(wrong)
-	if c.LogFormat != "text" && c.LogFormat != "json" {
-		wrong("LOG_FORMAT", "%q is neither text nor json", c.LogFormat)
 	}
 	if c.BreakerFailures < 0 {
 		wrong("BREAKER_FAILURES", "%d is below 0", c.BreakerFailures)
 	}
-	for _, s := range settings.Of(&c) {
+	for _, s := range settings.Of(&c)[len(settings.Of(&c.Settings)):] {
 		if d, ok := s.Value.Interface().(time.Duration); ok && d <= 0 && (d < 0 || s.Env != "WEBHOOK_RETRY_NOT_FOUND") {
 			wrong(s.Env, "%v is not longer than 0", d)
 		}
 	}
 	c.checkEmail(wrong)
 	c.checkAI(wrong)
-	if len(errs) > 0 {
-		return usageError{errors.Join(errs...)}
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // checkEmail reports missing and invalid settings of the email provider.
@@ -203,39 +178,4 @@ func (c config) emailProvider() string {
 		return smtpProvider
 	}
 	return c.EmailProvider
-}
-
-func (c config) redis() (*redis.UniversalOptions, error) { return queue.ParseRedisURL(c.RedisURL) }
-
-func (c config) logger() *slog.Logger {
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, nil))
-}
-
-func configCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "config",
-		Short: "Print the effective settings, without secrets",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := readConfig(cmd)
-			if err != nil {
-				return err
-			}
-			traces, err := readTracing()
-			if err != nil {
-				return err
-			}
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			for _, setting := range settings.Of(&c) {
-				fmt.Fprintf(w, "%s%s\t%s\t%s\n", prefix, setting.Env, cmp.Or(setting.Shown(), "-"), setting.Help)
-			}
-			fmt.Fprintf(w, "OTEL_…\t%s\t%s\n", cmp.Or(traces.String(), "-"), "where spans go, by OpenTelemetry's own variables. None: calls are not traced")
-			return w.Flush()
-		},
-	}
-	settings.AddFlags(cmd, new(config))
-	return cmd
 }

@@ -263,5 +263,8 @@ func (d *demo) account(ctx context.Context) error {
 	return nil
 }
 
-// tooBusyError says that the machine was too busy to tell who broke a promise.
+// tooBusyError reports that the machine was too busy to tell who broke a promise.
 type tooBusyError struct{ error }
+
+// ExitCode is the exit code of dev.
+func (tooBusyError) ExitCode() int { return 3 }

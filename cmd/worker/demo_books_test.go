@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/limits"
@@ -180,8 +181,8 @@ func TestDevFails(t *testing.T) {
 			switch {
 			case test.want == "" && err != nil, test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
 				t.Errorf("%v, want %q\n%s", err, test.want, out)
-			case err != nil && exitCode(err) != 1:
-				t.Errorf("exit %d of %v", exitCode(err), err)
+			case err != nil && program.ExitCode(err) != 1:
+				t.Errorf("exit %d of %v", program.ExitCode(err), err)
 			}
 		})
 	}
@@ -194,14 +195,14 @@ func TestDevOnABusyMachine(t *testing.T) {
 	d.pace = pace{Slots: 1000, Missed: 20, Worst: 8 * time.Millisecond}
 	tooManyPayments(t, d)
 	err := d.account(t.Context())
-	if err == nil || exitCode(err) != 3 || !strings.Contains(err.Error(), "machine too busy to judge: ") {
-		t.Errorf("exit %d: %v", exitCode(err), err)
+	if err == nil || program.ExitCode(err) != 3 || !strings.Contains(err.Error(), "machine too busy to judge: ") {
+		t.Errorf("exit %d: %v", program.ExitCode(err), err)
 	}
 	if want := "a process that only keeps time missed 20 of 1000 and was up to 8.0 ms late, so this machine was busy\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("%s\nwant %s", out, want)
 	}
 	d.sent++
-	if err := d.account(t.Context()); err == nil || exitCode(err) != 1 {
+	if err := d.account(t.Context()); err == nil || program.ExitCode(err) != 1 {
 		t.Errorf("a job is lost: %v", err)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/internal/program"
 )
 
 // pace is what a pacer measured: how punctual a program can be on this machine.
@@ -97,7 +99,7 @@ func pacerCommand() *cobra.Command {
 		Use:    "pacer",
 		Short:  "Measure how punctual a program can be on this machine, until stdin ends",
 		Hidden: true, // dev starts it
-		Args:   noArgs,
+		Args:   program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			measured, err := runPacer(cmd.InOrStdin(), cmd.OutOrStdout())
 			if err != nil {

@@ -9,35 +9,30 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/email"
 	hooks "github.com/headgate/headgate/clients/webhook"
 	"github.com/headgate/headgate/dashboard/api"
-	"github.com/headgate/headgate/dashboard/metrics"
 	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
-	"github.com/headgate/headgate/queue/limits"
-	"github.com/headgate/headgate/queue/limitsfile"
 	"github.com/headgate/headgate/queue/workers"
+	"github.com/headgate/headgate/worker"
 )
 
 // readDetails reads what a page would be shown, and fails where a worker could
 // not tell it.
-func readDetails(t *testing.T, told *details) (api.WorkerDetails, string) {
+func readDetails(t *testing.T, told *worker.Details) (api.WorkerDetails, string) {
 	t.Helper()
-	text, err := json.Marshal(told.read())
+	text, err := json.Marshal(told.Read())
 	if err != nil || len(text) > workers.MaxDetails {
 		t.Fatalf("%d bytes, %v", len(text), err)
 	}
@@ -45,8 +40,8 @@ func readDetails(t *testing.T, told *details) (api.WorkerDetails, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(any(read), told.read()) {
-		t.Errorf("%+v came back as %+v", told.read(), read)
+	if !reflect.DeepEqual(any(read), told.Read()) {
+		t.Errorf("%+v came back as %+v", told.Read(), read)
 	}
 	return read, string(text)
 }
@@ -78,10 +73,10 @@ func TestDetails(t *testing.T) {
 			t.Fatal("it was taken")
 		}
 	}
-	told.quotas("email", (&sesLimits{known: &email.SESQuota{PerSecond: 14, PerDay: 50_000, LastDay: 60_000}}).quotas)
-	told.add("email", nil)
+	told.AddQuotas("email", (&sesLimits{known: &email.SESQuota{PerSecond: 14, PerDay: 50_000, LastDay: 60_000}}).quotas)
+	told.AddProvider("email", nil)
 
-	read, text := readDetails(t, told)
+	read, text := readDetails(t, told.Details)
 	if strings.Contains(text, "CANARY") {
 		t.Errorf("secrets: %s", text)
 	}
@@ -115,17 +110,17 @@ func TestDetailsOfTheDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer providers.close()
-	worker, err := queue.New(queue.Config{Redis: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}, Queues: demoKinds})
+	w, err := queue.New(queue.Config{Redis: &redis.UniversalOptions{Addrs: []string{"127.0.0.1:1"}}, Queues: demoKinds})
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := newDetails(nil)
-	stop, err := demoHandlers(worker, providers, told)
+	told := worker.NewDetails(nil)
+	stop, err := demoHandlers(w, providers, told)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	if outcome, err := worker.Call(t.Context(), queue.Job{Kind: "ai", Tenant: "acme", Payload: json.RawMessage(aiPayload)}); outcome != lifecycle.Done {
+	if outcome, err := w.Call(t.Context(), queue.Job{Kind: "ai", Tenant: "acme", Payload: json.RawMessage(aiPayload)}); outcome != lifecycle.Done {
 		t.Fatal(outcome, err)
 	}
 	read, text := readDetails(t, told)
@@ -137,78 +132,6 @@ func TestDetailsOfTheDemo(t *testing.T) {
 			t.Error(text)
 		}
 	}
-}
-
-// TestDetailsAreBounded: however many accounts there are, whatever they are called, the
-// details stay such as a worker can tell.
-func TestDetailsAreBounded(t *testing.T) {
-	told := newDetails(metrics.New(prometheus.NewRegistry()))
-	for _, kind := range []string{"webhook", "email", "ai", "payment"} {
-		told.add(kind, nil)
-		told.quotas(kind, func() (all []api.Quota) {
-			for range 100 {
-				all = append(all, api.Quota{Account: strings.Repeat("a", maxKeyText), Name: "requests", Limit: 1})
-			}
-			return all
-		})
-	}
-	read, _ := readDetails(t, told)
-	for _, p := range read.Providers {
-		if len(p.Quotas) < 5 {
-			t.Errorf("%+v", p)
-		}
-	}
-}
-
-// TestDetailsOfTheLimitsFile: an operator sees why the file is not in force.
-func TestDetailsOfTheLimitsFile(t *testing.T) {
-	told := newDetails(metrics.New(prometheus.NewRegistry()))
-	if read, _ := readDetails(t, told); read.LimitsFile != nil {
-		t.Errorf("without a file: %+v", read.LimitsFile)
-	}
-	path := filepath.Join(t.TempDir(), "limits.yaml")
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("queues: {q: {kinds: [call]}}")
-	ctx, cancel := context.WithCancel(t.Context())
-	taken, refused := make(chan struct{}, 10), make(chan struct{}, 10)
-	watcher := limitsfile.NewWatcher(path, slog.New(slog.NewTextHandler(lines(refused), nil)), func(context.Context, limits.Set) error {
-		taken <- struct{}{}
-		return nil
-	})
-	told.limitsFile(path, watcher)
-	if read, _ := readDetails(t, told); !read.LimitsFile.At.IsZero() || read.LimitsFile.Path != path || read.LimitsFile.Error != "" {
-		t.Errorf("before it was read: %+v", read.LimitsFile)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- watcher.Run(ctx) }()
-	<-taken
-	<-refused // the line that it is in force
-	first, _ := readDetails(t, told)
-	if first.LimitsFile.At.IsZero() || first.LimitsFile.Error != "" {
-		t.Errorf("in force: %+v", first.LimitsFile)
-	}
-	write("queues: {q: {kidns: [call]}}")
-	<-refused
-	if read, _ := readDetails(t, told); !strings.Contains(read.LimitsFile.Error, `did you mean "kinds"?`) || !read.LimitsFile.At.After(first.LimitsFile.At) {
-		t.Errorf("with a mistake: %+v", read.LimitsFile)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
-// lines tells of every line that is written to it.
-type lines chan struct{}
-
-func (l lines) Write(p []byte) (int, error) {
-	l <- struct{}{}
-	return len(p), nil
 }
 
 // TestRefusalsAreNoAnswers: where no call is made, the error says so, and nothing

@@ -17,10 +17,12 @@ import (
 	"github.com/headgate/headgate/clients/webhook"
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/server"
 	"github.com/headgate/headgate/internal/settings"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/worker"
 )
 
 func devCommand() *cobra.Command {
@@ -41,10 +43,10 @@ Once a second it prints what was sent and what was allowed.
 It exits 1 if a provider refused a call, a job failed for good, was called twice or is
 unaccounted for, or the providers counted other calls than Redis did. It exits 3 if calls
 were refused, but this machine was too busy to tell whose fault that is.`,
-		Args: noArgs,
+		Args: program.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if lasts < 0 || port < 0 || port > 65535 {
-				return usageError{errors.New("--for and --redis-port must not be negative, and a port ends at 65535")}
+				return &program.UsageError{Err: errors.New("--for and --redis-port must not be negative, and a port ends at 65535")}
 			}
 			settings.Steady()
 			return dev(cmd.Context(), cmd.OutOrStdout(), lasts, addr, embedded.Options{Port: port, Miniredis: miniredis})
@@ -90,14 +92,14 @@ func runDemo(ctx context.Context, out io.Writer, lasts time.Duration, addr strin
 	if err := operate.Publish(ctx, client, demoLimits()); err != nil {
 		return err
 	}
-	late, told := &lateness{}, newDetails(nil)
-	worker, err := queue.New(queue.Config{
-		Redis: options, Queues: demoKinds, Concurrency: 400, Logger: slog.New(slog.DiscardHandler), Observer: late, Details: told.read,
+	late, details := &lateness{}, worker.NewDetails(nil)
+	runner, err := queue.New(queue.Config{
+		Redis: options, Queues: demoKinds, Concurrency: 400, Logger: slog.New(slog.DiscardHandler), Observer: late, Details: details.Read,
 	})
 	if err != nil {
 		return err
 	}
-	stopClients, err := demoHandlers(worker, providers, told)
+	stopClients, err := demoHandlers(runner, providers, details)
 	if err != nil {
 		return err
 	}
@@ -113,7 +115,7 @@ func runDemo(ctx context.Context, out io.Writer, lasts time.Duration, addr strin
 	parts, running := errgroup.WithContext(untilOver)
 	parts.Go(func() error { return past.run(running) })
 	parts.Go(func() error { return page.Run(running) })
-	parts.Go(func() error { return worker.Run(running) })
+	parts.Go(func() error { return runner.Run(running) })
 	parts.Go(func() error {
 		defer stop()
 		return d.run(running, lasts)
@@ -136,7 +138,7 @@ func demoPage(client redis.UniversalClient, addr string, demo api.Demo) (*server
 }
 
 // demoHandlers registers a client for each of the providers.
-func demoHandlers(worker *queue.Worker, p *demoProviders, told *details) (stop func(), err error) {
+func demoHandlers(w *queue.Worker, p *demoProviders, details *worker.Details) (stop func(), err error) {
 	host, port := splitPort(p.post.Addr())
 	mails, err := email.New(email.Config{Host: host, Port: port, TLS: "none"})
 	if err != nil {
@@ -151,14 +153,14 @@ func demoHandlers(worker *queue.Worker, p *demoProviders, told *details) (stop f
 		return nil, err
 	}
 	webhooks := webhook.New(webhook.Config{AllowPrivate: true})
-	handle(worker, "webhook", webhooks.Send, queue.RepeatUnknown())
-	handle(worker, "email", mails.Send)
-	handleResult(worker, "ai", models.Send, queue.RepeatUnknown())
-	handleResult(worker, "payment", payments.Send, queue.RepeatUnknown())
+	handle(w, "webhook", webhooks.Send, queue.RepeatUnknown())
+	handle(w, "email", mails.Send)
+	handleResult(w, "ai", models.Send, queue.RepeatUnknown())
+	handleResult(w, "payment", payments.Send, queue.RepeatUnknown())
 	for _, kind := range demoKinds {
-		told.add(kind, nil)
+		details.AddProvider(kind, nil)
 	}
-	told.quotas("ai", func() []api.Quota { return quotasOf("", models) })
+	details.AddQuotas("ai", func() []api.Quota { return quotasOf("", models) })
 	return func() {
 		webhooks.Close()
 		mails.Close()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/test/binaries"
 	"github.com/headgate/headgate/internal/test/testlong"
 )
@@ -188,7 +189,7 @@ func TestDevOfFailingProviders(t *testing.T) {
 	providers.stripe.Fail(all, 400)
 	var out strings.Builder
 	err = runDemo(t.Context(), &out, 2*time.Second, "127.0.0.1:0", store, providers)
-	if err == nil || exitCode(err) != 1 || !strings.Contains(err.Error(), " jobs failed for good, such as one with the reason ") {
+	if err == nil || program.ExitCode(err) != 1 || !strings.Contains(err.Error(), " jobs failed for good, such as one with the reason ") {
 		t.Errorf("%v\n%s", err, &out)
 	}
 	if !regexp.MustCompile(` 0 done, [1-9]\d* failed for good, `).MatchString(out.String()) {

@@ -13,11 +13,12 @@ import (
 	"github.com/headgate/headgate/internal/credentials"
 	"github.com/headgate/headgate/internal/endpoints"
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/worker"
 )
 
-// handlers registers what this worker can send, and returns the kinds and what
+// handlers registers the handlers of all kinds that this worker can send. The function stop
 // closes their connections.
-func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *endpoints.Store, told *details) (kinds []string, stop func(), err error) {
+func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoints.Store, details *worker.Details) (stop func(), err error) {
 	var closers []func()
 	stop = func() {
 		for _, end := range closers {
@@ -29,42 +30,41 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *en
 			stop()
 		}
 	}()
-	ready := func(kind string, end func()) { kinds, closers = append(kinds, kind), append(closers, end) }
 
 	// Receivers and providers can tell a repeated call by its idempotency key, but
 	// not mail servers, nor Amazon SES.
 	endpoints, err := c.breaker()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	told.add("webhook", endpoints)
+	details.AddProvider("webhook", endpoints)
 	webhooks := webhook.New(c.webhooks(store))
-	ready("webhook", webhooks.Close)
+	closers = append(closers, webhooks.Close)
 	hook := func(ctx context.Context, call clients.Call, r webhook.Request) error {
 		err := webhooks.Send(ctx, call, r)
 		// What fails for one tenant may work for another: hosts of workflow services are
 		// shared by all their users.
 		return endpoints.Note(call.Tenant+" "+r.Host(), clients.OfEndpoint, probing(ctx), err)
 	}
-	handle(worker, "webhook", unlessGone(gone, hook), queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
+	handle(w, "webhook", unlessGone(gone, hook), queue.Timeout(2*c.WebhookTimeout), queue.RepeatUnknown())
 
 	if c.emailProvider() != "" {
-		mails, err := newCaller("email", c, store, told, c.hasMails(), c.mailsFor)
+		mails, err := newCaller("email", c, store, details, c.hasMails(), c.mailsFor)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		ready("email", mails.Close)
-		handle(worker, "email", func(ctx context.Context, call clients.Call, m email.Message) error {
+		closers = append(closers, mails.Close)
+		handle(w, "email", func(ctx context.Context, call clients.Call, m email.Message) error {
 			return mails.do(ctx, call, func(account mailer) error { return account.Send(ctx, call, m) })
 		}, c.mailOptions()...)
 	}
 	if c.AIProvider != "" {
-		models, err := newCaller("ai", c, store, told, c.hasAI(), c.aiFor)
+		models, err := newCaller("ai", c, store, details, c.hasAI(), c.aiFor)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		ready("ai", models.Close)
-		handleResult(worker, "ai", func(ctx context.Context, call clients.Call, r ai.Request) (result ai.Result, err error) {
+		closers = append(closers, models.Close)
+		handleResult(w, "ai", func(ctx context.Context, call clients.Call, r ai.Request) (result ai.Result, err error) {
 			err = models.do(ctx, call, func(account *ai.Client) (err error) {
 				result, err = account.Send(ctx, call, r)
 				return err
@@ -81,12 +81,12 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *en
 		}, queue.Timeout(2*c.AITimeout), queue.RepeatUnknown())
 	}
 	if c.StripeKey != "" || store.Has("payment") {
-		payments, err := newCaller("payment", c, store, told, c.StripeKey != "", c.paymentFor)
+		payments, err := newCaller("payment", c, store, details, c.StripeKey != "", c.paymentFor)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		ready("payment", payments.Close)
-		handleResult(worker, "payment", func(ctx context.Context, call clients.Call, p payment.Payload) (result payment.Result, err error) {
+		closers = append(closers, payments.Close)
+		handleResult(w, "payment", func(ctx context.Context, call clients.Call, p payment.Payload) (result payment.Result, err error) {
 			err = payments.do(ctx, call, func(account *payment.Sender) (err error) {
 				result, err = account.Send(ctx, call, p)
 				return err
@@ -94,7 +94,7 @@ func handlers(worker *queue.Worker, c config, store *credentials.Store, gone *en
 			return result, err
 		}, queue.Timeout(2*c.StripeTimeout), queue.RepeatUnknown())
 	}
-	return kinds, stop, nil
+	return stop, nil
 }
 
 // minBackoff is less than what limits and a 429 see to by themselves.
@@ -102,14 +102,14 @@ const minBackoff = time.Second
 
 // newCaller makes the caller of a kind. Where the worker has an account, a mistake
 // in it ends the start.
-func newCaller[C interface{ Close() }](kind string, c config, store *credentials.Store, told *details, has bool, open func(*credentials.Secrets) (C, error)) (*caller[C], error) {
+func newCaller[C interface{ Close() }](kind string, c config, store *credentials.Store, details *worker.Details, has bool, open func(*credentials.Secrets) (C, error)) (*caller[C], error) {
 	failures, err := c.breaker()
 	if err != nil {
 		return nil, err
 	}
 	made := &caller[C]{kind: kind, store: store, own: newAccounts(open), failures: failures}
-	told.add(kind, failures)
-	told.quotas(kind, made.quotas)
+	details.AddProvider(kind, failures)
+	details.AddQuotas(kind, made.quotas)
 	if has {
 		common, err := open(nil)
 		if err != nil {
@@ -130,14 +130,14 @@ func (c config) breaker() (*breaker.Breaker, error) {
 
 // handle joins a client to the queue: the one thing that both need to know is
 // which job a call is made for.
-func handle[T any](worker *queue.Worker, kind string, send func(context.Context, clients.Call, T) error, options ...queue.HandlerOption) {
-	queue.Handle(worker, queue.Kind[T](kind), func(ctx context.Context, payload T) error { return send(ctx, callOf(ctx), payload) }, options...)
+func handle[T any](w *queue.Worker, kind string, send func(context.Context, clients.Call, T) error, options ...queue.HandlerOption) {
+	queue.Handle(w, queue.Kind[T](kind), func(ctx context.Context, payload T) error { return send(ctx, callOf(ctx), payload) }, options...)
 }
 
 // handleResult does so for clients that answer something, which becomes the
 // job's result. What a call really cost is settled also when it failed.
-func handleResult[T, R any](worker *queue.Worker, kind string, send func(context.Context, clients.Call, T) (R, error), options ...queue.HandlerOption) {
-	queue.HandleResult(worker, queue.Kind[T](kind), func(ctx context.Context, payload T) (R, error) {
+func handleResult[T, R any](w *queue.Worker, kind string, send func(context.Context, clients.Call, T) (R, error), options ...queue.HandlerOption) {
+	queue.HandleResult(w, queue.Kind[T](kind), func(ctx context.Context, payload T) (R, error) {
 		result, err := send(ctx, callOf(ctx), payload)
 		if metered, ok := any(result).(interface{ Actual() map[string]int64 }); ok {
 			if actual := metered.Actual(); actual != nil {

@@ -2,40 +2,12 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
-
 	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/internal/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the process at once.
-	context.AfterFunc(ctx, stop)
-	err := root().ExecuteContext(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "worker: "+err.Error())
-		os.Exit(exitCode(err))
-	}
-}
-
-// usageError is a mistake in how the command was called.
-type usageError struct{ error }
-
-func exitCode(err error) int {
-	if _, ok := errors.AsType[usageError](err); ok {
-		return 2
-	}
-	if _, ok := errors.AsType[tooBusyError](err); ok {
-		return 3
-	}
-	return 1
-}
+func main() { program.Main(root()) }
 
 func root() *cobra.Command {
 	root := &cobra.Command{
@@ -45,18 +17,8 @@ func root() *cobra.Command {
 
 Settings come from the environment (HEADGATE_…) and from flags, which take precedence.
 "worker config" prints the effective settings. Try "worker dev" first: it needs no setup.`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(runCommand(), devCommand(), pacerCommand(), configCommand(), healthcheckCommand())
+	program.Strict(root)
+	root.AddCommand(runCommand(), devCommand(), pacerCommand(), program.ConfigCommand(readConfig), program.HealthcheckCommand(readConfig))
 	return root
-}
-
-// noArgs refuses arguments as a usage error.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError{fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), args[0])}
-	}
-	return nil
 }

@@ -14,51 +14,55 @@ import (
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/worker"
 )
 
-// The limits of the queue of email that stand for those of the SES account.
+// The limits of the queue of email that correspond to the limits of the SES account.
 const (
 	sesRate = "ses-rate"
 	sesDay  = "ses-day"
 
 	sesFresh = time.Hour   // how often SES is asked
-	sesAgain = time.Minute // and when it did not answer
+	sesAgain = time.Minute // the same, until its first answer
 )
 
-// sesLimits puts limits in force, and of the SES account's own and the file's the
-// lower ones. An override could not: it changes a limit for one tenant, and an
-// account's is shared by all.
+// sesLimits lowers the limits of the limits file to those of the SES account. An override
+// cannot do that: it changes a limit for one tenant, and all tenants share the account.
 type sesLimits struct {
-	quota   func(context.Context) (email.SESQuota, error) // nil: the file's alone count
-	publish func(context.Context, limits.Set) error
-	logger  *slog.Logger
+	quota  func(context.Context) (email.SESQuota, error)
+	again  func(context.Context) error // puts the limits in effect again
+	logger *slog.Logger
 
-	mu     sync.Mutex
-	limits limits.Set      // of the file, as they were put in force last
-	known  *email.SESQuota // nil until SES has answered
+	mu    sync.Mutex
+	known *email.SESQuota // nil until SES has answered
 }
 
-// put puts the file's limits in force. Before SES has answered they hold as they
-// are: SES refuses what is over its own.
-func (s *sesLimits) put(ctx context.Context, set limits.Set) error {
-	if s.quota == nil {
-		return s.publish(ctx, set)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	quota := email.SESQuota{}
-	if s.known != nil {
-		quota = *s.known
-	}
-	lowered, err := lower(set, quota)
+// useSESLimits lowers a program's limits to those of the SES account.
+func (c config) useSESLimits(ctx context.Context, p *worker.Program) error {
+	ses, err := c.ses()
 	if err != nil {
 		return err
 	}
-	if err := s.publish(ctx, lowered); err != nil {
-		return err
+	p.Defer(ses.Close)
+	s := &sesLimits{quota: ses.Quota, logger: p.Logger}
+	s.again = p.AdjustLimits(s.lowered)
+	p.Go(s.run)
+	p.Details.AddQuotas("email", s.quotas)
+	if err := s.ask(ctx); err != nil {
+		p.Logger.Warn("the limits of the SES account are not known yet; those of the limits file are in effect", "error", err)
 	}
-	s.limits = set
 	return nil
+}
+
+// lowered returns the limits with those of the account, where these are lower. Before SES has
+// answered, the limits stay as they are: SES rejects what exceeds its own.
+func (s *sesLimits) lowered(set limits.Set) (limits.Set, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil {
+		return lower(set, email.SESQuota{})
+	}
+	return lower(set, *s.known)
 }
 
 // ask asks SES what the account may send.
@@ -79,12 +83,9 @@ func (s *sesLimits) ask(ctx context.Context) error {
 	return nil
 }
 
-// run asks again every hour until ctx is done. What SES said last holds while it
-// does not answer.
+// run asks again every hour until ctx is done. While SES does not answer, its last answer
+// applies.
 func (s *sesLimits) run(ctx context.Context) error {
-	if s.quota == nil {
-		return nil
-	}
 	for {
 		next := sesFresh
 		s.mu.Lock()
@@ -101,10 +102,7 @@ func (s *sesLimits) run(ctx context.Context) error {
 		}
 		err := s.ask(ctx)
 		if err == nil {
-			s.mu.Lock()
-			set := s.limits
-			s.mu.Unlock()
-			err = s.put(ctx, set)
+			err = s.again(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			s.logger.Warn("the limits of the SES account are as they were", "error", err)
@@ -112,8 +110,8 @@ func (s *sesLimits) run(ctx context.Context) error {
 	}
 }
 
-// lower is the limits with those of the account, where these are lower. It refuses
-// limits in which there is nothing to lower.
+// lower returns the limits with those of the account, where these are lower. It rejects limits
+// without one that could be lowered.
 func lower(set limits.Set, quota email.SESQuota) (limits.Set, error) {
 	name := ""
 	for of, q := range set.Queues {
@@ -156,7 +154,7 @@ func lower(set limits.Set, quota email.SESQuota) (limits.Set, error) {
 	return set, nil
 }
 
-// quotas is what SES told of the account last.
+// quotas returns the account's limits from the last answer of SES.
 func (s *sesLimits) quotas() []api.Quota {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,22 +169,4 @@ func (s *sesLimits) quotas() []api.Quota {
 		all = append(all, api.Quota{Name: "recipients/24h", Limit: s.known.PerDay, Remaining: new(max(s.known.PerDay-s.known.LastDay, 0))})
 	}
 	return all
-}
-
-// sesLimits puts the account's limits before publish, where the operator wants
-// them; stop ends the connections to SES.
-func (c config) sesLimits(ctx context.Context, publish func(context.Context, limits.Set) error, logger *slog.Logger) (set *sesLimits, stop func(), err error) {
-	set = &sesLimits{publish: publish, logger: logger}
-	if !c.SESAccountLimits {
-		return set, func() {}, nil
-	}
-	ses, err := c.ses()
-	if err != nil {
-		return nil, nil, err
-	}
-	set.quota = ses.Quota
-	if err := set.ask(ctx); err != nil {
-		logger.Warn("the limits of the SES account are not known yet; those of the limits file hold", "error", err)
-	}
-	return set, ses.Close, nil
 }

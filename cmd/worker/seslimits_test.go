@@ -93,18 +93,19 @@ func TestSESLimitsRefresh(t *testing.T) {
 				defer mu.Unlock()
 				return quota, failing
 			},
-			publish: func(_ context.Context, limits limits.Set) error {
-				mu.Lock()
-				defer mu.Unlock()
-				inForce = append(inForce, rateOf(limits.Queues["email"].Limits[1]))
-				return nil
-			},
 			logger: slog.New(slog.DiscardHandler),
+		}
+		s.again = func(context.Context) error {
+			set, err := s.lowered(sesLimitsOf(t, sesFile))
+			mu.Lock()
+			defer mu.Unlock()
+			inForce = append(inForce, rateOf(set.Queues["email"].Limits[1]))
+			return err
 		}
 		if s.ask(t.Context()) == nil {
 			t.Error("no error")
 		}
-		if err := s.put(t.Context(), sesLimitsOf(t, sesFile)); err != nil {
+		if err := s.again(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())

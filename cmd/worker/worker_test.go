@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/program"
 	"github.com/headgate/headgate/internal/test/redistest"
 	"github.com/headgate/headgate/queue/workers"
 )
@@ -32,7 +33,7 @@ func command(ctx context.Context, args ...string) (out, errText string, code int
 	cmd.SetOut(&stdout)
 	cmd.SetErr(&stdout)
 	if err := cmd.ExecuteContext(ctx); err != nil {
-		return stdout.String(), err.Error(), exitCode(err)
+		return stdout.String(), err.Error(), program.ExitCode(err)
 	}
 	return stdout.String(), "", 0
 }

@@ -1,4 +1,6 @@
-package main
+// Package traceexport sets up the export of spans, configured by OpenTelemetry's own
+// variables.
+package traceexport
 
 import (
 	"context"
@@ -27,8 +29,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// OpenTelemetry's own variables that decide whether and where spans go. The
-// exporters read the rest of them by themselves.
+// OpenTelemetry's variables that decide whether and where spans go. The exporters read the
+// others.
 const (
 	otelDisabled = "OTEL_SDK_DISABLED"
 	otelExporter = "OTEL_TRACES_EXPORTER"
@@ -38,24 +40,24 @@ const (
 )
 
 const (
-	// flushTime is how long the end of the worker may wait for the collector.
+	// flushTime is how long the worker waits for the collector when it stops.
 	flushTime = 5 * time.Second
-	// tellTracing is how often a collector that is away is spoken of.
-	tellTracing = time.Minute
+	// logEvery is how often a failing export is logged.
+	logEvery = time.Minute
 )
 
-// tracingConfig is what those variables say.
-type tracingConfig struct {
+// Config is the content of those variables.
+type Config struct {
 	exporter string // "otlp", "console"; "": no tracing
 	protocol string // of otlp
 	endpoint string // of otlp, for people
 	secrets  []string
 }
 
-// readTracing refuses what the exporters would pass over in silence: spans that
-// go nowhere, or all of them where a few were asked for.
-func readTracing() (tracingConfig, error) {
-	var c tracingConfig
+// Read reads the variables. It rejects values that the exporters would ignore silently,
+// which would export no spans, or all of them instead of a sample.
+func Read() (Config, error) {
+	var c Config
 	if strings.EqualFold(otelVariable(otelDisabled), "true") {
 		return c, nil
 	}
@@ -68,23 +70,20 @@ func readTracing() (tracingConfig, error) {
 	case exporter == "otlp" || exporter == "":
 		c.exporter = "otlp"
 	default:
-		return c, usageError{fmt.Errorf("%s: %.40q is not one of otlp, console, none", otelExporter, exporter)}
+		return c, fmt.Errorf("%s: %.40q is not one of otlp, console, none", otelExporter, exporter)
 	}
 	errs := []error{checkSampler()}
 	if c.exporter == "otlp" {
 		errs = append(errs, c.readOTLP())
 	}
-	if err := errors.Join(errs...); err != nil {
-		return c, usageError{err}
-	}
-	return c, nil
+	return c, errors.Join(errs...)
 }
 
-// otelVariable is a variable's value. To OpenTelemetry, an empty one is not set.
+// otelVariable returns the value of a variable. OpenTelemetry treats an empty one as unset.
 func otelVariable(name string) string { return strings.TrimSpace(os.Getenv(name)) }
 
-// ofTraces is the value of an exporter's variable, for traces alone or for all, and
-// which of the two it is.
+// ofTraces returns the value of an exporter's variable, and its name: the one for traces, or
+// the one for all signals.
 func ofTraces(name string) (variable, value string) {
 	if value := otelVariable(otlp + "TRACES_" + name); value != "" {
 		return otlp + "TRACES_" + name, value
@@ -98,7 +97,7 @@ func checkSampler() error {
 	case "traceidratio", "parentbased_traceidratio":
 		argument := otelVariable(otelArgument)
 		if ratio, err := strconv.ParseFloat(argument, 64); argument != "" && (err != nil || !(ratio >= 0 && ratio <= 1)) {
-			return fmt.Errorf("%s: %.40q is no ratio from 0 to 1", otelArgument, argument)
+			return fmt.Errorf("%s: %.40q is not a ratio from 0 to 1", otelArgument, argument)
 		}
 	default:
 		return fmt.Errorf("%s: %.40q is not one of always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, parentbased_traceidratio", otelSampler, sampler)
@@ -106,8 +105,8 @@ func checkSampler() error {
 	return nil
 }
 
-// readOTLP tells mistakes without the values, in which secrets may stand.
-func (c *tracingConfig) readOTLP() error {
+// readOTLP returns errors without the values, which may contain secrets.
+func (c *Config) readOTLP() error {
 	var errs []error
 	variable, protocol := ofTraces("PROTOCOL")
 	if protocol == "" {
@@ -131,14 +130,13 @@ func (c *tracingConfig) readOTLP() error {
 		if protocol != "grpc" && variable == otlp+"ENDPOINT" {
 			path = strings.TrimSuffix(path, "/") + "/v1/traces"
 		}
-		// Neither user nor query, which no exporter sends and which may be secret.
+		// Without the user and the query: exporters do not send them, and they may be secret.
 		c.endpoint = (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: path}).String()
 	case protocol == "grpc" && err == nil && !strings.Contains(endpoint, "@"):
 		c.endpoint = endpoint // a target of gRPC's own, such as dns:///collector:4317
 	default:
-		errs = append(errs, fmt.Errorf("%s: it is no URL such as http://collector:4318", variable))
+		errs = append(errs, fmt.Errorf("%s: not a URL such as http://collector:4318", variable))
 	}
-	// Those of traces take the place of the others, and both are read.
 	for _, variable := range []string{otlp + "HEADERS", otlp + "TRACES_HEADERS"} {
 		values, err := headerValues(otelVariable(variable))
 		if err != nil {
@@ -149,8 +147,8 @@ func (c *tracingConfig) readOTLP() error {
 	return errors.Join(errs...)
 }
 
-// headerValues are the values of a list name=value,name=value, each percent-encoded,
-// and what follows the scheme of an authorization.
+// headerValues returns the values of a list name=value,name=value, each percent-encoded, and
+// the part of an authorization after its scheme.
 func headerValues(list string) (values []string, err error) {
 	if list == "" {
 		return nil, nil
@@ -174,7 +172,7 @@ func notOfToken(r rune) bool {
 	return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 }
 
-func (c tracingConfig) String() string {
+func (c Config) String() string {
 	switch c.exporter {
 	case "otlp":
 		return "otlp, " + c.protocol + " to " + c.endpoint
@@ -184,38 +182,37 @@ func (c tracingConfig) String() string {
 	return ""
 }
 
-// start returns what makes spans, nil where there is no tracing, and what ends the
-// export: it waits for the collector, but not for long.
-func (c tracingConfig) start(ctx context.Context, logger *slog.Logger, console io.Writer) (provider trace.TracerProvider, stop func(), err error) {
+// Start starts the export. It returns a nil provider if there is no tracing. The function
+// stop exports the last spans and waits up to 5 s for the collector.
+func (c Config) Start(ctx context.Context, logger *slog.Logger, console io.Writer) (provider trace.TracerProvider, stop func(), err error) {
 	if c.exporter == "" {
 		return nil, func() {}, nil
 	}
-	// The SDK would write to standard error, in a format of its own, what the
-	// collector answers.
-	report := &tracingErrors{logger: logger, secrets: c.secrets}
+	// By default the SDK writes the collector's answers to standard error, in its own format.
+	report := &failures{logger: logger, secrets: c.secrets}
 	otel.SetErrorHandler(report)
 	otel.SetLogger(logr.FromSlogHandler(logger.Handler()))
 	exporter, err := c.open(ctx, console)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the export of traces: %w", err)
 	}
-	about, err := resource.New(ctx, resource.WithAttributes(aboutWorker()...), resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	described, err := resource.New(ctx, resource.WithAttributes(about()...), resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
-		logger.Warn("OTEL_RESOURCE_ATTRIBUTES is not read in full", "error", report.text(err))
+		logger.Warn("some of OTEL_RESOURCE_ATTRIBUTES cannot be read", "error", report.text(err))
 	}
-	// Its queue drops spans when it is full: a job waits for no collector.
-	recording := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
+	// Its queue drops spans when it is full, so that jobs do not wait for the collector.
+	recording := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(described))
 	return recording, func() {
 		bounded, cancel := context.WithTimeout(context.Background(), flushTime)
 		defer cancel()
 		if err := recording.Shutdown(bounded); err != nil {
 			logger.Warn("the last spans were not exported", "error", report.text(err))
-			_ = exporter.Shutdown(bounded) // cuts off what is under way
+			_ = exporter.Shutdown(bounded) // cuts off requests in flight
 		}
 	}, nil
 }
 
-func (c tracingConfig) open(ctx context.Context, console io.Writer) (sdktrace.SpanExporter, error) {
+func (c Config) open(ctx context.Context, console io.Writer) (sdktrace.SpanExporter, error) {
 	switch {
 	case c.exporter == "console":
 		return stdouttrace.New(stdouttrace.WithWriter(console))
@@ -225,8 +222,8 @@ func (c tracingConfig) open(ctx context.Context, console io.Writer) (sdktrace.Sp
 	return otlptracehttp.New(ctx)
 }
 
-// aboutWorker gives way to OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES.
-func aboutWorker() (all []attribute.KeyValue) {
+// about describes the program. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
+func about() (all []attribute.KeyValue) {
 	all = append(all, semconv.ServiceName("headgate-worker"))
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		all = append(all, semconv.ServiceVersion(info.Main.Version))
@@ -234,41 +231,41 @@ func aboutWorker() (all []attribute.KeyValue) {
 	return all
 }
 
-// tracingErrors logs what is wrong with the export, and not each time: a
-// collector that is away fails every few seconds.
-type tracingErrors struct {
+// failures logs errors of the export, once a minute: if the collector does not answer, an
+// error comes every few seconds.
+type failures struct {
 	logger  *slog.Logger
 	secrets []string
 
-	mu   sync.Mutex
-	next time.Time
-	kept int // since the last line
+	mu      sync.Mutex
+	next    time.Time
+	skipped int // since the last line
 }
 
 // Handle is called by the SDK.
-func (e *tracingErrors) Handle(err error) {
+func (e *failures) Handle(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
 	if now.Before(e.next) {
-		e.kept++
+		e.skipped++
 		return
 	}
-	e.logger.Warn("spans are not exported", "error", e.text(err), "more", e.kept)
-	e.next, e.kept = now.Add(tellTracing), 0
+	e.logger.Warn("spans are not exported", "error", e.text(err), "more", e.skipped)
+	e.next, e.skipped = now.Add(logEvery), 0
 }
 
-// text is the error without what the collector may have repeated of our headers.
-func (e *tracingErrors) text(err error) string {
+// text returns the error without secrets: a collector's answer may repeat our headers.
+func (e *failures) text(err error) string {
 	text := err.Error()
 	for _, secret := range e.secrets {
 		if secret != "" {
 			text = strings.ReplaceAll(text, secret, "(secret)")
 		}
 	}
-	const most = 500
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
+	const maxText = 500
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
 	}
 	return text
 }

@@ -1,4 +1,4 @@
-package main
+package worker
 
 import (
 	"context"
@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// part blocks, and returns nil only once ctx is done and its work is drained.
+// part blocks, and returns nil only once ctx is done and its work is finished.
 type part func(ctx context.Context) error
 
-// runParts runs a worker and what goes with it until ctx is done. The first that
-// fails ends all of them, and its error is returned. The worker ends first: the
-// other parts go on while it finishes its calls.
+// runParts runs a worker and the parts beside it until ctx is done. The first one that fails
+// stops all of them, and its error is returned. The worker ends first: the other parts
+// continue while it finishes its calls.
 func runParts(ctx context.Context, worker part, others ...part) error {
 	group, serving := errgroup.WithContext(ctx)
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -1,0 +1,31 @@
+package program
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Main runs a program's command until it ends or is stopped by SIGINT or SIGTERM, and exits.
+// A second signal ends the process at once.
+func Main(root *cobra.Command) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	err := root.ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, root.Name()+": "+err.Error())
+	}
+	os.Exit(ExitCode(err))
+}
+
+// Strict makes a program's command print errors by [Main] alone, and makes wrong flags
+// usage errors.
+func Strict(root *cobra.Command) {
+	root.SilenceUsage, root.SilenceErrors = true, true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{err} })
+}

@@ -1,0 +1,46 @@
+package traceexport
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTracingErrorsAreRare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		e := &failures{logger: slog.New(slog.NewTextHandler(&log, nil))}
+		for range 120 {
+			e.Handle(errors.New("the collector is away"))
+			time.Sleep(time.Second)
+		}
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		if len(lines) != 2 || !strings.Contains(lines[0], "more=0") || !strings.Contains(lines[1], "more=59") {
+			t.Errorf("in two minutes of errors: %q", lines)
+		}
+	})
+}
+
+// TestConsole: spans on standard output, to try it.
+func TestConsole(t *testing.T) {
+	t.Setenv("OTEL_TRACES_EXPORTER", "console")
+	c, err := Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	provider, stop, err := c.Start(t.Context(), slog.New(slog.DiscardHandler), &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := provider.Tracer("test").Start(t.Context(), "process webhook")
+	span.End()
+	stop()
+	if c.String() != "console" || !strings.Contains(out.String(), `"process webhook"`) {
+		t.Errorf("%s: %s", c, out.String())
+	}
+}

@@ -1,0 +1,43 @@
+package worker
+
+import (
+	"context"
+	"sync"
+
+	"github.com/headgate/headgate/queue/limits"
+)
+
+// fileLimits puts the limits of the limits file in effect.
+type fileLimits struct {
+	publish func(context.Context, limits.Set) error
+	adjust  func(limits.Set) (limits.Set, error) // nil: the limits stay as they are
+
+	mu  sync.Mutex
+	set limits.Set // put in effect last, before adjust
+}
+
+// put puts the limits of a file in effect.
+func (f *fileLimits) put(ctx context.Context, set limits.Set) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	adjusted := set
+	if f.adjust != nil {
+		var err error
+		if adjusted, err = f.adjust(set); err != nil {
+			return err
+		}
+	}
+	if err := f.publish(ctx, adjusted); err != nil {
+		return err
+	}
+	f.set = set
+	return nil
+}
+
+// again puts the same limits in effect again, because adjust returns others now.
+func (f *fileLimits) again(ctx context.Context) error {
+	f.mu.Lock()
+	set := f.set
+	f.mu.Unlock()
+	return f.put(ctx, set)
+}

@@ -1,0 +1,147 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/dashboard/metrics"
+	"github.com/headgate/headgate/internal/program"
+	"github.com/headgate/headgate/internal/server"
+	"github.com/headgate/headgate/internal/settings"
+	"github.com/headgate/headgate/internal/traceexport"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/limitsfile"
+	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/tracing"
+)
+
+// Program is a worker program that does not run yet. Its fields are for register, which adds
+// handlers and whatever else the program has.
+type Program struct {
+	// Worker calls the handlers that register adds with [queue.Handle].
+	Worker *queue.Worker
+
+	// Client enqueues jobs, for example from handlers.
+	Client *queue.Client
+
+	// Redis is closed when the program has ended.
+	Redis redis.UniversalClient
+
+	// Metrics registers metrics of your own, which /metrics serves too.
+	Metrics prometheus.Registerer
+
+	// Details shows providers on the dashboard.
+	Details *Details
+
+	Logger *slog.Logger
+
+	limits  fileLimits
+	parts   []part
+	closers []func()
+}
+
+// Go adds a part that runs beside the worker until the worker has finished its last call.
+// Run returns nil once ctx is done; any other end stops the program.
+func (p *Program) Go(run func(ctx context.Context) error) { p.parts = append(p.parts, run) }
+
+// Defer adds a function that is called when the program has ended, the last one first.
+func (p *Program) Defer(close func()) { p.closers = append(p.closers, close) }
+
+// AdjustLimits makes the program put adjust(limits) in effect instead of the limits of the
+// limits file. If adjust later returns other limits, again puts them in effect.
+func (p *Program) AdjustLimits(adjust func(limits.Set) (limits.Set, error)) (again func(context.Context) error) {
+	p.limits.adjust = adjust
+	return p.limits.again
+}
+
+func (p *Program) close() {
+	for i := len(p.closers) - 1; i >= 0; i-- {
+		p.closers[i]()
+	}
+}
+
+// Run runs a worker program until ctx is done and its calls have finished. It calls register
+// once, before the worker starts. Run returns nil after a regular end.
+func Run(ctx context.Context, s Settings, register func(context.Context, *Program) error) error {
+	if err := s.Validate(); err != nil {
+		return &program.UsageError{Err: err}
+	}
+	set, err := s.limits()
+	if err != nil {
+		return err
+	}
+	if s.Queues, err = s.served(set); err != nil {
+		return err
+	}
+	traces, err := traceexport.Read()
+	if err != nil {
+		return &program.UsageError{Err: err}
+	}
+	options, err := queue.ParseRedisURL(s.RedisURL)
+	if err != nil {
+		return err // Validate has checked it
+	}
+	tenants, err := metrics.ParseTenants(s.MetricsTenants)
+	if err != nil {
+		return err // Validate has checked it
+	}
+
+	logger, client, registry := s.logger(), redis.NewUniversalClient(options), prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	observer, inspector := metrics.New(registry), inspect.New(client)
+	observer.Queues(metrics.Queues{Inspector: inspector, Names: s.Queues, Tenants: tenants, Logger: logger})
+	p := &Program{Client: queue.NewClient(client), Redis: client, Metrics: registry, Details: NewDetails(observer), Logger: logger}
+	p.limits.publish = func(ctx context.Context, set limits.Set) error { return operate.Publish(ctx, client, set) }
+	p.Defer(func() { client.Close() })
+	defer p.close()
+	p.Worker, err = queue.New(queue.Config{
+		Redis: options, Queues: s.Queues, Concurrency: s.Concurrency, ShutdownTimeout: s.ShutdownTimeout,
+		Logger: logger, Observer: observer, Details: p.Details.Read,
+	})
+	if err != nil {
+		return err
+	}
+	serves := s.HTTP.Server(client, logger, observer.Handler(), p.Worker.Ready)
+	serves.API.Inspector = inspector
+	web, err := server.Open(serves)
+	if err != nil {
+		return err
+	}
+	defer web.Close()
+	p.Go(web.Run)
+	spans, stopTracing, err := traces.Start(ctx, logger, os.Stdout)
+	if err != nil {
+		return err
+	}
+	p.Defer(stopTracing)
+	if spans != nil {
+		p.Worker.Use(tracing.Handle(tracing.Config{Provider: spans}))
+		logger.Info("calls are traced", "traces", traces.String())
+	}
+	if err := register(ctx, p); err != nil {
+		return err
+	}
+
+	if s.LimitsFile != "" {
+		if err := p.limits.put(ctx, set); err != nil {
+			return fmt.Errorf("put the limits of %s in effect: %w", s.LimitsFile, err)
+		}
+		file := limitsfile.NewWatcher(s.LimitsFile, logger, p.limits.put)
+		p.Details.limitsFile(s.LimitsFile, file)
+		p.Go(file.Run)
+	}
+	logger.Info("worker runs", "queues", s.Queues, "kinds", p.Worker.Kinds(), "http", web.URL(), "admin", web.AdminAddr(), "redis", settings.RedactURL(s.RedisURL))
+	if err := runParts(ctx, p.Worker.Run, p.parts...); err != nil {
+		return err
+	}
+	logger.Info("worker stopped")
+	return nil
+}
