@@ -283,6 +283,47 @@ func TestHandleResult(t *testing.T) {
 	}
 }
 
+// TestResultOf: a result has the type of its kind, and is that of a call that succeeded.
+func TestResultOf(t *testing.T) {
+	t.Parallel()
+	type receipt struct{ ID string }
+	const charge ResultKind[int, receipt] = "charge"
+	done := JobResult{ID: "1", Kind: "charge", State: lifecycle.StateCompleted, Outcome: lifecycle.Done, Result: []byte(`{"ID":"ch_1"}`)}
+	if got, err := charge.ResultOf(done); got.ID != "ch_1" || err != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := charge.ParentResult(Running{Parent: "1", ParentResult: done.Result}); got.ID != "ch_1" || err != nil {
+		t.Errorf("of the parent: %+v, %v", got, err)
+	}
+	if got, err := ResultKind[int, []byte]("charge").ResultOf(done); string(got) != string(done.Result) || err != nil {
+		t.Errorf("bytes: %s, %v", got, err)
+	}
+	for what, change := range map[string]func(*JobResult){
+		"no result": func(job *JobResult) { job.Result = nil },
+		"waiting":   func(job *JobResult) { job.State, job.Outcome, job.Result = lifecycle.StateWaiting, "", nil },
+		"it failed": func(job *JobResult) { job.State, job.Outcome = lifecycle.StateArchived, lifecycle.Archived },
+	} {
+		job := done
+		change(&job)
+		if got, err := charge.ResultOf(job); !errors.Is(err, ErrNoResult) || got != (receipt{}) {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+	if _, err := charge.ParentResult(Running{Parent: "1"}); !errors.Is(err, ErrNoResult) {
+		t.Errorf("a parent without a result: %v", err)
+	}
+	other := done
+	other.Kind = "refund"
+	if _, err := charge.ResultOf(other); err == nil || !strings.Contains(err.Error(), "is of kind refund, not charge") {
+		t.Errorf("another kind: %v", err)
+	}
+	wrong := done
+	wrong.Result = []byte(`[]`)
+	if _, err := charge.ResultOf(wrong); err == nil || !strings.Contains(err.Error(), "decode the result of job") {
+		t.Errorf("another type: %v", err)
+	}
+}
+
 // TestLostSettlement: the reply to a settlement is lost. The settlement is sent again, and
 // counts once.
 func TestLostSettlement(t *testing.T) {

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -47,47 +48,56 @@ func ExampleJob_chain() {
 		panic(err)
 	}
 	type order struct{ Cents int }
-	type charge struct{ ID string }
-	queue.HandleResult(worker, "charge", func(_ context.Context, o order) (charge, error) {
-		return charge{fmt.Sprintf("ch_%d", o.Cents)}, nil
+	type receipt struct{ ID string }
+	const charge queue.ResultKind[order, receipt] = "charge"
+	const mail queue.Kind[string] = "mail"
+	queue.HandleResult(worker, charge, func(_ context.Context, o order) (receipt, error) {
+		return receipt{fmt.Sprintf("ch_%d", o.Cents)}, nil
 	})
 	sent := make(chan string)
-	queue.Handle(worker, "mail", func(ctx context.Context, text string) error {
+	queue.Handle(worker, mail, func(ctx context.Context, text string) error {
 		job, _ := queue.Current(ctx)
-		sent <- fmt.Sprintf("%s %s", text, job.ParentResult)
+		switch paid, err := charge.ParentResult(job); {
+		case err == nil:
+			text += " " + paid.ID
+		case !errors.Is(err, queue.ErrNoResult):
+			return err
+		}
+		sent <- text
 		return nil
 	})
 
-	_, err = client.Enqueue(context.Background(), queue.Job{
-		Kind: "charge", Tenant: "acme", Queue: "shop", Payload: order{Cents: 4200},
-		OnSuccess: &queue.Job{Kind: "mail", Queue: "shop", Payload: "Thank you! Your charge is"},
-		OnFailure: &queue.Job{Kind: "mail", Queue: "shop", Payload: "Sorry, we could not charge you."},
-	})
-	if err != nil {
+	thanks, sorry := mail.Job("acme", "Thank you! Your charge is"), mail.Job("acme", "Sorry, we could not charge you.")
+	thanks.Queue, sorry.Queue = "shop", "shop"
+	job := charge.Job("acme", order{Cents: 4200})
+	job.Queue, job.OnSuccess, job.OnFailure = "shop", &thanks, &sorry
+	if _, err = client.Enqueue(context.Background(), job); err != nil {
 		panic(err)
 	}
 	stop := serve(worker)
 	fmt.Println(<-sent)
 	stop()
-	// Output: Thank you! Your charge is {"ID":"ch_4200"}
+	// Output: Thank you! Your charge is ch_4200
 }
 
 // The result of a call is kept with its job.
-func ExampleSetResult() {
+func ExampleHandleResult() {
 	options, client, done := endsRedis()
 	defer done()
-	worker, err := queue.New(queue.Config{Redis: options, Queues: []string{"ai"}})
+	worker, err := queue.New(queue.Config{Redis: options, Queues: []string{"summary"}})
 	if err != nil {
 		panic(err)
 	}
-	queue.Handle(worker, "summary", func(ctx context.Context, text string) error {
+	type summary struct{ Text string }
+	const summarize queue.ResultKind[string, summary] = "summary"
+	queue.HandleResult(worker, summarize, func(_ context.Context, text string) (summary, error) {
 		// The model is asked here.
-		return queue.SetResult(ctx, map[string]string{"summary": text[:5]})
+		return summary{text[:5]}, nil
 	})
 	ctx := context.Background()
-	receipt, err := client.Enqueue(ctx, queue.Job{
-		Kind: "summary", Tenant: "acme", Queue: "ai", Payload: "Hello, world", Retention: time.Hour,
-	})
+	job := summarize.Job("acme", "Hello, world")
+	job.Retention = time.Hour
+	receipt, err := client.Enqueue(ctx, job)
 	if err != nil {
 		panic(err)
 	}
@@ -98,11 +108,13 @@ func ExampleSetResult() {
 		if err != nil {
 			panic(err)
 		}
-		if job.Outcome != "" {
-			fmt.Println(job.Outcome, string(job.Result))
-			return
+		if job.Outcome == "" {
+			time.Sleep(20 * time.Millisecond)
+			continue
 		}
-		time.Sleep(20 * time.Millisecond)
+		result, err := summarize.ResultOf(job)
+		fmt.Println(job.Outcome, result.Text, err)
+		return
 	}
-	// Output: done {"summary":"Hello"}
+	// Output: done Hello <nil>
 }

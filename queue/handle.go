@@ -41,6 +41,8 @@ const defaultTimeout = time.Minute
 //
 //	const SendSMS queue.Kind[SMS] = "sms"
 //
+// [ResultKind] is for kinds whose calls return a result.
+//
 // Payloads are encoded as JSON, except []byte and json.RawMessage, which stay unchanged.
 type Kind[T any] string
 
@@ -51,15 +53,20 @@ func (k Kind[T]) Job(tenant string, payload T) Job {
 
 // Decode decodes a payload of this kind.
 func (k Kind[T]) Decode(payload []byte) (T, error) {
-	var value T
-	if raw, ok := any(&value).(*[]byte); ok {
-		*raw = payload
-		return value, nil
-	}
-	if err := json.Unmarshal(payload, &value); err != nil {
+	value, err := decode[T](payload)
+	if err != nil {
 		return value, fmt.Errorf("decode the payload of %s: %w", string(k), err)
 	}
 	return value, nil
+}
+
+// decode is the inverse of encodePayload.
+func decode[T any](data []byte) (value T, err error) {
+	if raw, ok := any(&value).(*[]byte); ok {
+		*raw = data
+		return value, nil
+	}
+	return value, json.Unmarshal(data, &value)
 }
 
 // Handle registers fn as the handler of a kind. The worker calls fn for every job of the

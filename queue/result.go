@@ -38,11 +38,57 @@ func SetResult(ctx context.Context, value any) error {
 	return slot.set(encoded)
 }
 
+// ResultKind names a kind of job whose call has a result. In is the type of its payload and
+// Out that of its result:
+//
+//	const Charge queue.ResultKind[Order, Receipt] = "charge"
+//
+// Results are encoded like payloads, see [Kind].
+type ResultKind[In, Out any] string
+
+// Job returns a job of this kind. The caller can set its other fields.
+func (k ResultKind[In, Out]) Job(tenant string, payload In) Job {
+	return Kind[In](k).Job(tenant, payload)
+}
+
+// ErrNoResult reports that a job has no result: it has not ended, it failed, or its handler
+// set none.
+var ErrNoResult = errors.New("the job has no result")
+
+// ResultOf returns the result of a job of this kind that [Client.Result] has looked up, or
+// [ErrNoResult].
+func (k ResultKind[In, Out]) ResultOf(job JobResult) (Out, error) {
+	if job.Kind != string(k) {
+		var none Out
+		return none, fmt.Errorf("job %s is of kind %s, not %s", check.Quote(job.ID), job.Kind, string(k))
+	}
+	if job.Outcome != lifecycle.Done {
+		job.Result = nil // it can have one from a call that was not the last
+	}
+	return k.decode(job.ID, job.Result)
+}
+
+// ParentResult returns the result of the job that a follow-up follows, which is of this kind,
+// or [ErrNoResult].
+func (k ResultKind[In, Out]) ParentResult(job Running) (Out, error) {
+	return k.decode(job.Parent, job.ParentResult)
+}
+
+func (k ResultKind[In, Out]) decode(id string, result []byte) (value Out, err error) {
+	if result == nil {
+		return value, fmt.Errorf("%w: %s", ErrNoResult, check.Quote(id))
+	}
+	if value, err = decode[Out](result); err != nil {
+		return value, fmt.Errorf("decode the result of job %s of kind %s: %w", check.Quote(id), string(k), err)
+	}
+	return value, nil
+}
+
 // HandleResult is [Handle] for calls with a result. If fn returns a nil error, its value is
 // stored as by [SetResult]. If the value cannot be stored, the job is archived with the
 // reason, because the call was made and must not be repeated.
-func HandleResult[T, R any](w *Worker, kind Kind[T], fn func(context.Context, T) (R, error), options ...HandlerOption) {
-	Handle(w, kind, func(ctx context.Context, payload T) error {
+func HandleResult[In, Out any](w *Worker, kind ResultKind[In, Out], fn func(context.Context, In) (Out, error), options ...HandlerOption) {
+	Handle(w, Kind[In](kind), func(ctx context.Context, payload In) error {
 		value, err := fn(ctx, payload)
 		if err != nil {
 			return err

@@ -137,7 +137,7 @@ func handle[T any](w *queue.Worker, kind string, send func(context.Context, clie
 // handleResult does so for clients that answer something, which becomes the
 // job's result. What a call really cost is settled also when it failed.
 func handleResult[T, R any](w *queue.Worker, kind string, send func(context.Context, clients.Call, T) (R, error), options ...queue.HandlerOption) {
-	queue.HandleResult(w, queue.Kind[T](kind), func(ctx context.Context, payload T) (R, error) {
+	queue.HandleResult(w, queue.ResultKind[T, R](kind), func(ctx context.Context, payload T) (R, error) {
 		result, err := send(ctx, callOf(ctx), payload)
 		if metered, ok := any(result).(interface{ Actual() map[string]int64 }); ok {
 			if actual := metered.Actual(); actual != nil {
