@@ -42,7 +42,7 @@ func (w *Worker) Call(ctx context.Context, job Job) (lifecycle.Outcome, error) {
 	if running.MaxAttempts == 0 {
 		running.MaxAttempts = store.DefaultMaxAttempts
 	}
-	current := &call{job: running, repeatUnknown: h.repeatUnknown}
+	current := &call{job: running, handler: &h}
 	ctx, cancel := context.WithTimeout(withResult(context.WithValue(ctx, callKey{}, current), &callResult{}), h.timeout)
 	defer cancel()
 	err = h.protected(ctx, checked.payload)

@@ -58,7 +58,7 @@ func TestNoCallWithoutALease(t *testing.T) {
 // TestWrappedSkipRetry: a wrapped asynq.SkipRetry is a final failure too.
 func TestWrappedSkipRetry(t *testing.T) {
 	err := fmt.Errorf("no such address: %w", asynq.SkipRetry)
-	if v := judge(err, &Running{Attempt: 1, MaxAttempts: 3}, false, time.Now()); v.outcome != lifecycle.Archived || answerOf(err) != lifecycle.AnswerPermanent {
+	if v := judge(err, &Running{Attempt: 1, MaxAttempts: 3}, &handler{backoff: defaultBackoff}, time.Now()); v.outcome != lifecycle.Archived || answerOf(err) != lifecycle.AnswerPermanent {
 		t.Errorf("it is %s, and its answer %s", v.outcome, answerOf(err))
 	}
 }

@@ -39,8 +39,8 @@
 // # Handling
 //
 // [Handle] and [HandleResult] register handlers. In a handler, [Current] returns the job,
-// [SetResult] stores a result and [SetActual] corrects the job's costs. The handler's
-// error decides what happens next, see [Handle]. [Worker.Use] and [Client.Use] add
+// [SetResult] stores a result, [SetActual] corrects the job's costs and [Progress] reports
+// how far the call has come. The handler's error decides what happens next, see [Handle]. [Worker.Use] and [Client.Use] add
 // middleware.
 //
 // # Related packages

@@ -145,7 +145,7 @@ func TestUnknownStaysUnknown(t *testing.T) {
 func TestJudgeKeepsTheTime(t *testing.T) {
 	now := time.Now()
 	for in, want := range map[time.Duration]time.Duration{5 * time.Minute: 5 * time.Minute, -time.Minute: 0, 2 * check.MaxAhead: check.MaxAhead} {
-		v := judge(notYet{now.Add(in)}, &Running{Attempt: 1, MaxAttempts: 3}, false, now)
+		v := judge(notYet{now.Add(in)}, &Running{Attempt: 1, MaxAttempts: 3}, &handler{backoff: defaultBackoff}, now)
 		again, ok := errors.AsType[*retryError](v.err)
 		if !ok || again.after != want || v.outcome != lifecycle.Postponed {
 			t.Errorf("parked for %v: %s, %+v; want it to wait for %v", in, v.outcome, again, want)

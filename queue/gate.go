@@ -289,13 +289,15 @@ func (g *gate) takeTurn(ctx context.Context, job *Running) *turn {
 
 // call makes the call and returns the verdict on its answer.
 func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
-	current, result := &call{job: job, repeatUnknown: h.repeatUnknown}, &callResult{}
+	current, result := &call{job: job, handler: h}, &callResult{}
+	current.progress.write = func(r report) { g.writeProgress(job, r) }
 	callCtx, cancel := context.WithDeadline(withResult(context.WithValue(ctx, callKey{}, current), result), job.task.End(time.Now(), h.timeout))
 	defer cancel()
 	called, began := g.clock.now(), time.Now()
 	g.sending.Add(1)
 	err := h.protected(callCtx, job.task.Payload)
 	g.sending.Add(-1)
+	current.progress.end()
 	took, answer := time.Since(began), answerOf(err)
 	cutOff := canceled(ctx, err)
 	if cutOff {
@@ -308,7 +310,7 @@ func (g *gate) call(ctx context.Context, h *handler, job *Running) (v verdict) {
 	if cutOff {
 		return verdict{outcome: lifecycle.Parked, unsure: true, err: &retryError{err: fmt.Errorf("cut off: %w", err)}}
 	}
-	v = judge(err, job, h.repeatUnknown, time.Now())
+	v = judge(err, job, h, time.Now())
 	if v.hold.who == "" {
 		v.hold = holdOf(err) // the failure holds back other jobs too
 	}

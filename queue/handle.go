@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/internal/logkey"
 )
 
@@ -21,6 +23,7 @@ type handler struct {
 	call          Handler // fn wrapped in the worker's middleware
 	timeout       time.Duration
 	repeatUnknown bool
+	backoff       func(attempt int) time.Duration
 	panicked      func(value any, stack []byte)
 }
 
@@ -34,7 +37,29 @@ func Timeout(d time.Duration) HandlerOption { return func(h *handler) { h.timeou
 // the idempotency key. Without it such a job is archived, for a person to decide.
 func RepeatUnknown() HandlerOption { return func(h *handler) { h.repeatUnknown = true } }
 
+// Backoff sets how long the jobs of a kind wait after a failed call. wait gets the attempt
+// that failed, from 1, and can return another value for each job; 0 means that the job goes
+// back to its lane at once. The default is [ExponentialBackoff] from 1 s to 10 min.
+func Backoff(wait func(attempt int) time.Duration) HandlerOption {
+	return func(h *handler) { h.backoff = wait }
+}
+
+// ExponentialBackoff returns a function for [Backoff] whose wait doubles with each attempt
+// from first to longest. Up to half of it is random, so that jobs that failed together do not
+// come back together.
+func ExponentialBackoff(first, longest time.Duration) func(attempt int) time.Duration {
+	return func(attempt int) time.Duration {
+		wait := max(min(first, longest), 0)
+		for i := 1; i < attempt && wait < longest; i++ {
+			wait = min(2*wait, longest)
+		}
+		return wait/2 + rand.N(wait/2+1)
+	}
+}
+
 const defaultTimeout = time.Minute
+
+var defaultBackoff = ExponentialBackoff(time.Second, 10*time.Minute)
 
 // Kind names a kind of job and has T as the type of its payload. Producers and the handler
 // share one constant, so that a payload of another type does not compile:
@@ -113,7 +138,7 @@ func (e *undecodable) NotCalled() bool { return true }
 func (w *Worker) Kinds() []string { return slices.Sorted(maps.Keys(w.handlers)) }
 
 func (w *Worker) register(kind string, fn Handler, options []HandlerOption) {
-	h := &handler{timeout: defaultTimeout, fn: fn, call: fn}
+	h := &handler{timeout: defaultTimeout, backoff: defaultBackoff, fn: fn, call: fn}
 	for _, option := range options {
 		option(h)
 	}
@@ -121,6 +146,18 @@ func (w *Worker) register(kind string, fn Handler, options []HandlerOption) {
 		w.logger.Error("handler panicked", logkey.Kind, kind, "panic", fmt.Sprint(value), "stack", string(stack))
 	}
 	w.handlers[kind] = h
+}
+
+// after returns how long a job waits after a failed attempt. A panic of the kind's own function
+// is logged, and the default applies.
+func (h *handler) after(attempt int) (wait time.Duration) {
+	defer func() {
+		if value := recover(); value != nil {
+			h.panicked(value, debug.Stack())
+			wait = defaultBackoff(attempt)
+		}
+	}()
+	return min(max(h.backoff(attempt), 0), check.MaxAhead)
 }
 
 // protected calls the handler and returns a panic as an error, so that one job does not

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -43,9 +44,9 @@ func OutcomeOf(ctx context.Context, err error) lifecycle.Outcome {
 	}
 	current, ok := ctx.Value(callKey{}).(*call)
 	if !ok {
-		current = &call{}
+		current = &call{job: &Running{Attempt: 1, MaxAttempts: store.DefaultMaxAttempts}, handler: &handler{backoff: defaultBackoff}}
 	}
-	return judge(err, current.job, current.repeatUnknown, time.Now()).outcome
+	return judge(err, current.job, current.handler, time.Now()).outcome
 }
 
 // Use adds functions that can change every job before it is checked, such as to set the

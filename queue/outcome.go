@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -109,8 +108,6 @@ const (
 	throttledPause = time.Second         // if the provider names no length
 	maxPause       = 24 * time.Hour      // of a pause without a probe
 	maxHold        = 32 * 24 * time.Hour // of a hold, such as for a monthly quota
-	firstBackoff   = time.Second
-	maxBackoff     = 10 * time.Minute
 )
 
 // verdict is what happens to a job after its run.
@@ -151,8 +148,8 @@ func (v verdict) record(job *Running) string {
 	return fmt.Sprintf("%s %s %d %d %d %d %d %s", v.outcome, v.answer, attempt, called, took.Microseconds(), again.Microseconds(), kept, reason)
 }
 
-// judge returns the verdict on a handler's error.
-func judge(err error, job *Running, repeatUnknown bool, now time.Time) verdict {
+// judge returns the verdict on the error of a handler h.
+func judge(err error, job *Running, h *handler, now time.Time) verdict {
 	if err == nil {
 		return verdict{outcome: lifecycle.Done}
 	}
@@ -186,7 +183,7 @@ func judge(err error, job *Running, repeatUnknown bool, now time.Time) verdict {
 	if permanent, final := errors.AsType[permanentError](err); final && permanent.Permanent() || errors.Is(err, asynq.SkipRetry) {
 		return archive(end, err)
 	}
-	if unknown && !repeatUnknown {
+	if unknown && !h.repeatUnknown {
 		return archive(end, fmt.Errorf("outcome unknown: %w", err))
 	}
 	if job.Attempt >= job.MaxAttempts {
@@ -196,7 +193,7 @@ func judge(err error, job *Running, repeatUnknown bool, now time.Time) verdict {
 		}
 		return archive(end, err)
 	}
-	return verdict{outcome: lifecycle.Retried, unsure: unknown, err: &retryError{err: err, failed: true, after: backoff(job.Attempt)}}
+	return verdict{outcome: lifecycle.Retried, unsure: unknown, err: &retryError{err: err, failed: true, after: h.after(job.Attempt)}}
 }
 
 // expire ends a job whose deadline has passed.
@@ -209,16 +206,6 @@ func expire(job *Running) verdict {
 
 func archive(outcome lifecycle.Outcome, err error) verdict {
 	return verdict{outcome: outcome, err: &endError{err}}
-}
-
-// backoff returns the wait after a failed attempt. It doubles from 1 s up to 10 min. Up to
-// half of it is random, so that jobs that failed together do not come back together.
-func backoff(attempt int) time.Duration {
-	wait := maxBackoff
-	if attempt < 20 {
-		wait = min(firstBackoff<<(attempt-1), maxBackoff)
-	}
-	return wait/2 + rand.N(wait/2+1)
 }
 
 // retryError sends a job back to its lane, at once or through the retry set.

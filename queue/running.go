@@ -73,8 +73,9 @@ func (job *Running) expired(now time.Time) bool {
 
 // call is what a handler reports about its job during the call.
 type call struct {
-	job           *Running
-	repeatUnknown bool // option of the handler
+	job      *Running
+	handler  *handler
+	progress reporter
 
 	mu     sync.Mutex
 	actual map[string]int64

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -13,11 +14,37 @@ func TestBackoff(t *testing.T) {
 	for attempt, most := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 11: 10 * time.Minute, 1000: 10 * time.Minute} {
 		low, high := most, time.Duration(0)
 		for range 1000 {
-			wait := backoff(attempt)
+			wait := defaultBackoff(attempt)
 			low, high = min(low, wait), max(high, wait)
 		}
 		if low < most/2 || high > most || high-low < most/4 {
 			t.Errorf("attempt %d: waits from %v to %v; want them spread over %v to %v", attempt, low, high, most/2, most)
+		}
+	}
+}
+
+// TestBackoffOfOnesOwn: a kind's own function decides, within what the retry set can hold; one
+// that panics does not stop the worker.
+func TestBackoffOfOnesOwn(t *testing.T) {
+	logs := 0
+	for want, wait := range map[time.Duration]func(int) time.Duration{
+		14 * time.Second: func(attempt int) time.Duration { return time.Duration(attempt) * 7 * time.Second },
+		0:                func(int) time.Duration { return -time.Hour },
+		check.MaxAhead:   func(int) time.Duration { return 1 << 62 },
+	} {
+		h := &handler{backoff: wait}
+		v := judge(errors.New("500"), &Running{Attempt: 2, MaxAttempts: 3}, h, time.Now())
+		if again, ok := errors.AsType[*retryError](v.err); !ok || again.after != want {
+			t.Errorf("waits %+v; want %v", v.err, want)
+		}
+	}
+	h := &handler{backoff: func(int) time.Duration { panic("no") }, panicked: func(any, []byte) { logs++ }}
+	if wait := h.after(1); wait < time.Second/2 || wait > time.Second || logs != 1 {
+		t.Errorf("after a panic, which was logged %d times, it waits %v", logs, wait)
+	}
+	for range 100 {
+		if wait := ExponentialBackoff(time.Minute, 3*time.Minute)(3); wait < 90*time.Second || wait > 3*time.Minute {
+			t.Fatal(wait)
 		}
 	}
 }
@@ -52,7 +79,7 @@ func TestJudge(t *testing.T) {
 		{permanent{}, &Running{Attempt: 3, MaxAttempts: 3, unsure: true}, true, lifecycle.Archived, 0}, // the provider knows the key
 	}
 	for _, test := range tests {
-		v := judge(test.err, test.job, test.repeat, now)
+		v := judge(test.err, test.job, &handler{repeatUnknown: test.repeat, backoff: defaultBackoff}, now)
 		if v.outcome != test.want || v.hold.length != test.pause {
 			t.Errorf("judge(%v, attempt %d) = %s, pause %v; want %s, %v", test.err, test.job.Attempt, v.outcome, v.hold.length, test.want, test.pause)
 		}

@@ -128,29 +128,36 @@ func holdOf(h *inspect.Hold) *holdJSON {
 }
 
 type explainedJSON struct {
-	ID             string     `json:"id"`
-	Queue          string     `json:"queue"`
-	State          string     `json:"state"`
-	Outcome        string     `json:"outcome,omitempty"`
-	Tenant         string     `json:"tenant,omitempty"`
-	Kind           string     `json:"kind,omitempty"`
-	Attempt        int        `json:"attempt,omitempty"`
-	MaxAttempts    int        `json:"max_attempts,omitempty"`
-	Error          string     `json:"error,omitempty"`
-	Since          *time.Time `json:"since"`
-	Until          *time.Time `json:"until"`
-	Lane           string     `json:"lane,omitempty"`
-	Position       *int64     `json:"position,omitempty"`
-	TenantPosition *int64     `json:"tenant_position,omitempty"`
-	Waiting        int64      `json:"waiting"`
-	HeldBy         *holdJSON  `json:"held_by"`
-	Full           *holdJSON  `json:"full"`
+	ID             string        `json:"id"`
+	Queue          string        `json:"queue"`
+	State          string        `json:"state"`
+	Outcome        string        `json:"outcome,omitempty"`
+	Tenant         string        `json:"tenant,omitempty"`
+	Kind           string        `json:"kind,omitempty"`
+	Attempt        int           `json:"attempt,omitempty"`
+	MaxAttempts    int           `json:"max_attempts,omitempty"`
+	Error          string        `json:"error,omitempty"`
+	Progress       *progressJSON `json:"progress,omitempty"`
+	Since          *time.Time    `json:"since"`
+	Until          *time.Time    `json:"until"`
+	Lane           string        `json:"lane,omitempty"`
+	Position       *int64        `json:"position,omitempty"`
+	TenantPosition *int64        `json:"tenant_position,omitempty"`
+	Waiting        int64         `json:"waiting"`
+	HeldBy         *holdJSON     `json:"held_by"`
+	Full           *holdJSON     `json:"full"`
 	stopJSON
 	WindowOpens *time.Time `json:"window_opens"`
 	At          *time.Time `json:"expected_at"`
 	Confidence  string     `json:"confidence"`
 	DrainsAt    *time.Time `json:"drains_at"`
 	Sentence    string     `json:"sentence"`
+}
+
+type progressJSON struct {
+	Percent int        `json:"percent"`
+	Text    string     `json:"text"`
+	At      *time.Time `json:"at"`
 }
 
 func explanationJSON(e inspect.Explanation) explainedJSON {
@@ -162,6 +169,9 @@ func explanationJSON(e inspect.Explanation) explainedJSON {
 	}
 	if e.State == lifecycle.StateWaiting {
 		out.Position, out.TenantPosition = &e.Position, &e.TenantPosition
+	}
+	if e.Progress != nil {
+		out.Progress = &progressJSON{e.Progress.Percent, e.Progress.Text, moment(e.Progress.At)}
 	}
 	out.stopJSON = stopOf(e.Queue, e.Pause, e.Unserved)
 	return out

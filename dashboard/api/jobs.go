@@ -73,6 +73,8 @@ type jobJSON struct {
 	MaxAttempts int    `json:"max_attempts"`
 	Error       string `json:"error,omitempty"`
 
+	Progress *progressJSON `json:"progress,omitempty"`
+
 	Since *moment `json:"since,omitempty"`
 	Until *moment `json:"until,omitempty"`
 	Now   moment  `json:"now"`
@@ -107,6 +109,13 @@ type jobJSON struct {
 	Timeline []timelineJSON `json:"timeline"`
 }
 
+// progressJSON is how far a call in flight has come.
+type progressJSON struct {
+	Percent int    `json:"percent"`
+	Text    string `json:"text"`
+	At      moment `json:"at"`
+}
+
 type timelineJSON struct {
 	At      moment  `json:"at"`
 	What    string  `json:"what"`
@@ -139,6 +148,9 @@ func (a *API) job(r *request) (answer, error) {
 	}
 	if d.State == lifecycle.StateWaiting {
 		out.Position, out.TenantPosition, out.Waiting = &d.Position, &d.TenantPosition, &d.Waiting
+	}
+	if d.Progress != nil {
+		out.Progress = &progressJSON{d.Progress.Percent, d.Progress.Text, moment{d.Progress.At}}
 	}
 	out.stopJSON = stopOf(d.Pause, d.Unserved)
 	for _, e := range d.Timeline {

@@ -30,7 +30,8 @@ type Explanation struct {
 	Kind        string
 	Attempt     int // the next or current attempt, from 1
 	MaxAttempts int
-	Error       string // why it failed the last time, or was archived
+	Error       string              // why it failed the last time, or was archived
+	Progress    *lifecycle.Progress // of the call in flight; nil: none was reported
 
 	Since time.Time // when it came into this state, if that is known
 	Until time.Time // when the state ends: the time it is scheduled for or retried at, or its slot
@@ -78,7 +79,11 @@ func (e Explanation) String() string {
 		if e.Until.After(e.Now) {
 			return fmt.Sprintf("%s is held by a worker, its slot is in %s%s.", who, spanText(e.Until.Sub(e.Now)), e.but())
 		}
-		return fmt.Sprintf("%s is being sent, attempt %d of %d%s.", who, e.Attempt, e.MaxAttempts, e.but())
+		progress := ""
+		if e.Progress != nil {
+			progress = ", " + e.Progress.String()
+		}
+		return fmt.Sprintf("%s is being sent, attempt %d of %d%s%s.", who, e.Attempt, e.MaxAttempts, progress, e.but())
 	case lifecycle.StateRetry:
 		return fmt.Sprintf("%s will be tried again %s, attempt %d of %d%s%s.", who, atText(e.Until, e.Now), e.Attempt, e.MaxAttempts, because, e.but())
 	}
@@ -136,7 +141,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	e := Explanation{Queue: queue, ID: id, Confidence: NoForecast}
 	pipe := in.redis.Pipeline()
 	clock := pipe.Time(ctx)
-	fields := pipe.HMGet(ctx, asynqwire.Key(queue, "t:"+id), "state", "msg", "group", "hg_slot", "hg_done", "hg_error", "hg_base", "hg_cost", "hg_costs", "hg_log", "result", "hg_outcome")
+	fields := pipe.HMGet(ctx, asynqwire.Key(queue, "t:"+id), "state", "msg", "group", "hg_slot", "hg_done", "hg_error", "hg_base", "hg_cost", "hg_costs", "hg_log", "result", "hg_outcome", "hg_owner", "hg_progress")
 	scheduled := pipe.ZScore(ctx, asynqwire.Key(queue, "scheduled"), id)
 	retry := pipe.ZScore(ctx, asynqwire.Key(queue, "retry"), id)
 	if err := store.Execute(ctx, pipe); err != nil {
@@ -191,6 +196,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 			e.State, e.Until = lifecycle.StateWaiting, time.Time{}
 		}
 	case lifecycle.StatePending, lifecycle.StateActive:
+		e.Progress = store.ProgressOf(text(12), text(13))
 		earliest, _, _ := strings.Cut(text(3), " ")
 		e.At, e.Confidence = e.Now, Steady
 		if micros, err := strconv.ParseInt(earliest, 10, 64); err == nil && time.UnixMicro(micros).After(e.Now) {

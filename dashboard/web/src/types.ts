@@ -48,6 +48,7 @@ export interface JobPage { jobs: JobRow[]; next?: string }
 export interface JobEvent { at: string; what: string; attempt?: number; limit?: string; until?: string; answer?: Answer; detail?: string }
 export interface Job {
 	id: string; queue: string; kind: string; tenant: string; state: string; outcome?: string; attempt: number; max_attempts: number; error?: string;
+	progress?: { percent: number; text: string; at: string };
 	since?: string; until?: string; now: string; lane?: string; position?: number; tenant_position?: number; waiting?: number;
 	held_by?: Hold; full?: Hold; pause?: Pause; unserved?: string; window_opens?: string; expected_at?: string; confidence: Confidence; drains_at?: string; text: string;
 	priority: string; cost: number; costs?: Record<string, number>; attributes?: Record<string, string>; headers?: Record<string, string>;

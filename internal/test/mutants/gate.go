@@ -116,7 +116,7 @@ var gateMutants = []mutant{
 		"off by one", "a job is tried as often as it says", "queue TestJudge|TestAttemptsAreCounted",
 	},
 	{
-		"queue/outcome.go", `if unknown && !repeatUnknown {`, `if unknown && repeatUnknown {`,
+		"queue/outcome.go", `if unknown && !h.repeatUnknown {`, `if unknown && h.repeatUnknown {`,
 		"swapped", "a call whose end is not known is repeated only where that is safe", "queue TestJudge|TestOutcomeOfRepeatUnknown",
 	},
 	{
@@ -140,7 +140,7 @@ var gateMutants = []mutant{
 		"clock", "a job that is not wanted before a time does not go before it", "queue TestJudgeKeepsTheTime",
 	},
 	{
-		"queue/outcome.go", `wait = min(firstBackoff<<(attempt-1), maxBackoff)`, `wait = min(firstBackoff<<attempt, maxBackoff)`,
+		"queue/handle.go", `for i := 1; i < attempt && wait < longest; i++ {`, `for i := 0; i < attempt && wait < longest; i++ {`,
 		"off by one", "the first retry comes within a second", "queue TestBackoff",
 	},
 	{

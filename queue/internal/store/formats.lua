@@ -82,6 +82,9 @@ end
 -- hg_owner is "WORKER:RUN": the worker that holds a job, and the number of the run.
 local function owner_write(worker, run) return format('%s:%d', worker, run) end
 
+-- hg_progress is "OWNER percent at_us text": what the run of that owner reported last.
+local function progress_write(owner, percent, at, text) return format('%s %d %d %s', owner, percent, at, text) end
+
 -- hg_released is "at_us limit": when a job was released, and the name of the limit that held
 -- it until then, '' for none. released_read returns nil if the text has another form.
 local function released_write(at, limit) return format('%d %s', at, limit) end

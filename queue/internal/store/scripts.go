@@ -32,6 +32,7 @@ var (
 	ResignScript   = limitlua.NewScript(Lua("resign"))
 	JanitorScript  = NewScript(Lua("janitor"), asynqwire.MessageLua).AllowOOM()
 	ArchiveScript  = NewScript(Lua("archive")).AllowOOM()
+	ProgressScript = NewScript(Lua("progress"))
 	SweepScript    = NewScript(Lua("sweep"))
 )
 
@@ -57,7 +58,7 @@ var (
 // Scripts has all scripts by the names of their files.
 var Scripts = map[string]*redisscript.Script{
 	"enqueue": EnqueueScript, "dispatch": DispatchScript, "slot": SlotScript, "settle": SettleScript, "recover": RecoverScript,
-	"watch": WatchScript, "late": LateScript, "resign": ResignScript, "janitor": JanitorScript, "archive": ArchiveScript, "sweep": SweepScript,
+	"watch": WatchScript, "late": LateScript, "resign": ResignScript, "janitor": JanitorScript, "archive": ArchiveScript, "sweep": SweepScript, "progress": ProgressScript,
 	"periodic_set": PeriodicSetScript, "periodic_look": PeriodicLookScript, "periodic_choose": PeriodicChooseScript,
 	"periodic_mark": PeriodicMarkScript, "periodic_fire": PeriodicFireScript,
 	"explain": ExplainScript, "gauges": GaugesScript, "jobs": JobsScript, "verbs": VerbsScript, "pause": PauseScript,
