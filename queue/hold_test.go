@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -290,8 +292,8 @@ func TestPublishInTheAudit(t *testing.T) {
 		t.Fatalf("%+v, %v", entries, err)
 	}
 	e := entries[0]
-	if e.Action != "publish" || e.Actor == "" || len(e.Before) != 1 || e.Before["tenant"] != "token_bucket 10/s, burst 1" ||
-		len(e.After) != 3 || e.After["tenant"] != "token_bucket 20/s, burst 1" || e.After["max_backlog"] != "7" || e.After["a b: weight"] != "3" {
+	if e.Action != "publish" || !strings.HasPrefix(e.Actor, "queue.test on ") || !strings.HasSuffix(e.Actor, fmt.Sprintf(", process %d", os.Getpid())) || len(e.Before) != 1 || e.Before["tenant"] != "token_bucket 10/s, burst 1, per tenant" ||
+		len(e.After) != 3 || e.After["tenant"] != "token_bucket 20/s, burst 1, per tenant" || e.After["max_backlog"] != "7" || e.After["a b: weight"] != "3" {
 		t.Errorf("the audit says %+v", e)
 	}
 	if left := client.Keys(t.Context(), store.Key(r.queue, "limits:*")).Val(); len(left) != 0 {

@@ -54,7 +54,7 @@ func TestLimitsValidate(t *testing.T) {
 		`queues.email.limits[5].adaptive: only a limit with a rate adapts`,
 		`queues.email.limits[1].name: "account" is the name of another limit`,
 		`queues.email.limits[1].algorithm: "sliding" must be token_bucket, leaky_bucket`,
-		`queues.email.limits[2].rate: its count must be at least 1`,
+		`queues.email.limits[2].rate: required: COUNT/PERIOD, such as 300/s`,
 		`queues.email.limits[2].burst: -1 must not be negative`,
 		`queues.email.limits[2].per: "tenant" must not be listed twice`,
 		`queues.email.limits[3].concurrency: a limit has a rate or a concurrency, not both`,

@@ -146,7 +146,11 @@ func (l Limit) Validate() error {
 			wrong(field, "only a %s has one", algorithm)
 		}
 	}
-	only(TokenBucket, "burst", l.Burst)
+	if l.Burst > 0 && l.Algorithm == LeakyBucket {
+		wrong("burst", "only a %s has one; a %s has a capacity", TokenBucket, LeakyBucket)
+	} else {
+		only(TokenBucket, "burst", l.Burst)
+	}
 	only(LeakyBucket, "capacity", l.Capacity)
 	if l.Concurrency > 0 && l.Algorithm != Concurrency {
 		wrong("concurrency", "a limit has a rate or a concurrency, not both")

@@ -71,6 +71,8 @@ func ParseRate(text string) (Rate, error) {
 // 1,000,000 per second, or a count per calendar month.
 func (r Rate) Validate() error {
 	switch {
+	case r == Rate{}:
+		return errors.New("required: COUNT/PERIOD, such as 300/s, 10000/day or 1/90s")
 	case r.Count < 1:
 		return fmt.Errorf("its count must be at least 1, not %d", r.Count)
 	case r.Months == 1 && r.Period == 0:

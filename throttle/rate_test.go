@@ -73,20 +73,21 @@ func FuzzParseRate(f *testing.F) {
 
 func TestLimitValidate(t *testing.T) {
 	for want, limit := range map[string]Limit{
-		"name: required":                     {Algorithm: TokenBucket, Rate: PerSecond(1)},
-		"name: must be at most 64":           {Name: strings.Repeat("x", 65), Algorithm: TokenBucket, Rate: PerSecond(1)},
-		"algorithm: required":                {Name: "x", Rate: PerSecond(1)},
-		"algorithm: \"gcra\" must be":        {Name: "x", Algorithm: "gcra", Rate: PerSecond(1)},
-		"rate: its count must be at least 1": {Name: "x", Algorithm: TokenBucket},
-		"burst: -1 must not be negative":     {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Burst: -1},
-		"burst: only a token_bucket":         {Name: "x", Algorithm: LeakyBucket, Rate: PerSecond(1), Burst: 2},
-		"capacity: only a leaky_bucket":      {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Capacity: 2},
-		"timezone: only a fixed_window":      {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Location: time.UTC},
-		"rate: months differ":                {Name: "x", Algorithm: TokenBucket, Rate: Rate{Count: 1, Months: 1}},
-		"timezone: windows of a month":       {Name: "x", Algorithm: FixedWindow, Rate: Rate{Count: 1, Months: 1}},
-		"rate: calendar windows are per day": {Name: "x", Algorithm: FixedWindow, Rate: PerSecond(1), Location: time.UTC},
-		"cannot be counted exactly":          {Name: "x", Algorithm: TokenBucket, Rate: Rate{Count: 7, Period: 365 * 24 * time.Hour}, Burst: 1e9},
-		"rate: its period is longer than":    {Name: "x", Algorithm: TokenBucket, Rate: Rate{Count: 1, Period: math.MaxInt64 / 1000 * 1000}},
+		"name: required":                                                    {Algorithm: TokenBucket, Rate: PerSecond(1)},
+		"name: must be at most 64":                                          {Name: strings.Repeat("x", 65), Algorithm: TokenBucket, Rate: PerSecond(1)},
+		"algorithm: required":                                               {Name: "x", Rate: PerSecond(1)},
+		"algorithm: \"gcra\" must be":                                       {Name: "x", Algorithm: "gcra", Rate: PerSecond(1)},
+		"rate: required: COUNT/PERIOD, such":                                {Name: "x", Algorithm: TokenBucket},
+		"rate: its count must be at least 1":                                {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(0)},
+		"burst: -1 must not be negative":                                    {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Burst: -1},
+		"burst: only a token_bucket has one; a leaky_bucket has a capacity": {Name: "x", Algorithm: LeakyBucket, Rate: PerSecond(1), Burst: 2},
+		"capacity: only a leaky_bucket":                                     {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Capacity: 2},
+		"timezone: only a fixed_window":                                     {Name: "x", Algorithm: TokenBucket, Rate: PerSecond(1), Location: time.UTC},
+		"rate: months differ":                                               {Name: "x", Algorithm: TokenBucket, Rate: Rate{Count: 1, Months: 1}},
+		"timezone: windows of a month":                                      {Name: "x", Algorithm: FixedWindow, Rate: Rate{Count: 1, Months: 1}},
+		"rate: calendar windows are per day":                                {Name: "x", Algorithm: FixedWindow, Rate: PerSecond(1), Location: time.UTC},
+		"cannot be counted exactly":                                         {Name: "x", Algorithm: TokenBucket, Rate: Rate{Count: 7, Period: 365 * 24 * time.Hour}, Burst: 1e9},
+		"rate: its period is longer than":                                   {Name: "x", Algorithm: TokenBucket, Rate: Rate{Count: 1, Period: math.MaxInt64 / 1000 * 1000}},
 	} {
 		if err := limit.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v; want %q", limit, err, want)

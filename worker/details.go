@@ -3,6 +3,7 @@ package worker
 import (
 	"encoding/json"
 	"sync"
+	"time"
 
 	"github.com/headgate/headgate/clients"
 	"github.com/headgate/headgate/clients/breaker"
@@ -62,13 +63,20 @@ func (d *Details) AddProvider(kind string, failures *breaker.Breaker) {
 	})
 }
 
-// limitsFile shows the state of the limits file.
-func (d *Details) limitsFile(path string, watcher *limitsfile.Watcher) {
-	d.metrics.LimitsFile(watcher.Err)
+// limitsFile shows the state of the limits file: why it is not in effect, because of a mistake
+// in it or because others have published other limits.
+func (d *Details) limitsFile(path string, watcher *limitsfile.Watcher, others *drift) {
+	last := func() (at time.Time, err error) {
+		if at, err = watcher.Last(); err == nil {
+			err = others.Err()
+		}
+		return at, err
+	}
+	d.metrics.LimitsFile(func() error { _, err := last(); return err })
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.file = func() *api.LimitsFileDetails {
-		at, err := watcher.Last()
+		at, err := last()
 		file := &api.LimitsFileDetails{Path: clients.Printable(path, maxError)}
 		if !at.IsZero() {
 			file.At = at.UTC()

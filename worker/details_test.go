@@ -78,7 +78,8 @@ func TestDetailsOfTheLimitsFile(t *testing.T) {
 		taken <- struct{}{}
 		return nil
 	})
-	details.limitsFile(path, watcher)
+	others := &drift{logger: slog.New(slog.DiscardHandler)}
+	details.limitsFile(path, watcher, others)
 	if read, _ := readDetails(t, details); !read.LimitsFile.At.IsZero() || read.LimitsFile.Path != path || read.LimitsFile.Error != "" {
 		t.Errorf("before it was read: %+v", read.LimitsFile)
 	}
@@ -94,6 +95,13 @@ func TestDetailsOfTheLimitsFile(t *testing.T) {
 	<-refused
 	if read, _ := readDetails(t, details); !strings.Contains(read.LimitsFile.Error, `did you mean "kinds"?`) || !read.LimitsFile.At.After(first.LimitsFile.At) {
 		t.Errorf("with a mistake: %+v", read.LimitsFile)
+	}
+	write("queues: {q: {kinds: [call]}}")
+	<-taken
+	<-refused
+	others.set("queue q: ann published other limits")
+	if read, _ := readDetails(t, details); read.LimitsFile.Error != "queue q: ann published other limits" {
+		t.Errorf("with other limits in effect: %+v", read.LimitsFile)
 	}
 	cancel()
 	if err := <-ended; err != nil {

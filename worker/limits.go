@@ -12,8 +12,9 @@ type fileLimits struct {
 	publish func(context.Context, limits.Set) error
 	adjust  func(limits.Set) (limits.Set, error) // nil: the limits stay as they are
 
-	mu  sync.Mutex
-	set limits.Set // put in effect last, before adjust
+	mu       sync.Mutex
+	set      limits.Set // put in effect last, before adjust
+	adjusted limits.Set // the same, after it
 }
 
 // put puts the limits of a file in effect.
@@ -30,8 +31,15 @@ func (f *fileLimits) put(ctx context.Context, set limits.Set) error {
 	if err := f.publish(ctx, adjusted); err != nil {
 		return err
 	}
-	f.set = set
+	f.set, f.adjusted = set, adjusted
 	return nil
+}
+
+// inEffect returns the limits that were put in effect last.
+func (f *fileLimits) inEffect() limits.Set {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.adjusted
 }
 
 // again puts the same limits in effect again, because adjust returns others now.

@@ -99,7 +99,9 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 	observer, inspector := metrics.New(registry), inspect.New(client)
 	observer.Queues(metrics.Queues{Inspector: inspector, Names: s.Queues, Tenants: tenants, Logger: logger})
 	p := &Program{Client: queue.NewClient(client), Redis: client, Metrics: registry, Details: NewDetails(observer), Logger: logger}
-	p.limits.publish = func(ctx context.Context, set limits.Set) error { return operate.Publish(ctx, client, set) }
+	p.limits.publish = func(ctx context.Context, set limits.Set) error {
+		return operate.PublishBy(ctx, client, set, operate.Operator{Reason: "limits file " + s.LimitsFile})
+	}
 	p.Defer(func() { client.Close() })
 	defer p.close()
 	p.Worker, err = queue.New(queue.Config{
@@ -135,8 +137,10 @@ func Run(ctx context.Context, s Settings, register func(context.Context, *Progra
 			return fmt.Errorf("put the limits of %s in effect: %w", s.LimitsFile, err)
 		}
 		file := limitsfile.NewWatcher(s.LimitsFile, logger, p.limits.put)
-		p.Details.limitsFile(s.LimitsFile, file)
+		others := &drift{redis: client, wanted: p.limits.inEffect, logger: logger}
+		p.Details.limitsFile(s.LimitsFile, file, others)
 		p.Go(file.Run)
+		p.Go(others.Run)
 	}
 	logger.Info("worker runs", "queues", s.Queues, "kinds", p.Worker.Kinds(), "http", web.URL(), "admin", web.AdminAddr(), "redis", settings.RedactURL(s.RedisURL))
 	if err := runParts(ctx, p.Worker.Run, p.parts...); err != nil {

@@ -68,7 +68,7 @@ func (s Settings) limits() (limits.Set, error) {
 	if s.LimitsFile == "" {
 		return limits.Set{}, nil
 	}
-	return limitsfile.Read(s.LimitsFile)
+	return limitsfile.Load(s.LimitsFile)
 }
 
 // served returns the queues to serve: by default those of the limits file.

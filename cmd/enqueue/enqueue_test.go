@@ -20,6 +20,7 @@ import (
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
 	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/workers"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -289,6 +290,28 @@ func TestStatus(t *testing.T) {
 	}
 	if _, errText, code := enqueue(t, "", "status", "--redis", url, "--queue", "cals"); code != exitUsage || !strings.Contains(errText, `did you mean "calls"?`) {
 		t.Errorf("%s exit %d", errText, code)
+	}
+}
+
+// TestStatusOfLimitsFiles: status names the workers whose limits file is not in effect, and why.
+func TestStatusOfLimitsFiles(t *testing.T) {
+	url, client := own(t)
+	for id, failure := range map[string]string{"a": "", "b": "queue calls: ann published other limits"} {
+		text, err := json.Marshal(workers.Info{ID: id, Host: "host-" + id, PID: 7, Details: json.RawMessage(fmt.Sprintf(`{"limits_file":{"path":"limits.yaml","error":%q}}`, failure))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Set(t.Context(), workers.Key(id), text, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.ZAdd(t.Context(), workers.ListKey, redis.Z{Score: float64(time.Now().UnixMilli()), Member: id}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, errText, code := enqueue(t, "", "status", "--redis", url)
+	if code != exitOK || strings.Contains(out, "host-a") ||
+		!strings.HasSuffix(out, "worker host-b, process 7: its limits file limits.yaml is not in effect: queue calls: ann published other limits\n") {
+		t.Errorf("%q, %q, exit %d", out, errText, code)
 	}
 }
 

@@ -23,18 +23,23 @@ import (
 func limitsCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits",
-		Short: "See the limits in force, and change one for a tenant",
-		Long: `limits shows which limits are in effect and where they come from. It changes a limit for
-one tenant without the limits file, for a time or until the change is cleared. All workers
-follow within a second. What a bucket has used stays used, so a raised limit brings no burst.`,
+		Short: "Check and publish limits files, see the limits in effect, and override one for a tenant",
+		Long: `limits checks, compares, publishes and exports limits files. It shows which limits are in
+effect and where they come from, and overrides a limit for one tenant, for a time or until the
+override is cleared. All workers follow within a second. What a bucket has used stays used, so a
+raised limit brings no burst.`,
 		Args: cobra.ArbitraryArgs,
 	}
-	cmd.AddCommand(limitsShowCommand(o), limitsSetCommand(o), limitsClearCommand(o))
+	cmd.AddCommand(limitsShowCommand(o), limitsSetCommand(o), limitsClearCommand(o), limitsCheckCommand(o), limitsDiffCommand(o), limitsApplyCommand(o), limitsExportCommand(o))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()
 		}
-		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], check.Suggest(args[0], []string{"show", "set", "clear"}))}
+		var names []string
+		for _, command := range cmd.Commands() {
+			names = append(names, command.Name())
+		}
+		return usageError{fmt.Errorf("there is no command %.60q%s", args[0], check.Suggest(args[0], names))}
 	}
 	return cmd
 }
@@ -138,6 +143,7 @@ func limitsSetCommand(o *options) *cobra.Command {
 	var rate throttle.Rate
 	var burst, capacity, concurrency int64
 	var length time.Duration
+	var dry bool
 	cmd := &cobra.Command{
 		Use:   "set",
 		Short: "Change a limit for one tenant",
@@ -145,7 +151,7 @@ func limitsSetCommand(o *options) *cobra.Command {
 burst, its capacity or its concurrency. What is not named stays as the limits file
 says for the tenant, also when another file is published. It lasts for as long as
 --for says, or until "enqueue limits clear"; setting it again replaces it. Only limits
-that are per tenant can differ.`,
+that are per tenant can differ. It shows what becomes of the tenant's backlog, and asks.`,
 		Example: `  enqueue limits set --queue email --tenant acme --limit tenant --rate 50/s --for 2h --reason "launch day"`,
 		Args:    noArgs,
 	}
@@ -157,8 +163,10 @@ that are per tenant can differ.`,
 	flags.Int64Var(&concurrency, "concurrency", 0, "calls in flight at once")
 	flags.DurationVar(&length, "for", 0, "how long, such as 2h (default: until cleared)")
 	flags.Lookup("rate").DefValue = ""
+	flags.BoolVar(&dry, "dry-run", false, "only show what would become of the tenant's backlog")
+	w.askFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		change := operate.Override{Reason: w.reason, Actor: w.actor}
+		var change operate.Override
 		if flags.Changed("rate") {
 			change.Rate = &rate
 		}
@@ -179,28 +187,68 @@ that are per tenant can differ.`,
 			}
 			change.Until = time.Now().Add(length)
 		}
-		return limitsSet(cmd, o, w, change)
+		return limitsSet(cmd, o, w, change, dry)
 	}
 	return cmd
 }
 
-func limitsSet(cmd *cobra.Command, o *options, w which, change operate.Override) error {
+func limitsSet(cmd *cobra.Command, o *options, w which, change operate.Override, dry bool) error {
 	ctx := cmd.Context()
+	if dry && w.reason == "" {
+		w.reason = "-" // nobody has to give a reason for looking
+	}
 	if err := w.check(); err != nil {
 		return err
 	}
+	change.Actor, change.Reason = w.actor, w.reason
 	client, err := o.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	if err := operate.SetOverride(ctx, client, w.queue, w.tenant, w.limit, change); err != nil {
-		if _, refused := errors.AsType[*limits.ChangeError](err); refused || isInvalid(err) {
+	refused := func(err error) error {
+		if _, ok := errors.AsType[*limits.ChangeError](err); ok || isInvalid(err) {
 			return usageError{oneLine(err)}
 		}
 		return err
 	}
+	effect, err := inspect.New(client).Preview(ctx, w.queue, w.tenant, w.limit, change.Change)
+	if err != nil {
+		return refused(err)
+	}
+	shown := cmd.ErrOrStderr()
+	if dry {
+		shown = cmd.OutOrStdout()
+	}
+	if o.json && dry {
+		return json.NewEncoder(shown).Encode(map[string]outlookJSON{"before": outlookAsJSON(effect.Before), "after": outlookAsJSON(effect.After)})
+	}
+	if !o.json {
+		fmt.Fprintf(shown, "now:   %s\nafter: %s\n", effect.Before, effect.After)
+	}
+	if dry {
+		return nil
+	}
+	if err := w.confirm(cmd, fmt.Sprintf("change limit %s of tenant %s in queue %s?", w.limit, printable(w.tenant), w.queue)); err != nil {
+		return err
+	}
+	if err := operate.SetOverride(ctx, client, w.queue, w.tenant, w.limit, change); err != nil {
+		return refused(err)
+	}
 	return tellLimit(cmd, o, client, w, "is now")
+}
+
+// outlookJSON is what becomes of a tenant's backlog.
+type outlookJSON struct {
+	Waiting    int64      `json:"waiting"`
+	Rate       float64    `json:"rate_per_second"`
+	DrainsAt   *time.Time `json:"drains_at"`
+	Confidence string     `json:"confidence"`
+	Text       string     `json:"text"`
+}
+
+func outlookAsJSON(o inspect.Outlook) outlookJSON {
+	return outlookJSON{o.Waiting, o.Rate, moment(o.DrainsAt), string(o.Confidence), o.String()}
 }
 
 func limitsClearCommand(o *options) *cobra.Command {

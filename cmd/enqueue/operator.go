@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"slices"
 	"strings"
 
@@ -27,8 +29,24 @@ type operator struct {
 
 func (o *operator) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.queue, "queue", "", "the queue (required)")
+	o.reasonFlags(cmd)
+}
+
+func (o *operator) reasonFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, recorded in the audit log (required)")
-	cmd.Flags().StringVar(&o.actor, "actor", os.Getenv("USER"), "your name, recorded in the audit log [$USER]")
+	cmd.Flags().StringVar(&o.actor, "actor", "", "your name, recorded in the audit log (default: $USER or your user id)")
+}
+
+// userName returns the name of the user: $USER, or in containers, where it is often not set,
+// the name or the number of the user id.
+func userName() string {
+	if name := os.Getenv("USER"); name != "" {
+		return name
+	}
+	if known, err := user.Current(); err == nil && known.Username != "" {
+		return known.Username
+	}
+	return fmt.Sprintf("uid %d", os.Getuid())
 }
 
 func (o *operator) askFlag(cmd *cobra.Command) {
@@ -41,9 +59,8 @@ func (o *operator) check() error {
 		return usageError{errors.New("--queue: name the queue")}
 	case o.reason == "":
 		return usageError{errors.New("--reason: say why; it is kept in the audit")}
-	case o.actor == "":
-		return usageError{errors.New("--actor: say who you are; $USER is empty")}
 	}
+	o.actor = cmp.Or(o.actor, userName())
 	return nil
 }
 
@@ -56,7 +73,7 @@ func (o *operator) confirm(cmd *cobra.Command, question string) error {
 	}
 	in, ok := cmd.InOrStdin().(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return usageError{errors.New("there is no terminal to ask on: say --yes, or --dry-run to only count")}
+		return usageError{errors.New("there is no terminal to ask on: say --yes, or --dry-run to change nothing")}
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", question)
 	answer, err := readAnswer(cmd.Context(), in)

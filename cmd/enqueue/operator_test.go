@@ -63,7 +63,7 @@ func TestVerbCommands(t *testing.T) {
 		{[]string{"cancel", "--queue", "cals", "--reason", "x", "--yes"}, exitUsage, `did you mean "calls"?`},
 		{[]string{"cancel", "--reason", "x", "--yes"}, exitUsage, "--queue: "},
 		{[]string{"cancel", "--queue", "calls", "--yes"}, exitUsage, "--reason: "},
-		{[]string{"cancel", "--queue", "calls", "--reason", "x", "--actor", "", "--yes"}, exitUsage, "--actor: "},
+		{[]string{"cancel", "--queue", "calls", "--reason", "x", "--actor", "a\nb", "--yes"}, exitUsage, "actor: "},
 		{[]string{"cancel", "--queue", "calls", "--reason", "a\nb", "--yes"}, exitUsage, "reason: "},
 		{[]string{"cancel", "--queue", "calls", "--kind", "*", "--reason", "x", "--yes"}, exitUsage, "kind: "},
 		{[]string{"cancel", "calls"}, exitUsage, "takes no arguments"},
@@ -140,7 +140,11 @@ func TestLimitsCommands(t *testing.T) {
 		want string
 	}{
 		{[]string{"limits", "show"}, exitOK, "token_bucket  10/s, burst 20  queue"},
-		{append(set, "--rate", "50/s", "--for", "2h"), exitOK, "limit tenant of tenant acme in queue calls is now 50/s, burst 20, until"},
+		{append(set, "--rate", "50/s", "--for", "2h"), exitUsage, "say --yes"},
+		{append(set, "--rate", "1/s", "--burst", "1", "--dry-run"), exitOK, "now:   acme is held by no limit"},
+		{append(set[:8:8], "--rate", "1/s", "--burst", "1", "--dry-run"), exitOK, "after: acme is held by limit \"tenant\" (1/s), next slot now"},
+		{[]string{"limits", "show", "--tenant", "acme"}, exitOK, "10/s, burst 20  queue"},
+		{append(set, "--rate", "50/s", "--for", "2h", "--yes"), exitOK, "limit tenant of tenant acme in queue calls is now 50/s, burst 20, until"},
 		{[]string{"limits", "show", "--tenant", "acme"}, exitOK, "50/s, burst 20  override"},
 		{[]string{"limits", "show", "--tenant", "acme"}, exitOK, "ann: launch"},
 		{[]string{"limits", "show", "--tenant", "other"}, exitOK, "10/s, burst 20  queue"},
@@ -162,7 +166,7 @@ func TestLimitsCommands(t *testing.T) {
 			t.Errorf("%v: %q, %q, exit %d; want %d and %q", step.args, out, errText, code, step.code, step.want)
 		}
 	}
-	out, _, _ := run(append(set, "--burst", "7", "--json")...)
+	out, _, _ := run(append(set, "--burst", "7", "--yes", "--json")...)
 	var one limitJSON
 	if err := json.Unmarshal([]byte(out), &one); err != nil || one.Burst != 7 || one.From != "override" || one.Actor != "ann" || one.Until != nil {
 		t.Errorf("set --json: %q, %v", out, err)
@@ -173,7 +177,7 @@ func TestLimitsCommands(t *testing.T) {
 // and can be cleared.
 func TestLimitsCommandsOfOverridesNotInForce(t *testing.T) {
 	run, client := opsOn(t)
-	set := []string{"limits", "set", "--queue", "calls", "--tenant", "acme", "--limit", "tenant", "--rate", "50/s", "--reason", "launch"}
+	set := []string{"limits", "set", "--queue", "calls", "--tenant", "acme", "--limit", "tenant", "--rate", "50/s", "--reason", "launch", "--yes"}
 	show := []string{"limits", "show", "--queue", "calls", "--tenant", "acme"}
 	clear := []string{"limits", "clear", "--queue", "calls", "--tenant", "acme", "--limit", "tenant", "--reason", "over"}
 	check := func(want string, args ...string) {

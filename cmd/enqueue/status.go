@@ -16,7 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/workers"
 )
 
 func statusCommand(o *options) *cobra.Command {
@@ -105,7 +107,32 @@ func status(ctx context.Context, o *options, name string, out io.Writer) error {
 	if o.json {
 		return json.NewEncoder(out).Encode(asJSON(all))
 	}
-	return printStatus(out, all, time.Now())
+	if err := printStatus(out, all, time.Now()); err != nil {
+		return err
+	}
+	return o.printLimitsFiles(ctx, out)
+}
+
+// printLimitsFiles names the workers whose limits file is not in effect.
+func (o *options) printLimitsFiles(ctx context.Context, out io.Writer) error {
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	list, err := workers.List(ctx, client)
+	if err != nil {
+		return err
+	}
+	for _, worker := range list {
+		details, err := api.ReadWorkerDetails(worker)
+		if err != nil || details.LimitsFile == nil || details.LimitsFile.Error == "" {
+			continue // a program of another kind has details of its own
+		}
+		fmt.Fprintf(out, "worker %s, process %d: its limits file %s is not in effect: %s\n",
+			printable(worker.Host), worker.PID, printable(details.LimitsFile.Path), printable(details.LimitsFile.Error))
+	}
+	return nil
 }
 
 func readStatus(ctx context.Context, client redis.UniversalClient, name string) (s queueStatus, err error) {

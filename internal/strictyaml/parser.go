@@ -81,7 +81,7 @@ func (p *Parser) entries(node *yaml.Node, path string, known []string, each func
 			p.Problems[len(p.Problems)-1].Unknown = true
 		case !p.plain(key, at) || !p.plain(value, at):
 		case seen[key.Value]:
-			p.Wrong(key, at, "duplicate field")
+			p.Wrong(key, at, "duplicate field, first on line %d", p.Lines[at])
 		default:
 			seen[key.Value] = true
 			p.Lines[at] = key.Line
@@ -96,7 +96,11 @@ func (p *Parser) Items(node *yaml.Node, path string, each Read) {
 		return
 	}
 	if node.Kind != yaml.SequenceNode {
-		p.Wrong(node, path, "must be a list, not %s", p.Describe(node))
+		example := ""
+		if node.Kind == yaml.ScalarNode && !p.secret {
+			example = fmt.Sprintf(": write [%.40s]", node.Value)
+		}
+		p.Wrong(node, path, "must be a list, not %s%s", p.Describe(node), example)
 		return
 	}
 	for i, item := range node.Content {

@@ -100,6 +100,9 @@ func parse(p *Parser, data []byte, maxBytes int, needs string, read func(p *Pars
 		if m := yamlLine.FindStringSubmatch(strings.ReplaceAll(text, "\n", " ")); m != nil {
 			line, _ := strconv.Atoi(m[1])
 			reason := "not YAML: " + m[2]
+			if strings.Contains(m[2], "cannot start any token") {
+				reason += "; indent with spaces instead of tabs, and quote values that begin with a sign"
+			}
 			if p.secret {
 				reason = "not YAML"
 			}

@@ -130,7 +130,9 @@ func (l Limit) Validate() error {
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, validation.Field(field, fmt.Sprintf(format, args...)))
 	}
-	if !check.AttributePattern.MatchString(strings.ReplaceAll(l.Name, "-", "_")) {
+	if l.Name == "" {
+		wrong("name", "required: 1 to 64 of a-z, 0-9, '_' and '-'")
+	} else if !check.AttributePattern.MatchString(strings.ReplaceAll(l.Name, "-", "_")) {
 		wrong("name", "%s must be 1 to 64 of a-z, 0-9, '_' and '-'", check.Quote(l.Name))
 	}
 	seen := map[string]bool{}

@@ -1,8 +1,8 @@
-// Package limitsfile reads the file that says how fast each queue may go.
+// Package limitsfile reads, checks, watches and writes limits files, which define how fast
+// each queue may go.
 //
-// Reading is strict: an unknown field is a mistake, not a comment, and all
-// mistakes are reported at once, each with its line and what was probably
-// meant. A file with one mistake changes nothing.
+// Reading is strict: unknown fields are rejected, and all mistakes are reported at once,
+// each with its line and a suggestion. A file with a mistake changes nothing.
 package limitsfile
 
 import (
@@ -19,15 +19,15 @@ import (
 // maxBytes bounds a file: some 100,000 tenants.
 const maxBytes = 10 << 20
 
-// Problem is one mistake in a file.
+// Problem is one mistake in a file, with its line.
 type Problem = strictyaml.Problem
 
-// Error is every mistake of a file, in the order of its lines.
+// Error has all mistakes of a file, in the order of their lines.
 type Error = strictyaml.Error
 
-// Read reads a file; an [Error] names every mistake in it.
-func Read(path string) (limits.Set, error) {
-	data, err := load(path)
+// Load reads a file. An [Error] has every mistake in it.
+func Load(path string) (limits.Set, error) {
+	data, err := readFile(path)
 	if err != nil {
 		return limits.Set{}, fmt.Errorf("limits file: %w", err)
 	}
@@ -38,8 +38,8 @@ func Read(path string) (limits.Set, error) {
 	return set, nil
 }
 
-// load reads a file, and of one that is too large no more than shows it.
-func load(path string) ([]byte, error) {
+// readFile reads a file, or as much of it as shows that it is too large.
+func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func load(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxBytes+1))
 }
 
-// Parse reads a file's text.
+// Parse reads the text of a file.
 func Parse(data []byte) (limits.Set, error) {
 	var set limits.Set
 	err := strictyaml.Parse(data, maxBytes, "queues with their limits", func(p *strictyaml.Parser, root *yaml.Node) {

@@ -15,7 +15,7 @@ import (
 )
 
 func TestSampleFile(t *testing.T) {
-	set, err := Read("../../limits.yaml")
+	set, err := Load("../../limits.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ line 14: queues.email.max_queue: must be a whole number, not "many"
 line 16: queues.email.send_windows.*: "Mon-Fri 09:00-18:00": the time zone is missing at the end; write it like "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
 line 17: queues.email.send_windows.emial: must be a kind of this queue, or "*" for all of them; did you mean "email"?
 line 18: queues.email.send_windows.email: "09:00-25:00 UTC": "09:00-25:00" is not a range of hours such as 09:00-18:00; write it like "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"
-line 19: queues.email.send_windows.email: duplicate field
+line 19: queues.email.send_windows.email: duplicate field, first on line 18
 line 21: queues.sms.send_windows: must be a mapping such as {name: value}, not "Mon-Fri 09:00-18:00 UTC"
 line 23: queues.fax.kind: unknown field; did you mean "kinds"?
 line 26: queues.post.kinds[1]: must be a word, not a list
@@ -291,7 +291,7 @@ tenants:
 	// is wrong is not the fault of each tenant who has it.
 	want := `line 3: queues.email.kind: unknown field; did you mean "kinds"?
 line 5: queues.email.limits[0].rat: unknown field; did you mean "rate"?
-line 6: queues.email.limits[1].burst: only a token_bucket has one
+line 6: queues.email.limits[1].burst: only a token_bucket has one; a leaky_bucket has a capacity
 line 11: plans.gold.limits.hook.tenant.concurrency: this limit has a rate
 line 12: plans.: name of a plan: it is empty
 line 16: tenants.initech.limits.hok: unknown queue; did you mean "hook"?
@@ -327,10 +327,10 @@ func TestUnreadableFiles(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want an *Error", what, set, err)
 		}
 	}
-	if _, err := Read(filepath.Join(t.TempDir(), "none.yaml")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Load(filepath.Join(t.TempDir(), "none.yaml")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
-	if _, err := Read(t.TempDir()); err == nil {
+	if _, err := Load(t.TempDir()); err == nil {
 		t.Error("a folder was read")
 	}
 }

@@ -10,8 +10,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/filewatch"
 	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 )
 
 // Watcher puts a limits file in force whenever it changes.
@@ -85,7 +88,7 @@ func (w *Watcher) read(ctx context.Context) filewatch.Version {
 // check reads the file and acts on it. The error is that of apply: the same file may be
 // taken later.
 func (w *Watcher) check(ctx context.Context) error {
-	data, err := load(w.path)
+	data, err := readFile(w.path)
 	now := "file: " + string(data)
 	if err != nil {
 		now = "unreadable: " + err.Error()
@@ -135,4 +138,22 @@ func (w *Watcher) refuse(err error) {
 	for _, problem := range mistakes.Problems {
 		w.logger.Error(message, "file", w.path, "error", problem.String())
 	}
+}
+
+// Watch publishes the limits of a file now and after every change of it, until ctx is done.
+// The audit names the file. An error means that the file could not be read or published at
+// first, or that its folder cannot be watched; later mistakes are logged, and the limits in
+// effect stay.
+func Watch(ctx context.Context, client redis.UniversalClient, path string, logger *slog.Logger) error {
+	publish := func(ctx context.Context, set limits.Set) error {
+		return operate.PublishBy(ctx, client, set, operate.Operator{Reason: "limits file " + path})
+	}
+	set, err := Load(path)
+	if err != nil {
+		return err
+	}
+	if err := publish(ctx, set); err != nil {
+		return err
+	}
+	return NewWatcher(path, logger, publish).Run(ctx)
 }

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/effective"
@@ -24,7 +26,7 @@ import (
 // putInForce replaces the limits of the queue by those written under the name next,
 // applies the overrides to them, and adds the differences to the audit. If several
 // workers publish the same limits, only one finds a difference.
-func putInForce(ctx context.Context, client redis.UniversalClient, queue, next string) error {
+func putInForce(ctx context.Context, client redis.UniversalClient, queue, next string, by Operator) error {
 	limits, overrides := store.Key(queue, "limits"), store.Key(queue, "overrides")
 	var before, after map[string]string
 	change := func(tx *redis.Tx) (err error) {
@@ -45,12 +47,8 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		if err != nil {
 			return err
 		}
-		entry := AuditEntry{At: now, Actor: publisher(), Action: "publish", Queue: queue}
-		was, err := effective.Read(before, changed, now)
-		if err != nil { // written by another version of Headgate: replace them
-			was = effective.Limits{}
-		}
-		will, err := effective.Read(after, changed, now)
+		entry := AuditEntry{At: now, Actor: by.Actor, Reason: by.Reason, Action: "publish", Queue: queue}
+		was, will, err := readBoth(before, after, changed, now)
 		if err != nil {
 			return err
 		}
@@ -58,7 +56,7 @@ func putInForce(ctx context.Context, client redis.UniversalClient, queue, next s
 		if err != nil {
 			return err
 		}
-		entry.Before, entry.After = differences(was.Texts(), will.Texts())
+		entry.Before, entry.After = bounded(differences(was.Texts(), will.Texts()))
 		nextOverrides := store.Key(queue, "overrides:"+rand.Text())
 		if maps.Equal(changed, resolved) {
 			nextOverrides = ""
@@ -153,41 +151,57 @@ func noteLimits(ctx context.Context, p redis.Pipeliner, queue string) {
 	p.HIncrBy(ctx, store.Key(queue, "totals"), "limits", 1)
 }
 
-// publisher returns who publishes, as far as that is known: a program on a machine.
-func publisher() string {
+// program returns this program as the actor of a change: "worker on host1, process 4711".
+func program() string {
+	name := filepath.Base(os.Args[0])
 	host, err := os.Hostname()
 	if err != nil {
-		return "a publisher"
+		host = "an unknown host"
 	}
-	return "a publisher on " + host
+	return check.Printable(fmt.Sprintf("%s on %s, process %d", name, host, os.Getpid()), 256)
+}
+
+// readBoth decodes limits before and after a change.
+func readBoth(before, after, overrides map[string]string, now time.Time) (was, will effective.Limits, err error) {
+	if was, err = effective.Read(before, overrides, now); err != nil { // written by another version of Headgate: replace them
+		was = effective.Limits{}
+	}
+	will, err = effective.Read(after, overrides, now)
+	return was, will, err
+}
+
+// differences returns the texts that are not in both.
+func differences(before, after map[string]string) (was, will map[string]string) {
+	was, will = map[string]string{}, map[string]string{}
+	for name, text := range before {
+		if other, ok := after[name]; !ok || other != text {
+			was[name] = text
+		}
+	}
+	for name, text := range after {
+		if other, ok := before[name]; !ok || other != text {
+			will[name] = text
+		}
+	}
+	return was, will
 }
 
 // maxDifferences is the maximum number of limits in an entry of the audit; the number of
 // further ones is added.
 const maxDifferences = 100
 
-func differences(before, after map[string]string) (was, will map[string]string) {
-	names := map[string]bool{}
-	for name, text := range before {
-		names[name] = after[name] != text
+// bounded leaves out the differences that do not fit into an entry of the audit.
+func bounded(was, will map[string]string) (map[string]string, map[string]string) {
+	names := maps.Clone(was)
+	maps.Copy(names, will)
+	if len(names) <= maxDifferences {
+		return was, will
 	}
-	for name, text := range after {
-		names[name] = before[name] != text
+	for _, name := range slices.Sorted(maps.Keys(names))[maxDifferences:] {
+		delete(was, name)
+		delete(will, name)
 	}
-	maps.DeleteFunc(names, func(_ string, differs bool) bool { return !differs })
-	was, will = map[string]string{}, map[string]string{}
-	for i, name := range slices.Sorted(maps.Keys(names)) {
-		if i == maxDifferences {
-			will["…"] = fmt.Sprintf("and %d more", len(names)-i)
-			break
-		}
-		if text, ok := before[name]; ok {
-			was[name] = text
-		}
-		if text, ok := after[name]; ok {
-			will[name] = text
-		}
-	}
+	will["…"] = fmt.Sprintf("and %d more", len(names)-maxDifferences)
 	return was, will
 }
 
@@ -196,10 +210,24 @@ func differences(before, after map[string]string) (was, will map[string]string) 
 // the new limits. An override that does not fit its limit any more is not in force until
 // it fits again: see [inspect.Overrides]. Queues that limits does not contain keep
 // theirs. Publish checks the limits first: after an error of [limits.Set.Validate]
-// nothing has changed.
+// nothing has changed. The audit names the program, its host and its process.
 func Publish(ctx context.Context, client redis.UniversalClient, limits limits.Set) error {
+	return PublishBy(ctx, client, limits, Operator{})
+}
+
+// PublishBy is [Publish] for an operator, or with a reason such as the name of a file. An
+// empty Actor stands for this program.
+func PublishBy(ctx context.Context, client redis.UniversalClient, limits limits.Set, by Operator) error {
 	if err := limits.Validate(); err != nil {
 		return err
+	}
+	if by.Actor == "" {
+		by.Actor = program()
+	}
+	if by.Reason != "" {
+		if err := by.check(); err != nil {
+			return err
+		}
 	}
 	routes := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(limits.Queues)) {
@@ -207,7 +235,7 @@ func Publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 		for _, kind := range q.Kinds {
 			routes[kind] = name
 		}
-		if err := publishQueue(ctx, client, name, q, effective.StoreTenants(limits, name)); err != nil {
+		if err := publishQueue(ctx, client, name, limits, by); err != nil {
 			return fmt.Errorf("publish the limits of queue %q: %w", name, err)
 		}
 		if err := asynqwire.RegisterQueues(ctx, client, name); err != nil {
@@ -224,7 +252,22 @@ func Publish(ctx context.Context, client redis.UniversalClient, limits limits.Se
 
 // publishQueue writes to a new key and then renames it, so that no script ever reads a
 // part of the limits.
-func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, q limits.Queue, tenants map[string]effective.Tenant) error {
+func publishQueue(ctx context.Context, client redis.UniversalClient, queue string, limits limits.Set, by Operator) error {
+	fields, err := stored(limits, queue)
+	if err != nil {
+		return err
+	}
+	// A unique name: workers that start together publish at the same time.
+	next := store.Key(queue, "limits:"+rand.Text())
+	if err := writeBeside(ctx, client, next, fields); err != nil {
+		return err
+	}
+	return putInForce(ctx, client, queue, next, by)
+}
+
+// stored returns the hash of a queue's limits.
+func stored(set limits.Set, queue string) (map[string]string, error) {
+	q, tenants := set.Queues[queue], effective.StoreTenants(set, queue)
 	stored := effective.Queue{
 		Limits: []effective.Limit{}, Attributes: effective.Attributes(q), MaxBacklog: q.MaxBacklog, MaxQueue: q.MaxQueue, Kinds: q.Kinds,
 		SendWindows: map[string]string{},
@@ -251,20 +294,15 @@ func publishQueue(ctx context.Context, client redis.UniversalClient, queue strin
 	}
 	text, err := json.Marshal(stored)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	// A unique name: workers that start together publish at the same time.
-	next := store.Key(queue, "limits:"+rand.Text())
 	fields := map[string]string{"*": string(text)}
 	for tenant, own := range tenants {
 		text, err := json.Marshal(own)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		fields["t:"+rediskey.Escape(tenant)] = string(text)
 	}
-	if err := writeBeside(ctx, client, next, fields); err != nil {
-		return err
-	}
-	return putInForce(ctx, client, queue, next)
+	return fields, nil
 }

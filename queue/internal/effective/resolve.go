@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/limitlua"
 	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/sendwindow"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -71,6 +72,42 @@ func (e *Limits) Published(limit limits.Limit, tenant string) limits.Limit {
 		return withSpec(limit, own)
 	}
 	return limit
+}
+
+// Tenant returns what was published for an escaped tenant of a queue with these limits.
+func (e *Limits) Tenant(queue, tenant string, rules []limits.Limit) (limits.Tenant, error) {
+	own := e.Tenants[tenant]
+	window, err := sendwindow.Parse(own.Window)
+	if own.Window != "" && err != nil {
+		return limits.Tenant{}, err
+	}
+	t := limits.Tenant{Weight: own.Weight, SendWindow: window, Limits: map[string]map[string]limits.Change{}}
+	for _, rule := range rules {
+		if _, differs := own.Limits[rule.Name]; differs {
+			if t.Limits[queue] == nil {
+				t.Limits[queue] = map[string]limits.Change{}
+			}
+			t.Limits[queue][rule.Name] = changeBetween(rule, e.Published(rule, tenant))
+		}
+	}
+	return t, nil
+}
+
+// changeBetween returns the change that makes one limit from the other.
+func changeBetween(from, to limits.Limit) (c limits.Change) {
+	if from.Rate != to.Rate {
+		c.Rate = &to.Rate
+	}
+	if from.Burst != to.Burst {
+		c.Burst = &to.Burst
+	}
+	if from.Capacity != to.Capacity {
+		c.Capacity = &to.Capacity
+	}
+	if from.Concurrency != to.Concurrency {
+		c.Concurrency = &to.Concurrency
+	}
+	return c
 }
 
 // withSpec returns the limit from which a spec was made; it differs from l by a

@@ -112,6 +112,23 @@ func rateOf(spec limitlua.Spec, own string) string {
 	return throttle.Rate{Count: spec.Flow, Period: time.Duration(spec.Permit) * time.Microsecond}.String()
 }
 
+// details returns what a limit has besides its algorithm and its numbers.
+func (l Limit) details() (text string) {
+	if len(l.Per) > 0 {
+		text += ", per " + strings.Join(l.Per, " and ")
+	}
+	if l.Unit != "" {
+		text += ", unit " + l.Unit
+	}
+	if l.Text.Timezone != "" {
+		text += ", " + l.Text.Timezone
+	}
+	if l.Adaptive {
+		text += ", adaptive"
+	}
+	return text
+}
+
 // Texts returns the limits as texts by name: those of the queue under their names,
 // differences under "TENANT: NAME", overrides under "TENANT: override of NAME".
 func (e Limits) Texts() map[string]string {
@@ -135,8 +152,11 @@ func (e Limits) Texts() map[string]string {
 	for kind, window := range e.Queue.SendWindows {
 		all["send_windows: "+kind] = window
 	}
+	if len(e.Queue.Kinds) > 0 {
+		all["kinds"] = strings.Join(e.Queue.Kinds, ", ")
+	}
 	for i, limit := range e.Queue.Limits {
-		all[limit.Name] = string(limit.Text.Algorithm) + " " + e.Of(i, "").String()
+		all[limit.Name] = string(limit.Text.Algorithm) + " " + e.Of(i, "").String() + limit.details()
 	}
 	for escaped, own := range e.Tenants {
 		tenant := store.Unescape(escaped)

@@ -1,0 +1,117 @@
+package limitsfile
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/sendwindow"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Format returns limits as the text of a limits file, sorted by name. Plans are written out
+// for each of their tenants. [Parse] reads the same limits from it.
+func Format(set limits.Set) ([]byte, error) {
+	file := fileText{Queues: map[string]queueText{}, Tenants: map[string]tenantText{}}
+	for name, q := range set.Queues {
+		out := queueText{Kinds: q.Kinds, MaxBacklog: q.MaxBacklog, MaxQueue: q.MaxQueue, SendWindows: map[string]string{}}
+		for _, l := range q.Limits {
+			out.Limits = append(out.Limits, limitOf(l))
+		}
+		for kind, window := range q.SendWindows {
+			out.SendWindows[kind] = window.String()
+		}
+		file.Queues[name] = out
+	}
+	for name, t := range set.Tenants {
+		out := tenantText{Weight: t.Weight, SendWindow: windowOf(t.SendWindow), Limits: map[string]map[string]changeText{}}
+		if t.Weight == 1 {
+			out.Weight = 0 // the default
+		}
+		for queue, changes := range t.Limits {
+			for _, limit := range slices.Sorted(maps.Keys(changes)) {
+				if out.Limits[queue] == nil {
+					out.Limits[queue] = map[string]changeText{}
+				}
+				out.Limits[queue][limit] = changeOf(changes[limit])
+			}
+		}
+		file.Tenants[name] = out
+	}
+	var b bytes.Buffer
+	encoder := yaml.NewEncoder(&b)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(file); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), encoder.Close()
+}
+
+// The fields of a limits file, in the order in which they are written.
+type (
+	fileText struct {
+		Queues  map[string]queueText  `yaml:"queues"`
+		Tenants map[string]tenantText `yaml:"tenants,omitempty"`
+	}
+	queueText struct {
+		Kinds       []string          `yaml:"kinds,omitempty,flow"`
+		Limits      []limitText       `yaml:"limits,omitempty"`
+		MaxBacklog  int64             `yaml:"max_backlog,omitempty"`
+		MaxQueue    int64             `yaml:"max_queue,omitempty"`
+		SendWindows map[string]string `yaml:"send_windows,omitempty"`
+	}
+	limitText struct {
+		Name       string             `yaml:"name"`
+		Per        []string           `yaml:"per,omitempty,flow"`
+		Algorithm  throttle.Algorithm `yaml:"algorithm"`
+		changeText `yaml:",inline"`
+		Timezone   string `yaml:"timezone,omitempty"`
+		Unit       string `yaml:"unit,omitempty"`
+		Adaptive   bool   `yaml:"adaptive,omitempty"`
+	}
+	changeText struct {
+		Rate        string `yaml:"rate,omitempty"`
+		Burst       int64  `yaml:"burst,omitempty"`
+		Capacity    int64  `yaml:"capacity,omitempty"`
+		Concurrency int64  `yaml:"concurrency,omitempty"`
+	}
+	tenantText struct {
+		Weight     float64                          `yaml:"weight,omitempty"`
+		Limits     map[string]map[string]changeText `yaml:"limits,omitempty"`
+		SendWindow string                           `yaml:"send_window,omitempty"`
+	}
+)
+
+func limitOf(l limits.Limit) limitText {
+	out := limitText{Name: l.Name, Per: l.Per, Algorithm: l.Algorithm, Unit: l.Unit, Adaptive: l.Adaptive}
+	out.Burst, out.Capacity, out.Concurrency = l.Burst, l.Capacity, l.Concurrency
+	if l.Algorithm != throttle.Concurrency {
+		out.Rate = l.Rate.String()
+	}
+	if l.Location != nil {
+		out.Timezone = l.Location.String()
+	}
+	return out
+}
+
+func changeOf(c limits.Change) (out changeText) {
+	if c.Rate != nil {
+		out.Rate = c.Rate.String()
+	}
+	for into, value := range map[*int64]*int64{&out.Burst: c.Burst, &out.Capacity: c.Capacity, &out.Concurrency: c.Concurrency} {
+		if value != nil {
+			*into = *value
+		}
+	}
+	return out
+}
+
+func windowOf(w sendwindow.Window) string {
+	if w.IsZero() {
+		return ""
+	}
+	return w.String()
+}

@@ -1,0 +1,214 @@
+package limitsfile
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/inspect"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
+	"github.com/headgate/headgate/queue/sendwindow"
+	"github.com/headgate/headgate/throttle"
+)
+
+// generated draws limits of every kind, with names that YAML could read as something else.
+func generated(t *rapid.T) limits.Set {
+	set := limits.Set{Queues: map[string]limits.Queue{}, Tenants: map[string]limits.Tenant{}}
+	window := func(label string) sendwindow.Window {
+		w, err := sendwindow.Parse(rapid.SampledFrom([]string{"09:00-18:00 UTC", "Mon-Fri 09:00-18:00, Sat 10:00-14:00 Europe/Berlin"}).Draw(t, label))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	maybe := func(label string) bool { return rapid.Bool().Draw(t, label) }
+	count := func(label string) int64 { return rapid.Int64Range(1, 1000).Draw(t, label) }
+	rate := func(label string) throttle.Rate {
+		return throttle.Rate{Count: count(label), Period: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 90 * time.Second, time.Hour, 24 * time.Hour}).Draw(t, label+" period")}
+	}
+	algorithms := []throttle.Algorithm{throttle.TokenBucket, throttle.LeakyBucket, throttle.FixedWindow, throttle.SlidingWindowLog, throttle.SlidingWindowCounter, throttle.Concurrency}
+	for q := range rapid.IntRange(1, 3).Draw(t, "queues") {
+		name := []string{"email", "true", "1e3"}[q]
+		queue := limits.Queue{Kinds: []string{name}}
+		for i := range rapid.IntRange(0, 4).Draw(t, "limits") {
+			l := limits.Limit{Name: fmt.Sprintf("l%d", i), Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm")}
+			if maybe("per tenant") {
+				l.Per = []string{"tenant"}
+			} else if maybe("per attribute") {
+				l.Per = []string{"tenant", "null"}
+			}
+			switch l.Algorithm {
+			case throttle.Concurrency:
+				l.Concurrency = count("concurrency")
+			case throttle.TokenBucket:
+				l.Rate, l.Burst = rate("rate"), count("burst")
+			case throttle.LeakyBucket:
+				l.Rate, l.Capacity = rate("rate"), rapid.Int64Range(0, 50).Draw(t, "capacity")
+			case throttle.FixedWindow:
+				l.Rate = rate("rate")
+				if maybe("calendar") {
+					l.Location, l.Rate.Period = berlin, 24*time.Hour
+				}
+			default:
+				l.Rate = rate("rate")
+			}
+			if l.Algorithm != throttle.Concurrency {
+				l.Adaptive = maybe("adaptive")
+				if maybe("unit") {
+					l.Unit = "tokens"
+				}
+			}
+			queue.Limits = append(queue.Limits, l)
+		}
+		if maybe("backlog") {
+			queue.MaxBacklog, queue.MaxQueue = count("max_backlog"), count("max_queue")
+		}
+		if maybe("window") {
+			queue.SendWindows = map[string]sendwindow.Window{"*": window("of all"), name: window("of the kind")}
+		}
+		set.Queues[name] = queue
+	}
+	for _, tenant := range []string{"acme", "~", "a: b", "\u00e9 #1", "null", "0x1f", "- x", "\"q\""}[:rapid.IntRange(0, 8).Draw(t, "tenants")] {
+		own := limits.Tenant{Weight: rapid.SampledFrom([]float64{0.5, 2, 1000}).Draw(t, "weight"), Limits: map[string]map[string]limits.Change{}}
+		if maybe("own window") {
+			own.SendWindow = window("of the tenant")
+		}
+		for name, queue := range set.Queues {
+			for _, l := range queue.Limits {
+				if !slices.Contains(l.Per, "tenant") || !maybe("differs") {
+					continue
+				}
+				var c limits.Change
+				switch {
+				case l.Algorithm == throttle.Concurrency:
+					c.Concurrency = new(l.Concurrency + 1)
+				case l.Location != nil:
+					c.Rate = &throttle.Rate{Count: l.Rate.Count + 1, Period: l.Rate.Period}
+				default:
+					c.Rate = &throttle.Rate{Count: l.Rate.Count + 1, Period: l.Rate.Period}
+					if l.Algorithm == throttle.TokenBucket {
+						c.Burst = new(l.Burst + 1)
+					}
+				}
+				if own.Limits[name] == nil {
+					own.Limits[name] = map[string]limits.Change{}
+				}
+				own.Limits[name][l.Name] = c
+			}
+		}
+		set.Tenants[tenant] = own
+	}
+	return set
+}
+
+// TestFormat: what is written is read again as the same limits.
+func TestFormat(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		set := generated(t)
+		if set.Validate() != nil {
+			t.Skip("a combination that is refused")
+		}
+		text, err := Format(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse(text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		same(t, again, set, text)
+	})
+}
+
+type failer interface {
+	Context() context.Context
+	Fatalf(string, ...any)
+}
+
+// same compares limits by their text, which has all of them.
+func same(t failer, got, want limits.Set, text []byte) {
+	a, errA := Format(got)
+	b, errB := Format(want)
+	if errA != nil || errB != nil || string(a) != string(b) || !reflect.DeepEqual(keysOf(got), keysOf(want)) {
+		t.Fatalf("%v %v\ngot:\n%s\nwant:\n%s\nfrom:\n%s", errA, errB, a, b, text)
+	}
+}
+
+func keysOf(set limits.Set) (names []string) {
+	for queue, q := range set.Queues {
+		for _, l := range q.Limits {
+			names = append(names, fmt.Sprintf("%s %+v", queue, limitOf(l)))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestPublishedComesBack: what is published is read back as the file has it, and compares as
+// equal to it; the sample file too.
+func TestPublishedComesBack(t *testing.T) {
+	client := redistest.Start(t).Client()
+	round := func(t failer, set limits.Set) {
+		ctx, names := t.Context(), []string{}
+		for name := range set.Queues {
+			names = append(names, name)
+		}
+		if err := operate.Publish(ctx, client, set); err != nil {
+			t.Fatalf("%v", err)
+		}
+		back, err := operate.Published(ctx, client, names...)
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		text, err := Format(back)
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		again, err := Parse(text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		for _, compared := range []limits.Set{set, again} {
+			all, err := operate.Compare(ctx, client, compared)
+			if err != nil || len(all) != len(set.Queues) {
+				t.Fatalf("%v, %v", all, err)
+			}
+			for _, one := range all {
+				if !one.Equal() {
+					t.Fatalf("%+v\n%s", one, text)
+				}
+			}
+		}
+	}
+	text, err := os.ReadFile("../../limits.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	round(t, sample)
+	if queues, err := inspect.Queues(t.Context(), client); err != nil || len(queues) != len(sample.Queues) {
+		t.Errorf("%v, %v", queues, err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		set := generated(t)
+		if set.Validate() != nil {
+			t.Skip("a combination that is refused")
+		}
+		round(t, set)
+	})
+}

@@ -1,0 +1,148 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/queue/internal/effective"
+	"github.com/headgate/headgate/queue/internal/store"
+	"github.com/headgate/headgate/queue/limits"
+)
+
+// Comparison is how the published limits of a queue differ from others. Overrides are left
+// out.
+type Comparison struct {
+	Queue string
+
+	// New reports that the queue has no published limits yet.
+	New bool
+
+	// Before and After are the differing limits and settings as texts, by name; what differs
+	// for one tenant is named "TENANT: NAME".
+	Before, After map[string]string
+
+	// Tenants is the number of tenants with differing values of their own.
+	Tenants int
+}
+
+// Equal reports whether publishing the limits would change nothing.
+func (c Comparison) Equal() bool { return len(c.Before) == 0 && len(c.After) == 0 && !c.New }
+
+// Compare says what [Publish] would change, for each queue in limits, sorted by name. It
+// changes nothing.
+func Compare(ctx context.Context, client redis.UniversalClient, limits limits.Set) ([]Comparison, error) {
+	if err := limits.Validate(); err != nil {
+		return nil, err
+	}
+	all := []Comparison{}
+	for _, name := range slices.Sorted(maps.Keys(limits.Queues)) {
+		one, err := compareQueue(ctx, client, name, limits)
+		if err != nil {
+			return nil, fmt.Errorf("compare the limits of queue %q: %w", name, err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func compareQueue(ctx context.Context, client redis.UniversalClient, queue string, set limits.Set) (Comparison, error) {
+	before, err := store.ScanHash(ctx, client, store.Key(queue, "limits"))
+	if err != nil {
+		return Comparison{}, err
+	}
+	after, err := stored(set, queue)
+	if err != nil {
+		return Comparison{}, err
+	}
+	c := Comparison{Queue: queue, New: len(before) == 0}
+	if maps.Equal(before, after) {
+		return c, nil
+	}
+	was, will, err := readBoth(before, after, nil, time.Time{})
+	if err != nil {
+		return Comparison{}, err
+	}
+	c.Before, c.After = differences(was.Texts(), will.Texts())
+	c.Tenants = len(differing(before, after))
+	return c, nil
+}
+
+// differing returns the escaped tenants whose own values differ.
+func differing(before, after map[string]string) map[string]bool {
+	tenants := map[string]bool{}
+	was, will := differences(before, after)
+	for _, fields := range []map[string]string{was, will} {
+		for field := range fields {
+			if escaped, ok := strings.CutPrefix(field, "t:"); ok {
+				tenants[escaped] = true
+			}
+		}
+	}
+	return tenants
+}
+
+// Changes returns how often the limits of queues were changed, by publishing or by overrides.
+// Programs that cache or compare limits read them again if the number differs.
+func Changes(ctx context.Context, client redis.UniversalClient, queues ...string) (map[string]int64, error) {
+	pipe := client.Pipeline()
+	replies := map[string]*redis.StringCmd{}
+	for _, queue := range queues {
+		replies[queue] = pipe.HGet(ctx, store.Key(queue, "totals"), "limits")
+	}
+	if err := store.Execute(ctx, pipe); err != nil {
+		return nil, err
+	}
+	changes := map[string]int64{}
+	for queue, reply := range replies {
+		changes[queue], _ = reply.Int64() // 0: never
+	}
+	return changes, nil
+}
+
+// Published returns the published limits of all queues, without overrides. A tenant whose
+// weight or send window differs between queues, because different files were published, is
+// an error: a set of limits has one for each tenant.
+func Published(ctx context.Context, client redis.UniversalClient, queues ...string) (limits.Set, error) {
+	set := limits.Set{Queues: map[string]limits.Queue{}, Tenants: map[string]limits.Tenant{}}
+	weights := map[string]string{} // queue from which a tenant's weight and window come
+	for _, queue := range queues {
+		fields, err := store.ScanHash(ctx, client, store.Key(queue, "limits"))
+		if err != nil {
+			return limits.Set{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
+		}
+		if len(fields) == 0 {
+			continue
+		}
+		e, err := effective.Read(fields, nil, time.Time{})
+		if err != nil {
+			return limits.Set{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
+		}
+		if set.Queues[queue], err = e.Queue.Decode(); err != nil {
+			return limits.Set{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
+		}
+		for escaped := range e.Tenants {
+			tenant := store.Unescape(escaped)
+			own, err := e.Tenant(queue, escaped, set.Queues[queue].Limits)
+			if err != nil {
+				return limits.Set{}, fmt.Errorf("read the limits of tenant %q in queue %q: %w", tenant, queue, err)
+			}
+			known, ok := set.Tenants[tenant]
+			if ok && (known.Weight != own.Weight || known.SendWindow.String() != own.SendWindow.String()) {
+				return limits.Set{}, fmt.Errorf("tenant %q has another weight or send window in queue %q than in queue %q: export one queue at a time", tenant, queue, weights[tenant])
+			}
+			if !ok {
+				known, weights[tenant] = own, queue
+			} else {
+				maps.Copy(known.Limits, own.Limits)
+			}
+			set.Tenants[tenant] = known
+		}
+	}
+	return set, nil
+}
