@@ -22,6 +22,7 @@ type Details struct {
 	providers []func() api.ProviderDetails
 	quotas    map[string][]func() []api.Quota // by kind
 	file      func() *api.LimitsFileDetails
+	private   bool
 }
 
 // NewDetails returns empty details. A program has details already; metrics can be nil.
@@ -63,6 +64,14 @@ func (d *Details) AddProvider(kind string, failures *breaker.Breaker) {
 	})
 }
 
+// AllowPrivate reports that the worker calls webhooks at private addresses, so that producers
+// are not warned.
+func (d *Details) AllowPrivate() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.private = true
+}
+
 // limitsFile shows the state of the limits file: why it is not in effect, because of a mistake
 // in it or because others have published other limits.
 func (d *Details) limitsFile(path string, watcher *limitsfile.Watcher, others *drift) {
@@ -92,7 +101,7 @@ func (d *Details) limitsFile(path string, watcher *limitsfile.Watcher, others *d
 func (d *Details) Read() any {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := api.WorkerDetails{}
+	all := api.WorkerDetails{AllowPrivate: d.private}
 	for _, provider := range d.providers {
 		all.Providers = append(all.Providers, provider())
 	}

@@ -12,6 +12,9 @@ import (
 	shared "github.com/headgate/headgate/clients/internal/transport"
 )
 
+// publicOnly rejects addresses that are not public internet addresses.
+var publicOnly = ssrf.New(ssrf.WithAnyPort()).Safe
+
 // dialer makes counted connections.
 type dialer struct {
 	net net.Dialer
@@ -27,7 +30,7 @@ func newDialer(config Config) *dialer {
 	if !config.AllowPrivate {
 		// Check the address that is dialled, not the name, which may resolve to another address
 		// the second time.
-		d.net.Control = ssrf.New(ssrf.WithAnyPort()).Safe
+		d.net.Control = publicOnly
 	}
 	return d
 }

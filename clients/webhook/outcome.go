@@ -78,6 +78,16 @@ func (e *GoneError) Error() string {
 	return text
 }
 
+// PrivateError reports that no call was made because the receiver's address is not a public
+// internet address and [Config].AllowPrivate is off. The setting may be wrong instead of the
+// job, so the endpoint's jobs are held until a worker allows the address or their deadline
+// passes.
+type PrivateError struct {
+	Host string // with its port
+}
+
+func (e *PrivateError) Error() string { return e.Host + " is not a public internet address" }
+
 // clock returns the time by the receiver's clock, to which its dates are relative.
 func clock(response *http.Response) time.Time {
 	if now, err := http.ParseTime(response.Header.Get("Date")); err == nil {
@@ -90,7 +100,7 @@ func clock(response *http.Response) time.Time {
 //
 //	the request was sent             unknown
 //	the worker is shutting down      ctx's error
-//	a private address                permanent
+//	a private address                the endpoint is throttled, with a [PrivateError]
 //	a certificate for another name   permanent: the URL is wrong
 //	no address, no connection, no
 //	TLS, or a broken connection or
@@ -103,7 +113,7 @@ func lost(ctx, limited context.Context, host string, hidden secrets, sent bool, 
 	reason := hidden.cut([]byte(err.Error()))
 	if !sent && ctx.Err() == nil {
 		if errors.Is(err, ssrf.ErrProhibitedIP) || errors.Is(err, ssrf.ErrProhibitedNetwork) {
-			return clients.Permanent(clients.NotCalled(fmt.Errorf("%s is not a public internet address", host)))
+			return clients.EndpointThrottled(clients.KeyPause, clients.NotCalled(&PrivateError{Host: host}))
 		}
 		if _, other := errors.AsType[x509.HostnameError](err); other {
 			return clients.Permanent(fmt.Errorf("call %s: %s", host, reason))

@@ -66,6 +66,32 @@ func (r Request) Host() string {
 	return net.JoinHostPort(strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), port)
 }
 
+// PrivateHost returns the host of the URL, with its port, if it is certainly not a public
+// internet address: an IP address that is not public, or localhost. It returns "" for other
+// names, which a [Sender] resolves and checks when it calls them.
+func (r Request) PrivateHost() string {
+	u, err := parseURL(r.URL)
+	if err != nil {
+		return ""
+	}
+	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return r.Host()
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return ""
+	}
+	network := "tcp4"
+	if addr.Is6() {
+		network = "tcp6"
+	}
+	if publicOnly(network, netip.AddrPortFrom(addr, 443).String(), nil) == nil {
+		return ""
+	}
+	return r.Host()
+}
+
 // Validate returns all errors of the request, joined, or nil. Their texts do not repeat values,
 // because URLs and headers can have secrets.
 func (r Request) Validate() error {

@@ -42,7 +42,13 @@ func kind(err error) string {
 	if err == nil {
 		return "ok"
 	}
-	if _, is := errors.AsType[*clients.ThrottledError](err); is {
+	if throttled, is := errors.AsType[*clients.ThrottledError](err); is {
+		if _, private := errors.AsType[*PrivateError](err); private {
+			if who, length, named := throttled.Holds(); who != clients.OfEndpoint || length != clients.KeyPause || !named {
+				return "private, but it is not the endpoint that is held"
+			}
+			return "private"
+		}
 		return "throttled"
 	}
 	if _, is := errors.AsType[*clients.PermanentError](err); is {
@@ -385,7 +391,7 @@ func TestPrivateAddresses(t *testing.T) {
 		"10.0.0.1", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "[fe80::1]", "[fd00:ec2::254]",
 	} {
 		err := s.Send(t.Context(), call, Request{URL: "http://" + host + ":" + port + "/"})
-		if kind(err) != "permanent" || !strings.Contains(err.Error(), "not a public internet address") {
+		if kind(err) != "private" || !strings.Contains(err.Error(), "not a public internet address") {
 			t.Errorf("%s: %s: %v", host, kind(err), err)
 		}
 	}

@@ -315,6 +315,40 @@ func TestStatusOfLimitsFiles(t *testing.T) {
 	}
 }
 
+// TestPrivateWarning: send says that no worker will call a private address, if that is known.
+func TestPrivateWarning(t *testing.T) {
+	server := redistest.Start(t)
+	url, client := server.URL(), server.Client()
+	allow := func(details string) {
+		t.Helper()
+		text, err := json.Marshal(workers.Info{ID: "w", Queues: []string{"webhook"}, Kinds: []string{"webhook"}, Details: json.RawMessage(details)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Set(t.Context(), workers.Key("w"), text, time.Minute).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.ZAdd(t.Context(), workers.ListKey, redis.Z{Score: float64(time.Now().UnixMilli()), Member: "w"}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const warning = "warning: 127.0.0.1:9 is not a public internet address: the job is held until the workers run with HEADGATE_WEBHOOK_ALLOW_PRIVATE=true"
+	for details, want := range map[string]string{
+		`{"providers":[{"kind":"webhook"}]}`:                              warning,
+		`{"providers":[{"kind":"webhook"}],"webhook_allow_private":true}`: "",
+		`{"mine":1}`: "",
+	} {
+		allow(details)
+		out, errText, code := enqueue(t, "", "send", "--redis", url, "--kind", "webhook", "--tenant", "a", "--payload", `{"url":"http://127.0.0.1:9/"}`)
+		if code != exitOK || !strings.Contains(out, want) || strings.Contains(out, "warning") != (want != "") {
+			t.Errorf("%s: %q, %q, exit %d; want %q", details, out, errText, code, want)
+		}
+		if out, _, _ := enqueue(t, "", "send", "--redis", url, "--kind", "webhook", "--tenant", "a", "--payload", `{"url":"http://8.8.8.8/"}`); strings.Contains(out, "warning") {
+			t.Errorf("a public address: %q", out)
+		}
+	}
+}
+
 // TestSendTellsAllMistakes: those of flags, of the payload and of the job at once, without
 // a Redis.
 func TestSendTellsAllMistakes(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/jobline"
 	"github.com/headgate/headgate/internal/payloads"
 	"github.com/headgate/headgate/queue"
@@ -177,6 +178,7 @@ type receipt struct {
 	State    string `json:"state"`
 	Existing bool   `json:"existing"`
 	Unserved string `json:"unserved,omitempty"` // why no worker takes it
+	Warning  string `json:"warning,omitempty"`  // what else keeps it from being sent
 }
 
 func send(ctx context.Context, o *options, job queue.Job, out io.Writer) error {
@@ -199,8 +201,14 @@ func send(ctx context.Context, o *options, job queue.Job, out io.Writer) error {
 			unserved = u.String()
 		}
 	}
+	warning := ""
+	if payload, ok := job.Payload.(json.RawMessage); ok {
+		if host := payloads.PrivateHost(job.Kind, payload); host != "" {
+			warning = api.PrivateWarning(ctx, client, host)
+		}
+	}
 	if o.json {
-		return json.NewEncoder(out).Encode(receipt{r.ID, r.Queue, string(r.State), r.Existing, unserved})
+		return json.NewEncoder(out).Encode(receipt{r.ID, r.Queue, string(r.State), r.Existing, unserved, warning})
 	}
 	again := ""
 	if r.Existing {
@@ -208,6 +216,9 @@ func send(ctx context.Context, o *options, job queue.Job, out io.Writer) error {
 	}
 	if unserved != "" {
 		unserved = "; " + unserved
+	}
+	if warning != "" {
+		unserved += "\nwarning: " + warning
 	}
 	_, err = fmt.Fprintf(out, "%s in queue %s (%s%s)%s\n", r.ID, r.Queue, word(r.State), again, unserved)
 	return err

@@ -152,6 +152,7 @@ func demoHandlers(w *queue.Worker, p *demoProviders, details *worker.Details) (s
 	if err != nil {
 		return nil, err
 	}
+	details.AllowPrivate()
 	webhooks := webhook.New(webhook.Config{AllowPrivate: true})
 	handle(w, "webhook", webhooks.Send, queue.RepeatUnknown())
 	handle(w, "email", mails.Send)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/headgate/headgate/clients"
@@ -38,10 +40,16 @@ func handlers(w *queue.Worker, c config, store *credentials.Store, gone *endpoin
 		return nil, err
 	}
 	details.AddProvider("webhook", endpoints)
+	if c.WebhookAllowPrivate {
+		details.AllowPrivate()
+	}
 	webhooks := webhook.New(c.webhooks(store))
 	closers = append(closers, webhooks.Close)
 	hook := func(ctx context.Context, call clients.Call, r webhook.Request) error {
 		err := webhooks.Send(ctx, call, r)
+		if private, ok := errors.AsType[*webhook.PrivateError](err); ok {
+			return clients.EndpointThrottled(clients.KeyPause, clients.NotCalled(fmt.Errorf("%w; to call it, set HEADGATE_WEBHOOK_ALLOW_PRIVATE=true on the workers", private)))
+		}
 		// What fails for one tenant may work for another: hosts of workflow services are
 		// shared by all their users.
 		return endpoints.Note(call.Tenant+" "+r.Host(), clients.OfEndpoint, probing(ctx), err)

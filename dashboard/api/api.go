@@ -52,6 +52,10 @@ type Config struct {
 	CheckPayload func(kind string, payload json.RawMessage) []error
 	PayloadCosts func(kind string, payload json.RawMessage) map[string]int64
 
+	// PrivateHost returns the host that a job calls if its address is certainly private. The
+	// answer to the request warns if no worker calls such addresses. nil: no job does.
+	PrivateHost func(kind string, payload json.RawMessage) string
+
 	// Redact has further names of payload fields whose values are hidden, besides those that
 	// always are, such as passwords and tokens.
 	Redact []string

@@ -1,9 +1,13 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/queue/workers"
 )
@@ -13,6 +17,9 @@ import (
 type WorkerDetails struct {
 	Providers  []ProviderDetails  `json:"providers,omitempty"` // by kind
 	LimitsFile *LimitsFileDetails `json:"limits_file,omitempty"`
+
+	// AllowPrivate reports that the worker calls webhooks at private and loopback addresses.
+	AllowPrivate bool `json:"webhook_allow_private,omitempty"`
 }
 
 // ProviderDetails is what one worker knows of the provider of a kind.
@@ -42,6 +49,30 @@ type LimitsFileDetails struct {
 	Path  string    `json:"path"`
 	At    time.Time `json:"at,omitzero"`     // when it was last put in force or rejected; zero: never
 	Error string    `json:"error,omitempty"` // why the current file is not in force; "": it is
+}
+
+// PrivateWarning returns a warning for a webhook to a private address, if the workers are known
+// to call none; "" if a worker does, or if that is not known.
+func PrivateWarning(ctx context.Context, client redis.UniversalClient, host string) string {
+	list, err := workers.List(ctx, client)
+	if err != nil {
+		return ""
+	}
+	serve := false
+	for _, worker := range list {
+		if !slices.Contains(worker.Kinds, "webhook") {
+			continue
+		}
+		details, err := ReadWorkerDetails(worker)
+		if err != nil || details.AllowPrivate || len(details.Providers) == 0 {
+			return "" // it allows them, or it is a program with a handler of its own
+		}
+		serve = true
+	}
+	if !serve {
+		return ""
+	}
+	return fmt.Sprintf("%s is not a public internet address: the job is held until the workers run with HEADGATE_WEBHOOK_ALLOW_PRIVATE=true", host)
 }
 
 // ReadWorkerDetails decodes the details of a worker. It returns the zero value for programs

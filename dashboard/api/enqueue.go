@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"mime"
@@ -30,6 +31,8 @@ type receipt struct {
 	Confidence string    `json:"confidence"`
 	stopJSON
 	Text string `json:"text,omitempty"`
+
+	Warning string `json:"warning,omitempty"` // what keeps the job from being sent, if it is known
 }
 
 // maxEnqueueTime is the max duration of a request to Redis with its retries.
@@ -62,7 +65,21 @@ func (a *API) enqueueOne(r *request) (answer, error) {
 			out.Position = &e.Position
 		}
 	}
+	out.Warning = a.warning(r.Context(), job)
 	return answer{http.StatusAccepted, out}, nil
+}
+
+// warning returns what keeps a job from being sent although it was accepted.
+func (a *API) warning(ctx context.Context, job queue.Job) string {
+	payload, ok := job.Payload.(json.RawMessage)
+	if !ok || a.config.PrivateHost == nil {
+		return ""
+	}
+	host := a.config.PrivateHost(job.Kind, payload)
+	if host == "" {
+		return ""
+	}
+	return PrivateWarning(ctx, a.config.Redis, host)
 }
 
 // jobOf reads a job and checks that the caller may enqueue it.

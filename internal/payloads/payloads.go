@@ -45,6 +45,16 @@ func Check(kind string, payload json.RawMessage) []error {
 	return nil
 }
 
+// PrivateHost returns the host that a webhook calls if it is certainly not a public internet
+// address, see [webhook.Request.PrivateHost]; "" for others.
+func PrivateHost(kind string, payload json.RawMessage) string {
+	var r webhook.Request
+	if kind != "webhook" || json.Unmarshal(payload, &r) != nil {
+		return ""
+	}
+	return r.PrivateHost()
+}
+
 // Costs estimates how much a job takes of limits with a unit. It returns nil if the kind has
 // no estimate.
 func Costs(kind string, payload json.RawMessage) map[string]int64 {
