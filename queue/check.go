@@ -99,10 +99,16 @@ func (job Job) check(queue string, now time.Time) (checked, error) {
 	} else if len(payload) > maxPayload {
 		wrong("payload", "%d bytes; the maximum is %d; store large data elsewhere and enqueue a reference", len(payload), maxPayload)
 	}
+	derived := store.Derived(job.Kind, payload)
+	for _, name := range slices.Sorted(maps.Keys(derived)) {
+		if given, ok := job.Attributes[name]; ok && given != derived[name] {
+			wrong("attributes", "%s: %s differs from %s, which is derived from the payload; leave it out", name, check.Quote(given), check.Quote(derived[name]))
+		}
+	}
 	if len(errs) > 0 {
 		return checked{}, errors.Join(errs...)
 	}
-	return checked{job, queue, due, costs, store.WithEndpoint(attributes, job.Kind, payload), payload}, nil
+	return checked{job, queue, due, costs, store.WithDerived(attributes, derived), payload}, nil
 }
 
 // dueSecond returns the job's time in Unix seconds, rounded up so that the job never goes

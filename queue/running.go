@@ -174,8 +174,8 @@ func newRunning(queue, id string, task asynqwire.Message) *Running {
 		job.MaxAttempts = task.Retries + 1
 	}
 	job.kept = headers[asynqwire.HeaderKept] != ""
-	if store.EndpointIn(job.attributes) == "" {
-		job.attributes = store.WithEndpoint(job.attributes, job.Kind, task.Payload)
+	if job.attributes == "" { // a task of asynq's own client
+		job.attributes = store.WithDerived(job.attributes, store.Derived(job.Kind, task.Payload))
 	}
 	if n, err := strconv.ParseInt(headers[asynqwire.HeaderCost], 10, 64); err == nil && n > 0 {
 		job.Cost = n
