@@ -5,11 +5,14 @@
 #   docker buildx build --platform linux/amd64,linux/arm64 -t headgate .
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 ARG TARGETOS TARGETARCH
+# --build-arg VERSION=v1.2.3 is what --version, the API and metrics say: the history of the
+# sources is not copied.
+ARG VERSION=""
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags="-s -w" -o /out/ ./cmd/worker ./cmd/enqueue
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags="-s -w -X github.com/headgate/headgate/internal/version.stamped=$VERSION" -o /out/ ./cmd/worker ./cmd/enqueue
 
 # It has the certificates of authorities, the time zones that limits may name, and /tmp.
 FROM gcr.io/distroless/static-debian12:nonroot

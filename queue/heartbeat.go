@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/version"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/boottime"
 	"github.com/headgate/headgate/queue/internal/logkey"
@@ -165,35 +165,8 @@ func (w *Worker) newHeart(id string, clock *redisClock, capacity *capacity, send
 		redis: w.redis, clock: clock, capacity: capacity, sending: sending, details: w.config.Details, logger: w.logger,
 		live: live, renewals: renewals,
 		info: workers.Info{
-			ID: id, Host: check.Printable(host, 255), PID: os.Getpid(), Version: programVersion(),
+			ID: id, Host: check.Printable(host, 255), PID: os.Getpid(), Version: version.Program(),
 			Queues: w.config.Queues, Kinds: w.Kinds(), Concurrency: w.config.Concurrency,
 		},
 	}
-}
-
-// programVersion returns the version of the main module, or the commit of the build; "" if
-// neither is known.
-func programVersion() string {
-	build, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	if build.Main.Version != "" && build.Main.Version != "(devel)" {
-		return build.Main.Version
-	}
-	commit, changed := "", ""
-	for _, setting := range build.Settings {
-		switch setting.Key {
-		case "vcs.revision":
-			commit = setting.Value[:min(len(setting.Value), 12)]
-		case "vcs.modified":
-			if setting.Value == "true" {
-				changed = "+changes"
-			}
-		}
-	}
-	if commit == "" {
-		return ""
-	}
-	return commit + changed
 }

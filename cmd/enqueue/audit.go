@@ -20,7 +20,7 @@ func auditCommand(o *options) *cobra.Command {
 	var n int
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Who changed what, when and why",
+		Short: "Show who changed what, when and why",
 		Long: `audit lists the changes made by operators, newest first: jobs cancelled, retried, run and
 deleted, pauses, and limits before and after. Jobs are identified by their filter or their
 id; payloads are never recorded. The last 10,000 changes of a queue are kept.`,

@@ -16,7 +16,7 @@ import (
 func endpointsCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "endpoints",
-		Short: "See which receivers of webhooks are gone, and call one again",
+		Short: "List webhook receivers that are gone, and enable them again",
 		Long: `endpoints lists the URLs that answered a webhook with 410. Jobs of that tenant to that URL
 wait for a day, after which one job tries it, or until the endpoint is enabled. URLs often
 hold secrets and are not stored: an ID stands for the URL and its tenant, and the last error

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -8,7 +9,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -293,6 +296,67 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestStatusOfFailedTenants: a tenant of whom only archived jobs are left is shown, after those
+// who wait, the largest backlog first.
+func TestStatusOfFailedTenants(t *testing.T) {
+	url, client := own(t)
+	c := queue.NewClient(client)
+	for tenant, n := range map[string]int{"few": 1, "many": 3, "gone": 2} {
+		for range n {
+			if _, err := c.Enqueue(t.Context(), queue.Job{Kind: "call", Tenant: tenant}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	by := operate.Operator{Actor: "ann", Reason: "wrong"}
+	if _, err := operate.Apply(t.Context(), client, "calls", operate.Cancel, operate.Filter{Tenant: "gone"}, by, nil); err != nil {
+		t.Fatal(err)
+	}
+	tenants := func(args ...string) (names []string, archived []int64) {
+		t.Helper()
+		out, errText, code := enqueue(t, "", append(args, "--redis", url, "--json")...)
+		var all []queueJSON
+		if err := json.Unmarshal([]byte(out), &all); err != nil || code != exitOK || len(all) != 1 {
+			t.Fatalf("%v: %q, %q, %v", args, out, errText, err)
+		}
+		for _, row := range all[0].Tenants {
+			names, archived = append(names, row.Tenant), append(archived, row.Archived)
+		}
+		return names, archived
+	}
+	if names, archived := tenants("status"); !slices.Equal(names, []string{"many", "few", "gone"}) || !slices.Equal(archived, []int64{0, 0, 2}) {
+		t.Errorf("%v, %v", names, archived)
+	}
+	if names, _ := tenants("status", "--top", "2"); !slices.Equal(names, []string{"many", "few"}) {
+		t.Errorf("--top 2: %v", names)
+	}
+	for _, args := range [][]string{{"status", "--top", "-1"}, {"status", "--watch", "--interval", "1ms"}} {
+		if _, errText, code := enqueue(t, "", append(args, "--redis", url)...); code != exitUsage || errText == "" {
+			t.Errorf("%v: %q, exit %d", args, errText, code)
+		}
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	reader, writer := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- watchStatus(ctx, &options{redisURL: url}, "", 0, 100*time.Millisecond, writer) }()
+	lines := bufio.NewScanner(reader)
+	for seen := 0; seen < 3 && lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "queue calls: 4 waiting") {
+			seen++
+		}
+	}
+	stop()
+	var rest sync.WaitGroup
+	rest.Go(func() { io.Copy(io.Discard, reader) })
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	writer.Close()
+	rest.Wait()
+}
+
 // TestStatusOfLimitsFiles: status names the workers whose limits file is not in effect, and why.
 func TestStatusOfLimitsFiles(t *testing.T) {
 	url, client := own(t)
@@ -311,6 +375,12 @@ func TestStatusOfLimitsFiles(t *testing.T) {
 	out, errText, code := enqueue(t, "", "status", "--redis", url)
 	if code != exitOK || strings.Contains(out, "host-a") ||
 		!strings.HasSuffix(out, "worker host-b, process 7: its limits file limits.yaml is not in effect: queue calls: ann published other limits\n") {
+		t.Errorf("%q, %q, exit %d", out, errText, code)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if out, errText, code := enqueue(t, "", "--version"); code != exitOK || !strings.HasPrefix(out, "enqueue version ") {
 		t.Errorf("%q, %q, exit %d", out, errText, code)
 	}
 }

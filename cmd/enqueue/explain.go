@@ -18,23 +18,18 @@ import (
 func explainCommand(o *options) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:   "explain ID --queue QUEUE",
-		Short: "Why a job waits and when it will go, or what became of it",
-		Long: `explain says where a job is: which limit holds it and when that admits the next
-job, how many stand before it, what is paused or closed, and when its call is
-expected; or when it ended, and why.
+		Use:   "explain ID",
+		Short: "Explain why a job waits and when it will go, or how it ended",
+		Long: `explain says where a job is: which limit holds it and when that limit admits the next job, how
+many jobs are ahead of it, which pause or send window stops it, and when its call is expected. Of
+a job that has ended it says when and why.
 
-The expected time is steady (within 5 % if nothing else comes in), rough, or
-unknown: calls under way hold all permits, or somebody has to resume it.`,
-		Example: "  enqueue explain acme:order-7 --queue email\n  enqueue explain acme:order-7 --queue email --json",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usageError{fmt.Errorf("explain takes one job id, got %d", len(args))}
-			}
-			return nil
-		},
+The expected time is steady (within 5 % if no other jobs come in) or rough. There is none while
+calls in flight hold all permits, or until an operator resumes the jobs.`,
+		Example: "  enqueue explain acme:order-7\n  enqueue explain acme:order-7 --queue email --json",
+		Args:    oneJob,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.withQueue(cmd.Context(), name, func(client redis.UniversalClient) error {
+			return o.withJob(cmd.Context(), name, args[0], func(client redis.UniversalClient, name string) error {
 				e, err := inspect.New(client).Explain(cmd.Context(), name, args[0])
 				if err != nil {
 					return oneLine(err)
@@ -43,7 +38,7 @@ unknown: calls under way hold all permits, or somebody has to resume it.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&name, "queue", "", "the queue that the job is in (required)")
+	cmd.Flags().StringVar(&name, "queue", "", "the job's queue (default: the one that has it)")
 	return cmd
 }
 
@@ -53,9 +48,9 @@ func estimateCommand(o *options) *cobra.Command {
 	var attributes []string
 	cmd := &cobra.Command{
 		Use:   "estimate --queue QUEUE --tenant TENANT --jobs N",
-		Short: "When a batch would be done if it were enqueued now",
-		Long: `estimate says when the first and the last call of a batch would be made if it
-were enqueued now, behind what waits. Nothing is enqueued.`,
+		Short: "Estimate when a batch would be done if it were enqueued now",
+		Long: `estimate says when the first and the last call of a batch would be made if it were enqueued now,
+behind the jobs that wait. Nothing is enqueued.`,
 		Example: "  enqueue estimate --queue email --tenant acme --jobs 50000",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -80,11 +75,11 @@ were enqueued now, behind what waits. Nothing is enqueued.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&name, "queue", "", "the queue (required)")
-	flags.StringVar(&batch.Tenant, "tenant", "", "on whose behalf (required)")
-	flags.Int64Var(&batch.Jobs, "jobs", 0, "how many jobs (required)")
-	flags.StringVar(&batch.Kind, "kind", "", "their kind, where the queue serves several")
+	flags.StringVar(&batch.Tenant, "tenant", "", "tenant of the jobs (required)")
+	flags.Int64Var(&batch.Jobs, "jobs", 0, "number of jobs (required)")
+	flags.StringVar(&batch.Kind, "kind", "", "kind of the jobs, if the queue serves several")
 	flags.Int64Var(&batch.Cost, "cost", 0, "permits that each call takes (default 1)")
-	flags.StringArrayVar(&attributes, "attribute", nil, "what limits may be per, as NAME=VALUE; again for each")
+	flags.StringArrayVar(&attributes, "attribute", nil, "attribute that limits can use in per, as NAME=VALUE; repeatable")
 	return cmd
 }
 
@@ -94,6 +89,19 @@ func (o *options) withQueue(ctx context.Context, name string, f func(redis.Unive
 		return usageError{errors.New("--queue: say which queue")}
 	}
 	return o.eachQueue(ctx, name, func(client redis.UniversalClient, _ string) error { return f(client) })
+}
+
+// withJob connects, and calls f with the queue of a job.
+func (o *options) withJob(ctx context.Context, name, id string, f func(client redis.UniversalClient, name string) error) error {
+	client, err := o.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if name, err = queueOf(ctx, client, name, id); err != nil {
+		return err
+	}
+	return f(client, name)
 }
 
 // tell prints a value as JSON or in words.

@@ -38,7 +38,6 @@ func TestExplain(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"one job id":             {"explain", "--queue", "calls"},
-		"--queue: say which":     {"explain", id},
 		`did you mean "calls"?`:  {"explain", id, "--queue", "cals"},
 		"tenant: it is empty":    {"estimate", "--queue", "calls", "--jobs", "5"},
 		"jobs: 0 must be":        {"estimate", "--queue", "calls", "--tenant", "a"},

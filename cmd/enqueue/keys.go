@@ -47,13 +47,12 @@ func keysNewCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new --id NAME --scope SCOPE",
 		Short: "Create a key and print it once",
-		Long: `new makes a key and prints it, together with the entry for the file of keys that
-HEADGATE_API_KEYS_FILE names. The entry has the key's hash: nobody can tell the key
-again, so give it to whom it is for now.
+		Long: `new creates a key and prints it, with an entry for the keys file that HEADGATE_API_KEYS_FILE
+names. The entry has only a hash of the key. The key is shown only once. Store it now.
 
-Scopes: enqueue (put jobs in, and estimate), read (see queues, jobs and the audit),
-admin (change jobs, pauses and limits; it has the other two in it). A key with
-tenants sees and changes these alone.`,
+Scopes: enqueue (enqueue jobs, and estimate), read (see queues, jobs and the audit), admin
+(change jobs, pauses and limits; it includes the other two). A key with tenants has access to
+these tenants only.`,
 		Example: "  enqueue keys new --id shop --scope enqueue --tenant acme\n  enqueue keys new --id ops --scope admin --for 2160h",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,11 +60,11 @@ tenants sees and changes these alone.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&entry.ID, "id", "", "its name, for the audit and the limits (required)")
-	flags.StringSliceVar(&entry.Scopes, "scope", nil, "enqueue, read or admin; again for each (required)")
-	flags.StringArrayVar(&entry.Tenants, "tenant", nil, "it is for this tenant alone; again for each (default: all)")
-	flags.StringVar(&entry.Rate, "rate", "", "requests that it may make, such as 100/s (default: what the server says)")
-	flags.DurationVar(&lasts, "for", 0, "how long it is valid, such as 2160h (default: until its entry is taken out)")
+	flags.StringVar(&entry.ID, "id", "", "name of the key, for the audit and the request limits (required)")
+	flags.StringSliceVar(&entry.Scopes, "scope", nil, "enqueue, read or admin; repeatable (required)")
+	flags.StringArrayVar(&entry.Tenants, "tenant", nil, "tenant that the key has access to; repeatable (default: all)")
+	flags.StringVar(&entry.Rate, "rate", "", "request limit of the key, such as 100/s (default: that of the server)")
+	flags.DurationVar(&lasts, "for", 0, "how long the key is valid, such as 2160h (default: until its entry is removed)")
 	return cmd
 }
 

@@ -49,11 +49,11 @@ func limitsShowCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show the limits in effect, of a tenant or in general",
-		Long: `show lists the limits of the queues as they hold for a tenant, and where each
-comes from: "queue" (the limits file, for all), "tenant" (the file, for this one or
-its plan), or "override" (an operator, with until when, who and why). An override
-that does not fit the limits published since is not in force; WHY says so. Without
---tenant it lists what holds for tenants for whom nothing differs.`,
+		Long: `show lists the limits in effect for a tenant, and where each one comes from: "queue" (published
+for all tenants), "tenant" (published for this tenant or its plan), or "override" (set by an
+operator; UNTIL and WHY say until when, by whom and why). An override that does not fit the
+limits that were published later is not in effect; WHY says so. Without --tenant it lists the
+limits of tenants without values of their own.`,
 		Example: "  enqueue limits show --queue email --tenant acme",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,7 +61,7 @@ that does not fit the limits published since is not in force; WHY says so. Witho
 		},
 	}
 	cmd.Flags().StringVar(&name, "queue", "", "one queue (default: all)")
-	cmd.Flags().StringVar(&tenant, "tenant", "", "as they hold for this tenant")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "limits of this tenant (default: those of tenants without values of their own)")
 	return cmd
 }
 
@@ -124,7 +124,7 @@ type which struct {
 
 func (w *which) flags(cmd *cobra.Command) {
 	w.operator.flags(cmd)
-	cmd.Flags().StringVar(&w.tenant, "tenant", "", "for whom (required)")
+	cmd.Flags().StringVar(&w.tenant, "tenant", "", "the tenant (required)")
 	cmd.Flags().StringVar(&w.limit, "limit", "", "the limit's name (required)")
 }
 
@@ -146,12 +146,11 @@ func limitsSetCommand(o *options) *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
 		Use:   "set",
-		Short: "Change a limit for one tenant",
-		Long: `set changes a limit for one tenant, over what the limits file says: its rate, its
-burst, its capacity or its concurrency. What is not named stays as the limits file
-says for the tenant, also when another file is published. It lasts for as long as
---for says, or until "enqueue limits clear"; setting it again replaces it. Only limits
-that are per tenant can differ. It shows what becomes of the tenant's backlog, and asks.`,
+		Short: "Override a limit for one tenant",
+		Long: `set overrides the rate, burst, capacity or concurrency of a limit for one tenant. Values that are
+not given stay as published, also if another limits file is published. The override lasts for
+--for, or until "enqueue limits clear"; setting it again replaces it. Only limits that are per
+tenant can be overridden. The command shows the effect on the tenant's backlog, and asks.`,
 		Example: `  enqueue limits set --queue email --tenant acme --limit tenant --rate 50/s --for 2h --reason "launch day"`,
 		Args:    noArgs,
 	}
@@ -255,8 +254,8 @@ func limitsClearCommand(o *options) *cobra.Command {
 	var w which
 	cmd := &cobra.Command{
 		Use:     "clear",
-		Short:   "Remove the change of a limit",
-		Long:    `clear takes back what "enqueue limits set" changed: the limits file holds again.`,
+		Short:   "Remove the override of a limit",
+		Long:    `clear removes an override that "enqueue limits set" made: the published limit is in effect again.`,
 		Example: `  enqueue limits clear --queue email --tenant acme --limit tenant --reason "launch is over"`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

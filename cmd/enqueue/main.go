@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/internal/version"
 	"github.com/headgate/headgate/queue"
 )
 
@@ -78,22 +80,22 @@ func root() *cobra.Command {
 	var o options
 	root := &cobra.Command{
 		Use:   "enqueue",
-		Short: "Hand jobs to Headgate, see how they go, and step in",
-		Long: `enqueue hands jobs to Headgate, tells what becomes of them, and lets operators
-step in: hold, cancel, retry or run jobs, and change limits. Every such change says
-who made it and why, and "enqueue audit" lists them.
+		Short: "Enqueue jobs, watch them and operate queues",
+		Long: `enqueue adds jobs to Headgate's queues, shows their state, and lets operators pause, cancel,
+retry or run jobs and change limits. Each change needs a reason; "enqueue audit" lists them.
 
-Exit codes: 0 all well, 1 failure, 2 a mistake in the call or in the job, 3 only a
-part was done: some lines were rejected, or a command was interrupted.`,
+Exit codes: 0 success, 1 failure, 2 a mistake in the arguments or in the job, 3 partly done:
+some lines were rejected, or the command was interrupted.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       cmp.Or(version.Program(), "unknown"),
 		Args:          cobra.ArbitraryArgs, // so that a misspelled command comes to RunE
 	}
 	root.PersistentFlags().StringVar(&o.redisURL, "redis", "", "URL of Redis, such as redis://127.0.0.1:6379 [$HEADGATE_REDIS_URL]")
 	root.PersistentFlags().BoolVar(&o.json, "json", false, "print JSON")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(sendCommand(&o), bulkCommand(&o), statusCommand(&o), tenantsCommand(&o), limitsCommand(&o),
-		pauseCommand(&o), resumeCommand(&o), auditCommand(&o), periodicCommand(&o), explainCommand(&o), estimateCommand(&o), endpointsCommand(&o), serveCommand(&o), healthcheckCommand(), keysCommand(&o))
+		pauseCommand(&o), resumeCommand(&o), auditCommand(&o), periodicCommand(&o), explainCommand(&o), failuresCommand(&o), jobsCommand(&o), workersCommand(&o), estimateCommand(&o), endpointsCommand(&o), serveCommand(&o), healthcheckCommand(), keysCommand(&o))
 	root.AddCommand(verbCommands(&o)...)
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -59,7 +59,7 @@ func TestVerbCommands(t *testing.T) {
 		{[]string{"run", "--queue", "calls", "--id", "acme:3", "--reason", "now"}, exitUsage, "beyond every limit of queue calls: say --yes"},
 		{[]string{"run", "--queue", "calls", "--id", "acme:3", "--reason", "now", "--yes"}, exitOK, "handed to the workers 1 job (1 waiting)"},
 		{[]string{"delete", "--queue", "calls", "--id", "acme:1", "--reason", "erase"}, exitUsage, "say --yes"},
-		{[]string{"delete", "--queue", "calls", "--reason", "erase", "--yes"}, exitOK, "forgot 2 jobs (2 archived)"},
+		{[]string{"delete", "--queue", "calls", "--reason", "erase", "--yes"}, exitOK, "deleted 2 jobs (2 archived)"},
 		{[]string{"cancel", "--queue", "cals", "--reason", "x", "--yes"}, exitUsage, `did you mean "calls"?`},
 		{[]string{"cancel", "--reason", "x", "--yes"}, exitUsage, "--queue: "},
 		{[]string{"cancel", "--queue", "calls", "--yes"}, exitUsage, "--reason: "},

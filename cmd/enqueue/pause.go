@@ -35,7 +35,7 @@ func pauseCommand(o *options) *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
 		Use:   "pause",
-		Short: "Hold the jobs of a tenant, of a kind, or of a whole queue",
+		Short: "Pause the jobs of a tenant, of a kind, or of a whole queue",
 		Long: `pause stops the jobs of one tenant, of one kind, or with --queue alone of the whole queue.
 New jobs are still accepted, released jobs go back to their lanes, and calls in flight
 finish. All workers follow at once.

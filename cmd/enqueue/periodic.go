@@ -22,7 +22,7 @@ import (
 func periodicCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "periodic",
-		Short: "Jobs that are enqueued again and again",
+		Short: "Manage jobs that are enqueued on a schedule",
 		Long: `periodic manages jobs that are enqueued on a schedule. Each tick is enqueued once, with any
 number of workers. Workers follow changes within about a second.
 
@@ -79,14 +79,14 @@ func periodicAddCommand(o *options) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&p.Spec, "spec", "", `when, such as "*/5 * * * *", @daily or "@every 90s"`)
 	flags.StringVar(&p.Zone, "zone", "", "time zone of the spec, such as Europe/Berlin or UTC; none for @every")
-	flags.DurationVar(&p.MaxLate, "max-late", 0, "how late the last tick may go that no worker was there to fire (default 1h)")
-	flags.BoolVar(&p.Paused, "paused", false, "do not fire until it is resumed")
+	flags.DurationVar(&p.MaxLate, "max-late", 0, "how late the latest tick that no worker fired in time may still be enqueued (default 1h)")
+	flags.BoolVar(&p.Paused, "paused", false, "add it paused")
 	l.Kind, l.Tenant, l.Queue, l.Priority = new(""), new(""), new(""), new("")
 	flags.StringVar(l.Kind, "kind", "", "kind of the job: webhook, email, or your own")
 	flags.StringVar(l.Tenant, "tenant", "", "tenant of the job (required)")
 	flags.StringVar(l.Queue, "queue", "", "where the jobs wait (default: the queue of their kind)")
 	flags.StringVar(l.Priority, "priority", "", "high, normal or low (default normal)")
-	attempts := flags.Int("max-attempts", 0, "calls that may fail before a job is archived (default 10)")
+	attempts := flags.Int("max-attempts", 0, "failed calls after which the job is archived (default 10)")
 	cost := flags.Int64("cost", 0, "permits that a call takes (default 1)")
 	flags.StringToStringVar(&attributes, "attribute", nil, "attribute as name=value, which limits may use in per; may be repeated")
 	flags.StringVar(&payload, "payload", "", "JSON, @FILE, or - for standard input")

@@ -24,13 +24,12 @@ type serveConfig struct {
 func serveCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve the HTTP API and the operators' page",
-		Long: `serve takes jobs over HTTP, and shows operators what goes on in the queues. It runs
-beside the workers of the same Redis; "worker run" serves the same by itself.
+		Short: "Serve the HTTP API and the dashboard",
+		Long: `serve serves the HTTP API and the dashboard without running jobs. "worker run" serves both too.
 
-Without a file of keys it listens for this machine alone. To listen for others,
-make a key with "enqueue keys new", put what it prints into a file, and name that
-with --keys; a file that changes is read again.`,
+Without a keys file only this machine has access. To listen for other machines, create a key
+with "enqueue keys new", add the printed entry to a keys file, and pass the file with --keys.
+The file is reloaded when it changes.`,
 		Example: `  enqueue serve
   enqueue serve --http :8443 --keys keys.yaml --tls-cert cert.pem --tls-key key.pem --admin 127.0.0.1:9090`,
 		Args: noArgs,

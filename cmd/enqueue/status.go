@@ -1,11 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -15,6 +19,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/queue/inspect"
@@ -23,16 +28,62 @@ import (
 
 func statusCommand(o *options) *cobra.Command {
 	var name string
+	var top int
+	var watch bool
+	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show backlog, throughput and drain time of each tenant",
-		Args:  noArgs,
+		Long: `status shows each queue and its tenants, the largest backlog first: how many jobs wait, when the
+next one goes and what holds it, and when the backlog drains. ARCHIVED counts the tenant's jobs
+among the newest 10,000 that ended without success; "enqueue failures" groups them by reason.`,
+		Example: "  enqueue status\n  enqueue status --queue email --top 20 --watch",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return status(cmd.Context(), o, name, cmd.OutOrStdout())
+			switch {
+			case top < 0:
+				return usageError{fmt.Errorf("--top: %d is negative", top)}
+			case every < 100*time.Millisecond:
+				return usageError{fmt.Errorf("--interval: %v must be at least 100ms", every)}
+			case !watch:
+				return status(cmd.Context(), o, name, top, cmd.OutOrStdout())
+			}
+			return watchStatus(cmd.Context(), o, name, top, every, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&name, "queue", "", "one queue (default: all)")
+	flags := cmd.Flags()
+	flags.StringVar(&name, "queue", "", "one queue (default: all)")
+	flags.IntVar(&top, "top", 0, "only this many tenants of each queue (default: all)")
+	flags.BoolVar(&watch, "watch", false, "print it again until interrupted")
+	flags.DurationVar(&every, "interval", 2*time.Second, "how often --watch prints it")
 	return cmd
+}
+
+// watchStatus prints the status again and again until ctx is done. On a terminal it starts at the
+// top of the screen each time.
+func watchStatus(ctx context.Context, o *options, name string, top int, every time.Duration, out io.Writer) error {
+	clearScreen := ""
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) && !o.json {
+		clearScreen = "\x1b[H\x1b[2J"
+	}
+	for {
+		var page bytes.Buffer // written at once, so that a terminal does not flicker
+		page.WriteString(clearScreen)
+		if err := status(ctx, o, name, top, &page); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		if _, err := out.Write(page.Bytes()); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
+	}
 }
 
 // The status as JSON.
@@ -52,20 +103,22 @@ type (
 		Tenants   []tenantJSON `json:"tenants"`
 	}
 	tenantJSON struct {
-		Tenant  string     `json:"tenant"`
-		Waiting int64      `json:"waiting"`
-		Done    int64      `json:"done"`
-		Next    *time.Time `json:"next_slot"`
-		HeldBy  string     `json:"held_by,omitempty"`
+		Tenant   string     `json:"tenant"`
+		Waiting  int64      `json:"waiting"`
+		Done     int64      `json:"done"`
+		Archived int64      `json:"archived"` // of the newest 10,000
+		Next     *time.Time `json:"next_slot"`
+		HeldBy   string     `json:"held_by,omitempty"`
 		stopJSON
 		DrainsAt *time.Time `json:"drains_at"`
 	}
 )
 
-// queueStatus is a queue with its tenants, by name.
+// queueStatus is a queue with its tenants, the largest backlog first.
 type queueStatus struct {
 	inspect.Overview
-	tenants []inspect.TenantRow
+	tenants  []inspect.TenantRow
+	archived map[string]int64 // by tenant
 }
 
 // eachTenant lists the tenants of a queue by name.
@@ -87,10 +140,10 @@ func eachTenant(ctx context.Context, inspector *inspect.Inspector, name string, 
 	}
 }
 
-func status(ctx context.Context, o *options, name string, out io.Writer) error {
+func status(ctx context.Context, o *options, name string, top int, out io.Writer) error {
 	all := []queueStatus{}
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		s, err := readStatus(ctx, client, name)
+		s, err := readStatus(ctx, client, name, top)
 		if err != nil {
 			// Faults may say why it cannot be read.
 			if faults, faultsErr := inspect.Faults(ctx, client, name); faultsErr == nil && !o.json {
@@ -135,16 +188,38 @@ func (o *options) printLimitsFiles(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-func readStatus(ctx context.Context, client redis.UniversalClient, name string) (s queueStatus, err error) {
+// readStatus reads a queue and its tenants: all of them, or only the first ones.
+func readStatus(ctx context.Context, client redis.UniversalClient, name string, top int) (s queueStatus, err error) {
 	inspector := inspect.New(client)
 	if s.Overview, err = inspector.Overview(ctx, name); err != nil {
 		return s, err
 	}
-	err = eachTenant(ctx, inspector, name, func(row inspect.TenantRow) error {
-		s.tenants = append(s.tenants, row)
-		return nil
-	})
-	return s, err
+	if s.archived, err = inspector.FailedByTenant(ctx, name); err != nil {
+		return s, err
+	}
+	q := inspect.TenantQuery{Sort: inspect.ByWaiting, Limit: inspect.MaxTenants}
+	missing := maps.Clone(s.archived)
+	for more := true; more && (top == 0 || len(s.tenants) < top); q.Offset += q.Limit {
+		if top > 0 {
+			q.Limit = min(top-len(s.tenants), inspect.MaxTenants)
+		}
+		page, err := inspector.ListTenants(ctx, name, q)
+		if err != nil {
+			return s, err
+		}
+		for _, row := range page.Tenants {
+			delete(missing, row.Tenant)
+		}
+		s.tenants = append(s.tenants, page.Tenants...)
+		more = len(page.Tenants) == q.Limit
+	}
+	// The queue forgets tenants without waiting and completed jobs, but not their archived ones.
+	for _, tenant := range slices.Sorted(maps.Keys(missing)) {
+		if top == 0 || len(s.tenants) < top {
+			s.tenants = append(s.tenants, inspect.TenantRow{Outlook: inspect.Outlook{Queue: name, Tenant: tenant}})
+		}
+	}
+	return s, nil
 }
 
 func asJSON(all []queueStatus) []queueJSON {
@@ -162,7 +237,7 @@ func asJSON(all []queueStatus) []queueJSON {
 		}
 		for _, t := range s.tenants {
 			q.Tenants = append(q.Tenants, tenantJSON{
-				t.Tenant, t.Waiting, t.Done, moment(t.Next), heldBy(t), stopOf(s.Queue, t.Pause, t.Unserved), moment(t.DrainsAt),
+				t.Tenant, t.Waiting, t.Done, s.archived[t.Tenant], moment(t.Next), heldBy(t), stopOf(s.Queue, t.Pause, t.Unserved), moment(t.DrainsAt),
 			})
 		}
 		list = append(list, q)
@@ -200,9 +275,9 @@ func printStatus(out io.Writer, all []queueStatus, now time.Time) error {
 			continue
 		}
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "TENANT\tWAITING\tNEXT SLOT\tHELD BY\tDONE\tDRAINS")
+		fmt.Fprintln(w, "TENANT\tWAITING\tNEXT SLOT\tHELD BY\tDONE\tARCHIVED\tDRAINS")
 		for _, t := range s.tenants {
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\n", printable(t.Tenant), t.Waiting, soon(t.Next, now), printable(heldWords(t, now)), t.Done, when(t.DrainsAt, now))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%d\t%s\n", printable(t.Tenant), t.Waiting, soon(t.Next, now), printable(heldWords(t, now)), t.Done, s.archived[t.Tenant], when(t.DrainsAt, now))
 		}
 		if err := w.Flush(); err != nil {
 			return err

@@ -22,10 +22,9 @@ func tenantsCommand(o *options) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use:   "tenants",
-		Short: "The tenants of the queues: backlog, weight, pauses, overrides",
-		Long: `tenants lists every tenant of which a queue knows anything: how many of its jobs
-wait, how many calls succeeded, its weight, what pauses hold it, and which of its
-limits operators changed.`,
+		Short: "Show the tenants of the queues: backlog, weight, pauses, overrides",
+		Long: `tenants lists the tenants of the queues: how many of their jobs wait, how many calls succeeded,
+their weights, pauses and overrides.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return tenants(cmd, o, name)

@@ -25,7 +25,7 @@ type verbHelp struct {
 
 var verbHelps = map[operate.Verb]verbHelp{
 	operate.Cancel: {
-		use: "cancel", short: "Archive jobs that have not gone, with the reason", doing: "cancel", did: "cancelled",
+		use: "cancel", short: "Archive jobs that have not been sent", doing: "cancel", did: "cancelled",
 		long: `cancel archives jobs that are waiting, scheduled, to be retried, or released but not yet
 taken by a worker. Each records who cancelled it and why. "enqueue retry" brings them back.
 
@@ -53,7 +53,7 @@ and limits apply as usual. Jobs whose call succeeded are not retried.`,
   enqueue retry --queue payments --reason-contains "503 from" --reason "the provider is back"`,
 	},
 	operate.DeleteArchived: {
-		use: "delete", short: "Forget archived jobs", doing: "forget", did: "forgot",
+		use: "delete", short: "Permanently delete archived jobs", doing: "delete", did: "deleted",
 		long: `delete permanently deletes archived jobs and their payloads. No other command deletes jobs.
 Jobs that are not archived must be cancelled first.`,
 		example:    `  enqueue delete --queue email --tenant acme --reason "erasure requested"`,
@@ -91,7 +91,7 @@ steps: it can be interrupted, and run again for the rest.`,
 	cmd.Flags().StringVar(&filter.Kind, "kind", "", "only jobs of this kind")
 	cmd.Flags().StringVar(&filter.ID, "id", "", "only this job")
 	if verb == operate.RetryArchived || verb == operate.DeleteArchived {
-		cmd.Flags().StringVar(&filter.Reason, "reason-contains", "", "jobs alone that ended for a reason with this text in it")
+		cmd.Flags().StringVar(&filter.Reason, "reason-contains", "", "only jobs with this text in their reason")
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "count the jobs, and change nothing")
 	return cmd

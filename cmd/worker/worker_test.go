@@ -60,6 +60,12 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+func TestVersion(t *testing.T) {
+	if out, errText, code := command(t.Context(), "--version"); code != 0 || !strings.HasPrefix(out, "worker version ") {
+		t.Errorf("%q, %q, exit %d", out, errText, code)
+	}
+}
+
 func TestWrongSettings(t *testing.T) {
 	for name, test := range map[string]struct{ value, want string }{
 		"HEADGATE_REDIS_URL":        {"http://u:hush@x", "HEADGATE_REDIS_URL: redis URL: scheme"},

@@ -82,6 +82,7 @@ type API struct {
 	logger    *slog.Logger
 	mux       *http.ServeMux
 	routes    []route
+	open      map[string]bool // patterns of routes that need no key
 	handler   http.Handler
 	client    *queue.Client
 	batches   chan struct{} // a slot for each batch in progress
@@ -101,7 +102,7 @@ func New(config Config) (*API, error) {
 	config.Requests = config.Requests.withDefaults()
 	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	a := &API{
-		config: config, logger: config.Logger, mux: http.NewServeMux(), client: queue.NewClient(config.Redis),
+		config: config, logger: config.Logger, mux: http.NewServeMux(), open: map[string]bool{}, client: queue.NewClient(config.Redis),
 		batches: make(chan struct{}, maxBatches), refused: newRefusals(config.Redis, config.Logger), hide: newRedaction(config.Redact),
 	}
 	if a.inspector = config.Inspector; a.inspector == nil {
@@ -115,6 +116,7 @@ func New(config Config) (*API, error) {
 	}
 	a.routes = a.table()
 	for _, route := range a.routes {
+		a.open[route.method+" "+Base+route.path] = route.open
 		a.mux.HandleFunc(route.method+" "+Base+route.path, func(w http.ResponseWriter, r *http.Request) { a.serve(route, w, r) })
 	}
 	limits, err := newRequestLimits(config)
@@ -154,7 +156,7 @@ func (a *API) Run(ctx context.Context) error {
 // admitted handles a request that the request limits admitted.
 func (a *API) admitted(w http.ResponseWriter, r *http.Request) {
 	c := callerOf(r)
-	if c.denied != nil {
+	if c.denied != nil && !a.open[c.pattern] {
 		a.fail(w, r, c.denied)
 		return
 	}

@@ -120,6 +120,7 @@ func TestWhoMayNot(t *testing.T) {
 		noted              string // in the list of refusals
 	}{
 		"no key":                   {"", 401, "GET", "/session", "", "no key"},
+		"no key for the version":   {"", 401, "GET", "/version", "", "no key"},
 		"unknown key":              {"hg_x", 401, "GET", "/session", "", "unknown key"},
 		"an expired key":           {keys["old"], 401, "GET", "/session", "", "key old has expired"},
 		"enqueue may not read":     {keys["in"], 403, "GET", at, "", "no scope read"},
@@ -146,6 +147,9 @@ func TestWhoMayNot(t *testing.T) {
 		})
 		want = append(want, test.noted)
 	}
+	r.key = ""
+	r.want(200, `"openapi":"3.1`, "GET", "/openapi.json", "")
+	r.key = keys["ops"]
 	var noted []string
 	for deadline := time.Now().Add(10 * time.Second); len(noted) < len(want) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		noted = server.Client().LRange(t.Context(), refusedKey, 0, -1).Val() // Redis tells nobody

@@ -174,6 +174,8 @@ type failureJSON struct {
 	Jobs    int64  `json:"jobs"`
 	Newest  moment `json:"newest"`
 	Example string `json:"example"`
+	Job     string `json:"job"`     // id of the newest
+	Tenants int    `json:"tenants"` // how many tenants have such jobs
 }
 
 // failures groups archived jobs by reason.
@@ -185,7 +187,7 @@ func (a *API) failures(r *request) (answer, error) {
 	all, total := []failureJSON{}, int64(0)
 	for _, g := range groups {
 		total += g.Jobs
-		all = append(all, failureJSON{string(g.Outcome), g.Reason, g.Kind, g.Jobs, moment{g.Newest}, g.Example})
+		all = append(all, failureJSON{string(g.Outcome), g.Reason, g.Kind, g.Jobs, moment{g.Newest}, g.Example, g.ID, g.Tenants})
 	}
 	return answer{body: map[string]any{"groups": all, "total": total}}, nil
 }

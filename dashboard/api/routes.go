@@ -11,6 +11,7 @@ type route struct {
 	scopes       []Scope // any of them; empty: every key
 	whole        bool    // refused to keys for single tenants
 	changes      bool    // refused by a read-only server
+	open         bool    // needs no key
 	most         time.Duration
 	handle       func(*request) (answer, error)
 	stream       func(*request) error // instead of handle: writes its own response unless it returns an error
@@ -22,7 +23,8 @@ func (a *API) table() []route {
 	read, enqueue, admin, either := []Scope{Read}, []Scope{Enqueue}, []Scope{Admin}, []Scope{Enqueue, Read}
 	return []route{
 		{method: get, path: "/session", handle: a.session},
-		{method: get, path: "/openapi.json", handle: a.openapi},
+		{method: get, path: "/openapi.json", open: true, handle: a.openapi},
+		{method: get, path: "/version", handle: a.version},
 
 		{method: post, path: "/jobs", scopes: enqueue, changes: true, handle: a.enqueueOne},
 		{method: post, path: "/jobs/batch", scopes: enqueue, changes: true, stream: a.enqueueBatch},

@@ -3,12 +3,14 @@ package metrics
 
 import (
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/headgate/headgate/internal/version"
 	"github.com/headgate/headgate/queue"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
@@ -107,7 +109,12 @@ func New(registry *prometheus.Registry) *Metrics {
 
 		breakers: newBreakers(), limitsFile: newLimitsFile(),
 	}
-	registry.MustRegister(append(all, m.trip, m.breakers, m.limitsFile)...)
+	commit, _ := version.Revision()
+	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "headgate", Name: "build_info", Help: "Always 1; its labels say which build the program is.",
+		ConstLabels: prometheus.Labels{"version": version.Program(), "revision": commit, "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
+	registry.MustRegister(append(all, m.trip, m.breakers, m.limitsFile, build)...)
 	return m
 }
 

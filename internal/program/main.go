@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/internal/version"
 )
 
 // Main runs a program's command until it ends or is stopped by SIGINT or SIGTERM, and exits.
@@ -24,8 +27,9 @@ func Main(root *cobra.Command) {
 }
 
 // Strict makes a program's command print errors by [Main] alone, and makes wrong flags
-// usage errors.
+// usage errors. It adds --version.
 func Strict(root *cobra.Command) {
+	root.Version = cmp.Or(version.Program(), "unknown")
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{err} })
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/dashboard/api"
 	"github.com/headgate/headgate/internal/payloads"
 	"github.com/headgate/headgate/internal/server"
+	"github.com/headgate/headgate/internal/version"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -58,7 +59,7 @@ func (h HTTP) Server(client redis.UniversalClient, logger *slog.Logger, metrics 
 		Addr: h.HTTPAddr, AdminAddr: h.AdminAddr, Pprof: h.AdminPprof, CertFile: h.TLSCert, KeyFile: h.TLSKey, KeysFile: h.APIKeysFile,
 		Metrics: metrics, Ready: ready, Logger: logger,
 		API: api.Config{
-			Redis: client, ReadOnly: h.ReadOnly, Redact: h.Redact, Version: Version(),
+			Redis: client, ReadOnly: h.ReadOnly, Redact: h.Redact, Version: version.Program(),
 			Requests:     api.RequestLimits{PerKey: h.RatePerKey, PerIP: h.RatePerIP, PerRoute: h.RatePerRoute, Trusted: h.TrustedProxies},
 			CheckPayload: payloads.Check, PayloadCosts: payloads.Costs, PrivateHost: payloads.PrivateHost,
 		},

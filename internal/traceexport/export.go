@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +26,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/headgate/headgate/internal/version"
 )
 
 // OpenTelemetry's variables that decide whether and where spans go. The exporters read the
@@ -225,8 +226,8 @@ func (c Config) open(ctx context.Context, console io.Writer) (sdktrace.SpanExpor
 // about describes the program. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
 func about() (all []attribute.KeyValue) {
 	all = append(all, semconv.ServiceName("headgate-worker"))
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		all = append(all, semconv.ServiceVersion(info.Main.Version))
+	if known := version.Program(); known != "" {
+		all = append(all, semconv.ServiceVersion(known))
 	}
 	return all
 }

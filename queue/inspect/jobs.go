@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
@@ -292,4 +294,29 @@ func jobRow(state lifecycle.State, read *store.Reply) (JobRow, error) {
 		row.At = time.UnixMicro(micros)
 	}
 	return row, nil
+}
+
+// QueuesOf returns the queues that have a job of this id, sorted by name: ids are unique only
+// within a queue.
+func QueuesOf(ctx context.Context, client redis.UniversalClient, id string) ([]string, error) {
+	queues, err := Queues(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	pipe := client.Pipeline()
+	replies := make([]*redis.IntCmd, len(queues))
+	for i, queue := range queues {
+		replies[i] = pipe.Exists(ctx, asynqwire.Key(queue, "t:"+id))
+	}
+	if err := store.Execute(ctx, pipe); err != nil {
+		return nil, fmt.Errorf("look for job %s: %w", check.Quote(id), err)
+	}
+	var found []string
+	for i, reply := range replies {
+		if reply.Val() > 0 {
+			found = append(found, queues[i])
+		}
+	}
+	slices.Sort(found)
+	return found, nil
 }

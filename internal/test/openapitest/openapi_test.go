@@ -174,6 +174,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	r.do(202, "POST", "/jobs/batch", `{"jobs":[`+job+`]}`)
 	r.do(207, "POST", "/jobs/batch", `{"jobs":[`+job+`,{"kind":"call","tenant":"acme","payload":1,"cost":4611686018427387904}]}`)
 	r.do(200, "GET", "/session", "")
+	r.do(200, "GET", "/version", "")
 	r.do(200, "GET", "/openapi.json", "")
 	r.do(200, "GET", "/queues", "")
 	r.do(200, "GET", at, "")

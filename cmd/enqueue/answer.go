@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/internal/check"
+	"github.com/headgate/headgate/queue/inspect"
+)
+
+// printAnswer prints what the HTTP API answers to a GET, so that --json and the API say the same.
+// The words of the path are escaped.
+func printAnswer(ctx context.Context, out io.Writer, client redis.UniversalClient, query url.Values, path ...string) error {
+	a, err := api.New(api.Config{Redis: client})
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	for _, word := range path {
+		b.WriteString("/" + url.PathEscape(word))
+	}
+	text, err := a.Get(ctx, b.String(), query)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s\n", text)
+	return err
+}
+
+// queueOf returns the queue of a job: name, or if that is "" the one queue that has a job of this
+// id.
+func queueOf(ctx context.Context, client redis.UniversalClient, name, id string) (string, error) {
+	if name != "" {
+		names, err := selected(ctx, client, name)
+		if err != nil {
+			return "", err
+		}
+		return names[0], nil
+	}
+	found, err := inspect.QueuesOf(ctx, client, id)
+	switch {
+	case err != nil:
+		return "", err
+	case len(found) == 0:
+		return "", fmt.Errorf("no queue has a job %s: it never existed, or it was deleted when it was done", check.Quote(id))
+	case len(found) > 1:
+		return "", usageError{fmt.Errorf("--queue: the queues %s have a job %s each", strings.Join(found, ", "), check.Quote(id))}
+	}
+	return found[0], nil
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/headgate/headgate/queue/inspect"
+)
+
+func failuresCommand(o *options) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "failures",
+		Short: "Show why jobs failed, grouped by reason",
+		Long: `failures groups the archived jobs of each queue by their reason, the largest group first. It
+looks at the newest 10,000 of a queue. EXAMPLE is the newest job of the group.
+
+"enqueue jobs list --state archived" lists single jobs, and "enqueue retry" puts them back.`,
+		Example: "  enqueue failures\n  enqueue failures --queue email --json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return failures(cmd, o, name)
+		},
+	}
+	cmd.Flags().StringVar(&name, "queue", "", "one queue (default: all; --json needs one)")
+	return cmd
+}
+
+func failures(cmd *cobra.Command, o *options, name string) error {
+	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	if o.json {
+		return o.withQueue(ctx, name, func(client redis.UniversalClient) error {
+			return printAnswer(ctx, out, client, nil, "queues", name, "failures")
+		})
+	}
+	w, groups, now := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), 0, time.Now()
+	fmt.Fprintln(w, "QUEUE\tKIND\tOUTCOME\tJOBS\tTENANTS\tNEWEST\tREASON\tEXAMPLE")
+	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
+		list, err := inspect.New(client).Failures(ctx, name)
+		for _, g := range list {
+			groups++
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s ago\t%s\t%s\n", name, printable(g.Kind), g.Outcome, g.Jobs, g.Tenants, ago(g.Newest, now), printable(g.Reason), printable(g.ID))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if groups == 0 {
+		_, err := fmt.Fprintln(out, "no job has failed")
+		return err
+	}
+	return w.Flush()
+}
+
+// ago is how long ago a moment was, in one unit.
+func ago(t, now time.Time) string {
+	switch d := max(now.Sub(t), 0); {
+	case d < 2*time.Minute:
+		return d.Truncate(time.Second).String()
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%d days", int(d.Hours()/24))
+	}
+}

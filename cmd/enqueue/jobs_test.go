@@ -1,0 +1,126 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/dashboard/api"
+	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
+)
+
+// TestJobsCommands: what failed, what waits, and who is there, from the command line alone.
+func TestJobsCommands(t *testing.T) {
+	run, client := opsOn(t)
+	if out, _, code := run("failures"); code != exitOK || out != "no job has failed\n" {
+		t.Errorf("%q, exit %d", out, code)
+	}
+	if out, errText, code := run("cancel", "--queue", "calls", "--id", "acme:1", "--reason", "wrong text"); code != exitOK {
+		t.Fatal(out, errText)
+	}
+	for _, step := range []struct {
+		args []string
+		code int
+		want []string
+	}{
+		{[]string{"failures"}, exitOK, []string{"calls  call  cancelled  1     1        ", "cancelled by ann: wrong text  acme:1\n"}},
+		{[]string{"failures", "--json"}, exitUsage, []string{"--queue: "}},
+		{[]string{"failures", "--queue", "cals"}, exitUsage, []string{`did you mean "calls"?`}},
+		{[]string{"jobs", "list", "--queue", "calls"}, exitOK, []string{"acme:2", "acme:3", `"\u202ebob"`}},
+		{[]string{"jobs", "list", "--queue", "calls", "--tenant", "acme", "--kind", "email"}, exitOK, []string{"\nacme:3  email  acme    1        "}},
+		{[]string{"jobs", "list", "--queue", "calls", "--state", "archived", "--reason-contains", "wrong"}, exitOK, []string{"acme:1", "cancelled by ann: wrong text"}},
+		{[]string{"jobs", "list", "--queue", "calls", "--state", "archived", "--reason-contains", "right"}, exitOK, []string{"no job of queue calls is archived\n"}},
+		{[]string{"jobs", "list", "--queue", "calls", "--state", "wating"}, exitUsage, []string{`state: "wating" is not one of waiting, scheduled`}},
+		{[]string{"jobs", "list", "--queue", "calls", "--limit", "0"}, exitUsage, []string{"--limit: "}},
+		{[]string{"jobs", "list"}, exitUsage, []string{"--queue: "}},
+		{[]string{"jobs", "show", "acme:1"}, exitOK, []string{`"id":"acme:1","queue":"calls"`, `"outcome":"cancelled"`}},
+		{[]string{"jobs", "show", "nobody"}, exitFailure, []string{`no queue has a job "nobody"`}},
+		{[]string{"jobs", "show"}, exitUsage, []string{"takes one job id, got 0"}},
+		{[]string{"jobs", "lst"}, exitUsage, []string{`did you mean "list"?`}},
+		{[]string{"explain", "acme:1"}, exitOK, []string{"acme's call is archived as cancelled"}},
+		{[]string{"explain", "acme:1", "--queue", "cals"}, exitUsage, []string{`did you mean "calls"?`}},
+		{[]string{"workers"}, exitOK, []string{"calls", "call,webhook,email", " ago\n"}},
+	} {
+		out, errText, code := run(step.args...)
+		for _, want := range step.want {
+			if !strings.Contains(out+errText, want) {
+				t.Errorf("%v: %q, %q lacks %q", step.args, out, errText, want)
+			}
+		}
+		if code != step.code || strings.Contains(out+errText, "hush") && step.args[1] != "show" {
+			t.Errorf("%v: exit %d, %q; want %d", step.args, code, out+errText, step.code)
+		}
+	}
+	if out, _, _ := run("jobs", "list", "--queue", "calls", "--limit", "2"); strings.Count(out, "\n") != 3 {
+		t.Errorf("two jobs and a head: %q", out)
+	}
+
+	// The same id in two queues.
+	other := limits.Set{Queues: map[string]limits.Queue{"others": {Kinds: []string{"other"}}}}
+	if err := operate.Publish(t.Context(), client, other); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := queue.NewClient(client).Enqueue(t.Context(), queue.Job{Kind: "other", Tenant: "acme", Key: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	if out, errText, code := run("explain", "acme:1"); code != exitUsage || !strings.Contains(errText, `the queues calls, others have a job "acme:1" each`) {
+		t.Errorf("%q, %q, exit %d", out, errText, code)
+	}
+	if out, errText, code := run("explain", "acme:1", "--queue", "others"); code != exitOK || !strings.Contains(out, "acme's other") {
+		t.Errorf("%q, %q, exit %d", out, errText, code)
+	}
+}
+
+// TestJSONIsTheAPIs: --json prints what the HTTP API answers.
+func TestJSONIsTheAPIs(t *testing.T) {
+	run, client := opsOn(t)
+	if _, errText, code := run("cancel", "--queue", "calls", "--id", "acme:1", "--reason", "wrong text"); code != exitOK {
+		t.Fatal(errText)
+	}
+	a, err := api.New(api.Config{Redis: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(a)
+	defer server.Close()
+	for path, args := range map[string][]string{
+		"/queues/calls/jobs/acme:1":                            {"jobs", "show", "acme:1"},
+		"/queues/calls/jobs?state=archived&limit=50":           {"jobs", "list", "--queue", "calls", "--state", "archived", "--json"},
+		"/queues/calls/jobs?state=waiting&tenant=acme&limit=7": {"jobs", "list", "--queue", "calls", "--tenant", "acme", "--limit", "7", "--json"},
+		"/queues/calls/failures":                               {"failures", "--queue", "calls", "--json"},
+		"/workers":                                             {"workers", "--json"},
+	} {
+		response, err := http.Get(server.URL + api.Base + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, got map[string]any
+		err = json.NewDecoder(response.Body).Decode(&want)
+		response.Body.Close()
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatal(path, response.Status, err)
+		}
+		out, errText, code := run(args...)
+		if err := json.Unmarshal([]byte(out), &got); err != nil || code != exitOK {
+			t.Fatalf("%v: %q, %q, %v", args, out, errText, err)
+		}
+		delete(want, "now") // the moment of the answer
+		delete(got, "now")
+		if a, b := text(t, got), text(t, want); a != b {
+			t.Errorf("%v:\n%s\nwant, as the API:\n%s", args, a, b)
+		}
+	}
+}
+
+func text(t *testing.T, value any) string {
+	t.Helper()
+	out, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
