@@ -23,10 +23,11 @@ const driftEvery = 5 * time.Second
 // drift notices that others have published limits that differ from the program's file.
 type drift struct {
 	redis  redis.UniversalClient
-	wanted func() limits.Set
+	wanted func() (set limits.Set, puts int)
 	logger *slog.Logger
 
 	seen map[string]int64 // number of changes of a queue's limits that were compared
+	puts int              // of the file's limits that were compared
 
 	mu  sync.Mutex
 	err error // why the file is not in effect; nil: it is
@@ -55,11 +56,12 @@ func (d *drift) Run(ctx context.Context) error {
 	}
 }
 
-// check compares the limits of the queues whose limits have changed since they were compared.
+// check compares the limits of the file with those in effect, if either have changed since
+// they were compared.
 func (d *drift) check(ctx context.Context) error {
-	wanted := d.wanted()
+	wanted, puts := d.wanted()
 	changes, err := operate.Changes(ctx, d.redis, slices.Collect(maps.Keys(wanted.Queues))...)
-	if err != nil || maps.Equal(changes, d.seen) {
+	if err != nil || puts == d.puts && maps.Equal(changes, d.seen) {
 		return err
 	}
 	all, err := operate.Compare(ctx, d.redis, wanted)
@@ -79,7 +81,10 @@ func (d *drift) check(ctx context.Context) error {
 		maps.Copy(names, c.After)
 		texts = append(texts, fmt.Sprintf("queue %s: %s, which differ in %s", c.Queue, by, shortList(slices.Sorted(maps.Keys(names)))))
 	}
-	d.seen = changes
+	if _, now := d.wanted(); now != puts {
+		return nil // the file has changed meanwhile: compare at the next check
+	}
+	d.seen, d.puts = changes, puts
 	d.set(strings.Join(texts, "; "))
 	return nil
 }

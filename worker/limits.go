@@ -15,6 +15,7 @@ type fileLimits struct {
 	mu       sync.Mutex
 	set      limits.Set // put in effect last, before adjust
 	adjusted limits.Set // the same, after it
+	puts     int        // how often limits were put in effect
 }
 
 // put puts the limits of a file in effect.
@@ -32,14 +33,16 @@ func (f *fileLimits) put(ctx context.Context, set limits.Set) error {
 		return err
 	}
 	f.set, f.adjusted = set, adjusted
+	f.puts++
 	return nil
 }
 
-// inEffect returns the limits that were put in effect last.
-func (f *fileLimits) inEffect() limits.Set {
+// inEffect returns the limits that were put in effect last, and how often limits were put in
+// effect so far.
+func (f *fileLimits) inEffect() (set limits.Set, puts int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.adjusted
+	return f.adjusted, f.puts
 }
 
 // again puts the same limits in effect again, because adjust returns others now.

@@ -1,0 +1,90 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/limitsfile"
+	"github.com/headgate/headgate/queue/operate"
+)
+
+func parsed(t *testing.T, text string) limits.Set {
+	t.Helper()
+	set, err := limitsfile.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// TestLimitsFileDrift: a program says once that others have published limits that differ from its file,
+// who did so and in what they differ, until the limits of its file are in effect again.
+func TestLimitsFileDrift(t *testing.T) {
+	const slow = "queues: {q: {kinds: [call], limits: [{name: tenant, per: [tenant], algorithm: token_bucket, rate: 10/s, burst: 1}]}}"
+	fast := strings.Replace(slow, "10/s", "20/s", 1)
+	client := redistest.Start(t).Client()
+	own := fileLimits{publish: func(ctx context.Context, set limits.Set) error {
+		return operate.PublishBy(ctx, client, set, operate.Operator{Reason: "limits file a.yaml"})
+	}}
+	var logged strings.Builder
+	d := &drift{redis: client, wanted: own.inEffect, logger: slog.New(slog.NewTextHandler(&logged, nil))}
+	check := func(when string, lines int, want ...string) {
+		t.Helper()
+		logged.Reset()
+		for range 2 { // the second time has nothing new to log
+			if err := d.check(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := strings.Count(logged.String(), "\n"); n != lines {
+			t.Errorf("%s: %d lines logged; want %d: %s", when, n, lines, logged.String())
+		}
+		if len(want) == 0 && d.Err() != nil {
+			t.Errorf("%s: %v; want the file in effect", when, d.Err())
+		}
+		for _, text := range want {
+			if d.Err() == nil || !strings.Contains(d.Err().Error(), text) {
+				t.Errorf("%s: %v lacks %q", when, d.Err(), text)
+			}
+		}
+	}
+	put := func(text string) {
+		t.Helper()
+		if err := own.put(t.Context(), parsed(t, text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish := func(client redis.UniversalClient, text string) {
+		t.Helper()
+		if err := operate.PublishBy(t.Context(), client, parsed(t, text), operate.Operator{Actor: "ann", Reason: "b.yaml: launch"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	put(slow)
+	check("at the start", 0)
+	publish(client, fast)
+	check("after another publication", 1, "queue q: ann published other limits at ", "(b.yaml: launch)", "which differ in tenant")
+	put(fast) // publishes nothing: these limits are in effect already
+	check("after the file was changed to the limits in effect", 1)
+	publish(client, slow)
+	check("after a second publication", 1, "ann published other limits")
+	publish(client, fast)
+	check("after the limits of the file were published again", 1)
+	publish(client, strings.Replace(slow, "{q:", "{other:", 1))
+	check("after a queue was published that the file lacks", 0)
+
+	wanted := d.wanted
+	d.wanted = func() (limits.Set, int) {
+		defer func() { d.wanted = wanted; put(slow) }() // the file changes during a check
+		return wanted()
+	}
+	publish(client, strings.Replace(fast, "burst: 1", "burst: 2", 1))
+	check("after the file has changed during a check", 0)
+}
