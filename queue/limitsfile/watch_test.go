@@ -3,6 +3,7 @@ package limitsfile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -13,7 +14,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/headgate/headgate/internal/test/redistest"
+	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/limits"
+	"github.com/headgate/headgate/queue/operate"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -224,4 +228,55 @@ type lines chan<- string
 func (l lines) Write(p []byte) (int, error) {
 	l <- string(p)
 	return len(p), nil
+}
+
+// TestWatchPublishes: Watch puts a file in effect for all workers, follows its changes, and the
+// audit names the file. A mistake in the first file is an error; later ones are logged.
+func TestWatchPublishes(t *testing.T) {
+	client, path := redistest.Start(t).Client(), filepath.Join(t.TempDir(), "limits.yaml")
+	logged := make(chan string, 100)
+	logger := slog.New(slog.NewTextHandler(lines(logged), nil))
+	write(t, path, "queues: {email: {kidns: [x]}}")
+	if err := Watch(t.Context(), client, path, logger); err == nil || !strings.Contains(err.Error(), path+":\nline 1: ") {
+		t.Errorf("Watch = %v; want the mistake with its file and line", err)
+	}
+	if n := client.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("a file with a mistake has written %d keys", n)
+	}
+
+	replace(t, path, good)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Watch(ctx, client, path, logger) }()
+	inEffect := func(rate string) {
+		t.Helper()
+		if line := next(t, "that the file is in force", logged); !strings.Contains(line, "is in force") {
+			t.Fatalf("logged %s", line)
+		}
+		all, err := inspect.LimitsInForce(t.Context(), client, "email", "")
+		if err != nil || len(all) == 0 || !strings.HasPrefix(all[0].String(), rate) {
+			t.Errorf("in effect: %v, %v; want %s", all, err, rate)
+		}
+	}
+	inEffect("300/s")
+	replace(t, path, strings.Replace(good, "300/s", "200/s", 1))
+	inEffect("200/s")
+	entries, err := operate.Audit(t.Context(), client, "email", 10)
+	if err != nil || len(entries) != 2 {
+		t.Fatalf("audit: %+v, %v; want both publications", entries, err)
+	}
+	for _, e := range entries {
+		if e.Action != "publish" || e.Reason != "limits file "+path || !strings.HasSuffix(e.Actor, fmt.Sprintf(", process %d", os.Getpid())) {
+			t.Errorf("audit: %+v", e)
+		}
+	}
+
+	replace(t, path, "queues: {email: {kidns: [x]}}")
+	if line := next(t, "a report of the mistake", logged); !strings.Contains(line, `did you mean \"kinds\"?`) {
+		t.Errorf("logged %s", line)
+	}
+	cancel()
+	if err := next(t, "the end", ended); err != nil {
+		t.Error(err)
+	}
 }
