@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -211,4 +212,55 @@ func TestPublishedComesBack(t *testing.T) {
 		}
 		round(t, set)
 	})
+}
+
+// TestPublishedByDifferentFiles: limits that no single file can express are not returned as one
+// set, but each queue by itself is.
+func TestPublishedByDifferentFiles(t *testing.T) {
+	const head = "queues: {%s: {limits: [{name: l, per: [tenant], algorithm: token_bucket, rate: 1/s, burst: 1}]}}\n"
+	for name, test := range map[string]struct {
+		a, b string // tenants of two files, each with a queue of its own
+		one  bool   // whether one file can have both
+	}{
+		"no tenants":        {"", "", true},
+		"a limit":           {"tenants: {acme: {limits: {a: {l: {rate: 2/s}}}}}", "", true},
+		"the same weight":   {"tenants: {acme: {weight: 3}}", "tenants: {acme: {weight: 3}}", true},
+		"different weights": {"tenants: {acme: {weight: 3}}", "tenants: {acme: {weight: 2}}", false},
+		"a weight in one":   {"tenants: {acme: {weight: 3}}", "", false},
+		"a window in one":   {"", `tenants: {acme: {send_window: "09:00-18:00 UTC"}}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := redistest.Start(t).Client()
+			for queue, tenants := range map[string]string{"a": test.a, "b": test.b} {
+				set, err := Parse([]byte(fmt.Sprintf(head, queue) + tenants))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := operate.Publish(t.Context(), client, set); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, queues := range [][]string{{"a"}, {"b"}, {"a", "b"}} {
+				set, err := operate.Published(t.Context(), client, queues...)
+				if len(queues) == 2 && !test.one {
+					if err == nil || !strings.Contains(err.Error(), `tenant "acme" has another weight or send window in queue "b" than in queue "a": export one queue at a time`) {
+						t.Errorf("%v: %v", queues, err)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatalf("%v: %v", queues, err)
+				}
+				all, err := operate.Compare(t.Context(), client, set)
+				for _, one := range all {
+					if !one.Equal() {
+						t.Errorf("%v: %+v", queues, one)
+					}
+				}
+				if err != nil || len(all) != len(queues) {
+					t.Errorf("%v: %v, %v", queues, all, err)
+				}
+			}
+		})
+	}
 }

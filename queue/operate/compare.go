@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/rediskey"
 	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/limits"
@@ -105,12 +107,12 @@ func Changes(ctx context.Context, client redis.UniversalClient, queues ...string
 	return changes, nil
 }
 
-// Published returns the published limits of all queues, without overrides. A tenant whose
-// weight or send window differs between queues, because different files were published, is
-// an error: a set of limits has one for each tenant.
+// Published returns the published limits of queues, without overrides. A tenant whose weight
+// or send window differs between queues, because different files were published, is an
+// error: a set of limits has one for each tenant.
 func Published(ctx context.Context, client redis.UniversalClient, queues ...string) (limits.Set, error) {
 	set := limits.Set{Queues: map[string]limits.Queue{}, Tenants: map[string]limits.Tenant{}}
-	weights := map[string]string{} // queue from which a tenant's weight and window come
+	published := map[string]effective.Limits{}
 	for _, queue := range queues {
 		fields, err := store.ScanHash(ctx, client, store.Key(queue, "limits"))
 		if err != nil {
@@ -126,23 +128,36 @@ func Published(ctx context.Context, client redis.UniversalClient, queues ...stri
 		if set.Queues[queue], err = e.Queue.Decode(); err != nil {
 			return limits.Set{}, fmt.Errorf("read the limits of queue %q: %w", queue, err)
 		}
+		published[queue] = e
 		for escaped := range e.Tenants {
 			tenant := store.Unescape(escaped)
 			own, err := e.Tenant(queue, escaped, set.Queues[queue].Limits)
 			if err != nil {
 				return limits.Set{}, fmt.Errorf("read the limits of tenant %q in queue %q: %w", tenant, queue, err)
 			}
-			known, ok := set.Tenants[tenant]
-			if ok && (known.Weight != own.Weight || known.SendWindow.String() != own.SendWindow.String()) {
-				return limits.Set{}, fmt.Errorf("tenant %q has another weight or send window in queue %q than in queue %q: export one queue at a time", tenant, queue, weights[tenant])
-			}
-			if !ok {
-				known, weights[tenant] = own, queue
-			} else {
-				maps.Copy(known.Limits, own.Limits)
-			}
-			set.Tenants[tenant] = known
+			maps.Copy(own.Limits, set.Tenants[tenant].Limits)
+			set.Tenants[tenant] = own
 		}
 	}
+	if err := sameInAll(published, set.Tenants); err != nil {
+		return limits.Set{}, err
+	}
 	return set, nil
+}
+
+// sameInAll checks that the weight and the send window of each tenant are the same in all
+// queues. A queue that does not have the tenant has the defaults.
+func sameInAll(published map[string]effective.Limits, tenants map[string]limits.Tenant) error {
+	names := slices.Sorted(maps.Keys(published))
+	for _, tenant := range slices.Sorted(maps.Keys(tenants)) {
+		escaped := rediskey.Escape(tenant)
+		first := published[names[0]].Tenants[escaped]
+		for _, queue := range names[1:] {
+			own := published[queue].Tenants[escaped]
+			if cmp.Or(own.Weight, 1) != cmp.Or(first.Weight, 1) || own.Window != first.Window {
+				return fmt.Errorf("tenant %q has another weight or send window in queue %q than in queue %q: export one queue at a time", tenant, queue, names[0])
+			}
+		}
+	}
+	return nil
 }
