@@ -264,3 +264,29 @@ func TestPublishedByDifferentFiles(t *testing.T) {
 		})
 	}
 }
+
+// TestCompareLimitsNamedLikeSettings: a limit with the name of a setting of its queue does not
+// hide a change of the setting.
+func TestCompareLimitsNamedLikeSettings(t *testing.T) {
+	const text = `queues: {q: {kinds: [a], max_backlog: 5, max_queue: 5, limits: [
+  {name: kinds, algorithm: leaky_bucket, rate: 1/s},
+  {name: max_backlog, algorithm: leaky_bucket, rate: 1/s},
+  {name: max_queue, algorithm: leaky_bucket, rate: 1/s}]}}`
+	client := redistest.Start(t).Client()
+	parsed := func(text string) limits.Set {
+		t.Helper()
+		set, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	if err := operate.Publish(t.Context(), client, parsed(text)); err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.NewReplacer("kinds: [a]", "kinds: [b]", "max_backlog: 5", "max_backlog: 9", "max_queue: 5", "max_queue: 9").Replace(text)
+	all, err := operate.Compare(t.Context(), client, parsed(changed))
+	if err != nil || len(all) != 1 || !reflect.DeepEqual(all[0].After, map[string]string{"kinds": "b", "max_backlog": "9", "max_queue": "9"}) {
+		t.Errorf("%+v, %v; want the three settings", all, err)
+	}
+}

@@ -156,7 +156,11 @@ func (e Limits) Texts() map[string]string {
 		all["kinds"] = strings.Join(e.Queue.Kinds, ", ")
 	}
 	for i, limit := range e.Queue.Limits {
-		all[limit.Name] = string(limit.Text.Algorithm) + " " + e.Of(i, "").String() + limit.details()
+		name := limit.Name
+		if slices.Contains([]string{"kinds", "max_backlog", "max_queue"}, name) {
+			name = "limit " + name // the setting of the queue has the name
+		}
+		all[name] = string(limit.Text.Algorithm) + " " + e.Of(i, "").String() + limit.details()
 	}
 	for escaped, own := range e.Tenants {
 		tenant := store.Unescape(escaped)
