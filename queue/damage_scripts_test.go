@@ -164,7 +164,8 @@ func damagedScripts(client *redis.Client) []damagedScript {
 			return err
 		}
 		fence := store.Key(damagedQueue, "periodic")
-		if err := eval(ctx, store.PeriodicFireScript, a.append([]any{1, "hourly", tick})...); err != nil {
+		overlap := string(overlaps[pick.IntN(len(overlaps))])
+		if err := eval(ctx, store.PeriodicFireScript, a.append([]any{1, "", "hourly", tick, overlap})...); err != nil {
 			return err
 		}
 		score, _ := client.ZScore(ctx, fence, "hourly").Result()

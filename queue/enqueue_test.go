@@ -658,9 +658,9 @@ func TestTickIsFencedWithItsJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ticks, jobs = append(ticks, entry, now.Unix()), a.append(jobs)
+		ticks, jobs = append(ticks, entry, now.Unix(), "queue"), a.append(jobs)
 	}
-	args := append(append([]any{r.queue, 4}, ticks...), jobs...)
+	args := append(append([]any{r.queue, 4, ""}, ticks...), jobs...)
 	for range 2 { // the second time as after a lost reply
 		reply, err := store.PeriodicFireScript.Run(t.Context(), client, store.ScriptKeys(r.queue), args...)
 		if err != nil {

@@ -96,7 +96,7 @@ func TestPeriodicFleet(t *testing.T) {
 		if i%50 == 0 {
 			s = specs[5]
 		}
-		p := Periodic{ID: fmt.Sprint("entry-", i), Spec: s.spec, Zone: s.zone, Job: Job{Kind: "call", Queue: "q", Tenant: fmt.Sprint("t", i%7), Payload: i}}
+		p := Periodic{ID: fmt.Sprint("entry-", i), Spec: s.spec, Zone: s.zone, Overlap: OverlapQueue, Job: Job{Kind: "call", Queue: "q", Tenant: fmt.Sprint("t", i%7), Payload: i}}
 		if err := SetPeriodic(ctx, client, p); err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,6 +50,10 @@ type Periodic struct {
 	// Paused stops the ticks. Ticks during a pause are not made up for.
 	Paused bool
 
+	// Overlap says what a tick does while the job of an earlier tick has not ended. The
+	// default is [OverlapSkip].
+	Overlap Overlap
+
 	// MaxLate is the maximum delay of a tick. If no worker ran for more than 10 s, the
 	// latest missed tick fires once if it is not later than MaxLate, and the others are
 	// dropped. A tick whose job is rejected, as with a full backlog, is tried again for
@@ -60,8 +65,10 @@ type Periodic struct {
 // PeriodicState is a periodic job with its state.
 type PeriodicState struct {
 	Periodic
-	Next      time.Time // the next tick; zero: paused, none, or Err is set
-	LastFired time.Time // the latest tick whose job was enqueued; zero: none
+	Next        time.Time // the next tick; zero: paused, none, or Err is set
+	LastFired   time.Time // the latest tick whose job was enqueued; zero: none
+	Skipped     int64     // ticks that Overlap skipped in the queue of the job
+	LastSkipped time.Time // the latest of them; zero: none
 
 	// Err reports that the entry in Redis cannot be read. Only the ID is set then, and
 	// LastFired.
@@ -87,6 +94,7 @@ type storedPeriodic struct {
 	Spec    string   `json:"spec"`
 	Zone    string   `json:"zone"`
 	MaxLate int64    `json:"max_late_seconds"`
+	Overlap Overlap  `json:"overlap"`
 	Job     *nextJob `json:"job"`
 }
 
@@ -128,14 +136,24 @@ func RemovePeriodic(ctx context.Context, client redis.UniversalClient, id string
 	if id == "" {
 		return false, nil // the field "" has the number of changes
 	}
+	text, err := client.HGet(ctx, periodicKey, id).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return false, fmt.Errorf("remove periodic job %s: %w", check.Quote(id), err)
+	}
 	var removed *redis.IntCmd
-	err := store.Transaction(ctx, client, func(p redis.Pipeliner) error {
+	err = store.Transaction(ctx, client, func(p redis.Pipeliner) error {
 		removed = p.HDel(ctx, periodicKey, id)
 		p.HIncrBy(ctx, periodicKey, "", 1)
 		return nil
 	})
 	if err == nil {
 		err = client.HDel(ctx, periodicFiredKey, id).Err()
+	}
+	if stored, _, unreadable := decodePeriodic([]byte(text)); err == nil && unreadable == nil {
+		var queue string
+		if queue, err = NewClient(client).routes.queueOf(ctx, *stored.Job.job()); err == nil {
+			err = client.Del(ctx, tickKey(queue, id)).Err()
+		}
 	}
 	if err != nil {
 		return false, fmt.Errorf("remove periodic job %s: %w", check.Quote(id), err)
@@ -160,7 +178,7 @@ func ListPeriodic(ctx context.Context, client redis.UniversalClient) ([]Periodic
 			} else {
 				state.Periodic = Periodic{
 					ID: id, Spec: stored.Spec, Zone: stored.Zone, Job: *stored.Job.job(), Paused: stored.Paused,
-					MaxLate: time.Duration(stored.MaxLate) * time.Second,
+					MaxLate: time.Duration(stored.MaxLate) * time.Second, Overlap: stored.Overlap,
 				}
 				if next := s.Next(max(now.Unix(), last, stored.Since)); next > 0 && !stored.Paused {
 					state.Next = time.Unix(next, 0)
@@ -168,6 +186,9 @@ func ListPeriodic(ctx context.Context, client redis.UniversalClient) ([]Periodic
 			}
 			all = append(all, state)
 		})
+	}
+	if err == nil {
+		err = readTicks(ctx, client, all)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list periodic jobs: %w", err)
@@ -198,6 +219,10 @@ func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (stor
 	}
 	if late < leastMaxLate || late > maxMaxLate || late%time.Second != 0 {
 		wrong("max_late", "%v is not whole seconds, %v to %v", late, leastMaxLate, maxMaxLate)
+	}
+	overlap := cmp.Or(p.Overlap, OverlapSkip)
+	if !slices.Contains(overlaps, overlap) {
+		wrong("overlap", "%s is not skip, queue or replace", check.Quote(string(overlap)))
 	}
 	for field, set := range map[string]bool{"at": !p.Job.At.IsZero(), "in": p.Job.In != 0} {
 		if set {
@@ -233,7 +258,7 @@ func (p Periodic) check(ctx context.Context, client redis.UniversalClient) (stor
 	}
 	return storedPeriodic{
 		Paused: p.Paused, Spec: p.Spec, Zone: p.Zone, MaxLate: int64(late.Seconds()),
-		Job: job,
+		Overlap: overlap, Job: job,
 	}, nil
 }
 
@@ -261,6 +286,12 @@ func decodePeriodic(text []byte) (storedPeriodic, cron.Schedule, error) {
 	}
 	if stored.MaxLate <= 0 || stored.MaxLate > int64(maxMaxLate.Seconds()) {
 		return stored, cron.Schedule{}, validation.Field("max_late", fmt.Sprintf("%d seconds are not 1 to %.0f", stored.MaxLate, maxMaxLate.Seconds()))
+	}
+	if stored.Overlap = cmp.Or(stored.Overlap, OverlapSkip); !slices.Contains(overlaps, stored.Overlap) {
+		return stored, cron.Schedule{}, validation.Field("overlap", check.Quote(string(stored.Overlap))+" is not skip, queue or replace")
+	}
+	if stored.Job == nil {
+		return stored, cron.Schedule{}, validation.Field("job", "it is missing")
 	}
 	s, err := cron.Parse(stored.Spec, stored.Zone)
 	return stored, s, err

@@ -166,7 +166,7 @@ func TestPeriodicMaxLate(t *testing.T) {
 func TestPeriodicStall(t *testing.T) {
 	t.Parallel()
 	tm := newTimer(t)
-	tm.set(Periodic{ID: "x", Spec: "* * * * * *", Zone: "UTC"})
+	tm.set(Periodic{ID: "x", Spec: "* * * * * *", Zone: "UTC", Overlap: OverlapQueue})
 	tm.aged("x", time.Hour)
 	from := tm.now() - 5
 	tm.client.HSet(t.Context(), periodicFiredKey, "x", from)
@@ -497,6 +497,7 @@ func TestHostilePeriodic(t *testing.T) {
 		"late by 1 s":    {func(p *Periodic) { p.MaxLate = time.Second }, "max_late", "10s to 24h"},
 		"late by a week": {func(p *Periodic) { p.MaxLate = 7 * 24 * time.Hour }, "max_late", "10s to 24h"},
 		"late by -1":     {func(p *Periodic) { p.MaxLate = math.MinInt64 }, "max_late", "10s to 24h"},
+		"overlap":        {func(p *Periodic) { p.Overlap = "forbid" }, "overlap", `"forbid" is not skip, queue or replace`},
 		"at":             {func(p *Periodic) { p.Job.At = time.Now() }, "job.at", "leave it out"},
 		"in":             {func(p *Periodic) { p.Job.In = 1 }, "job.in", "leave it out"},
 		"key":            {func(p *Periodic) { p.Job.Key = "k" }, "job.key", "leave it out"},

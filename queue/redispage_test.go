@@ -326,7 +326,7 @@ func TestRedisPageDescribesALife(t *testing.T) {
 	}
 	a, err := Job{Kind: "call", Queue: r.queue, Tenant: "paused", Payload: 1}.accept(r.queue, time.Now())
 	must(err)
-	_, err = store.PeriodicFireScript.Run(t.Context(), client, store.ScriptKeys(r.queue), append([]any{r.queue}, a.append([]any{1, "hourly", time.Now().Unix()})...)...)
+	_, err = store.PeriodicFireScript.Run(t.Context(), client, store.ScriptKeys(r.queue), append([]any{r.queue}, a.append([]any{1, "", "hourly", time.Now().Unix(), "queue"})...)...)
 	must(err)
 	look()
 	_, err = operate.ResumeJobs(t.Context(), client, r.queue, inspect.Scope{Tenant: "paused"}, ann)

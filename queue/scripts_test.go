@@ -129,7 +129,7 @@ func TestLibrariesDeclare(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"../internal/limitlua/limits.lua", "internal/store/plan.lua", "internal/asynqwire/asynq.lua", "internal/store/formats.lua", "internal/store/lanes.lua", "internal/asynqwire/message.lua",
-		"internal/store/record.lua", "internal/store/end.lua", "internal/store/hand.lua", "internal/store/periodic.lua",
+		"internal/store/record.lua", "internal/store/end.lua", "internal/store/hand.lua", "internal/store/periodic.lua", "internal/store/cancel.lua",
 	} {
 		text, err := os.ReadFile(name)
 		if err != nil {

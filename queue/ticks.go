@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/redisscript"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/cron"
+	"github.com/headgate/headgate/queue/internal/effective"
 	"github.com/headgate/headgate/queue/internal/logkey"
 	"github.com/headgate/headgate/queue/internal/store"
 	"github.com/headgate/headgate/queue/validation"
@@ -35,6 +36,8 @@ type ticks struct {
 	loaded  bool
 	done    int64 // Unix second up to which all ticks were fired
 	failing bool
+
+	calendars map[string]*effective.Calendars // by queue, for jobs that are replaced
 }
 
 // entry is what ticks needs to know of a periodic job.
@@ -176,6 +179,7 @@ type shot struct {
 	*entry
 	tick     int64
 	queue    string
+	overlap  Overlap
 	accepted accepted
 }
 
@@ -304,6 +308,7 @@ func (t *ticks) prepare(ctx context.Context, shots []shot, refuse func(shot, err
 		if err != nil || stored.Paused || stored.Spec != s.spec || stored.Zone != s.zoneName || stored.Since != s.since {
 			continue
 		}
+		s.overlap = stored.Overlap
 		s.accepted, err = t.client.accept(ctx, *stored.Job.job(), s.queue, time.Now())
 		if err != nil {
 			refuse(s, err)
@@ -333,20 +338,34 @@ func batches(shots []shot) [][]shot {
 	return all
 }
 
-// enqueue enqueues ticks of one queue. It is not an error if a tick was already enqueued.
+// enqueue enqueues or skips ticks of one queue. It is not an error if a tick was already
+// enqueued.
 func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 	queue := batch[0].queue
 	if err := t.client.register(ctx, queue); err != nil {
 		return nil, err
 	}
-	args := []any{queue, len(batch)}
+	args := []any{queue, len(batch), ""}
+	replaces := false
 	for _, s := range batch {
-		args = append(args, s.id, s.tick)
+		args = append(args, s.id, s.tick, string(s.overlap))
+		replaces = replaces || s.overlap == OverlapReplace
 	}
 	for _, s := range batch {
 		args = s.accepted.append(args)
 	}
-	reply, err := t.run(ctx, store.PeriodicFireScript, store.ScriptKeys(queue), args...)
+	var reply any
+	fire := func(calendars string) (err error) {
+		args[2] = calendars
+		reply, err = t.run(ctx, store.PeriodicFireScript, store.ScriptKeys(queue), args...)
+		return err
+	}
+	var err error
+	if replaces {
+		err = t.calendarsOf(queue).Run(ctx, fire)
+	} else {
+		err = fire("")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("enqueue in %q: %w", queue, err)
 	}
@@ -359,6 +378,16 @@ func (t *ticks) enqueue(ctx context.Context, batch []shot) ([]Result, error) {
 		results[i].read(answers[i], s.accepted)
 	}
 	return results, nil
+}
+
+func (t *ticks) calendarsOf(queue string) *effective.Calendars {
+	if t.calendars == nil {
+		t.calendars = map[string]*effective.Calendars{}
+	}
+	if t.calendars[queue] == nil {
+		t.calendars[queue] = &effective.Calendars{Queue: queue, Redis: t.redis}
+	}
+	return t.calendars[queue]
 }
 
 // run runs a script with store.Timeout.

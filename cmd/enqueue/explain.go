@@ -142,6 +142,7 @@ type explainedJSON struct {
 	Outcome        string        `json:"outcome,omitempty"`
 	Tenant         string        `json:"tenant,omitempty"`
 	Kind           string        `json:"kind,omitempty"`
+	Periodic       string        `json:"periodic,omitempty"` // id of the periodic job that enqueued it
 	Attempt        int           `json:"attempt,omitempty"`
 	MaxAttempts    int           `json:"max_attempts,omitempty"`
 	Error          string        `json:"error,omitempty"`
@@ -170,7 +171,7 @@ type progressJSON struct {
 
 func explanationJSON(e inspect.Explanation) explainedJSON {
 	out := explainedJSON{
-		ID: e.ID, Queue: e.Queue, State: string(e.State), Outcome: string(e.Outcome), Tenant: e.Tenant, Kind: e.Kind, Attempt: e.Attempt, MaxAttempts: e.MaxAttempts,
+		ID: e.ID, Queue: e.Queue, State: string(e.State), Outcome: string(e.Outcome), Tenant: e.Tenant, Kind: e.Kind, Periodic: e.Periodic, Attempt: e.Attempt, MaxAttempts: e.MaxAttempts,
 		Error: e.Error, Since: moment(e.Since), Until: moment(e.Until), Lane: e.Lane, Waiting: e.Waiting, HeldBy: holdOf(e.HeldBy),
 		Full: holdOf(e.Full), WindowOpens: moment(e.WindowOpens), At: moment(e.At), Confidence: string(e.Confidence), DrainsAt: moment(e.DrainsAt),
 		Sentence: e.String(),

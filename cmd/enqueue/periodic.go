@@ -30,7 +30,10 @@ A spec is "minute hour day-of-month month day-of-week" as in crontab, with
 seconds in front if there are six fields; @hourly, @daily, @weekly, @monthly,
 @yearly; or "@every 90s". All but @every need a time zone. In spring, a tick in
 the missing hour runs right after it. In autumn, a tick in the repeated hour runs the first
-time. A spec for every hour follows the clock.`,
+time. A spec for every hour follows the clock.
+
+A tick is skipped while the job of the last tick waits or runs. With --overlap queue, its job
+is enqueued too. With --overlap replace, the last job is cancelled if it still waits.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	cmd.AddCommand(
@@ -80,6 +83,7 @@ func periodicAddCommand(o *options) *cobra.Command {
 	flags.StringVar(&p.Spec, "spec", "", `when, such as "*/5 * * * *", @daily or "@every 90s"`)
 	flags.StringVar(&p.Zone, "zone", "", "time zone of the spec, such as Europe/Berlin or UTC; none for @every")
 	flags.DurationVar(&p.MaxLate, "max-late", 0, "how late the latest tick that no worker fired in time may still be enqueued (default 1h)")
+	flags.StringVar((*string)(&p.Overlap), "overlap", "", "if the last job has not ended: skip the tick, queue its job too, or replace the last job if it waits (default skip)")
 	flags.BoolVar(&p.Paused, "paused", false, "add it paused")
 	l.Kind, l.Tenant, l.Queue, l.Priority = new(""), new(""), new(""), new("")
 	flags.StringVar(l.Kind, "kind", "", "kind of the job: webhook, email, or your own")
@@ -129,7 +133,7 @@ func periodicAddCommand(o *options) *cobra.Command {
 func periodicListCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List entries with their next and last ticks",
+		Short: "List entries with their next, last and skipped ticks",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := o.connect(cmd.Context())
@@ -144,18 +148,23 @@ func periodicListCommand(o *options) *cobra.Command {
 
 // periodicJSON is an entry as JSON.
 type periodicJSON struct {
-	ID        string          `json:"id"`
-	Spec      string          `json:"spec"`
-	Zone      string          `json:"zone,omitempty"`
-	MaxLate   string          `json:"max_late"`
-	Paused    bool            `json:"paused"`
-	Next      *time.Time      `json:"next"`
-	LastFired *time.Time      `json:"last_fired"`
-	Kind      string          `json:"kind"`
-	Tenant    string          `json:"tenant"`
-	Queue     string          `json:"queue,omitempty"`
-	Payload   json.RawMessage `json:"payload,omitempty"` // when it is JSON
-	Error     string          `json:"error,omitempty"`
+	ID        string        `json:"id"`
+	Spec      string        `json:"spec"`
+	Zone      string        `json:"zone,omitempty"`
+	MaxLate   string        `json:"max_late"`
+	Overlap   queue.Overlap `json:"overlap"`
+	Paused    bool          `json:"paused"`
+	Next      *time.Time    `json:"next"`
+	LastFired *time.Time    `json:"last_fired"`
+
+	Skipped     int64      `json:"skipped"`
+	LastSkipped *time.Time `json:"last_skipped"`
+
+	Kind    string          `json:"kind"`
+	Tenant  string          `json:"tenant"`
+	Queue   string          `json:"queue,omitempty"`
+	Payload json.RawMessage `json:"payload,omitempty"` // when it is JSON
+	Error   string          `json:"error,omitempty"`
 }
 
 // periodicList prints the entry with the id, or all when it is "".
@@ -168,17 +177,17 @@ func periodicList(ctx context.Context, o *options, client redis.UniversalClient,
 	entries := []periodicJSON{}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if !o.json {
-		fmt.Fprintln(w, "ID\tSPEC\tZONE\tKIND\tTENANT\tNEXT\tLAST FIRED")
+		fmt.Fprintln(w, "ID\tSPEC\tZONE\tKIND\tTENANT\tOVERLAP\tNEXT\tLAST FIRED\tSKIPPED")
 	}
 	for _, s := range states {
 		if id != "" && s.ID != id {
 			continue
 		}
 		entry := periodicJSON{
-			ID: s.ID, Spec: s.Spec, Zone: s.Zone, MaxLate: s.MaxLate.String(), Paused: s.Paused,
+			ID: s.ID, Spec: s.Spec, Zone: s.Zone, MaxLate: s.MaxLate.String(), Overlap: s.Overlap, Paused: s.Paused, Skipped: s.Skipped,
 			Kind: s.Job.Kind, Tenant: s.Job.Tenant, Queue: s.Job.Queue,
 		}
-		next, last := when(s.Next, now), "-"
+		next, last, skipped := when(s.Next, now), "-", "-"
 		if s.Paused {
 			next = "paused"
 		}
@@ -187,7 +196,11 @@ func periodicList(ctx context.Context, o *options, client redis.UniversalClient,
 		}
 		if !s.LastFired.IsZero() {
 			entry.LastFired = &s.LastFired
-			last = s.LastFired.Local().Format("2006-01-02 15:04:05")
+			last = s.LastFired.Local().Format(time.DateTime)
+		}
+		if !s.LastSkipped.IsZero() {
+			entry.LastSkipped = &s.LastSkipped
+			skipped = fmt.Sprintf("%d, last %s", s.Skipped, s.LastSkipped.Local().Format(time.DateTime))
 		}
 		if payload, ok := s.Job.Payload.(json.RawMessage); ok && json.Valid(payload) {
 			entry.Payload = payload
@@ -198,8 +211,8 @@ func periodicList(ctx context.Context, o *options, client redis.UniversalClient,
 		}
 		entries = append(entries, entry)
 		if !o.json {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(s.ID), printable(s.Spec), printable(cmp.Or(s.Zone, "-")),
-				printable(s.Job.Kind), printable(s.Job.Tenant), next, last)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(s.ID), printable(s.Spec), printable(cmp.Or(s.Zone, "-")),
+				printable(s.Job.Kind), printable(s.Job.Tenant), cmp.Or(s.Overlap, "-"), next, last, skipped)
 		}
 	}
 	if o.json {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/queue"
 )
 
 func TestPeriodic(t *testing.T) {
@@ -54,6 +56,19 @@ func TestPeriodic(t *testing.T) {
 	if out, errText, code := periodic("remove", "report", "--json"); code != exitOK || out != `{"removed":["report"]}`+"\n" || len(list()) != 1 {
 		t.Errorf("remove: %q %q %d", out, errText, code)
 	}
+	if entries := list(); len(entries) != 1 || entries[0].Overlap != queue.OverlapSkip || entries[0].Skipped != 0 || entries[0].LastSkipped != nil {
+		t.Errorf("list: %+v; want overlap skip, and no tick skipped", entries)
+	}
+	if out, errText, code := periodic("add", "digest", "--spec", "@hourly", "--zone", "UTC", "--kind", "call", "--tenant", "acme", "--payload", "1", "--overlap", "replace"); code != exitOK || !strings.Contains(out, "replace") {
+		t.Errorf("add: %q %q %d", out, errText, code)
+	}
+	client.Set(t.Context(), "headgate:{calls}:tick:digest", "an-id 1700000000 11 1700000660", 0)
+	if out, _, _ := periodic("list"); !strings.Contains(out, "11, last "+time.Unix(1700000660, 0).Format(time.DateTime)) {
+		t.Errorf("list does not show the skipped ticks: %s", out)
+	}
+	if entries := list(); len(entries) != 2 || entries[0].ID != "digest" || entries[0].Skipped != 11 || entries[0].LastSkipped.Unix() != 1700000660 || entries[0].LastFired.Unix() != 1700000000 {
+		t.Errorf("list: %+v; want 11 skipped ticks", entries)
+	}
 	client.HSet(t.Context(), "headgate:periodic", "broken", "{")
 	if out, _, code := periodic("list"); code != exitOK || !strings.Contains(out, "broken") || !strings.Contains(out, "unreadable: ") {
 		t.Errorf("list: %q", out)
@@ -70,6 +85,7 @@ func TestHostilePeriodic(t *testing.T) {
 		"never":             {[]string{"--spec", "0 0 30 2 *"}, "no tick in the next five years"},
 		"no zone":           {[]string{"--zone", ""}, "zone: it is required; write a name such as Europe/Berlin"},
 		"unknown zone":      {[]string{"--zone", "Mars"}, `zone: "Mars" is not a time zone`},
+		"overlap":           {[]string{"--overlap", "forbid"}, `overlap: "forbid" is not skip, queue or replace`},
 		"late":              {[]string{"--max-late", "1ms"}, "max_late: "},
 		"no tenant":         {[]string{"--tenant", ""}, "job.tenant: it is empty"},
 		"unknown kind":      {[]string{"--kind", "cal"}, `did you mean "call"?`},

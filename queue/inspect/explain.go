@@ -28,7 +28,8 @@ type Explanation struct {
 	Outcome     lifecycle.Outcome // how it ended; "" while it has not
 	Tenant      string
 	Kind        string
-	Attempt     int // the next or current attempt, from 1
+	Periodic    string // the ID of the periodic job that enqueued it; "": none did
+	Attempt     int    // the next or current attempt, from 1
 	MaxAttempts int
 	Error       string              // why it failed the last time, or was archived
 	Progress    *lifecycle.Progress // of the call in flight; nil: none was reported
@@ -160,7 +161,7 @@ func (in *Inspector) explain(ctx context.Context, queue, id string) (Explanation
 	if fields.Val()[10] != nil {
 		task.result = []byte(text(10))
 	}
-	e.Kind, e.Tenant, e.Lane = m.Kind, m.Tenant(), text(2)
+	e.Kind, e.Tenant, e.Lane, e.Periodic = m.Kind, m.Tenant(), text(2), m.Headers[asynqwire.HeaderPeriodic]
 	forgiven, _ := strconv.Atoi(text(6))
 	e.Attempt, e.MaxAttempts = m.Retried-forgiven+1, store.DefaultMaxAttempts
 	if n, err := strconv.Atoi(m.Headers[asynqwire.HeaderMaxAttempts]); err == nil && n > 0 {

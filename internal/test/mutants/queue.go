@@ -480,8 +480,20 @@ var queueMutants = []mutant{
 		"missing condition", "nothing stays in asynq's archive for so long that asynq deletes it", "queue TestArchiveMoves|TestOldArchiveMoves",
 	},
 	{
-		"queue/internal/store/periodic_fire.lua", `if tick <= last[id] or tick < oldest then`, `if tick < last[id] or tick < oldest then`,
+		"queue/internal/store/periodic_fire.lua", `if tick <= last[entry] or tick < oldest then`, `if tick < last[entry] or tick < oldest then`,
 		"no fence", "a tick is fired once", "queue TestTickIsFencedWithItsJob|TestPeriodicLostReply",
+	},
+	{
+		"queue/internal/store/periodic_fire.lua", `if overlap == 'skip' and open[entry] then`, `if overlap == 'skip' and not open[entry] then`,
+		"inverted", "a tick is skipped while the last job has not ended", "queue TestPeriodicWithoutWorker|TestPeriodicOverlapModel",
+	},
+	{
+		"queue/internal/store/periodic_fire.lua", `if job.state == 'active' then return end`, `if job.state == 'retry' then return end`,
+		"wrong state", "a job that waits is replaced, and a call in flight is not", "queue TestPeriodicOverlapModel",
+	},
+	{
+		"queue/internal/store/enqueue.lua", `note_length(job.lane, 1)`, ``,
+		"removed", "a lane stays known when its only job is replaced", "queue TestPeriodicOverlapModel",
 	},
 	{
 		"queue/internal/store/periodic_choose.lua", `elseif chosen == tick then`, `elseif chosen == tick + 1 then`,

@@ -159,6 +159,7 @@ for _, job in ipairs(accepted) do
       lane_append(job.lane, job.id, job.position)
     end
     lengths[job.lane] = lengths[job.lane] + 1
+    note_length(job.lane, 1)
     note_band(job.lane, job.position)
   end
 end

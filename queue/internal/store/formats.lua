@@ -239,6 +239,19 @@ local function answers_read(text, number)
   return answers
 end
 
+-- tick:<entry> is "JOB FIRED SKIPPED LAST": the last job that the periodic entry enqueued in
+-- this queue, '-' for none, the tick of that job, how many ticks were skipped, and the last of
+-- them. record_read returns nil if the text has another form.
+local function record_write(record)
+  return format('%s %d %d %d', record.job == '' and '-' or record.job, record.fired, record.skipped, record.last_skipped)
+end
+
+local function record_read(text)
+  local job, fired, skipped, last = string.match(text or '', '^(%S+) (%d+) (%d+) (%d+)$')
+  if not job or math.max(#fired, #skipped, #last) > 15 then return nil end
+  return {job = job == '-' and '' or job, fired = tonumber(fired), skipped = tonumber(skipped), last_skipped = tonumber(last)}
+end
+
 -- handed:<worker> is a JSON list of the number of the first run and the ids of the jobs.
 -- handed_read returns the number and the list, and raises if the text has another form.
 local function handed_write(run, jobs)

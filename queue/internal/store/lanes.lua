@@ -38,6 +38,7 @@
 --               KEY_MS after its job was due and the key was last asked for
 --   answers:<line>   "number answers" of the latest call of enqueue.lua in a line, in case
 --               the call is repeated
+--   tick:<entry>   "JOB FIRED SKIPPED LAST" of a periodic job, see formats.lua
 --
 -- A lane that holds jobs is in waiting, in ready, in unserved, or in a blocked set. Its
 -- name is TENANT;attr=VALUE;... with escaped values, the kind among them, and contains
@@ -90,6 +91,8 @@ local function set_calendars(text)
 end
 
 local function lane_name(tenant, attributes) return lane_of(config().attributes, tenant, attributes) end
+
+local function record_key(entry) return headgate .. 'tick:' .. escape(entry) end
 
 local ANSWERS_MS = '60000' -- how long the answers to a call of enqueue.lua are kept
 

@@ -43,7 +43,8 @@ var (
 	PeriodicLookScript   = limitlua.NewScript(Lua("periodic_look"), Lua("periodic"))
 	PeriodicChooseScript = limitlua.NewScript(Lua("periodic_choose"), Lua("periodic"))
 	PeriodicMarkScript   = limitlua.NewScript(Lua("periodic_mark"), Lua("periodic"))
-	PeriodicFireScript   = NewScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n" + Lua("enqueue") + "\nend\n" + Lua("periodic_fire"))
+	PeriodicFireScript   = NewScript("local ARGV = ARGV\nlocal function enqueue_jobs()\n"+Lua("enqueue")+"\nend\n"+Lua("periodic_fire"),
+		Lua("record"), Lua("end"), asynqwire.MessageLua, Lua("cancel"))
 )
 
 // The scripts of operators and of the dashboard.
@@ -51,7 +52,7 @@ var (
 	ExplainScript = NewScript(Lua("explain"))
 	GaugesScript  = NewScript(Lua("gauges"))
 	JobsScript    = NewScript(Lua("jobs"), asynqwire.MessageLua)
-	VerbsScript   = NewScript(Lua("verbs"), Lua("record"), Lua("end"), asynqwire.MessageLua)
+	VerbsScript   = NewScript(Lua("verbs"), Lua("record"), Lua("end"), asynqwire.MessageLua, Lua("cancel"))
 	PauseScript   = NewScript(Lua("pause"))
 )
 

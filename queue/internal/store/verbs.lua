@@ -45,63 +45,11 @@ local acts = {
 local comes_late = {cancel = {active = true}, run = {pending = true, active = true}, retry = {}, delete = {}}
 
 local pausing = read('EXISTS', headgate .. 'pauses') == 1
--- take_out removes a job from where it waits, and returns false if it is not there. In
--- the pending list a mark replaces it for now: one command removes all marks, and takes
--- as long as removing one job.
-local MARK = '\0'
-local marked = 0
-local function take_out(id, task, at)
-  if task.state == 'aggregating' then
-    if not read('ZSCORE', lane_key(task.group), id) then return false end
-    lane_drop(task.group, id)
-    backlog_add(tenant_of(task.group), -1)
-    return true
-  elseif task.state == 'pending' then
-    if at then
-      plan('LSET', asynq .. 'pending', at, MARK)
-    else
-      if not read('LPOS', asynq .. 'pending', id) then return false end
-      plan('LREM', asynq .. 'pending', 1, id)
-    end
-    return true
-  elseif task.state == 'archived' then
-    return archive_drop(id)
-  end
-  if not read('ZSCORE', asynq .. task.state, id) then return false end
-  plan('ZREM', asynq .. task.state, id)
-  return true
-end
-
--- attempts returns how many calls of a job failed, and log_of its log with one more line.
-local function attempts(task) return math.max(message_read(task.msg).retried - tonumber(task.base or 0), 0) end
-
-local function log_of(task, line)
-  local _, _, position = slot_read(task.slot)
-  return log_add(task.log, log_begin(task.log, task.released, task.position or position) .. line)
-end
+local marked = 0 -- jobs of the pending list
 
 local verbs = {}
 
-function verbs.cancel(id, task)
-  local _, c, position = slot_read(task.slot)
-  free_permits(id, task.permits, now)
-  free_key(id, task.unique)
-  local key = task_key(id)
-  plan('HDEL', key, 'pending_since', 'hg_marks')
-  plan('HSET', key, 'hg_slot', slot_write(0, 0, task.position or position or BAND + now))
-  local log = log_of(task, log_line(now, 'ended', '', '', '', '', 'cancelled: ' .. ARGV[10]))
-  event(id, tenant_of(task.lane), escape(message_kind(task.msg)), 'cancelled', '',
-    run_write({outcome = 'cancelled', attempt = attempts(task), reason = clip(ARGV[10], 300)}))
-  if task.follows then
-    end_waiting(id, 'cancelled', ARGV[10], now, log)
-  else
-    plan('HSET', key, 'hg_outcome', 'cancelled', 'hg_error', ARGV[10], 'msg', message_failed(task.msg, ARGV[10], now),
-      'hg_log', log, 'hg_released', '')
-    archive_add(id, now)
-  end
-  -- The permits of a call that will not be made are given back.
-  if c > 0 then refund_all(lane_limits(task.lane, now).all, now, c, task.costs, task.marks) end
-end
+function verbs.cancel(id, task) cancel(id, task, ARGV[10], now) end
 
 function verbs.run(id, task)
   local _, c, position = slot_read(task.slot)
@@ -160,20 +108,10 @@ function verbs.delete(id, task)
   forget(id)
 end
 
-local function task_read(id)
-  local f = read('HMGET', task_key(id), 'state', 'group', 'hg_slot', 'hg_permits', 'hg_cost', 'hg_costs', 'hg_done',
-    'hg_unique', 'hg_marks', 'hg_next', 'hg_base', 'hg_released', 'hg_log')
-  if not f[1] then return nil end
-  return {
-    state = f[1], group = f[2] or '', slot = f[3], permits = f[4], costs = costs_read(f[5], f[6]), done = f[7],
-    unique = f[8], marks = f[9], follows = f[10], base = f[11], released = f[12], log = f[13],
-  }
-end
-
 -- visit_one applies the verb to a job if it matches, and returns whether the job left its
 -- place. expected is the state that a job in this place has, or nil for any.
 local function visit_one(id, expected, position, at)
-  local task = task_read(id)
+  local task = job_read(id)
   if not task or (expected and task.state ~= expected) then return false end -- asynq's tools moved or deleted it
   local may = acts[verb][task.state]
   if not may and not comes_late[verb][task.state] then return false end
@@ -278,7 +216,7 @@ if place == 'lanes' then
   end
   done = lanes_done == #ARGV - 14
 elseif place == 'id' then
-  local task = task_read(ARGV[15])
+  local task = job_read(ARGV[15])
   state = task and task.state or ''
   looked, done = 1, true
   local score = state == 'aggregating' and read('ZSCORE', lane_key(task.group), ARGV[15])
