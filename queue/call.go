@@ -17,7 +17,10 @@ import (
 func (w *Worker) Call(ctx context.Context, job Job) (lifecycle.Outcome, error) {
 	queue := job.Queue
 	if queue == "" {
-		queue = w.config.Queues[0]
+		queue = job.Kind
+		if len(w.config.Queues) > 0 {
+			queue = w.config.Queues[0]
+		}
 	}
 	now := time.Now()
 	checked, err := job.check(queue, now)

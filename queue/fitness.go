@@ -11,8 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/check"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
 	"github.com/headgate/headgate/queue/internal/logkey"
+	"github.com/headgate/headgate/queue/internal/serving"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -133,18 +135,43 @@ func (w *Worker) check(ctx context.Context, first bool) error {
 	if facts["aof_enabled"] == "0" && first {
 		w.logger.Warn("this redis has no append-only file: if it crashes, jobs accepted since its last snapshot are lost; set appendonly yes")
 	}
+	if first {
+		queues, err := w.served(ctx)
+		if err != nil {
+			return fmt.Errorf("queue: %w", err)
+		}
+		w.serve(queues)
+	}
 	return w.checkQueues(ctx)
+}
+
+// served returns the queues that the worker is to serve.
+func (w *Worker) served(ctx context.Context) ([]string, error) {
+	if len(w.config.Queues) > 0 {
+		return w.config.Queues, nil
+	}
+	queues, without, err := serving.OfKinds(ctx, w.redis, w.Kinds())
+	if err != nil {
+		return nil, fmt.Errorf("look up the queues of the kinds: %w", err)
+	}
+	if len(without) > 0 {
+		return nil, fmt.Errorf("no queue has the kind %s: list it in the limits of a queue, or set Config.Queues", check.Quote(without[0]))
+	}
+	if len(queues) > maxQueues {
+		return nil, fmt.Errorf("the kinds with handlers wait in %d queues; a worker serves at most %d: set Config.Queues, and run several workers", len(queues), maxQueues)
+	}
+	return queues, nil
 }
 
 // checkQueues adds the queues to asynq's list of queues. It returns an error if an asynq
 // server aggregates the groups of a queue, because it would consume the lanes.
 func (w *Worker) checkQueues(ctx context.Context) error {
-	if err := asynqwire.RegisterQueues(ctx, w.redis, w.config.Queues...); err != nil {
+	if err := asynqwire.RegisterQueues(ctx, w.redis, w.queues...); err != nil {
 		return err
 	}
 	pipe := w.redis.Pipeline()
-	besides := make([]*redis.IntCmd, len(w.config.Queues))
-	for i, queue := range w.config.Queues {
+	besides := make([]*redis.IntCmd, len(w.queues))
+	for i, queue := range w.queues {
 		besides[i] = asynqwire.AggregatorBeside(ctx, pipe, queue)
 	}
 	if err := store.Execute(ctx, pipe); err != nil {
@@ -152,7 +179,7 @@ func (w *Worker) checkQueues(ctx context.Context) error {
 	}
 	for i, beside := range besides {
 		if beside.Val() > 0 {
-			return fmt.Errorf("queue: an asynq server aggregates the groups of queue %q, which are lanes of jobs: give that server a queue of its own", w.config.Queues[i])
+			return fmt.Errorf("queue: an asynq server aggregates the groups of queue %q, which are lanes of jobs: give that server a queue of its own", w.queues[i])
 		}
 	}
 	return nil

@@ -166,7 +166,7 @@ func (w *Worker) newHeart(id string, clock *redisClock, capacity *capacity, send
 		live: live, renewals: renewals,
 		info: workers.Info{
 			ID: id, Host: check.Printable(host, 255), PID: os.Getpid(), Version: version.Program(),
-			Queues: w.config.Queues, Kinds: w.Kinds(), Concurrency: w.config.Concurrency,
+			Queues: w.queues, Kinds: w.Kinds(), Concurrency: w.config.Concurrency,
 		},
 	}
 }

@@ -29,7 +29,10 @@ type Config struct {
 	// closes its own connections.
 	Redis *redis.UniversalOptions
 
-	// Queues are the names of the queues to serve, at most 10. Required.
+	// Queues are the names of the queues to serve, at most 10. By default they are the
+	// queues of the kinds that have handlers: the queue whose limits list the kind, or
+	// else the queue with the name of the kind. They are looked up when [Worker.Run]
+	// starts: restart the workers after a kind has moved to another queue.
 	Queues []string
 
 	// Concurrency is the maximum number of jobs that the process holds at once, waiting
@@ -67,6 +70,7 @@ type Worker struct {
 	middleware []Middleware
 	observer   Observer
 	logger     *slog.Logger
+	queues     []string             // that this run serves
 	live       map[string]*liveRuns // by queue
 	poll       time.Duration        // maximum time between two rounds of a dispatcher
 
@@ -81,8 +85,8 @@ func New(config Config) (*Worker, error) {
 	if config.Redis == nil || len(config.Redis.Addrs) == 0 {
 		errs = append(errs, errors.New("queue: Config.Redis: an address is required"))
 	}
-	if len(config.Queues) == 0 || len(config.Queues) > maxQueues {
-		errs = append(errs, fmt.Errorf("queue: Config.Queues: %d queues; a worker serves 1 to %d", len(config.Queues), maxQueues))
+	if len(config.Queues) > maxQueues {
+		errs = append(errs, fmt.Errorf("queue: Config.Queues: %d queues; a worker serves at most %d", len(config.Queues), maxQueues))
 	}
 	for _, name := range config.Queues {
 		if !check.QueuePattern.MatchString(name) {
@@ -100,11 +104,9 @@ func New(config Config) (*Worker, error) {
 	config.ShutdownTimeout = cmp.Or(config.ShutdownTimeout, 30*time.Second)
 	w := &Worker{
 		config: config, handlers: map[string]*handler{}, observer: config.Observer, logger: config.Logger,
-		live: map[string]*liveRuns{}, poll: idleDispatch, ready: errors.New("the worker has not started"),
+		poll: idleDispatch, ready: errors.New("the worker has not started"),
 	}
-	for _, name := range config.Queues {
-		w.live[name] = newLiveRuns()
-	}
+	w.serve(config.Queues)
 	if w.observer == nil {
 		w.observer = NoObserver{}
 	}
@@ -112,6 +114,14 @@ func New(config Config) (*Worker, error) {
 		w.logger = slog.New(slog.DiscardHandler)
 	}
 	return w, nil
+}
+
+// serve sets the queues of the next run.
+func (w *Worker) serve(queues []string) {
+	w.queues, w.live = queues, map[string]*liveRuns{}
+	for _, name := range queues {
+		w.live[name] = newLiveRuns()
+	}
 }
 
 // Ready returns nil while the worker takes jobs, and otherwise why it does not.
@@ -149,7 +159,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
-	clocks, each := newClocks(w.redis, w.config.Queues)
+	clocks, each := newClocks(w.redis, w.queues)
 	for _, clock := range each {
 		if err := clock.start(ctx); err != nil {
 			return fmt.Errorf("queue: ask redis for the time: %w", err)
@@ -170,7 +180,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	// The worker reports that it is alive until its last call is settled.
 	alive, die := context.WithCancel(context.WithoutCancel(ctx))
 	var beating sync.WaitGroup
-	heart := w.newHeart(id, clocks[w.config.Queues[0]], capacity, sending, w.live, renewals)
+	heart := w.newHeart(id, clocks[w.queues[0]], capacity, sending, w.live, renewals)
 	beating.Go(func() { heart.Run(alive) })
 	beating.Go(func() { w.heedCancellations(alive) })
 	defer beating.Wait()
@@ -251,7 +261,7 @@ func (w *Worker) parts(id string, clocks map[string]*redisClock, roles *roles, c
 	for _, h := range w.handlers {
 		lease = max(lease, h.timeout+store.Timeout)
 	}
-	for _, name := range w.config.Queues {
+	for _, name := range w.queues {
 		replans := newReplans()
 		limits := &effective.Calendars{Queue: name, Redis: w.redis, Seen: (&kindLog{handlers: w.handlers, logger: w.logger}).look}
 		pauses, starving := &pauses{}, &starvation{}
