@@ -147,6 +147,9 @@ func (w *Worker) check(ctx context.Context, first bool) error {
 
 // served returns the queues that the worker is to serve.
 func (w *Worker) served(ctx context.Context) ([]string, error) {
+	if queues := serving.Queues(ctx); len(queues) > 0 {
+		return queues, nil
+	}
 	if len(w.config.Queues) > 0 {
 		return w.config.Queues, nil
 	}

@@ -2,7 +2,7 @@
 // test a queue of its own, with a Redis inside the process: there is nothing to install,
 // and nothing is shared with other tests.
 //
-//	q := queuetest.Start(t, "sms")
+//	q := queuetest.Start(t)
 //	shop := NewShop(q.Client)
 //	shop.Order(ctx, "Ada")
 //	queuetest.RequireEnqueued(q, SendSMS, SMS{To: "Ada", Text: "on its way"})
@@ -19,6 +19,7 @@
 package queuetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -43,7 +44,8 @@ type Queue struct {
 	Redis  redis.UniversalClient
 
 	t         testing.TB
-	served    []string
+	queues    []string // of Start
+	served    []string // these, and those of the kinds with handlers
 	inspector *asynq.Inspector
 	rounds    chan int      // jobs released by each round of dispatch, while Drain listens
 	longest   time.Duration // the maximum duration of a Drain
@@ -54,9 +56,11 @@ type Queue struct {
 	told int             // how many of runs Outcomes returned
 }
 
-// Start starts a Redis, a client and a worker that serves the given queues. If the test
-// publishes no limits, jobs wait in the queue that has the name of their kind. All of it
-// is closed when the test ends. A subtest calls Start itself.
+// Start starts a Redis, a client and a worker that serves the queues of the kinds that have
+// handlers: the queue whose limits list the kind, if the test publishes limits, or else the
+// queue with the name of the kind. It also serves the given queues; name those that only
+// [queue.Job].Queue selects. All of it is closed when the test ends. A subtest calls Start
+// itself.
 func Start(t testing.TB, queues ...string) *Queue {
 	t.Helper()
 	server, err := embedded.Start(embedded.Options{Miniredis: true})
@@ -71,7 +75,7 @@ func Start(t testing.TB, queues ...string) *Queue {
 	client := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = client.Close() })
 	q := &Queue{
-		Client: queue.NewClient(client), Redis: client, t: t, served: queues,
+		Client: queue.NewClient(client), Redis: client, t: t, queues: queues, served: queues,
 		inspector: asynq.NewInspectorFromRedisClient(client), rounds: make(chan int), seen: map[string]bool{}, longest: maxDrain,
 	}
 	q.Worker, err = queue.New(queue.Config{
@@ -90,6 +94,10 @@ func Start(t testing.TB, queues ...string) *Queue {
 // leftovers fails a test that leaves jobs it did not look at.
 func (q *Queue) leftovers() {
 	if q.t.Failed() || q.t.Skipped() {
+		return
+	}
+	if err := q.serve(); err != nil {
+		q.t.Errorf("queuetest: %v", err)
 		return
 	}
 	var left []string
@@ -115,17 +123,20 @@ func (q *Queue) leftovers() {
 func (q *Queue) describe(task *asynq.TaskInfo) string {
 	text := fmt.Sprintf("%s for %s in queue %s, job %s", task.Type, tenantOf(task), task.Queue, task.ID)
 	switch {
+	case q.unserved(task):
+		text += fmt.Sprintf("; the worker serves %s: queuetest.Start(t, …, %q)", cmp.Or(strings.Join(q.served, ", "), "no queue"), task.Queue)
 	case task.State == asynq.TaskStateRetry:
 		text += fmt.Sprintf(", again in %v: %s", time.Until(task.NextProcessAt).Round(time.Second), task.LastErr)
 	case task.State == asynq.TaskStateScheduled:
 		text += fmt.Sprintf(", due in %v", time.Until(task.NextProcessAt).Round(time.Second))
-	case !slices.Contains(q.served, task.Queue):
-		text += fmt.Sprintf("; the worker serves %s: queuetest.Start(t, …, %q)", strings.Join(q.served, ", "), task.Queue)
 	case !slices.Contains(q.Worker.Kinds(), task.Type):
 		text += fmt.Sprintf("; the worker has no handler for kind %q", task.Type)
 	}
 	return text
 }
+
+// unserved reports whether the worker does not serve the queue of a job.
+func (q *Queue) unserved(task *asynq.TaskInfo) bool { return !slices.Contains(q.served, task.Queue) }
 
 // observer reports to Drain what the worker does.
 type observer struct {

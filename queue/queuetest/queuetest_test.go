@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -182,6 +183,22 @@ func TestFailures(t *testing.T) {
 			enqueue(t, q, queue.Job{Kind: "email", Tenant: "a"})
 			q.Drain()
 		}, `the worker serves sms: queuetest.Start(t, …, "email")`},
+		"another queue than the kind's": {func(t testing.TB, q *queuetest.Queue) {
+			answer(q, nil)
+			job := text("a")
+			job.Queue = "provider"
+			enqueue(t, q, job)
+			q.Drain()
+			t.Fatalf("Drain returned")
+		}, `Drain: sms for shop in queue provider, job ID; the worker serves sms: queuetest.Start(t, …, "provider")`},
+		"another queue, later": {func(t testing.TB, q *queuetest.Queue) {
+			answer(q, nil)
+			job := in(time.Hour, text("a"))
+			job.Queue = "provider"
+			enqueue(t, q, job)
+			q.Drain()
+			t.Fatalf("Drain returned")
+		}, `Drain: sms for shop in queue provider, job ID; the worker serves sms: queuetest.Start(t, …, "provider")`},
 		"a kind without a handler": {func(t testing.TB, q *queuetest.Queue) {
 			answer(q, nil)
 			enqueue(t, q, queue.Job{Kind: "fax", Queue: "sms", Tenant: "a"})
@@ -211,7 +228,7 @@ func TestFailures(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := try(t, test.test)
+			got := jobID.ReplaceAllString(try(t, test.test), "job ID")
 			if test.want == "" && got != "" || !strings.Contains(got, test.want) {
 				t.Errorf("fails with %q; want %q", got, test.want)
 			}
@@ -219,6 +236,41 @@ func TestFailures(t *testing.T) {
 	}
 	if got := try(t, func(testing.TB, *queuetest.Queue) {}, "a b"); !strings.Contains(got, `Config.Queues: "a b" is not`) {
 		t.Errorf("a wrong name: %q", got)
+	}
+}
+
+var jobID = regexp.MustCompile(`job [0-9a-f-]{36}`)
+
+// TestDrainFollowsLimits: Drain runs a kind in the queue whose limits list it, and in the
+// queues that the test names.
+func TestDrainFollowsLimits(t *testing.T) {
+	for name, queues := range map[string][]string{"no queue is named": nil, "another is named": {"sms"}} {
+		t.Run(name, func(t *testing.T) {
+			q := queuetest.Start(t, queues...)
+			var called []string
+			queue.Handle(q.Worker, SendSMS, func(ctx context.Context, _ SMS) error {
+				job, _ := queue.Current(ctx)
+				called = append(called, job.Queue)
+				return nil
+			})
+			enqueue(t, q, text("before the limits")) // in queue sms
+			q.Drain()
+			if err := operate.Publish(t.Context(), q.Redis, limits.Set{Queues: map[string]limits.Queue{"provider": {Kinds: []string{"sms"}}}}); err != nil {
+				t.Fatal(err)
+			}
+			q.Client = queue.NewClient(q.Redis) // the client knows the new limits within 5 s
+			enqueue(t, q, text("after"))
+			if len(queues) > 0 {
+				job := text("by name")
+				job.Queue = queues[0]
+				enqueue(t, q, job)
+			}
+			q.Drain()
+			slices.Sort(called[1:])
+			if want := append([]string{"sms", "provider"}, queues...); !slices.Equal(called, want) {
+				t.Errorf("jobs of the queues %v were called, want %v", called, want)
+			}
+		})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/queue/inspect"
 	"github.com/headgate/headgate/queue/internal/asynqwire"
+	"github.com/headgate/headgate/queue/internal/serving"
 	"github.com/headgate/headgate/queue/internal/store"
 )
 
@@ -91,6 +92,18 @@ func (q *Queue) ids(ctx context.Context, name string) ([]string, error) {
 		ids = append(ids, fmt.Sprint(job.Member))
 	}
 	return ids, nil
+}
+
+// serve determines the served queues: handlers or limits may have been added.
+func (q *Queue) serve() error {
+	ctx, cancel := timeout()
+	defer cancel()
+	queues, _, err := serving.OfKinds(ctx, q.Redis, q.Worker.Kinds())
+	if err != nil {
+		return fmt.Errorf("look up the queues of the kinds: %w", err)
+	}
+	q.served = slices.Compact(slices.Sorted(slices.Values(append(queues, q.queues...))))
+	return nil
 }
 
 // state is the state of the served queues at one moment.

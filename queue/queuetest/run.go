@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/queue"
+	"github.com/headgate/headgate/queue/internal/serving"
 	"github.com/headgate/headgate/queue/lifecycle"
 )
 
@@ -98,10 +99,14 @@ const (
 // no more may go. It does not let time pass for the jobs: those for later stay, and so do
 // failed jobs that wait for their next attempt, however long the others run. Jobs of a
 // paused tenant also stay, and those that a limit holds for more than half a second: see
-// [Queue.Advance].
+// [Queue.Advance]. Drain fails the test if a job of a kind that has a handler is in a queue
+// that the worker does not serve.
 func (q *Queue) Drain() {
 	q.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
+	if err := q.serve(); err != nil {
+		q.t.Fatalf("queuetest: Drain: %v", err)
+	}
+	ctx, cancel := context.WithCancel(serving.With(context.Background(), q.served))
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
@@ -115,6 +120,11 @@ func (q *Queue) Drain() {
 		q.t.Fatalf("queuetest: Drain: %v%s", err, q.list())
 	case err != nil:
 		q.t.Fatalf("queuetest: Drain: %v", err)
+	}
+	for _, task := range q.tasks("") {
+		if q.unserved(task) && slices.Contains(q.Worker.Kinds(), task.Type) {
+			q.t.Fatalf("queuetest: Drain: %s", q.describe(task))
+		}
 	}
 }
 

@@ -29,3 +29,17 @@ func OfKinds(ctx context.Context, client redis.UniversalClient, kinds []string) 
 	}
 	return slices.Compact(slices.Sorted(slices.Values(queues))), without, nil
 }
+
+type key struct{}
+
+// With returns a context in which a worker runs that serves these queues, whatever its
+// configuration. It is for package queuetest.
+func With(ctx context.Context, queues []string) context.Context {
+	return context.WithValue(ctx, key{}, queues)
+}
+
+// Queues returns the queues of [With]; nil if there are none.
+func Queues(ctx context.Context) []string {
+	queues, _ := ctx.Value(key{}).([]string)
+	return queues
+}
