@@ -131,6 +131,11 @@ func TestHostileInput(t *testing.T) {
 		"at and in":           {[]string{"--at", "2099-01-01T00:00:00Z", "--in", "1h"}, "in: set at or in, not both"},
 		"endless payload":     {[]string{"--payload", "@/dev/zero"}, "--payload: it is larger than 2097152 bytes"},
 		"empty key":           {[]string{"--key", ""}, "key: it is empty"},
+		"empty callback":      {[]string{"--callback", ""}, "callback: it is empty"},
+		"empty follow-up":     {[]string{"--on-success", ""}, "--on-success: it is empty; give JSON, @FILE, or -"},
+		"follow-up not JSON":  {[]string{"--on-failure", "{"}, "--on-failure: "},
+		"follow-up in part":   {[]string{"--on-success", `{"kind":"b"}`}, "on_success.payload: it is missing"},
+		"stdin twice":         {[]string{"--on-success", "-", "--on-failure", "-"}, "--on-failure: --on-success reads standard input already; use @FILE"},
 		"queue":               {[]string{"--queue", "a b"}, `queue: "a b" is not`},
 		"attempts not number": {[]string{"--max-attempts", "many"}, "max-attempts"},
 	}

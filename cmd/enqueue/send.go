@@ -22,7 +22,6 @@ import (
 func sendCommand(o *options) *cobra.Command {
 	var (
 		l          jobline.Line
-		payload    string
 		attributes []string
 		headers    []string
 	)
@@ -36,6 +35,7 @@ func sendCommand(o *options) *cobra.Command {
 	texts := map[string]**string{
 		"kind": &l.Kind, "tenant": &l.Tenant, "key": &l.Key, "queue": &l.Queue, "priority": &l.Priority,
 		"at": &l.At, "in": &l.In, "deadline": &l.Deadline, "key-until": &l.KeyUntil, "key-window": &l.KeyWindow, "retention": &l.Retention,
+		"callback": &l.Callback,
 	}
 	for name, usage := range map[string]string{
 		"kind":     "kind of the job: webhook, email, or your own",
@@ -50,6 +50,7 @@ func sendCommand(o *options) *cobra.Command {
 		"key-until":  "ended: the key is free once the job has ended (default: once the job is deleted)",
 		"key-window": "how long the key stays taken, such as 5m, whatever happens to the job",
 		"retention":  "how long the completed job is kept, such as 24h",
+		"callback":   "URL that receives a POST when the job has ended",
 	} {
 		flags.String(name, "", usage)
 	}
@@ -58,7 +59,9 @@ func sendCommand(o *options) *cobra.Command {
 	flags.StringArrayVar(&attributes, "attribute", nil, "attribute as name=value, which limits may use in per; may be repeated")
 	flags.StringToInt64Var(&l.Costs, "costs", nil, "permits of limits with a unit, as unit=n; may be repeated")
 	flags.StringArrayVar(&headers, "header", nil, "header for the handler, as name=value; may be repeated")
-	flags.StringVar(&payload, "payload", "", "JSON, @FILE, or - for standard input")
+	flags.String("payload", "", "JSON, @FILE, or - for standard input")
+	flags.String("on-success", "", "job to enqueue once this one has completed: JSON, @FILE, or -")
+	flags.String("on-failure", "", "job to enqueue once this one was archived, expired or cancelled: JSON, @FILE, or -")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for name, into := range texts {
 			if flags.Changed(name) {
@@ -74,18 +77,36 @@ func sendCommand(o *options) *cobra.Command {
 			n, _ := flags.GetInt64("cost")
 			l.Cost = &n
 		}
-		var errs [3]error
+		var errs [5]error
 		l.Attributes, errs[0] = pairs("--attribute", attributes)
 		l.Headers, errs[1] = pairs("--header", headers)
-		var err error
-		l.Payload, err = readPayload(cmd.Context(), payload, cmd.InOrStdin())
-		if err := cmd.Context().Err(); err != nil {
-			return fmt.Errorf("interrupted before the job was enqueued: %w", context.Cause(cmd.Context()))
-		}
-		checks := known
-		if err != nil {
-			errs[2] = fmt.Errorf("--payload: %w", err)
-			l.Payload, checks = json.RawMessage("0"), jobline.Payloads{} // the rest is checked all the same
+		checks, stdin := known, ""
+		for i, field := range []struct {
+			flag string
+			into *json.RawMessage
+		}{{"payload", &l.Payload}, {"on-success", &l.OnSuccess}, {"on-failure", &l.OnFailure}} {
+			value, _ := flags.GetString(field.flag) // the flag is a string
+			var err error
+			if value == "-" && stdin != "" {
+				err = fmt.Errorf("--%s reads standard input already; use @FILE", stdin)
+			} else {
+				*field.into, err = readPayload(cmd.Context(), value, cmd.InOrStdin())
+			}
+			if value == "-" {
+				stdin = field.flag
+			}
+			if err := cmd.Context().Err(); err != nil {
+				return fmt.Errorf("interrupted before the job was enqueued: %w", context.Cause(cmd.Context()))
+			}
+			if err == nil && field.flag != "payload" && flags.Changed(field.flag) && len(*field.into) == 0 {
+				err = errors.New("it is empty; give JSON, @FILE, or -")
+			}
+			if err != nil {
+				errs[2+i] = fmt.Errorf("--%s: %w", field.flag, err)
+				if *field.into = nil; field.flag == "payload" {
+					l.Payload, checks = json.RawMessage("0"), jobline.Payloads{} // the rest is checked all the same
+				}
+			}
 		}
 		job, err := l.Job(checks)
 		flags := errors.Join(errs[:]...)
