@@ -45,4 +45,13 @@ func TestStoppedIsSaid(t *testing.T) {
 
 	nobodys := strings.Replace(r.job("acme", ""), r.queue, r.queue+"-2", 1)
 	says(r.want(202, "", "POST", "/jobs", nobodys), `"unserved":"no worker serves queue `+r.queue+`-2"`, `"confidence":"none"`)
+	for _, path := range []string{"", "/tenants", "/tenants/acme"} { // no end is promised
+		got := r.want(200, "", "GET", at+"-2"+path, "")
+		says(got, "no worker serves queue "+r.queue+"-2", `"waiting":1`, `"confidence":"none"`)
+		for _, promise := range []string{`"drains_at"`, `"expected_at"`} {
+			if strings.Contains(got.body, promise) {
+				t.Errorf("%s has %s though no worker serves the queue: %s", path, promise, got.body)
+			}
+		}
+	}
 }
