@@ -121,7 +121,7 @@ func TestEmbeddedInspector(t *testing.T) {
 	if _, err := operate.Apply(ctx, client, "q", operate.Cancel, operate.Filter{State: lifecycle.StateScheduled}, operate.Operator{Actor: "ann", Reason: "a test"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if groups, err := inspector.Failures(ctx, "q"); err != nil || len(groups) != 1 || groups[0].Jobs != 30 || groups[0].Outcome != lifecycle.Cancelled {
+	if groups, err := inspector.Failures(ctx, "q", ""); err != nil || len(groups) != 1 || groups[0].Jobs != 30 || groups[0].Outcome != lifecycle.Cancelled {
 		t.Errorf("%+v, %v", groups, err)
 	}
 	if tally, err := operate.Apply(ctx, client, "q", operate.DeleteArchived, operate.Filter{Reason: "cancelled by ann"}, operate.Operator{Actor: "ann", Reason: "a test"}, nil); err != nil || tally.Jobs != 30 {

@@ -53,7 +53,7 @@ func TestFailureGroupIsNamedExactly(t *testing.T) {
 		}
 	}
 	inspector := inspect.New(client)
-	groups, err := inspector.Failures(ctx, r.queue)
+	groups, err := inspector.Failures(ctx, r.queue, "")
 	if err != nil || len(groups) != len(reasons)+2 {
 		t.Fatalf("%d groups, %v; want %d: %+v", len(groups), err, len(reasons)+2, groups)
 	}
@@ -72,7 +72,7 @@ func TestFailureGroupIsNamedExactly(t *testing.T) {
 		if tally, err := operate.Apply(ctx, client, r.queue, operate.DeleteArchived, operate.Filter{Group: &gone.FailureKey}, by, nil); err != nil || tally.Jobs != gone.Jobs {
 			t.Errorf("%+v, %v", tally, err)
 		}
-		if left, err := inspector.Failures(ctx, r.queue); err != nil || !slices.Equal(left, slices.Delete(slices.Clone(groups), i, i+1)) {
+		if left, err := inspector.Failures(ctx, r.queue, ""); err != nil || !slices.Equal(left, slices.Delete(slices.Clone(groups), i, i+1)) {
 			t.Errorf("left are %+v, %v", left, err)
 		}
 		if entries, err := operate.Audit(ctx, client, r.queue, 1); err != nil || entries[0].Group == nil || *entries[0].Group != gone.FailureKey || entries[0].Count != gone.Jobs {

@@ -319,12 +319,12 @@ func TestFailures(t *testing.T) {
 	r.stop()
 	client, ctx, by := r.server.Client(), t.Context(), operate.Operator{Actor: "ann", Reason: "a test"}
 	inspector := inspect.New(client)
-	groups, err := inspector.Failures(ctx, r.queue)
+	groups, err := inspector.Failures(ctx, r.queue, "")
 	if err != nil || len(groups) != 3 {
 		t.Fatalf("%+v, %v", groups, err)
 	}
 	for _, g := range groups {
-		if g.Jobs != jobs/3 || g.Kind != "call" || g.Outcome != lifecycle.Archived || g.Newest.IsZero() || store.FoldReason(g.Example) != g.Reason || strings.ContainsAny(g.Reason, "0123456789") {
+		if g.Jobs != jobs/3 || g.Kind != "call" || g.Outcome != lifecycle.Archived || g.Newest.IsZero() || store.FoldReason(g.Example) != g.Reason || g.Tenants != jobs/3 || g.Hours[23] != jobs/3 || g.ID == "" || strings.ContainsAny(g.Reason, "0123456789") {
 			t.Errorf("%+v", g)
 		}
 		// By the group's reason, and by a part of it as it is.
@@ -340,7 +340,7 @@ func TestFailures(t *testing.T) {
 	if tally, err := operate.Apply(ctx, client, r.queue, operate.DeleteArchived, operate.Filter{Reason: gone.Reason}, by, nil); err != nil || tally.Jobs != jobs/3 {
 		t.Errorf("%+v, %v", tally, err)
 	}
-	if groups, err := inspector.Failures(ctx, r.queue); err != nil || !slices.Equal(groups, left) {
+	if groups, err := inspector.Failures(ctx, r.queue, ""); err != nil || !slices.Equal(groups, left) {
 		t.Errorf("%+v, %v; want %+v", groups, err, left)
 	}
 	if entries, err := operate.Audit(ctx, client, r.queue, 1); err != nil || entries[0].Contains != gone.Reason || entries[0].Count != jobs/3 {
@@ -362,6 +362,7 @@ func TestFoldIsTheSame(t *testing.T) {
 	client := redistest.Shared(t).Client()
 	for _, reason := range []string{
 		"", "plain words", "429", "v2beta of 17", "id 0b6f6a1e-77aa-4b7e-b7b0-0123456789ab!", "a_b-c1 is short", "longwordwithoutany", "longword1", "eightle8", "sevenl7", "ünïcödé 12 ß3", "%d 5% #7", "1\n2\t3",
+		"attempt 3 of 12: 503 from the provider", "attempt 1 of 2: attempt 1 of 2: x", "after attempt 1 of 2: x", "attempt of 2: x",
 	} {
 		folded, err := client.Eval(t.Context(), "local function tenant_of() end\nlocal function varint() end\nlocal asynq, task_key = '', nil\n"+asynqwire.MessageLua+"\nreturn fold(ARGV[2])", nil, "q", reason).Text()
 		if err != nil || folded != store.FoldReason(reason) {

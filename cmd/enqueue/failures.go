@@ -40,7 +40,7 @@ func failures(cmd *cobra.Command, o *options, name string) error {
 	w, groups, now := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), 0, time.Now()
 	fmt.Fprintln(w, "QUEUE\tKIND\tOUTCOME\tJOBS\tTENANTS\tNEWEST\tREASON\tEXAMPLE")
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		list, err := inspect.New(client).Failures(ctx, name)
+		list, err := inspect.New(client).Failures(ctx, name, "")
 		for _, g := range list {
 			groups++
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s ago\t%s\t%s\n", name, printable(g.Kind), g.Outcome, g.Jobs, g.Tenants, ago(g.Newest, now), printable(g.Reason), printable(g.ID))

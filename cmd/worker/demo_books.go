@@ -70,7 +70,7 @@ func (d *demo) books(ctx context.Context) (books, error) {
 		b.enqueued += overview.Enqueued
 		b.left += overview.Waiting + overview.Scheduled + overview.Retry + overview.Pending + overview.Active
 		b.failed += overview.Archived
-		failures, err := inspector.Failures(ctx, name)
+		failures, err := inspector.Failures(ctx, name, "")
 		if err != nil {
 			return books{}, err
 		}

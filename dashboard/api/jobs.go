@@ -168,26 +168,27 @@ func notYours(r *request, tenant string) *problem {
 }
 
 type failureJSON struct {
-	Outcome string `json:"outcome"`
-	Reason  string `json:"reason"`
-	Kind    string `json:"kind"`
-	Jobs    int64  `json:"jobs"`
-	Newest  moment `json:"newest"`
-	Example string `json:"example"`
-	Job     string `json:"job"`     // id of the newest
-	Tenants int    `json:"tenants"` // how many tenants have such jobs
+	Outcome string  `json:"outcome"`
+	Reason  string  `json:"reason"`
+	Kind    string  `json:"kind"`
+	Jobs    int64   `json:"jobs"`
+	Tenants int     `json:"tenants"`
+	Newest  moment  `json:"newest"`
+	Example string  `json:"example"`
+	Job     string  `json:"job"` // id of the newest
+	Hours   []int64 `json:"hours"`
 }
 
 // failures groups archived jobs by reason.
 func (a *API) failures(r *request) (answer, error) {
-	groups, err := a.inspector.Failures(r.Context(), r.PathValue("q"))
+	groups, err := a.inspector.Failures(r.Context(), r.PathValue("q"), r.FormValue("tenant"))
 	if err != nil {
 		return answer{}, err
 	}
 	all, total := []failureJSON{}, int64(0)
 	for _, g := range groups {
 		total += g.Jobs
-		all = append(all, failureJSON{string(g.Outcome), g.Reason, g.Kind, g.Jobs, moment{g.Newest}, g.Example, g.ID, g.Tenants})
+		all = append(all, failureJSON{string(g.Outcome), g.Reason, g.Kind, g.Jobs, g.Tenants, moment{g.Newest}, g.Example, g.ID, g.Hours[:]})
 	}
 	return answer{body: map[string]any{"groups": all, "total": total}}, nil
 }

@@ -194,9 +194,11 @@ func TestJobs(t *testing.T) {
 	r.want(200, `"jobs":[]`, "GET", at+"/jobs?state=archived&reason=nothing", "")
 	groups := r.want(200, `"total":1`, "GET", at+"/failures", "")
 	g := groups.get(t, "groups").([]any)[0].(map[string]any)
-	if g["outcome"] != "cancelled" || g["jobs"] != 1.0 {
+	if g["outcome"] != "cancelled" || g["jobs"] != 1.0 || g["tenants"] != 1.0 || g["job"] != row["id"] || len(g["hours"].([]any)) != 24 || g["hours"].([]any)[23] != 1.0 {
 		t.Errorf("%v", g)
 	}
+	r.want(200, `"total":1`, "GET", at+"/failures?tenant=acme", "")
+	r.want(200, `"groups":[]`, "GET", at+"/failures?tenant=nobody", "")
 	group := func(outcome, kind, reason any) string {
 		return string(mustJSON(map[string]any{"outcome": outcome, "kind": kind, "reason": reason}))
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +20,7 @@ import (
 type FailureKey struct {
 	Outcome lifecycle.Outcome `json:"outcome"`
 	Kind    string            `json:"kind"`
-	Reason  string            `json:"reason"` // with "#" for each number and id; "": there is none
+	Reason  string            `json:"reason"` // without the attempt, with "#" for each number and id; "": there is none
 }
 
 // Check returns the error for an invalid field of the key, or for a kind or reason beside
@@ -60,10 +59,21 @@ type FailureGroup struct {
 	FailureKey
 
 	Jobs    int64
-	Newest  time.Time // when the newest of them was archived
-	Example string    // the unfolded reason of the newest
-	ID      string    // of the newest
 	Tenants int       // how many tenants have such jobs
+	Newest  time.Time // when the newest of them was archived
+	Example string    // the unfolded reason of the newest, without the attempt
+	ID      string    // of the newest
+
+	// Hours counts the jobs archived in each of the last 24 hours, the oldest hour first.
+	Hours [24]int64
+}
+
+// failedJob is what is kept of an archived job.
+type failedJob struct {
+	FailureKey
+
+	id, tenant, reason string
+	at                 time.Time
 }
 
 // maxFailures is how many archived jobs are grouped, the newest.
@@ -72,24 +82,24 @@ const maxFailures = 10_000
 // failures is what an Inspector keeps about the failures of one queue.
 type failures struct {
 	turn     chan struct{}
-	groups   []FailureGroup
-	tenants  map[string]int64 // archived jobs by tenant
+	jobs     []failedJob // the newest first
 	archived int64
 	until    time.Time
 }
 
 // Failures groups the newest 10,000 archived jobs of a queue by why they ended, the
-// largest group first. The groups are read again if jobs left the archive, and otherwise
-// as seldom as an [Inspector] reads anything. Errors: [validation.Error].
-func (in *Inspector) Failures(ctx context.Context, queue string) ([]FailureGroup, error) {
+// largest group first. With a tenant, it groups those of this tenant among them. The jobs
+// are read again if some left the archive, and otherwise as seldom as an [Inspector] reads
+// anything. Errors: [validation.Error].
+func (in *Inspector) Failures(ctx context.Context, queue, tenant string) ([]FailureGroup, error) {
 	if err := store.CheckQueue(ctx, in.redis, queue); err != nil {
 		return nil, err
 	}
-	groups, _, err := in.failures(ctx, queue)
+	jobs, err := in.failures(ctx, queue)
 	if err != nil {
 		return nil, fmt.Errorf("failures of queue %q: %w", queue, err)
 	}
-	return slices.Clone(groups), nil
+	return groupFailures(jobs, tenant, time.Now()), nil
 }
 
 // FailedByTenant counts the newest 10,000 archived jobs of a queue by tenant, from the same
@@ -98,65 +108,88 @@ func (in *Inspector) FailedByTenant(ctx context.Context, queue string) (map[stri
 	if err := store.CheckQueue(ctx, in.redis, queue); err != nil {
 		return nil, err
 	}
-	_, tenants, err := in.failures(ctx, queue)
+	jobs, err := in.failures(ctx, queue)
 	if err != nil {
 		return nil, fmt.Errorf("failures of queue %q: %w", queue, err)
 	}
-	return maps.Clone(tenants), nil
+	tenants := map[string]int64{}
+	for _, job := range jobs {
+		tenants[job.tenant]++
+	}
+	return tenants, nil
 }
 
-func (in *Inspector) failures(ctx context.Context, queue string) ([]FailureGroup, map[string]int64, error) {
+func (in *Inspector) failures(ctx context.Context, queue string) ([]failedJob, error) {
 	known := &in.watch(queue).failures
 	done, err := take(ctx, known.turn)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer done()
 	pipe := in.redis.Pipeline()
 	asynqs, ours := pipe.ZCard(ctx, asynqwire.Key(queue, "archived")), pipe.ZCard(ctx, store.Key(queue, "archive"))
 	if err := store.Execute(ctx, pipe); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	now, archived := time.Now(), asynqs.Val()+ours.Val()
 	if now.Before(known.until) && archived >= known.archived {
-		return known.groups, known.tenants, nil
+		return known.jobs, nil
 	}
-	groups, tenants, err := in.readFailures(ctx, queue)
+	jobs, err := in.readFailures(ctx, queue)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	known.groups, known.tenants, known.archived, known.until = groups, tenants, archived, now.Add(sharedFor(time.Since(now)))
-	return groups, tenants, nil
+	known.jobs, known.archived, known.until = jobs, archived, now.Add(sharedFor(time.Since(now)))
+	return jobs, nil
 }
 
-func (in *Inspector) readFailures(ctx context.Context, queue string) ([]FailureGroup, map[string]int64, error) {
-	groups, touched, tenants := map[FailureKey]*FailureGroup{}, map[FailureKey]map[string]bool{}, map[string]int64{}
+func (in *Inspector) readFailures(ctx context.Context, queue string) ([]failedJob, error) {
+	var all []failedJob
 	at := jobCursor{}
 	for looked := 0; looked < maxFailures && !at.ended; {
 		rows, next, n, err := in.jobs(ctx, queue, JobQuery{State: lifecycle.StateArchived}, at, lookedOnce, lookedOnce, nil, true)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		at, looked = next, looked+n
 		for _, row := range rows {
-			of := FailureKey{Outcome: row.Outcome, Kind: row.Kind, Reason: store.FoldReason(row.Reason)}
-			g := groups[of]
-			if g == nil {
-				g = &FailureGroup{FailureKey: of, Newest: row.At, Example: row.Reason, ID: row.ID}
-				groups[of], touched[of] = g, map[string]bool{}
-			}
-			g.Jobs++
-			touched[of][row.Tenant] = true
-			tenants[row.Tenant]++
+			key := FailureKey{Outcome: row.Outcome, Kind: row.Kind, Reason: store.FoldReason(row.Reason)}
+			all = append(all, failedJob{key, row.ID, row.Tenant, store.TrimAttempt(row.Reason), row.At})
+		}
+	}
+	return all, nil
+}
+
+// groupFailures groups the jobs of a tenant, or with "" all jobs.
+func groupFailures(jobs []failedJob, tenant string, now time.Time) []FailureGroup {
+	type group struct {
+		FailureGroup
+		tenants map[string]bool
+	}
+	groups := map[FailureKey]*group{}
+	for _, job := range jobs {
+		if tenant != "" && job.tenant != tenant {
+			continue
+		}
+		g := groups[job.FailureKey]
+		if g == nil {
+			g = &group{FailureGroup{FailureKey: job.FailureKey, Newest: job.at, Example: job.reason, ID: job.id}, map[string]bool{}}
+			groups[job.FailureKey] = g
+		}
+		g.Jobs++
+		g.tenants[job.tenant] = true
+		last := len(g.Hours) - 1
+		if ago := int(max(now.Sub(job.at), 0) / time.Hour); ago <= last {
+			g.Hours[last-ago]++
 		}
 	}
 	var all []FailureGroup
-	for of, g := range groups {
-		g.Tenants = len(touched[of])
-		all = append(all, *g)
+	for _, g := range groups {
+		g.Tenants = len(g.tenants)
+		all = append(all, g.FailureGroup)
 	}
 	slices.SortFunc(all, func(a, b FailureGroup) int {
 		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), b.Newest.Compare(a.Newest), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Kind, b.Kind))
 	})
-	return all, tenants, nil
+	return all
 }

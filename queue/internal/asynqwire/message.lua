@@ -49,8 +49,9 @@ local function message_light(msg)
 end
 
 -- fold replaces numbers and ids in a reason, so that reasons that differ only in these
--- become equal. store.FoldReason does the same in Go.
+-- become equal, and removes the attempt. store.FoldReason does the same in Go.
 local function fold(reason)
+  reason = string.gsub(reason, '^attempt %d+ of %d+: ', '')
   return (string.gsub(reason, '[%w_-]+', function(word)
     if #word >= 8 and string.find(word, '%d') then return '#' end
     return (string.gsub(word, '%d+', '#'))
