@@ -2,8 +2,8 @@ import type { Plugin } from 'vite';
 
 // Parts of uPlot that this page does not use, but that the bundler cannot remove because they
 // depend on properties and options: line shapes other than straight lines without points, the
-// legend, joining of tables, scales that are not linear, formatting of times, facets and
-// dragging. They are two fifths of uPlot. The build fails unless each text occurs exactly once,
+// legend, joining of tables, scales that are not linear, formatting of times, facets,
+// dragging, bands and cursors that charts share. They are two fifths of uPlot. The build fails unless each text occurs exactly once,
 // so that a new version of uPlot is not cut in the wrong place.
 const unused: [string, string][] = [
 	['let paths = uPlot.paths = {\n\t\tpoints,\n\t};', ''],
@@ -49,6 +49,16 @@ const unused: [string, string][] = [
 	['self.setBand = setBand;', ''],
 	['self.delBand = delBand;', ''],
 	['if (axis.label != null) {', 'if (false) {'],
+	['self.batch = batch;', ''],
+	['uPlot.sync = _sync;', ''],
+	['const sync = _sync(syncKey);', ''],
+	['\tsync.sub(self);', ''],
+	['\tsync.unsub(self);', ''],
+	['if (syncOpts.filters.pub(type, src, x, y, w, h, i))\n\t\t\tsync.pub(type, src, x, y, w, h, i);', ''],
+	['flags != 0 && bands.forEach((b, bi) => {', 'false && bands.forEach((b, bi) => {'],
+	['bands.forEach(b => {\n\t\tb.fill', 'false && bands.forEach(b => {\n\t\tb.fill'],
+	['for (let i = 0; i < bands.length; i++) {\n\t\tlet b = bands[i];\n\n\t\t// is a "from" band edge', 'if (false) {\n\t\tlet b = bands[i];\n'],
+	['if (e != null) {\n\t\t\t_l = e.clientX', 'if (true) {\n\t\t\t_l = e.clientX'],
 ];
 
 export const trimPlot: Plugin = {
