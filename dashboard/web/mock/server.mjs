@@ -239,7 +239,7 @@ async function answer(method, path, query, body) {
 		record({ action: what, queue: q.name, tenant: body.tenant, reason: body.reason });
 		return what === 'pause' ? pause : { resumed: q.pauses.length < length };
 	}
-	if (what === 'failures') return { groups: reasons.map(([outcome, reason, kind, jobs], i) => ({ outcome, reason, kind, jobs, newest: iso(Date.now() - i * 4e5), example: `0191f3a0-${String(i).padStart(4, '0')}-7000-8000-0000archived` })), total: q.archived };
+	if (what === 'failures') return { groups: reasons.map(([outcome, reason, kind, jobs], i) => ({ outcome, reason, kind, jobs, tenants: Math.ceil(jobs / 9), hours: Array.from({ length: 24 }, (_, h) => Math.floor(jobs * (h === 23 - i) / 2)), job: `0191f3a0-${String(i).padStart(4, '0')}-7000-8000-0000archived`, newest: iso(Date.now() - i * 4e5), example: reason.replace('#', '550') })), total: q.archived };
 	if (what === 'limits') return { limits: limitsOf(q), kinds: [q.name], max_backlog: 100000, send_windows: { '*': '06:00-23:00 Europe/Berlin' }, overrides: q.tenants.filter((t) => t.override).map((t) => ({ tenant: t.name, ...limitsOf(q, t)[1] })) };
 	if (what === 'actions') {
 		withReason(body);

@@ -30,9 +30,10 @@ function placeOf(path: string[], fallback: string | undefined): Place {
 		if (what === 'tenants' && id !== undefined) return { title: id, area: 'tenants', queue, page: <TenantPage key={key} queue={queue} tenant={id} /> };
 		if (what === 'tenants') return { title: 'Tenants', area: 'tenants', queue, page: <TenantsPage key={queue} queue={queue} /> };
 		if (what === 'jobs' && id !== undefined) return { title: `Job ${id}`, area: 'failures', queue, page: <JobPage key={key} queue={queue} id={id} /> };
-		if (what === 'failures') return { title: 'Failures', area: 'failures', queue, page: <FailuresPage key={queue} queue={queue} /> };
+		if (what === 'failures') return { title: 'Failures', area: 'failures', queue, page: <FailuresPage key={queue} queues={[queue]} /> };
 		if (what === 'limits') return { title: 'Limits', area: 'limits', queue, page: <LimitsPage key={queue} queue={queue} /> };
 	}
+	if (first === 'failures' && queueNames.value.length > 0) return { title: 'Failures', area: 'failures', page: <FailuresPage queues={queueNames.value} /> };
 	// An area without a queue: use the queue shown last, or the first one.
 	if (first === 'tenants' || first === 'failures' || first === 'limits') {
 		const title = first[0]!.toUpperCase() + first.slice(1);
@@ -88,6 +89,7 @@ export function App() {
 				<div class="heading">
 					<h1 ref={heading} tabIndex={-1}><bdi class="name">{place.title}</bdi></h1>
 					{inQueue && <QueueSwitch queue={place.queue!} area={path[2]!} names={names} />}
+					{path[0] === 'failures' && names.length > 0 && <QueueSwitch queue="" area="failures" names={names} />}
 				</div>
 				<Boundary key={where}>{place.page}</Boundary>
 			</main>
@@ -99,10 +101,11 @@ export function App() {
 }
 
 function QueueSwitch({ queue, area, names }: { queue: string; area: string; names: string[] }) {
-	const options = names.includes(queue) ? names : [queue, ...names];
+	const options = queue === '' || names.includes(queue) ? names : [queue, ...names];
 	return (
 		<label class="switch">Queue
-			<select value={queue} onChange={(e) => go(href('queues', e.currentTarget.value, area))}>
+			<select value={queue} onChange={(e) => go(e.currentTarget.value ? href('queues', e.currentTarget.value, area) : href(area))}>
+				{area === 'failures' && <option value="">All</option>}
 				{options.map((n) => <option key={n} value={n}>{n}</option>)}
 			</select>
 		</label>

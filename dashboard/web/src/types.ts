@@ -68,7 +68,7 @@ export interface Provider {
 }
 export interface History { queue: string; step_seconds: number; from: string; points: { sent: number; allowed?: number; waiting: number; answers: Answers }[] }
 export interface FailureKey { outcome: string; kind: string; reason: string }
-export interface FailureGroup extends FailureKey { jobs: number; newest: string; example: string }
+export interface FailureGroup extends FailureKey { jobs: number; tenants: number; newest: string; example: string; job: string; hours: number[] }
 export interface Override extends LimitState { tenant: string }
 export interface Limits {
 	limits: LimitState[]; kinds: string[]; max_backlog?: number; max_queue?: number; send_windows?: Record<string, string> | null;

@@ -3,7 +3,7 @@ import { askAction, reasonOf, type Verb } from '../actions';
 import { num, plural, relative, time } from '../format';
 import { useResource } from '../hooks';
 import { tick } from '../live';
-import { route, setQuery } from '../router';
+import { href, route, setQuery } from '../router';
 import { mayChange } from '../session';
 import type { FailureGroup, FailureKey, JobPage, JobRow } from '../types';
 import { Badge, Icon, type IconName, type Tone } from '../ui/icon';
@@ -18,50 +18,76 @@ const outcomes: Record<string, { text: string; tone: Tone; icon?: IconName }> = 
 	cancelled: { text: 'Cancelled', tone: 'quiet', icon: 'bad' },
 };
 
-/** The jobs that ended without success, grouped by reason. */
-export function FailuresPage({ queue }: { queue: string }) {
-	const failures = useResource<{ groups: FailureGroup[] | null; total: number }>(['queues', queue, 'failures'], undefined, 5);
-	const { query } = route.value, text = query.get('reason') ?? '', kind = query.get('kind') ?? '';
+/** The failures of one queue, or with several queues the failures of each. */
+export function FailuresPage({ queues }: { queues: string[] }) {
+	const { query } = route.value;
 	return (
-		<Loaded of={failures}>{({ groups, total }) => {
-			const all = groups ?? [];
-			if (all.length === 0) {
-				return <EmptyState title="No failures">Jobs that end without success are kept here until you retry or delete them.</EmptyState>;
-			}
-			const kinds = [...new Set(all.map((g) => g.kind))].sort();
-			const shown = all.filter((g) => (kind === '' || g.kind === kind) && g.reason.toLowerCase().includes(text.toLowerCase()));
-			const counted = all.reduce((n, g) => n + g.jobs, 0), jobs = shown.reduce((n, g) => n + g.jobs, 0);
-			return (
-				<section class="card" aria-label="Failures by reason">
-					<header class="filters">
-						<label class="search"><span class="vh">Filter by reason</span>
-							<input type="search" placeholder="Filter by reason" value={text} onInput={(e) => setQuery({ reason: e.currentTarget.value })} />
-						</label>
-						{kinds.length > 1 && (
-							<label class="switch">Kind
-								<select value={kind} onChange={(e) => setQuery({ kind: e.currentTarget.value })}>
-									<option value="">All</option>{kinds.map((k) => <option key={k} value={k}>{k}</option>)}
-								</select>
-							</label>
-						)}
-						<p class="hint end" role="status">
-							{plural(jobs, 'job')} in {plural(shown.length, 'group')}{total > counted && `, from the newest ${num(counted)} of ${num(total)} jobs`}
-						</p>
-					</header>
-					{shown.length === 0 ? <EmptyState title="No matches" icon="idle" />
-						: <ul class="groups">{shown.map((g) => <Group key={`${g.outcome} ${g.kind} ${g.reason}`} queue={queue} g={g} />)}</ul>}
-				</section>
-			);
-		}}</Loaded>
+		<div class="stack">
+			<form class="card filters" role="search" onSubmit={(e) => e.preventDefault()}>
+				<label class="search"><span class="vh">Filter by reason</span>
+					<input type="search" placeholder="Filter by reason" value={query.get('reason') ?? ''} onInput={(e) => setQuery({ reason: e.currentTarget.value })} />
+				</label>
+				<label class="search"><span class="vh">Filter by tenant</span>
+					<input type="search" placeholder="Tenant (full name)" value={query.get('tenant') ?? ''} maxLength={128} autocomplete="off" spellcheck={false}
+						onChange={(e) => setQuery({ tenant: e.currentTarget.value })} />
+				</label>
+			</form>
+			{queues.map((queue) => <Failures key={queue} queue={queue} titled={queues.length > 1} />)}
+		</div>
 	);
 }
 
+/** The jobs of a queue that ended without success, grouped by reason; cancelled jobs come last. */
+function Failures({ queue, titled }: { queue: string; titled: boolean }) {
+	const { query } = route.value, text = query.get('reason') ?? '', kind = query.get('kind') ?? '', tenant = query.get('tenant') ?? '';
+	const failures = useResource<{ groups: FailureGroup[] | null; total: number }>(['queues', queue, 'failures'], { tenant }, 5);
+	return (
+		<section class="card" aria-label={titled ? `Failures of ${queue}` : 'Failures by reason'}>
+			{titled && <header><h2><a href={href('queues', queue, 'failures')}><bdi>{queue}</bdi></a></h2></header>}
+			<Loaded of={failures}>{({ groups, total }) => {
+				const all = groups ?? [];
+				if (all.length === 0) {
+					return tenant ? <EmptyState title="No failures of this tenant" icon="idle">Queue <bdi>{queue}</bdi> has no failed jobs of tenant <bdi>{tenant}</bdi>.</EmptyState>
+						: <EmptyState title="No failures">Failed and cancelled jobs are kept here until you retry or delete them.</EmptyState>;
+				}
+				const kinds = [...new Set(all.map((g) => g.kind))].sort();
+				const shown = all.filter((g) => (kind === '' || g.kind === kind) && g.reason.toLowerCase().includes(text.toLowerCase()));
+				const cancelled = shown.filter((g) => g.outcome === 'cancelled'), failed = shown.filter((g) => g.outcome !== 'cancelled');
+				const count = (of: FailureGroup[]) => plural(of.reduce((n, g) => n + g.jobs, 0), 'job');
+				const list = (of: FailureGroup[]) => <ul class="groups">{of.map((g) => <Group key={`${g.outcome} ${g.kind} ${g.reason}`} queue={queue} tenant={tenant} g={g} />)}</ul>;
+				return (
+					<>
+						<header class="filters">
+							{kinds.length > 1 && !titled && (
+								<label class="switch">Kind
+									<select value={kind} onChange={(e) => setQuery({ kind: e.currentTarget.value })}>
+										<option value="">All</option>{kinds.map((k) => <option key={k} value={k}>{k}</option>)}
+									</select>
+								</label>
+							)}
+							<p class="hint end" role="status">
+								{count(failed)} failed, {count(cancelled)} cancelled{!tenant && total >= grouped && `, from the newest ${num(grouped)} jobs`}
+							</p>
+						</header>
+						{shown.length === 0 && <EmptyState title="No matches" icon="idle" />}
+						{failed.length > 0 && list(failed)}
+						{cancelled.length > 0 && <>{titled ? <h3>Cancelled</h3> : <h2>Cancelled</h2>}{list(cancelled)}</>}
+					</>
+				);
+			}}</Loaded>
+		</section>
+	);
+}
+
+/** The API groups at most this many jobs. */
+const grouped = 10_000;
+
 const keyOf = ({ outcome, kind, reason }: FailureKey): FailureKey => ({ outcome, kind, reason });
 
-function Group({ queue, g }: { queue: string; g: FailureGroup }) {
+function Group({ queue, tenant, g }: { queue: string; tenant: string; g: FailureGroup }) {
 	const [open, setOpen] = useState(false), id = useId();
 	const outcome = outcomes[g.outcome] ?? outcomes['archived']!;
-	const ask = (verb: Verb) => askAction(queue, verb, { group: keyOf(g) }, `a group of failures: ${outcome.text.toLowerCase()}`);
+	const ask = (verb: Verb) => askAction(queue, verb, { group: keyOf(g), ...(tenant && { tenant }) }, `a group of failures: ${outcome.text.toLowerCase()}${tenant && `, of ${tenant}`}`);
 	return (
 		<li class="group">
 			<div class="line">
@@ -71,8 +97,10 @@ function Group({ queue, g }: { queue: string; g: FailureGroup }) {
 				</button>
 				<p class="about">
 					<Badge tone={outcome.tone} {...(outcome.icon ? { icon: outcome.icon } : {})}>{outcome.text}</Badge>
-					<bdi>{g.kind}</bdi><span>newest <time dateTime={g.newest}>{relative(time(g.newest), tick.value)}</time></span>
+					<bdi>{g.kind}</bdi><span>{plural(g.tenants, 'tenant')}</span><span>newest <time dateTime={g.newest}>{relative(time(g.newest), tick.value)}</time></span>
+					<span>for example <JobLink queue={queue} id={g.job} /></span>
 				</p>
+				<Hours counts={g.hours} />
 				<p class="count"><b>{num(g.jobs)}</b> <small>{g.jobs === 1 ? 'job' : 'jobs'}</small></p>
 				{mayChange.value && (
 					<p class="verbs">
@@ -81,15 +109,23 @@ function Group({ queue, g }: { queue: string; g: FailureGroup }) {
 					</p>
 				)}
 			</div>
-			{open && <div id={id} class="inside">{g.example && <p class="hint">Example: <bdi>{g.example}</bdi></p>}<Jobs queue={queue} g={g} /></div>}
+			{open && <div id={id} class="inside">{g.example && <p class="hint">Example: <bdi>{g.example}</bdi></p>}<Jobs queue={queue} tenant={tenant} g={g} /></div>}
 		</li>
 	);
 }
 
+/** A line of the jobs that failed in each of the last 24 hours. */
+function Hours({ counts }: { counts: number[] }) {
+	const most = Math.max(1, ...counts);
+	const points = counts.map((n, i) => `${i * 4 + 2},${20 - (n / most) * 18}`).join(' ');
+	const label = `Last 24 hours: ${plural(counts.reduce((a, b) => a + b, 0), 'job')}, ${num(counts.at(-1) ?? 0)} in the last hour`;
+	return <svg class="hours" viewBox="0 0 96 22" role="img" aria-label={label}><title>{label}</title><polyline points={points} /></svg>;
+}
+
 /** The jobs of a group, newest first, with a button to show more. */
-function Jobs({ queue, g }: { queue: string; g: FailureGroup }) {
+function Jobs({ queue, tenant, g }: { queue: string; tenant: string; g: FailureGroup }) {
 	const [limit, setLimit] = useState(20);
-	const page = useResource<JobPage>(['queues', queue, 'jobs'], { state: 'archived', group: JSON.stringify(keyOf(g)), limit });
+	const page = useResource<JobPage>(['queues', queue, 'jobs'], { state: 'archived', tenant, group: JSON.stringify(keyOf(g)), limit });
 	return (
 		<Loaded of={page} lines={3}>{({ jobs, next }) => (
 			<>

@@ -157,6 +157,41 @@ scenario('cancel all waiting jobs of a tenant, after counting them', async (page
   assert.equal(await ask('waiting', { tenant: names.many }), 0);
 });
 
+scenario('failures: titles, cancelled jobs, tenants, hours and all queues', async (page) => {
+  await at.visit(page, at.failures(queue));
+  const group = (text) => page.locator('.group', { hasText: text });
+  const bad = group('Bad Gateway'), text = async (of) => (await of.innerText()).replace(/\s+/g, ' ').trim();
+  await bad.waitFor();
+  assert.match(await text(bad.locator('.reason')), /^\S+ answered #: Bad Gateway/, 'the title has the attempt');
+  assert.match(await text(bad.locator('.about')), /^Failed webhook 1 tenant newest .+ for example \S+$/);
+  const jobs = await bad.locator('.count b').innerText();
+  await bad.getByRole('img', { name: `Last 24 hours: ${jobs} jobs, ${jobs} in the last hour`, exact: true }).waitFor();
+  // The list after the heading has the cancelled jobs, and only these.
+  const cancelled = page.getByRole('heading', { name: 'Cancelled', exact: true }).locator('xpath=following-sibling::ul').locator('.group .badge');
+  const marks = await page.locator('.group .badge').allInnerTexts(), apart = await cancelled.allInnerTexts();
+  assert.ok(apart.length > 0 && apart.every((mark) => mark === 'Cancelled'), `cancelled: ${apart}`);
+  assert.equal(marks.filter((mark) => mark === 'Cancelled').length, apart.length, 'cancelled jobs are among the failures');
+
+  const tenant = page.getByLabel('Filter by tenant');
+  await tenant.fill('stark');
+  await tenant.press('Enter');
+  await bad.waitFor({ state: 'detached' });
+  assert.match(page.url(), /tenant=stark/);
+  await page.getByText('3 jobs failed, 0 jobs cancelled', { exact: true }).waitFor();
+  await tenant.fill('nobody');
+  await tenant.press('Enter');
+  await page.getByRole('heading', { name: 'No failures of this tenant' }).waitFor();
+  await tenant.fill('');
+  await tenant.press('Enter');
+  await bad.getByRole('link').click();
+  await page.getByRole('heading', { level: 1, name: /^Job / }).waitFor();
+
+  await at.visit(page, 'failures');
+  await page.getByRole('region', { name: `Failures of ${queue}` }).locator('.group', { hasText: 'Bad Gateway' }).waitFor();
+  await page.getByLabel('Queue').selectOption(queue);
+  await page.getByRole('region', { name: 'Failures by reason' }).waitFor();
+});
+
 scenario('retry failures with one reason, and delete those with another', async (page) => {
   await at.visit(page, at.failures(queue));
   const group = (text) => page.locator('.group', { hasText: text });
