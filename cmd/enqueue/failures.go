@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/url"
 	"text/tabwriter"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 )
 
 func failuresCommand(o *options) *cobra.Command {
-	var name string
+	var name, tenant string
 	cmd := &cobra.Command{
 		Use:   "failures",
 		Short: "Show why jobs failed, grouped by reason",
@@ -23,24 +24,29 @@ looks at the newest 10,000 of a queue. EXAMPLE is the newest job of the group.
 		Example: "  enqueue failures\n  enqueue failures --queue email --json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return failures(cmd, o, name)
+			return failures(cmd, o, name, tenant)
 		},
 	}
 	cmd.Flags().StringVar(&name, "queue", "", "one queue (default: all; --json needs one)")
+	cmd.Flags().StringVar(&tenant, "tenant", "", "only jobs of this tenant")
 	return cmd
 }
 
-func failures(cmd *cobra.Command, o *options, name string) error {
+func failures(cmd *cobra.Command, o *options, name, tenant string) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	if o.json {
 		return o.withQueue(ctx, name, func(client redis.UniversalClient) error {
-			return printAnswer(ctx, out, client, nil, "queues", name, "failures")
+			query := url.Values{}
+			if tenant != "" {
+				query.Set("tenant", tenant)
+			}
+			return printAnswer(ctx, out, client, query, "queues", name, "failures")
 		})
 	}
 	w, groups, now := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), 0, time.Now()
 	fmt.Fprintln(w, "QUEUE\tKIND\tOUTCOME\tJOBS\tTENANTS\tNEWEST\tREASON\tEXAMPLE")
 	err := o.eachQueue(ctx, name, func(client redis.UniversalClient, name string) error {
-		list, err := inspect.New(client).Failures(ctx, name, "")
+		list, err := inspect.New(client).Failures(ctx, name, tenant)
 		for _, g := range list {
 			groups++
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s ago\t%s\t%s\n", name, printable(g.Kind), g.Outcome, g.Jobs, g.Tenants, ago(g.Newest, now), printable(g.Reason), printable(g.ID))

@@ -12,7 +12,7 @@ import (
 func healthcheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
-		Short: `Check that \"enqueue serve\" on this machine is ready; exits 1 if not`,
+		Short: `Check that "enqueue serve" on this machine is ready; exits 1 if not`,
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := readServeConfig(cmd)

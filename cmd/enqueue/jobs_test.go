@@ -28,6 +28,8 @@ func TestJobsCommands(t *testing.T) {
 		want []string
 	}{
 		{[]string{"failures"}, exitOK, []string{"calls  call  cancelled  1     1        ", "cancelled by ann: wrong text  acme:1\n"}},
+		{[]string{"failures", "--tenant", "acme"}, exitOK, []string{"acme:1\n"}},
+		{[]string{"failures", "--tenant", "globex"}, exitOK, []string{"no job has failed\n"}},
 		{[]string{"failures", "--json"}, exitUsage, []string{"--queue: "}},
 		{[]string{"failures", "--queue", "cals"}, exitUsage, []string{`did you mean "calls"?`}},
 		{[]string{"jobs", "list", "--queue", "calls"}, exitOK, []string{"acme:2", "acme:3", `"\u202ebob"`}},
@@ -92,6 +94,7 @@ func TestJSONIsTheAPIs(t *testing.T) {
 		"/queues/calls/jobs?state=archived&limit=50":           {"jobs", "list", "--queue", "calls", "--state", "archived", "--json"},
 		"/queues/calls/jobs?state=waiting&tenant=acme&limit=7": {"jobs", "list", "--queue", "calls", "--tenant", "acme", "--limit", "7", "--json"},
 		"/queues/calls/failures":                               {"failures", "--queue", "calls", "--json"},
+		"/queues/calls/failures?tenant=globex":                 {"failures", "--queue", "calls", "--tenant", "globex", "--json"},
 		"/workers":                                             {"workers", "--json"},
 	} {
 		response, err := http.Get(server.URL + api.Base + path)

@@ -1,13 +1,12 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
 	"strings"
-
-	"context"
 )
 
 // Get returns the JSON that the API answers to a GET of a path below /api/v1, for a program that

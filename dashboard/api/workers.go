@@ -22,15 +22,27 @@ type workerJSON struct {
 	Concurrency int      `json:"concurrency"`
 	Held        int      `json:"held"`
 	Sending     int      `json:"sending"`
+
+	LimitsFile *limitsFileJSON `json:"limits_file,omitempty"`
+}
+
+// limitsFileJSON is the state of a worker's limits file.
+type limitsFileJSON struct {
+	Path  string `json:"path"`
+	Error string `json:"error,omitempty"` // why it is not in effect
 }
 
 func (a *API) workers(r *request) (answer, error) {
-	workers, err := workers.List(r.Context(), a.config.Redis)
+	workers, details, err := a.told(r)
 	all := []workerJSON{}
-	for _, w := range workers {
-		all = append(all, workerJSON{
-			w.ID, w.Host, w.PID, w.Version, moment{w.Started}, moment{w.Seen}, list(w.Queues), list(w.Kinds), w.Concurrency, w.Held, w.Sending,
-		})
+	for i, w := range workers {
+		one := workerJSON{
+			w.ID, w.Host, w.PID, w.Version, moment{w.Started}, moment{w.Seen}, list(w.Queues), list(w.Kinds), w.Concurrency, w.Held, w.Sending, nil,
+		}
+		if f := details[i].LimitsFile; f != nil {
+			one.LimitsFile = &limitsFileJSON{f.Path, f.Error}
+		}
+		all = append(all, one)
 	}
 	return answer{body: map[string]any{"workers": all}}, err
 }

@@ -16,6 +16,7 @@ import { NowPage } from './pages/now';
 import { ProvidersPage } from './pages/providers';
 import { TenantPage } from './pages/tenant';
 import { TenantsPage } from './pages/tenants';
+import { Fleet, WorkersPage } from './pages/workers';
 
 interface Place { title: string; area: string; queue?: string; page: preact.ComponentChildren }
 
@@ -23,6 +24,7 @@ function placeOf(path: string[], fallback: string | undefined): Place {
 	const [first, queue, what, id] = path;
 	if (first === undefined) return { title: 'Now', area: 'now', page: <NowPage /> };
 	if (first === 'providers') return { title: 'Providers', area: 'providers', page: <ProvidersPage /> };
+	if (first === 'workers') return { title: 'Workers', area: 'workers', page: <WorkersPage /> };
 	if (first === 'lab') return { title: 'Lab', area: 'lab', page: <LabPage /> };
 	if (first === 'queues' && queue !== undefined) {
 		const key = `${queue}/${id}`;
@@ -79,10 +81,10 @@ export function App() {
 			<header class="top">
 				<a class="brand" href="#/" aria-label="Headgate home"><svg viewBox="0 0 20 20" aria-hidden="true"><path d="M4 2v16M16 2v16M4 7h12" /><path class="flow" d="M8 12v5M12 12v5" /></svg>Headgate</a>
 				<nav aria-label="Main"><ul>
-					{link('now', 'Now', '#/')}{link('tenants', 'Tenants', to('tenants'))}{link('providers', 'Providers', '#/providers')}
+					{link('now', 'Now', '#/')}{link('tenants', 'Tenants', to('tenants'))}{link('workers', 'Workers', '#/workers')}{link('providers', 'Providers', '#/providers')}
 					{link('failures', 'Failures', to('failures'))}{link('limits', 'Limits', to('limits'))}{link('lab', 'Lab', '#/lab')}
 				</ul></nav>
-				<div class="corner"><Connection /><ReadOnly /><ThemeSwitch /><Who /></div>
+				<div class="corner"><Fleet /><Connection /><ReadOnly /><ThemeSwitch /><Who /></div>
 			</header>
 			<AwayBanner />
 			<main id="main">

@@ -59,7 +59,7 @@ export interface Tally { jobs: number; by_state?: Record<string, number> | null;
 
 export interface Worker {
 	id: string; host: string; pid: number; version: string; started: string; seen: string; queues: string[]; kinds: string[];
-	concurrency: number; held: number; sending: number;
+	concurrency: number; held: number; sending: number; limits_file?: { path: string; error?: string };
 }
 export interface Provider {
 	kind: string; workers: number;

@@ -31,6 +31,7 @@ export function NowPage({ queue }: { queue?: string }) {
 
 function state(q: Overview) {
 	if (q.pauses?.some(ofAll)) return <Badge tone="warn" icon="pause">Paused</Badge>;
+	if (q.waiting > 0 && q.unserved) return <Badge tone="bad">Not served</Badge>;
 	if (q.waiting > 0) return <Badge tone="busy">Shaping</Badge>;
 	if (q.active) return <Badge tone="good">Sending</Badge>;
 	return <Badge tone="quiet">Idle</Badge>;
@@ -87,7 +88,7 @@ function QueueCard({ q }: { q: Overview }) {
 				{!whole && <Stat label="Allowed">{q.waiting ? rate(q.allowed_per_second) : '–'}</Stat>}
 				{whole && <Stat label="In flight" note={q.pending ? `and ${num(q.pending)} released` : null}>{num(q.active!)}</Stat>}
 				<Stat label="Drains at" note={q.waiting > 0 && q.confidence !== 'none' ? (q.confidence === 'rough' ? 'roughly' : 'steady') : null}>
-					{q.waiting === 0 ? 'empty' : q.drains_at ? clock(time(q.drains_at), time(q.now)) : 'unknown'}
+					{q.waiting === 0 ? 'empty' : q.drains_at ? clock(time(q.drains_at), time(q.now)) : q.unserved ? 'no worker' : 'unknown'}
 				</Stat>
 				{whole && <Stat label="Throttled by provider" tone={rejected > 0 ? 'bad' : undefined} note="in the last minute">{rate(Math.round(rejected * 100) / 100)}</Stat>}
 				{whole && <Stat label="Archived">{q.archived ? <a href={href('queues', q.queue, 'failures')}>{num(q.archived)}</a> : '0'}</Stat>}

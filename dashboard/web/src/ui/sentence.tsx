@@ -54,7 +54,7 @@ export function Sentence({ of, link, opens, full, rest }: {
 	return (
 		<p class="sentence">
 			{who}’s {queue} {why}{of.unserved || paused ? ' ' : ', '}
-			{rest ?? <><b>{num(of.waiting)}</b> waiting, <DoneAt at={of.drains_at} now={now} confidence={of.confidence} /></>}
+			{rest ?? <><b>{num(of.waiting)}</b> waiting{!of.unserved && <>, <DoneAt at={of.drains_at} now={now} confidence={of.confidence} /></>}</>}
 		</p>
 	);
 }

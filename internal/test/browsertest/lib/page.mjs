@@ -10,6 +10,7 @@ export const tenant = (queue, name) => `queues/${escaped(queue)}/tenants/${escap
 export const job = (queue, id) => `queues/${escaped(queue)}/jobs/${escaped(id)}`;
 export const failures = (queue) => `queues/${escaped(queue)}/failures`;
 export const limits = (queue) => `queues/${escaped(queue)}/limits`;
+export const workers = () => 'workers';
 export const providers = () => 'providers';
 export const lab = () => 'lab';
 

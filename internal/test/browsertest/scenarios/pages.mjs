@@ -10,6 +10,7 @@ const pages = {
   'a queue': [at.queuePage(queue), queue],
   'tenants': [at.tenants(queue), 'Tenants'],
   'a tenant': [at.tenant(queue, tenant), tenant],
+  'workers': [at.workers(), 'Workers'],
   'providers': [at.providers(), 'Providers'],
   'failures': [at.failures(queue), 'Failures'],
   'limits': [at.limits(queue), 'Limits'],

@@ -1,0 +1,30 @@
+// Whether the fleet is alive: the workers page and the badge in the header.
+import assert from 'node:assert/strict';
+import { ask, scenario } from '../lib/scenario.mjs';
+import * as at from '../lib/page.mjs';
+
+const badge = (page) => page.locator('header .fleet .badge');
+
+scenario('a worker, and a queue without one', async (page) => {
+  await at.visit(page, at.workers());
+  const rows = page.getByRole('table', { name: 'Workers' }).locator('tbody tr');
+  await rows.first().waitFor();
+  assert.equal(await rows.count(), 1);
+  const cells = (await rows.first().locator('th, td').allInnerTexts()).map((text) => text.replace(/\s+/g, ' ').trim());
+  assert.match(cells[0], /process \d+$/);
+  assert.deepEqual(cells.slice(2, 6), ['webhook', 'webhook', '0 of 1,000', '0']);
+  assert.match(cells[6], /^(now|\d+ s ago)$/);
+  await badge(page).filter({ hasText: 'No worker serves queue sms' }).waitFor();
+  assert.ok(await badge(page).evaluate((e) => e.classList.contains('bad')));
+  await page.locator('.notice.bad', { hasText: 'No worker serves queue sms. Its jobs wait until such a worker starts.' }).waitFor();
+
+  await at.visit(page, at.queuePage('sms'));
+  const card = page.getByRole('region', { name: 'sms', exact: true });
+  await card.getByText('no worker serves queue sms').first().waitFor();
+  assert.doesNotMatch(await card.innerText(), /Drains at\s*\d|done at/i, 'an end is promised');
+  await card.getByText('Not served', { exact: true }).waitFor();
+
+  await ask('serve');
+  await badge(page).filter({ hasText: /^2 workers, (now|\d+ s ago)$/ }).waitFor();
+  assert.ok(await badge(page).evaluate((e) => e.classList.contains('good')));
+});
