@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -119,11 +120,20 @@ type why struct {
 	Reason string `json:"reason"`
 }
 
+// decodeWhy reads the reason of a change. Many clients send no body with DELETE, so its reason
+// can be in the query, or left out.
+func decodeWhy(r *request) (why, error) {
+	if r.Method != http.MethodDelete || r.ContentLength != 0 || r.Header.Get("Content-Type") != "" {
+		return decode[why](r)
+	}
+	return why{cmp.Or(r.URL.Query().Get("reason"), "no reason given")}, nil
+}
+
 var verbOf = map[string]operate.Verb{"cancel": operate.Cancel, "retry": operate.RetryArchived, "run": operate.RunNow}
 
 // actOnOne applies a verb to one job: the last segment of the path, or delete.
 func (a *API) actOnOne(r *request) (answer, error) {
-	body, err := decode[why](r)
+	body, err := decodeWhy(r)
 	if err != nil {
 		return answer{}, err
 	}
@@ -223,7 +233,7 @@ func (b limitBody) change() (limits.Change, error) {
 }
 
 func (a *API) clearLimit(r *request) (answer, error) {
-	body, err := decode[why](r)
+	body, err := decodeWhy(r)
 	if err != nil {
 		return answer{}, err
 	}

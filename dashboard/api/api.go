@@ -129,6 +129,7 @@ func New(config Config) (*API, error) {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
+		identify(w, r)
 		if err := crossOrigin.Check(r); err != nil {
 			newProblem(http.StatusForbidden, codeForbidden, "Cross-origin requests may not make changes.").write(w, r)
 			return
@@ -295,7 +296,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		a.refused.add(r, callerOf(r), p)
 	}
 	if p.Code == codeInternal {
-		a.logger.Error("a request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		a.logger.Error("a request failed", "method", r.Method, "path", r.URL.Path, "request", w.Header().Get(requestIDHeader), "error", err)
 	}
 	p.write(w, r)
 }

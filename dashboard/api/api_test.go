@@ -199,7 +199,7 @@ func TestKeyOfOneTenant(t *testing.T) {
 	}
 	r.want(200, `"total":1`, "GET", at+"/tenants", "")
 	r.want(200, `"jobs":1`, "POST", at+"/actions", `{"verb":"cancel","tenant":"acme","dry_run":true}`)
-	r.want(200, `"by":"operator"`, "POST", at+"/pause", `{"tenant":"acme","seconds":60,"reason":"a try"}`)
+	r.want(200, `"by":"operator"`, "POST", at+"/pause", `{"tenant":"acme","for":"1m","reason":"a try"}`)
 	r.want(200, `"resumed":true`, "POST", at+"/resume", `{"tenant":"acme","reason":"a try"}`)
 	r.want(200, `"jobs":1`, "POST", at+"/jobs/"+id+"/cancel", `{"reason":"a try"}`)
 	got := r.want(200, `"action":"cancel"`, "GET", "/audit", "")
@@ -328,4 +328,47 @@ func TestRedisThatEvicts(t *testing.T) {
 	if answer.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
+}
+
+// TestRequestIDs: each answer has an id, of the client's choice if that is usable, and a problem
+// repeats it.
+func TestRequestIDs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), nil)
+	r.publish(throttle.PerSecond(1))
+	made := map[string]bool{}
+	for _, chosen := range []string{"", "order-4711.a_B", "two words", strings.Repeat("x", 65), "a\u00e4"} {
+		for _, status := range []int{200, 404} {
+			path := map[int]string{200: "/queues/" + r.queue, 404: "/queues/" + r.queue + "/jobs/nobody"}[status]
+			got := r.want(status, "", "GET", path, "", "X-Request-Id", chosen)
+			id := got.header.Get("X-Request-Id")
+			if usable := chosen == "order-4711.a_B"; usable != (id == chosen) || !usable && (id == "" || made[id]) {
+				t.Errorf("%q, %d: the id is %q", chosen, status, id)
+			}
+			made[id] = true
+			if status == 404 && got.get(t, "request") != id {
+				t.Errorf("%q: the problem is of %v; want %q", chosen, got.get(t, "request"), id)
+			}
+		}
+	}
+}
+
+// TestDeleteWithoutABody: the reason of a DELETE can be in the query, or left out.
+func TestDeleteWithoutABody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), nil)
+	r.publish(throttle.PerSecond(1))
+	at := "/queues/" + r.queue
+	for query, reason := range map[string]string{"?reason=erasure+requested": "erasure requested", "": "no reason given"} {
+		id := r.want(202, "", "POST", "/jobs", r.job("acme", "")).get(t, "id").(string)
+		r.want(200, `"jobs":1`, "POST", at+"/jobs/"+id+"/cancel", `{"reason":"x"}`)
+		r.want(200, `"jobs":1`, "DELETE", at+"/jobs/"+id+query, "")
+		entries, err := operate.Audit(t.Context(), r.redis, r.queue, 1)
+		if err != nil || len(entries) != 1 || entries[0].Action != "delete" || entries[0].Reason != reason {
+			t.Errorf("%q: %+v, %v", query, entries, err)
+		}
+		r.want(200, `"applied":true`, "PUT", at+"/tenants/acme/limits/tenant", `{"rate":"7/s","for":"1h","reason":"x"}`)
+		r.want(200, `"cleared":true`, "DELETE", at+"/tenants/acme/limits/tenant"+query, "")
+	}
+	r.want(400, `"field":"reason"`, "DELETE", at+"/jobs/nobody", `{"reason":""}`)
 }

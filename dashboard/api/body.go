@@ -79,28 +79,32 @@ func fieldsOf(t reflect.Type) map[string]bool {
 	return names
 }
 
-// ending is when a change ends, given as a time or in seconds from now. Zero: never.
+// ending is when a change ends, given as a time or as a duration from now. Zero: never.
 type ending struct {
-	Until   *string  `json:"until"`
-	Seconds *float64 `json:"seconds"`
+	Until *string `json:"until"`
+	For   *string `json:"for"`
 }
 
 func (u ending) moment() (time.Time, error) {
-	const most = 10 * 365 * 24 * 3600 // the max of pauses and overrides
+	const longest = 10 * 365 * 24 * time.Hour // of pauses and overrides
 	switch {
-	case u.Until != nil && u.Seconds != nil:
-		return time.Time{}, invalid("seconds", "give until or seconds, not both")
+	case u.Until != nil && u.For != nil:
+		return time.Time{}, invalid("for", "give until or for, not both")
 	case u.Until != nil:
 		t, err := time.Parse(time.RFC3339, *u.Until)
 		if err != nil {
 			return time.Time{}, invalid("until", "%.40q is not a time such as 2026-01-31T09:00:00Z", *u.Until)
 		}
 		return t, nil
-	case u.Seconds != nil:
-		if !(*u.Seconds > 0 && *u.Seconds <= most) {
-			return time.Time{}, invalid("seconds", "%v is not in the range from more than 0 to %d", *u.Seconds, most)
+	case u.For != nil:
+		d, err := time.ParseDuration(*u.For)
+		if err != nil {
+			return time.Time{}, invalid("for", "%.40q is not a duration such as 90s or 2h", *u.For)
 		}
-		return time.Now().Add(time.Duration(*u.Seconds * float64(time.Second))), nil
+		if d <= 0 || d > longest {
+			return time.Time{}, invalid("for", "%v must be longer than 0 and at most %v", d, longest)
+		}
+		return time.Now().Add(d), nil
 	}
 	return time.Time{}, nil
 }

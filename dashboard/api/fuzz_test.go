@@ -55,7 +55,7 @@ func FuzzBatch(f *testing.F) {
 // FuzzBody: a body is taken only if each of its fields is one of the action's.
 func FuzzBody(f *testing.F) {
 	f.Add([]byte(`{"verb":"cancel","tenant":"acme","dry_run":true,"reason":"x"}`))
-	f.Add([]byte(`{"rate":"1/s","seconds":1e3,"until":"2030-01-01T00:00:00Z"}`))
+	f.Add([]byte(`{"rate":"1/s","for":"1e3","until":"2030-01-01T00:00:00Z"}`))
 	f.Add([]byte(`{"verb":1}{}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, into := range []any{new(action), new(pauseBody), new(limitBody), new(estimateBody), new(takeBody)} {

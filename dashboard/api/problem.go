@@ -25,6 +25,9 @@ type problem struct {
 	Code   string       `json:"code"`
 	Errors []fieldError `json:"errors,omitempty"`
 
+	// Request is the id of the request, which the log of the server has too.
+	Request string `json:"request,omitempty"`
+
 	retryAfter   time.Duration // 0: no Retry-After
 	allow        string        // of a 405
 	authenticate bool          // of a 401
@@ -156,7 +159,9 @@ func (p *problem) write(w http.ResponseWriter, r *http.Request) {
 	if p.authenticate {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
-	send(w, r, p.Status, "application/problem+json", p)
+	answer := *p // problems of some limits are shared
+	answer.Request = h.Get(requestIDHeader)
+	send(w, r, p.Status, "application/problem+json", &answer)
 }
 
 // send writes a value as JSON.

@@ -125,7 +125,7 @@ func TestLimits(t *testing.T) {
 	if got := r.want(200, "", "GET", at+"/limits", ""); strings.Contains(got.body, "acme") {
 		t.Errorf("a dry run has changed something: %s", got.body)
 	}
-	r.want(200, `"applied":true`, "PUT", limit, `{"rate":"10/s","burst":5,"seconds":3600,"reason":"launch day"}`)
+	r.want(200, `"applied":true`, "PUT", limit, `{"rate":"10/s","burst":5,"for":"1h","reason":"launch day"}`)
 	got = r.want(200, "launch day", "GET", at+"/limits", "")
 	override := got.get(t, "overrides").([]any)[0].(map[string]any)
 	if override["tenant"] != "acme" || override["rule"] != "10/s" || override["burst"] != 5.0 || override["actor"] != "local" || override["until"] == nil ||
@@ -146,17 +146,18 @@ func TestLimits(t *testing.T) {
 	r.want(200, `"cleared":false`, "DELETE", limit, `{"reason":"it is over"}`)
 
 	for body, want := range map[string]string{
-		`{"reason":"x"}`:                                                         "the change is empty",
-		`{"rate":"fast","reason":"x"}`:                                           `"field":"rate"`,
-		`{"rate":"1/s"}`:                                                         `"field":"reason"`,
-		`{"concurrency":3,"reason":"x"}`:                                         "",
-		`{"rate":"1/s","until":"x","reason":"x"}`:                                `"field":"until"`,
-		`{"rate":"1/s","seconds":-1,"reason":"x"}`:                               `"field":"seconds"`,
-		`{"rate":"1/s","seconds":"1m","reason":"x"}`:                             `"field":"seconds"`,
-		`{"rate":"1/s","seconds":1,"until":"2099-01-01T00:00:00Z","reason":"x"}`: "not both",
-		`{"rate":"1/s","until":"2001-01-01T00:00:00Z","reason":"x"}`:             "has passed",
-		`{"rate":1,"reason":"x"}`:                                                "must be a text, not a JSON number",
-		`{"rat":"1/s"}`:                                                          "did you mean",
+		`{"reason":"x"}`:                                                        "the change is empty",
+		`{"rate":"fast","reason":"x"}`:                                          `"field":"rate"`,
+		`{"rate":"1/s"}`:                                                        `"field":"reason"`,
+		`{"concurrency":3,"reason":"x"}`:                                        "",
+		`{"rate":"1/s","until":"x","reason":"x"}`:                               `"field":"until"`,
+		`{"rate":"1/s","for":"-1s","reason":"x"}`:                               `"field":"for","reason":"-1s must be longer than 0`,
+		`{"rate":"1/s","for":60,"reason":"x"}`:                                  `"field":"for"`,
+		`{"rate":"1/s","for":"a day","reason":"x"}`:                             `is not a duration such as 90s or 2h`,
+		`{"rate":"1/s","for":"1s","until":"2099-01-01T00:00:00Z","reason":"x"}`: "not both",
+		`{"rate":"1/s","until":"2001-01-01T00:00:00Z","reason":"x"}`:            "has passed",
+		`{"rate":1,"reason":"x"}`:                                               "must be a text, not a JSON number",
+		`{"rat":"1/s"}`:                                                         "did you mean",
 	} {
 		r.want(400, want, "PUT", limit, body)
 	}

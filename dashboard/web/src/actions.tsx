@@ -36,7 +36,7 @@ function PauseDialog({ queue, scope, waiting }: { queue: string; scope: Scope; w
 			consequence={<p>{waiting > 0 ? `${plural(waiting, 'waiting job stays', 'waiting jobs stay')} in place. ` : ''}New jobs are accepted and wait. Calls in flight finish, and deadlines keep running.{all && ' This applies to every tenant of the queue.'}</p>}
 			fields={<Length value={length} change={setLength} none="Until resumed" />}
 			act={async (reason) => {
-				await send<Pause>('POST', ['queues', queue, 'pause'], { ...scope, ...(length ? { seconds: Number(length) } : {}), reason });
+				await send<Pause>('POST', ['queues', queue, 'pause'], { ...scope, ...(length ? { for: `${length}s` } : {}), reason });
 				say(`Paused ${what(queue, scope)}`);
 			}}
 		/>

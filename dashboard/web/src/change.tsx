@@ -32,7 +32,7 @@ function ChangeDialog({ queue, tenant, limits, first }: { queue: string; tenant:
 	// Send all fields: one that an override omits has its value for other tenants, not its current one.
 	const change = Object.fromEntries(shown.map(([field, value]) => [field, field === 'rate' ? value : Number(value)]));
 	const path = ['queues', queue, 'tenants', tenant, 'limits', name ?? ''];
-	const body = { ...change, ...(length ? { seconds: Number(length) } : {}) };
+	const body = { ...change, ...(length ? { for: `${length}s` } : {}) };
 	const { preview, error, fresh } = usePreview(path, changed ? body : null);
 	if (!limit) return <ConfirmDialog title="Change a limit" consequence={<p>This queue has no limit per tenant, so there is none to change.</p>} verb="Change" ready={false} act={async () => {}} />;
 	return (

@@ -178,7 +178,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	r.do(200, "GET", "/openapi.json", "")
 	r.do(200, "GET", "/queues", "")
 	r.do(200, "GET", at, "")
-	r.do(200, "POST", at+"/pause", `{"tenant":"acme","seconds":60,"reason":"a try"}`)
+	r.do(200, "POST", at+"/pause", `{"tenant":"acme","for":"1m","reason":"a try"}`)
 	r.do(200, "GET", at+"/tenants?search=a&sort=waiting&order=desc&limit=10", "")
 	r.do(200, "GET", at+"/tenants/acme", "")
 	r.do(200, "GET", at+"/jobs?state=waiting&limit=2", "")
@@ -188,7 +188,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	r.do(200, "GET", at+"/limits", "")
 	limit := at + "/tenants/acme/limits/tenant"
 	r.do(200, "PUT", limit, `{"rate":"2/s","dry_run":true}`)
-	r.do(200, "PUT", limit, `{"rate":"2/s","seconds":60,"reason":"a try"}`)
+	r.do(200, "PUT", limit, `{"rate":"2/s","for":"1m","reason":"a try"}`)
 	r.do(200, "GET", at+"/limits", "")
 	r.do(200, "GET", at+"/tenants/acme", "")
 	r.do(200, "DELETE", limit, `{"reason":"a try"}`)

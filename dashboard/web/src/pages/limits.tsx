@@ -140,7 +140,7 @@ function Did({ e }: { e: AuditEntry }) {
 		case 'clear':
 			return <>cleared the override of <q><bdi>{e.limit}</bdi></q> of {whom}</>;
 		case 'publish':
-			return <>published a limits file</>;
+			return <>published limits</>;
 	}
 	const what = e.id ? <>job <JobLink queue={e.queue} id={e.id} /></> : <>{num(e.count)} {e.state ?? ''} {e.count === 1 ? 'job' : 'jobs'}</>;
 	return <>{actions[e.action] ?? e.action} {what}{whom && <> of {whom}</>}{e.kind && <> of kind <bdi>{e.kind}</bdi></>}</>;

@@ -112,9 +112,9 @@ scenario('limits', async (page) => {
   assert.equal(await changes.count(), 2);
   assert.match(await text(changes.nth(0).locator('p')), /^anna changed “?tenant”? of hooli until \d\d:\d\d: launch day$/);
   assert.deepEqual(await texts(changes.nth(0).locator('.differences li')), ['tenant: 20/s, burst 40 → 20/s, burst 80']);
-  assert.match(await text(changes.nth(1).locator('p')), / published a limits file$/);
+  assert.match(await text(changes.nth(1).locator('p')), /^worker on \S+, process \d+ published limits: limits file \S+\/limits\.yaml$/);
   assert.deepEqual(await texts(changes.nth(1).locator('.differences li')), [
-    'account: leaky_bucket 300/s', 'acme: tenant: 2/h, burst 1', 'acme: weight: 3', 'daily: sliding_window_log 10000/day',
-    'in-flight: concurrency 10 at once', 'max_backlog: 100000', 'tenant: token_bucket 20/s, burst 40',
+    'account: leaky_bucket 300/s', 'acme: tenant: 2/h, burst 1', 'acme: weight: 3', 'daily: sliding_window_log 10000/day, per tenant',
+    'in-flight: concurrency 10 at once, per tenant', 'kinds: webhook', 'max_backlog: 100000', 'tenant: token_bucket 20/s, burst 40, per tenant',
   ]);
 });
