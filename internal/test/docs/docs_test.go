@@ -104,7 +104,8 @@ func TestNames(t *testing.T) {
 			continue // it speaks of what was
 		}
 		for _, name := range test.FindAllString(text, -1) {
-			if found++; !tests[name] {
+			// A test in an example is defined by the page itself.
+			if found++; !tests[name] && !strings.Contains(text, "func "+name+"(") {
 				t.Errorf("%s: there is no %s", path, name)
 			}
 		}
